@@ -1,0 +1,55 @@
+package tutti
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// Memory is elements in memory that every rank of the host can see, so that
+// operations on it need no copies. It outlives its Comm, and is freed by Free.
+type Memory[T Elem] struct {
+	region *engine.Region
+	elems  []T
+	free   sync.Once
+	err    error
+}
+
+// Alloc returns n zeroed elements of shared memory. All ranks call it
+// together, with the same n; each gets its own elements.
+func Alloc[T Elem](ctx context.Context, c *Comm, n int) (*Memory[T], error) {
+	t := kernel.DType(TypeOf[T]())
+	if n < 0 || n > math.MaxInt/t.Size() {
+		return nil, c.refuse("Alloc", &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d elements", n)})
+	}
+	seq, err := c.do(ctx, engine.Call{Verb: engine.Alloc, Src: engine.Mem{N: n, Type: t}})
+	if err != nil {
+		return nil, err
+	}
+	r, err := c.e.Alloc(ctx, seq, n*t.Size())
+	if err != nil {
+		return nil, c.report(err)
+	}
+	return &Memory[T]{region: r, elems: unsafe.Slice((*T)(r.Ptr), n)}, nil
+}
+
+// Slice returns the elements. It must not be used after Free.
+func (m *Memory[T]) Slice() []T { return m.elems }
+
+// Buffer returns the elements as a Buffer.
+func (m *Memory[T]) Buffer() Buffer { return Of(m.elems) }
+
+// Free gives the memory back, when no rank uses it any more. It may be called
+// more than once.
+func (m *Memory[T]) Free() error {
+	m.free.Do(func() {
+		m.elems = nil
+		m.err = m.region.Free()
+	})
+	return m.err
+}

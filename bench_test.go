@@ -1,0 +1,213 @@
+package tutti_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"runtime/metrics"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// BenchmarkAllReduceSmall prints the median time of one AllReduce between two
+// ranks, each locked to a thread of its own.
+func BenchmarkAllReduceSmall(b *testing.B) {
+	for _, bytes := range []int{4, 64, 1 << 10, 4 << 10, 8 << 10, 16 << 10, 64 << 10} {
+		b.Run(fmt.Sprintf("bytes=%d", bytes), func(b *testing.B) {
+			b.ReportAllocs()
+			times := make([]time.Duration, b.N)
+			// A context that can be cancelled, as a program's would be.
+			ctx, cancel := context.WithCancel(b.Context())
+			defer cancel()
+			err := tutti.RunLocal(ctx, 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				buf := make([]float32, bytes/4)
+				for range 1000 {
+					if err := c.AllReduce(ctx, tutti.Of(buf), tutti.Sum); err != nil {
+						return err
+					}
+				}
+				if c.Rank() == 0 {
+					b.ResetTimer()
+				}
+				for i := range b.N {
+					for j := range buf {
+						buf[j] = float32(c.Rank() + i%100)
+					}
+					start := time.Now()
+					if err := c.AllReduce(ctx, tutti.Of(buf), tutti.Sum); err != nil {
+						return err
+					}
+					if c.Rank() == 0 {
+						times[i] = time.Since(start)
+					}
+					if want := float32(1 + 2*(i%100)); buf[0] != want || buf[len(buf)-1] != want {
+						return fmt.Errorf("got %v and %v, want %v", buf[0], buf[len(buf)-1], want)
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			slices.Sort(times)
+			b.ReportMetric(float64(times[len(times)/2])/1e3, "p50-us")
+			b.ReportMetric(float64(times[len(times)*99/100])/1e3, "p99-us")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// BenchmarkAllReduceFloor compares a large AllReduce between two ranks with its
+// floor: the same kernel and copies on the same memory in the same order, with
+// nobody waiting for anybody. The two alternate; the medians are compared.
+func BenchmarkAllReduceFloor(b *testing.B) {
+	for _, mib := range []int{1, 8, 64, 256} {
+		b.Run(fmt.Sprintf("MiB=%d", mib), func(b *testing.B) {
+			n := mib << 20 / 4
+			comms, err := tutti.Local(2, tutti.Config{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			bufs := [2][]float32{make([]float32, n), make([]float32, n)}
+			rounds := max(7, b.N)
+			var op, floor []time.Duration
+			for round := range rounds {
+				for r, buf := range bufs {
+					for i := range buf {
+						buf[i] = float32(r + i%1000)
+					}
+				}
+				op = append(op, both(func(r int) {
+					if err := comms[r].AllReduce(b.Context(), tutti.Of(bufs[r]), tutti.Sum); err != nil {
+						b.Error(err)
+					}
+				}))
+				for r, buf := range bufs {
+					for i, got := range buf {
+						if want := float32(1 + 2*(i%1000)); got != want {
+							b.Fatalf("round %d, rank %d, element %d: %v, want %v", round, r, i, got, want)
+						}
+					}
+				}
+				floor = append(floor, both(func(r int) { unsynchronised(&bufs, r) }))
+			}
+			for _, c := range comms {
+				c.Close()
+			}
+			slices.Sort(op)
+			slices.Sort(floor)
+			t, f := op[rounds/2], floor[rounds/2]
+			b.ReportMetric(float64(t)/1e6, "ms")
+			b.ReportMetric(float64(f)/1e6, "floor-ms")
+			b.ReportMetric(float64(t)/float64(f), "x-floor")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// both runs f for two ranks at once, and returns how long the slower took.
+func both(f func(r int)) time.Duration {
+	var ready, done sync.WaitGroup
+	start := make(chan struct{})
+	ready.Add(2)
+	for r := range 2 {
+		done.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			ready.Done()
+			<-start
+			f(r)
+		})
+	}
+	ready.Wait()
+	began := time.Now()
+	close(start)
+	done.Wait()
+	return time.Since(began)
+}
+
+// unsynchronised does rank r's part of an AllReduce of two ranks without
+// waiting for the other.
+func unsynchronised(bufs *[2][]float32, r int) {
+	const piece = 128 << 10 / 4
+	n := len(bufs[0]) / 2
+	at := func(buf []float32, i int) unsafe.Pointer { return unsafe.Pointer(&buf[i]) }
+	mine, other := bufs[r], bufs[1-r]
+	for i := 0; i < n; i += piece {
+		lo := r*n + i
+		m := min(piece, n-i)
+		kernel.Reduce(at(mine, lo), at(bufs[0], lo), at(bufs[1], lo), m, kernel.Float32, kernel.Sum)
+		lo = (1-r)*n + i
+		kernel.Copy(at(mine, lo), at(other, lo), 4*m)
+	}
+}
+
+// BenchmarkStopTheWorld prints the longest stop of the world while two ranks
+// AllReduce 256 MiB and a third goroutine makes garbage and collects it.
+func BenchmarkStopTheWorld(b *testing.B) {
+	const name = "/sched/pauses/total/gc:seconds"
+	read := func() *metrics.Float64Histogram {
+		s := []metrics.Sample{{Name: name}}
+		metrics.Read(s)
+		h := s[0].Value.Float64Histogram()
+		return &metrics.Float64Histogram{Counts: slices.Clone(h.Counts), Buckets: h.Buckets}
+	}
+	before := read()
+	collections := 0
+	err := tutti.RunLocal(b.Context(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		color := 0
+		if c.Rank() == 2 {
+			color = 1
+		}
+		pair, err := c.Split(ctx, color, 0)
+		if err != nil {
+			return err
+		}
+		defer pair.Close()
+		if c.Rank() == 2 {
+			over, err := c.Batch().Barrier().Start(ctx)
+			if err != nil {
+				return err
+			}
+			for !over.Over() {
+				runtime.GC()
+				collections++
+			}
+			return over.Wait(ctx)
+		}
+		buf := make([]float32, 256<<20/4)
+		for range max(8, b.N) {
+			if err := pair.AllReduce(ctx, tutti.Of(buf), tutti.Sum); err != nil {
+				return err
+			}
+		}
+		return c.Barrier(ctx)
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	after := read()
+	longest, pauses := 0.0, uint64(0)
+	for i := range after.Counts {
+		if d := after.Counts[i] - before.Counts[i]; d > 0 {
+			pauses += d
+			longest = after.Buckets[i+1]
+			if math.IsInf(longest, 1) {
+				longest = after.Buckets[i]
+			}
+		}
+	}
+	b.ReportMetric(longest*1e3, "longest-stop-ms")
+	b.ReportMetric(float64(pauses), "stops")
+	b.ReportMetric(float64(collections), "collections")
+	b.ReportMetric(0, "ns/op")
+}

@@ -1,0 +1,100 @@
+package tutti
+
+import (
+	"reflect"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// A Buffer says where elements lie, how many, and of which type. It is a small
+// value and does not own the memory; the memory must stay as it is while an
+// operation uses it. The zero Buffer means "nothing here": it is what a rank
+// passes for a side that it does not have.
+type Buffer struct {
+	m engine.Mem
+}
+
+// Of returns the Buffer of a slice's elements.
+func Of[S ~[]T, T Elem](s S) Buffer {
+	return Buffer{engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(s)), N: len(s), Type: kernel.DType(TypeOf[T]())}}
+}
+
+// TypeOf returns the DType of a Go type.
+func TypeOf[T Elem]() DType {
+	var zero T
+	switch any(zero).(type) {
+	case float32:
+		return Float32Type
+	case float64:
+		return Float64Type
+	case Float16:
+		return Float16Type
+	case BFloat16:
+		return BFloat16Type
+	}
+	signed, float := false, false
+	switch reflect.TypeFor[T]().Kind() {
+	case reflect.Float32, reflect.Float64:
+		float = true
+	case reflect.Int8, reflect.Int32, reflect.Int64, reflect.Int:
+		signed = true
+	}
+	switch size := unsafe.Sizeof(zero); {
+	case float && size == 4:
+		return Float32Type
+	case float:
+		return Float64Type
+	case signed && size == 1:
+		return Int8Type
+	case signed && size == 4:
+		return Int32Type
+	case signed:
+		return Int64Type
+	case size == 1:
+		return Uint8Type
+	case size == 4:
+		return Uint32Type
+	}
+	return Uint64Type
+}
+
+// DeviceBuffer returns the Buffer of n elements at an address in a GPU's
+// memory. Only a Comm that was made with that device takes it.
+func DeviceBuffer(device int, addr unsafe.Pointer, t DType, n int) Buffer {
+	return Buffer{engine.Mem{Ptr: addr, N: n, Type: kernel.DType(t), Device: int16(device + 1)}}
+}
+
+// Len returns the number of elements.
+func (b Buffer) Len() int { return b.m.N }
+
+// Type returns the type of the elements.
+func (b Buffer) Type() DType { return DType(b.m.Type) }
+
+// Slice returns the Buffer of elements i to j-1. Out of range, it returns one
+// that every operation refuses.
+func (b Buffer) Slice(i, j int) Buffer {
+	if i < 0 || j < i || j > b.m.N {
+		b.m.N = -1
+		return b
+	}
+	b.m = b.m.Slice(i, j-i)
+	return b
+}
+
+// Parts appends to list the Buffers of the first counts[0] elements, the next
+// counts[1], and so on: the form that the uneven operations take.
+func (b Buffer) Parts(list []Buffer, counts ...int) []Buffer {
+	at := 0
+	for _, n := range counts {
+		list = append(list, b.Slice(at, at+n))
+		at += n
+	}
+	return list
+}
+
+// mems is the same memory as the engine sees it: a Buffer is a Mem.
+func mems(list []Buffer) []engine.Mem {
+	return unsafe.Slice((*engine.Mem)(unsafe.Pointer(unsafe.SliceData(list))), len(list))
+}

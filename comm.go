@@ -1,0 +1,139 @@
+package tutti
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// A Comm is one rank's membership in a group of ranks, numbered from 0.
+//
+// All ranks make the same calls in the same order; Send and Recv stand outside
+// that order. The methods may be called from many goroutines, but then it is
+// the caller's duty that the ranks' calls start in one order. Comms are
+// independent of each other.
+//
+// A blocking method returns when this rank's part is over: its results are
+// there, and its buffers are its own again. After an error the content of a
+// destination is undefined, and all later calls return that same error.
+type Comm struct {
+	e          engine.Engine
+	rank, size int
+
+	mu      sync.Mutex
+	busy    bool            // a goroutine is running operations
+	closed  bool            // Close was called
+	started uint64          // number of the last operation started
+	sent    uint64          // number of the last message or group of messages
+	queue   []*task         // operations started and not begun, in order
+	last    <-chan struct{} // the Done channel of the operation started last
+	tasks   []*task         // for reuse
+	flights []*flight       // for reuse
+	waits   []*workWait     // for reuse
+	call    [1]engine.Call  // the blocking call that is running
+
+	finished atomic.Uint64 // number of the last operation that succeeded
+	dead     atomic.Bool   // an operation failed, and no other will run
+	active   atomic.Int64  // operations and messages started and not over
+	lot      *wait.Lot     // where this rank's goroutines wait for its own operations
+	drain    func()        // runQueue, bound once
+	err      atomic.Pointer[Error]
+}
+
+func newComm(e engine.Engine) *Comm {
+	c := &Comm{e: e, rank: e.Rank(), size: e.Size(), lot: wait.NewLot(unknown)}
+	c.drain = c.runQueue
+	return c
+}
+
+// unknown is more waiters than there are processors: those who wait for an
+// operation leave the processor to those who carry it out.
+const unknown = 1 << 30
+
+// Rank returns this rank's number.
+func (c *Comm) Rank() int { return c.rank }
+
+// Size returns the number of ranks.
+func (c *Comm) Size() int { return c.size }
+
+// Done returns a channel that is closed when the Comm is poisoned.
+func (c *Comm) Done() <-chan struct{} { return c.e.Failed() }
+
+// Err returns why the Comm is poisoned, that it is closed, or nil.
+func (c *Comm) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.refusal(""); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Abort poisons the Comm on all ranks, at once, with a cause that may be nil.
+// It does nothing if the Comm is poisoned or closed already.
+func (c *Comm) Abort(why error) {
+	c.mu.Lock()
+	closed := c.closed
+	c.mu.Unlock()
+	if closed {
+		return
+	}
+	reason := "Abort was called"
+	if why != nil {
+		reason = fmt.Sprintf("Abort was called: %v", why)
+	}
+	c.e.Fail(&engine.Failure{
+		Kind: engine.ErrAborted, Rank: c.rank, Err: why,
+		Reason: fmt.Sprintf("%s on rank %d", reason, c.rank),
+	})
+}
+
+// Close ends this rank's membership, after the operations that it has started
+// are over. Other ranks' calls that still need this rank fail with
+// ErrRankLost. Close may be called more than once, and on a nil Comm.
+func (c *Comm) Close() error {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	w := wait.NewWaiter(c.lot)
+	if err := w.For((*calm)(&c.active)); err != nil {
+		return err
+	}
+	return c.e.Close()
+}
+
+// calm waits until nothing is under way.
+type calm atomic.Int64
+
+func (n *calm) Ready() bool { return (*atomic.Int64)(n).Load() == 0 }
+
+// refusal says why no operation can be started; c.mu is held.
+func (c *Comm) refusal(op string) *Error {
+	if f := c.e.Failure(); f != nil {
+		return c.failure(f)
+	}
+	if c.closed {
+		return &Error{Op: op, Rank: c.rank, Cause: &cause{kind: ErrClosed, reason: "this rank has closed the Comm"}}
+	}
+	return nil
+}
+
+// failure is the one error by which this Comm reports that it is poisoned.
+func (c *Comm) failure(f *engine.Failure) *Error {
+	if err := c.err.Load(); err != nil {
+		return err
+	}
+	c.err.CompareAndSwap(nil, publicError(f, c.rank))
+	return c.err.Load()
+}
+
+// refuse is the error for arguments that are wrong.
+func (c *Comm) refuse(op string, err error) error {
+	return &Error{Op: op, Rank: c.rank, Cause: err}
+}

@@ -1,0 +1,18 @@
+// Package tutti is collective communication for Go: AllReduce, Broadcast,
+// AllGather and the rest, between ranks that make the same calls in the same
+// order. A [Comm] is one rank's membership in a group of ranks; [Local] and
+// [RunLocal] make a group of goroutines.
+//
+// Every call takes a context. When an operation fails on one rank, because its
+// context ended, because ranks called different things, or because a rank has
+// left, the Comm is poisoned: all ranks get an [*Error] with the first cause,
+// from that call or the next. Nobody stays blocked.
+//
+// Arguments are checked before anything moves. A call refused for its
+// arguments has not happened: the rank may make the right one instead.
+//
+// Reductions run in rank order. Integers wrap; floats are rounded to their
+// type after each step; a NaN is the canonical one; Min and Max yield NaN if
+// there is one and take -0 as less than +0. Avg multiplies floats by 1/n
+// before the sum, and divides the sum of integers, toward zero, by n.
+package tutti

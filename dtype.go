@@ -1,0 +1,52 @@
+package tutti
+
+import (
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// A DType is the type of a Buffer's elements. Its zero value is no type.
+type DType uint8
+
+// The element types.
+const (
+	Int8Type     = DType(kernel.Int8)
+	Uint8Type    = DType(kernel.Uint8)
+	Int32Type    = DType(kernel.Int32)
+	Uint32Type   = DType(kernel.Uint32)
+	Int64Type    = DType(kernel.Int64)
+	Uint64Type   = DType(kernel.Uint64)
+	Float16Type  = DType(kernel.Float16)
+	BFloat16Type = DType(kernel.BFloat16)
+	Float32Type  = DType(kernel.Float32)
+	Float64Type  = DType(kernel.Float64)
+)
+
+// String returns the type's name, such as "float32".
+func (t DType) String() string { return kernel.DType(t).String() }
+
+// Size returns the number of bytes of one element.
+func (t DType) Size() int { return kernel.DType(t).Size() }
+
+// Elem is the element types of Go slices that can be communicated. An int is
+// an int64 and a uint a uint64, or the 32-bit types where they are that small.
+type Elem interface {
+	~int8 | ~uint8 | ~int32 | ~uint32 | ~int64 | ~uint64 | ~int | ~uint | ~float32 | ~float64 | Float16 | BFloat16
+}
+
+// Float16 is an IEEE 754 half-precision number, as its bits.
+type Float16 uint16
+
+// BFloat16 is the upper half of a float32, as its bits.
+type BFloat16 uint16
+
+// ToFloat16 rounds to the nearest half-precision number, ties to even.
+func ToFloat16(f float32) Float16 { return Float16(kernel.Float32ToFloat16(f)) }
+
+// Float32 returns the number, exactly.
+func (f Float16) Float32() float32 { return kernel.Float16ToFloat32(uint16(f)) }
+
+// ToBFloat16 rounds to the nearest bfloat16 number, ties to even.
+func ToBFloat16(f float32) BFloat16 { return BFloat16(kernel.Float32ToBFloat16(f)) }
+
+// Float32 returns the number, exactly.
+func (f BFloat16) Float32() float32 { return kernel.BFloat16ToFloat32(uint16(f)) }

@@ -1,0 +1,7 @@
+module github.com/tutti-go/tutti
+
+go 1.26.0
+
+require golang.org/x/sys v0.49.0
+
+require pgregory.net/rapid v1.3.0 // indirect

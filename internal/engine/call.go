@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// A Verb is a kind of collective operation.
+type Verb uint8
+
+// The verbs. Those after Barrier carry no user data: they are calls on a
+// communicator that all its ranks make together.
+const (
+	AllReduce Verb = iota + 1
+	Reduce
+	Broadcast
+	AllGather
+	ReduceScatter
+	Gather
+	Scatter
+	AllToAll
+	Barrier
+	Split
+	Dup
+	Alloc
+	Group // several calls that travel as one
+)
+
+var verbNames = [...]string{
+	AllReduce: "AllReduce", Reduce: "Reduce", Broadcast: "Broadcast", AllGather: "AllGather",
+	ReduceScatter: "ReduceScatter", Gather: "Gather", Scatter: "Scatter", AllToAll: "AllToAll",
+	Barrier: "Barrier", Split: "Split", Dup: "Dup", Alloc: "Alloc", Group: "Batch",
+}
+
+func (v Verb) String() string {
+	if v > 0 && int(v) < len(verbNames) {
+		return verbNames[v]
+	}
+	return fmt.Sprintf("verb %d", uint8(v))
+}
+
+// reduces reports whether the verb combines elements.
+func (v Verb) reduces() bool { return v == AllReduce || v == Reduce || v == ReduceScatter }
+
+// Rooted reports whether the verb has a root.
+func (v Verb) Rooted() bool {
+	return v == Reduce || v == Broadcast || v == Gather || v == Scatter
+}
+
+// A Red says how elements are combined.
+type Red uint8
+
+// The reductions. Avg scales floats by 1/ranks before the sum and divides the
+// sum of integers by the number of ranks. PreMul scales each rank's elements
+// by that rank's own factor before the sum.
+const (
+	Sum Red = iota + 1
+	Prod
+	Min
+	Max
+	Avg
+	PreMul
+)
+
+var redNames = [...]string{Sum: "sum", Prod: "prod", Min: "min", Max: "max", Avg: "avg", PreMul: "premul"}
+
+func (r Red) String() string {
+	if r > 0 && int(r) < len(redNames) {
+		return redNames[r]
+	}
+	return fmt.Sprintf("op %d", uint8(r))
+}
+
+// Mem is a run of elements in memory. It does not own the memory.
+type Mem struct {
+	Ptr    unsafe.Pointer
+	N      int // elements
+	Type   kernel.DType
+	Device int16 // zero: host memory; otherwise Ptr is an address on the device numbered Device-1
+}
+
+// Nothing reports whether m is the zero value: no buffer at all, as opposed to
+// a buffer of no elements.
+func (m Mem) Nothing() bool { return m.Type == 0 }
+
+// Bytes is the size of the run.
+func (m Mem) Bytes() int { return m.N * m.Type.Size() }
+
+// Slice is the run of n elements that begins at element i.
+func (m Mem) Slice(i, n int) Mem {
+	m.Ptr = m.At(i)
+	m.N = n
+	return m
+}
+
+// At is the address of element i.
+func (m Mem) At(i int) unsafe.Pointer { return unsafe.Add(m.Ptr, i*m.Type.Size()) }
+
+// overlaps reports whether two runs share a byte.
+func (m Mem) overlaps(o Mem) bool {
+	a, b := uintptr(m.Ptr), uintptr(o.Ptr)
+	return m.Device == o.Device && m.N > 0 && o.N > 0 && a < b+uintptr(o.Bytes()) && b < a+uintptr(m.Bytes())
+}
+
+// same reports whether two runs are the same memory.
+func (m Mem) same(o Mem) bool { return m.Ptr == o.Ptr && m.Bytes() == o.Bytes() }
+
+// A Call describes one collective operation as one rank sees it.
+//
+// The even forms use Dst and Src whole: where a verb divides one of them, rank
+// r's share is the r-th of equal parts. The uneven forms have one Mem per rank
+// in DstParts or SrcParts instead, for the side that the verb divides.
+type Call struct {
+	Verb   Verb
+	Red    Red
+	Uneven bool
+	Root   int
+	Scale  float64 // PreMul's factor
+	Name   string
+
+	Dst, Src           Mem
+	DstParts, SrcParts []Mem
+}
+
+// DstPart is the share of the destination that holds what comes from rank r.
+func (c *Call) DstPart(r, size int) Mem {
+	if c.Uneven {
+		return c.DstParts[r]
+	}
+	n := c.Dst.N / size
+	return c.Dst.Slice(r*n, n)
+}
+
+// SrcPart is the share of the source that is meant for rank r.
+func (c *Call) SrcPart(r, size int) Mem {
+	if c.Uneven {
+		return c.SrcParts[r]
+	}
+	n := c.Src.N / size
+	return c.Src.Slice(r*n, n)
+}

@@ -1,0 +1,245 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// Check finds out, from this rank's arguments alone and before anything moves,
+// whether a call can be carried out. Its errors match ErrInvalid or
+// ErrNoDevicePath.
+func (c *Call) Check(rank, size int) error {
+	if c.Verb.Rooted() && (c.Root < 0 || c.Root >= size) {
+		return invalid("root %d is not one of the %d ranks", c.Root, size)
+	}
+	if err := c.checkRed(); err != nil {
+		return err
+	}
+	if err := c.checkSides(rank, size); err != nil {
+		return err
+	}
+	return c.checkOverlap(rank, size)
+}
+
+// Check is the same for a message.
+func (m *Message) Check(rank, size int) error {
+	if m.Peer < 0 || m.Peer >= size {
+		return invalid("rank %d is not one of the %d ranks", m.Peer, size)
+	}
+	if m.Tag < 0 {
+		return invalid("tag %d is negative", m.Tag)
+	}
+	return m.Mem.check("buffer")
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
+}
+
+// check finds out whether m is memory that this engine can work on.
+func (m Mem) check(what string) error {
+	switch {
+	case m.Nothing():
+		return invalid("the %s is missing (a zero Buffer)", what)
+	case !m.Type.Valid():
+		return invalid("the %s has the unknown element type %d", what, m.Type)
+	case m.N < 0:
+		return invalid("the %s was sliced out of range", what)
+	case m.Device != 0:
+		return fmt.Errorf("%w: the %s is in the memory of device %d, and this Comm was made without a device; "+
+			"copy it to host memory, or make the Comm with a device", ErrNoDevicePath, what, m.Device-1)
+	case m.Ptr == nil && m.N > 0:
+		return invalid("the %s has %d elements at address zero", what, m.N)
+	}
+	return nil
+}
+
+func (c *Call) checkRed() error {
+	if !c.Verb.reduces() {
+		return nil
+	}
+	if c.Red < Sum || c.Red > PreMul {
+		return invalid("the zero Op is no reduction")
+	}
+	t := c.whole().Type
+	if c.Red == PreMul && t.Valid() && !t.IsFloat() {
+		if c.Scale != math.Trunc(c.Scale) || math.Abs(c.Scale) > 1<<53 {
+			return invalid("PreMul(%v) on %s: the factor must be a whole number", c.Scale, t)
+		}
+	}
+	return nil
+}
+
+// checkSides checks that each side that this rank needs is there, that the
+// types agree, and that the sizes fit each other.
+func (c *Call) checkSides(rank, size int) error {
+	root := rank == c.Root
+	switch c.Verb {
+	case AllReduce:
+		return c.checkEqual(1)
+	case Broadcast:
+		return c.Src.check("buffer")
+	case Reduce:
+		if !root {
+			return c.Src.check("source")
+		}
+		return c.checkEqual(1)
+	case AllGather:
+		return c.checkDivided(&c.Src, "source", &c.Dst, c.DstParts, "destination", size)
+	case Gather:
+		if !root {
+			return c.Src.check("source")
+		}
+		return c.checkDivided(&c.Src, "source", &c.Dst, c.DstParts, "destination", size)
+	case ReduceScatter:
+		return c.checkDivided(&c.Dst, "destination", &c.Src, c.SrcParts, "source", size)
+	case Scatter:
+		if !root {
+			return c.Dst.check("destination")
+		}
+		return c.checkDivided(&c.Dst, "destination", &c.Src, c.SrcParts, "source", size)
+	case AllToAll:
+		if !c.Uneven {
+			return c.checkEqual(size)
+		}
+		t := partsType(c.DstParts, c.SrcParts)
+		if t == 0 {
+			return invalid("every part is missing (zero Buffers)")
+		}
+		if err := checkParts(c.DstParts, "destination", t, size); err != nil {
+			return err
+		}
+		return checkParts(c.SrcParts, "source", t, size)
+	}
+	return nil
+}
+
+// checkEqual checks a source and a destination of the same size, which can be
+// divided by parts.
+func (c *Call) checkEqual(parts int) error {
+	if err := c.Src.check("source"); err != nil {
+		return err
+	}
+	if err := c.Dst.check("destination"); err != nil {
+		return err
+	}
+	if c.Src.Type != c.Dst.Type {
+		return invalid("the source is %s, the destination %s", c.Src.Type, c.Dst.Type)
+	}
+	if c.Src.N != c.Dst.N {
+		return invalid("the source has %d elements, the destination %d", c.Src.N, c.Dst.N)
+	}
+	if c.Src.N%parts != 0 {
+		return invalid("%d elements cannot be divided among %d ranks", c.Src.N, parts)
+	}
+	return nil
+}
+
+// checkDivided checks one undivided side and one that has a share per rank.
+func (c *Call) checkDivided(one *Mem, oneName string, all *Mem, parts []Mem, allName string, size int) error {
+	if err := one.check(oneName); err != nil {
+		return err
+	}
+	if c.Uneven {
+		return checkParts(parts, allName, one.Type, size)
+	}
+	if err := all.check(allName); err != nil {
+		return err
+	}
+	if one.Type != all.Type {
+		return invalid("the %s is %s, the %s %s", oneName, one.Type, allName, all.Type)
+	}
+	if all.N != size*one.N {
+		return invalid("the %s has %d elements; %d ranks with %d each need %d", allName, all.N, size, one.N, size*one.N)
+	}
+	return nil
+}
+
+func checkParts(parts []Mem, name string, t kernel.DType, size int) error {
+	if len(parts) != size {
+		return invalid("the %s has %d parts, there are %d ranks", name, len(parts), size)
+	}
+	for i, m := range parts {
+		if m.Nothing() {
+			continue
+		}
+		if err := m.check(name); err != nil {
+			return fmt.Errorf("%w (part %d)", err, i)
+		}
+		if m.Type != t {
+			return invalid("part %d of the %s is %s, not %s", i, name, m.Type, t)
+		}
+	}
+	return nil
+}
+
+// checkOverlap checks that the destination overlaps the source only where the
+// operation is in place, which means: the same memory exactly.
+func (c *Call) checkOverlap(rank, size int) error {
+	root := rank == c.Root
+	switch {
+	case c.Verb == AllReduce, c.Verb == Reduce && root, c.Verb == AllToAll && !c.Uneven:
+		if !c.Dst.same(c.Src) && c.Dst.overlaps(c.Src) {
+			return invalid("source and destination overlap without being the same")
+		}
+	case c.Verb == AllGather, c.Verb == Gather && root:
+		return checkShare(c.Src, "source", &c.Dst, c.DstParts, c.Uneven, "destination", rank, size)
+	case c.Verb == ReduceScatter, c.Verb == Scatter && root:
+		return checkShare(c.Dst, "destination", &c.Src, c.SrcParts, c.Uneven, "source", rank, size)
+	case c.Verb == AllToAll:
+		if err := checkDisjoint(c.DstParts, "destination"); err != nil {
+			return err
+		}
+		for i, d := range c.DstParts {
+			for j, s := range c.SrcParts {
+				if d.overlaps(s) {
+					return invalid("part %d of the destination overlaps part %d of the source", i, j)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// checkShare checks one buffer against a divided one, in which it may be this
+// rank's own share.
+func checkShare(one Mem, oneName string, all *Mem, parts []Mem, uneven bool, allName string, rank, size int) error {
+	if !uneven {
+		n := all.N / size
+		if !one.same(all.Slice(rank*n, n)) && one.overlaps(*all) {
+			return invalid("the %s overlaps the %s without being this rank's part of it", oneName, allName)
+		}
+		return nil
+	}
+	for i, p := range parts {
+		if one.overlaps(p) && (i != rank || !one.same(p)) {
+			return invalid("the %s overlaps part %d of the %s", oneName, i, allName)
+		}
+	}
+	if allName == "destination" {
+		return checkDisjoint(parts, allName)
+	}
+	return nil
+}
+
+// checkDisjoint checks that no two parts overlap. Parts of one buffer in
+// order, the usual case, need one pass.
+func checkDisjoint(parts []Mem, name string) error {
+	end := uintptr(0)
+	for i, p := range parts {
+		if p.Bytes() == 0 {
+			continue
+		}
+		if uintptr(p.Ptr) < end {
+			for j, q := range parts[:i] {
+				if p.overlaps(q) {
+					return invalid("parts %d and %d of the %s overlap", j, i, name)
+				}
+			}
+		}
+		end = max(end, uintptr(p.Ptr)+uintptr(p.Bytes()))
+	}
+	return nil
+}

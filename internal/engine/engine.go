@@ -1,0 +1,87 @@
+// Package engine is what stands between the public API and the ways of moving
+// data: the interface that every engine implements, the description of an
+// operation, the checks on its arguments, its fingerprint, and the reason for
+// which a group has ended.
+//
+// Package enginetest holds the conformance suite: an engine is done when it
+// passes.
+package engine
+
+import (
+	"context"
+	"sync/atomic"
+	"unsafe"
+)
+
+// An Engine is one rank's side of a group of ranks.
+//
+// A group fails as a whole: when an operation fails on one rank, the first
+// cause reaches all ranks, their blocked calls return it, and so does every
+// later call.
+type Engine interface {
+	Rank() int
+	Size() int
+
+	// Run carries out calls as one operation and returns when this rank's
+	// part of it is over: its results are there, and no other rank reads or
+	// writes its memory any more. The calls have passed Check; the engine
+	// does not keep them. Run is called by one goroutine at a time, and seq
+	// grows by one with every Run. An error is always a *Failure.
+	Run(ctx context.Context, seq uint64, calls []Call) error
+
+	// Post announces a message without blocking. Messages between two ranks
+	// with one tag are matched in the order in which they were posted.
+	Post(m *Message)
+	// Finish waits until a posted message has been delivered. It may be
+	// called by one goroutine per message. An error is always a *Failure.
+	Finish(ctx context.Context, m *Message) error
+
+	// Sub returns this rank's side of a new group that consists of the given
+	// ranks of this one, in that order. All members call it with the same
+	// arguments, right after an operation with sequence number seq told them
+	// who the members are.
+	Sub(ctx context.Context, seq uint64, members []int) (Engine, error)
+
+	// Alloc returns zeroed memory that every rank of this host can see. All
+	// ranks call it together.
+	Alloc(ctx context.Context, seq uint64, bytes int) (*Region, error)
+
+	// SameHost reports which ranks share a host with this one: each rank's
+	// host is named by the lowest rank on it.
+	SameHost() []int
+
+	// Fail ends the group with a cause, unless it has one. It does not block
+	// and may be called by any goroutine.
+	Fail(f *Failure)
+	// Failure returns the first cause, or nil while the group is well.
+	Failure() *Failure
+	// Failed is closed when the group has failed.
+	Failed() <-chan struct{}
+
+	// Close tells the other ranks that this one makes no more calls. Calls
+	// of theirs that need it fail; what it has already done stands.
+	Close() error
+}
+
+// A Region is memory that every rank of a host can see.
+type Region struct {
+	Ptr   unsafe.Pointer
+	Bytes int
+	// Free gives the memory back. The caller calls it once, when no rank uses
+	// the memory any more.
+	Free func() error
+}
+
+// A Message is one side of a point-to-point transfer. The caller fills in the
+// first group of fields and leaves the rest to the engine; after Finish it may
+// be used again.
+type Message struct {
+	Send bool
+	Peer int
+	Tag  int
+	Mem  Mem
+	Seq  uint64 // for error texts
+
+	Pair  *Message      // the engine's: the other side
+	State atomic.Uint64 // the engine's: how far it is
+}

@@ -1,0 +1,123 @@
+package shm
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+const (
+	// line keeps words that different ranks wait for apart. It is two cache
+	// lines, because processors fetch them in pairs.
+	line = 128
+	// depth is how many operations a rank that waits for nobody (a broadcast's
+	// root) may be ahead of the slowest.
+	depth = 4
+	// nameBytes is what an error can show of an operation's name.
+	nameBytes = 32
+)
+
+// A board is the memory by which one rank speaks to the others: it writes,
+// they read. It holds no pointers.
+type board struct {
+	base  unsafe.Pointer
+	slotB int // bytes of one slot
+}
+
+// header is the beginning of a slot. The name, if there is one, and the data
+// follow it.
+type header struct {
+	step atomic.Uint64 // the step this slot speaks of; written last
+	sig  engine.Sig
+	n    int64 // elements of data in the slot; or direct
+}
+
+// direct in place of the number of elements says that the data is to be read
+// from the rank's own buffers.
+const direct = -1
+
+const headerBytes = int(unsafe.Sizeof(header{}))
+
+// boardBytes is the size of a board whose slots have room for small bytes of
+// data.
+func boardBytes(small int) (board, slot int) {
+	slot = (headerBytes + nameBytes + small + line - 1) / line * line
+	return 4*line + depth*slot, slot
+}
+
+// newBoard makes a board in memory of this process.
+func newBoard(small int) board {
+	bytes, slot := boardBytes(small)
+	mem := make([]byte, bytes+line)
+	base := unsafe.Pointer(unsafe.SliceData(mem))
+	skip := -uintptr(base) & (line - 1)
+	return board{unsafe.Add(base, skip), slot}
+}
+
+func (b board) word(i int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Add(b.base, i*line)) }
+
+// done is the last step whose data this rank has finished reading.
+func (b board) done() *atomic.Uint64 { return b.word(0) }
+
+// progress counts the finished pieces of this rank's part; see parts.go.
+func (b board) progress() *atomic.Uint64 { return b.word(1) }
+
+// left is not zero when the rank makes no more calls.
+func (b board) left() *atomic.Uint64 { return b.word(2) }
+
+// reading is not zero while the rank may read other ranks' buffers.
+func (b board) reading() *atomic.Uint64 { return b.word(3) }
+
+func (b board) slot(step uint64) *header {
+	return (*header)(unsafe.Add(b.base, 4*line+int(step%depth)*b.slotB))
+}
+
+// last returns the newest operation on the board, nil if there was none.
+func (b board) last() *header {
+	var newest *header
+	for i := range uint64(depth) {
+		if h := b.slot(i); h.step.Load() > 0 && (newest == nil || h.step.Load() > newest.step.Load()) {
+			newest = h
+		}
+	}
+	return newest
+}
+
+// data is where the slot's data begins.
+func (h *header) data() unsafe.Pointer {
+	return unsafe.Add(unsafe.Pointer(h), headerBytes+nameRoom(&h.sig))
+}
+
+// text describes the operation that the slot speaks of.
+func (h *header) text() string {
+	return describe(&h.sig, unsafe.Add(unsafe.Pointer(h), headerBytes))
+}
+
+// nameRoom is how many bytes an operation's name takes after its Sig.
+func nameRoom(s *engine.Sig) int {
+	if s.Name == 0 {
+		return 0
+	}
+	return nameBytes
+}
+
+// putName writes as much of a name as there is room for, ended by a zero byte.
+func putName(p unsafe.Pointer, name string) {
+	room := unsafe.Slice((*byte)(p), nameBytes)
+	n := copy(room[:nameBytes-1], name)
+	clear(room[n:])
+}
+
+// describe writes a Sig whose name, if it has one, is at p.
+func describe(s *engine.Sig, p unsafe.Pointer) string {
+	if s.Name == 0 {
+		return s.Text("")
+	}
+	room := unsafe.Slice((*byte)(p), nameBytes)
+	n := 0
+	for n < len(room) && room[n] != 0 {
+		n++
+	}
+	return s.Text(string(room[:n]))
+}

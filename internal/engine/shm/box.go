@@ -1,0 +1,198 @@
+package shm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// The states of a message. A receive goes from posted to matched; a send from
+// posted to reading, while the receiver copies, and to delivered.
+const (
+	posted = iota
+	matched
+	reading
+	delivered
+	withdrawn
+)
+
+// boxKey names a box: messages from one rank to another.
+type boxKey struct{ from, to int }
+
+// A box holds the sends and receives between two ranks, in one direction, that
+// have not met yet. At most one of the lists has messages of any one tag.
+type box struct {
+	mu    sync.Mutex
+	sends []*engine.Message
+	recvs []*engine.Message
+}
+
+func (g *group) box(from, to int) *box {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	key := boxKey{from, to}
+	b := g.boxes[key]
+	if b == nil {
+		b = new(box)
+		g.boxes[key] = b
+	}
+	return b
+}
+
+// waiter returns a waiter for one message.
+func (g *group) waiter() *wait.Waiter {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := len(g.idle); n > 0 {
+		w := g.idle[n-1]
+		g.idle = g.idle[:n-1]
+		return w
+	}
+	return wait.NewWaiter(g.lot)
+}
+
+func (g *group) putWaiter(w *wait.Waiter) {
+	w.End()
+	g.mu.Lock()
+	g.idle = append(g.idle, w)
+	g.mu.Unlock()
+}
+
+// boxOf is the box that a message of this rank's goes through.
+func (e *Engine) boxOf(m *engine.Message) *box {
+	if m.Send {
+		return e.g.box(e.rank, m.Peer)
+	}
+	return e.g.box(m.Peer, e.rank)
+}
+
+// Post puts a message into its box, or takes out the one it was waiting for.
+func (e *Engine) Post(m *engine.Message) {
+	m.State.Store(posted)
+	m.Pair = nil
+	b := e.boxOf(m)
+	b.mu.Lock()
+	mine, others := &b.sends, &b.recvs
+	if !m.Send {
+		mine, others = others, mine
+	}
+	i := slices.IndexFunc(*others, func(o *engine.Message) bool { return o.Tag == m.Tag })
+	if i < 0 {
+		*mine = append(*mine, m)
+		b.mu.Unlock()
+		return
+	}
+	o := (*others)[i]
+	*others = slices.Delete(*others, i, i+1)
+	recv, send := m, o
+	if m.Send {
+		recv, send = o, m
+	}
+	recv.Pair = send
+	recv.State.Store(matched)
+	b.mu.Unlock()
+	e.g.lot.Wake()
+}
+
+// Finish waits until a message has been delivered. The receiver copies it.
+func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
+	w := e.g.waiter()
+	defer e.g.putWaiter(w)
+	w.Begin(ctx, e.g.opt.Timeout)
+	err := ctx.Err()
+	if err == nil {
+		if m.Send {
+			err = e.awaitMessage(w, m, delivered)
+		} else {
+			err = e.receive(w, m)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	f := e.g.fail(e.explain(ctx, err, messageVerb(m), m.Seq, func() string { return e.waiting(m) }))
+	e.withdraw(w, m)
+	return f
+}
+
+func (e *Engine) receive(w *wait.Waiter, m *engine.Message) error {
+	if err := e.awaitMessage(w, m, matched); err != nil {
+		return err
+	}
+	send := m.Pair
+	// From here until it is delivered the sender does not return.
+	if e.g.lot.Stopped() || !send.State.CompareAndSwap(posted, reading) {
+		return wait.ErrStopped
+	}
+	defer e.g.lot.Wake()
+	defer send.State.Store(delivered)
+	if send.Mem.Type != m.Mem.Type || send.Mem.N != m.Mem.N {
+		f := &engine.Failure{
+			Kind: engine.ErrMismatch, Op: "Recv", Seq: m.Seq, Rank: e.rank,
+			Reason: fmt.Sprintf("rank %d receives %d x %s with tag %d, rank %d sends %d x %s; both sides must agree",
+				e.rank, m.Mem.N, m.Mem.Type, m.Tag, m.Peer, send.Mem.N, send.Mem.Type),
+		}
+		// The sender must not see delivery before the failure.
+		return e.g.fail(f)
+	}
+	kernel.Copy(m.Mem.Ptr, send.Mem.Ptr, m.Mem.Bytes())
+	return nil
+}
+
+// awaitMessage waits until a message has reached a state, or its other side is
+// gone.
+func (e *Engine) awaitMessage(w *wait.Waiter, m *engine.Message, state uint64) error {
+	ok, err := w.AtLeast(&m.State, state, e.g.ranks[m.Peer].board.left())
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return e.lost(m.Peer, messageVerb(m), m.Seq)
+	}
+	if m.Send && e.g.lot.Stopped() {
+		return wait.ErrStopped
+	}
+	return nil
+}
+
+// withdraw takes a failed message back: when it returns, nobody reads from it
+// or will find it.
+func (e *Engine) withdraw(w *wait.Waiter, m *engine.Message) {
+	b := e.boxOf(m)
+	b.mu.Lock()
+	is := func(o *engine.Message) bool { return o == m }
+	b.sends = slices.DeleteFunc(b.sends, is)
+	b.recvs = slices.DeleteFunc(b.recvs, is)
+	b.mu.Unlock()
+	if m.Send && !m.State.CompareAndSwap(posted, withdrawn) {
+		w.While(&m.State, reading)
+	}
+}
+
+// waiting says, for an error, what a message waits for.
+func (e *Engine) waiting(m *engine.Message) string {
+	b := e.boxOf(m)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	others, does, did := b.recvs, "receive from", "receives"
+	if !m.Send {
+		others, does, did = b.sends, "send to", "sends"
+	}
+	text := fmt.Sprintf("rank %d did not %s rank %d with tag %d", m.Peer, does, e.rank, m.Tag)
+	if len(others) > 0 {
+		text += fmt.Sprintf(" (it %s with tag %d)", did, others[0].Tag)
+	}
+	return text
+}
+
+func messageVerb(m *engine.Message) string {
+	if m.Send {
+		return "Send"
+	}
+	return "Recv"
+}

@@ -1,0 +1,92 @@
+package shm
+
+import (
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// block is how many bytes of partial results are kept at a time when more than
+// two sources are combined: they stay in the first-level cache's neighbourhood
+// from one source to the next.
+const block = 32 << 10
+
+// combine reduces the elements at e.from, one source per rank, into dst, in
+// rank order. The destination may be one of the sources. A source that has
+// been multiplied by its factor already has the factor 1, which changes no bit.
+func (e *Engine) combine(c *engine.Call, dst unsafe.Pointer, n int, t kernel.DType) {
+	mul := scaled(c)
+	if len(e.from) == 1 {
+		switch {
+		case mul:
+			kernel.Scale(dst, e.from[0], n, t, e.scale[0])
+		case dst != e.from[0]:
+			kernel.Copy(dst, e.from[0], n*t.Size())
+		}
+		return
+	}
+	if len(e.from) == 2 && !mul {
+		kernel.Reduce(dst, e.from[0], e.from[1], n, t, kernelOp(c.Red))
+	} else {
+		e.combineBlocks(c, dst, n, t, mul)
+	}
+	if c.Red == engine.Avg && !t.IsFloat() {
+		kernel.Div(dst, dst, n, t, len(e.from))
+	}
+}
+
+// combineBlocks writes dst only with the last source, because dst may be any
+// of them.
+func (e *Engine) combineBlocks(c *engine.Call, dst unsafe.Pointer, n int, t kernel.DType, mul bool) {
+	if e.acc == nil {
+		e.acc = make([]byte, block)
+	}
+	acc := unsafe.Pointer(unsafe.SliceData(e.acc))
+	op := kernelOp(c.Red)
+	last := len(e.from) - 1
+	size := t.Size()
+	for done := 0; done < n; {
+		m := min(n-done, block/size)
+		off := done * size
+		from := func(i int) unsafe.Pointer { return unsafe.Add(e.from[i], off) }
+		if mul {
+			kernel.Scale(acc, from(0), m, t, e.scale[0])
+		}
+		for i := 1; i <= last; i++ {
+			a, out := acc, acc
+			if i == 1 && !mul {
+				a = from(0)
+			}
+			if i == last {
+				out = unsafe.Add(dst, off)
+			}
+			if mul {
+				kernel.ScaleAdd(out, a, from(i), m, t, e.scale[i])
+			} else {
+				kernel.Reduce(out, a, from(i), m, t, op)
+			}
+		}
+		done += m
+	}
+}
+
+// kernelOp is how two elements are combined; Avg and PreMul are sums.
+func kernelOp(r engine.Red) kernel.Op {
+	switch r {
+	case engine.Prod:
+		return kernel.Prod
+	case engine.Min:
+		return kernel.Min
+	case engine.Max:
+		return kernel.Max
+	}
+	return kernel.Sum
+}
+
+// take copies elements that another rank has, unless they are there already.
+func take(dst, src engine.Mem) {
+	if dst.Ptr != src.Ptr && dst.N > 0 {
+		kernel.Copy(dst.Ptr, src.Ptr, dst.Bytes())
+	}
+}

@@ -1,0 +1,130 @@
+package shm
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// Options are what a group can be made with. The zero value is right.
+type Options struct {
+	// Timeout bounds each operation. Zero or less: no bound.
+	Timeout time.Duration
+	// Small is the largest data, in bytes, that goes through a slot.
+	// Zero: 8 KiB. Tests make it small to reach the other ways cheaply.
+	Small int
+	// Piece is the size, in bytes, of the pieces in which large data is
+	// reduced and fetched. Zero: 128 KiB.
+	Piece int
+}
+
+func (o *Options) fill() {
+	if o.Small <= 0 {
+		o.Small = 8 << 10
+	}
+	if o.Piece <= 0 {
+		o.Piece = 128 << 10
+	}
+}
+
+// group is what the ranks of one process share.
+type group struct {
+	opt   Options
+	lot   *wait.Lot
+	ranks []*Engine
+	cause atomic.Pointer[engine.Failure]
+
+	mu    sync.Mutex
+	subs  map[subKey]*sub
+	boxes map[boxKey]*box
+	idle  []*wait.Waiter // for messages
+}
+
+// subKey names a group that is being made: the operation that decided it, and
+// its first member.
+type subKey struct {
+	seq   uint64
+	first int
+}
+
+// sub is a new group and how many of its members have not yet come for it.
+type sub struct {
+	g       *group
+	missing int
+}
+
+// NewLocal returns the engines of n ranks in this process.
+func NewLocal(n int, opt Options) []*Engine {
+	opt.fill()
+	return newGroup(n, opt).ranks
+}
+
+func newGroup(n int, opt Options) *group {
+	g := &group{
+		opt:   opt,
+		lot:   wait.NewLot(n),
+		ranks: make([]*Engine, n),
+		subs:  make(map[subKey]*sub),
+		boxes: make(map[boxKey]*box),
+	}
+	for r := range g.ranks {
+		g.ranks[r] = &Engine{
+			g: g, rank: r, board: newBoard(opt.Small), w: wait.NewWaiter(g.lot),
+			from: make([]unsafe.Pointer, n), scale: make([]float64, n),
+		}
+	}
+	return g
+}
+
+// fail ends the group, and returns the cause that came first.
+func (g *group) fail(f *engine.Failure) *engine.Failure {
+	if !g.cause.CompareAndSwap(nil, f) {
+		return g.cause.Load()
+	}
+	g.lot.Stop()
+	return f
+}
+
+// join returns this process's one group for the members that seq decided on.
+func (g *group) join(seq uint64, members []int) *group {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	key := subKey{seq, members[0]}
+	s := g.subs[key]
+	if s == nil {
+		s = &sub{newGroup(len(members), g.opt), len(members)}
+		g.subs[key] = s
+	}
+	if s.missing--; s.missing == 0 {
+		delete(g.subs, key)
+	}
+	return s.g
+}
+
+// Sub returns this rank's side of a group of some of the ranks.
+func (e *Engine) Sub(_ context.Context, seq uint64, members []int) (engine.Engine, error) {
+	g := e.g.join(seq, members)
+	for i, r := range members {
+		if r == e.rank {
+			return g.ranks[i], nil
+		}
+	}
+	return nil, engine.ErrInvalid
+}
+
+// Alloc returns memory of the process: all its goroutines see it.
+func (e *Engine) Alloc(_ context.Context, _ uint64, bytes int) (*engine.Region, error) {
+	mem := make([]uint64, (bytes+7)/8)
+	return &engine.Region{
+		Ptr: unsafe.Pointer(unsafe.SliceData(mem)), Bytes: bytes,
+		Free: func() error { return nil },
+	}, nil
+}
+
+// SameHost says that all ranks share this one.
+func (e *Engine) SameHost() []int { return make([]int, len(e.g.ranks)) }

@@ -1,0 +1,119 @@
+package shm
+
+import (
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// pieceBits is how many bits of a progress word count pieces; the rest is the
+// step, so that the word only ever grows.
+const pieceBits = 24
+
+// plan divides n elements among the ranks and each rank's part into pieces.
+type plan struct {
+	n, part, piece int // elements: in all, per rank, per piece
+	pieces         int // per rank
+}
+
+func newPlan(bytes, ranks int, t kernel.DType, piece int) plan {
+	size := t.Size()
+	// Parts end at cache lines, so that no two ranks write one.
+	round := func(elems, of int) int { return (elems + of - 1) / of * of }
+	p := plan{n: bytes / size, piece: round(max(piece/size, 1), 64/size)}
+	p.part = round((p.n+ranks-1)/ranks, 64/size)
+	p.pieces = (p.part + p.piece - 1) / p.piece
+	if most := 1<<pieceBits - 1; p.pieces > most {
+		p.piece = round((p.part+most-1)/most, 64/size)
+		p.pieces = (p.part + p.piece - 1) / p.piece
+	}
+	return p
+}
+
+// bounds is where piece j of rank r's part begins and ends.
+func (p *plan) bounds(r, j int) (lo, hi int) {
+	end := min((r+1)*p.part, p.n)
+	lo = min(r*p.part+j*p.piece, end)
+	return lo, min(lo+p.piece, end)
+}
+
+// parts is AllReduce for data that does not fit into a slot: each rank reduces
+// its own part of everybody's source into its own destination, and the others
+// fetch it from there, piece by piece.
+func (e *Engine) parts(c *engine.Call) error {
+	h, err := e.begin()
+	if err != nil {
+		return err
+	}
+	h.sig = c.Sig()
+	if h.sig.Name != 0 {
+		putName(h.at(headerBytes), c.Name)
+	}
+	h.n = direct
+	e.expose(c)
+	e.owed = e.step
+	e.publish(h)
+	for r := range e.g.ranks {
+		if r == e.rank {
+			continue
+		}
+		if _, err := e.await(r); err != nil {
+			return err
+		}
+	}
+	e.clear = max(e.clear, e.step-1)
+	if err := e.startReading(); err != nil {
+		return err
+	}
+	p := newPlan(c.Dst.Bytes(), len(e.g.ranks), c.Dst.Type, e.g.opt.Piece)
+	// A piece is fetched one turn after it was reduced: by then the others
+	// have usually finished theirs.
+	for j := range p.pieces + 1 {
+		if e.g.lot.Stopped() {
+			return wait.ErrStopped
+		}
+		if j < p.pieces {
+			e.reducePiece(c, &p, j)
+		}
+		if j > 0 {
+			if err := e.fetchPieces(c, &p, j-1); err != nil {
+				return err
+			}
+		}
+	}
+	e.stopReading()
+	e.finish()
+	return nil
+}
+
+// reducePiece reduces one piece of this rank's part.
+func (e *Engine) reducePiece(c *engine.Call, p *plan, j int) {
+	lo, hi := p.bounds(e.rank, j)
+	for r, o := range e.g.ranks {
+		x := &o.open[e.step%depth]
+		e.from[r], e.scale[r] = x.src.At(lo), x.scale
+	}
+	e.combine(c, c.Dst.At(lo), hi-lo, c.Dst.Type)
+	clear(e.from)
+	e.board.progress().Store(e.step<<pieceBits | uint64(j+1))
+	e.g.lot.Wake()
+}
+
+// fetchPieces copies piece j of every other rank's part.
+func (e *Engine) fetchPieces(c *engine.Call, p *plan, j int) error {
+	n := len(e.g.ranks)
+	for i := 1; i < n; i++ {
+		r := (e.rank + i) % n
+		o := e.g.ranks[r]
+		ok, err := e.w.AtLeast(o.board.progress(), e.step<<pieceBits|uint64(j+1), o.board.left())
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return e.lost(r, e.verb.String(), e.seq)
+		}
+		lo, hi := p.bounds(r, j)
+		take(c.Dst.Slice(lo, hi-lo), o.open[e.step%depth].dst.Slice(lo, hi-lo))
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package shm
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// pull carries out one call in which each rank takes what it needs from the
+// others' slots or buffers.
+func (e *Engine) pull(c *engine.Call) error {
+	h, err := e.begin()
+	if err != nil {
+		return err
+	}
+	h.sig = c.Sig()
+	if h.sig.Name != 0 {
+		putName(h.at(headerBytes), c.Name)
+	}
+	readers := e.readers(c)
+	h.n = 0
+	switch {
+	case readers == nobody:
+	case c.SrcParts == nil && c.Src.Bytes() <= e.g.opt.Small:
+		h.n = int64(c.Src.N)
+		e.put(c, h.data())
+	default:
+		h.n = direct
+		e.preserve(c)
+		e.expose(c)
+	}
+	e.publish(h)
+	if c.Verb.Rooted() {
+		if err := e.compare(); err != nil {
+			return err
+		}
+	}
+	if err := e.consume(c); err != nil {
+		return err
+	}
+	e.finish()
+	if h.n != direct {
+		return nil
+	}
+	if readers == theRoot {
+		return e.awaitRoot(c.Root)
+	}
+	e.owed = e.step
+	return nil
+}
+
+// Who reads a rank's source.
+const (
+	nobody = iota
+	theRoot
+	everybody
+)
+
+func (e *Engine) readers(c *engine.Call) int {
+	root := e.rank == c.Root
+	switch {
+	case len(e.g.ranks) == 1, c.Src.Nothing() && c.SrcParts == nil, c.Verb == engine.Alloc:
+		return nobody
+	case c.Verb == engine.Reduce || c.Verb == engine.Gather:
+		if root {
+			return nobody
+		}
+		return theRoot
+	case c.Verb.Rooted() && !root:
+		return nobody
+	}
+	return everybody
+}
+
+// preserve moves the source of an AllToAll in place out of the way: others
+// still read it when this rank has begun to write its results.
+func (e *Engine) preserve(c *engine.Call) {
+	if c.Verb != engine.AllToAll || c.Uneven || c.Src.Ptr != c.Dst.Ptr {
+		return
+	}
+	if cap(e.spare) < c.Src.Bytes() {
+		e.spare = make([]byte, c.Src.Bytes())
+	}
+	p := unsafe.Pointer(unsafe.SliceData(e.spare))
+	kernel.Copy(p, c.Src.Ptr, c.Src.Bytes())
+	c.Src.Ptr = p
+}
+
+// awaitRoot waits until the root has read this rank's buffer.
+func (e *Engine) awaitRoot(root int) error {
+	b := e.g.ranks[root].board
+	ok, err := e.w.AtLeast(b.done(), e.step, b.left())
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return e.lost(root, e.verb.String(), e.seq)
+	}
+	e.open[e.step%depth] = exposure{}
+	return nil
+}
+
+// consume takes this rank's results of a call out of the others' slots and
+// buffers.
+func (e *Engine) consume(c *engine.Call) error {
+	root := e.rank == c.Root
+	switch c.Verb {
+	case engine.Broadcast:
+		if !root {
+			return e.takeFrom(c, c.Root, c.Dst, whole)
+		}
+	case engine.Scatter:
+		return e.takeFrom(c, c.Root, c.Dst, share)
+	case engine.AllGather, engine.Split:
+		return e.takeFromAll(c, whole)
+	case engine.Gather:
+		if root {
+			return e.takeFromAll(c, whole)
+		}
+	case engine.AllToAll:
+		return e.takeFromAll(c, share)
+	case engine.AllReduce:
+		return e.reduceFromAll(c, c.Dst, whole)
+	case engine.Reduce:
+		if root {
+			return e.reduceFromAll(c, c.Dst, whole)
+		}
+	case engine.ReduceScatter:
+		return e.reduceFromAll(c, c.Dst, share)
+	}
+	return nil
+}
+
+// What is taken of another rank's source: all of it, or the share that is
+// meant for this rank.
+const (
+	whole = false
+	share = true
+)
+
+// source is what this rank takes of rank r's source, checked to be as long as
+// expected.
+func (e *Engine) source(c *engine.Call, r, n int, shared bool) (engine.Mem, float64, error) {
+	v, err := e.reach(c, r)
+	if err != nil {
+		return engine.Mem{}, 0, err
+	}
+	src := v.src
+	if shared {
+		src = v.part(e.rank, len(e.g.ranks))
+	}
+	if src.N != n {
+		return engine.Mem{}, 0, &engine.Failure{
+			Kind: engine.ErrMismatch, Op: e.verb.String(), Seq: e.seq, Rank: e.rank,
+			Reason: fmt.Sprintf("rank %d expects %d elements from rank %d, which has %d for it; "+
+				"the counts of an uneven operation must agree in pairs", e.rank, n, r, src.N),
+		}
+	}
+	return src, v.scale, nil
+}
+
+func (e *Engine) takeFrom(c *engine.Call, r int, dst engine.Mem, shared bool) error {
+	src, _, err := e.source(c, r, dst.N, shared)
+	if err != nil {
+		return err
+	}
+	take(dst, src)
+	return nil
+}
+
+// takeFromAll begins with the next rank, so that not all ranks read the same
+// one at once.
+func (e *Engine) takeFromAll(c *engine.Call, shared bool) error {
+	n := len(e.g.ranks)
+	for i := range n {
+		r := (e.rank + i) % n
+		if err := e.takeFrom(c, r, c.DstPart(r, n), shared); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (e *Engine) reduceFromAll(c *engine.Call, dst engine.Mem, shared bool) error {
+	for r := range e.g.ranks {
+		src, scale, err := e.source(c, r, dst.N, shared)
+		if err != nil {
+			return err
+		}
+		e.from[r], e.scale[r] = src.Ptr, scale
+	}
+	e.combine(c, dst.Ptr, dst.N, dst.Type)
+	clear(e.from)
+	return nil
+}

@@ -1,0 +1,275 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// Engine is one rank's side of the group.
+type Engine struct {
+	g     *group
+	rank  int
+	board board
+
+	// What follows belongs to the goroutine that is in Run.
+
+	w     *wait.Waiter
+	step  uint64 // the step this rank is in, or was in last
+	clear uint64 // all ranks are known to have finished reading this step
+	owed  uint64 // the last step in which others read this rank's buffers; zero when they are known to have finished
+	seq   uint64 // the running operation's number
+	verb  engine.Verb
+	group bool // several calls share the present slot
+	off   int  // where in the slot the present call's fingerprint is, when they do
+
+	open  [depth]exposure
+	from  []unsafe.Pointer // one source per rank, for a reduction
+	scale []float64        // and its factor
+	acc   []byte           // partial results of a reduction
+	spare []byte           // for an AllToAll in place
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// Rank is this rank's number in the group.
+func (e *Engine) Rank() int { return e.rank }
+
+// Size is the number of ranks in the group.
+func (e *Engine) Size() int { return len(e.g.ranks) }
+
+// Fail ends the group.
+func (e *Engine) Fail(f *engine.Failure) { e.g.fail(f) }
+
+// Failure is why the group has ended.
+func (e *Engine) Failure() *engine.Failure { return e.g.cause.Load() }
+
+// Failed is closed when the group has ended.
+func (e *Engine) Failed() <-chan struct{} { return e.g.lot.Done() }
+
+// Close says goodbye to the other ranks.
+func (e *Engine) Close() error {
+	e.board.left().Store(1)
+	e.g.lot.Wake()
+	return nil
+}
+
+// Run carries out calls, small neighbours together.
+func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
+	e.seq, e.verb = seq, calls[0].Verb
+	e.w.Begin(ctx, e.g.opt.Timeout)
+	err := e.run(ctx, calls)
+	e.stopReading()
+	if err != nil {
+		err = e.settle(ctx, err)
+	}
+	e.w.End()
+	return err
+}
+
+func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
+	if e.g.lot.Stopped() {
+		return wait.ErrStopped
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	for len(calls) > 0 {
+		c := &calls[0]
+		e.verb = c.Verb
+		n := e.together(calls)
+		var err error
+		switch {
+		case n > 1, n == 1 && oneHop(c.Verb):
+			err = e.small(calls[:n])
+		case c.Verb == engine.AllReduce:
+			n, err = 1, e.parts(c)
+		default:
+			n, err = 1, e.pull(c)
+		}
+		if err != nil {
+			return err
+		}
+		calls = calls[n:]
+	}
+	return e.settleReaders()
+}
+
+// begin returns the slot for the next step, once every rank has finished
+// reading what it held before.
+func (e *Engine) begin() (*header, error) {
+	e.step++
+	if e.step > depth && e.clear < e.step-depth {
+		if err := e.awaitDone(e.step - depth); err != nil {
+			return nil, err
+		}
+	}
+	return e.board.slot(e.step), nil
+}
+
+// publish makes the slot visible to the others.
+func (e *Engine) publish(h *header) {
+	h.step.Store(e.step)
+	e.g.lot.Wake()
+}
+
+// finish says that this rank has read all it needs of the present step.
+func (e *Engine) finish() {
+	e.board.done().Store(e.step)
+	e.g.lot.Wake()
+}
+
+// await waits for rank r's slot of the present step, and checks that r is in
+// the same operation.
+func (e *Engine) await(r int) (*header, error) {
+	b := e.g.ranks[r].board
+	h := b.slot(e.step)
+	ok, err := e.w.AtLeast(&h.step, e.step, b.left())
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, e.lost(r, e.verb.String(), e.seq)
+	}
+	if mine := e.board.slot(e.step); h.sig != mine.sig {
+		return nil, e.mismatch(mine.text(), r, h.text())
+	}
+	return h, nil
+}
+
+// compare checks the ranks that have arrived already. Of two ranks that
+// disagree, the one that publishes last sees it, even if neither waits for the
+// other.
+func (e *Engine) compare() error {
+	mine := e.board.slot(e.step)
+	for r, o := range e.g.ranks {
+		if h := o.board.slot(e.step); h.step.Load() == e.step && h.sig != mine.sig {
+			return e.mismatch(mine.text(), r, h.text())
+		}
+	}
+	return nil
+}
+
+// awaitDone waits until every rank has finished reading step.
+func (e *Engine) awaitDone(step uint64) error {
+	for r, o := range e.g.ranks {
+		if r == e.rank {
+			continue
+		}
+		ok, err := e.w.AtLeast(o.board.done(), step, o.board.left())
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return e.lost(r, e.verb.String(), e.seq)
+		}
+	}
+	e.clear = max(e.clear, step)
+	return nil
+}
+
+// settleReaders waits until nobody reads this rank's buffers any more.
+func (e *Engine) settleReaders() error {
+	if e.owed == 0 {
+		return nil
+	}
+	if err := e.awaitDone(e.owed); err != nil {
+		return err
+	}
+	e.conceal()
+	return nil
+}
+
+// settle turns what ended an operation into the cause of the group's end, and
+// returns when no other rank reads this rank's buffers any more.
+func (e *Engine) settle(ctx context.Context, err error) error {
+	f := e.g.fail(e.explain(ctx, err, e.verb.String(), e.seq, e.whereabouts))
+	for _, o := range e.g.ranks {
+		e.w.While(o.board.reading(), 1)
+	}
+	e.conceal()
+	return f
+}
+
+// explain makes a cause of what ended an operation; where says what it waited
+// for.
+func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, where func() string) *engine.Failure {
+	if known := (*engine.Failure)(nil); errors.As(err, &known) {
+		return known
+	}
+	f := &engine.Failure{Op: op, Seq: seq, Rank: e.rank}
+	switch {
+	case errors.Is(err, wait.ErrStopped):
+		return e.g.cause.Load()
+	case errors.Is(err, wait.ErrTimeout):
+		f.Kind = engine.ErrTimeout
+		f.Reason = fmt.Sprintf("not done after %v: %s", e.g.opt.Timeout, where())
+	case errors.Is(err, context.DeadlineExceeded):
+		f.Kind, f.Err = engine.ErrTimeout, err
+		f.Reason = "the context's deadline has passed: " + where()
+	default:
+		f.Kind, f.Err = engine.ErrAborted, err
+		f.Reason = fmt.Sprintf("the context was cancelled (%v): %s", context.Cause(ctx), where())
+	}
+	return f
+}
+
+// whereabouts says, for an error, who is missing.
+func (e *Engine) whereabouts() string {
+	var absent, busy []int
+	for r, o := range e.g.ranks {
+		switch {
+		case r == e.rank:
+		case o.board.slot(e.step).step.Load() < e.step:
+			absent = append(absent, r)
+		case o.board.done().Load() < e.step:
+			busy = append(busy, r)
+		}
+	}
+	if len(absent) == 0 {
+		if len(busy) == 0 {
+			return "all ranks have arrived"
+		}
+		return engine.Ranks(busy) + " arrived and did not finish"
+	}
+	verb := "has"
+	if len(absent) > 1 {
+		verb = "have"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s not arrived", engine.Ranks(absent), verb)
+	const most = 4
+	for i, r := range absent[:min(len(absent), most)] {
+		sep := ", "
+		if i == 0 {
+			sep = " ("
+		}
+		did := "has called nothing yet"
+		if h := e.g.ranks[r].board.last(); h != nil {
+			did = "last called " + h.text()
+		}
+		fmt.Fprintf(&b, "%srank %d %s", sep, r, did)
+	}
+	b.WriteByte(')')
+	return b.String()
+}
+
+func (e *Engine) mismatch(mine string, r int, theirs string) error {
+	return &engine.Failure{
+		Kind: engine.ErrMismatch, Op: e.verb.String(), Seq: e.seq, Rank: e.rank,
+		Reason: fmt.Sprintf("rank %d called %s, rank %d called %s; "+
+			"every rank must make the same calls in the same order", e.rank, mine, r, theirs),
+	}
+}
+
+func (e *Engine) lost(r int, op string, seq uint64) error {
+	return &engine.Failure{
+		Kind: engine.ErrRankLost, Op: op, Seq: seq, Rank: e.rank, Lost: []int{r},
+		Reason: fmt.Sprintf("rank %d has closed the communicator and takes no part", r),
+	}
+}

@@ -1,0 +1,112 @@
+package shm
+
+import (
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// An exposure is what one rank lets the others read in a step: its buffers
+// themselves. It is written before the step is published and cleared when the
+// others have finished.
+type exposure struct {
+	src   engine.Mem
+	parts []engine.Mem // in place of src, where an uneven verb divides it
+	dst   engine.Mem   // where the parts of a large AllReduce appear
+	scale float64
+}
+
+// A view is where the present call's source of some rank lies.
+type view struct {
+	src   engine.Mem
+	parts []engine.Mem
+	scale float64
+}
+
+// part is the share meant for rank r.
+func (v *view) part(r, size int) engine.Mem {
+	if v.parts != nil {
+		return v.parts[r]
+	}
+	n := v.src.N / size
+	return v.src.Slice(r*n, n)
+}
+
+// reach returns rank r's source of the present call, waiting for r if it has
+// not arrived.
+func (e *Engine) reach(c *engine.Call, r int) (view, error) {
+	if r == e.rank {
+		return view{c.Src, c.SrcParts, e.factor(c)}, nil
+	}
+	if e.group {
+		return e.reachShared(c, r)
+	}
+	h, err := e.await(r)
+	if err != nil {
+		return view{}, err
+	}
+	if h.n != direct {
+		return view{src: engine.Mem{Ptr: h.data(), N: int(h.n), Type: h.sig.Type}, scale: 1}, nil
+	}
+	if err := e.startReading(); err != nil {
+		return view{}, err
+	}
+	x := &e.g.ranks[r].open[e.step%depth]
+	return view{x.src, x.parts, x.scale}, nil
+}
+
+// expose opens this rank's buffers to the others for the present step.
+func (e *Engine) expose(c *engine.Call) {
+	e.open[e.step%depth] = exposure{c.Src, c.SrcParts, c.Dst, e.factor(c)}
+}
+
+// keepSpare is how much memory for an AllToAll in place is kept for the next.
+const keepSpare = 1 << 20
+
+// conceal forgets the buffers, so that the engine does not keep them alive.
+func (e *Engine) conceal() {
+	e.open = [depth]exposure{}
+	e.owed = 0
+	if cap(e.spare) > keepSpare {
+		e.spare = nil
+	}
+}
+
+// startReading announces that this rank may read other ranks' buffers, unless
+// the group has failed: a rank whose operation has failed returns, and gives
+// its buffers back to its caller, when nobody reads.
+func (e *Engine) startReading() error {
+	e.board.reading().Store(1)
+	if e.g.lot.Stopped() {
+		return wait.ErrStopped
+	}
+	return nil
+}
+
+func (e *Engine) stopReading() {
+	if e.board.reading().Load() != 0 {
+		e.board.reading().Store(0)
+	}
+}
+
+// factor is what each of this rank's elements is multiplied by before it is
+// summed.
+func (e *Engine) factor(c *engine.Call) float64 {
+	switch {
+	case c.Red == engine.PreMul:
+		return c.Scale
+	case c.Red == engine.Avg && c.Sig().Type.IsFloat():
+		return 1 / float64(len(e.g.ranks))
+	}
+	return 1
+}
+
+// scaled reports whether a reduction multiplies before it sums. It is asked of
+// the call, not of the factors, because ranks may have different ones.
+func scaled(c *engine.Call) bool {
+	return c.Red == engine.PreMul || c.Red == engine.Avg && c.Sig().Type.IsFloat()
+}
+
+// at is the address of the slot's byte i.
+func (h *header) at(i int) unsafe.Pointer { return unsafe.Add(unsafe.Pointer(h), i) }

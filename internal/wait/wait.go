@@ -1,0 +1,252 @@
+// Package wait is how a rank waits for words that other ranks write.
+//
+// A waiting rank first spins, because the word usually changes within a
+// microsecond; then it yields to other goroutines; then it parks, so that a
+// rank whose peers compute for seconds costs nothing. It always comes back:
+// when the word has the value, when the group is stopped, when the operation's
+// context ends, or when the operation's timeout has passed.
+//
+// Algorithms block nowhere else. They contain no goroutine, no select and no
+// clock of their own, so that a simulator can run them by replacing this
+// package's slow path alone.
+package wait
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The reasons, other than success, for which a wait ends. The error of a
+// context is returned as it is.
+var (
+	ErrStopped = errors.New("wait: the group was stopped")
+	ErrTimeout = errors.New("wait: the operation's timeout has passed")
+)
+
+const (
+	// turns is how often a condition is looked at between two looks at the
+	// context, the clock and the stop flag.
+	turns = 64
+	// spinFor and yieldFor are how long a wait spins, and then yields, before
+	// it goes to the next, cheaper and slower, way of waiting. Parking and
+	// waking costs some ten microseconds, so a wait that is a little longer
+	// than an operation is still worth yielding through.
+	spinFor  = 50 * time.Microsecond
+	yieldFor = 500 * time.Microsecond
+)
+
+// A Cond is what is waited for. Ready may only load atomic values: a parked
+// waiter's condition is evaluated by the goroutine that wakes it.
+type Cond interface {
+	Ready() bool
+}
+
+// A Lot is where the waiters of one group park, and where they are stopped.
+// It is safe for concurrent use and must not be copied.
+type Lot struct {
+	parked  atomic.Int32
+	stopped atomic.Bool
+	stop    chan struct{}
+	spin    time.Duration
+	mu      sync.Mutex
+	waiters []*Waiter
+}
+
+// NewLot returns a lot for a group in which up to ranks waiters of this
+// process wait for one another.
+func NewLot(ranks int) *Lot {
+	l := &Lot{stop: make(chan struct{})}
+	// A waiter that spins with no processor left for the one it waits for
+	// only delays it.
+	if ranks <= runtime.GOMAXPROCS(0) {
+		l.spin = spinFor
+	}
+	return l
+}
+
+// Wake wakes the parked waiters whose condition has come true. It is called
+// after every store to a word that somebody may wait for, and costs one load
+// when nobody is parked.
+func (l *Lot) Wake() {
+	if l.parked.Load() != 0 {
+		l.wake()
+	}
+}
+
+func (l *Lot) wake() {
+	l.mu.Lock()
+	for _, w := range l.waiters {
+		if w.cond.Ready() {
+			select {
+			case w.token <- struct{}{}:
+			default:
+			}
+		}
+	}
+	l.mu.Unlock()
+}
+
+// Stop ends all present and future waits with ErrStopped, except those whose
+// condition holds already. It may be called more than once.
+func (l *Lot) Stop() {
+	if l.stopped.CompareAndSwap(false, true) {
+		close(l.stop)
+	}
+}
+
+// Stopped reports whether Stop was called.
+func (l *Lot) Stopped() bool { return l.stopped.Load() }
+
+// Done is closed by Stop.
+func (l *Lot) Done() <-chan struct{} { return l.stop }
+
+// A Waiter waits on behalf of one activity: one operation after another, one
+// wait at a time. It is not safe for concurrent use.
+type Waiter struct {
+	lot     *Lot
+	ctx     context.Context
+	timeout time.Duration // zero or less: none
+	began   time.Time     // when this operation first had to wait
+	word    wordCond
+	cond    Cond // what a parked waiter waits for; guarded by lot.mu
+	token   chan struct{}
+	timer   *time.Timer
+}
+
+// NewWaiter returns a waiter that parks in lot.
+func NewWaiter(lot *Lot) *Waiter {
+	return &Waiter{lot: lot, ctx: context.Background(), token: make(chan struct{}, 1)}
+}
+
+// Begin starts an operation: the waits that follow end when ctx does, or when
+// together they have lasted for timeout (if it is positive).
+func (w *Waiter) Begin(ctx context.Context, timeout time.Duration) {
+	w.ctx, w.timeout, w.began = ctx, timeout, time.Time{}
+}
+
+// End lets go of the operation's context.
+func (w *Waiter) End() { w.ctx = context.Background() }
+
+// wordCond waits until a word has reached a value, or until its writer has
+// left for good.
+type wordCond struct {
+	word, gone *atomic.Uint64
+	least      uint64
+}
+
+func (c *wordCond) Ready() bool {
+	return c.word.Load() >= c.least || (c.gone != nil && c.gone.Load() != 0)
+}
+
+// AtLeast waits until word has reached least. It reports false when the word
+// has not, because gone is no longer zero: the writer said goodbye. A nil gone
+// is never looked at.
+func (w *Waiter) AtLeast(word *atomic.Uint64, least uint64, gone *atomic.Uint64) (bool, error) {
+	if word.Load() >= least {
+		return true, nil
+	}
+	w.word = wordCond{word, gone, least}
+	if err := w.For(&w.word); err != nil {
+		return false, err
+	}
+	// The writer says goodbye after its last word.
+	return word.Load() >= least, nil
+}
+
+// For waits until c is ready.
+func (w *Waiter) For(c Cond) error {
+	var start time.Time
+	for {
+		for range turns {
+			if c.Ready() {
+				return nil
+			}
+		}
+		if w.lot.stopped.Load() {
+			return ErrStopped
+		}
+		if err := w.ctx.Err(); err != nil {
+			return err
+		}
+		now := time.Now()
+		if start.IsZero() {
+			start = now
+			if w.began.IsZero() {
+				w.began = now
+			}
+		}
+		if w.timeout > 0 && now.Sub(w.began) >= w.timeout {
+			return ErrTimeout
+		}
+		switch waited := now.Sub(start); {
+		case waited < w.lot.spin:
+		case waited < yieldFor:
+			runtime.Gosched()
+		default:
+			w.park(c, now)
+		}
+	}
+}
+
+// While waits as long as word has the value v, whatever else happens. It is
+// for words that their writer changes without waiting for anybody.
+func (w *Waiter) While(word *atomic.Uint64, v uint64) {
+	for word.Load() == v {
+		runtime.Gosched()
+	}
+}
+
+// park sleeps until something may have changed; For finds out what.
+func (w *Waiter) park(c Cond, now time.Time) {
+	select {
+	case <-w.token: // left over from an earlier wait
+	default:
+	}
+	l := w.lot
+	l.mu.Lock()
+	w.cond = c
+	l.waiters = append(l.waiters, w)
+	l.parked.Add(1)
+	l.mu.Unlock()
+
+	// A store that happened before the waiter was listed woke nobody.
+	if !c.Ready() {
+		var expired <-chan time.Time
+		if w.timeout > 0 {
+			left := w.timeout - now.Sub(w.began)
+			if w.timer == nil {
+				w.timer = time.NewTimer(left)
+			} else {
+				w.timer.Reset(left)
+			}
+			expired = w.timer.C
+		}
+		select {
+		case <-w.token:
+		case <-l.stop:
+		case <-w.ctx.Done():
+		case <-expired:
+		}
+		if w.timer != nil {
+			w.timer.Stop()
+		}
+	}
+
+	l.mu.Lock()
+	last := len(l.waiters) - 1
+	for i, x := range l.waiters {
+		if x == w {
+			l.waiters[i] = l.waiters[last]
+			break
+		}
+	}
+	l.waiters[last] = nil
+	l.waiters = l.waiters[:last]
+	w.cond = nil
+	l.parked.Add(-1)
+	l.mu.Unlock()
+}

@@ -1,0 +1,65 @@
+package tutti
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/tutti-go/tutti/internal/engine/shm"
+)
+
+// Local returns the Comms of n ranks in this process, to be used by n
+// goroutines. Each is to be closed.
+func Local(n int, cfg Config) ([]*Comm, error) {
+	if n < 1 {
+		return nil, &Error{Op: "Local", Cause: &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d ranks", n)}}
+	}
+	cfg.fill()
+	comms := make([]*Comm, n)
+	for r, e := range shm.NewLocal(n, shm.Options{Timeout: cfg.Timeout}) {
+		comms[r] = newComm(e)
+	}
+	return comms, nil
+}
+
+var errExited = errors.New("the function exited its goroutine without returning")
+
+// RunLocal runs fn on n goroutines, each with its own rank's Comm, and returns
+// when all have returned, with the first error. That error also ends the
+// others: their Comms are poisoned and their context is cancelled. RunLocal
+// closes the Comms.
+func RunLocal(ctx context.Context, n int, cfg Config, fn func(ctx context.Context, c *Comm) error) error {
+	if ctx == nil || fn == nil {
+		return &Error{Op: "RunLocal", Cause: &cause{kind: ErrInvalid, reason: "the context or the function is nil"}}
+	}
+	comms, err := Local(n, cfg)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var (
+		ranks sync.WaitGroup
+		once  sync.Once
+		first error
+	)
+	for _, c := range comms {
+		ranks.Go(func() {
+			err := errExited
+			defer func() {
+				if err != nil {
+					once.Do(func() {
+						first = fmt.Errorf("rank %d: %w", c.rank, err)
+						c.Abort(err)
+						cancel(first)
+					})
+				}
+				_ = c.Close()
+			}()
+			err = fn(ctx, c)
+		})
+	}
+	ranks.Wait()
+	return first
+}

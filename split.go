@@ -1,0 +1,63 @@
+package tutti
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// NoGroup is the colour of a rank that is to be in none of the new groups.
+const NoGroup = -1
+
+// Split divides the ranks into new groups, one for each colour, and returns
+// this rank's membership in its group, to be closed on its own. Within a group
+// ranks are ordered by key, and by rank where keys are equal. A rank with the
+// colour NoGroup gets a nil Comm.
+func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
+	if color < 0 && color != NoGroup {
+		return nil, c.refuse("Split", &cause{kind: ErrInvalid, reason: fmt.Sprintf("the colour %d is negative", color)})
+	}
+	mine := []int64{int64(color), int64(key)}
+	all := make([]int64, 2*c.size)
+	seq, err := c.do(ctx, engine.Call{Verb: engine.Split, Dst: Of(all).m, Src: Of(mine).m})
+	if err != nil || color == NoGroup {
+		return nil, err
+	}
+	var members []int
+	for r := range c.size {
+		if all[2*r] == int64(color) {
+			members = append(members, r)
+		}
+	}
+	slices.SortStableFunc(members, func(a, b int) int { return cmp.Compare(all[2*a+1], all[2*b+1]) })
+	return c.sub(ctx, seq, members)
+}
+
+// SplitHost is Split into the groups of ranks that share a host.
+func (c *Comm) SplitHost(ctx context.Context) (*Comm, error) {
+	return c.Split(ctx, c.e.SameHost()[c.rank], c.rank)
+}
+
+// Dup returns a Comm of the same ranks that is independent of this one.
+func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
+	seq, err := c.do(ctx, engine.Call{Verb: engine.Dup})
+	if err != nil {
+		return nil, err
+	}
+	members := make([]int, c.size)
+	for r := range members {
+		members[r] = r
+	}
+	return c.sub(ctx, seq, members)
+}
+
+func (c *Comm) sub(ctx context.Context, seq uint64, members []int) (*Comm, error) {
+	e, err := c.e.Sub(ctx, seq, members)
+	if err != nil {
+		return nil, c.report(err)
+	}
+	return newComm(e), nil
+}

@@ -1,0 +1,153 @@
+package tutti
+
+import (
+	"context"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// AllReduce combines the ranks' buffers element by element and leaves the
+// result in each of them.
+func (c *Comm) AllReduce(ctx context.Context, buf Buffer, op Op) error {
+	return c.verb(ctx, allReduce(buf, buf, op))
+}
+
+// AllReduceTo is AllReduce that leaves the source as it is.
+func (c *Comm) AllReduceTo(ctx context.Context, dst, src Buffer, op Op) error {
+	return c.verb(ctx, allReduce(dst, src, op))
+}
+
+// Reduce combines the ranks' sources into the root's destination. The other
+// ranks pass the zero Buffer for dst; the root's may be its source.
+func (c *Comm) Reduce(ctx context.Context, dst, src Buffer, op Op, root int) error {
+	return c.verb(ctx, reduce(dst, src, op, root))
+}
+
+// Broadcast copies the root's buffer into everybody's.
+func (c *Comm) Broadcast(ctx context.Context, buf Buffer, root int) error {
+	return c.verb(ctx, broadcast(buf, root))
+}
+
+// AllGather copies the ranks' sources into every destination, in rank order.
+// The source may be this rank's own place in the destination.
+func (c *Comm) AllGather(ctx context.Context, dst, src Buffer) error {
+	return c.verb(ctx, allGather(dst, src))
+}
+
+// AllGatherV is AllGather of sources that need not be equally long: dst[r] is
+// as long as rank r's source.
+func (c *Comm) AllGatherV(ctx context.Context, dst []Buffer, src Buffer) error {
+	return c.verb(ctx, allGatherV(dst, src))
+}
+
+// ReduceScatter combines the ranks' sources and leaves the r-th of equal parts
+// of the result in rank r's destination, which may be that part of its source.
+func (c *Comm) ReduceScatter(ctx context.Context, dst, src Buffer, op Op) error {
+	return c.verb(ctx, reduceScatter(dst, src, op))
+}
+
+// ReduceScatterV is ReduceScatter of parts that need not be equally long:
+// src[r] is as long as rank r's destination.
+func (c *Comm) ReduceScatterV(ctx context.Context, dst Buffer, src []Buffer, op Op) error {
+	return c.verb(ctx, reduceScatterV(dst, src, op))
+}
+
+// Gather copies the ranks' sources into the root's destination, in rank order.
+// The other ranks pass the zero Buffer for dst.
+func (c *Comm) Gather(ctx context.Context, dst, src Buffer, root int) error {
+	return c.verb(ctx, gather(dst, src, root))
+}
+
+// GatherV is Gather of sources that need not be equally long. The other ranks
+// pass nil for dst.
+func (c *Comm) GatherV(ctx context.Context, dst []Buffer, src Buffer, root int) error {
+	return c.verb(ctx, gatherV(dst, src, root))
+}
+
+// Scatter copies the r-th of equal parts of the root's source into rank r's
+// destination. The other ranks pass the zero Buffer for src.
+func (c *Comm) Scatter(ctx context.Context, dst, src Buffer, root int) error {
+	return c.verb(ctx, scatter(dst, src, root))
+}
+
+// ScatterV is Scatter of parts that need not be equally long. The other ranks
+// pass nil for src.
+func (c *Comm) ScatterV(ctx context.Context, dst Buffer, src []Buffer, root int) error {
+	return c.verb(ctx, scatterV(dst, src, root))
+}
+
+// AllToAll copies the r-th of equal parts of rank s's source into the s-th
+// part of rank r's destination, for all r and s. Both may be the same buffer.
+func (c *Comm) AllToAll(ctx context.Context, dst, src Buffer) error {
+	return c.verb(ctx, allToAll(dst, src))
+}
+
+// AllToAllV is AllToAll of parts that need not be equally long: dst[s] is as
+// long as the part that rank s has for this rank.
+func (c *Comm) AllToAllV(ctx context.Context, dst, src []Buffer) error {
+	return c.verb(ctx, allToAllV(dst, src))
+}
+
+// Barrier returns when all ranks have called it.
+func (c *Comm) Barrier(ctx context.Context) error {
+	return c.verb(ctx, engine.Call{Verb: engine.Barrier})
+}
+
+func (c *Comm) verb(ctx context.Context, call engine.Call) error {
+	_, err := c.do(ctx, call)
+	return err
+}
+
+func allReduce(dst, src Buffer, op Op) engine.Call {
+	return engine.Call{Verb: engine.AllReduce, Dst: dst.m, Src: src.m, Red: op.red, Scale: op.scale}
+}
+
+func reduce(dst, src Buffer, op Op, root int) engine.Call {
+	return engine.Call{Verb: engine.Reduce, Dst: dst.m, Src: src.m, Red: op.red, Scale: op.scale, Root: root}
+}
+
+func broadcast(buf Buffer, root int) engine.Call {
+	return engine.Call{Verb: engine.Broadcast, Dst: buf.m, Src: buf.m, Root: root}
+}
+
+func allGather(dst, src Buffer) engine.Call {
+	return engine.Call{Verb: engine.AllGather, Dst: dst.m, Src: src.m}
+}
+
+func allGatherV(dst []Buffer, src Buffer) engine.Call {
+	return engine.Call{Verb: engine.AllGather, Uneven: true, DstParts: mems(dst), Src: src.m}
+}
+
+func reduceScatter(dst, src Buffer, op Op) engine.Call {
+	return engine.Call{Verb: engine.ReduceScatter, Dst: dst.m, Src: src.m, Red: op.red, Scale: op.scale}
+}
+
+func reduceScatterV(dst Buffer, src []Buffer, op Op) engine.Call {
+	return engine.Call{
+		Verb: engine.ReduceScatter, Uneven: true, Dst: dst.m, SrcParts: mems(src), Red: op.red, Scale: op.scale,
+	}
+}
+
+func gather(dst, src Buffer, root int) engine.Call {
+	return engine.Call{Verb: engine.Gather, Dst: dst.m, Src: src.m, Root: root}
+}
+
+func gatherV(dst []Buffer, src Buffer, root int) engine.Call {
+	return engine.Call{Verb: engine.Gather, Uneven: true, DstParts: mems(dst), Src: src.m, Root: root}
+}
+
+func scatter(dst, src Buffer, root int) engine.Call {
+	return engine.Call{Verb: engine.Scatter, Dst: dst.m, Src: src.m, Root: root}
+}
+
+func scatterV(dst Buffer, src []Buffer, root int) engine.Call {
+	return engine.Call{Verb: engine.Scatter, Uneven: true, Dst: dst.m, SrcParts: mems(src), Root: root}
+}
+
+func allToAll(dst, src Buffer) engine.Call {
+	return engine.Call{Verb: engine.AllToAll, Dst: dst.m, Src: src.m}
+}
+
+func allToAllV(dst, src []Buffer) engine.Call {
+	return engine.Call{Verb: engine.AllToAll, Uneven: true, DstParts: mems(dst), SrcParts: mems(src)}
+}
