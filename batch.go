@@ -86,7 +86,7 @@ func (b *Batch) Reset() *Batch {
 func (b *Batch) add(call engine.Call) *Batch {
 	if err := call.Check(b.c.rank, b.c.size); err != nil {
 		if b.err == nil {
-			b.err = b.c.refuse(opName(&call), err)
+			b.err = b.c.refuse(call.Op(), err)
 		}
 		return b
 	}

@@ -211,3 +211,63 @@ func BenchmarkStopTheWorld(b *testing.B) {
 	b.ReportMetric(float64(collections), "collections")
 	b.ReportMetric(0, "ns/op")
 }
+
+// BenchmarkFailure prints the time from a failure's cause to the error on the
+// last of eight ranks, of which seven are blocked.
+func BenchmarkFailure(b *testing.B) {
+	const ranks = 8
+	for _, elems := range []int{1, 1 << 20} {
+		for name, fault := range map[string]func(ctx context.Context, c *tutti.Comm) error{
+			"mismatch": func(ctx context.Context, c *tutti.Comm) error {
+				return c.AllReduce(ctx, tutti.Of(make([]int8, 3)), tutti.Sum)
+			},
+			"cancel": func(ctx context.Context, c *tutti.Comm) error {
+				ctx, cancel := context.WithCancel(ctx)
+				cancel()
+				return c.Barrier(ctx)
+			},
+			"abort": func(_ context.Context, c *tutti.Comm) error { c.Abort(nil); return c.Err() },
+			"leave": func(_ context.Context, c *tutti.Comm) error { return c.Close() },
+		} {
+			b.Run(fmt.Sprintf("%s/elems=%d", name, elems), func(b *testing.B) {
+				rounds := max(20, b.N)
+				var times []time.Duration
+				for range rounds {
+					comms, err := tutti.Local(ranks, tutti.Config{})
+					if err != nil {
+						b.Fatal(err)
+					}
+					var blocked, done sync.WaitGroup
+					ends := make([]time.Time, ranks)
+					blocked.Add(ranks - 1)
+					for r := 1; r < ranks; r++ {
+						done.Go(func() {
+							buf := make([]float32, elems)
+							blocked.Done()
+							if err := comms[r].AllReduce(b.Context(), tutti.Of(buf), tutti.Sum); err == nil {
+								b.Error("no error")
+							}
+							ends[r] = time.Now()
+						})
+					}
+					blocked.Wait()
+					// Long enough for them to be parked, in most rounds.
+					time.Sleep(2 * time.Millisecond)
+					cause := time.Now()
+					if err := fault(b.Context(), comms[0]); err == nil && name != "leave" {
+						b.Error("no error")
+					}
+					done.Wait()
+					times = append(times, slices.MaxFunc(ends, time.Time.Compare).Sub(cause))
+					for _, c := range comms {
+						c.Close()
+					}
+				}
+				slices.Sort(times)
+				b.ReportMetric(float64(times[rounds/2])/1e6, "p50-ms")
+				b.ReportMetric(float64(times[rounds-1])/1e6, "max-ms")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}

@@ -25,7 +25,7 @@ func (c *Comm) do(ctx context.Context, call engine.Call) (uint64, error) {
 		return 0, err
 	}
 	c.mu.Lock()
-	if err := c.refusal(opName(&call)); err != nil {
+	if err := c.refusal(call.Op()); err != nil {
 		c.mu.Unlock()
 		return 0, err
 	}
@@ -63,28 +63,22 @@ func (c *Comm) do(ctx context.Context, call engine.Call) (uint64, error) {
 // check finds out whether the arguments can be right.
 func (c *Comm) check(ctx context.Context, call *engine.Call) error {
 	if ctx == nil {
-		return c.refuse(opName(call), &cause{kind: ErrInvalid, reason: errNilContext.Error()})
+		return c.refuse(call.Op(), &cause{kind: ErrInvalid, reason: errNilContext.Error()})
 	}
 	if err := call.Check(c.rank, c.size); err != nil {
-		return c.refuse(opName(call), err)
+		return c.refuse(call.Op(), err)
 	}
 	return nil
 }
 
-// opName is the name of the method that makes such a call.
-func opName(call *engine.Call) string {
-	if call.Uneven {
-		return call.Verb.String() + "V"
-	}
-	return call.Verb.String()
-}
-
 // newTask returns a task without calls; c.mu is held.
 func (c *Comm) newTask(ctx context.Context, seq uint64) *task {
-	t := new(task)
+	var t *task
 	if n := len(c.tasks); n > 0 {
 		t = c.tasks[n-1]
 		c.tasks = c.tasks[:n-1]
+	} else {
+		t = new(task)
 	}
 	t.ctx, t.seq = ctx, seq
 	return t
@@ -116,7 +110,7 @@ func (t *task) copyParts(list []engine.Mem) []engine.Mem {
 func (c *Comm) enqueue(t *task) {
 	done := t.ctx.Done()
 	if c.busy && done != nil && done != c.last {
-		op, seq, ctx := opName(&t.calls[0]), t.seq, t.ctx
+		op, seq, ctx := t.calls[0].Op(), t.seq, t.ctx
 		t.stop = context.AfterFunc(ctx, func() { c.expire(ctx, op, seq) })
 	}
 	c.last = done

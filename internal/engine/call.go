@@ -41,6 +41,25 @@ func (v Verb) String() string {
 	return fmt.Sprintf("verb %d", uint8(v))
 }
 
+// Op is the name of the method that makes such a call. It does not allocate.
+func (c *Call) Op() string {
+	if c.Uneven {
+		switch c.Verb {
+		case AllGather:
+			return "AllGatherV"
+		case ReduceScatter:
+			return "ReduceScatterV"
+		case Gather:
+			return "GatherV"
+		case Scatter:
+			return "ScatterV"
+		case AllToAll:
+			return "AllToAllV"
+		}
+	}
+	return c.Verb.String()
+}
+
 // reduces reports whether the verb combines elements.
 func (v Verb) reduces() bool { return v == AllReduce || v == Reduce || v == ReduceScatter }
 

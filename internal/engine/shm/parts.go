@@ -110,7 +110,7 @@ func (e *Engine) fetchPieces(c *engine.Call, p *plan, j int) error {
 			return err
 		}
 		if !ok {
-			return e.lost(r, e.verb.String(), e.seq)
+			return e.lost(r, e.op, e.seq)
 		}
 		lo, hi := p.bounds(r, j)
 		take(c.Dst.Slice(lo, hi-lo), o.open[e.step%depth].dst.Slice(lo, hi-lo))

@@ -96,7 +96,7 @@ func (e *Engine) awaitRoot(root int) error {
 		return err
 	}
 	if !ok {
-		return e.lost(root, e.verb.String(), e.seq)
+		return e.lost(root, e.op, e.seq)
 	}
 	e.open[e.step%depth] = exposure{}
 	return nil
@@ -153,7 +153,7 @@ func (e *Engine) source(c *engine.Call, r, n int, shared bool) (engine.Mem, floa
 	}
 	if src.N != n {
 		return engine.Mem{}, 0, &engine.Failure{
-			Kind: engine.ErrMismatch, Op: e.verb.String(), Seq: e.seq, Rank: e.rank,
+			Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank,
 			Reason: fmt.Sprintf("rank %d expects %d elements from rank %d, which has %d for it; "+
 				"the counts of an uneven operation must agree in pairs", e.rank, n, r, src.N),
 		}

@@ -24,7 +24,7 @@ type Engine struct {
 	clear uint64 // all ranks are known to have finished reading this step
 	owed  uint64 // the last step in which others read this rank's buffers; zero when they are known to have finished
 	seq   uint64 // the running operation's number
-	verb  engine.Verb
+	op    string // and its name
 	group bool // several calls share the present slot
 	off   int  // where in the slot the present call's fingerprint is, when they do
 
@@ -61,7 +61,7 @@ func (e *Engine) Close() error {
 
 // Run carries out calls, small neighbours together.
 func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
-	e.seq, e.verb = seq, calls[0].Verb
+	e.seq, e.op = seq, calls[0].Op()
 	e.w.Begin(ctx, e.g.opt.Timeout)
 	err := e.run(ctx, calls)
 	e.stopReading()
@@ -81,7 +81,7 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 	}
 	for len(calls) > 0 {
 		c := &calls[0]
-		e.verb = c.Verb
+		e.op = c.Op()
 		n := e.together(calls)
 		var err error
 		switch {
@@ -134,7 +134,7 @@ func (e *Engine) await(r int) (*header, error) {
 		return nil, err
 	}
 	if !ok {
-		return nil, e.lost(r, e.verb.String(), e.seq)
+		return nil, e.lost(r, e.op, e.seq)
 	}
 	if mine := e.board.slot(e.step); h.sig != mine.sig {
 		return nil, e.mismatch(mine.text(), r, h.text())
@@ -166,7 +166,7 @@ func (e *Engine) awaitDone(step uint64) error {
 			return err
 		}
 		if !ok {
-			return e.lost(r, e.verb.String(), e.seq)
+			return e.lost(r, e.op, e.seq)
 		}
 	}
 	e.clear = max(e.clear, step)
@@ -188,7 +188,7 @@ func (e *Engine) settleReaders() error {
 // settle turns what ended an operation into the cause of the group's end, and
 // returns when no other rank reads this rank's buffers any more.
 func (e *Engine) settle(ctx context.Context, err error) error {
-	f := e.g.fail(e.explain(ctx, err, e.verb.String(), e.seq, e.whereabouts))
+	f := e.g.fail(e.explain(ctx, err, e.op, e.seq, e.whereabouts))
 	for _, o := range e.g.ranks {
 		e.w.While(o.board.reading(), 1)
 	}
@@ -261,7 +261,7 @@ func (e *Engine) whereabouts() string {
 
 func (e *Engine) mismatch(mine string, r int, theirs string) error {
 	return &engine.Failure{
-		Kind: engine.ErrMismatch, Op: e.verb.String(), Seq: e.seq, Rank: e.rank,
+		Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank,
 		Reason: fmt.Sprintf("rank %d called %s, rank %d called %s; "+
 			"every rank must make the same calls in the same order", e.rank, mine, r, theirs),
 	}

@@ -147,7 +147,7 @@ func (e *Engine) consumeShared(calls []engine.Call) error {
 	var err error
 	for i := range calls {
 		c := &calls[i]
-		e.verb = c.Verb
+		e.op = c.Op()
 		if err = e.compareShared(mine); err == nil {
 			err = e.consume(c)
 		}

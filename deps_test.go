@@ -1,0 +1,85 @@
+package tutti_test
+
+import (
+	"go/build"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/tutti-go/tutti"
+
+// layers lists the packages from the bottom up. A package may import only what
+// stands below it.
+var layers = []string{
+	"internal/kernel",
+	"internal/wait",
+	"internal/engine",
+	"internal/engine/shm",
+	"internal/engine/enginetest",
+	"",
+}
+
+// outside lists the modules that packages other than tests may import.
+var outside = []string{"golang.org/x/sys"}
+
+// TestImports holds the direction of imports, and keeps C and loaders of
+// libraries out of programs that use no GPU.
+func TestImports(t *testing.T) {
+	seen := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		if path != "." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata" || nested(path)) {
+			return fs.SkipDir
+		}
+		for _, arch := range []string{"amd64", "arm64", "riscv64"} {
+			ctx := build.Default
+			ctx.GOOS, ctx.GOARCH, ctx.CgoEnabled = "linux", arch, true
+			pkg, err := ctx.ImportDir(path, 0)
+			if err != nil {
+				continue // no Go files
+			}
+			seen++
+			checkImports(t, strings.TrimPrefix(filepath.ToSlash(path), "."), pkg)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen < 3*len(layers) {
+		t.Errorf("only %d packages were looked at", seen)
+	}
+}
+
+// nested reports whether a folder is a module of its own.
+func nested(dir string) bool {
+	files, _ := filepath.Glob(filepath.Join(dir, "go.mod"))
+	return len(files) > 0
+}
+
+func checkImports(t *testing.T, path string, pkg *build.Package) {
+	level := slices.Index(layers, path)
+	if level < 0 {
+		t.Errorf("%q has no place among the layers of this test", path)
+	}
+	for _, imp := range pkg.Imports {
+		host, _, _ := strings.Cut(imp, "/")
+		switch inner, ours := strings.CutPrefix(imp, module); {
+		case ours:
+			if below := slices.Index(layers, strings.TrimPrefix(inner, "/")); below < 0 || below >= level {
+				t.Errorf("%q imports %q, which does not stand below it", path, imp)
+			}
+		case imp == "C":
+			t.Errorf("%q imports C", path)
+		case strings.Contains(host, ".") && path != "internal/engine/enginetest":
+			if !slices.ContainsFunc(outside, func(m string) bool { return strings.HasPrefix(imp, m+"/") }) {
+				t.Errorf("%q imports %q", path, imp)
+			}
+		}
+	}
+}

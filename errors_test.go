@@ -1,0 +1,368 @@
+package tutti_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/tutti-go/tutti"
+)
+
+// deadline is how long a test waits before it calls something a hang.
+const deadline = 60 * time.Second
+
+// local returns n ranks that are closed, and checked for leaks, at the end.
+func local(t testing.TB, n int, cfg tutti.Config) []*tutti.Comm {
+	t.Helper()
+	comms, err := tutti.Local(n, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, c := range comms {
+			if err := c.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
+	})
+	return comms
+}
+
+// each runs f on every rank at once and returns the ranks' errors.
+func each(t testing.TB, comms []*tutti.Comm, f func(ctx context.Context, c *tutti.Comm) error) []error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	errs := make([]error, len(comms))
+	var ranks sync.WaitGroup
+	for i, c := range comms {
+		ranks.Go(func() { errs[i] = f(ctx, c) })
+	}
+	ranks.Wait()
+	return errs
+}
+
+// all is each for what must not fail.
+func all(t testing.TB, comms []*tutti.Comm, f func(ctx context.Context, c *tutti.Comm) error) {
+	t.Helper()
+	for r, err := range each(t, comms, f) {
+		if err != nil {
+			t.Fatalf("rank %d: %v", r, err)
+		}
+	}
+}
+
+// TestMismatch has one rank call something else than the others.
+func TestMismatch(t *testing.T) {
+	f32 := func(n int) tutti.Buffer { return tutti.Of(make([]float32, n)) }
+	i32 := func(n int) tutti.Buffer { return tutti.Of(make([]int32, n)) }
+	type call func(ctx context.Context, c *tutti.Comm) error
+	reduce := func(b tutti.Buffer, op tutti.Op) call {
+		return func(ctx context.Context, c *tutti.Comm) error { return c.AllReduce(ctx, b, op) }
+	}
+	named := func(name string) call {
+		return func(ctx context.Context, c *tutti.Comm) error {
+			w, err := c.Batch().AllReduce(f32(4), tutti.Sum).Named(name).Start(ctx)
+			if err != nil {
+				return err
+			}
+			return w.Wait(ctx)
+		}
+	}
+	broadcast := func(root int) call {
+		return func(ctx context.Context, c *tutti.Comm) error { return c.Broadcast(ctx, f32(4), root) }
+	}
+	batch := func(sizes ...int) call {
+		return func(ctx context.Context, c *tutti.Comm) error {
+			b := c.Batch()
+			for _, n := range sizes {
+				b.AllReduce(f32(n), tutti.Sum)
+			}
+			w, err := b.Start(ctx)
+			if err != nil {
+				return err
+			}
+			return w.Wait(ctx)
+		}
+	}
+	for _, test := range []struct {
+		name       string
+		most, odd  call
+		sees, says string
+	}{
+		{"verb", reduce(f32(4), tutti.Sum), (call)(func(ctx context.Context, c *tutti.Comm) error { return c.Barrier(ctx) }), "AllReduce(4 x float32, sum)", "Barrier"},
+		{"count", reduce(f32(4), tutti.Sum), reduce(f32(5), tutti.Sum), "4 x float32", "5 x float32"},
+		{"count, large", reduce(f32(40000), tutti.Sum), reduce(f32(50000), tutti.Sum), "40000 x float32", "50000 x float32"},
+		{"small and large", reduce(f32(4), tutti.Sum), reduce(f32(50000), tutti.Sum), "4 x float32", "50000 x float32"},
+		{"type", reduce(f32(4), tutti.Sum), reduce(i32(4), tutti.Sum), "float32", "int32"},
+		{"op", reduce(f32(4), tutti.Sum), reduce(f32(4), tutti.Max), "sum", "max"},
+		{"root", broadcast(0), broadcast(1), "root 0", "root 1"},
+		{"name", named("gradients"), named("weights"), `name "gradients"`, `name "weights"`},
+		{"batch", batch(1, 2, 3), batch(1, 2, 4), "3 x float32", "4 x float32"},
+		{"batch length", batch(1, 2, 3), batch(1, 2), "Batch(3 operations)", "Batch(2 operations)"},
+	} {
+		for _, n := range []int{2, 5} {
+			t.Run(fmt.Sprintf("%s/ranks=%d", test.name, n), func(t *testing.T) {
+				comms := local(t, n, tutti.Config{})
+				errs := each(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+					f := test.most
+					if c.Rank() == 1 {
+						f = test.odd
+					}
+					if err := f(ctx, c); err != nil {
+						return err
+					}
+					// This rank's part was over. The next call cannot succeed.
+					return c.Barrier(ctx)
+				})
+				for r, err := range errs {
+					if !errors.Is(err, tutti.ErrMismatch) {
+						t.Fatalf("rank %d: %v", r, err)
+					}
+					if err.Error() != errs[0].Error() {
+						t.Errorf("rank %d has another cause:\n%v\n%v", r, err, errs[0])
+					}
+					for _, part := range []string{"rank 1 called", test.sees, test.says} {
+						if !strings.Contains(err.Error(), part) {
+							t.Errorf("rank %d: %q is missing in %v", r, part, err)
+						}
+					}
+					if got := comms[r].Err(); !errors.Is(got, tutti.ErrMismatch) {
+						t.Errorf("rank %d: Err is %v", r, got)
+					}
+					<-comms[r].Done()
+				}
+			})
+		}
+	}
+}
+
+// TestAbsentRank has one rank call nothing.
+func TestAbsentRank(t *testing.T) {
+	for _, elems := range []int{1, 100_000} {
+		comms := local(t, 4, tutti.Config{})
+		all(t, comms, func(ctx context.Context, c *tutti.Comm) error { return c.Barrier(ctx) })
+		errs := each(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+			switch c.Rank() {
+			case 2:
+				<-c.Done()
+				return c.Err()
+			case 0:
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, 20*time.Millisecond)
+				defer cancel()
+			}
+			return c.AllReduce(ctx, tutti.Of(make([]float64, elems)), tutti.Sum)
+		})
+		for r, err := range errs {
+			if !errors.Is(err, tutti.ErrTimeout) || !strings.Contains(err.Error(), "rank 2 has not arrived (rank 2 last called Barrier)") {
+				t.Errorf("rank %d: %v", r, err)
+			}
+			if own := errors.Is(err, context.DeadlineExceeded); own != (r == 0) {
+				t.Errorf("rank %d: matches DeadlineExceeded: %v", r, own)
+			}
+			var e *tutti.Error
+			if !errors.As(err, &e) || e.Rank != 0 || e.Op != "AllReduce" || e.Seq != 2 {
+				t.Errorf("rank %d: %+v", r, e)
+			}
+		}
+	}
+}
+
+// TestTimeout is the same with no deadline but the Config's.
+func TestTimeout(t *testing.T) {
+	comms := local(t, 3, tutti.Config{Timeout: 20 * time.Millisecond})
+	errs := each(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+		if c.Rank() == 1 {
+			<-c.Done()
+			return c.Err()
+		}
+		return c.Barrier(context.Background())
+	})
+	for r, err := range errs {
+		if !errors.Is(err, tutti.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "not done after 20ms: rank 1 has not arrived") {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+}
+
+// TestCancel cancels one rank's context while the others wait.
+func TestCancel(t *testing.T) {
+	comms := local(t, 3, tutti.Config{})
+	errs := each(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+		if c.Rank() == 1 {
+			<-c.Done()
+			return c.Recv(ctx, 0, tutti.Of([]int{0}), 0)
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		if c.Rank() == 0 {
+			time.AfterFunc(10*time.Millisecond, cancel)
+		}
+		return c.Barrier(ctx)
+	})
+	for r, err := range errs {
+		if !errors.Is(err, tutti.ErrAborted) || errors.Is(err, context.Canceled) != (r == 0) {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+}
+
+func TestAbort(t *testing.T) {
+	comms := local(t, 3, tutti.Config{})
+	why := errors.New("the loss is not a number")
+	errs := each(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+		if c.Rank() == 1 {
+			c.Abort(why)
+			return c.Err()
+		}
+		return c.AllReduce(ctx, tutti.Of(make([]int64, 1<<20)), tutti.Sum)
+	})
+	for r, err := range errs {
+		if !errors.Is(err, tutti.ErrAborted) || errors.Is(err, why) != (r == 1) || !strings.Contains(err.Error(), why.Error()) {
+			t.Errorf("rank %d: %v", r, err)
+		}
+		if again := comms[r].Barrier(t.Context()); again != err {
+			t.Errorf("rank %d: a later call returned %v", r, again)
+		}
+	}
+}
+
+// TestClosedPeer has one rank leave while the others go on.
+func TestClosedPeer(t *testing.T) {
+	for _, elems := range []int{1, 100_000} {
+		comms := local(t, 3, tutti.Config{})
+		errs := each(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+			if err := c.AllReduce(ctx, tutti.Of(make([]int, elems)), tutti.Sum); err != nil {
+				return err
+			}
+			if c.Rank() == 2 {
+				return c.Close()
+			}
+			return c.AllReduce(ctx, tutti.Of(make([]int, elems)), tutti.Sum)
+		})
+		for r, err := range errs[:2] {
+			var e *tutti.Error
+			if !errors.Is(err, tutti.ErrRankLost) || !errors.As(err, &e) || len(e.Lost) != 1 || e.Lost[0] != 2 {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		}
+		if errs[2] != nil {
+			t.Errorf("Close: %v", errs[2])
+		}
+	}
+}
+
+// TestWrongArguments makes, on one rank, every kind of wrong call while the
+// others are in the right one, and then the right one.
+func TestWrongArguments(t *testing.T) {
+	const n = 3
+	var x [12]float32
+	buf := func(i, j int) tutti.Buffer { return tutti.Of(x[i:j]) }
+	none := tutti.Buffer{}
+	device := tutti.DeviceBuffer(1, unsafe.Pointer(&x), tutti.Float32Type, 4)
+	wrong := map[string]struct {
+		call func(ctx context.Context, c *tutti.Comm) error
+		kind error
+		says string
+	}{
+		"no buffer": {func(ctx context.Context, c *tutti.Comm) error { return c.AllReduce(ctx, none, tutti.Sum) }, tutti.ErrInvalid, "missing"},
+		"no op":     {func(ctx context.Context, c *tutti.Comm) error { return c.AllReduce(ctx, buf(0, 4), tutti.Op{}) }, tutti.ErrInvalid, "zero Op"},
+		"overlap": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.AllReduceTo(ctx, buf(0, 4), buf(2, 6), tutti.Sum)
+		}, tutti.ErrInvalid, "overlap"},
+		"types": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.AllReduceTo(ctx, buf(0, 4), tutti.Of(make([]int32, 4)), tutti.Sum)
+		}, tutti.ErrInvalid, "int32"},
+		"lengths": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.AllReduceTo(ctx, buf(0, 4), buf(4, 9), tutti.Sum)
+		}, tutti.ErrInvalid, "5 elements"},
+		"short receive":  {func(ctx context.Context, c *tutti.Comm) error { return c.AllGather(ctx, buf(0, 5), buf(10, 12)) }, tutti.ErrInvalid, "need 6"},
+		"gather overlap": {func(ctx context.Context, c *tutti.Comm) error { return c.AllGather(ctx, buf(0, 6), buf(1, 3)) }, tutti.ErrInvalid, "overlaps"},
+		"root":           {func(ctx context.Context, c *tutti.Comm) error { return c.Broadcast(ctx, buf(0, 4), n) }, tutti.ErrInvalid, "root 3"},
+		"negative root":  {func(ctx context.Context, c *tutti.Comm) error { return c.Gather(ctx, none, buf(0, 4), -1) }, tutti.ErrInvalid, "root -1"},
+		"no destination": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.Reduce(ctx, none, buf(0, 4), tutti.Sum, c.Rank())
+		}, tutti.ErrInvalid, "destination is missing"},
+		"no source":    {func(ctx context.Context, c *tutti.Comm) error { return c.Scatter(ctx, buf(0, 4), none, c.Rank()) }, tutti.ErrInvalid, "source is missing"},
+		"scatter size": {func(ctx context.Context, c *tutti.Comm) error { return c.Scatter(ctx, buf(0, 2), buf(4, 12), c.Rank()) }, tutti.ErrInvalid, "need 6"},
+		"parts": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.AllGatherV(ctx, buf(0, 4).Parts(nil, 2, 2), buf(8, 10))
+		}, tutti.ErrInvalid, "2 parts"},
+		"parts overlap": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.AllGatherV(ctx, []tutti.Buffer{buf(0, 2), buf(1, 3), buf(4, 6)}, buf(8, 10))
+		}, tutti.ErrInvalid, "parts 0 and 1"},
+		"parts out of range": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.AllGatherV(ctx, buf(0, 4).Parts(nil, 2, 2, 2), buf(8, 10))
+		}, tutti.ErrInvalid, "out of range"},
+		"part types": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.AllToAllV(ctx, buf(0, 3).Parts(nil, 1, 1, 1), tutti.Of(make([]int8, 3)).Parts(nil, 1, 1, 1))
+		}, tutti.ErrInvalid, "int8"},
+		"indivisible": {func(ctx context.Context, c *tutti.Comm) error { return c.AllToAll(ctx, buf(0, 4), buf(4, 8)) }, tutti.ErrInvalid, "divided"},
+		"slice":       {func(ctx context.Context, c *tutti.Comm) error { return c.Broadcast(ctx, buf(0, 4).Slice(3, 9), 0) }, tutti.ErrInvalid, "out of range"},
+		"premul": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.AllReduce(ctx, tutti.Of(make([]int, 1)), tutti.PreMul(0.5))
+		}, tutti.ErrInvalid, "whole number"},
+		"device":  {func(ctx context.Context, c *tutti.Comm) error { return c.AllReduce(ctx, device, tutti.Sum) }, tutti.ErrNoDevicePath, "device 1"},
+		"peer":    {func(ctx context.Context, c *tutti.Comm) error { return c.Send(ctx, n, buf(0, 4), 0) }, tutti.ErrInvalid, "rank 3"},
+		"tag":     {func(ctx context.Context, c *tutti.Comm) error { return c.Recv(ctx, 0, buf(0, 4), -1) }, tutti.ErrInvalid, "tag -1"},
+		"message": {func(ctx context.Context, c *tutti.Comm) error { return c.SendRecv(ctx, 0, none, 0, buf(0, 4), 0) }, tutti.ErrInvalid, "missing"},
+		"context": {func(_ context.Context, c *tutti.Comm) error { var no context.Context; return c.Barrier(no) }, tutti.ErrInvalid, "context is nil"},
+		"colour":  {func(ctx context.Context, c *tutti.Comm) error { _, err := c.Split(ctx, -2, 0); return err }, tutti.ErrInvalid, "negative"},
+		"batch": {func(ctx context.Context, c *tutti.Comm) error {
+			_, err := c.Batch().Barrier().AllReduce(none, tutti.Sum).Barrier().Start(ctx)
+			return err
+		}, tutti.ErrInvalid, "AllReduce"},
+	}
+	for name, test := range wrong {
+		t.Run(name, func(t *testing.T) {
+			comms := local(t, n, tutti.Config{})
+			all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+				if c.Rank() == 1 {
+					err := test.call(ctx, c)
+					if !errors.Is(err, test.kind) || !strings.Contains(fmt.Sprint(err), test.says) {
+						return fmt.Errorf("%v is not %v with %q", err, test.kind, test.says)
+					}
+				}
+				sum, err := tutti.ReduceValue(ctx, c, c.Rank(), tutti.Sum)
+				if err == nil && sum != n {
+					err = fmt.Errorf("the sum is %d", sum)
+				}
+				return err
+			})
+		})
+	}
+}
+
+func TestUseAfterClose(t *testing.T) {
+	c := local(t, 1, tutti.Config{})[0]
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Errorf("the second Close: %v", err)
+	}
+	c.Abort(nil)
+	_, start := c.Batch().Barrier().Start(t.Context())
+	_, split := c.Split(t.Context(), 0, 0)
+	for name, err := range map[string]error{
+		"Barrier": c.Barrier(t.Context()), "Send": c.Send(t.Context(), 0, tutti.Of([]int{1}), 0),
+		"Start": start, "Split": split, "Err": c.Err(),
+	} {
+		if !errors.Is(err, tutti.ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := (*tutti.Comm)(nil).Close(); err != nil {
+		t.Errorf("Close of nil: %v", err)
+	}
+	if _, err := tutti.Local(0, tutti.Config{}); !errors.Is(err, tutti.ErrInvalid) {
+		t.Errorf("Local(0): %v", err)
+	}
+}

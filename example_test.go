@@ -1,0 +1,152 @@
+package tutti_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+// Four ranks, as goroutines, average what each of them has.
+func ExampleRunLocal() {
+	err := tutti.RunLocal(context.Background(), 4, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		grad := []float32{float32(c.Rank()), 1}
+		if err := c.AllReduce(ctx, tutti.Of(grad), tutti.Avg); err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			fmt.Println(grad)
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: [1.5 1]
+}
+
+// Two operations are started as one, and waited for later.
+func ExampleBatch() {
+	err := tutti.RunLocal(context.Background(), 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		weights, bias := []float64{1, 2}, []float64{3}
+		w, err := c.Batch().AllReduce(tutti.Of(weights), tutti.Sum).AllReduce(tutti.Of(bias), tutti.Max).Start(ctx)
+		if err != nil {
+			return err
+		}
+		// Other work can be done here.
+		if err := w.Wait(ctx); err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			fmt.Println(weights, bias)
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: [2 4] [3]
+}
+
+// Even and odd ranks form groups of their own.
+func ExampleComm_Split() {
+	err := tutti.RunLocal(context.Background(), 5, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		group, err := c.Split(ctx, c.Rank()%2, c.Rank())
+		if err != nil {
+			return err
+		}
+		defer group.Close()
+		sum, err := tutti.ReduceValue(ctx, group, c.Rank(), tutti.Sum)
+		if err != nil {
+			return err
+		}
+		if c.Rank() == 4 {
+			fmt.Printf("rank %d of %d, sum %d\n", group.Rank(), group.Size(), sum)
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: rank 2 of 3, sum 6
+}
+
+// Each rank contributes a different number of elements.
+func ExampleComm_AllGatherV() {
+	counts := []int{1, 2, 3}
+	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		mine := make([]int32, counts[c.Rank()])
+		for i := range mine {
+			mine[i] = int32(10*c.Rank() + i)
+		}
+		flat := make([]int32, 6)
+		if err := c.AllGatherV(ctx, tutti.Of(flat).Parts(nil, counts...), tutti.Of(mine)); err != nil {
+			return err
+		}
+		if c.Rank() == 2 {
+			fmt.Println(flat)
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: [0 10 11 20 21 22]
+}
+
+// The ranks need not know how much the others have.
+func ExampleGatherSlices() {
+	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		words, err := tutti.GatherSlices(ctx, c, []byte("abc")[:c.Rank()+1])
+		if c.Rank() == 0 {
+			fmt.Printf("%s\n", words)
+		}
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: [a ab abc]
+}
+
+// A rank stays away; the others learn which, and why they go no further.
+func ExampleError() {
+	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		if c.Rank() == 2 {
+			<-c.Done()
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		return c.Barrier(ctx)
+	})
+	var e *tutti.Error
+	if errors.Is(err, tutti.ErrTimeout) && errors.As(err, &e) {
+		fmt.Println(e.Op, e.Seq)
+		fmt.Println(e.Cause)
+	}
+	// Output:
+	// Barrier 1
+	// timed out: the context's deadline has passed: rank 2 has not arrived (rank 2 has called nothing yet)
+}
+
+// A ring: every rank passes a value to the next.
+func ExampleComm_SendRecv() {
+	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		in, out := make([]int, 1), []int{c.Rank()}
+		next, prev := (c.Rank()+1)%3, (c.Rank()+2)%3
+		if err := c.SendRecv(ctx, next, tutti.Of(out), prev, tutti.Of(in), 0); err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			fmt.Println(in)
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: [2]
+}

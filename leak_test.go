@@ -1,0 +1,174 @@
+package tutti_test
+
+import (
+	"context"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+// TestCycles makes and closes Comms ten thousand times, some of them after a
+// failure, and finds as much in use at the end as after a tenth.
+func TestCycles(t *testing.T) {
+	cycles := 10_000
+	if testing.Short() || raceEnabled {
+		cycles = 1_000
+	}
+	for name, cycle := range map[string]func(t *testing.T, i int, c *tutti.Comm) error{
+		"Local": func(t *testing.T, i int, c *tutti.Comm) error {
+			if i%4 == 0 && c.Rank() == 0 {
+				c.Abort(nil)
+				return nil
+			}
+			if err := c.Barrier(t.Context()); err != nil && i%4 != 0 {
+				return err
+			}
+			return nil
+		},
+		"Split": func(t *testing.T, i int, c *tutti.Comm) error {
+			sub, err := c.Split(t.Context(), c.Rank()%2, 0)
+			if err != nil {
+				return err
+			}
+			defer sub.Close()
+			w, err := sub.Batch().AllReduce(tutti.Of([]int{1}), tutti.Sum).Start(t.Context())
+			if err != nil {
+				return err
+			}
+			return w.Wait(t.Context())
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			keep := local(t, 3, tutti.Config{})
+			var early usage
+			for i := range cycles {
+				if i == cycles/10 {
+					early = measure()
+				}
+				comms := keep
+				if name == "Local" {
+					var err error
+					if comms, err = tutti.Local(3, tutti.Config{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				all(t, comms, func(_ context.Context, c *tutti.Comm) error {
+					if name == "Local" {
+						defer c.Close()
+					}
+					return cycle(t, i, c)
+				})
+			}
+			late := measure()
+			t.Logf("at 10%%: %+v", early)
+			t.Logf("at 100%%: %+v", late)
+			// The runtime's own objects come and go; nine thousand cycles that
+			// leak anything leak more than this.
+			if grown := int(late.objects) - int(early.objects); grown > cycles/10 {
+				t.Errorf("%d more objects on the heap", grown)
+			}
+			if grown := int(late.bytes) - int(early.bytes); grown > 16*cycles/10 {
+				t.Errorf("%d more bytes on the heap", grown)
+			}
+			if late.goroutines != early.goroutines || late.files != early.files {
+				t.Error("goroutines or descriptors have grown")
+			}
+			// The race detector maps its own memory as it goes.
+			if late.mappings > early.mappings && !raceEnabled {
+				t.Error("mappings have grown")
+			}
+		})
+	}
+}
+
+// usage is what a process holds.
+type usage struct {
+	bytes, objects              uint64
+	goroutines, files, mappings int
+}
+
+func measure() usage {
+	// Goroutines that have done their work may still be on their way out.
+	for before := -1; before != runtime.NumGoroutine(); {
+		before = runtime.NumGoroutine()
+		time.Sleep(time.Millisecond)
+	}
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	u := usage{bytes: m.HeapAlloc, objects: m.HeapObjects, goroutines: runtime.NumGoroutine()}
+	if list, err := os.ReadDir("/proc/self/fd"); err == nil {
+		u.files = len(list)
+	}
+	if text, err := os.ReadFile("/proc/self/maps"); err == nil {
+		u.mappings = strings.Count(string(text), "\n")
+	}
+	return u
+}
+
+// TestNoAllocation counts what operations allocate once they are warm.
+func TestNoAllocation(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	for name, elems := range map[string]int{"small": 1, "large": 50_000} {
+		for kind, op := range map[string]func(c *tutti.Comm) func() error{
+			"blocking": func(c *tutti.Comm) func() error {
+				buf := tutti.Of(make([]float32, elems))
+				return func() error { return c.AllReduce(ctx, buf, tutti.Avg) }
+			},
+			"batch": func(c *tutti.Comm) func() error {
+				b := c.Batch().AllReduce(tutti.Of(make([]float32, elems)), tutti.Sum).Barrier()
+				return func() error {
+					w, err := b.Start(ctx)
+					if err != nil {
+						return err
+					}
+					return w.Wait(ctx)
+				}
+			},
+			"uneven": func(c *tutti.Comm) func() error {
+				dst := tutti.Of(make([]float32, 2*elems)).Parts(nil, elems, elems)
+				src := tutti.Of(make([]float32, elems))
+				return func() error { return c.AllGatherV(ctx, dst, src) }
+			},
+			"message": func(c *tutti.Comm) func() error {
+				in, out := tutti.Of(make([]float32, elems)), tutti.Of(make([]float32, elems))
+				return func() error { return c.SendRecv(ctx, 1-c.Rank(), out, 1-c.Rank(), in, 0) }
+			},
+		} {
+			t.Run(name+" "+kind, func(t *testing.T) {
+				const runs = 1000
+				comms := local(t, 2, tutti.Config{})
+				var before, after runtime.MemStats
+				all(t, comms, func(_ context.Context, c *tutti.Comm) error {
+					f := op(c)
+					for i := range 3 * runs {
+						if i == 2*runs && c.Rank() == 0 {
+							runtime.ReadMemStats(&before)
+						}
+						if err := f(); err != nil {
+							return err
+						}
+					}
+					if c.Rank() == 0 {
+						runtime.ReadMemStats(&after)
+					}
+					return nil
+				})
+				// Background work of the runtime is not ours: much less than one
+				// allocation per run is none.
+				if n := after.Mallocs - before.Mallocs; n > runs/10 {
+					t.Errorf("%d allocations in %d runs of 2 ranks", n, runs)
+				}
+			})
+		}
+	}
+}

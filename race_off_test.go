@@ -1,0 +1,5 @@
+//go:build !race
+
+package tutti_test
+
+const raceEnabled = false
