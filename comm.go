@@ -13,8 +13,9 @@ import (
 //
 // All ranks make the same calls in the same order; Send and Recv stand outside
 // that order. The methods may be called from many goroutines, but then it is
-// the caller's duty that the ranks' calls start in one order. Comms are
-// independent of each other.
+// the caller's duty that the ranks' calls start in one order: another order is
+// ErrMismatch, but operations that look alike can be told apart only by
+// Batch.Named. Comms are independent of each other.
 //
 // A blocking method returns when this rank's part is over: its results are
 // there, and its buffers are its own again. After an error the content of a

@@ -20,6 +20,7 @@ var layers = []string{
 	"internal/engine/shm",
 	"internal/engine/enginetest",
 	"",
+	"examples/regression",
 }
 
 // outside lists the modules that packages other than tests may import.

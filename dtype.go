@@ -9,17 +9,20 @@ type DType uint8
 
 // The element types.
 const (
-	Int8Type     = DType(kernel.Int8)
-	Uint8Type    = DType(kernel.Uint8)
-	Int32Type    = DType(kernel.Int32)
-	Uint32Type   = DType(kernel.Uint32)
-	Int64Type    = DType(kernel.Int64)
-	Uint64Type   = DType(kernel.Uint64)
-	Float16Type  = DType(kernel.Float16)
-	BFloat16Type = DType(kernel.BFloat16)
-	Float32Type  = DType(kernel.Float32)
-	Float64Type  = DType(kernel.Float64)
+	Int8Type DType = iota + 1
+	Uint8Type
+	Int32Type
+	Uint32Type
+	Int64Type
+	Uint64Type
+	Float16Type
+	BFloat16Type
+	Float32Type
+	Float64Type
 )
+
+// The numbers are the kernels' own; this does not compile if they are not.
+var _ = [1]struct{}{}[int(Float64Type)-int(kernel.Float64)]
 
 // String returns the type's name, such as "float32".
 func (t DType) String() string { return kernel.DType(t).String() }

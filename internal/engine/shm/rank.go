@@ -25,8 +25,8 @@ type Engine struct {
 	owed  uint64 // the last step in which others read this rank's buffers; zero when they are known to have finished
 	seq   uint64 // the running operation's number
 	op    string // and its name
-	group bool // several calls share the present slot
-	off   int  // where in the slot the present call's fingerprint is, when they do
+	group bool   // several calls share the present slot
+	off   int    // where in the slot the present call's fingerprint is, when they do
 
 	open  [depth]exposure
 	from  []unsafe.Pointer // one source per rank, for a reduction
