@@ -29,7 +29,7 @@ type Comm struct {
 	closed  bool            // Close was called
 	started uint64          // number of the last operation started
 	sent    uint64          // number of the last message or group of messages
-	queue   []*task         // operations started and not begun, in order
+	queue   fifo            // operations started and not begun, in order
 	last    <-chan struct{} // the Done channel of the operation started last
 	tasks   []*task         // for reuse
 	flights []*flight       // for reuse

@@ -17,6 +17,35 @@ type task struct {
 	stop  func() bool  // ends the watch over ctx, if there is one
 }
 
+// fifo is a queue of tasks that keeps its memory.
+type fifo struct {
+	list []*task
+	head int
+}
+
+func (q *fifo) empty() bool { return q.head == len(q.list) }
+
+func (q *fifo) push(t *task) {
+	if q.head > 0 && len(q.list) == cap(q.list) {
+		n := copy(q.list, q.list[q.head:])
+		clear(q.list[n:])
+		q.list, q.head = q.list[:n], 0
+	}
+	q.list = append(q.list, t)
+}
+
+// pop returns nil when there is nothing.
+func (q *fifo) pop() *task {
+	if q.empty() {
+		q.list, q.head = q.list[:0], 0
+		return nil
+	}
+	t := q.list[q.head]
+	q.list[q.head] = nil
+	q.head++
+	return t
+}
+
 var errNilContext = errors.New("the context is nil")
 
 // do carries out one call, on the caller's goroutine if nothing is before it.
@@ -49,7 +78,7 @@ func (c *Comm) do(ctx context.Context, call engine.Call) (uint64, error) {
 
 	c.mu.Lock()
 	c.over(seq, err)
-	if c.busy = len(c.queue) > 0; c.busy {
+	if c.busy = !c.queue.empty(); c.busy {
 		go c.drain()
 	}
 	c.mu.Unlock()
@@ -114,7 +143,7 @@ func (c *Comm) enqueue(t *task) {
 		t.stop = context.AfterFunc(ctx, func() { c.expire(ctx, op, seq) })
 	}
 	c.last = done
-	c.queue = append(c.queue, t)
+	c.queue.push(t)
 }
 
 // expire poisons the Comm because the context of an operation ended before it
@@ -133,11 +162,7 @@ func (c *Comm) expire(ctx context.Context, op string, seq uint64) {
 // operations that nobody blocks for; it lives only as long as there are any.
 func (c *Comm) runQueue() {
 	c.mu.Lock()
-	for len(c.queue) > 0 {
-		t := c.queue[0]
-		copy(c.queue, c.queue[1:])
-		c.queue[len(c.queue)-1] = nil
-		c.queue = c.queue[:len(c.queue)-1]
+	for t := c.queue.pop(); t != nil; t = c.queue.pop() {
 		c.mu.Unlock()
 
 		if t.stop != nil {

@@ -146,8 +146,11 @@ func (c *wordCond) Ready() bool {
 // has not, because gone is no longer zero: the writer said goodbye. A nil gone
 // is never looked at.
 func (w *Waiter) AtLeast(word *atomic.Uint64, least uint64, gone *atomic.Uint64) (bool, error) {
-	if word.Load() >= least {
-		return true, nil
+	// Most waits end here, without a call through an interface.
+	for range turns {
+		if word.Load() >= least {
+			return true, nil
+		}
 	}
 	w.word = wordCond{word, gone, least}
 	if err := w.For(&w.word); err != nil {

@@ -81,13 +81,12 @@ func newGroup(n int, opt Options) *group {
 	return g
 }
 
-// fail ends the group, and returns the cause that came first.
+// fail ends the group, and returns the cause that came first. When it returns,
+// the group is stopped, whoever stopped it.
 func (g *group) fail(f *engine.Failure) *engine.Failure {
-	if !g.cause.CompareAndSwap(nil, f) {
-		return g.cause.Load()
-	}
+	g.cause.CompareAndSwap(nil, f)
 	g.lot.Stop()
-	return f
+	return g.cause.Load()
 }
 
 // join returns this process's one group for the members that seq decided on.
