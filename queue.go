@@ -26,7 +26,7 @@ type fifo struct {
 func (q *fifo) empty() bool { return q.head == len(q.list) }
 
 func (q *fifo) push(t *task) {
-	if q.head > 0 && len(q.list) == cap(q.list) {
+	if len(q.list) == cap(q.list) && q.head > len(q.list)/2 {
 		n := copy(q.list, q.list[q.head:])
 		clear(q.list[n:])
 		q.list, q.head = q.list[:n], 0
