@@ -19,7 +19,9 @@ import (
 // cause reaches all ranks, their blocked calls return it, and so does every
 // later call.
 type Engine interface {
+	// Rank is this rank's number in the group.
 	Rank() int
+	// Size is the number of ranks.
 	Size() int
 
 	// Run carries out calls as one operation and returns when this rank's

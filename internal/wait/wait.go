@@ -42,6 +42,7 @@ const (
 // A Cond is what is waited for. Ready may only load atomic values: a parked
 // waiter's condition is evaluated by the goroutine that wakes it.
 type Cond interface {
+	// Ready reports whether the wait is over.
 	Ready() bool
 }
 

@@ -44,7 +44,7 @@ func (e *Engine) Rank() int { return e.rank }
 func (e *Engine) Size() int { return len(e.g.ranks) }
 
 // Fail ends the group.
-func (e *Engine) Fail(f *engine.Failure) { e.g.fail(f) }
+func (e *Engine) Fail(f *engine.Failure) { _ = e.g.fail(f) }
 
 // Failure is why the group has ended.
 func (e *Engine) Failure() *engine.Failure { return e.g.cause.Load() }

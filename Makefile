@@ -1,0 +1,33 @@
+# Tools are pinned in tools/go.mod and built on first use.
+TOOL := go tool -modfile=tools/go.mod
+BENCH ?= .
+COUNT ?= 6
+
+.PHONY: help test race lint fmt generate bench ci
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+
+test: ## run the tests
+	go test ./...
+
+race: ## run the tests under the race detector (needs a C compiler)
+	CGO_ENABLED=1 go test -race -shuffle=on ./...
+
+lint: ## vet and lint
+	go vet ./...
+	$(TOOL) golangci-lint run ./...
+
+fmt: ## format all Go files
+	$(TOOL) gofumpt -l -w .
+
+generate: ## rewrite the generated assembly
+	go generate ./internal/kernel
+
+bench: ## run benchmarks and summarise them: make bench BENCH=AllReduce COUNT=10
+	mkdir -p out
+	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./... >out/bench.txt || (cat out/bench.txt; false)
+	$(TOOL) benchstat out/bench.txt
+
+ci: ## all that a change must pass
+	bash .ci/run

@@ -1,0 +1,83 @@
+package kernel
+
+// DType is an element type. The zero value is no type.
+type DType uint8
+
+// The element types.
+const (
+	Int8 DType = 1 + iota
+	Uint8
+	Int32
+	Uint32
+	Int64
+	Uint64
+	Float16
+	BFloat16
+	Float32
+	Float64
+)
+
+// NumDTypes is the number of element types; they are numbered from 1.
+const NumDTypes = int(Float64)
+
+var dtypes = [NumDTypes + 1]struct {
+	name string
+	size int
+}{
+	{"none", 0},
+	Int8:     {"int8", 1},
+	Uint8:    {"uint8", 1},
+	Int32:    {"int32", 4},
+	Uint32:   {"uint32", 4},
+	Int64:    {"int64", 8},
+	Uint64:   {"uint64", 8},
+	Float16:  {"float16", 2},
+	BFloat16: {"bfloat16", 2},
+	Float32:  {"float32", 4},
+	Float64:  {"float64", 8},
+}
+
+// Size returns the number of bytes of one element, 0 if t is not a type.
+func (t DType) Size() int {
+	if int(t) < len(dtypes) {
+		return dtypes[t].size
+	}
+	return 0
+}
+
+// String returns the name of t in lower case, such as "bfloat16".
+func (t DType) String() string {
+	if int(t) < len(dtypes) {
+		return dtypes[t].name
+	}
+	return "unknown"
+}
+
+// Valid reports whether t is one of the element types.
+func (t DType) Valid() bool { return t >= Int8 && t <= Float64 }
+
+// IsFloat reports whether t is a floating-point type.
+func (t DType) IsFloat() bool { return t >= Float16 && t <= Float64 }
+
+// Op is a reduction of two elements to one. The zero value is no operation.
+type Op uint8
+
+// The reductions.
+const (
+	Sum Op = 1 + iota
+	Prod
+	Min
+	Max
+)
+
+const numOps = int(Max)
+
+var opNames = [numOps + 1]string{"none", "sum", "prod", "min", "max"}
+
+// String returns the name of o in lower case, such as "sum".
+func (o Op) String() string {
+	if int(o) < len(opNames) {
+		return opNames[o]
+	}
+	return "unknown"
+}

@@ -1,0 +1,48 @@
+// Command gen writes the amd64 kernels of package kernel. Run it by go generate
+// in that package's directory.
+package main
+
+import . "github.com/mmcloughlin/avo/build"
+
+func main() {
+	ConstraintExpr("amd64")
+	for _, k := range kernels() {
+		k.emit()
+	}
+	Generate()
+}
+
+// kernels lists what is generated. Signed and unsigned integers share the
+// kernels whose bits do not differ.
+func kernels() []kernel {
+	var list []kernel
+	reduce := func(typeName string, f format, ops ...namedOp) {
+		for _, op := range ops {
+			list = append(list, kernel{name: op.name + typeName, format: f, sources: 2, op: op.emit})
+		}
+	}
+	float := func(typeName string, f format, sum, prod, minimum, maximum binary) {
+		reduce(typeName, f,
+			namedOp{"sum", lift(sum)}, namedOp{"prod", lift(prod)},
+			namedOp{"min", lift(minimum)}, namedOp{"max", lift(maximum)})
+		list = append(
+			list,
+			kernel{name: "scale" + typeName, format: f, sources: 1, factor: true, op: scale(prod)},
+			kernel{name: "scaleAdd" + typeName, format: f, sources: 2, factor: true, op: scaleAdd(f, prod, sum)},
+		)
+	}
+	float("Float16", float16{}, addPS, mulPS, minPS, maxPS)
+	float("BFloat16", bfloat16{}, addPS, mulPS, minPS, maxPS)
+	float("Float32", float32s{}, addPS, mulPS, minPS, maxPS)
+	float("Float64", float64s{}, addPD, mulPD, minPD, maxPD)
+	reduce("Int8", integers{1}, namedOp{"sum", lift(addB)}, namedOp{"prod", lift(mulB)},
+		namedOp{"min", lift(minSB)}, namedOp{"max", lift(maxSB)})
+	reduce("Uint8", integers{1}, namedOp{"min", lift(minUB)}, namedOp{"max", lift(maxUB)})
+	reduce("Int32", integers{4}, namedOp{"sum", lift(addD)}, namedOp{"prod", lift(mulD)},
+		namedOp{"min", lift(minSD)}, namedOp{"max", lift(maxSD)})
+	reduce("Uint32", integers{4}, namedOp{"min", lift(minUD)}, namedOp{"max", lift(maxUD)})
+	reduce("Int64", integers{8}, namedOp{"sum", lift(addQ)}, namedOp{"prod", lift(mulQ)},
+		namedOp{"min", lift(minSQ)}, namedOp{"max", lift(maxSQ)})
+	reduce("Uint64", integers{8}, namedOp{"min", lift(minUQ)}, namedOp{"max", lift(maxUQ)})
+	return list
+}

@@ -1,0 +1,110 @@
+package kernel
+
+import "unsafe"
+
+// pieceBytes bounds the work between two preemption points. From 16 to 256 KiB,
+// speed hardly depends on it.
+const pieceBytes = 64 << 10
+
+// Reduce sets dst[i] = a[i] op b[i] for n elements of type t.
+func Reduce(dst, a, b unsafe.Pointer, n int, t DType, op Op) {
+	f, size := active().reduce[t][op], dtypes[t].size
+	if n*size > pieceBytes {
+		for step := pieceBytes / size; n > step; n -= step {
+			reducePiece(f, dst, a, b, step, size)
+			dst, a, b = unsafe.Add(dst, pieceBytes), unsafe.Add(a, pieceBytes), unsafe.Add(b, pieceBytes)
+		}
+	}
+	reducePiece(f, dst, a, b, n, size)
+}
+
+// Scale sets dst[i] = a[i]*x for n elements of type t.
+func Scale(dst, a unsafe.Pointer, n int, t DType, x float64) {
+	f, size := active().scale[t], dtypes[t].size
+	if n*size > pieceBytes {
+		for step := pieceBytes / size; n > step; n -= step {
+			scalePiece(f, dst, a, step, size, x)
+			dst, a = unsafe.Add(dst, pieceBytes), unsafe.Add(a, pieceBytes)
+		}
+	}
+	scalePiece(f, dst, a, n, size, x)
+}
+
+// ScaleAdd sets dst[i] = a[i] + b[i]*x for n elements of type t. The product
+// is rounded before it is added.
+func ScaleAdd(dst, a, b unsafe.Pointer, n int, t DType, x float64) {
+	f, size := active().scaleAdd[t], dtypes[t].size
+	if n*size > pieceBytes {
+		for step := pieceBytes / size; n > step; n -= step {
+			scaleAddPiece(f, dst, a, b, step, size, x)
+			dst, a, b = unsafe.Add(dst, pieceBytes), unsafe.Add(a, pieceBytes), unsafe.Add(b, pieceBytes)
+		}
+	}
+	scaleAddPiece(f, dst, a, b, n, size, x)
+}
+
+// Div sets dst[i] = a[i]/d for n elements of type t. It is meant for the
+// average of integers: they are truncated toward zero. d is at least one.
+func Div(dst, a unsafe.Pointer, n int, t DType, d int) {
+	f, size := active().div[t], dtypes[t].size
+	if n*size > pieceBytes {
+		for step := pieceBytes / size; n > step; n -= step {
+			divPiece(f, dst, a, step, size, d)
+			dst, a = unsafe.Add(dst, pieceBytes), unsafe.Add(a, pieceBytes)
+		}
+	}
+	divPiece(f, dst, a, n, size, d)
+}
+
+// Copy moves bytes from src to dst.
+func Copy(dst, src unsafe.Pointer, bytes int) {
+	for ; bytes > pieceBytes; bytes -= pieceBytes {
+		copyPiece(dst, src, pieceBytes)
+		dst, src = unsafe.Add(dst, pieceBytes), unsafe.Add(src, pieceBytes)
+	}
+	copyPiece(dst, src, bytes)
+}
+
+// Path returns the name of the implementation in use: "generic", "avx2" or
+// "neon".
+func Path() string { return active().path }
+
+// The pieces are kept out of line for the stack check at their start, which is
+// the preemption point.
+
+//go:noinline
+func reducePiece(f reduceFunc, dst, a, b unsafe.Pointer, n, size int) {
+	raceRead(a, n*size)
+	raceRead(b, n*size)
+	raceWrite(dst, n*size)
+	f((*byte)(dst), (*byte)(a), (*byte)(b), n)
+}
+
+//go:noinline
+func scalePiece(f scaleFunc, dst, a unsafe.Pointer, n, size int, x float64) {
+	raceRead(a, n*size)
+	raceWrite(dst, n*size)
+	f((*byte)(dst), (*byte)(a), n, x)
+}
+
+//go:noinline
+func scaleAddPiece(f scaleAddFunc, dst, a, b unsafe.Pointer, n, size int, x float64) {
+	raceRead(a, n*size)
+	raceRead(b, n*size)
+	raceWrite(dst, n*size)
+	f((*byte)(dst), (*byte)(a), (*byte)(b), n, x)
+}
+
+//go:noinline
+func divPiece(f divFunc, dst, a unsafe.Pointer, n, size, d int) {
+	raceRead(a, n*size)
+	raceWrite(dst, n*size)
+	f((*byte)(dst), (*byte)(a), n, d)
+}
+
+//go:noinline
+func copyPiece(dst, src unsafe.Pointer, bytes int) {
+	raceRead(src, bytes)
+	raceWrite(dst, bytes)
+	copy(unsafe.Slice((*byte)(dst), bytes), unsafe.Slice((*byte)(src), bytes))
+}
