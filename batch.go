@@ -40,20 +40,24 @@ func (b *Batch) Start(ctx context.Context) (Work, error) {
 		return Work{}, err
 	}
 	w := Work{c: c}
+	if len(b.msgs) > 0 {
+		if err := c.board("Batch"); err != nil {
+			return Work{}, err
+		}
+	}
 	if len(b.calls.calls) > 0 {
-		c.started++
-		c.active.Add(1)
-		w.seq = c.started
-		t := c.newTask(ctx, w.seq)
+		t := c.newTask(ctx)
 		for i := range b.calls.calls {
 			t.add(&b.calls.calls[i])
 			t.calls[i].Name = b.name
 		}
-		c.enqueue(t)
-		if !c.busy {
-			c.busy = true
-			go c.drain()
+		if err := c.enqueue(t); err != nil {
+			if len(b.msgs) > 0 {
+				c.flying.Add(-1)
+			}
+			return Work{}, err
 		}
+		w.seq = t.seq
 	}
 	if len(b.msgs) > 0 {
 		f := c.newFlight(ctx)

@@ -24,24 +24,24 @@ type Comm struct {
 	e          engine.Engine
 	rank, size int
 
-	mu      sync.Mutex
-	busy    bool            // a goroutine is running operations
-	closed  bool            // Close was called
-	started uint64          // number of the last operation started
-	sent    uint64          // number of the last message or group of messages
-	queue   fifo            // operations started and not begun, in order
-	last    <-chan struct{} // the Done channel of the operation started last
-	tasks   []*task         // for reuse
-	flights []*flight       // for reuse
-	waits   []*workWait     // for reuse
-	call    [1]engine.Call  // the blocking call that is running
-
-	finished atomic.Uint64 // number of the last operation that succeeded
-	dead     atomic.Bool   // an operation failed, and no other will run
-	active   atomic.Int64  // operations and messages started and not over
-	lot      *wait.Lot     // where this rank's goroutines wait for its own operations
-	drain    func()        // runQueue, bound once
+	turn     atomic.Uint64  // see queue.go
+	call     [1]engine.Call // the blocking call that is running
+	finished atomic.Uint64  // number of the last queued operation that succeeded
+	dead     atomic.Bool    // a queued operation failed, and no other will run
+	flying   atomic.Int64   // flights that have not landed
 	err      atomic.Pointer[Error]
+
+	lot   *wait.Lot // where this rank's goroutines wait for its own operations
+	drain func()    // runQueue, bound once
+
+	mu      sync.Mutex
+	queue   fifo            // operations started and not begun, in order
+	last    <-chan struct{} // the Done channel of the operation queued last
+	sent    uint64          // number of the last flight
+	tasks   []*task         // for reuse, as are the next two
+	flights []*flight
+	waits   []*workWait
+	_       [64]byte // the next Comm may be another rank's
 }
 
 func newComm(e engine.Engine) *Comm {
@@ -65,8 +65,6 @@ func (c *Comm) Done() <-chan struct{} { return c.e.Failed() }
 
 // Err returns why the Comm is poisoned, that it is closed, or nil.
 func (c *Comm) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if err := c.refusal(""); err != nil {
 		return err
 	}
@@ -76,10 +74,7 @@ func (c *Comm) Err() error {
 // Abort poisons the Comm on all ranks, at once, with a cause that may be nil.
 // It does nothing if the Comm is poisoned or closed already.
 func (c *Comm) Abort(why error) {
-	c.mu.Lock()
-	closed := c.closed
-	c.mu.Unlock()
-	if closed {
+	if c.turn.Load()&closed != 0 {
 		return
 	}
 	reason := "Abort was called"
@@ -99,27 +94,25 @@ func (c *Comm) Close() error {
 	if c == nil {
 		return nil
 	}
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
+	c.turn.Or(closed)
 	w := wait.NewWaiter(c.lot)
-	if err := w.For((*calm)(&c.active)); err != nil {
+	if err := w.For((*calm)(c)); err != nil {
 		return err
 	}
 	return c.e.Close()
 }
 
 // calm waits until nothing is under way.
-type calm atomic.Int64
+type calm Comm
 
-func (n *calm) Ready() bool { return (*atomic.Int64)(n).Load() == 0 }
+func (c *calm) Ready() bool { return c.turn.Load()&running == 0 && c.flying.Load() == 0 }
 
-// refusal says why no operation can be started; c.mu is held.
+// refusal says why no operation can be started.
 func (c *Comm) refusal(op string) *Error {
 	if f := c.e.Failure(); f != nil {
 		return c.failure(f)
 	}
-	if c.closed {
+	if c.turn.Load()&closed != 0 {
 		return &Error{Op: op, Rank: c.rank, Cause: &cause{kind: ErrClosed, reason: "this rank has closed the Comm"}}
 	}
 	return nil

@@ -45,8 +45,10 @@ func TestCycles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			keep := local(t, 3, tutti.Config{})
 			var early usage
-			for i := range cycles {
-				if i == cycles/10 {
+			// The runtime itself takes a while to have all that it wants.
+			const warm = 500
+			for i := range warm + cycles {
+				if i == warm+cycles/10 {
 					early = measure()
 				}
 				comms := keep
@@ -66,12 +68,12 @@ func TestCycles(t *testing.T) {
 			late := measure()
 			t.Logf("at 10%%: %+v", early)
 			t.Logf("at 100%%: %+v", late)
-			// The runtime's own objects come and go; nine thousand cycles that
-			// leak anything leak more than this.
-			if grown := int(late.objects) - int(early.objects); grown > cycles/10 {
+			// The runtime's own objects come and go. So many cycles leak more
+			// than this if they leak anything.
+			if grown := int(late.objects) - int(early.objects); grown > cycles/10+100 {
 				t.Errorf("%d more objects on the heap", grown)
 			}
-			if grown := int(late.bytes) - int(early.bytes); grown > 16*cycles/10 {
+			if grown := int(late.bytes) - int(early.bytes); grown > 64<<10 {
 				t.Errorf("%d more bytes on the heap", grown)
 			}
 			if late.goroutines != early.goroutines || late.files != early.files {

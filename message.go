@@ -59,7 +59,7 @@ func (c *Comm) exchange(ctx context.Context, op string, a, b side) error {
 		}
 	}
 	c.mu.Lock()
-	if err := c.refusal(op); err != nil {
+	if err := c.board(op); err != nil {
 		c.mu.Unlock()
 		return err
 	}
@@ -108,11 +108,22 @@ func (f *flight) add(s side) {
 	m.Send, m.Peer, m.Tag, m.Mem = s.send, s.peer, s.tag, s.buf.m
 }
 
+// board refuses flights on a Comm that is poisoned or closed; it counts those
+// that it lets in. Close sets its flag before it looks at the count.
+func (c *Comm) board(op string) *Error {
+	c.flying.Add(1)
+	err := c.refusal(op)
+	if err != nil {
+		c.flying.Add(-1)
+		c.lot.Wake()
+	}
+	return err
+}
+
 // depart posts the messages; c.mu is held, so that groups of messages do not
 // mix.
 func (c *Comm) depart(f *flight) {
 	c.sent++
-	c.active.Add(1)
 	for _, m := range f.msgs {
 		m.Seq = c.sent
 		c.e.Post(m)
@@ -139,7 +150,7 @@ func (c *Comm) land(f *flight) error {
 	}
 	c.mu.Lock()
 	f.landed.Add(1)
-	c.active.Add(-1)
+	c.flying.Add(-1)
 	if err == nil && len(c.flights) < keepTasks {
 		for _, m := range f.msgs {
 			m.Mem, m.Pair = engine.Mem{}, nil

@@ -51,6 +51,7 @@ type Cond interface {
 type Lot struct {
 	parked  atomic.Int32
 	stopped atomic.Bool
+	once    sync.Once
 	stop    chan struct{}
 	spin    time.Duration
 	mu      sync.Mutex
@@ -92,11 +93,13 @@ func (l *Lot) wake() {
 }
 
 // Stop ends all present and future waits with ErrStopped, except those whose
-// condition holds already. It may be called more than once.
+// condition holds already. It may be called more than once; when it returns,
+// Done is closed.
 func (l *Lot) Stop() {
-	if l.stopped.CompareAndSwap(false, true) {
+	l.once.Do(func() {
+		l.stopped.Store(true)
 		close(l.stop)
-	}
+	})
 }
 
 // Stopped reports whether Stop was called.
@@ -116,6 +119,7 @@ type Waiter struct {
 	cond    Cond // what a parked waiter waits for; guarded by lot.mu
 	token   chan struct{}
 	timer   *time.Timer
+	_       [64]byte // the next waiter belongs to another rank
 }
 
 // NewWaiter returns a waiter that parks in lot.
@@ -170,21 +174,12 @@ func (w *Waiter) For(c Cond) error {
 				return nil
 			}
 		}
-		if w.lot.stopped.Load() {
-			return ErrStopped
-		}
-		if err := w.ctx.Err(); err != nil {
+		now, err := w.Check()
+		if err != nil {
 			return err
 		}
-		now := time.Now()
 		if start.IsZero() {
 			start = now
-			if w.began.IsZero() {
-				w.began = now
-			}
-		}
-		if w.timeout > 0 && now.Sub(w.began) >= w.timeout {
-			return ErrTimeout
 		}
 		switch waited := now.Sub(start); {
 		case waited < w.lot.spin:
@@ -194,6 +189,26 @@ func (w *Waiter) For(c Cond) error {
 			w.park(c, now)
 		}
 	}
+}
+
+// Check returns why the operation must stop waiting, if it must, and the time.
+// For calls it often enough; so must everything else that waits on behalf of
+// an operation, such as a transport.
+func (w *Waiter) Check() (time.Time, error) {
+	now := time.Now()
+	if w.lot.stopped.Load() {
+		return now, ErrStopped
+	}
+	if err := w.ctx.Err(); err != nil {
+		return now, err
+	}
+	if w.began.IsZero() {
+		w.began = now
+	}
+	if w.timeout > 0 && now.Sub(w.began) >= w.timeout {
+		return now, ErrTimeout
+	}
+	return now, nil
 }
 
 // While waits as long as word has the value v, whatever else happens. It is

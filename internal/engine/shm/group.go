@@ -75,7 +75,8 @@ func newGroup(n int, opt Options) *group {
 	for r := range g.ranks {
 		g.ranks[r] = &Engine{
 			g: g, rank: r, board: newBoard(opt.Small), w: wait.NewWaiter(g.lot),
-			from: make([]unsafe.Pointer, n), scale: make([]float64, n),
+			// No less than a line, or two ranks would write the same one.
+			from: make([]unsafe.Pointer, n, max(n, line/8)), scale: make([]float64, n, max(n, line/8)),
 		}
 	}
 	return g

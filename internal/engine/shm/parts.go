@@ -50,7 +50,7 @@ func (e *Engine) parts(c *engine.Call) error {
 		putName(h.at(headerBytes), c.Name)
 	}
 	h.n = direct
-	e.expose(c)
+	e.expose(c, c.Src)
 	e.owed = e.step
 	e.publish(h)
 	for r := range e.g.ranks {

@@ -28,8 +28,11 @@ func (e *Engine) pull(c *engine.Call) error {
 		e.put(c, h.data())
 	default:
 		h.n = direct
-		e.preserve(c)
-		e.expose(c)
+		src, err := e.preserve(c)
+		if err != nil {
+			return err
+		}
+		e.expose(c, src)
 	}
 	e.publish(h)
 	if c.Verb.Rooted() {
@@ -74,18 +77,23 @@ func (e *Engine) readers(c *engine.Call) int {
 	return everybody
 }
 
-// preserve moves the source of an AllToAll in place out of the way: others
-// still read it when this rank has begun to write its results.
-func (e *Engine) preserve(c *engine.Call) {
+// preserve returns a source that stays as it is until the others have read it.
+// An AllToAll in place writes its results before that, so its source is copied,
+// once the others have done with the copy that was there before.
+func (e *Engine) preserve(c *engine.Call) (engine.Mem, error) {
+	src := c.Src
 	if c.Verb != engine.AllToAll || c.Uneven || c.Src.Ptr != c.Dst.Ptr {
-		return
+		return src, nil
 	}
-	if cap(e.spare) < c.Src.Bytes() {
-		e.spare = make([]byte, c.Src.Bytes())
+	if err := e.settleReaders(); err != nil {
+		return src, err
 	}
-	p := unsafe.Pointer(unsafe.SliceData(e.spare))
-	kernel.Copy(p, c.Src.Ptr, c.Src.Bytes())
-	c.Src.Ptr = p
+	if cap(e.spare) < src.Bytes() {
+		e.spare = make([]byte, src.Bytes())
+	}
+	src.Ptr = unsafe.Pointer(unsafe.SliceData(e.spare))
+	kernel.Copy(src.Ptr, c.Src.Ptr, src.Bytes())
+	return src, nil
 }
 
 // awaitRoot waits until the root has read this rank's buffer.

@@ -33,6 +33,7 @@ type Engine struct {
 	scale []float64        // and its factor
 	acc   []byte           // partial results of a reduction
 	spare []byte           // for an AllToAll in place
+	_     [64]byte         // the next Engine is another rank's
 }
 
 var _ engine.Engine = (*Engine)(nil)

@@ -56,9 +56,10 @@ func (e *Engine) reach(c *engine.Call, r int) (view, error) {
 	return view{x.src, x.parts, x.scale}, nil
 }
 
-// expose opens this rank's buffers to the others for the present step.
-func (e *Engine) expose(c *engine.Call) {
-	e.open[e.step%depth] = exposure{c.Src, c.SrcParts, c.Dst, e.factor(c)}
+// expose opens this rank's buffers to the others for the present step. The
+// source is the call's, or a copy of it.
+func (e *Engine) expose(c *engine.Call, src engine.Mem) {
+	e.open[e.step%depth] = exposure{src, c.SrcParts, c.Dst, e.factor(c)}
 }
 
 // keepSpare is how much memory for an AllToAll in place is kept for the next.

@@ -91,22 +91,29 @@ func (e *Engine) small(calls []engine.Call) error {
 	e.publish(h)
 	for r := range e.g.ranks {
 		if r == e.rank {
+			e.from[r], e.scale[r] = calls[0].Src.Ptr, e.factor(&calls[0])
 			continue
 		}
-		if _, err := e.await(r); err != nil {
+		h, err := e.await(r)
+		if err != nil {
 			return err
 		}
+		e.from[r], e.scale[r] = h.data(), 1
 	}
 	// Who is in this step has finished the one before.
 	e.clear = max(e.clear, e.step-1)
-	if len(calls) == 1 {
-		err = e.consume(&calls[0])
-	} else {
+	switch c := &calls[0]; {
+	case len(calls) > 1:
 		err = e.consumeShared(calls)
+	case c.Verb == engine.AllReduce:
+		e.combine(c, c.Dst.Ptr, c.Dst.N, c.Dst.Type)
+	default:
+		err = e.consume(c)
 	}
 	if err != nil {
 		return err
 	}
+	clear(e.from)
 	e.finish()
 	return nil
 }
