@@ -147,7 +147,7 @@ func (e *Engine) receive(w *wait.Waiter, m *engine.Message) error {
 // awaitMessage waits until a message has reached a state, or its other side is
 // gone.
 func (e *Engine) awaitMessage(w *wait.Waiter, m *engine.Message, state uint64) error {
-	ok, err := w.AtLeast(&m.State, state, e.g.ranks[m.Peer].board.left())
+	ok, err := w.AtLeast(&m.State, state, e.g.boards[m.Peer].left())
 	if err != nil {
 		return err
 	}

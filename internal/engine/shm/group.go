@@ -34,10 +34,11 @@ func (o *Options) fill() {
 
 // group is what the ranks of one process share.
 type group struct {
-	opt   Options
-	lot   *wait.Lot
-	ranks []*Engine
-	cause atomic.Pointer[engine.Failure]
+	opt    Options
+	lot    *wait.Lot
+	boards []board
+	ranks  []*Engine // the other side of each board; a rank's buffers are reached through it
+	cause  atomic.Pointer[engine.Failure]
 
 	mu    sync.Mutex
 	subs  map[subKey]*sub
@@ -66,15 +67,17 @@ func NewLocal(n int, opt Options) []*Engine {
 
 func newGroup(n int, opt Options) *group {
 	g := &group{
-		opt:   opt,
-		lot:   wait.NewLot(n),
-		ranks: make([]*Engine, n),
-		subs:  make(map[subKey]*sub),
-		boxes: make(map[boxKey]*box),
+		opt:    opt,
+		lot:    wait.NewLot(n),
+		boards: make([]board, n),
+		ranks:  make([]*Engine, n),
+		subs:   make(map[subKey]*sub),
+		boxes:  make(map[boxKey]*box),
 	}
 	for r := range g.ranks {
+		g.boards[r] = newBoard(opt.Small)
 		g.ranks[r] = &Engine{
-			g: g, rank: r, board: newBoard(opt.Small), w: wait.NewWaiter(g.lot),
+			g: g, rank: r, board: g.boards[r], w: wait.NewWaiter(g.lot),
 			// No less than a line, or two ranks would write the same one.
 			from: make([]unsafe.Pointer, n, max(n, line/8)), scale: make([]float64, n, max(n, line/8)),
 		}
@@ -127,4 +130,4 @@ func (e *Engine) Alloc(_ context.Context, _ uint64, bytes int) (*engine.Region, 
 }
 
 // SameHost says that all ranks share this one.
-func (e *Engine) SameHost() []int { return make([]int, len(e.g.ranks)) }
+func (e *Engine) SameHost() []int { return make([]int, len(e.g.boards)) }

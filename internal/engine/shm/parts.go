@@ -53,7 +53,7 @@ func (e *Engine) parts(c *engine.Call) error {
 	e.expose(c, c.Src)
 	e.owed = e.step
 	e.publish(h)
-	for r := range e.g.ranks {
+	for r := range e.g.boards {
 		if r == e.rank {
 			continue
 		}
@@ -65,7 +65,7 @@ func (e *Engine) parts(c *engine.Call) error {
 	if err := e.startReading(); err != nil {
 		return err
 	}
-	p := newPlan(c.Dst.Bytes(), len(e.g.ranks), c.Dst.Type, e.g.opt.Piece)
+	p := newPlan(c.Dst.Bytes(), len(e.g.boards), c.Dst.Type, e.g.opt.Piece)
 	// A piece is fetched one turn after it was reduced: by then the others
 	// have usually finished theirs.
 	for j := range p.pieces + 1 {
@@ -89,8 +89,8 @@ func (e *Engine) parts(c *engine.Call) error {
 // reducePiece reduces one piece of this rank's part.
 func (e *Engine) reducePiece(c *engine.Call, p *plan, j int) {
 	lo, hi := p.bounds(e.rank, j)
-	for r, o := range e.g.ranks {
-		x := &o.open[e.step%depth]
+	for r := range e.g.boards {
+		x := e.exposed(r)
 		e.from[r], e.scale[r] = x.src.At(lo), x.scale
 	}
 	e.combine(c, c.Dst.At(lo), hi-lo, c.Dst.Type)
@@ -101,11 +101,11 @@ func (e *Engine) reducePiece(c *engine.Call, p *plan, j int) {
 
 // fetchPieces copies piece j of every other rank's part.
 func (e *Engine) fetchPieces(c *engine.Call, p *plan, j int) error {
-	n := len(e.g.ranks)
+	n := len(e.g.boards)
 	for i := 1; i < n; i++ {
 		r := (e.rank + i) % n
-		o := e.g.ranks[r]
-		ok, err := e.w.AtLeast(o.board.progress(), e.step<<pieceBits|uint64(j+1), o.board.left())
+		b := e.g.boards[r]
+		ok, err := e.w.AtLeast(b.progress(), e.step<<pieceBits|uint64(j+1), b.left())
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func (e *Engine) fetchPieces(c *engine.Call, p *plan, j int) error {
 			return e.lost(r, e.op, e.seq)
 		}
 		lo, hi := p.bounds(r, j)
-		take(c.Dst.Slice(lo, hi-lo), o.open[e.step%depth].dst.Slice(lo, hi-lo))
+		take(c.Dst.Slice(lo, hi-lo), e.exposed(r).dst.Slice(lo, hi-lo))
 	}
 	return nil
 }

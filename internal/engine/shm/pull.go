@@ -64,7 +64,7 @@ const (
 func (e *Engine) readers(c *engine.Call) int {
 	root := e.rank == c.Root
 	switch {
-	case len(e.g.ranks) == 1, c.Src.Nothing() && c.SrcParts == nil, c.Verb == engine.Alloc:
+	case len(e.g.boards) == 1, c.Src.Nothing() && c.SrcParts == nil, c.Verb == engine.Alloc:
 		return nobody
 	case c.Verb == engine.Reduce || c.Verb == engine.Gather:
 		if root {
@@ -98,7 +98,7 @@ func (e *Engine) preserve(c *engine.Call) (engine.Mem, error) {
 
 // awaitRoot waits until the root has read this rank's buffer.
 func (e *Engine) awaitRoot(root int) error {
-	b := e.g.ranks[root].board
+	b := e.g.boards[root]
 	ok, err := e.w.AtLeast(b.done(), e.step, b.left())
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (e *Engine) source(c *engine.Call, r, n int, shared bool) (engine.Mem, floa
 	}
 	src := v.src
 	if shared {
-		src = v.part(e.rank, len(e.g.ranks))
+		src = v.part(e.rank, len(e.g.boards))
 	}
 	if src.N != n {
 		return engine.Mem{}, 0, &engine.Failure{
@@ -181,7 +181,7 @@ func (e *Engine) takeFrom(c *engine.Call, r int, dst engine.Mem, shared bool) er
 // takeFromAll begins with the next rank, so that not all ranks read the same
 // one at once.
 func (e *Engine) takeFromAll(c *engine.Call, shared bool) error {
-	n := len(e.g.ranks)
+	n := len(e.g.boards)
 	for i := range n {
 		r := (e.rank + i) % n
 		if err := e.takeFrom(c, r, c.DstPart(r, n), shared); err != nil {
@@ -192,7 +192,7 @@ func (e *Engine) takeFromAll(c *engine.Call, shared bool) error {
 }
 
 func (e *Engine) reduceFromAll(c *engine.Call, dst engine.Mem, shared bool) error {
-	for r := range e.g.ranks {
+	for r := range e.g.boards {
 		src, scale, err := e.source(c, r, dst.N, shared)
 		if err != nil {
 			return err

@@ -42,7 +42,7 @@ var _ engine.Engine = (*Engine)(nil)
 func (e *Engine) Rank() int { return e.rank }
 
 // Size is the number of ranks in the group.
-func (e *Engine) Size() int { return len(e.g.ranks) }
+func (e *Engine) Size() int { return len(e.g.boards) }
 
 // Fail ends the group.
 func (e *Engine) Fail(f *engine.Failure) { _ = e.g.fail(f) }
@@ -128,7 +128,7 @@ func (e *Engine) finish() {
 // await waits for rank r's slot of the present step, and checks that r is in
 // the same operation.
 func (e *Engine) await(r int) (*header, error) {
-	b := e.g.ranks[r].board
+	b := e.g.boards[r]
 	h := b.slot(e.step)
 	ok, err := e.w.AtLeast(&h.step, e.step, b.left())
 	if err != nil {
@@ -148,8 +148,8 @@ func (e *Engine) await(r int) (*header, error) {
 // other.
 func (e *Engine) compare() error {
 	mine := e.board.slot(e.step)
-	for r, o := range e.g.ranks {
-		if h := o.board.slot(e.step); h.step.Load() == e.step && h.sig != mine.sig {
+	for r, b := range e.g.boards {
+		if h := b.slot(e.step); h.step.Load() == e.step && h.sig != mine.sig {
 			return e.mismatch(mine.text(), r, h.text())
 		}
 	}
@@ -158,11 +158,11 @@ func (e *Engine) compare() error {
 
 // awaitDone waits until every rank has finished reading step.
 func (e *Engine) awaitDone(step uint64) error {
-	for r, o := range e.g.ranks {
+	for r, b := range e.g.boards {
 		if r == e.rank {
 			continue
 		}
-		ok, err := e.w.AtLeast(o.board.done(), step, o.board.left())
+		ok, err := e.w.AtLeast(b.done(), step, b.left())
 		if err != nil {
 			return err
 		}
@@ -190,8 +190,8 @@ func (e *Engine) settleReaders() error {
 // returns when no other rank reads this rank's buffers any more.
 func (e *Engine) settle(ctx context.Context, err error) error {
 	f := e.g.fail(e.explain(ctx, err, e.op, e.seq, e.whereabouts))
-	for _, o := range e.g.ranks {
-		e.w.While(o.board.reading(), 1)
+	for _, b := range e.g.boards {
+		e.w.While(b.reading(), 1)
 	}
 	e.conceal()
 	return f
@@ -223,12 +223,12 @@ func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, 
 // whereabouts says, for an error, who is missing.
 func (e *Engine) whereabouts() string {
 	var absent, busy []int
-	for r, o := range e.g.ranks {
+	for r, b := range e.g.boards {
 		switch {
 		case r == e.rank:
-		case o.board.slot(e.step).step.Load() < e.step:
+		case b.slot(e.step).step.Load() < e.step:
 			absent = append(absent, r)
-		case o.board.done().Load() < e.step:
+		case b.done().Load() < e.step:
 			busy = append(busy, r)
 		}
 	}
@@ -251,7 +251,7 @@ func (e *Engine) whereabouts() string {
 			sep = " ("
 		}
 		did := "has called nothing yet"
-		if h := e.g.ranks[r].board.last(); h != nil {
+		if h := e.g.boards[r].last(); h != nil {
 			did = "last called " + h.text()
 		}
 		fmt.Fprintf(&b, "%srank %d %s", sep, r, did)

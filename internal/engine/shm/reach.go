@@ -52,9 +52,12 @@ func (e *Engine) reach(c *engine.Call, r int) (view, error) {
 	if err := e.startReading(); err != nil {
 		return view{}, err
 	}
-	x := &e.g.ranks[r].open[e.step%depth]
+	x := e.exposed(r)
 	return view{x.src, x.parts, x.scale}, nil
 }
+
+// exposed is what rank r lets others read in the present step.
+func (e *Engine) exposed(r int) *exposure { return &e.g.ranks[r].open[e.step%depth] }
 
 // expose opens this rank's buffers to the others for the present step. The
 // source is the call's, or a copy of it.
@@ -98,7 +101,7 @@ func (e *Engine) factor(c *engine.Call) float64 {
 	case c.Red == engine.PreMul:
 		return c.Scale
 	case c.Red == engine.Avg && c.Sig().Type.IsFloat():
-		return 1 / float64(len(e.g.ranks))
+		return 1 / float64(len(e.g.boards))
 	}
 	return 1
 }

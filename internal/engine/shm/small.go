@@ -45,7 +45,7 @@ func (e *Engine) together(calls []engine.Call) int {
 // are if its data cannot go through a slot.
 func (e *Engine) room(c *engine.Call) int {
 	const never = 1 << 40
-	n := len(e.g.ranks)
+	n := len(e.g.boards)
 	switch c.Verb {
 	case engine.Barrier, engine.Dup, engine.Alloc:
 		return 0
@@ -89,7 +89,7 @@ func (e *Engine) small(calls []engine.Call) error {
 		}
 	}
 	e.publish(h)
-	for r := range e.g.ranks {
+	for r := range e.g.boards {
 		if r == e.rank {
 			e.from[r], e.scale[r] = calls[0].Src.Ptr, e.factor(&calls[0])
 			continue
@@ -170,8 +170,8 @@ func (e *Engine) consumeShared(calls []engine.Call) error {
 // compareShared checks that the ranks agree on the call at e.off.
 func (e *Engine) compareShared(mine *header) error {
 	s := (*engine.Sig)(mine.at(e.off))
-	for r, o := range e.g.ranks {
-		h := o.board.slot(e.step)
+	for r, b := range e.g.boards {
+		h := b.slot(e.step)
 		if t := (*engine.Sig)(h.at(e.off)); *t != *s {
 			return e.mismatch(describe(s, mine.at(e.off+sigBytes)), r, describe(t, h.at(e.off+sigBytes)))
 		}
@@ -181,7 +181,7 @@ func (e *Engine) compareShared(mine *header) error {
 
 // reachShared is reach for a call that shares its slot with others.
 func (e *Engine) reachShared(c *engine.Call, r int) (view, error) {
-	h := e.g.ranks[r].board.slot(e.step)
+	h := e.g.boards[r].slot(e.step)
 	s := (*engine.Sig)(h.at(e.off))
 	n := e.room(c) / max(s.Type.Size(), 1)
 	return view{src: engine.Mem{Ptr: h.at(e.off + sigBytes + nameRoom(s)), N: n, Type: s.Type}, scale: 1}, nil
