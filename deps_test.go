@@ -21,6 +21,7 @@ var layers = []string{
 	"internal/transport/mem",
 	"internal/transport/tcp",
 	"internal/engine",
+	"internal/watch",
 	"internal/engine/shm",
 	"internal/engine/wire",
 	"internal/engine/enginetest",

@@ -115,7 +115,7 @@ func (c *Comm) board(op string) *Error {
 	err := c.refusal(op)
 	if err != nil {
 		c.flying.Add(-1)
-		c.lot.Wake()
+		c.lot.Wake(nil)
 	}
 	return err
 }
@@ -159,7 +159,7 @@ func (c *Comm) land(f *flight) error {
 		c.flights = append(c.flights, f)
 	}
 	c.mu.Unlock()
-	c.lot.Wake()
+	c.lot.Wake(nil)
 	if err != nil {
 		return c.report(err)
 	}

@@ -135,7 +135,7 @@ func (c *Comm) runQueue() {
 		} else {
 			c.finished.Store(t.seq)
 		}
-		c.lot.Wake()
+		c.lot.Wake(nil)
 		c.mu.Lock()
 		c.putTask(t)
 	}
@@ -160,7 +160,7 @@ func (c *Comm) endTurn() {
 		turn = c.turn.Load()
 	}
 	c.mu.Unlock()
-	c.lot.Wake()
+	c.lot.Wake(nil)
 }
 
 // report is the public form of what an engine returned.

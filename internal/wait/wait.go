@@ -54,6 +54,8 @@ type Lot struct {
 	once    sync.Once
 	stop    chan struct{}
 	spin    time.Duration
+	mine    *atomic.Uint64   // between processes: how many waiters of this one sleep
+	peers   []*atomic.Uint64 // and the other processes' counts
 	mu      sync.Mutex
 	waiters []*Waiter
 }
@@ -72,10 +74,13 @@ func NewLot(ranks int) *Lot {
 
 // Wake wakes the parked waiters whose condition has come true. It is called
 // after every store to a word that somebody may wait for, and costs one load
-// when nobody is parked.
-func (l *Lot) Wake() {
+// when nobody is parked. The word itself matters only between processes.
+func (l *Lot) Wake(word *atomic.Uint64) {
 	if l.parked.Load() != 0 {
 		l.wake()
+	}
+	if l.peers != nil {
+		l.wakePeers(word)
 	}
 }
 
@@ -158,7 +163,13 @@ func (w *Waiter) AtLeast(word *atomic.Uint64, least uint64, gone *atomic.Uint64)
 		}
 	}
 	w.word = wordCond{word, gone, least}
-	if err := w.For(&w.word); err != nil {
+	var err error
+	if w.lot.peers != nil {
+		err = w.forPeer(&w.word)
+	} else {
+		err = w.For(&w.word)
+	}
+	if err != nil {
 		return false, err
 	}
 	// The writer says goodbye after its last word.

@@ -96,7 +96,7 @@ func (e *Engine) Post(m *engine.Message) {
 	recv.Pair = send
 	recv.State.Store(matched)
 	b.mu.Unlock()
-	e.g.lot.Wake()
+	e.g.lot.Wake(&recv.State)
 }
 
 // Finish waits until a message has been delivered. The receiver copies it.
@@ -129,7 +129,7 @@ func (e *Engine) receive(w *wait.Waiter, m *engine.Message) error {
 	if e.g.lot.Stopped() || !send.State.CompareAndSwap(posted, reading) {
 		return wait.ErrStopped
 	}
-	defer e.g.lot.Wake()
+	defer e.g.lot.Wake(&send.State)
 	defer send.State.Store(delivered)
 	if send.Mem.Type != m.Mem.Type || send.Mem.N != m.Mem.N {
 		f := &engine.Failure{

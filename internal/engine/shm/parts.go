@@ -96,7 +96,7 @@ func (e *Engine) reducePiece(c *engine.Call, p *plan, j int) {
 	e.combine(c, c.Dst.At(lo), hi-lo, c.Dst.Type)
 	clear(e.from)
 	e.board.progress().Store(e.step<<pieceBits | uint64(j+1))
-	e.g.lot.Wake()
+	e.g.lot.Wake(e.board.progress())
 }
 
 // fetchPieces copies piece j of every other rank's part.

@@ -56,7 +56,7 @@ func (e *Engine) Failed() <-chan struct{} { return e.g.lot.Done() }
 // Close says goodbye to the other ranks.
 func (e *Engine) Close() error {
 	e.board.left().Store(1)
-	e.g.lot.Wake()
+	e.g.lot.Wake(e.board.left())
 	return nil
 }
 
@@ -116,13 +116,13 @@ func (e *Engine) begin() (*header, error) {
 // publish makes the slot visible to the others.
 func (e *Engine) publish(h *header) {
 	h.step.Store(e.step)
-	e.g.lot.Wake()
+	e.g.lot.Wake(&h.step)
 }
 
 // finish says that this rank has read all it needs of the present step.
 func (e *Engine) finish() {
 	e.board.done().Store(e.step)
-	e.g.lot.Wake()
+	e.g.lot.Wake(e.board.done())
 }
 
 // await waits for rank r's slot of the present step, and checks that r is in

@@ -1,0 +1,40 @@
+package wait
+
+import (
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	futexWaitOp = 0
+	futexWakeOp = 1
+	everybody   = 1 << 30
+)
+
+// low is the half of a word that changes most: what the kernel compares.
+func low(word *atomic.Uint64) unsafe.Pointer {
+	if cpu.IsBigEndian {
+		return unsafe.Add(unsafe.Pointer(word), 4)
+	}
+	return unsafe.Pointer(word)
+}
+
+// futexWait sleeps while the word's low half is seen, until it is woken, or
+// until the time is over. It may return early for any reason.
+func futexWait(word *atomic.Uint64, seen uint32, most time.Duration) {
+	ts := unix.NsecToTimespec(int64(most))
+	_, _, _ = unix.Syscall6(unix.SYS_FUTEX, uintptr(low(word)), futexWaitOp, uintptr(seen),
+		uintptr(unsafe.Pointer(&ts)), 0, 0)
+}
+
+// futexWake wakes all who sleep on the word, in any process.
+func futexWake(word *atomic.Uint64) {
+	_, _, _ = unix.RawSyscall6(unix.SYS_FUTEX, uintptr(low(word)), futexWakeOp, everybody, 0, 0, 0)
+}
+
+// yield gives the processor to another process.
+func yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

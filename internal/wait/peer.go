@@ -1,0 +1,82 @@
+package wait
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// yieldPeerFor is how long a wait for another process gives its processor
+// away, again and again, before it sleeps. A sleep and its end cost some thirty
+// microseconds.
+const yieldPeerFor = 300 * time.Microsecond
+
+// NewPeerLot returns a lot for waiting on words in memory that other processes
+// write. Each process counts, in a word of its own that the others can read,
+// its waiters that sleep: mine is this process's, peers are the others'. Ranks
+// is how many ranks want a processor of this host.
+func NewPeerLot(ranks int, mine *atomic.Uint64, peers []*atomic.Uint64) *Lot {
+	l := &Lot{stop: make(chan struct{}), mine: mine, peers: peers}
+	if ranks <= runtime.NumCPU() {
+		l.spin = spinFor
+	}
+	return l
+}
+
+// wakePeers wakes other processes' waiters that sleep on a word of this one.
+func (l *Lot) wakePeers(word *atomic.Uint64) {
+	for _, n := range l.peers {
+		if n.Load() != 0 {
+			futexWake(word)
+			return
+		}
+	}
+}
+
+// forPeer is For on another process's word: with no processor to itself, it
+// gives way to other processes, not to goroutines.
+func (w *Waiter) forPeer(c *wordCond) error {
+	var start time.Time
+	for turn := 0; ; turn++ {
+		for range turns {
+			if c.Ready() {
+				return nil
+			}
+		}
+		now, err := w.Check()
+		if err != nil {
+			return err
+		}
+		if start.IsZero() {
+			start = now
+		}
+		switch waited := now.Sub(start); {
+		case waited < w.lot.spin:
+		case waited < yieldPeerFor:
+			// The system call keeps this goroutine's P; others of this
+			// process get it now and then.
+			if turn%32 == 31 {
+				runtime.Gosched()
+			} else {
+				yield()
+			}
+		default:
+			w.sleep(c)
+		}
+	}
+}
+
+// sleep sleeps until the word changes, but no longer than a slice: contexts
+// and stops are looked at between two of them.
+func (w *Waiter) sleep(c *wordCond) {
+	w.lot.mine.Add(1)
+	// The writer stores, then looks at the count; this waiter counts, then
+	// looks at the word. One of the two sees the other.
+	if seen := c.word.Load(); seen < c.least && (c.gone == nil || c.gone.Load() == 0) {
+		futexWait(c.word, uint32(seen), sleepSlice)
+	}
+	w.lot.mine.Add(^uint64(0))
+}
+
+// sleepSlice bounds one sleep.
+const sleepSlice = 5 * time.Millisecond

@@ -1,0 +1,45 @@
+package watch
+
+import (
+	"errors"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// A Cause is a group's failure in the form in which it travels.
+type Cause struct {
+	Group  string `json:"group"`
+	Kind   string `json:"kind"`
+	Op     string `json:"op,omitempty"`
+	Seq    uint64 `json:"seq,omitempty"`
+	Rank   int    `json:"rank"`
+	Lost   []int  `json:"lost,omitempty"`
+	Reason string `json:"reason"`
+}
+
+// kinds are the failures that can travel, by name.
+var kinds = map[string]error{
+	"lost": engine.ErrRankLost, "timeout": engine.ErrTimeout, "mismatch": engine.ErrMismatch,
+	"aborted": engine.ErrAborted, "closed": engine.ErrClosed, "unsupported": engine.ErrUnsupported,
+}
+
+// NewCause describes why a group has ended. What only the failing rank itself
+// can match stays behind.
+func NewCause(group string, f *engine.Failure) *Cause {
+	c := &Cause{Group: group, Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Reason: f.Reason}
+	for name, kind := range kinds {
+		if errors.Is(f.Kind, kind) {
+			c.Kind = name
+		}
+	}
+	return c
+}
+
+// Failure is the cause as an engine takes it.
+func (c *Cause) Failure() *engine.Failure {
+	kind, ok := kinds[c.Kind]
+	if !ok {
+		kind = engine.ErrAborted
+	}
+	return &engine.Failure{Kind: kind, Op: c.Op, Seq: c.Seq, Rank: c.Rank, Lost: c.Lost, Reason: c.Reason}
+}

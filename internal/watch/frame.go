@@ -1,0 +1,107 @@
+package watch
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// maxFrame bounds what one side makes the other read. Before a peer has proved
+// that it knows the secret, maxHello does.
+const (
+	maxFrame = 16 << 20
+	maxHello = 64 << 10
+)
+
+// A frame is one message on the channel: its length, four bytes, and JSON.
+type frame struct {
+	Kind kind `json:"k"`
+
+	// Of hello and welcome.
+	Version int    `json:"version,omitempty"`
+	Rank    int    `json:"rank"`
+	Size    int    `json:"size,omitempty"`
+	Nonce   []byte `json:"nonce,omitempty"`
+	Proof   []byte `json:"proof,omitempty"`
+
+	// Of what the ranks exchange.
+	Key     string   `json:"key,omitempty"`
+	Members []int    `json:"members,omitempty"`
+	Blob    []byte   `json:"blob,omitempty"`
+	Blobs   [][]byte `json:"blobs,omitempty"`
+
+	// Of refusals, causes and losses.
+	Reason string `json:"reason,omitempty"`
+	Cause  *Cause `json:"cause,omitempty"`
+}
+
+type kind string
+
+const (
+	challenge kind = "challenge" // rank 0 to a new connection: prove yourself
+	hello     kind = "hello"     // a rank to rank 0: I am rank r, here is my proof and my blob
+	refused   kind = "refused"   // rank 0 to a rank: you cannot join
+	welcome   kind = "welcome"   // rank 0 to a rank: my proof, and all blobs
+	put       kind = "put"       // a rank to rank 0: my blob of an exchange
+	all       kind = "all"       // rank 0 to a rank: all blobs of an exchange
+	failed    kind = "failed"    // both ways: why a group has ended
+	lost      kind = "lost"      // rank 0 to a rank: rank r is gone
+	bye       kind = "bye"       // both ways: I end in good order
+)
+
+// sendTime is how long a frame may take to leave; sockets have room for many.
+const sendTime = 5 * time.Second
+
+// A conn sends and receives frames. Sending is safe for concurrent use.
+type conn struct {
+	net.Conn
+	in      *bufio.Reader
+	mu      sync.Mutex
+	welcome []byte // rank 0's proof for this rank, until it is sent
+}
+
+func newConn(c net.Conn) *conn { return &conn{Conn: c, in: bufio.NewReader(c)} }
+
+func (c *conn) send(f *frame) error {
+	body, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	if len(body) > maxFrame {
+		return fmt.Errorf("a control frame of %d bytes is too long", len(body))
+	}
+	buf := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// A rank that does not read must not hold up those who have news.
+	if err := c.SetWriteDeadline(time.Now().Add(sendTime)); err != nil {
+		return err
+	}
+	_, err = c.Write(append(buf, body...))
+	return err
+}
+
+func (c *conn) receive(limit uint32) (*frame, error) {
+	var head [4]byte
+	if _, err := io.ReadFull(c.in, head[:]); err != nil {
+		return nil, err
+	}
+	n := binary.BigEndian.Uint32(head[:])
+	if n > limit {
+		return nil, fmt.Errorf("a control frame of %d bytes is too long", n)
+	}
+	body := make([]byte, n)
+	if _, err := io.ReadFull(c.in, body); err != nil {
+		return nil, err
+	}
+	f := new(frame)
+	if err := json.Unmarshal(body, f); err != nil {
+		return nil, fmt.Errorf("not a control frame: %w", err)
+	}
+	return f, nil
+}

@@ -1,0 +1,262 @@
+package watch
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+const (
+	// helloTime is how long a connection may take to prove itself, and
+	// maxPending how many may do so at once: strangers cost no more.
+	helloTime  = 10 * time.Second
+	maxPending = 256
+)
+
+// A hub is rank 0's side: it accepts the other ranks and passes frames on.
+type hub struct {
+	m        *Member
+	listener net.Listener
+	pending  chan struct{} // a token for each connection that may be in its handshake
+
+	mu      sync.Mutex
+	conns   []*conn // by rank; nil: not here, or gone
+	joined  int
+	left    int           // ranks that have said goodbye or are lost
+	full    chan struct{} // closed when all have joined
+	empty   chan struct{} // closed when all others have left
+	gathers map[string]*gather
+	readers sync.WaitGroup
+}
+
+// gather is an exchange of which not all blobs are here.
+type gather struct {
+	members []int
+	blobs   [][]byte
+	missing int
+}
+
+// host joins as rank 0.
+func (m *Member) host(ctx context.Context) error {
+	l := m.cfg.Listener
+	if l == nil {
+		var lc net.ListenConfig
+		var err error
+		if l, err = lc.Listen(ctx, "tcp", m.cfg.Addr); err != nil {
+			return fmt.Errorf("rank 0 cannot listen at %s: %w", m.cfg.Addr, err)
+		}
+	}
+	h := &hub{
+		m: m, listener: l, pending: make(chan struct{}, maxPending), conns: make([]*conn, m.cfg.Size), joined: 1,
+		full: make(chan struct{}), empty: make(chan struct{}), gathers: make(map[string]*gather),
+	}
+	m.hub = h
+	m.blobs = make([][]byte, m.cfg.Size)
+	m.blobs[0] = m.cfg.Blob
+	if m.cfg.Size == 1 {
+		close(h.full)
+		close(h.empty)
+	}
+	go h.accept()
+	select {
+	case <-h.full:
+		return nil
+	case <-ctx.Done():
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		var missing []int
+		for r := 1; r < m.cfg.Size; r++ {
+			if h.conns[r] == nil {
+				missing = append(missing, r)
+			}
+		}
+		l.Close()
+		for _, c := range h.conns {
+			if c != nil {
+				c.Close()
+			}
+		}
+		return fmt.Errorf("%d of %d ranks joined; %s missing: %w", h.joined, m.cfg.Size, engine.Ranks(missing), ctx.Err())
+	}
+}
+
+// accept takes connections until the listener is closed.
+func (h *hub) accept() {
+	for {
+		nc, err := h.listener.Accept()
+		if err != nil {
+			return
+		}
+		select {
+		case h.pending <- struct{}{}:
+			go func() {
+				defer func() { <-h.pending }()
+				h.admit(newConn(nc))
+			}()
+		default:
+			nc.Close()
+		}
+	}
+}
+
+// admit finds out who has connected.
+func (h *hub) admit(c *conn) {
+	cfg := &h.m.cfg
+	refuse := func(reason string) {
+		cfg.Logger.Warn("tutti: refused a control connection", "from", c.RemoteAddr().String(), "reason", reason)
+		_ = c.send(&frame{Kind: refused, Reason: reason})
+		c.Close()
+	}
+	if err := c.SetDeadline(time.Now().Add(helloTime)); err != nil {
+		refuse(err.Error())
+		return
+	}
+	ours := newNonce()
+	if err := c.send(&frame{Kind: challenge, Version: version, Nonce: ours}); err != nil {
+		refuse(err.Error())
+		return
+	}
+	f, err := c.receive(maxHello)
+	switch {
+	case err != nil:
+		refuse(err.Error())
+	case f.Kind != hello || len(f.Nonce) != nonceBytes:
+		refuse("it does not speak tutti's control protocol")
+	case f.Version != version:
+		refuse(fmt.Sprintf("it speaks version %d of the control protocol, this job version %d", f.Version, version))
+	case !proved(cfg.Secret, "rank", ours, f.Nonce, f.Rank, f.Size, f.Proof):
+		refuse("it does not know the job's secret")
+	case f.Size != cfg.Size:
+		refuse(fmt.Sprintf("it believes in %d ranks, this job has %d", f.Size, cfg.Size))
+	case f.Rank < 1 || f.Rank >= cfg.Size:
+		refuse(fmt.Sprintf("rank %d is not one of 1 to %d", f.Rank, cfg.Size-1))
+	case !h.enter(c, f, prove(cfg.Secret, "root", ours, f.Nonce, f.Rank, f.Size)):
+		refuse(fmt.Sprintf("rank %d is here already", f.Rank))
+	}
+}
+
+// enter lets a rank in, and, if it was the last, tells all that it was.
+func (h *hub) enter(c *conn, f *frame, proof []byte) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.conns[f.Rank] != nil || h.m.blobs[f.Rank] != nil {
+		return false
+	}
+	_ = c.SetDeadline(time.Time{})
+	h.conns[f.Rank] = c
+	h.m.blobs[f.Rank] = append([]byte{}, f.Blob...)
+	c.welcome = proof
+	if h.joined++; h.joined < h.m.cfg.Size {
+		return true
+	}
+	for r, c := range h.conns {
+		if c != nil {
+			_ = c.send(&frame{Kind: welcome, Proof: c.welcome, Blobs: h.m.blobs})
+			h.readers.Go(func() { h.listen(r, c) })
+		}
+	}
+	close(h.full)
+	return true
+}
+
+// listen takes what comes from one rank.
+func (h *hub) listen(rank int, c *conn) {
+	reason := "its control connection has ended"
+	for {
+		f, err := c.receive(maxFrame)
+		if err != nil {
+			break
+		}
+		switch f.Kind {
+		case put:
+			f.Rank = rank
+			h.collect(f)
+		case failed:
+			if f.Cause != nil {
+				h.spread(f, rank)
+				h.m.fail(f.Cause)
+			}
+		case bye:
+			reason = ""
+		}
+		if f.Kind == bye {
+			break
+		}
+	}
+	if reason != "" {
+		h.spread(&frame{Kind: lost, Rank: rank, Reason: reason}, rank)
+		h.m.lose(rank, reason)
+	} else {
+		_ = c.send(&frame{Kind: bye})
+	}
+	c.Close()
+	h.mu.Lock()
+	h.conns[rank] = nil
+	if h.left++; h.left == h.m.cfg.Size-1 {
+		close(h.empty)
+	}
+	h.mu.Unlock()
+}
+
+// spread passes a frame on to the ranks that it concerns: to the members that
+// it names, or to all.
+func (h *hub) spread(f *frame, from int) {
+	h.mu.Lock()
+	conns := slices.Clone(h.conns)
+	h.mu.Unlock()
+	for r, c := range conns {
+		if c != nil && r != from && (f.Members == nil || slices.Contains(f.Members, r)) {
+			_ = c.send(f)
+		}
+	}
+}
+
+// collect takes one rank's blob of an exchange, and sends all when the last is
+// there.
+func (h *hub) collect(f *frame) {
+	h.mu.Lock()
+	g := h.gathers[f.Key]
+	if g == nil {
+		g = &gather{f.Members, make([][]byte, len(f.Members)), len(f.Members)}
+		h.gathers[f.Key] = g
+	}
+	if i := slices.Index(g.members, f.Rank); i >= 0 && i < len(g.blobs) && g.blobs[i] == nil {
+		g.blobs[i] = append([]byte{}, f.Blob...)
+		g.missing--
+	}
+	if g.missing > 0 {
+		h.mu.Unlock()
+		return
+	}
+	delete(h.gathers, f.Key)
+	h.mu.Unlock()
+	out := &frame{Kind: all, Key: f.Key, Members: g.members, Blobs: g.blobs}
+	h.spread(out, 0)
+	if slices.Contains(g.members, 0) {
+		h.m.take(out)
+	}
+}
+
+// close waits until the others have left.
+func (h *hub) close(ctx context.Context) error {
+	select {
+	case <-h.empty:
+	case <-ctx.Done():
+	}
+	err := h.listener.Close()
+	h.mu.Lock()
+	for _, c := range h.conns {
+		if c != nil {
+			_ = c.send(&frame{Kind: bye})
+			c.Close()
+		}
+	}
+	h.mu.Unlock()
+	h.readers.Wait()
+	return err
+}

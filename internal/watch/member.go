@@ -1,0 +1,333 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// version is that of the channel's protocol.
+const version = 1
+
+// Config says which rank joins which job.
+type Config struct {
+	Rank, Size int
+	// Addr is where rank 0 listens and the others connect, "host:port".
+	Addr string
+	// Listener, on rank 0, is used in place of listening on Addr.
+	Listener net.Listener
+	// Secret is known to all ranks of the job and to nobody else.
+	Secret []byte
+	// Blob is what the others need to know of this rank.
+	Blob []byte
+	// Logger is told of those who are refused. It must not be nil.
+	Logger *slog.Logger
+}
+
+// A Member is one rank's end of the channel. It is safe for concurrent use.
+type Member struct {
+	cfg   Config
+	blobs [][]byte
+	hub   *hub  // rank 0's
+	up    *conn // the others'
+
+	mu      sync.Mutex
+	groups  map[string]*group
+	early   map[string]*Cause // causes for groups that this rank has not made yet
+	gone    map[int]string    // ranks that are lost, and why
+	results map[string]chan [][]byte
+	closed  bool
+	done    chan struct{} // closed when the reader has ended
+}
+
+// group is who is to be told of a group's failure.
+type group struct {
+	members []int // by their numbers in the job
+	fail    func(*engine.Failure)
+}
+
+// Join connects this rank with the others, and returns when all have joined.
+// When ctx ends before that, the error says who is missing as far as this rank
+// can know.
+func Join(ctx context.Context, cfg Config) (*Member, error) {
+	m := &Member{
+		cfg: cfg, groups: make(map[string]*group), early: make(map[string]*Cause), gone: make(map[int]string),
+		results: make(map[string]chan [][]byte), done: make(chan struct{}),
+	}
+	var err error
+	if cfg.Rank == 0 {
+		err = m.host(ctx)
+	} else {
+		err = m.connect(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// Blobs returns what the ranks said of themselves when they joined.
+func (m *Member) Blobs() [][]byte { return m.blobs }
+
+// connect joins as a rank other than 0.
+func (m *Member) connect(ctx context.Context) error {
+	nc, err := dial(ctx, m.cfg.Addr)
+	if err != nil {
+		return fmt.Errorf("rank 0 cannot be reached at %s: %w", m.cfg.Addr, err)
+	}
+	// A context that ends closes the connection, and so ends every read.
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
+	m.up = newConn(nc)
+	err = m.greet()
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		nc.Close()
+		if ctx.Err() != nil {
+			err = fmt.Errorf("not all ranks have joined: %w", ctx.Err())
+		}
+		return err
+	}
+	go m.listen()
+	return nil
+}
+
+// dial tries until there is somebody: ranks start in any order.
+func dial(ctx context.Context, addr string) (net.Conn, error) {
+	var d net.Dialer
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		c, err := d.DialContext(ctx, "tcp", addr)
+		if err == nil {
+			return c, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pause):
+		}
+	}
+}
+
+// greet proves who this rank is, and finds out that rank 0 is who it must be.
+func (m *Member) greet() error {
+	cfg := &m.cfg
+	f, err := m.up.receive(maxHello)
+	if err != nil {
+		return fmt.Errorf("no answer from rank 0 at %s: %w", cfg.Addr, err)
+	}
+	if f.Kind != challenge || len(f.Nonce) != nonceBytes {
+		return fmt.Errorf("there is something else than a tutti job at %s", cfg.Addr)
+	}
+	if f.Version != version {
+		return fmt.Errorf("rank 0 speaks version %d of the control protocol, this rank version %d", f.Version, version)
+	}
+	theirs, ours := f.Nonce, newNonce()
+	err = m.up.send(&frame{
+		Kind: hello, Version: version, Rank: cfg.Rank, Size: cfg.Size, Nonce: ours, Blob: cfg.Blob,
+		Proof: prove(cfg.Secret, "rank", theirs, ours, cfg.Rank, cfg.Size),
+	})
+	if err != nil {
+		return err
+	}
+	f, err = m.up.receive(maxFrame)
+	switch {
+	case err != nil:
+		return fmt.Errorf("rank 0 has ended the connection: %w", err)
+	case f.Kind == refused:
+		return fmt.Errorf("rank 0 has refused rank %d: %s", cfg.Rank, f.Reason)
+	case f.Kind != welcome || len(f.Blobs) != cfg.Size:
+		return errors.New("rank 0 has sent something else than a welcome")
+	case !proved(cfg.Secret, "root", theirs, ours, cfg.Rank, cfg.Size, f.Proof):
+		return fmt.Errorf("what listens at %s does not know the job's secret", cfg.Addr)
+	}
+	m.blobs = f.Blobs
+	return nil
+}
+
+// listen takes what comes from rank 0.
+func (m *Member) listen() {
+	defer close(m.done)
+	for {
+		f, err := m.up.receive(maxFrame)
+		if err != nil {
+			m.lose(0, "its control connection has ended")
+			return
+		}
+		if f.Kind == bye {
+			return
+		}
+		m.take(f)
+	}
+}
+
+// take does what a frame from rank 0 asks for.
+func (m *Member) take(f *frame) {
+	switch f.Kind {
+	case all:
+		m.mu.Lock()
+		result := m.results[f.Key]
+		delete(m.results, f.Key)
+		m.mu.Unlock()
+		if result != nil {
+			result <- f.Blobs
+		}
+	case failed:
+		if f.Cause != nil {
+			m.fail(f.Cause)
+		}
+	case lost:
+		m.lose(f.Rank, f.Reason)
+	}
+}
+
+// fail tells a group why it has ended.
+func (m *Member) fail(c *Cause) {
+	m.mu.Lock()
+	g := m.groups[c.Group]
+	if g == nil && len(m.early) < maxEarly {
+		m.early[c.Group] = c
+	}
+	m.mu.Unlock()
+	if g != nil {
+		g.fail(c.Failure())
+	}
+}
+
+// maxEarly bounds the causes kept for groups that are not there yet.
+const maxEarly = 1024
+
+// lose tells all groups of a rank that it is lost.
+func (m *Member) lose(rank int, reason string) {
+	m.mu.Lock()
+	if _, known := m.gone[rank]; known || m.closed {
+		m.mu.Unlock()
+		return
+	}
+	m.gone[rank] = reason
+	var tell []func()
+	for _, g := range m.groups {
+		if f := g.loss(rank, reason); f != nil {
+			tell = append(tell, func() { g.fail(f) })
+		}
+	}
+	m.mu.Unlock()
+	for _, f := range tell {
+		f()
+	}
+}
+
+// loss is the failure of a group that has lost a rank; nil if it was not in it.
+func (g *group) loss(rank int, reason string) *engine.Failure {
+	i := slices.Index(g.members, rank)
+	if i < 0 {
+		return nil
+	}
+	return &engine.Failure{
+		Kind: engine.ErrRankLost, Rank: i, Lost: []int{i},
+		Reason: fmt.Sprintf("rank %d is lost: %s", i, reason),
+	}
+}
+
+// Watch has fail called, from any goroutine, when the group of that name ends:
+// when one of its members reports a cause, or is lost. What has happened
+// already is told at once.
+func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
+	g := &group{slices.Clone(members), fail}
+	m.mu.Lock()
+	m.groups[name] = g
+	var f *engine.Failure
+	if c := m.early[name]; c != nil {
+		f = c.Failure()
+		delete(m.early, name)
+	}
+	for rank, reason := range m.gone {
+		if l := g.loss(rank, reason); l != nil && f == nil {
+			f = l
+		}
+	}
+	m.mu.Unlock()
+	if f != nil {
+		fail(f)
+	}
+}
+
+// Unwatch ends that.
+func (m *Member) Unwatch(name string) {
+	m.mu.Lock()
+	delete(m.groups, name)
+	m.mu.Unlock()
+}
+
+// Report tells the members of a group, on other ranks, why it has ended.
+func (m *Member) Report(name string, f *engine.Failure) {
+	c := NewCause(name, f)
+	m.mu.Lock()
+	var members []int
+	if g := m.groups[name]; g != nil {
+		members = g.members
+	}
+	m.mu.Unlock()
+	out := &frame{Kind: failed, Rank: m.cfg.Rank, Members: members, Cause: c}
+	if m.hub != nil {
+		m.hub.spread(out, 0)
+		return
+	}
+	_ = m.up.send(out) // if rank 0 is lost, all know
+}
+
+// Gather exchanges blobs between the members of a group: each gets all, in the
+// order of members. The key names the exchange; all members use the same, once.
+func (m *Member) Gather(ctx context.Context, key string, members []int, blob []byte) ([][]byte, error) {
+	result := make(chan [][]byte, 1)
+	m.mu.Lock()
+	m.results[key] = result
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		delete(m.results, key)
+		m.mu.Unlock()
+	}()
+	f := &frame{Kind: put, Rank: m.cfg.Rank, Key: key, Members: members, Blob: blob}
+	if m.hub != nil {
+		m.hub.collect(f)
+	} else if err := m.up.send(f); err != nil {
+		return nil, fmt.Errorf("rank 0 is lost: %w", err)
+	}
+	select {
+	case blobs := <-result:
+		return blobs, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-m.done:
+		return nil, errors.New("the control channel has ended")
+	}
+}
+
+// Close says goodbye. Rank 0, through which the others speak, stays until they
+// have left too, or ctx ends.
+func (m *Member) Close(ctx context.Context) error {
+	m.mu.Lock()
+	again := m.closed
+	m.closed = true
+	m.mu.Unlock()
+	if again {
+		return nil
+	}
+	if m.hub != nil {
+		return m.hub.close(ctx)
+	}
+	_ = m.up.send(&frame{Kind: bye, Rank: m.cfg.Rank})
+	select {
+	case <-m.done:
+	case <-ctx.Done():
+	}
+	return m.up.Close()
+}
