@@ -27,6 +27,7 @@ type Failure struct {
 	Rank   int    // where it began
 	Lost   []int  // the ranks that are gone
 	Reason string // what happened and what to do, for a person
+	Told   bool   // the other ranks know of it
 	Err    error  // what Rank itself saw, e.g. its context's error; other ranks do not match it
 }
 

@@ -16,10 +16,9 @@ type Sig struct {
 	Red    Red
 	Uneven bool
 	Root   int32
-	// Count is the number of elements of the part that is the same on every
-	// rank: of the buffer where there is one, of one rank's share where the
-	// verb divides. It is zero for the uneven forms, whose counts are compared
-	// where data meets.
+	// Count is the number of elements of the side that the verb does not
+	// divide, or of the whole where it divides both. It is zero for the uneven
+	// forms, whose counts are compared where data meets.
 	Count int64
 	// Name is a hash of the operation's name; zero for none.
 	Name uint64

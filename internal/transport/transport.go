@@ -10,8 +10,9 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// HeadBytes is the size of a frame's head.
-const HeadBytes = 48
+// HeadBytes is the size of a frame's head. It has room for the fingerprints
+// and names of two operations.
+const HeadBytes = 128
 
 // A Head travels before a frame's body. What is in it is the engine's affair:
 // it is how ranks find out that they are in different operations, at no extra
@@ -65,6 +66,10 @@ type Message struct {
 	Tag  int
 	Head Head // of a receive: the sender's, once Finish has returned
 	Body []byte
+	// Accept, if it is not nil, is asked by a receive's Finish before the
+	// message counts as delivered. If it returns an error, so does Finish, and
+	// the sender's Finish does not return before its waiter says so.
+	Accept func(sent *Head) error
 
 	State any // the transport's
 }

@@ -41,5 +41,5 @@ func (c *Cause) Failure() *engine.Failure {
 	if !ok {
 		kind = engine.ErrAborted
 	}
-	return &engine.Failure{Kind: kind, Op: c.Op, Seq: c.Seq, Rank: c.Rank, Lost: c.Lost, Reason: c.Reason}
+	return &engine.Failure{Kind: kind, Op: c.Op, Seq: c.Seq, Rank: c.Rank, Lost: c.Lost, Reason: c.Reason, Told: true}
 }

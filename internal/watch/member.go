@@ -231,7 +231,7 @@ func (g *group) loss(rank int, reason string) *engine.Failure {
 		return nil
 	}
 	return &engine.Failure{
-		Kind: engine.ErrRankLost, Rank: i, Lost: []int{i},
+		Kind: engine.ErrRankLost, Rank: i, Lost: []int{i}, Told: true,
 		Reason: fmt.Sprintf("rank %d is lost: %s", i, reason),
 	}
 }

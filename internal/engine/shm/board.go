@@ -43,7 +43,7 @@ const headerBytes = int(unsafe.Sizeof(header{}))
 // data.
 func boardBytes(small int) (board, slot int) {
 	slot = (headerBytes + nameBytes + small + line - 1) / line * line
-	return 4*line + depth*slot, slot
+	return words*line + depth*slot, slot
 }
 
 // newBoard makes a board in memory of this process.
@@ -69,8 +69,21 @@ func (b board) left() *atomic.Uint64 { return b.word(2) }
 // reading is not zero while the rank may read other ranks' buffers.
 func (b board) reading() *atomic.Uint64 { return b.word(3) }
 
+// staged counts the windows that this rank has filled; see stream.go.
+func (b board) staged() *atomic.Uint64 { return b.word(4) }
+
+// taken counts the windows that this rank has emptied.
+func (b board) taken() *atomic.Uint64 { return b.word(5) }
+
+// sleeping counts this rank's waiters that sleep until a word of another
+// process changes.
+func (b board) sleeping() *atomic.Uint64 { return b.word(6) }
+
+// words is how many there are.
+const words = 7
+
 func (b board) slot(step uint64) *header {
-	return (*header)(unsafe.Add(b.base, 4*line+int(step%depth)*b.slotB))
+	return (*header)(unsafe.Add(b.base, words*line+int(step%depth)*b.slotB))
 }
 
 // last returns the newest operation on the board, nil if there was none.

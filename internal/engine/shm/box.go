@@ -2,6 +2,7 @@ package shm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -73,6 +74,10 @@ func (e *Engine) boxOf(m *engine.Message) *box {
 
 // Post puts a message into its box, or takes out the one it was waiting for.
 func (e *Engine) Post(m *engine.Message) {
+	if s := e.g.shared; s != nil {
+		s.Messages.Post(m)
+		return
+	}
 	m.State.Store(posted)
 	m.Pair = nil
 	b := e.boxOf(m)
@@ -101,6 +106,9 @@ func (e *Engine) Post(m *engine.Message) {
 
 // Finish waits until a message has been delivered. The receiver copies it.
 func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
+	if e.g.shared != nil {
+		return e.finishShared(ctx, m)
+	}
 	w := e.g.waiter()
 	defer e.g.putWaiter(w)
 	w.Begin(ctx, e.g.opt.Timeout)
@@ -172,6 +180,15 @@ func (e *Engine) withdraw(w *wait.Waiter, m *engine.Message) {
 	if m.Send && !m.State.CompareAndSwap(posted, withdrawn) {
 		w.While(&m.State, reading)
 	}
+}
+
+// finishShared lets the other engine finish, and shares its fate.
+func (e *Engine) finishShared(ctx context.Context, m *engine.Message) error {
+	err := e.g.shared.Messages.Finish(ctx, m)
+	if f := (*engine.Failure)(nil); errors.As(err, &f) {
+		return e.g.fail(f)
+	}
+	return err
 }
 
 // waiting says, for an error, what a message waits for.

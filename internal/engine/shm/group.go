@@ -18,6 +18,9 @@ type Options struct {
 	// Small is the largest data, in bytes, that goes through a slot.
 	// Zero: 8 KiB. Tests make it small to reach the other ways cheaply.
 	Small int
+	// Ring is the size, in bytes, of what processes pass large data through.
+	// Zero: 384 KiB.
+	Ring int
 	// Piece is the size, in bytes, of the pieces in which large data is
 	// reduced and fetched. Zero: 128 KiB.
 	Piece int
@@ -26,6 +29,9 @@ type Options struct {
 func (o *Options) fill() {
 	if o.Small <= 0 {
 		o.Small = 8 << 10
+	}
+	if o.Ring <= 0 {
+		o.Ring = ringBytes
 	}
 	if o.Piece <= 0 {
 		o.Piece = 128 << 10
@@ -37,6 +43,8 @@ type group struct {
 	opt    Options
 	lot    *wait.Lot
 	boards []board
+	rings  []ring    // between processes
+	shared *Shared   // between processes
 	ranks  []*Engine // the other side of each board; a rank's buffers are reached through it
 	cause  atomic.Pointer[engine.Failure]
 
@@ -88,8 +96,14 @@ func newGroup(n int, opt Options) *group {
 // fail ends the group, and returns the cause that came first. When it returns,
 // the group is stopped, whoever stopped it.
 func (g *group) fail(f *engine.Failure) *engine.Failure {
-	g.cause.CompareAndSwap(nil, f)
+	if s := g.shared; s != nil && !f.Told && g.cause.Load() == nil {
+		f = s.OnFail(f)
+	}
+	first := g.cause.CompareAndSwap(nil, f)
 	g.lot.Stop()
+	if s := g.shared; s != nil && first {
+		s.Messages.Fail(f)
+	}
 	return g.cause.Load()
 }
 
@@ -110,7 +124,10 @@ func (g *group) join(seq uint64, members []int) *group {
 }
 
 // Sub returns this rank's side of a group of some of the ranks.
-func (e *Engine) Sub(_ context.Context, seq uint64, members []int) (engine.Engine, error) {
+func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
+	if s := e.g.shared; s != nil {
+		return s.Sub(ctx, seq, members)
+	}
 	g := e.g.join(seq, members)
 	for i, r := range members {
 		if r == e.rank {
@@ -120,8 +137,11 @@ func (e *Engine) Sub(_ context.Context, seq uint64, members []int) (engine.Engin
 	return nil, engine.ErrInvalid
 }
 
-// Alloc returns memory of the process: all its goroutines see it.
-func (e *Engine) Alloc(_ context.Context, _ uint64, bytes int) (*engine.Region, error) {
+// Alloc returns memory that all ranks see: in one process, any memory.
+func (e *Engine) Alloc(ctx context.Context, seq uint64, bytes int) (*engine.Region, error) {
+	if s := e.g.shared; s != nil {
+		return s.Alloc(ctx, seq, bytes)
+	}
 	mem := make([]uint64, (bytes+7)/8)
 	return &engine.Region{
 		Ptr: unsafe.Pointer(unsafe.SliceData(mem)), Bytes: bytes,

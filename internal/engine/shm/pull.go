@@ -160,13 +160,19 @@ func (e *Engine) source(c *engine.Call, r, n int, shared bool) (engine.Mem, floa
 		src = v.part(e.rank, len(e.g.boards))
 	}
 	if src.N != n {
-		return engine.Mem{}, 0, &engine.Failure{
-			Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank,
-			Reason: fmt.Sprintf("rank %d expects %d elements from rank %d, which has %d for it; "+
-				"the counts of an uneven operation must agree in pairs", e.rank, n, r, src.N),
-		}
+		return engine.Mem{}, 0, e.countMismatch(r, n, src.N)
 	}
 	return src, v.scale, nil
+}
+
+// countMismatch says that rank r has another number of elements for this rank
+// than this rank expects.
+func (e *Engine) countMismatch(r, want, has int) error {
+	return &engine.Failure{
+		Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank,
+		Reason: fmt.Sprintf("rank %d expects %d elements from rank %d, which has %d for it; "+
+			"the counts of an uneven operation must agree in pairs", e.rank, want, r, has),
+	}
 }
 
 func (e *Engine) takeFrom(c *engine.Call, r int, dst engine.Mem, shared bool) error {

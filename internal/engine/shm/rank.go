@@ -28,6 +28,10 @@ type Engine struct {
 	group bool   // several calls share the present slot
 	off   int    // where in the slot the present call's fingerprint is, when they do
 
+	ringStep uint64 // the last step that used this rank's ring
+	ringRoot int    // and who read it
+	list     []intake
+
 	open  [depth]exposure
 	from  []unsafe.Pointer // one source per rank, for a reduction
 	scale []float64        // and its factor
@@ -55,8 +59,10 @@ func (e *Engine) Failed() <-chan struct{} { return e.g.lot.Done() }
 
 // Close says goodbye to the other ranks.
 func (e *Engine) Close() error {
-	e.board.left().Store(1)
-	e.g.lot.Wake(e.board.left())
+	e.tell(e.board.left(), 1)
+	if s := e.g.shared; s != nil {
+		return errors.Join(s.Messages.Close(), s.OnClose())
+	}
 	return nil
 }
 
@@ -78,7 +84,7 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 		return wait.ErrStopped
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return e.explain(ctx, err, e.op, e.seq, func() string { return "before the operation began" })
 	}
 	for len(calls) > 0 {
 		c := &calls[0]
@@ -88,6 +94,8 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 		switch {
 		case n > 1, n == 1 && oneHop(c.Verb):
 			err = e.small(calls[:n])
+		case e.g.shared != nil:
+			n, err = 1, e.stream(c)
 		case c.Verb == engine.AllReduce:
 			n, err = 1, e.parts(c)
 		default:
@@ -190,8 +198,12 @@ func (e *Engine) settleReaders() error {
 // returns when no other rank reads this rank's buffers any more.
 func (e *Engine) settle(ctx context.Context, err error) error {
 	f := e.g.fail(e.explain(ctx, err, e.op, e.seq, e.whereabouts))
-	for _, b := range e.g.boards {
-		e.w.While(b.reading(), 1)
+	// Another process reads only what this one put into its segment, and may
+	// be stopped for good.
+	if e.g.shared == nil {
+		for _, b := range e.g.boards {
+			e.w.While(b.reading(), 1)
+		}
 	}
 	e.conceal()
 	return f

@@ -33,7 +33,11 @@ func (e *Engine) together(calls []engine.Call) int {
 				need += nameBytes
 			}
 		}
-		if need < 0 || need > room {
+		if need > room {
+			// The first one needs no fingerprint of its own if it is alone.
+			if i == 0 && e.room(c) <= room {
+				return 1
+			}
 			return i
 		}
 		room -= need

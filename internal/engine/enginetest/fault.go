@@ -1,0 +1,131 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// A Fault is what a case makes go wrong, as every rank must be told.
+type Fault struct {
+	Kind error
+	// Ranks are named in the text.
+	Ranks []int
+	// Text is what the text must contain.
+	Text []string
+	// Lost are the ranks that are gone. They are told nothing.
+	Lost []int
+}
+
+// verify checks that every rank that is not lost got the same, right failure.
+func (f *Fault) verify(engines []engine.Engine, errs []error) error {
+	said := ""
+	for rank, err := range errs {
+		if slices.Contains(f.Lost, rank) {
+			continue
+		}
+		if err == nil {
+			return fmt.Errorf("rank %d was told nothing of the fault", rank)
+		}
+		if err := f.matches(err); err != nil {
+			return fmt.Errorf("rank %d: %w", rank, err)
+		}
+		if said == "" {
+			said = err.Error()
+		}
+		if err.Error() != said {
+			return fmt.Errorf("ranks report different causes:\n%s\n%s", said, err)
+		}
+		if own := engines[rank].Failure(); own == nil || own.Error() != said {
+			return fmt.Errorf("rank %d: Failure is %v, calls returned %q", rank, own, said)
+		}
+	}
+	return nil
+}
+
+var rankName = regexp.MustCompile(`\brank [0-9]+`)
+
+func differ(list []string) bool {
+	return slices.ContainsFunc(list, func(s string) bool { return s != list[0] })
+}
+
+// matches checks one rank's error.
+func (f *Fault) matches(err error) error {
+	failure := (*engine.Failure)(nil)
+	if !errors.As(err, &failure) {
+		return fmt.Errorf("%T is not a *engine.Failure: %w", err, err)
+	}
+	if !errors.Is(err, f.Kind) {
+		return fmt.Errorf("the failure is not %q: %w", f.Kind, err)
+	}
+	if !slices.Equal(failure.Lost, f.Lost) {
+		return fmt.Errorf("ranks %v are lost, want %v: %w", failure.Lost, f.Lost, err)
+	}
+	for _, part := range f.Text {
+		if !strings.Contains(err.Error(), part) {
+			return fmt.Errorf("the text does not say %q: %w", part, err)
+		}
+	}
+	if sides := rankName.FindAllString(failure.Reason, -1); f.Kind == engine.ErrMismatch && !differ(sides) {
+		return fmt.Errorf("the text does not name two ranks: %w", err)
+	}
+	for _, rank := range f.Ranks {
+		if !regexp.MustCompile(fmt.Sprintf(`\branks? [0-9, and]*\b%d\b`, rank)).MatchString(err.Error()) {
+			return fmt.Errorf("the text does not name rank %d: %w", rank, err)
+		}
+	}
+	return nil
+}
+
+// suffer runs operations of which one is known to fail on some rank. A rank
+// whose own part went well, because it had nothing to wait for, must hear of
+// it in its next operation. It returns the failure.
+func (r *Rank) suffer(ctx context.Context, ops ...Op) error {
+	return r.sufferIn(ctx, func(ctx context.Context) context.Context { return ctx }, ops...)
+}
+
+// sufferIn gives each operation a context of its own.
+func (r *Rank) sufferIn(ctx context.Context, in func(context.Context) context.Context, ops ...Op) error {
+	err := r.Try(in(ctx), ops...)
+	r.arena.spoil()
+	if err == nil {
+		err = r.Try(in(ctx), Op{Verb: engine.Barrier})
+	}
+	return r.failed(ctx, err)
+}
+
+// failed checks that a failure is final: every later call returns it. It
+// returns the failure itself, or else an error that wraps none, so that it is
+// not taken for one.
+func (r *Rank) failed(ctx context.Context, err error) error {
+	if err == nil {
+		return errors.New("nothing has failed")
+	}
+	f := (*engine.Failure)(nil)
+	if !errors.As(err, &f) {
+		return err
+	}
+	// What the test adds to the failure's text is not the same on all ranks.
+	err = f
+	select {
+	case <-r.Failed():
+	default:
+		return fmt.Errorf("the channel Failed is open after %v", err)
+	}
+	again := r.Try(ctx, Op{Verb: engine.AllReduce, Red: engine.Sum, Type: kernel.Float32, N: 3})
+	if again == nil || again.Error() != err.Error() {
+		return fmt.Errorf("the next operation returned %v after %v", again, err)
+	}
+	m := engine.Message{Peer: r.Rank(), Tag: 1, Mem: memOf(newBytes(8), kernel.Int64)}
+	r.Post(&m)
+	if again := r.Finish(ctx, &m); again == nil || again.Error() != err.Error() {
+		return fmt.Errorf("a message returned %v after %v", again, err)
+	}
+	return err
+}

@@ -1,0 +1,74 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// grace is how long after its deadline a case may still need to come to an
+// end, before its goroutines are printed and left behind.
+const grace = 20 * time.Second
+
+func runCase(t *testing.T, world World, opt Options, c *Case) {
+	engines := world(t, c.Ranks)
+	errs, first := runBodies(t, engines, opt, c)
+	if first != nil {
+		t.Fatal(first)
+	}
+	if c.Fault != nil {
+		if err := c.Fault.verify(engines, errs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkGoroutines(t)
+}
+
+// runBodies runs a case's body once per engine and closes the engines. It
+// returns what the bodies returned, and the first error that was not meant to
+// be.
+func runBodies(tb testing.TB, engines []engine.Engine, opt Options, c *Case) (errs []error, first error) {
+	ctx, cancel := context.WithTimeout(context.Background(), opt.Deadline)
+	defer cancel()
+	errs = make([]error, len(engines))
+	shared := newCache()
+	var (
+		once sync.Once
+		wg   sync.WaitGroup
+	)
+	for i, e := range engines {
+		r := newRank(e, shared, new(groups))
+		wg.Go(func() {
+			defer e.Close()
+			errs[i] = c.Body(ctx, r)
+			if err := errs[i]; err != nil && !c.expects(err) {
+				once.Do(func() { first = fmt.Errorf("rank %d: %w", i, err) })
+				r.Abandon(err)
+				cancel()
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() {
+		wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(opt.Deadline + grace):
+		stacks := make([]byte, 1<<20)
+		tb.Fatalf("the ranks hang:\n%s", stacks[:runtime.Stack(stacks, true)])
+	}
+	return errs, first
+}
+
+// expects reports whether an error is what a case is about.
+func (c *Case) expects(err error) bool {
+	return c.Fault != nil && errors.As(err, new(*engine.Failure))
+}

@@ -1,0 +1,137 @@
+package enginetest
+
+import (
+	"math"
+
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// A class is a kind of input.
+type class uint8
+
+const (
+	// wild elements are all that a type can hold: extremes, NaNs with
+	// payloads, infinities, both zeros, subnormals, and numbers of which the
+	// order of a sum changes the last bits.
+	wild class = iota
+	// addends are whole numbers whose average and sum are exact in any order.
+	addends
+	// factors are numbers whose product is the same in any order.
+	factors
+)
+
+// A random is a splitmix64 generator: small, and the same everywhere.
+type random uint64
+
+func (r *random) next() uint64 {
+	*r += 0x9E3779B97F4A7C15
+	z := uint64(*r)
+	z = (z ^ z>>30) * 0xBF58476D1CE4E5B9
+	z = (z ^ z>>27) * 0x94D049BB133111EB
+	return z ^ z>>31
+}
+
+// below returns a number from 0 to n-1.
+func (r *random) below(n int) int { return int(r.next() >> 1 % uint64(n)) }
+
+// mix makes one seed of several numbers.
+func mix(numbers ...uint64) uint64 {
+	var r random
+	for _, n := range numbers {
+		r = random(r.next() ^ n)
+	}
+	return r.next()
+}
+
+// newInput returns n elements of a rank's source.
+func newInput(t kernel.DType, c class, seed uint64, rank, ranks, n int) []byte {
+	r := random(mix(seed, uint64(rank)))
+	b := newBytes(n * t.Size())
+	if t.IsFloat() && c != wild {
+		fillExact(b, t, c, ranks, &r)
+	} else {
+		fillWild(b, t, &r)
+	}
+	return b
+}
+
+func fillWild(b []byte, t kernel.DType, r *random) {
+	words := elements[uint64](b)
+	for i := range words {
+		words[i] = r.next()
+	}
+	rest := b[len(words)*8:]
+	for i, last := 0, r.next(); i < len(rest); i++ {
+		rest[i] = byte(last >> (8 * i))
+	}
+	switch t {
+	case kernel.Int8, kernel.Uint8:
+		extremes(b, []uint8{0, 1, 0x7F, 0x80, 0xFF}, r)
+	case kernel.Int32, kernel.Uint32:
+		extremes(elements[uint32](b), []uint32{0, 1, 1<<31 - 1, 1 << 31, 1<<32 - 1}, r)
+	case kernel.Int64, kernel.Uint64:
+		extremes(words, []uint64{0, 1, 1<<63 - 1, 1 << 63, 1<<64 - 1}, r)
+	case kernel.Float16:
+		wildFloats(elements[uint16](b), 15, 10, r)
+	case kernel.BFloat16:
+		wildFloats(elements[uint16](b), 127, 7, r)
+	case kernel.Float32:
+		wildFloats(elements[uint32](b), 127, 23, r)
+	case kernel.Float64:
+		wildFloats(words, 1023, 52, r)
+	}
+}
+
+// extremes puts extreme values among random ones.
+func extremes[T uint8 | uint32 | uint64](b, values []T, r *random) {
+	for i := 0; i < len(b); i += 16 {
+		b[i] = values[r.below(len(values))]
+	}
+}
+
+// wildFloats makes floats of random bits: of every eight elements one stays
+// what it is, one becomes special, and six come near one, so that they add up
+// to something.
+func wildFloats[T uint16 | uint32 | uint64](b []T, bias, mantissa int, r *random) {
+	one := T(bias) << mantissa
+	sign := ^(^T(0) >> 1)
+	infinite := sign - T(1)<<mantissa
+	special := []T{
+		infinite, infinite | sign, infinite | 1, infinite | sign | T(5)<<(mantissa-3),
+		0, sign, 1, sign | 1, T(1)<<mantissa - 1, T(1) << mantissa, infinite - 1, (infinite - 1) | sign,
+		one, one | sign, 0, sign, one,
+	}
+	for i := range b {
+		switch i % 8 {
+		case 0:
+			b[i] = special[r.below(len(special))]
+		case 1:
+		default:
+			exponent := T(bias-3)<<mantissa + b[i]&7<<mantissa
+			b[i] = b[i]&(sign|T(1)<<mantissa-1) | exponent
+		}
+	}
+}
+
+func fillExact(b []byte, t kernel.DType, c class, ranks int, r *random) {
+	values := []float64{1, -1, 2, -2}
+	if c == addends {
+		values = nil
+		for k := -7; k <= 7; k++ {
+			values = append(values, float64(k*ranks))
+		}
+	}
+	for i := range len(b) / t.Size() {
+		v := values[r.below(len(values))]
+		switch t {
+		case kernel.Float16:
+			elements[uint16](b)[i] = kernel.Float32ToFloat16(float32(v))
+		case kernel.BFloat16:
+			elements[uint16](b)[i] = kernel.Float32ToBFloat16(float32(v))
+		case kernel.Float32:
+			elements[uint32](b)[i] = math.Float32bits(float32(v))
+		default:
+			elements[uint64](b)[i] = math.Float64bits(v)
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package enginetest
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// An Op describes a collective operation in words that mean something to every
+// rank of a group of any size.
+type Op struct {
+	Verb    engine.Verb
+	Red     engine.Red
+	Type    kernel.DType
+	N       int // elements of one rank's share; of the largest, if uneven
+	Root    int // modulo the number of ranks
+	InPlace bool
+	Uneven  bool
+	Exact   bool // the input has the same result in every order
+	Name    string
+	Seed    uint64 // decides the inputs, the factors and the uneven counts
+}
+
+// String says what the operation is, for a failed test.
+func (o Op) String() string {
+	form, place := "", "out of place"
+	if o.Uneven {
+		form = "V"
+	}
+	if o.InPlace {
+		place = "in place"
+	}
+	return fmt.Sprintf("%v%s(%d x %v, %v, root %d, %s, seed %#x)",
+		o.Verb, form, o.N, o.Type, o.Red, o.Root, place, o.Seed)
+}
+
+// text is what an engine calls the operation in its errors.
+func (o Op) text(size int) string {
+	m := engine.Mem{N: o.N, Type: o.Type}
+	if o.Verb == engine.AllToAll {
+		m.N *= size
+	}
+	c := engine.Call{Verb: o.Verb, Red: o.Red, Uneven: o.Uneven, Root: o.root(size), Name: o.Name}
+	switch {
+	case o.Verb == engine.Barrier:
+	case o.Verb == engine.AllToAll && o.Uneven:
+		c.SrcParts = []engine.Mem{m}
+	default:
+		c.Src, c.Dst = m, m
+	}
+	return c.Sig().Text(o.Name)
+}
+
+func (o Op) reduces() bool {
+	return o.Verb == engine.AllReduce || o.Verb == engine.Reduce || o.Verb == engine.ReduceScatter
+}
+
+func (o Op) root(size int) int {
+	if !o.Verb.Rooted() {
+		return 0
+	}
+	return o.Root % size
+}
+
+// class is the kind of input that the operation needs.
+func (o Op) class() class {
+	switch {
+	case !o.reduces() || !o.Exact || !o.Type.IsFloat():
+		return wild
+	case o.Red == engine.Prod:
+		return factors
+	case o.Red == engine.Min || o.Red == engine.Max:
+		return wild
+	}
+	return addends
+}
+
+// scale is a rank's factor for PreMul.
+func (o Op) scale(rank int) float64 {
+	k := mix(o.Seed, uint64(rank), 'x')
+	small := float64(k%5) - 2
+	switch {
+	case !o.Type.IsFloat():
+		// Some factors wrap around in every type.
+		return small + float64(k>>8%2)*math.Ldexp(3, 51)
+	case o.Exact:
+		return small
+	}
+	return small + float64(k>>8%1000)/1024
+}
+
+// count is how many elements the rank from has for the rank to. Verbs without
+// one of the two give it as zero.
+func (o Op) count(from, to, size int) int {
+	if !o.Uneven {
+		return o.N
+	}
+	k := mix(o.Seed, uint64(from), uint64(to), 'n')
+	switch {
+	case from+to == int(o.Seed%uint64(size)):
+		return o.N
+	case k%3 == 0:
+		return 0
+	}
+	return int(k >> 8 % uint64(o.N+1))
+}
+
+// sourceCounts are the sizes of the shares of a rank's source, one for an
+// undivided source, none if the rank has no source.
+func (o Op) sourceCounts(rank, size int) []int {
+	counts := make([]int, 0, size)
+	switch o.Verb {
+	case engine.AllReduce, engine.Reduce:
+		counts = append(counts, o.N)
+	case engine.Broadcast:
+		if rank == o.root(size) {
+			counts = append(counts, o.N)
+		}
+	case engine.AllGather, engine.Gather:
+		counts = append(counts, o.count(rank, 0, size))
+	case engine.Scatter:
+		if rank != o.root(size) {
+			break
+		}
+		fallthrough
+	case engine.ReduceScatter:
+		for to := range size {
+			counts = append(counts, o.count(0, to, size))
+		}
+	case engine.AllToAll:
+		for to := range size {
+			counts = append(counts, o.count(rank, to, size))
+		}
+	}
+	return counts
+}
+
+// sources are the shares of a rank's source.
+func (o Op) sources(c *cache, rank, size int) [][]byte {
+	counts := o.sourceCounts(rank, size)
+	flat := o.input(c, rank, size, counts)
+	shares := make([][]byte, len(counts))
+	for i, n := range counts {
+		n *= o.Type.Size()
+		shares[i], flat = flat[:n:n], flat[n:]
+	}
+	return shares
+}
+
+func (o Op) input(c *cache, rank, size int, counts []int) []byte {
+	n := 0
+	for _, k := range counts {
+		n += k
+	}
+	key := cacheKey{t: o.Type, c: o.class(), rank: rank, ranks: size, n: n, seed: o.Seed}
+	return c.get(key, func() []byte { return newInput(key.t, key.c, key.seed, rank, size, n) })
+}
+
+// results are the shares of a rank's destination after the operation, one for
+// an undivided destination, none if the rank gets nothing.
+func (o Op) results(c *cache, rank, size int) [][]byte {
+	root := o.root(size)
+	switch o.Verb {
+	case engine.Reduce:
+		if rank != root {
+			break
+		}
+		fallthrough
+	case engine.AllReduce:
+		return [][]byte{o.reduction(c, size)}
+	case engine.ReduceScatter:
+		all, lo := o.reduction(c, size), 0
+		for to := range rank {
+			lo += o.count(0, to, size) * o.Type.Size()
+		}
+		return [][]byte{all[lo : lo+o.count(0, rank, size)*o.Type.Size()]}
+	case engine.Broadcast:
+		return o.sources(c, root, size)
+	case engine.Scatter:
+		return o.sources(c, root, size)[rank : rank+1]
+	case engine.Gather:
+		if rank != root {
+			break
+		}
+		fallthrough
+	case engine.AllGather:
+		shares := make([][]byte, size)
+		for from := range shares {
+			shares[from] = o.sources(c, from, size)[0]
+		}
+		return shares
+	case engine.AllToAll:
+		shares := make([][]byte, size)
+		for from := range shares {
+			shares[from] = o.sources(c, from, size)[rank]
+		}
+		return shares
+	}
+	return nil
+}
+
+// reduction is the combined source of all ranks.
+func (o Op) reduction(c *cache, size int) []byte {
+	counts := o.sourceCounts(0, size)
+	in, scales := make([][]byte, size), make([]float64, size)
+	n := 0
+	for rank := range in {
+		in[rank] = o.input(c, rank, size, counts)
+		scales[rank] = o.scale(rank)
+		n = len(in[rank])
+	}
+	key := cacheKey{t: o.Type, c: o.class(), red: o.Red, ranks: size, n: n, seed: o.Seed}
+	return c.get(key, func() []byte { return reduce(o.Type, o.Red, scales, in) })
+}

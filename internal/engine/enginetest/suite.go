@@ -1,0 +1,65 @@
+package enginetest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// A World makes the engines of a new group, one per rank. The suite closes
+// them.
+type World func(tb testing.TB, ranks int) []engine.Engine
+
+// Options say what an engine promises and how much of the suite it is to run.
+type Options struct {
+	// RankOrder says that reductions combine elements in rank order, so that
+	// results are those of the sequential reference whatever the input.
+	// Without it only inputs are used that have one result in any order.
+	RankOrder bool
+	// Light runs a sample: fewer types, sizes and numbers of ranks. It is
+	// for variants of an engine that is tested in full elsewhere, and is what
+	// -short does.
+	Light bool
+	// Deadline is how long one case may take before it counts as hung. Zero:
+	// a minute.
+	Deadline time.Duration
+}
+
+// A Case is something that all ranks of a group do together.
+type Case struct {
+	Name  string
+	Ranks int
+	// Body is what one rank does.
+	Body func(ctx context.Context, r *Rank) error
+	// Fault, if it is not nil, is what must go wrong.
+	Fault *Fault
+}
+
+// Cases returns all cases, except those that Run makes up anew each time.
+func Cases(opt Options) []Case {
+	var cases []Case
+	cases = append(cases, sweepCases(opt)...)
+	cases = append(cases, batchCases(opt)...)
+	cases = append(cases, messageCases(opt)...)
+	cases = append(cases, groupCases(opt)...)
+	cases = append(cases, mismatchCases(opt)...)
+	cases = append(cases, endingCases(opt)...)
+	cases = append(cases, giveUpCases(opt)...)
+	return cases
+}
+
+// Run runs the suite, with the ranks as goroutines of this process.
+func Run(t *testing.T, world World, opt Options) {
+	if testing.Short() {
+		opt.Light = true
+	}
+	if opt.Deadline <= 0 {
+		opt.Deadline = time.Minute
+	}
+	for _, c := range Cases(opt) {
+		t.Run(c.Name, func(t *testing.T) { runCase(t, world, opt, &c) })
+	}
+	t.Run("programs", func(t *testing.T) { runPrograms(t, world, opt) })
+}

@@ -1,0 +1,63 @@
+package shm
+
+import (
+	"context"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// Shared is what a group of processes is made of.
+type Shared struct {
+	Options
+	Rank int
+	// Memory is each rank's segment, of SharedBytes: this rank's own, which it
+	// writes, and the others', which it reads.
+	Memory []unsafe.Pointer
+	// Messages carries Send and Recv: an engine of the same ranks.
+	Messages engine.Engine
+	// OnFail is told of a failure that began on this rank, and returns the one
+	// that came first, anywhere.
+	OnFail func(*engine.Failure) *engine.Failure
+	// Sub and Alloc make what needs more than this group's memory.
+	Sub   func(ctx context.Context, seq uint64, members []int) (engine.Engine, error)
+	Alloc func(ctx context.Context, seq uint64, bytes int) (*engine.Region, error)
+	// OnClose gives back what the group was made of.
+	OnClose func() error
+}
+
+// ringBytes is the size of a ring: its windows should stay in a core's cache.
+const ringBytes = windows * (128 << 10)
+
+// SharedBytes is the size of one rank's segment in a group of so many.
+func SharedBytes(ranks int, opt Options) int {
+	opt.fill()
+	b, _ := boardBytes(opt.small(ranks))
+	return b + opt.Ring + opt.Ring/ranks + windows*line
+}
+
+// small is the room for data in a slot: at least for one count per rank.
+func (o *Options) small(ranks int) int { return max(o.Small, 8*ranks) }
+
+// NewShared returns this process's rank.
+func NewShared(s Shared) *Engine {
+	s.fill()
+	n := len(s.Memory)
+	g := &group{opt: s.Options, boards: make([]board, n), rings: make([]ring, n), shared: &s}
+	size, slot := boardBytes(s.small(n))
+	var others []*atomic.Uint64
+	for r, p := range s.Memory {
+		g.boards[r] = board{p, slot}
+		g.rings[r] = ring{unsafe.Add(p, size), s.Ring / windows / line * line}
+		if r != s.Rank {
+			others = append(others, g.boards[r].sleeping())
+		}
+	}
+	g.lot = wait.NewPeerLot(n, g.boards[s.Rank].sleeping(), others)
+	return &Engine{
+		g: g, rank: s.Rank, board: g.boards[s.Rank], w: wait.NewWaiter(g.lot),
+		from: make([]unsafe.Pointer, n), scale: make([]float64, n),
+	}
+}

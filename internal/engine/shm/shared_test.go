@@ -1,0 +1,122 @@
+//go:build linux
+
+package shm
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/enginetest"
+	"github.com/tutti-go/tutti/internal/segment"
+)
+
+// mapped makes groups as processes do, in this process: every rank has its own
+// mapping of every segment, and writes only its own.
+type mapped struct {
+	tb  testing.TB
+	opt Options
+
+	mu   sync.Mutex
+	subs map[string][]engine.Engine
+}
+
+func mappedWorld(opt Options) enginetest.World {
+	return func(tb testing.TB, ranks int) []engine.Engine {
+		m := &mapped{tb: tb, opt: opt, subs: make(map[string][]engine.Engine)}
+		return m.group("world", ranks)
+	}
+}
+
+func (m *mapped) group(name string, ranks int) []engine.Engine {
+	var owned []*segment.Segment
+	for range ranks {
+		owned = append(owned, must(segment.New("tutti-test", SharedBytes(ranks, m.opt))))
+	}
+	engines := make([]engine.Engine, ranks)
+	var first atomic.Pointer[engine.Failure]
+	for r, messages := range NewLocal(ranks, Options{}) {
+		maps := make([]*segment.Segment, ranks)
+		memory := make([]unsafe.Pointer, ranks)
+		for s, seg := range owned {
+			maps[s] = seg
+			if s != r {
+				maps[s] = must(segment.Map(must(unix.FcntlInt(uintptr(seg.FD()), unix.F_DUPFD_CLOEXEC, 0))))
+			}
+			memory[s] = maps[s].Ptr()
+		}
+		m.tb.Cleanup(func() {
+			for s, seg := range maps {
+				if err := seg.Close(); err != nil {
+					m.tb.Errorf("rank %d, segment %d: %v", r, s, err)
+				}
+			}
+		})
+		engines[r] = NewShared(Shared{
+			Options: m.opt, Rank: r, Memory: memory, Messages: messages,
+			OnFail: func(f *engine.Failure) *engine.Failure {
+				told := *f
+				told.Told = true
+				if first.CompareAndSwap(nil, &told) {
+					for _, e := range engines {
+						e.Fail(&told)
+					}
+				}
+				return first.Load()
+			},
+			Sub: func(_ context.Context, seq uint64, members []int) (engine.Engine, error) {
+				key := fmt.Sprint(name, seq, members)
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				if m.subs[key] == nil {
+					m.subs[key] = m.group(key, len(members))
+				}
+				for i, s := range members {
+					if s == r {
+						return m.subs[key][i], nil
+					}
+				}
+				return nil, engine.ErrInvalid
+			},
+			Alloc: func(_ context.Context, _ uint64, bytes int) (*engine.Region, error) {
+				mem := make([]uint64, bytes/8+1)
+				return &engine.Region{Ptr: unsafe.Pointer(&mem[0]), Bytes: bytes, Free: func() error { return nil }}, nil
+			},
+			OnClose: func() error { return nil },
+		})
+	}
+	return engines
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// threads gives each rank a thread to itself, as a process would have, because
+// ranks that wait for another process do not give way to goroutines.
+func threads(t *testing.T) {
+	before := runtime.GOMAXPROCS(20)
+	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
+}
+
+func TestShared(t *testing.T) {
+	threads(t)
+	enginetest.Run(t, mappedWorld(Options{}), enginetest.Options{RankOrder: true, Light: true, Deadline: 20 * time.Second})
+}
+
+func TestSharedInPieces(t *testing.T) {
+	threads(t)
+	tiny := Options{Small: 64, Ring: 3 * 1024}
+	enginetest.Run(t, mappedWorld(tiny), enginetest.Options{RankOrder: true, Light: true, Deadline: 20 * time.Second})
+}

@@ -1,0 +1,382 @@
+package shm
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// Between processes a rank's buffers are its own: what is too large for a slot
+// goes, window after window, through a ring in the rank's segment, from where
+// the others take it while it is in a cache. The word staged counts the windows
+// that are there, the word taken those that a rank has done with. Both carry
+// the step in their upper bits, so that they only ever grow.
+
+// windows is how many of them a ring holds: one is filled while the others are
+// emptied.
+const windows = 3
+
+// A ring is where a rank's windows lie.
+type ring struct {
+	base unsafe.Pointer
+	win  int // bytes of one window
+}
+
+// at is the address of share s, of so many bytes, in window w.
+func (r ring) at(w, s, bytes int) unsafe.Pointer {
+	return unsafe.Add(r.base, w%windows*r.win+s*bytes)
+}
+
+// An intake is what this rank takes of one rank in a step.
+type intake struct {
+	from int
+	slot unsafe.Pointer // where it lies, if not in windows
+	n    int            // elements
+	dst  engine.Mem     // where it goes, if it is not combined
+}
+
+// flow is the shape of a call whose data goes through windows.
+type flow struct {
+	t       kernel.DType
+	shares  bool // the source has a share for every rank
+	combine bool
+	per     int // elements of a window, or of each share in it
+	bytes   int // the same in bytes
+	fill    int // windows that this rank fills
+	empty   int // windows that it empties
+	base    uint64
+}
+
+// stream carries out one call whose data may not fit into slots.
+func (e *Engine) stream(c *engine.Call) error {
+	h, err := e.begin()
+	if err != nil {
+		return err
+	}
+	h.sig = c.Sig()
+	if h.sig.Name != 0 {
+		putName(h.at(headerBytes), c.Name)
+	}
+	f := flow{t: h.sig.Type, base: e.step << pieceBits}
+	f.shares = c.Verb == engine.Scatter || c.Verb == engine.AllToAll || c.Verb == engine.ReduceScatter
+	f.combine = c.Verb == engine.AllReduce || c.Verb == engine.Reduce || c.Verb == engine.ReduceScatter
+	f.bytes = e.g.rings[e.rank].win
+	parts := c.Verb == engine.AllReduce && len(e.g.boards) > 2
+	if f.shares || parts {
+		f.bytes /= len(e.g.boards)
+	}
+	f.bytes = f.bytes / line * line
+	f.per = f.bytes / f.t.Size()
+	produce := e.announce(h, c, &f)
+	e.publish(h)
+	if c.Verb.Rooted() {
+		if err := e.compare(); err != nil {
+			return err
+		}
+	}
+	if produce > 0 {
+		if err := e.reuseRing(c); err != nil {
+			return err
+		}
+	}
+	if parts {
+		err = e.streamParts(c, &f)
+	} else {
+		f.fill = (produce + f.per - 1) / f.per
+		err = e.streamWindows(c, &f)
+	}
+	if err != nil {
+		return err
+	}
+	e.takenAll()
+	e.finish()
+	return nil
+}
+
+// announce says in the slot what this rank has for the others, and returns how
+// many elements, of one share if it has shares, go through windows.
+func (e *Engine) announce(h *header, c *engine.Call, f *flow) (produce int) {
+	h.n = 0
+	switch {
+	case e.readers(c) == nobody:
+		return 0
+	case f.shares && c.Uneven:
+		// The counts go into the slot, where each rank finds its own.
+		counts := unsafe.Slice((*int64)(h.data()), len(c.SrcParts))
+		for r, m := range c.SrcParts {
+			counts[r] = int64(m.N)
+			produce = max(produce, m.N)
+		}
+		h.n = windowed
+		return produce
+	case f.shares:
+		h.n = windowed
+		return c.Src.N / len(e.g.boards)
+	case c.Src.Bytes() <= e.g.opt.Small:
+		h.n = int64(c.Src.N)
+		e.put(c, h.data())
+		return 0
+	}
+	h.n = windowed - int64(c.Src.N)
+	return c.Src.N
+}
+
+// windowed in place of the number of elements says that the data goes through
+// windows; less the number of elements, where that cannot be known otherwise.
+const windowed = direct - 1
+
+// tell stores a word of this rank's and wakes those who wait for it.
+func (e *Engine) tell(word *atomic.Uint64, v uint64) {
+	word.Store(v)
+	e.g.lot.Wake(word)
+}
+
+// hear waits until a word of rank r's has reached a value.
+func (e *Engine) hear(word *atomic.Uint64, r int, least uint64) error {
+	ok, err := e.w.AtLeast(word, least, e.g.boards[r].left())
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return e.lost(r, e.op, e.seq)
+	}
+	return nil
+}
+
+// reuseRing waits until nobody needs what an earlier step left in the ring.
+func (e *Engine) reuseRing(c *engine.Call) error {
+	if e.ringStep > 0 {
+		if err := e.hearTaken(e.ringRoot, (e.ringStep+1)<<pieceBits); err != nil {
+			return err
+		}
+	}
+	e.ringStep, e.ringRoot = e.step, everyone
+	if e.readers(c) == theRoot {
+		e.ringRoot = c.Root
+	}
+	return nil
+}
+
+// everyone, in place of a root, reads this rank's ring.
+const everyone = -1
+
+// hearTaken waits until those who read this rank's ring have taken so much.
+func (e *Engine) hearTaken(root int, least uint64) error {
+	if root != everyone {
+		return e.hear(e.g.boards[root].taken(), root, least)
+	}
+	for r, b := range e.g.boards {
+		if r == e.rank {
+			continue
+		}
+		if err := e.hear(b.taken(), r, least); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// streamWindows fills this rank's windows and empties the others', in turns:
+// while one is taken, the next is on its way.
+func (e *Engine) streamWindows(c *engine.Call, f *flow) error {
+	if f.fill > 0 {
+		if err := e.fillWindow(c, f, 0); err != nil {
+			return err
+		}
+	}
+	most, err := e.intake(c, f)
+	if err != nil {
+		return err
+	}
+	f.empty = (most + f.per - 1) / f.per
+	if f.empty == 0 {
+		e.takenAll()
+	}
+	for w := range max(f.fill-1, f.empty) {
+		if e.g.lot.Stopped() {
+			return wait.ErrStopped
+		}
+		if w+1 < f.fill {
+			if err := e.fillWindow(c, f, w+1); err != nil {
+				return err
+			}
+		}
+		if w < f.empty {
+			if err := e.emptyWindow(c, f, w); err != nil {
+				return err
+			}
+			if w+1 < f.empty {
+				e.tell(e.board.taken(), f.base|uint64(w+1))
+			} else {
+				e.takenAll()
+			}
+		}
+	}
+	return nil
+}
+
+// takenAll says that this rank needs nothing more of the others' windows, even
+// if they have more for each other.
+func (e *Engine) takenAll() { e.tell(e.board.taken(), (e.step+1)<<pieceBits) }
+
+// fillWindow copies window w of this rank's source into its ring.
+func (e *Engine) fillWindow(c *engine.Call, f *flow, w int) error {
+	if w >= windows {
+		if err := e.hearTaken(e.ringRoot, f.base|uint64(w-windows+1)); err != nil {
+			return err
+		}
+	}
+	out := e.g.rings[e.rank]
+	if !f.shares {
+		e.copyIn(c, out.at(w, 0, 0), window(c.Src, w, f.per))
+	} else {
+		for r := range e.g.boards {
+			if r != e.rank {
+				e.copyIn(c, out.at(w, r, f.bytes), window(c.SrcPart(r, len(e.g.boards)), w, f.per))
+			}
+		}
+	}
+	e.tell(e.board.staged(), f.base|uint64(w+1))
+	return nil
+}
+
+// window is the part of m that window w holds, of so many elements.
+func window(m engine.Mem, w, per int) engine.Mem {
+	lo := min(w*per, m.N)
+	return m.Slice(lo, min(per, m.N-lo))
+}
+
+// copyIn copies elements for others, multiplied by this rank's factor if it
+// has one.
+func (e *Engine) copyIn(c *engine.Call, p unsafe.Pointer, m engine.Mem) {
+	if m.N == 0 {
+		return
+	}
+	if scaled(c) {
+		kernel.Scale(p, m.Ptr, m.N, m.Type, e.factor(c))
+		return
+	}
+	kernel.Copy(p, m.Ptr, m.Bytes())
+}
+
+// intake finds out what this rank takes of whom, and returns the largest number
+// of elements among them. What it has of its own it copies at once.
+func (e *Engine) intake(c *engine.Call, f *flow) (most int, err error) {
+	e.list = e.list[:0]
+	n := len(e.g.boards)
+	root := e.rank == c.Root
+	add := func(r int, dst engine.Mem) error {
+		if f.combine || r != e.rank {
+			in, err := e.intakeFrom(c, f, r, dst)
+			if err != nil {
+				return err
+			}
+			e.list = append(e.list, in)
+			most = max(most, dst.N)
+		} else if f.shares {
+			take(dst, c.SrcPart(r, n))
+		} else {
+			take(dst, c.Src)
+		}
+		return nil
+	}
+	switch {
+	case c.Verb == engine.Broadcast && root, (c.Verb == engine.Reduce || c.Verb == engine.Gather) && !root:
+		return 0, nil
+	case c.Verb == engine.Broadcast || c.Verb == engine.Scatter:
+		return most, add(c.Root, c.Dst)
+	}
+	for i := range n {
+		r := i
+		dst := c.Dst
+		if !f.combine {
+			// Not all ranks begin with the same one.
+			r = (e.rank + i) % n
+			dst = c.DstPart(r, n)
+		}
+		if err := add(r, dst); err != nil {
+			return 0, err
+		}
+	}
+	return most, nil
+}
+
+// intakeFrom waits until rank r has arrived, and checks that it has as many
+// elements as this rank expects.
+func (e *Engine) intakeFrom(c *engine.Call, f *flow, r int, dst engine.Mem) (intake, error) {
+	in := intake{from: r, n: dst.N, dst: dst}
+	if r == e.rank {
+		return in, nil
+	}
+	h, err := e.await(r)
+	if err != nil {
+		return in, err
+	}
+	has := dst.N
+	switch {
+	case f.shares && c.Uneven:
+		has = int(unsafe.Slice((*int64)(h.data()), len(e.g.boards))[e.rank])
+	case f.shares:
+	case h.n >= 0:
+		has, in.slot = int(h.n), h.data()
+	default:
+		has = int(windowed - h.n)
+	}
+	if has != dst.N {
+		return in, e.countMismatch(r, dst.N, has)
+	}
+	return in, nil
+}
+
+// emptyWindow takes window w of everybody's.
+func (e *Engine) emptyWindow(c *engine.Call, f *flow, w int) error {
+	for i := range e.list {
+		in := &e.list[i]
+		lo := w * f.per
+		if lo >= in.n {
+			continue
+		}
+		m := min(f.per, in.n-lo)
+		src, err := e.windowOf(c, f, in, w)
+		if err != nil {
+			return err
+		}
+		if f.combine {
+			e.from[in.from], e.scale[in.from] = src, 1
+			if in.from == e.rank {
+				e.scale[e.rank] = e.factor(c)
+			}
+		} else {
+			kernel.Copy(in.dst.At(lo), src, m*f.t.Size())
+		}
+	}
+	if f.combine && len(e.list) > 0 {
+		win := window(c.Dst, w, f.per)
+		e.combine(c, win.Ptr, win.N, f.t)
+		clear(e.from)
+	}
+	return nil
+}
+
+// windowOf is where window w of an intake lies, once it is there.
+func (e *Engine) windowOf(c *engine.Call, f *flow, in *intake, w int) (unsafe.Pointer, error) {
+	off := w * f.bytes
+	switch {
+	case in.from == e.rank && f.shares:
+		return unsafe.Add(c.SrcPart(e.rank, len(e.g.boards)).Ptr, off), nil
+	case in.from == e.rank:
+		return unsafe.Add(c.Src.Ptr, off), nil
+	case in.slot != nil:
+		return unsafe.Add(in.slot, off), nil
+	}
+	if err := e.hear(e.g.boards[in.from].staged(), in.from, f.base|uint64(w+1)); err != nil {
+		return nil, err
+	}
+	if f.shares {
+		return e.g.rings[in.from].at(w, e.rank, f.bytes), nil
+	}
+	return e.g.rings[in.from].at(w, 0, 0), nil
+}
