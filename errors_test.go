@@ -95,7 +95,7 @@ func TestMismatch(t *testing.T) {
 		most, odd  call
 		sees, says string
 	}{
-		{"verb", reduce(f32(4), tutti.Sum), (call)(func(ctx context.Context, c *tutti.Comm) error { return c.Barrier(ctx) }), "AllReduce(4 x float32, sum)", "Barrier"},
+		{"verb", reduce(f32(4), tutti.Sum), call(func(ctx context.Context, c *tutti.Comm) error { return c.Barrier(ctx) }), "AllReduce(4 x float32, sum)", "Barrier"},
 		{"count", reduce(f32(4), tutti.Sum), reduce(f32(5), tutti.Sum), "4 x float32", "5 x float32"},
 		{"count, large", reduce(f32(40000), tutti.Sum), reduce(f32(50000), tutti.Sum), "40000 x float32", "50000 x float32"},
 		{"small and large", reduce(f32(4), tutti.Sum), reduce(f32(50000), tutti.Sum), "4 x float32", "50000 x float32"},

@@ -57,7 +57,7 @@ func fit(ctx context.Context, c *tutti.Comm, points, steps int) error {
 		}
 		slope -= sums[0] / float64(points)
 		offset -= sums[1] / float64(points)
-		if c.Rank() == 0 && (step%(max(steps/5, 1)) == 0 || step == steps-1) {
+		if c.Rank() == 0 && (step%max(steps/5, 1) == 0 || step == steps-1) {
 			fmt.Printf("step %3d: y = %.4f x %+.4f, mean squared error %.4f\n", step, slope, offset, sums[2]/float64(points))
 		}
 	}

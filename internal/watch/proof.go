@@ -11,7 +11,7 @@ const nonceBytes = 32
 
 func newNonce() []byte {
 	n := make([]byte, nonceBytes)
-	rand.Read(n) //nolint:errcheck // it never fails
+	rand.Read(n) // never fails
 	return n
 }
 
