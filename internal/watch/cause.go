@@ -8,7 +8,11 @@ import (
 
 // A Cause is a group's failure in the form in which it travels.
 type Cause struct {
-	Group  string `json:"group"`
+	Group   string `json:"group"`
+	Members []int  `json:"members,omitempty"` // of the group, by their numbers in the job
+	From    int    `json:"from"`              // who reported it
+	Report  uint64 `json:"report"`            // and its number among that rank's reports
+
 	Kind   string `json:"kind"`
 	Op     string `json:"op,omitempty"`
 	Seq    uint64 `json:"seq,omitempty"`

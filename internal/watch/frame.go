@@ -49,7 +49,7 @@ const (
 	welcome   kind = "welcome"   // rank 0 to a rank: my proof, and all blobs
 	put       kind = "put"       // a rank to rank 0: my blob of an exchange
 	all       kind = "all"       // rank 0 to a rank: all blobs of an exchange
-	failed    kind = "failed"    // both ways: why a group has ended
+	failed    kind = "failed"    // a rank to rank 0: why a group has ended; rank 0 to a rank: what came first
 	lost      kind = "lost"      // rank 0 to a rank: rank r is gone
 	bye       kind = "bye"       // both ways: I end in good order
 )

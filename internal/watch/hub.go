@@ -31,6 +31,7 @@ type hub struct {
 	full    chan struct{} // closed when all have joined
 	empty   chan struct{} // closed when all others have left
 	gathers map[string]*gather
+	causes  map[string]*Cause // the first of each group that has ended
 	readers sync.WaitGroup
 }
 
@@ -53,7 +54,7 @@ func (m *Member) host(ctx context.Context) error {
 	}
 	h := &hub{
 		m: m, listener: l, pending: make(chan struct{}, maxPending), conns: make([]*conn, m.cfg.Size), joined: 1,
-		full: make(chan struct{}), empty: make(chan struct{}), gathers: make(map[string]*gather),
+		full: make(chan struct{}), empty: make(chan struct{}), gathers: make(map[string]*gather), causes: make(map[string]*Cause),
 	}
 	m.hub = h
 	m.blobs = make([][]byte, m.cfg.Size)
@@ -178,8 +179,8 @@ func (h *hub) listen(rank int, c *conn) {
 			h.collect(f)
 		case failed:
 			if f.Cause != nil {
-				h.spread(f, rank)
-				h.m.fail(f.Cause)
+				f.Cause.From = rank
+				h.judge(f.Cause)
 			}
 		case bye:
 			reason = ""
@@ -201,6 +202,28 @@ func (h *hub) listen(rank int, c *conn) {
 		close(h.empty)
 	}
 	h.mu.Unlock()
+}
+
+// judge decides which cause of a group's end came first, and tells it to all
+// members, among them the one that reported this.
+func (h *hub) judge(c *Cause) {
+	h.mu.Lock()
+	first := h.causes[c.Group]
+	if first == nil {
+		first = c
+		h.causes[c.Group] = c
+		h.mu.Unlock()
+		h.spread(&frame{Kind: failed, Members: c.Members, Cause: c}, 0)
+		h.m.fail(c)
+		return
+	}
+	reporter := h.conns[c.From]
+	h.mu.Unlock()
+	if reporter != nil {
+		_ = reporter.send(&frame{Kind: failed, Cause: first})
+	} else if c.From == 0 {
+		h.m.fail(first)
+	}
 }
 
 // spread passes a frame on to the ranks that it concerns: to the members that

@@ -38,13 +38,21 @@ type Member struct {
 	hub   *hub  // rank 0's
 	up    *conn // the others'
 
-	mu      sync.Mutex
-	groups  map[string]*group
-	early   map[string]*Cause // causes for groups that this rank has not made yet
-	gone    map[int]string    // ranks that are lost, and why
-	results map[string]chan [][]byte
-	closed  bool
-	done    chan struct{} // closed when the reader has ended
+	mu       sync.Mutex
+	groups   map[string]*group
+	early    map[string]*Cause // causes for groups that this rank has not made yet
+	gone     map[int]string    // ranks that are lost, and why
+	results  map[string]chan [][]byte
+	closed   bool
+	reports  uint64
+	verdicts map[uint64]report // this rank's that are not judged
+	done     chan struct{}     // closed when the reader has ended
+}
+
+// report is a cause whose group may have ended before.
+type report struct {
+	group   string
+	verdict chan *Cause
 }
 
 // group is who is to be told of a group's failure.
@@ -59,7 +67,7 @@ type group struct {
 func Join(ctx context.Context, cfg Config) (*Member, error) {
 	m := &Member{
 		cfg: cfg, groups: make(map[string]*group), early: make(map[string]*Cause), gone: make(map[int]string),
-		results: make(map[string]chan [][]byte), done: make(chan struct{}),
+		results: make(map[string]chan [][]byte), verdicts: make(map[uint64]report), done: make(chan struct{}),
 	}
 	var err error
 	if cfg.Rank == 0 {
@@ -188,11 +196,25 @@ func (m *Member) take(f *frame) {
 	}
 }
 
-// fail tells a group why it has ended.
+// fail tells a group why it has ended, and whoever reported a cause of it.
 func (m *Member) fail(c *Cause) {
 	m.mu.Lock()
 	g := m.groups[c.Group]
-	if g == nil && len(m.early) < maxEarly {
+	own := false
+	for number, r := range m.verdicts {
+		if r.group == c.Group {
+			own = own || c.From == m.cfg.Rank && c.Report == number
+			select {
+			case r.verdict <- c:
+			default:
+			}
+		}
+	}
+	if own {
+		// Who reported it knows more of it than has travelled.
+		g = nil
+	}
+	if g == nil && !own && len(m.early) < maxEarly {
 		m.early[c.Group] = c
 	}
 	m.mu.Unlock()
@@ -266,21 +288,44 @@ func (m *Member) Unwatch(name string) {
 	m.mu.Unlock()
 }
 
-// Report tells the members of a group, on other ranks, why it has ended.
-func (m *Member) Report(name string, f *engine.Failure) {
+// verdictTime is how long a failing rank waits to hear whether another failed
+// first.
+const verdictTime = time.Second
+
+// Report tells the members of a group why it has ended, and returns the cause
+// that came first, which is what all of them are told. If that is this one, or
+// cannot be found out soon, it returns f itself.
+func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 	c := NewCause(name, f)
+	verdict := make(chan *Cause, 1)
 	m.mu.Lock()
-	var members []int
 	if g := m.groups[name]; g != nil {
-		members = g.members
+		c.Members = g.members
 	}
+	m.reports++
+	c.From, c.Report = m.cfg.Rank, m.reports
+	m.verdicts[c.Report] = report{name, verdict}
 	m.mu.Unlock()
-	out := &frame{Kind: failed, Rank: m.cfg.Rank, Members: members, Cause: c}
+	defer func() {
+		m.mu.Lock()
+		delete(m.verdicts, c.Report)
+		m.mu.Unlock()
+	}()
 	if m.hub != nil {
-		m.hub.spread(out, 0)
-		return
+		m.hub.judge(c)
+	} else if err := m.up.send(&frame{Kind: failed, Cause: c}); err != nil {
+		return f // rank 0 is lost, and all know
 	}
-	_ = m.up.send(out) // if rank 0 is lost, all know
+	select {
+	case v := <-verdict:
+		if v.From == c.From && v.Report == c.Report {
+			return f
+		}
+		return v.Failure()
+	case <-time.After(verdictTime):
+	case <-m.done:
+	}
+	return f
 }
 
 // Gather exchanges blobs between the members of a group: each gets all, in the

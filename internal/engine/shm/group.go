@@ -97,7 +97,7 @@ func newGroup(n int, opt Options) *group {
 // the group is stopped, whoever stopped it.
 func (g *group) fail(f *engine.Failure) *engine.Failure {
 	if s := g.shared; s != nil && !f.Told && g.cause.Load() == nil {
-		f = s.OnFail(f)
+		s.OnFail(f)
 	}
 	first := g.cause.CompareAndSwap(nil, f)
 	g.lot.Stop()

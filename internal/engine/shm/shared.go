@@ -18,9 +18,10 @@ type Shared struct {
 	Memory []unsafe.Pointer
 	// Messages carries Send and Recv: an engine of the same ranks.
 	Messages engine.Engine
-	// OnFail is told of a failure that began on this rank, and returns the one
-	// that came first, anywhere.
-	OnFail func(*engine.Failure) *engine.Failure
+	// OnFail is told of a failure that began on this rank, before the engine
+	// takes it as its cause. If the owner knows of an earlier one, it calls Fail
+	// with that, marked as Told.
+	OnFail func(*engine.Failure)
 	// Sub and Alloc make what needs more than this group's memory.
 	Sub   func(ctx context.Context, seq uint64, members []int) (engine.Engine, error)
 	Alloc func(ctx context.Context, seq uint64, bytes int) (*engine.Region, error)

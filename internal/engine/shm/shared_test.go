@@ -62,15 +62,13 @@ func (m *mapped) group(name string, ranks int) []engine.Engine {
 		})
 		engines[r] = NewShared(Shared{
 			Options: m.opt, Rank: r, Memory: memory, Messages: messages,
-			OnFail: func(f *engine.Failure) *engine.Failure {
+			OnFail: func(f *engine.Failure) {
 				told := *f
 				told.Told = true
-				if first.CompareAndSwap(nil, &told) {
-					for _, e := range engines {
-						e.Fail(&told)
-					}
+				first.CompareAndSwap(nil, &told)
+				for _, e := range engines {
+					e.Fail(first.Load())
 				}
-				return first.Load()
 			},
 			Sub: func(_ context.Context, seq uint64, members []int) (engine.Engine, error) {
 				key := fmt.Sprint(name, seq, members)
