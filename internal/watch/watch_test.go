@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -158,10 +159,14 @@ func TestLoss(t *testing.T) {
 			}
 		}
 		if who == 0 {
-			for _, c := range members[0].hub.conns {
-				if c != nil {
-					c.Close()
-				}
+			// A rank 0 that is dead passes nothing on.
+			h := members[0].hub
+			h.mu.Lock()
+			conns := slices.Clone(h.conns)
+			clear(h.conns)
+			h.mu.Unlock()
+			for _, c := range conns[1:] {
+				c.Close()
 			}
 		} else {
 			members[who].up.Close()
