@@ -1,0 +1,297 @@
+package segment
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// tokenBytes is the size of what a process must know to be let in.
+const tokenBytes = 32
+
+// meetTime is how long one process of this host may take to answer another.
+const meetTime = 10 * time.Second
+
+// A Door is where the other processes of a host come to exchange segments: an
+// abstract unix socket, which only processes in the same network namespace can
+// reach and which leaves nothing behind.
+type Door struct {
+	listener *net.UnixListener
+	name     string
+	token    []byte
+}
+
+// OpenDoor opens this process's door.
+func OpenDoor() (*Door, error) {
+	secret := make([]byte, 16+tokenBytes)
+	rand.Read(secret) // never fails
+	name := "@tutti-" + hex.EncodeToString(secret[:16])
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: name, Net: "unixpacket"})
+	if err != nil {
+		return nil, fmt.Errorf("segment: %w", err)
+	}
+	return &Door{l, name, secret[16:]}, nil
+}
+
+// An Invitation is what another process needs to know to come to a door. It is
+// a secret of the job.
+type Invitation struct {
+	Name  string
+	Token []byte
+}
+
+// Invitation returns this door's.
+func (d *Door) Invitation() Invitation { return Invitation{d.name, d.token} }
+
+// Close closes the door. Links stay.
+func (d *Door) Close() error { return d.listener.Close() }
+
+// Meet links this process with others that may be on its host: with each of
+// guests, by number, whose invitation it has. It returns the links that came
+// about, and why others did not. All sides call it, with self being their own
+// number; onGone is called when a linked process ends.
+func (d *Door) Meet(ctx context.Context, self int, guests map[int]Invitation, onGone func(guest int)) (map[int]*Link, map[int]error) {
+	ctx, cancel := context.WithTimeout(ctx, meetTime)
+	defer cancel()
+	m := meeting{d: d, self: self, guests: guests, onGone: onGone, links: make(map[int]*Link), errs: make(map[int]error)}
+	var all sync.WaitGroup
+	missing := 0
+	for guest, inv := range guests {
+		if guest < self {
+			missing++
+			continue
+		}
+		// The lower number knocks.
+		all.Go(func() {
+			c, err := m.knock(ctx, inv)
+			m.met(guest, c, err)
+		})
+	}
+	if missing > 0 {
+		all.Go(func() { m.admit(ctx, missing) })
+	}
+	all.Wait()
+	for guest := range guests {
+		if m.links[guest] == nil && m.errs[guest] == nil {
+			m.errs[guest] = errors.New("it did not come")
+		}
+	}
+	return m.links, m.errs
+}
+
+// meeting is a Meet that is under way.
+type meeting struct {
+	d      *Door
+	self   int
+	guests map[int]Invitation
+	onGone func(int)
+
+	mu    sync.Mutex
+	links map[int]*Link
+	errs  map[int]error
+}
+
+func (m *meeting) met(guest int, c *net.UnixConn, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.errs[guest] = err
+		return
+	}
+	m.links[guest] = newLink(c, func() { m.onGone(guest) })
+}
+
+// knock comes to another's door: it shows that door's token and expects its
+// own.
+func (m *meeting) knock(ctx context.Context, inv Invitation) (*net.UnixConn, error) {
+	var dialer net.Dialer
+	nc, err := dialer.DialContext(ctx, "unixpacket", inv.Name)
+	if err != nil {
+		return nil, err
+	}
+	c := nc.(*net.UnixConn)
+	if err := m.shake(ctx, c, inv); err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return c, nil
+}
+
+func (m *meeting) shake(ctx context.Context, c *net.UnixConn, inv Invitation) error {
+	if end, ok := ctx.Deadline(); ok {
+		if err := c.SetDeadline(end); err != nil {
+			return err
+		}
+	}
+	if _, err := c.Write(binary.BigEndian.AppendUint32(append([]byte{}, inv.Token...), uint32(m.self))); err != nil {
+		return err
+	}
+	answer := make([]byte, tokenBytes+1)
+	n, err := c.Read(answer)
+	if err != nil {
+		return err
+	}
+	if subtle.ConstantTimeCompare(answer[:n], m.d.token) != 1 {
+		return errors.New("it is not who it should be")
+	}
+	return c.SetDeadline(time.Time{})
+}
+
+// admit lets in those who knock, until all who are expected have come.
+func (m *meeting) admit(ctx context.Context, missing int) {
+	end, _ := ctx.Deadline()
+	_ = m.d.listener.SetDeadline(end)
+	stop := context.AfterFunc(ctx, func() { _ = m.d.listener.SetDeadline(time.Now()) })
+	defer stop()
+	for missing > 0 {
+		c, err := m.d.listener.AcceptUnix()
+		if err != nil {
+			return
+		}
+		guest, err := m.greet(c, end)
+		if err != nil {
+			c.Close()
+			continue
+		}
+		m.met(guest, c, nil)
+		missing--
+	}
+}
+
+func (m *meeting) greet(c *net.UnixConn, end time.Time) (int, error) {
+	if err := c.SetDeadline(end); err != nil {
+		return 0, err
+	}
+	ask := make([]byte, tokenBytes+5)
+	n, err := c.Read(ask)
+	if err != nil {
+		return 0, err
+	}
+	if n != tokenBytes+4 || subtle.ConstantTimeCompare(ask[:tokenBytes], m.d.token) != 1 {
+		return 0, errors.New("it does not know the token")
+	}
+	guest := int(binary.BigEndian.Uint32(ask[tokenBytes:]))
+	inv, invited := m.guests[guest]
+	if !invited || guest >= m.self {
+		return 0, errors.New("it was not invited")
+	}
+	if _, err := c.Write(inv.Token); err != nil {
+		return 0, err
+	}
+	return guest, c.SetDeadline(time.Time{})
+}
+
+// A Link is a connection to another process of this host, over which segments
+// are passed. It is safe for concurrent use.
+type Link struct {
+	c    *net.UnixConn
+	gone chan struct{}
+
+	mu    sync.Mutex
+	taken map[string]chan int // descriptors by key, here or awaited
+}
+
+func newLink(c *net.UnixConn, onGone func()) *Link {
+	l := &Link{c: c, gone: make(chan struct{}), taken: make(map[string]chan int)}
+	go func() {
+		l.receive()
+		close(l.gone)
+		onGone()
+	}()
+	return l
+}
+
+// Pass gives a segment to the other process, under a key.
+func (l *Link) Pass(key string, s *Segment) error {
+	_, _, err := l.c.WriteMsgUnix([]byte(key), unix.UnixRights(s.FD()), nil)
+	return err
+}
+
+// Take waits for the segment that the other process passes under a key, and
+// maps it.
+func (l *Link) Take(ctx context.Context, key string) (*Segment, error) {
+	select {
+	case fd := <-l.slot(key):
+		l.mu.Lock()
+		delete(l.taken, key)
+		l.mu.Unlock()
+		return Map(fd)
+	case <-l.gone:
+		return nil, errors.New("segment: the other process has ended")
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// slot is where a descriptor goes, whoever comes first for it.
+func (l *Link) slot(key string) chan int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.taken[key] == nil {
+		l.taken[key] = make(chan int, 1)
+	}
+	return l.taken[key]
+}
+
+// receive takes descriptors until the other process ends.
+func (l *Link) receive() {
+	key := make([]byte, 4096)
+	rights := make([]byte, unix.CmsgSpace(4))
+	for {
+		n, nr, _, _, err := l.c.ReadMsgUnix(key, rights)
+		if err != nil || n == 0 {
+			return
+		}
+		list, err := unix.ParseSocketControlMessage(rights[:nr])
+		if err != nil || len(list) != 1 {
+			continue
+		}
+		fds, err := unix.ParseUnixRights(&list[0])
+		if err != nil || len(fds) != 1 {
+			continue
+		}
+		unix.CloseOnExec(fds[0])
+		select {
+		case l.slot(string(key[:n])) <- fds[0]:
+		default:
+			_ = unix.Close(fds[0]) // passed twice
+		}
+	}
+}
+
+// Close ends the link. The other side learns of it.
+func (l *Link) Close() error {
+	err := l.c.Close()
+	<-l.gone
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, slot := range l.taken {
+		select {
+		case fd := <-slot:
+			_ = unix.Close(fd)
+		default:
+		}
+	}
+	return err
+}
+
+// HostHint names, as far as one can guess, the host that this process shares
+// memory and doors with: the boot of the kernel and the network namespace.
+// That two processes have the same hint proves nothing.
+func HostHint() string {
+	var hint string
+	for _, read := range []func() (string, error){bootID, networkNamespace} {
+		if text, err := read(); err == nil {
+			hint += text + " "
+		}
+	}
+	return hint
+}

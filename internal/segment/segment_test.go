@@ -1,0 +1,148 @@
+//go:build linux
+
+package segment
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestSeals makes a segment, maps it again, and tries what must not be
+// possible.
+func TestSeals(t *testing.T) {
+	s, err := New("tutti-test", 5000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	fd, err := unix.FcntlInt(uintptr(s.FD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := Map(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if s.Len() != other.Len() || s.Len() < 5000 {
+		t.Errorf("%d and %d bytes", s.Len(), other.Len())
+	}
+	*(*byte)(unsafe.Add(s.Ptr(), 4999)) = 7
+	if got := *(*byte)(unsafe.Add(other.Ptr(), 4999)); got != 7 {
+		t.Errorf("the other mapping sees %d", got)
+	}
+	if err := unix.Ftruncate(fd, 1); err == nil {
+		t.Error("the segment could be made smaller")
+	}
+	if mem, err := unix.Mmap(fd, 0, 4096, unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
+		unix.Munmap(mem)
+		t.Error("the segment could be mapped for writing")
+	}
+	loose, err := unix.MemfdCreate("loose", unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Map(loose); err == nil {
+		t.Error("a file that is not sealed was mapped")
+	}
+}
+
+// TestMeet links four doors, passes segments, and ends one of them.
+func TestMeet(t *testing.T) {
+	const n = 4
+	doors := make([]*Door, n)
+	all := make(map[int]Invitation)
+	for i := range doors {
+		var err error
+		if doors[i], err = OpenDoor(); err != nil {
+			t.Fatal(err)
+		}
+		defer doors[i].Close()
+		all[i] = doors[i].Invitation()
+	}
+	// A stranger knocks first.
+	c, err := net.Dial("unixpacket", all[3].Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Write(make([]byte, 36)); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+
+	gone := make(chan string, n*n)
+	links := make([]map[int]*Link, n)
+	var meeting sync.WaitGroup
+	for i, d := range doors {
+		guests := make(map[int]Invitation)
+		for j, inv := range all {
+			if j != i {
+				guests[j] = inv
+			}
+		}
+		meeting.Go(func() {
+			var errs map[int]error
+			links[i], errs = d.Meet(t.Context(), i, guests, func(j int) { gone <- fmt.Sprint(i, "<-", j) })
+			if len(links[i]) != n-1 || len(errs) != 0 {
+				t.Errorf("%d met %d: %v", i, len(links[i]), errs)
+			}
+		})
+	}
+	meeting.Wait()
+	if t.Failed() {
+		return
+	}
+	for i := range n {
+		meeting.Go(func() {
+			s, err := New("tutti-test", 1)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer s.Close()
+			*(*byte)(s.Ptr()) = byte(i)
+			for _, l := range links[i] {
+				if err := l.Pass("key", s); err != nil {
+					t.Error(err)
+				}
+			}
+			for j, l := range links[i] {
+				other, err := l.Take(t.Context(), "key")
+				if err != nil {
+					t.Error(err)
+					continue
+				}
+				if got := *(*byte)(other.Ptr()); got != byte(j) {
+					t.Errorf("%d got %d from %d", i, got, j)
+				}
+				if err := other.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	meeting.Wait()
+	for _, l := range links[2] {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	// Each of three sees it, and the three links of 2 end themselves.
+	for range 2 * (n - 1) {
+		<-gone
+	}
+	if _, err := links[0][2].Take(context.Background(), "never"); err == nil {
+		t.Error("took something from a process that has ended")
+	}
+	for i := range n {
+		for _, l := range links[i] {
+			l.Close()
+		}
+	}
+}
