@@ -41,8 +41,7 @@ func TestSeals(t *testing.T) {
 		t.Error("the segment could be made smaller")
 	}
 	if mem, err := unix.Mmap(fd, 0, 4096, unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
-		unix.Munmap(mem)
-		t.Error("the segment could be mapped for writing")
+		t.Error("the segment could be mapped for writing", unix.Munmap(mem))
 	}
 	loose, err := unix.MemfdCreate("loose", unix.MFD_ALLOW_SEALING)
 	if err != nil {

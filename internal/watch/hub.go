@@ -210,7 +210,6 @@ func (h *hub) judge(c *Cause) {
 	h.mu.Lock()
 	first := h.causes[c.Group]
 	if first == nil {
-		first = c
 		h.causes[c.Group] = c
 		h.mu.Unlock()
 		h.spread(&frame{Kind: failed, Members: c.Members, Cause: c}, 0)

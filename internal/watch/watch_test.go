@@ -141,7 +141,9 @@ func TestFirstCause(t *testing.T) {
 	late := make(chan *engine.Failure, 1)
 	members[2].Watch("late", []int{2}, func(f *engine.Failure) { late <- f })
 	members[1].Watch("late", []int{1, 2}, func(*engine.Failure) {})
-	members[1].Report("late", &engine.Failure{Kind: engine.ErrAborted, Reason: "no"})
+	if f := members[1].Report("late", &engine.Failure{Kind: engine.ErrAborted, Reason: "no"}); f.Reason != "no" {
+		t.Error(f)
+	}
 	if f := <-late; f.Reason != "no" {
 		t.Error(f)
 	}

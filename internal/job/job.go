@@ -1,0 +1,233 @@
+package job
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/segment"
+	"github.com/tutti-go/tutti/internal/transport/tcp"
+	"github.com/tutti-go/tutti/internal/watch"
+)
+
+// Config says which rank joins which job. All ranks give the same values,
+// except for Rank, Interface, Listener and Logger.
+type Config struct {
+	Rank, Size int
+	// Addr is where rank 0 listens, "host:port".
+	Addr string
+	// Listener, on rank 0, is used in place of listening on Addr.
+	Listener net.Listener
+	// Secret is known to all ranks of the job and to nobody else.
+	Secret []byte
+	// Timeout bounds each operation. Zero or less: no bound.
+	Timeout time.Duration
+	// Interface names the network interfaces to use; see tcp.Options.
+	Interface string
+	// TLS, if not nil, encrypts what goes over the network.
+	TLS *tls.Config
+	// Network keeps ranks that share a host from using shared memory.
+	Network bool
+	// Reproducible makes the bits of a result independent of where ranks are.
+	Reproducible bool
+	// Logger must not be nil.
+	Logger *slog.Logger
+}
+
+// A job is one process's part in it.
+type job struct {
+	cfg      Config
+	member   *watch.Member
+	listener *tcp.Listener
+	door     *segment.Door // nil: none can be had
+	links    map[int]*segment.Link
+	peers    []card
+	hosts    []int // by rank: the lowest rank of the same host
+
+	mu     sync.Mutex
+	groups int // that are not closed
+}
+
+// A card is what a rank tells the others of itself.
+type card struct {
+	Addrs []string           `json:"addrs"`
+	Host  string             `json:"host"` // a hint, see segment.HostHint
+	Door  segment.Invitation `json:"door"`
+}
+
+// closeTime bounds how long the last to leave waits for the others.
+const closeTime = 30 * time.Second
+
+// Join joins the job and returns this rank's side of the group of all its
+// ranks. When that and all groups made of it are closed, the job is left.
+func Join(ctx context.Context, cfg Config) (engine.Engine, error) {
+	j := &job{cfg: cfg, groups: 1}
+	world, err := j.join(ctx)
+	if err != nil {
+		return nil, errors.Join(err, j.leave())
+	}
+	return world, nil
+}
+
+func (j *job) join(ctx context.Context) (engine.Engine, error) {
+	cfg := &j.cfg
+	mine, err := j.open()
+	if err != nil {
+		return nil, err
+	}
+	blob, err := json.Marshal(mine)
+	if err != nil {
+		return nil, err
+	}
+	j.member, err = watch.Join(ctx, watch.Config{
+		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Listener: cfg.Listener, Secret: cfg.Secret, Blob: blob,
+		Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	j.peers = make([]card, cfg.Size)
+	all := make([]int, cfg.Size)
+	for r, blob := range j.member.Blobs() {
+		all[r] = r
+		if err := json.Unmarshal(blob, &j.peers[r]); err != nil {
+			return nil, fmt.Errorf("rank %d said of itself what cannot be read: %w", r, err)
+		}
+	}
+	if err := j.meet(ctx, all); err != nil {
+		return nil, err
+	}
+	return j.group(ctx, "world", all)
+}
+
+// open makes this process reachable.
+func (j *job) open() (card, error) {
+	cfg := &j.cfg
+	var err error
+	j.listener, err = tcp.Listen(tcp.Options{
+		Job: "tutti", Secret: append([]byte("tutti "), cfg.Secret...), Interface: cfg.Interface, TLS: cfg.TLS, Logger: cfg.Logger,
+	})
+	if err != nil {
+		return card{}, err
+	}
+	c := card{Addrs: j.listener.Addrs()}
+	if cfg.Network {
+		return c, nil
+	}
+	if j.door, err = segment.OpenDoor(); err != nil {
+		cfg.Logger.Info("tutti: no shared memory with other processes", "reason", err)
+		return c, nil
+	}
+	c.Host, c.Door = segment.HostHint(), j.door.Invitation()
+	return c, nil
+}
+
+// meet finds out who shares this host. That is so for ranks whose processes
+// have all met each other; the rest use the network.
+func (j *job) meet(ctx context.Context, all []int) error {
+	self := j.cfg.Rank
+	near := make(map[int]segment.Invitation)
+	if j.door != nil {
+		for r, p := range j.peers {
+			if r != self && p.Door.Name != "" && p.Host == j.peers[self].Host {
+				near[r] = p.Door
+			}
+		}
+	}
+	met := []int{self}
+	if len(near) > 0 {
+		var errs map[int]error
+		j.links, errs = j.door.Meet(ctx, self, near, func(int) {})
+		for r, err := range errs {
+			j.cfg.Logger.Warn("tutti: no shared memory with a rank that seems to be near", "rank", r, "reason", err)
+		}
+		for r := range j.links {
+			met = append(met, r)
+		}
+	}
+	blob, err := json.Marshal(met)
+	if err != nil {
+		return err
+	}
+	blobs, err := j.member.Gather(ctx, "meet", all, blob)
+	if err != nil {
+		return err
+	}
+	reach := make([]map[int]bool, len(all))
+	for r, blob := range blobs {
+		var list []int
+		if err := json.Unmarshal(blob, &list); err != nil {
+			return err
+		}
+		reach[r] = make(map[int]bool)
+		for _, s := range list {
+			reach[r][s] = true
+		}
+	}
+	j.hosts = hosts(reach)
+	return nil
+}
+
+// hosts divides ranks into those who can all reach each other. Each host is
+// named by its lowest rank.
+func hosts(reach []map[int]bool) []int {
+	host := make([]int, len(reach))
+	for r := range reach {
+		host[r] = r
+		for first := range r {
+			if host[first] == first && fits(reach, host[:r], first, r) {
+				host[r] = first
+				break
+			}
+		}
+	}
+	return host
+}
+
+// fits reports whether r and all ranks of a host so far reach each other.
+func fits(reach []map[int]bool, host []int, first, r int) bool {
+	for s, h := range host {
+		if h == first && (!reach[r][s] || !reach[s][r]) {
+			return false
+		}
+	}
+	return true
+}
+
+// done counts a group as closed, and leaves the job after the last.
+func (j *job) done() error {
+	j.mu.Lock()
+	j.groups--
+	last := j.groups == 0
+	j.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return j.leave()
+}
+
+func (j *job) leave() error {
+	var errs []error
+	if j.member != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		defer cancel()
+		errs = append(errs, j.member.Close(ctx))
+	}
+	for _, l := range j.links {
+		errs = append(errs, l.Close())
+	}
+	if j.door != nil {
+		errs = append(errs, j.door.Close())
+	}
+	if j.listener != nil {
+		errs = append(errs, j.listener.Close())
+	}
+	return errors.Join(errs...)
+}

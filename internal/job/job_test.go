@@ -1,0 +1,250 @@
+package job
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/enginetest"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// A body is what a rank, a process of its own, does in a test.
+type body func(ctx context.Context, e engine.Engine) error
+
+var bodies = map[string]body{
+	"hello": hello,
+	"suite": suite,
+	"stay":  stay,
+}
+
+const deadline = 3 * time.Minute
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv("TUTTI_TEST_BODY"); name != "" {
+		if err := child(bodies[name]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child is what a process that a test has started does.
+func child(f body) error {
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	number := func(name string) int {
+		n, _ := strconv.Atoi(os.Getenv(name))
+		return n
+	}
+	cfg := Config{
+		Rank: number("TUTTI_TEST_RANK"), Size: number("TUTTI_TEST_SIZE"), Addr: os.Getenv("TUTTI_TEST_ADDR"),
+		Secret: []byte("test"), Timeout: time.Minute, Network: os.Getenv("TUTTI_TEST_NETWORK") != "",
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	}
+	if cfg.Rank == 0 {
+		l, err := net.FileListener(os.NewFile(3, "listener"))
+		if err != nil {
+			return err
+		}
+		cfg.Listener = l
+	}
+	e, err := Join(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(ctx, e), e.Close())
+}
+
+// world is the processes of a job.
+type world struct {
+	cmds []*exec.Cmd
+	out  []*output
+}
+
+// start starts n ranks that do something.
+func start(t *testing.T, n int, name string, env ...string) *world {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := new(world)
+	for r := range n {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+		cmd.Env = append(os.Environ(), append(env, "TUTTI_TEST_BODY="+name, "TUTTI_TEST_ADDR="+l.Addr().String(),
+			fmt.Sprint("TUTTI_TEST_RANK=", r), fmt.Sprint("TUTTI_TEST_SIZE=", n))...)
+		out := new(output)
+		cmd.Stdout, cmd.Stderr = out, out
+		if r == 0 {
+			cmd.ExtraFiles = []*os.File{file}
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		w.cmds, w.out = append(w.cmds, cmd), append(w.out, out)
+	}
+	if err := errors.Join(file.Close(), l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// wait waits until all have ended well.
+func (w *world) wait(t *testing.T) {
+	t.Helper()
+	for r, cmd := range w.cmds {
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("rank %d: %v\n%s", r, err, w.out[r])
+		}
+	}
+}
+
+// hello is one AllReduce, large enough for every way.
+func hello(ctx context.Context, e engine.Engine) error {
+	for i, n := range []int{1, 1000, 100_000, 1_000_000} {
+		x := make([]float32, n)
+		for j := range x {
+			x[j] = float32(e.Rank() + j%100)
+		}
+		m := engine.Mem{Ptr: unsafe.Pointer(&x[0]), N: n, Type: kernel.Float32}
+		if err := e.Run(ctx, uint64(i+1), []engine.Call{{Verb: engine.AllReduce, Red: engine.Sum, Dst: m, Src: m}}); err != nil {
+			return err
+		}
+		size := e.Size()
+		for j, got := range x {
+			if want := float32(size*(size-1)/2 + size*(j%100)); got != want {
+				return fmt.Errorf("element %d of %d: %v, want %v", j, n, got, want)
+			}
+		}
+	}
+	return nil
+}
+
+func TestHello(t *testing.T) {
+	for _, n := range []int{1, 2, 4} {
+		for _, network := range []string{"", "1"} {
+			t.Run(fmt.Sprintf("ranks=%d network=%s", n, network), func(t *testing.T) {
+				start(t, n, "hello", "TUTTI_TEST_NETWORK="+network).wait(t)
+			})
+		}
+	}
+}
+
+// suite runs the conformance suite, each case on a group of its own.
+func suite(ctx context.Context, e engine.Engine) error {
+	seq := uint64(1)
+	for _, c := range enginetest.Cases(enginetest.Options{Light: true, RankOrder: os.Getenv("TUTTI_TEST_NETWORK") == ""}) {
+		if c.Fault != nil || c.Ranks > e.Size() {
+			continue
+		}
+		seq++
+		if e.Rank() >= c.Ranks {
+			continue
+		}
+		members := make([]int, c.Ranks)
+		for r := range members {
+			members[r] = r
+		}
+		sub, err := e.Sub(ctx, seq, members)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+		if err := errors.Join(c.Body(ctx, enginetest.NewRank(sub)), sub.Close()); err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	return e.Run(ctx, 1, []engine.Call{{Verb: engine.Barrier}})
+}
+
+func TestSuite(t *testing.T) {
+	for _, network := range []string{"", "1"} {
+		t.Run("network="+network, func(t *testing.T) {
+			start(t, 5, "suite", "TUTTI_TEST_NETWORK="+network).wait(t)
+		})
+	}
+}
+
+// stay blocks in an operation for which the last rank never comes, and says how
+// that ended.
+func stay(ctx context.Context, e engine.Engine) error {
+	if e.Rank() == e.Size()-1 {
+		fmt.Println("ready")
+		<-ctx.Done()
+		return nil
+	}
+	err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Barrier}})
+	fmt.Println("ended:", err)
+	return nil
+}
+
+// TestKill kills the rank for which all others wait.
+func TestKill(t *testing.T) {
+	const n = 4
+	for _, network := range []string{"", "1"} {
+		t.Run("network="+network, func(t *testing.T) {
+			w := start(t, n, "stay", "TUTTI_TEST_NETWORK="+network)
+			last := w.cmds[n-1]
+			w.out[n-1].await(t, "ready")
+			if err := last.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			_ = last.Wait() // killed
+			for r := range n - 1 {
+				if err := w.cmds[r].Wait(); err != nil {
+					t.Errorf("rank %d: %v", r, err)
+				}
+				if text := w.out[r].String(); !strings.Contains(text, "a rank was lost") || !strings.Contains(text, "rank 3") {
+					t.Errorf("rank %d: %s", r, text)
+				}
+			}
+		})
+	}
+}
+
+// output is what a process prints. It is read while it grows.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// await waits until the process has printed something.
+func (o *output) await(t *testing.T, text string) {
+	t.Helper()
+	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if strings.Contains(o.String(), text) {
+			return
+		}
+	}
+	t.Fatalf("%q did not come", text)
+}
