@@ -1,6 +1,15 @@
 package tutti
 
-import "time"
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/transport/tcp"
+)
 
 // Config says how a Comm is made. Its zero value is right for most programs.
 type Config struct {
@@ -8,6 +17,32 @@ type Config struct {
 	// when it has waited that long for other ranks, it fails with ErrTimeout.
 	// Zero means five minutes; negative, no bound.
 	Timeout time.Duration
+
+	// Rank and Size are this process's number and how many there are. A Size
+	// of zero means a world of one. These and what follows are for Join.
+	Rank, Size int
+	// Addr is where rank 0 listens and the others find it, "host:port".
+	Addr string
+	// Secret is known to the ranks of the job and to nobody else. It may be
+	// empty only if Addr is on the loopback.
+	Secret string
+	// Interface names the network interfaces to use, separated by commas; with
+	// a leading ^, those not to use. Empty means what TUTTI_SOCKET_IFNAME says,
+	// or else whatever reaches the other ranks.
+	Interface string
+	// Cert and Key, in PEM, encrypt and authenticate what goes over the
+	// network; all ranks have the same. See NewJobCert. Nil means that nothing
+	// is encrypted.
+	Cert, Key []byte
+	// NoSharedMemory makes ranks of one host use the network.
+	NoSharedMemory bool
+	// Reproducible makes the bits of a result independent of the algorithm and
+	// of where ranks are: those of a reduction in rank order. It costs some
+	// speed on the network. The bits are the same on all ranks in any case.
+	Reproducible bool
+	// Logger is told what a person should know, such as who was refused. Nil
+	// means slog.Default.
+	Logger *slog.Logger
 }
 
 const defaultTimeout = 5 * time.Minute
@@ -17,4 +52,50 @@ func (c *Config) fill() {
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
 	}
+	if c.Size == 0 {
+		c.Size = 1
+	}
+	if c.Interface == "" {
+		c.Interface = os.Getenv("TUTTI_SOCKET_IFNAME")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+}
+
+// validate says what is wrong with a filled Config, for Join.
+func (c *Config) validate() string {
+	switch {
+	case c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size:
+		return fmt.Sprintf("rank %d of %d ranks", c.Rank, c.Size)
+	case c.Size == 1:
+		return ""
+	case c.Addr == "":
+		return "no address at which rank 0 listens (Config.Addr)"
+	}
+	host, _, err := net.SplitHostPort(c.Addr)
+	if err != nil {
+		return fmt.Sprintf("the address %q is not host:port", c.Addr)
+	}
+	if ip := net.ParseIP(host); c.Secret == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		return fmt.Sprintf("no secret (Config.Secret), but %s is not on the loopback", c.Addr)
+	}
+	if (c.Cert == nil) != (c.Key == nil) {
+		return "a certificate without a key, or the reverse"
+	}
+	return ""
+}
+
+// tls returns the job's way to encrypt; nil if it has none.
+func (c *Config) tls() (*tls.Config, error) {
+	if c.Cert == nil {
+		return nil, nil
+	}
+	return tcp.NewJobTLS(c.Cert, c.Key)
+}
+
+// NewJobCert makes a certificate and a key for one job, valid for so long, to
+// be given to all its ranks and to nobody else.
+func NewJobCert(valid time.Duration) (cert, key []byte, err error) {
+	return tcp.NewJobCertificate(valid)
 }

@@ -25,6 +25,7 @@ var layers = []string{
 	"internal/engine/shm",
 	"internal/engine/wire",
 	"internal/engine/enginetest",
+	"internal/job",
 	"",
 	"examples/regression",
 }

@@ -60,8 +60,8 @@ func (c *Call) Op() string {
 	return c.Verb.String()
 }
 
-// reduces reports whether the verb combines elements.
-func (v Verb) reduces() bool { return v == AllReduce || v == Reduce || v == ReduceScatter }
+// Reduces reports whether the verb combines elements.
+func (v Verb) Reduces() bool { return v == AllReduce || v == Reduce || v == ReduceScatter }
 
 // Rooted reports whether the verb has a root.
 func (v Verb) Rooted() bool {

@@ -57,7 +57,7 @@ func (m Mem) check(what string) error {
 }
 
 func (c *Call) checkRed() error {
-	if !c.Verb.reduces() {
+	if !c.Verb.Reduces() {
 		return nil
 	}
 	if c.Red < Sum || c.Red > PreMul {

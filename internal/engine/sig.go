@@ -27,7 +27,7 @@ type Sig struct {
 // Sig returns the call's fingerprint.
 func (c *Call) Sig() Sig {
 	s := Sig{Verb: c.Verb, Uneven: c.Uneven, Name: hashName(c.Name)}
-	if c.Verb.reduces() {
+	if c.Verb.Reduces() {
 		s.Red = c.Red
 	}
 	if c.Verb.Rooted() {

@@ -23,7 +23,7 @@ type group struct {
 	rank    int   // this process's number in the group
 	hosts   []int // by rank in the group: the lowest rank of the same host
 	e       engine.Engine
-	mapped  []*segment.Segment
+	boards  mappings
 }
 
 // group makes this process's side of a group. All members do, with the same
@@ -38,7 +38,7 @@ func (j *job) group(ctx context.Context, name string, members []int) (engine.Eng
 		g.hosts = append(g.hosts, first[j.hosts[r]])
 	}
 	if err := g.make(ctx, len(first)); err != nil {
-		return nil, errors.Join(err, g.unmap())
+		return nil, errors.Join(err, g.boards.close())
 	}
 	j.member.Watch(name, members, g.e.Fail)
 	return g.e, nil
@@ -55,7 +55,7 @@ func (g *group) make(ctx context.Context, hosts int) error {
 		g.e = &networked{w, g}
 		return nil
 	}
-	memory, err := g.share(ctx, fmt.Sprintf("%s board", g.name), shm.SharedBytes(len(g.members), shm.Options{}))
+	memory, err := g.share(ctx, fmt.Sprintf("%s board", g.name), shm.SharedBytes(len(g.members), shm.Options{}), &g.boards)
 	if err != nil {
 		return errors.Join(err, w.Close())
 	}
@@ -104,26 +104,17 @@ func (g *group) fail(f *engine.Failure) {
 
 func (g *group) close() error {
 	g.j.member.Unwatch(g.name)
-	return errors.Join(g.unmap(), g.j.done())
-}
-
-func (g *group) unmap() error {
-	var errs []error
-	for _, s := range g.mapped {
-		errs = append(errs, s.Close())
-	}
-	g.mapped = nil
-	return errors.Join(errs...)
+	return errors.Join(g.boards.close(), g.j.done())
 }
 
 // share exchanges segments of so many bytes between the members, which are all
-// on this host. Each writes its own.
-func (g *group) share(ctx context.Context, key string, bytes int) ([]unsafe.Pointer, error) {
+// on this host. Each writes its own. What it maps it adds to a list.
+func (g *group) share(ctx context.Context, key string, bytes int, to *mappings) ([]unsafe.Pointer, error) {
 	own, err := segment.New("tutti "+key, bytes)
 	if err != nil {
 		return nil, err
 	}
-	g.mapped = append(g.mapped, own)
+	*to = append(*to, own)
 	memory := make([]unsafe.Pointer, len(g.members))
 	memory[g.rank] = own.Ptr()
 	for i, r := range g.members {
@@ -141,7 +132,7 @@ func (g *group) share(ctx context.Context, key string, bytes int) ([]unsafe.Poin
 		if err != nil {
 			return nil, fmt.Errorf("rank %d: %w", i, err)
 		}
-		g.mapped = append(g.mapped, s)
+		*to = append(*to, s)
 		memory[i] = s.Ptr()
 		if err := s.CloseFD(); err != nil {
 			return nil, err
@@ -166,11 +157,29 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 	return e, nil
 }
 
-// alloc makes memory that outlives the group.
-func (g *group) alloc(_ context.Context, _ uint64, bytes int) (*engine.Region, error) {
-	s, err := segment.New("tutti memory", bytes)
+// alloc makes memory that outlives the group, and that all members map.
+func (g *group) alloc(ctx context.Context, seq uint64, bytes int) (*engine.Region, error) {
+	var mapped mappings
+	memory, err := g.share(ctx, fmt.Sprintf("%s memory %d", g.name, seq), bytes, &mapped)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, mapped.close())
 	}
-	return &engine.Region{Ptr: s.Ptr(), Bytes: bytes, Free: s.Close}, s.CloseFD()
+	e := g.e.(*shm.Engine)
+	e.AddRegion(shm.Region{ID: seq, Base: memory, Bytes: bytes})
+	return &engine.Region{Ptr: memory[g.rank], Bytes: bytes, Free: func() error {
+		e.DropRegion(seq)
+		return mapped.close()
+	}}, nil
+}
+
+// mappings are segments that are given back together.
+type mappings []*segment.Segment
+
+func (m *mappings) close() error {
+	var errs []error
+	for _, s := range *m {
+		errs = append(errs, s.Close())
+	}
+	*m = nil
+	return errors.Join(errs...)
 }

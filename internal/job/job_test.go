@@ -28,6 +28,7 @@ var bodies = map[string]body{
 	"hello": hello,
 	"suite": suite,
 	"stay":  stay,
+	"alloc": alloc,
 }
 
 const deadline = 3 * time.Minute
@@ -247,4 +248,81 @@ func (o *output) await(t *testing.T, text string) {
 		}
 	}
 	t.Fatalf("%q did not come", text)
+}
+
+// alloc does the same operations on memory that all ranks see and on memory
+// that only this one has; the results must be the same.
+func alloc(ctx context.Context, e engine.Engine) error {
+	const elems = 60_000
+	n := e.Size()
+	seq := uint64(0)
+	run := func(call engine.Call) error {
+		seq++
+		if err := call.Check(e.Rank(), n); err != nil {
+			return err
+		}
+		return e.Run(ctx, seq, []engine.Call{call})
+	}
+	var shared, plain [2]engine.Mem
+	var views [4][]float32
+	for i := range 2 {
+		if err := run(engine.Call{Verb: engine.Alloc, Src: engine.Mem{N: n * elems, Type: kernel.Float32}}); err != nil {
+			return err
+		}
+		r, err := e.Alloc(ctx, seq, 4*n*elems)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = r.Free() }()
+		views[i] = unsafe.Slice((*float32)(r.Ptr), n*elems)
+		views[2+i] = make([]float32, n*elems)
+		shared[i] = engine.Mem{Ptr: r.Ptr, N: n * elems, Type: kernel.Float32}
+		plain[i] = engine.Mem{Ptr: unsafe.Pointer(&views[2+i][0]), N: n * elems, Type: kernel.Float32}
+	}
+	for verb := engine.AllReduce; verb <= engine.AllToAll; verb++ {
+		for _, red := range []engine.Red{engine.Sum, engine.Avg} {
+			for _, inPlace := range []bool{false, true} {
+				for i, m := range [2][2]engine.Mem{shared, plain} {
+					for j := range views[2*i] {
+						views[2*i][j], views[2*i+1][j] = float32(e.Rank()*j%977)/7, 0
+					}
+					if err := run(allocCall(verb, red, m[1], m[0], inPlace, e.Rank(), n)); err != nil {
+						return fmt.Errorf("%v %v: %w", verb, red, err)
+					}
+				}
+				for i := range 2 {
+					for j, got := range views[i] {
+						if want := views[2+i][j]; got != want {
+							return fmt.Errorf("%v %v in place %v: buffer %d, element %d: %v, want %v", verb, red, inPlace, i, j, got, want)
+						}
+					}
+				}
+			}
+		}
+	}
+	return run(engine.Call{Verb: engine.Barrier})
+}
+
+// allocCall is a call with two buffers of n equal parts.
+func allocCall(verb engine.Verb, red engine.Red, dst, src engine.Mem, inPlace bool, rank, n int) engine.Call {
+	c := engine.Call{Verb: verb, Red: red, Root: 1 % n, Dst: dst, Src: src}
+	part := func(m engine.Mem) engine.Mem { return m.Slice(rank*(m.N/n), m.N/n) }
+	if inPlace {
+		c.Dst = src
+	}
+	switch verb {
+	case engine.Broadcast:
+		c.Dst = c.Src
+	case engine.AllGather, engine.Gather:
+		c.Src = part(src)
+	case engine.ReduceScatter, engine.Scatter:
+		c.Dst = part(c.Dst)
+	}
+	return c
+}
+
+func TestAlloc(t *testing.T) {
+	for _, n := range []int{2, 3} {
+		start(t, n, "alloc").wait(t)
+	}
 }

@@ -43,10 +43,12 @@ type group struct {
 	opt    Options
 	lot    *wait.Lot
 	boards []board
-	rings  []ring    // between processes
-	shared *Shared   // between processes
-	ranks  []*Engine // the other side of each board; a rank's buffers are reached through it
-	cause  atomic.Pointer[engine.Failure]
+	rings  []ring  // between processes
+	shared *Shared // between processes
+	// Memory of Alloc, between processes. The list is replaced, not changed.
+	regions atomic.Pointer[[]Region]
+	ranks   []*Engine // the other side of each board; a rank's buffers are reached through it
+	cause   atomic.Pointer[engine.Failure]
 
 	mu    sync.Mutex
 	subs  map[subKey]*sub

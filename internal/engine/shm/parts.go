@@ -62,6 +62,11 @@ func (e *Engine) parts(c *engine.Call) error {
 		}
 	}
 	e.clear = max(e.clear, e.step-1)
+	return e.exchangeParts(c)
+}
+
+// exchangeParts does so when all ranks have arrived.
+func (e *Engine) exchangeParts(c *engine.Call) error {
 	if err := e.startReading(); err != nil {
 		return err
 	}

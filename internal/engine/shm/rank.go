@@ -31,6 +31,7 @@ type Engine struct {
 	ringStep uint64 // the last step that used this rank's ring
 	ringRoot int    // and who read it
 	list     []intake
+	seen     []exposure // where other processes' buffers are, for a large AllReduce
 
 	open  [depth]exposure
 	from  []unsafe.Pointer // one source per rank, for a reduction

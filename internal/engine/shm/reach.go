@@ -57,7 +57,12 @@ func (e *Engine) reach(c *engine.Call, r int) (view, error) {
 }
 
 // exposed is what rank r lets others read in the present step.
-func (e *Engine) exposed(r int) *exposure { return &e.g.ranks[r].open[e.step%depth] }
+func (e *Engine) exposed(r int) *exposure {
+	if e.g.shared != nil {
+		return &e.seen[r]
+	}
+	return &e.g.ranks[r].open[e.step%depth]
+}
 
 // expose opens this rank's buffers to the others for the present step. The
 // source is the call's, or a copy of it.
@@ -98,18 +103,23 @@ func (e *Engine) stopReading() {
 // summed.
 func (e *Engine) factor(c *engine.Call) float64 {
 	switch {
+	case !scaled(c):
+		return 1
 	case c.Red == engine.PreMul:
 		return c.Scale
-	case c.Red == engine.Avg && c.Sig().Type.IsFloat():
-		return 1 / float64(len(e.g.boards))
 	}
-	return 1
+	return 1 / float64(len(e.g.boards))
 }
 
 // scaled reports whether a reduction multiplies before it sums. It is asked of
 // the call, not of the factors, because ranks may have different ones.
 func scaled(c *engine.Call) bool {
-	return c.Red == engine.PreMul || c.Red == engine.Avg && c.Sig().Type.IsFloat()
+	if !c.Verb.Reduces() {
+		return false
+	}
+	// A side that is not there has no type.
+	t := max(c.Src.Type, c.Dst.Type)
+	return c.Red == engine.PreMul || c.Red == engine.Avg && t.IsFloat()
 }
 
 // at is the address of the slot's byte i.

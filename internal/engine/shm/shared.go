@@ -39,8 +39,9 @@ func SharedBytes(ranks int, opt Options) int {
 	return b + opt.Ring + opt.Ring/ranks + windows*line
 }
 
-// small is the room for data in a slot: at least for one count per rank.
-func (o *Options) small(ranks int) int { return max(o.Small, 8*ranks) }
+// small is the room for data in a slot: at least for one count per rank, or a
+// place.
+func (o *Options) small(ranks int) int { return max(o.Small, 8*ranks, placeBytes) }
 
 // NewShared returns this process's rank.
 func NewShared(s Shared) *Engine {

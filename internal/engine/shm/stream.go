@@ -32,10 +32,11 @@ func (r ring) at(w, s, bytes int) unsafe.Pointer {
 
 // An intake is what this rank takes of one rank in a step.
 type intake struct {
-	from int
-	slot unsafe.Pointer // where it lies, if not in windows
-	n    int            // elements
-	dst  engine.Mem     // where it goes, if it is not combined
+	from  int
+	slot  unsafe.Pointer // where it lies, if not in windows
+	n     int            // elements
+	scale float64        // what they are still to be multiplied by
+	dst   engine.Mem     // where it goes, if it is not combined
 }
 
 // flow is the shape of a call whose data goes through windows.
@@ -77,6 +78,16 @@ func (e *Engine) stream(c *engine.Call) error {
 			return err
 		}
 	}
+	if c.Verb == engine.AllReduce && h.n == direct {
+		e.owed = e.step
+		all, err := e.allOpen(c)
+		if err != nil {
+			return err
+		}
+		if all {
+			return e.exchangeParts(c)
+		}
+	}
 	if produce > 0 {
 		if err := e.reuseRing(c); err != nil {
 			return err
@@ -93,6 +104,13 @@ func (e *Engine) stream(c *engine.Call) error {
 	}
 	e.takenAll()
 	e.finish()
+	switch {
+	case h.n != direct || c.Verb == engine.AllReduce:
+	case e.readers(c) == theRoot:
+		return e.awaitRoot(c.Root)
+	default:
+		e.owed = e.step
+	}
 	return nil
 }
 
@@ -112,17 +130,26 @@ func (e *Engine) announce(h *header, c *engine.Call, f *flow) (produce int) {
 		}
 		h.n = windowed
 		return produce
-	case f.shares:
-		h.n = windowed
-		return c.Src.N / len(e.g.boards)
-	case c.Src.Bytes() <= e.g.opt.Small:
+	case !f.shares && c.Src.Bytes() <= e.g.opt.Small:
 		h.n = int64(c.Src.N)
 		e.put(c, h.data())
 		return 0
+	case c.Verb == engine.AllReduce && e.openPlace(h, c, true):
+		// Whether the others are as far is not known yet.
+		return c.Src.N
+	case c.Verb != engine.AllReduce && !inPlace(c) && e.openPlace(h, c, false):
+		return 0
+	case f.shares:
+		h.n = windowed
+		return c.Src.N / len(e.g.boards)
 	}
 	h.n = windowed - int64(c.Src.N)
 	return c.Src.N
 }
+
+// inPlace reports whether a call writes what others still read of this rank's
+// source, if they read it in place.
+func inPlace(c *engine.Call) bool { return c.Verb == engine.AllToAll && c.Src.Ptr == c.Dst.Ptr }
 
 // windowed in place of the number of elements says that the data goes through
 // windows; less the number of elements, where that cannot be known otherwise.
@@ -309,6 +336,7 @@ func (e *Engine) intake(c *engine.Call, f *flow) (most int, err error) {
 func (e *Engine) intakeFrom(c *engine.Call, f *flow, r int, dst engine.Mem) (intake, error) {
 	in := intake{from: r, n: dst.N, dst: dst}
 	if r == e.rank {
+		in.scale = e.factor(c)
 		return in, nil
 	}
 	h, err := e.await(r)
@@ -316,7 +344,17 @@ func (e *Engine) intakeFrom(c *engine.Call, f *flow, r int, dst engine.Mem) (int
 		return in, err
 	}
 	has := dst.N
+	in.scale = 1
 	switch {
+	case c.Verb == engine.AllReduce:
+	case h.n == direct:
+		p := (*place)(h.data())
+		in.slot, in.scale = e.find(r, p.src), p.scale
+		if f.shares {
+			in.slot = unsafe.Add(in.slot, e.rank*dst.Bytes())
+		} else {
+			has = int(p.n)
+		}
 	case f.shares && c.Uneven:
 		has = int(unsafe.Slice((*int64)(h.data()), len(e.g.boards))[e.rank])
 	case f.shares:
@@ -345,10 +383,7 @@ func (e *Engine) emptyWindow(c *engine.Call, f *flow, w int) error {
 			return err
 		}
 		if f.combine {
-			e.from[in.from], e.scale[in.from] = src, 1
-			if in.from == e.rank {
-				e.scale[e.rank] = e.factor(c)
-			}
+			e.from[in.from], e.scale[in.from] = src, in.scale
 		} else {
 			kernel.Copy(in.dst.At(lo), src, m*f.t.Size())
 		}

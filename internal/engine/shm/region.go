@@ -1,0 +1,127 @@
+package shm
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// A Region is memory that processes have allocated together: this process's
+// mappings of every rank's.
+type Region struct {
+	ID    uint64 // not zero
+	Base  []unsafe.Pointer
+	Bytes int
+}
+
+// A spot is an address that means the same to all processes.
+type spot struct {
+	region uint64 // zero: none
+	off    int64
+}
+
+// A place, in a slot, says where a rank's buffers are for others to read.
+type place struct {
+	src, dst spot
+	n        int64 // elements of the source
+	scale    float64
+}
+
+const placeBytes = int(unsafe.Sizeof(place{}))
+
+// AddRegion makes operations on a region go without copies through segments.
+func (e *Engine) AddRegion(r Region) {
+	e.g.mu.Lock()
+	defer e.g.mu.Unlock()
+	var list []Region
+	if old := e.g.regions.Load(); old != nil {
+		list = slices.Clone(*old)
+	}
+	list = append(list, r)
+	e.g.regions.Store(&list)
+}
+
+// DropRegion ends that. No operation on the region may be under way.
+func (e *Engine) DropRegion(id uint64) {
+	e.g.mu.Lock()
+	defer e.g.mu.Unlock()
+	if old := e.g.regions.Load(); old != nil {
+		list := slices.DeleteFunc(slices.Clone(*old), func(r Region) bool { return r.ID == id })
+		e.g.regions.Store(&list)
+	}
+}
+
+// spotOf is where others find a buffer of this rank's; none if it is not in a
+// region.
+func (e *Engine) spotOf(m engine.Mem) spot {
+	list := e.g.regions.Load()
+	if list == nil {
+		return spot{}
+	}
+	for _, r := range *list {
+		off := int64(uintptr(m.Ptr)) - int64(uintptr(r.Base[e.rank]))
+		if off >= 0 && off+int64(m.Bytes()) <= int64(r.Bytes) {
+			return spot{r.ID, off}
+		}
+	}
+	return spot{}
+}
+
+// find is this process's address of rank r's spot, nil if it is in no region
+// that this process has.
+func (e *Engine) find(r int, s spot) unsafe.Pointer {
+	if list := e.g.regions.Load(); list != nil {
+		for _, reg := range *list {
+			if reg.ID == s.region {
+				return unsafe.Add(reg.Base[r], s.off)
+			}
+		}
+	}
+	return nil
+}
+
+// openPlace says in the slot where this rank's buffers are, if they are in regions.
+func (e *Engine) openPlace(h *header, c *engine.Call, dst bool) bool {
+	p := place{src: e.spotOf(c.Src), n: int64(c.Src.N), scale: e.factor(c)}
+	if p.src.region == 0 {
+		return false
+	}
+	if dst {
+		if p.dst = e.spotOf(c.Dst); p.dst.region == 0 {
+			return false
+		}
+	}
+	h.n = direct
+	*(*place)(h.data()) = p
+	return true
+}
+
+// allOpen waits for all ranks, and reports whether the buffers of all of them
+// can be read in place; e.seen then says where they are.
+func (e *Engine) allOpen(c *engine.Call) (bool, error) {
+	if e.seen == nil {
+		e.seen = make([]exposure, len(e.g.boards))
+	}
+	for r := range e.g.boards {
+		if r == e.rank {
+			e.seen[r] = exposure{src: c.Src, dst: c.Dst, scale: e.factor(c)}
+			continue
+		}
+		h, err := e.await(r)
+		if err != nil {
+			return false, err
+		}
+		if h.n != direct {
+			return false, nil
+		}
+		p := (*place)(h.data())
+		x := exposure{src: c.Src, dst: c.Dst, scale: p.scale}
+		if x.src.Ptr, x.dst.Ptr = e.find(r, p.src), e.find(r, p.dst); x.src.Ptr == nil || x.dst.Ptr == nil {
+			return false, nil
+		}
+		e.seen[r] = x
+	}
+	e.clear = max(e.clear, e.step-1)
+	return true, nil
+}
