@@ -24,10 +24,13 @@ var layers = []string{
 	"internal/watch",
 	"internal/engine/shm",
 	"internal/engine/wire",
+	"internal/engine/hier",
 	"internal/engine/enginetest",
 	"internal/job",
 	"",
 	"examples/regression",
+	"bench/peers",
+	"bench/compare",
 }
 
 // outside lists the modules that packages other than tests may import.
