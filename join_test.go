@@ -1,0 +1,193 @@
+package tutti_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+// TestMain lets tests start this binary again, as a rank.
+func TestMain(m *testing.M) {
+	if os.Getenv("TUTTI_TEST_RANK") == "" {
+		os.Exit(m.Run())
+	}
+	if err := rankProcess(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// rankProcess is what a rank does: it joins, computes, makes groups, sends, and
+// leaves.
+func rankProcess() error {
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	number := func(name string) int {
+		n, _ := strconv.Atoi(os.Getenv(name))
+		return n
+	}
+	cfg := tutti.Config{
+		Rank: number("TUTTI_TEST_RANK"), Size: number("TUTTI_TEST_SIZE"), Addr: os.Getenv("TUTTI_TEST_ADDR"),
+		NoSharedMemory: os.Getenv("TUTTI_TEST_NETWORK") != "",
+		Cert:           []byte(os.Getenv("TUTTI_TEST_CERT")), Key: []byte(os.Getenv("TUTTI_TEST_KEY")),
+	}
+	if len(cfg.Cert) == 0 {
+		cfg.Cert, cfg.Key = nil, nil
+	}
+	c, err := tutti.Join(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if c.Rank() != cfg.Rank || c.Size() != cfg.Size {
+		return fmt.Errorf("rank %d of %d", c.Rank(), c.Size())
+	}
+	for _, n := range []int{1, 3000, 400_000} {
+		x := make([]float64, n)
+		for i := range x {
+			x[i] = float64(i + c.Rank())
+		}
+		w, err := c.Batch().AllReduce(tutti.Of(x), tutti.Sum).Barrier().Start(ctx)
+		if err != nil {
+			return err
+		}
+		if err := w.Wait(ctx); err != nil {
+			return err
+		}
+		if want := float64(c.Size()*(n-1) + c.Size()*(c.Size()-1)/2); x[n-1] != want {
+			return fmt.Errorf("%d elements: %v, want %v", n, x[n-1], want)
+		}
+	}
+	sub, err := c.Split(ctx, c.Rank()%2, 0)
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	all, err := tutti.GatherSlices(ctx, sub, make([]byte, c.Rank()))
+	if err != nil {
+		return err
+	}
+	for i, s := range all {
+		if len(s) != 2*i+c.Rank()%2 {
+			return fmt.Errorf("%d bytes of rank %d of the group", len(s), i)
+		}
+	}
+	m, err := tutti.Alloc[int32](ctx, c, 100_000)
+	if err != nil {
+		return err
+	}
+	defer m.Free()
+	for i := range m.Slice() {
+		m.Slice()[i] = int32(c.Rank())
+	}
+	if err := c.AllReduce(ctx, m.Buffer(), tutti.Max); err != nil || m.Slice()[99_999] != int32(c.Size()-1) {
+		return fmt.Errorf("%d, %w", m.Slice()[99_999], err)
+	}
+	in, out := make([]int, 1), []int{c.Rank()}
+	next, prev := (c.Rank()+1)%c.Size(), (c.Rank()+c.Size()-1)%c.Size()
+	if err := c.SendRecv(ctx, next, tutti.Of(out), prev, tutti.Of(in), 1); err != nil || in[0] != prev {
+		return fmt.Errorf("%d instead of %d, %w", in[0], prev, err)
+	}
+	host, err := c.SplitHost(ctx)
+	if err != nil {
+		return err
+	}
+	defer host.Close()
+	want := cfg.Size
+	if cfg.NoSharedMemory {
+		want = 1
+	}
+	if host.Size() != want {
+		return fmt.Errorf("%d ranks share a host, want %d", host.Size(), want)
+	}
+	return nil
+}
+
+// TestJoin runs ranks as processes, over shared memory and over the network.
+func TestJoin(t *testing.T) {
+	cert, key, err := tutti.NewJobCert(time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, env := range map[string][]string{
+		"shared memory": nil,
+		"network":       {"TUTTI_TEST_NETWORK=1"},
+		"encrypted":     {"TUTTI_TEST_NETWORK=1", "TUTTI_TEST_CERT=" + string(cert), "TUTTI_TEST_KEY=" + string(key)},
+	} {
+		for _, n := range []int{2, 5} {
+			t.Run(fmt.Sprintf("%s/ranks=%d", name, n), func(t *testing.T) {
+				startRanks(t, n, env)
+			})
+		}
+	}
+}
+
+func startRanks(t *testing.T, n int, env []string) {
+	addr := freeAddr(t)
+	var cmds []*exec.Cmd
+	var outs []*strings.Builder
+	for r := range n {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env = append(os.Environ(), append(env, "TUTTI_TEST_ADDR="+addr,
+			fmt.Sprint("TUTTI_TEST_RANK=", r), fmt.Sprint("TUTTI_TEST_SIZE=", n))...)
+		out := new(strings.Builder)
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := cmd.Start(); errors.Is(err, syscall.ENOEXEC) {
+			t.Skip("an emulated binary cannot start itself")
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		cmds, outs = append(cmds, cmd), append(outs, out)
+	}
+	for r, cmd := range cmds {
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("rank %d: %v\n%s", r, err, outs[r])
+		}
+	}
+}
+
+// freeAddr is an address that nobody listens on.
+func freeAddr(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func TestJoinErrors(t *testing.T) {
+	for says, cfg := range map[string]tutti.Config{
+		"rank 3 of 3 ranks":      {Rank: 3, Size: 3, Addr: "127.0.0.1:1"},
+		"no address":             {Rank: 1, Size: 3},
+		"not host:port":          {Rank: 1, Size: 3, Addr: "here"},
+		"not on the loopback":    {Rank: 1, Size: 3, Addr: "192.0.2.1:5"},
+		"without a key":          {Rank: 1, Size: 3, Addr: "127.0.0.1:1", Cert: []byte{1}},
+		"rank 0 cannot listen":   {Rank: 0, Size: 2, Addr: "127.0.0.1:99999"},
+		"cannot be reached":      {Rank: 1, Size: 2, Addr: freeAddr(t), Timeout: 20 * time.Millisecond},
+		"1 of 2 ranks joined; r": {Rank: 0, Size: 2, Addr: freeAddr(t), Timeout: 20 * time.Millisecond},
+	} {
+		_, err := tutti.Join(t.Context(), cfg)
+		var e *tutti.Error
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+	c, err := tutti.Join(t.Context(), tutti.Config{})
+	if err != nil || c.Size() != 1 {
+		t.Fatal(c, err)
+	}
+	if err := errors.Join(c.Barrier(t.Context()), c.Close()); err != nil {
+		t.Error(err)
+	}
+}
