@@ -1,0 +1,111 @@
+package wire
+
+import (
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// The engine's own memory, by what it is for.
+const (
+	forSegment = iota // a segment that was received and is not combined yet
+	forWork           // blocks or partial results
+	forPart           // this rank's part of a result
+	forPack           // what goes into one frame
+	forBatch          // the calls that are carried out together
+	numScratch
+)
+
+// keepBytes is how much memory of each kind is kept for the next operation.
+const keepBytes = 4 << 20
+
+// room returns memory for n elements. It is the same memory whenever it is for
+// the same.
+func (e *Engine) room(use, n int, t kernel.DType) engine.Mem {
+	words := (n*t.Size() + 7) / 8
+	if len(e.scratch[use]) < words {
+		e.scratch[use] = make([]uint64, words)
+	}
+	return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(e.scratch[use])), N: n, Type: t}
+}
+
+// slice is the run of n elements of m that begins at element i. An empty one
+// begins where m does, so that it never points behind m's memory.
+func slice(m engine.Mem, i, n int) engine.Mem {
+	if n == 0 {
+		i = 0
+	}
+	return m.Slice(i, n)
+}
+
+// take copies elements, unless they are there already.
+func take(dst, src engine.Mem) {
+	if dst.Ptr != src.Ptr && dst.N > 0 {
+		kernel.Copy(dst.Ptr, src.Ptr, dst.Bytes())
+	}
+}
+
+// A layout is memory that has a part for every rank.
+type layout struct {
+	mem   engine.Mem
+	parts []engine.Mem // in place of mem, for an uneven form
+	ranks int
+	unit  int // elements; parts begin at multiples of it
+}
+
+// shares divides m among the ranks as verbs do: into equal parts, or as the
+// list of an uneven form says.
+func (e *Engine) shares(m engine.Mem, parts []engine.Mem) layout {
+	return layout{m, parts, e.size, 1}
+}
+
+// lineBytes is a cache line.
+const lineBytes = 64
+
+// divided divides m, of any length, among the ranks. Parts begin at cache lines
+// if m does.
+func (e *Engine) divided(m engine.Mem) layout {
+	return layout{m, nil, e.size, lineBytes / m.Type.Size()}
+}
+
+// at is rank r's part.
+func (l *layout) at(r int) engine.Mem {
+	if l.parts != nil {
+		return l.parts[r]
+	}
+	return l.span(r, r+1)
+}
+
+// span is the parts of the ranks from r to s-1, which lie in a row.
+func (l *layout) span(r, s int) engine.Mem {
+	lo := l.begin(r)
+	return slice(l.mem, lo, l.begin(s)-lo)
+}
+
+func (l *layout) begin(r int) int {
+	units := (l.mem.N + l.unit - 1) / l.unit
+	return min(r*units/l.ranks*l.unit, l.mem.N)
+}
+
+// longest is the number of elements of the longest part.
+func (l *layout) longest() int {
+	n := 0
+	for r := range l.ranks {
+		n = max(n, l.at(r).N)
+	}
+	return n
+}
+
+// mod is i modulo the number of ranks, for an i that is not too negative.
+func (e *Engine) mod(i int) int { return (i + 2*e.size) % e.size }
+
+// takeOwn copies this rank's share of a call whose counts are uneven, and
+// checks it: no frame does.
+func (e *Engine) takeOwn(dst, src engine.Mem) error {
+	if dst.N != src.N {
+		return e.wrongCount(e.rank, dst.Bytes(), src.Bytes())
+	}
+	take(dst, src)
+	return nil
+}

@@ -1,0 +1,127 @@
+package mem
+
+import (
+	"slices"
+
+	"github.com/tutti-go/tutti/internal/transport"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// A parcel is a frame on its way. Its body is a copy, or the sender's own
+// memory while the sender waits for it to be taken.
+type parcel struct {
+	head  transport.Head
+	body  []byte
+	taken bool
+}
+
+// transit is how far an Exchange has come.
+type transit struct {
+	out, in *transport.Frame // nil: done
+	parcel  *parcel          // out's, once it is on its way
+}
+
+// Exchange sends a frame and receives one.
+func (m *Mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
+	t := transit{out: out, in: in}
+	for {
+		seen := m.news.Load()
+		err := m.advance(&t)
+		if err == nil && t.out == nil && t.in == nil {
+			return nil
+		}
+		if err == nil {
+			_, err = w.AtLeast(&m.news, seen+1, nil)
+		}
+		if err != nil {
+			m.withdrawFrame(&t)
+			return err
+		}
+	}
+}
+
+// advance does what can be done without waiting.
+func (m *Mesh) advance(t *transit) error {
+	m.n.mu.Lock()
+	defer m.n.mu.Unlock()
+	if t.out != nil {
+		if err := m.sendFrame(t); err != nil {
+			return err
+		}
+	}
+	if t.in != nil {
+		return m.takeFrame(t)
+	}
+	return nil
+}
+
+// sendFrame puts the frame on its line when there is room; n.mu is held.
+func (m *Mesh) sendFrame(t *transit) error {
+	if t.parcel != nil && t.parcel.taken {
+		t.out = nil
+		return nil
+	}
+	f := t.out
+	if err := m.lost(f.Peer); err != nil {
+		return err
+	}
+	l := m.n.line(m.rank, f.Peer)
+	room := m.n.opt.Frames
+	if t.parcel != nil || len(l.frames) >= max(room, 1) {
+		return nil
+	}
+	if hook := m.n.opt.Fault; hook != nil {
+		if err := hook(m.rank, f.Peer, l.sent); err != nil {
+			m.cut(f.Peer, err)
+			return m.lost(f.Peer)
+		}
+	}
+	l.sent++
+	t.parcel = &parcel{head: f.Head, body: f.Body}
+	if room > 0 {
+		t.parcel.body = slices.Clone(f.Body)
+		t.out = nil
+	}
+	l.frames = append(l.frames, t.parcel)
+	m.n.ranks[f.Peer].tell()
+	return nil
+}
+
+// takeFrame takes the first frame off its line, if there is one; n.mu is held.
+func (m *Mesh) takeFrame(t *transit) error {
+	f := t.in
+	l := m.n.line(f.Peer, m.rank)
+	if len(l.frames) == 0 {
+		return m.lost(f.Peer)
+	}
+	p := l.frames[0]
+	f.Head = p.head
+	if len(p.body) != len(f.Body) {
+		return &transport.LengthError{Peer: f.Peer, Want: len(f.Body), Sent: len(p.body)}
+	}
+	copy(f.Body, p.body)
+	p.taken = true
+	p.body = nil
+	l.frames = slices.Delete(l.frames, 0, 1)
+	t.in = nil
+	m.n.ranks[f.Peer].tell()
+	return nil
+}
+
+// cut breaks the connection to a peer, both ways; n.mu is held.
+func (m *Mesh) cut(peer int, err error) {
+	m.n.line(m.rank, peer).broken = err
+	m.n.line(peer, m.rank).broken = err
+	m.n.ranks[peer].tell()
+}
+
+// withdrawFrame takes the sender's memory back when an Exchange has failed.
+func (m *Mesh) withdrawFrame(t *transit) {
+	if t.parcel == nil || t.out == nil {
+		return
+	}
+	m.n.mu.Lock()
+	l := m.n.line(m.rank, t.out.Peer)
+	l.frames = slices.DeleteFunc(l.frames, func(p *parcel) bool { return p == t.parcel })
+	m.n.mu.Unlock()
+}

@@ -1,0 +1,130 @@
+package tcp
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// An addr is one way to reach a listener. The id tells listeners apart: an
+// address such as 127.0.0.1 or that of a container bridge leads to a different
+// one on every host. A zero id is any listener's.
+type addr struct {
+	hostPort string
+	id       [8]byte
+}
+
+func (a addr) String() string { return a.hostPort + "/" + hex.EncodeToString(a.id[:]) }
+
+func parseAddr(s string) (addr, error) {
+	hostPort, id, found := strings.Cut(s, "/")
+	a := addr{hostPort: hostPort}
+	if _, _, err := net.SplitHostPort(hostPort); err != nil {
+		return a, err
+	}
+	if found {
+		b, err := hex.DecodeString(id)
+		if err != nil || len(b) != len(a.id) {
+			return a, fmt.Errorf("the address %q does not end in a listener's number", s)
+		}
+		copy(a.id[:], b)
+	}
+	return a, nil
+}
+
+// offered returns the addresses under which others may reach a listener that
+// is bound to at, the most useful first.
+func offered(at netip.AddrPort, choice string) ([]string, error) {
+	port := strconv.Itoa(int(at.Port()))
+	if !at.Addr().IsUnspecified() && choice == "" {
+		return []string{net.JoinHostPort(at.Addr().Unmap().String(), port)}, nil
+	}
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("tcp: network interfaces: %w", err)
+	}
+	var ips []netip.Addr
+	for _, i := range interfaces {
+		if i.Flags&net.FlagUp == 0 || !chosen(choice, i.Name) {
+			continue
+		}
+		list, err := i.Addrs()
+		if err != nil {
+			return nil, fmt.Errorf("tcp: addresses of %s: %w", i.Name, err)
+		}
+		for _, a := range list {
+			n, ok := a.(*net.IPNet)
+			if !ok {
+				continue
+			}
+			ip, ok := netip.AddrFromSlice(n.IP)
+			ip = ip.Unmap()
+			// A link-local address means nothing without the other side's zone.
+			if ok && !ip.IsLinkLocalUnicast() && reaches(at.Addr(), ip) {
+				ips = append(ips, ip)
+			}
+		}
+	}
+	if len(ips) == 0 {
+		return nil, fmt.Errorf("tcp: no address to offer on interface %q for a listener on %v", choice, at)
+	}
+	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return class(a) - class(b) })
+	var addrs []string
+	for _, ip := range ips {
+		addrs = append(addrs, net.JoinHostPort(ip.String(), port))
+	}
+	return addrs, nil
+}
+
+// reaches reports whether a socket bound to at can be reached as ip.
+func reaches(at, ip netip.Addr) bool {
+	return at == netip.IPv6Unspecified() || at == ip || (at.IsUnspecified() && ip.Is4())
+}
+
+// class orders addresses: IPv4, IPv6, loopback.
+func class(ip netip.Addr) int {
+	switch {
+	case ip.IsLoopback():
+		return 2
+	case ip.Is4():
+		return 0
+	default:
+		return 1
+	}
+}
+
+// chosen reports whether an interface is among those asked for.
+func chosen(choice, name string) bool {
+	if choice == "" {
+		return true
+	}
+	names, except := strings.CutPrefix(choice, "^")
+	return slices.Contains(strings.Split(names, ","), name) != except
+}
+
+// neighbours counts the ranks whose first address is on the same host as
+// rank's.
+func neighbours(peers [][]string, rank int) int {
+	host := func(r int) string {
+		if len(peers[r]) == 0 {
+			return ""
+		}
+		a, err := parseAddr(peers[r][0])
+		if err != nil {
+			return ""
+		}
+		h, _, _ := net.SplitHostPort(a.hostPort)
+		return h
+	}
+	n := 0
+	for r := range peers {
+		if host(r) == host(rank) {
+			n++
+		}
+	}
+	return n
+}

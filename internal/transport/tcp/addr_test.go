@@ -1,0 +1,104 @@
+package tcp
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+func TestOffered(t *testing.T) {
+	bound := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
+	all, err := offered(bound("[::]:7"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range all {
+		loop := netip.MustParseAddrPort(a).Addr().IsLoopback()
+		if i > 0 && !loop && netip.MustParseAddrPort(all[i-1]).Addr().IsLoopback() {
+			t.Errorf("a loopback address comes before %s: %v", a, all)
+		}
+	}
+	if one, err := offered(bound("127.0.0.1:7"), ""); err != nil || len(one) != 1 || one[0] != "127.0.0.1:7" {
+		t.Errorf("got %v, %v", one, err)
+	}
+	four, err := offered(bound("0.0.0.0:7"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range four {
+		if strings.Contains(a, "[") {
+			t.Errorf("an IPv4 listener offers %s", a)
+		}
+	}
+	if _, err := offered(bound("[::]:7"), "no-such-interface"); err == nil {
+		t.Error("an interface that is not there was found")
+	}
+}
+
+func TestChosen(t *testing.T) {
+	for _, c := range []struct {
+		choice, name string
+		want         bool
+	}{
+		{"", "eth0", true},
+		{"eth0", "eth0", true},
+		{"eth0", "eth1", false},
+		{"eth0,eth1", "eth1", true},
+		{"^docker0,lo", "lo", false},
+		{"^docker0,lo", "eth0", true},
+	} {
+		if got := chosen(c.choice, c.name); got != c.want {
+			t.Errorf("chosen(%q, %q) = %v", c.choice, c.name, got)
+		}
+	}
+}
+
+func TestNeighbours(t *testing.T) {
+	peers := [][]string{{"10.0.0.1:1/0000000000000001", "127.0.0.1:1"}, {"10.0.0.2:1"}, {"10.0.0.1:9"}, nil}
+	for rank, want := range []int{2, 1, 2, 1} {
+		if got := neighbours(peers, rank); got != want {
+			t.Errorf("rank %d has %d neighbours, not %d", rank, got, want)
+		}
+	}
+}
+
+// TestSeveralAddresses reaches a rank although its first addresses lead
+// nowhere, or to somebody else.
+func TestSeveralAddresses(t *testing.T) {
+	world := newWorld(t, 3, testOptions())
+	port := func(l *Listener) string {
+		a, _ := parseAddr(l.Addrs()[0])
+		return a.hostPort
+	}
+	a, _ := parseAddr(world.listeners[2].Addrs()[0])
+	// Rank 1's address, but rank 2's number.
+	wrong := addr{port(world.listeners[1]), a.id}.String()
+	peers := [][]string{world.listeners[0].Addrs(), world.listeners[1].Addrs(), {"127.0.0.1:1", wrong, a.String()}}
+	group := newGroup()
+	second := &world2{t: t}
+	for _, r := range []int{0, 1, 2} {
+		second.add(world.listeners[r].Mesh(MeshOptions{Group: group, Rank: r, Peers: peers}))
+	}
+	second.run(t, func(m *Mesh, w *wait.Waiter) error { return ring(m, w, []int{4, 5}) })
+}
+
+func TestMeshOptions(t *testing.T) {
+	world := newWorld(t, 2, testOptions())
+	for _, o := range []MeshOptions{
+		{},
+		{Rank: 2, Peers: [][]string{nil, nil}},
+		{Rank: -1, Peers: [][]string{nil, nil}},
+		{Rank: 0, Peers: [][]string{nil, nil}},
+		{Rank: 0, Peers: [][]string{nil, {"nowhere"}}},
+		{Rank: 0, Peers: [][]string{nil, {"127.0.0.1:1/12"}}},
+	} {
+		if _, err := world.listeners[0].Mesh(o); err == nil {
+			t.Errorf("%+v was accepted", o)
+		}
+	}
+	if _, err := Listen(Options{}); err == nil {
+		t.Error("a listener without a secret")
+	}
+}

@@ -1,0 +1,139 @@
+package tcp
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// childEnv tells the test binary that it is a rank of a test in its parent.
+const childEnv = "TUTTI_TCP_TEST_CHILD"
+
+// roles are what a child can do. What it returns is the end of the process.
+var roles = map[string]func(m *Mesh) error{
+	"ring":  childRing,
+	"bench": childBench,
+	"hold":  childHold,
+}
+
+func TestMain(m *testing.M) {
+	if role := os.Getenv(childEnv); role != "" {
+		if err := beChild(role); err != nil {
+			fmt.Fprintln(os.Stderr, "child:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// A job is what a child is told on its standard input, after it has told its
+// addresses on its standard output.
+type job struct {
+	Group Group
+	Rank  int
+	Peers [][]string
+}
+
+func beChild(role string) error {
+	l, err := Listen(testOptions())
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	fmt.Println(strings.Join(l.Addrs(), " "))
+	in := bufio.NewReader(os.Stdin)
+	line, err := in.ReadBytes('\n')
+	if err != nil {
+		return err
+	}
+	var j job
+	if err := json.Unmarshal(line, &j); err != nil {
+		return err
+	}
+	m, err := l.Mesh(MeshOptions{Group: j.Group, Rank: j.Rank, Peers: j.Peers})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return roles[role](m)
+}
+
+// A child is a rank in a process of its own.
+type child struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// newFamily makes a group of this process, rank 0, and n-1 children.
+func newFamily(tb testing.TB, n int, role string) (*Mesh, []*child) {
+	tb.Helper()
+	l, err := Listen(testOptions())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	j := job{Group: newGroup(), Peers: [][]string{l.Addrs()}}
+	var children []*child
+	for range n - 1 {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), childEnv+"="+role)
+		cmd.Stderr = os.Stderr
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			tb.Fatal(err)
+		}
+		c := &child{cmd, in, bufio.NewReader(out)}
+		children = append(children, c)
+		j.Peers = append(j.Peers, strings.Fields(c.line(tb)))
+	}
+	for i, c := range children {
+		j.Rank = i + 1
+		text, err := json.Marshal(j)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if _, err := c.in.Write(append(text, '\n')); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	m, err := l.Mesh(MeshOptions{Group: j.Group, Peers: j.Peers})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		_ = m.Close()
+		_ = l.Close()
+	})
+	return m, children
+}
+
+// line reads what a child says next.
+func (c *child) line(tb testing.TB) string {
+	tb.Helper()
+	line, err := c.out.ReadString('\n')
+	if err != nil {
+		tb.Fatal("a child said nothing: ", err)
+	}
+	return line
+}
+
+// wait waits for a child to end well.
+func (c *child) wait(tb testing.TB) {
+	tb.Helper()
+	if err := c.cmd.Wait(); err != nil {
+		tb.Error("a child failed: ", err)
+	}
+}

@@ -1,0 +1,120 @@
+package tcp
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// A host that has vanished is noticed after keepIdle+keepCount*keepInterval
+	// seconds when the connection is idle, and after deadAfter milliseconds
+	// when it owes acknowledgements.
+	keepIdle     = 10
+	keepInterval = 5
+	keepCount    = 4
+	deadAfter    = 30_000
+
+	// maxMove bounds what one system call moves.
+	maxMove = 512 << 10
+)
+
+// A conn is a connected, non-blocking socket. One goroutine at a time uses it.
+type conn struct {
+	fd     int
+	secure *secure // nil: in the clear
+	vec    vector
+}
+
+// detach takes the descriptor out of a connection of package net, whose
+// handshake is over, and closes the connection.
+func detach(c net.Conn) (*conn, error) {
+	defer c.Close()
+	s := secured(c)
+	if s != nil {
+		c = s.plain
+	}
+	socket, ok := c.(syscall.Conn)
+	if !ok {
+		return nil, errors.New("not a socket")
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	var dupErr error
+	if err := raw.Control(func(old uintptr) {
+		fd, dupErr = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0)
+	}); err != nil {
+		return nil, err
+	}
+	if dupErr != nil {
+		return nil, dupErr
+	}
+	if err := errors.Join(unix.SetNonblock(fd, true), tune(fd)); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	if s != nil {
+		s.use(fd)
+	}
+	return &conn{fd: fd, secure: s}, nil
+}
+
+// write writes what it can of a and then b: zero bytes means that the socket
+// would block.
+func (c *conn) write(a, b []byte) (int, error) {
+	if c.secure != nil {
+		return c.secure.write(a, b)
+	}
+	var n int
+	var e syscall.Errno
+	switch {
+	case len(b) == 0:
+		n, e = sysSend(c.fd, a)
+	case len(a) == 0:
+		n, e = sysSend(c.fd, b[:min(len(b), maxMove)])
+	default:
+		n, e = c.vec.send(c.fd, a, b[:min(len(b), maxMove)])
+	}
+	return n, failure(e)
+}
+
+// read reads what there is into a and then b: zero bytes means that there is
+// nothing yet.
+func (c *conn) read(a, b []byte) (int, error) {
+	if c.secure != nil {
+		return c.secure.read(a, b)
+	}
+	var n int
+	var e syscall.Errno
+	switch {
+	case len(b) == 0:
+		n, e = sysRecv(c.fd, a)
+	case len(a) == 0:
+		n, e = sysRecv(c.fd, b[:min(len(b), maxMove)])
+	default:
+		n, e = c.vec.recv(c.fd, a, b[:min(len(b), maxMove)])
+	}
+	if n == 0 && e == 0 {
+		return 0, io.EOF
+	}
+	return n, failure(e)
+}
+
+// flushed reports whether all that write has taken is with the kernel.
+func (c *conn) flushed() bool { return c.secure == nil || len(c.secure.out) == 0 }
+
+func (c *conn) close() { _ = unix.Close(c.fd) }
+
+// failure is the error for e, unless e only means "not now".
+func failure(e syscall.Errno) error {
+	if e == 0 || e == unix.EAGAIN || e == unix.EINTR {
+		return nil
+	}
+	return e
+}

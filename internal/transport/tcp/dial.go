@@ -1,0 +1,172 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/transport"
+)
+
+const (
+	// stagger is the head start that each address of a peer has over the next.
+	stagger = 200 * time.Millisecond
+	// again is the pause before a peer is called once more, tries how often
+	// that is done when the handshake was cut off.
+	again = 50 * time.Millisecond
+	tries = 6
+)
+
+// dial calls a peer until it answers or is known to be gone.
+func (m *Mesh) dial(ctx context.Context, s *slot) (*conn, error) {
+	for try := 1; ; try++ {
+		c, err := m.dialOnce(ctx, s)
+		if err == nil {
+			return c, nil
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, statusClosed):
+			return nil, transport.ErrClosed
+		case errors.Is(err, statusCrossed):
+			// The peer's own call is on its way, unless the peer dies first;
+			// then the next call finds out.
+			try = 1
+		case try < tries && cutOff(err):
+		default:
+			return nil, err
+		}
+		select {
+		case <-s.ready:
+		case <-ctx.Done():
+		case <-time.After(time.Duration(try) * again):
+		}
+	}
+}
+
+// cutOff reports whether a handshake ended in a way that says nothing about
+// the peer: its listener may just have had too many callers.
+func cutOff(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// dialOnce makes one call: it tries the peer's addresses, takes the first
+// where the right listener answers, and waits to be welcome.
+func (m *Mesh) dialOnce(ctx context.Context, s *slot) (*conn, error) {
+	answered, err := m.race(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	c := answered.conn
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	// The welcome comes when the peer has made the group.
+	_ = c.SetDeadline(time.Time{})
+	_, err = c.Write(answered.proof)
+	if err == nil {
+		var b [welcomeBytes]byte
+		err = readAnswer(c, b[:], 8)
+	}
+	if err != nil || !stop() {
+		_ = c.Close()
+		return nil, errors.Join(ctx.Err(), err)
+	}
+	return detach(c)
+}
+
+// An attempt is one address's answer.
+type attempt struct {
+	conn  net.Conn
+	proof []byte
+	err   error
+}
+
+// race calls a peer's addresses, each a little after the one before it or at
+// once when that has failed, and returns the first that passes the handshake
+// up to the proof. The others never see one and are closed.
+func (m *Mesh) race(ctx context.Context, s *slot) (attempt, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.l.opts.HandshakeTimeout)
+	defer cancel()
+	addrs := m.peers[s.peer]
+	answers := make(chan attempt)
+	next, running := 0, 0
+	start := func() {
+		if next < len(addrs) {
+			a := addrs[next]
+			next++
+			running++
+			m.wg.Go(func() {
+				got := m.knock(ctx, s, a)
+				select {
+				case answers <- got:
+				case <-ctx.Done():
+					if got.conn != nil {
+						_ = got.conn.Close()
+					}
+				}
+			})
+		}
+	}
+	start()
+	timer := time.NewTicker(stagger)
+	defer timer.Stop()
+	var errs []error
+	for {
+		select {
+		case got := <-answers:
+			if got.err == nil {
+				return got, nil
+			}
+			running--
+			errs = append(errs, got.err)
+			start()
+			if running == 0 {
+				return attempt{}, errors.Join(errs...)
+			}
+		case <-timer.C:
+			start()
+		case <-ctx.Done():
+			return attempt{}, errors.Join(append(errs, ctx.Err())...)
+		}
+	}
+}
+
+// knock connects to one address and finds out whether the right listener is
+// there.
+func (m *Mesh) knock(ctx context.Context, s *slot, a addr) attempt {
+	d := net.Dialer{KeepAlive: -1}
+	c, err := d.DialContext(ctx, "tcp", a.hostPort)
+	if err != nil {
+		return attempt{err: err}
+	}
+	plain := c
+	stop := context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if end, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(end)
+	}
+	var binding []byte
+	if config := m.l.opts.TLS; config != nil {
+		sc, err := secureClient(c, config)
+		if err != nil {
+			_ = c.Close()
+			return attempt{err: err}
+		}
+		c, binding = sc, sc.binding
+	}
+	h := hello{
+		lane: s.lane, from: m.rank, to: s.peer, size: m.size,
+		job: m.l.job, group: m.key.group, listener: a.id,
+	}
+	proof, err := greet(c, &h, m.l.opts.Secret, binding)
+	if err != nil {
+		_ = c.Close()
+		return attempt{err: err}
+	}
+	return attempt{conn: c, proof: proof}
+}

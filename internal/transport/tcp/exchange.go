@@ -1,0 +1,143 @@
+package tcp
+
+import (
+	"fmt"
+
+	"github.com/tutti-go/tutti/internal/transport"
+	"github.com/tutti-go/tutti/internal/wait"
+	"golang.org/x/sys/unix"
+)
+
+// Exchange moves frames on the calling goroutine: it tries to write and to
+// read in turn until both are done.
+func (m *Mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
+	m.exchanging.Lock()
+	defer m.exchanging.Unlock()
+	x := &m.exchange
+	x.out, x.in, x.broken = nil, nil, nil
+	if out != nil {
+		l, err := m.frameLink(w, out.Peer)
+		if err != nil {
+			return err
+		}
+		l.sent++
+		l.out.start(header{kind: kindFrame, length: len(out.Body), id: l.sent}, &out.Head, out.Body)
+		x.out = l
+	}
+	if in != nil {
+		l, err := m.frameLink(w, in.Peer)
+		if err != nil {
+			return err
+		}
+		l.in.start(in.Body)
+		x.in = l
+	}
+	return x.run(w, in)
+}
+
+// frameLink returns the link for frames with a peer, and waits for it if need
+// be.
+func (m *Mesh) frameLink(w *wait.Waiter, peer int) (*link, error) {
+	if peer < 0 || peer >= m.size || peer == m.rank {
+		return nil, fmt.Errorf("tcp: rank %d exchanges frames with rank %d of %d", m.rank, peer, m.size)
+	}
+	s := &m.slots[laneFrames][peer]
+	if l := s.link.Load(); l != nil {
+		return l, nil
+	}
+	return m.await(w, s)
+}
+
+// An exchange is the state of Exchange, kept from call to call so that nothing
+// is allocated.
+type exchange struct {
+	patience
+	out, in *link // nil: none, or done
+	broken  error // why out's frame could not be sent
+	fds     [2]unix.PollFd
+}
+
+func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
+	x.begin()
+	for {
+		var moved bool
+		if x.out != nil {
+			did, done, err := x.out.send()
+			if err != nil && x.out != x.in {
+				return x.out.lost(err)
+			}
+			if err != nil {
+				// What the peer said before it went may explain it.
+				x.broken = &transport.LostError{Peer: x.out.peer, Err: err}
+			}
+			if done || err != nil {
+				x.out = nil
+			}
+			moved = did
+		}
+		if x.in != nil {
+			did, done, err := x.in.receive(kindFrame, len(in.Body))
+			if err != nil {
+				return x.in.lost(err)
+			}
+			if done {
+				if err := x.take(in); err != nil {
+					return err
+				}
+			}
+			moved = moved || did
+		}
+		if x.out == nil && x.in == nil {
+			return x.broken
+		}
+		asleep, err := x.turn(w, moved)
+		if err != nil {
+			return err
+		}
+		if asleep && x.sleep(x.poll()) {
+			for _, l := range [2]*link{x.out, x.in} {
+				if l != nil && silent(l.fd) {
+					return l.lost(unix.ETIMEDOUT)
+				}
+			}
+		}
+	}
+}
+
+// take completes the frame that has been received.
+func (x *exchange) take(in *transport.Frame) error {
+	l := x.in
+	x.in = nil
+	h := &l.in.header
+	if h.kind != kindFrame {
+		return l.unexpected()
+	}
+	l.got++
+	if h.id != l.got {
+		return l.lost(fmt.Errorf("it sent frame %d where %d was due", h.id, l.got))
+	}
+	in.Head = *l.in.headOf()
+	if h.length != len(in.Body) {
+		return &transport.LengthError{Peer: l.peer, Want: len(in.Body), Sent: h.length}
+	}
+	l.in.start(nil)
+	return nil
+}
+
+// poll returns what to sleep on.
+func (x *exchange) poll() []unix.PollFd {
+	n := 0
+	if x.in != nil {
+		x.fds[n] = unix.PollFd{Fd: int32(x.in.fd), Events: unix.POLLIN}
+		n++
+	}
+	if x.out != nil {
+		if n == 1 && x.out == x.in {
+			x.fds[0].Events |= unix.POLLOUT
+		} else {
+			x.fds[n] = unix.PollFd{Fd: int32(x.out.fd), Events: unix.POLLOUT}
+			n++
+		}
+	}
+	return x.fds[:n]
+}

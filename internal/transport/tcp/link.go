@@ -1,0 +1,180 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/tutti-go/tutti/internal/transport"
+	"golang.org/x/sys/unix"
+)
+
+// smallBody is the longest body that is copied behind its header, so that both
+// move in one plain call: for few bytes that is cheaper than a vector.
+const smallBody = 2 << 10
+
+// errCut is the reason when a connection ends without a goodbye.
+var errCut = errors.New("the connection ended without a goodbye: its process has died, or it gave up")
+
+// A link is one lane's connection to one peer: a conn on which headers and
+// bodies follow each other. Each direction has at most one of them under way.
+type link struct {
+	peer int
+	conn
+	out  sending
+	in   receiving
+	sent uint64 // frames so far
+	got  uint64
+
+	said   bool // goodbye
+	broken bool // in the middle of something, for good
+}
+
+func newLink(peer int, c *conn) *link {
+	l := &link{peer: peer, conn: *c}
+	l.in.start(nil)
+	return l
+}
+
+// sending is what is left to write of a header and its body.
+type sending struct {
+	buf  [headerBytes + smallBody]byte
+	head []byte
+	body []byte
+	mid  bool // something of it is written
+}
+
+// start begins to send. The body is the caller's until it is done.
+func (s *sending) start(h header, head *transport.Head, body []byte) {
+	raceRead(body)
+	h.put(s.buf[:])
+	if head != nil {
+		copy(s.buf[headerBytes-len(head):], head[:])
+	} else {
+		clear(s.buf[headerBytes-len(head) : headerBytes])
+	}
+	s.head, s.body, s.mid = s.buf[:headerBytes], body, false
+	if len(body) <= smallBody {
+		s.head = s.buf[:headerBytes+copy(s.buf[headerBytes:], body)]
+		s.body = nil
+	}
+}
+
+// send writes what it can and reports whether anything moved and whether it
+// is all gone.
+func (l *link) send() (moved, done bool, err error) {
+	s := &l.out
+	n, err := l.write(s.head, s.body)
+	if err != nil {
+		return false, false, err
+	}
+	if n > 0 {
+		s.mid = true
+		k := min(n, len(s.head))
+		s.head = s.head[k:]
+		s.body = s.body[n-k:]
+	}
+	if len(s.head)+len(s.body) > 0 || !l.flushed() {
+		return n > 0, false, nil
+	}
+	s.head, s.body, s.mid = nil, nil, false // lets go of the caller's memory
+	return true, true, nil
+}
+
+// receiving is what is left to read of a header and the body expected with it.
+type receiving struct {
+	buf    [headerBytes + smallBody]byte
+	head   []byte
+	body   []byte
+	small  []byte // where a body goes that arrives behind its header in buf
+	whole  []byte // the body
+	header header
+	known  bool // the header is there
+}
+
+// start begins to receive a header, and a body that the caller expects to
+// follow it.
+func (r *receiving) start(body []byte) {
+	r.head, r.body, r.small, r.whole, r.known = r.buf[:headerBytes], body, nil, body, false
+	if len(body) <= smallBody {
+		r.head, r.body, r.small = r.buf[:headerBytes+len(body)], nil, body
+	}
+}
+
+// started reports whether a part has been read.
+func (r *receiving) started() bool { return r.known || len(r.head) < headerBytes+len(r.small) }
+
+// receive reads what there is and reports whether anything moved, and whether
+// all that start asked for is there. It stops after the header when that is
+// not of the given kind or length.
+func (l *link) receive(kind byte, length int) (moved, done bool, err error) {
+	r := &l.in
+	n, err := l.read(r.head, r.body)
+	if err != nil {
+		return false, false, err
+	}
+	if n == 0 {
+		return false, false, nil
+	}
+	k := min(n, len(r.head))
+	r.head = r.head[k:]
+	r.body = r.body[n-k:]
+	if !r.known {
+		if len(r.head) > len(r.small) {
+			return true, false, nil
+		}
+		if err := r.header.parse(r.buf[:]); err != nil {
+			return true, false, err
+		}
+		r.known = true
+		if r.header.kind != kind || r.header.length != length {
+			return true, true, nil
+		}
+	}
+	if len(r.head)+len(r.body) > 0 {
+		return true, false, nil
+	}
+	copy(r.small, r.buf[headerBytes:])
+	raceWrite(r.whole)
+	return true, true, nil
+}
+
+// headOf is the head of what was received.
+func (r *receiving) headOf() *transport.Head {
+	return (*transport.Head)(r.buf[headerBytes-transport.HeadBytes : headerBytes])
+}
+
+// lost explains the end of the connection. If writing failed, the reason may
+// still be waiting to be read.
+func (l *link) lost(err error) error {
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		if l.saidBye() {
+			err = transport.ErrClosed
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = errCut
+	}
+	return &transport.LostError{Peer: l.peer, Err: err}
+}
+
+func (l *link) saidBye() bool {
+	if l.in.started() {
+		return false
+	}
+	for l.in.start(nil); ; {
+		moved, done, err := l.receive(kindBye, 0)
+		if done || !moved || err != nil {
+			return done && l.in.header.kind == kindBye
+		}
+	}
+}
+
+// unexpected is the error for a header that does not belong here.
+func (l *link) unexpected() error {
+	h := &l.in.header
+	if h.kind == kindBye {
+		return l.lost(transport.ErrClosed)
+	}
+	return l.lost(fmt.Errorf("it sent a header of kind %d where that makes no sense", h.kind))
+}

@@ -1,0 +1,211 @@
+package tcp
+
+import (
+	"container/list"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+// A Listener accepts the connections of all meshes of a process. It is safe
+// for concurrent use.
+type Listener struct {
+	opts   Options
+	job    [16]byte
+	id     [8]byte
+	addrs  []string
+	socket *net.TCPListener
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	pending *list.List // of *caller, in the order of their arrival
+	closed  bool
+
+	registry registry
+}
+
+// A caller is a connection that has not proven itself.
+type caller struct {
+	conn    net.Conn
+	evicted bool // guarded by Listener.mu
+}
+
+// Listen starts to listen. The caller closes the listener after its meshes.
+func Listen(opts Options) (*Listener, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	config := net.ListenConfig{KeepAlive: -1}
+	socket, err := config.Listen(context.Background(), "tcp", opts.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("tcp: %w", err)
+	}
+	l := &Listener{opts: opts, job: jobID(opts.Job), socket: socket.(*net.TCPListener), pending: list.New()}
+	_, _ = rand.Read(l.id[:]) // never fails
+	hosts, err := offered(l.socket.Addr().(*net.TCPAddr).AddrPort(), opts.Interface)
+	if err != nil {
+		return nil, errors.Join(err, socket.Close())
+	}
+	for _, h := range hosts {
+		l.addrs = append(l.addrs, addr{h, l.id}.String())
+	}
+	l.registry.start(&l.opts)
+	l.wg.Go(l.accept)
+	return l, nil
+}
+
+// Addrs returns what other ranks need to reach this process: see
+// MeshOptions.Peers.
+func (l *Listener) Addrs() []string { return l.addrs }
+
+// Close stops listening and turns away whoever waits. Meshes are not touched.
+// It may be called more than once.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	l.closed = true
+	for e := l.pending.Front(); e != nil; e = e.Next() {
+		_ = e.Value.(*caller).conn.Close()
+	}
+	l.mu.Unlock()
+	err := l.socket.Close()
+	l.registry.stop()
+	l.wg.Wait()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// accept runs until the socket is closed.
+func (l *Listener) accept() {
+	var pause time.Duration
+	for {
+		c, err := l.socket.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// Out of descriptors, most likely: some will come back.
+			if pause == 0 {
+				l.opts.Logger.Warn("cannot accept connections", "error", err)
+			}
+			pause = min(max(2*pause, time.Millisecond), 100*time.Millisecond)
+			time.Sleep(pause)
+			continue
+		}
+		pause = 0
+		l.receive(c)
+	}
+}
+
+// receive starts a handshake. The longest waiting caller makes room if there
+// are too many: an honest one needs milliseconds.
+func (l *Listener) receive(c net.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		_ = c.Close()
+		return
+	}
+	if l.pending.Len() >= l.opts.MaxPending {
+		oldest := l.pending.Remove(l.pending.Front()).(*caller)
+		oldest.evicted = true
+		_ = oldest.conn.Close()
+	}
+	who := &caller{conn: c}
+	e := l.pending.PushBack(who)
+	l.wg.Go(func() { l.handshake(who, e) })
+}
+
+// handshake examines a caller and passes it on, or refuses it with one line in
+// the log.
+func (l *Listener) handshake(who *caller, e *list.Element) {
+	c := who.conn
+	_ = c.SetDeadline(time.Now().Add(l.opts.HandshakeTimeout))
+	var h hello
+	c, err := l.admit(c, &h)
+	l.mu.Lock()
+	if !who.evicted {
+		l.pending.Remove(e)
+	}
+	evicted, closed := who.evicted, l.closed
+	l.mu.Unlock()
+	switch {
+	case closed:
+		_ = c.Close()
+	case evicted:
+		l.refuse(c, slog.LevelWarn, errors.New("too many connections are waiting to prove themselves"))
+	case errors.Is(err, errElsewhere):
+		l.refuse(c, slog.LevelDebug, err)
+	case err != nil:
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			err = errors.New("it left before it had said who it is")
+		}
+		l.refuse(c, slog.LevelWarn, err)
+	default:
+		_ = c.SetDeadline(time.Time{})
+		l.deliver(c, &h)
+	}
+}
+
+// admit carries out the handshake up to the proof. It returns the connection
+// to go on with, or to close.
+func (l *Listener) admit(c net.Conn, h *hello) (net.Conn, error) {
+	var binding []byte
+	if l.opts.TLS != nil {
+		s, err := secureServer(c, l.opts.TLS)
+		if err != nil {
+			if cutOff(err) {
+				err = errElsewhere
+			}
+			return c, err
+		}
+		c, binding = s, s.binding
+	}
+	return c, examine(c, h, l.opts.Secret, binding, func(h *hello) error {
+		switch {
+		case h.job != l.job:
+			return statusJob
+		case h.listener != l.id && h.listener != [8]byte{}:
+			return statusListener
+		}
+		return nil
+	})
+}
+
+// deliver hands a proven connection to its mesh, or keeps it until there is
+// one.
+func (l *Listener) deliver(c net.Conn, h *hello) {
+	call := &call{conn: c, hello: *h}
+	m, s := l.registry.find(call)
+	if m != nil {
+		s = m.adopt(call)
+	}
+	if s != statusOK {
+		l.dismiss(call, s)
+	}
+}
+
+// dismiss tells a proven caller why it is refused.
+func (l *Listener) dismiss(c *call, s status) {
+	level := slog.LevelWarn
+	if s == statusCrossed || s == statusClosed {
+		level = slog.LevelDebug // happens in the best of jobs
+	}
+	_ = c.conn.SetDeadline(time.Now().Add(l.opts.HandshakeTimeout))
+	_, _ = c.conn.Write(welcome(s))
+	l.refuse(c.conn, level, s, "from", c.hello.from, "to", c.hello.to, "lane", c.hello.lane)
+}
+
+func (l *Listener) refuse(c net.Conn, level slog.Level, why error, about ...any) {
+	_ = c.Close()
+	about = append([]any{"remote", c.RemoteAddr().String(), "reason", why.Error()}, about...)
+	l.opts.Logger.Log(context.Background(), level, "connection refused", about...)
+}

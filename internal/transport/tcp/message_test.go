@@ -1,0 +1,138 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/tutti-go/tutti/internal/transport"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// mail is a message and the number from which its body is made.
+type mail struct {
+	transport.Message
+	step int
+}
+
+func outMail(from, to, tag, step, size int) *mail {
+	m := &mail{step: step}
+	m.Send, m.Peer, m.Tag, m.Body = true, to, tag, make([]byte, size)
+	m.Head[5] = byte(step)
+	fill(m.Body, from, to, step)
+	return m
+}
+
+func inMail(from, tag, step, size int) *mail {
+	m := &mail{step: step}
+	m.Peer, m.Tag, m.Body = from, tag, make([]byte, size)
+	return m
+}
+
+func (m *mail) check(me int) error {
+	if m.Send {
+		return nil
+	}
+	if m.Head[5] != byte(m.step) {
+		return fmt.Errorf("the message with tag %d from %d has head %d, not %d", m.Tag, m.Peer, m.Head[5], byte(m.step))
+	}
+	return checkBody(m.Body, m.Peer, me, m.step)
+}
+
+// finishAll finishes messages in a random order, some by other goroutines.
+func finishAll(m *Mesh, w *wait.Waiter, list []*mail, spread bool) error {
+	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	var wg sync.WaitGroup
+	errs := make([]error, len(list))
+	for i, x := range list {
+		if spread {
+			wg.Go(func() {
+				if errs[i] = m.Finish(newWaiter(), &x.Message); errs[i] == nil {
+					errs[i] = x.check(m.Rank())
+				}
+			})
+			continue
+		}
+		if errs[i] = m.Finish(w, &x.Message); errs[i] == nil {
+			errs[i] = x.check(m.Rank())
+		}
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func TestMessages(t *testing.T) {
+	sizes := []int{0, 1, 100, smallBody + 1, 70_000, piece - 1, piece, piece + 1, 3*piece + 7}
+	type way struct {
+		ranks  int
+		spread bool
+		opts   Options
+	}
+	ways := make(map[string]way)
+	for _, spread := range []bool{false, true} {
+		for n := 1; n <= 4; n++ {
+			ways[fmt.Sprintf("%d ranks, many goroutines: %v", n, spread)] = way{n, spread, testOptions()}
+		}
+		for name, opts := range kinds(t) {
+			ways[fmt.Sprintf("%s, many goroutines: %v", name, spread)] = way{2, spread, opts}
+		}
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			n := way.ranks
+			world := newWorld(t, n, way.opts)
+			world.run(t, func(m *Mesh, w *wait.Waiter) error {
+				me := m.Rank()
+				for range 1 + way.ranks%2 {
+					var list []*mail
+					// Every rank posts to and from every rank, itself included,
+					// tags interleaved, each tag in order.
+					for peer := range n {
+						for step, size := range sizes {
+							for tag := range 3 {
+								list = append(list, outMail(me, peer, tag, 10*step+tag, size), inMail(peer, tag, 10*step+tag, size))
+							}
+						}
+					}
+					for _, x := range list {
+						m.Post(&x.Message)
+					}
+					// A single goroutine that finishes in any order cannot get
+					// stuck: all is posted, and the driver moves all.
+					if err := finishAll(m, w, list, way.spread); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func TestManyMessages(t *testing.T) {
+	const count = 5000
+	world := newWorld(t, 2, testOptions())
+	world.run(t, func(m *Mesh, w *wait.Waiter) error {
+		var list []*mail
+		for i := range count {
+			if m.Rank() == 0 {
+				list = append(list, outMail(0, 1, i%7, i, i%50))
+			} else {
+				// The receives are posted in another order of tags, but each tag's
+				// in order.
+				j := (i%(count/7))*7 + i/(count/7)
+				if i < count/7*7 {
+					list = append(list, inMail(0, j%7, j, j%50))
+				} else {
+					list = append(list, inMail(0, i%7, i, i%50))
+				}
+			}
+		}
+		for _, x := range list {
+			m.Post(&x.Message)
+		}
+		return finishAll(m, w, list, false)
+	})
+}

@@ -1,0 +1,338 @@
+package tcp
+
+import (
+	"cmp"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/transport"
+	"github.com/tutti-go/tutti/internal/wait"
+	"golang.org/x/sys/unix"
+)
+
+var (
+	errNotPosted = errors.New("tcp: the message was not posted")
+	errGone      = errors.New("it has given up the message")
+)
+
+// A messenger is the messages lane of a mesh.
+//
+// Whoever is in Finish and finds nobody at it drives the sockets for all,
+// until its own message is through; then it hands that over. Everything but
+// sleeping happens under one lock, so a message that is given up is out of
+// reach of everybody else when the lock is free.
+type messenger struct {
+	m        *Mesh
+	patience patience // the driver's
+
+	mu       sync.Mutex
+	pairs    []*pair // by peer; nil: no message yet
+	active   []*pair // with open messages
+	self     pair    // of this rank with itself
+	waiting  []*note // in Finish, and not driving
+	driving  bool
+	sleeping bool // the driver is
+	bell     *bell
+	fds      []unix.PollFd // the driver's
+	spare    []*note
+	err      error // the mesh is closed
+}
+
+func (s *messenger) init(m *Mesh, crowded bool) {
+	s.m = m
+	s.patience = patience{crowded: crowded, closing: &m.closing}
+	s.pairs = make([]*pair, m.size)
+	s.self.init(s, m.rank)
+}
+
+// pair returns what is known about the messages with a peer.
+func (s *messenger) pair(peer int) *pair {
+	if peer == s.m.rank {
+		return &s.self
+	}
+	p := s.pairs[peer]
+	if p == nil {
+		p = new(pair)
+		p.init(s, peer)
+		s.pairs[peer] = p
+	}
+	return p
+}
+
+// Post announces a message. A receive that finds its message announced, and a
+// send, say so to the peer at once if the socket takes it.
+func (m *Mesh) Post(msg *transport.Message) {
+	s := &m.messages
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.note(msg)
+	msg.State = x
+	if msg.Peer < 0 || msg.Peer >= m.size {
+		x.finish(errNotPosted)
+		return
+	}
+	p := s.pair(msg.Peer)
+	if err := cmp.Or(p.err, s.err); err != nil {
+		x.finish(err)
+		return
+	}
+	s.open(p)
+	if msg.Send {
+		p.announce(x)
+	} else {
+		p.expect(x)
+	}
+	switch {
+	case p.own:
+	case p.link == nil:
+		m.need(&m.slots[laneMessages][p.peer])
+	default:
+		s.push(p)
+	}
+	s.wake()
+}
+
+// open counts a message in, and puts its pair before the driver.
+func (s *messenger) open(p *pair) {
+	p.open++
+	if !p.listed && !p.own {
+		p.listed = true
+		s.active = append(s.active, p)
+	}
+}
+
+// wake makes a sleeping driver look at the pairs again.
+func (s *messenger) wake() {
+	if s.sleeping {
+		s.bell.ring()
+	}
+}
+
+// settled is told that a slot has a link, or never will have.
+func (s *messenger) settled(at *slot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pair(at.peer)
+	s.m.mu.Lock()
+	l, err := at.link.Load(), at.err
+	s.m.mu.Unlock()
+	if s.err != nil {
+		return
+	}
+	if err != nil {
+		p.fail(err)
+	} else {
+		p.link = l
+		s.push(p)
+	}
+	s.wake()
+}
+
+// push writes what waits to be written to a peer.
+func (s *messenger) push(p *pair) bool {
+	moved, err := p.push()
+	if err != nil {
+		p.fail(p.link.lost(err))
+	}
+	return moved
+}
+
+// Finish waits until a message is delivered. If it gives up, nothing reads or
+// writes the message's body any more.
+func (m *Mesh) Finish(w *wait.Waiter, msg *transport.Message) error {
+	x, ok := msg.State.(*note)
+	if !ok || x.msg != msg {
+		return errNotPosted
+	}
+	s := &m.messages
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.settle(w, x)
+	if !x.done {
+		s.pair(msg.Peer).withdraw(x)
+		s.wake()
+	}
+	s.handOver()
+	msg.State = nil
+	s.keep(x)
+	return err
+}
+
+// settle waits until a message is done, as the driver or beside it.
+func (s *messenger) settle(w *wait.Waiter, x *note) error {
+	for {
+		if x.done {
+			return x.err
+		}
+		p := s.pair(x.msg.Peer)
+		if p.err != nil {
+			return p.err
+		}
+		if x.matched && !x.cleared {
+			if err := p.accept(x); err != nil {
+				return err
+			}
+			if p.link != nil {
+				s.push(p)
+			}
+			s.wake()
+			continue
+		}
+		var err error
+		if s.driving {
+			err = s.standBy(w, x)
+		} else {
+			s.driving = true
+			err = s.drive(w, x)
+			s.driving = false
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// standBy waits until a message has come further, or a driver is needed.
+func (s *messenger) standBy(w *wait.Waiter, x *note) error {
+	s.waiting = append(s.waiting, x)
+	s.mu.Unlock()
+	x.timer.Reset(slice)
+	select {
+	case <-x.token:
+	case <-x.timer.C:
+	}
+	_, err := w.Check()
+	s.mu.Lock()
+	for i, o := range s.waiting {
+		if o == x {
+			last := len(s.waiting) - 1
+			s.waiting[i] = s.waiting[last]
+			s.waiting[last] = nil
+			s.waiting = s.waiting[:last]
+			break
+		}
+	}
+	return err
+}
+
+// handOver wakes somebody to drive, if nobody does.
+func (s *messenger) handOver() {
+	if !s.driving && len(s.waiting) > 0 {
+		s.waiting[len(s.waiting)-1].nudge()
+	}
+}
+
+// drive moves everybody's messages until x has come further.
+func (s *messenger) drive(w *wait.Waiter, x *note) error {
+	if s.bell == nil {
+		b, err := newBell()
+		if err != nil {
+			return err
+		}
+		s.bell = b
+	}
+	s.patience.begin()
+	for {
+		moved := s.round()
+		if x.done || (x.matched && !x.cleared) {
+			return nil
+		}
+		s.mu.Unlock()
+		asleep, err := s.patience.turn(w, moved)
+		s.mu.Lock()
+		if err != nil {
+			return err
+		}
+		// Trying many sockets in vain takes longer than to be woken.
+		if asleep || (!moved && len(s.active) > 8) {
+			s.sleep()
+		}
+	}
+}
+
+// round gives every pair with open messages a turn.
+func (s *messenger) round() (moved bool) {
+	for i := 0; i < len(s.active); i++ {
+		p := s.active[i]
+		if p.link != nil && p.err == nil {
+			did, err := p.pull()
+			if err != nil {
+				p.fail(p.link.lost(err))
+			}
+			moved = did || moved
+			if p.err == nil {
+				moved = s.push(p) || moved
+			}
+		}
+		if p.open == 0 {
+			p.listed = false
+			last := len(s.active) - 1
+			s.active[i] = s.active[last]
+			s.active[last] = nil
+			s.active = s.active[:last]
+			i--
+		}
+	}
+	return moved
+}
+
+// sleep waits for the sockets with the lock released.
+func (s *messenger) sleep() {
+	s.fds = append(s.fds[:0], unix.PollFd{Fd: int32(s.bell.fd), Events: unix.POLLIN})
+	for _, p := range s.active {
+		if p.link == nil || p.err != nil {
+			continue
+		}
+		events := int16(unix.POLLIN)
+		if p.busy() {
+			events |= unix.POLLOUT
+		}
+		s.fds = append(s.fds, unix.PollFd{Fd: int32(p.link.fd), Events: events})
+	}
+	s.sleeping = true
+	s.mu.Unlock()
+	ask := s.patience.sleep(s.fds)
+	s.mu.Lock()
+	s.sleeping = false
+	if s.fds[0].Revents != 0 {
+		s.bell.quiet()
+	}
+	for _, p := range s.active {
+		if ask && p.link != nil && p.err == nil && silent(p.link.fd) {
+			p.fail(p.link.lost(unix.ETIMEDOUT))
+		}
+	}
+}
+
+// close fails all messages, now and later.
+func (s *messenger) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = errMeshClosed
+	s.self.fail(errMeshClosed)
+	for _, p := range s.pairs {
+		if p != nil {
+			p.fail(errMeshClosed)
+		}
+	}
+	s.wake()
+}
+
+// closed releases the bell once nobody listens for it.
+func (s *messenger) closed() {
+	for {
+		s.mu.Lock()
+		if !s.driving {
+			if s.bell != nil {
+				s.bell.close()
+				s.bell = nil
+			}
+			s.mu.Unlock()
+			return
+		}
+		s.wake()
+		s.mu.Unlock()
+		time.Sleep(time.Millisecond / 10)
+	}
+}

@@ -1,0 +1,191 @@
+package tcp
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/transport"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// patienceOfTests is far more than anything here takes.
+const patienceOfTests = 60 * time.Second
+
+var testSecret = []byte("a secret for tests")
+
+// world is a group whose ranks each have a listener of their own.
+type world struct {
+	listeners []*Listener
+	meshes    []*Mesh
+}
+
+func testOptions() Options {
+	return Options{Job: "test", Secret: testSecret, Listen: "127.0.0.1:0"}
+}
+
+// newWorld makes a group of n ranks that is taken down with the test, after
+// which nothing may be left of it.
+func newWorld(tb testing.TB, n int, opts Options) *world {
+	tb.Helper()
+	before := openFiles(tb)
+	w := &world{}
+	var peers [][]string
+	for range n {
+		l, err := Listen(opts)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		w.listeners = append(w.listeners, l)
+		peers = append(peers, l.Addrs())
+	}
+	tb.Cleanup(func() {
+		w.close(tb)
+		checkLeft(tb, before)
+	})
+	group := newGroup()
+	for r, l := range w.listeners {
+		m, err := l.Mesh(MeshOptions{Group: group, Rank: r, Peers: peers})
+		if err != nil {
+			tb.Fatal(err)
+		}
+		w.meshes = append(w.meshes, m)
+	}
+	return w
+}
+
+// withTLS returns opts with a fresh job certificate.
+func withTLS(tb testing.TB, opts Options) Options {
+	tb.Helper()
+	cert, key, err := NewJobCertificate(time.Hour)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if opts.TLS, err = NewJobTLS(cert, key); err != nil {
+		tb.Fatal(err)
+	}
+	return opts
+}
+
+func newGroup() (g Group) {
+	_, _ = rand.Read(g[:])
+	return g
+}
+
+func (w *world) close(tb testing.TB) {
+	for _, m := range w.meshes {
+		if err := m.Close(); err != nil {
+			tb.Error(err)
+		}
+	}
+	for _, l := range w.listeners {
+		if err := l.Close(); err != nil {
+			tb.Error(err)
+		}
+	}
+}
+
+// run calls f for all ranks at once.
+func (w *world) run(tb testing.TB, f func(m *Mesh, w *wait.Waiter) error) {
+	tb.Helper()
+	var wg sync.WaitGroup
+	errs := make([]error, len(w.meshes))
+	for r, m := range w.meshes {
+		wg.Go(func() { errs[r] = f(m, newWaiter()) })
+	}
+	wg.Wait()
+	for r, err := range errs {
+		if err != nil {
+			tb.Errorf("rank %d: %v", r, err)
+		}
+	}
+}
+
+func newWaiter() *wait.Waiter {
+	w := wait.NewWaiter(wait.NewLot(1))
+	w.Begin(context.Background(), patienceOfTests)
+	return w
+}
+
+func openFiles(tb testing.TB) int {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(list)
+}
+
+// checkLeft fails the test if goroutines of this package or descriptors are
+// left. Those on their way out get time to leave.
+func checkLeft(tb testing.TB, files int) {
+	tb.Helper()
+	var left string
+	for end := time.Now().Add(patienceOfTests); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if left = ownGoroutines(); left == "" && openFiles(tb) <= files {
+			return
+		}
+	}
+	tb.Errorf("%d descriptors where %d were; goroutines:\n%s", openFiles(tb), files, left)
+}
+
+func ownGoroutines() string {
+	stacks := make([]byte, 4<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	var left []string
+	for i, g := range strings.Split(string(stacks), "\n\n") {
+		own := strings.Contains(g, "internal/transport/tcp.")
+		if i > 0 && own && !strings.Contains(g, "testing.tRunner") && !strings.Contains(g, "testing.(*M).Run") {
+			left = append(left, g)
+		}
+	}
+	return strings.Join(left, "\n\n")
+}
+
+// fill makes a body that depends on who sends it to whom and when.
+func fill(body []byte, from, to, step int) {
+	x := uint32(from*7919 + to*104729 + step*31 + 1)
+	for i := range body {
+		x = x*1664525 + 1013904223
+		body[i] = byte(x >> 24)
+	}
+}
+
+func checkBody(body []byte, from, to, step int) error {
+	x := uint32(from*7919 + to*104729 + step*31 + 1)
+	for i := range body {
+		x = x*1664525 + 1013904223
+		if body[i] != byte(x>>24) {
+			return fmt.Errorf("byte %d of %d of step %d from %d is %d, not %d", i, len(body), step, from, body[i], byte(x>>24))
+		}
+	}
+	return nil
+}
+
+// ring sends a body of each size to the next rank and receives one from the
+// previous, all at once.
+func ring(m *Mesh, w *wait.Waiter, sizes []int) error {
+	n, r := m.Size(), m.Rank()
+	next, prev := (r+1)%n, (r+n-1)%n
+	for step, size := range sizes {
+		out := transport.Frame{Peer: next, Body: make([]byte, size)}
+		in := transport.Frame{Peer: prev, Body: make([]byte, size)}
+		out.Head[0], out.Head[transport.HeadBytes-1] = byte(step), byte(r)
+		fill(out.Body, r, next, step)
+		if err := m.Exchange(w, &out, &in); err != nil {
+			return fmt.Errorf("step %d of %d bytes: %w", step, size, err)
+		}
+		if in.Head[0] != byte(step) || in.Head[transport.HeadBytes-1] != byte(prev) {
+			return fmt.Errorf("step %d: head %v", step, in.Head)
+		}
+		if err := checkBody(in.Body, prev, r, step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
