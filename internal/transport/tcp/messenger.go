@@ -150,7 +150,11 @@ func (m *Mesh) Finish(w *wait.Waiter, msg *transport.Message) error {
 	defer s.mu.Unlock()
 	err := s.settle(w, x)
 	if !x.done {
-		s.pair(msg.Peer).withdraw(x)
+		p := s.pair(msg.Peer)
+		p.withdraw(x)
+		if p.link != nil && p.err == nil {
+			s.push(p)
+		}
 		s.wake()
 	}
 	s.handOver()

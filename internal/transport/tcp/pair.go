@@ -206,8 +206,9 @@ func (p *pair) withdraw(x *note) {
 // unsend withdraws a send. One that was announced stays known, so that its
 // receiver can be told.
 func (p *pair) unsend(x *note) {
-	if p.writing == x {
-		// The peer would take what follows for the rest of the body.
+	if p.writing == x || x.at > 0 {
+		// The peer waits for the rest of the body, and must learn at once that
+		// it will not come; there may be no room to say so.
 		p.link.cut()
 		p.fail(&transport.LostError{Peer: p.peer, Err: errors.New("a message to it was given up in the middle")})
 		return

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -147,24 +148,47 @@ func ownGoroutines() string {
 	return strings.Join(left, "\n\n")
 }
 
-// fill makes a body that depends on who sends it to whom and when.
-func fill(body []byte, from, to, step int) {
-	x := uint32(from*7919 + to*104729 + step*31 + 1)
-	for i := range body {
+// pattern is what bodies are made of. Its length is prime, so that a piece in
+// the wrong place shows.
+var pattern = func() []byte {
+	b := make([]byte, 65_521)
+	x := uint32(1)
+	for i := range b {
 		x = x*1664525 + 1013904223
-		body[i] = byte(x >> 24)
+		b[i] = byte(x >> 24)
+	}
+	return b
+}()
+
+// pieces calls f for the pieces of a body and what they should be; that
+// depends on who sends it to whom and when.
+func pieces(body []byte, from, to, step int, f func(piece, want []byte) bool) {
+	at := (from*7919 + to*104_729 + step*31) % len(pattern)
+	for len(body) > 0 {
+		n := min(len(body), len(pattern)-at)
+		if !f(body[:n], pattern[at:at+n]) {
+			return
+		}
+		body, at = body[n:], 0
 	}
 }
 
+func fill(body []byte, from, to, step int) {
+	pieces(body, from, to, step, func(piece, want []byte) bool {
+		copy(piece, want)
+		return true
+	})
+}
+
 func checkBody(body []byte, from, to, step int) error {
-	x := uint32(from*7919 + to*104729 + step*31 + 1)
-	for i := range body {
-		x = x*1664525 + 1013904223
-		if body[i] != byte(x>>24) {
-			return fmt.Errorf("byte %d of %d of step %d from %d is %d, not %d", i, len(body), step, from, body[i], byte(x>>24))
+	var err error
+	pieces(body, from, to, step, func(piece, want []byte) bool {
+		if !bytes.Equal(piece, want) {
+			err = fmt.Errorf("the body of %d bytes of step %d from %d is wrong", len(body), step, from)
 		}
-	}
-	return nil
+		return err == nil
+	})
+	return err
 }
 
 // ring sends a body of each size to the next rank and receives one from the
