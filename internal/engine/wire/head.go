@@ -89,7 +89,11 @@ func setWhole(h *transport.Head, bytes int) {
 
 func whole(h *transport.Head) int { return int(binary.LittleEndian.Uint64(h[wayAt:]) >> 8) }
 
-// agrees reports, fast, whether a frame is of the call that own describes.
+// agrees reports, fast, whether a frame is of the call that own describes, and
+// its sender made the same call before it: in that one, the two ranks may have
+// sent each other nothing.
 func agrees(own, h *transport.Head) bool {
-	return bytes.Equal(own[:wholeAt], h[:wholeAt]) && bytes.Equal(own[thisAt:thisAt+sigBytes], h[thisAt:thisAt+sigBytes])
+	return bytes.Equal(own[:wholeAt], h[:wholeAt]) &&
+		bytes.Equal(own[thisAt:thisAt+sigBytes], h[thisAt:thisAt+sigBytes]) &&
+		bytes.Equal(own[prevAt:prevAt+sigBytes], h[prevAt:prevAt+sigBytes])
 }

@@ -110,6 +110,9 @@ func (l *log) compare(h *head) (mine record, theirs mark, differ bool) {
 		return mine, theirs, false
 	default:
 		mine, theirs = l.calls[h.step%past], h.this
+		if mine.sig == theirs.sig && h.step+past > l.step+1 {
+			mine, theirs = l.calls[(h.step-1)%past], h.prev
+		}
 	}
 	return mine, theirs, mine.sig != theirs.sig
 }
