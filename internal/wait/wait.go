@@ -32,10 +32,12 @@ const (
 	// context, the clock and the stop flag.
 	turns = 64
 	// spinFor and yieldFor are how long a wait spins, and then yields, before
-	// it goes to the next, cheaper and slower, way of waiting. Parking and
-	// waking costs some ten microseconds, so a wait that is a little longer
-	// than an operation is still worth yielding through.
-	spinFor  = 50 * time.Microsecond
+	// it goes to the next, cheaper and slower, way of waiting. Spinning is
+	// short: the system may have put the one that is waited for on the same
+	// processor, where it runs only when this one gives way. Parking and waking
+	// costs some ten microseconds, so a wait that is a little longer than an
+	// operation is still worth yielding through.
+	spinFor  = 5 * time.Microsecond
 	yieldFor = 500 * time.Microsecond
 )
 
@@ -179,7 +181,7 @@ func (w *Waiter) AtLeast(word *atomic.Uint64, least uint64, gone *atomic.Uint64)
 // For waits until c is ready.
 func (w *Waiter) For(c Cond) error {
 	var start time.Time
-	for {
+	for turn := 0; ; turn++ {
 		for range turns {
 			if c.Ready() {
 				return nil
@@ -195,10 +197,21 @@ func (w *Waiter) For(c Cond) error {
 		switch waited := now.Sub(start); {
 		case waited < w.lot.spin:
 		case waited < yieldFor:
-			runtime.Gosched()
+			w.giveWay(turn)
 		default:
 			w.park(c, now)
 		}
+	}
+}
+
+// giveWay lets others run. With fewer processors than ranks these are other
+// goroutines; otherwise a thread that the system keeps from running. Each gets
+// its turn in both cases.
+func (w *Waiter) giveWay(turn int) {
+	if (turn%8 == 0) == (w.lot.spin == 0) {
+		yield()
+	} else {
+		runtime.Gosched()
 	}
 }
 

@@ -42,31 +42,23 @@ var forced = map[string]Algorithms{
 }
 
 // Algorithms pass the suite in segments, and without a transport that holds
-// frames for them.
+// frames for them. Those that are not here are chosen in TestEngine, and
+// TestEveryNumberOfRanks has them all.
 func TestAlgorithms(t *testing.T) {
-	for _, name := range []string{"large", "small", "middle"} {
-		if testing.Short() && name != "large" {
-			continue // TestEveryNumberOfRanks has them all
+	for _, name := range []string{"large", "small"} {
+		if testing.Short() && name == "small" {
+			continue
 		}
 		opt := Options{Algorithms: forced[name], Segment: 1 << 10}
 		t.Run(name, func(t *testing.T) { enginetest.Run(t, world(opt, unbuffered), enginetest.Options{Light: true}) })
 	}
 }
 
-// The same for those that combine in rank order.
-func TestReproducibleAlgorithms(t *testing.T) {
-	inOrder := enginetest.Options{Light: true, RankOrder: true}
-	for name, opt := range map[string]Options{
-		"chosen":  {},
-		"ordered": {Algorithms: forced["ordered"], Segment: 1000},
-		"copied":  {Algorithms: forced["copied"], Segment: 1000},
-	} {
-		if testing.Short() && name != "chosen" {
-			continue
-		}
-		opt.Reproducible = true
-		t.Run(name, func(t *testing.T) { enginetest.Run(t, world(opt, unbuffered), inOrder) })
-	}
+// Reproducible reductions are those of the sequential reference. All their
+// algorithms are chosen, by the size of the data.
+func TestReproducible(t *testing.T) {
+	opt := Options{Reproducible: true, Segment: 1000}
+	enginetest.Run(t, world(opt, unbuffered), enginetest.Options{Light: true, RankOrder: true})
 }
 
 // onAll runs body once per rank of a group.
