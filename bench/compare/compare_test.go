@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestMain lets the test binary be a rank, as the command itself is.
+func TestMain(m *testing.M) {
+	if os.Getenv(rankEnv) != "" {
+		exit(rankMain())
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// compared runs the command with arguments and returns what it prints.
+func compared(t *testing.T, args ...string) string {
+	t.Helper()
+	o, err := parse(append([]string{"--rounds=1", "--budget=5ms", "--timeout=1m"}, args...), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, log bytes.Buffer
+	if err := compare(t.Context(), o, &out, &log); err != nil {
+		t.Fatalf("%v\n%s", err, log.String())
+	}
+	t.Log(log.String())
+	return out.String()
+}
+
+func TestTuttiAlone(t *testing.T) {
+	want := []string{
+		"bytes", "ranks", "transport", "dtype", "tutti_us", "openmpi_us", "mpich_us", "gloo_us", "floor_us", "ratio_best",
+	}
+	for _, more := range [][]string{
+		{"--transport=shm"},
+		{"--transport=tcp"},
+		{"--transport=shm", "--alloc"},
+		{"--transport=shm", "--dtype=bfloat16"},
+	} {
+		t.Run(strings.Join(more, " "), func(t *testing.T) {
+			text := compared(t, append(more, "--json", "--peers=", "--sizes=4,65536")...)
+			lines := strings.Split(strings.TrimSpace(text), "\n")
+			if len(lines) != 2 {
+				t.Fatalf("%d lines instead of 2:\n%s", len(lines), text)
+			}
+			for i, size := range []float64{4, 65536} {
+				var got map[string]any
+				if err := json.Unmarshal([]byte(lines[i]), &got); err != nil {
+					t.Fatal(err)
+				}
+				if keys := slices.Sorted(maps.Keys(got)); !slices.Equal(keys, slices.Sorted(slices.Values(want))) {
+					t.Errorf("the keys are %q", keys)
+				}
+				if got["bytes"] != size || got["ranks"] != 2.0 || got["openmpi_us"] != nil || got["ratio_best"] != nil {
+					t.Errorf("got %s", lines[i])
+				}
+				for _, key := range []string{"tutti_us", "floor_us"} {
+					if us, _ := got[key].(float64); us <= 0 {
+						t.Errorf("%s is %v", key, got[key])
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestOperations(t *testing.T) {
+	for _, op := range ops {
+		t.Run(op, func(t *testing.T) {
+			text := compared(t, "--op="+op, "--peers=", "--sizes=1000", "--ranks=3", "--stats", "--iters=20")
+			ranks := 1
+			if op == "allreduce" {
+				ranks = 3
+			}
+			if got := strings.Count(text, "tutti"); got != ranks {
+				t.Errorf("%d lines instead of %d:\n%s", got, ranks, text)
+			}
+		})
+	}
+}
+
+// TestPeers is skipped for peers that the machine does not have.
+func TestPeers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiling takes seconds")
+	}
+	for _, name := range peerNames {
+		t.Run(name, func(t *testing.T) {
+			o, err := parse([]string{"--ranks=2", "--sizes=4,1024", "--budget=5ms", "--peers=" + name}, io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var log bytes.Buffer
+			dir := t.TempDir()
+			found := findPeers(t.Context(), o, dir, &log)
+			if len(found) == 0 {
+				t.Skip(log.String())
+			}
+			samples, err := found[0].run(t.Context(), o, "tcp")
+			if err != nil || len(samples) != 4 {
+				t.Errorf("%d samples instead of 4, %v", len(samples), err)
+			}
+
+			o.iters = 1e8 // for ever
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := found[0].run(ctx, o, "tcp"); err == nil {
+				t.Error("no error when it is stopped")
+			}
+			for deadline := time.Now().Add(10 * time.Second); len(running(dir)) > 0; time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("processes are left: %q", running(dir))
+				}
+			}
+		})
+	}
+}
+
+// running returns the command lines of processes that mention a text.
+func running(text string) []string {
+	var all []string
+	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range files {
+		if line, err := os.ReadFile(file); err == nil && bytes.Contains(line, []byte(text)) {
+			all = append(all, string(line))
+		}
+	}
+	return all
+}
+
+func TestFlagsAreChecked(t *testing.T) {
+	for _, args := range []string{
+		"--ranks=1", "--op=scan", "--transport=rdma", "--dtype=int32", "--peers=nccl", "--sizes=5", "--sizes=x",
+		"--rounds=0", "--transport=tcp --alloc", "--dtype=bfloat16 --ranks=13", "stray",
+	} {
+		if _, err := parse(strings.Fields(args), io.Discard); err == nil {
+			t.Errorf("%s: no error", args)
+		}
+	}
+}
+
+func TestMedianOverRounds(t *testing.T) {
+	got := results{"tutti": {
+		{bytes: 4, p50: 3},
+		{bytes: 4, p50: 1},
+		{bytes: 4, p50: 2},
+		{bytes: 4, p50: 10},
+		{bytes: 4, rank: 1, p50: 99},
+		{bytes: 8, p50: 99},
+	}}
+	p50 := func(s sample) float64 { return s.p50 }
+	if m := got.median("tutti", 4, 0, p50); m == nil || *m != 2.5 {
+		t.Errorf("the median is %v", m)
+	}
+	if m := got.median("gloo", 4, 0, p50); m != nil {
+		t.Errorf("the median of nothing is %v", *m)
+	}
+}

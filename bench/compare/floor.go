@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// floorOf returns how the floor of an operation on a transport is measured;
+// nil if it is not defined. The help text says what it is.
+func floorOf(o options, transport string) func(ctx context.Context) ([]sample, error) {
+	var floor func(ctx context.Context, o options, bytes int) ([]int64, error)
+	switch {
+	case o.op != "allreduce":
+		return nil
+	case transport == "shm":
+		floor = memoryFloor
+	case o.ranks == 2:
+		floor = wireFloor
+	default:
+		return nil
+	}
+	return func(ctx context.Context) ([]sample, error) {
+		var all []sample
+		for _, bytes := range o.sizes {
+			times, err := floor(ctx, o, bytes)
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				return all, err
+			}
+			s := summary(times, 1)
+			s.bytes = bytes
+			all = append(all, s)
+		}
+		return all, nil
+	}
+}
+
+// A line is a counter that shares no cache line with another.
+type line struct {
+	n atomic.Int64
+	_ [120]byte
+}
+
+// meet is how threads wait for each other: each writes its own line only.
+func meet(lines []line, me int, turn int64) {
+	lines[me].n.Store(turn)
+	for i := range lines {
+		for lines[i].n.Load() < turn {
+		}
+	}
+}
+
+// together runs f on n threads, in turns that begin together, until the budget
+// is spent, and returns how long each turn was for the first of them. The first
+// turn touches the memory and does not count.
+func together(ctx context.Context, o options, n int, f func(me int)) []int64 {
+	lines := make([]line, n)
+	times := make([]int64, 0, maxIters)
+	var final atomic.Int64 // the turn after which all stop
+	final.Store(1 << 62)
+	var threads sync.WaitGroup
+	for me := range n {
+		threads.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			meet(lines, me, 1)
+			f(me)
+			start, last := time.Now(), time.Duration(0)
+			for turn := int64(2); turn <= final.Load(); turn++ {
+				meet(lines, me, turn)
+				f(me)
+				if me != 0 {
+					continue
+				}
+				end := time.Since(start)
+				times = append(times, int64(end-last))
+				last = end
+				if len(times) >= minIters && (end > o.budget || len(times) == maxIters-1) || ctx.Err() != nil {
+					final.CompareAndSwap(1<<62, turn+1) // the others may wait there
+				}
+			}
+		})
+	}
+	threads.Wait()
+	return times
+}
+
+// memoryFloor times threads that each read and write a buffer, with a meeting.
+func memoryFloor(ctx context.Context, o options, bytes int) ([]int64, error) {
+	const piece = 64 << 10 // so that the garbage collector need not wait
+	n := min(o.ranks, runtime.NumCPU())
+	bufs := make([][]float32, n)
+	for i := range bufs {
+		bufs[i] = make([]float32, (bytes/4*o.ranks+n-1)/n)
+	}
+	return together(ctx, o, n, func(me int) {
+		buf := bufs[me]
+		for i := 0; i < len(buf); i += piece / 4 {
+			p := unsafe.Pointer(&buf[i])
+			kernel.Reduce(p, p, p, min(piece/4, len(buf)-i), kernel.Float32, kernel.Sum)
+		}
+	}), nil
+}
+
+// wireFloor times two threads that exchange as many bytes as two ranks must.
+func wireFloor(ctx context.Context, o options, bytes int) ([]int64, error) {
+	ends, err := loopback()
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(ends[0])
+	defer unix.Close(ends[1])
+	out, in := [2][]byte{}, [2][]byte{}
+	for i := range ends {
+		out[i], in[i] = make([]byte, bytes), make([]byte, bytes)
+	}
+	var failed [2]error
+	times := together(ctx, o, 2, func(me int) {
+		if failed[me] == nil {
+			failed[me] = exchange(ctx, ends[me], out[me], in[me])
+		}
+	})
+	if failed[0] != nil {
+		return nil, failed[0]
+	}
+	return times, failed[1]
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/tutti-go/tutti/bench/peers"
+)
+
+// A peer is another library, its driver compiled.
+type peer interface {
+	name() string
+	// lacks says why it cannot take part; empty if it can.
+	lacks(o options, transport string) string
+	run(ctx context.Context, o options, transport string) ([]sample, error)
+}
+
+// findPeers compiles the drivers of the peers that the machine has, and says
+// in log what it found and what is missing.
+func findPeers(ctx context.Context, o options, dir string, log io.Writer) []peer {
+	var found []peer
+	for _, name := range o.peers {
+		driver := filepath.Join(dir, name)
+		var p peer
+		var err error
+		switch name {
+		case "gloo":
+			p = gloo{driver: driver, dir: dir}
+			err = build(ctx, driver, ".cc", peers.Gloo, "g++", "-std=c++17", "-lgloo", "-lpthread")
+		default:
+			p = mpi{flavour: name, driver: driver}
+			err = build(ctx, driver, ".c", peers.MPI, "mpicc."+name)
+			if err == nil {
+				_, err = exec.LookPath("mpirun." + name)
+			}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			fmt.Fprintf(log, "%s: missing, %v\n", name, err)
+			continue
+		}
+		found = append(found, p)
+		if m, ok := p.(mpi); ok {
+			fmt.Fprintf(log, "%s: %s\n", name, m.about(ctx, o))
+		}
+	}
+	return found
+}
+
+// build compiles a driver's source text.
+func build(ctx context.Context, driver, ext, text, compiler string, flags ...string) error {
+	if _, err := exec.LookPath(compiler); err != nil {
+		return err
+	}
+	source := driver + ext
+	if err := os.WriteFile(source, []byte(text), 0o600); err != nil {
+		return err
+	}
+	args := append([]string{"-O3", "-march=native", "-o", driver, source}, flags...)
+	if out, err := child(ctx, nil, compiler, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", compiler, err, tail(string(out)))
+	}
+	return nil
+}
+
+// driverArgs are the arguments that all drivers take.
+func driverArgs(o options) []string {
+	sizes := make([]string, len(o.sizes))
+	for i, n := range o.sizes {
+		sizes[i] = strconv.Itoa(n)
+	}
+	return []string{o.op, strings.Join(sizes, ","), strconv.FormatInt(o.budget.Microseconds(), 10), strconv.Itoa(o.iters)}
+}
+
+// crowded reports whether ranks have to share cores.
+func crowded(o options) bool { return o.ranks > runtime.NumCPU() }
+
+// mpi is Open MPI or MPICH, under the names that Debian gives their tools.
+type mpi struct{ flavour, driver string }
+
+func (m mpi) name() string { return m.flavour }
+
+func (m mpi) lacks(options, string) string { return "" }
+
+// command is the launcher's, with what makes the library use one transport and
+// nothing else, and yield the core while it waits if ranks have to share one.
+// MPICH's setting for that has no effect in builds on UCX, such as Debian 12's:
+// they never yield. Binding is left to the launchers: Open MPI gives two ranks a
+// core each and binds nobody when ranks outnumber cores; MPICH binds nobody.
+func (m mpi) command(ctx context.Context, o options, transport string) *exec.Cmd {
+	var env []string
+	args := []string{"-n", strconv.Itoa(o.ranks)}
+	switch m.flavour + " " + transport {
+	case "openmpi shm":
+		args = append(args, "--mca", "pml", "ob1", "--mca", "btl", "self,vader")
+	case "openmpi tcp":
+		args = append(args, "--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "lo")
+	case "mpich shm": // its own shared memory comes first; UCX may offer only that, too
+		env = append(env, "UCX_TLS=sm,self")
+	case "mpich tcp": // ranks of one host are treated as if they were not, by UCX or libfabric
+		env = append(env, "MPIR_CVAR_NOLOCAL=1", "UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo", "FI_PROVIDER=tcp", "FI_TCP_IFACE=lo")
+	}
+	switch {
+	case m.flavour == "openmpi":
+		if os.Geteuid() == 0 {
+			args = append(args, "--allow-run-as-root")
+		}
+		if crowded(o) {
+			args = append(args, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1")
+		}
+	case crowded(o):
+		env = append(env, "MPIR_CVAR_POLLS_BEFORE_YIELD=1")
+	}
+	args = append(args, m.driver)
+	return child(ctx, env, "mpirun."+m.flavour, append(args, driverArgs(o)...)...)
+}
+
+func (m mpi) run(ctx context.Context, o options, transport string) ([]sample, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	texts, err := runAll(stop, []*exec.Cmd{m.command(ctx, o, transport)})
+	all, _ := samples(texts[0])
+	return all, err
+}
+
+// about returns the library's version, and how it copies between processes.
+func (m mpi) about(ctx context.Context, o options) string {
+	o.op, o.sizes, o.iters, o.ranks = "barrier", []int{0}, 1, 2
+	out, err := m.command(ctx, o, "shm").Output()
+	if err != nil {
+		return err.Error()
+	}
+	_, about := samples(string(out))
+	return strings.Join(about, ", ")
+}
+
+// gloo has no launcher: its ranks find each other through files.
+type gloo struct{ driver, dir string }
+
+func (gloo) name() string { return "gloo" }
+
+func (gloo) lacks(o options, transport string) string {
+	switch {
+	case transport != "tcp":
+		return "it has no " + transport
+	case o.op != "allreduce":
+		return "its driver has allreduce only"
+	}
+	return ""
+}
+
+func (g gloo) run(ctx context.Context, o options, _ string) ([]sample, error) {
+	meet, err := os.MkdirTemp(g.dir, "meet-")
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var ranks []*exec.Cmd
+	for r := range o.ranks {
+		args := append(driverArgs(o), strconv.Itoa(r), strconv.Itoa(o.ranks), meet)
+		ranks = append(ranks, child(ctx, nil, g.driver, args...))
+	}
+	texts, err := runAll(stop, ranks)
+	all, _ := samples(texts[0])
+	return all, err
+}

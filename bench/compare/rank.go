@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+// rankEnv makes this program one of tutti's ranks; it holds a rankJob.
+const rankEnv = "TUTTI_COMPARE_RANK"
+
+// A rankJob is what one of tutti's ranks has to do.
+type rankJob struct {
+	Rank, Ranks    int
+	Addr           string
+	Network, Alloc bool
+	DType, Op      string
+	Sizes          []int
+	Budget         time.Duration
+	Iters          int
+}
+
+// runTutti runs this program again, once for each rank.
+func runTutti(ctx context.Context, o options, transport string) ([]sample, error) {
+	addr, err := freeAddr()
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var ranks []*exec.Cmd
+	for r := range o.ranks {
+		job, err := json.Marshal(rankJob{
+			Rank: r, Ranks: o.ranks, Addr: addr, Network: transport == "tcp", Alloc: o.alloc,
+			DType: o.dtype, Op: o.op, Sizes: o.sizes, Budget: o.budget, Iters: o.iters,
+		})
+		if err != nil {
+			return nil, err
+		}
+		ranks = append(ranks, child(ctx, []string{rankEnv + "=" + string(job)}, self))
+	}
+	texts, err := runAll(stop, ranks)
+	all, _ := samples(texts[0])
+	return all, err
+}
+
+// freeAddr returns an address on the loopback that nobody listens on.
+func freeAddr() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// rankMain is a rank: it joins, measures, and prints if it is rank 0.
+func rankMain() error {
+	var job rankJob
+	if err := json.Unmarshal([]byte(os.Getenv(rankEnv)), &job); err != nil {
+		return fmt.Errorf("%s: %w", rankEnv, err)
+	}
+	if err := bind(job.Rank, job.Ranks); err != nil {
+		return err
+	}
+	// A context that can be cancelled, as a program's would be.
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	comm, err := tutti.Join(ctx, tutti.Config{
+		Rank: job.Rank, Size: job.Ranks, Addr: job.Addr, NoSharedMemory: job.Network, Timeout: time.Minute,
+	})
+	if err != nil {
+		return err
+	}
+	for _, bytes := range job.Sizes {
+		if job.DType == "bfloat16" {
+			err = measure(ctx, comm, job, bytes, tutti.ToBFloat16)
+		} else {
+			err = measure(ctx, comm, job, bytes, func(f float32) float32 { return f })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return comm.Close()
+}

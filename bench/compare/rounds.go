@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+)
+
+// A sample is what one rank measured of one size in one run, in microseconds.
+type sample struct {
+	bytes, rank, iters  int
+	p50, p99, p999, min float64
+	perSecond           float64
+}
+
+// A system is one of those that are compared.
+type system struct {
+	name string
+	// run measures all sizes once.
+	run func(ctx context.Context) ([]sample, error)
+}
+
+// results are all samples, by the name of the system, of one transport.
+type results map[string][]sample
+
+// compare does what the options say. The table goes to out, progress to log.
+func compare(ctx context.Context, o options, out, log io.Writer) error {
+	dir, err := os.MkdirTemp("", "tutti-compare-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	found := findPeers(ctx, o, dir, log)
+	for _, transport := range o.transports {
+		got, err := rounds(ctx, o, systems(o, found, transport, log), transport, log)
+		if err != nil {
+			return err
+		}
+		switch {
+		case o.stats:
+			err = printStats(out, o, transport, got)
+		case o.json:
+			err = printJSON(out, rows(o, transport, got))
+		default:
+			err = printTable(out, o, transport, rows(o, transport, got))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// systems returns who takes part on a transport.
+func systems(o options, found []peer, transport string, log io.Writer) []system {
+	all := []system{{"tutti", func(ctx context.Context) ([]sample, error) { return runTutti(ctx, o, transport) }}}
+	if floor := floorOf(o, transport); floor != nil && !o.stats {
+		all = append(all, system{"floor", floor})
+	}
+	for _, p := range found {
+		if why := p.lacks(o, transport); why != "" {
+			fmt.Fprintf(log, "%s: left out, %s\n", p.name(), why)
+			continue
+		}
+		all = append(all, system{p.name(), func(ctx context.Context) ([]sample, error) { return p.run(ctx, o, transport) }})
+	}
+	return all
+}
+
+// rounds runs everybody in turn, each round beginning with another one, so
+// that nobody always has the place after the same predecessor.
+func rounds(ctx context.Context, o options, all []system, transport string, log io.Writer) (results, error) {
+	got := results{}
+	for round := range o.rounds {
+		first := round % len(all)
+		for _, s := range slices.Concat(all[first:], all[:first]) {
+			began := time.Now()
+			runCtx, cancel := context.WithTimeout(ctx, o.timeout)
+			samples, err := s.run(runCtx)
+			if errors.Is(runCtx.Err(), context.DeadlineExceeded) {
+				err = fmt.Errorf("not done after %v: %w", o.timeout, err)
+			}
+			cancel()
+			switch {
+			case ctx.Err() != nil:
+				return nil, errors.New("interrupted")
+			case err != nil && s.name == "tutti":
+				return nil, fmt.Errorf("tutti on %s: %w", transport, err)
+			case err != nil: // a peer that fails is a gap in the table, not the end
+				fmt.Fprintf(log, "%s on %s: %v\n", s.name, transport, err)
+			}
+			got[s.name] = append(got[s.name], samples...)
+			fmt.Fprintf(log, "%s, round %d of %d: %s took %.1fs\n",
+				transport, round+1, o.rounds, s.name, time.Since(began).Seconds())
+		}
+	}
+	return got, nil
+}
+
+// sorted returns what pick takes from a rank's samples of one size in each of
+// the rounds, the smallest first.
+func (r results) sorted(system string, bytes, rank int, pick func(sample) float64) []float64 {
+	var all []float64
+	for _, s := range r[system] {
+		if s.bytes == bytes && s.rank == rank {
+			all = append(all, pick(s))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// median returns the median of those; nil if there are none.
+func (r results) median(system string, bytes, rank int, pick func(sample) float64) *float64 {
+	all := r.sorted(system, bytes, rank, pick)
+	if len(all) == 0 {
+		return nil
+	}
+	m := all[len(all)/2]
+	if len(all)%2 == 0 {
+		m = (m + all[len(all)/2-1]) / 2
+	}
+	return &m
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"text/tabwriter"
+)
+
+// A row is one size on one transport. Times are in microseconds; null is what
+// was not measured.
+type row struct {
+	Bytes     int      `json:"bytes"`
+	Ranks     int      `json:"ranks"`
+	Transport string   `json:"transport"`
+	DType     string   `json:"dtype"`
+	Tutti     *float64 `json:"tutti_us"`
+	OpenMPI   *float64 `json:"openmpi_us"`
+	MPICH     *float64 `json:"mpich_us"`
+	Gloo      *float64 `json:"gloo_us"`
+	Floor     *float64 `json:"floor_us"`
+	RatioBest *float64 `json:"ratio_best"` // tutti's over the fastest peer's
+}
+
+// rows makes the table of one transport.
+func rows(o options, transport string, got results) []row {
+	var all []row
+	for _, bytes := range o.sizes {
+		pick := func(s sample) float64 { return s.p50 }
+		p50 := func(system string) *float64 { return rounded(got.median(system, bytes, 0, pick)) }
+		r := row{
+			Bytes: bytes, Ranks: o.ranks, Transport: transport, DType: o.dtype,
+			Tutti: p50("tutti"), OpenMPI: p50("openmpi"), MPICH: p50("mpich"), Gloo: p50("gloo"),
+		}
+		// Its threads only spin, so that other load harms it most: the quietest round counts.
+		if floor := got.sorted("floor", bytes, 0, pick); len(floor) > 0 {
+			r.Floor = rounded(&floor[0])
+		}
+		best := math.Inf(1)
+		for _, t := range []*float64{r.OpenMPI, r.MPICH, r.Gloo} {
+			if t != nil {
+				best = min(best, *t)
+			}
+		}
+		if r.Tutti != nil && !math.IsInf(best, 1) && best > 0 {
+			ratio := *r.Tutti / best
+			r.RatioBest = rounded(&ratio)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// rounded keeps three places, which is a nanosecond.
+func rounded(x *float64) *float64 {
+	if x == nil {
+		return nil
+	}
+	y := math.Round(*x*1e3) / 1e3
+	return &y
+}
+
+func printJSON(out io.Writer, all []row) error {
+	e := json.NewEncoder(out)
+	for _, r := range all {
+		if err := e.Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func printTable(out io.Writer, o options, transport string, all []row) error {
+	fmt.Fprintf(out, "%s, %s, %d ranks on %s, p50 in us, median of %d rounds\n", o.op, o.dtype, o.ranks, transport, o.rounds)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "bytes\ttutti\topenmpi\tmpich\tgloo\tfloor\ttutti/best\t")
+	for _, r := range all {
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Bytes,
+			cell(r.Tutti), cell(r.OpenMPI), cell(r.MPICH), cell(r.Gloo), cell(r.Floor), cell(r.RatioBest))
+	}
+	return w.Flush()
+}
+
+// cell prints three significant digits, or a dash.
+func cell(x *float64) string {
+	switch {
+	case x == nil:
+		return "-"
+	case *x >= 100:
+		return fmt.Sprintf("%.0f", *x)
+	case *x >= 10:
+		return fmt.Sprintf("%.1f", *x)
+	}
+	return fmt.Sprintf("%.2f", *x)
+}
