@@ -1,7 +1,7 @@
 // Package tutti is collective communication for Go: AllReduce, Broadcast,
 // AllGather and the rest, between ranks that make the same calls in the same
-// order. A [Comm] is one rank's membership in a group of ranks; [Local] and
-// [RunLocal] make a group of goroutines.
+// order. A [Comm] is one rank's membership in a group of ranks: [Join] makes a
+// group of processes, [Local] and [RunLocal] one of goroutines.
 //
 // Every call takes a context. When an operation fails on one rank, because its
 // context ended, because ranks called different things, or because a rank has
