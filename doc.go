@@ -11,9 +11,10 @@
 // Arguments are checked before anything moves. A call refused for its
 // arguments has not happened: the rank may make the right one instead.
 //
-// All ranks get the same bits. Within a host reductions run in rank order, over
-// a network in any, unless Config.Reproducible says otherwise. Integers wrap; floats are rounded to their
-// type after each step; a NaN is the canonical one; Min and Max yield NaN if
-// there is one and take -0 as less than +0. Avg multiplies floats by 1/n
-// before the sum, and divides the sum of integers, toward zero, by n.
+// All ranks get the same bits. Within a host reductions run in rank order; over
+// a network in any, unless Config.Reproducible says otherwise. Integers wrap;
+// floats are rounded to their type after each step; a NaN is the canonical one;
+// Min and Max yield NaN if there is one and take -0 as less than +0. Avg
+// multiplies floats by 1/n before the sum, and divides the sum of integers,
+// toward zero, by n.
 package tutti

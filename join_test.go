@@ -86,7 +86,7 @@ func rankProcess() error {
 	if err != nil {
 		return err
 	}
-	defer m.Free()
+	defer func() { _ = m.Free() }()
 	for i := range m.Slice() {
 		m.Slice()[i] = int32(c.Rank())
 	}

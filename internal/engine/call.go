@@ -107,9 +107,12 @@ func (m Mem) Nothing() bool { return m.Type == 0 }
 // Bytes is the size of the run.
 func (m Mem) Bytes() int { return m.N * m.Type.Size() }
 
-// Slice is the run of n elements that begins at element i.
+// Slice is the run of n elements that begins at element i. An empty run begins
+// where m does: behind the last element there may be other memory.
 func (m Mem) Slice(i, n int) Mem {
-	m.Ptr = m.At(i)
+	if n > 0 {
+		m.Ptr = m.At(i)
+	}
 	m.N = n
 	return m
 }

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/hier"
 	"github.com/tutti-go/tutti/internal/engine/shm"
 	"github.com/tutti-go/tutti/internal/engine/wire"
 	"github.com/tutti-go/tutti/internal/segment"
@@ -23,6 +24,7 @@ type group struct {
 	rank    int   // this process's number in the group
 	hosts   []int // by rank in the group: the lowest rank of the same host
 	e       engine.Engine
+	local   *shm.Engine // of this host's ranks; nil if it is alone
 	boards  mappings
 }
 
@@ -44,51 +46,105 @@ func (j *job) group(ctx context.Context, name string, members []int) (engine.Eng
 	return g.e, nil
 }
 
-// make picks the engine: shared memory if all are on one host, the network
-// otherwise.
+// make picks the engine: shared memory if all are on one host, the network if
+// nobody shares one, and otherwise both.
 func (g *group) make(ctx context.Context, hosts int) error {
-	w, err := g.wire(hosts > 1)
+	switch hosts {
+	case 1:
+		return g.makeShared(ctx)
+	case len(g.members):
+		w, err := g.wire("", g.members, g.fail)
+		g.e = &networked{w, g}
+		return err
+	}
+	return g.makeBoth(ctx)
+}
+
+func (g *group) makeShared(ctx context.Context) error {
+	messages, err := g.wire("", g.members, nil)
 	if err != nil {
 		return err
 	}
-	if hosts > 1 {
-		g.e = &networked{w, g}
-		return nil
-	}
-	memory, err := g.share(ctx, fmt.Sprintf("%s board", g.name), shm.SharedBytes(len(g.members), shm.Options{}), &g.boards)
+	g.local, err = g.shared(ctx, g.members, messages, g.fail, g.close)
 	if err != nil {
-		return errors.Join(err, w.Close())
+		return errors.Join(err, messages.Close())
 	}
-	g.e = shm.NewShared(shm.Shared{
-		Options: shm.Options{Timeout: g.j.cfg.Timeout}, Rank: g.rank, Memory: memory, Messages: w,
-		OnFail: g.fail, Sub: g.sub, Alloc: g.alloc, OnClose: g.close,
-	})
+	g.e = g.local
 	return nil
 }
 
-// wire makes the engine over the network, on which messages go in any case.
-// It reports failures itself only if it is the group's engine.
-func (g *group) wire(alone bool) (*wire.Engine, error) {
-	j := g.j
-	peers := make([][]string, len(g.members))
+// makeBoth makes an engine of three: one for this host, one for the first ranks
+// of all hosts, and one for all.
+func (g *group) makeBoth(ctx context.Context) error {
+	var near, first []int
 	for i, r := range g.members {
-		peers[i] = j.peers[r].Addrs
+		if g.hosts[i] == g.hosts[g.rank] {
+			near = append(near, r)
+		}
+		if g.hosts[i] == i {
+			first = append(first, r)
+		}
 	}
-	sum := sha256.Sum256([]byte(g.name))
-	mesh, err := j.listener.Mesh(tcp.MeshOptions{Group: tcp.Group(sum[:16]), Rank: g.rank, Peers: peers})
+	opt := hier.Options{
+		Rank: g.rank, Hosts: g.hosts, Reproducible: g.j.cfg.Reproducible, OnFail: g.fail, Sub: g.sub, Alloc: g.alloc,
+	}
+	nothing := func() error { return nil }
+	local, err := g.shared(ctx, near, hier.Mute{}, func(*engine.Failure) {}, nothing)
+	if err != nil {
+		return err
+	}
+	g.local, opt.Local = local, local
+	if opt.All, err = g.wire("", g.members, nil); err != nil {
+		return err
+	}
+	if slices.Contains(first, g.j.cfg.Rank) {
+		if opt.Leaders, err = g.wire(" leaders", first, nil); err != nil {
+			return errors.Join(err, opt.All.Close())
+		}
+	}
+	g.e = &networked{hier.New(opt), g}
+	return nil
+}
+
+// shared makes an engine over shared memory for ranks of this host.
+func (g *group) shared(ctx context.Context, members []int, messages engine.Engine,
+	onFail func(*engine.Failure), onClose func() error,
+) (*shm.Engine, error) {
+	opt := shm.Options{Timeout: g.j.cfg.Timeout}
+	memory, err := g.share(ctx, g.name+" board", members, shm.SharedBytes(len(members), opt), &g.boards)
 	if err != nil {
 		return nil, err
 	}
-	opt := wire.Options{Timeout: j.cfg.Timeout, Reproducible: j.cfg.Reproducible, Hosts: g.hosts, Sub: g.sub}
-	if alone {
-		opt.OnFail = g.fail
+	return shm.NewShared(shm.Shared{
+		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: memory, Messages: messages,
+		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose,
+	}), nil
+}
+
+// wire makes an engine over the network for some of the ranks.
+func (g *group) wire(suffix string, members []int, onFail func(*engine.Failure)) (*wire.Engine, error) {
+	j := g.j
+	peers := make([][]string, len(members))
+	hosts := make([]int, len(members))
+	for i, r := range members {
+		peers[i] = j.peers[r].Addrs
+		hosts[i] = slices.IndexFunc(members, func(s int) bool { return j.hosts[s] == j.hosts[r] })
 	}
-	return wire.New(mesh, opt), nil
+	sum := sha256.Sum256([]byte(g.name + suffix))
+	mesh, err := j.listener.Mesh(tcp.MeshOptions{
+		Group: tcp.Group(sum[:16]), Rank: slices.Index(members, j.cfg.Rank), Peers: peers,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return wire.New(mesh, wire.Options{
+		Timeout: j.cfg.Timeout, Reproducible: j.cfg.Reproducible, Hosts: hosts, OnFail: onFail, Sub: g.sub,
+	}), nil
 }
 
 // networked gives back what the group was made of when its engine is closed.
 type networked struct {
-	*wire.Engine
+	engine.Engine
 	g *group
 }
 
@@ -107,30 +163,29 @@ func (g *group) close() error {
 	return errors.Join(g.boards.close(), g.j.done())
 }
 
-// share exchanges segments of so many bytes between the members, which are all
-// on this host. Each writes its own. What it maps it adds to a list.
-func (g *group) share(ctx context.Context, key string, bytes int, to *mappings) ([]unsafe.Pointer, error) {
+// share exchanges segments of so many bytes between members that are all on
+// this host. Each writes its own. What it maps it adds to a list.
+func (g *group) share(ctx context.Context, key string, members []int, bytes int, to *mappings) ([]unsafe.Pointer, error) {
 	own, err := segment.New("tutti "+key, bytes)
 	if err != nil {
 		return nil, err
 	}
 	*to = append(*to, own)
-	memory := make([]unsafe.Pointer, len(g.members))
-	memory[g.rank] = own.Ptr()
-	for i, r := range g.members {
-		if i != g.rank {
-			if err := g.j.links[r].Pass(key, own); err != nil {
-				return nil, err
-			}
+	memory := make([]unsafe.Pointer, len(members))
+	for i, r := range members {
+		if r == g.j.cfg.Rank {
+			memory[i] = own.Ptr()
+		} else if err := g.j.links[r].Pass(key, own); err != nil {
+			return nil, err
 		}
 	}
-	for i, r := range g.members {
-		if i == g.rank {
+	for i, r := range members {
+		if r == g.j.cfg.Rank {
 			continue
 		}
 		s, err := g.j.links[r].Take(ctx, key)
 		if err != nil {
-			return nil, fmt.Errorf("rank %d: %w", i, err)
+			return nil, fmt.Errorf("rank %d of the job: %w", r, err)
 		}
 		*to = append(*to, s)
 		memory[i] = s.Ptr()
@@ -157,17 +212,23 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 	return e, nil
 }
 
-// alloc makes memory that outlives the group, and that all members map.
+// alloc makes memory that outlives the group, and that all members on this host
+// map.
 func (g *group) alloc(ctx context.Context, seq uint64, bytes int) (*engine.Region, error) {
+	var near []int
+	for i, r := range g.members {
+		if g.hosts[i] == g.hosts[g.rank] {
+			near = append(near, r)
+		}
+	}
 	var mapped mappings
-	memory, err := g.share(ctx, fmt.Sprintf("%s memory %d", g.name, seq), bytes, &mapped)
+	memory, err := g.share(ctx, fmt.Sprintf("%s memory %d", g.name, seq), near, bytes, &mapped)
 	if err != nil {
 		return nil, errors.Join(err, mapped.close())
 	}
-	e := g.e.(*shm.Engine)
-	e.AddRegion(shm.Region{ID: seq, Base: memory, Bytes: bytes})
-	return &engine.Region{Ptr: memory[g.rank], Bytes: bytes, Free: func() error {
-		e.DropRegion(seq)
+	g.local.AddRegion(shm.Region{ID: seq, Base: memory, Bytes: bytes})
+	return &engine.Region{Ptr: memory[slices.Index(near, g.j.cfg.Rank)], Bytes: bytes, Free: func() error {
+		g.local.DropRegion(seq)
 		return mapped.close()
 	}}, nil
 }

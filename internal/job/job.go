@@ -35,6 +35,9 @@ type Config struct {
 	TLS *tls.Config
 	// Network keeps ranks that share a host from using shared memory.
 	Network bool
+	// Host names this host apart from others that look like it. Ranks share a
+	// host only if they give the same.
+	Host string
 	// Reproducible makes the bits of a result independent of where ranks are.
 	Reproducible bool
 	// Logger must not be nil.
@@ -125,7 +128,7 @@ func (j *job) open() (card, error) {
 		cfg.Logger.Info("tutti: no shared memory with other processes", "reason", err)
 		return c, nil
 	}
-	c.Host, c.Door = segment.HostHint(), j.door.Invitation()
+	c.Host, c.Door = cfg.Host+" "+segment.HostHint(), j.door.Invitation()
 	return c, nil
 }
 

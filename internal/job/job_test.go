@@ -58,6 +58,9 @@ func child(f body) error {
 		Secret: []byte("test"), Timeout: time.Minute, Network: os.Getenv("TUTTI_TEST_NETWORK") != "",
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
+	if hosts := strings.Fields(os.Getenv("TUTTI_TEST_HOSTS")); len(hosts) > 0 {
+		cfg.Host = hosts[cfg.Rank]
+	}
 	if cfg.Rank == 0 {
 		l, err := net.FileListener(os.NewFile(3, "listener"))
 		if err != nil {
@@ -155,8 +158,11 @@ func TestHello(t *testing.T) {
 
 // suite runs the conformance suite, each case on a group of its own.
 func suite(ctx context.Context, e engine.Engine) error {
+	if got, want := fmt.Sprint(e.SameHost()), os.Getenv("TUTTI_TEST_WANT"); got != want {
+		return fmt.Errorf("the ranks' hosts are %v, want %v", got, want)
+	}
 	seq := uint64(1)
-	for _, c := range enginetest.Cases(enginetest.Options{Light: true, RankOrder: os.Getenv("TUTTI_TEST_NETWORK") == ""}) {
+	for _, c := range enginetest.Cases(enginetest.Options{Light: true, RankOrder: os.Getenv("TUTTI_TEST_PLACES") == ""}) {
 		if c.Fault != nil || c.Ranks > e.Size() {
 			continue
 		}
@@ -179,11 +185,14 @@ func suite(ctx context.Context, e engine.Engine) error {
 	return e.Run(ctx, 1, []engine.Call{{Verb: engine.Barrier}})
 }
 
+// TestSuite has all ranks on one host, on hosts of their own, and some of both.
 func TestSuite(t *testing.T) {
-	for _, network := range []string{"", "1"} {
-		t.Run("network="+network, func(t *testing.T) {
-			start(t, 5, "suite", "TUTTI_TEST_NETWORK="+network).wait(t)
-		})
+	for name, env := range map[string][]string{
+		"shared memory": {"TUTTI_TEST_WANT=[0 0 0 0 0]"},
+		"network":       {"TUTTI_TEST_NETWORK=1", "TUTTI_TEST_PLACES=1", "TUTTI_TEST_WANT=[0 1 2 3 4]"},
+		"hierarchy":     {"TUTTI_TEST_HOSTS=a b a b c", "TUTTI_TEST_PLACES=1", "TUTTI_TEST_WANT=[0 1 0 1 4]"},
+	} {
+		t.Run(name, func(t *testing.T) { start(t, 5, "suite", env...).wait(t) })
 	}
 }
 

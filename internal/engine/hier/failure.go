@@ -1,0 +1,147 @@
+package hier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// Fail ends the group. A failure that the other ranks know of already is not
+// passed on to OnFail.
+func (e *Engine) Fail(f *engine.Failure) { _ = e.fail(f) }
+
+// Failure is why the group has ended.
+func (e *Engine) Failure() *engine.Failure { return e.cause.Load() }
+
+// Failed is closed when the group has ended.
+func (e *Engine) Failed() <-chan struct{} { return e.done }
+
+// fail ends the group, and returns the cause that came first. When it returns,
+// all inner groups have ended, too, whoever ended them.
+func (e *Engine) fail(f *engine.Failure) *engine.Failure {
+	if !f.Told && e.opt.OnFail != nil {
+		e.tell.Do(func() {
+			if e.cause.Load() == nil {
+				e.opt.OnFail(f)
+			}
+			e.end(f)
+		})
+	}
+	e.end(f)
+	return e.cause.Load()
+}
+
+// end takes a cause, unless there is one, and passes it on to the inner groups.
+func (e *Engine) end(f *engine.Failure) {
+	e.cause.CompareAndSwap(nil, f)
+	e.stop.Do(func() {
+		told := *e.cause.Load()
+		told.Told, told.Err = true, nil
+		for _, inner := range e.inner() {
+			inner.Fail(&told)
+		}
+		close(e.done)
+	})
+}
+
+func failureOf(err error) *engine.Failure {
+	f := (*engine.Failure)(nil)
+	if errors.As(err, &f) {
+		return f
+	}
+	return &engine.Failure{Kind: engine.ErrAborted, Reason: err.Error(), Err: err}
+}
+
+// translate makes a failure of this group of one that began in an inner group.
+// One that others know of came from there, and is this group's already.
+func (e *Engine) translate(ctx context.Context, f *engine.Failure, p *part) *engine.Failure {
+	if f.Told {
+		return f
+	}
+	t := *f
+	t.Op, t.Seq, t.Rank, t.Lost = e.op, e.seq, p.ranks[f.Rank], nil
+	for _, r := range f.Lost {
+		t.Lost = append(t.Lost, p.ranks[r])
+	}
+	if t.Rank != e.rank {
+		t.Err = nil
+	}
+	what, where := cut(ctx, f.Reason)
+	where, named := reword(where, p.ranks)
+	t.Reason = e.locate(what, where)
+	if errors.Is(f, engine.ErrTimeout) || errors.Is(f, engine.ErrAborted) {
+		t.Reason += e.behind(t.Rank, named, p)
+	}
+	return &t
+}
+
+// translateAll is the same for the group of all ranks, where calls and ranks are
+// what they are here.
+func (e *Engine) translateAll(ctx context.Context, f *engine.Failure) *engine.Failure {
+	if f.Told {
+		return f
+	}
+	t := *f
+	t.Reason = e.locate(cut(ctx, f.Reason))
+	return &t
+}
+
+// cut divides the reason of a failure for which a context is to blame into what
+// happened, of which the user's own text may be a part, and where.
+func cut(ctx context.Context, reason string) (what, where string) {
+	for _, what := range []string{
+		fmt.Sprintf("the context was cancelled (%v): ", context.Cause(ctx)),
+		"the context's deadline has passed: ",
+	} {
+		if where, found := strings.CutPrefix(reason, what); found {
+			return what, where
+		}
+	}
+	return "", reason
+}
+
+// locate puts the two together again. What happened between two steps happened,
+// for an inner group, before it began.
+func (e *Engine) locate(what, where string) string {
+	if what == "" || !e.begun || words.MatchString(where) {
+		return what + where
+	}
+	var others []int
+	for r := range e.hosts {
+		if r != e.rank {
+			others = append(others, r)
+		}
+	}
+	return what + "it was about to wait for " + engine.Ranks(others)
+}
+
+// behind says whom else the rank that failed may have been waiting for, apart
+// from the named ones: a leader waits for its host, and inside a host the others
+// wait for their leader, which waits for other hosts.
+func (e *Engine) behind(rank int, named []int, p *part) string {
+	var mates, far []int
+	for r, host := range e.hosts {
+		if host == e.hosts[rank] {
+			continue
+		}
+		far = append(far, r)
+		if host != r && slices.Contains(named, host) {
+			mates = append(mates, r)
+		}
+	}
+	switch leader := e.hosts[rank]; {
+	case p == &e.across && len(mates) > 0:
+		return fmt.Sprintf("; who leads a host may be waiting for others there (%s)", engine.Ranks(mates))
+	case p == &e.across || len(far) == 0:
+		return ""
+	case rank != leader:
+		return fmt.Sprintf("; rank %d may be waiting for other hosts (%s)", leader, engine.Ranks(far))
+	case rank == e.rank && !e.crossed:
+		return fmt.Sprintf("; other hosts (%s) have not been asked yet", engine.Ranks(far))
+	}
+	return ""
+}
