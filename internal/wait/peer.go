@@ -33,39 +33,6 @@ func (l *Lot) wakePeers(word *atomic.Uint64) {
 	}
 }
 
-// forPeer is For on another process's word: with no processor to itself, it
-// gives way to other processes, not to goroutines.
-func (w *Waiter) forPeer(c *wordCond) error {
-	var start time.Time
-	for turn := 0; ; turn++ {
-		for range turns {
-			if c.Ready() {
-				return nil
-			}
-		}
-		now, err := w.Check()
-		if err != nil {
-			return err
-		}
-		if start.IsZero() {
-			start = now
-		}
-		switch waited := now.Sub(start); {
-		case waited < w.lot.spin:
-		case waited < yieldPeerFor:
-			// The system call keeps this goroutine's P; others of this
-			// process get it now and then.
-			if turn%32 == 31 {
-				runtime.Gosched()
-			} else {
-				yield()
-			}
-		default:
-			w.sleep(c)
-		}
-	}
-}
-
 // sleep sleeps until the word changes, but no longer than a slice: contexts
 // and stops are looked at between two of them.
 func (w *Waiter) sleep(c *wordCond) {

@@ -165,13 +165,11 @@ func (w *Waiter) AtLeast(word *atomic.Uint64, least uint64, gone *atomic.Uint64)
 		}
 	}
 	w.word = wordCond{word, gone, least}
-	var err error
+	var peer *wordCond
 	if w.lot.peers != nil {
-		err = w.forPeer(&w.word)
-	} else {
-		err = w.For(&w.word)
+		peer = &w.word
 	}
-	if err != nil {
+	if err := w.wait(&w.word, peer); err != nil {
 		return false, err
 	}
 	// The writer says goodbye after its last word.
@@ -179,7 +177,16 @@ func (w *Waiter) AtLeast(word *atomic.Uint64, least uint64, gone *atomic.Uint64)
 }
 
 // For waits until c is ready.
-func (w *Waiter) For(c Cond) error {
+func (w *Waiter) For(c Cond) error { return w.wait(c, nil) }
+
+// wait waits until c is ready. If c is a word of another process, it is passed
+// a second time as that: then other processes are given way to, not goroutines,
+// and the waiter sleeps on the word in place of parking.
+func (w *Waiter) wait(c Cond, peer *wordCond) error {
+	yields := yieldFor
+	if peer != nil {
+		yields = yieldPeerFor
+	}
 	var start time.Time
 	for turn := 0; ; turn++ {
 		for range turns {
@@ -196,19 +203,22 @@ func (w *Waiter) For(c Cond) error {
 		}
 		switch waited := now.Sub(start); {
 		case waited < w.lot.spin:
-		case waited < yieldFor:
-			w.giveWay(turn)
+		case waited < yields:
+			w.giveWay(turn, peer != nil)
+		case peer != nil:
+			w.sleep(peer)
 		default:
 			w.park(c, now)
 		}
 	}
 }
 
-// giveWay lets others run. With fewer processors than ranks these are other
-// goroutines; otherwise a thread that the system keeps from running. Each gets
-// its turn in both cases.
-func (w *Waiter) giveWay(turn int) {
-	if (turn%8 == 0) == (w.lot.spin == 0) {
+// giveWay lets others run: mostly other goroutines if there are fewer
+// processors than ranks in this process, and mostly threads that the system
+// keeps from running otherwise. Each gets its turn in both cases.
+func (w *Waiter) giveWay(turn int, peer bool) {
+	threads := peer || w.lot.spin > 0
+	if (turn%8 == 0) != threads {
 		yield()
 	} else {
 		runtime.Gosched()
