@@ -218,17 +218,24 @@ func (l *Link) Pass(key string, s *Segment) error {
 // Take waits for the segment that the other process passes under a key, and
 // maps it.
 func (l *Link) Take(ctx context.Context, key string) (*Segment, error) {
+	slot := l.slot(key)
+	var fd int
 	select {
-	case fd := <-l.slot(key):
-		l.mu.Lock()
-		delete(l.taken, key)
-		l.mu.Unlock()
-		return Map(fd)
+	case fd = <-slot:
 	case <-l.gone:
-		return nil, errors.New("segment: the other process has ended")
+		// It may have passed the segment before it ended.
+		select {
+		case fd = <-slot:
+		default:
+			return nil, errors.New("segment: the other process has ended")
+		}
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	l.mu.Lock()
+	delete(l.taken, key)
+	l.mu.Unlock()
+	return Map(fd)
 }
 
 // slot is where a descriptor goes, whoever comes first for it.
