@@ -135,6 +135,8 @@ func (m mpi) run(ctx context.Context, o options, transport string) ([]sample, er
 // about returns the library's version, and how it copies between processes.
 func (m mpi) about(ctx context.Context, o options) string {
 	o.op, o.sizes, o.iters, o.ranks = "barrier", []int{0}, 1, 2
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
 	out, err := m.command(ctx, o, "shm").Output()
 	if err != nil {
 		return err.Error()
