@@ -27,7 +27,7 @@ func Alloc[T Elem](ctx context.Context, c *Comm, n int) (*Memory[T], error) {
 	if n < 0 || n > math.MaxInt/t.Size() {
 		return nil, c.refuse("Alloc", &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d elements", n)})
 	}
-	seq, err := c.do(ctx, engine.Call{Verb: engine.Alloc, Src: engine.Mem{N: n, Type: t}})
+	seq, err := c.do(ctx, &engine.Call{Verb: engine.Alloc, Src: engine.Mem{N: n, Type: t}})
 	if err != nil {
 		return nil, err
 	}

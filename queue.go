@@ -21,23 +21,21 @@ const (
 var errNilContext = errors.New("the context is nil")
 
 // do carries out one call, on the caller's goroutine if nothing is before it.
-func (c *Comm) do(ctx context.Context, call engine.Call) (uint64, error) {
-	if err := c.check(ctx, &call); err != nil {
+func (c *Comm) do(ctx context.Context, call *engine.Call) (uint64, error) {
+	if err := c.check(ctx, call); err != nil {
 		return 0, err
 	}
-	if err := c.refusal(call.Op()); err != nil {
-		return 0, err
-	}
+	// A closed Comm refuses it in doInTurn, a poisoned one in Run.
 	turn := c.turn.Load()
 	if turn%numberOne != 0 || !c.turn.CompareAndSwap(turn, turn+numberOne|running) {
-		return c.doInTurn(ctx, &call)
+		return c.doInTurn(ctx, call)
 	}
 	turn += numberOne | running
 	seq := turn / numberOne
 
-	c.call[0] = call
+	c.call[0] = *call
 	err := c.e.Run(ctx, seq, c.call[:])
-	c.call[0] = engine.Call{}
+	c.call[0].Forget()
 
 	if !c.turn.CompareAndSwap(turn, turn&^running) {
 		c.passTurn()

@@ -22,7 +22,7 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	}
 	mine := []int64{int64(color), int64(key)}
 	all := make([]int64, 2*c.size)
-	seq, err := c.do(ctx, engine.Call{Verb: engine.Split, Dst: Of(all).m, Src: Of(mine).m})
+	seq, err := c.do(ctx, &engine.Call{Verb: engine.Split, Dst: Of(all).m, Src: Of(mine).m})
 	if err != nil || color == NoGroup {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (c *Comm) SplitHost(ctx context.Context) (*Comm, error) {
 
 // Dup returns a Comm of the same ranks that is independent of this one.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
-	seq, err := c.do(ctx, engine.Call{Verb: engine.Dup})
+	seq, err := c.do(ctx, &engine.Call{Verb: engine.Dup})
 	if err != nil {
 		return nil, err
 	}

@@ -9,91 +9,105 @@ import (
 // AllReduce combines the ranks' buffers element by element and leaves the
 // result in each of them.
 func (c *Comm) AllReduce(ctx context.Context, buf Buffer, op Op) error {
-	return c.verb(ctx, allReduce(buf, buf, op))
+	call := allReduce(buf, buf, op)
+	return c.verb(ctx, &call)
 }
 
 // AllReduceTo is AllReduce that leaves the source as it is.
 func (c *Comm) AllReduceTo(ctx context.Context, dst, src Buffer, op Op) error {
-	return c.verb(ctx, allReduce(dst, src, op))
+	call := allReduce(dst, src, op)
+	return c.verb(ctx, &call)
 }
 
 // Reduce combines the ranks' sources into the root's destination. The other
 // ranks pass the zero Buffer for dst; the root's may be its source.
 func (c *Comm) Reduce(ctx context.Context, dst, src Buffer, op Op, root int) error {
-	return c.verb(ctx, reduce(dst, src, op, root))
+	call := reduce(dst, src, op, root)
+	return c.verb(ctx, &call)
 }
 
 // Broadcast copies the root's buffer into everybody's.
 func (c *Comm) Broadcast(ctx context.Context, buf Buffer, root int) error {
-	return c.verb(ctx, broadcast(buf, root))
+	call := broadcast(buf, root)
+	return c.verb(ctx, &call)
 }
 
 // AllGather copies the ranks' sources into every destination, in rank order.
 // The source may be this rank's own place in the destination.
 func (c *Comm) AllGather(ctx context.Context, dst, src Buffer) error {
-	return c.verb(ctx, allGather(dst, src))
+	call := allGather(dst, src)
+	return c.verb(ctx, &call)
 }
 
 // AllGatherV is AllGather of sources that need not be equally long: dst[r] is
 // as long as rank r's source.
 func (c *Comm) AllGatherV(ctx context.Context, dst []Buffer, src Buffer) error {
-	return c.verb(ctx, allGatherV(dst, src))
+	call := allGatherV(dst, src)
+	return c.verb(ctx, &call)
 }
 
 // ReduceScatter combines the ranks' sources and leaves the r-th of equal parts
 // of the result in rank r's destination, which may be that part of its source.
 func (c *Comm) ReduceScatter(ctx context.Context, dst, src Buffer, op Op) error {
-	return c.verb(ctx, reduceScatter(dst, src, op))
+	call := reduceScatter(dst, src, op)
+	return c.verb(ctx, &call)
 }
 
 // ReduceScatterV is ReduceScatter of parts that need not be equally long:
 // src[r] is as long as rank r's destination.
 func (c *Comm) ReduceScatterV(ctx context.Context, dst Buffer, src []Buffer, op Op) error {
-	return c.verb(ctx, reduceScatterV(dst, src, op))
+	call := reduceScatterV(dst, src, op)
+	return c.verb(ctx, &call)
 }
 
 // Gather copies the ranks' sources into the root's destination, in rank order.
 // The other ranks pass the zero Buffer for dst.
 func (c *Comm) Gather(ctx context.Context, dst, src Buffer, root int) error {
-	return c.verb(ctx, gather(dst, src, root))
+	call := gather(dst, src, root)
+	return c.verb(ctx, &call)
 }
 
 // GatherV is Gather of sources that need not be equally long. The other ranks
 // pass nil for dst.
 func (c *Comm) GatherV(ctx context.Context, dst []Buffer, src Buffer, root int) error {
-	return c.verb(ctx, gatherV(dst, src, root))
+	call := gatherV(dst, src, root)
+	return c.verb(ctx, &call)
 }
 
 // Scatter copies the r-th of equal parts of the root's source into rank r's
 // destination. The other ranks pass the zero Buffer for src.
 func (c *Comm) Scatter(ctx context.Context, dst, src Buffer, root int) error {
-	return c.verb(ctx, scatter(dst, src, root))
+	call := scatter(dst, src, root)
+	return c.verb(ctx, &call)
 }
 
 // ScatterV is Scatter of parts that need not be equally long. The other ranks
 // pass nil for src.
 func (c *Comm) ScatterV(ctx context.Context, dst Buffer, src []Buffer, root int) error {
-	return c.verb(ctx, scatterV(dst, src, root))
+	call := scatterV(dst, src, root)
+	return c.verb(ctx, &call)
 }
 
 // AllToAll copies the r-th of equal parts of rank s's source into the s-th
 // part of rank r's destination, for all r and s. Both may be the same buffer.
 func (c *Comm) AllToAll(ctx context.Context, dst, src Buffer) error {
-	return c.verb(ctx, allToAll(dst, src))
+	call := allToAll(dst, src)
+	return c.verb(ctx, &call)
 }
 
 // AllToAllV is AllToAll of parts that need not be equally long: dst[s] is as
 // long as the part that rank s has for this rank.
 func (c *Comm) AllToAllV(ctx context.Context, dst, src []Buffer) error {
-	return c.verb(ctx, allToAllV(dst, src))
+	call := allToAllV(dst, src)
+	return c.verb(ctx, &call)
 }
 
 // Barrier returns when all ranks have called it.
 func (c *Comm) Barrier(ctx context.Context) error {
-	return c.verb(ctx, engine.Call{Verb: engine.Barrier})
+	return c.verb(ctx, &engine.Call{Verb: engine.Barrier})
 }
 
-func (c *Comm) verb(ctx context.Context, call engine.Call) error {
+func (c *Comm) verb(ctx context.Context, call *engine.Call) error {
 	_, err := c.do(ctx, call)
 	return err
 }

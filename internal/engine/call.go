@@ -163,3 +163,11 @@ func (c *Call) SrcPart(r, size int) Mem {
 	n := c.Src.N / size
 	return c.Src.Slice(r*n, n)
 }
+
+// Forget lets go of the memory that the call speaks of.
+func (c *Call) Forget() {
+	c.Dst.Ptr, c.Src.Ptr = nil, nil
+	if c.Uneven {
+		c.DstParts, c.SrcParts = nil, nil
+	}
+}

@@ -26,22 +26,32 @@ type Sig struct {
 
 // Sig returns the call's fingerprint.
 func (c *Call) Sig() Sig {
-	s := Sig{Verb: c.Verb, Uneven: c.Uneven, Name: hashName(c.Name)}
+	var s Sig
+	c.PutSig(&s)
+	return s
+}
+
+// PutSig writes the call's fingerprint, field by field: a copy of one that was
+// just written would have to wait for the processor's stores.
+func (c *Call) PutSig(s *Sig) {
+	m := c.whole()
+	s.Verb, s.Uneven, s.Type = c.Verb, c.Uneven, m.Type
+	s.Red, s.Root, s.Count, s.Name = 0, 0, 0, 0
 	if c.Verb.Reduces() {
 		s.Red = c.Red
 	}
 	if c.Verb.Rooted() {
 		s.Root = int32(c.Root)
 	}
-	if c.Verb == Barrier || c.Verb == Split || c.Verb == Dup {
-		return s
+	if c.Name != "" {
+		s.Name = hashName(c.Name)
 	}
-	m := c.whole()
-	s.Type = m.Type
-	if !c.Uneven {
+	switch {
+	case c.Verb == Barrier, c.Verb == Split, c.Verb == Dup:
+		s.Type = 0
+	case !c.Uneven:
 		s.Count = int64(m.N)
 	}
-	return s
 }
 
 // whole is the buffer whose size does not depend on the number of ranks: the
@@ -106,11 +116,8 @@ func (s Sig) Text(name string) string {
 	return b.String()
 }
 
-// hashName is FNV-1a, never zero for a name.
+// hashName is FNV-1a, never zero.
 func hashName(name string) uint64 {
-	if name == "" {
-		return 0
-	}
 	h := uint64(14695981039346656037)
 	for i := range len(name) {
 		h = (h ^ uint64(name[i])) * 1099511628211

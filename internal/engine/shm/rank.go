@@ -87,9 +87,8 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 	if err := ctx.Err(); err != nil {
 		return e.explain(ctx, err, e.op, e.seq, func() string { return "before the operation began" })
 	}
-	for len(calls) > 0 {
+	for {
 		c := &calls[0]
-		e.op = c.Op()
 		n := e.together(calls)
 		var err error
 		switch {
@@ -105,9 +104,11 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 		if err != nil {
 			return err
 		}
-		calls = calls[n:]
+		if calls = calls[n:]; len(calls) == 0 {
+			return e.settleReaders()
+		}
+		e.op = calls[0].Op()
 	}
-	return e.settleReaders()
 }
 
 // begin returns the slot for the next step, once every rank has finished
@@ -129,8 +130,10 @@ func (e *Engine) publish(h *header) {
 }
 
 // finish says that this rank has read all it needs of the present step.
-func (e *Engine) finish() {
-	e.board.done().Store(e.step)
+func (e *Engine) finish() { e.finished(e.step) }
+
+func (e *Engine) finished(step uint64) {
+	e.board.done().Store(step)
 	e.g.lot.Wake(e.board.done())
 }
 

@@ -24,14 +24,17 @@ func oneHop(v engine.Verb) bool {
 // come to the same number, because it follows from the fingerprints.
 func (e *Engine) together(calls []engine.Call) int {
 	room := e.g.opt.Small
+	if len(calls) == 1 {
+		if e.room(&calls[0]) > room {
+			return 0
+		}
+		return 1
+	}
 	for i := range calls {
 		c := &calls[i]
-		need := e.room(c)
-		if i > 0 || len(calls) > 1 {
-			need = (need+7)/8*8 + sigBytes
-			if c.Name != "" {
-				need += nameBytes
-			}
+		need := (e.room(c)+7)/8*8 + sigBytes
+		if c.Name != "" {
+			need += nameBytes
 		}
 		if need > room {
 			// The first one needs no fingerprint of its own if it is alone.
@@ -51,6 +54,8 @@ func (e *Engine) room(c *engine.Call) int {
 	const never = 1 << 40
 	n := len(e.g.boards)
 	switch c.Verb {
+	case engine.AllReduce:
+		return c.Src.Bytes()
 	case engine.Barrier, engine.Dup, engine.Alloc:
 		return 0
 	case engine.ReduceScatter, engine.Scatter:
@@ -78,7 +83,7 @@ func (e *Engine) small(calls []engine.Call) error {
 	}
 	if len(calls) == 1 {
 		c := &calls[0]
-		h.sig = c.Sig()
+		c.PutSig(&h.sig)
 		h.n = int64(c.Src.N)
 		if h.sig.Name != 0 {
 			putName(h.at(headerBytes), c.Name)
@@ -93,6 +98,9 @@ func (e *Engine) small(calls []engine.Call) error {
 		}
 	}
 	e.publish(h)
+	// Being here says that this rank has finished the step before. It is said
+	// while the others' slots are on their way, when it costs nothing.
+	e.finished(e.step - 1)
 	for r := range e.g.boards {
 		if r == e.rank {
 			e.from[r], e.scale[r] = calls[0].Src.Ptr, e.factor(&calls[0])
@@ -117,8 +125,7 @@ func (e *Engine) small(calls []engine.Call) error {
 	if err != nil {
 		return err
 	}
-	clear(e.from)
-	e.finish()
+	e.from[e.rank] = nil
 	return nil
 }
 
@@ -138,7 +145,7 @@ func (e *Engine) put(c *engine.Call, p unsafe.Pointer) {
 // one goes.
 func (e *Engine) putShared(h *header, c *engine.Call, off int) int {
 	s := (*engine.Sig)(h.at(off))
-	*s = c.Sig()
+	c.PutSig(s)
 	if s.Name != 0 {
 		putName(h.at(off+sigBytes), c.Name)
 	}

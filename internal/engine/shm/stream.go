@@ -57,7 +57,7 @@ func (e *Engine) stream(c *engine.Call) error {
 	if err != nil {
 		return err
 	}
-	h.sig = c.Sig()
+	c.PutSig(&h.sig)
 	if h.sig.Name != 0 {
 		putName(h.at(headerBytes), c.Name)
 	}
