@@ -16,7 +16,8 @@ type Options struct {
 	// Timeout bounds each operation. Zero or less: no bound.
 	Timeout time.Duration
 	// Small is the largest data, in bytes, that goes through a slot.
-	// Zero: 8 KiB. Tests make it small to reach the other ways cheaply.
+	// Zero: 8 KiB; between processes, which have no other way of one hop, 32 KiB
+	// if they are few. Tests make it small to reach the other ways cheaply.
 	Small int
 	// Ring is the size, in bytes, of what processes pass large data through.
 	// Zero: 384 KiB.

@@ -34,9 +34,18 @@ const ringBytes = windows * (128 << 10)
 
 // SharedBytes is the size of one rank's segment in a group of so many.
 func SharedBytes(ranks int, opt Options) int {
-	opt.fill()
+	opt.fillShared(ranks)
 	b, _ := boardBytes(opt.small(ranks))
 	return b + opt.Ring + opt.Ring/ranks + windows*line
+}
+
+// fillShared is fill for processes. A slot is read by all others whole: the
+// more they are, the sooner dividing the work pays.
+func (o *Options) fillShared(ranks int) {
+	if o.Small <= 0 {
+		o.Small = min(32<<10, max(4<<10, 128<<10/ranks))
+	}
+	o.fill()
 }
 
 // small is the room for data in a slot: at least for one count per rank, or a
@@ -45,8 +54,8 @@ func (o *Options) small(ranks int) int { return max(o.Small, 8*ranks, placeBytes
 
 // NewShared returns this process's rank.
 func NewShared(s Shared) *Engine {
-	s.fill()
 	n := len(s.Memory)
+	s.fillShared(n)
 	g := &group{opt: s.Options, boards: make([]board, n), rings: make([]ring, n), shared: &s}
 	size, slot := boardBytes(s.small(n))
 	var others []*atomic.Uint64

@@ -63,10 +63,10 @@ func (e *Engine) stream(c *engine.Call) error {
 	}
 	f := flow{t: h.sig.Type, base: e.step << pieceBits}
 	f.shares = c.Verb == engine.Scatter || c.Verb == engine.AllToAll || c.Verb == engine.ReduceScatter
-	f.combine = c.Verb == engine.AllReduce || c.Verb == engine.Reduce || c.Verb == engine.ReduceScatter
+	f.combine = c.Verb == engine.Reduce || c.Verb == engine.ReduceScatter
 	f.bytes = e.g.rings[e.rank].win
-	parts := c.Verb == engine.AllReduce && len(e.g.boards) > 2
-	if f.shares || parts {
+	parts := c.Verb == engine.AllReduce
+	if parts || f.shares {
 		f.bytes /= len(e.g.boards)
 	}
 	f.bytes = f.bytes / line * line
@@ -346,7 +346,6 @@ func (e *Engine) intakeFrom(c *engine.Call, f *flow, r int, dst engine.Mem) (int
 	has := dst.N
 	in.scale = 1
 	switch {
-	case c.Verb == engine.AllReduce:
 	case h.n == direct:
 		p := (*place)(h.data())
 		in.slot, in.scale = e.find(r, p.src), p.scale

@@ -8,7 +8,7 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// streamParts is AllReduce of more than two processes: each rank puts the
+// streamParts is a large AllReduce between processes: each rank puts the
 // others' shares of a window into its ring, reduces its own share of everybody's
 // window, puts the result into a second ring, and takes the other results from
 // theirs. Three windows are under way at once: one being filled, one reduced,
