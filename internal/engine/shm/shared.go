@@ -30,7 +30,7 @@ type Shared struct {
 }
 
 // ringBytes is the size of a ring: its windows should stay in a core's cache.
-const ringBytes = windows * (128 << 10)
+const ringBytes = windows * (512 << 10)
 
 // SharedBytes is the size of one rank's segment in a group of so many.
 func SharedBytes(ranks int, opt Options) int {

@@ -64,12 +64,8 @@ func (e *Engine) stream(c *engine.Call) error {
 	f := flow{t: h.sig.Type, base: e.step << pieceBits}
 	f.shares = c.Verb == engine.Scatter || c.Verb == engine.AllToAll || c.Verb == engine.ReduceScatter
 	f.combine = c.Verb == engine.Reduce || c.Verb == engine.ReduceScatter
-	f.bytes = e.g.rings[e.rank].win
 	parts := c.Verb == engine.AllReduce
-	if parts || f.shares {
-		f.bytes /= len(e.g.boards)
-	}
-	f.bytes = f.bytes / line * line
+	f.bytes = e.windowBytes(h.sig, parts || f.shares)
 	f.per = f.bytes / f.t.Size()
 	produce := e.announce(h, c, &f)
 	e.publish(h)
@@ -112,6 +108,26 @@ func (e *Engine) stream(c *engine.Call) error {
 		e.owed = e.step
 	}
 	return nil
+}
+
+// windowBytes is how much of a call goes through one window, or through one
+// rank's share of it. A window that fills the ring's place is best where all
+// ranks do the same at once, and come back to a line long after the others have
+// read it. Where some wait for the first window of others, it is a part of the
+// whole.
+func (e *Engine) windowBytes(s engine.Sig, divided bool) int {
+	n := e.g.rings[e.rank].win
+	if divided {
+		n /= len(e.g.boards)
+	}
+	if s.Verb != engine.AllReduce {
+		const least, most, count = 16 << 10, 128 << 10, 16
+		n = min(n, most)
+		if !s.Uneven {
+			n = min(n, max(least, int(s.Count)*s.Type.Size()/count))
+		}
+	}
+	return n / line * line
 }
 
 // announce says in the slot what this rank has for the others, and returns how
@@ -258,7 +274,11 @@ func (e *Engine) fillWindow(c *engine.Call, f *flow, w int) error {
 	}
 	out := e.g.rings[e.rank]
 	if !f.shares {
-		e.copyIn(c, out.at(w, 0, 0), window(c.Src, w, f.per))
+		src := window(c.Src, w, f.per)
+		e.copyIn(c, out.at(w, 0, 0), src)
+		if c.Verb == engine.AllGather { // while it is in the cache
+			take(window(c.DstPart(e.rank, len(e.g.boards)), w, f.per), src)
+		}
 	} else {
 		for r := range e.g.boards {
 			if r != e.rank {
@@ -305,7 +325,7 @@ func (e *Engine) intake(c *engine.Call, f *flow) (most int, err error) {
 			most = max(most, dst.N)
 		} else if f.shares {
 			take(dst, c.SrcPart(r, n))
-		} else {
+		} else if c.Verb != engine.AllGather || f.fill == 0 {
 			take(dst, c.Src)
 		}
 		return nil
