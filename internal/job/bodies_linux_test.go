@@ -1,0 +1,4 @@
+package job
+
+// linuxBodies are bodies that look at what the kernel knows of them.
+var linuxBodies = map[string]body{}
