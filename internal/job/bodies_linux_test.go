@@ -1,4 +1,6 @@
 package job
 
 // linuxBodies are bodies that look at what the kernel knows of them.
-var linuxBodies = map[string]body{}
+var linuxBodies = map[string]body{
+	"vanish": vanish,
+}

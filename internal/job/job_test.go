@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -88,6 +89,7 @@ func child(f body) error {
 // world is the processes of a job.
 type world struct {
 	cmds []*exec.Cmd
+	in   []io.WriteCloser
 	out  []*output
 }
 
@@ -124,12 +126,26 @@ func (w *world) add(t *testing.T, cmd *exec.Cmd, n int, name, addr string, env [
 		fmt.Sprint("TUTTI_TEST_RANK=", len(w.cmds)), fmt.Sprint("TUTTI_TEST_SIZE=", n))
 	out := new(output)
 	cmd.Stdout, cmd.Stderr = out, out
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); errors.Is(err, syscall.ENOEXEC) {
 		t.Skip("an emulated binary cannot start itself")
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	w.cmds, w.out = append(w.cmds, cmd), append(w.out, out)
+	w.cmds, w.in, w.out = append(w.cmds, cmd), append(w.in, in), append(w.out, out)
+}
+
+// say says a line to all ranks.
+func (w *world) say(t *testing.T, line string) {
+	t.Helper()
+	for _, in := range w.in {
+		if _, err := io.WriteString(in, line+"\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // wait waits until all have ended well.
