@@ -2,5 +2,7 @@ package job
 
 // linuxBodies are bodies that look at what the kernel knows of them.
 var linuxBodies = map[string]body{
-	"vanish": vanish,
+	"vanish":  vanish,
+	"steady":  steady,
+	"endless": endless,
 }
