@@ -158,22 +158,10 @@ func (h *hub) listen(rank int, c *conn) {
 			reason = ended(err)
 			break
 		}
-		switch f.Kind {
-		case put:
-			f.Rank = rank
-			h.collect(f)
-		case at:
-			f.Rank = rank
-			h.pass(f)
-		case failed:
-			if f.Cause != nil {
-				f.Cause.From = rank
-				h.judge(f.Cause)
-			}
-		}
 		if f.Kind == bye {
 			break
 		}
+		h.take(rank, f)
 	}
 	if reason != "" {
 		h.spread(&frame{Kind: lost, Rank: rank, Reason: reason}, rank)
@@ -188,6 +176,23 @@ func (h *hub) listen(rank int, c *conn) {
 		close(h.empty)
 	}
 	h.mu.Unlock()
+}
+
+// take does what a frame from a rank asks for.
+func (h *hub) take(rank int, f *frame) {
+	switch f.Kind {
+	case put:
+		f.Rank = rank
+		h.collect(f)
+	case at:
+		f.Rank = rank
+		h.pass(f)
+	case failed:
+		if f.Cause != nil {
+			f.Cause.From = rank
+			h.judge(f.Cause)
+		}
+	}
 }
 
 // judge decides which cause of a group's end came first, and tells it to all

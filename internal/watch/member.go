@@ -71,11 +71,7 @@ type group struct {
 // When ctx ends before that, the error says who is missing as far as this rank
 // can know.
 func Join(ctx context.Context, cfg Config) (*Member, error) {
-	m := &Member{
-		cfg: cfg, groups: make(map[string]*group), early: make(map[string]*Cause), gone: make(map[int]string),
-		results: make(map[string]chan [][]byte), verdicts: make(map[uint64]report),
-		follows: make(map[string]func(int, []byte)), done: make(chan struct{}),
-	}
+	m := newMember(cfg)
 	var err error
 	if cfg.Rank == 0 {
 		err = m.host(ctx)
@@ -86,6 +82,14 @@ func Join(ctx context.Context, cfg Config) (*Member, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+func newMember(cfg Config) *Member {
+	return &Member{
+		cfg: cfg, groups: make(map[string]*group), early: make(map[string]*Cause), gone: make(map[int]string),
+		results: make(map[string]chan [][]byte), verdicts: make(map[uint64]report),
+		follows: make(map[string]func(int, []byte)), done: make(chan struct{}),
+	}
 }
 
 // Blobs returns what the ranks said of themselves when they joined.
