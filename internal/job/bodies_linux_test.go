@@ -2,7 +2,8 @@ package job
 
 // linuxBodies are bodies that look at what the kernel knows of them.
 var linuxBodies = map[string]body{
-	"vanish":  vanish,
-	"steady":  steady,
-	"endless": endless,
+	"vanish":   vanish,
+	"besieged": besieged,
+	"steady":   steady,
+	"endless":  endless,
 }

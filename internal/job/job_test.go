@@ -247,12 +247,18 @@ func (o *output) String() string {
 // await waits until the process has printed something.
 func (o *output) await(t *testing.T, text string) {
 	t.Helper()
+	o.awaitTimes(t, text, 1)
+}
+
+// awaitTimes waits until it has done so a number of times.
+func (o *output) awaitTimes(t *testing.T, text string, times int) {
+	t.Helper()
 	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if strings.Contains(o.String(), text) {
+		if strings.Count(o.String(), text) >= times {
 			return
 		}
 	}
-	t.Fatalf("%q did not come", text)
+	t.Fatalf("%q did not come:\n%s", text, o)
 }
 
 // alloc does the same operations on memory that all ranks see and on memory
