@@ -82,7 +82,10 @@ func pair(ctx context.Context, e engine.Engine, near bool) error {
 		return err
 	}
 	// A frame's head is small beside this, and half of it has to be sent.
-	way, sent, boards := wayOf(e), after-before, 0
+	way, sent, boards := wayOf(e), uint64(0), 0
+	for inode, bytes := range after {
+		sent += bytes - before[inode]
+	}
 	if maps, err := os.ReadFile("/proc/self/maps"); err == nil {
 		for line := range strings.Lines(string(maps)) {
 			if strings.Contains(line, "/memfd:") && strings.Contains(line, "tutti") {
@@ -99,26 +102,26 @@ func pair(ctx context.Context, e engine.Engine, near bool) error {
 	return fmt.Errorf("near each other: %v; they use %s, sent %d bytes over TCP, %d boards are mapped", near, way, sent, boards)
 }
 
-// sentOverTCP is how much this process's connections have sent.
-func sentOverTCP() (uint64, error) {
+// sentOverTCP is how much each of this process's connections has sent, by
+// inode.
+func sentOverTCP() (map[string]uint64, error) {
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	var sum uint64
-	connections := 0
+	sent := make(map[string]uint64)
 	for _, f := range list {
 		fd, err := strconv.Atoi(f.Name())
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			sum += info.Bytes_sent
-			connections++
+		inode, gone := os.Readlink("/proc/self/fd/" + f.Name())
+		if info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO); err == nil && gone == nil {
+			sent[inode] = info.Bytes_sent
 		}
 	}
-	if connections == 0 {
-		return 0, errors.New("the kernel tells nothing of this process's connections")
+	if len(sent) == 0 {
+		return nil, errors.New("the kernel tells nothing of this process's connections")
 	}
-	return sum, nil
+	return sent, nil
 }

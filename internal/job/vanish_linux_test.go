@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -31,8 +32,7 @@ func vanish(ctx context.Context, e engine.Engine) error {
 	}
 	fmt.Println("ready")
 	if how == "unconnected" {
-		var line string
-		if _, err := fmt.Scanln(&line); err != nil {
+		if _, err := fmt.Scanln(new(string)); err != nil {
 			return err
 		}
 	}
@@ -61,13 +61,17 @@ func vanish(ctx context.Context, e engine.Engine) error {
 		return fmt.Errorf("it ended with %w", err)
 	}
 	fmt.Printf("lost %v, because %s\n", f.Lost, f.Reason)
-	return nil
+	// One that leaves would be what its neighbours have lost, if they have not
+	// heard of the other host yet.
+	_, err = fmt.Scanln(new(string))
+	return err
 }
 
 // TestVanish unplugs hosts, or keeps two of them apart, without a word to
 // anybody: whoever is blocked hears that ranks are lost, and which. Operations
 // would time out much later, and the kernel would try for a quarter of an hour.
 func TestVanish(t *testing.T) {
+	var all sync.WaitGroup // of cases: they mostly wait
 	for _, c := range []struct {
 		name  string
 		how   string
@@ -96,50 +100,56 @@ func TestVanish(t *testing.T) {
 			return []int{1, 2, 3, 4}
 		}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			if c.long && testing.Short() {
-				t.Skip("not under -short")
-			}
-			t.Parallel() // they mostly wait
-			n := newNetwork(t, slices.Max(c.hosts)+1, false)
-			env := []string{"TUTTI_TEST_HOW=" + c.how, "TUTTI_TEST_SILENCE=3s"}
-			if c.tls {
-				env = append(env, encrypted(t)...)
-			}
-			w := n.start(c.hosts, "vanish", env...)
-			for _, out := range w.out {
-				out.await(t, "ready")
-			}
-			for r, out := range w.out {
-				if strings.Contains(out.String(), "lost") {
-					t.Errorf("rank %d has lost somebody before anything happened: %s", r, out)
+		all.Go(func() {
+			t.Run(c.name, func(t *testing.T) {
+				if c.long && testing.Short() {
+					t.Skip("not under -short")
 				}
-			}
-			for _, h := range c.cut {
-				n.cut(h)
-			}
-			n.isolate(c.apart...)
-			begin := time.Now()
-			if c.how == "unconnected" {
-				w.say(t, "go")
-			}
-			w.wait(t)
-			t.Logf("all had ended after %v", time.Since(begin).Round(time.Millisecond))
-			for r, out := range w.out {
-				text := out.String()
-				var lost int
-				_, after, found := strings.Cut(text, "lost [")
-				if _, err := fmt.Sscan(strings.TrimRight(strings.SplitN(after, "]", 2)[0], " "), &lost); !found || err != nil {
-					t.Errorf("rank %d did not say who is lost: %s", r, text)
-					continue
+				n := newNetwork(t, slices.Max(c.hosts)+1, false)
+				env := []string{"TUTTI_TEST_HOW=" + c.how, "TUTTI_TEST_SILENCE=3s"}
+				if c.tls {
+					env = append(env, encrypted(t)...)
 				}
-				if want := c.gone(c.hosts[r]); !slices.Contains(want, lost) {
-					t.Errorf("rank %d believes that rank %d is lost, want one of %v: %s", r, lost, want, text)
+				w := n.start(c.hosts, "vanish", env...)
+				for _, out := range w.out {
+					out.await(t, "ready")
 				}
-				t.Logf("rank %d: %s", r, after)
-			}
+				for r, out := range w.out {
+					if strings.Contains(out.String(), "lost") {
+						t.Errorf("rank %d has lost somebody before anything happened: %s", r, out)
+					}
+				}
+				for _, h := range c.cut {
+					n.cut(h)
+				}
+				n.isolate(c.apart...)
+				begin := time.Now()
+				if c.how == "unconnected" {
+					w.say(t, "go")
+				}
+				for _, out := range w.out {
+					out.await(t, "because")
+				}
+				t.Logf("all had heard of it after %v", time.Since(begin).Round(time.Millisecond))
+				w.say(t, "leave")
+				w.wait(t)
+				for r, out := range w.out {
+					text := out.String()
+					var lost int
+					_, after, found := strings.Cut(text, "lost [")
+					if _, err := fmt.Sscan(strings.TrimRight(strings.SplitN(after, "]", 2)[0], " "), &lost); !found || err != nil {
+						t.Errorf("rank %d did not say who is lost: %s", r, text)
+						continue
+					}
+					if want := c.gone(c.hosts[r]); !slices.Contains(want, lost) {
+						t.Errorf("rank %d believes that rank %d is lost, want one of %v: %s", r, lost, want, text)
+					}
+					t.Logf("rank %d: %s", r, after)
+				}
+			})
 		})
 	}
+	all.Wait()
 }
 
 // other is for two hosts: each has lost the other's ranks. The first so many
