@@ -160,10 +160,10 @@ func TestNamespaces(t *testing.T) {
 		stride int
 	}{
 		{name: "2x2", hosts: []int{0, 0, 1, 1}, stride: 1},
-		{name: "2x2, in turn, TLS", hosts: []int{0, 1, 0, 1}, tls: true, long: true, stride: 3},
+		{name: "2x2, in turn, TLS", hosts: []int{0, 1, 0, 1}, tls: true, long: true, stride: 5},
 		{name: "3+2+1", hosts: []int{0, 1, 0, 2, 1, 0}, long: true, stride: 1},
 		{name: "3+2+1, IPv6, TLS", hosts: []int{2, 0, 1, 0, 1, 0}, v6: true, tls: true, stride: 4},
-		{name: "1+1+1", hosts: []int{0, 1, 2}, long: true, stride: 2},
+		{name: "1+1+1", hosts: []int{0, 1, 2}, long: true, stride: 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.long && testing.Short() {

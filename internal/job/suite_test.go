@@ -144,7 +144,7 @@ func TestSuite(t *testing.T) {
 	} {
 		stride := 1
 		if strings.Contains(name, "TLS") {
-			stride = 3 // the rest is the same without
+			stride = 5 // the rest is the same without
 		}
 		t.Run(name, func(t *testing.T) { start(t, 5, "suite", append(env, sample(stride))...).wait(t) })
 	}
