@@ -49,6 +49,7 @@ func rankProcess() error {
 		return err
 	}
 	defer c.Close()
+	defer c.Close() // twice is once
 	if c.Rank() != cfg.Rank || c.Size() != cfg.Size {
 		return fmt.Errorf("rank %d of %d", c.Rank(), c.Size())
 	}
@@ -73,6 +74,7 @@ func rankProcess() error {
 		return err
 	}
 	defer sub.Close()
+	defer sub.Close() // twice is once
 	all, err := tutti.GatherSlices(ctx, sub, make([]byte, c.Rank()))
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -54,8 +55,11 @@ func (g *group) make(ctx context.Context, hosts int) error {
 		return g.makeShared(ctx)
 	case len(g.members):
 		w, err := g.wire("", g.members, g.fail)
-		g.e = &networked{w, g}
-		return err
+		if err != nil {
+			return err
+		}
+		g.e = &networked{Engine: w, g: g, post: g.j.sentry.add(g.name, g.members, w)}
+		return nil
 	}
 	return g.makeBoth(ctx)
 }
@@ -97,12 +101,15 @@ func (g *group) makeBoth(ctx context.Context) error {
 	if opt.All, err = g.wire("", g.members, nil); err != nil {
 		return err
 	}
+	var p *post
 	if slices.Contains(first, g.j.cfg.Rank) {
-		if opt.Leaders, err = g.wire(" leaders", first, nil); err != nil {
+		w, err := g.wire(" leaders", first, nil)
+		if err != nil {
 			return errors.Join(err, opt.All.Close())
 		}
+		opt.Leaders, p = w, g.j.sentry.add(g.name+" leaders", first, w)
 	}
-	g.e = &networked{hier.New(opt), g}
+	g.e = &networked{Engine: hier.New(opt), g: g, post: p}
 	return nil
 }
 
@@ -145,11 +152,32 @@ func (g *group) wire(suffix string, members []int, onFail func(*engine.Failure))
 // networked gives back what the group was made of when its engine is closed.
 type networked struct {
 	engine.Engine
-	g *group
+	g    *group
+	post *post // nil: this rank does not speak to other hosts
+	once sync.Once
 }
 
-// Close says goodbye to the other ranks.
-func (n *networked) Close() error { return errors.Join(n.Engine.Close(), n.g.close()) }
+// Run carries out calls, while the sentry looks.
+func (n *networked) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
+	if n.post == nil {
+		return n.Engine.Run(ctx, seq, calls)
+	}
+	n.post.busy.Store(true)
+	err := n.Engine.Run(ctx, seq, calls)
+	n.post.busy.Store(false)
+	return err
+}
+
+// Close says goodbye to the other ranks, once.
+func (n *networked) Close() (err error) {
+	n.once.Do(func() {
+		if n.post != nil {
+			n.g.j.sentry.remove(n.post)
+		}
+		err = errors.Join(n.Engine.Close(), n.g.close())
+	})
+	return err
+}
 
 // fail tells all of a failure that began here.
 func (g *group) fail(f *engine.Failure) {

@@ -38,6 +38,11 @@ type Config struct {
 	// Host names this host apart from others that look like it. Ranks share a
 	// host only if they give the same.
 	Host string
+	// Silence is about how long another rank's host may not answer before the
+	// rank is lost. Zero: 30 s.
+	Silence time.Duration
+	// Look is how often a rank looks whether it is stuck. Zero: 50 ms.
+	Look time.Duration
 	// Reproducible makes the bits of a result independent of where ranks are.
 	Reproducible bool
 	// Logger must not be nil.
@@ -53,6 +58,7 @@ type job struct {
 	links    map[int]*segment.Link
 	peers    []card
 	hosts    []int // by rank: the lowest rank of the same host
+	sentry   sentry
 
 	mu     sync.Mutex
 	groups int // that are not closed
@@ -72,6 +78,7 @@ const closeTime = 30 * time.Second
 // ranks. When that and all groups made of it are closed, the job is left.
 func Join(ctx context.Context, cfg Config) (engine.Engine, error) {
 	j := &job{cfg: cfg, groups: 1}
+	j.sentry.j = j
 	world, err := j.join(ctx)
 	if err != nil {
 		return nil, errors.Join(err, j.leave())
@@ -91,7 +98,7 @@ func (j *job) join(ctx context.Context) (engine.Engine, error) {
 	}
 	j.member, err = watch.Join(ctx, watch.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Listener: cfg.Listener, Secret: cfg.Secret, Blob: blob,
-		Logger: cfg.Logger,
+		Silence: cfg.Silence, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -116,6 +123,7 @@ func (j *job) open() (card, error) {
 	var err error
 	j.listener, err = tcp.Listen(tcp.Options{
 		Job: "tutti", Secret: append([]byte("tutti "), cfg.Secret...), Interface: cfg.Interface, TLS: cfg.TLS, Logger: cfg.Logger,
+		DeadAfter: cfg.Silence,
 	})
 	if err != nil {
 		return card{}, err
@@ -218,6 +226,7 @@ func (j *job) done() error {
 
 func (j *job) leave() error {
 	var errs []error
+	j.sentry.close()
 	if j.member != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -18,8 +20,8 @@ import (
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
-	"github.com/tutti-go/tutti/internal/engine/enginetest"
 	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
 // A body is what a rank, a process of its own, does in a test.
@@ -36,6 +38,7 @@ const deadline = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	if name := os.Getenv("TUTTI_TEST_BODY"); name != "" {
+		maps.Copy(bodies, linuxBodies)
 		if err := child(bodies[name]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
@@ -58,10 +61,18 @@ func child(f body) error {
 		Secret: []byte("test"), Timeout: time.Minute, Network: os.Getenv("TUTTI_TEST_NETWORK") != "",
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
+	if cert := os.Getenv("TUTTI_TEST_CERT"); cert != "" {
+		var err error
+		if cfg.TLS, err = tcp.NewJobTLS([]byte(cert), []byte(os.Getenv("TUTTI_TEST_KEY"))); err != nil {
+			return err
+		}
+	}
+	cfg.Look = 2 * time.Millisecond
+	cfg.Silence, _ = time.ParseDuration(os.Getenv("TUTTI_TEST_SILENCE"))
 	if hosts := strings.Fields(os.Getenv("TUTTI_TEST_HOSTS")); len(hosts) > 0 {
 		cfg.Host = hosts[cfg.Rank]
 	}
-	if cfg.Rank == 0 {
+	if cfg.Rank == 0 && os.Getenv("TUTTI_TEST_INHERIT") != "" {
 		l, err := net.FileListener(os.NewFile(3, "listener"))
 		if err != nil {
 			return err
@@ -78,6 +89,7 @@ func child(f body) error {
 // world is the processes of a job.
 type world struct {
 	cmds []*exec.Cmd
+	in   []io.WriteCloser
 	out  []*output
 }
 
@@ -93,26 +105,47 @@ func start(t *testing.T, n int, name string, env ...string) *world {
 		t.Fatal(err)
 	}
 	w := new(world)
+	env = append(env, "TUTTI_TEST_INHERIT=1")
 	for r := range n {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
-		cmd.Env = append(os.Environ(), append(env, "TUTTI_TEST_BODY="+name, "TUTTI_TEST_ADDR="+l.Addr().String(),
-			fmt.Sprint("TUTTI_TEST_RANK=", r), fmt.Sprint("TUTTI_TEST_SIZE=", n))...)
-		out := new(output)
-		cmd.Stdout, cmd.Stderr = out, out
 		if r == 0 {
 			cmd.ExtraFiles = []*os.File{file}
 		}
-		if err := cmd.Start(); errors.Is(err, syscall.ENOEXEC) {
-			t.Skip("an emulated binary cannot start itself")
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		w.cmds, w.out = append(w.cmds, cmd), append(w.out, out)
+		w.add(t, cmd, n, name, l.Addr().String(), env)
 	}
 	if err := errors.Join(file.Close(), l.Close()); err != nil {
 		t.Fatal(err)
 	}
 	return w
+}
+
+// add starts one rank more of n.
+func (w *world) add(t *testing.T, cmd *exec.Cmd, n int, name, addr string, env []string) {
+	t.Helper()
+	cmd.Env = append(append(os.Environ(), env...), "TUTTI_TEST_BODY="+name, "TUTTI_TEST_ADDR="+addr,
+		fmt.Sprint("TUTTI_TEST_RANK=", len(w.cmds)), fmt.Sprint("TUTTI_TEST_SIZE=", n))
+	out := new(output)
+	cmd.Stdout, cmd.Stderr = out, out
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); errors.Is(err, syscall.ENOEXEC) {
+		t.Skip("an emulated binary cannot start itself")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	w.cmds, w.in, w.out = append(w.cmds, cmd), append(w.in, in), append(w.out, out)
+}
+
+// say says a line to all ranks.
+func (w *world) say(t *testing.T, line string) {
+	t.Helper()
+	for _, in := range w.in {
+		if _, err := io.WriteString(in, line+"\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // wait waits until all have ended well.
@@ -153,46 +186,6 @@ func TestHello(t *testing.T) {
 				start(t, n, "hello", "TUTTI_TEST_NETWORK="+network).wait(t)
 			})
 		}
-	}
-}
-
-// suite runs the conformance suite, each case on a group of its own.
-func suite(ctx context.Context, e engine.Engine) error {
-	if got, want := fmt.Sprint(e.SameHost()), os.Getenv("TUTTI_TEST_WANT"); got != want {
-		return fmt.Errorf("the ranks' hosts are %v, want %v", got, want)
-	}
-	seq := uint64(1)
-	for _, c := range enginetest.Cases(enginetest.Options{Light: true, RankOrder: os.Getenv("TUTTI_TEST_PLACES") == ""}) {
-		if c.Fault != nil || c.Ranks > e.Size() {
-			continue
-		}
-		seq++
-		if e.Rank() >= c.Ranks {
-			continue
-		}
-		members := make([]int, c.Ranks)
-		for r := range members {
-			members[r] = r
-		}
-		sub, err := e.Sub(ctx, seq, members)
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.Name, err)
-		}
-		if err := errors.Join(c.Body(ctx, enginetest.NewRank(sub)), sub.Close()); err != nil {
-			return fmt.Errorf("%s: %w", c.Name, err)
-		}
-	}
-	return e.Run(ctx, 1, []engine.Call{{Verb: engine.Barrier}})
-}
-
-// TestSuite has all ranks on one host, on hosts of their own, and some of both.
-func TestSuite(t *testing.T) {
-	for name, env := range map[string][]string{
-		"shared memory": {"TUTTI_TEST_WANT=[0 0 0 0 0]"},
-		"network":       {"TUTTI_TEST_NETWORK=1", "TUTTI_TEST_PLACES=1", "TUTTI_TEST_WANT=[0 1 2 3 4]"},
-		"hierarchy":     {"TUTTI_TEST_HOSTS=a b a b c", "TUTTI_TEST_PLACES=1", "TUTTI_TEST_WANT=[0 1 0 1 4]"},
-	} {
-		t.Run(name, func(t *testing.T) { start(t, 5, "suite", env...).wait(t) })
 	}
 }
 
@@ -254,12 +247,18 @@ func (o *output) String() string {
 // await waits until the process has printed something.
 func (o *output) await(t *testing.T, text string) {
 	t.Helper()
+	o.awaitTimes(t, text, 1)
+}
+
+// awaitTimes waits until it has done so a number of times.
+func (o *output) awaitTimes(t *testing.T, text string, times int) {
+	t.Helper()
 	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if strings.Contains(o.String(), text) {
+		if strings.Count(o.String(), text) >= times {
 			return
 		}
 	}
-	t.Fatalf("%q did not come", text)
+	t.Fatalf("%q did not come:\n%s", text, o)
 }
 
 // alloc does the same operations on memory that all ranks see and on memory

@@ -145,25 +145,40 @@ func (m *meeting) shake(ctx context.Context, c *net.UnixConn, inv Invitation) er
 	return c.SetDeadline(time.Time{})
 }
 
-// admit lets in those who knock, until all who are expected have come.
+// admit lets in those who knock, until all who are expected have come. Any
+// process of the host may knock: one that says nothing must not keep others
+// waiting, so that each is greeted by itself.
 func (m *meeting) admit(ctx context.Context, missing int) {
+	ctx, done := context.WithCancel(ctx)
 	end, _ := ctx.Deadline()
 	_ = m.d.listener.SetDeadline(end)
-	stop := context.AfterFunc(ctx, func() { _ = m.d.listener.SetDeadline(time.Now()) })
+	stop := context.AfterFunc(ctx, func() { _ = m.d.listener.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	for missing > 0 {
+	var greeting sync.WaitGroup
+	var mu sync.Mutex
+	for {
 		c, err := m.d.listener.AcceptUnix()
 		if err != nil {
-			return
+			break
 		}
-		guest, err := m.greet(c, end)
-		if err != nil {
-			c.Close()
-			continue
-		}
-		m.met(guest, c, nil)
-		missing--
+		greeting.Go(func() {
+			sent := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+			guest, err := m.greet(c, end)
+			// One that is sent away by the end of the meeting stays away.
+			if !sent() || err != nil {
+				c.Close()
+				return
+			}
+			m.met(guest, c, nil)
+			mu.Lock()
+			defer mu.Unlock()
+			if missing--; missing == 0 {
+				done()
+			}
+		})
 	}
+	done()
+	greeting.Wait()
 }
 
 func (m *meeting) greet(c *net.UnixConn, end time.Time) (int, error) {

@@ -65,7 +65,14 @@ func TestMeet(t *testing.T) {
 		defer doors[i].Close()
 		all[i] = doors[i].Invitation()
 	}
-	// A stranger knocks first.
+	// Strangers knock first: many who say nothing, and one who does.
+	for range 100 {
+		c, err := net.Dial("unixpacket", all[3].Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+	}
 	c, err := net.Dial("unixpacket", all[3].Name)
 	if err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -11,18 +12,11 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-const (
-	// helloTime is how long a connection may take to prove itself, and
-	// maxPending how many may do so at once: strangers cost no more.
-	helloTime  = 10 * time.Second
-	maxPending = 256
-)
-
 // A hub is rank 0's side: it accepts the other ranks and passes frames on.
 type hub struct {
-	m        *Member
-	listener net.Listener
-	pending  chan struct{} // a token for each connection that may be in its handshake
+	m         *Member
+	listener  net.Listener
+	strangers strangers
 
 	mu      sync.Mutex
 	conns   []*conn // by rank; nil: not here, or gone
@@ -32,7 +26,9 @@ type hub struct {
 	empty   chan struct{} // closed when all others have left
 	gathers map[string]*gather
 	causes  map[string]*Cause // the first of each group that has ended
-	readers sync.WaitGroup
+	passed  [maxPassed]string // the last positions that were passed on, of nPassed
+	nPassed int
+	readers sync.WaitGroup // all goroutines
 }
 
 // gather is an exchange of which not all blobs are here.
@@ -53,7 +49,7 @@ func (m *Member) host(ctx context.Context) error {
 		}
 	}
 	h := &hub{
-		m: m, listener: l, pending: make(chan struct{}, maxPending), conns: make([]*conn, m.cfg.Size), joined: 1,
+		m: m, listener: l, conns: make([]*conn, m.cfg.Size), joined: 1,
 		full: make(chan struct{}), empty: make(chan struct{}), gathers: make(map[string]*gather), causes: make(map[string]*Cause),
 	}
 	m.hub = h
@@ -63,7 +59,7 @@ func (m *Member) host(ctx context.Context) error {
 		close(h.full)
 		close(h.empty)
 	}
-	go h.accept()
+	h.readers.Go(h.accept)
 	select {
 	case <-h.full:
 		return nil
@@ -77,31 +73,13 @@ func (m *Member) host(ctx context.Context) error {
 			}
 		}
 		l.Close()
+		h.strangers.close()
 		for _, c := range h.conns {
 			if c != nil {
 				c.Close()
 			}
 		}
 		return fmt.Errorf("%d of %d ranks joined; %s missing: %w", h.joined, m.cfg.Size, engine.Ranks(missing), ctx.Err())
-	}
-}
-
-// accept takes connections until the listener is closed.
-func (h *hub) accept() {
-	for {
-		nc, err := h.listener.Accept()
-		if err != nil {
-			return
-		}
-		select {
-		case h.pending <- struct{}{}:
-			go func() {
-				defer func() { <-h.pending }()
-				h.admit(newConn(nc))
-			}()
-		default:
-			nc.Close()
-		}
 	}
 }
 
@@ -113,7 +91,8 @@ func (h *hub) admit(c *conn) {
 		_ = c.send(&frame{Kind: refused, Reason: reason})
 		c.Close()
 	}
-	if err := c.SetDeadline(time.Now().Add(helloTime)); err != nil {
+	err := errors.Join(c.SetDeadline(time.Now().Add(helloTime)), notice(c.Conn, cfg.Silence))
+	if err != nil {
 		refuse(err.Error())
 		return
 	}
@@ -123,6 +102,9 @@ func (h *hub) admit(c *conn) {
 		return
 	}
 	f, err := c.receive(maxHello)
+	if errors.Is(err, net.ErrClosed) {
+		err = errSentAway
+	}
 	switch {
 	case err != nil:
 		refuse(err.Error())
@@ -136,6 +118,8 @@ func (h *hub) admit(c *conn) {
 		refuse(fmt.Sprintf("it believes in %d ranks, this job has %d", f.Size, cfg.Size))
 	case f.Rank < 1 || f.Rank >= cfg.Size:
 		refuse(fmt.Sprintf("rank %d is not one of 1 to %d", f.Rank, cfg.Size-1))
+	case !h.strangers.remove(c.Conn):
+		refuse(errSentAway.Error())
 	case !h.enter(c, f, prove(cfg.Secret, "root", ours, f.Nonce, f.Rank, f.Size)):
 		refuse(fmt.Sprintf("rank %d is here already", f.Rank))
 	}
@@ -167,27 +151,17 @@ func (h *hub) enter(c *conn, f *frame, proof []byte) bool {
 
 // listen takes what comes from one rank.
 func (h *hub) listen(rank int, c *conn) {
-	reason := "its control connection has ended"
+	reason := ""
 	for {
 		f, err := c.receive(maxFrame)
 		if err != nil {
+			reason = ended(err)
 			break
-		}
-		switch f.Kind {
-		case put:
-			f.Rank = rank
-			h.collect(f)
-		case failed:
-			if f.Cause != nil {
-				f.Cause.From = rank
-				h.judge(f.Cause)
-			}
-		case bye:
-			reason = ""
 		}
 		if f.Kind == bye {
 			break
 		}
+		h.take(rank, f)
 	}
 	if reason != "" {
 		h.spread(&frame{Kind: lost, Rank: rank, Reason: reason}, rank)
@@ -202,6 +176,23 @@ func (h *hub) listen(rank int, c *conn) {
 		close(h.empty)
 	}
 	h.mu.Unlock()
+}
+
+// take does what a frame from a rank asks for.
+func (h *hub) take(rank int, f *frame) {
+	switch f.Kind {
+	case put:
+		f.Rank = rank
+		h.collect(f)
+	case at:
+		f.Rank = rank
+		h.pass(f)
+	case failed:
+		if f.Cause != nil {
+			f.Cause.From = rank
+			h.judge(f.Cause)
+		}
+	}
 }
 
 // judge decides which cause of a group's end came first, and tells it to all
@@ -271,6 +262,7 @@ func (h *hub) close(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	err := h.listener.Close()
+	h.strangers.close()
 	h.mu.Lock()
 	for _, c := range h.conns {
 		if c != nil {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -27,6 +29,9 @@ type Config struct {
 	Secret []byte
 	// Blob is what the others need to know of this rank.
 	Blob []byte
+	// Silence is about how long another rank's host may not answer before the
+	// rank is lost. Zero: 30 s.
+	Silence time.Duration
 	// Logger is told of those who are refused. It must not be nil.
 	Logger *slog.Logger
 }
@@ -43,6 +48,7 @@ type Member struct {
 	early    map[string]*Cause // causes for groups that this rank has not made yet
 	gone     map[int]string    // ranks that are lost, and why
 	results  map[string]chan [][]byte
+	follows  map[string]func(from int, position []byte)
 	closed   bool
 	reports  uint64
 	verdicts map[uint64]report // this rank's that are not judged
@@ -65,10 +71,7 @@ type group struct {
 // When ctx ends before that, the error says who is missing as far as this rank
 // can know.
 func Join(ctx context.Context, cfg Config) (*Member, error) {
-	m := &Member{
-		cfg: cfg, groups: make(map[string]*group), early: make(map[string]*Cause), gone: make(map[int]string),
-		results: make(map[string]chan [][]byte), verdicts: make(map[uint64]report), done: make(chan struct{}),
-	}
+	m := newMember(cfg)
 	var err error
 	if cfg.Rank == 0 {
 		err = m.host(ctx)
@@ -81,8 +84,19 @@ func Join(ctx context.Context, cfg Config) (*Member, error) {
 	return m, nil
 }
 
+func newMember(cfg Config) *Member {
+	return &Member{
+		cfg: cfg, groups: make(map[string]*group), early: make(map[string]*Cause), gone: make(map[int]string),
+		results: make(map[string]chan [][]byte), verdicts: make(map[uint64]report),
+		follows: make(map[string]func(int, []byte)), done: make(chan struct{}),
+	}
+}
+
 // Blobs returns what the ranks said of themselves when they joined.
 func (m *Member) Blobs() [][]byte { return m.blobs }
+
+// tries is how often a rank comes again that was cut off when it came.
+const tries = 6
 
 // connect joins as a rank other than 0.
 func (m *Member) connect(ctx context.Context) error {
@@ -90,10 +104,37 @@ func (m *Member) connect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("rank 0 cannot be reached at %s: %w", m.cfg.Addr, err)
 	}
+	for try := 1; ; try++ {
+		err = m.join(ctx, nc)
+		if try == tries || ctx.Err() != nil || !cutOff(err) {
+			return err
+		}
+		// Rank 0 may have had no room, for all the strangers that came. If it
+		// has died instead, nobody answers now.
+		var d net.Dialer
+		var gone error
+		if nc, gone = d.DialContext(ctx, "tcp", m.cfg.Addr); gone != nil {
+			return err
+		}
+	}
+}
+
+// cutOff reports whether a connection ended in a way that says nothing about
+// the other side.
+func cutOff(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// join joins on a new connection.
+func (m *Member) join(ctx context.Context, nc net.Conn) error {
 	// A context that ends closes the connection, and so ends every read.
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	m.up = newConn(nc)
-	err = m.greet()
+	err := notice(nc, m.cfg.Silence)
+	if err == nil {
+		err = m.greet()
+	}
 	if !stop() && err == nil {
 		err = ctx.Err()
 	}
@@ -166,7 +207,7 @@ func (m *Member) listen() {
 	for {
 		f, err := m.up.receive(maxFrame)
 		if err != nil {
-			m.lose(0, "its control connection has ended")
+			m.lose(0, ended(err))
 			return
 		}
 		if f.Kind == bye {
@@ -191,6 +232,8 @@ func (m *Member) take(f *frame) {
 		if f.Cause != nil {
 			m.fail(f.Cause)
 		}
+	case at:
+		m.hear(f)
 	case lost:
 		m.lose(f.Rank, f.Reason)
 	}

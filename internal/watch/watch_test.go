@@ -37,7 +37,7 @@ func (l *logs) lines() []string {
 }
 
 // job joins n ranks on loopback.
-func job(t *testing.T, n int) ([]*Member, *logs) {
+func job(t testing.TB, n int) ([]*Member, *logs) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -67,7 +67,7 @@ func job(t *testing.T, n int) ([]*Member, *logs) {
 }
 
 // leave closes all members at once.
-func leave(t *testing.T, members []*Member) {
+func leave(t testing.TB, members []*Member) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()

@@ -33,7 +33,7 @@ func (f *Fault) verify(engines []engine.Engine, errs []error) error {
 		if err == nil {
 			return fmt.Errorf("rank %d was told nothing of the fault", rank)
 		}
-		if err := f.matches(err); err != nil {
+		if err := f.Check(err); err != nil {
 			return fmt.Errorf("rank %d: %w", rank, err)
 		}
 		if said == "" {
@@ -55,8 +55,9 @@ func differ(list []string) bool {
 	return slices.ContainsFunc(list, func(s string) bool { return s != list[0] })
 }
 
-// matches checks one rank's error.
-func (f *Fault) matches(err error) error {
+// Check checks the error of one rank that is not lost. That all ranks have the
+// same, who calls it must find out.
+func (f *Fault) Check(err error) error {
 	failure := (*engine.Failure)(nil)
 	if !errors.As(err, &failure) {
 		return fmt.Errorf("%T is not a *engine.Failure: %w", err, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -38,7 +39,9 @@ type Engine struct {
 	scale []float64        // and its factor
 	acc   []byte           // partial results of a reduction
 	spare []byte           // for an AllToAll in place
-	_     [64]byte         // the next Engine is another rank's
+
+	closing sync.Once
+	_       [64]byte // the next Engine is another rank's
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -58,13 +61,16 @@ func (e *Engine) Failure() *engine.Failure { return e.g.cause.Load() }
 // Failed is closed when the group has ended.
 func (e *Engine) Failed() <-chan struct{} { return e.g.lot.Done() }
 
-// Close says goodbye to the other ranks.
-func (e *Engine) Close() error {
-	e.tell(e.board.left(), 1)
-	if s := e.g.shared; s != nil {
-		return errors.Join(s.Messages.Close(), s.OnClose())
-	}
-	return nil
+// Close says goodbye to the other ranks, once: after that, between processes,
+// the board is not there any more.
+func (e *Engine) Close() (err error) {
+	e.closing.Do(func() {
+		e.tell(e.board.left(), 1)
+		if s := e.g.shared; s != nil {
+			err = errors.Join(s.Messages.Close(), s.OnClose())
+		}
+	})
+	return err
 }
 
 // Run carries out calls, small neighbours together.

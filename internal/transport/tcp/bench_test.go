@@ -129,7 +129,7 @@ func newExchanger(m *Mesh) (*exchanger, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.bare, err = detach(c)
+	x.bare, err = detach(c, time.Minute)
 	return x, err
 }
 

@@ -5,33 +5,25 @@ import (
 	"io"
 	"net"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// A host that has vanished is noticed after keepIdle+keepCount*keepInterval
-	// seconds when the connection is idle, and after deadAfter milliseconds
-	// when it owes acknowledgements.
-	keepIdle     = 10
-	keepInterval = 5
-	keepCount    = 4
-	deadAfter    = 30_000
-
-	// maxMove bounds what one system call moves.
-	maxMove = 512 << 10
-)
+// maxMove bounds what one system call moves.
+const maxMove = 512 << 10
 
 // A conn is a connected, non-blocking socket. One goroutine at a time uses it.
 type conn struct {
 	fd     int
 	secure *secure // nil: in the clear
 	vec    vector
+	dead   time.Duration // how long the other side's kernel may be silent
 }
 
 // detach takes the descriptor out of a connection of package net, whose
-// handshake is over, and closes the connection.
-func detach(c net.Conn) (*conn, error) {
+// handshake is over, and closes the connection. See Options.DeadAfter.
+func detach(c net.Conn, dead time.Duration) (*conn, error) {
 	defer c.Close()
 	s := secured(c)
 	if s != nil {
@@ -55,14 +47,14 @@ func detach(c net.Conn) (*conn, error) {
 	if dupErr != nil {
 		return nil, dupErr
 	}
-	if err := errors.Join(unix.SetNonblock(fd, true), tune(fd)); err != nil {
+	if err := errors.Join(unix.SetNonblock(fd, true), tune(fd, dead)); err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}
 	if s != nil {
 		s.use(fd)
 	}
-	return &conn{fd: fd, secure: s}, nil
+	return &conn{fd: fd, secure: s, dead: dead}, nil
 }
 
 // write writes what it can of a and then b: zero bytes means that the socket

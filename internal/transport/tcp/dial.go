@@ -76,7 +76,7 @@ func (m *Mesh) dialOnce(ctx context.Context, s *slot) (*conn, error) {
 		_ = c.Close()
 		return nil, errors.Join(ctx.Err(), err)
 	}
-	return detach(c)
+	return detach(c, m.l.opts.DeadAfter)
 }
 
 // An attempt is one address's answer.

@@ -96,7 +96,7 @@ func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
 		}
 		if asleep && x.sleep(x.poll()) {
 			for _, l := range [2]*link{x.out, x.in} {
-				if l != nil && silent(l.fd) {
+				if l != nil && silent(l.fd, l.dead) {
 					return l.lost(unix.ETIMEDOUT)
 				}
 			}

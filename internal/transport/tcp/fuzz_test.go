@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
@@ -116,5 +117,75 @@ func FuzzListener(f *testing.F) {
 			t.Fatalf("a stranger was told %d bytes", len(said))
 		}
 		world.run(t, func(m *Mesh, w *wait.Waiter) error { return ring(m, w, []int{3}) })
+	})
+}
+
+// strange makes a stream of headers, some with bodies, of what the fuzzer says.
+func strange(in []byte) (out []byte) {
+	lengths := []int{0, 1, 9, 10, 11, 100, 1 << 20, maxBody, -1}
+	for ; len(in) >= 4; in = in[4:] {
+		h := header{
+			kind: in[0] % (kindEnd + 1), length: lengths[int(in[1])%len(lengths)], id: uint64(in[2] % 5), tag: int(in[3] % 3),
+		}
+		var b [headerBytes]byte
+		h.put(b[:])
+		out = append(out, b[:]...)
+		if h.kind == kindFrame || h.kind == kindData {
+			out = append(out, make([]byte, min(max(h.length, 0), 200))...)
+		}
+	}
+	return append(out, in...)
+}
+
+// FuzzPeer has a peer that has proven itself send anything on either lane:
+// whatever waits for it ends, well or with an error, and nothing else happens.
+func FuzzPeer(f *testing.F) {
+	l, err := Listen(testOptions())
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = l.Close() })
+	f.Add(byte(laneFrames), false, []byte{kindFrame, 3, 1, 0, kindFrame, 3, 2, 0, kindBye, 0, 0, 0})
+	f.Add(byte(laneMessages), false, []byte{kindReady, 3, 1, 0, kindData, 3, 1, 0, kindReady, 3, 2, 1, kindGone, 0, 2, 0})
+	f.Add(byte(laneMessages), false, []byte{kindReady, 3, 1, 0, kindReady, 3, 1, 1, kindData, 2, 1, 0, kindClear, 0, 1, 0})
+	f.Add(byte(laneMessages), true, []byte("what?"))
+	f.Fuzz(func(t *testing.T, lane byte, raw bool, in []byte) {
+		lane %= lanes
+		group := newGroup()
+		m, err := l.Mesh(MeshOptions{Group: group, Rank: 1, Peers: [][]string{{"127.0.0.1:1"}, l.Addrs()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		c, err := pose(t, l, hello{lane: lane, from: 0, to: 1, size: 2, job: l.job, group: group}, testSecret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !raw {
+			in = strange(in)
+		}
+		go func() {
+			_, _ = c.Write(in)
+			_ = c.(*net.TCPConn).CloseWrite()
+			_, _ = io.Copy(io.Discard, c)
+		}()
+		w := newWaiter()
+		if lane == laneFrames {
+			// Whoever has received what it expected waits for more.
+			for err == nil {
+				err = m.Exchange(w, nil, &transport.Frame{Peer: 0, Body: make([]byte, 10)})
+			}
+		} else {
+			mails := []*mail{inMail(0, 0, 1, 10), inMail(0, 1, 1, 10), inMail(0, 1, 2, 10), outMail(1, 0, 2, 1, 10)}
+			for _, x := range mails {
+				m.Post(&x.Message)
+			}
+			for _, x := range mails {
+				err = errors.Join(err, m.Finish(w, &x.Message))
+			}
+		}
+		if errors.Is(err, wait.ErrTimeout) {
+			t.Fatalf("it hung: %v", err)
+		}
 	})
 }

@@ -250,7 +250,7 @@ func (m *Mesh) adopt(c *call) status {
 	_, err := c.conn.Write(welcome(statusOK))
 	var fd *conn
 	if err == nil {
-		fd, err = detach(c.conn)
+		fd, err = detach(c.conn, m.l.opts.DeadAfter)
 	} else {
 		_ = c.conn.Close()
 	}

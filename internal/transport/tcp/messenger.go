@@ -303,7 +303,7 @@ func (s *messenger) sleep() {
 		s.bell.quiet()
 	}
 	for _, p := range s.active {
-		if ask && p.link != nil && p.err == nil && silent(p.link.fd) {
+		if ask && p.link != nil && p.err == nil && silent(p.link.fd, p.link.dead) {
 			p.fail(p.link.lost(unix.ETIMEDOUT))
 		}
 	}

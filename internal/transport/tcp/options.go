@@ -39,6 +39,10 @@ type Options struct {
 	ParkTimeout time.Duration
 	// MaxParked is how many of them may wait. Zero: 4096.
 	MaxParked int
+	// DeadAfter is about how long a peer's host may not answer before the peer
+	// is lost; counted in seconds. A living host answers even if its ranks are
+	// stopped. Zero: 30 s.
+	DeadAfter time.Duration
 }
 
 // withDefaults returns o with its zero values replaced.
@@ -63,6 +67,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.MaxParked <= 0 {
 		o.MaxParked = 4096
+	}
+	if o.DeadAfter <= 0 {
+		o.DeadAfter = 30 * time.Second
 	}
 	if o.TLS != nil {
 		o.TLS = hardened(o.TLS)

@@ -34,9 +34,10 @@ type pair struct {
 	early  tags // announcements that wait for a receive; of an own pair, sends
 	nEarly int
 
-	lastID uint64
-	sends  map[uint64]*note // announced
-	recvs  map[uint64]*note // cleared
+	lastID  uint64           // of this rank's announcements
+	heardID uint64           // of the peer's
+	sends   map[uint64]*note // announced
+	recvs   map[uint64]*note // cleared
 
 	out     words
 	writing *note  // whose data is being written; nil: none
@@ -266,6 +267,12 @@ func (p *pair) heard() error {
 
 // ready takes an announcement.
 func (p *pair) ready(h *header) error {
+	// Two messages of one number could not be told apart, and one of them would
+	// wait for ever.
+	if h.id <= p.heardID {
+		return fmt.Errorf("it has announced message %d after message %d", h.id, p.heardID)
+	}
+	p.heardID = h.id
 	if x := p.posted.pop(h.tag); x != nil {
 		p.match(x, h.id, h.length, p.link.in.headOf())
 		return nil

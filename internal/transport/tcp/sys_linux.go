@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -87,13 +88,16 @@ func unsentBytes(fd int) int {
 // tune sets a connection's options. There is no TCP_USER_TIMEOUT: it would
 // also end the connection to a rank that computes for longer than that while
 // its buffers are full. See silent.
-func tune(fd int) error {
+func tune(fd int, dead time.Duration) error {
+	// A third of the time passes before the first question, the rest between
+	// four of them. The kernel counts in seconds.
+	idle, interval := int((dead/3+time.Second-1)/time.Second), int((dead/6+time.Second-1)/time.Second)
 	for _, o := range []struct{ level, name, value int }{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, keepIdle},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, keepInterval},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepCount},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, idle},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, interval},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 4},
 	} {
 		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
 			return err
@@ -105,9 +109,9 @@ func tune(fd int) error {
 // silent reports whether the other side's kernel has long stopped to answer.
 // A living one acknowledges data at once, whatever its process does; keep-alive
 // does not run while data is on its way.
-func silent(fd int) bool {
+func silent(fd int, dead time.Duration) bool {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-	return err == nil && info.Unacked > 0 && info.Retransmits > 0 && info.Last_ack_recv > deadAfter
+	return err == nil && info.Unacked > 0 && info.Retransmits > 0 && time.Duration(info.Last_ack_recv)*time.Millisecond > dead
 }
 
 // A bell wakes whoever polls its descriptor.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -45,14 +46,14 @@ func sysYield() { runtime.Gosched() }
 
 func unsentBytes(int) int { return 0 }
 
-func tune(fd int) error {
+func tune(fd int, _ time.Duration) error {
 	return errors.Join(
 		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1),
 	)
 }
 
-func silent(int) bool { return false }
+func silent(int, time.Duration) bool { return false }
 
 // A bell wakes whoever polls its descriptor.
 type bell struct{ fd, in int }

@@ -1,0 +1,15 @@
+//go:build !linux
+
+package job
+
+import (
+	"context"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// linuxBodies are there on Linux only.
+var linuxBodies map[string]body
+
+// pairs cannot look at what the kernel knows.
+func pairs(context.Context, engine.Engine) error { return nil }

@@ -1,0 +1,239 @@
+package job
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// usage is what a process holds, as the kernel and the runtime know it.
+type usage struct {
+	Heap       uint64 // bytes in use
+	RSS        int    // bytes, without what other processes see, too
+	Shared     int    // bytes of what they do
+	Goroutines int
+	Files      int
+	Mappings   int // of memory files
+}
+
+// measure waits until goroutines that are on their way out have left.
+func measure() (usage, error) {
+	for before := -1; before != runtime.NumGoroutine(); {
+		before = runtime.NumGoroutine()
+		time.Sleep(5 * time.Millisecond)
+	}
+	// Twice, so that what was pooled is let go.
+	runtime.GC()
+	debug.FreeOSMemory()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	u := usage{Heap: m.HeapAlloc, Goroutines: runtime.NumGoroutine()}
+	files, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return u, err
+	}
+	u.Files = len(files) - 1 // the directory itself
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return u, err
+	}
+	u.Mappings = strings.Count(string(maps), "/memfd:")
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return u, err
+	}
+	for line := range strings.Lines(string(status)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		kib, _ := strconv.Atoi(fields[1])
+		switch fields[0] {
+		case "RssAnon:":
+			u.RSS = kib << 10
+		case "RssShmem:":
+			u.Shared = kib << 10
+		}
+	}
+	return u, nil
+}
+
+// grown says what there is more of after than before. Memory of which there is
+// less than slack more counts as the runtime's own.
+func grown(before, after usage, slack int) error {
+	var more []string
+	add := func(name string, b, a, slack int) {
+		if a > b+slack {
+			more = append(more, fmt.Sprintf("%s: %d, was %d", name, a, b))
+		}
+	}
+	add("bytes on the heap", int(before.Heap), int(after.Heap), slack)
+	// The race detector remembers goroutines that are gone.
+	if !raceEnabled {
+		add("bytes resident", before.RSS, after.RSS, 8*slack)
+	}
+	add("bytes resident and shared", before.Shared, after.Shared, slack)
+	add("goroutines", before.Goroutines, after.Goroutines, 0)
+	add("descriptors", before.Files, after.Files, 0)
+	add("mappings of memory files", before.Mappings, after.Mappings, 0)
+	if more == nil {
+		return nil
+	}
+	return fmt.Errorf("more than before: %s", strings.Join(more, "; "))
+}
+
+// inodes are what processes hold that could be left behind: descriptors and
+// mappings, by inode.
+type inodes struct {
+	segments map[string]bool // memory files
+	sockets  map[string]bool
+	files    []string // that have a name
+}
+
+// signal sends a signal to all ranks, and waits until they are stopped if that
+// is what it does.
+func (w *world) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	for _, cmd := range w.cmds {
+		if err := cmd.Process.Signal(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, cmd := range w.cmds {
+		for end := time.Now().Add(deadline); s == syscall.SIGSTOP; time.Sleep(time.Millisecond) {
+			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
+			if err != nil || time.Now().After(end) {
+				t.Fatal("a rank did not stop: ", err)
+			}
+			// The state follows the name, which is in brackets.
+			if _, state, _ := strings.Cut(string(text), ") "); strings.HasPrefix(state, "T") {
+				break
+			}
+		}
+	}
+}
+
+// held returns what the ranks hold.
+func (w *world) held(t *testing.T) inodes {
+	t.Helper()
+	h := inodes{segments: make(map[string]bool), sockets: make(map[string]bool)}
+	for _, cmd := range w.cmds {
+		h.add(t, cmd.Process.Pid)
+	}
+	return h
+}
+
+func (h *inodes) add(t *testing.T, pid int) {
+	t.Helper()
+	for _, inode := range segmentsOf(pid) {
+		h.segments[inode] = true
+	}
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil || len(links) == 0 {
+		t.Fatalf("process %d has no descriptors: %v", pid, err)
+	}
+	for _, l := range links {
+		to, err := os.Readlink(l)
+		inode, socket := strings.CutPrefix(to, "socket:[")
+		switch {
+		case err != nil:
+		case socket:
+			h.sockets[strings.TrimSuffix(inode, "]")] = true
+		case strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "/memfd:") && to != "/dev/null" && !inherited(to):
+			h.files = append(h.files, to)
+		}
+	}
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(maps)) {
+		if _, path, named := strings.Cut(line, " /dev/shm/"); named {
+			h.files = append(h.files, "/dev/shm/"+path)
+		}
+	}
+}
+
+// inherited reports whether a rank has an open file from its runtime, or from
+// the process of the tests.
+func inherited(path string) bool {
+	if strings.HasPrefix(path, "/sys/") || strings.HasPrefix(path, "/proc/") {
+		return true
+	}
+	own, _ := filepath.Glob("/proc/self/fd/*")
+	return slices.ContainsFunc(own, func(l string) bool {
+		to, _ := os.Readlink(l)
+		return to == path
+	})
+}
+
+// segmentsOf are the inodes of the memory files that a process has mapped.
+func segmentsOf(pid int) (list []string) {
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		return nil // it has ended
+	}
+	for line := range strings.Lines(string(maps)) {
+		// address perms offset dev inode path
+		if f := strings.Fields(line); len(f) > 5 && strings.HasPrefix(f[5], "/memfd:tutti") {
+			list = append(list, f[4])
+		}
+	}
+	return list
+}
+
+// left says what is still there of what processes held that have ended.
+func (h *inodes) left() (list []string) {
+	procs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range procs {
+		pid, _ := strconv.Atoi(filepath.Base(p))
+		for _, inode := range segmentsOf(pid) {
+			if h.segments[inode] {
+				list = append(list, fmt.Sprintf("process %d has mapped segment %s", pid, inode))
+			}
+		}
+	}
+	// Where in a line the inode is.
+	for table, at := range map[string]int{
+		"/proc/net/unix": 6, "/proc/net/tcp": 9, "/proc/net/tcp6": 9,
+	} {
+		text, _ := os.ReadFile(table)
+		for line := range strings.Lines(string(text)) {
+			if f := strings.Fields(line); len(f) > at && h.sockets[f[at]] {
+				list = append(list, table+": "+strings.TrimSpace(line))
+			}
+		}
+	}
+	return list
+}
+
+// listening returns the TCP addresses at which a process listens, as others on
+// this host reach them.
+func listening(t *testing.T, pid int) (addrs []string) {
+	t.Helper()
+	h := inodes{segments: make(map[string]bool), sockets: make(map[string]bool)}
+	h.add(t, pid)
+	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
+		text, _ := os.ReadFile(table)
+		for line := range strings.Lines(string(text)) {
+			f := strings.Fields(line)
+			if len(f) > 9 && f[3] == "0A" && h.sockets[f[9]] {
+				_, hex, _ := strings.Cut(f[1], ":")
+				port, err := strconv.ParseUint(hex, 16, 16)
+				if err != nil {
+					t.Fatal(err)
+				}
+				addrs = append(addrs, fmt.Sprint("127.0.0.1:", port))
+			}
+		}
+	}
+	return addrs
+}

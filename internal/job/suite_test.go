@@ -1,0 +1,160 @@
+package job
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/enginetest"
+	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/transport/tcp"
+)
+
+// suite runs the conformance suite, each case on a group of its own.
+func suite(ctx context.Context, e engine.Engine) error {
+	if got, want := fmt.Sprint(e.SameHost()), os.Getenv("TUTTI_TEST_WANT"); got != want {
+		return fmt.Errorf("the ranks' hosts are %v, want %v", got, want)
+	}
+	if err := pairs(ctx, e); err != nil {
+		return err
+	}
+	s := &sitting{e: e}
+	opt := enginetest.Options{Light: true, RankOrder: len(slices.Compact(slices.Sorted(slices.Values(e.SameHost())))) == 1}
+	stride, err := strconv.Atoi(os.Getenv("TUTTI_TEST_STRIDE"))
+	if err != nil {
+		return err
+	}
+	for i, c := range enginetest.Cases(opt) {
+		if c.Ranks > e.Size() || i%stride != 0 || !strings.Contains(c.Name, os.Getenv("TUTTI_TEST_CASE")) {
+			continue
+		}
+		if err := s.run(ctx, uint64(i+2), &c); err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	return s.compare(ctx)
+}
+
+// A sitting is one rank's way through the suite.
+type sitting struct {
+	e     engine.Engine
+	names []string
+	said  []byte // for each case a digest of what this rank was told; zeros: nothing
+}
+
+// run runs one case.
+func (s *sitting) run(ctx context.Context, seq uint64, c *enginetest.Case) error {
+	s.names = append(s.names, c.Name)
+	s.said = append(s.said, make([]byte, sha256.Size)...)
+	if s.e.Rank() >= c.Ranks {
+		return nil
+	}
+	members := make([]int, c.Ranks)
+	for r := range members {
+		members[r] = r
+	}
+	sub, err := s.e.Sub(ctx, seq, members)
+	if err != nil {
+		return err
+	}
+	rank := enginetest.NewRank(sub)
+	err = c.Body(ctx, rank)
+	failure := sub.Failure()
+	if c.Fault == nil {
+		if err != nil {
+			rank.Abandon(err)
+		}
+		return errors.Join(err, sub.Close())
+	}
+	if closing := sub.Close(); closing != nil {
+		return errors.Join(err, closing)
+	}
+	if slices.Contains(c.Fault.Lost, sub.Rank()) {
+		return err
+	}
+	if err == nil {
+		return errors.New("nothing went wrong")
+	}
+	if wrong := c.Fault.Check(err); wrong != nil {
+		return wrong
+	}
+	if failure == nil || failure.Error() != err.Error() {
+		return fmt.Errorf("Failure is %v, the calls returned %w", failure, err)
+	}
+	sum := sha256.Sum256([]byte(err.Error()))
+	copy(s.said[len(s.said)-len(sum):], sum[:])
+	return nil
+}
+
+// compare checks that in every case all ranks were told the same.
+func (s *sitting) compare(ctx context.Context) error {
+	mem := func(b []byte) engine.Mem {
+		return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(b)), N: len(b), Type: kernel.Uint8}
+	}
+	all := make([]byte, s.e.Size()*len(s.said))
+	call := engine.Call{Verb: engine.AllGather, Dst: mem(all), Src: mem(s.said)}
+	if err := s.e.Run(ctx, 1, []engine.Call{call}); err != nil {
+		return err
+	}
+	none := make([]byte, sha256.Size)
+	for i, name := range s.names {
+		var first []byte
+		for r := range s.e.Size() {
+			at := r*len(s.said) + i*sha256.Size
+			switch told := all[at : at+sha256.Size]; {
+			case bytes.Equal(told, none):
+			case first == nil:
+				first = told
+			case !bytes.Equal(first, told):
+				return fmt.Errorf("%s: rank %d was told something else than the ranks before it", name, r)
+			}
+		}
+	}
+	return nil
+}
+
+// encrypted returns what makes a job encrypt its traffic.
+func encrypted(t *testing.T) []string {
+	t.Helper()
+	cert, key, err := tcp.NewJobCertificate(time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"TUTTI_TEST_CERT=" + string(cert), "TUTTI_TEST_KEY=" + string(key)}
+}
+
+// TestSuite has all ranks on one host, on hosts of their own, and some of both.
+func TestSuite(t *testing.T) {
+	for name, env := range map[string][]string{
+		"shared memory":  {"TUTTI_TEST_WANT=[0 0 0 0 0]"},
+		"network":        {"TUTTI_TEST_NETWORK=1", "TUTTI_TEST_WANT=[0 1 2 3 4]"},
+		"network, TLS":   append(encrypted(t), "TUTTI_TEST_NETWORK=1", "TUTTI_TEST_WANT=[0 1 2 3 4]"),
+		"hierarchy":      {"TUTTI_TEST_HOSTS=a b a b c", "TUTTI_TEST_WANT=[0 1 0 1 4]"},
+		"hierarchy, TLS": append(encrypted(t), "TUTTI_TEST_HOSTS=a b a b c", "TUTTI_TEST_WANT=[0 1 0 1 4]"),
+	} {
+		stride := 1
+		if strings.Contains(name, "TLS") {
+			stride = 5 // the rest is the same without
+		}
+		t.Run(name, func(t *testing.T) { start(t, 5, "suite", append(env, sample(stride))...).wait(t) })
+	}
+}
+
+// sample has the suite run every so manieth case; fewer where tests are to be
+// short.
+func sample(stride int) string {
+	if testing.Short() {
+		stride = 11
+	}
+	return fmt.Sprint("TUTTI_TEST_STRIDE=", stride)
+}
