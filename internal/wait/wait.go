@@ -218,12 +218,18 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 	}
 }
 
-// giveWay lets others run: mostly other goroutines if there are fewer
-// processors than ranks in this process, and mostly threads that the system
-// keeps from running otherwise. Each gets its turn in both cases.
+// giveWay lets others run: other processes, for a word of theirs; goroutines,
+// if there are fewer processors than ranks in this process; and otherwise
+// threads that the system keeps from running. The other kind gets a turn now and
+// then. Looking for a goroutine can wake a thread of the runtime, which then
+// takes a processor from a process that has work: between processes it is done
+// as seldom as the garbage collector and the others can bear.
 func (w *Waiter) giveWay(turn int, peer bool) {
-	threads := peer || w.lot.spin > 0
-	if (turn%8 == 0) != threads {
+	threads, other := w.lot.spin > 0, turn%8 == 0
+	if peer {
+		threads, other = true, turn%32 == 31
+	}
+	if other != threads {
 		yield()
 	} else {
 		runtime.Gosched()
