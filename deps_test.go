@@ -20,6 +20,7 @@ var layers = []string{
 	"internal/transport",
 	"internal/transport/mem",
 	"internal/transport/tcp",
+	"store",
 	"internal/engine",
 	"internal/watch",
 	"internal/engine/shm",
