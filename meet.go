@@ -1,0 +1,187 @@
+package tutti
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/job"
+	"github.com/tutti-go/tutti/store"
+)
+
+// askTime is how long a rank that has failed to join asks who is missing.
+const askTime = 2 * time.Second
+
+// A meeting is how ranks find rank 0 through a store: a launcher's, or that of
+// torchrun's agent.
+type meeting struct {
+	cfg      *Config
+	client   *store.Client
+	store    store.Store
+	listener net.Listener // rank 0's
+}
+
+// meet finds out where rank 0 listens, or says it, and notes it in cfg.
+func meet(ctx context.Context, cfg *Config, p *place) (*meeting, error) {
+	how := store.Config{Secret: []byte(cfg.Secret), Cert: cfg.Cert, Key: cfg.Key, Logger: cfg.Logger}
+	if p.plain {
+		how = store.Config{Plain: true, Logger: cfg.Logger}
+	}
+	client, err := store.Dial(ctx, p.store, how)
+	if err != nil {
+		return nil, err
+	}
+	m := &meeting{cfg: cfg, client: client, store: store.Prefix(client, "tutti/"+p.epoch)}
+	if err := m.find(ctx, p.store); err != nil {
+		err = m.blame(err)
+		m.close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *meeting) find(ctx context.Context, at string) error {
+	host, _ := os.Hostname() // for people; the process id usually tells enough
+	me := fmt.Sprintf("process %d on %s", os.Getpid(), host)
+	owner, err := m.store.CompareAndSet(ctx, m.key("rank"), nil, []byte(me))
+	if err != nil {
+		return err
+	}
+	if string(owner) != me {
+		return fmt.Errorf("rank %d is here already: %s has joined as it", m.cfg.Rank, owner)
+	}
+	// A process may join, leave, and join again.
+	turn, err := m.store.Add(ctx, m.key("turns"), 1)
+	if err != nil {
+		return err
+	}
+	key := fmt.Sprintf("address/%d", turn)
+	if m.cfg.Rank != 0 {
+		addr, err := m.store.Get(ctx, key)
+		m.cfg.Addr = string(addr)
+		return err
+	}
+	if m.cfg.Addr, m.listener, err = listenNear(ctx, at); err != nil {
+		return err
+	}
+	return m.store.Set(ctx, key, []byte(m.cfg.Addr))
+}
+
+func (m *meeting) key(kind string) string { return kind + "/" + strconv.Itoa(m.cfg.Rank) }
+
+// listenNear listens where those can come who reach the store: on the loopback
+// if it is there, and else on all interfaces.
+func listenNear(ctx context.Context, at string) (string, net.Listener, error) {
+	var lc net.ListenConfig
+	if onLoopback(at) {
+		l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return "", nil, err
+		}
+		return l.Addr().String(), l, nil
+	}
+	// No packet is sent: this only asks for the way to the store.
+	var d net.Dialer
+	way, err := d.DialContext(ctx, "udp", at)
+	if err != nil {
+		return "", nil, err
+	}
+	defer way.Close()
+	l, err := lc.Listen(ctx, "tcp", ":0")
+	if err != nil {
+		return "", nil, err
+	}
+	host, _, _ := net.SplitHostPort(at)
+	if ip := way.LocalAddr().(*net.UDPAddr).IP; !ip.IsLoopback() {
+		host = ip.String()
+	}
+	return net.JoinHostPort(host, strconv.Itoa(l.Addr().(*net.TCPAddr).Port)), l, nil
+}
+
+// note tells those who look into the store that this rank has joined.
+func (m *meeting) note(ctx context.Context) error { return m.store.Set(ctx, m.key("joined"), nil) }
+
+// blame says who has not come, if joining failed because this rank, or rank 0,
+// has waited long enough.
+func (m *meeting) blame(err error) error {
+	if !slices.ContainsFunc([]error{context.DeadlineExceeded, context.Canceled, io.EOF, syscall.ECONNRESET},
+		func(e error) bool { return errors.Is(err, e) }) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	keys, e := m.store.List(ctx)
+	if e != nil {
+		return err
+	}
+	here := make([]bool, m.cfg.Size)
+	for _, k := range keys {
+		if text, ok := strings.CutPrefix(k, "rank/"); ok {
+			if r, e := strconv.Atoi(text); e == nil && r >= 0 && r < len(here) {
+				here[r] = true
+			}
+		}
+	}
+	var missing []int
+	for r, h := range here {
+		if !h {
+			missing = append(missing, r)
+		}
+	}
+	if len(missing) == 0 {
+		return err
+	}
+	return fmt.Errorf("%d of %d ranks joined; %s missing: %w", m.cfg.Size-len(missing), m.cfg.Size, engine.Ranks(missing), err)
+}
+
+func (m *meeting) close() {
+	if m.listener != nil {
+		m.listener.Close()
+	}
+	m.client.Close()
+}
+
+// joinJob joins the job, through a store if the place has one.
+func joinJob(ctx context.Context, cfg *Config, p *place) (engine.Engine, error) {
+	encrypt, err := cfg.tls()
+	if err != nil {
+		return nil, err
+	}
+	var m *meeting
+	var listener net.Listener
+	if p != nil && p.store != "" {
+		if m, err = meet(ctx, cfg, p); err != nil {
+			return nil, err
+		}
+		defer m.client.Close()
+		listener = m.listener
+	}
+	e, err := job.Join(ctx, job.Config{
+		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Listener: listener, Secret: []byte(cfg.Secret), Timeout: cfg.Timeout,
+		Interface: cfg.Interface, TLS: encrypt, Network: cfg.NoSharedMemory, Reproducible: cfg.Reproducible,
+		Logger: cfg.Logger,
+	})
+	switch {
+	case m == nil:
+		return e, err
+	case err != nil:
+		if cfg.Rank != 0 { // which knows by itself
+			err = m.blame(err)
+		}
+		m.close()
+		return nil, err
+	}
+	if err := m.note(ctx); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
