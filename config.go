@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/place"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
@@ -51,7 +52,7 @@ const defaultTimeout = 5 * time.Minute
 
 // place finds out which rank this is, and where the ranks meet. It is nil where
 // Config says it all, or nobody says anything.
-func (c *Config) place() (p *place, wrong string) {
+func (c *Config) place() (p *place.Place, wrong string) {
 	if c.Secret == "" {
 		c.Secret = os.Getenv("TUTTI_SECRET")
 	}
@@ -61,15 +62,15 @@ func (c *Config) place() (p *place, wrong string) {
 	if c.Size != 0 {
 		return nil, ""
 	}
-	p, wrong = findPlace(os.Getenv)
+	p, wrong = place.Find(os.Getenv)
 	if p == nil {
 		return nil, wrong
 	}
-	c.Rank, c.Size = p.rank, p.size
+	c.Rank, c.Size = p.Rank, p.Size
 	if c.Addr != "" {
-		p.store = ""
+		p.Store = ""
 	} else {
-		c.Addr = p.addr
+		c.Addr = p.Addr
 	}
 	return p, ""
 }
@@ -91,10 +92,10 @@ func (c *Config) fill() {
 }
 
 // validate says what is wrong with a filled Config, for Join.
-func (c *Config) validate(p *place) string {
+func (c *Config) validate(p *place.Place) string {
 	addr := c.Addr
-	if p != nil && p.store != "" {
-		addr = p.store
+	if p != nil && p.Store != "" {
+		addr = p.Store
 	}
 	switch {
 	case c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size:
@@ -102,14 +103,14 @@ func (c *Config) validate(p *place) string {
 	case c.Size == 1:
 		return ""
 	case addr == "" && p != nil:
-		return fmt.Sprintf("%s says which rank this is, but not where rank 0 listens (Config.Addr or TUTTI_ADDR, host:port)", p.from)
+		return fmt.Sprintf("%s says which rank this is, but not where rank 0 listens (Config.Addr or TUTTI_ADDR, host:port)", p.From)
 	case addr == "":
 		return "no address at which rank 0 listens (Config.Addr)"
 	}
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return fmt.Sprintf("the address %q is not host:port", addr)
 	}
-	if c.Secret == "" && !onLoopback(addr) {
+	if c.Secret == "" && !place.OnLoopback(addr) {
 		return fmt.Sprintf("no secret (Config.Secret or TUTTI_SECRET), but %s is not on the loopback", addr)
 	}
 	if (c.Cert == nil) != (c.Key == nil) {

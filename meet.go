@@ -15,6 +15,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/job"
+	"github.com/tutti-go/tutti/internal/place"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -31,17 +32,17 @@ type meeting struct {
 }
 
 // meet finds out where rank 0 listens, or says it, and notes it in cfg.
-func meet(ctx context.Context, cfg *Config, p *place) (*meeting, error) {
+func meet(ctx context.Context, cfg *Config, p *place.Place) (*meeting, error) {
 	how := store.Config{Secret: []byte(cfg.Secret), Cert: cfg.Cert, Key: cfg.Key, Logger: cfg.Logger}
-	if p.plain {
+	if p.Plain {
 		how = store.Config{Plain: true, Logger: cfg.Logger}
 	}
-	client, err := store.Dial(ctx, p.store, how)
+	client, err := store.Dial(ctx, p.Store, how)
 	if err != nil {
 		return nil, err
 	}
-	m := &meeting{cfg: cfg, client: client, store: store.Prefix(client, "tutti/"+p.epoch)}
-	if err := m.find(ctx, p.store); err != nil {
+	m := &meeting{cfg: cfg, client: client, store: store.Prefix(client, "tutti/"+p.Epoch)}
+	if err := m.find(ctx, p.Store); err != nil {
 		err = m.blame(err)
 		m.close()
 		return nil, err
@@ -82,7 +83,7 @@ func (m *meeting) key(kind string) string { return kind + "/" + strconv.Itoa(m.c
 // if it is there, and else on all interfaces.
 func listenNear(ctx context.Context, at string) (string, net.Listener, error) {
 	var lc net.ListenConfig
-	if onLoopback(at) {
+	if place.OnLoopback(at) {
 		l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return "", nil, err
@@ -151,14 +152,14 @@ func (m *meeting) close() {
 }
 
 // joinJob joins the job, through a store if the place has one.
-func joinJob(ctx context.Context, cfg *Config, p *place) (engine.Engine, error) {
+func joinJob(ctx context.Context, cfg *Config, p *place.Place) (engine.Engine, error) {
 	encrypt, err := cfg.tls()
 	if err != nil {
 		return nil, err
 	}
 	var m *meeting
 	var listener net.Listener
-	if p != nil && p.store != "" {
+	if p != nil && p.Store != "" {
 		if m, err = meet(ctx, cfg, p); err != nil {
 			return nil, err
 		}
