@@ -69,7 +69,7 @@ func TestFindHosts(t *testing.T) {
 		"TUTTI_NODES=3 JOB_COMPLETION_INDEX=1 TUTTI_ADDR=h:1":                                                          {3, 1, "h:1"},
 		"PET_NNODES=4 PET_NODE_RANK=3 MASTER_ADDR=m MASTER_PORT=23456":                                                 {4, 3, "m:23456"},
 		"SLURM_STEP_ID=0 SLURM_NNODES=2 SLURM_NODEID=1 SLURM_JOB_ID=5 SLURM_JOB_NODELIST=n[1-2] SLURM_JOB_NUM_NODES=2": {2, 1, "n1:20005"},
-		"SLURM_NNODES=2 SLURM_NODEID=1": {1, 0, ""},
+		"SLURM_NNODES=2 SLURM_NODEID=1":                                                                                {1, 0, ""},
 	} {
 		env := make(map[string]string)
 		for _, f := range strings.Fields(text) {
