@@ -75,7 +75,8 @@ func newJob(t *testing.T, act string, env []string, flags ...string) *job {
 	_, _ = rand.Read(mark)
 	j := &job{mark: "TUTTI_TEST_MARK=" + hex.EncodeToString(mark)}
 	j.cmd = exec.Command(self, append(append([]string{"run"}, flags...), "--", self)...)
-	j.cmd.Env = append(append(os.Environ(), j.mark, "TUTTI_TEST_ACT="+act), env...)
+	// Raced programs sleep for a second at their end, unless told not to.
+	j.cmd.Env = append(append(os.Environ(), j.mark, "TUTTI_TEST_ACT="+act, "GORACE=atexit_sleep_ms=0"), env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.out
 	return j
 }
