@@ -31,6 +31,9 @@ type Config struct {
 	Secret string
 	// JoinTime is how long the other hosts may take to come. Zero: 5 minutes.
 	JoinTime time.Duration
+	// LostTime is how long nothing may be heard of another host before it
+	// counts as lost. Zero: 15 s.
+	LostTime time.Duration
 
 	// Torch opens a second store, a plain one, and tells PyTorch to use it. It
 	// has no authentication. TorchAddr is where, on node 0; empty, on a job of
@@ -87,6 +90,9 @@ func (c *Config) fill() error {
 	}
 	if c.JoinTime == 0 {
 		c.JoinTime = 5 * time.Minute
+	}
+	if c.LostTime == 0 {
+		c.LostTime = 15 * time.Second
 	}
 	if c.Grace == 0 {
 		c.Grace = 5 * time.Second

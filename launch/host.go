@@ -24,6 +24,9 @@ type host struct {
 	all       store.Store
 	own       store.Store // what launchers tell each other
 	closers   []func() error
+	gone      chan Exit // a host that was lost
+	quiet     context.CancelFunc
+	alone     bool // not all others will come to the end
 }
 
 // closeTime is how long a launcher waits for the others at the end.
@@ -34,7 +37,7 @@ const closeTime = 10 * time.Second
 func openHost(ctx context.Context, cfg *Config) (*host, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.JoinTime)
 	defer cancel()
-	h := &host{cfg: cfg, storeAddr: cfg.Addr}
+	h := &host{cfg: cfg, storeAddr: cfg.Addr, gone: make(chan Exit, 1), quiet: func() {}}
 	err := h.open(ctx)
 	if err == nil {
 		h.own = store.Prefix(h.all, "launch")
@@ -44,7 +47,56 @@ func openHost(ctx context.Context, cfg *Config) (*host, error) {
 		h.close()
 		return nil, err
 	}
+	if cfg.Nodes > 1 {
+		alive, quiet := context.WithCancel(context.Background())
+		h.quiet = quiet
+		go h.beat(alive)
+	}
 	return h, nil
+}
+
+// beat gives signs of life to node 0, or watches for those of the others, until
+// a host is lost.
+func (h *host) beat(ctx context.Context) {
+	seen, since := make([]int64, h.cfg.Nodes), make([]time.Time, h.cfg.Nodes)
+	for i := range since {
+		since[i] = time.Now()
+	}
+	for {
+		if lost := h.pulse(ctx, seen, since); lost != nil {
+			if ctx.Err() == nil {
+				h.gone <- *lost
+			}
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(min(time.Second, h.cfg.LostTime/4)):
+		}
+	}
+}
+
+// pulse is one beat. It returns the host that is lost.
+func (h *host) pulse(ctx context.Context, seen []int64, since []time.Time) *Exit {
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.LostTime)
+	defer cancel()
+	if h.cfg.Node > 0 {
+		if _, err := h.own.Add(ctx, "beat/"+strconv.Itoa(h.cfg.Node), 1); err != nil {
+			return &Exit{Rank: -1, Code: 1, How: "node 0 is lost: " + err.Error()}
+		}
+		return nil
+	}
+	for n := 1; n < h.cfg.Nodes; n++ {
+		count, err := h.own.Add(ctx, "beat/"+strconv.Itoa(n), 0)
+		if err != nil || count != seen[n] {
+			seen[n], since[n] = count, time.Now()
+		}
+		if silent := time.Since(since[n]); silent > h.cfg.LostTime {
+			return &Exit{Rank: -1, Node: n, Code: 1, How: fmt.Sprintf("node %d is lost: no sign of it for %v", n, silent.Round(time.Second))}
+		}
+	}
+	return nil
 }
 
 func (h *host) open(ctx context.Context) error {
@@ -190,19 +242,12 @@ func (h *host) watch(ctx context.Context, epoch int) <-chan Exit {
 	return news
 }
 
-// settle waits until all hosts have ended an attempt, and returns its first
-// failure, wherever that was; nil if there was none.
-func (h *host) settle(epoch int) *Exit {
-	ctx, cancel := context.WithTimeout(context.Background(), h.cfg.Grace+closeTime)
+// verdict returns the first failure of an attempt that all hosts have ended,
+// wherever it was; nil if there was none.
+func (h *host) verdict(epoch int) *Exit {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
-	key := fmt.Sprintf("%d/failed", epoch)
-	if h.cfg.Nodes > 1 {
-		if err := h.own.Barrier(ctx, fmt.Sprintf("%d/ended", epoch), h.cfg.Nodes); err != nil {
-			e := h.announce(epoch, Exit{Rank: -1, Code: 1, How: "not all hosts have ended: " + err.Error()})
-			return &e
-		}
-	}
-	failed, err := h.own.Check(ctx, key)
+	failed, err := h.own.Check(ctx, fmt.Sprintf("%d/failed", epoch))
 	if err != nil {
 		return &Exit{Rank: -1, Code: 1, How: "the store of node 0 is gone: " + err.Error()}
 	}
@@ -243,14 +288,23 @@ const (
 // at it.
 func (h *host) leave() {
 	if h.cfg.Nodes > 1 {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		ctx, cancel := context.WithTimeout(context.Background(), h.patience())
 		defer cancel()
 		_ = h.own.Barrier(ctx, "left", h.cfg.Nodes)
 	}
 	h.close()
 }
 
+// patience is how long to wait for the others when all is over.
+func (h *host) patience() time.Duration {
+	if h.alone {
+		return time.Second
+	}
+	return closeTime
+}
+
 func (h *host) close() {
+	h.quiet()
 	for _, f := range h.closers {
 		_ = f()
 	}

@@ -53,15 +53,13 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	for epoch := 0; ; epoch++ {
 		w := &world{h: h, cfg: &cfg, epoch: epoch}
 		if err := w.run(ctx, lost); err != nil {
-			h.announce(epoch, Exit{Rank: -1, Node: cfg.Node, Code: 1, How: err.Error()})
-			h.settle(epoch)
 			return nil, err
 		}
 		if w.abandoned {
 			h.announce(epoch, Exit{Rank: -1, Node: cfg.Node, Code: 1, How: "a launcher process was killed"})
 			return &Report{Code: 1, Attempts: epoch + 1}, nil
 		}
-		r := w.report(h.settle(epoch))
+		r := w.report(w.first)
 		if r.First == nil || epoch >= cfg.Restarts || w.stop != 0 || ctx.Err() != nil || r.First.Rank < 0 {
 			return r, nil
 		}

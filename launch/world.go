@@ -62,6 +62,8 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 	defer cancel()
 	release, err := w.start(ctx)
 	if err != nil {
+		first := w.h.announce(w.epoch, Exit{Rank: -1, Node: w.cfg.Node, Code: 1, How: err.Error()})
+		w.first = &first
 		w.kill()
 	}
 	defer close(release)
@@ -80,9 +82,12 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 			w.signal(sig)
 		case e := <-news:
 			w.fail(e)
+		case e := <-w.h.gone:
+			w.h.alone = true
+			w.fail(e)
 		case <-done:
 			done = nil
-			w.fail(Exit{Rank: -1, Node: w.cfg.Node, Code: 1, How: "stopped: " + context.Cause(ctx).Error()})
+			w.fail(w.stopped(ctx))
 		case <-lost:
 			lost, w.abandoned = nil, true
 			w.kill()
@@ -94,6 +99,7 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 	}
 	w.sweep()
 	w.outputs.Wait()
+	w.settle(ctx, news, lost)
 	for _, r := range w.ranks {
 		if r.exit != nil {
 			r.exit.Lines = r.tail.last()
@@ -103,6 +109,53 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 		}
 	}
 	return err
+}
+
+func (w *world) stopped(ctx context.Context) Exit {
+	return Exit{Rank: -1, Node: w.cfg.Node, Code: 1, How: "stopped: " + context.Cause(ctx).Error()}
+}
+
+// settle waits until all hosts have ended the attempt. Those where it goes well
+// may take as long as they like.
+func (w *world) settle(ctx context.Context, news <-chan Exit, lost <-chan struct{}) {
+	if w.cfg.Nodes == 1 || w.abandoned {
+		return
+	}
+	all := make(chan error, 1)
+	waiting, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { all <- w.h.own.Barrier(waiting, fmt.Sprintf("%d/ended", w.epoch), w.cfg.Nodes) }()
+	done := ctx.Done()
+	for {
+		var patience <-chan time.Time
+		if w.first != nil {
+			patience = time.After(w.cfg.Grace + w.h.patience())
+		}
+		select {
+		case err := <-all:
+			if err == nil {
+				w.first = w.h.verdict(w.epoch)
+			} else if w.first == nil {
+				w.first = &Exit{Rank: -1, Code: 1, How: "the store of node 0 is gone: " + err.Error()}
+			}
+			return
+		case e := <-news:
+			w.fail(e)
+		case e := <-w.h.gone:
+			w.h.alone = true
+			w.fail(e)
+		case sig := <-w.cfg.Signals:
+			w.signal(sig)
+		case <-done:
+			done = nil
+			w.fail(w.stopped(ctx))
+		case <-lost:
+			w.abandoned = true
+			return
+		case <-patience:
+			return
+		}
+	}
 }
 
 // start starts all ranks from one thread, which stays until release is closed:

@@ -57,6 +57,7 @@ func parse(args []string, getenv func(string) string, out io.Writer) (*options, 
 	f.IntVar(&o.Node, "node", hosts.Node, "number of this host, from 0")
 	f.StringVar(&o.Addr, "addr", hosts.Addr, "where node 0 hosts the store, `host:port`")
 	f.DurationVar(&o.JoinTime, "join-time", 5*time.Minute, "how long the other hosts may take to come")
+	f.DurationVar(&o.LostTime, "lost-time", 15*time.Second, "how long another host may be silent before it counts as lost")
 	f.BoolVar(&o.Torch, "torch", false, "open a plain store for PyTorch, as torchrun does; it has no authentication")
 	f.StringVar(&o.TorchAddr, "torch-addr", "", "where node 0 opens the plain store, `host:port` (default on the loopback)")
 	f.StringVar(&o.gpus, "gpus", "local", "how a rank finds its device: local (LOCAL_RANK says which) or visible (CUDA_VISIBLE_DEVICES shows one)")

@@ -356,6 +356,32 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// TestSettle has a host whose ranks end well long before those of another: it
+// waits, and can be stopped while it does.
+func TestSettle(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	env := []string{"TUTTI_SECRET=0123456789abcdef", "TUTTI_TEST_NAMES=RANK"}
+	flags := []string{"-nodes", "2", "-addr", addr, "-grace", "500ms"}
+	long := start(t, "gentle", env, append(flags, "-node", "0")...)
+	short := start(t, "environment", env, append(flags, "-node", "1")...)
+	long.out.await(t, "ready", 1)
+	short.out.await(t, "RANK=1", 1)
+	if err := short.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := long.wait(t), short.wait(t); a != 130 || b != 130 {
+		t.Errorf("codes %d and %d\n%s\n%s", a, b, &long.out, &short.out)
+	}
+	if !strings.Contains(long.out.String(), "stopped by SIGINT") {
+		t.Errorf("%s", &long.out)
+	}
+}
+
 // TestUsage refuses what makes no sense.
 func TestUsage(t *testing.T) {
 	for says, args := range map[string][]string{
