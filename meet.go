@@ -29,6 +29,7 @@ type meeting struct {
 	client   *store.Client
 	store    store.Store
 	listener net.Listener // rank 0's
+	joining  bool         // the address is known
 }
 
 // meet finds out where rank 0 listens, or says it, and notes it in cfg.
@@ -42,24 +43,43 @@ func meet(ctx context.Context, cfg *Config, p *place.Place) (*meeting, error) {
 		return nil, err
 	}
 	m := &meeting{cfg: cfg, client: client, store: store.Prefix(client, "tutti/"+p.Epoch)}
+	if err := m.claim(ctx); err != nil {
+		m.close()
+		return nil, err
+	}
 	if err := m.find(ctx, p.Store); err != nil {
-		err = m.blame(err)
+		err = m.failed(err)
 		m.close()
 		return nil, err
 	}
 	return m, nil
 }
 
-func (m *meeting) find(ctx context.Context, at string) error {
+// claim makes sure that this process is the only one of its rank, and that it
+// believes in as many ranks as the others do. The job is told of one that is
+// refused.
+func (m *meeting) claim(ctx context.Context) error {
 	host, _ := os.Hostname() // for people; the process id usually tells enough
 	me := fmt.Sprintf("process %d on %s", os.Getpid(), host)
-	owner, err := m.store.CompareAndSet(ctx, m.key("rank"), nil, []byte(me))
-	if err != nil {
-		return err
+	for _, c := range []struct{ key, mine, wrong string }{
+		{"size", strconv.Itoa(m.cfg.Size), fmt.Sprintf("it believes in %d ranks, this job has ", m.cfg.Size)},
+		{m.key("rank"), me, fmt.Sprintf("rank %d is here already: ", m.cfg.Rank)},
+	} {
+		theirs, err := m.store.CompareAndSet(ctx, c.key, nil, []byte(c.mine))
+		if err != nil {
+			return err
+		}
+		if string(theirs) != c.mine {
+			text := c.wrong + string(theirs)
+			_ = m.store.Push(ctx, "refused", []byte(me+": "+text))
+			return fmt.Errorf("%s is refused: %s", me, text)
+		}
 	}
-	if string(owner) != me {
-		return fmt.Errorf("rank %d is here already: %s has joined as it", m.cfg.Rank, owner)
-	}
+	return nil
+}
+
+// find exchanges rank 0's address.
+func (m *meeting) find(ctx context.Context, at string) error {
 	// A process may join, leave, and join again.
 	turn, err := m.store.Add(ctx, m.key("turns"), 1)
 	if err != nil {
@@ -111,15 +131,19 @@ func listenNear(ctx context.Context, at string) (string, net.Listener, error) {
 // note tells those who look into the store that this rank has joined.
 func (m *meeting) note(ctx context.Context) error { return m.store.Set(ctx, m.key("joined"), nil) }
 
-// blame says who has not come, if joining failed because this rank, or rank 0,
-// has waited long enough.
-func (m *meeting) blame(err error) error {
-	if !slices.ContainsFunc([]error{context.DeadlineExceeded, context.Canceled, io.EOF, syscall.ECONNRESET},
-		func(e error) bool { return errors.Is(err, e) }) {
-		return err
-	}
+// failed gives the rank back to another process, or, if joining failed because
+// this rank, or rank 0, has waited long enough, says who has not come.
+func (m *meeting) failed(err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
+	if !slices.ContainsFunc([]error{context.DeadlineExceeded, context.Canceled, io.EOF, syscall.ECONNRESET},
+		func(e error) bool { return errors.Is(err, e) }) {
+		_, _ = m.store.Delete(ctx, m.key("rank"))
+		return err
+	}
+	if m.cfg.Rank == 0 && m.joining { // which knows by itself
+		return err
+	}
 	keys, e := m.store.List(ctx)
 	if e != nil {
 		return err
@@ -175,9 +199,8 @@ func joinJob(ctx context.Context, cfg *Config, p *place.Place) (engine.Engine, e
 	case m == nil:
 		return e, err
 	case err != nil:
-		if cfg.Rank != 0 { // which knows by itself
-			err = m.blame(err)
-		}
+		m.joining = true
+		err = m.failed(err)
 		m.close()
 		return nil, err
 	}

@@ -86,7 +86,12 @@ func TestJoinStoreMissing(t *testing.T) {
 			"TUTTI_TEST_TIMEOUT=3s",
 		}
 	}
-	outs, errs := startPlaced(t, env(0, "secret"), env(1, "secret"), env(1, "secret"), env(2, "wrong"))
+	// So that the offender is not the first.
+	if err := store.Prefix(s.Store(), "tutti/").Set(t.Context(), "size", []byte("3")); err != nil {
+		t.Fatal(err)
+	}
+	outs, errs := startPlaced(t, env(0, "secret"), env(1, "secret"), env(1, "secret"), env(2, "wrong"),
+		append(env(2, "secret"), "TUTTI_SIZE=4"))
 	for i, err := range errs {
 		if err == nil {
 			t.Errorf("process %d has joined", i)
@@ -95,10 +100,14 @@ func TestJoinStoreMissing(t *testing.T) {
 	all := strings.Join(outs, "")
 	for says, times := range map[string]int{
 		"2 of 3 ranks joined; rank 2 missing": 2, "rank 1 is here already": 1, "the secrets differ": 1,
+		"it believes in 4 ranks, this job has 3": 1,
 	} {
 		if strings.Count(all, says) != times {
 			t.Errorf("%q is not there %d times:\n%s", says, times, all)
 		}
+	}
+	if n, err := store.Prefix(s.Store(), "tutti/").QueueLen(t.Context(), "refused"); n != 2 || err != nil {
+		t.Errorf("the job was told of %d refusals, %v", n, err)
 	}
 }
 

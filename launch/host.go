@@ -179,6 +179,28 @@ func (h *host) count(ctx context.Context) error {
 	return nil
 }
 
+// admit lets ranks in: it says how many there are, before anybody can be wrong
+// about it, and logs who is refused until ctx ends.
+func (h *host) admit(ctx context.Context, epoch int) error {
+	if h.cfg.Node > 0 {
+		return nil
+	}
+	ranks := store.Prefix(h.all, "tutti/"+strconv.Itoa(epoch))
+	if err := ranks.Set(ctx, "size", []byte(strconv.Itoa(h.size))); err != nil {
+		return err
+	}
+	go func() {
+		for {
+			text, err := ranks.Pop(ctx, "refused")
+			if err != nil {
+				return
+			}
+			h.cfg.Logger.Warn("tutti: refused a rank", "reason", string(text))
+		}
+	}()
+	return nil
+}
+
 // master returns where PyTorch programs meet in an attempt: at the plain store
 // or, if there is none, at a port of node 0 that is free for rank 0 to use.
 func (h *host) master(ctx context.Context, epoch int) (string, error) {

@@ -162,6 +162,9 @@ func (w *world) settle(ctx context.Context, news <-chan Exit, lost <-chan struct
 // they are killed by the system when it ends.
 func (w *world) start(ctx context.Context) (release chan struct{}, err error) {
 	release = make(chan struct{})
+	if err := w.h.admit(ctx, w.epoch); err != nil {
+		return release, &Error{"the store", err}
+	}
 	master, err := w.h.master(ctx, w.epoch)
 	if err != nil {
 		return release, &Error{"the address for PyTorch", err}

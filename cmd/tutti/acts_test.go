@@ -87,6 +87,22 @@ var acts = map[string]func(one bool) error{
 		}
 		return hello(one)
 	},
+	"impostor": func(one bool) error {
+		if err := hello(one); err != nil || !one {
+			return err
+		}
+		// Rank 1 once more, from another process.
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		text, err := exec.Command(self).CombinedOutput()
+		fmt.Printf("the impostor said: %s", text)
+		if err == nil {
+			return errors.New("an impostor has joined")
+		}
+		return nil
+	},
 	"environment": func(bool) error {
 		for _, name := range strings.Fields(os.Getenv("TUTTI_TEST_NAMES")) {
 			fmt.Printf("%s=%s\n", name, os.Getenv(name))
@@ -121,11 +137,14 @@ func together(f func()) func(one bool) error {
 		if err != nil {
 			return err
 		}
+		if err := c.Barrier(context.Background()); err != nil {
+			return err
+		}
 		if one {
 			fmt.Println("the last of it")
 			f()
 		}
-		_ = c.Barrier(context.Background())
+		_ = c.Barrier(context.Background()) // in vain
 		time.Sleep(time.Hour)
 		return nil
 	}

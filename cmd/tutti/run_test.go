@@ -382,6 +382,29 @@ func TestSettle(t *testing.T) {
 	}
 }
 
+// TestImpostor starts a second process of a rank, and a second job on the same
+// port. The job is told, and not disturbed.
+func TestImpostor(t *testing.T) {
+	j := start(t, "impostor", nil, "-n", "2")
+	if code := j.wait(t); code != 0 {
+		t.Errorf("code %d", code)
+	}
+	for _, says := range []string{"the impostor said: tutti: Join on rank 1", "tutti: refused a rank"} {
+		if strings.Count(j.out.String(), says) != 1 {
+			t.Errorf("%q is missing:\n%s", says, &j.out)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	j = start(t, "hello", nil, "-n", "2", "-addr", l.Addr().String())
+	if code := j.wait(t); code != 1 || !strings.Contains(j.out.String(), "address already in use") {
+		t.Errorf("code %d:\n%s", code, &j.out)
+	}
+}
+
 // TestUsage refuses what makes no sense.
 func TestUsage(t *testing.T) {
 	for says, args := range map[string][]string{
