@@ -23,13 +23,13 @@ func (h *host) environ(epoch, local int, master string) []string {
 		"TUTTI_SIZE=" + size,
 		"TUTTI_LOCAL_RANK=" + strconv.Itoa(local),
 		"TUTTI_LOCAL_SIZE=" + strconv.Itoa(c.Ranks),
-		"TUTTI_NODE=" + strconv.Itoa(c.Node),
-		"TUTTI_NODES=" + strconv.Itoa(c.Nodes),
 		"TUTTI_STORE=" + h.storeAddr,
 		"TUTTI_EPOCH=" + strconv.Itoa(epoch),
 		"TUTTI_SECRET=" + c.Secret,
 		"TUTTI_CERT=" + string(h.cert),
 		"TUTTI_KEY=" + string(h.key),
+		// What was said to this launcher is not for those that ranks may start.
+		"TUTTI_NODES=", "TUTTI_NODE=", "TUTTI_ADDR=",
 
 		"RANK=" + rank,
 		"WORLD_SIZE=" + size,

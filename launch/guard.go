@@ -32,9 +32,7 @@ func Lifeline() io.Reader {
 // The second process is in a process group of its own, so that a key pressed
 // at a terminal reaches it once.
 func Guard(cmd *exec.Cmd, signals <-chan os.Signal) (code int, err error) {
-	if err := becomeReaper(); err != nil {
-		return 1, &Error{"to inherit what ranks leave behind", err}
-	}
+	_ = becomeReaper() // Run says if it cannot be
 	read, write, err := os.Pipe()
 	if err != nil {
 		return 1, &Error{"the lifeline", err}
@@ -74,7 +72,8 @@ func Guard(cmd *exec.Cmd, signals <-chan os.Signal) (code int, err error) {
 // sweepAll ends all that is left of a process that was to end it. The process
 // is no more, and all that it had is this one's.
 func sweepAll() {
-	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+	end := time.Now().Add(sweepTime)
+	for pause := time.Millisecond; time.Now().Before(end); pause = min(2*pause, 50*time.Millisecond) {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 		switch {
 		case err == syscall.EINTR || pid > 0:

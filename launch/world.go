@@ -97,8 +97,7 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 			w.lookAround()
 		}
 	}
-	w.sweep()
-	w.outputs.Wait()
+	w.finish()
 	w.settle(ctx, news, lost)
 	for _, r := range w.ranks {
 		if r.exit != nil {
@@ -395,24 +394,56 @@ func (w *world) killAll() {
 	killDescendants(groups)
 }
 
-// sweep ends what ranks have left behind.
-func (w *world) sweep() {
+const (
+	// sweepTime is how long what is left is killed again and again. Only a
+	// process that hangs in the system itself takes longer.
+	sweepTime = 10 * time.Second
+	// outputTime is how long the last output may take to be passed on.
+	outputTime = 30 * time.Second
+)
+
+// finish ends what ranks have left behind, and passes on the last output.
+func (w *world) finish() {
+	patience := outputTime
+	if !w.sweep() {
+		w.cfg.Logger.Warn("tutti: what ranks have left behind cannot be killed")
+		patience = time.Second
+	}
+	done := make(chan struct{})
+	go func() {
+		w.outputs.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		w.cfg.Logger.Warn("tutti: the output of ranks does not end; the rest of it is dropped")
+	}
+}
+
+// sweep ends what ranks have left behind, and reports whether nothing is left.
+func (w *world) sweep() bool {
+	deadline := time.After(sweepTime)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		select {
-		case _, more := <-w.exits:
-			if !more {
-				return
+		for more := true; more; {
+			select {
+			case _, alive := <-w.exits:
+				if !alive {
+					return true
+				}
+			default:
+				more = false
 			}
-			continue
-		default:
 		}
 		w.killAll()
 		select {
-		case _, more := <-w.exits:
-			if !more {
-				return
+		case _, alive := <-w.exits:
+			if !alive {
+				return true
 			}
 		case <-time.After(pause):
+		case <-deadline:
+			return false
 		}
 	}
 }

@@ -348,8 +348,10 @@ func (s *state) queueLen(key string) int64 {
 func (s *state) rewake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key := range s.queues {
-		s.wakeOne(key)
+	for key := range s.waiters {
+		if len(s.queues[key]) > 0 {
+			s.wakeOne(key)
+		}
 	}
 }
 

@@ -58,14 +58,14 @@ func (o *output) await(t *testing.T, text string, times int) {
 }
 
 // start starts `tutti run` with flags, whose ranks do something.
-func start(t *testing.T, act string, env []string, flags ...string) *job {
+func start(t testing.TB, act string, env []string, flags ...string) *job {
 	t.Helper()
 	j := newJob(t, act, env, flags...)
 	j.begin(t)
 	return j
 }
 
-func newJob(t *testing.T, act string, env []string, flags ...string) *job {
+func newJob(t testing.TB, act string, env []string, flags ...string) *job {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -81,7 +81,7 @@ func newJob(t *testing.T, act string, env []string, flags ...string) *job {
 	return j
 }
 
-func (j *job) begin(t *testing.T) {
+func (j *job) begin(t testing.TB) {
 	t.Helper()
 	if err := j.cmd.Start(); errors.Is(err, syscall.ENOEXEC) {
 		t.Skip("an emulated binary cannot start itself")
@@ -92,7 +92,7 @@ func (j *job) begin(t *testing.T) {
 }
 
 // wait waits for the end, and returns the code.
-func (j *job) wait(t *testing.T) int {
+func (j *job) wait(t testing.TB) int {
 	t.Helper()
 	timer := time.AfterFunc(deadline, func() {
 		t.Errorf("tutti run does not end:\n%s", &j.out)
@@ -231,13 +231,24 @@ func TestLauncherEnds(t *testing.T) {
 // onlyChild returns the only child of a process.
 func onlyChild(t *testing.T, parent int) int {
 	t.Helper()
-	text, err := exec.Command("ps", "-o", "pid=", "--ppid", strconv.Itoa(parent)).Output()
-	if err != nil {
-		t.Skip("there is no ps here:", err)
+	var children []string
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		children = append(children, strings.Fields(string(text))...)
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if len(files) == 0 {
+		t.Skip("this system does not list children")
+	}
+	if len(children) != 1 {
+		t.Fatalf("children %q", children)
+	}
+	pid, err := strconv.Atoi(children[0])
 	if err != nil {
-		t.Fatalf("%q", text)
+		t.Fatal(err)
 	}
 	return pid
 }
@@ -441,6 +452,17 @@ func TestUsage(t *testing.T) {
 		}
 		if !strings.Contains(j.out.String(), c.says) {
 			t.Errorf("%s; want %q", &j.out, c.says)
+		}
+	}
+}
+
+// BenchmarkStart is 8 ranks from the start of tutti run to its end, with one
+// AllReduce: every rank has its result well before.
+func BenchmarkStart(b *testing.B) {
+	for b.Loop() {
+		j := start(b, "hello", nil, "-n", "8")
+		if code := j.wait(b); code != 0 || strings.Count(j.out.String(), "sum 28 of 8") != 8 {
+			b.Fatalf("code %d:\n%s", code, &j.out)
 		}
 	}
 }
