@@ -25,7 +25,8 @@ func startPlaced(t *testing.T, envs ...[]string) (outs []string, errs []error) {
 	for i, env := range envs {
 		wg.Go(func() {
 			cmd := exec.CommandContext(t.Context(), os.Args[0])
-			cmd.Env = append(append(os.Environ(), "TUTTI_TEST_RANK=-1"), env...)
+			// Raced programs sleep for a second at their end, unless told not to.
+			cmd.Env = append(append(os.Environ(), "TUTTI_TEST_RANK=-1", "GORACE=atexit_sleep_ms=0"), env...)
 			out, err := cmd.CombinedOutput()
 			outs[i], errs[i] = string(out), err
 		})

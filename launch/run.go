@@ -2,12 +2,11 @@ package launch
 
 import (
 	"context"
-	"errors"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Run runs a job's ranks on this host and returns when all have ended. The
@@ -32,23 +31,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 			close(lost)
 		}()
 	}
-	// Until there are ranks, nothing is lost by just leaving.
-	opening, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	opened := make(chan struct{})
-	go func() {
-		select {
-		case <-lost:
-			cancel(errors.New("the other launcher process is gone"))
-		case s := <-stops(cfg.Signals, opened):
-			cancel(errors.New("stopped by " + s.String()))
-		case <-opened:
-		}
-	}()
-	h, err := openHost(opening, &cfg)
-	close(opened)
-	if err != nil {
-		return nil, err
+	h, early, err := open(ctx, &cfg, lost)
+	if h == nil {
+		return early, err
 	}
 	defer h.leave()
 	for epoch := 0; ; epoch++ {
@@ -57,6 +42,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 			return nil, err
 		}
 		if w.abandoned {
+			h.alone = true
 			h.announce(epoch, Exit{Rank: -1, Node: cfg.Node, Code: 1, How: "a launcher process was killed"})
 			return &Report{Code: 1, Attempts: epoch + 1}, nil
 		}
@@ -68,29 +54,49 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 }
 
-// stops passes on a signal, for as long as the job is not open. None is taken
-// after that.
-func stops(signals <-chan os.Signal, opened <-chan struct{}) <-chan os.Signal {
-	if signals == nil {
-		return nil
-	}
-	out := make(chan os.Signal)
+// open opens the host's part in the job. If the job is stopped before that, the
+// report says so.
+func open(ctx context.Context, cfg *Config, lost <-chan struct{}) (*host, *Report, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var h *host
+	opened := make(chan error, 1)
 	go func() {
-		select {
-		case <-opened:
-			return
-		default:
-		}
-		select {
-		case s := <-signals:
-			select {
-			case out <- s:
-			case <-opened:
-			}
-		case <-opened:
-		}
+		var err error
+		h, err = openHost(ctx, cfg)
+		opened <- err
 	}()
-	return out
+	var early *Report
+	stop := func(code int, how string) {
+		if early == nil {
+			early = &Report{Code: code, First: &Exit{Rank: -1, Node: cfg.Node, Code: code, How: how + " before there were ranks"}}
+		}
+		cancel()
+	}
+	for {
+		select {
+		case err := <-opened:
+			if early == nil {
+				return h, nil, err
+			}
+			if h != nil {
+				h.close()
+			}
+			return nil, early, nil
+		case <-lost:
+			lost = nil
+			stop(1, "the other launcher process was killed")
+		case s := <-cfg.Signals:
+			if sig, ok := s.(syscall.Signal); ok && ends(sig) {
+				stop(128+int(sig), "stopped by "+signalName(sig))
+			}
+		}
+	}
+}
+
+// ends reports whether a signal asks a job to end.
+func ends(sig syscall.Signal) bool {
+	return sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP
 }
 
 // report puts together how an attempt ended.

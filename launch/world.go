@@ -357,13 +357,11 @@ func (w *world) signal(s os.Signal) {
 	if !ok {
 		return
 	}
-	switch sig {
-	case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP:
-	default:
+	switch {
+	case !ends(sig):
 		w.pass(sig)
 		return
-	}
-	if w.stop != 0 {
+	case w.stop != 0:
 		w.kill()
 		return
 	}

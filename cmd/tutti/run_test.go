@@ -416,6 +416,23 @@ func TestImpostor(t *testing.T) {
 	}
 }
 
+// TestEarlyStop stops a launcher that still waits for another host.
+func TestEarlyStop(t *testing.T) {
+	j := start(t, "hello", []string{"TUTTI_SECRET=0123456789abcdef"}, "-nodes", "2", "-addr", "127.0.0.1:0")
+	// When there are two processes, the first one catches signals and passes
+	// them on; the second one ends by them, whether it catches them yet or not.
+	for end := time.Now().Add(deadline); len(j.left()) < 2 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if err := j.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := j.wait(t); code != 143 {
+		t.Errorf("code %d:\n%s", code, &j.out)
+	}
+	j.nothingLeft(t)
+}
+
 // TestUsage refuses what makes no sense.
 func TestUsage(t *testing.T) {
 	for says, args := range map[string][]string{
