@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -81,9 +82,18 @@ func newJob(t testing.TB, act string, env []string, flags ...string) *job {
 	return j
 }
 
+// emulated is set when this binary was found to be unable to start itself.
+// Trying again and again is more than some emulators stand.
+var emulated atomic.Bool
+
 func (j *job) begin(t testing.TB) {
 	t.Helper()
-	if err := j.cmd.Start(); errors.Is(err, syscall.ENOEXEC) {
+	err := error(syscall.ENOEXEC)
+	if !emulated.Load() {
+		err = j.cmd.Start()
+	}
+	if errors.Is(err, syscall.ENOEXEC) {
+		emulated.Store(true)
 		t.Skip("an emulated binary cannot start itself")
 	} else if err != nil {
 		t.Fatal(err)
