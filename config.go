@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/place"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
@@ -19,20 +20,22 @@ type Config struct {
 	Timeout time.Duration
 
 	// Rank and Size are this process's number and how many there are. A Size
-	// of zero means a world of one. These and what follows are for Join.
+	// of zero means what the environment says; see Join. These and what follows
+	// are for Join.
 	Rank, Size int
-	// Addr is where rank 0 listens and the others find it, "host:port".
+	// Addr is where rank 0 listens and the others find it, "host:port". Empty
+	// means what the environment says, if Size is zero.
 	Addr string
-	// Secret is known to the ranks of the job and to nobody else. It may be
-	// empty only if Addr is on the loopback.
+	// Secret is known to the ranks of the job and to nobody else. Empty means
+	// TUTTI_SECRET. It may be missing only if Addr is on the loopback.
 	Secret string
 	// Interface names the network interfaces to use, separated by commas; with
 	// a leading ^, those not to use. Empty means what TUTTI_SOCKET_IFNAME says,
 	// or else whatever reaches the other ranks.
 	Interface string
 	// Cert and Key, in PEM, encrypt and authenticate what goes over the
-	// network; all ranks have the same. See NewJobCert. Nil means that nothing
-	// is encrypted.
+	// network; all ranks have the same. See NewJobCert. Nil means TUTTI_CERT and
+	// TUTTI_KEY; without those nothing is encrypted.
 	Cert, Key []byte
 	// NoSharedMemory makes ranks of one host use the network.
 	NoSharedMemory bool
@@ -46,6 +49,31 @@ type Config struct {
 }
 
 const defaultTimeout = 5 * time.Minute
+
+// place finds out which rank this is, and where the ranks meet. It is nil where
+// Config says it all, or nobody says anything.
+func (c *Config) place() (p *place.Place, wrong string) {
+	if c.Secret == "" {
+		c.Secret = os.Getenv("TUTTI_SECRET")
+	}
+	if cert, key := os.Getenv("TUTTI_CERT"), os.Getenv("TUTTI_KEY"); c.Cert == nil && c.Key == nil && cert != "" && key != "" {
+		c.Cert, c.Key = []byte(cert), []byte(key)
+	}
+	if c.Size != 0 {
+		return nil, ""
+	}
+	p, wrong = place.Find(os.Getenv)
+	if p == nil {
+		return nil, wrong
+	}
+	c.Rank, c.Size = p.Rank, p.Size
+	if c.Addr != "" {
+		p.Store = ""
+	} else {
+		c.Addr = p.Addr
+	}
+	return p, ""
+}
 
 // fill puts the defaults in.
 func (c *Config) fill() {
@@ -64,21 +92,26 @@ func (c *Config) fill() {
 }
 
 // validate says what is wrong with a filled Config, for Join.
-func (c *Config) validate() string {
+func (c *Config) validate(p *place.Place) string {
+	addr := c.Addr
+	if p != nil && p.Store != "" {
+		addr = p.Store
+	}
 	switch {
 	case c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size:
 		return fmt.Sprintf("rank %d of %d ranks", c.Rank, c.Size)
 	case c.Size == 1:
 		return ""
-	case c.Addr == "":
+	case addr == "" && p != nil:
+		return fmt.Sprintf("%s says which rank this is, but not where rank 0 listens (Config.Addr or TUTTI_ADDR, host:port)", p.From)
+	case addr == "":
 		return "no address at which rank 0 listens (Config.Addr)"
 	}
-	host, _, err := net.SplitHostPort(c.Addr)
-	if err != nil {
-		return fmt.Sprintf("the address %q is not host:port", c.Addr)
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return fmt.Sprintf("the address %q is not host:port", addr)
 	}
-	if ip := net.ParseIP(host); c.Secret == "" && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Sprintf("no secret (Config.Secret), but %s is not on the loopback", c.Addr)
+	if c.Secret == "" && !place.OnLoopback(addr) {
+		return fmt.Sprintf("no secret (Config.Secret or TUTTI_SECRET), but %s is not on the loopback", addr)
 	}
 	if (c.Cert == nil) != (c.Key == nil) {
 		return "a certificate without a key, or the reverse"

@@ -15,11 +15,13 @@ const module = "github.com/tutti-go/tutti"
 // stands below it.
 var layers = []string{
 	"internal/kernel",
+	"internal/place",
 	"internal/wait",
 	"internal/segment",
 	"internal/transport",
 	"internal/transport/mem",
 	"internal/transport/tcp",
+	"store",
 	"internal/engine",
 	"internal/watch",
 	"internal/engine/shm",
@@ -28,6 +30,9 @@ var layers = []string{
 	"internal/engine/enginetest",
 	"internal/job",
 	"",
+	"launch",
+	"cmd/tutti",
+	"examples/hello",
 	"examples/regression",
 	"bench/peers",
 	"bench/compare",

@@ -4,15 +4,20 @@ import (
 	"context"
 
 	"github.com/tutti-go/tutti/internal/engine/shm"
-	"github.com/tutti-go/tutti/internal/job"
 )
 
-// Join joins this process to the others of its job, as the rank that cfg says,
-// and returns when all have joined: its Comm with all of them. When ctx ends
-// before that, the error says, on rank 0, who is missing.
+// Join joins this process to the others of its job and returns when all have
+// joined: its Comm with all of them. When ctx ends before that, the error says
+// who is missing, as far as this rank can know.
+//
+// Which rank this is, of how many, and where they meet is what cfg says. If its
+// Size is zero, it is what the environment says: that of tutti run, of torchrun,
+// or else of Open MPI, PMI or Slurm, which may need Config.Addr or TUTTI_ADDR
+// beside it. Without any of them it is a world of one.
 //
 // Ranks of one host use shared memory, others the network.
 func Join(ctx context.Context, cfg Config) (*Comm, error) {
+	p, wrong := cfg.place()
 	cfg.fill()
 	fail := func(kind error, reason string, own error) (*Comm, error) {
 		return nil, &Error{Op: "Join", Rank: cfg.Rank, Cause: &cause{kind: kind, reason: reason, own: own}}
@@ -20,26 +25,21 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 	if ctx == nil {
 		return fail(ErrInvalid, errNilContext.Error(), nil)
 	}
-	if wrong := cfg.validate(); wrong != "" {
+	if wrong == "" {
+		wrong = cfg.validate(p)
+	}
+	if wrong != "" {
 		return fail(ErrInvalid, wrong, nil)
 	}
 	if cfg.Size == 1 {
 		return newComm(shm.NewLocal(1, shm.Options{Timeout: cfg.Timeout})[0]), nil
-	}
-	encrypt, err := cfg.tls()
-	if err != nil {
-		return fail(ErrInvalid, err.Error(), err)
 	}
 	if cfg.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, cfg.Timeout)
 		defer cancel()
 	}
-	e, err := job.Join(ctx, job.Config{
-		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Secret: []byte(cfg.Secret), Timeout: cfg.Timeout,
-		Interface: cfg.Interface, TLS: encrypt, Network: cfg.NoSharedMemory, Reproducible: cfg.Reproducible,
-		Logger: cfg.Logger,
-	})
+	e, err := joinJob(ctx, &cfg, p)
 	switch {
 	case err == nil:
 		return newComm(e), nil

@@ -21,9 +21,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv("TUTTI_TEST_RANK") == "" {
 		os.Exit(m.Run())
 	}
-	if err := rankProcess(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+	times, _ := strconv.Atoi(os.Getenv("TUTTI_TEST_TIMES"))
+	for range max(times, 1) {
+		if err := rankProcess(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 }
 
@@ -44,13 +47,17 @@ func rankProcess() error {
 	if len(cfg.Cert) == 0 {
 		cfg.Cert, cfg.Key = nil, nil
 	}
+	if cfg.Rank < 0 { // the environment says which
+		cfg.Rank = 0
+		cfg.Timeout, _ = time.ParseDuration(os.Getenv("TUTTI_TEST_TIMEOUT"))
+	}
 	c, err := tutti.Join(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	defer c.Close() // twice is once
-	if c.Rank() != cfg.Rank || c.Size() != cfg.Size {
+	if cfg.Size != 0 && (c.Rank() != cfg.Rank || c.Size() != cfg.Size) {
 		return fmt.Errorf("rank %d of %d", c.Rank(), c.Size())
 	}
 	for _, n := range []int{1, 3000, 400_000} {
@@ -105,7 +112,7 @@ func rankProcess() error {
 		return err
 	}
 	defer host.Close()
-	want := cfg.Size
+	want := c.Size()
 	if cfg.NoSharedMemory {
 		want = 1
 	}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+// TestMain lets this binary be three more things: tutti itself, a rank, and
+// what a rank leaves behind.
+func TestMain(m *testing.M) {
+	switch act := os.Getenv("TUTTI_TEST_ACT"); {
+	case act == "":
+		os.Exit(m.Run())
+	case act == "leftover":
+		fmt.Println("leftover")
+		time.Sleep(time.Hour)
+	case os.Getenv("TUTTI_RANK") == "" || os.Getenv("TUTTI_LIFELINE") != "":
+		os.Exit(dispatch(os.Args[1:]))
+	}
+	if err := acts[os.Getenv("TUTTI_TEST_ACT")](os.Getenv("RANK") == "1"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// acts is what ranks do; one tells rank 1, which is the one that fails.
+var acts = map[string]func(one bool) error{
+	"hello":  hello,
+	"exit 3": together(func() { os.Exit(3) }),
+	"panic":  together(func() { panic("no way") }),
+	"killed": together(func() { _ = syscall.Kill(os.Getpid(), syscall.SIGKILL) }),
+	"stubborn": func(one bool) error {
+		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
+		return together(func() { os.Exit(3) })(one)
+	},
+	"leaving": func(one bool) error {
+		if err := leaveBehind(); err != nil {
+			return err
+		}
+		return together(func() { os.Exit(3) })(one)
+	},
+	"leaving well": func(bool) error { return leaveBehind() },
+	"stays away": func(one bool) error {
+		if one {
+			time.Sleep(time.Hour)
+		}
+		_, err := tutti.Join(context.Background(), tutti.Config{Timeout: 2 * time.Second})
+		return err
+	},
+	"goes away": func(one bool) error {
+		if one {
+			return nil
+		}
+		_, err := tutti.Join(context.Background(), tutti.Config{})
+		return err
+	},
+	"waiting": func(bool) error {
+		if err := leaveBehind(); err != nil {
+			return err
+		}
+		fmt.Println("ready")
+		time.Sleep(time.Hour)
+		return nil
+	},
+	"gentle": func(bool) error {
+		s := make(chan os.Signal, 1)
+		signal.Notify(s, syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1)
+		fmt.Println("ready")
+		fmt.Println("got", <-s)
+		return nil
+	},
+	"second time": func(one bool) error {
+		if one && os.Getenv("TUTTI_EPOCH") == "0" {
+			return errors.New("not yet")
+		}
+		return hello(one)
+	},
+	"impostor": func(one bool) error {
+		if err := hello(one); err != nil || !one {
+			return err
+		}
+		// Rank 1 once more, from another process.
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		text, err := exec.Command(self).CombinedOutput()
+		fmt.Printf("the impostor said: %s", text)
+		if err == nil {
+			return errors.New("an impostor has joined")
+		}
+		return nil
+	},
+	"environment": func(bool) error {
+		for _, name := range strings.Fields(os.Getenv("TUTTI_TEST_NAMES")) {
+			fmt.Printf("%s=%s\n", name, os.Getenv(name))
+		}
+		return nil
+	},
+	"stdin": func(bool) error {
+		text, err := io.ReadAll(os.Stdin)
+		fmt.Printf("read %q\n", text)
+		return err
+	},
+}
+
+// hello is one AllReduce.
+func hello(bool) error {
+	c, err := tutti.Join(context.Background(), tutti.Config{})
+	if err != nil {
+		return err
+	}
+	sum := []int{c.Rank()}
+	if err := c.AllReduce(context.Background(), tutti.Of(sum), tutti.Sum); err != nil {
+		return err
+	}
+	fmt.Printf("sum %d of %d, epoch %s\n", sum[0], c.Size(), os.Getenv("TUTTI_EPOCH"))
+	return c.Close()
+}
+
+// together joins, and then rank 1 does something while the others wait for it.
+func together(f func()) func(one bool) error {
+	return func(one bool) error {
+		c, err := tutti.Join(context.Background(), tutti.Config{})
+		if err != nil {
+			return err
+		}
+		if err := c.Barrier(context.Background()); err != nil {
+			return err
+		}
+		if one {
+			fmt.Println("the last of it")
+			f()
+		}
+		_ = c.Barrier(context.Background()) // in vain
+		time.Sleep(time.Hour)
+		return nil
+	}
+}
+
+// leaveBehind starts a process that leaves this one's session and group, and
+// whose parent ends.
+func leaveBehind() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("sh", "-c", "\"$0\" & exec cat", self)
+	cmd.Env = append(os.Environ(), "TUTTI_TEST_ACT=leftover")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	// When it has said so it is there, and its parent may go.
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "leftover\n" {
+		return fmt.Errorf("%q, %w", line, err)
+	}
+	if err := in.Close(); err != nil {
+		return err
+	}
+	return cmd.Wait()
+}

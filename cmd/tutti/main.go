@@ -1,0 +1,49 @@
+// Tutti is the command of the tutti library. `tutti run` starts the ranks of a
+// job; `tutti help` lists what there is.
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+)
+
+// A command is one word after tutti.
+type command struct {
+	name, about string
+	run         func(args []string) int
+}
+
+func commands() []command {
+	return []command{
+		{"run", "start the ranks of a job on this host, and end them together", run},
+	}
+}
+
+func main() { os.Exit(dispatch(os.Args[1:])) }
+
+func dispatch(args []string) int {
+	if len(args) == 0 {
+		usage(os.Stderr)
+		return 2
+	}
+	for _, c := range commands() {
+		if c.name == args[0] {
+			return c.run(args[1:])
+		}
+	}
+	switch args[0] {
+	case "help", "-h", "-help", "--help":
+		usage(os.Stdout)
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "tutti: there is no command %q; tutti help lists them\n", args[0])
+	return 2
+}
+
+func usage(w io.Writer) {
+	fmt.Fprintln(w, "tutti is collective communication for Go.\n\nCommands (each explains itself with -h):")
+	for _, c := range commands() {
+		fmt.Fprintf(w, "  tutti %-8s %s\n", c.name, c.about)
+	}
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/launch"
+)
+
+const runHelp = `Usage: tutti run [flags] -- program [arguments]
+
+Starts the ranks of a job on this host, each a process, and hosts the store by
+which they find each other: tutti.Join(ctx, tutti.Config{}) is all that a rank
+needs. When one fails, all are ended, and its exit code is returned.
+
+  tutti run -n 4 -- ./prog                                           one host
+  tutti run --nodes 2 --node 0 --addr host0:29400 -n 4 -- ./prog     on the first of two hosts
+  tutti run --nodes 2 --node 1 --addr host0:29400 -n 4 -- ./prog     on the second
+  tutti run --torch -n 2 -- python train.py                          instead of torchrun
+
+Several hosts share a secret, in TUTTI_SECRET: openssl rand -hex 32 makes one.
+Under Slurm (srun, one task per host) and in pods of a Kubernetes Job, --nodes,
+--node and --addr are found in the environment.
+
+Flags:
+`
+
+// options are what the flags of tutti run say.
+type options struct {
+	launch.Config
+	gpus, color string
+	stdin       bool
+}
+
+// parse reads the flags. The error has been printed.
+func parse(args []string, getenv func(string) string, out io.Writer) (*options, error) {
+	o := new(options)
+	hosts, wrong := place.FindHosts(getenv)
+	f := flag.NewFlagSet("tutti run", flag.ContinueOnError)
+	f.SetOutput(out)
+	f.Usage = func() {
+		fmt.Fprint(out, runHelp)
+		f.PrintDefaults()
+	}
+	f.IntVar(&o.Ranks, "n", defaultRanks(getenv), "ranks on this host")
+	f.IntVar(&o.Nodes, "nodes", hosts.Nodes, "hosts of the job")
+	f.IntVar(&o.Node, "node", hosts.Node, "number of this host, from 0")
+	f.StringVar(&o.Addr, "addr", hosts.Addr, "where node 0 hosts the store, `host:port`")
+	f.DurationVar(&o.JoinTime, "join-time", 5*time.Minute, "how long the other hosts may take to come")
+	f.DurationVar(&o.LostTime, "lost-time", 15*time.Second, "how long another host may be silent before it counts as lost")
+	f.BoolVar(&o.Torch, "torch", false, "open a plain store for PyTorch, as torchrun does; it has no authentication")
+	f.StringVar(&o.TorchAddr, "torch-addr", "", "where node 0 opens the plain store, `host:port` (default on the loopback)")
+	f.StringVar(&o.gpus, "gpus", "local", "how a rank finds its device: local (LOCAL_RANK says which) or visible (CUDA_VISIBLE_DEVICES shows one)")
+	f.BoolVar(&o.Bind, "bind", false, "divide the processors among the ranks")
+	f.StringVar(&o.LogDir, "log-dir", "", "write each rank's output to files in this `folder` too")
+	f.StringVar(&o.color, "color", "auto", "colour the ranks: auto, always or never")
+	f.BoolVar(&o.stdin, "stdin", false, "pass standard input on to rank 0")
+	f.IntVar(&o.Restarts, "restarts", 0, "how often to start all ranks again after a failure")
+	f.DurationVar(&o.Grace, "grace", 5*time.Second, "how long ranks have to end before they are killed")
+	err := f.Parse(args)
+	o.Command, o.Secret = f.Args(), getenv("TUTTI_SECRET")
+	switch {
+	case err != nil:
+		return nil, err
+	case wrong != "":
+		err = errors.New(wrong)
+	case len(o.Command) == 0:
+		err = errors.New("no program to run; tutti run -h explains")
+	case o.gpus != "local" && o.gpus != "visible":
+		err = fmt.Errorf("-gpus is %q; it is local or visible", o.gpus)
+	case o.color != "auto" && o.color != "always" && o.color != "never":
+		err = fmt.Errorf("-color is %q; it is auto, always or never", o.color)
+	}
+	if err != nil {
+		fmt.Fprintln(out, "tutti run:", err)
+		return nil, err
+	}
+	o.Visible = o.gpus == "visible"
+	return o, nil
+}
+
+// defaultRanks is what a training operator or Slurm says of this host, or one.
+func defaultRanks(getenv func(string) string) int {
+	for _, name := range []string{"PET_NPROC_PER_NODE", "SLURM_GPUS_ON_NODE"} {
+		if n, err := strconv.Atoi(getenv(name)); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 1
+}
+
+// run is the first launcher process, and, called again by it, the second.
+func run(args []string) int {
+	o, err := parse(args, os.Getenv, os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		return 2
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	// A reader of the output that has gone must not kill the launcher before it
+	// has ended the ranks. Ranks do not inherit this.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	if lifeline := launch.Lifeline(); lifeline != nil {
+		o.Signals, o.Lifeline = signals, lifeline
+		return lead(o)
+	}
+	return guard(o, args, signals)
+}
+
+// guard is what the first process does.
+func guard(o *options, args []string, signals <-chan os.Signal) int {
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tutti run:", err)
+		return 1
+	}
+	cmd := exec.Command(self, append([]string{"run"}, args...)...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if o.stdin {
+		// The second process is in the background of a terminal, and may not
+		// read from it.
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "tutti run:", err)
+			return 1
+		}
+		go func() {
+			_, _ = io.Copy(in, os.Stdin)
+			in.Close()
+		}()
+	}
+	code, err := launch.Guard(cmd, signals)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tutti run:", err)
+	}
+	return code
+}
+
+// lead is what the second process does.
+func lead(o *options) int {
+	if o.stdin {
+		o.Stdin = os.Stdin
+	}
+	o.Color = o.color == "always" || o.color == "auto" && terminal(os.Stdout) && os.Getenv("NO_COLOR") == ""
+	if o.Torch {
+		fmt.Fprintln(os.Stderr, "tutti: a plain store for PyTorch is open; whoever reaches its port can read and change it")
+	}
+	report, err := launch.Run(context.Background(), o.Config)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tutti run:", err)
+		return 1
+	}
+	fmt.Fprint(os.Stderr, report)
+	return report.Code
+}
+
+func terminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

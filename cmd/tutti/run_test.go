@@ -1,0 +1,495 @@
+package main
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const deadline = time.Minute
+
+// A job is one tutti process that a test has started.
+type job struct {
+	cmd  *exec.Cmd
+	mark string
+	out  output
+}
+
+// output is what all of it prints. It is read while it grows.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// await waits until something was printed so many times.
+func (o *output) await(t *testing.T, text string, times int) {
+	t.Helper()
+	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if strings.Count(o.String(), text) >= times {
+			return
+		}
+	}
+	t.Fatalf("%q did not come %d times:\n%s", text, times, o)
+}
+
+// start starts `tutti run` with flags, whose ranks do something.
+func start(t testing.TB, act string, env []string, flags ...string) *job {
+	t.Helper()
+	j := newJob(t, act, env, flags...)
+	j.begin(t)
+	return j
+}
+
+func newJob(t testing.TB, act string, env []string, flags ...string) *job {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := make([]byte, 16)
+	_, _ = rand.Read(mark)
+	j := &job{mark: "TUTTI_TEST_MARK=" + hex.EncodeToString(mark)}
+	j.cmd = exec.Command(self, append(append([]string{"run"}, flags...), "--", self)...)
+	// Raced programs sleep for a second at their end, unless told not to.
+	j.cmd.Env = append(append(os.Environ(), j.mark, "TUTTI_TEST_ACT="+act, "GORACE=atexit_sleep_ms=0"), env...)
+	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.out
+	return j
+}
+
+// emulated is set when this binary was found to be unable to start itself.
+// Trying again and again is more than some emulators stand.
+var emulated atomic.Bool
+
+func (j *job) begin(t testing.TB) {
+	t.Helper()
+	err := error(syscall.ENOEXEC)
+	if !emulated.Load() {
+		err = j.cmd.Start()
+	}
+	if errors.Is(err, syscall.ENOEXEC) {
+		emulated.Store(true)
+		t.Skip("an emulated binary cannot start itself")
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.cmd.Process.Kill() })
+}
+
+// wait waits for the end, and returns the code.
+func (j *job) wait(t testing.TB) int {
+	t.Helper()
+	timer := time.AfterFunc(deadline, func() {
+		t.Errorf("tutti run does not end:\n%s", &j.out)
+		_ = j.cmd.Process.Kill()
+	})
+	defer timer.Stop()
+	_ = j.cmd.Wait()
+	return j.cmd.ProcessState.ExitCode()
+}
+
+// left returns the processes of the job that are still there.
+func (j *job) left() (pids []int) {
+	entries, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, e := range entries {
+		text, err := os.ReadFile(e)
+		if err == nil && bytes.Contains(text, []byte(j.mark)) {
+			pid, _ := strconv.Atoi(strings.Split(e, "/")[2])
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// nothingLeft fails if a process is left.
+func (j *job) nothingLeft(t *testing.T) {
+	t.Helper()
+	if pids := j.left(); len(pids) > 0 {
+		t.Errorf("processes %v are left", pids)
+		for _, pid := range pids {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // by the mark it is ours
+		}
+	}
+}
+
+func onlyLinux(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux lets a launcher inherit what ranks leave behind")
+	}
+}
+
+func TestHello(t *testing.T) {
+	j := start(t, "hello", nil, "-n", "4")
+	if code := j.wait(t); code != 0 {
+		t.Errorf("code %d", code)
+	}
+	for r := range 4 {
+		if want := fmt.Sprintf("[%d] sum 6 of 4, epoch 0\n", r); !strings.Contains(j.out.String(), want) {
+			t.Errorf("%q is missing:\n%s", want, &j.out)
+		}
+	}
+	if strings.Contains(j.out.String(), "tutti:") || strings.Contains(j.out.String(), "\x1b") {
+		t.Errorf("a report, or colours:\n%s", &j.out)
+	}
+	j.nothingLeft(t)
+}
+
+// TestFailures has a rank fail in all ways. All end, the code is that rank's,
+// the report names it, and nothing is left.
+func TestFailures(t *testing.T) {
+	onlyLinux(t)
+	for act, c := range map[string]struct {
+		code int
+		says []string
+	}{
+		"exit 3":       {3, []string{"rank 1 failed first: exit code 3", "the last of it", "rank 0 had joined; ended by tutti"}},
+		"panic":        {2, []string{"rank 1 failed first: it panicked, exit code 2", "panic: no way"}},
+		"killed":       {137, []string{"rank 1 failed first: killed by SIGKILL"}},
+		"stubborn":     {3, []string{"rank 1 failed first: exit code 3", "rank 2 had joined; ended by tutti: killed by SIGKILL"}},
+		"leaving":      {3, []string{"rank 1 failed first: exit code 3"}},
+		"leaving well": {0, nil},
+		"stays away":   {1, []string{"2 of 3 ranks joined; rank 1 missing", "failed first: exit code 1", "rank 1 never called Join; ended by tutti"}},
+		"goes away":    {1, []string{"rank 1 failed first: ended without calling Join, and rank"}},
+	} {
+		t.Run(act, func(t *testing.T) {
+			t.Parallel()
+			j := start(t, act, nil, "-n", "3", "-grace", "500ms")
+			if code := j.wait(t); code != c.code {
+				t.Errorf("code %d, want %d", code, c.code)
+			}
+			j.nothingLeft(t)
+			for _, says := range c.says {
+				if !strings.Contains(j.out.String(), says) {
+					t.Errorf("%q is missing:\n%s", says, &j.out)
+				}
+			}
+		})
+	}
+}
+
+// TestLauncherEnds has the launcher stopped and killed, either of its
+// processes, while ranks have left something behind.
+func TestLauncherEnds(t *testing.T) {
+	onlyLinux(t)
+	for name, c := range map[string]struct {
+		sig    syscall.Signal
+		second bool
+		code   int
+	}{
+		"interrupted":         {syscall.SIGINT, false, 130},
+		"terminated":          {syscall.SIGTERM, false, 143},
+		"hung up":             {syscall.SIGHUP, false, 129},
+		"killed":              {syscall.SIGKILL, false, -1},
+		"second killed":       {syscall.SIGKILL, true, 137},
+		"second interrupted":  {syscall.SIGINT, true, 130},
+		"second quit by hand": {syscall.SIGABRT, true, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := start(t, "waiting", nil, "-n", "2", "-grace", "500ms")
+			j.out.await(t, "ready", 2)
+			if n := len(j.left()); n != 6 { // two launchers, two ranks, two leftovers
+				t.Errorf("%d processes before the end", n)
+			}
+			pid := j.cmd.Process.Pid
+			if c.second {
+				pid = onlyChild(t, pid)
+			}
+			if err := syscall.Kill(pid, c.sig); err != nil {
+				t.Fatal(err)
+			}
+			if code := j.wait(t); code != c.code {
+				t.Errorf("code %d, want %d:\n%s", code, c.code, &j.out)
+			}
+			if c.sig == syscall.SIGKILL && !c.second {
+				// The one that was waited for is not the one that cleans up.
+				for end := time.Now().Add(deadline); len(j.left()) > 0 && time.Now().Before(end); {
+					time.Sleep(time.Millisecond)
+				}
+			}
+			j.nothingLeft(t)
+		})
+	}
+}
+
+// onlyChild returns the only child of a process.
+func onlyChild(t *testing.T, parent int) int {
+	t.Helper()
+	var children []string
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		children = append(children, strings.Fields(string(text))...)
+	}
+	if len(files) == 0 {
+		t.Skip("this system does not list children")
+	}
+	if len(children) != 1 {
+		t.Fatalf("children %q", children)
+	}
+	pid, err := strconv.Atoi(children[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// TestSignals passes signals on, once each.
+func TestSignals(t *testing.T) {
+	for sig, code := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 130, syscall.SIGUSR1: 0} {
+		j := start(t, "gentle", nil, "-n", "2")
+		j.out.await(t, "ready", 2)
+		if err := j.cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if got := j.wait(t); got != code {
+			t.Errorf("%v: code %d, want %d", sig, got, code)
+		}
+		if n := strings.Count(j.out.String(), "got "+sig.String()); n != 2 {
+			t.Errorf("%v came %d times:\n%s", sig, n, &j.out)
+		}
+	}
+}
+
+func TestRestarts(t *testing.T) {
+	dir := t.TempDir()
+	j := start(t, "second time", nil, "-n", "2", "-restarts", "2", "-log-dir", dir)
+	if code := j.wait(t); code != 0 {
+		t.Errorf("code %d", code)
+	}
+	for _, says := range []string{"rank 1 failed first: exit code 1", "all ranks are started again", "[0] sum 1 of 2, epoch 1"} {
+		if !strings.Contains(j.out.String(), says) {
+			t.Errorf("%q is missing:\n%s", says, &j.out)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "attempt-1", "rank-1.out"))
+	if err != nil || string(text) != "sum 1 of 2, epoch 1\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	j = start(t, "exit 3", nil, "-n", "2", "-restarts", "1")
+	if code := j.wait(t); code != 3 || !strings.Contains(j.out.String(), "that was attempt 2") {
+		t.Errorf("code %d:\n%s", code, &j.out)
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	names := "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK ROLE_RANK ROLE_WORLD_SIZE MASTER_ADDR " +
+		"TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE " +
+		"CUDA_VISIBLE_DEVICES TUTTI_LIFELINE TUTTI_CERT"
+	j := start(t, "environment", []string{"TUTTI_TEST_NAMES=" + names, "CUDA_VISIBLE_DEVICES=4,6"}, "-n", "2", "-gpus", "visible", "-torch", "-bind")
+	if code := j.wait(t); code != 0 {
+		t.Errorf("code %d", code)
+	}
+	for _, want := range []string{
+		"RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2", "GROUP_RANK=0", "ROLE_RANK=1", "ROLE_WORLD_SIZE=2",
+		"MASTER_ADDR=127.0.0.1", "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_MAX_RESTARTS=0", "TORCHELASTIC_RUN_ID=tutti",
+		"TORCHELASTIC_USE_AGENT_STORE=True", "CUDA_VISIBLE_DEVICES=6", "TUTTI_LIFELINE=", "TUTTI_CERT=",
+	} {
+		if !strings.Contains(j.out.String(), "[1] "+want+"\n") {
+			t.Errorf("%q is missing:\n%s", want, &j.out)
+		}
+	}
+	if !strings.Contains(j.out.String(), "a plain store for PyTorch is open") {
+		t.Error("nothing is said of the plain store")
+	}
+}
+
+func TestStdin(t *testing.T) {
+	j := newJob(t, "stdin", nil, "-n", "2", "-stdin", "-color", "always")
+	j.cmd.Stdin = strings.NewReader("for rank 0")
+	j.begin(t)
+	if code := j.wait(t); code != 0 {
+		t.Errorf("code %d", code)
+	}
+	for _, want := range []string{"\x1b[36m[0] \x1b[0mread \"for rank 0\"\n", "\x1b[33m[1] \x1b[0mread \"\"\n"} {
+		if !strings.Contains(j.out.String(), want) {
+			t.Errorf("%q is missing: %q", want, j.out.String())
+		}
+	}
+}
+
+// TestNodes is a job of two hosts, which are one.
+func TestNodes(t *testing.T) {
+	secret := "TUTTI_SECRET=0123456789abcdef"
+	two := func(act string, envs [2][]string, flags ...string) (codes [2]int, jobs [2]*job) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := l.Addr().String()
+		l.Close()
+		for i := range jobs {
+			all := append([]string{"-nodes", "2", "-node", strconv.Itoa(i), "-addr", addr, "-n", strconv.Itoa(1 + i)}, flags...)
+			jobs[i] = start(t, act, envs[i], all...)
+		}
+		for i, j := range jobs {
+			codes[i] = j.wait(t)
+			j.nothingLeft(t)
+		}
+		return codes, jobs
+	}
+	same := [2][]string{{secret}, {secret}}
+	codes, jobs := two("hello", same)
+	if codes != [2]int{0, 0} || !strings.Contains(jobs[1].out.String(), "[2] sum 3 of 3") {
+		t.Errorf("%v\n%s\n%s", codes, &jobs[0].out, &jobs[1].out)
+	}
+	codes, jobs = two("exit 3", same)
+	if codes != [2]int{3, 3} || !strings.Contains(jobs[0].out.String(), "rank 1 failed first") {
+		t.Errorf("%v\n%s\n%s", codes, &jobs[0].out, &jobs[1].out)
+	}
+	codes, jobs = two("second time", same, "-restarts", "1")
+	if codes != [2]int{0, 0} || !strings.Contains(jobs[0].out.String(), "[0] sum 3 of 3, epoch 1") {
+		t.Errorf("%v\n%s\n%s", codes, &jobs[0].out, &jobs[1].out)
+	}
+	codes, jobs = two("hello", [2][]string{{secret}, {"TUTTI_SECRET=something else than that"}}, "-join-time", "2s")
+	if codes != [2]int{1, 1} || !strings.Contains(jobs[1].out.String(), "the secrets differ") ||
+		!strings.Contains(jobs[0].out.String(), "node 1 of 2 has not come") {
+		t.Errorf("%v\n%s\n%s", codes, &jobs[0].out, &jobs[1].out)
+	}
+}
+
+// TestSettle has a host whose ranks end well long before those of another: it
+// waits, and can be stopped while it does.
+func TestSettle(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	env := []string{"TUTTI_SECRET=0123456789abcdef", "TUTTI_TEST_NAMES=RANK"}
+	flags := []string{"-nodes", "2", "-addr", addr, "-grace", "500ms"}
+	long := start(t, "gentle", env, append(flags, "-node", "0")...)
+	short := start(t, "environment", env, append(flags, "-node", "1")...)
+	long.out.await(t, "ready", 1)
+	short.out.await(t, "RANK=1", 1)
+	if err := short.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if a, b := long.wait(t), short.wait(t); a != 130 || b != 130 {
+		t.Errorf("codes %d and %d\n%s\n%s", a, b, &long.out, &short.out)
+	}
+	if !strings.Contains(long.out.String(), "stopped by SIGINT") {
+		t.Errorf("%s", &long.out)
+	}
+}
+
+// TestImpostor starts a second process of a rank, and a second job on the same
+// port. The job is told, and not disturbed.
+func TestImpostor(t *testing.T) {
+	j := start(t, "impostor", nil, "-n", "2")
+	if code := j.wait(t); code != 0 {
+		t.Errorf("code %d", code)
+	}
+	for _, says := range []string{"the impostor said: tutti: Join on rank 1", "tutti: refused a rank"} {
+		if strings.Count(j.out.String(), says) != 1 {
+			t.Errorf("%q is missing:\n%s", says, &j.out)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	j = start(t, "hello", nil, "-n", "2", "-addr", l.Addr().String())
+	if code := j.wait(t); code != 1 || !strings.Contains(j.out.String(), "address already in use") {
+		t.Errorf("code %d:\n%s", code, &j.out)
+	}
+}
+
+// TestEarlyStop stops a launcher that still waits for another host.
+func TestEarlyStop(t *testing.T) {
+	j := start(t, "hello", []string{"TUTTI_SECRET=0123456789abcdef"}, "-nodes", "2", "-addr", "127.0.0.1:0")
+	// When there are two processes, the first one catches signals and passes
+	// them on; the second one ends by them, whether it catches them yet or not.
+	for end := time.Now().Add(deadline); len(j.left()) < 2 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if err := j.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := j.wait(t); code != 143 {
+		t.Errorf("code %d:\n%s", code, &j.out)
+	}
+	j.nothingLeft(t)
+}
+
+// TestUsage refuses what makes no sense.
+func TestUsage(t *testing.T) {
+	for says, args := range map[string][]string{
+		"no program":         {"-n", "2"},
+		"-gpus is":           {"-gpus", "some", "x"},
+		"-color is":          {"-color", "some", "x"},
+		"flag provided":      {"-what", "x"},
+		"TUTTI_NODES is":     {"x"},
+		"Usage: tutti run [": {"-h"},
+	} {
+		out := new(bytes.Buffer)
+		getenv := func(name string) string {
+			if name == "TUTTI_NODES" && says == "TUTTI_NODES is" {
+				return "many"
+			}
+			return ""
+		}
+		if _, err := parse(args, getenv, out); err == nil || !strings.Contains(out.String(), says) {
+			t.Errorf("%v, %s; want %q", err, out, says)
+		}
+	}
+	for _, c := range []struct {
+		says  string
+		flags []string
+	}{
+		{"needs the address of node 0", []string{"-nodes", "2"}},
+		{"needs a secret", []string{"-nodes", "2", "-addr", "h:1"}},
+		{"node 2 of 2 nodes", []string{"-nodes", "2", "-node", "2", "-addr", "h:1"}},
+		{"-1 ranks", []string{"-n", "-1"}},
+	} {
+		j := start(t, "hello", nil, c.flags...)
+		if code := j.wait(t); code != 1 {
+			t.Errorf("code %d", code)
+		}
+		if !strings.Contains(j.out.String(), c.says) {
+			t.Errorf("%s; want %q", &j.out, c.says)
+		}
+	}
+}
+
+// BenchmarkStart is 8 ranks from the start of tutti run to its end, with one
+// AllReduce: every rank has its result well before.
+func BenchmarkStart(b *testing.B) {
+	for b.Loop() {
+		j := start(b, "hello", nil, "-n", "8")
+		if code := j.wait(b); code != 0 || strings.Count(j.out.String(), "sum 28 of 8") != 8 {
+			b.Fatalf("code %d:\n%s", code, &j.out)
+		}
+	}
+}

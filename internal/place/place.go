@@ -1,0 +1,172 @@
+// Package place finds out, from the environment, which rank a process is and
+// where the ranks of its job meet.
+package place
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+)
+
+// A Place is what the environment says about this process's part in a job.
+type Place struct {
+	From       string // who said so, for error messages
+	Rank, Size int
+	Addr       string // where rank 0 listens; "": not said
+	Store      string // where ranks can exchange that address; "": nowhere
+	Plain      bool   // the store is PyTorch's
+	Epoch      string // how often the job was started again
+}
+
+// Find looks for a place: what tutti run and torchrun say first, then
+// what Open MPI, PMI and Slurm say, who have no address. Without any of them it
+// is nil: a world of one. The text says what is wrong.
+func Find(getenv func(string) string) (p *Place, wrong string) {
+	for _, f := range []struct {
+		from, rank, size string
+		rest             func(p *Place, getenv func(string) string)
+	}{
+		{"tutti run", "TUTTI_RANK", "TUTTI_SIZE", fromTutti},
+		{"torchrun", "RANK", "WORLD_SIZE", fromTorchrun},
+		{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", noAddress},
+		{"PMI", "PMI_RANK", "PMI_SIZE", noAddress},
+		{"Slurm", "SLURM_PROCID", slurmSize(getenv), fromSlurm},
+	} {
+		rank, size := getenv(f.rank), getenv(f.size)
+		if size == "" || rank == "" && f.from == "Slurm" {
+			continue
+		}
+		if rank == "" {
+			return nil, fmt.Sprintf("%s is set but %s is not", f.size, f.rank)
+		}
+		p := &Place{From: f.from}
+		var err error
+		if p.Rank, err = strconv.Atoi(rank); err != nil {
+			return nil, fmt.Sprintf("%s is %q, not a number", f.rank, rank)
+		}
+		if p.Size, err = strconv.Atoi(size); err != nil || p.Size < 1 {
+			return nil, fmt.Sprintf("%s is %q, not a number of ranks", f.size, size)
+		}
+		f.rest(p, getenv)
+		return p, ""
+	}
+	return nil, ""
+}
+
+func fromTutti(p *Place, getenv func(string) string) {
+	p.Store, p.Addr, p.Epoch = getenv("TUTTI_STORE"), getenv("TUTTI_ADDR"), getenv("TUTTI_EPOCH")
+}
+
+// fromTorchrun uses the store of torchrun's agent where there is one. Else
+// nobody listens at the address, and rank 0 can.
+func fromTorchrun(p *Place, getenv func(string) string) {
+	host, port := getenv("MASTER_ADDR"), getenv("MASTER_PORT")
+	if host == "" || port == "" {
+		p.Addr = getenv("TUTTI_ADDR")
+		return
+	}
+	addr := net.JoinHostPort(host, port)
+	if agent, _ := strconv.ParseBool(getenv("TORCHELASTIC_USE_AGENT_STORE")); agent {
+		p.Store, p.Plain, p.Epoch = addr, true, getenv("TORCHELASTIC_RESTART_COUNT")
+		return
+	}
+	p.Addr = addr
+}
+
+func noAddress(p *Place, getenv func(string) string) { p.Addr = getenv("TUTTI_ADDR") }
+
+// slurmSize names the variable with the number of ranks. Only srun sets the
+// first; the second is also set in a batch script, which is no rank.
+func slurmSize(getenv func(string) string) string {
+	if getenv("SLURM_STEP_NUM_TASKS") != "" || getenv("SLURM_STEP_ID") == "" {
+		return "SLURM_STEP_NUM_TASKS"
+	}
+	return "SLURM_NTASKS"
+}
+
+// fromSlurm takes the first host of the job, and a port that its number gives.
+func fromSlurm(p *Place, getenv func(string) string) {
+	p.Addr = getenv("TUTTI_ADDR")
+	job, err := strconv.Atoi(getenv("SLURM_JOB_ID"))
+	if p.Addr != "" || err != nil {
+		return
+	}
+	host := FirstHost(getenv("SLURM_JOB_NODELIST"))
+	if getenv("SLURM_JOB_NUM_NODES") == "1" {
+		host = "127.0.0.1"
+	}
+	if host != "" {
+		p.Addr = net.JoinHostPort(host, strconv.Itoa(20000+job%20000))
+	}
+}
+
+// FirstHost returns the first host of a list in Slurm's form, such as
+// "node[07-09,12],login1".
+func FirstHost(list string) string {
+	open := strings.IndexByte(list, '[')
+	comma := strings.IndexByte(list, ',')
+	if open < 0 || comma >= 0 && comma < open {
+		host, _, _ := strings.Cut(list, ",")
+		return host
+	}
+	numbers, rest, _ := strings.Cut(list[open+1:], "]")
+	end := strings.IndexAny(numbers, "-,")
+	if end < 0 {
+		end = len(numbers)
+	}
+	suffix, _, _ := strings.Cut(rest, ",")
+	return list[:open] + numbers[:end] + suffix
+}
+
+// OnLoopback reports whether an address is on the loopback.
+func OnLoopback(addr string) bool {
+	host, _, _ := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// Hosts is which host of several a launcher runs on, and where it meets the
+// others.
+type Hosts struct {
+	Nodes, Node int
+	Addr        string
+}
+
+// FindHosts looks for what says how many hosts a job has: tutti's own names,
+// with the index that Kubernetes gives the pods of a Job; its training
+// operator's; and Slurm's. Without any of them it is one host.
+func FindHosts(getenv func(string) string) (h Hosts, wrong string) {
+	h = Hosts{Nodes: 1}
+	number := func(n *int, names ...string) {
+		for _, name := range names {
+			text := getenv(name)
+			if text == "" {
+				continue
+			}
+			v, err := strconv.Atoi(text)
+			if err != nil && wrong == "" {
+				wrong = fmt.Sprintf("%s is %q, not a number", name, text)
+			}
+			*n = v
+			return
+		}
+	}
+	switch {
+	case getenv("TUTTI_NODES") != "":
+		number(&h.Nodes, "TUTTI_NODES")
+		number(&h.Node, "TUTTI_NODE", "JOB_COMPLETION_INDEX")
+		h.Addr = getenv("TUTTI_ADDR")
+	case getenv("PET_NNODES") != "":
+		number(&h.Nodes, "PET_NNODES")
+		number(&h.Node, "PET_NODE_RANK", "RANK")
+		h.Addr = net.JoinHostPort(getenv("MASTER_ADDR"), getenv("MASTER_PORT"))
+	case getenv("SLURM_STEP_ID") != "" && getenv("SLURM_NNODES") != "":
+		number(&h.Nodes, "SLURM_NNODES")
+		number(&h.Node, "SLURM_NODEID")
+		p := new(Place)
+		fromSlurm(p, getenv)
+		h.Addr = p.Addr
+	}
+	return h, wrong
+}

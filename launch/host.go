@@ -1,0 +1,333 @@
+package launch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/tutti-go/tutti/store"
+)
+
+// A host is this host's part in the job: the way to the store, and what the
+// hosts agree on there.
+type host struct {
+	cfg       *Config
+	base      int // this host's first rank
+	size      int // ranks in the job
+	storeAddr string
+	torchAddr string // "": no plain store
+	cert, key []byte // nil: nothing is encrypted
+	all       store.Store
+	own       store.Store // what launchers tell each other
+	closers   []func() error
+	gone      chan Exit // a host that was lost
+	quiet     context.CancelFunc
+	alone     bool // not all others will come to the end
+}
+
+// closeTime is how long a launcher waits for the others at the end.
+const closeTime = 10 * time.Second
+
+// openHost hosts the store, or connects to it, and finds out how many ranks
+// the other hosts have.
+func openHost(ctx context.Context, cfg *Config) (*host, error) {
+	ctx, cancel := context.WithTimeout(ctx, cfg.JoinTime)
+	defer cancel()
+	h := &host{cfg: cfg, storeAddr: cfg.Addr, gone: make(chan Exit, 1), quiet: func() {}}
+	err := h.open(ctx)
+	if err == nil {
+		h.own = store.Prefix(h.all, "launch")
+		err = h.count(ctx)
+	}
+	if err != nil {
+		h.close()
+		return nil, err
+	}
+	if cfg.Nodes > 1 {
+		alive, quiet := context.WithCancel(context.Background())
+		h.quiet = quiet
+		go h.beat(alive)
+	}
+	return h, nil
+}
+
+// beat gives signs of life to node 0, or watches for those of the others, until
+// a host is lost.
+func (h *host) beat(ctx context.Context) {
+	seen, since := make([]int64, h.cfg.Nodes), make([]time.Time, h.cfg.Nodes)
+	for i := range since {
+		since[i] = time.Now()
+	}
+	for {
+		if lost := h.pulse(ctx, seen, since); lost != nil {
+			if ctx.Err() == nil {
+				h.gone <- *lost
+			}
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(min(time.Second, h.cfg.LostTime/4)):
+		}
+	}
+}
+
+// pulse is one beat. It returns the host that is lost.
+func (h *host) pulse(ctx context.Context, seen []int64, since []time.Time) *Exit {
+	ctx, cancel := context.WithTimeout(ctx, h.cfg.LostTime)
+	defer cancel()
+	if h.cfg.Node > 0 {
+		if _, err := h.own.Add(ctx, "beat/"+strconv.Itoa(h.cfg.Node), 1); err != nil {
+			return &Exit{Rank: -1, Code: 1, How: "node 0 is lost: " + err.Error()}
+		}
+		return nil
+	}
+	for n := 1; n < h.cfg.Nodes; n++ {
+		count, err := h.own.Add(ctx, "beat/"+strconv.Itoa(n), 0)
+		if err != nil || count != seen[n] {
+			seen[n], since[n] = count, time.Now()
+		}
+		if silent := time.Since(since[n]); silent > h.cfg.LostTime {
+			return &Exit{Rank: -1, Node: n, Code: 1, How: fmt.Sprintf("node %d is lost: no sign of it for %v", n, silent.Round(time.Second))}
+		}
+	}
+	return nil
+}
+
+func (h *host) open(ctx context.Context) error {
+	config := store.Config{Secret: []byte(h.cfg.Secret), Logger: h.cfg.Logger}
+	if h.cfg.encrypted() {
+		var err error
+		if h.cert, h.key, err = jobCert(h.cfg.Secret); err != nil {
+			return &Error{"the job's certificate", err}
+		}
+		config.Cert, config.Key = h.cert, h.key
+	}
+	if h.cfg.Node > 0 {
+		client, err := store.Dial(ctx, h.cfg.Addr, config)
+		if err != nil {
+			return &Error{"the store of node 0", err}
+		}
+		h.all, h.closers = client, append(h.closers, client.Close)
+		return nil
+	}
+	server, err := store.Listen(ctx, h.cfg.Addr, config)
+	if err != nil {
+		return &Error{"the store", err}
+	}
+	h.all, h.closers = server.Store(), append(h.closers, server.Close)
+	h.storeAddr = withPort(h.cfg.Addr, server.Addr())
+	if !h.cfg.Torch {
+		return nil
+	}
+	plain, err := store.Listen(ctx, h.cfg.TorchAddr, store.Config{Plain: true, Logger: h.cfg.Logger})
+	if err != nil {
+		return &Error{"the plain store for PyTorch", err}
+	}
+	h.closers = append(h.closers, plain.Close)
+	h.torchAddr = withPort(h.cfg.TorchAddr, plain.Addr())
+	return nil
+}
+
+// withPort is an address with the port that was really taken.
+func withPort(addr string, taken net.Addr) string {
+	name, _, _ := net.SplitHostPort(addr)
+	return net.JoinHostPort(name, strconv.Itoa(taken.(*net.TCPAddr).Port))
+}
+
+// count tells the other hosts how many ranks this one has, and learns theirs.
+func (h *host) count(ctx context.Context) error {
+	node := strconv.Itoa(h.cfg.Node)
+	if n, err := h.own.Add(ctx, "here/"+node, 1); err != nil {
+		return &Error{"the store", err}
+	} else if n > 1 {
+		return &Error{"it cannot join", fmt.Errorf("node %s is here already", node)}
+	}
+	err := h.own.Set(ctx, "ranks/"+node, []byte(strconv.Itoa(h.cfg.Ranks)))
+	if h.torchAddr != "" {
+		err = errors.Join(err, h.own.Set(ctx, "torch", []byte(h.torchAddr)))
+	}
+	if err != nil {
+		return &Error{"the store", err}
+	}
+	for n := range h.cfg.Nodes {
+		text, err := h.own.Get(ctx, "ranks/"+strconv.Itoa(n))
+		if err != nil {
+			return &Error{fmt.Sprintf("node %d of %d has not come", n, h.cfg.Nodes), err}
+		}
+		ranks, err := strconv.Atoi(string(text))
+		if err != nil {
+			return &Error{"the store", err}
+		}
+		if n < h.cfg.Node {
+			h.base += ranks
+		}
+		h.size += ranks
+	}
+	if h.cfg.Torch && h.cfg.Node > 0 {
+		addr, err := h.own.Get(ctx, "torch")
+		if err != nil {
+			return &Error{"node 0 has no plain store; give it the same flags", err}
+		}
+		h.torchAddr = string(addr)
+	}
+	return nil
+}
+
+// admit lets ranks in: it says how many there are, before anybody can be wrong
+// about it, and logs who is refused until ctx ends.
+func (h *host) admit(ctx context.Context, epoch int) error {
+	if h.cfg.Node > 0 {
+		return nil
+	}
+	ranks := store.Prefix(h.all, "tutti/"+strconv.Itoa(epoch))
+	if err := ranks.Set(ctx, "size", []byte(strconv.Itoa(h.size))); err != nil {
+		return err
+	}
+	go func() {
+		for {
+			text, err := ranks.Pop(ctx, "refused")
+			if err != nil {
+				return
+			}
+			h.cfg.Logger.Warn("tutti: refused a rank", "reason", string(text))
+		}
+	}()
+	return nil
+}
+
+// master returns where PyTorch programs meet in an attempt: at the plain store
+// or, if there is none, at a port of node 0 that is free for rank 0 to use.
+func (h *host) master(ctx context.Context, epoch int) (string, error) {
+	if h.torchAddr != "" {
+		return h.torchAddr, nil
+	}
+	key := fmt.Sprintf("%d/master", epoch)
+	if h.cfg.Node > 0 {
+		addr, err := h.own.Get(ctx, key)
+		return string(addr), err
+	}
+	var lc net.ListenConfig
+	name, _, _ := net.SplitHostPort(h.storeAddr)
+	l, err := lc.Listen(ctx, "tcp", net.JoinHostPort(name, "0"))
+	if err != nil {
+		return "", err
+	}
+	addr := withPort(h.storeAddr, l.Addr())
+	return addr, errors.Join(l.Close(), h.own.Set(ctx, key, []byte(addr)))
+}
+
+// announce tells all hosts of an attempt's first failure, and returns what was
+// the first.
+func (h *host) announce(epoch int, e Exit) Exit {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	mine, err := json.Marshal(e)
+	if err != nil {
+		return e
+	}
+	text, err := h.own.CompareAndSet(ctx, fmt.Sprintf("%d/failed", epoch), nil, mine)
+	if err != nil {
+		return e
+	}
+	var first Exit
+	if json.Unmarshal(text, &first) != nil {
+		return e
+	}
+	return first
+}
+
+// watch tells of a failure on another host.
+func (h *host) watch(ctx context.Context, epoch int) <-chan Exit {
+	news := make(chan Exit, 1)
+	if h.cfg.Nodes == 1 {
+		return news
+	}
+	go func() {
+		text, err := h.own.Get(ctx, fmt.Sprintf("%d/failed", epoch))
+		var e Exit
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			e = Exit{Rank: -1, Code: 1, How: "the store of node 0 is gone: " + err.Error()}
+		case json.Unmarshal(text, &e) != nil:
+			e = Exit{Rank: -1, Code: 1, How: "another host failed"}
+		}
+		news <- e
+	}()
+	return news
+}
+
+// verdict returns the first failure of an attempt that all hosts have ended,
+// wherever it was; nil if there was none.
+func (h *host) verdict(epoch int) *Exit {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	failed, err := h.own.Check(ctx, fmt.Sprintf("%d/failed", epoch))
+	if err != nil {
+		return &Exit{Rank: -1, Code: 1, How: "the store of node 0 is gone: " + err.Error()}
+	}
+	if !failed {
+		return nil
+	}
+	e := h.announce(epoch, Exit{})
+	return &e
+}
+
+// joined returns how far the ranks of an attempt have come with Join.
+func (h *host) joined(epoch int) map[int]string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	keys, err := store.Prefix(h.all, "tutti/"+strconv.Itoa(epoch)).List(ctx)
+	if err != nil {
+		return nil
+	}
+	state := make(map[int]string)
+	for _, k := range keys {
+		var rank int
+		if n, _ := fmt.Sscanf(k, "joined/%d", &rank); n == 1 {
+			state[rank] = hadJoined
+		}
+		if n, _ := fmt.Sscanf(k, "rank/%d", &rank); n == 1 && state[rank] == "" {
+			state[rank] = inJoin
+		}
+	}
+	return state
+}
+
+const (
+	hadJoined = "had joined"
+	inJoin    = "was waiting in Join"
+)
+
+// leave waits for the other hosts, so that the store outlives their last look
+// at it.
+func (h *host) leave() {
+	if h.cfg.Nodes > 1 {
+		ctx, cancel := context.WithTimeout(context.Background(), h.patience())
+		defer cancel()
+		_ = h.own.Barrier(ctx, "left", h.cfg.Nodes)
+	}
+	h.close()
+}
+
+// patience is how long to wait for the others when all is over.
+func (h *host) patience() time.Duration {
+	if h.alone {
+		return time.Second
+	}
+	return closeTime
+}
+
+func (h *host) close() {
+	h.quiet()
+	for _, f := range h.closers {
+		_ = f()
+	}
+}

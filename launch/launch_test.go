@@ -1,0 +1,164 @@
+package launch
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/store"
+)
+
+// TestJobCert makes the same certificate of the same secret, and one that a
+// store takes.
+func TestJobCert(t *testing.T) {
+	cert, key, err := jobCert("a secret of some length")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, key2, err := jobCert("a secret of some length")
+	if err != nil || !bytes.Equal(cert, again) || !bytes.Equal(key, key2) {
+		t.Error("two hosts would not have the same certificate", err)
+	}
+	if other, _, err := jobCert("another secret"); err != nil || bytes.Equal(cert, other) {
+		t.Error("two jobs have the same certificate", err)
+	}
+	config := store.Config{Secret: []byte("s"), Cert: cert, Key: key}
+	s, err := store.Listen(t.Context(), "127.0.0.1:0", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := store.Dial(t.Context(), s.Addr().String(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Ping(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	secret := strings.Repeat("s", minSecret)
+	for says, c := range map[string]Config{
+		"no program to run":                {},
+		"-1 ranks":                         {Ranks: -1, Command: []string{"x"}},
+		"node 1 of 1 nodes":                {Node: 1, Command: []string{"x"}},
+		"needs the address":                {Nodes: 2, Command: []string{"x"}},
+		"needs a secret":                   {Nodes: 2, Addr: "h:1", Command: []string{"x"}},
+		"the secret has 3 bytes":           {Secret: "abc", Command: []string{"x"}},
+		"is not host:port":                 {Addr: "h", Command: []string{"x"}},
+		"it has no authentication":         {Nodes: 2, Addr: "h:1", Secret: secret, Torch: true, Command: []string{"x"}},
+		"nonexistent-program":              {Command: []string{"nonexistent-program"}},
+		"the store of node 0: store: Dial": {Nodes: 2, Node: 1, Addr: "127.0.0.1:1", Secret: secret, JoinTime: time.Millisecond, Command: []string{"x"}},
+	} {
+		_, err := Run(t.Context(), c)
+		var e *Error
+		if !errors.As(err, &e) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v; want %q", err, says)
+		}
+	}
+}
+
+func TestEnviron(t *testing.T) {
+	h := &host{
+		cfg:  &Config{Ranks: 4, Nodes: 2, Node: 1, Secret: "s", Visible: true, Restarts: 3, Env: []string{"A=b", "RANK=9", "TUTTI_CERT=old", lifelineName + "=3", "CUDA_VISIBLE_DEVICES=5,7"}},
+		base: 2, size: 6, storeAddr: "h:1",
+	}
+	env := h.environ(2, 1, "m:29500")
+	for _, want := range []string{
+		"A=b", "RANK=3", "WORLD_SIZE=6", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1", "MASTER_ADDR=m", "MASTER_PORT=29500",
+		"TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_USE_AGENT_STORE=False",
+		"TUTTI_RANK=3", "TUTTI_SIZE=6", "TUTTI_STORE=h:1", "TUTTI_EPOCH=2", "TUTTI_SECRET=s", "CUDA_VISIBLE_DEVICES=7",
+	} {
+		if !slices.Contains(env, want) {
+			t.Errorf("%s is not in %q", want, env)
+		}
+	}
+	for _, name := range []string{"RANK", "TUTTI_CERT", lifelineName, "CUDA_VISIBLE_DEVICES"} {
+		n := 0
+		for _, e := range env {
+			if strings.HasPrefix(e, name+"=") {
+				n++
+			}
+		}
+		if want := map[string]int{"RANK": 1, "CUDA_VISIBLE_DEVICES": 1}[name]; n != want {
+			t.Errorf("%s is there %d times", name, n)
+		}
+	}
+	if d := device("", 3); d != "3" {
+		t.Error(d)
+	}
+}
+
+func TestShare(t *testing.T) {
+	cpus := []int{2, 3, 5, 8, 9}
+	var all []int
+	for r := range 3 {
+		part := share(cpus, 3, r)
+		if len(part) == 0 {
+			t.Error("a rank has no processor")
+		}
+		all = append(all, part...)
+	}
+	if !slices.Equal(all, cpus) {
+		t.Error(all)
+	}
+	if share(cpus, 6, 0) != nil {
+		t.Error("six ranks on five processors are bound")
+	}
+}
+
+// TestStream passes on lines, the last one without an end too, and very long
+// ones in pieces.
+func TestStream(t *testing.T) {
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := new(bytes.Buffer)
+	s := &stream{r: read, prefix: "[1] ", to: &sink{w: out}, tail: new(tail)}
+	long := strings.Repeat("x", maxLine+5)
+	go func() {
+		for i := range 20 {
+			fmt.Fprintf(write, "line %d\n", i)
+		}
+		fmt.Fprintf(write, "panic: why\n%s\nend", long)
+		write.Close()
+	}()
+	s.copy()
+	if !strings.HasPrefix(out.String(), "[1] line 0\n[1] line 1\n") || !strings.HasSuffix(out.String(), "x\n[1] xxxxx\n[1] end\n") {
+		t.Errorf("%q", out.String()[:100])
+	}
+	last := s.tail.last()
+	if last[0] != "panic: why" || last[len(last)-1] != "end" || len(last) != tailLines+2 {
+		t.Errorf("%d lines, %.50q", len(last), last)
+	}
+}
+
+func TestReport(t *testing.T) {
+	code, how := exitOf(syscall.WaitStatus(9))
+	r := &Report{
+		First: &Exit{Rank: 2, Code: code, How: how, After: 1234567 * time.Microsecond, Lines: []string{"a", "b"}}, Attempts: 2,
+		Ranks: []Exit{{Rank: 1, How: "ended well"}, {Rank: 2}, {Rank: 3, How: "exit code 1", Doing: hadJoined}},
+	}
+	want := `tutti: rank 2 failed first: killed by SIGKILL after 1.235s
+    a
+    b
+tutti: rank 1 ended well
+tutti: rank 3 had joined; exit code 1
+tutti: that was attempt 2
+`
+	if got := r.String(); got != want || code != 137 {
+		t.Errorf("%d, %s", code, got)
+	}
+	if text := new(Report).String(); text != "" {
+		t.Error(text)
+	}
+}

@@ -1,0 +1,133 @@
+package launch
+
+import (
+	"context"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Run runs a job's ranks on this host and returns when all have ended. The
+// error is non-nil if they could not be started; how they ended is in the
+// Report.
+//
+// On Linux it makes this process the one that inherits whatever its ranks leave
+// behind, and takes the end of every child of this process: start no others
+// beside it. At the end every descendant of this process is killed.
+func Run(ctx context.Context, cfg Config) (*Report, error) {
+	if err := cfg.fill(); err != nil {
+		return nil, err
+	}
+	if err := becomeReaper(); err != nil {
+		// So it is under some emulators. Ranks themselves are ended all the same.
+		cfg.Logger.Warn("tutti: what ranks leave behind cannot be ended on this system", "reason", err)
+	}
+	lost := make(chan struct{})
+	if cfg.Lifeline != nil {
+		go func() {
+			_, _ = io.Copy(io.Discard, cfg.Lifeline)
+			close(lost)
+		}()
+	}
+	h, early, err := open(ctx, &cfg, lost)
+	if h == nil {
+		return early, err
+	}
+	defer h.leave()
+	for epoch := 0; ; epoch++ {
+		w := &world{h: h, cfg: &cfg, epoch: epoch}
+		if err := w.run(ctx, lost); err != nil {
+			return nil, err
+		}
+		if w.abandoned {
+			h.alone = true
+			h.announce(epoch, Exit{Rank: -1, Node: cfg.Node, Code: 1, How: "a launcher process was killed"})
+			return &Report{Code: 1, Attempts: epoch + 1}, nil
+		}
+		r := w.report(w.first)
+		if r.First == nil || epoch >= cfg.Restarts || w.stop != 0 || ctx.Err() != nil || r.First.Rank < 0 {
+			return r, nil
+		}
+		_, _ = io.WriteString(cfg.Stderr, r.String()+"tutti: all ranks are started again\n")
+	}
+}
+
+// open opens the host's part in the job. If the job is stopped before that, the
+// report says so.
+func open(ctx context.Context, cfg *Config, lost <-chan struct{}) (*host, *Report, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var h *host
+	opened := make(chan error, 1)
+	go func() {
+		var err error
+		h, err = openHost(ctx, cfg)
+		opened <- err
+	}()
+	var early *Report
+	stop := func(code int, how string) {
+		if early == nil {
+			early = &Report{Code: code, First: &Exit{Rank: -1, Node: cfg.Node, Code: code, How: how + " before there were ranks"}}
+		}
+		cancel()
+	}
+	for {
+		select {
+		case err := <-opened:
+			if early == nil {
+				return h, nil, err
+			}
+			if h != nil {
+				h.close()
+			}
+			return nil, early, nil
+		case <-lost:
+			lost = nil
+			stop(1, "the other launcher process was killed")
+		case s := <-cfg.Signals:
+			if sig, ok := s.(syscall.Signal); ok && ends(sig) {
+				stop(128+int(sig), "stopped by "+signalName(sig))
+			}
+		}
+	}
+}
+
+// ends reports whether a signal asks a job to end.
+func ends(sig syscall.Signal) bool {
+	return sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP
+}
+
+// report puts together how an attempt ended.
+func (w *world) report(first *Exit) *Report {
+	r := &Report{Attempts: w.epoch + 1, First: first}
+	for _, k := range w.ranks {
+		k.exit.Doing = k.doing
+		r.Ranks = append(r.Ranks, *k.exit)
+		if first != nil && first.Rank == k.number {
+			first.Lines = k.exit.Lines
+			if k.tail.panic != "" {
+				first.How = "it panicked, " + first.How
+			}
+		}
+	}
+	switch {
+	case first == nil:
+	case w.stop != 0:
+		r.Code = 128 + int(w.stop)
+	default:
+		r.Code = max(first.Code, 1)
+	}
+	return r
+}
+
+// lookPath finds the program as a shell would.
+func lookPath(cfg *Config) (string, error) {
+	name := cfg.Command[0]
+	path, err := exec.LookPath(name)
+	if err == nil && cfg.Dir != "" && !filepath.IsAbs(path) && strings.Contains(name, "/") {
+		return filepath.Abs(path)
+	}
+	return path, err
+}

@@ -1,0 +1,95 @@
+package launch
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// becomeReaper makes this process the parent of every descendant whose own
+// parent ends.
+func becomeReaper() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+
+// childAttr puts a rank in a process group of its own. The signal is for the
+// moment in which both launcher processes are gone; it reaches the rank alone.
+func childAttr() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// killDescendants kills every descendant of this process that is seen. None
+// can leave: those whose parents end become this one's children.
+func killDescendants([]int) {
+	for _, pid := range descendants(os.Getpid()) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// descendants returns the living children of a process, theirs, and so on.
+func descendants(of int) []int {
+	children := make(map[int][]int)
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if parent, dead, ok := parentOf(pid); ok && !dead {
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	var all []int
+	for next := []int{of}; len(next) > 0; {
+		pid := next[0]
+		next = append(next[1:], children[pid]...)
+		all = append(all, children[pid]...)
+	}
+	return all
+}
+
+// parentOf reads a process's parent, and whether it only waits to be reaped.
+func parentOf(pid int) (parent int, dead, ok bool) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, false, false
+	}
+	// The name is in parentheses and may contain anything.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	if len(fields) < 2 {
+		return 0, false, false
+	}
+	parent, err = strconv.Atoi(fields[1])
+	return parent, fields[0] == "Z" || fields[0] == "X", err == nil
+}
+
+// processors returns those that this process may use.
+func processors() []int {
+	var set unix.CPUSet
+	if unix.SchedGetaffinity(0, &set) != nil {
+		return nil
+	}
+	var list []int
+	for cpu := range len(set) * 64 {
+		if set.IsSet(cpu) {
+			list = append(list, cpu)
+		}
+	}
+	return list
+}
+
+// setProcessors says where this thread, and what it starts, may run.
+func setProcessors(cpus []int) error {
+	if cpus == nil {
+		return nil
+	}
+	var set unix.CPUSet
+	for _, cpu := range cpus {
+		set.Set(cpu)
+	}
+	return unix.SchedSetaffinity(0, &set)
+}

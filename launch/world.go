@@ -1,0 +1,447 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// A world is this host's ranks in one attempt.
+type world struct {
+	h       *host
+	cfg     *Config
+	epoch   int
+	begin   time.Time
+	ranks   []*rank
+	alive   int
+	exits   chan ended
+	outputs sync.WaitGroup
+
+	first     *Exit // what failed first, on whatever host
+	stop      syscall.Signal
+	ending    bool        // ranks have been asked to end
+	timer     *time.Timer // for the next step of ending
+	look      *time.Timer // for a look at who waits in vain; nil: nobody can
+	abandoned bool        // the lifeline has ended
+}
+
+// A rank is one process.
+type rank struct {
+	number int
+	pid    int
+	tail   tail
+	exit   *Exit // nil: it runs
+	doing  string
+}
+
+// ended is a child's end.
+type ended struct {
+	pid    int
+	status syscall.WaitStatus
+}
+
+// lookEvery is how often a rank that has ended without joining makes the
+// launcher look whether others wait for it.
+const lookEvery = 100 * time.Millisecond
+
+// run starts the ranks and returns when all have ended, and all that they have
+// started.
+func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
+	w.begin = time.Now()
+	w.timer, w.look = time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	defer w.timer.Stop()
+	defer w.look.Stop()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	release, err := w.start(ctx)
+	if err != nil {
+		first := w.h.announce(w.epoch, Exit{Rank: -1, Node: w.cfg.Node, Code: 1, How: err.Error()})
+		w.first = &first
+		w.kill()
+	}
+	defer close(release)
+	w.exits = make(chan ended, len(w.ranks)+1)
+	go reap(w.exits)
+	news, done := w.h.watch(ctx, w.epoch), ctx.Done()
+	for w.alive > 0 {
+		select {
+		case e, ok := <-w.exits:
+			if !ok {
+				w.unseen()
+				break
+			}
+			w.exited(e)
+		case sig := <-w.cfg.Signals:
+			w.signal(sig)
+		case e := <-news:
+			w.fail(e)
+		case e := <-w.h.gone:
+			w.h.alone = true
+			w.fail(e)
+		case <-done:
+			done = nil
+			w.fail(w.stopped(ctx))
+		case <-lost:
+			lost, w.abandoned = nil, true
+			w.kill()
+		case <-w.timer.C:
+			w.kill()
+		case <-w.look.C:
+			w.lookAround()
+		}
+	}
+	w.finish()
+	w.settle(ctx, news, lost)
+	for _, r := range w.ranks {
+		if r.exit != nil {
+			r.exit.Lines = r.tail.last()
+			if w.first != nil && w.first.Rank == r.number && w.first.Lines == nil {
+				w.first.Lines = r.exit.Lines
+			}
+		}
+	}
+	return err
+}
+
+func (w *world) stopped(ctx context.Context) Exit {
+	return Exit{Rank: -1, Node: w.cfg.Node, Code: 1, How: "stopped: " + context.Cause(ctx).Error()}
+}
+
+// settle waits until all hosts have ended the attempt. Those where it goes well
+// may take as long as they like.
+func (w *world) settle(ctx context.Context, news <-chan Exit, lost <-chan struct{}) {
+	if w.cfg.Nodes == 1 || w.abandoned {
+		return
+	}
+	all := make(chan error, 1)
+	waiting, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { all <- w.h.own.Barrier(waiting, fmt.Sprintf("%d/ended", w.epoch), w.cfg.Nodes) }()
+	done := ctx.Done()
+	for {
+		var patience <-chan time.Time
+		if w.first != nil {
+			patience = time.After(w.cfg.Grace + w.h.patience())
+		}
+		select {
+		case err := <-all:
+			if err == nil {
+				w.first = w.h.verdict(w.epoch)
+			} else if w.first == nil {
+				w.first = &Exit{Rank: -1, Code: 1, How: "the store of node 0 is gone: " + err.Error()}
+			}
+			return
+		case e := <-news:
+			w.fail(e)
+		case e := <-w.h.gone:
+			w.h.alone = true
+			w.fail(e)
+		case sig := <-w.cfg.Signals:
+			w.signal(sig)
+		case <-done:
+			done = nil
+			w.fail(w.stopped(ctx))
+		case <-lost:
+			w.abandoned = true
+			return
+		case <-patience:
+			return
+		}
+	}
+}
+
+// start starts all ranks from one thread, which stays until release is closed:
+// they are killed by the system when it ends.
+func (w *world) start(ctx context.Context) (release chan struct{}, err error) {
+	release = make(chan struct{})
+	if err := w.h.admit(ctx, w.epoch); err != nil {
+		return release, &Error{"the store", err}
+	}
+	master, err := w.h.master(ctx, w.epoch)
+	if err != nil {
+		return release, &Error{"the address for PyTorch", err}
+	}
+	path, err := lookPath(w.cfg)
+	if err != nil {
+		return release, &Error{"the program", err}
+	}
+	outs := [2]*sink{{w: w.cfg.Stdout}, {w: w.cfg.Stderr}}
+	t := newThread(release)
+	for local := range w.cfg.Ranks {
+		r := &rank{number: w.h.base + local}
+		if err := w.startRank(t, r, path, w.h.environ(w.epoch, local, master), local, outs); err != nil {
+			return release, &Error{fmt.Sprintf("rank %d", r.number), err}
+		}
+		w.ranks = append(w.ranks, r)
+		w.alive++
+	}
+	return release, nil
+}
+
+func (w *world) startRank(t *thread, r *rank, path string, env []string, local int, outs [2]*sink) (err error) {
+	files := []*os.File{nil, nil, nil}
+	var opened []io.Closer
+	defer func() {
+		for _, c := range opened {
+			c.Close()
+		}
+	}()
+	if files[0] = w.cfg.Stdin; files[0] == nil || r.number > 0 {
+		if files[0], err = os.Open(os.DevNull); err != nil {
+			return err
+		}
+		opened = append(opened, files[0])
+	}
+	var streams []*stream
+	for i, name := range []string{"out", "err"} {
+		read, write, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		files[1+i] = write
+		opened = append(opened, write)
+		s := &stream{r: read, prefix: prefix(r.number, w.h.size, w.cfg.Color), to: outs[i], tail: &r.tail}
+		streams = append(streams, s)
+		dir := w.cfg.LogDir
+		if dir != "" && w.cfg.Restarts > 0 {
+			dir = filepath.Join(dir, "attempt-"+strconv.Itoa(w.epoch))
+		}
+		if s.file, err = openLog(dir, fmt.Sprintf("rank-%d.%s", r.number, name)); err != nil {
+			return err
+		}
+	}
+	// Should it not start, the streams end when the pipes' other ends are closed.
+	for _, s := range streams {
+		w.outputs.Go(s.copy)
+	}
+	r.pid, err = t.start(path, w.cfg.Command, &os.ProcAttr{Dir: w.cfg.Dir, Env: env, Files: files}, w.part(local))
+	return err
+}
+
+// part returns which of this process's processors are a rank's; nil means all.
+func (w *world) part(local int) []int {
+	if !w.cfg.Bind {
+		return nil
+	}
+	return share(processors(), w.cfg.Ranks, local)
+}
+
+// share divides processors among ranks; nil if there is not one for each.
+func share(cpus []int, ranks, local int) []int {
+	if len(cpus) < ranks {
+		return nil
+	}
+	return cpus[local*len(cpus)/ranks : (local+1)*len(cpus)/ranks]
+}
+
+// exited notes a child's end, and of those that have ended at about the same
+// time the one that is most likely the cause.
+func (w *world) exited(e ended) {
+	var failed *Exit
+	for more := true; more; {
+		if f := w.note(e); f != nil && (failed == nil || f.Code > 128 && failed.Code <= 128) {
+			failed = f
+		}
+		select {
+		case e, more = <-w.exits:
+		default:
+			more = false
+		}
+	}
+	if failed != nil && !w.ending {
+		w.fail(*failed)
+	}
+}
+
+// unseen is when somebody else has taken the ends of this process's children.
+func (w *world) unseen() {
+	for _, r := range w.ranks {
+		if r.exit == nil {
+			w.alive--
+			r.exit = &Exit{Rank: r.number, Node: w.cfg.Node, Code: 1, How: "its end was not seen", After: time.Since(w.begin)}
+			w.fail(*r.exit)
+		}
+	}
+}
+
+// note notes a rank's end, and returns it if it was a bad one.
+func (w *world) note(e ended) *Exit {
+	for _, r := range w.ranks {
+		if r.pid != e.pid || r.exit != nil {
+			continue
+		}
+		w.alive--
+		code, how := exitOf(e.status)
+		r.exit = &Exit{Rank: r.number, Node: w.cfg.Node, Code: code, How: how, After: time.Since(w.begin)}
+		switch {
+		case w.ending && code != 0:
+			r.exit.How = "ended by tutti: " + how
+		case code == 0 && w.h.joined(w.epoch)[r.number] == "":
+			w.look.Reset(lookEvery)
+		}
+		if code != 0 {
+			return r.exit
+		}
+	}
+	return nil
+}
+
+// lookAround ends the job if ranks wait in Join for one that has ended.
+func (w *world) lookAround() {
+	state := w.h.joined(w.epoch)
+	waits := -1
+	for r, s := range state {
+		gone := slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.number == r && k.exit != nil })
+		if s == inJoin && !gone {
+			waits = r
+		}
+	}
+	for _, r := range w.ranks {
+		if waits >= 0 && r.exit != nil && r.exit.Code == 0 && state[r.number] == "" && !w.ending {
+			r.exit.Code, r.exit.How = 1, fmt.Sprintf("ended without calling Join, and rank %d waits for it", waits)
+			w.fail(*r.exit)
+			return
+		}
+	}
+	w.look.Reset(lookEvery)
+}
+
+// fail ends all ranks because of a failure here or elsewhere. Only the first
+// counts.
+func (w *world) fail(e Exit) {
+	if w.first != nil {
+		return
+	}
+	state := w.h.joined(w.epoch)
+	for _, r := range w.ranks {
+		if r.exit == nil || r.exit.Rank == e.Rank {
+			if r.doing = state[r.number]; r.doing == "" && len(state) > 0 {
+				r.doing = "never called Join"
+			}
+		}
+	}
+	first := w.h.announce(w.epoch, e)
+	w.first = &first
+	w.end(syscall.SIGTERM)
+}
+
+// end asks all ranks to end.
+func (w *world) end(sig syscall.Signal) {
+	w.pass(sig)
+	if !w.ending {
+		w.ending = true
+		w.timer.Reset(w.cfg.Grace)
+	}
+}
+
+// pass sends a signal to all ranks, and to what they have started in their
+// process group.
+func (w *world) pass(sig syscall.Signal) {
+	for _, r := range w.ranks {
+		if r.exit == nil {
+			_ = syscall.Kill(-r.pid, sig)
+		}
+	}
+}
+
+// signal passes on what the launcher was sent.
+func (w *world) signal(s os.Signal) {
+	sig, ok := s.(syscall.Signal)
+	if !ok {
+		return
+	}
+	switch {
+	case !ends(sig):
+		w.pass(sig)
+		return
+	case w.stop != 0:
+		w.kill()
+		return
+	}
+	w.stop = sig
+	if w.first == nil {
+		first := w.h.announce(w.epoch, Exit{
+			Rank: -1, Node: w.cfg.Node, Code: 128 + int(sig), How: "stopped by " + signalName(sig), After: time.Since(w.begin),
+		})
+		w.first = &first
+	}
+	w.end(sig)
+}
+
+// kill ends all ranks, and all that they have started, at once. It is called
+// again while that has not happened: new ones may have been started meanwhile.
+func (w *world) kill() {
+	w.ending = true
+	w.pass(syscall.SIGKILL)
+	w.killAll()
+	w.timer.Reset(20 * time.Millisecond)
+}
+
+func (w *world) killAll() {
+	groups := make([]int, len(w.ranks))
+	for i, r := range w.ranks {
+		groups[i] = r.pid
+	}
+	killDescendants(groups)
+}
+
+const (
+	// sweepTime is how long what is left is killed again and again. Only a
+	// process that hangs in the system itself takes longer.
+	sweepTime = 10 * time.Second
+	// outputTime is how long the last output may take to be passed on.
+	outputTime = 30 * time.Second
+)
+
+// finish ends what ranks have left behind, and passes on the last output.
+func (w *world) finish() {
+	patience := outputTime
+	if !w.sweep() {
+		w.cfg.Logger.Warn("tutti: what ranks have left behind cannot be killed")
+		patience = time.Second
+	}
+	done := make(chan struct{})
+	go func() {
+		w.outputs.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		w.cfg.Logger.Warn("tutti: the output of ranks does not end; the rest of it is dropped")
+	}
+}
+
+// sweep ends what ranks have left behind, and reports whether nothing is left.
+func (w *world) sweep() bool {
+	deadline := time.After(sweepTime)
+	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
+		for more := true; more; {
+			select {
+			case _, alive := <-w.exits:
+				if !alive {
+					return true
+				}
+			default:
+				more = false
+			}
+		}
+		w.killAll()
+		select {
+		case _, alive := <-w.exits:
+			if !alive {
+				return true
+			}
+		case <-time.After(pause):
+		case <-deadline:
+			return false
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package tutti_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/store"
+)
+
+// startPlaced starts ranks as processes that find their place in the
+// environment, and returns what each printed.
+func startPlaced(t *testing.T, envs ...[]string) (outs []string, errs []error) {
+	t.Helper()
+	outs, errs = make([]string, len(envs)), make([]error, len(envs))
+	var wg sync.WaitGroup
+	for i, env := range envs {
+		wg.Go(func() {
+			cmd := exec.CommandContext(t.Context(), os.Args[0])
+			// Raced programs sleep for a second at their end, unless told not to.
+			cmd.Env = append(append(os.Environ(), "TUTTI_TEST_RANK=-1", "GORACE=atexit_sleep_ms=0"), env...)
+			out, err := cmd.CombinedOutput()
+			outs[i], errs[i] = string(out), err
+		})
+	}
+	wg.Wait()
+	return outs, errs
+}
+
+// TestJoinStore joins through a store, as under a launcher or torchrun's agent.
+func TestJoinStore(t *testing.T) {
+	for name, plain := range map[string]bool{"launcher": false, "torchrun's agent": true} {
+		t.Run(name, func(t *testing.T) {
+			config := store.Config{Plain: plain, Logger: slog.New(slog.DiscardHandler)}
+			if !plain {
+				config.Secret = []byte("secret")
+			}
+			s, err := store.Listen(t.Context(), "127.0.0.1:0", config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			host, port, _ := strings.Cut(s.Addr().String(), ":")
+			var envs [][]string
+			for r := range 3 {
+				env := []string{fmt.Sprint("TUTTI_RANK=", r), "TUTTI_SIZE=3", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=secret"}
+				if plain {
+					env = []string{
+						fmt.Sprint("RANK=", r), "WORLD_SIZE=3", "MASTER_ADDR=" + host, "MASTER_PORT=" + port,
+						"TORCHELASTIC_USE_AGENT_STORE=True",
+					}
+				}
+				envs = append(envs, env)
+			}
+			outs, errs := startPlaced(t, envs...)
+			if err := errors.Join(errs...); err != nil {
+				t.Error(err, outs)
+			}
+			for r := range 3 {
+				ok, err := store.Prefix(s.Store(), "tutti/").Check(t.Context(), fmt.Sprint("joined/", r))
+				if err != nil || !ok {
+					t.Errorf("rank %d is not noted, %v", r, err)
+				}
+			}
+		})
+	}
+}
+
+// TestJoinStoreMissing lacks a rank, and has one twice.
+func TestJoinStoreMissing(t *testing.T) {
+	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Secret: []byte("secret"), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	env := func(rank int, secret string) []string {
+		return []string{
+			fmt.Sprint("TUTTI_RANK=", rank), "TUTTI_SIZE=3", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=" + secret,
+			"TUTTI_TEST_TIMEOUT=3s",
+		}
+	}
+	// So that the offender is not the first.
+	if err := store.Prefix(s.Store(), "tutti/").Set(t.Context(), "size", []byte("3")); err != nil {
+		t.Fatal(err)
+	}
+	outs, errs := startPlaced(t, env(0, "secret"), env(1, "secret"), env(1, "secret"), env(2, "wrong"),
+		append(env(2, "secret"), "TUTTI_SIZE=4"))
+	for i, err := range errs {
+		if err == nil {
+			t.Errorf("process %d has joined", i)
+		}
+	}
+	all := strings.Join(outs, "")
+	for says, times := range map[string]int{
+		"2 of 3 ranks joined; rank 2 missing": 2, "rank 1 is here already": 1, "the secrets differ": 1,
+		"it believes in 4 ranks, this job has 3": 1,
+	} {
+		if strings.Count(all, says) != times {
+			t.Errorf("%q is not there %d times:\n%s", says, times, all)
+		}
+	}
+	if n, err := store.Prefix(s.Store(), "tutti/").QueueLen(t.Context(), "refused"); n != 2 || err != nil {
+		t.Errorf("the job was told of %d refusals, %v", n, err)
+	}
+}
+
+// TestJoinAgain joins, leaves and joins again.
+func TestJoinAgain(t *testing.T) {
+	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Secret: []byte("secret")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var envs [][]string
+	for r := range 2 {
+		envs = append(envs, []string{
+			fmt.Sprint("TUTTI_RANK=", r), "TUTTI_SIZE=2", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=secret", "TUTTI_TEST_TIMES=3",
+		})
+	}
+	if outs, errs := startPlaced(t, envs...); errors.Join(errs...) != nil {
+		t.Error(errs, outs)
+	}
+}
+
+// TestJoinNoAddress says what a launcher has not said.
+func TestJoinNoAddress(t *testing.T) {
+	t.Setenv("OMPI_COMM_WORLD_RANK", "1")
+	t.Setenv("OMPI_COMM_WORLD_SIZE", "2")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := tutti.Join(ctx, tutti.Config{})
+	if !errors.Is(err, tutti.ErrInvalid) || !strings.Contains(err.Error(), "Open MPI says which rank this is, but not where") {
+		t.Error(err)
+	}
+}

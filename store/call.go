@@ -1,0 +1,315 @@
+package store
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+)
+
+// A call is one method's way through a connection.
+type call struct {
+	c    *Client
+	ctx  context.Context
+	op   string
+	key  string
+	link *link
+	err  error // the first; what comes after it does nothing
+	bad  bool  // the connection cannot be used again
+}
+
+// begin checks what is to be sent, and takes a connection.
+func (c *Client) begin(ctx context.Context, op string, keys []string, values ...[]byte) *call {
+	k := &call{c: c, ctx: ctx, op: op, key: first(keys)}
+	if k.err = ctx.Err(); k.err == nil {
+		k.err = c.config.Limits.allows(keys, values)
+	}
+	if k.err == nil {
+		k.link, k.err = c.take(ctx)
+	}
+	return k
+}
+
+// send sends a request.
+func (k *call) send(id id, body []byte) {
+	if k.err == nil {
+		k.failed(k.link.during(k.ctx, func() error {
+			_, err := k.link.conn.Write(append([]byte{byte(id)}, body...))
+			return err
+		}))
+	}
+}
+
+// change sends a request that has no answer, and a PING after it: when that is
+// answered, the change has happened. Without it a change could be lost, or come
+// after what another client does later.
+func (k *call) change(id id, body []byte) error {
+	nonce := rand.Uint32()
+	k.send(id, binary.LittleEndian.AppendUint32(append(body, byte(idPing)), nonce))
+	k.pong(nonce)
+	return k.end()
+}
+
+// pong reads the answer to a PING.
+func (k *call) pong(nonce uint32) {
+	k.receive(func(l *link) error {
+		var got uint32
+		if err := binary.Read(l.in, binary.LittleEndian, &got); err != nil || got == nonce {
+			return err
+		}
+		return kindf(ErrAnswer, "it answered a PING with something else")
+	})
+}
+
+// receive reads an answer by f.
+func (k *call) receive(f func(*link) error) {
+	if k.err == nil {
+		k.failed(k.link.during(k.ctx, func() error { return f(k.link) }))
+	}
+}
+
+// failed notes an error after which nobody knows what the connection holds.
+func (k *call) failed(err error) {
+	if err == nil {
+		return
+	}
+	k.bad = true
+	switch {
+	case k.ctx.Err() != nil && errors.Is(err, k.ctx.Err()), errors.Is(err, ErrAnswer):
+		k.err = err
+	default:
+		k.err = &kindError{ErrLost, "the store ended the connection; its log may say why (" + err.Error() + ")", err}
+	}
+}
+
+// wait waits until keys are there.
+func (k *call) wait(id id, body []byte) {
+	k.send(id, body)
+	if k.err != nil {
+		return
+	}
+	usable, err := k.link.waited(k.ctx)
+	k.failed(err)
+	k.bad = !usable
+}
+
+// end gives the connection back and returns the call's error.
+func (k *call) end() error {
+	if k.link != nil {
+		k.c.give(k.link, !k.bad)
+	}
+	if k.err == nil {
+		return nil
+	}
+	k.c.mu.Lock()
+	closed := k.c.closed
+	k.c.mu.Unlock()
+	if closed && errors.Is(k.err, ErrLost) {
+		k.err = ErrClosed
+	}
+	return &Error{Op: k.op, Key: k.key, Addr: k.c.addr, Cause: k.err}
+}
+
+// number is a call that is answered by a number.
+func (c *Client) number(ctx context.Context, op string, id id, keys []string, body []byte) (n int64, err error) {
+	k := c.begin(ctx, op, keys)
+	k.send(id, body)
+	k.receive(func(l *link) (err error) {
+		n, err = l.number()
+		return err
+	})
+	return n, k.end()
+}
+
+func keyBody(key string) []byte { return appendBytes(nil, userPrefix+key) }
+
+// Set implements [Store].
+func (c *Client) Set(ctx context.Context, key string, value []byte) error {
+	return c.begin(ctx, "Set", []string{key}, value).change(idSet, appendBytes(keyBody(key), value))
+}
+
+// Get implements [Store].
+func (c *Client) Get(ctx context.Context, key string) (value []byte, err error) {
+	k := c.begin(ctx, "Get", []string{key})
+	k.wait(idWait, appendKeys(nil, []string{userPrefix + key}))
+	k.send(idGet, keyBody(key))
+	k.receive(func(l *link) (err error) {
+		value, err = l.value(l.limits.ValueBytes)
+		return err
+	})
+	return value, k.end()
+}
+
+// Add implements [Store].
+func (c *Client) Add(ctx context.Context, key string, delta int64) (int64, error) {
+	return c.number(ctx, "Add", idAdd, []string{key}, appendNumber(keyBody(key), delta))
+}
+
+// CountIn counts this process among the members of a PyTorch job, and returns
+// how many there are so far. A PyTorch server waits until all have done so.
+func (c *Client) CountIn(ctx context.Context) (int64, error) {
+	return c.number(ctx, "CountIn", idAdd, nil, appendNumber(appendBytes(nil, memberKey), int64(1)))
+}
+
+// Ping asks the server for a sign of life.
+func (c *Client) Ping(ctx context.Context) error {
+	nonce := rand.Uint32()
+	k := c.begin(ctx, "Ping", nil)
+	k.send(idPing, binary.LittleEndian.AppendUint32(nil, nonce))
+	k.pong(nonce)
+	return k.end()
+}
+
+// CompareAndSet implements [Store].
+func (c *Client) CompareAndSet(ctx context.Context, key string, expected, desired []byte) (value []byte, err error) {
+	k := c.begin(ctx, "CompareAndSet", []string{key}, expected, desired)
+	k.send(idCompareSet, appendBytes(appendBytes(keyBody(key), expected), desired))
+	k.receive(func(l *link) (err error) {
+		value, err = l.value(l.limits.ValueBytes)
+		return err
+	})
+	return value, k.end()
+}
+
+// Wait implements [Store].
+func (c *Client) Wait(ctx context.Context, keys ...string) error {
+	k := c.begin(ctx, "Wait", keys)
+	k.wait(idWait, appendKeys(nil, userKeys(keys)))
+	return k.end()
+}
+
+// Check implements [Store].
+func (c *Client) Check(ctx context.Context, keys ...string) (there bool, err error) {
+	k := c.begin(ctx, "Check", keys)
+	k.send(idCheck, appendKeys(nil, userKeys(keys)))
+	k.receive(func(l *link) error {
+		b, err := l.in.ReadByte()
+		if err == nil && b > answerNotReady {
+			err = kindf(ErrAnswer, "it answered a CHECK with %d", b)
+		}
+		there = err == nil && b == answerReady
+		return err
+	})
+	return there, k.end()
+}
+
+// Append implements [Store].
+func (c *Client) Append(ctx context.Context, key string, value []byte) error {
+	return c.begin(ctx, "Append", []string{key}, value).change(idAppend, appendBytes(keyBody(key), value))
+}
+
+// Delete implements [Store].
+func (c *Client) Delete(ctx context.Context, key string) (bool, error) {
+	n, err := c.number(ctx, "Delete", idDelete, []string{key}, keyBody(key))
+	return n > 0, err
+}
+
+// MultiGet implements [Store].
+func (c *Client) MultiGet(ctx context.Context, keys ...string) ([][]byte, error) {
+	k := c.begin(ctx, "MultiGet", keys)
+	body := appendKeys(nil, userKeys(keys))
+	k.wait(idWait, body)
+	k.send(idMultiGet, body)
+	values := make([][]byte, 0, len(keys))
+	k.receive(func(l *link) error {
+		for range keys {
+			v, err := l.value(l.limits.ValueBytes)
+			if err != nil {
+				return err
+			}
+			values = append(values, v)
+		}
+		return nil
+	})
+	if err := k.end(); err != nil {
+		return nil, err
+	}
+	return values, nil
+}
+
+// MultiSet implements [Store].
+func (c *Client) MultiSet(ctx context.Context, pairs ...Pair) error {
+	keys, values := make([]string, len(pairs)), make([][]byte, len(pairs))
+	body := appendNumber(nil, uint64(len(pairs)))
+	for i, p := range pairs {
+		keys[i], values[i] = p.Key, p.Value
+		body = appendBytes(appendBytes(body, userPrefix+p.Key), p.Value)
+	}
+	k := c.begin(ctx, "MultiSet", keys, values...)
+	return k.change(idMultiSet, body)
+}
+
+// List implements [Store]. A PyTorch server has it since about 2.10, and ends
+// the connection before that.
+func (c *Client) List(ctx context.Context) ([]string, error) {
+	k := c.begin(ctx, "List", nil)
+	k.send(idList, nil)
+	var keys []string
+	k.receive(func(l *link) error {
+		n, err := l.number()
+		if err == nil && uint64(n) > uint64(l.limits.Keys) {
+			err = kindf(ErrAnswer, "it says that it has %d keys", uint64(n))
+		}
+		for ; err == nil && n > 0; n-- {
+			var key []byte
+			key, err = l.value(l.limits.KeyBytes)
+			keys = append(keys, string(key))
+		}
+		return err
+	})
+	if err := k.end(); err != nil {
+		return nil, err
+	}
+	return within(keys, userPrefix), nil
+}
+
+// NumKeys implements [Store].
+func (c *Client) NumKeys(ctx context.Context) (int64, error) {
+	return c.number(ctx, "NumKeys", idNumKeys, nil, nil)
+}
+
+// Barrier implements [Store]. A PyTorch server has it since about 2.10, and
+// ends the connection before that.
+func (c *Client) Barrier(ctx context.Context, key string, n int) error {
+	k := c.begin(ctx, "Barrier", []string{key})
+	k.wait(idBarrier, appendNumber(keyBody(key), int64(n)))
+	return k.end()
+}
+
+// Push implements [Store].
+func (c *Client) Push(ctx context.Context, key string, value []byte) error {
+	return c.begin(ctx, "Push", []string{key}, value).change(idPush, appendBytes(keyBody(key), value))
+}
+
+// Pop implements [Store].
+func (c *Client) Pop(ctx context.Context, key string) ([]byte, error) {
+	return popLoop(ctx, func() ([]byte, error) {
+		k := c.begin(ctx, "Pop", []string{key})
+		k.wait(idWait, appendKeys(nil, []string{userPrefix + key}))
+		return k.pop(key)
+	})
+}
+
+// TryPop implements [Store].
+func (c *Client) TryPop(ctx context.Context, key string) ([]byte, error) {
+	return c.begin(ctx, "TryPop", []string{key}).pop(key)
+}
+
+func (k *call) pop(key string) (value []byte, err error) {
+	k.send(idPop, keyBody(key))
+	k.receive(func(l *link) error {
+		n, err := l.number()
+		if err == nil && n > 0 {
+			value, err = l.value(l.limits.ValueBytes)
+		} else if err == nil {
+			k.err = ErrEmpty
+		}
+		return err
+	})
+	return value, k.end()
+}
+
+// QueueLen implements [Store].
+func (c *Client) QueueLen(ctx context.Context, key string) (int64, error) {
+	return c.number(ctx, "QueueLen", idQueueLen, []string{key}, keyBody(key))
+}

@@ -1,0 +1,188 @@
+package store
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+)
+
+// A secured connection begins with a handshake, before the protocol:
+//
+//	client  hello      the mark and a random number
+//	server  challenge  the mark, a status, its own random number, and its proof
+//	client  proof
+//	server  welcome    the mark and a status
+//
+// A proof is an HMAC, keyed with the job's secret, of both numbers and of what
+// names the TLS session, if there is one: it is worth nothing elsewhere. The
+// mark begins with a byte that is no VALIDATE, so each side of a secured and a
+// plain store recognises the other.
+const (
+	mark           = "tuttikv1"
+	nonceBytes     = 32
+	proofBytes     = sha256.Size
+	helloBytes     = len(mark) + nonceBytes
+	statusBytes    = len(mark) + 1
+	challengeBytes = statusBytes + nonceBytes + proofBytes
+)
+
+// A status is a server's word on a connection.
+type status byte
+
+const (
+	statusOK status = iota
+	statusSecured
+	statusPlain
+	statusSecret
+	statusFull
+	statusOld
+	statusGarbage
+	statusCount
+)
+
+var statusText = [statusCount]string{
+	statusOK:      "ok",
+	statusSecured: "the store wants the job's secret first; a plain store must be asked for by name on its side",
+	statusPlain:   "the store is a plain one and knows no secret",
+	statusSecret:  "the secrets differ",
+	statusFull:    "it has too many connections",
+	statusOld:     "this is not the protocol of PyTorch 2.x; PyTorch 1.x is not supported",
+	statusGarbage: "this is not the store's protocol",
+}
+
+func (s status) Error() string {
+	if s < statusCount {
+		return statusText[s]
+	}
+	return "it does not say why"
+}
+
+func answer(s status) []byte { return append([]byte(mark), byte(s)) }
+
+// binding names the TLS session of a connection, the same on both sides.
+func binding(c net.Conn) ([]byte, error) {
+	t, ok := c.(*tls.Conn)
+	if !ok {
+		return nil, nil
+	}
+	state := t.ConnectionState()
+	return state.ExportKeyingMaterial("EXPORTER-tutti-store", nil, 32)
+}
+
+func prove(secret []byte, side string, client, server, binding []byte) []byte {
+	h := hmac.New(sha256.New, secret)
+	h.Write([]byte("tutti store 1 " + side + ":"))
+	h.Write(client)
+	h.Write(server)
+	h.Write(binding)
+	return h.Sum(nil)
+}
+
+// greet is the client's side.
+func greet(c net.Conn, secret []byte) error {
+	bind, err := binding(c)
+	if err != nil {
+		return err
+	}
+	first := append([]byte(mark), make([]byte, nonceBytes)...)
+	ours := first[len(mark):]
+	_, _ = rand.Read(ours) // never fails
+	if _, err := c.Write(first); err != nil {
+		return err
+	}
+	var b [challengeBytes]byte
+	if err := readStatus(c, b[:statusBytes]); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(c, b[statusBytes:]); err != nil {
+		return err
+	}
+	theirs, proof := b[statusBytes:statusBytes+nonceBytes], b[statusBytes+nonceBytes:]
+	if !hmac.Equal(proof, prove(secret, "server", ours, theirs, bind)) {
+		// The server deserves to know why this client leaves.
+		_, _ = c.Write(make([]byte, proofBytes))
+		return statusSecret
+	}
+	if _, err := c.Write(prove(secret, "client", ours, theirs, bind)); err != nil {
+		return err
+	}
+	return readStatus(c, b[:statusBytes])
+}
+
+// readStatus reads a mark and a status, and returns the status if it is a
+// refusal.
+func readStatus(r io.Reader, b []byte) error {
+	if _, err := io.ReadFull(r, b); err != nil {
+		return err
+	}
+	if string(b[:len(mark)]) != mark {
+		return statusGarbage
+	}
+	if s := status(b[len(mark)]); s != statusOK {
+		return s
+	}
+	return nil
+}
+
+// errLeft is a client that did not get as far as saying who it is.
+var errLeft = errors.New("it left before it had said who it is")
+
+// examine is the server's side. The error is a status where the client
+// deserves an answer.
+func examine(c net.Conn, r io.Reader, secret []byte) error {
+	bind, err := binding(c)
+	if err != nil {
+		return err
+	}
+	var first [helloBytes]byte
+	if _, err := io.ReadFull(r, first[:1]); err != nil {
+		return err
+	}
+	switch {
+	case first[0] == byte(idValidate):
+		return statusSecured
+	case first[0] != mark[0]:
+		return notMark(first[0])
+	}
+	if _, err := io.ReadFull(r, first[1:]); err != nil {
+		return err
+	}
+	if !bytes.HasPrefix(first[:], []byte(mark)) {
+		return statusGarbage
+	}
+	theirs := first[len(mark):]
+	ours := make([]byte, nonceBytes)
+	_, _ = rand.Read(ours) // never fails
+	challenge := append(answer(statusOK), ours...)
+	if _, err := c.Write(append(challenge, prove(secret, "server", theirs, ours, bind)...)); err != nil {
+		return err
+	}
+	var proof [proofBytes]byte
+	if _, err := io.ReadFull(r, proof[:]); err != nil {
+		return err
+	}
+	if !hmac.Equal(proof[:], prove(secret, "client", theirs, ours, bind)) {
+		return statusSecret
+	}
+	_, err = c.Write(answer(statusOK))
+	return err
+}
+
+// notMark says what a connection is that begins with neither a VALIDATE nor
+// the mark.
+func notMark(b byte) error {
+	const tlsHandshake = 0x16
+	switch {
+	case b == tlsHandshake:
+		return errors.New("it speaks TLS, and this store has no certificate")
+	case id(b) <= idDelete:
+		// PyTorch 1.x begins with a request, most often ADD of "init/".
+		return statusOld
+	}
+	return statusGarbage
+}

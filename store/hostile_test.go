@@ -1,0 +1,288 @@
+package store_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/store"
+)
+
+// raw connects to a server without a word.
+func raw(t *testing.T, s *store.Server) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", s.Addr().String())
+	must(t, err)
+	must(t, c.SetDeadline(time.Now().Add(deadline)))
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func validate() []byte {
+	return binary.LittleEndian.AppendUint32([]byte{0}, 0x3C85F7CE)
+}
+
+func number(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
+
+// TestStrangers lets all sorts of wrong clients at a server. Each is refused,
+// in one line on each side, and the others are not disturbed.
+func TestStrangers(t *testing.T) {
+	plain := store.Config{Plain: true}
+	tls := encrypted(t)
+	for name, c := range map[string]struct {
+		server, client store.Config
+		says, logs     string
+	}{
+		"wrong secret":            {secured(), store.Config{Secret: []byte("another")}, "the secrets differ", "the secrets differ"},
+		"plain to secured":        {secured(), plain, "wants the job's secret", "wants the job's secret"},
+		"secured to plain":        {plain, secured(), "is a plain one", "is a plain one"},
+		"wrong secret, encrypted": {tls, store.Config{Secret: []byte("another"), Cert: tls.Cert, Key: tls.Key}, "the secrets differ", "the secrets differ"},
+		"other certificate":       {tls, encrypted(t), "certificate", "certificate"},
+		"encrypted to secured":    {secured(), tls, "no encrypted connection", "it speaks TLS"},
+		"secured to encrypted":    {tls, secured(), "refused", "it does not speak TLS"},
+		"encrypted to plain":      {plain, tls, "no encrypted connection", "it speaks TLS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := new(journal)
+			c.server.Logger = log.logger()
+			s := listen(t, c.server)
+			good := dial(t, s, c.server)
+			_, err := store.Dial(within(t), s.Addr().String(), c.client)
+			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v; want %q", err, c.says)
+			}
+			var e *store.Error
+			if !errors.As(err, &e) || e.Op != "Dial" {
+				t.Errorf("%T", err)
+			}
+			log.await(t, c.logs)
+			if lines := log.lines(); len(lines) != 1 {
+				t.Errorf("more than one line: %q", lines)
+			}
+			must(t, good.Ping(within(t)))
+		})
+	}
+}
+
+// TestGarbage sends bytes that are no request.
+func TestGarbage(t *testing.T) {
+	old := append([]byte{3}, append(number(5), "init/"...)...) // PyTorch 1.x: ADD
+	for name, c := range map[string]struct {
+		config store.Config
+		send   []byte
+		logs   string
+	}{
+		"HTTP to plain":       {store.Config{Plain: true}, []byte("GET / HTTP/1.1\r\n\r\n"), "not the store's protocol"},
+		"HTTP to secured":     {secured(), []byte("GET / HTTP/1.1\r\n\r\n"), "not the store's protocol"},
+		"HTTP to encrypted":   {encrypted(t), []byte("GET / HTTP/1.1\r\n\r\n"), "does not speak TLS"},
+		"almost the mark":     {secured(), bytes.Repeat([]byte("tutti"), 8), "not the store's protocol"},
+		"PyTorch 1.x":         {store.Config{Plain: true}, old, "PyTorch 1.x is not supported"},
+		"PyTorch 1.x, SET":    {store.Config{Plain: true}, append([]byte{0}, number(5)...), "PyTorch 1.x is not supported"},
+		"PyTorch 1.x secured": {secured(), old, "PyTorch 1.x is not supported"},
+		"unknown request":     {store.Config{Plain: true}, append(validate(), 19), "request 19"},
+		"VALIDATE twice":      {store.Config{Plain: true}, append(validate(), validate()...), "a second time"},
+		"long key":            {store.Config{Plain: true}, append(append(validate(), 3), number(8<<10+1)...), "a key of 8193 bytes"},
+		"endless value":       {store.Config{Plain: true}, append(append(append(validate(), 1), number(0)...), number(1<<63)...), "a value of 9223372036854775808 bytes"},
+		"too many keys":       {store.Config{Plain: true}, append(append(validate(), 6), number(1<<40)...), "1099511627776 keys"},
+		"while waiting": {
+			store.Config{Plain: true},
+			append(append(append(append(validate(), 6), number(1)...), append(number(1), 'a')...), 7), "GETNUMKEYS while another request waited",
+		},
+		"not a number": {
+			store.Config{Plain: true},
+			bytes.Join([][]byte{validate(), {1}, number(1), []byte("a"), number(1), []byte("b"), {4}, number(1), []byte("a"), number(1)}, nil),
+			"not a number",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := new(journal)
+			c.config.Logger = log.logger()
+			s := listen(t, c.config)
+			conn := raw(t, s)
+			_, err := conn.Write(c.send)
+			must(t, err)
+			log.await(t, c.logs)
+			_, _ = io.Copy(io.Discard, conn) // until the server has ended it
+			if lines := log.lines(); len(lines) != 1 {
+				t.Errorf("more than one line: %q", lines)
+			}
+			must(t, dial(t, s, c.config).Ping(within(t)))
+		})
+	}
+}
+
+// TestSlow begins and does not go on.
+func TestSlow(t *testing.T) {
+	for name, c := range map[string]struct {
+		config store.Config
+		send   []byte
+	}{
+		"silent":         {store.Config{Plain: true}, nil},
+		"silent secured": {secured(), nil},
+		"in the hello":   {secured(), []byte("tut")},
+		"in a request":   {store.Config{Plain: true}, append(validate(), 1, 5)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := new(journal)
+			c.config.Logger = log.logger()
+			c.config.Limits.RequestTime = 20 * time.Millisecond
+			s := listen(t, c.config)
+			conn := raw(t, s)
+			_, err := conn.Write(c.send)
+			must(t, err)
+			log.await(t, "too slow")
+			if n, err := conn.Read(make([]byte, 100)); err == nil {
+				t.Errorf("%d bytes", n)
+			}
+		})
+	}
+}
+
+// TestIdle is slow between requests only.
+func TestIdle(t *testing.T) {
+	config := store.Config{Plain: true, Limits: store.Limits{RequestTime: 50 * time.Millisecond}}
+	s := listen(t, config)
+	c := dial(t, s, config)
+	time.Sleep(150 * time.Millisecond)
+	must(t, c.Ping(within(t)))
+}
+
+// TestExhaust reaches each limit of a server. Those who were there before are
+// served on.
+func TestExhaust(t *testing.T) {
+	log := new(journal)
+	config := store.Config{Plain: true, Logger: log.logger(), Limits: store.Limits{
+		Keys: 10, Queued: 3, Bytes: 1 << 20, Conns: 6, Waiting: 2,
+	}}
+	s := listen(t, config)
+	good := dial(t, s, config)
+	stranger := dial(t, s, config)
+	ctx := within(t)
+	must(t, good.Set(ctx, "mine", []byte("value")))
+	for i := range 20 {
+		_ = stranger.Set(ctx, strings.Repeat("k", i), nil)
+	}
+	log.await(t, "more than 10 keys")
+	must(t, good.Set(ctx, "mine", []byte("value 2")))
+	for _, k := range mustList(t, good) {
+		if k != "mine" {
+			_, err := good.Delete(ctx, k)
+			must(t, err)
+		}
+	}
+	for range 5 {
+		_ = stranger.Push(ctx, "q", nil)
+	}
+	log.await(t, "more than 3 queued values")
+	for range 3 {
+		_, _ = good.TryPop(ctx, "q")
+	}
+	for range 20 {
+		_ = stranger.Append(ctx, "a", make([]byte, 100_000))
+	}
+	log.await(t, "no room for")
+	_, err := good.Delete(ctx, "a")
+	must(t, err)
+	must(t, good.Set(ctx, "large", make([]byte, 500_000)))
+
+	for range 3 {
+		go func() { _ = stranger.Wait(ctx, "never") }()
+	}
+	log.await(t, "more than 2 waiting requests")
+	for range 8 {
+		raw(t, s)
+	}
+	log.await(t, "it made room for others")
+	must(t, good.Ping(ctx))
+	got, err := good.Get(ctx, "mine")
+	wants(t, got, err, "value 2")
+}
+
+func mustList(t *testing.T, s store.Store) []string {
+	t.Helper()
+	keys, err := s.List(within(t))
+	must(t, err)
+	return keys
+}
+
+// TestFull has no more room for connections, and nobody who could leave.
+func TestFull(t *testing.T) {
+	log := new(journal)
+	config := secured()
+	config.Limits.Conns, config.Logger = 2, log.logger()
+	s := listen(t, config)
+	a, b := dial(t, s, config), dial(t, s, config)
+	if _, err := store.Dial(within(t), s.Addr().String(), config); !errors.Is(err, store.ErrRefused) || !strings.Contains(err.Error(), "too many") {
+		t.Error(err)
+	}
+	log.await(t, "too many connections")
+	must(t, a.Close())
+	must(t, b.Ping(within(t)))
+	eventually(t, "room", func() bool {
+		c, err := store.Dial(within(t), s.Addr().String(), config)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+}
+
+// TestConfig refuses what is not safe.
+func TestConfig(t *testing.T) {
+	for says, c := range map[string]struct {
+		addr   string
+		config store.Config
+	}{
+		"no secret":                            {"127.0.0.1:0", store.Config{}},
+		"no certificate":                       {"0.0.0.0:0", secured()},
+		"without a key":                        {"127.0.0.1:0", store.Config{Secret: []byte("s"), Cert: []byte("c")}},
+		"neither secret":                       {"127.0.0.1:0", store.Config{Plain: true, Secret: []byte("s")}},
+		"job certificate":                      {"127.0.0.1:0", store.Config{Secret: []byte("s"), Cert: []byte("c"), Key: []byte("k")}},
+		"listen tcp: address 99999: invalid p": {"127.0.0.1:99999", secured()},
+	} {
+		s, err := store.Listen(t.Context(), c.addr, c.config)
+		if err == nil {
+			s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v; want %q", err, says)
+		}
+	}
+	s := listen(t, store.Config{Plain: true})
+	if _, err := store.Dial(t.Context(), s.Addr().String(), store.Config{}); !errors.Is(err, store.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+// TestGone loses a server in the middle of a call.
+func TestGone(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b := make([]byte, 10)
+			_, _ = io.ReadFull(c, b) // VALIDATE, PING
+			_, _ = c.Write(b[6:])
+			_, _ = io.ReadFull(c, b[:1])
+			c.Close()
+		}
+	}()
+	c, err := store.Dial(within(t), l.Addr().String(), store.Config{Plain: true})
+	must(t, err)
+	defer c.Close()
+	for range 2 { // the second one has a new connection
+		if _, err := c.NumKeys(within(t)); !errors.Is(err, store.ErrLost) {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package store
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+// A Server holds a store and serves it to clients. It is safe for concurrent
+// use. Whoever made it closes it.
+type Server struct {
+	listener net.Listener
+	config   Config
+	tls      *tls.Config // nil: none
+	state    *state
+	wg       sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	conns   map[*session]struct{}
+	pending *list.List // of *session: those who have not said who they are, the oldest first
+}
+
+// Listen starts a server at an address, "host:port"; port 0 means any. The
+// context bounds only the listening itself.
+func Listen(ctx context.Context, addr string, config Config) (*Server, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, &Error{Op: "Listen", Addr: addr, Cause: &kindError{ErrLost, err.Error(), err}}
+	}
+	s, err := Serve(l, config)
+	if err != nil {
+		l.Close()
+	}
+	return s, err
+}
+
+// Serve starts a server on a listener, which from then on belongs to it. When
+// it returns an error, the listener is still the caller's.
+func Serve(l net.Listener, config Config) (*Server, error) {
+	encrypt, err := config.fill(l.Addr())
+	if err != nil {
+		return nil, &Error{Op: "Listen", Addr: l.Addr().String(), Cause: err}
+	}
+	s := &Server{
+		listener: l, config: config, tls: encrypt, state: newState(config.Limits),
+		conns: make(map[*session]struct{}), pending: list.New(),
+	}
+	s.wg.Go(s.accept)
+	return s, nil
+}
+
+// Addr returns where the server listens.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Store returns the server's own way to its store: no connection, no limits on
+// connections. It ends when the server is closed.
+func (s *Server) Store() *Memory { return &Memory{s.state} }
+
+// Close ends all connections and all calls that wait. It may be called more
+// than once.
+func (s *Server) Close() error {
+	s.mu.Lock()
+	again := s.closed
+	s.closed = true
+	for c := range s.conns {
+		_ = c.raw.Close()
+	}
+	s.mu.Unlock()
+	s.state.close()
+	err := s.listener.Close()
+	s.wg.Wait()
+	if again {
+		return nil
+	}
+	return err
+}
+
+// accept runs until the listener is closed.
+func (s *Server) accept() {
+	var pause time.Duration
+	for {
+		c, err := s.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			// Out of descriptors, most likely: some will come back.
+			if pause == 0 {
+				s.config.Logger.Warn("tutti store: cannot accept connections", "reason", err)
+			}
+			pause = min(max(2*pause, time.Millisecond), 100*time.Millisecond)
+			time.Sleep(pause)
+			continue
+		}
+		pause = 0
+		s.receive(c)
+	}
+}
+
+// receive lets a connection begin. If there are too many, the one that has
+// taken longest to say who it is makes room: an honest one needs milliseconds.
+func (s *Server) receive(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = conn.Close()
+		return
+	}
+	if len(s.conns) >= s.config.Limits.Conns {
+		oldest := s.pending.Front()
+		if oldest == nil {
+			s.wg.Go(func() { s.dismiss(conn, statusFull) })
+			return
+		}
+		slow := oldest.Value.(*session)
+		slow.evicted = true
+		s.drop(slow)
+		_ = slow.raw.Close()
+	}
+	c := &session{server: s, raw: conn, conn: conn}
+	s.conns[c] = struct{}{}
+	c.place = s.pending.PushBack(c)
+	s.wg.Go(func() { s.run(c) })
+}
+
+// drop forgets a session. The caller holds the lock.
+func (s *Server) drop(c *session) {
+	delete(s.conns, c)
+	s.settle(c)
+}
+
+// settle counts a session as one that has said who it is. The caller holds the
+// lock.
+func (s *Server) settle(c *session) {
+	if c.place != nil {
+		s.pending.Remove(c.place)
+		c.place = nil
+	}
+}
+
+// run serves one connection to its end, and says in one line of the log if
+// that was not a good one.
+func (s *Server) run(c *session) {
+	err := c.serve()
+	s.mu.Lock()
+	known := c.place == nil
+	s.drop(c)
+	evicted, closed := c.evicted, s.closed
+	s.mu.Unlock()
+	switch word, refused := errors.AsType[status](err); {
+	case closed:
+	case evicted:
+		s.log(c.raw, errors.New("it made room for others: it had not said who it is"))
+	case refused:
+		s.dismiss(c.conn, word)
+	case err == nil || known && cutOff(err):
+	case cutOff(err):
+		s.log(c.raw, errLeft)
+	default:
+		s.log(c.raw, err)
+	}
+	c.end()
+}
+
+// dismiss says why a connection is refused, on both sides.
+func (s *Server) dismiss(c net.Conn, why status) {
+	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = c.Write(answer(why))
+	// What a client has sent and nobody reads would take the answer away from
+	// it. So it is read, for a moment.
+	if t, ok := c.(interface{ CloseWrite() error }); ok && t.CloseWrite() == nil {
+		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		_, _ = io.CopyN(io.Discard, c, 64<<10)
+	}
+	_ = c.Close()
+	s.log(c, why)
+}
+
+func (s *Server) log(c net.Conn, why error) {
+	s.config.Logger.LogAttrs(context.Background(), slog.LevelWarn, "tutti store: refused a connection",
+		slog.String("from", c.RemoteAddr().String()), slog.String("reason", why.Error()))
+}
+
+// cutOff reports whether an error is that the other side is gone.
+func cutOff(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.As(err, &op) && !op.Timeout()
+}

@@ -1,0 +1,286 @@
+package store
+
+import (
+	"bufio"
+	"container/list"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+)
+
+// A session is one client's connection, as the server sees it. One goroutine
+// reads and answers; while a request waits, a second one waits for it, and the
+// first goes on reading, because the client may give up.
+type session struct {
+	server  *Server
+	raw     net.Conn
+	conn    net.Conn      // raw, or TLS over it
+	place   *list.Element // among those who have not said who they are; nil: it has
+	evicted bool          // to make room
+
+	in      *bufio.Reader
+	out     *bufio.Writer
+	decoder decoder
+	waiter  *waiter       // of the request that waits; nil: none
+	waited  chan struct{} // closed when the goroutine that waits has ended
+}
+
+// serve runs until the connection ends or the client does something wrong.
+func (c *session) serve() error {
+	s := c.server
+	_ = c.raw.SetDeadline(time.Now().Add(s.config.Limits.RequestTime))
+	if s.tls != nil {
+		t := tls.Server(c.raw, s.tls)
+		if err := t.Handshake(); err != nil {
+			if notTLS, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+				return fmt.Errorf("it does not speak TLS, and this store requires it: %s", notTLS.Msg)
+			}
+			if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+				return slow(err)
+			}
+			return fmt.Errorf("no encrypted connection, it may lack the job's certificate: %v", err) // not cut off
+		}
+		c.conn = t
+	}
+	c.in = bufio.NewReader(c.conn)
+	c.out = bufio.NewWriter(patient{c.conn, s.config.Limits.RequestTime})
+	if !s.config.Plain {
+		if err := examine(c.conn, c.in, s.config.Secret); err != nil {
+			return slow(err)
+		}
+	}
+	c.decoder = decoder{r: c.in, limits: &s.config.Limits, budget: s.state.budget}
+	if err := c.validate(); err != nil {
+		return slow(err)
+	}
+	s.mu.Lock()
+	s.settle(c)
+	s.mu.Unlock()
+	for {
+		if err := c.next(); err != nil {
+			return slow(err)
+		}
+	}
+}
+
+// slow says what a deadline means here.
+func slow(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errors.New("it was too slow in the middle of a request")
+	}
+	return err
+}
+
+// validate reads the first request, which must be VALIDATE.
+func (c *session) validate() error {
+	first, err := c.in.ReadByte()
+	if err != nil {
+		return err
+	}
+	switch {
+	case first == mark[0]:
+		return statusPlain
+	case first != byte(idValidate):
+		return notMark(first)
+	}
+	req := request{id: idValidate}
+	if err := c.decoder.read(&req); err != nil {
+		return err
+	}
+	if req.word != magic {
+		// For PyTorch 1.x this was SET.
+		return statusOld
+	}
+	return nil
+}
+
+// next takes one request.
+func (c *session) next() error {
+	// Between requests a client may take its time.
+	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	first, err := c.in.ReadByte()
+	if err != nil {
+		return err
+	}
+	if err := c.conn.SetReadDeadline(time.Now().Add(c.server.config.Limits.RequestTime)); err != nil {
+		return err
+	}
+	req := request{id: id(first)}
+	defer c.decoder.done()
+	if err := c.decoder.read(&req); err != nil {
+		return err
+	}
+	if err := c.idle(req.id); err != nil {
+		return err
+	}
+	if err := c.answer(&req); err != nil {
+		return err
+	}
+	return c.out.Flush()
+}
+
+// idle ends the waiting of the request before. Only CANCEL_WAIT may come while
+// it waits.
+func (c *session) idle(next id) error {
+	if c.waiter == nil {
+		return nil
+	}
+	waiting := c.server.state.cancel(c.waiter)
+	<-c.waited
+	c.waiter = nil
+	if waiting && next != idCancelWait {
+		return kindf(ErrAnswer, "it sent %v while another request waited", next)
+	}
+	return nil
+}
+
+// end gives back what the session holds.
+func (c *session) end() {
+	_ = c.raw.Close()
+	_ = c.idle(idCancelWait)
+	c.server.state.rewake()
+}
+
+// answer carries out a request.
+func (c *session) answer(req *request) error {
+	s := c.server.state
+	switch req.id {
+	case idSet:
+		return s.set(req.keys[0], req.values[0])
+	case idCompareSet:
+		value, err := s.compareAndSet(req.keys[0], req.values[0], req.values[1])
+		if err != nil {
+			return err
+		}
+		return c.value(value)
+	case idGet:
+		return c.value(s.get(req.keys[0]))
+	case idAdd:
+		n, err := s.add(req.keys[0], req.number)
+		if err != nil {
+			return err
+		}
+		return c.number(n)
+	case idCheck:
+		if s.check(req.keys) {
+			return c.out.WriteByte(answerReady)
+		}
+		return c.out.WriteByte(answerNotReady)
+	case idWait:
+		w, err := s.wait(req.keys)
+		return c.wait(w, err)
+	case idNumKeys:
+		return c.number(s.size())
+	case idDelete:
+		if s.delete(req.keys[0]) {
+			return c.number(1)
+		}
+		return c.number(0)
+	case idAppend:
+		return s.append(req.keys[0], req.values[0])
+	case idMultiGet:
+		for _, k := range req.keys {
+			if err := c.value(s.get(k)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case idMultiSet:
+		for i, k := range req.keys {
+			if err := s.set(k, req.values[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	case idCancelWait:
+		return c.out.WriteByte(answerCanceled)
+	case idPing:
+		return binary.Write(c.out, binary.LittleEndian, req.word)
+	case idPush:
+		return s.push(req.keys[0], req.values[0])
+	case idPop:
+		value, n := s.pop(req.keys[0])
+		if err := c.number(n); err != nil || n == 0 {
+			return err
+		}
+		return c.value(value)
+	case idQueueLen:
+		return c.number(s.queueLen(req.keys[0]))
+	case idList:
+		return c.list(s.list())
+	case idBarrier:
+		w, err := s.barrier(req.keys[0], req.number)
+		return c.wait(w, err)
+	}
+	return kindf(ErrAnswer, "it sent %v a second time", req.id) // VALIDATE; the decoder knows no others
+}
+
+func (c *session) number(n int64) error {
+	_, err := c.out.Write(appendNumber(c.out.AvailableBuffer(), n))
+	return err
+}
+
+func (c *session) value(v []byte) error {
+	if err := c.number(int64(len(v))); err != nil {
+		return err
+	}
+	_, err := c.out.Write(v)
+	return err
+}
+
+func (c *session) list(keys []string) error {
+	if err := c.number(int64(len(keys))); err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if err := c.number(int64(len(k))); err != nil {
+			return err
+		}
+		if _, err := c.out.WriteString(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait answers when w is ready, now if it is nil.
+func (c *session) wait(w *waiter, err error) error {
+	if err != nil {
+		return err
+	}
+	if w == nil {
+		return c.out.WriteByte(answerStop)
+	}
+	done := make(chan struct{})
+	c.waiter, c.waited = w, done
+	out := patient{c.conn, c.server.config.Limits.RequestTime}
+	c.server.wg.Go(func() {
+		defer close(done)
+		<-w.ready
+		if !w.canceled {
+			// If it fails, so does the reading.
+			_, _ = out.Write([]byte{answerStop})
+		}
+	})
+	return nil
+}
+
+// patient is a connection whose writes do not take forever.
+type patient struct {
+	conn net.Conn
+	time time.Duration
+}
+
+func (p patient) Write(b []byte) (int, error) {
+	if err := p.conn.SetWriteDeadline(time.Now().Add(p.time)); err != nil {
+		return 0, err
+	}
+	return p.conn.Write(b)
+}
