@@ -3,6 +3,7 @@ package dl
 import (
 	"slices"
 	"strings"
+	"sync"
 	"unsafe"
 )
 
@@ -48,30 +49,52 @@ func (l *Library) Func(name string) Func {
 }
 
 // A Func is the address of a C function that takes and returns integers and
-// pointers only.
+// pointers only. It is called by Frame.Call, which returns the first result
+// register; of a C int that is the lower half.
 type Func uintptr
 
-// Call calls the function and returns its first result register, of which a C
-// int is the lower half. Arguments that point to Go memory must point into the
-// heap, and the caller keeps them alive. Calls allocate nothing if args does not
-// have to be made anew: see Frame.
-func (f Func) Call(args []uintptr) uintptr { return call(uintptr(f), args) }
-
-// A Frame is the arguments and small results of a call, to be reused: it lives
-// on the heap, so that C may write to it. It may not be shared while it is in
-// use.
+// A Frame is the arguments and small results of one call. It lives on the heap,
+// so that C may write to it, and is reused, so that calls do not allocate. It
+// may not be shared while it is in use.
 type Frame struct {
-	Args [12]uintptr
-	Out  [4]uint64
+	args [12]uintptr
+	out  [4]uint64
+	held [2]unsafe.Pointer
 }
 
-// Call calls f with the first n of the frame's arguments.
-func (fr *Frame) Call(f Func, n int) uintptr { return call(uintptr(f), fr.Args[:n]) }
+var frames = sync.Pool{New: func() any { return new(Frame) }}
 
-// OutAddr returns the address of the i-th result, cleared, as an argument.
-func (fr *Frame) OutAddr(i int) uintptr {
-	fr.Out[i] = 0
-	return uintptr(unsafe.Pointer(&fr.Out[i]))
+// NewFrame returns a frame; its Done gives it back.
+func NewFrame() *Frame { return frames.Get().(*Frame) }
+
+// Done gives the frame back. Nothing of it may be used afterwards.
+func (fr *Frame) Done() {
+	fr.held = [2]unsafe.Pointer{}
+	frames.Put(fr)
+}
+
+// Call calls f. Of Go's memory, only this frame's own may be among the
+// arguments: see Out and Hold.
+func (fr *Frame) Call(f Func, args ...uintptr) uintptr {
+	n := copy(fr.args[:], args)
+	return call(uintptr(f), fr.args[:n])
+}
+
+// Out clears the i-th result and returns its address, as an argument.
+func (fr *Frame) Out(i int) uintptr {
+	fr.out[i] = 0
+	return uintptr(unsafe.Pointer(&fr.out[i]))
+}
+
+// Result is what C wrote to the i-th result. Of a C int it is the lower half.
+func (fr *Frame) Result(i int) uint64 { return fr.out[i] }
+
+// Hold returns p as an argument. Storing it here moves what it points to onto
+// the heap, where it does not move, and keeps it there until Done. Pointers to C's
+// memory may be given too. There is room for two.
+func (fr *Frame) Hold(i int, p unsafe.Pointer) uintptr {
+	fr.held[i] = p
+	return uintptr(p)
 }
 
 // Pointer turns an address that C returned into a pointer. The memory must not

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/dl"
 )
@@ -60,10 +61,10 @@ func TestCall(t *testing.T) {
 	if f := lib.Func("no_such_function"); f != 0 {
 		t.Errorf("a missing function is %#x", f)
 	}
-	if pid := int(int32(lib.Func("getpid").Call(nil))); pid != os.Getpid() {
+	if pid := int(int32(dl.NewFrame().Call(lib.Func("getpid")))); pid != os.Getpid() {
 		t.Errorf("getpid is %d, not %d", pid, os.Getpid())
 	}
-	text := dl.String(lib.Func("strerror").Call([]uintptr{2}))
+	text := dl.String(dl.NewFrame().Call(lib.Func("strerror"), 2))
 	if text != "No such file or directory" {
 		t.Errorf("strerror(2) is %q", text)
 	}
@@ -78,14 +79,28 @@ func TestBindPassesStringsAndNumbers(t *testing.T) {
 	}
 }
 
+func TestFrame(t *testing.T) {
+	lib := libc(t)
+	fr := dl.NewFrame()
+	defer fr.Done()
+	text := dl.CString("123 x")
+	end := fr.Out(0)
+	if n := fr.Call(lib.Func("strtol"), fr.Hold(0, unsafe.Pointer(&text[0])), end, 10); n != 123 {
+		t.Errorf("strtol is %d", n)
+	}
+	if at := uintptr(fr.Result(0)); at != uintptr(unsafe.Pointer(&text[3])) {
+		t.Errorf("strtol stopped at %#x", at)
+	}
+}
+
 func TestCallsDoNotAllocate(t *testing.T) {
 	f := libc(t).Func("abs")
-	fr := new(dl.Frame)
 	n := testing.AllocsPerRun(1000, func() {
-		fr.Args[0] = uintptr(uint32(0xfffffffb))
-		if r := int32(fr.Call(f, 1)); r != 5 {
-			t.Fatalf("abs(-5) is %d", r)
+		fr := dl.NewFrame()
+		if r := int32(fr.Call(f, 0xfffffffb)); r != 5 {
+			t.Errorf("abs(-5) is %d", r)
 		}
+		fr.Done()
 	})
 	if n != 0 {
 		t.Errorf("%v allocations a call", n)
@@ -101,10 +116,10 @@ func TestMissingError(t *testing.T) {
 
 func BenchmarkCall(b *testing.B) {
 	f := libc(b).Func("abs")
-	fr := new(dl.Frame)
 	b.ReportAllocs()
 	for b.Loop() {
-		fr.Args[0] = 5
-		fr.Call(f, 1)
+		fr := dl.NewFrame()
+		fr.Call(f, 5)
+		fr.Done()
 	}
 }
