@@ -1,0 +1,40 @@
+package cuda
+
+import (
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+)
+
+// A leak is what is reported of a value that was forgotten. It holds nothing
+// that would keep the value alive.
+type leak struct {
+	what, where string
+	log         *slog.Logger
+}
+
+// watch reports p, by what it is and where it was made, if it becomes garbage
+// before the returned cleanup is stopped.
+func watch[P any](p *P, d *Device, what string) runtime.Cleanup {
+	return runtime.AddCleanup(p, leak.report, leak{what, caller(), d.log})
+}
+
+// caller is the line outside of this package that called into it.
+func caller() string {
+	var pcs [16]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if !strings.HasPrefix(f.Function, pkg) || !more {
+			return fmt.Sprintf("%s:%d", f.File, f.Line)
+		}
+	}
+}
+
+const pkg = "github.com/tutti-go/tutti/cuda."
+
+func (l leak) report() {
+	l.log.Warn("cuda: a value was forgotten without Free or Close; what it holds stays allocated",
+		"what", l.what, "made_at", l.where)
+}
