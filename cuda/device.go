@@ -128,22 +128,27 @@ func (d *Device) Do(f func() error) error {
 // the goroutine to its thread and makes the context current. Leave must follow,
 // on the same goroutine, if and only if it returns nil.
 func (d *Device) Enter() error {
-	if err := d.retain(); err != nil {
-		return err
+	if d == nil {
+		return invalid("no device")
 	}
-	if err := d.enter(); err != nil {
-		return errors.Join(err, d.release())
+	d.mu.Lock()
+	gone := d.uses == 0
+	d.mu.Unlock()
+	if gone {
+		return ended(d.String(), ErrClosed)
 	}
-	return nil
+	return d.enter()
 }
 
 // Leave ends what Enter began.
-func (d *Device) Leave() {
-	d.leave()
-	// An error of giving the context back, in the rare case that the device was
-	// closed meanwhile, is nobody's to handle here.
-	_ = d.release()
-}
+func (d *Device) Leave() { d.leave() }
+
+// Retain keeps the context alive, after Close too, until Release. It is for
+// packages that make things on the device by other libraries.
+func (d *Device) Retain() error { return d.retain() }
+
+// Release ends one Retain.
+func (d *Device) Release() error { return d.release() }
 
 // Ordinal returns the device's number.
 func (d *Device) Ordinal() int { return d.ordinal }

@@ -20,6 +20,7 @@ type Memory struct {
 	ptr     uintptr
 	bytes   uintptr
 	foreign bool
+	end     func(ptr uintptr) error // how another library frees it; nil if it is CUDA's
 	cleanup runtime.Cleanup
 
 	mu    sync.RWMutex // held for reading while a call uses the memory
@@ -149,6 +150,22 @@ func AllocOn[T Elem](s *Stream, p *Pool, n int) (*Slice[T], error) {
 	return &Slice[T]{m, m.ptr, n}, nil
 }
 
+// Adopt allocates n elements by another library's function, which is called
+// with the number of bytes and the context current. The caller frees them, which
+// calls free with the address in the same way.
+func Adopt[T Elem](d *Device, n int, alloc func(bytes uintptr) (uintptr, error), free func(ptr uintptr) error) (*Slice[T], error) {
+	bytes, err := sizeOf[T](n)
+	if err != nil {
+		return nil, err
+	}
+	m, err := newMemory(d, bytes, func() (uintptr, error) { return alloc(bytes) })
+	if err != nil {
+		return nil, err
+	}
+	m.end = free
+	return &Slice[T]{m, m.ptr, n}, nil
+}
+
 // Wrap makes a Slice of another library's device memory. The memory stays the
 // other library's: Free only ends this value. Memory that is known to be shorter
 // or elsewhere is an error.
@@ -182,7 +199,12 @@ func (d *Device) Holds(ptr, bytes uintptr) error {
 // Free waits for the device and frees the memory, with all slices of it. It may
 // be called again, and on any of these slices.
 func (s *Slice[T]) Free() error {
-	return s.mem.free(func() error { return s.mem.dev.drv.MemFree(s.mem.ptr) })
+	return s.mem.free(func() error {
+		if s.mem.end != nil {
+			return s.mem.end(s.mem.ptr)
+		}
+		return s.mem.dev.drv.MemFree(s.mem.ptr)
+	})
 }
 
 // FreeOn frees the memory of AllocOn in a stream's order: work that the stream
@@ -193,6 +215,9 @@ func (s *Slice[T]) FreeOn(st *Stream) error {
 	}
 	if st.dev.ordinal != s.mem.dev.ordinal {
 		return invalid("the memory is on %v, the stream on %v", s.mem.dev, st.dev)
+	}
+	if s.mem.end != nil {
+		return invalid("this memory is freed by Free only")
 	}
 	return s.mem.free(func() error { return s.mem.dev.drv.MemFreeAsync(s.mem.ptr, st.handle) })
 }

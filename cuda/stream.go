@@ -113,6 +113,9 @@ func (s *Stream) begin() error {
 	return s.dev.enter()
 }
 
+// Alive returns an ErrClosed if the stream has been closed.
+func (s *Stream) Alive() error { return s.check() }
+
 func (s *Stream) check() error {
 	if s == nil {
 		return invalid("no stream")

@@ -59,7 +59,7 @@ type Func uintptr
 type Frame struct {
 	args [12]uintptr
 	out  [4]uint64
-	held [2]unsafe.Pointer
+	held [3]unsafe.Pointer
 }
 
 var frames = sync.Pool{New: func() any { return new(Frame) }}
@@ -69,7 +69,7 @@ func NewFrame() *Frame { return frames.Get().(*Frame) }
 
 // Done gives the frame back. Nothing of it may be used afterwards.
 func (fr *Frame) Done() {
-	fr.held = [2]unsafe.Pointer{}
+	fr.held = [3]unsafe.Pointer{}
 	frames.Put(fr)
 }
 
@@ -91,7 +91,7 @@ func (fr *Frame) Result(i int) uint64 { return fr.out[i] }
 
 // Hold returns p as an argument. Storing it here moves what it points to onto
 // the heap, where it does not move, and keeps it there until Done. Pointers to C's
-// memory may be given too. There is room for two.
+// memory may be given too. There is room for three.
 func (fr *Frame) Hold(i int, p unsafe.Pointer) uintptr {
 	fr.held[i] = p
 	return uintptr(p)

@@ -42,9 +42,10 @@ void standin_end(struct comm *c) {
   pthread_mutex_unlock(&c->mu);
 }
 
-static void settle(struct comm *c) {
+// settle waits until nothing runs for the communicator but the caller's own job.
+static void settle(struct comm *c, int own) {
   pthread_mutex_lock(&c->mu);
-  while (c->running) pthread_cond_wait(&c->changed, &c->mu);
+  while (c->running > own) pthread_cond_wait(&c->changed, &c->mu);
   pthread_mutex_unlock(&c->mu);
 }
 
@@ -226,7 +227,7 @@ struct rite { struct comm *c; int what; };
 static ncclResult_t run_rite(void *arg) {
   struct rite *r = arg;
   char all[MAX_RANKS] = {0};
-  if (r->what == 'f') settle(r->c);
+  if (r->what == 'f') settle(r->c, !r->c->blocking);
   ncclResult_t rc = agree(r->c, r->what, all, 1);
   // Others that have finalized and destroyed already are not missed.
   if (r->what == 'f' && rc == REMOTE) rc = OK;
@@ -253,7 +254,7 @@ EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   PROBE();
   struct comm *c = standin_comm(comm);
   if (!c) return BAD_ARGUMENT;
-  settle(c);
+  settle(c, 0);
   unmake(c);
   return OK;
 }
@@ -263,7 +264,7 @@ EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
   struct comm *c = standin_comm(comm);
   if (!c) return BAD_ARGUMENT;
   c->stop = 1;
-  settle(c);
+  settle(c, 0);
   unmake(c);
   return OK;
 }
@@ -417,7 +418,7 @@ EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int n, ncclCom
   }
   if (flags == 1) {
     c->quiet = 1;
-    settle(c);
+    settle(c, 0);
     atomic_store(&c->state, OK);
   } else if (atomic_load(&c->state)) {
     return standin_say(c, BAD_USAGE, "the communicator is in state %d", atomic_load(&c->state));
@@ -433,7 +434,7 @@ EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
   if (!c || flags != 0) return BAD_ARGUMENT;
   if (c->finalized) return standin_say(c, BAD_USAGE, "finalized before");
   c->quiet = 1;
-  settle(c);
+  settle(c, 0);
   atomic_store(&c->state, OK);
   return OK;
 }
