@@ -14,12 +14,6 @@ const module = "github.com/tutti-go/tutti"
 // layers lists the packages from the bottom up. A package may import only what
 // stands below it.
 var layers = []string{
-	"internal/dl",
-	"internal/standin",
-	"internal/cudasys",
-	"internal/ncclsys",
-	"cuda",
-	"nccl",
 	"internal/kernel",
 	"internal/wait",
 	"internal/segment",
@@ -32,6 +26,12 @@ var layers = []string{
 	"internal/engine/wire",
 	"internal/engine/hier",
 	"internal/engine/enginetest",
+	"internal/dl",
+	"internal/standin",
+	"internal/cudasys",
+	"internal/ncclsys",
+	"cuda",
+	"nccl",
 	"internal/job",
 	"",
 	"examples/regression",

@@ -41,7 +41,7 @@ func TestGoroutines(t *testing.T) {
 	}
 }
 
-// TestVersions runs the programs on every version that the stand-in has.
+// TestVersions runs what differs between versions on each that the stand-in has.
 func TestVersions(t *testing.T) {
 	fake(t)
 	for _, v := range standin.Versions {
@@ -52,10 +52,10 @@ func TestVersions(t *testing.T) {
 		if got := lib.Version(); got.Code() != v || lib.Path() != libs.NCCL {
 			t.Errorf("version %v in %s", got, lib.Path())
 		}
-		for _, name := range names() {
+		for _, name := range []string{"verbs", "groups", "split", "memory", "signals"} {
 			t.Run(fmt.Sprintf("%d/%s", v, name), func(t *testing.T) {
 				clean(t)
-				ok(t, together(t, lib, 3, nccl.Config{}, programs[name]))
+				ok(t, together(t, lib, 2, nccl.Config{}, programs[name]))
 			})
 		}
 	}

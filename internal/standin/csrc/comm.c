@@ -10,7 +10,7 @@
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static struct comm *comms;
-static __thread char last_error[256];
+static char last_error[256];  // of the process, as NCCL's
 
 struct comm *standin_comm(ncclComm_t h) {
   pthread_mutex_lock(&mu);
@@ -23,9 +23,10 @@ struct comm *standin_comm(ncclComm_t h) {
 ncclResult_t standin_say(struct comm *c, ncclResult_t code, const char *format, ...) {
   va_list args;
   va_start(args, format);
+  pthread_mutex_lock(&mu);
   vsnprintf(last_error, sizeof last_error, format, args);
+  pthread_mutex_unlock(&mu);
   va_end(args);
-  if (c) memcpy(c->error, last_error, sizeof c->error);
   return code;
 }
 
@@ -295,8 +296,8 @@ EXPORT const char *ncclGetErrorString(ncclResult_t code) {
 }
 
 EXPORT const char *ncclGetLastError(ncclComm_t comm) {
-  struct comm *c = comm ? standin_comm(comm) : NULL;
-  return c ? c->error : last_error;
+  (void)comm;
+  return last_error;
 }
 
 #if VERSION >= 21800

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct head { uint32_t magic; int32_t kind, type, op, peer; uint64_t count; };
+struct head { uint32_t magic; int32_t kind, type, op, peer, unused; uint64_t count; };  // no padding: it is compared
 
 // A run of bytes in one direction; want is set where they must be those bytes.
 struct seg { char *bytes; size_t n, at; const void *want; };

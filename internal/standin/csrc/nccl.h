@@ -61,7 +61,6 @@ struct comm {
   struct premul ops[16];
   struct window *windows;
   struct handle *handles;
-  char error[256];
   uint64_t signals[MAX_RANKS], taken[MAX_RANKS];
   pthread_t rma;
   int rma_runs;
