@@ -37,6 +37,7 @@ var layers = []string{
 	"examples/regression",
 	"bench/peers",
 	"bench/compare",
+	"bench/gputest",
 }
 
 // outside lists the modules that packages other than tests may import.

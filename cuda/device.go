@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tutti-go/tutti/internal/cudasys"
 )
@@ -19,6 +20,8 @@ type Device struct {
 	ctx     uintptr
 	log     *slog.Logger
 	cleanup runtime.Cleanup
+
+	strict atomic.Bool // see withHandle
 
 	mu     sync.Mutex
 	closed bool
@@ -112,6 +115,32 @@ func (d *Device) leave() {
 	_ = d.drv.CtxPop()
 	runtime.UnlockOSThread()
 }
+
+// withHandle makes a call that is given a stream, which knows its context: drivers
+// need no current one then, and making it current costs as much again as two
+// calls. One that refuses is believed from then on. The default streams have no
+// context of their own.
+func (d *Device) withHandle(stream uintptr, call func() error) error {
+	if stream > lastDefaultStream && !d.strict.Load() {
+		err := call()
+		if err == nil {
+			return nil
+		}
+		var e *cudasys.Error
+		if !errors.As(err, &e) || e.Code != cudasys.ErrorInvalidContext {
+			return public(err)
+		}
+		d.strict.Store(true)
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	return public(call())
+}
+
+// lastDefaultStream is the greatest of the handles that mean default streams.
+const lastDefaultStream = 2
 
 // Do calls f on a thread on which the device's context is current, for calls
 // into other libraries. The thread's own context is back when Do returns, or

@@ -84,11 +84,7 @@ func (e *Event) Record(s *Stream) error {
 	if s.dev.ordinal != e.dev.ordinal {
 		return invalid("the event is of %v, the stream of %v", e.dev, s.dev)
 	}
-	if err := s.dev.enter(); err != nil {
-		return err
-	}
-	defer s.dev.leave()
-	return public(e.dev.drv.EventRecord(e.handle, s.handle))
+	return s.dev.withHandle(s.handle, func() error { return e.dev.drv.EventRecord(e.handle, s.handle) })
 }
 
 // Done reports whether what was last marked is done. An event that was never

@@ -18,7 +18,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer x.Free()
+	defer x.Free() //nolint:errcheck // nothing depends on it any more
 	numbers := make([]float32, 4)
 	if err := x.Fill(1.5); err == nil {
 		err = x.CopyTo(numbers)

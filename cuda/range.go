@@ -15,7 +15,7 @@ func (d *Device) holds(ptr, bytes uintptr) error {
 	at, err := d.drv.PointerAttribute(cudasys.PointerDevice, ptr)
 	if err != nil {
 		var e *cudasys.Error
-		if errors.As(err, &e) && e.Code == 1 {
+		if errors.As(err, &e) && e.Code == cudasys.ErrorInvalidValue {
 			return invalid("address %#x is not one of a device's memory", ptr)
 		}
 		return public(err)

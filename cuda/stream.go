@@ -67,7 +67,7 @@ func (d *Device) WrapStream(handle uintptr) (*Stream, error) {
 		return nil, err
 	}
 	defer d.Leave()
-	if handle > 2 { // the default streams have no context of their own
+	if handle > lastDefaultStream {
 		ctx, err := d.drv.StreamCtx(handle)
 		if err != nil {
 			return nil, public(err)
@@ -131,21 +131,23 @@ func (s *Stream) check() error {
 
 // Synchronize waits until the stream's work is done.
 func (s *Stream) Synchronize() error {
-	if err := s.begin(); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
-	defer s.dev.leave()
-	return public(s.dev.drv.StreamSynchronize(s.handle))
+	return s.dev.withHandle(s.handle, func() error { return s.dev.drv.StreamSynchronize(s.handle) })
 }
 
 // Done reports whether the stream's work is done, without waiting.
 func (s *Stream) Done() (bool, error) {
-	if err := s.begin(); err != nil {
+	if err := s.check(); err != nil {
 		return false, err
 	}
-	defer s.dev.leave()
-	done, err := s.dev.drv.StreamQuery(s.handle)
-	return done, public(err)
+	var done bool
+	err := s.dev.withHandle(s.handle, func() (err error) {
+		done, err = s.dev.drv.StreamQuery(s.handle)
+		return err
+	})
+	return done, err
 }
 
 // Wait waits until the stream's work is done, or the context ends. It asks again
@@ -188,11 +190,10 @@ func (s *Stream) WaitEvent(e *Event) error {
 	if err := e.check(); err != nil {
 		return err
 	}
-	if err := s.begin(); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
-	defer s.dev.leave()
-	return public(s.dev.drv.StreamWaitEvent(s.handle, e.handle))
+	return s.dev.withHandle(s.handle, func() error { return s.dev.drv.StreamWaitEvent(s.handle, e.handle) })
 }
 
 // WaitStream makes the stream's further work wait for what other holds now. The

@@ -144,6 +144,26 @@ func TestCapturing(t *testing.T) {
 	}))
 }
 
+// TestStrictDriver lets a driver refuse to take the context from a handle: it is
+// given one from then on.
+func TestStrictDriver(t *testing.T) {
+	c, d := fake(t), open(t, 0)
+	st := closing(t, must(d.NewStream())(t), nil)
+	ev := closing(t, must(d.NewEvent())(t), nil)
+	pushes := func() int { return c.Calls("cuCtxPushCurrent_v2") }
+	before := pushes()
+	ok(t, ev.Record(st), st.WaitEvent(ev))
+	if n := pushes() - before; n != 0 {
+		t.Errorf("a context was made current %d times for nothing", n)
+	}
+	fired := c.Fired()
+	c.Fail("cuStreamWaitEvent", 1, 201)
+	ok(t, st.WaitEvent(ev), ev.Record(st), st.Synchronize())
+	if n := pushes() - before; n != 3 || c.Fired() != fired+1 {
+		t.Errorf("a context was made current %d times, not 3", n)
+	}
+}
+
 func TestOrderingDoesNotAllocate(t *testing.T) {
 	if raced {
 		t.Skip("under the race detector pools drop what they are given")

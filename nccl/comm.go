@@ -165,7 +165,7 @@ func (c *Comm) leave(u use) {
 // finish ends a call with its result.
 func (c *Comm) finish(u use, err error) error {
 	if err != nil {
-		if u.group != nil && errors.Is(err, ncclsys.InProgress) {
+		if u.group != nil && errors.Is(err, ncclsys.ErrInProgress) {
 			err = nil // the group's end waits
 		} else {
 			err = c.settle(err)
@@ -179,7 +179,7 @@ func (c *Comm) finish(u use, err error) error {
 // returns its result. The caller has taken the communicator. An abort ends the
 // wait.
 func (c *Comm) settle(err error) error {
-	if !errors.Is(err, ncclsys.InProgress) {
+	if !errors.Is(err, ncclsys.ErrInProgress) {
 		return public(err)
 	}
 	for pause := 5 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
@@ -190,7 +190,7 @@ func (c *Comm) settle(err error) error {
 		if code == 0 {
 			return nil
 		}
-		if err := c.lib.sys.Failure("an operation that was in progress", code); !errors.Is(err, ncclsys.InProgress) {
+		if err := c.lib.sys.Failure("an operation that was in progress", code); !errors.Is(err, ncclsys.ErrInProgress) {
 			return public(err)
 		}
 		if c.is(aborting) {
@@ -228,7 +228,7 @@ func (c *Comm) AsyncError() error {
 	if code == 0 {
 		return nil
 	}
-	if err := c.lib.sys.Failure("an operation on the device", code); !errors.Is(err, ncclsys.InProgress) {
+	if err := c.lib.sys.Failure("an operation on the device", code); !errors.Is(err, ncclsys.ErrInProgress) {
 		return public(err)
 	}
 	return nil

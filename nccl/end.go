@@ -71,7 +71,7 @@ func (c *Comm) rest(s state) bool {
 // end frees the handle and tells everyone who waits for that.
 func (c *Comm) end(s state, free func(uintptr) error) {
 	err := c.dev.Do(func() error { return free(c.handle()) })
-	if errors.Is(err, ncclsys.InProgress) {
+	if errors.Is(err, ncclsys.ErrInProgress) {
 		err = nil // it goes on by itself, and the handle is gone
 	}
 	err = errors.Join(public(err), c.dev.Release())

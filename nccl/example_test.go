@@ -37,7 +37,7 @@ func sumOverDevices(ctx context.Context, n int) error {
 		if slices[i], err = cuda.Alloc[float32](devices[i], 1000); err != nil {
 			return err
 		}
-		defer slices[i].Free()
+		defer slices[i].Free() //nolint:errcheck // nothing depends on it any more
 		if err := slices[i].Fill(1); err != nil {
 			return err
 		}

@@ -112,10 +112,10 @@ func TestBadInput(t *testing.T) {
 	}
 	words, err := cuda.Alloc[uint16](w.devices[0], 100)
 	ok(t, err)
-	defer words.Free()
+	defer free(words)
 	numbers, err := cuda.Alloc[int32](w.devices[0], 100)
 	ok(t, err)
-	defer numbers.Free()
+	defer free(numbers)
 	closedStream, err := w.devices[0].NewStream()
 	ok(t, err, closedStream.Close())
 	op, err := w.comms[1].PreMulSum(nccl.Float32, 2)
@@ -304,12 +304,12 @@ func TestComposedGroup(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer s.Free()
+		defer free(s)
 		o, err := cuda.Alloc[int32](r.dev, 10)
 		if err != nil {
 			return err
 		}
-		defer o.Free()
+		defer free(o)
 		if r.r == 0 {
 			c.Fail("ncclRecv", 1, 1)
 			if err := r.comm.AllToAll(nccl.Of(s), nccl.Of(o), r.stream); err == nil {
@@ -548,7 +548,7 @@ func TestTooOld(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer s.Free()
+		defer free(s)
 		fp8 := nccl.As(s, nccl.Float8E4M3)
 		for want, err := range map[string]error{
 			"2.18":   second(r.comm.Split(ctx, 0, 0, nccl.Config{})),
@@ -684,7 +684,7 @@ func TestCallsDoNotAllocate(t *testing.T) {
 	c, s, b := w.comms[0], w.streams[0], nccl.Of(w.slices[0])
 	o, err := cuda.Alloc[float32](w.devices[0], 100)
 	ok(t, err)
-	defer o.Free()
+	defer free(o)
 	to := nccl.Of(o)
 	group := func() error { return first(c.Send(b, 0, s), c.Recv(to, 0, s)) }
 	for name, f := range map[string]func() error{

@@ -112,13 +112,13 @@ func (l *Library) end(g *group, spoilt, simulate bool) (estimate time.Duration, 
 	default:
 		err = l.sys.GroupEnd()
 	}
-	late := errors.Is(err, ncclsys.InProgress)
+	late := errors.Is(err, ncclsys.ErrInProgress)
 	if err = public(err); late {
 		err = nil
 	}
 	for _, c := range g.comms {
 		if late {
-			if e := c.settle(ncclsys.InProgress); err == nil {
+			if e := c.settle(ncclsys.ErrInProgress); err == nil {
 				err = e
 			}
 		}

@@ -144,7 +144,7 @@ func (l *Library) create(ctx context.Context, what string, d *cuda.Device, paren
 // that, unless the communicator is not wanted any more.
 func (c *Comm) make(parent *Comm, unwanted *atomic.Bool, call func() error) error {
 	err := c.dev.Do(call)
-	late := errors.Is(err, ncclsys.InProgress)
+	late := errors.Is(err, ncclsys.ErrInProgress)
 	if late && parent != nil && parent.nonBlocking {
 		err = parent.settle(err)
 	}
@@ -175,7 +175,7 @@ func (c *Comm) ready(unwanted *atomic.Bool) error {
 		if err != nil || code == 0 {
 			return err
 		}
-		if err := c.lib.sys.Failure("making a communicator", code); !errors.Is(err, ncclsys.InProgress) {
+		if err := c.lib.sys.Failure("making a communicator", code); !errors.Is(err, ncclsys.ErrInProgress) {
 			return err
 		}
 		if unwanted.Load() {

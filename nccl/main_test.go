@@ -72,6 +72,9 @@ func ok(t testing.TB, errs ...error) {
 	}
 }
 
+// free is for what ends with the function that made it.
+func free(v interface{ Free() error }) { _ = v.Free() }
+
 // clean fails the test if it leaves anything behind.
 func clean(t testing.TB) {
 	t.Helper()

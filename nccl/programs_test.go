@@ -161,17 +161,17 @@ func everyVerb(ctx context.Context, r *rank) error {
 	if err != nil {
 		return err
 	}
-	defer mine.Free()
+	defer free(mine)
 	all, err := cuda.Alloc[int32](r.dev, n*r.n)
 	if err != nil {
 		return err
 	}
-	defer all.Free()
+	defer free(all)
 	other, err := cuda.Alloc[int32](r.dev, n*r.n)
 	if err != nil {
 		return err
 	}
-	defer other.Free()
+	defer free(other)
 	part, err := all.Slice(r.r*n, (r.r+1)*n)
 	if err != nil {
 		return err
@@ -267,7 +267,7 @@ func groups(ctx context.Context, r *rank) error {
 		if err != nil {
 			return err
 		}
-		defer s.Free()
+		defer free(s)
 		if err := s.Fill(float32(r.r + i)); err != nil {
 			return err
 		}
@@ -395,7 +395,7 @@ func sums(ctx context.Context, r *rank, c *nccl.Comm) error {
 	if err != nil {
 		return err
 	}
-	defer s.Free()
+	defer free(s)
 	got := make([]int64, 10)
 	err = errors.Join(s.Fill(int64(c.Rank()+1)), c.AllReduce(nccl.Of(s), nccl.Of(s), nccl.Sum, r.stream), r.stream.Wait(ctx))
 	if err = errors.Join(err, c.AsyncError()); err != nil {
@@ -416,7 +416,7 @@ func memory(ctx context.Context, r *rank) error {
 	if err != nil {
 		return err
 	}
-	defer s.Free()
+	defer free(s)
 	reg, err := r.comm.Register(nccl.Of(s))
 	if err != nil {
 		return err
@@ -455,12 +455,12 @@ func signals(ctx context.Context, r *rank) error {
 	if err != nil {
 		return err
 	}
-	defer s.Free()
+	defer free(s)
 	from, err := cuda.Alloc[int32](r.dev, 10)
 	if err != nil {
 		return err
 	}
-	defer from.Free()
+	defer free(from)
 	if err := errors.Join(s.Fill(-1), from.Fill(int32(r.r))); err != nil {
 		return err
 	}
@@ -495,7 +495,7 @@ func order(ctx context.Context, r *rank) error {
 	if err != nil {
 		return err
 	}
-	defer gate.Free()
+	defer free(gate)
 	addr, err := gate.DevicePointer()
 	if err != nil {
 		return err
@@ -504,12 +504,12 @@ func order(ctx context.Context, r *rank) error {
 	if err != nil {
 		return err
 	}
-	defer s.Free()
+	defer free(s)
 	out, err := cuda.AllocHost[float32](r.dev, 1000)
 	if err != nil {
 		return err
 	}
-	defer out.Free()
+	defer free(out)
 	for round := range uint32(20) {
 		events := round%10 != 9
 		step := func(err error, on bool, f func() error) error {

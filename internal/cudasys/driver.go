@@ -216,13 +216,11 @@ func (e *Error) Error() string {
 
 // Codes that callers look at.
 const (
-	ErrorNotReady               = 600
-	ErrorPeerAccessEnabled      = 704
-	ErrorPeerAccessNotEnabled   = 705
-	ErrorDeinitialized          = 4
-	ErrorContextIsDestroyed     = 709
-	ErrorStreamCaptureInvalid   = 901
-	ErrorStreamCaptureForbidden = 900
+	ErrorInvalidValue         = 1
+	ErrorInvalidContext       = 201
+	ErrorNotReady             = 600
+	ErrorPeerAccessEnabled    = 704
+	ErrorPeerAccessNotEnabled = 705
 )
 
 // raw calls a function and returns its result.

@@ -194,9 +194,9 @@ func (l *Library) missing(i int) error {
 	}
 }
 
-// InProgress is the result of a call that goes on after it has returned, on a
+// ErrInProgress is the result of a call that goes on after it has returned, on a
 // communicator that does not block.
-var InProgress = errors.New("NCCL has not finished the call yet")
+var ErrInProgress = errors.New("NCCL has not finished the call yet")
 
 // An Error is a result other than success and in progress.
 type Error struct {
@@ -221,7 +221,7 @@ func (l *Library) result(i int, code int32) error {
 	case 0:
 		return nil
 	case codeInProgress:
-		return InProgress
+		return ErrInProgress
 	}
 	return l.Failure(symbols[i].name, int(code))
 }
@@ -237,7 +237,7 @@ var resultTexts = [...]string{
 // Failure is the error for a result code of a function.
 func (l *Library) Failure(function string, code int) error {
 	if code == codeInProgress {
-		return InProgress
+		return ErrInProgress
 	}
 	e := &Error{Func: function, Code: code, Text: "an unknown result"}
 	if code >= 0 && code < len(resultTexts) {

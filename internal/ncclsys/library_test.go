@@ -71,7 +71,7 @@ func TestErrors(t *testing.T) {
 	if err := l.Failure("ncclX", 99); !strings.Contains(err.Error(), "an unknown result (99)") {
 		t.Error(err)
 	}
-	if err := l.Failure("ncclX", 7); err != InProgress {
+	if err := l.Failure("ncclX", 7); err != ErrInProgress {
 		t.Error(err)
 	}
 	if err := l.GroupEnd(); err == nil {

@@ -310,11 +310,12 @@ static struct mark *mark(struct event *e, uint64_t which) {
   return m;
 }
 
+// The context is the stream's, not the thread's: only the default stream needs a
+// current one.
 EXPORT CUresult cuEventRecord(CUevent h, CUstream sh) {
   PROBE();
-  READY();
   struct stream *s = get(sh);
-  NEED(s && s->device == standin_current_device(), CUDA_ERROR_INVALID_HANDLE);
+  NEED(s, CUDA_ERROR_INVALID_HANDLE);
   NEED(!s->capturing, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   struct event *e = hold(h);
   NEED(e, CUDA_ERROR_INVALID_HANDLE);
@@ -331,7 +332,6 @@ EXPORT CUresult cuEventRecord(CUevent h, CUstream sh) {
 
 EXPORT CUresult cuStreamWaitEvent(CUstream sh, CUevent h, unsigned flags) {
   PROBE();
-  READY();
   NEED(flags == 0, CUDA_ERROR_INVALID_VALUE);
   struct stream *s = get(sh);
   NEED(s, CUDA_ERROR_INVALID_HANDLE);
