@@ -2,6 +2,7 @@ package standin
 
 import (
 	"crypto/sha256"
+	"debug/elf"
 	"embed"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 )
 
@@ -16,7 +18,17 @@ import (
 var sources embed.FS
 
 // ErrNoCompiler says that there is no C compiler to build the stand-in with.
-var ErrNoCompiler = errors.New("no C compiler (cc or gcc): the stand-in for CUDA and NCCL cannot be built")
+var ErrNoCompiler = errors.New("no C compiler for this machine: the stand-in for CUDA and NCCL cannot be built")
+
+// machines are the systems for which libraries can be loaded, with the names of
+// cross compilers: tests may run emulated.
+var machines = map[string]struct {
+	elf      elf.Machine
+	compiler string
+}{
+	"amd64": {elf.EM_X86_64, "x86_64-linux-gnu-gcc"},
+	"arm64": {elf.EM_AARCH64, "aarch64-linux-gnu-gcc"},
+}
 
 // Versions are the versions of NCCL that the stand-in can take the form of, as
 // NCCL codes them; each is the first, or the last but one, with something new.
@@ -72,7 +84,7 @@ func folder() (string, error) {
 	if err != nil {
 		base = filepath.Join(os.TempDir(), fmt.Sprintf("tutti-%d", os.Getuid()))
 	}
-	dir := filepath.Join(base, "tutti-standin", fmt.Sprintf("%x", h.Sum(nil)[:8]))
+	dir := filepath.Join(base, "tutti-standin", fmt.Sprintf("%s-%x", runtime.GOARCH, h.Sum(nil)[:8]))
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
@@ -81,12 +93,6 @@ func folder() (string, error) {
 func compile(dir, target string, flags, parts []string) error {
 	if _, err := os.Stat(target); err == nil {
 		return nil
-	}
-	cc, err := exec.LookPath("cc")
-	if err != nil {
-		if cc, err = exec.LookPath("gcc"); err != nil {
-			return ErrNoCompiler
-		}
 	}
 	work, err := os.MkdirTemp(dir, "build")
 	if err != nil {
@@ -102,8 +108,24 @@ func compile(dir, target string, flags, parts []string) error {
 		args = append(args, filepath.Join(work, "csrc", p))
 	}
 	args = append(args, "-Wl,-soname,"+filepath.Base(target))
-	if text, err := exec.Command(cc, append(args, flags...)...).CombinedOutput(); err != nil {
-		return fmt.Errorf("building the stand-in: %w: %s", err, strings.TrimSpace(string(text)))
+	args = append(args, flags...)
+	for _, cc := range []string{machines[runtime.GOARCH].compiler, "cc", "gcc"} {
+		if _, err := exec.LookPath(cc); err != nil {
+			continue
+		}
+		if text, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
+			if cc == "cc" || cc == "gcc" {
+				return fmt.Errorf("building the stand-in: %w: %s", err, strings.TrimSpace(string(text)))
+			}
+			continue // a cross compiler may come without a C library
+		}
+		if file, err := elf.Open(out); err == nil {
+			fits := file.Machine == machines[runtime.GOARCH].elf
+			_ = file.Close()
+			if fits {
+				return os.Rename(out, target)
+			}
+		}
 	}
-	return os.Rename(out, target)
+	return ErrNoCompiler
 }
