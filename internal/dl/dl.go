@@ -1,6 +1,7 @@
 package dl
 
 import (
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -25,13 +26,21 @@ func Open(library, hint string, candidates ...string) (*Library, error) {
 		if slices.Contains(candidates[:i], path) {
 			continue
 		}
-		handle, err := open(path)
+		handle, err := locked(func() (uintptr, error) { return open(path) })
 		if err == nil {
 			return &Library{path: path, handle: handle}, nil
 		}
 		e.Tried = append(e.Tried, Attempt{Path: path, Reason: reason(path, err)})
 	}
 	return nil, e
+}
+
+// locked keeps the goroutine on its thread, to which the loader's last error
+// belongs.
+func locked(f func() (uintptr, error)) (uintptr, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return f()
 }
 
 // reason leaves out the path, with which the loader begins its messages.
@@ -41,7 +50,7 @@ func reason(path string, err error) string {
 
 // Func looks a function up; it is 0 if the library does not have it.
 func (l *Library) Func(name string) Func {
-	addr, err := symbol(l.handle, name)
+	addr, err := locked(func() (uintptr, error) { return symbol(l.handle, name) })
 	if err != nil {
 		return 0
 	}
