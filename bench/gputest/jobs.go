@@ -153,6 +153,8 @@ func (j *job) stop() {
 	}
 }
 
+var errNoCompiler = errors.New("there is no C compiler to build the driver with")
+
 // compile builds the C driver.
 func compile(ctx context.Context, dir string) (string, error) {
 	source, driver := filepath.Join(dir, "nccl.c"), filepath.Join(dir, "nccl")
@@ -169,5 +171,5 @@ func compile(ctx context.Context, dir string) (string, error) {
 		}
 		return driver, nil
 	}
-	return "", errors.New("there is no C compiler to build the driver with")
+	return "", errNoCompiler
 }
