@@ -245,7 +245,8 @@ func lost(ctx context.Context, r *rank) error {
 	if err != nil {
 		return err
 	}
-	if err := r.comm.AllReduce(nccl.Of(s), nccl.Of(s), nccl.Sum, r.stream); err != nil {
+	// The call itself fails if NCCL has noticed by then.
+	if err := r.comm.AllReduce(nccl.Of(s), nccl.Of(s), nccl.Sum, r.stream); err != nil && r.comm.AsyncError() == nil {
 		return err
 	}
 	for r.comm.AsyncError() == nil {
