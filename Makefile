@@ -3,10 +3,10 @@ TOOL := go tool -modfile=tools/go.mod
 BENCH ?= .
 COUNT ?= 6
 
-.PHONY: help test race lint fmt generate bench ci
+.PHONY: help test race lint fmt generate bench gpu-build gpu-test ci
 
 help: ## show this list
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
 
 test: ## run the tests
 	go test ./...
@@ -28,6 +28,15 @@ bench: ## run benchmarks and summarise them: make bench BENCH=AllReduce COUNT=10
 	mkdir -p out
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./... >out/bench.txt || (cat out/bench.txt; false)
 	$(TOOL) benchstat out/bench.txt
+
+gpu-build: ## build what tests a machine with a GPU, which needs no Go: out/gpu
+	mkdir -p out/gpu
+	CGO_ENABLED=0 go build -o out/gpu/gputest ./bench/gputest
+	CGO_ENABLED=0 go test -c -o out/gpu/cuda.test ./cuda
+	CGO_ENABLED=0 go test -c -o out/gpu/nccl.test ./nccl
+
+gpu-test: gpu-build ## test and measure on this machine's GPU; NCCL=/path/libnccl.so.2,/other chooses libraries
+	out/gpu/gputest -dir out/gpu -nccl '$(NCCL)' -out out/gpu/summary.md
 
 ci: ## all that a change must pass
 	bash .ci/run

@@ -28,6 +28,12 @@ var layers = []string{
 	"internal/engine/wire",
 	"internal/engine/hier",
 	"internal/engine/enginetest",
+	"internal/dl",
+	"internal/standin",
+	"internal/cudasys",
+	"internal/ncclsys",
+	"cuda",
+	"nccl",
 	"internal/job",
 	"",
 	"launch",
@@ -36,10 +42,15 @@ var layers = []string{
 	"examples/regression",
 	"bench/peers",
 	"bench/compare",
+	"bench/gputest",
 }
 
 // outside lists the modules that packages other than tests may import.
 var outside = []string{"golang.org/x/sys"}
+
+// loader makes every program that imports it dynamic, even a blank import does.
+// Only internal/dl may, and what a CPU-only program uses may not reach that.
+const loader = "github.com/ebitengine/purego"
 
 // TestImports holds the direction of imports, and keeps C and loaders of
 // libraries out of programs that use no GPU.
@@ -78,6 +89,36 @@ func nested(dir string) bool {
 	return len(files) > 0
 }
 
+// TestNoLoaderInCPUPrograms follows the imports of this package to their end.
+func TestNoLoaderInCPUPrograms(t *testing.T) {
+	ctx := build.Default
+	ctx.GOOS, ctx.GOARCH = "linux", "amd64"
+	done := map[string]bool{}
+	var follow func(dir string)
+	follow = func(dir string) {
+		if done[dir] {
+			return
+		}
+		done[dir] = true
+		pkg, err := ctx.ImportDir(filepath.FromSlash("./"+dir), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, imp := range pkg.Imports {
+			if inner, ours := strings.CutPrefix(imp, module); ours {
+				follow(strings.TrimPrefix(inner, "/"))
+			}
+		}
+	}
+	follow("")
+	if done["internal/dl"] {
+		t.Error("the root package reaches internal/dl: CPU-only programs would no longer be static")
+	}
+	if !done["internal/engine"] {
+		t.Error("the imports were not followed")
+	}
+}
+
 func checkImports(t *testing.T, path string, pkg *build.Package) {
 	level := slices.Index(layers, path)
 	if level < 0 {
@@ -92,6 +133,7 @@ func checkImports(t *testing.T, path string, pkg *build.Package) {
 			}
 		case imp == "C":
 			t.Errorf("%q imports C", path)
+		case imp == loader && path == "internal/dl":
 		case strings.Contains(host, ".") && path != "internal/engine/enginetest":
 			if !slices.ContainsFunc(outside, func(m string) bool { return strings.HasPrefix(imp, m+"/") }) {
 				t.Errorf("%q imports %q", path, imp)

@@ -35,3 +35,18 @@ var MPI string
 //
 //go:embed gloo.cc
 var Gloo string
+
+// NCCL is the driver for NCCL, in C. Unlike the others it serves a program that
+// asks, so that several jobs can be timed in turns: see bench/gputest, whose own
+// ranks in Go speak the same. Its arguments are the rank and the number of ranks.
+// Rank 0 prints "id" and the unique id, the others read that line; then each
+// prints "ready". It answers the lines
+//
+//	burst N         N times 64 AllReduces of 1 KiB; the wait for them is not timed
+//	ordered N       the same, each between events that order it with a compute stream
+//	whole BYTES N   N times one AllReduce and the wait for it
+//
+// with "ns" and N numbers: nanoseconds for each AllReduce.
+//
+//go:embed nccl.c
+var NCCL string

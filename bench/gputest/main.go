@@ -1,0 +1,129 @@
+// Command gputest tests and measures package cuda and package nccl on a machine
+// with one GPU, where there may be no Go: "make gpu-build" makes a folder with
+// this program and the tests' binaries, which is all that has to be there. A C
+// compiler is used, if there is one, to build the driver that Go is compared with.
+//
+//	gputest -dir out/gpu -nccl /path/libnccl.so.2,/other/libnccl.so.2 -out summary.md
+//
+// Ranks are processes that share the GPU, each a host of its own to NCCL. They run
+// under MPS where that can be started, except those that kill a rank. The program
+// itself loads neither library.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// options are what the program is told.
+type options struct {
+	dir     string   // where the tests' binaries are
+	nccl    []string // libraries; "" is what is found
+	ranks   string   // numbers of ranks for the tests
+	rounds  int      // of measuring
+	bytes   int      // of a large AllReduce
+	mps     bool
+	test    bool
+	measure bool
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "rank" {
+		exit(serve(os.Args[2:]))
+	}
+	if len(os.Args) > 1 && os.Args[1] == "about" {
+		exit(about())
+	}
+	var o options
+	var libraries, out string
+	flag.StringVar(&o.dir, "dir", ".", "folder with cuda.test and nccl.test")
+	flag.StringVar(&libraries, "nccl", os.Getenv("TUTTI_NCCL_LIBRARY"), "paths of libnccl, separated by commas; none: what is found")
+	flag.StringVar(&o.ranks, "ranks", "1,2,4,8", "numbers of ranks for the tests")
+	flag.IntVar(&o.rounds, "rounds", 20, "rounds of measuring, Go and C in turns")
+	flag.IntVar(&o.bytes, "bytes", 256<<20, "bytes of a large AllReduce")
+	flag.BoolVar(&o.mps, "mps", true, "start MPS where possible")
+	flag.BoolVar(&o.test, "test", true, "run the tests")
+	flag.BoolVar(&o.measure, "measure", true, "measure Go beside C")
+	flag.StringVar(&out, "out", "", "file for the summary; none: only print it")
+	flag.Parse()
+	o.nccl = strings.Split(libraries, ",")
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var text strings.Builder
+	failed := run(ctx, o, &text)
+	fmt.Print(text.String())
+	if out != "" {
+		exit(os.WriteFile(out, []byte(text.String()), 0o644))
+	}
+	if failed {
+		os.Exit(1)
+	}
+}
+
+func exit(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "gputest:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// run does everything for every library, writes the summary, and reports whether
+// anything failed.
+func run(ctx context.Context, o options, text *strings.Builder) (failed bool) {
+	fmt.Fprintf(text, "# GPU tests\n\n%s, `gputest`\n", time.Now().UTC().Format("2006-01-02 15:04 MST"))
+	for _, library := range o.nccl {
+		env := []string{"TUTTI_NCCL_LIBRARY=" + library}
+		what, err := ask(ctx, env)
+		if err != nil {
+			fmt.Fprintf(text, "\n## %s\n\ncannot be used: %v\n", library, err)
+			failed = true
+			continue
+		}
+		fmt.Fprintf(text, "\n## %s\n\n", what)
+		server := startMPS(ctx, o.mps)
+		fmt.Fprintf(text, "MPS: %s\n\n", server)
+		if o.test {
+			failed = testAll(ctx, o, env, server, text) || failed
+		}
+		if o.measure {
+			if err := measureAll(ctx, o, append(env, server.env...), text); err != nil {
+				fmt.Fprintf(text, "\nmeasuring failed: %v\n", err)
+				failed = true
+			}
+		}
+		server.stop()
+	}
+	return failed
+}
+
+// testAll runs the tests' binaries; what kills ranks runs without MPS.
+func testAll(ctx context.Context, o options, env []string, server *mps, text *strings.Builder) (failed bool) {
+	env = append(env, "TUTTI_TEST_GPU=1", "TUTTI_TEST_RANKS="+o.ranks)
+	text.WriteString("| tests | passed | skipped | failed | seconds |\n| --- | --- | --- | --- | --- |\n")
+	var details strings.Builder
+	row := func(name string, env []string, args ...string) {
+		r := test(ctx, filepath.Join(o.dir, name), env, args...)
+		fmt.Fprintf(text, "| %s %s | %d | %d | %d | %.1f |\n", name, strings.Join(args, " "), r.passed, r.skipped, r.failed, r.took.Seconds())
+		if r.failed > 0 {
+			failed = true
+			fmt.Fprintf(&details, "\n%s failed:\n\n```\n%s\n```\n", name, r.tail)
+		}
+	}
+	withMPS := append(append([]string{}, env...), server.env...)
+	row("cuda.test", withMPS)
+	row("nccl.test", withMPS, "-test.skip", "Lost")
+	server.stop()
+	row("nccl.test", env, "-test.run", "Lost")
+	text.WriteString(details.String())
+	server.restart(ctx)
+	return failed
+}

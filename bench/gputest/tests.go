@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/nccl"
+)
+
+// A result is what became of one test binary.
+type result struct {
+	passed, skipped, failed int
+	took                    time.Duration
+	tail                    string
+}
+
+// test runs a test binary and counts its tests.
+func test(ctx context.Context, binary string, env []string, args ...string) result {
+	ctx, cancel := context.WithTimeout(ctx, 9*time.Minute)
+	defer cancel()
+	begin := time.Now()
+	cmd := exec.CommandContext(ctx, binary, append([]string{"-test.v", "-test.timeout=8m"}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	r := count(out.String())
+	r.took = time.Since(begin)
+	if err != nil {
+		r.failed = max(r.failed, 1)
+		r.tail = fmt.Sprintf("%s\n%v", r.tail, err)
+	}
+	return r
+}
+
+// count counts the tests in verbose output, and keeps its end.
+func count(out string) result {
+	var r result
+	for line := range strings.Lines(out) {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "--- PASS"):
+			r.passed++
+		case strings.HasPrefix(line, "--- SKIP"):
+			r.skipped++
+		case strings.HasPrefix(line, "--- FAIL"):
+			r.failed++
+		}
+	}
+	r.tail = strings.TrimSpace(out[max(0, len(out)-4000):])
+	return r
+}
+
+// ask lets a process of its own say which GPU and which libraries there are.
+func ask(ctx context.Context, env []string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, self, "about")
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.Output()
+	var e *exec.ExitError
+	if errors.As(err, &e) {
+		err = errors.New(strings.TrimSpace(string(e.Stderr)))
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// about prints the GPU and the libraries.
+func about() error {
+	d, err := cuda.Open(0, nil)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	name, err := d.Name()
+	if err != nil {
+		return err
+	}
+	version, _, err := cuda.Version()
+	if err != nil {
+		return err
+	}
+	lib, err := nccl.Load("")
+	if err != nil {
+		return err
+	}
+	fmt.Printf("%s, driver for CUDA %d.%d, NCCL %v (%s)\n", name, version/1000, version%1000/10, lib.Version(), lib.Path())
+	return nil
+}

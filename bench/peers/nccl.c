@@ -1,0 +1,203 @@
+//go:build ignore
+
+// One rank of a job that times AllReduce by NCCL, without Go: see NCCL in
+// peers.go for what it reads and prints. It loads the libraries itself, so that
+// it can be compiled where there are no headers of CUDA and NCCL, and runs on the
+// very files that the Go side is given.
+// The line above keeps the Go tool from compiling this file.
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct { char bytes[128]; } id_t_;
+typedef struct {
+  size_t size;
+  unsigned magic, version;
+  int blocking, rest1[3];
+  const char *net;
+  int rest2[2];
+  const char *name;
+  int rest3[10];
+} config_t;
+
+static int (*cuInit)(unsigned), (*cuDevicePrimaryCtxRetain)(void **, int), (*cuCtxSetCurrent)(void *);
+static int (*cuMemAlloc)(uint64_t *, size_t), (*cuMemsetD32)(uint64_t, unsigned, size_t), (*cuMemcpyDtoH)(void *, uint64_t, size_t);
+static int (*cuStreamCreate)(void **, unsigned, int), (*cuStreamSynchronize)(void *), (*cuCtxSynchronize)(void);
+static int (*cuEventCreate)(void **, unsigned), (*cuEventRecord)(void *, void *), (*cuStreamWaitEvent)(void *, void *, unsigned);
+static int (*ncclGetUniqueId)(id_t_ *), (*ncclCommInitRankConfig)(void **, int, id_t_, int, config_t *), (*ncclCommDestroy)(void *);
+static int (*ncclAllReduce)(uint64_t, uint64_t, size_t, int, int, void *, void *);
+
+enum { BURST = 64, SMALL = 256, FLOAT32 = 7, SUM = 0, MAX_LINE = 4096 };
+
+static int rank, ranks;
+static void *comm, *stream, *compute, *before, *after;
+static uint64_t buffer;
+static size_t capacity;
+
+static void die(const char *what, int code) {
+  fprintf(stderr, "rank %d: %s: %d\n", rank, what, code);
+  exit(1);
+}
+#define CHECK(call)                   \
+  do {                                \
+    int code_ = (call);               \
+    if (code_) die(#call, code_);     \
+  } while (0)
+
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void *library(const char *variable, const char *name) {
+  const char *path = getenv(variable);
+  void *lib = dlopen(path && *path ? path : name, RTLD_NOW | RTLD_LOCAL);
+  if (!lib) {
+    fprintf(stderr, "rank %d: %s\n", rank, dlerror());
+    exit(1);
+  }
+  return lib;
+}
+
+static void load(void) {
+  void *cuda = library("TUTTI_CUDA_LIBRARY", "libcuda.so.1"), *nccl = library("TUTTI_NCCL_LIBRARY", "libnccl.so.2");
+  struct { void *lib; const char *name; void *to; } all[] = {
+      {cuda, "cuInit", &cuInit}, {cuda, "cuDevicePrimaryCtxRetain", &cuDevicePrimaryCtxRetain},
+      {cuda, "cuCtxSetCurrent", &cuCtxSetCurrent}, {cuda, "cuMemAlloc_v2", &cuMemAlloc},
+      {cuda, "cuMemsetD32_v2", &cuMemsetD32}, {cuda, "cuMemcpyDtoH_v2", &cuMemcpyDtoH},
+      {cuda, "cuStreamCreateWithPriority", &cuStreamCreate}, {cuda, "cuStreamSynchronize", &cuStreamSynchronize},
+      {cuda, "cuCtxSynchronize", &cuCtxSynchronize}, {cuda, "cuEventCreate", &cuEventCreate},
+      {cuda, "cuEventRecord", &cuEventRecord}, {cuda, "cuStreamWaitEvent", &cuStreamWaitEvent},
+      {nccl, "ncclGetUniqueId", &ncclGetUniqueId}, {nccl, "ncclCommInitRankConfig", &ncclCommInitRankConfig},
+      {nccl, "ncclCommDestroy", &ncclCommDestroy}, {nccl, "ncclAllReduce", &ncclAllReduce},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    void *at = dlsym(all[i].lib, all[i].name);
+    if (!at) die(all[i].name, 0);
+    memcpy(all[i].to, &at, sizeof at);
+  }
+}
+
+// meet gets the id: rank 0 makes and prints it, the others read it.
+static id_t_ meet(void) {
+  id_t_ id;
+  char line[MAX_LINE];
+  if (rank == 0) {
+    CHECK(ncclGetUniqueId(&id));
+    printf("id ");
+    for (int i = 0; i < 128; i++) printf("%02x", (unsigned char)id.bytes[i]);
+    printf("\n");
+    fflush(stdout);
+    return id;
+  }
+  if (!fgets(line, sizeof line, stdin) || strlen(line) < 3 + 256) die("no id", 0);
+  for (int i = 0; i < 128; i++) {
+    unsigned byte;
+    if (sscanf(line + 3 + 2 * i, "%2x", &byte) != 1) die("a bad id", i);
+    id.bytes[i] = (char)byte;
+  }
+  return id;
+}
+
+static void init(void) {
+  void *ctx;
+  CHECK(cuInit(0));
+  CHECK(cuDevicePrimaryCtxRetain(&ctx, 0));
+  CHECK(cuCtxSetCurrent(ctx));
+  CHECK(cuStreamCreate(&stream, 1, 0));
+  CHECK(cuStreamCreate(&compute, 1, 0));
+  CHECK(cuEventCreate(&before, 2));
+  CHECK(cuEventCreate(&after, 2));
+  capacity = (size_t)256 << 20;
+  const char *most = getenv("TUTTI_BENCH_BYTES");
+  if (most) capacity = strtoull(most, NULL, 10);
+  CHECK(cuMemAlloc(&buffer, capacity));
+  config_t config;
+  memset(&config, 0, sizeof config);
+  config.size = sizeof config, config.magic = 0xcafebeef, config.version = 23000, config.blocking = 1;
+  for (int i = 0; i < 3; i++) config.rest1[i] = INT_MIN;
+  for (int i = 0; i < 2; i++) config.rest2[i] = INT_MIN;
+  for (int i = 0; i < 10; i++) config.rest3[i] = INT_MIN;
+  CHECK(ncclCommInitRankConfig(&comm, ranks, meet(), rank, &config));
+}
+
+static void reduce(size_t n) { CHECK(ncclAllReduce(buffer, buffer, n, FLOAT32, SUM, comm, stream)); }
+
+// ordered is a reduction after what a compute stream holds, which then waits.
+static void ordered(size_t n) {
+  CHECK(cuEventRecord(before, compute));
+  CHECK(cuStreamWaitEvent(stream, before, 0));
+  reduce(n);
+  CHECK(cuEventRecord(after, stream));
+  CHECK(cuStreamWaitEvent(compute, after, 0));
+}
+
+// verify reduces ones, and clears the buffer so that sums stay finite.
+static void verify(void) {
+  float got[SMALL];
+  CHECK(cuMemsetD32(buffer, 0x3f800000, SMALL));
+  CHECK(cuCtxSynchronize());
+  reduce(SMALL);
+  CHECK(cuStreamSynchronize(stream));
+  CHECK(cuMemcpyDtoH(got, buffer, sizeof got));
+  for (int i = 0; i < SMALL; i++)
+    if (got[i] != (float)ranks) die("a wrong sum", i);
+  CHECK(cuMemsetD32(buffer, 0, capacity / 4));
+  CHECK(cuCtxSynchronize());
+}
+
+static void bursts(int times, void (*op)(size_t)) {
+  printf("ns");
+  for (int t = 0; t < times; t++) {
+    int64_t begin = now();
+    for (int i = 0; i < BURST; i++) op(SMALL);
+    int64_t took = now() - begin;
+    CHECK(cuStreamSynchronize(stream));
+    CHECK(cuStreamSynchronize(compute));
+    printf(" %lld", (long long)(took / BURST));
+  }
+}
+
+static void whole(size_t bytes, int times) {
+  if (bytes > capacity) die("too many bytes", 0);
+  printf("ns");
+  for (int t = 0; t < times; t++) {
+    int64_t begin = now();
+    reduce(bytes / 4);
+    CHECK(cuStreamSynchronize(stream));
+    printf(" %lld", (long long)(now() - begin));
+  }
+}
+
+int main(int argc, char **argv) {
+  if (argc != 3) die("usage: nccl RANK RANKS", 0);
+  rank = atoi(argv[1]), ranks = atoi(argv[2]);
+  load();
+  init();
+  verify();
+  printf("ready\n");
+  fflush(stdout);
+  char line[MAX_LINE];
+  while (fgets(line, sizeof line, stdin)) {
+    int times;
+    unsigned long long bytes;
+    if (sscanf(line, "burst %d", &times) == 1)
+      bursts(times, reduce);
+    else if (sscanf(line, "ordered %d", &times) == 1)
+      bursts(times, ordered);
+    else if (sscanf(line, "whole %llu %d", &bytes, &times) == 2)
+      whole(bytes, times);
+    else
+      break;
+    printf("\n");
+    fflush(stdout);
+  }
+  CHECK(ncclCommDestroy(comm));
+  return 0;
+}

@@ -1,0 +1,272 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tutti-go/tutti/internal/cudasys"
+)
+
+// A Device is a GPU and its primary context, which all parts of a program share.
+// It may be shared between goroutines.
+type Device struct {
+	drv     *cudasys.Driver
+	ordinal int
+	handle  uintptr
+	ctx     uintptr
+	log     *slog.Logger
+	cleanup runtime.Cleanup
+
+	strict atomic.Bool // see withHandle
+
+	mu     sync.Mutex
+	closed bool
+	uses   int // this value, until it is closed, and all that was made on it
+}
+
+// Open returns the device with that number, from 0, and retains its primary
+// context. Values that are forgotten are reported to log; nil means
+// slog.Default. The caller closes the Device.
+func Open(ordinal int, log *slog.Logger) (*Device, error) {
+	drv, err := driver()
+	if err != nil {
+		return nil, err
+	}
+	n, err := drv.DeviceCount()
+	if err != nil {
+		return nil, public(err)
+	}
+	if ordinal < 0 || ordinal >= n {
+		return nil, invalid("there is no device %d: there are %d", ordinal, n)
+	}
+	handle, err := drv.Device(ordinal)
+	if err != nil {
+		return nil, public(err)
+	}
+	ctx, err := drv.PrimaryCtxRetain(handle)
+	if err != nil {
+		return nil, public(err)
+	}
+	if log == nil {
+		log = slog.Default()
+	}
+	d := &Device{drv: drv, ordinal: ordinal, handle: handle, ctx: ctx, log: log, uses: 1}
+	d.cleanup = watch(d, d, fmt.Sprintf("device %d", ordinal))
+	return d, nil
+}
+
+// Close gives the context back. What was made on the device keeps it alive until
+// that has ended too; nothing more can be made.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	was := d.closed
+	d.closed = true
+	d.mu.Unlock()
+	if was {
+		return nil
+	}
+	d.cleanup.Stop()
+	return d.release()
+}
+
+// retain counts something that is made on the device.
+func (d *Device) retain() error {
+	if d == nil {
+		return invalid("no device")
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return ended(d.String(), ErrClosed)
+	}
+	d.uses++
+	return nil
+}
+
+// release ends one use, and with the last one the context.
+func (d *Device) release() error {
+	d.mu.Lock()
+	d.uses--
+	last := d.uses == 0
+	d.mu.Unlock()
+	if !last {
+		return nil
+	}
+	return public(d.drv.PrimaryCtxRelease(d.handle))
+}
+
+// enter locks the goroutine to its thread and makes the device's context
+// current there; leave undoes both.
+func (d *Device) enter() error {
+	runtime.LockOSThread()
+	if err := d.drv.CtxPush(d.ctx); err != nil {
+		runtime.UnlockOSThread()
+		return public(err)
+	}
+	return nil
+}
+
+func (d *Device) leave() {
+	// Popping what was pushed on this very thread cannot fail.
+	_ = d.drv.CtxPop()
+	runtime.UnlockOSThread()
+}
+
+// withHandle makes a call that is given a stream, which knows its context: drivers
+// need no current one then, and making it current costs as much again as two
+// calls. One that refuses is believed from then on. The default streams have no
+// context of their own.
+func (d *Device) withHandle(stream uintptr, call func() error) error {
+	if stream > lastDefaultStream && !d.strict.Load() {
+		err := call()
+		if err == nil {
+			return nil
+		}
+		var e *cudasys.Error
+		if !errors.As(err, &e) || e.Code != cudasys.ErrorInvalidContext {
+			return public(err)
+		}
+		d.strict.Store(true)
+	}
+	if err := d.enter(); err != nil {
+		return err
+	}
+	defer d.leave()
+	return public(call())
+}
+
+// lastDefaultStream is the greatest of the handles that mean default streams.
+const lastDefaultStream = 2
+
+// Do calls f on a thread on which the device's context is current, for calls
+// into other libraries. The thread's own context is back when Do returns, or
+// when f panics.
+func (d *Device) Do(f func() error) error {
+	if err := d.Enter(); err != nil {
+		return err
+	}
+	defer d.Leave()
+	return f()
+}
+
+// Enter is the first half of Do, for callers that must not allocate: it locks
+// the goroutine to its thread and makes the context current. Leave must follow,
+// on the same goroutine, if and only if it returns nil.
+func (d *Device) Enter() error {
+	if d == nil {
+		return invalid("no device")
+	}
+	d.mu.Lock()
+	gone := d.uses == 0
+	d.mu.Unlock()
+	if gone {
+		return ended(d.String(), ErrClosed)
+	}
+	return d.enter()
+}
+
+// Leave ends what Enter began.
+func (d *Device) Leave() { d.leave() }
+
+// Retain keeps the context alive, after Close too, until Release. It is for
+// packages that make things on the device by other libraries.
+func (d *Device) Retain() error { return d.retain() }
+
+// Release ends one Retain.
+func (d *Device) Release() error { return d.release() }
+
+// Ordinal returns the device's number.
+func (d *Device) Ordinal() int { return d.ordinal }
+
+// Context returns the primary context, a CUcontext.
+func (d *Device) Context() uintptr { return d.ctx }
+
+// String returns "device" and its number.
+func (d *Device) String() string { return fmt.Sprintf("device %d", d.ordinal) }
+
+// Name returns the device's name, such as "NVIDIA H200".
+func (d *Device) Name() (string, error) {
+	s, err := d.drv.DeviceName(d.handle)
+	return s, public(err)
+}
+
+// PCIBusID returns the device's address, such as 0000:01:00.0.
+func (d *Device) PCIBusID() (string, error) {
+	s, err := d.drv.DevicePCIBusID(d.handle)
+	return s, public(err)
+}
+
+// UUID returns the device's identity, which is the same in every process.
+func (d *Device) UUID() ([16]byte, error) {
+	id, err := d.drv.DeviceUUID(d.handle)
+	return id, public(err)
+}
+
+// Capability returns the compute capability: 9 and 0 for an H200.
+func (d *Device) Capability() (major, minor int, err error) {
+	if major, err = d.drv.DeviceAttribute(cudasys.AttrMajor, d.handle); err != nil {
+		return 0, 0, public(err)
+	}
+	minor, err = d.drv.DeviceAttribute(cudasys.AttrMinor, d.handle)
+	return major, minor, public(err)
+}
+
+// Memory returns the device's free and total memory, in bytes.
+func (d *Device) Memory() (free, total uint64, err error) {
+	if err := d.Enter(); err != nil {
+		return 0, 0, err
+	}
+	defer d.Leave()
+	free, total, err = d.drv.MemInfo()
+	return free, total, public(err)
+}
+
+// Synchronize waits for all work of the device's context.
+func (d *Device) Synchronize() error {
+	if err := d.Enter(); err != nil {
+		return err
+	}
+	defer d.Leave()
+	return public(d.drv.CtxSynchronize())
+}
+
+// CanAccess reports whether the device can reach another's memory.
+func (d *Device) CanAccess(peer *Device) (bool, error) {
+	if peer == nil {
+		return false, invalid("no device")
+	}
+	can, err := d.drv.CanAccessPeer(d.handle, peer.handle)
+	return can, public(err)
+}
+
+// EnableAccess lets the device reach another's memory. It is no error if it can
+// already.
+func (d *Device) EnableAccess(peer *Device) error { return d.setAccess(peer, true) }
+
+// DisableAccess ends EnableAccess. It is no error if there was no access.
+func (d *Device) DisableAccess(peer *Device) error { return d.setAccess(peer, false) }
+
+func (d *Device) setAccess(peer *Device, on bool) error {
+	if peer == nil || peer.handle == d.handle {
+		return invalid("access is between two devices")
+	}
+	if err := d.Enter(); err != nil {
+		return err
+	}
+	defer d.Leave()
+	var err error
+	if on {
+		err = d.drv.EnablePeerAccess(peer.ctx)
+	} else {
+		err = d.drv.DisablePeerAccess(peer.ctx)
+	}
+	var e *cudasys.Error
+	if errors.As(err, &e) && (e.Code == cudasys.ErrorPeerAccessEnabled || e.Code == cudasys.ErrorPeerAccessNotEnabled) {
+		return nil
+	}
+	return public(err)
+}

@@ -1,0 +1,107 @@
+package cudasys
+
+import (
+	"math"
+
+	"github.com/tutti-go/tutti/internal/dl"
+)
+
+// Flags of streams and events, and conditions of waiting for values.
+const (
+	StreamNonBlocking = 1
+
+	EventBlockingSync  = 1
+	EventDisableTiming = 2
+
+	WaitGreaterOrEqual = 0
+	WaitEqual          = 1
+)
+
+// StreamCreate makes a stream in the current context.
+func (d *Driver) StreamCreate(flags uint32, priority int) (uintptr, error) {
+	return d.made(fnStreamCreateWithPriority, uintptr(flags), uintptr(priority))
+}
+
+// StreamDestroy ends a stream when its work is done.
+func (d *Driver) StreamDestroy(stream uintptr) error { return d.simple(fnStreamDestroy, stream) }
+
+// StreamSynchronize waits for a stream's work.
+func (d *Driver) StreamSynchronize(stream uintptr) error {
+	return d.simple(fnStreamSynchronize, stream)
+}
+
+// StreamQuery reports whether a stream's work is done.
+func (d *Driver) StreamQuery(stream uintptr) (bool, error) { return d.asked(fnStreamQuery, stream) }
+
+// StreamWaitEvent makes a stream wait for what an event last marked.
+func (d *Driver) StreamWaitEvent(stream, event uintptr) error {
+	return d.simple(fnStreamWaitEvent, stream, event, 0)
+}
+
+// StreamCtx returns the context that a stream belongs to.
+func (d *Driver) StreamCtx(stream uintptr) (uintptr, error) {
+	fr := dl.NewFrame()
+	defer fr.Done()
+	err := d.call(fr, fnStreamGetCtx, stream, fr.Out(0))
+	return uintptr(fr.Result(0)), err
+}
+
+// StreamCapturing reports whether a stream is being captured into a graph.
+func (d *Driver) StreamCapturing(stream uintptr) (bool, error) {
+	fr := dl.NewFrame()
+	defer fr.Done()
+	err := d.call(fr, fnStreamIsCapturing, stream, fr.Out(0))
+	return uint32(fr.Result(0)) != 0, err
+}
+
+// StreamBeginCapture begins a capture that only this thread's calls are in.
+func (d *Driver) StreamBeginCapture(stream uintptr) error {
+	return d.simple(fnStreamBeginCapture, stream, 1)
+}
+
+// StreamEndCapture ends a capture and returns the graph.
+func (d *Driver) StreamEndCapture(stream uintptr) (uintptr, error) {
+	fr := dl.NewFrame()
+	defer fr.Done()
+	err := d.call(fr, fnStreamEndCapture, stream, fr.Out(0))
+	return uintptr(fr.Result(0)), err
+}
+
+// GraphDestroy frees a graph.
+func (d *Driver) GraphDestroy(graph uintptr) error { return d.simple(fnGraphDestroy, graph) }
+
+// StreamWaitValue makes a stream wait until the number at an address meets the
+// condition.
+func (d *Driver) StreamWaitValue(stream, addr uintptr, value uint32, condition int) error {
+	return d.simple(fnStreamWaitValue32, stream, addr, uintptr(value), uintptr(condition))
+}
+
+// StreamWriteValue makes a stream write a number to an address.
+func (d *Driver) StreamWriteValue(stream, addr uintptr, value uint32) error {
+	return d.simple(fnStreamWriteValue32, stream, addr, uintptr(value), 0)
+}
+
+// EventCreate makes an event in the current context.
+func (d *Driver) EventCreate(flags uint32) (uintptr, error) {
+	return d.made(fnEventCreate, uintptr(flags))
+}
+
+// EventDestroy ends an event.
+func (d *Driver) EventDestroy(event uintptr) error { return d.simple(fnEventDestroy, event) }
+
+// EventRecord marks the end of what a stream holds now.
+func (d *Driver) EventRecord(event, stream uintptr) error {
+	return d.simple(fnEventRecord, event, stream)
+}
+
+// EventQuery reports whether what an event last marked is done.
+func (d *Driver) EventQuery(event uintptr) (bool, error) { return d.asked(fnEventQuery, event) }
+
+// EventSynchronize waits for what an event last marked.
+func (d *Driver) EventSynchronize(event uintptr) error { return d.simple(fnEventSynchronize, event) }
+
+// EventElapsed returns the milliseconds between two events.
+func (d *Driver) EventElapsed(from, to uintptr) (float32, error) {
+	v, err := d.made(fnEventElapsedTime, from, to)
+	return math.Float32frombits(uint32(v)), err
+}

@@ -1,0 +1,130 @@
+package dl
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"unsafe"
+)
+
+// A Library is an open library. It may be shared between goroutines.
+type Library struct {
+	path   string
+	handle uintptr
+}
+
+// Path returns the candidate that was opened.
+func (l *Library) Path() string { return l.path }
+
+// Open opens the first of the candidates that the loader accepts. Library says
+// what is looked for, and hint what a person can do when it is not there: both
+// go into the error.
+func Open(library, hint string, candidates ...string) (*Library, error) {
+	e := &NotFoundError{Library: library, Hint: hint}
+	for i, path := range candidates {
+		if slices.Contains(candidates[:i], path) {
+			continue
+		}
+		handle, err := locked(func() (uintptr, error) { return open(path) })
+		if err == nil {
+			return &Library{path: path, handle: handle}, nil
+		}
+		e.Tried = append(e.Tried, Attempt{Path: path, Reason: reason(path, err)})
+	}
+	return nil, e
+}
+
+// locked keeps the goroutine on its thread, to which the loader's last error
+// belongs.
+func locked(f func() (uintptr, error)) (uintptr, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return f()
+}
+
+// reason leaves out the path, with which the loader begins its messages.
+func reason(path string, err error) string {
+	return strings.TrimPrefix(err.Error(), path+": ")
+}
+
+// Func looks a function up; it is 0 if the library does not have it.
+func (l *Library) Func(name string) Func {
+	addr, err := locked(func() (uintptr, error) { return symbol(l.handle, name) })
+	if err != nil {
+		return 0
+	}
+	return Func(addr)
+}
+
+// A Func is the address of a C function that takes and returns integers and
+// pointers only. It is called by Frame.Call, which returns the first result
+// register; of a C int that is the lower half.
+type Func uintptr
+
+// A Frame is the arguments and small results of one call. It lives on the heap,
+// so that C may write to it, and is reused, so that calls do not allocate. It
+// may not be shared while it is in use.
+type Frame struct {
+	args [12]uintptr
+	out  [4]uint64
+	held [3]unsafe.Pointer
+}
+
+var frames = sync.Pool{New: func() any { return new(Frame) }}
+
+// NewFrame returns a frame; its Done gives it back.
+func NewFrame() *Frame { return frames.Get().(*Frame) }
+
+// Done gives the frame back. Nothing of it may be used afterwards.
+func (fr *Frame) Done() {
+	fr.held = [3]unsafe.Pointer{}
+	frames.Put(fr)
+}
+
+// Call calls f. Of Go's memory, only this frame's own may be among the
+// arguments: see Out and Hold.
+func (fr *Frame) Call(f Func, args ...uintptr) uintptr {
+	n := copy(fr.args[:], args)
+	return call(uintptr(f), fr.args[:n])
+}
+
+// Out clears the i-th result and returns its address, as an argument.
+func (fr *Frame) Out(i int) uintptr {
+	fr.out[i] = 0
+	return uintptr(unsafe.Pointer(&fr.out[i]))
+}
+
+// Result is what C wrote to the i-th result. Of a C int it is the lower half.
+func (fr *Frame) Result(i int) uint64 { return fr.out[i] }
+
+// Hold returns p as an argument. Storing it here moves what it points to onto
+// the heap, where it does not move, and keeps it there until Done. Pointers to C's
+// memory may be given too. There is room for three.
+func (fr *Frame) Hold(i int, p unsafe.Pointer) uintptr {
+	fr.held[i] = p
+	return uintptr(p)
+}
+
+// Pointer turns an address that C returned into a pointer. The memory must not
+// be Go's.
+func Pointer(addr uintptr) unsafe.Pointer {
+	return *(*unsafe.Pointer)(unsafe.Pointer(&addr))
+}
+
+// String copies a C string.
+func String(addr uintptr) string {
+	if addr == 0 {
+		return ""
+	}
+	p := Pointer(addr)
+	n := 0
+	for *(*byte)(unsafe.Add(p, n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice((*byte)(p), n))
+}
+
+// CString returns s with a zero byte behind it, for C to read while the slice
+// is kept alive.
+func CString(s string) []byte { return append([]byte(s), 0) }

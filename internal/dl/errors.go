@@ -1,0 +1,61 @@
+package dl
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrUnsupported says that libraries cannot be loaded on this system at all.
+var ErrUnsupported = errors.New("loading libraries needs linux on amd64 or arm64")
+
+// An Attempt is one path that was tried, and why it did not work.
+type Attempt struct {
+	Path   string // a file, or a bare name that the loader searched for
+	Reason string // the loader's words
+}
+
+// A NotFoundError says that none of the candidates for a library could be
+// opened.
+type NotFoundError struct {
+	Library string    // what was looked for, e.g. "NCCL"
+	Tried   []Attempt // every candidate, in order
+	Hint    string    // what to do about it
+}
+
+// Error lists every path that was tried.
+func (e *NotFoundError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s was not found", e.Library)
+	for i, a := range e.Tried {
+		before := "; "
+		if i == 0 {
+			before = " (tried "
+		}
+		fmt.Fprintf(&b, "%s%s: %s", before, a.Path, a.Reason)
+	}
+	if len(e.Tried) > 0 {
+		b.WriteString(")")
+	}
+	if e.Hint != "" {
+		b.WriteString(": " + e.Hint)
+	}
+	return b.String()
+}
+
+// A MissingError says that an opened library lacks a function, usually because
+// the library is too old.
+type MissingError struct {
+	Library string // e.g. "NCCL"
+	Symbol  string
+	Need    string // the first version that has it; "" if not known
+	Found   string // the version at hand; "" if not known
+}
+
+// Error names the version that is needed, and the one that was found.
+func (e *MissingError) Error() string {
+	if e.Need == "" {
+		return fmt.Sprintf("%s %s has no %s", e.Library, e.Found, e.Symbol)
+	}
+	return fmt.Sprintf("%s needs %s %s, found %s", e.Symbol, e.Library, e.Need, e.Found)
+}

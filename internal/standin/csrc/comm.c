@@ -1,0 +1,459 @@
+// Communicators: making, asking, ending.
+#define _GNU_SOURCE
+#include "nccl.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
+static struct comm *comms;
+static char last_error[256];  // of the process, as NCCL's
+
+struct comm *standin_comm(ncclComm_t h) {
+  pthread_mutex_lock(&mu);
+  struct comm *c = comms;
+  while (c && c != h) c = c->next;
+  pthread_mutex_unlock(&mu);
+  return c;
+}
+
+ncclResult_t standin_say(struct comm *c, ncclResult_t code, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  pthread_mutex_lock(&mu);
+  vsnprintf(last_error, sizeof last_error, format, args);
+  pthread_mutex_unlock(&mu);
+  va_end(args);
+  return code;
+}
+
+void standin_begin(struct comm *c) {
+  pthread_mutex_lock(&c->mu);
+  c->running++;
+  pthread_mutex_unlock(&c->mu);
+}
+
+void standin_end(struct comm *c) {
+  pthread_mutex_lock(&c->mu);
+  c->running--;
+  pthread_cond_broadcast(&c->changed);
+  pthread_mutex_unlock(&c->mu);
+}
+
+// settle waits until nothing runs for the communicator but the caller's own job.
+static void settle(struct comm *c, int own) {
+  pthread_mutex_lock(&c->mu);
+  while (c->running > own) pthread_cond_wait(&c->changed, &c->mu);
+  pthread_mutex_unlock(&c->mu);
+}
+
+static struct comm *make(int n, int rank, int device, int blocking, const char *name) {
+  struct comm *c = calloc(1, sizeof *c);
+  c->n = n, c->rank = rank, c->device = device, c->blocking = blocking;
+  strncpy(c->name, name, NAME - 1);
+  pthread_mutex_init(&c->mu, NULL);
+  pthread_cond_init(&c->changed, NULL);
+  pthread_mutex_lock(&mu);
+  c->next = comms;
+  comms = c;
+  pthread_mutex_unlock(&mu);
+  standin_count(LIVE_COMMS, 1);
+  return c;
+}
+
+static void unmake(struct comm *c) {
+  pthread_mutex_lock(&mu);
+  struct comm **at = &comms;
+  while (*at && *at != c) at = &(*at)->next;
+  if (*at) *at = c->next;
+  pthread_mutex_unlock(&mu);
+  c->stop = 1;
+  if (c->rma_runs) pthread_join(c->rma, NULL);
+  standin_disconnect(c);
+  for (int i = 0; i < 16; i++)
+    if (c->ops[i].used) standin_count(LIVE_OPS, -1);
+  for (struct window *w = c->windows, *next; w; w = next) {
+    next = w->next;
+    free(w);
+    standin_count(LIVE_HANDLES, -1);
+  }
+  for (struct handle *h = c->handles, *next; h; h = next) {
+    next = h->next;
+    free(h);
+    standin_count(LIVE_HANDLES, -1);
+  }
+  for (int ch = 0; ch < CHANNELS; ch++) free(c->sock[ch]);
+  free(c);
+  standin_count(LIVE_COMMS, -1);
+}
+
+// read_config takes what a caller built for any version has set.
+static ncclResult_t read_config(const ncclConfig_t *given, int *blocking) {
+  if (!given) return OK;
+  ncclConfig_t c;
+  memset(&c, 0, sizeof c);
+  memcpy(&c, given, given->size < sizeof c ? given->size : sizeof c);
+  if (c.magic != 0xcafebeef) return standin_say(NULL, BAD_ARGUMENT, "the config has no magic number");
+  int unset = VERSION >= 21700 && c.blocking == UNSET;
+  if (!unset && c.blocking != 0 && c.blocking != 1) return standin_say(NULL, BAD_ARGUMENT, "blocking is %d", c.blocking);
+  if (!unset) *blocking = c.blocking;
+#if VERSION >= 21700
+  if (c.minCTAs != UNSET && c.maxCTAs != UNSET && c.minCTAs > c.maxCTAs) return standin_say(NULL, BAD_ARGUMENT, "minCTAs %d, maxCTAs %d", c.minCTAs, c.maxCTAs);
+  if (c.netName && strlen(c.netName) > 64) return standin_say(NULL, BAD_ARGUMENT, "netName");
+#endif
+#if VERSION >= 22700
+  if (c.commName && strlen(c.commName) > 128) return standin_say(NULL, BAD_ARGUMENT, "commName");
+#endif
+  return OK;
+}
+
+// birth is a communicator in the making: on the caller's behalf, by a thread.
+struct birth {
+  struct comm *parent, *c;
+  ncclComm_t *out;
+  int kind, color, key, host, exclude[MAX_RANKS], excluded, grown, rank, blocking;
+  ncclUniqueId id;
+  int has_id;
+};
+enum { INIT, SPLIT, SHRINK, GROW };
+
+static ncclResult_t connect_all(struct birth *b) {
+  ncclResult_t rc = standin_bootstrap(b->c, b->host);
+  if (rc == OK && VERSION >= 22900 && b->c->n > 1) b->c->rma_runs = !pthread_create(&b->c->rma, NULL, standin_rma_thread, b->c);
+  return rc;
+}
+
+static ncclResult_t run_init(void *arg) {
+  struct birth *b = arg;
+  struct comm *c = b->c;
+  ncclResult_t rc = connect_all(b);
+  if (rc && c->blocking) {
+    *b->out = NULL;
+    unmake(c);
+  }
+  free(b);
+  return rc;
+}
+
+static const char id_mark[16] = "tutti stand-in!";
+
+EXPORT ncclResult_t ncclGetVersion(int *version) {
+  PROBE();
+  if (!version) return BAD_ARGUMENT;
+  *version = VERSION;
+  return OK;
+}
+
+static ncclResult_t new_id(ncclUniqueId *id) {
+  char name[NAME];
+  standin_new_name(name);
+  memset(id, 0, sizeof *id);
+  memcpy(id->internal, id_mark, sizeof id_mark);
+  strcpy(id->internal + sizeof id_mark, name);
+  return standin_hub(name) ? OK : SYSTEM;
+}
+
+EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
+  PROBE();
+  return id ? new_id(id) : BAD_ARGUMENT;
+}
+
+static ncclResult_t init(ncclComm_t *out, int n, ncclUniqueId id, int rank, const ncclConfig_t *config) {
+  int blocking = 1, device = standin_current_device();
+  if (!out || n < 1 || n > MAX_RANKS || rank < 0 || rank >= n) return standin_say(NULL, BAD_ARGUMENT, "rank %d of %d", rank, n);
+  if (memcmp(id.internal, id_mark, sizeof id_mark)) return standin_say(NULL, BAD_ARGUMENT, "the unique id did not arrive");
+  ncclResult_t rc = read_config(config, &blocking);
+  if (rc) return rc;
+  if (standin_ready()) return standin_say(NULL, CUDA_FAILED, "the thread has no usable context: %d", standin_ready());
+  struct birth *b = calloc(1, sizeof *b);
+  b->c = make(n, rank, device, blocking, id.internal + sizeof id_mark);
+  b->out = out;
+  *out = b->c;
+  return standin_add_job(b->c, run_init, b, blocking);
+}
+
+EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int n, ncclUniqueId id, int rank, ncclConfig_t *config) {
+  PROBE();
+  return init(out, n, id, rank, config);
+}
+
+EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *out, int n, ncclUniqueId id, int rank) {
+  PROBE();
+  return init(out, n, id, rank, NULL);
+}
+
+EXPORT ncclResult_t ncclCommInitAll(ncclComm_t *out, int n, const int *devices) {
+  PROBE();
+  ncclUniqueId id;
+  if (!out || n < 1 || n > standin_devices()) return BAD_ARGUMENT;
+  for (int i = 0; i < n; i++) {
+    int d = devices ? devices[i] : i;
+    for (int j = 0; j < i; j++)
+      if (d < 0 || d >= standin_devices() || d == (devices ? devices[j] : j)) return standin_say(NULL, BAD_USAGE, "device %d", d);
+  }
+  ncclResult_t rc = new_id(&id), end;
+  int before = standin_current_device();
+  extern ncclResult_t ncclGroupStart(void), ncclGroupEnd(void);
+  ncclGroupStart();
+  for (int i = 0; i < n && rc == OK; i++) {
+    standin_set_device(devices ? devices[i] : i);
+    rc = init(&out[i], n, id, i, NULL);
+  }
+  end = ncclGroupEnd();
+  standin_set_device(before);
+  return rc ? rc : end;
+}
+
+#if VERSION >= 22300
+EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int n, int rank, int ids, ncclUniqueId *id, ncclConfig_t *config) {
+  PROBE();
+  if (!id || ids < 1 || ids > n) return BAD_ARGUMENT;
+  return init(out, n, id[0], rank, config);
+}
+#endif
+
+// agree exchanges equal pieces with every rank over the control connections.
+static ncclResult_t agree(struct comm *c, int what, void *all, size_t bytes) {
+  struct item items[MAX_RANKS];
+  for (int r = 0; r < c->n; r++)
+    items[r] = (struct item){(char *)all + c->rank * bytes, bytes, (char *)all + r * bytes, bytes};
+  return standin_all(c, CONTROL, &c->stop, NULL, &what, sizeof what, items);
+}
+
+struct rite { struct comm *c; int what; };
+
+static ncclResult_t run_rite(void *arg) {
+  struct rite *r = arg;
+  char all[MAX_RANKS] = {0};
+  if (r->what == 'f') settle(r->c, !r->c->blocking);
+  ncclResult_t rc = agree(r->c, r->what, all, 1);
+  // Others that have finalized and destroyed already are not missed.
+  if (r->what == 'f' && rc == REMOTE) rc = OK;
+  free(r);
+  return rc;
+}
+
+ncclResult_t standin_together(struct comm *c, int what) {
+  struct rite *r = calloc(1, sizeof *r);
+  *r = (struct rite){c, what};
+  return standin_add_job(c, run_rite, r, c->blocking);
+}
+
+EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
+  PROBE();
+  struct comm *c = standin_comm(comm);
+  if (!c) return BAD_ARGUMENT;
+  if (c->finalized || c->quiet) return standin_say(c, BAD_USAGE, "finalized or revoked before");
+  c->finalized = 1;
+  return standin_together(c, 'f');
+}
+
+EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
+  PROBE();
+  struct comm *c = standin_comm(comm);
+  if (!c) return BAD_ARGUMENT;
+  settle(c, 0);
+  unmake(c);
+  return OK;
+}
+
+EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
+  PROBE();
+  struct comm *c = standin_comm(comm);
+  if (!c) return BAD_ARGUMENT;
+  c->stop = 1;
+  settle(c, 0);
+  unmake(c);
+  return OK;
+}
+
+EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *out) {
+  PROBE();
+  struct comm *c = standin_comm(comm);
+  if (!c || !out) return BAD_ARGUMENT;
+  *out = atomic_load(&c->state);
+  return OK;
+}
+
+#define ASK(name, field)                                  \
+  EXPORT ncclResult_t name(ncclComm_t comm, int *out) {   \
+    PROBE();                                              \
+    struct comm *c = standin_comm(comm);                  \
+    if (!c || !out) return BAD_ARGUMENT;                  \
+    *out = c->field;                                      \
+    return OK;                                            \
+  }
+ASK(ncclCommCount, n)
+ASK(ncclCommCuDevice, device)
+ASK(ncclCommUserRank, rank)
+
+EXPORT const char *ncclGetErrorString(ncclResult_t code) {
+  static const char *text[] = {"no error", "unhandled cuda error", "unhandled system error", "internal error", "invalid argument", "invalid usage", "remote process exited or there was a network error", "NCCL operation in progress"};
+  return code >= 0 && code <= IN_PROGRESS ? text[code] : "unknown result code";
+}
+
+EXPORT const char *ncclGetLastError(ncclComm_t comm) {
+  (void)comm;
+  return last_error;
+}
+
+#if VERSION >= 21800
+static struct comm *child(struct birth *b, int n, int rank, const char *suffix) {
+  char text[NAME + 64], name[NAME];
+  snprintf(text, sizeof text, "%s.%d%s", b->parent->name, b->parent->children, suffix);
+  uint64_t hash = 1469598103934665603u;  // all ranks come to the same name
+  for (const char *p = text; *p; p++) hash = (hash ^ (unsigned char)*p) * 1099511628211u;
+  snprintf(name, sizeof name, "tutti-standin-%lx", hash);
+  return make(n, rank, b->parent->device, b->blocking, name);
+}
+
+static ncclResult_t plan_split(struct birth *b) {
+  struct { int color, key; } all[MAX_RANKS] = {0};
+  struct comm *p = b->parent;
+  all[p->rank].color = b->color, all[p->rank].key = b->key;
+  ncclResult_t rc = agree(p, 's', all, sizeof *all);
+  if (rc) return rc;
+  if (b->color < 0) return OK;
+  int n = 0, rank = 0;
+  for (int r = 0; r < p->n; r++)
+    if (all[r].color == b->color) {
+      n++;
+      rank += all[r].key < b->key || (all[r].key == b->key && r < p->rank);
+    }
+  char suffix[32];
+  snprintf(suffix, sizeof suffix, "s%d", b->color);
+  b->c = child(b, n, rank, suffix);
+  b->host = rank == 0;
+  return OK;
+}
+
+static ncclResult_t plan_shrink(struct birth *b) {
+  struct comm *p = b->parent;
+  int n = 0, rank = 0;
+  for (int r = 0; r < p->n; r++) {
+    int out = 0;
+    for (int i = 0; i < b->excluded; i++) out |= b->exclude[i] == r;
+    if (r == p->rank) rank = n;
+    n += !out;
+  }
+  b->c = child(b, n, rank, "k");
+  b->host = rank == 0;
+  return OK;
+}
+
+static ncclResult_t plan_grow(struct birth *b) {
+  if (b->parent) {
+    struct { int has; ncclUniqueId id; } all[MAX_RANKS];
+    memset(all, 0, sizeof all);
+    struct comm *p = b->parent;
+    all[p->rank].has = b->has_id;
+    all[p->rank].id = b->id;
+    ncclResult_t rc = agree(p, 'g', all, sizeof *all);
+    if (rc) return rc;
+    int roots = 0;
+    for (int r = 0; r < p->n; r++)
+      if (all[r].has) {
+        roots++;
+        b->id = all[r].id;
+      }
+    if (roots != 1) return standin_say(p, BAD_USAGE, "%d ranks gave an id", roots);
+  }
+  b->c = make(b->grown, b->rank, b->parent ? b->parent->device : standin_current_device(), b->blocking, b->id.internal + sizeof id_mark);
+  return OK;
+}
+
+// run_birth writes the new handle where the caller wanted it: on a communicator
+// that must not block, after the call has returned.
+static ncclResult_t run_birth(void *arg) {
+  struct birth *b = arg;
+  if (!b->blocking) usleep(2000);
+  ncclResult_t rc = b->kind == SPLIT ? plan_split(b) : b->kind == SHRINK ? plan_shrink(b) : plan_grow(b);
+  if (rc == OK && b->c) {
+    *b->out = b->c;
+    rc = connect_all(b);
+    if (rc) {
+      *b->out = NULL;
+      unmake(b->c);
+    }
+  }
+  free(b);
+  return rc;
+}
+
+static ncclResult_t bear(struct birth b, const ncclConfig_t *config) {
+  struct comm *p = b.parent;
+  b.blocking = p ? p->blocking : 1;
+  ncclResult_t rc = read_config(config, &b.blocking);
+  if (rc) return rc;
+  if (!b.out) return BAD_ARGUMENT;
+  if (p && (p->finalized || p->stop)) return standin_say(p, BAD_USAGE, "the communicator has ended");
+  if (standin_ready()) return standin_say(p, CUDA_FAILED, "the thread has no usable context: %d", standin_ready());
+  *b.out = NULL;
+  if (p) p->children++;
+  struct birth *own = malloc(sizeof *own);
+  *own = b;
+  if (p) return standin_add_job(p, run_birth, own, p->blocking);
+  return run_birth(own);
+}
+
+EXPORT ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConfig_t *config) {
+  PROBE();
+  struct comm *c = standin_comm(comm);
+  if (!c || color < -1) return BAD_ARGUMENT;
+  return bear((struct birth){.parent = c, .out = out, .kind = SPLIT, .color = color, .key = key}, config);
+}
+#endif
+
+#if VERSION >= 22700
+EXPORT ncclResult_t ncclCommShrink(ncclComm_t comm, int *exclude, int n, ncclComm_t *out, ncclConfig_t *config, int flags) {
+  PROBE();
+  struct comm *c = standin_comm(comm);
+  if (!c || !exclude || n < 1 || n >= c->n || flags < 0 || flags > 1) return BAD_ARGUMENT;
+  struct birth b = {.parent = c, .out = out, .kind = SHRINK, .excluded = n};
+  for (int i = 0; i < n; i++) {
+    if (exclude[i] < 0 || exclude[i] >= c->n || exclude[i] == c->rank) return standin_say(c, BAD_ARGUMENT, "excluded rank %d", exclude[i]);
+    b.exclude[i] = exclude[i];
+  }
+  if (flags == 1) {
+    c->quiet = 1;
+    settle(c, 0);
+    atomic_store(&c->state, OK);
+  } else if (atomic_load(&c->state)) {
+    return standin_say(c, BAD_USAGE, "the communicator is in state %d", atomic_load(&c->state));
+  }
+  return bear(b, config);
+}
+#endif
+
+#if VERSION >= 22807
+EXPORT ncclResult_t ncclCommRevoke(ncclComm_t comm, int flags) {
+  PROBE();
+  struct comm *c = standin_comm(comm);
+  if (!c || flags != 0) return BAD_ARGUMENT;
+  if (c->finalized) return standin_say(c, BAD_USAGE, "finalized before");
+  c->quiet = 1;
+  settle(c, 0);
+  atomic_store(&c->state, OK);
+  return OK;
+}
+#endif
+
+#if VERSION >= 22900
+EXPORT ncclResult_t ncclCommGetUniqueId(ncclComm_t comm, ncclUniqueId *id) {
+  PROBE();
+  return standin_comm(comm) && id ? new_id(id) : BAD_ARGUMENT;
+}
+
+EXPORT ncclResult_t ncclCommGrow(ncclComm_t comm, int n, const ncclUniqueId *id, int rank, ncclComm_t *out, ncclConfig_t *config) {
+  PROBE();
+  struct comm *c = comm ? standin_comm(comm) : NULL;
+  if ((comm && !c) || n > MAX_RANKS || (c && (rank != -1 || n <= c->n)) || (!c && (!id || rank < 0 || rank >= n))) return BAD_ARGUMENT;
+  struct birth b = {.parent = c, .out = out, .kind = GROW, .grown = n, .rank = c ? c->rank : rank, .has_id = id != NULL};
+  if (id) b.id = *id;
+  if (id && memcmp(id->internal, id_mark, sizeof id_mark)) return BAD_ARGUMENT;
+  return bear(b, config);
+}
+#endif

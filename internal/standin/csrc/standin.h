@@ -1,0 +1,65 @@
+// What the parts of the stand-in share. It is compiled into two libraries: one
+// in the form of libcuda, one in the form of libnccl, which needs the first.
+#ifndef STANDIN_H
+#define STANDIN_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#pragma GCC visibility push(default)
+
+// Faults and counters (control.c). PROBE stands first in every exported
+// function: it counts the call, and returns a result from it if the test has
+// asked for that.
+struct probe {
+  const char *name;
+  atomic_long calls;
+  atomic_bool known;
+  struct probe *next;
+};
+int standin_probe(struct probe *p, volatile int *give_up);
+#define PROBE_UNTIL(flag)                                \
+  do {                                                   \
+    static struct probe probe_ = {.name = __func__};     \
+    int fault_ = standin_probe(&probe_, flag);           \
+    if (fault_) return fault_;                           \
+  } while (0)
+#define PROBE() PROBE_UNTIL(NULL)
+
+// standin_count changes the number of living things of a kind.
+enum { LIVE_MEMORY, LIVE_HOST, LIVE_STREAMS, LIVE_EVENTS, LIVE_CONTEXTS, LIVE_POOLS, LIVE_COMMS, LIVE_OPS, LIVE_HANDLES, LIVE_KINDS };
+void standin_count(int kind, int by);
+void standin_lag_now(void);
+
+// Memory (memory.c). A device address is reserved but cannot be touched by the
+// host; standin_at gives the bytes behind it, or NULL if they do not all lie in
+// one living allocation.
+void *standin_at(uint64_t addr, size_t bytes);
+int standin_device_of(uint64_t addr);
+uint64_t standin_alloc(int device, size_t bytes);
+int standin_free(uint64_t addr);
+int standin_devices(void);
+
+// Contexts (context.c).
+int standin_current_device(void);  // -1 if the thread has no context
+int standin_set_device(int device);  // returns the device before, -1 if none
+int standin_sticky(int device);
+void standin_set_sticky(int device, int code);
+int standin_ready(void);  // 0 once cuInit was called and the thread has a context
+
+// Streams (stream.c): queues that threads of their own work off. standin_push
+// takes ownership of arg, which run frees. It returns a driver's error code.
+struct stream;
+typedef void (*standin_run)(void *arg);
+int standin_push(void *stream, standin_run run, void *arg);
+int standin_stream_device(void *stream);  // -1 if it is no stream
+int standin_capturing(void *stream);
+int standin_join(void *first, void *other);  // first waits for what other holds now
+void standin_drain_device(int device);
+
+#pragma GCC visibility pop
+
+#endif

@@ -1,0 +1,163 @@
+package nccl_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/nccl"
+)
+
+// TestAbort ends a collective that waits for a rank that never comes, from
+// another goroutine, on communicators of both kinds; the process can go on.
+func TestAbort(t *testing.T) {
+	fake(t)
+	clean(t)
+	for _, cfg := range []nccl.Config{{}, {NonBlocking: true}} {
+		w := newWorld(t, 2, cfg)
+		ok(t, w.reduce(0))
+		if done, err := w.streams[0].Done(); done || err != nil {
+			t.Fatal("the collective did not wait for the other rank", err)
+		}
+		handle := w.comms[0].AbortHandle()
+		errs := make(chan error)
+		for range 4 {
+			go func() { errs <- handle.Abort(t.Context()) }()
+		}
+		for range 4 {
+			ok(t, <-errs)
+		}
+		ok(t, w.streams[0].Wait(t.Context()))
+		if err := w.reduce(0); !errors.Is(err, nccl.ErrAborted) {
+			t.Errorf("after Abort: %v", err)
+		}
+		if err := w.comms[0].AsyncError(); !errors.Is(err, nccl.ErrAborted) {
+			t.Errorf("after Abort: %v", err)
+		}
+		ok(t, w.comms[0].Close(), handle.Abort(t.Context()), w.comms[1].Abort(t.Context()))
+		w.works(t, w.init(t, cfg))
+	}
+}
+
+// TestCloseAndAbort races them: the handle is freed once.
+func TestCloseAndAbort(t *testing.T) {
+	c := fake(t)
+	clean(t)
+	w := newWorld(t, 2, nccl.Config{})
+	freed := func() int { return c.Calls("ncclCommDestroy") + c.Calls("ncclCommAbort") }
+	for range 30 {
+		comms := w.init(t, nccl.Config{})
+		before := freed()
+		var all sync.WaitGroup
+		for _, comm := range comms {
+			h := comm.AbortHandle()
+			all.Go(func() { ok(t, comm.Close()) })
+			all.Go(func() { ok(t, h.Abort(t.Context())) })
+			all.Go(func() { _ = comm.AsyncError() })
+			all.Go(func() { ok(t, comm.Close()) })
+		}
+		all.Wait()
+		if n := freed() - before; n != len(comms) {
+			t.Fatalf("%d handles were freed %d times", len(comms), n)
+		}
+	}
+	w.works(t, w.comms)
+}
+
+// TestAbortWaitsForCalls fires while a call hangs in NCCL: it does not abort
+// under it, and does when the call has returned.
+func TestAbortWaitsForCalls(t *testing.T) {
+	c := fake(t)
+	clean(t)
+	w := newWorld(t, 2, nccl.Config{})
+	fired, aborts := c.Fired(), c.Calls("ncclCommAbort")
+	c.Fail("ncclAllReduce", 1, standin.Hang)
+	call := make(chan error)
+	go func() { call <- w.reduce(0) }()
+	for c.Fired() == fired {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := w.comms[0].Abort(ctx); !errors.Is(err, nccl.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("while a call hangs: %v", err)
+	}
+	if n := c.Calls("ncclCommAbort") - aborts; n != 0 {
+		t.Error("it aborted under the call")
+	}
+	c.Release()
+	ok(t, <-call, w.comms[0].Abort(t.Context()))
+	if n := c.Calls("ncclCommAbort") - aborts; n != 1 {
+		t.Errorf("it aborted %d times", n)
+	}
+	ok(t, w.streams[0].Wait(t.Context()))
+}
+
+// TestAbortHangs lets NCCL's own abort hang: the caller does not.
+func TestAbortHangs(t *testing.T) {
+	c := fake(t)
+	clean(t)
+	w := newWorld(t, 2, nccl.Config{})
+	fired := c.Fired()
+	c.Fail("ncclCommAbort", 1, standin.Hang)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := nccl.AbortAll(ctx, w.comms...)
+	if !errors.Is(err, nccl.ErrStarted) || c.Fired() != fired+1 {
+		t.Errorf("a hanging abort: %v", err)
+	}
+	c.Release()
+	ok(t, nccl.AbortAll(t.Context(), w.comms...))
+}
+
+// TestAsyncError lets a collective fail on the device: the error shows, Close
+// aborts, and the process can go on.
+func TestAsyncError(t *testing.T) {
+	c := fake(t)
+	clean(t)
+	w := newWorld(t, 2, nccl.Config{})
+	fired, aborts := c.Fired(), c.Calls("ncclCommAbort")
+	c.Fail(standin.Kernel, 1, 6)
+	ok(t, w.reduce(0))
+	for c.Fired() == fired {
+		time.Sleep(time.Millisecond)
+	}
+	var err error
+	for err == nil {
+		err = w.comms[0].AsyncError()
+	}
+	if !errors.Is(err, nccl.ErrRemote) {
+		t.Errorf("the error is %v", err)
+	}
+	if err := w.reduce(0); !errors.Is(err, nccl.ErrRemote) {
+		t.Errorf("the next call says %v", err)
+	}
+	ok(t, w.comms[0].Close(), w.streams[0].Wait(t.Context()))
+	if n := c.Calls("ncclCommAbort") - aborts; n != 1 {
+		t.Errorf("it aborted %d times", n)
+	}
+	ok(t, w.comms[1].Abort(t.Context()))
+	w.works(t, w.init(t, nccl.Config{}))
+}
+
+// TestMismatch lets ranks call different things, which the stand-in reports.
+func TestMismatch(t *testing.T) {
+	fake(t)
+	clean(t)
+	w := newWorld(t, 2, nccl.Config{})
+	ok(t, w.reduce(0))
+	b := nccl.Of(w.slices[1])
+	ok(t, w.comms[1].AllReduce(b, b, nccl.Max, w.streams[1]))
+	var err error
+	for err == nil { // one of them sees it
+		err = errors.Join(w.comms[0].AsyncError(), w.comms[1].AsyncError())
+	}
+	if !strings.Contains(err.Error(), "called something else") {
+		t.Error(err)
+	}
+	ok(t, nccl.AbortAll(t.Context(), w.comms...))
+}

@@ -1,0 +1,296 @@
+package nccl
+
+import (
+	"github.com/tutti-go/tutti/cuda"
+)
+
+// check returns an error if the arguments of a call are wrong: the sides that
+// this rank has must have as many elements as wanted, in units of count.
+func (c *Comm) check(send, recv Buffer, count, sends, recvs int, s *cuda.Stream) error {
+	if err := s.Alive(); err != nil {
+		return err
+	}
+	if s.Device().Ordinal() != c.dev.Ordinal() {
+		return invalid("the stream is on %v, the communicator on %v", s.Device(), c.dev)
+	}
+	if sends > 0 {
+		if err := send.check("send", c); err != nil {
+			return err
+		}
+		if send.n != sends*count {
+			return invalid("the send buffer has %d elements, not %d", send.n, sends*count)
+		}
+	}
+	if recvs > 0 {
+		if err := recv.check("receive", c); err != nil {
+			return err
+		}
+		if recv.n != recvs*count {
+			return invalid("the receive buffer has %d elements, not %d", recv.n, recvs*count)
+		}
+	}
+	if sends > 0 && recvs > 0 && send.t != recv.t {
+		return invalid("the buffers hold %v and %v", send.t, recv.t)
+	}
+	return nil
+}
+
+// apart returns an error if the buffers overlap otherwise than NCCL allows: where
+// the send buffer is the receive buffer from element i on, or the other way round
+// from element j on. A negative number allows neither.
+func apart(send, recv Buffer, i, j int) error {
+	if send.n == 0 || recv.n == 0 || send.ptr >= recv.at(recv.n) || recv.ptr >= send.at(send.n) {
+		return nil
+	}
+	if i >= 0 && send.ptr == recv.at(i) || j >= 0 && recv.ptr == send.at(j) {
+		return nil
+	}
+	return invalid("the buffers overlap, and not as an operation in place")
+}
+
+func (c *Comm) checkRoot(root int) error {
+	if root < 0 || root >= c.size {
+		return invalid("rank %d of %d", root, c.size)
+	}
+	return nil
+}
+
+// first returns the first error.
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AllReduce combines the elements of all ranks, and leaves the result to all. In
+// place if send and recv are the same.
+func (c *Comm) AllReduce(send, recv Buffer, op Op, s *cuda.Stream) error {
+	if err := first(c.check(send, recv, send.n, 1, 1, s), op.check(c, send.t), apart(send, recv, 0, -1)); err != nil {
+		return c.refuse(err)
+	}
+	u, err := c.enter("AllReduce")
+	if err != nil {
+		return c.refuse(err)
+	}
+	return c.finish(u, c.lib.sys.AllReduce(send.ptr, recv.ptr, send.n, send.t.code(), op.code-1, c.handle(), s.Handle()))
+}
+
+// Reduce combines the elements of all ranks, and leaves the result to the root.
+// The others' recv is not used.
+func (c *Comm) Reduce(send, recv Buffer, op Op, root int, s *cuda.Stream) error {
+	err := c.checkRoot(root)
+	if err == nil {
+		recvs := 0
+		if c.rank == root {
+			recvs = 1
+			err = apart(send, recv, 0, -1)
+		} else {
+			recv = Buffer{}
+		}
+		err = first(c.check(send, recv, send.n, 1, recvs, s), op.check(c, send.t), err)
+	}
+	if err != nil {
+		return c.refuse(err)
+	}
+	u, err := c.enter("Reduce")
+	if err != nil {
+		return c.refuse(err)
+	}
+	return c.finish(u, c.lib.sys.Reduce(send.ptr, recv.ptr, send.n, send.t.code(), op.code-1, root, c.handle(), s.Handle()))
+}
+
+// Broadcast copies the root's send to every rank's recv. The others' send is not
+// used.
+func (c *Comm) Broadcast(send, recv Buffer, root int, s *cuda.Stream) error {
+	err := c.checkRoot(root)
+	if err == nil {
+		sends := 0
+		if c.rank == root {
+			sends = 1
+			err = apart(send, recv, 0, -1)
+		} else {
+			send = recv
+		}
+		err = first(c.check(send, recv, recv.n, sends, 1, s), err)
+	}
+	if err != nil {
+		return c.refuse(err)
+	}
+	u, err := c.enter("Broadcast")
+	if err != nil {
+		return c.refuse(err)
+	}
+	return c.finish(u, c.lib.sys.Broadcast(send.ptr, recv.ptr, recv.n, recv.t.code(), root, c.handle(), s.Handle()))
+}
+
+// AllGather copies every rank's send into every rank's recv, in the ranks' order.
+// In place if send is this rank's part of recv.
+func (c *Comm) AllGather(send, recv Buffer, s *cuda.Stream) error {
+	if err := first(c.check(send, recv, send.n, 1, c.size, s), apart(send, recv, c.rank*send.n, -1)); err != nil {
+		return c.refuse(err)
+	}
+	u, err := c.enter("AllGather")
+	if err != nil {
+		return c.refuse(err)
+	}
+	return c.finish(u, c.lib.sys.AllGather(send.ptr, recv.ptr, send.n, send.t.code(), c.handle(), s.Handle()))
+}
+
+// ReduceScatter combines the elements of all ranks, and leaves each rank its
+// part. In place if recv is this rank's part of send.
+func (c *Comm) ReduceScatter(send, recv Buffer, op Op, s *cuda.Stream) error {
+	err := first(c.check(send, recv, recv.n, c.size, 1, s), op.check(c, recv.t), apart(send, recv, -1, c.rank*recv.n))
+	if err != nil {
+		return c.refuse(err)
+	}
+	u, err := c.enter("ReduceScatter")
+	if err != nil {
+		return c.refuse(err)
+	}
+	return c.finish(u, c.lib.sys.ReduceScatter(send.ptr, recv.ptr, recv.n, recv.t.code(), op.code-1, c.handle(), s.Handle()))
+}
+
+// AllToAll sends the i-th part of send to rank i, and receives the i-th part of
+// recv from rank i. It cannot be done in place.
+func (c *Comm) AllToAll(send, recv Buffer, s *cuda.Stream) error {
+	err := c.check(send, recv, send.n, 1, 1, s)
+	if err == nil && send.n%c.size != 0 {
+		err = invalid("%d elements cannot be divided between %d ranks", send.n, c.size)
+	}
+	if err = first(err, apart(send, recv, -1, -1)); err != nil {
+		return c.refuse(err)
+	}
+	n := send.n / c.size
+	u, err := c.enter("AllToAll")
+	if err != nil {
+		return c.refuse(err)
+	}
+	if c.lib.sys.Native() {
+		return c.finish(u, c.lib.sys.AllToAll(send.ptr, recv.ptr, n, send.t.code(), c.handle(), s.Handle()))
+	}
+	return c.finish(u, c.messages(send, recv, n, 0, c.size, 0, c.size, s))
+}
+
+// Gather copies every rank's send into the root's recv, in the ranks' order. The
+// others' recv is not used. In place if send is the root's part of recv.
+func (c *Comm) Gather(send, recv Buffer, root int, s *cuda.Stream) error {
+	err := c.checkRoot(root)
+	if err == nil {
+		recvs := 0
+		if c.rank == root {
+			recvs = c.size
+			err = apart(send, recv, root*send.n, -1)
+		} else {
+			recv = Buffer{}
+		}
+		err = first(c.check(send, recv, send.n, 1, recvs, s), err)
+	}
+	if err != nil {
+		return c.refuse(err)
+	}
+	u, err := c.enter("Gather")
+	if err != nil {
+		return c.refuse(err)
+	}
+	if c.lib.sys.Native() {
+		return c.finish(u, c.lib.sys.Gather(send.ptr, recv.ptr, send.n, send.t.code(), root, c.handle(), s.Handle()))
+	}
+	from := 0
+	if c.rank == root {
+		from = c.size
+	}
+	return c.finish(u, c.messages(send, recv, send.n, root, root+1, 0, from, s))
+}
+
+// Scatter copies the i-th part of the root's send to rank i's recv. The others'
+// send is not used. In place if recv is the root's part of send.
+func (c *Comm) Scatter(send, recv Buffer, root int, s *cuda.Stream) error {
+	err := c.checkRoot(root)
+	if err == nil {
+		sends := 0
+		if c.rank == root {
+			sends = c.size
+			err = apart(send, recv, -1, root*recv.n)
+		} else {
+			send = Buffer{}
+		}
+		err = first(c.check(send, recv, recv.n, sends, 1, s), err)
+	}
+	if err != nil {
+		return c.refuse(err)
+	}
+	u, err := c.enter("Scatter")
+	if err != nil {
+		return c.refuse(err)
+	}
+	if c.lib.sys.Native() {
+		return c.finish(u, c.lib.sys.Scatter(send.ptr, recv.ptr, recv.n, recv.t.code(), root, c.handle(), s.Handle()))
+	}
+	to := 0
+	if c.rank == root {
+		to = c.size
+	}
+	return c.finish(u, c.messages(send, recv, recv.n, 0, to, root, root+1, s))
+}
+
+// messages is a collective as one group of messages, for versions that do not
+// have it: n elements to each rank of one range and from each of another. A side
+// with one part has it for whichever rank. It returns what NCCL does.
+func (c *Comm) messages(send, recv Buffer, n, to, toEnd, from, fromEnd int, s *cuda.Stream) error {
+	sys := c.lib.sys
+	if err := sys.GroupStart(); err != nil {
+		return err
+	}
+	var err error
+	part := func(b Buffer, peer int) uintptr {
+		if b.n == n {
+			return b.ptr
+		}
+		return b.at(peer * n)
+	}
+	own := to <= c.rank && c.rank < toEnd && from <= c.rank && c.rank < fromEnd
+	own = own && part(send, c.rank) == part(recv, c.rank) // in place: nothing to move
+	for peer := to; peer < toEnd && err == nil; peer++ {
+		if peer != c.rank || !own {
+			err = sys.Send(part(send, peer), n, send.t.code(), peer, c.handle(), s.Handle())
+		}
+	}
+	for peer := from; peer < fromEnd && err == nil; peer++ {
+		if peer != c.rank || !own {
+			err = sys.Recv(part(recv, peer), n, recv.t.code(), peer, c.handle(), s.Handle())
+		}
+	}
+	if err != nil {
+		sys.GroupSpoil()
+	}
+	return first(err, sys.GroupEnd())
+}
+
+// Send sends to a rank, which must receive the same number of the same type.
+// Messages between two ranks match in order; there are no tags. Ranks that send
+// to each other do so in a Group with their receives.
+func (c *Comm) Send(b Buffer, peer int, s *cuda.Stream) error {
+	if err := first(c.checkRoot(peer), c.check(b, Buffer{}, b.n, 1, 0, s)); err != nil {
+		return c.refuse(err)
+	}
+	u, err := c.enter("Send")
+	if err != nil {
+		return c.refuse(err)
+	}
+	return c.finish(u, c.lib.sys.Send(b.ptr, b.n, b.t.code(), peer, c.handle(), s.Handle()))
+}
+
+// Recv receives from a rank.
+func (c *Comm) Recv(b Buffer, peer int, s *cuda.Stream) error {
+	if err := first(c.checkRoot(peer), c.check(Buffer{}, b, b.n, 0, 1, s)); err != nil {
+		return c.refuse(err)
+	}
+	u, err := c.enter("Recv")
+	if err != nil {
+		return c.refuse(err)
+	}
+	return c.finish(u, c.lib.sys.Recv(b.ptr, b.n, b.t.code(), peer, c.handle(), s.Handle()))
+}

@@ -1,0 +1,235 @@
+package nccl
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/ncclsys"
+)
+
+// A state is what may be done with a communicator.
+type state int
+
+const (
+	open       state = 1 << iota
+	revoked          // what ran was ended; it can have children, and be closed
+	finalized        // it is at rest; it can only be closed
+	closing          // Close waits for calls that are under way; Abort can still take over
+	destroying       // the handle is being freed
+	closed
+	aborting
+	aborted
+)
+
+// A Comm is this rank's part of a communicator. It may be shared between
+// goroutines, whose calls take turns.
+type Comm struct {
+	lib         *Library
+	dev         *cuda.Device
+	slot        *ncclsys.Slot   // NCCL may write it late, and may not be given a stack
+	config      *ncclsys.Config // and may read this late
+	rank, size  int
+	major       int // of the device's compute capability
+	nonBlocking bool
+	cleanup     runtime.Cleanup
+
+	mu      sync.Mutex
+	changed sync.Cond
+	state   state
+	busy    bool   // a call, or a group, has the communicator
+	owner   *group // that group
+	readers int    // calls that only look, and need not take turns
+	ops     map[int]bool
+	ended   chan struct{} // closed when the handle is gone
+	endErr  error
+}
+
+// Rank returns this rank's number, from 0.
+func (c *Comm) Rank() int { return c.rank }
+
+// Size returns the number of ranks.
+func (c *Comm) Size() int { return c.size }
+
+// Device returns the device.
+func (c *Comm) Device() *cuda.Device { return c.dev }
+
+// Library returns the library.
+func (c *Comm) Library() *Library { return c.lib }
+
+// Handle returns the ncclComm_t, for calls into other libraries. It is void when
+// the communicator is closed or aborted.
+func (c *Comm) Handle() uintptr { return c.slot.Handle }
+
+func (c *Comm) handle() uintptr { return c.slot.Handle }
+
+// refusal is why a communicator in another state than those wanted is of no
+// use. mu is held.
+func (c *Comm) refusal(what string) error {
+	kind := ErrClosed
+	switch c.state {
+	case aborting, aborted:
+		kind = ErrAborted
+	case revoked:
+		kind = ErrRevoked
+	case finalized:
+		return fmt.Errorf("nccl: %s: %w: it is finalized, and can only be closed", what, ErrClosed)
+	}
+	return fmt.Errorf("nccl: %s: %w", what, kind)
+}
+
+// take waits for its turn and takes the communicator, for a group if there is
+// one, which keeps it until its end.
+func (c *Comm) take(what string, g *group, wanted state) error {
+	if c == nil {
+		return invalid("no communicator")
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.state&wanted != 0 && c.busy && (g == nil || c.owner != g) {
+		c.changed.Wait()
+	}
+	if c.state&wanted == 0 {
+		return c.refusal(what)
+	}
+	c.busy, c.owner = true, g
+	return nil
+}
+
+// give ends what take began.
+func (c *Comm) give() {
+	c.mu.Lock()
+	c.busy, c.owner = false, nil
+	c.changed.Broadcast()
+	c.mu.Unlock()
+}
+
+// A use is one call's hold of a communicator.
+type use struct {
+	group   *group
+	context bool // made current by this call, not by the group
+}
+
+// enter takes the communicator for a call, on this thread and with its device's
+// context current.
+func (c *Comm) enter(what string) (use, error) {
+	if c == nil {
+		return use{}, invalid("no communicator")
+	}
+	runtime.LockOSThread()
+	u := use{group: c.lib.current()}
+	if err := c.take(what, u.group, open); err != nil {
+		runtime.UnlockOSThread()
+		return use{}, err
+	}
+	if err := u.begin(c); err != nil {
+		if u.group == nil {
+			c.give()
+		}
+		runtime.UnlockOSThread()
+		return use{}, err
+	}
+	return u, nil
+}
+
+func (u *use) begin(c *Comm) error {
+	if u.group != nil {
+		if err := u.group.add(c); err != nil {
+			return err
+		}
+		if u.group.dev == c.dev {
+			return nil
+		}
+	}
+	if err := c.dev.Enter(); err != nil {
+		return err
+	}
+	u.context = true
+	return nil
+}
+
+// leave ends what enter began; in a group, the group keeps the communicator.
+func (c *Comm) leave(u use) {
+	if u.context {
+		c.dev.Leave()
+	}
+	if u.group == nil {
+		c.give()
+	}
+	runtime.UnlockOSThread()
+}
+
+// finish ends a call with its result.
+func (c *Comm) finish(u use, err error) error {
+	if err != nil {
+		if u.group != nil && errors.Is(err, ncclsys.ErrInProgress) {
+			err = nil // the group's end waits
+		} else {
+			err = c.settle(err)
+		}
+	}
+	c.leave(u)
+	return err
+}
+
+// settle waits for a call that NCCL goes on with after it has returned, and
+// returns its result. The caller has taken the communicator. An abort ends the
+// wait.
+func (c *Comm) settle(err error) error {
+	if !errors.Is(err, ncclsys.ErrInProgress) {
+		return public(err)
+	}
+	for pause := 5 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
+		code, err := c.lib.sys.CommAsyncError(c.handle())
+		if err != nil {
+			return public(err)
+		}
+		if code == 0 {
+			return nil
+		}
+		if err := c.lib.sys.Failure("an operation that was in progress", code); !errors.Is(err, ncclsys.ErrInProgress) {
+			return public(err)
+		}
+		if c.is(aborting) {
+			return fmt.Errorf("nccl: %w", ErrAborted)
+		}
+		time.Sleep(pause)
+	}
+}
+
+func (c *Comm) is(s state) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.state&s != 0
+}
+
+// AsyncError returns what went wrong on the device or the network since the last
+// call, if anything: after that, only Abort, Revoke, Shrink and Close are of use.
+// It may be called at any time, from any goroutine.
+func (c *Comm) AsyncError() error {
+	c.mu.Lock()
+	if c.state&(open|revoked|finalized|closing) == 0 {
+		defer c.mu.Unlock()
+		return c.refusal("AsyncError")
+	}
+	c.readers++
+	c.mu.Unlock()
+	code, err := c.lib.sys.CommAsyncError(c.handle())
+	c.mu.Lock()
+	c.readers--
+	c.changed.Broadcast()
+	c.mu.Unlock()
+	if err != nil {
+		return public(err)
+	}
+	if code == 0 {
+		return nil
+	}
+	if err := c.lib.sys.Failure("an operation on the device", code); !errors.Is(err, ncclsys.ErrInProgress) {
+		return public(err)
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+package nccl_test
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/nccl"
+)
+
+// control is nil on real libraries.
+var control *standin.Control
+
+const deadline = 2 * time.Minute
+
+func TestMain(m *testing.M) {
+	if os.Getenv("TUTTI_TEST_RANK") != "" {
+		if err := rankProcess(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if os.Getenv("TUTTI_TEST_PROBE") != "" {
+		_, err := nccl.Load("")
+		fmt.Print(err)
+		return
+	}
+	var err error
+	control, err = standin.Use()
+	switch {
+	case errors.Is(err, standin.ErrNoCompiler):
+		fmt.Println("skipped:", err)
+		return
+	case err != nil:
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// fake returns the stand-in's control, or skips the test.
+func fake(t testing.TB) *standin.Control {
+	t.Helper()
+	if control == nil {
+		t.Skip("this test needs the stand-in")
+	}
+	t.Cleanup(control.Reset)
+	return control
+}
+
+func load(t testing.TB) *nccl.Library {
+	t.Helper()
+	l, err := nccl.Load("")
+	ok(t, err)
+	return l
+}
+
+func ok(t testing.TB, errs ...error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// free is for what ends with the function that made it.
+func free(v interface{ Free() error }) { _ = v.Free() }
+
+// clean fails the test if it leaves anything behind.
+func clean(t testing.TB) {
+	t.Helper()
+	if control == nil {
+		return
+	}
+	before := control.AllLive()
+	t.Cleanup(func() {
+		if now := control.AllLive(); !t.Failed() && now != before {
+			t.Errorf("left behind: %v, before: %v", now, before)
+		}
+	})
+}
+
+// A rank is what a rank's program has.
+type rank struct {
+	lib    *nccl.Library
+	dev    *cuda.Device
+	comm   *nccl.Comm
+	stream *cuda.Stream
+	r, n   int
+}
+
+// A program is what each rank does.
+type program func(ctx context.Context, r *rank) error
+
+// start makes a rank's things and runs a program.
+func start(ctx context.Context, lib *nccl.Library, ordinal int, id nccl.UniqueID, r, n int, cfg nccl.Config, p program) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("rank %d: %w", r, err)
+		}
+	}()
+	dev, err := cuda.Open(ordinal, nil)
+	if err != nil {
+		return err
+	}
+	defer dev.Close()
+	stream, err := dev.NewStream()
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	comm, err := lib.Init(ctx, dev, id, r, n, cfg)
+	if err != nil {
+		return err
+	}
+	if comm.Rank() != r || comm.Size() != n || comm.Device() != dev || comm.Handle() == 0 || comm.Library() != lib {
+		return fmt.Errorf("rank %d of %d on %v", comm.Rank(), comm.Size(), comm.Device())
+	}
+	err = p(ctx, &rank{lib, dev, comm, stream, r, n})
+	if err != nil {
+		return errors.Join(err, comm.Abort(ctx))
+	}
+	return errors.Join(stream.Wait(ctx), comm.Close(), comm.Close())
+}
+
+// together runs a program on n ranks of this process, each on its own device.
+func together(t testing.TB, lib *nccl.Library, n int, cfg nccl.Config, p program) error {
+	t.Helper()
+	devices, err := cuda.Devices()
+	ok(t, err)
+	if devices < n {
+		t.Skipf("%d devices: too few for %d ranks in one process", devices, n)
+	}
+	id, err := lib.NewID()
+	ok(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	errs := make(chan error, n)
+	for r := range n {
+		go func() { errs <- start(ctx, lib, r, id, r, n, cfg, p) }()
+	}
+	var all []error
+	for range n {
+		if err := <-errs; err != nil {
+			all = append(all, err)
+			cancel() // the others wait for this one
+		}
+	}
+	return errors.Join(all...)
+}
+
+// rankProcess is a rank in a process of its own.
+func rankProcess() error {
+	number := func(name string) int {
+		v, _ := strconv.Atoi(os.Getenv(name))
+		return v
+	}
+	text, err := hex.DecodeString(os.Getenv("TUTTI_TEST_ID"))
+	if err != nil {
+		return err
+	}
+	lib, err := nccl.Load("")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	r, n := number("TUTTI_TEST_RANK"), number("TUTTI_TEST_SIZE")
+	cfg := nccl.Config{NonBlocking: os.Getenv("TUTTI_TEST_NONBLOCKING") != ""}
+	p := programs[os.Getenv("TUTTI_TEST_PROGRAM")]
+	if p == nil {
+		return errors.New("no such program")
+	}
+	return start(ctx, lib, 0, nccl.UniqueID(text), r, n, cfg, p)
+}
+
+// missing reports whether an error says that the library is too old.
+func missing(err error) bool {
+	var v *cuda.VersionError
+	return errors.As(err, &v) && v.Need != "" && v.Found != ""
+}

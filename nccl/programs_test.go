@@ -1,0 +1,263 @@
+package nccl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/nccl"
+)
+
+// programs are what ranks do, in goroutines and in processes, on the stand-in
+// and on the real library.
+var programs = map[string]program{
+	"types":    everyType,
+	"verbs":    everyVerb,
+	"groups":   groups,
+	"premul":   premul,
+	"split":    split,
+	"memory":   memory,
+	"signals":  signals,
+	"order":    order,
+	"finalize": finalize,
+	"lost":     lost,
+}
+
+// split makes communicators of even and odd ranks, in reverse order, and one
+// without the last rank.
+func split(ctx context.Context, r *rank) error {
+	sub, err := r.comm.Split(ctx, r.r%2, -r.r, nccl.Config{})
+	if missing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer sub.Close()
+	size := (r.n + 1 - r.r%2) / 2
+	if sub.Size() != size || sub.Rank() != size-1-r.r/2 {
+		return fmt.Errorf("rank %d of %d, want %d of %d", sub.Rank(), sub.Size(), size-1-r.r/2, size)
+	}
+	if err := sums(ctx, r, sub); err != nil {
+		return err
+	}
+	color := 0
+	if r.r == r.n-1 {
+		color = nccl.NoColor
+	}
+	rest, err := r.comm.Split(ctx, color, 0, nccl.Config{})
+	if err != nil || (rest == nil) != (color == nccl.NoColor) {
+		return fmt.Errorf("%v, %w", rest, err)
+	}
+	if rest != nil {
+		defer rest.Close()
+		if err := sums(ctx, r, rest); err != nil {
+			return err
+		}
+	}
+	return sums(ctx, r, r.comm)
+}
+
+// sums checks that a communicator works.
+func sums(ctx context.Context, r *rank, c *nccl.Comm) error {
+	s, err := cuda.Alloc[int64](r.dev, 10)
+	if err != nil {
+		return err
+	}
+	defer free(s)
+	got := make([]int64, 10)
+	err = errors.Join(s.Fill(int64(c.Rank()+1)), c.AllReduce(nccl.Of(s), nccl.Of(s), nccl.Sum, r.stream), r.stream.Wait(ctx))
+	if err = errors.Join(err, c.AsyncError()); err != nil {
+		return err
+	}
+	if want := int64(c.Size() * (c.Size() + 1) / 2); s.CopyTo(got) != nil || got[9] != want {
+		return fmt.Errorf("%d ranks sum to %d, want %d", c.Size(), got[9], want)
+	}
+	return nil
+}
+
+// memory uses NCCL's own allocation, registration and windows.
+func memory(ctx context.Context, r *rank) error {
+	s, err := nccl.Alloc[float32](r.lib, r.dev, 1<<16)
+	if missing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer free(s)
+	reg, err := r.comm.Register(nccl.Of(s))
+	if err != nil {
+		return err
+	}
+	got := make([]float32, s.Len())
+	err = errors.Join(s.Fill(1), r.comm.AllReduce(nccl.Of(s), nccl.Of(s), nccl.Sum, r.stream), r.stream.Wait(ctx), s.CopyTo(got), reg.Close(), reg.Close())
+	if err != nil || got[1] != float32(r.n) {
+		return fmt.Errorf("registered: %v, %w", got[1], err)
+	}
+	w, err := r.comm.NewWindow(ctx, nccl.Of(s), nccl.Symmetric)
+	if missing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if w.Supported() {
+		if p, err := w.Pointer(); !missing(err) && (err != nil || p != s.Pointer()) {
+			return fmt.Errorf("the window is at %#x: %w", p, err)
+		}
+	}
+	err = errors.Join(s.Fill(2), r.comm.AllReduce(nccl.Of(s), nccl.Of(s), nccl.Sum, r.stream), r.stream.Wait(ctx), s.CopyTo(got), w.Close(), w.Close())
+	if err != nil || got[1] != float32(2*r.n) {
+		return fmt.Errorf("in a window: %v, %w", got[1], err)
+	}
+	return nil
+}
+
+// signals writes into the next rank's window. Where NCCL cannot, it says so.
+func signals(ctx context.Context, r *rank) error {
+	v := nccl.Version{Major: 2, Minor: 29}
+	if r.n == 1 || r.lib.Needs("signals", v) != nil || control == nil && os.Getenv("TUTTI_TEST_GPU") != "" {
+		return nil // on one GPU ranks have no common windows
+	}
+	s, err := nccl.Alloc[int32](r.lib, r.dev, 1024)
+	if err != nil {
+		return err
+	}
+	defer free(s)
+	from, err := cuda.Alloc[int32](r.dev, 10)
+	if err != nil {
+		return err
+	}
+	defer free(from)
+	if err := errors.Join(s.Fill(-1), from.Fill(int32(r.r))); err != nil {
+		return err
+	}
+	w, err := r.comm.NewWindow(ctx, nccl.Of(s), nccl.Symmetric)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	next, previous := (r.r+1)%r.n, (r.r+r.n-1)%r.n
+	err = errors.Join(r.comm.PutSignal(nccl.Of(from), next, w, 100, r.stream), r.comm.Signal(next, r.stream),
+		r.comm.WaitSignal(previous, 2, r.stream), r.stream.Wait(ctx))
+	got := make([]int32, 1024)
+	if err = errors.Join(err, s.CopyTo(got)); err != nil {
+		return err
+	}
+	if got[99] != -1 || got[100] != int32(previous) || got[109] != int32(previous) || got[110] != -1 {
+		return fmt.Errorf("the window holds %v", got[98:112])
+	}
+	return sums(ctx, r, r.comm)
+}
+
+// order holds a fill back on a compute stream, runs a collective on another and
+// reads on the first, ordered by events alone; and once without them, to show that
+// this can fail.
+func order(ctx context.Context, r *rank) error {
+	// The first collective connects the ranks, for which NCCL may need the device.
+	if err := sums(ctx, r, r.comm); err != nil {
+		return err
+	}
+	compute, err := r.dev.NewStream()
+	if err != nil {
+		return err
+	}
+	defer compute.Close()
+	gate, err := cuda.AllocHost[uint32](r.dev, 1)
+	if err != nil {
+		return err
+	}
+	defer free(gate)
+	addr, err := gate.DevicePointer()
+	if err != nil {
+		return err
+	}
+	s, err := cuda.Alloc[float32](r.dev, 1000)
+	if err != nil {
+		return err
+	}
+	defer free(s)
+	out, err := cuda.AllocHost[float32](r.dev, 1000)
+	if err != nil {
+		return err
+	}
+	defer free(out)
+	for round := range uint32(20) {
+		events := round%10 != 9
+		step := func(err error, on bool, f func() error) error {
+			if err != nil || !on {
+				return err
+			}
+			return f()
+		}
+		err := s.Fill(-1)
+		err = step(err, true, func() error { return compute.WaitValue(addr, round+1) })
+		err = step(err, true, func() error { return s.FillOn(compute, float32(r.r+1)) })
+		err = step(err, events, func() error { return r.stream.WaitStream(compute) })
+		err = step(err, true, func() error { return r.comm.AllReduce(nccl.Of(s), nccl.Of(s), nccl.Sum, r.stream) })
+		err = step(err, events, func() error { return compute.WaitStream(r.stream) })
+		err = step(err, true, func() error { return s.CopyToOn(compute, out.Data()) })
+		if !events { // the collective runs while the fill is held back
+			err = step(err, true, func() error { return r.stream.Wait(ctx) })
+		}
+		atomic.StoreUint32(&gate.Data()[0], round+1)
+		if err := errors.Join(err, compute.Wait(ctx), r.stream.Wait(ctx)); err != nil {
+			return err
+		}
+		right := out.Data()[999] == float32(r.n*(r.n+1)/2)
+		if r.n > 1 && right != events {
+			return fmt.Errorf("events %v: the result is %v", events, out.Data()[999])
+		}
+	}
+	return nil
+}
+
+func finalize(ctx context.Context, r *rank) error {
+	if err := errors.Join(sums(ctx, r, r.comm), r.comm.Finalize(ctx)); err != nil {
+		return err
+	}
+	if err := sums(ctx, r, r.comm); !errors.Is(err, nccl.ErrClosed) {
+		return fmt.Errorf("finalized: %w", err)
+	}
+	return nil
+}
+
+// lost kills the last rank's process while the others wait for it. They see it
+// within a time and abort.
+func lost(ctx context.Context, r *rank) error {
+	if err := sums(ctx, r, r.comm); err != nil {
+		return err
+	}
+	if r.r == r.n-1 {
+		p, err := os.FindProcess(os.Getpid())
+		if err != nil {
+			return err
+		}
+		_ = p.Kill()
+		select {}
+	}
+	s, err := cuda.Alloc[float32](r.dev, 1<<20)
+	if err != nil {
+		return err
+	}
+	// The call itself fails if NCCL has noticed by then.
+	if err := r.comm.AllReduce(nccl.Of(s), nccl.Of(s), nccl.Sum, r.stream); err != nil && r.comm.AsyncError() == nil {
+		return err
+	}
+	for r.comm.AsyncError() == nil {
+		if done, err := r.stream.Done(); done || err != nil {
+			return fmt.Errorf("the collective ended without the lost rank: %w", err)
+		}
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("nobody noticed: %w", err)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Println("noticed:", r.comm.AsyncError())
+	return errors.Join(r.comm.Abort(ctx), r.stream.Wait(ctx), s.Free())
+}

@@ -1,0 +1,192 @@
+package nccl
+
+import (
+	"context"
+	"sync"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/ncclsys"
+)
+
+// A Registration is memory that a communicator may use without copying. It may
+// be shared between goroutines.
+type Registration struct {
+	c      *Comm
+	handle uintptr
+	once   sync.Once
+	err    error
+}
+
+// Register registers memory, best of Alloc, with the communicator. The caller
+// closes the registration before freeing the memory. It needs NCCL 2.19.
+func (c *Comm) Register(b Buffer) (*Registration, error) {
+	if err := b.check("registered", c); err != nil {
+		return nil, err
+	}
+	if b.n == 0 {
+		return nil, invalid("there is nothing to register")
+	}
+	u, err := c.enter("Register")
+	if err != nil {
+		return nil, err
+	}
+	h, err := c.lib.sys.CommRegister(c.handle(), b.ptr, uintptr(b.n*b.t.Size()))
+	if err = c.finish(u, err); err != nil {
+		return nil, err
+	}
+	return &Registration{c: c, handle: h}, nil
+}
+
+// Close ends the registration. It may be called again, and does nothing when
+// the communicator is closed.
+func (r *Registration) Close() error {
+	r.once.Do(func() { r.err = r.c.deregister(r.handle, r.c.lib.sys.CommDeregister) })
+	return r.err
+}
+
+func (c *Comm) deregister(handle uintptr, call func(comm, handle uintptr) error) error {
+	u, err := c.enter("Close")
+	if err != nil {
+		return nil // it ended with the communicator
+	}
+	return c.finish(u, call(c.handle(), handle))
+}
+
+// WindowMode says what a Window is for.
+type WindowMode int
+
+// The modes of windows; they can be added.
+const (
+	Symmetric      WindowMode = 1 // all ranks use the same offsets in collectives (2.27)
+	StrictOrdering WindowMode = 2 // writes arrive in order (2.28)
+)
+
+// A Window is memory of all ranks, registered together. It may be shared between
+// goroutines.
+type Window struct {
+	c      *Comm
+	slot   *ncclsys.Slot
+	b      Buffer
+	once   sync.Once
+	closed bool
+	mu     sync.Mutex
+	err    error
+}
+
+// NewWindow registers memory of Alloc, of the same size on all ranks, which must
+// all call it. The caller closes the window before freeing the memory. It needs
+// NCCL 2.27.
+func (c *Comm) NewWindow(ctx context.Context, b Buffer, mode WindowMode) (*Window, error) {
+	if err := b.check("window's", c); err != nil {
+		return nil, err
+	}
+	if b.n == 0 || b.ptr%4096 != 0 || mode < 0 || mode > Symmetric|StrictOrdering {
+		return nil, invalid("a window begins at a multiple of 4096 bytes and is not empty: allocate it by nccl.Alloc")
+	}
+	w := &Window{c: c, slot: new(ncclsys.Slot), b: b}
+	err := c.manage(ctx, "NewWindow", open, open, func(h uintptr) error {
+		return c.lib.sys.CommWindowRegister(h, b.ptr, uintptr(b.n*b.t.Size()), w.slot, int(mode))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+// Supported reports whether NCCL made anything of the window: where the hardware
+// cannot, it is only a registration that does nothing.
+func (w *Window) Supported() bool { return w.slot.Handle != 0 }
+
+// Pointer asks NCCL for the address that the window begins at. It needs NCCL 2.29.
+func (w *Window) Pointer() (uintptr, error) {
+	if err := w.check(); err != nil {
+		return 0, err
+	}
+	u, err := w.c.enter("Pointer")
+	if err != nil {
+		return 0, err
+	}
+	p, err := w.c.lib.sys.WinGetUserPtr(w.c.handle(), w.slot.Handle)
+	return p, w.c.finish(u, err)
+}
+
+func (w *Window) check() error {
+	if w == nil || !w.Supported() {
+		return invalid("no window")
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return invalid("the window has been closed")
+	}
+	return nil
+}
+
+// Close ends the window. It may be called again, and does nothing when the
+// communicator is closed.
+func (w *Window) Close() error {
+	w.once.Do(func() {
+		w.mu.Lock()
+		w.closed = true
+		w.mu.Unlock()
+		if w.Supported() {
+			w.err = w.c.deregister(w.slot.Handle, w.c.lib.sys.CommWindowDeregister)
+		}
+	})
+	return w.err
+}
+
+// PutSignal writes a buffer into another rank's part of a window, from that
+// element on, and then signals that rank. It needs NCCL 2.29.
+func (c *Comm) PutSignal(b Buffer, peer int, w *Window, element int, s *cuda.Stream) error {
+	err := first(c.checkPeer(peer), w.check(), c.check(b, Buffer{}, b.n, 1, 0, s))
+	if err == nil && (w.c != c || b.t != w.b.t || element < 0 || element > w.b.n-b.n) {
+		err = invalid("%d elements at %d do not fit into the window", b.n, element)
+	}
+	if err != nil {
+		return c.refuse(err)
+	}
+	u, err := c.enter("PutSignal")
+	if err != nil {
+		return c.refuse(err)
+	}
+	return c.finish(u, c.lib.sys.PutSignal(b.ptr, b.n, b.t.code(), peer, w.slot.Handle, element*b.t.Size(), c.handle(), s.Handle()))
+}
+
+// Signal signals another rank. It needs NCCL 2.29.
+func (c *Comm) Signal(peer int, s *cuda.Stream) error {
+	if err := first(c.checkPeer(peer), c.check(Buffer{}, Buffer{}, 0, 0, 0, s)); err != nil {
+		return c.refuse(err)
+	}
+	u, err := c.enter("Signal")
+	if err != nil {
+		return c.refuse(err)
+	}
+	return c.finish(u, c.lib.sys.Signal(peer, c.handle(), s.Handle()))
+}
+
+// WaitSignal makes the stream wait for a number of signals from another rank,
+// those of PutSignal included. It needs NCCL 2.29.
+func (c *Comm) WaitSignal(peer, count int, s *cuda.Stream) error {
+	err := first(c.checkPeer(peer), c.check(Buffer{}, Buffer{}, 0, 0, 0, s))
+	if err == nil && (count < 1 || int(int32(count)) != count) {
+		err = invalid("%d signals", count)
+	}
+	if err != nil {
+		return c.refuse(err)
+	}
+	u, err := c.enter("WaitSignal")
+	if err != nil {
+		return c.refuse(err)
+	}
+	desc := []ncclsys.WaitSignalDesc{{Count: int32(count), Peer: int32(peer)}}
+	return c.finish(u, c.lib.sys.WaitSignal(desc, c.handle(), s.Handle()))
+}
+
+// checkPeer is for what cannot be done with oneself.
+func (c *Comm) checkPeer(peer int) error {
+	if peer == c.rank {
+		return invalid("rank %d is this rank itself", peer)
+	}
+	return c.checkRoot(peer)
+}

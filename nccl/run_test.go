@@ -1,0 +1,163 @@
+package nccl_test
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/nccl"
+)
+
+// names are the programs that end well, in order.
+func names() []string {
+	var all []string
+	for name := range programs {
+		if name != "lost" {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestGoroutines runs every program with ranks in this process.
+func TestGoroutines(t *testing.T) {
+	for _, name := range names() {
+		for _, n := range []int{1, 2, 3} {
+			for _, cfg := range []nccl.Config{{}, {NonBlocking: true}} {
+				t.Run(fmt.Sprintf("%s/%d/nonblocking=%v", name, n, cfg.NonBlocking), func(t *testing.T) {
+					clean(t)
+					ok(t, together(t, load(t), n, cfg, programs[name]))
+				})
+			}
+		}
+	}
+}
+
+// TestVersions runs what differs between versions on each that the stand-in has.
+func TestVersions(t *testing.T) {
+	fake(t)
+	for _, v := range standin.Versions {
+		libs, err := standin.Build(v)
+		ok(t, err)
+		lib, err := nccl.Load(libs.NCCL)
+		ok(t, err)
+		if got := lib.Version(); got.Code() != v || lib.Path() != libs.NCCL {
+			t.Errorf("version %v in %s", got, lib.Path())
+		}
+		for _, name := range []string{"verbs", "groups", "split", "memory", "signals"} {
+			t.Run(fmt.Sprintf("%d/%s", v, name), func(t *testing.T) {
+				clean(t)
+				ok(t, together(t, lib, 2, nccl.Config{}, programs[name]))
+			})
+		}
+	}
+}
+
+// sizes are the numbers of processes to run with.
+func sizes() []int {
+	text := os.Getenv("TUTTI_TEST_RANKS")
+	if text == "" {
+		return []int{2, 3}
+	}
+	var all []int
+	for s := range strings.SplitSeq(text, ",") {
+		if n, err := strconv.Atoi(s); err == nil {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// processes starts this binary once for each rank, all on device 0: NCCL takes
+// each for a host of its own.
+func processes(t *testing.T, name string, n int, env ...string) []*exec.Cmd {
+	t.Helper()
+	id, err := load(t).NewID()
+	ok(t, err)
+	cmds := make([]*exec.Cmd, n)
+	for r := range cmds {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env = append(os.Environ(),
+			"TUTTI_TEST_PROGRAM="+name, fmt.Sprintf("TUTTI_TEST_RANK=%d", r), fmt.Sprintf("TUTTI_TEST_SIZE=%d", n),
+			"TUTTI_TEST_ID="+hex.EncodeToString(id[:]), fmt.Sprintf("NCCL_HOSTID=tutti-test-%d", r))
+		cmd.Env = append(cmd.Env, env...)
+		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+		ok(t, err)
+		cmd.Stdout, cmd.Stderr = out, out
+		err = cmd.Start()
+		if errors.Is(err, syscall.ENOEXEC) {
+			t.Skip("an emulated binary cannot start itself")
+		}
+		ok(t, err)
+		cmds[r] = cmd
+	}
+	return cmds
+}
+
+// finish waits for a process and returns what it said.
+func finish(t *testing.T, cmd *exec.Cmd) (string, error) {
+	t.Helper()
+	err := cmd.Wait()
+	file := cmd.Stdout.(*os.File)
+	text, e := os.ReadFile(file.Name())
+	ok(t, e, file.Close())
+	return string(text), err
+}
+
+func TestProcesses(t *testing.T) {
+	for _, n := range sizes() {
+		for _, name := range names() {
+			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
+				for r, cmd := range processes(t, name, n) {
+					if out, err := finish(t, cmd); err != nil {
+						t.Errorf("rank %d: %v\n%s", r, err, out)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestLostProcess kills a rank: the others notice, abort, and end well.
+func TestLostProcess(t *testing.T) {
+	for _, env := range []string{"TUTTI_TEST_NONBLOCKING=", "TUTTI_TEST_NONBLOCKING=1"} {
+		for r, cmd := range processes(t, "lost", 3, env) {
+			out, err := finish(t, cmd)
+			if r == 2 {
+				if err == nil || !strings.Contains(err.Error(), "killed") {
+					t.Errorf("the rank that was to be killed: %v\n%s", err, out)
+				}
+				continue
+			}
+			if err != nil || !strings.Contains(out, "noticed:") {
+				t.Errorf("rank %d: %v\n%s", r, err, out)
+			}
+		}
+	}
+}
+
+// TestNoLibrary asks a process that cannot find NCCL.
+func TestNoLibrary(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "TUTTI_TEST_PROBE=1", "TUTTI_NCCL_LIBRARY=/no/such/libnccl.so.2")
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, syscall.ENOEXEC) {
+		t.Skip("an emulated binary cannot start itself")
+	}
+	ok(t, err)
+	for _, want := range []string{"/no/such/libnccl.so.2: cannot open", "TUTTI_NCCL_LIBRARY"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%q does not say %q", out, want)
+		}
+	}
+}

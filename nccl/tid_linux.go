@@ -1,0 +1,6 @@
+package nccl
+
+import "golang.org/x/sys/unix"
+
+// thread returns the number of the thread that the goroutine is locked to.
+func thread() int { return unix.Gettid() }
