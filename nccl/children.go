@@ -20,7 +20,7 @@ func (c *Comm) Split(ctx context.Context, color, key int, cfg Config) (*Comm, er
 	if color < NoColor || int(int32(color)) != color || int(int32(key)) != key {
 		return nil, invalid("color %d, key %d", color, key)
 	}
-	return c.child(ctx, "Split", cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
+	return c.child(ctx, "Split", color == NoColor, cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
 		return c.lib.sys.CommSplit(c.handle(), color, key, out, raw)
 	})
 }
@@ -44,7 +44,7 @@ func (c *Comm) Shrink(ctx context.Context, exclude []int, end bool, cfg Config) 
 	if end {
 		flags = 1
 	}
-	return c.child(ctx, "Shrink", cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
+	return c.child(ctx, "Shrink", false, cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
 		err := c.lib.sys.CommShrink(c.handle(), list, out, raw, flags)
 		if end {
 			c.move(open, revoked)
@@ -76,7 +76,7 @@ func (c *Comm) Grow(ctx context.Context, size int, id *UniqueID, cfg Config) (*C
 	if id != nil {
 		raw = &ncclsys.UniqueID{Bytes: *id}
 	}
-	return c.child(ctx, "Grow", cfg, func(out *ncclsys.Slot, config *ncclsys.Config) error {
+	return c.child(ctx, "Grow", false, cfg, func(out *ncclsys.Slot, config *ncclsys.Config) error {
 		return c.lib.sys.CommGrow(c.handle(), size, raw, -1, out, config)
 	})
 }
@@ -86,20 +86,20 @@ func (l *Library) Join(ctx context.Context, d *cuda.Device, id UniqueID, rank, s
 	if rank < 0 || rank >= size {
 		return nil, invalid("rank %d of %d", rank, size)
 	}
-	return l.create(ctx, "Join", d, nil, cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
+	return l.create(ctx, "Join", d, nil, false, cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
 		return l.sys.CommGrow(0, size, &ncclsys.UniqueID{Bytes: id}, rank, out, raw)
 	})
 }
 
 // child takes the communicator and makes another from it.
-func (c *Comm) child(ctx context.Context, what string, cfg Config, call func(*ncclsys.Slot, *ncclsys.Config) error) (*Comm, error) {
+func (c *Comm) child(ctx context.Context, what string, absent bool, cfg Config, call func(*ncclsys.Slot, *ncclsys.Config) error) (*Comm, error) {
 	if err := c.lib.grouped(what); err != nil {
 		return nil, err
 	}
 	if err := c.take(what, nil, open|revoked); err != nil {
 		return nil, err
 	}
-	return c.lib.create(ctx, what, c.dev, c, cfg, call)
+	return c.lib.create(ctx, what, c.dev, c, absent, cfg, call)
 }
 
 // move changes the state, if it is the one expected.

@@ -164,22 +164,27 @@ func (c *Comm) leave(u use) {
 
 // finish ends a call with its result.
 func (c *Comm) finish(u use, err error) error {
-	if err != nil {
-		if u.group != nil && errors.Is(err, ncclsys.ErrInProgress) {
-			err = nil // the group's end waits
-		} else {
-			err = c.settle(err)
-		}
+	switch {
+	case u.group == nil:
+		err = c.settle(err)
+	case errors.Is(err, ncclsys.ErrInProgress):
+		err = nil // the group's end waits
+	default:
+		err = public(err)
 	}
 	c.leave(u)
 	return err
 }
 
 // settle waits for a call that NCCL goes on with after it has returned, and
-// returns its result. The caller has taken the communicator. An abort ends the
-// wait.
+// returns its result. On a communicator that does not block, NCCL may have
+// returned success and still be at it. The caller has taken the communicator. An
+// abort ends the wait.
 func (c *Comm) settle(err error) error {
-	if !errors.Is(err, ncclsys.ErrInProgress) {
+	if err == nil && !c.nonBlocking {
+		return nil
+	}
+	if err != nil && !errors.Is(err, ncclsys.ErrInProgress) {
 		return public(err)
 	}
 	for pause := 5 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {

@@ -117,8 +117,8 @@ func (l *Library) end(g *group, spoilt, simulate bool) (estimate time.Duration, 
 		err = nil
 	}
 	for _, c := range g.comms {
-		if late {
-			if e := c.settle(ncclsys.ErrInProgress); err == nil {
+		if late || err == nil && !spoilt && !simulate {
+			if e := c.settle(nil); err == nil {
 				err = e
 			}
 		}

@@ -18,7 +18,7 @@ func (l *Library) Init(ctx context.Context, d *cuda.Device, id UniqueID, rank, s
 	if size < 1 || rank < 0 || rank >= size {
 		return nil, invalid("rank %d of %d", rank, size)
 	}
-	return l.create(ctx, "Init", d, nil, cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
+	return l.create(ctx, "Init", d, nil, false, cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
 		return l.sys.CommInit(out, size, ncclsys.UniqueID{Bytes: id}, rank, raw)
 	})
 }
@@ -37,7 +37,7 @@ func (l *Library) InitScalable(ctx context.Context, d *cuda.Device, ids []Unique
 	for i, id := range ids {
 		raws[i].Bytes = id
 	}
-	return l.create(ctx, "InitScalable", d, nil, cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
+	return l.create(ctx, "InitScalable", d, nil, false, cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
 		return l.sys.CommInitScalable(out, size, rank, raws, raw)
 	})
 }
@@ -87,8 +87,9 @@ func (l *Library) InitAll(ctx context.Context, devices []*cuda.Device, cfg Confi
 // create makes a communicator by a call that waits for other ranks. The call has
 // a goroutine, and so a thread, of its own: when the context ends first, it is
 // left to itself, and what it makes is aborted. A parent has been taken, and is
-// given back when the call has returned.
-func (l *Library) create(ctx context.Context, what string, d *cuda.Device, parent *Comm, cfg Config,
+// given back when the call has returned. An absent rank takes part in the call and
+// gets nothing.
+func (l *Library) create(ctx context.Context, what string, d *cuda.Device, parent *Comm, absent bool, cfg Config,
 	call func(*ncclsys.Slot, *ncclsys.Config) error,
 ) (*Comm, error) {
 	giveBack := func() {
@@ -114,7 +115,7 @@ func (l *Library) create(ctx context.Context, what string, d *cuda.Device, paren
 	var given atomic.Bool
 	done := make(chan error, 1)
 	go func() {
-		err := c.make(parent, &given, func() error { return call(c.slot, raw) })
+		err := c.make(parent, absent, &given, func() error { return call(c.slot, raw) })
 		giveBack()
 		if given.CompareAndSwap(false, true) {
 			done <- err
@@ -142,15 +143,16 @@ func (l *Library) create(ctx context.Context, what string, d *cuda.Device, paren
 
 // make carries the call out and, if NCCL goes on after it has returned, waits for
 // that, unless the communicator is not wanted any more.
-func (c *Comm) make(parent *Comm, unwanted *atomic.Bool, call func() error) error {
+func (c *Comm) make(parent *Comm, absent bool, unwanted *atomic.Bool, call func() error) error {
 	err := c.dev.Do(call)
-	late := errors.Is(err, ncclsys.ErrInProgress)
-	if late && parent != nil && parent.nonBlocking {
-		err = parent.settle(err)
-	}
-	if err != nil && !late {
+	if err != nil && !errors.Is(err, ncclsys.ErrInProgress) {
 		c.slot.Handle = 0 // NCCL has freed what there was
 		return public(err)
+	}
+	if parent != nil && parent.nonBlocking {
+		if err = parent.settle(err); err == nil && !absent {
+			err = c.appear(parent, unwanted)
+		}
 	}
 	if c.slot.Handle == 0 {
 		return public(err)
@@ -166,6 +168,21 @@ func (c *Comm) make(parent *Comm, unwanted *atomic.Bool, call func() error) erro
 		c.slot.Handle = 0
 	}
 	return public(err)
+}
+
+// appear waits until NCCL has written the handle of a communicator that is made
+// of another: that can be after the other one is said to be ready.
+func (c *Comm) appear(parent *Comm, unwanted *atomic.Bool) error {
+	for pause := 20 * time.Microsecond; atomic.LoadUintptr(&c.slot.Handle) == 0; pause = min(2*pause, time.Millisecond) {
+		if unwanted.Load() {
+			return ErrStarted
+		}
+		time.Sleep(pause)
+		if err := parent.settle(nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ready waits until a communicator that does not block has been made.
