@@ -79,8 +79,12 @@ func (b board) taken() *atomic.Uint64 { return b.word(5) }
 // process changes.
 func (b board) sleeping() *atomic.Uint64 { return b.word(6) }
 
+// withdrawn is not zero when the rank's caller may write into buffers that others
+// were let read.
+func (b board) withdrawn() *atomic.Uint64 { return b.word(7) }
+
 // words is how many there are.
-const words = 7
+const words = 8
 
 func (b board) slot(step uint64) *header {
 	return (*header)(unsafe.Add(b.base, words*line+int(step%depth)*b.slotB))

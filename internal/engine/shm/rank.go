@@ -207,9 +207,12 @@ func (e *Engine) settleReaders() error {
 // settle turns what ended an operation into the cause of the group's end, and
 // returns when no other rank reads this rank's buffers any more.
 func (e *Engine) settle(ctx context.Context, err error) error {
+	if e.g.shared != nil {
+		// Another process may be stopped for good: it is not waited for, but
+		// finds out that what it reads is not what it was. See intact.
+		e.board.withdrawn().Store(1)
+	}
 	f := e.g.fail(e.explain(ctx, err, e.op, e.seq, e.whereabouts))
-	// Another process reads only what this one put into its segment, and may
-	// be stopped for good.
 	if e.g.shared == nil {
 		for _, b := range e.g.boards {
 			e.w.While(b.reading(), 1)

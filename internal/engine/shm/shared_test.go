@@ -4,6 +4,7 @@ package shm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/enginetest"
+	"github.com/tutti-go/tutti/internal/kernel"
 	"github.com/tutti-go/tutti/internal/segment"
 )
 
@@ -117,4 +119,47 @@ func TestSharedInPieces(t *testing.T) {
 	threads(t)
 	tiny := Options{Small: 64, Ring: 3 * 1024}
 	enginetest.Run(t, mappedWorld(tiny), enginetest.Options{RankOrder: true, Light: true, Deadline: 20 * time.Second})
+}
+
+// A rank that reads in another's own buffer does not take what it finds there
+// for right when that rank has given the buffer back.
+func TestWithdrawn(t *testing.T) {
+	threads(t)
+	const elems = 1 << 20
+	for _, verb := range []engine.Verb{engine.Broadcast, engine.AllReduce} {
+		t.Run(verb.String(), func(t *testing.T) {
+			engines := mappedWorld(Options{})(t, 2)
+			region := Region{ID: 1, Bytes: 4 * elems}
+			for range engines {
+				mem := make([]float32, elems)
+				region.Base = append(region.Base, unsafe.Pointer(&mem[0]))
+			}
+			result := make(chan error, 2)
+			for r, e := range engines {
+				e.(*Engine).AddRegion(region)
+				m := engine.Mem{Ptr: region.Base[r], N: elems, Type: kernel.Float32}
+				if r == 0 {
+					e.(*Engine).board.withdrawn().Store(1)
+				}
+				go func() {
+					err := e.Run(context.Background(), 1, []engine.Call{{Verb: verb, Red: engine.Sum, Dst: m, Src: m}})
+					if r == 1 {
+						result <- err
+					}
+				}()
+			}
+			cause := &engine.Failure{Kind: engine.ErrAborted, Reason: "rank 0 gave up", Told: true}
+			select {
+			case err := <-result:
+				t.Fatalf("it ended with %v", err)
+			case <-time.After(50 * time.Millisecond): // nothing can end it, however long
+			}
+			for _, e := range engines {
+				e.Fail(cause)
+			}
+			if err := <-result; !errors.Is(err, engine.ErrAborted) {
+				t.Errorf("it ended with %v", err)
+			}
+		})
+	}
 }

@@ -49,6 +49,8 @@ type flow struct {
 	fill    int // windows that this rank fills
 	empty   int // windows that it empties
 	base    uint64
+	// Somebody's own buffers are read.
+	borrowed bool
 }
 
 // stream carries out one call whose data may not fit into slots.
@@ -81,7 +83,10 @@ func (e *Engine) stream(c *engine.Call) error {
 			return err
 		}
 		if all {
-			return e.exchangeParts(c)
+			if err := e.exchangeParts(c); err != nil {
+				return err
+			}
+			return e.intact()
 		}
 	}
 	if produce > 0 {
@@ -100,6 +105,11 @@ func (e *Engine) stream(c *engine.Call) error {
 	}
 	e.takenAll()
 	e.finish()
+	if f.borrowed {
+		if err := e.intact(); err != nil {
+			return err
+		}
+	}
 	switch {
 	case h.n != direct || c.Verb == engine.AllReduce:
 	case e.readers(c) == theRoot:
@@ -128,6 +138,21 @@ func (e *Engine) windowBytes(s engine.Sig, divided bool) int {
 		}
 	}
 	return n / line * line
+}
+
+// intact finds out whether what was read in others' own buffers was still what
+// they had put there: a rank whose operation fails gives its buffers back to its
+// caller. It says so before that, and all hear the reason. This rank must have
+// said that it has finished: that comes after its reads, and before this.
+func (e *Engine) intact() error {
+	for r, b := range e.g.boards {
+		if r != e.rank && b.withdrawn().Load() != 0 {
+			var never atomic.Uint64
+			_, err := e.w.AtLeast(&never, 1, nil)
+			return err
+		}
+	}
+	return nil
 }
 
 // announce says in the slot what this rank has for the others, and returns how
@@ -368,7 +393,7 @@ func (e *Engine) intakeFrom(c *engine.Call, f *flow, r int, dst engine.Mem) (int
 	switch {
 	case h.n == direct:
 		p := (*place)(h.data())
-		in.slot, in.scale = e.find(r, p.src), p.scale
+		in.slot, in.scale, f.borrowed = e.find(r, p.src), p.scale, true
 		if f.shares {
 			in.slot = unsafe.Add(in.slot, e.rank*dst.Bytes())
 		} else {

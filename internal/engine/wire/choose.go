@@ -67,6 +67,9 @@ func (o *Options) choose(s engine.Sig, ranks int) Algorithm {
 		return forced
 	}
 	bytes := int(s.Count) * s.Type.Size()
+	if s.Verb == engine.AllReduce && !inOrder && ranks&(ranks-1) == 0 && bytes > ladder[0].most {
+		return Halving // moves as little as the ring, in fewer steps
+	}
 	for _, r := range ladder {
 		if r.most == rest || bytes <= r.most+r.perRank*ranks {
 			return r.use
