@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/tutti-go/tutti/internal/engine"
 )
@@ -14,8 +13,7 @@ import (
 type Engine struct {
 	layout
 	opt   Options
-	cause atomic.Pointer[engine.Failure]
-	tell  sync.Once // that the group has failed
+	cause engine.Cause
 	stop  sync.Once
 	done  chan struct{}
 
@@ -29,7 +27,7 @@ type Engine struct {
 	crossed bool   // the present call has gone to other hosts
 	labels  map[labelKey]string
 	waves   [2][]piece
-	scratch [numScratch][]uint64
+	scratch [numScratch]engine.Scratch
 	shares  []engine.Mem // by host
 	handed  []engine.Mem // by rank of this host
 }

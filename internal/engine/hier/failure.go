@@ -23,21 +23,11 @@ func (e *Engine) Failed() <-chan struct{} { return e.done }
 // fail ends the group, and returns the cause that came first. When it returns,
 // all inner groups have ended, too, whoever ended them.
 func (e *Engine) fail(f *engine.Failure) *engine.Failure {
-	if !f.Told && e.opt.OnFail != nil {
-		e.tell.Do(func() {
-			if e.cause.Load() == nil {
-				e.opt.OnFail(f)
-			}
-			e.end(f)
-		})
-	}
-	e.end(f)
-	return e.cause.Load()
+	return e.cause.Take(f, e.opt.OnFail, e.end)
 }
 
-// end takes a cause, unless there is one, and passes it on to the inner groups.
-func (e *Engine) end(f *engine.Failure) {
-	e.cause.CompareAndSwap(nil, f)
+// end passes the cause on to the inner groups.
+func (e *Engine) end() {
 	e.stop.Do(func() {
 		told := *e.cause.Load()
 		told.Told, told.Err = true, nil

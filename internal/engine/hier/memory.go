@@ -1,8 +1,6 @@
 package hier
 
 import (
-	"unsafe"
-
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
 )
@@ -14,18 +12,9 @@ const (
 	numScratch
 )
 
-// keepBytes is how much memory of each kind is kept for the next operation.
-const keepBytes = 4 << 20
-
 // room returns memory for n elements. It is the same memory whenever it is for
 // the same.
-func (e *Engine) room(use, n int, t kernel.DType) engine.Mem {
-	words := (n*t.Size() + 7) / 8
-	if len(e.scratch[use]) < words {
-		e.scratch[use] = make([]uint64, words)
-	}
-	return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(e.scratch[use])), N: n, Type: t}
-}
+func (e *Engine) room(use, n int, t kernel.DType) engine.Mem { return e.scratch[use].Room(n, t) }
 
 // forget lets go of the caller's memory, of steps that a failure has left, and
 // of memory that is too large to keep.
@@ -39,9 +28,7 @@ func (e *Engine) forget() {
 	}
 	clear(e.shares)
 	clear(e.handed)
-	for i, s := range e.scratch {
-		if 8*len(s) > keepBytes {
-			e.scratch[i] = nil
-		}
+	for i := range e.scratch {
+		e.scratch[i].Trim()
 	}
 }

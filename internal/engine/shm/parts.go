@@ -41,13 +41,9 @@ func (p *plan) bounds(r, j int) (lo, hi int) {
 // its own part of everybody's source into its own destination, and the others
 // fetch it from there, piece by piece.
 func (e *Engine) parts(c *engine.Call) error {
-	h, err := e.begin()
+	h, err := e.beginCall(c)
 	if err != nil {
 		return err
-	}
-	c.PutSig(&h.sig)
-	if h.sig.Name != 0 {
-		putName(h.at(headerBytes), c.Name)
 	}
 	h.n = direct
 	e.expose(c, c.Src)

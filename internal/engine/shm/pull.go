@@ -11,13 +11,9 @@ import (
 // pull carries out one call in which each rank takes what it needs from the
 // others' slots or buffers.
 func (e *Engine) pull(c *engine.Call) error {
-	h, err := e.begin()
+	h, err := e.beginCall(c)
 	if err != nil {
 		return err
-	}
-	c.PutSig(&h.sig)
-	if h.sig.Name != 0 {
-		putName(h.at(headerBytes), c.Name)
 	}
 	readers := e.readers(c)
 	h.n = 0

@@ -129,6 +129,19 @@ func (e *Engine) begin() (*header, error) {
 	return e.board.slot(e.step), nil
 }
 
+// beginCall is begin for a slot that speaks of one call.
+func (e *Engine) beginCall(c *engine.Call) (*header, error) {
+	h, err := e.begin()
+	if err != nil {
+		return nil, err
+	}
+	c.PutSig(&h.sig)
+	if h.sig.Name != 0 {
+		putName(h.at(headerBytes), c.Name)
+	}
+	return h, nil
+}
+
 // publish makes the slot visible to the others.
 func (e *Engine) publish(h *header) {
 	h.step.Store(e.step)

@@ -55,13 +55,9 @@ type flow struct {
 
 // stream carries out one call whose data may not fit into slots.
 func (e *Engine) stream(c *engine.Call) error {
-	h, err := e.begin()
+	h, err := e.beginCall(c)
 	if err != nil {
 		return err
-	}
-	c.PutSig(&h.sig)
-	if h.sig.Name != 0 {
-		putName(h.at(headerBytes), c.Name)
 	}
 	f := flow{t: h.sig.Type, base: e.step << pieceBits}
 	f.shares = c.Verb == engine.Scatter || c.Verb == engine.AllToAll || c.Verb == engine.ReduceScatter

@@ -8,7 +8,7 @@ import "github.com/tutti-go/tutti/internal/engine"
 // all ranks lie in memory that can be kept until they are combined.
 func (e *Engine) directReduce(r *reduction, src *layout, dst engine.Mem) error {
 	t := dst.Type
-	per := min(e.segmentElems(t), max(keepBytes/e.size/t.Size(), lineBytes))
+	per := min(e.segmentElems(t), max(engine.KeepBytes/e.size/t.Size(), lineBytes))
 	frames := func(n int) int { return max(1, (n+per-1)/per) }
 	mine := frames(dst.N)
 	slots := e.room(forWork, e.size*min(per, dst.N), t)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -20,8 +19,7 @@ type Engine struct {
 	opt        Options
 	mesh       transport.Mesh
 	rank, size int
-	cause      atomic.Pointer[engine.Failure]
-	tell       sync.Once // that the group has failed
+	cause      engine.Cause
 	log        log
 
 	mu      sync.Mutex
@@ -39,7 +37,7 @@ type Engine struct {
 	out, in  transport.Frame
 	to, from int      // whom the last frame was for, and from whom
 	met      []uint64 // the last step in which a frame came from a rank
-	scratch  [numScratch][]uint64
+	scratch  [numScratch]engine.Scratch
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -170,9 +168,7 @@ func (e *Engine) carryOut(c *engine.Call) error {
 // keep.
 func (e *Engine) forget() {
 	e.out.Body, e.in.Body = nil, nil
-	for i, s := range e.scratch {
-		if 8*len(s) > keepBytes {
-			e.scratch[i] = nil
-		}
+	for i := range e.scratch {
+		e.scratch[i].Trim()
 	}
 }

@@ -23,22 +23,7 @@ func (e *Engine) Failed() <-chan struct{} { return e.opt.Lot.Done() }
 
 // fail ends the group, and returns the cause that came first.
 func (e *Engine) fail(f *engine.Failure) *engine.Failure {
-	if !f.Told && e.opt.OnFail != nil {
-		e.tell.Do(func() {
-			if e.cause.Load() == nil {
-				e.opt.OnFail(f)
-			}
-			e.end(f)
-		})
-	}
-	e.end(f)
-	return e.cause.Load()
-}
-
-// end takes a cause, unless there is one, and stops whoever waits.
-func (e *Engine) end(f *engine.Failure) {
-	e.cause.CompareAndSwap(nil, f)
-	e.opt.Lot.Stop()
+	return e.cause.Take(f, e.opt.OnFail, e.opt.Lot.Stop)
 }
 
 // explain makes a cause of what ended an operation; where says what it waited

@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"unsafe"
-
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
 )
@@ -17,18 +15,9 @@ const (
 	numScratch
 )
 
-// keepBytes is how much memory of each kind is kept for the next operation.
-const keepBytes = 4 << 20
-
 // room returns memory for n elements. It is the same memory whenever it is for
 // the same.
-func (e *Engine) room(use, n int, t kernel.DType) engine.Mem {
-	words := (n*t.Size() + 7) / 8
-	if len(e.scratch[use]) < words {
-		e.scratch[use] = make([]uint64, words)
-	}
-	return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(e.scratch[use])), N: n, Type: t}
-}
+func (e *Engine) room(use, n int, t kernel.DType) engine.Mem { return e.scratch[use].Room(n, t) }
 
 // slice is the run of n elements of m that begins at element i. An empty one
 // begins where m does, so that it never points behind m's memory.
