@@ -124,7 +124,7 @@ func (g *group) shared(ctx context.Context, members []int, messages engine.Engin
 	}
 	return shm.NewShared(shm.Shared{
 		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: memory, Messages: messages,
-		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose,
+		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, Peek: g.j.peek(members),
 	}), nil
 }
 

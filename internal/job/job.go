@@ -58,6 +58,8 @@ type job struct {
 	links    map[int]*segment.Link
 	peers    []card
 	hosts    []int // by rank: the lowest rank of the same host
+	cookie   []byte
+	reads    []map[int]bool // by rank: whose memory it can read
 	sentry   sentry
 
 	mu     sync.Mutex
@@ -69,6 +71,11 @@ type card struct {
 	Addrs []string           `json:"addrs"`
 	Host  string             `json:"host"` // a hint, see segment.HostHint
 	Door  segment.Invitation `json:"door"`
+	// PID, and where in that process's memory Cookie is: who finds it there can
+	// read the memory.
+	PID    int    `json:"pid,omitempty"`
+	Addr   uint64 `json:"addr,omitempty"`
+	Cookie []byte `json:"cookie,omitempty"`
 }
 
 // closeTime bounds how long the last to leave waits for the others.
@@ -137,6 +144,7 @@ func (j *job) open() (card, error) {
 		return c, nil
 	}
 	c.Host, c.Door = cfg.Host+" "+segment.HostHint(), j.door.Invitation()
+	j.sign(&c)
 	return c, nil
 }
 
@@ -163,7 +171,7 @@ func (j *job) meet(ctx context.Context, all []int) error {
 			met = append(met, r)
 		}
 	}
-	blob, err := json.Marshal(met)
+	blob, err := json.Marshal(acquaintance{met, j.readable()})
 	if err != nil {
 		return err
 	}
@@ -172,18 +180,30 @@ func (j *job) meet(ctx context.Context, all []int) error {
 		return err
 	}
 	reach := make([]map[int]bool, len(all))
+	j.reads = make([]map[int]bool, len(all))
 	for r, blob := range blobs {
-		var list []int
-		if err := json.Unmarshal(blob, &list); err != nil {
+		var a acquaintance
+		if err := json.Unmarshal(blob, &a); err != nil {
 			return err
 		}
-		reach[r] = make(map[int]bool)
-		for _, s := range list {
-			reach[r][s] = true
-		}
+		reach[r], j.reads[r] = set(a.Met), set(a.Reads)
 	}
 	j.hosts = hosts(reach)
 	return nil
+}
+
+// An acquaintance is what a rank has found out about its neighbours.
+type acquaintance struct {
+	Met   []int `json:"met"`
+	Reads []int `json:"reads,omitempty"` // whose memory it can read
+}
+
+func set(list []int) map[int]bool {
+	m := make(map[int]bool)
+	for _, r := range list {
+		m[r] = true
+	}
+	return m
 }
 
 // hosts divides ranks into those who can all reach each other. Each host is

@@ -14,8 +14,11 @@ const (
 	// payloads, infinities, both zeros, subnormals, and numbers of which the
 	// order of a sum changes the last bits.
 	wild class = iota
-	// addends are whole numbers whose average and sum are exact in any order.
+	// addends are whole numbers whose sum is exact in any order, also of their
+	// small multiples, in every type.
 	addends
+	// averages are the same for an average.
+	averages
 	// factors are numbers whose product is the same in any order.
 	factors
 )
@@ -115,12 +118,14 @@ func wildFloats[T uint16 | uint32 | uint64](b []T, bias, mantissa int, r *random
 
 func fillExact(b []byte, t kernel.DType, c class, ranks int, r *random) {
 	values := []float64{1, -1, 2, -2}
-	if c == addends {
-		values = nil
-		// Small powers of two: an average multiplies by 1/ranks, rounded, and
-		// sums of these multiples of one number are exact in any order.
-		for _, k := range []int{0, 1, -1, 2, -2, 4, -4} {
-			values = append(values, float64(k*ranks))
+	if c != factors {
+		values = []float64{0, 1, -1, 2, -2, 4, -4}
+	}
+	if c == averages {
+		// An average multiplies by 1/ranks, rounded: sums of these multiples of
+		// one number are exact in any order.
+		for i := range values {
+			values[i] *= float64(ranks)
 		}
 	}
 	for i := range len(b) / t.Size() {

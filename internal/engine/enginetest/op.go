@@ -73,6 +73,8 @@ func (o Op) class() class {
 		return factors
 	case o.Red == engine.Min || o.Red == engine.Max:
 		return wild
+	case o.Red == engine.Avg:
+		return averages
 	}
 	return addends
 }

@@ -25,6 +25,10 @@ type Options struct {
 	// Piece is the size, in bytes, of the pieces in which large data is
 	// reduced and fetched. Zero: 128 KiB.
 	Piece int
+	// Peek is the least data, in bytes, of one process for another that the
+	// system copies from one to the other. Zero: 16 KiB, because a call of the
+	// system costs as much as the copy of some of them.
+	Peek int
 }
 
 func (o *Options) fill() {
@@ -36,6 +40,9 @@ func (o *Options) fill() {
 	}
 	if o.Piece <= 0 {
 		o.Piece = 128 << 10
+	}
+	if o.Peek <= 0 {
+		o.Peek = 16 << 10
 	}
 }
 

@@ -18,6 +18,9 @@ type Shared struct {
 	Memory []unsafe.Pointer
 	// Messages carries Send and Recv: an engine of the same ranks.
 	Messages engine.Engine
+	// Peek copies bytes at an address of another rank's process into this one's
+	// memory. Nil: not all ranks can read each other's.
+	Peek func(rank int, dst unsafe.Pointer, addr uint64, bytes int) error
 	// OnFail is told of a failure that began on this rank, before the engine
 	// takes it as its cause. If the owner knows of an earlier one, it calls Fail
 	// with that, marked as Told.

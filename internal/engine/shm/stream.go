@@ -34,6 +34,7 @@ func (r ring) at(w, s, bytes int) unsafe.Pointer {
 type intake struct {
 	from  int
 	slot  unsafe.Pointer // where it lies, if not in windows
+	addr  uint64         // where it lies in that rank's process, if it is there
 	n     int            // elements
 	scale float64        // what they are still to be multiplied by
 	dst   engine.Mem     // where it goes, if it is not combined
@@ -174,7 +175,7 @@ func (e *Engine) announce(h *header, c *engine.Call, f *flow) (produce int) {
 	case c.Verb == engine.AllReduce && e.openPlace(h, c, true):
 		// Whether the others are as far is not known yet.
 		return c.Src.N
-	case c.Verb != engine.AllReduce && !inPlace(c) && e.openPlace(h, c, false):
+	case c.Verb != engine.AllReduce && !inPlace(c) && (e.openPlace(h, c, false) || e.openBuffer(h, c)):
 		return 0
 	case f.shares:
 		h.n = windowed
@@ -342,6 +343,9 @@ func (e *Engine) intake(c *engine.Call, f *flow) (most int, err error) {
 			if err != nil {
 				return err
 			}
+			if in.addr != 0 {
+				return e.peek(r, dst, in.addr)
+			}
 			e.list = append(e.list, in)
 			most = max(most, dst.N)
 		} else if f.shares {
@@ -389,11 +393,17 @@ func (e *Engine) intakeFrom(c *engine.Call, f *flow, r int, dst engine.Mem) (int
 	switch {
 	case h.n == direct:
 		p := (*place)(h.data())
-		in.slot, in.scale, f.borrowed = e.find(r, p.src), p.scale, true
+		share := 0
 		if f.shares {
-			in.slot = unsafe.Add(in.slot, e.rank*dst.Bytes())
+			share = e.rank * dst.Bytes()
 		} else {
 			has = int(p.n)
+		}
+		f.borrowed = true
+		if p.src.region == elsewhere {
+			in.addr = uint64(p.src.off) + uint64(share)
+		} else {
+			in.slot, in.scale = unsafe.Add(e.find(r, p.src), share), p.scale
 		}
 	case f.shares && c.Uneven:
 		has = int(unsafe.Slice((*int64)(h.data()), len(e.g.boards))[e.rank])

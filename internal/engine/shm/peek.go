@@ -1,0 +1,61 @@
+package shm
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// Large data that is only copied, and by all ranks at once, goes from one
+// process's buffer to another's by the system, in one copy: through windows it
+// would be two. Where somebody waits for a root's first window, or reduces what
+// comes, windows are faster.
+
+// elsewhere, in place of a region, says that a spot is an address of its rank's
+// process.
+const elsewhere = ^uint64(0)
+
+// peekMost bounds one call of the system, in which nothing else is looked at.
+const peekMost = 256 << 10
+
+// openBuffer says in the slot where this rank's source is in its own process.
+func (e *Engine) openBuffer(h *header, c *engine.Call) bool {
+	if e.g.shared.Peek == nil || c.Uneven {
+		return false
+	}
+	least := e.g.opt.Peek
+	switch c.Verb {
+	case engine.AllGather:
+	case engine.AllToAll:
+		least *= len(e.g.boards)
+	default:
+		return false
+	}
+	if c.Src.Bytes() < least {
+		return false
+	}
+	h.n = direct
+	*(*place)(h.data()) = place{
+		src: spot{elsewhere, int64(uintptr(c.Src.Ptr))}, n: int64(c.Src.N), scale: 1,
+	}
+	return true
+}
+
+// peek copies what lies at an address of rank r's process.
+func (e *Engine) peek(r int, dst engine.Mem, addr uint64) error {
+	for off, bytes := 0, dst.Bytes(); off < bytes; off += peekMost {
+		if e.g.lot.Stopped() {
+			return wait.ErrStopped
+		}
+		n := min(peekMost, bytes-off)
+		if err := e.g.shared.Peek(r, unsafe.Add(dst.Ptr, off), addr+uint64(off), n); err != nil {
+			return &engine.Failure{
+				Kind: engine.ErrRankLost, Op: e.op, Seq: e.seq, Rank: e.rank, Lost: []int{r}, Err: err,
+				Reason: fmt.Sprintf("the memory of rank %d cannot be read any more: %v", r, err),
+			}
+		}
+	}
+	return nil
+}
