@@ -17,7 +17,7 @@ type Options struct {
 	// Reproducible makes reductions combine in rank order.
 	Reproducible bool
 	// Segment is how many bytes are received before they are reduced or passed
-	// on. Zero: 128 KiB. Tests make it small to reach many segments cheaply.
+	// on. Zero: 256 KiB. Tests make it small to reach many segments cheaply.
 	Segment int
 	// Algorithms forces algorithms. Zero: the size of the data decides.
 	Algorithms Algorithms
@@ -40,7 +40,7 @@ type Options struct {
 }
 
 const (
-	defaultSegment = 128 << 10
+	defaultSegment = 256 << 10
 	// grain is what segments are a multiple of, so that no element is cut.
 	grain = 8
 )
