@@ -104,7 +104,7 @@ func (o Options) sweep(v engine.Verb, t kernel.DType, ranks int, sizes []int, re
 
 // sweepOps calls do with every variant of a verb.
 func (o Options) sweepOps(v engine.Verb, t kernel.DType, sizes []int, reds []engine.Red, do func(Op) error) error {
-	op := Op{Verb: v, Type: t, Exact: !o.RankOrder, Seed: uint64(t)}
+	op := Op{Verb: v, Type: t, Exact: !o.RankOrder, Numbers: o.Numbers, Seed: uint64(t)}
 	if !op.reduces() {
 		reds = []engine.Red{0}
 	}

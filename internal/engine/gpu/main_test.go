@@ -1,0 +1,126 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/enginetest"
+	"github.com/tutti-go/tutti/internal/engine/shm"
+	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/nccl"
+)
+
+// control is nil on real libraries.
+var control *standin.Control
+
+func TestMain(m *testing.M) {
+	// The suite has groups of up to 16 ranks, each on a device of its own.
+	if os.Getenv("TUTTI_STANDIN_DEVICES") == "" {
+		_ = os.Setenv("TUTTI_STANDIN_DEVICES", "16")
+	}
+	var err error
+	control, err = standin.Use()
+	switch {
+	case errors.Is(err, standin.ErrNoCompiler):
+		fmt.Println("skipped:", err)
+		return
+	case err != nil:
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func ok(tb testing.TB, errs ...error) {
+	tb.Helper()
+	for _, err := range errs {
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// fake returns the stand-in's control, or skips the test.
+func fake(t testing.TB) *standin.Control {
+	t.Helper()
+	if control == nil {
+		t.Skip("this test needs the stand-in")
+	}
+	t.Cleanup(control.Reset)
+	return control
+}
+
+// newEngines makes a group of goroutines, each on a device of its own.
+func newEngines(tb testing.TB, ranks int, opt engine.DeviceOptions) []*Engine {
+	tb.Helper()
+	devices, err := cuda.Devices()
+	ok(tb, err)
+	if devices < ranks {
+		tb.Skipf("%d devices: too few for %d ranks in one process", devices, ranks)
+	}
+	lib, err := nccl.Load("")
+	ok(tb, err)
+	engines := make([]*Engine, ranks)
+	for r, cpu := range shm.NewLocal(ranks, shm.Options{Timeout: opt.Timeout}) {
+		dev, err := cuda.Open(r, nil)
+		ok(tb, err)
+		engines[r], err = New(cpu, lib, dev, opt)
+		ok(tb, err)
+	}
+	return engines
+}
+
+// world makes groups whose operations run on device memory, although the suite
+// gives them host memory.
+func world(tb testing.TB, ranks int) []engine.Engine {
+	tb.Helper()
+	engines := make([]engine.Engine, ranks)
+	for r, e := range newEngines(tb, ranks, engine.DeviceOptions{}) {
+		engines[r] = newTwin(e)
+	}
+	return engines
+}
+
+// together calls f for every rank at once and returns what it returned.
+func together(engines []*Engine, f func(e *Engine) error) []error {
+	errs := make([]error, len(engines))
+	var all sync.WaitGroup
+	for r, e := range engines {
+		all.Go(func() { errs[r] = f(e) })
+	}
+	all.Wait()
+	return errs
+}
+
+// clean fails the test if it leaves anything behind on a device.
+func clean(t testing.TB) {
+	t.Helper()
+	if control == nil {
+		return
+	}
+	before := control.AllLive()
+	t.Cleanup(func() {
+		// Communicators that nobody waits for any more end on their own.
+		now := control.AllLive()
+		for begin := time.Now(); now != before && time.Since(begin) < 20*time.Second; now = control.AllLive() {
+			time.Sleep(time.Millisecond)
+		}
+		if !t.Failed() && now != before {
+			t.Errorf("left behind: %v, before: %v", now, before)
+		}
+	})
+}
+
+func TestEngine(t *testing.T) {
+	clean(t)
+	enginetest.Run(t, world, enginetest.Options{Light: true, Numbers: true})
+}
+
+var _ engine.DeviceEngine = (*Engine)(nil)
+
