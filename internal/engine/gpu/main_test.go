@@ -123,4 +123,3 @@ func TestEngine(t *testing.T) {
 }
 
 var _ engine.DeviceEngine = (*Engine)(nil)
-
