@@ -125,12 +125,12 @@ func TestStreamOrder(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		defer hold.Free()
+		defer free(hold)
 		out, err := cuda.AllocHost[float32](r.dev, r.x.Len())
 		if err != nil {
 			return err
 		}
-		defer out.Free()
+		defer free(out)
 		addr, err := hold.DevicePointer()
 		if err != nil {
 			return err

@@ -83,7 +83,7 @@ func run(t *testing.T, n int, cfg tutti.Config, program func(ctx context.Context
 		if err != nil {
 			return err
 		}
-		defer x.Free()
+		defer free(x)
 		if err := x.Fill(float32(c.Rank() + 1)); err != nil {
 			return err
 		}
@@ -104,6 +104,9 @@ func (r *rank) holds(want float32) error {
 	}
 	return nil
 }
+
+// free is for what ends with the function that made it.
+func free(v interface{ Free() error }) { _ = v.Free() }
 
 func first(errs ...error) error {
 	for _, err := range errs {

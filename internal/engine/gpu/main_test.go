@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -34,6 +33,13 @@ func TestMain(m *testing.M) {
 		fmt.Println(err)
 		os.Exit(1)
 	}
+	if os.Getenv("TUTTI_TEST_RANK") != "" {
+		if err := rankProcess(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(m.Run())
 }
 
@@ -44,16 +50,6 @@ func ok(tb testing.TB, errs ...error) {
 			tb.Fatal(err)
 		}
 	}
-}
-
-// fake returns the stand-in's control, or skips the test.
-func fake(t testing.TB) *standin.Control {
-	t.Helper()
-	if control == nil {
-		t.Skip("this test needs the stand-in")
-	}
-	t.Cleanup(control.Reset)
-	return control
 }
 
 // newEngines makes a group of goroutines, each on a device of its own.
@@ -85,17 +81,6 @@ func world(tb testing.TB, ranks int) []engine.Engine {
 		engines[r] = newTwin(e)
 	}
 	return engines
-}
-
-// together calls f for every rank at once and returns what it returned.
-func together(engines []*Engine, f func(e *Engine) error) []error {
-	errs := make([]error, len(engines))
-	var all sync.WaitGroup
-	for r, e := range engines {
-		all.Go(func() { errs[r] = f(e) })
-	}
-	all.Wait()
-	return errs
 }
 
 // clean fails the test if it leaves anything behind on a device.

@@ -12,6 +12,7 @@ import (
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/dl"
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
 )
 
 // A twin is an engine that carries out operations on host memory in device
@@ -156,4 +157,9 @@ func (w *twin) Close() error {
 		err = w.arena.Free()
 	}
 	return errors.Join(err, w.Engine.Close())
+}
+
+// deviceMem describes a slice to the engine.
+func deviceMem(e *Engine, x *cuda.Slice[float32]) engine.Mem {
+	return engine.Mem{Ptr: dl.Pointer(x.Pointer()), N: x.Len(), Type: kernel.Float32, Device: int16(e.dev.Ordinal() + 1)}
 }
