@@ -25,6 +25,9 @@ type Options struct {
 	// for variants of an engine that is tested in full elsewhere, and is what
 	// -short does.
 	Light bool
+	// Ranks are the sizes of the groups, where a case can have any. Nil: a usual
+	// choice.
+	Ranks []int
 	// Deadline is how long one case may take before it counts as hung. Zero:
 	// a minute.
 	Deadline time.Duration

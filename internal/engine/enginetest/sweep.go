@@ -37,6 +37,9 @@ func (o Options) types() []kernel.DType {
 }
 
 func (o Options) ranks() []int {
+	if o.Ranks != nil {
+		return o.Ranks
+	}
 	if o.Light {
 		return []int{1, 2, 3, 5}
 	}
@@ -84,7 +87,7 @@ func sweepCases(opt Options) []Case {
 			cases = append(cases, opt.sweep(v, t, many, []int{0, 7, share(v, t, largeBytes, many) + 1}, reds))
 		}
 		for j, t := range huge {
-			n := opt.ranks()[1+(i+j)%4]
+			n := opt.ranks()[(1+(i+j)%4)%len(opt.ranks())]
 			c := opt.sweep(v, t, n, []int{share(v, t, hugeBytes, n)}, reds[(i+j)%len(reds):][:1])
 			c.Name += "/4MiB"
 			cases = append(cases, c)

@@ -132,7 +132,7 @@ func (o *operation) fail(err error) error {
 	if errors.As(err, &f) {
 		return f
 	}
-	if known := e.Failure(); known != nil {
+	if known := e.failure(); known != nil {
 		return known
 	}
 	late := !o.latest.IsZero() && time.Now().After(o.latest)
@@ -163,8 +163,18 @@ func (o *operation) fail(err error) error {
 
 // first is the group's cause, after Fail was called with f.
 func (e *Engine) first(f *engine.Failure) error {
-	if known := e.Failure(); known != nil {
+	if known := e.failure(); known != nil {
 		return known
+	}
+	return f
+}
+
+// failure is the group's cause, nil if it has none. When it returns one, the
+// group has ended for everyone who waits for that, too.
+func (e *Engine) failure() *engine.Failure {
+	f := e.Failure()
+	if f != nil {
+		<-e.Failed()
 	}
 	return f
 }

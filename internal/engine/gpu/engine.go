@@ -218,7 +218,7 @@ func (e *Engine) run(ctx context.Context, seq uint64, calls []engine.Call, t *en
 		}
 	}
 	if err == nil {
-		if f := e.Failure(); f != nil {
+		if f := e.failure(); f != nil {
 			// Who failed may have changed the memory that others still read.
 			err = f
 		}
