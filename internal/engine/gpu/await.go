@@ -81,16 +81,21 @@ func (e *Engine) abort() {
 }
 
 // guard aborts the communicator if the operation's time is over while NCCL is in
-// a call, until the returned function is called.
-func (o *operation) guard() func() {
+// a call, until the returned function is called, which tells if it has.
+func (o *operation) guard() (release func() error) {
 	stop := context.AfterFunc(o.ctx, o.e.abort)
-	if o.latest.IsZero() {
-		return func() { stop() }
+	inTime := func() bool { return true }
+	if !o.latest.IsZero() {
+		inTime = time.AfterFunc(time.Until(o.latest), o.e.abort).Stop
 	}
-	t := time.AfterFunc(time.Until(o.latest), o.e.abort)
-	return func() {
-		stop()
-		t.Stop()
+	return func() error {
+		switch wanted, soon := stop(), inTime(); {
+		case !wanted:
+			return o.ctx.Err()
+		case !soon:
+			return errLate
+		}
+		return nil
 	}
 }
 

@@ -28,19 +28,23 @@ type step struct {
 }
 
 // launch puts the operation into the engine's stream.
-func (o *operation) launch() error {
+func (o *operation) launch() (err error) {
 	e := o.e
 	if err := o.connect(); err != nil {
 		return err
 	}
-	defer o.guard()()
+	release := o.guard()
+	defer func() {
+		if late := release(); err == nil {
+			err = late
+		}
+	}()
 	if o.ticket != nil {
 		if err := e.stream.WaitEvent(o.ticket.Ready.(*cuda.Event)); err != nil {
 			return err
 		}
 	}
 	steps := make([]step, len(o.calls))
-	var err error
 	for i := range steps {
 		steps[i].Call = &o.calls[i]
 		if err == nil {
