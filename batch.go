@@ -18,6 +18,7 @@ type Batch struct {
 	calls task
 	msgs  []side
 	name  string
+	on    Stream
 	err   error // of the first wrong argument
 }
 
@@ -51,7 +52,16 @@ func (b *Batch) Start(ctx context.Context) (Work, error) {
 			t.add(&b.calls.calls[i])
 			t.calls[i].Name = b.name
 		}
-		if err := c.enqueue(t); err != nil {
+		err := b.takePlace(t)
+		if err == nil {
+			if e := c.enqueue(t); e != nil {
+				err = e
+				if t.place != nil {
+					c.device.Drop(t.place)
+				}
+			}
+		}
+		if err != nil {
 			if len(b.msgs) > 0 {
 				c.flying.Add(-1)
 			}
@@ -71,6 +81,36 @@ func (b *Batch) Start(ctx context.Context) (Work, error) {
 	return w, nil
 }
 
+// takePlace puts a task in order with the Batch's stream, if it has one. The
+// Comm's lock is held, so that the order is that of the tasks.
+func (b *Batch) takePlace(t *task) error {
+	if b.on == nil {
+		return nil
+	}
+	place, err := b.c.device.Order(b.on)
+	if err != nil {
+		return b.c.refuse("Batch", err)
+	}
+	t.place = place
+	return nil
+}
+
+// On puts the collectives of the Batch in order with a stream of the Comm's
+// device, without blocking: they begin when the stream has done what it holds
+// when the Batch is started, and what is put into the stream after that waits
+// for them, or for their failure. Messages are not put in order.
+func (b *Batch) On(s Stream) *Batch {
+	switch {
+	case b.err != nil:
+	case b.c.device == nil:
+		b.err = b.c.refuse("Batch", &cause{kind: ErrNoDevicePath, reason: "a stream on a Comm that was made without a device"})
+	case s == nil:
+		b.err = b.c.refuse("Batch", &cause{kind: ErrInvalid, reason: "the stream is nil"})
+	}
+	b.on = s
+	return b
+}
+
 // Named gives the Batch a name, which must be the same on all ranks: it tells
 // operations that look alike apart.
 func (b *Batch) Named(name string) *Batch {
@@ -83,12 +123,12 @@ func (b *Batch) Reset() *Batch {
 	clear(b.calls.calls)
 	b.calls.calls, b.calls.parts = b.calls.calls[:0], b.calls.parts[:0]
 	clear(b.msgs)
-	b.msgs, b.name, b.err = b.msgs[:0], "", nil
+	b.msgs, b.name, b.on, b.err = b.msgs[:0], "", nil, nil
 	return b
 }
 
 func (b *Batch) add(call engine.Call) *Batch {
-	if err := call.Check(b.c.rank, b.c.size); err != nil {
+	if err := b.c.admit(&call); err != nil {
 		if b.err == nil {
 			b.err = b.c.refuse(call.Op(), err)
 		}

@@ -22,6 +22,7 @@ import (
 // destination is undefined, and all later calls return that same error.
 type Comm struct {
 	e          engine.Engine
+	device     engine.DeviceEngine // e, if it has a device
 	rank, size int
 
 	turn     atomic.Uint64  // see queue.go
@@ -46,6 +47,7 @@ type Comm struct {
 
 func newComm(e engine.Engine) *Comm {
 	c := &Comm{e: e, rank: e.Rank(), size: e.Size(), lot: wait.NewLot(unknown)}
+	c.device, _ = e.(engine.DeviceEngine)
 	c.drain = c.runQueue
 	return c
 }

@@ -19,6 +19,10 @@ type Config struct {
 	// Zero means five minutes; negative, no bound.
 	Timeout time.Duration
 
+	// Device is this rank's GPU, for operations on its memory; see package gpu.
+	// Nil means none: host memory only. All ranks have one, or none has.
+	Device Device
+
 	// Rank and Size are this process's number and how many there are. A Size
 	// of zero means what the environment says; see Join. These and what follows
 	// are for Join.

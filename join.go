@@ -32,7 +32,11 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 		return fail(ErrInvalid, wrong, nil)
 	}
 	if cfg.Size == 1 {
-		return newComm(shm.NewLocal(1, shm.Options{Timeout: cfg.Timeout})[0]), nil
+		e, err := cfg.attach(shm.NewLocal(1, shm.Options{Timeout: cfg.Timeout})[0])
+		if err != nil {
+			return nil, &Error{Op: "Join", Cause: err}
+		}
+		return newComm(e), nil
 	}
 	if cfg.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -42,6 +46,10 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 	e, err := joinJob(ctx, &cfg, p)
 	switch {
 	case err == nil:
+		e, err = cfg.attach(e)
+		if err != nil {
+			return nil, &Error{Op: "Join", Rank: cfg.Rank, Cause: err}
+		}
 		return newComm(e), nil
 	case ctx.Err() == context.DeadlineExceeded:
 		return fail(ErrTimeout, err.Error(), err)

@@ -17,7 +17,14 @@ func Local(n int, cfg Config) ([]*Comm, error) {
 	}
 	cfg.fill()
 	comms := make([]*Comm, n)
-	for r, e := range shm.NewLocal(n, shm.Options{Timeout: cfg.Timeout}) {
+	for r, rank := range shm.NewLocal(n, shm.Options{Timeout: cfg.Timeout}) {
+		e, err := cfg.attach(rank)
+		if err != nil {
+			for _, c := range comms[:r] {
+				_ = c.Close() // nobody has used it
+			}
+			return nil, &Error{Op: "Local", Rank: r, Cause: err}
+		}
 		comms[r] = newComm(e)
 	}
 	return comms, nil

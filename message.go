@@ -75,6 +75,9 @@ func (c *Comm) exchange(ctx context.Context, op string, a, b side) error {
 
 func (s side) check(c *Comm) error {
 	m := engine.Message{Peer: s.peer, Tag: s.tag, Mem: s.buf.m}
+	if c.device != nil {
+		return m.CheckOn(c.rank, c.size)
+	}
 	return m.Check(c.rank, c.size)
 }
 

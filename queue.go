@@ -65,10 +65,19 @@ func (c *Comm) check(ctx context.Context, call *engine.Call) error {
 	if ctx == nil {
 		return c.refuse(call.Op(), &cause{kind: ErrInvalid, reason: errNilContext.Error()})
 	}
-	if err := call.Check(c.rank, c.size); err != nil {
+	if err := c.admit(call); err != nil {
 		return c.refuse(call.Op(), err)
 	}
 	return nil
+}
+
+// admit finds out whether the engine takes a call.
+func (c *Comm) admit(call *engine.Call) error {
+	if c.device != nil {
+		own := *call // so that the caller's does not escape where there is no device
+		return c.device.Admit(&own)
+	}
+	return call.Check(c.rank, c.size)
 }
 
 // enqueue gives a task its number and puts it behind those that wait. c.mu is
@@ -127,7 +136,7 @@ func (c *Comm) runQueue() {
 		if t.stop != nil {
 			t.stop()
 		}
-		if err := c.e.Run(t.ctx, t.seq, t.calls); err != nil {
+		if err := c.runTask(t); err != nil {
 			// Those behind it fail too: the engine refuses them.
 			c.dead.Store(true)
 		} else {
@@ -138,6 +147,14 @@ func (c *Comm) runQueue() {
 		c.putTask(t)
 	}
 	c.endTurn()
+}
+
+// runTask runs a task, in the order of its stream if it has one.
+func (c *Comm) runTask(t *task) error {
+	if t.place == nil {
+		return c.e.Run(t.ctx, t.seq, t.calls)
+	}
+	return c.device.RunOn(t.ctx, t.seq, t.calls, t.place)
 }
 
 // passTurn ends the turn of a goroutine that found, when its operation was

@@ -12,8 +12,9 @@ type task struct {
 	ctx   context.Context
 	seq   uint64
 	calls []engine.Call
-	parts []engine.Mem // what the calls' lists of parts point into
-	stop  func() bool  // ends the watch over ctx, if there is one
+	parts []engine.Mem   // what the calls' lists of parts point into
+	stop  func() bool    // ends the watch over ctx, if there is one
+	place *engine.Ticket // its place in a stream, if it has one
 }
 
 // fifo is a queue of tasks that keeps its memory.

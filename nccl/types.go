@@ -121,6 +121,11 @@ func Raw(d *cuda.Device, ptr uintptr, n int, t DataType) (Buffer, error) {
 	return Buffer{dev: d, ptr: ptr, n: n, t: t}, nil
 }
 
+// Known is Raw for memory that has been checked already, by Device.Holds.
+func Known(d *cuda.Device, ptr uintptr, n int, t DataType) Buffer {
+	return Buffer{dev: d, ptr: ptr, n: n, t: t}
+}
+
 // Len returns the number of elements, and Type their type.
 func (b Buffer) Len() int { return b.n }
 

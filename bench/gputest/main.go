@@ -1,4 +1,4 @@
-// Command gputest tests and measures package cuda and package nccl on a machine
+// Command gputest tests and measures what uses a GPU on a machine
 // with one GPU, where there may be no Go: "make gpu-build" makes a folder with
 // this program and the tests' binaries, which is all that has to be there. A C
 // compiler is used, if there is one, to build the driver that Go is compared with.
@@ -43,7 +43,7 @@ func main() {
 	}
 	var o options
 	var libraries, out string
-	flag.StringVar(&o.dir, "dir", ".", "folder with cuda.test and nccl.test")
+	flag.StringVar(&o.dir, "dir", ".", "folder with the tests' binaries")
 	flag.StringVar(&libraries, "nccl", os.Getenv("TUTTI_NCCL_LIBRARY"), "paths of libnccl, separated by commas; none: what is found")
 	flag.StringVar(&o.ranks, "ranks", "1,2,4,8", "numbers of ranks for the tests")
 	flag.IntVar(&o.rounds, "rounds", 20, "rounds of measuring, Go and C in turns")
@@ -121,8 +121,11 @@ func testAll(ctx context.Context, o options, env []string, server *mps, text *st
 	withMPS := append(append([]string{}, env...), server.env...)
 	row("cuda.test", withMPS)
 	row("nccl.test", withMPS, "-test.skip", "Lost")
+	row("engine.test", withMPS, "-test.skip", "Lost")
+	row("gpu.test", withMPS)
 	server.stop()
 	row("nccl.test", env, "-test.run", "Lost")
+	row("engine.test", env, "-test.run", "Lost")
 	text.WriteString(details.String())
 	server.restart(ctx)
 	return failed

@@ -43,6 +43,9 @@ func (v Verb) String() string {
 
 // Op is the name of the method that makes such a call. It does not allocate.
 func (c *Call) Op() string {
+	if c.Method != "" {
+		return c.Method
+	}
 	if c.Uneven {
 		switch c.Verb {
 		case AllGather:
@@ -141,6 +144,7 @@ type Call struct {
 	Root   int
 	Scale  float64 // PreMul's factor
 	Name   string
+	Method string // what Op says, for a call that an engine makes on behalf of another; "" for none
 
 	Dst, Src           Mem
 	DstParts, SrcParts []Mem

@@ -74,7 +74,7 @@ func (o Options) likeBatch(v engine.Verb, ranks int) Case {
 // says.
 func (o Options) randomOp(r *random, draw func(*random) int) Op {
 	verb := allVerbs[r.below(len(allVerbs))]
-	op := Op{Verb: verb, Exact: !o.RankOrder, Seed: r.next(), Root: r.below(16)}
+	op := Op{Verb: verb, Exact: !o.RankOrder, Numbers: o.Numbers, Seed: r.next(), Root: r.below(16)}
 	types := o.types()
 	op.Type = types[r.below(len(types))]
 	op.N = draw(r) / op.Type.Size()

@@ -21,7 +21,7 @@ func messageCases(opt Options) []Case {
 		add("many", ranks, manyMessages)
 		add("goroutines", ranks, messageGoroutines)
 		add("self", ranks, selfMessages)
-		add("beside collectives", ranks, messagesBeside)
+		add("beside collectives", ranks, opt.messagesBeside)
 	}
 	add("tags", 2, tagOrder)
 	add("again", 2, messageAgain)
@@ -91,7 +91,7 @@ func selfMessages(ctx context.Context, r *Rank) error {
 }
 
 // messagesBeside sends messages while the same group runs collectives.
-func messagesBeside(ctx context.Context, r *Rank) error {
+func (o Options) messagesBeside(ctx context.Context, r *Rank) error {
 	// The side has memory of its own: a Rank's is for one goroutine.
 	side := newRank(r.Engine, r.cache, r.all)
 	done := make(chan error, 1)
@@ -109,7 +109,7 @@ func messagesBeside(ctx context.Context, r *Rank) error {
 	rnd := random(7)
 	var err error
 	for i := 0; i < 20 && err == nil; i++ {
-		op := Options{Light: true}.randomOp(&rnd, func(r *random) int { return r.below(12 << 10) })
+		op := Options{Light: true, Numbers: o.Numbers}.randomOp(&rnd, func(r *random) int { return r.below(12 << 10) })
 		err = r.Do(ctx, op)
 	}
 	if err != nil {

@@ -145,7 +145,7 @@ func (o Options) drawOp(t *rapid.T) Op {
 		Root:  rapid.IntRange(0, 7).Draw(t, "root"),
 		Name:  rapid.SampledFrom([]string{"", "", "a", "bias of a layer with quite a long name"}).Draw(t, "name"),
 		Seed:  rapid.Uint64().Draw(t, "seed"),
-		Exact: !o.RankOrder,
+		Exact: !o.RankOrder, Numbers: o.Numbers,
 	}
 	op.N = drawBytes(t) / op.Type.Size()
 	if op.reduces() {

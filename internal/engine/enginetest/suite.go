@@ -18,10 +18,16 @@ type Options struct {
 	// results are those of the sequential reference whatever the input.
 	// Without it only inputs are used that have one result in any order.
 	RankOrder bool
+	// Numbers says that the engine leaves open what Min and Max make of a NaN
+	// and of two zeros: their inputs are ordinary numbers.
+	Numbers bool
 	// Light runs a sample: fewer types, sizes and numbers of ranks. It is
 	// for variants of an engine that is tested in full elsewhere, and is what
 	// -short does.
 	Light bool
+	// Ranks are the sizes of the groups, where a case can have any. Nil: a usual
+	// choice.
+	Ranks []int
 	// Deadline is how long one case may take before it counts as hung. Zero:
 	// a minute.
 	Deadline time.Duration

@@ -37,6 +37,9 @@ func (o Options) types() []kernel.DType {
 }
 
 func (o Options) ranks() []int {
+	if o.Ranks != nil {
+		return o.Ranks
+	}
 	if o.Light {
 		return []int{1, 2, 3, 5}
 	}
@@ -84,7 +87,7 @@ func sweepCases(opt Options) []Case {
 			cases = append(cases, opt.sweep(v, t, many, []int{0, 7, share(v, t, largeBytes, many) + 1}, reds))
 		}
 		for j, t := range huge {
-			n := opt.ranks()[1+(i+j)%4]
+			n := opt.ranks()[(1+(i+j)%4)%len(opt.ranks())]
 			c := opt.sweep(v, t, n, []int{share(v, t, hugeBytes, n)}, reds[(i+j)%len(reds):][:1])
 			c.Name += "/4MiB"
 			cases = append(cases, c)
@@ -104,7 +107,7 @@ func (o Options) sweep(v engine.Verb, t kernel.DType, ranks int, sizes []int, re
 
 // sweepOps calls do with every variant of a verb.
 func (o Options) sweepOps(v engine.Verb, t kernel.DType, sizes []int, reds []engine.Red, do func(Op) error) error {
-	op := Op{Verb: v, Type: t, Exact: !o.RankOrder, Seed: uint64(t)}
+	op := Op{Verb: v, Type: t, Exact: !o.RankOrder, Numbers: o.Numbers, Seed: uint64(t)}
 	if !op.reduces() {
 		reds = []engine.Red{0}
 	}

@@ -1,0 +1,36 @@
+package tutti
+
+import (
+	"errors"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// A Device is a GPU for a Comm. Package gpu makes them: programs that do not
+// import it need no CUDA, and stay static.
+type Device interface {
+	// Attach puts the device beside a rank's engine. It is for this module.
+	Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine, error)
+}
+
+// A Stream is a queue of work on a GPU: a *cuda.Stream.
+type Stream interface {
+	// Handle is the CUstream.
+	Handle() uintptr
+}
+
+// attach puts the configured device beside an engine. The engine is closed if
+// that fails.
+func (c *Config) attach(e engine.Engine) (engine.Engine, error) {
+	if c.Device == nil {
+		return e, nil
+	}
+	with, err := c.Device.Attach(e, engine.DeviceOptions{Timeout: c.Timeout, Logger: c.Logger})
+	if err != nil {
+		// The others are told why this rank does not come.
+		own := &cause{kind: ErrUnsupported, reason: err.Error(), own: err}
+		e.Fail(&engine.Failure{Kind: ErrUnsupported, Rank: e.Rank(), Reason: own.reason, Err: err})
+		return nil, errors.Join(own, e.Close())
+	}
+	return with, nil
+}

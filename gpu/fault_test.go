@@ -1,0 +1,145 @@
+package gpu_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/gpu"
+	"github.com/tutti-go/tutti/internal/standin"
+)
+
+func store(word *uint32, v uint32) { atomic.StoreUint32(word, v) }
+
+// hang runs a collective whose kernel hangs on one rank. Each rank's error is
+// checked; then is called when the fault has happened.
+func hang(t *testing.T, cfg tutti.Config, then func(r *rank), check func(r *rank, err error) bool) {
+	t.Helper()
+	if control == nil {
+		t.Skip("this test needs the stand-in")
+	}
+	t.Cleanup(control.Reset)
+	fired := control.Fired()
+	err := run(t, 3, cfg, func(ctx context.Context, r *rank) error {
+		if err := r.Barrier(ctx); err != nil {
+			return err
+		}
+		if r.Rank() == 0 {
+			control.Fail(standin.Kernel, 1, standin.Hang)
+		}
+		if err := r.Barrier(ctx); err != nil {
+			return err
+		}
+		if r.Rank() == 1 {
+			go func() {
+				for control.Fired() == fired && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+				then(r)
+			}()
+		}
+		err := r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum)
+		if !check(r, err) {
+			t.Errorf("rank %d: %v", r.Rank(), err)
+		}
+		if again := r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum); again == nil || err == nil || again.Error() != err.Error() {
+			t.Errorf("rank %d: %v, and then %v", r.Rank(), err, again)
+		}
+		return nil
+	})
+	ok(t, err)
+	if control.Fired() == fired {
+		t.Error("the fault did not happen")
+	}
+}
+
+// TestAbort ends a collective that hangs on the device, from another goroutine.
+func TestAbort(t *testing.T) {
+	hang(t, tutti.Config{}, func(r *rank) { r.Abort(errors.New("enough")) }, func(_ *rank, err error) bool {
+		return errors.Is(err, tutti.ErrAborted) && strings.Contains(err.Error(), "enough on rank 1")
+	})
+}
+
+// TestTimeout ends it by the Comm's own timeout.
+func TestTimeout(t *testing.T) {
+	hang(t, tutti.Config{Timeout: 2 * time.Second}, func(*rank) {}, func(_ *rank, err error) bool {
+		return errors.Is(err, tutti.ErrTimeout) && strings.Contains(err.Error(), "not done after 2s")
+	})
+}
+
+// TestKernelFails is a device that fails in the middle of a collective.
+func TestKernelFails(t *testing.T) {
+	if control == nil {
+		t.Skip("this test needs the stand-in")
+	}
+	t.Cleanup(control.Reset)
+	fired := control.Fired()
+	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		if r.Rank() == 0 {
+			control.Fail(standin.Kernel, 1, 3)
+		}
+		if err := r.Barrier(ctx); err != nil {
+			return err
+		}
+		if err := r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum); !errors.Is(err, tutti.ErrAborted) {
+			t.Errorf("rank %d: %v", r.Rank(), err)
+		}
+		return nil
+	}))
+	if control.Fired() == fired {
+		t.Error("the fault did not happen")
+	}
+}
+
+// TestInitFails is a communicator that cannot be made, on one rank.
+func TestInitFails(t *testing.T) {
+	if control == nil {
+		t.Skip("this test needs the stand-in")
+	}
+	t.Cleanup(control.Reset)
+	for _, code := range []int{2, standin.Hang} {
+		fired := control.Fired()
+		ok(t, run(t, 2, tutti.Config{Timeout: 2 * time.Second}, func(ctx context.Context, r *rank) error {
+			if r.Rank() == 0 {
+				control.Fail("ncclCommInitRankConfig", 1, code)
+			}
+			if err := r.Barrier(ctx); err != nil {
+				return err
+			}
+			err := r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum)
+			if !errors.Is(err, tutti.ErrAborted) && !errors.Is(err, tutti.ErrTimeout) {
+				t.Errorf("rank %d: %v", r.Rank(), err)
+			}
+			if r.Rank() == 0 {
+				control.Release()
+			}
+			return nil
+		}))
+		if control.Fired() == fired {
+			t.Error("the fault did not happen")
+		}
+	}
+}
+
+// TestLeft is a rank that leaves before the others have done what needs it.
+func TestLeft(t *testing.T) {
+	ok(t, run(t, 3, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		// A rank may still be in the first when another fails in the second.
+		err := r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum)
+		if r.Rank() == 2 {
+			return err
+		}
+		if err == nil {
+			err = r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum)
+		}
+		var e *tutti.Error
+		if !errors.Is(err, tutti.ErrRankLost) || !errors.As(err, &e) || len(e.Lost) != 1 || e.Lost[0] != 2 {
+			t.Errorf("rank %d: %v", r.Rank(), err)
+		}
+		return nil
+	}))
+}

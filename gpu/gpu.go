@@ -1,0 +1,92 @@
+// Package gpu joins a Comm to NCCL: operations on memory of the rank's GPU go
+// there, those on host memory stay what they are.
+//
+//	comm, err := tutti.Join(ctx, tutti.Config{Device: gpu.Auto()})
+//	err = comm.AllReduce(ctx, gpu.Of(gradients), tutti.Avg) // a *cuda.Slice
+//
+// NCCL and the CUDA driver are loaded when the Comm is made; where they are
+// missing, the error lists where they were looked for.
+//
+// A blocking method returns when the GPU is done. It does not wait for other
+// streams: memory that a stream is still writing is to be synchronized first, or
+// put in order by Batch.On. On one device, all ranks must start the operations of
+// different Comms in the same order: NCCL may come to a standstill otherwise.
+//
+// Send and Recv take host memory only.
+package gpu
+
+import (
+	"fmt"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/dl"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/gpu"
+	"github.com/tutti-go/tutti/nccl"
+)
+
+// choice is a device that is chosen when a rank knows its place on the host.
+type choice func(place int) (ordinal int, err error)
+
+// Auto chooses a device for each rank: the ranks of a host have them in turn.
+func Auto() tutti.Device {
+	return choice(func(place int) (int, error) {
+		n, err := cuda.Devices()
+		if err != nil {
+			return 0, err
+		}
+		if n == 0 {
+			return 0, fmt.Errorf("%w: there is no GPU", tutti.ErrUnsupported)
+		}
+		return place % n, nil
+	})
+}
+
+// Device chooses the device with that number, from 0.
+func Device(ordinal int) tutti.Device {
+	return choice(func(int) (int, error) { return ordinal, nil })
+}
+
+// Devices chooses, for the ranks of a host in their order, the devices with these
+// numbers: one process that drives several GPUs has them from tutti.Local.
+func Devices(ordinals ...int) tutti.Device {
+	return choice(func(place int) (int, error) {
+		if place >= len(ordinals) {
+			return 0, fmt.Errorf("%w: rank %d of this host has none of the %d devices", tutti.ErrInvalid, place, len(ordinals))
+		}
+		return ordinals[place], nil
+	})
+}
+
+// Attach puts the device beside a rank's engine. It is for package tutti.
+func (c choice) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine, error) {
+	hosts, place := e.SameHost(), 0
+	for r := range e.Rank() {
+		if hosts[r] == hosts[e.Rank()] {
+			place++
+		}
+	}
+	ordinal, err := c(place)
+	if err != nil {
+		return nil, err
+	}
+	lib, err := nccl.Load("")
+	if err != nil {
+		return nil, err
+	}
+	dev, err := cuda.Open(ordinal, opt.Logger)
+	if err != nil {
+		return nil, err
+	}
+	return gpu.New(e, lib, dev, opt)
+}
+
+// Of is a slice in device memory as a Buffer. The slice must not be freed while
+// an operation uses it.
+func Of[T tutti.Elem](s *cuda.Slice[T]) tutti.Buffer {
+	if s == nil {
+		return tutti.Buffer{}
+	}
+	return tutti.DeviceBuffer(s.Device().Ordinal(), dl.Pointer(s.Pointer()), tutti.TypeOf[T](), s.Len())
+}

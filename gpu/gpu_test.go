@@ -1,0 +1,196 @@
+package gpu_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"unsafe"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/gpu"
+)
+
+// TestBothKinds uses one Comm for device memory and for host memory, alone and
+// in one Batch, and a group that was made of it.
+func TestBothKinds(t *testing.T) {
+	for n := 1; n <= 3; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			sum := float32(n * (n + 1) / 2)
+			ok(t, run(t, n, tutti.Config{}, func(ctx context.Context, r *rank) error {
+				host := []float32{float32(r.Rank() + 1)}
+				err := first(r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum), r.holds(sum),
+					r.AllReduce(ctx, tutti.Of(host), tutti.Sum), r.Barrier(ctx))
+				if err == nil && host[0] != sum {
+					err = fmt.Errorf("host memory holds %v", host[0])
+				}
+				if err != nil {
+					return err
+				}
+				w, err := r.Batch().AllReduce(gpu.Of(r.x), tutti.Avg).AllReduce(tutti.Of(host), tutti.Max).
+					Broadcast(gpu.Of(r.x).Slice(0, 0), 0).Barrier().Start(ctx)
+				if err = first(err, w.Wait(ctx), r.holds(sum)); err != nil {
+					return err
+				}
+				sub, err := r.Split(ctx, r.Rank()%2, 0)
+				if err != nil {
+					return err
+				}
+				return first(sub.AllReduce(ctx, gpu.Of(r.x), tutti.Max), r.holds(sum), sub.Close())
+			}))
+		})
+	}
+}
+
+// TestRefused is what is refused before anything happens: the Comm goes on.
+func TestRefused(t *testing.T) {
+	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		host := tutti.Of(make([]float32, 100))
+		x := gpu.Of(r.x)
+		freed, err := cuda.Alloc[float32](r.dev, 100)
+		if err = first(err, freed.Free()); err != nil {
+			return err
+		}
+		other := tutti.DeviceBuffer(1-r.Rank(), unsafe.Pointer(nil), tutti.Float32Type, 0)
+		long := tutti.DeviceBuffer(r.Rank(), pointer(r.x), tutti.Float32Type, 1<<30)
+		for name, c := range map[string]struct {
+			err  error
+			kind error
+		}{
+			"mixed":           {r.AllReduceTo(ctx, x, host, tutti.Sum), tutti.ErrInvalid},
+			"another device":  {r.AllReduce(ctx, other, tutti.Sum), tutti.ErrInvalid},
+			"freed memory":    {r.AllReduce(ctx, gpu.Of(freed), tutti.Sum), tutti.ErrInvalid},
+			"too long":        {r.AllReduce(ctx, long, tutti.Sum), tutti.ErrInvalid},
+			"a root too many": {r.Broadcast(ctx, x, 2), tutti.ErrInvalid},
+			"a message":       {r.Send(ctx, 1-r.Rank(), x, 0), tutti.ErrUnsupported},
+			"no stream":       {second(r.Batch().On(nil).AllReduce(x, tutti.Sum).Start(ctx)), tutti.ErrInvalid},
+			"a false stream":  {second(r.Batch().On(falseStream{}).AllReduce(x, tutti.Sum).Start(ctx)), tutti.ErrInvalid},
+		} {
+			if !errors.Is(c.err, c.kind) {
+				return fmt.Errorf("%s: %v, want %v", name, c.err, c.kind)
+			}
+		}
+		return first(r.AllReduce(ctx, x, tutti.Sum), r.holds(3))
+	}))
+}
+
+type falseStream struct{}
+
+func (falseStream) Handle() uintptr { return 0 }
+
+func second[V any](_ V, err error) error { return err }
+
+func pointer(s *cuda.Slice[float32]) unsafe.Pointer {
+	p := s.Pointer()
+	return *(*unsafe.Pointer)(unsafe.Pointer(&p))
+}
+
+// TestNoDevice is a Comm that was made without a device, and devices that are
+// not there.
+func TestNoDevice(t *testing.T) {
+	b := tutti.DeviceBuffer(0, unsafe.Pointer(nil), tutti.Float32Type, 0)
+	ok(t, tutti.RunLocal(t.Context(), 1, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		if err := c.AllReduce(ctx, b, tutti.Sum); !errors.Is(err, tutti.ErrNoDevicePath) {
+			return fmt.Errorf("device memory: %w", err)
+		}
+		if _, err := c.Batch().On(falseStream{}).Barrier().Start(ctx); !errors.Is(err, tutti.ErrNoDevicePath) {
+			return fmt.Errorf("a stream: %w", err)
+		}
+		return nil
+	}))
+	for _, d := range []tutti.Device{gpu.Device(1000), gpu.Devices()} {
+		if _, err := tutti.Local(2, tutti.Config{Device: d}); err == nil {
+			t.Error("a Comm with a device that is not there")
+		}
+		if _, err := tutti.Join(t.Context(), tutti.Config{Device: d}); err == nil {
+			t.Error("a Comm with a device that is not there")
+		}
+	}
+	c, err := tutti.Join(t.Context(), tutti.Config{Device: gpu.Device(0)})
+	ok(t, err, c.Barrier(t.Context()), c.Close())
+}
+
+// TestStreamOrder holds the compute stream back until everything has been put
+// into it: fill, collective, and a copy of the result.
+func TestStreamOrder(t *testing.T) {
+	const ranks, rounds = 2, 20
+	ok(t, run(t, ranks, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		s, err := r.dev.NewStream()
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		hold, err := cuda.AllocHost[uint32](r.dev, 1)
+		if err != nil {
+			return err
+		}
+		defer free(hold)
+		out, err := cuda.AllocHost[float32](r.dev, r.x.Len())
+		if err != nil {
+			return err
+		}
+		defer free(out)
+		addr, err := hold.DevicePointer()
+		if err != nil {
+			return err
+		}
+		b := r.Batch().On(s).AllReduce(gpu.Of(r.x), tutti.Sum).Barrier()
+		for i := range uint32(rounds) {
+			v := float32(int(i) + r.Rank())
+			if err := first(s.WaitValue(addr, i+1), r.x.FillOn(s, v)); err != nil {
+				return err
+			}
+			w, err := b.Start(ctx)
+			if err = first(err, r.x.CopyToOn(s, out.Data())); err != nil {
+				return err
+			}
+			if w.Over() {
+				return errors.New("the collective did not wait for the stream")
+			}
+			store(&hold.Data()[0], i+1)
+			if err := first(w.Wait(ctx), s.Wait(ctx)); err != nil {
+				return err
+			}
+			if got, want := out.Data()[99], float32(2*int(i)+1); got != want {
+				return fmt.Errorf("round %d: rank %d has %v, want %v", i, r.Rank(), got, want)
+			}
+		}
+		return nil
+	}))
+}
+
+// TestStreamGoesOn is a collective that fails: the stream does not wait for it.
+func TestStreamGoesOn(t *testing.T) {
+	err := run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		s, err := r.dev.NewStream()
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		if r.Rank() == 1 {
+			<-r.Done()
+			return r.Err()
+		}
+		own, cancel := context.WithCancel(ctx)
+		w1, err := r.Batch().On(s).AllReduce(gpu.Of(r.x), tutti.Sum).Start(own)
+		if err != nil {
+			cancel()
+			return err
+		}
+		w2, err := r.Batch().On(s).AllReduce(gpu.Of(r.x), tutti.Sum).Start(own)
+		cancel()
+		for _, w := range []tutti.Work{w1, w2} {
+			if e := w.Wait(ctx); err == nil && !errors.Is(e, tutti.ErrAborted) {
+				return fmt.Errorf("cancelled, and returned %w", e)
+			}
+		}
+		if err := first(err, s.Wait(ctx)); err != nil {
+			return fmt.Errorf("the stream: %w", err)
+		}
+		return r.Err()
+	})
+	if !errors.Is(err, tutti.ErrAborted) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,118 @@
+package gpu_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/gpu"
+	"github.com/tutti-go/tutti/internal/standin"
+)
+
+// control is nil on real libraries.
+var control *standin.Control
+
+const deadline = time.Minute
+
+func TestMain(m *testing.M) {
+	var err error
+	control, err = standin.Use()
+	switch {
+	case errors.Is(err, standin.ErrNoCompiler):
+		fmt.Println("skipped:", err)
+		return
+	case err != nil:
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func ok(t testing.TB, errs ...error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A rank is what a rank's program has.
+type rank struct {
+	*tutti.Comm
+	dev *cuda.Device
+	x   *cuda.Slice[float32] // a hundred elements, each the rank's number and one
+}
+
+// run runs a program on n ranks, each with a device of its own, and checks that
+// nothing is left on the devices.
+func run(t *testing.T, n int, cfg tutti.Config, program func(ctx context.Context, r *rank) error) error {
+	t.Helper()
+	devices, err := cuda.Devices()
+	ok(t, err)
+	if devices < n {
+		t.Skipf("%d devices: too few for %d ranks in one process", devices, n)
+	}
+	if control != nil {
+		before := control.AllLive()
+		defer func() {
+			now := control.AllLive()
+			for begin := time.Now(); now != before && time.Since(begin) < 20*time.Second; now = control.AllLive() {
+				time.Sleep(time.Millisecond)
+			}
+			if now != before {
+				t.Errorf("left behind: %v, before: %v", now, before)
+			}
+		}()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	cfg.Device = gpu.Auto()
+	return tutti.RunLocal(ctx, n, cfg, func(ctx context.Context, c *tutti.Comm) error {
+		dev, err := cuda.Open(c.Rank(), nil)
+		if err != nil {
+			return err
+		}
+		defer dev.Close()
+		x, err := cuda.Alloc[float32](dev, 100)
+		if err != nil {
+			return err
+		}
+		defer free(x)
+		if err := x.Fill(float32(c.Rank() + 1)); err != nil {
+			return err
+		}
+		return program(ctx, &rank{c, dev, x})
+	})
+}
+
+// holds checks every element of x.
+func (r *rank) holds(want float32) error {
+	got := make([]float32, r.x.Len())
+	if err := r.x.CopyTo(got); err != nil {
+		return err
+	}
+	for i, v := range got {
+		if v != want {
+			return fmt.Errorf("rank %d: element %d is %v, want %v", r.Rank(), i, v, want)
+		}
+	}
+	return nil
+}
+
+// free is for what ends with the function that made it.
+func free(v interface{ Free() error }) { _ = v.Free() }
+
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

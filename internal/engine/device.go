@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+)
+
+// A DeviceEngine is an Engine that takes, beside host memory, memory of one
+// device.
+type DeviceEngine interface {
+	Engine
+	// Admit is Check for calls that may be on the device.
+	Admit(c *Call) error
+	// Order puts an operation in order with a stream: after what the stream
+	// holds now, and before what is put into it later. Calls of Order come in
+	// the order of the operations. Each ticket is given to RunOn or to Drop.
+	Order(stream any) (*Ticket, error)
+	// RunOn is Run for an operation that has been put in order.
+	RunOn(ctx context.Context, seq uint64, calls []Call, t *Ticket) error
+	// Drop lets the stream go on: the operation will not be.
+	Drop(t *Ticket)
+}
+
+// A Ticket is an operation's place in a stream.
+type Ticket struct {
+	Number uint32
+	Ready  any // the engine's
+}
+
+// DeviceOptions are what a Device may need to know.
+type DeviceOptions struct {
+	// Timeout bounds each operation. Zero or less: no bound.
+	Timeout time.Duration
+	Logger  *slog.Logger
+}
+
+// Memories calls f with every buffer of the call, also with missing ones.
+func (c *Call) Memories(f func(m *Mem)) {
+	if !c.Uneven || c.DstParts == nil {
+		f(&c.Dst)
+	}
+	if !c.Uneven || c.SrcParts == nil {
+		f(&c.Src)
+	}
+	for i := range c.DstParts {
+		f(&c.DstParts[i])
+	}
+	for i := range c.SrcParts {
+		f(&c.SrcParts[i])
+	}
+}
+
+// OnDevice reports whether any of the call's memory is a device's.
+func (c *Call) OnDevice() bool {
+	if c.Dst.Device != 0 || c.Src.Device != 0 {
+		return true
+	}
+	there := func(m Mem) bool { return m.Device != 0 }
+	return slices.ContainsFunc(c.DstParts, there) || slices.ContainsFunc(c.SrcParts, there)
+}
+
+// CheckOn is Check on behalf of an engine that takes the memory of one device,
+// beside that of the host.
+func (c *Call) CheckOn(rank, size, device int) error {
+	if !c.OnDevice() {
+		return c.Check(rank, size)
+	}
+	plain := *c
+	plain.DstParts, plain.SrcParts = slices.Clone(c.DstParts), slices.Clone(c.SrcParts)
+	var wrong error
+	plain.Memories(func(m *Mem) {
+		switch {
+		case m.Nothing() || wrong != nil:
+		case m.Device == 0:
+			wrong = invalid("some of the memory is the host's and some is device %d's: one call takes only one kind", device)
+		case int(m.Device) != device+1:
+			wrong = invalid("the memory is on device %d, the Comm on device %d", m.Device-1, device)
+		}
+		m.Device = 0
+	})
+	if wrong != nil {
+		return wrong
+	}
+	return plain.Check(rank, size)
+}
+
+// errDeviceMessage is why messages of device memory are refused.
+var errDeviceMessage = fmt.Errorf("%w: Send and Recv take host memory only; copy it there, or use AllToAllV", ErrUnsupported)
+
+// CheckOn is the same for a message.
+func (m *Message) CheckOn(rank, size int) error {
+	if m.Mem.Device != 0 {
+		return errDeviceMessage
+	}
+	return m.Check(rank, size)
+}

@@ -1,0 +1,245 @@
+package gpu
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// marks is how many numbers tell operations apart: the number of calls and a
+// hash of what they are.
+const marks = 2
+
+// apart tells the comparison from operations of the user's that look alike.
+const apart = "operation on a device"
+
+// An operation is what Run is doing.
+type operation struct {
+	e        *Engine
+	ctx      context.Context
+	seq      uint64
+	calls    []engine.Call
+	name     string
+	ticket   *engine.Ticket
+	latest   time.Time // zero: whenever
+	onDevice bool
+	uneven   bool
+}
+
+// agree waits for all ranks and finds out whether they are about to do the same.
+// If there is no communicator yet, all of them know the id of one then.
+func (o *operation) agree() error {
+	e := o.e
+	h := uint64(14695981039346656037)
+	add := func(v uint64) {
+		for range 8 {
+			h = (h ^ v&0xFF) * 1099511628211
+			v >>= 8
+		}
+	}
+	for i := range o.calls {
+		c := &o.calls[i]
+		s := c.Sig()
+		where := uint64(0)
+		if c.OnDevice() {
+			where = 1
+			o.onDevice = true
+			o.uneven = o.uneven || c.Uneven
+		}
+		form := uint64(0)
+		if s.Uneven {
+			form = 1
+		}
+		add(uint64(s.Verb) | uint64(s.Type)<<8 | uint64(s.Red)<<16 | form<<24 | uint64(uint32(s.Root))<<32)
+		add(uint64(s.Count))
+		add(s.Name)
+		add(where)
+	}
+	e.mine = [marks]uint64{uint64(len(o.calls)), h}
+	e.calls = append(e.calls[:0], engine.Call{
+		Verb: engine.AllGather, Method: o.name, Name: apart,
+		Src: memOf(e.mine[:], kernel.Uint64), Dst: memOf(e.all, kernel.Uint64),
+	})
+	if e.comm == nil {
+		if e.rank == 0 {
+			id, err := e.lib.NewID()
+			if err != nil {
+				return o.fail(err)
+			}
+			e.id = id
+		}
+		m := memOf(e.id[:], kernel.Uint8)
+		e.calls = append(e.calls, engine.Call{Verb: engine.Broadcast, Method: o.name, Name: apart, Src: m, Dst: m})
+	}
+	if err := e.Engine.Run(o.ctx, o.seq, e.calls); err != nil {
+		return err
+	}
+	for i, v := range e.all {
+		if v != e.all[i%marks] {
+			return o.disagree()
+		}
+	}
+	if o.uneven {
+		return o.compareCounts()
+	}
+	return nil
+}
+
+// disagree tells who is about to do what. All ranks come here, and to the same
+// conclusion.
+func (o *operation) disagree() error {
+	e := o.e
+	var b strings.Builder
+	for i := range o.calls {
+		c := &o.calls[i]
+		b.WriteString(c.Sig().Text(c.Name))
+		if c.OnDevice() {
+			b.WriteString(" on a device")
+		}
+		b.WriteByte(0)
+	}
+	mine := []byte(b.String())
+	lengths := make([]int64, e.size)
+	err := e.Engine.Run(o.ctx, o.seq, []engine.Call{{
+		Verb: engine.AllGather, Method: o.name,
+		Src: memOf([]int64{int64(len(mine))}, kernel.Int64), Dst: memOf(lengths, kernel.Int64),
+	}})
+	if err != nil {
+		return err
+	}
+	texts := make([][]byte, e.size)
+	parts := make([]engine.Mem, e.size)
+	for r, n := range lengths {
+		texts[r] = make([]byte, n)
+		parts[r] = memOf(texts[r], kernel.Uint8)
+	}
+	err = e.Engine.Run(o.ctx, o.seq, []engine.Call{{
+		Verb: engine.AllGather, Uneven: true, Method: o.name, Src: memOf(mine, kernel.Uint8), DstParts: parts,
+	}})
+	if err != nil {
+		return err
+	}
+	odd := 0
+	for r := range texts {
+		if !bytes.Equal(texts[r], texts[0]) {
+			odd = r
+			break
+		}
+	}
+	a, c := difference(texts[0], texts[odd])
+	f := &engine.Failure{
+		Kind: engine.ErrMismatch, Rank: odd,
+		Reason: fmt.Sprintf("rank 0 calls %s, rank %d calls %s", a, odd, c),
+	}
+	e.Fail(f)
+	return e.first(f)
+}
+
+// difference is the first call in which two ranks differ.
+func difference(a, b []byte) (string, string) {
+	as, bs := bytes.Split(a, []byte{0}), bytes.Split(b, []byte{0})
+	if len(as) != len(bs) {
+		return count(len(as) - 1), count(len(bs) - 1)
+	}
+	for i := range as {
+		if !bytes.Equal(as[i], bs[i]) {
+			return string(as[i]), string(bs[i])
+		}
+	}
+	return "what only its hash tells apart", "what only its hash tells apart"
+}
+
+func count(calls int) string {
+	if calls == 1 {
+		return "one operation"
+	}
+	return fmt.Sprintf("a Batch of %d operations", calls)
+}
+
+// compareCounts tells every rank how many elements each other has for it, in
+// the uneven calls on the device.
+func (o *operation) compareCounts() error {
+	e := o.e
+	for i := range o.calls {
+		c := &o.calls[i]
+		if !c.Uneven || !c.OnDevice() {
+			continue
+		}
+		out, in := e.counts[0][:0], e.counts[1][:0]
+		for r := range e.size {
+			out, in = append(out, int64(o.sends(c, r))), append(in, 0)
+		}
+		e.counts = [2][]int64{out, in}
+		e.calls = append(e.calls[:0], engine.Call{
+			Verb: engine.AllToAll, Method: o.name, Name: apart,
+			Src: memOf(out, kernel.Int64), Dst: memOf(in, kernel.Int64),
+		})
+		if err := e.Engine.Run(o.ctx, o.seq, e.calls); err != nil {
+			return err
+		}
+		for r, n := range in {
+			if want := o.expects(c, r); int64(want) != n {
+				f := &engine.Failure{
+					Kind: engine.ErrMismatch, Op: o.name, Seq: o.seq, Rank: e.rank,
+					Reason: fmt.Sprintf("rank %d expects %d elements from rank %d, which has %d for it; "+
+						"the counts of an uneven operation must agree in pairs", e.rank, want, r, n),
+				}
+				e.Fail(f)
+				return e.first(f)
+			}
+		}
+	}
+	return nil
+}
+
+// sends is how many elements this rank has for another.
+func (o *operation) sends(c *engine.Call, to int) int {
+	switch {
+	case c.Verb == engine.AllGather, c.Verb == engine.Gather && to == c.Root:
+		return c.Src.N
+	case c.Verb == engine.ReduceScatter, c.Verb == engine.AllToAll, c.Verb == engine.Scatter && o.e.rank == c.Root:
+		return c.SrcParts[to].N
+	}
+	return 0
+}
+
+// expects is how many elements another rank should have for this one.
+func (o *operation) expects(c *engine.Call, from int) int {
+	switch {
+	case c.Verb == engine.AllGather, c.Verb == engine.AllToAll, c.Verb == engine.Gather && o.e.rank == c.Root:
+		return c.DstParts[from].N
+	case c.Verb == engine.ReduceScatter, c.Verb == engine.Scatter && from == c.Root:
+		return c.Dst.N
+	}
+	return 0
+}
+
+// onHost carries out what is on the host of a Batch that is on both.
+func (o *operation) onHost() error {
+	e := o.e
+	e.calls = e.calls[:0]
+	for i := range o.calls {
+		if c := &o.calls[i]; !c.OnDevice() && c.Verb != engine.Barrier {
+			e.calls = append(e.calls, *c)
+		}
+	}
+	if len(e.calls) == 0 {
+		return nil
+	}
+	err := e.Engine.Run(o.ctx, o.seq, e.calls)
+	for i := range e.calls {
+		e.calls[i].Forget()
+	}
+	return err
+}
+
+// memOf describes numbers to the CPU engine.
+func memOf[T uint64 | int64 | byte](s []T, t kernel.DType) engine.Mem {
+	return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(s)), N: len(s), Type: t}
+}

@@ -1,0 +1,12 @@
+// Package gpu is the engine for memory of a device: NCCL beside an engine for
+// the same ranks that works on host memory, the CPU engine.
+//
+// An operation on device memory begins on the CPU engine. There the ranks
+// compare what they are about to do, wait for each other, and are told who is
+// missing, gone, or of another mind; NCCL, which would hang, is called when all
+// agree. From then on whatever goes wrong is told to the CPU engine, whose
+// first cause ends the operation on every rank: each aborts its communicator.
+//
+// The communicator is made with the first operation that needs it; its id
+// travels with the comparison.
+package gpu

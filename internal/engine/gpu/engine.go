@@ -1,0 +1,230 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/nccl"
+)
+
+// patience is how long NCCL may take to abort or to close, and a stream to come
+// to its end after that.
+const patience = 10 * time.Second
+
+// An Engine is one rank's side of a group of ranks that have a device each.
+type Engine struct {
+	engine.Engine // of the host's memory, and of all that goes wrong
+
+	rank, size int
+	lib        *nccl.Library
+	dev        *cuda.Device
+	opt        engine.DeviceOptions
+	comm       *nccl.Comm // nil before the first operation
+	stream     *cuda.Stream
+	done       *cuda.Event        // behind the operation
+	one        *cuda.Slice[int32] // for a barrier in a stream's order
+	gate       *gate
+
+	// What an operation needs, kept for the next one.
+	id     nccl.UniqueID
+	mine   [marks]uint64
+	all    []uint64
+	calls  []engine.Call
+	counts [2][]int64
+
+	watcher  sync.WaitGroup
+	closing  chan struct{}
+	close    sync.Once
+	closeErr error
+}
+
+// New puts NCCL beside the CPU engine of a rank. It takes over the device and,
+// unless it fails, the engine.
+func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.DeviceOptions) (*Engine, error) {
+	e := &Engine{
+		Engine: cpu, rank: cpu.Rank(), size: cpu.Size(), lib: lib, dev: dev, opt: opt,
+		all: make([]uint64, marks*cpu.Size()), closing: make(chan struct{}),
+	}
+	var err error
+	if e.stream, err = dev.NewStream(); err == nil {
+		e.done, err = dev.NewEvent()
+	}
+	if err == nil {
+		e.one, err = cuda.Alloc[int32](dev, 1)
+	}
+	if err == nil {
+		err = e.one.Fill(0)
+	}
+	if err == nil {
+		e.gate, err = newGate(dev)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.free())
+	}
+	return e, nil
+}
+
+// free gives back what New made.
+func (e *Engine) free() error {
+	var errs []error
+	if e.gate != nil {
+		errs = append(errs, e.gate.close())
+	}
+	if e.one != nil {
+		errs = append(errs, e.one.Free())
+	}
+	if e.done != nil {
+		errs = append(errs, e.done.Close())
+	}
+	if e.stream != nil {
+		errs = append(errs, e.stream.Close())
+	}
+	return errors.Join(append(errs, e.dev.Close())...)
+}
+
+// Close leaves the group and frees the communicator. NCCL's own end waits for
+// the other ranks, to whom it may still have something to send: it is aborted if
+// they have failed for want of this rank, or take too long.
+func (e *Engine) Close() error {
+	e.close.Do(func() {
+		close(e.closing)
+		e.watcher.Wait()
+		left := e.Engine.Close()
+		e.closeErr = errors.Join(left, e.end(), e.free())
+	})
+	return e.closeErr
+}
+
+// end ends the communicator, if there is one.
+func (e *Engine) end() error {
+	if e.comm == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if e.Failure() != nil {
+		return e.comm.Abort(ctx)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- e.comm.Close() }()
+	t := time.NewTimer(patience / 2)
+	defer t.Stop()
+	select {
+	case err := <-closed:
+		return err
+	case <-e.Failed():
+	case <-t.C:
+	}
+	err := e.comm.Abort(ctx)
+	if err == nil {
+		err = <-closed
+	}
+	return err
+}
+
+// Sub returns this rank's side of a group of some of the ranks.
+func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
+	cpu, err := e.Engine.Sub(ctx, seq, members)
+	if err != nil {
+		return nil, err
+	}
+	var sub *Engine
+	dev, err := cuda.Open(e.dev.Ordinal(), e.opt.Logger)
+	if err == nil {
+		sub, err = New(cpu, e.lib, dev, e.opt)
+	}
+	if err != nil {
+		// The other members wait for this one.
+		f := &engine.Failure{
+			Kind: engine.ErrAborted, Rank: cpu.Rank(), Err: err,
+			Reason: fmt.Sprintf("%v cannot be used for the new group: %v", e.dev, err),
+		}
+		cpu.Fail(f)
+		_ = cpu.Close() // the first cause is the one to report
+		return nil, f
+	}
+	return sub, nil
+}
+
+// Admit finds out whether a call can be carried out.
+func (e *Engine) Admit(c *engine.Call) error {
+	if err := c.CheckOn(e.rank, e.size, e.dev.Ordinal()); err != nil || !c.OnDevice() {
+		return err
+	}
+	var wrong error
+	c.Memories(func(m *engine.Mem) {
+		if wrong != nil || m.Bytes() == 0 {
+			return
+		}
+		if uintptr(m.Ptr)%uintptr(m.Type.Size()) != 0 {
+			wrong = fmt.Errorf("%w: address %p is not one of a %v", engine.ErrInvalid, m.Ptr, m.Type)
+		} else if err := e.dev.Holds(uintptr(m.Ptr), uintptr(m.Bytes())); err != nil {
+			wrong = fmt.Errorf("%w: %w", engine.ErrInvalid, err)
+		}
+	})
+	return wrong
+}
+
+// Run carries out calls on host memory, on the device's, or on both.
+func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
+	if !e.concerned(calls) {
+		return e.Engine.Run(ctx, seq, calls)
+	}
+	return e.run(ctx, seq, calls, nil)
+}
+
+// concerned reports whether the device has a part in an operation. A barrier
+// begins as an operation on device memory does, so that ranks of which one is at
+// a barrier and another in such an operation are told that in clear words.
+func (e *Engine) concerned(calls []engine.Call) bool {
+	barriers := 0
+	for i := range calls {
+		if calls[i].OnDevice() {
+			return true
+		}
+		if calls[i].Verb == engine.Barrier {
+			barriers++
+		}
+	}
+	return barriers == len(calls)
+}
+
+// run carries out an operation in which the device has a part.
+func (e *Engine) run(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket) error {
+	o := operation{e: e, ctx: ctx, seq: seq, calls: calls, ticket: t, name: "Batch"}
+	if len(calls) == 1 {
+		o.name = calls[0].Op()
+	}
+	if e.opt.Timeout > 0 {
+		o.latest = time.Now().Add(e.opt.Timeout)
+	}
+	err := o.agree()
+	if err == nil {
+		err = o.onHost()
+	}
+	if err == nil && (t != nil || o.onDevice) {
+		err = o.launch()
+		if err == nil {
+			err = o.await()
+		}
+		if err != nil {
+			err = o.fail(err)
+			o.quiet()
+		}
+	}
+	if err == nil {
+		if f := e.failure(); f != nil {
+			// Who failed may have changed the memory that others still read.
+			err = f
+		}
+	}
+	if err != nil && t != nil {
+		e.gate.release()
+	}
+	return err
+}

@@ -1,0 +1,253 @@
+package gpu
+
+import (
+	"errors"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/nccl"
+)
+
+var types = [...]nccl.DataType{
+	kernel.Int8: nccl.Int8, kernel.Uint8: nccl.Uint8, kernel.Int32: nccl.Int32, kernel.Uint32: nccl.Uint32,
+	kernel.Int64: nccl.Int64, kernel.Uint64: nccl.Uint64, kernel.Float16: nccl.Float16,
+	kernel.BFloat16: nccl.BFloat16, kernel.Float32: nccl.Float32, kernel.Float64: nccl.Float64,
+}
+
+var reds = [...]nccl.Op{
+	engine.Sum: nccl.Sum, engine.Prod: nccl.Prod, engine.Min: nccl.Min, engine.Max: nccl.Max, engine.Avg: nccl.Avg,
+}
+
+// A step is a call with what was made for it.
+type step struct {
+	*engine.Call
+	op      nccl.Op
+	signed  bool // PreMul: unsigned elements are taken for signed ones
+	scratch *cuda.Slice[byte]
+}
+
+// launch puts the operation into the engine's stream.
+func (o *operation) launch() (err error) {
+	e := o.e
+	if err := o.connect(); err != nil {
+		return err
+	}
+	release := o.guard()
+	defer func() {
+		if late := release(); err == nil {
+			err = late
+		}
+	}()
+	if o.ticket != nil {
+		if err := e.stream.WaitEvent(o.ticket.Ready.(*cuda.Event)); err != nil {
+			return err
+		}
+	}
+	steps := make([]step, len(o.calls))
+	for i := range steps {
+		steps[i].Call = &o.calls[i]
+		if err == nil {
+			err = o.prepare(&steps[i])
+		}
+	}
+	if err == nil {
+		if len(steps) == 1 && !steps[0].Uneven {
+			err = o.start(&steps[0])
+		} else {
+			err = e.lib.Group(func() error {
+				for i := range steps {
+					if err := o.start(&steps[i]); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+	}
+	for i := range steps {
+		err = errors.Join(err, o.tidy(&steps[i]))
+	}
+	if err == nil && o.ticket != nil {
+		err = e.stream.WriteValue(e.gate.addr, o.ticket.Number)
+	}
+	return errors.Join(err, e.done.Record(e.stream))
+}
+
+// prepare makes what a call needs beside its memory.
+func (o *operation) prepare(s *step) (err error) {
+	e := o.e
+	if !s.OnDevice() {
+		return nil
+	}
+	switch {
+	case s.Verb.Reduces() && s.Red == engine.PreMul:
+		t := s.Src.Type
+		if s.Uneven {
+			t = s.Dst.Type
+		}
+		scale := s.Scale
+		// Modulo a power of two, products and sums of signed and of unsigned
+		// numbers have the same bits; a negative factor is one of the signed only.
+		switch t {
+		case kernel.Int8, kernel.Uint8:
+			scale, s.signed = float64(int8(int64(scale))), t == kernel.Uint8
+		case kernel.Int32, kernel.Uint32:
+			scale, s.signed = float64(int32(int64(scale))), t == kernel.Uint32
+		case kernel.Uint64:
+			s.signed = true
+		}
+		s.op, err = e.comm.PreMulSum(s.dataType(t), scale)
+	case s.Verb.Reduces():
+		s.op = reds[s.Red]
+	case s.Verb == engine.AllToAll && !s.Uneven && s.Src.Ptr == s.Dst.Ptr && s.Src.N > 0:
+		var src *cuda.Slice[byte]
+		if src, err = cuda.Wrap[byte](e.dev, uintptr(s.Src.Ptr), s.Src.Bytes()); err != nil {
+			return err
+		}
+		if s.scratch, err = cuda.AllocOn[byte](e.stream, nil, s.Src.Bytes()); err == nil {
+			err = s.scratch.CopyOn(e.stream, src)
+		}
+	}
+	return err
+}
+
+// tidy ends what prepare made, when the stream has no more use for it.
+func (o *operation) tidy(s *step) error {
+	var err error
+	if s.Red == engine.PreMul {
+		err = o.e.comm.FreeOp(s.op)
+	}
+	if s.scratch != nil {
+		err = errors.Join(err, s.scratch.FreeOn(o.e.stream))
+	}
+	return err
+}
+
+func (s *step) dataType(t kernel.DType) nccl.DataType {
+	if s.signed {
+		switch t {
+		case kernel.Uint8:
+			return nccl.Int8
+		case kernel.Uint32:
+			return nccl.Int32
+		case kernel.Uint64:
+			return nccl.Int64
+		}
+	}
+	return types[t]
+}
+
+// buffer is memory as NCCL is told of it; missing memory is no buffer.
+func (o *operation) buffer(s *step, m engine.Mem) nccl.Buffer {
+	if m.Nothing() {
+		return nccl.Buffer{}
+	}
+	return nccl.Known(o.e.dev, uintptr(m.Ptr), m.N, s.dataType(m.Type))
+}
+
+// start hands one call to NCCL.
+func (o *operation) start(s *step) error {
+	e := o.e
+	if s.Verb == engine.Barrier {
+		if o.ticket == nil {
+			return nil // all ranks are here: they have agreed
+		}
+		one := nccl.Of(e.one)
+		return e.comm.AllReduce(one, one, nccl.Sum, e.stream)
+	}
+	if !s.OnDevice() {
+		return nil
+	}
+	if s.Uneven {
+		return o.startUneven(s)
+	}
+	src, dst := o.buffer(s, s.Src), o.buffer(s, s.Dst)
+	if src.Len() == 0 && dst.Len() == 0 {
+		return nil
+	}
+	switch s.Verb {
+	case engine.AllReduce:
+		return e.comm.AllReduce(src, dst, s.op, e.stream)
+	case engine.Reduce:
+		return e.comm.Reduce(src, dst, s.op, s.Root, e.stream)
+	case engine.Broadcast:
+		return e.comm.Broadcast(src, src, s.Root, e.stream)
+	case engine.AllGather:
+		return e.comm.AllGather(src, dst, e.stream)
+	case engine.ReduceScatter:
+		return e.comm.ReduceScatter(src, dst, s.op, e.stream)
+	case engine.Gather:
+		return e.comm.Gather(src, dst, s.Root, e.stream)
+	case engine.Scatter:
+		return e.comm.Scatter(src, dst, s.Root, e.stream)
+	default:
+		if s.scratch != nil {
+			src = nccl.Known(e.dev, s.scratch.Pointer(), s.Src.N, s.dataType(s.Src.Type))
+		}
+		return e.comm.AllToAll(src, dst, e.stream)
+	}
+}
+
+// startUneven composes a call that NCCL does not have. It is in a group.
+func (o *operation) startUneven(s *step) error {
+	e := o.e
+	root := e.rank == s.Root
+	for r := range e.size {
+		var err error
+		switch s.Verb {
+		case engine.AllGather:
+			if dst := o.buffer(s, s.DstParts[r]); dst.Len() > 0 {
+				src := dst
+				if r == e.rank {
+					src = o.buffer(s, s.Src)
+				}
+				err = e.comm.Broadcast(src, dst, r, e.stream)
+			}
+		case engine.ReduceScatter:
+			if src := o.buffer(s, s.SrcParts[r]); src.Len() > 0 {
+				err = e.comm.Reduce(src, o.buffer(s, s.Dst), s.op, r, e.stream)
+			}
+		case engine.Gather:
+			var send, recv engine.Mem
+			if r == s.Root {
+				send = s.Src
+			}
+			if root {
+				recv = s.DstParts[r]
+			}
+			err = o.exchange(s, r, send, recv)
+		case engine.Scatter:
+			var send, recv engine.Mem
+			if root {
+				send = s.SrcParts[r]
+			}
+			if r == s.Root {
+				recv = s.Dst
+			}
+			err = o.exchange(s, r, send, recv)
+		default:
+			err = o.exchange(s, r, s.SrcParts[r], s.DstParts[r])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// exchange sends to and receives from another rank, or this one, what there is.
+func (o *operation) exchange(s *step, peer int, send, recv engine.Mem) error {
+	e := o.e
+	if peer == e.rank && send.Ptr == recv.Ptr {
+		return nil // in place
+	}
+	var err error
+	if send.N > 0 {
+		err = e.comm.Send(o.buffer(s, send), peer, e.stream)
+	}
+	if err == nil && recv.N > 0 {
+		err = e.comm.Recv(o.buffer(s, recv), peer, e.stream)
+	}
+	return err
+}

@@ -1,0 +1,110 @@
+package gpu
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/enginetest"
+	"github.com/tutti-go/tutti/internal/engine/shm"
+	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/nccl"
+)
+
+// control is nil on real libraries.
+var control *standin.Control
+
+func TestMain(m *testing.M) {
+	// The suite has groups of up to 16 ranks, each on a device of its own.
+	if os.Getenv("TUTTI_STANDIN_DEVICES") == "" {
+		_ = os.Setenv("TUTTI_STANDIN_DEVICES", "16")
+	}
+	var err error
+	control, err = standin.Use()
+	switch {
+	case errors.Is(err, standin.ErrNoCompiler):
+		fmt.Println("skipped:", err)
+		return
+	case err != nil:
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	if os.Getenv("TUTTI_TEST_RANK") != "" {
+		if err := rankProcess(); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func ok(tb testing.TB, errs ...error) {
+	tb.Helper()
+	for _, err := range errs {
+		if err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// newEngines makes a group of goroutines, each on a device of its own.
+func newEngines(tb testing.TB, ranks int, opt engine.DeviceOptions) []*Engine {
+	tb.Helper()
+	devices, err := cuda.Devices()
+	ok(tb, err)
+	if devices < ranks {
+		tb.Skipf("%d devices: too few for %d ranks in one process", devices, ranks)
+	}
+	lib, err := nccl.Load("")
+	ok(tb, err)
+	engines := make([]*Engine, ranks)
+	for r, cpu := range shm.NewLocal(ranks, shm.Options{Timeout: opt.Timeout}) {
+		dev, err := cuda.Open(r, nil)
+		ok(tb, err)
+		engines[r], err = New(cpu, lib, dev, opt)
+		ok(tb, err)
+	}
+	return engines
+}
+
+// world makes groups whose operations run on device memory, although the suite
+// gives them host memory.
+func world(tb testing.TB, ranks int) []engine.Engine {
+	tb.Helper()
+	engines := make([]engine.Engine, ranks)
+	for r, e := range newEngines(tb, ranks, engine.DeviceOptions{}) {
+		engines[r] = newTwin(e)
+	}
+	return engines
+}
+
+// clean fails the test if it leaves anything behind on a device.
+func clean(t testing.TB) {
+	t.Helper()
+	if control == nil {
+		return
+	}
+	before := control.AllLive()
+	t.Cleanup(func() {
+		// Communicators that nobody waits for any more end on their own.
+		now := control.AllLive()
+		for begin := time.Now(); now != before && time.Since(begin) < 20*time.Second; now = control.AllLive() {
+			time.Sleep(time.Millisecond)
+		}
+		if !t.Failed() && now != before {
+			t.Errorf("left behind: %v, before: %v", now, before)
+		}
+	})
+}
+
+func TestEngine(t *testing.T) {
+	clean(t)
+	enginetest.Run(t, world, enginetest.Options{Light: true, Numbers: true, Ranks: []int{1, 3}})
+}
+
+var _ engine.DeviceEngine = (*Engine)(nil)

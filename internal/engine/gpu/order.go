@@ -1,0 +1,128 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// A gate is where callers' streams wait for operations that were put in order
+// with them. An operation may be started long before its turn comes, and an
+// event that has not been recorded yet holds up nobody; so they wait for a
+// number in host memory, which the engine's stream writes behind each operation.
+type gate struct {
+	dev  *cuda.Device
+	word *cuda.HostSlice[uint32]
+	addr uintptr
+
+	mu     sync.Mutex
+	issued uint32
+	events []*cuda.Event // for reuse
+}
+
+func newGate(dev *cuda.Device) (*gate, error) {
+	word, err := cuda.AllocHost[uint32](dev, 1)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := word.DevicePointer()
+	if err != nil {
+		return nil, errors.Join(err, word.Free())
+	}
+	return &gate{dev: dev, word: word, addr: addr}, nil
+}
+
+func (g *gate) close() error {
+	var errs []error
+	for _, e := range g.events {
+		errs = append(errs, e.Close())
+	}
+	return errors.Join(append(errs, g.word.Free())...)
+}
+
+// release lets all streams go on that wait for operations up to now. None of
+// them will write to the word any more.
+func (g *gate) release() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	atomic.StoreUint32(&g.word.Data()[0], g.issued)
+}
+
+func (g *gate) event() (*cuda.Event, error) {
+	if n := len(g.events); n > 0 {
+		ev := g.events[n-1]
+		g.events = g.events[:n-1]
+		return ev, nil
+	}
+	return g.dev.NewEvent()
+}
+
+// put gives an event back.
+func (g *gate) put(ev *cuda.Event) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.events = append(g.events, ev)
+}
+
+// enter lets a stream wait for the next operation, which is to wait for what the
+// stream holds before.
+func (g *gate) enter(s *cuda.Stream) (*engine.Ticket, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	ev, err := g.event()
+	if err != nil {
+		return nil, err
+	}
+	if err := ev.Record(s); err != nil {
+		g.events = append(g.events, ev)
+		return nil, err
+	}
+	if err := s.WaitValue(g.addr, g.issued+1); err != nil {
+		g.events = append(g.events, ev)
+		return nil, err
+	}
+	g.issued++
+	return &engine.Ticket{Number: g.issued, Ready: ev}, nil
+}
+
+// Order puts an operation in order with a *cuda.Stream.
+func (e *Engine) Order(stream any) (*engine.Ticket, error) {
+	s, ok := stream.(*cuda.Stream)
+	if !ok || s == nil {
+		return nil, fmt.Errorf("%w: the stream is a %T, not a *cuda.Stream", engine.ErrInvalid, stream)
+	}
+	if err := s.Alive(); err != nil {
+		return nil, fmt.Errorf("%w: %w", engine.ErrInvalid, err)
+	}
+	if s.Device().Ordinal() != e.dev.Ordinal() {
+		return nil, fmt.Errorf("%w: the stream is on %v, the Comm on %v", engine.ErrInvalid, s.Device(), e.dev)
+	}
+	if capturing, err := s.Capturing(); err != nil {
+		return nil, fmt.Errorf("%w: %w", engine.ErrInvalid, err)
+	} else if capturing {
+		return nil, fmt.Errorf("%w: the stream is being captured into a CUDA graph; end the capture first", engine.ErrUnsupported)
+	}
+	t, err := e.gate.enter(s)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", engine.ErrUnsupported, err)
+	}
+	return t, nil
+}
+
+// RunOn carries out an operation that has been put in order.
+func (e *Engine) RunOn(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket) error {
+	err := e.run(ctx, seq, calls, t)
+	e.gate.put(t.Ready.(*cuda.Event))
+	return err
+}
+
+// Drop lets a stream go on whose operation will not be: nothing more will run.
+func (e *Engine) Drop(t *engine.Ticket) {
+	e.gate.put(t.Ready.(*cuda.Event))
+	e.gate.release()
+}

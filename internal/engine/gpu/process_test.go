@@ -1,0 +1,225 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/enginetest"
+	"github.com/tutti-go/tutti/internal/job"
+	"github.com/tutti-go/tutti/nccl"
+)
+
+// TestProcesses runs a part of the suite with a process for each rank, all on
+// device 0: NCCL takes each for a host of its own.
+func TestProcesses(t *testing.T) {
+	sizes := []int{2}
+	if text := os.Getenv("TUTTI_TEST_RANKS"); text != "" {
+		sizes = nil
+		for s := range strings.SplitSeq(text, ",") {
+			n, err := strconv.Atoi(s)
+			ok(t, err)
+			sizes = append(sizes, n)
+		}
+	}
+	for _, n := range sizes {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			for r, cmd := range processes(t, n, "suite") {
+				if out, err := finish(t, cmd); err != nil {
+					t.Errorf("rank %d: %v\n%s", r, err, out)
+				}
+			}
+		})
+	}
+}
+
+// TestLostProcess kills a rank while the others wait for it on the device.
+func TestLostProcess(t *testing.T) {
+	for r, cmd := range processes(t, 3, "lost") {
+		out, err := finish(t, cmd)
+		switch {
+		case r == 2:
+			if err == nil || !strings.Contains(err.Error(), "killed") {
+				t.Errorf("the rank that was to be killed: %v\n%s", err, out)
+			}
+		case err != nil || !strings.Contains(out, "noticed"):
+			t.Errorf("rank %d: %v\n%s", r, err, out)
+		}
+	}
+}
+
+// processes starts this binary once for each rank.
+func processes(t *testing.T, n int, program string) []*exec.Cmd {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ok(t, err)
+	file, err := l.(*net.TCPListener).File()
+	ok(t, err, l.Close())
+	defer file.Close()
+	cmds := make([]*exec.Cmd, n)
+	for r := range cmds {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env = append(os.Environ(), "TUTTI_TEST_PROGRAM="+program, "TUTTI_TEST_ADDR="+l.Addr().String(),
+			fmt.Sprintf("TUTTI_TEST_RANK=%d", r), fmt.Sprintf("TUTTI_TEST_SIZE=%d", n), fmt.Sprintf("NCCL_HOSTID=tutti-test-%d", r))
+		if r == 0 {
+			cmd.ExtraFiles = []*os.File{file}
+		}
+		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+		ok(t, err)
+		cmd.Stdout, cmd.Stderr = out, out
+		err = cmd.Start()
+		if errors.Is(err, syscall.ENOEXEC) {
+			t.Skip("an emulated binary cannot start itself")
+		}
+		ok(t, err)
+		cmds[r] = cmd
+	}
+	return cmds
+}
+
+// finish waits for a process and returns what it said.
+func finish(t *testing.T, cmd *exec.Cmd) (string, error) {
+	t.Helper()
+	err := cmd.Wait()
+	file := cmd.Stdout.(*os.File)
+	text, e := os.ReadFile(file.Name())
+	ok(t, e, file.Close())
+	return string(text), err
+}
+
+// rankProcess is a rank in a process of its own.
+func rankProcess() error {
+	number := func(name string) int {
+		v, _ := strconv.Atoi(os.Getenv(name))
+		return v
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	cfg := job.Config{
+		Rank: number("TUTTI_TEST_RANK"), Size: number("TUTTI_TEST_SIZE"), Addr: os.Getenv("TUTTI_TEST_ADDR"),
+		Secret: []byte("test"), Logger: slog.Default(),
+	}
+	if cfg.Rank == 0 {
+		file := os.NewFile(3, "listener")
+		l, err := net.FileListener(file)
+		if err = errors.Join(err, file.Close()); err != nil {
+			return err
+		}
+		cfg.Listener = l
+	}
+	cpu, err := job.Join(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	lib, err := nccl.Load("")
+	if err != nil {
+		return err
+	}
+	dev, err := cuda.Open(0, nil)
+	if err != nil {
+		return err
+	}
+	e, err := New(cpu, lib, dev, engine.DeviceOptions{Logger: slog.Default()})
+	if err != nil {
+		return err
+	}
+	w := newTwin(e)
+	if os.Getenv("TUTTI_TEST_PROGRAM") == "lost" {
+		return lose(ctx, w)
+	}
+	return errors.Join(suite(ctx, w), w.Close())
+}
+
+// suite runs cases without a fault on all ranks, and some with a fault on as many
+// as they are for.
+func suite(ctx context.Context, w *twin) error {
+	for i, c := range enginetest.Cases(enginetest.Options{Light: true, Numbers: true, Ranks: []int{w.Size()}}) {
+		n := w.Size()
+		switch {
+		case c.Fault != nil && (c.Ranks > n || i%11 != 0):
+			continue
+		case c.Fault != nil:
+			n = c.Ranks
+		case strings.HasPrefix(c.Name, "message/"):
+			continue
+		case control == nil && strings.HasPrefix(c.Name, "group/at once"):
+			// NCCL wants one order over all communicators of a device.
+			continue
+		}
+		if w.Rank() >= n {
+			continue
+		}
+		members := make([]int, n)
+		for r := range members {
+			members[r] = r
+		}
+		if err := runCase(ctx, w, uint64(i+1), members, &c); err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+// runCase runs a case on a group of its own.
+func runCase(ctx context.Context, w *twin, seq uint64, members []int, c *enginetest.Case) error {
+	sub, err := w.Sub(ctx, seq, members)
+	if err != nil {
+		return err
+	}
+	rank := enginetest.NewRank(sub)
+	err = c.Body(ctx, rank)
+	if c.Fault == nil {
+		if err != nil {
+			rank.Abandon(err)
+		}
+		return errors.Join(err, sub.Close())
+	}
+	if closing := sub.Close(); closing != nil {
+		return errors.Join(err, closing)
+	}
+	if slices.Contains(c.Fault.Lost, sub.Rank()) {
+		return err
+	}
+	if err == nil {
+		return errors.New("nothing went wrong")
+	}
+	return c.Fault.Check(err)
+}
+
+// lose works until the last rank kills itself, and says what it noticed.
+func lose(ctx context.Context, w *twin) error {
+	x, err := cuda.Alloc[float32](w.gpu.dev, 1000)
+	if err != nil {
+		return err
+	}
+	m := deviceMem(w.gpu, x)
+	for seq := uint64(1); ; seq++ {
+		if seq == 10 && w.Rank() == w.Size()-1 {
+			return syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
+		}
+		call := engine.Call{Verb: engine.AllReduce, Red: engine.Max, Src: m, Dst: m}
+		err := w.gpu.Run(ctx, seq, []engine.Call{call})
+		if err == nil {
+			continue
+		}
+		f := (*engine.Failure)(nil)
+		if !errors.As(err, &f) || !errors.Is(err, engine.ErrRankLost) || !slices.Equal(f.Lost, []int{w.Size() - 1}) {
+			return fmt.Errorf("a rank was killed, and this one was told: %w", err)
+		}
+		fmt.Println("noticed:", err)
+		return errors.Join(x.Free(), w.Close())
+	}
+}

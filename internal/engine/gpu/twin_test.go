@@ -1,0 +1,165 @@
+package gpu
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/dl"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// A twin is an engine that carries out operations on host memory in device
+// memory: it copies there all that a call speaks of, and all of it back.
+type twin struct {
+	engine.Engine
+	gpu   *Engine
+	arena *cuda.Slice[byte]
+}
+
+func newTwin(e *Engine) *twin { return &twin{Engine: e, gpu: e} }
+
+// border lies around each piece of memory and must stay as it is.
+const border = 32
+
+// A piece is host memory and where it is on the device.
+type piece struct {
+	host []byte
+	at   int // in the arena
+}
+
+func (w *twin) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
+	if len(calls) > 0 && calls[0].Verb > engine.Barrier {
+		return w.Engine.Run(ctx, seq, calls)
+	}
+	moved := slices.Clone(calls)
+	var mems []*engine.Mem
+	for i := range moved {
+		c := &moved[i]
+		c.DstParts, c.SrcParts = slices.Clone(c.DstParts), slices.Clone(c.SrcParts)
+		c.Memories(func(m *engine.Mem) { mems = append(mems, m) })
+	}
+	pieces, size := layOut(mems)
+	image := bytes.Repeat([]byte{0xB7}, size)
+	for _, p := range pieces {
+		copy(image[p.at:], p.host)
+	}
+	if err := w.upload(image); err != nil {
+		return err
+	}
+	want := slices.Clone(image)
+	for _, m := range mems {
+		w.move(m, pieces)
+	}
+	for i := range moved {
+		if err := w.gpu.Admit(&moved[i]); err != nil {
+			return fmt.Errorf("%s is not admitted: %w", moved[i].Op(), err)
+		}
+	}
+	if err := w.Engine.Run(ctx, seq, moved); err != nil {
+		return err
+	}
+	part, err := w.arena.Slice(0, size)
+	if err == nil {
+		err = part.CopyTo(image)
+	}
+	if err != nil {
+		return err
+	}
+	for _, p := range pieces {
+		copy(p.host, image[p.at:])
+		copy(want[p.at:p.at+len(p.host)], p.host)
+	}
+	if !bytes.Equal(image, want) {
+		return errors.New("device memory beside a buffer was written")
+	}
+	return nil
+}
+
+// layOut gives every piece of host memory a place in the arena; memory within
+// other memory lies within it there, too.
+func layOut(mems []*engine.Mem) (pieces []piece, size int) {
+	order := slices.Clone(mems)
+	slices.SortStableFunc(order, func(a, b *engine.Mem) int { return cmp.Compare(b.Bytes(), a.Bytes()) })
+	size = border
+	for _, m := range order {
+		if m.Bytes() == 0 || find(m, pieces) >= 0 {
+			continue
+		}
+		// Aligned as it is on the host: for its elements, and for nothing more.
+		at := size + int(uintptr(m.Ptr)%8)
+		pieces = append(pieces, piece{unsafe.Slice((*byte)(m.Ptr), m.Bytes()), at})
+		size = (at+m.Bytes()+7)/8*8 + border
+	}
+	return pieces, size
+}
+
+// find is where memory is in the arena; -1 is nowhere.
+func find(m *engine.Mem, pieces []piece) int {
+	for _, p := range pieces {
+		off := uintptr(m.Ptr) - uintptr(unsafe.Pointer(unsafe.SliceData(p.host)))
+		if off+uintptr(m.Bytes()) <= uintptr(len(p.host)) && off < uintptr(len(p.host)) {
+			return p.at + int(off)
+		}
+	}
+	return -1
+}
+
+// move makes memory that of the device.
+func (w *twin) move(m *engine.Mem, pieces []piece) {
+	if m.Nothing() {
+		return
+	}
+	m.Device = int16(w.gpu.dev.Ordinal() + 1)
+	if m.Bytes() == 0 {
+		m.Ptr = nil
+		return
+	}
+	m.Ptr = dl.Pointer(w.arena.Pointer() + uintptr(find(m, pieces)))
+}
+
+func (w *twin) upload(image []byte) error {
+	if w.arena == nil || w.arena.Len() < len(image) {
+		if w.arena != nil {
+			if err := w.arena.Free(); err != nil {
+				return err
+			}
+		}
+		var err error
+		if w.arena, err = cuda.Alloc[byte](w.gpu.dev, 2*len(image)); err != nil {
+			return err
+		}
+	}
+	part, err := w.arena.Slice(0, len(image))
+	if err != nil {
+		return err
+	}
+	return part.CopyFrom(image)
+}
+
+func (w *twin) Sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
+	e, err := w.Engine.Sub(ctx, seq, members)
+	if err != nil {
+		return nil, err
+	}
+	return newTwin(e.(*Engine)), nil
+}
+
+func (w *twin) Close() error {
+	var err error
+	if w.arena != nil {
+		err = w.arena.Free()
+	}
+	return errors.Join(err, w.Engine.Close())
+}
+
+// deviceMem describes a slice to the engine.
+func deviceMem(e *Engine, x *cuda.Slice[float32]) engine.Mem {
+	return engine.Mem{Ptr: dl.Pointer(x.Pointer()), N: x.Len(), Type: kernel.Float32, Device: int16(e.dev.Ordinal() + 1)}
+}
