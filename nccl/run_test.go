@@ -130,7 +130,10 @@ func TestProcesses(t *testing.T) {
 
 // TestLostProcess kills a rank: the others notice, abort, and end well.
 func TestLostProcess(t *testing.T) {
-	for _, env := range []string{"TUTTI_TEST_NONBLOCKING=", "TUTTI_TEST_NONBLOCKING=1"} {
+	for _, env := range []string{"TUTTI_TEST_NONBLOCKING=1", "TUTTI_TEST_NONBLOCKING="} {
+		if control == nil && env == "TUTTI_TEST_NONBLOCKING=" {
+			break // NCCL itself hangs then, in the call, and cannot be aborted there
+		}
 		for r, cmd := range processes(t, "lost", 3, env) {
 			out, err := finish(t, cmd)
 			if r == 2 {

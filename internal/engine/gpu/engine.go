@@ -72,6 +72,13 @@ func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.Devi
 // free gives back what New made.
 func (e *Engine) free() error {
 	var errs []error
+	if e.stream != nil {
+		// What is still in the stream may write to what is freed here. If the
+		// device has failed, that is known.
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = e.stream.Wait(ctx)
+	}
 	if e.gate != nil {
 		errs = append(errs, e.gate.close())
 	}
