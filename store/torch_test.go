@@ -50,7 +50,7 @@ func TestTorch(t *testing.T) {
 // python starts the other side, and tells how it ended.
 func python(t *testing.T, role string, port int, backend string) <-chan error {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "python3", "testdata/torch.py", role, "127.0.0.1", fmt.Sprint(port), backend)
+	cmd := exec.CommandContext(t.Context(), "python3", "testdata/peer.py", role, "127.0.0.1", fmt.Sprint(port), backend)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()
@@ -78,7 +78,7 @@ func python(t *testing.T, role string, port int, backend string) <-chan error {
 	return done
 }
 
-// opposite is what testdata/torch.py expects of the other side.
+// opposite is what testdata/peer.py expects of the other side.
 func opposite(t *testing.T, ctx context.Context, c *store.Client) {
 	t.Helper()
 	get := func(key, want string) {

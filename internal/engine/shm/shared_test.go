@@ -146,8 +146,9 @@ func TestWithdrawn(t *testing.T) {
 			engines := mappedWorld(Options{})(t, 2)
 			region := Region{ID: 1, Bytes: 4 * elems}
 			for range engines {
-				mem := make([]float32, elems)
-				region.Base = append(region.Base, unsafe.Pointer(&mem[0]))
+				mem := must(segment.New("tutti-test", region.Bytes))
+				t.Cleanup(func() { _ = mem.Close() })
+				region.Base = append(region.Base, mem.Ptr())
 			}
 			result := make(chan error, 2)
 			for r, e := range engines {
