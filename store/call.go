@@ -268,8 +268,8 @@ func (c *Client) NumKeys(ctx context.Context) (int64, error) {
 	return c.number(ctx, "NumKeys", idNumKeys, nil, nil)
 }
 
-// Barrier implements [Store]. A PyTorch server has it since about 2.10, and
-// ends the connection before that.
+// Barrier implements [Store]. PyTorch's own server up to 2.11 does not have it,
+// and ends the connection.
 func (c *Client) Barrier(ctx context.Context, key string, n int) error {
 	k := c.begin(ctx, "Barrier", []string{key})
 	k.wait(idBarrier, appendNumber(keyBody(key), int64(n)))

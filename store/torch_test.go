@@ -112,7 +112,6 @@ func opposite(t *testing.T, ctx context.Context, c *store.Client) {
 		if err != nil || !slices.Contains(keys, "cas") {
 			t.Errorf("%q, %v", keys, err)
 		}
-		must(t, c.Barrier(ctx, "alone", 1))
 	}
 	must(t, c.Ping(ctx))
 	must(t, c.Set(ctx, "go done", nil))

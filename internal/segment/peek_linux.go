@@ -9,10 +9,10 @@ import (
 // Peek copies n bytes at an address of another process into this one's memory.
 // The system allows it between processes of one user, unless it was told not to.
 func Peek(pid int, dst unsafe.Pointer, addr uint64, n int) error {
-	for n > 0 {
-		local := unix.Iovec{Base: (*byte)(dst)}
-		local.SetLen(n)
-		remote := unix.RemoteIovec{Base: uintptr(addr), Len: n}
+	for done := 0; done < n; {
+		local := unix.Iovec{Base: (*byte)(unsafe.Add(dst, done))}
+		local.SetLen(n - done)
+		remote := unix.RemoteIovec{Base: uintptr(addr) + uintptr(done), Len: n - done}
 		got, err := unix.ProcessVMReadv(pid, []unix.Iovec{local}, []unix.RemoteIovec{remote}, 0)
 		if err != nil {
 			return err
@@ -20,7 +20,7 @@ func Peek(pid int, dst unsafe.Pointer, addr uint64, n int) error {
 		if got == 0 {
 			return unix.EFAULT
 		}
-		dst, addr, n = unsafe.Add(dst, got), addr+uint64(got), n-got
+		done += got
 	}
 	return nil
 }
