@@ -62,7 +62,7 @@ func (e *Engine) translate(ctx context.Context, f *engine.Failure, p *part) *eng
 	}
 	what, where := cut(ctx, f.Reason)
 	where, named := reword(where, p.ranks)
-	t.Reason = e.locate(what, where)
+	t.Reason = e.locate(t.Rank, what, where)
 	if errors.Is(f, engine.ErrTimeout) || errors.Is(f, engine.ErrAborted) {
 		t.Reason += e.behind(t.Rank, named, p)
 	}
@@ -76,13 +76,18 @@ func (e *Engine) translateAll(ctx context.Context, f *engine.Failure) *engine.Fa
 		return f
 	}
 	t := *f
-	t.Reason = e.locate(cut(ctx, f.Reason))
+	what, where := cut(ctx, f.Reason)
+	t.Reason = e.locate(t.Rank, what, where)
 	return &t
 }
 
 // cut divides the reason of a failure for which a context is to blame into what
-// happened, of which the user's own text may be a part, and where.
+// happened, of which the user's own text may be a part, and where. The context
+// may be that of another rank, whose text is not known here.
 func cut(ctx context.Context, reason string) (what, where string) {
+	if what, found := strings.CutSuffix(reason, engine.NotBegun); found {
+		return what, engine.NotBegun
+	}
 	for _, what := range []string{
 		fmt.Sprintf("the context was cancelled (%v): ", context.Cause(ctx)),
 		"the context's deadline has passed: ",
@@ -94,15 +99,16 @@ func cut(ctx context.Context, reason string) (what, where string) {
 	return "", reason
 }
 
-// locate puts the two together again. What happened between two steps happened,
-// for an inner group, before it began.
-func (e *Engine) locate(what, where string) string {
-	if what == "" || !e.begun || words.MatchString(where) {
+// locate puts the two together again. What happened to a rank between two steps
+// happened, for an inner group, before it began. How far another rank had come
+// is not known here: perhaps it had not begun, but then it was about to.
+func (e *Engine) locate(rank int, what, where string) string {
+	if what == "" || words.MatchString(where) || rank == e.rank && !e.begun {
 		return what + where
 	}
 	var others []int
 	for r := range e.hosts {
-		if r != e.rank {
+		if r != rank {
 			others = append(others, r)
 		}
 	}

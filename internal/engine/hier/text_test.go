@@ -1,6 +1,8 @@
 package hier
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -89,6 +91,31 @@ func TestBehind(t *testing.T) {
 	} {
 		if got := e.behind(c.rank, c.named, c.p); !strings.Contains(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("rank %d waits for %v: %q, want %q", c.rank, c.named, got, c.want)
+		}
+	}
+}
+
+// A context that ends between two steps ends, for an inner group, before it has
+// begun; the rank was in the middle all the same.
+func TestBetweenSteps(t *testing.T) {
+	e := New(Options{Rank: 1, Hosts: []int{0, 0, 0}})
+	over, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("rank 7 said so"))
+	const what = "the context was cancelled (rank 7 said so): "
+	for _, c := range []struct {
+		rank  int
+		begun bool
+		ctx   context.Context
+		want  string
+	}{
+		{1, false, over, what + engine.NotBegun},
+		{1, true, over, what + "it was about to wait for ranks 0 and 2"},
+		{2, false, t.Context(), what + "it was about to wait for ranks 0 and 1"},
+	} {
+		e.begun = c.begun
+		f := &engine.Failure{Kind: engine.ErrAborted, Rank: c.rank, Reason: what + engine.NotBegun}
+		if got := e.translate(c.ctx, f, &e.inside).Reason; got != c.want {
+			t.Errorf("rank %d: %q, want %q", c.rank, got, c.want)
 		}
 	}
 }

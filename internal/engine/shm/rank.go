@@ -91,7 +91,7 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 		return wait.ErrStopped
 	}
 	if err := ctx.Err(); err != nil {
-		return e.explain(ctx, err, e.op, e.seq, func() string { return "before the operation began" })
+		return e.explain(ctx, err, e.op, e.seq, func() string { return engine.NotBegun })
 	}
 	for {
 		c := &calls[0]
