@@ -14,6 +14,7 @@ const module = "github.com/tutti-go/tutti"
 // layers lists the packages from the bottom up. A package may import only what
 // stands below it.
 var layers = []string{
+	"internal/proctest",
 	"internal/kernel",
 	"internal/place",
 	"internal/wait",

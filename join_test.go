@@ -9,11 +9,11 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 // TestMain lets tests start this binary again, as a rank.
@@ -146,14 +146,12 @@ func startRanks(t *testing.T, n int, env []string) {
 	var cmds []*exec.Cmd
 	var outs []*strings.Builder
 	for r := range n {
-		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd := exec.CommandContext(t.Context(), proctest.Self(t))
 		cmd.Env = append(os.Environ(), append(env, "TUTTI_TEST_ADDR="+addr,
 			fmt.Sprint("TUTTI_TEST_RANK=", r), fmt.Sprint("TUTTI_TEST_SIZE=", n))...)
 		out := new(strings.Builder)
 		cmd.Stdout, cmd.Stderr = out, out
-		if err := cmd.Start(); errors.Is(err, syscall.ENOEXEC) {
-			t.Skip("an emulated binary cannot start itself")
-		} else if err != nil {
+		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		cmds, outs = append(cmds, cmd), append(outs, out)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -21,10 +22,11 @@ import (
 func startPlaced(t *testing.T, envs ...[]string) (outs []string, errs []error) {
 	t.Helper()
 	outs, errs = make([]string, len(envs)), make([]error, len(envs))
+	self := proctest.Self(t)
 	var wg sync.WaitGroup
 	for i, env := range envs {
 		wg.Go(func() {
-			cmd := exec.CommandContext(t.Context(), os.Args[0])
+			cmd := exec.CommandContext(t.Context(), self)
 			// Raced programs sleep for a second at their end, unless told not to.
 			cmd.Env = append(append(os.Environ(), "TUTTI_TEST_RANK=-1", "GORACE=atexit_sleep_ms=0"), env...)
 			out, err := cmd.CombinedOutput()

@@ -1,7 +1,6 @@
 package cuda_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,13 +8,12 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/cudasys"
+	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/internal/standin"
 )
 
@@ -164,9 +162,8 @@ func TestFailures(t *testing.T) {
 // and stays allocated.
 func TestForgotten(t *testing.T) {
 	c := fake(t)
-	var mu sync.Mutex
-	var text bytes.Buffer
-	d := must(cuda.Open(0, slog.New(slog.NewTextHandler(&lockedWriter{mu: &mu, to: &text}, nil))))(t)
+	var text proctest.Output
+	d := must(cuda.Open(0, slog.New(slog.NewTextHandler(&text, nil))))(t)
 	kept := must(cuda.Alloc[int8](d, 10))(t)
 	live := c.AllLive()
 	lose := func() {
@@ -183,9 +180,7 @@ func TestForgotten(t *testing.T) {
 	for _, want := range wants {
 		for {
 			runtime.GC()
-			mu.Lock()
 			all := text.String()
-			mu.Unlock()
 			if strings.Contains(all, want) {
 				break
 			}
@@ -195,9 +190,7 @@ func TestForgotten(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	mu.Lock()
 	all := text.String()
-	mu.Unlock()
 	if n := strings.Count(all, "made_at="); n != len(wants) || strings.Count(all, "device_test.go:") != n {
 		t.Errorf("%d reports:\n%s", n, all)
 	}
@@ -208,25 +201,11 @@ func TestForgotten(t *testing.T) {
 	ok(t, kept.Free(), d.Close())
 }
 
-type lockedWriter struct {
-	mu *sync.Mutex
-	to *bytes.Buffer
-}
-
-func (w *lockedWriter) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.to.Write(p)
-}
-
 // TestNoDriver asks a process that cannot find the driver.
 func TestNoDriver(t *testing.T) {
-	cmd := exec.Command(os.Args[0])
+	cmd := exec.Command(proctest.Self(t))
 	cmd.Env = append(os.Environ(), "TUTTI_TEST_PROBE=1", "TUTTI_CUDA_LIBRARY=/no/such/libcuda.so.1")
 	out, err := cmd.CombinedOutput()
-	if errors.Is(err, syscall.ENOEXEC) {
-		t.Skip("an emulated binary cannot start itself")
-	}
 	ok(t, err)
 	for _, want := range []string{"/no/such/libcuda.so.1: cannot open", "TUTTI_CUDA_LIBRARY"} {
 		if !strings.Contains(string(out), want) {

@@ -1,7 +1,6 @@
 package cuda_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -18,17 +17,7 @@ func TestMain(m *testing.M) {
 		fmt.Printf("%v", cuda.Available())
 		return
 	}
-	var err error
-	control, err = standin.Use()
-	switch {
-	case errors.Is(err, standin.ErrNoCompiler):
-		fmt.Println("skipped:", err)
-		return
-	case err != nil:
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
+	os.Exit(standin.Main(&control, m.Run))
 }
 
 // fake returns the stand-in's control, or skips the test.

@@ -2,7 +2,6 @@ package gpu_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -20,17 +19,7 @@ var control *standin.Control
 const deadline = time.Minute
 
 func TestMain(m *testing.M) {
-	var err error
-	control, err = standin.Use()
-	switch {
-	case errors.Is(err, standin.ErrNoCompiler):
-		fmt.Println("skipped:", err)
-		return
-	case err != nil:
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
+	os.Exit(standin.Main(&control, m.Run))
 }
 
 func ok(t testing.TB, errs ...error) {

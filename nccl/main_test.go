@@ -33,17 +33,7 @@ func TestMain(m *testing.M) {
 		fmt.Print(err)
 		return
 	}
-	var err error
-	control, err = standin.Use()
-	switch {
-	case errors.Is(err, standin.ErrNoCompiler):
-		fmt.Println("skipped:", err)
-		return
-	case err != nil:
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
+	os.Exit(standin.Main(&control, m.Run))
 }
 
 // fake returns the stand-in's control, or skips the test.

@@ -61,7 +61,7 @@ func TestStrangers(t *testing.T) {
 				t.Errorf("%T", err)
 			}
 			log.await(t, c.logs)
-			if lines := log.lines(); len(lines) != 1 {
+			if lines := log.Lines(); len(lines) != 1 {
 				t.Errorf("more than one line: %q", lines)
 			}
 			must(t, good.Ping(within(t)))
@@ -108,7 +108,7 @@ func TestGarbage(t *testing.T) {
 			must(t, err)
 			log.await(t, c.logs)
 			_, _ = io.Copy(io.Discard, conn) // until the server has ended it
-			if lines := log.lines(); len(lines) != 1 {
+			if lines := log.Lines(); len(lines) != 1 {
 				t.Errorf("more than one line: %q", lines)
 			}
 			must(t, dial(t, s, c.config).Ping(within(t)))

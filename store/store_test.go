@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -64,31 +65,14 @@ func leftovers(before int) string {
 }
 
 // A journal collects what a server logs.
-type journal struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.buf.Write(p)
-}
-
-func (j *journal) lines() []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Split(strings.TrimSuffix(j.buf.String(), "\n"), "\n")
-}
+type journal struct{ proctest.Output }
 
 func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
 
 // await waits for a line with this text.
 func (j *journal) await(t *testing.T, text string) {
 	t.Helper()
-	eventually(t, "the log to say "+text, func() bool {
-		return slices.ContainsFunc(j.lines(), func(l string) bool { return strings.Contains(l, text) })
-	})
+	j.Await(t, text, 1)
 }
 
 func eventually(t *testing.T, what string, ok func() bool) {

@@ -4,18 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 // TestMain lets the test binary be a rank, as the command itself is.
@@ -24,13 +23,7 @@ func TestMain(m *testing.M) {
 		exit(rankMain())
 		return
 	}
-	const probe = "TUTTI_COMPARE_PROBE"
-	if os.Getenv(probe) != "" {
-		return
-	}
-	again := exec.Command(os.Args[0])
-	again.Env = append(os.Environ(), probe+"=1")
-	if err := again.Run(); errors.Is(err, syscall.ENOEXEC) {
+	if proctest.Emulated() {
 		fmt.Println("skipped: an emulated binary cannot start itself")
 		return
 	}

@@ -4,11 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 
+	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/internal/standin"
 )
 
@@ -17,9 +16,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && (os.Args[1] == "rank" || os.Args[1] == "about") {
 		main()
 	}
-	again := exec.Command(os.Args[0], "-test.run", "^$")
-	again.Env = append(os.Environ(), "TUTTI_TEST_AGAIN=1")
-	if os.Getenv("TUTTI_TEST_AGAIN") == "" && errors.Is(again.Run(), syscall.ENOEXEC) {
+	if proctest.Emulated() {
 		fmt.Println("skipped: an emulated binary cannot start itself")
 		return
 	}

@@ -90,7 +90,7 @@ func TestHosts(t *testing.T) {
 			}
 			jobs := startHosts(t, hosts, "gentle", "-lost-time", "2s", "-grace", "1s")
 			for _, j := range jobs {
-				j.out.await(t, "ready", 2)
+				j.out.Await(t, "ready", 2)
 			}
 			cut := hosts[n-1]
 			if text, err := exec.Command("ip", "-n", cut, "link", "set", "eth0", "down").CombinedOutput(); err != nil {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,11 +12,11 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 const deadline = time.Minute
@@ -26,36 +25,7 @@ const deadline = time.Minute
 type job struct {
 	cmd  *exec.Cmd
 	mark string
-	out  output
-}
-
-// output is what all of it prints. It is read while it grows.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-// await waits until something was printed so many times.
-func (o *output) await(t *testing.T, text string, times int) {
-	t.Helper()
-	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if strings.Count(o.String(), text) >= times {
-			return
-		}
-	}
-	t.Fatalf("%q did not come %d times:\n%s", text, times, o)
+	out  proctest.Output
 }
 
 // start starts `tutti run` with flags, whose ranks do something.
@@ -68,10 +38,7 @@ func start(t testing.TB, act string, env []string, flags ...string) *job {
 
 func newJob(t testing.TB, act string, env []string, flags ...string) *job {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := proctest.Self(t)
 	mark := make([]byte, 16)
 	_, _ = rand.Read(mark)
 	j := &job{mark: "TUTTI_TEST_MARK=" + hex.EncodeToString(mark)}
@@ -82,20 +49,9 @@ func newJob(t testing.TB, act string, env []string, flags ...string) *job {
 	return j
 }
 
-// emulated is set when this binary was found to be unable to start itself.
-// Trying again and again is more than some emulators stand.
-var emulated atomic.Bool
-
 func (j *job) begin(t testing.TB) {
 	t.Helper()
-	err := error(syscall.ENOEXEC)
-	if !emulated.Load() {
-		err = j.cmd.Start()
-	}
-	if errors.Is(err, syscall.ENOEXEC) {
-		emulated.Store(true)
-		t.Skip("an emulated binary cannot start itself")
-	} else if err != nil {
+	if err := j.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = j.cmd.Process.Kill() })
@@ -213,7 +169,7 @@ func TestLauncherEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			j := start(t, "waiting", nil, "-n", "2", "-grace", "500ms")
-			j.out.await(t, "ready", 2)
+			j.out.Await(t, "ready", 2)
 			if n := len(j.left()); n != 6 { // two launchers, two ranks, two leftovers
 				t.Errorf("%d processes before the end", n)
 			}
@@ -267,7 +223,7 @@ func onlyChild(t *testing.T, parent int) int {
 func TestSignals(t *testing.T) {
 	for sig, code := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 130, syscall.SIGUSR1: 0} {
 		j := start(t, "gentle", nil, "-n", "2")
-		j.out.await(t, "ready", 2)
+		j.out.Await(t, "ready", 2)
 		if err := j.cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
@@ -390,8 +346,8 @@ func TestSettle(t *testing.T) {
 	flags := []string{"-nodes", "2", "-addr", addr, "-grace", "500ms"}
 	long := start(t, "gentle", env, append(flags, "-node", "0")...)
 	short := start(t, "environment", env, append(flags, "-node", "1")...)
-	long.out.await(t, "ready", 1)
-	short.out.await(t, "RANK=1", 1)
+	long.out.Await(t, "ready", 1)
+	short.out.Await(t, "RANK=1", 1)
 	if err := short.cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}

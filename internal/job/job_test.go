@@ -1,7 +1,6 @@
 package job
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,14 +12,13 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
@@ -90,7 +88,7 @@ func child(f body) error {
 type world struct {
 	cmds []*exec.Cmd
 	in   []io.WriteCloser
-	out  []*output
+	out  []*proctest.Output
 }
 
 // start starts n ranks that do something.
@@ -107,7 +105,7 @@ func start(t *testing.T, n int, name string, env ...string) *world {
 	w := new(world)
 	env = append(env, "TUTTI_TEST_INHERIT=1")
 	for r := range n {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+		cmd := exec.CommandContext(t.Context(), proctest.Self(t), "-test.run=^$")
 		if r == 0 {
 			cmd.ExtraFiles = []*os.File{file}
 		}
@@ -124,15 +122,13 @@ func (w *world) add(t *testing.T, cmd *exec.Cmd, n int, name, addr string, env [
 	t.Helper()
 	cmd.Env = append(append(os.Environ(), env...), "TUTTI_TEST_BODY="+name, "TUTTI_TEST_ADDR="+addr,
 		fmt.Sprint("TUTTI_TEST_RANK=", len(w.cmds)), fmt.Sprint("TUTTI_TEST_SIZE=", n))
-	out := new(output)
+	out := new(proctest.Output)
 	cmd.Stdout, cmd.Stderr = out, out
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); errors.Is(err, syscall.ENOEXEC) {
-		t.Skip("an emulated binary cannot start itself")
-	} else if err != nil {
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	w.cmds, w.in, w.out = append(w.cmds, cmd), append(w.in, in), append(w.out, out)
@@ -209,7 +205,7 @@ func TestKill(t *testing.T) {
 		t.Run("network="+network, func(t *testing.T) {
 			w := start(t, n, "stay", "TUTTI_TEST_NETWORK="+network)
 			last := w.cmds[n-1]
-			w.out[n-1].await(t, "ready")
+			w.out[n-1].Await(t, "ready", 1)
 			if err := last.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
@@ -224,41 +220,6 @@ func TestKill(t *testing.T) {
 			}
 		})
 	}
-}
-
-// output is what a process prints. It is read while it grows.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-// await waits until the process has printed something.
-func (o *output) await(t *testing.T, text string) {
-	t.Helper()
-	o.awaitTimes(t, text, 1)
-}
-
-// awaitTimes waits until it has done so a number of times.
-func (o *output) awaitTimes(t *testing.T, text string, times int) {
-	t.Helper()
-	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if strings.Count(o.String(), text) >= times {
-			return
-		}
-	}
-	t.Fatalf("%q did not come:\n%s", text, o)
 }
 
 // alloc does the same operations on memory that all ranks see and on memory

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 // A network is hosts that have nothing in common but a switch: network
@@ -37,9 +39,7 @@ func newNetwork(t *testing.T, hosts int, v6 bool) *network {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("there is no ip command (iproute2)")
 	}
-	if err := exec.Command(os.Args[0], "-test.run=^$").Run(); errors.Is(err, syscall.ENOEXEC) {
-		t.Skip("an emulated binary cannot start itself")
-	}
+	_ = proctest.Self(t)
 	sweepNetns()
 	id := fmt.Sprint(netnsPrefix, os.Getpid(), "-", networks.Add(1), "-")
 	n := &network{t: t, hub: id + "hub", v6: v6}
@@ -111,7 +111,7 @@ func (n *network) start(hosts []int, name string, env ...string) *world {
 	}
 	w := new(world)
 	for _, h := range hosts {
-		cmd := exec.CommandContext(n.t.Context(), "ip", "netns", "exec", n.hosts[h], os.Args[0], "-test.run=^$")
+		cmd := exec.CommandContext(n.t.Context(), "ip", "netns", "exec", n.hosts[h], proctest.Self(n.t), "-test.run=^$")
 		w.add(n.t, cmd, len(hosts), name, addr, env)
 	}
 	return w

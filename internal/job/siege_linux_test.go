@@ -139,7 +139,7 @@ func TestSiege(t *testing.T) {
 			var addrs []string
 			for i := range 2 {
 				for _, out := range w.out {
-					out.awaitTimes(t, "ready", i+1)
+					out.Await(t, "ready", i+1)
 				}
 				for _, cmd := range w.cmds {
 					if i == 0 {

@@ -143,7 +143,7 @@ func TestKillAll(t *testing.T) {
 			dir := t.TempDir()
 			w := start(t, n, "endless", env, "TMPDIR="+dir)
 			for _, out := range w.out {
-				out.await(t, "ready")
+				out.Await(t, "ready", 1)
 			}
 			// Stopped, they stay in the middle of what they do.
 			w.signal(t, syscall.SIGSTOP)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -67,31 +66,11 @@ func (s *sitting) run(ctx context.Context, seq uint64, c *enginetest.Case) error
 	if err != nil {
 		return err
 	}
-	rank := enginetest.NewRank(sub)
-	err = c.Body(ctx, rank)
-	failure := sub.Failure()
-	if c.Fault == nil {
-		if err != nil {
-			rank.Abandon(err)
-		}
-		return errors.Join(err, sub.Close())
-	}
-	if closing := sub.Close(); closing != nil {
-		return errors.Join(err, closing)
-	}
-	if slices.Contains(c.Fault.Lost, sub.Rank()) {
+	told, err := c.On(ctx, sub)
+	if told == nil || err != nil {
 		return err
 	}
-	if err == nil {
-		return errors.New("nothing went wrong")
-	}
-	if wrong := c.Fault.Check(err); wrong != nil {
-		return wrong
-	}
-	if failure == nil || failure.Error() != err.Error() {
-		return fmt.Errorf("Failure is %v, the calls returned %w", failure, err)
-	}
-	sum := sha256.Sum256([]byte(err.Error()))
+	sum := sha256.Sum256([]byte(told.Error()))
 	copy(s.said[len(s.said)-len(sum):], sum[:])
 	return nil
 }

@@ -112,7 +112,7 @@ func TestVanish(t *testing.T) {
 				}
 				w := n.start(c.hosts, "vanish", env...)
 				for _, out := range w.out {
-					out.await(t, "ready")
+					out.Await(t, "ready", 1)
 				}
 				for r, out := range w.out {
 					if strings.Contains(out.String(), "lost") {
@@ -128,7 +128,7 @@ func TestVanish(t *testing.T) {
 					w.say(t, "go")
 				}
 				for _, out := range w.out {
-					out.await(t, "because")
+					out.Await(t, "because", 1)
 				}
 				t.Logf("all had heard of it after %v", time.Since(begin).Round(time.Millisecond))
 				w.say(t, "leave")

@@ -1,6 +1,7 @@
 package standin
 
 import (
+	"errors"
 	"fmt"
 	"os"
 )
@@ -30,4 +31,21 @@ func Use() (*Control, error) {
 		}
 	}
 	return NewControl(os.Getenv("TUTTI_CUDA_LIBRARY"))
+}
+
+// Main is a TestMain on the libraries that Use chooses: it sets control, runs
+// the tests and returns the code to exit with. Where nothing can be compiled it
+// says so, and that is no failure.
+func Main(control **Control, run func() int) int {
+	c, err := Use()
+	switch {
+	case errors.Is(err, ErrNoCompiler):
+		fmt.Println("skipped:", err)
+		return 0
+	case err != nil:
+		fmt.Println(err)
+		return 1
+	}
+	*control = c
+	return run()
 }

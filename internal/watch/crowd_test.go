@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 func ignoreFailure(*engine.Failure) {}
@@ -40,7 +41,7 @@ func TestCrowd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := new(logs)
+	log := new(proctest.Output)
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	members := make([]*Member, n)
@@ -75,7 +76,7 @@ func TestCrowd(t *testing.T) {
 	if err := errors.Join(errs...); err != nil {
 		t.Fatal(err)
 	}
-	if lines := log.lines(); !strings.Contains(lines[0], "cannot accept") {
+	if lines := log.Lines(); !strings.Contains(lines[0], "cannot accept") {
 		t.Errorf("the listener was never out of breath: %q", lines[0])
 	}
 	leave(t, members)
@@ -88,8 +89,8 @@ func TestCrowd(t *testing.T) {
 			t.Fatal("a stranger is still there")
 		}
 	}
-	if len(log.lines()) < crowd {
-		t.Errorf("%d lines for %d strangers", len(log.lines()), crowd)
+	if len(log.Lines()) < crowd {
+		t.Errorf("%d lines for %d strangers", len(log.Lines()), crowd)
 	}
 }
 

@@ -14,36 +14,19 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 const deadline = 30 * time.Second
 
-// logs collects what is logged.
-type logs struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logs) lines() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Split(strings.TrimSpace(l.text.String()), "\n")
-}
-
 // job joins n ranks on loopback.
-func job(t testing.TB, n int) ([]*Member, *logs) {
+func job(t testing.TB, n int) ([]*Member, *proctest.Output) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := new(logs)
+	log := new(proctest.Output)
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	t.Cleanup(cancel)
 	members := make([]*Member, n)
@@ -232,13 +215,13 @@ func TestStrangers(t *testing.T) {
 		}
 		c.Close()
 	}
-	for len(log.lines()) < 8 {
+	for len(log.Lines()) < 8 {
 		if ctx.Err() != nil {
-			t.Fatalf("not one line for each: %q", log.lines())
+			t.Fatalf("not one line for each: %q", log.Lines())
 		}
 		time.Sleep(time.Millisecond)
 	}
-	if n := len(log.lines()); n != 8 {
+	if n := len(log.Lines()); n != 8 {
 		t.Errorf("%d lines for 8 strangers", n)
 	}
 }

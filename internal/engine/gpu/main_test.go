@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -23,24 +22,17 @@ func TestMain(m *testing.M) {
 	if os.Getenv("TUTTI_STANDIN_DEVICES") == "" {
 		_ = os.Setenv("TUTTI_STANDIN_DEVICES", "16")
 	}
-	var err error
-	control, err = standin.Use()
-	switch {
-	case errors.Is(err, standin.ErrNoCompiler):
-		fmt.Println("skipped:", err)
-		return
-	case err != nil:
-		fmt.Println(err)
-		os.Exit(1)
-	}
+	run := m.Run
 	if os.Getenv("TUTTI_TEST_RANK") != "" {
-		if err := rankProcess(); err != nil {
-			fmt.Println(err)
-			os.Exit(1)
+		run = func() int {
+			if err := rankProcess(); err != nil {
+				fmt.Println(err)
+				return 1
+			}
+			return 0
 		}
-		return
 	}
-	os.Exit(m.Run())
+	os.Exit(standin.Main(&control, run))
 }
 
 func ok(tb testing.TB, errs ...error) {

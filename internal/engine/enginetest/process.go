@@ -1,0 +1,41 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// On runs a case's body on a group of which this process has one rank only, and
+// closes it. It returns what the rank was told of the case's fault, nil where it
+// was told nothing; that all ranks were told the same, the caller finds out.
+func (c *Case) On(ctx context.Context, e engine.Engine) (told, err error) {
+	rank := NewRank(e)
+	err = c.Body(ctx, rank)
+	failure := e.Failure()
+	if c.Fault == nil {
+		if err != nil {
+			rank.Abandon(err)
+		}
+		return nil, errors.Join(err, e.Close())
+	}
+	if closing := e.Close(); closing != nil {
+		return nil, errors.Join(err, closing)
+	}
+	if slices.Contains(c.Fault.Lost, e.Rank()) {
+		return nil, err
+	}
+	if err == nil {
+		return nil, errors.New("nothing went wrong")
+	}
+	if wrong := c.Fault.Check(err); wrong != nil {
+		return nil, wrong
+	}
+	if failure == nil || failure.Error() != err.Error() {
+		return nil, fmt.Errorf("Failure is %v, the calls returned %w", failure, err)
+	}
+	return err, nil
+}
