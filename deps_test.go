@@ -38,6 +38,7 @@ var layers = []string{
 	"internal/job",
 	"",
 	"gpu",
+	"torch",
 	"launch",
 	"cmd/tutti",
 	"examples/hello",
