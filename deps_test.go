@@ -43,6 +43,7 @@ var layers = []string{
 	"cmd/tutti",
 	"examples/hello",
 	"examples/regression",
+	"examples/weightsync",
 	"bench/peers",
 	"bench/compare",
 	"bench/gputest",
