@@ -36,6 +36,9 @@ gpu-build: ## build what tests a machine with a GPU, which needs no Go: out/gpu
 	CGO_ENABLED=0 go test -c -o out/gpu/nccl.test ./nccl
 	CGO_ENABLED=0 go test -c -o out/gpu/engine.test ./internal/engine/gpu
 	CGO_ENABLED=0 go test -c -o out/gpu/gpu.test ./gpu
+	CGO_ENABLED=0 go test -c -o out/gpu/torch.test ./torch
+	CGO_ENABLED=0 go build -o out/gpu/weightsync ./examples/weightsync
+	cp examples/weightsync/weights.py out/gpu/
 
 gpu-test: gpu-build ## test and measure on this machine's GPU; NCCL=/path/libnccl.so.2,/other chooses libraries
 	out/gpu/gputest -dir out/gpu -nccl '$(NCCL)' -out out/gpu/summary.md

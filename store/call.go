@@ -151,6 +151,11 @@ func (c *Client) CountIn(ctx context.Context) (int64, error) {
 	return c.number(ctx, "CountIn", idAdd, nil, appendNumber(appendBytes(nil, memberKey), int64(1)))
 }
 
+// Members returns how many processes have counted themselves in.
+func (c *Client) Members(ctx context.Context) (int64, error) {
+	return c.number(ctx, "Members", idAdd, nil, appendNumber(appendBytes(nil, memberKey), int64(0)))
+}
+
 // Ping asks the server for a sign of life.
 func (c *Client) Ping(ctx context.Context) error {
 	nonce := rand.Uint32()

@@ -60,3 +60,18 @@ func TestNoLibrary(t *testing.T) {
 		t.Error(text.String())
 	}
 }
+
+func TestGroupRows(t *testing.T) {
+	rows := groupRows("    --- PASS: TestPyTorch/Python_leads (9.10s)\n    --- FAIL: TestPyTorch/as_vLLM_does_it (1.00s)\n--- PASS: TestOther/x (1.0s)\n")
+	if got := strings.Join(rows, ""); got != "| Python leads | passed | 9.10 |\n| as vLLM does it | failed | 1.00 |\n" {
+		t.Error(got)
+	}
+}
+
+func TestNoPyTorch(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	var text strings.Builder
+	if err := besideTorch(t.Context(), torchOptions{}, &text); err == nil || !strings.Contains(err.Error(), "PyTorch cannot be used here") {
+		t.Error(err)
+	}
+}

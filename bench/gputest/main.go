@@ -4,6 +4,7 @@
 // compiler is used, if there is one, to build the driver that Go is compared with.
 //
 //	gputest -dir out/gpu -nccl /path/libnccl.so.2,/other/libnccl.so.2 -out summary.md
+//	gputest torch -dir out/gpu    Go ranks beside PyTorch's, where that is installed
 //
 // Ranks are processes that share the GPU, each a host of its own to NCCL. They run
 // under MPS where that can be started, except those that kill a rank. The program
@@ -40,6 +41,9 @@ func main() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == "about" {
 		exit(about())
+	}
+	if len(os.Args) > 1 && os.Args[1] == "torch" {
+		exit(torchMain(os.Args[2:]))
 	}
 	var o options
 	var libraries, out string

@@ -19,39 +19,55 @@ type Place struct {
 	Epoch      string // how often the job was started again
 }
 
+// A source is one way of saying a place: who says it, the names of the two
+// variables, and what else there is.
+type source struct {
+	from, rank, size string
+	rest             func(p *Place, getenv func(string) string)
+}
+
+var torchrun = source{"torchrun", "RANK", "WORLD_SIZE", fromTorchrun}
+
 // Find looks for a place: what tutti run and torchrun say first, then
 // what Open MPI, PMI and Slurm say, who have no address. Without any of them it
 // is nil: a world of one. The text says what is wrong.
 func Find(getenv func(string) string) (p *Place, wrong string) {
-	for _, f := range []struct {
-		from, rank, size string
-		rest             func(p *Place, getenv func(string) string)
-	}{
+	for _, s := range []source{
 		{"tutti run", "TUTTI_RANK", "TUTTI_SIZE", fromTutti},
-		{"torchrun", "RANK", "WORLD_SIZE", fromTorchrun},
+		torchrun,
 		{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", noAddress},
 		{"PMI", "PMI_RANK", "PMI_SIZE", noAddress},
 		{"Slurm", "SLURM_PROCID", slurmSize(getenv), fromSlurm},
 	} {
-		rank, size := getenv(f.rank), getenv(f.size)
-		if size == "" || rank == "" && f.from == "Slurm" {
-			continue
+		if p, wrong = s.find(getenv); p != nil || wrong != "" {
+			return p, wrong
 		}
-		if rank == "" {
-			return nil, fmt.Sprintf("%s is set but %s is not", f.size, f.rank)
-		}
-		p := &Place{From: f.from}
-		var err error
-		if p.Rank, err = strconv.Atoi(rank); err != nil {
-			return nil, fmt.Sprintf("%s is %q, not a number", f.rank, rank)
-		}
-		if p.Size, err = strconv.Atoi(size); err != nil || p.Size < 1 {
-			return nil, fmt.Sprintf("%s is %q, not a number of ranks", f.size, size)
-		}
-		f.rest(p, getenv)
-		return p, ""
 	}
 	return nil, ""
+}
+
+// FindTorch looks for a place in a PyTorch job: that of torchrun's names alone,
+// which tutti run sets too.
+func FindTorch(getenv func(string) string) (p *Place, wrong string) { return torchrun.find(getenv) }
+
+func (s source) find(getenv func(string) string) (p *Place, wrong string) {
+	rank, size := getenv(s.rank), getenv(s.size)
+	if size == "" || rank == "" && s.from == "Slurm" {
+		return nil, ""
+	}
+	if rank == "" {
+		return nil, fmt.Sprintf("%s is set but %s is not", s.size, s.rank)
+	}
+	p = &Place{From: s.from}
+	var err error
+	if p.Rank, err = strconv.Atoi(rank); err != nil {
+		return nil, fmt.Sprintf("%s is %q, not a number", s.rank, rank)
+	}
+	if p.Size, err = strconv.Atoi(size); err != nil || p.Size < 1 {
+		return nil, fmt.Sprintf("%s is %q, not a number of ranks", s.size, size)
+	}
+	s.rest(p, getenv)
+	return p, ""
 }
 
 func fromTutti(p *Place, getenv func(string) string) {

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// probe lets Python say which PyTorch there is, and which libnccl it has loaded:
+// Go ranks need the same.
+const probe = `
+import torch
+assert torch.cuda.is_available(), "PyTorch has no GPU"
+print(next(l.split()[-1] for l in open("/proc/self/maps") if "libnccl" in l))
+print("PyTorch", torch.__version__ + ", NCCL", ".".join(map(str, torch.cuda.nccl.version())))
+`
+
+// torchOptions are what "gputest torch" is told.
+type torchOptions struct {
+	dir         string
+	mib, rounds int
+	mps         bool
+}
+
+// torchMain tests Go ranks beside PyTorch's, and measures weights sent from
+// Python to Go beside the same to Python.
+func torchMain(args []string) error {
+	var o torchOptions
+	f := flag.NewFlagSet("gputest torch", flag.ExitOnError)
+	f.StringVar(&o.dir, "dir", ".", "folder with torch.test, weightsync and weights.py")
+	f.IntVar(&o.mib, "mib", 1024, "MiB of weights")
+	f.IntVar(&o.rounds, "rounds", 5, "rounds of sending them, for each receiver and turn")
+	f.BoolVar(&o.mps, "mps", true, "start MPS where possible")
+	_ = f.Parse(args) // it exits
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var text strings.Builder
+	err := besideTorch(ctx, o, &text)
+	fmt.Print(text.String())
+	return err
+}
+
+func besideTorch(ctx context.Context, o torchOptions, text *strings.Builder) error {
+	out, err := exec.CommandContext(ctx, "python3", "-c", probe).Output()
+	library, about, ok := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	if err != nil || !ok {
+		return fmt.Errorf("PyTorch cannot be used here: %w %s", err, complaint(err))
+	}
+	server := startMPS(ctx, o.mps)
+	defer server.stop()
+	fmt.Fprintf(text, "# Beside PyTorch\n\n%s, `gputest torch`: %s (%s), MPS: %s\n\n", time.Now().UTC().Format("2006-01-02 15:04 MST"), about, library, server)
+	env := append([]string{"TUTTI_NCCL_LIBRARY=" + library, "TUTTI_TEST_GPU=1"}, server.env...)
+
+	text.WriteString("| 2 Go and 2 Python ranks | result | seconds |\n| --- | --- | --- |\n")
+	r := test(ctx, filepath.Join(o.dir, "torch.test"), env, "-test.run", "PyTorch")
+	rows := groupRows(r.tail)
+	text.WriteString(strings.Join(rows, ""))
+	var failures []error
+	if r.failed > 0 || len(rows) == 0 {
+		fmt.Fprintf(text, "\n```\n%s\n```\n", r.tail)
+		failures = append(failures, errors.New("the mixed group failed"))
+	}
+	said, err := weights(ctx, o, env)
+	fmt.Fprintf(text, "\n%d MiB of weights, %d rounds, two turns each:\n\n```\n%s\n```\n", o.mib, o.rounds, strings.TrimSpace(said))
+	return errors.Join(append(failures, err)...)
+}
+
+func complaint(err error) string {
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		return strings.TrimSpace(string(e.Stderr))
+	}
+	return ""
+}
+
+var groupLine = regexp.MustCompile(`--- (PASS|FAIL|SKIP): TestPyTorch/(\S+) \(([0-9.]+)s\)`)
+
+// groupRows turns the tests' output into rows of a table.
+func groupRows(out string) (rows []string) {
+	words := map[string]string{"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
+	for _, m := range groupLine.FindAllStringSubmatch(out, -1) {
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s |\n", strings.ReplaceAll(m[2], "_", " "), words[m[1]], m[3]))
+	}
+	return rows
+}
+
+// weights runs the three processes of examples/weightsync, and returns what the
+// trainer says. The groups are made in turns.
+func weights(ctx context.Context, o torchOptions, env []string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
+	defer cancel()
+	stores, err := freeAddrs(4)
+	if err != nil {
+		return "", err
+	}
+	script := filepath.Join(o.dir, "weights.py")
+	commands := [][]string{
+		{"python3", script, "send", "--store", strings.Join(stores, ","), "--mib", fmt.Sprint(o.mib), "--rounds", fmt.Sprint(o.rounds)},
+		{filepath.Join(o.dir, "weightsync"), "-once", "-store", stores[0] + "," + stores[2]},
+		{"python3", script, "receive", "--store", stores[1] + "," + stores[3]},
+	}
+	outs, errs := make([]bytes.Buffer, len(commands)), make([]error, len(commands))
+	var all sync.WaitGroup
+	for i, c := range commands {
+		cmd := exec.CommandContext(ctx, c[0], c[1:]...)
+		cmd.Env = append(append(os.Environ(), env...), fmt.Sprintf("NCCL_HOSTID=tutti-weights-%d", i))
+		cmd.Stdout, cmd.Stderr = &outs[i], &outs[i]
+		all.Go(func() {
+			if errs[i] = cmd.Run(); errs[i] != nil {
+				errs[i] = fmt.Errorf("%s: %w", filepath.Base(c[0]), errs[i])
+				cancel() // the others wait for it
+			}
+		})
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Sprintf("%s\n%s\n%s", &outs[0], &outs[1], &outs[2]), err
+	}
+	return outs[0].String() + "as Go saw it:\n" + outs[1].String(), nil
+}
+
+// freeAddrs returns addresses on the loopback that nobody listens on.
+func freeAddrs(n int) (addrs []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs, nil
+}
