@@ -168,7 +168,7 @@ func TestLoss(t *testing.T) {
 
 // TestMissing has a rank stay away.
 func TestMissing(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_, err := Join(ctx, Config{Rank: 0, Size: 3, Addr: "127.0.0.1:0", Logger: slog.New(slog.DiscardHandler)})
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 of 3 ranks joined; ranks 1 and 2 missing") {
