@@ -23,6 +23,7 @@ var layers = []string{
 	"internal/transport/tcp",
 	"store",
 	"internal/engine",
+	"internal/flight",
 	"internal/watch",
 	"internal/engine/shm",
 	"internal/engine/wire",
