@@ -35,6 +35,7 @@ type Comm struct {
 
 	log    *recorder.Log // what it did last
 	origin origin
+	keeper *keeper // nil: there is no folder for dumps
 
 	lot   *wait.Lot // where this rank's goroutines wait for its own operations
 	drain func()    // runQueue, bound once
@@ -55,6 +56,7 @@ func newComm(e engine.Engine, o origin) *Comm {
 	engine.MarkWaits(e, c.log.Mark())
 	c.device, _ = e.(engine.DeviceEngine)
 	c.drain = c.runQueue
+	c.keep()
 	return c
 }
 
@@ -107,6 +109,7 @@ func (c *Comm) Close() error {
 	if err := w.For((*calm)(c)); err != nil {
 		return err
 	}
+	c.release()
 	return c.e.Close()
 }
 
@@ -131,6 +134,7 @@ func (c *Comm) failure(f *engine.Failure) *Error {
 	if err := c.err.Load(); err != nil {
 		return err
 	}
+	c.kept()
 	c.err.CompareAndSwap(nil, publicError(f, c.rank))
 	return c.err.Load()
 }

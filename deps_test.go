@@ -24,6 +24,7 @@ var layers = []string{
 	"store",
 	"internal/engine",
 	"internal/flight",
+	"internal/flight/inspect",
 	"internal/watch",
 	"internal/engine/shm",
 	"internal/engine/wire",

@@ -231,9 +231,14 @@ func pack(c *engine.Call) uint64 {
 
 func verbOf(what uint64) int { return int(what & 0xff) }
 
-// extent is how much this rank passes: the elements of its larger side.
+// extent is how much an operation moves: the elements that all ranks must agree
+// on, of an uneven one those of this rank, and the bytes of its larger side.
 func extent(c *engine.Call) (count, bytes int) {
-	count, bytes = max(c.Src.N, c.Dst.N), max(c.Src.Bytes(), c.Dst.Bytes())
+	bytes = max(c.Src.Bytes(), c.Dst.Bytes())
+	if !c.Uneven {
+		return int(c.Sig().Count), bytes
+	}
+	count = max(c.Src.N, c.Dst.N)
 	for _, list := range [][]engine.Mem{c.DstParts, c.SrcParts} {
 		n, b := 0, 0
 		for i := range list {
