@@ -44,6 +44,7 @@ var layers = []string{
 	"cmd/tutti",
 	"examples/hello",
 	"examples/regression",
+	"bench/faults",
 	"bench/peers",
 	"bench/compare",
 	"bench/gputest",

@@ -264,7 +264,7 @@ func age(d *flight.Dump, at int64) time.Duration { return round(time.Duration(d.
 
 // round leaves three digits or so.
 func round(t time.Duration) time.Duration {
-	for unit := time.Hour; unit > time.Nanosecond; unit /= 10 {
+	for unit := 1000 * time.Second; unit > time.Nanosecond; unit /= 10 {
 		if t >= 100*unit {
 			return t.Round(unit)
 		}

@@ -36,7 +36,7 @@ const (
 	rowH     = 26
 	labelW   = 80
 	axisW    = columns * cellW
-	nameRoom = 5 // letters in a cell
+	nameRoom = 6 // letters in a cell
 )
 
 // A view is one communicator's part of the page.
