@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	recorder "github.com/tutti-go/tutti/internal/flight"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
@@ -32,6 +33,10 @@ type Comm struct {
 	flying   atomic.Int64   // flights that have not landed
 	err      atomic.Pointer[Error]
 
+	log    *recorder.Log // what it did last
+	origin origin
+	keeper *keeper // nil: there is no folder for dumps
+
 	lot   *wait.Lot // where this rank's goroutines wait for its own operations
 	drain func()    // runQueue, bound once
 
@@ -39,16 +44,19 @@ type Comm struct {
 	queue   fifo            // operations started and not begun, in order
 	last    <-chan struct{} // the Done channel of the operation queued last
 	sent    uint64          // number of the last flight
+	posted  uint64          // and of the last message, as the log counts them
 	tasks   []*task         // for reuse, as are the next two
 	flights []*flight
 	waits   []*workWait
 	_       [64]byte // the next Comm may be another rank's
 }
 
-func newComm(e engine.Engine) *Comm {
-	c := &Comm{e: e, rank: e.Rank(), size: e.Size(), lot: wait.NewLot(unknown)}
+func newComm(e engine.Engine, o origin) *Comm {
+	c := &Comm{e: e, rank: e.Rank(), size: e.Size(), lot: wait.NewLot(unknown), log: recorder.New(), origin: o}
+	engine.MarkWaits(e, c.log.Mark())
 	c.device, _ = e.(engine.DeviceEngine)
 	c.drain = c.runQueue
+	c.keep()
 	return c
 }
 
@@ -101,6 +109,7 @@ func (c *Comm) Close() error {
 	if err := w.For((*calm)(c)); err != nil {
 		return err
 	}
+	c.release()
 	return c.e.Close()
 }
 
@@ -125,6 +134,7 @@ func (c *Comm) failure(f *engine.Failure) *Error {
 	if err := c.err.Load(); err != nil {
 		return err
 	}
+	c.kept()
 	c.err.CompareAndSwap(nil, publicError(f, c.rank))
 	return c.err.Load()
 }

@@ -47,6 +47,10 @@ type Config struct {
 	// of where ranks are: those of a reduction in rank order. It costs some
 	// speed on the network. The bits are the same on all ranks in any case.
 	Reproducible bool
+	// FlightDir is a folder in which each rank leaves, when the Comm is poisoned,
+	// what its flight recorder holds: a file of JSON for tutti inspect. Empty
+	// means TUTTI_FLIGHT_DIR; without that no file is written, see Comm.Dump.
+	FlightDir string
 	// Logger is told what a person should know, such as who was refused. Nil
 	// means slog.Default.
 	Logger *slog.Logger
@@ -89,6 +93,9 @@ func (c *Config) fill() {
 	}
 	if c.Interface == "" {
 		c.Interface = os.Getenv("TUTTI_SOCKET_IFNAME")
+	}
+	if c.FlightDir == "" {
+		c.FlightDir = os.Getenv("TUTTI_FLIGHT_DIR")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

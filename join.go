@@ -36,7 +36,7 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 		if err != nil {
 			return nil, &Error{Op: "Join", Cause: err}
 		}
-		return newComm(e), nil
+		return newComm(e, cfg.origin(cfg.Rank)), nil
 	}
 	if cfg.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -50,7 +50,7 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 		if err != nil {
 			return nil, &Error{Op: "Join", Rank: cfg.Rank, Cause: err}
 		}
-		return newComm(e), nil
+		return newComm(e, cfg.origin(cfg.Rank)), nil
 	case ctx.Err() == context.DeadlineExceeded:
 		return fail(ErrTimeout, err.Error(), err)
 	}

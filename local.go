@@ -25,7 +25,7 @@ func Local(n int, cfg Config) ([]*Comm, error) {
 			}
 			return nil, &Error{Op: "Local", Rank: r, Cause: err}
 		}
-		comms[r] = newComm(e)
+		comms[r] = newComm(e, cfg.origin(r))
 	}
 	return comms, nil
 }

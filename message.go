@@ -11,6 +11,7 @@ import (
 type flight struct {
 	ctx    context.Context
 	msgs   []*engine.Message
+	logged uint64        // the log's number for the first of them
 	landed atomic.Uint64 // how often this flight has landed; it is used again
 	failed atomic.Bool
 	run    func() // land on a goroutine of its own, bound once
@@ -127,8 +128,12 @@ func (c *Comm) board(op string) *Error {
 // mix.
 func (c *Comm) depart(f *flight) {
 	c.sent++
+	f.logged = c.posted + 1
+	now := c.log.Now()
 	for _, m := range f.msgs {
 		m.Seq = c.sent
+		c.posted++
+		c.log.Depart(c.posted, now, m)
 		c.e.Post(m)
 	}
 }
@@ -152,6 +157,10 @@ func (c *Comm) land(f *flight) error {
 		f.failed.Store(true)
 	}
 	c.mu.Lock()
+	now := c.log.Now()
+	for i := range f.msgs {
+		c.log.Land(f.logged+uint64(i), now, err != nil)
+	}
 	f.landed.Add(1)
 	c.flying.Add(-1)
 	if err == nil && len(c.flights) < keepTasks {

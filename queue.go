@@ -34,7 +34,9 @@ func (c *Comm) do(ctx context.Context, call *engine.Call) (uint64, error) {
 	seq := turn / numberOne
 
 	c.call[0] = *call
+	c.log.Begin(seq, &c.call[0])
 	err := c.e.Run(ctx, seq, c.call[:])
+	c.log.End(seq, err != nil)
 	c.call[0].Forget()
 
 	if !c.turn.CompareAndSwap(turn, turn&^running) {
@@ -94,6 +96,7 @@ func (c *Comm) enqueue(t *task) *Error {
 		}
 	}
 	t.seq = turn/numberOne + 1
+	t.queued = c.log.Now()
 	c.watch(t, turn)
 	c.queue.push(t)
 	if turn&running == 0 {
@@ -136,7 +139,10 @@ func (c *Comm) runQueue() {
 		if t.stop != nil {
 			t.stop()
 		}
-		if err := c.runTask(t); err != nil {
+		c.log.BeginQueued(t.seq, t.calls, t.queued)
+		err := c.runTask(t)
+		c.log.End(t.seq, err != nil)
+		if err != nil {
 			// Those behind it fail too: the engine refuses them.
 			c.dead.Store(true)
 		} else {

@@ -59,5 +59,7 @@ func (c *Comm) sub(ctx context.Context, seq uint64, members []int) (*Comm, error
 	if err != nil {
 		return nil, c.report(err)
 	}
-	return newComm(e), nil
+	o := c.origin
+	o.name = fmt.Sprintf("%s/%d.%d", o.name, seq, members[0])
+	return newComm(e, o), nil
 }

@@ -15,6 +15,8 @@ type task struct {
 	parts []engine.Mem   // what the calls' lists of parts point into
 	stop  func() bool    // ends the watch over ctx, if there is one
 	place *engine.Ticket // its place in a stream, if it has one
+
+	queued uint64 // when it was, for the log
 }
 
 // fifo is a queue of tasks that keeps its memory.
@@ -24,6 +26,9 @@ type fifo struct {
 }
 
 func (q *fifo) empty() bool { return q.head == len(q.list) }
+
+// waiting are those that have not been popped.
+func (q *fifo) waiting() []*task { return q.list[q.head:] }
 
 func (q *fifo) push(t *task) {
 	if len(q.list) == cap(q.list) && q.head > len(q.list)/2 {

@@ -17,6 +17,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"run", "start the ranks of a job on this host, and end them together", run},
+		{"inspect", "say who is behind, missing or of another mind, from the ranks' dumps", inspectDumps},
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine/wire"
 	"github.com/tutti-go/tutti/internal/segment"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
+	"github.com/tutti-go/tutti/internal/wait"
 )
 
 // A group is some of the job's ranks.
@@ -167,6 +168,12 @@ func (n *networked) Run(ctx context.Context, seq uint64, calls []engine.Call) er
 	n.post.busy.Store(false)
 	return err
 }
+
+// MarkWaits is the engine's.
+func (n *networked) MarkWaits(m *wait.Mark) { engine.MarkWaits(n.Engine, m) }
+
+// Behind is the engine's.
+func (n *networked) Behind() []int { return engine.Behind(n.Engine) }
 
 // Close says goodbye to the other ranks, once.
 func (n *networked) Close() (err error) {

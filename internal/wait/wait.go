@@ -122,6 +122,7 @@ type Waiter struct {
 	ctx     context.Context
 	timeout time.Duration // zero or less: none
 	began   time.Time     // when this operation first had to wait
+	mark    *Mark         // and where that is noted; nil: nowhere
 	word    wordCond
 	cond    Cond // what a parked waiter waits for; guarded by lot.mu
 	token   chan struct{}
@@ -133,6 +134,10 @@ type Waiter struct {
 func NewWaiter(lot *Lot) *Waiter {
 	return &Waiter{lot: lot, ctx: context.Background(), token: make(chan struct{}, 1)}
 }
+
+// Note has the waiter note in m when operations begin to wait. It is called
+// before the first of them.
+func (w *Waiter) Note(m *Mark) { w.mark = m }
 
 // Begin starts an operation: the waits that follow end when ctx does, or when
 // together they have lasted for timeout (if it is positive).
@@ -249,6 +254,9 @@ func (w *Waiter) Check() (time.Time, error) {
 	}
 	if w.began.IsZero() {
 		w.began = now
+		if w.mark != nil {
+			w.mark.note(now)
+		}
 	}
 	if w.timeout > 0 && now.Sub(w.began) >= w.timeout {
 		return now, ErrTimeout

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/wait"
 	"github.com/tutti-go/tutti/nccl"
 )
 
@@ -93,6 +94,12 @@ func (e *Engine) free() error {
 	}
 	return errors.Join(append(errs, e.dev.Close())...)
 }
+
+// MarkWaits is the CPU engine's.
+func (e *Engine) MarkWaits(m *wait.Mark) { engine.MarkWaits(e.Engine, m) }
+
+// Behind is the CPU engine's.
+func (e *Engine) Behind() []int { return engine.Behind(e.Engine) }
 
 // Close leaves the group and frees the communicator. NCCL's own end waits for
 // the other ranks, to whom it may still have something to send: it is aborted if

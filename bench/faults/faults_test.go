@@ -1,0 +1,53 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"testing"
+)
+
+// TestMain lets the processes of trials be this binary.
+func TestMain(m *testing.M) {
+	if os.Getenv(stateName) != "" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// TestFaults is a few trials of each kind; TUTTI_TEST_HEAVY makes it a thousand.
+func TestFaults(t *testing.T) {
+	trials := 4
+	if os.Getenv("TUTTI_TEST_HEAVY") != "" {
+		trials = 1000
+	}
+	for _, transport := range []string{"shm", "tcp"} {
+		t.Run("kill "+transport, func(t *testing.T) {
+			k, err := kill(trials, transport, 1, 0)
+			// Of a handful, most may miss by chance.
+			if err != nil && (k == nil || trials > 100 || k.inFlight == 0) {
+				t.Fatal(err)
+			}
+			t.Log(k)
+		})
+		t.Run("stop "+transport, func(t *testing.T) {
+			if testing.Short() {
+				t.Skip("it waits for deadlines")
+			}
+			if err := stopAll(1, transport, 2, logger{t}); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// logger logs what is written.
+type logger struct{ t *testing.T }
+
+var _ io.Writer = logger{}
+
+func (l logger) Write(p []byte) (int, error) {
+	l.t.Log(fmt.Sprintf("%s", p))
+	return len(p), nil
+}

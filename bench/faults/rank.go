@@ -1,0 +1,106 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+// stateName is the environment's name for what a rank does.
+const stateName = "FAULTS_STATE"
+
+// kinds are the kinds of error, by the name under which they are printed.
+var kinds = map[string]error{
+	"lost": tutti.ErrRankLost, "timeout": tutti.ErrTimeout, "mismatch": tutti.ErrMismatch, "aborted": tutti.ErrAborted,
+	"closed": tutti.ErrClosed, "invalid": tutti.ErrInvalid,
+}
+
+// number is a number of the environment.
+func number(name string) int {
+	n, _ := strconv.Atoi(os.Getenv(name))
+	return n
+}
+
+// report prints how it ended.
+func report(did int, err error) {
+	e := end{At: time.Now().UnixNano(), Kind: "none", Did: did}
+	wrong := (*wrongError)(nil)
+	public := (*tutti.Error)(nil)
+	if errors.As(err, &public) {
+		e.Lost = public.Lost
+	}
+	for name, kind := range kinds {
+		if errors.Is(err, kind) {
+			e.Kind = name
+		}
+	}
+	if errors.As(err, &wrong) {
+		e.Wrong = wrong.Error()
+	}
+	if err != nil {
+		e.Text = err.Error()
+	}
+	text, _ := json.Marshal(e) // there is nothing in it that cannot be written
+	fmt.Println("ended " + string(text))
+}
+
+// rankProcess is what a process that this one has started does.
+func rankProcess() error {
+	state := os.Getenv(stateName)
+	in := bufio.NewReader(os.Stdin)
+	cfg := tutti.Config{
+		Rank: number("FAULTS_RANK"), Size: number("FAULTS_SIZE"), Addr: os.Getenv("FAULTS_ADDR"),
+		NoSharedMemory: os.Getenv("FAULTS_TRANSPORT") == "tcp",
+	}
+	if state == "init" {
+		return initRank(cfg, in)
+	}
+	c, err := tutti.Join(context.Background(), cfg)
+	if err != nil {
+		return err
+	}
+	switch state {
+	case "mix":
+		return mixRank(c, in)
+	case "stop":
+		return stopRank(c, in)
+	}
+	return drillRank(c, state, in)
+}
+
+// mixRank does random operations, the same on all ranks, until it fails.
+func mixRank(c *tutti.Comm, in *bufio.Reader) error {
+	ballast := make([]byte, number("FAULTS_MIB")<<20)
+	for i := 0; i < len(ballast); i += 4096 {
+		ballast[i] = 1
+	}
+	note, err := openNote(os.Getenv("FAULTS_NOTE") + os.Getenv("FAULTS_RANK"))
+	if err != nil {
+		return err
+	}
+	seed, _ := strconv.ParseUint(os.Getenv("FAULTS_SEED"), 10, 64)
+	m := &mix{c: c, rnd: rand.New(rand.NewPCG(seed, 0))}
+	ctx := context.Background()
+	for did := 0; ; did++ {
+		if did == 20 {
+			fmt.Println("ready")
+		}
+		if err := m.one(ctx, note); err != nil {
+			report(did, err)
+			break
+		}
+	}
+	if os.Getenv("FAULTS_LEAVE") != "" {
+		return nil // without a word, as a program that exits on an error
+	}
+	_, _ = in.ReadString('\n')
+	return c.Close()
+}

@@ -1,0 +1,144 @@
+package tutti
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	recorder "github.com/tutti-go/tutti/internal/flight"
+)
+
+// An origin is where a Comm comes from.
+type origin struct {
+	name  string // the same on all its ranks
+	world int    // this rank's number in the job
+	dir   string // where it leaves a dump when it is poisoned; "": nowhere
+	warn  func(text string, args ...any)
+}
+
+func (c *Config) origin(rank int) origin {
+	return origin{name: "world", world: rank, dir: c.FlightDir, warn: c.Logger.Warn}
+}
+
+// Dump writes, as JSON, what this rank has done last on this Comm, and what it
+// is doing: up to 2048 operations, and as many messages, with their sizes, times
+// and states. It waits for no other rank, and may be called at any time, also
+// while operations hang, and after the Comm was poisoned or closed. `tutti
+// inspect` puts the dumps of several ranks together and says who is behind.
+//
+// Recording is always on. Most small operations have a number and no times; see
+// OpStats for those that have.
+func (c *Comm) Dump(w io.Writer) error {
+	e := json.NewEncoder(w)
+	return e.Encode(c.dump())
+}
+
+func (c *Comm) dump() *recorder.Dump {
+	host, _ := os.Hostname() // for people
+	d := &recorder.Dump{
+		Comm: c.origin.name, Rank: c.rank, Size: c.size, World: c.origin.world, Host: host, PID: os.Getpid(),
+	}
+	c.mu.Lock()
+	turn := c.turn.Load()
+	p := recorder.Progress{Last: turn / numberOne, Running: turn&running != 0, Posted: c.posted}
+	var waiting []recorder.Op
+	for _, t := range c.queue.waiting() {
+		p.Last = min(p.Last, t.seq-1)
+		waiting = append(waiting, c.log.Describe(t.seq, t.calls, t.queued))
+	}
+	c.mu.Unlock()
+	d.Closed = turn&closed != 0
+	if f := c.e.Failure(); f != nil {
+		d.Error = &recorder.Error{
+			Kind: f.Kind.Error(), Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Text: publicError(f, c.rank).Error(),
+		}
+	}
+	if p.Running {
+		d.Behind = engine.Behind(c.e)
+	}
+	c.log.Snapshot(d, p)
+	d.Ops = append(d.Ops, waiting...)
+	return d
+}
+
+// A keeper leaves a dump in a folder when a Comm is poisoned.
+type keeper struct {
+	over chan struct{} // closed by Close
+	end  sync.Once
+	done chan struct{} // closed when there will be no dump any more
+}
+
+// dumpTime is how long an error may be held back until the dump is written: a
+// program may exit on it. A folder may also never answer.
+const dumpTime = time.Second
+
+// keep begins to look after a Comm, if it has a folder.
+func (c *Comm) keep() {
+	if c.origin.dir == "" {
+		return
+	}
+	k := &keeper{over: make(chan struct{}), done: make(chan struct{})}
+	c.keeper = k
+	go func() {
+		defer close(k.done)
+		select {
+		case <-c.e.Failed():
+		case <-k.over:
+			if c.e.Failure() == nil {
+				return
+			}
+		}
+		if err := c.leaveDump(); err != nil {
+			c.origin.warn("tutti: the flight recorder's dump could not be written", "reason", err)
+		}
+	}()
+}
+
+// kept waits until the dump of a poisoned Comm is written, but not for long.
+func (c *Comm) kept() {
+	if c.keeper == nil {
+		return
+	}
+	select {
+	case <-c.keeper.done:
+	case <-time.After(dumpTime):
+	}
+}
+
+// release ends the keeper.
+func (c *Comm) release() {
+	if c.keeper != nil {
+		c.keeper.end.Do(func() { close(c.keeper.over) })
+		c.kept()
+	}
+}
+
+// leaveDump writes the dump to its file, which is never seen half written.
+func (c *Comm) leaveDump() error {
+	if err := os.MkdirAll(c.origin.dir, 0o755); err != nil {
+		return err
+	}
+	name := strings.NewReplacer("/", "_", ".", "-").Replace(c.origin.name)
+	f, err := os.CreateTemp(c.origin.dir, ".flight-*")
+	if err != nil {
+		return err
+	}
+	err = c.Dump(f)
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		path := filepath.Join(c.origin.dir, fmt.Sprintf("flight-%s-rank%d-pid%d.json", name, c.rank, os.Getpid()))
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}

@@ -1,0 +1,158 @@
+package tutti_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tutti-go/tutti"
+)
+
+// TestFlightDir: each rank of a poisoned Comm leaves a file, also one that calls
+// nothing, and the error is returned when it is there.
+func TestFlightDir(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "folder")
+	comms := local(t, 3, tutti.Config{FlightDir: dir})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := comms[1].Barrier(ctx)
+	if !errors.Is(err, tutti.ErrAborted) {
+		t.Fatal(err)
+	}
+	if files, _ := filepath.Glob(filepath.Join(dir, "flight-world-rank1-pid*.json")); len(files) != 1 {
+		t.Errorf("rank 1 has left %v", files)
+	}
+	for _, c := range comms {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "*"))
+	if len(files) != 3 {
+		t.Fatalf("there are %v", files)
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		var d struct {
+			Error *struct{ Text string }
+			Size  int
+		}
+		if err == nil {
+			err = json.Unmarshal(text, &d)
+		}
+		if err != nil || d.Error == nil || d.Size != 3 || !strings.Contains(d.Error.Text, "cancelled") {
+			t.Errorf("%s: %v\n%s", f, err, text)
+		}
+	}
+}
+
+// TestNoDump: a Comm that is closed leaves nothing, and a folder that cannot be
+// made changes nothing.
+func TestNoDump(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range local(t, 2, tutti.Config{FlightDir: dir}) {
+		c.Close()
+	}
+	if files, _ := os.ReadDir(dir); len(files) > 0 {
+		t.Errorf("there are %v", files)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := local(t, 1, tutti.Config{FlightDir: file})[0]
+	c.Abort(nil)
+	if err := c.Barrier(t.Context()); !errors.Is(err, tutti.ErrAborted) {
+		t.Error(err)
+	}
+}
+
+// TestQueuedInDump: a dump shows what waits for its turn, and messages.
+func TestQueuedInDump(t *testing.T) {
+	comms := local(t, 2, tutti.Config{})
+	c := comms[0]
+	x := make([]int32, 4)
+	for range 3 {
+		if _, err := c.Batch().Named("grads").AllReduce(tutti.Of(x), tutti.Sum).Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Batch().Send(1, tutti.Of(x), 5).Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	if err := c.Dump(&b); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	if strings.Count(text, `"name":"grads"`) != 3 || !strings.Contains(text, `"state":"queued"`) ||
+		!strings.Contains(text, `"verb":"Send"`) || !strings.Contains(text, `"tag":5`) {
+		t.Error(text)
+	}
+	c.Abort(nil)
+}
+
+func TestStats(t *testing.T) {
+	var stats [2]tutti.Stats
+	err := tutti.RunLocal(t.Context(), 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		for range 100 {
+			if err := c.AllReduce(ctx, tutti.Of(make([]float32, 2)), tutti.Sum); err != nil {
+				return err
+			}
+		}
+		if err := c.AllReduce(ctx, tutti.Of(make([]float64, 10_000)), tutti.Sum); err != nil {
+			return err
+		}
+		sub, err := c.Dup(ctx)
+		if err != nil {
+			return err
+		}
+		defer sub.Close()
+		if err := c.SendRecv(ctx, 1-c.Rank(), tutti.Of(make([]int8, 3)), 1-c.Rank(), tutti.Of(make([]int8, 3)), 1); err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			if s := sub.Stats(); s.Comm != "world/102.0" || len(s.Ops) != 0 {
+				t.Errorf("%+v", s)
+			}
+		}
+		stats[c.Rank()] = c.Stats()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r, s := range stats {
+		if s.Comm != "world" || s.Rank != r || s.Size != 2 || s.Err != nil || len(s.Lost) > 0 {
+			t.Errorf("%+v", s)
+		}
+		for _, o := range s.Ops {
+			want := map[string][2]uint64{"AllReduce": {101, 100*8 + 80_000}, "Dup": {1, 0}, "Send": {1, 3}, "Recv": {1, 3}}[o.Op]
+			if o.Count != want[0] || o.Bytes != want[1] || o.Failed != 0 || o.Op != "Dup" && o.Timed == 0 {
+				t.Errorf("rank %d: %+v, want %v", r, o, want)
+			}
+		}
+	}
+	var b strings.Builder
+	if err := tutti.WriteMetrics(&b, stats[:]...); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		`# TYPE tutti_operations_total counter`,
+		`tutti_operations_total{comm="world",rank="1",op="AllReduce"} 101`,
+		`tutti_bytes_total{comm="world",rank="0",op="Send"} 3`,
+		`tutti_operation_seconds_bucket{comm="world",rank="0",op="Recv",le="+Inf"} 1`,
+		`tutti_operation_seconds_count{comm="world",rank="0",op="Recv"} 1`,
+		`tutti_up{comm="world",rank="0"} 1`,
+		`tutti_ranks_lost{comm="world",rank="0"} 0`,
+	} {
+		if strings.Count(b.String(), line+"\n") != 1 {
+			t.Errorf("there is no line %s in\n%s", line, b.String())
+		}
+	}
+}

@@ -1,0 +1,18 @@
+package hier
+
+import (
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+var _ engine.Observer = (*Engine)(nil)
+
+// MarkWaits has Run note when one of its parts begins to wait.
+func (e *Engine) MarkWaits(m *wait.Mark) {
+	for _, inner := range e.inner() {
+		engine.MarkWaits(inner, m)
+	}
+}
+
+// Behind returns nil: the parts count their own steps.
+func (e *Engine) Behind() []int { return nil }

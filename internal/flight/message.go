@@ -1,0 +1,48 @@
+package flight
+
+import "github.com/tutti-go/tutti/internal/engine"
+
+// A message is one side of a message.
+type message struct {
+	number         uint64
+	kind           uint64 // send or recv, and the type
+	count, bytes   uint64
+	peer, tag      uint64
+	started, ended uint64
+	failed         uint64
+}
+
+// Depart notes that a message was posted, at a time that Now returned.
+func (l *Log) Depart(number, now uint64, m *engine.Message) {
+	r := &l.msgs[number%Size]
+	kind := recv
+	if m.Send {
+		kind = send
+	}
+	put(&r.number, 0)
+	put(&r.kind, uint64(kind)|uint64(m.Mem.Type)<<typeAt)
+	put(&r.count, uint64(m.Mem.N))
+	put(&r.bytes, uint64(m.Mem.Bytes()))
+	put(&r.peer, uint64(m.Peer))
+	put(&r.tag, uint64(m.Tag))
+	put(&r.started, now)
+	put(&r.ended, 0)
+	put(&r.failed, 0)
+	put(&r.number, number)
+	l.sums[kind].add(1, r.bytes)
+}
+
+// Land notes that a message was delivered, or will not be.
+func (l *Log) Land(number, now uint64, failed bool) {
+	r := &l.msgs[number%Size]
+	if r.number != number {
+		return // very many are under way, and it was overwritten
+	}
+	s := &l.sums[verbOf(r.kind)]
+	put(&r.ended, now)
+	if failed {
+		put(&r.failed, 1)
+		put(&s.failed, s.failed+1)
+	}
+	s.time(now - r.started)
+}

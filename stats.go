@@ -1,0 +1,122 @@
+package tutti
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	recorder "github.com/tutti-go/tutti/internal/flight"
+)
+
+// Stats is what was counted on a Comm since it was made. It is a value: it does
+// not change.
+type Stats struct {
+	Comm       string // "world", or for what was split from it a name that its ranks share
+	Rank, Size int
+	Ops        []OpStats // by kind of operation, of what there was any of
+	Lost       []int     // the ranks that are gone
+	Err        error     // why the Comm is poisoned, that it is closed, or nil
+}
+
+// OpStats is what was counted of one kind of operation, such as AllReduce or
+// Send. A Batch of several operations is of the kind "Batch".
+type OpStats struct {
+	Op     string
+	Count  uint64 // how many were begun
+	Bytes  uint64 // of this rank's larger buffers
+	Failed uint64 // how many ended with an error
+	// Timed is how many of them were timed: all large ones, all of a Batch, all
+	// messages, all that had to wait for another rank for more than about a
+	// microsecond, and one in 64 of the others. Time is how long those took
+	// together, and Latency how many of them took how long.
+	Timed   uint64
+	Time    time.Duration
+	Latency []LatencyCount
+}
+
+// LatencyCount is how many operations took less than Below, and no less than
+// the one before it says. The last has no bound; its Below is zero.
+type LatencyCount struct {
+	Below time.Duration
+	Count uint64
+}
+
+// Stats returns what was counted so far. It may be called at any time.
+func (c *Comm) Stats() Stats {
+	s := Stats{Comm: c.origin.name, Rank: c.rank, Size: c.size, Err: c.Err()}
+	if f := c.e.Failure(); f != nil {
+		s.Lost = f.Lost
+	}
+	for _, t := range c.log.Totals(c.turn.Load() / numberOne) {
+		o := OpStats{Op: t.Op, Count: t.Count, Bytes: t.Bytes, Failed: t.Failed, Timed: t.Timed, Time: t.Time}
+		for i, n := range t.Lasted {
+			o.Latency = append(o.Latency, LatencyCount{recorder.Bound(i), n})
+		}
+		s.Ops = append(s.Ops, o)
+	}
+	return s
+}
+
+// WriteMetrics writes the Stats of one or several Comms in the text form of
+// Prometheus, to be served at /metrics.
+func WriteMetrics(w io.Writer, stats ...Stats) error {
+	b := bufio.NewWriter(w)
+	family := func(name, kind, help string, each func(s *Stats, labels string)) {
+		fmt.Fprintf(b, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+		for i := range stats {
+			s := &stats[i]
+			each(s, fmt.Sprintf(`comm="%s",rank="%d"`, escape.Replace(s.Comm), s.Rank))
+		}
+	}
+	ops := func(name, help string, value func(o *OpStats) uint64) {
+		family(name, "counter", help, func(s *Stats, labels string) {
+			for i := range s.Ops {
+				fmt.Fprintf(b, "%s{%s,op=%q} %d\n", name, labels, s.Ops[i].Op, value(&s.Ops[i]))
+			}
+		})
+	}
+	ops("tutti_operations_total", "Operations begun.", func(o *OpStats) uint64 { return o.Count })
+	ops("tutti_bytes_total", "Bytes of the larger buffer of each operation.", func(o *OpStats) uint64 { return o.Bytes })
+	ops("tutti_failed_operations_total", "Operations that ended with an error.", func(o *OpStats) uint64 { return o.Failed })
+	const latency = "tutti_operation_seconds"
+	family(latency, "histogram", "Duration of the operations that were timed: not all of the small ones are.",
+		func(s *Stats, labels string) {
+			for i := range s.Ops {
+				s.Ops[i].histogram(b, latency, labels)
+			}
+		})
+	family("tutti_ranks", "gauge", "Ranks of the communicator.", func(s *Stats, labels string) {
+		fmt.Fprintf(b, "tutti_ranks{%s} %d\n", labels, s.Size)
+	})
+	family("tutti_ranks_lost", "gauge", "Ranks that are gone.", func(s *Stats, labels string) {
+		fmt.Fprintf(b, "tutti_ranks_lost{%s} %d\n", labels, len(s.Lost))
+	})
+	family("tutti_up", "gauge", "1 while operations can be started, 0 after a failure or Close.", func(s *Stats, labels string) {
+		up := 1
+		if s.Err != nil {
+			up = 0
+		}
+		fmt.Fprintf(b, "tutti_up{%s} %d\n", labels, up)
+	})
+	return b.Flush()
+}
+
+// escape is for the values of labels.
+var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+func (o *OpStats) histogram(w io.Writer, name, labels string) {
+	sum := uint64(0)
+	for _, l := range o.Latency {
+		sum += l.Count
+		le := "+Inf"
+		if l.Below > 0 {
+			le = strconv.FormatFloat(l.Below.Seconds(), 'g', -1, 64)
+		}
+		fmt.Fprintf(w, "%s_bucket{%s,op=%q,le=%q} %d\n", name, labels, o.Op, le, sum)
+	}
+	fmt.Fprintf(w, "%s_sum{%s,op=%q} %g\n", name, labels, o.Op, o.Time.Seconds())
+	fmt.Fprintf(w, "%s_count{%s,op=%q} %d\n", name, labels, o.Op, sum)
+}
