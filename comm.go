@@ -48,6 +48,9 @@ type Comm struct {
 func newComm(e engine.Engine) *Comm {
 	c := &Comm{e: e, rank: e.Rank(), size: e.Size(), lot: wait.NewLot(unknown)}
 	c.device, _ = e.(engine.DeviceEngine)
+	if h, ok := e.(engine.Hosted); ok {
+		c.lot = wait.NewHostedLot(h.Host())
+	}
 	c.drain = c.runQueue
 	return c
 }

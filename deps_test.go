@@ -29,6 +29,7 @@ var layers = []string{
 	"internal/engine/wire",
 	"internal/engine/hier",
 	"internal/engine/enginetest",
+	"internal/sim",
 	"internal/dl",
 	"internal/standin",
 	"internal/cudasys",
