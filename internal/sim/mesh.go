@@ -44,7 +44,7 @@ type peer struct {
 	taken    uint64 // frames
 	sends    []*letter
 	recvs    []*letter
-	goodbye  bool // the peer has closed its mesh
+	goodbyes int  // on how many of its lanes the peer has said that it has closed its mesh
 	farewell bool // this rank has told it that it has
 }
 
@@ -97,7 +97,7 @@ func (m *mesh) lost(rank int, c *peer) error {
 		return errClosed
 	case err != nil:
 		return &transport.LostError{Peer: rank, Err: err}
-	case c.goodbye:
+	case c.goodbyes == 2:
 		return &transport.LostError{Peer: rank, Err: transport.ErrClosed}
 	}
 	return nil
@@ -127,11 +127,12 @@ func (m *mesh) sayGoodbye(rank int) {
 		return
 	}
 	c.farewell = true
-	c.frames.last = max(c.frames.last, c.mail.last)
-	m.g.w.net.send(&c.frames, 0, func() {
-		o.peers[m.rank].goodbye = true
-		o.tell()
-	})
+	for _, l := range []*lane{&c.frames, &c.mail} {
+		m.g.w.net.send(l, 0, func() {
+			o.peers[m.rank].goodbyes++
+			o.tell()
+		})
+	}
 }
 
 var (

@@ -106,7 +106,11 @@ func Run(opt Options, body func(ctx context.Context, s *Seat) error) (*Result, e
 	if err := opt.fill(); err != nil {
 		return nil, err
 	}
-	w := newWorld(opt)
+	return newWorld(opt).run(body)
+}
+
+func (w *World) run(body func(ctx context.Context, s *Seat) error) (*Result, error) {
+	opt := w.opt
 	all := make([]int, opt.Ranks)
 	for r := range all {
 		all[r] = r
