@@ -39,6 +39,7 @@ var layers = []string{
 	"internal/engine/gpu",
 	"internal/job",
 	"",
+	"tuttitest",
 	"gpu",
 	"launch",
 	"cmd/tutti",

@@ -29,7 +29,7 @@ func TestSeeds(t *testing.T) {
 	case testing.Short():
 		n = 100
 	default:
-		n = 500
+		n = 300
 	}
 	var d drill
 	for seed := *from; seed < *from+uint64(n); seed++ {
@@ -66,15 +66,15 @@ func (d *drill) String() string {
 
 func (d *drill) seed(seed uint64) error {
 	p := newPlan(seed)
-	_, res, err := p.run()
+	w, res, err := p.run()
 	if err == nil {
 		err = errors.Join(res.Errs...)
 	}
 	if err != nil {
 		return fmt.Errorf("without a fault: %w", err)
 	}
-	f := p.fault(res.Messages)
-	w, res, err := p.run(f)
+	f := Draw(p.rnd, &w.opt, res.Messages)
+	w, res, err = p.run(f)
 	if err == nil {
 		err = d.check(w, res, &f)
 	}
@@ -110,7 +110,7 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 			if !errors.As(err, new(*engine.Failure)) {
 				return fmt.Errorf("rank %d: %w", r, err)
 			}
-			if harmless(f) {
+			if f.Harmless(&w.opt) {
 				return fmt.Errorf("rank %d has an error though all came back: %w", r, err)
 			}
 		}
@@ -124,17 +124,6 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 		d.hurt++
 	}
 	return nil
-}
-
-// harmless reports whether a fault must go by without an error.
-func harmless(f *Fault) bool {
-	switch f.Kind {
-	case Stall:
-		return f.For > 0 && f.For < planTimeout
-	case Partition, OneWay:
-		return f.For > 0 && f.For < planSilence
-	}
-	return false
 }
 
 // checkCause looks at why a survivor's group has ended.

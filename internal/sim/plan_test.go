@@ -121,30 +121,11 @@ func (p *plan) op() enginetest.Op {
 func (p *plan) run(faults ...Fault) (*World, *Result, error) {
 	opt := p.opt
 	opt.Faults = faults
-	if err := opt.fill(); err != nil {
+	if err := opt.Fill(); err != nil {
 		return nil, nil, err
 	}
 	w := newWorld(opt)
 	crew := enginetest.NewCrew()
 	res, err := w.run(func(ctx context.Context, s *Seat) error { return p.program.Play(ctx, crew.Rank(s)) })
 	return w, res, err
-}
-
-// fault draws a fault that will happen, since the ranks send so many messages
-// without it.
-func (p *plan) fault(messages []int) Fault {
-	f := Fault{Kind: Crash + Kind(p.rnd.IntN(int(OneWay))), Rank: p.rnd.IntN(p.opt.Ranks)}
-	f.Message = p.rnd.IntN(messages[f.Rank])
-	switch f.Kind {
-	case Stall:
-		f.For = []time.Duration{0, planTimeout / 2, 2 * planTimeout}[p.rnd.IntN(3)]
-	case Partition, OneWay:
-		f.For = []time.Duration{0, planSilence / 3, 2 * planSilence}[p.rnd.IntN(3)]
-		for r := range p.opt.Ranks {
-			if r != f.Rank && p.rnd.IntN(2) == 0 && len(f.Peers) < p.opt.Ranks-2 {
-				f.Peers = append(f.Peers, r)
-			}
-		}
-	}
-	return f
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -40,7 +41,8 @@ type Options struct {
 	Log io.Writer
 }
 
-func (o *Options) fill() error {
+// Fill puts the defaults in, and says what is wrong with the rest.
+func (o *Options) Fill() error {
 	if o.Ranks < 1 {
 		return fmt.Errorf("%d ranks cannot be simulated", o.Ranks)
 	}
@@ -103,7 +105,7 @@ type Result struct {
 // means that the ranks hang, that one panicked, or that an invariant of the
 // simulated network does not hold; the result is as far as it goes then.
 func Run(opt Options, body func(ctx context.Context, s *Seat) error) (*Result, error) {
-	if err := opt.fill(); err != nil {
+	if err := opt.Fill(); err != nil {
 		return nil, err
 	}
 	return newWorld(opt).run(body)
@@ -130,7 +132,9 @@ func (w *World) run(body func(ctx context.Context, s *Seat) error) (*Result, err
 		w.s.spawn(p, func() {
 			res.Errs[r] = errUnwound
 			res.Errs[r] = body(ctx, seat)
-			_ = m.Close()
+			for _, m := range p.members {
+				_ = m.Close() // a mesh's Close has no error
+			}
 			p.left = !p.dead
 		})
 	}
@@ -209,6 +213,22 @@ func SeatOf(ctx context.Context) *Seat {
 	s, _ := ctx.Value(seatKey{}).(*Seat)
 	return s
 }
+
+// Go runs f beside its caller, as a goroutine would. What it returns waits until
+// f is over.
+func (s *Seat) Go(f func()) (join func()) {
+	lot := wait.NewHostedLot(s.p)
+	over := new(atomic.Uint64)
+	s.p.Go(func() {
+		f()
+		over.Store(1)
+		lot.Wake(over)
+	})
+	return func() { _, _ = wait.NewWaiter(lot).AtLeast(over, 1, nil) } // nothing else ends it
+}
+
+// Now is the virtual time since the run began.
+func (s *Seat) Now() time.Duration { return time.Duration(s.p.w.s.now) }
 
 // Host is the process.
 func (s *Seat) Host() wait.Host { return s.p }
