@@ -76,7 +76,7 @@ func (b *Batch) Start(ctx context.Context) (Work, error) {
 		}
 		w.flight, w.trip = f, f.landed.Load()+1
 		c.depart(f)
-		go f.run()
+		c.lot.Go(f.run)
 	}
 	return w, nil
 }

@@ -55,6 +55,9 @@ func newComm(e engine.Engine, o origin) *Comm {
 	c := &Comm{e: e, rank: e.Rank(), size: e.Size(), lot: wait.NewLot(unknown), log: recorder.New(), origin: o}
 	engine.MarkWaits(e, c.log.Mark())
 	c.device, _ = e.(engine.DeviceEngine)
+	if h, ok := e.(engine.Hosted); ok {
+		c.lot = wait.NewHostedLot(h.Host())
+	}
 	c.drain = c.runQueue
 	c.keep()
 	return c

@@ -100,7 +100,7 @@ func (c *Comm) enqueue(t *task) *Error {
 	c.watch(t, turn)
 	c.queue.push(t)
 	if turn&running == 0 {
-		go c.drain()
+		c.lot.Go(c.drain)
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func (c *Comm) watch(t *task, turn uint64) {
 	done := t.ctx.Done()
 	if turn&running != 0 && done != nil && (turn&queued == 0 || done != c.last) {
 		op, seq, ctx := t.calls[0].Op(), t.seq, t.ctx
-		t.stop = context.AfterFunc(ctx, func() { c.expire(ctx, op, seq) })
+		t.stop = c.lot.AfterFunc(ctx, func() { c.expire(ctx, op, seq) })
 	}
 	c.last = done
 }
@@ -169,7 +169,7 @@ func (c *Comm) passTurn() {
 	c.mu.Lock()
 	if !c.queue.empty() {
 		c.mu.Unlock()
-		go c.drain()
+		c.lot.Go(c.drain)
 		return
 	}
 	c.endTurn()

@@ -11,6 +11,8 @@ import (
 	"context"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/wait"
 )
 
 // An Engine is one rank's side of a group of ranks.
@@ -63,6 +65,14 @@ type Engine interface {
 	// Close tells the other ranks that this one makes no more calls. Calls
 	// of theirs that need it fail; what it has already done stands.
 	Close() error
+}
+
+// A Hosted engine waits in a host, such as a simulator, and so does all that
+// uses it.
+type Hosted interface {
+	Engine
+	// Host is where it waits.
+	Host() wait.Host
 }
 
 // A Region is memory that every rank of a host can see.

@@ -58,6 +58,7 @@ type Lot struct {
 	spin    time.Duration
 	mine    *atomic.Uint64   // between processes: how many waiters of this one sleep
 	peers   []*atomic.Uint64 // and the other processes' counts
+	host    Host             // nil: the runtime
 	mu      sync.Mutex
 	waiters []*Waiter
 }
@@ -87,6 +88,10 @@ func (l *Lot) Wake(word *atomic.Uint64) {
 }
 
 func (l *Lot) wake() {
+	if l.host != nil {
+		l.host.Wake(l)
+		return
+	}
 	l.mu.Lock()
 	for _, w := range l.waiters {
 		if w.cond.Ready() {
@@ -106,6 +111,9 @@ func (l *Lot) Stop() {
 	l.once.Do(func() {
 		l.stopped.Store(true)
 		close(l.stop)
+		if l.host != nil {
+			l.host.Wake(l)
+		}
 	})
 }
 
@@ -193,6 +201,9 @@ func (w *Waiter) For(c Cond) error { return w.wait(c, nil) }
 // a second time as that: then other processes are given way to, not goroutines,
 // and the waiter sleeps on the word in place of parking.
 func (w *Waiter) wait(c Cond, peer *wordCond) error {
+	if w.lot.host != nil {
+		return w.parkInHost(c)
+	}
 	yields := yieldFor
 	if peer != nil {
 		yields = yieldPeerFor
@@ -245,7 +256,7 @@ func (w *Waiter) giveWay(turn int, peer bool) {
 // For calls it often enough; so must everything else that waits on behalf of
 // an operation, such as a transport.
 func (w *Waiter) Check() (time.Time, error) {
-	now := time.Now()
+	now := w.lot.now()
 	if w.lot.stopped.Load() {
 		return now, ErrStopped
 	}

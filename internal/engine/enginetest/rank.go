@@ -36,6 +36,16 @@ type groups struct {
 // NewRank returns a rank for a body that has a process to itself.
 func NewRank(e engine.Engine) *Rank { return newRank(e, newCache(), new(groups)) }
 
+// A Crew makes the ranks of bodies that share a process: what they compute to
+// check results they compute once.
+type Crew struct{ shared *cache }
+
+// NewCrew returns a Crew.
+func NewCrew() *Crew { return &Crew{newCache()} }
+
+// Rank is NewRank for one of them. It may be called by any goroutine.
+func (c *Crew) Rank(e engine.Engine) *Rank { return newRank(e, c.shared, new(groups)) }
+
 func newRank(e engine.Engine, c *cache, all *groups) *Rank {
 	all.mu.Lock()
 	all.list = append(all.list, e)

@@ -1,0 +1,88 @@
+package sim
+
+import (
+	"context"
+	"time"
+)
+
+// A virtual context ends at a virtual time, when its parent does, or when it is
+// cancelled.
+type virtual struct {
+	context.Context // the parent
+	s               *sched
+	deadline        time.Time // zero: none of its own
+	done            chan struct{}
+	err             error
+	parent          ctxWait
+	after           map[int]func() // by number, in the order of which they are called
+	numbered        int
+}
+
+func (s *sched) newContext(parent context.Context) *virtual {
+	c := &virtual{Context: parent, s: s, done: make(chan struct{}), after: make(map[int]func())}
+	c.parent.fire = func() { c.end(parent.Err()) }
+	if err := parent.Err(); err != nil {
+		c.end(err)
+	} else {
+		s.ctxs.add(parent, &c.parent)
+	}
+	return c
+}
+
+// withTimeout is context.WithTimeout in virtual time.
+func (s *sched) withTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	c := s.newContext(parent)
+	c.deadline = s.time().Add(d)
+	s.at(s.now+int64(d), func() {
+		c.end(context.DeadlineExceeded)
+		s.ctxs.sweep()
+	})
+	return c, func() { c.end(context.Canceled) }
+}
+
+func (c *virtual) end(err error) {
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	c.s.ctxs.remove(&c.parent)
+	close(c.done)
+	for i := range c.numbered {
+		if f := c.after[i]; f != nil {
+			f()
+		}
+	}
+	c.after = nil
+}
+
+// Deadline is the earlier of this context's and its parent's.
+func (c *virtual) Deadline() (time.Time, bool) {
+	theirs, ok := c.Context.Deadline()
+	if c.deadline.IsZero() || ok && theirs.Before(c.deadline) {
+		return theirs, ok
+	}
+	return c.deadline, true
+}
+
+// Done is closed when the context has ended.
+func (c *virtual) Done() <-chan struct{} { return c.done }
+
+// Err says why it has ended.
+func (c *virtual) Err() error { return c.err }
+
+// AfterFunc lets contexts of package context that are made from this one end
+// with it, at once and without a goroutine.
+func (c *virtual) AfterFunc(f func()) func() bool {
+	if c.err != nil {
+		f()
+		return func() bool { return false }
+	}
+	i := c.numbered
+	c.numbered++
+	c.after[i] = f
+	return func() bool {
+		_, pending := c.after[i]
+		delete(c.after, i)
+		return pending
+	}
+}

@@ -1,0 +1,44 @@
+package sim
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Draw returns a fault that will happen in a run with these options, given how
+// many messages the ranks send without it. Some must have been sent.
+func Draw(rnd *rand.Rand, opt *Options, messages []int) Fault {
+	f := Fault{Kind: Crash + Kind(rnd.IntN(int(OneWay)))}
+	var speak []int
+	for r, n := range messages {
+		if n > 0 {
+			speak = append(speak, r)
+		}
+	}
+	f.Rank = speak[rnd.IntN(len(speak))]
+	f.Message = rnd.IntN(messages[f.Rank])
+	// What lasts for a while either must go unnoticed or must not.
+	switch f.Kind {
+	case Stall:
+		f.For = []time.Duration{0, opt.Timeout / 2, 2 * opt.Timeout}[rnd.IntN(3)]
+	case Partition, OneWay:
+		f.For = []time.Duration{0, opt.Silence / 3, 2 * opt.Silence}[rnd.IntN(3)]
+		for r := range messages {
+			if r != f.Rank && rnd.IntN(2) == 0 && len(f.Peers) < len(messages)-2 {
+				f.Peers = append(f.Peers, r)
+			}
+		}
+	}
+	return f
+}
+
+// Harmless reports whether a fault must go by without an error.
+func (f *Fault) Harmless(opt *Options) bool {
+	switch f.Kind {
+	case Stall:
+		return f.For > 0 && (opt.Timeout < 0 || f.For < opt.Timeout)
+	case Partition, OneWay:
+		return f.For > 0 && f.For < opt.Silence && (opt.Timeout < 0 || f.For < opt.Timeout)
+	}
+	return false
+}

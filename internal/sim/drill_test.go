@@ -1,0 +1,170 @@
+package sim
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// Pieces of the long run: go test ./internal/sim -run TestSeeds -seeds 10000 -from 20000
+var (
+	seeds = flag.Int("seeds", 0, "how many seeds TestSeeds runs; zero: a usual number, or 100,000 if TUTTI_TEST_HEAVY is set")
+	from  = flag.Uint64("from", 0, "the first seed")
+)
+
+// TestSeeds plays programs that their seed decides, first without and then with
+// a fault, and checks after each run that nothing hangs, that every result is
+// right or an error, and that the errors name what happened.
+func TestSeeds(t *testing.T) {
+	n := *seeds
+	switch {
+	case n > 0:
+	case os.Getenv("TUTTI_TEST_HEAVY") != "":
+		n = 100_000
+	case testing.Short():
+		n = 100
+	default:
+		n = 300
+	}
+	var d drill
+	for seed := *from; seed < *from+uint64(n); seed++ {
+		if err := d.seed(seed); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+			if d.wrong++; d.wrong == 10 {
+				t.Fatal("and so on")
+			}
+		}
+	}
+	t.Logf("%d seeds from %d: %s", n, *from, d.String())
+}
+
+// A drill counts what was seen.
+type drill struct {
+	wrong    int
+	kinds    [OneWay + 1]int
+	well     int // ranks that were right in a run with a fault
+	told     int // ranks that got an error
+	aside    int // of these, ranks that were told of a rank that had left because of the fault
+	stranded int // and ranks that waited in a new group for ranks that could not make it
+	hurt     int // runs with a fault in which somebody got an error
+	replays  int
+}
+
+func (d *drill) String() string {
+	s := ""
+	for k := Crash; k <= OneWay; k++ {
+		s += fmt.Sprintf("%d %v, ", d.kinds[k], k)
+	}
+	return s + fmt.Sprintf("all fired; %d runs hurt; %d ranks right, %d with an error, of which %d name one that left because of it, and %d waited in a new group for some that did not make it; %d replays alike",
+		d.hurt, d.well, d.told, d.aside, d.stranded, d.replays)
+}
+
+func (d *drill) seed(seed uint64) error {
+	p := newPlan(seed)
+	w, res, err := p.run()
+	if err == nil {
+		err = errors.Join(res.Errs...)
+	}
+	if err != nil {
+		return fmt.Errorf("without a fault: %w", err)
+	}
+	f := Draw(p.rnd, &w.opt, res.Messages)
+	w, res, err = p.run(f)
+	if err == nil {
+		err = d.check(w, res, &f)
+	}
+	if err != nil {
+		return fmt.Errorf("%d ranks, %+v: %w", p.opt.Ranks, f, err)
+	}
+	if seed%16 == 0 {
+		_, again, err := p.run(f)
+		if err != nil || again.Hash != res.Hash || again.Events != res.Events {
+			return fmt.Errorf("%+v: runs differ: %x and %x: %w", f, res.Hash, again.Hash, err)
+		}
+		d.replays++
+	}
+	return nil
+}
+
+// check looks at a run with a fault.
+func (d *drill) check(w *World, res *Result, f *Fault) error {
+	if !res.Fired[0] {
+		return errors.New("the fault did not happen")
+	}
+	d.kinds[f.Kind]++
+	hurt := false
+	for r, err := range res.Errs {
+		if res.Dead[r] {
+			continue
+		}
+		if err == nil {
+			d.well++
+		} else {
+			hurt = true
+			d.told++
+			if !errors.As(err, new(*engine.Failure)) {
+				return fmt.Errorf("rank %d: %w", r, err)
+			}
+			if f.Harmless(&w.opt) {
+				return fmt.Errorf("rank %d has an error though all came back: %w", r, err)
+			}
+		}
+		for _, m := range w.procs[r].members {
+			if err := d.checkCause(w, res, f, m); err != nil {
+				return fmt.Errorf("rank %d, group %s: %w", r, m.g.name, err)
+			}
+		}
+	}
+	if hurt {
+		d.hurt++
+	}
+	return nil
+}
+
+// checkCause looks at why a survivor's group has ended.
+func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
+	c := m.Failure()
+	if c == nil {
+		return nil
+	}
+	var lost []int
+	for _, r := range c.Lost {
+		lost = append(lost, m.g.ranks[r])
+	}
+	right := false
+	switch f.Kind {
+	case Crash, Vanish:
+		right = c.Kind == engine.ErrRankLost && slices.Equal(lost, []int{f.Rank})
+	case Stall:
+		right = c.Kind == engine.ErrTimeout
+	case Cut:
+		right = c.Kind == engine.ErrRankLost && len(lost) == 1
+	case Partition, OneWay:
+		// The rank lost is on the other side, as seen from here, from where the
+		// failure began, or from rank 0.
+		side := func(r int) bool { return r == f.Rank || slices.Contains(f.Peers, r) }
+		right = c.Kind == engine.ErrRankLost && len(lost) == 1 &&
+			(side(lost[0]) != side(m.p.rank) || side(lost[0]) != side(m.g.ranks[c.Rank]) || side(lost[0]) != side(0))
+	}
+	if right {
+		return nil
+	}
+	// Some ranks may have been told who is in the new group, and others not: the
+	// fault came between.
+	if c.Kind == engine.ErrTimeout && slices.Contains(m.g.members, nil) {
+		d.stranded++
+		return nil
+	}
+	// A rank that has an error closes its groups. Where nobody is known to be
+	// lost, and rank 0 cannot settle what came first, others may be told of that.
+	if f.Kind != Crash && f.Kind != Cut && c.Kind == engine.ErrRankLost && len(lost) == 1 && res.Errs[lost[0]] != nil && !res.Dead[lost[0]] {
+		d.aside++
+		return nil
+	}
+	return fmt.Errorf("the cause is wrong: lost %v: %w", lost, c)
+}

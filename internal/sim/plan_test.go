@@ -1,0 +1,131 @@
+package sim
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/enginetest"
+	"github.com/tutti-go/tutti/internal/engine/wire"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// Operations that wait longer than planTimeout fail, and so do connections
+// that are silent for planSilence.
+const (
+	planTimeout = 60 * time.Second
+	planSilence = 30 * time.Second
+)
+
+// A plan is what a seed stands for: a network, a program for all ranks, and
+// what goes wrong.
+type plan struct {
+	opt     Options
+	program enginetest.Program
+	rnd     *rand.Rand
+}
+
+func newPlan(seed uint64) *plan {
+	rnd := rand.New(rand.NewPCG(seed, 3))
+	p := &plan{rnd: rnd}
+	ranks := 2 + rnd.IntN(9)
+	if rnd.IntN(20) == 0 {
+		ranks = 11 + rnd.IntN(30)
+	}
+	p.opt = Options{
+		Seed: seed, Ranks: ranks, Timeout: planTimeout, Silence: planSilence,
+		Latency:   time.Duration(5+rnd.IntN(200)) * time.Microsecond,
+		Bandwidth: []float64{1e8, 1e9, 12.5e9}[rnd.IntN(3)],
+		Window:    []int{-1, 1, 4, 16}[rnd.IntN(4)],
+		Wire: wire.Options{
+			Segment: []int{24, 64, 1 << 10, 0}[rnd.IntN(4)], Algorithms: algorithms[rnd.IntN(len(algorithms))],
+		},
+	}
+	p.program = p.steps(2)
+	return p
+}
+
+// algorithms are sets that together have all.
+var algorithms = []wire.Algorithms{
+	{},
+	{
+		AllReduce: wire.Doubling, Reduce: wire.Tree, Broadcast: wire.Tree, AllGather: wire.Bruck,
+		ReduceScatter: wire.Halving, Gather: wire.Tree, Scatter: wire.Tree, AllToAll: wire.Bruck,
+	},
+	{
+		AllReduce: wire.Ring, Reduce: wire.Ring, Broadcast: wire.Chain, AllGather: wire.Ring,
+		ReduceScatter: wire.Ring, Gather: wire.Direct, Scatter: wire.Direct, AllToAll: wire.Direct,
+	},
+	{AllReduce: wire.Halving, Reduce: wire.Direct, ReduceScatter: wire.Direct},
+	{AllReduce: wire.Direct, Reduce: wire.Linear},
+	{AllReduce: wire.Bruck},
+}
+
+func (p *plan) steps(depth int) enginetest.Program {
+	// The first has everybody send something, so that a fault has its moment.
+	program := enginetest.Program{{Ops: []enginetest.Op{{Verb: engine.Barrier}}}}
+	for range 1 + p.rnd.IntN(4) {
+		var s enginetest.Step
+		switch k := p.rnd.IntN(8); {
+		case k == 0 && depth > 0:
+			s.Colours = []int{0, p.rnd.IntN(2), p.rnd.IntN(3) - 1}
+			s.Backwards = p.rnd.IntN(2) == 0
+			s.Inside = p.steps(depth - 1)
+		case k <= 2:
+			s.Backwards = p.rnd.IntN(2) == 0
+			for range 1 + p.rnd.IntN(6) {
+				s.Transfers = append(s.Transfers, enginetest.Transfer{
+					From: p.rnd.IntN(p.opt.Ranks), To: p.rnd.IntN(p.opt.Ranks), Tag: p.rnd.IntN(2),
+					Type: kernel.Int32, N: p.size(), Seed: p.rnd.Uint64(),
+				})
+			}
+		default:
+			for range 1 + p.rnd.IntN(3) {
+				s.Ops = append(s.Ops, p.op())
+			}
+		}
+		program = append(program, s)
+	}
+	return program
+}
+
+func (p *plan) size() int {
+	if p.rnd.IntN(10) == 0 {
+		return p.rnd.IntN(3000)
+	}
+	return p.rnd.IntN(100)
+}
+
+func (p *plan) op() enginetest.Op {
+	o := enginetest.Op{
+		Verb: engine.AllReduce + engine.Verb(p.rnd.IntN(int(engine.Barrier))),
+		Type: []kernel.DType{kernel.Int32, kernel.Float32, kernel.BFloat16, kernel.Uint64}[p.rnd.IntN(4)],
+		N:    p.size(), Root: p.rnd.IntN(p.opt.Ranks), Exact: true, Seed: p.rnd.Uint64(),
+	}
+	if o.Verb.Reduces() {
+		o.Red = engine.Sum + engine.Red(p.rnd.IntN(int(engine.PreMul)))
+	}
+	switch o.Verb {
+	case engine.AllReduce, engine.Reduce:
+		o.InPlace = p.rnd.IntN(2) == 0
+	case engine.AllGather, engine.ReduceScatter, engine.Gather, engine.Scatter:
+		o.InPlace, o.Uneven = p.rnd.IntN(2) == 0, p.rnd.IntN(3) == 0
+	case engine.AllToAll:
+		o.Uneven = p.rnd.IntN(3) == 0
+	}
+	return o
+}
+
+// run has all ranks play the program, with the given faults.
+func (p *plan) run(faults ...Fault) (*World, *Result, error) {
+	opt := p.opt
+	opt.Faults = faults
+	if err := opt.Fill(); err != nil {
+		return nil, nil, err
+	}
+	w := newWorld(opt)
+	crew := enginetest.NewCrew()
+	res, err := w.run(func(ctx context.Context, s *Seat) error { return p.program.Play(ctx, crew.Rank(s)) })
+	return w, res, err
+}

@@ -1,0 +1,242 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/wire"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// Options say what is simulated. All times are virtual.
+type Options struct {
+	Seed  uint64
+	Ranks int
+	// Timeout bounds each operation. Zero: five minutes. Negative: no bound.
+	Timeout time.Duration
+	// Silence is how long a host may not answer before it is lost. Zero: 30 s.
+	Silence time.Duration
+	// Latency is about that of a link, one way. Zero: 20 us.
+	Latency time.Duration
+	// Bandwidth is that of a link, in bytes a second. Zero: 100 Gbit/s.
+	Bandwidth float64
+	// Window is how many frames from one rank to another are under way before
+	// the sender waits. Zero: 4. Negative: none, so that it waits until a frame
+	// is taken.
+	Window int
+	// Limit is after how long a run counts as hung. Zero: an hour.
+	Limit time.Duration
+	// Faults are what goes wrong.
+	Faults []Fault
+	// Wire has the engines' own options; its Timeout, Lot, OnFail and Sub are
+	// the simulator's.
+	Wire wire.Options
+	// Log is told all that happens, a line each. Nil: nobody is.
+	Log io.Writer
+}
+
+// Fill puts the defaults in, and says what is wrong with the rest.
+func (o *Options) Fill() error {
+	if o.Ranks < 1 {
+		return fmt.Errorf("%d ranks cannot be simulated", o.Ranks)
+	}
+	for _, f := range o.Faults {
+		for _, r := range append([]int{f.Rank}, f.Peers...) {
+			if r < 0 || r >= o.Ranks {
+				return fmt.Errorf("a %v of rank %d, where there are %d ranks", f.Kind, r, o.Ranks)
+			}
+		}
+		if f.Kind < Crash || f.Kind > OneWay {
+			return fmt.Errorf("%v is none that can be simulated", f.Kind)
+		}
+	}
+	for _, d := range []struct {
+		d   *time.Duration
+		def time.Duration
+	}{{&o.Timeout, 5 * time.Minute}, {&o.Silence, 30 * time.Second}, {&o.Latency, defaultLatency}, {&o.Limit, time.Hour}} {
+		if *d.d == 0 {
+			*d.d = d.def
+		}
+	}
+	if o.Silence < 0 || o.Latency < 0 || o.Limit < 0 || o.Bandwidth < 0 {
+		return errors.New("a silence, latency, limit or bandwidth is negative")
+	}
+	if o.Window == 0 {
+		o.Window = 4
+	}
+	return nil
+}
+
+// A World is the simulated ranks of one run.
+type World struct {
+	opt   Options
+	s     *sched
+	net   links
+	procs []*proc
+	wrong error // an invariant that does not hold
+
+	groups map[string]*group
+	ups    []lane // to rank 0, for control
+	down   []lane // and back
+	passed []passed
+	fired  []bool
+	reset  []bool // by rank: it crashed, and its connections end
+}
+
+// A Result is what a run was.
+type Result struct {
+	Hash     uint64        // of all that happened
+	Events   int           // how much that was
+	Elapsed  time.Duration // virtual
+	Errs     []error       // by rank: what its function returned
+	Dead     []bool        // by rank: it crashed, vanished, or stopped for good
+	Fired    []bool        // by fault
+	Messages []int         // by rank: frames and messages sent
+}
+
+// Run simulates ranks that each run a function with their engine in the group
+// of all of them. The engines are closed when the functions return. An error
+// means that the ranks hang, that one panicked, or that an invariant of the
+// simulated network does not hold; the result is as far as it goes then.
+func Run(opt Options, body func(ctx context.Context, s *Seat) error) (*Result, error) {
+	if err := opt.Fill(); err != nil {
+		return nil, err
+	}
+	return newWorld(opt).run(body)
+}
+
+func (w *World) run(body func(ctx context.Context, s *Seat) error) (*Result, error) {
+	opt := w.opt
+	all := make([]int, opt.Ranks)
+	for r := range all {
+		all[r] = r
+	}
+	world := w.group("world", all)
+	res := &Result{Errs: make([]error, opt.Ranks), Dead: make([]bool, opt.Ranks), Fired: w.fired, Messages: make([]int, opt.Ranks)}
+	for i := range opt.Faults {
+		if f := &opt.Faults[i]; f.At != 0 {
+			w.s.at(int64(f.At), func() { w.fire(i, nil) })
+		}
+	}
+	root := w.s.newContext(context.Background())
+	for r, p := range w.procs {
+		m := w.join(p, world)
+		seat := &Seat{Engine: m, p: p}
+		ctx := context.WithValue(root, seatKey{}, seat)
+		w.s.spawn(p, func() {
+			res.Errs[r] = errUnwound
+			res.Errs[r] = body(ctx, seat)
+			for _, m := range p.members {
+				_ = m.Close() // a mesh's Close has no error
+			}
+			p.left = !p.dead
+		})
+	}
+	defer w.s.drain()
+	err := w.s.run(int64(opt.Limit))
+	for r, p := range w.procs {
+		res.Dead[r] = p.dead || p.stopped
+		res.Messages[r] = p.sent
+	}
+	res.Hash, res.Events, res.Elapsed = w.s.log.hash, w.s.log.entries, time.Duration(w.s.now)
+	return res, errors.Join(err, w.wrong)
+}
+
+// errUnwound is the error of a rank whose function has not returned.
+var errUnwound = errors.New("the function did not return")
+
+func newWorld(opt Options) *World {
+	s := &sched{
+		choice: rand.New(rand.NewPCG(opt.Seed, 1)), log: log{hash: fnvOffset, out: opt.Log},
+		ctxs: contexts{byDone: make(map[<-chan struct{}]*ctxGroup)},
+	}
+	w := &World{
+		opt: opt, s: s, procs: make([]*proc, opt.Ranks), groups: make(map[string]*group),
+		ups: make([]lane, opt.Ranks), down: make([]lane, opt.Ranks),
+		fired: make([]bool, len(opt.Faults)), reset: make([]bool, opt.Ranks),
+		net: links{
+			s: s, seed: opt.Seed, rnd: rand.New(rand.NewPCG(opt.Seed, 2)),
+			latency: int64(opt.Latency), bandwidth: opt.Bandwidth / 1e9,
+		},
+	}
+	if opt.Bandwidth == 0 {
+		w.net.bandwidth = defaultBandwidth
+	}
+	for r := range w.procs {
+		w.procs[r] = &proc{
+			w: w, rank: r, cut: make(map[int]error), early: make(map[string]*engine.Failure), gone: make(map[int]string),
+		}
+		w.ups[r].from, w.ups[r].to = w.procs[r], w.procs[0]
+		w.down[r].from, w.down[r].to = w.procs[0], w.procs[r]
+	}
+	return w
+}
+
+// group is the group of that name, which is made when it is first asked for.
+func (w *World) group(name string, ranks []int) *group {
+	if g := w.groups[name]; g != nil {
+		return g
+	}
+	g := &group{w: w, name: name, ranks: ranks, meshes: make([]*mesh, len(ranks)), members: make([]*member, len(ranks))}
+	for i, r := range ranks {
+		p := w.procs[r]
+		g.meshes[i] = &mesh{g: g, p: p, rank: i, lot: wait.NewHostedLot(p), peers: make(map[int]*peer)}
+	}
+	w.groups[name] = g
+	return g
+}
+
+// violate notes that an invariant does not hold.
+func (w *World) violate(err error) {
+	if w.wrong == nil {
+		w.wrong = err
+	}
+}
+
+// A Seat is a rank's place in the simulation. It is for that rank's function
+// and what that starts.
+type Seat struct {
+	engine.Engine // in the group of all ranks
+	p             *proc
+}
+
+type seatKey struct{}
+
+// SeatOf returns the seat to which a context belongs, nil if to none.
+func SeatOf(ctx context.Context) *Seat {
+	s, _ := ctx.Value(seatKey{}).(*Seat)
+	return s
+}
+
+// Go runs f beside its caller, as a goroutine would. What it returns waits until
+// f is over.
+func (s *Seat) Go(f func()) (join func()) {
+	lot := wait.NewHostedLot(s.p)
+	over := new(atomic.Uint64)
+	s.p.Go(func() {
+		f()
+		over.Store(1)
+		lot.Wake(over)
+	})
+	return func() { _, _ = wait.NewWaiter(lot).AtLeast(over, 1, nil) } // nothing else ends it
+}
+
+// Now is the virtual time since the run began.
+func (s *Seat) Now() time.Duration { return time.Duration(s.p.w.s.now) }
+
+// Host is the process.
+func (s *Seat) Host() wait.Host { return s.p }
+
+// Sleep lets virtual time pass.
+func (s *Seat) Sleep(ctx context.Context, d time.Duration) error { return s.p.sleep(ctx, d) }
+
+// WithTimeout is context.WithTimeout in virtual time.
+func (s *Seat) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return s.p.w.s.withTimeout(ctx, d)
+}

@@ -1,0 +1,164 @@
+package tuttitest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/sim"
+)
+
+// Simulate runs fn on every simulated rank and returns when all have returned
+// that are not dead. What the ranks returned is in the Result; Simulate's own
+// error says that ranks hang, that one panicked, or that the Options are wrong.
+// It closes the Comms when fn returns.
+func Simulate(opt Options, fn func(ctx context.Context, c *tutti.Comm) error) (*Result, error) {
+	if fn == nil {
+		return nil, errors.New("tuttitest: the function is nil")
+	}
+	res, err := sim.Run(opt.internal(), func(ctx context.Context, s *sim.Seat) error {
+		// A world of one, with the simulator's engine in the place of its own.
+		c, err := tutti.Join(ctx, tutti.Config{Size: 1, Timeout: opt.Timeout, Device: plug{s}})
+		if err != nil {
+			return err
+		}
+		err = fn(ctx, c)
+		return errors.Join(err, c.Close())
+	})
+	if err != nil {
+		err = fmt.Errorf("tuttitest: seed %d: %w", opt.Seed, err)
+	}
+	if res == nil {
+		return nil, err
+	}
+	return &Result{
+		Seed: opt.Seed, Faults: opt.Faults, Hash: res.Hash, Elapsed: res.Elapsed,
+		Errs: res.Errs, Dead: res.Dead, Fired: res.Fired, Messages: res.Messages,
+	}, err
+}
+
+// plug puts a simulated rank's engine where Join would put another.
+type plug struct{ seat *sim.Seat }
+
+// Attach returns the simulated engine.
+func (p plug) Attach(e engine.Engine, _ engine.DeviceOptions) (engine.Engine, error) {
+	return p.seat, e.Close()
+}
+
+// Run is Simulate in a test: it fails the test if Simulate has an error, or if
+// one of the faults did not happen.
+func Run(tb testing.TB, opt Options, fn func(ctx context.Context, c *tutti.Comm) error) *Result {
+	tb.Helper()
+	res, err := Simulate(opt, fn)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for i, fired := range res.Fired {
+		if !fired {
+			f := &opt.Faults[i]
+			tb.Fatalf("tuttitest: seed %d: the %v of rank %d did not happen; it sent %d messages", opt.Seed, f.Kind, f.Rank, res.Messages[f.Rank])
+		}
+	}
+	return res
+}
+
+// Explore runs fn with n seeds, from opt.Seed on: first without a fault, where
+// all ranks must succeed, and then with one at a message that the seed decides.
+// Check, if it is not nil, looks at the result of the latter. Explore's own part
+// is that nothing hangs, that the fault happens, and that one which nobody
+// should notice, such as a short stall, has no error follow. It stops at the
+// first seed that fails; Run with that Seed and the Faults that are printed
+// repeats it.
+func Explore(tb testing.TB, opt Options, n int, fn func(ctx context.Context, c *tutti.Comm) error, check func(*Result) error) {
+	tb.Helper()
+	for range n {
+		opt.Faults = nil
+		res := Run(tb, opt, fn)
+		if err := errors.Join(res.Errs...); err != nil {
+			tb.Fatalf("tuttitest: seed %d, without a fault: %v", opt.Seed, err)
+		}
+		if f, harmless, ok := draw(&opt, res.Messages); ok {
+			opt.Faults = []Fault{f}
+			res = Run(tb, opt, fn)
+			err := error(nil)
+			if harmless {
+				err = errors.Join(res.Errs...)
+			}
+			if err == nil && check != nil {
+				err = check(res)
+			}
+			if err != nil {
+				tb.Fatalf("tuttitest: seed %d, %+v: %v", opt.Seed, f, err)
+			}
+		}
+		opt.Seed++
+	}
+}
+
+// draw returns a fault that will happen, if the ranks send messages at all.
+func draw(opt *Options, messages []int) (f Fault, harmless, ok bool) {
+	total := 0
+	for _, n := range messages {
+		total += n
+	}
+	if total == 0 {
+		return f, false, false
+	}
+	in := opt.internal()
+	if err := in.Fill(); err != nil {
+		return f, false, false
+	}
+	d := sim.Draw(rand.New(rand.NewPCG(opt.Seed, 4)), &in, messages)
+	f = Fault{Kind: Kind(d.Kind), Rank: d.Rank, Message: d.Message, At: d.At, For: d.For, Peers: d.Peers}
+	return f, d.Harmless(&in), true
+}
+
+// errNotSimulated is what a function gets that is called with another context.
+var errNotSimulated = errors.New("tuttitest: the context is not that of a simulated rank")
+
+// Sleep lets virtual time pass on the rank to which ctx belongs. It returns
+// ctx's error if that ends before.
+func Sleep(ctx context.Context, d time.Duration) error {
+	s := sim.SeatOf(ctx)
+	if s == nil {
+		return errNotSimulated
+	}
+	return s.Sleep(ctx, d)
+}
+
+// Now returns how much virtual time has passed since the run began, zero if ctx
+// belongs to no simulated rank.
+func Now(ctx context.Context) time.Duration {
+	if s := sim.SeatOf(ctx); s != nil {
+		return s.Now()
+	}
+	return 0
+}
+
+// WithTimeout is context.WithTimeout in virtual time; outside of a simulation it
+// is that of package context.
+func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if s := sim.SeatOf(ctx); s != nil {
+		return s.WithTimeout(ctx, d)
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+// Go runs f beside its caller, on the rank to which ctx belongs, as a goroutine
+// would; outside of a simulation it is one. What it returns waits for f to end.
+func Go(ctx context.Context, f func()) (wait func()) {
+	if s := sim.SeatOf(ctx); s != nil {
+		return s.Go(f)
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		f()
+	}()
+	return func() { <-over }
+}

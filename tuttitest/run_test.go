@@ -1,0 +1,197 @@
+package tuttitest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+// program uses most of what a Comm has, and checks what comes out.
+func program(ctx context.Context, c *tutti.Comm) error {
+	n := c.Size()
+	for round := range 2 {
+		v, err := tutti.ReduceValue(ctx, c, c.Rank()+round, tutti.Sum)
+		if err != nil {
+			return err
+		}
+		if want := n*(n-1)/2 + n*round; v != want {
+			return fmt.Errorf("the sum is %d, want %d", v, want)
+		}
+	}
+
+	// Two batches that overlap, with messages round a ring.
+	a, b, in := make([]int32, 100), []float32{2}, []int64{-1}
+	for i := range a {
+		a[i] = int32(i)
+	}
+	w1, err := c.Batch().AllReduce(tutti.Of(a), tutti.Max).Barrier().Start(ctx)
+	if err != nil {
+		return err
+	}
+	w2, err := c.Batch().AllReduce(tutti.Of(b), tutti.Avg).
+		Send((c.Rank()+1)%n, tutti.Of([]int64{int64(c.Rank())}), 5).Recv((c.Rank()+n-1)%n, tutti.Of(in), 5).Start(ctx)
+	if err != nil {
+		return err
+	}
+	join := Go(ctx, func() { err = w2.Wait(ctx) })
+	if err := w1.Wait(ctx); err != nil {
+		return err
+	}
+	if join(); err != nil {
+		return err
+	}
+	if a[99] != 99 || b[0] != 2 || in[0] != int64((c.Rank()+n-1)%n) {
+		return fmt.Errorf("the batches left %v, %v and %v", a[99], b, in)
+	}
+
+	sub, err := c.Split(ctx, c.Rank()%2, -c.Rank())
+	if err != nil {
+		return err
+	}
+	all, err := tutti.GatherSlices(ctx, sub, slices.Repeat([]uint8{uint8(sub.Rank())}, c.Rank()))
+	if err != nil {
+		return errors.Join(err, sub.Close())
+	}
+	for r, s := range all {
+		if !bytes.Equal(s, slices.Repeat([]uint8{uint8(r)}, len(s))) {
+			return fmt.Errorf("rank %d's slice is %v", r, s)
+		}
+	}
+	return errors.Join(c.Barrier(ctx), sub.Close())
+}
+
+// A run of the whole public API goes well, and is the same again.
+func TestReplay(t *testing.T) {
+	for seed := range uint64(5) {
+		var first *Result
+		for range 3 {
+			res := Run(t, Options{Ranks: 6, Seed: seed}, program)
+			if err := errors.Join(res.Errs...); err != nil {
+				t.Fatal(err)
+			}
+			if first == nil {
+				first = res
+			}
+			if res.Hash != first.Hash || res.Elapsed != first.Elapsed {
+				t.Fatalf("seed %d: %+v, and then %+v", seed, first, res)
+			}
+		}
+	}
+}
+
+// Whatever goes wrong, ranks come back with a right result or with an error that
+// says what happened, and the same seed says the same.
+func TestExplore(t *testing.T) {
+	kinds := make(map[Kind]int)
+	hurt := 0
+	Explore(t, Options{Ranks: 5, Timeout: time.Minute}, 100, program, func(res *Result) error {
+		kinds[res.Faults[0].Kind]++
+		for r, err := range res.Errs {
+			if res.Dead[r] || err == nil {
+				continue
+			}
+			hurt++
+			e := (*tutti.Error)(nil)
+			if !errors.As(err, &e) || !errors.Is(err, tutti.ErrRankLost) && !errors.Is(err, tutti.ErrTimeout) {
+				return fmt.Errorf("rank %d: %w", r, err)
+			}
+		}
+		if res.Seed%10 != 0 {
+			return nil
+		}
+		again := Run(t, Options{Ranks: 5, Timeout: time.Minute, Seed: res.Seed, Faults: res.Faults}, program)
+		if again.Hash != res.Hash || again.Elapsed != res.Elapsed {
+			return fmt.Errorf("%x after %v, and then %x after %v", res.Hash, res.Elapsed, again.Hash, again.Elapsed)
+		}
+		return nil
+	})
+	if len(kinds) != int(OneWay) || hurt == 0 {
+		t.Errorf("only these happened: %v; %d ranks were hurt", kinds, hurt)
+	}
+}
+
+// A deadline in virtual time ends an operation, and one that waits behind it.
+func TestDeadline(t *testing.T) {
+	began := time.Now()
+	res := Run(t, Options{Ranks: 3}, func(ctx context.Context, c *tutti.Comm) error {
+		if c.Rank() == 2 {
+			if err := Sleep(ctx, time.Hour/2); err != nil {
+				return err
+			}
+			return c.Barrier(ctx)
+		}
+		first, err := c.Batch().Barrier().Start(ctx)
+		if err != nil {
+			return err
+		}
+		short, cancel := WithTimeout(ctx, time.Minute)
+		defer cancel()
+		second, err := c.Batch().Barrier().Start(short)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(first.Wait(ctx), second.Wait(ctx)); Now(ctx) != time.Minute || !errors.Is(err, tutti.ErrTimeout) {
+			return fmt.Errorf("after %v: %w", Now(ctx), err)
+		}
+		return c.Err()
+	})
+	for r, err := range res.Errs {
+		if !errors.Is(err, tutti.ErrTimeout) || !strings.Contains(err.Error(), "deadline passed while the operation waited") {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+	if res.Elapsed < time.Hour/2 || time.Since(began) > time.Minute {
+		t.Errorf("%v of virtual time took %v", res.Elapsed, time.Since(began))
+	}
+}
+
+// Ranks that call different things are told so.
+func TestMismatch(t *testing.T) {
+	res := Run(t, Options{Ranks: 4}, func(ctx context.Context, c *tutti.Comm) error {
+		if c.Rank() == 3 {
+			return c.Broadcast(ctx, tutti.Of([]int32{0}), 0)
+		}
+		return c.Recv(ctx, 3, tutti.Of([]int32{0}), 1)
+	})
+	for r, err := range res.Errs {
+		if r < 3 && !errors.Is(err, tutti.ErrRankLost) && !errors.Is(err, tutti.ErrTimeout) {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+	res = Run(t, Options{Ranks: 4}, func(ctx context.Context, c *tutti.Comm) error {
+		if c.Rank() == 3 {
+			return c.AllReduce(ctx, tutti.Of([]int32{0}), tutti.Sum)
+		}
+		return c.Barrier(ctx)
+	})
+	for r, err := range res.Errs {
+		if !errors.Is(err, tutti.ErrMismatch) {
+			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+}
+
+// A fault that cannot happen is told of, as are ranks that hang.
+func TestWrong(t *testing.T) {
+	never := Options{Ranks: 2, Faults: []Fault{{Kind: Crash, Rank: 1, Message: 1000}}}
+	res, err := Simulate(never, program)
+	if err != nil || res.Fired[0] {
+		t.Errorf("a crash at a message that is never sent: %v, %v", res, err)
+	}
+	if _, err := Simulate(Options{Ranks: 2, Faults: []Fault{{Kind: Crash, Rank: 2}}}, program); err == nil {
+		t.Error("a crash of a rank that is not there")
+	}
+	_, err = Simulate(Options{Ranks: 2, Timeout: -1}, func(ctx context.Context, c *tutti.Comm) error {
+		return c.Recv(ctx, 1-c.Rank(), tutti.Of([]int32{0}), 0)
+	})
+	if err == nil || !strings.Contains(err.Error(), "ranks 0, 1 hang") {
+		t.Errorf("two ranks that wait for each other: %v", err)
+	}
+}
