@@ -2,6 +2,8 @@
 TOOL := go tool -modfile=tools/go.mod
 BENCH ?= .
 COUNT ?= 6
+# What is carried to a machine with a GPU should be small.
+STRIPPED := -ldflags="-s -w"
 
 .PHONY: help test race lint fmt generate bench gpu-build gpu-test ci
 
@@ -31,13 +33,13 @@ bench: ## run benchmarks and summarise them: make bench BENCH=AllReduce COUNT=10
 
 gpu-build: ## build what tests a machine with a GPU, which needs no Go: out/gpu
 	mkdir -p out/gpu
-	CGO_ENABLED=0 go build -o out/gpu/gputest ./bench/gputest
-	CGO_ENABLED=0 go test -c -o out/gpu/cuda.test ./cuda
-	CGO_ENABLED=0 go test -c -o out/gpu/nccl.test ./nccl
-	CGO_ENABLED=0 go test -c -o out/gpu/engine.test ./internal/engine/gpu
-	CGO_ENABLED=0 go test -c -o out/gpu/gpu.test ./gpu
-	CGO_ENABLED=0 go test -c -o out/gpu/torch.test ./torch
-	CGO_ENABLED=0 go build -o out/gpu/weightsync ./examples/weightsync
+	CGO_ENABLED=0 go build $(STRIPPED) -o out/gpu/gputest ./bench/gputest
+	CGO_ENABLED=0 go test $(STRIPPED) -c -o out/gpu/cuda.test ./cuda
+	CGO_ENABLED=0 go test $(STRIPPED) -c -o out/gpu/nccl.test ./nccl
+	CGO_ENABLED=0 go test $(STRIPPED) -c -o out/gpu/engine.test ./internal/engine/gpu
+	CGO_ENABLED=0 go test $(STRIPPED) -c -o out/gpu/gpu.test ./gpu
+	CGO_ENABLED=0 go test $(STRIPPED) -c -o out/gpu/torch.test ./torch
+	CGO_ENABLED=0 go build $(STRIPPED) -o out/gpu/weightsync ./examples/weightsync
 	cp examples/weightsync/weights.py out/gpu/
 
 gpu-test: gpu-build ## test and measure on this machine's GPU; NCCL=/path/libnccl.so.2,/other chooses libraries

@@ -19,8 +19,9 @@ type host struct {
 	base      int // this host's first rank
 	size      int // ranks in the job
 	storeAddr string
-	torchAddr string // "": no plain store
-	cert, key []byte // nil: nothing is encrypted
+	torchAddr string        // "": no plain store
+	plain     *store.Server // node 0's, if there is one
+	cert, key []byte        // nil: nothing is encrypted
 	all       store.Store
 	own       store.Store // what launchers tell each other
 	closers   []func() error
@@ -125,12 +126,21 @@ func (h *host) open(ctx context.Context) error {
 	if !h.cfg.Torch {
 		return nil
 	}
-	plain, err := store.Listen(ctx, h.cfg.TorchAddr, store.Config{Plain: true, Logger: h.cfg.Logger})
+	if err := h.openPlain(ctx, h.cfg.TorchAddr); err != nil {
+		return err
+	}
+	h.closers = append(h.closers, func() error { return h.plain.Close() })
+	h.torchAddr = withPort(h.cfg.TorchAddr, h.plain.Addr())
+	return nil
+}
+
+// openPlain opens the plain store for PyTorch.
+func (h *host) openPlain(ctx context.Context, addr string) error {
+	plain, err := store.Listen(ctx, addr, store.Config{Plain: true, Logger: h.cfg.Logger})
 	if err != nil {
 		return &Error{"the plain store for PyTorch", err}
 	}
-	h.closers = append(h.closers, plain.Close)
-	h.torchAddr = withPort(h.cfg.TorchAddr, plain.Addr())
+	h.plain = plain
 	return nil
 }
 
@@ -201,16 +211,30 @@ func (h *host) admit(ctx context.Context, epoch int) error {
 	return nil
 }
 
-// master returns where PyTorch programs meet in an attempt: at the plain store
-// or, if there is none, at a port of node 0 that is free for rank 0 to use.
+// master returns where PyTorch programs meet in an attempt: node 0 says it.
 func (h *host) master(ctx context.Context, epoch int) (string, error) {
-	if h.torchAddr != "" {
-		return h.torchAddr, nil
-	}
 	key := fmt.Sprintf("%d/master", epoch)
 	if h.cfg.Node > 0 {
 		addr, err := h.own.Get(ctx, key)
 		return string(addr), err
+	}
+	addr, err := h.meeting(ctx, epoch)
+	if err != nil {
+		return "", err
+	}
+	return addr, h.own.Set(ctx, key, []byte(addr))
+}
+
+// meeting is the plain store, empty in every attempt because PyTorch uses the
+// same keys in all of them; or, if there is none, a port of node 0 that is free
+// for rank 0 to use.
+func (h *host) meeting(ctx context.Context, epoch int) (string, error) {
+	if h.plain != nil {
+		if epoch == 0 {
+			return h.torchAddr, nil
+		}
+		_ = h.plain.Close() // those who used it have ended
+		return h.torchAddr, h.openPlain(ctx, h.torchAddr)
 	}
 	var lc net.ListenConfig
 	name, _, _ := net.SplitHostPort(h.storeAddr)
@@ -218,8 +242,7 @@ func (h *host) master(ctx context.Context, epoch int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	addr := withPort(h.storeAddr, l.Addr())
-	return addr, errors.Join(l.Close(), h.own.Set(ctx, key, []byte(addr)))
+	return withPort(h.storeAddr, l.Addr()), l.Close()
 }
 
 // announce tells all hosts of an attempt's first failure, and returns what was

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/store"
 )
 
 // TestMain lets this binary be three more things: tutti itself, a rank, and
@@ -109,6 +111,7 @@ var acts = map[string]func(one bool) error{
 		}
 		return nil
 	},
+	"trainer": trainer,
 	"stdin": func(bool) error {
 		text, err := io.ReadAll(os.Stdin)
 		fmt.Printf("read %q\n", text)
@@ -128,6 +131,37 @@ func hello(bool) error {
 	}
 	fmt.Printf("sum %d of %d, epoch %s\n", sum[0], c.Size(), os.Getenv("TUTTI_EPOCH"))
 	return c.Close()
+}
+
+// trainer does with the store what a PyTorch program does: all count themselves
+// in, and rank 0 tells an id, under the same key in every attempt. In the first
+// attempt rank 1 fails.
+func trainer(one bool) error {
+	ctx := context.Background()
+	c, err := store.Dial(ctx, net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT")), store.Config{Plain: true})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	n, err := c.CountIn(ctx)
+	if err != nil {
+		return err
+	}
+	attempt, key := os.Getenv("TORCHELASTIC_RESTART_COUNT"), "default_pg/0//cuda//0"
+	if os.Getenv("RANK") == "0" {
+		if err := c.Set(ctx, key, []byte("id "+attempt)); err != nil {
+			return err
+		}
+	}
+	id, err := c.Get(ctx, key)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("attempt %s: %s, counted in before: %v\n", attempt, id, n > 2)
+	if one && attempt == "0" {
+		return errors.New("not yet")
+	}
+	return nil
 }
 
 // together joins, and then rank 1 does something while the others wait for it.

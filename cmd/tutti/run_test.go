@@ -279,6 +279,19 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
+// TestTorch runs what PyTorch does with the plain store, also after a failure:
+// nothing of the first attempt may be left.
+func TestTorch(t *testing.T) {
+	j := start(t, "trainer", nil, "-n", "2", "-torch", "-restarts", "1")
+	if code := j.wait(t); code != 0 {
+		t.Errorf("code %d", code)
+	}
+	if n := strings.Count(j.out.String(), "attempt 1: id 1, counted in before: false"); n != 2 {
+		t.Errorf("%d ranks had a new store:\n%s", n, &j.out)
+	}
+	j.nothingLeft(t)
+}
+
 func TestStdin(t *testing.T) {
 	j := newJob(t, "stdin", nil, "-n", "2", "-stdin", "-color", "always")
 	j.cmd.Stdin = strings.NewReader("for rank 0")
