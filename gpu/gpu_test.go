@@ -63,7 +63,10 @@ func TestRefused(t *testing.T) {
 			"freed memory":    {r.AllReduce(ctx, gpu.Of(freed), tutti.Sum), tutti.ErrInvalid},
 			"too long":        {r.AllReduce(ctx, long, tutti.Sum), tutti.ErrInvalid},
 			"a root too many": {r.Broadcast(ctx, x, 2), tutti.ErrInvalid},
-			"a message":       {r.Send(ctx, 1-r.Rank(), x, 0), tutti.ErrUnsupported},
+			"to nobody":       {r.Send(ctx, 2, x, 0), tutti.ErrInvalid},
+			"a negative tag":  {r.Send(ctx, 1-r.Rank(), x, -1), tutti.ErrInvalid},
+			"freed message":   {r.Recv(ctx, 1-r.Rank(), gpu.Of(freed), 0), tutti.ErrInvalid},
+			"other's message": {r.Send(ctx, 1-r.Rank(), other, 0), tutti.ErrInvalid},
 			"no stream":       {second(r.Batch().On(nil).AllReduce(x, tutti.Sum).Start(ctx)), tutti.ErrInvalid},
 			"a false stream":  {second(r.Batch().On(falseStream{}).AllReduce(x, tutti.Sum).Start(ctx)), tutti.ErrInvalid},
 		} {

@@ -87,13 +87,31 @@ func (c *Call) CheckOn(rank, size, device int) error {
 	return plain.Check(rank, size)
 }
 
+// A DeviceMessenger is a DeviceEngine whose messages may be of device memory,
+// too.
+type DeviceMessenger interface {
+	// AdmitMessage is Check for messages that may be.
+	AdmitMessage(m *Message) error
+}
+
 // errDeviceMessage is why messages of device memory are refused.
 var errDeviceMessage = fmt.Errorf("%w: Send and Recv take host memory only; copy it there, or use AllToAllV", ErrUnsupported)
 
-// CheckOn is the same for a message.
+// CheckOn is Check on behalf of an engine that takes the memory of one device in
+// collectives, but not in messages.
 func (m *Message) CheckOn(rank, size int) error {
 	if m.Mem.Device != 0 {
 		return errDeviceMessage
 	}
 	return m.Check(rank, size)
+}
+
+// CheckThere is Check for a message of memory of one device.
+func (m *Message) CheckThere(rank, size, device int) error {
+	if int(m.Mem.Device) != device+1 {
+		return invalid("the memory is on device %d, the Comm on device %d", m.Mem.Device-1, device)
+	}
+	plain := Message{Peer: m.Peer, Tag: m.Tag, Mem: m.Mem}
+	plain.Mem.Device = 0
+	return plain.Check(rank, size)
 }

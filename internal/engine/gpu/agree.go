@@ -28,6 +28,7 @@ type operation struct {
 	name     string
 	ticket   *engine.Ticket
 	latest   time.Time // zero: whenever
+	where    string    // what it waits for, for an error; "": the device
 	onDevice bool
 	uneven   bool
 }

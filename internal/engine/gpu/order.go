@@ -62,6 +62,13 @@ func (g *gate) event() (*cuda.Event, error) {
 	return g.dev.NewEvent()
 }
 
+// take returns an event, which put gives back.
+func (g *gate) take() (*cuda.Event, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.event()
+}
+
 // put gives an event back.
 func (g *gate) put(ev *cuda.Event) {
 	g.mu.Lock()
