@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/dl"
 	"github.com/tutti-go/tutti/internal/ncclsys"
 )
 
@@ -110,6 +111,8 @@ func (l *Library) create(ctx context.Context, what string, d *cuda.Device, paren
 		ended: make(chan struct{}),
 	}
 	c.changed.L = &c.mu
+	push, context, pop := d.Around()
+	c.around = dl.Bracket{Before: dl.Func(push), Arg: context, After: dl.Func(pop)}
 	// Whoever sets given first decides: the goroutine delivers what it made, or
 	// the context has ended and nobody wants it any more.
 	var given atomic.Bool
