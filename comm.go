@@ -32,6 +32,8 @@ type Comm struct {
 	flying   atomic.Int64   // flights that have not landed
 	err      atomic.Pointer[Error]
 
+	copies sync.Pool // of calls, for the device engine to look at
+
 	lot   *wait.Lot // where this rank's goroutines wait for its own operations
 	drain func()    // runQueue, bound once
 

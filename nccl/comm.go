@@ -39,6 +39,8 @@ type Comm struct {
 	around      dl.Bracket // makes the device's context current
 	cleanup     runtime.Cleanup
 
+	alarm *time.Timer // of the call that has the communicator: a goroutine's first time.Sleep allocates
+
 	mu      sync.Mutex
 	changed sync.Cond
 	state   state
@@ -204,8 +206,8 @@ func (c *Comm) settle(err error) error {
 	if err != nil && !errors.Is(err, ncclsys.ErrInProgress) {
 		return public(err)
 	}
-	pause := 5 * time.Microsecond
-	for turn := 0; ; turn++ {
+	pause, begin := 5*time.Microsecond, time.Time{}
+	for {
 		code, err := c.lib.sys.CommAsyncError(c.handle())
 		if err != nil {
 			return public(err)
@@ -220,17 +222,25 @@ func (c *Comm) settle(err error) error {
 			return fmt.Errorf("nccl: %w", ErrAborted)
 		}
 		// A launch takes less time than to fall asleep and to wake.
-		if turn < soon {
+		if begin.IsZero() {
+			begin = time.Now()
+		}
+		if time.Since(begin) < soon {
 			runtime.Gosched()
 			continue
 		}
-		time.Sleep(pause)
+		if c.alarm == nil {
+			c.alarm = time.NewTimer(pause)
+		} else {
+			c.alarm.Reset(pause)
+		}
+		<-c.alarm.C
 		pause = min(2*pause, time.Millisecond)
 	}
 }
 
-// soon is how often NCCL is asked at once whether a call is over.
-const soon = 200
+// soon is how long NCCL is asked again and again whether a call is over.
+const soon = 100 * time.Microsecond
 
 func (c *Comm) is(s state) bool {
 	c.mu.Lock()

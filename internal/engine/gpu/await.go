@@ -103,25 +103,6 @@ func (e *Engine) abort() {
 	}
 }
 
-// guard aborts the communicator if the operation's time is over while NCCL is in
-// a call, until the returned function is called, which tells if it has.
-func (o *operation) guard() (release func() error) {
-	stop := context.AfterFunc(o.ctx, o.e.abort)
-	inTime := func() bool { return true }
-	if !o.latest.IsZero() {
-		inTime = time.AfterFunc(time.Until(o.latest), o.e.abort).Stop
-	}
-	return func() error {
-		switch wanted, soon := stop(), inTime(); {
-		case !wanted:
-			return o.ctx.Err()
-		case !soon:
-			return errLate
-		}
-		return nil
-	}
-}
-
 // await waits until the device is done with what stands before an event.
 func (o *operation) await(done *cuda.Event, comm *nccl.Comm) error {
 	e := o.e
@@ -141,7 +122,7 @@ func (o *operation) await(done *cuda.Event, comm *nccl.Comm) error {
 		if pause < 32*time.Microsecond {
 			runtime.Gosched()
 		} else {
-			if !o.latest.IsZero() && time.Now().After(o.latest) {
+			if o.late() {
 				return errLate
 			}
 			if comm != nil {
@@ -149,11 +130,25 @@ func (o *operation) await(done *cuda.Event, comm *nccl.Comm) error {
 					return err
 				}
 			}
-			time.Sleep(pause)
+			o.sleep(pause)
 		}
 		pause = min(pause+pause/8+1, time.Millisecond)
 	}
 }
+
+// sleep sleeps on the operation's own timer, if it has one: a goroutine's first
+// time.Sleep allocates.
+func (o *operation) sleep(d time.Duration) {
+	if o.alarm == nil {
+		time.Sleep(d)
+		return
+	}
+	o.alarm.Reset(d)
+	<-o.alarm.C
+}
+
+// late reports whether the operation's time is over.
+func (o *operation) late() bool { return !o.latest.IsZero() && time.Now().After(o.latest) }
 
 // fail ends the group, and returns the first cause.
 func (o *operation) fail(err error) error {
@@ -165,7 +160,6 @@ func (o *operation) fail(err error) error {
 	if known := e.failure(); known != nil {
 		return known
 	}
-	late := !o.latest.IsZero() && time.Now().After(o.latest)
 	f = &engine.Failure{Op: o.name, Seq: o.seq, Rank: e.rank, Err: err}
 	where := o.where
 	if where == "" {
@@ -177,7 +171,7 @@ func (o *operation) fail(err error) error {
 	case o.ctx.Err() != nil:
 		f.Kind, f.Err = engine.ErrAborted, o.ctx.Err()
 		f.Reason = fmt.Sprintf("the context was cancelled (%v): %s", context.Cause(o.ctx), where)
-	case late:
+	case o.late():
 		f.Kind, f.Err = engine.ErrTimeout, nil
 		f.Reason = fmt.Sprintf("not done after %v: %s", e.opt.Timeout, where)
 	default:

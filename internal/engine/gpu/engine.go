@@ -36,8 +36,13 @@ type Engine struct {
 	all    []uint64
 	calls  []engine.Call
 	counts [2][]int64
+	op     operation
+	steps  []step
+	guard  guard
+	alarm  *time.Timer
 
-	lane     lane // see lane.go
+	lane     lane  // see lane.go
+	lookout  guard // of the lane
 	mu       sync.Mutex
 	comms    []*nccl.Comm         // all of them, for abort and Close
 	pairs    map[int]*pair        // by the other rank
@@ -58,6 +63,8 @@ func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.Devi
 		pairs: map[int]*pair{}, own: map[uint64]*transfer{},
 	}
 	e.lane.start = (*transfer).start
+	e.alarm = time.NewTimer(time.Hour)
+	e.alarm.Stop()
 	var err error
 	if e.stream, err = dev.NewStream(); err == nil {
 		e.done, err = dev.NewEvent()
@@ -227,7 +234,9 @@ func (e *Engine) concerned(calls []engine.Call) bool {
 
 // run carries out an operation in which the device has a part.
 func (e *Engine) run(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket) error {
-	o := operation{e: e, ctx: ctx, seq: seq, calls: calls, ticket: t, name: "Batch"}
+	o := &e.op
+	*o = operation{e: e, ctx: ctx, seq: seq, calls: calls, ticket: t, name: "Batch", alarm: e.alarm}
+	defer func() { *o = operation{} }()
 	if len(calls) == 1 {
 		o.name = calls[0].Op()
 	}

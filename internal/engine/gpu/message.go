@@ -261,14 +261,14 @@ func (t *transfer) launch() (err error) {
 	if t.event, err = e.gate.take(); err != nil {
 		return err
 	}
-	release := o.guard()
+	e.lookout.begin(o)
 	b := nccl.Known(e.dev, uintptr(t.mem.Ptr), t.mem.N, types[t.mem.Type])
 	if t.m.Send {
 		err = t.on.comm.Send(b, 1-t.on.comm.Rank(), t.on.stream)
 	} else {
 		err = t.on.comm.Recv(b, 1-t.on.comm.Rank(), t.on.stream)
 	}
-	if late := release(); err == nil {
+	if late := e.lookout.end(); err == nil {
 		err = late
 	}
 	t.before, t.on.last = t.on.last, t

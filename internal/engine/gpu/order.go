@@ -20,9 +20,10 @@ type gate struct {
 	word *cuda.HostSlice[uint32]
 	addr uintptr
 
-	mu     sync.Mutex
-	issued uint32
-	events []*cuda.Event // for reuse
+	mu      sync.Mutex
+	issued  uint32
+	events  []*cuda.Event // for reuse, as are the next
+	tickets []*engine.Ticket
 }
 
 func newGate(dev *cuda.Device) (*gate, error) {
@@ -41,6 +42,9 @@ func (g *gate) close() error {
 	var errs []error
 	for _, e := range g.events {
 		errs = append(errs, e.Close())
+	}
+	for _, t := range g.tickets {
+		errs = append(errs, t.Ready.(*cuda.Event).Close())
 	}
 	return errors.Join(append(errs, g.word.Free())...)
 }
@@ -76,25 +80,43 @@ func (g *gate) put(ev *cuda.Event) {
 	g.events = append(g.events, ev)
 }
 
+// ticket returns one with an event; mu is held.
+func (g *gate) ticket() (*engine.Ticket, error) {
+	if n := len(g.tickets); n > 0 {
+		t := g.tickets[n-1]
+		g.tickets = g.tickets[:n-1]
+		return t, nil
+	}
+	ev, err := g.event()
+	return &engine.Ticket{Ready: ev}, err
+}
+
+// back takes a ticket back.
+func (g *gate) back(t *engine.Ticket) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.tickets = append(g.tickets, t)
+}
+
 // enter lets a stream wait for the next operation, which is to wait for what the
 // stream holds before.
 func (g *gate) enter(s *cuda.Stream) (*engine.Ticket, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	ev, err := g.event()
+	t, err := g.ticket()
 	if err != nil {
 		return nil, err
 	}
-	if err := ev.Record(s); err != nil {
-		g.events = append(g.events, ev)
-		return nil, err
+	if err = t.Ready.(*cuda.Event).Record(s); err == nil {
+		err = s.WaitValue(g.addr, g.issued+1)
 	}
-	if err := s.WaitValue(g.addr, g.issued+1); err != nil {
-		g.events = append(g.events, ev)
+	if err != nil {
+		g.tickets = append(g.tickets, t)
 		return nil, err
 	}
 	g.issued++
-	return &engine.Ticket{Number: g.issued, Ready: ev}, nil
+	t.Number = g.issued
+	return t, nil
 }
 
 // Order puts an operation in order with a *cuda.Stream.
@@ -124,12 +146,12 @@ func (e *Engine) Order(stream any) (*engine.Ticket, error) {
 // RunOn carries out an operation that has been put in order.
 func (e *Engine) RunOn(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket) error {
 	err := e.run(ctx, seq, calls, t)
-	e.gate.put(t.Ready.(*cuda.Event))
+	e.gate.back(t)
 	return err
 }
 
 // Drop lets a stream go on whose operation will not be: nothing more will run.
 func (e *Engine) Drop(t *engine.Ticket) {
-	e.gate.put(t.Ready.(*cuda.Event))
 	e.gate.release()
+	e.gate.back(t)
 }
