@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"unsafe"
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/gpu"
+	"github.com/tutti-go/tutti/internal/cudasys"
 )
 
 // TestBothKinds uses one Comm for device memory and for host memory, alone and
@@ -160,6 +162,40 @@ func TestStreamOrder(t *testing.T) {
 			}
 		}
 		return nil
+	}))
+}
+
+// TestCapture is a stream that is being captured into a graph: nothing can be put
+// in order with it, and afterwards all can.
+func TestCapture(t *testing.T) {
+	drv, err := cudasys.Load()
+	ok(t, err)
+	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		s, err := r.dev.NewStream()
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		b := r.Batch().On(s).AllReduce(gpu.Of(r.x), tutti.Sum)
+		if err := r.dev.Do(func() error { return drv.StreamBeginCapture(s.Handle()) }); err != nil {
+			return err
+		}
+		_, refused := b.Start(ctx)
+		err = r.dev.Do(func() error {
+			graph, err := drv.StreamEndCapture(s.Handle())
+			if graph != 0 {
+				err = first(err, drv.GraphDestroy(graph))
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if !errors.Is(refused, tutti.ErrUnsupported) || !strings.Contains(refused.Error(), "captured into a CUDA graph") {
+			return fmt.Errorf("captured: %w", refused)
+		}
+		w, err := b.Start(ctx)
+		return first(err, w.Wait(ctx), s.Wait(ctx), r.holds(3))
 	}))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,7 @@ var programs = map[string]program{
 	"memory":   memory,
 	"signals":  signals,
 	"order":    order,
+	"nan":      nan,
 	"finalize": finalize,
 	"lost":     lost,
 }
@@ -229,6 +231,38 @@ func (r *rank) ends(ctx context.Context, most time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	return r.stream.Wait(ctx) == nil
+}
+
+// nan lets one rank have no number: the least and the greatest are of the others'.
+func nan(ctx context.Context, r *rank) error {
+	for _, k := range kinds {
+		if k.t != nccl.Float16 && k.t != nccl.BFloat16 && k.t != nccl.Float32 && k.t != nccl.Float64 {
+			continue
+		}
+		for _, op := range []nccl.Op{nccl.Min, nccl.Max} {
+			mine := []float64{math.NaN(), float64(r.r), math.NaN()}
+			if r.r > 0 {
+				mine[0] = 7
+			}
+			s, b, err := put(r, k, mine)
+			if err != nil {
+				return err
+			}
+			err = errors.Join(r.comm.AllReduce(b, b, op, r.stream), r.stream.Wait(ctx))
+			got, e := get(s, k)
+			if err := errors.Join(err, e, s.Free()); err != nil {
+				return err
+			}
+			want := 0.0
+			if op == nccl.Max {
+				want = float64(r.n - 1)
+			}
+			if r.n > 1 && got[0] != 7 || got[1] != want || !math.IsNaN(got[2]) {
+				return fmt.Errorf("%v %v: %v", k.t, op, got)
+			}
+		}
+	}
+	return nil
 }
 
 func finalize(ctx context.Context, r *rank) error {
