@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
@@ -24,6 +25,8 @@ type gate struct {
 	issued  uint32
 	events  []*cuda.Event // for reuse, as are the next
 	tickets []*engine.Ticket
+	last    *cuda.Stream          // the one that has been put in order last
+	streams map[*cuda.Stream]bool // all of them
 }
 
 func newGate(dev *cuda.Device) (*gate, error) {
@@ -35,11 +38,21 @@ func newGate(dev *cuda.Device) (*gate, error) {
 	if err != nil {
 		return nil, errors.Join(err, word.Free())
 	}
-	return &gate{dev: dev, word: word, addr: addr}, nil
+	return &gate{dev: dev, word: word, addr: addr, streams: map[*cuda.Stream]bool{}}, nil
 }
 
+// linger is how long streams that wait for nothing any more may take to notice.
+const linger = time.Second
+
+// close frees the word. Streams may still have to look at it: it waits for those
+// that their owners have not closed.
 func (g *gate) close() error {
 	var errs []error
+	ctx, cancel := context.WithTimeout(context.Background(), linger)
+	defer cancel()
+	for s := range g.streams {
+		_ = s.Wait(ctx) // its errors, and that it is closed, are its owner's to know
+	}
 	for _, e := range g.events {
 		errs = append(errs, e.Close())
 	}
@@ -116,6 +129,9 @@ func (g *gate) enter(s *cuda.Stream) (*engine.Ticket, error) {
 	}
 	g.issued++
 	t.Number = g.issued
+	if s != g.last {
+		g.last, g.streams[s] = s, true
+	}
 	return t, nil
 }
 

@@ -41,9 +41,13 @@ func newTwin(e *Engine) *twin {
 	return &twin{Engine: e, gpu: e, moved: map[*engine.Message]*parcel{}}
 }
 
-// room is for the messages that are under way at once. Memory is not freed while
-// there are any: that may wait for the device, and so for another rank's.
-const room = 32 << 20
+// room is for the messages that are under way at once, and little for small
+// operations. Memory is not allocated or freed while there are messages, if that
+// can be helped: it may wait for the device, and so for another rank.
+const (
+	room   = 8 << 20
+	little = 1 << 20
+)
 
 func (w *twin) Post(m *engine.Message) {
 	w.mu.Lock()
@@ -206,7 +210,7 @@ func (w *twin) upload(image []byte) error {
 			}
 		}
 		var err error
-		if w.arena, err = cuda.Alloc[byte](w.gpu.dev, 2*len(image)); err != nil {
+		if w.arena, err = cuda.Alloc[byte](w.gpu.dev, max(2*len(image), little)); err != nil {
 			return err
 		}
 	}
