@@ -36,6 +36,7 @@ type Comm struct {
 	log    *recorder.Log // what it did last
 	origin origin
 	keeper *keeper // nil: there is no folder for dumps
+	copies sync.Pool // of calls, for the device engine to look at
 
 	lot   *wait.Lot // where this rank's goroutines wait for its own operations
 	drain func()    // runQueue, bound once

@@ -76,6 +76,9 @@ func (c *Comm) exchange(ctx context.Context, op string, a, b side) error {
 
 func (s side) check(c *Comm) error {
 	m := engine.Message{Peer: s.peer, Tag: s.tag, Mem: s.buf.m}
+	if d, ok := c.device.(engine.DeviceMessenger); ok {
+		return d.AdmitMessage(&m)
+	}
 	if c.device != nil {
 		return m.CheckOn(c.rank, c.size)
 	}
@@ -165,7 +168,7 @@ func (c *Comm) land(f *flight) error {
 	c.flying.Add(-1)
 	if err == nil && len(c.flights) < keepTasks {
 		for _, m := range f.msgs {
-			m.Mem, m.Pair = engine.Mem{}, nil
+			m.Mem, m.Pair, m.Extra = engine.Mem{}, nil, nil
 		}
 		f.ctx, f.msgs = nil, f.msgs[:0]
 		c.flights = append(c.flights, f)

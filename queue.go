@@ -76,8 +76,16 @@ func (c *Comm) check(ctx context.Context, call *engine.Call) error {
 // admit finds out whether the engine takes a call.
 func (c *Comm) admit(call *engine.Call) error {
 	if c.device != nil {
-		own := *call // so that the caller's does not escape where there is no device
-		return c.device.Admit(&own)
+		// A copy, so that the caller's does not escape where there is no device.
+		own, _ := c.copies.Get().(*engine.Call)
+		if own == nil {
+			own = new(engine.Call)
+		}
+		*own = *call
+		err := c.device.Admit(own)
+		*own = engine.Call{}
+		c.copies.Put(own)
+		return err
 	}
 	return call.Check(c.rank, c.size)
 }

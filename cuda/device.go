@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tutti-go/tutti/internal/cudasys"
+	"github.com/tutti-go/tutti/internal/dl"
 )
 
 // A Device is a GPU and its primary context, which all parts of a program share.
@@ -18,6 +19,7 @@ type Device struct {
 	ordinal int
 	handle  uintptr
 	ctx     uintptr
+	around  dl.Bracket // makes ctx current
 	log     *slog.Logger
 	cleanup runtime.Cleanup
 
@@ -54,7 +56,7 @@ func Open(ordinal int, log *slog.Logger) (*Device, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	d := &Device{drv: drv, ordinal: ordinal, handle: handle, ctx: ctx, log: log, uses: 1}
+	d := &Device{drv: drv, ordinal: ordinal, handle: handle, ctx: ctx, around: drv.Bracket(ctx), log: log, uses: 1}
 	d.cleanup = watch(d, d, fmt.Sprintf("device %d", ordinal))
 	return d, nil
 }
@@ -171,6 +173,13 @@ func (d *Device) Enter() error {
 
 // Leave ends what Enter began.
 func (d *Device) Leave() { d.leave() }
+
+// Around returns the driver's functions by which a call into another library is
+// made with the context current and no way back to Go in between: push(context)
+// before the call, pop(&anything) behind it. The context must be kept alive.
+func (d *Device) Around() (push, context, pop uintptr) {
+	return uintptr(d.around.Before), d.around.Arg, uintptr(d.around.After)
+}
 
 // Retain keeps the context alive, after Close too, until Release. It is for
 // packages that make things on the device by other libraries.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/cudasys"
@@ -16,8 +17,8 @@ type Event struct {
 	handle  uintptr
 	cleanup runtime.Cleanup
 
-	mu     sync.Mutex
-	closed bool
+	mu     sync.Mutex // held by Close
+	closed atomic.Bool
 }
 
 // NewEvent makes an event for ordering streams. The caller closes it.
@@ -45,10 +46,9 @@ func (d *Device) newEvent(flags uint32) (*Event, error) {
 func (e *Event) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.closed {
+	if e.closed.Swap(true) {
 		return nil
 	}
-	e.closed = true
 	e.cleanup.Stop()
 	err := public(e.dev.drv.EventDestroy(e.handle))
 	if r := e.dev.release(); err == nil {
@@ -61,10 +61,7 @@ func (e *Event) check() error {
 	if e == nil {
 		return invalid("no event")
 	}
-	e.mu.Lock()
-	closed := e.closed
-	e.mu.Unlock()
-	if closed {
+	if e.closed.Load() {
 		return ended("the event", ErrClosed)
 	}
 	return nil

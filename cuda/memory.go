@@ -5,6 +5,7 @@ import (
 	"math"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -24,7 +25,7 @@ type Memory struct {
 	cleanup runtime.Cleanup
 
 	mu    sync.RWMutex // held for reading while a call uses the memory
-	freed bool
+	freed atomic.Bool
 }
 
 // Device returns the device that the memory is on.
@@ -37,14 +38,10 @@ func (m *Memory) Base() uintptr { return m.ptr }
 func (m *Memory) Bytes() uintptr { return m.bytes }
 
 // Alive returns an ErrFreed if the memory has been freed.
-func (m *Memory) Alive() error {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return m.check()
-}
+func (m *Memory) Alive() error { return m.check() }
 
 func (m *Memory) check() error {
-	if m.freed {
+	if m.freed.Load() {
 		return ended("device memory", ErrFreed)
 	}
 	return nil
@@ -81,10 +78,9 @@ func newMemory(d *Device, bytes uintptr, f func() (uintptr, error)) (*Memory, er
 func (m *Memory) free(f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.freed {
+	if m.freed.Swap(true) {
 		return nil
 	}
-	m.freed = true
 	if m.foreign {
 		return nil
 	}

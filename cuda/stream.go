@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/cudasys"
@@ -18,8 +19,8 @@ type Stream struct {
 	foreign bool
 	cleanup runtime.Cleanup
 
-	mu     sync.Mutex
-	closed bool
+	mu     sync.Mutex // held by Close
+	closed atomic.Bool
 }
 
 // NewStream makes a stream that does not wait for the legacy default stream. The
@@ -84,10 +85,9 @@ func (d *Device) WrapStream(handle uintptr) (*Stream, error) {
 func (s *Stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.closed.Swap(true) {
 		return nil
 	}
-	s.closed = true
 	if s.foreign {
 		return nil
 	}
@@ -105,14 +105,6 @@ func (s *Stream) Device() *Device { return s.dev }
 // Handle returns the CUstream, which is also a cudaStream_t.
 func (s *Stream) Handle() uintptr { return s.handle }
 
-// begin checks the stream and enters its device.
-func (s *Stream) begin() error {
-	if err := s.check(); err != nil {
-		return err
-	}
-	return s.dev.enter()
-}
-
 // Alive returns an ErrClosed if the stream has been closed.
 func (s *Stream) Alive() error { return s.check() }
 
@@ -120,10 +112,7 @@ func (s *Stream) check() error {
 	if s == nil {
 		return invalid("no stream")
 	}
-	s.mu.Lock()
-	closed := s.closed
-	s.mu.Unlock()
-	if closed {
+	if s.closed.Load() {
 		return ended("the stream", ErrClosed)
 	}
 	return nil
@@ -176,12 +165,15 @@ func poll(ctx context.Context, done func() (bool, error)) error {
 
 // Capturing reports whether the stream is being captured into a CUDA graph.
 func (s *Stream) Capturing() (bool, error) {
-	if err := s.begin(); err != nil {
+	if err := s.check(); err != nil {
 		return false, err
 	}
-	defer s.dev.leave()
-	on, err := s.dev.drv.StreamCapturing(s.handle)
-	return on, public(err)
+	var on bool
+	err := s.dev.withHandle(s.handle, func() (err error) {
+		on, err = s.dev.drv.StreamCapturing(s.handle)
+		return err
+	})
+	return on, err
 }
 
 // WaitEvent makes the stream's further work wait for what the event last
@@ -226,11 +218,10 @@ func (s *Stream) WaitValue(addr uintptr, value uint32) error {
 	if addr == 0 || addr%4 != 0 {
 		return invalid("address %#x is not one of a 4-byte number", addr)
 	}
-	if err := s.begin(); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
-	defer s.dev.leave()
-	return public(s.dev.drv.StreamWaitValue(s.handle, addr, value, cudasys.WaitGreaterOrEqual))
+	return public(s.dev.drv.StreamWaitValue(&s.dev.around, s.handle, addr, value, cudasys.WaitGreaterOrEqual))
 }
 
 // WriteValue makes the stream write a number to addr, in device or pinned
@@ -239,9 +230,8 @@ func (s *Stream) WriteValue(addr uintptr, value uint32) error {
 	if addr == 0 || addr%4 != 0 {
 		return invalid("address %#x is not one of a 4-byte number", addr)
 	}
-	if err := s.begin(); err != nil {
+	if err := s.check(); err != nil {
 		return err
 	}
-	defer s.dev.leave()
-	return public(s.dev.drv.StreamWriteValue(s.handle, addr, value))
+	return public(s.dev.drv.StreamWriteValue(&s.dev.around, s.handle, addr, value))
 }

@@ -12,7 +12,10 @@
 // put in order by Batch.On. On one device, all ranks must start the operations of
 // different Comms in the same order: NCCL may come to a standstill otherwise.
 //
-// Send and Recv take host memory only.
+// Send and Recv take device memory from and to device memory. They are not put in
+// order with streams, and go beside the collectives on communicators of their own,
+// one for each two ranks that have sent each other anything, made with the first
+// message: which of them NCCL has first may differ between ranks.
 package gpu
 
 import (

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"unsafe"
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/gpu"
+	"github.com/tutti-go/tutti/internal/cudasys"
 )
 
 // TestBothKinds uses one Comm for device memory and for host memory, alone and
@@ -63,7 +65,10 @@ func TestRefused(t *testing.T) {
 			"freed memory":    {r.AllReduce(ctx, gpu.Of(freed), tutti.Sum), tutti.ErrInvalid},
 			"too long":        {r.AllReduce(ctx, long, tutti.Sum), tutti.ErrInvalid},
 			"a root too many": {r.Broadcast(ctx, x, 2), tutti.ErrInvalid},
-			"a message":       {r.Send(ctx, 1-r.Rank(), x, 0), tutti.ErrUnsupported},
+			"to nobody":       {r.Send(ctx, 2, x, 0), tutti.ErrInvalid},
+			"a negative tag":  {r.Send(ctx, 1-r.Rank(), x, -1), tutti.ErrInvalid},
+			"freed message":   {r.Recv(ctx, 1-r.Rank(), gpu.Of(freed), 0), tutti.ErrInvalid},
+			"other's message": {r.Send(ctx, 1-r.Rank(), other, 0), tutti.ErrInvalid},
 			"no stream":       {second(r.Batch().On(nil).AllReduce(x, tutti.Sum).Start(ctx)), tutti.ErrInvalid},
 			"a false stream":  {second(r.Batch().On(falseStream{}).AllReduce(x, tutti.Sum).Start(ctx)), tutti.ErrInvalid},
 		} {
@@ -160,6 +165,40 @@ func TestStreamOrder(t *testing.T) {
 	}))
 }
 
+// TestCapture is a stream that is being captured into a graph: nothing can be put
+// in order with it, and afterwards all can.
+func TestCapture(t *testing.T) {
+	drv, err := cudasys.Load()
+	ok(t, err)
+	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		s, err := r.dev.NewStream()
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		b := r.Batch().On(s).AllReduce(gpu.Of(r.x), tutti.Sum)
+		if err := r.dev.Do(func() error { return drv.StreamBeginCapture(s.Handle()) }); err != nil {
+			return err
+		}
+		_, refused := b.Start(ctx)
+		err = r.dev.Do(func() error {
+			graph, err := drv.StreamEndCapture(s.Handle())
+			if graph != 0 {
+				err = first(err, drv.GraphDestroy(graph))
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if !errors.Is(refused, tutti.ErrUnsupported) || !strings.Contains(refused.Error(), "captured into a CUDA graph") {
+			return fmt.Errorf("captured: %w", refused)
+		}
+		w, err := b.Start(ctx)
+		return first(err, w.Wait(ctx), s.Wait(ctx), r.holds(3))
+	}))
+}
+
 // TestStreamGoesOn is a collective that fails: the stream does not wait for it.
 func TestStreamGoesOn(t *testing.T) {
 	err := run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
@@ -185,7 +224,8 @@ func TestStreamGoesOn(t *testing.T) {
 				return fmt.Errorf("cancelled, and returned %w", e)
 			}
 		}
-		if err := first(err, s.Wait(ctx)); err != nil {
+		// The other rank's end cancels ctx.
+		if err := first(err, s.Wait(context.WithoutCancel(ctx))); err != nil {
 			return fmt.Errorf("the stream: %w", err)
 		}
 		return r.Err()

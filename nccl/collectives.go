@@ -22,8 +22,10 @@ func (c *Comm) check(send, recv Buffer, count, sends, recvs int, s *cuda.Stream)
 		}
 	}
 	if recvs > 0 {
-		if err := recv.check("receive", c); err != nil {
-			return err
+		if sends == 0 || recv != send {
+			if err := recv.check("receive", c); err != nil {
+				return err
+			}
 		}
 		if recv.n != recvs*count {
 			return invalid("the receive buffer has %d elements, not %d", recv.n, recvs*count)
@@ -71,11 +73,11 @@ func (c *Comm) AllReduce(send, recv Buffer, op Op, s *cuda.Stream) error {
 	if err := first(c.check(send, recv, send.n, 1, 1, s), op.check(c, send.t), apart(send, recv, 0, -1)); err != nil {
 		return c.refuse(err)
 	}
-	u, err := c.enter("AllReduce")
+	u, err := c.join("AllReduce")
 	if err != nil {
 		return c.refuse(err)
 	}
-	return c.finish(u, c.lib.sys.AllReduce(send.ptr, recv.ptr, send.n, send.t.code(), op.code-1, c.handle(), s.Handle()))
+	return c.finish(u, c.lib.sys.AllReduce(u.around, send.ptr, recv.ptr, send.n, send.t.code(), op.code-1, c.handle(), s.Handle()))
 }
 
 // Reduce combines the elements of all ranks, and leaves the result to the root.
@@ -95,11 +97,11 @@ func (c *Comm) Reduce(send, recv Buffer, op Op, root int, s *cuda.Stream) error 
 	if err != nil {
 		return c.refuse(err)
 	}
-	u, err := c.enter("Reduce")
+	u, err := c.join("Reduce")
 	if err != nil {
 		return c.refuse(err)
 	}
-	return c.finish(u, c.lib.sys.Reduce(send.ptr, recv.ptr, send.n, send.t.code(), op.code-1, root, c.handle(), s.Handle()))
+	return c.finish(u, c.lib.sys.Reduce(u.around, send.ptr, recv.ptr, send.n, send.t.code(), op.code-1, root, c.handle(), s.Handle()))
 }
 
 // Broadcast copies the root's send to every rank's recv. The others' send is not
@@ -119,11 +121,11 @@ func (c *Comm) Broadcast(send, recv Buffer, root int, s *cuda.Stream) error {
 	if err != nil {
 		return c.refuse(err)
 	}
-	u, err := c.enter("Broadcast")
+	u, err := c.join("Broadcast")
 	if err != nil {
 		return c.refuse(err)
 	}
-	return c.finish(u, c.lib.sys.Broadcast(send.ptr, recv.ptr, recv.n, recv.t.code(), root, c.handle(), s.Handle()))
+	return c.finish(u, c.lib.sys.Broadcast(u.around, send.ptr, recv.ptr, recv.n, recv.t.code(), root, c.handle(), s.Handle()))
 }
 
 // AllGather copies every rank's send into every rank's recv, in the ranks' order.
@@ -132,11 +134,11 @@ func (c *Comm) AllGather(send, recv Buffer, s *cuda.Stream) error {
 	if err := first(c.check(send, recv, send.n, 1, c.size, s), apart(send, recv, c.rank*send.n, -1)); err != nil {
 		return c.refuse(err)
 	}
-	u, err := c.enter("AllGather")
+	u, err := c.join("AllGather")
 	if err != nil {
 		return c.refuse(err)
 	}
-	return c.finish(u, c.lib.sys.AllGather(send.ptr, recv.ptr, send.n, send.t.code(), c.handle(), s.Handle()))
+	return c.finish(u, c.lib.sys.AllGather(u.around, send.ptr, recv.ptr, send.n, send.t.code(), c.handle(), s.Handle()))
 }
 
 // ReduceScatter combines the elements of all ranks, and leaves each rank its
@@ -146,11 +148,11 @@ func (c *Comm) ReduceScatter(send, recv Buffer, op Op, s *cuda.Stream) error {
 	if err != nil {
 		return c.refuse(err)
 	}
-	u, err := c.enter("ReduceScatter")
+	u, err := c.join("ReduceScatter")
 	if err != nil {
 		return c.refuse(err)
 	}
-	return c.finish(u, c.lib.sys.ReduceScatter(send.ptr, recv.ptr, recv.n, recv.t.code(), op.code-1, c.handle(), s.Handle()))
+	return c.finish(u, c.lib.sys.ReduceScatter(u.around, send.ptr, recv.ptr, recv.n, recv.t.code(), op.code-1, c.handle(), s.Handle()))
 }
 
 // AllToAll sends the i-th part of send to rank i, and receives the i-th part of
@@ -164,12 +166,16 @@ func (c *Comm) AllToAll(send, recv Buffer, s *cuda.Stream) error {
 		return c.refuse(err)
 	}
 	n := send.n / c.size
+	if c.lib.sys.Native() {
+		u, err := c.join("AllToAll")
+		if err != nil {
+			return c.refuse(err)
+		}
+		return c.finish(u, c.lib.sys.AllToAll(u.around, send.ptr, recv.ptr, n, send.t.code(), c.handle(), s.Handle()))
+	}
 	u, err := c.enter("AllToAll")
 	if err != nil {
 		return c.refuse(err)
-	}
-	if c.lib.sys.Native() {
-		return c.finish(u, c.lib.sys.AllToAll(send.ptr, recv.ptr, n, send.t.code(), c.handle(), s.Handle()))
 	}
 	return c.finish(u, c.messages(send, recv, n, 0, c.size, 0, c.size, s))
 }
@@ -191,12 +197,16 @@ func (c *Comm) Gather(send, recv Buffer, root int, s *cuda.Stream) error {
 	if err != nil {
 		return c.refuse(err)
 	}
+	if c.lib.sys.Native() {
+		u, err := c.join("Gather")
+		if err != nil {
+			return c.refuse(err)
+		}
+		return c.finish(u, c.lib.sys.Gather(u.around, send.ptr, recv.ptr, send.n, send.t.code(), root, c.handle(), s.Handle()))
+	}
 	u, err := c.enter("Gather")
 	if err != nil {
 		return c.refuse(err)
-	}
-	if c.lib.sys.Native() {
-		return c.finish(u, c.lib.sys.Gather(send.ptr, recv.ptr, send.n, send.t.code(), root, c.handle(), s.Handle()))
 	}
 	from := 0
 	if c.rank == root {
@@ -222,12 +232,16 @@ func (c *Comm) Scatter(send, recv Buffer, root int, s *cuda.Stream) error {
 	if err != nil {
 		return c.refuse(err)
 	}
+	if c.lib.sys.Native() {
+		u, err := c.join("Scatter")
+		if err != nil {
+			return c.refuse(err)
+		}
+		return c.finish(u, c.lib.sys.Scatter(u.around, send.ptr, recv.ptr, recv.n, recv.t.code(), root, c.handle(), s.Handle()))
+	}
 	u, err := c.enter("Scatter")
 	if err != nil {
 		return c.refuse(err)
-	}
-	if c.lib.sys.Native() {
-		return c.finish(u, c.lib.sys.Scatter(send.ptr, recv.ptr, recv.n, recv.t.code(), root, c.handle(), s.Handle()))
 	}
 	to := 0
 	if c.rank == root {
@@ -255,12 +269,12 @@ func (c *Comm) messages(send, recv Buffer, n, to, toEnd, from, fromEnd int, s *c
 	own = own && part(send, c.rank) == part(recv, c.rank) // in place: nothing to move
 	for peer := to; peer < toEnd && err == nil; peer++ {
 		if peer != c.rank || !own {
-			err = sys.Send(part(send, peer), n, send.t.code(), peer, c.handle(), s.Handle())
+			err = sys.Send(nil, part(send, peer), n, send.t.code(), peer, c.handle(), s.Handle())
 		}
 	}
 	for peer := from; peer < fromEnd && err == nil; peer++ {
 		if peer != c.rank || !own {
-			err = sys.Recv(part(recv, peer), n, recv.t.code(), peer, c.handle(), s.Handle())
+			err = sys.Recv(nil, part(recv, peer), n, recv.t.code(), peer, c.handle(), s.Handle())
 		}
 	}
 	if err != nil {
@@ -276,11 +290,11 @@ func (c *Comm) Send(b Buffer, peer int, s *cuda.Stream) error {
 	if err := first(c.checkRoot(peer), c.check(b, Buffer{}, b.n, 1, 0, s)); err != nil {
 		return c.refuse(err)
 	}
-	u, err := c.enter("Send")
+	u, err := c.join("Send")
 	if err != nil {
 		return c.refuse(err)
 	}
-	return c.finish(u, c.lib.sys.Send(b.ptr, b.n, b.t.code(), peer, c.handle(), s.Handle()))
+	return c.finish(u, c.lib.sys.Send(u.around, b.ptr, b.n, b.t.code(), peer, c.handle(), s.Handle()))
 }
 
 // Recv receives from a rank.
@@ -288,9 +302,9 @@ func (c *Comm) Recv(b Buffer, peer int, s *cuda.Stream) error {
 	if err := first(c.checkRoot(peer), c.check(Buffer{}, b, b.n, 0, 1, s)); err != nil {
 		return c.refuse(err)
 	}
-	u, err := c.enter("Recv")
+	u, err := c.join("Recv")
 	if err != nil {
 		return c.refuse(err)
 	}
-	return c.finish(u, c.lib.sys.Recv(b.ptr, b.n, b.t.code(), peer, c.handle(), s.Handle()))
+	return c.finish(u, c.lib.sys.Recv(u.around, b.ptr, b.n, b.t.code(), peer, c.handle(), s.Handle()))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/dl"
 	"github.com/tutti-go/tutti/internal/ncclsys"
 )
 
@@ -35,7 +36,10 @@ type Comm struct {
 	rank, size  int
 	major       int // of the device's compute capability
 	nonBlocking bool
+	around      dl.Bracket // makes the device's context current
 	cleanup     runtime.Cleanup
+
+	alarm *time.Timer // of the call that has the communicator: a goroutine's first time.Sleep allocates
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -110,48 +114,63 @@ func (c *Comm) give() {
 // A use is one call's hold of a communicator.
 type use struct {
 	group   *group
-	context bool // made current by this call, not by the group
+	around  *dl.Bracket // what the call is to be made in; nil in a group of the same device
+	locked  bool        // to the thread, because there are groups
+	context bool        // made current by enter
 }
 
-// enter takes the communicator for a call, on this thread and with its device's
-// context current.
-func (c *Comm) enter(what string) (use, error) {
+// join takes the communicator for one call into NCCL, to be made in the use's
+// bracket.
+func (c *Comm) join(what string) (use, error) {
 	if c == nil {
 		return use{}, invalid("no communicator")
 	}
-	runtime.LockOSThread()
-	u := use{group: c.lib.current()}
+	u := use{around: &c.around}
+	if c.lib.open.Load() != 0 {
+		// A group is a thread's. Where there is none, this goroutine has none.
+		runtime.LockOSThread()
+		u.locked = true
+		u.group = c.lib.current()
+	}
 	if err := c.take(what, u.group, open); err != nil {
-		runtime.UnlockOSThread()
+		u.unlock()
 		return use{}, err
 	}
-	if err := u.begin(c); err != nil {
-		if u.group == nil {
-			c.give()
+	if u.group != nil {
+		if err := u.group.add(c); err != nil {
+			u.unlock()
+			return use{}, err
 		}
-		runtime.UnlockOSThread()
-		return use{}, err
+		if u.group.dev == c.dev {
+			u.around = nil
+		}
 	}
 	return u, nil
 }
 
-func (u *use) begin(c *Comm) error {
-	if u.group != nil {
-		if err := u.group.add(c); err != nil {
-			return err
-		}
-		if u.group.dev == c.dev {
-			return nil
-		}
+func (u *use) unlock() {
+	if u.locked {
+		runtime.UnlockOSThread()
 	}
-	if err := c.dev.Enter(); err != nil {
-		return err
-	}
-	u.context = true
-	return nil
 }
 
-// leave ends what enter began; in a group, the group keeps the communicator.
+// enter takes the communicator for calls on this thread, with its device's context
+// current.
+func (c *Comm) enter(what string) (use, error) {
+	u, err := c.join(what)
+	if err != nil || u.around == nil {
+		return u, err
+	}
+	if err := c.dev.Enter(); err != nil {
+		c.leave(u)
+		return use{}, err
+	}
+	u.around, u.context = nil, true
+	return u, nil
+}
+
+// leave ends what join or enter began; in a group, the group keeps the
+// communicator.
 func (c *Comm) leave(u use) {
 	if u.context {
 		c.dev.Leave()
@@ -159,7 +178,7 @@ func (c *Comm) leave(u use) {
 	if u.group == nil {
 		c.give()
 	}
-	runtime.UnlockOSThread()
+	u.unlock()
 }
 
 // finish ends a call with its result.
@@ -187,7 +206,8 @@ func (c *Comm) settle(err error) error {
 	if err != nil && !errors.Is(err, ncclsys.ErrInProgress) {
 		return public(err)
 	}
-	for pause := 5 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
+	pause, begin := 5*time.Microsecond, time.Time{}
+	for {
 		code, err := c.lib.sys.CommAsyncError(c.handle())
 		if err != nil {
 			return public(err)
@@ -201,9 +221,26 @@ func (c *Comm) settle(err error) error {
 		if c.is(aborting) {
 			return fmt.Errorf("nccl: %w", ErrAborted)
 		}
-		time.Sleep(pause)
+		// A launch takes less time than to fall asleep and to wake.
+		if begin.IsZero() {
+			begin = time.Now()
+		}
+		if time.Since(begin) < soon {
+			runtime.Gosched()
+			continue
+		}
+		if c.alarm == nil {
+			c.alarm = time.NewTimer(pause)
+		} else {
+			c.alarm.Reset(pause)
+		}
+		<-c.alarm.C
+		pause = min(2*pause, time.Millisecond)
 	}
 }
+
+// soon is how long NCCL is asked again and again whether a call is over.
+const soon = 100 * time.Microsecond
 
 func (c *Comm) is(s state) bool {
 	c.mu.Lock()

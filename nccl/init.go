@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/dl"
 	"github.com/tutti-go/tutti/internal/ncclsys"
 )
 
@@ -110,6 +111,8 @@ func (l *Library) create(ctx context.Context, what string, d *cuda.Device, paren
 		ended: make(chan struct{}),
 	}
 	c.changed.L = &c.mu
+	push, context, pop := d.Around()
+	c.around = dl.Bracket{Before: dl.Func(push), Arg: context, After: dl.Func(pop)}
 	// Whoever sets given first decides: the goroutine delivers what it made, or
 	// the context has ended and nobody wants it any more.
 	var given atomic.Bool
@@ -171,11 +174,19 @@ func (c *Comm) make(parent *Comm, absent bool, unwanted *atomic.Bool, call func(
 }
 
 // appear waits until NCCL has written the handle of a communicator that is made
-// of another: that can be after the other one is said to be ready.
+// of another: that can be after the other one is said to be ready. One that is not
+// wanted any more is waited for, too, for a time, because it must be ended.
 func (c *Comm) appear(parent *Comm, unwanted *atomic.Bool) error {
+	const patience = 5 * time.Second
+	var since time.Time
 	for pause := 20 * time.Microsecond; atomic.LoadUintptr(&c.slot.Handle) == 0; pause = min(2*pause, time.Millisecond) {
 		if unwanted.Load() {
-			return ErrStarted
+			if since.IsZero() {
+				since = time.Now()
+			}
+			if time.Since(since) > patience {
+				return ErrStarted
+			}
 		}
 		time.Sleep(pause)
 		if err := parent.settle(nil); err != nil {

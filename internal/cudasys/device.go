@@ -91,6 +91,11 @@ func (d *Driver) PrimaryCtxRelease(dev uintptr) error {
 // CtxPush makes a context the thread's current one.
 func (d *Driver) CtxPush(ctx uintptr) error { return d.simple(fnCtxPushCurrent, ctx) }
 
+// Bracket is CtxPush and CtxPop around a call.
+func (d *Driver) Bracket(ctx uintptr) dl.Bracket {
+	return dl.Bracket{Before: d.fn[fnCtxPushCurrent], Arg: ctx, After: d.fn[fnCtxPopCurrent]}
+}
+
 // CtxPop makes the context before the current one current again.
 func (d *Driver) CtxPop() error {
 	_, err := d.made(fnCtxPopCurrent)

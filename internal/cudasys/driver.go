@@ -247,6 +247,23 @@ func (d *Driver) simple(i int, args ...uintptr) error {
 	return d.call(fr, i, args...)
 }
 
+// within is a call without results, in a bracket that makes a context current.
+func (d *Driver) within(in *dl.Bracket, i int, args ...uintptr) error {
+	if d.fn[i] == 0 {
+		return d.missing(i)
+	}
+	fr := dl.NewFrame()
+	before, code := fr.CallIn(in, d.fn[i], args...)
+	fr.Done()
+	switch {
+	case int32(before) != 0:
+		return d.failure(fnCtxPushCurrent, int32(before), nil)
+	case int32(code) != 0:
+		return d.failure(i, int32(code), nil)
+	}
+	return nil
+}
+
 // made is a call that returns one number, by a pointer that is its first
 // argument.
 func (d *Driver) made(i int, args ...uintptr) (uintptr, error) {

@@ -72,13 +72,13 @@ func (d *Driver) GraphDestroy(graph uintptr) error { return d.simple(fnGraphDest
 
 // StreamWaitValue makes a stream wait until the number at an address meets the
 // condition.
-func (d *Driver) StreamWaitValue(stream, addr uintptr, value uint32, condition int) error {
-	return d.simple(fnStreamWaitValue32, stream, addr, uintptr(value), uintptr(condition))
+func (d *Driver) StreamWaitValue(in *dl.Bracket, stream, addr uintptr, value uint32, condition int) error {
+	return d.within(in, fnStreamWaitValue32, stream, addr, uintptr(value), uintptr(condition))
 }
 
 // StreamWriteValue makes a stream write a number to an address.
-func (d *Driver) StreamWriteValue(stream, addr uintptr, value uint32) error {
-	return d.simple(fnStreamWriteValue32, stream, addr, uintptr(value), 0)
+func (d *Driver) StreamWriteValue(in *dl.Bracket, stream, addr uintptr, value uint32) error {
+	return d.within(in, fnStreamWriteValue32, stream, addr, uintptr(value), 0)
 }
 
 // EventCreate makes an event in the current context.

@@ -62,13 +62,31 @@ func (l *Library) Func(name string) Func {
 // register; of a C int that is the lower half.
 type Func uintptr
 
-// A Frame is the arguments and small results of one call. It lives on the heap,
+// maxArgs is how many arguments a call can have.
+const maxArgs = 12
+
+// A step is one call. The assembly knows where its fields are.
+type step struct {
+	fn     uintptr
+	args   [maxArgs]uintptr
+	result uintptr
+	must   uintptr // not zero: if the result is not, nothing more is called
+}
+
+// A block is calls that are made one after the other, without going back to Go
+// in between. The assembly knows where its fields are.
+type block struct {
+	n     uintptr
+	steps [3]step
+}
+
+// A Frame is the arguments and small results of a call. It lives on the heap,
 // so that C may write to it, and is reused, so that calls do not allocate. It
 // may not be shared while it is in use.
 type Frame struct {
-	args [12]uintptr
-	out  [4]uint64
-	held [3]unsafe.Pointer
+	block block
+	out   [4]uint64
+	held  [3]unsafe.Pointer
 }
 
 var frames = sync.Pool{New: func() any { return new(Frame) }}
@@ -85,11 +103,39 @@ func (fr *Frame) Done() {
 // Call calls f. Of Go's memory, only this frame's own may be among the
 // arguments: see Out and Hold.
 func (fr *Frame) Call(f Func, args ...uintptr) uintptr {
-	n := copy(fr.args[:], args)
-	return call(uintptr(f), fr.args[:n])
+	s := &fr.block.steps[0]
+	s.fn, s.must = uintptr(f), 0
+	copy(s.args[:], args)
+	fr.block.n = 1
+	fr.block.run()
+	return s.result
 }
 
-// Out clears the i-th result and returns its address, as an argument.
+// A Bracket is two calls that go around others: Before(Arg), which must return
+// zero, and After(address of a result that nobody needs), on the same thread.
+type Bracket struct {
+	Before Func
+	Arg    uintptr
+	After  Func
+}
+
+// CallIn is Call within a bracket; nil is none. The first result is Before's: if
+// it is not zero, nothing else was called.
+func (fr *Frame) CallIn(b *Bracket, f Func, args ...uintptr) (before, result uintptr) {
+	if b == nil {
+		return 0, fr.Call(f, args...)
+	}
+	s := &fr.block.steps
+	s[0].fn, s[0].args[0], s[0].must = uintptr(b.Before), b.Arg, 1
+	s[1].fn, s[1].must = uintptr(f), 0
+	copy(s[1].args[:], args)
+	s[2].fn, s[2].args[0], s[2].must = uintptr(b.After), fr.Out(len(fr.out)-1), 0
+	fr.block.n = 3
+	fr.block.run()
+	return s[0].result, s[1].result
+}
+
+// Out clears the i-th result, of three, and returns its address, as an argument.
 func (fr *Frame) Out(i int) uintptr {
 	fr.out[i] = 0
 	return uintptr(unsafe.Pointer(&fr.out[i]))

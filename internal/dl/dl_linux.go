@@ -12,11 +12,6 @@ func open(path string) (uintptr, error) {
 
 func symbol(handle uintptr, name string) (uintptr, error) { return purego.Dlsym(handle, name) }
 
-func call(fn uintptr, args []uintptr) uintptr {
-	r, _, _ := purego.SyscallN(fn, args...)
-	return r
-}
-
 // Bind makes *fptr, a pointer to a variable of a func type, call f. Such calls
 // are slow and allocate; they are for what Call cannot do, such as passing a
 // struct by value.

@@ -93,6 +93,41 @@ func TestFrame(t *testing.T) {
 	}
 }
 
+// TestManyArguments has some in registers and some on the stack.
+func TestManyArguments(t *testing.T) {
+	lib := libc(t)
+	fr := dl.NewFrame()
+	defer fr.Done()
+	room, format := make([]byte, 100), dl.CString("%d %d %d %d %d %d %d %ld %d")
+	n := fr.Call(lib.Func("snprintf"), fr.Hold(0, unsafe.Pointer(&room[0])), uintptr(len(room)),
+		fr.Hold(1, unsafe.Pointer(&format[0])), 1, 2, 3, 4, 5, 6, 7, 1<<40, 9)
+	if want := "1 2 3 4 5 6 7 1099511627776 9"; string(room[:n]) != want {
+		t.Errorf("%q, want %q", room[:n], want)
+	}
+}
+
+// TestCallIn holds that nothing more is called when the first call fails.
+func TestCallIn(t *testing.T) {
+	lib := libc(t)
+	fr := dl.NewFrame()
+	defer fr.Done()
+	for arg, want := range map[uintptr][2]uintptr{0: {0, 7}, 5: {5, 1}} {
+		// time(NULL) writes to where the third call may.
+		b := &dl.Bracket{Before: lib.Func("abs"), Arg: arg, After: lib.Func("time")}
+		fr.Call(lib.Func("abs"), 1)
+		before, result := fr.CallIn(b, lib.Func("labs"), 7)
+		if before != want[0] || before == 0 && result != want[1] {
+			t.Errorf("abs(%d) returned %d, and then labs(7) %d", arg, before, result)
+		}
+		if called := fr.Result(3) != 0; called != (arg == 0) {
+			t.Errorf("abs(%d) returned %d, and then time was called: %v", arg, before, called)
+		}
+	}
+	if before, result := fr.CallIn(nil, lib.Func("labs"), 7); before != 0 || result != 7 {
+		t.Errorf("without a bracket: %d, %d", before, result)
+	}
+}
+
 func TestCallsDoNotAllocate(t *testing.T) {
 	f := libc(t).Func("abs")
 	n := testing.AllocsPerRun(1000, func() {
@@ -120,6 +155,18 @@ func BenchmarkCall(b *testing.B) {
 	for b.Loop() {
 		fr := dl.NewFrame()
 		fr.Call(f, 5)
+		fr.Done()
+	}
+}
+
+func BenchmarkCallIn(b *testing.B) {
+	lib := libc(b)
+	f := lib.Func("labs")
+	around := &dl.Bracket{Before: lib.Func("abs"), After: f}
+	b.ReportAllocs()
+	for b.Loop() {
+		fr := dl.NewFrame()
+		fr.CallIn(around, f, 5)
 		fr.Done()
 	}
 }

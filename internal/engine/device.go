@@ -69,31 +69,62 @@ func (c *Call) CheckOn(rank, size, device int) error {
 		return c.Check(rank, size)
 	}
 	plain := *c
-	plain.DstParts, plain.SrcParts = slices.Clone(c.DstParts), slices.Clone(c.SrcParts)
-	var wrong error
-	plain.Memories(func(m *Mem) {
-		switch {
-		case m.Nothing() || wrong != nil:
-		case m.Device == 0:
-			wrong = invalid("some of the memory is the host's and some is device %d's: one call takes only one kind", device)
-		case int(m.Device) != device+1:
-			wrong = invalid("the memory is on device %d, the Comm on device %d", m.Device-1, device)
+	if c.Uneven {
+		plain.DstParts, plain.SrcParts = slices.Clone(c.DstParts), slices.Clone(c.SrcParts)
+	}
+	err := plain.Dst.bring(device)
+	if err == nil {
+		err = plain.Src.bring(device)
+	}
+	for _, list := range [...][]Mem{plain.DstParts, plain.SrcParts} {
+		for i := 0; i < len(list) && err == nil; i++ {
+			err = list[i].bring(device)
 		}
-		m.Device = 0
-	})
-	if wrong != nil {
-		return wrong
+	}
+	if err != nil {
+		return err
 	}
 	return plain.Check(rank, size)
+}
+
+// bring makes memory of a device the host's, for checks.
+func (m *Mem) bring(device int) error {
+	switch {
+	case m.Nothing():
+	case m.Device == 0:
+		return invalid("some of the memory is the host's and some is device %d's: one call takes only one kind", device)
+	case int(m.Device) != device+1:
+		return invalid("the memory is on device %d, the Comm on device %d", m.Device-1, device)
+	}
+	m.Device = 0
+	return nil
+}
+
+// A DeviceMessenger is a DeviceEngine whose messages may be of device memory,
+// too.
+type DeviceMessenger interface {
+	// AdmitMessage is Check for messages that may be.
+	AdmitMessage(m *Message) error
 }
 
 // errDeviceMessage is why messages of device memory are refused.
 var errDeviceMessage = fmt.Errorf("%w: Send and Recv take host memory only; copy it there, or use AllToAllV", ErrUnsupported)
 
-// CheckOn is the same for a message.
+// CheckOn is Check on behalf of an engine that takes the memory of one device in
+// collectives, but not in messages.
 func (m *Message) CheckOn(rank, size int) error {
 	if m.Mem.Device != 0 {
 		return errDeviceMessage
 	}
 	return m.Check(rank, size)
+}
+
+// CheckThere is Check for a message of memory of one device.
+func (m *Message) CheckThere(rank, size, device int) error {
+	if int(m.Mem.Device) != device+1 {
+		return invalid("the memory is on device %d, the Comm on device %d", m.Mem.Device-1, device)
+	}
+	plain := Message{Peer: m.Peer, Tag: m.Tag, Mem: m.Mem}
+	plain.Mem.Device = 0
+	return plain.Check(rank, size)
 }

@@ -96,4 +96,5 @@ type Message struct {
 
 	Pair  *Message      // the engine's: the other side
 	State atomic.Uint64 // the engine's: how far it is
+	Extra any           // the engine's: what else it knows of it
 }

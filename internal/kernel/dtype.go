@@ -20,6 +20,10 @@ const (
 // NumDTypes is the number of element types; they are numbered from 1.
 const NumDTypes = int(Float64)
 
+// Note is the type of the words that engines exchange in place of data that is
+// elsewhere. No user's memory is of it, so that it meets nothing but its like.
+const Note DType = 0x80
+
 var dtypes = [NumDTypes + 1]struct {
 	name string
 	size int
@@ -42,6 +46,9 @@ func (t DType) Size() int {
 	if int(t) < len(dtypes) {
 		return dtypes[t].size
 	}
+	if t == Note {
+		return 8
+	}
 	return 0
 }
 
@@ -49,6 +56,9 @@ func (t DType) Size() int {
 func (t DType) String() string {
 	if int(t) < len(dtypes) {
 		return dtypes[t].name
+	}
+	if t == Note {
+		return "note of device memory"
 	}
 	return "unknown"
 }

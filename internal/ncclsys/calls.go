@@ -11,54 +11,55 @@ import (
 func (l *Library) Native() bool { return l.has(fnAlltoAll) && l.has(fnGather) && l.has(fnScatter) }
 
 // AllReduce and the calls below put an operation into a stream: counts are in
-// elements, types and operators are NCCL's numbers.
-func (l *Library) AllReduce(send, recv uintptr, n, dtype, op int, comm, stream uintptr) error {
-	return l.simple(fnAllReduce, send, recv, uintptr(n), uintptr(dtype), uintptr(op), comm, stream)
+// elements, types and operators are NCCL's numbers. They are made in a bracket that
+// makes the device's context current, unless that is nil.
+func (l *Library) AllReduce(in *dl.Bracket, send, recv uintptr, n, dtype, op int, comm, stream uintptr) error {
+	return l.enqueue(in, fnAllReduce, send, recv, uintptr(n), uintptr(dtype), uintptr(op), comm, stream)
 }
 
 // Reduce combines on the root.
-func (l *Library) Reduce(send, recv uintptr, n, dtype, op, root int, comm, stream uintptr) error {
-	return l.simple(fnReduce, send, recv, uintptr(n), uintptr(dtype), uintptr(op), uintptr(root), comm, stream)
+func (l *Library) Reduce(in *dl.Bracket, send, recv uintptr, n, dtype, op, root int, comm, stream uintptr) error {
+	return l.enqueue(in, fnReduce, send, recv, uintptr(n), uintptr(dtype), uintptr(op), uintptr(root), comm, stream)
 }
 
 // Broadcast copies from the root.
-func (l *Library) Broadcast(send, recv uintptr, n, dtype, root int, comm, stream uintptr) error {
-	return l.simple(fnBroadcast, send, recv, uintptr(n), uintptr(dtype), uintptr(root), comm, stream)
+func (l *Library) Broadcast(in *dl.Bracket, send, recv uintptr, n, dtype, root int, comm, stream uintptr) error {
+	return l.enqueue(in, fnBroadcast, send, recv, uintptr(n), uintptr(dtype), uintptr(root), comm, stream)
 }
 
 // AllGather collects n elements of every rank.
-func (l *Library) AllGather(send, recv uintptr, n, dtype int, comm, stream uintptr) error {
-	return l.simple(fnAllGather, send, recv, uintptr(n), uintptr(dtype), comm, stream)
+func (l *Library) AllGather(in *dl.Bracket, send, recv uintptr, n, dtype int, comm, stream uintptr) error {
+	return l.enqueue(in, fnAllGather, send, recv, uintptr(n), uintptr(dtype), comm, stream)
 }
 
 // ReduceScatter combines, and leaves n elements to every rank.
-func (l *Library) ReduceScatter(send, recv uintptr, n, dtype, op int, comm, stream uintptr) error {
-	return l.simple(fnReduceScatter, send, recv, uintptr(n), uintptr(dtype), uintptr(op), comm, stream)
+func (l *Library) ReduceScatter(in *dl.Bracket, send, recv uintptr, n, dtype, op int, comm, stream uintptr) error {
+	return l.enqueue(in, fnReduceScatter, send, recv, uintptr(n), uintptr(dtype), uintptr(op), comm, stream)
 }
 
 // AllToAll exchanges n elements between all ranks.
-func (l *Library) AllToAll(send, recv uintptr, n, dtype int, comm, stream uintptr) error {
-	return l.simple(fnAlltoAll, send, recv, uintptr(n), uintptr(dtype), comm, stream)
+func (l *Library) AllToAll(in *dl.Bracket, send, recv uintptr, n, dtype int, comm, stream uintptr) error {
+	return l.enqueue(in, fnAlltoAll, send, recv, uintptr(n), uintptr(dtype), comm, stream)
 }
 
 // Gather collects n elements of every rank on the root.
-func (l *Library) Gather(send, recv uintptr, n, dtype, root int, comm, stream uintptr) error {
-	return l.simple(fnGather, send, recv, uintptr(n), uintptr(dtype), uintptr(root), comm, stream)
+func (l *Library) Gather(in *dl.Bracket, send, recv uintptr, n, dtype, root int, comm, stream uintptr) error {
+	return l.enqueue(in, fnGather, send, recv, uintptr(n), uintptr(dtype), uintptr(root), comm, stream)
 }
 
 // Scatter leaves n elements of the root's to every rank.
-func (l *Library) Scatter(send, recv uintptr, n, dtype, root int, comm, stream uintptr) error {
-	return l.simple(fnScatter, send, recv, uintptr(n), uintptr(dtype), uintptr(root), comm, stream)
+func (l *Library) Scatter(in *dl.Bracket, send, recv uintptr, n, dtype, root int, comm, stream uintptr) error {
+	return l.enqueue(in, fnScatter, send, recv, uintptr(n), uintptr(dtype), uintptr(root), comm, stream)
 }
 
 // Send sends to a rank, which must receive the same.
-func (l *Library) Send(send uintptr, n, dtype, peer int, comm, stream uintptr) error {
-	return l.simple(fnSend, send, uintptr(n), uintptr(dtype), uintptr(peer), comm, stream)
+func (l *Library) Send(in *dl.Bracket, send uintptr, n, dtype, peer int, comm, stream uintptr) error {
+	return l.enqueue(in, fnSend, send, uintptr(n), uintptr(dtype), uintptr(peer), comm, stream)
 }
 
 // Recv receives from a rank.
-func (l *Library) Recv(recv uintptr, n, dtype, peer int, comm, stream uintptr) error {
-	return l.simple(fnRecv, recv, uintptr(n), uintptr(dtype), uintptr(peer), comm, stream)
+func (l *Library) Recv(in *dl.Bracket, recv uintptr, n, dtype, peer int, comm, stream uintptr) error {
+	return l.enqueue(in, fnRecv, recv, uintptr(n), uintptr(dtype), uintptr(peer), comm, stream)
 }
 
 // PutSignal writes to a rank's window and signals it.
@@ -89,7 +90,7 @@ func (l *Library) GroupEnd() error { return l.simple(fnGroupEnd) }
 
 // GroupSpoil makes the end of this thread's group fail, and launch nothing: NCCL
 // remembers the first error in a group, and a call without a communicator is one.
-func (l *Library) GroupSpoil() { _ = l.AllReduce(0, 0, 0, 0, 0, 0, 0) }
+func (l *Library) GroupSpoil() { _ = l.AllReduce(nil, 0, 0, 0, 0, 0, 0, 0) }
 
 // simInfo is ncclSimInfo_t.
 type simInfo struct {

@@ -269,6 +269,23 @@ func (l *Library) simple(i int, args ...uintptr) error {
 	return l.call(fr, i, args...)
 }
 
+// enqueue is a call without results, in a bracket that makes a context current.
+func (l *Library) enqueue(in *dl.Bracket, i int, args ...uintptr) error {
+	if l.fn[i] == 0 {
+		return l.missing(i)
+	}
+	fr := dl.NewFrame()
+	before, code := fr.CallIn(in, l.fn[i], args...)
+	fr.Done()
+	switch {
+	case int32(before) != 0:
+		return &Error{Func: "cuCtxPushCurrent_v2", Code: int(int32(before)), Text: "the device's context cannot be made current"}
+	case int32(code) == 0:
+		return nil
+	}
+	return l.result(i, int32(code))
+}
+
 // asked is a call about a communicator that returns a number.
 func (l *Library) asked(i int, comm uintptr) (int, error) {
 	fr := dl.NewFrame()

@@ -28,6 +28,8 @@ type operation struct {
 	name     string
 	ticket   *engine.Ticket
 	latest   time.Time // zero: whenever
+	alarm    *time.Timer
+	where    string // what it waits for, for an error; "": the device
 	onDevice bool
 	uneven   bool
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
+	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/nccl"
 )
@@ -24,6 +26,17 @@ func (o *operation) connect() error {
 	if e.comm != nil {
 		return nil
 	}
+	comm, err := o.open(e.id, e.rank, e.size)
+	if err == nil {
+		e.comm = comm
+	}
+	return err
+}
+
+// open makes a communicator of some ranks, which do the same. The engine aborts
+// it when the group fails, and ends it.
+func (o *operation) open(id nccl.UniqueID, rank, size int) (*nccl.Comm, error) {
+	e := o.e
 	ctx, cancel := context.WithCancelCause(o.ctx)
 	defer cancel(nil)
 	var late <-chan time.Time
@@ -48,20 +61,26 @@ func (o *operation) connect() error {
 	}()
 	// A communicator that blocks could be left behind for ever, in this call or
 	// in its first collective, by ranks that do not come.
-	comm, err := e.lib.Init(ctx, e.dev, e.id, e.rank, e.size, nccl.Config{NonBlocking: true})
+	comm, err := e.lib.Init(ctx, e.dev, id, rank, size, nccl.Config{NonBlocking: true})
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && o.ctx.Err() == nil {
-			return cause
+			return nil, cause
 		}
-		return err
+		return nil, err
 	}
-	e.comm = comm
-	e.watcher.Go(e.watch)
-	return nil
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.comms = append(e.comms, comm)
+	if len(e.comms) == 1 {
+		e.watcher.Go(e.watch)
+	} else if e.Failure() != nil {
+		go e.abort() // the watcher may have been too early for this one
+	}
+	return comm, nil
 }
 
-// watch aborts the communicator as soon as the group has failed, whatever this
-// rank is doing with it.
+// watch aborts the communicators as soon as the group has failed, whatever this
+// rank is doing with them.
 func (e *Engine) watch() {
 	select {
 	case <-e.Failed():
@@ -70,41 +89,26 @@ func (e *Engine) watch() {
 	}
 }
 
-// abort ends what runs on the communicator. NCCL may hang in it; then it is left
-// to itself.
+// abort ends what runs on the communicators, all together, because NCCL's abort
+// of one may wait for another. NCCL may hang in it; then they are left to
+// themselves.
 func (e *Engine) abort() {
+	e.mu.Lock()
+	comms := slices.Clone(e.comms)
+	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := e.comm.Abort(ctx); err != nil && e.opt.Logger != nil {
+	if err := nccl.AbortAll(ctx, comms...); err != nil && e.opt.Logger != nil {
 		e.opt.Logger.Warn("a communicator could not be aborted cleanly", "device", e.dev.Ordinal(), "error", err)
 	}
 }
 
-// guard aborts the communicator if the operation's time is over while NCCL is in
-// a call, until the returned function is called, which tells if it has.
-func (o *operation) guard() (release func() error) {
-	stop := context.AfterFunc(o.ctx, o.e.abort)
-	inTime := func() bool { return true }
-	if !o.latest.IsZero() {
-		inTime = time.AfterFunc(time.Until(o.latest), o.e.abort).Stop
-	}
-	return func() error {
-		switch wanted, soon := stop(), inTime(); {
-		case !wanted:
-			return o.ctx.Err()
-		case !soon:
-			return errLate
-		}
-		return nil
-	}
-}
-
-// await waits until the device is done.
-func (o *operation) await() error {
+// await waits until the device is done with what stands before an event.
+func (o *operation) await(done *cuda.Event, comm *nccl.Comm) error {
 	e := o.e
 	pause := 2 * time.Microsecond
 	for {
-		ok, err := e.done.Done()
+		ok, err := done.Done()
 		if ok || err != nil {
 			return err
 		}
@@ -118,17 +122,33 @@ func (o *operation) await() error {
 		if pause < 32*time.Microsecond {
 			runtime.Gosched()
 		} else {
-			if !o.latest.IsZero() && time.Now().After(o.latest) {
+			if o.late() {
 				return errLate
 			}
-			if err := e.comm.AsyncError(); err != nil {
-				return err
+			if comm != nil {
+				if err := comm.AsyncError(); err != nil {
+					return err
+				}
 			}
-			time.Sleep(pause)
+			o.sleep(pause)
 		}
 		pause = min(pause+pause/8+1, time.Millisecond)
 	}
 }
+
+// sleep sleeps on the operation's own timer, if it has one: a goroutine's first
+// time.Sleep allocates.
+func (o *operation) sleep(d time.Duration) {
+	if o.alarm == nil {
+		time.Sleep(d)
+		return
+	}
+	o.alarm.Reset(d)
+	<-o.alarm.C
+}
+
+// late reports whether the operation's time is over.
+func (o *operation) late() bool { return !o.latest.IsZero() && time.Now().After(o.latest) }
 
 // fail ends the group, and returns the first cause.
 func (o *operation) fail(err error) error {
@@ -140,15 +160,18 @@ func (o *operation) fail(err error) error {
 	if known := e.failure(); known != nil {
 		return known
 	}
-	late := !o.latest.IsZero() && time.Now().After(o.latest)
 	f = &engine.Failure{Op: o.name, Seq: o.seq, Rank: e.rank, Err: err}
-	switch where := fmt.Sprintf("%v was at work, and all ranks had begun", e.dev); {
+	where := o.where
+	if where == "" {
+		where = fmt.Sprintf("%v was at work, and all ranks had begun", e.dev)
+	}
+	switch {
 	case errors.Is(o.ctx.Err(), context.DeadlineExceeded):
 		f.Kind, f.Err, f.Reason = engine.ErrTimeout, o.ctx.Err(), "the context's deadline has passed: "+where
 	case o.ctx.Err() != nil:
 		f.Kind, f.Err = engine.ErrAborted, o.ctx.Err()
 		f.Reason = fmt.Sprintf("the context was cancelled (%v): %s", context.Cause(o.ctx), where)
-	case late:
+	case o.late():
 		f.Kind, f.Err = engine.ErrTimeout, nil
 		f.Reason = fmt.Sprintf("not done after %v: %s", e.opt.Timeout, where)
 	default:
@@ -184,15 +207,12 @@ func (e *Engine) failure() *engine.Failure {
 	return f
 }
 
-// quiet aborts the communicator and waits until the device no longer uses the
-// operation's memory.
-func (o *operation) quiet() {
-	e := o.e
-	if e.comm != nil {
-		e.abort()
-	}
+// quiet aborts the communicators and waits until the device no longer uses the
+// memory of what stands before an event.
+func (e *Engine) quiet(done *cuda.Event) {
+	e.abort()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	// Its error is that of the operation, which has been told.
-	_ = e.done.Wait(ctx)
+	_ = done.Wait(ctx)
 }

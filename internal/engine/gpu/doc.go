@@ -9,4 +9,8 @@
 //
 // The communicator is made with the first operation that needs it; its id
 // travels with the comparison.
+//
+// Messages of device memory are agreed upon by messages of the CPU engine, and go
+// through a communicator of the two ranks alone, made with their first message.
+// They do not wait for collectives, nor these for them.
 package gpu

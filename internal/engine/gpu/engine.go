@@ -25,7 +25,7 @@ type Engine struct {
 	lib        *nccl.Library
 	dev        *cuda.Device
 	opt        engine.DeviceOptions
-	comm       *nccl.Comm // nil before the first operation
+	comm       *nccl.Comm // of all ranks; nil before the first operation
 	stream     *cuda.Stream
 	done       *cuda.Event        // behind the operation
 	one        *cuda.Slice[int32] // for a barrier in a stream's order
@@ -37,7 +37,18 @@ type Engine struct {
 	all    []uint64
 	calls  []engine.Call
 	counts [2][]int64
+	op     operation
+	steps  []step
+	guard  guard
+	alarm  *time.Timer
 
+	lane     lane  // see lane.go
+	lookout  guard // of the lane
+	mu       sync.Mutex
+	comms    []*nccl.Comm         // all of them, for abort and Close
+	pairs    map[int]*pair        // by the other rank
+	own      map[uint64]*transfer // messages to this rank itself, by their numbers
+	number   uint64               // of the last message sent
 	watcher  sync.WaitGroup
 	closing  chan struct{}
 	close    sync.Once
@@ -50,7 +61,11 @@ func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.Devi
 	e := &Engine{
 		Engine: cpu, rank: cpu.Rank(), size: cpu.Size(), lib: lib, dev: dev, opt: opt,
 		all: make([]uint64, marks*cpu.Size()), closing: make(chan struct{}),
+		pairs: map[int]*pair{}, own: map[uint64]*transfer{},
 	}
+	e.lane.start = (*transfer).start
+	e.alarm = time.NewTimer(time.Hour)
+	e.alarm.Stop()
 	var err error
 	if e.stream, err = dev.NewStream(); err == nil {
 		e.done, err = dev.NewEvent()
@@ -79,6 +94,9 @@ func (e *Engine) free() error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		_ = e.stream.Wait(ctx)
+	}
+	for _, p := range e.pairs {
+		errs = append(errs, p.close())
 	}
 	if e.gate != nil {
 		errs = append(errs, e.gate.close())
@@ -114,31 +132,35 @@ func (e *Engine) Close() error {
 	return e.closeErr
 }
 
-// end ends the communicator, if there is one.
+// end ends the communicators, all at once: which of them another rank ends first
+// is not known.
 func (e *Engine) end() error {
-	if e.comm == nil {
+	if len(e.comms) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if e.Failure() != nil {
-		return e.comm.Abort(ctx)
+		return nccl.AbortAll(ctx, e.comms...)
 	}
-	closed := make(chan error, 1)
-	go func() { closed <- e.comm.Close() }()
+	closed := make(chan error, len(e.comms))
+	for _, c := range e.comms {
+		go func() { closed <- c.Close() }()
+	}
 	t := time.NewTimer(patience / 2)
 	defer t.Stop()
-	select {
-	case err := <-closed:
-		return err
-	case <-e.Failed():
-	case <-t.C:
+	var errs []error
+	for len(errs) < len(e.comms) {
+		select {
+		case err := <-closed:
+			errs = append(errs, err)
+			continue
+		case <-e.Failed():
+		case <-t.C:
+		}
+		return errors.Join(append(errs, nccl.AbortAll(ctx, e.comms...))...)
 	}
-	err := e.comm.Abort(ctx)
-	if err == nil {
-		err = <-closed
-	}
-	return err
+	return errors.Join(errs...)
 }
 
 // Sub returns this rank's side of a group of some of the ranks.
@@ -172,16 +194,25 @@ func (e *Engine) Admit(c *engine.Call) error {
 	}
 	var wrong error
 	c.Memories(func(m *engine.Mem) {
-		if wrong != nil || m.Bytes() == 0 {
-			return
-		}
-		if uintptr(m.Ptr)%uintptr(m.Type.Size()) != 0 {
-			wrong = fmt.Errorf("%w: address %p is not one of a %v", engine.ErrInvalid, m.Ptr, m.Type)
-		} else if err := e.dev.Holds(uintptr(m.Ptr), uintptr(m.Bytes())); err != nil {
-			wrong = fmt.Errorf("%w: %w", engine.ErrInvalid, err)
+		if wrong == nil {
+			wrong = e.holds(m)
 		}
 	})
 	return wrong
+}
+
+// holds returns an error if memory cannot be the device's.
+func (e *Engine) holds(m *engine.Mem) error {
+	if m.Bytes() == 0 {
+		return nil
+	}
+	if uintptr(m.Ptr)%uintptr(m.Type.Size()) != 0 {
+		return fmt.Errorf("%w: address %p is not one of a %v", engine.ErrInvalid, m.Ptr, m.Type)
+	}
+	if err := e.dev.Holds(uintptr(m.Ptr), uintptr(m.Bytes())); err != nil {
+		return fmt.Errorf("%w: %w", engine.ErrInvalid, err)
+	}
+	return nil
 }
 
 // Run carries out calls on host memory, on the device's, or on both.
@@ -210,13 +241,13 @@ func (e *Engine) concerned(calls []engine.Call) bool {
 
 // run carries out an operation in which the device has a part.
 func (e *Engine) run(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket) error {
-	o := operation{e: e, ctx: ctx, seq: seq, calls: calls, ticket: t, name: "Batch"}
+	o := &e.op
+	*o = operation{e: e, ctx: ctx, seq: seq, calls: calls, ticket: t, name: "Batch", alarm: e.alarm}
+	defer func() { *o = operation{} }()
 	if len(calls) == 1 {
 		o.name = calls[0].Op()
 	}
-	if e.opt.Timeout > 0 {
-		o.latest = time.Now().Add(e.opt.Timeout)
-	}
+	o.latest = e.limit()
 	err := o.agree()
 	if err == nil {
 		err = o.onHost()
@@ -224,11 +255,11 @@ func (e *Engine) run(ctx context.Context, seq uint64, calls []engine.Call, t *en
 	if err == nil && (t != nil || o.onDevice) {
 		err = o.launch()
 		if err == nil {
-			err = o.await()
+			err = o.await(e.done, e.comm)
 		}
 		if err != nil {
 			err = o.fail(err)
-			o.quiet()
+			e.quiet(e.done)
 		}
 	}
 	if err == nil {

@@ -28,50 +28,70 @@ type step struct {
 }
 
 // launch puts the operation into the engine's stream.
-func (o *operation) launch() (err error) {
+func (o *operation) launch() error {
 	e := o.e
 	if err := o.connect(); err != nil {
 		return err
 	}
-	release := o.guard()
-	defer func() {
-		if late := release(); err == nil {
-			err = late
-		}
-	}()
+	e.guard.begin(o)
+	err := o.enqueue()
+	if late := e.guard.end(); err == nil {
+		err = late
+	}
+	return err
+}
+
+func (o *operation) enqueue() (err error) {
+	e := o.e
 	if o.ticket != nil {
 		if err := e.stream.WaitEvent(o.ticket.Ready.(*cuda.Event)); err != nil {
 			return err
 		}
 	}
-	steps := make([]step, len(o.calls))
-	for i := range steps {
-		steps[i].Call = &o.calls[i]
+	e.steps = e.steps[:0]
+	for i := range o.calls {
+		e.steps = append(e.steps, step{Call: &o.calls[i]})
 		if err == nil {
-			err = o.prepare(&steps[i])
+			err = o.prepare(&e.steps[i])
 		}
 	}
 	if err == nil {
-		if len(steps) == 1 && !steps[0].Uneven {
-			err = o.start(&steps[0])
+		if len(e.steps) == 1 && !e.steps[0].Uneven {
+			err = o.start(&e.steps[0])
 		} else {
-			err = e.lib.Group(func() error {
-				for i := range steps {
-					if err := o.start(&steps[i]); err != nil {
-						return err
-					}
-				}
-				return nil
-			})
+			err = e.lib.Group(o.startAll)
 		}
 	}
-	for i := range steps {
-		err = errors.Join(err, o.tidy(&steps[i]))
+	for i := range e.steps {
+		if wrong := o.tidy(&e.steps[i]); err == nil {
+			err = wrong
+		}
 	}
+	clear(e.steps)
 	if err == nil && o.ticket != nil {
 		err = e.stream.WriteValue(e.gate.addr, o.ticket.Number)
 	}
-	return errors.Join(err, e.done.Record(e.stream))
+	return first(err, e.done.Record(e.stream))
+}
+
+// startAll hands all calls to NCCL, in a group.
+func (o *operation) startAll() error {
+	for i := range o.e.steps {
+		if err := o.start(&o.e.steps[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// first returns the first error.
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // prepare makes what a call needs beside its memory.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
@@ -20,9 +21,12 @@ type gate struct {
 	word *cuda.HostSlice[uint32]
 	addr uintptr
 
-	mu     sync.Mutex
-	issued uint32
-	events []*cuda.Event // for reuse
+	mu      sync.Mutex
+	issued  uint32
+	events  []*cuda.Event // for reuse, as are the next
+	tickets []*engine.Ticket
+	last    *cuda.Stream          // the one that has been put in order last
+	streams map[*cuda.Stream]bool // all of them
 }
 
 func newGate(dev *cuda.Device) (*gate, error) {
@@ -34,13 +38,26 @@ func newGate(dev *cuda.Device) (*gate, error) {
 	if err != nil {
 		return nil, errors.Join(err, word.Free())
 	}
-	return &gate{dev: dev, word: word, addr: addr}, nil
+	return &gate{dev: dev, word: word, addr: addr, streams: map[*cuda.Stream]bool{}}, nil
 }
 
+// linger is how long streams that wait for nothing any more may take to notice.
+const linger = time.Second
+
+// close frees the word. Streams may still have to look at it: it waits for those
+// that their owners have not closed.
 func (g *gate) close() error {
 	var errs []error
+	ctx, cancel := context.WithTimeout(context.Background(), linger)
+	defer cancel()
+	for s := range g.streams {
+		_ = s.Wait(ctx) // its errors, and that it is closed, are its owner's to know
+	}
 	for _, e := range g.events {
 		errs = append(errs, e.Close())
+	}
+	for _, t := range g.tickets {
+		errs = append(errs, t.Ready.(*cuda.Event).Close())
 	}
 	return errors.Join(append(errs, g.word.Free())...)
 }
@@ -62,6 +79,13 @@ func (g *gate) event() (*cuda.Event, error) {
 	return g.dev.NewEvent()
 }
 
+// take returns an event, which put gives back.
+func (g *gate) take() (*cuda.Event, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.event()
+}
+
 // put gives an event back.
 func (g *gate) put(ev *cuda.Event) {
 	g.mu.Lock()
@@ -69,25 +93,46 @@ func (g *gate) put(ev *cuda.Event) {
 	g.events = append(g.events, ev)
 }
 
+// ticket returns one with an event; mu is held.
+func (g *gate) ticket() (*engine.Ticket, error) {
+	if n := len(g.tickets); n > 0 {
+		t := g.tickets[n-1]
+		g.tickets = g.tickets[:n-1]
+		return t, nil
+	}
+	ev, err := g.event()
+	return &engine.Ticket{Ready: ev}, err
+}
+
+// back takes a ticket back.
+func (g *gate) back(t *engine.Ticket) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.tickets = append(g.tickets, t)
+}
+
 // enter lets a stream wait for the next operation, which is to wait for what the
 // stream holds before.
 func (g *gate) enter(s *cuda.Stream) (*engine.Ticket, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	ev, err := g.event()
+	t, err := g.ticket()
 	if err != nil {
 		return nil, err
 	}
-	if err := ev.Record(s); err != nil {
-		g.events = append(g.events, ev)
-		return nil, err
+	if err = t.Ready.(*cuda.Event).Record(s); err == nil {
+		err = s.WaitValue(g.addr, g.issued+1)
 	}
-	if err := s.WaitValue(g.addr, g.issued+1); err != nil {
-		g.events = append(g.events, ev)
+	if err != nil {
+		g.tickets = append(g.tickets, t)
 		return nil, err
 	}
 	g.issued++
-	return &engine.Ticket{Number: g.issued, Ready: ev}, nil
+	t.Number = g.issued
+	if s != g.last {
+		g.last, g.streams[s] = s, true
+	}
+	return t, nil
 }
 
 // Order puts an operation in order with a *cuda.Stream.
@@ -117,12 +162,12 @@ func (e *Engine) Order(stream any) (*engine.Ticket, error) {
 // RunOn carries out an operation that has been put in order.
 func (e *Engine) RunOn(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket) error {
 	err := e.run(ctx, seq, calls, t)
-	e.gate.put(t.Ready.(*cuda.Event))
+	e.gate.back(t)
 	return err
 }
 
 // Drop lets a stream go on whose operation will not be: nothing more will run.
 func (e *Engine) Drop(t *engine.Ticket) {
-	e.gate.put(t.Ready.(*cuda.Event))
 	e.gate.release()
+	e.gate.back(t)
 }

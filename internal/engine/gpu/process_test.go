@@ -150,8 +150,6 @@ func suite(ctx context.Context, w *twin) error {
 			continue
 		case c.Fault != nil:
 			n = c.Ranks
-		case strings.HasPrefix(c.Name, "message/"):
-			continue
 		case control == nil && strings.HasPrefix(c.Name, "group/at once"):
 			// NCCL wants one order over all communicators of a device.
 			continue

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/cuda"
@@ -21,9 +22,86 @@ type twin struct {
 	engine.Engine
 	gpu   *Engine
 	arena *cuda.Slice[byte]
+
+	mu    sync.Mutex
+	post  *cuda.Slice[byte] // messages' memory
+	used  int
+	moved map[*engine.Message]*parcel // by the one that the suite has
 }
 
-func newTwin(e *Engine) *twin { return &twin{Engine: e, gpu: e} }
+// A parcel is a message in the place of another.
+type parcel struct {
+	m    engine.Message
+	host []byte
+	at   *cuda.Slice[byte]
+	err  error
+}
+
+func newTwin(e *Engine) *twin {
+	return &twin{Engine: e, gpu: e, moved: map[*engine.Message]*parcel{}}
+}
+
+// room is for the messages that are under way at once, and little for small
+// operations. Memory is not allocated or freed while there are messages, if that
+// can be helped: it may wait for the device, and so for another rank.
+const (
+	room   = 8 << 20
+	little = 1 << 20
+)
+
+func (w *twin) Post(m *engine.Message) {
+	w.mu.Lock()
+	p := &parcel{host: unsafe.Slice((*byte)(m.Mem.Ptr), m.Mem.Bytes())}
+	p.m = engine.Message{Send: m.Send, Peer: m.Peer, Tag: m.Tag, Seq: m.Seq, Mem: m.Mem}
+	p.at, p.err = w.take(len(p.host))
+	if p.err == nil && len(p.host) > 0 {
+		p.m.Mem.Ptr = dl.Pointer(p.at.Pointer())
+		p.err = p.at.CopyFrom(p.host)
+	}
+	p.m.Mem.Device = int16(w.gpu.dev.Ordinal() + 1)
+	w.moved[m] = p
+	w.mu.Unlock()
+	if p.err == nil {
+		p.err = w.gpu.AdmitMessage(&p.m)
+	}
+	if p.err == nil {
+		w.Engine.Post(&p.m)
+	}
+}
+
+// take returns room for a message.
+func (w *twin) take(n int) (*cuda.Slice[byte], error) {
+	if w.post == nil {
+		var err error
+		if w.post, err = cuda.Alloc[byte](w.gpu.dev, room); err != nil {
+			return nil, err
+		}
+	}
+	if len(w.moved) == 0 {
+		w.used = 0
+	}
+	from := w.used
+	w.used += (n + 7) / 8 * 8
+	return w.post.Slice(from, from+n)
+}
+
+func (w *twin) Finish(ctx context.Context, m *engine.Message) error {
+	w.mu.Lock()
+	p := w.moved[m]
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		delete(w.moved, m)
+		w.mu.Unlock()
+	}()
+	if p.err != nil {
+		return p.err
+	}
+	if err := w.Engine.Finish(ctx, &p.m); err != nil || m.Send || len(p.host) == 0 {
+		return err
+	}
+	return p.at.CopyTo(p.host)
+}
 
 // border lies around each piece of memory and must stay as it is.
 const border = 32
@@ -132,7 +210,7 @@ func (w *twin) upload(image []byte) error {
 			}
 		}
 		var err error
-		if w.arena, err = cuda.Alloc[byte](w.gpu.dev, 2*len(image)); err != nil {
+		if w.arena, err = cuda.Alloc[byte](w.gpu.dev, max(2*len(image), little)); err != nil {
 			return err
 		}
 	}
@@ -152,11 +230,13 @@ func (w *twin) Sub(ctx context.Context, seq uint64, members []int) (engine.Engin
 }
 
 func (w *twin) Close() error {
-	var err error
-	if w.arena != nil {
-		err = w.arena.Free()
+	var errs []error
+	for _, s := range []*cuda.Slice[byte]{w.arena, w.post} {
+		if s != nil {
+			errs = append(errs, s.Free())
+		}
 	}
-	return errors.Join(err, w.Engine.Close())
+	return errors.Join(append(errs, w.Engine.Close())...)
 }
 
 // deviceMem describes a slice to the engine.

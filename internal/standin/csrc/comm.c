@@ -365,18 +365,39 @@ static ncclResult_t plan_grow(struct birth *b) {
   return OK;
 }
 
+struct present { struct comm *parent, *c; ncclComm_t *out; };
+
+// hand_over writes the handle of a new communicator when the one that it was made
+// from has been ready for a while.
+static void *hand_over(void *arg) {
+  struct present *p = arg;
+  usleep(3000);
+  __atomic_store_n(p->out, p->c, __ATOMIC_RELEASE);
+  standin_end(p->parent);
+  free(p);
+  return NULL;
+}
+
 // run_birth writes the new handle where the caller wanted it: on a communicator
-// that must not block, after the call has returned.
+// that must not block, after the call has returned, and even after that is over.
 static ncclResult_t run_birth(void *arg) {
   struct birth *b = arg;
-  if (!b->blocking) usleep(2000);
+  int late = b->parent && !b->parent->blocking;
+  if (late) usleep(2000);
   ncclResult_t rc = b->kind == SPLIT ? plan_split(b) : b->kind == SHRINK ? plan_shrink(b) : plan_grow(b);
   if (rc == OK && b->c) {
-    *b->out = b->c;
     rc = connect_all(b);
     if (rc) {
-      *b->out = NULL;
       unmake(b->c);
+    } else if (late) {
+      struct present *p = malloc(sizeof *p);
+      pthread_t t;
+      *p = (struct present){b->parent, b->c, b->out};
+      standin_begin(b->parent);
+      pthread_create(&t, NULL, hand_over, p);
+      pthread_detach(t);
+    } else {
+      *b->out = b->c;
     }
   }
   free(b);

@@ -156,7 +156,7 @@ static ncclResult_t check(struct comm *c, void *stream, struct task *t) {
   if (standin_ready()) return standin_say(c, CUDA_FAILED, "the thread has no usable context: %d", standin_ready());
   if (c->finalized || c->quiet || c->stop) return standin_say(c, BAD_USAGE, "the communicator is finalized or revoked");
   int state = atomic_load(&c->state);
-  if (state && !(state == IN_PROGRESS && group.depth > 0)) return standin_say(c, state == IN_PROGRESS ? BAD_USAGE : state, "the communicator is in state %d", state);
+  if (state && !(state == IN_PROGRESS && group.depth > 0)) return standin_say(c, state == IN_PROGRESS ? BAD_ARGUMENT : state, "the communicator is in state %d", state);
   int types = VERSION >= 22400 ? TYPES : F8E4M3;
   if (t->type < 0 || t->type >= types) return standin_say(c, BAD_ARGUMENT, "type %d", t->type);
   if (t->peer < 0 || t->peer >= c->n) return standin_say(c, BAD_ARGUMENT, "rank or root %d of %d", t->peer, c->n);

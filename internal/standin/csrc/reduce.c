@@ -89,11 +89,14 @@ static void write_int(int type, char *p, size_t i, int64_t x) {
   }
 }
 
+// As on a device, the least and the greatest of a number and of none are the
+// number, and of two zeros the negative one is less.
 static double combine(int op, double a, double b) {
+  int less = a < b || (a == b && signbit(a));
   switch (op) {
     case PROD: return a * b;
-    case MAX: return a > b ? a : b;
-    case MIN: return a < b ? a : b;
+    case MAX: return isnan(a) || less ? (isnan(b) ? a : b) : a;
+    case MIN: return isnan(b) || less ? (isnan(a) ? b : a) : b;
     default: return a + b;
   }
 }

@@ -1,0 +1,150 @@
+package gpu_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/gpu"
+	"github.com/tutti-go/tutti/internal/standin"
+)
+
+// TestMessages passes device memory round the ring, beside collectives and beside
+// messages of host memory with the same tag.
+func TestMessages(t *testing.T) {
+	for n := 1; n <= 4; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			ok(t, run(t, n, tutti.Config{}, func(ctx context.Context, r *rank) error {
+				next, previous := (r.Rank()+1)%n, (r.Rank()+n-1)%n
+				x, all := gpu.Of(r.x), make([]float32, 100)
+				half, rest := x.Slice(0, 50), x.Slice(50, 100)
+				if err := r.SendRecv(ctx, next, half, previous, rest, 3); err != nil {
+					return err
+				}
+				host, got := []float32{float32(r.Rank())}, make([]float32, 1)
+				w, err := r.Batch().AllReduce(tutti.Of(make([]int32, 9)), tutti.Sum).
+					Send(previous, rest, 3).Recv(next, half, 3).
+					Send(next, tutti.Of(host), 3).Recv(previous, tutti.Of(got), 3).Start(ctx)
+				if err = first(err, w.Wait(ctx)); err != nil {
+					return err
+				}
+				if got[0] != float32(previous) {
+					return fmt.Errorf("host memory holds %v", got[0])
+				}
+				// What went to the next one has come back.
+				return first(r.x.CopyTo(all), holds(all[:50], r.Rank()+1), holds(all[50:], previous+1))
+			}))
+		})
+	}
+}
+
+func holds(got []float32, want int) error {
+	for i, v := range got {
+		if v != float32(want) {
+			return fmt.Errorf("element %d is %v, want %d", i, v, want)
+		}
+	}
+	return nil
+}
+
+// TestMessageTags receives in another order than was sent: tags are independent.
+func TestMessageTags(t *testing.T) {
+	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		x := gpu.Of(r.x)
+		const parts = 10
+		b := r.Batch()
+		host := make([]float32, 100)
+		for i := range host {
+			host[i] = float32(i * (1 - r.Rank()))
+		}
+		if err := r.x.CopyFrom(host); err != nil {
+			return err
+		}
+		for i := range parts {
+			part := x.Slice(10*i, 10*i+10)
+			if r.Rank() == 0 {
+				b.Send(1, part, i)
+			} else {
+				b.Recv(0, x.Slice(90-10*i, 100-10*i), parts-1-i)
+			}
+		}
+		w, err := b.Start(ctx)
+		if err = first(err, w.Wait(ctx), r.x.CopyTo(host)); err != nil {
+			return err
+		}
+		for i, v := range host {
+			if v != float32(i) {
+				return fmt.Errorf("element %d is %v", i, v)
+			}
+		}
+		return nil
+	}))
+}
+
+// TestMessageMismatch is a message whose sides are not in the same kind of memory,
+// or not of the same length: an error for all, and no hang.
+func TestMessageMismatch(t *testing.T) {
+	for name, recv := range map[string]func(r *rank) tutti.Buffer{
+		"3 x note of device memory": func(*rank) tutti.Buffer { return tutti.Of(make([]float32, 100)) },
+		"99 x float32":              func(r *rank) tutti.Buffer { return gpu.Of(r.x).Slice(0, 99) },
+	} {
+		ok(t, run(t, 3, tutti.Config{}, func(ctx context.Context, r *rank) error {
+			var err error
+			switch r.Rank() {
+			case 0:
+				err = r.Send(ctx, 1, gpu.Of(r.x), 7)
+			case 1:
+				err = r.Recv(ctx, 0, recv(r), 7)
+			default:
+				<-r.Done()
+				err = r.Err()
+			}
+			if !errors.Is(err, tutti.ErrMismatch) || !strings.Contains(err.Error(), name) {
+				return fmt.Errorf("%s: rank %d: %w", name, r.Rank(), err)
+			}
+			return nil
+		}))
+	}
+}
+
+// TestMessageHangs lets a message's kernel hang, on one of its sides, until the
+// receiver's deadline.
+func TestMessageHangs(t *testing.T) {
+	if control == nil {
+		t.Skip("this test needs the stand-in")
+	}
+	t.Cleanup(control.Reset)
+	fired := control.Fired()
+	ok(t, run(t, 3, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		if r.Rank() == 0 {
+			control.Fail(standin.Kernel, 1, standin.Hang)
+		}
+		if err := r.Barrier(ctx); err != nil {
+			return err
+		}
+		own, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		defer cancel()
+		var err error
+		switch r.Rank() {
+		case 0:
+			err = r.Send(ctx, 1, gpu.Of(r.x), 7)
+		case 1:
+			err = r.Recv(own, 0, gpu.Of(r.x), 7)
+		}
+		if err == nil {
+			<-r.Done()
+			err = r.Err()
+		}
+		if !errors.Is(err, tutti.ErrTimeout) || !strings.Contains(err.Error(), "Recv#") {
+			return fmt.Errorf("rank %d: %w", r.Rank(), err)
+		}
+		return nil
+	}))
+	if control.Fired() == fired {
+		t.Error("the fault did not happen")
+	}
+}

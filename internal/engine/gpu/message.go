@@ -1,0 +1,375 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/nccl"
+)
+
+// A message of device memory is agreed upon by messages of host memory, which the
+// CPU engine matches and watches over. The sender's note has the message's own
+// tag; the receiver compares it with what it expects and answers with a time (see
+// lane); the sender tells what became of that. Then both call NCCL. The answers
+// have tags that no user can have, made of the sender's number for the message.
+const idTag = -1
+
+func replyTag(number uint64) int   { return -2 - 2*int(number) }
+func verdictTag(number uint64) int { return -3 - 2*int(number) }
+
+// What is in a note.
+const (
+	noteType = iota
+	noteCount
+	noteNumber
+	noteWords
+)
+
+// A transfer is a message of device memory under way, on one of its sides.
+type transfer struct {
+	e      *Engine
+	m      *engine.Message
+	mem    engine.Mem
+	from   int    // the sender
+	number uint64 // the sender's number for it
+
+	note, reply, verdict engine.Message
+	words                [noteWords]uint64
+	times                [2]uint64 // proposed, decided
+
+	// In the lane.
+	time   uint64
+	placed bool
+
+	started  chan struct{} // closed when NCCL has it, or will not have it
+	startErr error
+	event    *cuda.Event // behind it
+	on       *pair
+	before   *transfer // the one before it on the pair's stream
+
+	done chan struct{}
+	err  error // once done
+}
+
+// AdmitMessage finds out whether a message can be carried out.
+func (e *Engine) AdmitMessage(m *engine.Message) error {
+	if m.Mem.Device == 0 {
+		return m.Check(e.rank, e.size)
+	}
+	if err := m.CheckThere(e.rank, e.size, e.dev.Ordinal()); err != nil {
+		return err
+	}
+	return e.holds(&m.Mem)
+}
+
+// Post announces a message.
+func (e *Engine) Post(m *engine.Message) {
+	m.Extra = nil
+	if m.Mem.Device == 0 {
+		e.Engine.Post(m)
+		return
+	}
+	t := &transfer{e: e, m: m, mem: m.Mem, from: m.Peer, started: make(chan struct{}), done: make(chan struct{})}
+	m.Extra = t
+	t.note = engine.Message{Send: m.Send, Peer: m.Peer, Tag: m.Tag, Seq: m.Seq, Mem: memOf(t.words[:], kernel.Note)}
+	if m.Send {
+		t.from = e.rank
+		e.mu.Lock()
+		e.number++
+		t.number = e.number
+		if m.Peer == e.rank {
+			e.own[t.number] = t
+		}
+		e.mu.Unlock()
+		t.words = [noteWords]uint64{uint64(m.Mem.Type), uint64(m.Mem.N), t.number}
+		t.reply = t.message(false, replyTag(t.number), 0)
+		e.Engine.Post(&t.reply)
+	}
+	e.Engine.Post(&t.note)
+	go t.run()
+}
+
+// message is one of the answers, which is a time.
+func (t *transfer) message(send bool, tag, which int) engine.Message {
+	return engine.Message{Send: send, Peer: t.m.Peer, Tag: tag, Seq: t.m.Seq, Mem: memOf(t.times[which:which+1], kernel.Note)}
+}
+
+// Finish waits until a message has been delivered.
+func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
+	t, ok := m.Extra.(*transfer)
+	if !ok {
+		return e.Engine.Finish(ctx, m)
+	}
+	m.Extra = nil
+	select {
+	case <-t.done:
+		return t.err
+	default:
+	}
+	select {
+	case <-t.done:
+	case <-ctx.Done():
+		_ = t.operation(ctx).fail(ctx.Err()) // the transfer ends with it
+		<-t.done
+	}
+	return t.err
+}
+
+// operation is the transfer as something that can fail.
+func (t *transfer) operation(ctx context.Context) *operation {
+	name, does := "Recv", "send to"
+	if t.m.Send {
+		name, does = "Send", "receive from"
+	}
+	return &operation{
+		e: t.e, ctx: ctx, seq: t.m.Seq, name: name,
+		where: fmt.Sprintf("rank %d did not %s rank %d with tag %d", t.m.Peer, does, t.e.rank, t.m.Tag),
+	}
+}
+
+// run carries the message out.
+func (t *transfer) run() {
+	err := t.agree()
+	if err == nil {
+		err = t.move()
+	}
+	if err == nil {
+		if f := t.e.failure(); f != nil {
+			// Who failed may have changed the memory while it was read.
+			err = f
+		}
+	}
+	t.err = err
+	close(t.done)
+}
+
+// agree waits for the other side, and compares.
+func (t *transfer) agree() error {
+	e, ctx := t.e, context.Background()
+	if err := e.Engine.Finish(ctx, &t.note); err != nil {
+		t.forget()
+		return err
+	}
+	if t.m.Send {
+		return nil
+	}
+	n, kind := t.words[noteCount], kernel.DType(t.words[noteType])
+	t.number = t.words[noteNumber]
+	if n == uint64(t.mem.N) && kind == t.mem.Type {
+		return nil
+	}
+	f := &engine.Failure{
+		Kind: engine.ErrMismatch, Op: "Recv", Seq: t.m.Seq, Rank: e.rank,
+		Reason: fmt.Sprintf("rank %d receives %d x %s with tag %d, rank %d sends %d x %s; both sides must agree",
+			e.rank, t.mem.N, t.mem.Type, t.m.Tag, t.m.Peer, n, kind),
+	}
+	e.Fail(f)
+	return e.first(f)
+}
+
+// forget ends the receive of an answer that will not come: the group has failed.
+func (t *transfer) forget() {
+	if !t.m.Send {
+		return
+	}
+	if t.m.Peer == t.e.rank {
+		_ = t.lend()
+		return
+	}
+	_ = t.e.Engine.Finish(context.Background(), &t.reply)
+}
+
+// move moves the data.
+func (t *transfer) move() error {
+	e := t.e
+	if t.m.Peer == e.rank {
+		if t.m.Send {
+			return t.lend()
+		}
+		return t.copy()
+	}
+	err := t.queue()
+	if err == nil && t.mem.N == 0 {
+		return nil
+	}
+	if err == nil {
+		e.lane.advance()
+		select {
+		case <-t.started:
+			return t.await()
+		case <-e.Failed():
+			err = e.failure()
+		}
+	}
+	if t.time == 0 || e.lane.leave(t) {
+		return err
+	}
+	<-t.started // its turn had come
+	return t.await()
+}
+
+// queue finds the message's place in the lane, with the other rank. A message
+// without data needs none.
+func (t *transfer) queue() error {
+	e, ctx := t.e, context.Background()
+	exchange := func(m *engine.Message, send bool, tag, which int) error {
+		*m = t.message(send, tag, which)
+		e.Engine.Post(m)
+		return e.Engine.Finish(ctx, m)
+	}
+	if t.m.Send {
+		if err := e.Engine.Finish(ctx, &t.reply); err != nil || t.mem.N == 0 {
+			return err
+		}
+		t.times[1] = e.lane.decide(t, t.times[0])
+		return exchange(&t.verdict, true, verdictTag(t.number), 1)
+	}
+	if t.mem.N > 0 {
+		t.times[0] = e.lane.propose(t)
+	}
+	if err := exchange(&t.reply, true, replyTag(t.number), 0); err != nil || t.mem.N == 0 {
+		return err
+	}
+	if err := exchange(&t.verdict, false, verdictTag(t.number), 1); err != nil {
+		return err
+	}
+	e.lane.place(t, t.times[1])
+	return nil
+}
+
+// start gives the message to NCCL. It is its turn.
+func (t *transfer) start() {
+	t.startErr = t.launch()
+	close(t.started)
+}
+
+func (t *transfer) launch() (err error) {
+	e := t.e
+	if f := e.failure(); f != nil {
+		return f
+	}
+	o := t.operation(context.Background())
+	o.latest = e.limit()
+	if t.on, err = o.pair(t.m.Peer); err != nil {
+		return err
+	}
+	if t.event, err = e.gate.take(); err != nil {
+		return err
+	}
+	e.lookout.begin(o)
+	b := nccl.Known(e.dev, uintptr(t.mem.Ptr), t.mem.N, types[t.mem.Type])
+	if t.m.Send {
+		err = t.on.comm.Send(b, 1-t.on.comm.Rank(), t.on.stream)
+	} else {
+		err = t.on.comm.Recv(b, 1-t.on.comm.Rank(), t.on.stream)
+	}
+	if late := e.lookout.end(); err == nil {
+		err = late
+	}
+	t.before, t.on.last = t.on.last, t
+	return errors.Join(err, t.event.Record(t.on.stream))
+}
+
+// await waits for the device.
+func (t *transfer) await() error {
+	e := t.e
+	o := t.operation(context.Background())
+	o.where, o.latest = "", e.limit()
+	err := t.startErr
+	if err == nil && t.before != nil {
+		// One of them asks the device; they come to an end in order.
+		select {
+		case <-t.before.done:
+		case <-e.Failed():
+		}
+	}
+	t.before = nil
+	if err == nil {
+		err = o.await(t.event, t.on.comm)
+	}
+	if err != nil {
+		err = o.fail(err)
+		if t.event != nil {
+			e.quiet(t.event)
+		}
+	}
+	if t.event != nil {
+		e.gate.put(t.event)
+	}
+	return err
+}
+
+// limit is when an operation that begins now must be over.
+func (e *Engine) limit() time.Time {
+	if e.opt.Timeout <= 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(e.opt.Timeout)
+}
+
+// lend waits until this rank itself has copied what it sends itself.
+func (t *transfer) lend() error {
+	e := t.e
+	err := e.Engine.Finish(context.Background(), &t.reply)
+	if err != nil {
+		e.mu.Lock()
+		_, untouched := e.own[t.number]
+		delete(e.own, t.number)
+		e.mu.Unlock()
+		if !untouched {
+			<-t.started // it is being read
+		}
+	}
+	return err
+}
+
+// copy is a message from this rank to itself.
+func (t *transfer) copy() error {
+	e := t.e
+	e.mu.Lock()
+	from := e.own[t.number]
+	delete(e.own, t.number)
+	e.mu.Unlock()
+	if from == nil {
+		return e.failure() // it was taken back
+	}
+	err := t.copyFrom(from.mem)
+	close(from.started)
+	if err != nil {
+		return err
+	}
+	t.reply = t.message(true, replyTag(t.number), 0)
+	e.Engine.Post(&t.reply)
+	return e.Engine.Finish(context.Background(), &t.reply)
+}
+
+func (t *transfer) copyFrom(src engine.Mem) error {
+	e := t.e
+	if t.mem.N == 0 {
+		return nil
+	}
+	o := t.operation(context.Background())
+	o.where, o.latest = "", e.limit()
+	s, err := e.ownStream()
+	if err == nil {
+		t.event, err = e.gate.take()
+	}
+	if err != nil {
+		return o.fail(err)
+	}
+	defer e.gate.put(t.event)
+	err = errors.Join(e.copyOn(s, t.mem, src), t.event.Record(s))
+	if err == nil {
+		err = o.await(t.event, nil)
+	}
+	if err != nil {
+		err = o.fail(err)
+		e.quiet(t.event)
+	}
+	return err
+}

@@ -1,0 +1,94 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/nccl"
+)
+
+// A pair is what two ranks have for their messages: a communicator, whose
+// messages NCCL matches in order, and a stream.
+type pair struct {
+	comm   *nccl.Comm
+	stream *cuda.Stream
+	last   *transfer // the one that was started last
+}
+
+func (p *pair) close() error { return p.stream.Close() }
+
+// pair returns what this rank has for messages to and from another, and makes it
+// if these are their first. Both ranks come here with the same message.
+func (o *operation) pair(peer int) (*pair, error) {
+	e := o.e
+	e.mu.Lock()
+	p := e.pairs[peer]
+	e.mu.Unlock()
+	if p != nil {
+		return p, nil
+	}
+	id, err := o.exchangeID(peer)
+	if err != nil {
+		return nil, err
+	}
+	p = new(pair)
+	place := 0
+	if e.rank > peer {
+		place = 1
+	}
+	if p.comm, err = o.open(id, place, 2); err != nil {
+		return nil, err
+	}
+	if p.stream, err = e.dev.NewStream(); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	e.pairs[peer] = p
+	e.mu.Unlock()
+	return p, nil
+}
+
+// exchangeID tells the rank with the greater number of two the id of their
+// communicator.
+func (o *operation) exchangeID(peer int) (nccl.UniqueID, error) {
+	e := o.e
+	m := engine.Message{Send: e.rank < peer, Peer: peer, Tag: idTag, Seq: o.seq}
+	id := new(nccl.UniqueID)
+	if m.Send {
+		var err error
+		if *id, err = e.lib.NewID(); err != nil {
+			return *id, err
+		}
+	}
+	m.Mem = memOf(id[:], kernel.Uint8)
+	e.Engine.Post(&m)
+	err := e.Engine.Finish(context.Background(), &m)
+	return *id, err
+}
+
+// copyOn copies memory of the engine's device in a stream's order.
+func (e *Engine) copyOn(s *cuda.Stream, dst, src engine.Mem) error {
+	to, err1 := cuda.Wrap[byte](e.dev, uintptr(dst.Ptr), dst.Bytes())
+	from, err2 := cuda.Wrap[byte](e.dev, uintptr(src.Ptr), src.Bytes())
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	return to.CopyOn(s, from)
+}
+
+// ownStream is the stream of messages from this rank to itself.
+func (e *Engine) ownStream() (*cuda.Stream, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.pairs[e.rank]; p != nil {
+		return p.stream, nil
+	}
+	s, err := e.dev.NewStream()
+	if err == nil {
+		e.pairs[e.rank] = &pair{stream: s}
+	}
+	return s, err
+}
