@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/nccl"
 )
@@ -99,12 +100,12 @@ func (o *operation) guard() (release func() error) {
 	}
 }
 
-// await waits until the device is done.
-func (o *operation) await() error {
+// await waits until the device has reached an event of the operation's.
+func (o *operation) await(ev *cuda.Event) error {
 	e := o.e
 	pause := 2 * time.Microsecond
 	for {
-		ok, err := e.done.Done()
+		ok, err := ev.Done()
 		if ok || err != nil {
 			return err
 		}
@@ -121,8 +122,10 @@ func (o *operation) await() error {
 			if !o.latest.IsZero() && time.Now().After(o.latest) {
 				return errLate
 			}
-			if err := e.comm.AsyncError(); err != nil {
-				return err
+			if e.comm != nil {
+				if err := e.comm.AsyncError(); err != nil {
+					return err
+				}
 			}
 			time.Sleep(pause)
 		}

@@ -29,6 +29,7 @@ type Engine struct {
 	done       *cuda.Event        // behind the operation
 	one        *cuda.Slice[int32] // for a barrier in a stream's order
 	gate       *gate
+	stage      *stage // in place of NCCL, if device memory goes through the host's
 
 	// What an operation needs, kept for the next one.
 	id     nccl.UniqueID
@@ -43,7 +44,8 @@ type Engine struct {
 	closeErr error
 }
 
-// New puts NCCL beside the CPU engine of a rank. It takes over the device and,
+// New puts NCCL beside the CPU engine of a rank; with opt.HostStaging, there is no
+// library, and device memory goes through the CPU engine. It takes over the device and,
 // unless it fails, the engine.
 func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.DeviceOptions) (*Engine, error) {
 	e := &Engine{
@@ -63,6 +65,9 @@ func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.Devi
 	if err == nil {
 		e.gate, err = newGate(dev)
 	}
+	if err == nil && opt.HostStaging {
+		e.stage, err = newStage(dev, cpu.Size(), opt.Slot)
+	}
 	if err != nil {
 		return nil, errors.Join(err, e.free())
 	}
@@ -78,6 +83,9 @@ func (e *Engine) free() error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		_ = e.stream.Wait(ctx)
+	}
+	if e.stage != nil {
+		errs = append(errs, e.stage.close())
 	}
 	if e.gate != nil {
 		errs = append(errs, e.gate.close())
@@ -215,9 +223,13 @@ func (e *Engine) run(ctx context.Context, seq uint64, calls []engine.Call, t *en
 		err = o.onHost()
 	}
 	if err == nil && (t != nil || o.onDevice) {
-		err = o.launch()
+		if e.stage != nil {
+			err = o.throughHost()
+		} else {
+			err = o.launch()
+		}
 		if err == nil {
-			err = o.await()
+			err = o.await(e.done)
 		}
 		if err != nil {
 			err = o.fail(err)
