@@ -31,11 +31,11 @@ bench: ## run benchmarks and summarise them: make bench BENCH=AllReduce COUNT=10
 
 gpu-build: ## build what tests a machine with a GPU, which needs no Go: out/gpu
 	mkdir -p out/gpu
-	CGO_ENABLED=0 go build -o out/gpu/gputest ./bench/gputest
-	CGO_ENABLED=0 go test -c -o out/gpu/cuda.test ./cuda
-	CGO_ENABLED=0 go test -c -o out/gpu/nccl.test ./nccl
-	CGO_ENABLED=0 go test -c -o out/gpu/engine.test ./internal/engine/gpu
-	CGO_ENABLED=0 go test -c -o out/gpu/gpu.test ./gpu
+	CGO_ENABLED=0 go build -ldflags='-s -w' -o out/gpu/gputest ./bench/gputest
+	CGO_ENABLED=0 go test -c -ldflags='-s -w' -o out/gpu/cuda.test ./cuda
+	CGO_ENABLED=0 go test -c -ldflags='-s -w' -o out/gpu/nccl.test ./nccl
+	CGO_ENABLED=0 go test -c -ldflags='-s -w' -o out/gpu/engine.test ./internal/engine/gpu
+	CGO_ENABLED=0 go test -c -ldflags='-s -w' -o out/gpu/gpu.test ./gpu
 
 gpu-test: gpu-build ## test and measure on this machine's GPU; NCCL=/path/libnccl.so.2,/other chooses libraries
 	out/gpu/gputest -dir out/gpu -nccl '$(NCCL)' -out out/gpu/summary.md

@@ -307,10 +307,10 @@ func (r *commRank) abort(d *tutti.Comm, by int) (time.Duration, error) {
 	err = errors.Join(w.Wait(r.ctx), r.compute.Wait(r.ctx))
 	took := time.Since(begin)
 	if !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), fmt.Sprintf("enough on rank %d", by)) {
-		return 0, fmt.Errorf("Abort on rank %d is reported as %w", by, err)
+		return 0, fmt.Errorf("an Abort on rank %d is reported as %w", by, err)
 	}
 	if took > 5*time.Second {
-		return 0, fmt.Errorf("Abort took %v", took)
+		return 0, fmt.Errorf("an Abort took %v", took)
 	}
 	return took, nil
 }
