@@ -35,7 +35,7 @@ type Comm struct {
 
 	log    *recorder.Log // what it did last
 	origin origin
-	keeper *keeper // nil: there is no folder for dumps
+	keeper *keeper   // nil: there is no folder for dumps
 	copies sync.Pool // of calls, for the device engine to look at
 
 	lot   *wait.Lot // where this rank's goroutines wait for its own operations

@@ -22,6 +22,12 @@ type Config struct {
 	// Device is this rank's GPU, for operations on its memory; see package gpu.
 	// Nil means none: host memory only. All ranks have one, or none has.
 	Device Device
+	// HostStaging makes operations on the device's memory go through host memory
+	// and the CPU's engine, in pieces, instead of NCCL, which is not loaded then:
+	// for GPUs that have none, or that several ranks share. It is slower; the
+	// Logger is told once, and StagedCalls counts. False means what
+	// TUTTI_HOST_STAGING says, if that is 1. All ranks have it, or none has.
+	HostStaging bool
 
 	// Rank and Size are this process's number and how many there are. A Size
 	// of zero means what the environment says; see Join. These and what follows
@@ -90,6 +96,9 @@ func (c *Config) fill() {
 	}
 	if c.Size == 0 {
 		c.Size = 1
+	}
+	if os.Getenv("TUTTI_HOST_STAGING") == "1" {
+		c.HostStaging = true
 	}
 	if c.Interface == "" {
 		c.Interface = os.Getenv("TUTTI_SOCKET_IFNAME")

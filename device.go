@@ -25,12 +25,24 @@ func (c *Config) attach(e engine.Engine) (engine.Engine, error) {
 	if c.Device == nil {
 		return e, nil
 	}
-	with, err := c.Device.Attach(e, engine.DeviceOptions{Timeout: c.Timeout, Logger: c.Logger})
+	with, err := c.Device.Attach(e, engine.DeviceOptions{Timeout: c.Timeout, Logger: c.Logger, HostStaging: c.HostStaging})
 	if err != nil {
 		// The others are told why this rank does not come.
 		own := &cause{kind: ErrUnsupported, reason: err.Error(), own: err}
-		e.Fail(&engine.Failure{Kind: ErrUnsupported, Rank: e.Rank(), Reason: own.reason, Err: err})
+		if errors.Is(err, ErrNoDevicePath) {
+			own.kind = ErrNoDevicePath
+		}
+		e.Fail(&engine.Failure{Kind: own.kind, Rank: e.Rank(), Reason: own.reason, Err: err})
 		return nil, errors.Join(own, e.Close())
 	}
 	return with, nil
+}
+
+// StagedCalls returns how many operations on device memory this rank has passed
+// through host memory, because Config.HostStaging says so.
+func (c *Comm) StagedCalls() uint64 {
+	if c.device == nil {
+		return 0
+	}
+	return c.device.Staged()
 }

@@ -12,10 +12,13 @@
 // put in order by Batch.On. On one device, all ranks must start the operations of
 // different Comms in the same order: NCCL may come to a standstill otherwise.
 //
-// Send and Recv take device memory from and to device memory. They are not put in
-// order with streams, and go beside the collectives on communicators of their own,
-// one for each two ranks that have sent each other anything, made with the first
-// message: which of them NCCL has first may differ between ranks.
+// With Config.HostStaging, NCCL is not needed: operations on device memory go through
+// pinned host memory and the engine that serves host memory.
+//
+// Send and Recv take device memory from and to device memory, by NCCL. They are
+// not put in order with streams, and go beside the collectives on communicators of
+// their own, one for each two ranks that have sent each other anything, made with
+// the first message: which of them NCCL has first may differ between ranks.
 package gpu
 
 import (
@@ -74,9 +77,11 @@ func (c choice) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine
 	if err != nil {
 		return nil, err
 	}
-	lib, err := nccl.Load("")
-	if err != nil {
-		return nil, err
+	var lib *nccl.Library
+	if !opt.HostStaging {
+		if lib, err = nccl.Load(""); err != nil {
+			return nil, &noNCCL{err}
+		}
 	}
 	dev, err := cuda.Open(ordinal, opt.Logger)
 	if err != nil {
@@ -84,6 +89,18 @@ func (c choice) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine
 	}
 	return gpu.New(e, lib, dev, opt)
 }
+
+// noNCCL is why there is no way for device memory, and what to do about it.
+type noNCCL struct{ err error }
+
+func (e *noNCCL) Error() string {
+	return e.err.Error() + "; with Config.HostStaging (TUTTI_HOST_STAGING=1) device memory goes through host memory instead"
+}
+
+func (e *noNCCL) Unwrap() error { return e.err }
+
+// Is reports whether target is tutti.ErrNoDevicePath.
+func (e *noNCCL) Is(target error) bool { return target == tutti.ErrNoDevicePath }
 
 // Of is a slice in device memory as a Buffer. The slice must not be freed while
 // an operation uses it.

@@ -18,31 +18,35 @@ import (
 // in one Batch, and a group that was made of it.
 func TestBothKinds(t *testing.T) {
 	for n := 1; n <= 3; n++ {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			sum := float32(n * (n + 1) / 2)
-			ok(t, run(t, n, tutti.Config{}, func(ctx context.Context, r *rank) error {
-				host := []float32{float32(r.Rank() + 1)}
-				err := first(r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum), r.holds(sum),
-					r.AllReduce(ctx, tutti.Of(host), tutti.Sum), r.Barrier(ctx))
-				if err == nil && host[0] != sum {
-					err = fmt.Errorf("host memory holds %v", host[0])
-				}
-				if err != nil {
-					return err
-				}
-				w, err := r.Batch().AllReduce(gpu.Of(r.x), tutti.Avg).AllReduce(tutti.Of(host), tutti.Max).
-					Broadcast(gpu.Of(r.x).Slice(0, 0), 0).Barrier().Start(ctx)
-				if err = first(err, w.Wait(ctx), r.holds(sum)); err != nil {
-					return err
-				}
-				sub, err := r.Split(ctx, r.Rank()%2, 0)
-				if err != nil {
-					return err
-				}
-				return first(sub.AllReduce(ctx, gpu.Of(r.x), tutti.Max), r.holds(sum), sub.Close())
-			}))
-		})
+		for _, staged := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d/staged=%v", n, staged), func(t *testing.T) { bothKinds(t, n, tutti.Config{HostStaging: staged}) })
+		}
 	}
+}
+
+func bothKinds(t *testing.T, n int, cfg tutti.Config) {
+	sum := float32(n * (n + 1) / 2)
+	ok(t, run(t, n, cfg, func(ctx context.Context, r *rank) error {
+		host := []float32{float32(r.Rank() + 1)}
+		err := first(r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum), r.holds(sum),
+			r.AllReduce(ctx, tutti.Of(host), tutti.Sum), r.Barrier(ctx))
+		if err == nil && host[0] != sum {
+			err = fmt.Errorf("host memory holds %v", host[0])
+		}
+		if err != nil {
+			return err
+		}
+		w, err := r.Batch().AllReduce(gpu.Of(r.x), tutti.Avg).AllReduce(tutti.Of(host), tutti.Max).
+			Broadcast(gpu.Of(r.x).Slice(0, 0), 0).Barrier().Start(ctx)
+		if err = first(err, w.Wait(ctx), r.holds(sum)); err != nil {
+			return err
+		}
+		sub, err := r.Split(ctx, r.Rank()%2, 0)
+		if err != nil {
+			return err
+		}
+		return first(sub.AllReduce(ctx, gpu.Of(r.x), tutti.Max), r.holds(sum), sub.Close())
+	}))
 }
 
 // TestRefused is what is refused before anything happens: the Comm goes on.
@@ -119,8 +123,14 @@ func TestNoDevice(t *testing.T) {
 // TestStreamOrder holds the compute stream back until everything has been put
 // into it: fill, collective, and a copy of the result.
 func TestStreamOrder(t *testing.T) {
+	for _, staged := range []bool{false, true} {
+		t.Run(fmt.Sprintf("staged=%v", staged), func(t *testing.T) { streamOrder(t, tutti.Config{HostStaging: staged}) })
+	}
+}
+
+func streamOrder(t *testing.T, cfg tutti.Config) {
 	const ranks, rounds = 2, 20
-	ok(t, run(t, ranks, tutti.Config{}, func(ctx context.Context, r *rank) error {
+	ok(t, run(t, ranks, cfg, func(ctx context.Context, r *rank) error {
 		s, err := r.dev.NewStream()
 		if err != nil {
 			return err

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/internal/standin"
@@ -13,7 +15,7 @@ import (
 
 // TestMain lets the tests start this binary as a rank.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == "rank" || os.Args[1] == "about") {
+	if len(os.Args) > 1 && commands[os.Args[1]] != nil {
 		main()
 	}
 	if proctest.Emulated() {
@@ -43,6 +45,51 @@ func TestMeasure(t *testing.T) {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the summary lacks %q", want)
 		}
+	}
+}
+
+// TestShort shows on the stand-in what is to be shown on a GPU, a little of each.
+// Its times mean nothing, and are not judged.
+func TestShort(t *testing.T) {
+	if _, err := standin.Use(); errors.Is(err, standin.ErrNoCompiler) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	s := &shortRun{
+		out: &text, runs: 30, aborts: 3, kills: 4, cycles: 12, dups: 2, rounds: 1, bytes: 1 << 20,
+		env: []string{"TUTTI_BENCH_BYTES=1048576"},
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	_ = s.run(ctx, false)
+	t.Log(text.String())
+	for _, want := range []string{
+		"right in 30 of 30 runs, wanted 30 | ok", "wrong in 3 of 3 runs | ok", "a Batch of 100 x 1 KiB beside",
+		"staged AllReduce of 1 MiB", "the naive way", "through a Comm in a stream's order, to enqueue", "by package nccl, to enqueue",
+		"3 of 3 told in time, closed, and a new Comm made; wanted 3;", "Comms of 2 ranks made, used and closed",
+		"4 of 4 rounds: named within", "the survivors alone make and use one more | ok", "Go, 12: device memory",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the table lacks %q", want)
+		}
+	}
+}
+
+// TestShortInTime ends when its time is over, with what there is.
+func TestShortInTime(t *testing.T) {
+	if _, err := standin.Use(); errors.Is(err, standin.ErrNoCompiler) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	s := &shortRun{out: &text, only: "order", runs: 1 << 30, env: []string{"TUTTI_BENCH_BYTES=1048576"}}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := s.run(ctx, false); err == nil || !strings.Contains(text.String(), "stream order, 2 ranks, Batch.On | right in") {
+		t.Errorf("%v\n%s", err, text.String())
 	}
 }
 

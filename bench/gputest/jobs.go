@@ -44,7 +44,7 @@ func startJob(ctx context.Context, name string, ranks int, env []string, driver 
 		}
 		j.ranks = append(j.ranks, p)
 	}
-	id, err := j.ranks[0].line()
+	id, err := j.ranks[0].line(ctx)
 	for _, p := range j.ranks[1:] {
 		if err == nil {
 			_, err = fmt.Fprintln(p.in, id)
@@ -53,7 +53,7 @@ func startJob(ctx context.Context, name string, ranks int, env []string, driver 
 	for _, p := range j.ranks {
 		var text string
 		if err == nil {
-			text, err = p.line()
+			text, err = p.line(ctx)
 		}
 		if err == nil && text != "ready" {
 			err = fmt.Errorf("a rank said %q", text)
@@ -68,8 +68,13 @@ func startJob(ctx context.Context, name string, ranks int, env []string, driver 
 
 func startProcess(ctx context.Context, env []string, rank, ranks int, driver []string) (*process, error) {
 	args := append(driver[1:len(driver):len(driver)], strconv.Itoa(rank), strconv.Itoa(ranks))
-	p := &process{cmd: exec.CommandContext(ctx, driver[0], args...), lines: make(chan string), stderr: new(strings.Builder)}
-	p.cmd.Env = append(append(os.Environ(), env...), fmt.Sprintf("NCCL_HOSTID=tutti-bench-%d", rank))
+	return spawn(ctx, append(env[:len(env):len(env)], fmt.Sprintf("NCCL_HOSTID=tutti-bench-%d", rank)), driver[0], args...)
+}
+
+// spawn starts a process that talks by lines.
+func spawn(ctx context.Context, env []string, name string, args ...string) (*process, error) {
+	p := &process{cmd: exec.CommandContext(ctx, name, args...), lines: make(chan string, 4), stderr: new(strings.Builder)}
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stderr = p.stderr
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
@@ -99,8 +104,10 @@ func startProcess(ctx context.Context, env []string, rank, ranks int, driver []s
 }
 
 // line is what the rank says next.
-func (p *process) line() (string, error) {
+func (p *process) line(ctx context.Context) (string, error) {
 	select {
+	case <-ctx.Done():
+		return "", fmt.Errorf("a rank does not answer: %w", ctx.Err())
 	case text, ok := <-p.lines:
 		if !ok {
 			err := p.cmd.Wait()
@@ -113,44 +120,73 @@ func (p *process) line() (string, error) {
 }
 
 // ask asks all ranks the same and returns rank 0's numbers.
-func (j *job) ask(question string) ([]float64, error) {
+func (j *job) ask(ctx context.Context, question string) ([]float64, error) {
+	all, err := j.askAll(ctx, question)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// askAll asks all ranks the same and returns their numbers.
+func (j *job) askAll(ctx context.Context, question string) ([][]float64, error) {
 	for _, p := range j.ranks {
 		if _, err := fmt.Fprintln(p.in, question); err != nil {
 			return nil, err
 		}
 	}
-	var numbers []float64
-	for r, p := range j.ranks {
-		text, err := p.line()
+	var all [][]float64
+	for _, p := range j.ranks {
+		text, err := p.line(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", j.name, err)
 		}
-		if r > 0 {
-			continue
+		numbers, err := parse(text)
+		if err != nil {
+			return nil, err
 		}
-		for _, word := range strings.Fields(text)[1:] {
-			x, err := strconv.ParseFloat(word, 64)
-			if err != nil {
-				return nil, err
-			}
-			numbers = append(numbers, x)
+		all = append(all, numbers)
+	}
+	return all, nil
+}
+
+// parse returns the numbers of an answer.
+func parse(text string) ([]float64, error) {
+	var numbers []float64
+	for _, word := range strings.Fields(text)[1:] {
+		x, err := strconv.ParseFloat(word, 64)
+		if err != nil {
+			return nil, err
 		}
+		numbers = append(numbers, x)
 	}
 	return numbers, nil
 }
 
 // stop lets the ranks end, or ends them.
 func (j *job) stop() {
+	j.kill(20 * time.Second)
+}
+
+// kill ends the ranks, after a while in which they may end by themselves.
+func (j *job) kill(after time.Duration) {
 	for _, p := range j.ranks {
 		_ = p.in.Close()
 	}
 	for _, p := range j.ranks {
-		done := time.AfterFunc(20*time.Second, func() { _ = p.cmd.Process.Kill() })
-		for range p.lines { // until it ends
-		}
-		_ = p.cmd.Wait()
-		done.Stop()
+		_ = p.stop(after)
 	}
+}
+
+// stop waits until the process has ended, and ends it after a while. Its error is
+// how it ended.
+func (p *process) stop(after time.Duration) error {
+	_ = p.in.Close()
+	done := time.AfterFunc(after, func() { _ = p.cmd.Process.Kill() })
+	defer done.Stop()
+	for range p.lines { // until it ends
+	}
+	return p.cmd.Wait()
 }
 
 var errNoCompiler = errors.New("there is no C compiler to build the driver with")

@@ -6,6 +6,12 @@
 //	gputest -dir out/gpu -nccl /path/libnccl.so.2,/other/libnccl.so.2 -out summary.md
 //	gputest torch -dir out/gpu    Go ranks beside PyTorch's, where that is installed
 //
+//
+//	gputest short -nccl /path/libnccl.so.2 -budget 190s
+//
+// shows what has to be shown on a real GPU, in order of importance, one line for
+// each result as soon as it is there, and stops when its time is over.
+//
 // Ranks are processes that share the GPU, each a host of its own to NCCL. They run
 // under MPS where that can be started, except those that kill a rank. The program
 // itself loads neither library.
@@ -35,12 +41,20 @@ type options struct {
 	measure bool
 }
 
+// commands are what the program can be besides: ranks of its jobs, and the short
+// form of everything.
+var commands = map[string]func(args []string) error{
+	"rank": serve, "comm": serveComm, "staged": serveStaged, "cycles": cycles,
+	"mortal": func([]string) error { return mortal() },
+	"about":  func([]string) error { return about() },
+	"short":  short,
+}
+
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "rank" {
-		exit(serve(os.Args[2:]))
-	}
-	if len(os.Args) > 1 && os.Args[1] == "about" {
-		exit(about())
+	if len(os.Args) > 1 {
+		if command := commands[os.Args[1]]; command != nil {
+			exit(command(os.Args[2:]))
+		}
 	}
 	if len(os.Args) > 1 && os.Args[1] == "torch" {
 		exit(torchMain(os.Args[2:]))

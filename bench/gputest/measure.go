@@ -76,7 +76,7 @@ func compare(ctx context.Context, o options, ranks int, env, goRank, cRank []str
 		for round := range o.rounds + 1 {
 			for i := range jobs {
 				k := (i + round) % len(jobs) // nobody is always first
-				numbers, err := jobs[k].ask(q.text)
+				numbers, err := jobs[k].ask(ctx, q.text)
 				if err != nil {
 					return err
 				}

@@ -6,6 +6,7 @@
 // very files that the Go side is given.
 // The line above keeps the Go tool from compiling this file.
 
+#include <dirent.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdint.h>
@@ -13,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct { char bytes[128]; } id_t_;
 typedef struct {
@@ -30,8 +32,11 @@ static int (*cuMemAlloc)(uint64_t *, size_t), (*cuMemsetD32)(uint64_t, unsigned,
 static int (*cuStreamCreate)(void **, unsigned, int), (*cuStreamSynchronize)(void *), (*cuCtxSynchronize)(void);
 static int (*cuEventCreate)(void **, unsigned), (*cuEventRecord)(void *, void *), (*cuStreamWaitEvent)(void *, void *, unsigned);
 static int (*ncclGetUniqueId)(id_t_ *), (*ncclCommInitRankConfig)(void **, int, id_t_, int, config_t *), (*ncclCommDestroy)(void *);
+static int (*cuMemGetInfo)(size_t *, size_t *), (*cuStreamDestroy)(void *);
+static int (*ncclCommAbort)(void *), (*ncclCommGetAsyncError)(void *, int *), (*ncclCommFinalize)(void *);
 static int (*ncclAllReduce)(uint64_t, uint64_t, size_t, int, int, void *, void *);
 
+enum { IN_PROGRESS = 7, WARM = 10, FAIL_EVERY = 5 };
 enum { BURST = 64, SMALL = 256, FLOAT32 = 7, SUM = 0, MAX_LINE = 4096 };
 
 static int rank, ranks;
@@ -76,6 +81,9 @@ static void load(void) {
       {cuda, "cuEventRecord", &cuEventRecord}, {cuda, "cuStreamWaitEvent", &cuStreamWaitEvent},
       {nccl, "ncclGetUniqueId", &ncclGetUniqueId}, {nccl, "ncclCommInitRankConfig", &ncclCommInitRankConfig},
       {nccl, "ncclCommDestroy", &ncclCommDestroy}, {nccl, "ncclAllReduce", &ncclAllReduce},
+      {cuda, "cuMemGetInfo_v2", &cuMemGetInfo}, {cuda, "cuStreamDestroy_v2", &cuStreamDestroy},
+      {nccl, "ncclCommAbort", &ncclCommAbort}, {nccl, "ncclCommGetAsyncError", &ncclCommGetAsyncError},
+      {nccl, "ncclCommFinalize", &ncclCommFinalize},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     void *at = dlsym(all[i].lib, all[i].name);
@@ -105,11 +113,25 @@ static id_t_ meet(void) {
   return id;
 }
 
-static void init(void) {
+static void use_device(void) {
   void *ctx;
   CHECK(cuInit(0));
   CHECK(cuDevicePrimaryCtxRetain(&ctx, 0));
   CHECK(cuCtxSetCurrent(ctx));
+}
+
+static config_t settings(int blocking) {
+  config_t config;
+  memset(&config, 0, sizeof config);
+  config.size = sizeof config, config.magic = 0xcafebeef, config.version = 23000, config.blocking = blocking;
+  for (int i = 0; i < 3; i++) config.rest1[i] = INT_MIN;
+  for (int i = 0; i < 2; i++) config.rest2[i] = INT_MIN;
+  for (int i = 0; i < 10; i++) config.rest3[i] = INT_MIN;
+  return config;
+}
+
+static void init(void) {
+  use_device();
   CHECK(cuStreamCreate(&stream, 1, 0));
   CHECK(cuStreamCreate(&compute, 1, 0));
   CHECK(cuEventCreate(&before, 2));
@@ -118,13 +140,77 @@ static void init(void) {
   const char *most = getenv("TUTTI_BENCH_BYTES");
   if (most) capacity = strtoull(most, NULL, 10);
   CHECK(cuMemAlloc(&buffer, capacity));
-  config_t config;
-  memset(&config, 0, sizeof config);
-  config.size = sizeof config, config.magic = 0xcafebeef, config.version = 23000, config.blocking = 1;
-  for (int i = 0; i < 3; i++) config.rest1[i] = INT_MIN;
-  for (int i = 0; i < 2; i++) config.rest2[i] = INT_MIN;
-  for (int i = 0; i < 10; i++) config.rest3[i] = INT_MIN;
+  config_t config = settings(1);
   CHECK(ncclCommInitRankConfig(&comm, ranks, meet(), rank, &config));
+}
+
+static long long entries(const char *path) {
+  long long n = 0;
+  DIR *d = opendir(path);
+  if (!d) die(path, 0);
+  while (readdir(d)) n++;
+  closedir(d);
+  return n;
+}
+
+static void usage(long long *to) {
+  size_t unused, total;
+  CHECK(cuMemGetInfo(&unused, &total));
+  to[0] = (long long)(total - unused), to[1] = entries("/proc/self/fd"), to[2] = entries("/proc/self/task");
+}
+
+// settled waits while a call on a communicator that does not block is in progress.
+static void settled(void *c, int code) {
+  while (code == IN_PROGRESS) {
+    usleep(100);
+    int rc = ncclCommGetAsyncError(c, &code);
+    if (rc) die("ncclCommGetAsyncError", rc);
+  }
+  CHECK(code);
+}
+
+static void cycle(int fail) {
+  void *c = NULL, *s;
+  id_t_ id;
+  config_t config = settings(0);
+  CHECK(cuStreamCreate(&s, 1, 0));
+  CHECK(ncclGetUniqueId(&id));
+  int code = ncclCommInitRankConfig(&c, fail ? 2 : 1, id, 0, &config);
+  if (fail) {  // the other rank does not come
+    if (code && code != IN_PROGRESS) die("ncclCommInitRankConfig", code);
+    usleep(20000);
+    CHECK(ncclCommAbort(c));
+  } else {
+    settled(c, code);
+    settled(c, ncclAllReduce(buffer, buffer, SMALL, FLOAT32, SUM, c, s));
+    CHECK(cuStreamSynchronize(s));
+    settled(c, ncclCommFinalize(c));
+    CHECK(ncclCommDestroy(c));
+  }
+  CHECK(cuStreamDestroy(s));
+}
+
+// cycles makes, uses and ends communicators of one rank, and tells what there is
+// after the first few and after the last.
+static void cycles(int times, int seconds) {
+  long long before[3] = {0}, after[3];
+  int64_t end = now() + (int64_t)seconds * 1000000000;
+  int done = 0;
+  use_device();
+  CHECK(cuMemAlloc(&buffer, SMALL * 4));
+  for (; done < times && (done < WARM || now() < end); done++) {
+    if (done == WARM) {
+      sleep(1);
+      usage(before);
+    }
+    cycle(done % FAIL_EVERY == FAIL_EVERY - 1);
+  }
+  sleep(1);
+  usage(after);
+  printf("ns %d", done);
+  for (int i = 0; i < 3; i++) printf(" %lld", before[i]);
+  for (int i = 0; i < 3; i++) printf(" %lld", after[i]);
+  printf("\n");
 }
 
 static void reduce(size_t n) { CHECK(ncclAllReduce(buffer, buffer, n, FLOAT32, SUM, comm, stream)); }
@@ -152,7 +238,7 @@ static void verify(void) {
   CHECK(cuCtxSynchronize());
 }
 
-static void bursts(int times, void (*op)(size_t)) {
+static void bursts(int times, void (*op)(size_t), int all) {
   printf("ns");
   for (int t = 0; t < times; t++) {
     int64_t begin = now();
@@ -160,6 +246,7 @@ static void bursts(int times, void (*op)(size_t)) {
     int64_t took = now() - begin;
     CHECK(cuStreamSynchronize(stream));
     CHECK(cuStreamSynchronize(compute));
+    if (all) took = now() - begin;
     printf(" %lld", (long long)(took / BURST));
   }
 }
@@ -176,6 +263,11 @@ static void whole(size_t bytes, int times) {
 }
 
 int main(int argc, char **argv) {
+  if (argc == 4 && strcmp(argv[1], "cycles") == 0) {
+    load();
+    cycles(atoi(argv[2]), atoi(argv[3]));
+    return 0;
+  }
   if (argc != 3) die("usage: nccl RANK RANKS", 0);
   rank = atoi(argv[1]), ranks = atoi(argv[2]);
   load();
@@ -188,9 +280,11 @@ int main(int argc, char **argv) {
     int times;
     unsigned long long bytes;
     if (sscanf(line, "burst %d", &times) == 1)
-      bursts(times, reduce);
+      bursts(times, reduce, 0);
     else if (sscanf(line, "ordered %d", &times) == 1)
-      bursts(times, ordered);
+      bursts(times, ordered, 0);
+    else if (sscanf(line, "through %d", &times) == 1)
+      bursts(times, ordered, 1);
     else if (sscanf(line, "whole %llu %d", &bytes, &times) == 2)
       whole(bytes, times);
     else

@@ -44,9 +44,13 @@ var Gloo string
 //
 //	burst N         N times 64 AllReduces of 1 KiB; the wait for them is not timed
 //	ordered N       the same, each between events that order it with a compute stream
+//	through N       the same, with the wait for them
 //	whole BYTES N   N times one AllReduce and the wait for it
 //
-// with "ns" and N numbers: nanoseconds for each AllReduce.
+// with "ns" and N numbers: nanoseconds for each AllReduce. With the arguments
+// "cycles", N and SECONDS, it makes, uses and ends up to N communicators of one rank,
+// one in five of them given up half way, and prints "ns", how many there were, and
+// used bytes of the device, descriptors and threads after the first ten and at the end.
 //
 //go:embed nccl.c
 var NCCL string

@@ -59,7 +59,7 @@ func (m Mem) check(what string) error {
 		return invalid("the %s was sliced out of range", what)
 	case m.Device != 0:
 		return fmt.Errorf("%w: the %s is in the memory of device %d, and this Comm was made without a device; "+
-			"copy it to host memory, or make the Comm with a device", ErrNoDevicePath, what, m.Device-1)
+			"make it with Config.Device (gpu.Auto()), and with Config.HostStaging (TUTTI_HOST_STAGING=1) where there is no NCCL", ErrNoDevicePath, what, m.Device-1)
 	case m.Ptr == nil && m.N > 0:
 		return invalid("the %s has %d elements at address zero", what, m.N)
 	}

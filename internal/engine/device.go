@@ -22,6 +22,8 @@ type DeviceEngine interface {
 	RunOn(ctx context.Context, seq uint64, calls []Call, t *Ticket) error
 	// Drop lets the stream go on: the operation will not be.
 	Drop(t *Ticket)
+	// Staged is how many calls on device memory went through host memory.
+	Staged() uint64
 }
 
 // A Ticket is an operation's place in a stream.
@@ -35,6 +37,11 @@ type DeviceOptions struct {
 	// Timeout bounds each operation. Zero or less: no bound.
 	Timeout time.Duration
 	Logger  *slog.Logger
+	// HostStaging lets device memory go through host memory, without NCCL.
+	HostStaging bool
+	// Slot is how many bytes go through host memory at once. Zero: 4 MiB. Tests
+	// make it small to reach many pieces cheaply.
+	Slot int
 }
 
 // Memories calls f with every buffer of the call, also with missing ones.

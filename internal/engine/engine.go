@@ -77,8 +77,9 @@ type Hosted interface {
 
 // A Region is memory that every rank of a host can see.
 type Region struct {
-	Ptr   unsafe.Pointer
-	Bytes int
+	Ptr    unsafe.Pointer
+	Bytes  int
+	Mapped bool // it is mapped for this alone, and not part of Go's heap
 	// Free gives the memory back. The caller calls it once, when no rank uses
 	// the memory any more.
 	Free func() error

@@ -262,7 +262,7 @@ func (g *group) alloc(ctx context.Context, seq uint64, bytes int) (*engine.Regio
 		return nil, errors.Join(err, mapped.close())
 	}
 	g.local.AddRegion(shm.Region{ID: seq, Base: memory, Bytes: bytes})
-	return &engine.Region{Ptr: memory[slices.Index(near, g.j.cfg.Rank)], Bytes: bytes, Free: func() error {
+	return &engine.Region{Ptr: memory[slices.Index(near, g.j.cfg.Rank)], Bytes: bytes, Mapped: true, Free: func() error {
 		g.local.DropRegion(seq)
 		return mapped.close()
 	}}, nil

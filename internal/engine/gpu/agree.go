@@ -68,7 +68,7 @@ func (o *operation) agree() error {
 		Verb: engine.AllGather, Method: o.name, Name: apart,
 		Src: memOf(e.mine[:], kernel.Uint64), Dst: memOf(e.all, kernel.Uint64),
 	})
-	if e.comm == nil {
+	if e.comm == nil && e.stage == nil {
 		if e.rank == 0 {
 			id, err := e.lib.NewID()
 			if err != nil {

@@ -7,6 +7,9 @@
 // agree. From then on whatever goes wrong is told to the CPU engine, whose
 // first cause ends the operation on every rank: each aborts its communicator.
 //
+// With DeviceOptions.HostStaging there is no NCCL: stage.go passes the data, in
+// pieces, through pinned memory that the CPU engine works on.
+//
 // The communicator is made with the first operation that needs it; its id
 // travels with the comparison.
 //

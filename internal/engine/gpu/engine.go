@@ -30,6 +30,7 @@ type Engine struct {
 	done       *cuda.Event        // behind the operation
 	one        *cuda.Slice[int32] // for a barrier in a stream's order
 	gate       *gate
+	stage      *stage // in place of NCCL, if device memory goes through the host's
 
 	// What an operation needs, kept for the next one.
 	id     nccl.UniqueID
@@ -55,7 +56,8 @@ type Engine struct {
 	closeErr error
 }
 
-// New puts NCCL beside the CPU engine of a rank. It takes over the device and,
+// New puts NCCL beside the CPU engine of a rank; with opt.HostStaging, there is no
+// library, and device memory goes through the CPU engine. It takes over the device and,
 // unless it fails, the engine.
 func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.DeviceOptions) (*Engine, error) {
 	e := &Engine{
@@ -79,6 +81,9 @@ func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.Devi
 	if err == nil {
 		e.gate, err = newGate(dev)
 	}
+	if err == nil && opt.HostStaging {
+		e.stage, err = newStage(dev, cpu.Size(), opt.Slot)
+	}
 	if err != nil {
 		return nil, errors.Join(err, e.free())
 	}
@@ -97,6 +102,9 @@ func (e *Engine) free() error {
 	}
 	for _, p := range e.pairs {
 		errs = append(errs, p.close())
+	}
+	if e.stage != nil {
+		errs = append(errs, e.stage.close())
 	}
 	if e.gate != nil {
 		errs = append(errs, e.gate.close())
@@ -253,7 +261,11 @@ func (e *Engine) run(ctx context.Context, seq uint64, calls []engine.Call, t *en
 		err = o.onHost()
 	}
 	if err == nil && (t != nil || o.onDevice) {
-		err = o.launch()
+		if e.stage != nil {
+			err = o.throughHost()
+		} else {
+			err = o.launch()
+		}
 		if err == nil {
 			err = o.await(e.done, e.comm)
 		}

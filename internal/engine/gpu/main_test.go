@@ -52,8 +52,11 @@ func newEngines(tb testing.TB, ranks int, opt engine.DeviceOptions) []*Engine {
 	if devices < ranks {
 		tb.Skipf("%d devices: too few for %d ranks in one process", devices, ranks)
 	}
-	lib, err := nccl.Load("")
-	ok(tb, err)
+	var lib *nccl.Library
+	if !opt.HostStaging {
+		lib, err = nccl.Load("")
+		ok(tb, err)
+	}
 	engines := make([]*Engine, ranks)
 	for r, cpu := range shm.NewLocal(ranks, shm.Options{Timeout: opt.Timeout}) {
 		dev, err := cuda.Open(r, nil)
@@ -92,6 +95,18 @@ func clean(t testing.TB) {
 			t.Errorf("left behind: %v, before: %v", now, before)
 		}
 	})
+}
+
+// stagedWorld is the same by way of host memory, in slots of that many bytes.
+func stagedWorld(slot int) enginetest.World {
+	return func(tb testing.TB, ranks int) []engine.Engine {
+		tb.Helper()
+		engines := make([]engine.Engine, ranks)
+		for r, e := range newEngines(tb, ranks, engine.DeviceOptions{HostStaging: true, Slot: slot}) {
+			engines[r] = newTwin(e)
+		}
+		return engines
+	}
 }
 
 func TestEngine(t *testing.T) {

@@ -58,8 +58,11 @@ type transfer struct {
 
 // AdmitMessage finds out whether a message can be carried out.
 func (e *Engine) AdmitMessage(m *engine.Message) error {
-	if m.Mem.Device == 0 {
+	switch {
+	case m.Mem.Device == 0:
 		return m.Check(e.rank, e.size)
+	case e.stage != nil: // only collectives are staged
+		return m.CheckOn(e.rank, e.size)
 	}
 	if err := m.CheckThere(e.rank, e.size, e.dev.Ordinal()); err != nil {
 		return err

@@ -121,20 +121,26 @@ func rankProcess() error {
 	if err != nil {
 		return err
 	}
-	lib, err := nccl.Load("")
-	if err != nil {
-		return err
+	program, staged := strings.CutPrefix(os.Getenv("TUTTI_TEST_PROGRAM"), "staged ")
+	var lib *nccl.Library
+	if !staged {
+		if lib, err = nccl.Load(""); err != nil {
+			return err
+		}
 	}
 	dev, err := cuda.Open(0, nil)
 	if err != nil {
 		return err
 	}
-	e, err := New(cpu, lib, dev, engine.DeviceOptions{Logger: slog.Default()})
+	e, err := New(cpu, lib, dev, engine.DeviceOptions{Logger: slog.New(slog.DiscardHandler), HostStaging: staged})
 	if err != nil {
 		return err
 	}
+	if staged {
+		defer func() { fmt.Println("staged:", e.Staged()) }()
+	}
 	w := newTwin(e)
-	if os.Getenv("TUTTI_TEST_PROGRAM") == "lost" {
+	if program == "lost" {
 		return lose(ctx, w)
 	}
 	return errors.Join(suite(ctx, w), w.Close())

@@ -50,6 +50,10 @@ const (
 )
 
 func (w *twin) Post(m *engine.Message) {
+	if w.gpu.stage != nil { // only collectives are staged
+		w.Engine.Post(m)
+		return
+	}
 	w.mu.Lock()
 	p := &parcel{host: unsafe.Slice((*byte)(m.Mem.Ptr), m.Mem.Bytes())}
 	p.m = engine.Message{Send: m.Send, Peer: m.Peer, Tag: m.Tag, Seq: m.Seq, Mem: m.Mem}
@@ -86,6 +90,9 @@ func (w *twin) take(n int) (*cuda.Slice[byte], error) {
 }
 
 func (w *twin) Finish(ctx context.Context, m *engine.Message) error {
+	if w.gpu.stage != nil {
+		return w.Engine.Finish(ctx, m)
+	}
 	w.mu.Lock()
 	p := w.moved[m]
 	w.mu.Unlock()

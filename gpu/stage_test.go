@@ -1,0 +1,109 @@
+package gpu_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/gpu"
+)
+
+// counter counts the lines of a log that have a word in them.
+type counter struct {
+	word string
+	n    atomic.Int64
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	c.n.Add(int64(bytes.Count(b, []byte(c.word))))
+	return len(b), nil
+}
+
+// TestHostStaging asks for it by Config and by the environment: it is counted, and
+// told of once for each Comm.
+func TestHostStaging(t *testing.T) {
+	for _, env := range []bool{false, true} {
+		t.Run(fmt.Sprintf("env=%v", env), func(t *testing.T) {
+			warned := &counter{word: "HostStaging"}
+			cfg := tutti.Config{HostStaging: !env, Logger: slog.New(slog.NewTextHandler(warned, nil))}
+			if env {
+				t.Setenv("TUTTI_HOST_STAGING", "1")
+			}
+			ok(t, run(t, 2, cfg, func(ctx context.Context, r *rank) error {
+				host := []int{1}
+				err := first(r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum), r.AllReduce(ctx, gpu.Of(r.x), tutti.Avg), r.holds(3),
+					r.AllReduce(ctx, tutti.Of(host), tutti.Sum))
+				if err != nil {
+					return err
+				}
+				if n := r.StagedCalls(); n != 2 {
+					return fmt.Errorf("%d calls were counted", n)
+				}
+				return nil
+			}))
+			if n := warned.n.Load(); n != 2 {
+				t.Errorf("%d warnings on two ranks", n)
+			}
+		})
+	}
+}
+
+// TestNotStaged is a Comm with NCCL, and one without a device: both count nothing.
+func TestNotStaged(t *testing.T) {
+	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		if err := first(r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum), r.holds(3)); err != nil {
+			return err
+		}
+		if n := r.StagedCalls(); n != 0 {
+			return fmt.Errorf("%d calls were counted", n)
+		}
+		return nil
+	}))
+	ok(t, tutti.RunLocal(t.Context(), 1, tutti.Config{HostStaging: true}, func(ctx context.Context, c *tutti.Comm) error {
+		err := c.AllReduce(ctx, tutti.DeviceBuffer(0, nil, tutti.Float32Type, 0), tutti.Sum)
+		if !errors.Is(err, tutti.ErrNoDevicePath) || !strings.Contains(err.Error(), "gpu.Auto()") || c.StagedCalls() != 0 {
+			return fmt.Errorf("a Comm without a device: %w", err)
+		}
+		return nil
+	}))
+}
+
+// TestMissingNCCL runs this binary again without NCCL: making a Comm fails with the
+// paths that were tried and the way out, which works.
+func TestMissingNCCL(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), "TUTTI_NCCL_LIBRARY=/no/such/libnccl.so.2", missingEnv+"=1")
+	out, err := cmd.CombinedOutput()
+	if errors.Is(err, syscall.ENOEXEC) {
+		t.Skip("an emulated binary cannot start itself")
+	}
+	if err != nil || !strings.Contains(string(out), "as it should be") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+const missingEnv = "TUTTI_TEST_MISSING"
+
+// withoutNCCL is the process that TestMissingNCCL starts.
+func withoutNCCL() error {
+	_, err := tutti.Local(1, tutti.Config{Device: gpu.Auto()})
+	for _, word := range []string{"/no/such/libnccl.so.2", "HostStaging", "TUTTI_HOST_STAGING=1"} {
+		if !errors.Is(err, tutti.ErrNoDevicePath) || !strings.Contains(err.Error(), word) {
+			return fmt.Errorf("no NCCL is reported as %w, without %q", err, word)
+		}
+	}
+	comms, err := tutti.Local(1, tutti.Config{Device: gpu.Auto(), HostStaging: true})
+	if err != nil {
+		return err
+	}
+	return comms[0].Close()
+}

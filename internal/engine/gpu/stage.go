@@ -1,0 +1,330 @@
+package gpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// A stage is what takes NCCL's place where device memory goes through host
+// memory: pinned slots in memory that the CPU engine works on without further
+// copies. While one slot is worked on, others are copied to and from the device,
+// each direction in a stream of its own; results go into the engine's stream.
+type stage struct {
+	dev  *cuda.Device
+	size int // ranks
+	slot int // bytes of one
+	in   *cuda.Stream
+
+	base   unsafe.Pointer // of all slots; nil before the first operation
+	filled [slots]*cuda.Event
+	empty  [slots]*cuda.Event
+	free   func() error // gives the slots back
+
+	calls atomic.Uint64
+
+	// What an operation needs, kept for the next one.
+	slabs  []slab
+	loads  []load
+	moves  []move
+	host   []engine.Call
+	parts  []engine.Mem
+	most   []int
+	shared []int64
+}
+
+func newStage(dev *cuda.Device, size, slot int) (*stage, error) {
+	if slot <= 0 {
+		slot = slotBytes
+	}
+	// Every share of a call has its line in a slot, however many ranks there are.
+	s := &stage{dev: dev, size: size, slot: max(slot, 2*size*line)}
+	var err error
+	s.in, err = dev.NewStream()
+	for i := range slots {
+		if err == nil {
+			s.filled[i], err = dev.NewEvent()
+		}
+		if err == nil {
+			s.empty[i], err = dev.NewEvent()
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// close gives everything back. The engine's own stream has come to its end.
+func (s *stage) close() error {
+	var errs []error
+	if s.in != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := s.in.Wait(ctx); errors.Is(err, context.DeadlineExceeded) {
+			return fmt.Errorf("%v still copies to memory that is to be freed: it is left as it is", s.dev)
+		}
+	}
+	for i := range slots {
+		for _, ev := range []*cuda.Event{s.filled[i], s.empty[i]} {
+			if ev != nil {
+				errs = append(errs, ev.Close())
+			}
+		}
+	}
+	if s.in != nil {
+		errs = append(errs, s.in.Close())
+	}
+	if s.free != nil {
+		errs = append(errs, s.free())
+	}
+	return errors.Join(errs...)
+}
+
+// Staged is how many calls on device memory went through host memory.
+func (e *Engine) Staged() uint64 {
+	if e.stage == nil {
+		return 0
+	}
+	return e.stage.calls.Load()
+}
+
+// throughHost carries out the device's part of an operation on which all ranks
+// have agreed. When it returns, the results are in the engine's stream.
+func (o *operation) throughHost() (err error) {
+	e, s := o.e, o.e.stage
+	defer func() {
+		// Behind all that is in the stream, also if it went wrong.
+		err = errors.Join(err, e.done.Record(e.stream))
+	}()
+	if s.base == nil {
+		if err := o.makeSlots(); err != nil {
+			return err
+		}
+	}
+	if err := o.countShares(); err != nil {
+		return err
+	}
+	if o.ticket != nil {
+		// Waited for here and not in a stream: if the operation fails before
+		// that, no copy comes after it.
+		if err := o.await(o.ticket.Ready.(*cuda.Event), nil); err != nil {
+			return err
+		}
+	}
+	s.plan(o, s.most)
+	err = o.pump()
+	s.forget()
+	if err != nil {
+		// Nothing more may come into the slots.
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_ = s.in.Wait(ctx)
+		return err
+	}
+	if o.ticket != nil {
+		return e.stream.WriteValue(e.gate.addr, o.ticket.Number)
+	}
+	return nil
+}
+
+// makeSlots makes the slots, in memory that the ranks of this host share, and
+// tells once that there is a detour.
+func (o *operation) makeSlots() error {
+	e, s := o.e, o.e.stage
+	bytes := slots * s.slot
+	region, err := o.alloc(bytes)
+	if err != nil {
+		return err
+	}
+	var pin *cuda.Pinned
+	if region.Mapped {
+		pin, err = cuda.Pin(s.dev, unsafe.Slice((*byte)(region.Ptr), bytes))
+	}
+	if pin != nil {
+		s.base, s.free = region.Ptr, func() error { return errors.Join(pin.Unpin(), region.Free()) }
+	} else {
+		// Between goroutines all memory is shared, over the network none is.
+		if err := region.Free(); err != nil {
+			return err
+		}
+		own, err := cuda.AllocHost[byte](s.dev, bytes)
+		if err != nil {
+			return err
+		}
+		s.base, s.free = unsafe.Pointer(unsafe.SliceData(own.Data())), own.Free
+	}
+	if log := e.opt.Logger; log != nil {
+		log.Warn("device memory goes through host memory, as Config.HostStaging says: that is slower than NCCL",
+			"rank", e.rank, "ranks", e.size, "device", s.dev.Ordinal())
+		if err != nil {
+			log.Warn("the memory that the ranks share cannot be pinned; there is one more copy", "error", err)
+		}
+	}
+	return nil
+}
+
+// alloc waits for the other ranks, too: until the operation's time is over, or
+// the group has failed.
+func (o *operation) alloc(bytes int) (*engine.Region, error) {
+	e := o.e
+	ctx, cancel := context.WithCancelCause(o.ctx)
+	defer cancel(nil)
+	var late <-chan time.Time
+	if !o.latest.IsZero() {
+		t := time.NewTimer(time.Until(o.latest))
+		defer t.Stop()
+		late = t.C
+	}
+	go func() {
+		select {
+		case <-e.Failed():
+			cancel(e.Failure())
+		case <-late:
+			cancel(errLate)
+		case <-ctx.Done():
+		}
+	}()
+	region, err := e.Engine.Alloc(ctx, o.seq, bytes)
+	if err == nil || o.ctx.Err() != nil {
+		return region, err
+	}
+	// A rank that ended meanwhile is soon told of by name.
+	t := time.NewTimer(hearsay)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-t.C:
+	}
+	return nil, err
+}
+
+// countShares finds out how many elements each call's largest share has on any
+// rank: of the uneven forms, no rank may know all counts.
+func (o *operation) countShares() error {
+	e, s := o.e, o.e.stage
+	s.most, s.shared = s.most[:0], s.shared[:0]
+	for i := range o.calls {
+		n := 0
+		if c := &o.calls[i]; c.OnDevice() {
+			s.calls.Add(1)
+			n = largest(c, s.size)
+			if c.Uneven {
+				s.shared = append(s.shared, int64(n))
+			}
+		}
+		s.most = append(s.most, n)
+	}
+	if len(s.shared) == 0 {
+		return nil
+	}
+	m := memOf(s.shared, kernel.Int64)
+	s.host = append(s.host[:0], engine.Call{Verb: engine.AllReduce, Red: engine.Max, Src: m, Dst: m, Method: o.name, Name: apart})
+	if err := e.Engine.Run(o.ctx, o.seq, s.host); err != nil {
+		return err
+	}
+	k := 0
+	for i := range o.calls {
+		if c := &o.calls[i]; c.OnDevice() && c.Uneven {
+			s.most[i] = int(s.shared[k])
+			k++
+		}
+	}
+	return nil
+}
+
+// pump passes the loads through the slots.
+func (o *operation) pump() error {
+	e, s := o.e, o.e.stage
+	for i := range min(slots, len(s.loads)) {
+		if err := o.fill(i); err != nil {
+			return err
+		}
+	}
+	for i := range s.loads {
+		if i > 0 && !o.latest.IsZero() && time.Now().After(o.latest) {
+			return errLate
+		}
+		if err := o.await(s.filled[i%slots], nil); err != nil {
+			return err
+		}
+		s.host, s.parts = s.host[:0], s.parts[:0]
+		for _, p := range s.loads[i] {
+			p := s.stager(e.rank, i, p)
+			s.host = append(s.host, p.host(o.name, &s.parts))
+		}
+		if err := e.Engine.Run(o.ctx, o.seq, s.host); err != nil {
+			return err
+		}
+		if err := o.drain(i); err != nil {
+			return err
+		}
+		if i+slots < len(s.loads) {
+			if err := o.fill(i + slots); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *stage) stager(rank, load int, p slab) stager {
+	return stager{p, unsafe.Add(s.base, load%slots*s.slot), rank, s.size}
+}
+
+// fill copies a load into its slot, when what was there before has left it.
+func (o *operation) fill(load int) error {
+	s := o.e.stage
+	s.moves = s.moves[:0]
+	for _, p := range s.loads[load] {
+		p := s.stager(o.e.rank, load, p)
+		s.moves = p.in(s.moves)
+	}
+	if load >= slots {
+		if err := s.in.WaitEvent(s.empty[load%slots]); err != nil {
+			return err
+		}
+	}
+	for _, m := range s.moves {
+		if m.device.N > 0 {
+			if err := s.in.CopyOut(m.host, uintptr(m.device.Ptr), uintptr(m.device.Bytes())); err != nil {
+				return err
+			}
+		}
+	}
+	return s.filled[load%slots].Record(s.in)
+}
+
+// drain copies a load's results out of its slot.
+func (o *operation) drain(load int) error {
+	e, s := o.e, o.e.stage
+	s.moves = s.moves[:0]
+	for _, p := range s.loads[load] {
+		p := s.stager(e.rank, load, p)
+		s.moves = p.out(s.moves)
+	}
+	for _, m := range s.moves {
+		if m.device.N > 0 {
+			if err := e.stream.CopyIn(uintptr(m.device.Ptr), m.host, uintptr(m.device.Bytes())); err != nil {
+				return err
+			}
+		}
+	}
+	return s.empty[load%slots].Record(e.stream)
+}
+
+// forget lets go of the caller's memory.
+func (s *stage) forget() {
+	clear(s.slabs)
+	clear(s.loads)
+	clear(s.moves)
+	clear(s.host)
+}
