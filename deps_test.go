@@ -39,6 +39,8 @@ var layers = []string{
 	"",
 	"gpu",
 	"launch",
+	"internal/bench",
+	"internal/bench/card",
 	"cmd/tutti",
 	"examples/hello",
 	"examples/regression",

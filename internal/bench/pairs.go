@@ -1,0 +1,179 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+const (
+	smallBytes = 8
+	largeBytes = 1 << 20
+	linkBudget = 30 * time.Millisecond // for one direction, and for the way to and fro
+)
+
+// pairs measures every two ranks, both ways, while the others wait, and returns
+// what stands out.
+func (r *runner) pairs(ctx context.Context, hosts []int) ([]string, error) {
+	n := r.comm.Size()
+	if n < 2 {
+		return nil, nil
+	}
+	if err := r.release(); err != nil {
+		return nil, err
+	}
+	s := &spec{op: opNamed("broadcast"), dtype: tutti.Uint8Type, elems: largeBytes}
+	one := *r.plan
+	one.Batch = 1
+	r.plan = &one
+	if err := r.provide(ctx, s, []spec{*s}); err != nil {
+		return nil, err
+	}
+	var links []Link
+	rounds := n - 1 + n%2
+	for round := range rounds {
+		if err := r.tell(Event{Step: &Step{What: "pairs of ranks", Done: round, Of: rounds}}); err != nil {
+			return nil, err
+		}
+		list, err := r.round(ctx, round, hosts)
+		if err != nil {
+			return nil, err
+		}
+		links = append(links, list...)
+	}
+	for i := range links {
+		if err := r.tell(Event{Link: &links[i]}); err != nil {
+			return nil, err
+		}
+	}
+	return Outliers(links, n), nil
+}
+
+// partner is whom a rank plays with in a round of a tournament in which everybody
+// meets everybody once; itself if it has nobody.
+func partner(rank, round, ranks int) int {
+	even := ranks + ranks%2
+	last := even - 1
+	var other int
+	switch rank {
+	case last:
+		// The one that stays: it meets whoever would meet himself.
+		other = round * (even / 2) % last
+	default:
+		other = ((round-rank)%last + last) % last
+		if other == rank {
+			other = last
+		}
+	}
+	if other >= ranks {
+		return rank
+	}
+	return other
+}
+
+// round measures disjoint pairs, one after the other. All ranks return the links.
+func (r *runner) round(ctx context.Context, round int, hosts []int) ([]Link, error) {
+	c := r.comm
+	me, n := c.Rank(), c.Size()
+	other := partner(me, round, n)
+	pair, err := c.Split(ctx, min(me, other), me)
+	if err != nil {
+		return nil, err
+	}
+	// Three numbers for each pair: to and fro, up, down, in nanoseconds.
+	found := make([]float64, 3*n)
+	for low := range n {
+		high := partner(low, round, n)
+		if high <= low {
+			continue
+		}
+		if me == low || me == high {
+			three, err := r.pair(ctx, pair)
+			if err != nil {
+				return nil, err
+			}
+			copy(found[3*low:], three)
+		}
+		if err := c.Barrier(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := pair.Close(); err != nil {
+		return nil, err
+	}
+	// Both ranks of a pair have numbers; the slower one's count.
+	if err := c.AllReduce(ctx, tutti.Of(found), tutti.Max); err != nil {
+		return nil, err
+	}
+	var links []Link
+	for low := range n {
+		if high := partner(low, round, n); high > low {
+			remote := hosts[low] != hosts[high]
+			links = append(links,
+				r.link(low, high, remote, found[3*low]/2, found[3*low+1]),
+				r.link(high, low, remote, found[3*low]/2, found[3*low+2]))
+		}
+	}
+	return links, nil
+}
+
+func (r *runner) link(from, to int, remote bool, small, large float64) Link {
+	result := func(bytes int, ns float64) Result {
+		x := Result{
+			Op: fmt.Sprintf("pair %d>%d", from, to), Engine: r.engine, Ranks: 2, Bytes: bytes, DType: "uint8", Reduce: none,
+			Iters: 1, P50: ns / 1e3, P99: ns / 1e3, Min: ns / 1e3,
+		}
+		x.rates(opNamed("broadcast"))
+		return x
+	}
+	return Link{From: from, To: to, Remote: remote, Small: result(smallBytes, small), Large: result(largeBytes, large)}
+}
+
+// pair measures one pair: medians of a small message to and fro, and of a large one
+// in each direction, followed by a small answer.
+func (r *runner) pair(ctx context.Context, c *tutti.Comm) ([]float64, error) {
+	m := r.memory[0]
+	small, large := m.Buf.Slice(0, smallBytes), m.Buf.Slice(0, largeBytes)
+	var three []float64
+	for _, way := range []struct {
+		there, back         tutti.Buffer
+		thereRoot, backRoot int
+	}{{small, small, 0, 1}, {large, small, 0, 1}, {large, small, 1, 0}} {
+		var times []float64
+		begin := time.Now()
+		for i := 0; ; i++ {
+			now := time.Now()
+			if err := c.Broadcast(ctx, way.there, way.thereRoot); err != nil {
+				return nil, err
+			}
+			if err := c.Broadcast(ctx, way.back, way.backRoot); err != nil {
+				return nil, err
+			}
+			if i > 0 { // the first makes connections
+				times = append(times, float64(time.Since(now)))
+			}
+			if i < minIters || i%8 != 0 {
+				continue
+			}
+			end := []uint8{0}
+			if time.Since(begin) > linkBudget {
+				end[0] = 1
+			}
+			if err := c.Broadcast(ctx, tutti.Of(end), 0); err != nil {
+				return nil, err
+			}
+			if end[0] == 1 {
+				break
+			}
+		}
+		slices.Sort(times)
+		three = append(three, times[len(times)/2])
+	}
+	// The answer's way is no part of a large message's.
+	three[1] = max(three[1]-three[0]/2, 1)
+	three[2] = max(three[2]-three[0]/2, 1)
+	return three, nil
+}
