@@ -23,6 +23,8 @@ func TestMain(m *testing.M) {
 	switch act := os.Getenv("TUTTI_TEST_ACT"); {
 	case act == "":
 		os.Exit(m.Run())
+	case act == "tutti":
+		os.Exit(app{damage: damage()}.dispatch(os.Args[1:]))
 	case act == "leftover":
 		fmt.Println("leftover")
 		time.Sleep(time.Hour)

@@ -13,14 +13,14 @@ import (
 // hasGPU says that this program can load the libraries of GPUs.
 const hasGPU = true
 
-var openCard func(local int) (bench.Card, error) = card.Open
+var openCard func(local int, nccl bool) (bench.Card, error) = card.Open
 
 // lookForGPUs is the probe of that name.
 func lookForGPUs() any { return card.Look() }
 
-// devices asks another process how many GPUs NCCL can use: libraries that are
-// broken take that one with them.
-func devices(ctx context.Context) (int, error) {
+// devices asks another process how many GPUs can be used: libraries that are broken
+// take that one with them.
+func devices(ctx context.Context, nccl bool) (int, error) {
 	text, err := probe(ctx, "gpu")
 	if err != nil {
 		return 0, err
@@ -29,5 +29,5 @@ func devices(ctx context.Context) (int, error) {
 	if err := json.Unmarshal(text, &g); err != nil {
 		return 0, err
 	}
-	return g.Usable()
+	return g.Usable(nccl)
 }

@@ -11,10 +11,10 @@ import (
 
 const hasGPU = false
 
-var openCard func(local int) (bench.Card, error)
+var openCard func(local int, nccl bool) (bench.Card, error)
 
 func lookForGPUs() any { return nil }
 
-func devices(context.Context) (int, error) {
+func devices(context.Context, bool) (int, error) {
 	return 0, errors.New("this tutti was built without GPUs")
 }

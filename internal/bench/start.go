@@ -33,12 +33,12 @@ type Command struct {
 	Stdout, Stderr io.Writer
 	Progress       bool // Stderr is a terminal
 	Signals        <-chan os.Signal
-	// Devices asks, in another process, how many GPUs there are that NCCL can use,
-	// and why there are none.
-	Devices func(ctx context.Context) (int, error)
+	// Devices asks, in another process, how many GPUs there are, with an NCCL if
+	// that is needed, and why there are none.
+	Devices func(ctx context.Context, nccl bool) (int, error)
 	// Open opens a rank's GPU, the one for the local-th rank of a host. Nil: this
 	// program was built without GPUs.
-	Open func(local int) (Card, error)
+	Open func(local int, nccl bool) (Card, error)
 	// Damage is for tests; see Job.
 	Damage func(rank int, what string, dst []byte)
 }
@@ -94,10 +94,15 @@ func (c *Command) engine(ctx context.Context, p *Plan) (devices int, err error) 
 	if p.Engine != Auto && !p.device() {
 		return 0, nil
 	}
+	if p.Engine == Staged {
+		if err := stage(new(tutti.Config)); err != nil {
+			return 0, err
+		}
+	}
 	if c.Open == nil {
 		err = errors.New("this tutti was built without GPUs (tag nogpu)")
 	} else {
-		devices, err = c.Devices(ctx)
+		devices, err = c.Devices(ctx, p.Engine != Staged)
 	}
 	switch {
 	case p.Engine == Auto && err == nil && devices > 0:
@@ -299,7 +304,7 @@ func (c *Command) rank(ctx context.Context, p *Plan, here *envplace.Place, devic
 				return 0, err
 			}
 		}
-		if card, err = c.Open(local.rank); err != nil {
+		if card, err = c.Open(local.rank, p.Engine == NCCL); err != nil {
 			return 0, err
 		}
 		defer func() { err = errors.Join(err, card.Close()) }()

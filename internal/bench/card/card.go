@@ -20,8 +20,9 @@ type card struct {
 	about string
 }
 
-// Open opens the GPU of the local-th rank of a host: ranks have them in turn.
-func Open(local int) (bench.Card, error) {
+// Open opens the GPU of the local-th rank of a host: ranks have them in turn. NCCL
+// is loaded if it is needed.
+func Open(local int, withNCCL bool) (bench.Card, error) {
 	n, err := cuda.Devices()
 	if err != nil {
 		return nil, err
@@ -29,9 +30,13 @@ func Open(local int) (bench.Card, error) {
 	if n == 0 {
 		return nil, errors.New("there is no GPU")
 	}
-	lib, err := nccl.Load("")
-	if err != nil {
-		return nil, err
+	version := ""
+	if withNCCL {
+		lib, err := nccl.Load("")
+		if err != nil {
+			return nil, err
+		}
+		version = ", NCCL " + lib.Version().String()
 	}
 	dev, err := cuda.Open(local%n, nil)
 	if err != nil {
@@ -41,7 +46,7 @@ func Open(local int) (bench.Card, error) {
 	if err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
-	return &card{dev, fmt.Sprintf("%s %d, NCCL %s", name, dev.Ordinal(), lib.Version())}, nil
+	return &card{dev, fmt.Sprintf("%s %d%s", name, dev.Ordinal(), version)}, nil
 }
 
 // Device is for Config.Device.

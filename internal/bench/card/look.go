@@ -1,6 +1,7 @@
 package card
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -34,12 +35,14 @@ type GPU struct {
 	Error      string
 }
 
-// Usable returns how many GPUs NCCL can use, or why there are none.
-func (g *GPUs) Usable() (int, error) {
-	for _, text := range []string{g.CUDAError, g.NCCLError} {
-		if text != "" {
-			return 0, fmt.Errorf("%s", text)
-		}
+// Usable returns how many GPUs can be used, with NCCL or without it, or why none
+// can.
+func (g *GPUs) Usable(withNCCL bool) (int, error) {
+	switch {
+	case g.CUDAError != "":
+		return 0, errors.New(g.CUDAError)
+	case withNCCL && g.NCCLError != "":
+		return 0, errors.New(g.NCCLError)
 	}
 	return len(g.Devices), nil
 }
