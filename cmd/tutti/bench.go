@@ -34,7 +34,10 @@ func runBench(a app, args []string) int {
 	c := &bench.Command{
 		Self: []string{self, "bench"}, Stdout: os.Stdout, Stderr: os.Stderr,
 		Progress: terminal(os.Stderr) && os.Getenv("TERM") != "dumb",
-		Signals:  signals, Devices: devices, Open: openCard, Damage: a.damage,
+		Signals:  signals, Damage: a.damage,
+	}
+	if hasGPU {
+		c.Devices, c.Open = devices, openCard
 	}
 	return c.Run(ctx, args)
 }

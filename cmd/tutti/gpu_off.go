@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 
 	"github.com/tutti-go/tutti/internal/bench"
@@ -11,10 +10,8 @@ import (
 
 const hasGPU = false
 
-var openCard func(local int, nccl bool) (bench.Card, error)
+var errNoGPU = errors.New("this tutti was built without GPUs (tag nogpu)")
+
+func openCard(int, bool) (bench.Card, error) { return nil, errNoGPU }
 
 func lookForGPUs() any { return nil }
-
-func devices(context.Context, bool) (int, error) {
-	return 0, errors.New("this tutti was built without GPUs")
-}

@@ -23,6 +23,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"bench", "measure collectives on this machine or a cluster, and check them", runBench},
+		{"doctor", "look at this machine as the library would, and say what to do", runDoctor},
 		{"run", "start the ranks of a job on this host, and end them together", func(_ app, args []string) int { return run(args) }},
 		{"probe", "", runProbe},
 	}

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/doctor"
 )
 
 // probeTime is how long a look at libraries may take.
@@ -18,12 +20,12 @@ const probeTime = 30 * time.Second
 // probeMark stands before what a probe has found: libraries print, too.
 const probeMark = "tutti-probe "
 
-// probe has another process look at something, and returns what it found, as JSON.
+// probe has another process look at something, and reads what it found into to.
 // That process may crash or hang; this one does not.
-func probe(ctx context.Context, what string) ([]byte, error) {
+func probe(ctx context.Context, what string, to any) error {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -34,18 +36,25 @@ func probe(ctx context.Context, what string) ([]byte, error) {
 	err = cmd.Run()
 	for line := range bytes.Lines(out.Bytes()) {
 		if text, ok := bytes.CutPrefix(line, []byte(probeMark)); ok {
-			return text, nil
+			return json.Unmarshal(text, to)
 		}
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		err = fmt.Errorf("loading the libraries did not end within %v", probeTime)
+		return fmt.Errorf("the process that looked did not end within %v", probeTime)
 	case err == nil:
-		err = errors.New("the process that loaded the libraries said nothing")
-	default:
-		err = fmt.Errorf("the process that loaded the libraries has died: %w%s", err, lastWords(stderr.String()))
+		return errors.New("the process that looked has said nothing")
 	}
-	return nil, err
+	return fmt.Errorf("the process that looked has died: %w%s", err, lastWords(stderr.String()))
+}
+
+// devices asks another process how many GPUs can be used.
+func devices(ctx context.Context, nccl bool) (int, error) {
+	var g doctor.GPUs
+	if err := probe(ctx, "gpu", &g); err != nil {
+		return 0, err
+	}
+	return g.Usable(nccl)
 }
 
 // lastWords is the first line of what a process has said at its end.
@@ -59,11 +68,17 @@ func lastWords(text string) string {
 
 // runProbe is that other process.
 func runProbe(_ app, args []string) int {
-	if len(args) != 1 || args[0] != "gpu" {
+	var found any
+	switch {
+	case len(args) == 1 && args[0] == "gpu" && hasGPU:
+		found = lookForGPUs()
+	case len(args) == 1 && args[0] == "memory":
+		found = doctor.ProbeMemory()
+	default:
 		fmt.Fprintln(os.Stderr, "tutti probe: it is called by tutti itself")
 		return 2
 	}
-	text, err := json.Marshal(lookForGPUs())
+	text, err := json.Marshal(found)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tutti probe:", err)
 		return 1

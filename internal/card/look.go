@@ -7,55 +7,23 @@ import (
 	"strings"
 
 	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/dl"
+	"github.com/tutti-go/tutti/internal/doctor"
 	"github.com/tutti-go/tutti/internal/ncclsys"
 )
 
-// GPUs is what a machine has, as JSON. An empty error means that it is well.
-type GPUs struct {
-	CUDAError string
-	CUDA      string // the version that the driver supports
-	Library   string
-	Devices   []GPU
-	NCCLError string
-	NCCL      string
-	NCCLPath  string
-	Missing   []ncclsys.Lack
-	// Others are further libraries that were found, such as PyTorch's own.
-	Others []string
-}
-
-// A GPU is one device.
-type GPU struct {
-	Name       string
-	PCI        string
-	Capability string
-	Free       uint64
-	Total      uint64
-	Peers      []int // whose memory it can reach
-	Error      string
-}
-
-// Usable returns how many GPUs can be used, with NCCL or without it, or why none
-// can.
-func (g *GPUs) Usable(withNCCL bool) (int, error) {
-	switch {
-	case g.CUDAError != "":
-		return 0, errors.New(g.CUDAError)
-	case withNCCL && g.NCCLError != "":
-		return 0, errors.New(g.NCCLError)
-	}
-	return len(g.Devices), nil
-}
-
 // Look looks at the machine by loading its libraries, which may do anything: it is
 // for a process of its own.
-func Look() (g GPUs) {
-	g.look()
+func Look() (g doctor.GPUs) {
+	lookAtCUDA(&g)
 	lib, err := ncclsys.Load("")
 	if err != nil {
-		g.NCCLError = err.Error()
+		g.NCCLError, g.NCCLBroken = err.Error(), broken(err)
 	} else {
-		g.NCCL, g.NCCLPath, g.Missing = lib.VersionText(), lib.Path(), lib.Missing()
+		g.NCCL, g.NCCLPath = lib.VersionText(), lib.Path()
+		for _, m := range lib.Missing() {
+			g.Missing = append(g.Missing, doctor.Lack(m))
+		}
 	}
 	for _, path := range ncclsys.Candidates() {
 		if _, err := os.Stat(path); err == nil && path != g.NCCLPath && strings.Contains(path, "/") {
@@ -65,7 +33,21 @@ func Look() (g GPUs) {
 	return g
 }
 
-func (g *GPUs) look() {
+// broken reports whether a library was there: not all that was tried was missing.
+func broken(err error) bool {
+	var none *dl.NotFoundError
+	if !errors.As(err, &none) {
+		return true
+	}
+	for _, a := range none.Tried {
+		if !strings.Contains(a.Reason, "No such file") {
+			return true
+		}
+	}
+	return false
+}
+
+func lookAtCUDA(g *doctor.GPUs) {
 	fail := func(err error) { g.CUDAError = err.Error() }
 	version, path, err := cuda.Version()
 	if err != nil {
@@ -86,7 +68,7 @@ func (g *GPUs) look() {
 	for i := range n {
 		dev, err := cuda.Open(i, nil)
 		if err != nil {
-			g.Devices = append(g.Devices, GPU{Error: err.Error()})
+			g.Devices = append(g.Devices, doctor.GPU{Error: err.Error()})
 			open = append(open, nil)
 			continue
 		}
@@ -106,7 +88,7 @@ func (g *GPUs) look() {
 	}
 }
 
-func describe(dev *cuda.Device) (d GPU) {
+func describe(dev *cuda.Device) (d doctor.GPU) {
 	var err error
 	note := func(e error) {
 		if e != nil && d.Error == "" {
