@@ -35,8 +35,11 @@ Exit codes: 0 nothing fails, 1 something does, 2 wrong flags.
 Flags:
 `
 
-// tryTime is how long a tiny collective may take.
-const tryTime = 45 * time.Second
+// tryTime is how long a tiny collective may take; GPUs take long to begin.
+const (
+	tryTime    = 20 * time.Second
+	tryGPUTime = 90 * time.Second
+)
 
 // doctorFlags are the flags, for completion too.
 func doctorFlags(asJSON *bool) *flag.FlagSet {
@@ -109,7 +112,11 @@ func try(ctx context.Context, engine string, ranks int) doctor.Engine {
 		e.Error = err.Error()
 		return e
 	}
-	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	limit := tryTime
+	if engine == bench.NCCL {
+		limit = tryGPUTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var out, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, self, "bench", "--engine", engine, "-n", strconv.Itoa(ranks), "--op", "allreduce",
@@ -122,7 +129,7 @@ func try(ctx context.Context, engine string, ranks int) doctor.Engine {
 	var r bench.Result
 	switch {
 	case ctx.Err() != nil:
-		e.Error = fmt.Sprintf("it did not end within %v%s", tryTime, lastWords(stderr.String()))
+		e.Error = fmt.Sprintf("it did not end within %v%s", limit, lastWords(stderr.String()))
 	case err != nil:
 		e.Error = err.Error() + lastWords(stderr.String())
 	case json.Unmarshal(out.Bytes(), &r) != nil:

@@ -72,16 +72,8 @@ func (r *runner) again(ctx context.Context, begin time.Time) (bool, error) {
 // that was asked for.
 func (r *runner) meet(ctx context.Context, points int) (*Start, error) {
 	c := r.comm
-	host, err := c.SplitHost(ctx)
+	first, near, err := r.neighbours(ctx)
 	if err != nil {
-		return nil, err
-	}
-	first := []int32{int32(c.Rank())}
-	if err := host.AllReduce(ctx, tutti.Of(first), tutti.Min); err != nil {
-		return nil, err
-	}
-	near := host.Size()
-	if err := host.Close(); err != nil {
 		return nil, err
 	}
 	all := make([]int32, c.Size())
@@ -113,6 +105,21 @@ func (r *runner) meet(ctx context.Context, points int) (*Start, error) {
 			want, c.Size(), len(hosts), near, s.Engine)
 	}
 	return s, nil
+}
+
+// neighbours finds the lowest rank of this host, and how many it has. Over the
+// network alone every rank is by itself.
+func (r *runner) neighbours(ctx context.Context) (first []int32, ranks int, err error) {
+	first = []int32{int32(r.comm.Rank())}
+	if r.plan.Engine == TCP {
+		return first, 1, nil
+	}
+	host, err := r.comm.SplitHost(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	err = host.AllReduce(ctx, tutti.Of(first), tutti.Min)
+	return first, host.Size(), errors.Join(err, host.Close())
 }
 
 // kind is the engine that so many hosts make.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -151,9 +152,11 @@ func (c *Command) start(ctx context.Context, o *Options, devices int, screen *Sc
 	if err != nil {
 		return Failed, err
 	}
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, PlanEnv+"=") })
+	env = append(env, PlanEnv+"="+string(plan))
 	out := &events{screen: screen}
 	report, err := launch.Run(ctx, launch.Config{
-		Command: c.Self, Ranks: o.Ranks, Env: append(os.Environ(), PlanEnv+"="+string(plan)),
+		Command: c.Self, Ranks: o.Ranks, Env: env,
 		Stdout: out, Stderr: screen.Aside(), Signals: c.Signals,
 	})
 	switch {
@@ -333,5 +336,8 @@ func (c *Command) apart(rank int, local place, devices int) error {
 	if err != nil {
 		return err
 	}
-	return syscall.Exec(self, os.Args, append(os.Environ(), fmt.Sprintf("%s=tutti-bench-%d", name, rank)))
+	if err := os.Setenv(name, fmt.Sprintf("tutti-bench-%d", rank)); err != nil {
+		return err
+	}
+	return syscall.Exec(self, os.Args, os.Environ())
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/tutti-go/tutti/internal/bench"
 	"github.com/tutti-go/tutti/internal/kernel"
@@ -148,10 +149,28 @@ func Look(ctx context.Context, p Probes) *Facts {
 			f.GPUError = err.Error()
 		}
 	}
-	for _, e := range f.engines() {
-		f.Engines = append(f.Engines, p.Try(ctx, e.Name, e.Ranks))
-	}
+	f.try(ctx, p)
 	return f
+}
+
+// try tries the engines: those of the CPU at once, because one that hangs is given
+// up only after a while.
+func (f *Facts) try(ctx context.Context, p Probes) {
+	f.Engines = f.engines()
+	var tries sync.WaitGroup
+	for i := range f.Engines {
+		e := &f.Engines[i]
+		switch {
+		case e.Name != bench.Local && f.AddrError != "" && f.IfEnv == "":
+			e.Error = "not tried: ranks meet over the loopback at least, and no interface is up"
+		case e.Name == bench.NCCL:
+			tries.Wait()
+			*e = p.Try(ctx, e.Name, e.Ranks)
+		default:
+			tries.Go(func() { *e = p.Try(ctx, e.Name, e.Ranks) })
+		}
+	}
+	tries.Wait()
 }
 
 // engines are those that are worth a try here.

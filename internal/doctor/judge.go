@@ -109,13 +109,14 @@ func (f *Facts) memory(l *list) {
 	}
 	m := f.Memory
 	network := "ranks of this host will use the network instead"
+	fails := "until then Join fails on this host, unless Config.NoSharedMemory is set"
 	switch {
 	case f.MemoryError != "":
-		l.fail("sharing", "allow memfd_create and descriptor passing (seccomp, container runtime); "+network, "the process that tried to share memory did not live: %s", f.MemoryError)
+		l.fail("sharing", "allow memfd_create and descriptor passing (seccomp, container runtime); "+fails, "the process that tried to share memory did not live: %s", f.MemoryError)
 	case !m.Supported:
 		l.warn("sharing", "use Linux for shared memory between processes", "processes share no memory on this system; %s", network)
 	case m.Make != "":
-		l.fail("sharing", "allow memfd_create (seccomp, container runtime, memory limit); "+network, "memory files cannot be made: %s", m.Make)
+		l.fail("sharing", "allow memfd_create (seccomp, container runtime, memory limit); "+fails, "memory files cannot be made: %s", m.Make)
 	case m.Pass != "":
 		l.fail("sharing", "allow unix sockets and SCM_RIGHTS (seccomp, container runtime); "+network, "memory files cannot be passed on: %s", m.Pass)
 	default:
