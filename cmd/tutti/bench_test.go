@@ -314,3 +314,65 @@ func TestBenchGPU(t *testing.T) {
 		t.Errorf("code %d, %s", got.code, got.err)
 	}
 }
+
+// TestBenchPage holds that the page's figures are those of --json, that it asks
+// nobody for anything, and that it can be compared with.
+func TestBenchPage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.html")
+	args := append([]string{"bench", "--engine", "local", "-n", "3", "--op", "allreduce,gather,barrier", "-b", "64", "-e", "64K", "-f", "32"}, quick...)
+	got := tuttiWith(t, []string{"NCCL_DEBUG=</script><b>"}, append(args, "--json", "--html", path, "--pairs")...)
+	if got.code != 0 {
+		t.Fatalf("code %d: %s", got.code, got.err)
+	}
+	list := results(t, got.out)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	figures := page[strings.Index(page, `id="figures"`):]
+	rows := strings.Split(figures[:strings.Index(figures, "</table>")], "<tr><td>")[1:]
+	var points []bench.Result
+	for _, r := range list {
+		if !strings.HasPrefix(r.Op, "pair ") {
+			points = append(points, r)
+		}
+	}
+	if len(points) != 7 || len(list) != 7+2*6 || len(rows) != len(points) {
+		t.Fatalf("%d lines, of them %d points, and %d rows", len(list), len(points), len(rows))
+	}
+	for i, r := range points {
+		text := func(x any) string {
+			b, _ := json.Marshal(x)
+			return string(b)
+		}
+		want := []string{r.Op, "", r.DType, r.Reduce, text(r.Iters), text(r.P50), text(r.P99), text(r.Min), text(r.AlgBW), text(r.BusBW), text(r.Wrong)}
+		cells := strings.Split(strings.ReplaceAll(strings.SplitN(rows[i], "</tr>", 2)[0], "</td>", ""), "<td>")
+		for j := range want {
+			if j == 1 {
+				continue // bytes are written shortly
+			}
+			var a, b float64
+			if json.Unmarshal([]byte(want[j]), &a) == nil && json.Unmarshal([]byte(cells[j]), &b) == nil && a == b {
+				continue
+			}
+			if cells[j] != want[j] {
+				t.Errorf("row %d, column %d: %q, not %q", i, j, cells[j], want[j])
+			}
+		}
+	}
+	for _, bad := range []string{"http://", "https://", "<script>", "<b>", "src=", "url("} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page contains %q", bad)
+		}
+	}
+	for _, want := range []string{"<svg", "prefers-color-scheme: dark", "@media print", "default-src 'none'", "Pairs of ranks", `class="heat"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not contain %q", want)
+		}
+	}
+	got = tuttiWith(t, nil, append(args, "--against", path)...)
+	if got.code != 0 || !strings.Contains(got.out, "of 7 points") {
+		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
+	}
+}

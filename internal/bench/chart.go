@@ -58,7 +58,7 @@ func (c *chart) svg() template.HTML {
 	for _, v := range x.ticks(8) {
 		px := x.at(v)
 		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/><text class="tick" x="%.1f" y="%d" text-anchor="middle">%s</text>`,
-			px, top, px, chartHeight-bottom, px, chartHeight-bottom+16, byteText(int(v)))
+			px, top, px, chartHeight-bottom, px, chartHeight-bottom+16, byteText(int(math.Round(v))))
 	}
 	fmt.Fprintf(&b, `<text class="tick" x="%d" y="%d">%s</text><text class="tick" x="%d" y="%d" text-anchor="end">bytes</text>`,
 		4, top-4, template.HTMLEscapeString(c.unit), chartWidth-right, chartHeight-4)
@@ -166,12 +166,12 @@ func (p *Point) bars() template.HTML {
 	return template.HTML(b.String())
 }
 
-// heat is the class of a colour for how many times slower than usual something is.
-func heat(times float64) string {
+// heat is the class of a colour for how many times slower than usual something is,
+// if it is slower by so much that it can be named.
+func heat(x, usual, atLeast float64) string {
+	times := x / max(usual, 1e-9)
 	switch {
-	case times <= 0 || math.IsNaN(times):
-		return "h0"
-	case times < 1.25:
+	case times < 1.25 || x < usual+atLeast:
 		return "h1"
 	case times < 1.6:
 		return "h2"

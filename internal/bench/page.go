@@ -196,7 +196,7 @@ func (v *view) ranks() {
 		v.RankHead = append(v.RankHead, p.Result.Op+" "+byteText(p.Result.Bytes))
 		usual := median(p.Ranks)
 		for r, t := range p.Ranks {
-			c := heatCell{Class: heat(t / max(usual, 1e-9)), Title: fmt.Sprintf("%s, rank %d: %s us", p.Result.Op+" "+byteText(p.Result.Bytes), r, shortNumber(t))}
+			c := heatCell{Class: heat(t, usual, slowSmall), Title: fmt.Sprintf("%s, rank %d: %s us", p.Result.Op+" "+byteText(p.Result.Bytes), r, shortNumber(t))}
 			if len(v.Points) <= 8 {
 				c.Text = shortNumber(t)
 			}
@@ -231,10 +231,10 @@ func (v *view) links() {
 			}
 			l := v.Links[i]
 			times.Cells = append(times.Cells, heatCell{
-				shortNumber(l.Small.P50), heat(l.Small.P50 / max(usual[l.Remote][0], 1e-9)), fmt.Sprintf("%d to %d: %s us", r, to, number(l.Small.P50)),
+				shortNumber(l.Small.P50), heat(l.Small.P50, usual[l.Remote][0], slowSmall), fmt.Sprintf("%d to %d: %s us", r, to, number(l.Small.P50)),
 			})
 			speeds.Cells = append(speeds.Cells, heatCell{
-				shortNumber(l.Large.AlgBW), heat(l.Large.P50 / max(usual[l.Remote][1], 1e-9)), fmt.Sprintf("%d to %d: %s GB/s", r, to, number(l.Large.AlgBW)),
+				shortNumber(l.Large.AlgBW), heat(l.Large.P50, usual[l.Remote][1], slowLarge), fmt.Sprintf("%d to %d: %s GB/s", r, to, number(l.Large.AlgBW)),
 			})
 		}
 		v.LinkRows, v.SpeedRows = append(v.LinkRows, times), append(v.SpeedRows, speeds)
