@@ -94,7 +94,8 @@ func nested(dir string) bool {
 	return len(files) > 0
 }
 
-// TestNoLoaderInCPUPrograms follows the imports of this package to their end.
+// TestNoLoaderInCPUPrograms follows the imports of this package, and of the command
+// without GPUs, to their end.
 func TestNoLoaderInCPUPrograms(t *testing.T) {
 	ctx := build.Default
 	ctx.GOOS, ctx.GOARCH = "linux", "amd64"
@@ -116,8 +117,10 @@ func TestNoLoaderInCPUPrograms(t *testing.T) {
 		}
 	}
 	follow("")
+	ctx.BuildTags = []string{"nogpu"}
+	follow("cmd/tutti")
 	if done["internal/dl"] {
-		t.Error("the root package reaches internal/dl: CPU-only programs would no longer be static")
+		t.Error("the root package, or tutti without GPUs, reaches internal/dl: such programs would no longer be static")
 	}
 	if !done["internal/engine"] {
 		t.Error("the imports were not followed")

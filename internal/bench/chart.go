@@ -26,7 +26,7 @@ const (
 	chartWidth  = 460
 	chartHeight = 270
 	left        = 58
-	right       = 10
+	right       = 16
 	top         = 34
 	bottom      = 34
 )

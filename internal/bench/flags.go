@@ -57,7 +57,7 @@ func NewFlags(o *Options) *flag.FlagSet {
 	f.StringVar(&o.from, "b", "16", "smallest `size` in bytes, as in 64K: of a rank's larger buffer")
 	f.StringVar(&o.to, "e", "16M", "largest `size`")
 	f.IntVar(&o.factor, "f", 16, "`factor` between sizes")
-	f.StringVar(&o.dtypes, "dtype", "float32", "element `types`: all, "+strings.Join(dtypeNames(), ", "))
+	f.StringVar(&o.dtypes, "dtype", "float32", "element `types`: all, "+strings.Join(DTypeNames(), ", "))
 	f.StringVar(&o.reduces, "reduce", "sum", "`reductions`: all, "+strings.Join(reduceNames, ", "))
 	f.StringVar(&o.Engine, "engine", Auto, "`engine`: "+strings.Join(Engines, ", "))
 	f.IntVar(&o.Iters, "iters", 0, "iterations of a point (default: what fits in the budget)")
@@ -105,7 +105,7 @@ func (o *Options) resolve() error {
 	if o.Ops, err = choose("operation", o.ops, OpNames()); err != nil {
 		return err
 	}
-	if o.DTypes, err = choose("type", o.dtypes, dtypeNames()); err != nil {
+	if o.DTypes, err = choose("type", o.dtypes, DTypeNames()); err != nil {
 		return err
 	}
 	if o.Reduces, err = choose("reduction", o.reduces, reduceNames); err != nil {

@@ -244,9 +244,16 @@ func (v *view) links() {
 func (v *view) facts() {
 	m := v.Start.Machine
 	v.Facts = [][2]string{
-		{"host", m.Host}, {"processor", m.CPU}, {"cores", fmt.Sprint(m.Cores)}, {"system", m.System}, {"reductions", m.Kernel},
-		{"tutti", m.Version}, {"Go", m.Go}, {"time", m.Time},
-		{"ranks", strings.Join(slices.Compact(slices.Clone(v.Start.Names)), "; ")}, {"environment", strings.Join(m.Env, " ")},
+		{"host", m.Host},
+		{"processor", m.CPU},
+		{"cores", fmt.Sprint(m.Cores)},
+		{"system", m.System},
+		{"reductions", m.Kernel},
+		{"tutti", m.Version},
+		{"Go", m.Go},
+		{"time", m.Time},
+		{"ranks", strings.Join(slices.Compact(slices.Clone(v.Start.Names)), "; ")},
+		{"environment", strings.Join(m.Env, " ")},
 	}
 	v.Facts = slices.DeleteFunc(v.Facts, func(f [2]string) bool { return f[1] == "" })
 }

@@ -150,8 +150,8 @@ func dtypeNamed(name string) tutti.DType {
 	return 0
 }
 
-// dtypeNames lists all.
-func dtypeNames() (names []string) {
+// DTypeNames lists the element types.
+func DTypeNames() (names []string) {
 	for t := tutti.Int8Type; t <= tutti.Float64Type; t++ {
 		names = append(names, t.String())
 	}
@@ -181,3 +181,6 @@ func reduceNamed(name string) tutti.Op {
 	}
 	return tutti.Op{}
 }
+
+// ReduceNames lists the reductions.
+func ReduceNames() []string { return slices.Clone(reduceNames) }
