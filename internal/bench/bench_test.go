@@ -247,3 +247,29 @@ func TestEventsTravel(t *testing.T) {
 		t.Error("a broken event")
 	}
 }
+
+func TestCompare(t *testing.T) {
+	was := Result{Op: "allreduce", P50: 100, Min: 90}
+	old := &Old{index: map[key]*Result{was.key(): &was}}
+	for _, c := range []struct {
+		p50, best, noise float64
+		beyond           bool
+		text             string
+	}{
+		{100, 90, 0, false, "+0%"},
+		{109, 99, 0, false, "+9%"},
+		{120, 100, 0.05, true, "+20% *"},
+		{120, 100, 0.30, false, "+20%"}, // it wavers by more
+		{120, 91, 0, false, "+20%"},     // the best is what it was
+		{80, 70, 0, true, "-20% *"},
+		{80, 99, 0, false, "-20%"},
+	} {
+		got := old.Compare(&Point{Result: Result{Op: "allreduce", P50: c.p50, Min: c.best}, Noise: c.noise})
+		if got.Beyond != c.beyond || got.String() != c.text {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	if got := old.Compare(&Point{Result: Result{Op: "reduce", P50: 1}}); got.Known || got.String() != "new" {
+		t.Error(got)
+	}
+}
