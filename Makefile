@@ -5,7 +5,7 @@ COUNT ?= 6
 # What is carried to a machine with a GPU should be small.
 STRIPPED := -ldflags="-s -w"
 
-.PHONY: help test race lint fmt generate bench gpu-build gpu-test ci
+.PHONY: help test race lint fmt generate bench gpu-build gpu-test release ci
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -34,6 +34,7 @@ bench: ## run benchmarks and summarise them: make bench BENCH=AllReduce COUNT=10
 gpu-build: ## build what tests a machine with a GPU, which needs no Go: out/gpu
 	mkdir -p out/gpu
 	CGO_ENABLED=0 go build $(STRIPPED) -o out/gpu/gputest ./bench/gputest
+	CGO_ENABLED=0 go build $(STRIPPED) -o out/gpu/tutti ./cmd/tutti
 	CGO_ENABLED=0 go test $(STRIPPED) -c -o out/gpu/cuda.test ./cuda
 	CGO_ENABLED=0 go test $(STRIPPED) -c -o out/gpu/nccl.test ./nccl
 	CGO_ENABLED=0 go test $(STRIPPED) -c -o out/gpu/engine.test ./internal/engine/gpu
@@ -44,6 +45,18 @@ gpu-build: ## build what tests a machine with a GPU, which needs no Go: out/gpu
 
 gpu-test: gpu-build ## test and measure on this machine's GPU; NCCL=/path/libnccl.so.2,/other chooses libraries
 	out/gpu/gputest -dir out/gpu -nccl '$(NCCL)' -out out/gpu/summary.md
+
+# The full binary needs glibc, because it can load the libraries of GPUs; the
+# static one needs nothing. GOFLAGS= keeps the commit in: tutti version shows it.
+release: ## build tutti for each platform: out/release, with checksums
+	rm -rf out/release
+	mkdir -p out/release
+	for arch in amd64 arm64; do \
+		GOOS=linux GOARCH=$$arch CGO_ENABLED=0 GOFLAGS= go build -trimpath -ldflags=-s -o out/release/tutti-linux-$$arch ./cmd/tutti && \
+		GOOS=linux GOARCH=$$arch CGO_ENABLED=0 GOFLAGS= go build -trimpath -ldflags=-s -tags nogpu -o out/release/tutti-linux-$$arch-static ./cmd/tutti && \
+		GOOS=darwin GOARCH=$$arch CGO_ENABLED=0 GOFLAGS= go build -trimpath -ldflags=-s -o out/release/tutti-darwin-$$arch ./cmd/tutti || exit 1; \
+	done
+	cd out/release && sha256sum tutti-* >SHA256SUMS
 
 ci: ## all that a change must pass
 	bash .ci/run

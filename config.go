@@ -49,6 +49,9 @@ type Config struct {
 	Cert, Key []byte
 	// NoSharedMemory makes ranks of one host use the network.
 	NoSharedMemory bool
+	// Host tells hosts apart that look alike: only ranks that give the same share
+	// one. Empty is what all give, usually.
+	Host string
 	// Reproducible makes the bits of a result independent of the algorithm and
 	// of where ranks are: those of a reduction in rank order. It costs some
 	// speed on the network. The bits are the same on all ranks in any case.

@@ -45,6 +45,9 @@ var layers = []string{
 	"gpu",
 	"torch",
 	"launch",
+	"internal/bench",
+	"internal/doctor",
+	"internal/card",
 	"cmd/tutti",
 	"examples/hello",
 	"examples/regression",
@@ -99,7 +102,8 @@ func nested(dir string) bool {
 	return len(files) > 0
 }
 
-// TestNoLoaderInCPUPrograms follows the imports of this package to their end.
+// TestNoLoaderInCPUPrograms follows the imports of this package, and of the command
+// without GPUs, to their end.
 func TestNoLoaderInCPUPrograms(t *testing.T) {
 	ctx := build.Default
 	ctx.GOOS, ctx.GOARCH = "linux", "amd64"
@@ -121,8 +125,10 @@ func TestNoLoaderInCPUPrograms(t *testing.T) {
 		}
 	}
 	follow("")
+	ctx.BuildTags = []string{"nogpu"}
+	follow("cmd/tutti")
 	if done["internal/dl"] {
-		t.Error("the root package reaches internal/dl: CPU-only programs would no longer be static")
+		t.Error("the root package, or tutti without GPUs, reaches internal/dl: such programs would no longer be static")
 	}
 	if !done["internal/engine"] {
 		t.Error("the imports were not followed")

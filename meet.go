@@ -192,7 +192,7 @@ func joinJob(ctx context.Context, cfg *Config, p *place.Place) (engine.Engine, e
 	}
 	e, err := job.Join(ctx, job.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Listener: listener, Secret: []byte(cfg.Secret), Timeout: cfg.Timeout,
-		Interface: cfg.Interface, TLS: encrypt, Network: cfg.NoSharedMemory, Reproducible: cfg.Reproducible,
+		Interface: cfg.Interface, TLS: encrypt, Network: cfg.NoSharedMemory, Host: cfg.Host, Reproducible: cfg.Reproducible,
 		Logger: cfg.Logger,
 	})
 	switch {

@@ -25,6 +25,11 @@ func TestMain(m *testing.M) {
 	switch act := os.Getenv("TUTTI_TEST_ACT"); {
 	case act == "":
 		os.Exit(m.Run())
+	case act == "confined":
+		fmt.Fprintln(os.Stderr, "confine:", confine())
+		os.Exit(1)
+	case act == "tutti":
+		os.Exit(app{damage: damage()}.dispatch(os.Args[1:]))
 	case act == "leftover":
 		fmt.Println("leftover")
 		time.Sleep(time.Hour)

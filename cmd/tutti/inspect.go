@@ -23,15 +23,21 @@ Flags:
 // inspectDumps is tutti inspect.
 func inspectDumps(args []string) int { return inspectTo(args, os.Stdout, os.Stderr) }
 
-func inspectTo(args []string, out, errs io.Writer) int {
+func inspectFlags(html, trace *string) *flag.FlagSet {
 	f := flag.NewFlagSet("tutti inspect", flag.ContinueOnError)
+	f.StringVar(html, "html", "", "write a page with pictures to this `file`")
+	f.StringVar(trace, "trace", "", "write a trace for Perfetto or Chrome to this `file`")
+	return f
+}
+
+func inspectTo(args []string, out, errs io.Writer) int {
+	var html, trace string
+	f := inspectFlags(&html, &trace)
 	f.SetOutput(errs)
 	f.Usage = func() {
 		fmt.Fprint(errs, inspectHelp)
 		f.PrintDefaults()
 	}
-	html := f.String("html", "", "write a page with pictures to this `file`")
-	trace := f.String("trace", "", "write a trace for Perfetto or Chrome to this `file`")
 	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
@@ -46,8 +52,8 @@ func inspectTo(args []string, out, errs io.Writer) int {
 		comms := inspect.Comms(dumps)
 		err = errors.Join(
 			inspect.Text(out, comms),
-			writeFile(*html, comms, inspect.Page),
-			writeFile(*trace, comms, inspect.Trace),
+			writeFile(html, comms, inspect.Page),
+			writeFile(trace, comms, inspect.Trace),
 		)
 	}
 	if err != nil {

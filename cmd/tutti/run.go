@@ -42,16 +42,9 @@ type options struct {
 	stdin       bool
 }
 
-// parse reads the flags. The error has been printed.
-func parse(args []string, getenv func(string) string, out io.Writer) (*options, error) {
-	o := new(options)
-	hosts, wrong := place.FindHosts(getenv)
+// runFlags are the flags, whose defaults the environment may say.
+func runFlags(o *options, hosts place.Hosts, getenv func(string) string) *flag.FlagSet {
 	f := flag.NewFlagSet("tutti run", flag.ContinueOnError)
-	f.SetOutput(out)
-	f.Usage = func() {
-		fmt.Fprint(out, runHelp)
-		f.PrintDefaults()
-	}
 	f.IntVar(&o.Ranks, "n", defaultRanks(getenv), "ranks on this host")
 	f.IntVar(&o.Nodes, "nodes", hosts.Nodes, "hosts of the job")
 	f.IntVar(&o.Node, "node", hosts.Node, "number of this host, from 0")
@@ -67,6 +60,19 @@ func parse(args []string, getenv func(string) string, out io.Writer) (*options, 
 	f.BoolVar(&o.stdin, "stdin", false, "pass standard input on to rank 0")
 	f.IntVar(&o.Restarts, "restarts", 0, "how often to start all ranks again after a failure")
 	f.DurationVar(&o.Grace, "grace", 5*time.Second, "how long ranks have to end before they are killed")
+	return f
+}
+
+// parse reads the flags. The error has been printed.
+func parse(args []string, getenv func(string) string, out io.Writer) (*options, error) {
+	o := new(options)
+	hosts, wrong := place.FindHosts(getenv)
+	f := runFlags(o, hosts, getenv)
+	f.SetOutput(out)
+	f.Usage = func() {
+		fmt.Fprint(out, runHelp)
+		f.PrintDefaults()
+	}
 	err := f.Parse(args)
 	o.Command, o.Secret = f.Args(), getenv("TUTTI_SECRET")
 	switch {

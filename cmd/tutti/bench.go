@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/tutti-go/tutti/internal/bench"
+)
+
+// runBench is tutti bench.
+func runBench(a app, args []string) int {
+	for _, arg := range args {
+		if arg == "-h" || arg == "-help" || arg == "--help" {
+			if _, err := bench.Parse(args, os.Stdout); errors.Is(err, flag.ErrHelp) {
+				return 0
+			}
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tutti bench:", err)
+		return bench.Failed
+	}
+	signals := make(chan os.Signal, 4)
+	ctx := context.Background()
+	if os.Getenv(bench.PlanEnv) == "" {
+		signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	}
+	c := &bench.Command{
+		Self: []string{self, "bench"}, Stdout: os.Stdout, Stderr: os.Stderr,
+		Progress: terminal(os.Stderr) && os.Getenv("TERM") != "dumb",
+		Signals:  signals, Damage: a.damage,
+	}
+	if hasGPU {
+		c.Devices, c.Open = devices, openCard
+	}
+	return c.Run(ctx, args)
+}

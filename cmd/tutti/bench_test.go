@@ -1,0 +1,375 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/bench"
+	"github.com/tutti-go/tutti/internal/standin"
+)
+
+// damage is what TUTTI_TEST_DAMAGE asks for: "rank, byte, part of a point's name".
+// That byte of that rank's result is changed.
+func damage() func(rank int, what string, dst []byte) {
+	var rank, at int
+	var part string
+	if n, _ := fmt.Sscanf(os.Getenv("TUTTI_TEST_DAMAGE"), "%d %d %s", &rank, &at, &part); n < 3 {
+		return nil
+	}
+	return func(r int, what string, dst []byte) {
+		if r == rank && strings.HasPrefix(what, part) && at < len(dst) {
+			dst[at] ^= 0x40
+		}
+	}
+}
+
+// A told is how a command has ended.
+type told struct {
+	out, err string
+	code     int
+}
+
+// command returns this binary as tutti, with arguments.
+func commandOf(t testing.TB, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd.Env = append(append(os.Environ(), "TUTTI_TEST_ACT=tutti", "GORACE=atexit_sleep_ms=0"), env...)
+	return cmd
+}
+
+// tutti runs this binary as tutti.
+func tuttiWith(t testing.TB, env []string, args ...string) told {
+	t.Helper()
+	if emulated.Load() {
+		t.Skip("an emulated binary cannot start itself")
+	}
+	cmd := commandOf(t, env, args...)
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	err := cmd.Run()
+	if errors.Is(err, syscall.ENOEXEC) {
+		emulated.Store(true)
+		t.Skip("an emulated binary cannot start itself")
+	}
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return told{out.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// results reads lines of --json, and holds that they have the promised keys.
+func results(t *testing.T, text string) (list []bench.Result) {
+	t.Helper()
+	want := strings.Fields("algbw_gbs busbw_gbs bytes dtype engine iters min_us op p50_us p99_us ranks reduce wrong")
+	for line := range strings.Lines(text) {
+		var keys map[string]any
+		if err := json.Unmarshal([]byte(line), &keys); err != nil {
+			t.Fatalf("%v: %q", err, line)
+		}
+		var names []string
+		for k := range keys {
+			names = append(names, k)
+		}
+		slices.Sort(names)
+		if !slices.Equal(names, want) {
+			t.Fatalf("the keys are %v", names)
+		}
+		var r bench.Result
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// quick makes points that take no time.
+var quick = []string{"--iters", "2", "--warmup", "1"}
+
+func TestBenchTable(t *testing.T) {
+	got := tuttiWith(t, nil, "bench", "-n", "2", "--op", "allreduce,gather,barrier", "-b", "8", "-e", "64K", "-f", "64", "--budget", "3ms")
+	if got.code != 0 || got.err != "" {
+		t.Fatalf("code %d, %s", got.code, got.err)
+	}
+	lines := strings.Split(strings.TrimSpace(got.out), "\n")
+	if !strings.HasPrefix(lines[len(lines)-1], "ok: 7 points, every result right") {
+		t.Errorf("the verdict is %q", lines[len(lines)-1])
+	}
+	for _, l := range lines {
+		if len(l) > 100 {
+			t.Errorf("%d columns: %s", len(l), l)
+		}
+		if i := strings.IndexFunc(l, func(r rune) bool { return r < ' ' }); i >= 0 {
+			t.Errorf("a control character: %q", l)
+		}
+	}
+}
+
+// TestBenchEngines checks every operation, type and reduction on every engine
+// that needs no GPU.
+func TestBenchEngines(t *testing.T) {
+	for _, c := range []struct {
+		engine string
+		args   []string
+		rows   int
+	}{
+		{"local", []string{"-n", "3"}, 241},
+		{"shm", []string{"-n", "2"}, 241},
+		{"shm", []string{"-n", "3", "--alloc", "--in-place", "--batch", "2"}, 231},
+		{"tcp", []string{"-n", "2", "--batch", "2"}, 241},
+		{"hier", []string{"-n", "3", "--in-place"}, 231},
+	} {
+		t.Run(c.engine+strings.Join(c.args, ""), func(t *testing.T) {
+			if c.engine != "local" && c.engine != "tcp" {
+				onlyLinux(t)
+			}
+			args := append(append([]string{"bench", "--engine", c.engine, "--json", "--dtype", "all", "--reduce", "all", "-b", "4K", "-e", "4K"},
+				quick...), c.args...)
+			got := tuttiWith(t, nil, args...)
+			if got.code != 0 {
+				t.Fatalf("code %d, %s", got.code, got.err)
+			}
+			list := results(t, got.out)
+			if len(list) != c.rows {
+				t.Errorf("%d rows, not %d", len(list), c.rows)
+			}
+			for _, r := range list {
+				if r.Wrong != 0 || r.Engine != c.engine || r.Iters != 2 || r.P50 <= 0 || r.Min > r.P50 || r.P50 > r.P99 {
+					t.Errorf("%+v", r)
+				}
+			}
+		})
+	}
+}
+
+// TestBenchNamesWrongElements damages one result on one rank.
+func TestBenchNamesWrongElements(t *testing.T) {
+	for _, engine := range []string{"local", "tcp"} {
+		env := []string{"TUTTI_TEST_DAMAGE=1 12 allgather"}
+		args := append([]string{"bench", "--engine", engine, "-n", "2", "--op", "allgather,allreduce", "-b", "64", "-e", "64", "--dtype", "int32"}, quick...)
+		got := tuttiWith(t, env, args...)
+		if got.code != bench.Bad {
+			t.Errorf("%s: code %d:\n%s%s", engine, got.code, got.out, got.err)
+		}
+		for _, want := range []string{"wrong result: allgather 64 int32: rank 1, index 3: got ", ", want "} {
+			if !strings.Contains(got.err, want) {
+				t.Errorf("%s: not %q, but %s", engine, want, got.err)
+			}
+		}
+		if !strings.Contains(got.out, "WRONG: 2 elements") { // one of each check
+			t.Errorf("%s: the verdict is missing:\n%s", engine, got.out)
+		}
+		got = tuttiWith(t, env, append(args, "--json")...)
+		list := results(t, got.out)
+		if got.code != bench.Bad || len(list) != 2 || list[0].Wrong != 2 || list[1].Wrong != 0 {
+			t.Errorf("%s: code %d, %+v", engine, got.code, list)
+		}
+	}
+}
+
+// TestBenchUnderRun has another launcher start the ranks.
+func TestBenchUnderRun(t *testing.T) {
+	onlyLinux(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := append([]string{"--op", "allreduce", "-b", "1K", "-e", "1K"}, quick...)
+	got := tuttiWith(t, nil, append([]string{"run", "-n", "3", "--", self, "bench"}, rest...)...)
+	if got.code != 0 || !strings.Contains(got.out, "[0] engine shm, 3 ranks") || !strings.Contains(got.out, "[0] ok: 1 point") || strings.Contains(got.out, "[1]") {
+		t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
+	}
+	got = tuttiWith(t, []string{"TUTTI_TEST_DAMAGE=2 0 allreduce"}, append([]string{"run", "-n", "3", "--", self, "bench"}, rest...)...)
+	if got.code != bench.Bad || !strings.Contains(got.err, "rank 2, index 0") {
+		t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
+	}
+	got = tuttiWith(t, nil, "run", "-n", "2", "--", self, "bench", "-n", "4")
+	if got.code != bench.Usage || !strings.Contains(got.err, "-n is for where there is no launcher") {
+		t.Errorf("code %d:\n%s", got.code, got.err)
+	}
+}
+
+func TestBenchWrongFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"--op gossip":         `no operation "gossip"`,
+		"--dtype int7":        `no type "int7"`,
+		"--reduce xor":        `no reduction "xor"`,
+		"--engine warp":       `no engine "warp"`,
+		"-b 4X":               `"4X" is not a number of bytes`,
+		"-b 1M -e 1K":         "sizes from 1M to 1K",
+		"-n 0":                "0 ranks",
+		"extra":               `"extra" is not a flag`,
+		"--frobnicate":        "frobnicate",
+		"--against /nowhere":  "/nowhere",
+		"--engine hier -n 2":  "needs 3",
+		"--engine tcp -alloc": "--alloc is memory that ranks of a host share",
+	} {
+		got := tuttiWith(t, nil, append([]string{"bench"}, strings.Fields(args)...)...)
+		if got.code != bench.Usage || !strings.Contains(got.err, want) || strings.Count(got.err, "\n") != 1 || got.out != "" {
+			t.Errorf("%s: code %d, %q %q", args, got.code, got.err, got.out)
+		}
+	}
+}
+
+// TestBenchInterrupted leaves nothing behind.
+func TestBenchInterrupted(t *testing.T) {
+	onlyLinux(t)
+	j := &job{mark: fmt.Sprintf("TUTTI_TEST_MARK=bench%d", time.Now().UnixNano())}
+	j.cmd = commandOf(t, []string{j.mark}, "bench", "-n", "2", "--op", "allreduce", "-e", "1K", "--budget", "5ms", "--duration", "1h", "--json")
+	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.out
+	j.begin(t)
+	j.out.await(t, `"allreduce"`, 3)
+	_ = j.cmd.Process.Signal(os.Interrupt)
+	if code := j.wait(t); code != 130 {
+		t.Errorf("code %d:\n%s", code, &j.out)
+	}
+	j.nothingLeft(t)
+}
+
+func TestBenchDuration(t *testing.T) {
+	got := tuttiWith(t, nil, append([]string{"bench", "--engine", "local", "-n", "2", "--op", "allreduce", "-b", "1K", "-e", "1K", "--duration", "20ms"}, quick...)...)
+	if got.code != 0 || !strings.Contains(got.out, "passes") || strings.Count(got.out, "\nallreduce") != 1 {
+		t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
+	}
+}
+
+// TestBenchAgainst compares a run with one whose times were made up.
+func TestBenchAgainst(t *testing.T) {
+	args := append([]string{"bench", "--engine", "local", "-n", "2", "--op", "allreduce,barrier", "-b", "64", "-e", "1M", "-f", "128"}, quick...)
+	got := tuttiWith(t, nil, append(args, "--json")...)
+	list := results(t, got.out)
+	if got.code != 0 || len(list) != 4 {
+		t.Fatalf("code %d, %s, %+v", got.code, got.err, list)
+	}
+	// All but the last were a billion times faster, and that one is not to be found.
+	var old strings.Builder
+	for i, r := range list {
+		r.P50, r.Min = r.P50/1e9, r.Min/1e9
+		if i == 3 {
+			r.Ranks = 7
+		}
+		line, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old.Write(append(line, '\n'))
+	}
+	path := filepath.Join(t.TempDir(), "old.json")
+	if err := os.WriteFile(path, []byte(old.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got = tuttiWith(t, nil, append(args, "--against", path)...)
+	if got.code != 0 || !strings.Contains(got.out, "3 slower beyond the noise (*), of 3 points") || strings.Count(got.out, "% *\n") != 3 ||
+		!strings.Contains(got.out, "      new\n") {
+		t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
+	}
+}
+
+// gpuEnv makes commands load the stand-in.
+func gpuEnv(t *testing.T) []string {
+	t.Helper()
+	onlyLinux(t)
+	if !hasGPU {
+		t.Skip("built without GPUs")
+	}
+	libs, err := standin.Build(standin.Newest)
+	if err != nil {
+		t.Skip(err)
+	}
+	return []string{"TUTTI_CUDA_LIBRARY=" + libs.CUDA, "TUTTI_NCCL_LIBRARY=" + libs.NCCL}
+}
+
+// TestBenchGPU runs on the stand-in, which auto finds.
+func TestBenchGPU(t *testing.T) {
+	env := gpuEnv(t)
+	got := tuttiWith(t, env, append([]string{"bench", "-n", "2", "--json", "--reduce", "sum,avg", "--dtype", "float32,bfloat16", "-b", "1K", "-e", "1K"}, quick...)...)
+	list := results(t, got.out)
+	if got.code != 0 || len(list) != 23 {
+		t.Fatalf("code %d, %d rows, %s", got.code, len(list), got.err)
+	}
+	for _, r := range list {
+		if r.Engine != "nccl" || r.Wrong != 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	got = tuttiWith(t, []string{"TUTTI_CUDA_LIBRARY=/nowhere/libcuda.so"}, "bench", "--engine", "nccl")
+	if got.code != bench.Failed || !strings.Contains(got.err, "/nowhere/libcuda.so") || strings.Count(got.err, "\n") != 1 {
+		t.Errorf("code %d, %s", got.code, got.err)
+	}
+}
+
+// TestBenchPage holds that the page's figures are those of --json, that it asks
+// nobody for anything, and that it can be compared with.
+func TestBenchPage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "report.html")
+	args := append([]string{"bench", "--engine", "local", "-n", "3", "--op", "allreduce,gather,barrier", "-b", "64", "-e", "64K", "-f", "32"}, quick...)
+	got := tuttiWith(t, []string{"NCCL_DEBUG=</script><b>"}, append(args, "--json", "--html", path, "--pairs")...)
+	if got.code != 0 {
+		t.Fatalf("code %d: %s", got.code, got.err)
+	}
+	list := results(t, got.out)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	figures := page[strings.Index(page, `id="figures"`):]
+	rows := strings.Split(figures[:strings.Index(figures, "</table>")], "<tr><td>")[1:]
+	var points []bench.Result
+	for _, r := range list {
+		if !strings.HasPrefix(r.Op, "pair ") {
+			points = append(points, r)
+		}
+	}
+	if len(points) != 7 || len(list) != 7+2*6 || len(rows) != len(points) {
+		t.Fatalf("%d lines, of them %d points, and %d rows", len(list), len(points), len(rows))
+	}
+	for i, r := range points {
+		text := func(x any) string {
+			b, _ := json.Marshal(x)
+			return string(b)
+		}
+		want := []string{r.Op, "", r.DType, r.Reduce, text(r.Iters), text(r.P50), text(r.P99), text(r.Min), text(r.AlgBW), text(r.BusBW), text(r.Wrong)}
+		cells := strings.Split(strings.ReplaceAll(strings.SplitN(rows[i], "</tr>", 2)[0], "</td>", ""), "<td>")
+		for j := range want {
+			if j == 1 {
+				continue // bytes are written shortly
+			}
+			var a, b float64
+			if json.Unmarshal([]byte(want[j]), &a) == nil && json.Unmarshal([]byte(cells[j]), &b) == nil && a == b {
+				continue
+			}
+			if cells[j] != want[j] {
+				t.Errorf("row %d, column %d: %q, not %q", i, j, cells[j], want[j])
+			}
+		}
+	}
+	for _, bad := range []string{"http://", "https://", "<script>", "<b>", "src=", "url("} {
+		if strings.Contains(page, bad) {
+			t.Errorf("the page contains %q", bad)
+		}
+	}
+	for _, want := range []string{"<svg", "prefers-color-scheme: dark", "@media print", "default-src 'none'", "Pairs of ranks", `class="heat"`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not contain %q", want)
+		}
+	}
+	got = tuttiWith(t, nil, append(args, "--against", path)...)
+	if got.code != 0 || !strings.Contains(got.out, "of 7 points") {
+		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
+	}
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/bench"
+	"github.com/tutti-go/tutti/internal/doctor"
+)
+
+const doctorHelp = `Usage: tutti doctor [--json]
+
+Looks at this machine as the library would: processor, cores, memory, limits,
+network, environment, GPUs and NCCL; and runs a tiny collective on each engine
+that there is. Each line is ok, warn (slow, or not what you may expect) or fail
+(it does not work), with what to do. What may crash is tried in other processes.
+
+  tutti doctor
+  tutti doctor --json        one object a line: level, area, what, do
+
+Exit codes: 0 nothing fails, 1 something does, 2 wrong flags.
+
+Flags:
+`
+
+// tryTime is how long a tiny collective may take; GPUs take long to begin.
+const (
+	tryTime    = 20 * time.Second
+	tryGPUTime = 90 * time.Second
+)
+
+// doctorFlags are the flags, for completion too.
+func doctorFlags(asJSON *bool) *flag.FlagSet {
+	f := flag.NewFlagSet("tutti doctor", flag.ContinueOnError)
+	f.BoolVar(asJSON, "json", false, "print one JSON object a line")
+	return f
+}
+
+// runDoctor is tutti doctor.
+func runDoctor(_ app, args []string) int {
+	var asJSON bool
+	f := doctorFlags(&asJSON)
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Print(doctorHelp)
+		f.SetOutput(os.Stdout)
+		f.PrintDefaults()
+		return 0
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "tutti doctor:", err)
+		return 2
+	case f.NArg() > 0:
+		fmt.Fprintf(os.Stderr, "tutti doctor: %q is not a flag\n", f.Arg(0))
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	p := doctor.Probes{
+		Memory: func(ctx context.Context) (m doctor.Memory, err error) { return m, probe(ctx, "memory", &m) },
+		Try:    try,
+	}
+	if hasGPU {
+		p.GPUs = func(ctx context.Context) (g doctor.GPUs, err error) { return g, probe(ctx, "gpu", &g) }
+	}
+	if terminal(os.Stderr) {
+		fmt.Fprint(os.Stderr, "looking...")
+	}
+	lines := doctor.Judge(doctor.Look(ctx, p))
+	if terminal(os.Stderr) {
+		fmt.Fprint(os.Stderr, "\r          \r")
+	}
+	if ctx.Err() != nil {
+		return 130
+	}
+	if asJSON {
+		e := json.NewEncoder(os.Stdout)
+		e.SetEscapeHTML(false)
+		for _, l := range lines {
+			if err := e.Encode(l); err != nil {
+				fmt.Fprintln(os.Stderr, "tutti doctor:", err)
+				return 1
+			}
+		}
+	} else {
+		fmt.Print(doctor.Text(lines, terminal(os.Stdout) && os.Getenv("NO_COLOR") == ""))
+	}
+	if doctor.Failed(lines) {
+		return 1
+	}
+	return 0
+}
+
+// try runs a tiny collective on an engine, in other processes.
+func try(ctx context.Context, engine string, ranks int) doctor.Engine {
+	e := doctor.Engine{Name: engine, Ranks: ranks}
+	self, err := os.Executable()
+	if err != nil {
+		e.Error = err.Error()
+		return e
+	}
+	limit := tryTime
+	if engine == bench.NCCL {
+		limit = tryGPUTime
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var out, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, self, "bench", "--engine", engine, "-n", strconv.Itoa(ranks), "--op", "allreduce",
+		"-b", "1K", "-e", "1K", "--iters", "20", "--json")
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	cmd.Env = alone(os.Environ())
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // so that its ranks end, too
+	cmd.WaitDelay = 10 * time.Second
+	err = cmd.Run()
+	var r bench.Result
+	switch {
+	case ctx.Err() != nil:
+		e.Error = fmt.Sprintf("it did not end within %v%s", limit, lastWords(stderr.String()))
+	case err != nil:
+		e.Error = err.Error() + lastWords(stderr.String())
+	case json.Unmarshal(out.Bytes(), &r) != nil:
+		e.Error = "it printed no result"
+	default:
+		e.P50 = r.P50
+	}
+	return e
+}
+
+// alone is an environment that says of no job.
+func alone(env []string) (rest []string) {
+	for _, e := range env {
+		name, _, _ := strings.Cut(e, "=")
+		switch name {
+		case "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+			"TUTTI_RANK", "TUTTI_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE", "TUTTI_STORE", "TUTTI_ADDR", bench.PlanEnv:
+			continue
+		}
+		if strings.HasPrefix(name, "SLURM_") || strings.HasPrefix(name, "OMPI_") || strings.HasPrefix(name, "PMI_") {
+			continue
+		}
+		rest = append(rest, e)
+	}
+	return rest
+}

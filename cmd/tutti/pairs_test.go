@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestBenchPairsNamesSlowHost delays what one of three hosts sends.
+func TestBenchPairsNamesSlowHost(t *testing.T) {
+	onlyLinux(t)
+	hosts := network(t, 3)
+	const slow = 2
+	if text, err := exec.Command("tc", "-n", hosts[slow], "qdisc", "add", "dev", "eth0", "root", "netem", "delay", "3ms").CombinedOutput(); err != nil {
+		t.Skipf("delays cannot be had here: %v %s", err, text)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ip, err := exec.LookPath("ip")
+	if err != nil {
+		t.Skip(err)
+	}
+	var jobs []*job
+	for h, name := range hosts {
+		j := newJob(t, "tutti", []string{"TUTTI_SECRET=0123456789abcdef0123456789abcdef"})
+		j.cmd = commandOf(t, []string{j.mark, "TUTTI_SECRET=0123456789abcdef0123456789abcdef"})
+		j.cmd.Path, j.cmd.Args = ip, []string{
+			ip, "netns", "exec", name, self, "run", "-nodes", fmt.Sprint(len(hosts)), "-node", fmt.Sprint(h), "-addr", "10.99.7.1:29400", "-n", "1",
+			"--", self, "bench", "--op", "barrier", "--iters", "2", "--pairs",
+		}
+		j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.out
+		j.begin(t)
+		jobs = append(jobs, j)
+	}
+	for h, j := range jobs {
+		if code := j.wait(t); code != 0 {
+			t.Errorf("host %d: code %d:\n%s", h, code, &j.out)
+		}
+		j.nothingLeft(t)
+	}
+	if want := fmt.Sprintf("slow: rank %d is slow: 4 of its 4 links stand out", slow); !strings.Contains(jobs[0].out.String(), want) {
+		t.Errorf("not %q, but\n%s", want, &jobs[0].out)
+	}
+}

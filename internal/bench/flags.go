@@ -1,0 +1,190 @@
+package bench
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Help is what `tutti bench -h` says before its flags.
+const Help = `Usage: tutti bench [flags]
+
+Measures collectives and checks every result. Without flags it starts as many
+ranks on this machine as there are cores, two at least, each a process; under
+tutti run, torchrun, mpirun or srun it is one of their ranks.
+
+  tutti bench                                   all operations, six sizes each
+  tutti bench --op allreduce -b 8 -e 128M -f 2  as nccl-tests would
+  tutti bench --engine tcp -n 4                 over the network, on this machine
+  tutti bench --engine nccl -n 8                on GPUs
+  tutti bench --json >new.json                  one object a line
+  tutti bench --against old.json                what has changed since
+  tutti bench --html report.html --pairs        a page with charts; slow links
+  tutti run --nodes 2 --node 0 --addr host0:29400 -n 8 -- tutti bench
+
+Times are those of the slowest rank. Bandwidths are in GB/s (1e9), the bus's as
+nccl-tests defines it. Exit codes: 0 all is right, 1 it could not be measured,
+2 wrong flags, 3 a result was wrong, 128 and the signal if it was stopped.
+
+Flags:
+`
+
+// Options are what the flags say.
+type Options struct {
+	Plan
+	JSON    bool
+	HTML    string
+	Against string
+
+	ranksGiven, sizesGiven bool
+	ops, dtypes, reduces   string
+	from, to               string
+	factor                 int
+}
+
+// NewFlags returns the flags of tutti bench, for Parse and for completion.
+func NewFlags(o *Options) *flag.FlagSet {
+	f := flag.NewFlagSet("tutti bench", flag.ContinueOnError)
+	f.IntVar(&o.Ranks, "n", 0, "`ranks` to start (default: one for each core, or GPU; two at least)")
+	f.StringVar(&o.ops, "op", "all", "`operations`, separated by commas: all, "+strings.Join(OpNames(), ", "))
+	f.StringVar(&o.from, "b", "16", "smallest `size` in bytes, as in 64K: of a rank's larger buffer")
+	f.StringVar(&o.to, "e", "16M", "largest `size`")
+	f.IntVar(&o.factor, "f", 16, "`factor` between sizes")
+	f.StringVar(&o.dtypes, "dtype", "float32", "element `types`: all, "+strings.Join(DTypeNames(), ", "))
+	f.StringVar(&o.reduces, "reduce", "sum", "`reductions`: all, "+strings.Join(reduceNames, ", "))
+	f.StringVar(&o.Engine, "engine", Auto, "`engine`: "+strings.Join(Engines, ", "))
+	f.IntVar(&o.Iters, "iters", 0, "iterations of a point (default: what fits in the budget)")
+	f.IntVar(&o.Warmup, "warmup", 5, "iterations before that")
+	f.DurationVar(&o.Budget, "budget", 150*time.Millisecond, "time for a point, if iters does not say; large sizes take longer")
+	f.IntVar(&o.Batch, "batch", 1, "`operations` that are started together; times are of one")
+	f.BoolVar(&o.Alloc, "alloc", false, "use memory that all ranks of a host see: no copies")
+	f.BoolVar(&o.InPlace, "in-place", false, "let results replace what they are made of")
+	f.DurationVar(&o.Duration, "duration", 0, "go on for so long, pass after pass, checking all the time")
+	f.BoolVar(&o.Pairs, "pairs", false, "measure every pair of ranks too, both ways, and name those that stand out")
+	f.BoolVar(&o.JSON, "json", false, "print results as one JSON object a line, and nothing else")
+	f.StringVar(&o.HTML, "html", "", "write a page with charts to this `file`")
+	f.StringVar(&o.Against, "against", "", "compare with this `file`: saved output of --json, or a page")
+	return f
+}
+
+// Parse reads the flags. Help goes to out; the error has not been printed, unless
+// it is flag.ErrHelp.
+func Parse(args []string, out io.Writer) (*Options, error) {
+	o := new(Options)
+	f := NewFlags(o)
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		f.SetOutput(out)
+		fmt.Fprint(out, Help)
+		f.PrintDefaults()
+		return nil, err
+	case err != nil:
+		return nil, err
+	case f.NArg() > 0:
+		return nil, fmt.Errorf("%q is not a flag; tutti bench -h lists them", f.Arg(0))
+	}
+	f.Visit(func(g *flag.Flag) {
+		o.ranksGiven = o.ranksGiven || g.Name == "n"
+		o.sizesGiven = o.sizesGiven || g.Name == "e"
+	})
+	return o, o.resolve()
+}
+
+// resolve makes lists of what the flags say.
+func (o *Options) resolve() error {
+	var err error
+	if o.Ops, err = choose("operation", o.ops, OpNames()); err != nil {
+		return err
+	}
+	if o.DTypes, err = choose("type", o.dtypes, DTypeNames()); err != nil {
+		return err
+	}
+	if o.Reduces, err = choose("reduction", o.reduces, reduceNames); err != nil {
+		return err
+	}
+	if !slices.Contains(Engines, o.Engine) {
+		return fmt.Errorf("there is no engine %q: %s", o.Engine, strings.Join(Engines, ", "))
+	}
+	from, err := parseBytes(o.from)
+	if err != nil {
+		return fmt.Errorf("-b: %w", err)
+	}
+	to, err := parseBytes(o.to)
+	if err != nil {
+		return fmt.Errorf("-e: %w", err)
+	}
+	switch {
+	case from < 1 || to < from:
+		return fmt.Errorf("sizes from %s to %s; the first must be 1 or more, and not above the second", o.from, o.to)
+	case o.factor < 2 && to > from:
+		return fmt.Errorf("-f is %d; it must be 2 or more", o.factor)
+	case o.Iters == 0 && o.Budget <= 0:
+		return errors.New("the budget must be positive")
+	case o.ranksGiven && o.Ranks < 1:
+		return fmt.Errorf("%d ranks", o.Ranks)
+	}
+	o.Sizes = nil
+	for n := from; n <= to; n *= max(o.factor, 2) {
+		o.Sizes = append(o.Sizes, n)
+	}
+	return nil
+}
+
+// choose reads a list of names; all means all of them.
+func choose(what, text string, all []string) ([]string, error) {
+	if text == "all" {
+		return all, nil
+	}
+	list := strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+	for _, name := range list {
+		if !slices.Contains(all, name) {
+			return nil, fmt.Errorf("there is no %s %q: all, %s", what, name, strings.Join(all, ", "))
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("no %s: all, %s", what, strings.Join(all, ", "))
+	}
+	return list, nil
+}
+
+// settle fills in how many ranks there are, for an engine that is known, and bounds
+// the default sizes by the memory that is there.
+func (o *Options) settle(devices int) error {
+	switch {
+	case o.ranksGiven:
+	case o.device():
+		o.Ranks = max(devices, 2)
+	case o.Engine == Hier:
+		o.Ranks = max(runtime.NumCPU(), 4)
+	default:
+		o.Ranks = max(runtime.NumCPU(), 2)
+	}
+	if free := freeMemory(); !o.sizesGiven && !o.device() && free > 0 {
+		o.Sizes = slices.DeleteFunc(o.Sizes, func(n int) bool { return n > 1024 && 2*n*o.Batch*o.Ranks > free/4 })
+	}
+	return o.validate()
+}
+
+// freeMemory is how much memory can be had, 0 if that is not known.
+func freeMemory() int {
+	text, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "MemAvailable:" {
+			n, _ := strconv.Atoi(fields[1])
+			return n << 10
+		}
+	}
+	return 0
+}

@@ -1,0 +1,364 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+const (
+	minIters = 5
+	maxIters = 100_000
+	blocks   = 5  // of a point, at least: their medians tell the noise
+	bins     = 32 // of a histogram
+)
+
+// A runner is one rank's side of a run.
+type runner struct {
+	plan *Plan
+	comm *tutti.Comm
+	card Card // nil: host memory
+	emit func(Event) error
+	// damage spoils a rank's result before it is checked, in tests.
+	damage func(rank int, what string, dst []byte)
+
+	engine   string
+	memory   [2]*Memory // as long as the longest point of this type needs
+	dtype    tutti.DType
+	patterns map[key]*pattern
+}
+
+// tell emits an event, if this is rank 0.
+func (r *runner) tell(e Event) error {
+	if r.comm.Rank() != 0 {
+		return nil
+	}
+	return r.emit(e)
+}
+
+// sweep measures all points once. The sum of wrong elements is the same on all
+// ranks.
+func (r *runner) sweep(ctx context.Context, list []spec, pass int) (wrong int, err error) {
+	for i := range list {
+		s := &list[i]
+		if err := r.tell(Event{Step: &Step{What: s.String(), Pass: pass, Done: i, Of: len(list)}}); err != nil {
+			return wrong, err
+		}
+		if err := r.provide(ctx, s, list); err != nil {
+			return wrong, err
+		}
+		p, err := r.point(ctx, s)
+		if err != nil {
+			return wrong, fmt.Errorf("%v: %w", s, err)
+		}
+		wrong += p.Result.Wrong
+		if err := r.tell(Event{Point: p}); err != nil {
+			return wrong, err
+		}
+	}
+	return wrong, nil
+}
+
+// provide makes the memory for the points of one type.
+func (r *runner) provide(ctx context.Context, s *spec, list []spec) error {
+	if s.elems == 0 || r.dtype == s.dtype {
+		return nil
+	}
+	if err := r.release(); err != nil {
+		return err
+	}
+	longest := 0
+	for i := range list {
+		if list[i].dtype == s.dtype {
+			longest = max(longest, list[i].elems)
+		}
+	}
+	longest *= r.plan.Batch
+	for i := range r.memory {
+		var err error
+		if r.card != nil {
+			r.memory[i], err = r.card.Alloc(s.dtype, longest)
+		} else {
+			r.memory[i], err = newMemory(ctx, r.comm, s.dtype, longest, r.plan.Alloc)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	r.dtype = s.dtype
+	return nil
+}
+
+// release frees the memory. Nobody uses it any more: all ranks have got through
+// the last point.
+func (r *runner) release() error {
+	err := errors.Join(r.memory[0].free(), r.memory[1].free())
+	r.memory, r.dtype = [2]*Memory{}, 0
+	return err
+}
+
+// lay divides the memory among the operations of a batch.
+func (r *runner) lay(s *spec) []sides {
+	var all []sides
+	for i := range r.plan.Batch {
+		if s.elems == 0 {
+			all = append(all, sides{})
+			continue
+		}
+		x, y := r.memory[0].slice(i*s.elems, s.elems), r.memory[1].slice(i*s.elems, s.elems)
+		all = append(all, s.lay(x, y, r.comm.Rank(), r.plan.InPlace))
+	}
+	return all
+}
+
+// point measures and checks one point: before the timing, and once more after it.
+func (r *runner) point(ctx context.Context, s *spec) (*Point, error) {
+	all := r.lay(s)
+	run := s.call(r.comm, all)
+	p := r.pattern(s)
+	var w Wrong
+	if err := r.prepare(s, p, all); err != nil {
+		return nil, err
+	}
+	if err := run(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.check(s, p, all, &w); err != nil {
+		return nil, err
+	}
+	// What cannot be repeated is repeated on zeros. All else works on the values,
+	// and it is its last timed result that is checked.
+	spoilt := s.spoils(r.plan.InPlace)
+	if spoilt {
+		if err := r.clear(s); err != nil {
+			return nil, err
+		}
+	} else if err := r.prepare(s, p, all); err != nil {
+		return nil, err
+	}
+	point, err := r.time(ctx, s, run)
+	if err != nil {
+		return nil, err
+	}
+	if spoilt {
+		if err := r.prepare(s, p, all); err != nil {
+			return nil, err
+		}
+		if err := run(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.check(s, p, all, &w); err != nil {
+		return nil, err
+	}
+	return point, r.collect(ctx, s, point, &w)
+}
+
+// pattern returns the values for a point; they are the same for all its sizes.
+func (r *runner) pattern(s *spec) *pattern {
+	k := key{dtype: s.dtype.String(), reduce: s.reduce}
+	if r.patterns[k] == nil {
+		r.patterns[k] = newPattern(s.dtype, s.reduce, r.comm.Size())
+	}
+	return r.patterns[k]
+}
+
+// prepare writes sources, and into destinations what no result is.
+func (r *runner) prepare(s *spec, p *pattern, all []sides) error {
+	if s.elems == 0 {
+		return nil
+	}
+	rank, size := r.comm.Rank(), s.dtype.Size()
+	for _, on := range all {
+		if on.dst != nil {
+			poison(on.dst.Bytes)
+		}
+		if on.src != nil && (s.op.name != "broadcast" || rank == root) {
+			fill(on.src.Bytes, p.source(rank), size, 0)
+		}
+	}
+	return r.push(s)
+}
+
+// used is how many bytes of the memory a point uses.
+func (r *runner) used(s *spec) int { return r.plan.Batch * s.bytes() }
+
+func (r *runner) push(s *spec) error {
+	return errors.Join(r.memory[0].push(r.used(s)), r.memory[1].push(r.used(s)))
+}
+
+// clear makes the memory of a point zero.
+func (r *runner) clear(s *spec) error {
+	for _, m := range r.memory {
+		clear(m.Bytes[:r.used(s)])
+	}
+	return r.push(s)
+}
+
+// check adds what is wrong with this rank's results.
+func (r *runner) check(s *spec, p *pattern, all []sides, w *Wrong) error {
+	if s.elems == 0 {
+		return nil
+	}
+	rank := r.comm.Rank()
+	if err := errors.Join(r.memory[0].pull(r.used(s)), r.memory[1].pull(r.used(s))); err != nil {
+		return err
+	}
+	for _, on := range all {
+		if on.dst == nil {
+			continue
+		}
+		if r.damage != nil {
+			r.damage(rank, s.String(), on.dst.Bytes)
+		}
+		p.check(on.dst.Bytes, s.pieces(p, rank), w)
+	}
+	return nil
+}
+
+// collect puts all ranks' wrong elements together.
+func (r *runner) collect(ctx context.Context, s *spec, p *Point, w *Wrong) error {
+	var mine []byte
+	if w.Count > 0 {
+		w.What, w.Rank = s.String(), r.comm.Rank()
+		var err error
+		if mine, err = json.Marshal(w); err != nil {
+			return err
+		}
+	}
+	all, err := tutti.GatherSlices(ctx, r.comm, mine)
+	if err != nil {
+		return err
+	}
+	for _, text := range all {
+		if len(text) == 0 {
+			continue
+		}
+		var w Wrong
+		if err := json.Unmarshal(text, &w); err != nil {
+			return err
+		}
+		p.Wrongs = append(p.Wrongs, w)
+		p.Result.Wrong += w.Count
+	}
+	return nil
+}
+
+// time times a point. All ranks return the same.
+func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) error) (*Point, error) {
+	for range r.plan.Warmup {
+		if err := run(ctx); err != nil {
+			return nil, err
+		}
+	}
+	times, medians, err := r.iterate(ctx, s, run)
+	if err != nil {
+		return nil, err
+	}
+	for i := range times {
+		times[i] /= int64(r.plan.Batch)
+	}
+	own := slices.Clone(times)
+	slices.Sort(own)
+	p := &Point{Ranks: make([]float64, r.comm.Size())}
+	mine := []float64{micro(at(own, 50))}
+	if err := r.comm.AllGather(ctx, tutti.Of(p.Ranks), tutti.Of(mine)); err != nil {
+		return nil, err
+	}
+	three := []float64{micro(at(own, 50)), micro(at(own, 99)), micro(own[0])}
+	if s.op.waits {
+		// Every rank is as slow as the slowest, but for a hair.
+		if err := r.comm.AllReduce(ctx, tutti.Of(three), tutti.Max); err != nil {
+			return nil, err
+		}
+	} else {
+		// An operation is over when it is on its last rank.
+		if err := r.comm.AllReduce(ctx, tutti.Of(times), tutti.Max); err != nil {
+			return nil, err
+		}
+		slices.Sort(times)
+		own = times
+		three = []float64{micro(at(own, 50)), micro(at(own, 99)), micro(own[0])}
+	}
+	for i := range p.Ranks {
+		p.Ranks[i] = digits(p.Ranks[i], 5)
+	}
+	p.Noise = digits(spread(medians), 3)
+	p.histogram(own)
+	p.Result = Result{
+		Op: s.op.name, Engine: r.engine, Ranks: r.comm.Size(), Bytes: s.bytes(), DType: s.dtype.String(), Reduce: s.reduce,
+		Iters: len(times), P50: three[0], P99: three[1], Min: three[2],
+	}
+	p.Result.rates(s.op)
+	return p, nil
+}
+
+// iterate times iterations on this rank, in nanoseconds, in blocks whose length
+// rank 0 decides. It returns the blocks' medians, too.
+func (r *runner) iterate(ctx context.Context, s *spec, run func(context.Context) error) (times, medians []int64, err error) {
+	begin := time.Now()
+	for {
+		n, err := r.next(ctx, len(times), time.Since(begin))
+		if err != nil {
+			return nil, nil, err
+		}
+		if n == 0 {
+			return times, medians, nil
+		}
+		if err := r.comm.Barrier(ctx); err != nil {
+			return nil, nil, err
+		}
+		first := len(times)
+		last := time.Now()
+		for range n {
+			if !s.op.waits {
+				if err := r.comm.Barrier(ctx); err != nil {
+					return nil, nil, err
+				}
+				last = time.Now()
+			}
+			if err := run(ctx); err != nil {
+				return nil, nil, err
+			}
+			now := time.Now()
+			times = append(times, int64(now.Sub(last)))
+			last = now
+		}
+		block := slices.Clone(times[first:])
+		slices.Sort(block)
+		medians = append(medians, at(block, 50))
+	}
+}
+
+// next is how many iterations follow, of which rank 0 decides: enough for the
+// plan, or for the time that is left.
+func (r *runner) next(ctx context.Context, done int, took time.Duration) (int, error) {
+	n := 0
+	switch {
+	case r.plan.Iters > 0:
+		n = min(r.plan.Iters-done, (r.plan.Iters+blocks-1)/blocks)
+	case done == 0:
+		n = 1
+	case done < minIters || took < r.plan.Budget && done < maxIters:
+		each := max(took/time.Duration(done), 1)
+		n = min(max(int(r.plan.Budget/blocks/each), 1), maxIters-done, 4*done)
+	}
+	number := []int32{int32(n)}
+	err := r.comm.Broadcast(ctx, tutti.Of(number), 0)
+	return int(number[0]), err
+}
+
+// histogram counts sorted times between their first and their 99.9th percent.
+func (p *Point) histogram(sorted []int64) {
+	low, high := max(sorted[0], 1), sorted[len(sorted)*999/1000]
+	p.Low, p.High = micro(low), micro(max(high, low+1))
+	p.Bins = make([]int64, bins)
+	for _, t := range sorted {
+		p.Bins[binOf(float64(max(t, 1)), float64(low), float64(max(high, low+1)))]++
+	}
+}

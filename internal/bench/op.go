@@ -1,0 +1,214 @@
+package bench
+
+import (
+	"context"
+
+	"github.com/tutti-go/tutti"
+)
+
+// An op is one collective.
+type op struct {
+	name    string
+	reduces bool
+	divided bool // the larger buffer has a share for each rank
+	// waits says that no rank is done before all have begun. Such operations are
+	// timed back to back; others would overlap, and are timed one by one.
+	waits bool
+	// bus is what algorithm bandwidth is multiplied by to be that of the bus.
+	bus func(ranks float64) float64
+}
+
+func one(float64) float64      { return 1 }
+func others(n float64) float64 { return (n - 1) / n }
+func twice(n float64) float64  { return 2 * (n - 1) / n }
+
+var ops = []op{
+	{name: "allreduce", reduces: true, waits: true, bus: twice},
+	{name: "broadcast", bus: one},
+	{name: "reduce", reduces: true, bus: one},
+	{name: "allgather", divided: true, waits: true, bus: others},
+	{name: "reducescatter", reduces: true, divided: true, waits: true, bus: others},
+	{name: "gather", divided: true, bus: others},
+	{name: "scatter", divided: true, bus: others},
+	{name: "alltoall", divided: true, waits: true, bus: others},
+	{name: "sendrecv", bus: one},
+	{name: "barrier", waits: true, bus: one},
+}
+
+// OpNames lists the operations.
+func OpNames() (names []string) {
+	for _, o := range ops {
+		names = append(names, o.name)
+	}
+	return names
+}
+
+func opNamed(name string) *op {
+	for i := range ops {
+		if ops[i].name == name {
+			return &ops[i]
+		}
+	}
+	return nil
+}
+
+// sides are one operation's buffers on one rank, and the memory behind them. A
+// side that the rank does not have is nil.
+type sides struct {
+	dst, src *Memory
+}
+
+func (s sides) buffers() (dst, src tutti.Buffer) {
+	if s.dst != nil {
+		dst = s.dst.Buf
+	}
+	if s.src != nil {
+		src = s.src.Buf
+	}
+	return dst, src
+}
+
+// root is the root of rooted operations.
+const root = 0
+
+// lay divides two pieces of memory, each as long as the larger buffer, into an
+// operation's sides on one rank. In place, the smaller side lies in the larger.
+func (s *spec) lay(x, y *Memory, rank int, inPlace bool) sides {
+	own := func(m *Memory) *Memory { return m.slice(rank*s.part, s.part) }
+	switch s.op.name {
+	case "allreduce", "alltoall":
+		if inPlace {
+			return sides{x, x}
+		}
+		return sides{x, y}
+	case "reduce":
+		switch {
+		case rank != root:
+			return sides{nil, y}
+		case inPlace:
+			return sides{x, x}
+		}
+		return sides{x, y}
+	case "broadcast":
+		return sides{x, x}
+	case "allgather":
+		if inPlace {
+			return sides{x, own(x)}
+		}
+		return sides{x, y.slice(0, s.part)}
+	case "gather":
+		switch {
+		case rank != root:
+			return sides{nil, y.slice(0, s.part)}
+		case inPlace:
+			return sides{x, own(x)}
+		}
+		return sides{x, y.slice(0, s.part)}
+	case "reducescatter":
+		if inPlace {
+			return sides{own(y), y}
+		}
+		return sides{x.slice(0, s.part), y}
+	case "scatter":
+		switch {
+		case rank != root:
+			return sides{x.slice(0, s.part), nil}
+		case inPlace:
+			return sides{own(y), y}
+		}
+		return sides{x.slice(0, s.part), y}
+	case "sendrecv":
+		return sides{x, y}
+	}
+	return sides{}
+}
+
+// spoils reports whether an operation in place writes over what others may
+// have read, so that it cannot be repeated on the same values.
+func (s *spec) spoils(inPlace bool) bool {
+	return inPlace && (s.op.reduces || s.op.name == "alltoall")
+}
+
+// blocking returns the call that is measured.
+func (s *spec) blocking(c *tutti.Comm, on sides) func(ctx context.Context) error {
+	dst, src := on.buffers()
+	red := reduceNamed(s.reduce)
+	switch s.op.name {
+	case "allreduce":
+		if dst == src {
+			return func(ctx context.Context) error { return c.AllReduce(ctx, dst, red) }
+		}
+		return func(ctx context.Context) error { return c.AllReduceTo(ctx, dst, src, red) }
+	case "reduce":
+		return func(ctx context.Context) error { return c.Reduce(ctx, dst, src, red, root) }
+	case "broadcast":
+		return func(ctx context.Context) error { return c.Broadcast(ctx, dst, root) }
+	case "allgather":
+		return func(ctx context.Context) error { return c.AllGather(ctx, dst, src) }
+	case "reducescatter":
+		return func(ctx context.Context) error { return c.ReduceScatter(ctx, dst, src, red) }
+	case "gather":
+		return func(ctx context.Context) error { return c.Gather(ctx, dst, src, root) }
+	case "scatter":
+		return func(ctx context.Context) error { return c.Scatter(ctx, dst, src, root) }
+	case "alltoall":
+		return func(ctx context.Context) error { return c.AllToAll(ctx, dst, src) }
+	case "sendrecv":
+		to, from := ring(c)
+		return func(ctx context.Context) error { return c.SendRecv(ctx, to, src, from, dst, 0) }
+	}
+	return c.Barrier
+}
+
+// add adds the operation to a batch.
+func (s *spec) add(c *tutti.Comm, b *tutti.Batch, on sides) {
+	dst, src := on.buffers()
+	red := reduceNamed(s.reduce)
+	switch s.op.name {
+	case "allreduce":
+		b.AllReduceTo(dst, src, red)
+	case "reduce":
+		b.Reduce(dst, src, red, root)
+	case "broadcast":
+		b.Broadcast(dst, root)
+	case "allgather":
+		b.AllGather(dst, src)
+	case "reducescatter":
+		b.ReduceScatter(dst, src, red)
+	case "gather":
+		b.Gather(dst, src, root)
+	case "scatter":
+		b.Scatter(dst, src, root)
+	case "alltoall":
+		b.AllToAll(dst, src)
+	case "sendrecv":
+		to, from := ring(c)
+		b.Send(to, src, 0).Recv(from, dst, 0)
+	default:
+		b.Barrier()
+	}
+}
+
+// ring is whom a rank sends to, and whom it receives from.
+func ring(c *tutti.Comm) (to, from int) {
+	n := c.Size()
+	return (c.Rank() + 1) % n, (c.Rank() + n - 1) % n
+}
+
+// call returns what one iteration does: one operation, or a batch of them.
+func (s *spec) call(c *tutti.Comm, all []sides) func(ctx context.Context) error {
+	if len(all) == 1 {
+		return s.blocking(c, all[0])
+	}
+	b := c.Batch()
+	for _, on := range all {
+		s.add(c, b, on)
+	}
+	return func(ctx context.Context) error {
+		w, err := b.Start(ctx)
+		if err != nil {
+			return err
+		}
+		return w.Wait(ctx)
+	}
+}

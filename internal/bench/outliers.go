@@ -1,0 +1,95 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// How much slower than what is usual for its kind a link must be to be named: so many
+// times, and by so many microseconds, which the wake-up of a thread may take.
+const (
+	slowTimes = 2.0
+	slowSmall = 20.0
+	slowLarge = 50.0
+)
+
+// slowLink is a link that stands out, and why.
+type slowLink struct {
+	Link
+	why string
+}
+
+// slowLinks returns the links that stand out among those of their kind: within
+// hosts, or between them.
+func slowLinks(links []Link) []slowLink {
+	var slow []slowLink
+	for _, remote := range []bool{false, true} {
+		var kind []Link
+		var small, large []float64
+		for _, l := range links {
+			if l.Remote == remote {
+				kind = append(kind, l)
+				small, large = append(small, l.Small.P50), append(large, l.Large.P50)
+			}
+		}
+		ms, ml := usually(small), usually(large)
+		for _, l := range kind {
+			var why []string
+			if l.Small.P50 > slowTimes*ms && l.Small.P50 > ms+slowSmall {
+				why = append(why, fmt.Sprintf("a small message takes %s us (usual: %s)", shortNumber(l.Small.P50), shortNumber(ms)))
+			}
+			if l.Large.P50 > slowTimes*ml && l.Large.P50 > ml+slowLarge {
+				why = append(why, fmt.Sprintf("%s GB/s (usual: %s)", shortNumber(l.Large.AlgBW), shortNumber(largeBytes/ml/1e3)))
+			}
+			if why != nil {
+				slow = append(slow, slowLink{l, strings.Join(why, ", ")})
+			}
+		}
+	}
+	return slow
+}
+
+// usually is the first quartile: one slow rank of three has two thirds of all links.
+func usually(list []float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(list))[(len(list)-1)/4]
+}
+
+// Outliers names, in words, what stands out among the links of so many ranks: a
+// rank, if all its links do and those of the others do not; else links.
+func Outliers(links []Link, ranks int) []string {
+	slow := slowLinks(links)
+	count := make([]int, ranks)
+	for _, l := range slow {
+		count[l.From]++
+		count[l.To]++
+	}
+	var words []string
+	named := make([]bool, ranks)
+	for r := range ranks {
+		// All links of the rank, but for one that may have been lucky.
+		if ranks > 2 && count[r] >= 2*(ranks-1)-1 && count[r] == slices.Max(count) {
+			named[r] = true
+			words = append(words, fmt.Sprintf("rank %d is slow: %d of its %d links stand out; %s", r, count[r], 2*(ranks-1), example(slow, r)))
+		}
+	}
+	for _, l := range slow {
+		if !named[l.From] && !named[l.To] {
+			words = append(words, fmt.Sprintf("the link from rank %d to rank %d is slow: %s", l.From, l.To, l.why))
+		}
+	}
+	return words
+}
+
+// example is why one of a rank's links stands out.
+func example(slow []slowLink, rank int) string {
+	for _, l := range slow {
+		if l.From == rank || l.To == rank {
+			return fmt.Sprintf("for example from %d to %d: %s", l.From, l.To, l.why)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,227 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+const (
+	smallBytes = 8
+	largeBytes = 1 << 20
+	linkBudget = 30 * time.Millisecond // for one direction, and for the way to and fro
+	// looks is how often a link that stands out is measured again: a busy machine
+	// makes some of them slow for a moment.
+	looks = 3
+)
+
+// pairs measures every two ranks, both ways, while the others wait, and returns
+// what stands out.
+func (r *runner) pairs(ctx context.Context, hosts []int) ([]string, error) {
+	n := r.comm.Size()
+	if n < 2 {
+		return nil, nil
+	}
+	if err := r.release(); err != nil {
+		return nil, err
+	}
+	s := &spec{op: opNamed("broadcast"), dtype: tutti.Uint8Type, elems: largeBytes}
+	one := *r.plan
+	one.Batch = 1
+	r.plan = &one
+	if err := r.provide(ctx, s, []spec{*s}); err != nil {
+		return nil, err
+	}
+	links := make(map[[2]int]Link)
+	for look := range 1 + looks {
+		slow := slowLinks(sortedLinks(links))
+		wanted := func(a, b int) bool {
+			return look == 0 || slices.ContainsFunc(slow, func(l slowLink) bool { return l.From == a && l.To == b || l.From == b && l.To == a })
+		}
+		if err := r.tournament(ctx, hosts, wanted, links); err != nil {
+			return nil, err
+		}
+	}
+	all := sortedLinks(links)
+	for i := range all {
+		if err := r.tell(Event{Link: &all[i]}); err != nil {
+			return nil, err
+		}
+	}
+	return Outliers(all, n), nil
+}
+
+// sortedLinks is the links by their ranks.
+func sortedLinks(links map[[2]int]Link) []Link {
+	list := slices.Collect(maps.Values(links))
+	slices.SortFunc(list, func(a, b Link) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
+	return list
+}
+
+// tournament measures the pairs that are wanted, and keeps the better result of
+// each link. All ranks have the same links.
+func (r *runner) tournament(ctx context.Context, hosts []int, wanted func(a, b int) bool, links map[[2]int]Link) error {
+	n := r.comm.Size()
+	rounds := n - 1 + n%2
+	for round := range rounds {
+		any := false
+		for low := range n {
+			high := partner(low, round, n)
+			any = any || high > low && wanted(low, high)
+		}
+		if !any {
+			continue
+		}
+		if err := r.tell(Event{Step: &Step{What: "pairs of ranks", Done: round, Of: rounds}}); err != nil {
+			return err
+		}
+		list, err := r.round(ctx, round, hosts, wanted)
+		if err != nil {
+			return err
+		}
+		for _, l := range list {
+			if old, ok := links[[2]int{l.From, l.To}]; ok {
+				if old.Small.P50 < l.Small.P50 {
+					l.Small = old.Small
+				}
+				if old.Large.P50 < l.Large.P50 {
+					l.Large = old.Large
+				}
+			}
+			links[[2]int{l.From, l.To}] = l
+		}
+	}
+	return nil
+}
+
+// partner is whom a rank plays with in a round of a tournament in which everybody
+// meets everybody once; itself if it has nobody.
+func partner(rank, round, ranks int) int {
+	even := ranks + ranks%2
+	last := even - 1
+	var other int
+	switch rank {
+	case last:
+		// The one that stays: it meets whoever would meet himself.
+		other = round * (even / 2) % last
+	default:
+		other = ((round-rank)%last + last) % last
+		if other == rank {
+			other = last
+		}
+	}
+	if other >= ranks {
+		return rank
+	}
+	return other
+}
+
+// round measures disjoint pairs, one after the other. All ranks return the links.
+func (r *runner) round(ctx context.Context, round int, hosts []int, wanted func(a, b int) bool) ([]Link, error) {
+	c := r.comm
+	me, n := c.Rank(), c.Size()
+	other := partner(me, round, n)
+	pair, err := c.Split(ctx, min(me, other), me)
+	if err != nil {
+		return nil, err
+	}
+	// Three numbers for each pair: to and fro, up, down, in nanoseconds.
+	found := make([]float64, 3*n)
+	for low := range n {
+		high := partner(low, round, n)
+		if high <= low || !wanted(low, high) {
+			continue
+		}
+		if me == low || me == high {
+			three, err := r.pair(ctx, pair)
+			if err != nil {
+				return nil, err
+			}
+			copy(found[3*low:], three)
+		}
+		if err := c.Barrier(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := pair.Close(); err != nil {
+		return nil, err
+	}
+	// Both ranks of a pair have numbers; the slower one's count.
+	if err := c.AllReduce(ctx, tutti.Of(found), tutti.Max); err != nil {
+		return nil, err
+	}
+	var links []Link
+	for low := range n {
+		if high := partner(low, round, n); high > low && wanted(low, high) {
+			remote := hosts[low] != hosts[high]
+			links = append(links,
+				r.link(low, high, remote, found[3*low]/2, found[3*low+1]),
+				r.link(high, low, remote, found[3*low]/2, found[3*low+2]))
+		}
+	}
+	return links, nil
+}
+
+func (r *runner) link(from, to int, remote bool, small, large float64) Link {
+	result := func(bytes int, ns float64) Result {
+		x := Result{
+			Op: fmt.Sprintf("pair %d>%d", from, to), Engine: r.engine, Ranks: 2, Bytes: bytes, DType: "uint8", Reduce: none,
+			Iters: 1, P50: ns / 1e3, P99: ns / 1e3, Min: ns / 1e3,
+		}
+		x.rates(opNamed("broadcast"))
+		return x
+	}
+	return Link{From: from, To: to, Remote: remote, Small: result(smallBytes, small), Large: result(largeBytes, large)}
+}
+
+// pair measures one pair: the mean time of a small message to and fro, and of a large
+// one in each direction, followed by a small answer. Of a rank that is stopped now and
+// then, as a quota of its control group does, the mean tells, and no median.
+func (r *runner) pair(ctx context.Context, c *tutti.Comm) ([]float64, error) {
+	m := r.memory[0]
+	small, large := m.Buf.Slice(0, smallBytes), m.Buf.Slice(0, largeBytes)
+	var three []float64
+	for _, way := range []struct {
+		there, back         tutti.Buffer
+		thereRoot, backRoot int
+	}{{small, small, 0, 1}, {large, small, 0, 1}, {large, small, 1, 0}} {
+		var total time.Duration
+		begin, n := time.Now(), 0
+		for i := 0; ; i++ {
+			now := time.Now()
+			if err := c.Broadcast(ctx, way.there, way.thereRoot); err != nil {
+				return nil, err
+			}
+			if err := c.Broadcast(ctx, way.back, way.backRoot); err != nil {
+				return nil, err
+			}
+			if i > 0 { // the first makes connections
+				total += time.Since(now)
+				n++
+			}
+			if i < minIters || i%8 != 0 {
+				continue
+			}
+			end := []uint8{0}
+			if time.Since(begin) > linkBudget {
+				end[0] = 1
+			}
+			if err := c.Broadcast(ctx, tutti.Of(end), 0); err != nil {
+				return nil, err
+			}
+			if end[0] == 1 {
+				break
+			}
+		}
+		three = append(three, float64(total)/float64(n))
+	}
+	// The answer's way is no part of a large message's.
+	three[1] = max(three[1]-three[0]/2, 1)
+	three[2] = max(three[2]-three[0]/2, 1)
+	return three, nil
+}

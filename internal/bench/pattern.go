@@ -1,0 +1,261 @@
+package bench
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"strconv"
+
+	"github.com/tutti-go/tutti"
+)
+
+// period is after how many elements a source repeats itself. It is prime, so that
+// nothing that is moved by a round number of bytes looks right.
+const period = 509
+
+// A pattern is the values of all ranks' sources for one type and reduction: whole
+// numbers, so small that every result is exact in every type and order.
+type pattern struct {
+	t      tutti.DType
+	reduce string
+	ranks  int
+	tables map[int][]byte // by rank: one period of its source
+	total  []byte         // one period of the reduction of all
+}
+
+func newPattern(t tutti.DType, reduce string, ranks int) *pattern {
+	return &pattern{t: t, reduce: reduce, ranks: ranks, tables: map[int][]byte{}}
+}
+
+// value is element k of a period of a rank's source.
+func (p *pattern) value(k, rank int) int {
+	if p.reduce == "prod" {
+		if rank == k%p.ranks || rank == (7*k+3)%p.ranks {
+			return 2
+		}
+		return 1
+	}
+	// A number below m, so that all ranks' sum stays below maxSum.
+	m := max(2, min(13, maxSum/p.ranks))
+	h := uint32(k+1)*2654435761 ^ uint32(rank+1)*2246822519
+	v := int(h >> 16 % uint32(m))
+	if m == 2 && p.ranks > maxSum {
+		v *= (rank + k) & 1
+	}
+	if p.scaled() {
+		v *= p.ranks // an average of floats multiplies by 1/ranks first
+	}
+	return v
+}
+
+func (p *pattern) scaled() bool { return p.reduce == "avg" && isFloat(p.t) }
+
+func isFloat(t tutti.DType) bool { return t >= tutti.Float16Type }
+
+// source is one period of a rank's source.
+func (p *pattern) source(rank int) []byte {
+	if b := p.tables[rank]; b != nil {
+		return b
+	}
+	b := make([]byte, period*p.t.Size())
+	for k := range period {
+		put(p.t, b, k, p.value(k, rank))
+	}
+	p.tables[rank] = b
+	return b
+}
+
+// result is one period of what a reduction yields.
+func (p *pattern) result() []byte {
+	if p.total != nil {
+		return p.total
+	}
+	p.total = make([]byte, period*p.t.Size())
+	for k := range period {
+		acc := p.value(k, 0)
+		for r := 1; r < p.ranks; r++ {
+			v := p.value(k, r)
+			switch p.reduce {
+			case "prod":
+				acc *= v
+			case "min":
+				acc = min(acc, v)
+			case "max":
+				acc = max(acc, v)
+			default:
+				acc += v
+			}
+		}
+		switch p.reduce {
+		case "avg":
+			if p.t == tutti.Int8Type {
+				acc = int(int8(acc)) // the only type that is too small for the sum
+			}
+			acc /= p.ranks
+		case "premul":
+			acc *= preMul
+		}
+		put(p.t, p.total, k, acc)
+	}
+	return p.total
+}
+
+// put writes a whole number as element k. Integers wrap, as the engines' do.
+func put(t tutti.DType, b []byte, k, v int) {
+	order := binary.NativeEndian
+	switch t {
+	case tutti.Int8Type, tutti.Uint8Type:
+		b[k] = byte(v)
+	case tutti.Int32Type, tutti.Uint32Type:
+		order.PutUint32(b[4*k:], uint32(v))
+	case tutti.Int64Type, tutti.Uint64Type:
+		order.PutUint64(b[8*k:], uint64(v))
+	case tutti.Float16Type:
+		order.PutUint16(b[2*k:], uint16(tutti.ToFloat16(float32(v))))
+	case tutti.BFloat16Type:
+		order.PutUint16(b[2*k:], uint16(tutti.ToBFloat16(float32(v))))
+	case tutti.Float64Type:
+		order.PutUint64(b[8*k:], math.Float64bits(float64(v)))
+	default:
+		order.PutUint32(b[4*k:], math.Float32bits(float32(v)))
+	}
+}
+
+// get reads element k.
+func get(t tutti.DType, b []byte, k int) float64 {
+	order := binary.NativeEndian
+	switch t {
+	case tutti.Int8Type:
+		return float64(int8(b[k]))
+	case tutti.Uint8Type:
+		return float64(b[k])
+	case tutti.Int32Type:
+		return float64(int32(order.Uint32(b[4*k:])))
+	case tutti.Uint32Type:
+		return float64(order.Uint32(b[4*k:]))
+	case tutti.Int64Type:
+		return float64(int64(order.Uint64(b[8*k:])))
+	case tutti.Uint64Type:
+		return float64(order.Uint64(b[8*k:]))
+	case tutti.Float16Type:
+		return float64(tutti.Float16(order.Uint16(b[2*k:])).Float32())
+	case tutti.BFloat16Type:
+		return float64(tutti.BFloat16(order.Uint16(b[2*k:])).Float32())
+	case tutti.Float64Type:
+		return math.Float64frombits(order.Uint64(b[8*k:]))
+	}
+	return float64(math.Float32frombits(order.Uint32(b[4*k:])))
+}
+
+func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
+
+// fill writes a period again and again, beginning with its element at phase.
+func fill(b, table []byte, size, phase int) {
+	n := copy(b, table[phase%period*size:])
+	for n < len(b) {
+		n += copy(b[n:], table)
+	}
+}
+
+// poison writes what no result is.
+func poison(b []byte) {
+	for i := range b {
+		b[i] = 0xA5
+	}
+}
+
+// A piece of a destination, and what has to be there.
+type piece struct {
+	at, n int // elements
+	table []byte
+	phase int
+}
+
+// pieces says what has to be in a rank's destination.
+func (s *spec) pieces(p *pattern, rank int) []piece {
+	switch s.op.name {
+	case "allreduce":
+		return []piece{{0, s.elems, p.result(), 0}}
+	case "reduce":
+		if rank != root {
+			return nil
+		}
+		return []piece{{0, s.elems, p.result(), 0}}
+	case "reducescatter":
+		return []piece{{0, s.part, p.result(), rank * s.part}}
+	case "broadcast":
+		return []piece{{0, s.elems, p.source(root), 0}}
+	case "scatter":
+		return []piece{{0, s.part, p.source(root), rank * s.part}}
+	case "sendrecv":
+		return []piece{{0, s.elems, p.source((rank + p.ranks - 1) % p.ranks), 0}}
+	case "gather", "allgather", "alltoall":
+		if s.op.name == "gather" && rank != root {
+			return nil
+		}
+		var list []piece
+		for r := range p.ranks {
+			phase := 0
+			if s.op.name == "alltoall" {
+				phase = rank * s.part
+			}
+			list = append(list, piece{r * s.part, s.part, p.source(r), phase})
+		}
+		return list
+	}
+	return nil
+}
+
+// A Wrong is a result that is not what it has to be.
+type Wrong struct {
+	What  string `json:"what"` // the point
+	Rank  int    `json:"rank"`
+	Index int    `json:"index"` // the first wrong element of the rank's destination
+	Got   string `json:"got"`
+	Want  string `json:"want"`
+	Count int    `json:"count"` // how many elements of the rank's are wrong
+}
+
+// check compares a destination with its pieces.
+func (p *pattern) check(dst []byte, list []piece, w *Wrong) {
+	size := p.t.Size()
+	for _, c := range list {
+		for i := 0; i < c.n; {
+			k := (c.phase + i) % period
+			n := min(c.n-i, period-k)
+			got, want := dst[(c.at+i)*size:(c.at+i+n)*size], c.table[k*size:(k+n)*size]
+			if !bytes.Equal(got, want) {
+				p.scan(got, want, c.at+i, w)
+			}
+			i += n
+		}
+	}
+}
+
+// scan finds the wrong elements of a run.
+func (p *pattern) scan(got, want []byte, at int, w *Wrong) {
+	size := p.t.Size()
+	for j := range len(got) / size {
+		if bytes.Equal(got[j*size:(j+1)*size], want[j*size:(j+1)*size]) {
+			continue
+		}
+		g, x := get(p.t, got, j), get(p.t, want, j)
+		if p.scaled() && math.Abs(g-x) <= p.tolerance()*x {
+			continue
+		}
+		if w.Count == 0 {
+			w.Index, w.Got, w.Want = at+j, number(g), number(x)
+		}
+		w.Count++
+	}
+}
+
+// tolerance is for averages of floats: ranks * (1/ranks) need not be one, and then
+// sums are rounded.
+func (p *pattern) tolerance() float64 {
+	eps := map[tutti.DType]float64{
+		tutti.Float16Type: 1. / (1 << 10), tutti.BFloat16Type: 1. / (1 << 7), tutti.Float32Type: 1. / (1 << 23),
+		tutti.Float64Type: 1. / (1 << 52),
+	}
+	return 2 * float64(p.ranks) * eps[p.t]
+}

@@ -1,0 +1,186 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+// The engines that can be asked for.
+const (
+	Auto   = "auto"
+	Local  = "local"
+	Shm    = "shm"
+	TCP    = "tcp"
+	Hier   = "hier"
+	NCCL   = "nccl"
+	Staged = "staged"
+)
+
+// Engines lists them.
+var Engines = []string{Auto, Local, Shm, TCP, Hier, NCCL, Staged}
+
+// A Plan is what to measure, the same on all ranks. It travels as JSON.
+type Plan struct {
+	Ranks   int // only Start and RunLocal look at it
+	Ops     []string
+	DTypes  []string
+	Reduces []string
+	Sizes   []int // bytes, ascending
+	Engine  string
+	Iters   int // of a point; 0 means what fits in Budget
+	Warmup  int
+	Batch   int // operations that are started together
+	Alloc   bool
+	InPlace bool
+	Pairs   bool
+	Budget  time.Duration // for timing one point
+	// Duration is how long to go on, pass after pass; 0 means one pass.
+	Duration time.Duration
+}
+
+// device reports whether the ranks' memory is a GPU's.
+func (p *Plan) device() bool { return p.Engine == NCCL || p.Engine == Staged }
+
+// minRanks is how many ranks make sense at least.
+func (p *Plan) minRanks() int {
+	if p.Engine == Hier {
+		return 3
+	}
+	return 1
+}
+
+// maxSum is the greatest whole number up to which all are exact in every type:
+// that of bfloat16, whose sums must be.
+const maxSum = 256
+
+func (p *Plan) validate() error {
+	switch {
+	case p.Ranks < p.minRanks():
+		return fmt.Errorf("%d ranks; engine %s needs %d at least", p.Ranks, p.Engine, p.minRanks())
+	case p.Ranks > 2*maxSum:
+		return fmt.Errorf("%d ranks; sums of more than %d cannot be checked exactly in every type", p.Ranks, 2*maxSum)
+	case p.Iters < 0 || p.Warmup < 0 || p.Duration < 0:
+		return errors.New("iters, warmup and duration must not be negative")
+	case p.Batch < 1:
+		return fmt.Errorf("a batch of %d", p.Batch)
+	case p.Alloc && (p.Engine == TCP || p.device()):
+		return fmt.Errorf("--alloc is memory that ranks of a host share; engine %s does not use it", p.Engine)
+	case !slices.Contains(Engines, p.Engine):
+		return fmt.Errorf("there is no engine %q: %s", p.Engine, strings.Join(Engines, ", "))
+	}
+	return nil
+}
+
+// A spec is one point of the sweep.
+type spec struct {
+	op     *op
+	dtype  tutti.DType
+	reduce string // "none" where nothing is reduced
+	part   int    // elements of one rank's share of a divided buffer
+	elems  int    // elements of the larger buffer
+}
+
+func (s *spec) bytes() int { return s.elems * s.dtype.Size() }
+
+func (s *spec) String() string {
+	text := s.op.name
+	if s.elems > 0 {
+		text += " " + byteText(s.bytes()) + " " + s.dtype.String()
+	}
+	if s.op.reduces {
+		text += " " + s.reduce
+	}
+	return text
+}
+
+// specs lists the points of one pass, for so many ranks.
+func (p *Plan) specs(ranks int) []spec {
+	var list []spec
+	for _, name := range p.Ops {
+		o := opNamed(name)
+		if name == "sendrecv" && (p.device() || ranks < 2 || p.InPlace) {
+			continue // messages take host memory, and are between two
+		}
+		if name == "barrier" {
+			list = append(list, spec{op: o, reduce: none})
+			continue
+		}
+		for _, d := range p.DTypes {
+			for _, red := range p.reduces(o) {
+				last := 0
+				for _, bytes := range p.Sizes {
+					s := spec{op: o, dtype: dtypeNamed(d), reduce: red}
+					s.elems = max(1, bytes/s.dtype.Size())
+					if o.divided {
+						s.part = max(1, s.elems/ranks)
+						s.elems = s.part * ranks
+					}
+					if s.elems != last {
+						list = append(list, s)
+					}
+					last = s.elems
+				}
+			}
+		}
+	}
+	return list
+}
+
+func (p *Plan) reduces(o *op) []string {
+	if o.reduces {
+		return p.Reduces
+	}
+	return []string{none}
+}
+
+const none = "none"
+
+// dtypeNamed returns the type with a name, or none.
+func dtypeNamed(name string) tutti.DType {
+	for t := tutti.Int8Type; t <= tutti.Float64Type; t++ {
+		if t.String() == name {
+			return t
+		}
+	}
+	return 0
+}
+
+// DTypeNames lists the element types.
+func DTypeNames() (names []string) {
+	for t := tutti.Int8Type; t <= tutti.Float64Type; t++ {
+		names = append(names, t.String())
+	}
+	return names
+}
+
+// preMul is the factor of the reduction of that name.
+const preMul = 2
+
+// reduceNames lists the reductions.
+var reduceNames = []string{"sum", "prod", "min", "max", "avg", "premul"}
+
+func reduceNamed(name string) tutti.Op {
+	switch name {
+	case "sum":
+		return tutti.Sum
+	case "prod":
+		return tutti.Prod
+	case "min":
+		return tutti.Min
+	case "max":
+		return tutti.Max
+	case "avg":
+		return tutti.Avg
+	case "premul":
+		return tutti.PreMul(preMul)
+	}
+	return tutti.Op{}
+}
+
+// ReduceNames lists the reductions.
+func ReduceNames() []string { return slices.Clone(reduceNames) }

@@ -1,0 +1,343 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/tutti-go/tutti"
+	envplace "github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/launch"
+)
+
+// PlanEnv holds the plan of a rank that Start has started.
+const PlanEnv = "TUTTI_BENCH_PLAN"
+
+// The codes that a command exits with.
+const (
+	Right  = 0 // all was measured, and right
+	Failed = 1 // it could not be measured
+	Usage  = 2 // the flags are wrong
+	Bad    = 3 // a result was wrong
+)
+
+// A Command is everything that tutti bench needs of the program that it is.
+type Command struct {
+	Self           []string // starts this program as `tutti bench`
+	Stdout, Stderr io.Writer
+	Progress       bool // Stderr is a terminal
+	Signals        <-chan os.Signal
+	// Devices asks, in another process, how many GPUs there are, with an NCCL if
+	// that is needed, and why there are none.
+	Devices func(ctx context.Context, nccl bool) (int, error)
+	// Open opens a rank's GPU, the one for the local-th rank of a host. Nil: this
+	// program was built without GPUs.
+	Open func(local int, nccl bool) (Card, error)
+	// Damage is for tests; see Job.
+	Damage func(rank int, what string, dst []byte)
+}
+
+// Run is tutti bench: it returns the code to exit with. Errors are printed.
+func (c *Command) Run(ctx context.Context, args []string) int {
+	if text := os.Getenv(PlanEnv); text != "" {
+		return c.exit(c.child(ctx, text))
+	}
+	o, err := Parse(args, c.Stderr)
+	if err != nil {
+		return c.exit(Usage, err)
+	}
+	here, wrong := envplace.Find(os.Getenv)
+	switch {
+	case wrong != "":
+		return c.exit(Usage, errors.New(wrong))
+	case here != nil && o.ranksGiven:
+		return c.exit(Usage, fmt.Errorf("%s says that this is rank %d of %d: -n is for where there is no launcher", here.From, here.Rank, here.Size))
+	case here != nil && o.Engine == Local:
+		return c.exit(Usage, fmt.Errorf("engine local is one process; %s has started %d", here.From, here.Size))
+	}
+	screen, err := newScreen(o, c)
+	if err != nil {
+		return c.exit(Usage, err)
+	}
+	if here != nil {
+		return c.exit(c.member(ctx, o, here, screen))
+	}
+	devices, err := c.engine(ctx, &o.Plan)
+	if err != nil {
+		return c.exit(Failed, err)
+	}
+	if err := o.settle(devices); err != nil {
+		return c.exit(Usage, err)
+	}
+	if o.Engine == Local {
+		return c.exit(c.local(ctx, o, screen))
+	}
+	return c.exit(c.start(ctx, o, devices, screen))
+}
+
+// exit prints an error in one line.
+func (c *Command) exit(code int, err error) int {
+	if err != nil {
+		fmt.Fprintln(c.Stderr, "tutti bench:", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return code
+}
+
+// engine decides what auto means on this machine: the GPUs, if there are any.
+func (c *Command) engine(ctx context.Context, p *Plan) (devices int, err error) {
+	if p.Engine != Auto && !p.device() {
+		return 0, nil
+	}
+	if p.Engine == Staged {
+		if err := stage(new(tutti.Config)); err != nil {
+			return 0, err
+		}
+	}
+	if c.Open == nil {
+		err = errors.New("this tutti was built without GPUs (tag nogpu)")
+	} else {
+		devices, err = c.Devices(ctx, p.Engine != Staged)
+	}
+	switch {
+	case p.Engine == Auto && err == nil && devices > 0:
+		p.Engine = NCCL
+	case p.Engine == Auto:
+	case err != nil:
+		return 0, fmt.Errorf("engine %s: %w", p.Engine, err)
+	case devices == 0:
+		return 0, fmt.Errorf("engine %s: there is no GPU; tutti doctor says more", p.Engine)
+	}
+	return devices, nil
+}
+
+// local runs all ranks in this process.
+func (c *Command) local(ctx context.Context, o *Options, screen *Screen) (int, error) {
+	err := tutti.RunLocal(ctx, o.Ranks, tutti.Config{}, func(ctx context.Context, comm *tutti.Comm) error {
+		_, err := Measure(ctx, Job{Plan: &o.Plan, Comm: comm, Emit: screen.Take, Damage: c.Damage})
+		return err
+	})
+	return c.end(screen, err)
+}
+
+// end is the code and the error of a run.
+func (c *Command) end(screen *Screen, err error) (int, error) {
+	if e := screen.Close(err); err == nil {
+		err = e
+	}
+	switch {
+	case err != nil:
+		return Failed, err
+	case screen.wrong() > 0:
+		return Bad, nil
+	}
+	return Right, nil
+}
+
+// inherited is what ranks are told.
+type inherited struct {
+	Plan    Plan
+	Devices int
+}
+
+// start starts the ranks as processes, and shows what rank 0 tells.
+func (c *Command) start(ctx context.Context, o *Options, devices int, screen *Screen) (int, error) {
+	plan, err := json.Marshal(inherited{o.Plan, devices})
+	if err != nil {
+		return Failed, err
+	}
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, PlanEnv+"=") })
+	env = append(env, PlanEnv+"="+string(plan))
+	out := &events{screen: screen}
+	report, err := launch.Run(ctx, launch.Config{
+		Command: c.Self, Ranks: o.Ranks, Env: env,
+		Stdout: out, Stderr: screen.Aside(), Signals: c.Signals,
+	})
+	switch {
+	case err != nil:
+		_ = screen.Close(err)
+		return Failed, err
+	case report.First != nil:
+		err := fmt.Errorf("rank %d: %s", report.First.Rank, report.First.How)
+		if report.First.Rank < 0 {
+			err = errors.New(report.First.How)
+		}
+		_ = screen.Close(err)
+		return report.Code, err
+	}
+	return c.end(screen, out.failed())
+}
+
+// events reads rank 0's events from the lines of all ranks.
+type events struct {
+	screen *Screen
+	mu     sync.Mutex
+	err    error
+}
+
+// Write takes whole lines. What is no event goes beside the results.
+func (e *events) Write(p []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for line := range strings.Lines(string(p)) {
+		event, ok, err := decode(line)
+		if !ok {
+			_, _ = io.WriteString(e.screen.Aside(), line)
+			continue
+		}
+		if err == nil {
+			err = e.screen.Take(event)
+		}
+		if err != nil && e.err == nil {
+			e.err = err
+		}
+	}
+	return len(p), nil
+}
+
+func (e *events) failed() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.err
+}
+
+// child is a rank that start has started: it tells its events to its parent.
+func (c *Command) child(ctx context.Context, text string) (int, error) {
+	var in inherited
+	if err := json.Unmarshal([]byte(text), &in); err != nil {
+		return Failed, fmt.Errorf("%s: %w", PlanEnv, err)
+	}
+	emit := func(e Event) error {
+		line, err := encode(e)
+		if err != nil {
+			return err
+		}
+		_, err = c.Stdout.Write(line)
+		return err
+	}
+	here, wrong := envplace.Find(os.Getenv)
+	if here == nil {
+		return Failed, fmt.Errorf("%s is set, but this is no rank %s", PlanEnv, wrong)
+	}
+	if _, err := c.rank(ctx, &in.Plan, here, in.Devices, emit); err != nil {
+		return c.first(err, here.Rank)
+	}
+	return Right, nil // the parent knows what was wrong
+}
+
+// member is a rank of another launcher's job. Rank 0 prints.
+func (c *Command) member(ctx context.Context, o *Options, here *envplace.Place, screen *Screen) (int, error) {
+	o.Ranks = here.Size
+	devices, err := c.engine(ctx, &o.Plan)
+	if err != nil {
+		return Failed, err
+	}
+	if err := o.validate(); err != nil {
+		return Usage, err
+	}
+	if o.Plan.Engine, err = c.settleEngine(ctx, o.Plan.Engine); err != nil {
+		return c.first(err, here.Rank)
+	}
+	wrong, err := c.rank(ctx, &o.Plan, here, devices, screen.Take)
+	if here.Rank == 0 {
+		return c.end(screen, err)
+	}
+	if err == nil && wrong > 0 {
+		return Bad, nil
+	}
+	if err != nil {
+		return c.first(err, here.Rank)
+	}
+	return Right, nil
+}
+
+// settleEngine makes ranks that found different things on their hosts agree: on
+// GPUs only if all have them.
+func (c *Command) settleEngine(ctx context.Context, mine string) (string, error) {
+	if c.Open == nil || mine != Auto && mine != NCCL {
+		return mine, nil
+	}
+	comm, err := tutti.Join(ctx, tutti.Config{})
+	if err != nil {
+		return "", err
+	}
+	has := int32(0)
+	if mine == NCCL {
+		has = 1
+	}
+	all, err := tutti.ReduceValue(ctx, comm, has, tutti.Min)
+	if err == nil {
+		err = comm.Close()
+	}
+	if err != nil {
+		return "", err
+	}
+	if all == 1 {
+		return NCCL, nil
+	}
+	return Auto, nil
+}
+
+// first keeps an error of the whole group from being printed by every rank.
+func (c *Command) first(err error, rank int) (int, error) {
+	var e *tutti.Error
+	if errors.As(err, &e) && e.Rank != rank {
+		return Failed, nil
+	}
+	return Failed, err
+}
+
+// rank joins, and measures.
+func (c *Command) rank(ctx context.Context, p *Plan, here *envplace.Place, devices int, emit func(Event) error) (wrong int, err error) {
+	local := localPlace(os.Getenv, here.Rank, here.Size)
+	cfg := p.config(local.rank, local.ranks)
+	var card Card
+	if p.device() {
+		if err := c.apart(here.Rank, local, devices); err != nil {
+			return 0, err
+		}
+		if p.Engine == Staged {
+			if err := stage(&cfg); err != nil {
+				return 0, err
+			}
+		}
+		if card, err = c.Open(local.rank, p.Engine == NCCL); err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, card.Close()) }()
+		cfg.Device = card.Device()
+	}
+	comm, err := tutti.Join(ctx, cfg)
+	if err != nil {
+		return 0, err
+	}
+	wrong, err = Measure(ctx, Job{Plan: p, Comm: comm, Card: card, Emit: emit, Damage: c.Damage})
+	if err != nil {
+		comm.Abort(err)
+	}
+	return wrong, errors.Join(err, comm.Close())
+}
+
+// apart makes this process a host of its own to NCCL, if ranks share a GPU: NCCL
+// refuses that within a host. It reads its environment when it is loaded, so the
+// program is begun once more.
+func (c *Command) apart(rank int, local place, devices int) error {
+	const name = "NCCL_HOSTID"
+	if devices >= local.ranks || os.Getenv(name) != "" {
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := os.Setenv(name, fmt.Sprintf("tutti-bench-%d", rank)); err != nil {
+		return err
+	}
+	return syscall.Exec(self, os.Args, os.Environ())
+}

@@ -1,0 +1,90 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// at is the value that so many percent of sorted ones do not exceed.
+func at(sorted []int64, percent int) int64 {
+	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
+}
+
+func micro(ns int64) float64 { return float64(ns) / 1e3 }
+
+// spread is how far values lie apart, relative to their middle. The first block
+// is short and cold.
+func spread(medians []int64) float64 {
+	if len(medians) > 2 {
+		medians = medians[1:]
+	}
+	if len(medians) < 2 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(medians))
+	return float64(s[len(s)-1]-s[0]) / float64(max(s[len(s)/2], 1))
+}
+
+// binOf is the bin of a value between two, on a logarithmic scale.
+func binOf(x, low, high float64) int {
+	return min(max(int(bins*math.Log(x/low)/math.Log(high/low)), 0), bins-1)
+}
+
+// median is the middle of some numbers.
+func median(list []float64) float64 {
+	if len(list) == 0 {
+		return 0
+	}
+	s := slices.Sorted(slices.Values(list))
+	if len(s)%2 == 0 {
+		return (s[len(s)/2-1] + s[len(s)/2]) / 2
+	}
+	return s[len(s)/2]
+}
+
+var units = []string{"", "K", "M", "G", "T"}
+
+// byteText writes a number of bytes shortly: 16M.
+func byteText(n int) string {
+	unit := 0
+	for n >= 1024 && n%1024 == 0 && unit < len(units)-1 {
+		n /= 1024
+		unit++
+	}
+	return strconv.Itoa(n) + units[unit]
+}
+
+// parseBytes reads 4, 64K, 16M, 1G; a B or iB may follow.
+func parseBytes(text string) (int, error) {
+	t := strings.ToUpper(strings.TrimSpace(text))
+	t = strings.TrimSuffix(strings.TrimSuffix(t, "B"), "I")
+	shift := 0
+	for i, u := range units[1:] {
+		if rest, ok := strings.CutSuffix(t, u); ok {
+			t, shift = rest, 10*(i+1)
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(t, 64)
+	bytes := n * float64(int64(1)<<shift)
+	if err != nil || bytes < 0 || bytes != math.Trunc(bytes) || bytes > 1<<40 {
+		return 0, fmt.Errorf("%q is not a number of bytes such as 64K or 16M", text)
+	}
+	return int(bytes), nil
+}
+
+// shortNumber writes a number in about four digits.
+func shortNumber(x float64) string {
+	switch {
+	case x == 0:
+		return "0"
+	case x < 10:
+		return strconv.FormatFloat(x, 'f', 2, 64)
+	case x < 1000:
+		return strconv.FormatFloat(x, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(x, 'f', 0, 64)
+}

@@ -1,0 +1,146 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// head is what stands before the table.
+func (s *Screen) head() string {
+	st := s.start
+	var b strings.Builder
+	fmt.Fprintf(&b, "tutti %s on %s: %s\n", st.Machine.Version, st.Machine.Host, st.Machine.CPU)
+	fmt.Fprintf(&b, "engine %s, %s", st.Engine, counted(st.Ranks, "rank"))
+	if hosts := st.hosts(); hosts > 1 {
+		fmt.Fprintf(&b, " on %d hosts", hosts)
+		if st.Engine == Hier && s.o.Engine == Hier && len(unique(st.Names)) == 1 {
+			b.WriteString(" (two names of this one)")
+		}
+	}
+	fmt.Fprintf(&b, ", %s", counted(st.Cores, "core"))
+	if len(s.o.DTypes) == 1 {
+		fmt.Fprintf(&b, ", %s", s.o.DTypes[0])
+	}
+	if len(s.o.Reduces) == 1 {
+		fmt.Fprintf(&b, " %s", s.o.Reduces[0])
+	}
+	if st.InPlace {
+		b.WriteString(", in place")
+	}
+	if st.Alloc {
+		b.WriteString(", shared memory of Alloc")
+	}
+	if st.Batch > 1 {
+		fmt.Fprintf(&b, ", batches of %d", st.Batch)
+	}
+	b.WriteString("\n\n")
+	fmt.Fprintf(&b, "%-13s %7s %7s %10s %10s %10s %7s %7s %6s", "operation", "size", "iters", "p50 us", "p99 us", "min us", "algbw", "busbw", "wrong")
+	if s.old != nil {
+		fmt.Fprintf(&b, " %9s", "p50 diff")
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+func (st *Start) hosts() int { return len(unique(st.Hosts)) }
+
+func unique[T int | string](list []T) []T {
+	return slices.Compact(slices.Sorted(slices.Values(list)))
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// row is a line of the table.
+func (s *Screen) row(p *Point) string {
+	r := &p.Result
+	var b strings.Builder
+	if len(s.o.DTypes) > 1 || len(s.o.Reduces) > 1 {
+		if g := r.DType + " " + r.Reduce; g != s.group {
+			fmt.Fprintf(&b, "-- %s\n", strings.ReplaceAll(g, " "+none, ""))
+			s.group = g
+		}
+	}
+	fmt.Fprintf(&b, "%-13s %7s %7d %10s %10s %10s %7s %7s %6d", r.Op, byteText(r.Bytes), r.Iters,
+		shortNumber(r.P50), shortNumber(r.P99), shortNumber(r.Min), shortNumber(r.AlgBW), shortNumber(r.BusBW), r.Wrong)
+	if s.old != nil {
+		fmt.Fprintf(&b, " %9s", s.old.Compare(p))
+	}
+	b.WriteString("\n")
+	return b.String()
+}
+
+// tail is what stands after the table: one line of verdict, and what a person
+// should know about it before that.
+func (s *Screen) tail() string {
+	var b strings.Builder
+	b.WriteString("\n")
+	if len(s.links) > 0 && len(s.done.Outliers) == 0 {
+		fmt.Fprintf(&b, "pairs: %d links measured, none stands out\n", len(s.links))
+	}
+	if n := s.start.crowd(); n > s.start.Cores {
+		fmt.Fprintf(&b, "note: %d ranks share %s; times are those of a crowded machine\n", n, counted(s.start.Cores, "core"))
+	}
+	if s.old != nil {
+		fmt.Fprintf(&b, "against %s: %s\n", s.o.Against, s.old.summary(s.points))
+	}
+	if s.o.HTML != "" {
+		fmt.Fprintf(&b, "report: %s\n", s.o.HTML)
+	}
+	b.WriteString(s.verdict() + "\n")
+	return b.String()
+}
+
+// crowd is how many ranks rank 0's host has; GPUs do not share its cores.
+func (st *Start) crowd() (n int) {
+	if st.Engine == NCCL || st.Engine == Staged {
+		return 0
+	}
+	for i := range st.Names {
+		if st.Names[i] == st.Names[0] {
+			n++
+		}
+	}
+	return n
+}
+
+// verdict is one line.
+func (s *Screen) verdict() string {
+	if n := s.wrong(); n > 0 {
+		var first Wrong
+		for i := range s.points {
+			if w := s.points[i].Wrongs; len(w) > 0 {
+				first = w[0]
+				break
+			}
+		}
+		return fmt.Sprintf("WRONG: %s; first %s", counted(n, "element"), first)
+	}
+	text := fmt.Sprintf("ok: %s, every result right, in %s s", counted(len(s.points), "point"), shortNumber(s.done.Seconds))
+	if s.done.Passes > 1 {
+		text += fmt.Sprintf(" and %d passes", s.done.Passes)
+	}
+	if best := s.best(); best != nil {
+		text += fmt.Sprintf("; %s up to %s GB/s (bus)", best.Op, shortNumber(best.BusBW))
+	}
+	if n := len(s.done.Outliers); n > 0 {
+		text += fmt.Sprintf("; %s stand out", counted(n, "rank or link"))
+	}
+	return text
+}
+
+// best is the fastest point of the first operation that has a bandwidth.
+func (s *Screen) best() (best *Result) {
+	for i := range s.points {
+		r := &s.points[i].Result
+		if r.BusBW > 0 && (best == nil || r.Op == best.Op && r.BusBW > best.BusBW) {
+			best = r
+		}
+	}
+	return best
+}

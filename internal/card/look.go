@@ -1,0 +1,108 @@
+package card
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/dl"
+	"github.com/tutti-go/tutti/internal/doctor"
+	"github.com/tutti-go/tutti/internal/ncclsys"
+)
+
+// Look looks at the machine by loading its libraries, which may do anything: it is
+// for a process of its own.
+func Look() (g doctor.GPUs) {
+	lookAtCUDA(&g)
+	lib, err := ncclsys.Load("")
+	if err != nil {
+		g.NCCLError, g.NCCLBroken = err.Error(), broken(err)
+	} else {
+		g.NCCL, g.NCCLPath = lib.VersionText(), lib.Path()
+		for _, m := range lib.Missing() {
+			g.Missing = append(g.Missing, doctor.Lack(m))
+		}
+	}
+	for _, path := range ncclsys.Candidates() {
+		if _, err := os.Stat(path); err == nil && path != g.NCCLPath && strings.Contains(path, "/") {
+			g.Others = append(g.Others, path)
+		}
+	}
+	return g
+}
+
+// broken reports whether a library was there: not all that was tried was missing.
+func broken(err error) bool {
+	var none *dl.NotFoundError
+	if !errors.As(err, &none) {
+		return true
+	}
+	for _, a := range none.Tried {
+		if !strings.Contains(a.Reason, "No such file") {
+			return true
+		}
+	}
+	return false
+}
+
+func lookAtCUDA(g *doctor.GPUs) {
+	fail := func(err error) { g.CUDAError = err.Error() }
+	version, path, err := cuda.Version()
+	if err != nil {
+		fail(err)
+		return
+	}
+	g.CUDA, g.Library = fmt.Sprintf("%d.%d", version/1000, version%1000/10), path
+	if err := cuda.Available(); err != nil {
+		fail(err)
+		return
+	}
+	n, err := cuda.Devices()
+	if err != nil {
+		fail(err)
+		return
+	}
+	var open []*cuda.Device
+	for i := range n {
+		dev, err := cuda.Open(i, nil)
+		if err != nil {
+			g.Devices = append(g.Devices, doctor.GPU{Error: err.Error()})
+			open = append(open, nil)
+			continue
+		}
+		defer dev.Close()
+		open = append(open, dev)
+		g.Devices = append(g.Devices, describe(dev))
+	}
+	for i, a := range open {
+		for j, b := range open {
+			if a == nil || b == nil || i == j {
+				continue
+			}
+			if can, err := a.CanAccess(b); err == nil && can {
+				g.Devices[i].Peers = append(g.Devices[i].Peers, j)
+			}
+		}
+	}
+}
+
+func describe(dev *cuda.Device) (d doctor.GPU) {
+	var err error
+	note := func(e error) {
+		if e != nil && d.Error == "" {
+			d.Error = e.Error()
+		}
+	}
+	d.Name, err = dev.Name()
+	note(err)
+	d.PCI, err = dev.PCIBusID()
+	note(err)
+	major, minor, err := dev.Capability()
+	note(err)
+	d.Capability = fmt.Sprintf("%d.%d", major, minor)
+	d.Free, d.Total, err = dev.Memory()
+	note(err)
+	return d
+}

@@ -1,0 +1,172 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tutti-go/tutti/internal/segment"
+)
+
+// lookAtLimits reads what the system grants.
+func (f *Facts) lookAtLimits() {
+	for _, l := range []struct {
+		which int
+		to    *int
+	}{{unix.RLIMIT_NOFILE, &f.Files}, {unix.RLIMIT_NPROC, &f.Processes}, {unix.RLIMIT_MEMLOCK, &f.Locked}, {unix.RLIMIT_AS, &f.Address}} {
+		var r unix.Rlimit
+		if unix.Getrlimit(l.which, &r) == nil && r.Cur <= math.MaxInt {
+			*l.to = int(r.Cur)
+		}
+	}
+	var st unix.Statfs_t
+	if unix.Statfs("/dev/shm", &st) == nil {
+		f.ShmBytes = int(st.Blocks) * int(st.Bsize)
+	}
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "MemAvailable:" {
+				n, _ := strconv.Atoi(fields[1])
+				f.MemoryFree = n << 10
+			}
+		}
+	}
+	f.lookAtGroup()
+}
+
+// lookAtGroup reads the limits of this process's control group and those above it,
+// of which the tightest counts.
+func (f *Facts) lookAtGroup() {
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return
+	}
+	least := func(to *int, n int) {
+		if n >= 0 && (*to < 0 || n < *to) {
+			*to = n
+		}
+	}
+	cores := func(quota, period float64) {
+		if quota > 0 && period > 0 && (f.Quota < 0 || quota/period < f.Quota) {
+			f.Quota = quota / period
+		}
+	}
+	for line := range strings.Lines(string(text)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) < 3 {
+			continue
+		}
+		for dir := parts[2]; ; dir = path.Dir(dir) {
+			if parts[1] == "" { // the second version
+				least(&f.MemoryLimit, numberIn("/sys/fs/cgroup", dir, "memory.max"))
+				var quota, period float64
+				if n, _ := fmt.Sscan(textIn("/sys/fs/cgroup", dir, "cpu.max"), &quota, &period); n == 2 {
+					cores(quota, period)
+				}
+			}
+			if strings.Contains(parts[1], "memory") {
+				if n := numberIn("/sys/fs/cgroup/memory", dir, "memory.limit_in_bytes"); n < 1<<60 {
+					least(&f.MemoryLimit, n)
+				}
+			}
+			if strings.Contains(parts[1], "cpu") {
+				cores(float64(numberIn("/sys/fs/cgroup/cpu", dir, "cpu.cfs_quota_us")),
+					float64(numberIn("/sys/fs/cgroup/cpu", dir, "cpu.cfs_period_us")))
+			}
+			if dir == "/" || dir == "." {
+				break
+			}
+		}
+	}
+}
+
+func textIn(parts ...string) string {
+	text, _ := os.ReadFile(path.Join(parts...))
+	return strings.TrimSpace(string(text))
+}
+
+func numberIn(parts ...string) int {
+	n, err := strconv.Atoi(textIn(parts...))
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// ProbeMemory tries what ranks of a host do with memory. A system may kill who
+// tries: it is for a process of its own.
+func ProbeMemory() Memory {
+	m := Memory{Supported: true}
+	s, err := segment.New("tutti doctor", 1<<16)
+	if err != nil {
+		m.Make = err.Error()
+		return m
+	}
+	defer s.Close()
+	*(*byte)(s.Ptr()) = 42
+	if err := pass(s); err != nil {
+		m.Pass = err.Error()
+	}
+	var here, there [8]byte
+	there[3] = 7
+	if err := segment.Peek(os.Getpid(), unsafe.Pointer(&here), uint64(uintptr(unsafe.Pointer(&there))), len(there)); err != nil {
+		m.Read = err.Error()
+	}
+	return m
+}
+
+// pass passes a segment from one door to another, both of this process.
+func pass(s *segment.Segment) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	var doors [2]*segment.Door
+	for i := range doors {
+		d, err := segment.OpenDoor()
+		if err != nil {
+			return err
+		}
+		defer d.Close()
+		doors[i] = d
+	}
+	type met struct {
+		link *segment.Link
+		err  error
+	}
+	meet := func(self int, to chan<- met) {
+		other := 1 - self
+		links, errs := doors[self].Meet(ctx, self, map[int]segment.Invitation{other: doors[other].Invitation()}, func(int) {})
+		to <- met{links[other], errs[other]}
+	}
+	var sides [2]chan met
+	for i := range sides {
+		sides[i] = make(chan met, 1)
+		go meet(i, sides[i])
+	}
+	a, b := <-sides[0], <-sides[1]
+	for _, side := range []met{a, b} {
+		if side.err != nil {
+			return side.err
+		}
+		defer side.link.Close()
+	}
+	if err := a.link.Pass("doctor", s); err != nil {
+		return err
+	}
+	got, err := b.link.Take(ctx, "doctor")
+	if err != nil {
+		return err
+	}
+	defer got.Close()
+	if *(*byte)(got.Ptr()) != 42 {
+		return fmt.Errorf("what was written into a memory file is not read from it")
+	}
+	return nil
+}

@@ -1,0 +1,53 @@
+package doctor
+
+import (
+	"fmt"
+	"strings"
+)
+
+// width is how long a line of text becomes at most.
+const width = 96
+
+// Text is the lines for a person, and one line of verdict.
+func Text(lines []Line, colored bool) string {
+	var b strings.Builder
+	counts := map[string]int{}
+	column := 0
+	for _, l := range lines {
+		counts[l.Level]++
+		column = max(column, len(l.Area))
+	}
+	indent := strings.Repeat(" ", 6+column+2)
+	for _, l := range lines {
+		level := fmt.Sprintf("%-6s", l.Level)
+		if colored {
+			level = map[string]string{OK: "\x1b[32m", Warn: "\x1b[33m", Fail: "\x1b[31m"}[l.Level] + level + "\x1b[0m"
+		}
+		fmt.Fprintf(&b, "%s%-*s  %s\n", level, column, l.Area, wrap(l.What, indent))
+		if l.Do != "" {
+			fmt.Fprintf(&b, "%sdo: %s\n", indent, wrap(l.Do, indent+"    "))
+		}
+	}
+	fmt.Fprintf(&b, "\n%d ok, %d warn, %d fail\n", counts[OK], counts[Warn], counts[Fail])
+	return b.String()
+}
+
+// wrap breaks a text into lines, all but the first after an indent.
+func wrap(text, indent string) string {
+	var b strings.Builder
+	column := len(indent)
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+		case column+1+len(word) > width:
+			b.WriteString("\n" + indent)
+			column = len(indent)
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(word)
+		column += len(word)
+	}
+	return b.String()
+}
