@@ -24,6 +24,10 @@ func TestMain(m *testing.M) {
 		exit(rankMain())
 		return
 	}
+	if os.Getenv(startEnv) != "" {
+		exit(startRank())
+		return
+	}
 	const probe = "TUTTI_COMPARE_PROBE"
 	if os.Getenv(probe) != "" {
 		return
@@ -183,5 +187,20 @@ func TestMedianOverRounds(t *testing.T) {
 	}
 	if m := got.median("gloo", 4, 0, p50); m != nil {
 		t.Errorf("the median of nothing is %v", *m)
+	}
+}
+
+// TestStart times the launchers that are here, once.
+func TestStart(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go command to build tutti with")
+	}
+	var out, log bytes.Buffer
+	if err := startMain(t.Context(), []string{"-ranks", "3", "-rounds", "1"}, &out, &log); err != nil {
+		t.Fatal(err, log.String())
+	}
+	t.Log(out.String(), log.String())
+	if !strings.Contains(out.String(), "| tutti run | ") {
+		t.Error(out.String())
 	}
 }
