@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/tutti-go/tutti/store"
@@ -121,7 +122,7 @@ func (h *host) open(ctx context.Context) error {
 		h.all, h.closers = client, append(h.closers, client.Close)
 		return nil
 	}
-	server, err := store.Listen(ctx, h.cfg.Addr, config)
+	server, err := listen(ctx, h.cfg.Addr, config)
 	if err != nil {
 		return &Error{"the store", err}
 	}
@@ -136,6 +137,19 @@ func (h *host) open(ctx context.Context) error {
 	h.closers = append(h.closers, func() error { return h.plain.Close() })
 	h.torchAddr = withPort(h.cfg.TorchAddr, h.plain.Addr())
 	return nil
+}
+
+// listen opens the store where the other hosts look for it. That may be a name
+// that does not resolve here, or not yet, or an address that is passed on to this
+// host: then it is the same port of all interfaces.
+func listen(ctx context.Context, addr string, config store.Config) (*store.Server, error) {
+	s, err := store.Listen(ctx, addr, config)
+	if err == nil || config.Cert == nil || !errors.As(err, new(*net.DNSError)) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return s, err
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	config.Logger.Info("tutti: the store's address is not this host's own; it listens on all interfaces", "addr", addr, "reason", err)
+	return store.Listen(ctx, ":"+port, config)
 }
 
 // openPlain opens the plain store for PyTorch.
