@@ -10,11 +10,11 @@ import (
 	"os/exec"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/gpu"
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 // counter counts the lines of a log that have a word in them.
@@ -80,12 +80,9 @@ func TestNotStaged(t *testing.T) {
 // TestMissingNCCL runs this binary again without NCCL: making a Comm fails with the
 // paths that were tried and the way out, which works.
 func TestMissingNCCL(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd := exec.CommandContext(t.Context(), proctest.Self(t))
 	cmd.Env = append(os.Environ(), "TUTTI_NCCL_LIBRARY=/no/such/libnccl.so.2", missingEnv+"=1")
 	out, err := cmd.CombinedOutput()
-	if errors.Is(err, syscall.ENOEXEC) {
-		t.Skip("an emulated binary cannot start itself")
-	}
 	if err != nil || !strings.Contains(string(out), "as it should be") {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/tutti-go/tutti/store"
@@ -48,10 +50,13 @@ func openHost(ctx context.Context, cfg *Config) (*host, error) {
 		h.close()
 		return nil, err
 	}
+	alive, quiet := context.WithCancel(context.Background())
+	h.quiet = quiet
 	if cfg.Nodes > 1 {
-		alive, quiet := context.WithCancel(context.Background())
-		h.quiet = quiet
 		go h.beat(alive)
+	}
+	if cfg.Node == 0 {
+		go h.hear(alive, h.own, "tutti: refused a host")
 	}
 	return h, nil
 }
@@ -117,7 +122,7 @@ func (h *host) open(ctx context.Context) error {
 		h.all, h.closers = client, append(h.closers, client.Close)
 		return nil
 	}
-	server, err := store.Listen(ctx, h.cfg.Addr, config)
+	server, err := listen(ctx, h.cfg.Addr, config)
 	if err != nil {
 		return &Error{"the store", err}
 	}
@@ -132,6 +137,19 @@ func (h *host) open(ctx context.Context) error {
 	h.closers = append(h.closers, func() error { return h.plain.Close() })
 	h.torchAddr = withPort(h.cfg.TorchAddr, h.plain.Addr())
 	return nil
+}
+
+// listen opens the store where the other hosts look for it. That may be a name
+// that does not resolve here, or not yet, or an address that is passed on to this
+// host: then it is the same port of all interfaces.
+func listen(ctx context.Context, addr string, config store.Config) (*store.Server, error) {
+	s, err := store.Listen(ctx, addr, config)
+	if err == nil || config.Cert == nil || !errors.As(err, new(*net.DNSError)) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return s, err
+	}
+	_, port, _ := net.SplitHostPort(addr)
+	config.Logger.Info("tutti: the store's address is not this host's own; it listens on all interfaces", "addr", addr, "reason", err)
+	return store.Listen(ctx, ":"+port, config)
 }
 
 // openPlain opens the plain store for PyTorch.
@@ -153,10 +171,16 @@ func withPort(addr string, taken net.Addr) string {
 // count tells the other hosts how many ranks this one has, and learns theirs.
 func (h *host) count(ctx context.Context) error {
 	node := strconv.Itoa(h.cfg.Node)
+	mine := strconv.Itoa(h.cfg.Nodes)
+	if theirs, err := h.own.CompareAndSet(ctx, "nodes", nil, []byte(mine)); err != nil {
+		return &Error{"the store", err}
+	} else if string(theirs) != mine {
+		return h.turnedAway(ctx, fmt.Sprintf("it believes in %s hosts, this job has %s", mine, theirs))
+	}
 	if n, err := h.own.Add(ctx, "here/"+node, 1); err != nil {
 		return &Error{"the store", err}
 	} else if n > 1 {
-		return &Error{"it cannot join", fmt.Errorf("node %s is here already", node)}
+		return h.turnedAway(ctx, fmt.Sprintf("node %s is here already", node))
 	}
 	err := h.own.Set(ctx, "ranks/"+node, []byte(strconv.Itoa(h.cfg.Ranks)))
 	if h.torchAddr != "" {
@@ -189,6 +213,24 @@ func (h *host) count(ctx context.Context) error {
 	return nil
 }
 
+// turnedAway tells the job that this host is not one of it, and why.
+func (h *host) turnedAway(ctx context.Context, why string) error {
+	name, _ := os.Hostname() // for people
+	_ = h.own.Push(ctx, "refused", fmt.Appendf(nil, "node %d, process %d on %s: %s", h.cfg.Node, os.Getpid(), name, why))
+	return &Error{"it cannot join", errors.New(why)}
+}
+
+// hear logs who is refused, as told in a part of the store, until ctx ends.
+func (h *host) hear(ctx context.Context, s store.Store, text string) {
+	for {
+		why, err := s.Pop(ctx, "refused")
+		if err != nil {
+			return
+		}
+		h.cfg.Logger.Warn(text, "reason", string(why))
+	}
+}
+
 // admit lets ranks in: it says how many there are, before anybody can be wrong
 // about it, and logs who is refused until ctx ends.
 func (h *host) admit(ctx context.Context, epoch int) error {
@@ -199,15 +241,7 @@ func (h *host) admit(ctx context.Context, epoch int) error {
 	if err := ranks.Set(ctx, "size", []byte(strconv.Itoa(h.size))); err != nil {
 		return err
 	}
-	go func() {
-		for {
-			text, err := ranks.Pop(ctx, "refused")
-			if err != nil {
-				return
-			}
-			h.cfg.Logger.Warn("tutti: refused a rank", "reason", string(text))
-		}
-	}()
+	go h.hear(ctx, ranks, "tutti: refused a rank")
 	return nil
 }
 

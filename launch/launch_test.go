@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
@@ -160,5 +161,44 @@ tutti: that was attempt 2
 	}
 	if text := new(Report).String(); text != "" {
 		t.Error(text)
+	}
+}
+
+// TestListen opens the store at an address of another host, and at a name that
+// does not resolve: others may reach this one there all the same. Nothing else is
+// taken for such a case, and nothing without a certificate.
+func TestListen(t *testing.T) {
+	cert, key, err := jobCert("a secret of some length")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	config := store.Config{Secret: []byte("a secret of some length"), Cert: cert, Key: key, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	for _, addr := range []string{"192.0.2.1:0", "no-such-host.invalid:0"} {
+		log.Reset()
+		s, err := listen(t.Context(), addr, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := store.Dial(t.Context(), withPort("127.0.0.1:0", s.Addr()), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken := withPort("127.0.0.1:0", s.Addr())
+		if again, err := listen(t.Context(), taken, config); err == nil {
+			t.Error("two listen on one port")
+			again.Close()
+		}
+		if !strings.Contains(log.String(), "it listens on all interfaces") || !strings.Contains(log.String(), addr) {
+			t.Errorf("nothing is said of it: %s", &log)
+		}
+		if err := errors.Join(c.Close(), s.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	config.Cert, config.Key = nil, nil
+	if s, err := listen(t.Context(), "192.0.2.1:0", config); err == nil {
+		t.Error("it listens without a certificate")
+		s.Close()
 	}
 }

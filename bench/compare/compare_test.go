@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +22,10 @@ import (
 func TestMain(m *testing.M) {
 	if os.Getenv(rankEnv) != "" {
 		exit(rankMain())
+		return
+	}
+	if os.Getenv(startEnv) != "" {
+		exit(startRank())
 		return
 	}
 	if proctest.Emulated() {
@@ -176,5 +181,20 @@ func TestMedianOverRounds(t *testing.T) {
 	}
 	if m := got.median("gloo", 4, 0, p50); m != nil {
 		t.Errorf("the median of nothing is %v", *m)
+	}
+}
+
+// TestStart times the launchers that are here, once.
+func TestStart(t *testing.T) {
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go command to build tutti with")
+	}
+	var out, log bytes.Buffer
+	if err := startMain(t.Context(), []string{"-ranks", "3", "-rounds", "1"}, &out, &log); err != nil {
+		t.Fatal(err, log.String())
+	}
+	t.Log(out.String(), log.String())
+	if !strings.Contains(out.String(), "| tutti run | ") {
+		t.Error(out.String())
 	}
 }

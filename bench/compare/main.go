@@ -2,6 +2,7 @@
 // Gloo, in one run: same sizes, same ranks, one after the other, several rounds.
 //
 //	go run ./bench/compare --ranks 2 --transport shm,tcp
+//	go run ./bench/compare start --ranks 8    the launchers, to the end of the first AllReduce
 //
 // The peers are compiled on the spot from bench/peers, where the machine has
 // their compilers and libraries; those it lacks are named and left out.
@@ -70,8 +71,16 @@ func main() {
 		exit(rankMain())
 		return
 	}
+	if os.Getenv(startEnv) != "" {
+		exit(startRank())
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if len(os.Args) > 1 && os.Args[1] == "start" {
+		exit(startMain(ctx, os.Args[2:], os.Stdout, os.Stderr))
+		return
+	}
 	o, err := parse(os.Args[1:], os.Stderr)
 	if err == nil {
 		err = compare(ctx, o, os.Stdout, os.Stderr)

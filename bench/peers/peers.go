@@ -30,6 +30,13 @@ import _ "embed"
 //go:embed mpi.c
 var MPI string
 
+// Start is a program for Open MPI and MPICH, in C: one AllReduce, after which
+// each rank prints "first" and CLOCK_MONOTONIC in nanoseconds. It has no
+// arguments.
+//
+//go:embed start.c
+var Start string
+
 // Gloo is the driver for Gloo, in C++. Its arguments are those of MPI, then the
 // rank, the number of ranks, and a folder for the rendezvous.
 //

@@ -117,6 +117,31 @@ var acts = map[string]func(one bool) error{
 		return nil
 	},
 	"trainer": trainer,
+	"besieged": func(bool) error {
+		c, err := tutti.Join(context.Background(), tutti.Config{})
+		if err != nil {
+			return err
+		}
+		fmt.Println("ready")
+		for { // until the test says so
+			sum := []int{1}
+			if err := c.AllReduce(context.Background(), tutti.Of(sum), tutti.Sum); err != nil || sum[0] != 2 {
+				return fmt.Errorf("%d, %w", sum[0], err)
+			}
+			done := []int{0}
+			if _, err := os.Stat(os.Getenv("TUTTI_TEST_GATE")); err == nil {
+				done[0] = 1
+			}
+			if err := c.AllReduce(context.Background(), tutti.Of(done), tutti.Max); err != nil {
+				return err
+			}
+			if done[0] == 1 {
+				fmt.Println("undisturbed")
+				return c.Close()
+			}
+			time.Sleep(time.Millisecond)
+		}
+	},
 	"stdin": func(bool) error {
 		text, err := io.ReadAll(os.Stdin)
 		fmt.Printf("read %q\n", text)

@@ -3,18 +3,17 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/bench"
+	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/internal/standin"
 )
 
@@ -42,11 +41,7 @@ type told struct {
 // command returns this binary as tutti, with arguments.
 func commandOf(t testing.TB, env []string, args ...string) *exec.Cmd {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), self, args...)
+	cmd := exec.CommandContext(t.Context(), proctest.Self(t), args...)
 	cmd.Env = append(append(os.Environ(), "TUTTI_TEST_ACT=tutti", "GORACE=atexit_sleep_ms=0"), env...)
 	return cmd
 }
@@ -54,17 +49,10 @@ func commandOf(t testing.TB, env []string, args ...string) *exec.Cmd {
 // tutti runs this binary as tutti.
 func tuttiWith(t testing.TB, env []string, args ...string) told {
 	t.Helper()
-	if emulated.Load() {
-		t.Skip("an emulated binary cannot start itself")
-	}
 	cmd := commandOf(t, env, args...)
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	err := cmd.Run()
-	if errors.Is(err, syscall.ENOEXEC) {
-		emulated.Store(true)
-		t.Skip("an emulated binary cannot start itself")
-	}
 	if cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
@@ -184,10 +172,7 @@ func TestBenchNamesWrongElements(t *testing.T) {
 // TestBenchUnderRun has another launcher start the ranks.
 func TestBenchUnderRun(t *testing.T) {
 	onlyLinux(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := proctest.Self(t)
 	rest := append([]string{"--op", "allreduce", "-b", "1K", "-e", "1K"}, quick...)
 	got := tuttiWith(t, nil, append([]string{"run", "-n", "3", "--", self, "bench"}, rest...)...)
 	if got.code != 0 || !strings.Contains(got.out, "[0] engine shm, 3 ranks") || !strings.Contains(got.out, "[0] ok: 1 point") || strings.Contains(got.out, "[1]") {
@@ -232,7 +217,7 @@ func TestBenchInterrupted(t *testing.T) {
 	j.cmd = commandOf(t, []string{j.mark}, "bench", "-n", "2", "--op", "allreduce", "-e", "1K", "--budget", "5ms", "--duration", "1h", "--json")
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.out
 	j.begin(t)
-	j.out.await(t, `"allreduce"`, 3)
+	j.out.Await(t, `"allreduce"`, 3)
 	_ = j.cmd.Process.Signal(os.Interrupt)
 	if code := j.wait(t); code != 130 {
 		t.Errorf("code %d:\n%s", code, &j.out)

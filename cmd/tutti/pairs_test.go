@@ -2,10 +2,11 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 // TestBenchPairsNamesSlowHost delays what one of three hosts sends.
@@ -16,10 +17,7 @@ func TestBenchPairsNamesSlowHost(t *testing.T) {
 	if text, err := exec.Command("tc", "-n", hosts[slow], "qdisc", "add", "dev", "eth0", "root", "netem", "delay", "3ms").CombinedOutput(); err != nil {
 		t.Skipf("delays cannot be had here: %v %s", err, text)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := proctest.Self(t)
 	ip, err := exec.LookPath("ip")
 	if err != nil {
 		t.Skip(err)

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/bench/peers"
+)
+
+// startEnv makes this program a rank that does one AllReduce.
+const startEnv = "TUTTI_COMPARE_START"
+
+// A starter is a launcher with its program.
+type starter struct {
+	name    string
+	command func(ctx context.Context) *exec.Cmd
+	first   []time.Duration // from the launcher's start to the end of the last rank's AllReduce
+	whole   []time.Duration // to the launcher's end
+}
+
+// startMain times launchers, in turns: tutti run, and mpirun where it is
+// installed.
+func startMain(ctx context.Context, args []string, out, log io.Writer) error {
+	f := flag.NewFlagSet("compare start", flag.ContinueOnError)
+	f.SetOutput(log)
+	ranks := f.Int("ranks", 8, "ranks of each job")
+	rounds := f.Int("rounds", 10, "how often each launcher is run; one run before that is not counted")
+	command := f.String("tutti", "", "the built tutti command; empty: go build builds it")
+	if err := f.Parse(args); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "compare-start")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	all, err := starters(ctx, dir, *command, *ranks, log)
+	if err != nil {
+		return err
+	}
+	for round := range *rounds + 1 {
+		for i := range all {
+			s := all[(i+round)%len(all)] // nobody is always first
+			if err := s.run(ctx, *ranks, round > 0); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+	}
+	fmt.Fprintf(out, "%d ranks on this host, median of %d rounds in turns (fastest, slowest), in ms from the launcher's start\n\n", *ranks, *rounds)
+	fmt.Fprintln(out, "| launcher | to the end of the first AllReduce | to the launcher's end |\n| --- | --- | --- |")
+	for _, s := range all {
+		fmt.Fprintf(out, "| %s | %s | %s |\n", s.name, spread(s.first), spread(s.whole))
+	}
+	return nil
+}
+
+// starters are the launchers that there are.
+func starters(ctx context.Context, dir, command string, ranks int, log io.Writer) ([]*starter, error) {
+	if command == "" {
+		command = filepath.Join(dir, "tutti")
+		if text, err := exec.CommandContext(ctx, "go", "build", "-o", command, "github.com/tutti-go/tutti/cmd/tutti").CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("the tutti command: %w: %s", err, tail(string(text)))
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	all := []*starter{{name: "tutti run", command: func(ctx context.Context) *exec.Cmd {
+		return child(ctx, []string{startEnv + "=1"}, command, "run", "-n", strconv.Itoa(ranks), "--", self)
+	}}}
+	for _, name := range []string{"openmpi", "mpich"} {
+		m := mpi{flavour: name, driver: filepath.Join(dir, name)}
+		err := build(ctx, m.driver, ".c", peers.Start, "mpicc."+name)
+		if err == nil {
+			_, err = exec.LookPath("mpirun." + name)
+		}
+		if err != nil {
+			fmt.Fprintf(log, "%s: missing, %v\n", name, err)
+			continue
+		}
+		all = append(all, &starter{name: "mpirun of " + name, command: func(ctx context.Context) *exec.Cmd {
+			c := m.command(ctx, options{ranks: ranks}, "shm")
+			c.Args = c.Args[:slices.Index(c.Args, m.driver)+1] // the program has no arguments
+			return c
+		}})
+	}
+	return all, nil
+}
+
+var firstLine = regexp.MustCompile(`(?m)first (\d+)\s*$`)
+
+// run runs a job once.
+func (s *starter) run(ctx context.Context, ranks int, counts bool) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	c := s.command(ctx)
+	var text bytes.Buffer
+	c.Stdout, c.Stderr = &text, &text
+	clock := hostClock()
+	begin := clock()
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("%w: %s", err, tail(text.String()))
+	}
+	end := clock()
+	over := firstLine.FindAllStringSubmatch(text.String(), -1)
+	if len(over) != ranks {
+		return fmt.Errorf("%d of %d ranks said when they were done: %s", len(over), ranks, tail(text.String()))
+	}
+	var last int64
+	for _, m := range over {
+		at, err := strconv.ParseInt(m[1], 10, 64)
+		if err != nil {
+			return err
+		}
+		last = max(last, at)
+	}
+	if counts {
+		s.first = append(s.first, time.Duration(last-begin))
+		s.whole = append(s.whole, time.Duration(end-begin))
+	}
+	return nil
+}
+
+// spread is the median, and the ends.
+func spread(times []time.Duration) string {
+	if len(times) == 0 {
+		return "-"
+	}
+	slices.Sort(times)
+	ms := func(i int) float64 { return float64(times[i]) / float64(time.Millisecond) }
+	return fmt.Sprintf("%.1f (%.1f, %.1f)", ms(len(times)/2), ms(0), ms(len(times)-1))
+}
+
+// startRank is a rank of tutti run.
+func startRank() error {
+	ctx := context.Background()
+	c, err := tutti.Join(ctx, tutti.Config{})
+	if err != nil {
+		return err
+	}
+	sum := []int{c.Rank()}
+	if err := c.AllReduce(ctx, tutti.Of(sum), tutti.Sum); err != nil {
+		return err
+	}
+	over := hostClock()()
+	if sum[0] != c.Size()*(c.Size()-1)/2 {
+		return errors.New("a wrong sum")
+	}
+	fmt.Printf("first %d\n", over)
+	return c.Close()
+}
