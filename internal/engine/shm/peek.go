@@ -36,8 +36,8 @@ func (e *Engine) openBuffer(h *header, c *engine.Call) bool {
 	if c.Src.Bytes() < least {
 		return false
 	}
-	h.n = direct
-	*(*place)(h.data()) = place{
+	e.head.n = direct
+	*(*place)(h.after(&e.head.sig)) = place{
 		src: spot{elsewhere, int64(uintptr(c.Src.Ptr))}, n: int64(c.Src.N), scale: 1,
 	}
 	return true
