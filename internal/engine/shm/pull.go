@@ -35,14 +35,9 @@ func (e *Engine) pull(c *engine.Call) error {
 	if err := e.consume(c); err != nil {
 		return err
 	}
-	if c.Verb.Rooted() {
-		// Of two ranks that posted at once, neither may have seen the other.
-		e.w.Flush()
-		if err := e.compare(); err != nil {
-			return err
-		}
+	if err := e.finishCall(c); err != nil {
+		return err
 	}
-	e.finish()
 	if e.head.n != direct {
 		return nil
 	}

@@ -160,6 +160,20 @@ func (e *Engine) publish(h *header) {
 // finish says that this rank has read all it needs of the present step.
 func (e *Engine) finish() { e.tell(e.board.done(), e.step) }
 
+// finishCall is finish for a call that some ranks may have carried out without
+// waiting for all others. Of two that posted at once, neither may have seen the
+// other.
+func (e *Engine) finishCall(c *engine.Call) error {
+	if c.Verb.Rooted() {
+		e.w.Flush()
+		if err := e.compare(); err != nil {
+			return err
+		}
+	}
+	e.finish()
+	return nil
+}
+
 // await waits for rank r's slot of the present step, and checks that r is in
 // the same operation.
 func (e *Engine) await(r int) (*header, error) {

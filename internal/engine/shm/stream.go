@@ -67,7 +67,7 @@ func (e *Engine) stream(c *engine.Call) error {
 	f.bytes = e.windowBytes(e.head.sig, parts || f.shares)
 	f.per = f.bytes / f.t.Size()
 	produce := e.announce(h, c, &f)
-	e.publish(h)
+	e.post(h)
 	if c.Verb.Rooted() {
 		if err := e.compare(); err != nil {
 			return err
@@ -101,7 +101,9 @@ func (e *Engine) stream(c *engine.Call) error {
 		return err
 	}
 	e.takenAll()
-	e.finish()
+	if err := e.finishCall(c); err != nil {
+		return err
+	}
 	if f.borrowed {
 		if err := e.intact(); err != nil {
 			return err
