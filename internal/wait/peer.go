@@ -23,6 +23,25 @@ func NewPeerLot(ranks int, mine *atomic.Uint64, peers []*atomic.Uint64) *Lot {
 	return l
 }
 
+// cedes is how often the processor is given away between two looks at the
+// context, the clock and the stop flag.
+const cedes = 16
+
+// cede gives the processor to other processes, and looks at the word once each
+// time it comes back: where there are more ranks than processors, the one that
+// is waited for may need this one, and every look before that is time lost. It
+// reports whether the wait is over.
+func (w *Waiter) cede(c *wordCond) bool {
+	w.Flush()
+	for range cedes {
+		yield()
+		if c.Ready() {
+			return true
+		}
+	}
+	return false
+}
+
 // wakePeers wakes other processes' waiters that sleep on a word of this one.
 func (l *Lot) wakePeers(word *atomic.Uint64) {
 	for _, n := range l.peers {

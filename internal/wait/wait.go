@@ -132,6 +132,8 @@ type Waiter struct {
 	began   time.Time     // when this operation first had to wait
 	mark    *Mark         // and where that is noted; nil: nowhere
 	word    wordCond
+	posted  *atomic.Uint64 // stored, but nobody has been woken yet
+	fence   atomic.Uint64
 	cond    Cond // what a parked waiter waits for; guarded by lot.mu
 	token   chan struct{}
 	timer   *time.Timer
@@ -154,7 +156,10 @@ func (w *Waiter) Begin(ctx context.Context, timeout time.Duration) {
 }
 
 // End lets go of the operation's context.
-func (w *Waiter) End() { w.ctx = context.Background() }
+func (w *Waiter) End() {
+	w.Flush()
+	w.ctx = context.Background()
+}
 
 // wordCond waits until a word has reached a value, or until its writer has
 // left for good.
@@ -176,6 +181,8 @@ func (w *Waiter) AtLeast(word *atomic.Uint64, least uint64, gone *atomic.Uint64)
 	first := turns
 	if w.lot.spin > 0 {
 		first = 16 * turns
+	} else if w.lot.peers != nil {
+		first = 1
 	}
 	for range first {
 		if word.Load() >= least {
@@ -186,6 +193,9 @@ func (w *Waiter) AtLeast(word *atomic.Uint64, least uint64, gone *atomic.Uint64)
 	var peer *wordCond
 	if w.lot.peers != nil {
 		peer = &w.word
+		if w.lot.spin == 0 && w.cede(peer) {
+			return word.Load() >= least, nil
+		}
 	}
 	if err := w.wait(&w.word, peer); err != nil {
 		return false, err
@@ -201,6 +211,7 @@ func (w *Waiter) For(c Cond) error { return w.wait(c, nil) }
 // a second time as that: then other processes are given way to, not goroutines,
 // and the waiter sleeps on the word in place of parking.
 func (w *Waiter) wait(c Cond, peer *wordCond) error {
+	w.Flush()
 	if w.lot.host != nil {
 		return w.parkInHost(c)
 	}
@@ -225,7 +236,7 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 		switch waited := now.Sub(start); {
 		case waited < w.lot.spin:
 		case waited < yields:
-			w.giveWay(turn, peer != nil)
+			w.giveWay(turn, peer)
 		case peer != nil:
 			w.sleep(peer)
 		default:
@@ -240,10 +251,11 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 // then. Looking for a goroutine can wake a thread of the runtime, which then
 // takes a processor from a process that has work: between processes it is done
 // as seldom as the garbage collector and the others can bear.
-func (w *Waiter) giveWay(turn int, peer bool) {
+func (w *Waiter) giveWay(turn int, peer *wordCond) {
 	threads, other := w.lot.spin > 0, turn%8 == 0
-	if peer {
-		threads, other = true, turn%32 == 31
+	if peer != nil {
+		w.cede(peer)
+		threads, other = true, turn%2 == 1
 	}
 	if other != threads {
 		yield()

@@ -25,12 +25,13 @@ type board struct {
 	slotB int // bytes of one slot
 }
 
-// header is the beginning of a slot. The name, if there is one, and the data
-// follow it.
+// header is the beginning of a slot, one cache line. The name, if there is one,
+// and data that is too large for the tail follow it.
 type header struct {
 	step atomic.Uint64 // the step this slot speaks of; written last
 	sig  engine.Sig
 	n    int64 // elements of data in the slot; or direct
+	tail [24]byte
 }
 
 // direct in place of the number of elements says that the data is to be read
@@ -42,7 +43,7 @@ const headerBytes = int(unsafe.Sizeof(header{}))
 // boardBytes is the size of a board whose slots have room for small bytes of
 // data.
 func boardBytes(small int) (board, slot int) {
-	slot = (headerBytes + nameBytes + small + line - 1) / line * line
+	slot = (2*headerBytes + small + line - 1) / line * line // see after
 	return words*line + depth*slot, slot
 }
 
@@ -103,7 +104,23 @@ func (b board) last() *header {
 
 // data is where the slot's data begins.
 func (h *header) data() unsafe.Pointer {
-	return unsafe.Add(unsafe.Pointer(h), headerBytes+nameRoom(&h.sig))
+	if h.small() {
+		return unsafe.Pointer(&h.tail)
+	}
+	return h.after(&h.sig)
+}
+
+// small reports whether the data is in the tail.
+func (h *header) small() bool {
+	return h.n >= 0 && int(h.n)*h.sig.Type.Size() <= len(h.tail)
+}
+
+// after is where data begins that is not in the tail: in a cache line of its own.
+func (h *header) after(s *engine.Sig) unsafe.Pointer {
+	if s.Name != 0 {
+		return h.at(2 * headerBytes)
+	}
+	return h.at(headerBytes)
 }
 
 // text describes the operation that the slot speaks of.

@@ -45,7 +45,7 @@ func (e *Engine) parts(c *engine.Call) error {
 	if err != nil {
 		return err
 	}
-	h.n = direct
+	e.head.n = direct
 	e.expose(c, c.Src)
 	e.owed = e.step
 	e.publish(h)

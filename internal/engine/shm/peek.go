@@ -10,12 +10,15 @@ import (
 
 // Large data that is only copied, and by all ranks at once, goes from one
 // process's buffer to another's by the system, in one copy: through windows it
-// would be two. Where somebody waits for a root's first window, or reduces what
-// comes, windows are faster.
+// would be two. Where ranks reduce what comes, windows are faster; and where they
+// wait for a root, if there are many: then the two copies go on at once.
 
 // elsewhere, in place of a region, says that a spot is an address of its rank's
 // process.
 const elsewhere = ^uint64(0)
+
+// peekRoot is the most that is taken of a root in this way.
+const peekRoot = 256 << 10
 
 // peekMost bounds one call of the system, in which nothing else is looked at.
 const peekMost = 256 << 10
@@ -28,6 +31,10 @@ func (e *Engine) openBuffer(h *header, c *engine.Call) bool {
 	least := e.g.opt.Peek
 	switch c.Verb {
 	case engine.AllGather:
+	case engine.Broadcast:
+		if c.Src.Bytes() > peekRoot {
+			return false
+		}
 	case engine.AllToAll:
 		least *= len(e.g.boards)
 	default:
@@ -36,8 +43,8 @@ func (e *Engine) openBuffer(h *header, c *engine.Call) bool {
 	if c.Src.Bytes() < least {
 		return false
 	}
-	h.n = direct
-	*(*place)(h.data()) = place{
+	e.head.n = direct
+	*(*place)(h.after(&e.head.sig)) = place{
 		src: spot{elsewhere, int64(uintptr(c.Src.Ptr))}, n: int64(c.Src.N), scale: 1,
 	}
 	return true

@@ -16,21 +16,17 @@ func (e *Engine) pull(c *engine.Call) error {
 		return err
 	}
 	readers := e.readers(c)
-	h.n = 0
-	switch {
-	case readers == nobody:
-	case c.SrcParts == nil && c.Src.Bytes() <= e.g.opt.Small:
-		h.n = int64(c.Src.N)
-		e.put(c, h.data())
-	default:
-		h.n = direct
+	if readers == nobody || c.SrcParts == nil && c.Src.Bytes() <= e.g.opt.Small {
+		e.fill(h, c)
+	} else {
 		src, err := e.preserve(c)
 		if err != nil {
 			return err
 		}
 		e.expose(c, src)
+		e.head.n = direct
 	}
-	e.publish(h)
+	e.post(h)
 	if c.Verb.Rooted() {
 		if err := e.compare(); err != nil {
 			return err
@@ -39,8 +35,10 @@ func (e *Engine) pull(c *engine.Call) error {
 	if err := e.consume(c); err != nil {
 		return err
 	}
-	e.finish()
-	if h.n != direct {
+	if err := e.finishCall(c); err != nil {
+		return err
+	}
+	if e.head.n != direct {
 		return nil
 	}
 	if readers == theRoot {

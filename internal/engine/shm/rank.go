@@ -21,6 +21,7 @@ type Engine struct {
 	// What follows belongs to the goroutine that is in Run.
 
 	w     *wait.Waiter
+	head  header // what the present slot begins with, or will
 	step  uint64 // the step this rank is in, or was in last
 	clear uint64 // all ranks are known to have finished reading this step
 	owed  uint64 // the last step in which others read this rank's buffers; zero when they are known to have finished
@@ -100,6 +101,8 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 		switch {
 		case n > 1, n == 1 && oneHop(c.Verb):
 			err = e.small(calls[:n])
+		case n == 1:
+			err = e.pull(c)
 		case e.g.shared != nil:
 			n, err = 1, e.stream(c)
 		case c.Verb == engine.AllReduce:
@@ -135,25 +138,40 @@ func (e *Engine) beginCall(c *engine.Call) (*header, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.PutSig(&h.sig)
-	if h.sig.Name != 0 {
+	c.PutSig(&e.head.sig)
+	if e.head.sig.Name != 0 {
 		putName(h.at(headerBytes), c.Name)
 	}
 	return h, nil
 }
 
+// post makes the slot visible to the others, and does not wait until it is.
+func (e *Engine) post(h *header) {
+	h.put(&e.head, e.step)
+	e.w.Posted(&h.step)
+}
+
 // publish makes the slot visible to the others.
 func (e *Engine) publish(h *header) {
-	h.step.Store(e.step)
-	e.g.lot.Wake(&h.step)
+	e.post(h)
+	e.w.Flush()
 }
 
 // finish says that this rank has read all it needs of the present step.
-func (e *Engine) finish() { e.finished(e.step) }
+func (e *Engine) finish() { e.tell(e.board.done(), e.step) }
 
-func (e *Engine) finished(step uint64) {
-	e.board.done().Store(step)
-	e.g.lot.Wake(e.board.done())
+// finishCall is finish for a call that some ranks may have carried out without
+// waiting for all others. Of two that posted at once, neither may have seen the
+// other.
+func (e *Engine) finishCall(c *engine.Call) error {
+	if c.Verb.Rooted() {
+		e.w.Flush()
+		if err := e.compare(); err != nil {
+			return err
+		}
+	}
+	e.finish()
+	return nil
 }
 
 // await waits for rank r's slot of the present step, and checks that r is in
@@ -168,8 +186,8 @@ func (e *Engine) await(r int) (*header, error) {
 	if !ok {
 		return nil, e.lost(r, e.op, e.seq)
 	}
-	if mine := e.board.slot(e.step); h.sig != mine.sig {
-		return nil, e.mismatch(mine.text(), r, h.text())
+	if h.sig != e.head.sig {
+		return nil, e.mismatch(e.board.slot(e.step).text(), r, h.text())
 	}
 	return h, nil
 }
@@ -178,10 +196,9 @@ func (e *Engine) await(r int) (*header, error) {
 // disagree, the one that publishes last sees it, even if neither waits for the
 // other.
 func (e *Engine) compare() error {
-	mine := e.board.slot(e.step)
 	for r, b := range e.g.boards {
-		if h := b.slot(e.step); h.step.Load() == e.step && h.sig != mine.sig {
-			return e.mismatch(mine.text(), r, h.text())
+		if h := b.slot(e.step); r != e.rank && h.step.Load() == e.step && h.sig != e.head.sig {
+			return e.mismatch(e.board.slot(e.step).text(), r, h.text())
 		}
 	}
 	return nil

@@ -92,8 +92,8 @@ func (e *Engine) openPlace(h *header, c *engine.Call, dst bool) bool {
 			return false
 		}
 	}
-	h.n = direct
-	*(*place)(h.data()) = p
+	e.head.n = direct
+	*(*place)(h.after(&e.head.sig)) = p
 	return true
 }
 

@@ -77,30 +77,25 @@ func (e *Engine) room(c *engine.Call) int {
 
 // small carries out calls whose data fits into one slot.
 func (e *Engine) small(calls []engine.Call) error {
-	h, err := e.begin()
-	if err != nil {
-		return err
-	}
+	var h *header
+	var err error
 	if len(calls) == 1 {
-		c := &calls[0]
-		c.PutSig(&h.sig)
-		h.n = int64(c.Src.N)
-		if h.sig.Name != 0 {
-			putName(h.at(headerBytes), c.Name)
+		if h, err = e.beginCall(&calls[0]); err != nil {
+			return err
 		}
-		e.put(c, h.data())
+		e.fill(h, &calls[0])
 	} else {
-		h.sig = engine.Sig{Verb: engine.Group, Count: int64(len(calls))}
-		h.n = 0
+		if h, err = e.begin(); err != nil {
+			return err
+		}
+		e.head.sig = engine.Sig{Verb: engine.Group, Count: int64(len(calls))}
+		e.head.n = 0
 		off := headerBytes
 		for i := range calls {
 			off = e.putShared(h, &calls[i], off)
 		}
 	}
-	e.publish(h)
-	// Being here says that this rank has finished the step before. It is said
-	// while the others' slots are on their way, when it costs nothing.
-	e.finished(e.step - 1)
+	e.post(h)
 	for r := range e.g.boards {
 		if r == e.rank {
 			e.from[r], e.scale[r] = calls[0].Src.Ptr, e.factor(&calls[0])
@@ -127,6 +122,17 @@ func (e *Engine) small(calls []engine.Call) error {
 	}
 	e.from[e.rank] = nil
 	return nil
+}
+
+// fill writes a call's data into the slot; into the head that the slot will
+// get, if there is room.
+func (e *Engine) fill(h *header, c *engine.Call) {
+	e.head.n = int64(c.Src.N)
+	if e.head.small() {
+		e.put(c, unsafe.Pointer(&e.head.tail))
+	} else {
+		e.put(c, h.after(&e.head.sig))
+	}
 }
 
 // put writes this rank's data, multiplied by its factor if it has one.

@@ -60,20 +60,20 @@ func (e *Engine) stream(c *engine.Call) error {
 	if err != nil {
 		return err
 	}
-	f := flow{t: h.sig.Type, base: e.step << pieceBits}
+	f := flow{t: e.head.sig.Type, base: e.step << pieceBits}
 	f.shares = c.Verb == engine.Scatter || c.Verb == engine.AllToAll || c.Verb == engine.ReduceScatter
 	f.combine = c.Verb == engine.Reduce || c.Verb == engine.ReduceScatter
 	parts := c.Verb == engine.AllReduce
-	f.bytes = e.windowBytes(h.sig, parts || f.shares)
+	f.bytes = e.windowBytes(e.head.sig, parts || f.shares)
 	f.per = f.bytes / f.t.Size()
 	produce := e.announce(h, c, &f)
-	e.publish(h)
+	e.post(h)
 	if c.Verb.Rooted() {
 		if err := e.compare(); err != nil {
 			return err
 		}
 	}
-	if c.Verb == engine.AllReduce && h.n == direct {
+	if c.Verb == engine.AllReduce && e.head.n == direct {
 		e.owed = e.step
 		all, err := e.allOpen(c)
 		if err != nil {
@@ -101,14 +101,16 @@ func (e *Engine) stream(c *engine.Call) error {
 		return err
 	}
 	e.takenAll()
-	e.finish()
+	if err := e.finishCall(c); err != nil {
+		return err
+	}
 	if f.borrowed {
 		if err := e.intact(); err != nil {
 			return err
 		}
 	}
 	switch {
-	case h.n != direct || c.Verb == engine.AllReduce:
+	case e.head.n != direct || c.Verb == engine.AllReduce:
 	case e.readers(c) == theRoot:
 		return e.awaitRoot(c.Root)
 	default:
@@ -155,22 +157,21 @@ func (e *Engine) intact() error {
 // announce says in the slot what this rank has for the others, and returns how
 // many elements, of one share if it has shares, go through windows.
 func (e *Engine) announce(h *header, c *engine.Call, f *flow) (produce int) {
-	h.n = 0
+	e.head.n = 0
 	switch {
 	case e.readers(c) == nobody:
 		return 0
 	case f.shares && c.Uneven:
 		// The counts go into the slot, where each rank finds its own.
-		counts := unsafe.Slice((*int64)(h.data()), len(c.SrcParts))
+		counts := unsafe.Slice((*int64)(h.after(&e.head.sig)), len(c.SrcParts))
 		for r, m := range c.SrcParts {
 			counts[r] = int64(m.N)
 			produce = max(produce, m.N)
 		}
-		h.n = windowed
+		e.head.n = windowed
 		return produce
 	case !f.shares && c.Src.Bytes() <= e.g.opt.Small:
-		h.n = int64(c.Src.N)
-		e.put(c, h.data())
+		e.fill(h, c)
 		return 0
 	case c.Verb == engine.AllReduce && e.openPlace(h, c, true):
 		// Whether the others are as far is not known yet.
@@ -178,10 +179,10 @@ func (e *Engine) announce(h *header, c *engine.Call, f *flow) (produce int) {
 	case c.Verb != engine.AllReduce && !inPlace(c) && (e.openPlace(h, c, false) || e.openBuffer(h, c)):
 		return 0
 	case f.shares:
-		h.n = windowed
+		e.head.n = windowed
 		return c.Src.N / len(e.g.boards)
 	}
-	h.n = windowed - int64(c.Src.N)
+	e.head.n = windowed - int64(c.Src.N)
 	return c.Src.N
 }
 

@@ -1,0 +1,23 @@
+package wait
+
+import "sync/atomic"
+
+// Posted says that a word that others may wait for has just been stored, by a
+// store that the processor may still hold back. Those who sleep are looked for
+// later, so that what is loaded next is on its way meanwhile: before this
+// waiter gives way or sleeps, when another word is posted, at Flush or at End.
+func (w *Waiter) Posted(word *atomic.Uint64) {
+	w.Flush()
+	w.posted = word
+}
+
+// Flush wakes those who sleep until the posted word changes. When it returns,
+// nothing that this waiter loads from now on is older than what it posted.
+func (w *Waiter) Flush() {
+	if w.posted == nil {
+		return
+	}
+	w.fence.Store(0) // who sleeps is looked at after the store
+	w.lot.Wake(w.posted)
+	w.posted = nil
+}
