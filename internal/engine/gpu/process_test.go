@@ -153,11 +153,13 @@ func suite(ctx context.Context, w *twin) error {
 			continue
 		case c.Fault != nil:
 			n = c.Ranks
+		case strings.HasPrefix(c.Name, "message/"):
+			n = c.Ranks // some are between two
 		case control == nil && strings.HasPrefix(c.Name, "group/at once"):
 			// NCCL wants one order over all communicators of a device.
 			continue
 		}
-		if w.Rank() >= n {
+		if n > w.Size() || w.Rank() >= n {
 			continue
 		}
 		members := make([]int, n)
