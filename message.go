@@ -75,14 +75,20 @@ func (c *Comm) exchange(ctx context.Context, op string, a, b side) error {
 }
 
 func (s side) check(c *Comm) error {
+	if c.device != nil {
+		return s.checkOn(c)
+	}
+	m := engine.Message{Peer: s.peer, Tag: s.tag, Mem: s.buf.m}
+	return m.Check(c.rank, c.size)
+}
+
+// checkOn asks the device's engine. The message escapes here, and only here.
+func (s side) checkOn(c *Comm) error {
 	m := engine.Message{Peer: s.peer, Tag: s.tag, Mem: s.buf.m}
 	if d, ok := c.device.(engine.DeviceMessenger); ok {
 		return d.AdmitMessage(&m)
 	}
-	if c.device != nil {
-		return m.CheckOn(c.rank, c.size)
-	}
-	return m.Check(c.rank, c.size)
+	return m.CheckOn(c.rank, c.size)
 }
 
 // newFlight returns a flight without messages; c.mu is held.

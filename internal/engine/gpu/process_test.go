@@ -158,7 +158,7 @@ func suite(ctx context.Context, w *twin) error {
 			// NCCL wants one order over all communicators of a device.
 			continue
 		}
-		if w.Rank() >= n {
+		if n > w.Size() || w.Rank() >= n {
 			continue
 		}
 		members := make([]int, n)
