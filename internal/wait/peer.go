@@ -38,6 +38,9 @@ func (w *Waiter) cede(c *wordCond) bool {
 		if c.Ready() {
 			return true
 		}
+		if w.lot.Stopped() {
+			break
+		}
 	}
 	return false
 }

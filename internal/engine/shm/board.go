@@ -112,7 +112,11 @@ func (h *header) data() unsafe.Pointer {
 
 // small reports whether the data is in the tail.
 func (h *header) small() bool {
-	return h.n >= 0 && int(h.n)*h.sig.Type.Size() <= len(h.tail)
+	size := h.sig.Type.Size()
+	if size == 0 {
+		size = 8 // the elements of a Split, whose fingerprint has no type
+	}
+	return h.n >= 0 && int(h.n)*size <= len(h.tail)
 }
 
 // after is where data begins that is not in the tail: in a cache line of its own.

@@ -151,22 +151,27 @@ func TestWithdrawn(t *testing.T) {
 				region.Base = append(region.Base, mem.Ptr())
 			}
 			result := make(chan error, 1)
-			var wg sync.WaitGroup
-			defer wg.Wait() // the memory must not go before
+			cause := &engine.Failure{Kind: engine.ErrAborted, Reason: "rank 0 gave up", Told: true}
+			var running sync.WaitGroup
+			t.Cleanup(func() { // before the memory goes that they look at
+				for _, e := range engines {
+					e.Fail(cause)
+				}
+				running.Wait()
+			})
 			for r, e := range engines {
 				e.(*Engine).AddRegion(region)
 				m := engine.Mem{Ptr: region.Base[r], N: elems, Type: kernel.Float32}
 				if r == 0 {
 					e.(*Engine).board.withdrawn().Store(1)
 				}
-				wg.Go(func() {
+				running.Go(func() {
 					err := e.Run(context.Background(), 1, []engine.Call{{Verb: verb, Red: engine.Sum, Dst: m, Src: m}})
 					if r == 1 {
 						result <- err
 					}
 				})
 			}
-			cause := &engine.Failure{Kind: engine.ErrAborted, Reason: "rank 0 gave up", Told: true}
 			select {
 			case err := <-result:
 				t.Fatalf("it ended with %v", err)
