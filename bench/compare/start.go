@@ -70,7 +70,7 @@ func startMain(ctx context.Context, args []string, out, log io.Writer) error {
 func starters(ctx context.Context, dir, command string, ranks int, log io.Writer) ([]*starter, error) {
 	if command == "" {
 		command = filepath.Join(dir, "tutti")
-		if text, err := exec.CommandContext(ctx, "go", "build", "-o", command, "github.com/tutti-go/tutti/cmd/tutti").CombinedOutput(); err != nil {
+		if text, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", command, "github.com/tutti-go/tutti/cmd/tutti").CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("the tutti command: %w: %s", err, tail(string(text)))
 		}
 	}
