@@ -68,7 +68,7 @@ func TestOutliers(t *testing.T) {
 		{4, func(a, b int) bool { return a == 2 && b == 3 }, []string{"the link from rank 2 to rank 3 is slow: a small message takes 500.0 us (usual: "}},
 		{6, func(a, b int) bool { return a+b == 9 && a*b == 20 }, []string{"the link from rank 4 to rank 5", "the link from rank 5 to rank 4"}},
 	} {
-		got := Outliers(links(c.n, c.slow), c.n)
+		got := Outliers(links(c.n, c.slow), c.n, false)
 		if len(got) != len(c.want) {
 			t.Errorf("%d ranks: %q, not %q", c.n, got, c.want)
 			continue
@@ -87,7 +87,7 @@ func TestOutliersByKind(t *testing.T) {
 	for i := range list {
 		list[i].Remote = list[i].From/2 != list[i].To/2
 	}
-	if got := Outliers(list, 4); got != nil {
+	if got := Outliers(list, 4, false); got != nil {
 		t.Error(got)
 	}
 }

@@ -12,6 +12,8 @@ const (
 	slowTimes = 2.0
 	slowSmall = 20.0
 	slowLarge = 50.0
+	// crowdedSlow is for both where ranks share cores, and wait for them.
+	crowdedSlow = 1000.0
 )
 
 // slowLink is a link that stands out, and why.
@@ -22,7 +24,11 @@ type slowLink struct {
 
 // slowLinks returns the links that stand out among those of their kind: within
 // hosts, or between them.
-func slowLinks(links []Link) []slowLink {
+func slowLinks(links []Link, crowded bool) []slowLink {
+	least := [2]float64{slowSmall, slowLarge}
+	if crowded {
+		least = [2]float64{crowdedSlow, crowdedSlow}
+	}
 	var slow []slowLink
 	for _, remote := range []bool{false, true} {
 		var kind []Link
@@ -36,10 +42,10 @@ func slowLinks(links []Link) []slowLink {
 		ms, ml := usually(small), usually(large)
 		for _, l := range kind {
 			var why []string
-			if l.Small.P50 > slowTimes*ms && l.Small.P50 > ms+slowSmall {
+			if l.Small.P50 > slowTimes*ms && l.Small.P50 > ms+least[0] {
 				why = append(why, fmt.Sprintf("a small message takes %s us (usual: %s)", shortNumber(l.Small.P50), shortNumber(ms)))
 			}
-			if l.Large.P50 > slowTimes*ml && l.Large.P50 > ml+slowLarge {
+			if l.Large.P50 > slowTimes*ml && l.Large.P50 > ml+least[1] {
 				why = append(why, fmt.Sprintf("%s GB/s (usual: %s)", shortNumber(l.Large.AlgBW), shortNumber(largeBytes/ml/1e3)))
 			}
 			if why != nil {
@@ -60,8 +66,8 @@ func usually(list []float64) float64 {
 
 // Outliers names, in words, what stands out among the links of so many ranks: a
 // rank, if all its links do and those of the others do not; else links.
-func Outliers(links []Link, ranks int) []string {
-	slow := slowLinks(links)
+func Outliers(links []Link, ranks int, crowded bool) []string {
+	slow := slowLinks(links, crowded)
 	count := make([]int, ranks)
 	for _, l := range slow {
 		count[l.From]++

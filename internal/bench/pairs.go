@@ -22,7 +22,8 @@ const (
 
 // pairs measures every two ranks, both ways, while the others wait, and returns
 // what stands out.
-func (r *runner) pairs(ctx context.Context, hosts []int) ([]string, error) {
+func (r *runner) pairs(ctx context.Context, start *Start) ([]string, error) {
+	hosts := start.Hosts
 	n := r.comm.Size()
 	if n < 2 {
 		return nil, nil
@@ -37,9 +38,19 @@ func (r *runner) pairs(ctx context.Context, hosts []int) ([]string, error) {
 	if err := r.provide(ctx, s, []spec{*s}); err != nil {
 		return nil, err
 	}
+	// Hosts may have different numbers of cores; all ranks must decide alike.
+	full := int32(0)
+	if start.crowd() > start.Cores {
+		full = 1
+	}
+	full, err := tutti.ReduceValue(ctx, r.comm, full, tutti.Max)
+	if err != nil {
+		return nil, err
+	}
+	crowded := full == 1
 	links := make(map[[2]int]Link)
 	for look := range 1 + looks {
-		slow := slowLinks(sortedLinks(links))
+		slow := slowLinks(sortedLinks(links), crowded)
 		wanted := func(a, b int) bool {
 			return look == 0 || slices.ContainsFunc(slow, func(l slowLink) bool { return l.From == a && l.To == b || l.From == b && l.To == a })
 		}
@@ -53,7 +64,7 @@ func (r *runner) pairs(ctx context.Context, hosts []int) ([]string, error) {
 			return nil, err
 		}
 	}
-	return Outliers(all, n), nil
+	return Outliers(all, n, crowded), nil
 }
 
 // sortedLinks is the links by their ranks.

@@ -50,7 +50,7 @@ func Measure(ctx context.Context, j Job) (wrong int, err error) {
 		}
 	}
 	if j.Plan.Pairs {
-		if done.Outliers, err = r.pairs(ctx, start.Hosts); err != nil {
+		if done.Outliers, err = r.pairs(ctx, start); err != nil {
 			return wrong, err
 		}
 	}

@@ -129,7 +129,7 @@ func (s *Screen) verdict() string {
 		text += fmt.Sprintf("; %s up to %s GB/s (bus)", best.Op, shortNumber(best.BusBW))
 	}
 	if n := len(s.done.Outliers); n > 0 {
-		text += fmt.Sprintf("; %s stand out", counted(n, "rank or link"))
+		text += fmt.Sprintf("; slow ranks or links: %d", n)
 	}
 	return text
 }
