@@ -18,6 +18,11 @@ type hub struct {
 	listener  net.Listener
 	strangers strangers
 
+	// news is held while a loss or a cause is told to all, so that all hear of
+	// them in one order. Whoever hears of one may leave at once: nobody must hear
+	// of that before, nor may rank 0, through which all hear, be among the first.
+	news sync.Mutex
+
 	mu      sync.Mutex
 	conns   []*conn // by rank; nil: not here, or gone
 	joined  int
@@ -164,7 +169,9 @@ func (h *hub) listen(rank int, c *conn) {
 		h.take(rank, f)
 	}
 	if reason != "" {
+		h.news.Lock()
 		h.spread(&frame{Kind: lost, Rank: rank, Reason: reason}, rank)
+		h.news.Unlock()
 		h.m.lose(rank, reason)
 	} else {
 		_ = c.send(&frame{Kind: bye})
@@ -198,17 +205,20 @@ func (h *hub) take(rank int, f *frame) {
 // judge decides which cause of a group's end came first, and tells it to all
 // members, among them the one that reported this.
 func (h *hub) judge(c *Cause) {
+	h.news.Lock()
 	h.mu.Lock()
 	first := h.causes[c.Group]
 	if first == nil {
 		h.causes[c.Group] = c
 		h.mu.Unlock()
 		h.spread(&frame{Kind: failed, Members: c.Members, Cause: c}, 0)
+		h.news.Unlock()
 		h.m.fail(c)
 		return
 	}
 	reporter := h.conns[c.From]
 	h.mu.Unlock()
+	h.news.Unlock()
 	if reporter != nil {
 		_ = reporter.send(&frame{Kind: failed, Cause: first})
 	} else if c.From == 0 {
