@@ -18,9 +18,9 @@ type hub struct {
 	listener  net.Listener
 	strangers strangers
 
-	// news is held while a loss or a cause is told to all, so that all hear of
-	// them in one order. Whoever hears of one may leave at once: nobody must hear
-	// of that before, nor may rank 0, through which all hear, be among the first.
+	// news is held while a loss or a cause is told to all, rank 0 being the last,
+	// so that all hear of them in one order. Whoever hears of one may leave at
+	// once: nobody must hear of that first.
 	news sync.Mutex
 
 	mu      sync.Mutex
@@ -171,8 +171,8 @@ func (h *hub) listen(rank int, c *conn) {
 	if reason != "" {
 		h.news.Lock()
 		h.spread(&frame{Kind: lost, Rank: rank, Reason: reason}, rank)
-		h.news.Unlock()
 		h.m.lose(rank, reason)
+		h.news.Unlock()
 	} else {
 		_ = c.send(&frame{Kind: bye})
 	}
@@ -206,19 +206,18 @@ func (h *hub) take(rank int, f *frame) {
 // members, among them the one that reported this.
 func (h *hub) judge(c *Cause) {
 	h.news.Lock()
+	defer h.news.Unlock()
 	h.mu.Lock()
 	first := h.causes[c.Group]
 	if first == nil {
 		h.causes[c.Group] = c
 		h.mu.Unlock()
 		h.spread(&frame{Kind: failed, Members: c.Members, Cause: c}, 0)
-		h.news.Unlock()
 		h.m.fail(c)
 		return
 	}
 	reporter := h.conns[c.From]
 	h.mu.Unlock()
-	h.news.Unlock()
 	if reporter != nil {
 		_ = reporter.send(&frame{Kind: failed, Cause: first})
 	} else if c.From == 0 {
