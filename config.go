@@ -29,6 +29,11 @@ type Config struct {
 	// TUTTI_HOST_STAGING says, if that is 1. All ranks have it, or none has.
 	HostStaging bool
 
+	// FlightDir is a folder in which each rank leaves, when the Comm is poisoned,
+	// what its flight recorder holds: a file of JSON for tutti inspect. Empty
+	// means TUTTI_FLIGHT_DIR; without that no file is written, see Comm.Dump.
+	FlightDir string
+
 	// Rank and Size are this process's number and how many there are. A Size
 	// of zero means what the environment says; see Join. These and what follows
 	// are for Join.
@@ -56,10 +61,6 @@ type Config struct {
 	// of where ranks are: those of a reduction in rank order. It costs some
 	// speed on the network. The bits are the same on all ranks in any case.
 	Reproducible bool
-	// FlightDir is a folder in which each rank leaves, when the Comm is poisoned,
-	// what its flight recorder holds: a file of JSON for tutti inspect. Empty
-	// means TUTTI_FLIGHT_DIR; without that no file is written, see Comm.Dump.
-	FlightDir string
 	// Logger is told what a person should know, such as who was refused. Nil
 	// means slog.Default.
 	Logger *slog.Logger

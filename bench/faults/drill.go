@@ -71,6 +71,9 @@ func drillCell(transport, state, fault string) (string, error) {
 	time.Sleep(200 * time.Millisecond) // so that the others are blocked
 	begin := time.Now()
 	told := []int{0, 1}
+	if state == "init" && fault == "cancel" {
+		told = []int{0} // rank 1 does not come
+	}
 	switch fault {
 	case "kill":
 		err = j.ranks[victim].cmd.Process.Kill()
@@ -102,6 +105,9 @@ func drillCell(transport, state, fault string) (string, error) {
 		if t > time.Second {
 			t = t.Round(10 * time.Millisecond)
 		}
+		if kind == "none" {
+			kind = "no error" // Close
+		}
 		items[i] = fmt.Sprintf("%s %v", kind, t)
 	}
 	return strings.Join(items, ", "), nil
@@ -124,7 +130,6 @@ func initRank(cfg tutti.Config, in *bufio.Reader) error {
 		}
 	}
 	if fault == "cancel" && cfg.Rank == 1 {
-		report(0, nil)
 		_, _ = in.ReadString('\n')
 		return nil
 	}

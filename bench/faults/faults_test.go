@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"io"
 	"os"
 	"testing"
 )
@@ -45,9 +43,7 @@ func TestFaults(t *testing.T) {
 // logger logs what is written.
 type logger struct{ t *testing.T }
 
-var _ io.Writer = logger{}
-
 func (l logger) Write(p []byte) (int, error) {
-	l.t.Log(fmt.Sprintf("%s", p))
+	l.t.Log(string(p))
 	return len(p), nil
 }

@@ -7,6 +7,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -30,7 +31,7 @@ func main() {
 
 func command(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("kill, stop or drill?")
+		return errors.New("kill, stop or drill?")
 	}
 	f := flag.NewFlagSet("faults "+args[0], flag.ExitOnError)
 	trials := f.Int("trials", 100, "how often, for each transport")

@@ -18,6 +18,11 @@ type hub struct {
 	listener  net.Listener
 	strangers strangers
 
+	// news is held while a loss or a cause is told to all, rank 0 being the last,
+	// so that all hear of them in one order. Whoever hears of one may leave at
+	// once: nobody must hear of that first.
+	news sync.Mutex
+
 	mu      sync.Mutex
 	conns   []*conn // by rank; nil: not here, or gone
 	joined  int
@@ -164,8 +169,10 @@ func (h *hub) listen(rank int, c *conn) {
 		h.take(rank, f)
 	}
 	if reason != "" {
+		h.news.Lock()
 		h.spread(&frame{Kind: lost, Rank: rank, Reason: reason}, rank)
 		h.m.lose(rank, reason)
+		h.news.Unlock()
 	} else {
 		_ = c.send(&frame{Kind: bye})
 	}
@@ -198,6 +205,8 @@ func (h *hub) take(rank int, f *frame) {
 // judge decides which cause of a group's end came first, and tells it to all
 // members, among them the one that reported this.
 func (h *hub) judge(c *Cause) {
+	h.news.Lock()
+	defer h.news.Unlock()
 	h.mu.Lock()
 	first := h.causes[c.Group]
 	if first == nil {

@@ -1,0 +1,57 @@
+package watch
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// TestRankZeroHearsLast: rank 0, which has found out by itself that a rank is
+// lost, is not told that another had said so before, while there are ranks that
+// have not been told anything: it may exit at once.
+func TestRankZeroHearsLast(t *testing.T) {
+	m := newMember(Config{Rank: 0, Size: 3})
+	h := &hub{m: m, conns: make([]*conn, 3), causes: make(map[string]*Cause)}
+	m.hub = h
+	var far [3]net.Conn
+	for r := 1; r < 3; r++ {
+		near, f := net.Pipe()
+		far[r], h.conns[r] = f, newConn(near)
+		t.Cleanup(func() { near.Close(); f.Close() })
+	}
+	told := make(chan *engine.Failure, 2)
+	m.Watch("g", []int{0, 1, 2}, func(f *engine.Failure) { told <- f })
+	lost := &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{2}, Reason: "rank 1 says so"}
+	first := NewCause("g", lost)
+	first.From, first.Members = 1, []int{0, 1, 2}
+	go h.judge(first)
+	// It is being told to rank 1, and rank 2 has heard nothing.
+	if _, err := far[1].Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	verdict := make(chan *engine.Failure, 1)
+	go func() {
+		verdict <- m.Report("g", &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{2}, Reason: "rank 0 says so"})
+	}()
+	var f *engine.Failure
+	select {
+	case f = <-verdict:
+		t.Errorf("rank 0 has heard of %v before the others", f)
+	case <-time.After(50 * time.Millisecond): // most of the time enough to see it go wrong
+	}
+	for r := 1; r < 3; r++ {
+		go func() { _, _ = io.Copy(io.Discard, far[r]) }()
+	}
+	if f == nil {
+		f = <-verdict
+	}
+	if f.Reason != lost.Reason {
+		t.Errorf("the verdict is %v", f)
+	}
+	if f := <-told; f.Reason != lost.Reason {
+		t.Errorf("the group has ended with %v", f)
+	}
+}
