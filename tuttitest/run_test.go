@@ -90,8 +90,11 @@ func TestReplay(t *testing.T) {
 // says what happened, and the same seed says the same.
 func TestExplore(t *testing.T) {
 	kinds := make(map[Kind]int)
-	hurt := 0
-	Explore(t, Options{Ranks: 5, Timeout: time.Minute}, 100, program, func(res *Result) error {
+	hurt, seeds := 0, 100
+	if testing.Short() || raced {
+		seeds = 25
+	}
+	Explore(t, Options{Ranks: 5, Timeout: time.Minute}, seeds, program, func(res *Result) error {
 		kinds[res.Faults[0].Kind]++
 		for r, err := range res.Errs {
 			if res.Dead[r] || err == nil {

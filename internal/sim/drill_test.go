@@ -26,8 +26,8 @@ func TestSeeds(t *testing.T) {
 	case n > 0:
 	case os.Getenv("TUTTI_TEST_HEAVY") != "":
 		n = 100_000
-	case testing.Short():
-		n = 100
+	case testing.Short() || raced:
+		n = 50
 	default:
 		n = 300
 	}
@@ -97,7 +97,7 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 		return errors.New("the fault did not happen")
 	}
 	d.kinds[f.Kind]++
-	hurt := false
+	hurt, said := false, make(map[string]*engine.Failure)
 	for r, err := range res.Errs {
 		if res.Dead[r] {
 			continue
@@ -115,9 +115,17 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 			}
 		}
 		for _, m := range w.procs[r].members {
+			c := m.Failure()
+			if c == nil {
+				continue
+			}
 			if err := d.checkCause(w, res, f, m); err != nil {
 				return fmt.Errorf("rank %d, group %s: %w", r, m.g.name, err)
 			}
+			if first, known := said[m.g.name]; known && !agree(f, first, c) {
+				return fmt.Errorf("group %s: ranks do not agree: %w, %w", m.g.name, first, c)
+			}
+			said[m.g.name] = c
 		}
 	}
 	if hurt {
@@ -126,12 +134,21 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 	return nil
 }
 
+// agree reports whether two ranks of a group say the same, as they must if rank 0
+// can be reached. Who is lost may be noticed in two ways.
+func agree(f *Fault, a, b *engine.Failure) bool {
+	switch {
+	case f.Rank == 0 || f.Kind == Partition || f.Kind == OneWay:
+		return true
+	case f.Kind == Cut || f.Kind == Stall:
+		return a.Error() == b.Error()
+	}
+	return a.Kind == b.Kind && slices.Equal(a.Lost, b.Lost)
+}
+
 // checkCause looks at why a survivor's group has ended.
 func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	c := m.Failure()
-	if c == nil {
-		return nil
-	}
 	var lost []int
 	for _, r := range c.Lost {
 		lost = append(lost, m.g.ranks[r])
