@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
 )
@@ -97,7 +98,7 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 		return errors.New("the fault did not happen")
 	}
 	d.kinds[f.Kind]++
-	hurt, said := false, make(map[string]*engine.Failure)
+	hurt, said, stranded := false, make(map[string]*engine.Failure), d.stranded
 	for r, err := range res.Errs {
 		if res.Dead[r] {
 			continue
@@ -131,7 +132,25 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 	if hurt {
 		d.hurt++
 	}
+	if took := res.Elapsed - res.FiredAt[0]; took > soon(f) && stranded == d.stranded {
+		return fmt.Errorf("the last rank returned %v after the fault", took)
+	}
 	return nil
+}
+
+// soon is how long after a fault all ranks must have returned: connections that
+// end are noticed at once, silence and stalls in their time.
+func soon(f *Fault) time.Duration {
+	const rest = 5 * time.Second
+	switch f.Kind {
+	case Stall:
+		return max(planTimeout, f.For) + rest
+	case Vanish:
+		return planSilence*5/4 + rest
+	case Partition, OneWay:
+		return max(planSilence*5/4, f.For) + rest
+	}
+	return rest
 }
 
 // agree reports whether two ranks of a group say the same, as they must if rank 0
