@@ -172,6 +172,12 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	for _, r := range c.Lost {
 		lost = append(lost, m.g.ranks[r])
 	}
+	// Some ranks may have been told who is in the new group, and others not: the
+	// fault came between.
+	if c.Kind == engine.ErrTimeout && slices.Contains(m.g.members, nil) {
+		d.stranded++
+		return nil
+	}
 	right := false
 	switch f.Kind {
 	case Crash, Vanish:
@@ -188,12 +194,6 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 			(side(lost[0]) != side(m.p.rank) || side(lost[0]) != side(m.g.ranks[c.Rank]) || side(lost[0]) != side(0))
 	}
 	if right {
-		return nil
-	}
-	// Some ranks may have been told who is in the new group, and others not: the
-	// fault came between.
-	if c.Kind == engine.ErrTimeout && slices.Contains(m.g.members, nil) {
-		d.stranded++
 		return nil
 	}
 	// A rank that has an error closes its groups. Where nobody is known to be
