@@ -18,9 +18,9 @@ var outside = []string{"at once", "goroutines", "beside", "absent", "cancelled",
 // TestConformance runs the conformance suite's cases in the simulator, as far as
 // they block only in the engine.
 func TestConformance(t *testing.T) {
-	ran, faults := 0, 0
+	ran, faults, some := 0, 0, raced || testing.Short()
 	for i, c := range enginetest.Cases(enginetest.Options{Light: true}) {
-		if slices.ContainsFunc(outside, func(s string) bool { return strings.Contains(c.Name, s) }) || raced && i%8 != 0 {
+		if slices.ContainsFunc(outside, func(s string) bool { return strings.Contains(c.Name, s) }) || some && i%8 != 0 {
 			continue
 		}
 		ran++
@@ -29,7 +29,7 @@ func TestConformance(t *testing.T) {
 		}
 		t.Run(c.Name, func(t *testing.T) { runCase(t, uint64(i), &c) })
 	}
-	if !raced && (ran < 100 || faults < 30) {
+	if !some && (ran < 100 || faults < 30) {
 		t.Errorf("only %d cases were run, %d with a fault", ran, faults)
 	}
 }
