@@ -2,10 +2,12 @@
 TOOL := go tool -modfile=tools/go.mod
 BENCH ?= .
 COUNT ?= 6
+SEEDS ?= 10000
+FROM ?= 0
 # What is carried to a machine with a GPU should be small.
 STRIPPED := -ldflags="-s -w"
 
-.PHONY: help test race lint fmt generate bench gpu-build gpu-test release ci
+.PHONY: help test race lint fmt generate bench simulate gpu-build gpu-test release ci
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -30,6 +32,9 @@ bench: ## run benchmarks and summarise them: make bench BENCH=AllReduce COUNT=10
 	mkdir -p out
 	go test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./... >out/bench.txt || (cat out/bench.txt; false)
 	$(TOOL) benchstat out/bench.txt
+
+simulate: ## run SEEDS simulated jobs with a fault each, from seed FROM on
+	go test ./internal/sim -run 'TestSeeds$$' -v -timeout 0 -seeds $(SEEDS) -from $(FROM)
 
 gpu-build: ## build what tests a machine with a GPU, which needs no Go: out/gpu
 	mkdir -p out/gpu

@@ -90,8 +90,11 @@ func TestReplay(t *testing.T) {
 // says what happened, and the same seed says the same.
 func TestExplore(t *testing.T) {
 	kinds := make(map[Kind]int)
-	hurt := 0
-	Explore(t, Options{Ranks: 5, Timeout: time.Minute}, 100, program, func(res *Result) error {
+	hurt, seeds := 0, 100
+	if testing.Short() || raced {
+		seeds = 25
+	}
+	Explore(t, Options{Ranks: 5, Timeout: time.Minute}, seeds, program, func(res *Result) error {
 		kinds[res.Faults[0].Kind]++
 		for r, err := range res.Errs {
 			if res.Dead[r] || err == nil {
@@ -155,17 +158,6 @@ func TestDeadline(t *testing.T) {
 // Ranks that call different things are told so.
 func TestMismatch(t *testing.T) {
 	res := Run(t, Options{Ranks: 4}, func(ctx context.Context, c *tutti.Comm) error {
-		if c.Rank() == 3 {
-			return c.Broadcast(ctx, tutti.Of([]int32{0}), 0)
-		}
-		return c.Recv(ctx, 3, tutti.Of([]int32{0}), 1)
-	})
-	for r, err := range res.Errs {
-		if r < 3 && !errors.Is(err, tutti.ErrRankLost) && !errors.Is(err, tutti.ErrTimeout) {
-			t.Errorf("rank %d: %v", r, err)
-		}
-	}
-	res = Run(t, Options{Ranks: 4}, func(ctx context.Context, c *tutti.Comm) error {
 		if c.Rank() == 3 {
 			return c.AllReduce(ctx, tutti.Of([]int32{0}), tutti.Sum)
 		}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -32,6 +33,7 @@ func (s *sched) newContext(parent context.Context) *virtual {
 // withTimeout is context.WithTimeout in virtual time.
 func (s *sched) withTimeout(parent context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	c := s.newContext(parent)
+	d = max(d, 0)
 	c.deadline = s.time().Add(d)
 	s.at(s.now+int64(d), func() {
 		c.end(context.DeadlineExceeded)
@@ -84,5 +86,77 @@ func (c *virtual) AfterFunc(f func()) func() bool {
 		_, pending := c.after[i]
 		delete(c.after, i)
 		return pending
+	}
+}
+
+// contexts are those that somebody waits for the end of. Contexts end while a
+// task runs, or by an event of the simulator's, so they are looked at then.
+type contexts struct {
+	list   []*ctxGroup
+	byDone map[<-chan struct{}]*ctxGroup
+}
+
+type ctxGroup struct {
+	ctx   context.Context
+	waits []*ctxWait
+}
+
+// A ctxWait has fire called when a context has ended.
+type ctxWait struct {
+	g    *ctxGroup // nil: none
+	i    int
+	fire func()
+}
+
+func (c *contexts) add(ctx context.Context, w *ctxWait) {
+	done := ctx.Done()
+	if done == nil {
+		return
+	}
+	g := c.byDone[done]
+	if g == nil {
+		g = &ctxGroup{ctx: ctx}
+		c.byDone[done] = g
+		c.list = append(c.list, g)
+	}
+	w.g, w.i = g, len(g.waits)
+	g.waits = append(g.waits, w)
+}
+
+func (c *contexts) remove(w *ctxWait) {
+	g := w.g
+	if g == nil {
+		return
+	}
+	last := len(g.waits) - 1
+	g.waits[w.i] = g.waits[last]
+	g.waits[w.i].i = w.i
+	g.waits = g.waits[:last]
+	w.g = nil
+}
+
+// keepContexts is how many that nobody waits for are kept.
+const keepContexts = 64
+
+// sweep fires the waits of contexts that have ended.
+func (c *contexts) sweep() {
+	for i := 0; i < len(c.list); i++ {
+		g := c.list[i]
+		if len(g.waits) == 0 || g.ctx.Err() == nil {
+			continue
+		}
+		for len(g.waits) > 0 {
+			w := g.waits[len(g.waits)-1]
+			c.remove(w)
+			w.fire()
+		}
+	}
+	if len(c.list) > keepContexts {
+		c.list = slices.DeleteFunc(c.list, func(g *ctxGroup) bool {
+			if len(g.waits) == 0 {
+				delete(c.byDone, g.ctx.Done())
+			}
+			return len(g.waits) == 0
+		})
 	}
 }

@@ -21,6 +21,9 @@ func Draw(rnd *rand.Rand, opt *Options, messages []int) Fault {
 	switch f.Kind {
 	case Stall:
 		f.For = []time.Duration{0, opt.Timeout / 2, 2 * opt.Timeout}[rnd.IntN(3)]
+		if opt.Timeout < 0 { // nothing would ever end a longer one
+			f.For = time.Minute
+		}
 	case Partition, OneWay:
 		f.For = []time.Duration{0, opt.Silence / 3, 2 * opt.Silence}[rnd.IntN(3)]
 		for r := range messages {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
 )
@@ -26,8 +27,8 @@ func TestSeeds(t *testing.T) {
 	case n > 0:
 	case os.Getenv("TUTTI_TEST_HEAVY") != "":
 		n = 100_000
-	case testing.Short():
-		n = 100
+	case testing.Short() || raced:
+		n = 50
 	default:
 		n = 300
 	}
@@ -97,7 +98,7 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 		return errors.New("the fault did not happen")
 	}
 	d.kinds[f.Kind]++
-	hurt := false
+	hurt, said, stranded := false, make(map[string]*engine.Failure), d.stranded
 	for r, err := range res.Errs {
 		if res.Dead[r] {
 			continue
@@ -115,26 +116,67 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 			}
 		}
 		for _, m := range w.procs[r].members {
+			c := m.Failure()
+			if c == nil {
+				continue
+			}
 			if err := d.checkCause(w, res, f, m); err != nil {
 				return fmt.Errorf("rank %d, group %s: %w", r, m.g.name, err)
 			}
+			if first, known := said[m.g.name]; known && !agree(f, first, c) {
+				return fmt.Errorf("group %s: ranks do not agree: %w, %w", m.g.name, first, c)
+			}
+			said[m.g.name] = c
 		}
 	}
 	if hurt {
 		d.hurt++
 	}
+	if took := res.Elapsed - res.FiredAt[0]; took > soon(f) && stranded == d.stranded {
+		return fmt.Errorf("the last rank returned %v after the fault", took)
+	}
 	return nil
+}
+
+// soon is how long after a fault all ranks must have returned: connections that
+// end are noticed at once, silence and stalls in their time.
+func soon(f *Fault) time.Duration {
+	const rest = 5 * time.Second
+	switch f.Kind {
+	case Stall:
+		return max(planTimeout, f.For) + rest
+	case Vanish:
+		return planSilence*5/4 + rest
+	case Partition, OneWay:
+		return max(planSilence*5/4, f.For) + rest
+	}
+	return rest
+}
+
+// agree reports whether two ranks of a group say the same, as they must if rank 0
+// can be reached. Who is lost may be noticed in two ways.
+func agree(f *Fault, a, b *engine.Failure) bool {
+	switch {
+	case f.Rank == 0 || f.Kind == Partition || f.Kind == OneWay:
+		return true
+	case f.Kind == Cut || f.Kind == Stall:
+		return a.Error() == b.Error()
+	}
+	return a.Kind == b.Kind && slices.Equal(a.Lost, b.Lost)
 }
 
 // checkCause looks at why a survivor's group has ended.
 func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	c := m.Failure()
-	if c == nil {
-		return nil
-	}
 	var lost []int
 	for _, r := range c.Lost {
 		lost = append(lost, m.g.ranks[r])
+	}
+	// Some ranks may have been told who is in the new group, and others not: the
+	// fault came between.
+	if c.Kind == engine.ErrTimeout && slices.Contains(m.g.members, nil) {
+		d.stranded++
+		return nil
 	}
 	right := false
 	switch f.Kind {
@@ -152,12 +194,6 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 			(side(lost[0]) != side(m.p.rank) || side(lost[0]) != side(m.g.ranks[c.Rank]) || side(lost[0]) != side(0))
 	}
 	if right {
-		return nil
-	}
-	// Some ranks may have been told who is in the new group, and others not: the
-	// fault came between.
-	if c.Kind == engine.ErrTimeout && slices.Contains(m.g.members, nil) {
-		d.stranded++
 		return nil
 	}
 	// A rank that has an error closes its groups. Where nobody is known to be

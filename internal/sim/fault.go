@@ -84,7 +84,7 @@ func (w *World) fire(i int, to *proc) {
 	if p.dead || p.left {
 		return // there is nothing that could go wrong any more
 	}
-	w.fired[i] = true
+	w.fired[i], w.when[i] = true, time.Duration(w.s.now)
 	w.s.log.note(w.s.now, f.Kind.String(), f.Rank, f.Message, int(f.For))
 	switch f.Kind {
 	case Crash:
@@ -92,7 +92,7 @@ func (w *World) fire(i int, to *proc) {
 	case Vanish:
 		p.die()
 		for _, q := range w.procs {
-			w.later(int64(w.opt.Silence)+w.net.rnd.Int64N(int64(w.opt.Silence)/8), func() { w.end(q, p, errSilent, true) })
+			w.later(w.silence(), func() { w.end(q, p, errSilent, true) })
 		}
 	case Stall:
 		p.freeze(f.For == 0)
@@ -112,6 +112,13 @@ func (w *World) fire(i int, to *proc) {
 	case Partition, OneWay:
 		w.part(f)
 	}
+}
+
+// silence is after how long one side of a connection notices that the other does
+// not answer.
+func (w *World) silence() int64 {
+	d := int64(w.opt.Silence)
+	return d + w.net.rnd.Int64N(d/8+1)
 }
 
 func (w *World) later(d int64, do func()) { w.s.at(w.s.now+d, do) }
@@ -176,9 +183,8 @@ func (w *World) part(f *Fault) {
 	for _, p := range w.procs {
 		for _, q := range w.procs {
 			if p.rank < q.rank && s.side[p.rank] != s.side[q.rank] {
-				d := int64(w.opt.Silence) + w.net.rnd.Int64N(int64(w.opt.Silence)/8)
-				w.later(d, func() { w.end(p, q, errSilent, true) })
-				w.later(d+w.net.rnd.Int64N(int64(w.opt.Silence)/64), func() { w.end(q, p, errSilent, true) })
+				w.later(w.silence(), func() { w.end(p, q, errSilent, true) })
+				w.later(w.silence(), func() { w.end(q, p, errSilent, true) })
 			}
 		}
 	}

@@ -48,7 +48,7 @@ func must(t testing.TB, opt Options, body func(ctx context.Context, s *Seat) err
 // Two runs of a seed are the same; other seeds differ.
 func TestReplay(t *testing.T) {
 	hashes := make(map[uint64]uint64)
-	for seed := range uint64(20) {
+	for seed := range uint64(10) {
 		opt := Options{Seed: seed, Ranks: 7, Wire: wire.Options{Segment: 64}}
 		if seed%2 == 1 {
 			opt.Faults = []Fault{{Kind: Crash, Rank: 3, Message: 9}}
@@ -86,7 +86,7 @@ func TestReplay(t *testing.T) {
 // A thousand ranks lose one in the middle of an AllReduce.
 func TestThousand(t *testing.T) {
 	ranks := 1000
-	if testing.Short() {
+	if testing.Short() || raced {
 		ranks = 200
 	}
 	for _, way := range []wire.Algorithm{0, wire.Doubling, wire.Halving} {

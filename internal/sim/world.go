@@ -52,8 +52,11 @@ func (o *Options) Fill() error {
 				return fmt.Errorf("a %v of rank %d, where there are %d ranks", f.Kind, r, o.Ranks)
 			}
 		}
-		if f.Kind < Crash || f.Kind > OneWay {
+		switch {
+		case f.Kind < Crash || f.Kind > OneWay:
 			return fmt.Errorf("%v is none that can be simulated", f.Kind)
+		case f.Message < 0 || f.At < 0 || f.For < 0:
+			return fmt.Errorf("the %v of rank %d has a negative message or time", f.Kind, f.Rank)
 		}
 	}
 	for _, d := range []struct {
@@ -85,19 +88,21 @@ type World struct {
 	ups    []lane // to rank 0, for control
 	down   []lane // and back
 	passed []passed
-	fired  []bool
-	reset  []bool // by rank: it crashed, and its connections end
+	fired  []bool          // by fault: it happened
+	when   []time.Duration // and when
+	reset  []bool          // by rank: it crashed, and its connections end
 }
 
 // A Result is what a run was.
 type Result struct {
-	Hash     uint64        // of all that happened
-	Events   int           // how much that was
-	Elapsed  time.Duration // virtual
-	Errs     []error       // by rank: what its function returned
-	Dead     []bool        // by rank: it crashed, vanished, or stopped for good
-	Fired    []bool        // by fault
-	Messages []int         // by rank: frames and messages sent
+	Hash     uint64          // of all that happened
+	Events   int             // how much that was
+	Elapsed  time.Duration   // virtual
+	Errs     []error         // by rank: what its function returned
+	Dead     []bool          // by rank: it crashed, vanished, or stopped for good
+	Fired    []bool          // by fault: it happened
+	FiredAt  []time.Duration // and when
+	Messages []int           // by rank: frames and messages sent
 }
 
 // Run simulates ranks that each run a function with their engine in the group
@@ -118,7 +123,7 @@ func (w *World) run(body func(ctx context.Context, s *Seat) error) (*Result, err
 		all[r] = r
 	}
 	world := w.group("world", all)
-	res := &Result{Errs: make([]error, opt.Ranks), Dead: make([]bool, opt.Ranks), Fired: w.fired, Messages: make([]int, opt.Ranks)}
+	res := &Result{Errs: make([]error, opt.Ranks), Dead: make([]bool, opt.Ranks), Fired: w.fired, FiredAt: w.when, Messages: make([]int, opt.Ranks)}
 	for i := range opt.Faults {
 		if f := &opt.Faults[i]; f.At != 0 {
 			w.s.at(int64(f.At), func() { w.fire(i, nil) })
@@ -159,7 +164,7 @@ func newWorld(opt Options) *World {
 	w := &World{
 		opt: opt, s: s, procs: make([]*proc, opt.Ranks), groups: make(map[string]*group),
 		ups: make([]lane, opt.Ranks), down: make([]lane, opt.Ranks),
-		fired: make([]bool, len(opt.Faults)), reset: make([]bool, opt.Ranks),
+		fired: make([]bool, len(opt.Faults)), when: make([]time.Duration, len(opt.Faults)), reset: make([]bool, opt.Ranks),
 		net: links{
 			s: s, seed: opt.Seed, rnd: rand.New(rand.NewPCG(opt.Seed, 2)),
 			latency: int64(opt.Latency), bandwidth: opt.Bandwidth / 1e9,

@@ -1,0 +1,67 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/enginetest"
+)
+
+// outside are cases that wait for something else than the engine, such as a
+// goroutine of their own or a real clock: these would stop the simulation.
+var outside = []string{"at once", "goroutines", "beside", "absent", "cancelled", "stopped", "give up"}
+
+// TestConformance runs the conformance suite's cases in the simulator, as far as
+// they block only in the engine.
+func TestConformance(t *testing.T) {
+	ran, faults, some := 0, 0, raced || testing.Short()
+	for i, c := range enginetest.Cases(enginetest.Options{Light: true}) {
+		if slices.ContainsFunc(outside, func(s string) bool { return strings.Contains(c.Name, s) }) || some && i%8 != 0 {
+			continue
+		}
+		ran++
+		if c.Fault != nil {
+			faults++
+		}
+		t.Run(c.Name, func(t *testing.T) { runCase(t, uint64(i), &c) })
+	}
+	if !some && (ran < 100 || faults < 30) {
+		t.Errorf("only %d cases were run, %d with a fault", ran, faults)
+	}
+}
+
+func runCase(t *testing.T, seed uint64, c *enginetest.Case) {
+	crew := enginetest.NewCrew()
+	res := must(t, Options{Seed: seed, Ranks: c.Ranks}, func(ctx context.Context, s *Seat) error {
+		return c.Body(ctx, crew.Rank(s))
+	})
+	if c.Fault == nil {
+		if err := errors.Join(res.Errs...); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	said := ""
+	for r, err := range res.Errs {
+		if slices.Contains(c.Fault.Lost, r) {
+			continue
+		}
+		f := (*engine.Failure)(nil)
+		if !errors.As(err, &f) {
+			t.Fatalf("rank %d: %v", r, err)
+		}
+		if err := c.Fault.Check(err); err != nil {
+			t.Errorf("rank %d: %v", r, err)
+		}
+		if said == "" {
+			said = f.Error()
+		}
+		if f.Error() != said {
+			t.Errorf("ranks report different causes:\n%s\n%s", said, f)
+		}
+	}
+}

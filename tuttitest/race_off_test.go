@@ -1,0 +1,5 @@
+//go:build !race
+
+package tuttitest
+
+const raced = false
