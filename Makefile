@@ -3,7 +3,7 @@ TOOL := go tool -modfile=tools/go.mod
 BENCH ?= .
 COUNT ?= 6
 
-.PHONY: help test race lint fmt generate bench gpu-build gpu-test ci
+.PHONY: help test race lint fmt generate model bench gpu-build gpu-test ci
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ fmt: ## format all Go files
 
 generate: ## rewrite the generated assembly
 	go generate ./internal/kernel
+
+model: ## check the model of how ranks agree; needs spin and a C compiler
+	sh internal/agree/model/check.sh
 
 bench: ## run benchmarks and summarise them: make bench BENCH=AllReduce COUNT=10
 	mkdir -p out

@@ -22,6 +22,7 @@ var layers = []string{
 	"internal/transport/mem",
 	"internal/transport/tcp",
 	"store",
+	"internal/agree",
 	"internal/engine",
 	"internal/watch",
 	"internal/engine/shm",
