@@ -23,17 +23,23 @@ import (
 type Comm struct {
 	e          engine.Engine
 	device     engine.DeviceEngine // e, if it has a device
+	home       *home
 	rank, size int
 
 	turn     atomic.Uint64  // see queue.go
 	call     [1]engine.Call // the blocking call that is running
 	finished atomic.Uint64  // number of the last queued operation that succeeded
 	dead     atomic.Bool    // a queued operation failed, and no other will run
+	failedAt atomic.Uint64  // number of the first operation that failed
 	flying   atomic.Int64   // flights that have not landed
+	shut     atomic.Bool    // Close was called
+	retired  atomic.Bool    // the engine is closed, because the Comm has a successor
 	err      atomic.Pointer[Error]
 
 	lot   *wait.Lot // where this rank's goroutines wait for its own operations
 	drain func()    // runQueue, bound once
+
+	questions atomic.Uint64 // calls of Agree
 
 	mu      sync.Mutex
 	queue   fifo            // operations started and not begun, in order
@@ -45,8 +51,8 @@ type Comm struct {
 	_       [64]byte // the next Comm may be another rank's
 }
 
-func newComm(e engine.Engine) *Comm {
-	c := &Comm{e: e, rank: e.Rank(), size: e.Size(), lot: wait.NewLot(unknown)}
+func newComm(e engine.Engine, h *home) *Comm {
+	c := &Comm{e: e, home: h, rank: e.Rank(), size: e.Size(), lot: wait.NewLot(unknown)}
 	c.device, _ = e.(engine.DeviceEngine)
 	c.drain = c.runQueue
 	return c
@@ -96,6 +102,7 @@ func (c *Comm) Close() error {
 	if c == nil {
 		return nil
 	}
+	c.shut.Store(true)
 	c.turn.Or(closed)
 	w := wait.NewWaiter(c.lot)
 	if err := w.For((*calm)(c)); err != nil {

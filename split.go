@@ -59,5 +59,5 @@ func (c *Comm) sub(ctx context.Context, seq uint64, members []int) (*Comm, error
 	if err != nil {
 		return nil, c.report(err)
 	}
-	return newComm(e), nil
+	return newComm(e, c.home.sub(seq, members)), nil
 }

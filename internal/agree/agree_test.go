@@ -18,10 +18,10 @@ import (
 // A trial is a job that goes through some epochs in a sim.
 type trial struct {
 	sim
-	views  map[string]map[string]*Decision // by epoch and actor
-	said   map[string]uint64               // each one's number, by epoch and actor
-	grown  int
-	ends   map[string]string
+	views map[string]map[string]*Decision // by epoch and actor
+	said  map[string]uint64               // each one's number, by epoch and actor
+	grown int
+	ends  map[string]string
 }
 
 const (

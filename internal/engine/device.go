@@ -35,6 +35,9 @@ type DeviceOptions struct {
 	// Timeout bounds each operation. Zero or less: no bound.
 	Timeout time.Duration
 	Logger  *slog.Logger
+	// Before is the rank's engine in a group whose place the new one takes: its
+	// device is to be used again. Nil: there was none.
+	Before Engine
 }
 
 // Memories calls f with every buffer of the call, also with missing ones.
