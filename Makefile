@@ -7,7 +7,7 @@ FROM ?= 0
 # What is carried to a machine with a GPU should be small.
 STRIPPED := -ldflags="-s -w"
 
-.PHONY: help test race lint fmt generate bench simulate gpu-build gpu-test release ci
+.PHONY: help test race lint fmt generate model bench simulate gpu-build gpu-test release ci
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ fmt: ## format all Go files
 
 generate: ## rewrite the generated assembly
 	go generate ./internal/kernel
+
+model: ## check the model of how ranks agree; needs spin and a C compiler
+	sh internal/agree/model/check.sh
 
 bench: ## run benchmarks and summarise them: make bench BENCH=AllReduce COUNT=10
 	mkdir -p out

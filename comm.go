@@ -24,22 +24,27 @@ import (
 type Comm struct {
 	e          engine.Engine
 	device     engine.DeviceEngine // e, if it has a device
+	home       *home
 	rank, size int
 
 	turn     atomic.Uint64  // see queue.go
 	call     [1]engine.Call // the blocking call that is running
 	finished atomic.Uint64  // number of the last queued operation that succeeded
 	dead     atomic.Bool    // a queued operation failed, and no other will run
+	failedAt atomic.Uint64  // number of the first operation that failed
 	flying   atomic.Int64   // flights that have not landed
+	shut     atomic.Bool    // Close was called
+	retired  atomic.Bool    // the engine is closed, because the Comm has a successor
 	err      atomic.Pointer[Error]
 
 	log    *recorder.Log // what it did last
-	origin origin
-	keeper *keeper   // nil: there is no folder for dumps
-	copies sync.Pool // of calls, for the device engine to look at
+	keeper *keeper       // nil: there is no folder for dumps
+	copies sync.Pool     // of calls, for the device engine to look at
 
 	lot   *wait.Lot // where this rank's goroutines wait for its own operations
 	drain func()    // runQueue, bound once
+
+	questions atomic.Uint64 // calls of Agree
 
 	mu      sync.Mutex
 	queue   fifo            // operations started and not begun, in order
@@ -52,8 +57,8 @@ type Comm struct {
 	_       [64]byte // the next Comm may be another rank's
 }
 
-func newComm(e engine.Engine, o origin) *Comm {
-	c := &Comm{e: e, rank: e.Rank(), size: e.Size(), lot: wait.NewLot(unknown), log: recorder.New(), origin: o}
+func newComm(e engine.Engine, h *home) *Comm {
+	c := &Comm{e: e, home: h, rank: e.Rank(), size: e.Size(), lot: wait.NewLot(unknown), log: recorder.New()}
 	engine.MarkWaits(e, c.log.Mark())
 	c.device, _ = e.(engine.DeviceEngine)
 	if h, ok := e.(engine.Hosted); ok {
@@ -108,6 +113,7 @@ func (c *Comm) Close() error {
 	if c == nil {
 		return nil
 	}
+	c.shut.Store(true)
 	c.turn.Or(closed)
 	w := wait.NewWaiter(c.lot)
 	if err := w.For((*calm)(c)); err != nil {

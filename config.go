@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/place"
@@ -18,6 +19,11 @@ type Config struct {
 	// when it has waited that long for other ranks, it fails with ErrTimeout.
 	// Zero means five minutes; negative, no bound.
 	Timeout time.Duration
+
+	// Patience is how long Shrink waits for ranks of which nothing is known, and
+	// Shrink and Grow for a new Comm to be made, before they go on without those
+	// who do not come. Zero means ten seconds.
+	Patience time.Duration
 
 	// Device is this rank's GPU, for operations on its memory; see package gpu.
 	// Nil means none: host memory only. All ranks have one, or none has.
@@ -38,6 +44,9 @@ type Config struct {
 	// of zero means what the environment says; see Join. These and what follows
 	// are for Join.
 	Rank, Size int
+	// Late has Join wait until the job, which is running, calls Grow, and join
+	// it then. Rank and Size mean nothing. False means what TUTTI_LATE says.
+	Late bool
 	// Addr is where rank 0 listens and the others find it, "host:port". Empty
 	// means what the environment says, if Size is zero.
 	Addr string
@@ -66,7 +75,10 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-const defaultTimeout = 5 * time.Minute
+const (
+	defaultTimeout  = 5 * time.Minute
+	defaultPatience = 10 * time.Second
+)
 
 // place finds out which rank this is, and where the ranks meet. It is nil where
 // Config says it all, or nobody says anything.
@@ -76,6 +88,16 @@ func (c *Config) place() (p *place.Place, wrong string) {
 	}
 	if cert, key := os.Getenv("TUTTI_CERT"), os.Getenv("TUTTI_KEY"); c.Cert == nil && c.Key == nil && cert != "" && key != "" {
 		c.Cert, c.Key = []byte(cert), []byte(key)
+	}
+	if late, _ := strconv.ParseBool(os.Getenv("TUTTI_LATE")); late {
+		c.Late = true
+	}
+	if c.Late {
+		p := place.Late(os.Getenv)
+		if p == nil {
+			return nil, "nobody says where the store of the running job is (TUTTI_STORE)"
+		}
+		return p, ""
 	}
 	if c.Size != 0 {
 		return nil, ""
@@ -97,6 +119,9 @@ func (c *Config) place() (p *place.Place, wrong string) {
 func (c *Config) fill() {
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
+	}
+	if c.Patience <= 0 {
+		c.Patience = defaultPatience
 	}
 	if c.Size == 0 {
 		c.Size = 1
@@ -124,7 +149,7 @@ func (c *Config) validate(p *place.Place) string {
 	switch {
 	case c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size:
 		return fmt.Sprintf("rank %d of %d ranks", c.Rank, c.Size)
-	case c.Size == 1:
+	case c.Size == 1 && !c.Late:
 		return ""
 	case addr == "" && p != nil:
 		return fmt.Sprintf("%s says which rank this is, but not where rank 0 listens (Config.Addr or TUTTI_ADDR, host:port)", p.From)

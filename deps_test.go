@@ -23,6 +23,7 @@ var layers = []string{
 	"internal/transport/mem",
 	"internal/transport/tcp",
 	"store",
+	"internal/agree",
 	"internal/engine",
 	"internal/flight",
 	"internal/flight/inspect",

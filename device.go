@@ -19,13 +19,15 @@ type Stream interface {
 	Handle() uintptr
 }
 
-// attach puts the configured device beside an engine. The engine is closed if
-// that fails.
-func (c *Config) attach(e engine.Engine) (engine.Engine, error) {
+// attach puts the configured device beside an engine, the same as beside the
+// rank's engine before, if there was one. The engine is closed if that fails.
+func (c *Config) attach(e, before engine.Engine) (engine.Engine, error) {
 	if c.Device == nil {
 		return e, nil
 	}
-	with, err := c.Device.Attach(e, engine.DeviceOptions{Timeout: c.Timeout, Logger: c.Logger, HostStaging: c.HostStaging})
+	with, err := c.Device.Attach(e, engine.DeviceOptions{
+		Timeout: c.Timeout, Logger: c.Logger, HostStaging: c.HostStaging, Before: before,
+	})
 	if err != nil {
 		// The others are told why this rank does not come.
 		own := &cause{kind: ErrUnsupported, reason: err.Error(), own: err}

@@ -15,6 +15,7 @@ var (
 	ErrRankLost     = engine.ErrRankLost     // a rank is gone
 	ErrAborted      = engine.ErrAborted      // a context was cancelled, or Abort called
 	ErrClosed       = engine.ErrClosed       // this rank has closed the Comm
+	ErrExcluded     = engine.ErrExcluded     // the others have gone on without this rank
 	ErrUnsupported  = engine.ErrUnsupported  // the engine cannot do that
 	ErrNoDevicePath = engine.ErrNoDevicePath // device memory on a Comm without a device
 )

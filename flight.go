@@ -14,18 +14,6 @@ import (
 	recorder "github.com/tutti-go/tutti/internal/flight"
 )
 
-// An origin is where a Comm comes from.
-type origin struct {
-	name  string // the same on all its ranks
-	world int    // this rank's number in the job
-	dir   string // where it leaves a dump when it is poisoned; "": nowhere
-	warn  func(text string, args ...any)
-}
-
-func (c *Config) origin(rank int) origin {
-	return origin{name: "world", world: rank, dir: c.FlightDir, warn: c.Logger.Warn}
-}
-
 // Dump writes, as JSON, what this rank has done last on this Comm, and what it
 // is doing: up to 2048 operations, and as many messages, with their sizes, times
 // and states. It waits for no other rank, and may be called at any time, also
@@ -42,7 +30,7 @@ func (c *Comm) Dump(w io.Writer) error {
 func (c *Comm) dump() *recorder.Dump {
 	host, _ := os.Hostname() // for people
 	d := &recorder.Dump{
-		Comm: c.origin.name, Rank: c.rank, Size: c.size, World: c.origin.world, Host: host, PID: os.Getpid(),
+		Comm: c.home.title(), Rank: c.rank, Size: c.size, World: c.home.ids[c.rank], Host: host, PID: os.Getpid(),
 	}
 	c.mu.Lock()
 	turn := c.turn.Load()
@@ -80,7 +68,7 @@ const dumpTime = time.Second
 
 // keep begins to look after a Comm, if it has a folder.
 func (c *Comm) keep() {
-	if c.origin.dir == "" {
+	if c.home.cfg.FlightDir == "" {
 		return
 	}
 	k := &keeper{over: make(chan struct{}), done: make(chan struct{})}
@@ -95,7 +83,7 @@ func (c *Comm) keep() {
 			}
 		}
 		if err := c.leaveDump(); err != nil {
-			c.origin.warn("tutti: the flight recorder's dump could not be written", "reason", err)
+			c.home.cfg.Logger.Warn("tutti: the flight recorder's dump could not be written", "reason", err)
 		}
 	}()
 }
@@ -121,11 +109,11 @@ func (c *Comm) release() {
 
 // leaveDump writes the dump to its file, which is never seen half written.
 func (c *Comm) leaveDump() error {
-	if err := os.MkdirAll(c.origin.dir, 0o755); err != nil {
+	if err := os.MkdirAll(c.home.cfg.FlightDir, 0o755); err != nil {
 		return err
 	}
-	name := strings.NewReplacer("/", "_", ".", "-").Replace(c.origin.name)
-	f, err := os.CreateTemp(c.origin.dir, ".flight-*")
+	name := strings.NewReplacer("/", "_", ".", "-").Replace(c.home.title())
+	f, err := os.CreateTemp(c.home.cfg.FlightDir, ".flight-*")
 	if err != nil {
 		return err
 	}
@@ -134,7 +122,7 @@ func (c *Comm) leaveDump() error {
 		err = e
 	}
 	if err == nil {
-		path := filepath.Join(c.origin.dir, fmt.Sprintf("flight-%s-rank%d-pid%d.json", name, c.rank, os.Getpid()))
+		path := filepath.Join(c.home.cfg.FlightDir, fmt.Sprintf("flight-%s-rank%d-pid%d.json", name, c.rank, os.Getpid()))
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {

@@ -2,6 +2,7 @@ package tutti
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tutti-go/tutti/internal/engine/shm"
 )
@@ -14,6 +15,8 @@ import (
 // Size is zero, it is what the environment says: that of tutti run, of torchrun,
 // or else of Open MPI, PMI or Slurm, which may need Config.Addr or TUTTI_ADDR
 // beside it. Without any of them it is a world of one.
+//
+// With Config.Late the process joins a job that is running, when that grows.
 //
 // Ranks of one host use shared memory, others the network.
 func Join(ctx context.Context, cfg Config) (*Comm, error) {
@@ -31,26 +34,29 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 	if wrong != "" {
 		return fail(ErrInvalid, wrong, nil)
 	}
-	if cfg.Size == 1 {
-		e, err := cfg.attach(shm.NewLocal(1, shm.Options{Timeout: cfg.Timeout})[0])
+	if cfg.Size == 1 && !cfg.Late {
+		e, err := cfg.attach(shm.NewLocal(1, shm.Options{Timeout: cfg.Timeout})[0], nil)
 		if err != nil {
 			return nil, &Error{Op: "Join", Cause: err}
 		}
-		return newComm(e, cfg.origin(cfg.Rank)), nil
+		h := newLocalHome(&cfg, 1)
+		if s := newSite(&cfg, p); s != nil {
+			h.site = s
+		}
+		return newComm(e, h), nil
 	}
 	if cfg.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, cfg.Timeout)
 		defer cancel()
 	}
-	e, err := joinJob(ctx, &cfg, p)
+	c, err := joinJob(ctx, &cfg, p)
+	known := (*cause)(nil)
 	switch {
 	case err == nil:
-		e, err = cfg.attach(e)
-		if err != nil {
-			return nil, &Error{Op: "Join", Rank: cfg.Rank, Cause: err}
-		}
-		return newComm(e, cfg.origin(cfg.Rank)), nil
+		return c, nil
+	case errors.As(err, &known):
+		return nil, &Error{Op: "Join", Rank: cfg.Rank, Cause: err}
 	case ctx.Err() == context.DeadlineExceeded:
 		return fail(ErrTimeout, err.Error(), err)
 	}

@@ -21,9 +21,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv("TUTTI_TEST_RANK") == "" {
 		os.Exit(m.Run())
 	}
-	times, _ := strconv.Atoi(os.Getenv("TUTTI_TEST_TIMES"))
-	for range max(times, 1) {
-		if err := rankProcess(); err != nil {
+	body := rankProcess
+	if os.Getenv("TUTTI_TEST_BODY") == "family" {
+		body = familyBody
+	}
+	for range max(envNumber("TUTTI_TEST_TIMES"), 1) {
+		if err := body(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -35,12 +38,8 @@ func TestMain(m *testing.M) {
 func rankProcess() error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	number := func(name string) int {
-		n, _ := strconv.Atoi(os.Getenv(name))
-		return n
-	}
 	cfg := tutti.Config{
-		Rank: number("TUTTI_TEST_RANK"), Size: number("TUTTI_TEST_SIZE"), Addr: os.Getenv("TUTTI_TEST_ADDR"),
+		Rank: envNumber("TUTTI_TEST_RANK"), Size: envNumber("TUTTI_TEST_SIZE"), Addr: os.Getenv("TUTTI_TEST_ADDR"),
 		NoSharedMemory: os.Getenv("TUTTI_TEST_NETWORK") != "",
 		Cert:           []byte(os.Getenv("TUTTI_TEST_CERT")), Key: []byte(os.Getenv("TUTTI_TEST_KEY")),
 	}
@@ -120,6 +119,11 @@ func rankProcess() error {
 		return fmt.Errorf("%d ranks share a host, want %d", host.Size(), want)
 	}
 	return nil
+}
+
+func envNumber(name string) int {
+	n, _ := strconv.Atoi(os.Getenv(name))
+	return n
 }
 
 // TestJoin runs ranks as processes, over shared memory and over the network.

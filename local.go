@@ -17,15 +17,16 @@ func Local(n int, cfg Config) ([]*Comm, error) {
 	}
 	cfg.fill()
 	comms := make([]*Comm, n)
+	h := newLocalHome(&cfg, n)
 	for r, rank := range shm.NewLocal(n, shm.Options{Timeout: cfg.Timeout}) {
-		e, err := cfg.attach(rank)
+		e, err := cfg.attach(rank, nil)
 		if err != nil {
 			for _, c := range comms[:r] {
 				_ = c.Close() // nobody has used it
 			}
 			return nil, &Error{Op: "Local", Rank: r, Cause: err}
 		}
-		comms[r] = newComm(e, cfg.origin(r))
+		comms[r] = newComm(e, h)
 	}
 	return comms, nil
 }

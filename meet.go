@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
-	"github.com/tutti-go/tutti/internal/job"
 	"github.com/tutti-go/tutti/internal/place"
 	"github.com/tutti-go/tutti/store"
 )
@@ -30,19 +29,16 @@ type meeting struct {
 	store    store.Store
 	listener net.Listener // rank 0's
 	joining  bool         // the address is known
+	turn     int64        // how often this rank has joined
 }
 
 // meet finds out where rank 0 listens, or says it, and notes it in cfg.
 func meet(ctx context.Context, cfg *Config, p *place.Place) (*meeting, error) {
-	how := store.Config{Secret: []byte(cfg.Secret), Cert: cfg.Cert, Key: cfg.Key, Logger: cfg.Logger}
-	if p.Plain {
-		how = store.Config{Plain: true, Logger: cfg.Logger}
-	}
-	client, err := store.Dial(ctx, p.Store, how)
+	client, s, err := newProcesses(cfg, p).dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	m := &meeting{cfg: cfg, client: client, store: store.Prefix(client, "tutti/"+p.Epoch)}
+	m := &meeting{cfg: cfg, client: client, store: s}
 	if err := m.claim(ctx); err != nil {
 		m.close()
 		return nil, err
@@ -81,11 +77,11 @@ func (m *meeting) claim(ctx context.Context) error {
 // find exchanges rank 0's address.
 func (m *meeting) find(ctx context.Context, at string) error {
 	// A process may join, leave, and join again.
-	turn, err := m.store.Add(ctx, m.key("turns"), 1)
-	if err != nil {
+	var err error
+	if m.turn, err = m.store.Add(ctx, m.key("turns"), 1); err != nil {
 		return err
 	}
-	key := fmt.Sprintf("address/%d", turn)
+	key := fmt.Sprintf("address/%d", m.turn)
 	if m.cfg.Rank != 0 {
 		addr, err := m.store.Get(ctx, key)
 		m.cfg.Addr = string(addr)
@@ -175,37 +171,45 @@ func (m *meeting) close() {
 	m.client.Close()
 }
 
-// joinJob joins the job, through a store if the place has one.
-func joinJob(ctx context.Context, cfg *Config, p *place.Place) (engine.Engine, error) {
-	encrypt, err := cfg.tls()
-	if err != nil {
-		return nil, err
+// joinJob joins the job, through a store if the place has one. An error that is
+// a *cause says all.
+func joinJob(ctx context.Context, cfg *Config, p *place.Place) (*Comm, error) {
+	if cfg.Late {
+		return joinLate(ctx, cfg, p)
 	}
+	h := &home{site: newSite(cfg, p), ids: count(cfg.Size), line: worldLine}
 	var m *meeting
 	var listener net.Listener
-	if p != nil && p.Store != "" {
+	var err error
+	if h.site != nil {
 		if m, err = meet(ctx, cfg, p); err != nil {
 			return nil, err
 		}
 		defer m.client.Close()
 		listener = m.listener
+		if m.turn > 1 {
+			h.line = fmt.Sprint(worldLine, ".", m.turn)
+		}
 	}
-	e, err := job.Join(ctx, job.Config{
-		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Listener: listener, Secret: []byte(cfg.Secret), Timeout: cfg.Timeout,
-		Interface: cfg.Interface, TLS: encrypt, Network: cfg.NoSharedMemory, Host: cfg.Host, Reproducible: cfg.Reproducible,
-		Logger: cfg.Logger,
-	})
+	h.cfg = *cfg
+	h.job, err = cfg.enter(ctx, cfg.Rank, cfg.Size, cfg.Addr, listener, []byte(cfg.Secret))
 	switch {
-	case m == nil:
-		return e, err
-	case err != nil:
+	case err != nil && m != nil:
 		m.joining = true
 		err = m.failed(err)
 		m.close()
 		return nil, err
+	case err != nil:
+		return nil, err
 	}
-	if err := m.note(ctx); err != nil {
-		return nil, errors.Join(err, e.Close())
+	e := h.job.World()
+	if m != nil {
+		if err := m.note(ctx); err != nil {
+			return nil, errors.Join(err, e.Close())
+		}
 	}
-	return e, nil
+	if e, err = cfg.attach(e, nil); err != nil {
+		return nil, err
+	}
+	return newComm(e, h), nil
 }

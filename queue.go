@@ -43,6 +43,7 @@ func (c *Comm) do(ctx context.Context, call *engine.Call) (uint64, error) {
 		c.passTurn()
 	}
 	if err != nil {
+		c.noteFailed(seq)
 		return seq, c.report(err)
 	}
 	return seq, nil
@@ -152,6 +153,7 @@ func (c *Comm) runQueue() {
 		c.log.End(t.seq, err != nil)
 		if err != nil {
 			// Those behind it fail too: the engine refuses them.
+			c.noteFailed(t.seq)
 			c.dead.Store(true)
 		} else {
 			c.finished.Store(t.seq)

@@ -59,7 +59,5 @@ func (c *Comm) sub(ctx context.Context, seq uint64, members []int) (*Comm, error
 	if err != nil {
 		return nil, c.report(err)
 	}
-	o := c.origin
-	o.name = fmt.Sprintf("%s/%d.%d", o.name, seq, members[0])
-	return newComm(e, o), nil
+	return newComm(e, c.home.sub(seq, members)), nil
 }

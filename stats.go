@@ -46,7 +46,7 @@ type LatencyCount struct {
 
 // Stats returns what was counted so far. It may be called at any time.
 func (c *Comm) Stats() Stats {
-	s := Stats{Comm: c.origin.name, Rank: c.rank, Size: c.size, Err: c.Err()}
+	s := Stats{Comm: c.home.title(), Rank: c.rank, Size: c.size, Err: c.Err()}
 	if f := c.e.Failure(); f != nil {
 		s.Lost = f.Lost
 	}

@@ -67,13 +67,7 @@ func Devices(ordinals ...int) tutti.Device {
 
 // Attach puts the device beside a rank's engine. It is for package tutti.
 func (c choice) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine, error) {
-	hosts, place := e.SameHost(), 0
-	for r := range e.Rank() {
-		if hosts[r] == hosts[e.Rank()] {
-			place++
-		}
-	}
-	ordinal, err := c(place)
+	ordinal, err := c.ordinal(e, opt.Before)
 	if err != nil {
 		return nil, err
 	}
@@ -101,6 +95,21 @@ func (e *noNCCL) Unwrap() error { return e.err }
 
 // Is reports whether target is tutti.ErrNoDevicePath.
 func (e *noNCCL) Is(target error) bool { return target == tutti.ErrNoDevicePath }
+
+// ordinal is the number of a rank's device: the one that it had before, if it
+// had one, because its memory is there.
+func (c choice) ordinal(e, before engine.Engine) (int, error) {
+	if b, ok := before.(*gpu.Engine); ok {
+		return b.Ordinal(), nil
+	}
+	hosts, place := e.SameHost(), 0
+	for r := range e.Rank() {
+		if hosts[r] == hosts[e.Rank()] {
+			place++
+		}
+	}
+	return c(place)
+}
 
 // Of is a slice in device memory as a Buffer. The slice must not be freed while
 // an operation uses it.

@@ -42,6 +42,9 @@ type DeviceOptions struct {
 	// Slot is how many bytes go through host memory at once. Zero: 4 MiB. Tests
 	// make it small to reach many pieces cheaply.
 	Slot int
+	// Before is the rank's engine in a group whose place the new one takes: its
+	// device is to be used again. Nil: there was none.
+	Before Engine
 }
 
 // Memories calls f with every buffer of the call, also with missing ones.

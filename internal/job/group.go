@@ -20,7 +20,7 @@ import (
 
 // A group is some of the job's ranks.
 type group struct {
-	j       *job
+	j       *Job
 	name    string
 	members []int // by their numbers in the job
 	rank    int   // this process's number in the group
@@ -32,7 +32,7 @@ type group struct {
 
 // group makes this process's side of a group. All members do, with the same
 // name.
-func (j *job) group(ctx context.Context, name string, members []int) (engine.Engine, error) {
+func (j *Job) group(ctx context.Context, name string, members []int) (engine.Engine, error) {
 	g := &group{j: j, name: name, members: members, rank: slices.Index(members, j.cfg.Rank)}
 	first := make(map[int]int)
 	for i, r := range members {

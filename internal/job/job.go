@@ -49,8 +49,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// A job is one process's part in it.
-type job struct {
+// A Job is one process's part in it. It is safe for concurrent use.
+type Job struct {
+	world    engine.Engine
 	cfg      Config
 	member   *watch.Member
 	listener *tcp.Listener
@@ -61,6 +62,8 @@ type job struct {
 	cookie   []byte
 	reads    []map[int]bool // by rank: whose memory it can read
 	sentry   sentry
+	hurry    context.Context // ends when nobody is to be waited for any more
+	hasten   context.CancelFunc
 
 	mu     sync.Mutex
 	groups int // that are not closed
@@ -84,16 +87,40 @@ const closeTime = 30 * time.Second
 // Join joins the job and returns this rank's side of the group of all its
 // ranks. When that and all groups made of it are closed, the job is left.
 func Join(ctx context.Context, cfg Config) (engine.Engine, error) {
-	j := &job{cfg: cfg, groups: 1}
+	j, err := Enter(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return j.world, nil
+}
+
+// Enter is Join for those who want to know more of the job than its engine.
+func Enter(ctx context.Context, cfg Config) (*Job, error) {
+	j := &Job{cfg: cfg, groups: 1}
+	j.hurry, j.hasten = context.WithCancel(context.Background())
 	j.sentry.j = j
 	world, err := j.join(ctx)
 	if err != nil {
+		// The others are not waited for: they may be waiting for this one.
+		j.hasten()
 		return nil, errors.Join(err, j.leave())
 	}
-	return world, nil
+	j.world = world
+	return j, nil
 }
 
-func (j *job) join(ctx context.Context) (engine.Engine, error) {
+// World is this rank's side of the group of all ranks. Who closes it, and all
+// groups made of it, leaves the job.
+func (j *Job) World() engine.Engine { return j.world }
+
+// Lost returns the ranks that are known to be lost.
+func (j *Job) Lost() []int { return j.member.Lost() }
+
+// Hasten has this process leave the job without waiting for the other ranks,
+// now or when its last group is closed.
+func (j *Job) Hasten() { j.hasten() }
+
+func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	cfg := &j.cfg
 	mine, err := j.open()
 	if err != nil {
@@ -125,7 +152,7 @@ func (j *job) join(ctx context.Context) (engine.Engine, error) {
 }
 
 // open makes this process reachable.
-func (j *job) open() (card, error) {
+func (j *Job) open() (card, error) {
 	cfg := &j.cfg
 	var err error
 	j.listener, err = tcp.Listen(tcp.Options{
@@ -150,7 +177,7 @@ func (j *job) open() (card, error) {
 
 // meet finds out who shares this host. That is so for ranks whose processes
 // have all met each other; the rest use the network.
-func (j *job) meet(ctx context.Context, all []int) error {
+func (j *Job) meet(ctx context.Context, all []int) error {
 	self := j.cfg.Rank
 	near := make(map[int]segment.Invitation)
 	if j.door != nil {
@@ -233,7 +260,7 @@ func fits(reach []map[int]bool, host []int, first, r int) bool {
 }
 
 // done counts a group as closed, and leaves the job after the last.
-func (j *job) done() error {
+func (j *Job) done() error {
 	j.mu.Lock()
 	j.groups--
 	last := j.groups == 0
@@ -244,12 +271,13 @@ func (j *job) done() error {
 	return j.leave()
 }
 
-func (j *job) leave() error {
+func (j *Job) leave() error {
 	var errs []error
 	j.sentry.close()
 	if j.member != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+		ctx, cancel := context.WithTimeout(j.hurry, closeTime)
 		defer cancel()
+		defer j.hasten() // gives its context back
 		errs = append(errs, j.member.Close(ctx))
 	}
 	for _, l := range j.links {

@@ -15,14 +15,14 @@ const cookieBytes = 16
 // sign puts something into this process's memory, by which others find out
 // whether they can read it, and that it is the process they think it is: numbers
 // of processes mean something else in another container.
-func (j *job) sign(c *card) {
+func (j *Job) sign(c *card) {
 	j.cookie = make([]byte, cookieBytes)
 	_, _ = rand.Read(j.cookie) // never fails
 	c.PID, c.Addr, c.Cookie = os.Getpid(), uint64(uintptr(unsafe.Pointer(&j.cookie[0]))), j.cookie
 }
 
 // readable are the neighbours whose memory this process can read.
-func (j *job) readable() (list []int) {
+func (j *Job) readable() (list []int) {
 	for r := range j.links {
 		p, seen := &j.peers[r], make([]byte, cookieBytes)
 		if len(p.Cookie) != cookieBytes {
@@ -36,7 +36,7 @@ func (j *job) readable() (list []int) {
 }
 
 // peek is how members of a group read each other's memory; nil if one cannot.
-func (j *job) peek(members []int) func(rank int, dst unsafe.Pointer, addr uint64, n int) error {
+func (j *Job) peek(members []int) func(rank int, dst unsafe.Pointer, addr uint64, n int) error {
 	for _, r := range members {
 		if slices.ContainsFunc(members, func(s int) bool { return r != s && !j.reads[r][s] }) {
 			return nil

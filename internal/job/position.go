@@ -17,7 +17,7 @@ const lookTime = 50 * time.Millisecond
 // different things may all wait, and send each other nothing that would show
 // it; a rank that is stuck in a call therefore tells the others where it is.
 type sentry struct {
-	j     *job
+	j     *Job
 	mu    sync.Mutex
 	posts map[string]*post
 	stop  chan struct{} // nil: nobody looks

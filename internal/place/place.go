@@ -90,6 +90,20 @@ func fromTorchrun(p *Place, getenv func(string) string) {
 	p.Addr = addr
 }
 
+// Late looks for the store of a job that is running, for a process that has no
+// rank in it yet; nil if there is none.
+func Late(getenv func(string) string) *Place {
+	p := &Place{From: "tutti run"}
+	if fromTutti(p, getenv); p.Store == "" {
+		p.From = "torchrun"
+		fromTorchrun(p, getenv)
+	}
+	if p.Store == "" {
+		return nil
+	}
+	return p
+}
+
 func noAddress(p *Place, getenv func(string) string) { p.Addr = getenv("TUTTI_ADDR") }
 
 // slurmSize names the variable with the number of ranks. Only srun sets the

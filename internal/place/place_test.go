@@ -1,6 +1,7 @@
 package place
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -82,5 +83,28 @@ func TestFindHosts(t *testing.T) {
 	}
 	if _, wrong := FindHosts(func(k string) string { return map[string]string{"TUTTI_NODES": "x"}[k] }); wrong == "" {
 		t.Error("x is taken for a number")
+	}
+}
+
+func TestLate(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                             "",
+		"TUTTI_STORE=h:1":              "h:1 false",
+		"MASTER_ADDR=h MASTER_PORT=2":  "",
+		"TUTTI_RANK=1 TUTTI_STORE=h:1": "h:1 false",
+		"MASTER_ADDR=h MASTER_PORT=2 TORCHELASTIC_USE_AGENT_STORE=True": "h:2 true",
+	} {
+		env := make(map[string]string)
+		for _, f := range strings.Fields(text) {
+			k, v, _ := strings.Cut(f, "=")
+			env[k] = v
+		}
+		got := ""
+		if p := Late(func(k string) string { return env[k] }); p != nil {
+			got = fmt.Sprint(p.Store, " ", p.Plain)
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
 	}
 }

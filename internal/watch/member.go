@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -47,12 +48,18 @@ type Member struct {
 	groups   map[string]*group
 	early    map[string]*Cause // causes for groups that this rank has not made yet
 	gone     map[int]string    // ranks that are lost, and why
-	results  map[string]chan [][]byte
+	results  map[string]*exchange
 	follows  map[string]func(from int, position []byte)
 	closed   bool
 	reports  uint64
 	verdicts map[uint64]report // this rank's that are not judged
 	done     chan struct{}     // closed when the reader has ended
+}
+
+// exchange is one whose blobs this rank waits for.
+type exchange struct {
+	members []int
+	blobs   chan [][]byte // nil is sent if a member is lost
 }
 
 // report is a cause whose group may have ended before.
@@ -87,7 +94,7 @@ func Join(ctx context.Context, cfg Config) (*Member, error) {
 func newMember(cfg Config) *Member {
 	return &Member{
 		cfg: cfg, groups: make(map[string]*group), early: make(map[string]*Cause), gone: make(map[int]string),
-		results: make(map[string]chan [][]byte), verdicts: make(map[uint64]report),
+		results: make(map[string]*exchange), verdicts: make(map[uint64]report),
 		follows: make(map[string]func(int, []byte)), done: make(chan struct{}),
 	}
 }
@@ -222,12 +229,11 @@ func (m *Member) take(f *frame) {
 	switch f.Kind {
 	case all:
 		m.mu.Lock()
-		result := m.results[f.Key]
-		delete(m.results, f.Key)
-		m.mu.Unlock()
-		if result != nil {
-			result <- f.Blobs
+		if e := m.results[f.Key]; e != nil {
+			delete(m.results, f.Key)
+			e.blobs <- f.Blobs
 		}
+		m.mu.Unlock()
 	case failed:
 		if f.Cause != nil {
 			m.fail(f.Cause)
@@ -283,10 +289,23 @@ func (m *Member) lose(rank int, reason string) {
 			tell = append(tell, func() { g.fail(f) })
 		}
 	}
+	for key, e := range m.results {
+		if slices.Contains(e.members, rank) {
+			delete(m.results, key)
+			e.blobs <- nil
+		}
+	}
 	m.mu.Unlock()
 	for _, f := range tell {
 		f()
 	}
+}
+
+// Lost returns the ranks that are known to be lost.
+func (m *Member) Lost() []int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.gone))
 }
 
 // loss is the failure of a group that has lost a rank; nil if it was not in it.
@@ -373,10 +392,18 @@ func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 
 // Gather exchanges blobs between the members of a group: each gets all, in the
 // order of members. The key names the exchange; all members use the same, once.
+// It fails when a member is lost.
 func (m *Member) Gather(ctx context.Context, key string, members []int, blob []byte) ([][]byte, error) {
-	result := make(chan [][]byte, 1)
+	e := &exchange{members, make(chan [][]byte, 1)}
 	m.mu.Lock()
-	m.results[key] = result
+	m.results[key] = e
+	for r := range m.gone {
+		if slices.Contains(members, r) {
+			delete(m.results, key)
+			m.mu.Unlock()
+			return nil, m.missed(members)
+		}
+	}
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
@@ -390,13 +417,28 @@ func (m *Member) Gather(ctx context.Context, key string, members []int, blob []b
 		return nil, fmt.Errorf("rank 0 is lost: %w", err)
 	}
 	select {
-	case blobs := <-result:
+	case blobs := <-e.blobs:
+		if blobs == nil {
+			return nil, m.missed(members)
+		}
 		return blobs, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-m.done:
 		return nil, errors.New("the control channel has ended")
 	}
+}
+
+// missed says which member of an exchange is lost, and why.
+func (m *Member) missed(members []int) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, r := range members {
+		if reason, lost := m.gone[r]; lost {
+			return fmt.Errorf("rank %d of the job is lost: %s", r, reason)
+		}
+	}
+	return errors.New("a rank of the job is lost")
 }
 
 // Close says goodbye. Rank 0, through which the others speak, stays until they

@@ -91,6 +91,35 @@ func TestJoinAndGather(t *testing.T) {
 	ranks.Wait()
 }
 
+// TestGatherLoss has a rank leave in the middle of an exchange.
+func TestGatherLoss(t *testing.T) {
+	members, _ := job(t, 4)
+	some := []int{0, 1, 2}
+	errs := make(chan error)
+	for _, r := range some[:2] {
+		go func() {
+			_, err := members[r].Gather(t.Context(), "a", some, nil)
+			errs <- err
+		}()
+	}
+	members[2].up.Close()
+	for range 2 {
+		if err := <-errs; err == nil || !strings.Contains(err.Error(), "rank 2 of the job is lost") {
+			t.Error(err)
+		}
+	}
+	for _, r := range []int{0, 1} {
+		if lost := members[r].Lost(); !slices.Equal(lost, []int{2}) {
+			t.Errorf("rank %d knows that %v are lost", r, lost)
+		}
+		// It is known by now.
+		if _, err := members[r].Gather(t.Context(), "b", some, nil); err == nil {
+			t.Error("an exchange with a lost rank has ended well")
+		}
+	}
+	leave(t, []*Member{members[0], members[1], members[3]})
+}
+
 // TestFirstCause has all ranks report a cause at once: all hear the same.
 func TestFirstCause(t *testing.T) {
 	members, _ := job(t, 4)

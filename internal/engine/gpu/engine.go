@@ -195,6 +195,9 @@ func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Eng
 	return sub, nil
 }
 
+// Ordinal is the number of the rank's device.
+func (e *Engine) Ordinal() int { return e.dev.Ordinal() }
+
 // Admit finds out whether a call can be carried out.
 func (e *Engine) Admit(c *engine.Call) error {
 	if err := c.CheckOn(e.rank, e.size, e.dev.Ordinal()); err != nil || !c.OnDevice() {

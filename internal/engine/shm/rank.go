@@ -62,6 +62,20 @@ func (e *Engine) Failure() *engine.Failure { return e.g.cause.Load() }
 // Failed is closed when the group has ended.
 func (e *Engine) Failed() <-chan struct{} { return e.g.lot.Done() }
 
+// Left returns the ranks of this process that have said goodbye. Between
+// processes it returns none: the boards may not be there any more.
+func (e *Engine) Left() (list []int) {
+	if e.g.shared != nil {
+		return nil
+	}
+	for r, b := range e.g.boards {
+		if b.left().Load() != 0 {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
 // Close says goodbye to the other ranks, once: after that, between processes,
 // the board is not there any more.
 func (e *Engine) Close() (err error) {

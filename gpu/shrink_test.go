@@ -1,0 +1,43 @@
+package gpu_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/gpu"
+)
+
+// TestShrink goes on without a rank: with a new communicator, on the device that
+// each rank had, whatever its new number is.
+func TestShrink(t *testing.T) {
+	ok(t, run(t, 3, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		if err := r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum); err != nil {
+			return err
+		}
+		if r.Rank() == 1 {
+			return nil // which closes its Comm
+		}
+		if err := r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum); !errors.Is(err, tutti.ErrRankLost) {
+			return fmt.Errorf("%w, want a lost rank", err)
+		}
+		// A failed operation leaves anything in x.
+		if err := r.x.Fill(float32(r.Rank() + 1)); err != nil {
+			return err
+		}
+		next, done, err := r.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		defer next.Close()
+		if done != 1 || next.Size() != 2 || next.Rank() != r.Rank()/2 {
+			return fmt.Errorf("rank %d of %d after operation %d", next.Rank(), next.Size(), done)
+		}
+		if err := next.AllReduce(ctx, gpu.Of(r.x), tutti.Sum); err != nil {
+			return err
+		}
+		return r.holds(4)
+	}))
+}

@@ -1,0 +1,210 @@
+package tutti_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+// TestShrinkLocal has one goroutine after the other leave, and the rest go on.
+func TestShrinkLocal(t *testing.T) {
+	comms := local(t, 5, tutti.Config{})
+	for len(comms) > 1 {
+		leaver := len(comms) / 2
+		next := make([]*tutti.Comm, len(comms))
+		all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+			x := []int{c.Rank()}
+			for range 3 {
+				if err := c.AllReduce(ctx, tutti.Of(x), tutti.Sum); err != nil {
+					return err
+				}
+			}
+			if c.Rank() == leaver {
+				return c.Close()
+			}
+			err := c.AllReduce(ctx, tutti.Of(x), tutti.Sum)
+			if !errors.Is(err, tutti.ErrRankLost) {
+				return fmt.Errorf("%w, want a lost rank", err)
+			}
+			n, done, err := c.Shrink(ctx)
+			if err != nil {
+				return err
+			}
+			if done != 3 {
+				return fmt.Errorf("%d operations were done", done)
+			}
+			want := c.Rank()
+			if want > leaver {
+				want--
+			}
+			if n.Rank() != want || n.Size() != c.Size()-1 {
+				return fmt.Errorf("rank %d of %d, was rank %d of %d", n.Rank(), n.Size(), c.Rank(), c.Size())
+			}
+			next[want] = n
+			return c.Close()
+		})
+		comms = next[:len(comms)-1]
+	}
+	if err := comms[0].Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestShrinkQueue shrinks while operations are under way and queued: all are told
+// the same number, and what was completed up to it is right.
+func TestShrinkQueue(t *testing.T) {
+	comms := local(t, 4, tutti.Config{Patience: deadline})
+	var mu sync.Mutex
+	dones := make(map[uint64]int)
+	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+		const n = 200
+		xs := make([]tutti.Work, n)
+		for i := range xs {
+			var err error
+			if xs[i], err = c.Batch().AllReduce(tutti.Of([]int{1}), tutti.Sum).Start(ctx); err != nil {
+				break
+			}
+			if i == 20 && c.Rank() == 3 {
+				break
+			}
+		}
+		if c.Rank() == 3 {
+			_ = xs[10].Wait(ctx)
+		}
+		next, done, err := c.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		defer next.Close()
+		mu.Lock()
+		dones[done]++
+		mu.Unlock()
+		for i, w := range xs[:min(done, n)] {
+			if err := w.Wait(ctx); err != nil {
+				return fmt.Errorf("operation %d of %d: %w", i+1, done, err)
+			}
+		}
+		return next.Barrier(ctx)
+	})
+	if len(dones) != 1 {
+		t.Errorf("ranks were told different numbers: %v", dones)
+	}
+}
+
+// TestShrinkExcluded has a rank come too late.
+func TestShrinkExcluded(t *testing.T) {
+	comms := local(t, 3, tutti.Config{Patience: 20 * time.Millisecond})
+	over := make(chan struct{})
+	var rest sync.WaitGroup
+	rest.Add(2)
+	go func() {
+		rest.Wait()
+		close(over)
+	}()
+	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+		if c.Rank() == 1 {
+			<-over
+			// The others have ended this Comm.
+			if err := c.Barrier(ctx); !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "Shrink was called on rank") {
+				return fmt.Errorf("%w, want the end", err)
+			}
+			for range 2 {
+				if _, _, err := c.Shrink(ctx); !errors.Is(err, tutti.ErrExcluded) || !strings.Contains(err.Error(), "ranks 0 and 2") {
+					return fmt.Errorf("%w, want to be left behind", err)
+				}
+			}
+			return nil
+		}
+		defer rest.Done()
+		next, _, err := c.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		defer next.Close()
+		if next.Size() != 2 {
+			return fmt.Errorf("%d ranks", next.Size())
+		}
+		return next.Barrier(ctx)
+	})
+}
+
+// TestShrinkGroup shrinks a group, while the Comm that it was made of goes on.
+func TestShrinkGroup(t *testing.T) {
+	comms := local(t, 5, tutti.Config{})
+	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+		sub, err := c.Split(ctx, c.Rank()%2, 0)
+		if err != nil {
+			return err
+		}
+		defer sub.Close()
+		if c.Rank() == 2 {
+			_ = sub.Close()
+		} else if c.Rank()%2 == 0 {
+			if err := sub.Barrier(ctx); !errors.Is(err, tutti.ErrRankLost) {
+				return fmt.Errorf("%w, want a lost rank", err)
+			}
+			next, _, err := sub.Shrink(ctx)
+			if err != nil {
+				return err
+			}
+			defer next.Close()
+			x := []int{c.Rank()}
+			if err := next.AllReduce(ctx, tutti.Of(x), tutti.Sum); err != nil || x[0] != 4 {
+				return fmt.Errorf("%v, %w", x, err)
+			}
+		}
+		return c.Barrier(ctx)
+	})
+}
+
+// TestAgreeLocal asks questions, before and after a rank is lost.
+func TestAgreeLocal(t *testing.T) {
+	comms := local(t, 4, tutti.Config{})
+	ask := func(ctx context.Context, c *tutti.Comm, yes, want bool) error {
+		got, err := c.Agree(ctx, yes)
+		if err != nil || got != want {
+			return fmt.Errorf("%v, %w", got, err)
+		}
+		return nil
+	}
+	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+		if err := errors.Join(ask(ctx, c, true, true), ask(ctx, c, c.Rank() != 2, false)); err != nil {
+			return err
+		}
+		if c.Rank() == 2 {
+			return c.Close()
+		}
+		return errors.Join(ask(ctx, c, true, true), ask(ctx, c, c.Rank() == 0, false))
+	})
+}
+
+// TestShrinkErrors is what cannot be decided.
+func TestShrinkErrors(t *testing.T) {
+	comms := local(t, 2, tutti.Config{Timeout: 20 * time.Millisecond})
+	c := comms[0]
+	if _, _, err := c.Shrink(nil); !errors.Is(err, tutti.ErrInvalid) { //nolint:staticcheck // that is what is tested
+		t.Error(err)
+	}
+	if _, err := c.Grow(t.Context(), 1); !errors.Is(err, tutti.ErrUnsupported) {
+		t.Error(err)
+	}
+	if _, err := c.Grow(t.Context(), 0); !errors.Is(err, tutti.ErrInvalid) {
+		t.Error(err)
+	}
+	// Nobody else comes, and on a Comm that is well nobody is given up.
+	if _, err := c.Agree(t.Context(), true); !errors.Is(err, tutti.ErrTimeout) {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := c.Shrink(t.Context()); !errors.Is(err, tutti.ErrClosed) {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,109 @@
+package tutti
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"net"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/shm"
+	"github.com/tutti-go/tutti/internal/job"
+	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/store"
+)
+
+// processes is the site of a job that has a store: a launcher's, or that of
+// torchrun's agent.
+type processes struct {
+	cfg    Config
+	addr   string // the store's
+	plain  bool
+	prefix string
+}
+
+// newSite is the site of a process whose place has a store; nil if it has none.
+func newSite(cfg *Config, p *place.Place) site {
+	if p == nil || p.Store == "" {
+		return nil
+	}
+	return newProcesses(cfg, p)
+}
+
+func newProcesses(cfg *Config, p *place.Place) *processes {
+	return &processes{cfg: *cfg, addr: p.Store, plain: p.Plain, prefix: "tutti/" + p.Epoch}
+}
+
+// dial connects to the store.
+func (p *processes) dial(ctx context.Context) (*store.Client, store.Store, error) {
+	how := store.Config{Secret: []byte(p.cfg.Secret), Cert: p.cfg.Cert, Key: p.cfg.Key, Logger: p.cfg.Logger}
+	if p.plain {
+		how = store.Config{Plain: true, Logger: p.cfg.Logger}
+	}
+	client, err := store.Dial(ctx, p.addr, how)
+	if err != nil {
+		return nil, nil, err
+	}
+	return client, store.Prefix(client, p.prefix), nil
+}
+
+// open connects to the store, which was there when the job began: it is not
+// waited for as long as then.
+func (p *processes) open(ctx context.Context) (store.Store, func() error, error) {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Patience)
+	defer cancel()
+	client, s, err := p.dial(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, client.Close, nil
+}
+
+// form joins a new job, of the ranks of one epoch. The name is part of its
+// secret: no process of another epoch can speak to it.
+func (p *processes) form(ctx context.Context, s store.Store, name string, rank, size int) (engine.Engine, *job.Job, error) {
+	if size == 1 {
+		return shm.NewLocal(1, shm.Options{Timeout: p.cfg.Timeout})[0], nil, nil
+	}
+	secret := hmac.New(sha256.New, []byte(p.cfg.Secret))
+	secret.Write([]byte("tutti epoch " + name))
+	var addr string
+	var l net.Listener
+	var err error
+	if rank == 0 {
+		if addr, l, err = listenNear(ctx, p.addr); err != nil {
+			return nil, nil, err
+		}
+		if err = s.Set(ctx, name+"/address", []byte(addr)); err != nil {
+			l.Close()
+			return nil, nil, err
+		}
+	} else {
+		text, err := s.Get(ctx, name+"/address")
+		if err != nil {
+			return nil, nil, err
+		}
+		addr = string(text)
+	}
+	j, err := p.cfg.enter(ctx, rank, size, addr, l, secret.Sum(nil))
+	if err != nil {
+		if l != nil {
+			l.Close()
+		}
+		return nil, nil, err
+	}
+	return j.World(), j, nil
+}
+
+// enter joins the job whose rank 0 is at an address.
+func (c *Config) enter(ctx context.Context, rank, size int, addr string, l net.Listener, secret []byte) (*job.Job, error) {
+	encrypt, err := c.tls()
+	if err != nil {
+		return nil, err
+	}
+	return job.Enter(ctx, job.Config{
+		Rank: rank, Size: size, Addr: addr, Listener: l, Secret: secret, Timeout: c.Timeout,
+		Interface: c.Interface, TLS: encrypt, Network: c.NoSharedMemory, Host: c.Host, Reproducible: c.Reproducible,
+		Logger: c.Logger,
+	})
+}
