@@ -6,7 +6,10 @@ import "unsafe"
 // checks neither address: it is for callers that know both, and that keep both
 // as they are until the copy is done.
 func (s *Stream) CopyOut(dst unsafe.Pointer, src, bytes uintptr) error {
-	if err := s.begin(); err != nil {
+	if err := s.check(); err != nil {
+		return err
+	}
+	if err := s.dev.enter(); err != nil {
 		return err
 	}
 	defer s.dev.leave()
@@ -15,7 +18,10 @@ func (s *Stream) CopyOut(dst unsafe.Pointer, src, bytes uintptr) error {
 
 // CopyIn copies pinned host memory to device memory, as CopyOut does the reverse.
 func (s *Stream) CopyIn(dst uintptr, src unsafe.Pointer, bytes uintptr) error {
-	if err := s.begin(); err != nil {
+	if err := s.check(); err != nil {
+		return err
+	}
+	if err := s.dev.enter(); err != nil {
 		return err
 	}
 	defer s.dev.leave()
