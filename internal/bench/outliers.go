@@ -76,8 +76,9 @@ func Outliers(links []Link, ranks int, crowded bool) []string {
 	var words []string
 	named := make([]bool, ranks)
 	for r := range ranks {
-		// All links of the rank, but for one that may have been lucky.
-		if ranks > 2 && count[r] >= 2*(ranks-1)-1 && count[r] == slices.Max(count) {
+		// All its links, and more than of any other.
+		others := slices.Concat(count[:r], count[r+1:])
+		if ranks > 2 && count[r] == 2*(ranks-1) && count[r] > slices.Max(others) {
 			named[r] = true
 			words = append(words, fmt.Sprintf("rank %d is slow: %d of its %d links stand out; %s", r, count[r], 2*(ranks-1), example(slow, r)))
 		}
