@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -9,9 +10,13 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// TestBenchPairsNamesSlowHost slows what one of three hosts sends.
+// TestBenchPairsNamesSlowHost slows what one of three hosts sends. It depends on
+// what is measured, and so on what else the machine does.
 func TestBenchPairsNamesSlowHost(t *testing.T) {
 	onlyLinux(t)
+	if os.Getenv("TUTTI_TEST_HEAVY") == "" {
+		t.Skip("TUTTI_TEST_HEAVY is not set")
+	}
 	hosts := network(t, 3)
 	const slow = 2
 	if text, err := exec.Command("tc", "-n", hosts[slow], "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", "100mbit", "burst", "32k", "latency", "1s").CombinedOutput(); err != nil {

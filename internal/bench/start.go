@@ -95,11 +95,6 @@ func (c *Command) engine(ctx context.Context, p *Plan) (devices int, err error) 
 	if p.Engine != Auto && !p.device() {
 		return 0, nil
 	}
-	if p.Engine == Staged {
-		if err := stage(new(tutti.Config)); err != nil {
-			return 0, err
-		}
-	}
 	if c.Open == nil {
 		err = errors.New("this tutti was built without GPUs (tag nogpu)")
 	} else {
@@ -302,11 +297,7 @@ func (c *Command) rank(ctx context.Context, p *Plan, here *envplace.Place, devic
 		if err := c.apart(here.Rank, local, devices); err != nil {
 			return 0, err
 		}
-		if p.Engine == Staged {
-			if err := stage(&cfg); err != nil {
-				return 0, err
-			}
-		}
+		cfg.HostStaging = p.Engine == Staged
 		if card, err = c.Open(local.rank, p.Engine == NCCL); err != nil {
 			return 0, err
 		}

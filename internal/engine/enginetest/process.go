@@ -35,7 +35,7 @@ func (c *Case) On(ctx context.Context, e engine.Engine) (told, err error) {
 		return nil, wrong
 	}
 	if failure == nil || failure.Error() != err.Error() {
-		return nil, fmt.Errorf("Failure is %v, the calls returned %w", failure, err)
+		return nil, fmt.Errorf("the calls returned %w, and the failure is %v", err, failure)
 	}
 	return err, nil
 }
