@@ -44,10 +44,15 @@ func torchMain(args []string) error {
 	f.IntVar(&o.rounds, "rounds", 5, "rounds of sending them, for each receiver and turn")
 	f.BoolVar(&o.mps, "mps", true, "start MPS where possible")
 	_ = f.Parse(args) // it exits
+	dir, err := filepath.Abs(o.dir) // a bare name would be looked for in PATH
+	if err != nil {
+		return err
+	}
+	o.dir = dir
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var text strings.Builder
-	err := besideTorch(ctx, o, &text)
+	err = besideTorch(ctx, o, &text)
 	fmt.Print(text.String())
 	return err
 }
