@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/shm"
 )
 
@@ -39,9 +40,12 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 		if err != nil {
 			return nil, &Error{Op: "Join", Cause: err}
 		}
-		h := newLocalHome(&cfg, 1)
+		h := newLocalHome(&cfg, e.Size())
 		if s := newSite(&cfg, p); s != nil {
 			h.site = s
+		}
+		if _, simulated := e.(engine.Hosted); simulated {
+			h.site = nil // who decides there is not simulated
 		}
 		return newComm(e, h), nil
 	}

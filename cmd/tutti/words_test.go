@@ -48,7 +48,7 @@ func TestVersion(t *testing.T) {
 
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                       "bench completion doctor help run version",
+		"":                       "bench completion doctor help inspect run version",
 		"b":                      "bench",
 		"help do":                "doctor",
 		"bench --en":             "--engine",

@@ -111,7 +111,7 @@ func stagedWorld(slot int) enginetest.World {
 
 func TestEngine(t *testing.T) {
 	clean(t)
-	enginetest.Run(t, world, enginetest.Options{Light: true, Numbers: true, Ranks: []int{1, 3}})
+	enginetest.Run(t, world, enginetest.Options{Light: true, Numbers: true, Ranks: []int{3}, Brief: 5})
 }
 
 var _ engine.DeviceEngine = (*Engine)(nil)

@@ -19,7 +19,7 @@ import (
 
 func TestStaged(t *testing.T) {
 	clean(t)
-	opt := enginetest.Options{RankOrder: true, Light: true, Ranks: []int{1, 3}}
+	opt := enginetest.Options{RankOrder: true, Light: true, Ranks: []int{3}, Brief: 5}
 	// Slots so small that almost everything goes through in many loads.
 	enginetest.Run(t, stagedWorld(16<<10), opt)
 }
@@ -28,6 +28,9 @@ func TestStaged(t *testing.T) {
 // of them map.
 func TestStagedProcesses(t *testing.T) {
 	for n := 2; n <= 3; n++ {
+		if n == 3 && testing.Short() {
+			t.Skip("more ranks take long")
+		}
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			for r, cmd := range processes(t, n, "staged suite") {
 				if out, err := finish(t, cmd); err != nil || !strings.Contains(out, "staged: ") {
