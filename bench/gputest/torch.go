@@ -43,7 +43,7 @@ func torchMain(args []string) error {
 	f.IntVar(&o.mib, "mib", 1024, "MiB of weights")
 	f.IntVar(&o.rounds, "rounds", 5, "rounds of sending them, for each receiver and turn")
 	f.BoolVar(&o.mps, "mps", true, "start MPS where possible")
-	_ = f.Parse(args) // it exits
+	_ = f.Parse(args)               // it exits
 	dir, err := filepath.Abs(o.dir) // a bare name would be looked for in PATH
 	if err != nil {
 		return err
