@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 
 	"github.com/tutti-go/tutti"
@@ -13,12 +14,18 @@ import (
 // TestShrink goes on without a rank: with a new communicator, on the device that
 // each rank had, whatever its new number is.
 func TestShrink(t *testing.T) {
-	ok(t, run(t, 3, tutti.Config{}, func(ctx context.Context, r *rank) error {
-		if err := r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum); err != nil {
+	const ranks = 3
+	var first sync.WaitGroup // in their first operation
+	first.Add(ranks)
+	ok(t, run(t, ranks, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		err := r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum)
+		first.Done()
+		if err != nil {
 			return err
 		}
 		if r.Rank() == 1 {
-			return nil // which closes its Comm
+			first.Wait() // whoever is still in it would be told of the loss, too
+			return nil   // which closes its Comm
 		}
 		if err := r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum); !errors.Is(err, tutti.ErrRankLost) {
 			return fmt.Errorf("%w, want a lost rank", err)
