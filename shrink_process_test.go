@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -57,7 +58,7 @@ func newFamily(t *testing.T, env ...string) *family {
 func (f *family) start(env ...string) *proc {
 	f.t.Helper()
 	p := &proc{id: len(f.procs), lines: make(chan string, 10_000)}
-	p.cmd = exec.CommandContext(f.t.Context(), os.Args[0])
+	p.cmd = exec.CommandContext(f.t.Context(), proctest.Self(f.t))
 	p.cmd.Env = append(slices.Clone(f.env), append(env, fmt.Sprint("TUTTI_TEST_ID=", p.id))...)
 	in, err := p.cmd.StdinPipe()
 	if err != nil {
@@ -69,9 +70,7 @@ func (f *family) start(env ...string) *proc {
 		f.t.Fatal(err)
 	}
 	p.cmd.Stderr = p.cmd.Stdout
-	if err := p.cmd.Start(); errors.Is(err, syscall.ENOEXEC) {
-		f.t.Skip("an emulated binary cannot start itself")
-	} else if err != nil {
+	if err := p.cmd.Start(); err != nil {
 		f.t.Fatal(err)
 	}
 	go func() {

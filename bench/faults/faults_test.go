@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"testing"
+
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 // TestMain lets the processes of trials be this binary.
@@ -16,6 +18,7 @@ func TestMain(m *testing.M) {
 
 // TestFaults is a few trials of each kind; TUTTI_TEST_HEAVY makes it a thousand.
 func TestFaults(t *testing.T) {
+	_ = proctest.Self(t)
 	trials := 4
 	if os.Getenv("TUTTI_TEST_HEAVY") != "" {
 		trials = 1000
