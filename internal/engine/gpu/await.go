@@ -37,28 +37,8 @@ func (o *operation) connect() error {
 // it when the group fails, and ends it.
 func (o *operation) open(id nccl.UniqueID, rank, size int) (*nccl.Comm, error) {
 	e := o.e
-	ctx, cancel := context.WithCancelCause(o.ctx)
-	defer cancel(nil)
-	var late <-chan time.Time
-	if !o.latest.IsZero() {
-		t := time.NewTimer(time.Until(o.latest))
-		defer t.Stop()
-		late = t.C
-	}
-	over := make(chan struct{})
-	defer func() { <-over }()
-	done, stop := context.WithCancel(context.Background())
-	defer stop()
-	go func() {
-		defer close(over)
-		select {
-		case <-e.Failed():
-			cancel(e.Failure())
-		case <-late:
-			cancel(errLate)
-		case <-done.Done():
-		}
-	}()
+	ctx, release := o.bounded()
+	defer release()
 	// A communicator that blocks could be left behind for ever, in this call or
 	// in its first collective, by ranks that do not come.
 	comm, err := e.lib.Init(ctx, e.dev, id, rank, size, nccl.Config{NonBlocking: true})
@@ -77,6 +57,35 @@ func (o *operation) open(id nccl.UniqueID, rank, size int) (*nccl.Comm, error) {
 		go e.abort() // the watcher may have been too early for this one
 	}
 	return comm, nil
+}
+
+// bounded returns the operation's context, which also ends, with the cause, when
+// its time is over or the group has failed. After release nothing of it is left.
+func (o *operation) bounded() (ctx context.Context, release func()) {
+	ctx, cancel := context.WithCancelCause(o.ctx)
+	timer := time.NewTimer(time.Hour)
+	late := timer.C
+	if o.latest.IsZero() {
+		late = nil
+	} else {
+		timer.Reset(time.Until(o.latest))
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		select {
+		case <-o.e.Failed():
+			cancel(o.e.Failure())
+		case <-late:
+			cancel(errLate)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		timer.Stop()
+		cancel(nil)
+		<-over
+	}
 }
 
 // watch aborts the communicators as soon as the group has failed, whatever this

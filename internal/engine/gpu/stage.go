@@ -174,25 +174,9 @@ func (o *operation) makeSlots() error {
 // alloc waits for the other ranks, too: until the operation's time is over, or
 // the group has failed.
 func (o *operation) alloc(bytes int) (*engine.Region, error) {
-	e := o.e
-	ctx, cancel := context.WithCancelCause(o.ctx)
-	defer cancel(nil)
-	var late <-chan time.Time
-	if !o.latest.IsZero() {
-		t := time.NewTimer(time.Until(o.latest))
-		defer t.Stop()
-		late = t.C
-	}
-	go func() {
-		select {
-		case <-e.Failed():
-			cancel(e.Failure())
-		case <-late:
-			cancel(errLate)
-		case <-ctx.Done():
-		}
-	}()
-	region, err := e.Engine.Alloc(ctx, o.seq, bytes)
+	ctx, release := o.bounded()
+	defer release()
+	region, err := o.e.Engine.Alloc(ctx, o.seq, bytes)
 	if err == nil || o.ctx.Err() != nil {
 		return region, err
 	}
