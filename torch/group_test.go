@@ -23,6 +23,7 @@ type job struct {
 	vllm    bool
 	agent   string // address of a store of torchrun's agent; "": rank 0 hosts
 	prefix  string
+	own     bool
 	barrier bool
 }
 
@@ -96,7 +97,7 @@ func (j job) goRank(ctx context.Context, addr string, rank int, through chan<- s
 }
 
 func (j job) pythonRank(ctx context.Context, addr string, rank int, through chan<- struct{}, over <-chan struct{}) error {
-	p := &python{rank: rank, size: 4, vllm: j.vllm, prefix: j.prefix, barrier: j.barrier}
+	p := &python{rank: rank, size: 4, vllm: j.vllm, prefix: j.prefix, own: j.own, barrier: j.barrier}
 	defer p.close()
 	if err := p.start(ctx, addr, rank == 0 && j.agent == ""); err != nil {
 		return err
@@ -116,6 +117,8 @@ func TestGroup(t *testing.T) {
 		"Python leads":       {golang: mixed},
 		"Go leads":           {golang: led},
 		"with the barrier":   {golang: mixed, barrier: true},
+		"a store given":      {golang: mixed, own: true, barrier: true},
+		"Go leads, given":    {golang: led, own: true},
 		"Go only":            {golang: [4]bool{true, true, true, true}},
 		"vLLM, Python leads": {golang: mixed, vllm: true},
 		"vLLM, Go leads":     {golang: led, vllm: true},

@@ -13,12 +13,15 @@ import (
 )
 
 const (
+	// defaultPrefix stands before the default group's keys, unless the program has
+	// given init_process_group a store of its own.
+	defaultPrefix = "default_pg/"
 	// defaultKey is where PyTorch puts the id of the default group's first
 	// communicator.
-	defaultKey = "default_pg/0//cuda//0"
+	defaultKey = "0//cuda//0"
 	// barrierKey counts the ranks that have come to init_process_group's own
 	// barrier, which PyTorch has before 2.1, and with TORCH_DIST_INIT_BARRIER=1.
-	barrierKey = "default_pg/store_based_barrier_key:0"
+	barrierKey = "store_based_barrier_key:0"
 	// mostRanks is how many ranks PyTorch has in a group before it makes several
 	// ids for it, unless TORCH_NCCL_RANKS_PER_ROOT says otherwise.
 	mostRanks = 128
@@ -45,19 +48,24 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 			fmt.Sprintf("%d ranks; PyTorch joins more than %d in a way that Go ranks do not know", cfg.Size, mostRanks), nil)
 	}
 	c := custom{op: "torch.Join", encode: func(id nccl.UniqueID) []byte { return id[:] }, decode: rawID}
-	key := cfg.IDKey
-	if key == "" {
-		key = defaultKey
-	}
+	var groups []string // what may stand before the default group's keys
 	for _, p := range s.prefixes {
-		c.keys = append(c.keys, p+key)
+		groups = append(groups, p+defaultPrefix, p)
+		if cfg.IDKey != "" {
+			c.keys = append(c.keys, p+cfg.IDKey)
+		}
+	}
+	if cfg.IDKey == "" {
+		for _, p := range groups {
+			c.keys = append(c.keys, p+defaultKey)
+		}
 	}
 	g, err := join(ctx, cfg, s, wrong, c)
 	if err != nil {
 		return nil, err
 	}
 	if cfg.IDKey == "" {
-		if err := g.passBarrier(ctx, s.prefixes); err != nil {
+		if err := g.passBarrier(ctx, groups); err != nil {
 			return nil, errors.Join(failed(c.op, cfg.Rank, kindOf(err), "the store failed", err), g.Close())
 		}
 	}
@@ -185,7 +193,7 @@ func (g *Group) explain(err error) error {
 	text += fmt.Sprintf("; %d of %d processes have come to the store", n, g.size)
 	keys, _ := g.client.List(ctx) // servers of older versions do not have it
 	for _, k := range keys {
-		if strings.Contains(k, "default_pg/0//cpu//") {
+		if strings.Contains(k, "0//cpu//") {
 			text += `; Python ranks wait in Gloo, which Go ranks cannot join: use init_process_group(backend="nccl")`
 			break
 		}

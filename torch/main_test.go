@@ -82,6 +82,7 @@ type python struct {
 	rank, size int
 	vllm       bool
 	prefix     string // before the keys
+	own        bool   // init_process_group is given the store
 	barrier    bool   // at the end of init_process_group
 
 	server *store.Server
@@ -137,8 +138,16 @@ func (p *python) start(ctx context.Context, addr string, hosts bool) (err error)
 	return p.meet(ctx)
 }
 
+// key is where PyTorch keeps something of the default group.
+func (p *python) key(name string) string {
+	if p.own {
+		return p.prefix + name
+	}
+	return p.prefix + "default_pg/" + name
+}
+
 func (p *python) initBarrier(ctx context.Context) error {
-	key := p.prefix + "default_pg/store_based_barrier_key:0"
+	key := p.key("store_based_barrier_key:0")
 	if _, err := p.client.Add(ctx, key, 1); err != nil {
 		return err
 	}
@@ -153,7 +162,7 @@ func (p *python) initBarrier(ctx context.Context) error {
 }
 
 func (p *python) exchange(ctx context.Context, lib *nccl.Library) (id nccl.UniqueID, err error) {
-	key := p.prefix + "default_pg/0//cuda//0"
+	key := p.key("0//cuda//0")
 	before, after := []byte(nil), []byte(nil)
 	if p.vllm {
 		key = "broadcast_from/0/0"
