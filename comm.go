@@ -41,20 +41,24 @@ type Comm struct {
 	keeper *keeper       // nil: there is no folder for dumps
 	copies sync.Pool     // of calls, for the device engine to look at
 
-	lot   *wait.Lot // where this rank's goroutines wait for its own operations
-	drain func()    // runQueue, bound once
+	lot       *wait.Lot // where this rank's goroutines wait for its own operations
+	drain     func()    // runQueue, bound once
+	collector func()    // collect, bound once
 
 	questions atomic.Uint64 // calls of Agree
 
-	mu      sync.Mutex
-	queue   fifo            // operations started and not begun, in order
-	last    <-chan struct{} // the Done channel of the operation queued last
-	sent    uint64          // number of the last flight
-	posted  uint64          // and of the last message, as the log counts them
-	tasks   []*task         // for reuse, as are the next two
-	flights []*flight
-	waits   []*workWait
-	_       [64]byte // the next Comm may be another rank's
+	mu       sync.Mutex
+	queue    fifo            // operations started and not begun, in order
+	last     <-chan struct{} // the Done channel of the operation queued last
+	given    []given         // operations that the device has, in order
+	giving   bool            // it is being given another
+	progress sync.Cond       // one of them is over, or another operation is queued
+	sent     uint64          // number of the last flight
+	posted   uint64          // and of the last message, as the log counts them
+	tasks    []*task         // for reuse, as are the next two
+	flights  []*flight
+	waits    []*workWait
+	_        [64]byte // the next Comm may be another rank's
 }
 
 func newComm(e engine.Engine, h *home) *Comm {
@@ -64,7 +68,8 @@ func newComm(e engine.Engine, h *home) *Comm {
 	if h, ok := e.(engine.Hosted); ok {
 		c.lot = wait.NewHostedLot(h.Host())
 	}
-	c.drain = c.runQueue
+	c.drain, c.collector = c.runQueue, c.collect
+	c.progress.L = &c.mu
 	c.keep()
 	return c
 }

@@ -40,6 +40,9 @@ func (c *Comm) dump() *recorder.Dump {
 		p.Last = min(p.Last, t.seq-1)
 		waiting = append(waiting, c.log.Describe(t.seq, t.calls, t.queued))
 	}
+	if len(c.given) > 0 {
+		p.Oldest = c.given[0].t.seq
+	}
 	c.mu.Unlock()
 	d.Closed = turn&closed != 0
 	if f := c.e.Failure(); f != nil {

@@ -110,6 +110,8 @@ func (c *Comm) enqueue(t *task) *Error {
 	c.queue.push(t)
 	if turn&running == 0 {
 		c.lot.Go(c.drain)
+	} else if c.device != nil {
+		c.progress.Broadcast() // the queue's goroutine may be waiting for the device
 	}
 	return nil
 }
@@ -143,13 +145,17 @@ func (c *Comm) expire(ctx context.Context, op string, seq uint64) {
 // operations that nobody blocks for; it lives only as long as there are any.
 func (c *Comm) runQueue() {
 	c.mu.Lock()
-	for t := c.queue.pop(); t != nil; t = c.queue.pop() {
+	for t := c.next(); t != nil; t = c.next() {
+		if c.toDevice(t) {
+			c.give(t)
+			continue
+		}
 		c.mu.Unlock()
 		if t.stop != nil {
 			t.stop()
 		}
 		c.log.BeginQueued(t.seq, t.calls, t.queued)
-		err := c.runTask(t)
+		err := c.e.Run(t.ctx, t.seq, t.calls)
 		c.log.End(t.seq, err != nil)
 		if err != nil {
 			// Those behind it fail too: the engine refuses them.
@@ -165,12 +171,16 @@ func (c *Comm) runQueue() {
 	c.endTurn()
 }
 
-// runTask runs a task, in the order of its stream if it has one.
-func (c *Comm) runTask(t *task) error {
-	if t.place == nil {
-		return c.e.Run(t.ctx, t.seq, t.calls)
+// next returns the task that may be begun next, and nil when none is left and
+// none under way. c.mu is held.
+func (c *Comm) next() *task {
+	for {
+		t := c.queue.first()
+		if len(c.given) == 0 || t != nil && c.toDevice(t) && len(c.given) < maxGiven {
+			return c.queue.pop()
+		}
+		c.progress.Wait()
 	}
-	return c.device.RunOn(t.ctx, t.seq, t.calls, t.place)
 }
 
 // passTurn ends the turn of a goroutine that found, when its operation was

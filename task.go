@@ -39,6 +39,14 @@ func (q *fifo) push(t *task) {
 	q.list = append(q.list, t)
 }
 
+// first is what pop would return.
+func (q *fifo) first() *task {
+	if q.empty() {
+		return nil
+	}
+	return q.list[q.head]
+}
+
 // pop returns nil when there is nothing.
 func (q *fifo) pop() *task {
 	if q.empty() {

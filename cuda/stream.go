@@ -5,9 +5,9 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/tutti-go/tutti/internal/cudasys"
+	"github.com/tutti-go/tutti/internal/wait"
 )
 
 // A Stream is a queue of work on a device: in order within the stream, in no
@@ -145,7 +145,7 @@ func (s *Stream) Wait(ctx context.Context) error { return poll(ctx, s.Done) }
 
 // poll asks until the answer is yes.
 func poll(ctx context.Context, done func() (bool, error)) error {
-	pause := 2 * time.Microsecond
+	var pace wait.Pace
 	for {
 		ok, err := done()
 		if ok || err != nil {
@@ -154,12 +154,7 @@ func poll(ctx context.Context, done func() (bool, error)) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if pause < 32*time.Microsecond {
-			runtime.Gosched()
-		} else {
-			time.Sleep(pause)
-		}
-		pause = min(pause+pause/8+1, time.Millisecond)
+		pace.Pause()
 	}
 }
 

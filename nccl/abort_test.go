@@ -97,6 +97,54 @@ func TestAbortWaitsForCalls(t *testing.T) {
 	ok(t, w.streams[0].Wait(t.Context()))
 }
 
+// TestAbortOfStuckCall fires while a call waits in NCCL for good: after a while it
+// aborts under it, because nothing else would end that; but not under a group
+// that is still open, and will come to use the communicator.
+func TestAbortOfStuckCall(t *testing.T) {
+	c := fake(t)
+	clean(t)
+	for _, what := range []string{"call", "group"} {
+		w := newWorld(t, 2, nccl.Config{})
+		fired, aborts := c.Fired(), c.Calls("ncclCommAbort")
+		call := make(chan error)
+		if what == "call" {
+			c.Fail("ncclAllReduce", 1, standin.Hang)
+			go func() { call <- w.reduce(0) }()
+		} else {
+			open, end := make(chan struct{}), make(chan struct{})
+			go func() {
+				call <- w.lib.Group(func() error {
+					err := w.reduce(0)
+					close(open)
+					<-end
+					return err
+				})
+			}()
+			<-open
+			ctx, cancel := context.WithTimeout(t.Context(), 1200*time.Millisecond)
+			if err := w.comms[0].Abort(ctx); !errors.Is(err, nccl.ErrBusy) {
+				t.Errorf("while a group is open: %v", err)
+			}
+			cancel()
+			if n := c.Calls("ncclCommAbort") - aborts; n != 0 {
+				t.Error("it aborted under the group")
+			}
+			c.Fail("ncclGroupEnd", 1, standin.Hang)
+			close(end)
+		}
+		for c.Fired() == fired {
+			time.Sleep(time.Millisecond)
+		}
+		ok(t, w.comms[0].Abort(t.Context()))
+		if n := c.Calls("ncclCommAbort") - aborts; n != 1 {
+			t.Errorf("it aborted %d times", n)
+		}
+		c.Release()
+		<-call
+		ok(t, w.comms[1].Abort(t.Context()), w.streams[0].Wait(t.Context()))
+	}
+}
+
 // TestAbortHangs lets NCCL's own abort hang: the caller does not.
 func TestAbortHangs(t *testing.T) {
 	c := fake(t)

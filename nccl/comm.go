@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"time"
 
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/dl"
 	"github.com/tutti-go/tutti/internal/ncclsys"
+	"github.com/tutti-go/tutti/internal/wait"
 )
 
 // A state is what may be done with a communicator.
@@ -39,13 +39,13 @@ type Comm struct {
 	around      dl.Bracket // makes the device's context current
 	cleanup     runtime.Cleanup
 
-	alarm *time.Timer // of the call that has the communicator: a goroutine's first time.Sleep allocates
-
 	mu      sync.Mutex
 	changed sync.Cond
 	state   state
 	busy    bool   // a call, or a group, has the communicator
 	owner   *group // that group
+	ending  bool   // that group is being ended
+	lost    bool   // an abort does not wait any more until the call has returned
 	readers int    // calls that only look, and need not take turns
 	ops     map[int]bool
 	ended   chan struct{} // closed when the handle is gone
@@ -106,7 +106,7 @@ func (c *Comm) take(what string, g *group, wanted state) error {
 // give ends what take began.
 func (c *Comm) give() {
 	c.mu.Lock()
-	c.busy, c.owner = false, nil
+	c.busy, c.owner, c.ending = false, nil, false
 	c.changed.Broadcast()
 	c.mu.Unlock()
 }
@@ -206,7 +206,7 @@ func (c *Comm) settle(err error) error {
 	if err != nil && !errors.Is(err, ncclsys.ErrInProgress) {
 		return public(err)
 	}
-	pause, begin := 5*time.Microsecond, time.Time{}
+	var pace wait.Pace
 	for {
 		code, err := c.lib.sys.CommAsyncError(c.handle())
 		if err != nil {
@@ -221,26 +221,9 @@ func (c *Comm) settle(err error) error {
 		if c.is(aborting) {
 			return fmt.Errorf("nccl: %w", ErrAborted)
 		}
-		// A launch takes less time than to fall asleep and to wake.
-		if begin.IsZero() {
-			begin = time.Now()
-		}
-		if time.Since(begin) < soon {
-			runtime.Gosched()
-			continue
-		}
-		if c.alarm == nil {
-			c.alarm = time.NewTimer(pause)
-		} else {
-			c.alarm.Reset(pause)
-		}
-		<-c.alarm.C
-		pause = min(2*pause, time.Millisecond)
+		pace.Pause()
 	}
 }
-
-// soon is how long NCCL is asked again and again whether a call is over.
-const soon = 100 * time.Microsecond
 
 func (c *Comm) is(s state) bool {
 	c.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tutti-go/tutti/internal/ncclsys"
 )
@@ -85,9 +86,11 @@ func (c *Comm) end(s state, free func(uintptr) error) {
 
 // Abort ends what runs on the communicator, also what waits for ranks that are
 // gone, and frees it. It may be called from any goroutine, and again; after Close
-// it does nothing. NCCL allows it only while no call on the communicator is under
-// way: it waits for that, and for NCCL, until the context ends, and then goes on
-// by itself. The error is an ErrBusy if a call had not returned.
+// it does nothing. NCCL wants no call on the communicator to be under way: it
+// waits for that, and for NCCL, until the context ends, and then goes on by
+// itself. The error is an ErrBusy if a call had not returned. A call that has been
+// in NCCL for a second after the Abort, because it waits for a rank that does not
+// come, is aborted under way: nothing else ends it.
 //
 // Other ranks are not told. Communicators of one process must be aborted
 // together: see AbortAll.
@@ -138,11 +141,32 @@ func (c *Comm) startAbort() {
 	c.changed.Broadcast()
 	go func() {
 		c.mu.Lock()
-		c.rest(aborting)
+		if c.busy && !c.nonBlocking {
+			defer time.AfterFunc(grace, c.lose).Stop()
+		}
+		for (c.busy || c.readers > 0) && !(c.lost && c.inside()) {
+			c.changed.Wait()
+		}
 		c.mu.Unlock()
 		c.end(aborted, c.lib.sys.CommAbort)
 	}()
 }
+
+// grace is how long a call may take to return from NCCL before an abort comes
+// upon it.
+const grace = time.Second
+
+// lose gives up the hope that a call returns by itself.
+func (c *Comm) lose() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = true
+	c.changed.Broadcast()
+}
+
+// inside reports whether the call that has the communicator is in NCCL, and not in
+// a group that is still open: that would use it when it ends. mu is held.
+func (c *Comm) inside() bool { return c.readers == 0 && (c.owner == nil || c.ending) }
 
 func (c *Comm) awaitEnd(ctx context.Context) error {
 	select {

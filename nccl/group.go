@@ -101,6 +101,12 @@ func (l *Library) group(f func() error, simulate bool) (estimate time.Duration, 
 
 // end ends a group; a spoilt one without starting anything.
 func (l *Library) end(g *group, spoilt, simulate bool) (estimate time.Duration, err error) {
+	for _, c := range g.comms {
+		c.mu.Lock()
+		c.ending = true
+		c.changed.Broadcast()
+		c.mu.Unlock()
+	}
 	switch {
 	case spoilt:
 		l.sys.GroupSpoil()

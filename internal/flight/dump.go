@@ -70,6 +70,7 @@ const (
 type Progress struct {
 	Last    uint64 // the number of the last operation that was begun
 	Running bool   // it is not over
+	Oldest  uint64 // the first that is not over; zero: the last is the only one
 	Posted  uint64 // the number of the last message
 }
 
@@ -107,7 +108,7 @@ func (l *Log) operations(p Progress) []Op {
 			switch {
 			case t.failed != 0:
 				op.State = StateFailed
-			case p.Running && seq == p.Last && t.ended == 0:
+			case p.Running && t.ended == 0 && (seq == p.Last || p.Oldest != 0 && seq >= p.Oldest):
 				op.State = StateRunning
 				if op.Start == 0 {
 					op.Start = l.wait.Value()

@@ -44,8 +44,10 @@ type timed struct {
 // A Log is the recorder of one rank's operations on one communicator.
 //
 // Begin, BeginQueued and End are called by the goroutine whose turn it is,
-// Depart and Land by whoever holds the communicator's lock. All else may be
-// called by anybody at any time.
+// Depart and Land by whoever holds the communicator's lock. EndEarlier is called
+// under that lock, too, and while operations that it is for are under way,
+// nothing else but BeginQueued, also under the lock. All else may be called by
+// anybody at any time.
 type Log struct {
 	// The run that goes on, as calls are compared with it.
 	verb   engine.Verb
@@ -190,6 +192,30 @@ func (l *Log) end(seq uint64, failed bool) {
 	if t.started != 0 {
 		s.time(now - t.started)
 	}
+}
+
+// EndEarlier notes that an operation is over after which others may have begun.
+func (l *Log) EndEarlier(seq uint64, failed bool) {
+	n := l.nTimes
+	for n > 0 && l.times[n%Size].seq != seq && n+Size > l.nTimes+1 {
+		n--
+	}
+	t := &l.times[n%Size]
+	if n == 0 || t.seq != seq {
+		return // more have begun since than are remembered
+	}
+	now := l.now()
+	put(&t.ended, now)
+	r := l.nRuns
+	for r > 1 && l.runs[r%Size].first > seq && r+Size > l.nRuns+1 {
+		r--
+	}
+	s := &l.sums[verbOf(l.runs[r%Size].what)]
+	if failed {
+		put(&t.failed, 1)
+		put(&s.failed, s.failed+1)
+	}
+	s.time(now - t.started)
 }
 
 // Now is the time as BeginQueued, Depart and Land take it.

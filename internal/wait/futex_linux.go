@@ -38,3 +38,9 @@ func futexWake(word *atomic.Uint64) {
 
 // yield gives the processor to another process.
 func yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// nap sleeps for a time that may be a few microseconds.
+func nap(d time.Duration) {
+	ts := unix.NsecToTimespec(int64(d))
+	_, _, _ = unix.Syscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
+}

@@ -14,3 +14,5 @@ func futexWait(*atomic.Uint64, uint32, time.Duration) { runtime.Gosched() }
 func futexWake(*atomic.Uint64) {}
 
 func yield() { runtime.Gosched() }
+
+func nap(d time.Duration) { time.Sleep(d) }

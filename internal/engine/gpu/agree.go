@@ -8,6 +8,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
 )
@@ -19,7 +20,7 @@ const marks = 2
 // apart tells the comparison from operations of the user's that look alike.
 const apart = "operation on a device"
 
-// An operation is what Run is doing.
+// An operation is what is being done.
 type operation struct {
 	e        *Engine
 	ctx      context.Context
@@ -27,8 +28,8 @@ type operation struct {
 	calls    []engine.Call
 	name     string
 	ticket   *engine.Ticket
-	latest   time.Time // zero: whenever
-	alarm    *time.Timer
+	done     *cuda.Event // behind it
+	latest   time.Time   // zero: whenever
 	where    string // what it waits for, for an error; "": the device
 	onDevice bool
 	uneven   bool

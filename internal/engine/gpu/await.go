@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/wait"
 	"github.com/tutti-go/tutti/nccl"
 )
 
@@ -35,19 +35,36 @@ func (o *operation) connect() error {
 
 // open makes a communicator of some ranks, which do the same. The engine aborts
 // it when the group fails, and ends it.
+//
+// To make one can be given up only if it does not block; but such a one launches
+// every operation from a new thread, in ten times the time. So it has a child
+// that blocks, where NCCL has children.
 func (o *operation) open(id nccl.UniqueID, rank, size int) (*nccl.Comm, error) {
 	e := o.e
 	ctx, release := o.bounded()
 	defer release()
-	// A communicator that blocks could be left behind for ever, in this call or
-	// in its first collective, by ranks that do not come.
 	comm, err := e.lib.Init(ctx, e.dev, id, rank, size, nccl.Config{NonBlocking: true})
+	if err == nil {
+		e.keep(comm)
+		child, wrong := comm.Split(ctx, 0, rank, nccl.Config{})
+		if wrong == nil {
+			e.keep(child)
+			comm = child
+		} else if !errors.As(wrong, new(*cuda.VersionError)) {
+			err = wrong
+		}
+	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil && o.ctx.Err() == nil {
 			return nil, cause
 		}
 		return nil, err
 	}
+	return comm, nil
+}
+
+// keep notes a communicator that is to be aborted when the group fails.
+func (e *Engine) keep(comm *nccl.Comm) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.comms = append(e.comms, comm)
@@ -56,7 +73,6 @@ func (o *operation) open(id nccl.UniqueID, rank, size int) (*nccl.Comm, error) {
 	} else if e.Failure() != nil {
 		go e.abort() // the watcher may have been too early for this one
 	}
-	return comm, nil
 }
 
 // bounded returns the operation's context, which also ends, with the cause, when
@@ -115,7 +131,7 @@ func (e *Engine) abort() {
 // await waits until the device is done with what stands before an event.
 func (o *operation) await(done *cuda.Event, comm *nccl.Comm) error {
 	e := o.e
-	pause := 2 * time.Microsecond
+	var pace wait.Pace
 	for {
 		ok, err := done.Done()
 		if ok || err != nil {
@@ -128,9 +144,7 @@ func (o *operation) await(done *cuda.Event, comm *nccl.Comm) error {
 			return e.Failure()
 		default:
 		}
-		if pause < 32*time.Microsecond {
-			runtime.Gosched()
-		} else {
+		if pace.Pause() {
 			if o.late() {
 				return errLate
 			}
@@ -139,21 +153,8 @@ func (o *operation) await(done *cuda.Event, comm *nccl.Comm) error {
 					return err
 				}
 			}
-			o.sleep(pause)
 		}
-		pause = min(pause+pause/8+1, time.Millisecond)
 	}
-}
-
-// sleep sleeps on the operation's own timer, if it has one: a goroutine's first
-// time.Sleep allocates.
-func (o *operation) sleep(d time.Duration) {
-	if o.alarm == nil {
-		time.Sleep(d)
-		return
-	}
-	o.alarm.Reset(d)
-	<-o.alarm.C
 }
 
 // late reports whether the operation's time is over.

@@ -27,7 +27,6 @@ type Engine struct {
 	opt        engine.DeviceOptions
 	comm       *nccl.Comm // of all ranks; nil before the first operation
 	stream     *cuda.Stream
-	done       *cuda.Event        // behind the operation
 	one        *cuda.Slice[int32] // for a barrier in a stream's order
 	gate       *gate
 	stage      *stage // in place of NCCL, if device memory goes through the host's
@@ -38,15 +37,14 @@ type Engine struct {
 	all    []uint64
 	calls  []engine.Call
 	counts [2][]int64
-	op     operation
 	steps  []step
 	guard  guard
-	alarm  *time.Timer
 
 	lane     lane  // see lane.go
 	lookout  guard // of the lane
 	mu       sync.Mutex
 	comms    []*nccl.Comm         // all of them, for abort and Close
+	pendings []*pending           // for reuse
 	pairs    map[int]*pair        // by the other rank
 	own      map[uint64]*transfer // messages to this rank itself, by their numbers
 	number   uint64               // of the last message sent
@@ -66,13 +64,8 @@ func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.Devi
 		pairs: map[int]*pair{}, own: map[uint64]*transfer{},
 	}
 	e.lane.start = (*transfer).start
-	e.alarm = time.NewTimer(time.Hour)
-	e.alarm.Stop()
 	var err error
 	if e.stream, err = dev.NewStream(); err == nil {
-		e.done, err = dev.NewEvent()
-	}
-	if err == nil {
 		e.one, err = cuda.Alloc[int32](dev, 1)
 	}
 	if err == nil {
@@ -103,6 +96,11 @@ func (e *Engine) free() error {
 	for _, p := range e.pairs {
 		errs = append(errs, p.close())
 	}
+	for _, p := range e.pendings {
+		if p.done != nil {
+			errs = append(errs, p.done.Close())
+		}
+	}
 	if e.stage != nil {
 		errs = append(errs, e.stage.close())
 	}
@@ -111,9 +109,6 @@ func (e *Engine) free() error {
 	}
 	if e.one != nil {
 		errs = append(errs, e.one.Free())
-	}
-	if e.done != nil {
-		errs = append(errs, e.done.Close())
 	}
 	if e.stream != nil {
 		errs = append(errs, e.stream.Close())
@@ -231,7 +226,7 @@ func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error
 	if !e.concerned(calls) {
 		return e.Engine.Run(ctx, seq, calls)
 	}
-	return e.run(ctx, seq, calls, nil)
+	return e.Launch(ctx, seq, calls, nil).Settle()
 }
 
 // concerned reports whether the device has a part in an operation. A barrier
@@ -248,43 +243,4 @@ func (e *Engine) concerned(calls []engine.Call) bool {
 		}
 	}
 	return barriers == len(calls)
-}
-
-// run carries out an operation in which the device has a part.
-func (e *Engine) run(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket) error {
-	o := &e.op
-	*o = operation{e: e, ctx: ctx, seq: seq, calls: calls, ticket: t, name: "Batch", alarm: e.alarm}
-	defer func() { *o = operation{} }()
-	if len(calls) == 1 {
-		o.name = calls[0].Op()
-	}
-	o.latest = e.limit()
-	err := o.agree()
-	if err == nil {
-		err = o.onHost()
-	}
-	if err == nil && (t != nil || o.onDevice) {
-		if e.stage != nil {
-			err = o.throughHost()
-		} else {
-			err = o.launch()
-		}
-		if err == nil {
-			err = o.await(e.done, e.comm)
-		}
-		if err != nil {
-			err = o.fail(err)
-			e.quiet(e.done)
-		}
-	}
-	if err == nil {
-		if f := e.failure(); f != nil {
-			// Who failed may have changed the memory that others still read.
-			err = f
-		}
-	}
-	if err != nil && t != nil {
-		e.gate.release()
-	}
-	return err
 }

@@ -159,13 +159,6 @@ func (e *Engine) Order(stream any) (*engine.Ticket, error) {
 	return t, nil
 }
 
-// RunOn carries out an operation that has been put in order.
-func (e *Engine) RunOn(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket) error {
-	err := e.run(ctx, seq, calls, t)
-	e.gate.back(t)
-	return err
-}
-
 // Drop lets a stream go on whose operation will not be: nothing more will run.
 func (e *Engine) Drop(t *engine.Ticket) {
 	e.gate.release()

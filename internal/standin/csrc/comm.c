@@ -126,6 +126,29 @@ static ncclResult_t connect_all(struct birth *b) {
   return rc;
 }
 
+// stop_all ends what runs on a communicator, and the making of its child.
+static void stop_all(struct comm *c) {
+  pthread_mutex_lock(&c->mu);
+  c->stop = 1;
+  if (c->unborn) c->unborn->stop = 1;
+  pthread_mutex_unlock(&c->mu);
+}
+
+// bear_child connects a child, unless its parent is aborted meanwhile.
+static ncclResult_t bear_child(struct birth *b) {
+  struct comm *p = b->parent;
+  if (!p) return connect_all(b);
+  pthread_mutex_lock(&p->mu);
+  p->unborn = b->c;
+  b->c->stop = p->stop;
+  pthread_mutex_unlock(&p->mu);
+  ncclResult_t rc = connect_all(b);
+  pthread_mutex_lock(&p->mu);
+  p->unborn = NULL;
+  pthread_mutex_unlock(&p->mu);
+  return rc;
+}
+
 static ncclResult_t run_init(void *arg) {
   struct birth *b = arg;
   struct comm *c = b->c;
@@ -264,7 +287,7 @@ EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
   PROBE();
   struct comm *c = standin_comm(comm);
   if (!c) return BAD_ARGUMENT;
-  c->stop = 1;
+  stop_all(c);
   settle(c, 0);
   unmake(c);
   return OK;
@@ -386,7 +409,7 @@ static ncclResult_t run_birth(void *arg) {
   if (late) usleep(2000);
   ncclResult_t rc = b->kind == SPLIT ? plan_split(b) : b->kind == SHRINK ? plan_shrink(b) : plan_grow(b);
   if (rc == OK && b->c) {
-    rc = connect_all(b);
+    rc = bear_child(b);
     if (rc) {
       unmake(b->c);
     } else if (late) {

@@ -55,6 +55,7 @@ struct comm {
   volatile int stop;              // abort: everything ends
   volatile int quiet;             // revoke: what runs on the device ends
   int finalized, children, windows_made;
+  struct comm *unborn;            // a child in the making, which ends with this one
   pthread_mutex_t mu;
   pthread_cond_t changed;
   int running;                    // plans on streams, and threads at work for it

@@ -1,0 +1,38 @@
+package wait
+
+import (
+	"runtime"
+	"time"
+)
+
+const (
+	// eager is how long the questions come one after the other: to fall asleep and
+	// to wake takes a good part of it.
+	eager = 200 * time.Microsecond
+	// longest is the longest pause between two questions.
+	longest = time.Millisecond
+)
+
+// A Pace is for those who wait for what can only be asked for again and again,
+// such as a device. The zero Pace is ready; it is for one wait of one goroutine.
+//
+// The runtime's timers are a millisecond late when all is quiet, which is
+// twenty times what a small operation takes: pauses are the kernel's.
+type Pace struct{ began time.Time }
+
+// Pause waits before the next question: first only for others on this processor,
+// later for a small part of the time that has passed. It reports whether it has
+// slept, that is, whether there is time for more than the question itself.
+func (p *Pace) Pause() (slept bool) {
+	now := time.Now()
+	if p.began.IsZero() {
+		p.began = now
+	}
+	passed := now.Sub(p.began)
+	if passed < eager {
+		runtime.Gosched()
+		return false
+	}
+	nap(min(passed/16, longest))
+	return true
+}
