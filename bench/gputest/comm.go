@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"strconv"
@@ -84,13 +85,28 @@ func joinRanks(in *bufio.Scanner, args []string, cfg tutti.Config) (*tutti.Comm,
 	return tutti.Join(context.Background(), cfg)
 }
 
-// freeAddr is an address on which nobody listens.
+// freeAddrs returns addresses on the loopback that nobody listens on. They are not
+// of those that the kernel gives to connections, and there are many here: one
+// could be taken before it is used.
+func freeAddrs(n int) (addrs []string, err error) {
+	for tries := 0; len(addrs) < n; tries++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
+		if err == nil {
+			defer l.Close()
+			addrs = append(addrs, l.Addr().String())
+		} else if tries > 10*n {
+			return nil, err
+		}
+	}
+	return addrs, nil
+}
+
 func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addrs, err := freeAddrs(1)
 	if err != nil {
 		return "", err
 	}
-	return l.Addr().String(), l.Close()
+	return addrs[0], nil
 }
 
 // serveComm is one rank of a job that answers for a Comm with NCCL.

@@ -90,10 +90,10 @@ func (s *shortRun) run(ctx context.Context, withMPS bool) error {
 		{"staging", 40 * time.Second, s.staging},
 		{"batch", 15 * time.Second, s.batch},
 		{"enqueue", 40 * time.Second, s.enqueue},
-		{"abort", 40 * time.Second, s.abort},
+		{"abort", 80 * time.Second, s.abort},
 		{"dups", 20 * time.Second, s.dupCycles},
-		{"kill", 70 * time.Second, s.kill}, // ends MPS
-		{"cycles", 90 * time.Second, s.bareCycles},
+		{"kill", 150 * time.Second, s.kill}, // ends MPS
+		{"cycles", 300 * time.Second, s.bareCycles},
 	}
 	for _, part := range sections {
 		if s.only != "" && !slices.Contains(strings.Split(s.only, ","), part.name) {

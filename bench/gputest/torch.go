@@ -6,7 +6,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -31,6 +30,7 @@ print("PyTorch", torch.__version__ + ", NCCL", ".".join(map(str, torch.cuda.nccl
 type torchOptions struct {
 	dir         string
 	mib, rounds int
+	turns       int // of each receiver
 	mps         bool
 }
 
@@ -41,7 +41,8 @@ func torchMain(args []string) error {
 	f := flag.NewFlagSet("gputest torch", flag.ExitOnError)
 	f.StringVar(&o.dir, "dir", ".", "folder with torch.test, weightsync and weights.py")
 	f.IntVar(&o.mib, "mib", 1024, "MiB of weights")
-	f.IntVar(&o.rounds, "rounds", 5, "rounds of sending them, for each receiver and turn")
+	f.IntVar(&o.rounds, "rounds", 3, "rounds of sending them, for each receiver and turn")
+	f.IntVar(&o.turns, "turns", 6, "turns of each receiver: a group's rate depends on how its connections fall out")
 	f.BoolVar(&o.mps, "mps", true, "start MPS where possible")
 	_ = f.Parse(args)               // it exits
 	dir, err := filepath.Abs(o.dir) // a bare name would be looked for in PATH
@@ -78,7 +79,7 @@ func besideTorch(ctx context.Context, o torchOptions, text *strings.Builder) err
 		failures = append(failures, errors.New("the mixed group failed"))
 	}
 	said, err := weights(ctx, o, env)
-	fmt.Fprintf(text, "\n%d MiB of weights, %d rounds, two turns each:\n\n```\n%s\n```\n", o.mib, o.rounds, strings.TrimSpace(said))
+	fmt.Fprintf(text, "\n%d MiB of weights, %d rounds, %d turns each:\n\n```\n%s\n```\n", o.mib, o.rounds, o.turns, strings.TrimSpace(said))
 	return errors.Join(append(failures, err)...)
 }
 
@@ -105,15 +106,23 @@ func groupRows(out string) (rows []string) {
 func weights(ctx context.Context, o torchOptions, env []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
-	stores, err := freeAddrs(4)
+	stores, err := freeAddrs(2 * o.turns)
 	if err != nil {
 		return "", err
+	}
+	var toGo, toPython []string
+	for i, s := range stores {
+		if i%2 == 0 {
+			toGo = append(toGo, s)
+		} else {
+			toPython = append(toPython, s)
+		}
 	}
 	script := filepath.Join(o.dir, "weights.py")
 	commands := [][]string{
 		{"python3", script, "send", "--store", strings.Join(stores, ","), "--mib", fmt.Sprint(o.mib), "--rounds", fmt.Sprint(o.rounds)},
-		{filepath.Join(o.dir, "weightsync"), "-once", "-store", stores[0] + "," + stores[2]},
-		{"python3", script, "receive", "--store", stores[1] + "," + stores[3]},
+		{filepath.Join(o.dir, "weightsync"), "-once", "-store", strings.Join(toGo, ",")},
+		{"python3", script, "receive", "--store", strings.Join(toPython, ",")},
 	}
 	outs, errs := make([]bytes.Buffer, len(commands)), make([]error, len(commands))
 	var all sync.WaitGroup
@@ -133,17 +142,4 @@ func weights(ctx context.Context, o torchOptions, env []string) (string, error) 
 		return fmt.Sprintf("%s\n%s\n%s", &outs[0], &outs[1], &outs[2]), err
 	}
 	return outs[0].String() + "as Go saw it:\n" + outs[1].String(), nil
-}
-
-// freeAddrs returns addresses on the loopback that nobody listens on.
-func freeAddrs(n int) (addrs []string, err error) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		addrs = append(addrs, l.Addr().String())
-	}
-	return addrs, nil
 }

@@ -102,7 +102,8 @@ def send(stores, mib, rounds):
         )
         del store
     if {"Go", "Python"} <= rates.keys():
-        print(f"ratio {statistics.mean(rates['Go']) / statistics.mean(rates['Python']):.3f}", flush=True)
+        go, python = statistics.median(rates["Go"]), statistics.median(rates["Python"])
+        print(f"medians of {len(rates['Go'])} groups each: {go:.3f} and {python:.3f} GiB/s, ratio {go / python:.3f}", flush=True)
 
 
 def receive(stores):
