@@ -123,7 +123,7 @@ func serveComm(args []string) error {
 	err = answer(in, map[string]func(int) ([]int64, error){
 		"ordered": func(n int) ([]int64, error) { return r.bursts(n, false) },
 		"through": func(n int) ([]int64, error) { return r.bursts(n, true) },
-		"group":   r.group, "single": r.single,
+		"group":   r.group, "single": r.single, "calls": r.calls,
 		"order":    func(n int) ([]int64, error) { return r.order(n, r.ordered) },
 		"disorder": func(n int) ([]int64, error) { return r.order(n, r.comm.Batch().AllReduce(gpu.Of(r.x), tutti.Sum)) },
 		"abort":    r.aborts, "dups": r.dups,
@@ -201,6 +201,11 @@ func (r *commRank) bursts(times int, whole bool) ([]int64, error) {
 		took[t] = started.Nanoseconds() / burst
 	}
 	return took, nil
+}
+
+// calls times calls that wait.
+func (r *commRank) calls(times int) ([]int64, error) {
+	return timed(times, func() error { return r.comm.AllReduce(r.ctx, gpu.Of(r.x), tutti.Sum) })
 }
 
 // group times a Batch of many small tensors.
