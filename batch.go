@@ -54,12 +54,7 @@ func (b *Batch) Start(ctx context.Context) (Work, error) {
 		}
 		err := b.takePlace(t)
 		if err == nil {
-			if e := c.enqueue(t); e != nil {
-				err = e
-				if t.place != nil {
-					c.device.Drop(t.place)
-				}
-			}
+			err = c.enqueue(t)
 		}
 		if err != nil {
 			if len(b.msgs) > 0 {

@@ -119,13 +119,21 @@ func (c *Comm) Close() error {
 		return nil
 	}
 	c.shut.Store(true)
-	c.turn.Or(closed)
+	c.seal()
 	w := wait.NewWaiter(c.lot)
 	if err := w.For((*calm)(c)); err != nil {
 		return err
 	}
 	c.release()
 	return c.e.Close()
+}
+
+// seal lets no more operations be started. Who holds the lock and has found it
+// open can still start one.
+func (c *Comm) seal() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.turn.Or(closed)
 }
 
 // calm waits until nothing is under way.

@@ -39,7 +39,7 @@ func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.turn.Or(closed)
+	c.seal()
 	if err := c.settle(ctx, op); err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func (c *Comm) admit(call *engine.Call) error {
 
 // enqueue gives a task its number and puts it behind those that wait. c.mu is
 // held.
-func (c *Comm) enqueue(t *task) *Error {
+func (c *Comm) enqueue(t *task) error {
 	var turn uint64
 	for {
 		turn = c.turn.Load()

@@ -94,7 +94,7 @@ func undecided(ctx context.Context, err error) *cause {
 // freeze ends the Comm for this rank: when it returns, nothing of it is under
 // way, and nothing more will be completed.
 func (c *Comm) freeze(ctx context.Context, op string) error {
-	c.turn.Or(closed)
+	c.seal()
 	if c.e.Failure() == nil && !c.retired.Load() {
 		c.e.Fail(&engine.Failure{
 			Kind: ErrAborted, Op: op, Rank: c.rank,

@@ -16,15 +16,13 @@ type DeviceEngine interface {
 	Admit(c *Call) error
 	// Order puts an operation in order with a stream: after what the stream
 	// holds now, and before what is put into it later. Calls of Order come in
-	// the order of the operations. Each ticket is given to Launch or to Drop.
+	// the order of the operations. Each ticket is given to Launch.
 	Order(stream any) (*Ticket, error)
 	// Launch is the first half of Run, for an operation that has been put in order
 	// if there is a ticket: when it returns, the device has the operation. Launch
 	// is called as Run is, one operation at a time; each that it returns must be
 	// settled, in the same order, by another goroutine if need be.
 	Launch(ctx context.Context, seq uint64, calls []Call, t *Ticket) Pending
-	// Drop lets the stream go on: the operation will not be.
-	Drop(t *Ticket)
 	// Staged is how many calls on device memory went through host memory.
 	Staged() uint64
 }

@@ -158,9 +158,3 @@ func (e *Engine) Order(stream any) (*engine.Ticket, error) {
 	}
 	return t, nil
 }
-
-// Drop lets a stream go on whose operation will not be: nothing more will run.
-func (e *Engine) Drop(t *engine.Ticket) {
-	e.gate.release()
-	e.gate.back(t)
-}
