@@ -22,25 +22,23 @@ const apart = "operation on a device"
 
 // An operation is what is being done.
 type operation struct {
-	e      *Engine
-	ctx    context.Context
-	seq    uint64
-	calls  []engine.Call
-	name   string
-	ticket *engine.Ticket
-	done   *cuda.Event // behind it
-	latest time.Time   // zero: whenever
-	where  string      // what it waits for, for an error; "": the device
-
-	// Of its calls, some are
-	onDevice  bool
-	elsewhere bool // on the host, or a barrier
-	uneven    bool // and on the device
+	e        *Engine
+	ctx      context.Context
+	seq      uint64
+	calls    []engine.Call
+	name     string
+	ticket   *engine.Ticket
+	done     *cuda.Event // behind it
+	latest   time.Time   // zero: whenever
+	where    string // what it waits for, for an error; "": the device
+	onDevice bool
+	uneven   bool
 }
 
-// describe puts into numbers what this rank is about to do, and finds out what
-// that needs.
-func (o *operation) describe() {
+// agree waits for all ranks and finds out whether they are about to do the same.
+// If there is no communicator yet, all of them know the id of one then.
+func (o *operation) agree() error {
+	e := o.e
 	h := uint64(14695981039346656037)
 	add := func(v uint64) {
 		for range 8 {
@@ -56,8 +54,6 @@ func (o *operation) describe() {
 			where = 1
 			o.onDevice = true
 			o.uneven = o.uneven || c.Uneven
-		} else {
-			o.elsewhere = true
 		}
 		form := uint64(0)
 		if s.Uneven {
@@ -68,13 +64,7 @@ func (o *operation) describe() {
 		add(s.Name)
 		add(where)
 	}
-	o.e.mine = [marks]uint64{uint64(len(o.calls)), h}
-}
-
-// agree waits for all ranks and finds out whether they do the same. If there is
-// no communicator yet, all of them know the id of one then.
-func (o *operation) agree() error {
-	e := o.e
+	e.mine = [marks]uint64{uint64(len(o.calls)), h}
 	e.calls = append(e.calls[:0], engine.Call{
 		Verb: engine.AllGather, Method: o.name, Name: apart,
 		Src: memOf(e.mine[:], kernel.Uint64), Dst: memOf(e.all, kernel.Uint64),

@@ -14,14 +14,9 @@ type pending struct {
 	err      error
 }
 
-// Launch begins an operation in which the device has a part: the device is given
-// its part, and all ranks agree that they do the same. It does not wait for those
+// Launch begins an operation in which the device has a part: all ranks agree that
+// they do the same, and the device is given its part. It does not wait for those
 // before it to be done.
-//
-// The device comes first where it can: the ranks agree while it works. If they do
-// not, the communicators are aborted, as with any failure, and what is in the
-// memory is undefined. It comes last where more is to be agreed upon: on a
-// communicator, on the sizes of an uneven operation, or on what the host does.
 func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket) engine.Pending {
 	p := e.idle()
 	o := &p.operation
@@ -30,36 +25,24 @@ func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t 
 		o.name = calls[0].Op()
 	}
 	o.latest = e.limit()
-	o.describe()
-	early := e.comm != nil && o.onDevice && !o.elsewhere && !o.uneven
-	if early {
-		p.begin()
+	err := o.agree()
+	if err == nil {
+		err = o.onHost()
 	}
-	if p.err == nil {
-		p.err = o.agree()
+	if err == nil && (t != nil || o.onDevice) {
+		if o.done == nil {
+			o.done, err = e.dev.NewEvent()
+		}
+		if err == nil {
+			p.launched = true
+			err = o.give()
+		}
+		if err != nil {
+			err = o.fail(err) // at once, so that the others hear of it
+		}
 	}
-	if p.err == nil {
-		p.err = o.onHost()
-	}
-	if p.err == nil && !early && (t != nil || o.onDevice) {
-		p.begin()
-	}
+	p.err = err
 	return p
-}
-
-// begin gives the device its part, and notes what has become of that.
-func (p *pending) begin() {
-	o := &p.operation
-	if o.done == nil {
-		o.done, p.err = o.e.dev.NewEvent()
-	}
-	if p.err == nil {
-		p.launched = true
-		p.err = o.give()
-	}
-	if p.err != nil {
-		p.err = o.fail(p.err) // at once, so that the others hear of it
-	}
 }
 
 // give gives the device its part.
