@@ -16,6 +16,9 @@ const NoGroup = -1
 // this rank's membership in its group, to be closed on its own. Within a group
 // ranks are ordered by key, and by rank where keys are equal. A rank with the
 // colour NoGroup gets a nil Comm.
+//
+// It returns when all members of the group have come. If that fails, c is
+// poisoned as by any operation, and so is a group that some have got already.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if color < 0 && color != NoGroup {
 		return nil, c.refuse("Split", &cause{kind: ErrInvalid, reason: fmt.Sprintf("the colour %d is negative", color)})
@@ -41,7 +44,8 @@ func (c *Comm) SplitHost(ctx context.Context) (*Comm, error) {
 	return c.Split(ctx, c.e.SameHost()[c.rank], c.rank)
 }
 
-// Dup returns a Comm of the same ranks that is independent of this one.
+// Dup returns a Comm of the same ranks that is independent of this one, when all
+// have come; see Split.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	seq, err := c.do(ctx, &engine.Call{Verb: engine.Dup})
 	if err != nil {
@@ -57,6 +61,7 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 func (c *Comm) sub(ctx context.Context, seq uint64, members []int) (*Comm, error) {
 	e, err := c.e.Sub(ctx, seq, members)
 	if err != nil {
+		c.noteFailed(seq)
 		return nil, c.report(err)
 	}
 	return newComm(e, c.home.sub(seq, members)), nil

@@ -43,7 +43,8 @@ type Engine interface {
 	// Sub returns this rank's side of a new group that consists of the given
 	// ranks of this one, in that order. All members call it with the same
 	// arguments, right after an operation with sequence number seq told them
-	// who the members are.
+	// who the members are. It returns when all members have come; if that
+	// fails, this group has failed. See Form.
 	Sub(ctx context.Context, seq uint64, members []int) (Engine, error)
 
 	// Alloc returns zeroed memory that every rank of this host can see. All

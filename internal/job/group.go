@@ -219,6 +219,9 @@ func (g *group) share(ctx context.Context, key string, members []int, bytes int,
 			continue
 		}
 		s, err := g.j.links[r].Take(ctx, key)
+		if errors.Is(err, segment.ErrGone) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			err = told(ctx, err)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("rank %d of the job: %w", r, err)
 		}
@@ -237,14 +240,27 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 	for i, m := range members {
 		ranks[i] = g.members[m]
 	}
-	g.j.mu.Lock()
-	g.j.groups++
-	g.j.mu.Unlock()
-	e, err := g.j.group(ctx, fmt.Sprintf("%s/%d.%d", g.name, seq, members[0]), ranks)
-	if err != nil {
-		return nil, errors.Join(err, g.j.done())
+	name := fmt.Sprintf("%s/%d.%d", g.name, seq, members[0])
+	return engine.Form(ctx, g.e, members, func(ctx context.Context) (engine.Engine, error) {
+		ctx, cancel := g.bound(ctx)
+		defer cancel()
+		g.j.mu.Lock()
+		g.j.groups++
+		g.j.mu.Unlock()
+		e, err := g.j.group(ctx, name, ranks)
+		if err != nil {
+			return nil, errors.Join(err, g.j.done())
+		}
+		return e, nil
+	})
+}
+
+// bound gives what is no operation of an engine the time of one.
+func (g *group) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if t := g.j.cfg.Timeout; t > 0 {
+		return context.WithTimeoutCause(ctx, t, fmt.Errorf("%w: it has not come in %v", engine.ErrTimeout, t))
 	}
-	return e, nil
+	return context.WithCancel(ctx)
 }
 
 // alloc makes memory that outlives the group, and that all members on this host
@@ -256,10 +272,14 @@ func (g *group) alloc(ctx context.Context, seq uint64, bytes int) (*engine.Regio
 			near = append(near, r)
 		}
 	}
+	during, cancel := engine.While(ctx, g.e)
+	defer cancel()
+	during, stop := g.bound(during)
+	defer stop()
 	var mapped mappings
-	memory, err := g.share(ctx, fmt.Sprintf("%s memory %d", g.name, seq), near, bytes, &mapped)
+	memory, err := g.share(during, fmt.Sprintf("%s memory %d", g.name, seq), near, bytes, &mapped)
 	if err != nil {
-		return nil, errors.Join(err, mapped.close())
+		return nil, engine.Spoil(ctx, g.e, "memory could not be shared", errors.Join(err, mapped.close()))
 	}
 	g.local.AddRegion(shm.Region{ID: seq, Base: memory, Bytes: bytes})
 	return &engine.Region{Ptr: memory[slices.Index(near, g.j.cfg.Rank)], Bytes: bytes, Mapped: true, Free: func() error {

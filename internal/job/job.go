@@ -62,6 +62,7 @@ type Job struct {
 	cookie   []byte
 	reads    []map[int]bool // by rank: whose memory it can read
 	sentry   sentry
+	near     neighbours
 	hurry    context.Context // ends when nobody is to be waited for any more
 	hasten   context.CancelFunc
 
@@ -98,7 +99,7 @@ func Join(ctx context.Context, cfg Config) (engine.Engine, error) {
 func Enter(ctx context.Context, cfg Config) (*Job, error) {
 	j := &Job{cfg: cfg, groups: 1}
 	j.hurry, j.hasten = context.WithCancel(context.Background())
-	j.sentry.j = j
+	j.sentry.j, j.near.j = j, j
 	world, err := j.join(ctx)
 	if err != nil {
 		// The others are not waited for: they may be waiting for this one.
@@ -145,6 +146,7 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 			return nil, fmt.Errorf("rank %d said of itself what cannot be read: %w", r, err)
 		}
 	}
+	go j.near.await()
 	if err := j.meet(ctx, all); err != nil {
 		return nil, err
 	}
@@ -190,7 +192,7 @@ func (j *Job) meet(ctx context.Context, all []int) error {
 	met := []int{self}
 	if len(near) > 0 {
 		var errs map[int]error
-		j.links, errs = j.door.Meet(ctx, self, near, func(int) {})
+		j.links, errs = j.door.Meet(ctx, self, near, j.near.end)
 		for r, err := range errs {
 			j.cfg.Logger.Warn("tutti: no shared memory with a rank that seems to be near", "rank", r, "reason", err)
 		}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,6 +31,7 @@ var bodies = map[string]body{
 	"suite": suite,
 	"stay":  stay,
 	"alloc": alloc,
+	"form":  form,
 }
 
 const deadline = 3 * time.Minute
@@ -219,6 +221,75 @@ func TestKill(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// form makes a group of some ranks, to which the last rank comes or not, and says
+// how the first operation in it ended.
+func form(ctx context.Context, e engine.Engine) error {
+	how, last := os.Getenv("TUTTI_TEST_HOW"), e.Rank() == e.Size()-1
+	if err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Dup}}); err != nil {
+		return err
+	}
+	var members []int
+	for r := range e.Size() {
+		if r > 0 || how != "rank 0 first" {
+			members = append(members, r)
+		}
+	}
+	err := error(nil)
+	if slices.Contains(members, e.Rank()) && (!last || how != "before") {
+		var sub engine.Engine
+		if sub, err = e.Sub(ctx, 1, members); err == nil {
+			defer sub.Close()
+		}
+		if err == nil && !last {
+			fmt.Println("ready")
+			err = sub.Run(ctx, 1, []engine.Call{{Verb: engine.Barrier}})
+		}
+	}
+	if err == nil { // to be killed
+		fmt.Println("ready")
+		<-ctx.Done()
+	}
+	fmt.Println("ended:", err)
+	return nil
+}
+
+// TestKillForming kills a rank before it has come to a new group, when it has,
+// and when nobody is left through whom the others would hear of it.
+func TestKillForming(t *testing.T) {
+	const n = 4
+	for _, network := range []string{"", "1"} {
+		for _, how := range []string{"before", "after", "rank 0 first"} {
+			t.Run(how+" network="+network, func(t *testing.T) {
+				w := start(t, n, "form", "TUTTI_TEST_NETWORK="+network, "TUTTI_TEST_HOW="+how)
+				kill := []int{n - 1}
+				if how == "rank 0 first" {
+					kill = []int{0, n - 1}
+				}
+				for r := range n {
+					if r == n-1 || how != "before" {
+						w.out[r].Await(t, "ready", 1)
+					}
+				}
+				for _, r := range kill {
+					if err := w.cmds[r].Process.Kill(); err != nil {
+						t.Fatal(err)
+					}
+					_ = w.cmds[r].Wait() // killed
+				}
+				for r := len(kill) - 1; r < n-1; r++ {
+					if err := w.cmds[r].Wait(); err != nil {
+						t.Errorf("rank %d: %v", r, err)
+					}
+					text := w.out[r].String()
+					if !strings.Contains(text, "ended: ") || !strings.Contains(text, "a rank was lost") || !strings.Contains(text, fmt.Sprint("rank ", n-len(kill))) {
+						t.Errorf("rank %d: %s", r, text)
+					}
+				}
+			})
+		}
 	}
 }
 

@@ -242,7 +242,7 @@ func (l *Link) Take(ctx context.Context, key string) (*Segment, error) {
 		select {
 		case fd = <-slot:
 		default:
-			return nil, errors.New("segment: the other process has ended")
+			return nil, ErrGone
 		}
 	case <-ctx.Done():
 		return nil, ctx.Err()

@@ -15,6 +15,9 @@ import (
 // ErrUnsupported says that this system has no such memory.
 var ErrUnsupported = errors.New("segment: not supported on this system")
 
+// ErrGone says that the process at the other end of a link has ended.
+var ErrGone = errors.New("segment: the other process has ended")
+
 // A Segment is mapped memory. The process that made it writes, the others read.
 type Segment struct {
 	mem []byte

@@ -34,12 +34,14 @@ func (w *World) join(p *proc, g *group) *member {
 	opt := w.opt.Wire
 	opt.Timeout, opt.Lot = w.opt.Timeout, g.meshes[rank].lot
 	opt.OnFail = m.report
-	opt.Sub = func(_ context.Context, seq uint64, members []int) (engine.Engine, error) {
+	opt.Sub = func(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 		ranks := make([]int, len(members))
 		for i, r := range members {
 			ranks[i] = g.ranks[r]
 		}
-		return w.join(p, w.group(fmt.Sprintf("%s/%d.%d", g.name, seq, members[0]), ranks)), nil
+		return engine.Form(ctx, m, members, func(context.Context) (engine.Engine, error) {
+			return w.join(p, w.group(fmt.Sprintf("%s/%d.%d", g.name, seq, members[0]), ranks)), nil
+		})
 	}
 	m.Engine = wire.New(g.meshes[rank], opt)
 	g.members[rank] = m
@@ -57,6 +59,12 @@ func (w *World) join(p *proc, g *group) *member {
 
 // Host is the process.
 func (m *member) Host() wait.Host { return m.p }
+
+// Fail ends the group, and what was to end with it.
+func (m *member) Fail(f *engine.Failure) {
+	m.Engine.Fail(f)
+	m.g.w.s.ctxs.sweep()
+}
 
 // Close says goodbye to the other ranks.
 func (m *member) Close() error {
@@ -173,7 +181,7 @@ func (p *proc) lose(rank int, reason string) {
 // hangUp is the end of a control connection, as one of its sides sees it.
 func (w *World) hangUp(at, of *proc, reason string) {
 	switch {
-	case at.dead || of.left:
+	case at.dead || of.left && of.rank != 0: // rank 0 stays as long as others do
 	case of.rank == 0:
 		at.receive(func() {
 			at.mute = true

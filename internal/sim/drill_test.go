@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,14 +47,13 @@ func TestSeeds(t *testing.T) {
 
 // A drill counts what was seen.
 type drill struct {
-	wrong    int
-	kinds    [OneWay + 1]int
-	well     int // ranks that were right in a run with a fault
-	told     int // ranks that got an error
-	aside    int // of these, ranks that were told of a rank that had left because of the fault
-	stranded int // and ranks that waited in a new group for ranks that could not make it
-	hurt     int // runs with a fault in which somebody got an error
-	replays  int
+	wrong   int
+	kinds   [OneWay + 1]int
+	well    int // ranks that were right in a run with a fault
+	told    int // ranks that got an error
+	aside   int // of these, ranks that were told of a rank that had left because of the fault
+	hurt    int // runs with a fault in which somebody got an error
+	replays int
 }
 
 func (d *drill) String() string {
@@ -61,8 +61,8 @@ func (d *drill) String() string {
 	for k := Crash; k <= OneWay; k++ {
 		s += fmt.Sprintf("%d %v, ", d.kinds[k], k)
 	}
-	return s + fmt.Sprintf("all fired; %d runs hurt; %d ranks right, %d with an error, of which %d name one that left because of it, and %d waited in a new group for some that did not make it; %d replays alike",
-		d.hurt, d.well, d.told, d.aside, d.stranded, d.replays)
+	return s + fmt.Sprintf("all fired; %d runs hurt; %d ranks right, %d with an error, of which %d name one that left because of it; %d replays alike",
+		d.hurt, d.well, d.told, d.aside, d.replays)
 }
 
 func (d *drill) seed(seed uint64) error {
@@ -98,7 +98,7 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 		return errors.New("the fault did not happen")
 	}
 	d.kinds[f.Kind]++
-	hurt, said, stranded := false, make(map[string]*engine.Failure), d.stranded
+	hurt, said := false, make(map[string]*engine.Failure)
 	for r, err := range res.Errs {
 		if res.Dead[r] {
 			continue
@@ -132,7 +132,7 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 	if hurt {
 		d.hurt++
 	}
-	if took := res.Elapsed - res.FiredAt[0]; took > soon(f) && stranded == d.stranded {
+	if took := res.Elapsed - res.FiredAt[0]; took > soon(f) {
 		return fmt.Errorf("the last rank returned %v after the fault", took)
 	}
 	return nil
@@ -165,6 +165,13 @@ func agree(f *Fault, a, b *engine.Failure) bool {
 	return a.Kind == b.Kind && slices.Equal(a.Lost, b.Lost)
 }
 
+// parentFailed reports whether the group that this one was made of has failed on
+// some rank.
+func (w *World) parentFailed(g *group) bool {
+	parent := w.groups[g.name[:max(strings.LastIndexByte(g.name, '/'), 0)]]
+	return parent != nil && slices.ContainsFunc(parent.members, func(m *member) bool { return m != nil && m.Failure() != nil })
+}
+
 // checkCause looks at why a survivor's group has ended.
 func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	c := m.Failure()
@@ -172,10 +179,9 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	for _, r := range c.Lost {
 		lost = append(lost, m.g.ranks[r])
 	}
-	// Some ranks may have been told who is in the new group, and others not: the
-	// fault came between.
-	if c.Kind == engine.ErrTimeout && slices.Contains(m.g.members, nil) {
-		d.stranded++
+	// A group ends while it is made if the one that it is made of does, also for
+	// want of a rank that is to be in none or another.
+	if c.Op == "" && c.Kind == engine.ErrAborted && w.parentFailed(m.g) {
 		return nil
 	}
 	right := false

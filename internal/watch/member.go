@@ -284,7 +284,9 @@ func (m *Member) lose(rank int, reason string) {
 	}
 	m.gone[rank] = reason
 	var tell []func()
-	for _, g := range m.groups {
+	// Groups come before those that were made of them, as their names do.
+	for _, name := range slices.Sorted(maps.Keys(m.groups)) {
+		g := m.groups[name]
 		if f := g.loss(rank, reason); f != nil {
 			tell = append(tell, func() { g.fail(f) })
 		}
@@ -300,6 +302,14 @@ func (m *Member) lose(rank int, reason string) {
 		f()
 	}
 }
+
+// Lose tells this rank's groups that a rank is lost, which their owner has found
+// out in another way.
+func (m *Member) Lose(rank int, reason string) { m.lose(rank, reason) }
+
+// Ended is closed when nothing more is heard of rank 0, through which the ranks
+// hear of each other, or when this rank has left.
+func (m *Member) Ended() <-chan struct{} { return m.done }
 
 // Lost returns the ranks that are known to be lost.
 func (m *Member) Lost() []int {
@@ -452,6 +462,7 @@ func (m *Member) Close(ctx context.Context) error {
 		return nil
 	}
 	if m.hub != nil {
+		defer close(m.done)
 		return m.hub.close(ctx)
 	}
 	_ = m.up.send(&frame{Kind: bye, Rank: m.cfg.Rank})

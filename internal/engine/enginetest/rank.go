@@ -141,8 +141,7 @@ func (r *Rank) Split(ctx context.Context, colour, key int) (*Rank, error) {
 
 // Dup makes a second group of the same ranks.
 func (r *Rank) Dup(ctx context.Context) (*Rank, error) {
-	r.calls = append(r.calls[:0], engine.Call{Verb: engine.Dup})
-	if err := r.run(ctx); err != nil {
+	if err := r.decide(ctx); err != nil {
 		return nil, err
 	}
 	members := make([]int, r.Size())

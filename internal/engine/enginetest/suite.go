@@ -53,6 +53,7 @@ func Cases(opt Options) []Case {
 	cases = append(cases, batchCases(opt)...)
 	cases = append(cases, messageCases(opt)...)
 	cases = append(cases, groupCases(opt)...)
+	cases = append(cases, formingCases()...)
 	cases = append(cases, mismatchCases(opt)...)
 	cases = append(cases, endingCases(opt)...)
 	cases = append(cases, giveUpCases(opt)...)

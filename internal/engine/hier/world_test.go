@@ -108,12 +108,14 @@ func (s *site) join(name string, places []int, rank int) *Engine {
 	}
 	var e *Engine
 	opt.OnFail = func(f *engine.Failure) { s.spread(c, e, f) }
-	opt.Sub = func(_ context.Context, seq uint64, members []int) (engine.Engine, error) {
+	opt.Sub = func(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 		var sub []int
 		for _, r := range members {
 			sub = append(sub, places[r])
 		}
-		return s.join(fmt.Sprint(name, seq, members), sub, slices.Index(members, rank)), nil
+		return engine.Form(ctx, e, members, func(context.Context) (engine.Engine, error) {
+			return s.join(fmt.Sprint(name, seq, members), sub, slices.Index(members, rank)), nil
+		})
 	}
 	opt.Alloc = func(_ context.Context, _ uint64, bytes int) (*engine.Region, error) {
 		words := make([]uint64, bytes/8+1)

@@ -2,6 +2,7 @@ package shm
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -138,13 +139,13 @@ func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Eng
 	if s := e.g.shared; s != nil {
 		return s.Sub(ctx, seq, members)
 	}
-	g := e.g.join(seq, members)
-	for i, r := range members {
-		if r == e.rank {
-			return g.ranks[i], nil
-		}
+	i := slices.Index(members, e.rank)
+	if i < 0 {
+		return nil, engine.ErrInvalid
 	}
-	return nil, engine.ErrInvalid
+	return engine.Form(ctx, e, members, func(context.Context) (engine.Engine, error) {
+		return e.g.join(seq, members).ranks[i], nil
+	})
 }
 
 // Alloc returns memory that all ranks see: in one process, any memory.

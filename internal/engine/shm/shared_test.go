@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -74,19 +75,16 @@ func (m *mapped) group(name string, ranks int) []engine.Engine {
 					e.Fail(first.Load())
 				}
 			},
-			Sub: func(_ context.Context, seq uint64, members []int) (engine.Engine, error) {
-				key := fmt.Sprint(name, seq, members)
-				m.mu.Lock()
-				defer m.mu.Unlock()
-				if m.subs[key] == nil {
-					m.subs[key] = m.group(key, len(members))
-				}
-				for i, s := range members {
-					if s == r {
-						return m.subs[key][i], nil
+			Sub: func(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
+				return engine.Form(ctx, engines[r], members, func(context.Context) (engine.Engine, error) {
+					key := fmt.Sprint(name, seq, members)
+					m.mu.Lock()
+					defer m.mu.Unlock()
+					if m.subs[key] == nil {
+						m.subs[key] = m.group(key, len(members))
 					}
-				}
-				return nil, engine.ErrInvalid
+					return m.subs[key][slices.Index(members, r)], nil
+				})
 			},
 			Alloc: func(_ context.Context, _ uint64, bytes int) (*engine.Region, error) {
 				mem := make([]uint64, bytes/8+1)

@@ -109,12 +109,14 @@ func (c *control) join(m *mem.Mesh, name string, opt Options) *Engine {
 	var e *Engine
 	opt.Lot = m.Lot()
 	opt.OnFail = func(f *engine.Failure) { c.spread(g, e, f) }
-	opt.Sub = func(_ context.Context, seq uint64, members []int) (engine.Engine, error) {
-		sub, err := m.Sub(seq, members)
-		if err != nil {
-			return nil, err
-		}
-		return c.join(sub, fmt.Sprintf("%s/%d:%v", name, seq, members), given), nil
+	opt.Sub = func(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
+		return engine.Form(ctx, e, members, func(context.Context) (engine.Engine, error) {
+			sub, err := m.Sub(seq, members)
+			if err != nil {
+				return nil, err
+			}
+			return c.join(sub, fmt.Sprintf("%s/%d:%v", name, seq, members), given), nil
+		})
 	}
 	e = New(m, opt)
 

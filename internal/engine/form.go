@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// While returns a context that ends with ctx, or when the group fails: its cause
+// is the failure then. Cancel gives back what it holds.
+func While(ctx context.Context, e Engine) (while context.Context, cancel func()) {
+	while, end := context.WithCancelCause(ctx)
+	stop := afterFailure(e, func() { end(e.Failure()) })
+	return while, func() {
+		stop()
+		end(nil)
+	}
+}
+
+// forming is what the making of a group is called in a failure.
+const forming = "Sub"
+
+// Form makes this rank's side of a group of some of parent's ranks by create,
+// whose context ends when parent fails, and returns it when all members have
+// come: none is left waiting in the new group for one that will never have it.
+//
+// What goes wrong before that is parent's failure, as it is with any operation,
+// and ends the making on all members. One that has the group by then is told in
+// the group itself.
+func Form(ctx context.Context, parent Engine, members []int, create func(context.Context) (Engine, error)) (Engine, error) {
+	making, cancel := While(ctx, parent)
+	sub, err := create(making)
+	cancel()
+	if err != nil {
+		return nil, Spoil(ctx, parent, fmt.Sprintf("the group of %s could not be made", Ranks(members)), err)
+	}
+	inherit := func() { sub.Fail(inherited(parent.Failure(), members, sub.Rank())) }
+	stop := afterFailure(parent, inherit)
+	f := parent.Failure()
+	if f == nil { // otherwise nobody is to have the group
+		err = sub.Run(ctx, 0, []Call{{Verb: Barrier, Method: forming, Name: "the group is made"}})
+	}
+	switch well := stop(); {
+	case well && f == nil && err == nil:
+		return sub, nil
+	case parent.Failure() != nil:
+	case errors.As(err, &f) && f.Op != forming:
+		return sub, nil // another member had it already, and has ended it
+	default:
+		parent.Fail(lifted(f, members, sub.Rank()))
+	}
+	inherit()
+	_ = sub.Close() // the first cause is the one to report
+	return nil, parent.Failure()
+}
+
+// Spoil ends a group because something that belongs to one of its operations
+// failed outside of Run, unless the group has failed already. It returns the
+// first cause. Ctx is the operation's, and what says what was tried.
+func Spoil(ctx context.Context, e Engine, what string, err error) *Failure {
+	if f := e.Failure(); f != nil {
+		return f
+	}
+	f := &Failure{Kind: ErrAborted, Rank: e.Rank(), Reason: fmt.Sprintf("%s on rank %d: %v", what, e.Rank(), err), Err: err}
+	if ctx.Err() != nil {
+		f.Err = ctx.Err()
+	}
+	if errors.Is(err, ErrTimeout) || errors.Is(f.Err, context.DeadlineExceeded) {
+		f.Kind = ErrTimeout
+	}
+	e.Fail(f)
+	return e.Failure()
+}
+
+// inherited is the failure of a new group, as its rank of that number reports
+// it, because the one that it was being made of has failed.
+func inherited(f *Failure, members []int, rank int) *Failure {
+	sub := &Failure{
+		Kind: f.Kind, Rank: rank,
+		Reason: "the group that this one was being made of has failed: " + f.Error(),
+	}
+	for _, r := range f.Lost {
+		if i := slices.Index(members, r); i >= 0 {
+			sub.Lost = append(sub.Lost, i)
+		}
+	}
+	if sub.Lost == nil && errors.Is(f.Kind, ErrRankLost) {
+		sub.Kind = ErrAborted // all ranks of this group are there
+	}
+	return sub
+}
+
+// lifted is the failure of a group because a new one, in which this rank has a
+// number, could not be made of it. It is told by the rank where it began.
+func lifted(f *Failure, members []int, rank int) *Failure {
+	up := &Failure{Kind: f.Kind, Rank: members[f.Rank], Told: f.Rank != rank, Err: f.Err}
+	for _, i := range f.Lost {
+		up.Lost = append(up.Lost, members[i])
+	}
+	up.Reason = fmt.Sprintf("the group of %s could not be made; with its own numbers: %s", Ranks(members), f.Reason)
+	return up
+}
+
+// afterFailure has f called, beside whoever runs, when a group has failed.
+func afterFailure(e Engine, f func()) (stop func() bool) {
+	if h, ok := e.(Hosted); ok {
+		return h.Host().AfterFunc(life{context.Background(), e}, f)
+	}
+	return context.AfterFunc(life{context.Background(), e}, f)
+}
+
+// A life is a context that ends when a group fails.
+type life struct {
+	context.Context
+	e Engine
+}
+
+// Done is closed when the group has failed.
+func (l life) Done() <-chan struct{} { return l.e.Failed() }
+
+// Err is the failure.
+func (l life) Err() error {
+	select {
+	case <-l.e.Failed():
+		return l.e.Failure()
+	default:
+		return nil
+	}
+}
