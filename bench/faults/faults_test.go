@@ -25,7 +25,7 @@ func TestFaults(t *testing.T) {
 	}
 	for _, transport := range []string{"shm", "tcp"} {
 		t.Run("kill "+transport, func(t *testing.T) {
-			k, err := kill(trials, transport, 1, 0)
+			k, err := kill(transport, killing{trials: trials, seed: 1, most: 8})
 			// Of a handful, most may miss by chance.
 			if err != nil && (k == nil || trials > 100 || k.inFlight == 0) {
 				t.Fatal(err)

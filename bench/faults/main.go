@@ -37,7 +37,11 @@ func command(args []string) error {
 	trials := f.Int("trials", 100, "how often, for each transport")
 	transports := f.String("transport", "shm,tcp", "shm, tcp or both")
 	seed := f.Uint64("seed", uint64(time.Now().UnixNano()), "of all that is random")
-	ballast := f.Int("mib", 0, "MiB of memory that each rank holds beside, for kill")
+	o := killing{out: os.Stderr}
+	f.IntVar(&o.mib, "mib", 0, "MiB of memory that each rank holds beside, for kill")
+	f.IntVar(&o.most, "ranks", 8, "the most ranks, for kill")
+	log := f.String("log", "", "file that kill's trials are added to, after those that are in it; its name ends with the transport's")
+	f.DurationVar(&o.bound, "for", 0, "time after which kill begins no trial; 0: none")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -49,7 +53,11 @@ func command(args []string) error {
 		switch args[0] {
 		case "kill":
 			var s *killed
-			if s, err = kill(*trials, transport, *seed, *ballast); s != nil {
+			o.trials, o.seed = *trials, *seed
+			if *log != "" {
+				o.log = *log + "." + transport
+			}
+			if s, err = kill(transport, o); s != nil {
 				fmt.Println(s)
 			}
 		case "stop":

@@ -72,6 +72,10 @@ type report struct {
 type group struct {
 	members []int // by their numbers in the job
 	fail    func(*engine.Failure)
+	// ended is set when the first cause of its end has been judged. Whoever
+	// reported that may not have come back to its engine with it yet, while those
+	// who were told have left: that is no cause any more.
+	ended bool
 }
 
 // Join connects this rank with the others, and returns when all have joined.
@@ -249,6 +253,9 @@ func (m *Member) take(f *frame) {
 func (m *Member) fail(c *Cause) {
 	m.mu.Lock()
 	g := m.groups[c.Group]
+	if g != nil {
+		g.ended = true
+	}
 	own := false
 	for number, r := range m.verdicts {
 		if r.group == c.Group {
@@ -285,7 +292,7 @@ func (m *Member) lose(rank int, reason string) {
 	m.gone[rank] = reason
 	var tell []func()
 	for _, g := range m.groups {
-		if f := g.loss(rank, reason); f != nil {
+		if f := g.loss(rank, reason); f != nil && !g.ended {
 			tell = append(tell, func() { g.fail(f) })
 		}
 	}
@@ -324,7 +331,7 @@ func (g *group) loss(rank int, reason string) *engine.Failure {
 // when one of its members reports a cause, or is lost. What has happened
 // already is told at once.
 func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
-	g := &group{slices.Clone(members), fail}
+	g := &group{members: slices.Clone(members), fail: fail}
 	m.mu.Lock()
 	m.groups[name] = g
 	var f *engine.Failure

@@ -3,6 +3,7 @@ package watch
 import (
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -53,5 +54,31 @@ func TestRankZeroHearsLast(t *testing.T) {
 	}
 	if f := <-told; f.Reason != lost.Reason {
 		t.Errorf("the group has ended with %v", f)
+	}
+}
+
+// TestOwnCauseStands: a rank whose cause was judged to be the first has not come
+// back with it yet when one who was told of it has left. That is not what its
+// group has ended with.
+func TestOwnCauseStands(t *testing.T) {
+	m := newMember(Config{Rank: 0, Size: 3})
+	told := make(chan *engine.Failure, 1)
+	m.Watch("g", []int{0, 1, 2}, func(f *engine.Failure) { told <- f })
+	c := NewCause("g", &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{2}, Reason: "rank 0 says so"})
+	c.Report = 1
+	verdict := make(chan *Cause, 1)
+	m.verdicts[1] = report{"g", verdict}
+	m.fail(c)
+	m.lose(1, "it has exited")
+	select {
+	case f := <-told:
+		t.Errorf("the group has ended with %v", f)
+	default:
+	}
+	if v := <-verdict; v != c {
+		t.Errorf("the verdict is %v", v)
+	}
+	if lost := m.Lost(); !slices.Equal(lost, []int{1}) {
+		t.Errorf("%v are lost", lost)
 	}
 }
