@@ -15,6 +15,7 @@ const module = "github.com/tutti-go/tutti"
 // stands below it.
 var layers = []string{
 	"internal/proctest",
+	"internal/netns",
 	"internal/kernel",
 	"internal/place",
 	"internal/wait",
