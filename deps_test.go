@@ -16,6 +16,7 @@ const module = "github.com/tutti-go/tutti"
 var layers = []string{
 	"internal/proctest",
 	"internal/netns",
+	"internal/silence",
 	"internal/kernel",
 	"internal/place",
 	"internal/wait",

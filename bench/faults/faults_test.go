@@ -1,9 +1,13 @@
 package main
 
 import (
+	"errors"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/tutti-go/tutti/internal/netns"
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
@@ -39,6 +43,33 @@ func TestFaults(t *testing.T) {
 			if err := stopAll(1, transport, 2, logger{t}); err != nil {
 				t.Fatal(err)
 			}
+		})
+	}
+}
+
+// TestDrill is some cells of the drill that are soon over.
+func TestDrill(t *testing.T) {
+	_ = proctest.Self(t)
+	o := drilling{silence: 2 * time.Second}
+	for _, c := range []struct{ transport, state, fault string }{
+		{"shm", "shrink", "kill"},
+		{"shm", "message", "mismatch"},
+		{"tcp", "idle", "abort"},
+		{"tcp", "close", "kill"},
+		{"tcp", "collective", "cut"},
+	} {
+		t.Run(strings.Join([]string{c.transport, c.state, c.fault}, " "), func(t *testing.T) {
+			if c.fault == "cut" && testing.Short() {
+				t.Skip("it waits for a silent host")
+			}
+			text, err := o.try(c.transport, c.state, c.fault)
+			if errors.Is(err, netns.ErrUnavailable) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(text)
 		})
 	}
 }

@@ -127,8 +127,9 @@ func (k *killed) trial(rnd *rand.Rand, dir string, o killing) error {
 	if rnd.IntN(2) == 0 {
 		leave = "1"
 	}
-	j, err := start(n, k.transport, "mix", "FAULTS_NOTE="+note, fmt.Sprint("FAULTS_SEED=", rnd.Uint64()),
-		"FAULTS_LEAVE="+leave, fmt.Sprint("FAULTS_MIB=", o.mib))
+	j, err := start(spec{ranks: n, transport: k.transport, state: "mix", env: []string{
+		"FAULTS_NOTE=" + note, fmt.Sprint("FAULTS_SEED=", rnd.Uint64()), "FAULTS_LEAVE=" + leave, fmt.Sprint("FAULTS_MIB=", o.mib),
+	}})
 	if err != nil {
 		return err
 	}

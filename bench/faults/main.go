@@ -4,6 +4,8 @@
 //	go run ./bench/faults kill --trials 1000 --transport shm,tcp    a random rank is killed at a random moment
 //	go run ./bench/faults stop                                      a rank is stopped, and continued
 //	go run ./bench/faults drill                                     a fault in each state of a rank
+//
+// Where the network is cut, ranks are in network namespaces, which need root.
 package main
 
 import (
@@ -42,6 +44,9 @@ func command(args []string) error {
 	f.IntVar(&o.most, "ranks", 8, "the most ranks, for kill")
 	log := f.String("log", "", "file that kill's trials are added to, after those that are in it; its name ends with the transport's")
 	f.DurationVar(&o.bound, "for", 0, "time after which kill begins no trial; 0: none")
+	d := drilling{out: os.Stdout}
+	f.DurationVar(&d.silence, "silence", 3*time.Second, "how long a host may not answer before it is lost, for drill")
+	f.StringVar(&d.only, "only", "", "a state, or a state and a fault, for drill; all if it is empty")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -63,7 +68,7 @@ func command(args []string) error {
 		case "stop":
 			err = stopAll(*trials, transport, *seed, os.Stdout)
 		case "drill":
-			err = drill(transport, os.Stdout)
+			err = drill(transport, d)
 		default:
 			err = fmt.Errorf("there is no %q: kill, stop or drill", args[0])
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -20,7 +21,7 @@ const stateName = "FAULTS_STATE"
 // kinds are the kinds of error, by the name under which they are printed.
 var kinds = map[string]error{
 	"lost": tutti.ErrRankLost, "timeout": tutti.ErrTimeout, "mismatch": tutti.ErrMismatch, "aborted": tutti.ErrAborted,
-	"closed": tutti.ErrClosed, "invalid": tutti.ErrInvalid,
+	"closed": tutti.ErrClosed, "invalid": tutti.ErrInvalid, "excluded": tutti.ErrExcluded,
 }
 
 // number is a number of the environment.
@@ -29,9 +30,21 @@ func number(name string) int {
 	return n
 }
 
+// duration is a duration of the environment.
+func duration(name string) time.Duration {
+	d, _ := time.ParseDuration(os.Getenv(name))
+	return d
+}
+
 // report prints how it ended.
-func report(did int, err error) {
+func report(did int, err error) { reportNext(did, nil, err) }
+
+// reportNext is report of one that may go on with another Comm.
+func reportNext(did int, next *tutti.Comm, err error) {
 	e := end{At: time.Now().UnixNano(), Kind: "none", Did: did}
+	if next != nil {
+		e.Size = next.Size()
+	}
 	wrong := (*wrongError)(nil)
 	public := (*tutti.Error)(nil)
 	if errors.As(err, &public) {
@@ -56,9 +69,13 @@ func report(did int, err error) {
 func rankProcess() error {
 	state := os.Getenv(stateName)
 	in := bufio.NewReader(os.Stdin)
+	if state == "store" {
+		return storeProcess(in)
+	}
 	cfg := tutti.Config{
-		Rank: number("FAULTS_RANK"), Size: number("FAULTS_SIZE"), Addr: os.Getenv("FAULTS_ADDR"),
-		NoSharedMemory: os.Getenv("FAULTS_TRANSPORT") == "tcp",
+		NoSharedMemory: os.Getenv("FAULTS_TRANSPORT") == "tcp", Host: os.Getenv("FAULTS_HOST"),
+		Silence: duration("FAULTS_SILENCE"), Patience: duration("FAULTS_PATIENCE"),
+		Logger: slog.New(slog.DiscardHandler),
 	}
 	if state == "init" {
 		return initRank(cfg, in)
@@ -82,7 +99,7 @@ func mixRank(c *tutti.Comm, in *bufio.Reader) error {
 	for i := 0; i < len(ballast); i += 4096 {
 		ballast[i] = 1
 	}
-	note, err := openNote(os.Getenv("FAULTS_NOTE") + os.Getenv("FAULTS_RANK"))
+	note, err := openNote(fmt.Sprint(os.Getenv("FAULTS_NOTE"), c.Rank()))
 	if err != nil {
 		return err
 	}

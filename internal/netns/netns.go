@@ -48,7 +48,7 @@ func New(number, hosts int, v6 bool) (*Network, error) {
 	}
 	err := each(
 		[]string{"-n", n.hub, "link", "add", "switch", "type", "bridge"},
-		[]string{"-n", n.hub, "link", "set", "switch", "up"},
+		[]string{"-n", n.hub, "link", "set", "switch", "addrgenmode", "none", "up"},
 	)
 	for h := 0; h < hosts && err == nil; h++ {
 		err = n.add(id+strconv.Itoa(h), h)
@@ -75,7 +75,7 @@ func (n *Network) add(host string, h int) error {
 	}
 	return each(
 		[]string{"-n", n.hub, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host},
-		[]string{"-n", n.hub, "link", "set", port, "master", "switch", "up"},
+		[]string{"-n", n.hub, "link", "set", port, "addrgenmode", "none", "master", "switch", "up"},
 		[]string{"-n", host, "link", "set", "lo", "up"},
 		[]string{"-n", host, "link", "set", "eth0", "addrgenmode", mode, "up"},
 		addr,

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/silence"
 )
 
 // version is that of the channel's protocol.
@@ -142,7 +143,7 @@ func (m *Member) join(ctx context.Context, nc net.Conn) error {
 	// A context that ends closes the connection, and so ends every read.
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	m.up = newConn(nc)
-	err := notice(nc, m.cfg.Silence)
+	err := silence.Bound(nc, m.cfg.Silence)
 	if err == nil {
 		err = m.greet()
 	}
