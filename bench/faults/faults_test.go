@@ -74,6 +74,21 @@ func TestDrill(t *testing.T) {
 	}
 }
 
+// TestPartition is one-way loss between two hosts.
+func TestPartition(t *testing.T) {
+	_ = proctest.Self(t)
+	if testing.Short() {
+		t.Skip("it waits for a silent host")
+	}
+	err := partitionAll(2*time.Second, "nothing reaches the host of ranks 2 and 3", logger{t})
+	if errors.Is(err, netns.ErrUnavailable) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // logger logs what is written.
 type logger struct{ t *testing.T }
 

@@ -24,10 +24,10 @@ const patience = time.Minute
 // A job is the processes of one trial, and the store in which they meet.
 type job struct {
 	ranks  []*rank
-	server *store.Server    // where all are on this host
-	net    *netns.Network   // and else where they are,
-	hosts  []int            // by rank,
-	keeper *rank            // with the store, on the last host
+	server *store.Server  // where all are on this host
+	net    *netns.Network // and else where they are,
+	hosts  []int          // by rank,
+	keeper *rank          // with the store, on the last host
 }
 
 // A rank is one of them.

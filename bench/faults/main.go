@@ -4,6 +4,7 @@
 //	go run ./bench/faults kill --trials 1000 --transport shm,tcp    a random rank is killed at a random moment
 //	go run ./bench/faults stop                                      a rank is stopped, and continued
 //	go run ./bench/faults drill                                     a fault in each state of a rank
+//	go run ./bench/faults partition                                 the network between two hosts fails
 //
 // Where the network is cut, ranks are in network namespaces, which need root.
 package main
@@ -33,7 +34,7 @@ func main() {
 
 func command(args []string) error {
 	if len(args) == 0 {
-		return errors.New("kill, stop or drill?")
+		return errors.New("kill, stop, drill or partition?")
 	}
 	f := flag.NewFlagSet("faults "+args[0], flag.ExitOnError)
 	trials := f.Int("trials", 100, "how often, for each transport")
@@ -45,10 +46,13 @@ func command(args []string) error {
 	log := f.String("log", "", "file that kill's trials are added to, after those that are in it; its name ends with the transport's")
 	f.DurationVar(&o.bound, "for", 0, "time after which kill begins no trial; 0: none")
 	d := drilling{out: os.Stdout}
-	f.DurationVar(&d.silence, "silence", 3*time.Second, "how long a host may not answer before it is lost, for drill")
-	f.StringVar(&d.only, "only", "", "a state, or a state and a fault, for drill; all if it is empty")
+	f.DurationVar(&d.silence, "silence", 3*time.Second, "how long a host may not answer before it is lost, for drill and partition")
+	f.StringVar(&d.only, "only", "", "a state, or a state and a fault, for drill; a part of a case's name, for partition; all if it is empty")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
+	}
+	if args[0] == "partition" {
+		return partitionAll(d.silence, d.only, d.out)
 	}
 	for transport := range strings.SplitSeq(*transports, ",") {
 		if transport != "shm" && transport != "tcp" {
@@ -70,7 +74,7 @@ func command(args []string) error {
 		case "drill":
 			err = drill(transport, d)
 		default:
-			err = fmt.Errorf("there is no %q: kill, stop or drill", args[0])
+			err = fmt.Errorf("there is no %q: kill, stop, drill or partition", args[0])
 		}
 		if err != nil {
 			return fmt.Errorf("%s, seed %d: %w", transport, *seed, err)

@@ -89,6 +89,8 @@ func rankProcess() error {
 		return mixRank(c, in)
 	case "stop":
 		return stopRank(c, in)
+	case "partition":
+		return partitionRank(c, in)
 	}
 	return drillRank(c, state, in)
 }

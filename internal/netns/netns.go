@@ -48,7 +48,8 @@ func New(number, hosts int, v6 bool) (*Network, error) {
 	}
 	err := each(
 		[]string{"-n", n.hub, "link", "add", "switch", "type", "bridge"},
-		[]string{"-n", n.hub, "link", "set", "switch", "addrgenmode", "none", "up"},
+		[]string{"-n", n.hub, "link", "set", "switch", "addrgenmode", "none"},
+		[]string{"-n", n.hub, "link", "set", "switch", "up"},
 	)
 	for h := 0; h < hosts && err == nil; h++ {
 		err = n.add(id+strconv.Itoa(h), h)
@@ -75,9 +76,11 @@ func (n *Network) add(host string, h int) error {
 	}
 	return each(
 		[]string{"-n", n.hub, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host},
-		[]string{"-n", n.hub, "link", "set", port, "addrgenmode", "none", "master", "switch", "up"},
+		[]string{"-n", n.hub, "link", "set", port, "addrgenmode", "none"},
+		[]string{"-n", host, "link", "set", "eth0", "addrgenmode", mode},
+		[]string{"-n", n.hub, "link", "set", port, "master", "switch", "up"},
 		[]string{"-n", host, "link", "set", "lo", "up"},
-		[]string{"-n", host, "link", "set", "eth0", "addrgenmode", mode, "up"},
+		[]string{"-n", host, "link", "set", "eth0", "up"},
 		addr,
 	)
 }
@@ -119,6 +122,11 @@ func (n *Network) Command(ctx context.Context, host int, name string, args ...st
 // Cut unplugs a host. Neither side is told.
 func (n *Network) Cut(host int) error {
 	return ip("-n", n.hub, "link", "set", n.port(host), "nomaster")
+}
+
+// Plug plugs a host in again.
+func (n *Network) Plug(host int) error {
+	return ip("-n", n.hub, "link", "set", n.port(host), "master", "switch")
 }
 
 // Isolate keeps hosts from reaching each other. They reach all others.

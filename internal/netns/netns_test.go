@@ -157,4 +157,8 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	hearsNot(1, 0)
+	if err := n.Plug(0); err != nil {
+		t.Fatal(err)
+	}
+	hears(1, 0)
 }

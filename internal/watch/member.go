@@ -49,6 +49,7 @@ type Member struct {
 	groups   map[string]*group
 	early    map[string]*Cause // causes for groups that this rank has not made yet
 	gone     map[int]string    // ranks that are lost, and why
+	hosts    []int             // see Hosts; nil: not known yet
 	results  map[string]*exchange
 	follows  map[string]func(from int, position []byte)
 	closed   bool
@@ -283,22 +284,45 @@ func (m *Member) fail(c *Cause) {
 // maxEarly bounds the causes kept for groups that are not there yet.
 const maxEarly = 1024
 
+// Hosts says which ranks share a host: those that have the same number. When a
+// host does not answer, all its ranks are lost.
+func (m *Member) Hosts(hosts []int) {
+	m.mu.Lock()
+	m.hosts = slices.Clone(hosts)
+	m.mu.Unlock()
+}
+
+// lostWith are the ranks of which nothing was known and that are lost when one
+// is. m.mu is held.
+func (m *Member) lostWith(rank int, reason string) (list []int) {
+	for r := range m.cfg.Size {
+		near := reason == silent && r < len(m.hosts) && m.hosts[r] == m.hosts[rank] && m.hosts[r] != m.hosts[m.cfg.Rank]
+		if _, known := m.gone[r]; !known && (r == rank || near) {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
 // lose tells all groups of a rank that it is lost.
 func (m *Member) lose(rank int, reason string) {
 	m.mu.Lock()
-	if _, known := m.gone[rank]; known || m.closed {
+	ranks := m.lostWith(rank, reason)
+	if len(ranks) == 0 || m.closed {
 		m.mu.Unlock()
 		return
 	}
-	m.gone[rank] = reason
+	for _, r := range ranks {
+		m.gone[r] = reason
+	}
 	var tell []func()
 	for _, g := range m.groups {
-		if f := g.loss(rank, reason); f != nil && !g.ended {
+		if f := g.loss(ranks, reason); f != nil && !g.ended {
 			tell = append(tell, func() { g.fail(f) })
 		}
 	}
 	for key, e := range m.results {
-		if slices.Contains(e.members, rank) {
+		if slices.ContainsFunc(ranks, func(r int) bool { return slices.Contains(e.members, r) }) {
 			delete(m.results, key)
 			e.blobs <- nil
 		}
@@ -316,15 +340,24 @@ func (m *Member) Lost() []int {
 	return slices.Sorted(maps.Keys(m.gone))
 }
 
-// loss is the failure of a group that has lost a rank; nil if it was not in it.
-func (g *group) loss(rank int, reason string) *engine.Failure {
-	i := slices.Index(g.members, rank)
-	if i < 0 {
+// loss is the failure of a group that has lost ranks; nil if none was in it.
+func (g *group) loss(ranks []int, reason string) *engine.Failure {
+	var list []int
+	for i, r := range g.members {
+		if slices.Contains(ranks, r) {
+			list = append(list, i)
+		}
+	}
+	if list == nil {
 		return nil
 	}
+	are := "is"
+	if len(list) > 1 {
+		are = "are"
+	}
 	return &engine.Failure{
-		Kind: engine.ErrRankLost, Rank: i, Lost: []int{i}, Told: true,
-		Reason: fmt.Sprintf("rank %d is lost: %s", i, reason),
+		Kind: engine.ErrRankLost, Rank: list[0], Lost: list, Told: true,
+		Reason: fmt.Sprintf("%s %s lost: %s", engine.Ranks(list), are, reason),
 	}
 }
 
@@ -341,7 +374,7 @@ func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
 		delete(m.early, name)
 	}
 	for rank, reason := range m.gone {
-		if l := g.loss(rank, reason); l != nil && f == nil {
+		if l := g.loss([]int{rank}, reason); l != nil && f == nil {
 			f = l
 		}
 	}
