@@ -9,6 +9,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/netns"
 	"github.com/tutti-go/tutti/internal/proctest"
+	"github.com/tutti-go/tutti/internal/standin"
 )
 
 // TestMain lets the processes of trials be this binary.
@@ -70,6 +71,26 @@ func TestDrill(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Log(text)
+		})
+	}
+}
+
+// TestMismatch is every kind of disagreement, of few elements.
+func TestMismatch(t *testing.T) {
+	_ = proctest.Self(t)
+	engines := []string{"local", "hier", "nccl"}
+	if testing.Short() {
+		engines = engines[:1]
+	}
+	for _, e := range engines {
+		t.Run(e, func(t *testing.T) {
+			err := mismatch(mismatching{engines: []string{e}, elems: []int{10}, out: logger{t}})
+			if errors.Is(err, standin.ErrNoCompiler) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		})
 	}
 }

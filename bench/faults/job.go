@@ -59,7 +59,8 @@ func (l *lockedText) String() string {
 
 // An end is how a rank's work ended, as it prints it.
 type end struct {
-	At    int64  `json:"at"` // wall clock, in nanoseconds
+	At    int64  `json:"at"`              // wall clock, in nanoseconds
+	Began int64  `json:"began,omitempty"` // the call that ended so, where that is asked for
 	Kind  string `json:"kind"`
 	Text  string `json:"text"`
 	Lost  []int  `json:"lost"`
@@ -77,6 +78,9 @@ type spec struct {
 	// hosts is on which host each rank is, if they are not all on this one. The
 	// store has a host of its own, after the last.
 	hosts []int
+	// names are what the ranks call their hosts, where they are all on this one
+	// and are to believe something else.
+	names []string
 }
 
 // networks counts the networks of this process.
@@ -102,6 +106,9 @@ func start(o spec) (*job, error) {
 		if o.hosts != nil {
 			host = o.hosts[r]
 			own = append(own, fmt.Sprint("FAULTS_HOST=", host))
+		}
+		if o.names != nil {
+			own = append(own, "FAULTS_HOST="+o.names[r])
 		}
 		if k, err = j.launch(host, own); err == nil {
 			j.ranks = append(j.ranks, k)

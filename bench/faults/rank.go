@@ -41,6 +41,17 @@ func report(did int, err error) { reportNext(did, nil, err) }
 
 // reportNext is report of one that may go on with another Comm.
 func reportNext(did int, next *tutti.Comm, err error) {
+	e := newEnd(did, next, err)
+	e.print()
+}
+
+func (e *end) print() {
+	text, _ := json.Marshal(e) // there is nothing in it that cannot be written
+	fmt.Println("ended " + string(text))
+}
+
+// newEnd describes how it ended, now.
+func newEnd(did int, next *tutti.Comm, err error) end {
 	e := end{At: time.Now().UnixNano(), Kind: "none", Did: did}
 	if next != nil {
 		e.Size = next.Size()
@@ -61,8 +72,7 @@ func reportNext(did int, next *tutti.Comm, err error) {
 	if err != nil {
 		e.Text = err.Error()
 	}
-	text, _ := json.Marshal(e) // there is nothing in it that cannot be written
-	fmt.Println("ended " + string(text))
+	return e
 }
 
 // rankProcess is what a process that this one has started does.
@@ -77,8 +87,11 @@ func rankProcess() error {
 		Silence: duration("FAULTS_SILENCE"), Patience: duration("FAULTS_PATIENCE"),
 		Logger: slog.New(slog.DiscardHandler),
 	}
-	if state == "init" {
+	switch state {
+	case "init":
 		return initRank(cfg, in)
+	case "mismatch":
+		return mismatchRank(cfg, in)
 	}
 	c, err := tutti.Join(context.Background(), cfg)
 	if err != nil {
