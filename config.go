@@ -20,6 +20,12 @@ type Config struct {
 	// Zero means five minutes; negative, no bound.
 	Timeout time.Duration
 
+	// Silence is about how long another rank's host may not answer before the
+	// rank is lost. A host answers also when its ranks are stopped or busy: so
+	// this tells of hosts and networks that are gone, and never of slow ranks. A
+	// process that ends is noticed at once. Zero means 30 seconds.
+	Silence time.Duration
+
 	// Patience is how long Shrink waits for ranks of which nothing is known, and
 	// Shrink and Grow for a new Comm to be made, before they go on without those
 	// who do not come. Zero means ten seconds.

@@ -15,6 +15,8 @@ const module = "github.com/tutti-go/tutti"
 // stands below it.
 var layers = []string{
 	"internal/proctest",
+	"internal/netns",
+	"internal/silence",
 	"internal/kernel",
 	"internal/place",
 	"internal/wait",

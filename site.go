@@ -36,9 +36,9 @@ func newProcesses(cfg *Config, p *place.Place) *processes {
 
 // dial connects to the store.
 func (p *processes) dial(ctx context.Context) (*store.Client, store.Store, error) {
-	how := store.Config{Secret: []byte(p.cfg.Secret), Cert: p.cfg.Cert, Key: p.cfg.Key, Logger: p.cfg.Logger}
+	how := store.Config{Secret: []byte(p.cfg.Secret), Cert: p.cfg.Cert, Key: p.cfg.Key, Silence: p.cfg.Silence, Logger: p.cfg.Logger}
 	if p.plain {
-		how = store.Config{Plain: true, Logger: p.cfg.Logger}
+		how = store.Config{Plain: true, Silence: p.cfg.Silence, Logger: p.cfg.Logger}
 	}
 	client, err := store.Dial(ctx, p.addr, how)
 	if err != nil {
@@ -104,6 +104,6 @@ func (c *Config) enter(ctx context.Context, rank, size int, addr string, l net.L
 	return job.Enter(ctx, job.Config{
 		Rank: rank, Size: size, Addr: addr, Listener: l, Secret: secret, Timeout: c.Timeout,
 		Interface: c.Interface, TLS: encrypt, Network: c.NoSharedMemory, Host: c.Host, Reproducible: c.Reproducible,
-		Logger: c.Logger,
+		Silence: c.Silence, Logger: c.Logger,
 	})
 }

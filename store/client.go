@@ -11,6 +11,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/silence"
 )
 
 // A Client is a Store on the other side of a connection. A request that waits
@@ -70,9 +72,13 @@ func (c *Client) dialFirst(ctx context.Context) (*link, error) {
 
 // dial makes one connection.
 func (c *Client) dial(ctx context.Context) (*link, error) {
-	var d net.Dialer
+	d := net.Dialer{Timeout: c.config.Silence} // zero, and so none, the first time
 	raw, err := d.DialContext(ctx, "tcp", c.addr)
 	if err != nil {
+		return nil, &kindError{ErrLost, err.Error(), err}
+	}
+	if err := silence.Bound(raw, c.config.Silence); err != nil {
+		raw.Close()
 		return nil, &kindError{ErrLost, err.Error(), err}
 	}
 	if !c.checked { // so this is Dial

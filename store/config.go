@@ -4,7 +4,9 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net"
+	"time"
 
+	"github.com/tutti-go/tutti/internal/silence"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
@@ -21,6 +23,9 @@ type Config struct {
 	// Plain asks for PyTorch's bare protocol: no secret, no encryption. Every
 	// process that reaches the port can read and change everything.
 	Plain bool
+	// Silence is about how long the other side's host may not answer before a
+	// connection ends. Zero means 30 seconds.
+	Silence time.Duration
 	// Limits bounds what a server takes and what a client sends and accepts.
 	Limits Limits
 	// Logger is told, by a server, who was refused and why. Nil means
@@ -31,6 +36,9 @@ type Config struct {
 // fill puts the defaults in and checks the rest. addr is where the server is.
 func (c *Config) fill(addr net.Addr) (*tls.Config, error) {
 	c.Limits.fill()
+	if c.Silence <= 0 {
+		c.Silence = silence.Default
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

@@ -1,10 +1,15 @@
 package main
 
 import (
+	"errors"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/tutti-go/tutti/internal/netns"
 	"github.com/tutti-go/tutti/internal/proctest"
+	"github.com/tutti-go/tutti/internal/standin"
 )
 
 // TestMain lets the processes of trials be this binary.
@@ -25,7 +30,7 @@ func TestFaults(t *testing.T) {
 	}
 	for _, transport := range []string{"shm", "tcp"} {
 		t.Run("kill "+transport, func(t *testing.T) {
-			k, err := kill(trials, transport, 1, 0)
+			k, err := kill(transport, killing{trials: trials, seed: 1, most: 8})
 			// Of a handful, most may miss by chance.
 			if err != nil && (k == nil || trials > 100 || k.inFlight == 0) {
 				t.Fatal(err)
@@ -40,6 +45,68 @@ func TestFaults(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestDrill is some cells of the drill that are soon over.
+func TestDrill(t *testing.T) {
+	_ = proctest.Self(t)
+	o := drilling{silence: 2 * time.Second}
+	for _, c := range []struct{ transport, state, fault string }{
+		{"shm", "shrink", "kill"},
+		{"shm", "message", "mismatch"},
+		{"tcp", "idle", "abort"},
+		{"tcp", "close", "kill"},
+		{"tcp", "collective", "cut"},
+	} {
+		t.Run(strings.Join([]string{c.transport, c.state, c.fault}, " "), func(t *testing.T) {
+			if c.fault == "cut" && testing.Short() {
+				t.Skip("it waits for a silent host")
+			}
+			text, err := o.try(c.transport, c.state, c.fault)
+			if errors.Is(err, netns.ErrUnavailable) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(text)
+		})
+	}
+}
+
+// TestMismatch is every kind of disagreement, of few elements.
+func TestMismatch(t *testing.T) {
+	_ = proctest.Self(t)
+	engines := []string{"local", "hier", "nccl"}
+	if testing.Short() {
+		engines = engines[:1]
+	}
+	for _, e := range engines {
+		t.Run(e, func(t *testing.T) {
+			err := mismatch(mismatching{engines: []string{e}, elems: []int{10}, out: logger{t}})
+			if errors.Is(err, standin.ErrNoCompiler) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestPartition is one-way loss between two hosts.
+func TestPartition(t *testing.T) {
+	_ = proctest.Self(t)
+	if testing.Short() {
+		t.Skip("it waits for a silent host")
+	}
+	err := partitionAll(2*time.Second, "nothing reaches the host of ranks 2 and 3", logger{t})
+	if errors.Is(err, netns.ErrUnavailable) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -2,24 +2,32 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/netns"
+	"github.com/tutti-go/tutti/store"
 )
 
 // patience is how long anything may take before it counts as a hang.
 const patience = time.Minute
 
-// A job is the processes of one trial.
+// A job is the processes of one trial, and the store in which they meet.
 type job struct {
-	ranks []*rank
+	ranks  []*rank
+	server *store.Server  // where all are on this host
+	net    *netns.Network // and else where they are,
+	hosts  []int          // by rank,
+	keeper *rank          // with the store, on the last host
 }
 
 // A rank is one of them.
@@ -51,61 +59,99 @@ func (l *lockedText) String() string {
 
 // An end is how a rank's work ended, as it prints it.
 type end struct {
-	At    int64  `json:"at"` // wall clock, in nanoseconds
+	At    int64  `json:"at"`              // wall clock, in nanoseconds
+	Began int64  `json:"began,omitempty"` // the call that ended so, where that is asked for
 	Kind  string `json:"kind"`
 	Text  string `json:"text"`
 	Lost  []int  `json:"lost"`
 	Wrong string `json:"wrong,omitempty"` // a wrong result
 	Did   int    `json:"did"`             // operations before it
+	Size  int    `json:"size,omitempty"`  // ranks of the Comm with which it goes on
 }
 
-// start starts n ranks in a state.
-func start(n int, transport, state string, env ...string) (*job, error) {
-	addr, err := freePort()
-	if err != nil {
-		return nil, err
+// A spec says what job to start.
+type spec struct {
+	ranks     int
+	transport string
+	state     string
+	env       []string
+	// hosts is on which host each rank is, if they are not all on this one. The
+	// store has a host of its own, after the last.
+	hosts []int
+	// names are what the ranks call their hosts, where they are all on this one
+	// and are to believe something else.
+	names []string
+}
+
+// networks counts the networks of this process.
+var networks atomic.Int32
+
+const jobSecret = "a secret"
+
+// start starts the ranks of a job.
+func start(o spec) (*job, error) {
+	j := &job{hosts: o.hosts}
+	env := append(os.Environ(), "TUTTI_SECRET="+jobSecret, stateName+"="+o.state, "FAULTS_TRANSPORT="+o.transport)
+	env = append(env, o.env...)
+	var err error
+	if o.hosts == nil {
+		env, err = j.serve(env)
+	} else {
+		env, err = j.serveFar(env)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+	for r := 0; r < o.ranks && err == nil; r++ {
+		var k *rank
+		own := append(env[:len(env):len(env)], fmt.Sprint("TUTTI_RANK=", r), fmt.Sprint("TUTTI_SIZE=", o.ranks))
+		host := -1
+		if o.hosts != nil {
+			host = o.hosts[r]
+			own = append(own, fmt.Sprint("FAULTS_HOST=", host))
+		}
+		if o.names != nil {
+			own = append(own, "FAULTS_HOST="+o.names[r])
+		}
+		if k, err = j.launch(host, own); err == nil {
+			j.ranks = append(j.ranks, k)
+		}
 	}
-	j := new(job)
-	for r := range n {
-		k := &rank{lines: make(chan string, 64)}
-		k.cmd = exec.Command(self, "-test.run=^$")
-		k.cmd.Env = append(append(os.Environ(), env...), stateName+"="+state, fmt.Sprint("FAULTS_RANK=", r),
-			fmt.Sprint("FAULTS_SIZE=", n), "FAULTS_ADDR="+addr, "FAULTS_TRANSPORT="+transport)
-		k.cmd.Stderr = &k.errors
-		out, err := k.cmd.StdoutPipe()
-		if err == nil {
-			k.in, err = k.cmd.StdinPipe()
-		}
-		if err == nil {
-			err = k.cmd.Start()
-		}
-		if err != nil {
-			j.end()
-			return nil, err
-		}
-		go func() {
-			defer close(k.lines)
-			for s := bufio.NewScanner(out); s.Scan(); {
-				k.lines <- s.Text()
-			}
-		}()
-		j.ranks = append(j.ranks, k)
+	if err != nil {
+		j.end()
+		return nil, err
 	}
 	return j, nil
 }
 
-// freePort is where rank 0 will listen. Another program may take it first, but
-// only by chance.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// launch starts a process on a host; -1 is this one.
+func (j *job) launch(host int, env []string) (*rank, error) {
+	self, err := os.Executable()
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	return l.Addr().String(), l.Close()
+	k := &rank{lines: make(chan string, 64)}
+	if host < 0 {
+		k.cmd = exec.Command(self, "-test.run=^$")
+	} else {
+		k.cmd = j.net.Command(context.Background(), host, self, "-test.run=^$")
+	}
+	k.cmd.Env = env
+	k.cmd.Stderr = &k.errors
+	out, err := k.cmd.StdoutPipe()
+	if err == nil {
+		k.in, err = k.cmd.StdinPipe()
+	}
+	if err == nil {
+		err = k.cmd.Start()
+	}
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(k.lines)
+		for s := bufio.NewScanner(out); s.Scan(); {
+			k.lines <- s.Text()
+		}
+	}()
+	return k, nil
 }
 
 // await waits for a line that begins with a word, and returns the rest.
@@ -174,10 +220,20 @@ func (j *job) others(not int) (list []int) {
 
 // end ends what is left of the job.
 func (j *job) end() {
-	for _, k := range j.ranks {
+	all := j.ranks
+	if j.keeper != nil {
+		all = append(all[:len(all):len(all)], j.keeper)
+	}
+	for _, k := range all {
 		_ = k.in.Close()
 		_ = k.cmd.Process.Kill()
 		_ = k.wait()
+	}
+	if j.server != nil {
+		_ = j.server.Close()
+	}
+	if j.net != nil {
+		_ = j.net.Close()
 	}
 }
 

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -16,31 +19,98 @@ type killed struct {
 	inFlight  int // killed inside an operation
 	ops       int // operations that the survivors had done and checked
 	times     []time.Duration
+	log       *os.File // a line for each; may be nil
 }
 
-// String is one line.
+// buckets are the upper ends of the distribution's parts.
+var buckets = []time.Duration{
+	5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
+	500 * time.Millisecond, time.Second, patience,
+}
+
+// String is a line, and one for the distribution.
 func (k *killed) String() string {
+	if len(k.times) == 0 {
+		return "no trials"
+	}
 	slices.Sort(k.times)
 	at := func(p int) time.Duration {
 		return k.times[min(len(k.times)-1, len(k.times)*p/100)].Round(10 * time.Microsecond)
 	}
-	return fmt.Sprintf("kill, %s: %d trials, %d in flight, %d operations checked; to the last survivor's error: p50 %v, p99 %v, max %v",
+	var b strings.Builder
+	fmt.Fprintf(&b, "kill, %s: %d trials, %d in flight, %d operations checked; to the last survivor's error: p50 %v, p99 %v, max %v\n ",
 		k.transport, k.trials, k.inFlight, k.ops, at(50), at(99), at(100))
+	below := 0
+	for _, to := range buckets {
+		n, _ := slices.BinarySearch(k.times, to)
+		fmt.Fprintf(&b, " under %v: %d;", to, n-below)
+		below = n
+	}
+	return strings.TrimSuffix(b.String(), ";")
 }
 
-// kill kills a random rank of 2 to 8 at a random moment, again and again. It
+// note keeps what one trial has shown.
+func (k *killed) note(inFlight bool, ops int, took time.Duration) {
+	k.trials++
+	if inFlight {
+		k.inFlight++
+	}
+	k.ops += ops
+	k.times = append(k.times, took)
+}
+
+// read reads the trials of earlier runs from a log, and leaves it open for more.
+func (k *killed) read(path string) (err error) {
+	if k.log, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return err
+	}
+	s := bufio.NewScanner(k.log)
+	for s.Scan() {
+		var trial, ops int
+		var inFlight bool
+		var took time.Duration
+		if _, err := fmt.Sscan(s.Text(), &trial, &inFlight, &ops, (*int64)(&took)); err != nil || trial != k.trials {
+			return fmt.Errorf("%s: line %d is not trial %d: %q", path, k.trials+1, k.trials, s.Text())
+		}
+		k.note(inFlight, ops, took)
+	}
+	return s.Err()
+}
+
+// A killing says what trials of kill are to be done.
+type killing struct {
+	trials int
+	seed   uint64
+	mib    int           // that each rank holds beside
+	most   int           // ranks
+	log    string        // the file that trials are added to, where it ended; may be empty
+	bound  time.Duration // after which no trial begins; 0: none
+	out    io.Writer     // is told of the progress; may be nil
+}
+
+// kill kills a random rank of 2 or more at a random moment, again and again. It
 // fails at the first hang, wrong result, or survivor that does not name the
 // killed rank, and if fewer than half of the killed were in an operation.
-func kill(trials int, transport string, seed uint64, mib int) (*killed, error) {
+func kill(transport string, o killing) (*killed, error) {
 	dir, err := os.MkdirTemp("", "faults")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
 	k := &killed{transport: transport}
-	for i := range trials {
-		if err := k.trial(rand.New(rand.NewPCG(seed, uint64(i))), dir, mib); err != nil {
+	if o.log != "" {
+		if err := k.read(o.log); err != nil {
+			return nil, err
+		}
+		defer k.log.Close()
+	}
+	begin := time.Now()
+	for i := k.trials; i < o.trials && (o.bound == 0 || time.Since(begin) < o.bound); i++ {
+		if err := k.trial(rand.New(rand.NewPCG(o.seed, uint64(i))), dir, o); err != nil {
 			return nil, fmt.Errorf("trial %d: %w", i, err)
+		}
+		if o.out != nil && k.trials%50 == 0 {
+			fmt.Fprintf(o.out, "%d of %d trials after %v\n", k.trials, o.trials, time.Since(begin).Round(time.Second))
 		}
 	}
 	if 2*k.inFlight <= k.trials {
@@ -49,16 +119,17 @@ func kill(trials int, transport string, seed uint64, mib int) (*killed, error) {
 	return k, nil
 }
 
-func (k *killed) trial(rnd *rand.Rand, dir string, mib int) error {
-	n := 2 + rnd.IntN(7)
+func (k *killed) trial(rnd *rand.Rand, dir string, o killing) error {
+	n := 2 + rnd.IntN(o.most-1)
 	victim := rnd.IntN(n)
 	note := filepath.Join(dir, "note")
 	leave := ""
 	if rnd.IntN(2) == 0 {
 		leave = "1"
 	}
-	j, err := start(n, k.transport, "mix", "FAULTS_NOTE="+note, fmt.Sprint("FAULTS_SEED=", rnd.Uint64()),
-		"FAULTS_LEAVE="+leave, fmt.Sprint("FAULTS_MIB=", mib))
+	j, err := start(spec{ranks: n, transport: k.transport, state: "mix", env: []string{
+		"FAULTS_NOTE=" + note, fmt.Sprint("FAULTS_SEED=", rnd.Uint64()), "FAULTS_LEAVE=" + leave, fmt.Sprint("FAULTS_MIB=", o.mib),
+	}})
 	if err != nil {
 		return err
 	}
@@ -77,6 +148,7 @@ func (k *killed) trial(rnd *rand.Rand, dir string, mib int) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	_ = j.ranks[victim].wait() // killed
+	ops := 0
 	for r, e := range ends {
 		switch {
 		case e.Wrong != "":
@@ -86,16 +158,18 @@ func (k *killed) trial(rnd *rand.Rand, dir string, mib int) error {
 		case e.Did < 20:
 			return fmt.Errorf("%s: rank %d failed before the fault: %s", what, r, e.Text)
 		}
-		k.ops += e.Did
+		ops += e.Did
 	}
 	in, err := inOperation(note + fmt.Sprint(victim))
 	if err != nil {
 		return err
 	}
-	if in {
-		k.inFlight++
+	took := latest(ends, begin)
+	if k.log != nil {
+		if _, err := fmt.Fprintln(k.log, k.trials, in, ops, int64(took)); err != nil {
+			return err
+		}
 	}
-	k.trials++
-	k.times = append(k.times, latest(ends, begin))
+	k.note(in, ops, took)
 	return nil
 }

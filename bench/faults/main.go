@@ -4,6 +4,10 @@
 //	go run ./bench/faults kill --trials 1000 --transport shm,tcp    a random rank is killed at a random moment
 //	go run ./bench/faults stop                                      a rank is stopped, and continued
 //	go run ./bench/faults drill                                     a fault in each state of a rank
+//	go run ./bench/faults mismatch                                  ranks call different things, on every engine
+//	go run ./bench/faults partition                                 the network between two hosts fails
+//
+// Where the network is cut, ranks are in network namespaces, which need root.
 package main
 
 import (
@@ -11,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -31,15 +36,40 @@ func main() {
 
 func command(args []string) error {
 	if len(args) == 0 {
-		return errors.New("kill, stop or drill?")
+		return errors.New("kill, stop, drill, mismatch or partition?")
 	}
 	f := flag.NewFlagSet("faults "+args[0], flag.ExitOnError)
 	trials := f.Int("trials", 100, "how often, for each transport")
 	transports := f.String("transport", "shm,tcp", "shm, tcp or both")
 	seed := f.Uint64("seed", uint64(time.Now().UnixNano()), "of all that is random")
-	ballast := f.Int("mib", 0, "MiB of memory that each rank holds beside, for kill")
+	o := killing{out: os.Stderr}
+	f.IntVar(&o.mib, "mib", 0, "MiB of memory that each rank holds beside, for kill")
+	f.IntVar(&o.most, "ranks", 8, "the most ranks, for kill")
+	log := f.String("log", "", "file that kill's trials are added to, after those that are in it; its name ends with the transport's")
+	f.DurationVar(&o.bound, "for", 0, "time after which kill begins no trial; 0: none")
+	d := drilling{out: os.Stdout}
+	f.DurationVar(&d.silence, "silence", 3*time.Second, "how long a host may not answer before it is lost, for drill and partition")
+	f.StringVar(&d.only, "only", "", "a state, or a state and a fault, for drill; a part of a case's name, for partition and mismatch; all if it is empty")
+	m := mismatching{strict: true, out: os.Stdout}
+	engines := f.String("engine", "local,shm,tcp,hier,nccl", "engines, for mismatch")
+	elems := f.String("elems", "10,300000", "numbers of elements, for mismatch")
+	f.StringVar(&m.library, "nccl", "", "path of libnccl, for mismatch on a GPU; empty: the stand-in")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
+	}
+	switch args[0] {
+	case "partition":
+		return partitionAll(d.silence, d.only, d.out)
+	case "mismatch":
+		m.engines, m.only = strings.Split(*engines, ","), d.only
+		for text := range strings.SplitSeq(*elems, ",") {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 {
+				return fmt.Errorf("%q is not a number of elements", text)
+			}
+			m.elems = append(m.elems, n)
+		}
+		return mismatch(m)
 	}
 	for transport := range strings.SplitSeq(*transports, ",") {
 		if transport != "shm" && transport != "tcp" {
@@ -49,15 +79,19 @@ func command(args []string) error {
 		switch args[0] {
 		case "kill":
 			var s *killed
-			if s, err = kill(*trials, transport, *seed, *ballast); s != nil {
+			o.trials, o.seed = *trials, *seed
+			if *log != "" {
+				o.log = *log + "." + transport
+			}
+			if s, err = kill(transport, o); s != nil {
 				fmt.Println(s)
 			}
 		case "stop":
 			err = stopAll(*trials, transport, *seed, os.Stdout)
 		case "drill":
-			err = drill(transport, os.Stdout)
+			err = drill(transport, d)
 		default:
-			err = fmt.Errorf("there is no %q: kill, stop or drill", args[0])
+			err = fmt.Errorf("there is no %q: kill, stop, drill, mismatch or partition", args[0])
 		}
 		if err != nil {
 			return fmt.Errorf("%s, seed %d: %w", transport, *seed, err)

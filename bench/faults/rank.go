@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -20,7 +21,7 @@ const stateName = "FAULTS_STATE"
 // kinds are the kinds of error, by the name under which they are printed.
 var kinds = map[string]error{
 	"lost": tutti.ErrRankLost, "timeout": tutti.ErrTimeout, "mismatch": tutti.ErrMismatch, "aborted": tutti.ErrAborted,
-	"closed": tutti.ErrClosed, "invalid": tutti.ErrInvalid,
+	"closed": tutti.ErrClosed, "invalid": tutti.ErrInvalid, "excluded": tutti.ErrExcluded,
 }
 
 // number is a number of the environment.
@@ -29,9 +30,32 @@ func number(name string) int {
 	return n
 }
 
+// duration is a duration of the environment.
+func duration(name string) time.Duration {
+	d, _ := time.ParseDuration(os.Getenv(name))
+	return d
+}
+
 // report prints how it ended.
-func report(did int, err error) {
+func report(did int, err error) { reportNext(did, nil, err) }
+
+// reportNext is report of one that may go on with another Comm.
+func reportNext(did int, next *tutti.Comm, err error) {
+	e := newEnd(did, next, err)
+	e.print()
+}
+
+func (e *end) print() {
+	text, _ := json.Marshal(e) // there is nothing in it that cannot be written
+	fmt.Println("ended " + string(text))
+}
+
+// newEnd describes how it ended, now.
+func newEnd(did int, next *tutti.Comm, err error) end {
 	e := end{At: time.Now().UnixNano(), Kind: "none", Did: did}
+	if next != nil {
+		e.Size = next.Size()
+	}
 	wrong := (*wrongError)(nil)
 	public := (*tutti.Error)(nil)
 	if errors.As(err, &public) {
@@ -48,20 +72,26 @@ func report(did int, err error) {
 	if err != nil {
 		e.Text = err.Error()
 	}
-	text, _ := json.Marshal(e) // there is nothing in it that cannot be written
-	fmt.Println("ended " + string(text))
+	return e
 }
 
 // rankProcess is what a process that this one has started does.
 func rankProcess() error {
 	state := os.Getenv(stateName)
 	in := bufio.NewReader(os.Stdin)
-	cfg := tutti.Config{
-		Rank: number("FAULTS_RANK"), Size: number("FAULTS_SIZE"), Addr: os.Getenv("FAULTS_ADDR"),
-		NoSharedMemory: os.Getenv("FAULTS_TRANSPORT") == "tcp",
+	if state == "store" {
+		return storeProcess(in)
 	}
-	if state == "init" {
+	cfg := tutti.Config{
+		NoSharedMemory: os.Getenv("FAULTS_TRANSPORT") == "tcp", Host: os.Getenv("FAULTS_HOST"),
+		Silence: duration("FAULTS_SILENCE"), Patience: duration("FAULTS_PATIENCE"),
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	switch state {
+	case "init":
 		return initRank(cfg, in)
+	case "mismatch":
+		return mismatchRank(cfg, in)
 	}
 	c, err := tutti.Join(context.Background(), cfg)
 	if err != nil {
@@ -72,6 +102,8 @@ func rankProcess() error {
 		return mixRank(c, in)
 	case "stop":
 		return stopRank(c, in)
+	case "partition":
+		return partitionRank(c, in)
 	}
 	return drillRank(c, state, in)
 }
@@ -82,7 +114,7 @@ func mixRank(c *tutti.Comm, in *bufio.Reader) error {
 	for i := 0; i < len(ballast); i += 4096 {
 		ballast[i] = 1
 	}
-	note, err := openNote(os.Getenv("FAULTS_NOTE") + os.Getenv("FAULTS_RANK"))
+	note, err := openNote(fmt.Sprint(os.Getenv("FAULTS_NOTE"), c.Rank()))
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func stopAll(trials int, transport string, seed uint64, out io.Writer) error {
 func stopOne(rnd *rand.Rand, transport string) (time.Duration, error) {
 	n := 2 + rnd.IntN(4)
 	victim := rnd.IntN(n)
-	j, err := start(n, transport, "stop")
+	j, err := start(spec{ranks: n, transport: transport, state: "stop"})
 	if err != nil {
 		return 0, err
 	}

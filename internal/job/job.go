@@ -218,6 +218,7 @@ func (j *Job) meet(ctx context.Context, all []int) error {
 		reach[r], j.reads[r] = set(a.Met), set(a.Reads)
 	}
 	j.hosts = hosts(reach)
+	j.member.Hosts(j.hosts)
 	return nil
 }
 

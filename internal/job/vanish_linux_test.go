@@ -120,9 +120,13 @@ func TestVanish(t *testing.T) {
 					}
 				}
 				for _, h := range c.cut {
-					n.cut(h)
+					if err := n.Cut(h); err != nil {
+						t.Fatal(err)
+					}
 				}
-				n.isolate(c.apart...)
+				if err := n.Isolate(c.apart...); err != nil {
+					t.Fatal(err)
+				}
 				begin := time.Now()
 				if c.how == "unconnected" {
 					w.say(t, "go")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/silence"
 )
 
 // A hub is rank 0's side: it accepts the other ranks and passes frames on.
@@ -96,7 +97,7 @@ func (h *hub) admit(c *conn) {
 		_ = c.send(&frame{Kind: refused, Reason: reason})
 		c.Close()
 	}
-	err := errors.Join(c.SetDeadline(time.Now().Add(helloTime)), notice(c.Conn, cfg.Silence))
+	err := errors.Join(c.SetDeadline(time.Now().Add(helloTime)), silence.Bound(c.Conn, cfg.Silence))
 	if err != nil {
 		refuse(err.Error())
 		return

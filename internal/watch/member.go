@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/silence"
 )
 
 // version is that of the channel's protocol.
@@ -48,6 +49,7 @@ type Member struct {
 	groups   map[string]*group
 	early    map[string]*Cause // causes for groups that this rank has not made yet
 	gone     map[int]string    // ranks that are lost, and why
+	hosts    []int             // see Hosts; nil: not known yet
 	results  map[string]*exchange
 	follows  map[string]func(from int, position []byte)
 	closed   bool
@@ -72,6 +74,10 @@ type report struct {
 type group struct {
 	members []int // by their numbers in the job
 	fail    func(*engine.Failure)
+	// ended is set when the first cause of its end has been judged. Whoever
+	// reported that may not have come back to its engine with it yet, while those
+	// who were told have left: that is no cause any more.
+	ended bool
 }
 
 // Join connects this rank with the others, and returns when all have joined.
@@ -138,7 +144,7 @@ func (m *Member) join(ctx context.Context, nc net.Conn) error {
 	// A context that ends closes the connection, and so ends every read.
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	m.up = newConn(nc)
-	err := notice(nc, m.cfg.Silence)
+	err := silence.Bound(nc, m.cfg.Silence)
 	if err == nil {
 		err = m.greet()
 	}
@@ -249,6 +255,9 @@ func (m *Member) take(f *frame) {
 func (m *Member) fail(c *Cause) {
 	m.mu.Lock()
 	g := m.groups[c.Group]
+	if g != nil {
+		g.ended = true
+	}
 	own := false
 	for number, r := range m.verdicts {
 		if r.group == c.Group {
@@ -275,24 +284,47 @@ func (m *Member) fail(c *Cause) {
 // maxEarly bounds the causes kept for groups that are not there yet.
 const maxEarly = 1024
 
+// Hosts says which ranks share a host: those that have the same number. When a
+// host does not answer, all its ranks are lost.
+func (m *Member) Hosts(hosts []int) {
+	m.mu.Lock()
+	m.hosts = slices.Clone(hosts)
+	m.mu.Unlock()
+}
+
+// lostWith are the ranks of which nothing was known and that are lost when one
+// is. m.mu is held.
+func (m *Member) lostWith(rank int, reason string) (list []int) {
+	for r := range m.cfg.Size {
+		near := reason == silent && r < len(m.hosts) && m.hosts[r] == m.hosts[rank] && m.hosts[r] != m.hosts[m.cfg.Rank]
+		if _, known := m.gone[r]; !known && (r == rank || near) {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
 // lose tells all groups of a rank that it is lost.
 func (m *Member) lose(rank int, reason string) {
 	m.mu.Lock()
-	if _, known := m.gone[rank]; known || m.closed {
+	ranks := m.lostWith(rank, reason)
+	if len(ranks) == 0 || m.closed {
 		m.mu.Unlock()
 		return
 	}
-	m.gone[rank] = reason
+	for _, r := range ranks {
+		m.gone[r] = reason
+	}
 	var tell []func()
 	// Groups come before those that were made of them, as their names do.
 	for _, name := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[name]
-		if f := g.loss(rank, reason); f != nil {
+		if f := g.loss(ranks, reason); f != nil && !g.ended {
 			tell = append(tell, func() { g.fail(f) })
 		}
 	}
 	for key, e := range m.results {
-		if slices.Contains(e.members, rank) {
+		if slices.ContainsFunc(ranks, func(r int) bool { return slices.Contains(e.members, r) }) {
 			delete(m.results, key)
 			e.blobs <- nil
 		}
@@ -318,15 +350,24 @@ func (m *Member) Lost() []int {
 	return slices.Sorted(maps.Keys(m.gone))
 }
 
-// loss is the failure of a group that has lost a rank; nil if it was not in it.
-func (g *group) loss(rank int, reason string) *engine.Failure {
-	i := slices.Index(g.members, rank)
-	if i < 0 {
+// loss is the failure of a group that has lost ranks; nil if none was in it.
+func (g *group) loss(ranks []int, reason string) *engine.Failure {
+	var list []int
+	for i, r := range g.members {
+		if slices.Contains(ranks, r) {
+			list = append(list, i)
+		}
+	}
+	if list == nil {
 		return nil
 	}
+	are := "is"
+	if len(list) > 1 {
+		are = "are"
+	}
 	return &engine.Failure{
-		Kind: engine.ErrRankLost, Rank: i, Lost: []int{i}, Told: true,
-		Reason: fmt.Sprintf("rank %d is lost: %s", i, reason),
+		Kind: engine.ErrRankLost, Rank: list[0], Lost: list, Told: true,
+		Reason: fmt.Sprintf("%s %s lost: %s", engine.Ranks(list), are, reason),
 	}
 }
 
@@ -334,7 +375,7 @@ func (g *group) loss(rank int, reason string) *engine.Failure {
 // when one of its members reports a cause, or is lost. What has happened
 // already is told at once.
 func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
-	g := &group{slices.Clone(members), fail}
+	g := &group{members: slices.Clone(members), fail: fail}
 	m.mu.Lock()
 	m.groups[name] = g
 	var f *engine.Failure
@@ -343,7 +384,7 @@ func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
 		delete(m.early, name)
 	}
 	for rank, reason := range m.gone {
-		if l := g.loss(rank, reason); l != nil && f == nil {
+		if l := g.loss([]int{rank}, reason); l != nil && f == nil {
 			f = l
 		}
 	}

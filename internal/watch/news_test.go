@@ -3,6 +3,7 @@ package watch
 import (
 	"io"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -53,5 +54,56 @@ func TestRankZeroHearsLast(t *testing.T) {
 	}
 	if f := <-told; f.Reason != lost.Reason {
 		t.Errorf("the group has ended with %v", f)
+	}
+}
+
+// TestOwnCauseStands: a rank whose cause was judged to be the first has not come
+// back with it yet when one who was told of it has left. That is not what its
+// group has ended with.
+func TestOwnCauseStands(t *testing.T) {
+	m := newMember(Config{Rank: 0, Size: 3})
+	told := make(chan *engine.Failure, 1)
+	m.Watch("g", []int{0, 1, 2}, func(f *engine.Failure) { told <- f })
+	c := NewCause("g", &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{2}, Reason: "rank 0 says so"})
+	c.Report = 1
+	verdict := make(chan *Cause, 1)
+	m.verdicts[1] = report{"g", verdict}
+	m.fail(c)
+	m.lose(1, "it has exited")
+	select {
+	case f := <-told:
+		t.Errorf("the group has ended with %v", f)
+	default:
+	}
+	if v := <-verdict; v != c {
+		t.Errorf("the verdict is %v", v)
+	}
+	if lost := m.Lost(); !slices.Equal(lost, []int{1}) {
+		t.Errorf("%v are lost", lost)
+	}
+}
+
+// TestHostLost: when a host does not answer, all its ranks are lost, at once; when
+// a process ends, it alone is.
+func TestHostLost(t *testing.T) {
+	m := newMember(Config{Rank: 1, Size: 6})
+	m.Hosts([]int{0, 1, 0, 1, 4, 0})
+	told := make(chan *engine.Failure, 1)
+	m.Watch("g", []int{1, 2, 0, 3, 5}, func(f *engine.Failure) { told <- f })
+	m.lose(5, "its process has ended")
+	if f := <-told; !slices.Equal(f.Lost, []int{4}) {
+		t.Errorf("%v are lost: %v", f.Lost, f)
+	}
+	m.lose(0, silent)
+	if f := <-told; !slices.Equal(f.Lost, []int{1, 2}) || f.Reason != "ranks 1 and 2 are lost: the host does not answer" {
+		t.Errorf("%v are lost: %v", f.Lost, f)
+	}
+	if lost := m.Lost(); !slices.Equal(lost, []int{0, 2, 5}) {
+		t.Errorf("%v are lost", lost)
+	}
+	m.lose(2, silent) // nothing new
+	m.lose(3, silent) // on this rank's own host: that answers
+	if f := <-told; !slices.Equal(m.Lost(), []int{0, 2, 3, 5}) {
+		t.Errorf("%v are lost: %v", m.Lost(), f)
 	}
 }

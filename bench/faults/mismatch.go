@@ -1,0 +1,330 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/standin"
+)
+
+// Three ranks disagree; where there are hosts, the third is alone on one.
+const mismatchSize = 3
+
+// mismatchEngines are the ways of moving data, and how long ranks that disagree
+// may take to be told.
+var mismatchEngines = []struct {
+	name  string
+	limit time.Duration
+}{{"local", time.Second}, {"shm", time.Second}, {"tcp", time.Second}, {"hier", time.Second}, {"nccl", 3 * time.Second}}
+
+// tagTime is the deadline of messages whose tags differ: that is all that ends
+// them, because another message may still come.
+const tagTime = time.Second
+
+// A disagreement is what one rank does while the others do something else.
+type disagreement struct {
+	name string
+	// do returns how it ended for this rank. One that has all that it needs may
+	// return without an error, and is told in its next call.
+	do func(ctx context.Context, c *tutti.Comm, m *memory, n int, odd int) error
+	// kind is what all are told; "": a mismatch.
+	kind   string
+	device bool // it needs device memory
+}
+
+// A memory is where a rank's buffers are.
+type memory struct {
+	floats [3]tutti.Buffer
+	ints   tutti.Buffer
+	host   tutti.Buffer // the first floats', in host memory
+	free   func() error
+}
+
+func (m *memory) f(i, n int) tutti.Buffer { return m.floats[i].Slice(0, n) }
+
+func hostMemory(n int) *memory {
+	m := &memory{ints: tutti.Of(make([]int32, n)), free: func() error { return nil }}
+	for i := range m.floats {
+		m.floats[i] = tutti.Of(make([]float32, n))
+	}
+	m.host = m.floats[0]
+	return m
+}
+
+// both chooses between what the odd rank does and what the others do.
+func both(all, odd func(b *tutti.Batch, m *memory, n int) *tutti.Batch) func(context.Context, *tutti.Comm, *memory, int, int) error {
+	return func(ctx context.Context, c *tutti.Comm, m *memory, n, who int) error {
+		f := all
+		if c.Rank() == who {
+			f = odd
+		}
+		w, err := f(c.Batch(), m, n).Start(ctx)
+		if err != nil {
+			return err
+		}
+		return w.Wait(context.Background())
+	}
+}
+
+// message has the odd rank send something else than the next one expects, while
+// the third does nothing.
+func message(kind func(m *memory, n int) (tutti.Buffer, int)) func(context.Context, *tutti.Comm, *memory, int, int) error {
+	return func(ctx context.Context, c *tutti.Comm, m *memory, n, who int) error {
+		switch c.Rank() {
+		case who:
+			buf, tag := kind(m, n)
+			return c.Send(ctx, (who+1)%c.Size(), buf, tag)
+		case (who + 1) % c.Size():
+			return c.Recv(ctx, who, m.f(0, n), 1)
+		}
+		return nil
+	}
+}
+
+func sum(b *tutti.Batch, m *memory, n int) *tutti.Batch { return b.AllReduce(m.f(0, n), tutti.Sum) }
+
+func twice(b *tutti.Batch, m *memory, n int) *tutti.Batch {
+	return sum(b, m, n).Broadcast(m.f(1, n), 0)
+}
+
+func gathered(b *tutti.Batch, m *memory, n int) *tutti.Batch {
+	return b.AllGatherV(m.f(0, mismatchSize*n).Parts(nil, slices.Repeat([]int{n}, mismatchSize)...), m.f(1, n))
+}
+
+var disagreements = []disagreement{
+	{name: "verb", do: both(sum, func(b *tutti.Batch, m *memory, n int) *tutti.Batch { return b.Broadcast(m.f(0, n), 0) })},
+	{name: "Barrier", do: both(sum, func(b *tutti.Batch, _ *memory, _ int) *tutti.Batch { return b.Barrier() })},
+	{name: "count", do: both(sum, func(b *tutti.Batch, m *memory, n int) *tutti.Batch { return sum(b, m, n+1) })},
+	{name: "type", do: both(sum, func(b *tutti.Batch, m *memory, n int) *tutti.Batch { return b.AllReduce(m.ints.Slice(0, n), tutti.Sum) })},
+	{name: "op", do: both(sum, func(b *tutti.Batch, m *memory, n int) *tutti.Batch { return b.AllReduce(m.f(0, n), tutti.Max) })},
+	{name: "root", do: both(
+		func(b *tutti.Batch, m *memory, n int) *tutti.Batch { return b.Broadcast(m.f(0, n), 0) },
+		func(b *tutti.Batch, m *memory, n int) *tutti.Batch { return b.Broadcast(m.f(0, n), 1) })},
+	{name: "name", do: both(
+		func(b *tutti.Batch, m *memory, n int) *tutti.Batch { return sum(b, m, n).Named("weights") },
+		func(b *tutti.Batch, m *memory, n int) *tutti.Batch { return sum(b, m, n).Named("gradients") })},
+	{name: "length of a Batch", do: both(twice, sum)},
+	{name: "order in a Batch", do: both(twice, func(b *tutti.Batch, m *memory, n int) *tutti.Batch {
+		return sum(b.Broadcast(m.f(1, n), 0), m, n)
+	})},
+	{name: "uneven count", do: func(ctx context.Context, c *tutti.Comm, m *memory, n, odd int) error {
+		counts := slices.Repeat([]int{n}, mismatchSize)
+		if c.Rank() == odd {
+			counts[odd]++
+		}
+		return c.AllGatherV(ctx, m.f(0, mismatchSize*n+1).Parts(nil, counts...), m.f(1, counts[c.Rank()]))
+	}},
+	{name: "uneven form", do: both(gathered, func(b *tutti.Batch, m *memory, n int) *tutti.Batch {
+		return b.AllGather(m.f(0, mismatchSize*n), m.f(1, n))
+	})},
+	{name: "message: count", do: message(func(m *memory, n int) (tutti.Buffer, int) { return m.f(0, n+1), 1 })},
+	{name: "message: type", do: message(func(m *memory, n int) (tutti.Buffer, int) { return m.ints.Slice(0, n), 1 })},
+	{name: "message: tag", kind: "timeout", do: func(ctx context.Context, c *tutti.Comm, m *memory, n, odd int) error {
+		ctx, cancel := context.WithTimeout(ctx, tagTime)
+		defer cancel()
+		return message(func(m *memory, n int) (tutti.Buffer, int) { return m.f(0, n), 2 })(ctx, c, m, n, odd)
+	}},
+	{name: "device or host", device: true, do: both(sum, func(b *tutti.Batch, m *memory, n int) *tutti.Batch {
+		return b.AllReduce(m.host.Slice(0, n), tutti.Sum)
+	})},
+}
+
+// disagree has one rank of a Comm have its part in a disagreement, and returns
+// how it ended and when the call began.
+func (d *disagreement) disagree(ctx context.Context, c *tutti.Comm, m *memory, n, odd int) (began time.Time, err error) {
+	// All are here, and have what they need.
+	if err := c.AllReduce(ctx, m.f(0, 100), tutti.Sum); err != nil {
+		return time.Now(), err
+	}
+	began = time.Now()
+	if err = d.do(ctx, c, m, n, odd); err != nil {
+		return began, err
+	}
+	// It is told in its next call.
+	ctx, cancel := context.WithTimeout(ctx, patience/2)
+	defer cancel()
+	return began, c.Barrier(ctx)
+}
+
+// A mismatching says which disagreements are tried.
+type mismatching struct {
+	engines []string
+	elems   []int
+	library string // libnccl's path; "": the stand-in
+	only    string // a disagreement's name; "": all
+	strict  bool   // being late is an error
+	out     io.Writer
+}
+
+// mismatch tries every kind of disagreement on every engine, and writes a table:
+// the time from the last rank's call to the last rank's error.
+func mismatch(o mismatching) error {
+	table := make(map[string]map[string]string) // by disagreement and engine
+	for _, name := range o.engines {
+		i := slices.IndexFunc(mismatchEngines, func(e struct {
+			name  string
+			limit time.Duration
+		},
+		) bool {
+			return e.name == name
+		})
+		if i < 0 {
+			return fmt.Errorf("there is no engine %q", name)
+		}
+		crew, err := o.crew(name)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		err = o.column(crew, mismatchEngines[i].limit, table)
+		crew.end()
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	fmt.Fprintf(o.out, "| ranks differ in | %s |\n|%s\n", strings.Join(o.engines, " | "), strings.Repeat(" --- |", 1+len(o.engines)))
+	for i := range disagreements {
+		d := &disagreements[i]
+		row := []string{d.name}
+		for _, e := range o.engines {
+			row = append(row, table[d.name][e])
+		}
+		if len(table[d.name]) > 0 {
+			fmt.Fprintf(o.out, "| %s |\n", strings.Join(row, " | "))
+		}
+	}
+	return nil
+}
+
+// column tries every kind on one engine.
+func (o *mismatching) column(w *crew, limit time.Duration, table map[string]map[string]string) error {
+	for i := range disagreements {
+		d := &disagreements[i]
+		if !strings.Contains(d.name, o.only) {
+			continue
+		}
+		if table[d.name] == nil {
+			table[d.name] = make(map[string]string)
+		}
+		if d.device && w.engine != "nccl" {
+			table[d.name][w.engine] = "no device"
+			continue
+		}
+		var most time.Duration
+		for _, n := range o.elems {
+			took, err := w.try(i, n)
+			if err != nil {
+				return fmt.Errorf("%s, %d elements: %w", d.name, n, err)
+			}
+			most = max(most, took)
+		}
+		if d.kind == "timeout" {
+			limit := limit + tagTime
+			table[d.name][w.engine] = fmt.Sprintf("%s after %v", errorNames[d.kind], most.Round(10*time.Millisecond))
+			if o.strict && most > limit {
+				return fmt.Errorf("%s: it took %v", d.name, most)
+			}
+			continue
+		}
+		table[d.name][w.engine] = fmt.Sprint(most.Round(100 * time.Microsecond))
+		if o.strict && most > limit {
+			return fmt.Errorf("%s: it took %v", d.name, most)
+		}
+	}
+	return nil
+}
+
+// A crew is the ranks that disagree on one engine: processes, or goroutines of
+// this one.
+type crew struct {
+	engine string
+	job    *job // nil: goroutines
+}
+
+func (o *mismatching) crew(name string) (*crew, error) {
+	w := &crew{engine: name}
+	if name == "local" {
+		return w, nil
+	}
+	s := spec{ranks: mismatchSize, transport: name, state: "mismatch"}
+	switch name {
+	case "hier":
+		s.names = []string{"one", "one", "two"}
+	case "nccl":
+		if o.library == "" {
+			if _, err := standin.Use(); err != nil {
+				return nil, err
+			}
+		} else if err := os.Setenv("TUTTI_NCCL_LIBRARY", o.library); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	w.job, err = start(s)
+	if err == nil {
+		err = w.job.awaitAll("ready", []int{0, 1, 2})
+	}
+	if err != nil && w.job != nil {
+		w.job.end()
+	}
+	return w, err
+}
+
+func (w *crew) end() {
+	if w.job != nil {
+		w.job.end()
+	}
+}
+
+// try is one trial of the disagreement of that number: from the last rank's call
+// to the last rank's error.
+func (w *crew) try(number, n int) (time.Duration, error) {
+	d := &disagreements[number]
+	odd := number % mismatchSize
+	ends, err := w.ends(number, n, odd)
+	if err != nil {
+		return 0, err
+	}
+	want := d.kind
+	if want == "" {
+		want = "mismatch"
+	}
+	var began, ended int64
+	for r, e := range ends {
+		if e.Kind != want || !strings.Contains(e.Text, fmt.Sprint("rank ", odd)) {
+			return 0, fmt.Errorf("rank %d differs, and rank %d was told %s: %q", odd, r, e.Kind, e.Text)
+		}
+		began, ended = max(began, e.Began), max(ended, e.At)
+	}
+	return time.Duration(ended - began), nil
+}
+
+func (w *crew) ends(number, n, odd int) (map[int]end, error) {
+	if w.job != nil {
+		for _, k := range w.job.ranks {
+			k.say(fmt.Sprintf("%d %d %d", number, n, odd))
+		}
+		return w.job.ends([]int{0, 1, 2})
+	}
+	var mu sync.Mutex
+	ends := make(map[int]end)
+	err := tutti.RunLocal(context.Background(), mismatchSize, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		began, err := disagreements[number].disagree(ctx, c, hostMemory(room(n)), n, odd)
+		e := newEnd(0, nil, err)
+		e.Began = began.UnixNano()
+		mu.Lock()
+		ends[c.Rank()] = e
+		mu.Unlock()
+		return nil
+	})
+	return ends, err
+}
+
+// room is how many elements a rank's buffers need.
+func room(n int) int { return max(100, mismatchSize*n+1) }

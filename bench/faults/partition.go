@@ -1,0 +1,290 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+// A partition is what happens to the network between two hosts, of two ranks
+// each. The store is on a third.
+type partition struct {
+	name string
+	do   func(j *job) error
+	// gone is the host whose processes end with it; -1: none.
+	gone int
+	// cut is the host that does not reach the store any more; -1: both do.
+	cut int
+	// heals says that the host is plugged in again at the end.
+	heals bool
+}
+
+// partitionHosts is on which host the ranks are.
+var partitionHosts = []int{0, 0, 1, 1}
+
+var partitions = []partition{
+	{name: "the host of ranks 2 and 3 is cut off", do: cutting(1), gone: -1, cut: 1, heals: true},
+	{name: "the host of ranks 0 and 1 is cut off", do: cutting(0), gone: -1, cut: 0, heals: true},
+	{name: "the hosts do not reach each other, but both the store", do: func(j *job) error { return j.net.Isolate(0, 1) }, gone: -1, cut: -1},
+	{name: "nothing reaches the host of ranks 2 and 3", do: func(j *job) error { return j.net.Deafen(1) }, gone: -1, cut: 1},
+	{name: "nothing reaches the host of ranks 0 and 1", do: func(j *job) error { return j.net.Deafen(0) }, gone: -1, cut: 0},
+	{name: "the host of ranks 2 and 3 is lost", do: cutting(1), gone: 1, cut: 1},
+	{name: "the host of ranks 0 and 1 is lost", do: cutting(0), gone: 0, cut: 0},
+}
+
+func cutting(host int) func(*job) error {
+	return func(j *job) error { return j.net.Cut(host) }
+}
+
+// partitionRank works until the network fails, and then tries to go on: at once,
+// and again whenever it is told to.
+func partitionRank(c *tutti.Comm, in *bufio.Reader) error {
+	ctx := context.Background()
+	x := make([]float32, warmBytes/4)
+	if err := c.AllReduce(ctx, tutti.Of(x), tutti.Sum); err != nil {
+		return err
+	}
+	near, err := c.SplitHost(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready", near.Size())
+	did := 0
+	for err == nil {
+		err = c.AllReduce(ctx, tutti.Of(x), tutti.Max)
+		did++
+	}
+	report(did, err)
+	d := &drilled{c: c}
+	for {
+		bound, cancel := context.WithTimeout(ctx, patience/2)
+		err := d.shrink(bound)
+		cancel()
+		reportNext(did, d.next, err)
+		if _, err := in.ReadString('\n'); err != nil {
+			return errors.Join(d.next.Close(), near.Close(), c.Close())
+		}
+	}
+}
+
+// side is the ranks of one host, and what became of them.
+type side struct {
+	ranks []int
+	told  time.Duration // after which all had their error
+	lost  []int         // whom they named
+	next  string        // what became of Shrink
+	goes  bool          // they go on
+}
+
+// partitionAll does what can happen to the network, and writes a table.
+func partitionAll(silence time.Duration, only string, out io.Writer) error {
+	fmt.Fprintf(out, "| silence %v | ranks 0 and 1 | ranks 2 and 3 |\n| --- | --- | --- |\n", silence)
+	for _, p := range partitions {
+		if !strings.Contains(p.name, only) {
+			continue
+		}
+		sides, err := p.try(silence)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		fmt.Fprintf(out, "| %s | %s | %s |\n", p.name, sides[0].text(p.gone == 0), sides[1].text(p.gone == 1))
+	}
+	return nil
+}
+
+func (s *side) text(gone bool) string {
+	if gone {
+		return "gone"
+	}
+	return fmt.Sprintf("ErrRankLost of %v after %v; Shrink: %s", s.lost, s.told.Round(10*time.Millisecond), s.next)
+}
+
+// try is one trial. It fails if a side is not told who cannot be reached within
+// the time of silence and a second, or if both go on.
+func (p *partition) try(silence time.Duration) ([]*side, error) {
+	j, err := start(spec{
+		ranks: len(partitionHosts), transport: "shm", state: "partition", hosts: partitionHosts,
+		env: []string{fmt.Sprint("FAULTS_SILENCE=", silence), fmt.Sprint("FAULTS_PATIENCE=", 2*silence)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer j.end()
+	for r, k := range j.ranks {
+		near, err := k.await("ready")
+		if err != nil || near != "2" {
+			return nil, fmt.Errorf("rank %d shares its host with %s ranks: %w", r, near, err)
+		}
+	}
+	sides := []*side{{ranks: []int{0, 1}}, {ranks: []int{2, 3}}}
+	before, err := j.traffic()
+	if err != nil {
+		return nil, err
+	}
+	for h, t := range before {
+		if t.sent < warmBytes || t.received < warmBytes {
+			return nil, fmt.Errorf("host %d has sent and received only %d and %d bytes: the ranks do not use the network", h, t.sent, t.received)
+		}
+	}
+	begin := time.Now()
+	if err := p.do(j); err != nil {
+		return nil, err
+	}
+	if p.gone >= 0 {
+		for _, r := range sides[p.gone].ranks {
+			if err := j.ranks[r].cmd.Process.Kill(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	struck, err := j.traffic()
+	if err != nil {
+		return nil, err
+	}
+	for h, s := range sides {
+		if h == p.gone {
+			continue
+		}
+		if err := s.hear(j, begin, silence); err != nil {
+			return nil, err
+		}
+	}
+	if err := p.happened(j, struck); err != nil {
+		return nil, err
+	}
+	return sides, p.goOn(j, sides)
+}
+
+// chatter is more than the few bytes with which the switch itself may greet a host
+// (IPv6's multicast), and less than one frame of what ranks have sent.
+const chatter = 512
+
+// traffic is what the switch has counted, by host.
+type traffic struct{ sent, received uint64 }
+
+func (j *job) traffic() (list []traffic, err error) {
+	for h := range 2 {
+		var t traffic
+		if t.sent, t.received, err = j.net.Traffic(h); err != nil {
+			return nil, err
+		}
+		list = append(list, t)
+	}
+	return list, nil
+}
+
+// happened makes sure that nothing reaches a host that nothing is to reach, and
+// that one that can still send has done so.
+func (p *partition) happened(j *job, struck []traffic) error {
+	now, err := j.traffic()
+	if err != nil {
+		return err
+	}
+	for h, t := range now {
+		got, sent := t.received-struck[h].received, t.sent-struck[h].sent
+		switch {
+		case p.cut == h && got > chatter:
+			return fmt.Errorf("host %d has received %d bytes after it was cut off", h, got)
+		case p.gone != h && sent == 0:
+			return fmt.Errorf("host %d has not tried to send", h)
+		case p.cut < 0 && got >= warmBytes:
+			return fmt.Errorf("host %d has received %d bytes although it is kept apart from the other", h, got)
+		}
+	}
+	return nil
+}
+
+// hear waits for a side's errors.
+func (s *side) hear(j *job, begin time.Time, silence time.Duration) error {
+	ends, err := j.ends(s.ranks)
+	if err != nil {
+		return err
+	}
+	for r, e := range ends {
+		if e.Kind != "lost" || len(e.Lost) == 0 || slices.ContainsFunc(e.Lost, func(l int) bool { return slices.Contains(s.ranks, l) }) {
+			return fmt.Errorf("rank %d was told that %v are lost, %s: %q", r, e.Lost, e.Kind, e.Text)
+		}
+		for _, l := range e.Lost {
+			if !slices.Contains(s.lost, l) {
+				s.lost = append(s.lost, l)
+			}
+		}
+	}
+	if s.told = latest(ends, begin); s.told > silence+time.Second {
+		return fmt.Errorf("ranks %v were told after %v", s.ranks, s.told)
+	}
+	return nil
+}
+
+// goOn finds out who goes on: one side, and where there is a choice not both.
+func (p *partition) goOn(j *job, sides []*side) error {
+	for h, s := range sides {
+		if h == p.gone {
+			continue
+		}
+		if err := s.shrunk(j); err != nil {
+			return err
+		}
+		if s.goes && h == p.cut {
+			return fmt.Errorf("ranks %v go on, although they do not reach the store", s.ranks)
+		}
+	}
+	if sides[0].goes == sides[1].goes {
+		return fmt.Errorf("it is not one side that goes on: %s; %s", sides[0].next, sides[1].next)
+	}
+	if !p.heals {
+		return nil
+	}
+	if err := j.net.Plug(p.cut); err != nil {
+		return err
+	}
+	late := sides[p.cut]
+	for _, r := range late.ranks {
+		j.ranks[r].say("again")
+	}
+	first := late.next
+	err := late.shrunk(j)
+	if late.goes || !strings.Contains(late.next, errorNames["excluded"]) {
+		err = fmt.Errorf("ranks %v, who have come back, were told %s: %w", late.ranks, late.next, err)
+	}
+	late.next = first + "; when it is plugged in again: " + late.next
+	return err
+}
+
+// shrunk hears what became of a side's Shrink: the same for all.
+func (s *side) shrunk(j *job) error {
+	ends, err := j.ends(s.ranks)
+	if err != nil {
+		return err
+	}
+	size, kinds := -1, []string(nil)
+	for _, r := range s.ranks {
+		e := ends[r]
+		if e.Wrong != "" {
+			return fmt.Errorf("rank %d: %s", r, e.Wrong)
+		}
+		if size >= 0 && e.Size != size {
+			return fmt.Errorf("ranks %v do not agree: rank %d goes on with %d: %q", s.ranks, r, e.Size, e.Text)
+		}
+		size = e.Size
+		if kind := errorNames[e.Kind]; e.Size == 0 && !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	s.goes = size > 0
+	if s.goes && size != len(s.ranks) {
+		return fmt.Errorf("ranks %v go on with %d", s.ranks, size)
+	}
+	s.next = strings.Join(kinds, ", ")
+	if s.goes {
+		s.next = fmt.Sprintf("go on, %d ranks", size)
+	}
+	return nil
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+// warmBytes is how much ranks exchange before they are in a state.
+const warmBytes = 1 << 20
+
+// initRank tries to join, within opTime.
+func initRank(cfg tutti.Config, in *bufio.Reader) error {
+	rank, fault := number("TUTTI_RANK"), os.Getenv("FAULTS_FAULT")
+	ctx, cancel := context.WithTimeout(context.Background(), opTime)
+	defer cancel()
+	fmt.Println("ready")
+	if rank == victim {
+		_, _ = in.ReadString('\n')
+		switch fault {
+		case "cancel":
+			// The others are not complete without rank 1.
+			time.AfterFunc(50*time.Millisecond, cancel)
+		case "mismatch":
+			if err := os.Setenv("TUTTI_SIZE", fmt.Sprint(drillSize+1)); err != nil {
+				return err
+			}
+		}
+	}
+	if fault == "cancel" && rank == 1 {
+		_, _ = in.ReadString('\n')
+		return nil
+	}
+	c, err := tutti.Join(ctx, cfg)
+	report(0, err)
+	_, _ = in.ReadString('\n')
+	return c.Close()
+}
+
+// A drilled rank is in a state when rank 2 has its fault.
+type drilled struct {
+	c            *tutti.Comm
+	state, fault string
+	in           *bufio.Reader
+	x            tutti.Buffer
+	next         *tutti.Comm // after Shrink
+}
+
+func drillRank(c *tutti.Comm, state string, in *bufio.Reader) error {
+	warm := make([]float32, warmBytes/4)
+	if err := c.AllReduce(context.Background(), tutti.Of(warm), tutti.Sum); err != nil {
+		return err
+	}
+	d := &drilled{c: c, state: state, fault: os.Getenv("FAULTS_FAULT"), in: in, x: tutti.Of(make([]float32, 10))}
+	limit := opTime
+	if d.fault == "cut" || d.shrinks() {
+		limit = patience / 2 // what ends these is something else
+	}
+	fmt.Println("ready")
+	d.told()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	var err error
+	if c.Rank() == victim {
+		err = d.suffer(ctx, cancel)
+	} else {
+		err = d.undergo(ctx)
+	}
+	reportNext(1, d.next, err)
+	_, _ = in.ReadString('\n')
+	return errors.Join(d.next.Close(), c.Close())
+}
+
+func (d *drilled) shrinks() bool { return d.state == "shrink" || d.state == shrinking }
+
+// told waits for a word.
+func (d *drilled) told() { _, _ = d.in.ReadString('\n') }
+
+// listen waits until the Comm is poisoned.
+func (d *drilled) listen() error {
+	select {
+	case <-d.c.Done():
+		return d.c.Err()
+	case <-time.After(patience / 2):
+		return errors.New("nothing was heard of it")
+	}
+}
+
+// shrink goes on, and makes sure that it can.
+func (d *drilled) shrink(ctx context.Context) error {
+	next, _, err := d.c.Shrink(ctx)
+	if err != nil {
+		return err
+	}
+	one := []int32{1}
+	if err := next.AllReduce(ctx, tutti.Of(one), tutti.Sum); err != nil {
+		return fmt.Errorf("after Shrink: %w", err)
+	}
+	if one[0] != int32(next.Size()) {
+		return &wrongError{fmt.Sprintf("after Shrink the sum over %d ranks is %d", next.Size(), one[0])}
+	}
+	d.next = next
+	return nil
+}
+
+// undergo is what ranks 0 and 1 do.
+func (d *drilled) undergo(ctx context.Context) error {
+	c := d.c
+	switch {
+	case d.state == "close":
+		return c.Close()
+	case d.state == "idle" && d.fault == "stop":
+		d.told()
+		if err := c.Err(); err != nil {
+			return fmt.Errorf("before anybody needed it: %w", err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), opTime)
+		defer cancel()
+		return c.AllReduce(ctx, d.x, tutti.Sum)
+	case d.shrinks():
+		if d.state == shrinking && c.Rank() == 1 {
+			d.told()
+		}
+		return d.shrink(ctx)
+	case d.state == "idle", c.Rank() == 1 && (d.state == "message" || d.fault != "stop"):
+		return d.listen()
+	case d.state == "message":
+		return c.Recv(ctx, victim, d.x, 1)
+	}
+	return c.AllReduce(ctx, d.x, tutti.Sum)
+}
+
+// suffer is what rank 2 does.
+func (d *drilled) suffer(ctx context.Context, cancel func()) error {
+	c := d.c
+	switch {
+	case d.state == shrinking && d.fault == "cancel":
+		go func() {
+			d.told()
+			cancel()
+		}()
+		return d.shrink(ctx)
+	case d.state == shrinking:
+		return d.shrink(ctx)
+	case d.fault == "kill", d.fault == "cut":
+		// In the middle of it, where there is one.
+		switch d.state {
+		case "collective":
+			return c.AllReduce(ctx, d.x, tutti.Sum)
+		case "message":
+			return c.Recv(ctx, 0, d.x, 1)
+		case "idle", "close":
+			return d.listen()
+		}
+	}
+	d.told()
+	switch d.fault {
+	case "stop", "cut":
+		// It goes on, and does what the others did. If all that it needs for that
+		// was there already, the next operation fails.
+		if d.shrinks() {
+			return d.shrink(ctx)
+		}
+		err := c.AllReduce(ctx, d.x, tutti.Sum)
+		if err == nil {
+			err = c.AllReduce(ctx, d.x, tutti.Sum)
+		}
+		return err
+	case "cancel":
+		time.AfterFunc(50*time.Millisecond, cancel)
+		if d.state == "message" {
+			return c.Recv(ctx, 1, d.x, 1)
+		}
+		return c.AllReduce(ctx, d.x, tutti.Sum)
+	case "mismatch":
+		switch d.state {
+		case "message":
+			return c.Send(ctx, 0, tutti.Of(make([]float32, 11)), 1)
+		case "close", "shrink":
+			return c.AllReduce(ctx, d.x, tutti.Sum)
+		}
+		return c.Broadcast(ctx, tutti.Of(make([]int32, 3)), 0)
+	case "abort":
+		c.Abort(errors.New("the drill"))
+	}
+	return c.Err()
+}
