@@ -25,6 +25,8 @@ func (h *host) environ(epoch, local int, master string) []string {
 		"TUTTI_LOCAL_SIZE=" + strconv.Itoa(c.Ranks),
 		"TUTTI_STORE=" + h.storeAddr,
 		"TUTTI_EPOCH=" + strconv.Itoa(epoch),
+		"TUTTI_NAME=" + rank,
+		"TUTTI_LATE=",
 		"TUTTI_SECRET=" + c.Secret,
 		"TUTTI_CERT=" + string(h.cert),
 		"TUTTI_KEY=" + string(h.key),

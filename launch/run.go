@@ -103,15 +103,18 @@ func ends(sig syscall.Signal) bool {
 func (w *world) report(first *Exit) *Report {
 	r := &Report{Attempts: w.epoch + 1, First: first}
 	for _, k := range w.ranks {
+		if k.tail.panic != "" {
+			k.exit.How = "it panicked, " + k.exit.How
+		}
 		k.exit.Doing = k.doing
-		r.Ranks = append(r.Ranks, *k.exit)
-		if first != nil && first.Rank == k.number {
-			first.Lines = k.exit.Lines
-			if k.tail.panic != "" {
-				first.How = "it panicked, " + first.How
-			}
+		if k.loss == nil || first != nil && first.of(k) {
+			r.Ranks = append(r.Ranks, *k.exit)
+		}
+		if first != nil && first.of(k) {
+			first.Lines, first.How = k.exit.Lines, k.exit.How
 		}
 	}
+	r.Lost = w.lost()
 	switch {
 	case first == nil:
 	case w.stop != 0:

@@ -30,15 +30,45 @@ type world struct {
 	timer     *time.Timer // for the next step of ending
 	look      *time.Timer // for a look at who waits in vain; nil: nobody can
 	abandoned bool        // the lifeline has ended
+
+	how      starter
+	unreaped bool // a rank was started after the one who takes their ends
+	crew     crew // of an elastic job
 }
 
 // A rank is one process.
 type rank struct {
-	number int
-	pid    int
-	tail   tail
-	exit   *Exit // nil: it runs
-	doing  string
+	number      int
+	local       int
+	replacement int // which one of that rank's it is; 0: the first process
+	pid         int
+	began       time.Time
+	tail        tail
+	exit        *Exit  // nil: it runs
+	loss        *Loss  // the job went on without it
+	letIn       string // a replacement's rank, when it was let in
+	doing       string
+}
+
+// name is what the launcher calls the process.
+func (r *rank) name() string {
+	if r.replacement == 0 {
+		return strconv.Itoa(r.number)
+	}
+	return fmt.Sprintf("%d.%d", r.number, r.replacement)
+}
+
+// endOf is an end of a rank, now.
+func (w *world) endOf(r *rank, code int, how string) *Exit {
+	return &Exit{Rank: r.number, Replacement: r.replacement, Node: w.cfg.Node, Code: code, How: how, After: time.Since(w.begin)}
+}
+
+// A starter is what it takes to start ranks, in an attempt.
+type starter struct {
+	thread *thread
+	path   string
+	master string // where PyTorch programs meet
+	outs   [2]*sink
 }
 
 // ended is a child's end.
@@ -55,9 +85,10 @@ const lookEvery = 100 * time.Millisecond
 // started.
 func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 	w.begin = time.Now()
-	w.timer, w.look = time.NewTimer(time.Hour), time.NewTimer(time.Hour)
+	w.timer, w.look, w.crew.timer = time.NewTimer(time.Hour), time.NewTimer(time.Hour), time.NewTimer(time.Hour)
 	defer w.timer.Stop()
 	defer w.look.Stop()
+	defer w.crew.timer.Stop()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	release, err := w.start(ctx)
@@ -67,17 +98,19 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 		w.kill()
 	}
 	defer close(release)
-	w.exits = make(chan ended, len(w.ranks)+1)
-	go reap(w.exits)
+	w.reap()
 	news, done := w.h.watch(ctx, w.epoch), ctx.Done()
 	for w.alive > 0 {
 		select {
 		case e, ok := <-w.exits:
-			if !ok {
+			switch {
+			case ok:
+				w.exited(e)
+			case w.unreaped:
+				w.reap()
+			default:
 				w.unseen()
-				break
 			}
-			w.exited(e)
 		case sig := <-w.cfg.Signals:
 			w.signal(sig)
 		case e := <-news:
@@ -95,6 +128,8 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 			w.kill()
 		case <-w.look.C:
 			w.lookAround()
+		case <-w.crew.timer.C:
+			w.replace()
 		}
 	}
 	w.finish()
@@ -102,12 +137,18 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 	for _, r := range w.ranks {
 		if r.exit != nil {
 			r.exit.Lines = r.tail.last()
-			if w.first != nil && w.first.Rank == r.number && w.first.Lines == nil {
+			if w.first != nil && w.first.of(r) && w.first.Lines == nil {
 				w.first.Lines = r.exit.Lines
 			}
 		}
 	}
 	return err
+}
+
+// reap begins to take the ends of all children.
+func (w *world) reap() {
+	w.exits, w.unreaped = make(chan ended, len(w.ranks)+1), false
+	go reap(w.exits)
 }
 
 func (w *world) stopped(ctx context.Context) Exit {
@@ -172,20 +213,18 @@ func (w *world) start(ctx context.Context) (release chan struct{}, err error) {
 	if err != nil {
 		return release, &Error{"the program", err}
 	}
-	outs := [2]*sink{{w: w.cfg.Stdout}, {w: w.cfg.Stderr}}
-	t := newThread(release)
+	w.how = starter{newThread(release), path, master, [2]*sink{{w: w.cfg.Stdout}, {w: w.cfg.Stderr}}}
 	for local := range w.cfg.Ranks {
-		r := &rank{number: w.h.base + local}
-		if err := w.startRank(t, r, path, w.h.environ(w.epoch, local, master), local, outs); err != nil {
+		r := &rank{number: w.h.base + local, local: local}
+		if err := w.startRank(r, w.h.environ(w.epoch, local, master)); err != nil {
 			return release, &Error{fmt.Sprintf("rank %d", r.number), err}
 		}
-		w.ranks = append(w.ranks, r)
-		w.alive++
 	}
 	return release, nil
 }
 
-func (w *world) startRank(t *thread, r *rank, path string, env []string, local int, outs [2]*sink) (err error) {
+// startRank starts a process, and has it among the ranks.
+func (w *world) startRank(r *rank, env []string) (err error) {
 	files := []*os.File{nil, nil, nil}
 	var opened []io.Closer
 	defer func() {
@@ -193,7 +232,7 @@ func (w *world) startRank(t *thread, r *rank, path string, env []string, local i
 			c.Close()
 		}
 	}()
-	if files[0] = w.cfg.Stdin; files[0] == nil || r.number > 0 {
+	if files[0] = w.cfg.Stdin; files[0] == nil || r.number > 0 || r.replacement > 0 {
 		if files[0], err = os.Open(os.DevNull); err != nil {
 			return err
 		}
@@ -207,13 +246,13 @@ func (w *world) startRank(t *thread, r *rank, path string, env []string, local i
 		}
 		files[1+i] = write
 		opened = append(opened, write)
-		s := &stream{r: read, prefix: prefix(r.number, w.h.size, w.cfg.Color), to: outs[i], tail: &r.tail}
+		s := &stream{r: read, prefix: prefix(r.number, w.h.size, w.cfg.Color), to: w.how.outs[i], tail: &r.tail}
 		streams = append(streams, s)
 		dir := w.cfg.LogDir
 		if dir != "" && w.cfg.Restarts > 0 {
 			dir = filepath.Join(dir, "attempt-"+strconv.Itoa(w.epoch))
 		}
-		if s.file, err = openLog(dir, fmt.Sprintf("rank-%d.%s", r.number, name)); err != nil {
+		if s.file, err = openLog(dir, fmt.Sprintf("rank-%s.%s", r.name(), name)); err != nil {
 			return err
 		}
 	}
@@ -221,8 +260,15 @@ func (w *world) startRank(t *thread, r *rank, path string, env []string, local i
 	for _, s := range streams {
 		w.outputs.Go(s.copy)
 	}
-	r.pid, err = t.start(path, w.cfg.Command, &os.ProcAttr{Dir: w.cfg.Dir, Env: env, Files: files}, w.part(local))
-	return err
+	attr := &os.ProcAttr{Dir: w.cfg.Dir, Env: env, Files: files}
+	if r.pid, err = w.how.thread.start(w.how.path, w.cfg.Command, attr, w.part(r.local)); err != nil {
+		return err
+	}
+	r.began = time.Now()
+	w.ranks = append(w.ranks, r)
+	w.alive++
+	w.unreaped = true
+	return nil
 }
 
 // part returns which of this process's processors are a rank's; nil means all.
@@ -241,13 +287,13 @@ func share(cpus []int, ranks, local int) []int {
 	return cpus[local*len(cpus)/ranks : (local+1)*len(cpus)/ranks]
 }
 
-// exited notes a child's end, and of those that have ended at about the same
-// time the one that is most likely the cause.
+// exited notes a child's end, and those of others that have ended at about the
+// same time: what was killed is more likely the cause.
 func (w *world) exited(e ended) {
-	var failed *Exit
+	var bad []*rank
 	for more := true; more; {
-		if f := w.note(e); f != nil && (failed == nil || f.Code > 128 && failed.Code <= 128) {
-			failed = f
+		if r := w.note(e); r != nil {
+			bad = append(bad, r)
 		}
 		select {
 		case e, more = <-w.exits:
@@ -255,9 +301,21 @@ func (w *world) exited(e ended) {
 			more = false
 		}
 	}
-	if failed != nil && !w.ending {
-		w.fail(*failed)
+	slices.SortStableFunc(bad, func(a, b *rank) int { return btoi(b.exit.Code > 128) - btoi(a.exit.Code > 128) })
+	switch {
+	case w.ending:
+	case w.cfg.Min > 0:
+		w.lose(bad)
+	case len(bad) > 0:
+		w.fail(*bad[0].exit)
 	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // unseen is when somebody else has taken the ends of this process's children.
@@ -265,21 +323,21 @@ func (w *world) unseen() {
 	for _, r := range w.ranks {
 		if r.exit == nil {
 			w.alive--
-			r.exit = &Exit{Rank: r.number, Node: w.cfg.Node, Code: 1, How: "its end was not seen", After: time.Since(w.begin)}
+			r.exit = w.endOf(r, 1, "its end was not seen")
 			w.fail(*r.exit)
 		}
 	}
 }
 
-// note notes a rank's end, and returns it if it was a bad one.
-func (w *world) note(e ended) *Exit {
+// note notes a rank's end, and returns it if that was a bad one.
+func (w *world) note(e ended) *rank {
 	for _, r := range w.ranks {
 		if r.pid != e.pid || r.exit != nil {
 			continue
 		}
 		w.alive--
 		code, how := exitOf(e.status)
-		r.exit = &Exit{Rank: r.number, Node: w.cfg.Node, Code: code, How: how, After: time.Since(w.begin)}
+		r.exit = w.endOf(r, code, how)
 		switch {
 		case w.ending && code != 0:
 			r.exit.How = "ended by tutti: " + how
@@ -287,7 +345,7 @@ func (w *world) note(e ended) *Exit {
 			w.look.Reset(lookEvery)
 		}
 		if code != 0 {
-			return r.exit
+			return r
 		}
 	}
 	return nil
@@ -321,7 +379,7 @@ func (w *world) fail(e Exit) {
 	}
 	state := w.h.joined(w.epoch)
 	for _, r := range w.ranks {
-		if r.exit == nil || r.exit.Rank == e.Rank {
+		if r.exit == nil || e.of(r) {
 			if r.doing = state[r.number]; r.doing == "" && len(state) > 0 {
 				r.doing = "never called Join"
 			}

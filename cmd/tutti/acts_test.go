@@ -116,7 +116,16 @@ var acts = map[string]func(one bool) error{
 		}
 		return nil
 	},
-	"trainer": trainer,
+	"trainer":   trainer,
+	"unwelcome": survive(unwelcome),
+	"hopeless":  survive(hopeless),
+	"early": func(one bool) error {
+		if one {
+			os.Exit(3)
+		}
+		_, err := tutti.Join(context.Background(), tutti.Config{})
+		return err
+	},
 	"besieged": func(bool) error {
 		c, err := tutti.Join(context.Background(), tutti.Config{})
 		if err != nil {

@@ -420,6 +420,9 @@ func TestUsage(t *testing.T) {
 		"-color is":          {"-color", "some", "x"},
 		"flag provided":      {"-what", "x"},
 		"TUTTI_NODES is":     {"x"},
+		"-elastic is":        {"-elastic", "3:2", "x"},
+		"leave -n out":       {"-n", "3", "-elastic", "2:4", "x"},
+		"-replacements is":   {"-replacements", "4", "x"},
 		"Usage: tutti run [": {"-h"},
 	} {
 		out := new(bytes.Buffer)
@@ -441,6 +444,7 @@ func TestUsage(t *testing.T) {
 		{"needs a secret", []string{"-nodes", "2", "-addr", "h:1"}},
 		{"node 2 of 2 nodes", []string{"-nodes", "2", "-node", "2", "-addr", "h:1"}},
 		{"-1 ranks", []string{"-n", "-1"}},
+		{"cannot go on without a rank", []string{"-elastic", "1:2", "-torch"}},
 	} {
 		j := start(t, "hello", nil, c.flags...)
 		if code := j.wait(t); code != 1 {
