@@ -185,7 +185,7 @@ func joinLate(ctx context.Context, cfg *Config, p *place.Place) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &home{cfg: *cfg, site: from, line: worldLine}
+	h := &home{cfg: *cfg, site: from, teller: newTeller(cfg, p), line: worldLine}
 	for {
 		d, err := agree.Learn(ctx, agree.On(s), h.name())
 		if err != nil {

@@ -69,6 +69,9 @@ type Config struct {
 	Color          bool
 	// LogDir is a folder for files with each rank's output. Empty means none.
 	LogDir string
+	// FlightDir is a folder in which ranks leave their flight recorders' dumps when
+	// the job fails or is stopped. Empty means what the ranks' environment says.
+	FlightDir string
 
 	// Restarts is how often all ranks are started again after a failure.
 	Restarts int

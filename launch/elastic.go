@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/place"
-	"github.com/tutti-go/tutti/store"
 )
 
 // A crew is what an elastic job knows of its losses. A place is what a rank's
@@ -217,7 +215,7 @@ func (w *world) say(format string, args ...any) {
 func (h *host) letIn(epoch int, name string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s, key := store.Prefix(h.all, "tutti/"+strconv.Itoa(epoch)), place.LetInKey(name)
+	s, key := h.ranks(epoch), place.LetInKey(name)
 	if there, err := s.Check(ctx, key); err != nil || !there {
 		return ""
 	}
@@ -233,7 +231,7 @@ func (h *host) letIn(epoch int, name string) string {
 func (h *host) withdraw(epoch int, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s := store.Prefix(h.all, "tutti/"+strconv.Itoa(epoch))
+	s := h.ranks(epoch)
 	for ticket := int64(1); ; ticket++ {
 		key := place.LateKey(ticket)
 		if there, err := s.Check(ctx, key); err != nil || !there {

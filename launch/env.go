@@ -49,6 +49,9 @@ func (h *host) environ(epoch, local int, master string) []string {
 		"TORCHELASTIC_RUN_ID=tutti",
 		"TORCHELASTIC_USE_AGENT_STORE=" + agent,
 	}
+	if dir := h.flightDir(epoch); dir != "" {
+		own = append(own, "TUTTI_FLIGHT_DIR="+dir)
+	}
 	if c.Visible {
 		own = append(own, "CUDA_VISIBLE_DEVICES="+device(lookup(c.Env, "CUDA_VISIBLE_DEVICES"), local))
 	}

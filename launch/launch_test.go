@@ -150,12 +150,15 @@ func TestReport(t *testing.T) {
 	r := &Report{
 		First: &Exit{Rank: 2, Code: code, How: how, After: 1234567 * time.Microsecond, Lines: []string{"a", "b"}}, Attempts: 2,
 		Ranks: []Exit{{Rank: 1, How: "ended well"}, {Rank: 2}, {Rank: 3, How: "exit code 1", Doing: hadJoined}},
+		Found: []string{"Rank 1 is behind."}, Dumps: "d/*",
 	}
 	want := `tutti: rank 2 failed first: killed by SIGKILL after 1.235s
     a
     b
 tutti: rank 1 ended well
 tutti: rank 3 had joined; exit code 1
+tutti: Rank 1 is behind.
+tutti: who kept whom waiting: tutti inspect d/*
 tutti: that was attempt 2
 `
 	if got := r.String(); got != want || code != 137 {

@@ -18,7 +18,7 @@ type Exit struct {
 	How         string        `json:"how"`                   // in words
 	After       time.Duration `json:"after"`                 // from the start of its attempt
 	Lines       []string      `json:"lines,omitempty"`       // the last that it printed
-	Doing       string        `json:"doing,omitempty"`       // how far it had come when the first failed
+	Doing       string        `json:"doing,omitempty"`       // what it was doing when the first failed
 }
 
 // of reports whether this is the end of a rank of this host.
@@ -70,6 +70,12 @@ type Report struct {
 	Lost  []Loss
 	// Attempts is how often the ranks were started.
 	Attempts int
+	// Found is what can be said of ranks of one host that were stopped: who is
+	// behind, missing or of another mind.
+	Found []string
+	// Dumps are the files with what ranks were doing when it failed, as a pattern
+	// for tutti inspect; "" if there are none.
+	Dumps string
 }
 
 // String says, for people, whom an elastic job has lost, and if it failed, which
@@ -107,6 +113,12 @@ func (r *Report) failure(b *strings.Builder) {
 			fmt.Fprintf(b, "%s; ", e.Doing)
 		}
 		fmt.Fprintf(b, "%s\n", e.How)
+	}
+	for _, f := range r.Found {
+		fmt.Fprintf(b, "tutti: %s\n", f)
+	}
+	if r.Dumps != "" {
+		fmt.Fprintf(b, "tutti: who kept whom waiting: tutti inspect %s\n", r.Dumps)
 	}
 	if r.Attempts > 1 {
 		fmt.Fprintf(b, "tutti: that was attempt %d\n", r.Attempts)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -21,15 +20,21 @@ type world struct {
 	begin   time.Time
 	ranks   []*rank
 	alive   int
-	exits   chan ended
+	exits   chan []ended
 	outputs sync.WaitGroup
 
 	first     *Exit // what failed first, on whatever host
 	stop      syscall.Signal
-	ending    bool        // ranks have been asked to end
-	timer     *time.Timer // for the next step of ending
-	look      *time.Timer // for a look at who waits in vain; nil: nobody can
-	abandoned bool        // the lifeline has ended
+	ending    bool            // ranks have been, or are about to be, asked to end
+	asked     <-chan struct{} // is closed when they have said what they were doing; nil: that is over
+	by        syscall.Signal  // how they are then asked to end
+	timer     *time.Timer     // for the next step of ending
+	look      *time.Timer     // for a look at who waits in vain; nil: nobody can
+	abandoned bool            // the lifeline has ended
+
+	held    []*rank     // that have ended badly, while it is not known because of whom
+	holding bool        // for a while
+	blame   *time.Timer // that ends it
 
 	how      starter
 	unreaped bool // a rank was started after the one who takes their ends
@@ -77,18 +82,14 @@ type ended struct {
 	status syscall.WaitStatus
 }
 
-// lookEvery is how often a rank that has ended without joining makes the
-// launcher look whether others wait for it.
-const lookEvery = 100 * time.Millisecond
-
 // run starts the ranks and returns when all have ended, and all that they have
 // started.
 func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 	w.begin = time.Now()
-	w.timer, w.look, w.crew.timer = time.NewTimer(time.Hour), time.NewTimer(time.Hour), time.NewTimer(time.Hour)
-	defer w.timer.Stop()
-	defer w.look.Stop()
-	defer w.crew.timer.Stop()
+	for _, t := range []**time.Timer{&w.timer, &w.look, &w.blame, &w.crew.timer} {
+		*t = time.NewTimer(time.Hour)
+		defer (*t).Stop()
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	release, err := w.start(ctx)
@@ -102,10 +103,10 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 	news, done := w.h.watch(ctx, w.epoch), ctx.Done()
 	for w.alive > 0 {
 		select {
-		case e, ok := <-w.exits:
+		case list, ok := <-w.exits:
 			switch {
 			case ok:
-				w.exited(e)
+				w.exited(list)
 			case w.unreaped:
 				w.reap()
 			default:
@@ -124,14 +125,20 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 		case <-lost:
 			lost, w.abandoned = nil, true
 			w.kill()
+		case <-w.asked:
+			w.asked = nil
+			w.endNow()
 		case <-w.timer.C:
 			w.kill()
 		case <-w.look.C:
 			w.lookAround()
+		case <-w.blame.C:
+			w.judge(true)
 		case <-w.crew.timer.C:
 			w.replace()
 		}
 	}
+	w.judge(true)
 	w.finish()
 	w.settle(ctx, news, lost)
 	for _, r := range w.ranks {
@@ -147,7 +154,7 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 
 // reap begins to take the ends of all children.
 func (w *world) reap() {
-	w.exits, w.unreaped = make(chan ended, len(w.ranks)+1), false
+	w.exits, w.unreaped = make(chan []ended, len(w.ranks)+1), false
 	go reap(w.exits)
 }
 
@@ -287,116 +294,33 @@ func share(cpus []int, ranks, local int) []int {
 	return cpus[local*len(cpus)/ranks : (local+1)*len(cpus)/ranks]
 }
 
-// exited notes a child's end, and those of others that have ended at about the
-// same time: what was killed is more likely the cause.
-func (w *world) exited(e ended) {
-	var bad []*rank
-	for more := true; more; {
-		if r := w.note(e); r != nil {
-			bad = append(bad, r)
-		}
-		select {
-		case e, more = <-w.exits:
-		default:
-			more = false
-		}
-	}
-	slices.SortStableFunc(bad, func(a, b *rank) int { return btoi(b.exit.Code > 128) - btoi(a.exit.Code > 128) })
-	switch {
-	case w.ending:
-	case w.cfg.Min > 0:
-		w.lose(bad)
-	case len(bad) > 0:
-		w.fail(*bad[0].exit)
-	}
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// unseen is when somebody else has taken the ends of this process's children.
-func (w *world) unseen() {
-	for _, r := range w.ranks {
-		if r.exit == nil {
-			w.alive--
-			r.exit = w.endOf(r, 1, "its end was not seen")
-			w.fail(*r.exit)
-		}
-	}
-}
-
-// note notes a rank's end, and returns it if that was a bad one.
-func (w *world) note(e ended) *rank {
-	for _, r := range w.ranks {
-		if r.pid != e.pid || r.exit != nil {
-			continue
-		}
-		w.alive--
-		code, how := exitOf(e.status)
-		r.exit = w.endOf(r, code, how)
-		switch {
-		case w.ending && code != 0:
-			r.exit.How = "ended by tutti: " + how
-		case code == 0 && w.h.joined(w.epoch)[r.number] == "":
-			w.look.Reset(lookEvery)
-		}
-		if code != 0 {
-			return r
-		}
-	}
-	return nil
-}
-
-// lookAround ends the job if ranks wait in Join for one that has ended.
-func (w *world) lookAround() {
-	state := w.h.joined(w.epoch)
-	waits := -1
-	for r, s := range state {
-		gone := slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.number == r && k.exit != nil })
-		if s == inJoin && !gone {
-			waits = r
-		}
-	}
-	for _, r := range w.ranks {
-		if waits >= 0 && r.exit != nil && r.exit.Code == 0 && state[r.number] == "" && !w.ending {
-			r.exit.Code, r.exit.How = 1, fmt.Sprintf("ended without calling Join, and rank %d waits for it", waits)
-			w.fail(*r.exit)
-			return
-		}
-	}
-	w.look.Reset(lookEvery)
-}
-
 // fail ends all ranks because of a failure here or elsewhere. Only the first
 // counts.
 func (w *world) fail(e Exit) {
 	if w.first != nil {
 		return
 	}
-	state := w.h.joined(w.epoch)
-	for _, r := range w.ranks {
-		if r.exit == nil || e.of(r) {
-			if r.doing = state[r.number]; r.doing == "" && len(state) > 0 {
-				r.doing = "never called Join"
-			}
-		}
-	}
+	w.lookAt(e)
 	first := w.h.announce(w.epoch, e)
 	w.first = &first
 	w.end(syscall.SIGTERM)
 }
 
-// end asks all ranks to end.
+// end asks all ranks to end, after they have said what they were doing.
 func (w *world) end(sig syscall.Signal) {
-	w.pass(sig)
-	if !w.ending {
-		w.ending = true
-		w.timer.Reset(w.cfg.Grace)
+	if w.ending {
+		w.pass(sig)
+		return
 	}
+	w.ending, w.by = true, sig
+	if w.asked = w.ask(); w.asked == nil {
+		w.endNow()
+	}
+}
+
+func (w *world) endNow() {
+	w.pass(w.by)
+	w.timer.Reset(w.cfg.Grace)
 }
 
 // pass sends a signal to all ranks, and to what they have started in their
@@ -425,9 +349,9 @@ func (w *world) signal(s os.Signal) {
 	}
 	w.stop = sig
 	if w.first == nil {
-		first := w.h.announce(w.epoch, Exit{
-			Rank: -1, Node: w.cfg.Node, Code: 128 + int(sig), How: "stopped by " + signalName(sig), After: time.Since(w.begin),
-		})
+		e := Exit{Rank: -1, Node: w.cfg.Node, Code: 128 + int(sig), How: "stopped by " + signalName(sig), After: time.Since(w.begin)}
+		w.lookAt(e)
+		first := w.h.announce(w.epoch, e)
 		w.first = &first
 	}
 	w.end(sig)

@@ -117,6 +117,9 @@ var acts = map[string]func(one bool) error{
 		return nil
 	},
 	"trainer":   trainer,
+	"hangs":     waiting(recvInVain),
+	"deaf":      waiting(stopSelf),
+	"quits":     waiting(exit3),
 	"unwelcome": survive(unwelcome),
 	"hopeless":  survive(hopeless),
 	"early": func(one bool) error {

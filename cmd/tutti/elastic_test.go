@@ -137,7 +137,7 @@ func elasticTooFew(t *testing.T, program string) {
 		t.Errorf("code %d", code)
 	}
 	j.says(t, "it is not replaced: 0 replacements were all", "1 of 3 ranks are left, and 2 are needed",
-		"rank 1 failed first: killed by SIGKILL", "rank 2 was lost after", "nobody has taken its place", "rank 0 had joined; ended by tutti")
+		"rank 1 failed first: killed by SIGKILL", "rank 2 was lost after", "nobody has taken its place", "tutti: rank 0 ", "; ended by tutti")
 	j.nothingLeft(t)
 }
 

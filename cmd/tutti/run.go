@@ -65,6 +65,7 @@ func runFlags(o *options, hosts place.Hosts, getenv func(string) string) *flag.F
 	f.StringVar(&o.gpus, "gpus", "local", "how a rank finds its device: local (LOCAL_RANK says which) or visible (CUDA_VISIBLE_DEVICES shows one)")
 	f.BoolVar(&o.Bind, "bind", false, "divide the processors among the ranks")
 	f.StringVar(&o.LogDir, "log-dir", "", "write each rank's output to files in this `folder` too")
+	f.StringVar(&o.FlightDir, "flight-dir", "", "have ranks leave dumps in this `folder` when the job fails or is stopped, for tutti inspect")
 	f.StringVar(&o.color, "color", "auto", "colour the ranks: auto, always or never")
 	f.BoolVar(&o.stdin, "stdin", false, "pass standard input on to rank 0")
 	f.IntVar(&o.Restarts, "restarts", 0, "how often to start all ranks again after a failure")

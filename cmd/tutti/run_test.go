@@ -124,10 +124,10 @@ func TestFailures(t *testing.T) {
 		code int
 		says []string
 	}{
-		"exit 3":       {3, []string{"rank 1 failed first: exit code 3", "the last of it", "rank 0 had joined; ended by tutti"}},
+		"exit 3":       {3, []string{"rank 1 failed first: exit code 3", "the last of it", "Barrier#", "; ended by tutti: killed by SIGTERM"}},
 		"panic":        {2, []string{"rank 1 failed first: it panicked, exit code 2", "panic: no way"}},
 		"killed":       {137, []string{"rank 1 failed first: killed by SIGKILL"}},
-		"stubborn":     {3, []string{"rank 1 failed first: exit code 3", "rank 2 had joined; ended by tutti: killed by SIGKILL"}},
+		"stubborn":     {3, []string{"rank 1 failed first: exit code 3", "rank 2 was in Barrier#2 when it failed; ended by tutti: killed by SIGKILL"}},
 		"leaving":      {3, []string{"rank 1 failed first: exit code 3"}},
 		"leaving well": {0, nil},
 		"stays away":   {1, []string{"2 of 3 ranks joined; rank 1 missing", "failed first: exit code 1", "rank 1 never called Join; ended by tutti"}},

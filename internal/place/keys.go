@@ -15,3 +15,14 @@ func LateKey(ticket int64) string { return "late/" + strconv.FormatInt(ticket, 1
 
 // LetInKey is there when a newcomer was let in: as which rank of how many.
 func LetInKey(name string) string { return "let in/" + name }
+
+// AskKey is there when the launcher wants to know what its processes are doing.
+const AskKey = "ask"
+
+// ToldKey is what a process was doing on its communicators: flight.Dumps, as
+// JSON, one after another. It tells that when one of them fails, and when it is
+// asked.
+func ToldKey(name string) string { return "told/" + name }
+
+// AnsweredKey is there when a process has answered, and left its dumps.
+func AnsweredKey(name string) string { return "answered/" + name }
