@@ -77,17 +77,20 @@ func (t *teller) remove(c *Comm) {
 
 // wait waits for the launcher's question, and answers it.
 func (t *teller) wait(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-time.After(startTime):
+	again := t.recovered()
+	if !again {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(startTime):
+		}
 	}
 	s, closeStore, err := t.site.open(ctx)
 	if err != nil {
 		return // a launcher that is gone asks nobody
 	}
 	defer func() { _ = closeStore() }()
-	if t.recovered() && t.put(ctx, s, false) != nil {
+	if again && t.put(ctx, s, false) != nil {
 		return
 	}
 	if _, err := s.Get(ctx, place.AskKey); err != nil {

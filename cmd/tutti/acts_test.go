@@ -117,6 +117,7 @@ var acts = map[string]func(one bool) error{
 		return nil
 	},
 	"trainer":   trainer,
+	"stays":     stays,
 	"hangs":     waiting(recvInVain),
 	"deaf":      waiting(stopSelf),
 	"quits":     waiting(exit3),

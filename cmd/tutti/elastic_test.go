@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,8 +33,13 @@ func buildElastic(t *testing.T) string {
 // it is asked to end.
 func elastic(t *testing.T, program string, env []string, flags ...string) *job {
 	t.Helper()
+	return elasticCommand(t, []string{program}, env, flags...)
+}
+
+func elasticCommand(t *testing.T, command, env []string, flags ...string) *job {
+	t.Helper()
 	j := newJob(t, "elastic", env, flags...)
-	j.cmd.Args = append(j.cmd.Args[:len(j.cmd.Args)-1], program, "-steps", "1000000000", "-pause", "1ms")
+	j.cmd.Args = append(append(j.cmd.Args[:len(j.cmd.Args)-1], command...), "-steps", "1000000000", "-pause", "1ms")
 	j.begin(t)
 	return j
 }
@@ -91,7 +97,7 @@ func TestElastic(t *testing.T) {
 	onlyLinux(t)
 	program := buildElastic(t)
 	for name, test := range map[string]func(t *testing.T, program string){
-		"replaced": elasticReplaced, "too few": elasticTooFew, "two hosts": elasticHosts,
+		"replaced": elasticReplaced, "too few": elasticTooFew, "two hosts": elasticHosts, "wrapped": elasticWrapped,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -138,6 +144,35 @@ func elasticTooFew(t *testing.T, program string) {
 	}
 	j.says(t, "it is not replaced: 0 replacements were all", "1 of 3 ranks are left, and 2 are needed",
 		"rank 1 failed first: killed by SIGKILL", "rank 2 was lost after", "nobody has taken its place", "tutti: rank 0 ", "; ended by tutti")
+	j.nothingLeft(t)
+}
+
+// elasticWrapped kills what has started a rank: the rank itself, which is left
+// behind, ends too.
+func elasticWrapped(t *testing.T, program string) {
+	shell := []string{"sh", "-c", `trap : USR1; "$0" "$@"; exit $?`, program}
+	j := elasticCommand(t, shell, nil, "-elastic", "2:3")
+	rank := j.process(t, 1, 3, false)
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", rank))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent, err := strconv.Atoi(strings.Fields(string(text))[3])
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill(t, parent)
+	j.out.Await(t, " of 3 from step", 6)
+	if pids := j.left(); slices.Contains(pids, rank) || slices.Contains(pids, parent) || len(pids) != 8 {
+		t.Errorf("%v run; of rank 1, %d is left of %d", pids, rank, parent)
+	}
+	if err := j.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	if code := j.wait(t); code != 0 {
+		t.Errorf("code %d", code)
+	}
+	j.exactSums(t, 3)
 	j.nothingLeft(t)
 }
 
