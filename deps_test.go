@@ -53,6 +53,7 @@ var layers = []string{
 	"internal/card",
 	"cmd/tutti",
 	"examples/hello",
+	"examples/elastic",
 	"examples/regression",
 	"examples/weightsync",
 	"bench/faults",

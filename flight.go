@@ -58,24 +58,27 @@ func (c *Comm) dump() *recorder.Dump {
 	return d
 }
 
-// A keeper leaves a dump in a folder when a Comm is poisoned.
+// A keeper tells the launcher, and leaves a dump in a folder, when a Comm is
+// poisoned.
 type keeper struct {
 	over chan struct{} // closed by Close
 	end  sync.Once
 	done chan struct{} // closed when there will be no dump any more
 }
 
-// dumpTime is how long an error may be held back until the dump is written: a
-// program may exit on it. A folder may also never answer.
+// dumpTime is how long an error may be held back until that is done: a program
+// may exit on it. A folder may also never answer.
 const dumpTime = time.Second
 
-// keep begins to look after a Comm, if it has a folder.
+// keep begins to look after a Comm, if somebody wants to know.
 func (c *Comm) keep() {
-	if c.home.cfg.FlightDir == "" {
+	t, dir := c.home.teller, c.home.cfg.FlightDir
+	if dir == "" && t == nil {
 		return
 	}
 	k := &keeper{over: make(chan struct{}), done: make(chan struct{})}
 	c.keeper = k
+	t.add(c)
 	go func() {
 		defer close(k.done)
 		select {
@@ -85,13 +88,23 @@ func (c *Comm) keep() {
 				return
 			}
 		}
-		if err := c.leaveDump(); err != nil {
-			c.home.cfg.Logger.Warn("tutti: the flight recorder's dump could not be written", "reason", err)
-		}
+		t.tell()
+		c.leave()
 	}()
 }
 
-// kept waits until the dump of a poisoned Comm is written, but not for long.
+// leave leaves a dump, if there is a folder.
+func (c *Comm) leave() {
+	if c.home.cfg.FlightDir == "" {
+		return
+	}
+	if err := c.leaveDump(); err != nil {
+		c.home.cfg.Logger.Warn("tutti: the flight recorder's dump could not be written", "reason", err)
+	}
+}
+
+// kept waits until the launcher knows that a Comm is poisoned, and its dump is
+// written, but not for long.
 func (c *Comm) kept() {
 	if c.keeper == nil {
 		return
@@ -107,6 +120,7 @@ func (c *Comm) release() {
 	if c.keeper != nil {
 		c.keeper.end.Do(func() { close(c.keeper.over) })
 		c.kept()
+		c.home.teller.remove(c)
 	}
 }
 

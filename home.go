@@ -20,6 +20,7 @@ type home struct {
 	cfg     Config // filled
 	site    site   // nil: nobody can decide
 	job     *job.Job
+	teller  *teller // nil: nobody asks
 	ids     []int // this Comm's ranks by their numbers in the job
 	line    string
 	epoch   int

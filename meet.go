@@ -177,7 +177,7 @@ func joinJob(ctx context.Context, cfg *Config, p *place.Place) (*Comm, error) {
 	if cfg.Late {
 		return joinLate(ctx, cfg, p)
 	}
-	h := &home{site: newSite(cfg, p), ids: count(cfg.Size), line: worldLine}
+	h := &home{site: newSite(cfg, p), teller: newTeller(cfg, p), ids: count(cfg.Size), line: worldLine}
 	var m *meeting
 	var listener net.Listener
 	var err error

@@ -323,7 +323,11 @@ func TestJoinGrow(t *testing.T) {
 			f.waits(fmt.Sprint("late/", p.id-size+1))
 			alive = append(alive, p)
 		}
-		if _, err := fmt.Fprintf(alive[round%3].in, "grow %d\n", size-3); err != nil {
+		ask := fmt.Sprintf("grow %d\n", size-3)
+		if round%2 == 1 {
+			ask = "welcome\n" // all who have come
+		}
+		if _, err := alive[round%3].in.Write([]byte(ask)); err != nil {
 			t.Fatal(err)
 		}
 		f.sizes(alive)
@@ -443,7 +447,7 @@ func (m *familyMember) work() error {
 		if err != nil || grow == 0 {
 			return err
 		}
-		next, err := m.c.Grow(m.ctx, int(grow))
+		next, err := m.c.Grow(m.ctx, max(int(grow), 0))
 		if err != nil {
 			return err
 		}
@@ -461,6 +465,8 @@ func (m *familyMember) steps(ids int64) (grow int64, err error) {
 				x[1] = 1
 			case "grow":
 				_, _ = fmt.Sscan(n, &x[2])
+			case "welcome":
+				x[2] = -1
 			}
 		default:
 		}
@@ -477,7 +483,7 @@ func (m *familyMember) steps(ids int64) (grow int64, err error) {
 		if len(m.history) > 8 {
 			m.history = slices.Delete(m.history, 0, 4)
 		}
-		if x[1] > 0 || x[2] > 0 {
+		if x[1] != 0 || x[2] != 0 {
 			return x[2], m.check()
 		}
 	}
@@ -568,5 +574,36 @@ func TestJoinLateErrors(t *testing.T) {
 	who, err := store.Prefix(f.server.Store(), "tutti/").Get(t.Context(), "late/1")
 	if err != nil || string(who) != "gone" {
 		t.Errorf("%q, %v", who, err)
+	}
+}
+
+// TestGrowByNobody lets in who has come, and nobody has, or waits no longer: the
+// Comm goes on.
+func TestGrowByNobody(t *testing.T) {
+	f := newFamily(t)
+	t.Setenv("TUTTI_STORE", f.server.Addr().String())
+	t.Setenv("TUTTI_SECRET", "a secret")
+	t.Setenv("TUTTI_RANK", "0")
+	t.Setenv("TUTTI_SIZE", "1")
+	c, err := tutti.Join(t.Context(), tutti.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for range 2 {
+		next, err := c.Grow(t.Context(), 0)
+		if err != nil || next != c {
+			t.Fatal(next, err)
+		}
+		_, err = tutti.Join(t.Context(), tutti.Config{Late: true, Timeout: 20 * time.Millisecond})
+		if !errors.Is(err, tutti.ErrTimeout) {
+			t.Error(err)
+		}
+	}
+	if err := c.Barrier(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Grow(t.Context(), -1); !errors.Is(err, tutti.ErrInvalid) {
+		t.Error(err)
 	}
 }

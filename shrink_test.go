@@ -194,7 +194,7 @@ func TestShrinkErrors(t *testing.T) {
 	if _, err := c.Grow(t.Context(), 1); !errors.Is(err, tutti.ErrUnsupported) {
 		t.Error(err)
 	}
-	if _, err := c.Grow(t.Context(), 0); !errors.Is(err, tutti.ErrInvalid) {
+	if _, err := c.Grow(t.Context(), -1); !errors.Is(err, tutti.ErrInvalid) {
 		t.Error(err)
 	}
 	// Nobody else comes, and on a Comm that is well nobody is given up.

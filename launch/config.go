@@ -19,6 +19,14 @@ type Config struct {
 	Command []string
 	// Ranks is how many ranks this host has. Zero means one.
 	Ranks int
+	// Min makes the job elastic: when this host loses a rank after all have
+	// joined, the job goes on as long as so many of the host's are left, and
+	// another process is started in its place, which joins late (TUTTI_LATE) when
+	// the others call Grow. Zero means that the loss of a rank ends the job.
+	Min int
+	// Replacements is how many processes are started in the places of others, in
+	// one attempt. Zero means three times Ranks; negative, none.
+	Replacements int
 
 	// Nodes is how many hosts the job has, and Node which of them this is.
 	// Zero Nodes means one.
@@ -61,6 +69,9 @@ type Config struct {
 	Color          bool
 	// LogDir is a folder for files with each rank's output. Empty means none.
 	LogDir string
+	// FlightDir is a folder in which ranks leave their flight recorders' dumps when
+	// the job fails or is stopped. Empty means what the ranks' environment says.
+	FlightDir string
 
 	// Restarts is how often all ranks are started again after a failure.
 	Restarts int
@@ -84,6 +95,9 @@ const minSecret = 16
 func (c *Config) fill() error {
 	if c.Ranks == 0 {
 		c.Ranks = 1
+	}
+	if c.Replacements == 0 {
+		c.Replacements = 3 * c.Ranks
 	}
 	if c.Nodes == 0 {
 		c.Nodes = 1
@@ -132,6 +146,10 @@ func (c *Config) check() error {
 		return wrong("no program to run")
 	case c.Ranks < 1:
 		return wrong("%d ranks", c.Ranks)
+	case c.Min < 0 || c.Min > c.Ranks:
+		return wrong("%d of %d ranks are not to be lost", c.Min, c.Ranks)
+	case c.Min > 0 && c.Torch:
+		return wrong("PyTorch's groups cannot go on without a rank; have all started again instead")
 	case c.Nodes < 1 || c.Node < 0 || c.Node >= c.Nodes:
 		return wrong("node %d of %d nodes", c.Node, c.Nodes)
 	case c.Addr == "":

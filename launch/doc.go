@@ -4,8 +4,8 @@
 // [Run] hosts the job's store, or finds it on another host, starts the ranks
 // with the environment by which tutti.Join and PyTorch find their place, passes
 // on their output, and returns a [Report] of how it ended. When one rank fails,
-// all are ended; when all have ended, so has every process that they started,
-// also those that have left their session.
+// all are ended, unless the job is elastic (Config.Min); when all have ended, so
+// has every process that they started, also those that have left their session.
 //
 // # Two processes
 //

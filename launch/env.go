@@ -25,6 +25,8 @@ func (h *host) environ(epoch, local int, master string) []string {
 		"TUTTI_LOCAL_SIZE=" + strconv.Itoa(c.Ranks),
 		"TUTTI_STORE=" + h.storeAddr,
 		"TUTTI_EPOCH=" + strconv.Itoa(epoch),
+		"TUTTI_NAME=" + rank,
+		"TUTTI_LATE=",
 		"TUTTI_SECRET=" + c.Secret,
 		"TUTTI_CERT=" + string(h.cert),
 		"TUTTI_KEY=" + string(h.key),
@@ -46,6 +48,9 @@ func (h *host) environ(epoch, local int, master string) []string {
 		"TORCHELASTIC_MAX_RESTARTS=" + strconv.Itoa(c.Restarts),
 		"TORCHELASTIC_RUN_ID=tutti",
 		"TORCHELASTIC_USE_AGENT_STORE=" + agent,
+	}
+	if dir := h.flightDir(epoch); dir != "" {
+		own = append(own, "TUTTI_FLIGHT_DIR="+dir)
 	}
 	if c.Visible {
 		own = append(own, "CUDA_VISIBLE_DEVICES="+device(lookup(c.Env, "CUDA_VISIBLE_DEVICES"), local))

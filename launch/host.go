@@ -237,7 +237,7 @@ func (h *host) admit(ctx context.Context, epoch int) error {
 	if h.cfg.Node > 0 {
 		return nil
 	}
-	ranks := store.Prefix(h.all, "tutti/"+strconv.Itoa(epoch))
+	ranks := h.ranks(epoch)
 	if err := ranks.Set(ctx, "size", []byte(strconv.Itoa(h.size))); err != nil {
 		return err
 	}
@@ -336,32 +336,6 @@ func (h *host) verdict(epoch int) *Exit {
 	e := h.announce(epoch, Exit{})
 	return &e
 }
-
-// joined returns how far the ranks of an attempt have come with Join.
-func (h *host) joined(epoch int) map[int]string {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	keys, err := store.Prefix(h.all, "tutti/"+strconv.Itoa(epoch)).List(ctx)
-	if err != nil {
-		return nil
-	}
-	state := make(map[int]string)
-	for _, k := range keys {
-		var rank int
-		if n, _ := fmt.Sscanf(k, "joined/%d", &rank); n == 1 {
-			state[rank] = hadJoined
-		}
-		if n, _ := fmt.Sscanf(k, "rank/%d", &rank); n == 1 && state[rank] == "" {
-			state[rank] = inJoin
-		}
-	}
-	return state
-}
-
-const (
-	hadJoined = "had joined"
-	inJoin    = "was waiting in Join"
-)
 
 // leave waits for the other hosts, so that the store outlives their last look
 // at it.

@@ -50,6 +50,8 @@ func TestConfigErrors(t *testing.T) {
 	for says, c := range map[string]Config{
 		"no program to run":                {},
 		"-1 ranks":                         {Ranks: -1, Command: []string{"x"}},
+		"3 of 2 ranks are not to be lost":  {Ranks: 2, Min: 3, Command: []string{"x"}},
+		"have all started again":           {Min: 1, Torch: true, Command: []string{"x"}},
 		"node 1 of 1 nodes":                {Node: 1, Command: []string{"x"}},
 		"needs the address":                {Nodes: 2, Command: []string{"x"}},
 		"needs a secret":                   {Nodes: 2, Addr: "h:1", Command: []string{"x"}},
@@ -69,20 +71,20 @@ func TestConfigErrors(t *testing.T) {
 
 func TestEnviron(t *testing.T) {
 	h := &host{
-		cfg:  &Config{Ranks: 4, Nodes: 2, Node: 1, Secret: "s", Visible: true, Restarts: 3, Env: []string{"A=b", "RANK=9", "TUTTI_CERT=old", lifelineName + "=3", "CUDA_VISIBLE_DEVICES=5,7"}},
+		cfg:  &Config{Ranks: 4, Nodes: 2, Node: 1, Secret: "s", Visible: true, Restarts: 3, Env: []string{"A=b", "RANK=9", "TUTTI_CERT=old", "TUTTI_LATE=1", lifelineName + "=3", "CUDA_VISIBLE_DEVICES=5,7"}},
 		base: 2, size: 6, storeAddr: "h:1",
 	}
 	env := h.environ(2, 1, "m:29500")
 	for _, want := range []string{
 		"A=b", "RANK=3", "WORLD_SIZE=6", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1", "MASTER_ADDR=m", "MASTER_PORT=29500",
 		"TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_USE_AGENT_STORE=False",
-		"TUTTI_RANK=3", "TUTTI_SIZE=6", "TUTTI_STORE=h:1", "TUTTI_EPOCH=2", "TUTTI_SECRET=s", "CUDA_VISIBLE_DEVICES=7",
+		"TUTTI_RANK=3", "TUTTI_SIZE=6", "TUTTI_STORE=h:1", "TUTTI_EPOCH=2", "TUTTI_NAME=3", "TUTTI_SECRET=s", "CUDA_VISIBLE_DEVICES=7",
 	} {
 		if !slices.Contains(env, want) {
 			t.Errorf("%s is not in %q", want, env)
 		}
 	}
-	for _, name := range []string{"RANK", "TUTTI_CERT", lifelineName, "CUDA_VISIBLE_DEVICES"} {
+	for _, name := range []string{"RANK", "TUTTI_CERT", "TUTTI_LATE", lifelineName, "CUDA_VISIBLE_DEVICES"} {
 		n := 0
 		for _, e := range env {
 			if strings.HasPrefix(e, name+"=") {
@@ -148,12 +150,15 @@ func TestReport(t *testing.T) {
 	r := &Report{
 		First: &Exit{Rank: 2, Code: code, How: how, After: 1234567 * time.Microsecond, Lines: []string{"a", "b"}}, Attempts: 2,
 		Ranks: []Exit{{Rank: 1, How: "ended well"}, {Rank: 2}, {Rank: 3, How: "exit code 1", Doing: hadJoined}},
+		Found: []string{"Rank 1 is behind."}, Dumps: "d/*",
 	}
 	want := `tutti: rank 2 failed first: killed by SIGKILL after 1.235s
     a
     b
 tutti: rank 1 ended well
 tutti: rank 3 had joined; exit code 1
+tutti: Rank 1 is behind.
+tutti: who kept whom waiting: tutti inspect d/*
 tutti: that was attempt 2
 `
 	if got := r.String(); got != want || code != 137 {
@@ -200,5 +205,36 @@ func TestListen(t *testing.T) {
 	if s, err := listen(t.Context(), "192.0.2.1:0", config); err == nil {
 		t.Error("it listens without a certificate")
 		s.Close()
+	}
+}
+
+// TestPause starts the first replacement at once, the next ones later and later,
+// and has forgotten about it after a long life.
+func TestPause(t *testing.T) {
+	for n, want := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second} {
+		if got := pause(n, 0); got != want {
+			t.Errorf("%d: %v, want %v", n, got, want)
+		}
+	}
+	if got := pause(100, 0); got != lastPause {
+		t.Error(got)
+	}
+	if got := pause(100, longLife); got != 0 {
+		t.Error(got)
+	}
+}
+
+func TestReportLosses(t *testing.T) {
+	r := &Report{Lost: []Loss{
+		{Exit: Exit{Rank: 1, How: "killed by SIGKILL", After: time.Second}, By: 1, ByAfter: 2 * time.Second, LetIn: "rank 2 of 3"},
+		{Exit: Exit{Rank: 1, Replacement: 1, How: "exit code 3", After: 3 * time.Second}, By: 2, ByAfter: 4 * time.Second},
+		{Exit: Exit{Rank: 0, How: "exit code 4", After: 5 * time.Second}},
+	}}
+	want := `tutti: rank 1 was lost after 1s: killed by SIGKILL; replacement 1 came after 2s, and was let in as rank 2 of 3
+tutti: replacement 1 of rank 1 was lost after 3s: exit code 3; replacement 2 came after 4s, and was not let in
+tutti: rank 0 was lost after 5s: exit code 4; nobody has taken its place
+`
+	if got := r.String(); got != want {
+		t.Error(got)
 	}
 }

@@ -11,59 +11,118 @@ import (
 
 // An Exit is how a rank, or a whole host, has ended.
 type Exit struct {
-	Rank  int           `json:"rank"`            // -1: it was no rank
-	Node  int           `json:"node"`            // its host
-	Code  int           `json:"code"`            // what a shell would see
-	How   string        `json:"how"`             // in words
-	After time.Duration `json:"after"`           // from the start of its attempt
-	Lines []string      `json:"lines,omitempty"` // the last that it printed
-	Doing string        `json:"doing,omitempty"` // how far it had come when the first failed
+	Rank        int           `json:"rank"`                  // -1: it was no rank
+	Replacement int           `json:"replacement,omitempty"` // which process in the place of that rank's first one; 0: that
+	Node        int           `json:"node"`                  // its host
+	Code        int           `json:"code"`                  // what a shell would see
+	How         string        `json:"how"`                   // in words
+	After       time.Duration `json:"after"`                 // from the start of its attempt
+	Lines       []string      `json:"lines,omitempty"`       // the last that it printed
+	Doing       string        `json:"doing,omitempty"`       // what it was doing when the first failed
+}
+
+// of reports whether this is the end of a rank of this host.
+func (e *Exit) of(r *rank) bool { return e.Rank == r.number && e.Replacement == r.replacement }
+
+// who names a process, for people.
+func (e *Exit) who() string {
+	if e.Replacement > 0 {
+		return fmt.Sprintf("replacement %d of rank %d", e.Replacement, e.Rank)
+	}
+	return fmt.Sprintf("rank %d", e.Rank)
+}
+
+// A Loss is a process that an elastic job has lost, and what became of its
+// place.
+type Loss struct {
+	Exit
+	// By is which replacement has taken its place, and ByAfter when, from the start
+	// of the attempt. Zero: none has.
+	By      int
+	ByAfter time.Duration
+	// LetIn is what that became in the job, such as "rank 2 of 3"; "" if it was
+	// not let in.
+	LetIn string
+}
+
+func (l *Loss) String() string {
+	text := fmt.Sprintf("%s was lost after %v: %s", l.who(), l.After.Round(time.Millisecond), l.How)
+	switch {
+	case l.By == 0:
+		return text + "; nobody has taken its place"
+	case l.LetIn == "":
+		return fmt.Sprintf("%s; replacement %d came after %v, and was not let in", text, l.By, l.ByAfter.Round(time.Millisecond))
+	}
+	return fmt.Sprintf("%s; replacement %d came after %v, and was let in as %s", text, l.By, l.ByAfter.Round(time.Millisecond), l.LetIn)
 }
 
 // A Report is how a job has ended, as this host saw it.
 type Report struct {
-	// Code is what a command should exit with: 0 if all ranks ended well, that
-	// of the first rank that failed, or 128 and the signal that ended the job.
+	// Code is what a command should exit with: 0 if all ranks ended well, or those
+	// that an elastic job had at its end; that of the first rank that failed; or
+	// 128 and the signal that ended the job.
 	Code int
 	// First is what failed first; nil if nothing did.
 	First *Exit
-	// Ranks are this host's ranks, at the last attempt.
+	// Ranks are this host's ranks, at the last attempt, and Lost those that it
+	// went on without.
 	Ranks []Exit
+	Lost  []Loss
 	// Attempts is how often the ranks were started.
 	Attempts int
+	// Found is what can be said of ranks of one host that were stopped: who is
+	// behind, missing or of another mind.
+	Found []string
+	// Dumps are the files with what ranks were doing when it failed, as a pattern
+	// for tutti inspect; "" if there are none.
+	Dumps string
 }
 
-// String says, for people, which rank failed first, how, its last lines, and
-// what the others were doing. It is empty if all went well.
+// String says, for people, whom an elastic job has lost, and if it failed, which
+// rank failed first, how, its last lines, and what the others were doing. It is
+// empty if all went well.
 func (r *Report) String() string {
-	if r.First == nil {
-		return ""
-	}
 	var b strings.Builder
+	for i := range r.Lost {
+		fmt.Fprintf(&b, "tutti: %v\n", &r.Lost[i])
+	}
+	if r.First != nil {
+		r.failure(&b)
+	}
+	return b.String()
+}
+
+func (r *Report) failure(b *strings.Builder) {
 	f := r.First
 	switch {
 	case f.Rank < 0:
-		fmt.Fprintf(&b, "tutti: %s\n", f.How)
+		fmt.Fprintf(b, "tutti: %s\n", f.How)
 	default:
-		fmt.Fprintf(&b, "tutti: rank %d failed first: %s after %v\n", f.Rank, f.How, f.After.Round(time.Millisecond))
+		fmt.Fprintf(b, "tutti: %s failed first: %s after %v\n", f.who(), f.How, f.After.Round(time.Millisecond))
 		for _, l := range f.Lines {
-			fmt.Fprintf(&b, "    %s\n", l)
+			fmt.Fprintf(b, "    %s\n", l)
 		}
 	}
-	for _, e := range r.Ranks {
-		if e.Rank == f.Rank {
+	for i := range r.Ranks {
+		e := &r.Ranks[i]
+		if e.Rank == f.Rank && e.Replacement == f.Replacement {
 			continue
 		}
-		fmt.Fprintf(&b, "tutti: rank %d ", e.Rank)
+		fmt.Fprintf(b, "tutti: %s ", e.who())
 		if e.Doing != "" {
-			fmt.Fprintf(&b, "%s; ", e.Doing)
+			fmt.Fprintf(b, "%s; ", e.Doing)
 		}
-		fmt.Fprintf(&b, "%s\n", e.How)
+		fmt.Fprintf(b, "%s\n", e.How)
+	}
+	for _, f := range r.Found {
+		fmt.Fprintf(b, "tutti: %s\n", f)
+	}
+	if r.Dumps != "" {
+		fmt.Fprintf(b, "tutti: who kept whom waiting: tutti inspect %s\n", r.Dumps)
 	}
 	if r.Attempts > 1 {
-		fmt.Fprintf(&b, "tutti: that was attempt %d\n", r.Attempts)
+		fmt.Fprintf(b, "tutti: that was attempt %d\n", r.Attempts)
 	}
-	return b.String()
 }
 
 // exitOf puts a process's end in words.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/tutti-go/tutti/internal/flight"
 )
 
 // Run runs a job's ranks on this host and returns when all have ended. The
@@ -102,15 +104,31 @@ func ends(sig syscall.Signal) bool {
 // report puts together how an attempt ended.
 func (w *world) report(first *Exit) *Report {
 	r := &Report{Attempts: w.epoch + 1, First: first}
+	var told []*flight.Dump
 	for _, k := range w.ranks {
+		if k.tail.panic != "" {
+			k.exit.How = "it panicked, " + k.exit.How
+		}
 		k.exit.Doing = k.doing
-		r.Ranks = append(r.Ranks, *k.exit)
-		if first != nil && first.Rank == k.number {
-			first.Lines = k.exit.Lines
-			if k.tail.panic != "" {
-				first.How = "it panicked, " + first.How
+		if first != nil && k.loss == nil {
+			if dumps := w.h.told(w.epoch, k); len(dumps) > 0 {
+				k.exit.Doing = doing(dumps)
+				told = append(told, dumps...)
 			}
 		}
+		if k.loss == nil || first != nil && first.of(k) {
+			r.Ranks = append(r.Ranks, *k.exit)
+		}
+		if first != nil && first.of(k) {
+			first.Lines, first.How = k.exit.Lines, k.exit.How
+		}
+	}
+	r.Lost = w.lost()
+	if first != nil {
+		r.Dumps = w.h.dumps(w.epoch)
+	}
+	if first != nil && first.Rank < 0 && w.cfg.Nodes == 1 {
+		r.Found = found(told)
 	}
 	switch {
 	case first == nil:

@@ -27,6 +27,16 @@ func killDescendants([]int) {
 	}
 }
 
+// killGroup kills what is left of a process group whose leader has ended. Its
+// number may be another's by now, so only descendants are looked at.
+func killGroup(group int) {
+	for _, pid := range descendants(os.Getpid()) {
+		if g, err := syscall.Getpgid(pid); err == nil && g == group {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+}
+
 // descendants returns the living children of a process, theirs, and so on.
 func descendants(of int) []int {
 	children := make(map[int][]int)

@@ -49,19 +49,27 @@ func (t *thread) start(path string, args []string, attr *os.ProcAttr, cpus []int
 }
 
 // reap takes the ends of all children, and closes the channel when there are
-// none left.
-func reap(exits chan<- ended) {
+// none left. Those that have ended by the time it looks come together: the system
+// returns them in no order that tells who was first.
+func reap(exits chan<- []ended) {
 	defer close(exits)
 	for {
-		var e ended
-		var err error
-		e.pid, err = syscall.Wait4(-1, &e.status, 0, nil)
-		switch {
-		case err == syscall.EINTR:
-		case err != nil: // no children
-			return
-		default:
-			exits <- e
+		var list []ended
+		for how := 0; ; how = syscall.WNOHANG {
+			var e ended
+			var err error
+			e.pid, err = syscall.Wait4(-1, &e.status, how, nil)
+			if err == syscall.EINTR {
+				continue
+			}
+			if err != nil || e.pid <= 0 { // no children, or none that has ended
+				break
+			}
+			list = append(list, e)
 		}
+		if len(list) == 0 {
+			return
+		}
+		exits <- list
 	}
 }

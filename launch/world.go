@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -21,24 +20,60 @@ type world struct {
 	begin   time.Time
 	ranks   []*rank
 	alive   int
-	exits   chan ended
+	exits   chan []ended
 	outputs sync.WaitGroup
 
 	first     *Exit // what failed first, on whatever host
 	stop      syscall.Signal
-	ending    bool        // ranks have been asked to end
-	timer     *time.Timer // for the next step of ending
-	look      *time.Timer // for a look at who waits in vain; nil: nobody can
-	abandoned bool        // the lifeline has ended
+	ending    bool            // ranks have been, or are about to be, asked to end
+	asked     <-chan struct{} // is closed when they have said what they were doing; nil: that is over
+	by        syscall.Signal  // how they are then asked to end
+	timer     *time.Timer     // for the next step of ending
+	look      *time.Timer     // for a look at who waits in vain; nil: nobody can
+	abandoned bool            // the lifeline has ended
+
+	held    []*rank     // that have ended badly, while it is not known because of whom
+	holding bool        // for a while
+	blame   *time.Timer // that ends it
+
+	how      starter
+	unreaped bool // a rank was started after the one who takes their ends
+	crew     crew // of an elastic job
 }
 
 // A rank is one process.
 type rank struct {
-	number int
-	pid    int
-	tail   tail
-	exit   *Exit // nil: it runs
-	doing  string
+	number      int
+	local       int
+	replacement int // which one of that rank's it is; 0: the first process
+	pid         int
+	began       time.Time
+	tail        tail
+	exit        *Exit  // nil: it runs
+	loss        *Loss  // the job went on without it
+	letIn       string // a replacement's rank, when it was let in
+	doing       string
+}
+
+// name is what the launcher calls the process.
+func (r *rank) name() string {
+	if r.replacement == 0 {
+		return strconv.Itoa(r.number)
+	}
+	return fmt.Sprintf("%d.%d", r.number, r.replacement)
+}
+
+// endOf is an end of a rank, now.
+func (w *world) endOf(r *rank, code int, how string) *Exit {
+	return &Exit{Rank: r.number, Replacement: r.replacement, Node: w.cfg.Node, Code: code, How: how, After: time.Since(w.begin)}
+}
+
+// A starter is what it takes to start ranks, in an attempt.
+type starter struct {
+	thread *thread
+	path   string
+	master string // where PyTorch programs meet
+	outs   [2]*sink
 }
 
 // ended is a child's end.
@@ -47,17 +82,14 @@ type ended struct {
 	status syscall.WaitStatus
 }
 
-// lookEvery is how often a rank that has ended without joining makes the
-// launcher look whether others wait for it.
-const lookEvery = 100 * time.Millisecond
-
 // run starts the ranks and returns when all have ended, and all that they have
 // started.
 func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 	w.begin = time.Now()
-	w.timer, w.look = time.NewTimer(time.Hour), time.NewTimer(time.Hour)
-	defer w.timer.Stop()
-	defer w.look.Stop()
+	for _, t := range []**time.Timer{&w.timer, &w.look, &w.blame, &w.crew.timer} {
+		*t = time.NewTimer(time.Hour)
+		defer (*t).Stop()
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	release, err := w.start(ctx)
@@ -67,17 +99,19 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 		w.kill()
 	}
 	defer close(release)
-	w.exits = make(chan ended, len(w.ranks)+1)
-	go reap(w.exits)
+	w.reap()
 	news, done := w.h.watch(ctx, w.epoch), ctx.Done()
 	for w.alive > 0 {
 		select {
-		case e, ok := <-w.exits:
-			if !ok {
+		case list, ok := <-w.exits:
+			switch {
+			case ok:
+				w.exited(list)
+			case w.unreaped:
+				w.reap()
+			default:
 				w.unseen()
-				break
 			}
-			w.exited(e)
 		case sig := <-w.cfg.Signals:
 			w.signal(sig)
 		case e := <-news:
@@ -91,23 +125,37 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 		case <-lost:
 			lost, w.abandoned = nil, true
 			w.kill()
+		case <-w.asked:
+			w.asked = nil
+			w.endNow()
 		case <-w.timer.C:
 			w.kill()
 		case <-w.look.C:
 			w.lookAround()
+		case <-w.blame.C:
+			w.judge(true)
+		case <-w.crew.timer.C:
+			w.replace()
 		}
 	}
+	w.judge(true)
 	w.finish()
 	w.settle(ctx, news, lost)
 	for _, r := range w.ranks {
 		if r.exit != nil {
 			r.exit.Lines = r.tail.last()
-			if w.first != nil && w.first.Rank == r.number && w.first.Lines == nil {
+			if w.first != nil && w.first.of(r) && w.first.Lines == nil {
 				w.first.Lines = r.exit.Lines
 			}
 		}
 	}
 	return err
+}
+
+// reap begins to take the ends of all children.
+func (w *world) reap() {
+	w.exits, w.unreaped = make(chan []ended, len(w.ranks)+1), false
+	go reap(w.exits)
 }
 
 func (w *world) stopped(ctx context.Context) Exit {
@@ -172,20 +220,18 @@ func (w *world) start(ctx context.Context) (release chan struct{}, err error) {
 	if err != nil {
 		return release, &Error{"the program", err}
 	}
-	outs := [2]*sink{{w: w.cfg.Stdout}, {w: w.cfg.Stderr}}
-	t := newThread(release)
+	w.how = starter{newThread(release), path, master, [2]*sink{{w: w.cfg.Stdout}, {w: w.cfg.Stderr}}}
 	for local := range w.cfg.Ranks {
-		r := &rank{number: w.h.base + local}
-		if err := w.startRank(t, r, path, w.h.environ(w.epoch, local, master), local, outs); err != nil {
+		r := &rank{number: w.h.base + local, local: local}
+		if err := w.startRank(r, w.h.environ(w.epoch, local, master)); err != nil {
 			return release, &Error{fmt.Sprintf("rank %d", r.number), err}
 		}
-		w.ranks = append(w.ranks, r)
-		w.alive++
 	}
 	return release, nil
 }
 
-func (w *world) startRank(t *thread, r *rank, path string, env []string, local int, outs [2]*sink) (err error) {
+// startRank starts a process, and has it among the ranks.
+func (w *world) startRank(r *rank, env []string) (err error) {
 	files := []*os.File{nil, nil, nil}
 	var opened []io.Closer
 	defer func() {
@@ -193,7 +239,7 @@ func (w *world) startRank(t *thread, r *rank, path string, env []string, local i
 			c.Close()
 		}
 	}()
-	if files[0] = w.cfg.Stdin; files[0] == nil || r.number > 0 {
+	if files[0] = w.cfg.Stdin; files[0] == nil || r.number > 0 || r.replacement > 0 {
 		if files[0], err = os.Open(os.DevNull); err != nil {
 			return err
 		}
@@ -207,13 +253,13 @@ func (w *world) startRank(t *thread, r *rank, path string, env []string, local i
 		}
 		files[1+i] = write
 		opened = append(opened, write)
-		s := &stream{r: read, prefix: prefix(r.number, w.h.size, w.cfg.Color), to: outs[i], tail: &r.tail}
+		s := &stream{r: read, prefix: prefix(r.number, w.h.size, w.cfg.Color), to: w.how.outs[i], tail: &r.tail}
 		streams = append(streams, s)
 		dir := w.cfg.LogDir
 		if dir != "" && w.cfg.Restarts > 0 {
 			dir = filepath.Join(dir, "attempt-"+strconv.Itoa(w.epoch))
 		}
-		if s.file, err = openLog(dir, fmt.Sprintf("rank-%d.%s", r.number, name)); err != nil {
+		if s.file, err = openLog(dir, fmt.Sprintf("rank-%s.%s", r.name(), name)); err != nil {
 			return err
 		}
 	}
@@ -221,8 +267,15 @@ func (w *world) startRank(t *thread, r *rank, path string, env []string, local i
 	for _, s := range streams {
 		w.outputs.Go(s.copy)
 	}
-	r.pid, err = t.start(path, w.cfg.Command, &os.ProcAttr{Dir: w.cfg.Dir, Env: env, Files: files}, w.part(local))
-	return err
+	attr := &os.ProcAttr{Dir: w.cfg.Dir, Env: env, Files: files}
+	if r.pid, err = w.how.thread.start(w.how.path, w.cfg.Command, attr, w.part(r.local)); err != nil {
+		return err
+	}
+	r.began = time.Now()
+	w.ranks = append(w.ranks, r)
+	w.alive++
+	w.unreaped = true
+	return nil
 }
 
 // part returns which of this process's processors are a rank's; nil means all.
@@ -241,104 +294,33 @@ func share(cpus []int, ranks, local int) []int {
 	return cpus[local*len(cpus)/ranks : (local+1)*len(cpus)/ranks]
 }
 
-// exited notes a child's end, and of those that have ended at about the same
-// time the one that is most likely the cause.
-func (w *world) exited(e ended) {
-	var failed *Exit
-	for more := true; more; {
-		if f := w.note(e); f != nil && (failed == nil || f.Code > 128 && failed.Code <= 128) {
-			failed = f
-		}
-		select {
-		case e, more = <-w.exits:
-		default:
-			more = false
-		}
-	}
-	if failed != nil && !w.ending {
-		w.fail(*failed)
-	}
-}
-
-// unseen is when somebody else has taken the ends of this process's children.
-func (w *world) unseen() {
-	for _, r := range w.ranks {
-		if r.exit == nil {
-			w.alive--
-			r.exit = &Exit{Rank: r.number, Node: w.cfg.Node, Code: 1, How: "its end was not seen", After: time.Since(w.begin)}
-			w.fail(*r.exit)
-		}
-	}
-}
-
-// note notes a rank's end, and returns it if it was a bad one.
-func (w *world) note(e ended) *Exit {
-	for _, r := range w.ranks {
-		if r.pid != e.pid || r.exit != nil {
-			continue
-		}
-		w.alive--
-		code, how := exitOf(e.status)
-		r.exit = &Exit{Rank: r.number, Node: w.cfg.Node, Code: code, How: how, After: time.Since(w.begin)}
-		switch {
-		case w.ending && code != 0:
-			r.exit.How = "ended by tutti: " + how
-		case code == 0 && w.h.joined(w.epoch)[r.number] == "":
-			w.look.Reset(lookEvery)
-		}
-		if code != 0 {
-			return r.exit
-		}
-	}
-	return nil
-}
-
-// lookAround ends the job if ranks wait in Join for one that has ended.
-func (w *world) lookAround() {
-	state := w.h.joined(w.epoch)
-	waits := -1
-	for r, s := range state {
-		gone := slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.number == r && k.exit != nil })
-		if s == inJoin && !gone {
-			waits = r
-		}
-	}
-	for _, r := range w.ranks {
-		if waits >= 0 && r.exit != nil && r.exit.Code == 0 && state[r.number] == "" && !w.ending {
-			r.exit.Code, r.exit.How = 1, fmt.Sprintf("ended without calling Join, and rank %d waits for it", waits)
-			w.fail(*r.exit)
-			return
-		}
-	}
-	w.look.Reset(lookEvery)
-}
-
 // fail ends all ranks because of a failure here or elsewhere. Only the first
 // counts.
 func (w *world) fail(e Exit) {
 	if w.first != nil {
 		return
 	}
-	state := w.h.joined(w.epoch)
-	for _, r := range w.ranks {
-		if r.exit == nil || r.exit.Rank == e.Rank {
-			if r.doing = state[r.number]; r.doing == "" && len(state) > 0 {
-				r.doing = "never called Join"
-			}
-		}
-	}
+	w.lookAt(e)
 	first := w.h.announce(w.epoch, e)
 	w.first = &first
 	w.end(syscall.SIGTERM)
 }
 
-// end asks all ranks to end.
+// end asks all ranks to end, after they have said what they were doing.
 func (w *world) end(sig syscall.Signal) {
-	w.pass(sig)
-	if !w.ending {
-		w.ending = true
-		w.timer.Reset(w.cfg.Grace)
+	if w.ending {
+		w.pass(sig)
+		return
 	}
+	w.ending, w.by = true, sig
+	if w.asked = w.ask(); w.asked == nil {
+		w.endNow()
+	}
+}
+
+func (w *world) endNow() {
+	w.pass(w.by)
+	w.timer.Reset(w.cfg.Grace)
 }
 
 // pass sends a signal to all ranks, and to what they have started in their
@@ -367,9 +349,9 @@ func (w *world) signal(s os.Signal) {
 	}
 	w.stop = sig
 	if w.first == nil {
-		first := w.h.announce(w.epoch, Exit{
-			Rank: -1, Node: w.cfg.Node, Code: 128 + int(sig), How: "stopped by " + signalName(sig), After: time.Since(w.begin),
-		})
+		e := Exit{Rank: -1, Node: w.cfg.Node, Code: 128 + int(sig), How: "stopped by " + signalName(sig), After: time.Since(w.begin)}
+		w.lookAt(e)
+		first := w.h.announce(w.epoch, e)
 		w.first = &first
 	}
 	w.end(sig)

@@ -116,7 +116,20 @@ var acts = map[string]func(one bool) error{
 		}
 		return nil
 	},
-	"trainer": trainer,
+	"trainer":   trainer,
+	"stays":     stays,
+	"hangs":     waiting(recvInVain),
+	"deaf":      waiting(stopSelf),
+	"quits":     waiting(exit3),
+	"unwelcome": survive(unwelcome),
+	"hopeless":  survive(hopeless),
+	"early": func(one bool) error {
+		if one {
+			os.Exit(3)
+		}
+		_, err := tutti.Join(context.Background(), tutti.Config{})
+		return err
+	},
 	"besieged": func(bool) error {
 		c, err := tutti.Join(context.Background(), tutti.Config{})
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -27,10 +28,17 @@ needs. When one fails, all are ended, and its exit code is returned.
   tutti run --nodes 2 --node 0 --addr host0:29400 -n 4 -- ./prog     on the first of two hosts
   tutti run --nodes 2 --node 1 --addr host0:29400 -n 4 -- ./prog     on the second
   tutti run --torch -n 2 -- python train.py                          instead of torchrun
+  tutti run --elastic 2:4 -- ./prog                                  goes on while two of four ranks live
 
 Several hosts share a secret, in TUTTI_SECRET: openssl rand -hex 32 makes one.
 Under Slurm (srun, one task per host) and in pods of a Kubernetes Job, --nodes,
 --node and --addr are found in the environment.
+
+With --elastic min:max a host starts max ranks, and the loss of one does not end the
+job as long as min of them live: the others go on with Comm.Shrink. Another process
+is started in its place, and joins when the others call Comm.Grow(ctx, 0). The code
+is 0 if the ranks that are there at the end end well; below min it is that of the
+first rank that was lost and not replaced.
 
 Flags:
 `
@@ -39,6 +47,7 @@ Flags:
 type options struct {
 	launch.Config
 	gpus, color string
+	elastic     string
 	stdin       bool
 }
 
@@ -56,9 +65,12 @@ func runFlags(o *options, hosts place.Hosts, getenv func(string) string) *flag.F
 	f.StringVar(&o.gpus, "gpus", "local", "how a rank finds its device: local (LOCAL_RANK says which) or visible (CUDA_VISIBLE_DEVICES shows one)")
 	f.BoolVar(&o.Bind, "bind", false, "divide the processors among the ranks")
 	f.StringVar(&o.LogDir, "log-dir", "", "write each rank's output to files in this `folder` too")
+	f.StringVar(&o.FlightDir, "flight-dir", "", "have ranks leave dumps in this `folder` when the job fails or is stopped, for tutti inspect")
 	f.StringVar(&o.color, "color", "auto", "colour the ranks: auto, always or never")
 	f.BoolVar(&o.stdin, "stdin", false, "pass standard input on to rank 0")
 	f.IntVar(&o.Restarts, "restarts", 0, "how often to start all ranks again after a failure")
+	f.StringVar(&o.elastic, "elastic", "", "go on when ranks are lost, and replace them: `min:max` ranks on this host")
+	f.IntVar(&o.Replacements, "replacements", 0, "how many lost ranks to replace, with --elastic (default three times max)")
 	f.DurationVar(&o.Grace, "grace", 5*time.Second, "how long ranks have to end before they are killed")
 	return f
 }
@@ -74,6 +86,9 @@ func parse(args []string, getenv func(string) string, out io.Writer) (*options, 
 		f.PrintDefaults()
 	}
 	err := f.Parse(args)
+	if err == nil && wrong == "" {
+		wrong = o.setElastic(f)
+	}
 	o.Command, o.Secret = f.Args(), getenv("TUTTI_SECRET")
 	switch {
 	case err != nil:
@@ -93,6 +108,34 @@ func parse(args []string, getenv func(string) string, out io.Writer) (*options, 
 	}
 	o.Visible = o.gpus == "visible"
 	return o, nil
+}
+
+// setElastic reads min:max, which is how many ranks there are. It returns what
+// is wrong.
+func (o *options) setElastic(f *flag.FlagSet) string {
+	given := func(name string) (set bool) {
+		f.Visit(func(g *flag.Flag) { set = set || g.Name == name })
+		return set
+	}
+	if o.elastic == "" {
+		if given("replacements") {
+			return "-replacements is for -elastic; without that the loss of a rank ends the job"
+		}
+		return ""
+	}
+	low, high, _ := strings.Cut(o.elastic, ":")
+	least, err1 := strconv.Atoi(low)
+	most, err2 := strconv.Atoi(high)
+	switch {
+	case err1 != nil || err2 != nil || least < 1 || most < least:
+		return fmt.Sprintf("-elastic is %q; it is min:max, two numbers of ranks, such as 2:4", o.elastic)
+	case given("n") && o.Ranks != most:
+		return fmt.Sprintf("-n is %d, but -elastic %s starts %d ranks; leave -n out", o.Ranks, o.elastic, most)
+	case given("replacements") && o.Replacements == 0:
+		o.Replacements = -1 // zero means the default there
+	}
+	o.Min, o.Ranks = least, most
+	return ""
 }
 
 // defaultRanks is what a training operator or Slurm says of this host, or one.

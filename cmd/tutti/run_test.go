@@ -124,10 +124,10 @@ func TestFailures(t *testing.T) {
 		code int
 		says []string
 	}{
-		"exit 3":       {3, []string{"rank 1 failed first: exit code 3", "the last of it", "rank 0 had joined; ended by tutti"}},
+		"exit 3":       {3, []string{"rank 1 failed first: exit code 3", "the last of it", "Barrier#", "; ended by tutti: killed by SIGTERM"}},
 		"panic":        {2, []string{"rank 1 failed first: it panicked, exit code 2", "panic: no way"}},
 		"killed":       {137, []string{"rank 1 failed first: killed by SIGKILL"}},
-		"stubborn":     {3, []string{"rank 1 failed first: exit code 3", "rank 2 had joined; ended by tutti: killed by SIGKILL"}},
+		"stubborn":     {3, []string{"rank 1 failed first: exit code 3", "rank 2 was in Barrier#2 when it failed; ended by tutti: killed by SIGKILL"}},
 		"leaving":      {3, []string{"rank 1 failed first: exit code 3"}},
 		"leaving well": {0, nil},
 		"stays away":   {1, []string{"2 of 3 ranks joined; rank 1 missing", "failed first: exit code 1", "rank 1 never called Join; ended by tutti"}},
@@ -420,6 +420,9 @@ func TestUsage(t *testing.T) {
 		"-color is":          {"-color", "some", "x"},
 		"flag provided":      {"-what", "x"},
 		"TUTTI_NODES is":     {"x"},
+		"-elastic is":        {"-elastic", "3:2", "x"},
+		"leave -n out":       {"-n", "3", "-elastic", "2:4", "x"},
+		"-replacements is":   {"-replacements", "4", "x"},
 		"Usage: tutti run [": {"-h"},
 	} {
 		out := new(bytes.Buffer)
@@ -441,6 +444,7 @@ func TestUsage(t *testing.T) {
 		{"needs a secret", []string{"-nodes", "2", "-addr", "h:1"}},
 		{"node 2 of 2 nodes", []string{"-nodes", "2", "-node", "2", "-addr", "h:1"}},
 		{"-1 ranks", []string{"-n", "-1"}},
+		{"cannot go on without a rank", []string{"-elastic", "1:2", "-torch"}},
 	} {
 		j := start(t, "hello", nil, c.flags...)
 		if code := j.wait(t); code != 1 {

@@ -29,6 +29,16 @@ type Dump struct {
 	Msgs    []Op      `json:"messages,omitempty"`
 }
 
+// Brief is a dump with the last few operations and messages, enough to say what
+// the rank was doing.
+func (d *Dump) Brief() *Dump {
+	const few = 16
+	b := *d
+	b.Ops = b.Ops[max(len(b.Ops)-few, 0):]
+	b.Msgs = b.Msgs[max(len(b.Msgs)-few, 0):]
+	return &b
+}
+
 // An Error is why the communicator has ended.
 type Error struct {
 	Kind string `json:"kind"`

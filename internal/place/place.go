@@ -17,6 +17,7 @@ type Place struct {
 	Store      string // where ranks can exchange that address; "": nowhere
 	Plain      bool   // the store is PyTorch's
 	Epoch      string // how often the job was started again
+	Name       string // what its launcher calls this process; "": nothing
 }
 
 // A source is one way of saying a place: who says it, the names of the two
@@ -71,7 +72,7 @@ func (s source) find(getenv func(string) string) (p *Place, wrong string) {
 }
 
 func fromTutti(p *Place, getenv func(string) string) {
-	p.Store, p.Addr, p.Epoch = getenv("TUTTI_STORE"), getenv("TUTTI_ADDR"), getenv("TUTTI_EPOCH")
+	p.Store, p.Addr, p.Epoch, p.Name = getenv("TUTTI_STORE"), getenv("TUTTI_ADDR"), getenv("TUTTI_EPOCH"), getenv("TUTTI_NAME")
 }
 
 // fromTorchrun uses the store of torchrun's agent where there is one. Else

@@ -41,7 +41,7 @@ func (c *Comm) Diagnose() *Diagnosis {
 	}
 	for rank, r := range c.Ranks {
 		if r != nil {
-			d.Details = append(d.Details, fmt.Sprintf("rank %d (process %d on %s) %s", rank, r.PID, r.Host, where(r)))
+			d.Details = append(d.Details, fmt.Sprintf("rank %d (process %d on %s) %s", rank, r.PID, r.Host, Where(r)))
 		}
 	}
 	return d
@@ -163,7 +163,7 @@ func (c *Comm) behind() *Finding {
 	}
 	f := &Finding{Ranks: late, Seq: most}
 	first := c.Ranks[late[0]]
-	where := where(first)
+	where := Where(first)
 	if len(late) > 1 {
 		where = fmt.Sprintf("rank %d %s", late[0], where)
 	}
@@ -216,8 +216,8 @@ func (c *Comm) fine() string {
 	return fmt.Sprintf("Nobody is behind: all %d ranks have come to %s.", len(c.Ranks), name(op))
 }
 
-// where says how far a rank is.
-func where(d *flight.Dump) string {
+// Where says how far a rank is: "is in AllReduce#7 (for 2s)".
+func Where(d *flight.Dump) string {
 	var open *flight.Op
 	for i := range d.Msgs {
 		if d.Msgs[i].State == flight.StateRunning {

@@ -44,13 +44,18 @@ func Read(paths []string) ([]*flight.Dump, error) {
 	return list, nil
 }
 
-func readFile(name string) (list []*flight.Dump, err error) {
+func readFile(name string) ([]*flight.Dump, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	for d := json.NewDecoder(f); ; {
+	return Decode(f)
+}
+
+// Decode reads dumps, one after another.
+func Decode(r io.Reader) (list []*flight.Dump, err error) {
+	for d := json.NewDecoder(r); ; {
 		dump := new(flight.Dump)
 		switch err := d.Decode(dump); {
 		case errors.Is(err, io.EOF):

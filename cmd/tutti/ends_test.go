@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestStubborn stops a job whose ranks take every signal and stay: they are
+// killed after the grace period, or by a second signal.
+func TestStubborn(t *testing.T) {
+	onlyLinux(t)
+	for name, c := range map[string]struct {
+		grace   string
+		signals int
+	}{"grace": {"200ms", 1}, "second signal": {"1h", 2}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := start(t, "stays", nil, "-n", "2", "-grace", c.grace)
+			j.out.Await(t, "ready", 2)
+			for range c.signals {
+				if err := j.cmd.Process.Signal(syscall.SIGINT); err != nil {
+					t.Fatal(err)
+				}
+				j.out.Await(t, "stays all the same", 2) // which the first has done
+			}
+			if code := j.wait(t); code != 130 {
+				t.Errorf("code %d", code)
+			}
+			j.says(t, "tutti: stopped by SIGINT\n", "tutti: rank 0 ended by tutti: killed by SIGKILL\n", "tutti: rank 1 ended by tutti: killed by SIGKILL\n")
+			j.nothingLeft(t)
+		})
+	}
+}
+
+// stays catches what asks it to end, and does not.
+func stays(bool) error {
+	s := make(chan os.Signal, 1)
+	signal.Notify(s, syscall.SIGTERM, syscall.SIGINT)
+	fmt.Println("ready")
+	for range s {
+		fmt.Println("stays all the same")
+	}
+	return nil
+}
+
+// TestWrapped has ranks that are grandchildren of the launcher, as they are with
+// `-- go run x`. They end as ranks do, with what they have left behind.
+func TestWrapped(t *testing.T) {
+	onlyLinux(t)
+	for name, c := range map[string]struct {
+		act  string
+		sig  syscall.Signal // to the launcher; 0: none
+		code int
+	}{
+		"fails":      {"leaving", 0, 3},
+		"killed":     {"killed", 0, 137},
+		"terminated": {"waiting", syscall.SIGTERM, 143},
+		"launcher":   {"waiting", syscall.SIGKILL, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := newJob(t, c.act, nil, "-n", "2", "-grace", "500ms")
+			last := len(j.cmd.Args) - 1
+			j.cmd.Args = append(j.cmd.Args[:last], "sh", "-c", `"$0"; exit $?`, j.cmd.Args[last])
+			j.begin(t)
+			if c.sig != 0 {
+				j.out.Await(t, "ready", 2)
+				if n := len(j.left()); n != 8 { // two launchers, two shells, two ranks, two leftovers
+					t.Errorf("%d processes before the end", n)
+				}
+				if err := j.cmd.Process.Signal(c.sig); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if code := j.wait(t); code != c.code {
+				t.Errorf("code %d, want %d:\n%s", code, c.code, &j.out)
+			}
+			if c.sig == 0 {
+				j.says(t, "tutti: rank 1 failed first: exit code ")
+			}
+			j.awaitNobody()
+			j.nothingLeft(t)
+		})
+	}
+}
+
+// awaitNobody waits for the end of processes that another one ends.
+func (j *job) awaitNobody() {
+	for end := time.Now().Add(deadline); len(j.left()) > 0 && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// TestBothKilled kills both launcher processes before either can do anything
+// about it: the system ends their ranks.
+func TestBothKilled(t *testing.T) {
+	onlyLinux(t)
+	j := start(t, "stays", nil, "-n", "2")
+	j.out.Await(t, "ready", 2)
+	first := j.cmd.Process.Pid
+	second := onlyChild(t, first)
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
+		for _, pid := range []int{first, second} {
+			if err := syscall.Kill(pid, sig); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	j.wait(t)
+	j.awaitNobody()
+	j.nothingLeft(t)
+	if strings.Contains(j.out.String(), "tutti:") {
+		t.Errorf("a launcher has done something:\n%s", &j.out)
+	}
+}

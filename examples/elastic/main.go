@@ -1,0 +1,133 @@
+// Elastic adds up the squares of the first numbers, a hundred in a step, and does
+// not mind who dies meanwhile:
+//
+//	go run ./cmd/tutti run --elastic 2:4 -- go run ./examples/elastic
+//
+// Kill any of its processes while it runs. The others go on without it, tutti run
+// starts another in its place, and that is let in. The sum at the end is exact.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+// perStep is how many numbers are added in a step, whatever the number of ranks.
+const perStep = 100
+
+func main() {
+	steps := flag.Int("steps", 500, "how many steps to do")
+	pause := flag.Duration("pause", 20*time.Millisecond, "how long to rest after each")
+	flag.Parse()
+	enough := make(chan os.Signal, 1)
+	signal.Notify(enough, syscall.SIGUSR1)
+	w := &worker{steps: *steps, pause: *pause, enough: enough}
+	if err := w.run(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// A worker is one rank.
+type worker struct {
+	c      *tutti.Comm
+	steps  int
+	pause  time.Duration
+	enough <-chan os.Signal // has all stop after the step
+
+	step, sum int // how far it is
+	last      int // after which step it ends; 0: not known yet
+	stop      int // 1: this rank was asked to end
+}
+
+// run works until all steps are done, on one Comm after another.
+func (w *worker) run(ctx context.Context) error {
+	var err error
+	if w.c, err = tutti.Join(ctx, tutti.Config{}); err != nil {
+		return err
+	}
+	for {
+		if err = w.work(ctx); err == nil {
+			fmt.Printf("the sum of %d squares is %d\n", w.step*perStep, w.sum)
+			return w.c.Close()
+		}
+		// Whoever notices first calls Shrink, which ends the others' operations.
+		if !errors.Is(err, tutti.ErrRankLost) && !errors.Is(err, tutti.ErrAborted) {
+			return err
+		}
+		if w.c, _, err = w.c.Shrink(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// work does steps, and lets in whoever waits.
+func (w *worker) work(ctx context.Context) error {
+	if err := w.meet(ctx); err != nil {
+		return err
+	}
+	for w.last == 0 || w.step < w.last {
+		if err := w.add(ctx); err != nil {
+			return err
+		}
+		time.Sleep(w.pause)
+		// All ranks ask in the same steps.
+		if w.step%5 != 0 {
+			continue
+		}
+		c, err := w.c.Grow(ctx, 0)
+		if err != nil {
+			return err
+		}
+		if c != w.c {
+			w.c = c
+			if err := w.meet(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// meet brings all ranks of a new Comm to where the first of them is: newcomers
+// know nothing, and of two survivors one may have got the last step's result and
+// the other not. That result is whole, so it counts. All numbers only grow.
+func (w *worker) meet(ctx context.Context) error {
+	x := []int{w.step, w.sum, w.last}
+	if err := w.c.AllReduce(ctx, tutti.Of(x), tutti.Max); err != nil {
+		return err
+	}
+	w.step, w.sum, w.last = x[0], x[1], x[2]
+	fmt.Printf("process %d is rank %d of %d from step %d on\n", os.Getpid(), w.c.Rank(), w.c.Size(), w.step)
+	return nil
+}
+
+// add does one step: the ranks divide its numbers among themselves.
+func (w *worker) add(ctx context.Context) error {
+	select {
+	case <-w.enough:
+		w.stop = 1
+	default:
+	}
+	first := w.step * perStep
+	x := []int{0, w.stop}
+	for i := w.c.Rank(); i < perStep; i += w.c.Size() {
+		x[0] += (first + i) * (first + i)
+	}
+	if err := w.c.AllReduce(ctx, tutti.Of(x), tutti.Sum); err != nil {
+		return err
+	}
+	w.step, w.sum = w.step+1, w.sum+x[0]
+	if w.step == w.steps || x[1] > 0 {
+		w.last = w.step
+	}
+	return nil
+}

@@ -1,0 +1,249 @@
+package launch
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/place"
+)
+
+// A crew is what an elastic job knows of its losses. A place is what a rank's
+// first process and its replacements have in common: number, device, processors.
+type crew struct {
+	timer   *time.Timer // for the next replacement
+	due     []due
+	planned int     // replacements, in the attempt
+	losses  []*rank // in the order of their ends
+}
+
+// due is when a place gets its next process.
+type due struct {
+	after *rank // whose place it is
+	at    time.Time
+}
+
+// The first replacement of a place is started at once, the next ones later and
+// later, unless the process before has lived for a while.
+const (
+	firstPause = time.Second
+	lastPause  = 30 * time.Second
+	longLife   = time.Minute
+)
+
+// pause is how long a place stays empty after a process that was its n-th
+// replacement, or its first process, and lived so long.
+func pause(n int, lived time.Duration) time.Duration {
+	if n == 0 || lived >= longLife {
+		return 0
+	}
+	return min(firstPause<<min(n-1, 10), lastPause)
+}
+
+// lose goes on without ranks that have ended badly, if enough are left, and
+// notices when the others have ended.
+func (w *world) lose(bad []*rank) {
+	if len(bad) > 0 && !w.formed() {
+		// The others wait for it in Join, and nobody else can be that rank.
+		w.fail(*bad[0].exit)
+		return
+	}
+	for _, r := range bad {
+		w.drop(r)
+	}
+	switch whole, running := w.members(); {
+	case len(bad) > 0 && whole < w.cfg.Min:
+		w.say("%d of %d ranks are left, and %d are needed", whole, w.cfg.Ranks, w.cfg.Min)
+		w.fail(*w.firstLoss().exit)
+	case running == 0 && w.alive > 0:
+		w.end(syscall.SIGTERM) // of replacements that nobody will let in any more
+	}
+}
+
+// formed reports whether the job's ranks have found each other.
+func (w *world) formed() bool {
+	for _, s := range w.h.joined(w.epoch) {
+		if s == hadJoined {
+			return true
+		}
+	}
+	return false
+}
+
+// drop notes a loss, ends what the process has left in its group, and sees to a
+// replacement.
+func (w *world) drop(r *rank) {
+	r.loss = new(Loss)
+	w.crew.losses = append(w.crew.losses, r)
+	if r.pid > 0 {
+		killGroup(r.pid)
+	}
+	if r.replacement > 0 {
+		w.h.withdraw(w.epoch, r.name())
+	}
+	next := "it is replaced"
+	pause := pause(r.replacement, time.Since(r.began))
+	switch {
+	case w.endedWell():
+		next = "it is not replaced: others have ended well"
+	case w.crew.planned >= w.cfg.Replacements:
+		next = fmt.Sprintf("it is not replaced: %d replacements were all", max(w.cfg.Replacements, 0))
+	default:
+		if pause > 0 {
+			next += fmt.Sprintf(" in %v", pause)
+		}
+		w.crew.planned++
+		next += fmt.Sprintf(" (%d of %d)", w.crew.planned, w.cfg.Replacements)
+		w.crew.due = append(w.crew.due, due{r, time.Now().Add(pause)})
+		w.crew.wind()
+	}
+	w.say("%s is lost: %s after %v; %s", r.exit.who(), r.exit.How, r.exit.After.Round(time.Millisecond), next)
+}
+
+// wind sets the timer to what is due first.
+func (c *crew) wind() {
+	if len(c.due) > 0 {
+		first := slices.MinFunc(c.due, func(a, b due) int { return a.at.Compare(b.at) })
+		c.timer.Reset(max(time.Until(first.at), 0))
+	}
+}
+
+// replace starts the replacements that are due.
+func (w *world) replace() {
+	now, list := time.Now(), w.crew.due
+	w.crew.due = nil
+	for _, d := range list {
+		switch {
+		case w.ending || w.endedWell():
+		case d.at.After(now):
+			w.crew.due = append(w.crew.due, d)
+		default:
+			w.startReplacement(d.after)
+		}
+	}
+	w.crew.wind()
+}
+
+// startReplacement starts another process in the place of one that was lost.
+func (w *world) startReplacement(old *rank) {
+	r := &rank{number: old.number, local: old.local, replacement: old.replacement + 1, began: time.Now()}
+	env := merge(w.h.environ(w.epoch, r.local, w.how.master), []string{"TUTTI_NAME=" + r.name(), "TUTTI_LATE=1"})
+	if err := w.startRank(r, env); err != nil {
+		r.exit = w.endOf(r, 1, "it could not be started: "+err.Error())
+		w.drop(r)
+		return
+	}
+	old.loss.By, old.loss.ByAfter = r.replacement, time.Since(w.begin)
+}
+
+// members counts the processes that are ranks of the job, or have ended well as
+// such, and those of them that run.
+func (w *world) members() (whole, running int) {
+	for _, r := range w.ranks {
+		if !w.isMember(r) {
+			continue
+		}
+		switch {
+		case r.exit == nil:
+			whole++
+			running++
+		case r.exit.Code == 0:
+			whole++
+		}
+	}
+	return whole, running
+}
+
+// isMember reports whether a process is, or was, a rank: a replacement is one
+// when the others have let it in.
+func (w *world) isMember(r *rank) bool {
+	if r.replacement > 0 && r.letIn == "" {
+		r.letIn = w.h.letIn(w.epoch, r.name())
+	}
+	return r.replacement == 0 || r.letIn != ""
+}
+
+func (w *world) endedWell() bool {
+	for _, r := range w.ranks {
+		if r.exit != nil && r.exit.Code == 0 && w.isMember(r) {
+			return true
+		}
+	}
+	return false
+}
+
+// firstLoss is the first of those whose places are empty.
+func (w *world) firstLoss() *rank {
+	taken := make(map[int]bool)
+	for _, r := range w.ranks {
+		if (r.exit == nil || r.exit.Code == 0) && w.isMember(r) {
+			taken[r.local] = true
+		}
+	}
+	for _, r := range w.crew.losses {
+		if !taken[r.local] {
+			return r
+		}
+	}
+	return w.crew.losses[0]
+}
+
+// lost is what became of those that were lost.
+func (w *world) lost() (list []Loss) {
+	for _, r := range w.crew.losses {
+		l := *r.loss
+		l.Exit = *r.exit
+		for _, k := range w.ranks {
+			if k.number == r.number && k.replacement == l.By && l.By > 0 && w.isMember(k) {
+				l.LetIn = k.letIn
+			}
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// say tells people what happens, among the ranks' own lines.
+func (w *world) say(format string, args ...any) {
+	w.how.outs[1].write(fmt.Appendf(nil, "tutti: "+format+"\n", args...))
+}
+
+// letIn returns as what a replacement was let in; "" if it was not.
+func (h *host) letIn(epoch int, name string) string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	s, key := h.ranks(epoch), place.LetInKey(name)
+	if there, err := s.Check(ctx, key); err != nil || !there {
+		return ""
+	}
+	text, err := s.Get(ctx, key)
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// withdraw takes back the ticket of a replacement that is no more, so that
+// nobody waits for it.
+func (h *host) withdraw(epoch int, name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	s := h.ranks(epoch)
+	for ticket := int64(1); ; ticket++ {
+		key := place.LateKey(ticket)
+		if there, err := s.Check(ctx, key); err != nil || !there {
+			return
+		}
+		who, err := s.Get(ctx, key)
+		if err != nil {
+			return
+		}
+		if strings.Contains(string(who), fmt.Sprintf("called %q", name)) {
+			_, _ = s.CompareAndSet(ctx, key, who, []byte(place.Withdrawn))
+			return
+		}
+	}
+}
