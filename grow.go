@@ -32,7 +32,7 @@ func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 	case !between || c.home.line != worldLine:
 		return nil, c.refuse(op, &cause{kind: ErrUnsupported, reason: "only the Comm of all processes of a job can grow"})
 	}
-	ctx, cancel := c.home.cfg.bound(ctx)
+	ctx, cancel := c.home.bound(ctx)
 	defer cancel()
 	// When all are here, all have completed what was before.
 	seq, err := c.do(ctx, &engine.Call{Verb: engine.Dup, Method: op, Name: fmt.Sprint(op, " by ", n)})
