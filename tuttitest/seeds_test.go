@@ -1,6 +1,7 @@
 package tuttitest
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -261,4 +262,39 @@ func (l *life) checkDone(epoch string, done uint64) error {
 		return fmt.Errorf("%w: epoch %s ended with operation %d, but the members of the next had all completed %d", errDisagree, epoch, done, least)
 	}
 	return nil
+}
+
+// A thousand ranks lose one in the middle of an AllReduce, and the others go on.
+func TestThousand(t *testing.T) {
+	ranks := 1000
+	if testing.Short() || raced {
+		ranks = 100
+	}
+	began := time.Now()
+	opt := Options{Ranks: ranks, Seed: 1, Faults: []Fault{{Kind: Crash, Rank: 77, Message: 15}}}
+	res := Run(t, opt, func(ctx context.Context, c *tutti.Comm) error {
+		one := func() (int, error) { return tutti.ReduceValue(ctx, c, 1, tutti.Sum) }
+		n, err := one()
+		for err == nil && n == ranks {
+			n, err = one()
+		}
+		if lost := (*tutti.Error)(nil); !errors.As(err, &lost) || !slices.Equal(lost.Lost, []int{77}) {
+			return fmt.Errorf("the sum is %d: %w", n, err)
+		}
+		next, _, err := c.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		c = next
+		if n, err = one(); err == nil && n != ranks-1 {
+			err = fmt.Errorf("the sum of those who are left is %d", n)
+		}
+		return errors.Join(err, c.Close())
+	})
+	for r, err := range res.Errs {
+		if !res.Dead[r] && err != nil {
+			t.Fatalf("rank %d: %v", r, err)
+		}
+	}
+	t.Logf("%d ranks: %v virtual, %v real", ranks, res.Elapsed, time.Since(began))
 }
