@@ -231,8 +231,9 @@ func mayStay(opt *sim.Options, l *life, patience time.Duration, r int, err error
 		// It may have waited in a new group for ranks that did not make it.
 		return true
 	case f.Kind == sim.Stall:
-		// The others may wait for it in Agree, on a Comm that is well.
-		return r == f.Rank || errors.Is(err, tutti.ErrTimeout)
+		// The others may wait for it in Agree, on a Comm that is well. Of an Abort
+		// they hear through rank 0.
+		return r == f.Rank || errors.Is(err, tutti.ErrTimeout) || f.Rank == 0 && l.abort >= 0
 	case f.Kind == sim.Vanish && (patience < opt.Silence/8 || l.abort >= 0):
 		return true // not all notice at the same time; nor an Abort, if it was rank 0
 	case f.Kind == sim.Crash || f.Kind == sim.Vanish:
