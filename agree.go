@@ -22,7 +22,7 @@ func (c *Comm) Agree(ctx context.Context, yes bool) (bool, error) {
 		return false, err
 	}
 	number := c.questions.Add(1)
-	ctx, cancel := c.home.cfg.bound(ctx)
+	ctx, cancel := c.home.bound(ctx)
 	defer cancel()
 	s, closeStore, err := c.home.site.open(ctx)
 	if err != nil {

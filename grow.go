@@ -38,7 +38,7 @@ func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 	case !between || c.home.line != worldLine:
 		return nil, c.refuse(op, &cause{kind: ErrUnsupported, reason: "only the Comm of all processes of a job can grow"})
 	}
-	ctx, cancel := c.home.cfg.bound(ctx)
+	ctx, cancel := c.home.bound(ctx)
 	defer cancel()
 	wait := n > 0
 	if !wait {

@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/shm"
-	"github.com/tutti-go/tutti/internal/job"
+	"github.com/tutti-go/tutti/internal/wait"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -17,11 +18,12 @@ import (
 // that follow each other are a line, and each is an epoch of it; see
 // docs/agreement.md.
 type home struct {
-	cfg     Config // filled
-	site    site   // nil: nobody can decide
-	job     *job.Job
-	teller  *teller // nil: nobody asks
-	ids     []int // this Comm's ranks by their numbers in the job
+	cfg     Config        // filled
+	site    site          // nil: nobody can decide
+	job     engine.Roster // nil: there are no processes
+	host    wait.Host     // nil: the runtime
+	teller  *teller       // nil: nobody asks
+	ids     []int         // this Comm's ranks by their numbers in the job
 	line    string
 	epoch   int
 	tickets int64 // newcomers that have been dealt with
@@ -36,7 +38,23 @@ type site interface {
 	open(ctx context.Context) (store.Store, func() error, error)
 	// form makes a rank's engine of the epoch of that name, when all its ranks
 	// have come to do so.
-	form(ctx context.Context, s store.Store, name string, rank, size int) (engine.Engine, *job.Job, error)
+	form(ctx context.Context, s store.Store, name string, rank, size int) (engine.Engine, engine.Roster, error)
+}
+
+// within is context.WithTimeout, in the host's time if there is one.
+func (h *home) within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if h.host != nil {
+		return h.host.WithTimeout(ctx, d)
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+// bound bounds a context by the Config's Timeout.
+func (h *home) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if h.cfg.Timeout > 0 {
+		return h.within(ctx, h.cfg.Timeout)
+	}
+	return context.WithCancel(ctx)
 }
 
 // name is the key under which the store knows the epoch.
@@ -125,7 +143,7 @@ func (h *hall) open(context.Context) (store.Store, func() error, error) {
 	return h.memory, func() error { return nil }, nil
 }
 
-func (h *hall) form(_ context.Context, _ store.Store, name string, rank, size int) (engine.Engine, *job.Job, error) {
+func (h *hall) form(_ context.Context, _ store.Store, name string, rank, size int) (engine.Engine, engine.Roster, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := h.groups[name]

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/shm"
 )
 
@@ -44,8 +43,8 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 		if s := newSite(&cfg, p); s != nil {
 			h.site = s
 		}
-		if _, simulated := e.(engine.Hosted); simulated {
-			h.site = nil // who decides there is not simulated
+		if r, ok := e.(simulated); ok {
+			h.site, h.job, h.host = simulation{r}, r.Roster(), r.Host()
 		}
 		return newComm(e, h), nil
 	}

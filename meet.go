@@ -192,7 +192,7 @@ func joinJob(ctx context.Context, cfg *Config, p *place.Place) (*Comm, error) {
 		}
 	}
 	h.cfg = *cfg
-	h.job, err = cfg.enter(ctx, cfg.Rank, cfg.Size, cfg.Addr, listener, []byte(cfg.Secret))
+	j, err := cfg.enter(ctx, cfg.Rank, cfg.Size, cfg.Addr, listener, []byte(cfg.Secret))
 	switch {
 	case err != nil && m != nil:
 		m.joining = true
@@ -202,7 +202,8 @@ func joinJob(ctx context.Context, cfg *Config, p *place.Place) (*Comm, error) {
 	case err != nil:
 		return nil, err
 	}
-	e := h.job.World()
+	h.job = j
+	e := j.World()
 	if m != nil {
 		if err := m.note(ctx); err != nil {
 			return nil, errors.Join(err, e.Close())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/agree"
@@ -31,7 +32,7 @@ func (c *Comm) Shrink(ctx context.Context) (next *Comm, done uint64, err error) 
 	if err := c.mayDecide(ctx, op); err != nil {
 		return nil, 0, err
 	}
-	ctx, cancel := c.home.cfg.bound(ctx)
+	ctx, cancel := c.home.bound(ctx)
 	defer cancel()
 	if err := c.freeze(ctx, op); err != nil {
 		return nil, 0, err
@@ -67,14 +68,6 @@ func (c *Comm) mayDecide(ctx context.Context, op string) error {
 		})
 	}
 	return nil
-}
-
-// bound bounds a context by the Config's Timeout.
-func (c *Config) bound(ctx context.Context) (context.Context, context.CancelFunc) {
-	if c.Timeout > 0 {
-		return context.WithTimeout(ctx, c.Timeout)
-	}
-	return context.WithCancel(ctx)
 }
 
 // undecided is the error of a call that got no answer from the store, or could
@@ -140,26 +133,30 @@ const abandonTime = 15 * time.Second
 
 // retire closes the Comm. The other ranks are waited for, if at all, only as
 // long as they may be needed in the next.
-func (c *Comm) retire(wait bool) {
+func (c *Comm) retire(patient bool) {
 	c.retired.Store(true)
 	c.release()
 	h := c.home
 	if h.job != nil {
-		if wait {
+		if patient {
 			defer time.AfterFunc(h.cfg.Patience/2, h.job.Hasten).Stop()
 		} else {
 			h.job.Hasten()
 		}
 	}
-	over := make(chan error, 1)
-	go func() { over <- c.e.Close() }()
-	select {
-	case err := <-over:
-		if err != nil {
-			h.cfg.Logger.Warn("tutti: the old Comm was not closed well", "reason", err)
-		}
-	case <-time.After(abandonTime):
+	var bad error
+	over := new(atomic.Uint64)
+	c.lot.Go(func() {
+		bad = c.e.Close()
+		over.Store(1)
+		c.lot.Wake(over)
+	})
+	w := wait.NewWaiter(c.lot)
+	w.Begin(context.Background(), abandonTime)
+	if _, err := w.AtLeast(over, 1, nil); err != nil {
 		h.cfg.Logger.Warn("tutti: the old Comm is abandoned: it could not be closed", "waited", abandonTime)
+	} else if bad != nil {
+		h.cfg.Logger.Warn("tutti: the old Comm was not closed well", "reason", bad)
 	}
 }
 
@@ -221,7 +218,7 @@ func undecidedUnless(ctx context.Context, err error) error {
 
 // form makes this home's Comm.
 func (h *home) form(ctx context.Context, s store.Store, rank int, before engine.Engine) (*Comm, error) {
-	ctx, cancel := context.WithTimeout(ctx, h.cfg.Patience)
+	ctx, cancel := h.within(ctx, h.cfg.Patience)
 	defer cancel()
 	e, j, err := h.site.form(ctx, s, h.name(), rank, len(h.ids))
 	if err != nil {

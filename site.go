@@ -61,31 +61,21 @@ func (p *processes) open(ctx context.Context) (store.Store, func() error, error)
 
 // form joins a new job, of the ranks of one epoch. The name is part of its
 // secret: no process of another epoch can speak to it.
-func (p *processes) form(ctx context.Context, s store.Store, name string, rank, size int) (engine.Engine, *job.Job, error) {
+func (p *processes) form(ctx context.Context, s store.Store, name string, rank, size int) (engine.Engine, engine.Roster, error) {
 	if size == 1 {
 		return shm.NewLocal(1, shm.Options{Timeout: p.cfg.Timeout})[0], nil, nil
 	}
 	secret := hmac.New(sha256.New, []byte(p.cfg.Secret))
 	secret.Write([]byte("tutti epoch " + name))
-	var addr string
 	var l net.Listener
-	var err error
-	if rank == 0 {
-		if addr, l, err = listenNear(ctx, p.addr); err != nil {
-			return nil, nil, err
-		}
-		if err = s.Set(ctx, name+"/address", []byte(addr)); err != nil {
-			l.Close()
-			return nil, nil, err
-		}
-	} else {
-		text, err := s.Get(ctx, name+"/address")
-		if err != nil {
-			return nil, nil, err
-		}
-		addr = string(text)
+	addr, err := findFirst(ctx, s, name, rank, func() (addr string, err error) {
+		addr, l, err = listenNear(ctx, p.addr)
+		return addr, err
+	})
+	var j *job.Job
+	if err == nil {
+		j, err = p.cfg.enter(ctx, rank, size, addr, l, secret.Sum(nil))
 	}
-	j, err := p.cfg.enter(ctx, rank, size, addr, l, secret.Sum(nil))
 	if err != nil {
 		if l != nil {
 			l.Close()
@@ -93,6 +83,21 @@ func (p *processes) form(ctx context.Context, s store.Store, name string, rank, 
 		return nil, nil, err
 	}
 	return j.World(), j, nil
+}
+
+// findFirst returns where rank 0 of an epoch listens: rank 0 does so and says
+// where, the others ask.
+func findFirst(ctx context.Context, s store.Store, name string, rank int, listen func() (string, error)) (string, error) {
+	key := name + "/address"
+	if rank != 0 {
+		addr, err := s.Get(ctx, key)
+		return string(addr), err
+	}
+	addr, err := listen()
+	if err != nil {
+		return "", err
+	}
+	return addr, s.Set(ctx, key, []byte(addr))
 }
 
 // enter joins the job whose rank 0 is at an address.

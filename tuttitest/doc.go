@@ -22,6 +22,10 @@
 // if it had panicked, so that its deferred calls run; what they do reaches
 // nobody.
 //
+// Simulated Comms shrink and agree, too, with a store as arbiter. It stands on a
+// host of its own: requests to it count as messages, and a partition lies between
+// it and the ranks that are named. Grow is not simulated.
+//
 // The simulator's model of the control channel, by which ranks tell each other
 // why something failed, is a simple one. Which of two causes comes first can
 // differ from a real job's.

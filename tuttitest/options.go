@@ -20,6 +20,8 @@ type Options struct {
 
 	// Timeout is tutti.Config's: zero means five minutes; negative, no bound.
 	Timeout time.Duration
+	// Patience is tutti.Config's: zero means ten seconds.
+	Patience time.Duration
 	// Reproducible is tutti.Config's.
 	Reproducible bool
 	// Silence is how long a host may not answer before its rank is lost. Zero
@@ -34,6 +36,8 @@ type Options struct {
 	Limit time.Duration
 	// Log is told all that happens, a line each. Nil means nobody is.
 	Log io.Writer
+
+	broken bool // the store does not compare what it sets; see sim.Options
 }
 
 // A Kind is what a fault does.
@@ -49,11 +53,12 @@ const (
 	// Stall stops the rank's process, as SIGSTOP does.
 	Stall
 	// Cut ends the data connections between the rank and its Peers or, without
-	// any, the rank that a message was for.
+	// any, the rank that a message was for. If that was for the store, the
+	// request fails, though it may have been served.
 	Cut
 	// Partition cuts the rank and its Peers off from the others. What is sent
 	// meanwhile arrives when it is over, if it is over before the time of
-	// Silence.
+	// Silence. The store is on the others' side.
 	Partition
 	// OneWay does so only with what goes from the rank and its Peers to the
 	// others.
@@ -83,7 +88,7 @@ type Fault struct {
 func (o *Options) internal() sim.Options {
 	s := sim.Options{
 		Seed: o.Seed, Ranks: o.Ranks, Timeout: o.Timeout, Silence: o.Silence, Latency: o.Latency,
-		Bandwidth: o.Bandwidth, Limit: o.Limit, Log: o.Log, Wire: wire.Options{Reproducible: o.Reproducible},
+		Bandwidth: o.Bandwidth, Limit: o.Limit, Log: o.Log, Wire: wire.Options{Reproducible: o.Reproducible}, Broken: o.broken,
 	}
 	for _, f := range o.Faults {
 		s.Faults = append(s.Faults, sim.Fault{
@@ -111,6 +116,9 @@ type Result struct {
 	// Fired says, by fault, whether it happened: a rank may never come to that
 	// message.
 	Fired []bool
-	// Messages is how many each rank sent.
+	// Messages is how many each rank sent: on the network to other ranks, and to
+	// the store.
 	Messages []int
+
+	all *sim.Result
 }

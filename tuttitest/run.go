@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -23,7 +24,9 @@ func Simulate(opt Options, fn func(ctx context.Context, c *tutti.Comm) error) (*
 	}
 	res, err := sim.Run(opt.internal(), func(ctx context.Context, s *sim.Seat) error {
 		// A world of one, with the simulator's engine in the place of its own.
-		c, err := tutti.Join(ctx, tutti.Config{Size: 1, Timeout: opt.Timeout, Device: plug{s}})
+		c, err := tutti.Join(ctx, tutti.Config{
+			Size: 1, Timeout: opt.Timeout, Patience: opt.Patience, Device: plug{s}, Logger: slog.New(slog.DiscardHandler),
+		})
 		if err != nil {
 			return err
 		}
@@ -38,7 +41,7 @@ func Simulate(opt Options, fn func(ctx context.Context, c *tutti.Comm) error) (*
 	}
 	return &Result{
 		Seed: opt.Seed, Faults: opt.Faults, Hash: res.Hash, Elapsed: res.Elapsed,
-		Errs: res.Errs, Dead: res.Dead, Fired: res.Fired, Messages: res.Messages,
+		Errs: res.Errs, Dead: res.Dead, Fired: res.Fired, Messages: res.Messages, all: res,
 	}, err
 }
 
@@ -46,7 +49,10 @@ func Simulate(opt Options, fn func(ctx context.Context, c *tutti.Comm) error) (*
 type plug struct{ seat *sim.Seat }
 
 // Attach returns the simulated engine.
-func (p plug) Attach(e engine.Engine, _ engine.DeviceOptions) (engine.Engine, error) {
+func (p plug) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine, error) {
+	if opt.Before != nil { // a later epoch's is simulated already
+		return e, nil
+	}
 	return p.seat, e.Close()
 }
 

@@ -12,6 +12,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -82,14 +84,17 @@ func Settle(ctx context.Context, s Store, q Question) (*Decision, error) {
 		if err != nil {
 			return nil, err
 		}
-		d, all, patient, err := q.propose(said)
+		d, missing, patient, err := q.propose(said)
 		if err != nil {
 			return nil, err
 		}
-		if all || !patient && waited >= q.Patience {
+		if missing == nil || !patient && waited >= q.Patience {
 			return Propose(ctx, s, q.Key, d)
 		}
 		decided, err := s.Await(ctx, next(q.Key), look)
+		if err != nil && ctx.Err() != nil {
+			err = fmt.Errorf("of ranks 0 to %d these have not come: %v: %w", q.Size-1, missing, err)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -103,18 +108,18 @@ func Settle(ctx context.Context, s Store, q Question) (*Decision, error) {
 	}
 }
 
-// propose is the decision that this rank would make, and whether nobody else is
-// to be expected.
-func (q *Question) propose(said []byte) (d *Decision, all, patient bool, err error) {
+// propose is the decision that this rank would make, and who else is to be
+// expected.
+func (q *Question) propose(said []byte) (d *Decision, missing []int, patient bool, err error) {
 	values, err := q.announced(said)
 	if err != nil {
-		return nil, false, false, err
+		return nil, nil, false, err
 	}
 	var lost []int
 	if q.Look != nil {
 		lost, patient = q.Look()
 	}
-	d, all = &Decision{Value: q.Value, Tickets: q.Tickets}, true
+	d = &Decision{Value: q.Value, Tickets: q.Tickets}
 	for r := range q.Size {
 		value, came := values[r]
 		switch gone := r != q.Self && slices.Contains(lost, r); {
@@ -123,19 +128,20 @@ func (q *Question) propose(said []byte) (d *Decision, all, patient bool, err err
 			d.Members = append(d.Members, r)
 			d.Value = min(d.Value, value)
 		default:
-			all = false
+			missing = append(missing, r)
 		}
 	}
-	return d, all, patient, nil
+	return d, missing, patient, nil
 }
 
 // announced reads who has announced itself with which number.
 func (q *Question) announced(said []byte) (map[int]uint64, error) {
 	values := make(map[int]uint64)
 	for line := range bytes.Lines(said) {
-		var rank int
-		var value uint64
-		if n, err := fmt.Sscanf(string(line), "%d %d\n", &rank, &value); n != 2 || err != nil || rank < 0 || rank >= q.Size {
+		who, what, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
+		rank, err := strconv.Atoi(who)
+		value, bad := strconv.ParseUint(what, 10, 64)
+		if err != nil || bad != nil || rank < 0 || rank >= q.Size {
 			return nil, fmt.Errorf("the store's key %q holds something else than ranks: %.40q", here(q.Key), line)
 		}
 		if old, again := values[rank]; !again || value < old {

@@ -76,6 +76,14 @@ type Hosted interface {
 	Host() wait.Host
 }
 
+// A Roster is what a process knows of the others in its job.
+type Roster interface {
+	// Lost returns the ranks that are known to be lost.
+	Lost() []int
+	// Hasten has the process leave the job without waiting for the others.
+	Hasten()
+}
+
 // A Region is memory that every rank of a host can see.
 type Region struct {
 	Ptr    unsafe.Pointer

@@ -18,6 +18,7 @@ type member struct {
 	*wire.Engine
 	g      *group
 	p      *proc
+	at     *post
 	closed bool
 
 	busy, looking bool
@@ -28,9 +29,9 @@ type member struct {
 var _ engine.Hosted = (*member)(nil)
 
 // join makes a process's side of a group.
-func (w *World) join(p *proc, g *group) *member {
-	rank := slices.Index(g.ranks, p.rank)
-	m := &member{g: g, p: p}
+func (a *post) join(g *group) *member {
+	w, rank := a.j.w, slices.Index(g.ranks, a.rank)
+	m := &member{g: g, p: a.p, at: a}
 	opt := w.opt.Wire
 	opt.Timeout, opt.Lot = w.opt.Timeout, g.meshes[rank].lot
 	opt.OnFail = m.report
@@ -40,17 +41,17 @@ func (w *World) join(p *proc, g *group) *member {
 			ranks[i] = g.ranks[r]
 		}
 		return engine.Form(ctx, m, members, func(context.Context) (engine.Engine, error) {
-			return w.join(p, w.group(fmt.Sprintf("%s/%d.%d", g.name, seq, members[0]), ranks)), nil
+			return a.join(a.j.group(fmt.Sprintf("%s/%d.%d", g.name, seq, members[0]), ranks)), nil
 		})
 	}
 	m.Engine = wire.New(g.meshes[rank], opt)
 	g.members[rank] = m
-	p.members = append(p.members, m)
-	if f := p.early[g.name]; f != nil {
+	a.members, a.p.members = append(a.members, m), append(a.p.members, m)
+	if f := a.early[g.name]; f != nil {
 		m.Fail(f)
 	}
-	for r := range w.procs { // in order, so that runs are alike
-		if reason, gone := p.gone[r]; gone {
+	for r := range a.j.posts { // in order, so that runs are alike
+		if reason, gone := a.gone[r]; gone {
 			m.lose(r, reason)
 		}
 	}
@@ -85,24 +86,24 @@ func (m *member) lose(rank int, reason string) {
 // report tells rank 0 of a failure that began here. If rank 0 knows of another,
 // or is itself what is lost, that becomes the cause.
 func (m *member) report(f *engine.Failure) {
-	w, p := m.g.w, m.p
-	hub := w.procs[0]
-	if p.dead {
+	w, j, a, p := m.g.w, m.g.j, m.at, m.p
+	hub := j.hub()
+	if p.dead || hub.away() {
 		return
 	}
 	cause := watch.NewCause(m.g.name, f)
 	w.s.log.note(w.s.now, "report", p.rank, f.Rank, int(f.Seq))
 	switch {
-	case p.mute:
-		m.lose(0, p.gone[0])
-	case hub.dead && w.reset[0]:
+	case a.mute:
+		m.lose(0, a.gone[0])
+	case hub.p.dead && w.reset[hub.p.rank]:
 		// The end of its connection will be noticed before this rank gives up
 		// waiting for a verdict.
-		p.lose(0, errReset.Error())
-	case w.net.blocked(p.rank, 0) || w.net.blocked(0, p.rank) || hub.dead || hub.frozen:
-		w.net.send(p.up(), 0, func() { hub.receive(func() { w.judge(m.g, cause, p.rank) }) })
+		a.lose(0, errReset.Error())
+	case w.net.blocked(p.rank, hub.p.rank) || w.net.blocked(hub.p.rank, p.rank) || hub.p.dead || hub.p.frozen:
+		w.net.send(&a.up, 0, func() { hub.p.receive(func() { j.judge(m.g, cause, a.rank) }) })
 	default:
-		for r := range w.procs {
+		for r := range j.posts {
 			if reason, gone := hub.gone[r]; gone {
 				m.lose(r, reason)
 			}
@@ -113,90 +114,95 @@ func (m *member) report(f *engine.Failure) {
 			m.Fail(m.g.cause.Failure())
 		default:
 			m.g.cause = cause
-			w.net.send(p.up(), 0, func() { hub.receive(func() { w.spread(m.g, p.rank) }) })
+			w.net.send(&a.up, 0, func() { hub.p.receive(func() { j.spread(m.g, a.rank) }) })
 		}
 	}
 }
 
 // judge is rank 0's decision on a cause that was long on its way.
-func (w *World) judge(g *group, c *watch.Cause, from int) {
+func (j *job) judge(g *group, c *watch.Cause, from int) {
 	if g.cause == nil {
 		g.cause = c
-		w.spread(g, from)
+		j.spread(g, from)
 	}
 }
 
 // spread has rank 0 tell a group's members why it has ended.
-func (w *World) spread(g *group, from int) {
+func (j *job) spread(g *group, from int) {
 	for i, r := range g.ranks {
 		if r != from {
-			w.fromHub(r, func() { w.procs[r].fail(g, i) })
+			j.fromHub(r, func() { j.posts[r].fail(g, i) })
 		}
 	}
 }
 
 // fail ends a process's side of a group, also if it comes later.
-func (p *proc) fail(g *group, rank int) {
+func (a *post) fail(g *group, rank int) {
 	f := g.cause.Failure()
-	p.w.s.log.note(p.w.s.now, "told", p.rank, f.Rank, int(f.Seq))
+	a.j.w.s.log.note(a.j.w.s.now, "told", a.p.rank, f.Rank, int(f.Seq))
 	if m := g.members[rank]; m == nil {
-		p.early[g.name] = f
+		a.early[g.name] = f
 	} else if !m.closed {
 		m.Fail(f)
 	}
 }
 
 // fromHub sends a control frame from rank 0.
-func (w *World) fromHub(to int, do func()) {
-	p := w.procs[to]
+func (j *job) fromHub(to int, do func()) {
+	a := j.posts[to]
 	if to == 0 {
-		p.receive(do)
+		a.p.receive(do)
 		return
 	}
-	if w.procs[0].dead {
+	if j.hub().p.dead || j.hub().away() {
 		return
 	}
-	w.net.send(&w.down[to], 0, func() {
-		if !p.mute {
-			p.receive(do)
+	j.w.net.send(&a.down, 0, func() {
+		if !a.mute {
+			a.p.receive(do)
 		}
 	})
 }
 
-// up is the process's lane to rank 0.
-func (p *proc) up() *lane { return &p.w.ups[p.rank] }
-
 // lose tells a process's groups that a rank is lost.
-func (p *proc) lose(rank int, reason string) {
-	if _, known := p.gone[rank]; known || p.dead {
+func (a *post) lose(rank int, reason string) {
+	if _, known := a.gone[rank]; known || a.p.dead {
 		return
 	}
-	p.gone[rank] = reason
-	p.w.s.log.note(p.w.s.now, "lost", p.rank, rank, 0)
-	for _, m := range p.members {
+	a.gone[rank] = reason
+	a.j.w.s.log.note(a.j.w.s.now, "lost", a.p.rank, a.j.posts[rank].p.rank, 0)
+	for _, m := range a.members {
 		m.lose(rank, reason)
 	}
 }
 
 // hangUp is the end of a control connection, as one of its sides sees it.
-func (w *World) hangUp(at, of *proc, reason string) {
+func (j *job) hangUp(at, of *post, reason string) {
 	switch {
-	case at.dead || of.left && of.rank != 0: // rank 0 stays as long as others do
+	case at.p.dead || of.left() && of.rank != 0: // rank 0 stays as long as others do
 	case of.rank == 0:
-		at.receive(func() {
+		at.p.receive(func() {
 			at.mute = true
 			at.lose(0, reason)
+			at.answer(refused)
 		})
 	case at.rank == 0:
-		at.receive(func() {
-			for _, p := range w.procs[1:] {
-				if p != of {
-					w.fromHub(p.rank, func() { p.lose(of.rank, reason) })
-				}
-			}
-			at.lose(of.rank, reason)
-		})
+		at.p.receive(func() { j.lose(of, reason) })
 	}
+}
+
+// lose has rank 0 tell all that it has lost another: when all are there.
+func (j *job) lose(of *post, reason string) {
+	if !j.formed {
+		j.early = append(j.early, loss{of, reason})
+		return
+	}
+	for _, a := range j.posts[1:] {
+		if a != of {
+			j.fromHub(a.rank, func() { a.lose(of.rank, reason) })
+		}
+	}
+	j.hub().lose(of.rank, reason)
 }
 
 // looks is how often a rank looks whether it is stuck, and mostLooks what that
@@ -216,6 +222,9 @@ func (m *member) Run(ctx context.Context, seq uint64, calls []engine.Call) error
 	}
 	err := m.Engine.Run(ctx, seq, calls)
 	m.busy = false
+	if err == nil {
+		m.g.w.ops += len(calls)
+	}
 	return err
 }
 
@@ -225,18 +234,18 @@ func (m *member) look() {
 		m.looking = false
 		return
 	}
-	now := m.Position()
+	now, j, a := m.Position(), m.g.j, m.at
 	switch {
 	case p.frozen:
 	case now != m.was:
 		m.was, m.pause = now, int64(looks)
-	case now != m.told && p.rank == 0:
+	case now != m.told && a.rank == 0:
 		m.told = now
-		w.pass(m.g, 0, now)
+		j.pass(m.g, 0, now)
 	case now != m.told:
 		m.told = now
-		hub := w.procs[0]
-		w.net.send(p.up(), 0, func() { hub.receive(func() { w.pass(m.g, p.rank, now) }) })
+		hub := j.hub().p
+		w.net.send(&a.up, 0, func() { hub.receive(func() { j.pass(m.g, a.rank, now) }) })
 	default:
 		m.pause = min(2*m.pause, int64(mostLooks))
 	}
@@ -254,21 +263,21 @@ type passed struct {
 
 // pass has rank 0 tell a group where one of its ranks is, unless another is
 // known to be there.
-func (w *World) pass(g *group, from int, at wire.Position) {
+func (j *job) pass(g *group, from int, at wire.Position) {
 	x := passed{g.name, at}
-	if slices.Contains(w.passed, x) {
+	if slices.Contains(j.passed, x) {
 		return
 	}
-	if len(w.passed) == maxPassed {
-		w.passed = slices.Delete(w.passed, 0, 1)
+	if len(j.passed) == maxPassed {
+		j.passed = slices.Delete(j.passed, 0, 1)
 	}
-	w.passed = append(w.passed, x)
+	j.passed = append(j.passed, x)
 	number := slices.Index(g.ranks, from)
 	for i, r := range g.ranks {
 		if r == from {
 			continue
 		}
-		w.fromHub(r, func() {
+		j.fromHub(r, func() {
 			if m := g.members[i]; m != nil && !m.closed {
 				m.Heard(number, at)
 			}

@@ -17,7 +17,13 @@
 //     because watch has goroutines and sockets. It is a star around rank 0, with
 //     the same rules, and causes travel as watch's; but rank 0's verdict on which
 //     cause came first takes no time where rank 0 can be reached, and the welcome
-//     and the goodbye are left out.
+//     and the goodbye of the first job are left out.
+//   - Later epochs (job.go): the root package's Shrink runs as it is. Each epoch
+//     is a job of its own, with connections and a control channel of its own, and
+//     begins when all its ranks have said hello to its rank 0.
+//   - The store (store.go): the root package's arbiter, reached over the network
+//     from each rank. It never fails, but partitions and cut connections lie
+//     between it and the ranks.
 //
 // A World and all that belongs to it is used by one goroutine, and by what that
 // runs as its ranks.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 var (
 	seeds = flag.Int("seeds", 0, "how many seeds TestSeeds runs; zero: a usual number, or 100,000 if TUTTI_TEST_HEAVY is set")
 	from  = flag.Uint64("from", 0, "the first seed")
+	table = flag.String("record", "", "a file to which a row is added that says what TestSeeds did")
 )
 
 // TestSeeds plays programs that their seed decides, first without and then with
@@ -33,36 +35,47 @@ func TestSeeds(t *testing.T) {
 	default:
 		n = 300
 	}
-	var d drill
+	d := drill{Tally: Tally{First: *from, Seeds: n}}
+	began := time.Now()
 	for seed := *from; seed < *from+uint64(n); seed++ {
 		if err := d.seed(seed); err != nil {
-			t.Errorf("seed %d: %v", seed, err)
-			if d.wrong++; d.wrong == 10 {
-				t.Fatal("and so on")
-			}
+			t.Fatalf("seed %d: %v\nto repeat it: go test ./internal/sim -run 'TestSeeds$' -seeds 1 -from %d", seed, err, seed)
 		}
 	}
-	t.Logf("%d seeds from %d: %s", n, *from, d.String())
+	record(t, &d.Tally, time.Since(began), d.String())
+}
+
+// record logs what was done, and notes it in the table.
+func record(t *testing.T, d *Tally, took time.Duration, note string) {
+	const what = "algorithms, watch in a simple form"
+	if err := d.Row(t.Output(), true, what, took, note); err != nil {
+		t.Fatal(err)
+	}
+	if *table == "" {
+		return
+	}
+	f, err := os.OpenFile(*table, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := f.Seek(0, io.SeekEnd)
+	if err := errors.Join(err, d.Row(f, at == 0, what, took, note), f.Close()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // A drill counts what was seen.
 type drill struct {
-	wrong   int
-	kinds   [OneWay + 1]int
-	well    int // ranks that were right in a run with a fault
-	told    int // ranks that got an error
-	aside   int // of these, ranks that were told of a rank that had left because of the fault
-	hurt    int // runs with a fault in which somebody got an error
-	replays int
+	Tally
+	well  int // ranks that were right in a run with a fault
+	told  int // ranks that got an error
+	aside int // of these, ranks that were told of a rank that had left because of the fault
+	hurt  int // runs with a fault in which somebody got an error
 }
 
 func (d *drill) String() string {
-	s := ""
-	for k := Crash; k <= OneWay; k++ {
-		s += fmt.Sprintf("%d %v, ", d.kinds[k], k)
-	}
-	return s + fmt.Sprintf("all fired; %d runs hurt; %d ranks right, %d with an error, of which %d name one that left because of it; %d replays alike",
-		d.hurt, d.well, d.told, d.aside, d.replays)
+	return fmt.Sprintf("all fired; %d runs hurt; %d ranks right, %d with an error, of which %d name one that left because of it",
+		d.hurt, d.well, d.told, d.aside)
 }
 
 func (d *drill) seed(seed uint64) error {
@@ -74,9 +87,11 @@ func (d *drill) seed(seed uint64) error {
 	if err != nil {
 		return fmt.Errorf("without a fault: %w", err)
 	}
+	d.Add(res, nil)
 	f := Draw(p.rnd, &w.opt, res.Messages)
 	w, res, err = p.run(f)
 	if err == nil {
+		d.Add(res, w.opt.Faults)
 		err = d.check(w, res, &f)
 	}
 	if err != nil {
@@ -87,7 +102,7 @@ func (d *drill) seed(seed uint64) error {
 		if err != nil || again.Hash != res.Hash || again.Events != res.Events {
 			return fmt.Errorf("%+v: runs differ: %x and %x: %w", f, res.Hash, again.Hash, err)
 		}
-		d.replays++
+		d.Replays++
 	}
 	return nil
 }
@@ -97,7 +112,6 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 	if !res.Fired[0] {
 		return errors.New("the fault did not happen")
 	}
-	d.kinds[f.Kind]++
 	hurt, said := false, make(map[string]*engine.Failure)
 	for r, err := range res.Errs {
 		if res.Dead[r] {
@@ -167,8 +181,8 @@ func agree(f *Fault, a, b *engine.Failure) bool {
 
 // parentFailed reports whether the group that this one was made of has failed on
 // some rank.
-func (w *World) parentFailed(g *group) bool {
-	parent := w.groups[g.name[:max(strings.LastIndexByte(g.name, '/'), 0)]]
+func parentFailed(g *group) bool {
+	parent := g.j.groups[g.name[:max(strings.LastIndexByte(g.name, '/'), 0)]]
 	return parent != nil && slices.ContainsFunc(parent.members, func(m *member) bool { return m != nil && m.Failure() != nil })
 }
 
@@ -181,7 +195,7 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	}
 	// A group ends while it is made if the one that it is made of does, also for
 	// want of a rank that is to be in none or another.
-	if c.Op == "" && c.Kind == engine.ErrAborted && w.parentFailed(m.g) {
+	if c.Op == "" && c.Kind == engine.ErrAborted && parentFailed(m.g) {
 		return nil
 	}
 	right := false

@@ -3,7 +3,6 @@ package sim
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -21,7 +20,7 @@ const (
 	// stay.
 	Stall
 	// Cut ends the data connections between the rank and another: those of
-	// Peers, or else the one that a message was for.
+	// Peers, or else the one that a message was for, which may be the store's.
 	Cut
 	// Partition holds back all that goes between the rank with its Peers and
 	// the others, for a time or for good.
@@ -85,6 +84,9 @@ func (w *World) fire(i int, to *proc) {
 		return // there is nothing that could go wrong any more
 	}
 	w.fired[i], w.when[i] = true, time.Duration(w.s.now)
+	for r, p := range w.procs {
+		w.then[r] = p.sent
+	}
 	w.s.log.note(w.s.now, f.Kind.String(), f.Rank, f.Message, int(f.For))
 	switch f.Kind {
 	case Crash:
@@ -101,6 +103,10 @@ func (w *World) fire(i int, to *proc) {
 		}
 	case Cut:
 		peers := f.Peers
+		if len(peers) == 0 && to == w.store.at {
+			p.store.broken = true
+			return
+		}
 		if len(peers) == 0 && to != nil {
 			peers = []int{to.rank}
 		}
@@ -135,8 +141,8 @@ func (w *World) crash(p *proc) {
 		d := w.net.delay(p.rank, q.rank)
 		if w.net.rnd.IntN(2) == 0 {
 			for _, m := range p.members {
-				if r := slices.Index(m.g.ranks, q.rank); r >= 0 {
-					if c := m.g.meshes[m.Rank()].peers[r]; c != nil {
+				for r, o := range m.g.meshes {
+					if c := m.g.meshes[m.Rank()].peers[r]; o.p == q && c != nil {
 						d = max(d, c.frames.last-w.s.now, c.mail.last-w.s.now)
 					}
 				}
@@ -146,29 +152,24 @@ func (w *World) crash(p *proc) {
 	}
 }
 
-// end ends the connections to a process, as another sees it.
+// end ends the connections to a process, as another sees it, in all jobs that
+// they share.
 func (w *World) end(at, of *proc, err error, control bool) {
-	if at == of || at.dead {
-		return
-	}
-	if at.cut[of.rank] == nil {
-		at.cut[of.rank] = err
-		w.s.log.note(w.s.now, "end", at.rank, of.rank, 0)
-		for _, m := range at.members {
-			if slices.Contains(m.g.ranks, of.rank) {
-				m.g.meshes[m.Rank()].tell()
-			}
+	for _, a := range at.posts {
+		if o := of.postIn(a.j); o != nil {
+			a.j.end(a, o, err, control)
 		}
-	}
-	if control {
-		w.hangUp(at, of, err.Error())
 	}
 }
 
 // part begins a partition. If it is still there after the time of silence,
 // connections across it end.
 func (w *World) part(f *Fault) {
-	s := &split{side: make([]bool, len(w.procs)), oneWay: f.Kind == OneWay}
+	// The store is on the side of the others.
+	s := &split{side: make([]bool, len(w.procs)+1), oneWay: f.Kind == OneWay}
+	if f.For != 0 {
+		s.until = w.s.now + int64(f.For)
+	}
 	s.side[f.Rank] = true
 	for _, r := range f.Peers {
 		s.side[r] = true
@@ -177,12 +178,17 @@ func (w *World) part(f *Fault) {
 	if f.For != 0 {
 		w.later(int64(f.For), func() { w.net.heal(s) })
 	}
-	if f.For != 0 && f.For < w.opt.Silence {
+	w.severe(s, w.procs)
+}
+
+// severe ends connections of these processes across a partition, if it lasts.
+func (w *World) severe(s *split, procs []*proc) {
+	if s.until != 0 && s.until-w.s.now < int64(w.opt.Silence) {
 		return
 	}
-	for _, p := range w.procs {
-		for _, q := range w.procs {
-			if p.rank < q.rank && s.side[p.rank] != s.side[q.rank] {
+	for i, p := range procs {
+		for _, q := range procs[i+1:] {
+			if s.side[p.rank] != s.side[q.rank] {
 				w.later(w.silence(), func() { w.end(p, q, errSilent, true) })
 				w.later(w.silence(), func() { w.end(q, p, errSilent, true) })
 			}

@@ -35,6 +35,7 @@ type links struct {
 type split struct {
 	side   []bool // by rank
 	oneWay bool   // only what comes from the side that is true is held
+	until  int64  // when it is over; zero: never
 }
 
 func (p *split) blocks(from, to int) bool {

@@ -11,11 +11,12 @@ import (
 	"github.com/tutti-go/tutti/internal/watch"
 )
 
-// A group is some of the world's ranks, and their connections.
+// A group is some of a job's ranks, and their connections.
 type group struct {
 	w       *World
+	j       *job
 	name    string
-	ranks   []int // by their numbers in the world
+	ranks   []int // by their numbers in the job
 	meshes  []*mesh
 	members []*member    // nil: it has not come yet
 	cause   *watch.Cause // the first that rank 0 heard of
@@ -25,6 +26,7 @@ type group struct {
 type mesh struct {
 	g      *group
 	p      *proc
+	at     *post
 	rank   int
 	lot    *wait.Lot
 	news   atomic.Uint64 // counts what has happened to this rank's connections
@@ -92,7 +94,7 @@ func newPeer(from, to *proc) *peer {
 
 // lost is why nothing moves between this rank and a peer any more, or nil.
 func (m *mesh) lost(rank int, c *peer) error {
-	switch err := m.p.cut[m.g.ranks[rank]]; {
+	switch err := m.at.cut[m.g.ranks[rank]]; {
 	case m.closed:
 		return errClosed
 	case err != nil:
@@ -104,7 +106,7 @@ func (m *mesh) lost(rank int, c *peer) error {
 }
 
 // arrived reports whether what comes from a peer still reaches this rank.
-func (m *mesh) arrived(from *mesh) bool { return !m.closed && m.p.cut[from.p.rank] == nil }
+func (m *mesh) arrived(from *mesh) bool { return !m.closed && m.at.cut[from.at.rank] == nil }
 
 // Close ends the connections. What was sent still arrives.
 func (m *mesh) Close() error {

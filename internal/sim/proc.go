@@ -23,13 +23,10 @@ type proc struct {
 	waiting  []*task  // ready, but frozen
 	deferred []func() // control frames that came while it was frozen
 
-	sent int           // frames and messages
-	cut  map[int]error // ranks that this one's data connections have lost
-	mute bool          // it has lost rank 0's control connection
-
+	sent    int       // frames, messages, and what it asked of the store
+	posts   []*post   // its places in jobs, one after another
 	members []*member // its sides of groups
-	early   map[string]*engine.Failure
-	gone    map[int]string // ranks that are lost, and why
+	store   *client   // its way to the store; nil: it has never asked
 }
 
 var _ wait.Host = (*proc)(nil)
@@ -88,6 +85,11 @@ func (p *proc) AfterFunc(ctx context.Context, f func()) (stop func() bool) {
 		p.w.s.ctxs.remove(w)
 		return pending
 	}
+}
+
+// WithTimeout is context.WithTimeout in virtual time.
+func (p *proc) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return p.w.s.withTimeout(ctx, d)
 }
 
 // checkpoint is where a task ends or waits whose process has died or was

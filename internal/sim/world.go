@@ -37,6 +37,9 @@ type Options struct {
 	// Wire has the engines' own options; its Timeout, Lot, OnFail and Sub are
 	// the simulator's.
 	Wire wire.Options
+	// Broken makes the store set what it should compare and set: for tests that
+	// show that they would notice.
+	Broken bool
 	// Log is told all that happens, a line each. Nil: nobody is.
 	Log io.Writer
 }
@@ -83,14 +86,14 @@ type World struct {
 	net   links
 	procs []*proc
 	wrong error // an invariant that does not hold
+	ops   int   // calls that ranks completed
 
-	groups map[string]*group
-	ups    []lane // to rank 0, for control
-	down   []lane // and back
-	passed []passed
-	fired  []bool          // by fault: it happened
-	when   []time.Duration // and when
-	reset  []bool          // by rank: it crashed, and its connections end
+	jobs  []*job // one after another; the first is that of all ranks
+	store *arbiter
+	fired []bool          // by fault: it happened
+	when  []time.Duration // and when
+	then  []int           // by rank: messages sent when the last fault happened
+	reset []bool          // by rank: it crashed, and its connections end
 }
 
 // A Result is what a run was.
@@ -102,7 +105,9 @@ type Result struct {
 	Dead     []bool          // by rank: it crashed, vanished, or stopped for good
 	Fired    []bool          // by fault: it happened
 	FiredAt  []time.Duration // and when
-	Messages []int           // by rank: frames and messages sent
+	Messages []int           // by rank: frames and messages sent, and requests to the store
+	Ops      int             // calls that ranks completed
+	SentThen []int           // by rank: how many of them when the last fault happened
 }
 
 // Run simulates ranks that each run a function with their engine in the group
@@ -118,12 +123,15 @@ func Run(opt Options, body func(ctx context.Context, s *Seat) error) (*Result, e
 
 func (w *World) run(body func(ctx context.Context, s *Seat) error) (*Result, error) {
 	opt := w.opt
-	all := make([]int, opt.Ranks)
-	for r := range all {
-		all[r] = r
+	first := w.newJob("world", opt.Ranks)
+	for r, p := range w.procs {
+		first.enter(p, r)
 	}
-	world := w.group("world", all)
-	res := &Result{Errs: make([]error, opt.Ranks), Dead: make([]bool, opt.Ranks), Fired: w.fired, FiredAt: w.when, Messages: make([]int, opt.Ranks)}
+	world := first.begin()
+	res := &Result{
+		Errs: make([]error, opt.Ranks), Dead: make([]bool, opt.Ranks), Fired: w.fired, FiredAt: w.when, SentThen: w.then,
+		Messages: make([]int, opt.Ranks),
+	}
 	for i := range opt.Faults {
 		if f := &opt.Faults[i]; f.At != 0 {
 			w.s.at(int64(f.At), func() { w.fire(i, nil) })
@@ -131,8 +139,8 @@ func (w *World) run(body func(ctx context.Context, s *Seat) error) (*Result, err
 	}
 	root := w.s.newContext(context.Background())
 	for r, p := range w.procs {
-		m := w.join(p, world)
-		seat := &Seat{Engine: m, p: p}
+		m := first.posts[r].join(world)
+		seat := &Seat{Engine: m, p: p, post: first.posts[r]}
 		ctx := context.WithValue(root, seatKey{}, seat)
 		w.s.spawn(p, func() {
 			res.Errs[r] = errUnwound
@@ -149,6 +157,7 @@ func (w *World) run(body func(ctx context.Context, s *Seat) error) (*Result, err
 		res.Dead[r] = p.dead || p.stopped
 		res.Messages[r] = p.sent
 	}
+	res.Ops = w.ops
 	res.Hash, res.Events, res.Elapsed = w.s.log.hash, w.s.log.entries, time.Duration(w.s.now)
 	return res, errors.Join(err, w.wrong)
 }
@@ -162,9 +171,9 @@ func newWorld(opt Options) *World {
 		ctxs: contexts{byDone: make(map[<-chan struct{}]*ctxGroup)},
 	}
 	w := &World{
-		opt: opt, s: s, procs: make([]*proc, opt.Ranks), groups: make(map[string]*group),
-		ups: make([]lane, opt.Ranks), down: make([]lane, opt.Ranks),
-		fired: make([]bool, len(opt.Faults)), when: make([]time.Duration, len(opt.Faults)), reset: make([]bool, opt.Ranks),
+		opt: opt, s: s, procs: make([]*proc, opt.Ranks),
+		fired: make([]bool, len(opt.Faults)), when: make([]time.Duration, len(opt.Faults)),
+		then: make([]int, opt.Ranks), reset: make([]bool, opt.Ranks),
 		net: links{
 			s: s, seed: opt.Seed, rnd: rand.New(rand.NewPCG(opt.Seed, 2)),
 			latency: int64(opt.Latency), bandwidth: opt.Bandwidth / 1e9,
@@ -174,28 +183,15 @@ func newWorld(opt Options) *World {
 		w.net.bandwidth = defaultBandwidth
 	}
 	for r := range w.procs {
-		w.procs[r] = &proc{
-			w: w, rank: r, cut: make(map[int]error), early: make(map[string]*engine.Failure), gone: make(map[int]string),
-		}
-		w.ups[r].from, w.ups[r].to = w.procs[r], w.procs[0]
-		w.down[r].from, w.down[r].to = w.procs[0], w.procs[r]
+		w.procs[r] = &proc{w: w, rank: r}
 	}
+	w.store = newArbiter(w)
 	return w
 }
 
-// group is the group of that name, which is made when it is first asked for.
-func (w *World) group(name string, ranks []int) *group {
-	if g := w.groups[name]; g != nil {
-		return g
-	}
-	g := &group{w: w, name: name, ranks: ranks, meshes: make([]*mesh, len(ranks)), members: make([]*member, len(ranks))}
-	for i, r := range ranks {
-		p := w.procs[r]
-		g.meshes[i] = &mesh{g: g, p: p, rank: i, lot: wait.NewHostedLot(p), peers: make(map[int]*peer)}
-	}
-	w.groups[name] = g
-	return g
-}
+// ErrTwoSuccessors is behind the error of a run in which ranks went on in two
+// ways from one epoch.
+var ErrTwoSuccessors = errors.New("an epoch has two successors")
 
 // violate notes that an invariant does not hold.
 func (w *World) violate(err error) {
@@ -209,6 +205,7 @@ func (w *World) violate(err error) {
 type Seat struct {
 	engine.Engine // in the group of all ranks
 	p             *proc
+	post          *post
 }
 
 type seatKey struct{}
@@ -243,5 +240,5 @@ func (s *Seat) Sleep(ctx context.Context, d time.Duration) error { return s.p.sl
 
 // WithTimeout is context.WithTimeout in virtual time.
 func (s *Seat) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	return s.p.w.s.withTimeout(ctx, d)
+	return s.p.WithTimeout(ctx, d)
 }

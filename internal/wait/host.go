@@ -20,6 +20,8 @@ type Host interface {
 	Go(f func())
 	// AfterFunc is context.AfterFunc.
 	AfterFunc(ctx context.Context, f func()) (stop func() bool)
+	// WithTimeout is context.WithTimeout in the host's time.
+	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 }
 
 // NewHostedLot returns a lot whose waiters wait in a host.

@@ -30,7 +30,7 @@ type operation struct {
 	ticket   *engine.Ticket
 	done     *cuda.Event // behind it
 	latest   time.Time   // zero: whenever
-	where    string // what it waits for, for an error; "": the device
+	where    string      // what it waits for, for an error; "": the device
 	onDevice bool
 	uneven   bool
 }

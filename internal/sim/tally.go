@@ -1,0 +1,51 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+	"time"
+)
+
+// A Tally counts what happened in runs, for the tables of long ones.
+type Tally struct {
+	First    uint64 // seed
+	Seeds    int
+	Runs     int
+	Fired    [OneWay + 1]int // by kind: faults that happened
+	Ops      int             // operations that ranks completed
+	Messages int
+	Replays  int // runs that were done twice, and were the same
+}
+
+// Add counts a run.
+func (t *Tally) Add(res *Result, faults []Fault) {
+	t.Runs++
+	t.Ops += res.Ops
+	for _, n := range res.Messages {
+		t.Messages += n
+	}
+	for i, fired := range res.Fired {
+		if fired {
+			t.Fired[faults[i].Kind]++
+		}
+	}
+}
+
+// Row writes the counts as a row of a table, after its head if that is wanted.
+func (t *Tally) Row(out io.Writer, head bool, what string, took time.Duration, note string) error {
+	if head {
+		row, line := "| what | seeds | runs |", "| --- | --- | --- |"
+		for k := Crash; k <= OneWay; k++ {
+			row, line = row+fmt.Sprintf(" %v |", k), line+" --- |"
+		}
+		if _, err := fmt.Fprintf(out, "%s operations | messages | replays | time | and |\n%s --- | --- | --- | --- | --- |\n", row, line); err != nil {
+			return err
+		}
+	}
+	row := fmt.Sprintf("| %s | %d from %d | %d |", what, t.Seeds, t.First, t.Runs)
+	for k := Crash; k <= OneWay; k++ {
+		row += fmt.Sprintf(" %d |", t.Fired[k])
+	}
+	_, err := fmt.Fprintf(out, "%s %d | %d | %d | %v | %s |\n", row, t.Ops, t.Messages, t.Replays, took.Round(time.Second), note)
+	return err
+}

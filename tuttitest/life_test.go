@@ -1,0 +1,290 @@
+package tuttitest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/tutti-go/tutti"
+)
+
+// A life is a program that goes on after losses: its ranks add to a running sum,
+// among other operations, and shrink when something fails, until all that are
+// left agree that all steps are done. It notes what each rank saw, so that they
+// can be compared. Numbers are those of the ranks at the beginning.
+type life struct {
+	seed    uint64
+	steps   int
+	abort   int // before which step somebody aborts; -1: nobody does
+	aborter int
+
+	epochs  map[string][]int          // who is in each, as the first saw it
+	done    map[string]uint64         // the number that was agreed on at its end
+	went    map[string]map[int]uint64 // how far each rank was then
+	ends    []*ending                 // by rank; nil: it has not come to the end
+	divided bool                      // a Split succeeded
+	shrunk  int                       // Comms that were made
+	wrong   error
+}
+
+// An ending is what a rank has when all is done.
+type ending struct {
+	epoch string
+	took  []step
+}
+
+// A step counts when all have completed its last operation.
+type step struct {
+	epoch string
+	seq   uint64
+	sum   int64
+}
+
+func newLife(seed uint64, ranks int) *life {
+	rnd := rand.New(rand.NewPCG(seed, 5))
+	l := &life{seed: seed, steps: 2 + rnd.IntN(6), abort: -1}
+	if rnd.IntN(4) == 0 {
+		l.abort, l.aborter = rnd.IntN(l.steps), rnd.IntN(ranks)
+	}
+	return l
+}
+
+// begin forgets the run before.
+func (l *life) begin(ranks int) {
+	l.epochs, l.done, l.went = make(map[string][]int), make(map[string]uint64), make(map[string]map[int]uint64)
+	l.ends, l.wrong, l.divided, l.shrunk = make([]*ending, ranks), nil, false, 0
+}
+
+// errDisagree is behind what ranks that agree cannot see.
+var errDisagree = errors.New("the ranks do not agree")
+
+// violate notes the first thing that must not be.
+func (l *life) violate(format string, args ...any) {
+	if l.wrong == nil {
+		l.wrong = fmt.Errorf("%w: "+format, append([]any{errDisagree}, args...)...)
+	}
+}
+
+// value is what a rank adds in a step.
+func (l *life) value(id, step int) int64 {
+	return int64(id+1)*1_000_003 + int64(step)*int64(l.seed%1000+7)
+}
+
+// A soul is one rank.
+type soul struct {
+	*life
+	id    int
+	c     *tutti.Comm
+	epoch string
+	ids   []int  // who is in the Comm; nil: it does not know yet
+	seq   uint64 // operations completed there
+	took  []step
+}
+
+// live is a rank's function.
+func (l *life) live(ctx context.Context, c *tutti.Comm) error {
+	s := &soul{life: l, id: c.Rank(), c: c, epoch: c.Stats().Comm}
+	for r := range c.Size() {
+		s.ids = append(s.ids, r)
+	}
+	for {
+		err := s.work(ctx)
+		var wrong errWrong
+		if errors.As(err, &wrong) {
+			return err
+		}
+		over, e := s.c.Agree(ctx, err == nil)
+		if e != nil {
+			return errors.Join(e, s.c.Close())
+		}
+		if over {
+			if err != nil {
+				l.violate("rank %d: all have agreed that it has finished, but %w", s.id, err)
+			}
+			l.ends[s.id] = &ending{s.epoch, s.took}
+			return s.c.Close()
+		}
+		if err := s.shrink(ctx); err != nil {
+			return errors.Join(err, s.c.Close())
+		}
+	}
+}
+
+// errWrong is a result that is not right.
+type errWrong struct{ error }
+
+func wrongf(format string, args ...any) error { return errWrong{fmt.Errorf(format, args...)} }
+
+// op counts an operation.
+func (s *soul) op(err error) error {
+	if err == nil {
+		s.seq++
+	}
+	return err
+}
+
+// work does the steps that are left.
+func (s *soul) work(ctx context.Context) error {
+	if s.ids == nil {
+		if err := s.meet(ctx); err != nil {
+			return err
+		}
+	}
+	for k := len(s.took); k < s.steps; k++ {
+		if k == s.abort && s.id == s.aborter && s.epoch == "world" {
+			s.c.Abort(errors.New("the seed wants it"))
+		}
+		rnd := rand.New(rand.NewPCG(s.seed, 100+uint64(k)))
+		if err := s.vary(ctx, rnd, k); err != nil {
+			return err
+		}
+		sum := make([]int64, 1+rnd.IntN(40)*rnd.IntN(2))
+		want := int64(0)
+		for i := range sum {
+			sum[i] = s.value(s.id, k) + int64(i)
+		}
+		for _, id := range s.ids {
+			want += s.value(id, k)
+		}
+		if err := s.op(s.c.AllReduce(ctx, tutti.Of(sum), tutti.Sum)); err != nil {
+			return err
+		}
+		for i, v := range sum {
+			if w := want + int64(i*len(s.ids)); v != w {
+				return wrongf("epoch %s, step %d: element %d of the sum is %d, want %d", s.epoch, k, i, v, w)
+			}
+		}
+		s.took = append(s.took, step{s.epoch, s.seq, want})
+	}
+	return nil
+}
+
+// vary does something else, the same on all ranks, and checks it.
+func (s *soul) vary(ctx context.Context, rnd *rand.Rand, k int) error {
+	n, me := s.c.Size(), s.c.Rank()
+	root := rnd.IntN(n)
+	mark := s.value(s.ids[root], k) // and differs from epoch to epoch
+	for _, b := range []byte(s.epoch) {
+		mark = mark*31 + int64(b)
+	}
+	switch rnd.IntN(6) {
+	case 0:
+		all := make([]int64, n)
+		if err := s.op(s.c.AllGather(ctx, tutti.Of(all), tutti.Of([]int64{s.value(s.id, k)}))); err != nil {
+			return err
+		}
+		for r, v := range all {
+			if want := s.value(s.ids[r], k); v != want {
+				return wrongf("epoch %s, step %d: rank %d gave %d, want %d", s.epoch, k, r, v, want)
+			}
+		}
+	case 1:
+		buf := make([]int64, 1+rnd.IntN(500))
+		if me == root {
+			for i := range buf {
+				buf[i] = mark + int64(i)
+			}
+		}
+		if err := s.op(s.c.Broadcast(ctx, tutti.Of(buf), root)); err != nil {
+			return err
+		}
+		for i, v := range buf {
+			if v != mark+int64(i) {
+				return wrongf("epoch %s, step %d: element %d of a broadcast is %d", s.epoch, k, i, v)
+			}
+		}
+	case 2:
+		in, from := []int64{-1}, (me+n-1)%n
+		if err := s.c.SendRecv(ctx, (me+1)%n, tutti.Of([]int64{mark + int64(me)}), from, tutti.Of(in), k); err != nil {
+			return err
+		}
+		if in[0] != mark+int64(from) {
+			return wrongf("epoch %s, step %d: a message of rank %d is %d", s.epoch, k, from, in[0])
+		}
+	case 3:
+		a, b := []int32{int32(me)}, []float64{float64(me)}
+		w, err := s.c.Batch().AllReduce(tutti.Of(a), tutti.Max).AllReduce(tutti.Of(b), tutti.Min).Start(ctx)
+		if err == nil {
+			err = s.op(w.Wait(ctx))
+		}
+		if err != nil {
+			return err
+		}
+		if a[0] != int32(n-1) || b[0] != 0 {
+			return wrongf("epoch %s, step %d: a batch gave %d and %v", s.epoch, k, a[0], b[0])
+		}
+	case 4:
+		return s.divide(ctx, k)
+	}
+	return nil
+}
+
+// divide does something in a group of its own.
+func (s *soul) divide(ctx context.Context, k int) error {
+	sub, err := s.c.Split(ctx, s.id%2, 0)
+	if s.op(err) != nil {
+		return err
+	}
+	s.divided = true
+	want := int64(0)
+	for _, id := range s.ids {
+		if id%2 == s.id%2 {
+			want += s.value(id, k)
+		}
+	}
+	got, err := tutti.ReduceValue(ctx, sub, s.value(s.id, k), tutti.Sum)
+	if err == nil && got != want {
+		err = wrongf("epoch %s, step %d: the sum of a group is %d, want %d", s.epoch, k, got, want)
+	}
+	return errors.Join(err, sub.Close())
+}
+
+// shrink goes on with those who are left.
+func (s *soul) shrink(ctx context.Context) error {
+	if s.went[s.epoch] == nil {
+		s.went[s.epoch] = make(map[int]uint64)
+	}
+	s.went[s.epoch][s.id] = s.seq
+	next, done, err := s.c.Shrink(ctx)
+	if errors.Is(err, tutti.ErrAborted) { // the store's connection broke
+		next, done, err = s.c.Shrink(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	s.shrunk++
+	if first, known := s.done[s.epoch]; known && first != done {
+		s.violate("rank %d: epoch %s ended with operation %d, but others were told %d", s.id, s.epoch, done, first)
+	}
+	if done > s.seq {
+		s.violate("rank %d: epoch %s ended with operation %d, but this rank had completed %d", s.id, s.epoch, done, s.seq)
+	}
+	s.done[s.epoch] = done
+	if err := s.c.Close(); err != nil {
+		return err
+	}
+	for n := len(s.took); n > 0 && s.took[n-1].epoch == s.epoch && s.took[n-1].seq > done; n = len(s.took) {
+		s.took = s.took[:n-1]
+	}
+	s.c, s.seq, s.epoch, s.ids = next, 0, next.Stats().Comm, nil
+	return nil
+}
+
+// meet finds out who is in a new Comm.
+func (s *soul) meet(ctx context.Context) error {
+	ids := make([]int, s.c.Size())
+	if err := s.op(s.c.AllGather(ctx, tutti.Of(ids), tutti.Of([]int{s.id}))); err != nil {
+		return err
+	}
+	s.ids = ids
+	if !slices.IsSorted(ids) || ids[s.c.Rank()] != s.id {
+		s.violate("rank %d: epoch %s has the ranks %v", s.id, s.epoch, ids)
+	}
+	if first, known := s.epochs[s.epoch]; known && !slices.Equal(first, ids) {
+		s.violate("rank %d: epoch %s has the ranks %v, others saw %v", s.id, s.epoch, ids, first)
+	}
+	s.epochs[s.epoch] = ids
+	return nil
+}

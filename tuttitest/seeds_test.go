@@ -1,0 +1,301 @@
+package tuttitest
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/sim"
+)
+
+// Pieces of the long run: go test ./tuttitest -run TestSeeds -seeds 10000 -from 20000
+var (
+	seeds = flag.Int("seeds", 0, "how many seeds TestSeeds runs; zero: a usual number")
+	from  = flag.Uint64("from", 0, "the first seed")
+	table = flag.String("record", "", "a file to which a row is added that says what TestSeeds did")
+)
+
+// TestSeeds has ranks go on after losses: with one fault, with a second one
+// afterwards, most often while they shrink, and checks that all who go on agree
+// on everything.
+func TestSeeds(t *testing.T) {
+	n := *seeds
+	switch {
+	case n > 0:
+	case testing.Short() || raced:
+		n = 40
+	default:
+		n = 250
+	}
+	d := tally{Tally: sim.Tally{First: *from, Seeds: n}}
+	began := time.Now()
+	for seed := *from; seed < *from+uint64(n); seed++ {
+		if err := d.seed(seed); err != nil {
+			t.Fatalf("seed %d: %v\nto repeat it: go test ./tuttitest -run 'TestSeeds$' -seeds 1 -from %d", seed, err, seed)
+		}
+	}
+	record(t, &d, time.Since(began))
+}
+
+// record logs what was done, and notes it in the table.
+func record(t *testing.T, d *tally, took time.Duration) {
+	const what = "Comms that shrink"
+	if err := d.Row(t.Output(), true, what, took, d.String()); err != nil {
+		t.Fatal(err)
+	}
+	if *table == "" {
+		return
+	}
+	f, err := os.OpenFile(*table, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := f.Seek(0, io.SeekEnd)
+	if err := errors.Join(err, d.Row(f, at == 0, what, took, d.String()), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A broken agreement is caught: a store that sets an epoch's successor, whatever
+// is there.
+func TestBroken(t *testing.T) {
+	d := tally{broken: true}
+	for seed := range uint64(1000) {
+		if err := d.seed(seed); err != nil {
+			if !errors.Is(err, errDisagree) && !errors.Is(err, sim.ErrTwoSuccessors) {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			t.Logf("seed %d: %v", seed, err)
+			return
+		}
+	}
+	t.Error("no seed has shown it")
+}
+
+// A tally counts what was seen.
+type tally struct {
+	sim.Tally
+	broken bool // the store does not compare what it sets
+
+	shrunk   int // Comms that were made
+	finished int // ranks that came to the end
+	excluded int // ranks that were left behind
+	failed   int // ranks that could not reach the store, or waited for others in vain
+}
+
+func (d *tally) String() string {
+	return fmt.Sprintf("all fired; %d new Comms; %d ranks finished, %d were excluded, %d could not agree",
+		d.shrunk, d.finished, d.excluded, d.failed)
+}
+
+func (d *tally) seed(seed uint64) error {
+	rnd := rand.New(rand.NewPCG(seed, 6))
+	ranks := 2 + rnd.IntN(7)
+	opt := Options{
+		Ranks: ranks, Seed: seed, Timeout: time.Minute, Silence: 30 * time.Second,
+		Patience: []time.Duration{time.Second, 5 * time.Second, 20 * time.Second}[rnd.IntN(3)],
+		Latency:  time.Duration(5+rnd.IntN(200)) * time.Microsecond,
+		broken:   d.broken,
+	}
+	l := newLife(seed, ranks)
+	res, err := d.run(opt, l)
+	if err == nil {
+		err = errors.Join(res.Errs...)
+	}
+	if err != nil {
+		return fmt.Errorf("without a fault: %w", err)
+	}
+	faults := 1 + rnd.IntN(2)
+	for range faults {
+		f, ok := after(rnd, &opt, res)
+		if !ok {
+			break
+		}
+		opt.Faults = append(slices.Clone(opt.Faults), f)
+		if res, err = d.run(opt, l); err == nil {
+			err = d.check(&opt, l, res)
+		}
+		if err != nil {
+			return fmt.Errorf("%d ranks, patience %v, %+v: %w", ranks, opt.Patience, opt.Faults, err)
+		}
+	}
+	if seed%16 == 0 {
+		again, err := Simulate(opt, l.live)
+		if err != nil || again.Hash != res.Hash {
+			return fmt.Errorf("%+v: runs differ: %x and %x: %w", opt.Faults, res.Hash, again.Hash, err)
+		}
+		d.Replays++
+	}
+	return nil
+}
+
+// after draws a fault that will happen after those that there are.
+func after(rnd *rand.Rand, opt *Options, res *Result) (Fault, bool) {
+	left, any := make([]int, len(res.Messages)), false
+	for r, n := range res.Messages {
+		if !res.Dead[r] {
+			left[r] = n - res.all.SentThen[r]
+			any = any || left[r] > 0
+		}
+	}
+	in := opt.internal()
+	if err := in.Fill(); err != nil || !any {
+		return Fault{}, false
+	}
+	d := sim.Draw(rnd, &in, left)
+	return Fault{Kind: Kind(d.Kind), Rank: d.Rank, Message: d.Message + res.all.SentThen[d.Rank], For: d.For, Peers: d.Peers}, true
+}
+
+func (d *tally) run(opt Options, l *life) (*Result, error) {
+	l.begin(opt.Ranks)
+	res, err := Simulate(opt, l.live)
+	if err != nil {
+		return nil, err
+	}
+	d.shrunk += l.shrunk
+	in := opt.internal()
+	d.Add(res.all, in.Faults)
+	for i, fired := range res.Fired {
+		if !fired {
+			return nil, fmt.Errorf("%+v did not happen", opt.Faults[i])
+		}
+	}
+	return res, l.wrong
+}
+
+// check looks at a run with faults.
+func (d *tally) check(opt *Options, l *life, res *Result) error {
+	var first *ending
+	for r, e := range l.ends {
+		switch {
+		case e == nil:
+		case first == nil:
+			first = e
+		case !reflect.DeepEqual(first, e):
+			return fmt.Errorf("%w: rank %d ends with %+v, others with %+v", errDisagree, r, *e, *first)
+		}
+	}
+	for epoch, done := range l.done {
+		if err := l.checkDone(epoch, done); err != nil {
+			return err
+		}
+	}
+	in := opt.internal()
+	if err := in.Fill(); err != nil {
+		return err
+	}
+	for r, err := range res.Errs {
+		if res.Dead[r] {
+			continue
+		}
+		e := (*tutti.Error)(nil)
+		switch ended := l.ends[r] != nil; {
+		case ended && err == nil:
+			d.finished++
+			continue
+		case ended || !errors.As(err, &e):
+			return fmt.Errorf("rank %d: %w", r, err)
+		case errors.Is(err, tutti.ErrExcluded):
+			d.excluded++
+		case errors.Is(err, tutti.ErrTimeout):
+			d.failed++
+		case errors.Is(err, tutti.ErrAborted) && slices.ContainsFunc(opt.Faults, func(f Fault) bool { return f.Kind == Cut && f.Rank == r }):
+			d.failed++ // it asked the store, and the answer was lost
+		default:
+			return fmt.Errorf("rank %d: %w", r, err)
+		}
+		if len(opt.Faults) == 1 && !mayStay(&in, l, opt.Patience, r, err) {
+			return fmt.Errorf("rank %d did not go on: %w", r, err)
+		}
+	}
+	return nil
+}
+
+// mayStay reports whether a rank may be left behind by the fault. Short ones do
+// no harm unless the ranks shrink meanwhile for another reason.
+func mayStay(opt *sim.Options, l *life, patience time.Duration, r int, err error) bool {
+	f := &opt.Faults[0]
+	switch {
+	case f.Harmless(opt) && l.abort < 0:
+		return false
+	case l.divided:
+		// It may have waited in a new group for ranks that did not make it.
+		return true
+	case f.Kind == sim.Stall:
+		// The others may wait for it in Agree, on a Comm that is well. Of an Abort
+		// they hear through rank 0.
+		return r == f.Rank || errors.Is(err, tutti.ErrTimeout) || f.Rank == 0 && l.abort >= 0
+	case f.Kind == sim.Vanish && (patience < opt.Silence/8 || l.abort >= 0):
+		return true // not all notice at the same time; nor an Abort, if it was rank 0
+	case f.Kind == sim.Crash || f.Kind == sim.Vanish:
+		return false
+	}
+	return true
+}
+
+// checkDone looks at the number that was agreed on at the end of an epoch.
+func (l *life) checkDone(epoch string, done uint64) error {
+	var number int
+	name := "world/1"
+	if _, err := fmt.Sscanf(epoch, "world/%d", &number); err == nil {
+		name = fmt.Sprintf("world/%d", number+1)
+	}
+	next, formed := l.epochs[name]
+	if !formed {
+		return nil
+	}
+	least := ^uint64(0)
+	for _, id := range next {
+		if went, came := l.went[epoch][id]; came {
+			least = min(least, went)
+		}
+	}
+	if done != least {
+		return fmt.Errorf("%w: epoch %s ended with operation %d, but the members of the next had all completed %d", errDisagree, epoch, done, least)
+	}
+	return nil
+}
+
+// A thousand ranks lose one in the middle of an AllReduce, and the others go on.
+func TestThousand(t *testing.T) {
+	ranks := 1000
+	if testing.Short() || raced {
+		ranks = 100
+	}
+	began := time.Now()
+	opt := Options{Ranks: ranks, Seed: 1, Faults: []Fault{{Kind: Crash, Rank: 77, Message: 15}}}
+	res := Run(t, opt, func(ctx context.Context, c *tutti.Comm) error {
+		one := func() (int, error) { return tutti.ReduceValue(ctx, c, 1, tutti.Sum) }
+		n, err := one()
+		for err == nil && n == ranks {
+			n, err = one()
+		}
+		if lost := (*tutti.Error)(nil); !errors.As(err, &lost) || !slices.Equal(lost.Lost, []int{77}) {
+			return fmt.Errorf("the sum is %d: %w", n, err)
+		}
+		next, _, err := c.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		c = next
+		if n, err = one(); err == nil && n != ranks-1 {
+			err = fmt.Errorf("the sum of those who are left is %d", n)
+		}
+		return errors.Join(err, c.Close())
+	})
+	for r, err := range res.Errs {
+		if !res.Dead[r] && err != nil {
+			t.Fatalf("rank %d: %v", r, err)
+		}
+	}
+	t.Logf("%d ranks: %v virtual, %v real", ranks, res.Elapsed, time.Since(began))
+}
