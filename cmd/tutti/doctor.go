@@ -70,6 +70,10 @@ func runDoctor(_ app, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	p := doctor.Probes{
+		Threads: func(ctx context.Context) (n int, err error) {
+			_, err = ask(ctx, "threads", &n)
+			return n, err
+		},
 		Memory: func(ctx context.Context) (m doctor.Memory, err error) { return m, probe(ctx, "memory", &m) },
 		Try:    try,
 	}
@@ -135,7 +139,7 @@ func try(ctx context.Context, engine string, ranks int) doctor.Engine {
 	case json.Unmarshal(out.Bytes(), &r) != nil:
 		e.Error = "it printed no result"
 	default:
-		e.P50 = r.P50
+		e.Got, e.P50 = r.Engine, r.P50
 	}
 	return e
 }
