@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "confine:", confine())
 		os.Exit(1)
 	case act == "tutti", act == "confined one":
-		os.Exit(app{damage: damage()}.dispatch(os.Args[1:]))
+		os.Exit(app{damage: damage(), slow: slow()}.dispatch(os.Args[1:]))
 	case act == "leftover":
 		fmt.Println("leftover")
 		time.Sleep(time.Hour)

@@ -34,7 +34,7 @@ func runBench(a app, args []string) int {
 	c := &bench.Command{
 		Self: []string{self, "bench"}, Stdout: os.Stdout, Stderr: os.Stderr,
 		Progress: terminal(os.Stderr) && os.Getenv("TERM") != "dumb",
-		Signals:  signals, Damage: a.damage,
+		Signals:  signals, Damage: a.damage, Slow: a.slow,
 	}
 	if hasGPU {
 		c.Devices, c.Open = devices, openCard

@@ -17,6 +17,8 @@ import (
 type app struct {
 	// damage spoils results of tutti bench before they are checked.
 	damage func(rank int, what string, dst []byte)
+	// slow keeps a rank of tutti bench before every operation.
+	slow func(rank int)
 }
 
 // A command is one word after tutti.

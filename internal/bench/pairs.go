@@ -205,6 +205,7 @@ func (r *runner) pair(ctx context.Context, c *tutti.Comm) ([]float64, error) {
 		begin, n := time.Now(), 0
 		for i := 0; ; i++ {
 			now := time.Now()
+			r.dawdle()
 			if err := c.Broadcast(ctx, way.there, way.thereRoot); err != nil {
 				return nil, err
 			}
@@ -215,7 +216,7 @@ func (r *runner) pair(ctx context.Context, c *tutti.Comm) ([]float64, error) {
 				total += time.Since(now)
 				n++
 			}
-			if i < minIters || i%8 != 0 {
+			if i%8 != minIters {
 				continue
 			}
 			end := []uint8{0}
