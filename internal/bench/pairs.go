@@ -232,8 +232,10 @@ func (r *runner) pair(ctx context.Context, c *tutti.Comm) ([]float64, error) {
 		}
 		three = append(three, float64(total)/float64(n))
 	}
-	// The answer's way is no part of a large message's.
-	three[1] = max(three[1]-three[0]/2, 1)
-	three[2] = max(three[2]-three[0]/2, 1)
+	// The answer's way is no part of a large message's, which has more than half of
+	// the time, however slow a small message happened to be.
+	for i := range three[1:] {
+		three[1+i] = max(three[1+i]-three[0]/2, three[1+i]/2, 1)
+	}
 	return three, nil
 }
