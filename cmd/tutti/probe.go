@@ -43,6 +43,9 @@ func ask(ctx context.Context, what string, to any) (said bool, err error) {
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	cmd.WaitDelay = time.Second
 	err = cmd.Run()
+	if cmd.Process == nil {
+		return false, fmt.Errorf("%w: %w", doctor.ErrNotStarted, err)
+	}
 	for line := range bytes.Lines(out.Bytes()) {
 		if text, ok := bytes.CutPrefix(line, []byte(probeMark)); ok {
 			said = json.Unmarshal(text, to) == nil

@@ -38,6 +38,7 @@ type Facts struct {
 	// stopped; ThreadError is what stopped it. Negative: nobody tried.
 	Threads     int
 	ThreadError string
+	StartError  string // no process could be started
 
 	Interfaces []Interface
 	Addresses  []string // that other ranks are offered

@@ -45,7 +45,10 @@ func Judge(f *Facts) []Line {
 	f.processor(&l)
 	if f.cramped() {
 		f.limits(&l)
-		l.fail("engines", "see limits", "nothing else was looked at, and no engine tried: there is no room for it")
+		if f.StartError != "" {
+			l.fail("processes", "copy it to where programs may be started (not mounted noexec), or, under an emulator, register that (binfmt_misc)", "%s", f.StartError)
+		}
+		l.fail("engines", "see the line above", "nothing else was looked at, and no engine tried: no process can be started for it")
 		return l
 	}
 	f.memory(&l)

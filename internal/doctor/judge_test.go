@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -110,6 +111,11 @@ func TestCramped(t *testing.T) {
 	}
 	lines := Judge(Look(t.Context(), untried))
 	if text := Text(lines, false); !Failed(lines) || !strings.Contains(text, "32 threads") || !strings.Contains(text, "ulimit -u 4096") {
+		t.Error(text)
+	}
+	untried.Threads = func(context.Context) (int, error) { return 0, fmt.Errorf("%w: exec format error", ErrNotStarted) }
+	lines = Judge(Look(t.Context(), untried))
+	if text := Text(lines, false); !Failed(lines) || !strings.Contains(text, "exec format error") || !strings.Contains(text, "binfmt_misc") || strings.Contains(text, "threads") {
 		t.Error(text)
 	}
 	f := well()

@@ -2,8 +2,10 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"sync"
+	"syscall"
 )
 
 const (
@@ -18,6 +20,9 @@ const (
 	leastAddressGPU = 3 << 30
 )
 
+// ErrNotStarted is what a probe returns that could not even be started.
+var ErrNotStarted = errors.New("this program cannot start itself")
+
 // lookForRoom finds out whether processes and threads can be started at all. This
 // program itself starts few until it knows.
 func (f *Facts) lookForRoom(ctx context.Context, p Probes) {
@@ -25,7 +30,12 @@ func (f *Facts) lookForRoom(ctx context.Context, p Probes) {
 		return
 	}
 	var err error
-	if f.Threads, err = p.Threads(ctx); err != nil {
+	f.Threads, err = p.Threads(ctx)
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrNotStarted) && !errors.Is(err, syscall.EAGAIN): // which is a limit
+		f.StartError = err.Error()
+	default:
 		f.ThreadError = err.Error()
 	}
 }
@@ -44,7 +54,7 @@ func (f *Facts) addressLacks() int {
 
 // cramped reports whether nothing can be tried here.
 func (f *Facts) cramped() bool {
-	return f.addressLacks() > 0 || f.ThreadError != "" && f.Threads < leastThreads
+	return f.addressLacks() > 0 || f.StartError != "" || f.ThreadError != "" && f.Threads < leastThreads
 }
 
 // ProbeThreads starts threads and tells how many there are, now and then: where too
