@@ -17,6 +17,7 @@ var layers = []string{
 	"internal/proctest",
 	"internal/kernel",
 	"internal/place",
+	"internal/usage",
 	"internal/wait",
 	"internal/segment",
 	"internal/transport",

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -52,20 +50,11 @@ func doctorFlags(asJSON *bool) *flag.FlagSet {
 func runDoctor(_ app, args []string) int {
 	var asJSON bool
 	f := doctorFlags(&asJSON)
-	f.SetOutput(io.Discard)
-	f.Usage = func() {}
-	switch err := f.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Print(doctorHelp)
-		f.SetOutput(os.Stdout)
-		f.PrintDefaults()
-		return 0
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "tutti doctor:", err)
-		return 2
-	case f.NArg() > 0:
-		fmt.Fprintf(os.Stderr, "tutti doctor: %q is not a flag\n", f.Arg(0))
-		return 2
+	if code, done := readFlags(f, doctorHelp, args, os.Stdout, os.Stderr); done {
+		return code
+	}
+	if f.NArg() > 0 {
+		return fault(f, fmt.Errorf("%q is not a flag", f.Arg(0)), os.Stderr)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

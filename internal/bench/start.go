@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/tutti-go/tutti"
 	envplace "github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/internal/usage"
 	"github.com/tutti-go/tutti/launch"
 )
 
@@ -50,7 +52,10 @@ func (c *Command) Run(ctx context.Context, args []string) int {
 	if text := os.Getenv(PlanEnv); text != "" {
 		return c.exit(c.child(ctx, text))
 	}
-	o, err := Parse(args, c.Stderr)
+	o, err := Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return c.exit(Right, usage.Print(c.Stdout, Help, NewFlags(new(Options))))
+	}
 	if err != nil {
 		return c.exit(Usage, err)
 	}
