@@ -19,6 +19,7 @@ var layers = []string{
 	"internal/silence",
 	"internal/kernel",
 	"internal/place",
+	"internal/usage",
 	"internal/wait",
 	"internal/segment",
 	"internal/transport",

@@ -25,11 +25,11 @@ func TestMain(m *testing.M) {
 	switch act := os.Getenv("TUTTI_TEST_ACT"); {
 	case act == "":
 		os.Exit(m.Run())
-	case act == "confined":
+	case act == "confined", act == "confined one" && os.Getenv("TUTTI_RANK") == "1":
 		fmt.Fprintln(os.Stderr, "confine:", confine())
 		os.Exit(1)
-	case act == "tutti":
-		os.Exit(app{damage: damage()}.dispatch(os.Args[1:]))
+	case act == "tutti", act == "confined one":
+		os.Exit(app{damage: damage(), slow: slow()}.dispatch(os.Args[1:]))
 	case act == "leftover":
 		fmt.Println("leftover")
 		time.Sleep(time.Hour)

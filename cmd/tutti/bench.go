@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,13 +12,6 @@ import (
 
 // runBench is tutti bench.
 func runBench(a app, args []string) int {
-	for _, arg := range args {
-		if arg == "-h" || arg == "-help" || arg == "--help" {
-			if _, err := bench.Parse(args, os.Stdout); errors.Is(err, flag.ErrHelp) {
-				return 0
-			}
-		}
-	}
 	self, err := os.Executable()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tutti bench:", err)
@@ -34,7 +25,7 @@ func runBench(a app, args []string) int {
 	c := &bench.Command{
 		Self: []string{self, "bench"}, Stdout: os.Stdout, Stderr: os.Stderr,
 		Progress: terminal(os.Stderr) && os.Getenv("TERM") != "dumb",
-		Signals:  signals, Damage: a.damage,
+		Signals:  signals, Damage: a.damage, Slow: a.slow,
 	}
 	if hasGPU {
 		c.Devices, c.Open = devices, openCard

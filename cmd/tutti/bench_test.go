@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -343,6 +344,7 @@ func TestBenchPage(t *testing.T) {
 			}
 		}
 	}
+	holds(t, page, list)
 	for _, bad := range []string{"http://", "https://", "<script>", "<b>", "src=", "url("} {
 		if strings.Contains(page, bad) {
 			t.Errorf("the page contains %q", bad)
@@ -356,5 +358,87 @@ func TestBenchPage(t *testing.T) {
 	got = tuttiWith(t, nil, append(args, "--against", path)...)
 	if got.code != 0 || !strings.Contains(got.out, "of 7 points") {
 		t.Errorf("code %d: %s%s", got.code, got.out, got.err)
+	}
+}
+
+// holds checks that the run which a page holds, and the points of its charts, are
+// what --json has printed.
+func holds(t *testing.T, page string, list []bench.Result) {
+	t.Helper()
+	_, rest, _ := strings.Cut(page, `<script type="application/json" id="tutti-bench">`)
+	text, _, _ := strings.Cut(rest, "</script>")
+	var run struct {
+		Points []struct{ Result bench.Result }
+		Links  []bench.Link
+	}
+	if err := json.Unmarshal([]byte(text), &run); err != nil {
+		t.Fatal(err)
+	}
+	var held []bench.Result
+	for _, p := range run.Points {
+		held = append(held, p.Result)
+	}
+	for _, l := range run.Links {
+		held = append(held, l.Small, l.Large)
+	}
+	if !slices.Equal(held, list) {
+		t.Errorf("the page holds %+v, not %+v", held, list)
+	}
+	for _, p := range run.Points {
+		r := p.Result
+		_, chart, _ := strings.Cut(page, "<title>"+r.Op+", time</title>")
+		chart, _, _ = strings.Cut(chart, "</svg>")
+		for name, x := range map[string]float64{"p50": r.P50, "p99": r.P99, "min": r.Min} {
+			value, err := json.Marshal(x)
+			if err != nil {
+				t.Fatal(err)
+			}
+			size := map[int]string{2048: "2K", 65536: "64K"}[r.Bytes]
+			if size == "" {
+				size = fmt.Sprint(r.Bytes)
+			}
+			if dot := fmt.Sprintf("<title>%s, %s: %s</title>", name, size, value); r.Bytes > 0 && !strings.Contains(chart, dot) {
+				t.Errorf("the chart of %s has no %q", r.Op, dot)
+			}
+		}
+	}
+}
+
+// TestBenchPageInBrowser opens a page, which must have nothing to complain about and
+// ask nobody for anything.
+func TestBenchPageInBrowser(t *testing.T) {
+	chromium, err := exec.LookPath("chromium")
+	if err != nil || testing.Short() {
+		t.Skip("there is no chromium, or no time for it")
+	}
+	dir := t.TempDir()
+	page, log := filepath.Join(dir, "report.html"), filepath.Join(dir, "net.json")
+	got := tuttiWith(t, nil, append([]string{"bench", "--engine", "local", "-n", "3", "--op", "allreduce", "-b", "64", "-e", "64K", "-f", "32", "--pairs", "--html", page}, quick...)...)
+	if got.code != 0 {
+		t.Fatalf("code %d: %s", got.code, got.err)
+	}
+	cmd := exec.CommandContext(t.Context(), chromium, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+		"--disable-component-update", "--disable-sync", "--disable-extensions", "--user-data-dir="+filepath.Join(dir, "profile"), "--enable-logging=stderr", "--v=0",
+		"--host-resolver-rules=MAP * ~NOTFOUND", "--log-net-log="+log, "--dump-dom", "file://"+page)
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Skipf("chromium does not start here: %v", err)
+	}
+	if !strings.Contains(out.String(), "allreduce, time") {
+		t.Errorf("the page was not shown: %.200s", &out)
+	}
+	if strings.Contains(stderr.String(), "CONSOLE") {
+		t.Errorf("the page has complaints: %s", &stderr)
+	}
+	asked, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What the browser asks for itself has no page as its origin.
+	for _, from := range regexp.MustCompile(`"initiator":"[^"]*"`).FindAllString(string(asked), -1) {
+		if from != `"initiator":"not an origin"` {
+			t.Errorf("the page asked somebody: %s", from)
+		}
 	}
 }

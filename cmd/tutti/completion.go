@@ -45,6 +45,8 @@ Prints a script that completes tutti's commands, flags and their values.
   source <(tutti completion bash)                                in ~/.bashrc
   tutti completion zsh >"${fpath[1]}/_tutti"                     once
   tutti completion fish >~/.config/fish/completions/tutti.fish   once
+
+Exit codes: 0, or 2 for a shell that it does not know.
 `
 
 // runCompletion is tutti completion.

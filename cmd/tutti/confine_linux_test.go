@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -14,7 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tutti-go/tutti/internal/bench"
 	"github.com/tutti-go/tutti/internal/doctor"
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 // confine takes something from this process, as TUTTI_TEST_CONFINE says, and becomes
@@ -29,14 +32,23 @@ func confine() error {
 		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(n), Max: uint64(n)})
 	case "processes":
 		err = unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: uint64(n), Max: uint64(n)})
+		if os.Getuid() == 0 && err == nil { // whom that does not bind
+			err = becomeNobody()
+		}
 	case "address":
 		err = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: uint64(n), Max: uint64(n)})
 	case "refused":
-		err = forbid(unix.SYS_MEMFD_CREATE, 0x00050000|uint32(unix.EPERM))
+		err = forbid(unix.SYS_MEMFD_CREATE, -1, 0, 0x00050000|uint32(unix.EPERM))
 	case "killed":
-		err = forbid(unix.SYS_MEMFD_CREATE, 0x80000000)
+		err = forbid(unix.SYS_MEMFD_CREATE, -1, 0, 0x80000000)
 	case "passing":
-		err = forbid(unix.SYS_SENDMSG, 0x00050000|uint32(unix.EPERM))
+		// What a message carries is out of a filter's reach; but those that carry
+		// descriptors have no flags here, and those of the network have.
+		err = forbid(unix.SYS_SENDMSG, 2, 0, 0x00050000|uint32(unix.EPERM))
+	case "unix":
+		err = forbid(unix.SYS_SOCKET, 0, unix.AF_UNIX, 0x00050000|uint32(unix.EAFNOSUPPORT))
+	case "group":
+		err = os.WriteFile(filepath.Join(value, "cgroup.procs"), []byte("0"), 0o600)
 	case "loopback":
 		err = loopbackUp()
 	case "network":
@@ -56,13 +68,25 @@ func confine() error {
 	return syscall.Exec(self, os.Args, os.Environ())
 }
 
-// forbid makes a system call do something else from now on.
-func forbid(call, action uint32) error {
+// becomeNobody gives root up, for a user that has no other processes.
+func becomeNobody() error {
+	id := 1<<20 + os.Getpid()
+	return errors.Join(unix.Setgroups(nil), unix.Setresgid(id, id, id), unix.Setresuid(id, id, id))
+}
+
+// forbid makes a system call do something else from now on: always, or, if arg is
+// not negative, when its argument of that number is value.
+func forbid(call uint32, arg int, value, action uint32) error {
 	filter := []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the call's number
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jf: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jf: 3},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 16 + 8*uint32(max(arg, 0))},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: value, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: action},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0x7fff0000},
+	}
+	if arg < 0 {
+		filter[3] = unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JA}
 	}
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -86,12 +110,15 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
 }
 
-// confined runs tutti doctor --json with something taken from it.
-func confined(t *testing.T, what string) map[string][]doctor.Line {
+// confined runs tutti with something taken from it.
+func confined(t *testing.T, what string, args ...string) told {
 	t.Helper()
-	cmd := commandOf(t, []string{"TUTTI_TEST_CONFINE=" + what, "TUTTI_TEST_ACT=confined"}, "doctor", "--json")
-	if what == "network" || what == "loopback" {
+	cmd := commandOf(t, []string{"TUTTI_TEST_CONFINE=" + what, "TUTTI_TEST_ACT=confined"}, args...)
+	switch {
+	case what == "network" || what == "loopback":
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	case strings.HasPrefix(what, "processes"):
+		cmd.Path = forAll(t, cmd.Path)
 	}
 	var out, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &stderr
@@ -103,8 +130,53 @@ func confined(t *testing.T, what string) map[string][]doctor.Line {
 	if err != nil && !errors.As(err, &ended) {
 		t.Fatal(err)
 	}
-	areas, _ := readLines(t, told{out.String(), stderr.String(), cmd.ProcessState.ExitCode()})
-	return areas
+	return told{out.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+}
+
+// forAll copies a program to where every user can start it.
+func forAll(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path = filepath.Join(dir, "tutti")
+	if err := os.WriteFile(path, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// memoryGroup makes a control group with little memory.
+func memoryGroup(t *testing.T, bytes int) string {
+	t.Helper()
+	for root, limit := range map[string]string{"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"} {
+		dir := filepath.Join(root, fmt.Sprintf("tutti-test-%d", os.Getpid()))
+		if os.Mkdir(dir, 0o755) != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = os.Remove(dir) })
+		if os.WriteFile(filepath.Join(dir, limit), fmt.Append(nil, bytes), 0o600) == nil {
+			return dir
+		}
+	}
+	t.Skip("a test cannot make control groups here")
+	return ""
+}
+
+func TestDoctorInSmallGroup(t *testing.T) {
+	if raced {
+		t.Skip("a raced program needs more memory")
+	}
+	areas, _ := readLines(t, confined(t, "group="+memoryGroup(t, 200<<20), "doctor", "--json"))
+	expect(t, areas, "memory", doctor.Warn, "200 MiB free (the control group's limit)")
+	expect(t, areas, "engine tcp", doctor.OK, "is right")
 }
 
 func TestDoctorOnStrangeMachines(t *testing.T) {
@@ -113,26 +185,56 @@ func TestDoctorOnStrangeMachines(t *testing.T) {
 	}
 	for _, c := range []struct {
 		take, area, level, words string
-		works, fails             []string // engines
+		works, lacks, fails      []string // engines
 	}{
-		{"files=100", "limits", doctor.Fail, "100 open files", nil, nil},
-		{"files=600", "limits", doctor.Warn, "ulimit -n 4096", []string{"tcp", "shm"}, nil},
-		{"processes=1000", "limits", doctor.Warn, "1000 processes", nil, nil},
-		{"address=8000000000", "limits", doctor.Warn, "address space", []string{"tcp", "shm"}, nil},
-		{"refused", "sharing", doctor.Fail, "memfd_create", []string{"local", "tcp"}, []string{"shm"}},
-		{"killed", "sharing", doctor.Fail, "did not live", []string{"local", "tcp"}, []string{"shm"}},
-		{"passing", "sharing", doctor.Fail, "SCM_RIGHTS", []string{"local"}, []string{"shm"}},
-		{"loopback", "network", doctor.Warn, "only the loopback", []string{"local", "tcp", "shm"}, nil},
-		{"network", "network", doctor.Fail, "even ranks of one host", []string{"local"}, []string{"tcp"}},
+		{"files=100", "limits", doctor.Fail, "100 open files", nil, nil, nil},
+		{"files=600", "limits", doctor.Warn, "ulimit -n 4096", []string{"tcp", "shm"}, nil, nil},
+		{"processes=40", "limits", doctor.Fail, "ulimit -u 4096", nil, nil, nil},
+		{"processes=1000", "limits", doctor.Warn, "1000 processes", nil, nil, nil},
+		{"address=2500000000", "limits", doctor.Fail, "ulimit -v unlimited", nil, nil, nil},
+		{"address=8000000000", "limits", doctor.Warn, "address space", []string{"tcp", "shm"}, nil, nil},
+		{"refused", "sharing", doctor.Warn, "memfd_create", []string{"local", "tcp", "auto"}, []string{"shm", "hier"}, nil},
+		{"killed", "sharing", doctor.Fail, "did not live", []string{"local", "tcp"}, nil, []string{"shm", "auto"}},
+		{"passing", "sharing", doctor.Warn, "SCM_RIGHTS", []string{"local", "tcp", "auto"}, []string{"shm", "hier"}, nil},
+		{"unix", "sharing", doctor.Warn, "unix sockets", []string{"local", "tcp", "auto"}, []string{"shm", "hier"}, nil},
+		{"loopback", "network", doctor.Warn, "only the loopback", []string{"local", "tcp", "shm"}, nil, nil},
+		{"network", "network", doctor.Fail, "even ranks of one host", []string{"local"}, nil, []string{"tcp"}},
 	} {
 		t.Run(c.take, func(t *testing.T) {
-			areas := confined(t, c.take)
+			areas, _ := readLines(t, confined(t, c.take, "doctor", "--json"))
 			expect(t, areas, c.area, c.level, c.words)
 			for _, e := range c.works {
 				expect(t, areas, "engine "+e, doctor.OK, "is right")
 			}
+			for _, e := range c.lacks {
+				expect(t, areas, "engine "+e, doctor.Warn, "not to be had")
+			}
 			for _, e := range c.fails {
 				expect(t, areas, "engine "+e, doctor.Fail, "failed")
+			}
+		})
+	}
+}
+
+// TestJoinWithoutSharedMemory forbids what shared memory needs: to all ranks, which
+// then use TCP, and to one of three, which is then a host of its own. They are told.
+func TestJoinWithoutSharedMemory(t *testing.T) {
+	point := append([]string{"--op", "allreduce", "-b", "1K", "-e", "1K", "--json"}, quick...)
+	for take, words := range map[string]string{"refused": "memfd_create", "passing": "passing memory", "unix": "address family"} {
+		t.Run(take, func(t *testing.T) {
+			got := confined(t, take, append([]string{"bench", "-n", "3"}, point...)...)
+			list := results(t, got.out)
+			if got.code != 0 || len(list) != 1 || list[0].Engine != bench.TCP || list[0].Wrong != 0 {
+				t.Errorf("code %d, %+v\n%s", got.code, list, got.err)
+			}
+			if !strings.Contains(got.err, words) || !strings.Contains(got.err, "TCP") {
+				t.Errorf("it does not say so: %s", got.err)
+			}
+			one := []string{"TUTTI_TEST_CONFINE=" + take, "TUTTI_TEST_ACT=confined one"}
+			got = tuttiWith(t, one, append([]string{"run", "-n", "3", "--", proctest.Self(t), "bench"}, point...)...)
+			list = results(t, strings.ReplaceAll(got.out, "[0] ", ""))
+			if got.code != 0 || len(list) != 1 || list[0].Engine != bench.Hier || list[0].Wrong != 0 {
+				t.Errorf("one of three: code %d, %+v\n%s", got.code, list, got.err)
 			}
 		})
 	}

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -52,24 +50,19 @@ func doctorFlags(asJSON *bool) *flag.FlagSet {
 func runDoctor(_ app, args []string) int {
 	var asJSON bool
 	f := doctorFlags(&asJSON)
-	f.SetOutput(io.Discard)
-	f.Usage = func() {}
-	switch err := f.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		fmt.Print(doctorHelp)
-		f.SetOutput(os.Stdout)
-		f.PrintDefaults()
-		return 0
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "tutti doctor:", err)
-		return 2
-	case f.NArg() > 0:
-		fmt.Fprintf(os.Stderr, "tutti doctor: %q is not a flag\n", f.Arg(0))
-		return 2
+	if code, done := readFlags(f, doctorHelp, args, os.Stdout, os.Stderr); done {
+		return code
+	}
+	if f.NArg() > 0 {
+		return fault(f, fmt.Errorf("%q is not a flag", f.Arg(0)), os.Stderr)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	p := doctor.Probes{
+		Threads: func(ctx context.Context) (n int, err error) {
+			_, err = ask(ctx, "threads", &n)
+			return n, err
+		},
 		Memory: func(ctx context.Context) (m doctor.Memory, err error) { return m, probe(ctx, "memory", &m) },
 		Try:    try,
 	}
@@ -135,7 +128,7 @@ func try(ctx context.Context, engine string, ranks int) doctor.Engine {
 	case json.Unmarshal(out.Bytes(), &r) != nil:
 		e.Error = "it printed no result"
 	default:
-		e.P50 = r.P50
+		e.Got, e.P50 = r.Engine, r.P50
 	}
 	return e
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"debug/elf"
+	"encoding/binary"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -94,8 +96,8 @@ func TestDoctorGPU(t *testing.T) {
 	expect(t, areas, "nccl", doctor.Warn, "Split makes new communicators from scratch (needs 2.18)")
 }
 
-// TestDoctorBrokenLibraries has a libnccl that is none, one that kills whoever
-// loads it, and one that keeps it for good.
+// TestDoctorBrokenLibraries has a libnccl that is none, one without its functions, one
+// of another machine, and one that kills whoever loads it.
 func TestDoctorBrokenLibraries(t *testing.T) {
 	env := gpuEnv(t)
 	dir := t.TempDir()
@@ -111,13 +113,32 @@ func TestDoctorBrokenLibraries(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler")
 	}
-	source := filepath.Join(dir, "deadly.c")
-	if err := os.WriteFile(source, []byte("#include <stdlib.h>\n__attribute__((constructor)) static void f(void) { abort(); }\n"), 0o600); err != nil {
+	build := func(source string) {
+		t.Helper()
+		name := filepath.Join(dir, "source.c")
+		if err := os.WriteFile(name, []byte(source), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := exec.Command("cc", "-shared", "-fPIC", "-o", path, name).CombinedOutput(); err != nil {
+			t.Skipf("%v: %s", err, text)
+		}
+	}
+	build("int nothing_of_nccl;\n")
+	areas, _ = linesOf(t, append(env, "TUTTI_NCCL_LIBRARY="+path))
+	expect(t, areas, "nccl", doctor.Fail, "ncclGetVersion")
+	// The same file says of itself that it is for another machine.
+	text, err := os.ReadFile(path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := exec.Command("cc", "-shared", "-fPIC", "-o", path, source).CombinedOutput(); err != nil {
-		t.Skipf("%v: %s", err, text)
+	binary.LittleEndian.PutUint16(text[18:], uint16(elf.EM_RISCV))
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
 	}
+	areas, _ = linesOf(t, append(env, "TUTTI_NCCL_LIBRARY="+path))
+	expect(t, areas, "nccl", doctor.Fail, "for another machine")
+	expect(t, areas, "engine tcp", doctor.OK, "is right")
+	build("#include <stdlib.h>\n__attribute__((constructor)) static void f(void) { abort(); }\n")
 	areas, _ = linesOf(t, append(env, "TUTTI_NCCL_LIBRARY="+path))
 	expect(t, areas, "cuda", doctor.Fail, "has died")
 	expect(t, areas, "engine tcp", doctor.OK, "is right")

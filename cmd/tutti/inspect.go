@@ -17,6 +17,12 @@ behind, who is missing and who disagrees. Ranks leave a file when their Comm is
 poisoned, in the folder that Config.FlightDir or TUTTI_FLIGHT_DIR names;
 Comm.Dump writes one at any time.
 
+  tutti inspect dumps/                        who kept whom waiting, in words
+  tutti inspect --html report.html dumps/     a page with pictures
+  tutti inspect --trace trace.json dumps/*    for Perfetto or chrome://tracing
+
+Exit codes: 0 the dumps were read, 1 they could not be, 2 wrong flags.
+
 Flags:
 `
 
@@ -33,19 +39,11 @@ func inspectFlags(html, trace *string) *flag.FlagSet {
 func inspectTo(args []string, out, errs io.Writer) int {
 	var html, trace string
 	f := inspectFlags(&html, &trace)
-	f.SetOutput(errs)
-	f.Usage = func() {
-		fmt.Fprint(errs, inspectHelp)
-		f.PrintDefaults()
-	}
-	if err := f.Parse(args); errors.Is(err, flag.ErrHelp) {
-		return 0
-	} else if err != nil {
-		return 2
+	if code, done := readFlags(f, inspectHelp, args, out, errs); done {
+		return code
 	}
 	if f.NArg() == 0 {
-		fmt.Fprintln(errs, "tutti inspect: no files; tutti inspect -h explains")
-		return 2
+		return fault(f, errors.New("no files; tutti inspect -h explains"), errs)
 	}
 	dumps, err := inspect.Read(f.Args())
 	if err == nil {

@@ -17,6 +17,8 @@ import (
 type app struct {
 	// damage spoils results of tutti bench before they are checked.
 	damage func(rank int, what string, dst []byte)
+	// slow keeps a rank of tutti bench before every operation.
+	slow func(rank int)
 }
 
 // A command is one word after tutti.
@@ -47,7 +49,10 @@ func commands() []command {
 			func(_ app, args []string) int { return inspectDumps(args) },
 			func() *flag.FlagSet { return inspectFlags(new(string), new(string)) }, nil,
 		},
-		{"version", "say what this program was built from", runVersion, nil, nil},
+		{
+			"version", "say what this program was built from", runVersion,
+			func() *flag.FlagSet { return versionFlags(new(bool)) }, nil,
+		},
 		{"completion", "print a script that completes tutti's words: bash, zsh or fish", runCompletion, nil, shells},
 		{"probe", "", runProbe, nil, nil},
 		{"complete", "", runComplete, nil, nil},
@@ -60,7 +65,7 @@ func dispatch(args []string) int { return app{}.dispatch(args) }
 
 func (a app) dispatch(args []string) int {
 	if len(args) == 0 {
-		usage(os.Stderr)
+		overview(os.Stderr)
 		return 2
 	}
 	for _, c := range commands() {
@@ -73,7 +78,7 @@ func (a app) dispatch(args []string) int {
 		if len(args) > 1 && args[0] == "help" {
 			return a.help(args[1])
 		}
-		usage(os.Stdout)
+		overview(os.Stdout)
 		return 0
 	case "-version", "--version":
 		return runVersion(a, nil)
@@ -84,6 +89,10 @@ func (a app) dispatch(args []string) int {
 
 // help explains a command.
 func (a app) help(name string) int {
+	if name == "help" {
+		overview(os.Stdout)
+		return 0
+	}
 	for _, c := range commands() {
 		if c.name == name && c.about != "" {
 			return c.run(a, []string{"-h"})
@@ -102,11 +111,13 @@ Examples:
   tutti inspect dumps/                             who kept whom waiting?
 
 Exit codes: 0 all is well, 1 it failed, 2 the words or flags are wrong; bench also
-3 if a result was wrong; run that of the first rank that failed. Errors are one line
-on standard error. Manual: docs/bench.md, docs/doctor.md, docs/run.md.
+3 if a result was wrong; run that of the first rank that failed; 128 and the signal
+if it was stopped by one. Errors are one line on standard error. Manual: docs/bench.md,
+docs/doctor.md, docs/run.md.
 `
 
-func usage(w io.Writer) {
+// overview lists the commands.
+func overview(w io.Writer) {
 	fmt.Fprintln(w, "tutti is collective communication for Go.\n\nCommands (tutti help COMMAND explains each):")
 	for _, c := range commands() {
 		if c.about != "" {

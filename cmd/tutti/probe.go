@@ -23,9 +23,18 @@ const probeMark = "tutti-probe "
 // probe has another process look at something, and reads what it found into to.
 // That process may crash or hang; this one does not.
 func probe(ctx context.Context, what string, to any) error {
+	if said, err := ask(ctx, what, to); !said {
+		return err
+	}
+	return nil // libraries may crash at the very end
+}
+
+// ask is probe for what is told more than once: to is the last, and the error is how
+// that process has ended.
+func ask(ctx context.Context, what string, to any) (said bool, err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return err
+		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
@@ -34,18 +43,23 @@ func probe(ctx context.Context, what string, to any) error {
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	cmd.WaitDelay = time.Second
 	err = cmd.Run()
+	if cmd.Process == nil {
+		return false, fmt.Errorf("%w: %w", doctor.ErrNotStarted, err)
+	}
 	for line := range bytes.Lines(out.Bytes()) {
 		if text, ok := bytes.CutPrefix(line, []byte(probeMark)); ok {
-			return json.Unmarshal(text, to)
+			said = json.Unmarshal(text, to) == nil
 		}
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("the process that looked did not end within %v", probeTime)
+		return said, fmt.Errorf("the process that looked did not end within %v", probeTime)
+	case err == nil && !said:
+		return false, errors.New("the process that looked has said nothing")
 	case err == nil:
-		return errors.New("the process that looked has said nothing")
+		return true, nil
 	}
-	return fmt.Errorf("the process that looked has died: %w%s", err, lastWords(stderr.String()))
+	return said, fmt.Errorf("the process that looked has died: %w%s", err, lastWords(stderr.String()))
 }
 
 // devices asks another process how many GPUs can be used.
@@ -70,6 +84,12 @@ func lastWords(text string) string {
 func runProbe(_ app, args []string) int {
 	var found any
 	switch {
+	case len(args) == 1 && args[0] == "threads":
+		if err := doctor.ProbeThreads(func(n int) error { return tellFound(n) }); err != nil {
+			fmt.Fprintln(os.Stderr, "tutti probe:", err)
+			return 1
+		}
+		return 0
 	case len(args) == 1 && args[0] == "gpu" && hasGPU:
 		found = lookForGPUs()
 	case len(args) == 1 && args[0] == "memory":
@@ -78,11 +98,19 @@ func runProbe(_ app, args []string) int {
 		fmt.Fprintln(os.Stderr, "tutti probe: it is called by tutti itself")
 		return 2
 	}
-	text, err := json.Marshal(found)
-	if err != nil {
+	if err := tellFound(found); err != nil {
 		fmt.Fprintln(os.Stderr, "tutti probe:", err)
 		return 1
 	}
-	fmt.Printf("%s%s\n", probeMark, text)
 	return 0
+}
+
+// tellFound prints what a probe has found.
+func tellFound(found any) error {
+	text, err := json.Marshal(found)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Printf("%s%s\n", probeMark, text)
+	return err
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/internal/usage"
 	"github.com/tutti-go/tutti/launch"
 )
 
@@ -22,7 +23,7 @@ const runHelp = `Usage: tutti run [flags] -- program [arguments]
 
 Starts the ranks of a job on this host, each a process, and hosts the store by
 which they find each other: tutti.Join(ctx, tutti.Config{}) is all that a rank
-needs. When one fails, all are ended, and its exit code is returned.
+needs. Lines of output begin with the rank. When one fails, all are ended.
 
   tutti run -n 4 -- ./prog                                           one host
   tutti run --nodes 2 --node 0 --addr host0:29400 -n 4 -- ./prog     on the first of two hosts
@@ -39,6 +40,10 @@ job as long as min of them live: the others go on with Comm.Shrink. Another proc
 is started in its place, and joins when the others call Comm.Grow(ctx, 0). The code
 is 0 if the ranks that are there at the end end well; below min it is that of the
 first rank that was lost and not replaced.
+
+Exit codes: 0 all ranks ended well; that of the first rank that failed, 128 and the
+signal if it was killed by one, or if tutti run itself was stopped; 1 the job could
+not be started, or a host was lost; 2 wrong flags. Manual: docs/run.md.
 
 Flags:
 `
@@ -75,17 +80,12 @@ func runFlags(o *options, hosts place.Hosts, getenv func(string) string) *flag.F
 	return f
 }
 
-// parse reads the flags. The error has been printed.
-func parse(args []string, getenv func(string) string, out io.Writer) (*options, error) {
+// parse reads the flags, and prints nothing.
+func parse(args []string, getenv func(string) string) (*options, error) {
 	o := new(options)
 	hosts, wrong := place.FindHosts(getenv)
 	f := runFlags(o, hosts, getenv)
-	f.SetOutput(out)
-	f.Usage = func() {
-		fmt.Fprint(out, runHelp)
-		f.PrintDefaults()
-	}
-	err := f.Parse(args)
+	err := usage.Parse(f, args)
 	if err == nil && wrong == "" {
 		wrong = o.setElastic(f)
 	}
@@ -98,12 +98,11 @@ func parse(args []string, getenv func(string) string, out io.Writer) (*options, 
 	case len(o.Command) == 0:
 		err = errors.New("no program to run; tutti run -h explains")
 	case o.gpus != "local" && o.gpus != "visible":
-		err = fmt.Errorf("-gpus is %q; it is local or visible", o.gpus)
+		err = fmt.Errorf("--gpus is %q; it is local or visible", o.gpus)
 	case o.color != "auto" && o.color != "always" && o.color != "never":
-		err = fmt.Errorf("-color is %q; it is auto, always or never", o.color)
+		err = fmt.Errorf("--color is %q; it is auto, always or never", o.color)
 	}
 	if err != nil {
-		fmt.Fprintln(out, "tutti run:", err)
 		return nil, err
 	}
 	o.Visible = o.gpus == "visible"
@@ -150,12 +149,9 @@ func defaultRanks(getenv func(string) string) int {
 
 // run is the first launcher process, and, called again by it, the second.
 func run(args []string) int {
-	o, err := parse(args, os.Getenv, os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
-		return 0
-	}
+	o, err := parse(args, os.Getenv)
 	if err != nil {
-		return 2
+		return ended(runFlags(new(options), place.Hosts{}, os.Getenv), runHelp, err, os.Stdout, os.Stderr)
 	}
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"runtime"
@@ -8,47 +10,91 @@ import (
 	"strings"
 )
 
+const versionHelp = `Usage: tutti version [--json]
+
+Says what this program was built from: version, commit, Go, and whether it has GPUs.
+
+  tutti version
+  tutti version --json       one object: version, commit, time, changed, go, system, gpus
+
+Exit codes: 0, or 2 for wrong flags.
+
+Flags:
+`
+
+// A build is what this program was built from; as JSON, its names are a promise.
+type build struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit"`  // "" if the build does not say
+	Time    string `json:"time"`    // of the commit
+	Changed bool   `json:"changed"` // since the commit
+	Go      string `json:"go"`
+	System  string `json:"system"`
+	GPUs    bool   `json:"gpus"` // it can load the libraries of GPUs
+}
+
+func versionFlags(asJSON *bool) *flag.FlagSet {
+	f := flag.NewFlagSet("tutti version", flag.ContinueOnError)
+	f.BoolVar(asJSON, "json", false, "print one JSON object")
+	return f
+}
+
 // runVersion is tutti version.
 func runVersion(_ app, args []string) int {
-	if len(args) > 0 {
-		if args[0] == "-h" || args[0] == "--help" {
-			fmt.Println("Usage: tutti version\n\nSays what this program was built from: version, commit, Go, and whether it has GPUs.")
-			return 0
-		}
-		fmt.Fprintf(os.Stderr, "tutti version: %q is not a flag\n", args[0])
-		return 2
+	var asJSON bool
+	f := versionFlags(&asJSON)
+	if code, done := readFlags(f, versionHelp, args, os.Stdout, os.Stderr); done {
+		return code
+	}
+	if f.NArg() > 0 {
+		return fault(f, fmt.Errorf("%q is not a flag", f.Arg(0)), os.Stderr)
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = new(debug.BuildInfo)
 	}
-	fmt.Print(versionText(info))
+	b := buildOf(info)
+	if !asJSON {
+		fmt.Print(b.text())
+		return 0
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(b); err != nil {
+		fmt.Fprintln(os.Stderr, "tutti version:", err)
+		return 1
+	}
 	return 0
 }
 
-// versionText is what a build says of itself.
-func versionText(info *debug.BuildInfo) string {
+func buildOf(info *debug.BuildInfo) build {
 	set := map[string]string{}
 	for _, s := range info.Settings {
 		set[s.Key] = s.Value
 	}
-	var b strings.Builder
-	version := info.Main.Version
-	if version == "" {
-		version = "(unknown)"
+	b := build{
+		Version: info.Main.Version, Commit: set["vcs.revision"], Time: set["vcs.time"], Changed: set["vcs.modified"] == "true",
+		Go: runtime.Version(), System: runtime.GOOS + "/" + runtime.GOARCH, GPUs: hasGPU,
 	}
-	fmt.Fprintf(&b, "tutti %s\n", version)
-	if rev := set["vcs.revision"]; rev != "" {
-		fmt.Fprintf(&b, "commit %s, %s", rev, set["vcs.time"])
-		if set["vcs.modified"] == "true" {
-			b.WriteString(", with changes")
+	if b.Version == "" {
+		b.Version = "(unknown)"
+	}
+	return b
+}
+
+// text is for a person.
+func (b build) text() string {
+	var t strings.Builder
+	fmt.Fprintf(&t, "tutti %s\n", b.Version)
+	if b.Commit != "" {
+		fmt.Fprintf(&t, "commit %s, %s", b.Commit, b.Time)
+		if b.Changed {
+			t.WriteString(", with changes")
 		}
-		b.WriteString("\n")
+		t.WriteString("\n")
 	}
 	gpus := "with GPUs"
-	if !hasGPU {
+	if !b.GPUs {
 		gpus = "without GPUs"
 	}
-	fmt.Fprintf(&b, "%s %s/%s, %s\n", runtime.Version(), runtime.GOOS, runtime.GOARCH, gpus)
-	return b.String()
+	fmt.Fprintf(&t, "%s %s, %s\n", b.Go, b.System, gpus)
+	return t.String()
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os/exec"
 	"runtime/debug"
 	"slices"
@@ -18,15 +19,37 @@ func TestHelp(t *testing.T) {
 	if got.code != 0 || got.err != "" || strings.Contains(got.out, "probe") {
 		t.Errorf("code %d, %s%s", got.code, got.out, got.err)
 	}
-	for _, name := range []string{"bench", "doctor", "version", "completion"} {
-		if got := tuttiWith(t, nil, "help", name); got.code != 0 || !strings.HasPrefix(got.out, "Usage: tutti "+name) || got.err != "" {
-			t.Errorf("help %s: code %d, %s%s", name, got.code, got.out, got.err)
+	for _, name := range []string{"bench", "doctor", "run", "inspect", "version", "completion"} {
+		for _, args := range [][]string{{"help", name}, {name, "-h"}, {name, "--help"}} {
+			got := tuttiWith(t, nil, args...)
+			if got.code != 0 || !strings.HasPrefix(got.out, "Usage: tutti "+name) || got.err != "" {
+				t.Errorf("%v: code %d, %s%s", args, got.code, got.out, got.err)
+			}
+			for _, want := range []string{"\n  tutti " + name, "Exit codes:"} {
+				if !strings.Contains(got.out, want) && (name != "completion" || want == "Exit codes:") {
+					t.Errorf("%v does not say %q", args, want)
+				}
+			}
+			for line := range strings.Lines(got.out) {
+				if len(line) > 100 {
+					t.Errorf("%v: %d columns: %s", args, len(line), line)
+				}
+			}
 		}
 	}
-	for _, args := range [][]string{{}, {"gossip"}, {"help", "gossip"}, {"version", "x"}, {"completion", "csh"}, {"doctor", "-x"}, {"probe"}} {
-		if got := tuttiWith(t, nil, args...); got.code != 2 || got.err == "" || got.out != "" {
-			t.Errorf("%v: code %d, %q %q", args, got.code, got.out, got.err)
+	// Mistakes are one line on standard error, which names the command.
+	for _, line := range []string{
+		"gossip", "help gossip", "version x", "version --x", "completion csh", "completion", "doctor -x", "doctor x", "probe", "bench --x", "bench x",
+		"bench -n x", "run --x", "run", "run -n x -- true", "run --color blue -- true", "inspect", "inspect --x", "inspect --html",
+	} {
+		got := tuttiWith(t, nil, strings.Fields(line)...)
+		name, _, _ := strings.Cut(line, " ")
+		if got.code != 2 || got.out != "" || strings.Count(got.err, "\n") != 1 || !strings.HasPrefix(got.err, "tutti "+name+":") && !strings.HasPrefix(got.err, "tutti:") {
+			t.Errorf("%v: code %d, %q %q", line, got.code, got.out, got.err)
 		}
+	}
+	if got := tuttiWith(t, nil); got.code != 2 || got.err == "" || got.out != "" {
+		t.Errorf("nothing: %+v", got)
 	}
 }
 
@@ -35,12 +58,17 @@ func TestVersion(t *testing.T) {
 	if got.code != 0 || !strings.HasPrefix(got.out, "tutti ") || !strings.Contains(got.out, "go1.") {
 		t.Errorf("%+v", got)
 	}
-	text := versionText(&debug.BuildInfo{
+	got = tuttiWith(t, nil, "version", "--json")
+	var b build
+	if err := json.Unmarshal([]byte(got.out), &b); err != nil || got.code != 0 || b.GPUs != hasGPU || !strings.HasPrefix(b.Go, "go1.") {
+		t.Errorf("%v: %+v", err, got)
+	}
+	text := buildOf(&debug.BuildInfo{
 		Main: debug.Module{Version: "v1.2.3"},
 		Settings: []debug.BuildSetting{
 			{Key: "vcs.revision", Value: "0123abcd"}, {Key: "vcs.time", Value: "2026-11-15T10:00:00Z"}, {Key: "vcs.modified", Value: "true"},
 		},
-	})
+	}).text()
 	if !strings.HasPrefix(text, "tutti v1.2.3\ncommit 0123abcd, 2026-11-15T10:00:00Z, with changes\n") {
 		t.Error(text)
 	}

@@ -27,7 +27,7 @@ const (
 	chartHeight = 270
 	left        = 58
 	right       = 16
-	top         = 34
+	top         = 30
 	bottom      = 34
 )
 
@@ -49,7 +49,7 @@ func (c *chart) svg() template.HTML {
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s"><title>%s</title>`, chartWidth, chartHeight,
 		template.HTMLEscapeString(c.title), template.HTMLEscapeString(c.title))
-	fmt.Fprintf(&b, `<text class="head" x="%d" y="16">%s</text>`, 4, template.HTMLEscapeString(c.title))
+	fmt.Fprintf(&b, `<text class="head" x="4" y="16">%s <tspan class="tick">%s</tspan></text>`, template.HTMLEscapeString(c.title), template.HTMLEscapeString(c.unit))
 	for _, v := range y.ticks(5) {
 		py := y.at(v)
 		fmt.Fprintf(&b, `<line class="grid" x1="%d" y1="%.1f" x2="%d" y2="%.1f"/><text class="tick" x="%d" y="%.1f" text-anchor="end">%s</text>`,
@@ -60,8 +60,7 @@ func (c *chart) svg() template.HTML {
 		fmt.Fprintf(&b, `<line class="grid" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/><text class="tick" x="%.1f" y="%d" text-anchor="middle">%s</text>`,
 			px, top, px, chartHeight-bottom, px, chartHeight-bottom+16, byteText(int(math.Round(v))))
 	}
-	fmt.Fprintf(&b, `<text class="tick" x="%d" y="%d">%s</text><text class="tick" x="%d" y="%d" text-anchor="end">bytes</text>`,
-		4, top-4, template.HTMLEscapeString(c.unit), chartWidth-right, chartHeight-4)
+	fmt.Fprintf(&b, `<text class="tick" x="%d" y="%d" text-anchor="end">bytes</text>`, chartWidth-right, chartHeight-4)
 	for _, l := range c.lines {
 		l.draw(&b, x, y)
 	}

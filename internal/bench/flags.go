@@ -4,13 +4,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/usage"
 )
 
 // Help is what `tutti bench -h` says before its flags.
@@ -74,22 +75,14 @@ func NewFlags(o *Options) *flag.FlagSet {
 	return f
 }
 
-// Parse reads the flags. Help goes to out; the error has not been printed, unless
-// it is flag.ErrHelp.
-func Parse(args []string, out io.Writer) (*Options, error) {
+// Parse reads the flags. It prints nothing; the error may be flag.ErrHelp.
+func Parse(args []string) (*Options, error) {
 	o := new(Options)
 	f := NewFlags(o)
-	f.SetOutput(io.Discard)
-	f.Usage = func() {}
-	switch err := f.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		f.SetOutput(out)
-		fmt.Fprint(out, Help)
-		f.PrintDefaults()
+	if err := usage.Parse(f, args); err != nil {
 		return nil, err
-	case err != nil:
-		return nil, err
-	case f.NArg() > 0:
+	}
+	if f.NArg() > 0 {
 		return nil, fmt.Errorf("%q is not a flag; tutti bench -h lists them", f.Arg(0))
 	}
 	f.Visit(func(g *flag.Flag) {

@@ -26,6 +26,7 @@ type runner struct {
 	emit func(Event) error
 	// damage spoils a rank's result before it is checked, in tests.
 	damage func(rank int, what string, dst []byte)
+	slow   func(rank int) // keeps a rank, in tests
 
 	engine   string
 	memory   [2]*Memory // as long as the longest point of this type needs
@@ -322,6 +323,7 @@ func (r *runner) iterate(ctx context.Context, s *spec, run func(context.Context)
 				}
 				last = time.Now()
 			}
+			r.dawdle()
 			if err := run(ctx); err != nil {
 				return nil, nil, err
 			}
@@ -332,6 +334,13 @@ func (r *runner) iterate(ctx context.Context, s *spec, run func(context.Context)
 		block := slices.Clone(times[first:])
 		slices.Sort(block)
 		medians = append(medians, at(block, 50))
+	}
+}
+
+// dawdle makes a rank slow whose test wants it so.
+func (r *runner) dawdle() {
+	if r.slow != nil {
+		r.slow(r.comm.Rank())
 	}
 }
 

@@ -22,13 +22,18 @@ type slowLink struct {
 	why string
 }
 
+// leastSlow is by how many microseconds a small and a large message must be late.
+func leastSlow(crowded bool) [2]float64 {
+	if crowded {
+		return [2]float64{crowdedSlow, crowdedSlow}
+	}
+	return [2]float64{slowSmall, slowLarge}
+}
+
 // slowLinks returns the links that stand out among those of their kind: within
 // hosts, or between them.
 func slowLinks(links []Link, crowded bool) []slowLink {
-	least := [2]float64{slowSmall, slowLarge}
-	if crowded {
-		least = [2]float64{crowdedSlow, crowdedSlow}
-	}
+	least := leastSlow(crowded)
 	var slow []slowLink
 	for _, remote := range []bool{false, true} {
 		var kind []Link

@@ -41,7 +41,7 @@ type view struct {
 	Verdict, Title string
 	Against        string
 	Data           template.HTML
-	Charts         []template.HTML
+	Charts         [][2]template.HTML // of an operation: bandwidth, time
 	Bars           []template.HTML
 	Legend         []chartLine
 	Rows           []pageRow
@@ -151,13 +151,13 @@ func (v *view) charts() {
 				}
 			}
 		}
-		up := chart{title: name + ": bus bandwidth", unit: "GB/s", lines: []chartLine{bus}}
-		down := chart{title: name + ": time", unit: "us", lines: []chartLine{p99, best, p50}}
+		up := chart{title: name + ", bus bandwidth", unit: "GB/s", lines: []chartLine{bus}}
+		down := chart{title: name + ", time", unit: "us", lines: []chartLine{p99, best, p50}}
 		if len(oldBus.xs) > 0 {
 			up.lines = append([]chartLine{oldBus}, up.lines...)
 			down.lines = append([]chartLine{oldP50}, down.lines...)
 		}
-		v.Charts = append(v.Charts, up.svg(), down.svg())
+		v.Charts = append(v.Charts, [2]template.HTML{up.svg(), down.svg()})
 	}
 	v.Legend = []chartLine{{name: "this run (p50)", class: "a"}, {name: "p99", class: "c"}, {name: "min", class: "d"}}
 	if len(v.Old) > 0 {
@@ -188,6 +188,7 @@ func (v *view) ranks() {
 	if v.Start.Ranks < 2 {
 		return
 	}
+	least := leastSlow(v.Start.crowd() > v.Start.Cores)[0]
 	for r := range v.Start.Ranks {
 		v.RankRows = append(v.RankRows, heatRow{Name: fmt.Sprintf("rank %d", r)})
 	}
@@ -196,7 +197,7 @@ func (v *view) ranks() {
 		v.RankHead = append(v.RankHead, p.Result.Op+" "+byteText(p.Result.Bytes))
 		usual := median(p.Ranks)
 		for r, t := range p.Ranks {
-			c := heatCell{Class: heat(t, usual, slowSmall), Title: fmt.Sprintf("%s, rank %d: %s us", p.Result.Op+" "+byteText(p.Result.Bytes), r, shortNumber(t))}
+			c := heatCell{Class: heat(t, usual, least), Title: fmt.Sprintf("%s, rank %d: %s us", p.Result.Op+" "+byteText(p.Result.Bytes), r, shortNumber(t))}
 			if len(v.Points) <= 8 {
 				c.Text = shortNumber(t)
 			}
@@ -210,6 +211,7 @@ func (v *view) links() {
 	if len(v.Links) == 0 {
 		return
 	}
+	least := leastSlow(v.Start.crowd() > v.Start.Cores)
 	usual := map[bool][2]float64{}
 	for _, remote := range []bool{false, true} {
 		var small, large []float64
@@ -231,10 +233,10 @@ func (v *view) links() {
 			}
 			l := v.Links[i]
 			times.Cells = append(times.Cells, heatCell{
-				shortNumber(l.Small.P50), heat(l.Small.P50, usual[l.Remote][0], slowSmall), fmt.Sprintf("%d to %d: %s us", r, to, number(l.Small.P50)),
+				shortNumber(l.Small.P50), heat(l.Small.P50, usual[l.Remote][0], least[0]), fmt.Sprintf("%d to %d: %s us", r, to, number(l.Small.P50)),
 			})
 			speeds.Cells = append(speeds.Cells, heatCell{
-				shortNumber(l.Large.AlgBW), heat(l.Large.P50, usual[l.Remote][1], slowLarge), fmt.Sprintf("%d to %d: %s GB/s", r, to, number(l.Large.AlgBW)),
+				shortNumber(l.Large.AlgBW), heat(l.Large.P50, usual[l.Remote][1], least[1]), fmt.Sprintf("%d to %d: %s GB/s", r, to, number(l.Large.AlgBW)),
 			})
 		}
 		v.LinkRows, v.SpeedRows = append(v.LinkRows, times), append(v.SpeedRows, speeds)

@@ -205,6 +205,7 @@ func (r *runner) pair(ctx context.Context, c *tutti.Comm) ([]float64, error) {
 		begin, n := time.Now(), 0
 		for i := 0; ; i++ {
 			now := time.Now()
+			r.dawdle()
 			if err := c.Broadcast(ctx, way.there, way.thereRoot); err != nil {
 				return nil, err
 			}
@@ -215,7 +216,7 @@ func (r *runner) pair(ctx context.Context, c *tutti.Comm) ([]float64, error) {
 				total += time.Since(now)
 				n++
 			}
-			if i < minIters || i%8 != 0 {
+			if i%8 != minIters {
 				continue
 			}
 			end := []uint8{0}
@@ -231,8 +232,10 @@ func (r *runner) pair(ctx context.Context, c *tutti.Comm) ([]float64, error) {
 		}
 		three = append(three, float64(total)/float64(n))
 	}
-	// The answer's way is no part of a large message's.
-	three[1] = max(three[1]-three[0]/2, 1)
-	three[2] = max(three[2]-three[0]/2, 1)
+	// The answer's way is no part of a large message's, which has more than half of
+	// the time, however slow a small message happened to be.
+	for i := range three[1:] {
+		three[1+i] = max(three[1+i]-three[0]/2, three[1+i]/2, 1)
+	}
 	return three, nil
 }

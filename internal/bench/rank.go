@@ -22,12 +22,14 @@ type Job struct {
 	Emit func(Event) error
 	// Damage, in tests, spoils a rank's result before it is checked.
 	Damage func(rank int, what string, dst []byte)
+	// Slow, in tests, is called before every operation that is timed.
+	Slow func(rank int)
 }
 
 // Measure measures what the plan says and returns how many elements were wrong,
 // on all ranks the same number. All ranks call it.
 func Measure(ctx context.Context, j Job) (wrong int, err error) {
-	r := &runner{plan: j.Plan, comm: j.Comm, card: j.Card, emit: j.Emit, damage: j.Damage, patterns: map[key]*pattern{}}
+	r := &runner{plan: j.Plan, comm: j.Comm, card: j.Card, emit: j.Emit, damage: j.Damage, slow: j.Slow, patterns: map[key]*pattern{}}
 	defer func() { err = errors.Join(err, r.release()) }()
 	begin := time.Now()
 	list := j.Plan.specs(j.Comm.Size())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/tutti-go/tutti"
 	envplace "github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/internal/usage"
 	"github.com/tutti-go/tutti/launch"
 )
 
@@ -40,8 +42,9 @@ type Command struct {
 	// Open opens a rank's GPU, the one for the local-th rank of a host. Nil: this
 	// program was built without GPUs.
 	Open func(local int, nccl bool) (Card, error)
-	// Damage is for tests; see Job.
+	// Damage and Slow are for tests; see Job.
 	Damage func(rank int, what string, dst []byte)
+	Slow   func(rank int)
 }
 
 // Run is tutti bench: it returns the code to exit with. Errors are printed.
@@ -49,7 +52,10 @@ func (c *Command) Run(ctx context.Context, args []string) int {
 	if text := os.Getenv(PlanEnv); text != "" {
 		return c.exit(c.child(ctx, text))
 	}
-	o, err := Parse(args, c.Stderr)
+	o, err := Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return c.exit(Right, usage.Print(c.Stdout, Help, NewFlags(new(Options))))
+	}
 	if err != nil {
 		return c.exit(Usage, err)
 	}
@@ -115,7 +121,7 @@ func (c *Command) engine(ctx context.Context, p *Plan) (devices int, err error) 
 // local runs all ranks in this process.
 func (c *Command) local(ctx context.Context, o *Options, screen *Screen) (int, error) {
 	err := tutti.RunLocal(ctx, o.Ranks, tutti.Config{}, func(ctx context.Context, comm *tutti.Comm) error {
-		_, err := Measure(ctx, Job{Plan: &o.Plan, Comm: comm, Emit: screen.Take, Damage: c.Damage})
+		_, err := Measure(ctx, Job{Plan: &o.Plan, Comm: comm, Emit: screen.Take, Damage: c.Damage, Slow: c.Slow})
 		return err
 	})
 	return c.end(screen, err)
@@ -308,7 +314,7 @@ func (c *Command) rank(ctx context.Context, p *Plan, here *envplace.Place, devic
 	if err != nil {
 		return 0, err
 	}
-	wrong, err = Measure(ctx, Job{Plan: p, Comm: comm, Card: card, Emit: emit, Damage: c.Damage})
+	wrong, err = Measure(ctx, Job{Plan: p, Comm: comm, Card: card, Emit: emit, Damage: c.Damage, Slow: c.Slow})
 	if err != nil {
 		comm.Abort(err)
 	}

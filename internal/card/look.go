@@ -1,13 +1,11 @@
 package card
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/tutti-go/tutti/cuda"
-	"github.com/tutti-go/tutti/internal/dl"
 	"github.com/tutti-go/tutti/internal/doctor"
 	"github.com/tutti-go/tutti/internal/ncclsys"
 )
@@ -18,7 +16,7 @@ func Look() (g doctor.GPUs) {
 	lookAtCUDA(&g)
 	lib, err := ncclsys.Load("")
 	if err != nil {
-		g.NCCLError, g.NCCLBroken = err.Error(), broken(err)
+		g.NCCLError, g.NCCLBroken = broken(err)
 	} else {
 		g.NCCL, g.NCCLPath = lib.VersionText(), lib.Path()
 		for _, m := range lib.Missing() {
@@ -31,20 +29,6 @@ func Look() (g doctor.GPUs) {
 		}
 	}
 	return g
-}
-
-// broken reports whether a library was there: not all that was tried was missing.
-func broken(err error) bool {
-	var none *dl.NotFoundError
-	if !errors.As(err, &none) {
-		return true
-	}
-	for _, a := range none.Tried {
-		if !strings.Contains(a.Reason, "No such file") {
-			return true
-		}
-	}
-	return false
 }
 
 func lookAtCUDA(g *doctor.GPUs) {

@@ -27,13 +27,18 @@ type Facts struct {
 	KernelEnv  string
 	Features   []string
 
-	Cores, Threads int     // that this process may use; GOMAXPROCS
-	Quota          float64 // cores that the control group grants
-	MemoryFree     int
-	MemoryLimit    int // of the control group
-	ShmBytes       int // of /dev/shm
+	Cores, Procs int     // that this process may use; GOMAXPROCS
+	Quota        float64 // cores that the control group grants
+	MemoryFree   int
+	MemoryLimit  int // of the control group
+	ShmBytes     int // of /dev/shm
 
 	Files, Processes, Locked, Address int // limits
+	// Threads is how many the probe for them could start, wantThreads if it was not
+	// stopped; ThreadError is what stopped it. Negative: nobody tried.
+	Threads     int
+	ThreadError string
+	StartError  string // no process could be started
 
 	Interfaces []Interface
 	Addresses  []string // that other ranks are offered
@@ -108,14 +113,18 @@ type Lack struct{ Function, Since string }
 type Engine struct {
 	Name  string
 	Ranks int
+	Got   string  // the engine that it was
 	P50   float64 // us
 	Error string
 }
 
 // Probes are other processes that look.
 type Probes struct {
-	Memory func(ctx context.Context) (Memory, error)
-	GPUs   func(ctx context.Context) (GPUs, error) // nil: the program cannot
+	// Threads starts threads until there are enough, or it dies of it, and returns
+	// how many there were.
+	Threads func(ctx context.Context) (int, error)
+	Memory  func(ctx context.Context) (Memory, error)
+	GPUs    func(ctx context.Context) (GPUs, error) // nil: the program cannot
 	// Try runs a tiny collective on an engine.
 	Try func(ctx context.Context, engine string, ranks int) Engine
 }
@@ -125,11 +134,15 @@ func Look(ctx context.Context, p Probes) *Facts {
 	f := &Facts{
 		Version: bench.Version(), Go: runtime.Version(), System: bench.System(), HasGPUs: p.GPUs != nil,
 		Arch: runtime.GOARCH, KernelPath: kernel.Path(), KernelEnv: os.Getenv("TUTTI_KERNEL"), Features: features(),
-		Cores: runtime.NumCPU(), Threads: runtime.GOMAXPROCS(0), Quota: -1, MemoryFree: -1, MemoryLimit: -1, ShmBytes: -1,
-		Files: -1, Processes: -1, Locked: -1, Address: -1, IfEnv: os.Getenv("TUTTI_SOCKET_IFNAME"), Env: bench.Environment(os.Environ()),
-		MPS: findMPS(),
+		Cores: runtime.NumCPU(), Procs: runtime.GOMAXPROCS(0), Quota: -1, MemoryFree: -1, MemoryLimit: -1, ShmBytes: -1,
+		Files: -1, Processes: -1, Locked: -1, Address: -1, Threads: -1, IfEnv: os.Getenv("TUTTI_SOCKET_IFNAME"), Env: bench.Environment(os.Environ()),
 	}
 	f.lookAtLimits()
+	if f.lookForRoom(ctx, p); f.cramped() {
+		return f // every further thread might end this program
+	}
+	f.lookAtSystem()
+	f.MPS = findMPS()
 	f.lookAtNetwork()
 	if here, wrong := place.Find(os.Getenv); wrong != "" {
 		f.PlaceError = wrong
@@ -153,8 +166,8 @@ func Look(ctx context.Context, p Probes) *Facts {
 	return f
 }
 
-// try tries the engines: those of the CPU at once, because one that hangs is given
-// up only after a while.
+// try tries the engines: those of the CPU at once, if there is room for that, because
+// one that hangs is given up only after a while.
 func (f *Facts) try(ctx context.Context, p Probes) {
 	f.Engines = f.engines()
 	var tries sync.WaitGroup
@@ -163,7 +176,7 @@ func (f *Facts) try(ctx context.Context, p Probes) {
 		switch {
 		case e.Name != bench.Local && f.AddrError != "" && f.IfEnv == "":
 			e.Error = "not tried: ranks meet over the loopback at least, and no interface is up"
-		case e.Name == bench.NCCL:
+		case e.Name == bench.NCCL || f.Threads < WantThreads:
 			tries.Wait()
 			*e = p.Try(ctx, e.Name, e.Ranks)
 		default:
@@ -176,6 +189,10 @@ func (f *Facts) try(ctx context.Context, p Probes) {
 // engines are those that are worth a try here.
 func (f *Facts) engines() []Engine {
 	list := []Engine{{Name: bench.Local, Ranks: 2}, {Name: bench.TCP, Ranks: 2}}
+	if f.shareless() != "" {
+		// What Join makes of it.
+		list = append(list, Engine{Name: bench.Auto, Ranks: 2})
+	}
 	if f.Memory.Supported || f.MemoryError != "" {
 		list = append(list, Engine{Name: bench.Shm, Ranks: 2}, Engine{Name: bench.Hier, Ranks: 3})
 	}

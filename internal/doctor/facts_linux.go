@@ -16,7 +16,7 @@ import (
 	"github.com/tutti-go/tutti/internal/segment"
 )
 
-// lookAtLimits reads what the system grants.
+// lookAtLimits reads what the system grants a process.
 func (f *Facts) lookAtLimits() {
 	for _, l := range []struct {
 		which int
@@ -27,6 +27,10 @@ func (f *Facts) lookAtLimits() {
 			*l.to = int(r.Cur)
 		}
 	}
+}
+
+// lookAtSystem reads what the machine and the control group have.
+func (f *Facts) lookAtSystem() {
 	var st unix.Statfs_t
 	if unix.Statfs("/dev/shm", &st) == nil {
 		f.ShmBytes = int(st.Blocks) * int(st.Bsize)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tutti-go/tutti/internal/bench"
 )
 
 // The levels of a line.
@@ -41,6 +43,14 @@ func Judge(f *Facts) []Line {
 	var l list
 	f.build(&l)
 	f.processor(&l)
+	if f.cramped() {
+		f.limits(&l)
+		if f.StartError != "" {
+			l.fail("processes", "copy it to where programs may be started (not mounted noexec), or, under an emulator, register that (binfmt_misc)", "%s", f.StartError)
+		}
+		l.fail("engines", "see the line above", "nothing else was looked at, and no engine tried: no process can be started for it")
+		return l
+	}
 	f.memory(&l)
 	f.limits(&l)
 	f.network(&l)
@@ -86,8 +96,8 @@ func (f *Facts) processor(l *list) {
 			"%d cores, but the control group grants %.2g", f.Cores, f.Quota)
 	case f.Cores < 2:
 		l.warn("cores", "give the job a core for each rank", "1 core: ranks on this machine take turns")
-	case f.Threads < f.Cores:
-		l.warn("cores", "unset GOMAXPROCS, unless the ranks of this machine share the cores", "%d cores, GOMAXPROCS is %d", f.Cores, f.Threads)
+	case f.Procs < f.Cores:
+		l.warn("cores", "unset GOMAXPROCS, unless the ranks of this machine share the cores", "%d cores, GOMAXPROCS is %d", f.Cores, f.Procs)
 	default:
 		l.ok("cores", "%d", f.Cores)
 	}
@@ -108,17 +118,17 @@ func (f *Facts) memory(l *list) {
 		l.ok("memory", "%s free%s", size(free), limited)
 	}
 	m := f.Memory
-	network := "ranks of this host will use the network instead"
-	fails := "until then Join fails on this host, unless Config.NoSharedMemory is set"
+	const slower = "until then ranks of this host use TCP, which is slower"
 	switch {
 	case f.MemoryError != "":
-		l.fail("sharing", "allow memfd_create and descriptor passing (seccomp, container runtime); "+fails, "the process that tried to share memory did not live: %s", f.MemoryError)
+		l.fail("sharing", "allow memfd_create and descriptor passing (seccomp, container runtime), or set Config.NoSharedMemory: until then Join ends the same way",
+			"the process that tried to share memory did not live: %s", f.MemoryError)
 	case !m.Supported:
-		l.warn("sharing", "use Linux for shared memory between processes", "processes share no memory on this system; %s", network)
+		l.warn("sharing", "use Linux for shared memory between processes", "processes share no memory on this system: ranks of this host use TCP, which is slower")
 	case m.Make != "":
-		l.fail("sharing", "allow memfd_create (seccomp, container runtime, memory limit); "+fails, "memory files cannot be made: %s", m.Make)
+		l.warn("sharing", "allow memfd_create (seccomp, container runtime, memory limit); "+slower, "memory files cannot be made: %s", m.Make)
 	case m.Pass != "":
-		l.fail("sharing", "allow unix sockets and SCM_RIGHTS (seccomp, container runtime); "+network, "memory files cannot be passed on: %s", m.Pass)
+		l.warn("sharing", "allow unix sockets and SCM_RIGHTS (seccomp, container runtime); "+slower, "memory files cannot be passed on: %s", m.Pass)
 	default:
 		l.ok("sharing", "memory files can be made and passed on")
 	}
@@ -145,10 +155,18 @@ func (f *Facts) limits(l *list) {
 			l.warn("limits", do, "%d open files: enough for some %d ranks", f.Files, f.Files/8)
 		}
 	}
-	if f.Processes >= 0 && f.Processes < 1024 {
-		l.warn("limits", "ulimit -u 4096", "%d processes and threads of this user: each rank has a dozen or more threads", f.Processes)
+	const more = "ulimit -u 4096; in a container, raise its pids limit"
+	switch {
+	case f.ThreadError != "" && f.Threads < leastThreads:
+		l.fail("limits", more, "only some %d threads can be started, and a rank has a dozen: %s", max(f.Threads, 0), f.ThreadError)
+	case f.ThreadError != "":
+		l.warn("limits", more, "only some %d threads can be started, and a rank has a dozen: %s", f.Threads, f.ThreadError)
+	case f.Processes >= 0 && f.Processes < 1024:
+		l.warn("limits", more, "%d processes and threads of this user: each rank has a dozen or more threads", f.Processes)
 	}
-	if f.Address >= 0 && f.Address < 64<<30 {
+	if least := f.addressLacks(); least > 0 {
+		l.fail("limits", "ulimit -v unlimited", "%s of address space: this program alone needs %s for its threads", size(f.Address), size(least))
+	} else if f.Address >= 0 && f.Address < 64<<30 {
 		l.warn("limits", "ulimit -v unlimited", "%s of address space: Go, mapped memory and CUDA reserve more than they use", size(f.Address))
 	}
 	if f.Locked >= 0 && f.Locked < 64<<20 && len(f.GPUs.Devices) > 0 {
@@ -231,12 +249,29 @@ func (f *Facts) environment(l *list) {
 	}
 }
 
+// shareless is why processes cannot share memory here; "" if they can, or where it is
+// the system that does not know of it.
+func (f *Facts) shareless() string {
+	for _, why := range []string{f.MemoryError, f.Memory.Make, f.Memory.Pass} {
+		if why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
 func (f *Facts) tried(l *list) {
 	for _, e := range f.Engines {
-		if e.Error != "" {
-			l.fail("engine "+e.Name, "see the lines above; tutti bench --engine "+e.Name+" shows more", "a tiny AllReduce of %d ranks failed: %s", e.Ranks, e.Error)
-			continue
+		area := "engine " + e.Name
+		switch {
+		case e.Error != "" && (e.Name == bench.Shm || e.Name == bench.Hier) && f.shareless() != "" && f.MemoryError == "":
+			l.warn(area, "see sharing; TCP is used instead", "not to be had: %s", e.Error)
+		case e.Error != "":
+			l.fail(area, "see the lines above; tutti bench --engine "+e.Name+" shows more", "a tiny AllReduce of %d ranks failed: %s", e.Ranks, e.Error)
+		case e.Name == bench.Auto:
+			l.ok(area, "AllReduce of 1 KiB between %d ranks over %s is right, in %.3g us", e.Ranks, e.Got, e.P50)
+		default:
+			l.ok(area, "AllReduce of 1 KiB between %d ranks is right, in %.3g us", e.Ranks, e.P50)
 		}
-		l.ok("engine "+e.Name, "AllReduce of 1 KiB between %d ranks is right, in %.3g us", e.Ranks, e.P50)
 	}
 }

@@ -3,6 +3,8 @@ package doctor
 import (
 	"fmt"
 	"strings"
+
+	"github.com/tutti-go/tutti/internal/usage"
 )
 
 // width is how long a line of text becomes at most.
@@ -23,31 +25,11 @@ func Text(lines []Line, colored bool) string {
 		if colored {
 			level = map[string]string{OK: "\x1b[32m", Warn: "\x1b[33m", Fail: "\x1b[31m"}[l.Level] + level + "\x1b[0m"
 		}
-		fmt.Fprintf(&b, "%s%-*s  %s\n", level, column, l.Area, wrap(l.What, indent))
+		fmt.Fprintf(&b, "%s%-*s  %s\n", level, column, l.Area, usage.Wrap(l.What, indent, width))
 		if l.Do != "" {
-			fmt.Fprintf(&b, "%sdo: %s\n", indent, wrap(l.Do, indent+"    "))
+			fmt.Fprintf(&b, "%sdo: %s\n", indent, usage.Wrap(l.Do, indent+"    ", width))
 		}
 	}
 	fmt.Fprintf(&b, "\n%d ok, %d warn, %d fail\n", counts[OK], counts[Warn], counts[Fail])
-	return b.String()
-}
-
-// wrap breaks a text into lines, all but the first after an indent.
-func wrap(text, indent string) string {
-	var b strings.Builder
-	column := len(indent)
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i == 0:
-		case column+1+len(word) > width:
-			b.WriteString("\n" + indent)
-			column = len(indent)
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += len(word)
-	}
 	return b.String()
 }

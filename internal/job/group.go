@@ -199,9 +199,16 @@ func (g *group) close() error {
 }
 
 // share exchanges segments of so many bytes between members that are all on
-// this host. Each writes its own. What it maps it adds to a list.
+// this host. Each writes its own. What it maps it adds to a list. A member that is
+// alone needs nothing that others could map, which is not to be had everywhere.
 func (g *group) share(ctx context.Context, key string, members []int, bytes int, to *mappings) ([]unsafe.Pointer, error) {
-	own, err := segment.New("tutti "+key, bytes)
+	var own *segment.Segment
+	var err error
+	if len(members) == 1 {
+		own, err = segment.Private(bytes)
+	} else {
+		own, err = segment.New("tutti "+key, bytes)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +58,7 @@ type Job struct {
 	member   *watch.Member
 	listener *tcp.Listener
 	door     *segment.Door // nil: none can be had
+	proof    *segment.Segment
 	links    map[int]*segment.Link
 	peers    []card
 	hosts    []int // by rank: the lowest rank of the same host
@@ -168,8 +171,11 @@ func (j *Job) open() (card, error) {
 	if cfg.Network {
 		return c, nil
 	}
-	if j.door, err = segment.OpenDoor(); err != nil {
+	if err := j.openDoor(); errors.Is(err, segment.ErrUnsupported) {
 		cfg.Logger.Info("tutti: no shared memory with other processes", "reason", err)
+		return c, nil
+	} else if err != nil {
+		cfg.Logger.Warn("tutti: shared memory cannot be had here; ranks of this host will use TCP, which is slower (tutti doctor says more)", "reason", err)
 		return c, nil
 	}
 	c.Host, c.Door = cfg.Host+" "+segment.HostHint(), j.door.Invitation()
@@ -193,8 +199,13 @@ func (j *Job) meet(ctx context.Context, all []int) error {
 	if len(near) > 0 {
 		var errs map[int]error
 		j.links, errs = j.door.Meet(ctx, self, near, j.near.end)
-		for r, err := range errs {
-			j.cfg.Logger.Warn("tutti: no shared memory with a rank that seems to be near", "rank", r, "reason", err)
+		if err := j.prove(ctx, errs); err != nil {
+			return err
+		}
+		if len(errs) > 0 {
+			strangers := slices.Sorted(maps.Keys(errs))
+			j.cfg.Logger.Warn("tutti: no shared memory with ranks that seem to be near; TCP is used, which is slower (tutti doctor says more)",
+				"ranks", strangers, "reason", errs[strangers[0]])
 		}
 		for r := range j.links {
 			met = append(met, r)
@@ -288,6 +299,9 @@ func (j *Job) leave() error {
 	}
 	if j.door != nil {
 		errs = append(errs, j.door.Close())
+	}
+	if j.proof != nil {
+		errs = append(errs, j.proof.Close())
 	}
 	if j.listener != nil {
 		errs = append(errs, j.listener.Close())

@@ -250,6 +250,9 @@ func (l *Link) Take(ctx context.Context, key string) (*Segment, error) {
 	l.mu.Lock()
 	delete(l.taken, key)
 	l.mu.Unlock()
+	if fd < 0 {
+		return nil, errors.New("segment: the system did not let the descriptor through")
+	}
 	return Map(fd)
 }
 
@@ -272,20 +275,33 @@ func (l *Link) receive() {
 		if err != nil || n == 0 {
 			return
 		}
-		list, err := unix.ParseSocketControlMessage(rights[:nr])
-		if err != nil || len(list) != 1 {
-			continue
-		}
-		fds, err := unix.ParseUnixRights(&list[0])
-		if err != nil || len(fds) != 1 {
-			continue
-		}
-		unix.CloseOnExec(fds[0])
+		fd := descriptor(rights[:nr])
 		select {
-		case l.slot(string(key[:n])) <- fds[0]:
+		case l.slot(string(key[:n])) <- fd:
 		default:
-			_ = unix.Close(fds[0]) // passed twice
+			closeAny(fd) // passed twice
 		}
+	}
+}
+
+// descriptor finds the one that a message carries; -1 if it has lost it, as it does
+// where the system's policy forbids this process to have it.
+func descriptor(rights []byte) int {
+	list, err := unix.ParseSocketControlMessage(rights)
+	if err != nil || len(list) != 1 {
+		return -1
+	}
+	fds, err := unix.ParseUnixRights(&list[0])
+	if err != nil || len(fds) != 1 {
+		return -1
+	}
+	unix.CloseOnExec(fds[0])
+	return fds[0]
+}
+
+func closeAny(fd int) {
+	if fd >= 0 {
+		_ = unix.Close(fd)
 	}
 }
 
@@ -298,7 +314,7 @@ func (l *Link) Close() error {
 	for _, slot := range l.taken {
 		select {
 		case fd := <-slot:
-			_ = unix.Close(fd)
+			closeAny(fd)
 		default:
 		}
 	}

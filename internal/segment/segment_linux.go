@@ -28,6 +28,16 @@ func New(name string, bytes int) (*Segment, error) {
 	return s, nil
 }
 
+// Private makes memory that looks like a segment but is passed to nobody: where a
+// system forbids memory files, a process alone can still do without them.
+func Private(bytes int) (*Segment, error) {
+	mem, err := unix.Mmap(-1, 0, max(bytes, 1), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, fmt.Errorf("segment: mapping %d bytes: %w", bytes, err)
+	}
+	return &Segment{mem: mem, fd: -1}, nil
+}
+
 func (s *Segment) prepare(bytes int) error {
 	page := unix.Getpagesize()
 	bytes = (bytes + page - 1) / page * page

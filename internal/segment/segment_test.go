@@ -134,6 +134,13 @@ func TestMeet(t *testing.T) {
 		})
 	}
 	meeting.Wait()
+	// A message whose descriptor did not get through is told from one that is late.
+	if _, err := links[0][1].c.Write([]byte("lost")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := links[1][0].Take(t.Context(), "lost"); err == nil || t.Context().Err() != nil {
+		t.Errorf("a message without a descriptor: %v", err)
+	}
 	for _, l := range links[2] {
 		if err := l.Close(); err != nil {
 			t.Error(err)
