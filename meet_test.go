@@ -78,6 +78,7 @@ func TestJoinStore(t *testing.T) {
 
 // TestJoinStoreMissing lacks a rank, and has one twice.
 func TestJoinStoreMissing(t *testing.T) {
+	t.Parallel() // it mostly waits
 	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Secret: []byte("secret"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)

@@ -220,6 +220,7 @@ func TestJoinShrinkTwice(t *testing.T) {
 			continue
 		}
 		t.Run(fmt.Sprint("rank=", second), func(t *testing.T) {
+			t.Parallel() // it mostly waits
 			f := newFamily(t, fmt.Sprint("TUTTI_TEST_DIES=", second), "TUTTI_TEST_PATIENCE=2s")
 			f.ranks(5)
 			f.sizes(f.procs)
@@ -240,6 +241,7 @@ func TestJoinShrinkStopped(t *testing.T) {
 	// Rank 0 passes on who is lost: while it is stopped, only deadlines help.
 	for name, stop := range map[string]int{"network": 0, "shared memory": 1} {
 		t.Run(fmt.Sprintf("%s/rank=%d", name, stop), func(t *testing.T) {
+			t.Parallel() // it mostly waits
 			f := newFamily(t, append(families[name], "TUTTI_TEST_PATIENCE=4s", "TUTTI_TEST_STEP=2s")...)
 			f.ranks(4)
 			f.sizes(f.procs)
@@ -259,6 +261,7 @@ func TestJoinShrinkStopped(t *testing.T) {
 
 // TestJoinShrinkNoStore has nobody to decide.
 func TestJoinShrinkNoStore(t *testing.T) {
+	t.Parallel() // it mostly waits
 	f := newFamily(t, "TUTTI_TEST_PATIENCE=1s")
 	f.ranks(3)
 	f.sizes(f.procs)

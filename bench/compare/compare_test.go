@@ -186,6 +186,9 @@ func TestMedianOverRounds(t *testing.T) {
 
 // TestStart times the launchers that are here, once.
 func TestStart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("building takes seconds")
+	}
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("there is no go command to build tutti with")
 	}

@@ -29,6 +29,9 @@ func TestMain(m *testing.M) {
 // can be compiled. The stand-in may be there from an earlier time.
 func needCompiler(t *testing.T) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("building and measuring takes long")
+	}
 	_, err := standin.Use()
 	if err == nil {
 		_, err = compile(t.Context(), t.TempDir())

@@ -29,7 +29,7 @@ needs. Lines of output begin with the rank. When one fails, all are ended.
   tutti run --nodes 2 --node 0 --addr host0:29400 -n 4 -- ./prog     on the first of two hosts
   tutti run --nodes 2 --node 1 --addr host0:29400 -n 4 -- ./prog     on the second
   tutti run --torch -n 2 -- python train.py                          instead of torchrun
-  tutti run --elastic 2:4 -- ./prog                                  goes on while two of four ranks live
+  tutti run --elastic 2:4 -- ./prog                                  while two of four live
 
 Several hosts share a secret, in TUTTI_SECRET: openssl rand -hex 32 makes one.
 Under Slurm (srun, one task per host) and in pods of a Kubernetes Job, --nodes,

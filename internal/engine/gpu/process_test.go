@@ -75,6 +75,9 @@ func processes(t *testing.T, n int, program string) []*exec.Cmd {
 		cmd := exec.CommandContext(t.Context(), proctest.Self(t))
 		cmd.Env = append(os.Environ(), "TUTTI_TEST_PROGRAM="+program, "TUTTI_TEST_ADDR="+l.Addr().String(),
 			fmt.Sprintf("TUTTI_TEST_RANK=%d", r), fmt.Sprintf("TUTTI_TEST_SIZE=%d", n), fmt.Sprintf("NCCL_HOSTID=tutti-test-%d", r))
+		if testing.Short() {
+			cmd.Env = append(cmd.Env, "TUTTI_TEST_SHORT=1")
+		}
 		if r == 0 {
 			cmd.ExtraFiles = []*os.File{file}
 		}
@@ -147,12 +150,14 @@ func rankProcess() error {
 }
 
 // suite runs cases without a fault, and some with one, on as many ranks as they are
-// for.
+// for; a third of them where tests are to be short.
 func suite(ctx context.Context, w *twin) error {
 	for i, c := range enginetest.Cases(enginetest.Options{Light: true, Numbers: true, Ranks: []int{w.Size()}}) {
 		n := c.Ranks
 		switch {
 		case n > w.Size() || w.Rank() >= n:
+			continue
+		case os.Getenv("TUTTI_TEST_SHORT") != "" && i%3 != 0:
 			continue
 		case c.Fault != nil && i%11 != 0:
 			continue

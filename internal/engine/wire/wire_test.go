@@ -46,9 +46,6 @@ var forced = map[string]Algorithms{
 // TestEveryNumberOfRanks has them all.
 func TestAlgorithms(t *testing.T) {
 	for _, name := range []string{"large", "small"} {
-		if testing.Short() && name == "small" {
-			continue
-		}
 		opt := Options{Algorithms: forced[name], Segment: 1 << 10}
 		t.Run(name, func(t *testing.T) { enginetest.Run(t, world(opt, unbuffered), enginetest.Options{Light: true}) })
 	}

@@ -186,9 +186,9 @@ ncclResult_t standin_bootstrap(struct comm *c, int host_hub) {
   standin_new_name(mine);
   int listener = listens_at(mine), fd = -1;
   // The hub of a derived communicator may not be there yet.
-  for (int tries = 0; fd < 0 && tries < 12000 && !c->stop; tries++) {
+  for (int tries = 0; fd < 0 && tries < 60000 && !c->stop; tries++) {
     fd = connect_to(c->name);
-    if (fd < 0) usleep(5000);
+    if (fd < 0) usleep(1000);
   }
   ncclResult_t rc = SYSTEM;
   struct reply *r = calloc(1, sizeof *r);

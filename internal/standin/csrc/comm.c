@@ -394,7 +394,7 @@ struct present { struct comm *parent, *c; ncclComm_t *out; };
 // from has been ready for a while.
 static void *hand_over(void *arg) {
   struct present *p = arg;
-  usleep(3000);
+  usleep(700);
   __atomic_store_n(p->out, p->c, __ATOMIC_RELEASE);
   standin_end(p->parent);
   free(p);
@@ -406,7 +406,7 @@ static void *hand_over(void *arg) {
 static ncclResult_t run_birth(void *arg) {
   struct birth *b = arg;
   int late = b->parent && !b->parent->blocking;
-  if (late) usleep(2000);
+  if (late) usleep(500);
   ncclResult_t rc = b->kind == SPLIT ? plan_split(b) : b->kind == SHRINK ? plan_shrink(b) : plan_grow(b);
   if (rc == OK && b->c) {
     rc = bear_child(b);
