@@ -27,9 +27,12 @@ type DeviceEngine interface {
 	Staged() uint64
 }
 
-// A Pending is an operation that was launched. Settle is called once: it waits
-// until the operation is over, and returns what Run would return.
-type Pending interface{ Settle() error }
+// A Pending is an operation that was launched.
+type Pending interface {
+	// Settle waits until the operation is over, and returns what Run would return.
+	// It is called once.
+	Settle() error
+}
 
 // A Ticket is an operation's place in a stream.
 type Ticket struct {
