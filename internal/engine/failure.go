@@ -30,6 +30,7 @@ type Failure struct {
 	Seq    uint64 // its number
 	Rank   int    // where it began
 	Lost   []int  // the ranks that are gone
+	Left   bool   // they have closed the group, and may be well
 	Reason string // what happened and what to do, for a person
 	Told   bool   // the other ranks know of it
 	Err    error  // what Rank itself saw, e.g. its context's error; other ranks do not match it

@@ -77,7 +77,7 @@ func Spoil(ctx context.Context, e Engine, what string, err error) *Failure {
 // it, because the one that it was being made of has failed.
 func inherited(f *Failure, members []int, rank int) *Failure {
 	sub := &Failure{
-		Kind: f.Kind, Rank: rank,
+		Kind: f.Kind, Rank: rank, Left: f.Left,
 		Reason: "the group that this one was being made of has failed: " + f.Error(),
 	}
 	for _, r := range f.Lost {
@@ -94,7 +94,7 @@ func inherited(f *Failure, members []int, rank int) *Failure {
 // lifted is the failure of a group because a new one, in which this rank has a
 // number, could not be made of it. It is told by the rank where it began.
 func lifted(f *Failure, members []int, rank int) *Failure {
-	up := &Failure{Kind: f.Kind, Rank: members[f.Rank], Told: f.Rank != rank, Err: f.Err}
+	up := &Failure{Kind: f.Kind, Rank: members[f.Rank], Left: f.Left, Told: f.Rank != rank, Err: f.Err}
 	for _, i := range f.Lost {
 		up.Lost = append(up.Lost, members[i])
 	}

@@ -44,7 +44,10 @@ func (j *Job) group(ctx context.Context, name string, members []int) (engine.Eng
 	if err := g.make(ctx, len(first)); err != nil {
 		return nil, errors.Join(err, g.boards.close())
 	}
-	j.member.Watch(name, members, g.e.Fail)
+	j.member.Watch(name, members, func(f *engine.Failure) {
+		j.blame(members, f)
+		g.e.Fail(f)
+	})
 	return g.e, nil
 }
 
@@ -94,7 +97,7 @@ func (g *group) makeBoth(ctx context.Context) error {
 		Rank: g.rank, Hosts: g.hosts, Reproducible: g.j.cfg.Reproducible, OnFail: g.fail, Sub: g.sub, Alloc: g.alloc,
 	}
 	nothing := func() error { return nil }
-	local, err := g.shared(ctx, near, hier.Mute{}, func(*engine.Failure) {}, nothing)
+	local, err := g.shared(ctx, near, hier.Mute{}, nil, nothing)
 	if err != nil {
 		return err
 	}
@@ -125,7 +128,7 @@ func (g *group) shared(ctx context.Context, members []int, messages engine.Engin
 	}
 	return shm.NewShared(shm.Shared{
 		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: memory, Messages: messages,
-		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, Peek: g.j.peek(members),
+		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, Peek: g.j.peek(members), Excuse: g.j.excuse(members),
 	}), nil
 }
 
@@ -147,6 +150,7 @@ func (g *group) wire(suffix string, members []int, onFail func(*engine.Failure))
 	}
 	return wire.New(mesh, wire.Options{
 		Timeout: j.cfg.Timeout, Reproducible: j.cfg.Reproducible, Hosts: hosts, OnFail: onFail, Sub: g.sub,
+		Excuse: j.excuse(members),
 	}), nil
 }
 
@@ -188,7 +192,9 @@ func (n *networked) Close() (err error) {
 
 // fail tells all of a failure that began here.
 func (g *group) fail(f *engine.Failure) {
-	if first := g.j.member.Report(g.name, f); first != f {
+	first := g.j.member.Report(g.name, f)
+	g.j.blame(g.members, first)
+	if first != f {
 		g.e.Fail(first)
 	}
 }

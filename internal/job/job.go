@@ -11,6 +11,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -68,6 +69,8 @@ type Job struct {
 	near     neighbours
 	hurry    context.Context // ends when nobody is to be waited for any more
 	hasten   context.CancelFunc
+
+	blamed atomic.Pointer[blame] // what came first
 
 	mu     sync.Mutex
 	groups int // that are not closed

@@ -35,6 +35,14 @@ func (a *post) join(g *group) *member {
 	opt := w.opt.Wire
 	opt.Timeout, opt.Lot = w.opt.Timeout, g.meshes[rank].lot
 	opt.OnFail = m.report
+	opt.Excuse = func() *engine.Failure {
+		for _, o := range a.members { // the first that was made, which is as good
+			if f := o.Failure(); f != nil {
+				return engine.Excuse(f, o.g.ranks, g.ranks, rank)
+			}
+		}
+		return nil
+	}
 	opt.Sub = func(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 		ranks := make([]int, len(members))
 		for i, r := range members {

@@ -69,12 +69,12 @@ type drill struct {
 	Tally
 	well  int // ranks that were right in a run with a fault
 	told  int // ranks that got an error
-	aside int // of these, ranks that were told of a rank that had left because of the fault
+	aside int // of these, ranks that were told of a rank that had left another group because of it
 	hurt  int // runs with a fault in which somebody got an error
 }
 
 func (d *drill) String() string {
-	return fmt.Sprintf("all fired; %d runs hurt; %d ranks right, %d with an error, of which %d name one that left because of it",
+	return fmt.Sprintf("all fired; %d runs hurt; %d ranks right, %d with an error, of which %d name one that said it left because of another group",
 		d.hurt, d.well, d.told, d.aside)
 }
 
@@ -207,18 +207,17 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	case Cut:
 		right = c.Kind == engine.ErrRankLost && len(lost) == 1
 	case Partition, OneWay:
-		// The rank lost is on the other side, as seen from here, from where the
-		// failure began, or from rank 0.
+		// The rank lost is on the other side, as seen from here, from rank 0, or from
+		// where the failure began.
 		side := func(r int) bool { return r == f.Rank || slices.Contains(f.Peers, r) }
-		right = c.Kind == engine.ErrRankLost && len(lost) == 1 &&
-			(side(lost[0]) != side(m.p.rank) || side(lost[0]) != side(m.g.ranks[c.Rank]) || side(lost[0]) != side(0))
+		right = c.Kind == engine.ErrRankLost && len(lost) == 1 && !c.Left && (side(lost[0]) != side(0) ||
+			slices.ContainsFunc(m.g.ranks, func(r int) bool { return side(r) != side(lost[0]) }))
 	}
 	if right {
 		return nil
 	}
-	// A rank that has an error closes its groups. Where nobody is known to be
-	// lost, and rank 0 cannot settle what came first, others may be told of that.
-	if f.Kind != Crash && f.Kind != Cut && c.Kind == engine.ErrRankLost && len(lost) == 1 && res.Errs[lost[0]] != nil && !res.Dead[lost[0]] {
+	// A rank that has an error closes its other groups, too, and says why.
+	if f.Kind == Stall && c.Left && strings.Contains(c.Reason, "has left after another group's end: ") {
 		d.aside++
 		return nil
 	}

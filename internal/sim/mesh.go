@@ -32,6 +32,7 @@ type mesh struct {
 	news   atomic.Uint64 // counts what has happened to this rank's connections
 	peers  map[int]*peer
 	closed bool
+	why    transport.Head
 }
 
 var _ transport.Mesh = (*mesh)(nil)
@@ -46,7 +47,8 @@ type peer struct {
 	taken    uint64 // frames
 	sends    []*letter
 	recvs    []*letter
-	goodbyes int  // on how many of its lanes the peer has said that it has closed its mesh
+	goodbyes int // on how many of its lanes the peer has said that it has closed its mesh
+	why      transport.Head
 	farewell bool // this rank has told it that it has
 }
 
@@ -100,7 +102,7 @@ func (m *mesh) lost(rank int, c *peer) error {
 	case err != nil:
 		return &transport.LostError{Peer: rank, Err: err}
 	case c.goodbyes == 2:
-		return &transport.LostError{Peer: rank, Err: transport.ErrClosed}
+		return &transport.LostError{Peer: rank, Err: &transport.Goodbye{Why: c.why}}
 	}
 	return nil
 }
@@ -109,11 +111,17 @@ func (m *mesh) lost(rank int, c *peer) error {
 func (m *mesh) arrived(from *mesh) bool { return !m.closed && m.at.cut[from.at.rank] == nil }
 
 // Close ends the connections. What was sent still arrives.
-func (m *mesh) Close() error {
+func (m *mesh) Close() error { return m.Leave(nil) }
+
+// Leave is Close with a reason.
+func (m *mesh) Leave(why *transport.Head) error {
 	if m.closed || m.p.dead {
 		return nil
 	}
 	m.closed = true
+	if why != nil {
+		m.why = *why
+	}
 	for r := range m.g.meshes {
 		if m.peers[r] != nil {
 			m.sayGoodbye(r)
@@ -131,6 +139,7 @@ func (m *mesh) sayGoodbye(rank int) {
 	c.farewell = true
 	for _, l := range []*lane{&c.frames, &c.mail} {
 		m.g.w.net.send(l, 0, func() {
+			o.peers[m.rank].why = m.why
 			o.peers[m.rank].goodbyes++
 			o.tell()
 		})

@@ -50,6 +50,8 @@ type Mesh interface {
 	// Close ends the connections. Other ranks' calls that still need them fail
 	// with a *LostError. It may be called more than once.
 	Close() error
+	// Leave is Close with something that the others may find in a *Goodbye.
+	Leave(why *Head) error
 }
 
 // A Frame is one step's data from one rank to another.
@@ -99,3 +101,11 @@ func (e *LostError) Unwrap() error { return e.Err }
 // ErrClosed is the reason of a LostError when the other rank has closed its
 // Mesh in good order.
 var ErrClosed = errors.New("it has closed the connection")
+
+// A Goodbye is ErrClosed with what the other rank gave to Leave.
+type Goodbye struct{ Why Head }
+
+func (g *Goodbye) Error() string { return ErrClosed.Error() }
+
+// Is reports whether target is ErrClosed.
+func (g *Goodbye) Is(target error) bool { return target == ErrClosed }

@@ -50,7 +50,7 @@ func failureOf(err error) *engine.Failure {
 // One that others know of came from there, and is this group's already.
 func (e *Engine) translate(ctx context.Context, f *engine.Failure, p *part) *engine.Failure {
 	if f.Told {
-		return f
+		return e.heard(f)
 	}
 	t := *f
 	t.Op, t.Seq, t.Rank, t.Lost = e.op, e.seq, p.ranks[f.Rank], nil
@@ -69,11 +69,22 @@ func (e *Engine) translate(ctx context.Context, f *engine.Failure, p *part) *eng
 	return &t
 }
 
+// heard is a failure of this group that an inner one knows. If this rank does
+// not, then from a rank that has left: what came first is still to be found out.
+func (e *Engine) heard(f *engine.Failure) *engine.Failure {
+	if e.cause.Load() != nil {
+		return f
+	}
+	t := *f
+	t.Told = false
+	return &t
+}
+
 // translateAll is the same for the group of all ranks, where calls and ranks are
 // what they are here.
 func (e *Engine) translateAll(ctx context.Context, f *engine.Failure) *engine.Failure {
 	if f.Told {
-		return f
+		return e.heard(f)
 	}
 	t := *f
 	what, where := cut(ctx, f.Reason)

@@ -6,7 +6,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/enginetest"
 	"github.com/tutti-go/tutti/internal/engine/shm"
 )
@@ -25,7 +24,7 @@ func processes(k *kit, c *crew, host int) {
 	for i, r := range ranks {
 		c.local[r] = shm.NewShared(shm.Shared{
 			Options: k.local, Rank: i, Memory: memory, Messages: Mute{},
-			OnFail: func(*engine.Failure) {}, OnClose: func() error { return nil },
+			OnClose: func() error { return nil },
 		})
 	}
 }

@@ -67,6 +67,11 @@ func (b board) progress() *atomic.Uint64 { return b.word(1) }
 // left is not zero when the rank makes no more calls.
 func (b board) left() *atomic.Uint64 { return b.word(2) }
 
+// why is what the rank said when it left. It is written before that.
+func (b board) why() *engine.Farewell {
+	return (*engine.Farewell)(unsafe.Add(b.base, 2*line+8))
+}
+
 // reading is not zero while the rank may read other ranks' buffers.
 func (b board) reading() *atomic.Uint64 { return b.word(3) }
 

@@ -107,7 +107,7 @@ func newGroup(n int, opt Options) *group {
 // fail ends the group, and returns the cause that came first. When it returns,
 // the group is stopped, whoever stopped it.
 func (g *group) fail(f *engine.Failure) *engine.Failure {
-	if s := g.shared; s != nil && !f.Told && g.cause.Load() == nil {
+	if s := g.shared; s != nil && s.OnFail != nil && !f.Told && g.cause.Load() == nil {
 		s.OnFail(f)
 	}
 	first := g.cause.CompareAndSwap(nil, f)

@@ -80,6 +80,13 @@ func (e *Engine) Left() (list []int) {
 // the board is not there any more.
 func (e *Engine) Close() (err error) {
 	e.closing.Do(func() {
+		if s := e.g.shared; s != nil {
+			f := e.g.cause.Load()
+			if f == nil && s.Excuse != nil {
+				f = s.Excuse()
+			}
+			*e.board.why() = engine.NewFarewell(f)
+		}
 		e.tell(e.board.left(), 1)
 		if s := e.g.shared; s != nil {
 			err = errors.Join(s.Messages.Close(), s.OnClose())
@@ -338,8 +345,14 @@ func (e *Engine) mismatch(mine string, r int, theirs string) error {
 }
 
 func (e *Engine) lost(r int, op string, seq uint64) error {
+	if e.g.shared != nil {
+		why := *e.g.boards[r].why()
+		if f := why.Failure(len(e.g.boards), e.g.shared.OnFail != nil); f != nil {
+			return f
+		}
+	}
 	return &engine.Failure{
-		Kind: engine.ErrRankLost, Op: op, Seq: seq, Rank: e.rank, Lost: []int{r},
+		Kind: engine.ErrRankLost, Op: op, Seq: seq, Rank: e.rank, Lost: []int{r}, Left: true,
 		Reason: fmt.Sprintf("rank %d has closed the communicator and takes no part", r),
 	}
 }

@@ -23,8 +23,12 @@ type Shared struct {
 	Peek func(rank int, dst unsafe.Pointer, addr uint64, bytes int) error
 	// OnFail is told of a failure that began on this rank, before the engine
 	// takes it as its cause. If the owner knows of an earlier one, it calls Fail
-	// with that, marked as Told.
+	// with that, marked as Told. Nil: this is a part of another group, which tells
+	// it of its failures, and takes its as they are.
 	OnFail func(*engine.Failure)
+	// Excuse, if it is not nil, says why this rank leaves the group though it is
+	// well, nil if for no reason; see engine.Excuse.
+	Excuse func() *engine.Failure
 	// Sub and Alloc make what needs more than this group's memory.
 	Sub   func(ctx context.Context, seq uint64, members []int) (engine.Engine, error)
 	Alloc func(ctx context.Context, seq uint64, bytes int) (*engine.Region, error)

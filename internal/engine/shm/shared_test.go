@@ -134,6 +134,21 @@ func TestSharedInPieces(t *testing.T) {
 	enginetest.Run(t, mappedWorld(tiny), enginetest.Options{RankOrder: true, Light: true, Deadline: 20 * time.Second})
 }
 
+// Who needs a rank that has left because of a failure is told of that.
+func TestFarewell(t *testing.T) {
+	threads(t)
+	engines := mappedWorld(Options{})(t, 3)
+	engines[0].Fail(&engine.Failure{Kind: engine.ErrRankLost, Rank: 2, Lost: []int{2}, Reason: "rank 2 is lost: on purpose", Told: true})
+	if err := engines[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	err := engines[1].Run(t.Context(), 1, []engine.Call{{Verb: engine.Barrier}})
+	f := (*engine.Failure)(nil)
+	if !errors.As(err, &f) || !slices.Equal(f.Lost, []int{2}) || f.Reason != "rank 2 is lost: on purpose" {
+		t.Errorf("it was told %v", err)
+	}
+}
+
 // A rank that reads in another's own buffer does not take what it finds there
 // for right when that rank has given the buffer back.
 func TestWithdrawn(t *testing.T) {

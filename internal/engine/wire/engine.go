@@ -64,8 +64,17 @@ func (e *Engine) Size() int { return e.size }
 // SameHost says which ranks share a host.
 func (e *Engine) SameHost() []int { return slices.Clone(e.opt.Hosts) }
 
-// Close says goodbye to the other ranks.
-func (e *Engine) Close() error { return e.mesh.Close() }
+// Close says goodbye to the other ranks, and why.
+func (e *Engine) Close() error {
+	f := e.cause.Load()
+	if f == nil && e.opt.Excuse != nil {
+		f = e.opt.Excuse()
+	}
+	why := engine.NewFarewell(f)
+	var head transport.Head
+	copy(head[:], why[:])
+	return e.mesh.Leave(&head)
+}
 
 // Alloc returns memory of this process: nothing is faster for the network.
 func (e *Engine) Alloc(_ context.Context, _ uint64, bytes int) (*engine.Region, error) {

@@ -37,10 +37,13 @@ func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, 
 	switch {
 	case errors.Is(err, wait.ErrStopped):
 		return e.cause.Load()
+	case errors.As(err, &lost) && e.farewell(err) != nil:
+		return e.farewell(err)
 	case errors.As(err, &lost):
 		f.Kind, f.Lost, f.Err = engine.ErrRankLost, []int{lost.Peer}, err
 		f.Reason = fmt.Sprintf("the connection to rank %d is gone: %v", lost.Peer, lost.Err)
 		if errors.Is(err, transport.ErrClosed) {
+			f.Left = true
 			f.Reason = fmt.Sprintf("rank %d has closed the communicator and takes no part", lost.Peer)
 		}
 	case errors.Is(err, wait.ErrTimeout):
@@ -57,6 +60,16 @@ func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, 
 		f.Reason = fmt.Sprintf("the transport has failed: %v", err)
 	}
 	return f
+}
+
+// farewell is why another rank has left, nil if it did not say.
+func (e *Engine) farewell(err error) *engine.Failure {
+	bye := (*transport.Goodbye)(nil)
+	if !errors.As(err, &bye) {
+		return nil
+	}
+	w := engine.Farewell(bye.Why[:len(engine.Farewell{})])
+	return w.Failure(e.size, e.opt.OnFail != nil)
 }
 
 // whereabouts says, for an error, whom this rank was waiting for, and who has

@@ -34,6 +34,9 @@ type Options struct {
 	// of an earlier failure, it calls Fail with that, marked as Told. OnFail
 	// must not block. Nil: nobody is told.
 	OnFail func(*engine.Failure)
+	// Excuse says why this rank leaves the group though it is well; it returns nil
+	// if that is for no reason. See engine.Excuse. Nil: it never has one.
+	Excuse func() *engine.Failure
 	// Sub makes this rank's side of a group of some of the ranks, as
 	// engine.Engine says. Nil: there are no such groups.
 	Sub func(ctx context.Context, seq uint64, members []int) (engine.Engine, error)

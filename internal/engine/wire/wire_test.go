@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -211,5 +212,23 @@ func TestTimeout(t *testing.T) {
 	}
 	if again := engines[1].Run(t.Context(), 1, []engine.Call{{Verb: engine.Barrier}}); again == nil || again.Error() != err.Error() {
 		t.Errorf("rank 1 comes late and gets %v, rank 0 got %v", again, err)
+	}
+}
+
+// Who needs a rank that has left because of a failure is told of that, also if
+// nobody else could tell it.
+func TestFarewell(t *testing.T) {
+	var engines []*Engine
+	for _, m := range mem.New(3, mem.Options{}) {
+		engines = append(engines, New(m, Options{Lot: m.Lot(), OnFail: func(*engine.Failure) {}}))
+	}
+	engines[0].Fail(&engine.Failure{Kind: engine.ErrRankLost, Rank: 2, Lost: []int{2}, Reason: "rank 2 is lost: on purpose", Told: true})
+	if err := engines[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	err := engines[1].Run(t.Context(), 1, []engine.Call{{Verb: engine.Barrier}})
+	f := (*engine.Failure)(nil)
+	if !errors.As(err, &f) || !slices.Equal(f.Lost, []int{2}) || f.Reason != "rank 2 is lost: on purpose" || f.Told {
+		t.Errorf("it was told %v", err)
 	}
 }

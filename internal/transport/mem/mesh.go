@@ -50,7 +50,8 @@ type Mesh struct {
 	lot  *wait.Lot
 	news atomic.Uint64 // counts what has happened to this rank's connections
 
-	closed bool // guarded by n.mu
+	closed bool // guarded by n.mu, as is the next
+	why    transport.Head
 }
 
 var _ transport.Mesh = (*Mesh)(nil)
@@ -81,8 +82,14 @@ func (m *Mesh) Size() int { return len(m.n.ranks) }
 func (m *Mesh) Lot() *wait.Lot { return m.lot }
 
 // Close ends the connections. What was sent and is held can still be received.
-func (m *Mesh) Close() error {
+func (m *Mesh) Close() error { return m.Leave(nil) }
+
+// Leave is Close with a reason.
+func (m *Mesh) Leave(why *transport.Head) error {
 	m.n.mu.Lock()
+	if why != nil && !m.closed {
+		m.why = *why
+	}
 	m.closed = true
 	m.n.mu.Unlock()
 	for _, o := range m.n.ranks {
@@ -107,8 +114,8 @@ func (m *Mesh) lost(peer int) error {
 		return errClosed
 	}
 	err := m.n.line(m.rank, peer).broken
-	if m.n.ranks[peer].closed {
-		err = transport.ErrClosed
+	if p := m.n.ranks[peer]; p.closed {
+		err = &transport.Goodbye{Why: p.why}
 	}
 	if err == nil {
 		return nil

@@ -3,16 +3,17 @@ package tcp
 import (
 	"time"
 
+	"github.com/tutti-go/tutti/internal/transport"
 	"golang.org/x/sys/unix"
 )
 
-// part says goodbye on links and closes them. A socket that is closed while
+// part says goodbye, and why, on links and closes them. A socket that is closed while
 // bytes lie unread takes back what it has not delivered, so the other side is
 // heard until all is delivered, or the time is up.
-func part(links []*link, limit time.Duration) {
+func part(links []*link, why *transport.Head, limit time.Duration) {
 	sink := make([]byte, 64<<10)
 	for _, l := range links {
-		l.startBye()
+		l.startBye(why)
 	}
 	for end := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
 		rest := links[:0]
@@ -31,10 +32,10 @@ func part(links []*link, limit time.Duration) {
 
 // startBye gets a goodbye ready, unless that would land in the middle of
 // something.
-func (l *link) startBye() {
+func (l *link) startBye(why *transport.Head) {
 	l.broken = l.out.mid || !l.flushed()
 	if !l.broken {
-		l.out.start(header{kind: kindBye}, nil, nil)
+		l.out.start(header{kind: kindBye}, why, nil)
 	}
 }
 

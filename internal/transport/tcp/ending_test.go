@@ -163,7 +163,7 @@ func TestCloseDelivers(t *testing.T) {
 					return err
 				}
 			}
-			err := m.Close()
+			err := m.Leave(&transport.Head{0: 7, transport.HeadBytes - 1: 9})
 			close(closed)
 			return err
 		}
@@ -180,7 +180,9 @@ func TestCloseDelivers(t *testing.T) {
 				return err
 			}
 		}
-		if err := m.Exchange(w, nil, &transport.Frame{Peer: 0}); !errors.Is(err, transport.ErrClosed) {
+		err := m.Exchange(w, nil, &transport.Frame{Peer: 0})
+		bye := (*transport.Goodbye)(nil)
+		if !errors.Is(err, transport.ErrClosed) || !errors.As(err, &bye) || bye.Why[0] != 7 || bye.Why[transport.HeadBytes-1] != 9 {
 			return fmt.Errorf("after the last frame: %v", err)
 		}
 		return nil

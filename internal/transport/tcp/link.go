@@ -149,7 +149,7 @@ func (r *receiving) headOf() *transport.Head {
 func (l *link) lost(err error) error {
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
 		if l.saidBye() {
-			err = transport.ErrClosed
+			err = l.goodbye()
 		}
 	}
 	if errors.Is(err, io.EOF) {
@@ -170,11 +170,14 @@ func (l *link) saidBye() bool {
 	}
 }
 
+// goodbye is what the peer has said.
+func (l *link) goodbye() error { return &transport.Goodbye{Why: *l.in.headOf()} }
+
 // unexpected is the error for a header that does not belong here.
 func (l *link) unexpected() error {
 	h := &l.in.header
 	if h.kind == kindBye {
-		return l.lost(transport.ErrClosed)
+		return l.lost(l.goodbye())
 	}
 	return l.lost(fmt.Errorf("it sent a header of kind %d where that makes no sense", h.kind))
 }

@@ -111,7 +111,11 @@ func (m *Mesh) Rank() int { return m.rank }
 func (m *Mesh) Size() int { return m.size }
 
 // Close says goodbye on all links and closes them.
-func (m *Mesh) Close() error {
+func (m *Mesh) Close() error { return m.Leave(nil) }
+
+// Leave is Close with a reason, which reaches those with whom nothing is in the
+// middle of being sent.
+func (m *Mesh) Leave(why *transport.Head) error {
 	if m.closing.Swap(true) {
 		return nil
 	}
@@ -133,7 +137,7 @@ func (m *Mesh) Close() error {
 	}
 	m.mu.Unlock()
 	m.exchanging.Unlock()
-	part(links, lingerFor)
+	part(links, why, lingerFor)
 	m.messages.closed()
 	return nil
 }
@@ -208,7 +212,7 @@ func (m *Mesh) conclude(s *slot, from slotState, c *conn, err error) {
 	m.mu.Unlock()
 	if !current {
 		if l != nil {
-			part([]*link{l}, lingerFor)
+			part([]*link{l}, nil, lingerFor)
 		}
 		return
 	}

@@ -258,7 +258,7 @@ func (p *pair) heard() error {
 			p.close(x, &transport.LostError{Peer: p.peer, Err: errGone})
 		}
 	case kindBye:
-		return transport.ErrClosed
+		return p.link.goodbye()
 	default:
 		return fmt.Errorf("it sent a header of kind %d where that makes no sense", h.kind)
 	}
