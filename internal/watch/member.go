@@ -72,6 +72,7 @@ type report struct {
 type group struct {
 	members []int // by their numbers in the job
 	fail    func(*engine.Failure)
+	over    bool // this rank's report came first: the reporter knows the cause
 }
 
 // Join connects this rank with the others, and returns when all have joined.
@@ -260,7 +261,11 @@ func (m *Member) fail(c *Cause) {
 		}
 	}
 	if own {
-		// Who reported it knows more of it than has travelled.
+		// Who reported it knows more of it than has travelled. It may not have
+		// woken up when the next loss is told: that came later.
+		if g != nil {
+			g.over = true
+		}
 		g = nil
 	}
 	if g == nil && !own && len(m.early) < maxEarly {
@@ -308,10 +313,11 @@ func (m *Member) Lost() []int {
 	return slices.Sorted(maps.Keys(m.gone))
 }
 
-// loss is the failure of a group that has lost a rank; nil if it was not in it.
+// loss is the failure of a group that has lost a rank; nil if it was not in it,
+// or the group has ended by this rank's report.
 func (g *group) loss(rank int, reason string) *engine.Failure {
 	i := slices.Index(g.members, rank)
-	if i < 0 {
+	if i < 0 || g.over {
 		return nil
 	}
 	return &engine.Failure{
@@ -324,7 +330,7 @@ func (g *group) loss(rank int, reason string) *engine.Failure {
 // when one of its members reports a cause, or is lost. What has happened
 // already is told at once.
 func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
-	g := &group{slices.Clone(members), fail}
+	g := &group{members: slices.Clone(members), fail: fail}
 	m.mu.Lock()
 	m.groups[name] = g
 	var f *engine.Failure
