@@ -48,6 +48,7 @@ type Member struct {
 	groups   map[string]*group
 	early    map[string]*Cause // causes for groups that this rank has not made yet
 	gone     map[int]string    // ranks that are lost, and why
+	losses   []int             // the same, in the order in which they were told
 	results  map[string]*exchange
 	follows  map[string]func(from int, position []byte)
 	closed   bool
@@ -268,13 +269,20 @@ func (m *Member) fail(c *Cause) {
 		}
 		g = nil
 	}
-	if g == nil && !own && len(m.early) < maxEarly {
+	if g == nil && !own && len(m.early) < maxEarly && !slices.ContainsFunc(c.Members, m.isGone) {
 		m.early[c.Group] = c
 	}
 	m.mu.Unlock()
 	if g != nil {
 		g.fail(c.Failure())
 	}
+}
+
+// isGone reports whether a rank is lost. A group that has lost one has ended
+// before any cause that is told later. The lock is held.
+func (m *Member) isGone(rank int) bool {
+	_, gone := m.gone[rank]
+	return gone
 }
 
 // maxEarly bounds the causes kept for groups that are not there yet.
@@ -288,6 +296,7 @@ func (m *Member) lose(rank int, reason string) {
 		return
 	}
 	m.gone[rank] = reason
+	m.losses = append(m.losses, rank)
 	var tell []func()
 	for _, g := range m.groups {
 		if f := g.loss(rank, reason); f != nil {
@@ -338,8 +347,8 @@ func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
 		f = c.Failure()
 		delete(m.early, name)
 	}
-	for rank, reason := range m.gone {
-		if l := g.loss(rank, reason); l != nil && f == nil {
+	for _, rank := range m.losses {
+		if l := g.loss(rank, m.gone[rank]); l != nil && f == nil {
 			f = l
 		}
 	}

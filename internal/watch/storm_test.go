@@ -18,11 +18,12 @@ import (
 )
 
 // TestStorm runs the channel of 2 to 7 ranks, many times, in virtual time over
-// connections with random delays. Ranks report failures at about the same time,
-// and one dies when it writes a random frame; those who hear of it leave at once
-// or later. All who live must be told in time, and the same.
+// connections with random delays. Ranks report failures of two groups at about
+// the same time, some before others have made the group, and one dies when it
+// writes a random frame; those who hear of it leave at once or later. All who
+// live must be told in time, and the same.
 func TestStorm(t *testing.T) {
-	seeds := 400
+	seeds := 600
 	switch {
 	case os.Getenv("TUTTI_TEST_HEAVY") != "":
 		seeds = 20_000
@@ -55,14 +56,17 @@ func TestStorm(t *testing.T) {
 				seen.first++
 			}
 			for _, e := range s.ends {
-				switch f := e.cause.Load(); {
-				case e.join != nil:
+				if e.join != nil {
 					seen.unjoined++
-				case f == nil:
-				case f.Kind == engine.ErrRankLost:
-					seen.lost++
-				default:
-					seen.reported++
+				}
+				for g := range e.groups {
+					switch f := e.groups[g].cause.Load(); {
+					case f == nil:
+					case f.Kind == engine.ErrRankLost:
+						seen.lost++
+					default:
+						seen.reported++
+					}
 				}
 			}
 		})
@@ -86,7 +90,8 @@ type storm struct {
 	seed      uint64
 	rnd       *rand.Rand
 	size      int
-	reporters []int
+	groups    [2][]int // all ranks, and some of them
+	reporters [2][]int // by group: who reports a failure, by its number there
 	hosts     []*host
 	ends      []*stormEnd
 	victim    int
@@ -95,11 +100,26 @@ type storm struct {
 
 // A stormEnd is what a rank has seen.
 type stormEnd struct {
-	join, gather error
-	cause        engine.Cause
-	told         time.Time
-	close        error
+	join, gather, close error
+	groups              [2]stormGroup
 }
+
+// A stormGroup is a rank's side of a group.
+type stormGroup struct {
+	cause engine.Cause
+	told  time.Time
+	once  sync.Once
+	ended chan struct{}
+}
+
+func (g *stormGroup) stop() {
+	g.once.Do(func() {
+		g.told = time.Now()
+		close(g.ended)
+	})
+}
+
+func (g *stormGroup) fail(f *engine.Failure) { _ = g.cause.Take(f, nil, g.stop) }
 
 const (
 	stormSilence = 30 * time.Second
@@ -110,12 +130,23 @@ const (
 func newStorm(seed uint64) *storm {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	s := &storm{seed: seed, rnd: rnd, size: 2 + rnd.IntN(6), victim: -1}
-	for range rnd.IntN(3) {
-		s.reporters = append(s.reporters, rnd.IntN(s.size))
+	for r := range s.size {
+		s.groups[0] = append(s.groups[0], r)
+		if rnd.IntN(2) == 0 {
+			s.groups[1] = append(s.groups[1], r)
+		}
+		e := new(stormEnd)
+		for g := range e.groups {
+			e.groups[g].ended = make(chan struct{})
+		}
+		s.hosts, s.ends = append(s.hosts, &host{fails: -1, silence: stormSilence}), append(s.ends, e)
 	}
-	for range s.size {
-		s.hosts = append(s.hosts, &host{fails: -1, silence: stormSilence})
-		s.ends = append(s.ends, new(stormEnd))
+	for g, members := range s.groups {
+		for range rnd.IntN(3) {
+			if len(members) > 0 {
+				s.reporters[g] = append(s.reporters[g], rnd.IntN(len(members)))
+			}
+		}
 	}
 	return s
 }
@@ -184,26 +215,12 @@ func (s *storm) connect(r int, g *gate) net.Conn {
 	return near
 }
 
-// serve does what ranks do, until the group has ended.
+// serve does what ranks do, until their groups have ended.
 func (s *storm) serve(r int, rnd *rand.Rand, m *Member, e *stormEnd) {
-	const world = "world"
-	all := make([]int, s.size)
-	for i := range all {
-		all[i] = i
-	}
-	ended := make(chan struct{})
-	var once sync.Once
-	stop := func() {
-		once.Do(func() {
-			e.told = time.Now()
-			close(ended)
-		})
-	}
-	fail := func(f *engine.Failure) { e.cause.Take(f, nil, stop) }
-	m.Watch(world, all, fail)
+	m.Watch("world", s.groups[0], e.groups[0].fail)
 	ctx, cancel := context.WithTimeout(context.Background(), stormJoin)
 	defer cancel()
-	blobs, err := m.Gather(ctx, "gather", all, []byte{byte(10 * r)})
+	blobs, err := m.Gather(ctx, "gather", s.groups[0], []byte{byte(10 * r)})
 	for i, b := range blobs {
 		if len(b) != 1 || int(b[0]) != 10*i {
 			err = fmt.Errorf("rank %d gave %v", i, b)
@@ -213,20 +230,32 @@ func (s *storm) serve(r int, rnd *rand.Rand, m *Member, e *stormEnd) {
 	pause := func() { time.Sleep(time.Duration(rnd.IntN(3000)) * time.Microsecond) }
 	for range rnd.IntN(3) {
 		pause()
-		_ = m.Tell(world, all, []byte{byte(rnd.IntN(3))}) // if rank 0 is lost, all are told
+		_ = m.Tell("world", s.groups[0], []byte{byte(rnd.IntN(3))}) // if rank 0 is lost, all are told
 	}
-	if slices.Contains(s.reporters, r) {
+	pause()
+	if slices.Contains(s.groups[1], r) {
+		m.Watch("world/1.0", s.groups[1], e.groups[1].fail)
+	}
+	for g, name := range []string{"world", "world/1.0"} {
+		number := slices.Index(s.groups[g], r)
+		if !slices.Contains(s.reporters[g], number) {
+			continue
+		}
 		pause()
-		f := &engine.Failure{Kind: engine.ErrAborted, Rank: r, Reason: fmt.Sprint("so says rank ", r)}
-		e.cause.Take(f, func(f *engine.Failure) {
-			if first := m.Report(world, f); first != f {
-				fail(first)
+		f := &engine.Failure{Kind: engine.ErrAborted, Rank: number, Reason: fmt.Sprint("so says rank ", number)}
+		_ = e.groups[g].cause.Take(f, func(f *engine.Failure) {
+			if first := m.Report(name, f); first != f {
+				e.groups[g].fail(first)
 			}
-		}, stop)
+		}, e.groups[g].stop)
 	}
-	select {
-	case <-ended:
-	case <-time.After(stormEnds):
+	over := time.After(stormEnds)
+	for g := range e.groups {
+		select {
+		case <-e.groups[g].ended:
+		case <-over:
+			return
+		}
 	}
 	if rnd.IntN(2) == 0 {
 		time.Sleep(time.Duration(rnd.IntN(2000)) * time.Millisecond)
@@ -239,34 +268,50 @@ func (s *storm) check() error {
 	if s.victim >= 0 && s.hosts[s.victim].dead {
 		v = s.hosts[s.victim]
 	}
-	var said *engine.Failure
 	for r, e := range s.ends {
-		if s.hosts[r].dead {
-			continue
-		}
-		f := e.cause.Load()
 		switch {
+		case s.hosts[r].dead:
 		case e.join != nil && v == nil:
 			return fmt.Errorf("rank %d has not joined: %w", r, e.join)
 		case e.join != nil: // somebody died before all were there
-			continue
 		case e.gather != nil && v == nil:
 			return fmt.Errorf("rank %d: %w", r, e.gather)
 		case e.close != nil:
 			return fmt.Errorf("rank %d could not close: %w", r, e.close)
-		case f == nil && (len(s.reporters) > 0 && v == nil || v != nil && v.when.Before(s.began.Add(stormEnds))):
+		}
+	}
+	for g := range s.groups {
+		if err := s.checkGroup(g, v); err != nil {
+			return fmt.Errorf("group %d: %w:%v", g, err, s)
+		}
+	}
+	return nil
+}
+
+// checkGroup looks at what a group's members were told; v is who died.
+func (s *storm) checkGroup(g int, v *host) error {
+	victim := slices.Index(s.groups[g], s.victim) // its number in the group
+	must := v == nil && len(s.reporters[g]) > 0 ||
+		v != nil && victim >= 0 && v.when.Before(s.began.Add(stormEnds))
+	var said *engine.Failure
+	for _, r := range s.groups[g] {
+		e := &s.ends[r].groups[g]
+		if s.hosts[r].dead || s.ends[r].join != nil {
+			continue
+		}
+		f := e.cause.Load()
+		switch {
+		case f == nil && must:
 			return fmt.Errorf("rank %d was told nothing", r)
 		case f == nil:
 			continue
-		case f.Kind == engine.ErrRankLost && (v == nil || !slices.Equal(f.Lost, []int{s.victim})):
-			return fmt.Errorf("rank %d: %w", r, f)
+		case f.Kind != engine.ErrRankLost && !slices.Contains(s.reporters[g], f.Rank),
+			f.Kind == engine.ErrRankLost && (v == nil || victim < 0 || !slices.Equal(f.Lost, []int{victim})):
+			return fmt.Errorf("rank %d was told what is not so", r)
 		case f.Kind == engine.ErrRankLost && e.told.Sub(v.when) > s.soon(v):
-			return fmt.Errorf("rank %d was told %v after the death", r, e.told.Sub(v.when))
-		case f.Kind != engine.ErrRankLost && !slices.Contains(s.reporters, f.Rank):
-			return fmt.Errorf("rank %d: %w", r, f)
-		}
-		if said != nil && !s.hosts[0].dead && f.Error() != said.Error() {
-			return errors.New("ranks were told different causes:" + s.String())
+			return fmt.Errorf("rank %d was told late", r)
+		case said != nil && !s.hosts[0].dead && f.Error() != said.Error():
+			return errors.New("ranks were told different causes")
 		}
 		said = f
 	}
@@ -275,14 +320,18 @@ func (s *storm) check() error {
 
 // String says what each rank was told, and when.
 func (s *storm) String() string {
-	text := fmt.Sprintf(" reports by %v", s.reporters)
+	text := ""
 	for r, e := range s.ends {
-		h := s.hosts[r]
-		if h.dead {
+		if h := s.hosts[r]; h.dead {
 			text += fmt.Sprintf("\nrank %d: dead after %v", r, h.when.Sub(s.began))
 			continue
 		}
-		text += fmt.Sprintf("\nrank %d: after %v: %v; %v, %v, %v", r, e.told.Sub(s.began), e.cause.Load(), e.join, e.gather, e.close)
+		text += fmt.Sprintf("\nrank %d: %v, %v, %v", r, e.join, e.gather, e.close)
+		for g := range e.groups {
+			if end := &e.groups[g]; end.cause.Load() != nil {
+				text += fmt.Sprintf("; group %d after %v: %v", g, end.told.Sub(s.began), end.cause.Load())
+			}
+		}
 	}
 	return text
 }
