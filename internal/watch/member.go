@@ -50,6 +50,7 @@ type Member struct {
 	early    map[string]*Cause // causes for groups that this rank has not made yet
 	gone     map[int]string    // ranks that are lost, and why
 	hosts    []int             // see Hosts; nil: not known yet
+	losses   []int             // the same, in the order in which they were told
 	results  map[string]*exchange
 	follows  map[string]func(from int, position []byte)
 	closed   bool
@@ -269,16 +270,22 @@ func (m *Member) fail(c *Cause) {
 		}
 	}
 	if own {
-		// Who reported it knows more of it than has travelled.
-		g = nil
+		g = nil // who reported it knows more of it than has travelled
 	}
-	if g == nil && !own && len(m.early) < maxEarly {
+	if g == nil && !own && len(m.early) < maxEarly && !slices.ContainsFunc(c.Members, m.isGone) {
 		m.early[c.Group] = c
 	}
 	m.mu.Unlock()
 	if g != nil {
 		g.fail(c.Failure())
 	}
+}
+
+// isGone reports whether a rank is lost. A group that has lost one has ended
+// before any cause that is told later. The lock is held.
+func (m *Member) isGone(rank int) bool {
+	_, gone := m.gone[rank]
+	return gone
 }
 
 // maxEarly bounds the causes kept for groups that are not there yet.
@@ -315,6 +322,7 @@ func (m *Member) lose(rank int, reason string) {
 	for _, r := range ranks {
 		m.gone[r] = reason
 	}
+	m.losses = append(m.losses, ranks...)
 	var tell []func()
 	// Groups come before those that were made of them, as their names do.
 	for _, name := range slices.Sorted(maps.Keys(m.groups)) {
@@ -383,8 +391,8 @@ func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
 		f = c.Failure()
 		delete(m.early, name)
 	}
-	for rank, reason := range m.gone {
-		if l := g.loss([]int{rank}, reason); l != nil && f == nil {
+	for _, rank := range m.losses {
+		if l := g.loss([]int{rank}, m.gone[rank]); l != nil && f == nil {
 			f = l
 		}
 	}
