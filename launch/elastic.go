@@ -175,20 +175,24 @@ func (w *world) endedWell() bool {
 	return false
 }
 
-// firstLoss is the first of those whose places are empty.
+// firstLoss is the rank whose place has been empty for longest.
 func (w *world) firstLoss() *rank {
-	taken := make(map[int]bool)
+	emptied := make(map[int]*rank) // by place: its last rank
 	for _, r := range w.ranks {
-		if (r.exit == nil || r.exit.Code == 0) && w.isMember(r) {
-			taken[r.local] = true
+		if !w.isMember(r) {
+			continue
+		}
+		if emptied[r.local] = nil; r.loss != nil {
+			emptied[r.local] = r
 		}
 	}
-	for _, r := range w.crew.losses {
-		if !taken[r.local] {
-			return r
+	first := w.crew.losses[0]
+	for _, r := range slices.Backward(w.crew.losses) {
+		if emptied[r.local] == r {
+			first = r
 		}
 	}
-	return w.crew.losses[0]
+	return first
 }
 
 // lost is what became of those that were lost.

@@ -238,3 +238,19 @@ tutti: rank 0 was lost after 5s: exit code 4; nobody has taken its place
 		t.Error(got)
 	}
 }
+
+// TestFirstLoss: rank 1 was lost first, but its place was taken; rank 2's never
+// was, by a rank.
+func TestFirstLoss(t *testing.T) {
+	one := &rank{number: 1, local: 1, loss: new(Loss)}
+	two := &rank{number: 2, local: 2, loss: new(Loss)}
+	again := &rank{number: 1, local: 1, replacement: 1, letIn: "rank 2 of 3", loss: new(Loss)}
+	w := &world{ranks: []*rank{{}, one, two, again}, crew: crew{losses: []*rank{one, two, again}}}
+	if r := w.firstLoss(); r != two {
+		t.Errorf("it is %s", r.name())
+	}
+	w.ranks = append(w.ranks, &rank{number: 2, local: 2, replacement: 1, letIn: "rank 2 of 3"})
+	if r := w.firstLoss(); r != again {
+		t.Errorf("it is %s", r.name())
+	}
+}
