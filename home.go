@@ -10,6 +10,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/shm"
 	"github.com/tutti-go/tutti/internal/job"
+	"github.com/tutti-go/tutti/internal/place"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -21,14 +22,14 @@ type home struct {
 	site    site   // nil: nobody can decide
 	job     *job.Job
 	teller  *teller // nil: nobody asks
-	ids     []int // this Comm's ranks by their numbers in the job
+	ids     []int   // this Comm's ranks by their numbers in the job
 	line    string
 	epoch   int
 	tickets int64 // newcomers that have been dealt with
 }
 
 // worldLine is the line of the Comm that Join returns.
-const worldLine = "world"
+const worldLine = place.WorldLine
 
 // A site is where ranks meet again: processes, or goroutines.
 type site interface {
