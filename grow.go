@@ -164,7 +164,7 @@ func (c *Comm) decideGrowth(ctx context.Context, s store.Store, done uint64, n i
 // either has one or leaves no trace.
 func takeTicket(ctx context.Context, s store.Store, p *place.Place) (number int64, me string, err error) {
 	name, _ := os.Hostname() // for people
-	me = fmt.Sprintf("process %d on %s, called %q, %s", os.Getpid(), name, p.Name, rand.Text())
+	me = place.Holder(p.Name, fmt.Sprintf("process %d on %s", os.Getpid(), name), rand.Text())
 	for number = 1; ; number++ {
 		who, err := s.CompareAndSet(ctx, place.LateKey(number), nil, []byte(me))
 		if err != nil || string(who) == me {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/shm"
+	"github.com/tutti-go/tutti/internal/place"
 	"github.com/tutti-go/tutti/internal/wait"
 	"github.com/tutti-go/tutti/store"
 )
@@ -30,7 +31,7 @@ type home struct {
 }
 
 // worldLine is the line of the Comm that Join returns.
-const worldLine = "world"
+const worldLine = place.WorldLine
 
 // A site is where ranks meet again: processes, or goroutines.
 type site interface {

@@ -140,14 +140,11 @@ func doing(dumps []*flight.Dump) string {
 	if len(d.Behind) > 0 {
 		text += ", waiting for " + engine.Ranks(d.Behind)
 	}
-	if d.Comm != worldComm {
+	if d.Comm != place.WorldLine {
 		text += fmt.Sprintf(", as rank %d of %s", d.Rank, d.Comm)
 	}
 	return text
 }
-
-// worldComm is what the communicator of all ranks is called at first.
-const worldComm = "world"
 
 // flightDir is the folder for ranks' dumps in an attempt; "" if there is none.
 func (h *host) flightDir(epoch int) string {

@@ -4,26 +4,28 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
+	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/agree"
 	"github.com/tutti-go/tutti/internal/place"
 )
 
 // A crew is what an elastic job knows of its losses. A place is what a rank's
 // first process and its replacements have in common: number, device, processors.
 type crew struct {
-	timer   *time.Timer // for the next replacement
-	due     []due
-	planned int     // replacements, in the attempt
-	losses  []*rank // in the order of their ends
+	timer   *time.Timer // for what is due next
+	due     []due       // replacements
+	behind  []due       // ends of ranks without which the others have gone on
+	planned int         // replacements, in the attempt
+	losses  []*rank     // in the order of their ends
 }
 
-// due is when a place gets its next process.
+// due is when something is to happen to a rank, or to its place.
 type due struct {
-	after *rank // whose place it is
-	at    time.Time
+	r  *rank
+	at time.Time
 }
 
 // The first replacement of a place is started at once, the next ones later and
@@ -81,7 +83,7 @@ func (w *world) drop(r *rank) {
 	if r.pid > 0 {
 		killGroup(r.pid)
 	}
-	if r.replacement > 0 {
+	if !w.isMember(r) {
 		w.h.withdraw(w.epoch, r.name())
 	}
 	next := "it is replaced"
@@ -105,23 +107,49 @@ func (w *world) drop(r *rank) {
 
 // wind sets the timer to what is due first.
 func (c *crew) wind() {
-	if len(c.due) > 0 {
-		first := slices.MinFunc(c.due, func(a, b due) int { return a.at.Compare(b.at) })
+	if all := slices.Concat(c.due, c.behind); len(all) > 0 {
+		first := slices.MinFunc(all, func(a, b due) int { return a.at.Compare(b.at) })
 		c.timer.Reset(max(time.Until(first.at), 0))
 	}
 }
 
-// replace starts the replacements that are due.
-func (w *world) replace() {
-	now, list := time.Now(), w.crew.due
-	w.crew.due = nil
-	for _, d := range list {
+// ripe does what is due.
+func (w *world) ripe() {
+	now, replaced, behind := time.Now(), w.crew.due, w.crew.behind
+	w.crew.due, w.crew.behind = nil, nil
+	for _, d := range replaced {
 		switch {
 		case w.ending || w.endedWell():
 		case d.at.After(now):
 			w.crew.due = append(w.crew.due, d)
 		default:
-			w.startReplacement(d.after)
+			w.startReplacement(d.r)
+		}
+	}
+	for _, d := range behind {
+		switch {
+		case w.ending || d.r.exit != nil:
+		case d.at.After(now):
+			w.crew.behind = append(w.crew.behind, d)
+		default:
+			w.say("%s does not end, and the others have gone on without it; it is killed", d.r.who())
+			_ = syscall.Kill(-d.r.pid, syscall.SIGKILL)
+		}
+	}
+	w.crew.wind()
+}
+
+// decided takes what the ranks have decided: the names of those who go on. A rank
+// that is not among them is fenced out. Usually it is dead; if it was stopped, or
+// slow, it has some time to find out.
+func (w *world) decided(names []string) {
+	for _, r := range w.ranks {
+		switch was := r.replacement == 0 || r.in; {
+		case slices.Contains(names, r.name()):
+			r.in = true
+		case was && !r.behind && r.exit == nil:
+			r.behind = true
+			w.crew.behind = append(w.crew.behind, due{r, time.Now().Add(w.cfg.Grace)})
 		}
 	}
 	w.crew.wind()
@@ -157,9 +185,13 @@ func (w *world) members() (whole, running int) {
 	return whole, running
 }
 
-// isMember reports whether a process is, or was, a rank: a replacement is one
-// when the others have let it in.
+// isMember reports whether a process is a rank, or was until its end: a
+// replacement is one when the others have let it in, and nobody without whom they
+// have gone on.
 func (w *world) isMember(r *rank) bool {
+	if r.behind && (r.exit == nil || r.exit.Code == 0) {
+		return false
+	}
 	if r.replacement > 0 && r.letIn == "" {
 		r.letIn = w.h.letIn(w.epoch, r.name())
 	}
@@ -175,20 +207,24 @@ func (w *world) endedWell() bool {
 	return false
 }
 
-// firstLoss is the first of those whose places are empty.
+// firstLoss is the rank whose place has been empty for longest.
 func (w *world) firstLoss() *rank {
-	taken := make(map[int]bool)
+	emptied := make(map[int]*rank) // by place: its last rank
 	for _, r := range w.ranks {
-		if (r.exit == nil || r.exit.Code == 0) && w.isMember(r) {
-			taken[r.local] = true
+		if !w.isMember(r) {
+			continue
+		}
+		if emptied[r.local] = nil; r.loss != nil {
+			emptied[r.local] = r
 		}
 	}
-	for _, r := range w.crew.losses {
-		if !taken[r.local] {
-			return r
+	first := w.crew.losses[0]
+	for _, r := range slices.Backward(w.crew.losses) {
+		if emptied[r.local] == r {
+			first = r
 		}
 	}
-	return w.crew.losses[0]
+	return first
 }
 
 // lost is what became of those that were lost.
@@ -209,6 +245,47 @@ func (w *world) lost() (list []Loss) {
 // say tells people what happens, among the ranks' own lines.
 func (w *world) say(format string, args ...any) {
 	w.how.outs[1].write(fmt.Appendf(nil, "tutti: "+format+"\n", args...))
+}
+
+// follow returns what the ranks of an attempt decide, again and again: the names
+// of those who go on.
+func (h *host) follow(ctx context.Context, epoch int) <-chan []string {
+	news := make(chan []string)
+	names := make([]string, h.size)
+	for r := range names {
+		names[r] = strconv.Itoa(r)
+	}
+	go func() {
+		for n := 0; ; n++ {
+			d, err := agree.Learn(ctx, agree.On(h.ranks(epoch)), place.WorldKey(n))
+			if err != nil {
+				return
+			}
+			var next []string
+			for _, m := range d.Members {
+				next = append(next, names[m])
+			}
+			for _, ticket := range d.Late {
+				next = append(next, h.holder(ctx, epoch, ticket))
+			}
+			names = next
+			select {
+			case news <- names:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return news
+}
+
+// holder is the name of the process that has a ticket; "" if it has none.
+func (h *host) holder(ctx context.Context, epoch int, ticket int64) (name string) {
+	who, err := h.ranks(epoch).Get(ctx, place.LateKey(ticket))
+	if err != nil {
+		return ""
+	}
+	return place.HolderName(string(who))
 }
 
 // letIn returns as what a replacement was let in; "" if it was not.
@@ -241,7 +318,7 @@ func (h *host) withdraw(epoch int, name string) {
 		if err != nil {
 			return
 		}
-		if strings.Contains(string(who), fmt.Sprintf("called %q", name)) {
+		if place.HolderName(string(who)) == name {
 			_, _ = s.CompareAndSet(ctx, key, who, []byte(place.Withdrawn))
 			return
 		}

@@ -238,3 +238,44 @@ tutti: rank 0 was lost after 5s: exit code 4; nobody has taken its place
 		t.Error(got)
 	}
 }
+
+// TestDecided has ranks decide: who is not among them, and runs, is no member any
+// more. Who waits to be let in, or has ended before, is not touched.
+func TestDecided(t *testing.T) {
+	waits, ended := &rank{number: 2, local: 2, replacement: 1}, &rank{number: 2, local: 2, exit: &Exit{Code: 137}, loss: new(Loss)}
+	w := &world{
+		cfg: &Config{Grace: time.Hour}, h: &host{all: store.NewMemory(store.Limits{})},
+		ranks: []*rank{{number: 0}, {number: 1, local: 1}, ended, waits}, crew: crew{timer: time.NewTimer(time.Hour)},
+	}
+	w.decided([]string{"0"})
+	for i, want := range []bool{true, false, true, false} {
+		if r := w.ranks[i]; w.isMember(r) != want {
+			t.Errorf("%s is a member: %v", r.name(), !want)
+		}
+	}
+	if len(w.crew.behind) != 1 || w.crew.behind[0].r != w.ranks[1] {
+		t.Errorf("%+v", w.crew.behind)
+	}
+	waits.letIn = "rank 1 of 2"
+	w.decided([]string{"0", "2.1"})
+	w.decided([]string{"0"})
+	if len(w.crew.behind) != 2 || w.isMember(waits) {
+		t.Errorf("%+v", w.crew.behind)
+	}
+}
+
+// TestFirstLoss: rank 1 was lost first, but its place was taken; rank 2's never
+// was, by a rank.
+func TestFirstLoss(t *testing.T) {
+	one := &rank{number: 1, local: 1, loss: new(Loss)}
+	two := &rank{number: 2, local: 2, loss: new(Loss)}
+	again := &rank{number: 1, local: 1, replacement: 1, letIn: "rank 2 of 3", loss: new(Loss)}
+	w := &world{ranks: []*rank{{}, one, two, again}, crew: crew{losses: []*rank{one, two, again}}}
+	if r := w.firstLoss(); r != two {
+		t.Errorf("it is %s", r.name())
+	}
+	w.ranks = append(w.ranks, &rank{number: 2, local: 2, replacement: 1, letIn: "rank 2 of 3"})
+	if r := w.firstLoss(); r != again {
+		t.Errorf("it is %s", r.name())
+	}
+}

@@ -52,8 +52,13 @@ type rank struct {
 	exit        *Exit  // nil: it runs
 	loss        *Loss  // the job went on without it
 	letIn       string // a replacement's rank, when it was let in
+	in          bool   // the ranks have decided that it is one of them,
+	behind      bool   // and later to go on without it
 	doing       string
 }
+
+// who names the process, for people.
+func (r *rank) who() string { return (&Exit{Rank: r.number, Replacement: r.replacement}).who() }
 
 // name is what the launcher calls the process.
 func (r *rank) name() string {
@@ -101,6 +106,10 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 	defer close(release)
 	w.reap()
 	news, done := w.h.watch(ctx, w.epoch), ctx.Done()
+	var decided <-chan []string
+	if w.cfg.Min > 0 {
+		decided = w.h.follow(ctx, w.epoch)
+	}
 	for w.alive > 0 {
 		select {
 		case list, ok := <-w.exits:
@@ -135,7 +144,9 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 		case <-w.blame.C:
 			w.judge(true)
 		case <-w.crew.timer.C:
-			w.replace()
+			w.ripe()
+		case names := <-decided:
+			w.decided(names)
 		}
 	}
 	w.judge(true)

@@ -118,6 +118,7 @@ var acts = map[string]func(one bool) error{
 	},
 	"trainer":   trainer,
 	"stays":     stays,
+	"outlived":  outlived,
 	"hangs":     waiting(recvInVain),
 	"deaf":      waiting(stopSelf),
 	"quits":     waiting(exit3),

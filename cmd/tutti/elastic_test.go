@@ -242,6 +242,52 @@ func TestElasticEnds(t *testing.T) {
 	}
 }
 
+// TestElasticStopped has a rank stop, and the others go on without it: it is
+// killed, and its replacement is let in.
+func TestElasticStopped(t *testing.T) {
+	onlyLinux(t)
+	t.Parallel()
+	j := start(t, "outlived", nil, "-elastic", "2:3", "-grace", "100ms")
+	if code := j.wait(t); code != 0 {
+		t.Errorf("code %d", code)
+	}
+	j.says(t, "tutti: rank 1 does not end, and the others have gone on without it; it is killed\n",
+		"tutti: rank 1 was lost after ", "killed by SIGKILL; replacement 1 came after ", "and was let in as rank 2 of 3\n")
+	j.nothingLeft(t)
+}
+
+// outlived has rank 1 stop when all have joined, and the others shrink, and grow
+// again.
+func outlived(one bool) error {
+	ctx := context.Background()
+	c, err := tutti.Join(ctx, tutti.Config{Patience: 2 * time.Second})
+	if err != nil {
+		return err
+	}
+	if os.Getenv("TUTTI_LATE") == "" {
+		if err := c.Barrier(ctx); err != nil {
+			return err
+		}
+		if one {
+			return stopSelf(ctx, c)
+		}
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		if err := c.Barrier(short); err == nil {
+			return errors.New("rank 1 has not stopped")
+		}
+		if c, _, err = c.Shrink(ctx); err != nil {
+			return err
+		}
+		for c.Size() < 3 {
+			if c, err = c.Grow(ctx, 0); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(c.Barrier(ctx), c.Close())
+}
+
 // survive has rank 1 die when all have joined, and the others go on, and let
 // nobody in, until the test says so. What late processes do is said.
 func survive(late func(context.Context) error) func(one bool) error {
