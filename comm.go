@@ -37,6 +37,8 @@ type Comm struct {
 	retired  atomic.Bool    // the engine is closed, because the Comm has a successor
 	err      atomic.Pointer[Error]
 
+	verifier *verifier // nil: nothing is verified
+
 	log    *recorder.Log // what it did last
 	keeper *keeper       // nil: there is no folder for dumps
 	copies sync.Pool     // of calls, for the device engine to look at
@@ -65,6 +67,9 @@ func newComm(e engine.Engine, h *home) *Comm {
 		c.lot = wait.NewHostedLot(h.Host())
 	}
 	c.drain = c.runQueue
+	if h.cfg.Verify && c.size > 1 {
+		c.verifier = &verifier{sums: make([]uint64, c.size)}
+	}
 	c.keep()
 	return c
 }

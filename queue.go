@@ -36,6 +36,9 @@ func (c *Comm) do(ctx context.Context, call *engine.Call) (uint64, error) {
 	c.call[0] = *call
 	c.log.Begin(seq, &c.call[0])
 	err := c.e.Run(ctx, seq, c.call[:])
+	if c.verifier != nil && err == nil {
+		err = c.verify(ctx, seq, c.call[:])
+	}
 	c.log.End(seq, err != nil)
 	c.call[0].Forget()
 
@@ -168,7 +171,11 @@ func (c *Comm) runQueue() {
 // runTask runs a task, in the order of its stream if it has one.
 func (c *Comm) runTask(t *task) error {
 	if t.place == nil {
-		return c.e.Run(t.ctx, t.seq, t.calls)
+		err := c.e.Run(t.ctx, t.seq, t.calls)
+		if c.verifier != nil && err == nil {
+			err = c.verify(t.ctx, t.seq, t.calls)
+		}
+		return err
 	}
 	return c.device.RunOn(t.ctx, t.seq, t.calls, t.place)
 }
