@@ -92,6 +92,8 @@ func rankProcess() error {
 		return initRank(cfg, in)
 	case "mismatch":
 		return mismatchRank(cfg, in)
+	case "verify":
+		return verifyRank(cfg, in)
 	}
 	c, err := tutti.Join(context.Background(), cfg)
 	if err != nil {
