@@ -37,6 +37,8 @@ type Comm struct {
 	retired  atomic.Bool    // the engine is closed, because the Comm has a successor
 	err      atomic.Pointer[Error]
 
+	verifier *verifier // nil: nothing is verified
+
 	log    *recorder.Log // what it did last
 	keeper *keeper       // nil: there is no folder for dumps
 	copies sync.Pool     // of calls, for the device engine to look at
@@ -70,6 +72,9 @@ func newComm(e engine.Engine, h *home) *Comm {
 	}
 	c.drain, c.collector = c.runQueue, c.collect
 	c.progress.L = &c.mu
+	if h.cfg.Verify && c.size > 1 {
+		c.verifier = &verifier{sums: make([]uint64, c.size)}
+	}
 	c.keep()
 	return c
 }

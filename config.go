@@ -41,6 +41,16 @@ type Config struct {
 	// TUTTI_HOST_STAGING says, if that is 1. All ranks have it, or none has.
 	HostStaging bool
 
+	// Verify has data that was damaged found. What goes over the network has a
+	// checksum (CRC-32C), and after every 16th AllReduce, Broadcast and AllGather
+	// of host memory the ranks compare their results, which must be equal, except
+	// in a Batch that has device memory, too. Damage
+	// is ErrCorrupt, which says who sent it to whom and from which address, or
+	// whose result differs. False means that nothing is checked, except by what is
+	// below: TCP's own weak checksum, or Cert's encryption. All ranks have it, or
+	// none has.
+	Verify bool
+
 	// FlightDir is a folder in which each rank leaves, when the Comm is poisoned,
 	// what its flight recorder holds: a file of JSON for tutti inspect. Empty
 	// means TUTTI_FLIGHT_DIR; without that no file is written, see Comm.Dump.

@@ -16,6 +16,7 @@ var (
 	ErrAborted      = engine.ErrAborted      // a context was cancelled, or Abort called
 	ErrClosed       = engine.ErrClosed       // this rank has closed the Comm
 	ErrExcluded     = engine.ErrExcluded     // the others have gone on without this rank
+	ErrCorrupt      = engine.ErrCorrupt      // data was damaged; see Config.Verify
 	ErrUnsupported  = engine.ErrUnsupported  // the engine cannot do that
 	ErrNoDevicePath = engine.ErrNoDevicePath // device memory on a Comm without a device
 )

@@ -36,6 +36,9 @@ func (c *Comm) do(ctx context.Context, call *engine.Call) (uint64, error) {
 	c.call[0] = *call
 	c.log.Begin(seq, &c.call[0])
 	err := c.e.Run(ctx, seq, c.call[:])
+	if c.verifier != nil && err == nil {
+		err = c.verify(ctx, seq, c.call[:])
+	}
 	c.log.End(seq, err != nil)
 	c.call[0].Forget()
 
@@ -156,6 +159,9 @@ func (c *Comm) runQueue() {
 		}
 		c.log.BeginQueued(t.seq, t.calls, t.queued)
 		err := c.e.Run(t.ctx, t.seq, t.calls)
+		if c.verifier != nil && err == nil {
+			err = c.verify(t.ctx, t.seq, t.calls)
+		}
 		c.log.End(t.seq, err != nil)
 		if err != nil {
 			// Those behind it fail too: the engine refuses them.

@@ -113,7 +113,7 @@ func kill(transport string, o killing) (*killed, error) {
 			fmt.Fprintf(o.out, "%d of %d trials after %v\n", k.trials, o.trials, time.Since(begin).Round(time.Second))
 		}
 	}
-	if 2*k.inFlight <= k.trials {
+	if k.trials >= 20 && 2*k.inFlight <= k.trials { // of a handful, most may miss by chance
 		return k, fmt.Errorf("only %d of %d were killed in an operation", k.inFlight, k.trials)
 	}
 	return k, nil

@@ -6,6 +6,7 @@
 //	go run ./bench/faults drill                                     a fault in each state of a rank
 //	go run ./bench/faults mismatch                                  ranks call different things, on every engine
 //	go run ./bench/faults partition                                 the network between two hosts fails
+//	go run ./bench/faults verify                                    what Config.Verify costs: bytes, without, with
 //
 // Where the network is cut, ranks are in network namespaces, which need root.
 package main
@@ -36,7 +37,7 @@ func main() {
 
 func command(args []string) error {
 	if len(args) == 0 {
-		return errors.New("kill, stop, drill, mismatch or partition?")
+		return errors.New("kill, stop, drill, mismatch, partition or verify?")
 	}
 	f := flag.NewFlagSet("faults "+args[0], flag.ExitOnError)
 	trials := f.Int("trials", 100, "how often, for each transport")
@@ -90,8 +91,10 @@ func command(args []string) error {
 			err = stopAll(*trials, transport, *seed, os.Stdout)
 		case "drill":
 			err = drill(transport, d)
+		case "verify":
+			err = verifyCost(transport, os.Stdout)
 		default:
-			err = fmt.Errorf("there is no %q: kill, stop, drill, mismatch or partition", args[0])
+			err = fmt.Errorf("there is no %q: kill, stop, drill, mismatch, partition or verify", args[0])
 		}
 		if err != nil {
 			return fmt.Errorf("%s, seed %d: %w", transport, *seed, err)

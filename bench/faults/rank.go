@@ -21,7 +21,7 @@ const stateName = "FAULTS_STATE"
 // kinds are the kinds of error, by the name under which they are printed.
 var kinds = map[string]error{
 	"lost": tutti.ErrRankLost, "timeout": tutti.ErrTimeout, "mismatch": tutti.ErrMismatch, "aborted": tutti.ErrAborted,
-	"closed": tutti.ErrClosed, "invalid": tutti.ErrInvalid, "excluded": tutti.ErrExcluded,
+	"closed": tutti.ErrClosed, "invalid": tutti.ErrInvalid, "excluded": tutti.ErrExcluded, "corrupt": tutti.ErrCorrupt,
 }
 
 // number is a number of the environment.
@@ -92,6 +92,8 @@ func rankProcess() error {
 		return initRank(cfg, in)
 	case "mismatch":
 		return mismatchRank(cfg, in)
+	case "verify":
+		return verifyRank(cfg, in)
 	}
 	c, err := tutti.Join(context.Background(), cfg)
 	if err != nil {

@@ -101,6 +101,22 @@ func TestShortInTime(t *testing.T) {
 	}
 }
 
+// TestShrink kills two of four ranks on the stand-in, and lets two others in.
+func TestShrink(t *testing.T) {
+	if _, err := standin.Use(); errors.Is(err, standin.ErrNoCompiler) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if err := (&elasticRun{out: &text, rounds: 1}).run(ctx); err != nil || !strings.Contains(text.String(), "6 processes, 2 killed") {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+	t.Log(text.String())
+}
+
 func TestCount(t *testing.T) {
 	r := count("--- PASS: A (0s)\n    --- PASS: A/b (0s)\n--- SKIP: B\n--- FAIL: C\nFAIL\n")
 	if r.passed != 2 || r.skipped != 1 || r.failed != 1 || !strings.HasSuffix(r.tail, "FAIL") {

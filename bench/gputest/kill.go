@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 )
@@ -35,11 +36,11 @@ func (s *shortRun) kill(ctx context.Context) error {
 		}
 		survivors = append(survivors, p)
 	}
-	done, longest, sum := 0, time.Duration(0), time.Duration(0)
+	done := 0
+	var times []time.Duration
 	result := func(ok bool, rest string) {
 		s.say(fmt.Sprintf("a rank killed while %d others wait, without MPS", mortals-1), ok && done == s.kills,
-			"%d of %d rounds: named within %.0f ms (mean %.0f), closed, and a new Comm made; wanted %d%s",
-			done, done, longest.Seconds()*1000, sum.Seconds()*1000/float64(max(done, 1)), s.kills, rest)
+			"%d of %d rounds: named within %s, closed, and a new Comm made; wanted %d%s", done, done, spread(times), s.kills, rest)
 	}
 	for done < s.kills && !soon(ctx) {
 		p, err := fresh.take(ctx)
@@ -55,7 +56,7 @@ func (s *shortRun) kill(ctx context.Context) error {
 			return fmt.Errorf("round %d: %w", done, err)
 		}
 		done++
-		longest, sum = max(longest, took), sum+took
+		times = append(times, took)
 	}
 	_, err := round(ctx, survivors, nil, nobody)
 	rest := "; the survivors alone make and use one more"
@@ -64,6 +65,18 @@ func (s *shortRun) kill(ctx context.Context) error {
 	}
 	result(err == nil, rest)
 	return err
+}
+
+// spread is the largest of some times, and how they are distributed.
+func spread(times []time.Duration) string {
+	if len(times) == 0 {
+		return "no time"
+	}
+	slices.Sort(times)
+	at := func(p int) float64 {
+		return times[min(len(times)-1, len(times)*p/100)].Seconds() * 1000
+	}
+	return fmt.Sprintf("%.0f ms (p50 %.0f, p99 %.0f)", at(100), at(50), at(99))
 }
 
 // round lets ranks meet and kills the victim, if there is one, when all are waiting.

@@ -6,11 +6,15 @@
 //	gputest -dir out/gpu -nccl /path/libnccl.so.2,/other/libnccl.so.2 -out summary.md
 //	gputest torch -dir out/gpu    Go ranks beside PyTorch's, where that is installed
 //
-//
 //	gputest short -nccl /path/libnccl.so.2 -budget 190s
 //
 // shows what has to be shown on a real GPU, in order of importance, one line for
 // each result as soon as it is there, and stops when its time is over.
+//
+//	gputest shrink -nccl /path/libnccl.so.2 -rounds 5
+//
+// kills ranks of four until two are left, and lets new ones in until there are four
+// again, while all add up on the device.
 //
 // Ranks are processes that share the GPU, each a host of its own to NCCL. They run
 // under MPS where that can be started, except those that kill a rank. The program
@@ -47,7 +51,8 @@ var commands = map[string]func(args []string) error{
 	"rank": serve, "comm": serveComm, "staged": serveStaged, "cycles": cycles,
 	"mortal": func([]string) error { return mortal() },
 	"about":  func([]string) error { return about() },
-	"short":  short,
+	"short":  short, "shrink": shrinkMain,
+	"elastic": func([]string) error { return elastic() },
 }
 
 func main() {

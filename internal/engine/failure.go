@@ -15,6 +15,7 @@ var (
 	ErrClosed       = errors.New("closed")
 	ErrInvalid      = errors.New("invalid argument")
 	ErrUnsupported  = errors.New("not supported")
+	ErrCorrupt      = errors.New("data was damaged")
 	ErrExcluded     = errors.New("left behind")
 	ErrNoDevicePath = errors.New("no path for device memory")
 )

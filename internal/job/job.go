@@ -48,6 +48,8 @@ type Config struct {
 	Look time.Duration
 	// Reproducible makes the bits of a result independent of where ranks are.
 	Reproducible bool
+	// Verify gives what goes over the network a checksum.
+	Verify bool
 	// Logger must not be nil.
 	Logger *slog.Logger
 }
@@ -165,7 +167,7 @@ func (j *Job) open() (card, error) {
 	var err error
 	j.listener, err = tcp.Listen(tcp.Options{
 		Job: "tutti", Secret: append([]byte("tutti "), cfg.Secret...), Interface: cfg.Interface, TLS: cfg.TLS, Logger: cfg.Logger,
-		DeadAfter: cfg.Silence,
+		DeadAfter: cfg.Silence, Verify: cfg.Verify,
 	})
 	if err != nil {
 		return card{}, err

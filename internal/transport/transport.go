@@ -98,6 +98,17 @@ func (e *LostError) Error() string { return fmt.Sprintf("lost rank %d: %v", e.Pe
 // Unwrap returns what the connection reported.
 func (e *LostError) Unwrap() error { return e.Err }
 
+// A CorruptError says that something arrived with another checksum than it was
+// sent with.
+type CorruptError struct {
+	Peer int    // who sent it
+	Addr string // and from where
+}
+
+func (e *CorruptError) Error() string {
+	return fmt.Sprintf("what rank %d sent from %s arrived damaged", e.Peer, e.Addr)
+}
+
 // ErrClosed is the reason of a LostError when the other rank has closed its
 // Mesh in good order.
 var ErrClosed = errors.New("it has closed the connection")

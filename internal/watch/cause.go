@@ -26,6 +26,7 @@ type Cause struct {
 var kinds = map[string]error{
 	"lost": engine.ErrRankLost, "timeout": engine.ErrTimeout, "mismatch": engine.ErrMismatch,
 	"aborted": engine.ErrAborted, "closed": engine.ErrClosed, "unsupported": engine.ErrUnsupported,
+	"corrupt": engine.ErrCorrupt,
 }
 
 // NewCause describes why a group has ended. What only the failing rank itself

@@ -34,6 +34,7 @@ func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, 
 	}
 	f := &engine.Failure{Op: op, Seq: seq, Rank: e.rank}
 	lost := (*transport.LostError)(nil)
+	damaged := (*transport.CorruptError)(nil)
 	switch {
 	case errors.Is(err, wait.ErrStopped):
 		return e.cause.Load()
@@ -46,6 +47,10 @@ func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, 
 			f.Left = true
 			f.Reason = fmt.Sprintf("rank %d has closed the communicator and takes no part", lost.Peer)
 		}
+	case errors.As(err, &damaged):
+		f.Kind, f.Err = engine.ErrCorrupt, err
+		f.Reason = fmt.Sprintf("what rank %d sent to rank %d, from %s, has another checksum than it was sent with; "+
+			"look at the network between them and at the memory of their hosts", damaged.Peer, e.rank, damaged.Addr)
 	case errors.Is(err, wait.ErrTimeout):
 		f.Kind = engine.ErrTimeout
 		f.Reason = fmt.Sprintf("not done after %v: %s", e.opt.Timeout, where())

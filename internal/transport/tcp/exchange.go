@@ -21,7 +21,11 @@ func (m *Mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
 			return err
 		}
 		l.sent++
-		l.out.start(header{kind: kindFrame, length: len(out.Body), id: l.sent}, &out.Head, out.Body)
+		h := header{kind: kindFrame, length: len(out.Body), id: l.sent}
+		if m.l.opts.Verify {
+			h.sum = checksum(&out.Head, out.Body)
+		}
+		l.out.start(h, &out.Head, out.Body)
 		x.out = l
 	}
 	if in != nil {
@@ -119,6 +123,9 @@ func (x *exchange) take(in *transport.Frame) error {
 	in.Head = *l.in.headOf()
 	if h.length != len(in.Body) {
 		return &transport.LengthError{Peer: l.peer, Want: len(in.Body), Sent: h.length}
+	}
+	if h.sum != 0 && checksum(&in.Head, in.Body) != h.sum {
+		return l.damaged()
 	}
 	l.in.start(nil)
 	return nil

@@ -34,6 +34,9 @@ type header struct {
 	length int    // of the body; of a ready message: of all of it
 	id     uint64 // a frame's number on its connection, a message's among the sender's
 	tag    int
+	// sum is the checksum of a frame or of a piece of a message, in the place of
+	// the tag, which those do not have; zero: it has none.
+	sum uint64
 }
 
 // put writes h without its head.
@@ -43,7 +46,7 @@ func (h *header) put(b []byte) {
 	binary.LittleEndian.PutUint32(b[4:], uint32(h.kind))
 	binary.LittleEndian.PutUint64(b[8:], uint64(h.length))
 	binary.LittleEndian.PutUint64(b[16:], h.id)
-	binary.LittleEndian.PutUint64(b[24:], uint64(h.tag))
+	binary.LittleEndian.PutUint64(b[24:], uint64(h.tag)|h.sum)
 }
 
 // parse reads what put has written, and trusts none of it.
@@ -63,6 +66,7 @@ func (h *header) parse(b []byte) error {
 	h.kind = byte(kind)
 	h.length = int(length)
 	h.id = binary.LittleEndian.Uint64(b[16:])
-	h.tag = int(binary.LittleEndian.Uint64(b[24:]))
+	h.sum = binary.LittleEndian.Uint64(b[24:])
+	h.tag = int(h.sum)
 	return nil
 }

@@ -147,6 +147,9 @@ func (r *receiving) headOf() *transport.Head {
 // lost explains the end of the connection. If writing failed, the reason may
 // still be waiting to be read.
 func (l *link) lost(err error) error {
+	if damaged := (*transport.CorruptError)(nil); errors.As(err, &damaged) {
+		return err
+	}
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
 		if l.saidBye() {
 			err = l.goodbye()

@@ -43,6 +43,9 @@ type Options struct {
 	// is lost; counted in seconds. A living host answers even if its ranks are
 	// stopped. Zero: 30 s.
 	DeadAfter time.Duration
+	// Verify gives what is sent a checksum. What has one is checked by its
+	// receiver in any case.
+	Verify bool
 }
 
 // withDefaults returns o with its zero values replaced.

@@ -43,6 +43,8 @@ type pair struct {
 	writing *note  // whose data is being written; nil: none
 	reading *note  // whose data is being read
 	left    int    // how much of that piece is still to come
+	size    int    // of all of that piece
+	sum     uint64 // its checksum; zero: it has none
 	sink    []byte // where data goes that nobody wants any more
 }
 
@@ -247,7 +249,7 @@ func (p *pair) heard() error {
 		if x == nil || h.length > x.length-x.at {
 			return fmt.Errorf("it sent %d bytes of message %d, which nobody waits for", h.length, h.id)
 		}
-		p.reading, p.left = x, h.length
+		p.reading, p.left, p.size, p.sum = x, h.length, h.length, h.sum
 	case kindGone:
 		x := p.recvs[h.id]
 		if x == nil {

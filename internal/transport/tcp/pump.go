@@ -52,6 +52,9 @@ func (p *pair) say() {
 		body := w.x.msg.Body[w.x.at:]
 		body = body[:min(len(body), piece)]
 		h.length = len(body)
+		if p.s.m.l.opts.Verify {
+			h.sum = checksum(nil, body)
+		}
 		s.start(h, nil, body)
 		p.writing = w.x
 		w.x.at += len(body)
@@ -129,6 +132,9 @@ func (p *pair) read() (int, error) {
 		return n, nil
 	}
 	p.reading = nil
+	if x.msg != nil && p.sum != 0 && checksum(nil, x.msg.Body[x.at-p.size:x.at]) != p.sum {
+		return n, p.link.damaged()
+	}
 	if x.at == x.length {
 		delete(p.recvs, x.id)
 		if x.msg != nil {

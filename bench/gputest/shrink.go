@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tutti-go/tutti/store"
+)
+
+// An elasticRun kills ranks and lets others in, while all add up.
+type elasticRun struct {
+	out    io.Writer
+	self   string
+	env    []string
+	rounds int
+	server *store.Server
+	born   int
+	alive  []*process // by rank
+}
+
+// From so many ranks to so few, and back.
+const elasticMost, elasticLeast = 4, 2
+
+// shrinkMain is "gputest shrink".
+func shrinkMain(args []string) error {
+	set := flag.NewFlagSet("shrink", flag.ContinueOnError)
+	library := set.String("nccl", os.Getenv("TUTTI_NCCL_LIBRARY"), "path of libnccl; none: what is found")
+	budget := set.Duration("budget", 5*time.Minute, "time for all")
+	e := &elasticRun{out: os.Stdout}
+	set.IntVar(&e.rounds, "rounds", 5, "how often")
+	if err := set.Parse(args); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, *budget)
+	defer cancel()
+	e.env = []string{"TUTTI_NCCL_LIBRARY=" + *library}
+	if os.Getenv("NCCL_SOCKET_IFNAME") == "" {
+		e.env = append(e.env, "NCCL_SOCKET_IFNAME=lo")
+	}
+	return e.run(ctx)
+}
+
+func (e *elasticRun) run(ctx context.Context) error {
+	var err error
+	if e.self, err = os.Executable(); err != nil {
+		return err
+	}
+	what, err := ask(ctx, e.env)
+	if err != nil {
+		return err
+	}
+	const secret = "for one job"
+	e.server, err = store.Listen(ctx, "127.0.0.1:0", store.Config{Secret: []byte(secret), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer e.server.Close()
+	e.env = append(e.env, "TUTTI_SECRET="+secret, "TUTTI_STORE="+e.server.Addr().String())
+	defer func() {
+		for _, p := range e.alive {
+			_ = p.stop(0)
+		}
+	}()
+	for r := range elasticMost {
+		if err := e.start(ctx, fmt.Sprint("TUTTI_RANK=", r), fmt.Sprint("TUTTI_SIZE=", elasticMost)); err != nil {
+			return err
+		}
+	}
+	if _, err := e.formed(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(e.out, "%s, %s, without MPS, ranks killed and replaced while all add up on the device\n\n| round | %s | back to %d |\n| --- | --- | --- |\n",
+		time.Now().UTC().Format("2006-01-02 15:04"), what, "a rank is killed, and the others go on", elasticMost)
+	for round := range e.rounds {
+		if err := e.round(ctx, round); err != nil {
+			return fmt.Errorf("round %d: %w", round+1, err)
+		}
+	}
+	return e.end(ctx)
+}
+
+// start starts a process, which becomes the last rank.
+func (e *elasticRun) start(ctx context.Context, env ...string) error {
+	env = append(env, fmt.Sprint("GPUTEST_ID=", e.born), fmt.Sprint("NCCL_HOSTID=tutti-elastic-", e.born))
+	e.born++
+	p, err := spawn(ctx, append(e.env[:len(e.env):len(e.env)], env...), e.self, "elastic")
+	if err != nil {
+		return err
+	}
+	e.alive = append(e.alive, p)
+	return expect(ctx, []*process{p}, "ready")
+}
+
+// formed waits until all are ranks of one Comm, and returns how long that took.
+func (e *elasticRun) formed(ctx context.Context) (time.Duration, error) {
+	begin := time.Now()
+	for r, p := range e.alive {
+		if err := expect(ctx, []*process{p}, fmt.Sprintf("ready %d %d", r, len(e.alive))); err != nil {
+			return 0, fmt.Errorf("rank %d: %w", r, err)
+		}
+	}
+	return time.Since(begin), nil
+}
+
+// round kills until few are left, and lets as many in.
+func (e *elasticRun) round(ctx context.Context, round int) error {
+	var killed []string
+	for len(e.alive) > elasticLeast {
+		// Every rank has its turn, rank 0 too.
+		victim := (round + len(killed)*2) % len(e.alive)
+		time.Sleep(time.Duration(20+rand.IntN(80)) * time.Millisecond) // they add up
+		p := e.alive[victim]
+		if err := p.cmd.Process.Kill(); err != nil {
+			return err
+		}
+		e.alive = slices.Delete(e.alive, victim, victim+1)
+		took, err := e.formed(ctx)
+		if err != nil {
+			return fmt.Errorf("rank %d was killed: %w", victim, err)
+		}
+		_ = p.stop(patience)
+		if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
+			return fmt.Errorf("rank %d was not killed: %v", victim, p.cmd.ProcessState)
+		}
+		killed = append(killed, fmt.Sprintf("rank %d: %d after %v", victim, len(e.alive), took.Round(time.Millisecond)))
+	}
+	n := elasticMost - len(e.alive)
+	for range n {
+		if err := e.start(ctx, "TUTTI_LATE=1"); err != nil {
+			return err
+		}
+		// The order in which they come is that in which they are let in.
+		if err := store.Prefix(e.server.Store(), "tutti/").Wait(ctx, fmt.Sprint("late/", e.born-elasticMost)); err != nil {
+			return err
+		}
+	}
+	if _, err := fmt.Fprintf(e.alive[0].in, "grow %d\n", n); err != nil {
+		return err
+	}
+	took, err := e.formed(ctx)
+	if err != nil {
+		return fmt.Errorf("growing: %w", err)
+	}
+	fmt.Fprintf(e.out, "| %d | %s | after %v |\n", round+1, strings.Join(killed, "; "), took.Round(time.Millisecond))
+	return nil
+}
+
+// end has all stop, and compares their sums, which each has checked.
+func (e *elasticRun) end(ctx context.Context) error {
+	if _, err := fmt.Fprintln(e.alive[0].in, "stop"); err != nil {
+		return err
+	}
+	sums := make(map[string]bool)
+	for r, p := range e.alive {
+		text, err := p.line(ctx)
+		if err != nil {
+			return fmt.Errorf("rank %d: %w", r, err)
+		}
+		sums[text] = true
+	}
+	for text := range sums {
+		var steps, total int64
+		if _, err := fmt.Sscanf(text, "ns %d %d", &steps, &total); err != nil || len(sums) != 1 {
+			return fmt.Errorf("the ranks' sums: %v: %w", sums, err)
+		}
+		fmt.Fprintf(e.out, "\n%d processes, %d killed, %d steps: all %d ranks have the sum %d, which is exact\n",
+			e.born, e.born-elasticMost, steps, len(e.alive), total)
+	}
+	var errs []error
+	for _, p := range e.alive {
+		errs = append(errs, p.stop(20*time.Second))
+	}
+	e.alive = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,113 @@
+package tutti
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/transport"
+)
+
+// verifyEvery is of how many operations with equal results one is compared.
+const verifyEvery = 16
+
+// A verifier compares ranks' results. It belongs to whoever has the turn.
+type verifier struct {
+	done uint64 // operations with equal results, the same on all ranks
+	own  [1]uint64
+	sums []uint64 // by rank
+	call [1]engine.Call
+}
+
+// verify compares the ranks' results of an operation that is over, if it is its
+// turn to be compared.
+func (c *Comm) verify(ctx context.Context, seq uint64, calls []engine.Call) error {
+	v := c.verifier
+	equal := false
+	for i := range calls {
+		equal = equal || equalResults(&calls[i])
+	}
+	if !equal {
+		return nil
+	}
+	if v.done++; v.done%verifyEvery != 0 {
+		return nil
+	}
+	v.own[0] = 0
+	for i := range calls {
+		if equalResults(&calls[i]) {
+			v.own[0] = bits.RotateLeft64(v.own[0], 7) ^ digest(&calls[i])
+		}
+	}
+	v.call[0] = engine.Call{
+		Verb: engine.AllGather, Method: "Verify",
+		Dst: engine.Mem{Ptr: unsafe.Pointer(&v.sums[0]), N: len(v.sums), Type: kernel.Uint64},
+		Src: engine.Mem{Ptr: unsafe.Pointer(&v.own[0]), N: 1, Type: kernel.Uint64},
+	}
+	if err := c.e.Run(ctx, seq, v.call[:]); err != nil {
+		return err
+	}
+	odd := minority(v.sums)
+	if odd == nil {
+		return nil
+	}
+	f := &engine.Failure{Kind: engine.ErrCorrupt, Op: calls[0].Op(), Seq: seq, Rank: odd[0]}
+	if 2*len(odd) < c.size {
+		f.Reason = fmt.Sprintf("the result of %s is not that of the others; look at the memory and the processors of its host", engine.Ranks(odd))
+	} else {
+		f.Reason = fmt.Sprintf("%s have different results, and none of them is that of most ranks; look at the memory and the processors of their hosts",
+			engine.Ranks(odd))
+	}
+	c.e.Fail(f)
+	return c.e.Failure()
+}
+
+// equalResults reports whether a call leaves the same in host memory on all
+// ranks.
+func equalResults(c *engine.Call) bool {
+	switch c.Verb {
+	case engine.AllReduce, engine.Broadcast, engine.AllGather:
+		return !c.OnDevice()
+	}
+	return false
+}
+
+// digest is the checksum of a call's result.
+func digest(c *engine.Call) uint64 {
+	sum := uint32(0)
+	if c.Uneven {
+		for _, m := range c.DstParts {
+			sum = digestMem(sum, m)
+		}
+		return uint64(sum)
+	}
+	return uint64(digestMem(sum, c.Dst))
+}
+
+func digestMem(sum uint32, m engine.Mem) uint32 {
+	if m.Bytes() == 0 {
+		return sum
+	}
+	return transport.Sum(sum, unsafe.Slice((*byte)(m.Ptr), m.Bytes()))
+}
+
+// minority are the ranks that differ from most, or all of them if there is no
+// such; nil if all are equal.
+func minority(sums []uint64) (odd []int) {
+	count := make(map[uint64]int, 1)
+	for _, s := range sums {
+		count[s]++
+	}
+	if len(count) == 1 {
+		return nil
+	}
+	for r, s := range sums {
+		if 2*count[s] <= len(sums) {
+			odd = append(odd, r)
+		}
+	}
+	return odd
+}
