@@ -12,6 +12,11 @@
 // shows what has to be shown on a real GPU, in order of importance, one line for
 // each result as soon as it is there, and stops when its time is over.
 //
+//	gputest bench -nccl /path/libnccl.so.2 -budget 120s
+//
+// runs tutti bench on the GPU beside the same loops in C, in turns, for every
+// collective, and prints a table.
+//
 // Ranks are processes that share the GPU, each a host of its own to NCCL. They run
 // under MPS where that can be started, except those that kill a rank. The program
 // itself loads neither library.
@@ -48,6 +53,7 @@ var commands = map[string]func(args []string) error{
 	"mortal": func([]string) error { return mortal() },
 	"about":  func([]string) error { return about() },
 	"short":  short,
+	"bench":  benchMain,
 }
 
 func main() {
