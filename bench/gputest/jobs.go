@@ -194,8 +194,10 @@ var errNoCompiler = errors.New("there is no C compiler to build the driver with"
 // compile builds the C driver.
 func compile(ctx context.Context, dir string) (string, error) {
 	source, driver := filepath.Join(dir, "nccl.c"), filepath.Join(dir, "nccl")
-	if err := os.WriteFile(source, []byte(peers.NCCL), 0o600); err != nil {
-		return "", err
+	for path, text := range map[string]string{source: peers.NCCL, filepath.Join(dir, "loop.c"): peers.NCCLLoop} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			return "", err
+		}
 	}
 	for _, cc := range []string{"cc", "gcc", "clang"} {
 		if _, err := exec.LookPath(cc); err != nil {

@@ -16,6 +16,11 @@
 // kills ranks of four until two are left, and lets new ones in until there are four
 // again, while all add up on the device.
 //
+//	gputest bench -nccl /path/libnccl.so.2 -budget 120s
+//
+// runs tutti bench on the GPU beside the same loops in C, in turns, for every
+// collective, and prints a table.
+//
 // Ranks are processes that share the GPU, each a host of its own to NCCL. They run
 // under MPS where that can be started, except those that kill a rank. The program
 // itself loads neither library.
@@ -51,7 +56,7 @@ var commands = map[string]func(args []string) error{
 	"rank": serve, "comm": serveComm, "staged": serveStaged, "cycles": cycles,
 	"mortal": func([]string) error { return mortal() },
 	"about":  func([]string) error { return about() },
-	"short":  short, "shrink": shrinkMain,
+	"short":  short, "shrink": shrinkMain, "bench": benchMain,
 	"elastic": func([]string) error { return elastic() },
 }
 

@@ -262,6 +262,8 @@ static void whole(size_t bytes, int times) {
   }
 }
 
+#include "loop.c"
+
 int main(int argc, char **argv) {
   if (argc == 4 && strcmp(argv[1], "cycles") == 0) {
     load();
@@ -279,6 +281,7 @@ int main(int argc, char **argv) {
   while (fgets(line, sizeof line, stdin)) {
     int times;
     unsigned long long bytes;
+    char op[32];
     if (sscanf(line, "burst %d", &times) == 1)
       bursts(times, reduce, 0);
     else if (sscanf(line, "ordered %d", &times) == 1)
@@ -287,6 +290,8 @@ int main(int argc, char **argv) {
       bursts(times, ordered, 1);
     else if (sscanf(line, "whole %llu %d", &bytes, &times) == 2)
       whole(bytes, times);
+    else if (sscanf(line, "loop %31s %llu %d", op, &bytes, &times) == 3)
+      loop(op, bytes, times);
     else
       break;
     printf("\n");

@@ -53,11 +53,18 @@ var Gloo string
 //	ordered N       the same, each between events that order it with a compute stream
 //	through N       the same, with the wait for them
 //	whole BYTES N   N times one AllReduce and the wait for it
+//	loop OP BYTES N N times a collective as tutti bench times it (TUTTI_BENCH_MEET
+//	                names a file for its barriers)
 //
-// with "ns" and N numbers: nanoseconds for each AllReduce. With the arguments
+// with "ns" and N numbers: nanoseconds for each. With the arguments
 // "cycles", N and SECONDS, it makes, uses and ends up to N communicators of one rank,
 // one in five of them given up half way, and prints "ns", how many there were, and
 // used bytes of the device, descriptors and threads after the first ten and at the end.
 //
 //go:embed nccl.c
 var NCCL string
+
+// NCCLLoop is a part of NCCL, loop.c beside it.
+//
+//go:embed loop.c
+var NCCLLoop string

@@ -82,6 +82,7 @@ func Version() string {
 var (
 	places = []string{
 		"TUTTI_RANK", "TUTTI_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE", "TUTTI_STORE", "TUTTI_EPOCH", "TUTTI_LIFELINE",
+		"TUTTI_NAME", "TUTTI_LATE",
 		PlanEnv,
 	}
 	secrets = []string{"TUTTI_SECRET", "TUTTI_KEY", "TUTTI_CERT"}

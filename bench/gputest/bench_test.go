@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestBench runs tutti bench beside C on the stand-in, whose times mean nothing.
+func TestBench(t *testing.T) {
+	needCompiler(t)
+	tutti := filepath.Join(t.TempDir(), "tutti")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", tutti, "../../cmd/tutti")
+	if text, err := build.CombinedOutput(); err != nil {
+		t.Skipf("tutti cannot be built here: %v %s", err, text)
+	}
+	var text strings.Builder
+	b := &benchRun{
+		out: &text, tutti: tutti, ranks: []int{3}, most: 1 << 15, rounds: 1,
+		flags: []string{"-b", "1K", "-e", "32K", "-f", "32", "--iters", "5", "--warmup", "1"},
+		env:   []string{"TUTTI_BENCH_BYTES=32768"},
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	err := b.run(ctx)
+	t.Log(text.String())
+	if err != nil || b.points != 8*2 || strings.Contains(text.String(), "FAILED") {
+		t.Errorf("%v, %d points", err, b.points)
+	}
+	for _, want := range []string{"| allreduce | 1024 | 3 |", "| alltoall | 32760 | 3 |", ", 1 x |", "of 16 points within 3%", "| scatter | 32768 | "} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the table lacks %q", want)
+		}
+	}
+}
+
+func TestSlowest(t *testing.T) {
+	ranks := [][]float64{{1, 5, 1}, {4, 2, 2}}
+	if got := slowest("allreduce", ranks); got != 2 {
+		t.Error(got)
+	}
+	if got := slowest("gather", ranks); got != 4 {
+		t.Error(got)
+	}
+}
