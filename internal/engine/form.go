@@ -35,20 +35,30 @@ func Form(ctx context.Context, parent Engine, members []int, create func(context
 	if err != nil {
 		return nil, Spoil(ctx, parent, fmt.Sprintf("the group of %s could not be made", Ranks(members)), err)
 	}
+	barrier := func(e Engine) error {
+		return e.Run(ctx, 0, []Call{{Verb: Barrier, Method: forming, Name: "the group is made"}})
+	}
 	inherit := func() { sub.Fail(inherited(parent.Failure(), members, sub.Rank())) }
 	stop := afterFailure(parent, inherit)
 	f := parent.Failure()
 	if f == nil { // otherwise nobody is to have the group
-		err = sub.Run(ctx, 0, []Call{{Verb: Barrier, Method: forming, Name: "the group is made"}})
+		err = barrier(sub)
 	}
 	switch well := stop(); {
 	case well && f == nil && err == nil:
 		return sub, nil
 	case parent.Failure() != nil:
-	case errors.As(err, &f) && f.Op != forming:
+	case !errors.As(err, &f):
+		Spoil(ctx, parent, fmt.Sprintf("the group of %s could not be made", Ranks(members)), err)
+	case f.Op != forming:
 		return sub, nil // another member had it already, and has ended it
 	default:
-		parent.Fail(lifted(f, members, sub.Rank()))
+		if f.Rank != sub.Rank() {
+			// Parent has failed on that rank, but news of it has farther to go than
+			// that of the new group: this waits for it.
+			_ = barrier(parent)
+		}
+		parent.Fail(lifted(f, members, sub.Rank())) // unless it has
 	}
 	inherit()
 	_ = sub.Close() // the first cause is the one to report
@@ -77,7 +87,7 @@ func Spoil(ctx context.Context, e Engine, what string, err error) *Failure {
 // it, because the one that it was being made of has failed.
 func inherited(f *Failure, members []int, rank int) *Failure {
 	sub := &Failure{
-		Kind: f.Kind, Rank: rank, Left: f.Left,
+		Kind: f.Kind, Op: forming, Rank: rank, Left: f.Left,
 		Reason: "the group that this one was being made of has failed: " + f.Error(),
 	}
 	for _, r := range f.Lost {

@@ -195,7 +195,7 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	}
 	// A group ends while it is made if the one that it is made of does, also for
 	// want of a rank that is to be in none or another.
-	if c.Op == "" && c.Kind == engine.ErrAborted && parentFailed(m.g) {
+	if c.Op == "Sub" && c.Kind == engine.ErrAborted && parentFailed(m.g) {
 		return nil
 	}
 	right := false
