@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -53,7 +54,7 @@ func (c *chart) svg() template.HTML {
 	for _, v := range y.ticks(5) {
 		py := y.at(v)
 		fmt.Fprintf(&b, `<line class="grid" x1="%d" y1="%.1f" x2="%d" y2="%.1f"/><text class="tick" x="%d" y="%.1f" text-anchor="end">%s</text>`,
-			left, py, chartWidth-right, py, left-6, py+4, number(digits(v, 3)))
+			left, py, chartWidth-right, py, left-6, py+4, strconv.FormatFloat(digits(v, 3), 'f', -1, 64))
 	}
 	for _, v := range x.ticks(8) {
 		px := x.at(v)
