@@ -119,6 +119,10 @@ func (c *Comm) Abort(why error) {
 // Close ends this rank's membership, after the operations that it has started
 // are over. Other ranks' calls that still need this rank fail with
 // ErrRankLost. Close may be called more than once, and on a nil Comm.
+//
+// In a job of processes the others hear of losses through rank 0. Its last Close
+// stays until they have closed their Comms too, for up to 30 s, unless those who
+// have not are stopped or out of reach.
 func (c *Comm) Close() error {
 	if c == nil {
 		return nil

@@ -6,4 +6,5 @@ var linuxBodies = map[string]body{
 	"besieged": besieged,
 	"steady":   steady,
 	"endless":  endless,
+	"parting":  parting,
 }

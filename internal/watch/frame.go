@@ -51,6 +51,8 @@ const (
 	all       kind = "all"       // rank 0 to a rank: all blobs of an exchange
 	failed    kind = "failed"    // a rank to rank 0: why a group has ended; rank 0 to a rank: what came first
 	at        kind = "at"        // a rank to rank 0, and that to others: where it is in a group
+	ask       kind = "ask"       // rank 0, which wants to leave, to a rank: are you there?
+	here      kind = "here"      // a rank to rank 0: I am
 	lost      kind = "lost"      // rank 0 to a rank: rank r is gone
 	bye       kind = "bye"       // both ways: I end in good order
 )

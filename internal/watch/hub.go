@@ -18,6 +18,7 @@ type hub struct {
 	m         *Member
 	listener  net.Listener
 	strangers strangers
+	vigil     vigil
 
 	// news is held while a loss or a cause is told to all, rank 0 being the last,
 	// so that all hear of them in one order. Whoever hears of one may leave at
@@ -56,7 +57,8 @@ func (m *Member) host(ctx context.Context) error {
 	}
 	h := &hub{
 		m: m, listener: l, conns: make([]*conn, m.cfg.Size), joined: 1,
-		full: make(chan struct{}), empty: make(chan struct{}), gathers: make(map[string]*gather), causes: make(map[string]*Cause),
+		vigil: vigil{askTime, quietTime, make([]time.Time, m.cfg.Size)},
+		full:  make(chan struct{}), empty: make(chan struct{}), gathers: make(map[string]*gather), causes: make(map[string]*Cause),
 	}
 	m.hub = h
 	m.blobs = make([][]byte, m.cfg.Size)
@@ -167,6 +169,7 @@ func (h *hub) listen(rank int, c *conn) {
 		if f.Kind == bye {
 			break
 		}
+		h.hears(rank)
 		h.take(rank, f)
 	}
 	if reason != "" {
@@ -265,12 +268,9 @@ func (h *hub) collect(f *frame) {
 	}
 }
 
-// close waits until the others have left.
+// close waits until the others have left, or cannot be told anything.
 func (h *hub) close(ctx context.Context) error {
-	select {
-	case <-h.empty:
-	case <-ctx.Done():
-	}
+	h.await(ctx)
 	err := h.listener.Close()
 	h.strangers.close()
 	h.mu.Lock()

@@ -247,6 +247,8 @@ func (m *Member) take(f *frame) {
 		}
 	case at:
 		m.hear(f)
+	case ask:
+		_ = m.up.send(&frame{Kind: here, Rank: m.cfg.Rank}) // its end is noticed by listen
 	case lost:
 		m.lose(f.Rank, f.Reason)
 	}
@@ -501,7 +503,9 @@ func (m *Member) missed(members []int) error {
 }
 
 // Close says goodbye. Rank 0, through which the others speak, stays until they
-// have left too, or ctx ends.
+// have left too, or ctx ends. It does not stay for ranks that do not answer for
+// some seconds, because they are stopped or out of reach: what they were told
+// waits for them, and when they go on they find that rank 0 has left.
 func (m *Member) Close(ctx context.Context) error {
 	m.mu.Lock()
 	again := m.closed
