@@ -37,3 +37,31 @@ func Example() {
 	// rank 1 lost [2]
 	// rank 3 lost [2]
 }
+
+// Rank 2 of four crashes. The others go on without it.
+func Example_shrink() {
+	opt := tuttitest.Options{
+		Ranks: 4, Seed: 1,
+		Faults: []tuttitest.Fault{{Kind: tuttitest.Crash, Rank: 2, Message: 11}},
+	}
+	res, err := tuttitest.Simulate(opt, func(ctx context.Context, c *tutti.Comm) error {
+		var err error
+		for err == nil {
+			_, err = tutti.ReduceValue(ctx, c, 1, tutti.Sum)
+		}
+		next, _, err := c.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		defer next.Close()
+		n, err := tutti.ReduceValue(ctx, next, 1, tutti.Sum)
+		if next.Rank() == 0 {
+			fmt.Println(n, "ranks are left")
+		}
+		return err
+	})
+	fmt.Println(err, res.Errs[0], res.Errs[1], res.Errs[3])
+	// Output:
+	// 3 ranks are left
+	// <nil> <nil> <nil> <nil>
+}
