@@ -100,7 +100,7 @@ func TestPartition(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits for a silent host")
 	}
-	err := partitionAll(2*time.Second, "nothing reaches the host of ranks 2 and 3", logger{t})
+	err := partitionAll(partitioning{silence: time.Second, only: "nothing reaches the host of ranks 2 and 3", out: logger{t}})
 	if errors.Is(err, netns.ErrUnavailable) {
 		t.Skip(err)
 	}

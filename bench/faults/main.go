@@ -60,7 +60,7 @@ func command(args []string) error {
 	}
 	switch args[0] {
 	case "partition":
-		return partitionAll(d.silence, d.only, d.out)
+		return partitionAll(partitioning{silence: d.silence, only: d.only, strict: true, out: d.out})
 	case "mismatch":
 		m.engines, m.only = strings.Split(*engines, ","), d.only
 		for text := range strings.SplitSeq(*elems, ",") {

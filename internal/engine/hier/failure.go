@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/tutti-go/tutti/internal/engine"
 )
@@ -55,7 +56,7 @@ func (e *Engine) translate(ctx context.Context, f *engine.Failure, p *part) *eng
 	t := *f
 	t.Op, t.Seq, t.Rank, t.Lost = e.op, e.seq, p.ranks[f.Rank], nil
 	for _, r := range f.Lost {
-		t.Lost = append(t.Lost, p.ranks[r])
+		t.Lost = append(t.Lost, e.lostWith(p.ranks[r], f.Err)...)
 	}
 	if t.Rank != e.rank {
 		t.Err = nil
@@ -78,6 +79,20 @@ func (e *Engine) heard(f *engine.Failure) *engine.Failure {
 	t := *f
 	t.Told = false
 	return &t
+}
+
+// lostWith are the ranks that are lost when one is: all of its host, if that is
+// because the host does not answer.
+func (e *Engine) lostWith(rank int, why error) (list []int) {
+	if !errors.Is(why, syscall.ETIMEDOUT) && !errors.Is(why, syscall.EHOSTUNREACH) {
+		return []int{rank}
+	}
+	for r, host := range e.hosts {
+		if host == e.hosts[rank] {
+			list = append(list, r)
+		}
+	}
+	return list
 }
 
 // translateAll is the same for the group of all ranks, where calls and ranks are

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/transport"
 )
 
 // shown is how much of a name inner engines show.
@@ -116,6 +118,25 @@ func TestBetweenSteps(t *testing.T) {
 		f := &engine.Failure{Kind: engine.ErrAborted, Rank: c.rank, Reason: what + engine.NotBegun}
 		if got := e.translate(c.ctx, f, &e.inside).Reason; got != c.want {
 			t.Errorf("rank %d: %q, want %q", c.rank, got, c.want)
+		}
+	}
+}
+
+// TestLostHost: a host that does not answer has lost all its ranks, a process
+// that has ended is one.
+func TestLostHost(t *testing.T) {
+	e := &Engine{layout: newLayout(0, []int{0, 1, 0, 1, 4})}
+	p := &part{ranks: []int{0, 1, 4}} // the first of each host
+	for _, c := range []struct {
+		why  error
+		lost []int
+	}{
+		{&transport.LostError{Peer: 1, Err: syscall.ETIMEDOUT}, []int{1, 3}},
+		{&transport.LostError{Peer: 1, Err: syscall.ECONNRESET}, []int{1}},
+	} {
+		f := e.translate(t.Context(), &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{1}, Err: c.why}, p)
+		if !slices.Equal(f.Lost, c.lost) {
+			t.Errorf("%v: %v are lost, want %v", c.why, f.Lost, c.lost)
 		}
 	}
 }
