@@ -90,6 +90,7 @@ func (e *Engine) Close() (err error) {
 
 // Run carries out calls, small neighbours together.
 func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
+	e.claimSlot(calls[0].Src.Bytes())
 	e.seq, e.op = seq, calls[0].Op()
 	e.w.Begin(ctx, e.g.opt.Timeout)
 	err := e.run(ctx, calls)
