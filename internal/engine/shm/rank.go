@@ -40,6 +40,7 @@ type Engine struct {
 	scale []float64        // and its factor
 	acc   []byte           // partial results of a reduction
 	spare []byte           // for an AllToAll in place
+	got   []byte           // what the root of a Reduce has of the others
 
 	closing sync.Once
 	_       [64]byte // the next Engine is another rank's
