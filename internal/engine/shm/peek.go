@@ -10,8 +10,8 @@ import (
 
 // Large data that is only copied, and by all ranks at once, goes from one
 // process's buffer to another's by the system, in one copy: through windows it
-// would be two. Where ranks reduce what comes, windows are faster; and where they
-// wait for a root, if there are many: then the two copies go on at once.
+// would be two. Where ranks reduce what comes, or wait for a root, windows are
+// faster for much data: then the two copies go on at once.
 
 // elsewhere, in place of a region, says that a spot is an address of its rank's
 // process.
@@ -19,6 +19,9 @@ const elsewhere = ^uint64(0)
 
 // peekRoot is the most that is taken of a root in this way.
 const peekRoot = 256 << 10
+
+// peekReduce is the most that the root of a Reduce takes of all others together.
+const peekReduce = 64 << 10
 
 // peekMost bounds one call of the system, in which nothing else is looked at.
 const peekMost = 256 << 10
@@ -35,6 +38,10 @@ func (e *Engine) openBuffer(h *header, c *engine.Call) bool {
 		if c.Src.Bytes() > peekRoot {
 			return false
 		}
+	case engine.Reduce:
+		if (len(e.g.boards)-1)*c.Src.Bytes() > peekReduce {
+			return false
+		}
 	case engine.AllToAll:
 		least *= len(e.g.boards)
 	default:
@@ -45,7 +52,7 @@ func (e *Engine) openBuffer(h *header, c *engine.Call) bool {
 	}
 	e.head.n = direct
 	*(*place)(h.after(&e.head.sig)) = place{
-		src: spot{elsewhere, int64(uintptr(c.Src.Ptr))}, n: int64(c.Src.N), scale: 1,
+		src: spot{elsewhere, int64(uintptr(c.Src.Ptr))}, n: int64(c.Src.N), scale: e.factor(c),
 	}
 	return true
 }
@@ -65,4 +72,15 @@ func (e *Engine) peek(r int, dst engine.Mem, addr uint64) error {
 		}
 	}
 	return nil
+}
+
+// fetch is peek into memory of the root's own, from where it is reduced while it
+// is in a cache.
+func (e *Engine) fetch(r int, like engine.Mem, addr uint64) (unsafe.Pointer, error) {
+	bytes := like.Bytes()
+	if len(e.got) < len(e.g.boards)*bytes {
+		e.got = make([]byte, len(e.g.boards)*bytes)
+	}
+	like.Ptr = unsafe.Pointer(&e.got[r*bytes])
+	return like.Ptr, e.peek(r, like, addr)
 }

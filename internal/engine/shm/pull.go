@@ -27,6 +27,9 @@ func (e *Engine) pull(c *engine.Call) error {
 		e.head.n = direct
 	}
 	e.post(h)
+	if readers != nobody {
+		e.claimNext(c.Src.Bytes())
+	}
 	if c.Verb.Rooted() {
 		if err := e.compare(); err != nil {
 			return err

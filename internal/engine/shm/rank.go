@@ -40,6 +40,7 @@ type Engine struct {
 	scale []float64        // and its factor
 	acc   []byte           // partial results of a reduction
 	spare []byte           // for an AllToAll in place
+	got   []byte           // what the root of a Reduce has of the others
 
 	closing sync.Once
 	_       [64]byte // the next Engine is another rank's
@@ -97,6 +98,7 @@ func (e *Engine) Close() (err error) {
 
 // Run carries out calls, small neighbours together.
 func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
+	e.claimSlot(calls[0].Src.Bytes())
 	e.seq, e.op = seq, calls[0].Op()
 	e.w.Begin(ctx, e.g.opt.Timeout)
 	err := e.run(ctx, calls)

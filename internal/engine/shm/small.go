@@ -96,6 +96,7 @@ func (e *Engine) small(calls []engine.Call) error {
 		}
 	}
 	e.post(h)
+	e.claimNext(calls[0].Src.Bytes())
 	for r := range e.g.boards {
 		if r == e.rank {
 			e.from[r], e.scale[r] = calls[0].Src.Ptr, e.factor(&calls[0])

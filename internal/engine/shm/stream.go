@@ -344,8 +344,13 @@ func (e *Engine) intake(c *engine.Call, f *flow) (most int, err error) {
 			if err != nil {
 				return err
 			}
-			if in.addr != 0 {
+			switch {
+			case in.addr != 0 && !f.combine:
 				return e.peek(r, dst, in.addr)
+			case in.addr != 0:
+				if in.slot, err = e.fetch(r, dst, in.addr); err != nil {
+					return err
+				}
 			}
 			e.list = append(e.list, in)
 			most = max(most, dst.N)
@@ -402,7 +407,7 @@ func (e *Engine) intakeFrom(c *engine.Call, f *flow, r int, dst engine.Mem) (int
 		}
 		f.borrowed = true
 		if p.src.region == elsewhere {
-			in.addr = uint64(p.src.off) + uint64(share)
+			in.addr, in.scale = uint64(p.src.off)+uint64(share), p.scale
 		} else {
 			in.slot, in.scale = unsafe.Add(e.find(r, p.src), share), p.scale
 		}
