@@ -48,7 +48,7 @@ func Form(ctx context.Context, parent Engine, members []int, create func(context
 	case errors.As(err, &f) && f.Op != forming:
 		return sub, nil // another member had it already, and has ended it
 	default:
-		parent.Fail(lifted(f, members, sub.Rank()))
+		parent.Fail(lifted(f, members))
 	}
 	inherit()
 	_ = sub.Close() // the first cause is the one to report
@@ -91,10 +91,20 @@ func inherited(f *Failure, members []int, rank int) *Failure {
 	return sub
 }
 
-// lifted is the failure of a group because a new one, in which this rank has a
-// number, could not be made of it. It is told by the rank where it began.
-func lifted(f *Failure, members []int, rank int) *Failure {
-	up := &Failure{Kind: f.Kind, Rank: members[f.Rank], Left: f.Left, Told: f.Rank != rank, Err: f.Err}
+// Unheard is the failure of a group of which another is being made on a rank that
+// has lost the one through whom the ranks tell each other of failures: whether all
+// members come cannot be found out.
+func Unheard(rank int) *Failure {
+	return &Failure{
+		Kind: ErrAborted, Rank: rank,
+		Reason: fmt.Sprintf("rank %d has lost the first rank of the job, without which no group can be made", rank),
+	}
+}
+
+// lifted is the failure of a group because a new one could not be made of it.
+// Others may know of it, but perhaps of another before it.
+func lifted(f *Failure, members []int) *Failure {
+	up := &Failure{Kind: f.Kind, Rank: members[f.Rank], Left: f.Left, Err: f.Err}
 	for _, i := range f.Lost {
 		up.Lost = append(up.Lost, members[i])
 	}

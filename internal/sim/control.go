@@ -20,6 +20,7 @@ type member struct {
 	p      *proc
 	closed bool
 
+	forming       int // groups that are being made of it
 	busy, looking bool
 	was, told     wire.Position
 	pause         int64
@@ -47,6 +48,10 @@ func (w *World) join(p *proc, g *group) *member {
 		for i, r := range members {
 			ranks[i] = g.ranks[r]
 		}
+		if m.forming++; p.mute {
+			m.Fail(engine.Unheard(rank))
+		}
+		defer func() { m.forming-- }()
 		return engine.Form(ctx, m, members, func(context.Context) (engine.Engine, error) {
 			return w.join(p, w.group(fmt.Sprintf("%s/%d.%d", g.name, seq, members[0]), ranks)), nil
 		})
@@ -194,6 +199,11 @@ func (w *World) hangUp(at, of *proc, reason string) {
 		at.receive(func() {
 			at.mute = true
 			at.lose(0, reason)
+			for _, m := range at.members {
+				if m.forming > 0 {
+					m.Fail(engine.Unheard(m.Rank()))
+				}
+			}
 		})
 	case at.rank == 0:
 		at.receive(func() {
