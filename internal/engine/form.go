@@ -37,22 +37,34 @@ func Form(ctx context.Context, parent Engine, members []int, create func(context
 	}
 	inherit := func() { sub.Fail(inherited(parent.Failure(), members, sub.Rank())) }
 	stop := afterFailure(parent, inherit)
-	f := parent.Failure()
-	if f == nil { // otherwise nobody is to have the group
+	failed, f := parent.Failure() != nil, (*Failure)(nil)
+	if !failed { // otherwise nobody is to have the group
 		err = sub.Run(ctx, 0, []Call{{Verb: Barrier, Method: forming, Name: "the group is made"}})
 	}
+	errors.As(err, &f)
 	switch well := stop(); {
-	case well && f == nil && err == nil:
+	case well && !failed && err == nil:
 		return sub, nil
 	case parent.Failure() != nil:
-	case errors.As(err, &f) && f.Op != forming:
+	case f.Op != forming:
 		return sub, nil // another member had it already, and has ended it
 	default:
 		parent.Fail(lifted(f, members))
 	}
 	inherit()
 	_ = sub.Close() // the first cause is the one to report
-	return nil, parent.Failure()
+	return nil, own(parent.Failure(), f, parent.Rank())
+}
+
+// own is the first cause as the rank reports it where that began. Another rank may
+// have told of it before, without what this one saw.
+func own(first, saw *Failure, rank int) *Failure {
+	if saw == nil || saw.Err == nil || first.Err != nil || first.Rank != rank {
+		return first
+	}
+	f := *first
+	f.Err = saw.Err
+	return &f
 }
 
 // Spoil ends a group because something that belongs to one of its operations
