@@ -35,34 +35,38 @@ func Form(ctx context.Context, parent Engine, members []int, create func(context
 	if err != nil {
 		return nil, Spoil(ctx, parent, fmt.Sprintf("the group of %s could not be made", Ranks(members)), err)
 	}
-	barrier := func(e Engine) error {
-		return e.Run(ctx, 0, []Call{{Verb: Barrier, Method: forming, Name: "the group is made"}})
-	}
 	inherit := func() { sub.Fail(inherited(parent.Failure(), members, sub.Rank())) }
 	stop := afterFailure(parent, inherit)
-	f := parent.Failure()
-	if f == nil { // otherwise nobody is to have the group
-		err = barrier(sub)
+	failed, f := parent.Failure() != nil, (*Failure)(nil)
+	if !failed { // otherwise nobody is to have the group
+		err = sub.Run(ctx, 0, []Call{{Verb: Barrier, Method: forming, Name: "the group is made"}})
 	}
+	errors.As(err, &f)
 	switch well := stop(); {
-	case well && f == nil && err == nil:
+	case well && !failed && err == nil:
 		return sub, nil
 	case parent.Failure() != nil:
-	case !errors.As(err, &f):
+	case f == nil:
 		Spoil(ctx, parent, fmt.Sprintf("the group of %s could not be made", Ranks(members)), err)
 	case f.Op != forming:
 		return sub, nil // another member had it already, and has ended it
 	default:
-		if f.Rank != sub.Rank() {
-			// Parent has failed on that rank, but news of it has farther to go than
-			// that of the new group: this waits for it.
-			_ = barrier(parent)
-		}
-		parent.Fail(lifted(f, members, sub.Rank())) // unless it has
+		parent.Fail(lifted(f, members))
 	}
 	inherit()
 	_ = sub.Close() // the first cause is the one to report
-	return nil, parent.Failure()
+	return nil, own(parent.Failure(), f, parent.Rank())
+}
+
+// own is the first cause as the rank reports it where that began. Another rank may
+// have told of it before, without what this one saw.
+func own(first, saw *Failure, rank int) *Failure {
+	if saw == nil || saw.Err == nil || first.Err != nil || first.Rank != rank {
+		return first
+	}
+	f := *first
+	f.Err = saw.Err
+	return &f
 }
 
 // Spoil ends a group because something that belongs to one of its operations
@@ -101,10 +105,20 @@ func inherited(f *Failure, members []int, rank int) *Failure {
 	return sub
 }
 
-// lifted is the failure of a group because a new one, in which this rank has a
-// number, could not be made of it. It is told by the rank where it began.
-func lifted(f *Failure, members []int, rank int) *Failure {
-	up := &Failure{Kind: f.Kind, Rank: members[f.Rank], Left: f.Left, Told: f.Rank != rank, Err: f.Err}
+// Unheard is the failure of a group of which another is being made on a rank that
+// has lost the one through whom the ranks tell each other of failures: whether all
+// members come cannot be found out.
+func Unheard(rank int) *Failure {
+	return &Failure{
+		Kind: ErrAborted, Rank: rank,
+		Reason: fmt.Sprintf("rank %d has lost the first rank of the job, without which no group can be made", rank),
+	}
+}
+
+// lifted is the failure of a group because a new one could not be made of it.
+// Others may know of it, but perhaps of another before it.
+func lifted(f *Failure, members []int) *Failure {
+	up := &Failure{Kind: f.Kind, Rank: members[f.Rank], Left: f.Left, Err: f.Err}
 	for _, i := range f.Lost {
 		up.Lost = append(up.Lost, members[i])
 	}

@@ -254,6 +254,8 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 		ranks[i] = g.members[m]
 	}
 	name := fmt.Sprintf("%s/%d.%d", g.name, seq, members[0])
+	stop := g.j.near.listen(func() { g.e.Fail(engine.Unheard(g.rank)) })
+	defer stop()
 	return engine.Form(ctx, g.e, members, func(ctx context.Context) (engine.Engine, error) {
 		ctx, cancel := g.bound(ctx)
 		defer cancel()

@@ -2,6 +2,7 @@ package job
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -37,6 +38,22 @@ func (n *neighbours) await() {
 	for _, rank := range ended {
 		n.tell(rank)
 	}
+}
+
+// listen has f called if rank 0 is lost, now or until stop is called. That it has
+// left in good order is another matter: then it has told all that it knew.
+func (n *neighbours) listen(f func()) (stop func()) {
+	over := make(chan struct{})
+	go func() {
+		select {
+		case <-n.j.member.Ended():
+			if slices.Contains(n.j.Lost(), 0) {
+				f()
+			}
+		case <-over:
+		}
+	}()
+	return func() { close(over) }
 }
 
 func (n *neighbours) tell(rank int) { n.j.member.Lose(rank, "its process has ended") }

@@ -21,6 +21,7 @@ type member struct {
 	at     *post
 	closed bool
 
+	forming       int // groups that are being made of it
 	busy, looking bool
 	was, told     wire.Position
 	pause         int64
@@ -48,6 +49,10 @@ func (a *post) join(g *group) *member {
 		for i, r := range members {
 			ranks[i] = g.ranks[r]
 		}
+		if m.forming++; a.mute {
+			m.Fail(engine.Unheard(rank))
+		}
+		defer func() { m.forming-- }()
 		return engine.Form(ctx, m, members, func(context.Context) (engine.Engine, error) {
 			return a.join(a.j.group(fmt.Sprintf("%s/%d.%d", g.name, seq, members[0]), ranks)), nil
 		})
@@ -192,6 +197,11 @@ func (j *job) hangUp(at, of *post, reason string) {
 		at.p.receive(func() {
 			at.mute = true
 			at.lose(0, reason)
+			for _, m := range at.members {
+				if m.forming > 0 {
+					m.Fail(engine.Unheard(m.Rank()))
+				}
+			}
 			at.answer(refused)
 		})
 	case at.rank == 0:

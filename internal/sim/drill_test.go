@@ -186,6 +186,12 @@ func parentFailed(g *group) bool {
 	return parent != nil && slices.ContainsFunc(parent.members, func(m *member) bool { return m != nil && m.Failure() != nil })
 }
 
+// cutOff reports whether a fault may keep some of the group from hearing of rank
+// 0, which is not in it.
+func (g *group) cutOff(f *Fault) bool {
+	return !slices.Contains(g.ranks, 0) && (f.Rank == 0 || f.Kind == Partition || f.Kind == OneWay)
+}
+
 // checkCause looks at why a survivor's group has ended.
 func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	c := m.Failure()
@@ -195,7 +201,11 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	}
 	// A group ends while it is made if the one that it is made of does, also for
 	// want of a rank that is to be in none or another.
-	if c.Op == "Sub" && c.Kind == engine.ErrAborted && parentFailed(m.g) {
+	if strings.HasPrefix(c.Reason, "the group that this one was being made of has failed: ") && parentFailed(m.g) {
+		return nil
+	}
+	// None is made without rank 0.
+	if c.Kind == engine.ErrAborted && strings.HasSuffix(c.Reason, "without which no group can be made") && m.g.cutOff(f) {
 		return nil
 	}
 	right := false
@@ -217,7 +227,7 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 		return nil
 	}
 	// A rank that has an error closes its other groups, too, and says why.
-	if f.Kind == Stall && c.Left && strings.Contains(c.Reason, "has left after another group's end: ") {
+	if c.Left && strings.Contains(c.Reason, "has left after another group's end: ") {
 		d.aside++
 		return nil
 	}
