@@ -236,6 +236,10 @@ func mayStay(opt *sim.Options, l *life, patience time.Duration, r int, err error
 		return r == f.Rank || errors.Is(err, tutti.ErrTimeout) || f.Rank == 0 && l.abort >= 0
 	case f.Kind == sim.Vanish && (patience < opt.Silence/8 || l.abort >= 0):
 		return true // not all notice at the same time; nor an Abort, if it was rank 0
+	case f.Kind == sim.Crash && l.abort >= 0:
+		// A new Comm's rank 0 may die when some have joined it and others have not:
+		// those wait in Agree for these, which decide meanwhile without them.
+		return errors.Is(err, tutti.ErrExcluded)
 	case f.Kind == sim.Crash || f.Kind == sim.Vanish:
 		return false
 	}

@@ -230,6 +230,8 @@ func (a *post) hello() {
 			hub.receive(func() {
 				switch {
 				case j.closed:
+				case j.posts[a.rank] != nil && j.posts[a.rank].p == a.p: // it has called Shrink again
+					j.w.net.send(&a.down, 0, func() { a.answer(refused) })
 				case j.posts[a.rank] != nil:
 					j.w.violate(fmt.Errorf("%w: rank %d and rank %d of the world are both rank %d of epoch %s",
 						ErrTwoSuccessors, j.posts[a.rank].p.rank, a.p.rank, a.rank, j.name))
