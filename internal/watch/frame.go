@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -54,6 +55,7 @@ const (
 	ask       kind = "ask"       // rank 0, which wants to leave, to a rank: are you there?
 	here      kind = "here"      // a rank to rank 0: I am
 	lost      kind = "lost"      // rank 0 to a rank: rank r is gone
+	beat      kind = "beat"      // both ways: nothing
 	bye       kind = "bye"       // both ways: I end in good order
 )
 
@@ -65,10 +67,14 @@ type conn struct {
 	net.Conn
 	in      *bufio.Reader
 	mu      sync.Mutex
-	welcome []byte // rank 0's proof for this rank, until it is sent
+	welcome []byte        // rank 0's proof for this rank, until it is sent
+	unheard atomic.Int32  // beats since something was received
+	over    chan struct{} // of rank 0's: closed when its reader has ended
 }
 
-func newConn(c net.Conn) *conn { return &conn{Conn: c, in: bufio.NewReader(c)} }
+func newConn(c net.Conn) *conn {
+	return &conn{Conn: c, in: bufio.NewReader(c), over: make(chan struct{})}
+}
 
 func (c *conn) send(f *frame) error {
 	body, err := json.Marshal(f)
@@ -106,5 +112,6 @@ func (c *conn) receive(limit uint32) (*frame, error) {
 	if err := json.Unmarshal(body, f); err != nil {
 		return nil, fmt.Errorf("not a control frame: %w", err)
 	}
+	c.unheard.Store(0)
 	return f, nil
 }

@@ -37,6 +37,7 @@ func samples() []*frame {
 		{Kind: at, Rank: 1, Key: "g", Members: []int{0, 1}, Blob: []byte("here")},
 		{Kind: failed, Members: []int{0, 1}, Cause: c},
 		{Kind: lost, Rank: 1, Reason: "gone"},
+		{Kind: beat},
 		{Kind: bye, Rank: 1},
 	}
 }

@@ -151,6 +151,7 @@ func (h *hub) enter(c *conn, f *frame, proof []byte) bool {
 		if c != nil {
 			_ = c.send(&frame{Kind: welcome, Proof: c.welcome, Blobs: h.m.blobs})
 			h.readers.Go(func() { h.listen(r, c) })
+			h.readers.Go(func() { c.beat(h.m.cfg.Silence, c.over) })
 		}
 	}
 	close(h.full)
@@ -159,6 +160,7 @@ func (h *hub) enter(c *conn, f *frame, proof []byte) bool {
 
 // listen takes what comes from one rank.
 func (h *hub) listen(rank int, c *conn) {
+	defer close(c.over)
 	reason := ""
 	for {
 		f, err := c.receive(maxFrame)

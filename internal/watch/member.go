@@ -160,6 +160,7 @@ func (m *Member) join(ctx context.Context, nc net.Conn) error {
 		return err
 	}
 	go m.listen()
+	go m.up.beat(m.cfg.Silence, m.done)
 	return nil
 }
 

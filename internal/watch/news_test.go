@@ -83,6 +83,38 @@ func TestOwnCauseStands(t *testing.T) {
 	}
 }
 
+// TestBeat: both sides of a connection say something now and then, but not for
+// ever to one who says nothing.
+func TestBeat(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	c, other := newConn(near), newConn(far)
+	over := make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		c.beat(6*time.Millisecond, over)
+		close(ended)
+	}()
+	for range 3 {
+		if f, err := other.receive(maxFrame); err != nil || f.Kind != beat {
+			t.Fatal(f, err)
+		}
+	}
+	c.unheard.Store(beatsUnheard) // as if that had gone on
+	_ = far.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	for {
+		// One may have been on its way.
+		if _, err := other.receive(maxFrame); err != nil {
+			break
+		}
+	}
+	if n := c.unheard.Load(); n <= beatsUnheard {
+		t.Errorf("beats are counted no more: %d", n)
+	}
+	close(over)
+	<-ended
+}
+
 // TestHostLost: when a host does not answer, all its ranks are lost, at once; when
 // a process ends, it alone is.
 func TestHostLost(t *testing.T) {
