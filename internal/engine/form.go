@@ -47,7 +47,7 @@ func Form(ctx context.Context, parent Engine, members []int, create func(context
 		return sub, nil
 	case parent.Failure() != nil:
 	case f == nil:
-		Spoil(ctx, parent, fmt.Sprintf("the group of %s could not be made", Ranks(members)), err)
+		_ = Spoil(ctx, parent, fmt.Sprintf("the group of %s could not be made", Ranks(members)), err)
 	case f.Op != forming:
 		return sub, nil // another member had it already, and has ended it
 	default:
