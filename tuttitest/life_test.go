@@ -20,13 +20,12 @@ type life struct {
 	abort   int // before which step somebody aborts; -1: nobody does
 	aborter int
 
-	epochs  map[string][]int          // who is in each, as the first saw it
-	done    map[string]uint64         // the number that was agreed on at its end
-	went    map[string]map[int]uint64 // how far each rank was then
-	ends    []*ending                 // by rank; nil: it has not come to the end
-	divided bool                      // a Split succeeded
-	shrunk  int                       // Comms that were made
-	wrong   error
+	epochs map[string][]int          // who is in each, as the first saw it
+	done   map[string]uint64         // the number that was agreed on at its end
+	went   map[string]map[int]uint64 // how far each rank was then
+	ends   []*ending                 // by rank; nil: it has not come to the end
+	shrunk int                       // Comms that were made
+	wrong  error
 }
 
 // An ending is what a rank has when all is done.
@@ -54,7 +53,7 @@ func newLife(seed uint64, ranks int) *life {
 // begin forgets the run before.
 func (l *life) begin(ranks int) {
 	l.epochs, l.done, l.went = make(map[string][]int), make(map[string]uint64), make(map[string]map[int]uint64)
-	l.ends, l.wrong, l.divided, l.shrunk = make([]*ending, ranks), nil, false, 0
+	l.ends, l.wrong, l.shrunk = make([]*ending, ranks), nil, 0
 }
 
 // errDisagree is behind what ranks that agree cannot see.
@@ -227,7 +226,6 @@ func (s *soul) divide(ctx context.Context, k int) error {
 	if s.op(err) != nil {
 		return err
 	}
-	s.divided = true
 	want := int64(0)
 	for _, id := range s.ids {
 		if id%2 == s.id%2 {

@@ -227,9 +227,6 @@ func mayStay(opt *sim.Options, l *life, patience time.Duration, r int, err error
 	switch {
 	case f.Harmless(opt) && l.abort < 0:
 		return false
-	case l.divided:
-		// It may have waited in a new group for ranks that did not make it.
-		return true
 	case f.Kind == sim.Stall:
 		// The others may wait for it in Agree, on a Comm that is well. Of an Abort
 		// they hear through rank 0.

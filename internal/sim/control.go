@@ -192,7 +192,7 @@ func (a *post) lose(rank int, reason string) {
 // hangUp is the end of a control connection, as one of its sides sees it.
 func (j *job) hangUp(at, of *post, reason string) {
 	switch {
-	case at.p.dead || of.left() && of.rank != 0: // rank 0 stays as long as others do
+	case at.p.dead || of.left() && (of.rank != 0 || of.away()): // rank 0 stays as long as others do
 	case of.rank == 0:
 		at.p.receive(func() {
 			at.mute = true
