@@ -55,7 +55,17 @@ func Form(ctx context.Context, parent Engine, members []int, create func(context
 	}
 	inherit()
 	_ = sub.Close() // the first cause is the one to report
-	return nil, own(parent.Failure(), f, parent.Rank())
+	return nil, own(ended(parent), f, parent.Rank())
+}
+
+// ended returns the first cause of a group that has one. When it returns, the
+// group has ended for those who wait for that, too.
+func ended(e Engine) *Failure {
+	f := e.Failure()
+	told := *f
+	told.Told = true
+	e.Fail(&told)
+	return f
 }
 
 // own is the first cause as the rank reports it where that began. Another rank may
@@ -73,8 +83,8 @@ func own(first, saw *Failure, rank int) *Failure {
 // failed outside of Run, unless the group has failed already. It returns the
 // first cause. Ctx is the operation's, and what says what was tried.
 func Spoil(ctx context.Context, e Engine, what string, err error) *Failure {
-	if f := e.Failure(); f != nil {
-		return f
+	if e.Failure() != nil {
+		return ended(e)
 	}
 	f := &Failure{Kind: ErrAborted, Rank: e.Rank(), Reason: fmt.Sprintf("%s on rank %d: %v", what, e.Rank(), err), Err: err}
 	if ctx.Err() != nil {
