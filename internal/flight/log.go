@@ -180,7 +180,9 @@ func (l *Log) end(seq uint64, failed bool) {
 	now, since := l.now(), l.wait.Take()
 	if l.busy != seq {
 		l.clock(seq, 0)
-		put(&l.times[l.nTimes%Size].started, uint64(since))
+		if since != 0 { // otherwise it has failed without a wait: just now
+			put(&l.times[l.nTimes%Size].started, uint64(since))
+		}
 	}
 	t := &l.times[l.nTimes%Size]
 	put(&t.ended, now)

@@ -129,6 +129,9 @@ static ncclResult_t finish(int simulate) {
   if (group.depth == 0) return BAD_USAGE;
   if (--group.depth > 0) return OK;
   ncclResult_t rc = group.error;
+  // One that was aborted meanwhile ends the group, as it does in NCCL.
+  for (int i = 0; i < group.entries && rc == OK; i++)
+    if (!standin_comm(group.entry[i].c)) rc = INTERNAL;
   if (rc == OK && !simulate) {
     if (group.jobs) rc = run_jobs(group.job, group.jobs);
     if (rc == OK || rc == IN_PROGRESS) {
