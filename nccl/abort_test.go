@@ -209,3 +209,38 @@ func TestMismatch(t *testing.T) {
 	}
 	ok(t, nccl.AbortAll(t.Context(), w.comms...))
 }
+
+// TestAbortWhileSplitting aborts communicators of which others are being made,
+// sooner and later: nothing is left of those.
+func TestAbortWhileSplitting(t *testing.T) {
+	c := fake(t)
+	before := c.Live(standin.Comms)
+	for i := range 40 {
+		w := newWorld(t, 2, nccl.Config{NonBlocking: true})
+		var all sync.WaitGroup
+		for _, comm := range w.comms {
+			all.Go(func() {
+				child, err := comm.Split(t.Context(), 0, 0, nccl.Config{})
+				if err == nil {
+					err = child.Abort(t.Context())
+				} else if !errors.Is(err, nccl.ErrAborted) && !errors.Is(err, nccl.ErrRemote) && !errors.As(err, new(*nccl.Error)) {
+					t.Errorf("it ends with %v", err)
+					return
+				} else {
+					err = nil
+				}
+				ok(t, err)
+			})
+		}
+		time.Sleep(time.Duration(i) * 100 * time.Microsecond)
+		ok(t, nccl.AbortAll(t.Context(), w.comms...))
+		all.Wait()
+	}
+	// What was made late is ended beside.
+	children := func() int { return c.Live(standin.Comms) - before }
+	for end := time.Now().Add(20 * time.Second); children() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d communicators are left", children())
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/dl"
 	"github.com/tutti-go/tutti/internal/ncclsys"
+	"github.com/tutti-go/tutti/internal/wait"
 )
 
 // Init makes this rank's communicator on a device. All ranks must call it, with
@@ -156,6 +157,9 @@ func (c *Comm) make(parent *Comm, absent bool, unwanted *atomic.Bool, call func(
 		if err = parent.settle(err); err == nil && !absent {
 			err = c.appear(parent, unwanted)
 		}
+		if err != nil && atomic.LoadUintptr(&c.slot.Handle) == 0 {
+			c.reap()
+		}
 	}
 	if c.slot.Handle == 0 {
 		return public(err)
@@ -173,18 +177,21 @@ func (c *Comm) make(parent *Comm, absent bool, unwanted *atomic.Bool, call func(
 	return public(err)
 }
 
+// birth is how long NCCL may take to make a communicator that nobody wants any
+// more.
+const birth = 5 * time.Second
+
 // appear waits until NCCL has written the handle of a communicator that is made
 // of another: that can be after the other one is said to be ready. One that is not
 // wanted any more is waited for, too, for a time, because it must be ended.
 func (c *Comm) appear(parent *Comm, unwanted *atomic.Bool) error {
-	const patience = 5 * time.Second
 	var since time.Time
 	for pause := 20 * time.Microsecond; atomic.LoadUintptr(&c.slot.Handle) == 0; pause = min(2*pause, time.Millisecond) {
 		if unwanted.Load() {
 			if since.IsZero() {
 				since = time.Now()
 			}
-			if time.Since(since) > patience {
+			if time.Since(since) > birth {
 				return ErrStarted
 			}
 		}
@@ -194,6 +201,26 @@ func (c *Comm) appear(parent *Comm, unwanted *atomic.Bool) error {
 		}
 	}
 	return nil
+}
+
+// reap ends a communicator that NCCL may still make of one that has ended
+// meanwhile.
+func (c *Comm) reap() {
+	if c.dev.Retain() != nil {
+		return
+	}
+	lost := &Comm{lib: c.lib, dev: c.dev, slot: c.slot, config: c.config} // which NCCL may still write and read
+	c.slot = new(ncclsys.Slot)
+	go func() {
+		var pace wait.Pace
+		for begin := time.Now(); atomic.LoadUintptr(&lost.slot.Handle) == 0 && time.Since(begin) < birth; {
+			pace.Pause()
+		}
+		if atomic.LoadUintptr(&lost.slot.Handle) != 0 {
+			lost.drop()
+		}
+		_ = lost.dev.Release() // there is nobody left to tell
+	}()
 }
 
 // ready waits until a communicator that does not block has been made.

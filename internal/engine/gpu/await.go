@@ -68,11 +68,19 @@ func (e *Engine) keep(comm *nccl.Comm) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.comms = append(e.comms, comm)
-	if len(e.comms) == 1 {
+	switch {
+	case e.Failure() != nil:
+		go e.abort() // the watcher may have been too early for this one, and so may Close
+	case len(e.comms) == 1:
 		e.watcher.Go(e.watch)
-	} else if e.Failure() != nil {
-		go e.abort() // the watcher may have been too early for this one
 	}
+}
+
+// kept are the communicators there are.
+func (e *Engine) kept() []*nccl.Comm {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.comms)
 }
 
 // bounded returns the operation's context, which also ends, with the cause, when
@@ -118,9 +126,7 @@ func (e *Engine) watch() {
 // of one may wait for another. NCCL may hang in it; then they are left to
 // themselves.
 func (e *Engine) abort() {
-	e.mu.Lock()
-	comms := slices.Clone(e.comms)
-	e.mu.Unlock()
+	comms := e.kept()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := nccl.AbortAll(ctx, comms...); err != nil && e.opt.Logger != nil {

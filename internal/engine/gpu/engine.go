@@ -138,22 +138,23 @@ func (e *Engine) Close() error {
 // end ends the communicators, all at once: which of them another rank ends first
 // is not known.
 func (e *Engine) end() error {
-	if len(e.comms) == 0 {
+	comms := e.kept()
+	if len(comms) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if e.Failure() != nil {
-		return nccl.AbortAll(ctx, e.comms...)
+		return nccl.AbortAll(ctx, comms...)
 	}
-	closed := make(chan error, len(e.comms))
-	for _, c := range e.comms {
+	closed := make(chan error, len(comms))
+	for _, c := range comms {
 		go func() { closed <- c.Close() }()
 	}
 	t := time.NewTimer(patience / 2)
 	defer t.Stop()
 	var errs []error
-	for len(errs) < len(e.comms) {
+	for len(errs) < len(comms) {
 		select {
 		case err := <-closed:
 			errs = append(errs, err)
@@ -161,7 +162,7 @@ func (e *Engine) end() error {
 		case <-e.Failed():
 		case <-t.C:
 		}
-		return errors.Join(append(errs, nccl.AbortAll(ctx, e.comms...))...)
+		return errors.Join(append(errs, nccl.AbortAll(ctx, comms...))...)
 	}
 	return errors.Join(errs...)
 }

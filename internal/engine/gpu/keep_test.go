@@ -1,0 +1,31 @@
+package gpu
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/nccl"
+)
+
+// TestKeptTooLate makes a communicator when the group has failed and its engine is
+// closed, as a message can that was given up: it is aborted all the same.
+func TestKeptTooLate(t *testing.T) {
+	clean(t)
+	for range 20 {
+		e := newEngines(t, 1, engine.DeviceOptions{})[0]
+		id, err := e.lib.NewID()
+		ok(t, err)
+		comm, err := e.lib.Init(t.Context(), e.dev, id, 0, 1, nccl.Config{NonBlocking: true})
+		ok(t, err)
+		e.Fail(&engine.Failure{Kind: engine.ErrAborted, Reason: "enough"})
+		ok(t, e.Close())
+		e.keep(comm)
+		for begin := time.Now(); !errors.Is(comm.AsyncError(), nccl.ErrAborted); time.Sleep(time.Millisecond) {
+			if time.Since(begin) > 20*time.Second {
+				t.Fatal("it is not aborted")
+			}
+		}
+	}
+}
