@@ -214,7 +214,15 @@ func TestMismatch(t *testing.T) {
 // sooner and later: nothing is left of those.
 func TestAbortWhileSplitting(t *testing.T) {
 	c := fake(t)
-	before := c.Live(standin.Comms)
+	before := c.AllLive()
+	t.Cleanup(func() { // when all else has been freed
+		for end := time.Now().Add(20 * time.Second); c.AllLive() != before; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Errorf("left behind: %v, before: %v", c.AllLive(), before)
+				return
+			}
+		}
+	})
 	for i := range 40 {
 		w := newWorld(t, 2, nccl.Config{NonBlocking: true})
 		var all sync.WaitGroup
@@ -235,12 +243,5 @@ func TestAbortWhileSplitting(t *testing.T) {
 		time.Sleep(time.Duration(i) * 100 * time.Microsecond)
 		ok(t, nccl.AbortAll(t.Context(), w.comms...))
 		all.Wait()
-	}
-	// What was made late is ended beside.
-	children := func() int { return c.Live(standin.Comms) - before }
-	for end := time.Now().Add(20 * time.Second); children() != 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d communicators are left", children())
-		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/dl"
 	"github.com/tutti-go/tutti/internal/ncclsys"
-	"github.com/tutti-go/tutti/internal/wait"
 )
 
 // Init makes this rank's communicator on a device. All ranks must call it, with
@@ -158,7 +157,7 @@ func (c *Comm) make(parent *Comm, absent bool, unwanted *atomic.Bool, call func(
 			err = c.appear(parent, unwanted)
 		}
 		if err != nil && atomic.LoadUintptr(&c.slot.Handle) == 0 {
-			c.reap()
+			c.reap(parent)
 		}
 	}
 	if c.slot.Handle == 0 {
@@ -203,18 +202,20 @@ func (c *Comm) appear(parent *Comm, unwanted *atomic.Bool) error {
 	return nil
 }
 
-// reap ends a communicator that NCCL may still make of one that has ended
-// meanwhile.
-func (c *Comm) reap() {
+// reap ends a communicator that NCCL may still make of one that has failed or is
+// being aborted; once that has ended, there is nothing more to come.
+func (c *Comm) reap(parent *Comm) {
 	if c.dev.Retain() != nil {
 		return
 	}
 	lost := &Comm{lib: c.lib, dev: c.dev, slot: c.slot, config: c.config} // which NCCL may still write and read
 	c.slot = new(ncclsys.Slot)
 	go func() {
-		var pace wait.Pace
-		for begin := time.Now(); atomic.LoadUintptr(&lost.slot.Handle) == 0 && time.Since(begin) < birth; {
-			pace.Pause()
+		t := time.NewTimer(birth)
+		defer t.Stop()
+		select {
+		case <-parent.ended:
+		case <-t.C:
 		}
 		if atomic.LoadUintptr(&lost.slot.Handle) != 0 {
 			lost.drop()
