@@ -205,7 +205,7 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 		return nil
 	}
 	// None is made without rank 0.
-	if c.Kind == engine.ErrAborted && strings.HasSuffix(c.Reason, "without which no group can be made") && m.g.cutOff(f) {
+	if c.Kind == engine.ErrAborted && strings.Contains(c.Reason, " has lost the first rank of ") && m.g.cutOff(f) {
 		return nil
 	}
 	right := false
