@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 // TestCycles makes and closes Comms ten thousand times, some of them after a
@@ -104,10 +105,7 @@ func measure() usage {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	u := usage{bytes: m.HeapAlloc, objects: m.HeapObjects, goroutines: runtime.NumGoroutine()}
-	if list, err := os.ReadDir("/proc/self/fd"); err == nil {
-		u.files = len(list)
-	}
+	u := usage{bytes: m.HeapAlloc, objects: m.HeapObjects, goroutines: runtime.NumGoroutine(), files: proctest.OpenFiles()}
 	if text, err := os.ReadFile("/proc/self/maps"); err == nil {
 		u.mappings = strings.Count(string(text), "\n")
 		u.shared = strings.Count(string(text), "/memfd:")

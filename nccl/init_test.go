@@ -3,13 +3,13 @@ package nccl_test
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/internal/standin"
 	"github.com/tutti-go/tutti/nccl"
 )
@@ -212,11 +212,6 @@ func TestCallsDoNotAllocate(t *testing.T) {
 func TestCycles(t *testing.T) {
 	c := fake(t)
 	w := newWorld(t, 2, nccl.Config{})
-	descriptors := func() int {
-		files, err := os.ReadDir("/proc/self/fd")
-		ok(t, err)
-		return len(files)
-	}
 	ids := 0
 	cycle := func(i int) {
 		cfg := nccl.Config{NonBlocking: i%2 == 1}
@@ -250,7 +245,7 @@ func TestCycles(t *testing.T) {
 	for c.Live(standin.Comms) != len(w.comms) {
 		time.Sleep(time.Millisecond)
 	}
-	live, files, wasted := c.AllLive(), descriptors(), ids
+	live, files, wasted := c.AllLive(), proctest.OpenFiles(), ids
 	for i := range 50 {
 		cycle(i)
 	}
@@ -258,11 +253,11 @@ func TestCycles(t *testing.T) {
 		// Each id that not all ranks used keeps its meeting place for a while, and
 		// the connection of a rank that came, as in NCCL.
 		extra := 2 * (ids - wasted)
-		if c.AllLive() == live && descriptors() <= files+extra {
+		if c.AllLive() == live && proctest.OpenFiles() <= files+extra {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%v and %d descriptors, before: %v and %d", c.AllLive(), descriptors(), live, files)
+			t.Fatalf("%v and %d descriptors, before: %v and %d", c.AllLive(), proctest.OpenFiles(), live, files)
 		}
 	}
 }

@@ -23,7 +23,7 @@ const deadline = time.Minute
 
 // TestMain fails the run if goroutines or descriptors are left.
 func TestMain(m *testing.M) {
-	before := descriptors()
+	before := proctest.OpenFiles()
 	code := m.Run()
 	if code == 0 {
 		if left := leftovers(before); left != "" {
@@ -32,14 +32,6 @@ func TestMain(m *testing.M) {
 		}
 	}
 	os.Exit(code)
-}
-
-func descriptors() int {
-	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return 0
-	}
-	return len(list)
 }
 
 // leftovers waits for what is on its way out, and returns what stays.
@@ -53,8 +45,7 @@ func leftovers(before int) string {
 				left += g + "\n\n"
 			}
 		}
-		// The runtime's poller has a few of its own.
-		if left == "" && descriptors() <= before+4 {
+		if left == "" && proctest.OpenFiles() <= before {
 			return ""
 		}
 	}

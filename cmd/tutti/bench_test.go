@@ -227,7 +227,7 @@ func TestBenchInterrupted(t *testing.T) {
 }
 
 func TestBenchDuration(t *testing.T) {
-	got := tuttiWith(t, nil, append([]string{"bench", "--engine", "local", "-n", "2", "--op", "allreduce", "-b", "1K", "-e", "1K", "--duration", "20ms"}, quick...)...)
+	got := tuttiWith(t, nil, append([]string{"bench", "--engine", "local", "-n", "2", "--op", "allreduce", "-b", "1K", "-e", "1K", "--duration", "1s"}, quick...)...)
 	if got.code != 0 || !strings.Contains(got.out, "passes") || strings.Count(got.out, "\nallreduce") != 1 {
 		t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
 	}

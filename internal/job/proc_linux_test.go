@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 // usage is what a process holds, as the kernel and the runtime know it.
@@ -35,12 +37,7 @@ func measure() (usage, error) {
 	debug.FreeOSMemory()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	u := usage{Heap: m.HeapAlloc, Goroutines: runtime.NumGoroutine()}
-	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return u, err
-	}
-	u.Files = len(files) - 1 // the directory itself
+	u := usage{Heap: m.HeapAlloc, Goroutines: runtime.NumGoroutine(), Files: proctest.OpenFiles()}
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		return u, err

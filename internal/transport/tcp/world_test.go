@@ -5,13 +5,13 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"os"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/wait"
 )
@@ -35,7 +35,7 @@ func testOptions() Options {
 // which nothing may be left of it.
 func newWorld(tb testing.TB, n int, opts Options) *world {
 	tb.Helper()
-	before := openFiles(tb)
+	before := proctest.OpenFiles()
 	w := &world{}
 	var peers [][]string
 	for range n {
@@ -114,25 +114,17 @@ func newWaiter() *wait.Waiter {
 	return w
 }
 
-func openFiles(tb testing.TB) int {
-	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return 0
-	}
-	return len(list)
-}
-
 // checkLeft fails the test if goroutines of this package or descriptors are
 // left. Those on their way out get time to leave.
 func checkLeft(tb testing.TB, files int) {
 	tb.Helper()
 	var left string
 	for end := time.Now().Add(patienceOfTests); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if left = ownGoroutines(); left == "" && openFiles(tb) <= files {
+		if left = ownGoroutines(); left == "" && proctest.OpenFiles() <= files {
 			return
 		}
 	}
-	tb.Errorf("%d descriptors where %d were; goroutines:\n%s", openFiles(tb), files, left)
+	tb.Errorf("%d descriptors where %d were; goroutines:\n%s", proctest.OpenFiles(), files, left)
 }
 
 func ownGoroutines() string {
