@@ -95,6 +95,7 @@ func (c *Comm) Done() <-chan struct{} { return c.e.Failed() }
 // Err returns why the Comm is poisoned, that it is closed, or nil.
 func (c *Comm) Err() error {
 	if err := c.refusal(""); err != nil {
+		c.kept()
 		return err
 	}
 	return nil
@@ -150,10 +151,11 @@ type calm Comm
 
 func (c *calm) Ready() bool { return c.turn.Load()&running == 0 && c.flying.Load() == 0 }
 
-// refusal says why no operation can be started.
+// refusal says why no operation can be started. Who returns it to the caller
+// calls kept before, without c.mu, which a dump needs.
 func (c *Comm) refusal(op string) *Error {
 	if f := c.e.Failure(); f != nil {
-		return c.failure(f)
+		return c.poison(f)
 	}
 	if c.turn.Load()&closed != 0 {
 		return &Error{Op: op, Rank: c.rank, Cause: &cause{kind: ErrClosed, reason: "this rank has closed the Comm"}}
@@ -161,12 +163,18 @@ func (c *Comm) refusal(op string) *Error {
 	return nil
 }
 
-// failure is the one error by which this Comm reports that it is poisoned.
+// failure is the error of a Comm that is poisoned, when that has been told and
+// kept. c.mu is not held.
 func (c *Comm) failure(f *engine.Failure) *Error {
+	c.kept()
+	return c.poison(f)
+}
+
+// poison is the one error by which this Comm reports that it is poisoned.
+func (c *Comm) poison(f *engine.Failure) *Error {
 	if err := c.err.Load(); err != nil {
 		return err
 	}
-	c.kept()
 	c.err.CompareAndSwap(nil, publicError(f, c.rank))
 	return c.err.Load()
 }

@@ -63,8 +63,12 @@ func (c *Comm) dump() *recorder.Dump {
 type keeper struct {
 	over chan struct{} // closed by Close
 	end  sync.Once
-	done chan struct{} // closed when there will be no dump any more
+	done chan struct{} // closed when there will be no dump any more, or not soon
+	late sync.Once
 }
+
+// finish has nobody wait any more.
+func (k *keeper) finish() { k.late.Do(func() { close(k.done) }) }
 
 // dumpTime is how long an error may be held back until that is done: a program
 // may exit on it. A folder may also never answer.
@@ -80,7 +84,7 @@ func (c *Comm) keep() {
 	c.keeper = k
 	t.add(c)
 	go func() {
-		defer close(k.done)
+		defer k.finish()
 		select {
 		case <-c.e.Failed():
 		case <-k.over:
@@ -88,6 +92,7 @@ func (c *Comm) keep() {
 				return
 			}
 		}
+		defer time.AfterFunc(dumpTime, k.finish).Stop()
 		t.tell()
 		c.leave()
 	}()
@@ -104,14 +109,10 @@ func (c *Comm) leave() {
 }
 
 // kept waits until the launcher knows that a Comm is poisoned, and its dump is
-// written, but not for long.
+// written, but not for long. The dump needs c.mu.
 func (c *Comm) kept() {
-	if c.keeper == nil {
-		return
-	}
-	select {
-	case <-c.keeper.done:
-	case <-time.After(dumpTime):
+	if c.keeper != nil && c.e.Failure() != nil {
+		<-c.keeper.done
 	}
 }
 
@@ -119,7 +120,7 @@ func (c *Comm) kept() {
 func (c *Comm) release() {
 	if c.keeper != nil {
 		c.keeper.end.Do(func() { close(c.keeper.over) })
-		c.kept()
+		<-c.keeper.done
 		c.home.teller.remove(c)
 	}
 }

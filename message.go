@@ -62,6 +62,7 @@ func (c *Comm) exchange(ctx context.Context, op string, a, b side) error {
 	c.mu.Lock()
 	if err := c.board(op); err != nil {
 		c.mu.Unlock()
+		c.kept()
 		return err
 	}
 	f := c.newFlight(ctx)

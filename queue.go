@@ -63,6 +63,7 @@ func (c *Comm) doInTurn(ctx context.Context, call *engine.Call) (uint64, error) 
 	seq := t.seq
 	c.mu.Unlock()
 	if err != nil {
+		c.kept()
 		return 0, err
 	}
 	return seq, Work{c: c, seq: seq}.wait(context.Background())
