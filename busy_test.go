@@ -59,3 +59,27 @@ func TestShrinkBesideOperation(t *testing.T) {
 		})
 	}
 }
+
+// TestAbortWhileClosing has a Close wait for an operation that no other rank joins:
+// Abort ends both.
+func TestAbortWhileClosing(t *testing.T) {
+	c := local(t, 2, tutti.Config{Timeout: -1})[0]
+	w, err := c.Batch().Barrier().Start(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	for !errors.Is(c.Err(), tutti.ErrClosed) {
+		runtime.Gosched()
+	}
+	c.Abort(nil)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	if err := w.Wait(ctx); !errors.Is(err, tutti.ErrAborted) {
+		t.Fatalf("the operation: %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}

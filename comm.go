@@ -32,7 +32,7 @@ type Comm struct {
 	finished atomic.Uint64  // number of the last queued operation that succeeded
 	dead     atomic.Bool    // a queued operation failed, and no other will run
 	failedAt atomic.Uint64  // number of the first operation that failed
-	flying   atomic.Int64   // flights that have not landed
+	flying   atomic.Int64   // flights that have not landed, and what else Close waits for
 	shut     atomic.Bool    // Close was called
 	retired  atomic.Bool    // the engine is closed, because the Comm has a successor
 	err      atomic.Pointer[Error]
@@ -102,9 +102,10 @@ func (c *Comm) Err() error {
 }
 
 // Abort poisons the Comm on all ranks, at once, with a cause that may be nil.
-// It does nothing if the Comm is poisoned or closed already.
+// It does nothing if the Comm is poisoned or closed already; it does end what a
+// Close waits for.
 func (c *Comm) Abort(why error) {
-	if c.turn.Load()&closed != 0 {
+	if c.turn.Load()&closed != 0 && (*calm)(c).Ready() {
 		return
 	}
 	reason := "Abort was called"
