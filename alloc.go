@@ -27,12 +27,18 @@ func Alloc[T Elem](ctx context.Context, c *Comm, n int) (*Memory[T], error) {
 	if n < 0 || n > math.MaxInt/t.Size() {
 		return nil, c.refuse("Alloc", &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d elements", n)})
 	}
+	leave, err := c.stay("Alloc")
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	seq, err := c.do(ctx, &engine.Call{Verb: engine.Alloc, Src: engine.Mem{N: n, Type: t}})
 	if err != nil {
 		return nil, err
 	}
 	r, err := c.e.Alloc(ctx, seq, n*t.Size())
 	if err != nil {
+		c.noteFailed(seq)
 		return nil, c.report(err)
 	}
 	return &Memory[T]{region: r, elems: unsafe.Slice((*T)(r.Ptr), n)}, nil

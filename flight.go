@@ -43,6 +43,9 @@ func (c *Comm) dump() *recorder.Dump {
 	if len(c.given) > 0 {
 		p.Oldest = c.given[0].t.seq
 	}
+	if p.Running {
+		c.flying.Add(1) // Close waits: the engine's memory goes with it
+	}
 	c.mu.Unlock()
 	d.Closed = turn&closed != 0
 	if f := c.e.Failure(); f != nil {
@@ -52,6 +55,7 @@ func (c *Comm) dump() *recorder.Dump {
 	}
 	if p.Running {
 		d.Behind = engine.Behind(c.e)
+		c.landed()
 	}
 	c.log.Snapshot(d, p)
 	d.Ops = append(d.Ops, waiting...)

@@ -128,10 +128,15 @@ func (c *Comm) board(op string) *Error {
 	c.flying.Add(1)
 	err := c.refusal(op)
 	if err != nil {
-		c.flying.Add(-1)
-		c.lot.Wake(nil)
+		c.landed()
 	}
 	return err
+}
+
+// landed counts out what board has let in.
+func (c *Comm) landed() {
+	c.flying.Add(-1)
+	c.lot.Wake(nil)
 }
 
 // depart posts the messages; c.mu is held, so that groups of messages do not
