@@ -13,7 +13,7 @@ type flight struct {
 	msgs   []*engine.Message
 	logged uint64        // the log's number for the first of them
 	landed atomic.Uint64 // how often this flight has landed; it is used again
-	failed atomic.Bool
+	failed atomic.Uint64 // on which trip it has; zero: on none. It is not used again then.
 	run    func() // land on a goroutine of its own, bound once
 }
 
@@ -169,7 +169,7 @@ func (c *Comm) land(f *flight) error {
 		}
 	}
 	if err != nil {
-		f.failed.Store(true)
+		f.failed.Store(f.landed.Load() + 1)
 	}
 	c.mu.Lock()
 	now := c.log.Now()
