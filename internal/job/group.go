@@ -253,7 +253,7 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 	for i, m := range members {
 		ranks[i] = g.members[m]
 	}
-	name := fmt.Sprintf("%s/%d.%d", g.name, seq, members[0])
+	name := engine.GroupName(g.name, seq, members[0])
 	stop := g.j.near.listen(func() { g.e.Fail(engine.Unheard(g.rank)) })
 	defer stop()
 	return engine.Form(ctx, g.e, members, func(ctx context.Context) (engine.Engine, error) {
