@@ -54,6 +54,23 @@ func TestSubWithoutDevice(t *testing.T) {
 	}
 }
 
+// TestManyStreams puts an operation in the order of one stream after the other, each
+// of which is closed then: they are not all remembered.
+func TestManyStreams(t *testing.T) {
+	clean(t)
+	e := newEngines(t, 1, engine.DeviceOptions{})[0]
+	for seq := range uint64(200) {
+		s, err := e.dev.NewStream()
+		ok(t, err)
+		ticket, err := e.Order(s)
+		ok(t, err, e.Launch(t.Context(), seq+1, []engine.Call{{Verb: engine.Barrier}}, ticket).Settle(), s.Wait(t.Context()), s.Close())
+	}
+	if n := len(e.gate.streams); n > 2*keepStreams {
+		t.Errorf("%d streams are remembered", n)
+	}
+	ok(t, e.Close())
+}
+
 // TestPinnedOnOne has one of two processes, as it were, not pin the memory that they
 // share. The other works on it, and this one reads it there.
 func TestPinnedOnOne(t *testing.T) {
