@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 // TestEnterTooLate has a rank prove itself when rank 0 has just given up: it is
@@ -55,5 +57,17 @@ func TestHalfSent(t *testing.T) {
 	}
 	if err := <-heard; !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		t.Errorf("it was heard: %v", err)
+	}
+}
+
+// TestKindsTravel tells a failure of each kind that a group can end by.
+func TestKindsTravel(t *testing.T) {
+	for _, kind := range []error{
+		engine.ErrRankLost, engine.ErrTimeout, engine.ErrMismatch, engine.ErrAborted, engine.ErrClosed, engine.ErrUnsupported,
+		engine.ErrCorrupt, engine.ErrNoDevicePath,
+	} {
+		if f := NewCause("g", &engine.Failure{Kind: kind}).Failure(); f.Kind != kind {
+			t.Errorf("%v arrives as %v", kind, f.Kind)
+		}
 	}
 }
