@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -100,8 +99,9 @@ func (m *mapped) group(name string, ranks int) []engine.Engine {
 // peekSelf reads this process's memory as if it were another's, where the system
 // can do that.
 func peekSelf() func(int, unsafe.Pointer, uint64, int) error {
+	self := segment.NewSign()
 	peek := func(_ int, dst unsafe.Pointer, addr uint64, n int) error {
-		return segment.Peek(os.Getpid(), dst, addr, n)
+		return segment.Peek(self, dst, addr, n)
 	}
 	var words [2]uint64
 	if peek(0, unsafe.Pointer(&words[0]), uint64(uintptr(unsafe.Pointer(&words[1]))), 8) != nil {
