@@ -224,7 +224,7 @@ func (g *group) share(ctx context.Context, key string, members []int, bytes int,
 		if r == g.j.cfg.Rank {
 			memory[i] = own.Ptr()
 		} else if err := g.j.links[r].Pass(key, own); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("rank %d of the job: %w", r, told(ctx, err))
 		}
 	}
 	for i, r := range members {
