@@ -14,7 +14,7 @@ type flight struct {
 	logged uint64        // the log's number for the first of them
 	landed atomic.Uint64 // how often this flight has landed; it is used again
 	failed atomic.Uint64 // on which trip it has; zero: on none. It is not used again then.
-	run    func() // land on a goroutine of its own, bound once
+	run    func()        // land on a goroutine of its own, bound once
 }
 
 // Send sends a buffer to another rank, whose Recv takes it: messages between
