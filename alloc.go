@@ -20,19 +20,29 @@ type Memory[T Elem] struct {
 	err    error
 }
 
+// maxAlloc is more bytes than any process has; the runtime panics if asked for much
+// more.
+const maxAlloc = min(1<<46, math.MaxInt)
+
 // Alloc returns n zeroed elements of shared memory. All ranks call it
 // together, with the same n; each gets its own elements.
 func Alloc[T Elem](ctx context.Context, c *Comm, n int) (*Memory[T], error) {
 	t := kernel.DType(TypeOf[T]())
-	if n < 0 || n > math.MaxInt/t.Size() {
+	if n < 0 || n > maxAlloc/t.Size() {
 		return nil, c.refuse("Alloc", &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d elements", n)})
 	}
+	leave, err := c.stay("Alloc")
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	seq, err := c.do(ctx, &engine.Call{Verb: engine.Alloc, Src: engine.Mem{N: n, Type: t}})
 	if err != nil {
 		return nil, err
 	}
 	r, err := c.e.Alloc(ctx, seq, n*t.Size())
 	if err != nil {
+		c.noteFailed(seq)
 		return nil, c.report(err)
 	}
 	return &Memory[T]{region: r, elems: unsafe.Slice((*T)(r.Ptr), n)}, nil

@@ -35,6 +35,15 @@ func (b *Batch) Start(ctx context.Context) (Work, error) {
 	if b.err != nil {
 		return Work{}, b.err
 	}
+	w, err := b.start(ctx)
+	if err != nil {
+		c.kept()
+	}
+	return w, err
+}
+
+func (b *Batch) start(ctx context.Context) (Work, error) {
+	c := b.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.refusal("Batch"); err != nil {

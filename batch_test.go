@@ -223,6 +223,37 @@ func TestMessagesOutsideTheOrder(t *testing.T) {
 	})
 }
 
+// TestKeptWork waits once more for messages that were delivered, after others have
+// failed that were started later.
+func TestKeptWork(t *testing.T) {
+	c := local(t, 1, tutti.Config{})[0]
+	x := []int{1}
+	b := c.Batch().Send(0, tutti.Of(x), 1).Recv(0, tutti.Of([]int{0}), 1)
+	var works [2]tutti.Work
+	for i := range works {
+		var err error
+		if works[i], err = b.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := works[i].Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late, err := b.Reset().Recv(0, tutti.Of(x), 2).Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Abort(nil)
+	if err := late.Wait(t.Context()); !errors.Is(err, tutti.ErrAborted) {
+		t.Errorf("what failed: %v", err)
+	}
+	for _, w := range works {
+		if err := w.Wait(t.Context()); err != nil {
+			t.Errorf("what had been delivered: %v", err)
+		}
+	}
+}
+
 func TestMessageErrors(t *testing.T) {
 	comms := local(t, 2, tutti.Config{})
 	errs := each(t, comms, func(ctx context.Context, c *tutti.Comm) error {

@@ -32,7 +32,7 @@ type Comm struct {
 	finished atomic.Uint64  // number of the last queued operation that succeeded
 	dead     atomic.Bool    // a queued operation failed, and no other will run
 	failedAt atomic.Uint64  // number of the first operation that failed
-	flying   atomic.Int64   // flights that have not landed
+	flying   atomic.Int64   // flights that have not landed, and what else Close waits for
 	shut     atomic.Bool    // Close was called
 	retired  atomic.Bool    // the engine is closed, because the Comm has a successor
 	err      atomic.Pointer[Error]
@@ -95,15 +95,17 @@ func (c *Comm) Done() <-chan struct{} { return c.e.Failed() }
 // Err returns why the Comm is poisoned, that it is closed, or nil.
 func (c *Comm) Err() error {
 	if err := c.refusal(""); err != nil {
+		c.kept()
 		return err
 	}
 	return nil
 }
 
 // Abort poisons the Comm on all ranks, at once, with a cause that may be nil.
-// It does nothing if the Comm is poisoned or closed already.
+// It does nothing if the Comm is poisoned or closed already; it does end what a
+// Close waits for.
 func (c *Comm) Abort(why error) {
-	if c.turn.Load()&closed != 0 {
+	if c.turn.Load()&closed != 0 && (*calm)(c).Ready() {
 		return
 	}
 	reason := "Abort was called"
@@ -150,10 +152,11 @@ type calm Comm
 
 func (c *calm) Ready() bool { return c.turn.Load()&running == 0 && c.flying.Load() == 0 }
 
-// refusal says why no operation can be started.
+// refusal says why no operation can be started. Who returns it to the caller
+// calls kept before, without c.mu, which a dump needs.
 func (c *Comm) refusal(op string) *Error {
 	if f := c.e.Failure(); f != nil {
-		return c.failure(f)
+		return c.poison(f)
 	}
 	if c.turn.Load()&closed != 0 {
 		return &Error{Op: op, Rank: c.rank, Cause: &cause{kind: ErrClosed, reason: "this rank has closed the Comm"}}
@@ -161,12 +164,18 @@ func (c *Comm) refusal(op string) *Error {
 	return nil
 }
 
-// failure is the one error by which this Comm reports that it is poisoned.
+// failure is the error of a Comm that is poisoned, when that has been told and
+// kept. c.mu is not held.
 func (c *Comm) failure(f *engine.Failure) *Error {
+	c.kept()
+	return c.poison(f)
+}
+
+// poison is the one error by which this Comm reports that it is poisoned.
+func (c *Comm) poison(f *engine.Failure) *Error {
 	if err := c.err.Load(); err != nil {
 		return err
 	}
-	c.kept()
 	c.err.CompareAndSwap(nil, publicError(f, c.rank))
 	return c.err.Load()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -329,6 +330,10 @@ func TestWrongArguments(t *testing.T) {
 		"message": {func(ctx context.Context, c *tutti.Comm) error { return c.SendRecv(ctx, 0, none, 0, buf(0, 4), 0) }, tutti.ErrInvalid, "missing"},
 		"context": {func(_ context.Context, c *tutti.Comm) error { var no context.Context; return c.Barrier(no) }, tutti.ErrInvalid, "context is nil"},
 		"colour":  {func(ctx context.Context, c *tutti.Comm) error { _, err := c.Split(ctx, -2, 0); return err }, tutti.ErrInvalid, "negative"},
+		"memory": {func(ctx context.Context, c *tutti.Comm) error {
+			_, err := tutti.Alloc[float64](ctx, c, math.MaxInt/8)
+			return err
+		}, tutti.ErrInvalid, "elements"},
 		"batch": {func(ctx context.Context, c *tutti.Comm) error {
 			_, err := c.Batch().Barrier().AllReduce(none, tutti.Sum).Barrier().Start(ctx)
 			return err

@@ -43,6 +43,9 @@ func (c *Comm) dump() *recorder.Dump {
 	if len(c.given) > 0 {
 		p.Oldest = c.given[0].t.seq
 	}
+	if p.Running {
+		c.flying.Add(1) // Close waits: the engine's memory goes with it
+	}
 	c.mu.Unlock()
 	d.Closed = turn&closed != 0
 	if f := c.e.Failure(); f != nil {
@@ -52,6 +55,7 @@ func (c *Comm) dump() *recorder.Dump {
 	}
 	if p.Running {
 		d.Behind = engine.Behind(c.e)
+		c.landed()
 	}
 	c.log.Snapshot(d, p)
 	d.Ops = append(d.Ops, waiting...)
@@ -63,8 +67,12 @@ func (c *Comm) dump() *recorder.Dump {
 type keeper struct {
 	over chan struct{} // closed by Close
 	end  sync.Once
-	done chan struct{} // closed when there will be no dump any more
+	done chan struct{} // closed when there will be no dump any more, or not soon
+	late sync.Once
 }
+
+// finish has nobody wait any more.
+func (k *keeper) finish() { k.late.Do(func() { close(k.done) }) }
 
 // dumpTime is how long an error may be held back until that is done: a program
 // may exit on it. A folder may also never answer.
@@ -80,7 +88,7 @@ func (c *Comm) keep() {
 	c.keeper = k
 	t.add(c)
 	go func() {
-		defer close(k.done)
+		defer k.finish()
 		select {
 		case <-c.e.Failed():
 		case <-k.over:
@@ -88,6 +96,7 @@ func (c *Comm) keep() {
 				return
 			}
 		}
+		defer time.AfterFunc(dumpTime, k.finish).Stop()
 		t.tell()
 		c.leave()
 	}()
@@ -104,14 +113,10 @@ func (c *Comm) leave() {
 }
 
 // kept waits until the launcher knows that a Comm is poisoned, and its dump is
-// written, but not for long.
+// written, but not for long. The dump needs c.mu.
 func (c *Comm) kept() {
-	if c.keeper == nil {
-		return
-	}
-	select {
-	case <-c.keeper.done:
-	case <-time.After(dumpTime):
+	if c.keeper != nil && c.e.Failure() != nil {
+		<-c.keeper.done
 	}
 }
 
@@ -119,7 +124,7 @@ func (c *Comm) kept() {
 func (c *Comm) release() {
 	if c.keeper != nil {
 		c.keeper.end.Do(func() { close(c.keeper.over) })
-		c.kept()
+		<-c.keeper.done
 		c.home.teller.remove(c)
 	}
 }

@@ -156,3 +156,32 @@ func TestStats(t *testing.T) {
 		}
 	}
 }
+
+// TestDumpBeforeRefusal: what cannot be started on a poisoned Comm is refused when
+// the dump is there, too, which needs the lock under which things are started. It is
+// waited for a second; a machine that is slower than that has another chance.
+func TestDumpBeforeRefusal(t *testing.T) {
+	for name, start := range map[string]func(c *tutti.Comm) error{
+		"Batch": func(c *tutti.Comm) error {
+			_, err := c.Batch().Barrier().Start(t.Context())
+			return err
+		},
+		"Send": func(c *tutti.Comm) error { return c.Send(t.Context(), 0, tutti.Of([]int{1}), 0) },
+		"Err":  (*tutti.Comm).Err,
+	} {
+		left := 0
+		for try := 0; try < 5 && left == 0; try++ {
+			dir := t.TempDir()
+			c := local(t, 1, tutti.Config{FlightDir: dir})[0]
+			c.Abort(nil)
+			if err := start(c); !errors.Is(err, tutti.ErrAborted) {
+				t.Errorf("%s: %v", name, err)
+			}
+			files, _ := filepath.Glob(filepath.Join(dir, "flight-*.json"))
+			left = len(files)
+		}
+		if left == 0 {
+			t.Errorf("%s is refused before there is a dump", name)
+		}
+	}
+}

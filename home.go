@@ -72,7 +72,7 @@ func (h *home) title() string {
 // sub is the home of a group made of some of this one's ranks by operation seq.
 func (h *home) sub(seq uint64, members []int) *home {
 	s := *h
-	s.line, s.epoch = fmt.Sprintf("%s/%d.%d", h.title(), seq, members[0]), 0
+	s.line, s.epoch = engine.GroupName(h.title(), seq, members[0]), 0
 	s.ids = make([]int, len(members))
 	for i, m := range members {
 		s.ids[i] = h.ids[m]

@@ -13,8 +13,8 @@ type flight struct {
 	msgs   []*engine.Message
 	logged uint64        // the log's number for the first of them
 	landed atomic.Uint64 // how often this flight has landed; it is used again
-	failed atomic.Bool
-	run    func() // land on a goroutine of its own, bound once
+	failed atomic.Uint64 // on which trip it has; zero: on none. It is not used again then.
+	run    func()        // land on a goroutine of its own, bound once
 }
 
 // Send sends a buffer to another rank, whose Recv takes it: messages between
@@ -62,6 +62,7 @@ func (c *Comm) exchange(ctx context.Context, op string, a, b side) error {
 	c.mu.Lock()
 	if err := c.board(op); err != nil {
 		c.mu.Unlock()
+		c.kept()
 		return err
 	}
 	f := c.newFlight(ctx)
@@ -127,10 +128,15 @@ func (c *Comm) board(op string) *Error {
 	c.flying.Add(1)
 	err := c.refusal(op)
 	if err != nil {
-		c.flying.Add(-1)
-		c.lot.Wake(nil)
+		c.landed()
 	}
 	return err
+}
+
+// landed counts out what board has let in.
+func (c *Comm) landed() {
+	c.flying.Add(-1)
+	c.lot.Wake(nil)
 }
 
 // depart posts the messages; c.mu is held, so that groups of messages do not
@@ -163,7 +169,7 @@ func (c *Comm) land(f *flight) error {
 		}
 	}
 	if err != nil {
-		f.failed.Store(true)
+		f.failed.Store(f.landed.Load() + 1)
 	}
 	c.mu.Lock()
 	now := c.log.Now()

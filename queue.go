@@ -42,11 +42,13 @@ func (c *Comm) do(ctx context.Context, call *engine.Call) (uint64, error) {
 	c.log.End(seq, err != nil)
 	c.call[0].Forget()
 
+	if err != nil {
+		c.noteFailed(seq) // before the turn is over: Shrink counts then
+	}
 	if !c.turn.CompareAndSwap(turn, turn&^running) {
 		c.passTurn()
 	}
 	if err != nil {
-		c.noteFailed(seq)
 		return seq, c.report(err)
 	}
 	return seq, nil
@@ -61,6 +63,7 @@ func (c *Comm) doInTurn(ctx context.Context, call *engine.Call) (uint64, error) 
 	seq := t.seq
 	c.mu.Unlock()
 	if err != nil {
+		c.kept()
 		return 0, err
 	}
 	return seq, Work{c: c, seq: seq}.wait(context.Background())

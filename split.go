@@ -23,6 +23,11 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if color < 0 && color != NoGroup {
 		return nil, c.refuse("Split", &cause{kind: ErrInvalid, reason: fmt.Sprintf("the colour %d is negative", color)})
 	}
+	leave, err := c.stay("Split")
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	mine := []int64{int64(color), int64(key)}
 	all := make([]int64, 2*c.size)
 	seq, err := c.do(ctx, &engine.Call{Verb: engine.Split, Dst: Of(all).m, Src: Of(mine).m})
@@ -47,6 +52,11 @@ func (c *Comm) SplitHost(ctx context.Context) (*Comm, error) {
 // Dup returns a Comm of the same ranks that is independent of this one, when all
 // have come; see Split.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
+	leave, err := c.stay("Dup")
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	seq, err := c.do(ctx, &engine.Call{Verb: engine.Dup})
 	if err != nil {
 		return nil, err
@@ -56,6 +66,16 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 		members[r] = r
 	}
 	return c.sub(ctx, seq, members)
+}
+
+// stay has Close and Shrink wait, until leave is called, for an operation that goes
+// on after its turn.
+func (c *Comm) stay(op string) (leave func(), err error) {
+	if err := c.board(op); err != nil {
+		c.kept()
+		return nil, err
+	}
+	return c.landed, nil
 }
 
 func (c *Comm) sub(ctx context.Context, seq uint64, members []int) (*Comm, error) {

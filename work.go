@@ -44,7 +44,7 @@ func (w Work) wait(ctx context.Context) error {
 			return &Error{Op: "Wait", Seq: w.seq, Rank: w.c.rank, Cause: err}
 		}
 	}
-	if w.c.finished.Load() < w.seq || w.flight != nil && w.flight.failed.Load() {
+	if w.c.finished.Load() < w.seq || w.flight != nil && w.flight.failed.Load() == w.trip {
 		return w.c.failure(w.c.e.Failure())
 	}
 	return nil

@@ -121,7 +121,7 @@ func ProbeMemory() Memory {
 	}
 	var here, there [8]byte
 	there[3] = 7
-	if err := segment.Peek(os.Getpid(), unsafe.Pointer(&here), uint64(uintptr(unsafe.Pointer(&there))), len(there)); err != nil {
+	if err := segment.Peek(segment.NewSign(), unsafe.Pointer(&here), uint64(uintptr(unsafe.Pointer(&there))), len(there)); err != nil {
 		m.Read = err.Error()
 	}
 	return m

@@ -23,7 +23,9 @@ const (
 )
 
 // farewellKinds are the kinds by which a group can end, by number from one.
-var farewellKinds = [...]error{ErrRankLost, ErrTimeout, ErrMismatch, ErrAborted, ErrClosed, ErrUnsupported}
+var farewellKinds = [...]error{
+	ErrRankLost, ErrTimeout, ErrMismatch, ErrAborted, ErrClosed, ErrUnsupported, ErrCorrupt, ErrNoDevicePath,
+}
 
 // NewFarewell is the farewell of a rank whose group has failed, or has not if f
 // is nil.

@@ -12,6 +12,8 @@ import (
 func TestFarewell(t *testing.T) {
 	for _, f := range []*Failure{
 		{Kind: ErrRankLost, Op: "AllReduce", Seq: 1 << 40, Rank: 3, Lost: []int{1, 2}, Reason: "rank 1 is lost: its host does not answer"},
+		{Kind: ErrCorrupt, Op: "AllGather", Seq: 3, Rank: 1, Reason: "the result of rank 1 is not that of the others"},
+		{Kind: ErrNoDevicePath, Rank: 1, Reason: "no NCCL was found"},
 		{Kind: ErrTimeout, Rank: 0, Reason: "not done after 1m0s", Left: true},
 		{Kind: ErrAborted, Op: "Barrier", Seq: 1, Rank: 2, Reason: strings.Repeat("länger als der Platz ", 20), Told: true},
 	} {

@@ -224,7 +224,7 @@ func (g *group) share(ctx context.Context, key string, members []int, bytes int,
 		if r == g.j.cfg.Rank {
 			memory[i] = own.Ptr()
 		} else if err := g.j.links[r].Pass(key, own); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("rank %d of the job: %w", r, told(ctx, err))
 		}
 	}
 	for i, r := range members {
@@ -253,7 +253,7 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 	for i, m := range members {
 		ranks[i] = g.members[m]
 	}
-	name := fmt.Sprintf("%s/%d.%d", g.name, seq, members[0])
+	name := engine.GroupName(g.name, seq, members[0])
 	stop := g.j.near.listen(func() { g.e.Fail(engine.Unheard(g.rank)) })
 	defer stop()
 	return engine.Form(ctx, g.e, members, func(ctx context.Context) (engine.Engine, error) {

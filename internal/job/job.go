@@ -65,7 +65,7 @@ type Job struct {
 	links    map[int]*segment.Link
 	peers    []card
 	hosts    []int // by rank: the lowest rank of the same host
-	cookie   []byte
+	sign     *segment.Sign
 	reads    []map[int]bool // by rank: whose memory it can read
 	sentry   sentry
 	near     neighbours
@@ -83,11 +83,8 @@ type card struct {
 	Addrs []string           `json:"addrs"`
 	Host  string             `json:"host"` // a hint, see segment.HostHint
 	Door  segment.Invitation `json:"door"`
-	// PID, and where in that process's memory Cookie is: who finds it there can
-	// read the memory.
-	PID    int    `json:"pid,omitempty"`
-	Addr   uint64 `json:"addr,omitempty"`
-	Cookie []byte `json:"cookie,omitempty"`
+	// Sign is how others find out that they can read this process's memory.
+	Sign *segment.Sign `json:"sign,omitempty"`
 }
 
 // closeTime bounds how long the last to leave waits for the others.
@@ -184,7 +181,8 @@ func (j *Job) open() (card, error) {
 		return c, nil
 	}
 	c.Host, c.Door = cfg.Host+" "+segment.HostHint(), j.door.Invitation()
-	j.sign(&c)
+	j.sign = segment.NewSign() // kept as long as the job
+	c.Sign = j.sign
 	return c, nil
 }
 

@@ -8,22 +8,32 @@ import (
 
 // Peek copies n bytes at an address of another process into this one's memory.
 // The system allows it between processes of one user, unless it was told not to.
-// The scheduler is not told: that costs more than it helps for what a few calls of
-// some microseconds copy.
-func Peek(pid int, dst unsafe.Pointer, addr uint64, n int) error {
+// Another process may have the number by now: what has no such sign is not read, and
+// the error is ESRCH. The scheduler is not told: that costs more than it helps for
+// what a few calls of some microseconds copy.
+func Peek(p *Sign, dst unsafe.Pointer, addr uint64, n int) error {
 	for done := 0; done < n; {
-		local := unix.Iovec{Base: (*byte)(unsafe.Add(dst, done))}
-		local.SetLen(n - done)
-		remote := unix.RemoteIovec{Base: uintptr(addr) + uintptr(done), Len: n - done}
-		got, _, errno := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid),
-			uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
-		if errno != 0 {
-			return errno
+		var seen [markBytes]byte
+		local := [2]unix.Iovec{{Base: &seen[0]}, {Base: (*byte)(unsafe.Add(dst, done))}}
+		local[0].SetLen(len(seen))
+		local[1].SetLen(n - done)
+		// Both are of one process: the system looks it up once for a call.
+		remote := [2]unix.RemoteIovec{
+			{Base: uintptr(p.Addr), Len: len(seen)}, {Base: uintptr(addr) + uintptr(done), Len: n - done},
 		}
-		if got == 0 {
+		got, _, errno := unix.RawSyscall6(unix.SYS_PROCESS_VM_READV, uintptr(p.PID),
+			uintptr(unsafe.Pointer(&local)), 2, uintptr(unsafe.Pointer(&remote)), 2, 0)
+		switch {
+		case errno != 0:
+			return errno
+		case int(got) < len(seen):
+			return unix.EFAULT
+		case string(seen[:]) != string(p.Mark):
+			return unix.ESRCH
+		case int(got) == len(seen):
 			return unix.EFAULT
 		}
-		done += int(got)
+		done += int(got) - len(seen)
 	}
 	return nil
 }

@@ -8,4 +8,4 @@ import (
 )
 
 // Peek is not possible on this system.
-func Peek(int, unsafe.Pointer, uint64, int) error { return errors.ErrUnsupported }
+func Peek(*Sign, unsafe.Pointer, uint64, int) error { return errors.ErrUnsupported }

@@ -54,7 +54,7 @@ func (a *post) join(g *group) *member {
 		}
 		defer func() { m.forming-- }()
 		return engine.Form(ctx, m, members, func(context.Context) (engine.Engine, error) {
-			return a.join(a.j.group(fmt.Sprintf("%s/%d.%d", g.name, seq, members[0]), ranks)), nil
+			return a.join(a.j.group(engine.GroupName(g.name, seq, members[0]), ranks)), nil
 		})
 	}
 	m.Engine = wire.New(g.meshes[rank], opt)

@@ -26,7 +26,7 @@ type Cause struct {
 var kinds = map[string]error{
 	"lost": engine.ErrRankLost, "timeout": engine.ErrTimeout, "mismatch": engine.ErrMismatch,
 	"aborted": engine.ErrAborted, "closed": engine.ErrClosed, "unsupported": engine.ErrUnsupported,
-	"corrupt": engine.ErrCorrupt,
+	"corrupt": engine.ErrCorrupt, "device": engine.ErrNoDevicePath,
 }
 
 // NewCause describes why a group has ended. What only the failing rank itself

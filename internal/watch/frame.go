@@ -91,7 +91,11 @@ func (c *conn) send(f *frame) error {
 	if err := c.SetWriteDeadline(time.Now().Add(sendTime)); err != nil {
 		return err
 	}
-	_, err = c.Write(append(buf, body...))
+	if _, err = c.Write(append(buf, body...)); err != nil {
+		// A part of it may have left, and what follows would not be understood; or
+		// nothing, and the other side would wait for it. It is to find out.
+		c.Close()
+	}
 	return err
 }
 

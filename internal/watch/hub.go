@@ -29,6 +29,7 @@ type hub struct {
 	conns   []*conn // by rank; nil: not here, or gone
 	joined  int
 	left    int           // ranks that have said goodbye or are lost
+	over    bool          // rank 0 has given up waiting for all to join
 	full    chan struct{} // closed when all have joined
 	empty   chan struct{} // closed when all others have left
 	gathers map[string]*gather
@@ -74,6 +75,7 @@ func (m *Member) host(ctx context.Context) error {
 	case <-ctx.Done():
 		h.mu.Lock()
 		defer h.mu.Unlock()
+		h.over = true // who is about to enter would wait for nobody
 		var missing []int
 		for r := 1; r < m.cfg.Size; r++ {
 			if h.conns[r] == nil {
@@ -128,24 +130,30 @@ func (h *hub) admit(c *conn) {
 		refuse(fmt.Sprintf("rank %d is not one of 1 to %d", f.Rank, cfg.Size-1))
 	case !h.strangers.remove(c.Conn):
 		refuse(errSentAway.Error())
-	case !h.enter(c, f, prove(cfg.Secret, "root", ours, f.Nonce, f.Rank, f.Size)):
-		refuse(fmt.Sprintf("rank %d is here already", f.Rank))
+	default:
+		if wrong := h.enter(c, f, prove(cfg.Secret, "root", ours, f.Nonce, f.Rank, f.Size)); wrong != "" {
+			refuse(wrong)
+		}
 	}
 }
 
-// enter lets a rank in, and, if it was the last, tells all that it was.
-func (h *hub) enter(c *conn, f *frame, proof []byte) bool {
+// enter lets a rank in, and, if it was the last, tells all that it was. It returns
+// why it does not.
+func (h *hub) enter(c *conn, f *frame, proof []byte) (wrong string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.conns[f.Rank] != nil || h.m.blobs[f.Rank] != nil {
-		return false
+		return fmt.Sprintf("rank %d is here already", f.Rank)
+	}
+	if h.over {
+		return "rank 0 has given up waiting for all to join"
 	}
 	_ = c.SetDeadline(time.Time{})
 	h.conns[f.Rank] = c
 	h.m.blobs[f.Rank] = append([]byte{}, f.Blob...)
 	c.welcome = proof
 	if h.joined++; h.joined < h.m.cfg.Size {
-		return true
+		return ""
 	}
 	for r, c := range h.conns {
 		if c != nil {
@@ -155,7 +163,7 @@ func (h *hub) enter(c *conn, f *frame, proof []byte) bool {
 		}
 	}
 	close(h.full)
-	return true
+	return ""
 }
 
 // listen takes what comes from one rank.

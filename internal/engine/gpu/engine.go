@@ -179,12 +179,11 @@ func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Eng
 		sub, err = New(cpu, e.lib, dev, e.opt)
 	}
 	if err != nil {
-		// The other members wait for this one.
-		f := &engine.Failure{
-			Kind: engine.ErrAborted, Rank: cpu.Rank(), Err: err,
-			Reason: fmt.Sprintf("%v cannot be used for the new group: %v", e.dev, err),
-		}
-		cpu.Fail(f)
+		// This group has failed, as always when one cannot be made of it; other
+		// members have that, and wait for this one there.
+		what := fmt.Sprintf("%v cannot be used for a new group", e.dev)
+		f := engine.Spoil(ctx, e.Engine, what, err)
+		_ = engine.Spoil(ctx, cpu, what, err)
 		_ = cpu.Close() // the first cause is the one to report
 		return nil, f
 	}

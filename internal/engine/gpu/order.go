@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +27,8 @@ type gate struct {
 	events  []*cuda.Event // for reuse, as are the next
 	tickets []*engine.Ticket
 	last    *cuda.Stream          // the one that has been put in order last
-	streams map[*cuda.Stream]bool // all of them
+	streams map[*cuda.Stream]bool // all of them, but for some that are closed
+	tidied  int                   // how many were left when those were last looked for
 }
 
 func newGate(dev *cuda.Device) (*gate, error) {
@@ -131,8 +133,23 @@ func (g *gate) enter(s *cuda.Stream) (*engine.Ticket, error) {
 	t.Number = g.issued
 	if s != g.last {
 		g.last, g.streams[s] = s, true
+		g.tidy()
 	}
 	return t, nil
+}
+
+// keepStreams is how many closed streams may be remembered, beside as many as
+// there are open ones.
+const keepStreams = 64
+
+// tidy forgets streams that their owners have closed, now and then: a program may
+// make one for each step. mu is held.
+func (g *gate) tidy() {
+	if len(g.streams) <= keepStreams+2*g.tidied {
+		return
+	}
+	maps.DeleteFunc(g.streams, func(s *cuda.Stream, _ bool) bool { return s.Alive() != nil })
+	g.tidied = len(g.streams)
 }
 
 // Order puts an operation in order with a *cuda.Stream.

@@ -151,15 +151,15 @@ func (o *operation) makeSlots() error {
 	if pin != nil {
 		s.base, s.free = region.Ptr, func() error { return errors.Join(pin.Unpin(), region.Free()) }
 	} else {
-		// Between goroutines all memory is shared, over the network none is.
-		if err := region.Free(); err != nil {
-			return err
-		}
+		// Between goroutines all memory is shared, over the network none is. Other
+		// ranks may have pinned theirs: this one can read it as long as it keeps its
+		// own.
 		own, err := cuda.AllocHost[byte](s.dev, bytes)
 		if err != nil {
-			return err
+			return errors.Join(err, region.Free())
 		}
-		s.base, s.free = unsafe.Pointer(unsafe.SliceData(own.Data())), own.Free
+		s.base = unsafe.Pointer(unsafe.SliceData(own.Data()))
+		s.free = func() error { return errors.Join(own.Free(), region.Free()) }
 	}
 	if log := e.opt.Logger; log != nil {
 		log.Warn("device memory goes through host memory, as Config.HostStaging says: that is slower than NCCL",

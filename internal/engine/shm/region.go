@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"fmt"
 	"slices"
 	"unsafe"
 
@@ -68,17 +69,21 @@ func (e *Engine) spotOf(m engine.Mem) spot {
 	return spot{}
 }
 
-// find is this process's address of rank r's spot, nil if it is in no region
-// that this process has.
-func (e *Engine) find(r int, s spot) unsafe.Pointer {
+// find is this process's address of rank r's spot. All ranks have all regions until
+// they are freed; one that is freed too soon must not lead them different ways.
+func (e *Engine) find(r int, s spot) (unsafe.Pointer, error) {
 	if list := e.g.regions.Load(); list != nil {
 		for _, reg := range *list {
 			if reg.ID == s.region {
-				return unsafe.Add(reg.Base[r], s.off)
+				return unsafe.Add(reg.Base[r], s.off), nil
 			}
 		}
 	}
-	return nil
+	return nil, &engine.Failure{
+		Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank,
+		Reason: fmt.Sprintf("rank %d has freed memory of Alloc that rank %d still works on; "+
+			"it may be freed when no rank uses it any more", e.rank, r),
+	}
 }
 
 // openPlace says in the slot where this rank's buffers are, if they are in regions.
@@ -117,8 +122,11 @@ func (e *Engine) allOpen(c *engine.Call) (bool, error) {
 		}
 		p := (*place)(h.data())
 		x := exposure{src: c.Src, dst: c.Dst, scale: p.scale}
-		if x.src.Ptr, x.dst.Ptr = e.find(r, p.src), e.find(r, p.dst); x.src.Ptr == nil || x.dst.Ptr == nil {
-			return false, nil
+		if x.src.Ptr, err = e.find(r, p.src); err != nil {
+			return false, err
+		}
+		if x.dst.Ptr, err = e.find(r, p.dst); err != nil {
+			return false, err
 		}
 		e.seen[r] = x
 	}

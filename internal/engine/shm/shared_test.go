@@ -6,9 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -99,8 +99,9 @@ func (m *mapped) group(name string, ranks int) []engine.Engine {
 // peekSelf reads this process's memory as if it were another's, where the system
 // can do that.
 func peekSelf() func(int, unsafe.Pointer, uint64, int) error {
+	self := segment.NewSign()
 	peek := func(_ int, dst unsafe.Pointer, addr uint64, n int) error {
-		return segment.Peek(os.Getpid(), dst, addr, n)
+		return segment.Peek(self, dst, addr, n)
 	}
 	var words [2]uint64
 	if peek(0, unsafe.Pointer(&words[0]), uint64(uintptr(unsafe.Pointer(&words[1]))), 8) != nil {
@@ -195,6 +196,52 @@ func TestWithdrawn(t *testing.T) {
 			}
 			if err := <-result; !errors.Is(err, engine.ErrAborted) {
 				t.Errorf("it ended with %v", err)
+			}
+		})
+	}
+}
+
+// A rank that has freed memory on which another still works says so, and does not go
+// another way than the rest.
+func TestFreedTooSoon(t *testing.T) {
+	threads(t)
+	const elems = 1 << 16
+	for _, verb := range []engine.Verb{engine.Broadcast, engine.AllGather, engine.AllReduce} {
+		t.Run(verb.String(), func(t *testing.T) {
+			engines := mappedWorld(Options{})(t, 2)
+			regions := make([]Region, 2)
+			for i := range regions {
+				regions[i] = Region{ID: uint64(i + 1), Bytes: 2 * 4 * elems}
+				for range engines {
+					mem := must(segment.New("tutti-test", regions[i].Bytes))
+					t.Cleanup(func() { _ = mem.Close() })
+					regions[i].Base = append(regions[i].Base, mem.Ptr())
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			errs := make([]error, len(engines))
+			var running sync.WaitGroup
+			for r, e := range engines {
+				// Rank 0 works on the first region, which rank 1 has freed.
+				e.(*Engine).AddRegion(regions[0])
+				e.(*Engine).AddRegion(regions[1])
+				if r == 1 {
+					e.(*Engine).DropRegion(1)
+				}
+				m := engine.Mem{Ptr: regions[r].Base[r], N: elems, Type: kernel.Float32}
+				c := engine.Call{Verb: verb, Red: engine.Sum, Dst: m, Src: m}
+				if verb == engine.AllGather {
+					c.Dst.N *= 2
+					c.Src = c.Dst.Slice(r*elems, elems)
+				}
+				running.Go(func() { errs[r] = e.Run(ctx, 1, []engine.Call{c}) })
+			}
+			running.Wait()
+			for r, err := range errs {
+				if !errors.Is(err, engine.ErrMismatch) || !strings.Contains(err.Error(), "rank 1 has freed memory of Alloc that rank 0") {
+					t.Errorf("rank %d: %v", r, err)
+				}
 			}
 		})
 	}

@@ -409,7 +409,11 @@ func (e *Engine) intakeFrom(c *engine.Call, f *flow, r int, dst engine.Mem) (int
 		if p.src.region == elsewhere {
 			in.addr, in.scale = uint64(p.src.off)+uint64(share), p.scale
 		} else {
-			in.slot, in.scale = unsafe.Add(e.find(r, p.src), share), p.scale
+			at, err := e.find(r, p.src)
+			if err != nil {
+				return in, err
+			}
+			in.slot, in.scale = unsafe.Add(at, share), p.scale
 		}
 	case f.shares && c.Uneven:
 		has = int(unsafe.Slice((*int64)(h.data()), len(e.g.boards))[e.rank])

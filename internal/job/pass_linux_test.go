@@ -1,0 +1,51 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/segment"
+)
+
+// TestPassToEnded passes memory to a process that has ended: the reason is what the
+// control channel says, which names the rank, and not that a pipe is broken.
+func TestPassToEnded(t *testing.T) {
+	var doors [2]*segment.Door
+	invited := make(map[int]segment.Invitation)
+	for i := range doors {
+		d, err := segment.OpenDoor()
+		if err != nil {
+			t.Skip("no shared memory:", err)
+		}
+		defer d.Close()
+		doors[i], invited[i] = d, d.Invitation()
+	}
+	far := make(chan *segment.Link)
+	go func() {
+		links, _ := doors[1].Meet(t.Context(), 1, map[int]segment.Invitation{0: invited[0]}, func(int) {})
+		far <- links[0]
+	}()
+	ended := make(chan struct{})
+	links, errs := doors[0].Meet(t.Context(), 0, map[int]segment.Invitation{1: invited[1]}, func(int) { close(ended) })
+	end := <-far
+	if links[1] == nil || end == nil {
+		t.Fatal("they did not meet:", errs)
+	}
+	defer links[1].Close()
+	if err := end.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	lost := &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{1}, Reason: "rank 1 is lost"}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(lost)
+	var mapped mappings
+	defer func() { _ = mapped.close() }()
+	g := &group{j: &Job{links: links}}
+	_, err := g.share(ctx, "board", []int{0, 1}, 4096, &mapped)
+	if f := (*engine.Failure)(nil); !errors.As(err, &f) || f != lost {
+		t.Errorf("it was told %v", err)
+	}
+}

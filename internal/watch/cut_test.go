@@ -1,0 +1,73 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// TestEnterTooLate has a rank prove itself when rank 0 has just given up: it is
+// refused, and does not wait for a welcome.
+func TestEnterTooLate(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m := newMember(Config{Size: 3, Listener: l, Logger: slog.New(slog.DiscardHandler)})
+	if err := m.host(ctx); err == nil || !strings.Contains(err.Error(), "ranks 1 and 2 missing") {
+		t.Fatal(err)
+	}
+	here, there := net.Pipe()
+	defer there.Close()
+	defer here.Close()
+	if wrong := m.hub.enter(newConn(here), &frame{Kind: hello, Rank: 1}, nil); !strings.Contains(wrong, "given up") {
+		t.Errorf("it was let in: %q", wrong)
+	}
+}
+
+// halfway is a connection that takes a part of what is written, and no more in time.
+type halfway struct{ net.Conn }
+
+func (h halfway) Write(b []byte) (int, error) {
+	n, err := h.Conn.Write(b[:len(b)/2])
+	return n, errors.Join(err, os.ErrDeadlineExceeded)
+}
+
+// TestHalfSent ends a connection on which a frame was sent in part: its other side
+// would take the next one for the rest, or wait for it.
+func TestHalfSent(t *testing.T) {
+	here, there := net.Pipe()
+	defer there.Close()
+	heard := make(chan error, 1)
+	go func() {
+		_, err := newConn(there).receive(maxFrame)
+		heard <- err
+	}()
+	if err := newConn(halfway{here}).send(&frame{Kind: beat}); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("it was sent: %v", err)
+	}
+	if err := <-heard; !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		t.Errorf("it was heard: %v", err)
+	}
+}
+
+// TestKindsTravel tells a failure of each kind that a group can end by.
+func TestKindsTravel(t *testing.T) {
+	for _, kind := range []error{
+		engine.ErrRankLost, engine.ErrTimeout, engine.ErrMismatch, engine.ErrAborted, engine.ErrClosed, engine.ErrUnsupported,
+		engine.ErrCorrupt, engine.ErrNoDevicePath,
+	} {
+		if f := NewCause("g", &engine.Failure{Kind: kind}).Failure(); f.Kind != kind {
+			t.Errorf("%v arrives as %v", kind, f.Kind)
+		}
+	}
+}
