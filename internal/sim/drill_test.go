@@ -180,7 +180,9 @@ func agree(f *Fault, a, b *engine.Failure) bool {
 }
 
 // above is the group that this one was made of; nil: none.
-func (g *group) above() *group { return g.j.groups[g.name[:max(strings.LastIndexByte(g.name, '/'), 0)]] }
+func (g *group) above() *group {
+	return g.j.groups[g.name[:max(strings.LastIndexByte(g.name, '/'), 0)]]
+}
 
 // cutOff reports whether a fault may keep some of the group from hearing of rank
 // 0, which is not in it.
