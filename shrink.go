@@ -182,7 +182,8 @@ func excluded(d *agree.Decision) *cause {
 const maxForm = 16
 
 // follow forms the epoch that was decided, as its given rank. If that fails,
-// somebody has died meanwhile, and those who are left agree again.
+// somebody has died meanwhile, and those who are left agree again. Who is known
+// not to have come has been waited for.
 func (h *home) follow(ctx context.Context, s store.Store, d *agree.Decision, rank int, before engine.Engine) (*Comm, error) {
 	for range maxForm {
 		h = h.next(d.Size(), d.Tickets)
@@ -194,9 +195,10 @@ func (h *home) follow(ctx context.Context, s store.Store, d *agree.Decision, ran
 			return nil, undecidedUnless(ctx, err)
 		}
 		h.cfg.Logger.Warn("tutti: what was decided could not be formed; the ranks that are left decide again", "epoch", h.name(), "reason", err)
-		size := d.Size()
+		size, absent := d.Size(), new(engine.AbsentError)
+		errors.As(err, &absent)
 		d, err = agree.Settle(ctx, agree.On(s), agree.Question{
-			Key: h.name(), Self: rank, Size: size, Tickets: h.tickets, Patience: h.cfg.Patience,
+			Key: h.name(), Self: rank, Size: size, Tickets: h.tickets, Absent: absent.Ranks, Patience: h.cfg.Patience,
 		})
 		if err != nil {
 			return nil, undecided(ctx, err)

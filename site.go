@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"fmt"
 	"net"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -91,6 +92,9 @@ func findFirst(ctx context.Context, s store.Store, name string, rank int, listen
 	key := name + "/address"
 	if rank != 0 {
 		addr, err := s.Get(ctx, key)
+		if err != nil && ctx.Err() != nil {
+			err = &engine.AbsentError{Ranks: []int{0}, Err: fmt.Errorf("rank 0 of the new Comm has not come: %w", ctx.Err())}
+		}
 		return string(addr), err
 	}
 	addr, err := listen()

@@ -82,10 +82,10 @@ func TestPartition(t *testing.T) {
 }
 
 // Ranks that die while the others shrink are left behind, whatever they were
-// doing: this one dies at each message that it sends then.
+// doing, and waited for once: this one dies at each message that it sends then.
+// Rank 0 is the first of the new Comm, too.
 func TestDeathInShrink(t *testing.T) {
-	const ranks, first, second = 4, 2, 1
-	opt := Options{Ranks: ranks, Seed: 3, Faults: []Fault{{Kind: Crash, Rank: first, Message: 9}}}
+	const ranks, first, patience = 4, 2, 10 * time.Second
 	body := func(ctx context.Context, c *tutti.Comm) error {
 		n, err := onward(ctx, c)
 		if err == nil && (n == ranks-1 || n == ranks-2) || errors.Is(err, tutti.ErrRankLost) {
@@ -93,18 +93,30 @@ func TestDeathInShrink(t *testing.T) {
 		}
 		return fmt.Errorf("%d ranks: %w", n, err)
 	}
-	before := Run(t, opt, body)
-	sent := before.all.SentThen[second]
-	if before.Messages[second] <= sent {
-		t.Fatal("it sent nothing afterwards")
-	}
-	for ; sent < before.Messages[second]; sent++ {
-		opt.Faults = append(opt.Faults[:1:1], Fault{Kind: Crash, Rank: second, Message: sent})
-		res := Run(t, opt, body)
-		for r, err := range res.Errs {
-			if !res.Dead[r] && err != nil {
-				t.Errorf("message %d: rank %d: %v", sent, r, err)
+	for _, second := range []int{0, 1} {
+		opt := Options{Ranks: ranks, Seed: 3, Patience: patience, Faults: []Fault{{Kind: Crash, Rank: first, Message: 9}}}
+		before := Run(t, opt, body)
+		sent := before.all.SentThen[second]
+		if before.Messages[second] <= sent {
+			t.Fatal("it sent nothing afterwards")
+		}
+		waited := false
+		for ; sent < before.Messages[second]; sent++ {
+			opt.Faults = append(opt.Faults[:1:1], Fault{Kind: Crash, Rank: second, Message: sent})
+			res := Run(t, opt, body)
+			for r, err := range res.Errs {
+				if !res.Dead[r] && err != nil {
+					t.Errorf("rank %d dies at message %d: rank %d: %v", second, sent, r, err)
+				}
 			}
+			if more := res.Elapsed - before.Elapsed; more > patience*3/2 {
+				t.Errorf("rank %d dies at message %d, and is waited for %v", second, sent, more)
+			} else {
+				waited = waited || more > patience/2
+			}
+		}
+		if !waited {
+			t.Errorf("rank %d was never waited for", second)
 		}
 	}
 }

@@ -31,6 +31,9 @@ type Question struct {
 	// Look returns the ranks that are known to be lost, and whether those of which
 	// nothing is known are waited for without end. Nil: nobody, and no.
 	Look func() (lost []int, patient bool)
+	// Absent are ranks that have been waited for already: they count if they come,
+	// but nobody waits for them again.
+	Absent []int
 	// Patience is how long ranks of which nothing is known are waited for.
 	Patience time.Duration
 }
@@ -127,6 +130,7 @@ func (q *Question) propose(said []byte) (d *Decision, missing []int, patient boo
 		case came:
 			d.Members = append(d.Members, r)
 			d.Value = min(d.Value, value)
+		case slices.Contains(q.Absent, r):
 		default:
 			missing = append(missing, r)
 		}

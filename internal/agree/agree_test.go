@@ -44,19 +44,25 @@ func newTrial(seed uint64, plain bool) *trial {
 	return t
 }
 
+// some are a few of so many ranks.
+func (t *trial) some(size int) (list []int) {
+	for r := range size {
+		if t.rng.IntN(12) == 0 {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
 // member goes through the epochs from e on, and says how that ended.
 func (t *trial) member(a *actor, e, self, size int) string {
 	for ; e < trialEpochs; e++ {
 		key := fmt.Sprint(e)
 		q := Question{
 			Key: key, Self: self, Size: size, Value: uint64(t.rng.IntN(9)), Patience: 50 * time.Millisecond,
+			Absent: t.some(size),
 			Look: func() (lost []int, patient bool) {
-				for r := range size {
-					if t.rng.IntN(12) == 0 {
-						lost = append(lost, r)
-					}
-				}
-				return lost, false
+				return t.some(size), false
 			},
 		}
 		var d *Decision
@@ -267,6 +273,18 @@ func TestStore(t *testing.T) {
 	// Who is alone and out of patience goes on alone.
 	d, err = Settle(t.Context(), s, Question{Key: "r", Self: 1, Size: 2, Patience: time.Millisecond})
 	if err != nil || d.Size() != 1 || d.Rank(1) != 0 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	// Who has been waited for counts if it comes, and is not waited for.
+	d, err = Settle(t.Context(), s, Question{Key: "a", Self: 1, Size: 3, Absent: []int{0, 2}, Patience: time.Hour})
+	if err != nil || d.Size() != 1 || d.Rank(1) != 0 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if err := s.Append(t.Context(), here("b"), []byte("0 5\n")); err != nil {
+		t.Fatal(err)
+	}
+	d, err = Settle(t.Context(), s, Question{Key: "b", Self: 1, Size: 3, Value: 6, Absent: []int{0, 2}, Patience: time.Hour})
+	if want := (&Decision{Members: []int{0, 1}, Value: 5}); err != nil || !reflect.DeepEqual(d, want) {
 		t.Errorf("%+v, %v", d, err)
 	}
 	// A context ends a wait that has no end of its own.

@@ -146,7 +146,8 @@ func pass(s *segment.Segment) error {
 	}
 	meet := func(self int, to chan<- met) {
 		other := 1 - self
-		links, errs := doors[self].Meet(ctx, self, map[int]segment.Invitation{other: doors[other].Invitation()}, func(int) {})
+		guests := map[int]segment.Invitation{other: doors[other].Invitation()}
+		links, errs := doors[self].Meet(ctx, self, guests, segment.News{Note: func(int, []byte) {}, Gone: func(int) {}})
 		to <- met{links[other], errs[other]}
 	}
 	var sides [2]chan met

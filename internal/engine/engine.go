@@ -84,6 +84,18 @@ type Roster interface {
 	Hasten()
 }
 
+// An AbsentError is why processes could not form a group: some have not come in
+// the time that there was.
+type AbsentError struct {
+	Ranks []int // those that are known not to have come
+	Err   error
+}
+
+func (e *AbsentError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error itself.
+func (e *AbsentError) Unwrap() error { return e.Err }
+
 // A Region is memory that every rank of a host can see.
 type Region struct {
 	Ptr    unsafe.Pointer

@@ -32,6 +32,7 @@ type Failure struct {
 	Rank   int    // where it began
 	Lost   []int  // the ranks that are gone
 	Left   bool   // they have closed the group, and may be well
+	Above  []int  // ranks that are gone of the group that this one was being made of, in its numbers
 	Reason string // what happened and what to do, for a person
 	Told   bool   // the other ranks know of it
 	Err    error  // what Rank itself saw, e.g. its context's error; other ranks do not match it

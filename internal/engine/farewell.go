@@ -14,8 +14,9 @@ import (
 // knows what came first, may be out of reach.
 type Farewell [120]byte
 
-// The layout: kind, two flags, the number of ranks lost, the
-// length of the operation's name; rank, its number; then the ranks lost, the
+// The layout: kind, two flags, the number of ranks lost and, in the upper half of
+// that byte, of those lost above, the length of the operation's name; rank, its
+// number; then the ranks lost, those lost above, as far as there is room, the
 // operation's name, and the reason, up to a zero byte or the end.
 const (
 	farewellHead = 16
@@ -37,7 +38,8 @@ func NewFarewell(f *Failure) (w Farewell) {
 	if kind < 0 || len(f.Lost) > mostLost {
 		return w
 	}
-	w[0], w[2], w[3] = byte(1+kind), byte(len(f.Lost)), byte(min(len(f.Op), 32))
+	above := f.Above[:min(len(f.Above), mostLost-len(f.Lost))]
+	w[0], w[2], w[3] = byte(1+kind), byte(len(f.Lost)|len(above)<<4), byte(min(len(f.Op), 32))
 	if f.Told {
 		w[1] |= 1
 	}
@@ -47,7 +49,7 @@ func NewFarewell(f *Failure) (w Farewell) {
 	binary.LittleEndian.PutUint32(w[4:], uint32(f.Rank))
 	binary.LittleEndian.PutUint64(w[8:], f.Seq)
 	rest := w[farewellHead:]
-	for _, r := range f.Lost {
+	for _, r := range slices.Concat(f.Lost, above) {
 		binary.LittleEndian.PutUint32(rest, uint32(r))
 		rest = rest[4:]
 	}
@@ -67,8 +69,8 @@ func NewFarewell(f *Failure) (w Farewell) {
 // first, and all of what was said; one that is a part of another takes it as it
 // is, because it may be in the numbers of that.
 func (w *Farewell) Failure(size int, whole bool) *Failure {
-	kind, lost, op := int(w[0]), int(w[2]), int(w[3])
-	if kind < 1 || kind > len(farewellKinds) || lost > mostLost {
+	kind, lost, above, op := int(w[0]), int(w[2]&15), int(w[2]>>4), int(w[3])
+	if kind < 1 || kind > len(farewellKinds) || lost+above > mostLost {
 		return nil
 	}
 	f := &Failure{
@@ -76,8 +78,12 @@ func (w *Farewell) Failure(size int, whole bool) *Failure {
 		Rank: int(binary.LittleEndian.Uint32(w[4:])), Seq: binary.LittleEndian.Uint64(w[8:]),
 	}
 	rest := w[farewellHead:]
-	for range lost {
-		f.Lost = append(f.Lost, int(binary.LittleEndian.Uint32(rest)))
+	for i := range lost + above {
+		to := &f.Lost
+		if i >= lost {
+			to = &f.Above
+		}
+		*to = append(*to, int(binary.LittleEndian.Uint32(rest)))
 		rest = rest[4:]
 	}
 	wrong := func(r int) bool { return r >= size && !f.Told }

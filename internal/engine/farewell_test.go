@@ -15,6 +15,8 @@ func TestFarewell(t *testing.T) {
 		{Kind: ErrCorrupt, Op: "AllGather", Seq: 3, Rank: 1, Reason: "the result of rank 1 is not that of the others"},
 		{Kind: ErrNoDevicePath, Rank: 1, Reason: "no NCCL was found"},
 		{Kind: ErrTimeout, Rank: 0, Reason: "not done after 1m0s", Left: true},
+		{Kind: ErrAborted, Op: forming, Rank: 1, Above: []int{9, 4}, Reason: "rank 9 is lost"},
+		{Kind: ErrRankLost, Op: forming, Rank: 1, Lost: []int{2, 3}, Above: []int{0, 7}, Reason: "four ranks are lost"},
 		{Kind: ErrAborted, Op: "Barrier", Seq: 1, Rank: 2, Reason: strings.Repeat("länger als der Platz ", 20), Told: true},
 	} {
 		w := NewFarewell(f)
@@ -28,7 +30,7 @@ func TestFarewell(t *testing.T) {
 				t.Errorf("the reason %q became %q", f.Reason, got.Reason)
 			}
 			if got.Kind != f.Kind || got.Op != f.Op || got.Seq != f.Seq || got.Rank != f.Rank || !slices.Equal(got.Lost, f.Lost) ||
-				got.Left != f.Left || got.Told != (f.Told && !whole) {
+				!slices.Equal(got.Above, f.Above) || got.Left != f.Left || got.Told != (f.Told && !whole) {
 				t.Errorf("%+v became %+v", f, got)
 			}
 		}
@@ -38,6 +40,52 @@ func TestFarewell(t *testing.T) {
 	}
 	if w := NewFarewell(&Failure{Kind: ErrRankLost, Lost: []int{5}, Reason: "x"}); w.Failure(5, true) != nil {
 		t.Error("a rank was lost that does not exist")
+	}
+}
+
+// A rank that hears in a new group, from a member that leaves it, whom the group
+// that it is made of has lost takes that as its cause, with all that it says.
+func TestLifted(t *testing.T) {
+	members := []int{7, 2, 4}
+	for _, c := range []struct {
+		f    Failure
+		want string
+		lost []int
+	}{
+		{
+			Failure{Kind: ErrRankLost, Lost: []int{0}, Reason: "rank 0 is lost"},
+			"a rank was lost: rank 0 is lost, as rank 2 found while the group of ranks 7, 2 and 4 was being made: a rank was lost: rank 0 is lost",
+			[]int{0},
+		}, {
+			Failure{Kind: ErrRankLost, Lost: []int{0, 4}, Reason: "ranks 0 and 4 are lost"},
+			"a rank was lost: ranks 4 and 0 are lost, as rank 2 found while the group of ranks 7, 2 and 4 was being made: a rank was lost: ranks 0 and 4 are lost",
+			[]int{4, 0},
+		}, {
+			Failure{Kind: ErrRankLost, Lost: []int{0, 1, 3, 5, 6}, Reason: "all are lost"},
+			"a rank was lost: ranks 0, 1, 3 and 5 are lost, as rank 2 found while the group of ranks 7, 2 and 4 was being made: a rank was lost: all are lost",
+			[]int{0, 1, 3, 5},
+		}, {
+			Failure{Kind: ErrRankLost, Lost: []int{0}, Left: true, Reason: "rank 0 has closed"},
+			"a rank was lost: the group of ranks 7, 2 and 4 could not be made; with its own numbers: the group that this one was being made of has failed: a rank was lost: rank 0 has closed",
+			[]int{0},
+		}, {
+			Failure{Kind: ErrTimeout, Reason: "late"},
+			"timed out: the group of ranks 7, 2 and 4 could not be made; with its own numbers: the group that this one was being made of has failed: timed out: late",
+			nil,
+		},
+	} {
+		w := NewFarewell(inherited(&c.f, members, 1))
+		said := w.Failure(len(members), true)
+		if said == nil {
+			t.Fatalf("%v: nothing came over", &c.f)
+		}
+		got := lifted(said, members, 8)
+		if got.Error() != c.want || !slices.Equal(got.Lost, c.lost) || got.Kind != c.f.Kind || got.Left != c.f.Left {
+			t.Errorf("%v became %+v: %v", &c.f, got, got)
+		}
+		if got := lifted(said, members, 0); slices.ContainsFunc(got.Lost, func(r int) bool { return !slices.Contains(members, r) }) {
+			t.Errorf("%v: a rank was lost that does not exist", got)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // While returns a context that ends with ctx, or when the group fails: its cause
@@ -51,7 +52,7 @@ func Form(ctx context.Context, parent Engine, members []int, create func(context
 	case f.Op != forming:
 		return sub, nil // another member had it already, and has ended it
 	default:
-		parent.Fail(lifted(f, members))
+		parent.Fail(lifted(f, members, parent.Size()))
 	}
 	inherit()
 	_ = sub.Close() // the first cause is the one to report
@@ -100,13 +101,12 @@ func Spoil(ctx context.Context, e Engine, what string, err error) *Failure {
 // inherited is the failure of a new group, as its rank of that number reports
 // it, because the one that it was being made of has failed.
 func inherited(f *Failure, members []int, rank int) *Failure {
-	sub := &Failure{
-		Kind: f.Kind, Op: forming, Rank: rank, Left: f.Left,
-		Reason: "the group that this one was being made of has failed: " + f.Error(),
-	}
+	sub := &Failure{Kind: f.Kind, Op: forming, Rank: rank, Left: f.Left, Reason: aboveFailed + f.Error()}
 	for _, r := range f.Lost {
 		if i := slices.Index(members, r); i >= 0 {
 			sub.Lost = append(sub.Lost, i)
+		} else {
+			sub.Above = append(sub.Above, r)
 		}
 	}
 	if sub.Lost == nil && errors.Is(f.Kind, ErrRankLost) {
@@ -114,6 +114,9 @@ func inherited(f *Failure, members []int, rank int) *Failure {
 	}
 	return sub
 }
+
+// aboveFailed is how the reason of such a failure begins.
+const aboveFailed = "the group that this one was being made of has failed: "
 
 // Unheard is the failure of a group of which another is being made on a rank that
 // has lost the one through whom the ranks tell each other of failures: whether all
@@ -125,14 +128,24 @@ func Unheard(rank int) *Failure {
 	}
 }
 
-// lifted is the failure of a group because a new one could not be made of it.
-// Others may know of it, but perhaps of another before it.
-func lifted(f *Failure, members []int) *Failure {
+// lifted is the failure of a group of so many ranks because a new one could not be
+// made of it. Others may know of it, but perhaps of another before it. If it is
+// that this group has lost ranks, as another member has found before this one, it
+// says just that.
+func lifted(f *Failure, members []int, size int) *Failure {
 	up := &Failure{Kind: f.Kind, Rank: members[f.Rank], Left: f.Left, Err: f.Err}
 	for _, i := range f.Lost {
 		up.Lost = append(up.Lost, members[i])
 	}
 	up.Reason = fmt.Sprintf("the group of %s could not be made; with its own numbers: %s", Ranks(members), f.Reason)
+	for _, r := range f.Above {
+		if r >= 0 && r < size && !slices.Contains(up.Lost, r) {
+			up.Kind, up.Lost = ErrRankLost, append(up.Lost, r)
+		}
+	}
+	if why, of := strings.CutPrefix(f.Reason, aboveFailed); of && up.Lost != nil && !up.Left {
+		up.Reason = fmt.Sprintf("%s lost, as rank %d found while the group of %s was being made: %s", isOrAre(up.Lost), up.Rank, Ranks(members), why)
+	}
 	return up
 }
 

@@ -201,10 +201,11 @@ func (j *Job) meet(ctx context.Context, all []int) error {
 	met := []int{self}
 	if len(near) > 0 {
 		var errs map[int]error
-		j.links, errs = j.door.Meet(ctx, self, near, j.near.end)
+		j.links, errs = j.door.Meet(ctx, self, near, segment.News{Note: j.near.hear, Gone: j.near.end})
 		if err := j.prove(ctx, errs); err != nil {
 			return err
 		}
+		j.near.meet(j.links)
 		if len(errs) > 0 {
 			strangers := slices.Sorted(maps.Keys(errs))
 			j.cfg.Logger.Warn("tutti: no shared memory with ranks that seem to be near; TCP is used, which is slower (tutti doctor says more)",

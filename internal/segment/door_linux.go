@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -58,11 +60,11 @@ func (d *Door) Close() error { return d.listener.Close() }
 // Meet links this process with others that may be on its host: with each of
 // guests, by number, whose invitation it has. It returns the links that came
 // about, and why others did not. All sides call it, with self being their own
-// number; onGone is called when a linked process ends.
-func (d *Door) Meet(ctx context.Context, self int, guests map[int]Invitation, onGone func(guest int)) (map[int]*Link, map[int]error) {
+// number; news tells of them afterwards.
+func (d *Door) Meet(ctx context.Context, self int, guests map[int]Invitation, news News) (map[int]*Link, map[int]error) {
 	ctx, cancel := context.WithTimeout(ctx, meetTime)
 	defer cancel()
-	m := meeting{d: d, self: self, guests: guests, onGone: onGone, links: make(map[int]*Link), errs: make(map[int]error)}
+	m := meeting{d: d, self: self, guests: guests, news: news, links: make(map[int]*Link), errs: make(map[int]error)}
 	var all sync.WaitGroup
 	missing := 0
 	for guest, inv := range guests {
@@ -93,7 +95,7 @@ type meeting struct {
 	d      *Door
 	self   int
 	guests map[int]Invitation
-	onGone func(int)
+	news   News
 
 	mu    sync.Mutex
 	links map[int]*Link
@@ -107,7 +109,9 @@ func (m *meeting) met(guest int, c *net.UnixConn, err error) {
 		m.errs[guest] = err
 		return
 	}
-	m.links[guest] = newLink(c, func() { m.onGone(guest) })
+	l := newLink(c)
+	m.links[guest] = l
+	go l.listen(guest, m.news)
 }
 
 // knock comes to another's door: it shows that door's token and expects its
@@ -207,21 +211,46 @@ func (m *meeting) greet(c *net.UnixConn, end time.Time) (int, error) {
 // A Link is a connection to another process of this host, over which segments
 // are passed. It is safe for concurrent use.
 type Link struct {
-	c    *net.UnixConn
-	gone chan struct{}
+	c      *net.UnixConn
+	gone   chan struct{}
+	closed atomic.Bool // by either side
 
 	mu    sync.Mutex
 	taken map[string]chan int // descriptors by key, here or awaited
 }
 
-func newLink(c *net.UnixConn, onGone func()) *Link {
-	l := &Link{c: c, gone: make(chan struct{}), taken: make(map[string]chan int)}
-	go func() {
-		l.receive()
-		close(l.gone)
-		onGone()
-	}()
-	return l
+func newLink(c *net.UnixConn) *Link {
+	return &Link{c: c, gone: make(chan struct{}), taken: make(map[string]chan int)}
+}
+
+// listen hears of the other process until it ends, or the link is closed.
+func (l *Link) listen(guest int, news News) {
+	l.receive(func(note []byte) { news.Note(guest, note) })
+	close(l.gone)
+	if !l.closed.Load() {
+		news.Gone(guest)
+	}
+}
+
+// noted is the first byte of a message that is no key, but a note; one without
+// anything else is a goodbye.
+const noted = 0
+
+// Note tells the other process something, after all that it was told and passed
+// before. It does not wait: one that does not read is not told.
+func (l *Link) Note(note []byte) error { return l.say(append([]byte{noted}, note...)) }
+
+func (l *Link) say(text []byte) error {
+	raw, err := l.c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	// Not by raw.Write, which waits for a Pass that does.
+	var sent error
+	err = raw.Control(func(fd uintptr) {
+		_, sent = unix.SendmsgN(int(fd), text, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	})
+	return errors.Join(err, sent)
 }
 
 // Pass gives a segment to the other process, under a key.
@@ -266,14 +295,27 @@ func (l *Link) slot(key string) chan int {
 	return l.taken[key]
 }
 
-// receive takes descriptors until the other process ends.
-func (l *Link) receive() {
+// receive takes descriptors and notes until the other process ends.
+func (l *Link) receive(note func([]byte)) {
 	key := make([]byte, 4096)
 	rights := make([]byte, unix.CmsgSpace(4))
+	reset := false
 	for {
 		n, nr, _, _, err := l.c.ReadMsgUnix(key, rights)
+		if errors.Is(err, unix.ECONNRESET) && !reset {
+			reset = true // it had not read all; what it had said before is still there
+			continue
+		}
 		if err != nil || n == 0 {
 			return
+		}
+		if key[0] == noted && n == 1 {
+			l.closed.Store(true)
+			continue
+		}
+		if key[0] == noted {
+			note(slices.Clone(key[1:n]))
+			continue
 		}
 		fd := descriptor(rights[:nr])
 		select {
@@ -305,8 +347,12 @@ func closeAny(fd int) {
 	}
 }
 
-// Close ends the link. The other side learns of it.
+// Close ends the link. The other side learns of it, and that the process has not
+// just ended.
 func (l *Link) Close() error {
+	if !l.closed.Swap(true) {
+		_ = l.say([]byte{noted}) // it may be gone
+	}
 	err := l.c.Close()
 	<-l.gone
 	l.mu.Lock()

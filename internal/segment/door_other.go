@@ -26,12 +26,15 @@ func (*Door) Invitation() Invitation { return Invitation{} }
 func (*Door) Close() error { return nil }
 
 // Meet meets nobody.
-func (*Door) Meet(context.Context, int, map[int]Invitation, func(int)) (map[int]*Link, map[int]error) {
+func (*Door) Meet(context.Context, int, map[int]Invitation, News) (map[int]*Link, map[int]error) {
 	return nil, nil
 }
 
 // Pass returns ErrUnsupported.
 func (*Link) Pass(string, *Segment) error { return ErrUnsupported }
+
+// Note returns ErrUnsupported.
+func (*Link) Note([]byte) error { return ErrUnsupported }
 
 // Take returns ErrUnsupported.
 func (*Link) Take(context.Context, string) (*Segment, error) { return nil, ErrUnsupported }

@@ -18,6 +18,13 @@ var ErrUnsupported = errors.New("segment: not supported on this system")
 // ErrGone says that the process at the other end of a link has ended.
 var ErrGone = errors.New("segment: the other process has ended")
 
+// News is called with what is heard of processes on the other end of links: for
+// each of them in order, by one goroutine. None of it may be nil.
+type News struct {
+	Note func(guest int, note []byte) // it has said something; see Link.Note
+	Gone func(guest int)              // it has ended, and neither side had closed the link
+}
+
 // A Segment is mapped memory. The process that made it writes, the others read.
 type Segment struct {
 	mem []byte

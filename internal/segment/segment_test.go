@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"unsafe"
@@ -97,7 +99,10 @@ func TestMeet(t *testing.T) {
 		}
 		meeting.Go(func() {
 			var errs map[int]error
-			links[i], errs = d.Meet(t.Context(), i, guests, func(j int) { gone <- fmt.Sprint(i, "<-", j) })
+			links[i], errs = d.Meet(t.Context(), i, guests, News{
+				Note: func(j int, note []byte) { t.Errorf("%d said to %d: %q", j, i, note) },
+				Gone: func(j int) { gone <- fmt.Sprint(i, "<-", j) },
+			})
 			if len(links[i]) != n-1 || len(errs) != 0 {
 				t.Errorf("%d met %d: %v", i, len(links[i]), errs)
 			}
@@ -145,7 +150,7 @@ func TestMeet(t *testing.T) {
 		t.Errorf("a message without a descriptor: %v", err)
 	}
 	for _, l := range links[2] {
-		if err := l.Close(); err != nil {
+		if err := l.c.Close(); err != nil { // as the end of its process would
 			t.Error(err)
 		}
 	}
@@ -207,4 +212,73 @@ func BenchmarkPeek(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// TestNote has a process tell another something and end, also without having
+// read all that it was told itself, or close the link before.
+func TestNote(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(l *Link) error
+		want string
+	}{
+		{"ended", func(l *Link) error { return l.c.Close() }, "7 says one, 7 says two, 7 is gone"},
+		{"closed", func(l *Link) error {
+			close(l.gone) // nobody listens on this side
+			return l.Close()
+		}, "7 says one, 7 says two"},
+	} {
+		for _, unread := range []bool{false, true} {
+			t.Run(fmt.Sprint(c.name, " unread=", unread), func(t *testing.T) {
+				near, far := pair(t)
+				defer near.Close()
+				if unread {
+					if err := near.Note([]byte("never read")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, note := range []string{"one", "two"} {
+					if err := far.Note([]byte(note)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := c.end(far); err != nil {
+					t.Fatal(err)
+				}
+				var heard []string
+				near.listen(7, News{
+					Note: func(guest int, note []byte) { heard = append(heard, fmt.Sprintf("%d says %s", guest, note)) },
+					Gone: func(guest int) { heard = append(heard, fmt.Sprint(guest, " is gone")) },
+				})
+				if got := strings.Join(heard, ", "); got != c.want {
+					t.Errorf("%s, want %s", got, c.want)
+				}
+			})
+		}
+	}
+	// One that does not read is not waited for.
+	near, far := pair(t)
+	defer far.c.Close()
+	defer near.c.Close()
+	for near.Note(make([]byte, 1000)) == nil {
+	}
+}
+
+// pair is the two ends of a link to which nobody listens.
+func pair(t *testing.T) (near, far *Link) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends [2]*Link
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "pair")
+		c, err := net.FileConn(f)
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		ends[i] = newLink(c.(*net.UnixConn))
+	}
+	return ends[0], ends[1]
 }

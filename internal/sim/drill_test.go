@@ -179,11 +179,9 @@ func agree(f *Fault, a, b *engine.Failure) bool {
 	return a.Kind == b.Kind && slices.Equal(a.Lost, b.Lost)
 }
 
-// parentFailed reports whether the group that this one was made of has failed on
-// some rank.
-func parentFailed(g *group) bool {
-	parent := g.j.groups[g.name[:max(strings.LastIndexByte(g.name, '/'), 0)]]
-	return parent != nil && slices.ContainsFunc(parent.members, func(m *member) bool { return m != nil && m.Failure() != nil })
+// above is the group that this one was made of; nil: none.
+func (g *group) above() *group {
+	return g.j.groups[g.name[:max(strings.LastIndexByte(g.name, '/'), 0)]]
 }
 
 // cutOff reports whether a fault may keep some of the group from hearing of rank
@@ -195,14 +193,18 @@ func (g *group) cutOff(f *Fault) bool {
 // checkCause looks at why a survivor's group has ended.
 func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	c := m.Failure()
+	kind, ranks := c.Kind, m.g.ranks
 	var lost []int
 	for _, r := range c.Lost {
 		lost = append(lost, m.g.ranks[r])
 	}
 	// A group ends while it is made if the one that it is made of does, also for
 	// want of a rank that is to be in none or another.
-	if strings.HasPrefix(c.Reason, "the group that this one was being made of has failed: ") && parentFailed(m.g) {
-		return nil
+	if len(c.Above) > 0 && kind == engine.ErrAborted && m.g.above() != nil {
+		kind, ranks = engine.ErrRankLost, m.g.above().ranks
+		for _, r := range c.Above {
+			lost = append(lost, ranks[r])
+		}
 	}
 	// None is made without rank 0.
 	if c.Kind == engine.ErrAborted && strings.Contains(c.Reason, " has lost the first rank of ") && m.g.cutOff(f) {
@@ -211,17 +213,17 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	right := false
 	switch f.Kind {
 	case Crash, Vanish:
-		right = c.Kind == engine.ErrRankLost && slices.Equal(lost, []int{f.Rank})
+		right = kind == engine.ErrRankLost && slices.Equal(lost, []int{f.Rank})
 	case Stall:
-		right = c.Kind == engine.ErrTimeout
+		right = kind == engine.ErrTimeout
 	case Cut:
-		right = c.Kind == engine.ErrRankLost && len(lost) == 1
+		right = kind == engine.ErrRankLost && len(lost) == 1
 	case Partition, OneWay:
 		// The rank lost is on the other side, as seen from here, from rank 0, or from
 		// where the failure began.
 		side := func(r int) bool { return r == f.Rank || slices.Contains(f.Peers, r) }
-		right = c.Kind == engine.ErrRankLost && len(lost) == 1 && !c.Left && (side(lost[0]) != side(0) ||
-			slices.ContainsFunc(m.g.ranks, func(r int) bool { return side(r) != side(lost[0]) }))
+		right = kind == engine.ErrRankLost && len(lost) == 1 && !c.Left && (side(lost[0]) != side(0) ||
+			slices.ContainsFunc(ranks, func(r int) bool { return side(r) != side(lost[0]) }))
 	}
 	if right {
 		return nil

@@ -43,6 +43,7 @@ type post struct {
 	cut      map[int]error // ranks that this one's data connections have lost
 	mute     bool          // it has lost rank 0's control connection
 	hurried  bool          // it waits for nobody when it leaves
+	met      bool          // rank 0 has heard of it
 
 	members []*member // its sides of the job's groups
 	early   map[string]*engine.Failure
@@ -214,7 +215,7 @@ func (s *Seat) Enter(ctx context.Context, addr string, rank, size int) (engine.E
 	switch {
 	case err != nil:
 		a.giveUp()
-		return nil, nil, fmt.Errorf("not all ranks have joined: %w", err)
+		return nil, nil, &engine.AbsentError{Ranks: a.absent(), Err: fmt.Errorf("not all ranks have joined: %w", err)}
 	case a.state.Load() == refused:
 		return nil, nil, errors.New("rank 0 has ended the connection")
 	}
@@ -228,6 +229,7 @@ func (a *post) hello() {
 	if a.p.leaving(hub) {
 		j.w.net.send(&a.up, 0, func() {
 			hub.receive(func() {
+				a.met = true
 				switch {
 				case j.closed:
 				case j.posts[a.rank] != nil && j.posts[a.rank].p == a.p: // it has called Shrink again
@@ -272,6 +274,17 @@ func (a *post) answer(state uint64) {
 	if a.state.CompareAndSwap(0, state) {
 		a.lot.Wake(&a.state)
 	}
+}
+
+// absent are the ranks that are known not to have come: rank 0 knows of all, the
+// others of rank 0.
+func (a *post) absent() (list []int) {
+	for r, o := range a.j.posts {
+		if a.rank == 0 && o == nil || a.rank != 0 && r == 0 && !a.met {
+			list = append(list, r)
+		}
+	}
+	return list
 }
 
 // giveUp is the end of a process's patience: its connections end.

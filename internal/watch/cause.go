@@ -19,6 +19,7 @@ type Cause struct {
 	Rank   int    `json:"rank"`
 	Lost   []int  `json:"lost,omitempty"`
 	Left   bool   `json:"left,omitempty"`
+	Above  []int  `json:"above,omitempty"`
 	Reason string `json:"reason"`
 }
 
@@ -32,7 +33,7 @@ var kinds = map[string]error{
 // NewCause describes why a group has ended. What only the failing rank itself
 // can match stays behind.
 func NewCause(group string, f *engine.Failure) *Cause {
-	c := &Cause{Group: group, Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Left: f.Left, Reason: f.Reason}
+	c := &Cause{Group: group, Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Left: f.Left, Above: f.Above, Reason: f.Reason}
 	for name, kind := range kinds {
 		if errors.Is(f.Kind, kind) {
 			c.Kind = name
@@ -47,5 +48,7 @@ func (c *Cause) Failure() *engine.Failure {
 	if !ok {
 		kind = engine.ErrAborted
 	}
-	return &engine.Failure{Kind: kind, Op: c.Op, Seq: c.Seq, Rank: c.Rank, Lost: c.Lost, Left: c.Left, Reason: c.Reason, Told: true}
+	return &engine.Failure{
+		Kind: kind, Op: c.Op, Seq: c.Seq, Rank: c.Rank, Lost: c.Lost, Left: c.Left, Above: c.Above, Reason: c.Reason, Told: true,
+	}
 }

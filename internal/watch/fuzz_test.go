@@ -26,7 +26,7 @@ func wireForm(tb testing.TB, f *frame) []byte {
 
 // samples are frames of all kinds.
 func samples() []*frame {
-	c := &Cause{Group: "g", Members: []int{0, 1}, From: 1, Report: 3, Kind: "lost", Lost: []int{1}, Reason: "because"}
+	c := &Cause{Group: "g", Members: []int{0, 1}, From: 1, Report: 3, Kind: "lost", Lost: []int{1}, Above: []int{2}, Reason: "because"}
 	return []*frame{
 		{Kind: challenge, Version: version, Nonce: newNonce()},
 		{Kind: hello, Version: version, Rank: 1, Size: 2, Nonce: newNonce(), Proof: newNonce(), Blob: []byte("me")},

@@ -89,7 +89,10 @@ func (m *Member) host(ctx context.Context) error {
 				c.Close()
 			}
 		}
-		return fmt.Errorf("%d of %d ranks joined; %s missing: %w", h.joined, m.cfg.Size, engine.Ranks(missing), ctx.Err())
+		return &engine.AbsentError{
+			Ranks: missing,
+			Err:   fmt.Errorf("%d of %d ranks joined; %s missing: %w", h.joined, m.cfg.Size, engine.Ranks(missing), ctx.Err()),
+		}
 	}
 }
 

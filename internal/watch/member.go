@@ -83,7 +83,7 @@ type group struct {
 
 // Join connects this rank with the others, and returns when all have joined.
 // When ctx ends before that, the error says who is missing as far as this rank
-// can know.
+// can know; if it knows that, it is an *engine.AbsentError.
 func Join(ctx context.Context, cfg Config) (*Member, error) {
 	m := newMember(cfg)
 	var err error
@@ -116,7 +116,7 @@ const tries = 6
 func (m *Member) connect(ctx context.Context) error {
 	nc, err := dial(ctx, m.cfg.Addr)
 	if err != nil {
-		return fmt.Errorf("rank 0 cannot be reached at %s: %w", m.cfg.Addr, err)
+		return &engine.AbsentError{Ranks: []int{0}, Err: fmt.Errorf("rank 0 cannot be reached at %s: %w", m.cfg.Addr, err)}
 	}
 	for try := 1; ; try++ {
 		err = m.join(ctx, nc)

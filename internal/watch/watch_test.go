@@ -203,6 +203,21 @@ func TestMissing(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 of 3 ranks joined; ranks 1 and 2 missing") {
 		t.Error(err)
 	}
+	absent := new(engine.AbsentError)
+	if !errors.As(err, &absent) || !slices.Equal(absent.Ranks, []int{1, 2}) {
+		t.Errorf("%v are known to be missing", absent.Ranks)
+	}
+	// Nobody listens where rank 0 was.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	_, err = Join(ctx, Config{Rank: 1, Size: 3, Addr: l.Addr().String(), Logger: slog.New(slog.DiscardHandler)})
+	absent = new(engine.AbsentError)
+	if !errors.As(err, &absent) || !slices.Equal(absent.Ranks, []int{0}) {
+		t.Errorf("%v are known to be missing: %v", absent.Ranks, err)
+	}
 }
 
 // TestStrangers sends those who must not join to a job that has formed.
