@@ -119,7 +119,7 @@ for name; do
 	124 | 137) result='FAILED: its time was over' failed=1 ;;
 	*) result="FAILED: exit status $rc" failed=1 ;;
 	esac
-	tail -n 70 "$log/$name.txt"
+	tail -n 160 "$log/$name.txt"
 	table="$table
 | $name | $result | $(($(date +%s) - begin)) |"
 done
