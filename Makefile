@@ -7,7 +7,7 @@ FROM ?= 0
 # What is carried to a machine with a GPU should be small.
 STRIPPED := -ldflags="-s -w"
 
-.PHONY: help test race lint fmt generate model bench simulate gpu-build gpu-test release ci
+.PHONY: help test race lint fmt generate model bench simulate gpu-build gpu-open gpu-test release ci
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST)
@@ -53,6 +53,19 @@ gpu-build: ## build what tests a machine with a GPU, which needs no Go: out/gpu
 	CGO_ENABLED=0 go test $(STRIPPED) -c -o out/gpu/torch.test ./torch
 	CGO_ENABLED=0 go build $(STRIPPED) -o out/gpu/weightsync ./examples/weightsync
 	cp examples/weightsync/weights.py out/gpu/
+
+# OLD=commit adds that commit's gputest, to be measured beside this one.
+gpu-open: ## build what is still to be shown on a GPU: out/open, see bench/gputest/open.sh
+	rm -rf out/open
+	mkdir -p out/open
+	CGO_ENABLED=0 go build $(STRIPPED) -o out/open/ ./bench/gputest ./bench/faults ./cmd/tutti
+	CGO_ENABLED=0 go test $(STRIPPED) -c -o out/open/engine.test ./internal/engine/gpu
+	cp bench/gputest/open.sh out/open/
+	if [ -n '$(OLD)' ]; then \
+		mkdir out/open/old && git archive '$(OLD)' | tar x -C out/open/old && \
+		(cd out/open/old && CGO_ENABLED=0 go build -buildvcs=false $(STRIPPED) -o ../gputest.old ./bench/gputest) && \
+		rm -rf out/open/old; \
+	fi
 
 gpu-test: gpu-build ## test and measure on this machine's GPU; NCCL=/path/libnccl.so.2,/other chooses libraries
 	out/gpu/gputest -dir out/gpu -nccl '$(NCCL)' -out out/gpu/summary.md

@@ -104,8 +104,8 @@ func (c *Comm) child(ctx context.Context, what string, absent bool, cfg Config, 
 
 // move changes the state, if it is the one expected.
 func (c *Comm) move(from, to state) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	if c.state == from {
 		c.state = to
 		c.changed.Broadcast()

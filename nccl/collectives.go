@@ -6,11 +6,11 @@ import (
 
 // check returns an error if the arguments of a call are wrong: the sides that
 // this rank has must have as many elements as wanted, in units of count.
-func (c *Comm) check(send, recv Buffer, count, sends, recvs int, s *cuda.Stream) error {
+func (c *Comm) check(send, recv *Buffer, count, sends, recvs int, s *cuda.Stream) error {
 	if err := s.Alive(); err != nil {
 		return err
 	}
-	if s.Device().Ordinal() != c.dev.Ordinal() {
+	if s.Device() != c.dev && s.Device().Ordinal() != c.dev.Ordinal() {
 		return invalid("the stream is on %v, the communicator on %v", s.Device(), c.dev)
 	}
 	if sends > 0 {
@@ -22,7 +22,7 @@ func (c *Comm) check(send, recv Buffer, count, sends, recvs int, s *cuda.Stream)
 		}
 	}
 	if recvs > 0 {
-		if sends == 0 || recv != send {
+		if sends == 0 || *recv != *send {
 			if err := recv.check("receive", c); err != nil {
 				return err
 			}
@@ -40,7 +40,10 @@ func (c *Comm) check(send, recv Buffer, count, sends, recvs int, s *cuda.Stream)
 // apart returns an error if the buffers overlap otherwise than NCCL allows: where
 // the send buffer is the receive buffer from element i on, or the other way round
 // from element j on. A negative number allows neither.
-func apart(send, recv Buffer, i, j int) error {
+func apart(send, recv *Buffer, i, j int) error {
+	if i == 0 && send.ptr == recv.ptr {
+		return nil
+	}
 	if send.n == 0 || recv.n == 0 || send.ptr >= recv.at(recv.n) || recv.ptr >= send.at(send.n) {
 		return nil
 	}
@@ -70,7 +73,14 @@ func first(errs ...error) error {
 // AllReduce combines the elements of all ranks, and leaves the result to all. In
 // place if send and recv are the same.
 func (c *Comm) AllReduce(send, recv Buffer, op Op, s *cuda.Stream) error {
-	if err := first(c.check(send, recv, send.n, 1, 1, s), op.check(c, send.t), apart(send, recv, 0, -1)); err != nil {
+	err := c.check(&send, &recv, send.n, 1, 1, s)
+	if err == nil {
+		err = op.check(c, send.t)
+	}
+	if err == nil {
+		err = apart(&send, &recv, 0, -1)
+	}
+	if err != nil {
 		return c.refuse(err)
 	}
 	u, err := c.join("AllReduce")
@@ -88,11 +98,11 @@ func (c *Comm) Reduce(send, recv Buffer, op Op, root int, s *cuda.Stream) error 
 		recvs := 0
 		if c.rank == root {
 			recvs = 1
-			err = apart(send, recv, 0, -1)
+			err = apart(&send, &recv, 0, -1)
 		} else {
 			recv = Buffer{}
 		}
-		err = first(c.check(send, recv, send.n, 1, recvs, s), op.check(c, send.t), err)
+		err = first(c.check(&send, &recv, send.n, 1, recvs, s), op.check(c, send.t), err)
 	}
 	if err != nil {
 		return c.refuse(err)
@@ -112,11 +122,11 @@ func (c *Comm) Broadcast(send, recv Buffer, root int, s *cuda.Stream) error {
 		sends := 0
 		if c.rank == root {
 			sends = 1
-			err = apart(send, recv, 0, -1)
+			err = apart(&send, &recv, 0, -1)
 		} else {
 			send = recv
 		}
-		err = first(c.check(send, recv, recv.n, sends, 1, s), err)
+		err = first(c.check(&send, &recv, recv.n, sends, 1, s), err)
 	}
 	if err != nil {
 		return c.refuse(err)
@@ -131,7 +141,7 @@ func (c *Comm) Broadcast(send, recv Buffer, root int, s *cuda.Stream) error {
 // AllGather copies every rank's send into every rank's recv, in the ranks' order.
 // In place if send is this rank's part of recv.
 func (c *Comm) AllGather(send, recv Buffer, s *cuda.Stream) error {
-	if err := first(c.check(send, recv, send.n, 1, c.size, s), apart(send, recv, c.rank*send.n, -1)); err != nil {
+	if err := first(c.check(&send, &recv, send.n, 1, c.size, s), apart(&send, &recv, c.rank*send.n, -1)); err != nil {
 		return c.refuse(err)
 	}
 	u, err := c.join("AllGather")
@@ -144,7 +154,7 @@ func (c *Comm) AllGather(send, recv Buffer, s *cuda.Stream) error {
 // ReduceScatter combines the elements of all ranks, and leaves each rank its
 // part. In place if recv is this rank's part of send.
 func (c *Comm) ReduceScatter(send, recv Buffer, op Op, s *cuda.Stream) error {
-	err := first(c.check(send, recv, recv.n, c.size, 1, s), op.check(c, recv.t), apart(send, recv, -1, c.rank*recv.n))
+	err := first(c.check(&send, &recv, recv.n, c.size, 1, s), op.check(c, recv.t), apart(&send, &recv, -1, c.rank*recv.n))
 	if err != nil {
 		return c.refuse(err)
 	}
@@ -158,11 +168,11 @@ func (c *Comm) ReduceScatter(send, recv Buffer, op Op, s *cuda.Stream) error {
 // AllToAll sends the i-th part of send to rank i, and receives the i-th part of
 // recv from rank i. It cannot be done in place.
 func (c *Comm) AllToAll(send, recv Buffer, s *cuda.Stream) error {
-	err := c.check(send, recv, send.n, 1, 1, s)
+	err := c.check(&send, &recv, send.n, 1, 1, s)
 	if err == nil && send.n%c.size != 0 {
 		err = invalid("%d elements cannot be divided between %d ranks", send.n, c.size)
 	}
-	if err = first(err, apart(send, recv, -1, -1)); err != nil {
+	if err = first(err, apart(&send, &recv, -1, -1)); err != nil {
 		return c.refuse(err)
 	}
 	n := send.n / c.size
@@ -188,11 +198,11 @@ func (c *Comm) Gather(send, recv Buffer, root int, s *cuda.Stream) error {
 		recvs := 0
 		if c.rank == root {
 			recvs = c.size
-			err = apart(send, recv, root*send.n, -1)
+			err = apart(&send, &recv, root*send.n, -1)
 		} else {
 			recv = Buffer{}
 		}
-		err = first(c.check(send, recv, send.n, 1, recvs, s), err)
+		err = first(c.check(&send, &recv, send.n, 1, recvs, s), err)
 	}
 	if err != nil {
 		return c.refuse(err)
@@ -223,11 +233,11 @@ func (c *Comm) Scatter(send, recv Buffer, root int, s *cuda.Stream) error {
 		sends := 0
 		if c.rank == root {
 			sends = c.size
-			err = apart(send, recv, -1, root*recv.n)
+			err = apart(&send, &recv, -1, root*recv.n)
 		} else {
 			send = Buffer{}
 		}
-		err = first(c.check(send, recv, recv.n, sends, 1, s), err)
+		err = first(c.check(&send, &recv, recv.n, sends, 1, s), err)
 	}
 	if err != nil {
 		return c.refuse(err)
@@ -287,7 +297,7 @@ func (c *Comm) messages(send, recv Buffer, n, to, toEnd, from, fromEnd int, s *c
 // Messages between two ranks match in order; there are no tags. Ranks that send
 // to each other do so in a Group with their receives.
 func (c *Comm) Send(b Buffer, peer int, s *cuda.Stream) error {
-	if err := first(c.checkRoot(peer), c.check(b, Buffer{}, b.n, 1, 0, s)); err != nil {
+	if err := first(c.checkRoot(peer), c.check(&b, nil, b.n, 1, 0, s)); err != nil {
 		return c.refuse(err)
 	}
 	u, err := c.join("Send")
@@ -299,7 +309,7 @@ func (c *Comm) Send(b Buffer, peer int, s *cuda.Stream) error {
 
 // Recv receives from a rank.
 func (c *Comm) Recv(b Buffer, peer int, s *cuda.Stream) error {
-	if err := first(c.checkRoot(peer), c.check(Buffer{}, b, b.n, 0, 1, s)); err != nil {
+	if err := first(c.checkRoot(peer), c.check(nil, &b, b.n, 0, 1, s)); err != nil {
 		return c.refuse(err)
 	}
 	u, err := c.join("Recv")

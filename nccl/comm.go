@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/dl"
@@ -29,18 +30,22 @@ const (
 // A Comm is this rank's part of a communicator. It may be shared between
 // goroutines, whose calls take turns.
 type Comm struct {
+	// What every call needs comes first, to be in one cache line.
 	lib         *Library
 	dev         *cuda.Device
-	slot        *ncclsys.Slot   // NCCL may write it late, and may not be given a stack
-	config      *ncclsys.Config // and may read this late
-	rank, size  int
-	major       int // of the device's compute capability
+	slot        *ncclsys.Slot // NCCL may write it late, and may not be given a stack
+	around      dl.Bracket    // makes the device's context current
+	turn        atomic.Uint32 // see takeQuick
 	nonBlocking bool
-	around      dl.Bracket // makes the device's context current
-	cleanup     runtime.Cleanup
 
-	mu      sync.Mutex
+	config     *ncclsys.Config // NCCL may read it late
+	rank, size int
+	major      int // of the device's compute capability
+	cleanup    runtime.Cleanup
+
+	mu      sync.Mutex // see lock
 	changed sync.Cond
+	waiting int // for a change
 	state   state
 	busy    bool   // a call, or a group, has the communicator
 	owner   *group // that group
@@ -85,36 +90,11 @@ func (c *Comm) refusal(what string) error {
 	return fmt.Errorf("nccl: %s: %w", what, kind)
 }
 
-// take waits for its turn and takes the communicator, for a group if there is
-// one, which keeps it until its end.
-func (c *Comm) take(what string, g *group, wanted state) error {
-	if c == nil {
-		return invalid("no communicator")
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.state&wanted != 0 && c.busy && (g == nil || c.owner != g) {
-		c.changed.Wait()
-	}
-	if c.state&wanted == 0 {
-		return c.refusal(what)
-	}
-	c.busy, c.owner = true, g
-	return nil
-}
-
-// give ends what take began.
-func (c *Comm) give() {
-	c.mu.Lock()
-	c.busy, c.owner, c.ending = false, nil, false
-	c.changed.Broadcast()
-	c.mu.Unlock()
-}
-
 // A use is one call's hold of a communicator.
 type use struct {
 	group   *group
 	around  *dl.Bracket // what the call is to be made in; nil in a group of the same device
+	quick   bool        // by the quick way
 	locked  bool        // to the thread, because there are groups
 	context bool        // made current by enter
 }
@@ -122,6 +102,14 @@ type use struct {
 // join takes the communicator for one call into NCCL, to be made in the use's
 // bracket.
 func (c *Comm) join(what string) (use, error) {
+	if c != nil && c.lib.open.Load() == 0 && c.takeQuick() {
+		return use{around: &c.around, quick: true}, nil
+	}
+	return c.queue(what)
+}
+
+// queue is join where others may be in the way, or groups open.
+func (c *Comm) queue(what string) (use, error) {
 	if c == nil {
 		return use{}, invalid("no communicator")
 	}
@@ -175,7 +163,10 @@ func (c *Comm) leave(u use) {
 	if u.context {
 		c.dev.Leave()
 	}
-	if u.group == nil {
+	switch {
+	case u.quick:
+		c.giveQuick()
+	case u.group == nil:
 		c.give()
 	}
 	u.unlock()
@@ -183,6 +174,10 @@ func (c *Comm) leave(u use) {
 
 // finish ends a call with its result.
 func (c *Comm) finish(u use, err error) error {
+	if u.quick && err == nil && !c.nonBlocking {
+		c.giveQuick()
+		return nil
+	}
 	switch {
 	case u.group == nil:
 		err = c.settle(err)

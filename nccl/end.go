@@ -20,38 +20,38 @@ func (c *Comm) Close() error {
 	if err := c.lib.grouped("Close"); err != nil {
 		return err
 	}
-	c.mu.Lock()
+	c.lock()
 	wasFinal := c.state == finalized || c.state == revoked
 	if c.state&(open|revoked|finalized) == 0 {
-		c.mu.Unlock()
+		c.unlock()
 		<-c.ended
 		return nil
 	}
 	c.state = closing
 	c.changed.Broadcast()
 	if !c.rest(closing) {
-		c.mu.Unlock()
+		c.unlock()
 		<-c.ended // an abort took over
 		return nil
 	}
 	c.busy = true
-	c.mu.Unlock()
+	c.unlock()
 
 	failed := c.AsyncError() != nil
 	if !failed && c.nonBlocking && !wasFinal {
 		failed = c.settle(c.dev.Do(func() error { return c.lib.sys.CommFinalize(c.handle()) })) != nil
 	}
 
-	c.mu.Lock()
+	c.lock()
 	c.busy = false
 	if c.state != closing {
 		c.changed.Broadcast()
-		c.mu.Unlock()
+		c.unlock()
 		<-c.ended
 		return nil
 	}
 	c.state = destroying
-	c.mu.Unlock()
+	c.unlock()
 	free := c.lib.sys.CommDestroy
 	if failed {
 		free = c.lib.sys.CommAbort
@@ -64,7 +64,7 @@ func (c *Comm) Close() error {
 // still in that state. mu is held.
 func (c *Comm) rest(s state) bool {
 	for c.state == s && (c.busy || c.readers > 0) {
-		c.changed.Wait()
+		c.wait()
 	}
 	return c.state == s
 }
@@ -77,10 +77,10 @@ func (c *Comm) end(s state, free func(uintptr) error) {
 	}
 	err = errors.Join(public(err), c.dev.Release())
 	c.cleanup.Stop()
-	c.mu.Lock()
+	c.lock()
 	c.state, c.endErr = s, err
 	c.changed.Broadcast()
-	c.mu.Unlock()
+	c.unlock()
 	close(c.ended)
 }
 
@@ -132,22 +132,22 @@ func AbortAll(ctx context.Context, comms ...*Comm) error {
 // startAbort begins an abort, once, on a thread of its own, because NCCL's may
 // hang.
 func (c *Comm) startAbort() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	if c.state&(open|revoked|finalized|closing) == 0 {
 		return
 	}
 	c.state = aborting
 	c.changed.Broadcast()
 	go func() {
-		c.mu.Lock()
+		c.lock()
 		if c.busy && !c.nonBlocking {
 			defer time.AfterFunc(grace, c.lose).Stop()
 		}
 		for (c.busy || c.readers > 0) && !(c.lost && c.inside()) {
-			c.changed.Wait()
+			c.wait()
 		}
-		c.mu.Unlock()
+		c.unlock()
 		c.end(aborted, c.lib.sys.CommAbort)
 	}()
 }
@@ -158,8 +158,8 @@ const grace = time.Second
 
 // lose gives up the hope that a call returns by itself.
 func (c *Comm) lose() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	c.lost = true
 	c.changed.Broadcast()
 }
@@ -174,8 +174,8 @@ func (c *Comm) awaitEnd(ctx context.Context) error {
 		return c.endErr
 	case <-ctx.Done():
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	if c.busy {
 		return fmt.Errorf("nccl: Abort: %w: %w", ErrBusy, ctx.Err())
 	}

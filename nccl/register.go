@@ -139,7 +139,7 @@ func (w *Window) Close() error {
 // PutSignal writes a buffer into another rank's part of a window, from that
 // element on, and then signals that rank. It needs NCCL 2.29.
 func (c *Comm) PutSignal(b Buffer, peer int, w *Window, element int, s *cuda.Stream) error {
-	err := first(c.checkPeer(peer), w.check(), c.check(b, Buffer{}, b.n, 1, 0, s))
+	err := first(c.checkPeer(peer), w.check(), c.check(&b, nil, b.n, 1, 0, s))
 	if err == nil && (w.c != c || b.t != w.b.t || element < 0 || element > w.b.n-b.n) {
 		err = invalid("%d elements at %d do not fit into the window", b.n, element)
 	}
@@ -155,7 +155,7 @@ func (c *Comm) PutSignal(b Buffer, peer int, w *Window, element int, s *cuda.Str
 
 // Signal signals another rank. It needs NCCL 2.29.
 func (c *Comm) Signal(peer int, s *cuda.Stream) error {
-	if err := first(c.checkPeer(peer), c.check(Buffer{}, Buffer{}, 0, 0, 0, s)); err != nil {
+	if err := first(c.checkPeer(peer), c.check(nil, nil, 0, 0, 0, s)); err != nil {
 		return c.refuse(err)
 	}
 	u, err := c.enter("Signal")
@@ -168,7 +168,7 @@ func (c *Comm) Signal(peer int, s *cuda.Stream) error {
 // WaitSignal makes the stream wait for a number of signals from another rank,
 // those of PutSignal included. It needs NCCL 2.29.
 func (c *Comm) WaitSignal(peer, count int, s *cuda.Stream) error {
-	err := first(c.checkPeer(peer), c.check(Buffer{}, Buffer{}, 0, 0, 0, s))
+	err := first(c.checkPeer(peer), c.check(nil, nil, 0, 0, 0, s))
 	if err == nil && (count < 1 || int(int32(count)) != count) {
 		err = invalid("%d signals", count)
 	}

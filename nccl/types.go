@@ -133,7 +133,14 @@ func (b Buffer) Len() int { return b.n }
 func (b Buffer) Type() DataType { return b.t }
 
 // check returns an error if NCCL cannot use the buffer on a device.
-func (b Buffer) check(side string, c *Comm) error {
+func (b *Buffer) check(side string, c *Comm) error {
+	if b.t != 0 && b.t < Float8E4M3 && b.dev == c.dev && (b.mem == nil || b.mem.Alive() == nil) {
+		return nil
+	}
+	return b.checkAll(side, c)
+}
+
+func (b *Buffer) checkAll(side string, c *Comm) error {
 	if b.t == 0 {
 		return invalid("the %s buffer has no type that NCCL knows: say which by nccl.As", side)
 	}
@@ -152,4 +159,4 @@ func (b Buffer) check(side string, c *Comm) error {
 }
 
 // at returns the address of the i-th element.
-func (b Buffer) at(i int) uintptr { return b.ptr + uintptr(i)*uintptr(b.t.Size()) }
+func (b *Buffer) at(i int) uintptr { return b.ptr + uintptr(i)*uintptr(b.t.Size()) }

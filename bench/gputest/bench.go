@@ -153,9 +153,9 @@ func (b *benchRun) beside(ctx context.Context, dir string, ranks int) error {
 	var cells []cell
 	for round := range b.rounds {
 		begin := time.Now()
-		if err := b.round(ctx, j, ranks, &cells); err != nil {
+		if e := b.round(ctx, j, ranks, &cells); e != nil {
 			if round == 0 {
-				return err
+				err = e
 			}
 			break // what there is counts
 		}
@@ -166,7 +166,7 @@ func (b *benchRun) beside(ctx context.Context, dir string, ranks int) error {
 	for i := range cells {
 		b.row(&cells[i], ranks)
 	}
-	return nil
+	return err
 }
 
 // round is tutti bench once, and the same points in C.
@@ -175,22 +175,25 @@ func (b *benchRun) round(ctx context.Context, j *job, ranks int, cells *[]cell) 
 	if err != nil {
 		return err
 	}
-	fresh := make([]cell, len(list))
-	for i, r := range list {
+	var fresh []cell
+	for _, r := range list {
 		const warm, most = 5, 2000
-		if _, err := j.ask(ctx, fmt.Sprintf("loop %s %d %d", r.Op, r.Bytes, warm)); err != nil {
-			return err
+		if _, err = j.ask(ctx, fmt.Sprintf("loop %s %d %d", r.Op, r.Bytes, warm)); err != nil {
+			break
 		}
-		all, err := j.askAll(ctx, fmt.Sprintf("loop %s %d %d", r.Op, r.Bytes, min(r.Iters, most)))
-		if err != nil {
-			return err
+		var all [][]float64
+		if all, err = j.askAll(ctx, fmt.Sprintf("loop %s %d %d", r.Op, r.Bytes, min(r.Iters, most))); err != nil {
+			break
 		}
-		fresh[i] = cell{r.Op, r.Bytes, series{r.P50}, series{slowest(r.Op, all) / 1000}}
+		fresh = append(fresh, cell{r.Op, r.Bytes, series{r.P50}, series{slowest(r.Op, all) / 1000}})
 	}
-	// Only a round that came to its end counts.
+	// Of the first round, what there is counts; later, only one that came to its end.
 	if *cells == nil {
 		*cells = fresh
-		return nil
+		return err
+	}
+	if err != nil {
+		return err
 	}
 	for i := range fresh {
 		c := &(*cells)[i]

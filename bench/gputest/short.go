@@ -23,7 +23,7 @@ type shortRun struct {
 	server *mps
 	ranks  *job // of a Comm, for several sections
 
-	only                                      string
+	only, beside                              string
 	runs, aborts, kills, cycles, dups, rounds int
 	bytes                                     int
 	failed                                    bool
@@ -43,7 +43,8 @@ func short(args []string) error {
 	library := set.String("nccl", os.Getenv("TUTTI_NCCL_LIBRARY"), "path of libnccl; none: what is found")
 	budget := set.Duration("budget", 190*time.Second, "time for all")
 	withMPS := set.Bool("mps", true, "start MPS where possible")
-	set.StringVar(&s.only, "only", "", "sections, separated by commas: order,batch,staging,enqueue,abort,kill,cycles,dups; none: all")
+	set.StringVar(&s.only, "only", "", "sections, separated by commas: order,batch,staging,enqueue,bare,abort,kill,cycles,dups; none: all")
+	set.StringVar(&s.beside, "beside", "", "another gputest, whose package nccl is measured beside this one's")
 	set.IntVar(&s.runs, "runs", 1000, "runs of stream order")
 	set.IntVar(&s.aborts, "aborts", 50, "operations ended by Abort")
 	set.IntVar(&s.kills, "kills", 50, "ranks killed")
@@ -90,10 +91,11 @@ func (s *shortRun) run(ctx context.Context, withMPS bool) error {
 		{"staging", 40 * time.Second, s.staging},
 		{"batch", 15 * time.Second, s.batch},
 		{"enqueue", 40 * time.Second, s.enqueue},
+		{"bare", 40 * time.Second, s.bare},
 		{"abort", 80 * time.Second, s.abort},
 		{"dups", 20 * time.Second, s.dupCycles},
 		{"kill", 150 * time.Second, s.kill}, // ends MPS
-		{"cycles", 300 * time.Second, s.bareCycles},
+		{"cycles", 10 * time.Minute, s.bareCycles},
 	}
 	for _, part := range sections {
 		if s.only != "" && !slices.Contains(strings.Split(s.only, ","), part.name) {
@@ -251,52 +253,6 @@ func (s *shortRun) staging(ctx context.Context) error {
 		staged/1000, copies/1000, collective/1000, slower, len(all[0]))
 	s.say("the same beside the naive way", staged < naive, "naive %.1f ms: %.2fx", naive/1000, naive/staged)
 	return nil
-}
-
-// enqueue compares what it takes to start small operations, through a Comm and in C.
-func (s *shortRun) enqueue(ctx context.Context) error {
-	j, err := s.comm(ctx)
-	if err != nil {
-		return err
-	}
-	if s.driver == "" {
-		return errNoCompiler
-	}
-	jobs := []*job{j}
-	defer func() {
-		for _, j := range jobs[1:] {
-			j.kill(5 * time.Second)
-		}
-	}()
-	// The drivers need little memory for this.
-	env := append(append([]string{}, s.env...), append(s.server.env, "TUTTI_BENCH_BYTES=1048576")...)
-	for _, d := range [][]string{{s.driver}, {s.driver}, {s.self, "rank"}} {
-		j, err := startJob(ctx, "enqueue", 2, env, d...)
-		if err != nil {
-			return err
-		}
-		jobs = append(jobs, j)
-	}
-	line := func(what, mine, theirs string, jobs []*job, most float64) error {
-		questions := []string{mine, theirs, theirs}
-		all, err := inTurns(ctx, s.rounds, jobs, questions)
-		if err != nil {
-			return err
-		}
-		took, c, again := all[0].at(0.5), all[1].at(0.5), all[2].at(0.5)
-		s.say(what, took-c <= most || took <= again,
-			"Go %.2f us (%.2f, %.2f), C %.2f (%.2f, %.2f), C again %.2f: %+.2f us (%d rounds)",
-			took, all[0].at(0.1), all[0].at(0.9), c, all[1].at(0.1), all[1].at(0.9), again, took-c, len(all[0]))
-		return nil
-	}
-	bare := []*job{jobs[3], jobs[1], jobs[2]}
-	return errors.Join(
-		line("1 KiB through a Comm in a stream's order, to enqueue (64 at a time)", "ordered 3", "ordered 3", jobs[:3], 2),
-		line("1 KiB by package nccl, to enqueue", "burst 5", "burst 5", bare, 0.5),
-		line("1 KiB by package nccl with events, to enqueue", "ordered 5", "ordered 5", bare, 0.5),
-		line("1 KiB through a Comm in a stream's order, until done (no bound)", "through 3", "through 3", jobs[:3], 1e9),
-		line("1 KiB through a Comm, one at a time (no bound)", "calls 50", "whole 1024 50", jobs[:3], 1e9),
-	)
 }
 
 // abort counts operations that Abort ends.

@@ -28,6 +28,7 @@ typedef struct {
 } config_t;
 
 static int (*cuInit)(unsigned), (*cuDevicePrimaryCtxRetain)(void **, int), (*cuCtxSetCurrent)(void *);
+static int (*cuCtxPushCurrent)(void *), (*cuCtxPopCurrent)(void **), (*cuCtxGetCurrent)(void **);
 static int (*cuMemAlloc)(uint64_t *, size_t), (*cuMemsetD32)(uint64_t, unsigned, size_t), (*cuMemcpyDtoH)(void *, uint64_t, size_t);
 static int (*cuStreamCreate)(void **, unsigned, int), (*cuStreamSynchronize)(void *), (*cuCtxSynchronize)(void);
 static int (*cuEventCreate)(void **, unsigned), (*cuEventRecord)(void *, void *), (*cuStreamWaitEvent)(void *, void *, unsigned);
@@ -40,7 +41,7 @@ enum { IN_PROGRESS = 7, WARM = 10, FAIL_EVERY = 5 };
 enum { BURST = 64, SMALL = 256, FLOAT32 = 7, SUM = 0, MAX_LINE = 4096 };
 
 static int rank, ranks;
-static void *comm, *stream, *compute, *before, *after;
+static void *context, *comm, *stream, *compute, *before, *after;
 static uint64_t buffer;
 static size_t capacity;
 
@@ -75,6 +76,8 @@ static void load(void) {
   struct { void *lib; const char *name; void *to; } all[] = {
       {cuda, "cuInit", &cuInit}, {cuda, "cuDevicePrimaryCtxRetain", &cuDevicePrimaryCtxRetain},
       {cuda, "cuCtxSetCurrent", &cuCtxSetCurrent}, {cuda, "cuMemAlloc_v2", &cuMemAlloc},
+      {cuda, "cuCtxPushCurrent_v2", &cuCtxPushCurrent}, {cuda, "cuCtxPopCurrent_v2", &cuCtxPopCurrent},
+      {cuda, "cuCtxGetCurrent", &cuCtxGetCurrent},
       {cuda, "cuMemsetD32_v2", &cuMemsetD32}, {cuda, "cuMemcpyDtoH_v2", &cuMemcpyDtoH},
       {cuda, "cuStreamCreateWithPriority", &cuStreamCreate}, {cuda, "cuStreamSynchronize", &cuStreamSynchronize},
       {cuda, "cuCtxSynchronize", &cuCtxSynchronize}, {cuda, "cuEventCreate", &cuEventCreate},
@@ -114,10 +117,9 @@ static id_t_ meet(void) {
 }
 
 static void use_device(void) {
-  void *ctx;
   CHECK(cuInit(0));
-  CHECK(cuDevicePrimaryCtxRetain(&ctx, 0));
-  CHECK(cuCtxSetCurrent(ctx));
+  CHECK(cuDevicePrimaryCtxRetain(&context, 0));
+  CHECK(cuCtxSetCurrent(context));
 }
 
 static config_t settings(int blocking) {
@@ -215,6 +217,23 @@ static void cycles(int times, int seconds) {
 
 static void reduce(size_t n) { CHECK(ncclAllReduce(buffer, buffer, n, FLOAT32, SUM, comm, stream)); }
 
+// pushed is a reduction as one must call it who may not change the thread's
+// context, and does not know it.
+static void pushed(size_t n) {
+  void *popped;
+  CHECK(cuCtxPushCurrent(context));
+  reduce(n);
+  CHECK(cuCtxPopCurrent(&popped));
+}
+
+// asked is the same where the context turns out to be the right one.
+static void asked(size_t n) {
+  void *current;
+  CHECK(cuCtxGetCurrent(&current));
+  if (current != context) die("another context", 0);
+  reduce(n);
+}
+
 // ordered is a reduction after what a compute stream holds, which then waits.
 static void ordered(size_t n) {
   CHECK(cuEventRecord(before, compute));
@@ -284,6 +303,10 @@ int main(int argc, char **argv) {
     char op[32];
     if (sscanf(line, "burst %d", &times) == 1)
       bursts(times, reduce, 0);
+    else if (sscanf(line, "pushed %d", &times) == 1)
+      bursts(times, pushed, 0);
+    else if (sscanf(line, "asked %d", &times) == 1)
+      bursts(times, asked, 0);
     else if (sscanf(line, "ordered %d", &times) == 1)
       bursts(times, ordered, 0);
     else if (sscanf(line, "through %d", &times) == 1)

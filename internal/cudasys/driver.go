@@ -242,19 +242,18 @@ func (d *Driver) call(fr *dl.Frame, i int, args ...uintptr) error {
 
 // simple is a call without results.
 func (d *Driver) simple(i int, args ...uintptr) error {
-	fr := dl.NewFrame()
-	defer fr.Done()
-	return d.call(fr, i, args...)
+	var all dl.Args
+	copy(all[:], args)
+	return d.within(nil, i, &all)
 }
 
-// within is a call without results, in a bracket that makes a context current.
-func (d *Driver) within(in *dl.Bracket, i int, args ...uintptr) error {
+// within is a call without results, in a bracket that makes a context current, or
+// in none.
+func (d *Driver) within(in *dl.Bracket, i int, args *dl.Args) error {
 	if d.fn[i] == 0 {
 		return d.missing(i)
 	}
-	fr := dl.NewFrame()
-	before, code := fr.CallIn(in, d.fn[i], args...)
-	fr.Done()
+	before, code := dl.CallIn(in, d.fn[i], args)
 	switch {
 	case int32(before) != 0:
 		return d.failure(fnCtxPushCurrent, int32(before), nil)

@@ -35,7 +35,7 @@ func (d *Driver) StreamQuery(stream uintptr) (bool, error) { return d.asked(fnSt
 
 // StreamWaitEvent makes a stream wait for what an event last marked.
 func (d *Driver) StreamWaitEvent(stream, event uintptr) error {
-	return d.simple(fnStreamWaitEvent, stream, event, 0)
+	return d.within(nil, fnStreamWaitEvent, &dl.Args{stream, event})
 }
 
 // StreamCtx returns the context that a stream belongs to.
@@ -73,12 +73,12 @@ func (d *Driver) GraphDestroy(graph uintptr) error { return d.simple(fnGraphDest
 // StreamWaitValue makes a stream wait until the number at an address meets the
 // condition.
 func (d *Driver) StreamWaitValue(in *dl.Bracket, stream, addr uintptr, value uint32, condition int) error {
-	return d.within(in, fnStreamWaitValue32, stream, addr, uintptr(value), uintptr(condition))
+	return d.within(in, fnStreamWaitValue32, &dl.Args{stream, addr, uintptr(value), uintptr(condition)})
 }
 
 // StreamWriteValue makes a stream write a number to an address.
 func (d *Driver) StreamWriteValue(in *dl.Bracket, stream, addr uintptr, value uint32) error {
-	return d.within(in, fnStreamWriteValue32, stream, addr, uintptr(value), 0)
+	return d.within(in, fnStreamWriteValue32, &dl.Args{stream, addr, uintptr(value)})
 }
 
 // EventCreate makes an event in the current context.
@@ -91,7 +91,7 @@ func (d *Driver) EventDestroy(event uintptr) error { return d.simple(fnEventDest
 
 // EventRecord marks the end of what a stream holds now.
 func (d *Driver) EventRecord(event, stream uintptr) error {
-	return d.simple(fnEventRecord, event, stream)
+	return d.within(nil, fnEventRecord, &dl.Args{event, stream})
 }
 
 // EventQuery reports whether what an event last marked is done.

@@ -2,49 +2,48 @@
 
 #include "textflag.h"
 
-// steps makes the calls of a block (see dl.go), whose address is in DI, in C's
+// calls makes the calls of a block (see dl.go), whose address is in DI, in C's
 // way: it runs on the thread's own stack, called by the runtime. Six arguments are
 // in registers, six on the stack, which is aligned to 16 bytes at the call. BX and
 // R12 are C's to preserve.
-GLOBL ·stepsABI0(SB), NOPTR|RODATA, $8
-DATA ·stepsABI0(SB)/8, $steps(SB)
+GLOBL ·callsABI0(SB), NOPTR|RODATA, $8
+DATA ·callsABI0(SB)/8, $calls(SB)
 
-TEXT steps(SB), NOSPLIT, $48
-	MOVQ 0(DI), R12
-	LEAQ 8(DI), BX
-
-next:
-	MOVQ 8(BX), DI
-	MOVQ 16(BX), SI
-	MOVQ 24(BX), DX
-	MOVQ 32(BX), CX
-	MOVQ 40(BX), R8
-	MOVQ 48(BX), R9
-	MOVQ 56(BX), AX
-	MOVQ AX, 0(SP)
-	MOVQ 64(BX), AX
-	MOVQ AX, 8(SP)
-	MOVQ 72(BX), AX
-	MOVQ AX, 16(SP)
-	MOVQ 80(BX), AX
-	MOVQ AX, 24(SP)
-	MOVQ 88(BX), AX
-	MOVQ AX, 32(SP)
-	MOVQ 96(BX), AX
-	MOVQ AX, 40(SP)
-	XORL AX, AX
-	MOVQ 0(BX), R11
-	CALL R11
-	MOVQ AX, 104(BX)
+TEXT calls(SB), NOSPLIT, $48
+	MOVQ  DI, BX
+	MOVQ  0(BX), R12
+	TESTQ R12, R12
+	JEQ   call
+	MOVQ  8(R12), DI
+	MOVQ  0(R12), R11
+	CALL  R11
+	MOVQ  AX, 24(BX)
 	TESTL AX, AX
-	JEQ  on
-	CMPQ 112(BX), $0
-	JNE  out
+	JNE   out
 
-on:
-	ADDQ $120, BX
-	DECQ R12
-	JNE  next
+call:
+	MOVQ   16(BX), R10
+	MOVQ   0(R10), DI
+	MOVQ   8(R10), SI
+	MOVQ   16(R10), DX
+	MOVQ   24(R10), CX
+	MOVQ   32(R10), R8
+	MOVQ   40(R10), R9
+	MOVUPS 48(R10), X0
+	MOVUPS 64(R10), X1
+	MOVUPS 80(R10), X2
+	MOVUPS X0, 0(SP)
+	MOVUPS X1, 16(SP)
+	MOVUPS X2, 32(SP)
+	XORL   AX, AX
+	MOVQ   8(BX), R11
+	CALL   R11
+	MOVQ   AX, 32(BX)
+	TESTQ  R12, R12
+	JEQ    out
+	LEAQ   40(BX), DI
+	MOVQ   16(R12), R11
+	CALL   R11
 
 out:
 	XORL AX, AX

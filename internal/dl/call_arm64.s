@@ -2,49 +2,52 @@
 
 #include "textflag.h"
 
-// steps makes the calls of a block (see dl.go), whose address is in R0, in C's
+// calls makes the calls of a block (see dl.go), whose address is in R0, in C's
 // way: it runs on the thread's own stack, called by the runtime. Eight arguments
 // are in registers, four on the stack. R19 and R20 are C's to preserve.
-GLOBL ·stepsABI0(SB), NOPTR|RODATA, $8
-DATA ·stepsABI0(SB)/8, $steps(SB)
+GLOBL ·callsABI0(SB), NOPTR|RODATA, $8
+DATA ·callsABI0(SB)/8, $calls(SB)
 
-TEXT steps(SB), NOSPLIT|NOFRAME, $0
+TEXT calls(SB), NOSPLIT|NOFRAME, $0
 	SUB  $64, RSP
 	MOVD R29, 32(RSP)
 	MOVD R30, 40(RSP)
 	MOVD R19, 48(RSP)
 	MOVD R20, 56(RSP)
-	MOVD 0(R0), R20
-	ADD  $8, R0, R19
-
-next:
-	MOVD 8(R19), R0
-	MOVD 16(R19), R1
-	MOVD 24(R19), R2
-	MOVD 32(R19), R3
-	MOVD 40(R19), R4
-	MOVD 48(R19), R5
-	MOVD 56(R19), R6
-	MOVD 64(R19), R7
-	MOVD 72(R19), R9
-	MOVD R9, 0(RSP)
-	MOVD 80(R19), R9
-	MOVD R9, 8(RSP)
-	MOVD 88(R19), R9
-	MOVD R9, 16(RSP)
-	MOVD 96(R19), R9
-	MOVD R9, 24(RSP)
-	MOVD 0(R19), R10
+	MOVD R0, R19
+	MOVD 0(R19), R20
+	CBZ  R20, call
+	MOVD 8(R20), R0
+	MOVD 0(R20), R10
 	CALL (R10)
-	MOVD R0, 104(R19)
-	CBZW R0, on
-	MOVD 112(R19), R9
-	CBNZ R9, out
+	MOVD R0, 24(R19)
+	CBNZW R0, out
 
-on:
-	ADD  $120, R19
-	SUB  $1, R20
-	CBNZ R20, next
+call:
+	MOVD 16(R19), R10
+	MOVD 64(R10), R9
+	MOVD R9, 0(RSP)
+	MOVD 72(R10), R9
+	MOVD R9, 8(RSP)
+	MOVD 80(R10), R9
+	MOVD R9, 16(RSP)
+	MOVD 88(R10), R9
+	MOVD R9, 24(RSP)
+	MOVD 0(R10), R0
+	MOVD 8(R10), R1
+	MOVD 16(R10), R2
+	MOVD 24(R10), R3
+	MOVD 32(R10), R4
+	MOVD 40(R10), R5
+	MOVD 48(R10), R6
+	MOVD 56(R10), R7
+	MOVD 8(R19), R10
+	CALL (R10)
+	MOVD R0, 32(R19)
+	CBZ  R20, out
+	ADD  $40, R19, R0
+	MOVD 16(R20), R10
+	CALL (R10)
 
 out:
 	MOVD $0, R0

@@ -58,35 +58,50 @@ func (l *Library) Func(name string) Func {
 }
 
 // A Func is the address of a C function that takes and returns integers and
-// pointers only. It is called by Frame.Call, which returns the first result
-// register; of a C int that is the lower half.
+// pointers only. Calls return the first result register; of a C int that is the
+// lower half.
 type Func uintptr
 
-// maxArgs is how many arguments a call can have.
-const maxArgs = 12
+// Args are the arguments of a call, in order; those that the function does not
+// have are not looked at.
+type Args [12]uintptr
 
-// A step is one call. The assembly knows where its fields are.
-type step struct {
-	fn     uintptr
-	args   [maxArgs]uintptr
-	result uintptr
-	must   uintptr // not zero: if the result is not, nothing more is called
+// A Bracket is two calls that go around others: Before(Arg), which must return
+// zero, and After(address of a result that nobody needs), on the same thread. The
+// assembly knows where its fields are.
+type Bracket struct {
+	Before Func
+	Arg    uintptr
+	After  Func
 }
 
-// A block is calls that are made one after the other, without going back to Go
-// in between. The assembly knows where its fields are.
+// A block is a call, and the two around it, which are made one after the other,
+// without going back to Go in between. The assembly knows where its fields are.
 type block struct {
-	n     uintptr
-	steps [3]step
+	in      *Bracket // nil: only the call itself
+	fn      Func
+	args    *Args
+	before  uintptr // what the first returned
+	result  uintptr
+	ignored uintptr // what the last may write to
 }
 
-// A Frame is the arguments and small results of a call. It lives on the heap,
-// so that C may write to it, and is reused, so that calls do not allocate. It
-// may not be shared while it is in use.
+// CallIn calls f within a bracket; nil is none. The first result is Before's: if
+// it is not zero, nothing else was called. The arguments may be on the stack,
+// because that does not move while C runs, but none of them may point there, or to
+// other memory of Go's: see Frame.
+func CallIn(in *Bracket, f Func, args *Args) (before, result uintptr) {
+	b := block{in: in, fn: f, args: args}
+	b.run()
+	return b.before, b.result
+}
+
+// A Frame is the small results of a call, and what has to be kept during it. It
+// lives on the heap, so that C may write to it, and is reused, so that calls do not
+// allocate. It may not be shared while it is in use.
 type Frame struct {
-	block block
-	out   [4]uint64
-	held  [3]unsafe.Pointer
+	out  [3]uint64
+	held [3]unsafe.Pointer
 }
 
 var frames = sync.Pool{New: func() any { return new(Frame) }}
@@ -103,36 +118,10 @@ func (fr *Frame) Done() {
 // Call calls f. Of Go's memory, only this frame's own may be among the
 // arguments: see Out and Hold.
 func (fr *Frame) Call(f Func, args ...uintptr) uintptr {
-	s := &fr.block.steps[0]
-	s.fn, s.must = uintptr(f), 0
-	copy(s.args[:], args)
-	fr.block.n = 1
-	fr.block.run()
-	return s.result
-}
-
-// A Bracket is two calls that go around others: Before(Arg), which must return
-// zero, and After(address of a result that nobody needs), on the same thread.
-type Bracket struct {
-	Before Func
-	Arg    uintptr
-	After  Func
-}
-
-// CallIn is Call within a bracket; nil is none. The first result is Before's: if
-// it is not zero, nothing else was called.
-func (fr *Frame) CallIn(b *Bracket, f Func, args ...uintptr) (before, result uintptr) {
-	if b == nil {
-		return 0, fr.Call(f, args...)
-	}
-	s := &fr.block.steps
-	s[0].fn, s[0].args[0], s[0].must = uintptr(b.Before), b.Arg, 1
-	s[1].fn, s[1].must = uintptr(f), 0
-	copy(s[1].args[:], args)
-	s[2].fn, s[2].args[0], s[2].must = uintptr(b.After), fr.Out(len(fr.out)-1), 0
-	fr.block.n = 3
-	fr.block.run()
-	return s[0].result, s[1].result
+	var all Args
+	copy(all[:], args)
+	_, result := CallIn(nil, f, &all)
+	return result
 }
 
 // Out clears the i-th result, of three, and returns its address, as an argument.

@@ -2,6 +2,7 @@ package dl_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -106,26 +107,69 @@ func TestManyArguments(t *testing.T) {
 	}
 }
 
-// TestCallIn holds that nothing more is called when the first call fails.
+// TestCallIn holds that nothing more is called when the first call fails. Whether
+// the last was called is seen by the number that comes next.
 func TestCallIn(t *testing.T) {
 	lib := libc(t)
-	fr := dl.NewFrame()
-	defer fr.Done()
-	for arg, want := range map[uintptr][2]uintptr{0: {0, 7}, 5: {5, 1}} {
-		// time(NULL) writes to where the third call may.
-		b := &dl.Bracket{Before: lib.Func("abs"), Arg: arg, After: lib.Func("time")}
-		fr.Call(lib.Func("abs"), 1)
-		before, result := fr.CallIn(b, lib.Func("labs"), 7)
-		if before != want[0] || before == 0 && result != want[1] {
-			t.Errorf("abs(%d) returned %d, and then labs(7) %d", arg, before, result)
-		}
-		if called := fr.Result(3) != 0; called != (arg == 0) {
-			t.Errorf("abs(%d) returned %d, and then time was called: %v", arg, before, called)
+	call := func(name string, args ...uintptr) uintptr {
+		fr := dl.NewFrame()
+		defer fr.Done()
+		return fr.Call(lib.Func(name), args...)
+	}
+	call("srand", 1)
+	next := []uintptr{call("rand"), call("rand")}
+	for arg, want := range map[uintptr][3]uintptr{0: {0, 7, next[1]}, 5: {5, 0, next[0]}} {
+		call("srand", 1)
+		b := &dl.Bracket{Before: lib.Func("abs"), Arg: arg, After: lib.Func("rand")}
+		before, result := dl.CallIn(b, lib.Func("labs"), &dl.Args{7})
+		if got := [3]uintptr{before, result, call("rand")}; got != want {
+			t.Errorf("abs(%d), labs(7), and the next number: %d, want %d", arg, got, want)
 		}
 	}
-	if before, result := fr.CallIn(nil, lib.Func("labs"), 7); before != 0 || result != 7 {
-		t.Errorf("without a bracket: %d, %d", before, result)
+	call("srand", 1)
+	before, result := dl.CallIn(nil, lib.Func("labs"), &dl.Args{7})
+	if got := [3]uintptr{before, result, call("rand")}; got != [3]uintptr{0, 7, next[0]} {
+		t.Errorf("without a bracket: %d", got)
 	}
+}
+
+// TestStackWhileCalled calls from stacks that grow and are shrunk: what C is given
+// lies on them.
+func TestStackWhileCalled(t *testing.T) {
+	lib := libc(t)
+	// The first call takes a while, in which the collector runs.
+	nap, labs := lib.Func("usleep"), lib.Func("labs")
+	b := &dl.Bracket{Before: nap, Arg: 100, After: lib.Func("time")}
+	done := make(chan error)
+	for i := range 4 {
+		go func() { done <- deep(20+i, b, labs, uintptr(i)) }()
+	}
+	for range 4 {
+		runtime.GC()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// deep calls from a stack that it makes larger by and by.
+func deep(depth int, b *dl.Bracket, f dl.Func, x uintptr) error {
+	var room [1 << 10]byte
+	room[depth] = byte(depth)
+	before, result := dl.CallIn(b, f, &dl.Args{x})
+	if before != 0 || result != x {
+		return fmt.Errorf("at depth %d: %d, %d, want %d", depth, before, result, x)
+	}
+	if depth == 0 {
+		return nil
+	}
+	if err := deep(depth-1, b, f, x+1); err != nil {
+		return err
+	}
+	if room[depth] != byte(depth) {
+		return fmt.Errorf("the stack at depth %d was written to", depth)
+	}
+	return nil
 }
 
 func TestCallsDoNotAllocate(t *testing.T) {
@@ -136,6 +180,7 @@ func TestCallsDoNotAllocate(t *testing.T) {
 			t.Errorf("abs(-5) is %d", r)
 		}
 		fr.Done()
+		dl.CallIn(nil, f, &dl.Args{5})
 	})
 	if n != 0 {
 		t.Errorf("%v allocations a call", n)
@@ -165,8 +210,6 @@ func BenchmarkCallIn(b *testing.B) {
 	around := &dl.Bracket{Before: lib.Func("abs"), After: f}
 	b.ReportAllocs()
 	for b.Loop() {
-		fr := dl.NewFrame()
-		fr.CallIn(around, f, 5)
-		fr.Done()
+		dl.CallIn(around, f, &dl.Args{5})
 	}
 }

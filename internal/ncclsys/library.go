@@ -264,19 +264,18 @@ func (l *Library) call(fr *dl.Frame, i int, args ...uintptr) error {
 
 // simple is a call without results.
 func (l *Library) simple(i int, args ...uintptr) error {
-	fr := dl.NewFrame()
-	defer fr.Done()
-	return l.call(fr, i, args...)
+	var all dl.Args
+	copy(all[:], args)
+	return l.enqueue(nil, i, &all)
 }
 
-// enqueue is a call without results, in a bracket that makes a context current.
-func (l *Library) enqueue(in *dl.Bracket, i int, args ...uintptr) error {
+// enqueue is a call without results, in a bracket that makes a context current, or
+// in none.
+func (l *Library) enqueue(in *dl.Bracket, i int, args *dl.Args) error {
 	if l.fn[i] == 0 {
 		return l.missing(i)
 	}
-	fr := dl.NewFrame()
-	before, code := fr.CallIn(in, l.fn[i], args...)
-	fr.Done()
+	before, code := dl.CallIn(in, l.fn[i], args)
 	switch {
 	case int32(before) != 0:
 		return &Error{Func: "cuCtxPushCurrent_v2", Code: int(int32(before)), Text: "the device's context cannot be made current"}
