@@ -97,6 +97,8 @@ func parse(args []string, getenv func(string) string) (*options, error) {
 		err = errors.New(wrong)
 	case len(o.Command) == 0:
 		err = errors.New("no program to run; tutti run -h explains")
+	case o.Ranks < 1:
+		err = fmt.Errorf("-n is %d; it must be 1 or more", o.Ranks)
 	case o.gpus != "local" && o.gpus != "visible":
 		err = fmt.Errorf("--gpus is %q; it is local or visible", o.gpus)
 	case o.color != "auto" && o.color != "always" && o.color != "never":

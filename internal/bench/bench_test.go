@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -271,5 +272,26 @@ func TestCompare(t *testing.T) {
 	}
 	if got := old.Compare(&Point{Result: Result{Op: "reduce", P50: 1}}); got.Known || got.String() != "new" {
 		t.Error(got)
+	}
+}
+
+func TestCores(t *testing.T) {
+	a, b := seat{"a", []int{0, 1}}, seat{"a", []int{2, 3}}
+	for name, c := range map[string]struct {
+		seats []seat
+		cores int
+		bound bool
+	}{
+		"own":           {[]seat{a, b}, 4, true},
+		"shared":        {[]seat{a, a}, 2, false},
+		"overlapping":   {[]seat{a, {"a", []int{1, 2}}}, 3, false},
+		"alone":         {[]seat{a}, 2, false},
+		"another host":  {[]seat{a, {"b", []int{0, 1, 2}}, b}, 4, true},
+		"alone on each": {[]seat{a, {"b", []int{2}}}, 2, false},
+		"not known":     {[]seat{{"a", nil}, {"a", nil}}, runtime.NumCPU(), false},
+	} {
+		if n, bound := coresOf(c.seats); n != c.cores || bound != c.bound {
+			t.Errorf("%s: %d cores, bound %v", name, n, bound)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -43,6 +42,7 @@ type Options struct {
 	JSON    bool
 	HTML    string
 	Against string
+	Bind    bool
 
 	ranksGiven, sizesGiven bool
 	ops, dtypes, reduces   string
@@ -54,6 +54,7 @@ type Options struct {
 func NewFlags(o *Options) *flag.FlagSet {
 	f := flag.NewFlagSet("tutti bench", flag.ContinueOnError)
 	f.IntVar(&o.Ranks, "n", 0, "`ranks` to start (default: one for each core, or GPU; two at least)")
+	f.BoolVar(&o.Bind, "bind", true, "divide the cores among the ranks, if there is one for each; --bind=false leaves that to the system")
 	f.StringVar(&o.ops, "op", "all", "`operations`, separated by commas: all, "+strings.Join(OpNames(), ", "))
 	f.StringVar(&o.from, "b", "16", "smallest `size` in bytes, as in 64K: of a rank's larger buffer")
 	f.StringVar(&o.to, "e", "16M", "largest `size`")
@@ -121,9 +122,9 @@ func (o *Options) resolve() error {
 	case o.factor < 2 && to > from:
 		return fmt.Errorf("-f is %d; it must be 2 or more", o.factor)
 	case o.Iters == 0 && o.Budget <= 0:
-		return errors.New("the budget must be positive")
+		return fmt.Errorf("--budget is %v; it must be more than nothing", o.Budget)
 	case o.ranksGiven && o.Ranks < 1:
-		return fmt.Errorf("%d ranks", o.Ranks)
+		return fmt.Errorf("-n is %d; it must be 1 or more", o.Ranks)
 	}
 	o.Sizes = nil
 	for n := from; n <= to; n *= max(o.factor, 2) {

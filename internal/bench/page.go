@@ -3,8 +3,10 @@ package bench
 import (
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -33,6 +35,24 @@ func (s *Screen) page() error {
 		return err
 	}
 	return os.WriteFile(s.o.HTML, []byte(text), 0o644)
+}
+
+// writable is why a page cannot be written: better known before the run than after it.
+func writable(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return nil // a pipe has a reader, who waits for one page
+	}
+	fresh := errors.Is(err, fs.ErrNotExist)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	err = f.Close()
+	if fresh {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
 }
 
 // view is what the page's template is given.
@@ -243,12 +263,19 @@ func (v *view) links() {
 	}
 }
 
+func (v *view) cores() string {
+	if v.Start.Bound {
+		return fmt.Sprintf("%d, each rank bound to its own", v.Start.Cores)
+	}
+	return fmt.Sprint(v.Start.Cores)
+}
+
 func (v *view) facts() {
 	m := v.Start.Machine
 	v.Facts = [][2]string{
 		{"host", m.Host},
 		{"processor", m.CPU},
-		{"cores", fmt.Sprint(m.Cores)},
+		{"cores", v.cores()},
 		{"system", m.System},
 		{"reductions", m.Kernel},
 		{"tutti", m.Version},

@@ -7,11 +7,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tutti-go/tutti"
 	envplace "github.com/tutti-go/tutti/internal/place"
@@ -35,7 +38,9 @@ type Command struct {
 	Self           []string // starts this program as `tutti bench`
 	Stdout, Stderr io.Writer
 	Progress       bool // Stderr is a terminal
-	Signals        <-chan os.Signal
+	// Catch keeps signals from ending this program, and returns them. A rank of
+	// another launcher does not call it: that one ends its ranks by signals.
+	Catch func() <-chan os.Signal
 	// Devices asks, in another process, how many GPUs there are, with an NCCL if
 	// that is needed, and why there are none.
 	Devices func(ctx context.Context, nccl bool) (int, error)
@@ -67,6 +72,9 @@ func (c *Command) Run(ctx context.Context, args []string) int {
 		return c.exit(Usage, fmt.Errorf("%s says that this is rank %d of %d: -n is for where there is no launcher", here.From, here.Rank, here.Size))
 	case here != nil && o.Engine == Local:
 		return c.exit(Usage, fmt.Errorf("engine local is one process; %s has started %d", here.From, here.Size))
+	}
+	if here != nil && here.Rank != 0 {
+		o.HTML, o.Against = "", "" // files of rank 0's host
 	}
 	screen, err := newScreen(o, c)
 	if err != nil {
@@ -118,13 +126,34 @@ func (c *Command) engine(ctx context.Context, p *Plan) (devices int, err error) 
 	return devices, nil
 }
 
-// local runs all ranks in this process.
+// local runs all ranks in this process. A second signal does not wait for them.
 func (c *Command) local(ctx context.Context, o *Options, screen *Screen) (int, error) {
-	err := tutti.RunLocal(ctx, o.Ranks, tutti.Config{}, func(ctx context.Context, comm *tutti.Comm) error {
-		_, err := Measure(ctx, Job{Plan: &o.Plan, Comm: comm, Emit: screen.Take, Damage: c.Damage, Slow: c.Slow})
-		return err
-	})
-	return c.end(screen, err)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	signals, done := c.Catch(), make(chan error, 1)
+	go func() {
+		done <- tutti.RunLocal(ctx, o.Ranks, tutti.Config{}, func(ctx context.Context, comm *tutti.Comm) error {
+			_, err := Measure(ctx, Job{Plan: &o.Plan, Comm: comm, Emit: screen.Take, Damage: c.Damage, Slow: c.Slow})
+			return err
+		})
+	}()
+	select {
+	case err := <-done:
+		return c.end(screen, err)
+	case sig := <-signals:
+		cancel()
+		select {
+		case <-done:
+		case <-signals:
+		}
+		code, name := Failed, sig.String()
+		if s, ok := sig.(syscall.Signal); ok {
+			code, name = 128+int(s), unix.SignalName(s)
+		}
+		err := errors.New("stopped by " + name + screen.stopped(nil))
+		_ = screen.Close(err)
+		return code, err
+	}
 }
 
 // end is the code and the error of a run.
@@ -133,10 +162,10 @@ func (c *Command) end(screen *Screen, err error) (int, error) {
 		err = e
 	}
 	switch {
+	case screen.wrong() > 0:
+		return Bad, err
 	case err != nil:
 		return Failed, err
-	case screen.wrong() > 0:
-		return Bad, nil
 	}
 	return Right, nil
 }
@@ -158,7 +187,11 @@ func (c *Command) start(ctx context.Context, o *Options, devices int, screen *Sc
 	out := &events{screen: screen}
 	report, err := launch.Run(ctx, launch.Config{
 		Command: c.Self, Ranks: o.Ranks, Env: env,
-		Stdout: out, Stderr: screen.Aside(), Signals: c.Signals,
+		Bind:   o.Bind && !o.device(), // NCCL has threads of its own, and knows which cores are near
+		Stdout: out, Stderr: screen.Aside(), Signals: c.Catch(),
+		// Nobody else knows where the ranks meet. Only a rank that ends while it
+		// connects would be told of, and that is how a short run ends.
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	switch {
 	case err != nil:
@@ -167,7 +200,7 @@ func (c *Command) start(ctx context.Context, o *Options, devices int, screen *Sc
 	case report.First != nil:
 		err := fmt.Errorf("rank %d: %s", report.First.Rank, report.First.How)
 		if report.First.Rank < 0 {
-			err = errors.New(report.First.How)
+			err = errors.New(report.First.How + screen.stopped(report.Found))
 		}
 		_ = screen.Close(err)
 		return report.Code, err

@@ -19,6 +19,9 @@ func (s *Screen) head() string {
 		}
 	}
 	fmt.Fprintf(&b, ", %s", counted(st.Cores, "core"))
+	if st.Bound {
+		b.WriteString(" (bound)")
+	}
 	if len(s.o.DTypes) == 1 {
 		fmt.Fprintf(&b, ", %s", s.o.DTypes[0])
 	}
@@ -35,9 +38,9 @@ func (s *Screen) head() string {
 		fmt.Fprintf(&b, ", batches of %d", st.Batch)
 	}
 	b.WriteString("\n\n")
-	fmt.Fprintf(&b, "%-13s %7s %7s %10s %10s %10s %7s %7s %6s", "operation", "size", "iters", "p50 us", "p99 us", "min us", "algbw", "busbw", "wrong")
+	fmt.Fprintf(&b, "%-13s %7s %6s %7s %7s %7s %5s %5s %5s", "operation", "size", "iters", "p50 us", "p99 us", "min us", "algbw", "busbw", "wrong")
 	if s.old != nil {
-		fmt.Fprintf(&b, " %9s", "p50 diff")
+		fmt.Fprintf(&b, " %8s", "p50 diff")
 	}
 	b.WriteString("\n")
 	return b.String()
@@ -66,10 +69,10 @@ func (s *Screen) row(p *Point) string {
 			s.group = g
 		}
 	}
-	fmt.Fprintf(&b, "%-13s %7s %7d %10s %10s %10s %7s %7s %6d", r.Op, byteText(r.Bytes), r.Iters,
+	fmt.Fprintf(&b, "%-13s %7s %6d %7s %7s %7s %5s %5s %5d", r.Op, byteText(r.Bytes), r.Iters,
 		shortNumber(r.P50), shortNumber(r.P99), shortNumber(r.Min), shortNumber(r.AlgBW), shortNumber(r.BusBW), r.Wrong)
 	if s.old != nil {
-		fmt.Fprintf(&b, " %9s", s.old.Compare(p))
+		fmt.Fprintf(&b, " %8s", s.old.Compare(p))
 	}
 	b.WriteString("\n")
 	return b.String()
@@ -77,7 +80,7 @@ func (s *Screen) row(p *Point) string {
 
 // tail is what stands after the table: one line of verdict, and what a person
 // should know about it before that.
-func (s *Screen) tail() string {
+func (s *Screen) tail(paged bool) string {
 	var b strings.Builder
 	b.WriteString("\n")
 	if len(s.links) > 0 && len(s.done.Outliers) == 0 {
@@ -89,7 +92,7 @@ func (s *Screen) tail() string {
 	if s.old != nil {
 		fmt.Fprintf(&b, "against %s: %s\n", s.o.Against, s.old.summary(s.points))
 	}
-	if s.o.HTML != "" {
+	if s.o.HTML != "" && paged {
 		fmt.Fprintf(&b, "report: %s\n", s.o.HTML)
 	}
 	b.WriteString(s.verdict() + "\n")
