@@ -22,7 +22,7 @@ tutti run, torchrun, mpirun or srun it is one of their ranks.
 
   tutti bench                                   all operations, six sizes each
   tutti bench --op allreduce -b 8 -e 128M -f 2  as nccl-tests would
-  tutti bench --engine tcp -n 4                 over the network, on this machine
+  tutti bench --engine tcp -n 4                 by TCP, on this machine
   tutti bench --engine nccl -n 8                on GPUs
   tutti bench --json >new.json                  one object a line
   tutti bench --against old.json                what has changed since
