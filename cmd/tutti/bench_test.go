@@ -362,7 +362,7 @@ func TestBenchPage(t *testing.T) {
 			b, _ := json.Marshal(x)
 			return string(b)
 		}
-		want := []string{r.Op, "", r.DType, r.Reduce, text(r.Iters), text(r.P50), text(r.P99), text(r.Min), text(r.AlgBW), text(r.BusBW), text(r.Wrong)}
+		want := []string{r.Op, "", text(r.P50), text(r.P99), text(r.Min), text(r.AlgBW), text(r.BusBW), text(r.Wrong), text(r.Iters), r.DType, r.Reduce}
 		cells := strings.Split(strings.ReplaceAll(strings.SplitN(rows[i], "</tr>", 2)[0], "</td>", ""), "<td>")
 		for j := range want {
 			if j == 1 {

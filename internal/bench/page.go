@@ -181,8 +181,20 @@ func (v *view) charts() {
 	}
 	v.Legend = []chartLine{{name: "this run (p50)", class: "a"}, {name: "p99", class: "c"}, {name: "min", class: "d"}}
 	if len(v.Old) > 0 {
-		v.Legend = append(v.Legend, chartLine{name: "saved run", class: "b"})
+		v.Legend = append(v.Legend, chartLine{name: v.savedName(), class: "b"})
 	}
+}
+
+// savedName names the saved run, with its engine if that is another one.
+func (v *view) savedName() string {
+	var engines []string
+	for i := range v.Old {
+		engines = append(engines, v.Old[i].Engine)
+	}
+	if engines = unique(engines); len(engines) == 1 && engines[0] == v.Start.Engine {
+		return "saved run"
+	}
+	return fmt.Sprintf("saved run (%s)", strings.Join(engines, ", "))
 }
 
 func (l *chartLine) add(x, y float64) { l.xs, l.ys = append(l.xs, x), append(l.ys, y) }

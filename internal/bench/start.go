@@ -336,7 +336,10 @@ func (c *Command) rank(ctx context.Context, p *Plan, here *envplace.Place, devic
 		if err := c.apart(here.Rank, local, devices); err != nil {
 			return 0, err
 		}
-		cfg.HostStaging = p.Engine == Staged
+		if cfg.HostStaging = p.Engine == Staged; cfg.HostStaging {
+			// It was asked for: no warning that it is slow.
+			cfg.Logger = slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+		}
 		if card, err = c.Open(local.rank, p.Engine == NCCL); err != nil {
 			return 0, err
 		}

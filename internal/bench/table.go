@@ -18,10 +18,7 @@ func (s *Screen) head() string {
 			b.WriteString(" (two names of this one)")
 		}
 	}
-	fmt.Fprintf(&b, ", %s", counted(st.Cores, "core"))
-	if st.Bound {
-		b.WriteString(" (bound)")
-	}
+	fmt.Fprintf(&b, ", %s", st.place())
 	if len(s.o.DTypes) == 1 {
 		fmt.Fprintf(&b, ", %s", s.o.DTypes[0])
 	}
@@ -45,6 +42,19 @@ func (s *Screen) head() string {
 	b.WriteString("\n")
 	return b.String()
 }
+
+// place is what the ranks run on: cores, or GPUs, of which rank 0's is named.
+func (st *Start) place() string {
+	switch {
+	case st.device():
+		return fmt.Sprintf("%s (%s)", counted(len(unique(st.Names)), "GPU"), strings.TrimPrefix(st.Names[0], st.Machine.Host+" "))
+	case st.Bound:
+		return counted(st.Cores, "core") + " (bound)"
+	}
+	return counted(st.Cores, "core")
+}
+
+func (st *Start) device() bool { return st.Engine == NCCL || st.Engine == Staged }
 
 func (st *Start) hosts() int { return len(unique(st.Hosts)) }
 
@@ -101,7 +111,7 @@ func (s *Screen) tail(paged bool) string {
 
 // crowd is how many ranks rank 0's host has; GPUs do not share its cores.
 func (st *Start) crowd() (n int) {
-	if st.Engine == NCCL || st.Engine == Staged {
+	if st.device() {
 		return 0
 	}
 	for i := range st.Names {
