@@ -295,3 +295,14 @@ func TestCores(t *testing.T) {
 		}
 	}
 }
+
+// TestTicks has few enough labels on an axis for them to stand apart.
+func TestTicks(t *testing.T) {
+	for low := 0.03; low < 30; low *= 1.7 {
+		for span := 1.0; span < 1e9; span *= 1.9 {
+			if n := len(logScale([]float64{low, low * span}, 10, 0, 1).ticks(5)); n < 2 || n > 9 {
+				t.Errorf("%d ticks from %g to %g", n, low, low*span)
+			}
+		}
+	}
+}
