@@ -2,11 +2,13 @@ package bench
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tutti-go/tutti"
 )
@@ -304,5 +306,41 @@ func TestTicks(t *testing.T) {
 				t.Errorf("%d ticks from %g to %g", n, low, low*span)
 			}
 		}
+	}
+}
+
+// TestFits refuses what has no room, and nothing else.
+func TestFits(t *testing.T) {
+	for args, fits := range map[string]bool{
+		"-n 2 -e 1M": true, "-n 2 -e 2M": true, "-n 2 -b 4M -e 4M": false, "-n 5 -e 1M": false, "-n 2 -e 1M --batch 4": false,
+	} {
+		o, err := Parse(strings.Fields(args + " -f 2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := o.fits(8 << 20); (err == nil) != fits || o.fits(0) != nil {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
+// TestSoakStopped holds that a long run which is stopped shows what it had.
+func TestSoakStopped(t *testing.T) {
+	var out, errs bytes.Buffer
+	s, err := newScreen(&Options{Plan: Plan{Duration: time.Hour}}, &Command{Stdout: &out, Stderr: &errs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	point := func() *Point { return &Point{Result: Result{Op: "barrier", Iters: 7, P50: 1, P99: 2, Min: 1}} }
+	for _, e := range []Event{{Start: &Start{}}, {Point: point()}, {Point: point()}} {
+		if err := s.Take(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(errors.New("stopped")); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); strings.Count(text, "\nbarrier ") != 1 || !strings.Contains(text, " 14 ") || strings.Contains(text, "ok:") || errs.Len() > 0 {
+		t.Errorf("%s%s", text, &errs)
 	}
 }

@@ -165,7 +165,21 @@ func (o *Options) settle(devices int) error {
 	if free := freeMemory(); !o.sizesGiven && !o.device() && free > 0 {
 		o.Sizes = slices.DeleteFunc(o.Sizes, func(n int) bool { return n > 1024 && 2*n*o.Batch*o.Ranks > free/4 })
 	}
-	return o.validate()
+	if err := o.validate(); err != nil {
+		return err
+	}
+	return o.fits(freeMemory())
+}
+
+// fits refuses what has no room on this host, before the system kills somebody for it:
+// a rank has two buffers, on GPUs too, for checking.
+func (o *Options) fits(free int) error {
+	longest := slices.Max(append([]int{0}, o.Sizes...))
+	if need := 2 * float64(longest) * float64(o.Batch) * float64(o.Ranks); free > 0 && need > float64(free) {
+		return fmt.Errorf("-e %s: %s with two buffers each need %.3g GiB of memory, and %.3g are free; choose a smaller -e, --batch or -n",
+			o.to, counted(o.Ranks, "rank"), need/(1<<30), float64(free)/(1<<30))
+	}
+	return nil
 }
 
 // freeMemory is how much memory can be had, 0 if that is not known.

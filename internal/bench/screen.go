@@ -207,23 +207,24 @@ func (s *Screen) wrong() (n int) {
 	return n
 }
 
-// Close ends the run: with a verdict and the page, if it went well.
+// Close ends the run: with a verdict and the page, if it went well. A long one that did
+// not shows what it had.
 func (s *Screen) Close(failed error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wipe()
-	if failed != nil {
-		return nil
-	}
-	if s.start == nil || s.done == nil {
-		return fmt.Errorf("rank 0 has ended without a result")
-	}
 	if s.o.Duration > 0 && !s.o.JSON {
 		for i := range s.points {
 			if err := s.print(s.row(&s.points[i])); err != nil {
 				return err
 			}
 		}
+	}
+	if failed != nil {
+		return nil
+	}
+	if s.start == nil || s.done == nil {
+		return fmt.Errorf("rank 0 has ended without a result")
 	}
 	var lost error // without its page the run still has a verdict
 	if s.o.HTML != "" {
