@@ -325,6 +325,10 @@ func TestBenchGPU(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
+	got = tuttiWith(t, append(env, "TUTTI_NCCL_LIBRARY=/nowhere/libnccl.so"), append([]string{"bench", "--op", "barrier"}, quick...)...)
+	if got.code != 0 || !strings.Contains(got.out, "engine shm") || !strings.Contains(got.out, "note: 8 GPUs not used: NCCL (libnccl) was not found (tried /nowhere/libnccl.so") {
+		t.Errorf("code %d, %s%s", got.code, got.out, got.err)
+	}
 	got = tuttiWith(t, []string{"TUTTI_CUDA_LIBRARY=/nowhere/libcuda.so"}, "bench", "--engine", "nccl")
 	if got.code != bench.Failed || !strings.Contains(got.err, "/nowhere/libcuda.so") || strings.Count(got.err, "\n") != 1 {
 		t.Errorf("code %d, %s", got.code, got.err)

@@ -48,6 +48,7 @@ type Options struct {
 	ops, dtypes, reduces   string
 	from, to               string
 	factor                 int
+	idle                   string // what this machine has, and auto cannot use
 }
 
 // NewFlags returns the flags of tutti bench, for Parse and for completion.

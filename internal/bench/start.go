@@ -41,8 +41,8 @@ type Command struct {
 	// Catch keeps signals from ending this program, and returns them. A rank of
 	// another launcher does not call it: that one ends its ranks by signals.
 	Catch func() <-chan os.Signal
-	// Devices asks, in another process, how many GPUs there are, with an NCCL if
-	// that is needed, and why there are none.
+	// Devices asks, in another process, how many GPUs there are, and why they cannot be
+	// used, with an NCCL if that is needed.
 	Devices func(ctx context.Context, nccl bool) (int, error)
 	// Open opens a rank's GPU, the one for the local-th rank of a host. Nil: this
 	// program was built without GPUs.
@@ -83,7 +83,7 @@ func (c *Command) Run(ctx context.Context, args []string) int {
 	if here != nil {
 		return c.exit(c.member(ctx, o, here, screen))
 	}
-	devices, err := c.engine(ctx, &o.Plan)
+	devices, err := c.engine(ctx, o)
 	if err != nil {
 		return c.exit(Failed, err)
 	}
@@ -104,8 +104,10 @@ func (c *Command) exit(code int, err error) int {
 	return code
 }
 
-// engine decides what auto means on this machine: the GPUs, if there are any.
-func (c *Command) engine(ctx context.Context, p *Plan) (devices int, err error) {
+// engine decides what auto means on this machine: the GPUs, if there are any. Those that
+// there are, and cannot be used, are worth a note.
+func (c *Command) engine(ctx context.Context, o *Options) (devices int, err error) {
+	p := &o.Plan
 	if p.Engine != Auto && !p.device() {
 		return 0, nil
 	}
@@ -117,6 +119,8 @@ func (c *Command) engine(ctx context.Context, p *Plan) (devices int, err error) 
 	switch {
 	case p.Engine == Auto && err == nil && devices > 0:
 		p.Engine = NCCL
+	case p.Engine == Auto && err != nil && devices > 0:
+		o.idle = fmt.Sprintf("%s not used: %v", counted(devices, "GPU"), err)
 	case p.Engine == Auto:
 	case err != nil:
 		return 0, fmt.Errorf("engine %s: %w", p.Engine, err)
@@ -268,7 +272,7 @@ func (c *Command) child(ctx context.Context, text string) (int, error) {
 // member is a rank of another launcher's job. Rank 0 prints.
 func (c *Command) member(ctx context.Context, o *Options, here *envplace.Place, screen *Screen) (int, error) {
 	o.Ranks = here.Size
-	devices, err := c.engine(ctx, &o.Plan)
+	devices, err := c.engine(ctx, o)
 	if err != nil {
 		return Failed, err
 	}

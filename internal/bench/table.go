@@ -96,6 +96,9 @@ func (s *Screen) tail(paged bool) string {
 	if len(s.links) > 0 && len(s.done.Outliers) == 0 {
 		fmt.Fprintf(&b, "pairs: %d links measured, none stands out\n", len(s.links))
 	}
+	if s.o.idle != "" {
+		fmt.Fprintf(&b, "note: %s\n", s.o.idle)
+	}
 	if n := s.start.crowd(); n > s.start.Cores {
 		fmt.Fprintf(&b, "note: %d ranks share %s; times are those of a crowded machine\n", n, counted(s.start.Cores, "core"))
 	}

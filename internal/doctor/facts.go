@@ -87,14 +87,14 @@ type GPUs struct {
 	Others     []string // further libraries, such as PyTorch's own
 }
 
-// Usable returns how many GPUs can be used, with NCCL or without it, or why none
-// can.
+// Usable returns how many GPUs there are, and why they cannot be used, with NCCL or
+// without it.
 func (g *GPUs) Usable(withNCCL bool) (int, error) {
 	switch {
 	case g.CUDAError != "":
 		return 0, errors.New(g.CUDAError)
 	case withNCCL && g.NCCLError != "":
-		return 0, errors.New(g.NCCLError)
+		return len(g.Devices), errors.New(g.NCCLError)
 	}
 	return len(g.Devices), nil
 }
