@@ -17,18 +17,18 @@ func runBench(a app, args []string) int {
 		fmt.Fprintln(os.Stderr, "tutti bench:", err)
 		return bench.Failed
 	}
-	signals := make(chan os.Signal, 4)
-	ctx := context.Background()
-	if os.Getenv(bench.PlanEnv) == "" {
-		signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	}
 	c := &bench.Command{
 		Self: []string{self, "bench"}, Stdout: os.Stdout, Stderr: os.Stderr,
 		Progress: terminal(os.Stderr) && os.Getenv("TERM") != "dumb",
-		Signals:  signals, Damage: a.damage, Slow: a.slow,
+		Damage:   a.damage, Slow: a.slow,
+		Catch: func() <-chan os.Signal {
+			signals := make(chan os.Signal, 4)
+			signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+			return signals
+		},
 	}
 	if hasGPU {
 		c.Devices, c.Open = devices, openCard
 	}
-	return c.Run(ctx, args)
+	return c.Run(context.Background(), args)
 }

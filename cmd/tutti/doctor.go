@@ -84,12 +84,11 @@ func runDoctor(_ app, args []string) int {
 		e.SetEscapeHTML(false)
 		for _, l := range lines {
 			if err := e.Encode(l); err != nil {
-				fmt.Fprintln(os.Stderr, "tutti doctor:", err)
-				return 1
+				return printed(f, err)
 			}
 		}
-	} else {
-		fmt.Print(doctor.Text(lines, terminal(os.Stdout) && os.Getenv("NO_COLOR") == ""))
+	} else if _, err := fmt.Print(doctor.Text(lines, terminal(os.Stdout) && os.Getenv("NO_COLOR") == "")); err != nil {
+		return printed(f, err)
 	}
 	if doctor.Failed(lines) {
 		return 1
@@ -106,7 +105,7 @@ func try(ctx context.Context, engine string, ranks int) doctor.Engine {
 		return e
 	}
 	limit := tryTime
-	if engine == bench.NCCL {
+	if engine == bench.NCCL || engine == bench.Staged {
 		limit = tryGPUTime
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)

@@ -88,12 +88,26 @@ func TestDoctorGPU(t *testing.T) {
 	expect(t, areas, "gpu 0", doctor.OK, "capability")
 	expect(t, areas, "nccl", doctor.OK, "2.29.7")
 	expect(t, areas, "engine nccl", doctor.OK, "is right")
+	expect(t, areas, "engine staged", doctor.OK, "is right")
 	old, err := standin.Build(21403)
 	if err != nil {
 		t.Skip(err)
 	}
 	areas, _ = linesOf(t, append(gpuEnv(t), "TUTTI_NCCL_LIBRARY="+old.NCCL))
 	expect(t, areas, "nccl", doctor.Warn, "Split makes new communicators from scratch (needs 2.18)")
+	// One that the loader finds by its name is where it was found.
+	dir := t.TempDir()
+	for name, from := range map[string]string{"libnccl.so.2": old.NCCL, filepath.Base(old.CUDA): old.CUDA} {
+		text, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	areas, _ = linesOf(t, []string{"LD_LIBRARY_PATH=" + dir})
+	expect(t, areas, "nccl", doctor.Warn, "2.14.3 ("+filepath.Join(dir, "libnccl.so.2")+")")
 }
 
 // TestDoctorBrokenLibraries has a libnccl that is none, one without its functions, one
@@ -107,6 +121,9 @@ func TestDoctorBrokenLibraries(t *testing.T) {
 	}
 	areas, _ := linesOf(t, append(env, "TUTTI_NCCL_LIBRARY="+path))
 	expect(t, areas, "nccl", doctor.Fail, path)
+	if len(areas["nccl"]) != 1 {
+		t.Errorf("of one library it says more: %+v", areas["nccl"])
+	}
 	expect(t, areas, "engine tcp", doctor.OK, "is right")
 	areas, _ = linesOf(t, []string{"LD_LIBRARY_PATH=" + dir})
 	expect(t, areas, "nccl", doctor.Fail, "cannot be used")

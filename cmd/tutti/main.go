@@ -32,11 +32,11 @@ type command struct {
 func commands() []command {
 	return []command{
 		{
-			"bench", "measure collectives on this machine or a cluster, and check them", runBench,
+			"bench", "measure collectives here or on a cluster, and check them", runBench,
 			func() *flag.FlagSet { return bench.NewFlags(new(bench.Options)) }, nil,
 		},
 		{
-			"doctor", "look at this machine as the library would, and say what to do", runDoctor,
+			"doctor", "look at this machine, and say what to do about it", runDoctor,
 			func() *flag.FlagSet { return doctorFlags(new(bool)) }, nil,
 		},
 		{
@@ -45,7 +45,7 @@ func commands() []command {
 			func() *flag.FlagSet { return runFlags(new(options), place.Hosts{}, os.Getenv) }, nil,
 		},
 		{
-			"inspect", "say who is behind, missing or of another mind, from the ranks' dumps",
+			"inspect", "say from the ranks' dumps who kept whom waiting",
 			func(_ app, args []string) int { return inspectDumps(args) },
 			func() *flag.FlagSet { return inspectFlags(new(string), new(string)) }, nil,
 		},
@@ -53,7 +53,7 @@ func commands() []command {
 			"version", "say what this program was built from", runVersion,
 			func() *flag.FlagSet { return versionFlags(new(bool)) }, nil,
 		},
-		{"completion", "print a script that completes tutti's words: bash, zsh or fish", runCompletion, nil, shells},
+		{"completion", "print a script that completes words in bash, zsh or fish", runCompletion, nil, shells},
 		{"probe", "", runProbe, nil, nil},
 		{"complete", "", runComplete, nil, nil},
 	}
@@ -104,16 +104,16 @@ func (a app) help(name string) int {
 
 const examples = `
 Examples:
-  tutti doctor                                     is this machine well?
-  tutti bench                                      how fast is it, and is it right?
-  tutti bench --engine tcp -n 4 --html report.html a page with charts
-  tutti run -n 4 -- ./prog                         start four ranks of a program
-  tutti inspect dumps/                             who kept whom waiting?
+  tutti doctor                            is this machine well?
+  tutti bench                             how fast is it, and is it right?
+  tutti bench --pairs --html report.html  a page with charts; slow links
+  tutti run -n 4 -- ./prog                start four ranks of a program
+  tutti inspect dumps/                    who kept whom waiting?
 
-Exit codes: 0 all is well, 1 it failed, 2 the words or flags are wrong; bench also
-3 if a result was wrong; run that of the first rank that failed; 128 and the signal
-if it was stopped by one. Errors are one line on standard error. Manual: docs/bench.md,
-docs/doctor.md, docs/run.md.
+Exit codes: 0 all is well, 1 it failed, 2 the words or flags are wrong; bench
+also 3 if a result was wrong; run that of the first rank that failed; 128 and
+the signal if it was stopped by one. Errors are one line on standard error.
+Manual: docs/bench.md, docs/doctor.md, docs/run.md.
 `
 
 // overview lists the commands.

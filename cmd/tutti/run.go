@@ -25,25 +25,29 @@ Starts the ranks of a job on this host, each a process, and hosts the store by
 which they find each other: tutti.Join(ctx, tutti.Config{}) is all that a rank
 needs. Lines of output begin with the rank. When one fails, all are ended.
 
-  tutti run -n 4 -- ./prog                                           one host
-  tutti run --nodes 2 --node 0 --addr host0:29400 -n 4 -- ./prog     on the first of two hosts
-  tutti run --nodes 2 --node 1 --addr host0:29400 -n 4 -- ./prog     on the second
-  tutti run --torch -n 2 -- python train.py                          instead of torchrun
-  tutti run --elastic 2:4 -- ./prog                                  while two of four live
+  tutti run -n 4 -- ./prog                       four ranks on this host
+  tutti run --torch -n 2 -- python train.py      instead of torchrun
+  tutti run --elastic 2:4 -- ./prog              while two of four live
+
+On two hosts, the first and the second:
+
+  tutti run --nodes 2 --node 0 --addr host0:29400 -n 4 -- ./prog
+  tutti run --nodes 2 --node 1 --addr host0:29400 -n 4 -- ./prog
 
 Several hosts share a secret, in TUTTI_SECRET: openssl rand -hex 32 makes one.
 Under Slurm (srun, one task per host) and in pods of a Kubernetes Job, --nodes,
 --node and --addr are found in the environment.
 
-With --elastic min:max a host starts max ranks, and the loss of one does not end the
-job as long as min of them live: the others go on with Comm.Shrink. Another process
-is started in its place, and joins when the others call Comm.Grow(ctx, 0). The code
-is 0 if the ranks that are there at the end end well; below min it is that of the
-first rank that was lost and not replaced.
+With --elastic min:max a host starts max ranks, and the loss of one does not end
+the job as long as min of them live: the others go on with Comm.Shrink. Another
+process is started in its place, and joins when the others call
+Comm.Grow(ctx, 0). The code is 0 if the ranks that are there at the end end
+well; below min it is that of the first rank that was lost and not replaced.
 
-Exit codes: 0 all ranks ended well; that of the first rank that failed, 128 and the
-signal if it was killed by one, or if tutti run itself was stopped; 1 the job could
-not be started, or a host was lost; 2 wrong flags. Manual: docs/run.md.
+Exit codes: 0 all ranks ended well; that of the first rank that failed, 128 and
+the signal if it was killed by one, or if tutti run itself was stopped; 1 the
+job could not be started, or a host was lost; 2 wrong flags.
+Manual: docs/run.md.
 
 Flags:
 `
@@ -97,6 +101,8 @@ func parse(args []string, getenv func(string) string) (*options, error) {
 		err = errors.New(wrong)
 	case len(o.Command) == 0:
 		err = errors.New("no program to run; tutti run -h explains")
+	case o.Ranks < 1:
+		err = fmt.Errorf("-n is %d; it must be 1 or more", o.Ranks)
 	case o.gpus != "local" && o.gpus != "visible":
 		err = fmt.Errorf("--gpus is %q; it is local or visible", o.gpus)
 	case o.color != "auto" && o.color != "always" && o.color != "never":

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/tutti-go/tutti/internal/usage"
 )
@@ -24,6 +25,16 @@ func ended(f *flag.FlagSet, help string, err error, out, errs io.Writer) int {
 		return fault(f, err, errs)
 	}
 	if err := usage.Print(out, help, f); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// printed is the code of a command that has said all that it had to say, unless that
+// went wrong.
+func printed(f *flag.FlagSet, err error) int {
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", f.Name(), err)
 		return 1
 	}
 	return 0

@@ -12,10 +12,12 @@ import (
 
 const versionHelp = `Usage: tutti version [--json]
 
-Says what this program was built from: version, commit, Go, and whether it has GPUs.
+Says what this program was built from: version, commit, Go, and whether it can
+use GPUs.
 
   tutti version
-  tutti version --json       one object: version, commit, time, changed, go, system, gpus
+  tutti version --json   one object: version, commit, time, changed, go, system,
+                         gpus
 
 Exit codes: 0, or 2 for wrong flags.
 
@@ -55,14 +57,10 @@ func runVersion(_ app, args []string) int {
 	}
 	b := buildOf(info)
 	if !asJSON {
-		fmt.Print(b.text())
-		return 0
+		_, err := fmt.Print(b.text())
+		return printed(f, err)
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(b); err != nil {
-		fmt.Fprintln(os.Stderr, "tutti version:", err)
-		return 1
-	}
-	return 0
+	return printed(f, json.NewEncoder(os.Stdout).Encode(b))
 }
 
 func buildOf(info *debug.BuildInfo) build {

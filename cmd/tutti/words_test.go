@@ -31,7 +31,7 @@ func TestHelp(t *testing.T) {
 				}
 			}
 			for line := range strings.Lines(got.out) {
-				if len(line) > 100 {
+				if len(strings.TrimSuffix(line, "\n")) > 80 {
 					t.Errorf("%v: %d columns: %s", args, len(line), line)
 				}
 			}

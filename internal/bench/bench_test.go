@@ -2,10 +2,13 @@ package bench
 
 import (
 	"bytes"
+	"errors"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tutti-go/tutti"
 )
@@ -271,5 +274,73 @@ func TestCompare(t *testing.T) {
 	}
 	if got := old.Compare(&Point{Result: Result{Op: "reduce", P50: 1}}); got.Known || got.String() != "new" {
 		t.Error(got)
+	}
+}
+
+func TestCores(t *testing.T) {
+	a, b := seat{"a", []int{0, 1}}, seat{"a", []int{2, 3}}
+	for name, c := range map[string]struct {
+		seats []seat
+		cores int
+		bound bool
+	}{
+		"own":           {[]seat{a, b}, 4, true},
+		"shared":        {[]seat{a, a}, 2, false},
+		"overlapping":   {[]seat{a, {"a", []int{1, 2}}}, 3, false},
+		"alone":         {[]seat{a}, 2, false},
+		"another host":  {[]seat{a, {"b", []int{0, 1, 2}}, b}, 4, true},
+		"alone on each": {[]seat{a, {"b", []int{2}}}, 2, false},
+		"not known":     {[]seat{{"a", nil}, {"a", nil}}, runtime.NumCPU(), false},
+	} {
+		if n, bound := coresOf(c.seats); n != c.cores || bound != c.bound {
+			t.Errorf("%s: %d cores, bound %v", name, n, bound)
+		}
+	}
+}
+
+// TestTicks has few enough labels on an axis for them to stand apart.
+func TestTicks(t *testing.T) {
+	for low := 0.03; low < 30; low *= 1.7 {
+		for span := 1.0; span < 1e9; span *= 1.9 {
+			if n := len(logScale([]float64{low, low * span}, 10, 0, 1).ticks(5)); n < 2 || n > 9 {
+				t.Errorf("%d ticks from %g to %g", n, low, low*span)
+			}
+		}
+	}
+}
+
+// TestFits refuses what has no room, and nothing else.
+func TestFits(t *testing.T) {
+	for args, fits := range map[string]bool{
+		"-n 2 -e 1M": true, "-n 2 -e 2M": true, "-n 2 -b 4M -e 4M": false, "-n 5 -e 1M": false, "-n 2 -e 1M --batch 4": false,
+	} {
+		o, err := Parse(strings.Fields(args + " -f 2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := o.fits(8 << 20); (err == nil) != fits || o.fits(0) != nil {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
+// TestSoakStopped holds that a long run which is stopped shows what it had.
+func TestSoakStopped(t *testing.T) {
+	var out, errs bytes.Buffer
+	s, err := newScreen(&Options{Plan: Plan{Duration: time.Hour}}, &Command{Stdout: &out, Stderr: &errs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	point := func() *Point { return &Point{Result: Result{Op: "barrier", Iters: 7, P50: 1, P99: 2, Min: 1}} }
+	for _, e := range []Event{{Start: &Start{}}, {Point: point()}, {Point: point()}} {
+		if err := s.Take(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(errors.New("stopped")); err != nil {
+		t.Fatal(err)
+	}
+	if text := out.String(); strings.Count(text, "\nbarrier ") != 1 || !strings.Contains(text, " 14 ") || strings.Contains(text, "ok:") || errs.Len() > 0 {
+		t.Errorf("%s%s", text, &errs)
 	}
 }

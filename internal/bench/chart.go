@@ -103,7 +103,7 @@ func logScale(values []float64, base, from, to float64) scale {
 	if base == 10 { // room above and below
 		s.low, s.high = s.low-0.08*(s.high-s.low), s.high+0.08*(s.high-s.low)
 	}
-	if s.high-s.low < 0.5 {
+	if s.high-s.low < 0.7 { // in which there are two ticks
 		s.low, s.high = s.low-0.5, s.high+0.5
 	}
 	return s
@@ -113,11 +113,12 @@ func (s scale) at(v float64) float64 {
 	return s.from + (s.to-s.from)*(math.Log(v)/s.base-s.low)/(s.high-s.low)
 }
 
-// ticks are whole powers, not more than so many; between close ones, halves.
+// ticks are whole powers, not more than so many, or one more; between close ones,
+// halves.
 func (s scale) ticks(most int) (list []float64) {
 	step := max(1, math.Ceil((s.high-s.low)/float64(most)))
-	for e := math.Ceil(s.low/step) * step; e <= s.high+1e-9; e += step {
-		list = append(list, math.Exp(e*s.base))
+	if list = s.powers(step); len(list) < 3 && step > 1 {
+		list = s.powers(step - 1)
 	}
 	if len(list) < 3 && s.base > 1 {
 		list = nil
@@ -128,6 +129,14 @@ func (s scale) ticks(most int) (list []float64) {
 				}
 			}
 		}
+	}
+	return list
+}
+
+// powers are whole powers, every so many.
+func (s scale) powers(step float64) (list []float64) {
+	for e := math.Ceil(s.low/step) * step; e <= s.high+1e-9; e += step {
+		list = append(list, math.Exp(e*s.base))
 	}
 	return list
 }

@@ -21,7 +21,8 @@ type Start struct {
 	Ranks   int      `json:"ranks"`
 	Hosts   []int    `json:"hosts"` // by rank: the lowest rank of the same host
 	Names   []string `json:"names"` // by rank: the host, and its GPU if it has one
-	Cores   int      `json:"cores"` // of rank 0's host
+	Cores   int      `json:"cores"` // that the ranks of rank 0's host have
+	Bound   bool     `json:"bound"` // each of these ranks has its own cores
 	Points  int      `json:"points"`
 	InPlace bool     `json:"in_place"`
 	Alloc   bool     `json:"alloc"`

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -23,7 +22,7 @@ tutti run, torchrun, mpirun or srun it is one of their ranks.
 
   tutti bench                                   all operations, six sizes each
   tutti bench --op allreduce -b 8 -e 128M -f 2  as nccl-tests would
-  tutti bench --engine tcp -n 4                 over the network, on this machine
+  tutti bench --engine tcp -n 4                 by TCP, on this machine
   tutti bench --engine nccl -n 8                on GPUs
   tutti bench --json >new.json                  one object a line
   tutti bench --against old.json                what has changed since
@@ -43,17 +42,20 @@ type Options struct {
 	JSON    bool
 	HTML    string
 	Against string
+	Bind    bool
 
 	ranksGiven, sizesGiven bool
 	ops, dtypes, reduces   string
 	from, to               string
 	factor                 int
+	idle                   string // what this machine has, and auto cannot use
 }
 
 // NewFlags returns the flags of tutti bench, for Parse and for completion.
 func NewFlags(o *Options) *flag.FlagSet {
 	f := flag.NewFlagSet("tutti bench", flag.ContinueOnError)
 	f.IntVar(&o.Ranks, "n", 0, "`ranks` to start (default: one for each core, or GPU; two at least)")
+	f.BoolVar(&o.Bind, "bind", true, "divide the cores among the ranks, if there is one for each; --bind=false leaves that to the system")
 	f.StringVar(&o.ops, "op", "all", "`operations`, separated by commas: all, "+strings.Join(OpNames(), ", "))
 	f.StringVar(&o.from, "b", "16", "smallest `size` in bytes, as in 64K: of a rank's larger buffer")
 	f.StringVar(&o.to, "e", "16M", "largest `size`")
@@ -121,9 +123,9 @@ func (o *Options) resolve() error {
 	case o.factor < 2 && to > from:
 		return fmt.Errorf("-f is %d; it must be 2 or more", o.factor)
 	case o.Iters == 0 && o.Budget <= 0:
-		return errors.New("the budget must be positive")
+		return fmt.Errorf("--budget is %v; it must be more than nothing", o.Budget)
 	case o.ranksGiven && o.Ranks < 1:
-		return fmt.Errorf("%d ranks", o.Ranks)
+		return fmt.Errorf("-n is %d; it must be 1 or more", o.Ranks)
 	}
 	o.Sizes = nil
 	for n := from; n <= to; n *= max(o.factor, 2) {
@@ -164,7 +166,21 @@ func (o *Options) settle(devices int) error {
 	if free := freeMemory(); !o.sizesGiven && !o.device() && free > 0 {
 		o.Sizes = slices.DeleteFunc(o.Sizes, func(n int) bool { return n > 1024 && 2*n*o.Batch*o.Ranks > free/4 })
 	}
-	return o.validate()
+	if err := o.validate(); err != nil {
+		return err
+	}
+	return o.fits(freeMemory())
+}
+
+// fits refuses what has no room on this host, before the system kills somebody for it:
+// a rank has two buffers, on GPUs too, for checking.
+func (o *Options) fits(free int) error {
+	longest := slices.Max(append([]int{0}, o.Sizes...))
+	if need := 2 * float64(longest) * float64(o.Batch) * float64(o.Ranks); free > 0 && need > float64(free) {
+		return fmt.Errorf("-e %s: %s with two buffers each need %.3g GiB of memory, and %.3g are free; choose a smaller -e, --batch or -n",
+			o.to, counted(o.Ranks, "rank"), need/(1<<30), float64(free)/(1<<30))
+	}
+	return nil
 }
 
 // freeMemory is how much memory can be had, 0 if that is not known.

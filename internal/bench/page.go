@@ -3,8 +3,10 @@ package bench
 import (
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html/template"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -33,6 +35,24 @@ func (s *Screen) page() error {
 		return err
 	}
 	return os.WriteFile(s.o.HTML, []byte(text), 0o644)
+}
+
+// writable is why a page cannot be written: better known before the run than after it.
+func writable(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		return nil // a pipe has a reader, who waits for one page
+	}
+	fresh := errors.Is(err, fs.ErrNotExist)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	err = f.Close()
+	if fresh {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
 }
 
 // view is what the page's template is given.
@@ -161,8 +181,20 @@ func (v *view) charts() {
 	}
 	v.Legend = []chartLine{{name: "this run (p50)", class: "a"}, {name: "p99", class: "c"}, {name: "min", class: "d"}}
 	if len(v.Old) > 0 {
-		v.Legend = append(v.Legend, chartLine{name: "saved run", class: "b"})
+		v.Legend = append(v.Legend, chartLine{name: v.savedName(), class: "b"})
 	}
+}
+
+// savedName names the saved run, with its engine if that is another one.
+func (v *view) savedName() string {
+	var engines []string
+	for i := range v.Old {
+		engines = append(engines, v.Old[i].Engine)
+	}
+	if engines = unique(engines); len(engines) == 1 && engines[0] == v.Start.Engine {
+		return "saved run"
+	}
+	return fmt.Sprintf("saved run (%s)", strings.Join(engines, ", "))
 }
 
 func (l *chartLine) add(x, y float64) { l.xs, l.ys = append(l.xs, x), append(l.ys, y) }
@@ -243,12 +275,19 @@ func (v *view) links() {
 	}
 }
 
+func (v *view) cores() string {
+	if v.Start.Bound {
+		return fmt.Sprintf("%d, each rank bound to its own", v.Start.Cores)
+	}
+	return fmt.Sprint(v.Start.Cores)
+}
+
 func (v *view) facts() {
 	m := v.Start.Machine
 	v.Facts = [][2]string{
 		{"host", m.Host},
 		{"processor", m.CPU},
-		{"cores", fmt.Sprint(m.Cores)},
+		{"cores", v.cores()},
 		{"system", m.System},
 		{"reductions", m.Kernel},
 		{"tutti", m.Version},

@@ -67,7 +67,7 @@ func (p *Plan) validate() error {
 	case p.Iters < 0 || p.Warmup < 0 || p.Duration < 0:
 		return errors.New("iters, warmup and duration must not be negative")
 	case p.Batch < 1:
-		return fmt.Errorf("a batch of %d", p.Batch)
+		return fmt.Errorf("--batch is %d; it must be 1 or more", p.Batch)
 	case p.Alloc && (p.Engine == TCP || p.device()):
 		return fmt.Errorf("--alloc is memory that ranks of a host share; engine %s does not use it", p.Engine)
 	case !slices.Contains(Engines, p.Engine):

@@ -2,10 +2,10 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -90,11 +90,17 @@ func (r *runner) meet(ctx context.Context, points int) (*Start, error) {
 	if err != nil {
 		return nil, err
 	}
+	seats, err := r.seats(ctx)
+	if err != nil {
+		return nil, err
+	}
 	s := &Start{
-		Ranks: c.Size(), Cores: runtime.NumCPU(), Points: points, InPlace: r.plan.InPlace, Alloc: r.plan.Alloc,
+		Ranks: c.Size(), Points: points, InPlace: r.plan.InPlace, Alloc: r.plan.Alloc,
 		Batch: r.plan.Batch, Machine: about(),
 	}
 	hosts := map[int32]bool{}
+	s.Cores, s.Bound = coresOf(seats)
+	s.Machine.Cores = s.Cores
 	for i, h := range all {
 		hosts[h] = true
 		s.Hosts = append(s.Hosts, int(h))
@@ -107,6 +113,25 @@ func (r *runner) meet(ctx context.Context, points int) (*Start, error) {
 			want, c.Size(), len(hosts), near, s.Engine)
 	}
 	return s, nil
+}
+
+// seats asks all ranks where they run.
+func (r *runner) seats(ctx context.Context) ([]seat, error) {
+	mine, err := mySeat()
+	if err != nil {
+		return nil, err
+	}
+	all, err := tutti.GatherSlices(ctx, r.comm, mine)
+	if err != nil {
+		return nil, err
+	}
+	seats := make([]seat, len(all))
+	for i := range all {
+		if err := json.Unmarshal(all[i], &seats[i]); err != nil {
+			return nil, err
+		}
+	}
+	return seats, nil
 }
 
 // neighbours finds the lowest rank of this host, and how many it has. Over the

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -17,7 +18,9 @@ type Screen struct {
 	out, err io.Writer
 	progress bool
 	begin    time.Time
-	line     bool // a line of progress stands on the terminal
+	line     bool      // a line of progress stands on the terminal
+	doing    string    // what is measured,
+	since    time.Time // and since when
 
 	start  *Start
 	group  string  // what the last row was of
@@ -30,6 +33,11 @@ type Screen struct {
 
 func newScreen(o *Options, c *Command) (*Screen, error) {
 	s := &Screen{o: o, out: c.Stdout, err: c.Stderr, progress: c.Progress, begin: time.Now(), index: map[key]int{}}
+	if o.HTML != "" {
+		if err := writable(o.HTML); err != nil {
+			return nil, fmt.Errorf("--html: %w", err)
+		}
+	}
 	if o.Against != "" {
 		var err error
 		if s.old, err = ReadOld(o.Against); err != nil {
@@ -98,6 +106,7 @@ func (s *Screen) json(list ...*Result) error {
 
 // step shows the progress in one line of a terminal.
 func (s *Screen) step(t *Step) {
+	s.doing, s.since = t.What, time.Now()
 	if !s.progress {
 		return
 	}
@@ -111,6 +120,23 @@ func (s *Screen) step(t *Step) {
 	s.wipe()
 	fmt.Fprint(s.err, text[:min(len(text), 79)])
 	s.line = true
+}
+
+// stuckTime is how long a step may take before one asks who keeps it.
+const stuckTime = 5 * time.Second
+
+// stopped says what a run was at when it was stopped, and, if that took long, what was
+// found out about its ranks.
+func (s *Screen) stopped(found []string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.doing == "":
+		return ""
+	case time.Since(s.since) < stuckTime || len(found) == 0:
+		return " during " + s.doing
+	}
+	return " during " + s.doing + ": " + strings.Join(found, " ")
 }
 
 // wipe takes the progress away.
@@ -181,17 +207,12 @@ func (s *Screen) wrong() (n int) {
 	return n
 }
 
-// Close ends the run: with a verdict and the page, if it went well.
+// Close ends the run: with a verdict and the page, if it went well. A long one that did
+// not shows what it had.
 func (s *Screen) Close(failed error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.wipe()
-	if failed != nil {
-		return nil
-	}
-	if s.start == nil || s.done == nil {
-		return fmt.Errorf("rank 0 has ended without a result")
-	}
 	if s.o.Duration > 0 && !s.o.JSON {
 		for i := range s.points {
 			if err := s.print(s.row(&s.points[i])); err != nil {
@@ -199,10 +220,15 @@ func (s *Screen) Close(failed error) error {
 			}
 		}
 	}
+	if failed != nil {
+		return nil
+	}
+	if s.start == nil || s.done == nil {
+		return fmt.Errorf("rank 0 has ended without a result")
+	}
+	var lost error // without its page the run still has a verdict
 	if s.o.HTML != "" {
-		if err := s.page(); err != nil {
-			return err
-		}
+		lost = s.page()
 	}
 	to := s.out
 	if s.o.JSON {
@@ -212,7 +238,7 @@ func (s *Screen) Close(failed error) error {
 		fmt.Fprintln(to, "slow:", o)
 	}
 	if s.o.JSON {
-		return nil
+		return lost
 	}
-	return s.print(s.tail())
+	return errors.Join(s.print(s.tail(lost == nil)), lost)
 }

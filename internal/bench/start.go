@@ -7,11 +7,14 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tutti-go/tutti"
 	envplace "github.com/tutti-go/tutti/internal/place"
@@ -35,9 +38,11 @@ type Command struct {
 	Self           []string // starts this program as `tutti bench`
 	Stdout, Stderr io.Writer
 	Progress       bool // Stderr is a terminal
-	Signals        <-chan os.Signal
-	// Devices asks, in another process, how many GPUs there are, with an NCCL if
-	// that is needed, and why there are none.
+	// Catch keeps signals from ending this program, and returns them. A rank of
+	// another launcher does not call it: that one ends its ranks by signals.
+	Catch func() <-chan os.Signal
+	// Devices asks, in another process, how many GPUs there are, and why they cannot be
+	// used, with an NCCL if that is needed.
 	Devices func(ctx context.Context, nccl bool) (int, error)
 	// Open opens a rank's GPU, the one for the local-th rank of a host. Nil: this
 	// program was built without GPUs.
@@ -68,6 +73,9 @@ func (c *Command) Run(ctx context.Context, args []string) int {
 	case here != nil && o.Engine == Local:
 		return c.exit(Usage, fmt.Errorf("engine local is one process; %s has started %d", here.From, here.Size))
 	}
+	if here != nil && here.Rank != 0 {
+		o.HTML, o.Against = "", "" // files of rank 0's host
+	}
 	screen, err := newScreen(o, c)
 	if err != nil {
 		return c.exit(Usage, err)
@@ -75,7 +83,7 @@ func (c *Command) Run(ctx context.Context, args []string) int {
 	if here != nil {
 		return c.exit(c.member(ctx, o, here, screen))
 	}
-	devices, err := c.engine(ctx, &o.Plan)
+	devices, err := c.engine(ctx, o)
 	if err != nil {
 		return c.exit(Failed, err)
 	}
@@ -96,8 +104,10 @@ func (c *Command) exit(code int, err error) int {
 	return code
 }
 
-// engine decides what auto means on this machine: the GPUs, if there are any.
-func (c *Command) engine(ctx context.Context, p *Plan) (devices int, err error) {
+// engine decides what auto means on this machine: the GPUs, if there are any. Those that
+// there are, and cannot be used, are worth a note.
+func (c *Command) engine(ctx context.Context, o *Options) (devices int, err error) {
+	p := &o.Plan
 	if p.Engine != Auto && !p.device() {
 		return 0, nil
 	}
@@ -109,6 +119,8 @@ func (c *Command) engine(ctx context.Context, p *Plan) (devices int, err error) 
 	switch {
 	case p.Engine == Auto && err == nil && devices > 0:
 		p.Engine = NCCL
+	case p.Engine == Auto && err != nil && devices > 0:
+		o.idle = fmt.Sprintf("%s not used: %v", counted(devices, "GPU"), err)
 	case p.Engine == Auto:
 	case err != nil:
 		return 0, fmt.Errorf("engine %s: %w", p.Engine, err)
@@ -118,13 +130,34 @@ func (c *Command) engine(ctx context.Context, p *Plan) (devices int, err error) 
 	return devices, nil
 }
 
-// local runs all ranks in this process.
+// local runs all ranks in this process. A second signal does not wait for them.
 func (c *Command) local(ctx context.Context, o *Options, screen *Screen) (int, error) {
-	err := tutti.RunLocal(ctx, o.Ranks, tutti.Config{}, func(ctx context.Context, comm *tutti.Comm) error {
-		_, err := Measure(ctx, Job{Plan: &o.Plan, Comm: comm, Emit: screen.Take, Damage: c.Damage, Slow: c.Slow})
-		return err
-	})
-	return c.end(screen, err)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	signals, done := c.Catch(), make(chan error, 1)
+	go func() {
+		done <- tutti.RunLocal(ctx, o.Ranks, tutti.Config{}, func(ctx context.Context, comm *tutti.Comm) error {
+			_, err := Measure(ctx, Job{Plan: &o.Plan, Comm: comm, Emit: screen.Take, Damage: c.Damage, Slow: c.Slow})
+			return err
+		})
+	}()
+	select {
+	case err := <-done:
+		return c.end(screen, err)
+	case sig := <-signals:
+		cancel()
+		select {
+		case <-done:
+		case <-signals:
+		}
+		code, name := Failed, sig.String()
+		if s, ok := sig.(syscall.Signal); ok {
+			code, name = 128+int(s), unix.SignalName(s)
+		}
+		err := errors.New("stopped by " + name + screen.stopped(nil))
+		_ = screen.Close(err)
+		return code, err
+	}
 }
 
 // end is the code and the error of a run.
@@ -133,10 +166,10 @@ func (c *Command) end(screen *Screen, err error) (int, error) {
 		err = e
 	}
 	switch {
+	case screen.wrong() > 0:
+		return Bad, err
 	case err != nil:
 		return Failed, err
-	case screen.wrong() > 0:
-		return Bad, nil
 	}
 	return Right, nil
 }
@@ -158,7 +191,11 @@ func (c *Command) start(ctx context.Context, o *Options, devices int, screen *Sc
 	out := &events{screen: screen}
 	report, err := launch.Run(ctx, launch.Config{
 		Command: c.Self, Ranks: o.Ranks, Env: env,
-		Stdout: out, Stderr: screen.Aside(), Signals: c.Signals,
+		Bind:   o.Bind && !o.device(), // NCCL has threads of its own, and knows which cores are near
+		Stdout: out, Stderr: screen.Aside(), Signals: c.Catch(),
+		// Nobody else knows where the ranks meet. Only a rank that ends while it
+		// connects would be told of, and that is how a short run ends.
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	switch {
 	case err != nil:
@@ -167,7 +204,7 @@ func (c *Command) start(ctx context.Context, o *Options, devices int, screen *Sc
 	case report.First != nil:
 		err := fmt.Errorf("rank %d: %s", report.First.Rank, report.First.How)
 		if report.First.Rank < 0 {
-			err = errors.New(report.First.How)
+			err = errors.New(report.First.How + screen.stopped(report.Found))
 		}
 		_ = screen.Close(err)
 		return report.Code, err
@@ -235,7 +272,7 @@ func (c *Command) child(ctx context.Context, text string) (int, error) {
 // member is a rank of another launcher's job. Rank 0 prints.
 func (c *Command) member(ctx context.Context, o *Options, here *envplace.Place, screen *Screen) (int, error) {
 	o.Ranks = here.Size
-	devices, err := c.engine(ctx, &o.Plan)
+	devices, err := c.engine(ctx, o)
 	if err != nil {
 		return Failed, err
 	}
@@ -303,7 +340,10 @@ func (c *Command) rank(ctx context.Context, p *Plan, here *envplace.Place, devic
 		if err := c.apart(here.Rank, local, devices); err != nil {
 			return 0, err
 		}
-		cfg.HostStaging = p.Engine == Staged
+		if cfg.HostStaging = p.Engine == Staged; cfg.HostStaging {
+			// It was asked for: no warning that it is slow.
+			cfg.Logger = slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+		}
 		if card, err = c.Open(local.rank, p.Engine == NCCL); err != nil {
 			return 0, err
 		}

@@ -18,7 +18,7 @@ func (s *Screen) head() string {
 			b.WriteString(" (two names of this one)")
 		}
 	}
-	fmt.Fprintf(&b, ", %s", counted(st.Cores, "core"))
+	fmt.Fprintf(&b, ", %s", st.place())
 	if len(s.o.DTypes) == 1 {
 		fmt.Fprintf(&b, ", %s", s.o.DTypes[0])
 	}
@@ -35,13 +35,26 @@ func (s *Screen) head() string {
 		fmt.Fprintf(&b, ", batches of %d", st.Batch)
 	}
 	b.WriteString("\n\n")
-	fmt.Fprintf(&b, "%-13s %7s %7s %10s %10s %10s %7s %7s %6s", "operation", "size", "iters", "p50 us", "p99 us", "min us", "algbw", "busbw", "wrong")
+	fmt.Fprintf(&b, "%-13s %7s %6s %7s %7s %7s %5s %5s %5s", "operation", "size", "iters", "p50 us", "p99 us", "min us", "algbw", "busbw", "wrong")
 	if s.old != nil {
-		fmt.Fprintf(&b, " %9s", "p50 diff")
+		fmt.Fprintf(&b, " %8s", "p50 diff")
 	}
 	b.WriteString("\n")
 	return b.String()
 }
+
+// place is what the ranks run on: cores, or GPUs, of which rank 0's is named.
+func (st *Start) place() string {
+	switch {
+	case st.device():
+		return fmt.Sprintf("%s (%s)", counted(len(unique(st.Names)), "GPU"), strings.TrimPrefix(st.Names[0], st.Machine.Host+" "))
+	case st.Bound:
+		return counted(st.Cores, "core") + " (bound)"
+	}
+	return counted(st.Cores, "core")
+}
+
+func (st *Start) device() bool { return st.Engine == NCCL || st.Engine == Staged }
 
 func (st *Start) hosts() int { return len(unique(st.Hosts)) }
 
@@ -66,10 +79,10 @@ func (s *Screen) row(p *Point) string {
 			s.group = g
 		}
 	}
-	fmt.Fprintf(&b, "%-13s %7s %7d %10s %10s %10s %7s %7s %6d", r.Op, byteText(r.Bytes), r.Iters,
+	fmt.Fprintf(&b, "%-13s %7s %6d %7s %7s %7s %5s %5s %5d", r.Op, byteText(r.Bytes), r.Iters,
 		shortNumber(r.P50), shortNumber(r.P99), shortNumber(r.Min), shortNumber(r.AlgBW), shortNumber(r.BusBW), r.Wrong)
 	if s.old != nil {
-		fmt.Fprintf(&b, " %9s", s.old.Compare(p))
+		fmt.Fprintf(&b, " %8s", s.old.Compare(p))
 	}
 	b.WriteString("\n")
 	return b.String()
@@ -77,11 +90,14 @@ func (s *Screen) row(p *Point) string {
 
 // tail is what stands after the table: one line of verdict, and what a person
 // should know about it before that.
-func (s *Screen) tail() string {
+func (s *Screen) tail(paged bool) string {
 	var b strings.Builder
 	b.WriteString("\n")
 	if len(s.links) > 0 && len(s.done.Outliers) == 0 {
 		fmt.Fprintf(&b, "pairs: %d links measured, none stands out\n", len(s.links))
+	}
+	if s.o.idle != "" {
+		fmt.Fprintf(&b, "note: %s\n", s.o.idle)
 	}
 	if n := s.start.crowd(); n > s.start.Cores {
 		fmt.Fprintf(&b, "note: %d ranks share %s; times are those of a crowded machine\n", n, counted(s.start.Cores, "core"))
@@ -89,7 +105,7 @@ func (s *Screen) tail() string {
 	if s.old != nil {
 		fmt.Fprintf(&b, "against %s: %s\n", s.o.Against, s.old.summary(s.points))
 	}
-	if s.o.HTML != "" {
+	if s.o.HTML != "" && paged {
 		fmt.Fprintf(&b, "report: %s\n", s.o.HTML)
 	}
 	b.WriteString(s.verdict() + "\n")
@@ -98,7 +114,7 @@ func (s *Screen) tail() string {
 
 // crowd is how many ranks rank 0's host has; GPUs do not share its cores.
 func (st *Start) crowd() (n int) {
-	if st.Engine == NCCL || st.Engine == Staged {
+	if st.device() {
 		return 0
 	}
 	for i := range st.Names {

@@ -1,11 +1,13 @@
 package card
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 
 	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/dl"
 	"github.com/tutti-go/tutti/internal/doctor"
 	"github.com/tutti-go/tutti/internal/ncclsys"
 )
@@ -18,27 +20,49 @@ func Look() (g doctor.GPUs) {
 	if err != nil {
 		g.NCCLError, g.NCCLBroken = broken(err)
 	} else {
-		g.NCCL, g.NCCLPath = lib.VersionText(), lib.Path()
+		g.NCCL, g.NCCLPath = lib.VersionText(), mapped(lib.Path())
 		for _, m := range lib.Missing() {
 			g.Missing = append(g.Missing, doctor.Lack(m))
 		}
 	}
-	for _, path := range ncclsys.Candidates() {
-		if _, err := os.Stat(path); err == nil && path != g.NCCLPath && strings.Contains(path, "/") {
-			g.Others = append(g.Others, path)
-		}
+	if none := new(dl.NotFoundError); !errors.As(err, &none) {
+		// The first that could be loaded, whatever it was good for. If none could, all
+		// have been tried.
+		g.Others = others(mapped(ncclsys.Candidates()[0]))
 	}
 	return g
+}
+
+// others are libraries beside the one that was loaded.
+func others(loaded string) (list []string) {
+	used, err := os.Stat(loaded)
+	if err != nil {
+		return nil
+	}
+	for _, path := range ncclsys.Candidates() {
+		if !strings.Contains(path, "/") {
+			continue // the loader's own search
+		}
+		if info, err := os.Stat(path); err == nil && !os.SameFile(info, used) {
+			list = append(list, path)
+		}
+	}
+	return list
 }
 
 func lookAtCUDA(g *doctor.GPUs) {
 	fail := func(err error) { g.CUDAError = err.Error() }
 	version, path, err := cuda.Version()
-	if err != nil {
+	var none *dl.NotFoundError
+	switch {
+	case errors.As(err, &none):
+		g.CUDAError, g.CUDABroken = broken(err)
+		return
+	case err != nil:
 		fail(err)
 		return
 	}
-	g.CUDA, g.Library = fmt.Sprintf("%d.%d", version/1000, version%1000/10), path
+	g.CUDA, g.Library = fmt.Sprintf("%d.%d", version/1000, version%1000/10), mapped(path)
 	if err := cuda.Available(); err != nil {
 		fail(err)
 		return

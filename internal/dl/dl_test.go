@@ -49,6 +49,13 @@ func TestOpenNamesEveryPathTried(t *testing.T) {
 	}
 }
 
+func TestNotFoundSaysEachReasonOnce(t *testing.T) {
+	e := &dl.NotFoundError{Library: "X", Tried: []dl.Attempt{{"a", "gone"}, {"b", "gone"}, {"c", "bad"}}, Hint: "get it"}
+	if got, want := e.Error(), "X was not found (tried a, b: gone; c: bad): get it"; got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+}
+
 func TestOpenTakesTheFirstThatWorks(t *testing.T) {
 	libc(t)
 	lib, err := dl.Open("libc", "", "libnothing.so.7", "libc.so.6")

@@ -75,6 +75,7 @@ type Memory struct {
 // GPUs is what a look at CUDA and NCCL has found.
 type GPUs struct {
 	CUDAError  string
+	CUDABroken bool   // a file is there, but it cannot be used
 	CUDA       string // the version that the driver supports
 	Library    string
 	Devices    []GPU
@@ -86,14 +87,14 @@ type GPUs struct {
 	Others     []string // further libraries, such as PyTorch's own
 }
 
-// Usable returns how many GPUs can be used, with NCCL or without it, or why none
-// can.
+// Usable returns how many GPUs there are, and why they cannot be used, with NCCL or
+// without it.
 func (g *GPUs) Usable(withNCCL bool) (int, error) {
 	switch {
 	case g.CUDAError != "":
 		return 0, errors.New(g.CUDAError)
 	case withNCCL && g.NCCLError != "":
-		return 0, errors.New(g.NCCLError)
+		return len(g.Devices), errors.New(g.NCCLError)
 	}
 	return len(g.Devices), nil
 }
@@ -176,7 +177,7 @@ func (f *Facts) try(ctx context.Context, p Probes) {
 		switch {
 		case e.Name != bench.Local && f.AddrError != "" && f.IfEnv == "":
 			e.Error = "not tried: ranks meet over the loopback at least, and no interface is up"
-		case e.Name == bench.NCCL || f.Threads < WantThreads:
+		case e.Name == bench.NCCL || e.Name == bench.Staged || f.Threads < WantThreads:
 			tries.Wait()
 			*e = p.Try(ctx, e.Name, e.Ranks)
 		default:
@@ -195,6 +196,9 @@ func (f *Facts) engines() []Engine {
 	}
 	if f.Memory.Supported || f.MemoryError != "" {
 		list = append(list, Engine{Name: bench.Shm, Ranks: 2}, Engine{Name: bench.Hier, Ranks: 3})
+	}
+	if len(f.GPUs.Devices) > 0 {
+		list = append(list, Engine{Name: bench.Staged, Ranks: 2})
 	}
 	if len(f.GPUs.Devices) > 0 && f.GPUs.NCCLError == "" {
 		list = append(list, Engine{Name: bench.NCCL, Ranks: max(2, len(f.GPUs.Devices))})

@@ -46,7 +46,11 @@ func Judge(f *Facts) []Line {
 	if f.cramped() {
 		f.limits(&l)
 		if f.StartError != "" {
-			l.fail("processes", "copy it to where programs may be started (not mounted noexec), or, under an emulator, register that (binfmt_misc)", "%s", f.StartError)
+			do := "copy it to where programs may be started (not mounted noexec), or, under an emulator, register that (binfmt_misc)"
+			if f.Files >= 0 && f.Files < fewFiles {
+				do = "raise the limit of open files first, see the line above"
+			}
+			l.fail("processes", do, "%s", f.StartError)
 		}
 		l.fail("engines", "see the line above", "nothing else was looked at, and no engine tried: no process can be started for it")
 		return l
@@ -144,12 +148,15 @@ func (f *Facts) memory(l *list) {
 	}
 }
 
+// fewFiles is with how few open files nothing can be expected to work.
+const fewFiles = 128
+
 func (f *Facts) limits(l *list) {
 	what := []string{}
 	bad := len(*l)
 	if f.Files >= 0 && f.Files < 1024 {
 		do := "ulimit -n 4096, or more for many ranks"
-		if f.Files < 128 {
+		if f.Files < fewFiles {
 			l.fail("limits", do, "%d open files: connections between ranks need one each", f.Files)
 		} else {
 			l.warn("limits", do, "%d open files: enough for some %d ranks", f.Files, f.Files/8)
@@ -189,6 +196,14 @@ func (f *Facts) limits(l *list) {
 	l.ok("limits", "%s", strings.Join(what, ", "))
 }
 
+// duration is a number of microseconds in words.
+func duration(us float64) string {
+	if us >= 1000 {
+		return fmt.Sprintf("%.3g ms", us/1000)
+	}
+	return fmt.Sprintf("%.3g us", us)
+}
+
 func size(n int) string {
 	switch {
 	case n >= 1<<30:
@@ -211,6 +226,8 @@ func (f *Facts) network(l *list) {
 	switch {
 	case f.AddrError != "" && f.IfEnv != "":
 		l.fail("network", fmt.Sprintf("set TUTTI_SOCKET_IFNAME to one of %s, or unset it", strings.Join(names, ", ")), "TUTTI_SOCKET_IFNAME=%s: %s", f.IfEnv, f.AddrError)
+	case f.AddrError != "" && len(names) == 0:
+		l.fail("network", "bring an interface up (ip link set lo up); even ranks of one host meet over the loopback", "no interface is up, not even the loopback")
 	case f.AddrError != "":
 		l.fail("network", "bring an interface up; even ranks of one host meet over the loopback", "%s", f.AddrError)
 	case !outside:
@@ -269,9 +286,9 @@ func (f *Facts) tried(l *list) {
 		case e.Error != "":
 			l.fail(area, "see the lines above; tutti bench --engine "+e.Name+" shows more", "a tiny AllReduce of %d ranks failed: %s", e.Ranks, e.Error)
 		case e.Name == bench.Auto:
-			l.ok(area, "AllReduce of 1 KiB between %d ranks over %s is right, in %.3g us", e.Ranks, e.Got, e.P50)
+			l.ok(area, "AllReduce of 1 KiB between %d ranks over %s is right, in %s", e.Ranks, e.Got, duration(e.P50))
 		default:
-			l.ok(area, "AllReduce of 1 KiB between %d ranks is right, in %.3g us", e.Ranks, e.P50)
+			l.ok(area, "AllReduce of 1 KiB between %d ranks is right, in %s", e.Ranks, duration(e.P50))
 		}
 	}
 }

@@ -31,6 +31,8 @@ func (f *Facts) gpus(l *list) {
 		l.fail("cuda", "install the driver's libraries, or start the container with GPUs (--gpus all)", "there is a GPU, but it cannot be used: %s", short(g.CUDAError))
 	case g.CUDAError != "" && f.env("TUTTI_CUDA_LIBRARY") != "":
 		l.fail("cuda", "correct or unset TUTTI_CUDA_LIBRARY", "%s", short(g.CUDAError))
+	case g.CUDABroken:
+		l.warn("cuda", "replace the library, or take it off LD_LIBRARY_PATH; without it the CPU engines are used", "a libcuda is there but cannot be used: %s", short(g.CUDAError))
 	case g.CUDAError != "" && g.Library != "":
 		l.warn("cuda", "start the container with GPUs, if it is to use them", "%s", g.CUDAError)
 	case g.CUDAError != "":
@@ -74,6 +76,12 @@ func (f *Facts) nccl(l *list) {
 	switch {
 	case g.NCCLError != "" && g.NCCLBroken:
 		l.fail("nccl", "replace the library, or name another one in TUTTI_NCCL_LIBRARY", "a libnccl is there but cannot be used: %s", short(g.NCCLError))
+	case g.NCCLError != "" && f.env("TUTTI_NCCL_LIBRARY") != "":
+		add := l.warn
+		if len(g.Devices) > 0 {
+			add = l.fail
+		}
+		add("nccl", "correct or unset TUTTI_NCCL_LIBRARY", "not found: there is no %s", f.env("TUTTI_NCCL_LIBRARY"))
 	case g.NCCLError != "" && len(g.Devices) > 0:
 		l.fail("nccl", "install NCCL (for example pip install nvidia-nccl-cu12), or name it in TUTTI_NCCL_LIBRARY", "not found: GPUs cannot be used for collectives")
 	case g.NCCLError != "":

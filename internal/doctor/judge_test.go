@@ -63,8 +63,13 @@ func TestJudge(t *testing.T) {
 		"no peers":          {func(f *Facts) { f.GPUs.Devices[1].Peers = nil }, "gpu 1", Warn, "topo -m"},
 		"no NCCL":           {func(f *Facts) { f.GPUs.NCCLError = "no" }, "nccl", Fail, "install NCCL"},
 		"broken NCCL":       {func(f *Facts) { f.GPUs.NCCLError, f.GPUs.NCCLBroken = "no", true }, "nccl", Fail, "replace the library"},
-		"old NCCL":          {func(f *Facts) { f.GPUs.Missing = []Lack{{"ncclCommSplit", "2.18"}} }, "nccl", Warn, "from scratch (needs 2.18)"},
-		"engine":            {func(f *Facts) { f.Engines[1].Error = "boom" }, "engine shm", Fail, "boom"},
+		"NCCL nowhere": {func(f *Facts) {
+			f.GPUs, f.Env = GPUs{CUDAError: "no", NCCLError: "no"}, []string{"TUTTI_NCCL_LIBRARY=/nowhere"}
+		}, "nccl", Warn, "there is no /nowhere"},
+		"NCCL nowhere for GPUs": {func(f *Facts) { f.GPUs.NCCLError, f.Env = "no", []string{"TUTTI_NCCL_LIBRARY=/nowhere"} }, "nccl", Fail, "unset TUTTI_NCCL_LIBRARY"},
+		"broken driver":         {func(f *Facts) { f.GPUs = GPUs{CUDAError: "no", CUDABroken: true, NCCLError: "no"} }, "cuda", Warn, "take it off LD_LIBRARY_PATH"},
+		"old NCCL":              {func(f *Facts) { f.GPUs.Missing = []Lack{{"ncclCommSplit", "2.18"}} }, "nccl", Warn, "from scratch (needs 2.18)"},
+		"engine":                {func(f *Facts) { f.Engines[1].Error = "boom" }, "engine shm", Fail, "boom"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := well()
@@ -119,6 +124,11 @@ func TestCramped(t *testing.T) {
 		t.Error(text)
 	}
 	f := well()
+	f.Files, f.StartError = 12, "too many open files"
+	if text := Text(Judge(f), false); !strings.Contains(text, "ulimit -n 4096") || strings.Contains(text, "noexec") {
+		t.Error(text)
+	}
+	f = well()
 	f.Address = 1 << 31
 	if text := Text(Judge(f), false); !strings.Contains(text, "ulimit -v unlimited") || !strings.Contains(text, "2 fail") {
 		t.Error(text)

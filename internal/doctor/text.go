@@ -8,7 +8,7 @@ import (
 )
 
 // width is how long a line of text becomes at most.
-const width = 96
+const width = 80
 
 // Text is the lines for a person, and one line of verdict.
 func Text(lines []Line, colored bool) string {
