@@ -163,23 +163,32 @@ func (c *Config) validate(p *place.Place) string {
 		addr = p.Store
 	}
 	switch {
-	case c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size:
-		return fmt.Sprintf("rank %d of %d ranks", c.Rank, c.Size)
+	case c.Size < 1:
+		return fmt.Sprintf("%d ranks (Config.Size); there must be one at least", c.Size)
+	case c.Rank < 0 || c.Rank >= c.Size:
+		said := "Config.Rank and Config.Size say"
+		if p != nil {
+			said = p.From + " says"
+		}
+		return fmt.Sprintf("%s that this is rank %d of %d ranks, which are numbered from 0 to %d", said, c.Rank, c.Size, c.Size-1)
 	case c.Size == 1 && !c.Late:
 		return ""
 	case addr == "" && p != nil:
 		return fmt.Sprintf("%s says which rank this is, but not where rank 0 listens (Config.Addr or TUTTI_ADDR, host:port)", p.From)
 	case addr == "":
-		return "no address at which rank 0 listens (Config.Addr)"
+		return "no address at which rank 0 listens (Config.Addr, host:port, the same on all ranks)"
 	}
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return fmt.Sprintf("the address %q is not host:port", addr)
 	}
 	if c.Secret == "" && !place.OnLoopback(addr) {
-		return fmt.Sprintf("no secret (Config.Secret or TUTTI_SECRET), but %s is not on the loopback", addr)
+		return fmt.Sprintf("no secret (Config.Secret or TUTTI_SECRET), but %s is not on the loopback; give all ranks the same, at random", addr)
 	}
 	if (c.Cert == nil) != (c.Key == nil) {
-		return "a certificate without a key, or the reverse"
+		return "a certificate without a key, or the reverse (Config.Cert and Config.Key; NewJobCert makes both)"
+	}
+	if _, err := c.tls(); err != nil {
+		return fmt.Sprintf("Config.Cert and Config.Key cannot be used (NewJobCert makes both): %v", err)
 	}
 	return ""
 }

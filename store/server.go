@@ -33,7 +33,7 @@ func Listen(ctx context.Context, addr string, config Config) (*Server, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, &Error{Op: "Listen", Addr: addr, Cause: &kindError{ErrLost, err.Error(), err}}
+		return nil, &Error{Op: "Listen", Addr: addr, Cause: &kindError{ErrInvalid, "it cannot listen there: " + err.Error(), err}}
 	}
 	s, err := Serve(l, config)
 	if err != nil {

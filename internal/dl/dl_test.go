@@ -48,6 +48,13 @@ func TestOpenNamesEveryPathTried(t *testing.T) {
 	}
 }
 
+func TestNotFoundNamesEachReasonOnce(t *testing.T) {
+	err := &dl.NotFoundError{Library: "X", Hint: "install X", Tried: []dl.Attempt{{"a", "gone"}, {"b", "gone"}, {"c", "empty"}}}
+	if want := "X was not found (tried a, b: gone; c: empty): install X"; err.Error() != want {
+		t.Errorf("%q, want %q", err, want)
+	}
+}
+
 func TestOpenTakesTheFirstThatWorks(t *testing.T) {
 	libc(t)
 	lib, err := dl.Open("libc", "", "libnothing.so.7", "libc.so.6")

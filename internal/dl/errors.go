@@ -23,19 +23,23 @@ type NotFoundError struct {
 	Hint    string    // what to do about it
 }
 
-// Error lists every path that was tried.
+// Error lists every path that was tried, and each reason once.
 func (e *NotFoundError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s was not found", e.Library)
 	for i, a := range e.Tried {
-		before := "; "
-		if i == 0 {
-			before = " (tried "
+		switch {
+		case i == 0:
+			b.WriteString(" (tried ")
+		case a.Reason == e.Tried[i-1].Reason:
+			b.WriteString(", ")
+		default:
+			fmt.Fprintf(&b, ": %s; ", e.Tried[i-1].Reason)
 		}
-		fmt.Fprintf(&b, "%s%s: %s", before, a.Path, a.Reason)
+		b.WriteString(a.Path)
 	}
-	if len(e.Tried) > 0 {
-		b.WriteString(")")
+	if n := len(e.Tried); n > 0 {
+		fmt.Fprintf(&b, ": %s)", e.Tried[n-1].Reason)
 	}
 	if e.Hint != "" {
 		b.WriteString(": " + e.Hint)
