@@ -84,6 +84,8 @@ func advice(err error) string {
 		return "; the address must be one of rank 0's host"
 	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &unknown):
 		return "; is rank 0 running, and is that its address?"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "; have all ranks been started?"
 	}
 	return ""
 }

@@ -195,7 +195,7 @@ func TestJoinErrors(t *testing.T) {
 		"cannot be used":         {Rank: 1, Size: 3, Addr: "127.0.0.1:1", Cert: []byte{1}, Key: []byte{1}},
 		"rank 0 cannot listen":   {Rank: 0, Size: 2, Addr: "127.0.0.1:99999"},
 		"give all ranks another": {Rank: 0, Size: 2, Addr: taken.Addr().String()},
-		"is rank 0 running":      {Rank: 1, Size: 2, Addr: freeAddr(t), Timeout: 20 * time.Millisecond},
+		"cannot be reached":      {Rank: 1, Size: 2, Addr: freeAddr(t), Timeout: 20 * time.Millisecond},
 		"1 of 2 ranks joined; r": {Rank: 0, Size: 2, Addr: freeAddr(t), Timeout: 20 * time.Millisecond},
 	} {
 		_, err := tutti.Join(t.Context(), cfg)
