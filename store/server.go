@@ -10,6 +10,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/accept"
 )
 
 // A Server holds a store and serves it to clients. It is safe for concurrent
@@ -85,24 +87,7 @@ func (s *Server) Close() error {
 
 // accept runs until the listener is closed.
 func (s *Server) accept() {
-	var pause time.Duration
-	for {
-		c, err := s.listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			// Out of descriptors, most likely: some will come back.
-			if pause == 0 {
-				s.config.Logger.Warn("tutti store: cannot accept connections", "reason", err)
-			}
-			pause = min(max(2*pause, time.Millisecond), 100*time.Millisecond)
-			time.Sleep(pause)
-			continue
-		}
-		pause = 0
-		s.receive(c)
-	}
+	accept.Each(s.listener, func(err error) { s.config.Logger.Warn("tutti store: cannot accept connections", "reason", err) }, s.receive)
 }
 
 // receive lets a connection begin. If there are too many, the one that has
