@@ -148,7 +148,7 @@ func TestJoin(t *testing.T) {
 }
 
 func startRanks(t *testing.T, n int, env []string) {
-	addr := freeAddr(t)
+	addr := proctest.FreeAddr(t)
 	var cmds []*exec.Cmd
 	var outs []*strings.Builder
 	for r := range n {
@@ -169,16 +169,6 @@ func startRanks(t *testing.T, n int, env []string) {
 	}
 }
 
-// freeAddr is an address that nobody listens on.
-func freeAddr(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func TestJoinErrors(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -195,8 +185,8 @@ func TestJoinErrors(t *testing.T) {
 		"cannot be used":         {Rank: 1, Size: 3, Addr: "127.0.0.1:1", Cert: []byte{1}, Key: []byte{1}},
 		"rank 0 cannot listen":   {Rank: 0, Size: 2, Addr: "127.0.0.1:99999"},
 		"give all ranks another": {Rank: 0, Size: 2, Addr: taken.Addr().String()},
-		"cannot be reached":      {Rank: 1, Size: 2, Addr: freeAddr(t), Timeout: 20 * time.Millisecond},
-		"1 of 2 ranks joined; r": {Rank: 0, Size: 2, Addr: freeAddr(t), Timeout: 20 * time.Millisecond},
+		"cannot be reached":      {Rank: 1, Size: 2, Addr: proctest.FreeAddr(t), Timeout: 20 * time.Millisecond},
+		"1 of 2 ranks joined; r": {Rank: 0, Size: 2, Addr: proctest.FreeAddr(t), Timeout: 20 * time.Millisecond},
 	} {
 		_, err := tutti.Join(t.Context(), cfg)
 		var e *tutti.Error
@@ -221,7 +211,7 @@ func TestJoinOptionsDiffer(t *testing.T) {
 	for errors.Is(errs[0], syscall.EADDRINUSE) { // somebody may be quicker to take a free one
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		addr := freeAddr(t)
+		addr := proctest.FreeAddr(t)
 		var ranks sync.WaitGroup
 		for r := range errs {
 			ranks.Go(func() {

@@ -276,7 +276,7 @@ func TestJoinShrinkNoStore(t *testing.T) {
 
 // TestJoinNoStore has a job without a store.
 func TestJoinNoStore(t *testing.T) {
-	addr := freeAddr(t)
+	addr := proctest.FreeAddr(t)
 	errs := make(chan error, 2)
 	for r := range 2 {
 		go func() {
