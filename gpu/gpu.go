@@ -18,7 +18,8 @@
 // Send and Recv take device memory from and to device memory, by NCCL. They are
 // not put in order with streams, and go beside the collectives on communicators of
 // their own, one for each two ranks that have sent each other anything, made with
-// the first message: which of them NCCL has first may differ between ranks.
+// the first message: which of them NCCL has first may differ between ranks. With
+// Config.HostStaging they take host memory only.
 package gpu
 
 import (
