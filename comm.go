@@ -108,14 +108,11 @@ func (c *Comm) Abort(why error) {
 	if c.turn.Load()&closed != 0 && (*calm)(c).Ready() {
 		return
 	}
-	reason := "Abort was called"
+	reason := fmt.Sprintf("Abort was called on rank %d", c.rank)
 	if why != nil {
-		reason = fmt.Sprintf("Abort was called: %v", why)
+		reason += fmt.Sprintf(": %v", why)
 	}
-	c.e.Fail(&engine.Failure{
-		Kind: engine.ErrAborted, Rank: c.rank, Err: why,
-		Reason: fmt.Sprintf("%s on rank %d", reason, c.rank),
-	})
+	c.e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: c.rank, Err: why, Reason: reason})
 }
 
 // Close ends this rank's membership, after the operations that it has started
@@ -159,7 +156,7 @@ func (c *Comm) refusal(op string) *Error {
 		return c.poison(f)
 	}
 	if c.turn.Load()&closed != 0 {
-		return &Error{Op: op, Rank: c.rank, Cause: &cause{kind: ErrClosed, reason: "this rank has closed the Comm"}}
+		return &Error{Op: op, Rank: c.rank, Cause: errOver}
 	}
 	return nil
 }

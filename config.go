@@ -44,11 +44,10 @@ type Config struct {
 	// Verify has data that was damaged found. What goes over the network has a
 	// checksum (CRC-32C), and after every 16th AllReduce, Broadcast and AllGather
 	// of host memory the ranks compare their results, which must be equal, except
-	// in a Batch that has device memory, too. Damage
-	// is ErrCorrupt, which says who sent it to whom and from which address, or
-	// whose result differs. False means that nothing is checked, except by what is
-	// below: TCP's own weak checksum, or Cert's encryption. All ranks have it, or
-	// none has.
+	// in a Batch that has device memory, too. Damage is ErrCorrupt, which says who
+	// sent it to whom and from which address, or whose result differs. False means
+	// that nothing is checked, except by what is below: TCP's own weak checksum, or
+	// Cert's encryption. All ranks have it, or none has.
 	Verify bool
 
 	// FlightDir is a folder in which each rank leaves, when the Comm is poisoned,
@@ -73,9 +72,11 @@ type Config struct {
 	// a leading ^, those not to use. Empty means what TUTTI_SOCKET_IFNAME says,
 	// or else whatever reaches the other ranks.
 	Interface string
-	// Cert and Key, in PEM, encrypt and authenticate what goes over the
+	// Cert and Key, in PEM, encrypt and authenticate the data that goes over the
 	// network; all ranks have the same. See NewJobCert. Nil means TUTTI_CERT and
-	// TUTTI_KEY; without those nothing is encrypted.
+	// TUTTI_KEY, which tutti run sets for jobs of several hosts; without those
+	// nothing is encrypted. The control channel, which carries no data, is
+	// authenticated by Secret when ranks join, and never encrypted.
 	Cert, Key []byte
 	// NoSharedMemory makes ranks of one host use the network.
 	NoSharedMemory bool
@@ -84,7 +85,8 @@ type Config struct {
 	Host string
 	// Reproducible makes the bits of a result independent of the algorithm and
 	// of where ranks are: those of a reduction in rank order. It costs some
-	// speed on the network. The bits are the same on all ranks in any case.
+	// speed on the network. The bits are the same on all ranks in any case. All
+	// ranks have it, or none has.
 	Reproducible bool
 	// Logger is told what a person should know, such as who was refused. Nil
 	// means slog.Default.
@@ -163,23 +165,32 @@ func (c *Config) validate(p *place.Place) string {
 		addr = p.Store
 	}
 	switch {
-	case c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size:
-		return fmt.Sprintf("rank %d of %d ranks", c.Rank, c.Size)
+	case c.Size < 1:
+		return fmt.Sprintf("%d ranks (Config.Size); there must be one at least", c.Size)
+	case c.Rank < 0 || c.Rank >= c.Size:
+		said := "Config.Rank and Config.Size say"
+		if p != nil {
+			said = p.From + " says"
+		}
+		return fmt.Sprintf("%s that this is rank %d of %d ranks, which are numbered from 0 to %d", said, c.Rank, c.Size, c.Size-1)
 	case c.Size == 1 && !c.Late:
 		return ""
 	case addr == "" && p != nil:
 		return fmt.Sprintf("%s says which rank this is, but not where rank 0 listens (Config.Addr or TUTTI_ADDR, host:port)", p.From)
 	case addr == "":
-		return "no address at which rank 0 listens (Config.Addr)"
+		return "no address at which rank 0 listens (Config.Addr, host:port, the same on all ranks)"
 	}
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return fmt.Sprintf("the address %q is not host:port", addr)
 	}
 	if c.Secret == "" && !place.OnLoopback(addr) {
-		return fmt.Sprintf("no secret (Config.Secret or TUTTI_SECRET), but %s is not on the loopback", addr)
+		return fmt.Sprintf("no secret (Config.Secret or TUTTI_SECRET), but %s is not on the loopback; give all ranks the same, at random", addr)
 	}
 	if (c.Cert == nil) != (c.Key == nil) {
-		return "a certificate without a key, or the reverse"
+		return "a certificate without a key, or the reverse (Config.Cert and Config.Key; NewJobCert makes both)"
+	}
+	if _, err := c.tls(); err != nil {
+		return fmt.Sprintf("Config.Cert and Config.Key cannot be used (NewJobCert makes both): %v", err)
 	}
 	return ""
 }

@@ -31,8 +31,10 @@ func (c *Config) attach(e, before engine.Engine) (engine.Engine, error) {
 	if err != nil {
 		// The others are told why this rank does not come.
 		own := &cause{kind: ErrUnsupported, reason: err.Error(), own: err}
-		if errors.Is(err, ErrNoDevicePath) {
-			own.kind = ErrNoDevicePath
+		for _, kind := range []error{ErrNoDevicePath, ErrInvalid} {
+			if errors.Is(err, kind) {
+				own.kind = kind
+			}
 		}
 		e.Fail(&engine.Failure{Kind: own.kind, Rank: e.Rank(), Reason: own.reason, Err: err})
 		return nil, errors.Join(own, e.Close())

@@ -3,13 +3,26 @@
 // order. A [Comm] is one rank's membership in a group of ranks: [Join] makes a
 // group of processes, [Local] and [RunLocal] one of goroutines.
 //
+//	comm, err := tutti.Join(ctx, tutti.Config{}) // under tutti run, torchrun, srun or mpirun
+//	defer comm.Close()
+//	err = comm.AllReduce(ctx, tutti.Of(grad), tutti.Avg) // grad is a []float32; in place
+//
+// A program needs no flags for that: tutti run -n 4 -- ./prog starts it four
+// times. Package gpu adds device memory, and package tuttitest tests programs
+// under faults.
+//
+// # Failure
+//
 // Every call takes a context. When an operation fails on one rank, because its
 // context ended, because ranks called different things, or because a rank has
 // left, the Comm is poisoned: all ranks get an [*Error] with the first cause,
-// from that call or the next. Nobody stays blocked.
+// from that call or the next. Nobody stays blocked. [Comm.Shrink] goes on
+// without those who are lost.
 //
 // Arguments are checked before anything moves. A call refused for its
 // arguments has not happened: the rank may make the right one instead.
+//
+// # Results
 //
 // All ranks get the same bits. Within a host reductions run in rank order; over
 // a network in any, unless Config.Reproducible says otherwise. Integers wrap;

@@ -13,7 +13,7 @@ var (
 	ErrMismatch     = engine.ErrMismatch     // ranks called different things
 	ErrTimeout      = engine.ErrTimeout      // a deadline passed
 	ErrRankLost     = engine.ErrRankLost     // a rank is gone
-	ErrAborted      = engine.ErrAborted      // a context was cancelled, or Abort called
+	ErrAborted      = engine.ErrAborted      // a context was cancelled, Abort was called, or Join failed
 	ErrClosed       = engine.ErrClosed       // this rank has closed the Comm
 	ErrExcluded     = engine.ErrExcluded     // the others have gone on without this rank
 	ErrCorrupt      = engine.ErrCorrupt      // data was damaged; see Config.Verify
@@ -66,6 +66,9 @@ func (c *cause) Unwrap() []error {
 	}
 	return []error{c.kind, c.own}
 }
+
+// errOver is why a Comm that this rank has closed starts nothing more.
+var errOver = &cause{kind: ErrClosed, reason: "this rank has closed the Comm, and can call nothing more on it"}
 
 // publicError is a group's failure as one of its ranks reports it.
 func publicError(f *engine.Failure, rank int) *Error {

@@ -27,6 +27,66 @@ func ExampleRunLocal() {
 	// Output: [1.5 1]
 }
 
+// A process joins the others of its job; nobody has started this one as a part
+// of one, so it is alone.
+func ExampleJoin() {
+	ctx := context.Background()
+	comm, err := tutti.Join(ctx, tutti.Config{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer comm.Close()
+	steps, err := tutti.ReduceValue(ctx, comm, 10, tutti.Min)
+	fmt.Printf("rank %d of %d: %d %v\n", comm.Rank(), comm.Size(), steps, err)
+	// Output: rank 0 of 1: 10 <nil>
+}
+
+// Memory that all ranks of the host can see needs no copies on the way.
+func ExampleAlloc() {
+	err := tutti.RunLocal(context.Background(), 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		mem, err := tutti.Alloc[float64](ctx, c, 3)
+		if err != nil {
+			return err
+		}
+		defer mem.Free() //nolint:errcheck // nothing depends on it any more
+		x := mem.Slice()
+		x[c.Rank()] = 1
+		if err := c.AllReduce(ctx, mem.Buffer(), tutti.Sum); err != nil {
+			return err
+		}
+		if c.Rank() == 0 {
+			fmt.Println(x)
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: [1 1 0]
+}
+
+// What was counted can be looked at, or written in the form of Prometheus.
+func ExampleComm_Stats() {
+	err := tutti.RunLocal(context.Background(), 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		for range 3 {
+			if err := c.AllReduce(ctx, tutti.Of([]int32{1, 2}), tutti.Sum); err != nil {
+				return err
+			}
+		}
+		if c.Rank() == 0 {
+			for _, o := range c.Stats().Ops {
+				fmt.Println(o.Op, o.Count, o.Bytes)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: AllReduce 3 24
+}
+
 // Two operations are started as one, and waited for later.
 func ExampleBatch() {
 	err := tutti.RunLocal(context.Background(), 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {

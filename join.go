@@ -3,8 +3,11 @@ package tutti
 import (
 	"context"
 	"errors"
+	"net"
+	"syscall"
 
 	"github.com/tutti-go/tutti/internal/engine/shm"
+	"github.com/tutti-go/tutti/store"
 )
 
 // Join joins this process to the others of its job and returns when all have
@@ -60,8 +63,29 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 		return c, nil
 	case errors.As(err, &known):
 		return nil, &Error{Op: "Join", Rank: cfg.Rank, Cause: err}
+	case errors.Is(err, ErrMismatch):
+		return fail(ErrMismatch, err.Error(), err)
 	case ctx.Err() == context.DeadlineExceeded:
-		return fail(ErrTimeout, err.Error(), err)
+		return fail(ErrTimeout, err.Error()+advice(err), err)
 	}
-	return fail(ErrAborted, err.Error(), err)
+	return fail(ErrAborted, err.Error()+advice(err), err)
+}
+
+// advice is what to do about an error of the network that says only what
+// happened.
+func advice(err error) string {
+	unknown, launcher := (*net.DNSError)(nil), (*store.Error)(nil)
+	switch {
+	case errors.As(err, &launcher):
+		return ""
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "; end the process that has the port, or give all ranks another address"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "; the address must be one of rank 0's host"
+	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &unknown):
+		return "; is rank 0 running, and is that its address?"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "; have all ranks been started?"
+	}
+	return ""
 }

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -146,7 +148,7 @@ func TestJoin(t *testing.T) {
 }
 
 func startRanks(t *testing.T, n int, env []string) {
-	addr := freeAddr(t)
+	addr := proctest.FreeAddr(t)
 	var cmds []*exec.Cmd
 	var outs []*strings.Builder
 	for r := range n {
@@ -167,26 +169,24 @@ func startRanks(t *testing.T, n int, env []string) {
 	}
 }
 
-// freeAddr is an address that nobody listens on.
-func freeAddr(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func TestJoinErrors(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
-func TestJoinErrors(t *testing.T) {
+	defer taken.Close()
 	for says, cfg := range map[string]tutti.Config{
-		"rank 3 of 3 ranks":      {Rank: 3, Size: 3, Addr: "127.0.0.1:1"},
+		"numbered from 0 to 2":   {Rank: 3, Size: 3, Addr: "127.0.0.1:1"},
 		"no address":             {Rank: 1, Size: 3},
 		"not host:port":          {Rank: 1, Size: 3, Addr: "here"},
 		"not on the loopback":    {Rank: 1, Size: 3, Addr: "192.0.2.1:5"},
+		"-2 ranks":               {Size: -2},
 		"without a key":          {Rank: 1, Size: 3, Addr: "127.0.0.1:1", Cert: []byte{1}},
+		"cannot be used":         {Rank: 1, Size: 3, Addr: "127.0.0.1:1", Cert: []byte{1}, Key: []byte{1}},
 		"rank 0 cannot listen":   {Rank: 0, Size: 2, Addr: "127.0.0.1:99999"},
-		"cannot be reached":      {Rank: 1, Size: 2, Addr: freeAddr(t), Timeout: 20 * time.Millisecond},
-		"1 of 2 ranks joined; r": {Rank: 0, Size: 2, Addr: freeAddr(t), Timeout: 20 * time.Millisecond},
+		"give all ranks another": {Rank: 0, Size: 2, Addr: taken.Addr().String()},
+		"cannot be reached":      {Rank: 1, Size: 2, Addr: proctest.FreeAddr(t), Timeout: 20 * time.Millisecond},
+		"1 of 2 ranks joined; r": {Rank: 0, Size: 2, Addr: proctest.FreeAddr(t), Timeout: 20 * time.Millisecond},
 	} {
 		_, err := tutti.Join(t.Context(), cfg)
 		var e *tutti.Error
@@ -200,5 +200,32 @@ func TestJoinErrors(t *testing.T) {
 	}
 	if err := errors.Join(c.Barrier(t.Context()), c.Close()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestJoinOptionsDiffer has ranks that were not made alike: all are told by Join
+// itself what differs.
+func TestJoinOptionsDiffer(t *testing.T) {
+	errs := make([]error, 3)
+	errs[0] = syscall.EADDRINUSE
+	for errors.Is(errs[0], syscall.EADDRINUSE) { // somebody may be quicker to take a free one
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		addr := proctest.FreeAddr(t)
+		var ranks sync.WaitGroup
+		for r := range errs {
+			ranks.Go(func() {
+				_, errs[r] = tutti.Join(ctx, tutti.Config{Rank: r, Size: len(errs), Addr: addr, Verify: r == 2})
+				if errors.Is(errs[r], syscall.EADDRINUSE) {
+					cancel()
+				}
+			})
+		}
+		ranks.Wait()
+	}
+	for r, err := range errs {
+		if !errors.Is(err, tutti.ErrMismatch) || !strings.Contains(err.Error(), "Config.Verify is not set on rank 0, and set on rank 2") {
+			t.Errorf("rank %d: %v", r, err)
+		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // goroutines. Each is to be closed.
 func Local(n int, cfg Config) ([]*Comm, error) {
 	if n < 1 {
-		return nil, &Error{Op: "Local", Cause: &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d ranks", n)}}
+		return nil, &Error{Op: "Local", Cause: &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d ranks; there must be one at least", n)}}
 	}
 	cfg.fill()
 	comms := make([]*Comm, n)
@@ -38,8 +38,11 @@ var errExited = errors.New("the function exited its goroutine without returning"
 // others: their Comms are poisoned and their context is cancelled. RunLocal
 // closes the Comms.
 func RunLocal(ctx context.Context, n int, cfg Config, fn func(ctx context.Context, c *Comm) error) error {
-	if ctx == nil || fn == nil {
-		return &Error{Op: "RunLocal", Cause: &cause{kind: ErrInvalid, reason: "the context or the function is nil"}}
+	switch {
+	case ctx == nil:
+		return &Error{Op: "RunLocal", Cause: &cause{kind: ErrInvalid, reason: errNilContext.Error()}}
+	case fn == nil:
+		return &Error{Op: "RunLocal", Cause: &cause{kind: ErrInvalid, reason: "the function is nil"}}
 	}
 	comms, err := Local(n, cfg)
 	if err != nil {

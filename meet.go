@@ -58,15 +58,15 @@ func (m *meeting) claim(ctx context.Context) error {
 	host, _ := os.Hostname() // for people; the process id usually tells enough
 	me := fmt.Sprintf("process %d on %s", os.Getpid(), host)
 	for _, c := range []struct{ key, mine, wrong string }{
-		{"size", strconv.Itoa(m.cfg.Size), fmt.Sprintf("it believes in %d ranks, this job has ", m.cfg.Size)},
-		{m.key("rank"), me, fmt.Sprintf("rank %d is here already: ", m.cfg.Rank)},
+		{"size", strconv.Itoa(m.cfg.Size), fmt.Sprintf("it believes in %d ranks, this job has %%s; all must be told the same", m.cfg.Size)},
+		{m.key("rank"), me, fmt.Sprintf("rank %d is here already: %%s", m.cfg.Rank)},
 	} {
 		theirs, err := m.store.CompareAndSet(ctx, c.key, nil, []byte(c.mine))
 		if err != nil {
 			return err
 		}
 		if string(theirs) != c.mine {
-			text := c.wrong + string(theirs)
+			text := fmt.Sprintf(c.wrong, theirs)
 			_ = m.store.Push(ctx, "refused", []byte(me+": "+text))
 			return fmt.Errorf("%s is refused: %s", me, text)
 		}

@@ -60,7 +60,7 @@ func (c *Comm) mayDecide(ctx context.Context, op string) error {
 	case ctx == nil:
 		return c.refuse(op, &cause{kind: ErrInvalid, reason: errNilContext.Error()})
 	case c.shut.Load():
-		return c.refuse(op, &cause{kind: ErrClosed, reason: "this rank has closed the Comm"})
+		return c.refuse(op, errOver)
 	case c.home.site == nil:
 		return c.refuse(op, &cause{
 			kind:   ErrUnsupported,

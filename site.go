@@ -113,6 +113,21 @@ func (c *Config) enter(ctx context.Context, rank, size int, addr string, l net.L
 	return job.Enter(ctx, job.Config{
 		Rank: rank, Size: size, Addr: addr, Listener: l, Secret: secret, Timeout: c.Timeout,
 		Interface: c.Interface, TLS: encrypt, Network: c.NoSharedMemory, Host: c.Host, Reproducible: c.Reproducible,
-		Silence: c.Silence, Verify: c.Verify, Logger: c.Logger,
+		Silence: c.Silence, Verify: c.Verify, Alike: c.alike(), Logger: c.Logger,
 	})
+}
+
+// alike are the options that all ranks must have, or none. Names and values are
+// for people.
+func (c *Config) alike() map[string]string {
+	all := make(map[string]string)
+	for name, on := range map[string]bool{
+		"Config.Device": c.Device != nil, "Config.HostStaging": c.Device != nil && c.HostStaging,
+		"Config.Verify": c.Verify, "Config.Reproducible": c.Reproducible, "Config.Cert": c.Cert != nil,
+	} {
+		if on {
+			all[name] = "set"
+		}
+	}
+	return all
 }

@@ -17,6 +17,7 @@ type Stats struct {
 	Comm       string // "world", or for what was split from it a name that its ranks share
 	Rank, Size int
 	Ops        []OpStats // by kind of operation, of what there was any of
+	Staged     uint64    // operations on device memory that went through host memory; see Config.HostStaging
 	Lost       []int     // the ranks that are gone
 	Err        error     // why the Comm is poisoned, that it is closed, or nil
 }
@@ -46,7 +47,7 @@ type LatencyCount struct {
 
 // Stats returns what was counted so far. It may be called at any time.
 func (c *Comm) Stats() Stats {
-	s := Stats{Comm: c.home.title(), Rank: c.rank, Size: c.size, Err: c.Err()}
+	s := Stats{Comm: c.home.title(), Rank: c.rank, Size: c.size, Staged: c.StagedCalls(), Err: c.Err()}
 	if f := c.e.Failure(); f != nil {
 		s.Lost = f.Lost
 	}
@@ -88,6 +89,10 @@ func WriteMetrics(w io.Writer, stats ...Stats) error {
 				s.Ops[i].histogram(b, latency, labels)
 			}
 		})
+	const staged = "tutti_staged_operations_total"
+	family(staged, "counter", "Operations on device memory that went through host memory.", func(s *Stats, labels string) {
+		fmt.Fprintf(b, "%s{%s} %d\n", staged, labels, s.Staged)
+	})
 	family("tutti_ranks", "gauge", "Ranks of the communicator.", func(s *Stats, labels string) {
 		fmt.Fprintf(b, "tutti_ranks{%s} %d\n", labels, s.Size)
 	})

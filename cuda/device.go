@@ -43,7 +43,7 @@ func Open(ordinal int, log *slog.Logger) (*Device, error) {
 		return nil, public(err)
 	}
 	if ordinal < 0 || ordinal >= n {
-		return nil, invalid("there is no device %d: there are %d", ordinal, n)
+		return nil, invalid("there is no device %d: there are %d, numbered from 0 (CUDA_VISIBLE_DEVICES may hide some)", ordinal, n)
 	}
 	handle, err := drv.Device(ordinal)
 	if err != nil {

@@ -127,7 +127,7 @@ func TestAheadOfFailure(t *testing.T) {
 			r.Abort(errors.New("enough"))
 		}
 		for i, w := range works {
-			if err := w.Wait(ctx); !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "enough on rank 0") {
+			if err := w.Wait(ctx); !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "on rank 0: enough") {
 				return fmt.Errorf("rank %d: operation %d: %w", r.Rank(), i, err)
 			}
 		}

@@ -18,10 +18,12 @@
 // Send and Recv take device memory from and to device memory, by NCCL. They are
 // not put in order with streams, and go beside the collectives on communicators of
 // their own, one for each two ranks that have sent each other anything, made with
-// the first message: which of them NCCL has first may differ between ranks.
+// the first message: which of them NCCL has first may differ between ranks. With
+// Config.HostStaging they take host memory only.
 package gpu
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/tutti-go/tutti"
@@ -59,7 +61,7 @@ func Device(ordinal int) tutti.Device {
 func Devices(ordinals ...int) tutti.Device {
 	return choice(func(place int) (int, error) {
 		if place >= len(ordinals) {
-			return 0, fmt.Errorf("%w: rank %d of this host has none of the %d devices", tutti.ErrInvalid, place, len(ordinals))
+			return 0, &wrong{fmt.Sprintf("rank %d of this host has none of the %d devices; gpu.Devices takes one for each", place, len(ordinals))}
 		}
 		return ordinals[place], nil
 	})
@@ -78,11 +80,22 @@ func (c choice) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine
 		}
 	}
 	dev, err := cuda.Open(ordinal, opt.Logger)
-	if err != nil {
+	switch {
+	case errors.Is(err, cuda.ErrInvalid):
+		return nil, &wrong{err.Error()}
+	case err != nil:
 		return nil, err
 	}
 	return gpu.New(e, lib, dev, opt)
 }
+
+// wrong is a choice that this host does not have.
+type wrong struct{ text string }
+
+func (e *wrong) Error() string { return e.text }
+
+// Is reports whether target is tutti.ErrInvalid.
+func (e *wrong) Is(target error) bool { return target == tutti.ErrInvalid }
 
 // noNCCL is why there is no way for device memory, and what to do about it.
 type noNCCL struct{ err error }

@@ -45,7 +45,7 @@ func TestHostStaging(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				if n := r.StagedCalls(); n != 2 {
+				if n := r.StagedCalls(); n != 2 || r.Stats().Staged != n {
 					return fmt.Errorf("%d calls were counted", n)
 				}
 				return nil

@@ -145,13 +145,13 @@ func (c *Config) check() error {
 	case len(c.Command) == 0:
 		return wrong("no program to run")
 	case c.Ranks < 1:
-		return wrong("%d ranks", c.Ranks)
+		return wrong("%d ranks; there must be one at least", c.Ranks)
 	case c.Min < 0 || c.Min > c.Ranks:
-		return wrong("%d of %d ranks are not to be lost", c.Min, c.Ranks)
+		return wrong("it is to go on with %d ranks or more, and has %d", c.Min, c.Ranks)
 	case c.Min > 0 && c.Torch:
 		return wrong("PyTorch's groups cannot go on without a rank; have all started again instead")
 	case c.Nodes < 1 || c.Node < 0 || c.Node >= c.Nodes:
-		return wrong("node %d of %d nodes", c.Node, c.Nodes)
+		return wrong("node %d of %d nodes, which are numbered from 0", c.Node, c.Nodes)
 	case c.Addr == "":
 		return wrong("a job of %d hosts needs the address of node 0, host:port", c.Nodes)
 	case c.Secret == "":

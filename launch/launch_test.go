@@ -50,7 +50,7 @@ func TestConfigErrors(t *testing.T) {
 	for says, c := range map[string]Config{
 		"no program to run":                {},
 		"-1 ranks":                         {Ranks: -1, Command: []string{"x"}},
-		"3 of 2 ranks are not to be lost":  {Ranks: 2, Min: 3, Command: []string{"x"}},
+		"go on with 3 ranks or more":       {Ranks: 2, Min: 3, Command: []string{"x"}},
 		"have all started again":           {Min: 1, Torch: true, Command: []string{"x"}},
 		"node 1 of 1 nodes":                {Node: 1, Command: []string{"x"}},
 		"needs the address":                {Nodes: 2, Command: []string{"x"}},

@@ -45,6 +45,7 @@ type Loss struct {
 	LetIn string
 }
 
+// String says, for people, who was lost, how, and who has taken its place.
 func (l *Loss) String() string {
 	text := fmt.Sprintf("%s was lost after %v: %s", l.who(), l.After.Round(time.Millisecond), l.How)
 	switch {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -85,28 +84,13 @@ func processes(t *testing.T, name string, n int, env ...string) []*exec.Cmd {
 	ok(t, err)
 	cmds := make([]*exec.Cmd, n)
 	for r := range cmds {
-		cmd := exec.CommandContext(t.Context(), proctest.Self(t))
-		cmd.Env = append(os.Environ(),
-			"TUTTI_TEST_PROGRAM="+name, fmt.Sprintf("TUTTI_TEST_RANK=%d", r), fmt.Sprintf("TUTTI_TEST_SIZE=%d", n),
-			"TUTTI_TEST_ID="+hex.EncodeToString(id[:]), fmt.Sprintf("NCCL_HOSTID=tutti-test-%d", r))
-		cmd.Env = append(cmd.Env, env...)
-		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
-		ok(t, err)
-		cmd.Stdout, cmd.Stderr = out, out
-		ok(t, cmd.Start())
-		cmds[r] = cmd
+		cmds[r] = proctest.Again(t, append([]string{
+			"TUTTI_TEST_PROGRAM=" + name, fmt.Sprintf("TUTTI_TEST_RANK=%d", r), fmt.Sprintf("TUTTI_TEST_SIZE=%d", n),
+			"TUTTI_TEST_ID=" + hex.EncodeToString(id[:]), fmt.Sprintf("NCCL_HOSTID=tutti-test-%d", r),
+		}, env...)...)
+		ok(t, cmds[r].Start())
 	}
 	return cmds
-}
-
-// finish waits for a process and returns what it said.
-func finish(t *testing.T, cmd *exec.Cmd) (string, error) {
-	t.Helper()
-	err := cmd.Wait()
-	file := cmd.Stdout.(*os.File)
-	text, e := os.ReadFile(file.Name())
-	ok(t, e, file.Close())
-	return string(text), err
 }
 
 func TestProcesses(t *testing.T) {
@@ -114,7 +98,7 @@ func TestProcesses(t *testing.T) {
 		for _, name := range names() {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
 				for r, cmd := range processes(t, name, n) {
-					if out, err := finish(t, cmd); err != nil {
+					if out, err := proctest.Finish(t, cmd); err != nil {
 						t.Errorf("rank %d: %v\n%s", r, err, out)
 					}
 				}
@@ -130,7 +114,7 @@ func TestLostProcess(t *testing.T) {
 			break // NCCL itself hangs then, in the call, and cannot be aborted there
 		}
 		for r, cmd := range processes(t, "lost", 3, env) {
-			out, err := finish(t, cmd)
+			out, err := proctest.Finish(t, cmd)
 			if r == 2 {
 				if err == nil || !strings.Contains(err.Error(), "killed") {
 					t.Errorf("the rank that was to be killed: %v\n%s", err, out)
@@ -144,8 +128,9 @@ func TestLostProcess(t *testing.T) {
 	}
 }
 
-// TestNoLibrary asks a process that cannot find NCCL.
+// TestNoLibrary asks a process that cannot find NCCL, and this one, which can.
 func TestNoLibrary(t *testing.T) {
+	ok(t, nccl.Available())
 	cmd := exec.Command(proctest.Self(t))
 	cmd.Env = append(os.Environ(), "TUTTI_TEST_PROBE=1", "TUTTI_NCCL_LIBRARY=/no/such/libnccl.so.2")
 	out, err := cmd.CombinedOutput()

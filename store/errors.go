@@ -7,7 +7,7 @@ import (
 
 // The kinds of error, for errors.Is. A context's own error is matched too.
 var (
-	ErrInvalid = errors.New("invalid configuration")     // the Config cannot be used; nothing has happened
+	ErrInvalid = errors.New("invalid configuration")     // the Config, or the address of a server, cannot be used; nothing has happened
 	ErrRefused = errors.New("the store refused")         // it does not let this client in
 	ErrLost    = errors.New("the connection was lost")   // in the middle of a call, or the store cannot be reached
 	ErrLimit   = errors.New("a limit of the store")      // a key, a value or their number is too large

@@ -10,6 +10,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/accept"
 )
 
 // A Server holds a store and serves it to clients. It is safe for concurrent
@@ -33,7 +35,7 @@ func Listen(ctx context.Context, addr string, config Config) (*Server, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
-		return nil, &Error{Op: "Listen", Addr: addr, Cause: &kindError{ErrLost, err.Error(), err}}
+		return nil, &Error{Op: "Listen", Addr: addr, Cause: &kindError{ErrInvalid, "it cannot listen there: " + err.Error(), err}}
 	}
 	s, err := Serve(l, config)
 	if err != nil {
@@ -85,24 +87,7 @@ func (s *Server) Close() error {
 
 // accept runs until the listener is closed.
 func (s *Server) accept() {
-	var pause time.Duration
-	for {
-		c, err := s.listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			// Out of descriptors, most likely: some will come back.
-			if pause == 0 {
-				s.config.Logger.Warn("tutti store: cannot accept connections", "reason", err)
-			}
-			pause = min(max(2*pause, time.Millisecond), 100*time.Millisecond)
-			time.Sleep(pause)
-			continue
-		}
-		pause = 0
-		s.receive(c)
-	}
+	accept.Each(s.listener, func(err error) { s.config.Logger.Warn("tutti store: cannot accept connections", "reason", err) }, s.receive)
 }
 
 // receive lets a connection begin. If there are too many, the one that has

@@ -78,7 +78,7 @@ func (c *Config) fill() (site, string) {
 	}
 	s.hosts = c.Rank == 0 && !agent
 	if c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size {
-		return s, fmt.Sprintf("rank %d of %d ranks", c.Rank, c.Size)
+		return s, fmt.Sprintf("rank %d of %d ranks, which are numbered from 0", c.Rank, c.Size)
 	}
 	if c.Addr == "" {
 		return s, "nobody says where the job's store is (Config.Addr, or MASTER_ADDR and MASTER_PORT)"

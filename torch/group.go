@@ -311,13 +311,16 @@ func failed(op string, rank int, kind error, text string, err error) error {
 
 // kindOf is which of tutti's kinds an error is.
 func kindOf(err error) error {
+	missing := (*cuda.LibraryError)(nil)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return tutti.ErrTimeout
 	case errors.Is(err, nccl.ErrRemote):
 		return tutti.ErrRankLost
-	case errors.Is(err, nccl.ErrInvalid):
+	case errors.Is(err, nccl.ErrInvalid), errors.Is(err, store.ErrInvalid):
 		return tutti.ErrInvalid
+	case errors.As(err, &missing):
+		return tutti.ErrUnsupported
 	}
 	return tutti.ErrAborted
 }

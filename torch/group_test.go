@@ -10,6 +10,7 @@ import (
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/internal/standin"
 	"github.com/tutti-go/tutti/nccl"
 	"github.com/tutti-go/tutti/store"
@@ -32,7 +33,7 @@ func (j job) run(t *testing.T) error {
 	defer cancel()
 	addr := j.agent
 	if addr == "" {
-		addr = freeAddr(t)
+		addr = proctest.FreeAddr(t)
 	}
 	errs := make(chan error, len(j.golang))
 	// Whoever is done waits for the others: rank 0 may be hosting the store.
@@ -169,7 +170,7 @@ func pair(t *testing.T, cfg torch.Config) (*torch.Group, *python) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
-	cfg.Rank, cfg.Size, cfg.Addr = 1, 2, freeAddr(t)
+	cfg.Rank, cfg.Size, cfg.Addr = 1, 2, proctest.FreeAddr(t)
 	t.Setenv("LOCAL_RANK", "1")
 	p := &python{rank: 0, size: 2}
 	t.Cleanup(p.close)
@@ -314,7 +315,7 @@ func TestConfig(t *testing.T) {
 		"where the job's store":   {Rank: 1, Size: 2},
 		"how many ranks":          {},
 		"not supported: 200 rank": {Rank: 1, Size: 200, Addr: "127.0.0.1:1"},
-		"not reached in time":     {Rank: 1, Size: 2, Addr: freeAddr(t), Timeout: 50 * time.Millisecond},
+		"not reached in time":     {Rank: 1, Size: 2, Addr: proctest.FreeAddr(t), Timeout: 50 * time.Millisecond},
 		"/no/such/library":        {Rank: 1, Size: 2, Addr: "127.0.0.1:1", Library: "/no/such/library"},
 	} {
 		_, err := torch.Join(t.Context(), cfg)

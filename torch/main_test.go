@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"strings"
 	"testing"
@@ -32,17 +31,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	var err error
-	control, err = standin.Use()
-	switch {
-	case errors.Is(err, standin.ErrNoCompiler):
-		fmt.Println("skipped:", err)
-		return
-	case err != nil:
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
+	os.Exit(standin.Main(&control, m.Run))
 }
 
 // fake returns the stand-in's control, or skips the test, which has ranks on
@@ -297,17 +286,6 @@ func (v verbs) program(rank, size int) error {
 		}
 	}
 	return v.barrier()
-}
-
-// freeAddr is an address that nobody listens on.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // free is for what ends with the function that made it.

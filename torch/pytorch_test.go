@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/torch"
 )
 
@@ -66,7 +67,7 @@ func fourRanks(t *testing.T, how string, golang [4]bool, env string) {
 	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, port, err := net.SplitHostPort(freeAddr(t))
+	_, port, err := net.SplitHostPort(proctest.FreeAddr(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"os"
 	"reflect"
 	"slices"
 	"testing"
@@ -43,24 +41,7 @@ func TestSeeds(t *testing.T) {
 			t.Fatalf("seed %d: %v\nto repeat it: go test ./tuttitest -run 'TestSeeds$' -seeds 1 -from %d", seed, err, seed)
 		}
 	}
-	record(t, &d, time.Since(began))
-}
-
-// record logs what was done, and notes it in the table.
-func record(t *testing.T, d *tally, took time.Duration) {
-	const what = "Comms that shrink"
-	if err := d.Row(t.Output(), true, what, took, d.String()); err != nil {
-		t.Fatal(err)
-	}
-	if *table == "" {
-		return
-	}
-	f, err := os.OpenFile(*table, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at, err := f.Seek(0, io.SeekEnd)
-	if err := errors.Join(err, d.Row(f, at == 0, what, took, d.String()), f.Close()); err != nil {
+	if err := d.Record(t.Output(), *table, "Comms that shrink", time.Since(began), d.String()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // job goes on.
 func TestRefused(t *testing.T) {
 	const secret = "0123456789abcdef"
-	addr, gate := freeAddr(t), filepath.Join(t.TempDir(), "gate")
+	addr, gate := proctest.FreeAddr(t), filepath.Join(t.TempDir(), "gate")
 	j := start(t, "besieged", []string{"TUTTI_SECRET=" + secret, "TUTTI_TEST_GATE=" + gate}, "-n", "2", "-addr", addr)
 	j.out.Await(t, "ready", 2)
 	// A rank that finds its place in the environment, as under a launcher.
@@ -129,15 +129,4 @@ func garbage(addr string) func(t *testing.T) string {
 		}
 		return string(said)
 	}
-}
-
-// freeAddr is an address that nobody listens on.
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -21,16 +21,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	control, err := standin.Use()
-	switch {
-	case errors.Is(err, standin.ErrNoCompiler), err == nil && control == nil:
-		fmt.Println("skipped: these tests need the stand-in;", err)
-		return
-	case err != nil:
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
+	var control *standin.Control
+	os.Exit(standin.Main(&control, func() int {
+		if control == nil {
+			fmt.Println("skipped: these tests need the stand-in")
+			return 0
+		}
+		return m.Run()
+	}))
 }
 
 // trainer is weights.py's send, written in Go against PyTorch's protocol. It

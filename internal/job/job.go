@@ -50,6 +50,9 @@ type Config struct {
 	Reproducible bool
 	// Verify gives what goes over the network a checksum.
 	Verify bool
+	// Alike are other options that all ranks must be given alike, by the names
+	// that users know them by. What is not set is left out.
+	Alike map[string]string
 	// Logger must not be nil.
 	Logger *slog.Logger
 }
@@ -85,6 +88,8 @@ type card struct {
 	Door  segment.Invitation `json:"door"`
 	// Sign is how others find out that they can read this process's memory.
 	Sign *segment.Sign `json:"sign,omitempty"`
+	// Alike is Config's.
+	Alike map[string]string `json:"alike,omitempty"`
 }
 
 // closeTime bounds how long the last to leave waits for the others.
@@ -151,6 +156,9 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 			return nil, fmt.Errorf("rank %d said of itself what cannot be read: %w", r, err)
 		}
 	}
+	if err := alike(j.peers); err != nil {
+		return nil, err
+	}
 	go j.near.await()
 	if err := j.meet(ctx, all); err != nil {
 		return nil, err
@@ -169,7 +177,7 @@ func (j *Job) open() (card, error) {
 	if err != nil {
 		return card{}, err
 	}
-	c := card{Addrs: j.listener.Addrs()}
+	c := card{Addrs: j.listener.Addrs(), Alike: cfg.Alike}
 	if cfg.Network {
 		return c, nil
 	}

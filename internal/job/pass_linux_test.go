@@ -22,13 +22,13 @@ func TestPassToEnded(t *testing.T) {
 		defer d.Close()
 		doors[i], invited[i] = d, d.Invitation()
 	}
+	nothing := segment.News{Note: func(int, []byte) {}, Gone: func(int) {}}
 	far := make(chan *segment.Link)
 	go func() {
-		links, _ := doors[1].Meet(t.Context(), 1, map[int]segment.Invitation{0: invited[0]}, func(int) {})
+		links, _ := doors[1].Meet(t.Context(), 1, map[int]segment.Invitation{0: invited[0]}, nothing)
 		far <- links[0]
 	}()
-	ended := make(chan struct{})
-	links, errs := doors[0].Meet(t.Context(), 0, map[int]segment.Invitation{1: invited[1]}, func(int) { close(ended) })
+	links, errs := doors[0].Meet(t.Context(), 0, map[int]segment.Invitation{1: invited[1]}, nothing)
 	end := <-far
 	if links[1] == nil || end == nil {
 		t.Fatal("they did not meet:", errs)
@@ -37,7 +37,6 @@ func TestPassToEnded(t *testing.T) {
 	if err := end.Close(); err != nil {
 		t.Fatal(err)
 	}
-	<-ended
 	lost := &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{1}, Reason: "rank 1 is lost"}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(lost)

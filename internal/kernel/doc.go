@@ -43,8 +43,8 @@
 //
 // The path is chosen once, at the first call: the best one that the processor
 // supports, or the one that the environment variable TUTTI_KERNEL names
-// (generic, avx2, avx512 or neon). A name that this machine has no path for is
-// ignored. There is no avx512 so far: measured, it did not pay.
+// (generic, avx2 or neon). A name that this machine has no path for is ignored.
+// AVX-512 was measured, and did not pay.
 //
 // AVX2 has all reductions, and scaling of floats. NEON has the floats. What is
 // left, division and scaling of integers among it, is generic everywhere.

@@ -53,11 +53,14 @@ func FindTorch(getenv func(string) string) (p *Place, wrong string) { return tor
 
 func (s source) find(getenv func(string) string) (p *Place, wrong string) {
 	rank, size := getenv(s.rank), getenv(s.size)
-	if size == "" || rank == "" && s.from == "Slurm" {
+	switch {
+	case rank == "" && size == "", s.from == "Slurm" && (rank == "" || size == ""):
 		return nil, ""
-	}
-	if rank == "" {
+	case rank == "":
 		return nil, fmt.Sprintf("%s is set but %s is not", s.size, s.rank)
+	case size == "":
+		// A world of one would be a wrong guess that nobody notices.
+		return nil, fmt.Sprintf("%s is set but %s is not", s.rank, s.size)
 	}
 	p = &Place{From: s.from}
 	var err error

@@ -38,6 +38,7 @@ func TestFind(t *testing.T) {
 		},
 		"Slurm's batch script": {"SLURM_PROCID=0 SLURM_NTASKS=3 SLURM_JOB_ID=7", nil, ""},
 		"no rank":              {"WORLD_SIZE=4", nil, "WORLD_SIZE is set but RANK is not"},
+		"no number of ranks":   {"RANK=1 MASTER_ADDR=h", nil, "RANK is set but WORLD_SIZE is not"},
 		"no number":            {"WORLD_SIZE=4 RANK=one", nil, `RANK is "one"`},
 		"no size":              {"WORLD_SIZE=0 RANK=0", nil, `WORLD_SIZE is "0"`},
 	} {

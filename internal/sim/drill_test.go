@@ -4,7 +4,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -42,24 +41,7 @@ func TestSeeds(t *testing.T) {
 			t.Fatalf("seed %d: %v\nto repeat it: go test ./internal/sim -run 'TestSeeds$' -seeds 1 -from %d", seed, err, seed)
 		}
 	}
-	record(t, &d.Tally, time.Since(began), d.String())
-}
-
-// record logs what was done, and notes it in the table.
-func record(t *testing.T, d *Tally, took time.Duration, note string) {
-	const what = "algorithms, watch in a simple form"
-	if err := d.Row(t.Output(), true, what, took, note); err != nil {
-		t.Fatal(err)
-	}
-	if *table == "" {
-		return
-	}
-	f, err := os.OpenFile(*table, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at, err := f.Seek(0, io.SeekEnd)
-	if err := errors.Join(err, d.Row(f, at == 0, what, took, note), f.Close()); err != nil {
+	if err := d.Record(t.Output(), *table, "algorithms, watch in a simple form", time.Since(began), d.String()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 )
 
@@ -31,8 +33,22 @@ func (t *Tally) Add(res *Result, faults []Fault) {
 	}
 }
 
-// Row writes the counts as a row of a table, after its head if that is wanted.
-func (t *Tally) Row(out io.Writer, head bool, what string, took time.Duration, note string) error {
+// Record writes the counts as a table to out, and as a row of the table in a
+// file, if that has a name.
+func (t *Tally) Record(out io.Writer, file, what string, took time.Duration, note string) error {
+	if err := t.row(out, true, what, took, note); err != nil || file == "" {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	at, err := f.Seek(0, io.SeekEnd)
+	return errors.Join(err, t.row(f, at == 0, what, took, note), f.Close())
+}
+
+// row writes the counts as a row of a table, after its head if that is wanted.
+func (t *Tally) row(out io.Writer, head bool, what string, took time.Duration, note string) error {
 	if head {
 		row, line := "| what | seeds | runs |", "| --- | --- | --- |"
 		for k := Crash; k <= OneWay; k++ {

@@ -1,7 +1,6 @@
 package standin
 
 import (
-	"time"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/dl"
@@ -82,6 +81,3 @@ func (c *Control) AllLive() [kinds]int {
 	}
 	return all
 }
-
-// Lag makes every operation on a stream begin that much later.
-func (c *Control) Lag(d time.Duration) { c.call("standin_lag", "", uintptr(d.Microseconds())) }

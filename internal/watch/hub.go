@@ -126,9 +126,9 @@ func (h *hub) admit(c *conn) {
 	case f.Version != version:
 		refuse(fmt.Sprintf("it speaks version %d of the control protocol, this job version %d", f.Version, version))
 	case !proved(cfg.Secret, "rank", ours, f.Nonce, f.Rank, f.Size, f.Proof):
-		refuse("it does not know the job's secret")
+		refuse("it does not know the job's secret, which must be the same on all ranks (Config.Secret, TUTTI_SECRET)")
 	case f.Size != cfg.Size:
-		refuse(fmt.Sprintf("it believes in %d ranks, this job has %d", f.Size, cfg.Size))
+		refuse(fmt.Sprintf("it believes in %d ranks, this job has %d; all must be told the same", f.Size, cfg.Size))
 	case f.Rank < 1 || f.Rank >= cfg.Size:
 		refuse(fmt.Sprintf("rank %d is not one of 1 to %d", f.Rank, cfg.Size-1))
 	case !h.strangers.remove(c.Conn):

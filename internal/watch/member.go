@@ -40,10 +40,11 @@ type Config struct {
 
 // A Member is one rank's end of the channel. It is safe for concurrent use.
 type Member struct {
-	cfg   Config
-	blobs [][]byte
-	hub   *hub  // rank 0's
-	up    *conn // the others'
+	cfg      Config
+	blobs    [][]byte
+	hub      *hub  // rank 0's
+	up       *conn // the others'
+	answered bool  // rank 0 has
 
 	mu       sync.Mutex
 	groups   map[string]*group
@@ -155,7 +156,11 @@ func (m *Member) join(ctx context.Context, nc net.Conn) error {
 	if err != nil {
 		nc.Close()
 		if ctx.Err() != nil {
-			err = fmt.Errorf("not all ranks have joined: %w", ctx.Err())
+			what := "not all ranks have joined"
+			if !m.answered {
+				what = fmt.Sprintf("what listens at %s does not answer as rank 0 of a job does", m.cfg.Addr)
+			}
+			err = fmt.Errorf("%s: %w", what, ctx.Err())
 		}
 		return err
 	}
@@ -193,6 +198,7 @@ func (m *Member) greet() error {
 	if f.Version != version {
 		return fmt.Errorf("rank 0 speaks version %d of the control protocol, this rank version %d", f.Version, version)
 	}
+	m.answered = true
 	theirs, ours := f.Nonce, newNonce()
 	err = m.up.send(&frame{
 		Kind: hello, Version: version, Rank: cfg.Rank, Size: cfg.Size, Nonce: ours, Blob: cfg.Blob,

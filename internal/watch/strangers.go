@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/accept"
 )
 
 const (
@@ -69,23 +71,9 @@ var errSentAway = errors.New("it had not proved itself when its place was needed
 
 // accept takes connections until the listener is closed.
 func (h *hub) accept() {
-	var pause time.Duration
-	for {
-		c, err := h.listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			// Out of descriptors, most likely: some will come back.
-			if pause == 0 {
-				h.m.cfg.Logger.Warn("tutti: cannot accept control connections", "reason", err)
-			}
-			pause = min(max(2*pause, time.Millisecond), 100*time.Millisecond)
-			time.Sleep(pause)
-			continue
-		}
-		pause = 0
-		if !h.strangers.add(c) {
+	warn := func(err error) { h.m.cfg.Logger.Warn("tutti: cannot accept control connections", "reason", err) }
+	accept.Each(h.listener, warn, func(c net.Conn) {
+		if !h.strangers.add(c) { // the listener has been closed, too
 			c.Close()
 			return
 		}
@@ -93,5 +81,5 @@ func (h *hub) accept() {
 			defer h.strangers.remove(c)
 			h.admit(newConn(c))
 		})
-	}
+	})
 }

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +38,7 @@ func TestProcesses(t *testing.T) {
 	for _, n := range sizes {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			for r, cmd := range processes(t, n, "suite") {
-				if out, err := finish(t, cmd); err != nil {
+				if out, err := proctest.Finish(t, cmd); err != nil {
 					t.Errorf("rank %d: %v\n%s", r, err, out)
 				}
 			}
@@ -50,7 +49,7 @@ func TestProcesses(t *testing.T) {
 // TestLostProcess kills a rank while the others wait for it on the device.
 func TestLostProcess(t *testing.T) {
 	for r, cmd := range processes(t, 3, "lost") {
-		out, err := finish(t, cmd)
+		out, err := proctest.Finish(t, cmd)
 		switch {
 		case r == 2:
 			if err == nil || !strings.Contains(err.Error(), "killed") {
@@ -72,8 +71,7 @@ func processes(t *testing.T, n int, program string) []*exec.Cmd {
 	defer file.Close()
 	cmds := make([]*exec.Cmd, n)
 	for r := range cmds {
-		cmd := exec.CommandContext(t.Context(), proctest.Self(t))
-		cmd.Env = append(os.Environ(), "TUTTI_TEST_PROGRAM="+program, "TUTTI_TEST_ADDR="+l.Addr().String(),
+		cmd := proctest.Again(t, "TUTTI_TEST_PROGRAM="+program, "TUTTI_TEST_ADDR="+l.Addr().String(),
 			fmt.Sprintf("TUTTI_TEST_RANK=%d", r), fmt.Sprintf("TUTTI_TEST_SIZE=%d", n), fmt.Sprintf("NCCL_HOSTID=tutti-test-%d", r))
 		if testing.Short() {
 			cmd.Env = append(cmd.Env, "TUTTI_TEST_SHORT=1")
@@ -81,23 +79,10 @@ func processes(t *testing.T, n int, program string) []*exec.Cmd {
 		if r == 0 {
 			cmd.ExtraFiles = []*os.File{file}
 		}
-		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
-		ok(t, err)
-		cmd.Stdout, cmd.Stderr = out, out
 		ok(t, cmd.Start())
 		cmds[r] = cmd
 	}
 	return cmds
-}
-
-// finish waits for a process and returns what it said.
-func finish(t *testing.T, cmd *exec.Cmd) (string, error) {
-	t.Helper()
-	err := cmd.Wait()
-	file := cmd.Stdout.(*os.File)
-	text, e := os.ReadFile(file.Name())
-	ok(t, e, file.Close())
-	return string(text), err
 }
 
 // rankProcess is a rank in a process of its own.

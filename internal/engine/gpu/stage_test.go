@@ -15,6 +15,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/enginetest"
 	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 func TestStaged(t *testing.T) {
@@ -33,7 +34,7 @@ func TestStagedProcesses(t *testing.T) {
 		}
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			for r, cmd := range processes(t, n, "staged suite") {
-				if out, err := finish(t, cmd); err != nil || !strings.Contains(out, "staged: ") {
+				if out, err := proctest.Finish(t, cmd); err != nil || !strings.Contains(out, "staged: ") {
 					t.Errorf("rank %d: %v\n%s", r, err, out)
 				}
 			}
@@ -44,7 +45,7 @@ func TestStagedProcesses(t *testing.T) {
 // TestStagedLostProcess kills a rank while the others need it.
 func TestStagedLostProcess(t *testing.T) {
 	for r, cmd := range processes(t, 3, "staged lost") {
-		out, err := finish(t, cmd)
+		out, err := proctest.Finish(t, cmd)
 		switch {
 		case r == 2:
 			if err == nil || !strings.Contains(err.Error(), "killed") {

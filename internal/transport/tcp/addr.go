@@ -70,7 +70,7 @@ func offered(at netip.AddrPort, choice string) ([]string, error) {
 		}
 	}
 	if len(ips) == 0 {
-		return nil, fmt.Errorf("tcp: no address to offer on interface %q for a listener on %v", choice, at)
+		return nil, fmt.Errorf("tcp: no address to offer on interface %q (TUTTI_SOCKET_IFNAME) for a listener on %v; tutti doctor lists the interfaces", choice, at)
 	}
 	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return class(a) - class(b) })
 	var addrs []string

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -86,6 +88,21 @@ type attempt struct {
 	err   error
 }
 
+// attemptErrors are why no address answered. Addresses often fail alike.
+type attemptErrors []error
+
+func (a attemptErrors) Error() string {
+	var texts []string
+	for _, err := range a {
+		if t := err.Error(); !slices.Contains(texts, t) {
+			texts = append(texts, t)
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (a attemptErrors) Unwrap() []error { return a }
+
 // race calls a peer's addresses, each a little after the one before it or at
 // once when that has failed, and returns the first that passes the handshake
 // up to the proof. The others never see one and are closed.
@@ -115,7 +132,7 @@ func (m *Mesh) race(ctx context.Context, s *slot) (attempt, error) {
 	start()
 	timer := time.NewTicker(stagger)
 	defer timer.Stop()
-	var errs []error
+	var errs attemptErrors
 	for {
 		select {
 		case got := <-answers:
@@ -126,12 +143,12 @@ func (m *Mesh) race(ctx context.Context, s *slot) (attempt, error) {
 			errs = append(errs, got.err)
 			start()
 			if running == 0 {
-				return attempt{}, errors.Join(errs...)
+				return attempt{}, errs
 			}
 		case <-timer.C:
 			start()
 		case <-ctx.Done():
-			return attempt{}, errors.Join(append(errs, ctx.Err())...)
+			return attempt{}, append(errs, ctx.Err())
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/accept"
 )
 
 // A Listener accepts the connections of all meshes of a process. It is safe
@@ -85,24 +87,7 @@ func (l *Listener) Close() error {
 
 // accept runs until the socket is closed.
 func (l *Listener) accept() {
-	var pause time.Duration
-	for {
-		c, err := l.socket.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			// Out of descriptors, most likely: some will come back.
-			if pause == 0 {
-				l.opts.Logger.Warn("cannot accept connections", "error", err)
-			}
-			pause = min(max(2*pause, time.Millisecond), 100*time.Millisecond)
-			time.Sleep(pause)
-			continue
-		}
-		pause = 0
-		l.receive(c)
-	}
+	accept.Each(l.socket, func(err error) { l.opts.Logger.Warn("cannot accept connections", "error", err) }, l.receive)
 }
 
 // receive starts a handshake. The longest waiting caller makes room if there
