@@ -60,6 +60,19 @@ func TestHalfSent(t *testing.T) {
 	}
 }
 
+// TestByeUnheard leaves a job whose rank 0 cannot be told any more: that is no error.
+func TestByeUnheard(t *testing.T) {
+	members, _ := job(t, 2)
+	m := members[1]
+	m.up.mu.Lock() // nobody else sends
+	m.up.Conn = halfway{m.up.Conn}
+	m.up.mu.Unlock()
+	if err := m.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	leave(t, members[:1])
+}
+
 // TestKindsTravel tells a failure of each kind that a group can end by.
 func TestKindsTravel(t *testing.T) {
 	for _, kind := range []error{
