@@ -67,7 +67,7 @@ func (b *Batch) start(ctx context.Context) (Work, error) {
 		}
 		if err != nil {
 			if len(b.msgs) > 0 {
-				c.flying.Add(-1)
+				c.landed()
 			}
 			return Work{}, err
 		}

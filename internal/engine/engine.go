@@ -55,8 +55,9 @@ type Engine interface {
 	// host is named by the lowest rank on it.
 	SameHost() []int
 
-	// Fail ends the group with a cause, unless it has one. It does not block
-	// and may be called by any goroutine.
+	// Fail ends the group with a cause, unless it has one. It may be called by
+	// any goroutine. It waits for no operation, but may take a moment to find
+	// out whether another rank has failed first.
 	Fail(f *Failure)
 	// Failure returns the first cause, or nil while the group is well.
 	Failure() *Failure
@@ -104,6 +105,12 @@ type Region struct {
 	// Free gives the memory back. The caller calls it once, when no rank uses
 	// the memory any more.
 	Free func() error
+}
+
+// NewRegion returns zeroed memory of this process, which the collector frees.
+func NewRegion(bytes int) *Region {
+	mem := make([]uint64, (bytes+7)/8)
+	return &Region{Ptr: unsafe.Pointer(unsafe.SliceData(mem)), Bytes: bytes, Free: func() error { return nil }}
 }
 
 // A Message is one side of a point-to-point transfer. The caller fills in the

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -34,12 +35,15 @@ func TestEnterTooLate(t *testing.T) {
 	}
 }
 
-// halfway is a connection that takes a part of what is written, and no more in time.
-type halfway struct{ net.Conn }
+// halfway is a connection that takes a part of what is written.
+type halfway struct {
+	net.Conn
+	why error // it takes no more
+}
 
 func (h halfway) Write(b []byte) (int, error) {
 	n, err := h.Conn.Write(b[:len(b)/2])
-	return n, errors.Join(err, os.ErrDeadlineExceeded)
+	return n, errors.Join(err, h.why)
 }
 
 // TestHalfSent ends a connection on which a frame was sent in part: its other side
@@ -52,12 +56,29 @@ func TestHalfSent(t *testing.T) {
 		_, err := newConn(there).receive(maxFrame)
 		heard <- err
 	}()
-	if err := newConn(halfway{here}).send(&frame{Kind: beat}); !errors.Is(err, os.ErrDeadlineExceeded) {
+	c := newConn(halfway{here, syscall.ETIMEDOUT})
+	if err := c.send(&frame{Kind: beat}); !errors.Is(err, syscall.ETIMEDOUT) {
 		t.Errorf("it was sent: %v", err)
+	}
+	if _, err := c.receive(maxFrame); err == nil || ended(err) != silent {
+		t.Errorf("its own reader ends with %v", err)
 	}
 	if err := <-heard; !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		t.Errorf("it was heard: %v", err)
 	}
+}
+
+// TestByeUnheard leaves a job whose rank 0 cannot be told any more: that is no error.
+func TestByeUnheard(t *testing.T) {
+	members, _ := job(t, 2)
+	m := members[1]
+	m.up.mu.Lock() // nobody else sends
+	m.up.Conn = halfway{m.up.Conn, os.ErrDeadlineExceeded}
+	m.up.mu.Unlock()
+	if err := m.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	leave(t, members[:1])
 }
 
 // TestKindsTravel tells a failure of each kind that a group can end by.

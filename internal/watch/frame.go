@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -67,9 +68,10 @@ type conn struct {
 	net.Conn
 	in      *bufio.Reader
 	mu      sync.Mutex
-	welcome []byte        // rank 0's proof for this rank, until it is sent
-	unheard atomic.Int32  // beats since something was received
-	over    chan struct{} // of rank 0's: closed when its reader has ended
+	welcome []byte                // rank 0's proof for this rank, until it is sent
+	unheard atomic.Int32          // beats since something was received
+	over    chan struct{}         // of rank 0's: closed when its reader has ended
+	unsent  atomic.Pointer[error] // why something could not be sent
 }
 
 func newConn(c net.Conn) *conn {
@@ -94,7 +96,18 @@ func (c *conn) send(f *frame) error {
 	if _, err = c.Write(append(buf, body...)); err != nil {
 		// A part of it may have left, and what follows would not be understood; or
 		// nothing, and the other side would wait for it. It is to find out.
+		c.unsent.CompareAndSwap(nil, &err)
 		c.Close()
+	}
+	return err
+}
+
+// because adds to a reader's error why this side has ended the connection, if it
+// has: the system tells the first who asks, reader or writer, that a host does not
+// answer.
+func (c *conn) because(err error) error {
+	if why := c.unsent.Load(); why != nil {
+		return errors.Join(err, *why)
 	}
 	return err
 }
@@ -102,7 +115,7 @@ func (c *conn) send(f *frame) error {
 func (c *conn) receive(limit uint32) (*frame, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(c.in, head[:]); err != nil {
-		return nil, err
+		return nil, c.because(err)
 	}
 	n := binary.BigEndian.Uint32(head[:])
 	if n > limit {
@@ -110,7 +123,7 @@ func (c *conn) receive(limit uint32) (*frame, error) {
 	}
 	body := make([]byte, n)
 	if _, err := io.ReadFull(c.in, body); err != nil {
-		return nil, err
+		return nil, c.because(err)
 	}
 	f := new(frame)
 	if err := json.Unmarshal(body, f); err != nil {

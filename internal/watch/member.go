@@ -530,5 +530,8 @@ func (m *Member) Close(ctx context.Context) error {
 	case <-m.done:
 	case <-ctx.Done():
 	}
-	return m.up.Close()
+	if err := m.up.Close(); !errors.Is(err, net.ErrClosed) { // which it is if the goodbye did not get through
+		return err
+	}
+	return nil
 }

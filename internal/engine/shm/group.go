@@ -153,11 +153,7 @@ func (e *Engine) Alloc(ctx context.Context, seq uint64, bytes int) (*engine.Regi
 	if s := e.g.shared; s != nil {
 		return s.Alloc(ctx, seq, bytes)
 	}
-	mem := make([]uint64, (bytes+7)/8)
-	return &engine.Region{
-		Ptr: unsafe.Pointer(unsafe.SliceData(mem)), Bytes: bytes,
-		Free: func() error { return nil },
-	}, nil
+	return engine.NewRegion(bytes), nil
 }
 
 // SameHost says that all ranks share this one.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/transport"
@@ -78,11 +77,7 @@ func (e *Engine) Close() error {
 
 // Alloc returns memory of this process: nothing is faster for the network.
 func (e *Engine) Alloc(_ context.Context, _ uint64, bytes int) (*engine.Region, error) {
-	mem := make([]uint64, (bytes+7)/8)
-	return &engine.Region{
-		Ptr: unsafe.Pointer(unsafe.SliceData(mem)), Bytes: bytes,
-		Free: func() error { return nil },
-	}, nil
+	return engine.NewRegion(bytes), nil
 }
 
 // Sub asks the owner for a group of some of the ranks.
