@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"time"
 )
 
@@ -64,7 +65,7 @@ func (s *shortRun) bare(ctx context.Context) error {
 			s.say(what+", "+o.name+", beside the same C", true, "%s", beyond(all[3+i], all[1]))
 		}
 		if s.beside != "" {
-			s.say(what+", "+s.beside+", beside the same C", true, "%s", beyond(all[len(all)-1], all[1]))
+			s.say(what+", "+filepath.Base(s.beside)+", beside the same C", true, "%s", beyond(all[len(all)-1], all[1]))
 		}
 		return nil
 	}
