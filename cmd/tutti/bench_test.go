@@ -112,6 +112,18 @@ func TestBenchTable(t *testing.T) {
 	}
 }
 
+// TestBenchDefaultRanks starts one rank for each core that Go uses, which is what a
+// container grants, and not what the host has.
+func TestBenchDefaultRanks(t *testing.T) {
+	onlyLinux(t)
+	for procs, want := range map[string]string{"1": "engine shm, 2 ranks,", "3": "engine shm, 3 ranks,"} {
+		got := tuttiWith(t, []string{"GOMAXPROCS=" + procs}, append([]string{"bench", "--op", "barrier"}, quick...)...)
+		if got.code != 0 || !strings.Contains(got.out, want) {
+			t.Errorf("%s: code %d\n%s%s", procs, got.code, got.out, got.err)
+		}
+	}
+}
+
 // TestBenchEngines checks every operation, type and reduction on every engine
 // that needs no GPU.
 func TestBenchEngines(t *testing.T) {
@@ -294,6 +306,10 @@ func TestBenchAgainst(t *testing.T) {
 	got = tuttiWith(t, nil, append(args, "--against", path)...)
 	if got.code != 0 || !strings.Contains(got.out, "3 slower beyond the noise (*), of 3 points") || strings.Count(got.out, "% *\n") != 3 ||
 		!strings.Contains(got.out, "      new\n") {
+		t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
+	}
+	got = tuttiWith(t, nil, append(args, "--json", "--against", path)...)
+	if len(results(t, got.out)) != 4 || !strings.Contains(got.err, "3 slower beyond the noise") {
 		t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
 	}
 }

@@ -154,14 +154,15 @@ func choose(what, text string, all []string) ([]string, error) {
 // settle fills in how many ranks there are, for an engine that is known, and bounds
 // the default sizes by the memory that is there.
 func (o *Options) settle(devices int) error {
+	cores := runtime.GOMAXPROCS(0) // those of the machine, or what the control group grants
 	switch {
 	case o.ranksGiven:
 	case o.device():
 		o.Ranks = max(devices, 2)
 	case o.Engine == Hier:
-		o.Ranks = max(runtime.NumCPU(), 4)
+		o.Ranks = max(cores, 4)
 	default:
-		o.Ranks = max(runtime.NumCPU(), 2)
+		o.Ranks = max(cores, 2)
 	}
 	if free := freeMemory(); !o.sizesGiven && !o.device() && free > 0 {
 		o.Sizes = slices.DeleteFunc(o.Sizes, func(n int) bool { return n > 1024 && 2*n*o.Batch*o.Ranks > free/4 })

@@ -95,7 +95,7 @@ func (s *Screen) render(run saved) (string, error) {
 		Title: fmt.Sprintf("tutti bench: %s, %s", run.Start.Engine, counted(run.Start.Ranks, "rank")),
 	}
 	if s.old != nil {
-		v.Against = fmt.Sprintf("against %s: %s", s.o.Against, s.old.summary(s.points))
+		v.Against = s.compared()
 	}
 	for i := range run.Points {
 		row := pageRow{Result: run.Points[i].Result}

@@ -238,6 +238,9 @@ func (s *Screen) Close(failed error) error {
 		fmt.Fprintln(to, "slow:", o)
 	}
 	if s.o.JSON {
+		if s.old != nil {
+			fmt.Fprintln(to, s.compared())
+		}
 		return lost
 	}
 	return errors.Join(s.print(s.tail(lost == nil)), lost)

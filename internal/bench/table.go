@@ -103,13 +103,18 @@ func (s *Screen) tail(paged bool) string {
 		fmt.Fprintf(&b, "note: %d ranks share %s; times are those of a crowded machine\n", n, counted(s.start.Cores, "core"))
 	}
 	if s.old != nil {
-		fmt.Fprintf(&b, "against %s: %s\n", s.o.Against, s.old.summary(s.points))
+		b.WriteString(s.compared() + "\n")
 	}
 	if s.o.HTML != "" && paged {
 		fmt.Fprintf(&b, "report: %s\n", s.o.HTML)
 	}
 	b.WriteString(s.verdict() + "\n")
 	return b.String()
+}
+
+// compared is one line about the saved run.
+func (s *Screen) compared() string {
+	return fmt.Sprintf("against %s: %s", s.o.Against, s.old.summary(s.points))
 }
 
 // crowd is how many ranks rank 0's host has; GPUs do not share its cores.
