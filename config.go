@@ -14,6 +14,7 @@ import (
 )
 
 // Config says how a Comm is made. Its zero value is right for most programs.
+// Where all ranks must have the same, Join compares: a difference is ErrMismatch.
 type Config struct {
 	// Timeout bounds every operation whose context has no earlier deadline:
 	// when it has waited that long for other ranks, it fails with ErrTimeout.

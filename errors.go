@@ -10,7 +10,7 @@ import (
 // The kinds of error, for errors.Is.
 var (
 	ErrInvalid      = engine.ErrInvalid      // the arguments are wrong; nothing has happened
-	ErrMismatch     = engine.ErrMismatch     // ranks called different things
+	ErrMismatch     = engine.ErrMismatch     // ranks called different things, or joined with different options
 	ErrTimeout      = engine.ErrTimeout      // a deadline passed
 	ErrRankLost     = engine.ErrRankLost     // a rank is gone
 	ErrAborted      = engine.ErrAborted      // a context was cancelled, Abort was called, or Join failed
