@@ -423,6 +423,7 @@ func TestUsage(t *testing.T) {
 		"-elastic is":      {"-elastic", "3:2", "x"},
 		"leave -n out":     {"-n", "3", "-elastic", "2:4", "x"},
 		"-replacements is": {"-replacements", "4", "x"},
+		"-n is -1":         {"-n", "-1", "x"},
 	} {
 		getenv := func(name string) string {
 			if name == "TUTTI_NODES" && says == "TUTTI_NODES is" {
@@ -441,7 +442,6 @@ func TestUsage(t *testing.T) {
 		{"needs the address of node 0", []string{"-nodes", "2"}},
 		{"needs a secret", []string{"-nodes", "2", "-addr", "h:1"}},
 		{"node 2 of 2 nodes", []string{"-nodes", "2", "-node", "2", "-addr", "h:1"}},
-		{"-1 ranks", []string{"-n", "-1"}},
 		{"cannot go on without a rank", []string{"-elastic", "1:2", "-torch"}},
 	} {
 		j := start(t, "hello", nil, c.flags...)
