@@ -17,6 +17,7 @@ var layers = []string{
 	"internal/proctest",
 	"internal/netns",
 	"internal/silence",
+	"internal/cores",
 	"internal/kernel",
 	"internal/place",
 	"internal/usage",
