@@ -18,6 +18,7 @@ var layers = []string{
 	"internal/netns",
 	"internal/silence",
 	"internal/accept",
+	"internal/cores",
 	"internal/kernel",
 	"internal/place",
 	"internal/usage",

@@ -100,24 +100,6 @@ func TestEnviron(t *testing.T) {
 	}
 }
 
-func TestShare(t *testing.T) {
-	cpus := []int{2, 3, 5, 8, 9}
-	var all []int
-	for r := range 3 {
-		part := share(cpus, 3, r)
-		if len(part) == 0 {
-			t.Error("a rank has no processor")
-		}
-		all = append(all, part...)
-	}
-	if !slices.Equal(all, cpus) {
-		t.Error(all)
-	}
-	if share(cpus, 6, 0) != nil {
-		t.Error("six ranks on five processors are bound")
-	}
-}
-
 // TestStream passes on lines, the last one without an end too, and very long
 // ones in pieces.
 func TestStream(t *testing.T) {

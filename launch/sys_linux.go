@@ -76,30 +76,3 @@ func parentOf(pid int) (parent int, dead, ok bool) {
 	parent, err = strconv.Atoi(fields[1])
 	return parent, fields[0] == "Z" || fields[0] == "X", err == nil
 }
-
-// processors returns those that this process may use.
-func processors() []int {
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) != nil {
-		return nil
-	}
-	var list []int
-	for cpu := range len(set) * 64 {
-		if set.IsSet(cpu) {
-			list = append(list, cpu)
-		}
-	}
-	return list
-}
-
-// setProcessors says where this thread, and what it starts, may run.
-func setProcessors(cpus []int) error {
-	if cpus == nil {
-		return nil
-	}
-	var set unix.CPUSet
-	for _, cpu := range cpus {
-		set.Set(cpu)
-	}
-	return unix.SchedSetaffinity(0, &set)
-}

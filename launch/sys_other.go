@@ -19,7 +19,3 @@ func killDescendants(groups []int) {
 
 // killGroup kills what is left of a process group whose leader has ended.
 func killGroup(group int) { _ = syscall.Kill(-group, syscall.SIGKILL) }
-
-func processors() []int { return nil }
-
-func setProcessors([]int) error { return nil }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"runtime"
 	"syscall"
+
+	"github.com/tutti-go/tutti/internal/cores"
 )
 
 // A thread starts processes from one thread of the system: what is set for a
@@ -34,7 +36,7 @@ func (t *thread) start(path string, args []string, attr *os.ProcAttr, cpus []int
 	done := make(chan struct{})
 	t.work <- func() {
 		defer close(done)
-		if err = setProcessors(cpus); err != nil {
+		if err = cores.BindThread(cpus); err != nil {
 			return
 		}
 		attr.Sys = childAttr()

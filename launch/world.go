@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/cores"
 )
 
 // A world is this host's ranks in one attempt.
@@ -294,15 +296,7 @@ func (w *world) part(local int) []int {
 	if !w.cfg.Bind {
 		return nil
 	}
-	return share(processors(), w.cfg.Ranks, local)
-}
-
-// share divides processors among ranks; nil if there is not one for each.
-func share(cpus []int, ranks, local int) []int {
-	if len(cpus) < ranks {
-		return nil
-	}
-	return cpus[local*len(cpus)/ranks : (local+1)*len(cpus)/ranks]
+	return cores.Share(cores.Allowed(), w.cfg.Ranks, local)
 }
 
 // fail ends all ranks because of a failure here or elsewhere. Only the first

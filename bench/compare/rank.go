@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/cores"
 )
 
 // rankEnv makes this program one of tutti's ranks; it holds a rankJob.
@@ -61,6 +62,16 @@ func freeAddr() (string, error) {
 		return "", err
 	}
 	return l.Addr().String(), l.Close()
+}
+
+// bind keeps this process on one core, as mpirun does with its ranks when
+// there is a core for each. With fewer cores nobody is bound.
+func bind(rank, ranks int) error {
+	all := cores.Allowed()
+	if ranks > len(all) {
+		return nil
+	}
+	return cores.Bind(all[rank : rank+1])
 }
 
 // rankMain is a rank: it joins, measures, and prints if it is rank 0.

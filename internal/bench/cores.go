@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"os"
 	"runtime"
+
+	"github.com/tutti-go/tutti/internal/cores"
 )
 
 // A seat is where a process runs.
@@ -15,7 +17,7 @@ type seat struct {
 // mySeat is this process's, as JSON.
 func mySeat() ([]byte, error) {
 	host, _ := os.Hostname()
-	return json.Marshal(seat{host, allowedCores()})
+	return json.Marshal(seat{host, cores.Allowed()})
 }
 
 // coresOf counts the cores that the ranks of rank 0's host have together, and tells

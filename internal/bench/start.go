@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/cores"
 	envplace "github.com/tutti-go/tutti/internal/place"
 	"github.com/tutti-go/tutti/internal/usage"
 	"github.com/tutti-go/tutti/launch"
@@ -178,11 +179,13 @@ func (c *Command) end(screen *Screen, err error) (int, error) {
 type inherited struct {
 	Plan    Plan
 	Devices int
+	Bind    bool
 }
 
 // start starts the ranks as processes, and shows what rank 0 tells.
 func (c *Command) start(ctx context.Context, o *Options, devices int, screen *Screen) (int, error) {
-	plan, err := json.Marshal(inherited{o.Plan, devices})
+	// NCCL has threads of its own, and knows which cores are near.
+	plan, err := json.Marshal(inherited{o.Plan, devices, o.Bind && !o.device()})
 	if err != nil {
 		return Failed, err
 	}
@@ -191,7 +194,6 @@ func (c *Command) start(ctx context.Context, o *Options, devices int, screen *Sc
 	out := &events{screen: screen}
 	report, err := launch.Run(ctx, launch.Config{
 		Command: c.Self, Ranks: o.Ranks, Env: env,
-		Bind:   o.Bind && !o.device(), // NCCL has threads of its own, and knows which cores are near
 		Stdout: out, Stderr: screen.Aside(), Signals: c.Catch(),
 		// Nobody else knows where the ranks meet. Only a rank that ends while it
 		// connects would be told of, and that is how a short run ends.
@@ -262,6 +264,11 @@ func (c *Command) child(ctx context.Context, text string) (int, error) {
 	here, wrong := envplace.Find(os.Getenv)
 	if here == nil {
 		return Failed, fmt.Errorf("%s is set, but this is no rank %s", PlanEnv, wrong)
+	}
+	if in.Bind {
+		// It does this itself, so that it knows how many cores the host has: with fewer
+		// than ranks, waiting is done differently. Where it may not, the table says so.
+		_ = cores.Bind(cores.Share(cores.Allowed(), here.Size, here.Rank))
 	}
 	if _, err := c.rank(ctx, &in.Plan, here, in.Devices, emit); err != nil {
 		return c.first(err, here.Rank)

@@ -272,7 +272,8 @@ func TestNoAllocation(t *testing.T) {
 	forEachPath(t, func(t *testing.T) {
 		for _, c := range calls(factors[:1], divisors[:1]) {
 			n := len(buf) * 8 / c.t.Size()
-			if got := testing.AllocsPerRun(1, func() { c.run(p, p, p, n) }); got != 0 {
+			// The runtime may allocate something of its own meanwhile: not once for each run.
+			if got := testing.AllocsPerRun(3, func() { c.run(p, p, p, n) }); got != 0 {
 				t.Errorf("%s allocates %v times", c.name, got)
 			}
 		}
