@@ -218,7 +218,7 @@ func TestFreedTooSoon(t *testing.T) {
 					regions[i].Base = append(regions[i].Base, mem.Ptr())
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			errs := make([]error, len(engines))
 			var running sync.WaitGroup
@@ -260,7 +260,7 @@ func TestOld(t *testing.T) {
 	}
 	for name, world := range map[string]enginetest.World{"goroutines": local, "processes": mappedWorld(Options{})} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			engines := world(t, ranks)
 			const age = 1<<(64-pieceBits) - 4
