@@ -7,7 +7,8 @@ import (
 )
 
 // pieceBits is how many bits of a progress word count pieces; the rest is the
-// step, so that the word only ever grows.
+// number of the call among the large ones, so that the word only ever grows. The
+// step would not do: small calls may use up 2^40 of them in two weeks.
 const pieceBits = 24
 
 // plan divides n elements among the ranks and each rank's part into pieces.
@@ -46,6 +47,7 @@ func (e *Engine) parts(c *engine.Call) error {
 		return err
 	}
 	e.head.n = direct
+	e.large++
 	e.expose(c, c.Src)
 	e.owed = e.step
 	e.publish(h)
@@ -96,7 +98,7 @@ func (e *Engine) reducePiece(c *engine.Call, p *plan, j int) {
 	}
 	e.combine(c, c.Dst.At(lo), hi-lo, c.Dst.Type)
 	clear(e.from)
-	e.board.progress().Store(e.step<<pieceBits | uint64(j+1))
+	e.board.progress().Store(e.large<<pieceBits | uint64(j+1))
 	e.g.lot.Wake(e.board.progress())
 }
 
@@ -106,7 +108,7 @@ func (e *Engine) fetchPieces(c *engine.Call, p *plan, j int) error {
 	for i := 1; i < n; i++ {
 		r := (e.rank + i) % n
 		b := e.g.boards[r]
-		ok, err := e.w.AtLeast(b.progress(), e.step<<pieceBits|uint64(j+1), b.left())
+		ok, err := e.w.AtLeast(b.progress(), e.large<<pieceBits|uint64(j+1), b.left())
 		if err != nil {
 			return err
 		}

@@ -30,7 +30,8 @@ type Engine struct {
 	group bool   // several calls share the present slot
 	off   int    // where in the slot the present call's fingerprint is, when they do
 
-	ringStep uint64 // the last step that used this rank's ring
+	large    uint64 // how many calls there were whose data did not fit into slots
+	ringCall uint64 // the number among them of the last that used this rank's ring
 	ringRoot int    // and who read it
 	list     []intake
 	seen     []exposure // where other processes' buffers are, for a large AllReduce

@@ -218,7 +218,7 @@ func TestFreedTooSoon(t *testing.T) {
 					regions[i].Base = append(regions[i].Base, mem.Ptr())
 				}
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			errs := make([]error, len(engines))
 			var running sync.WaitGroup
@@ -240,6 +240,57 @@ func TestFreedTooSoon(t *testing.T) {
 			running.Wait()
 			for r, err := range errs {
 				if !errors.Is(err, engine.ErrMismatch) || !strings.Contains(err.Error(), "rank 1 has freed memory of Alloc that rank 0") {
+					t.Errorf("rank %d: %v", r, err)
+				}
+			}
+		})
+	}
+}
+
+// TestOld has groups go on that have done more small calls than the words by which
+// large ones go have bits for.
+func TestOld(t *testing.T) {
+	threads(t)
+	const ranks, elems = 3, 20_000
+	local := func(tb testing.TB, n int) (list []engine.Engine) {
+		for _, e := range NewLocal(n, Options{}) {
+			list = append(list, e)
+		}
+		return list
+	}
+	for name, world := range map[string]enginetest.World{"goroutines": local, "processes": mappedWorld(Options{})} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			engines := world(t, ranks)
+			const age = 1<<(64-pieceBits) - 4
+			for _, e := range engines {
+				e := e.(*Engine)
+				e.step, e.clear = age, age
+				e.board.done().Store(age)
+			}
+			errs := make([]error, ranks)
+			var running sync.WaitGroup
+			for r, e := range engines {
+				running.Go(func() {
+					x := make([]int32, elems)
+					m := engine.Mem{Ptr: unsafe.Pointer(&x[0]), N: elems, Type: kernel.Int32}
+					for seq := uint64(1); seq < 10 && errs[r] == nil; seq++ {
+						for i := range x {
+							x[i] = int32(r+1) * int32(seq)
+						}
+						errs[r] = e.Run(ctx, seq, []engine.Call{{Verb: engine.AllReduce, Red: engine.Sum, Dst: m, Src: m}})
+						for i := 0; i < elems && errs[r] == nil; i++ {
+							if x[i] != 6*int32(seq) {
+								errs[r] = fmt.Errorf("call %d: element %d is %d", seq, i, x[i])
+							}
+						}
+					}
+				})
+			}
+			running.Wait()
+			for r, err := range errs {
+				if err != nil {
 					t.Errorf("rank %d: %v", r, err)
 				}
 			}

@@ -13,7 +13,7 @@ import (
 // goes, window after window, through a ring in the rank's segment, from where
 // the others take it while it is in a cache. The word staged counts the windows
 // that are there, the word taken those that a rank has done with. Both carry
-// the step in their upper bits, so that they only ever grow.
+// the call's number in their upper bits, so that they only ever grow.
 
 // windows is how many of them a ring holds: one is filled while the others are
 // emptied.
@@ -60,7 +60,8 @@ func (e *Engine) stream(c *engine.Call) error {
 	if err != nil {
 		return err
 	}
-	f := flow{t: e.head.sig.Type, base: e.step << pieceBits}
+	e.large++
+	f := flow{t: e.head.sig.Type, base: e.large << pieceBits}
 	f.shares = c.Verb == engine.Scatter || c.Verb == engine.AllToAll || c.Verb == engine.ReduceScatter
 	f.combine = c.Verb == engine.Reduce || c.Verb == engine.ReduceScatter
 	parts := c.Verb == engine.AllReduce
@@ -214,12 +215,12 @@ func (e *Engine) hear(word *atomic.Uint64, r int, least uint64) error {
 
 // reuseRing waits until nobody needs what an earlier step left in the ring.
 func (e *Engine) reuseRing(c *engine.Call) error {
-	if e.ringStep > 0 {
-		if err := e.hearTaken(e.ringRoot, (e.ringStep+1)<<pieceBits); err != nil {
+	if e.ringCall > 0 {
+		if err := e.hearTaken(e.ringRoot, (e.ringCall+1)<<pieceBits); err != nil {
 			return err
 		}
 	}
-	e.ringStep, e.ringRoot = e.step, everyone
+	e.ringCall, e.ringRoot = e.large, everyone
 	if e.readers(c) == theRoot {
 		e.ringRoot = c.Root
 	}
@@ -286,7 +287,7 @@ func (e *Engine) streamWindows(c *engine.Call, f *flow) error {
 
 // takenAll says that this rank needs nothing more of the others' windows, even
 // if they have more for each other.
-func (e *Engine) takenAll() { e.tell(e.board.taken(), (e.step+1)<<pieceBits) }
+func (e *Engine) takenAll() { e.tell(e.board.taken(), (e.large+1)<<pieceBits) }
 
 // fillWindow copies window w of this rank's source into its ring.
 func (e *Engine) fillWindow(c *engine.Call, f *flow, w int) error {
