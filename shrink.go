@@ -9,6 +9,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/agree"
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/job"
 	"github.com/tutti-go/tutti/internal/wait"
 	"github.com/tutti-go/tutti/store"
 )
@@ -194,11 +195,20 @@ func (h *home) follow(ctx context.Context, s store.Store, d *agree.Decision, ran
 		if known := (*cause)(nil); ctx.Err() != nil || errors.As(err, &known) {
 			return nil, undecidedUnless(ctx, err)
 		}
+		// A newcomer that was not made as the others were must go, not they.
+		var lost []int
+		if other := (*job.DifferError)(nil); errors.As(err, &other) {
+			if other.Ranks[1] == rank {
+				return nil, &cause{kind: ErrMismatch, reason: err.Error(), own: err}
+			}
+			lost = other.Ranks[1:]
+		}
 		h.cfg.Logger.Warn("tutti: what was decided could not be formed; the ranks that are left decide again", "epoch", h.name(), "reason", err)
 		size, absent := d.Size(), new(engine.AbsentError)
 		errors.As(err, &absent)
 		d, err = agree.Settle(ctx, agree.On(s), agree.Question{
 			Key: h.name(), Self: rank, Size: size, Tickets: h.tickets, Absent: absent.Ranks, Patience: h.cfg.Patience,
+			Look: func() ([]int, bool) { return lost, false },
 		})
 		if err != nil {
 			return nil, undecided(ctx, err)

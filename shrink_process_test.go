@@ -3,6 +3,7 @@ package tutti_test
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"syscall"
@@ -223,6 +224,36 @@ func TestGrowByNobody(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := c.Grow(t.Context(), -1); !errors.Is(err, tutti.ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+// TestGrowDiffers has a process come that was not made as the job was: it is told
+// so, and the job goes on without it.
+func TestGrowDiffers(t *testing.T) {
+	f := newFamily(t)
+	t.Setenv("TUTTI_STORE", f.server.Addr().String())
+	t.Setenv("TUTTI_SECRET", "a secret")
+	t.Setenv("TUTTI_RANK", "0")
+	t.Setenv("TUTTI_SIZE", "1")
+	quiet := slog.New(slog.DiscardHandler)
+	c, err := tutti.Join(t.Context(), tutti.Config{Patience: deadline, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan error)
+	go func() {
+		_, err := tutti.Join(t.Context(), tutti.Config{Late: true, Verify: true, Patience: deadline, Logger: quiet})
+		told <- err
+	}()
+	next, err := c.Grow(t.Context(), 1)
+	if err != nil || next.Size() != 1 {
+		t.Fatal(next, err)
+	}
+	if err := errors.Join(next.Barrier(t.Context()), next.Close()); err != nil {
+		t.Error(err)
+	}
+	if err := <-told; !errors.Is(err, tutti.ErrMismatch) || !strings.Contains(err.Error(), "Config.Verify is not set on rank 0") {
 		t.Error(err)
 	}
 }
