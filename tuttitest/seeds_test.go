@@ -205,21 +205,25 @@ func (d *tally) check(opt *Options, l *life, res *Result) error {
 // no harm unless the ranks shrink meanwhile for another reason.
 func mayStay(opt *sim.Options, l *life, patience time.Duration, r int, err error) bool {
 	f := &opt.Faults[0]
-	switch {
-	case f.Harmless(opt) && l.abort < 0:
+	if f.Harmless(opt) && l.abort < 0 {
 		return false
-	case f.Kind == sim.Stall:
+	}
+	// Not all notice at the same time that a host does not answer.
+	hasty := patience < opt.Silence/8 && errors.Is(err, tutti.ErrExcluded)
+	switch f.Kind {
+	case sim.Crash:
+		// The new Comm's rank 0 may die when some have joined it and others have not:
+		// those wait in Agree for these, which decide meanwhile without them.
+		return f.Rank == 0 && l.abort >= 0 && errors.Is(err, tutti.ErrExcluded)
+	case sim.Vanish:
+		return hasty || f.Rank == 0 && l.abort >= 0 // not all hear of the Abort
+	case sim.Stall:
 		// The others may wait for it in Agree, on a Comm that is well. Of an Abort
 		// they hear through rank 0.
 		return r == f.Rank || errors.Is(err, tutti.ErrTimeout) || f.Rank == 0 && l.abort >= 0
-	case f.Kind == sim.Vanish && (patience < opt.Silence/8 || l.abort >= 0):
-		return true // not all notice at the same time; nor an Abort, if it was rank 0
-	case f.Kind == sim.Crash && l.abort >= 0:
-		// A new Comm's rank 0 may die when some have joined it and others have not:
-		// those wait in Agree for these, which decide meanwhile without them.
-		return errors.Is(err, tutti.ErrExcluded)
-	case f.Kind == sim.Crash || f.Kind == sim.Vanish:
-		return false
+	case sim.Partition, sim.OneWay:
+		// The store is on the side of the others.
+		return r == f.Rank || slices.Contains(f.Peers, r) || hasty || l.abort >= 0
 	}
 	return true
 }

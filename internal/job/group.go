@@ -220,11 +220,17 @@ func (g *group) share(ctx context.Context, key string, members []int, bytes int,
 	}
 	*to = append(*to, own)
 	memory := make([]unsafe.Pointer, len(members))
+	fails := func(rank int, err error) error {
+		if errors.Is(err, segment.ErrGone) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			err = told(ctx, err)
+		}
+		return fmt.Errorf("rank %d of the job: %w", rank, err)
+	}
 	for i, r := range members {
 		if r == g.j.cfg.Rank {
 			memory[i] = own.Ptr()
 		} else if err := g.j.links[r].Pass(key, own); err != nil {
-			return nil, fmt.Errorf("rank %d of the job: %w", r, told(ctx, err))
+			return nil, fails(r, err)
 		}
 	}
 	for i, r := range members {
@@ -232,11 +238,8 @@ func (g *group) share(ctx context.Context, key string, members []int, bytes int,
 			continue
 		}
 		s, err := g.j.links[r].Take(ctx, key)
-		if errors.Is(err, segment.ErrGone) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			err = told(ctx, err)
-		}
 		if err != nil {
-			return nil, fmt.Errorf("rank %d of the job: %w", r, err)
+			return nil, fails(r, err)
 		}
 		*to = append(*to, s)
 		memory[i] = s.Ptr()

@@ -253,9 +253,13 @@ func (l *Link) say(text []byte) error {
 	return errors.Join(err, sent)
 }
 
-// Pass gives a segment to the other process, under a key.
+// Pass gives a segment to the other process, under a key. It returns ErrGone if
+// that has ended.
 func (l *Link) Pass(key string, s *Segment) error {
 	_, _, err := l.c.WriteMsgUnix([]byte(key), unix.UnixRights(s.FD()), nil)
+	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
+		return ErrGone
+	}
 	return err
 }
 

@@ -217,6 +217,11 @@ func BenchmarkPeek(b *testing.B) {
 // TestNote has a process tell another something and end, also without having
 // read all that it was told itself, or close the link before.
 func TestNote(t *testing.T) {
+	s, err := New("tutti-test", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
 	for _, c := range []struct {
 		name string
 		end  func(l *Link) error
@@ -244,6 +249,11 @@ func TestNote(t *testing.T) {
 				}
 				if err := c.end(far); err != nil {
 					t.Fatal(err)
+				}
+				for range 2 { // the first time the end may be news
+					if err := near.Pass("key", s); !errors.Is(err, ErrGone) {
+						t.Errorf("passing to one that is gone: %v", err)
+					}
 				}
 				var heard []string
 				near.listen(7, News{
