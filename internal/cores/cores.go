@@ -1,5 +1,12 @@
-// Package cores divides the cores of a host among its ranks.
+// Package cores divides the cores of a host among its ranks, and counts those that
+// ranks have.
 package cores
+
+import (
+	"math/bits"
+	"runtime"
+	"slices"
+)
 
 // Share is one rank's part of the cores, by its number on the host; nil if there is
 // not one for each.
@@ -8,4 +15,39 @@ func Share(cores []int, ranks, local int) []int {
 		return nil
 	}
 	return cores[local*len(cores)/ranks : (local+1)*len(cores)/ranks]
+}
+
+// Mask is a list of cores, short enough to be sent to all ranks: a bit for each.
+func Mask(list []int) (mask []byte) {
+	for _, c := range list {
+		for len(mask) <= c/8 {
+			mask = append(mask, 0)
+		}
+		mask[c/8] |= 1 << (c % 8)
+	}
+	return mask
+}
+
+// Crowded reports whether so many processes of one host are more than the cores that
+// they have together, by their masks. A process cannot tell by itself: it may have
+// been bound to one core, as the others to theirs. Where that is not known, the cores
+// of this process are taken for all.
+func Crowded(processes int, masks [][]byte) bool {
+	var all []byte
+	for _, mask := range masks {
+		for i, b := range mask {
+			if i == len(all) {
+				all = append(all, 0)
+			}
+			all[i] |= b
+		}
+	}
+	n := 0
+	for _, b := range all {
+		n += bits.OnesCount8(b)
+	}
+	if n == 0 || slices.ContainsFunc(masks, func(mask []byte) bool { return mask == nil }) {
+		n = runtime.NumCPU()
+	}
+	return processes > n
 }

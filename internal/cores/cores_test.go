@@ -1,6 +1,7 @@
 package cores_test
 
 import (
+	"runtime"
 	"slices"
 	"testing"
 
@@ -22,6 +23,29 @@ func TestShare(t *testing.T) {
 	}
 	if cores.Share(cpus, 6, 0) != nil {
 		t.Error("six ranks on five processors are bound")
+	}
+}
+
+// TestCrowded counts what processes have together, however they were bound.
+func TestCrowded(t *testing.T) {
+	for _, c := range []struct {
+		has   int
+		ranks [][]int
+	}{
+		{1, [][]int{{0}}},
+		{2, [][]int{{0}, {17}}},
+		{2, [][]int{{0, 1}, {0, 1}, {1}}},
+		{3, [][]int{{200, 3}, {9}}},
+		{runtime.NumCPU(), [][]int{{0}, nil}},
+		{runtime.NumCPU(), nil},
+	} {
+		var masks [][]byte
+		for _, list := range c.ranks {
+			masks = append(masks, cores.Mask(list))
+		}
+		if cores.Crowded(c.has, masks) || !cores.Crowded(c.has+1, masks) {
+			t.Errorf("%v do not have %d cores", c.ranks, c.has)
+		}
 	}
 }
 

@@ -127,9 +127,17 @@ func (g *group) shared(ctx context.Context, members []int, messages engine.Engin
 		return nil, err
 	}
 	return shm.NewShared(shm.Shared{
-		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: memory, Messages: messages,
+		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: memory, Cores: g.j.cores(members), Messages: messages,
 		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, Peek: g.j.peek(members), Excuse: g.j.excuse(members),
 	}), nil
+}
+
+// cores are the processors that each of some ranks may use.
+func (j *Job) cores(members []int) (masks [][]byte) {
+	for _, r := range members {
+		masks = append(masks, j.peers[r].Cores)
+	}
+	return masks
 }
 
 // wire makes an engine over the network for some of the ranks.
@@ -143,7 +151,7 @@ func (g *group) wire(suffix string, members []int, onFail func(*engine.Failure))
 	}
 	sum := sha256.Sum256([]byte(g.name + suffix))
 	mesh, err := j.listener.Mesh(tcp.MeshOptions{
-		Group: tcp.Group(sum[:16]), Rank: slices.Index(members, j.cfg.Rank), Peers: peers,
+		Group: tcp.Group(sum[:16]), Rank: slices.Index(members, j.cfg.Rank), Peers: peers, Cores: j.cores(members),
 	})
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/cores"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/segment"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
@@ -88,6 +89,8 @@ type card struct {
 	Door  segment.Invitation `json:"door"`
 	// Sign is how others find out that they can read this process's memory.
 	Sign *segment.Sign `json:"sign,omitempty"`
+	// Cores are the processors that this process may use.
+	Cores []byte `json:"cores,omitempty"`
 	// Alike is Config's.
 	Alike map[string]string `json:"alike,omitempty"`
 }
@@ -177,7 +180,7 @@ func (j *Job) open() (card, error) {
 	if err != nil {
 		return card{}, err
 	}
-	c := card{Addrs: j.listener.Addrs(), Alike: cfg.Alike}
+	c := card{Addrs: j.listener.Addrs(), Cores: cores.Mask(cores.Allowed()), Alike: cfg.Alike}
 	if cfg.Network {
 		return c, nil
 	}

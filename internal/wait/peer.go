@@ -1,7 +1,6 @@
 package wait
 
 import (
-	"runtime"
 	"sync/atomic"
 	"time"
 )
@@ -13,11 +12,11 @@ const yieldPeerFor = 300 * time.Microsecond
 
 // NewPeerLot returns a lot for waiting on words in memory that other processes
 // write. Each process counts, in a word of its own that the others can read,
-// its waiters that sleep: mine is this process's, peers are the others'. Ranks
-// is how many ranks want a processor of this host.
-func NewPeerLot(ranks int, mine *atomic.Uint64, peers []*atomic.Uint64) *Lot {
+// its waiters that sleep: mine is this process's, peers are the others'. Crowded
+// says that they have fewer processors than they are.
+func NewPeerLot(crowded bool, mine *atomic.Uint64, peers []*atomic.Uint64) *Lot {
 	l := &Lot{stop: make(chan struct{}), mine: mine, peers: peers}
-	if ranks <= runtime.NumCPU() {
+	if !crowded {
 		l.spin = spinFor
 	}
 	return l

@@ -1,6 +1,7 @@
 package wait
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,8 +14,8 @@ func TestPosted(t *testing.T) {
 	var words, sleeping [2]atomic.Uint64
 	var other atomic.Uint64
 	lots := [2]*Lot{
-		NewPeerLot(2, &sleeping[0], []*atomic.Uint64{&sleeping[1]}),
-		NewPeerLot(2, &sleeping[1], []*atomic.Uint64{&sleeping[0]}),
+		NewPeerLot(runtime.NumCPU() < 2, &sleeping[0], []*atomic.Uint64{&sleeping[1]}),
+		NewPeerLot(runtime.NumCPU() < 2, &sleeping[1], []*atomic.Uint64{&sleeping[0]}),
 	}
 	w := NewWaiter(lots[0])
 	for i, end := range []func() error{

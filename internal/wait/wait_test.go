@@ -3,6 +3,7 @@ package wait
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -62,7 +63,7 @@ func TestPeers(t *testing.T) {
 	var sides sync.WaitGroup
 	for i := range 2 {
 		sides.Go(func() {
-			l := NewPeerLot(2, &sleeping[i], []*atomic.Uint64{&sleeping[1-i]})
+			l := NewPeerLot(runtime.NumCPU() < 2, &sleeping[i], []*atomic.Uint64{&sleeping[1-i]})
 			w := NewWaiter(l)
 			w.Begin(t.Context(), time.Minute)
 			for n := uint64(1); n <= rounds; n++ {

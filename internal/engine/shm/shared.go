@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/tutti-go/tutti/internal/cores"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/wait"
 )
@@ -16,6 +17,10 @@ type Shared struct {
 	// Memory is each rank's segment, of SharedBytes: this rank's own, which it
 	// writes, and the others', which it reads.
 	Memory []unsafe.Pointer
+	// Cores holds, for each rank, the processors that its process may use: see
+	// cores.Mask. Where there are fewer than ranks, one that waits does not spin. Nil
+	// means that all have this process's.
+	Cores [][]byte
 	// Messages carries Send and Recv: an engine of the same ranks.
 	Messages engine.Engine
 	// Peek copies bytes at an address of another rank's process into this one's
@@ -73,7 +78,7 @@ func NewShared(s Shared) *Engine {
 			others = append(others, g.boards[r].sleeping())
 		}
 	}
-	g.lot = wait.NewPeerLot(n, g.boards[s.Rank].sleeping(), others)
+	g.lot = wait.NewPeerLot(cores.Crowded(n, s.Cores), g.boards[s.Rank].sleeping(), others)
 	return &Engine{
 		g: g, rank: s.Rank, board: g.boards[s.Rank], w: wait.NewWaiter(g.lot),
 		from: make([]unsafe.Pointer, n), scale: make([]float64, n),

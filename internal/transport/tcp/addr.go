@@ -106,9 +106,8 @@ func chosen(choice, name string) bool {
 	return slices.Contains(strings.Split(names, ","), name) != except
 }
 
-// neighbours counts the ranks whose first address is on the same host as
-// rank's.
-func neighbours(peers [][]string, rank int) int {
+// neighbours are the ranks whose first address is on the same host as rank's.
+func neighbours(peers [][]string, rank int) (list []int) {
 	host := func(r int) string {
 		if len(peers[r]) == 0 {
 			return ""
@@ -120,11 +119,10 @@ func neighbours(peers [][]string, rank int) int {
 		h, _, _ := net.SplitHostPort(a.hostPort)
 		return h
 	}
-	n := 0
 	for r := range peers {
 		if host(r) == host(rank) {
-			n++
+			list = append(list, r)
 		}
 	}
-	return n
+	return list
 }

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,9 +58,9 @@ func TestChosen(t *testing.T) {
 
 func TestNeighbours(t *testing.T) {
 	peers := [][]string{{"10.0.0.1:1/0000000000000001", "127.0.0.1:1"}, {"10.0.0.2:1"}, {"10.0.0.1:9"}, nil}
-	for rank, want := range []int{2, 1, 2, 1} {
-		if got := neighbours(peers, rank); got != want {
-			t.Errorf("rank %d has %d neighbours, not %d", rank, got, want)
+	for rank, want := range [][]int{{0, 2}, {1}, {0, 2}, {3}} {
+		if got := neighbours(peers, rank); !slices.Equal(got, want) {
+			t.Errorf("rank %d has the neighbours %v, not %v", rank, got, want)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -87,7 +86,7 @@ func (l *Listener) Mesh(opts MeshOptions) (*Mesh, error) {
 			s.peer, s.lane, s.ready = peer, byte(lane), make(chan struct{})
 		}
 	}
-	crowded := opts.Crowded || neighbours(opts.Peers, opts.Rank) > runtime.NumCPU()
+	crowded := opts.crowded()
 	m.exchange.patience = patience{crowded: crowded, closing: &m.closing}
 	m.messages.init(m, crowded)
 	m.ctx, m.cancel = context.WithCancel(context.Background())

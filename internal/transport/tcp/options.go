@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/cores"
 )
 
 // Options say how a process is reached and who may reach it.
@@ -97,10 +99,22 @@ type MeshOptions struct {
 	// Peers holds, for each rank, what its Listener's Addrs has returned. A
 	// plain host:port is fine too.
 	Peers [][]string
-	// Crowded says that there are more ranks on this host than processors: a
-	// rank that waits then leaves its processor to others at every turn. If
-	// false, it is worked out from the addresses.
-	Crowded bool
+	// Cores holds, for each rank, the processors that its process may use: see
+	// cores.Mask. Where a host has fewer than ranks, one that waits leaves its
+	// processor to others at every turn. Nil means that all have this process's.
+	Cores [][]byte
+}
+
+// crowded reports whether there are more ranks on this host than processors.
+func (o *MeshOptions) crowded() bool {
+	near := neighbours(o.Peers, o.Rank)
+	var masks [][]byte
+	for _, r := range near {
+		if o.Cores != nil {
+			masks = append(masks, o.Cores[r])
+		}
+	}
+	return cores.Crowded(len(near), masks)
 }
 
 func (o *MeshOptions) validate() error {
