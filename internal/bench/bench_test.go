@@ -344,3 +344,14 @@ func TestSoakStopped(t *testing.T) {
 		t.Errorf("%s%s", text, &errs)
 	}
 }
+
+func TestHeat(t *testing.T) {
+	for times, want := range map[float64]string{0.5: "h1", 1.2: "h1", 1.3: "h2", 1.7: "h3", 2: "h4", 3.9: "h4", 4: "h5", 100: "h5"} {
+		if got := heat(times*10, 10, 0); got != want {
+			t.Errorf("%v times slower than usual is %s, not %s", times, got, want)
+		}
+	}
+	if got := heat(100, 10, 1000); got != "h1" {
+		t.Errorf("what is late by too little to be named is %s", got)
+	}
+}
