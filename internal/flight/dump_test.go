@@ -153,3 +153,20 @@ func TestBounds(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedAtOnce: an operation that fails without having waited has taken no time,
+// and not less.
+func TestFailedAtOnce(t *testing.T) {
+	l := New()
+	c := call(engine.AllReduce, 1)
+	l.Begin(1, &c)
+	l.End(1, true)
+	d := &Dump{}
+	l.Snapshot(d, Progress{Last: 1})
+	if len(d.Ops) != 1 || d.Ops[0].State != StateFailed || d.Ops[0].Start == 0 || d.Ops[0].End < d.Ops[0].Start {
+		t.Errorf("%+v", d.Ops)
+	}
+	if all := l.Totals(1); len(all) != 1 || all[0].Time < 0 || all[0].Failed != 1 {
+		t.Errorf("%+v", all)
+	}
+}

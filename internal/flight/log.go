@@ -180,9 +180,11 @@ func (l *Log) end(seq uint64, failed bool) {
 	now, since := l.now(), l.wait.Take()
 	if l.busy != seq {
 		l.clock(seq, 0)
-		if since != 0 { // otherwise it has failed without a wait: just now
-			put(&l.times[l.nTimes%Size].started, uint64(since))
+		started := now // it has failed without a wait
+		if since != 0 {
+			started = uint64(since)
 		}
+		put(&l.times[l.nTimes%Size].started, started)
 	}
 	t := &l.times[l.nTimes%Size]
 	put(&t.ended, now)

@@ -21,7 +21,8 @@ import (
 const deadline = time.Minute
 
 // hang has ranks do something until all of those that can hang do, and returns
-// their dumps. A rank whose body is nil leaves none.
+// their dumps. One begins after the other, in order, so that each has begun before
+// another's failure reaches it. A rank whose body is nil leaves none.
 func hang(t *testing.T, bodies ...func(ctx context.Context, c *tutti.Comm) error) string {
 	t.Helper()
 	comms, err := tutti.Local(len(bodies), tutti.Config{})
@@ -30,21 +31,13 @@ func hang(t *testing.T, bodies ...func(ctx context.Context, c *tutti.Comm) error
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
-	var ranks, warm sync.WaitGroup
-	warm.Add(len(bodies))
-	for r, body := range bodies {
-		ranks.Go(func() {
+	var warm, ranks sync.WaitGroup
+	for _, c := range comms {
+		warm.Go(func() {
 			for range 5 {
-				if err := comms[r].AllReduce(ctx, tutti.Of(make([]float32, 10)), tutti.Sum); err != nil {
+				if err := c.AllReduce(ctx, tutti.Of(make([]float32, 10)), tutti.Sum); err != nil {
 					t.Error(err)
 				}
-			}
-			warm.Done()
-			if body == nil {
-				return
-			}
-			if err := body(ctx, comms[r]); err != nil && !errors.Is(err, tutti.ErrAborted) && !errors.Is(err, tutti.ErrMismatch) {
-				t.Errorf("rank %d: %v", r, err)
 			}
 		})
 	}
@@ -64,6 +57,11 @@ func hang(t *testing.T, bodies ...func(ctx context.Context, c *tutti.Comm) error
 		if body == nil {
 			continue
 		}
+		ranks.Go(func() {
+			if err := body(ctx, comms[r]); err != nil && !errors.Is(err, tutti.ErrAborted) && !errors.Is(err, tutti.ErrMismatch) {
+				t.Errorf("rank %d: %v", r, err)
+			}
+		})
 		// It has begun to wait, or it has failed, when its dump says so.
 		for end := time.Now().Add(deadline); ; time.Sleep(time.Millisecond) {
 			text := write(r)
@@ -123,8 +121,8 @@ func TestDiagnosis(t *testing.T) {
 			"  rank 0 (process N) is in AllReduce#6 (for TIME)",
 			"  rank 2 (process N) is in AllReduce#6 (for TIME)",
 		}},
-		{"mismatch", []func(context.Context, *tutti.Comm) error{reduce, broadcast, reduce}, []string{
-			"Rank 1 disagrees in operation #6: rank 1 called Broadcast(3 x int32, root 1), ranks 0 and 2 called AllReduce(10 x float32, sum).",
+		{"mismatch", []func(context.Context, *tutti.Comm) error{reduce, reduce, broadcast}, []string{
+			"Rank 2 disagrees in operation #6: rank 2 called Broadcast(3 x int32, root 1), ranks 0 and 1 called AllReduce(10 x float32, sum).",
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
