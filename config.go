@@ -73,11 +73,10 @@ type Config struct {
 	// a leading ^, those not to use. Empty means what TUTTI_SOCKET_IFNAME says,
 	// or else whatever reaches the other ranks.
 	Interface string
-	// Cert and Key, in PEM, encrypt and authenticate the data that goes over the
-	// network; all ranks have the same. See NewJobCert. Nil means TUTTI_CERT and
-	// TUTTI_KEY, which tutti run sets for jobs of several hosts; without those
-	// nothing is encrypted. The control channel, which carries no data, is
-	// authenticated by Secret when ranks join, and never encrypted.
+	// Cert and Key, in PEM, encrypt and authenticate all that goes over the
+	// network, data and the control channel; all ranks have the same. See
+	// NewJobCert. Nil means TUTTI_CERT and TUTTI_KEY, which tutti run sets for jobs
+	// of several hosts; without those nothing is encrypted.
 	Cert, Key []byte
 	// NoSharedMemory makes ranks of one host use the network.
 	NoSharedMemory bool

@@ -50,8 +50,8 @@ func NewJobCertificate(valid time.Duration) (cert, key []byte, err error) {
 	return cert, key, nil
 }
 
-// NewJobTLS returns the configuration, for Options.TLS, of a rank that holds a
-// job certificate.
+// NewJobTLS returns the configuration, for Options.TLS and other connections of
+// the job, of a rank that holds a job certificate: TLS 1.3, and both sides show it.
 func NewJobTLS(cert, key []byte) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -67,5 +67,8 @@ func NewJobTLS(cert, key []byte) (*tls.Config, error) {
 		ClientCAs:    pool,
 		ServerName:   serverName,
 		MinVersion:   tls.VersionTLS13,
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+
+		SessionTicketsDisabled: true,
 	}, nil
 }
