@@ -17,10 +17,11 @@ import (
 // session.
 
 // whatDiffers is what to do where one side encrypts and the other does not.
-const whatDiffers = "give all ranks the same certificate (Config.Cert, TUTTI_CERT), or none"
+const whatDiffers = "give all ranks the same Addr, Cert and Plain (Config; TUTTI_ADDR, TUTTI_CERT, TUTTI_PLAIN)"
 
 // otherCert is what to do where both do, and do not believe each other.
-const otherCert = "all ranks must have the same certificate (Config.Cert, TUTTI_CERT), one that has not expired"
+const otherCert = "all ranks must have the same certificate (Config.Cert, TUTTI_CERT), one that has not expired, or the same secret " +
+	"that it is made of (Config.Secret, TUTTI_SECRET)"
 
 // A differError says that a rank encrypts and rank 0 does not, or the reverse.
 type differError string

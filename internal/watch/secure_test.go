@@ -179,7 +179,7 @@ func TestEncryptedOrNot(t *testing.T) {
 			ended <- err
 		}()
 		_, err = Join(t.Context(), second)
-		if !errors.Is(err, engine.ErrMismatch) || !strings.Contains(err.Error(), "give all ranks the same certificate") {
+		if !errors.Is(err, engine.ErrMismatch) || !strings.Contains(err.Error(), whatDiffers) {
 			t.Errorf("rank 0 encrypts: %v; rank 1: %v", root, err)
 		}
 		for len(log.Lines()) == 0 { // until rank 0 has read what rank 1 said
@@ -187,7 +187,7 @@ func TestEncryptedOrNot(t *testing.T) {
 		}
 		cancel()
 		if err := <-ended; err == nil || !strings.Contains(err.Error(), "rank 1 missing (127.0.0.1:") ||
-			!strings.Contains(err.Error(), "give all ranks the same certificate") {
+			!strings.Contains(err.Error(), whatDiffers) {
 			t.Errorf("rank 0 encrypts: %v; rank 0: %v", root, err)
 		}
 		if lines := log.Lines(); len(lines) != 1 {
