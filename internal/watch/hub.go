@@ -101,8 +101,11 @@ func (m *Member) host(ctx context.Context) error {
 // admit finds out who has connected.
 func (h *hub) admit(c *conn) {
 	cfg := &h.m.cfg
-	refuse := func(reason string) {
+	note := func(reason string) {
 		cfg.Logger.Warn("tutti: refused a control connection", "from", c.RemoteAddr().String(), "reason", reason)
+	}
+	refuse := func(reason string) {
+		note(reason)
 		_ = c.send(&frame{Kind: refused, Reason: reason})
 		c.Close()
 	}
@@ -112,7 +115,8 @@ func (h *hub) admit(c *conn) {
 		h.mu.Unlock()
 		refuse(reason)
 	}
-	err := errors.Join(c.SetDeadline(time.Now().Add(helloTime)), silence.Bound(c.raw, cfg.Silence))
+	until := time.Now().Add(helloTime)
+	err := errors.Join(c.SetDeadline(until), silence.Bound(c.raw, cfg.Silence))
 	if err != nil {
 		refuse(err.Error())
 		return
@@ -123,15 +127,13 @@ func (h *hub) admit(c *conn) {
 		return
 	}
 	if cfg.TLS != nil {
-		switch err := c.encrypt(tls.Server(c.raw, cfg.TLS)); {
-		case errors.Is(err, net.ErrClosed):
-			refuse(errSentAway.Error())
-			return
-		case err != nil:
+		_ = c.SetDeadline(until) // what is sent has a shorter one
+		if err := c.encrypt(tls.Server(c.raw, cfg.TLS)); err != nil {
 			if reason, rank := unencrypted(err); rank {
 				refuseRank(reason)
 			} else {
-				refuse(reason)
+				note(reason) // it would not understand a frame
+				c.Close()
 			}
 			return
 		}

@@ -82,6 +82,9 @@ func unencrypted(err error) (reason string, rank bool) {
 		}
 		return "it does not speak TLS, and this job does", false
 	}
+	if errors.Is(err, net.ErrClosed) {
+		return errSentAway.Error(), false
+	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
 		return fmt.Sprintf("it does not take this job's certificate; %s: %v", otherCert, err), true
 	}
