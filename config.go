@@ -66,19 +66,25 @@ type Config struct {
 	// Addr is where rank 0 listens and the others find it, "host:port". Empty
 	// means what the environment says, if Size is zero.
 	Addr string
-	// Secret is known to the ranks of the job and to nobody else. Empty means
-	// TUTTI_SECRET. It may be missing only if Addr is on the loopback.
+	// Secret is known to the ranks of the job and to nobody else: long, and made
+	// at random. Empty means TUTTI_SECRET. It may be missing only if Addr is on the
+	// loopback.
 	Secret string
 	// Interface names the network interfaces to use, separated by commas; with
 	// a leading ^, those not to use. Empty means what TUTTI_SOCKET_IFNAME says,
 	// or else whatever reaches the other ranks.
 	Interface string
-	// Cert and Key, in PEM, encrypt and authenticate the data that goes over the
-	// network; all ranks have the same. See NewJobCert. Nil means TUTTI_CERT and
-	// TUTTI_KEY, which tutti run sets for jobs of several hosts; without those
-	// nothing is encrypted. The control channel, which carries no data, is
-	// authenticated by Secret when ranks join, and never encrypted.
+	// Cert and Key, in PEM, encrypt and authenticate all that goes over the
+	// network, data and the control channel; all ranks have the same. See
+	// NewJobCert. Nil means TUTTI_CERT and TUTTI_KEY; without those they are made of
+	// Secret, except where Addr, or the store where the ranks meet, is on the
+	// loopback: nothing is encrypted there.
 	Cert, Key []byte
+	// Plain has nothing encrypted that the ranks send each other, for networks to
+	// which nobody else has access. They still prove to each other that they know
+	// Secret when they connect. It does not concern the store of tutti run. False
+	// means what TUTTI_PLAIN says, if that is 1. All ranks have it, or none has.
+	Plain bool
 	// NoSharedMemory makes ranks of one host use the network.
 	NoSharedMemory bool
 	// Host tells hosts apart that look alike: only ranks that give the same share
@@ -148,6 +154,9 @@ func (c *Config) fill() {
 	if os.Getenv("TUTTI_HOST_STAGING") == "1" {
 		c.HostStaging = true
 	}
+	if os.Getenv("TUTTI_PLAIN") == "1" {
+		c.Plain = true
+	}
 	if c.Interface == "" {
 		c.Interface = os.Getenv("TUTTI_SOCKET_IFNAME")
 	}
@@ -159,12 +168,31 @@ func (c *Config) fill() {
 	}
 }
 
+// meetingPoint is where the ranks find each other, the same on all; "": nowhere.
+func (c *Config) meetingPoint(p *place.Place) string {
+	if p != nil && p.Store != "" {
+		return p.Store
+	}
+	return c.Addr
+}
+
+// certify makes the job's certificate where it needs one and was given none. It
+// says what is wrong.
+func (c *Config) certify(p *place.Place) string {
+	addr := c.meetingPoint(p)
+	if c.Cert != nil || c.Key != nil || c.Secret == "" || addr == "" || place.OnLoopback(addr) {
+		return ""
+	}
+	var err error
+	if c.Cert, c.Key, err = tcp.DeriveJobCertificate(c.Secret); err != nil {
+		return fmt.Sprintf("no certificate can be made of Config.Secret (NewJobCert makes another): %v", err)
+	}
+	return ""
+}
+
 // validate says what is wrong with a filled Config, for Join.
 func (c *Config) validate(p *place.Place) string {
-	addr := c.Addr
-	if p != nil && p.Store != "" {
-		addr = p.Store
-	}
+	addr := c.meetingPoint(p)
 	switch {
 	case c.Size < 1:
 		return fmt.Sprintf("%d ranks (Config.Size); there must be one at least", c.Size)
@@ -196,9 +224,9 @@ func (c *Config) validate(p *place.Place) string {
 	return ""
 }
 
-// tls returns the job's way to encrypt; nil if it has none.
+// tls returns the ranks' way to encrypt; nil if they have none.
 func (c *Config) tls() (*tls.Config, error) {
-	if c.Cert == nil {
+	if c.Cert == nil || c.Plain {
 		return nil, nil
 	}
 	return tcp.NewJobTLS(c.Cert, c.Key)

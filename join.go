@@ -21,7 +21,8 @@ import (
 //
 // With Config.Late the process joins a job that is running, when that grows.
 //
-// Ranks of one host use shared memory, others the network.
+// Ranks of one host use shared memory, others the network, encrypted unless
+// Config.Plain is set.
 func Join(ctx context.Context, cfg Config) (*Comm, error) {
 	p, wrong := cfg.place()
 	cfg.fill()
@@ -33,6 +34,9 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 	}
 	if wrong == "" {
 		wrong = cfg.validate(p)
+	}
+	if wrong == "" {
+		wrong = cfg.certify(p)
 	}
 	if wrong != "" {
 		return fail(ErrInvalid, wrong, nil)

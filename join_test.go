@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -226,6 +227,59 @@ func TestJoinOptionsDiffer(t *testing.T) {
 	for r, err := range errs {
 		if !errors.Is(err, tutti.ErrMismatch) || !strings.Contains(err.Error(), "Config.Verify is not set on rank 0, and set on rank 2") {
 			t.Errorf("rank %d: %v", r, err)
+		}
+	}
+}
+
+// TestJoinEncrypts has ranks meet off the loopback, as far as addresses say, with
+// a secret and nothing else: they encrypt, unless they are told not to. Who does
+// not do as rank 0 does finds out.
+func TestJoinEncrypts(t *testing.T) {
+	for _, plain := range [][2]bool{{false, false}, {true, true}, {true, false}, {false, true}} {
+		errs := [2]error{syscall.EADDRINUSE}
+		for errors.Is(errs[0], syscall.EADDRINUSE) { // somebody may be quicker to take a free one
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			_, port, _ := net.SplitHostPort(proctest.FreeAddr(t))
+			var ranks sync.WaitGroup
+			var logs [2]proctest.Output
+			for r := range errs {
+				cfg := tutti.Config{
+					Rank: r, Size: 2, Addr: "0.0.0.0:" + port, Secret: "a secret", Plain: plain[r], NoSharedMemory: true,
+					Logger: slog.New(slog.NewTextHandler(&logs[r], nil)),
+				}
+				ranks.Go(func() {
+					c, err := tutti.Join(ctx, cfg)
+					if err == nil {
+						x := []float32{float32(r)}
+						err = errors.Join(c.AllReduce(ctx, tutti.Of(x), tutti.Sum), c.Close())
+					}
+					if errs[r] = err; err == nil {
+						return
+					}
+					for r == 1 && plain[0] != plain[1] && len(logs[0].Lines()) == 0 && ctx.Err() == nil {
+						time.Sleep(time.Millisecond) // until rank 0 knows why, too
+					}
+					cancel()
+				})
+			}
+			ranks.Wait()
+			cancel()
+		}
+		if plain[0] == plain[1] {
+			if err := errors.Join(errs[:]...); err != nil {
+				t.Errorf("plain %v: %v", plain, err)
+			}
+			continue
+		}
+		does := "rank 0 at 0.0.0.0:"
+		if plain[0] {
+			does = "rank 1 encrypts"
+		}
+		if !errors.Is(errs[1], tutti.ErrMismatch) || !strings.Contains(errs[1].Error(), does) || !strings.Contains(errs[1].Error(), "TUTTI_PLAIN") {
+			t.Errorf("plain %v: rank 1: %v", plain, errs[1])
+		}
+		if errs[0] == nil || !strings.Contains(errs[0].Error(), "was refused: it ") || !strings.Contains(errs[0].Error(), "TUTTI_PLAIN") {
+			t.Errorf("plain %v: rank 0: %v", plain, errs[0])
 		}
 	}
 }

@@ -123,7 +123,7 @@ func (c *Config) alike() map[string]string {
 	all := make(map[string]string)
 	for name, on := range map[string]bool{
 		"Config.Device": c.Device != nil, "Config.HostStaging": c.Device != nil && c.HostStaging,
-		"Config.Verify": c.Verify, "Config.Reproducible": c.Reproducible, "Config.Cert": c.Cert != nil,
+		"Config.Verify": c.Verify, "Config.Reproducible": c.Reproducible,
 	} {
 		if on {
 			all[name] = "set"

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/transport/tcp"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -109,7 +110,7 @@ func (h *host) open(ctx context.Context) error {
 	config := store.Config{Secret: []byte(h.cfg.Secret), Logger: h.cfg.Logger}
 	if h.cfg.encrypted() {
 		var err error
-		if h.cert, h.key, err = jobCert(h.cfg.Secret); err != nil {
+		if h.cert, h.key, err = tcp.DeriveJobCertificate(h.cfg.Secret); err != nil {
 			return &Error{"the job's certificate", err}
 		}
 		config.Cert, config.Key = h.cert, h.key

@@ -12,21 +12,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/transport/tcp"
 	"github.com/tutti-go/tutti/store"
 )
 
 // TestJobCert makes the same certificate of the same secret, and one that a
 // store takes.
 func TestJobCert(t *testing.T) {
-	cert, key, err := jobCert("a secret of some length")
+	cert, key, err := tcp.DeriveJobCertificate("a secret of some length")
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, key2, err := jobCert("a secret of some length")
+	again, key2, err := tcp.DeriveJobCertificate("a secret of some length")
 	if err != nil || !bytes.Equal(cert, again) || !bytes.Equal(key, key2) {
 		t.Error("two hosts would not have the same certificate", err)
 	}
-	if other, _, err := jobCert("another secret"); err != nil || bytes.Equal(cert, other) {
+	if other, _, err := tcp.DeriveJobCertificate("another secret"); err != nil || bytes.Equal(cert, other) {
 		t.Error("two jobs have the same certificate", err)
 	}
 	config := store.Config{Secret: []byte("s"), Cert: cert, Key: key}
@@ -155,7 +156,7 @@ tutti: that was attempt 2
 // does not resolve: others may reach this one there all the same. Nothing else is
 // taken for such a case, and nothing without a certificate.
 func TestListen(t *testing.T) {
-	cert, key, err := jobCert("a secret of some length")
+	cert, key, err := tcp.DeriveJobCertificate("a secret of some length")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,8 +60,6 @@ func (c *Config) fill(addr net.Addr) (*tls.Config, error) {
 	if err != nil {
 		return nil, &kindError{ErrInvalid, err.Error(), err}
 	}
-	t.ClientAuth = tls.RequireAndVerifyClientCert
-	t.SessionTicketsDisabled = true
 	return t, nil
 }
 

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"io"
 	"net"
+
+	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
 // A secured connection begins with a handshake, before the protocol:
@@ -70,8 +72,7 @@ func binding(c net.Conn) ([]byte, error) {
 	if !ok {
 		return nil, nil
 	}
-	state := t.ConnectionState()
-	return state.ExportKeyingMaterial("EXPORTER-tutti-store", nil, 32)
+	return tcp.Binding(t, "store")
 }
 
 func prove(secret []byte, side string, client, server, binding []byte) []byte {

@@ -35,7 +35,8 @@ type Config struct {
 	Timeout time.Duration
 	// Interface names the network interfaces to use; see tcp.Options.
 	Interface string
-	// TLS, if not nil, encrypts what goes over the network.
+	// TLS, if not nil, encrypts what goes over the network, the control channel
+	// included.
 	TLS *tls.Config
 	// Network keeps ranks that share a host from using shared memory.
 	Network bool
@@ -145,7 +146,7 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 		return nil, err
 	}
 	j.member, err = watch.Join(ctx, watch.Config{
-		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Listener: cfg.Listener, Secret: cfg.Secret, Blob: blob,
+		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Listener: cfg.Listener, Secret: cfg.Secret, TLS: cfg.TLS, Blob: blob,
 		Silence: cfg.Silence, Logger: cfg.Logger,
 	})
 	if err != nil {

@@ -24,12 +24,13 @@ const (
 type frame struct {
 	Kind kind `json:"k"`
 
-	// Of hello and welcome.
+	// Of challenge, hello and welcome.
 	Version int    `json:"version,omitempty"`
 	Rank    int    `json:"rank"`
 	Size    int    `json:"size,omitempty"`
 	Nonce   []byte `json:"nonce,omitempty"`
 	Proof   []byte `json:"proof,omitempty"`
+	TLS     bool   `json:"tls,omitempty"` // what follows is encrypted
 
 	// Of what the ranks exchange.
 	Key     string   `json:"key,omitempty"`
@@ -65,17 +66,19 @@ const sendTime = 5 * time.Second
 
 // A conn sends and receives frames. Sending is safe for concurrent use.
 type conn struct {
-	net.Conn
-	in      *bufio.Reader
-	mu      sync.Mutex
-	welcome []byte                // rank 0's proof for this rank, until it is sent
-	unheard atomic.Int32          // beats since something was received
-	over    chan struct{}         // of rank 0's: closed when its reader has ended
-	unsent  atomic.Pointer[error] // why something could not be sent
+	net.Conn // raw, or TLS over it
+	raw      net.Conn
+	binding  []byte // names the TLS session, if there is one
+	in       *bufio.Reader
+	mu       sync.Mutex
+	welcome  []byte                // rank 0's proof for this rank, until it is sent
+	unheard  atomic.Int32          // beats since something was received
+	over     chan struct{}         // of rank 0's: closed when its reader has ended
+	unsent   atomic.Pointer[error] // why something could not be sent
 }
 
 func newConn(c net.Conn) *conn {
-	return &conn{Conn: c, in: bufio.NewReader(c), over: make(chan struct{})}
+	return &conn{Conn: c, raw: c, in: bufio.NewReader(c), over: make(chan struct{})}
 }
 
 func (c *conn) send(f *frame) error {

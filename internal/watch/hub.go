@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -30,6 +31,7 @@ type hub struct {
 	joined  int
 	left    int           // ranks that have said goodbye or are lost
 	over    bool          // rank 0 has given up waiting for all to join
+	refused string        // the last that seemed to be a rank, and why
 	full    chan struct{} // closed when all have joined
 	empty   chan struct{} // closed when all others have left
 	gathers map[string]*gather
@@ -91,7 +93,7 @@ func (m *Member) host(ctx context.Context) error {
 		}
 		return &engine.AbsentError{
 			Ranks: missing,
-			Err:   fmt.Errorf("%d of %d ranks joined; %s missing: %w", h.joined, m.cfg.Size, engine.Ranks(missing), ctx.Err()),
+			Err:   fmt.Errorf("%d of %d ranks joined; %s missing%s: %w", h.joined, m.cfg.Size, engine.Ranks(missing), h.refused, ctx.Err()),
 		}
 	}
 }
@@ -99,20 +101,42 @@ func (m *Member) host(ctx context.Context) error {
 // admit finds out who has connected.
 func (h *hub) admit(c *conn) {
 	cfg := &h.m.cfg
-	refuse := func(reason string) {
+	note := func(reason string) {
 		cfg.Logger.Warn("tutti: refused a control connection", "from", c.RemoteAddr().String(), "reason", reason)
+	}
+	refuse := func(reason string) {
+		note(reason)
 		_ = c.send(&frame{Kind: refused, Reason: reason})
 		c.Close()
 	}
-	err := errors.Join(c.SetDeadline(time.Now().Add(helloTime)), silence.Bound(c.Conn, cfg.Silence))
+	refuseRank := func(reason string) {
+		h.mu.Lock()
+		h.refused = fmt.Sprintf(" (%v was refused: %s)", c.RemoteAddr(), reason)
+		h.mu.Unlock()
+		refuse(reason)
+	}
+	until := time.Now().Add(helloTime)
+	err := errors.Join(c.SetDeadline(until), silence.Bound(c.raw, cfg.Silence))
 	if err != nil {
 		refuse(err.Error())
 		return
 	}
 	ours := newNonce()
-	if err := c.send(&frame{Kind: challenge, Version: version, Nonce: ours}); err != nil {
+	if err := c.send(&frame{Kind: challenge, Version: version, Nonce: ours, TLS: cfg.TLS != nil}); err != nil {
 		refuse(err.Error())
 		return
+	}
+	if cfg.TLS != nil {
+		_ = c.SetDeadline(until) // what is sent has a shorter one
+		if err := c.encrypt(tls.Server(c.raw, cfg.TLS)); err != nil {
+			if reason, rank := unencrypted(err); rank {
+				refuseRank(reason)
+			} else {
+				note(reason) // it would not understand a frame
+				c.Close()
+			}
+			return
+		}
 	}
 	f, err := c.receive(maxHello)
 	if errors.Is(err, net.ErrClosed) {
@@ -121,21 +145,23 @@ func (h *hub) admit(c *conn) {
 	switch {
 	case err != nil:
 		refuse(err.Error())
+	case f.Kind == hello && f.TLS && cfg.TLS == nil:
+		refuseRank("it encrypts, and this job does not; " + whatDiffers)
 	case f.Kind != hello || len(f.Nonce) != nonceBytes:
 		refuse("it does not speak tutti's control protocol")
 	case f.Version != version:
-		refuse(fmt.Sprintf("it speaks version %d of the control protocol, this job version %d", f.Version, version))
-	case !proved(cfg.Secret, "rank", ours, f.Nonce, f.Rank, f.Size, f.Proof):
-		refuse("it does not know the job's secret, which must be the same on all ranks (Config.Secret, TUTTI_SECRET)")
+		refuseRank(fmt.Sprintf("it speaks version %d of the control protocol, this job version %d", f.Version, version))
+	case !proved(cfg.Secret, "rank", ours, f.Nonce, f.Rank, f.Size, c.binding, f.Proof):
+		refuseRank("it does not know the job's secret, which must be the same on all ranks (Config.Secret, TUTTI_SECRET)")
 	case f.Size != cfg.Size:
-		refuse(fmt.Sprintf("it believes in %d ranks, this job has %d; all must be told the same", f.Size, cfg.Size))
+		refuseRank(fmt.Sprintf("it believes in %d ranks, this job has %d; all must be told the same", f.Size, cfg.Size))
 	case f.Rank < 1 || f.Rank >= cfg.Size:
-		refuse(fmt.Sprintf("rank %d is not one of 1 to %d", f.Rank, cfg.Size-1))
-	case !h.strangers.remove(c.Conn):
+		refuseRank(fmt.Sprintf("rank %d is not one of 1 to %d", f.Rank, cfg.Size-1))
+	case !h.strangers.remove(c.raw):
 		refuse(errSentAway.Error())
 	default:
-		if wrong := h.enter(c, f, prove(cfg.Secret, "root", ours, f.Nonce, f.Rank, f.Size)); wrong != "" {
-			refuse(wrong)
+		if wrong := h.enter(c, f, prove(cfg.Secret, "root", ours, f.Nonce, f.Rank, f.Size, c.binding)); wrong != "" {
+			refuseRank(wrong)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,9 @@ type Config struct {
 	Listener net.Listener
 	// Secret is known to all ranks of the job and to nobody else.
 	Secret []byte
+	// TLS, if not nil, encrypts the channel; all ranks have it, or none has. See
+	// tcp.NewJobTLS.
+	TLS *tls.Config
 	// Blob is what the others need to know of this rank.
 	Blob []byte
 	// Silence is about how long another rank's host may not answer before the
@@ -199,10 +203,13 @@ func (m *Member) greet() error {
 		return fmt.Errorf("rank 0 speaks version %d of the control protocol, this rank version %d", f.Version, version)
 	}
 	m.answered = true
+	if err := m.encrypt(f.TLS); err != nil {
+		return err
+	}
 	theirs, ours := f.Nonce, newNonce()
 	err = m.up.send(&frame{
-		Kind: hello, Version: version, Rank: cfg.Rank, Size: cfg.Size, Nonce: ours, Blob: cfg.Blob,
-		Proof: prove(cfg.Secret, "rank", theirs, ours, cfg.Rank, cfg.Size),
+		Kind: hello, Version: version, Rank: cfg.Rank, Size: cfg.Size, Nonce: ours, Blob: cfg.Blob, TLS: cfg.TLS != nil,
+		Proof: prove(cfg.Secret, "rank", theirs, ours, cfg.Rank, cfg.Size, m.up.binding),
 	})
 	if err != nil {
 		return err
@@ -215,7 +222,7 @@ func (m *Member) greet() error {
 		return fmt.Errorf("rank 0 has refused rank %d: %s", cfg.Rank, f.Reason)
 	case f.Kind != welcome || len(f.Blobs) != cfg.Size:
 		return errors.New("rank 0 has sent something else than a welcome")
-	case !proved(cfg.Secret, "root", theirs, ours, cfg.Rank, cfg.Size, f.Proof):
+	case !proved(cfg.Secret, "root", theirs, ours, cfg.Rank, cfg.Size, m.up.binding, f.Proof):
 		return fmt.Errorf("what listens at %s does not know the job's secret", cfg.Addr)
 	}
 	m.blobs = f.Blobs

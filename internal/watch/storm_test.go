@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,9 +31,32 @@ func TestStorm(t *testing.T) {
 	case testing.Short():
 		seeds = 100
 	}
+	blowAll(t, seeds, nil)
+}
+
+// TestStormEncrypted is a short one over TLS, whose writes are other ones.
+func TestStormEncrypted(t *testing.T) {
+	seeds := 60
+	if testing.Short() {
+		seeds = 20
+	}
+	blowAll(t, seeds, newTLS)
+}
+
+// blowAll runs storms over what encrypt makes, if it is not nil.
+func blowAll(t *testing.T, seeds int, encrypt func(testing.TB) *tls.Config) {
 	var seen struct{ crashed, vanished, first, lost, reported, unjoined int }
 	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {
+			var config *tls.Config
+			if encrypt != nil {
+				config = encrypt(t) // here, where time is another
+			}
+			newStorm := func(seed uint64) *storm {
+				s := newStorm(seed)
+				s.tls = config
+				return s
+			}
 			calm := newStorm(seed)
 			calm.blow()
 			if err := calm.check(); err != nil {
@@ -87,6 +111,7 @@ func TestStorm(t *testing.T) {
 
 // A storm is one such run.
 type storm struct {
+	tls       *tls.Config
 	seed      uint64
 	rnd       *rand.Rand
 	size      int
@@ -181,7 +206,7 @@ func (s *storm) rank(r int, rnd *rand.Rand, g *gate) {
 	defer cancel()
 	m := newMember(Config{
 		Silence: 24 * time.Hour, // no beats: a rank is to die at a frame that matters
-		Rank:    r, Size: s.size, Listener: g, Secret: []byte("secret"), Blob: []byte{byte(r)}, Logger: slog.New(slog.DiscardHandler),
+		Rank:    r, Size: s.size, Listener: g, Secret: []byte("secret"), TLS: s.tls, Blob: []byte{byte(r)}, Logger: slog.New(slog.DiscardHandler),
 	})
 	time.Sleep(time.Duration(rnd.IntN(5000)) * time.Microsecond)
 	if r == 0 {

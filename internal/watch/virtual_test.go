@@ -20,6 +20,7 @@ type line struct {
 	end    error     // what a reader gets after the last part
 	shut   bool      // the reader's side is closed
 	before time.Time // until when a reader waits; zero: without end
+	by     time.Time // after that nothing can be written; zero: always
 	news   chan struct{}
 }
 
@@ -144,6 +145,12 @@ type wired struct {
 func (c *wired) Read(b []byte) (int, error) { return c.in.read(b) }
 
 func (c *wired) Write(b []byte) (int, error) {
+	c.out.mu.Lock()
+	late := !c.out.by.IsZero() && !time.Now().Before(c.out.by)
+	c.out.mu.Unlock()
+	if late {
+		return 0, errDeadline
+	}
 	if err := c.owner.writes(c, b); err != nil {
 		return 0, err
 	}
@@ -167,11 +174,15 @@ func (c *wired) SetDeadline(t time.Time) error {
 	c.in.before = t
 	c.in.tell()
 	c.in.mu.Unlock()
-	return nil
+	return c.SetWriteDeadline(t)
 }
 
-// SetWriteDeadline has nothing to do: there is always room.
-func (c *wired) SetWriteDeadline(time.Time) error { return nil }
+func (c *wired) SetWriteDeadline(t time.Time) error {
+	c.out.mu.Lock()
+	c.out.by = t
+	c.out.mu.Unlock()
+	return nil
+}
 
 // A gate is rank 0's listener.
 type gate struct {

@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +23,12 @@ const deadline = 30 * time.Second
 // job joins n ranks on loopback.
 func job(t testing.TB, n int) ([]*Member, *proctest.Output) {
 	t.Helper()
+	return jobOver(t, n, nil)
+}
+
+// jobOver does so with TLS, or without.
+func jobOver(t testing.TB, n int, encrypt *tls.Config) ([]*Member, *proctest.Output) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +42,7 @@ func job(t testing.TB, n int) ([]*Member, *proctest.Output) {
 	for r := range n {
 		cfg := Config{
 			Rank: r, Size: n, Addr: l.Addr().String(), Secret: []byte("secret"), Blob: fmt.Append(nil, "rank ", r),
-			Logger: slog.New(slog.NewTextHandler(log, nil)),
+			TLS: encrypt, Logger: slog.New(slog.NewTextHandler(log, nil)),
 		}
 		if r == 0 {
 			cfg.Listener = l

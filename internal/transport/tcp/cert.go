@@ -1,9 +1,13 @@
 package tcp
 
 import (
+	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
+	"crypto/hkdf"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -26,18 +30,37 @@ func NewJobCertificate(valid time.Duration) (cert, key []byte, err error) {
 		return nil, nil, fmt.Errorf("tcp: job certificate: %w", err)
 	}
 	now := time.Now()
+	return signed(private, serial, now.Add(-time.Hour), now.Add(valid)) // clocks differ
+}
+
+// DeriveJobCertificate makes them of nothing but the job's secret, so that every
+// host has the same ones without their being sent: the key is derived, the rest
+// is fixed, and Ed25519 signs the same way each time. Whoever connects sees the
+// certificate and can try secrets on it: a secret must be long and random.
+func DeriveJobCertificate(secret string) (cert, key []byte, err error) {
+	seed, err := hkdf.Key(sha256.New, []byte(secret), nil, "tutti job certificate 1", ed25519.SeedSize)
+	if err != nil {
+		return nil, nil, fmt.Errorf("tcp: job certificate: %w", err)
+	}
+	// It lives as long as the secret. Dates would differ between hosts.
+	return signed(ed25519.NewKeyFromSeed(seed), big.NewInt(1),
+		time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC))
+}
+
+// signed makes a certificate that a key signs for itself.
+func signed(private crypto.Signer, serial *big.Int, from, until time.Time) (cert, key []byte, err error) {
 	template := &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: serverName},
 		DNSNames:              []string{serverName},
-		NotBefore:             now.Add(-time.Hour), // clocks differ
-		NotAfter:              now.Add(valid),
+		NotBefore:             from,
+		NotAfter:              until,
 		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 		BasicConstraintsValid: true,
 		IsCA:                  true,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
 		return nil, nil, fmt.Errorf("tcp: job certificate: %w", err)
 	}
@@ -50,8 +73,8 @@ func NewJobCertificate(valid time.Duration) (cert, key []byte, err error) {
 	return cert, key, nil
 }
 
-// NewJobTLS returns the configuration, for Options.TLS, of a rank that holds a
-// job certificate.
+// NewJobTLS returns the configuration, for Options.TLS and other connections of
+// the job, of a rank that holds a job certificate: TLS 1.3, and both sides show it.
 func NewJobTLS(cert, key []byte) (*tls.Config, error) {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -67,5 +90,8 @@ func NewJobTLS(cert, key []byte) (*tls.Config, error) {
 		ClientCAs:    pool,
 		ServerName:   serverName,
 		MinVersion:   tls.VersionTLS13,
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+
+		SessionTicketsDisabled: true,
 	}, nil
 }

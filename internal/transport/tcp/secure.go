@@ -63,10 +63,17 @@ func establish(c net.Conn, over func(net.Conn) *tls.Conn) (*secure, error) {
 	if err := s.Handshake(); err != nil {
 		return nil, err
 	}
-	state := s.ConnectionState()
 	var err error
-	s.binding, err = state.ExportKeyingMaterial("EXPORTER-tutti-tcp", nil, 32)
+	s.binding, err = Binding(s.Conn, "tcp")
 	return s, err
+}
+
+// Binding names the session of a connection that has shaken hands, the same on
+// both sides and nowhere else; use tells apart what it is for. A proof over it is
+// worth nothing in another session.
+func Binding(c *tls.Conn, use string) ([]byte, error) {
+	state := c.ConnectionState()
+	return state.ExportKeyingMaterial("EXPORTER-tutti-"+use, nil, 32)
 }
 
 // use goes on with a bare descriptor.
