@@ -73,7 +73,7 @@ func TestJoinShrinkStopped(t *testing.T) {
 			f.ranks(4)
 			f.sizes(f.procs)
 			stopped := f.procs[stop]
-			stopped.signal(t, syscall.SIGSTOP)
+			proctest.Stop(t, stopped.cmd.Process.Pid)
 			f.kill(f.procs[2])
 			rest := f.without(stopped, f.procs[2])
 			f.sizes(rest)

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 // TestStubborn stops a job whose ranks take every signal and stay: they are
@@ -104,11 +106,11 @@ func TestBothKilled(t *testing.T) {
 	j.out.Await(t, "ready", 2)
 	first := j.cmd.Process.Pid
 	second := onlyChild(t, first)
-	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
-		for _, pid := range []int{first, second} {
-			if err := syscall.Kill(pid, sig); err != nil {
-				t.Fatal(err)
-			}
+	proctest.Stop(t, first)
+	proctest.Stop(t, second)
+	for _, pid := range []int{first, second} {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
 		}
 	}
 	j.wait(t)

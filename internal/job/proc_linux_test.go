@@ -95,8 +95,7 @@ type inodes struct {
 	files    []string // that have a name
 }
 
-// signal sends a signal to all ranks, and waits until they are stopped if that
-// is what it does.
+// signal sends a signal to all ranks.
 func (w *world) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	for _, cmd := range w.cmds {
@@ -104,17 +103,13 @@ func (w *world) signal(t *testing.T, s syscall.Signal) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// stop stops all ranks.
+func (w *world) stop(t *testing.T) {
+	t.Helper()
 	for _, cmd := range w.cmds {
-		for end := time.Now().Add(deadline); s == syscall.SIGSTOP; time.Sleep(time.Millisecond) {
-			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
-			if err != nil || time.Now().After(end) {
-				t.Fatal("a rank did not stop: ", err)
-			}
-			// The state follows the name, which is in brackets.
-			if _, state, _ := strings.Cut(string(text), ") "); strings.HasPrefix(state, "T") {
-				break
-			}
-		}
+		proctest.Stop(t, cmd.Process.Pid)
 	}
 }
 

@@ -146,7 +146,7 @@ func TestKillAll(t *testing.T) {
 				out.Await(t, "ready", 1)
 			}
 			// Stopped, they stay in the middle of what they do.
-			w.signal(t, syscall.SIGSTOP)
+			w.stop(t)
 			h := w.held(t)
 			if (len(h.segments) > 0) != (name != "network") || len(h.sockets) < n {
 				t.Errorf("%d segments and %d sockets are in use", len(h.segments), len(h.sockets))

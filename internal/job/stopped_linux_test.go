@@ -39,7 +39,7 @@ func TestLeaveStopped(t *testing.T) {
 		out.Await(t, "ready", 1)
 	}
 	last := &world{cmds: w.cmds[n-1:], in: w.in[n-1:]}
-	last.signal(t, syscall.SIGSTOP)
+	last.stop(t)
 	begin := time.Now()
 	(&world{in: w.in[:n-1]}).say(t, "leave")
 	(&world{cmds: w.cmds[:n-1], out: w.out}).wait(t)
