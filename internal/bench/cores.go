@@ -23,20 +23,16 @@ func mySeat() ([]byte, error) {
 // coresOf counts the cores that the ranks of rank 0's host have together, and tells
 // whether each has its own. A rank that is bound sees only its own.
 func coresOf(seats []seat) (n int, bound bool) {
-	taken := map[int]bool{}
-	ranks, sum := 0, 0
+	var masks [][]byte
+	sum := 0
 	for _, s := range seats {
-		if s.Host != seats[0].Host {
-			continue
-		}
-		ranks++
-		sum += len(s.Cores)
-		for _, core := range s.Cores {
-			taken[core] = true
+		if s.Host == seats[0].Host {
+			masks = append(masks, cores.Mask(s.Cores))
+			sum += len(s.Cores)
 		}
 	}
-	if len(taken) == 0 {
+	if n = cores.Count(masks); n == 0 {
 		return runtime.NumCPU(), false
 	}
-	return len(taken), ranks > 1 && sum == len(taken)
+	return n, len(masks) > 1 && sum == n
 }

@@ -28,11 +28,8 @@ func Mask(list []int) (mask []byte) {
 	return mask
 }
 
-// Crowded reports whether so many processes of one host are more than the cores that
-// they have together, by their masks. A process cannot tell by itself: it may have
-// been bound to one core, as the others to theirs. Where that is not known, the cores
-// of this process are taken for all.
-func Crowded(processes int, masks [][]byte) bool {
+// Count is how many cores processes have together, by their masks.
+func Count(masks [][]byte) (n int) {
 	var all []byte
 	for _, mask := range masks {
 		for i, b := range mask {
@@ -42,10 +39,18 @@ func Crowded(processes int, masks [][]byte) bool {
 			all[i] |= b
 		}
 	}
-	n := 0
 	for _, b := range all {
 		n += bits.OnesCount8(b)
 	}
+	return n
+}
+
+// Crowded reports whether so many processes of one host are more than the cores that
+// they have together, by their masks. A process cannot tell by itself: it may have
+// been bound to one core, as the others to theirs. Where that is not known, the cores
+// of this process are taken for all.
+func Crowded(processes int, masks [][]byte) bool {
+	n := Count(masks)
 	if n == 0 || slices.ContainsFunc(masks, func(mask []byte) bool { return mask == nil }) {
 		n = runtime.NumCPU()
 	}
