@@ -2,45 +2,16 @@ package watch
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"maps"
 	"net"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
-	"github.com/tutti-go/tutti/internal/silence"
 )
-
-// version is that of the channel's protocol.
-const version = 1
-
-// Config says which rank joins which job.
-type Config struct {
-	Rank, Size int
-	// Addr is where rank 0 listens and the others connect, "host:port".
-	Addr string
-	// Listener, on rank 0, is used in place of listening on Addr.
-	Listener net.Listener
-	// Secret is known to all ranks of the job and to nobody else.
-	Secret []byte
-	// TLS, if not nil, encrypts the channel; all ranks have it, or none has. See
-	// tcp.NewJobTLS.
-	TLS *tls.Config
-	// Blob is what the others need to know of this rank.
-	Blob []byte
-	// Silence is about how long another rank's host may not answer before the
-	// rank is lost. Zero: 30 s.
-	Silence time.Duration
-	// Logger is told of those who are refused. It must not be nil.
-	Logger *slog.Logger
-}
 
 // A Member is one rank's end of the channel. It is safe for concurrent use.
 type Member struct {
@@ -86,23 +57,6 @@ type group struct {
 	ended bool
 }
 
-// Join connects this rank with the others, and returns when all have joined.
-// When ctx ends before that, the error says who is missing as far as this rank
-// can know; if it knows that, it is an *engine.AbsentError.
-func Join(ctx context.Context, cfg Config) (*Member, error) {
-	m := newMember(cfg)
-	var err error
-	if cfg.Rank == 0 {
-		err = m.host(ctx)
-	} else {
-		err = m.connect(ctx)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return m, nil
-}
-
 func newMember(cfg Config) *Member {
 	return &Member{
 		cfg: cfg, groups: make(map[string]*group), early: make(map[string]*Cause), gone: make(map[int]string),
@@ -113,121 +67,6 @@ func newMember(cfg Config) *Member {
 
 // Blobs returns what the ranks said of themselves when they joined.
 func (m *Member) Blobs() [][]byte { return m.blobs }
-
-// tries is how often a rank comes again that was cut off when it came.
-const tries = 6
-
-// connect joins as a rank other than 0.
-func (m *Member) connect(ctx context.Context) error {
-	nc, err := dial(ctx, m.cfg.Addr)
-	if err != nil {
-		return &engine.AbsentError{Ranks: []int{0}, Err: fmt.Errorf("rank 0 cannot be reached at %s: %w", m.cfg.Addr, err)}
-	}
-	for try := 1; ; try++ {
-		err = m.join(ctx, nc)
-		if try == tries || ctx.Err() != nil || !cutOff(err) {
-			return err
-		}
-		// Rank 0 may have had no room, for all the strangers that came. If it
-		// has died instead, nobody answers now.
-		var d net.Dialer
-		var gone error
-		if nc, gone = d.DialContext(ctx, "tcp", m.cfg.Addr); gone != nil {
-			return err
-		}
-	}
-}
-
-// cutOff reports whether a connection ended in a way that says nothing about
-// the other side.
-func cutOff(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
-}
-
-// join joins on a new connection.
-func (m *Member) join(ctx context.Context, nc net.Conn) error {
-	// A context that ends closes the connection, and so ends every read.
-	stop := context.AfterFunc(ctx, func() { nc.Close() })
-	m.up = newConn(nc)
-	err := silence.Bound(nc, m.cfg.Silence)
-	if err == nil {
-		err = m.greet()
-	}
-	if !stop() && err == nil {
-		err = ctx.Err()
-	}
-	if err != nil {
-		nc.Close()
-		if ctx.Err() != nil {
-			what := "not all ranks have joined"
-			if !m.answered {
-				what = fmt.Sprintf("what listens at %s does not answer as rank 0 of a job does", m.cfg.Addr)
-			}
-			err = fmt.Errorf("%s: %w", what, ctx.Err())
-		}
-		return err
-	}
-	go m.listen()
-	go m.up.beat(m.cfg.Silence, m.done)
-	return nil
-}
-
-// dial tries until there is somebody: ranks start in any order.
-func dial(ctx context.Context, addr string) (net.Conn, error) {
-	var d net.Dialer
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		c, err := d.DialContext(ctx, "tcp", addr)
-		if err == nil {
-			return c, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(pause):
-		}
-	}
-}
-
-// greet proves who this rank is, and finds out that rank 0 is who it must be.
-func (m *Member) greet() error {
-	cfg := &m.cfg
-	f, err := m.up.receive(maxHello)
-	if err != nil {
-		return fmt.Errorf("no answer from rank 0 at %s: %w", cfg.Addr, err)
-	}
-	if f.Kind != challenge || len(f.Nonce) != nonceBytes {
-		return fmt.Errorf("there is something else than a tutti job at %s", cfg.Addr)
-	}
-	if f.Version != version {
-		return fmt.Errorf("rank 0 speaks version %d of the control protocol, this rank version %d", f.Version, version)
-	}
-	m.answered = true
-	if err := m.encrypt(f.TLS); err != nil {
-		return err
-	}
-	theirs, ours := f.Nonce, newNonce()
-	err = m.up.send(&frame{
-		Kind: hello, Version: version, Rank: cfg.Rank, Size: cfg.Size, Nonce: ours, Blob: cfg.Blob, TLS: cfg.TLS != nil,
-		Proof: prove(cfg.Secret, "rank", theirs, ours, cfg.Rank, cfg.Size, m.up.binding),
-	})
-	if err != nil {
-		return err
-	}
-	f, err = m.up.receive(maxFrame)
-	switch {
-	case err != nil:
-		return fmt.Errorf("rank 0 has ended the connection: %w", err)
-	case f.Kind == refused:
-		return fmt.Errorf("rank 0 has refused rank %d: %s", cfg.Rank, f.Reason)
-	case f.Kind != welcome || len(f.Blobs) != cfg.Size:
-		return errors.New("rank 0 has sent something else than a welcome")
-	case !proved(cfg.Secret, "root", theirs, ours, cfg.Rank, cfg.Size, m.up.binding, f.Proof):
-		return fmt.Errorf("what listens at %s does not know the job's secret", cfg.Addr)
-	}
-	m.blobs = f.Blobs
-	return nil
-}
 
 // listen takes what comes from rank 0.
 func (m *Member) listen() {
