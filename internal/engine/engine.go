@@ -9,7 +9,6 @@ package engine
 
 import (
 	"context"
-	"sync/atomic"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/wait"
@@ -111,19 +110,4 @@ type Region struct {
 func NewRegion(bytes int) *Region {
 	mem := make([]uint64, (bytes+7)/8)
 	return &Region{Ptr: unsafe.Pointer(unsafe.SliceData(mem)), Bytes: bytes, Free: func() error { return nil }}
-}
-
-// A Message is one side of a point-to-point transfer. The caller fills in the
-// first group of fields and leaves the rest to the engine; after Finish it may
-// be used again.
-type Message struct {
-	Send bool
-	Peer int
-	Tag  int
-	Mem  Mem
-	Seq  uint64 // for error texts
-
-	Pair  *Message      // the engine's: the other side
-	State atomic.Uint64 // the engine's: how far it is
-	Extra any           // the engine's: what else it knows of it
 }

@@ -3,7 +3,6 @@ package gpu
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
@@ -125,14 +124,7 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 
 // operation is the transfer as something that can fail.
 func (t *transfer) operation(ctx context.Context) *operation {
-	name, does := "Recv", "send to"
-	if t.m.Send {
-		name, does = "Send", "receive from"
-	}
-	return &operation{
-		e: t.e, ctx: ctx, seq: t.m.Seq, name: name,
-		where: fmt.Sprintf("rank %d did not %s rank %d with tag %d", t.m.Peer, does, t.e.rank, t.m.Tag),
-	}
+	return &operation{e: t.e, ctx: ctx, seq: t.m.Seq, name: t.m.Op(), where: t.m.Awaited(t.e.rank)}
 }
 
 // run carries the message out.
@@ -166,11 +158,7 @@ func (t *transfer) agree() error {
 	if n == uint64(t.mem.N) && kind == t.mem.Type {
 		return nil
 	}
-	f := &engine.Failure{
-		Kind: engine.ErrMismatch, Op: "Recv", Seq: t.m.Seq, Rank: e.rank,
-		Reason: fmt.Sprintf("rank %d receives %d x %s with tag %d, rank %d sends %d x %s; both sides must agree",
-			e.rank, t.mem.N, t.mem.Type, t.m.Tag, t.m.Peer, n, kind),
-	}
+	f := t.m.Mismatch(e.rank, n, kind)
 	e.Fail(f)
 	return e.first(f)
 }

@@ -123,7 +123,7 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	if err == nil {
 		return nil
 	}
-	f := e.g.fail(e.explain(ctx, err, messageVerb(m), m.Seq, func() string { return e.waiting(m) }))
+	f := e.g.fail(e.explain(ctx, err, m.Op(), m.Seq, func() string { return e.waiting(m) }))
 	e.withdraw(w, m)
 	return f
 }
@@ -140,13 +140,8 @@ func (e *Engine) receive(w *wait.Waiter, m *engine.Message) error {
 	defer e.g.lot.Wake(&send.State)
 	defer send.State.Store(delivered)
 	if send.Mem.Type != m.Mem.Type || send.Mem.N != m.Mem.N {
-		f := &engine.Failure{
-			Kind: engine.ErrMismatch, Op: "Recv", Seq: m.Seq, Rank: e.rank,
-			Reason: fmt.Sprintf("rank %d receives %d x %s with tag %d, rank %d sends %d x %s; both sides must agree",
-				e.rank, m.Mem.N, m.Mem.Type, m.Tag, m.Peer, send.Mem.N, send.Mem.Type),
-		}
 		// The sender must not see delivery before the failure.
-		return e.g.fail(f)
+		return e.g.fail(m.Mismatch(e.rank, uint64(send.Mem.N), send.Mem.Type))
 	}
 	kernel.Copy(m.Mem.Ptr, send.Mem.Ptr, m.Mem.Bytes())
 	return nil
@@ -160,7 +155,7 @@ func (e *Engine) awaitMessage(w *wait.Waiter, m *engine.Message, state uint64) e
 		return err
 	}
 	if !ok {
-		return e.lost(m.Peer, messageVerb(m), m.Seq)
+		return e.lost(m.Peer, m.Op(), m.Seq)
 	}
 	if m.Send && e.g.lot.Stopped() {
 		return wait.ErrStopped
@@ -196,20 +191,13 @@ func (e *Engine) waiting(m *engine.Message) string {
 	b := e.boxOf(m)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	others, does, did := b.recvs, "receive from", "receives"
+	others, did := b.recvs, "receives"
 	if !m.Send {
-		others, does, did = b.sends, "send to", "sends"
+		others, did = b.sends, "sends"
 	}
-	text := fmt.Sprintf("rank %d did not %s rank %d with tag %d", m.Peer, does, e.rank, m.Tag)
+	text := m.Awaited(e.rank)
 	if len(others) > 0 {
 		text += fmt.Sprintf(" (it %s with tag %d)", did, others[0].Tag)
 	}
 	return text
-}
-
-func messageVerb(m *engine.Message) string {
-	if m.Send {
-		return "Send"
-	}
-	return "Recv"
 }

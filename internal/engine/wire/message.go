@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
@@ -65,11 +64,11 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	e.mu.Unlock()
 	if l == nil {
 		return e.fail(&engine.Failure{
-			Kind: engine.ErrInvalid, Op: messageVerb(m), Seq: m.Seq, Rank: e.rank, Reason: "the message was not posted",
+			Kind: engine.ErrInvalid, Op: m.Op(), Seq: m.Seq, Rank: e.rank, Reason: "the message was not posted",
 		})
 	}
 	if err := l.finish(ctx); err != nil {
-		return e.fail(e.explain(ctx, err, messageVerb(m), m.Seq, l.waiting))
+		return e.fail(e.explain(ctx, err, m.Op(), m.Seq, l.waiting))
 	}
 	e.mu.Lock()
 	if len(e.spare) < keepLetters {
@@ -112,26 +111,8 @@ func (l *letter) accept(sent *transport.Head) error {
 
 func (l *letter) refuse(sent *transport.Head) error {
 	n, t := readMail(sent)
-	m := l.m
-	return &engine.Failure{
-		Kind: engine.ErrMismatch, Op: "Recv", Seq: m.Seq, Rank: l.e.rank,
-		Reason: fmt.Sprintf("rank %d receives %d x %s with tag %d, rank %d sends %d x %s; both sides must agree",
-			l.e.rank, m.Mem.N, m.Mem.Type, m.Tag, m.Peer, n, t),
-	}
+	return l.m.Mismatch(l.e.rank, n, t)
 }
 
 // waiting says, for an error, what a message waits for.
-func (l *letter) waiting() string {
-	does := "send to"
-	if l.m.Send {
-		does = "receive from"
-	}
-	return fmt.Sprintf("rank %d did not %s rank %d with tag %d", l.m.Peer, does, l.e.rank, l.m.Tag)
-}
-
-func messageVerb(m *engine.Message) string {
-	if m.Send {
-		return "Send"
-	}
-	return "Recv"
-}
+func (l *letter) waiting() string { return l.m.Awaited(l.e.rank) }
