@@ -20,9 +20,6 @@ var (
 	ErrNoDevicePath = errors.New("no path for device memory")
 )
 
-// NotBegun is how the reason ends when a context was over before the call.
-const NotBegun = "before the operation began"
-
 // A Failure is why a group has ended. It is made once, where the trouble
 // began, and not changed afterwards.
 type Failure struct {

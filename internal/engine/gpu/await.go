@@ -182,14 +182,10 @@ func (o *operation) fail(err error) error {
 		where = fmt.Sprintf("%v was at work, and all ranks had begun", e.dev)
 	}
 	switch {
-	case errors.Is(o.ctx.Err(), context.DeadlineExceeded):
-		f.Kind, f.Err, f.Reason = engine.ErrTimeout, o.ctx.Err(), "the context's deadline has passed: "+where
 	case o.ctx.Err() != nil:
-		f.Kind, f.Err = engine.ErrAborted, o.ctx.Err()
-		f.Reason = fmt.Sprintf("the context was cancelled (%v): %s", context.Cause(o.ctx), where)
+		f.Interrupt(o.ctx, o.ctx.Err(), e.opt.Timeout, where)
 	case o.late():
-		f.Kind, f.Err = engine.ErrTimeout, nil
-		f.Reason = fmt.Sprintf("not done after %v: %s", e.opt.Timeout, where)
+		f.Interrupt(o.ctx, wait.ErrTimeout, e.opt.Timeout, where)
 	default:
 		f.Kind, f.Reason = engine.ErrAborted, fmt.Sprintf("%v has failed on rank %d: %v", e.dev, e.rank, err)
 		t := time.NewTimer(hearsay)

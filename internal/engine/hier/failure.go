@@ -114,10 +114,7 @@ func cut(ctx context.Context, reason string) (what, where string) {
 	if what, found := strings.CutSuffix(reason, engine.NotBegun); found {
 		return what, engine.NotBegun
 	}
-	for _, what := range []string{
-		fmt.Sprintf("the context was cancelled (%v): ", context.Cause(ctx)),
-		"the context's deadline has passed: ",
-	} {
+	for _, what := range []string{engine.Cancelled(ctx), engine.Expired} {
 		if where, found := strings.CutPrefix(reason, what); found {
 			return what, where
 		}

@@ -282,20 +282,11 @@ func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, 
 	if known := (*engine.Failure)(nil); errors.As(err, &known) {
 		return known
 	}
-	f := &engine.Failure{Op: op, Seq: seq, Rank: e.rank}
-	switch {
-	case errors.Is(err, wait.ErrStopped):
+	if errors.Is(err, wait.ErrStopped) {
 		return e.g.cause.Load()
-	case errors.Is(err, wait.ErrTimeout):
-		f.Kind = engine.ErrTimeout
-		f.Reason = fmt.Sprintf("not done after %v: %s", e.g.opt.Timeout, where())
-	case errors.Is(err, context.DeadlineExceeded):
-		f.Kind, f.Err = engine.ErrTimeout, err
-		f.Reason = "the context's deadline has passed: " + where()
-	default:
-		f.Kind, f.Err = engine.ErrAborted, err
-		f.Reason = fmt.Sprintf("the context was cancelled (%v): %s", context.Cause(ctx), where())
 	}
+	f := &engine.Failure{Op: op, Seq: seq, Rank: e.rank}
+	f.Interrupt(ctx, err, e.g.opt.Timeout, where())
 	return f
 }
 

@@ -51,15 +51,9 @@ func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, 
 		f.Kind, f.Err = engine.ErrCorrupt, err
 		f.Reason = fmt.Sprintf("what rank %d sent to rank %d, from %s, has another checksum than it was sent with; "+
 			"look at the network between them and at the memory of their hosts", damaged.Peer, e.rank, damaged.Addr)
-	case errors.Is(err, wait.ErrTimeout):
-		f.Kind = engine.ErrTimeout
-		f.Reason = fmt.Sprintf("not done after %v: %s", e.opt.Timeout, where())
-	case errors.Is(err, context.DeadlineExceeded):
-		f.Kind, f.Err = engine.ErrTimeout, err
-		f.Reason = "the context's deadline has passed: " + where()
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		f.Kind, f.Err = engine.ErrAborted, err
-		f.Reason = fmt.Sprintf("the context was cancelled (%v): %s", context.Cause(ctx), where())
+	case errors.Is(err, wait.ErrTimeout), errors.Is(err, context.DeadlineExceeded),
+		ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		f.Interrupt(ctx, err, e.opt.Timeout, where())
 	default:
 		f.Kind, f.Err = engine.ErrAborted, err
 		f.Reason = fmt.Sprintf("the transport has failed: %v", err)
