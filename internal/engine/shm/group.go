@@ -57,7 +57,7 @@ type group struct {
 	// Memory of Alloc, between processes. The list is replaced, not changed.
 	regions atomic.Pointer[[]Region]
 	ranks   []*Engine // the other side of each board; a rank's buffers are reached through it
-	cause   atomic.Pointer[engine.Failure]
+	cause   engine.Cause
 
 	mu    sync.Mutex
 	subs  map[subKey]*sub
@@ -107,15 +107,14 @@ func newGroup(n int, opt Options) *group {
 // fail ends the group, and returns the cause that came first. When it returns,
 // the group is stopped, whoever stopped it.
 func (g *group) fail(f *engine.Failure) *engine.Failure {
-	if s := g.shared; s != nil && s.OnFail != nil && !f.Told && g.cause.Load() == nil {
-		s.OnFail(f)
+	s := g.shared
+	if s == nil {
+		return g.cause.Take(f, nil, g.lot.Stop)
 	}
-	first := g.cause.CompareAndSwap(nil, f)
-	g.lot.Stop()
-	if s := g.shared; s != nil && first {
-		s.Messages.Fail(f)
-	}
-	return g.cause.Load()
+	return g.cause.Take(f, s.OnFail, func() {
+		g.lot.Stop()
+		s.Messages.Fail(g.cause.Load())
+	})
 }
 
 // join returns this process's one group for the members that seq decided on.
