@@ -197,7 +197,7 @@ func (f *family) sizes(procs []*proc) {
 // familyBody is what a process of a family does: it adds up, and goes on after
 // each loss.
 func familyBody() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*deadline)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*deadline)
 	defer cancel()
 	first, giveUp := context.WithCancel(ctx)
 	defer giveUp()
