@@ -147,12 +147,18 @@ func (f *family) died(p *proc) {
 	}
 }
 
+// ask has a process do something.
+func (f *family) ask(p *proc, what string) {
+	f.t.Helper()
+	if _, err := fmt.Fprintln(p.in, what); err != nil {
+		f.fail("process %d cannot be asked: %v", p.id, err)
+	}
+}
+
 // end tells one process to have all end, and waits for them.
 func (f *family) end(procs []*proc) {
 	f.t.Helper()
-	if _, err := procs[0].in.Write([]byte("stop\n")); err != nil {
-		f.t.Fatal(err)
-	}
+	f.ask(procs[0], "stop")
 	for _, p := range procs {
 		f.expect(p, "end")
 		for range p.lines {
@@ -191,12 +197,18 @@ func (f *family) sizes(procs []*proc) {
 // familyBody is what a process of a family does: it adds up, and goes on after
 // each loss.
 func familyBody() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*deadline)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*deadline)
 	defer cancel()
-	m := &familyMember{ctx: ctx, id: int64(envNumber("TUTTI_TEST_ID")), asks: make(chan string, 100), epochs: make(map[int64]int64)}
+	first, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	m := &familyMember{ctx: ctx, sums: first, id: int64(envNumber("TUTTI_TEST_ID")), asks: make(chan string, 100), epochs: make(map[int64]int64)}
 	go func() {
 		scan := bufio.NewScanner(os.Stdin)
 		for scan.Scan() {
+			if scan.Text() == "give up" { // while it is in an operation
+				giveUp()
+				continue
+			}
 			m.asks <- scan.Text()
 		}
 	}()
@@ -232,6 +244,7 @@ func familyBody() error {
 // times the step's.
 type familyMember struct {
 	ctx         context.Context
+	sums        context.Context // of the steps: on the first Comm one that can be given up
 	id          int64
 	c           *tutti.Comm
 	asks        chan string
@@ -292,7 +305,7 @@ func (m *familyMember) work() error {
 		if err != nil {
 			return err
 		}
-		m.c = next
+		m.c, m.sums = next, m.ctx
 	}
 }
 
@@ -311,7 +324,7 @@ func (m *familyMember) steps(ids int64) (grow int64, err error) {
 			}
 		default:
 		}
-		if err := m.sum(x); err != nil {
+		if err := m.c.AllReduce(m.sums, tutti.Of(x), tutti.Sum); err != nil {
 			return 0, err
 		}
 		if want := (m.step + 1) * ids; x[0] != want {
@@ -328,16 +341,6 @@ func (m *familyMember) steps(ids int64) (grow int64, err error) {
 			return x[2], m.check()
 		}
 	}
-}
-
-func (m *familyMember) sum(x []int64) error {
-	ctx := m.ctx
-	if d, err := time.ParseDuration(os.Getenv("TUTTI_TEST_STEP")); err == nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, d)
-		defer cancel()
-	}
-	return m.c.AllReduce(ctx, tutti.Of(x), tutti.Sum)
 }
 
 // check computes the sum again, from who was there when.
@@ -378,7 +381,7 @@ func (m *familyMember) shrink() error {
 		return fmt.Errorf("operation %d was the last, but this rank knows only from %d on", done, last.op)
 	}
 	m.step, m.total = last.step, last.total
-	m.c = next
+	m.c, m.sums = next, m.ctx
 	return nil
 }
 

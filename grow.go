@@ -173,6 +173,14 @@ func takeTicket(ctx context.Context, s store.Store, p *place.Place) (number int6
 	}
 }
 
+// withdraw gives a ticket back, if this process has it: rank 0 need not wait for
+// this one. If it has been let in meanwhile, the others find out.
+func withdraw(s store.Store, number int64, me string) {
+	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	defer cancel()
+	_, _ = s.CompareAndSet(ctx, place.LateKey(number), []byte(me), []byte(place.Withdrawn))
+}
+
 // joinLate joins a job that is running, when it grows.
 func joinLate(ctx context.Context, cfg *Config, p *place.Place) (*Comm, error) {
 	from := newProcesses(cfg, p)
@@ -183,17 +191,14 @@ func joinLate(ctx context.Context, cfg *Config, p *place.Place) (*Comm, error) {
 	defer client.Close()
 	number, me, err := takeTicket(ctx, s, p)
 	if err != nil {
+		withdraw(s, number, me) // the answer may have come too late
 		return nil, err
 	}
 	h := &home{cfg: *cfg, site: from, teller: newTeller(cfg, p), line: worldLine}
 	for {
 		d, err := agree.Learn(ctx, agree.On(s), h.name())
 		if err != nil {
-			// Rank 0 need not wait for this one; if it has been let in meanwhile,
-			// the others find out.
-			asking, cancel := context.WithTimeout(context.Background(), askTime)
-			defer cancel()
-			_, _ = s.CompareAndSet(asking, place.LateKey(number), []byte(me), []byte(place.Withdrawn))
+			withdraw(s, number, me)
 			return nil, fmt.Errorf("the ranks of the job have not called Grow: %w", err)
 		}
 		if rank := d.Newcomer(number); rank >= 0 {

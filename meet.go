@@ -18,7 +18,8 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// askTime is how long a rank that has failed to join asks who is missing.
+// askTime is how long a rank that has failed to join asks who is missing, and how
+// long one that has not reached the store in time tries once more.
 const askTime = 2 * time.Second
 
 // A meeting is how ranks find rank 0 through a store: a launcher's, or that of

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -85,17 +86,31 @@ func TestJoinStoreMissing(t *testing.T) {
 	}
 	defer s.Close()
 	env := func(rank int, secret string) []string {
-		return []string{
-			fmt.Sprint("TUTTI_RANK=", rank), "TUTTI_SIZE=3", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=" + secret,
-			"TUTTI_TEST_TIMEOUT=3s",
-		}
+		return []string{fmt.Sprint("TUTTI_RANK=", rank), "TUTTI_SIZE=3", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=" + secret}
 	}
 	// So that the offender is not the first.
 	if err := store.Prefix(s.Store(), "tutti/").Set(t.Context(), "size", []byte("3")); err != nil {
 		t.Fatal(err)
 	}
-	outs, errs := startPlaced(t, env(0, "secret"), env(1, "secret"), env(1, "secret"), env(2, "wrong"),
-		append(env(2, "secret"), "TUTTI_SIZE=4"))
+	// Rank 1 waits, and all who are refused are gone, when rank 0 comes, whose time
+	// is short.
+	proctest.Self(t)
+	type outcome struct {
+		outs []string
+		errs []error
+	}
+	first := make(chan outcome, 1)
+	go func() {
+		outs, errs := startPlaced(t, env(1, "secret"))
+		first <- outcome{outs, errs}
+	}()
+	if err := store.Prefix(s.Store(), "tutti/").Wait(t.Context(), "rank/1"); err != nil {
+		t.Fatal(err)
+	}
+	outs, errs := startPlaced(t, env(1, "secret"), env(2, "wrong"), append(env(2, "secret"), "TUTTI_SIZE=4"))
+	more, bad := startPlaced(t, append(env(0, "secret"), "TUTTI_TEST_TIMEOUT=5s"))
+	waited := <-first
+	outs, errs = slices.Concat(outs, more, waited.outs), slices.Concat(errs, bad, waited.errs)
 	for i, err := range errs {
 		if err == nil {
 			t.Errorf("process %d has joined", i)

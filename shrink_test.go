@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,9 +98,23 @@ func TestShrinkQueue(t *testing.T) {
 	}
 }
 
-// TestShrinkExcluded has a rank come too late.
+// TestShrinkExcluded has a rank come too late. On a busy machine another one may, too:
+// then they are given more time.
 func TestShrinkExcluded(t *testing.T) {
-	comms := local(t, 3, tutti.Config{Patience: 20 * time.Millisecond})
+	patience := 20 * time.Millisecond
+	for !comesTooLate(t, patience) && patience < deadline {
+		patience *= 4
+	}
+	if patience >= deadline {
+		t.Error("ranks that come are left behind")
+	}
+}
+
+// comesTooLate reports whether all but rank 1 were in time.
+func comesTooLate(t *testing.T, patience time.Duration) bool {
+	t.Helper()
+	comms := local(t, 3, tutti.Config{Patience: patience})
+	var late atomic.Bool
 	over := make(chan struct{})
 	var rest sync.WaitGroup
 	rest.Add(2)
@@ -109,7 +124,9 @@ func TestShrinkExcluded(t *testing.T) {
 	}()
 	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
 		if c.Rank() == 1 {
-			<-over
+			if <-over; late.Load() {
+				return nil
+			}
 			// The others have ended this Comm.
 			if err := c.Barrier(ctx); !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "Shrink was called on rank") {
 				return fmt.Errorf("%w, want the end", err)
@@ -123,15 +140,20 @@ func TestShrinkExcluded(t *testing.T) {
 		}
 		defer rest.Done()
 		next, _, err := c.Shrink(ctx)
+		if errors.Is(err, tutti.ErrExcluded) {
+			late.Store(true)
+			return nil
+		}
 		if err != nil {
 			return err
 		}
 		defer next.Close()
 		if next.Size() != 2 {
-			return fmt.Errorf("%d ranks", next.Size())
+			late.Store(true)
 		}
 		return next.Barrier(ctx)
 	})
+	return !late.Load()
 }
 
 // TestShrinkGroup shrinks a group, while the Comm that it was made of goes on.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/shm"
@@ -48,12 +49,22 @@ func (p *processes) dial(ctx context.Context) (*store.Client, store.Store, error
 	return client, store.Prefix(client, p.prefix), nil
 }
 
-// open connects to the store, which was there when the job began: it is not
-// waited for as long as then.
-func (p *processes) open(ctx context.Context) (store.Store, func() error, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Patience)
+// dialFor is dial that tries no longer than that.
+func (p *processes) dialFor(ctx context.Context, most time.Duration) (*store.Client, store.Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	client, s, err := p.dial(ctx)
+	return p.dial(ctx)
+}
+
+// open connects to the store, which was there when the job began: it is not
+// waited for as long as then. But a process that was suspended meanwhile finds
+// that its time is over, or its connection, and has hardly tried: it may once more.
+func (p *processes) open(ctx context.Context) (store.Store, func() error, error) {
+	began := time.Now()
+	client, s, err := p.dialFor(ctx, p.cfg.Patience)
+	if err != nil && ctx.Err() == nil {
+		client, s, err = p.dialFor(ctx, max(askTime, p.cfg.Patience-time.Since(began)))
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -153,7 +153,7 @@ func TestDeadline(t *testing.T) {
 			t.Errorf("rank %d: %v", r, err)
 		}
 	}
-	if res.Elapsed < time.Hour/2 || time.Since(began) > time.Minute {
+	if res.Elapsed < time.Hour/2 || time.Since(began) > time.Hour/4 {
 		t.Errorf("%v of virtual time took %v", res.Elapsed, time.Since(began))
 	}
 }

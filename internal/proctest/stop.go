@@ -3,6 +3,7 @@ package proctest
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,8 +13,8 @@ import (
 // stopTime is how long a process may take to stop.
 const stopTime = time.Minute
 
-// Stop stops a process, and returns when it is: until then it goes on with what
-// it does, however long ago the signal was sent.
+// Stop stops a process, and returns when all its threads are: until then it goes
+// on with what it does, however long ago the signal was sent.
 func Stop(tb testing.TB, pid int) {
 	tb.Helper()
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
@@ -22,14 +23,22 @@ func Stop(tb testing.TB, pid int) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		return // the system does not tell
 	}
-	for end := time.Now().Add(stopTime); ; time.Sleep(time.Millisecond) {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || time.Now().After(end) {
-			tb.Fatalf("process %d does not stop: %v", pid, err)
-		}
-		// The state follows the name, which is in brackets.
-		if _, state, _ := strings.Cut(string(text), ") "); strings.HasPrefix(state, "T") {
-			return
+	for end := time.Now().Add(stopTime); !stopped(pid); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("process %d does not stop", pid)
 		}
 	}
+}
+
+// stopped reports whether a process is there, and none of its threads runs.
+func stopped(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, path := range threads {
+		text, err := os.ReadFile(path)
+		// The state follows the name, which is in brackets.
+		if _, state, _ := strings.Cut(string(text), ") "); err != nil || !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return len(threads) > 0
 }
