@@ -1,6 +1,8 @@
 package proctest
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -37,13 +39,19 @@ func Finish(tb testing.TB, cmd *exec.Cmd) (string, error) {
 	return string(text), ended
 }
 
-// FreeAddr is an address that nobody listens on.
+// FreeAddr is an address that nobody listens on. Its port is not of those that
+// the system gives to whoever asks for any: tests that run beside this one ask
+// often, and one of them could get it before it is used.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
+	for tries := 1; ; tries++ {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(22000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+		if tries == 100 {
+			tb.Fatal(err)
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
 }
