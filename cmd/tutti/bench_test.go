@@ -272,10 +272,14 @@ func TestBenchInterrupted(t *testing.T) {
 }
 
 func TestBenchDuration(t *testing.T) {
-	got := tuttiWith(t, nil, append([]string{"bench", "--engine", "local", "-n", "2", "--op", "allreduce", "-b", "1K", "-e", "1K", "--duration", "1s"}, quick...)...)
-	if got.code != 0 || !strings.Contains(got.out, "passes") || strings.Count(got.out, "\nallreduce") != 1 {
-		t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
+	var got told
+	for _, d := range []string{"500ms", "5s", "30s"} { // a busy machine may do only one pass
+		got = tuttiWith(t, nil, append([]string{"bench", "--engine", "local", "-n", "2", "--op", "allreduce", "-b", "1K", "-e", "1K", "--duration", d}, quick...)...)
+		if got.code == 0 && strings.Contains(got.out, "passes") && strings.Count(got.out, "\nallreduce") == 1 {
+			return
+		}
 	}
+	t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
 }
 
 // TestBenchAgainst compares a run with one whose times were made up.
