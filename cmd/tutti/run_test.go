@@ -19,7 +19,7 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-const deadline = time.Minute
+const deadline = 3 * time.Minute
 
 // A job is one tutti process that a test has started.
 type job struct {
