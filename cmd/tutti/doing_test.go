@@ -60,7 +60,7 @@ func TestDoing(t *testing.T) {
 			}
 			j.says(t, append(c.says, "tutti inspect "+dir+"/*\n")...)
 			j.nothingLeft(t)
-			files, _ := filepath.Glob(dir + "/*")
+			files, _ := filepath.Glob(dir + "/*.json") // who ends while it writes once more leaves a part of that beside
 			var out, errs bytes.Buffer
 			if code := inspectTo(files, &out, &errs); code != 0 || len(files) != c.files || !strings.HasPrefix(out.String(), "Rank 1 is") {
 				t.Errorf("%v: code %d: %s%s", files, code, &out, &errs)
