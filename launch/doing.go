@@ -63,7 +63,10 @@ func (w *world) lookAt(first Exit) {
 }
 
 // askTime is how long ranks may take to say what they were doing.
-func (w *world) askTime() time.Duration { return min(w.cfg.Grace/10, 10*time.Second) }
+func (w *world) askTime() time.Duration {
+	const least, most = 500 * time.Millisecond, 10 * time.Second
+	return min(max(w.cfg.Grace/10, least), most)
+}
 
 // ask asks the ranks that run, and have joined, what they are doing. What it
 // returns is closed when they have answered, or will not; nil if there are none.
