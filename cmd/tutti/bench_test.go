@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -474,13 +475,16 @@ func TestBenchPageInBrowser(t *testing.T) {
 	if got.code != 0 {
 		t.Fatalf("code %d: %s", got.code, got.err)
 	}
-	cmd := exec.CommandContext(t.Context(), chromium, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // browsers hang at times
+	defer cancel()
+	cmd := exec.CommandContext(ctx, chromium, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-extensions", "--user-data-dir="+filepath.Join(dir, "profile"), "--enable-logging=stderr", "--v=0",
 		"--host-resolver-rules=MAP * ~NOTFOUND", "--log-net-log="+log, "--dump-dom", "file://"+page)
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
+	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Run(); err != nil {
-		t.Skipf("chromium does not start here: %v", err)
+		t.Skipf("chromium does not start here, or does not end: %v", err)
 	}
 	if !strings.Contains(out.String(), "allreduce, time") {
 		t.Errorf("the page was not shown: %.200s", &out)
