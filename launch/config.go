@@ -76,7 +76,8 @@ type Config struct {
 	// Restarts is how often all ranks are started again after a failure.
 	Restarts int
 	// Grace is how long ranks have to end when they are asked to, before they
-	// are killed. Zero: 5 s.
+	// are killed. Before that they have a tenth of it, but half a second at least,
+	// to say what they are doing. Zero: 5 s.
 	Grace time.Duration
 	// Signals are passed on to all ranks. An interrupt, termination or hangup
 	// ends the job, a second one at once. Nil means none.

@@ -63,7 +63,10 @@ func (w *world) lookAt(first Exit) {
 }
 
 // askTime is how long ranks may take to say what they were doing.
-const askTime = 500 * time.Millisecond
+func (w *world) askTime() time.Duration {
+	const least, most = 500 * time.Millisecond, 10 * time.Second
+	return min(max(w.cfg.Grace/10, least), most)
+}
 
 // ask asks the ranks that run, and have joined, what they are doing. What it
 // returns is closed when they have answered, or will not; nil if there are none.
@@ -80,7 +83,7 @@ func (w *world) ask() <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(context.Background(), askTime)
+		ctx, cancel := context.WithTimeout(context.Background(), w.askTime())
 		defer cancel()
 		s := w.h.ranks(w.epoch)
 		if s.Set(ctx, place.AskKey, nil) == nil {

@@ -365,7 +365,7 @@ func (w *world) signal(s os.Signal) {
 // kill ends all ranks, and all that they have started, at once. It is called
 // again while that has not happened: new ones may have been started meanwhile.
 func (w *world) kill() {
-	w.ending = true
+	w.ending, w.asked = true, nil
 	w.pass(syscall.SIGKILL)
 	w.killAll()
 	w.timer.Reset(20 * time.Millisecond)

@@ -134,7 +134,7 @@ func TestPeers(t *testing.T) {
 			if _, err := found[0].run(ctx, o, "tcp"); err == nil {
 				t.Error("no error when it is stopped")
 			}
-			for deadline := time.Now().Add(10 * time.Second); len(running(dir)) > 0; time.Sleep(10 * time.Millisecond) {
+			for deadline := time.Now().Add(time.Minute); len(running(dir)) > 0; time.Sleep(10 * time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatalf("processes are left: %q", running(dir))
 				}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -42,9 +43,10 @@ var (
 
 // A drilling says how the drill is done.
 type drilling struct {
-	silence time.Duration // how long a host may not answer
-	only    string        // a state, or a state and a fault; "": all
-	out     io.Writer
+	silence  time.Duration // how long a host may not answer
+	patience time.Duration // how long Shrink waits for ranks of which nothing is known; 0: opTime
+	only     string        // a state, or a state and a fault; "": all
+	out      io.Writer
 }
 
 // drill tries each fault in each state, and writes a table: after how long the
@@ -135,7 +137,7 @@ func expected(state, fault string) (others, own string) {
 // try is one trial.
 func (o *drilling) try(transport, state, fault string) (string, error) {
 	job := spec{ranks: drillSize, transport: transport, state: state, env: []string{
-		"FAULTS_FAULT=" + fault, fmt.Sprint("FAULTS_SILENCE=", o.silence), fmt.Sprint("FAULTS_PATIENCE=", opTime),
+		"FAULTS_FAULT=" + fault, fmt.Sprint("FAULTS_SILENCE=", o.silence), fmt.Sprint("FAULTS_PATIENCE=", cmp.Or(o.patience, opTime)),
 	}}
 	if fault == "cut" {
 		job.hosts = []int{0, 1, 2}

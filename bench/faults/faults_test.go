@@ -50,7 +50,6 @@ func TestFaults(t *testing.T) {
 // TestDrill is some cells of the drill that are soon over.
 func TestDrill(t *testing.T) {
 	_ = proctest.Self(t)
-	o := drilling{silence: 2 * time.Second}
 	for _, c := range []struct{ transport, state, fault string }{
 		{"shm", "shrink", "kill"},
 		{"shm", "message", "mismatch"},
@@ -61,6 +60,11 @@ func TestDrill(t *testing.T) {
 		t.Run(strings.Join([]string{c.transport, c.state, c.fault}, " "), func(t *testing.T) {
 			if c.fault == "cut" && testing.Short() {
 				t.Skip("it waits for a silent host")
+			}
+			// Nobody is taken for lost because it is slow, unless that is waited for.
+			o := drilling{patience: patience / 4}
+			if c.fault == "cut" {
+				o.silence = 3 * time.Second
 			}
 			text, err := o.try(c.transport, c.state, c.fault)
 			if errors.Is(err, netns.ErrUnavailable) {
@@ -100,7 +104,7 @@ func TestPartition(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits for a silent host")
 	}
-	err := partitionAll(partitioning{silence: time.Second, only: "nothing reaches the host of ranks 2 and 3", out: logger{t}})
+	err := partitionAll(partitioning{silence: 3 * time.Second, only: "nothing reaches the host of ranks 2 and 3", out: logger{t}})
 	if errors.Is(err, netns.ErrUnavailable) {
 		t.Skip(err)
 	}

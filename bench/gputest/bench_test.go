@@ -23,7 +23,7 @@ func TestBench(t *testing.T) {
 		flags: []string{"-b", "1K", "-e", "32K", "-f", "32", "--iters", "5", "--warmup", "1"},
 		env:   []string{"TUTTI_BENCH_BYTES=32768"},
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	err := b.run(ctx)
 	t.Log(text.String())

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -272,10 +273,14 @@ func TestBenchInterrupted(t *testing.T) {
 }
 
 func TestBenchDuration(t *testing.T) {
-	got := tuttiWith(t, nil, append([]string{"bench", "--engine", "local", "-n", "2", "--op", "allreduce", "-b", "1K", "-e", "1K", "--duration", "1s"}, quick...)...)
-	if got.code != 0 || !strings.Contains(got.out, "passes") || strings.Count(got.out, "\nallreduce") != 1 {
-		t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
+	var got told
+	for _, d := range []string{"500ms", "5s", "30s"} { // a busy machine may do only one pass
+		got = tuttiWith(t, nil, append([]string{"bench", "--engine", "local", "-n", "2", "--op", "allreduce", "-b", "1K", "-e", "1K", "--duration", d}, quick...)...)
+		if got.code == 0 && strings.Contains(got.out, "passes") && strings.Count(got.out, "\nallreduce") == 1 {
+			return
+		}
 	}
+	t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
 }
 
 // TestBenchAgainst compares a run with one whose times were made up.
@@ -470,13 +475,16 @@ func TestBenchPageInBrowser(t *testing.T) {
 	if got.code != 0 {
 		t.Fatalf("code %d: %s", got.code, got.err)
 	}
-	cmd := exec.CommandContext(t.Context(), chromium, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // browsers hang at times
+	defer cancel()
+	cmd := exec.CommandContext(ctx, chromium, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-extensions", "--user-data-dir="+filepath.Join(dir, "profile"), "--enable-logging=stderr", "--v=0",
 		"--host-resolver-rules=MAP * ~NOTFOUND", "--log-net-log="+log, "--dump-dom", "file://"+page)
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
+	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Run(); err != nil {
-		t.Skipf("chromium does not start here: %v", err)
+		t.Skipf("chromium does not start here, or does not end: %v", err)
 	}
 	if !strings.Contains(out.String(), "allreduce, time") {
 		t.Errorf("the page was not shown: %.200s", &out)

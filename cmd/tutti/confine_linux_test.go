@@ -31,8 +31,11 @@ func confine() error {
 	case "files":
 		err = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(n), Max: uint64(n)})
 	case "processes":
+		if os.Getuid() != 0 {
+			return errors.New("who knows how many processes this user has already")
+		}
 		err = unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: uint64(n), Max: uint64(n)})
-		if os.Getuid() == 0 && err == nil { // whom that does not bind
+		if err == nil { // root is not bound by that
 			err = becomeNobody()
 		}
 	case "address":

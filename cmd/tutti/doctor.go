@@ -33,10 +33,11 @@ Exit codes: 0 nothing fails, 1 something does, 2 wrong flags.
 Flags:
 `
 
-// tryTime is how long a tiny collective may take; GPUs take long to begin.
+// tryTime is how long a tiny collective may take, on a busy machine; GPUs take long
+// to begin.
 const (
-	tryTime    = 20 * time.Second
-	tryGPUTime = 90 * time.Second
+	tryTime    = time.Minute
+	tryGPUTime = 2 * time.Minute
 )
 
 // doctorFlags are the flags, for completion too.

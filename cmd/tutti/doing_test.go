@@ -26,24 +26,31 @@ func TestDoing(t *testing.T) {
 		says  []string
 		files int
 	}{
+		// Who is ended later may have noticed who was ended before.
 		"hangs": {syscall.SIGTERM, 143, []string{
-			"tutti: stopped by SIGTERM\n", "tutti: rank 0 was in AllReduce#2 (for ", "), waiting for rank 1; ended by tutti: killed by SIGTERM\n",
+			"tutti: stopped by SIGTERM\n", "tutti: rank 0 was in AllReduce#2 (for ", "), waiting for rank 1; ended by tutti: ",
 			"tutti: rank 1 last did Barrier#1", ", and waits in Recv from rank 2, tag 7 (for ", "tutti: Rank 1 is behind: ",
 		}, 3},
 		"deaf": {syscall.SIGINT, 130, []string{
 			"tutti: stopped by SIGINT\n", "tutti: rank 1 had joined; ended by tutti", "waiting for rank 1; ended by tutti", "tutti: Rank 1 is missing",
 		}, 2},
-		"quits": {0, 3, []string{
-			"tutti: rank 1 failed first: exit code 3", "tutti: rank 0 was in AllReduce#2 ", "exit code 1\n",
-		}, 2},
+		"quits": {0, 3, []string{"tutti: rank 1 failed first: exit code 3", "tutti: rank 0 was in AllReduce#2 "}, 2},
 	} {
 		t.Run(act, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "dumps")
-			j := start(t, act, nil, "-n", "3", "-grace", "500ms", "-flight-dir", dir)
+			j := start(t, act, nil, "-n", "3", "-grace", "30s", "-flight-dir", dir)
 			if c.sig != 0 {
 				j.out.Await(t, "hangs", 3)
 				awaitStop(t, j.out.String())
+				if err := j.cmd.Process.Signal(c.sig); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if act == "deaf" { // which only a second signal ends, before the time of grace does
+				for end := time.Now().Add(deadline); len(j.left()) > 3 && time.Now().Before(end); {
+					time.Sleep(time.Millisecond)
+				}
 				if err := j.cmd.Process.Signal(c.sig); err != nil {
 					t.Fatal(err)
 				}
@@ -53,7 +60,7 @@ func TestDoing(t *testing.T) {
 			}
 			j.says(t, append(c.says, "tutti inspect "+dir+"/*\n")...)
 			j.nothingLeft(t)
-			files, _ := filepath.Glob(dir + "/*")
+			files, _ := filepath.Glob(dir + "/*.json") // who ends while it writes once more leaves a part of that beside
 			var out, errs bytes.Buffer
 			if code := inspectTo(files, &out, &errs); code != 0 || len(files) != c.files || !strings.HasPrefix(out.String(), "Rank 1 is") {
 				t.Errorf("%v: code %d: %s%s", files, code, &out, &errs)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 // buildElastic builds examples/elastic.
@@ -59,6 +59,13 @@ func (j *job) process(t *testing.T, rank, size int, newest bool) int {
 		t.Fatal(err)
 	}
 	return pid
+}
+
+// formed waits until all ranks have said that they are so many: one that is not
+// so far when another dies says that never.
+func (j *job) formed(t *testing.T, size int) {
+	t.Helper()
+	j.out.Await(t, fmt.Sprintf(" of %d from step", size), size)
 }
 
 func kill(t *testing.T, pid int) {
@@ -110,6 +117,7 @@ func TestElastic(t *testing.T) {
 // replaced, the sum is exact, and nothing is left.
 func elasticReplaced(t *testing.T, program string) {
 	j := elastic(t, program, nil, "-elastic", "2:3")
+	j.formed(t, 3)
 	kill(t, j.process(t, 0, 3, false))
 	j.out.Await(t, " of 3 from step", 6) // all of the first Comm, and of one with the replacement
 	kill(t, j.process(t, 0, 3, true))
@@ -133,6 +141,7 @@ func elasticReplaced(t *testing.T, program string) {
 // of them.
 func elasticTooFew(t *testing.T, program string) {
 	j := elastic(t, program, nil, "-elastic", "2:3", "-replacements", "0", "-grace", "500ms")
+	j.formed(t, 3)
 	second := j.process(t, 2, 3, false)
 	kill(t, j.process(t, 1, 3, false))
 	j.process(t, 1, 2, false)
@@ -152,6 +161,7 @@ func elasticTooFew(t *testing.T, program string) {
 func elasticWrapped(t *testing.T, program string) {
 	shell := []string{"sh", "-c", `trap : USR1; "$0" "$@"; exit $?`, program}
 	j := elasticCommand(t, shell, nil, "-elastic", "2:3")
+	j.formed(t, 3)
 	rank := j.process(t, 1, 3, false)
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", rank))
 	if err != nil {
@@ -179,17 +189,14 @@ func elasticWrapped(t *testing.T, program string) {
 // elasticHosts is two hosts, which are one, each with two ranks. One host
 // loses its first rank, and the other is none the wiser.
 func elasticHosts(t *testing.T, program string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := proctest.FreeAddr(t)
 	var jobs [2]*job
 	for i := range jobs {
 		jobs[i] = elastic(t, program, []string{"TUTTI_SECRET=0123456789abcdef"}, "-nodes", "2", "-node", strconv.Itoa(i), "-addr", addr, "-elastic", "1:2")
 	}
-	jobs[0].out.Await(t, " of 4 from step", 2)
+	for _, j := range jobs {
+		j.out.Await(t, " of 4 from step", 2)
+	}
 	kill(t, jobs[1].process(t, 2, 4, false))
 	jobs[1].out.Await(t, " of 4 from step", 4)
 	if err := jobs[0].cmd.Process.Signal(syscall.SIGUSR1); err != nil {
@@ -260,7 +267,7 @@ func TestElasticStopped(t *testing.T) {
 // again.
 func outlived(one bool) error {
 	ctx := context.Background()
-	c, err := tutti.Join(ctx, tutti.Config{Patience: 2 * time.Second})
+	c, err := tutti.Join(ctx, tutti.Config{Patience: 4 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -300,13 +307,14 @@ func survive(late func(context.Context) error) func(one bool) error {
 		if err != nil {
 			return err
 		}
-		if err := c.Barrier(ctx); err != nil {
-			return err
-		}
-		if one {
+		err = c.Barrier(ctx)
+		if one && err == nil {
 			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
-		if err := c.Barrier(ctx); !errors.Is(err, tutti.ErrRankLost) {
+		if err == nil { // rank 1 may be gone before this one has left the first
+			err = c.Barrier(ctx)
+		}
+		if !errors.Is(err, tutti.ErrRankLost) {
 			return fmt.Errorf("nobody is lost: %w", err)
 		}
 		if c, _, err = c.Shrink(ctx); err != nil {

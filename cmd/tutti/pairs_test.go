@@ -36,31 +36,43 @@ func slow() func(rank int) {
 
 // hot holds that cells of a page's heat maps, by their titles, have one of the colours
 // of what is slow: on a busy machine the rest may not be four times as fast.
-func hot(t *testing.T, path string, titles ...string) {
-	t.Helper()
+func hot(path string, titles ...string) error {
 	page, err := os.ReadFile(path)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	for _, title := range titles {
 		cell := regexp.MustCompile(`<td class="(h\d)" title="` + title + `[^"]*"`).FindSubmatch(page)
 		if cell == nil || string(cell[1]) < "h4" {
-			t.Errorf("%s is %q on the page", title, cell)
+			return fmt.Errorf("%s is %q on the page", title, cell)
 		}
 	}
+	return nil
 }
 
-// TestBenchPairsNamesSlowRank has one of three ranks take much longer than any busy
-// machine would.
+// TestBenchPairsNamesSlowRank has one of three ranks take much longer than the
+// others do on this machine, however busy that is.
 func TestBenchPairsNamesSlowRank(t *testing.T) {
 	onlyLinux(t)
+	var err error
+	for _, slow := range []string{"15ms", "60ms", "300ms"} {
+		if err = namesSlowRank(t, slow); err == nil {
+			return
+		}
+		t.Logf("%s is not slow enough here: %v", slow, err)
+	}
+	t.Error(err)
+}
+
+func namesSlowRank(t *testing.T, slow string) error {
+	t.Helper()
 	page := filepath.Join(t.TempDir(), "report.html")
-	got := tuttiWith(t, []string{"TUTTI_TEST_SLOW=2 40ms"}, "bench", "-n", "3", "--engine", "shm", "--op", "broadcast", "-b", "8", "-e", "8",
+	got := tuttiWith(t, []string{"TUTTI_TEST_SLOW=2 " + slow}, "bench", "-n", "3", "--engine", "shm", "--op", "broadcast", "-b", "8", "-e", "8",
 		"--iters", "5", "--warmup", "1", "--pairs", "--html", page)
 	if got.code != 0 || !strings.Contains(got.out, "slow: rank 2 is slow: 4 of its 4 links stand out") || strings.Count(got.out, "\nslow: ") != 1 {
-		t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
+		return fmt.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
 	}
-	hot(t, page, "0 to 2: [0-9.]+ us", "2 to 0: [0-9.]+ us", "1 to 2: [0-9.]+ us", "2 to 1: [0-9.]+ us", "broadcast 8, rank 2")
+	return hot(page, "0 to 2: [0-9.]+ us", "2 to 0: [0-9.]+ us", "1 to 2: [0-9.]+ us", "2 to 1: [0-9.]+ us", "broadcast 8, rank 2")
 }
 
 // TestBenchPairsNamesSlowLink slows what one of three hosts sends to another: 1 MiB
@@ -107,7 +119,9 @@ func TestBenchPairsNamesSlowLink(t *testing.T) {
 	if !strings.Contains(out, "slow: the link from rank 2 to rank 1 is slow") {
 		t.Errorf("the link is not named:\n%s", out)
 	}
-	hot(t, page, "2 to 1: [0-9.]+ GB/s")
+	if err := hot(page, "2 to 1: [0-9.]+ GB/s"); err != nil {
+		t.Error(err)
+	}
 	slowest(t, page, "2 to 1")
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // probeTime is how long a look at libraries may take.
-const probeTime = 30 * time.Second
+const probeTime = time.Minute
 
 // probeMark stands before what a probe has found: libraries print, too.
 const probeMark = "tutti-probe "
@@ -41,7 +41,7 @@ func ask(ctx context.Context, what string, to any) (said bool, err error) {
 	var out, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, self, "probe", what)
 	cmd.Stdout, cmd.Stderr = &out, &stderr
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 10 * time.Second
 	err = cmd.Run()
 	if cmd.Process == nil {
 		return false, fmt.Errorf("%w: %w", doctor.ErrNotStarted, err)

@@ -19,7 +19,7 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-const deadline = time.Minute
+const deadline = 3 * time.Minute
 
 // A job is one tutti process that a test has started.
 type job struct {
@@ -121,21 +121,22 @@ func TestHello(t *testing.T) {
 func TestFailures(t *testing.T) {
 	onlyLinux(t)
 	for act, c := range map[string]struct {
-		code int
-		says []string
+		code  int
+		grace string // long enough for them to say what they do
+		says  []string
 	}{
-		"exit 3":       {3, []string{"rank 1 failed first: exit code 3", "the last of it", "Barrier#", "; ended by tutti: killed by SIGTERM"}},
-		"panic":        {2, []string{"rank 1 failed first: it panicked, exit code 2", "panic: no way"}},
-		"killed":       {137, []string{"rank 1 failed first: killed by SIGKILL"}},
-		"stubborn":     {3, []string{"rank 1 failed first: exit code 3", "rank 2 was in Barrier#2 when it failed; ended by tutti: killed by SIGKILL"}},
-		"leaving":      {3, []string{"rank 1 failed first: exit code 3"}},
-		"leaving well": {0, nil},
-		"stays away":   {1, []string{"2 of 3 ranks joined; rank 1 missing", "failed first: exit code 1", "rank 1 never called Join; ended by tutti"}},
-		"goes away":    {1, []string{"rank 1 failed first: ended without calling Join, and rank"}},
+		"exit 3":       {3, "1m", []string{"rank 1 failed first: exit code 3", "the last of it", "Barrier#", "; ended by tutti: killed by SIGTERM"}},
+		"panic":        {2, "500ms", []string{"rank 1 failed first: it panicked, exit code 2", "panic: no way"}},
+		"killed":       {137, "500ms", []string{"rank 1 failed first: killed by SIGKILL"}},
+		"stubborn":     {3, "3s", []string{"rank 1 failed first: exit code 3", "rank 2 was in Barrier#", " when it failed; ended by tutti: killed by SIGKILL"}},
+		"leaving":      {3, "500ms", []string{"rank 1 failed first: exit code 3"}},
+		"leaving well": {0, "500ms", nil},
+		"stays away":   {1, "500ms", []string{"2 of 3 ranks joined; rank 1 missing", "failed first: exit code 1", "rank 1 never called Join; ended by tutti"}},
+		"goes away":    {1, "500ms", []string{"rank 1 failed first: ended without calling Join, and rank"}},
 	} {
 		t.Run(act, func(t *testing.T) {
 			t.Parallel()
-			j := start(t, act, nil, "-n", "3", "-grace", "500ms")
+			j := start(t, act, nil, "-n", "3", "-grace", c.grace)
 			if code := j.wait(t); code != c.code {
 				t.Errorf("code %d, want %d", code, c.code)
 			}
@@ -309,16 +310,11 @@ func TestStdin(t *testing.T) {
 // TestNodes is a job of two hosts, which are one.
 func TestNodes(t *testing.T) {
 	secret := "TUTTI_SECRET=0123456789abcdef"
-	two := func(act string, envs [2][]string, flags ...string) (codes [2]int, jobs [2]*job) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := l.Addr().String()
-		l.Close()
+	two := func(act string, flags ...string) (codes [2]int, jobs [2]*job) {
+		addr := proctest.FreeAddr(t)
 		for i := range jobs {
 			all := append([]string{"-nodes", "2", "-node", strconv.Itoa(i), "-addr", addr, "-n", strconv.Itoa(1 + i)}, flags...)
-			jobs[i] = start(t, act, envs[i], all...)
+			jobs[i] = start(t, act, []string{secret}, all...)
 		}
 		for i, j := range jobs {
 			codes[i] = j.wait(t)
@@ -326,35 +322,48 @@ func TestNodes(t *testing.T) {
 		}
 		return codes, jobs
 	}
-	same := [2][]string{{secret}, {secret}}
-	codes, jobs := two("hello", same)
+	codes, jobs := two("hello")
 	if codes != [2]int{0, 0} || !strings.Contains(jobs[1].out.String(), "[2] sum 3 of 3") {
 		t.Errorf("%v\n%s\n%s", codes, &jobs[0].out, &jobs[1].out)
 	}
-	codes, jobs = two("exit 3", same)
+	codes, jobs = two("exit 3")
 	if codes != [2]int{3, 3} || !strings.Contains(jobs[0].out.String(), "rank 1 failed first") {
 		t.Errorf("%v\n%s\n%s", codes, &jobs[0].out, &jobs[1].out)
 	}
-	codes, jobs = two("second time", same, "-restarts", "1")
+	codes, jobs = two("second time", "-restarts", "1")
 	if codes != [2]int{0, 0} || !strings.Contains(jobs[0].out.String(), "[0] sum 3 of 3, epoch 1") {
 		t.Errorf("%v\n%s\n%s", codes, &jobs[0].out, &jobs[1].out)
 	}
-	codes, jobs = two("hello", [2][]string{{secret}, {"TUTTI_SECRET=something else than that"}}, "-join-time", "2s")
-	if codes != [2]int{1, 1} || !strings.Contains(jobs[1].out.String(), "the secrets differ") ||
-		!strings.Contains(jobs[0].out.String(), "node 1 of 2 has not come") {
-		t.Errorf("%v\n%s\n%s", codes, &jobs[0].out, &jobs[1].out)
+}
+
+// TestNodesMiss has a host that waits for another: in vain, and until it is
+// stopped, while one comes that has another secret.
+func TestNodesMiss(t *testing.T) {
+	flags := []string{"-nodes", "2", "-addr", proctest.FreeAddr(t)}
+	env := []string{"TUTTI_SECRET=0123456789abcdef"}
+	alone := start(t, "hello", env, append(flags, "-join-time", "500ms")...)
+	if code := alone.wait(t); code != 1 || !strings.Contains(alone.out.String(), "node 1 of 2 has not come") {
+		t.Errorf("code %d:\n%s", code, &alone.out)
 	}
+	alone = start(t, "hello", env, flags...)
+	other := start(t, "hello", []string{"TUTTI_SECRET=something else than that"}, append(flags, "-node", "1")...)
+	if code := other.wait(t); code != 1 || !strings.Contains(other.out.String(), "the secrets differ") {
+		t.Errorf("code %d:\n%s", code, &other.out)
+	}
+	if err := alone.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := alone.wait(t); code != 143 {
+		t.Errorf("code %d:\n%s", code, &alone.out)
+	}
+	alone.nothingLeft(t)
+	other.nothingLeft(t)
 }
 
 // TestSettle has a host whose ranks end well long before those of another: it
 // waits, and can be stopped while it does.
 func TestSettle(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := proctest.FreeAddr(t)
 	env := []string{"TUTTI_SECRET=0123456789abcdef", "TUTTI_TEST_NAMES=RANK"}
 	flags := []string{"-nodes", "2", "-addr", addr, "-grace", "500ms"}
 	long := start(t, "gentle", env, append(flags, "-node", "0")...)
