@@ -1,7 +1,6 @@
 package proctest
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -35,15 +34,4 @@ func Finish(tb testing.TB, cmd *exec.Cmd) (string, error) {
 		tb.Fatal(err)
 	}
 	return string(text), ended
-}
-
-// FreeAddr is an address that nobody listens on.
-func FreeAddr(tb testing.TB) string {
-	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
