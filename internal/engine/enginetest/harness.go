@@ -14,7 +14,7 @@ import (
 
 // grace is how long after its deadline a case may still need to come to an
 // end, before its goroutines are printed and left behind.
-const grace = 20 * time.Second
+const grace = time.Minute
 
 func runCase(t *testing.T, world World, opt Options, c *Case) {
 	engines := world(t, c.Ranks)

@@ -10,7 +10,7 @@ import (
 // checkGoroutines fails the test if an engine has left a goroutine behind.
 // Goroutines that are on their way out get time to leave.
 func checkGoroutines(tb testing.TB) {
-	const patience = 10 * time.Second
+	const patience = time.Minute
 	var left string
 	for begin := time.Now(); time.Since(begin) < patience; runtime.Gosched() {
 		if left = engineGoroutines(); left == "" {

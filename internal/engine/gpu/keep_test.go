@@ -23,7 +23,7 @@ func TestKeptTooLate(t *testing.T) {
 		ok(t, e.Close())
 		e.keep(comm)
 		for begin := time.Now(); !errors.Is(comm.AsyncError(), nccl.ErrAborted); time.Sleep(time.Millisecond) {
-			if time.Since(begin) > 20*time.Second {
+			if time.Since(begin) > time.Minute {
 				t.Fatal("it is not aborted")
 			}
 		}

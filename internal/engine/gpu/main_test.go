@@ -88,7 +88,7 @@ func clean(t testing.TB) {
 	t.Cleanup(func() {
 		// Communicators that nobody waits for any more end on their own.
 		now := control.AllLive()
-		for begin := time.Now(); now != before && time.Since(begin) < 20*time.Second; now = control.AllLive() {
+		for begin := time.Now(); now != before && time.Since(begin) < time.Minute; now = control.AllLive() {
 			time.Sleep(time.Millisecond)
 		}
 		if !t.Failed() && now != before {

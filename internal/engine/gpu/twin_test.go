@@ -45,8 +45,8 @@ func newTwin(e *Engine) *twin {
 // operations. Memory is not allocated or freed while there are messages, if that
 // can be helped: it may wait for the device, and so for another rank.
 const (
-	room   = 8 << 20
-	little = 1 << 20
+	room   = 4 << 20
+	little = 256 << 10
 )
 
 func (w *twin) Post(m *engine.Message) {

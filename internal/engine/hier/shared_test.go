@@ -3,7 +3,6 @@ package hier
 import (
 	"runtime"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine/enginetest"
@@ -34,5 +33,5 @@ func TestProcesses(t *testing.T) {
 	before := runtime.GOMAXPROCS(20)
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 	k := kit{host: processes, opt: Options{Segment: 16 << 10}, local: shm.Options{Small: 512}}
-	enginetest.Run(t, world(notInOrder, k), enginetest.Options{Light: true, Deadline: 20 * time.Second})
+	enginetest.Run(t, world(notInOrder, k), enginetest.Options{Light: true})
 }

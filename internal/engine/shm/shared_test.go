@@ -126,13 +126,13 @@ func threads(t *testing.T) {
 
 func TestShared(t *testing.T) {
 	threads(t)
-	enginetest.Run(t, mappedWorld(Options{}), enginetest.Options{RankOrder: true, Light: true, Deadline: 20 * time.Second})
+	enginetest.Run(t, mappedWorld(Options{}), enginetest.Options{RankOrder: true, Light: true})
 }
 
 func TestSharedInPieces(t *testing.T) {
 	threads(t)
 	tiny := Options{Small: 64, Ring: 3 * 1024, Peek: 1}
-	enginetest.Run(t, mappedWorld(tiny), enginetest.Options{RankOrder: true, Light: true, Deadline: 20 * time.Second})
+	enginetest.Run(t, mappedWorld(tiny), enginetest.Options{RankOrder: true, Light: true})
 }
 
 // Who needs a rank that has left because of a failure is told of that.

@@ -121,6 +121,7 @@ EXPORT ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *p, size_t byte
   pthread_mutex_unlock(&c->mu);
   standin_count(LIVE_HANDLES, 1);
   *out = w;
+  if (VERSION >= 22900) standin_rma_start(c);
   return standin_together(c, 'w');
 }
 

@@ -120,12 +120,6 @@ struct birth {
 };
 enum { INIT, SPLIT, SHRINK, GROW };
 
-static ncclResult_t connect_all(struct birth *b) {
-  ncclResult_t rc = standin_bootstrap(b->c, b->host);
-  if (rc == OK && VERSION >= 22900 && b->c->n > 1) b->c->rma_runs = !pthread_create(&b->c->rma, NULL, standin_rma_thread, b->c);
-  return rc;
-}
-
 // stop_all ends what runs on a communicator, and the making of its child.
 static void stop_all(struct comm *c) {
   pthread_mutex_lock(&c->mu);
@@ -137,12 +131,12 @@ static void stop_all(struct comm *c) {
 // bear_child connects a child, unless its parent is aborted meanwhile.
 static ncclResult_t bear_child(struct birth *b) {
   struct comm *p = b->parent;
-  if (!p) return connect_all(b);
+  if (!p) return standin_bootstrap(b->c, b->host);
   pthread_mutex_lock(&p->mu);
   p->unborn = b->c;
   b->c->stop = p->stop;
   pthread_mutex_unlock(&p->mu);
-  ncclResult_t rc = connect_all(b);
+  ncclResult_t rc = standin_bootstrap(b->c, b->host);
   pthread_mutex_lock(&p->mu);
   p->unborn = NULL;
   pthread_mutex_unlock(&p->mu);
@@ -152,7 +146,7 @@ static ncclResult_t bear_child(struct birth *b) {
 static ncclResult_t run_init(void *arg) {
   struct birth *b = arg;
   struct comm *c = b->c;
-  ncclResult_t rc = connect_all(b);
+  ncclResult_t rc = standin_bootstrap(b->c, b->host);
   if (rc && c->blocking) {
     *b->out = NULL;
     unmake(c);

@@ -103,7 +103,7 @@ struct plan { struct comm *c; int n; struct task tasks[]; };
 void standin_run_plan(void *arg);
 // rma.c
 ncclResult_t standin_rma_task(struct comm *c, struct task *t);
-void *standin_rma_thread(void *comm);
+void standin_rma_start(struct comm *c);
 // group.c
 ncclResult_t standin_add(ncclComm_t comm, void *stream, struct task t);
 ncclResult_t standin_add_job(struct comm *c, ncclResult_t (*run)(void *), void *arg, int blocking);

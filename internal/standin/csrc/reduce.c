@@ -29,24 +29,22 @@ static double decode(struct format f, unsigned bits) {
   return sign ? -x : x;
 }
 
-// encode rounds to nearest, ties to even, by search: codes grow with values.
+// encode rounds to nearest, ties to even: codes grow with values, from one power
+// of two to the next in equal steps.
 static unsigned encode(struct format f, double x) {
+  int bias = (1 << (f.e - 1)) - 1, exponent;
   unsigned sign = signbit(x) ? 1u << (f.e + f.m) : 0, top = (1u << f.e) - 1;
   unsigned last = f.finite ? (top << f.m | ((1u << f.m) - 2)) : (top << f.m) - 1;
   if (isnan(x)) return sign | (top << f.m) | ((1u << f.m) - 1);
-  x = fabs(x);
-  unsigned lo = 0, hi = last;
-  while (lo < hi) {
-    unsigned mid = (lo + hi + 1) / 2;
-    if (decode(f, mid) <= x)
-      lo = mid;
-    else
-      hi = mid - 1;
+  unsigned code = last + 1;
+  if (!isinf(x)) {
+    x = fabs(x);
+    frexp(x, &exponent);
+    if (x == 0 || exponent < 2 - bias) exponent = 2 - bias;
+    code = ((unsigned)(exponent + bias - 2) << f.m) + (unsigned)nearbyint(ldexp(x, f.m + 1 - exponent));
   }
-  double below = decode(f, lo), above = lo == last ? below + (below - decode(f, lo - 1)) : decode(f, lo + 1);
-  if (x - below > above - x || (x - below == above - x && (lo & 1))) lo++;
-  if (lo > last) lo = f.finite ? last : top << f.m;
-  return sign | lo;
+  if (code > last) code = f.finite ? last : top << f.m;
+  return sign | code;
 }
 
 static double read_float(int type, const char *p, size_t i) {

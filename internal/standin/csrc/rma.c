@@ -45,7 +45,7 @@ static int take_note(struct comm *c, int from) {
   return ok;
 }
 
-void *standin_rma_thread(void *arg) {
+static void *rma_thread(void *arg) {
   struct comm *c = arg;
   int gone[MAX_RANKS] = {0};
   while (!c->stop) {
@@ -64,6 +64,14 @@ void *standin_rma_thread(void *arg) {
   return NULL;
 }
 
+// standin_rma_start starts the thread, once. Only a communicator with a window, a
+// signal or a wait for one has use for it; until then signals lie in the sockets.
+void standin_rma_start(struct comm *c) {
+  pthread_mutex_lock(&c->mu);
+  if (!c->rma_runs && c->n > 1) c->rma_runs = !pthread_create(&c->rma, NULL, rma_thread, c);
+  pthread_mutex_unlock(&c->mu);
+}
+
 static int give(int fd, const void *from, size_t n) {
   for (const char *p = from; n > 0;) {
     ssize_t k = send(fd, p, n, MSG_NOSIGNAL);
@@ -74,6 +82,7 @@ static int give(int fd, const void *from, size_t n) {
 }
 
 ncclResult_t standin_rma_task(struct comm *c, struct task *t) {
+  standin_rma_start(c);
   if (t->kind == WAIT_SIGNAL) {
     pthread_mutex_lock(&c->mu);
     while (c->signals[t->peer] - c->taken[t->peer] < (uint64_t)t->times && !c->stop && !c->quiet) {
