@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
 )
@@ -65,6 +67,43 @@ func TestHalfSent(t *testing.T) {
 	}
 	if err := <-heard; !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		t.Errorf("it was heard: %v", err)
+	}
+}
+
+// TestHeardAfterAll has rank 0 tell a rank of a loss and leave, while that rank is
+// stopped. When it goes on, it answers what it was asked, in vain, and hears of the
+// loss all the same.
+func TestHeardAfterAll(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	near, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	far, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := newConn(far)
+	for _, f := range []*frame{{Kind: ask}, {Kind: lost, Rank: 2, Reason: "gone"}, {Kind: bye}} {
+		if err := root.send(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root.Close()
+	m := newMember(Config{Rank: 1, Size: 3})
+	m.up = newConn(near)
+	for err == nil { // until this side knows that nobody is there
+		err = m.up.send(&frame{Kind: here})
+		time.Sleep(time.Millisecond)
+	}
+	m.listen()
+	if lost := m.Lost(); !slices.Equal(lost, []int{2}) {
+		t.Errorf("after %v it knows that %v are lost", err, lost)
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-const deadline = 30 * time.Second
+// deadline is far more than anything here takes.
+const deadline = 3 * time.Minute
 
 // job joins n ranks on loopback.
 func job(t testing.TB, n int) ([]*Member, *proctest.Output) {

@@ -177,7 +177,7 @@ func (e *Engine) takeFrom(c *engine.Call, r int, dst engine.Mem, shared bool) er
 	if err != nil {
 		return err
 	}
-	take(dst, src)
+	engine.Copy(dst, src)
 	return nil
 }
 
