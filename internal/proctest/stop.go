@@ -3,6 +3,7 @@ package proctest
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,14 +23,26 @@ func Stop(tb testing.TB, pid int) {
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		return // the system does not tell
 	}
-	for end := time.Now().Add(stopTime); ; time.Sleep(time.Millisecond) {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || time.Now().After(end) {
+	for end := time.Now().Add(stopTime); !stopped(pid); time.Sleep(time.Millisecond) {
+		if err := syscall.Kill(pid, 0); err != nil || time.Now().After(end) {
 			tb.Fatalf("process %d does not stop: %v", pid, err)
 		}
+	}
+}
+
+// stopped reports whether all threads of a process are: one that is in the middle
+// of a system call may still finish it when others have stopped.
+func stopped(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, file := range threads {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
 		// The state follows the name, which is in brackets.
-		if _, state, _ := strings.Cut(string(text), ") "); strings.HasPrefix(state, "T") {
-			return
+		if _, state, _ := strings.Cut(string(text), ") "); !strings.HasPrefix(state, "T") {
+			return false
 		}
 	}
+	return len(threads) > 0
 }
