@@ -135,6 +135,7 @@ func TestFirstCause(t *testing.T) {
 	got := make([]chan *engine.Failure, 4)
 	for r, m := range members {
 		got[r] = make(chan *engine.Failure, 10)
+		m.patience = deadline
 		m.Watch("g", []int{0, 1, 2, 3}, func(f *engine.Failure) { got[r] <- f })
 	}
 	var ranks sync.WaitGroup
