@@ -123,13 +123,6 @@ func (m Mem) Slice(i, n int) Mem {
 // At is the address of element i.
 func (m Mem) At(i int) unsafe.Pointer { return unsafe.Add(m.Ptr, i*m.Type.Size()) }
 
-// Copy copies as many elements as dst has, unless they are there already.
-func Copy(dst, src Mem) {
-	if dst.Ptr != src.Ptr && dst.N > 0 {
-		kernel.Copy(dst.Ptr, src.Ptr, dst.Bytes())
-	}
-}
-
 // overlaps reports whether two runs share a byte.
 func (m Mem) overlaps(o Mem) bool {
 	a, b := uintptr(m.Ptr), uintptr(o.Ptr)

@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -70,40 +72,48 @@ func TestHalfSent(t *testing.T) {
 	}
 }
 
-// TestHeardAfterAll has rank 0 tell a rank of a loss and leave, while that rank is
-// stopped. When it goes on, it answers what it was asked, in vain, and hears of the
-// loss all the same.
+// deserted is a connection whose other side has left: what it has said is there,
+// until this side closes it.
+type deserted struct {
+	net.Conn // nil: what is not below is not called
+	said     io.Reader
+	answers  int
+	closed   bool
+}
+
+func (d *deserted) Read(b []byte) (int, error) {
+	if d.closed {
+		return 0, net.ErrClosed
+	}
+	return d.said.Read(b)
+}
+
+func (d *deserted) Write([]byte) (int, error) {
+	d.answers++
+	return 0, &net.OpError{Op: "write", Err: syscall.EPIPE}
+}
+
+func (d *deserted) Close() error {
+	d.closed = true
+	return nil
+}
+
+func (d *deserted) SetWriteDeadline(time.Time) error { return nil }
+
+// TestHeardAfterAll has rank 0 ask a rank, tell it of a loss and leave, while that
+// rank is stopped. When it goes on, it answers in vain, and hears of the loss all
+// the same.
 func TestHeardAfterAll(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	near, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer near.Close()
-	far, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	root := newConn(far)
+	var said []byte
 	for _, f := range []*frame{{Kind: ask}, {Kind: lost, Rank: 2, Reason: "gone"}, {Kind: bye}} {
-		if err := root.send(f); err != nil {
-			t.Fatal(err)
-		}
+		said = append(said, wireForm(t, f)...)
 	}
-	root.Close()
+	d := &deserted{said: iotest.OneByteReader(bytes.NewReader(said))}
 	m := newMember(Config{Rank: 1, Size: 3})
-	m.up = newConn(near)
-	for err == nil { // until this side knows that nobody is there
-		err = m.up.send(&frame{Kind: here})
-		time.Sleep(time.Millisecond)
-	}
+	m.up = newConn(d)
 	m.listen()
-	if lost := m.Lost(); !slices.Equal(lost, []int{2}) {
-		t.Errorf("after %v it knows that %v are lost", err, lost)
+	if lost := m.Lost(); !slices.Equal(lost, []int{2}) || d.answers != 1 {
+		t.Errorf("after %d answers it knows that %v are lost", d.answers, lost)
 	}
 }
 

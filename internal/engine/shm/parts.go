@@ -116,7 +116,7 @@ func (e *Engine) fetchPieces(c *engine.Call, p *plan, j int) error {
 			return e.lost(r, e.op, e.seq)
 		}
 		lo, hi := p.bounds(r, j)
-		engine.Copy(c.Dst.Slice(lo, hi-lo), e.exposed(r).dst.Slice(lo, hi-lo))
+		take(c.Dst.Slice(lo, hi-lo), e.exposed(r).dst.Slice(lo, hi-lo))
 	}
 	return nil
 }

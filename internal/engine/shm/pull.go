@@ -177,7 +177,7 @@ func (e *Engine) takeFrom(c *engine.Call, r int, dst engine.Mem, shared bool) er
 	if err != nil {
 		return err
 	}
-	engine.Copy(dst, src)
+	take(dst, src)
 	return nil
 }
 

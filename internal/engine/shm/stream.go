@@ -301,7 +301,7 @@ func (e *Engine) fillWindow(c *engine.Call, f *flow, w int) error {
 		src := window(c.Src, w, f.per)
 		e.copyIn(c, out.at(w, 0, 0), src)
 		if c.Verb == engine.AllGather { // while it is in the cache
-			engine.Copy(window(c.DstPart(e.rank, len(e.g.boards)), w, f.per), src)
+			take(window(c.DstPart(e.rank, len(e.g.boards)), w, f.per), src)
 		}
 	} else {
 		for r := range e.g.boards {
@@ -356,9 +356,9 @@ func (e *Engine) intake(c *engine.Call, f *flow) (most int, err error) {
 			e.list = append(e.list, in)
 			most = max(most, dst.N)
 		} else if f.shares {
-			engine.Copy(dst, c.SrcPart(r, n))
+			take(dst, c.SrcPart(r, n))
 		} else if c.Verb != engine.AllGather || f.fill == 0 {
-			engine.Copy(dst, c.Src)
+			take(dst, c.Src)
 		}
 		return nil
 	}

@@ -32,7 +32,7 @@ func (e *Engine) rotations(c *engine.Call) error {
 // what went. Ranks that work in place and ranks that do not go the same way.
 func (e *Engine) pairs(c *engine.Call) error {
 	src, dst := e.shares(c.Src, nil), e.shares(c.Dst, nil)
-	engine.Copy(dst.at(e.rank), src.at(e.rank))
+	take(dst.at(e.rank), src.at(e.rank))
 	tmp := e.room(forSegment, min(dst.at(0).N, e.segmentElems(c.Dst.Type)), c.Dst.Type)
 	for k := range e.size {
 		peer := partner(e.rank, k, e.size)
@@ -44,12 +44,12 @@ func (e *Engine) pairs(c *engine.Call) error {
 			out, in := e.segment(from, j), e.segment(to, j)
 			got := in
 			if out.Ptr == in.Ptr {
-				got = tmp.Slice(0, in.N)
+				got = slice(tmp, 0, in.N)
 			}
 			if err := e.move(peer, out, from.Bytes(), peer, got, to.Bytes()); err != nil {
 				return err
 			}
-			engine.Copy(in, got)
+			take(in, got)
 		}
 	}
 	return nil

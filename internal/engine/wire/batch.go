@@ -36,7 +36,7 @@ func (e *Engine) carryOutTogether(calls []engine.Call) error {
 	for i := range calls {
 		c := &calls[i]
 		r := e.reduction(c, t)
-		r.load(row.Slice(at, c.Src.N), c.Src)
+		r.load(slice(row, at, c.Src.N), c.Src)
 		if r.scaled {
 			all.Red = engine.Sum
 		}
@@ -51,7 +51,7 @@ func (e *Engine) carryOutTogether(calls []engine.Call) error {
 	at = 0
 	for i := range calls {
 		c := &calls[i]
-		engine.Copy(c.Dst, row.Slice(at, c.Dst.N))
+		take(c.Dst, slice(row, at, c.Dst.N))
 		at += c.Dst.N
 	}
 	return nil

@@ -8,10 +8,10 @@ import "github.com/tutti-go/tutti/internal/engine"
 func (e *Engine) bruckGather(mine engine.Mem) (engine.Mem, error) {
 	n := mine.N
 	blocks := e.room(forWork, e.size*n, mine.Type)
-	engine.Copy(blocks.Slice(0, n), mine)
+	take(slice(blocks, 0, n), mine)
 	for d := 1; d < e.size; d *= 2 {
 		k := min(d, e.size-d) * n
-		if err := e.swap(e.mod(e.rank-d), blocks.Slice(0, k), e.mod(e.rank+d), blocks.Slice(d*n, k)); err != nil {
+		if err := e.swap(e.mod(e.rank-d), slice(blocks, 0, k), e.mod(e.rank+d), slice(blocks, d*n, k)); err != nil {
 			return blocks, err
 		}
 	}
@@ -30,7 +30,7 @@ func (e *Engine) allReduceBruck(r *reduction, dst, src engine.Mem) error {
 		return err
 	}
 	r.inOrder(dst, dst, func(rank int) engine.Mem {
-		return blocks.Slice(e.mod(rank-e.rank)*dst.N, dst.N)
+		return slice(blocks, e.mod(rank-e.rank)*dst.N, dst.N)
 	}, e.size)
 	r.finish(dst)
 	return nil
@@ -43,33 +43,33 @@ func (e *Engine) bruckToAll(c *engine.Call) error {
 	n, t := c.Dst.N/e.size, c.Dst.Type
 	work := e.room(forWork, e.size*n, t)
 	for i := range e.size {
-		engine.Copy(work.Slice(i*n, n), c.SrcPart(e.mod(e.rank+i), e.size))
+		take(slice(work, i*n, n), c.SrcPart(e.mod(e.rank+i), e.size))
 	}
 	pack := e.room(forPack, e.size*n, t)
 	for d := 1; d < e.size; d *= 2 {
 		k := 0
 		for i := range e.size {
 			if i&d != 0 {
-				engine.Copy(pack.Slice(k*n, n), work.Slice(i*n, n))
+				take(slice(pack, k*n, n), slice(work, i*n, n))
 				k++
 			}
 		}
 		// What is sent lies at the front, what comes behind it; there is room,
 		// because no more than half of the blocks move.
-		out, in := pack.Slice(0, k*n), pack.Slice(k*n, k*n)
+		out, in := slice(pack, 0, k*n), slice(pack, k*n, k*n)
 		if err := e.swap(e.mod(e.rank+d), out, e.mod(e.rank-d), in); err != nil {
 			return err
 		}
 		k = 0
 		for i := range e.size {
 			if i&d != 0 {
-				engine.Copy(work.Slice(i*n, n), in.Slice(k*n, n))
+				take(slice(work, i*n, n), slice(in, k*n, n))
 				k++
 			}
 		}
 	}
 	for i := range e.size {
-		engine.Copy(c.DstPart(e.mod(e.rank-i), e.size), work.Slice(i*n, n))
+		take(c.DstPart(e.mod(e.rank-i), e.size), slice(work, i*n, n))
 	}
 	return nil
 }

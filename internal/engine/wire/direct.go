@@ -18,7 +18,7 @@ func (e *Engine) directReduce(r *reduction, src *layout, dst engine.Mem) error {
 	}
 	for j := range frames(src.longest()) {
 		m := piece(dst, j, per)
-		slot := func(rank int) engine.Mem { return slots.Slice(rank*m.N, m.N) }
+		slot := func(rank int) engine.Mem { return slice(slots, rank*m.N, m.N) }
 		for k := 1; k < e.size; k++ {
 			to, from := e.mod(e.rank+k), e.mod(e.rank-k)
 			part := src.at(to)
@@ -26,7 +26,7 @@ func (e *Engine) directReduce(r *reduction, src *layout, dst engine.Mem) error {
 			if j >= frames(part.N) {
 				to = nobody
 			} else if r.scaled {
-				scaled := pack.Slice(0, out.N)
+				scaled := slice(pack, 0, out.N)
 				r.load(scaled, out)
 				out = scaled
 			}
@@ -72,7 +72,7 @@ func (e *Engine) linearReduce(r *reduction, c *engine.Call) error {
 		var err error
 		switch {
 		case rank == e.rank && rank == 0:
-			engine.Copy(c.Dst, own)
+			take(c.Dst, own)
 		case rank == e.rank:
 			loaded.add(c.Dst, c.Dst, own)
 		case rank == 0:

@@ -96,7 +96,7 @@ func (e *Engine) swapReduce(r *reduction, to int, out engine.Mem, from int, dst,
 		}
 		if j < receives {
 			i = from
-			got = tmp.Slice(0, e.segment(dst, j).N)
+			got = slice(tmp, 0, e.segment(dst, j).N)
 		}
 		if err := e.move(o, e.segment(out, j), out.Bytes(), i, got, dst.Bytes()); err != nil {
 			return err
@@ -144,7 +144,7 @@ func (e *Engine) segmentElems(t kernel.DType) int { return e.opt.Segment / max(t
 // piece is the jth piece of m when it is cut into pieces of per elements.
 func piece(m engine.Mem, j, per int) engine.Mem {
 	lo := min(j*per, m.N)
-	return m.Slice(lo, min(per, m.N-lo))
+	return slice(m, lo, min(per, m.N-lo))
 }
 
 func bytesOf(m engine.Mem) []byte { return unsafe.Slice((*byte)(m.Ptr), m.Bytes()) }

@@ -11,7 +11,7 @@ func (e *Engine) allGather(c *engine.Call, way Algorithm) error {
 			return err
 		}
 		for i := range e.size {
-			engine.Copy(dst.at(e.mod(e.rank+i)), blocks.Slice(i*c.Src.N, c.Src.N))
+			take(dst.at(e.mod(e.rank+i)), slice(blocks, i*c.Src.N, c.Src.N))
 		}
 		return nil
 	}

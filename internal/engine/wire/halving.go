@@ -128,7 +128,7 @@ func (e *Engine) halvingScatter(r *reduction, src *layout, dst engine.Mem) error
 	if err := e.halving(&loaded, f, &work); err != nil {
 		return err
 	}
-	engine.Copy(dst, work.at(e.rank))
+	take(dst, work.at(e.rank))
 	if f.in(e.rank) {
 		return e.send(e.rank+1, work.at(e.rank+1))
 	}

@@ -19,6 +19,22 @@ const (
 // the same.
 func (e *Engine) room(use, n int, t kernel.DType) engine.Mem { return e.scratch[use].Room(n, t) }
 
+// slice is the run of n elements of m that begins at element i. An empty one
+// begins where m does, so that it never points behind m's memory.
+func slice(m engine.Mem, i, n int) engine.Mem {
+	if n == 0 {
+		i = 0
+	}
+	return m.Slice(i, n)
+}
+
+// take copies elements, unless they are there already.
+func take(dst, src engine.Mem) {
+	if dst.Ptr != src.Ptr && dst.N > 0 {
+		kernel.Copy(dst.Ptr, src.Ptr, dst.Bytes())
+	}
+}
+
 // A layout is memory that has a part for every rank.
 type layout struct {
 	mem   engine.Mem
@@ -53,7 +69,7 @@ func (l *layout) at(r int) engine.Mem {
 // span is the parts of the ranks from r to s-1, which lie in a row.
 func (l *layout) span(r, s int) engine.Mem {
 	lo := l.begin(r)
-	return l.mem.Slice(lo, l.begin(s)-lo)
+	return slice(l.mem, lo, l.begin(s)-lo)
 }
 
 func (l *layout) begin(r int) int {
@@ -79,6 +95,6 @@ func (e *Engine) takeOwn(dst, src engine.Mem) error {
 	if dst.N != src.N {
 		return e.wrongCount(e.rank, dst.Bytes(), src.Bytes())
 	}
-	engine.Copy(dst, src)
+	take(dst, src)
 	return nil
 }

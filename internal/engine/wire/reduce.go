@@ -65,7 +65,7 @@ func (e *Engine) reduceInParts(r *reduction, c *engine.Call, way Algorithm, src 
 	var err error
 	if way == Ring {
 		hold := e.room(forWork, src.longest(), part.Type)
-		err = e.ringReduce(r, src, func(p int) engine.Mem { return hold.Slice(0, src.at(p).N) }, part)
+		err = e.ringReduce(r, src, func(p int) engine.Mem { return slice(hold, 0, src.at(p).N) }, part)
 	} else {
 		err = e.directReduce(r, src, part)
 	}

@@ -41,7 +41,7 @@ func (r *reduction) load(dst, src engine.Mem) {
 		kernel.Scale(dst.Ptr, src.Ptr, dst.N, dst.Type, r.factor)
 		return
 	}
-	engine.Copy(dst, src)
+	take(dst, src)
 }
 
 // loaded is the same reduction for sources that have gone through load.

@@ -81,10 +81,10 @@ func (e *Engine) treeGather(c *engine.Call) error {
 	blocks := c.Src
 	if all := below(me, e.size); all > 1 {
 		blocks = e.room(forWork, all*n, c.Src.Type)
-		engine.Copy(blocks.Slice(0, n), c.Src)
+		take(slice(blocks, 0, n), c.Src)
 	}
 	for d := 1; d < span && me+d < e.size; d *= 2 {
-		if err := e.recv(e.mod(c.Root+me+d), blocks.Slice(d*n, below(me+d, e.size)*n)); err != nil {
+		if err := e.recv(e.mod(c.Root+me+d), slice(blocks, d*n, below(me+d, e.size)*n)); err != nil {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func (e *Engine) treeGather(c *engine.Call) error {
 		return e.send(e.mod(c.Root+me-span), blocks)
 	}
 	for i := range e.size {
-		engine.Copy(c.DstPart(e.mod(c.Root+i), e.size), blocks.Slice(i*n, n))
+		take(c.DstPart(e.mod(c.Root+i), e.size), slice(blocks, i*n, n))
 	}
 	return nil
 }
@@ -112,17 +112,17 @@ func (e *Engine) treeScatter(c *engine.Call) error {
 		}
 	} else {
 		for i := range e.size {
-			engine.Copy(blocks.Slice(i*n, n), c.SrcPart(e.mod(c.Root+i), e.size))
+			take(slice(blocks, i*n, n), c.SrcPart(e.mod(c.Root+i), e.size))
 		}
 	}
 	for d := span / 2; d > 0; d /= 2 {
 		if me+d >= e.size {
 			continue
 		}
-		if err := e.send(e.mod(c.Root+me+d), blocks.Slice(d*n, below(me+d, e.size)*n)); err != nil {
+		if err := e.send(e.mod(c.Root+me+d), slice(blocks, d*n, below(me+d, e.size)*n)); err != nil {
 			return err
 		}
 	}
-	engine.Copy(c.Dst, blocks.Slice(0, n))
+	take(c.Dst, slice(blocks, 0, n))
 	return nil
 }
