@@ -25,8 +25,11 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	body := rankProcess
-	if os.Getenv("TUTTI_TEST_BODY") == "family" {
+	switch os.Getenv("TUTTI_TEST_BODY") {
+	case "family":
 		body = familyBody
+	case "word":
+		body = wordBody
 	}
 	for range max(envNumber("TUTTI_TEST_TIMES"), 1) {
 		if err := body(); err != nil {
@@ -34,6 +37,23 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+}
+
+// theWord is what ranks tell each other where somebody reads along.
+const theWord = "what only the ranks of this job are to know"
+
+// wordBody joins, and tells the word.
+func wordBody() error {
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	c, err := tutti.Join(ctx, tutti.Config{
+		Rank: envNumber("TUTTI_TEST_RANK"), Size: envNumber("TUTTI_TEST_SIZE"), Addr: os.Getenv("TUTTI_TEST_ADDR"),
+	})
+	if err != nil {
+		return err
+	}
+	x := []byte(strings.Repeat(theWord, 100))
+	return errors.Join(c.AllReduce(ctx, tutti.Of(x), tutti.Max), c.Close())
 }
 
 // rankProcess is what a rank does: it joins, computes, makes groups, sends, and

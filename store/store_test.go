@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net"
 	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,7 +19,8 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-const deadline = time.Minute
+// deadline is far more than anything here takes.
+const deadline = 3 * time.Minute
 
 // TestMain fails the run if goroutines or descriptors are left.
 func TestMain(m *testing.M) {
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 // leftovers waits for what is on its way out, and returns what stays.
 func leftovers(before int) string {
 	var left string
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		buf := make([]byte, 1<<20)
 		left = ""
 		for i, g := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
@@ -359,9 +360,16 @@ func testBarrier(t *testing.T, ctx context.Context, a, b store.Store) {
 	}
 	wg.Wait()
 	must(t, a.Barrier(ctx, "barrier", 6))
-	short, cancel := context.WithTimeout(ctx, time.Millisecond)
+	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := a.Barrier(short, "barrier 2", 2); !errors.Is(err, context.DeadlineExceeded) {
+	gave := make(chan error)
+	go func() { gave <- a.Barrier(waiting, "barrier 2", 2) }()
+	eventually(t, "the first", func() bool {
+		there, err := b.Check(ctx, "barrier 2")
+		return there && err == nil
+	})
+	cancel()
+	if err := <-gave; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	must(t, b.Barrier(ctx, "barrier 2", 2)) // the one that gave up is counted
@@ -456,27 +464,34 @@ func TestMany(t *testing.T) {
 
 // TestLate dials before anybody listens.
 func TestLate(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	addr := l.Addr().String()
-	l.Close()
-	got := make(chan error)
-	go func() {
-		c, err := store.Dial(within(t), addr, secured())
-		if err == nil {
-			err = c.Close()
+	var s *store.Server
+	for got := make(chan error); s == nil; {
+		addr := proctest.FreeAddr(t)
+		ctx, cancel := context.WithCancel(within(t))
+		go func() {
+			c, err := store.Dial(ctx, addr, secured())
+			if err == nil {
+				err = c.Close()
+			}
+			got <- err
+		}()
+		time.Sleep(5 * time.Millisecond) // so that it tries at least once in vain
+		var err error
+		if s, err = store.Listen(t.Context(), addr, secured()); errors.Is(err, syscall.EADDRINUSE) {
+			s = nil // another process has got the port meanwhile
+			cancel()
+			<-got
+			continue
 		}
-		got <- err
-	}()
-	time.Sleep(5 * time.Millisecond) // so that it tries at least once in vain
-	s, err := store.Listen(t.Context(), addr, secured())
-	must(t, err)
-	defer s.Close()
-	must(t, <-got)
+		must(t, err)
+		defer s.Close()
+		must(t, <-got)
+		cancel()
+	}
 	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	must(t, s.Close())
-	if _, err := store.Dial(short, addr, secured()); !errors.Is(err, store.ErrLost) || !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := store.Dial(short, s.Addr().String(), secured()); !errors.Is(err, store.ErrLost) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 }

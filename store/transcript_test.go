@@ -174,6 +174,11 @@ type actor struct {
 	nonce  []byte
 	client *store.Client
 	done   chan struct{} // closed when the call at hand has returned
+
+	// waiting is the context of a call that gives up, and giveUp ends it when the
+	// call has said what it waits for.
+	waiting context.Context
+	giveUp  context.CancelFunc
 }
 
 // expect reads what the client must send.
@@ -190,12 +195,19 @@ func (a *actor) expect(l line) {
 	if !bytes.Equal(got, want) {
 		a.t.Fatalf("line %d: the client said\n%x; want\n%x", l.number, got, want)
 	}
+	if a.giveUp != nil {
+		a.giveUp()
+		a.giveUp = nil
+	}
 }
 
 // begin waits for the call before and makes the next one.
 func (a *actor) begin(l line) {
 	<-a.done
 	a.done = make(chan struct{})
+	if strings.HasPrefix(l.text, "giveup ") {
+		a.waiting, a.giveUp = context.WithCancel(a.t.Context())
+	}
 	go func() {
 		defer close(a.done)
 		text, want, _ := strings.Cut(l.text, " = ")
@@ -266,9 +278,7 @@ func (a *actor) call(w []string) (got string, err error) {
 		n, _ := strconv.Atoi(w[2])
 		return "", c.Barrier(ctx, w[1], n)
 	case "giveup":
-		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-		defer cancel()
-		if err := c.Wait(short, w[1]); !errors.Is(err, context.DeadlineExceeded) {
+		if err := c.Wait(a.waiting, w[1]); !errors.Is(err, context.Canceled) {
 			return "", fmt.Errorf("it did not give up: %w", err)
 		}
 		return "", nil

@@ -234,6 +234,7 @@ func form(ctx context.Context, e engine.Engine) error {
 	if err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Dup}}); err != nil {
 		return err
 	}
+	fmt.Println("about to")
 	var members []int
 	for r := range e.Size() {
 		if r > 0 || how != "rank 0 first" {
@@ -275,6 +276,9 @@ func TestKillForming(t *testing.T) {
 					kill = []int{0, n - 1}
 				}
 				for r := range n {
+					// Whoever has not come so far would lose the rank in the group
+					// of all.
+					w.out[r].Await(t, "about to", 1)
 					if r == n-1 || how != "before" {
 						w.out[r].Await(t, "ready", 1)
 					}

@@ -134,7 +134,7 @@ func listener(ctx context.Context, t *testing.T) (*segment.Link, <-chan string) 
 	for i := range doors {
 		var err error
 		if doors[i], err = segment.OpenDoor(); err != nil {
-			t.Fatal(err)
+			t.Skip("no shared memory:", err)
 		}
 		defer doors[i].Close()
 	}

@@ -87,6 +87,21 @@ func grown(before, after usage, slack int) error {
 	return fmt.Errorf("more than before: %s", strings.Join(more, "; "))
 }
 
+// settle measures until there is no more than before, for what is on its way out
+// has to leave, or for less than an operation's time, in which the others wait. It
+// returns what there is then, and what there is more of.
+func settle(before usage, slack int) (usage, error) {
+	for end := time.Now().Add(45 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		after, err := measure()
+		if err == nil {
+			err = grown(before, after, slack)
+		}
+		if err == nil || time.Now().After(end) {
+			return after, err
+		}
+	}
+}
+
 // inodes are what processes hold that could be left behind: descriptors and
 // mappings, by inode.
 type inodes struct {

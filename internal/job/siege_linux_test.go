@@ -87,16 +87,9 @@ func besieged(ctx context.Context, e engine.Engine) error {
 			}
 		}
 		// The last of the strangers are on their way out.
-		for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-			after, err := measure()
-			if err == nil {
-				err = grown(before, after, slack)
-			}
-			if err == nil || time.Now().After(end) {
-				fmt.Printf("%d operations; before %+v, after %+v\n", seq, before, after)
-				return after, err
-			}
-		}
+		after, err := settle(before, slack)
+		fmt.Printf("%d operations; before %+v, after %+v\n", seq, before, after)
+		return after, err
 	}
 	second, err := endure(first, 64<<20)
 	if err != nil {

@@ -79,16 +79,13 @@ func steady(ctx context.Context, e engine.Engine) error {
 	if err := work(small); err != nil {
 		return err
 	}
-	after, err := measure()
-	if err != nil {
-		return err
-	}
+	after, more := settle(before, 1<<20)
 	fmt.Printf("%d operations, rank %d:\nbefore %+v\nafter  %+v\n", seq, e.Rank(), before, after)
 	// None must be closed while another still measures.
 	if err := e.Run(ctx, seq+1, []engine.Call{{Verb: engine.Barrier}}); err != nil {
 		return err
 	}
-	return errors.Join(grown(before, after, 1<<20), unix.Munmap(memory))
+	return errors.Join(more, unix.Munmap(memory))
 }
 
 // TestSteady is 20,000 small operations and eight of 16 MiB, or what

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -54,10 +55,23 @@ func New(number, hosts int, v6 bool) (*Network, error) {
 	for h := 0; h < hosts && err == nil; h++ {
 		err = n.add(id+strconv.Itoa(h), h)
 	}
+	if err == nil {
+		err = ip("netns", "exec", n.hub, "true")
+	}
+	if err != nil && lacking(err) {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
 	if err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
+}
+
+// lacking reports whether a command has failed because of what the system does
+// not have, or does not allow: bridges, pairs of interfaces, IPv6, mounts.
+func lacking(err error) bool {
+	return slices.ContainsFunc([]string{"not supported", "not permitted", "Permission denied", "Unknown device type"},
+		func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
 // add makes one host.

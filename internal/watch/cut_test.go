@@ -1,15 +1,19 @@
 package watch
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
 )
@@ -65,6 +69,51 @@ func TestHalfSent(t *testing.T) {
 	}
 	if err := <-heard; !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		t.Errorf("it was heard: %v", err)
+	}
+}
+
+// deserted is a connection whose other side has left: what it has said is there,
+// until this side closes it.
+type deserted struct {
+	net.Conn // nil: what is not below is not called
+	said     io.Reader
+	answers  int
+	closed   bool
+}
+
+func (d *deserted) Read(b []byte) (int, error) {
+	if d.closed {
+		return 0, net.ErrClosed
+	}
+	return d.said.Read(b)
+}
+
+func (d *deserted) Write([]byte) (int, error) {
+	d.answers++
+	return 0, &net.OpError{Op: "write", Err: syscall.EPIPE}
+}
+
+func (d *deserted) Close() error {
+	d.closed = true
+	return nil
+}
+
+func (d *deserted) SetWriteDeadline(time.Time) error { return nil }
+
+// TestHeardAfterAll has rank 0 ask a rank, tell it of a loss and leave, while that
+// rank is stopped. When it goes on, it answers in vain, and hears of the loss all
+// the same.
+func TestHeardAfterAll(t *testing.T) {
+	var said []byte
+	for _, f := range []*frame{{Kind: ask}, {Kind: lost, Rank: 2, Reason: "gone"}, {Kind: bye}} {
+		said = append(said, wireForm(t, f)...)
+	}
+	d := &deserted{said: iotest.OneByteReader(bytes.NewReader(said))}
+	m := newMember(Config{Rank: 1, Size: 3})
+	m.up = newConn(d)
+	m.listen()
+	if lost := m.Lost(); !slices.Equal(lost, []int{2}) || d.answers != 1 {
+		t.Errorf("after %d answers it knows that %v are lost", d.answers, lost)
 	}
 }
 

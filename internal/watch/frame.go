@@ -10,6 +10,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -97,10 +98,14 @@ func (c *conn) send(f *frame) error {
 		return err
 	}
 	if _, err = c.Write(append(buf, body...)); err != nil {
-		// A part of it may have left, and what follows would not be understood; or
-		// nothing, and the other side would wait for it. It is to find out.
 		c.unsent.CompareAndSwap(nil, &err)
-		c.Close()
+		// If the other side has left, the reader finds out, after all that was said
+		// before that.
+		if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+			// A part of it may have left, and what follows would not be understood; or
+			// nothing, and the other side would wait for it. It is to find out.
+			c.Close()
+		}
 	}
 	return err
 }

@@ -32,6 +32,7 @@ type Member struct {
 	closed   bool
 	reports  uint64
 	verdicts map[uint64]report // this rank's that are not judged
+	patience time.Duration     // verdictTime
 	done     chan struct{}     // closed when the reader has ended
 }
 
@@ -61,7 +62,7 @@ func newMember(cfg Config) *Member {
 	return &Member{
 		cfg: cfg, groups: make(map[string]*group), early: make(map[string]*Cause), gone: make(map[int]string),
 		results: make(map[string]*exchange), verdicts: make(map[uint64]report),
-		follows: make(map[string]func(int, []byte)), done: make(chan struct{}),
+		follows: make(map[string]func(int, []byte)), done: make(chan struct{}), patience: verdictTime,
 	}
 }
 
@@ -298,7 +299,7 @@ func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 			return f
 		}
 		return v.Failure()
-	case <-time.After(verdictTime):
+	case <-time.After(m.patience):
 	case <-m.done:
 	}
 	return f

@@ -48,7 +48,7 @@ func TestQuiet(t *testing.T) {
 func TestAnswering(t *testing.T) {
 	members, _ := job(t, 2)
 	h := members[0].hub
-	h.vigil.every = time.Millisecond
+	h.vigil.every, h.vigil.quiet = time.Millisecond, deadline
 	left := make(chan error)
 	go func() { left <- members[0].Close(t.Context()) }()
 	heard := func() time.Time {

@@ -18,7 +18,8 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-const deadline = 30 * time.Second
+// deadline is far more than anything here takes.
+const deadline = 3 * time.Minute
 
 // job joins n ranks on loopback.
 func job(t testing.TB, n int) ([]*Member, *proctest.Output) {
@@ -134,6 +135,7 @@ func TestFirstCause(t *testing.T) {
 	got := make([]chan *engine.Failure, 4)
 	for r, m := range members {
 		got[r] = make(chan *engine.Failure, 10)
+		m.patience = deadline
 		m.Watch("g", []int{0, 1, 2, 3}, func(f *engine.Failure) { got[r] <- f })
 	}
 	var ranks sync.WaitGroup

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/wait"
@@ -97,9 +96,7 @@ func FuzzAddr(f *testing.F) {
 
 // FuzzListener throws bytes at a live listener whose job goes on.
 func FuzzListener(f *testing.F) {
-	opts := testOptions()
-	opts.HandshakeTimeout = time.Second
-	world := newWorld(f, 2, opts)
+	world := newWorld(f, 2, testOptions())
 	h := hello{from: 1, to: 0, size: 2, job: world.listeners[0].job, group: world.meshes[0].key.group}
 	b := h.encode()
 	f.Add(b[:])

@@ -194,7 +194,8 @@ func TestCrowd(t *testing.T) {
 	book := &logbook{}
 	opts := testOptions()
 	opts.Logger = slog.New(book)
-	opts.MaxPending = 64
+	opts.MaxPending = 128                   // a rank can be sent away less often than it tries again
+	opts.HandshakeTimeout = patienceOfTests // nobody is sent away for being slow
 	world := newWorld(t, 2, opts)
 	const crowd = 1000
 	var wg sync.WaitGroup
@@ -396,7 +397,6 @@ func TestTLSRefused(t *testing.T) {
 			world := newWorld(t, 2, opts)
 			world.run(t, func(m *Mesh, w *wait.Waiter) error { return ring(m, w, []int{4}) })
 			o := other()
-			o.HandshakeTimeout = time.Second
 			l, err := Listen(o)
 			if err != nil {
 				t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 )
 
 // patienceOfTests is far more than anything here takes.
-const patienceOfTests = 60 * time.Second
+const patienceOfTests = 3 * time.Minute
 
 var testSecret = []byte("a secret for tests")
 
