@@ -100,6 +100,7 @@ func (b *benchRun) run(ctx context.Context) error {
 	for _, n := range b.ranks {
 		weight += begin + n
 	}
+	var failures []error
 	for _, n := range b.ranks {
 		within, cancel := share(ctx, begin+n, weight)
 		err := b.beside(within, dir, n)
@@ -107,6 +108,7 @@ func (b *benchRun) run(ctx context.Context) error {
 		weight -= begin + n
 		if err != nil {
 			fmt.Fprintf(b.out, "| %d ranks | | | | | | | FAILED: %s |\n", n, strings.ReplaceAll(err.Error(), "\n", " "))
+			failures = append(failures, fmt.Errorf("%d ranks failed", n))
 		}
 		if ctx.Err() != nil {
 			return errors.New("the time is over")
@@ -118,7 +120,7 @@ func (b *benchRun) run(ctx context.Context) error {
 	for _, r := range list {
 		fmt.Fprintf(b.out, "| %s | %d | %.1f | %.2f |\n", r.Op, r.Bytes, r.P50, r.BusBW)
 	}
-	return err
+	return errors.Join(append(failures, err)...)
 }
 
 // share is a part of the time that is left.
