@@ -62,7 +62,7 @@ func run(t *testing.T, n int, cfg tutti.Config, program func(ctx context.Context
 		before := control.AllLive()
 		defer func() {
 			now := control.AllLive()
-			for begin := time.Now(); now != before && time.Since(begin) < 20*time.Second; now = control.AllLive() {
+			for begin := time.Now(); now != before && time.Since(begin) < deadline; now = control.AllLive() {
 				time.Sleep(time.Millisecond)
 			}
 			if now != before {

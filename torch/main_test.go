@@ -45,7 +45,7 @@ func fake(t *testing.T) *standin.Control {
 	t.Cleanup(func() {
 		control.Reset()
 		now := control.AllLive()
-		for end := time.Now().Add(20 * time.Second); now != before && time.Now().Before(end); now = control.AllLive() {
+		for end := time.Now().Add(deadline); now != before && time.Now().Before(end); now = control.AllLive() {
 			time.Sleep(time.Millisecond)
 		}
 		if now != before && !t.Failed() {

@@ -92,13 +92,19 @@ func TestShortInTime(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	var text strings.Builder
-	s := &shortRun{out: &text, only: "order", runs: 1 << 30, env: []string{"TUTTI_BENCH_BYTES=1048576"}}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-	defer cancel()
-	if err := s.run(ctx, false); err == nil || !strings.Contains(text.String(), "stream order, 2 ranks, Batch.On | right in") {
-		t.Errorf("%v\n%s", err, text.String())
+	// A busy machine may need longer to begin at all.
+	for _, limit := range []time.Duration{5 * time.Second, 20 * time.Second, time.Minute} {
+		var text strings.Builder
+		s := &shortRun{out: &text, only: "order", runs: 1 << 30, env: []string{"TUTTI_BENCH_BYTES=1048576"}}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		err := s.run(ctx, false)
+		cancel()
+		if err != nil && strings.Contains(text.String(), "stream order, 2 ranks, Batch.On | right in") {
+			return
+		}
+		t.Logf("%v: %v\n%s", limit, err, text.String())
 	}
+	t.Error("it shows nothing, however long it has")
 }
 
 // TestShrink kills two of four ranks on the stand-in, and lets two others in.

@@ -50,7 +50,7 @@ func (m *mps) restart(ctx context.Context) {
 
 // mpsPatience is how long the service may take to end: it waits for those who use
 // it, and one of them may hang.
-const mpsPatience = 15 * time.Second
+const mpsPatience = 8 * time.Second
 
 // stop ends the service.
 func (m *mps) stop() {

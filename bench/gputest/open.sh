@@ -38,7 +38,7 @@ limit() {
 
 # step runs what a step consists of, in so many seconds.
 step() {
-	budget=$(($2 - 12)) # the rest is for its end
+	budget=$(($2 - 20)) # the rest is for its end
 	wrong=0
 	case $1 in
 	shrink) # four ranks, two are killed, two others come; without MPS
@@ -62,7 +62,7 @@ step() {
 	suite1) suite 1 ;;
 	suite8) suite 8 ;;
 	enqueue) # package nccl beside C, three times, and beside an older gputest if there is one; then a Comm
-		set -- short -nccl "$NCCL" -rounds 40 -budget $((budget / 4 - 2))s
+		set -- short -nccl "$NCCL" -rounds 40 -budget $((budget / 4))s
 		[ ! -x "$here/gputest.old" ] || old=$here/gputest.old
 		for _ in 1 2 3; do
 			"$here/gputest" "$@" -only bare -beside "${old:-}" || wrong=1
