@@ -238,14 +238,7 @@ func TestMismatch(t *testing.T) {
 func TestAbortWhileSplitting(t *testing.T) {
 	c := fake(t)
 	before := c.AllLive()
-	t.Cleanup(func() { // when all else has been freed
-		for end := time.Now().Add(deadline); c.AllLive() != before; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Errorf("left behind: %v, before: %v", c.AllLive(), before)
-				return
-			}
-		}
-	})
+	t.Cleanup(func() { gone(t, func() bool { return !c.Left(before) }) }) // when all else has been freed
 	for i := range 40 {
 		w := newWorld(t, 2, nccl.Config{NonBlocking: true})
 		var all sync.WaitGroup

@@ -39,11 +39,7 @@ func TestInitGivesUp(t *testing.T) {
 			other, err := w.lib.Init(t.Context(), w.devices[1], id, 1, 2, cfg)
 			ok(t, err, other.Abort(t.Context()))
 		}
-		for end := time.Now().Add(deadline); c.AllLive() != before; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("left behind: %v, before: %v", c.AllLive(), before)
-			}
-		}
+		gone(t, func() bool { return !c.Left(before) })
 	}
 	w.works(t, w.comms)
 }
@@ -62,11 +58,7 @@ func TestInitFails(t *testing.T) {
 		if !errors.As(err, &e) || e.Code != 2 || c.Fired() != fired+1 {
 			t.Errorf("one of three failed: %v", err)
 		}
-		for end := time.Now().Add(deadline); c.AllLive() != before; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("left behind: %v, before: %v", c.AllLive(), before)
-			}
-		}
+		gone(t, func() bool { return !c.Left(before) })
 	}
 	// Two ranks on one device of one host.
 	_, err := w.lib.InitAll(t.Context(), []*cuda.Device{w.devices[0], w.devices[0]}, nccl.Config{})
@@ -74,6 +66,7 @@ func TestInitFails(t *testing.T) {
 	if !errors.As(err, &e) || e.Code != 5 || !strings.Contains(err.Error(), "Duplicate GPU") {
 		t.Errorf("one device twice: %v", err)
 	}
+	gone(t, func() bool { return !c.Left(before) })
 	w.works(t, w.comms)
 }
 
@@ -248,9 +241,7 @@ func TestCycles(t *testing.T) {
 		cycle(i)
 	}
 	// What was given up is aborted in the background.
-	for end := time.Now().Add(deadline); c.AllLive() != live && time.Now().Before(end); {
-		time.Sleep(time.Millisecond)
-	}
+	gone(t, func() bool { return !c.Left(live) })
 	files := proctest.OpenFiles()
 	for i := range 50 {
 		cycle(i)
@@ -260,7 +251,7 @@ func TestCycles(t *testing.T) {
 		// the connection of a rank that came, as in NCCL; also of the first ones,
 		// some of which may only now be given up.
 		extra := 2 * ids
-		if c.AllLive() == live && proctest.OpenFiles() <= files+extra {
+		if !c.Left(live) && proctest.OpenFiles() <= files+extra {
 			break
 		}
 		if time.Now().After(end) {
