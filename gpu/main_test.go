@@ -61,12 +61,11 @@ func run(t *testing.T, n int, cfg tutti.Config, program func(ctx context.Context
 	if control != nil {
 		before := control.AllLive()
 		defer func() {
-			now := control.AllLive()
-			for begin := time.Now(); now != before && time.Since(begin) < 20*time.Second; now = control.AllLive() {
-				time.Sleep(time.Millisecond)
-			}
-			if now != before {
-				t.Errorf("left behind: %v, before: %v", now, before)
+			for begin := time.Now(); control.Left(before); time.Sleep(time.Millisecond) {
+				if time.Since(begin) > deadline {
+					t.Errorf("left behind: %v, before: %v", control.AllLive(), before)
+					return
+				}
 			}
 		}()
 	}

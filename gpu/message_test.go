@@ -111,6 +111,23 @@ func TestMessageMismatch(t *testing.T) {
 	}
 }
 
+// An expiring context's deadline is when its channel is closed.
+type expiring struct {
+	context.Context
+	over <-chan struct{}
+}
+
+func (e expiring) Done() <-chan struct{} { return e.over }
+
+func (e expiring) Err() error {
+	select {
+	case <-e.over:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
 // TestMessageHangs lets a message's kernel hang, on one of its sides, until the
 // receiver's deadline.
 func TestMessageHangs(t *testing.T) {
@@ -126,14 +143,19 @@ func TestMessageHangs(t *testing.T) {
 		if err := r.Barrier(ctx); err != nil {
 			return err
 		}
-		own, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-		defer cancel()
 		var err error
 		switch r.Rank() {
 		case 0:
 			err = r.Send(ctx, 1, gpu.Of(r.x), 7)
 		case 1:
-			err = r.Recv(own, 0, gpu.Of(r.x), 7)
+			over := make(chan struct{})
+			go func() {
+				for control.Fired() == fired && ctx.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+				close(over)
+			}()
+			err = r.Recv(expiring{ctx, over}, 0, gpu.Of(r.x), 7)
 		}
 		if err == nil {
 			<-r.Done()

@@ -69,10 +69,21 @@ func TestCloseAndAbort(t *testing.T) {
 }
 
 // TestAbortWaitsForCalls fires while a call hangs in NCCL: it does not abort
-// under it, and does when the call has returned.
+// under it, and does when the call has returned. It may after a second, which a
+// busy machine may take to come to the next line.
 func TestAbortWaitsForCalls(t *testing.T) {
 	c := fake(t)
 	clean(t)
+	for range 20 {
+		if abortWaits(t, c) {
+			return
+		}
+	}
+	t.Skip("the machine is too slow to see it")
+}
+
+// abortWaits reports whether it was all in time.
+func abortWaits(t *testing.T, c *standin.Control) bool {
 	w := newWorld(t, 2, nccl.Config{})
 	fired, aborts := c.Fired(), c.Calls("ncclCommAbort")
 	c.Fail("ncclAllReduce", 1, standin.Hang)
@@ -83,18 +94,28 @@ func TestAbortWaitsForCalls(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := w.comms[0].Abort(ctx); !errors.Is(err, nccl.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("while a call hangs: %v", err)
-	}
-	if n := c.Calls("ncclCommAbort") - aborts; n != 0 {
-		t.Error("it aborted under the call")
-	}
+	begin := time.Now()
+	early := w.comms[0].Abort(ctx)
+	under := c.Calls("ncclCommAbort") - aborts
 	c.Release()
-	ok(t, <-call, w.comms[0].Abort(t.Context()))
+	late := time.Since(begin) >= time.Second
+	called := <-call
+	ok(t, w.comms[0].Abort(t.Context()), w.streams[0].Wait(t.Context()))
 	if n := c.Calls("ncclCommAbort") - aborts; n != 1 {
 		t.Errorf("it aborted %d times", n)
 	}
-	ok(t, w.streams[0].Wait(t.Context()))
+	if late {
+		ok(t, w.comms[1].Abort(t.Context()))
+		return false
+	}
+	if !errors.Is(early, nccl.ErrBusy) || !errors.Is(early, context.DeadlineExceeded) {
+		t.Errorf("while a call hangs: %v", early)
+	}
+	if under != 0 {
+		t.Error("it aborted under the call")
+	}
+	ok(t, called)
+	return true
 }
 
 // TestAbortOfStuckCall fires while a call waits in NCCL for good: after a while it
@@ -154,9 +175,11 @@ func TestAbortHangs(t *testing.T) {
 	c.Fail("ncclCommAbort", 1, standin.Hang)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	err := nccl.AbortAll(ctx, w.comms...)
-	if !errors.Is(err, nccl.ErrStarted) || c.Fired() != fired+1 {
+	if err := nccl.AbortAll(ctx, w.comms...); !errors.Is(err, nccl.ErrStarted) {
 		t.Errorf("a hanging abort: %v", err)
+	}
+	for c.Fired() == fired { // the abort's goroutine may come to it later
+		time.Sleep(time.Millisecond)
 	}
 	c.Release()
 	ok(t, nccl.AbortAll(t.Context(), w.comms...))
@@ -215,14 +238,7 @@ func TestMismatch(t *testing.T) {
 func TestAbortWhileSplitting(t *testing.T) {
 	c := fake(t)
 	before := c.AllLive()
-	t.Cleanup(func() { // when all else has been freed
-		for end := time.Now().Add(20 * time.Second); c.AllLive() != before; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Errorf("left behind: %v, before: %v", c.AllLive(), before)
-				return
-			}
-		}
-	})
+	t.Cleanup(func() { gone(t, func() bool { return !c.Left(before) }) }) // when all else has been freed
 	for i := range 40 {
 		w := newWorld(t, 2, nccl.Config{NonBlocking: true})
 		var all sync.WaitGroup

@@ -10,7 +10,6 @@ import (
 
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/proctest"
-	"github.com/tutti-go/tutti/internal/standin"
 	"github.com/tutti-go/tutti/nccl"
 )
 
@@ -23,10 +22,16 @@ func TestInitGivesUp(t *testing.T) {
 	for _, cfg := range []nccl.Config{{NonBlocking: true}, {}} {
 		id, err := w.lib.NewID()
 		ok(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
+		calls := c.Calls("ncclCommInitRankConfig")
+		go func() { // not before it is in NCCL
+			for c.Calls("ncclCommInitRankConfig") == calls {
+				time.Sleep(time.Millisecond)
+			}
+			cancel()
+		}()
 		_, err = w.lib.Init(ctx, w.devices[0], id, 0, 2, cfg)
-		cancel()
-		if !errors.Is(err, nccl.ErrStarted) || !errors.Is(err, context.DeadlineExceeded) {
+		if !errors.Is(err, nccl.ErrStarted) || !errors.Is(err, context.Canceled) {
 			t.Errorf("a rank that waits alone: %v", err)
 		}
 		if !cfg.NonBlocking {
@@ -34,11 +39,7 @@ func TestInitGivesUp(t *testing.T) {
 			other, err := w.lib.Init(t.Context(), w.devices[1], id, 1, 2, cfg)
 			ok(t, err, other.Abort(t.Context()))
 		}
-		for end := time.Now().Add(deadline); c.AllLive() != before; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("left behind: %v, before: %v", c.AllLive(), before)
-			}
-		}
+		gone(t, func() bool { return !c.Left(before) })
 	}
 	w.works(t, w.comms)
 }
@@ -57,11 +58,7 @@ func TestInitFails(t *testing.T) {
 		if !errors.As(err, &e) || e.Code != 2 || c.Fired() != fired+1 {
 			t.Errorf("one of three failed: %v", err)
 		}
-		for end := time.Now().Add(deadline); c.AllLive() != before; time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("left behind: %v, before: %v", c.AllLive(), before)
-			}
-		}
+		gone(t, func() bool { return !c.Left(before) })
 	}
 	// Two ranks on one device of one host.
 	_, err := w.lib.InitAll(t.Context(), []*cuda.Device{w.devices[0], w.devices[0]}, nccl.Config{})
@@ -69,6 +66,7 @@ func TestInitFails(t *testing.T) {
 	if !errors.As(err, &e) || e.Code != 5 || !strings.Contains(err.Error(), "Duplicate GPU") {
 		t.Errorf("one device twice: %v", err)
 	}
+	gone(t, func() bool { return !c.Left(before) })
 	w.works(t, w.comms)
 }
 
@@ -212,6 +210,7 @@ func TestCallsDoNotAllocate(t *testing.T) {
 func TestCycles(t *testing.T) {
 	c := fake(t)
 	w := newWorld(t, 2, nccl.Config{})
+	live := c.AllLive()
 	ids := 0
 	cycle := func(i int) {
 		cfg := nccl.Config{NonBlocking: i%2 == 1}
@@ -242,18 +241,17 @@ func TestCycles(t *testing.T) {
 		cycle(i)
 	}
 	// What was given up is aborted in the background.
-	for c.Live(standin.Comms) != len(w.comms) {
-		time.Sleep(time.Millisecond)
-	}
-	live, files, wasted := c.AllLive(), proctest.OpenFiles(), ids
+	gone(t, func() bool { return !c.Left(live) })
+	files := proctest.OpenFiles()
 	for i := range 50 {
 		cycle(i)
 	}
 	for end := time.Now().Add(deadline); ; time.Sleep(time.Millisecond) {
 		// Each id that not all ranks used keeps its meeting place for a while, and
-		// the connection of a rank that came, as in NCCL.
-		extra := 2 * (ids - wasted)
-		if c.AllLive() == live && proctest.OpenFiles() <= files+extra {
+		// the connection of a rank that came, as in NCCL; also of the first ones,
+		// some of which may only now be given up.
+		extra := 2 * ids
+		if !c.Left(live) && proctest.OpenFiles() <= files+extra {
 			break
 		}
 		if time.Now().After(end) {

@@ -72,10 +72,20 @@ func clean(t testing.TB) {
 	}
 	before := control.AllLive()
 	t.Cleanup(func() {
-		if now := control.AllLive(); !t.Failed() && now != before {
-			t.Errorf("left behind: %v, before: %v", now, before)
+		if !t.Failed() && control.Left(before) {
+			t.Errorf("left behind: %v, before: %v", control.AllLive(), before)
 		}
 	})
+}
+
+// gone waits until what was given up has ended, in the background.
+func gone(t testing.TB, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(deadline); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("left behind: %v", control.AllLive())
+		}
+	}
 }
 
 // A rank is what a rank's program has.

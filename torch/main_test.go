@@ -44,12 +44,11 @@ func fake(t *testing.T) *standin.Control {
 	before := control.AllLive()
 	t.Cleanup(func() {
 		control.Reset()
-		now := control.AllLive()
-		for end := time.Now().Add(20 * time.Second); now != before && time.Now().Before(end); now = control.AllLive() {
-			time.Sleep(time.Millisecond)
-		}
-		if now != before && !t.Failed() {
-			t.Errorf("left behind: %v, before: %v", now, before)
+		for end := time.Now().Add(deadline); control.Left(before); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Errorf("left behind: %v, before: %v", control.AllLive(), before)
+				return
+			}
 		}
 	})
 	return control

@@ -87,7 +87,7 @@ func TestMismatch(t *testing.T) {
 	}
 	for _, e := range engines {
 		t.Run(e, func(t *testing.T) {
-			err := mismatch(mismatching{engines: []string{e}, elems: []int{10}, out: logger{t}})
+			err := mismatch(mismatching{engines: []string{e}, elems: []int{10}, out: logger{t}, progress: logger{t}})
 			if errors.Is(err, standin.ErrNoCompiler) {
 				t.Skip(err)
 			}

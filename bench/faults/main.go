@@ -51,7 +51,7 @@ func command(args []string) error {
 	d := drilling{out: os.Stdout}
 	f.DurationVar(&d.silence, "silence", 3*time.Second, "how long a host may not answer before it is lost, for drill and partition")
 	f.StringVar(&d.only, "only", "", "a state, or a state and a fault, for drill; a part of a case's name, for partition and mismatch; all if it is empty")
-	m := mismatching{strict: true, out: os.Stdout}
+	m := mismatching{strict: true, out: os.Stdout, progress: os.Stderr}
 	engines := f.String("engine", "local,shm,tcp,hier,nccl", "engines, for mismatch")
 	elems := f.String("elems", "10,300000", "numbers of elements, for mismatch")
 	f.StringVar(&m.library, "nccl", "", "path of libnccl, for mismatch on a GPU; empty: the stand-in")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -161,12 +162,15 @@ type mismatching struct {
 	only    string // a disagreement's name; "": all
 	strict  bool   // being late is an error
 	out     io.Writer
+	// progress is told of each kind as soon as it was tried.
+	progress io.Writer
 }
 
 // mismatch tries every kind of disagreement on every engine, and writes a table:
 // the time from the last rank's call to the last rank's error.
 func mismatch(o mismatching) error {
 	table := make(map[string]map[string]string) // by disagreement and engine
+	var failures []error
 	for _, name := range o.engines {
 		i := slices.IndexFunc(mismatchEngines, func(e struct {
 			name  string
@@ -178,14 +182,8 @@ func mismatch(o mismatching) error {
 		if i < 0 {
 			return fmt.Errorf("there is no engine %q", name)
 		}
-		crew, err := o.crew(name)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		err = o.column(crew, mismatchEngines[i].limit, table)
-		crew.end()
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
+		if err := o.column(name, mismatchEngines[i].limit, table); err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", name, err))
 		}
 	}
 	fmt.Fprintf(o.out, "| ranks differ in | %s |\n|%s\n", strings.Join(o.engines, " | "), strings.Repeat(" --- |", 1+len(o.engines)))
@@ -199,45 +197,67 @@ func mismatch(o mismatching) error {
 			fmt.Fprintf(o.out, "| %s |\n", strings.Join(row, " | "))
 		}
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
-// column tries every kind on one engine.
-func (o *mismatching) column(w *crew, limit time.Duration, table map[string]map[string]string) error {
+// column tries every kind on one engine, whether or not others failed.
+func (o *mismatching) column(engine string, limit time.Duration, table map[string]map[string]string) error {
+	w, err := o.crew(engine)
+	if err != nil {
+		return err
+	}
+	defer func() { w.end() }()
+	var failures []error
 	for i := range disagreements {
 		d := &disagreements[i]
 		if !strings.Contains(d.name, o.only) {
 			continue
 		}
+		text, err := o.cell(w, i, limit)
+		if err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", d.name, err))
+			text = "FAILED"
+		}
 		if table[d.name] == nil {
 			table[d.name] = make(map[string]string)
 		}
-		if d.device && w.engine != "nccl" {
-			table[d.name][w.engine] = "no device"
+		table[d.name][engine] = text
+		fmt.Fprintf(o.progress, "%s, %s: %s\n", engine, d.name, text)
+		if err == nil {
 			continue
 		}
-		var most time.Duration
-		for _, n := range o.elems {
-			took, err := w.try(i, n)
-			if err != nil {
-				return fmt.Errorf("%s, %d elements: %w", d.name, n, err)
-			}
-			most = max(most, took)
-		}
-		if d.kind == "timeout" {
-			limit := limit + tagTime
-			table[d.name][w.engine] = fmt.Sprintf("%s after %v", errorNames[d.kind], most.Round(10*time.Millisecond))
-			if o.strict && most > limit {
-				return fmt.Errorf("%s: it took %v", d.name, most)
-			}
-			continue
-		}
-		table[d.name][w.engine] = fmt.Sprint(most.Round(100 * time.Microsecond))
-		if o.strict && most > limit {
-			return fmt.Errorf("%s: it took %v", d.name, most)
+		fmt.Fprintln(o.progress, failures[len(failures)-1])
+		w.end() // its ranks may be anywhere
+		if w, err = o.crew(engine); err != nil {
+			return errors.Join(append(failures, err)...)
 		}
 	}
-	return nil
+	return errors.Join(failures...)
+}
+
+// cell tries one kind, and says what is to be in the table.
+func (o *mismatching) cell(w *crew, number int, limit time.Duration) (string, error) {
+	d := &disagreements[number]
+	if d.device && w.engine != "nccl" {
+		return "no device", nil
+	}
+	var most time.Duration
+	for _, n := range o.elems {
+		took, err := w.try(number, n)
+		if err != nil {
+			return "", fmt.Errorf("%d elements: %w", n, err)
+		}
+		most = max(most, took)
+	}
+	text := fmt.Sprint(most.Round(100 * time.Microsecond))
+	if d.kind == "timeout" {
+		limit += tagTime
+		text = fmt.Sprintf("%s after %v", errorNames[d.kind], most.Round(10*time.Millisecond))
+	}
+	if o.strict && most > limit {
+		return "", fmt.Errorf("it took %v", most)
+	}
+	return text, nil
 }
 
 // A crew is the ranks that disagree on one engine: processes, or goroutines of
@@ -276,10 +296,21 @@ func (o *mismatching) crew(name string) (*crew, error) {
 	return w, err
 }
 
+// end ends the ranks, which get a while in which to end by themselves: those that
+// share a GPU by MPS should not be killed.
 func (w *crew) end() {
-	if w.job != nil {
-		w.job.end()
+	if w == nil || w.job == nil {
+		return
 	}
+	for _, k := range w.job.ranks {
+		_ = k.in.Close()
+	}
+	for _, k := range w.job.ranks {
+		kill := time.AfterFunc(5*time.Second, func() { _ = k.cmd.Process.Kill() })
+		_ = k.wait()
+		kill.Stop()
+	}
+	w.job.end()
 }
 
 // try is one trial of the disagreement of that number: from the last rank's call

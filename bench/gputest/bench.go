@@ -100,6 +100,7 @@ func (b *benchRun) run(ctx context.Context) error {
 	for _, n := range b.ranks {
 		weight += begin + n
 	}
+	var failures []error
 	for _, n := range b.ranks {
 		within, cancel := share(ctx, begin+n, weight)
 		err := b.beside(within, dir, n)
@@ -107,6 +108,7 @@ func (b *benchRun) run(ctx context.Context) error {
 		weight -= begin + n
 		if err != nil {
 			fmt.Fprintf(b.out, "| %d ranks | | | | | | | FAILED: %s |\n", n, strings.ReplaceAll(err.Error(), "\n", " "))
+			failures = append(failures, fmt.Errorf("%d ranks failed", n))
 		}
 		if ctx.Err() != nil {
 			return errors.New("the time is over")
@@ -118,7 +120,7 @@ func (b *benchRun) run(ctx context.Context) error {
 	for _, r := range list {
 		fmt.Fprintf(b.out, "| %s | %d | %.1f | %.2f |\n", r.Op, r.Bytes, r.P50, r.BusBW)
 	}
-	return err
+	return errors.Join(append(failures, err)...)
 }
 
 // share is a part of the time that is left.
@@ -171,11 +173,12 @@ func (b *benchRun) beside(ctx context.Context, dir string, ranks int) error {
 
 // round is tutti bench once, and the same points in C.
 func (b *benchRun) round(ctx context.Context, j *job, ranks int, cells *[]cell) error {
-	list, err := b.tuttiBench(ctx, bench.NCCL, ranks)
-	if err != nil {
-		return err
-	}
+	// If its time is over, what it has told is measured in C; that takes as long.
+	within, cancel := share(ctx, 1, 2)
+	list, failed := b.tuttiBench(within, bench.NCCL, ranks)
+	cancel()
 	var fresh []cell
+	var err error
 	for _, r := range list {
 		const warm, most = 5, 2000
 		if _, err = j.ask(ctx, fmt.Sprintf("loop %s %d %d", r.Op, r.Bytes, warm)); err != nil {
@@ -188,6 +191,9 @@ func (b *benchRun) round(ctx context.Context, j *job, ranks int, cells *[]cell) 
 		fresh = append(fresh, cell{r.Op, r.Bytes, series{r.P50}, series{slowest(r.Op, all) / 1000}})
 	}
 	// Of the first round, what there is counts; later, only one that came to its end.
+	if err == nil {
+		err = failed
+	}
 	if *cells == nil {
 		*cells = fresh
 		return err
@@ -221,7 +227,8 @@ func slowest(op string, ranks [][]float64) float64 {
 	return series(last).at(0.5)
 }
 
-// tuttiBench runs tutti bench and returns its results, all of which must be right.
+// tuttiBench runs tutti bench and returns its results, all of which must be right;
+// beside an error, those that it had told before.
 func (b *benchRun) tuttiBench(ctx context.Context, engine string, ranks int) ([]bench.Result, error) {
 	args := append([]string{"bench", "--engine", engine, "-n", strconv.Itoa(ranks), "--op", benchOps, "--json"}, b.flags...)
 	cmd := exec.CommandContext(ctx, b.tutti, args...)
@@ -230,21 +237,22 @@ func (b *benchRun) tuttiBench(ctx context.Context, engine string, ranks int) ([]
 	cmd.Stdout, cmd.Stderr = &out, &stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // so that its ranks end, too
 	cmd.WaitDelay = 10 * time.Second
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("tutti bench --engine %s: %w: %s", engine, err, strings.TrimSpace(stderr.String()))
+	failed := cmd.Run()
+	if failed != nil {
+		failed = fmt.Errorf("tutti bench --engine %s: %w: %s", engine, failed, strings.TrimSpace(stderr.String()))
 	}
 	var list []bench.Result
 	for line := range bytes.Lines(out.Bytes()) {
 		var r bench.Result
 		if err := json.Unmarshal(line, &r); err != nil {
-			return nil, fmt.Errorf("%w: %s", err, line)
+			return list, errors.Join(failed, fmt.Errorf("%w: %s", err, line))
 		}
 		if r.Wrong != 0 || r.Engine != engine || r.Ranks != ranks {
-			return nil, fmt.Errorf("not a right result of %s: %s", engine, line)
+			return list, errors.Join(failed, fmt.Errorf("not a right result of %s: %s", engine, line))
 		}
 		list = append(list, r)
 	}
-	return list, nil
+	return list, failed
 }
 
 // row prints a point and judges it.

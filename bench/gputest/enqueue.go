@@ -20,8 +20,12 @@ func (s *shortRun) enqueue(ctx context.Context) error {
 	}
 	defer end()
 	jobs = append([]*job{j}, jobs...)
+	lines := 3 // to come, each of which has its share of the time
 	line := func(what, mine, theirs string, most float64) error {
-		all, err := inTurns(ctx, s.rounds, jobs, []string{mine, theirs, theirs})
+		within, cancel := share(ctx, 1, lines)
+		defer cancel()
+		lines--
+		all, err := inTurns(within, s.rounds, jobs, []string{mine, theirs, theirs})
 		if err == nil {
 			s.beyond(what, all, most)
 		}
@@ -47,7 +51,11 @@ func (s *shortRun) bare(ctx context.Context) error {
 		return err
 	}
 	defer end()
+	lines := 2
 	line := func(what, question string, others ...question) error {
+		within, cancel := share(ctx, 1, lines)
+		defer cancel()
+		lines--
 		of := []*job{jobs[0], jobs[1], jobs[2]}
 		questions := []string{question, question, question}
 		for _, o := range others {
@@ -56,7 +64,7 @@ func (s *shortRun) bare(ctx context.Context) error {
 		if s.beside != "" {
 			of, questions = append(of, jobs[3]), append(questions, question)
 		}
-		all, err := inTurns(ctx, 3*s.rounds, of, questions)
+		all, err := inTurns(within, 3*s.rounds, of, questions)
 		if err != nil {
 			return err
 		}

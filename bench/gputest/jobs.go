@@ -30,7 +30,7 @@ type process struct {
 	stderr *strings.Builder
 }
 
-// patience is how long an answer may take.
+// patience is how long an answer may take where nothing else ends the wait.
 const patience = 3 * time.Minute
 
 // startJob starts a driver's ranks and waits until they have met.
@@ -105,6 +105,11 @@ func spawn(ctx context.Context, env []string, name string, args ...string) (*pro
 
 // line is what the rank says next.
 func (p *process) line(ctx context.Context) (string, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, patience)
+		defer cancel()
+	}
 	select {
 	case <-ctx.Done():
 		return "", fmt.Errorf("a rank does not answer: %w", ctx.Err())
@@ -114,8 +119,6 @@ func (p *process) line(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("a rank ended: %v %s", err, strings.TrimSpace(p.stderr.String()))
 		}
 		return text, nil
-	case <-time.After(patience):
-		return "", errors.New("a rank does not answer")
 	}
 }
 

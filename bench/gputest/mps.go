@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 // mps is the service by which processes share the GPU at the same time, without
@@ -47,12 +48,19 @@ func (m *mps) restart(ctx context.Context) {
 	m.dir, m.env = dir, env
 }
 
+// mpsPatience is how long the service may take to end: it waits for those who use
+// it, and one of them may hang.
+const mpsPatience = 8 * time.Second
+
 // stop ends the service.
 func (m *mps) stop() {
 	if m.env == nil {
 		return
 	}
-	cmd := exec.Command(mpsControl)
+	ctx, cancel := context.WithTimeout(context.Background(), mpsPatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, mpsControl)
+	cmd.WaitDelay = time.Second
 	cmd.Env = append(os.Environ(), m.env...)
 	cmd.Stdin = strings.NewReader("quit\n")
 	if out, err := cmd.CombinedOutput(); err != nil {

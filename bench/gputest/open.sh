@@ -5,18 +5,22 @@
 #	NCCL=/path/libnccl.so.2 OTHER=/other/libnccl.so.2 out/open/open.sh shrink mismatch
 #
 # The steps that are named are run, one after the other, or all; each ends in time, and
-# none is left out because another failed. At the end there is a table. NCCL is the
-# library (none: what is found), OTHER another version of it for the conformance suite
-# (none: the same). Logs go to the folder OUT (none: log, beside this script).
+# none is left out because another failed, but one is when there is no time left. At the
+# end there is a table. NCCL is the library (none: what is found), OTHER another version
+# of it for the conformance suite (none: the same), TIME how many seconds there are in
+# all (none: 580). Logs go to the folder OUT (none: log, beside this script), as soon as
+# there is something to write.
 set -u
+start=$(date +%s)
 here=$(cd "$(dirname "$0")" && pwd)
 log=${OUT:-$here/log}
-mkdir -p "$log"
 NCCL=${NCCL:-}
+OTHER=${OTHER:-}
+TIME=${TIME:-580}
 export NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME:-lo}"
 
-# In order of value, and how many seconds each may take. A call of at most ten minutes
-# has room for the first three, the next four, or one of the last two.
+# In order of value, and how many seconds each may take. Ten minutes have room for the
+# first three, the next four, or one of the last two.
 all='shrink mismatch bench bench8 staged suite1 suite8 enqueue cycles'
 limit() {
 	case $1 in
@@ -25,77 +29,91 @@ limit() {
 	bench | bench8) echo 140 ;;
 	staged) echo 60 ;;
 	suite1) echo 120 ;;
-	suite8) echo 270 ;;
+	suite8) echo 240 ;;
 	enqueue) echo 240 ;;
-	cycles) echo 580 ;;
+	cycles) echo 570 ;;
 	*) return 1 ;;
 	esac
 }
 
-# step runs what a step consists of.
+# step runs what a step consists of, in so many seconds.
 step() {
+	budget=$(($2 - 20)) # the rest is for its end
+	wrong=0
 	case $1 in
 	shrink) # four ranks, two are killed, two others come; without MPS
-		"$here/gputest" shrink -nccl "$NCCL" -rounds 5 -budget 170s
+		"$here/gputest" shrink -nccl "$NCCL" -rounds 5 -budget ${budget}s
 		;;
 	mismatch) # ranks that do different things
 		"$here/faults" mismatch --engine nccl --nccl "$NCCL"
 		;;
 	bench) # 2, 4 and 8 ranks beside C, and 2 by way of host memory
-		"$here/gputest" bench -nccl "$NCCL" -budget 130s
+		"$here/gputest" bench -nccl "$NCCL" -budget ${budget}s
 		;;
 	bench8) # more time for 8 ranks
-		"$here/gputest" bench -nccl "$NCCL" -ranks 8 -e 1048576 -budget 130s
+		"$here/gputest" bench -nccl "$NCCL" -ranks 8 -e 1048576 -budget ${budget}s
 		;;
 	staged) # 4 and 8 ranks by way of host memory
 		for n in 4 8; do
-			"$here/tutti" bench --engine staged -n $n --op allreduce,broadcast,allgather,reducescatter,alltoall -b 1K -e 32M -f 32 --budget 40ms || return 1
+			"$here/tutti" bench --engine staged -n $n --op allreduce,broadcast,allgather,reducescatter,alltoall -b 1K -e 32M -f 32 --budget 40ms || wrong=1
 		done
+		return $wrong
 		;;
 	suite1) suite 1 ;;
 	suite8) suite 8 ;;
 	enqueue) # package nccl beside C, three times, and beside an older gputest if there is one; then a Comm
-		beside=
-		[ ! -x "$here/gputest.old" ] || beside="-beside $here/gputest.old"
-		wrong=0
-		for i in 1 2 3; do
-			# shellcheck disable=SC2086 # they are two words
-			"$here/gputest" short -nccl "$NCCL" -only bare -rounds 40 -budget 55s $beside || wrong=1
+		set -- short -nccl "$NCCL" -rounds 40 -budget $((budget / 4))s
+		[ ! -x "$here/gputest.old" ] || old=$here/gputest.old
+		for _ in 1 2 3; do
+			"$here/gputest" "$@" -only bare -beside "${old:-}" || wrong=1
 		done
-		"$here/gputest" short -nccl "$NCCL" -only enqueue -rounds 40 -budget 55s || wrong=1
+		"$here/gputest" "$@" -only enqueue || wrong=1
 		return $wrong
 		;;
 	cycles) # 500 communicators in Go, and 500 in C
-		"$here/gputest" short -nccl "$NCCL" -only cycles -budget 570s
+		"$here/gputest" short -nccl "$NCCL" -only cycles -budget ${budget}s
 		;;
 	esac
 }
 
-# suite runs the conformance suite with so many ranks.
+# suite runs the conformance suite with so many ranks. What the ranks print is in files,
+# which are gone if the test came to its end.
 suite() {
+	TMPDIR=$(mktemp -d) && export TMPDIR
 	TUTTI_TEST_GPU=1 TUTTI_TEST_RANKS=$1 TUTTI_NCCL_LIBRARY=${OTHER:-$NCCL} "$here/engine.test" -test.run '^TestProcesses$' -test.v
+}
+suite_end() {
+	case ${TMPDIR:-} in "$1" | '') return 0 ;; esac
+	find "$TMPDIR" -type f -name out | sort | while read -r file; do
+		echo "rank $(($(expr "$file" : '.*/0*\([1-9][0-9]*\)/out$') - 1)) was here:"
+		tail -n 5 "$file"
+	done
+	rm -rf "$TMPDIR"
 }
 
 # Processes take turns of milliseconds on a GPU, unless they share it by MPS. gputest
-# starts that itself; for the rest, it is started here.
+# starts that itself; for the rest, it is started here. It is waited for in vain where a
+# process that uses it does not end.
 mps=
 mps_on() {
 	command -v nvidia-cuda-mps-control >/dev/null || return 0
 	mps=$(mktemp -d)
 	export CUDA_MPS_PIPE_DIRECTORY="$mps" CUDA_MPS_LOG_DIRECTORY="$mps"
-	nvidia-cuda-mps-control -d || mps_off
+	timeout -k 1 15 nvidia-cuda-mps-control -d >"$log/mps.txt" 2>&1 </dev/null || { echo "without MPS:" && cat "$log/mps.txt" && mps_off; }
 }
 mps_off() {
 	[ -n "$mps" ] || return 0
-	echo quit | nvidia-cuda-mps-control
+	echo quit | timeout -k 1 15 nvidia-cuda-mps-control >>"$log/mps.txt" 2>&1 || echo "MPS was not ended"
 	unset CUDA_MPS_PIPE_DIRECTORY CUDA_MPS_LOG_DIRECTORY
 	rm -rf "$mps"
 	mps=
 }
-trap mps_off EXIT
 
 if [ "${1:-}" = --step ]; then # the script itself, under timeout
-	step "$2"
+	before=${TMPDIR:-}
+	trap 'suite_end "$before"' EXIT
+	trap 'exit 143' TERM # when what runs has ended
+	step "$2" "$3"
 	exit
 fi
 
@@ -103,25 +121,58 @@ fi
 for name; do
 	limit "$name" >/dev/null || { echo "open.sh: there is no step \"$name\": $all" >&2; exit 2; }
 done
+for file in gputest faults tutti engine.test; do
+	[ -x "$here/$file" ] || { echo "open.sh: $here/$file is not there, or cannot be run: make gpu-open" >&2; exit 2; }
+done
+mkdir -p "$log" || exit 2
+trap mps_off EXIT
+
+# faults would take the stand-in if it were told of no library.
+about() { TUTTI_NCCL_LIBRARY=$1 timeout -k 1 60 "$here/gputest" about 2>&1; }
+what=$(about "$NCCL") || { echo "open.sh: there is no GPU or no NCCL: $what" >&2; exit 1; }
+echo "$what"
+NCCL=$(echo "$what" | sed -n 's/.*(\(.*\))$/\1/p' | tail -n 1)
+[ -n "$NCCL" ] || { echo "open.sh: which NCCL is that?" >&2; exit 1; }
+[ -z "$OTHER" ] || about "$OTHER" || echo "OTHER cannot be used"
+export NCCL OTHER
+
 table='| step | result | seconds |
 | --- | --- | --- |'
 failed=0
 for name; do
+	begin=$(date +%s)
 	echo
 	echo "## $name"
-	case $name in mismatch | staged | suite1 | suite8) mps_on ;; esac
-	begin=$(date +%s)
-	timeout -k 10 "$(limit "$name")" sh "$0" --step "$name" >"$log/$name.txt" 2>&1
-	rc=$?
-	mps_off
-	case $rc in
-	0) result=ok ;;
-	124 | 137) result='FAILED: its time was over' failed=1 ;;
-	*) result="FAILED: exit status $rc" failed=1 ;;
-	esac
-	tail -n 160 "$log/$name.txt"
+	seconds=$(limit "$name")
+	left=$((TIME - (begin - start) - 10)) # until it is killed, and the table is there
+	[ "$seconds" -le "$left" ] || seconds=$left
+	if [ "$seconds" -lt 30 ]; then
+		result='not begun: there is no time left' failed=1
+	else
+		case $name in mismatch | staged | suite1 | suite8) mps_on ;; esac
+		# In the background, so that its group has a known number.
+		timeout -k 10 "$seconds" sh "$0" --step "$name" "$seconds" >"$log/$name.txt" 2>&1 &
+		group=$!
+		wait $group
+		rc=$?
+		kill -KILL -$group 2>/dev/null # what is left of it
+		mps_off
+		case $rc in
+		0) result=ok ;;
+		124 | 137) result="FAILED: its $seconds s were over" failed=1 ;;
+		*) result="FAILED: exit status $rc" failed=1 ;;
+		esac
+		if [ "$(wc -l <"$log/$name.txt")" -le 160 ]; then
+			cat "$log/$name.txt"
+		else
+			head -n 60 "$log/$name.txt"
+			echo ...
+			tail -n 90 "$log/$name.txt"
+		fi
+	fi
 	table="$table
 | $name | $result | $(($(date +%s) - begin)) |"
+	echo "$table" >"$log/steps.txt"
 done
-printf '\n%s\n\nwhole output: %s\n' "$table" "$log" | tee "$log/steps.txt"
+printf '\n%s\n\nwhole output: %s\n' "$table" "$log"
 exit $failed

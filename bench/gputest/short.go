@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -338,7 +339,11 @@ func (s *shortRun) bareCycles(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if len(numbers) != 7 {
+			return fmt.Errorf("%s says %q", filepath.Base(d[0]), text)
+		}
 		results = append(results, numbers)
+		fmt.Fprintf(s.out, "| %s | %.0f communicators: %s | |\n", filepath.Base(d[0]), numbers[0], growth(numbers[1:4], numbers[4:]))
 	}
 	g, c := results[0], results[1]
 	more := func(i int) bool { return g[i+3]-g[i] > max(c[i+3]-c[i], 0) }

@@ -53,8 +53,7 @@ func shrinkMain(args []string) error {
 	return e.run(ctx)
 }
 
-func (e *elasticRun) run(ctx context.Context) error {
-	var err error
+func (e *elasticRun) run(ctx context.Context) (err error) {
 	if e.self, err = os.Executable(); err != nil {
 		return err
 	}
@@ -69,11 +68,7 @@ func (e *elasticRun) run(ctx context.Context) error {
 	}
 	defer e.server.Close()
 	e.env = append(e.env, "TUTTI_SECRET="+secret, "TUTTI_STORE="+e.server.Addr().String())
-	defer func() {
-		for _, p := range e.alive {
-			_ = p.stop(0)
-		}
-	}()
+	defer func() { e.stop(err != nil) }()
 	for r := range elasticMost {
 		if err := e.start(ctx, fmt.Sprint("TUTTI_RANK=", r), fmt.Sprint("TUTTI_SIZE=", elasticMost)); err != nil {
 			return err
@@ -92,11 +87,30 @@ func (e *elasticRun) run(ctx context.Context) error {
 	return e.end(ctx)
 }
 
+// stop ends the processes. Of a failure it prints what they say, and where each of
+// their goroutines is.
+func (e *elasticRun) stop(failed bool) {
+	var after time.Duration
+	if failed {
+		after = 3 * time.Second
+		for _, p := range e.alive {
+			_ = p.cmd.Process.Signal(syscall.SIGQUIT)
+		}
+	}
+	for r, p := range e.alive {
+		_ = p.stop(after)
+		if failed {
+			fmt.Fprintf(e.out, "\nrank %d (%v) said:\n%s\n", r, p.cmd.ProcessState, strings.TrimSpace(p.stderr.String()))
+		}
+	}
+}
+
 // start starts a process, which becomes the last rank.
 func (e *elasticRun) start(ctx context.Context, env ...string) error {
 	env = append(env, fmt.Sprint("GPUTEST_ID=", e.born), fmt.Sprint("NCCL_HOSTID=tutti-elastic-", e.born))
 	e.born++
-	p, err := spawn(ctx, append(e.env[:len(e.env):len(e.env)], env...), e.self, "elastic")
+	// It is ended by stop, which asks it first.
+	p, err := spawn(context.WithoutCancel(ctx), append(e.env[:len(e.env):len(e.env)], env...), e.self, "elastic")
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func ask(ctx context.Context, env []string) (string, error) {
 	out, err := cmd.Output()
 	var e *exec.ExitError
 	if errors.As(err, &e) {
-		err = errors.New(strings.TrimSpace(string(e.Stderr)))
+		err = fmt.Errorf("%w: %s", err, strings.TrimSpace(string(e.Stderr)))
 	}
 	return strings.TrimSpace(string(out)), err
 }

@@ -73,6 +73,17 @@ func (c *Control) Calls(function string) int { return int(c.call("standin_calls"
 // Live is how many things of a kind there are.
 func (c *Control) Live(kind int) int { return int(c.call("standin_live", "", uintptr(kind))) }
 
+// Left reports whether there is more of something than before. What there was may
+// be less by now: others may have left something that ends by itself.
+func (c *Control) Left(before [kinds]int) bool {
+	for i, n := range before {
+		if c.Live(i) > n {
+			return true
+		}
+	}
+	return false
+}
+
 // AllLive is the numbers of all kinds of things, to be compared later.
 func (c *Control) AllLive() [kinds]int {
 	var all [kinds]int
