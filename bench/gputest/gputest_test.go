@@ -92,20 +92,17 @@ func TestShortInTime(t *testing.T) {
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	var text strings.Builder
-	var err error
-	for limit := 5 * time.Second; limit < 2*time.Minute; limit *= 3 { // a busy machine may not come to it at first
-		text.Reset()
+	// A busy machine may need longer to begin at all.
+	for _, limit := range []time.Duration{5 * time.Second, 20 * time.Second, time.Minute} {
+		var text strings.Builder
 		s := &shortRun{out: &text, only: "order", runs: 1 << 30, env: []string{"TUTTI_BENCH_BYTES=1048576"}}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		err = s.run(ctx, false)
+		err := s.run(ctx, false)
 		cancel()
-		if strings.Contains(text.String(), "| what | result |") {
-			break
+		if err != nil && strings.Contains(text.String(), "stream order, 2 ranks, Batch.On | right in") {
+			return
 		}
-	}
-	if err == nil || !strings.Contains(text.String(), "stream order, 2 ranks, Batch.On | right in") {
-		t.Errorf("%v\n%s", err, text.String())
+		t.Logf("%v: %v\n%s", limit, err, text.String())
 	}
 	t.Error("it shows nothing, however long it has")
 }
