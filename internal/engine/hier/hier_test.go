@@ -15,10 +15,9 @@ var (
 )
 
 func TestEngine(t *testing.T) {
-	t.Run("3+1+2", func(t *testing.T) { enginetest.Run(t, world(uneven, kit{}), enginetest.Options{}) })
-	// Where a rank is changes nothing for the types, of which there are fewer here.
-	few := enginetest.Options{Light: true, Ranks: []int{1, 2, 3, 5, 8, 16}}
-	t.Run("round robin", func(t *testing.T) { enginetest.Run(t, world(notInOrder, kit{}), few) })
+	for name, place := range map[string]placement{"3+1+2": uneven, "round robin": notInOrder} {
+		t.Run(name, func(t *testing.T) { enginetest.Run(t, world(place, kit{}), enginetest.Options{}) })
+	}
 }
 
 func TestPlacements(t *testing.T) {
