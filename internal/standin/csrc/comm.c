@@ -22,11 +22,15 @@ struct comm *standin_comm(ncclComm_t h) {
 
 ncclResult_t standin_say(struct comm *c, ncclResult_t code, const char *format, ...) {
   va_list args;
+  char text[sizeof last_error] = {0};
   va_start(args, format);
-  pthread_mutex_lock(&mu);
-  vsnprintf(last_error, sizeof last_error, format, args);
-  pthread_mutex_unlock(&mu);
+  vsnprintf(text, sizeof text, format, args);
   va_end(args);
+  // It is read without a lock, and vsnprintf would empty it first: where two ranks
+  // say the same, that is always there.
+  pthread_mutex_lock(&mu);
+  memcpy(last_error, text, sizeof last_error);
+  pthread_mutex_unlock(&mu);
   return code;
 }
 
