@@ -87,12 +87,11 @@ func clean(t testing.TB) {
 	before := control.AllLive()
 	t.Cleanup(func() {
 		// Communicators that nobody waits for any more end on their own.
-		now := control.AllLive()
-		for begin := time.Now(); now != before && time.Since(begin) < time.Minute; now = control.AllLive() {
+		for begin := time.Now(); control.Left(before) && time.Since(begin) < time.Minute; {
 			time.Sleep(time.Millisecond)
 		}
-		if !t.Failed() && now != before {
-			t.Errorf("left behind: %v, before: %v", now, before)
+		if !t.Failed() && control.Left(before) {
+			t.Errorf("left behind: %v, before: %v", control.AllLive(), before)
 		}
 	})
 }
