@@ -46,8 +46,31 @@ func Crowded(processes int, masks [][]byte) bool {
 	for _, b := range all {
 		n += bits.OnesCount8(b)
 	}
-	if n == 0 || slices.ContainsFunc(masks, func(mask []byte) bool { return mask == nil }) {
+	if !Known(masks) {
 		n = runtime.NumCPU()
 	}
 	return processes > n
+}
+
+// Known reports whether it is known of all processes which cores they have.
+func Known(masks [][]byte) bool {
+	return len(masks) > 0 && !slices.ContainsFunc(masks, func(mask []byte) bool { return len(mask) == 0 })
+}
+
+// Apart reports whether no two processes have a core in common, by their masks. Where
+// that is not known, they may.
+func Apart(masks [][]byte) bool {
+	var all []byte
+	for _, mask := range masks {
+		for i, b := range mask {
+			if i == len(all) {
+				all = append(all, 0)
+			}
+			if all[i]&b != 0 {
+				return false
+			}
+			all[i] |= b
+		}
+	}
+	return Known(masks)
 }

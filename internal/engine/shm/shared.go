@@ -79,6 +79,9 @@ func NewShared(s Shared) *Engine {
 		}
 	}
 	g.lot = wait.NewPeerLot(cores.Crowded(n, s.Cores), g.boards[s.Rank].sleeping(), others)
+	if cores.Apart(s.Cores) {
+		g.lot.Apart()
+	}
 	return &Engine{
 		g: g, rank: s.Rank, board: g.boards[s.Rank], w: wait.NewWaiter(g.lot),
 		from: make([]unsafe.Pointer, n), scale: make([]float64, n),
