@@ -12,9 +12,10 @@ const claimMost = 4 << 10
 // claimSlot claims what a call will write of the next slot: its head, which comes
 // while the call is got ready, and its data.
 func (e *Engine) claimSlot(bytes int) {
-	if bytes <= claimMost {
-		claim(e.board.slot(e.step+1).at(0), headerBytes+bytes)
+	if bytes > claimMost {
+		bytes = 0
 	}
+	claim(e.board.slot(e.step+1).at(0), headerBytes+bytes)
 }
 
 // claimNext claims the data's place in the two slots after this one, for calls as

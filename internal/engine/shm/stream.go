@@ -69,7 +69,7 @@ func (e *Engine) stream(c *engine.Call) error {
 	f.per = f.bytes / f.t.Size()
 	produce := e.announce(h, c, &f)
 	e.post(h)
-	if c.Verb.Rooted() {
+	if e.ahead(c) {
 		if err := e.compare(); err != nil {
 			return err
 		}
@@ -101,7 +101,6 @@ func (e *Engine) stream(c *engine.Call) error {
 	if err != nil {
 		return err
 	}
-	e.takenAll()
 	if err := e.finishCall(c); err != nil {
 		return err
 	}
@@ -111,7 +110,7 @@ func (e *Engine) stream(c *engine.Call) error {
 		}
 	}
 	switch {
-	case e.head.n != direct || c.Verb == engine.AllReduce:
+	case e.head.n != direct && e.head.n != afar || c.Verb == engine.AllReduce:
 	case e.readers(c) == theRoot:
 		return e.awaitRoot(c.Root)
 	default:
@@ -177,7 +176,7 @@ func (e *Engine) announce(h *header, c *engine.Call, f *flow) (produce int) {
 	case c.Verb == engine.AllReduce && e.openPlace(h, c, true):
 		// Whether the others are as far is not known yet.
 		return c.Src.N
-	case c.Verb != engine.AllReduce && !inPlace(c) && (e.openPlace(h, c, false) || e.openBuffer(h, c)):
+	case c.Verb != engine.AllReduce && !inPlace(c) && (e.openPlace(h, c, false) || e.openBuffer(c)):
 		return 0
 	case f.shares:
 		e.head.n = windowed
@@ -398,23 +397,27 @@ func (e *Engine) intakeFrom(c *engine.Call, f *flow, r int, dst engine.Mem) (int
 	has := dst.N
 	in.scale = 1
 	switch {
-	case h.n == direct:
-		p := (*place)(h.data())
-		share := 0
+	case h.n == afar:
+		p := h.far()
+		f.borrowed = true
+		in.addr, in.scale = p.addr, p.scale
 		if f.shares {
-			share = e.rank * dst.Bytes()
+			in.addr += uint64(e.rank * dst.Bytes())
 		} else {
 			has = int(p.n)
 		}
+	case h.n == direct:
+		p := (*place)(h.data())
+		at, err := e.find(r, p.src)
+		if err != nil {
+			return in, err
+		}
 		f.borrowed = true
-		if p.src.region == elsewhere {
-			in.addr, in.scale = uint64(p.src.off)+uint64(share), p.scale
+		in.slot, in.scale = at, p.scale
+		if f.shares {
+			in.slot = unsafe.Add(at, e.rank*dst.Bytes())
 		} else {
-			at, err := e.find(r, p.src)
-			if err != nil {
-				return in, err
-			}
-			in.slot, in.scale = unsafe.Add(at, share), p.scale
+			has = int(p.n)
 		}
 	case f.shares && c.Uneven:
 		has = int(unsafe.Slice((*int64)(h.data()), len(e.g.boards))[e.rank])
