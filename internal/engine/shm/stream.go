@@ -52,6 +52,8 @@ type flow struct {
 	base    uint64
 	// Somebody's own buffers are read.
 	borrowed bool
+	// The destination holds what came first of another rank's process, to be combined.
+	fetched bool
 }
 
 // stream carries out one call whose data may not fit into slots.
@@ -347,6 +349,12 @@ func (e *Engine) intake(c *engine.Call, f *flow) (most int, err error) {
 			switch {
 			case in.addr != 0 && !f.combine:
 				return e.peek(r, dst, in.addr)
+			case in.addr != 0 && !f.fetched && dst.Ptr != c.Src.Ptr:
+				// Combined where it is: less memory has to be in the cache.
+				f.fetched, in.slot = true, dst.Ptr
+				if err := e.peek(r, dst, in.addr); err != nil {
+					return err
+				}
 			case in.addr != 0:
 				if in.slot, err = e.fetch(r, dst, in.addr); err != nil {
 					return err
