@@ -37,6 +37,13 @@ const peekReduce = 64 << 10
 // peekMost bounds one call of the system, in which nothing else is looked at.
 const peekMost = 256 << 10
 
+// swaps reports whether a call that would fit into slots is better copied by the
+// system: of two processes that have a core each, each copies its own part and the
+// other's, and nothing besides.
+func (e *Engine) swaps(c *engine.Call) bool {
+	return c.Verb == engine.AllGather && e.g.pair && c.Src.Bytes() >= e.g.opt.Peek*3/2
+}
+
 // openBuffer says in the head where this rank's source is in its own process.
 func (e *Engine) openBuffer(c *engine.Call) bool {
 	if e.g.shared.Peek == nil || c.Uneven {

@@ -172,7 +172,7 @@ func (e *Engine) announce(h *header, c *engine.Call, f *flow) (produce int) {
 		}
 		e.head.n = windowed
 		return produce
-	case !f.shares && c.Src.Bytes() <= e.g.opt.Small:
+	case !f.shares && c.Src.Bytes() <= e.g.opt.Small && !e.swaps(c):
 		e.fill(h, c)
 		return 0
 	case c.Verb == engine.AllReduce && e.openPlace(h, c, true):
