@@ -28,3 +28,12 @@ func (e *Engine) claimNext(bytes int) {
 		claim(e.board.slot(e.step+2).at(headerBytes), bytes)
 	}
 }
+
+// wantData asks for the data of another rank's slot whose head has just come, unless
+// it came with it: it is on its way while the head is compared. More than this the
+// processor sees coming.
+func wantData(h *header) {
+	if bytes := int(h.n) * h.sig.Type.Size(); bytes > len(h.tail) && bytes <= claimMost {
+		want(h.after(&h.sig), bytes)
+	}
+}

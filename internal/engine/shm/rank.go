@@ -223,6 +223,9 @@ func (e *Engine) await(r int) (*header, error) {
 	if !ok {
 		return nil, e.lost(r, e.op, e.seq)
 	}
+	if h.n > int64(len(h.tail))/8 {
+		wantData(h)
+	}
 	if h.sig != e.head.sig {
 		return nil, e.mismatch(e.board.slot(e.step).text(), r, h.text())
 	}
