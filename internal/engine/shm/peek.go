@@ -38,10 +38,20 @@ const peekReduce = 64 << 10
 const peekMost = 256 << 10
 
 // swaps reports whether a call that would fit into slots is better copied by the
-// system: of two processes that have a core each, each copies its own part and the
-// other's, and nothing besides.
+// system: between two processes that have a core each, it is copied once, and not
+// by the one who waits for nothing. Where both copy, or one of them combines as
+// well, that pays a little later.
 func (e *Engine) swaps(c *engine.Call) bool {
-	return c.Verb == engine.AllGather && e.g.pair && c.Src.Bytes() >= e.g.opt.Peek*3/2
+	if !e.g.pair {
+		return false
+	}
+	switch c.Verb {
+	case engine.Broadcast:
+		return c.Src.Bytes() >= e.g.opt.Peek
+	case engine.AllGather, engine.Reduce:
+		return c.Src.Bytes() >= e.g.opt.Peek*3/2
+	}
+	return false
 }
 
 // openBuffer says in the head where this rank's source is in its own process.
