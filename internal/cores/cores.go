@@ -51,8 +51,23 @@ func Count(masks [][]byte) (n int) {
 // of this process are taken for all.
 func Crowded(processes int, masks [][]byte) bool {
 	n := Count(masks)
-	if n == 0 || slices.ContainsFunc(masks, func(mask []byte) bool { return mask == nil }) {
+	if !Known(masks) {
 		n = runtime.NumCPU()
 	}
 	return processes > n
+}
+
+// Known reports whether it is known of all processes which cores they have.
+func Known(masks [][]byte) bool {
+	return len(masks) > 0 && !slices.ContainsFunc(masks, func(mask []byte) bool { return len(mask) == 0 })
+}
+
+// Apart reports whether no two processes have a core in common, by their masks. Where
+// that is not known, they may.
+func Apart(masks [][]byte) bool {
+	each := 0
+	for i := range masks {
+		each += Count(masks[i : i+1])
+	}
+	return Known(masks) && each == Count(masks)
 }

@@ -49,6 +49,28 @@ func TestCrowded(t *testing.T) {
 	}
 }
 
+func TestApart(t *testing.T) {
+	for _, c := range []struct {
+		apart bool
+		ranks [][]int
+	}{
+		{true, [][]int{{0}, {17}}},
+		{true, [][]int{{200, 3}, {9}, {8}}},
+		{false, [][]int{{0, 1}, {1}}},
+		{false, [][]int{{3}, {0}, {3}}},
+		{false, [][]int{{0}, nil}},
+		{false, nil},
+	} {
+		var masks [][]byte
+		for _, list := range c.ranks {
+			masks = append(masks, cores.Mask(list))
+		}
+		if cores.Apart(masks) != c.apart {
+			t.Errorf("apart is not %v for %v", c.apart, c.ranks)
+		}
+	}
+}
+
 // TestBind binds this process to what it has already, and its thread.
 func TestBind(t *testing.T) {
 	all := cores.Allowed()

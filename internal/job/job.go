@@ -67,6 +67,8 @@ type Job struct {
 	listener *tcp.Listener
 	door     *segment.Door // nil: none can be had
 	proof    *segment.Segment
+	proofs   map[int]*segment.Segment // of the neighbours
+	life     *segment.Life            // in the proof; nil: none can be had
 	links    map[int]*segment.Link
 	peers    []card
 	hosts    []int // by rank: the lowest rank of the same host
@@ -315,6 +317,12 @@ func (j *Job) leave() error {
 	}
 	if j.door != nil {
 		errs = append(errs, j.door.Close())
+	}
+	for _, s := range j.proofs {
+		errs = append(errs, s.Close())
+	}
+	if j.life != nil {
+		j.life.Close()
 	}
 	if j.proof != nil {
 		errs = append(errs, j.proof.Close())

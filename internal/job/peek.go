@@ -13,6 +13,7 @@ func (j *Job) readable() (list []int) {
 		var seen byte
 		if s := j.peers[r].Sign; s != nil && segment.Peek(s, unsafe.Pointer(&seen), s.Addr, 1) == nil {
 			list = append(list, r)
+			_ = s.Trust(j.proofs[r]) // where it cannot be, the sign is looked at each time
 		}
 	}
 	return list

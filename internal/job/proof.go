@@ -24,16 +24,22 @@ func (j *Job) openDoor() (err error) {
 	if j.proof, err = segment.New("tutti proof", 1); err != nil {
 		err = errors.Join(err, j.door.Close())
 		j.door = nil
+		return err
 	}
-	return err
+	if j.life, err = segment.Live(j.proof); err != nil {
+		j.cfg.Logger.Debug("tutti: this process does not show others that it lives; they find out more slowly", "reason", err)
+	}
+	return nil
 }
 
 // prove passes a little memory to every neighbour and takes theirs, as groups
 // will: that two processes can speak does not say that descriptors get through.
+// It stays, because a neighbour's shows whether its process lives.
 // With whom it does not work, no link remains, and the reason is added to errs.
 func (j *Job) prove(ctx context.Context, errs map[int]error) error {
 	ctx, cancel := context.WithTimeout(ctx, proofTime)
 	defer cancel()
+	j.proofs = make(map[int]*segment.Segment)
 	drop := func(r int, err error) {
 		errs[r] = err
 		_ = j.links[r].Close() // and so the other side learns of it
@@ -50,9 +56,10 @@ func (j *Job) prove(ctx context.Context, errs map[int]error) error {
 			drop(r, fmt.Errorf("taking memory from it: %w", err))
 			continue
 		}
-		if err := s.Close(); err != nil {
+		j.proofs[r] = s
+		if err := s.CloseFD(); err != nil {
 			return err
 		}
 	}
-	return j.proof.Close()
+	return j.proof.CloseFD()
 }

@@ -15,6 +15,8 @@ type Sign struct {
 	PID  int    `json:"pid"`
 	Addr uint64 `json:"addr"`
 	Mark []byte `json:"mark"`
+
+	life *lifeLine // nil: none is known; see Trust
 }
 
 // NewSign makes a sign of this process, which others find as long as it is kept.

@@ -11,6 +11,17 @@ func (w *Waiter) Posted(word *atomic.Uint64) {
 	w.posted = word
 }
 
+// Tell stores a word that others may wait for, and wakes those who sleep until it
+// changes, or until what was posted before does.
+func (w *Waiter) Tell(word *atomic.Uint64, v uint64) {
+	word.Store(v) // what is loaded next is not older: see Flush
+	if w.posted != nil {
+		w.lot.Wake(w.posted)
+		w.posted = nil
+	}
+	w.lot.Wake(word)
+}
+
 // Flush wakes those who sleep until the posted word changes. When it returns,
 // nothing that this waiter loads from now on is older than what it posted.
 func (w *Waiter) Flush() {

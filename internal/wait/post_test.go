@@ -9,7 +9,7 @@ import (
 )
 
 // TestPosted posts words to a side that sleeps: it is woken when the poster
-// begins to wait, when it posts another word, and when its operation ends.
+// begins to wait, when it posts or tells another word, and when its operation ends.
 func TestPosted(t *testing.T) {
 	var words, sleeping [2]atomic.Uint64
 	var other atomic.Uint64
@@ -21,6 +21,7 @@ func TestPosted(t *testing.T) {
 	for i, end := range []func() error{
 		func() error { _, err := w.AtLeast(&words[1], 1, nil); return err },
 		func() error { w.Posted(&other); w.Flush(); return nil },
+		func() error { w.Tell(&other, 1); return nil },
 		func() error { return nil },
 	} {
 		words[0].Store(0)

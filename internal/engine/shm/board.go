@@ -30,7 +30,7 @@ type board struct {
 type header struct {
 	step atomic.Uint64 // the step this slot speaks of; written last
 	sig  engine.Sig
-	n    int64 // elements of data in the slot; or direct
+	n    int64 // elements of data in the slot; or direct, or one of those after it
 	tail [24]byte
 }
 

@@ -12,9 +12,10 @@ const claimMost = 4 << 10
 // claimSlot claims what a call will write of the next slot: its head, which comes
 // while the call is got ready, and its data.
 func (e *Engine) claimSlot(bytes int) {
-	if bytes <= claimMost {
-		claim(e.board.slot(e.step+1).at(0), headerBytes+bytes)
+	if bytes > claimMost {
+		bytes = 0
 	}
+	claim(e.board.slot(e.step+1).at(0), headerBytes+bytes)
 }
 
 // claimNext claims the data's place in the two slots after this one, for calls as
@@ -25,5 +26,14 @@ func (e *Engine) claimNext(bytes int) {
 	if bytes > least && bytes <= claimMost {
 		claim(e.board.slot(e.step+1).at(headerBytes), bytes)
 		claim(e.board.slot(e.step+2).at(headerBytes), bytes)
+	}
+}
+
+// wantData asks for the data of another rank's slot whose head has just come, unless
+// it came with it: it is on its way while the head is compared. More than this the
+// processor sees coming.
+func wantData(h *header) {
+	if bytes := int(h.n) * h.sig.Type.Size(); bytes > len(h.tail) && bytes <= claimMost {
+		want(h.after(&h.sig), bytes)
 	}
 }

@@ -8,3 +8,9 @@ import "unsafe"
 //
 //go:noescape
 func claim(p unsafe.Pointer, bytes int)
+
+// want asks for cache lines that will be read soon, and does not wait for them.
+// There must be at least one byte.
+//
+//go:noescape
+func want(p unsafe.Pointer, bytes int)

@@ -14,3 +14,15 @@ line:
 
 done:
 	RET
+
+// func want(p unsafe.Pointer, bytes int)
+TEXT ·want(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), AX
+	MOVQ bytes+8(FP), CX
+
+line:
+	PREFETCHT0 (AX)
+	ADDQ       $64, AX
+	SUBQ       $64, CX
+	JG         line
+	RET

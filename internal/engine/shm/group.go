@@ -54,6 +54,7 @@ type group struct {
 	boards []board
 	rings  []ring  // between processes
 	shared *Shared // between processes
+	pair   bool    // they are two, can read each other's memory and have a core each
 	// Memory of Alloc, between processes. The list is replaced, not changed.
 	regions atomic.Pointer[[]Region]
 	ranks   []*Engine // the other side of each board; a rank's buffers are reached through it

@@ -2,6 +2,7 @@ package shm
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -13,9 +14,19 @@ import (
 // would be two. Where ranks reduce what comes, or wait for a root, windows are
 // faster for much data: then the two copies go on at once.
 
-// elsewhere, in place of a region, says that a spot is an address of its rank's
-// process.
-const elsewhere = ^uint64(0)
+// afar in place of the number of elements says that the data is to be read from
+// the rank's process; the tail says where it is.
+const afar = math.MinInt64
+
+// A far is that place. It comes with the head's cache line.
+type far struct {
+	addr  uint64
+	n     int64 // elements
+	scale float64
+}
+
+// far is where the data is, if it is afar.
+func (h *header) far() *far { return (*far)(unsafe.Pointer(&h.tail)) }
 
 // peekRoot is the most that is taken of a root in this way.
 const peekRoot = 256 << 10
@@ -26,8 +37,25 @@ const peekReduce = 64 << 10
 // peekMost bounds one call of the system, in which nothing else is looked at.
 const peekMost = 256 << 10
 
-// openBuffer says in the slot where this rank's source is in its own process.
-func (e *Engine) openBuffer(h *header, c *engine.Call) bool {
+// swaps reports whether a call that would fit into slots is better copied by the
+// system: between two processes that have a core each, it is copied once, and not
+// by the one who waits for nothing. Where both copy, or one of them combines as
+// well, that pays a little later.
+func (e *Engine) swaps(c *engine.Call) bool {
+	if !e.g.pair {
+		return false
+	}
+	switch c.Verb {
+	case engine.Broadcast:
+		return c.Src.Bytes() >= e.g.opt.Peek
+	case engine.AllGather, engine.Reduce:
+		return c.Src.Bytes() >= e.g.opt.Peek*3/2
+	}
+	return false
+}
+
+// openBuffer says in the head where this rank's source is in its own process.
+func (e *Engine) openBuffer(c *engine.Call) bool {
 	if e.g.shared.Peek == nil || c.Uneven {
 		return false
 	}
@@ -50,10 +78,8 @@ func (e *Engine) openBuffer(h *header, c *engine.Call) bool {
 	if c.Src.Bytes() < least {
 		return false
 	}
-	e.head.n = direct
-	*(*place)(h.after(&e.head.sig)) = place{
-		src: spot{elsewhere, int64(uintptr(c.Src.Ptr))}, n: int64(c.Src.N), scale: e.factor(c),
-	}
+	e.head.n = afar
+	*e.head.far() = far{uint64(uintptr(c.Src.Ptr)), int64(c.Src.N), e.factor(c)}
 	return true
 }
 

@@ -30,7 +30,7 @@ func (e *Engine) pull(c *engine.Call) error {
 	if readers != nobody {
 		e.claimNext(c.Src.Bytes())
 	}
-	if c.Verb.Rooted() {
+	if e.ahead(c) {
 		if err := e.compare(); err != nil {
 			return err
 		}

@@ -182,13 +182,26 @@ func (e *Engine) publish(h *header) {
 }
 
 // finish says that this rank has read all it needs of the present step.
-func (e *Engine) finish() { e.tell(e.board.done(), e.step) }
+func (e *Engine) finish() { e.w.Tell(e.board.done(), e.step) }
+
+// ahead reports whether this rank carries out a call without waiting for others'
+// data. The others compare what they do with the one they wait for; if that is
+// what it does, too, then it is one of those who are ahead, and these compare with all.
+func (e *Engine) ahead(c *engine.Call) bool {
+	switch c.Verb {
+	case engine.Broadcast, engine.Scatter:
+		return e.rank == c.Root
+	case engine.Reduce, engine.Gather:
+		return e.rank != c.Root
+	}
+	return false
+}
 
 // finishCall is finish for a call that some ranks may have carried out without
 // waiting for all others. Of two that posted at once, neither may have seen the
 // other.
 func (e *Engine) finishCall(c *engine.Call) error {
-	if c.Verb.Rooted() {
+	if e.ahead(c) {
 		e.w.Flush()
 		if err := e.compare(); err != nil {
 			return err
@@ -209,6 +222,9 @@ func (e *Engine) await(r int) (*header, error) {
 	}
 	if !ok {
 		return nil, e.lost(r, e.op, e.seq)
+	}
+	if h.n > int64(len(h.tail))/8 {
+		wantData(h)
 	}
 	if h.sig != e.head.sig {
 		return nil, e.mismatch(e.board.slot(e.step).text(), r, h.text())

@@ -79,6 +79,11 @@ func NewShared(s Shared) *Engine {
 		}
 	}
 	g.lot = wait.NewPeerLot(cores.Crowded(n, s.Cores), g.boards[s.Rank].sleeping(), others)
+	if cores.Apart(s.Cores) {
+		g.lot.Apart()
+	}
+	// All ranks must come to the same.
+	g.pair = n == 2 && s.Peek != nil && cores.Known(s.Cores) && !cores.Crowded(n, s.Cores)
 	return &Engine{
 		g: g, rank: s.Rank, board: g.boards[s.Rank], w: wait.NewWaiter(g.lot),
 		from: make([]unsafe.Pointer, n), scale: make([]float64, n),

@@ -135,6 +135,77 @@ func TestSharedInPieces(t *testing.T) {
 	enginetest.Run(t, mappedWorld(tiny), enginetest.Options{RankOrder: true, Light: true})
 }
 
+// TestPair has two processes that have a core each exchange what would fit into
+// slots: by one call, and by several at once.
+func TestPair(t *testing.T) {
+	threads(t)
+	value := func(rank, call, i int) int32 { return int32(rank<<20 + call<<16 + i) }
+	for _, verb := range []engine.Verb{engine.AllGather, engine.Broadcast, engine.Reduce} {
+		t.Run(verb.String(), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			engines := mappedWorld(Options{Peek: 256})(t, 2)
+			errs := make([]error, len(engines))
+			var running sync.WaitGroup
+			for _, e := range engines {
+				if e.(*Engine).g.shared.Peek == nil {
+					t.Skip("this system does not let a process read another's memory")
+				}
+				e.(*Engine).g.pair = true
+			}
+			for r, e := range engines {
+				running.Go(func() {
+					for seq, n := range []int{1, 63, 64, 65, 96, 97, 5000} {
+						calls := make([]engine.Call, 1+seq%2)
+						for i := range calls {
+							src, dst := make([]int32, n), make([]int32, 2*n)
+							for j := range src {
+								src[j] = value(r, i, j)
+							}
+							c := engine.Call{Verb: verb, Root: 1, Red: engine.Sum}
+							c.Src = engine.Mem{Ptr: unsafe.Pointer(&src[0]), N: n, Type: kernel.Int32}
+							c.Dst = engine.Mem{Ptr: unsafe.Pointer(&dst[0]), N: n, Type: kernel.Int32}
+							switch {
+							case verb == engine.AllGather:
+								c.Root, c.Dst.N = 0, 2*n
+							case verb == engine.Broadcast:
+								c.Dst = c.Src
+							case r != c.Root:
+								c.Dst = engine.Mem{}
+							}
+							calls[i] = c
+						}
+						if errs[r] = e.Run(ctx, uint64(seq+1), calls); errs[r] != nil {
+							return
+						}
+						for i, c := range calls {
+							for j, got := range unsafe.Slice((*int32)(c.Dst.Ptr), c.Dst.N) {
+								want := value(j/n, i, j%n)
+								switch verb {
+								case engine.Broadcast:
+									want = value(1, i, j)
+								case engine.Reduce:
+									want += value(1, i, j)
+								}
+								if got != want {
+									errs[r] = fmt.Errorf("%d elements, call %d: element %d is %d, not %d", n, i, j, got, want)
+									return
+								}
+							}
+						}
+					}
+				})
+			}
+			running.Wait()
+			for r, err := range errs {
+				if err != nil {
+					t.Errorf("rank %d: %v", r, err)
+				}
+			}
+		})
+	}
+}
+
 // Who needs a rank that has left because of a failure is told of that.
 func TestFarewell(t *testing.T) {
 	threads(t)

@@ -69,7 +69,7 @@ func (e *Engine) room(c *engine.Call) int {
 		}
 		return c.Dst.Bytes()
 	}
-	if c.Uneven {
+	if c.Uneven || e.swaps(c) {
 		return never
 	}
 	return c.Src.Bytes()

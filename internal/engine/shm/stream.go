@@ -52,6 +52,8 @@ type flow struct {
 	base    uint64
 	// Somebody's own buffers are read.
 	borrowed bool
+	// The destination holds what came first of another rank's process, to be combined.
+	fetched bool
 }
 
 // stream carries out one call whose data may not fit into slots.
@@ -69,7 +71,7 @@ func (e *Engine) stream(c *engine.Call) error {
 	f.per = f.bytes / f.t.Size()
 	produce := e.announce(h, c, &f)
 	e.post(h)
-	if c.Verb.Rooted() {
+	if e.ahead(c) {
 		if err := e.compare(); err != nil {
 			return err
 		}
@@ -101,7 +103,6 @@ func (e *Engine) stream(c *engine.Call) error {
 	if err != nil {
 		return err
 	}
-	e.takenAll()
 	if err := e.finishCall(c); err != nil {
 		return err
 	}
@@ -111,7 +112,7 @@ func (e *Engine) stream(c *engine.Call) error {
 		}
 	}
 	switch {
-	case e.head.n != direct || c.Verb == engine.AllReduce:
+	case e.head.n != direct && e.head.n != afar || c.Verb == engine.AllReduce:
 	case e.readers(c) == theRoot:
 		return e.awaitRoot(c.Root)
 	default:
@@ -171,13 +172,13 @@ func (e *Engine) announce(h *header, c *engine.Call, f *flow) (produce int) {
 		}
 		e.head.n = windowed
 		return produce
-	case !f.shares && c.Src.Bytes() <= e.g.opt.Small:
+	case !f.shares && c.Src.Bytes() <= e.g.opt.Small && !e.swaps(c):
 		e.fill(h, c)
 		return 0
 	case c.Verb == engine.AllReduce && e.openPlace(h, c, true):
 		// Whether the others are as far is not known yet.
 		return c.Src.N
-	case c.Verb != engine.AllReduce && !inPlace(c) && (e.openPlace(h, c, false) || e.openBuffer(h, c)):
+	case c.Verb != engine.AllReduce && !inPlace(c) && (e.openPlace(h, c, false) || e.openBuffer(c)):
 		return 0
 	case f.shares:
 		e.head.n = windowed
@@ -348,6 +349,12 @@ func (e *Engine) intake(c *engine.Call, f *flow) (most int, err error) {
 			switch {
 			case in.addr != 0 && !f.combine:
 				return e.peek(r, dst, in.addr)
+			case in.addr != 0 && !f.fetched && dst.Ptr != c.Src.Ptr:
+				// Combined where it is: less memory has to be in the cache.
+				f.fetched, in.slot = true, dst.Ptr
+				if err := e.peek(r, dst, in.addr); err != nil {
+					return err
+				}
 			case in.addr != 0:
 				if in.slot, err = e.fetch(r, dst, in.addr); err != nil {
 					return err
@@ -398,23 +405,27 @@ func (e *Engine) intakeFrom(c *engine.Call, f *flow, r int, dst engine.Mem) (int
 	has := dst.N
 	in.scale = 1
 	switch {
-	case h.n == direct:
-		p := (*place)(h.data())
-		share := 0
+	case h.n == afar:
+		p := h.far()
+		f.borrowed = true
+		in.addr, in.scale = p.addr, p.scale
 		if f.shares {
-			share = e.rank * dst.Bytes()
+			in.addr += uint64(e.rank * dst.Bytes())
 		} else {
 			has = int(p.n)
 		}
+	case h.n == direct:
+		p := (*place)(h.data())
+		at, err := e.find(r, p.src)
+		if err != nil {
+			return in, err
+		}
 		f.borrowed = true
-		if p.src.region == elsewhere {
-			in.addr, in.scale = uint64(p.src.off)+uint64(share), p.scale
+		in.slot, in.scale = at, p.scale
+		if f.shares {
+			in.slot = unsafe.Add(at, e.rank*dst.Bytes())
 		} else {
-			at, err := e.find(r, p.src)
-			if err != nil {
-				return in, err
-			}
-			in.slot, in.scale = unsafe.Add(at, share), p.scale
+			has = int(p.n)
 		}
 	case f.shares && c.Uneven:
 		has = int(unsafe.Slice((*int64)(h.data()), len(e.g.boards))[e.rank])

@@ -43,6 +43,7 @@ func (e *Engine) streamParts(c *engine.Call, f *flow) error {
 			}
 		}
 	}
+	e.takenAll()
 	return nil
 }
 

@@ -1,0 +1,143 @@
+package segment
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tutti-go/tutti/internal/proctest"
+)
+
+const holderEnv = "TUTTI_TEST_LIFE"
+
+// A holder is what the process of TestLife tells of itself.
+type holder struct {
+	FD   int
+	Sign *Sign
+	Why  string // it shows no Life
+}
+
+// TestLifeHolder is that process: it shows that it lives until it is ended.
+func TestLifeHolder(t *testing.T) {
+	if os.Getenv(holderEnv) == "" {
+		t.Skip("this is the process of TestLife")
+	}
+	s, err := New("tutti-test", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := holder{FD: s.FD(), Sign: NewSign()}
+	if _, err := Live(s); err != nil {
+		h.Why = err.Error()
+	}
+	text, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println(string(text))
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// TestLife reads the memory of a process that shows that it lives, and kills it.
+func TestLife(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), proctest.Self(t), "-test.run=^TestLifeHolder$")
+	cmd.Env = append(os.Environ(), holderEnv+"=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill := func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	defer kill()
+	line, err := bufio.NewReader(out).ReadBytes('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var h holder
+	if err := json.Unmarshal(line, &h); err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	if h.Why != "" {
+		t.Skip("this system does not note the end of a process:", h.Why)
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", cmd.Process.Pid, h.FD), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Skip("this system does not let a process see another's files:", err)
+	}
+	s, err := Map(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := h.Sign.Trust(s); err != nil {
+		t.Fatal(err)
+	}
+	seen := make([]byte, markBytes)
+	peek := func() error { return Peek(h.Sign, unsafe.Pointer(&seen[0]), h.Sign.Addr, len(seen)) }
+	switch err := peek(); {
+	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS):
+		t.Skip("this system does not let a process read memory so:", err)
+	case err != nil || string(seen) != string(h.Sign.Mark):
+		t.Fatalf("it read %x, not %x: %v", seen, h.Sign.Mark, err)
+	}
+	if err := Peek(h.Sign, unsafe.Pointer(&seen[0]), 8, len(seen)); !errors.Is(err, unix.EFAULT) {
+		t.Errorf("no memory there: %v", err)
+	}
+	kill()
+	if h.Sign.life.lives() {
+		t.Error("a process that was killed seems to live")
+	}
+	// Another process with its number: this one.
+	h.Sign.PID = os.Getpid()
+	if err := peek(); err == nil {
+		t.Error("what another process has was taken for that of one that has ended")
+	}
+	if err := new(Sign).Trust(s); !errors.Is(err, errNoLife) {
+		t.Errorf("it was trusted when it had ended: %v", err)
+	}
+}
+
+// TestLifeClose has a process show no more that it lives.
+func TestLifeClose(t *testing.T) {
+	s, err := New("tutti-test", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	l, err := Live(s)
+	if err != nil {
+		t.Skip("this system does not note the end of a process:", err)
+	}
+	self := NewSign()
+	if err := self.Trust(s); err != nil {
+		t.Error(err)
+	}
+	l.Close()
+	if self.life.lives() {
+		t.Error("it still shows it")
+	}
+	var word uint64
+	switch err := Peek(self, unsafe.Pointer(&word), self.Addr, 8); {
+	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS):
+	case err != nil:
+		t.Errorf("it is not known by its sign any more: %v", err)
+	}
+}
