@@ -30,7 +30,7 @@ func (e *Engine) pull(c *engine.Call) error {
 	if readers != nobody {
 		e.claimNext(c.Src.Bytes())
 	}
-	if e.ahead(c) {
+	if e.compares(c) {
 		if err := e.compare(); err != nil {
 			return err
 		}

@@ -184,10 +184,13 @@ func (e *Engine) publish(h *header) {
 // finish says that this rank has read all it needs of the present step.
 func (e *Engine) finish() { e.w.Tell(e.board.done(), e.step) }
 
-// ahead reports whether this rank carries out a call without waiting for others'
-// data. The others compare what they do with the one they wait for; if that is
-// what it does, too, then it is one of those who are ahead, and these compare with all.
-func (e *Engine) ahead(c *engine.Call) bool {
+// compares reports whether this rank must look at ranks that a call does not make
+// it wait for: whoever posts last finds the first step in which two disagree, before
+// anybody goes on to the next. Of two ranks, the one that waits has compared already.
+func (e *Engine) compares(c *engine.Call) bool {
+	if len(e.g.boards) > 2 {
+		return c.Verb.Rooted()
+	}
 	switch c.Verb {
 	case engine.Broadcast, engine.Scatter:
 		return e.rank == c.Root
@@ -201,7 +204,7 @@ func (e *Engine) ahead(c *engine.Call) bool {
 // waiting for all others. Of two that posted at once, neither may have seen the
 // other.
 func (e *Engine) finishCall(c *engine.Call) error {
-	if e.ahead(c) {
+	if e.compares(c) {
 		e.w.Flush()
 		if err := e.compare(); err != nil {
 			return err

@@ -71,7 +71,7 @@ func (e *Engine) stream(c *engine.Call) error {
 	f.per = f.bytes / f.t.Size()
 	produce := e.announce(h, c, &f)
 	e.post(h)
-	if e.ahead(c) {
+	if e.compares(c) {
 		if err := e.compare(); err != nil {
 			return err
 		}
