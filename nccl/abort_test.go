@@ -79,7 +79,7 @@ func TestAbortWaitsForCalls(t *testing.T) {
 			return
 		}
 	}
-	t.Skip("the machine is too slow to see it")
+	t.Error("in 20 tries the first Abort took a second, or the machine did")
 }
 
 // abortWaits reports whether it was all in time.

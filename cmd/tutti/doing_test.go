@@ -16,6 +16,8 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
+var endOfRank0 = regexp.MustCompile(`tutti: rank 0 was in AllReduce#2 .*(ended by tutti: killed by SIGTERM|exit code 1)\n`)
+
 // TestDoing stops jobs whose ranks hang, and has one fail: the report says what
 // each rank was doing, and who kept the others waiting, and ranks leave dumps.
 func TestDoing(t *testing.T) {
@@ -59,6 +61,10 @@ func TestDoing(t *testing.T) {
 				t.Errorf("code %d, want %d", code, c.code)
 			}
 			j.says(t, append(c.says, "tutti inspect "+dir+"/*\n")...)
+			// Of the two that wait, each is ended, or ends because another was.
+			if act != "deaf" && !endOfRank0.MatchString(j.out.String()) {
+				t.Errorf("it does not say how rank 0 ended:\n%s", &j.out)
+			}
 			j.nothingLeft(t)
 			files, _ := filepath.Glob(dir + "/*.json") // who ends while it writes once more leaves a part of that beside
 			var out, errs bytes.Buffer

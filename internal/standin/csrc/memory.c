@@ -24,7 +24,7 @@ static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static struct alloc *allocs;
 static struct pool *pools, defaults[MAX_DEVICES];
 static size_t used[MAX_DEVICES];
-static const size_t total = (size_t)1 << 32, page = 4096, painted = 256 << 10;
+static const size_t total = (size_t)1 << 32, page = 4096;
 
 // find returns the allocation that holds all of the range. mu is held.
 static struct alloc *find(uint64_t addr, size_t bytes) {
@@ -61,10 +61,7 @@ static uint64_t add(enum kind kind, int device, size_t bytes, void *given, struc
     a->base = (uint64_t)a->bytes;
     a->reserved = room;
     if (kind == DEVICE) {
-      // New memory holds no zeros that a test could rely on; of much, its ends do.
-      size_t end = bytes < painted ? bytes : painted;
-      memset(a->bytes, 0xa5, end);
-      memset(a->bytes + bytes - end, 0xa5, end);
+      memset(a->bytes, 0xa5, bytes);  // new memory holds no zeros that a test could rely on
       a->base = (uint64_t)mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
   }
