@@ -159,6 +159,14 @@ func (d *Device) Do(f func() error) error {
 // the goroutine to its thread and makes the context current. Leave must follow,
 // on the same goroutine, if and only if it returns nil.
 func (d *Device) Enter() error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	return d.enter()
+}
+
+// check returns an error if the device is closed.
+func (d *Device) check() error {
 	if d == nil {
 		return invalid("no device")
 	}
@@ -168,7 +176,7 @@ func (d *Device) Enter() error {
 	if gone {
 		return ended(d.String(), ErrClosed)
 	}
-	return d.enter()
+	return nil
 }
 
 // Leave ends what Enter began.

@@ -182,16 +182,6 @@ func Wrap[T Elem](d *Device, ptr uintptr, n int) (*Slice[T], error) {
 	return &Slice[T]{&Memory{dev: d, ptr: ptr, bytes: bytes, foreign: true}, ptr, n}, nil
 }
 
-// Holds returns an error if the driver knows that the bytes at an address are
-// not all on this device, or not all of one allocation.
-func (d *Device) Holds(ptr, bytes uintptr) error {
-	if err := d.Enter(); err != nil {
-		return err
-	}
-	defer d.Leave()
-	return d.holds(ptr, bytes)
-}
-
 // Free waits for the device and frees the memory, with all slices of it. It may
 // be called again, and on any of these slices.
 func (s *Slice[T]) Free() error {

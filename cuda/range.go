@@ -1,39 +1,29 @@
 package cuda
 
 import (
-	"errors"
-
 	"github.com/tutti-go/tutti/internal/cudasys"
 )
 
-// holds is Holds with the context current. What the driver does not know, it
-// lets pass.
-func (d *Device) holds(ptr, bytes uintptr) error {
+// Holds returns an error if the driver knows that the bytes at an address are
+// not all on this device, or not all of one allocation.
+func (d *Device) Holds(ptr, bytes uintptr) error {
+	if err := d.check(); err != nil {
+		return err
+	}
 	if ptr == 0 {
 		return invalid("no memory is at address 0")
 	}
-	at, err := d.drv.PointerAttribute(cudasys.PointerDevice, ptr)
-	if err != nil {
-		var e *cudasys.Error
-		if errors.As(err, &e) && e.Code == cudasys.ErrorInvalidValue {
-			return invalid("address %#x is not one of a device's memory", ptr)
-		}
+	// Unlike questions one by one, this costs little more than a call.
+	p, err := d.drv.Place(&d.around, ptr)
+	switch {
+	case err != nil:
 		return public(err)
-	}
-	kind, err := d.drv.PointerAttribute(cudasys.PointerMemoryType, ptr)
-	if err != nil {
-		return public(err)
-	}
-	if uint32(kind) == cudasys.MemoryTypeDevice && int(int32(at)) != d.ordinal {
-		return invalid("the memory at %#x is on device %d, not on %v", ptr, int32(at), d)
-	}
-	start, err := d.drv.PointerAttribute(cudasys.PointerRangeStart, ptr)
-	if err != nil {
-		return nil
-	}
-	size, err := d.drv.PointerAttribute(cudasys.PointerRangeSize, ptr)
-	if err == nil && uint64(ptr)-start+uint64(bytes) > size {
-		return invalid("the memory at %#x has %d bytes, not %d", ptr, size-(uint64(ptr)-start), bytes)
+	case p.Kind == 0:
+		return invalid("address %#x is not one of a device's memory", ptr)
+	case p.Kind == cudasys.MemoryTypeDevice && int(p.Device) != d.ordinal:
+		return invalid("the memory at %#x is on device %d, not on %v", ptr, p.Device, d)
+	case p.Size != 0 && uint64(ptr)-p.Start+uint64(bytes) > p.Size:
+		return invalid("the memory at %#x has %d bytes, not %d", ptr, p.Size-(uint64(ptr)-p.Start), bytes)
 	}
 	return nil
 }

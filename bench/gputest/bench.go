@@ -32,6 +32,7 @@ type benchRun struct {
 	flags  []string // for tutti bench: sizes and budget
 	most   int      // bytes
 	rounds int      // at most
+	ops    string
 	env    []string
 	driver string // of C
 
@@ -52,6 +53,7 @@ func benchMain(args []string) error {
 	budget := set.Duration("budget", 120*time.Second, "time for all")
 	point := set.Duration("point", 40*time.Millisecond, "time for a point, in each round")
 	set.IntVar(&b.most, "e", 32<<20, "largest size in bytes")
+	set.StringVar(&b.ops, "op", benchOps, "operations")
 	set.IntVar(&b.rounds, "rounds", 5, "rounds of tutti and C in turns, at most")
 	withMPS := set.Bool("mps", true, "start MPS where possible")
 	if err := set.Parse(args); err != nil {
@@ -230,7 +232,7 @@ func slowest(op string, ranks [][]float64) float64 {
 // tuttiBench runs tutti bench and returns its results, all of which must be right;
 // beside an error, those that it had told before.
 func (b *benchRun) tuttiBench(ctx context.Context, engine string, ranks int) ([]bench.Result, error) {
-	args := append([]string{"bench", "--engine", engine, "-n", strconv.Itoa(ranks), "--op", benchOps, "--json"}, b.flags...)
+	args := append([]string{"bench", "--engine", engine, "-n", strconv.Itoa(ranks), "--op", b.ops, "--json"}, b.flags...)
 	cmd := exec.CommandContext(ctx, b.tutti, args...)
 	cmd.Env = append(os.Environ(), b.env...)
 	var out, stderr bytes.Buffer

@@ -45,7 +45,7 @@ const (
 	fnMemHostRegister
 	fnMemHostUnregister
 	fnMemHostGetDevicePointer
-	fnPointerGetAttribute
+	fnPointerGetAttributes
 	fnMemcpyHtoD
 	fnMemcpyDtoH
 	fnMemcpyDtoD
@@ -118,7 +118,7 @@ var symbols = [functions]struct{ name, since string }{
 	fnMemHostRegister:          {"cuMemHostRegister_v2", ""},
 	fnMemHostUnregister:        {"cuMemHostUnregister", ""},
 	fnMemHostGetDevicePointer:  {"cuMemHostGetDevicePointer_v2", ""},
-	fnPointerGetAttribute:      {"cuPointerGetAttribute", ""},
+	fnPointerGetAttributes:     {"cuPointerGetAttributes", ""},
 	fnMemcpyHtoD:               {"cuMemcpyHtoD_v2", ""},
 	fnMemcpyDtoH:               {"cuMemcpyDtoH_v2", ""},
 	fnMemcpyDtoD:               {"cuMemcpyDtoD_v2", ""},

@@ -1,6 +1,7 @@
 package cudasys
 
 import (
+	"sync"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/dl"
@@ -10,11 +11,6 @@ import (
 const (
 	HostPortable = 1
 	HostMapped   = 2
-
-	PointerMemoryType = 2
-	PointerDevice     = 9
-	PointerRangeStart = 11
-	PointerRangeSize  = 12
 
 	MemoryTypeHost   = 1
 	MemoryTypeDevice = 2
@@ -64,10 +60,44 @@ func (d *Driver) MemHostDevicePointer(ptr uintptr) (uintptr, error) {
 	return d.made(fnMemHostGetDevicePointer, ptr, 0)
 }
 
-// PointerAttribute returns an attribute of the memory at an address.
-func (d *Driver) PointerAttribute(attribute int, ptr uintptr) (uint64, error) {
-	v, err := d.made(fnPointerGetAttribute, uintptr(attribute), ptr)
-	return uint64(v), err
+// A Place is what the driver knows of the memory at an address: nothing is its zero,
+// and so is what it does not know of memory.
+type Place struct {
+	Kind        uint32 // MemoryTypeHost, MemoryTypeDevice, ...
+	Device      int32
+	Start, Size uint64 // of the allocation
+}
+
+// placed are the attributes of which a Place consists: memory type, number of the
+// device, start and size of the range.
+var placed = [4]int32{2, 9, 11, 12}
+
+// A question about memory lives on the heap, where C finds its parts.
+type question struct {
+	attributes [len(placed)]int32
+	answers    [len(placed)]uint64
+	to         [len(placed)]*uint64
+}
+
+var questions = sync.Pool{New: func() any {
+	q := &question{attributes: placed}
+	for i := range q.to {
+		q.to[i] = &q.answers[i]
+	}
+	return q
+}}
+
+// Place returns what is at an address. The call is made in a bracket that makes a
+// context current.
+func (d *Driver) Place(in *dl.Bracket, ptr uintptr) (Place, error) {
+	q := questions.Get().(*question)
+	defer questions.Put(q)
+	clear(q.answers[:])
+	err := d.within(in, fnPointerGetAttributes, &dl.Args{
+		uintptr(len(placed)), uintptr(unsafe.Pointer(&q.attributes)), uintptr(unsafe.Pointer(&q.to)), ptr,
+	})
+	a := &q.answers
+	return Place{uint32(a[0]), int32(a[1]), a[2], a[3]}, err
 }
 
 // MemcpyHtoD copies to the device and waits.

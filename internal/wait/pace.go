@@ -7,10 +7,14 @@ import (
 
 const (
 	// eager is how long the questions come one after the other: to fall asleep and
-	// to wake takes a good part of it.
+	// to wake takes a part of it.
 	eager = 200 * time.Microsecond
 	// longest is the longest pause between two questions.
 	longest = time.Millisecond
+	// others is how long other goroutines may be kept waiting for the processor. To
+	// let them have it wakes a thread that looks for some, on a processor that the
+	// device's own threads may need.
+	others = 50 * time.Microsecond
 )
 
 // A Pace is for those who wait for what can only be asked for again and again,
@@ -18,7 +22,7 @@ const (
 //
 // The runtime's timers are a millisecond late when all is quiet, which is
 // twenty times what a small operation takes: pauses are the kernel's.
-type Pace struct{ began time.Time }
+type Pace struct{ began, gaveWay time.Time }
 
 // Pause waits before the next question: first only for others on this processor,
 // later for a small part of the time that has passed. It reports whether it has
@@ -26,13 +30,17 @@ type Pace struct{ began time.Time }
 func (p *Pace) Pause() (slept bool) {
 	now := time.Now()
 	if p.began.IsZero() {
-		p.began = now
+		p.began, p.gaveWay = now, now
+	}
+	if now.Sub(p.gaveWay) > others {
+		p.gaveWay = now
+		runtime.Gosched()
 	}
 	passed := now.Sub(p.began)
 	if passed < eager {
-		runtime.Gosched()
+		yield()
 		return false
 	}
-	nap(min(passed/16, longest))
+	nap(min(passed/64, longest))
 	return true
 }

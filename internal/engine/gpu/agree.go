@@ -28,7 +28,8 @@ type operation struct {
 	calls    []engine.Call
 	name     string
 	ticket   *engine.Ticket
-	done     *cuda.Event // behind it
+	event    *cuda.Event // to be recorded behind it; nil: the stream has nothing else
+	done     place       // behind what the device was given
 	latest   time.Time   // zero: whenever
 	where    string      // what it waits for, for an error; "": the device
 	onDevice bool

@@ -97,8 +97,8 @@ func (e *Engine) free() error {
 		errs = append(errs, p.close())
 	}
 	for _, p := range e.pendings {
-		if p.done != nil {
-			errs = append(errs, p.done.Close())
+		if p.own != nil {
+			errs = append(errs, p.own.Close())
 		}
 	}
 	if e.stage != nil {
@@ -226,7 +226,7 @@ func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error
 	if !e.concerned(calls) {
 		return e.Engine.Run(ctx, seq, calls)
 	}
-	return e.Launch(ctx, seq, calls, nil).Settle()
+	return e.launch(ctx, seq, calls, nil, true).Settle()
 }
 
 // concerned reports whether the device has a part in an operation. A barrier

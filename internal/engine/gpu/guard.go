@@ -9,11 +9,13 @@ import (
 const glance = 20 * time.Millisecond
 
 // A guard aborts the communicators if an operation's time is over while NCCL is in
-// a call for it. Calls are usually over before it has a first look: it costs next
-// to nothing then.
+// a call for it. Calls are usually over before it looks: it looks now and then while
+// there are calls, because a timer for each would cost as much as a call.
 type guard struct {
 	mu    sync.Mutex
 	timer *time.Timer
+	set   bool       // the timer is
+	used  bool       // an operation has begun since it was
 	o     *operation // nil: none is in a call
 	err   error      // why it has aborted
 }
@@ -22,7 +24,11 @@ type guard struct {
 func (g *guard) begin(o *operation) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.o, g.err = o, nil
+	g.o, g.err, g.used = o, nil, true
+	if g.set {
+		return
+	}
+	g.set = true
 	if g.timer == nil {
 		g.timer = time.AfterFunc(glance, g.look)
 	} else {
@@ -34,7 +40,6 @@ func (g *guard) begin(o *operation) {
 func (g *guard) end() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.timer.Stop()
 	g.o = nil
 	return g.err
 }
@@ -42,16 +47,19 @@ func (g *guard) end() error {
 func (g *guard) look() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch o := g.o; {
-	case o == nil:
-		return
-	case o.ctx.Err() != nil:
-		g.err = o.ctx.Err()
-	case o.late():
-		g.err = errLate
-	default:
-		g.timer.Reset(glance)
-		return
+	if o := g.o; o != nil && g.err == nil {
+		switch {
+		case o.ctx.Err() != nil:
+			g.err = o.ctx.Err()
+		case o.late():
+			g.err = errLate
+		}
+		if g.err != nil {
+			go o.e.abort()
+		}
 	}
-	go g.o.e.abort()
+	if g.set = g.used || g.o != nil; g.set {
+		g.used = false
+		g.timer.Reset(glance)
+	}
 }

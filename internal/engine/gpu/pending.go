@@ -3,6 +3,7 @@ package gpu
 import (
 	"context"
 
+	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
@@ -10,7 +11,8 @@ import (
 // failed already.
 type pending struct {
 	operation
-	launched bool // done is behind it
+	own      *cuda.Event // for the operation, if it is not alone; reused
+	launched bool        // the device may have got something
 	err      error
 }
 
@@ -18,9 +20,15 @@ type pending struct {
 // they do the same, and the device is given its part. It does not wait for those
 // before it to be done.
 func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket) engine.Pending {
+	return e.launch(ctx, seq, calls, t, false)
+}
+
+// launch is Launch; alone says that no other operation is begun before this one is
+// over.
+func (e *Engine) launch(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket, alone bool) *pending {
 	p := e.idle()
 	o := &p.operation
-	*o = operation{e: e, ctx: ctx, seq: seq, calls: calls, ticket: t, name: "Batch", done: o.done}
+	*o = operation{e: e, ctx: ctx, seq: seq, calls: calls, ticket: t, name: "Batch"}
 	if len(calls) == 1 {
 		o.name = calls[0].Op()
 	}
@@ -30,8 +38,9 @@ func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t 
 		err = o.onHost()
 	}
 	if err == nil && (t != nil || o.onDevice) {
-		if o.done == nil {
-			o.done, err = e.dev.NewEvent()
+		o.done = e.stream
+		if !alone {
+			err = p.takeEvent()
 		}
 		if err == nil {
 			p.launched = true
@@ -43,6 +52,16 @@ func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t 
 	}
 	p.err = err
 	return p
+}
+
+// takeEvent gives the operation an event, because others follow it in the stream
+// before it is done.
+func (p *pending) takeEvent() (err error) {
+	if p.own == nil {
+		p.own, err = p.e.dev.NewEvent()
+	}
+	p.event, p.done = p.own, p.own
+	return err
 }
 
 // give gives the device its part.
@@ -99,7 +118,7 @@ func (e *Engine) idle() *pending {
 
 // rest keeps it for another operation.
 func (e *Engine) rest(p *pending) {
-	*p = pending{operation: operation{done: p.done}}
+	*p = pending{own: p.own}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.pendings = append(e.pendings, p)

@@ -177,18 +177,19 @@ EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned
   return CUDA_SUCCESS;
 }
 
-// Attributes: 2 memory type, 9 device ordinal, 11 start of the range, 12 size.
-EXPORT CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr p) {
+// Attributes: 2 memory type, 9 device ordinal, 11 start of the range, 12 size. Of an
+// address that is unknown, all are zero.
+EXPORT CUresult cuPointerGetAttributes(unsigned n, const int *attributes, void **out, CUdeviceptr p) {
   PROBE();
-  NEED(out, CUDA_ERROR_INVALID_VALUE);
+  NEED(n > 0 && attributes && out, CUDA_ERROR_INVALID_VALUE);
   pthread_mutex_lock(&mu);
   struct alloc *a = find(p, 1);
-  CUresult rc = a ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-  if (a) switch (attribute) {
-      case 2: *(unsigned *)out = a->kind == DEVICE ? 2 : 1; break;
-      case 9: *(int *)out = a->device; break;
-      case 11: *(CUdeviceptr *)out = a->base; break;
-      case 12: *(size_t *)out = a->size; break;
+  CUresult rc = CUDA_SUCCESS;
+  for (unsigned i = 0; i < n; i++) switch (attributes[i]) {
+      case 2: *(unsigned *)out[i] = !a ? 0 : a->kind == DEVICE ? 2 : 1; break;
+      case 9: *(int *)out[i] = a ? a->device : 0; break;
+      case 11: *(CUdeviceptr *)out[i] = a ? a->base : 0; break;
+      case 12: *(size_t *)out[i] = a ? a->size : 0; break;
       default: rc = CUDA_ERROR_INVALID_VALUE;
     }
   pthread_mutex_unlock(&mu);
