@@ -49,18 +49,20 @@ type Comm struct {
 
 	questions atomic.Uint64 // calls of Agree
 
-	mu       sync.Mutex
-	queue    fifo            // operations started and not begun, in order
-	last     <-chan struct{} // the Done channel of the operation queued last
-	given    []given         // operations that the device has, in order
-	giving   bool            // it is being given another
-	progress sync.Cond       // one of them is over, or another operation is queued
-	sent     uint64          // number of the last flight
-	posted   uint64          // and of the last message, as the log counts them
-	tasks    []*task         // for reuse, as are the next two
-	flights  []*flight
-	waits    []*workWait
-	_        [64]byte // the next Comm may be another rank's
+	mu         sync.Mutex
+	queue      fifo            // operations started and not begun, in order
+	last       <-chan struct{} // the Done channel of the operation queued last
+	given      []given         // operations that the device has, in order
+	giving     bool            // it is being given another
+	collecting bool            // a goroutine waits for them
+	signs      [engine.SignsAhead]uint64
+	progress   sync.Cond // one of them is over, or another operation is queued
+	sent       uint64    // number of the last flight
+	posted     uint64    // and of the last message, as the log counts them
+	tasks      []*task   // for reuse, as are the next two
+	flights    []*flight
+	waits      []*workWait
+	_          [64]byte // the next Comm may be another rank's
 }
 
 func newComm(e engine.Engine, h *home) *Comm {

@@ -112,6 +112,9 @@ func (c *Comm) enqueue(t *task) error {
 	}
 	t.seq = turn/numberOne + 1
 	t.queued = c.log.Now()
+	if c.device != nil {
+		t.sign = c.device.Sign(t.calls)
+	}
 	c.watch(t, turn)
 	c.queue.push(t)
 	if turn&running == 0 {

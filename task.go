@@ -15,6 +15,7 @@ type task struct {
 	parts []engine.Mem   // what the calls' lists of parts point into
 	stop  func() bool    // ends the watch over ctx, if there is one
 	place *engine.Ticket // its place in a stream, if it has one
+	sign  uint64         // the device engine's
 
 	queued uint64 // when it was, for the log
 }

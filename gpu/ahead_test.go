@@ -88,6 +88,41 @@ func TestManyAhead(t *testing.T) {
 	}))
 }
 
+// TestAheadOfMismatch starts many operations of which one is another on one rank:
+// that is told, whichever it is, and no operation from there on succeeds.
+func TestAheadOfMismatch(t *testing.T) {
+	const all = 40
+	for _, odd := range []int{0, 1, 3, 4, 17, 18, all - 1} {
+		ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
+			var works []tutti.Work
+			for i := range all {
+				b := r.Batch().AllReduce(gpu.Of(r.x), tutti.Max)
+				if i == odd && r.Rank() == 1 {
+					b = r.Batch().Broadcast(gpu.Of(r.x), 0)
+				}
+				w, err := b.Start(ctx)
+				if errors.Is(err, tutti.ErrMismatch) {
+					break
+				}
+				if err != nil {
+					return err
+				}
+				works = append(works, w)
+			}
+			for i, w := range works {
+				err := w.Wait(ctx)
+				if err == nil && i < odd {
+					continue
+				}
+				if !errors.Is(err, tutti.ErrMismatch) || !strings.Contains(err.Error(), "AllReduce") || !strings.Contains(err.Error(), "Broadcast") {
+					return fmt.Errorf("the odd one is %d, operation %d: %w", odd, i, err)
+				}
+			}
+			return nil
+		}))
+	}
+}
+
 // TestAheadOfFailure lets the first of several operations hang that the device
 // has: all of them fail, with the same cause, their streams go on, and the dump
 // has named what was under way.

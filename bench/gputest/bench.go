@@ -144,22 +144,13 @@ type cell struct {
 
 // beside measures tutti and C in turns, as often as there is time for.
 func (b *benchRun) beside(ctx context.Context, dir string, ranks int) error {
-	meet := filepath.Join(dir, fmt.Sprintf("meet%d", ranks))
-	if err := os.WriteFile(meet, make([]byte, 64*ranks), 0o600); err != nil {
-		return err
-	}
-	// The driver outlives a round that is given up.
-	j, err := startJob(ctx, "C", ranks, append(b.env, "TUTTI_BENCH_MEET="+meet), b.driver)
-	if err != nil {
-		return err
-	}
-	defer j.kill(5 * time.Second)
 	var cells []cell
 	for round := range b.rounds {
 		begin := time.Now()
-		if e := b.round(ctx, j, ranks, &cells); e != nil {
+		if err := b.round(ctx, dir, ranks, &cells); err != nil {
 			if round == 0 {
-				err = e
+				b.rows(cells, ranks)
+				return err
 			}
 			break // what there is counts
 		}
@@ -167,31 +158,18 @@ func (b *benchRun) beside(ctx context.Context, dir string, ranks int) error {
 			break
 		}
 	}
-	for i := range cells {
-		b.row(&cells[i], ranks)
-	}
-	return err
+	b.rows(cells, ranks)
+	return nil
 }
 
-// round is tutti bench once, and the same points in C.
-func (b *benchRun) round(ctx context.Context, j *job, ranks int, cells *[]cell) error {
+// round is tutti bench once, and the same points in C. Both begin anew: how fast a
+// communicator is also depends on how its connections and threads happen to lie.
+func (b *benchRun) round(ctx context.Context, dir string, ranks int, cells *[]cell) error {
 	// If its time is over, what it has told is measured in C; that takes as long.
 	within, cancel := share(ctx, 1, 2)
 	list, failed := b.tuttiBench(within, bench.NCCL, ranks)
 	cancel()
-	var fresh []cell
-	var err error
-	for _, r := range list {
-		const warm, most = 5, 2000
-		if _, err = j.ask(ctx, fmt.Sprintf("loop %s %d %d", r.Op, r.Bytes, warm)); err != nil {
-			break
-		}
-		var all [][]float64
-		if all, err = j.askAll(ctx, fmt.Sprintf("loop %s %d %d", r.Op, r.Bytes, min(r.Iters, most))); err != nil {
-			break
-		}
-		fresh = append(fresh, cell{r.Op, r.Bytes, series{r.P50}, series{slowest(r.Op, all) / 1000}})
-	}
+	fresh, err := b.inC(ctx, dir, ranks, list)
 	// Of the first round, what there is counts; later, only one that came to its end.
 	if err == nil {
 		err = failed
@@ -208,6 +186,35 @@ func (b *benchRun) round(ctx context.Context, j *job, ranks int, cells *[]cell) 
 		c.tutti, c.c = append(c.tutti, fresh[i].tutti...), append(c.c, fresh[i].c...)
 	}
 	return nil
+}
+
+// inC measures in C what tutti bench has measured.
+func (b *benchRun) inC(ctx context.Context, dir string, ranks int, list []bench.Result) (cells []cell, err error) {
+	meet := filepath.Join(dir, fmt.Sprintf("meet%d", ranks))
+	if err := os.WriteFile(meet, make([]byte, 64*ranks), 0o600); err != nil {
+		return nil, err
+	}
+	j, err := startJob(ctx, "C", ranks, append(b.env[:len(b.env):len(b.env)], "TUTTI_BENCH_MEET="+meet), b.driver)
+	if err != nil {
+		return nil, err
+	}
+	defer j.kill(5 * time.Second)
+	for _, r := range list {
+		const warm, most = 5, 2000
+		ahead := max(r.Ahead, 1)
+		if _, err := j.ask(ctx, fmt.Sprintf("loop %s %d %d 1", r.Op, r.Bytes, warm)); err != nil {
+			return cells, err
+		}
+		if _, err := j.ask(ctx, fmt.Sprintf("loop %s %d 1 %d", r.Op, r.Bytes, ahead)); err != nil {
+			return cells, err
+		}
+		all, err := j.askAll(ctx, fmt.Sprintf("loop %s %d %d %d", r.Op, r.Bytes, min(r.Iters/ahead, most), ahead))
+		if err != nil {
+			return cells, err
+		}
+		cells = append(cells, cell{r.Op, r.Bytes, series{r.P50}, series{slowest(r.Op, all) / 1000}})
+	}
+	return cells, nil
 }
 
 // slowest is the median as tutti bench takes it: of the slowest rank where every rank
@@ -257,14 +264,18 @@ func (b *benchRun) tuttiBench(ctx context.Context, engine string, ranks int) ([]
 	return list, failed
 }
 
-// row prints a point and judges it.
-func (b *benchRun) row(c *cell, ranks int) {
-	t, other := c.tutti.at(0.5), c.c.at(0.5)
-	b.points++
-	verdict := "slower"
-	if other >= 200 && t <= 1.03*other || other < 200 && t <= other+2 {
-		verdict = "ok"
-		b.within++
+// rows prints the points and judges them.
+func (b *benchRun) rows(cells []cell, ranks int) {
+	for i := range cells {
+		c := &cells[i]
+		t, other := c.tutti.at(0.5), c.c.at(0.5)
+		b.points++
+		verdict := "slower"
+		if other >= 200 && t <= 1.03*other || other < 200 && t <= other+2 {
+			verdict = "ok"
+			b.within++
+		}
+		fmt.Fprintf(b.out, "| %s | %d | %d | %.1f (%.1f, %.1f) | %.1f (%.1f, %.1f) | %.3f | %+.1f | %s, %d x |\n", c.op, c.bytes, ranks,
+			t, c.tutti.at(0), c.tutti.at(1), other, c.c.at(0), c.c.at(1), t/other, t-other, verdict, len(c.tutti))
 	}
-	fmt.Fprintf(b.out, "| %s | %d | %d | %.1f | %.1f | %.3f | %+.1f | %s, %d x |\n", c.op, c.bytes, ranks, t, other, t/other, t-other, verdict, len(c.tutti))
 }

@@ -19,7 +19,7 @@ func TestBench(t *testing.T) {
 	}
 	var text strings.Builder
 	b := &benchRun{
-		out: &text, tutti: tutti, ranks: []int{3}, most: 1 << 15, rounds: 1,
+		out: &text, tutti: tutti, ranks: []int{3}, most: 1 << 15, rounds: 1, ops: benchOps,
 		flags: []string{"-b", "1K", "-e", "32K", "-f", "32", "--iters", "5", "--warmup", "1"},
 		env:   []string{"TUTTI_BENCH_BYTES=32768"},
 	}

@@ -298,7 +298,7 @@ int main(int argc, char **argv) {
   fflush(stdout);
   char line[MAX_LINE];
   while (fgets(line, sizeof line, stdin)) {
-    int times;
+    int times, ahead;
     unsigned long long bytes;
     char op[32];
     if (sscanf(line, "burst %d", &times) == 1)
@@ -313,8 +313,8 @@ int main(int argc, char **argv) {
       bursts(times, ordered, 1);
     else if (sscanf(line, "whole %llu %d", &bytes, &times) == 2)
       whole(bytes, times);
-    else if (sscanf(line, "loop %31s %llu %d", op, &bytes, &times) == 3)
-      loop(op, bytes, times);
+    else if (sscanf(line, "loop %31s %llu %d %d", op, &bytes, &times, &ahead) == 4)
+      loop(op, bytes, times, ahead);
     else
       break;
     printf("\n");

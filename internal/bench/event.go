@@ -27,6 +27,7 @@ type Start struct {
 	InPlace bool     `json:"in_place"`
 	Alloc   bool     `json:"alloc"`
 	Batch   int      `json:"batch"`
+	Ahead   int      `json:"ahead"`
 	Machine Machine  `json:"machine"`
 }
 
@@ -47,6 +48,7 @@ type Result struct {
 	DType  string  `json:"dtype"`
 	Reduce string  `json:"reduce"`
 	Iters  int     `json:"iters"`
+	Ahead  int     `json:"ahead"` // how many were started before the first was waited for: a time is their mean
 	P50    float64 `json:"p50_us"`
 	P99    float64 `json:"p99_us"`
 	Min    float64 `json:"min_us"`

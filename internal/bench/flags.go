@@ -67,6 +67,7 @@ func NewFlags(o *Options) *flag.FlagSet {
 	f.IntVar(&o.Warmup, "warmup", 5, "iterations before that")
 	f.DurationVar(&o.Budget, "budget", 150*time.Millisecond, "time for a point, if iters does not say; large sizes take longer")
 	f.IntVar(&o.Batch, "batch", 1, "`operations` that are started together; times are of one")
+	f.IntVar(&o.Ahead, "ahead", 0, "`operations` that are started before the first is waited for; times are of one (default: 1, and 256 with engine nccl)")
 	f.BoolVar(&o.Alloc, "alloc", false, "use memory that all ranks of a host see: no copies")
 	f.BoolVar(&o.InPlace, "in-place", false, "let results replace what they are made of")
 	f.DurationVar(&o.Duration, "duration", 0, "go on for so long, pass after pass, checking all the time")

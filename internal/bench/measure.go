@@ -142,7 +142,7 @@ func (r *runner) point(ctx context.Context, s *spec) (*Point, error) {
 	} else if err := r.prepare(s, p, all); err != nil {
 		return nil, err
 	}
-	point, err := r.time(ctx, s, run)
+	point, err := r.time(ctx, s, run, all)
 	if err != nil {
 		return nil, err
 	}
@@ -251,18 +251,29 @@ func (r *runner) collect(ctx context.Context, s *spec, p *Point, w *Wrong) error
 }
 
 // time times a point. All ranks return the same.
-func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) error) (*Point, error) {
+func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) error, all []sides) (*Point, error) {
+	begin := time.Now()
 	for range r.plan.Warmup {
 		if err := run(ctx); err != nil {
 			return nil, err
 		}
 	}
-	times, medians, err := r.iterate(ctx, s, run)
+	ahead, err := r.window(ctx, s, time.Since(begin)/time.Duration(max(r.plan.Warmup, 1)))
+	if err != nil {
+		return nil, err
+	}
+	if ahead > 1 {
+		run = s.started(r.comm, all, ahead)
+		if err := run(ctx); err != nil {
+			return nil, err
+		}
+	}
+	times, medians, err := r.iterate(ctx, s, (r.plan.Iters+ahead-1)/ahead, run)
 	if err != nil {
 		return nil, err
 	}
 	for i := range times {
-		times[i] /= int64(r.plan.Batch)
+		times[i] /= int64(r.plan.Batch * ahead)
 	}
 	own := slices.Clone(times)
 	slices.Sort(own)
@@ -293,18 +304,19 @@ func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) er
 	p.histogram(own)
 	p.Result = Result{
 		Op: s.op.name, Engine: r.engine, Ranks: r.comm.Size(), Bytes: s.bytes(), DType: s.dtype.String(), Reduce: s.reduce,
-		Iters: len(times), P50: three[0], P99: three[1], Min: three[2],
+		Iters: len(times) * ahead, Ahead: ahead, P50: three[0], P99: three[1], Min: three[2],
 	}
 	p.Result.rates(s.op)
 	return p, nil
 }
 
 // iterate times iterations on this rank, in nanoseconds, in blocks whose length
-// rank 0 decides. It returns the blocks' medians, too.
-func (r *runner) iterate(ctx context.Context, s *spec, run func(context.Context) error) (times, medians []int64, err error) {
+// rank 0 decides: as many as are wanted, or, if that is 0, as there is time for. It
+// returns the blocks' medians, too.
+func (r *runner) iterate(ctx context.Context, s *spec, wanted int, run func(context.Context) error) (times, medians []int64, err error) {
 	begin := time.Now()
 	for {
-		n, err := r.next(ctx, len(times), time.Since(begin))
+		n, err := r.next(ctx, wanted, len(times), time.Since(begin))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -344,13 +356,13 @@ func (r *runner) dawdle() {
 	}
 }
 
-// next is how many iterations follow, of which rank 0 decides: enough for the
-// plan, or for the time that is left.
-func (r *runner) next(ctx context.Context, done int, took time.Duration) (int, error) {
+// next is how many iterations follow, of which rank 0 decides: enough for those
+// that are wanted, or for the time that is left.
+func (r *runner) next(ctx context.Context, wanted, done int, took time.Duration) (int, error) {
 	n := 0
 	switch {
-	case r.plan.Iters > 0:
-		n = min(r.plan.Iters-done, (r.plan.Iters+blocks-1)/blocks)
+	case wanted > 0:
+		n = min(wanted-done, (wanted+blocks-1)/blocks)
 	case done == 0:
 		n = 1
 	case done < minIters || took < r.plan.Budget && done < maxIters:

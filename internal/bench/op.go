@@ -200,15 +200,5 @@ func (s *spec) call(c *tutti.Comm, all []sides) func(ctx context.Context) error 
 	if len(all) == 1 {
 		return s.blocking(c, all[0])
 	}
-	b := c.Batch()
-	for _, on := range all {
-		s.add(c, b, on)
-	}
-	return func(ctx context.Context) error {
-		w, err := b.Start(ctx)
-		if err != nil {
-			return err
-		}
-		return w.Wait(ctx)
-	}
+	return s.started(c, all, 1)
 }

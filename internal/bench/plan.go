@@ -35,6 +35,7 @@ type Plan struct {
 	Iters   int // of a point; 0 means what fits in Budget
 	Warmup  int
 	Batch   int // operations that are started together
+	Ahead   int // how many are started before the first is waited for; 0 means what the engine likes
 	Alloc   bool
 	InPlace bool
 	Pairs   bool
@@ -68,6 +69,8 @@ func (p *Plan) validate() error {
 		return errors.New("iters, warmup and duration must not be negative")
 	case p.Batch < 1:
 		return fmt.Errorf("--batch is %d; it must be 1 or more", p.Batch)
+	case p.Ahead < 0:
+		return fmt.Errorf("--ahead is %d; it must not be negative", p.Ahead)
 	case p.Alloc && (p.Engine == TCP || p.device()):
 		return fmt.Errorf("--alloc is memory that ranks of a host share; engine %s does not use it", p.Engine)
 	case !slices.Contains(Engines, p.Engine):

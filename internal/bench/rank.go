@@ -96,7 +96,7 @@ func (r *runner) meet(ctx context.Context, points int) (*Start, error) {
 	}
 	s := &Start{
 		Ranks: c.Size(), Points: points, InPlace: r.plan.InPlace, Alloc: r.plan.Alloc,
-		Batch: r.plan.Batch, Machine: about(),
+		Batch: r.plan.Batch, Ahead: r.plan.ahead(), Machine: about(),
 	}
 	hosts := map[int32]bool{}
 	s.Cores, s.Bound = coresOf(seats)

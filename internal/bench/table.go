@@ -34,6 +34,9 @@ func (s *Screen) head() string {
 	if st.Batch > 1 {
 		fmt.Fprintf(&b, ", batches of %d", st.Batch)
 	}
+	if st.Ahead > 1 {
+		fmt.Fprintf(&b, ", up to %d ahead", st.Ahead)
+	}
 	b.WriteString("\n\n")
 	fmt.Fprintf(&b, "%-13s %7s %6s %7s %7s %7s %5s %5s %5s", "operation", "size", "iters", "p50 us", "p99 us", "min us", "algbw", "busbw", "wrong")
 	if s.old != nil {

@@ -18,20 +18,27 @@ type DeviceEngine interface {
 	// holds now, and before what is put into it later. Calls of Order come in
 	// the order of the operations. Each ticket is given to Launch.
 	Order(stream any) (*Ticket, error)
+	// Sign returns a number that tells operations apart; zero says that nobody need
+	// know of this one before its turn.
+	Sign(calls []Call) uint64
 	// Launch is the first half of Run, for an operation that has been put in order
 	// if there is a ticket: when it returns, the device has the operation. Launch
 	// is called as Run is, one operation at a time; each that it returns must be
-	// settled, in the same order, by another goroutine if need be.
-	Launch(ctx context.Context, seq uint64, calls []Call, t *Ticket) Pending
+	// settled, in the same order, by another goroutine if need be. Next are the signs
+	// of those that will be launched after this one, as far as they are known.
+	Launch(ctx context.Context, seq uint64, calls []Call, t *Ticket, next []uint64) Pending
 	// Staged is how many calls on device memory went through host memory.
 	Staged() uint64
 }
 
+// SignsAhead is how many signs Launch makes use of.
+const SignsAhead = 15
+
 // A Pending is an operation that was launched.
 type Pending interface {
 	// Settle waits until the operation is over, and returns what Run would return.
-	// It is called once.
-	Settle() error
+	// It is called once. Late is how late it may be noticed that it is over.
+	Settle(late time.Duration) error
 }
 
 // A Ticket is an operation's place in a stream.

@@ -15,6 +15,8 @@ const (
 	// let them have it wakes a thread that looks for some, on a processor that the
 	// device's own threads may need.
 	others = 50 * time.Microsecond
+	// lookEvery is how often there is time for more than the question.
+	lookEvery = time.Millisecond
 )
 
 // A Pace is for those who wait for what can only be asked for again and again,
@@ -22,25 +24,34 @@ const (
 //
 // The runtime's timers are a millisecond late when all is quiet, which is
 // twenty times what a small operation takes: pauses are the kernel's.
-type Pace struct{ began, gaveWay time.Time }
+type Pace struct {
+	// Nap is how late the answer may be, if it may: it is the least pause before a
+	// question.
+	Nap time.Duration
+
+	began, gaveWay, looked time.Time
+}
 
 // Pause waits before the next question: first only for others on this processor,
-// later for a small part of the time that has passed. It reports whether it has
-// slept, that is, whether there is time for more than the question itself.
-func (p *Pace) Pause() (slept bool) {
+// later for a small part of the time that has passed. It reports, every millisecond,
+// that there is time for more than the question itself.
+func (p *Pace) Pause() (look bool) {
 	now := time.Now()
 	if p.began.IsZero() {
-		p.began, p.gaveWay = now, now
+		p.began, p.gaveWay, p.looked = now, now, now
 	}
 	if now.Sub(p.gaveWay) > others {
 		p.gaveWay = now
 		runtime.Gosched()
 	}
-	passed := now.Sub(p.began)
-	if passed < eager {
-		yield()
-		return false
+	if look = now.Sub(p.looked) > lookEvery; look {
+		p.looked = now
 	}
-	nap(min(passed/64, longest))
-	return true
+	passed := now.Sub(p.began)
+	if passed < eager && p.Nap == 0 {
+		yield()
+		return look
+	}
+	nap(min(max(passed/64, p.Nap), longest))
+	return look
 }

@@ -13,10 +13,6 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// marks is how many numbers tell operations apart: the number of calls and a
-// hash of what they are.
-const marks = 2
-
 // apart tells the comparison from operations of the user's that look alike.
 const apart = "operation on a device"
 
@@ -28,44 +24,36 @@ type operation struct {
 	calls    []engine.Call
 	name     string
 	ticket   *engine.Ticket
-	event    *cuda.Event // to be recorded behind it; nil: the stream has nothing else
-	done     place       // behind what the device was given
-	latest   time.Time   // zero: whenever
-	where    string      // what it waits for, for an error; "": the device
+	done     *cuda.Event   // behind it
+	latest   time.Time     // zero: whenever
+	where    string        // what it waits for, for an error; "": the device
+	nap      time.Duration // how late its end may be noticed
 	onDevice bool
 	uneven   bool
 }
 
-// agree waits for all ranks and finds out whether they are about to do the same.
-// If there is no communicator yet, all of them know the id of one then.
-func (o *operation) agree() error {
+// agree waits for all ranks and finds out whether they are about to do the same,
+// unless they have found out already. If there is no communicator yet, all of them
+// know the id of one then.
+func (o *operation) agree(next []uint64) error {
 	e := o.e
-	h := uint64(14695981039346656037)
-	add := func(v uint64) {
-		for range 8 {
-			h = (h ^ v&0xFF) * 1099511628211
-			v >>= 8
-		}
-	}
 	for i := range o.calls {
-		c := &o.calls[i]
-		s := c.Sig()
-		where := uint64(0)
-		if c.OnDevice() {
-			where = 1
+		if c := &o.calls[i]; c.OnDevice() {
 			o.onDevice = true
 			o.uneven = o.uneven || c.Uneven
 		}
-		form := uint64(0)
-		if s.Uneven {
-			form = 1
-		}
-		add(uint64(s.Verb) | uint64(s.Type)<<8 | uint64(s.Red)<<16 | form<<24 | uint64(uint32(s.Root))<<32)
-		add(uint64(s.Count))
-		add(s.Name)
-		add(where)
 	}
-	e.mine = [marks]uint64{uint64(len(o.calls)), h}
+	if e.agreed > 0 {
+		e.agreed--
+		if f := e.failure(); f != nil {
+			return f
+		}
+		if err := o.ctx.Err(); err != nil {
+			return o.fail(err)
+		}
+		return nil
+	}
+	e.mine = marksOf(sign(o.calls), next)
 	e.calls = append(e.calls[:0], engine.Call{
 		Verb: engine.AllGather, Method: o.name, Name: apart,
 		Src: memOf(e.mine[:], kernel.Uint64), Dst: memOf(e.all, kernel.Uint64),
@@ -84,11 +72,11 @@ func (o *operation) agree() error {
 	if err := e.Engine.Run(o.ctx, o.seq, e.calls); err != nil {
 		return err
 	}
-	for i, v := range e.all {
-		if v != e.all[i%marks] {
-			return o.disagree()
-		}
+	same := e.common()
+	if same == 0 {
+		return o.disagree()
 	}
+	e.agreed = same - 1
 	if o.uneven {
 		return o.compareCounts()
 	}

@@ -134,17 +134,10 @@ func (e *Engine) abort() {
 	}
 }
 
-// A place is one in a stream: an event that was recorded there, or the stream itself
-// for its end.
-type place interface {
-	Done() (bool, error)
-	Wait(ctx context.Context) error
-}
-
-// await waits until the device is done with what stands before a place.
-func (o *operation) await(done place, comm *nccl.Comm) error {
+// await waits until the device is done with what stands before an event.
+func (o *operation) await(done *cuda.Event, comm *nccl.Comm) error {
 	e := o.e
-	var pace wait.Pace
+	pace := wait.Pace{Nap: o.nap}
 	for {
 		ok, err := done.Done()
 		if ok || err != nil {
@@ -227,8 +220,8 @@ func (e *Engine) failure() *engine.Failure {
 }
 
 // quiet aborts the communicators and waits until the device no longer uses the
-// memory of what stands before a place.
-func (e *Engine) quiet(done place) {
+// memory of what stands before an event.
+func (e *Engine) quiet(done *cuda.Event) {
 	e.abort()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -35,6 +35,7 @@ type Engine struct {
 	id     nccl.UniqueID
 	mine   [marks]uint64
 	all    []uint64
+	agreed int // so many operations that follow are the same on all ranks
 	calls  []engine.Call
 	counts [2][]int64
 	steps  []step
@@ -97,8 +98,8 @@ func (e *Engine) free() error {
 		errs = append(errs, p.close())
 	}
 	for _, p := range e.pendings {
-		if p.own != nil {
-			errs = append(errs, p.own.Close())
+		if p.done != nil {
+			errs = append(errs, p.done.Close())
 		}
 	}
 	if e.stage != nil {
@@ -226,7 +227,7 @@ func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error
 	if !e.concerned(calls) {
 		return e.Engine.Run(ctx, seq, calls)
 	}
-	return e.launch(ctx, seq, calls, nil, true).Settle()
+	return e.Launch(ctx, seq, calls, nil, nil).Settle(0)
 }
 
 // concerned reports whether the device has a part in an operation. A barrier

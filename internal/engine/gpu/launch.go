@@ -71,16 +71,7 @@ func (o *operation) enqueue() (err error) {
 	if err == nil && o.ticket != nil {
 		err = e.stream.WriteValue(e.gate.addr, o.ticket.Number)
 	}
-	return first(err, o.mark())
-}
-
-// mark puts the operation's event, if it has one, behind all that is in the engine's
-// stream.
-func (o *operation) mark() error {
-	if o.event == nil {
-		return nil
-	}
-	return o.event.Record(o.e.stream)
+	return first(err, o.done.Record(e.stream))
 }
 
 // startAll hands all calls to NCCL, in a group.

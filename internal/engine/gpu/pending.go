@@ -2,8 +2,8 @@ package gpu
 
 import (
 	"context"
+	"time"
 
-	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
@@ -11,36 +11,28 @@ import (
 // failed already.
 type pending struct {
 	operation
-	own      *cuda.Event // for the operation, if it is not alone; reused
-	launched bool        // the device may have got something
+	launched bool // done is behind it
 	err      error
 }
 
 // Launch begins an operation in which the device has a part: all ranks agree that
 // they do the same, and the device is given its part. It does not wait for those
 // before it to be done.
-func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket) engine.Pending {
-	return e.launch(ctx, seq, calls, t, false)
-}
-
-// launch is Launch; alone says that no other operation is begun before this one is
-// over.
-func (e *Engine) launch(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket, alone bool) *pending {
+func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket, next []uint64) engine.Pending {
 	p := e.idle()
 	o := &p.operation
-	*o = operation{e: e, ctx: ctx, seq: seq, calls: calls, ticket: t, name: "Batch"}
+	*o = operation{e: e, ctx: ctx, seq: seq, calls: calls, ticket: t, name: "Batch", done: o.done}
 	if len(calls) == 1 {
 		o.name = calls[0].Op()
 	}
 	o.latest = e.limit()
-	err := o.agree()
+	err := o.agree(next)
 	if err == nil {
 		err = o.onHost()
 	}
 	if err == nil && (t != nil || o.onDevice) {
-		o.done = e.stream
-		if !alone {
-			err = p.takeEvent()
+		if o.done == nil {
+			o.done, err = e.dev.NewEvent()
 		}
 		if err == nil {
 			p.launched = true
@@ -52,16 +44,6 @@ func (e *Engine) launch(ctx context.Context, seq uint64, calls []engine.Call, t 
 	}
 	p.err = err
 	return p
-}
-
-// takeEvent gives the operation an event, because others follow it in the stream
-// before it is done.
-func (p *pending) takeEvent() (err error) {
-	if p.own == nil {
-		p.own, err = p.e.dev.NewEvent()
-	}
-	p.event, p.done = p.own, p.own
-	return err
 }
 
 // give gives the device its part.
@@ -77,10 +59,11 @@ func (o *operation) give() error {
 }
 
 // Settle waits until the operation is over.
-func (p *pending) Settle() error {
+func (p *pending) Settle(late time.Duration) error {
 	e, o, err := p.e, &p.operation, p.err
 	if err == nil && p.launched {
 		o.latest = e.limit() // those before it had their own time
+		o.nap = late
 		if err = o.await(o.done, e.comm); err != nil {
 			err = o.fail(err)
 		}
@@ -118,7 +101,7 @@ func (e *Engine) idle() *pending {
 
 // rest keeps it for another operation.
 func (e *Engine) rest(p *pending) {
-	*p = pending{own: p.own}
+	*p = pending{operation: operation{done: p.done}}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.pendings = append(e.pendings, p)

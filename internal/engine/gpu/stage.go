@@ -102,7 +102,7 @@ func (o *operation) throughHost() (err error) {
 	e, s := o.e, o.e.stage
 	defer func() {
 		// Behind all that is in the stream, also if it went wrong.
-		err = errors.Join(err, o.mark())
+		err = errors.Join(err, o.done.Record(e.stream))
 	}()
 	if s.base == nil {
 		if err := o.makeSlots(); err != nil {

@@ -1,0 +1,85 @@
+package gpu
+
+import "github.com/tutti-go/tutti/internal/engine"
+
+// A hash is FNV-1a.
+type hash uint64
+
+const noHash hash = 14695981039346656037
+
+func (h hash) add(v uint64) hash {
+	for range 8 {
+		h = (h ^ hash(v&0xFF)) * 1099511628211
+		v >>= 8
+	}
+	return h
+}
+
+// sum is never zero.
+func (h hash) sum() uint64 { return max(uint64(h), 1) }
+
+// sign is a hash of calls.
+func sign(calls []engine.Call) uint64 {
+	h := noHash.add(uint64(len(calls)))
+	for i := range calls {
+		c := &calls[i]
+		s := c.Sig()
+		where, form := uint64(0), uint64(0)
+		if c.OnDevice() {
+			where = 1
+		}
+		if s.Uneven {
+			form = 1
+		}
+		h = h.add(uint64(s.Verb) | uint64(s.Type)<<8 | uint64(s.Red)<<16 | form<<24 | uint64(uint32(s.Root))<<32)
+		h = h.add(uint64(s.Count)).add(s.Name).add(where)
+	}
+	return h.sum()
+}
+
+// Sign is zero where ranks have more to tell each other than that they agree.
+func (e *Engine) Sign(calls []engine.Call) uint64 {
+	for i := range calls {
+		if !calls[i].OnDevice() || calls[i].Uneven || e.stage != nil {
+			return 0
+		}
+	}
+	return sign(calls)
+}
+
+// marks is how many numbers tell what a rank is about to do: hashes of its next
+// operation, of its next four, and of its next sixteen, as far as they are known.
+// These three are as much as the CPU engine's ranks tell each other in one go.
+const marks = 3
+
+var reach = [marks]int{1, 4, engine.SignsAhead + 1}
+
+// marksOf are the marks of a rank that is about to do this operation and then those.
+func marksOf(first uint64, next []uint64) (m [marks]uint64) {
+	m[0] = first
+	h := noHash.add(first)
+	for i, s := range next {
+		h = h.add(s)
+		for k := range m {
+			if reach[k] == i+2 {
+				m[k] = h.sum()
+			}
+		}
+	}
+	return m
+}
+
+// common is how many operations are the next on all ranks, as their marks tell; zero
+// if already the first is not.
+func (e *Engine) common() int {
+	n := 0
+	for k := range marks {
+		for r := range e.size {
+			if v := e.all[r*marks+k]; v == 0 || v != e.all[k] {
+				return n
+			}
+		}
+		n = reach[k]
+	}
+	return n
+}

@@ -1,0 +1,78 @@
+package gpu
+
+import (
+	"testing"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// TestMarks holds that ranks find as many operations to be the same as all of them
+// know of, and none that differs.
+func TestMarks(t *testing.T) {
+	list := func(n, odd int) []uint64 {
+		signs := make([]uint64, n)
+		for i := range signs {
+			if signs[i] = 7; i == odd {
+				signs[i] = 8
+			}
+		}
+		return signs
+	}
+	for name, c := range map[string]struct {
+		ranks [][]uint64
+		want  int
+	}{
+		"one":                          {[][]uint64{list(1, -1), list(1, -1)}, 1},
+		"the first differs":            {[][]uint64{list(16, 0), list(16, -1)}, 0},
+		"one knows only its first":     {[][]uint64{list(16, -1), list(1, -1), list(16, -1)}, 1},
+		"the second differs":           {[][]uint64{list(16, -1), list(16, 1)}, 1},
+		"three":                        {[][]uint64{list(3, -1), list(3, -1)}, 1},
+		"four, and more":               {[][]uint64{list(4, -1), list(15, -1)}, 4},
+		"the fifth differs":            {[][]uint64{list(16, 4), list(16, -1)}, 4},
+		"the last differs":             {[][]uint64{list(16, -1), list(16, -1), list(16, 15)}, 4},
+		"all":                          {[][]uint64{list(16, -1), list(16, -1)}, 16},
+		"all, and they are not one":    {[][]uint64{list(16, 3), list(16, 3)}, 16},
+		"the same, in another order":   {[][]uint64{list(16, 3), list(16, 2)}, 1},
+		"one rank":                     {[][]uint64{list(16, -1)}, 16},
+		"more than anybody asks about": {[][]uint64{list(20, 17), list(20, -1)}, 16},
+	} {
+		e := &Engine{size: len(c.ranks)}
+		for _, signs := range c.ranks {
+			m := marksOf(signs[0], signs[1:])
+			e.all = append(e.all, m[:]...)
+		}
+		if got := e.common(); got != c.want {
+			t.Errorf("%s: %d are the same, not %d", name, got, c.want)
+		}
+	}
+}
+
+// TestSign holds that what can be agreed upon beforehand has a sign, which tells it
+// apart, and that nothing else has.
+func TestSign(t *testing.T) {
+	e := &Engine{size: 2}
+	mem := func(n int, device int16) engine.Mem { return engine.Mem{N: n, Type: kernel.Float32, Device: device} }
+	call := func(v engine.Verb, n int, device int16) engine.Call {
+		return engine.Call{Verb: v, Dst: mem(n, device), Src: mem(n, device)}
+	}
+	a := call(engine.AllReduce, 4, 1)
+	b, named := a, a
+	b.Red, named.Name = engine.Max, "x"
+	seen := map[uint64]int{}
+	for i, calls := range [][]engine.Call{
+		{a}, {b}, {named}, {a, a}, {a, b}, {b, a}, {call(engine.AllReduce, 5, 1)}, {call(engine.Broadcast, 4, 1)},
+	} {
+		s := e.Sign(calls)
+		if j, double := seen[s]; s == 0 || double || s != e.Sign(calls) {
+			t.Errorf("%d has the sign %d, as has %d", i, s, j)
+		}
+		seen[s] = i
+	}
+	uneven := engine.Call{Verb: engine.AllGather, Uneven: true, Src: mem(4, 1), DstParts: []engine.Mem{mem(4, 1), mem(4, 1)}}
+	for i, calls := range [][]engine.Call{{call(engine.AllReduce, 4, 0)}, {a, call(engine.AllReduce, 4, 0)}, {{Verb: engine.Barrier}}, {uneven}} {
+		if s := e.Sign(calls); s != 0 {
+			t.Errorf("%d has the sign %d", i, s)
+		}
+	}
+}
