@@ -24,15 +24,18 @@ import (
 // benchOps are the collectives that NCCL has, as tutti bench names them.
 const benchOps = "allreduce,broadcast,reduce,allgather,reducescatter,gather,scatter,alltoall"
 
-// A benchRun runs tutti bench beside the C driver.
+// A benchRun runs tutti bench, and its loop beside C's.
 type benchRun struct {
 	out    io.Writer
 	tutti  string // the program
+	self   string // this program
+	beside string // another gputest, to be compared with; "": none
 	ranks  []int
-	flags  []string // for tutti bench: sizes and budget
-	most   int      // bytes
-	rounds int      // at most
 	ops    string
+	flags  []string // for tutti bench: sizes and budget
+	sets   int      // of jobs, at most
+	rounds int      // of the jobs of a set, in turns
+	ahead  int      // at most
 	env    []string
 	driver string // of C
 
@@ -43,18 +46,20 @@ type benchRun struct {
 func benchMain(args []string) error {
 	b := &benchRun{out: os.Stdout}
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
-	self, err := os.Executable()
-	if err != nil {
+	var err error
+	if b.self, err = os.Executable(); err != nil {
 		return err
 	}
-	set.StringVar(&b.tutti, "tutti", filepath.Join(filepath.Dir(self), "tutti"), "the tutti to measure")
+	set.StringVar(&b.tutti, "tutti", filepath.Join(filepath.Dir(b.self), "tutti"), "the tutti to measure")
 	library := set.String("nccl", os.Getenv("TUTTI_NCCL_LIBRARY"), "path of libnccl; none: what is found")
 	ranks := set.String("ranks", "2,4,8", "numbers of ranks")
 	budget := set.Duration("budget", 120*time.Second, "time for all")
-	point := set.Duration("point", 40*time.Millisecond, "time for a point, in each round")
-	set.IntVar(&b.most, "e", 32<<20, "largest size in bytes")
+	most := set.Int("e", 32<<20, "largest size in bytes")
 	set.StringVar(&b.ops, "op", benchOps, "operations")
-	set.IntVar(&b.rounds, "rounds", 5, "rounds of tutti and C in turns, at most")
+	set.IntVar(&b.sets, "sets", 5, "how often the jobs begin anew, at most")
+	set.IntVar(&b.rounds, "rounds", 8, "how often each answers about a point")
+	set.IntVar(&b.ahead, "ahead", 256, "operations started before the first is waited for, at most")
+	set.StringVar(&b.beside, "other", "", "another gputest, whose tutti is measured in the same turns")
 	withMPS := set.Bool("mps", true, "start MPS where possible")
 	if err := set.Parse(args); err != nil {
 		return err
@@ -66,8 +71,8 @@ func benchMain(args []string) error {
 		}
 		b.ranks = append(b.ranks, n)
 	}
-	b.flags = []string{"-b", "1K", "-e", strconv.Itoa(b.most), "-f", "32", "--budget", point.String()}
-	b.env = []string{"TUTTI_NCCL_LIBRARY=" + *library, fmt.Sprintf("TUTTI_BENCH_BYTES=%d", b.most)}
+	b.flags = []string{"-b", "1K", "-e", strconv.Itoa(*most), "-f", "32", "--budget", "20ms", "--ahead", strconv.Itoa(b.ahead)}
+	b.env = []string{"TUTTI_NCCL_LIBRARY=" + *library, fmt.Sprintf("TUTTI_BENCH_BYTES=%d", *most)}
 	if os.Getenv("NCCL_SOCKET_IFNAME") == "" {
 		b.env = append(b.env, "NCCL_SOCKET_IFNAME=lo")
 	}
@@ -96,7 +101,12 @@ func (b *benchRun) run(ctx context.Context) error {
 	if b.driver, err = compile(ctx, dir); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.out, "\n| operation | bytes | ranks | tutti us | C us | ratio | difference us | verdict, rounds |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	fmt.Fprintf(b.out, "\nMedians in us, (least, most) of the sets of jobs; up to %d ahead.\n\n"+
+		"| operation | bytes | ranks | ratio | difference | verdict | tutti bench", b.ahead)
+	for _, d := range b.drivers() {
+		fmt.Fprintf(b.out, " | %s", d.name)
+	}
+	fmt.Fprintf(b.out, " |\n%s |\n", strings.Repeat("| --- ", 7+len(b.drivers())))
 	const begin = 4
 	weight := begin // of staging
 	for _, n := range b.ranks {
@@ -105,11 +115,11 @@ func (b *benchRun) run(ctx context.Context) error {
 	var failures []error
 	for _, n := range b.ranks {
 		within, cancel := share(ctx, begin+n, weight)
-		err := b.beside(within, dir, n)
+		err := b.measure(within, dir, n)
 		cancel()
 		weight -= begin + n
 		if err != nil {
-			fmt.Fprintf(b.out, "| %d ranks | | | | | | | FAILED: %s |\n", n, strings.ReplaceAll(err.Error(), "\n", " "))
+			fmt.Fprintf(b.out, "| %d ranks | | | | | FAILED: %s | |\n", n, strings.ReplaceAll(err.Error(), "\n", " "))
 			failures = append(failures, fmt.Errorf("%d ranks failed", n))
 		}
 		if ctx.Err() != nil {
@@ -134,87 +144,119 @@ func share(ctx context.Context, part, of int) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, time.Until(end)*time.Duration(part)/time.Duration(of))
 }
 
-// A cell is one point of the table.
+// A cell is one point of the table: of each job, the medians of the sets.
 type cell struct {
-	op    string
-	bytes int
-	tutti series
-	c     series
+	bench.Result
+	jobs []series
 }
 
-// beside measures tutti and C in turns, as often as there is time for.
-func (b *benchRun) beside(ctx context.Context, dir string, ranks int) error {
-	var cells []cell
-	for round := range b.rounds {
+// A driver is a program whose loop is timed.
+type driver struct {
+	name    string
+	command []string
+}
+
+func (b *benchRun) drivers() []driver {
+	list := []driver{{"tutti", []string{b.self, "loop"}}, {"C", []string{b.driver}}, {"C again", []string{b.driver}}}
+	if b.beside != "" {
+		list = append(list, driver{"other tutti", []string{b.beside, "loop"}})
+	}
+	return list
+}
+
+// measure runs tutti bench, whose results must be right, and then its loop, C's, and
+// C's again in turns: what disturbs the machine for a while disturbs all of them. How
+// fast a communicator is also depends on how its connections and threads happen to
+// lie; so the jobs begin anew as often as there is time for.
+func (b *benchRun) measure(ctx context.Context, dir string, ranks int) error {
+	list, err := b.tuttiBench(ctx, bench.NCCL, ranks)
+	if err != nil {
+		return err
+	}
+	cells := make([]cell, len(list))
+	for i := range list {
+		cells[i] = cell{list[i], make([]series, len(b.drivers()))}
+	}
+	defer b.rows(cells)
+	for set := range b.sets {
 		begin := time.Now()
-		if err := b.round(ctx, dir, ranks, &cells); err != nil {
-			if round == 0 {
-				b.rows(cells, ranks)
+		if err := b.set(ctx, dir, ranks, cells); err != nil {
+			if set == 0 {
 				return err
 			}
-			break // what there is counts
+			return nil // what there is counts
 		}
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < time.Since(begin)*5/4 {
-			break
+			return nil
 		}
-	}
-	b.rows(cells, ranks)
-	return nil
-}
-
-// round is tutti bench once, and the same points in C. Both begin anew: how fast a
-// communicator is also depends on how its connections and threads happen to lie.
-func (b *benchRun) round(ctx context.Context, dir string, ranks int, cells *[]cell) error {
-	// If its time is over, what it has told is measured in C; that takes as long.
-	within, cancel := share(ctx, 1, 2)
-	list, failed := b.tuttiBench(within, bench.NCCL, ranks)
-	cancel()
-	fresh, err := b.inC(ctx, dir, ranks, list)
-	// Of the first round, what there is counts; later, only one that came to its end.
-	if err == nil {
-		err = failed
-	}
-	if *cells == nil {
-		*cells = fresh
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	for i := range fresh {
-		c := &(*cells)[i]
-		c.tutti, c.c = append(c.tutti, fresh[i].tutti...), append(c.c, fresh[i].c...)
 	}
 	return nil
 }
 
-// inC measures in C what tutti bench has measured.
-func (b *benchRun) inC(ctx context.Context, dir string, ranks int, list []bench.Result) (cells []cell, err error) {
-	meet := filepath.Join(dir, fmt.Sprintf("meet%d", ranks))
-	if err := os.WriteFile(meet, make([]byte, 64*ranks), 0o600); err != nil {
-		return nil, err
-	}
-	j, err := startJob(ctx, "C", ranks, append(b.env[:len(b.env):len(b.env)], "TUTTI_BENCH_MEET="+meet), b.driver)
-	if err != nil {
-		return nil, err
-	}
-	defer j.kill(5 * time.Second)
-	for _, r := range list {
-		const warm, most = 5, 2000
-		ahead := max(r.Ahead, 1)
-		if _, err := j.ask(ctx, fmt.Sprintf("loop %s %d %d 1", r.Op, r.Bytes, warm)); err != nil {
-			return cells, err
+// set starts the jobs, and asks them about every point.
+func (b *benchRun) set(ctx context.Context, dir string, ranks int, cells []cell) error {
+	var jobs []*job
+	for i, d := range b.drivers() {
+		meet := filepath.Join(dir, fmt.Sprintf("meet%d", i))
+		if err := os.WriteFile(meet, make([]byte, 64*ranks), 0o600); err != nil {
+			return err
 		}
-		if _, err := j.ask(ctx, fmt.Sprintf("loop %s %d 1 %d", r.Op, r.Bytes, ahead)); err != nil {
-			return cells, err
-		}
-		all, err := j.askAll(ctx, fmt.Sprintf("loop %s %d %d %d", r.Op, r.Bytes, min(r.Iters/ahead, most), ahead))
+		j, err := startJob(ctx, d.name, ranks, append(b.env[:len(b.env):len(b.env)], "TUTTI_BENCH_MEET="+meet), d.command...)
 		if err != nil {
-			return cells, err
+			return err
 		}
-		cells = append(cells, cell{r.Op, r.Bytes, series{r.P50}, series{slowest(r.Op, all) / 1000}})
+		defer j.kill(5 * time.Second)
+		jobs = append(jobs, j)
 	}
-	return cells, nil
+	for i := range cells {
+		if err := b.point(ctx, jobs, &cells[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// point asks the jobs about one point in turns.
+func (b *benchRun) point(ctx context.Context, jobs []*job, c *cell) error {
+	asked := func(j *job, times, ahead int) (float64, error) {
+		all, err := j.askAll(ctx, fmt.Sprintf("loop %s %d %d %d", c.Op, c.Bytes, times, ahead))
+		if err != nil {
+			return 0, err
+		}
+		return slowest(c.Op, all) / 1000, nil
+	}
+	const warm, window = 5, 4000 // operations; microseconds that are one answer's third
+	ahead, times, rounds := 0, 3, b.rounds
+	for i := range jobs {
+		k := (i + 1) % len(jobs)
+		each, err := asked(jobs[k], warm, 1)
+		if err != nil {
+			return err
+		}
+		if k == 1 { // C says
+			ahead = min(max(int(window/each), 4), b.ahead)
+			if float64(ahead)*each > 4*window {
+				times, rounds = 1, min(rounds, 3)
+			}
+		}
+	}
+	answers := make([]series, len(jobs))
+	for round := range rounds + 1 {
+		for i := range jobs {
+			k := (i + round) % len(jobs) // nobody is always first
+			us, err := asked(jobs[k], times, ahead)
+			if err != nil {
+				return err
+			}
+			if round > 0 { // the first warms up
+				answers[k] = append(answers[k], us)
+			}
+		}
+	}
+	for k := range answers {
+		c.jobs[k] = append(c.jobs[k], answers[k].at(0.5))
+	}
+	return nil
 }
 
 // slowest is the median as tutti bench takes it: of the slowest rank where every rank
@@ -264,18 +306,25 @@ func (b *benchRun) tuttiBench(ctx context.Context, engine string, ranks int) ([]
 	return list, failed
 }
 
-// rows prints the points and judges them.
-func (b *benchRun) rows(cells []cell, ranks int) {
+// rows prints the points that there are and judges them.
+func (b *benchRun) rows(cells []cell) {
 	for i := range cells {
 		c := &cells[i]
-		t, other := c.tutti.at(0.5), c.c.at(0.5)
+		sets := len(c.jobs[len(c.jobs)-1])
+		if sets == 0 {
+			continue
+		}
+		t, other := c.jobs[0].at(0.5), c.jobs[1].at(0.5)
 		b.points++
 		verdict := "slower"
 		if other >= 200 && t <= 1.03*other || other < 200 && t <= other+2 {
 			verdict = "ok"
 			b.within++
 		}
-		fmt.Fprintf(b.out, "| %s | %d | %d | %.1f (%.1f, %.1f) | %.1f (%.1f, %.1f) | %.3f | %+.1f | %s, %d x |\n", c.op, c.bytes, ranks,
-			t, c.tutti.at(0), c.tutti.at(1), other, c.c.at(0), c.c.at(1), t/other, t-other, verdict, len(c.tutti))
+		fmt.Fprintf(b.out, "| %s | %d | %d | %.3f | %+.1f | %s, %d x | %.1f", c.Op, c.Bytes, c.Ranks, t/other, t-other, verdict, sets, c.P50)
+		for _, s := range c.jobs {
+			fmt.Fprintf(b.out, " | %.1f (%.1f, %.1f)", s.at(0.5), s.at(0), s.at(1))
+		}
+		fmt.Fprintln(b.out, " |")
 	}
 }

@@ -53,7 +53,7 @@ type options struct {
 // commands are what the program can be besides: ranks of its jobs, and the short
 // form of everything.
 var commands = map[string]func(args []string) error{
-	"rank": serve, "comm": serveComm, "staged": serveStaged, "cycles": cycles,
+	"rank": serve, "comm": serveComm, "staged": serveStaged, "loop": serveLoop, "cycles": cycles,
 	"mortal": func([]string) error { return mortal() },
 	"about":  func([]string) error { return about() },
 	"short":  short, "shrink": shrinkMain, "bench": benchMain,

@@ -19,14 +19,14 @@ OTHER=${OTHER:-}
 TIME=${TIME:-580}
 export NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME:-lo}"
 
-# In order of value, and how many seconds each may take. Ten minutes have room for the
-# first three, the next four, or one of the last two.
-all='shrink mismatch bench bench8 staged suite1 suite8 enqueue cycles'
+# In order of value, and how many seconds each may take.
+all='shrink mismatch bench calls staged suite1 suite8 enqueue cycles'
 limit() {
 	case $1 in
 	shrink) echo 180 ;;
 	mismatch) echo 180 ;;
-	bench | bench8) echo 140 ;;
+	bench) echo 300 ;;
+	calls) echo 180 ;;
 	staged) echo 60 ;;
 	suite1) echo 120 ;;
 	suite8) echo 240 ;;
@@ -50,8 +50,8 @@ step() {
 	bench) # 2, 4 and 8 ranks beside C, and 2 by way of host memory
 		"$here/gputest" bench -nccl "$NCCL" -budget ${budget}s
 		;;
-	bench8) # more time for 8 ranks
-		"$here/gputest" bench -nccl "$NCCL" -ranks 8 -e 1048576 -budget ${budget}s
+	calls) # the same, one operation at a time
+		"$here/gputest" bench -nccl "$NCCL" -e 1048576 -ahead 1 -budget ${budget}s
 		;;
 	staged) # 4 and 8 ranks by way of host memory
 		for n in 4 8; do

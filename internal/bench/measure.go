@@ -323,25 +323,13 @@ func (r *runner) iterate(ctx context.Context, s *spec, wanted int, run func(cont
 		if n == 0 {
 			return times, medians, nil
 		}
-		if err := r.comm.Barrier(ctx); err != nil {
-			return nil, nil, err
-		}
 		first := len(times)
-		last := time.Now()
-		for range n {
-			if !s.op.waits {
-				if err := r.comm.Barrier(ctx); err != nil {
-					return nil, nil, err
-				}
-				last = time.Now()
-			}
+		times, err = s.op.loop(ctx, r.comm, n, times, func(ctx context.Context) error {
 			r.dawdle()
-			if err := run(ctx); err != nil {
-				return nil, nil, err
-			}
-			now := time.Now()
-			times = append(times, int64(now.Sub(last)))
-			last = now
+			return run(ctx)
+		})
+		if err != nil {
+			return nil, nil, err
 		}
 		block := slices.Clone(times[first:])
 		slices.Sort(block)

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/bench"
+	"github.com/tutti-go/tutti/internal/card"
+)
+
+// serveLoop is one rank of a job that answers as the C driver does: "loop", an
+// operation, bytes, how often, and how many at a time. It is the loop of tutti bench.
+func serveLoop(args []string) (err error) {
+	most, err := strconv.Atoi(os.Getenv("TUTTI_BENCH_BYTES"))
+	if err != nil {
+		return fmt.Errorf("TUTTI_BENCH_BYTES: %w", err)
+	}
+	in := bufio.NewScanner(os.Stdin)
+	comm, err := joinRanks(in, args, tutti.Config{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, comm.Close()) }()
+	gpu, err := card.Open(0, true)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, gpu.Close()) }()
+	var sides [2]*bench.Memory
+	for i := range sides {
+		if sides[i], err = gpu.Alloc(tutti.Float32Type, most/4); err != nil {
+			return err
+		}
+		clear(sides[i].Bytes)
+		if err := sides[i].Push(len(sides[i].Bytes)); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, sides[i].Free()) }()
+	}
+	loop := bench.NewLoop(comm, sides[0], sides[1])
+	fmt.Println("ready")
+	for in.Scan() {
+		var op string
+		var bytes, times, ahead int
+		if _, err := fmt.Sscanf(in.Text(), "loop %s %d %d %d", &op, &bytes, &times, &ahead); err != nil {
+			return fmt.Errorf("what is %q: %w", in.Text(), err)
+		}
+		took, err := loop.Time(context.Background(), op, bytes, times, ahead)
+		if err != nil {
+			return fmt.Errorf("%s: %w", in.Text(), err)
+		}
+		fmt.Println("ns", strings.Trim(fmt.Sprint(took), "[]"))
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+// loop is what is timed: it appends what each of n iterations took on this rank, in
+// nanoseconds.
+func (o *op) loop(ctx context.Context, c *tutti.Comm, n int, times []int64, run func(context.Context) error) ([]int64, error) {
+	if err := c.Barrier(ctx); err != nil {
+		return nil, err
+	}
+	last := time.Now()
+	for range n {
+		if !o.waits {
+			if err := c.Barrier(ctx); err != nil {
+				return nil, err
+			}
+			last = time.Now()
+		}
+		if err := run(ctx); err != nil {
+			return nil, err
+		}
+		now := time.Now()
+		times = append(times, int64(now.Sub(last)))
+		last = now
+	}
+	return times, nil
+}
+
+// A Loop is the loop that a run times, for those who compare it with another one. It
+// checks nothing.
+type Loop struct {
+	comm *tutti.Comm
+	x, y *Memory
+}
+
+// NewLoop returns a Loop on float32s, in two pieces of memory that stay the caller's.
+func NewLoop(c *tutti.Comm, x, y *Memory) *Loop { return &Loop{c, x, y} }
+
+// Time returns what operations of a size, as a Result has it, took on this rank, in
+// nanoseconds: the means of so many that were started before the first was waited
+// for. All ranks call it alike.
+func (l *Loop) Time(ctx context.Context, name string, bytes, times, ahead int) ([]int64, error) {
+	o, n := opNamed(name), l.comm.Size()
+	if o == nil || ahead < 1 {
+		return nil, fmt.Errorf("%q, %d ahead: there is no such loop", name, ahead)
+	}
+	s := &spec{op: o, dtype: tutti.Float32Type, reduce: none, elems: bytes / tutti.Float32Type.Size()}
+	if o.reduces {
+		s.reduce = "sum"
+	}
+	if o.divided {
+		s.part = s.elems / n
+	}
+	all := []sides{s.lay(l.x.slice(0, s.elems), l.y.slice(0, s.elems), l.comm.Rank(), false)}
+	run := s.call(l.comm, all)
+	if ahead > 1 {
+		run = s.started(l.comm, all, ahead)
+	}
+	took, err := o.loop(ctx, l.comm, times, nil, run)
+	for i := range took {
+		took[i] /= int64(ahead)
+	}
+	return took, err
+}
