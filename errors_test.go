@@ -49,13 +49,18 @@ func each(t testing.TB, comms []*tutti.Comm, f func(ctx context.Context, c *tutt
 	return errs
 }
 
-// all is each for what must not fail.
+// all is each for what must not fail. It tells of all who did: the first may have
+// failed because of another.
 func all(t testing.TB, comms []*tutti.Comm, f func(ctx context.Context, c *tutti.Comm) error) {
 	t.Helper()
+	var bad error
 	for r, err := range each(t, comms, f) {
 		if err != nil {
-			t.Fatalf("rank %d: %v", r, err)
+			bad = errors.Join(bad, fmt.Errorf("rank %d: %w", r, err))
 		}
+	}
+	if bad != nil {
+		t.Fatal(bad)
 	}
 }
 

@@ -44,6 +44,43 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// TestEndsTooLate has what is waited for come after a look, and the wait end before
+// the next: so it is when the others go on at once, and end the group.
+func TestEndsTooLate(t *testing.T) {
+	for name, end := range map[string]func(l *Lot, cancel context.CancelFunc){
+		"stop":   func(l *Lot, _ context.CancelFunc) { l.Stop() },
+		"cancel": func(_ *Lot, cancel context.CancelFunc) { cancel() },
+	} {
+		l := NewLot(1)
+		w := NewWaiter(l)
+		ctx, cancel := context.WithCancel(t.Context())
+		w.Begin(ctx, time.Minute)
+		c := &lateCond{end: func() { end(l, cancel) }}
+		if err := w.For(c); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := w.Check(); err == nil || c.looks != turns+1 {
+			t.Errorf("%s: the end came elsewhere: %v after %d looks", name, err, c.looks)
+		}
+		w.End()
+		cancel()
+	}
+}
+
+// lateCond comes true after the last look before the waiter looks at everything
+// else, and then calls end.
+type lateCond struct {
+	looks int
+	end   func()
+}
+
+func (c *lateCond) Ready() bool {
+	if c.looks++; c.looks == turns {
+		c.end()
+	}
+	return c.looks > turns
+}
+
 func TestTimeout(t *testing.T) {
 	var word atomic.Uint64
 	for _, timeout := range []time.Duration{time.Nanosecond, 5 * time.Millisecond} {
