@@ -174,3 +174,41 @@ func TestLeft(t *testing.T) {
 		return nil
 	}))
 }
+
+// TestUnevenMismatch has ranks of which one expects another count than it will get:
+// all are told before any of them calls NCCL, in which the others would wait.
+func TestUnevenMismatch(t *testing.T) {
+	if control == nil {
+		t.Skip("this test needs the stand-in")
+	}
+	const call = "ncclGroupEnd"
+	before := -1
+	ok(t, run(t, 3, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		gather := func(wrong int) error {
+			dst := make([]tutti.Buffer, r.Size())
+			for i := range dst {
+				dst[i] = gpu.Of(r.x).Slice(2*i, 2*i+2)
+				if r.Rank() == 2 && i == 1 {
+					dst[i] = gpu.Of(r.x).Slice(2*i, 2*i+2-wrong)
+				}
+			}
+			return r.AllGatherV(ctx, dst, gpu.Of(r.x).Slice(90, 92))
+		}
+		if err := first(gather(0), r.Barrier(ctx)); err != nil {
+			return err
+		}
+		if r.Rank() == 0 {
+			before = control.Calls(call)
+		}
+		if err := r.Barrier(ctx); err != nil {
+			return err
+		}
+		if err := gather(1); !errors.Is(err, tutti.ErrMismatch) || !strings.Contains(err.Error(), "rank 2 expects 1 elements from rank 1") {
+			return fmt.Errorf("rank %d: %w", r.Rank(), err)
+		}
+		return nil
+	}))
+	if after := control.Calls(call); before <= 0 || after != before {
+		t.Errorf("NCCL was called %d times, %d before", after, before)
+	}
+}

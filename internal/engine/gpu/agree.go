@@ -155,7 +155,7 @@ func count(calls int) string {
 }
 
 // compareCounts tells every rank how many elements each other has for it, in
-// the uneven calls on the device.
+// the uneven calls on the device. It ends when all ranks have found theirs right.
 func (o *operation) compareCounts() error {
 	e := o.e
 	for i := range o.calls {
@@ -187,7 +187,8 @@ func (o *operation) compareCounts() error {
 			}
 		}
 	}
-	return nil
+	e.calls = append(e.calls[:0], engine.Call{Verb: engine.Barrier, Method: o.name, Name: apart})
+	return e.Engine.Run(o.ctx, o.seq, e.calls)
 }
 
 // sends is how many elements this rank has for another.
