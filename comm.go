@@ -54,6 +54,7 @@ type Comm struct {
 	last       <-chan struct{} // the Done channel of the operation queued last
 	given      []given         // operations that the device has, in order
 	giving     bool            // it is being given another
+	low        int             // how many of them there may be when the queue goes on
 	collecting bool            // a goroutine waits for them
 	signs      [engine.SignsAhead]uint64
 	progress   sync.Cond // one of them is over, or another operation is queued

@@ -40,11 +40,8 @@ func (c *Comm) dump() *recorder.Dump {
 		p.Last = min(p.Last, t.seq-1)
 		waiting = append(waiting, c.log.Describe(t.seq, t.calls, t.queued))
 	}
-	for i := range c.given {
-		if seq := c.given[i].t.seq; seq > c.finished.Load() {
-			p.Oldest = seq
-			break
-		}
+	if len(c.given) > 0 {
+		p.Oldest = c.given[0].t.seq
 	}
 	if p.Running {
 		c.flying.Add(1) // Close waits: the engine's memory goes with it

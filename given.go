@@ -56,82 +56,66 @@ func (c *Comm) give(t *task) {
 	c.mu.Lock()
 	c.giving = false
 	c.given = append(c.given, given{t, p})
+	c.progress.Broadcast() // the collector may wait for it
 }
 
-const (
-	// collectAtOnce is how many operations are looked after before their number is
-	// made known to the queue's goroutine: both need the lock, and neither should find
-	// it taken. It is a part of maxGiven, so that the device does not run out of work.
-	collectAtOnce = 16
-	// shortNap is how late it may be noticed that an operation is over that the device
-	// has others after: it does not stand still, and its own threads need processors.
-	shortNap = 20 * time.Microsecond
-)
+// refill is how many operations fewer than that there are when it is given more: the
+// goroutine that does so is not woken for each.
+const refill = 16
+
+// shortNap is how late it may be noticed that an operation is over that the device
+// has others after: it does not stand still, and its own threads need processors.
+const shortNap = 20 * time.Microsecond
 
 // collect waits for the operations that the device has, in their order, until it
 // has none and is given none.
 func (c *Comm) collect() {
-	var ended [collectAtOnce]uint64
 	pace := wait.Pace{Nap: shortNap}
+	long := false
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.given) > 0 || c.giving {
 		if len(c.given) == 0 {
-			// To come back for the next one would take longer than to stay.
+			// To be woken for the next one takes longer than to stay, for a while.
+			if long {
+				c.progress.Wait()
+				continue
+			}
 			c.mu.Unlock()
-			pace.Pause()
+			long = pace.Pause()
 			c.mu.Lock()
 			continue
 		}
-		pace = wait.Pace{Nap: shortNap}
-		n := min(len(c.given), collectAtOnce)
-		list, more := c.given[:n], len(c.given) > n
+		pace, long = wait.Pace{Nap: shortNap}, false
+		t, p, late := c.given[0].t, c.given[0].p, time.Duration(0)
+		if len(c.given) > 1 {
+			late = shortNap
+		}
 		c.mu.Unlock()
-		var err error
-		for i := 0; i < n && err == nil; i++ {
-			err = c.await(list[i], more || i+1 < n)
-			ended[i] = c.log.Now()
-			if err != nil {
-				n = i + 1
-			}
+		if t.stop != nil {
+			t.stop()
 		}
+		err := p.Settle(late)
 		c.mu.Lock()
+		c.log.EndEarlier(t.seq, err != nil)
 		if err != nil {
-			c.noteFailed(c.given[n-1].t.seq)
+			c.noteFailed(t.seq)
+		} else {
+			c.finished.Store(t.seq)
 		}
-		for i := range n {
-			t := c.given[i].t
-			c.log.EndEarlier(t.seq, err != nil && i+1 == n, ended[i])
-			c.putTask(t)
-		}
-		left := copy(c.given, c.given[n:])
-		clear(c.given[left:])
-		c.given = c.given[:left]
-		if left == 0 && !c.giving && c.failedAt.Load() != 0 {
+		n := copy(c.given, c.given[1:])
+		c.given[n] = given{}
+		c.given = c.given[:n]
+		if n == 0 && !c.giving && c.failedAt.Load() != 0 {
 			// Not before: those behind it have failed too, but their memory may have
 			// been in use until now.
 			c.dead.Store(true)
 		}
-		c.progress.Broadcast()
+		c.putTask(t)
+		if n <= c.low {
+			c.progress.Broadcast()
+		}
 		c.lot.Wake(nil)
 	}
 	c.collecting = false
-}
-
-// await waits until an operation is over, after which the device may have more, and
-// says so if that was well.
-func (c *Comm) await(g given, more bool) error {
-	if g.t.stop != nil {
-		g.t.stop()
-	}
-	late := time.Duration(0)
-	if more {
-		late = shortNap
-	}
-	err := g.p.Settle(late)
-	if err == nil {
-		c.finished.Store(g.t.seq)
-		c.lot.Wake(nil)
-	}
-	return err
 }

@@ -191,6 +191,10 @@ func (c *Comm) next() *task {
 		if len(c.given) == 0 || t != nil && c.toDevice(t) && len(c.given) < maxGiven {
 			return c.queue.pop()
 		}
+		c.low = 0
+		if t != nil && c.toDevice(t) {
+			c.low = maxGiven - refill
+		}
 		c.progress.Wait()
 	}
 }

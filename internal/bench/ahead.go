@@ -31,8 +31,8 @@ func (p *Plan) ahead() int {
 // for, on all ranks the same. Each is how long one takes, about, on this rank.
 func (r *runner) window(ctx context.Context, s *spec, each time.Duration) (int, error) {
 	most := r.plan.ahead()
-	if most == 1 || s.elems == 0 {
-		return 1, nil // of barriers, one ends before the next begins
+	if most == 1 || s.elems == 0 || s.op.name == "sendrecv" {
+		return 1, nil // of barriers one ends before the next begins; messages have no order
 	}
 	if all := r.plan.Iters; all > 0 {
 		windows := (all + most - 1) / most

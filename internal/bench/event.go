@@ -62,9 +62,12 @@ type key struct {
 	op, engine    string
 	ranks, bytes  int
 	dtype, reduce string
+	ahead         bool
 }
 
-func (r *Result) key() key { return key{r.Op, r.Engine, r.Ranks, r.Bytes, r.DType, r.Reduce} }
+func (r *Result) key() key {
+	return key{r.Op, r.Engine, r.Ranks, r.Bytes, r.DType, r.Reduce, r.Ahead > 1}
+}
 
 // rates fills in the bandwidths, and rounds what was measured to five digits.
 func (r *Result) rates(o *op) {

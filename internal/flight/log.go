@@ -198,9 +198,8 @@ func (l *Log) end(seq uint64, failed bool) {
 	}
 }
 
-// EndEarlier notes that an operation was over, at a time that Now has told, after
-// which others may have begun.
-func (l *Log) EndEarlier(seq uint64, failed bool, now uint64) {
+// EndEarlier notes that an operation is over after which others may have begun.
+func (l *Log) EndEarlier(seq uint64, failed bool) {
 	n := l.nTimes
 	for n > 0 && l.times[n%Size].seq != seq && n+Size > l.nTimes+1 {
 		n--
@@ -209,6 +208,7 @@ func (l *Log) EndEarlier(seq uint64, failed bool, now uint64) {
 	if n == 0 || t.seq != seq {
 		return // more have begun since than are remembered
 	}
+	now := l.now()
 	put(&t.ended, now)
 	r := l.nRuns
 	for r > 1 && l.runs[r%Size].first > seq && r+Size > l.nRuns+1 {

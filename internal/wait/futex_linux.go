@@ -40,7 +40,7 @@ func futexWake(word *atomic.Uint64) {
 func yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
 // nap sleeps for a time that may be a few microseconds. The system may let a thread
-// sleep for 50 more, unless that asks for less.
+// sleep for 50 more, unless that asks for less, as this one does from now on.
 func nap(d time.Duration) {
 	_, _, _ = unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, 1, 0)
 	ts := unix.NsecToTimespec(int64(d))

@@ -30,6 +30,7 @@ type operation struct {
 	nap      time.Duration // how late its end may be noticed
 	onDevice bool
 	uneven   bool
+	ahead    bool // it was agreed upon together with one before it
 }
 
 // agree waits for all ranks and finds out whether they are about to do the same,
@@ -49,8 +50,10 @@ func (o *operation) agree(next []uint64) error {
 			return f
 		}
 		if err := o.ctx.Err(); err != nil {
+			o.where = "its turn had not come"
 			return o.fail(err)
 		}
+		o.ahead = true
 		return nil
 	}
 	e.mine = marksOf(sign(o.calls), next)

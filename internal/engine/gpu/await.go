@@ -166,6 +166,20 @@ func (o *operation) await(done *cuda.Event, comm *nccl.Comm) error {
 // late reports whether the operation's time is over.
 func (o *operation) late() bool { return !o.latest.IsZero() && time.Now().After(o.latest) }
 
+// atWork tells what is known of an operation that the device has.
+func (o *operation) atWork() string {
+	e := o.e
+	text := fmt.Sprintf("%v was at work, and all ranks had begun", e.dev)
+	if o.ahead {
+		text = fmt.Sprintf("%v was at work, and all ranks had started the operation", e.dev)
+	}
+	// If others follow, who does not come to one of them is the likely reason.
+	if behind := engine.Behind(e.Engine); len(behind) > 0 {
+		text += "; not arrived at one after it: " + engine.Ranks(behind)
+	}
+	return text
+}
+
 // fail ends the group, and returns the first cause.
 func (o *operation) fail(err error) error {
 	e := o.e
@@ -179,7 +193,7 @@ func (o *operation) fail(err error) error {
 	f = &engine.Failure{Op: o.name, Seq: o.seq, Rank: e.rank, Err: err}
 	where := o.where
 	if where == "" {
-		where = fmt.Sprintf("%v was at work, and all ranks had begun", e.dev)
+		where = o.atWork()
 	}
 	switch {
 	case o.ctx.Err() != nil:

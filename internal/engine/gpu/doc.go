@@ -4,8 +4,9 @@
 // An operation on device memory begins on the CPU engine. There the ranks
 // compare what they are about to do, wait for each other, and are told who is
 // missing, gone, or of another mind; NCCL, which would hang, is called when all
-// agree. From then on whatever goes wrong is told to the CPU engine, whose
-// first cause ends the operation on every rank: each aborts its communicator.
+// agree. If all have started the same further operations, that counts for those,
+// too. From then on whatever goes wrong is told to the CPU engine, whose first
+// cause ends the operation on every rank: each aborts its communicator.
 //
 // With DeviceOptions.HostStaging there is no NCCL: stage.go passes the data, in
 // pieces, through pinned memory that the CPU engine works on.

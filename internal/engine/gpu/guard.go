@@ -47,7 +47,7 @@ func (g *guard) end() error {
 func (g *guard) look() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if o := g.o; o != nil && g.err == nil {
+	if o := g.o; o != nil && !g.used && g.err == nil { // it was there last time, too
 		switch {
 		case o.ctx.Err() != nil:
 			g.err = o.ctx.Err()
