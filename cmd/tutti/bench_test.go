@@ -165,7 +165,7 @@ func TestBenchEngines(t *testing.T) {
 // TestBenchAhead starts several operations before it waits for the first.
 func TestBenchAhead(t *testing.T) {
 	args := []string{"bench", "--engine", "local", "-n", "2", "--json", "--op", "allreduce,broadcast,sendrecv,barrier", "-b", "1K", "-e", "1K"}
-	for text, want := range map[string][2]int{"--ahead 4 --iters 10": {4, 12}, "--ahead 9 --iters 5": {5, 5}, "--iters 3": {1, 3}, "--ahead 2 --budget 1ms": {2, 0}} {
+	for text, want := range map[string][2]int{"--ahead 4 --iters 10": {4, 12}, "--ahead 9 --iters 5": {5, 5}, "--iters 3": {1, 3}, "--ahead 2 --budget 1ms": {2, 0}, "--ahead 50 --warmup 0 --budget 1ms": {4, 0}} {
 		got := tuttiWith(t, nil, append(args, strings.Fields(text)...)...)
 		list := results(t, got.out)
 		if got.code != 0 || len(list) != 4 {

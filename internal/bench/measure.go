@@ -258,7 +258,11 @@ func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) er
 			return nil, err
 		}
 	}
-	ahead, err := r.window(ctx, s, time.Since(begin)/time.Duration(max(r.plan.Warmup, 1)))
+	each := r.plan.Budget // if nothing is known of it
+	if r.plan.Warmup > 0 {
+		each = time.Since(begin) / time.Duration(r.plan.Warmup)
+	}
+	ahead, err := r.window(ctx, s, each)
 	if err != nil {
 		return nil, err
 	}
