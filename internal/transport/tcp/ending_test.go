@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -143,6 +144,29 @@ func TestOwnClose(t *testing.T) {
 			}
 			if err := world.meshes[0].Close(); err != nil {
 				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestCloseAtOnce closes a mesh in the moment in which it begins to call a
+// peer: Close waits for the call, or there is none.
+func TestCloseAtOnce(t *testing.T) {
+	for i := range 50 {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			m := newWorld(t, 2, testOptions()).meshes[0]
+			ended := make(chan error, 1)
+			begun := make(chan struct{})
+			go func() {
+				close(begun)
+				ended <- m.Exchange(newWaiter(), nil, &transport.Frame{Peer: 1})
+			}()
+			<-begun
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := <-ended; !errors.Is(err, errMeshClosed) {
+				t.Errorf("got %v", err)
 			}
 		})
 	}

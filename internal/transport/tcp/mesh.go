@@ -115,7 +115,12 @@ func (m *Mesh) Close() error { return m.Leave(nil) }
 // Leave is Close with a reason, which reaches those with whom nothing is in the
 // middle of being sent.
 func (m *Mesh) Leave(why *transport.Head) error {
-	if m.closing.Swap(true) {
+	// Under the lock: no call is started after this one has begun to wait for
+	// those that were.
+	m.mu.Lock()
+	closed := m.closing.Swap(true)
+	m.mu.Unlock()
+	if closed {
 		return nil
 	}
 	m.l.registry.remove(m)
