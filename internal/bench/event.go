@@ -48,7 +48,6 @@ type Result struct {
 	DType  string  `json:"dtype"`
 	Reduce string  `json:"reduce"`
 	Iters  int     `json:"iters"`
-	Ahead  int     `json:"ahead"` // how many were started before the first was waited for: a time is their mean
 	P50    float64 `json:"p50_us"`
 	P99    float64 `json:"p99_us"`
 	Min    float64 `json:"min_us"`
@@ -62,12 +61,9 @@ type key struct {
 	op, engine    string
 	ranks, bytes  int
 	dtype, reduce string
-	ahead         bool
 }
 
-func (r *Result) key() key {
-	return key{r.Op, r.Engine, r.Ranks, r.Bytes, r.DType, r.Reduce, r.Ahead > 1}
-}
+func (r *Result) key() key { return key{r.Op, r.Engine, r.Ranks, r.Bytes, r.DType, r.Reduce} }
 
 // rates fills in the bandwidths, and rounds what was measured to five digits.
 func (r *Result) rates(o *op) {

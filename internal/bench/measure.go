@@ -308,7 +308,7 @@ func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) er
 	p.histogram(own)
 	p.Result = Result{
 		Op: s.op.name, Engine: r.engine, Ranks: r.comm.Size(), Bytes: s.bytes(), DType: s.dtype.String(), Reduce: s.reduce,
-		Iters: len(times) * ahead, Ahead: ahead, P50: three[0], P99: three[1], Min: three[2],
+		Iters: len(times) * ahead, P50: three[0], P99: three[1], Min: three[2],
 	}
 	p.Result.rates(s.op)
 	return p, nil

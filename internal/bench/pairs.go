@@ -182,7 +182,7 @@ func (r *runner) link(from, to int, remote bool, small, large float64) Link {
 	result := func(bytes int, ns float64) Result {
 		x := Result{
 			Op: fmt.Sprintf("pair %d>%d", from, to), Engine: r.engine, Ranks: 2, Bytes: bytes, DType: "uint8", Reduce: none,
-			Iters: 1, Ahead: 1, P50: ns / 1e3, P99: ns / 1e3, Min: ns / 1e3,
+			Iters: 1, P50: ns / 1e3, P99: ns / 1e3, Min: ns / 1e3,
 		}
 		x.rates(opNamed("broadcast"))
 		return x
