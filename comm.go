@@ -54,13 +54,18 @@ type Comm struct {
 	last       <-chan struct{} // the Done channel of the operation queued last
 	given      []given         // operations that the device has, in order
 	giving     bool            // it is being given another
+	joined     int             // how many of them, the last, it tells of with the next
 	low        int             // how many of them there may be when the queue goes on
 	collecting bool            // a goroutine waits for them
-	signs      [engine.SignsAhead]uint64
-	progress   sync.Cond // one of them is over, or another operation is queued
-	sent       uint64    // number of the last flight
-	posted     uint64    // and of the last message, as the log counts them
-	tasks      []*task   // for reuse, as are the next two
+	ending     []given         // the first of them, while it asks whether they are over
+	signs      []uint64        // of those that follow
+	tempos     [16]tempo       // by their signs; see tempo.go
+	wanted     []uint64        // operations that are waited for
+	bell       wait.Bell       // ends the pause of who waits for the device
+	progress   sync.Cond       // one of them is over, or another operation is queued
+	sent       uint64          // number of the last flight
+	posted     uint64          // and of the last message, as the log counts them
+	tasks      []*task         // for reuse, as are the next two
 	flights    []*flight
 	waits      []*workWait
 	_          [64]byte // the next Comm may be another rank's

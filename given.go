@@ -1,22 +1,28 @@
 package tutti
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// maxGiven is how many operations a device is given before the first of them is
-// done.
-const maxGiven = 64
+const (
+	// maxGiven is how many operations a device is given before the first of them is
+	// done.
+	maxGiven = 256
+	// refill is how many operations fewer than that there are when it is given more:
+	// the goroutine that does so is not woken for each.
+	refill = 64
+)
 
 // A given is an operation that the device has. Host memory's operations are over
 // one before the next begins; a device has a queue of its own, and would stand
 // still while the host finds out that one is done and brings the next.
 type given struct {
 	t *task
-	p engine.Pending
+	p engine.Pending // nil: it is over when the next one is
 }
 
 // toDevice reports whether a task is the device's, at least in part.
@@ -40,82 +46,142 @@ func (c *Comm) toDevice(t *task) bool {
 func (c *Comm) give(t *task) {
 	c.log.BeginQueued(t.seq, t.calls, t.queued)
 	c.giving = true
-	if !c.collecting {
-		c.collecting = true
-		c.lot.Go(c.collector)
-	}
-	next := c.signs[:0]
-	for _, w := range c.queue.waiting() {
-		if w.sign == 0 || len(next) == len(c.signs) {
-			break
+	c.signs = c.signs[:0]
+	if c.device.Agreed() == 0 {
+		for _, w := range c.queue.waiting() {
+			if w.sign == 0 || len(c.signs) == engine.SignsAhead {
+				break
+			}
+			c.signs = append(c.signs, w.sign)
 		}
-		next = append(next, w.sign)
 	}
+	join := c.joins(t, c.queue.first())
 	c.mu.Unlock()
-	p := c.device.Launch(t.ctx, t.seq, t.calls, t.place, next)
+	p := c.device.Launch(t.ctx, t.seq, t.calls, t.place, c.signs, join)
 	c.mu.Lock()
 	c.giving = false
-	c.given = append(c.given, given{t, p})
-	c.progress.Broadcast() // the collector may wait for it
+	c.given = append(c.given, given{t: t, p: p})
+	if c.joined++; p != nil {
+		c.joined = 0
+	}
+	switch {
+	case !c.collecting:
+		c.collecting = true
+		c.lot.Go(c.collector)
+	case c.queue.empty() || slices.Contains(c.wanted, t.seq):
+		c.bell.Ring()
+		fallthrough
+	default:
+		c.progress.Broadcast() // the collector may wait for it
+	}
 }
 
-// refill is how many operations fewer than that there are when it is given more: the
-// goroutine that does so is not woken for each.
-const refill = 16
+// joinFor is how long operations may take together of which it is found out only
+// together that they are over. To have the device tell of one costs a part of what
+// the smallest take.
+const joinFor = 200 * time.Microsecond
 
-// shortNap is how late it may be noticed that an operation is over that the device
-// has others after: it does not stand still, and its own threads need processors.
-const shortNap = 20 * time.Microsecond
+// joins reports whether it is enough to know of a task that it is over when the next
+// one is.
+func (c *Comm) joins(t, next *task) bool {
+	if next == nil || slices.Contains(c.wanted, t.seq) || t.sign == 0 || next.sign != t.sign || t.place != nil || next.place != nil || t.ctx.Done() != next.ctx.Done() {
+		return false
+	}
+	each := c.tempo(t.sign)
+	return each > 0 && time.Duration(c.joined+2)*each <= joinFor
+}
 
 // collect waits for the operations that the device has, in their order, until it
 // has none and is given none.
 func (c *Comm) collect() {
-	pace := wait.Pace{Nap: shortNap}
-	long := false
+	fresh := wait.Pace{Bell: &c.bell, Keen: c.device.Keen()}
+	pace, look := fresh, false
+	var m meter
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.given) > 0 || c.giving {
-		if len(c.given) == 0 {
-			// To be woken for the next one takes longer than to stay, for a while.
-			if long {
-				c.progress.Wait()
+		n := c.marked()
+		if n > 0 {
+			sign := c.given[0].t.sign
+			if c.ended(n, look) {
+				m.count(n, sign)
+				pace, look = fresh, false
 				continue
 			}
-			c.mu.Unlock()
-			long = pace.Pause()
-			c.mu.Lock()
+		}
+		began := c.measure(&m, n > 0)
+		if n == 0 && look {
+			// To be woken for the next one takes longer than to stay, for a while.
+			c.progress.Wait()
+			pace, look = fresh, false
 			continue
 		}
-		pace, long = wait.Pace{Nap: shortNap}, false
-		t, p, late := c.given[0].t, c.given[0].p, time.Duration(0)
-		if len(c.given) > 1 {
-			late = shortNap
+		if began {
+			pace = fresh
 		}
+		pace.Nap, pace.Rings = c.nap(&m), c.bell.Rings()
 		c.mu.Unlock()
-		if t.stop != nil {
-			t.stop()
-		}
-		err := p.Settle(late)
+		look = pace.Pause()
 		c.mu.Lock()
+	}
+	c.measure(&m, false)
+	c.collecting = false
+}
+
+// marked is how many operations the device tells together that they are over, the
+// first that it has; zero: they are not all launched. c.mu is held.
+func (c *Comm) marked() int {
+	for i := range c.given {
+		if c.given[i].p != nil {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// ended reports whether the first n operations are over, and if so, ends them and tells
+// those who wait. c.mu is held, but not while the device is asked.
+func (c *Comm) ended(n int, look bool) bool {
+	c.ending = append(c.ending[:0], c.given[:n]...)
+	list, p := c.ending, c.given[n-1].p
+	c.mu.Unlock()
+	for i := range list {
+		if t := list[i].t; t.stop != nil {
+			t.stop()
+			t.stop = nil
+		}
+	}
+	over := p.Over(look)
+	var err error
+	if over {
+		err = p.Settle()
+	}
+	c.mu.Lock()
+	if !over {
+		return false
+	}
+	for i := range list {
+		t := list[i].t
 		c.log.EndEarlier(t.seq, err != nil)
 		if err != nil {
 			c.noteFailed(t.seq)
 		} else {
 			c.finished.Store(t.seq)
 		}
-		n := copy(c.given, c.given[1:])
-		c.given[n] = given{}
-		c.given = c.given[:n]
-		if n == 0 && !c.giving && c.failedAt.Load() != 0 {
-			// Not before: those behind it have failed too, but their memory may have
-			// been in use until now.
-			c.dead.Store(true)
-		}
 		c.putTask(t)
-		if n <= c.low {
-			c.progress.Broadcast()
-		}
-		c.lot.Wake(nil)
 	}
-	c.collecting = false
+	clear(list)
+	left := copy(c.given, c.given[n:])
+	clear(c.given[left:])
+	c.given = c.given[:left]
+	if left == 0 && !c.giving && c.failedAt.Load() != 0 {
+		// Not before: those behind it have failed too, but their memory may have
+		// been in use until now.
+		c.dead.Store(true)
+	}
+	if left <= c.low {
+		c.progress.Broadcast()
+	}
+	c.lot.Wake(nil)
+	return true
 }

@@ -159,11 +159,11 @@ func (c *Comm) runQueue() {
 			c.give(t)
 			continue
 		}
+		c.log.BeginQueued(t.seq, t.calls, t.queued) // a dump finds it there, or in the queue
 		c.mu.Unlock()
 		if t.stop != nil {
 			t.stop()
 		}
-		c.log.BeginQueued(t.seq, t.calls, t.queued)
 		err := c.e.Run(t.ctx, t.seq, t.calls)
 		if c.verifier != nil && err == nil {
 			err = c.verify(t.ctx, t.seq, t.calls)
@@ -191,11 +191,20 @@ func (c *Comm) next() *task {
 		if len(c.given) == 0 || t != nil && c.toDevice(t) && len(c.given) < maxGiven {
 			return c.queue.pop()
 		}
-		c.low = 0
-		if t != nil && c.toDevice(t) {
+		switch {
+		case t == nil:
+			c.low = 0
+			c.progress.Wait()
+		case c.toDevice(t):
 			c.low = maxGiven - refill
+			c.progress.Wait()
+		default: // the host waits for the device
+			c.low = 0
+			last := c.given[len(c.given)-1].t.seq
+			c.want(last)
+			c.progress.Wait()
+			c.unwant(last)
 		}
-		c.progress.Wait()
 	}
 }
 

@@ -93,7 +93,7 @@ func (t *task) copyParts(list []engine.Mem) []engine.Mem {
 
 // keepTasks and keepCalls bound what is kept for reuse.
 const (
-	keepTasks = 64
+	keepTasks = 256
 	keepCalls = 1024
 )
 

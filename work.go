@@ -28,7 +28,13 @@ func (w Work) Wait(ctx context.Context) error {
 }
 
 // Over reports whether the operations are over, well or not.
-func (w Work) Over() bool { return w.c == nil || w.over() }
+func (w Work) Over() bool {
+	if w.c == nil || w.over() {
+		return true
+	}
+	w.c.bell.Ring() // who asks again should be told
+	return false
+}
 
 func (w *Work) over() bool {
 	c := w.c
@@ -69,13 +75,19 @@ func (c *Comm) waitFor(ctx context.Context, work Work) error {
 	} else {
 		w = &workWait{Waiter: wait.NewWaiter(c.lot)}
 	}
+	c.want(work.seq)
+	others := c.device != nil && work.seq > c.finished.Load()+1
 	c.mu.Unlock()
 	w.work = work
 	w.Begin(ctx, 0)
+	if others {
+		w.Patient() // the processor is the device's threads'
+	}
 	err := w.For(w)
 	w.End()
 	w.work = Work{}
 	c.mu.Lock()
+	c.unwant(work.seq)
 	if len(c.waits) < keepTasks {
 		c.waits = append(c.waits, w)
 	}

@@ -27,9 +27,9 @@ const benchOps = "allreduce,broadcast,reduce,allgather,reducescatter,gather,scat
 // A benchRun runs tutti bench, and its loop beside C's.
 type benchRun struct {
 	out    io.Writer
-	tutti  string // the program
-	self   string // this program
-	beside string // another gputest, to be compared with; "": none
+	tutti  string   // the program
+	self   string   // this program
+	beside []string // other gputests, to be compared with
 	ranks  []int
 	ops    string
 	flags  []string // for tutti bench: sizes and budget
@@ -56,13 +56,17 @@ func benchMain(args []string) error {
 	budget := set.Duration("budget", 120*time.Second, "time for all")
 	most := set.Int("e", 32<<20, "largest size in bytes")
 	set.StringVar(&b.ops, "op", benchOps, "operations")
-	set.IntVar(&b.sets, "sets", 5, "how often the jobs begin anew, at most")
-	set.IntVar(&b.rounds, "rounds", 8, "how often each answers about a point")
+	set.IntVar(&b.sets, "sets", 6, "how often the jobs begin anew, at most")
+	set.IntVar(&b.rounds, "rounds", 2, "how often each answers about a point")
 	set.IntVar(&b.ahead, "ahead", 256, "operations started before the first is waited for, at most")
-	set.StringVar(&b.beside, "other", "", "another gputest, whose tutti is measured in the same turns")
+	beside := set.String("other", "", "other gputests, whose tutti is measured in the same turns")
+	bind := set.Bool("bind", true, "divide the cores among the ranks of each job, if there are two for each")
 	withMPS := set.Bool("mps", true, "start MPS where possible")
 	if err := set.Parse(args); err != nil {
 		return err
+	}
+	if *beside != "" {
+		b.beside = strings.Split(*beside, ",")
 	}
 	for _, word := range strings.Split(*ranks, ",") {
 		n, err := strconv.Atoi(word)
@@ -73,6 +77,10 @@ func benchMain(args []string) error {
 	}
 	b.flags = []string{"-b", "1K", "-e", strconv.Itoa(*most), "-f", "32", "--budget", "20ms", "--ahead", strconv.Itoa(b.ahead)}
 	b.env = []string{"TUTTI_NCCL_LIBRARY=" + *library, fmt.Sprintf("TUTTI_BENCH_BYTES=%d", *most)}
+	if *bind {
+		b.flags = append(b.flags, "--bind")
+		b.env = append(b.env, bindEnv+"=1")
+	}
 	if os.Getenv("NCCL_SOCKET_IFNAME") == "" {
 		b.env = append(b.env, "NCCL_SOCKET_IFNAME=lo")
 	}
@@ -158,8 +166,8 @@ type driver struct {
 
 func (b *benchRun) drivers() []driver {
 	list := []driver{{"tutti", []string{b.self, "loop"}}, {"C", []string{b.driver}}, {"C again", []string{b.driver}}}
-	if b.beside != "" {
-		list = append(list, driver{"other tutti", []string{b.beside, "loop"}})
+	for _, path := range b.beside {
+		list = append(list, driver{filepath.Base(path), []string{path, "loop"}})
 	}
 	return list
 }
@@ -225,17 +233,20 @@ func (b *benchRun) point(ctx context.Context, jobs []*job, c *cell) error {
 		}
 		return slowest(c.Op, all) / 1000, nil
 	}
-	const warm, window = 5, 4000 // operations; microseconds that are one answer's third
+	const warm, few, window = 5, 16, 12000 // operations, and microseconds that are one answer's part
 	ahead, times, rounds := 0, 3, b.rounds
 	for i := range jobs {
 		k := (i + 1) % len(jobs)
 		each, err := asked(jobs[k], warm, 1)
+		if k == 1 && err == nil && each < window/few && b.ahead >= few {
+			each, err = asked(jobs[k], 1, few) // each takes less then
+		}
 		if err != nil {
 			return err
 		}
 		if k == 1 { // C says
 			ahead = min(max(int(window/each), 4), b.ahead)
-			if float64(ahead)*each > 4*window {
+			if float64(ahead)*each > 2*window {
 				times, rounds = 1, min(rounds, 3)
 			}
 		}

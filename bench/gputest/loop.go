@@ -6,13 +6,37 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/internal/bench"
 	"github.com/tutti-go/tutti/internal/card"
+	"github.com/tutti-go/tutti/internal/cores"
 )
+
+// bindEnv has a rank of a job that answers keep to its part of the cores. NCCL has a
+// thread beside each rank: where there are not two for each, nothing is divided.
+const bindEnv = "TUTTI_BENCH_BIND"
+
+func bindRank(args []string) error {
+	rank, err := strconv.Atoi(args[0])
+	if err != nil {
+		return err
+	}
+	ranks, err := strconv.Atoi(args[1])
+	if err != nil {
+		return err
+	}
+	all := cores.Allowed()
+	if os.Getenv(bindEnv) == "" || len(all) < 2*ranks {
+		return nil
+	}
+	own := cores.Share(all, ranks, rank)
+	runtime.GOMAXPROCS(len(own)) // as in a process that was bound before it began
+	return cores.Bind(own)
+}
 
 // serveLoop is one rank of a job that answers as the C driver does: "loop", an
 // operation, bytes, how often, and how many at a time. It is the loop of tutti bench.
@@ -20,6 +44,9 @@ func serveLoop(args []string) (err error) {
 	most, err := strconv.Atoi(os.Getenv("TUTTI_BENCH_BYTES"))
 	if err != nil {
 		return fmt.Errorf("TUTTI_BENCH_BYTES: %w", err)
+	}
+	if err := bindRank(args); err != nil {
+		return err
 	}
 	in := bufio.NewScanner(os.Stdin)
 	comm, err := joinRanks(in, args, tutti.Config{})

@@ -4,7 +4,6 @@
 // every collective. The line above keeps the Go tool from compiling this file.
 
 #include <fcntl.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 

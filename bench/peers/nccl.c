@@ -6,9 +6,11 @@
 // very files that the Go side is given.
 // The line above keeps the Go tool from compiling this file.
 
+#define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,6 +132,23 @@ static config_t settings(int blocking) {
   for (int i = 0; i < 2; i++) config.rest2[i] = INT_MIN;
   for (int i = 0; i < 10; i++) config.rest3[i] = INT_MIN;
   return config;
+}
+
+// bind_rank keeps this rank, and the threads to come, to its part of the cores, if that
+// is wanted and there are two for each.
+static void bind_rank(void) {
+  cpu_set_t all, mine;
+  if (!getenv("TUTTI_BENCH_BIND")) return;
+  if (sched_getaffinity(0, sizeof all, &all)) die("sched_getaffinity", 0);
+  int n = CPU_COUNT(&all);
+  if (n < 2 * ranks) return;
+  CPU_ZERO(&mine);
+  for (int core = 0, i = 0; core < CPU_SETSIZE; core++)
+    if (CPU_ISSET(core, &all)) {
+      if (i >= rank * n / ranks && i < (rank + 1) * n / ranks) CPU_SET(core, &mine);
+      i++;
+    }
+  if (sched_setaffinity(0, sizeof mine, &mine)) die("sched_setaffinity", 0);
 }
 
 static void init(void) {
@@ -291,6 +310,7 @@ int main(int argc, char **argv) {
   }
   if (argc != 3) die("usage: nccl RANK RANKS", 0);
   rank = atoi(argv[1]), ranks = atoi(argv[2]);
+  bind_rank();
   load();
   init();
   verify();

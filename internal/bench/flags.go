@@ -44,18 +44,18 @@ type Options struct {
 	Against string
 	Bind    bool
 
-	ranksGiven, sizesGiven bool
-	ops, dtypes, reduces   string
-	from, to               string
-	factor                 int
-	idle                   string // what this machine has, and auto cannot use
+	ranksGiven, sizesGiven, bindGiven bool
+	ops, dtypes, reduces              string
+	from, to                          string
+	factor                            int
+	idle                              string // what this machine has, and auto cannot use
 }
 
 // NewFlags returns the flags of tutti bench, for Parse and for completion.
 func NewFlags(o *Options) *flag.FlagSet {
 	f := flag.NewFlagSet("tutti bench", flag.ContinueOnError)
 	f.IntVar(&o.Ranks, "n", 0, "`ranks` to start (default: one for each core, or GPU; two at least)")
-	f.BoolVar(&o.Bind, "bind", true, "divide the cores among the ranks, if there is one for each; --bind=false leaves that to the system")
+	f.BoolVar(&o.Bind, "bind", true, "divide the cores among the ranks, if there is one for each; --bind=false leaves that to the system; on GPUs it must be given")
 	f.StringVar(&o.ops, "op", "all", "`operations`, separated by commas: all, "+strings.Join(OpNames(), ", "))
 	f.StringVar(&o.from, "b", "16", "smallest `size` in bytes, as in 64K: of a rank's larger buffer")
 	f.StringVar(&o.to, "e", "16M", "largest `size`")
@@ -91,6 +91,7 @@ func Parse(args []string) (*Options, error) {
 	f.Visit(func(g *flag.Flag) {
 		o.ranksGiven = o.ranksGiven || g.Name == "n"
 		o.sizesGiven = o.sizesGiven || g.Name == "e"
+		o.bindGiven = o.bindGiven || g.Name == "bind"
 	})
 	return o, o.resolve()
 }

@@ -185,7 +185,7 @@ type inherited struct {
 // start starts the ranks as processes, and shows what rank 0 tells.
 func (c *Command) start(ctx context.Context, o *Options, devices int, screen *Screen) (int, error) {
 	// NCCL has threads of its own, and knows which cores are near.
-	plan, err := json.Marshal(inherited{o.Plan, devices, o.Bind && !o.device()})
+	plan, err := json.Marshal(inherited{o.Plan, devices, o.Bind && (o.bindGiven || !o.device())})
 	if err != nil {
 		return Failed, err
 	}

@@ -25,20 +25,33 @@ type DeviceEngine interface {
 	// if there is a ticket: when it returns, the device has the operation. Launch
 	// is called as Run is, one operation at a time; each that it returns must be
 	// settled, in the same order, by another goroutine if need be. Next are the signs
-	// of those that will be launched after this one, as far as they are known.
-	Launch(ctx context.Context, seq uint64, calls []Call, t *Ticket, next []uint64) Pending
+	// of those that will be launched after this one, as far as they are known; while
+	// Agreed is not zero, they need not be told. Join says that it is enough to know
+	// that this one is over when the next one is: then Launch may return nil, and how
+	// the next one ends is how this one does.
+	Launch(ctx context.Context, seq uint64, calls []Call, t *Ticket, next []uint64, join bool) Pending
+	// Agreed is how many of the operations to be launched next the ranks have agreed
+	// upon. It is for the goroutine that launches.
+	Agreed() int
+	// Keen reports whether there are processors enough: who waits for the device need
+	// not give its own away.
+	Keen() bool
 	// Staged is how many calls on device memory went through host memory.
 	Staged() uint64
 }
 
 // SignsAhead is how many signs Launch makes use of.
-const SignsAhead = 15
+const SignsAhead = 255
 
-// A Pending is an operation that was launched.
+// A Pending is an operation that was launched, with those that were joined with it. Its
+// methods are called by one goroutine at a time.
 type Pending interface {
+	// Over reports whether the operation is over, well or not. Look says that there is
+	// time for more than a glance.
+	Over(look bool) bool
 	// Settle waits until the operation is over, and returns what Run would return.
-	// It is called once. Late is how late it may be noticed that it is over.
-	Settle(late time.Duration) error
+	// It is called once.
+	Settle() error
 }
 
 // A Ticket is an operation's place in a stream.

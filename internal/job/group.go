@@ -184,6 +184,9 @@ func (n *networked) Run(ctx context.Context, seq uint64, calls []engine.Call) er
 // MarkWaits is the engine's.
 func (n *networked) MarkWaits(m *wait.Mark) { engine.MarkWaits(n.Engine, m) }
 
+// Beside is the engine's.
+func (n *networked) Beside() bool { return engine.Beside(n.Engine) }
+
 // Behind is the engine's.
 func (n *networked) Behind() []int { return engine.Behind(n.Engine) }
 

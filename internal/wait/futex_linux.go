@@ -39,10 +39,19 @@ func futexWake(word *atomic.Uint64) {
 // yield gives the processor to another process.
 func yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// nap sleeps for a time that may be a few microseconds. The system may let a thread
-// sleep for 50 more, unless that asks for less, as this one does from now on.
+// nap sleeps for a time that may be a few microseconds.
 func nap(d time.Duration) {
-	_, _, _ = unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, 1, 0)
+	prompt()
 	ts := unix.NsecToTimespec(int64(d))
 	_, _, _ = unix.Syscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&ts)), 0, 0)
 }
+
+// napOn is nap, and ends also when the word is woken, or has changed before.
+func napOn(word *atomic.Uint64, seen uint32, d time.Duration) {
+	prompt()
+	futexWait(word, seen, d)
+}
+
+// prompt asks the system, which may let a thread sleep for 50 microseconds more than it
+// wants, not to do that to this one.
+func prompt() { _, _, _ = unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, 1, 0) }

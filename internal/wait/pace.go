@@ -28,6 +28,12 @@ type Pace struct {
 	// Nap is how late the answer may be, if it may: it is the least pause before a
 	// question.
 	Nap time.Duration
+	// Keen says that there are processors enough: it is not given away while questions
+	// come one after the other, because it may come back late.
+	Keen bool
+	// Bell ends a pause, if it has been rung more often than Rings. Nil: nothing does.
+	Bell  *Bell
+	Rings uint64
 
 	began, gaveWay, looked time.Time
 }
@@ -49,9 +55,16 @@ func (p *Pace) Pause() (look bool) {
 	}
 	passed := now.Sub(p.began)
 	if passed < eager && p.Nap == 0 {
-		yield()
+		if !p.Keen {
+			yield()
+		}
 		return look
 	}
-	nap(min(max(passed/64, p.Nap), longest))
+	d := min(max(passed/64, p.Nap), longest)
+	if p.Bell != nil {
+		p.Bell.nap(d, p.Rings)
+	} else {
+		nap(d)
+	}
 	return look
 }

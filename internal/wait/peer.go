@@ -31,6 +31,12 @@ const spinPeerFor = 50 * time.Microsecond
 // before the lot is used.
 func (l *Lot) Apart() { l.spin = spinPeerFor }
 
+// Beside says that threads that never rest are beside the processes, and that there are
+// processors for all: the system lets who gives way to such a thread wait for a whole
+// slice of its time, which is more than it takes to sleep and to be woken. It is called
+// before the lot is used.
+func (l *Lot) Beside() { l.spin, l.stays = spinPeerFor, true }
+
 // cedes is how often the processor is given away between two looks at the
 // context, the clock and the stop flag.
 const cedes = 16

@@ -56,6 +56,7 @@ type Lot struct {
 	once    sync.Once
 	stop    chan struct{}
 	spin    time.Duration
+	stays   bool             // between processes: waiters do not give way, but sleep
 	mine    *atomic.Uint64   // between processes: how many waiters of this one sleep
 	peers   []*atomic.Uint64 // and the other processes' counts
 	host    Host             // nil: the runtime
@@ -137,6 +138,7 @@ type Waiter struct {
 	cond    Cond // what a parked waiter waits for; guarded by lot.mu
 	token   chan struct{}
 	timer   *time.Timer
+	patient bool
 	_       [64]byte // the next waiter belongs to another rank
 }
 
@@ -152,8 +154,11 @@ func (w *Waiter) Note(m *Mark) { w.mark = m }
 // Begin starts an operation: the waits that follow end when ctx does, or when
 // together they have lasted for timeout (if it is positive).
 func (w *Waiter) Begin(ctx context.Context, timeout time.Duration) {
-	w.ctx, w.timeout, w.began = ctx, timeout, time.Time{}
+	w.ctx, w.timeout, w.began, w.patient = ctx, timeout, time.Time{}, false
 }
+
+// Patient says that what the operation waits for takes long: its waits park at once.
+func (w *Waiter) Patient() { w.patient = true }
 
 // End lets go of the operation's context.
 func (w *Waiter) End() {
@@ -218,6 +223,9 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 	yields := yieldFor
 	if peer != nil {
 		yields = yieldPeerFor
+		if w.lot.stays {
+			yields = 0
+		}
 	}
 	var start time.Time
 	for turn := 0; ; turn++ {
@@ -239,6 +247,8 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 			start = now
 		}
 		switch waited := now.Sub(start); {
+		case w.patient && peer == nil:
+			w.park(c, now)
 		case waited < w.lot.spin:
 		case waited < yields:
 			w.giveWay(turn, peer)

@@ -8,7 +8,6 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
 )
@@ -24,10 +23,8 @@ type operation struct {
 	calls    []engine.Call
 	name     string
 	ticket   *engine.Ticket
-	done     *cuda.Event   // behind it
-	latest   time.Time     // zero: whenever
-	where    string        // what it waits for, for an error; "": the device
-	nap      time.Duration // how late its end may be noticed
+	latest   time.Time // zero: whenever
+	where    string    // what it waits for, for an error; "": the device
 	onDevice bool
 	uneven   bool
 	ahead    bool // it was agreed upon together with one before it

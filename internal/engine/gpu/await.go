@@ -135,32 +135,39 @@ func (e *Engine) abort() {
 }
 
 // await waits until the device is done with what stands before an event.
-func (o *operation) await(done *cuda.Event, comm *nccl.Comm) error {
-	e := o.e
-	pace := wait.Pace{Nap: o.nap}
-	for {
-		ok, err := done.Done()
-		if ok || err != nil {
+func (o *operation) await(event *cuda.Event, comm *nccl.Comm) error {
+	pace := wait.Pace{Keen: o.e.keen}
+	for look := false; ; look = pace.Pause() {
+		if over, err := o.reached(event, comm, look); over || err != nil {
 			return err
 		}
-		select {
-		case <-o.ctx.Done():
-			return o.ctx.Err()
-		case <-e.Failed():
-			return e.Failure()
-		default:
-		}
-		if pace.Pause() {
-			if o.late() {
-				return errLate
-			}
-			if comm != nil {
-				if err := comm.AsyncError(); err != nil {
-					return err
-				}
-			}
-		}
 	}
+}
+
+// reached reports whether the device is done with what stands before an event, or why
+// nobody waits for that any more.
+func (o *operation) reached(event *cuda.Event, comm *nccl.Comm, look bool) (bool, error) {
+	e := o.e
+	if done, err := event.Done(); done || err != nil {
+		return done, err
+	}
+	select {
+	case <-o.ctx.Done():
+		return false, o.ctx.Err()
+	case <-e.Failed():
+		return false, e.Failure()
+	default:
+	}
+	if !look {
+		return false, nil
+	}
+	if o.late() {
+		return false, errLate
+	}
+	if comm != nil {
+		return false, comm.AsyncError()
+	}
+	return false, nil
 }
 
 // late reports whether the operation's time is over.
@@ -234,11 +241,15 @@ func (e *Engine) failure() *engine.Failure {
 }
 
 // quiet aborts the communicators and waits until the device no longer uses the
-// memory of what stands before an event.
-func (e *Engine) quiet(done *cuda.Event) {
+// memory of what stands before an event, or, if there is none, in the stream.
+func (e *Engine) quiet(event *cuda.Event) {
 	e.abort()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	// Its error is that of the operation, which has been told.
-	_ = done.Wait(ctx)
+	if event != nil {
+		_ = event.Wait(ctx)
+	} else {
+		_ = e.stream.Wait(ctx)
+	}
 }

@@ -29,13 +29,15 @@ type Engine struct {
 	stream     *cuda.Stream
 	one        *cuda.Slice[int32] // for a barrier in a stream's order
 	gate       *gate
+	keen       bool   // there are processors for all ranks of the host, and for NCCL's threads
 	stage      *stage // in place of NCCL, if device memory goes through the host's
 
 	// What an operation needs, kept for the next one.
 	id     nccl.UniqueID
 	mine   [marks]uint64
 	all    []uint64
-	agreed int // so many operations that follow are the same on all ranks
+	agreed int  // so many operations that follow are the same on all ranks
+	joined bool // some are launched, and no event is behind them yet
 	calls  []engine.Call
 	counts [2][]int64
 	steps  []step
@@ -65,6 +67,9 @@ func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.Devi
 		pairs: map[int]*pair{}, own: map[uint64]*transfer{},
 	}
 	e.lane.start = (*transfer).start
+	if !opt.HostStaging {
+		e.keen = engine.Beside(cpu)
+	}
 	var err error
 	if e.stream, err = dev.NewStream(); err == nil {
 		e.one, err = cuda.Alloc[int32](dev, 1)
@@ -84,6 +89,9 @@ func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.Devi
 	return e, nil
 }
 
+// Keen reports whether who waits for the device need not give way.
+func (e *Engine) Keen() bool { return e.keen }
+
 // free gives back what New made.
 func (e *Engine) free() error {
 	var errs []error
@@ -98,8 +106,8 @@ func (e *Engine) free() error {
 		errs = append(errs, p.close())
 	}
 	for _, p := range e.pendings {
-		if p.done != nil {
-			errs = append(errs, p.done.Close())
+		if p.event != nil {
+			errs = append(errs, p.event.Close())
 		}
 	}
 	if e.stage != nil {
@@ -227,7 +235,7 @@ func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error
 	if !e.concerned(calls) {
 		return e.Engine.Run(ctx, seq, calls)
 	}
-	return e.Launch(ctx, seq, calls, nil, nil).Settle(0)
+	return e.Launch(ctx, seq, calls, nil, nil, false).Settle()
 }
 
 // concerned reports whether the device has a part in an operation. A barrier

@@ -71,7 +71,7 @@ func (o *operation) enqueue() (err error) {
 	if err == nil && o.ticket != nil {
 		err = e.stream.WriteValue(e.gate.addr, o.ticket.Number)
 	}
-	return first(err, o.done.Record(e.stream))
+	return err
 }
 
 // startAll hands all calls to NCCL, in a group.

@@ -2,26 +2,30 @@ package gpu
 
 import (
 	"context"
-	"time"
 
+	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/wait"
 )
 
 // A pending operation is one that the device has, and maybe not done, or that has
 // failed already.
 type pending struct {
 	operation
-	launched bool // done is behind it
-	err      error
+	event *cuda.Event // behind it, if it is marked; else kept for reuse
+	mark  bool
+	asked bool // whether it is over
+	over  bool
+	err   error
 }
 
 // Launch begins an operation in which the device has a part: all ranks agree that
 // they do the same, and the device is given its part. It does not wait for those
 // before it to be done.
-func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket, next []uint64) engine.Pending {
+func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket, next []uint64, join bool) engine.Pending {
 	p := e.idle()
 	o := &p.operation
-	*o = operation{e: e, ctx: ctx, seq: seq, calls: calls, ticket: t, name: "Batch", done: o.done}
+	*o = operation{e: e, ctx: ctx, seq: seq, calls: calls, ticket: t, name: "Batch"}
 	if len(calls) == 1 {
 		o.name = calls[0].Op()
 	}
@@ -30,16 +34,20 @@ func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t 
 	if err == nil {
 		err = o.onHost()
 	}
-	if err == nil && (t != nil || o.onDevice) {
-		if o.done == nil {
-			o.done, err = e.dev.NewEvent()
-		}
-		if err == nil {
-			p.launched = true
-			err = o.give()
-		}
-		if err != nil {
+	gives := err == nil && (t != nil || o.onDevice)
+	if gives {
+		if err = p.give(); err != nil {
 			err = o.fail(err) // at once, so that the others hear of it
+		}
+	}
+	if gives && err == nil && join && e.agreed > 0 { // the next one follows for sure
+		e.joined = true
+		e.rest(p)
+		return nil
+	}
+	if (gives || e.joined) && !p.mark {
+		if wrong := p.record(); err == nil && wrong != nil {
+			err = o.fail(wrong)
 		}
 	}
 	p.err = err
@@ -47,37 +55,70 @@ func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t 
 }
 
 // give gives the device its part.
-func (o *operation) give() error {
+func (p *pending) give() error {
+	o := &p.operation
 	if o.e.stage == nil {
 		return o.launch()
 	}
-	err := o.throughHost()
+	// Behind all that is in the stream, also if it went wrong.
+	err := first(o.throughHost(), p.record())
 	if err == nil {
-		err = o.await(o.done, nil) // the next one needs the slots
+		err = o.await(p.event, nil) // the next one needs the slots
 	}
 	return err
 }
 
-// Settle waits until the operation is over.
-func (p *pending) Settle(late time.Duration) error {
-	e, o, err := p.e, &p.operation, p.err
-	if err == nil && p.launched {
-		o.latest = e.limit() // those before it had their own time
-		o.nap = late
-		if err = o.await(o.done, e.comm); err != nil {
-			err = o.fail(err)
+// record puts an event behind the operation, and behind those that were joined with it.
+func (p *pending) record() (err error) {
+	e := p.e
+	p.mark, e.joined = true, false
+	if p.event == nil {
+		if p.event, err = e.dev.NewEvent(); err != nil {
+			return err
 		}
 	}
+	e.guard.begin(&p.operation)
+	err = p.event.Record(e.stream)
+	return first(err, e.guard.end())
+}
+
+// Agreed is how many operations are the next on all ranks, as far as that is known.
+func (e *Engine) Agreed() int { return e.agreed }
+
+// Over reports whether the operation is over.
+func (p *pending) Over(look bool) bool {
+	if p.over || p.err != nil || !p.mark {
+		return true
+	}
+	if !p.asked {
+		p.asked, p.latest = true, p.e.limit() // those before it had their own time
+	}
+	over, err := p.reached(p.event, p.e.comm, look)
+	if err != nil {
+		p.err = p.fail(err)
+	}
+	p.over = over || err != nil
+	return p.over
+}
+
+// Settle waits until the operation is over.
+func (p *pending) Settle() error {
+	e := p.e
+	pace := wait.Pace{Keen: e.keen}
+	for look := false; !p.Over(look); {
+		look = pace.Pause()
+	}
+	err := p.err
 	if err == nil {
 		if f := e.failure(); f != nil {
 			// Who failed may have changed the memory that others still read.
 			err = f
 		}
 	}
-	if err != nil && p.launched {
-		e.quiet(o.done)
+	if err != nil && p.mark {
+		e.quiet(p.event)
 	}
-	if t := o.ticket; t != nil {
+	if t := p.ticket; t != nil {
 		if err != nil {
 			e.gate.release() // those before it have written their numbers
 		}
@@ -101,7 +142,7 @@ func (e *Engine) idle() *pending {
 
 // rest keeps it for another operation.
 func (e *Engine) rest(p *pending) {
-	*p = pending{operation: operation{done: p.done}}
+	*p = pending{event: p.event}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.pendings = append(e.pendings, p)

@@ -47,39 +47,53 @@ func (e *Engine) Sign(calls []engine.Call) uint64 {
 	return sign(calls)
 }
 
-// marks is how many numbers tell what a rank is about to do: hashes of its next
-// operation, of its next four, and of its next sixteen, as far as they are known.
-// These three are as much as the CPU engine's ranks tell each other in one go.
+// marks is how many numbers tell what a rank is about to do: a hash of its next
+// operation, one of all that it knows of and how many they are, and halves that are
+// hashes of its next few, for ranks that know of more or less. These three are as much
+// as the CPU engine's ranks tell each other in one go.
 const marks = 3
 
-var reach = [marks]int{1, 4, engine.SignsAhead + 1}
+// reach is how many operations the halves speak of.
+var reach = [2]int{8, 64}
 
 // marksOf are the marks of a rank that is about to do this operation and then those.
 func marksOf(first uint64, next []uint64) (m [marks]uint64) {
 	m[0] = first
-	h := noHash.add(first)
+	h := first
 	for i, s := range next {
-		h = h.add(s)
-		for k := range m {
-			if reach[k] == i+2 {
-				m[k] = h.sum()
+		h = (h ^ s) * 0x9e3779b97f4a7c15
+		h ^= h >> 29
+		for k, n := range reach {
+			if n == i+2 {
+				m[2] |= max(h>>32, 1) << (32 * k)
 			}
 		}
 	}
+	m[1] = uint64(len(next)+1)<<48 | h>>16
 	return m
 }
 
 // common is how many operations are the next on all ranks, as their marks tell; zero
 // if already the first is not.
 func (e *Engine) common() int {
-	n := 0
-	for k := range marks {
+	alike := func(mark func(r int) uint64) bool {
 		for r := range e.size {
-			if v := e.all[r*marks+k]; v == 0 || v != e.all[k] {
-				return n
+			if v := mark(r); v == 0 || v != mark(0) {
+				return false
 			}
 		}
-		n = reach[k]
+		return true
 	}
-	return n
+	if !alike(func(r int) uint64 { return e.all[r*marks] }) {
+		return 0
+	}
+	if alike(func(r int) uint64 { return e.all[r*marks+1] }) {
+		return int(e.all[1] >> 48)
+	}
+	for k := len(reach) - 1; k >= 0; k-- {
+		if alike(func(r int) uint64 { return e.all[r*marks+2] << (32 - 32*k) >> 32 }) {
+			return reach[k]
+		}
+	}
+	return 1
 }

@@ -23,19 +23,23 @@ func TestMarks(t *testing.T) {
 		ranks [][]uint64
 		want  int
 	}{
-		"one":                          {[][]uint64{list(1, -1), list(1, -1)}, 1},
-		"the first differs":            {[][]uint64{list(16, 0), list(16, -1)}, 0},
-		"one knows only its first":     {[][]uint64{list(16, -1), list(1, -1), list(16, -1)}, 1},
-		"the second differs":           {[][]uint64{list(16, -1), list(16, 1)}, 1},
-		"three":                        {[][]uint64{list(3, -1), list(3, -1)}, 1},
-		"four, and more":               {[][]uint64{list(4, -1), list(15, -1)}, 4},
-		"the fifth differs":            {[][]uint64{list(16, 4), list(16, -1)}, 4},
-		"the last differs":             {[][]uint64{list(16, -1), list(16, -1), list(16, 15)}, 4},
-		"all":                          {[][]uint64{list(16, -1), list(16, -1)}, 16},
-		"all, and they are not one":    {[][]uint64{list(16, 3), list(16, 3)}, 16},
-		"the same, in another order":   {[][]uint64{list(16, 3), list(16, 2)}, 1},
-		"one rank":                     {[][]uint64{list(16, -1)}, 16},
-		"more than anybody asks about": {[][]uint64{list(20, 17), list(20, -1)}, 16},
+		"one":                        {[][]uint64{list(1, -1), list(1, -1)}, 1},
+		"the first differs":          {[][]uint64{list(16, 0), list(16, -1)}, 0},
+		"one knows only its first":   {[][]uint64{list(16, -1), list(1, -1), list(16, -1)}, 1},
+		"the second differs":         {[][]uint64{list(16, -1), list(16, 1)}, 1},
+		"three":                      {[][]uint64{list(3, -1), list(3, -1)}, 3},
+		"the third differs":          {[][]uint64{list(3, -1), list(3, 2)}, 1},
+		"three, and more":            {[][]uint64{list(3, -1), list(4, -1)}, 1},
+		"eight, and more":            {[][]uint64{list(8, -1), list(15, -1)}, 8},
+		"the ninth differs":          {[][]uint64{list(16, 8), list(16, -1)}, 8},
+		"the eighth differs":         {[][]uint64{list(16, -1), list(17, -1), list(16, 7)}, 1},
+		"forty":                      {[][]uint64{list(40, -1), list(40, -1)}, 40},
+		"forty, and not all alike":   {[][]uint64{list(40, 3), list(40, 3)}, 40},
+		"sixty-four, and more":       {[][]uint64{list(255, -1), list(64, -1)}, 64},
+		"the last differs":           {[][]uint64{list(256, -1), list(256, 255)}, 64},
+		"all":                        {[][]uint64{list(256, 100), list(256, 100), list(256, 100)}, 256},
+		"the same, in another order": {[][]uint64{list(16, 3), list(16, 2)}, 1},
+		"one rank":                   {[][]uint64{list(16, -1)}, 16},
 	} {
 		e := &Engine{size: len(c.ranks)}
 		for _, signs := range c.ranks {

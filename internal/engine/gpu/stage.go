@@ -98,12 +98,8 @@ func (e *Engine) Staged() uint64 {
 
 // throughHost carries out the device's part of an operation on which all ranks
 // have agreed. When it returns, the results are in the engine's stream.
-func (o *operation) throughHost() (err error) {
+func (o *operation) throughHost() error {
 	e, s := o.e, o.e.stage
-	defer func() {
-		// Behind all that is in the stream, also if it went wrong.
-		err = errors.Join(err, o.done.Record(e.stream))
-	}()
 	if s.base == nil {
 		if err := o.makeSlots(); err != nil {
 			return err
@@ -120,7 +116,7 @@ func (o *operation) throughHost() (err error) {
 		}
 	}
 	s.plan(o, s.most)
-	err = o.pump()
+	err := o.pump()
 	s.forget()
 	if err != nil {
 		// Nothing more may come into the slots.

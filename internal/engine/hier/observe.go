@@ -14,5 +14,14 @@ func (e *Engine) MarkWaits(m *wait.Mark) {
 	}
 }
 
+// Beside tells the parts.
+func (e *Engine) Beside() bool {
+	room := true
+	for _, inner := range e.inner() {
+		room = engine.Beside(inner) && room
+	}
+	return room
+}
+
 // Behind returns nil: the parts count their own steps.
 func (e *Engine) Behind() []int { return nil }

@@ -1,6 +1,7 @@
 package shm
 
 import (
+	"github.com/tutti-go/tutti/internal/cores"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/wait"
 )
@@ -9,6 +10,19 @@ var _ engine.Observer = (*Engine)(nil)
 
 // MarkWaits has Run note when it begins to wait.
 func (e *Engine) MarkWaits(m *wait.Mark) { e.w.Note(m) }
+
+// Beside has waits for other processes end without giving way, if there is room.
+func (e *Engine) Beside() bool {
+	var masks [][]byte // none: the processors of this process are all
+	if s := e.g.shared; s != nil {
+		masks = s.Cores
+	}
+	room := !cores.Crowded(2*len(e.g.boards), masks)
+	if room && e.g.shared != nil {
+		e.g.lot.Beside()
+	}
+	return room
+}
 
 // Behind returns the ranks that have begun fewer steps than this one.
 func (e *Engine) Behind() (list []int) {

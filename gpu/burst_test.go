@@ -1,0 +1,118 @@
+package gpu_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/gpu"
+	"github.com/tutti-go/tutti/internal/standin"
+)
+
+// TestBursts starts many small operations at once, again and again, and waits for the
+// last of them, for one in the middle, or asks again and again: all are told, and
+// those before are over then.
+func TestBursts(t *testing.T) {
+	const most = 600 // more than the device is given at once
+	bursts := []int{1, most, 2, 300, 7, most, 40, most}
+	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		count := []int64{0}
+		small := r.Batch().AllReduce(gpu.Of(r.x), tutti.Max)
+		for i, n := range bursts {
+			works := make([]tutti.Work, n)
+			for j := range works {
+				var err error
+				if works[j], err = small.Start(ctx); err != nil {
+					return err
+				}
+			}
+			if i%2 == 1 { // host memory's operations come after the device's
+				count[0]++
+				if err := r.AllReduce(ctx, tutti.Of(count), tutti.Max); err != nil {
+					return err
+				}
+			}
+			for !works[n/3].Over() {
+				if ctx.Err() != nil {
+					return ctx.Err()
+				}
+			}
+			for _, j := range []int{n / 2, n - 1} {
+				if err := works[j].Wait(ctx); err != nil {
+					return err
+				}
+				for k := range j {
+					if !works[k].Over() {
+						return fmt.Errorf("burst %d: operation %d is over, %d is not", i, j, k)
+					}
+				}
+			}
+			if err := r.holds(2); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+}
+
+// TestBurstFails lets an operation in the middle of a burst hang: those before it are
+// over, those from there on fail, all with the same cause.
+func TestBurstFails(t *testing.T) {
+	if control == nil {
+		t.Skip("this test needs the stand-in")
+	}
+	t.Cleanup(control.Reset)
+	const all, hangs = 300, 100
+	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		small := r.Batch().AllReduce(gpu.Of(r.x), tutti.Max)
+		burst := func() ([]tutti.Work, error) {
+			works := make([]tutti.Work, all)
+			for i := range works {
+				var err error
+				if works[i], err = small.Start(ctx); err != nil {
+					return nil, err
+				}
+			}
+			return works, nil
+		}
+		works, err := burst() // so that it is known how long they take
+		if err = first(err, works[all-1].Wait(ctx)); err != nil {
+			return err
+		}
+		fired := control.Fired()
+		if r.Rank() == 0 {
+			control.Fail(standin.Kernel, hangs, standin.Hang)
+		}
+		if err := r.Barrier(ctx); err != nil {
+			return err
+		}
+		if works, err = burst(); err != nil {
+			return err
+		}
+		if r.Rank() == 0 {
+			for control.Fired() == fired && ctx.Err() == nil {
+				works[0].Over()
+			}
+			r.Abort(errors.New("enough"))
+		}
+		failed := 0
+		for i, w := range works {
+			err := w.Wait(ctx)
+			switch {
+			case err == nil && failed > 0:
+				return fmt.Errorf("operation %d is well, after one that failed", i)
+			case err != nil && (!errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "on rank 0: enough")):
+				return fmt.Errorf("operation %d: %w", i, err)
+			case err != nil:
+				failed++
+			}
+		}
+		if failed < all-hangs {
+			return fmt.Errorf("%d of %d operations failed, although the %dth did not end", failed, all, hangs)
+		}
+		return nil
+	}))
+}

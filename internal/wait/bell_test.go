@@ -1,0 +1,106 @@
+package wait
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestBell has a bell end a pause that is under way, and one that begins after it was
+// rung and does not know of that.
+func TestBell(t *testing.T) {
+	for _, late := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
+		var b Bell
+		p := Pace{Nap: longest, Bell: &b, Rings: b.Rings()}
+		var ring sync.WaitGroup
+		if late == 0 {
+			b.Ring()
+		} else {
+			ring.Go(func() {
+				time.Sleep(late)
+				b.Ring()
+			})
+		}
+		pauses := 0
+		for b.Rings() == p.Rings {
+			p.Pause()
+			pauses++
+		}
+		ring.Wait()
+		p.Pause() // it does not know of the ring, and so does not wait
+		if b.Rings() != 1 || late > 0 && pauses == 0 {
+			t.Errorf("%d rings, %d pauses", b.Rings(), pauses)
+		}
+	}
+}
+
+// TestPatient has a waiter park at once, and come back for every reason.
+func TestPatient(t *testing.T) {
+	l := NewLot(1)
+	w := NewWaiter(l)
+	ctx, cancel := context.WithCancel(t.Context())
+	w.Begin(ctx, time.Minute)
+	w.Patient()
+	var word atomic.Uint64
+	var side sync.WaitGroup
+	again := make(chan struct{})
+	parked := func() {
+		for l.parked.Load() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	side.Go(func() {
+		parked()
+		word.Store(1)
+		l.Wake(&word)
+		<-again
+		parked()
+		cancel()
+	})
+	if err := w.For(&wordCond{word: &word, least: 1}); err != nil {
+		t.Error(err)
+	}
+	close(again)
+	if err := w.For(&wordCond{word: &word, least: 2}); err != context.Canceled { //nolint:errorlint // as it is
+		t.Error(err)
+	}
+	side.Wait()
+	w.End()
+	w.Begin(t.Context(), time.Minute)
+	if w.patient {
+		t.Error("the next operation is patient, too")
+	}
+}
+
+// TestBeside has processes, as it were, wait for each other's words without giving way:
+// for a moment, and so long that they sleep.
+func TestBeside(t *testing.T) {
+	var words, sleeping [2]atomic.Uint64
+	lots := [2]*Lot{
+		NewPeerLot(false, &sleeping[0], []*atomic.Uint64{&sleeping[1]}),
+		NewPeerLot(false, &sleeping[1], []*atomic.Uint64{&sleeping[0]}),
+	}
+	const rounds = 200
+	var sides sync.WaitGroup
+	for i, l := range lots {
+		l.Beside()
+		sides.Go(func() {
+			w := NewWaiter(l)
+			w.Begin(t.Context(), time.Minute)
+			defer w.End()
+			for n := range uint64(rounds) {
+				if i == 0 && n%20 == 0 {
+					time.Sleep(2 * spinPeerFor)
+				}
+				w.Tell(&words[i], n+1)
+				if ok, err := w.AtLeast(&words[1-i], n+1, nil); !ok || err != nil {
+					t.Errorf("side %d, round %d: %v, %v", i, n, ok, err)
+					return
+				}
+			}
+		})
+	}
+	sides.Wait()
+}

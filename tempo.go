@@ -1,0 +1,114 @@
+package tutti
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// Who waits for operations of the device sleeps most of the time: questions cost
+// processors that the device's own threads need, with many ranks on a machine dearly.
+// How long nothing can have happened is told by what operations took that look alike.
+
+const (
+	// shortNap is how late it may be noticed that an operation is over that nobody
+	// waits for, or the last of several.
+	shortNap = 20 * time.Microsecond
+	// longNap is the longest pause between two questions while somebody may come to
+	// wait.
+	longNap = 500 * time.Microsecond
+)
+
+// A tempo is how long operations took last that have a sign.
+type tempo struct {
+	sign uint64
+	each time.Duration
+}
+
+// tempo returns it; zero: it is not known. c.mu is held.
+func (c *Comm) tempo(sign uint64) time.Duration {
+	if m := c.tempos[sign%uint64(len(c.tempos))]; m.sign == sign {
+		return m.each
+	}
+	return 0
+}
+
+// want notes that it is waited for that an operation is over. c.mu is held.
+func (c *Comm) want(seq uint64) {
+	if c.device != nil {
+		c.wanted = append(c.wanted, seq)
+		c.bell.Ring()
+	}
+}
+
+// unwant ends what want began. c.mu is held.
+func (c *Comm) unwant(seq uint64) {
+	if at := slices.Index(c.wanted, seq); at >= 0 {
+		c.wanted = slices.Delete(c.wanted, at, at+1)
+	}
+}
+
+// A meter measures tempos.
+type meter struct {
+	since time.Time // when the device began with what was not over then; zero: it had nothing
+	done  int       // operations that are over since then
+	sign  uint64    // of all of them; zero: they are not alike
+}
+
+// count counts operations that look alike.
+func (m *meter) count(n int, sign uint64) {
+	if m.done > 0 && m.sign != sign {
+		sign = 0
+	}
+	m.done += n
+	m.sign = sign
+}
+
+// measure notes what took how long until now, at which the device is at work or is not,
+// and reports whether it was not before. c.mu is held.
+func (c *Comm) measure(m *meter, atWork bool) (began bool) {
+	now := time.Now()
+	began = atWork && m.since.IsZero()
+	if m.done > 0 && m.sign != 0 && !m.since.IsZero() {
+		c.tempos[m.sign%uint64(len(c.tempos))] = tempo{m.sign, max(now.Sub(m.since)/time.Duration(m.done), 1)}
+	}
+	if began || m.done > 0 {
+		m.since, m.done = now, 0
+	}
+	if !atWork {
+		m.since = time.Time{}
+	}
+	return began
+}
+
+// nap is how long to wait before the device is asked: half of the time until an operation
+// can be over that somebody waits for. If that is not known or has not been launched, or
+// nobody waits, the bell tells when it changes. c.mu is held.
+func (c *Comm) nap(m *meter) time.Duration {
+	if len(c.given) == 0 {
+		return longNap
+	}
+	first, last := c.given[0].t, c.given[len(c.given)-1].t
+	wanted := uint64(math.MaxUint64)
+	for _, seq := range c.wanted {
+		if seq >= first.seq {
+			wanted = min(wanted, seq)
+		}
+	}
+	if wanted > last.seq {
+		return longNap
+	}
+	n := 0
+	for n < len(c.given) && c.given[n].t.sign == first.sign && c.given[n].t.seq <= wanted {
+		n++
+	}
+	each := c.tempo(first.sign)
+	left := time.Duration(n)*each - time.Since(m.since)
+	switch d := min(left/2, longNap); {
+	case d >= shortNap:
+		return d
+	case c.given[n-1].t.seq == wanted && (each > 0 || n == 1):
+		return 0
+	}
+	return shortNap
+}
