@@ -39,7 +39,7 @@ type benchRun struct {
 	env    []string
 	driver string // of C
 
-	points, within int
+	points, within, again int
 }
 
 // benchMain is gputest bench.
@@ -56,8 +56,8 @@ func benchMain(args []string) error {
 	budget := set.Duration("budget", 120*time.Second, "time for all")
 	most := set.Int("e", 32<<20, "largest size in bytes")
 	set.StringVar(&b.ops, "op", benchOps, "operations")
-	set.IntVar(&b.sets, "sets", 6, "how often the jobs begin anew, at most")
-	set.IntVar(&b.rounds, "rounds", 2, "how often each answers about a point")
+	set.IntVar(&b.sets, "sets", 7, "how often the jobs begin anew, at most")
+	set.IntVar(&b.rounds, "rounds", 3, "how often each answers about a point")
 	set.IntVar(&b.ahead, "ahead", 256, "operations started before the first is waited for, at most")
 	beside := set.String("other", "", "other gputests, whose tutti is measured in the same turns")
 	bind := set.Bool("bind", true, "divide the cores among the ranks of each job, if there are two for each")
@@ -109,7 +109,8 @@ func (b *benchRun) run(ctx context.Context) error {
 	if b.driver, err = compile(ctx, dir); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.out, "\nMedians in us, (least, most) of the sets of jobs; up to %d ahead.\n\n"+
+	fmt.Fprintf(b.out, "\nMedians in us, (least, most) of the sets of jobs; up to %d ahead. Ratio and difference are to C's answers of the "+
+		"same time, medians of all rounds, in brackets those of C again.\n\n"+
 		"| operation | bytes | ranks | ratio | difference | verdict | tutti bench", b.ahead)
 	for _, d := range b.drivers() {
 		fmt.Fprintf(b.out, " | %s", d.name)
@@ -134,7 +135,8 @@ func (b *benchRun) run(ctx context.Context) error {
 			return errors.New("the time is over")
 		}
 	}
-	fmt.Fprintf(b.out, "\n%d of %d points within 3%% of C where that takes 200 us or more, and within 2 us below.\n", b.within, b.points)
+	fmt.Fprintf(b.out, "\n%d of %d points within 3%% of C where that takes 200 us or more, and within 2 us below; a second job of C's: %d.\n",
+		b.within, b.points, b.again)
 	fmt.Fprintf(b.out, "\nstaged (device memory by way of the host's), 2 ranks:\n\n| operation | bytes | tutti us | bus GB/s |\n| --- | --- | --- | --- |\n")
 	list, err := b.tuttiBench(ctx, bench.Staged, 2)
 	for _, r := range list {
@@ -152,10 +154,25 @@ func share(ctx context.Context, part, of int) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, time.Until(end)*time.Duration(part)/time.Duration(of))
 }
 
-// A cell is one point of the table: of each job, the medians of the sets.
+// A cell is one point of the table: of each job, the medians of the sets; and how it
+// compares with C, of which it asked about the same time, in all rounds of all sets.
 type cell struct {
 	bench.Result
 	jobs []series
+	than []beside
+}
+
+// A beside is by how much a job's times differ from C's.
+type beside struct {
+	ratio, difference series
+}
+
+// within reports whether that is little, by the medians.
+func (b *beside) within(c float64) bool {
+	if c >= 200 {
+		return b.ratio.at(0.5) <= 1.03
+	}
+	return b.difference.at(0.5) <= 2
 }
 
 // A driver is a program whose loop is timed.
@@ -183,7 +200,7 @@ func (b *benchRun) measure(ctx context.Context, dir string, ranks int) error {
 	}
 	cells := make([]cell, len(list))
 	for i := range list {
-		cells[i] = cell{list[i], make([]series, len(b.drivers()))}
+		cells[i] = cell{list[i], make([]series, len(b.drivers())), make([]beside, len(b.drivers()))}
 	}
 	defer b.rows(cells)
 	for set := range b.sets {
@@ -266,6 +283,10 @@ func (b *benchRun) point(ctx context.Context, jobs []*job, c *cell) error {
 	}
 	for k := range answers {
 		c.jobs[k] = append(c.jobs[k], answers[k].at(0.5))
+		for i, other := range answers[1] {
+			c.than[k].ratio = append(c.than[k].ratio, answers[k][i]/other)
+			c.than[k].difference = append(c.than[k].difference, answers[k][i]-other)
+		}
 	}
 	return nil
 }
@@ -325,14 +346,17 @@ func (b *benchRun) rows(cells []cell) {
 		if sets == 0 {
 			continue
 		}
-		t, other := c.jobs[0].at(0.5), c.jobs[1].at(0.5)
+		other, verdict := c.jobs[1].at(0.5), "slower"
 		b.points++
-		verdict := "slower"
-		if other >= 200 && t <= 1.03*other || other < 200 && t <= other+2 {
+		if c.than[0].within(other) {
 			verdict = "ok"
 			b.within++
 		}
-		fmt.Fprintf(b.out, "| %s | %d | %d | %.3f | %+.1f | %s, %d x | %.1f", c.Op, c.Bytes, c.Ranks, t/other, t-other, verdict, sets, c.P50)
+		if c.than[2].within(other) {
+			b.again++
+		}
+		fmt.Fprintf(b.out, "| %s | %d | %d | %.3f (%.3f) | %+.1f (%+.1f) | %s, %d x | %.1f", c.Op, c.Bytes, c.Ranks,
+			c.than[0].ratio.at(0.5), c.than[2].ratio.at(0.5), c.than[0].difference.at(0.5), c.than[2].difference.at(0.5), verdict, sets, c.P50)
 		for _, s := range c.jobs {
 			fmt.Fprintf(b.out, " | %.1f (%.1f, %.1f)", s.at(0.5), s.at(0), s.at(1))
 		}
