@@ -27,7 +27,7 @@ type given struct {
 
 // toDevice reports whether a task is the device's, at least in part.
 func (c *Comm) toDevice(t *task) bool {
-	if t.place != nil {
+	if t.place != nil || t.sign != 0 {
 		return true
 	}
 	if c.device == nil {
@@ -76,19 +76,23 @@ func (c *Comm) give(t *task) {
 	}
 }
 
-// joinFor is how long operations may take together of which it is found out only
-// together that they are over. To have the device tell of one costs a part of what
-// the smallest take.
-const joinFor = 200 * time.Microsecond
+// To have the device tell that an operation is over costs a part of what the smallest
+// take. So it tells of several together: of as many as take joinFor, and of far fewer
+// than it is given at once, because room is made only by what it tells.
+const (
+	joinFor  = 200 * time.Microsecond
+	joinMost = refill / 2
+)
 
 // joins reports whether it is enough to know of a task that it is over when the next
-// one is.
+// one is: they look alike, nobody waits for this one, and one context ends both.
 func (c *Comm) joins(t, next *task) bool {
-	if next == nil || slices.Contains(c.wanted, t.seq) || t.sign == 0 || next.sign != t.sign || t.place != nil || next.place != nil || t.ctx.Done() != next.ctx.Done() {
+	if next == nil || t.sign == 0 || next.sign != t.sign || t.place != nil || next.place != nil ||
+		t.ctx.Done() != next.ctx.Done() || slices.Contains(c.wanted, t.seq) {
 		return false
 	}
-	each := c.tempo(t.sign)
-	return each > 0 && time.Duration(c.joined+2)*each <= joinFor
+	each, together := c.tempo(t.sign), c.joined+2
+	return each > 0 && together <= joinMost && time.Duration(together)*each <= joinFor
 }
 
 // collect waits for the operations that the device has, in their order, until it

@@ -14,8 +14,10 @@ const (
 	// shortNap is how late it may be noticed that an operation is over that nobody
 	// waits for, or the last of several.
 	shortNap = 20 * time.Microsecond
-	// longNap is the longest pause between two questions while somebody may come to
-	// wait.
+	// waitNap is the longest pause between two questions while somebody waits: what
+	// operations took last is not what they take.
+	waitNap = 100 * time.Microsecond
+	// longNap is the same while nobody does.
 	longNap = 500 * time.Microsecond
 )
 
@@ -104,7 +106,7 @@ func (c *Comm) nap(m *meter) time.Duration {
 	}
 	each := c.tempo(first.sign)
 	left := time.Duration(n)*each - time.Since(m.since)
-	switch d := min(left/2, longNap); {
+	switch d := min(left/2, waitNap); {
 	case d >= shortNap:
 		return d
 	case c.given[n-1].t.seq == wanted && (each > 0 || n == 1):

@@ -1,8 +1,11 @@
 package tutti
 
 import (
+	"context"
 	"testing"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 // TestNap holds how long the device is left alone: until somebody needs to know more.
@@ -25,8 +28,8 @@ func TestNap(t *testing.T) {
 		"nobody waits":              {ten, nil, 0, longNap, longNap},
 		"who waits waits for later": {ten, []uint64{20}, 0, longNap, longNap},
 		"who waits has been told":   {ten, []uint64{9}, 0, longNap, longNap},
-		"the last":                  {ten, []uint64{19}, 0, 400 * time.Microsecond, longNap},
-		"one in the middle":         {ten, []uint64{19, 13, 25}, 0, 150 * time.Microsecond, 200 * time.Microsecond},
+		"the last":                  {ten, []uint64{19}, 0, waitNap, waitNap},
+		"one in the middle":         {ten, []uint64{19, 10, 25}, 0, shortNap, 50 * time.Microsecond},
 		"it has begun long ago":     {ten, []uint64{13}, 380 * time.Microsecond, 0, 0},
 		"it is late":                {ten, []uint64{13}, time.Hour, 0, 0},
 		"others are before it":      {list(known, unknown, known), []uint64{12}, time.Hour, shortNap, shortNap},
@@ -38,6 +41,38 @@ func TestNap(t *testing.T) {
 		m := &meter{since: time.Now().Add(-c.passed)}
 		if d := comm.nap(m); d > c.most || d < c.least && time.Since(m.since) < c.passed+100*time.Microsecond {
 			t.Errorf("%s: %v, not %v to %v", name, d, c.least, c.most)
+		}
+	}
+}
+
+// TestJoins holds which operations need no event of their own.
+func TestJoins(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const known, quick, unknown = 7, 9, 10
+	for name, c := range map[string]struct {
+		t, next *task
+		joined  int
+		want    bool
+	}{
+		"alike":                 {&task{ctx: ctx, sign: known}, &task{ctx: ctx, sign: known}, 0, true},
+		"the last":              {&task{ctx: ctx, sign: known}, nil, 0, false},
+		"another follows":       {&task{ctx: ctx, sign: known}, &task{ctx: ctx, sign: quick}, 0, false},
+		"in a stream's order":   {&task{ctx: ctx, sign: known, place: new(engine.Ticket)}, &task{ctx: ctx, sign: known}, 0, false},
+		"the next is in one's":  {&task{ctx: ctx, sign: known}, &task{ctx: ctx, sign: known, place: new(engine.Ticket)}, 0, false},
+		"another context":       {&task{ctx: ctx, sign: known}, &task{ctx: context.Background(), sign: known}, 0, false},
+		"somebody waits for it": {&task{ctx: ctx, sign: known, seq: 5}, &task{ctx: ctx, sign: known, seq: 6}, 0, false},
+		"no sign":               {&task{ctx: ctx}, &task{ctx: ctx}, 0, false},
+		"nothing is known":      {&task{ctx: ctx, sign: unknown}, &task{ctx: ctx, sign: unknown}, 0, false},
+		"they take too long":    {&task{ctx: ctx, sign: known}, &task{ctx: ctx, sign: known}, 1, false},
+		"many":                  {&task{ctx: ctx, sign: quick}, &task{ctx: ctx, sign: quick}, joinMost - 2, true},
+		"too many":              {&task{ctx: ctx, sign: quick}, &task{ctx: ctx, sign: quick}, joinMost - 1, false},
+	} {
+		comm := &Comm{joined: c.joined, wanted: []uint64{5}}
+		comm.tempos[known] = tempo{known, joinFor / 2}
+		comm.tempos[quick] = tempo{quick, 1}
+		if comm.joins(c.t, c.next) != c.want {
+			t.Errorf("%s: joined %v", name, !c.want)
 		}
 	}
 }

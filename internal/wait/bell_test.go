@@ -2,6 +2,7 @@ package wait
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -63,7 +64,7 @@ func TestPatient(t *testing.T) {
 		t.Error(err)
 	}
 	close(again)
-	if err := w.For(&wordCond{word: &word, least: 2}); err != context.Canceled { //nolint:errorlint // as it is
+	if err := w.For(&wordCond{word: &word, least: 2}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 	side.Wait()

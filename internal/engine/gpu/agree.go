@@ -35,14 +35,9 @@ type operation struct {
 // know the id of one then.
 func (o *operation) agree(next []uint64) error {
 	e := o.e
-	for i := range o.calls {
-		if c := &o.calls[i]; c.OnDevice() {
-			o.onDevice = true
-			o.uneven = o.uneven || c.Uneven
-		}
-	}
 	if e.agreed > 0 {
 		e.agreed--
+		o.onDevice = true // whole, or it would have no sign
 		if f := e.failure(); f != nil {
 			return f
 		}
@@ -52,6 +47,12 @@ func (o *operation) agree(next []uint64) error {
 		}
 		o.ahead = true
 		return nil
+	}
+	for i := range o.calls {
+		if c := &o.calls[i]; c.OnDevice() {
+			o.onDevice = true
+			o.uneven = o.uneven || c.Uneven
+		}
 	}
 	e.mine = marksOf(sign(o.calls), next)
 	e.calls = append(e.calls[:0], engine.Call{

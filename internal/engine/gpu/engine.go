@@ -36,8 +36,8 @@ type Engine struct {
 	id     nccl.UniqueID
 	mine   [marks]uint64
 	all    []uint64
-	agreed int  // so many operations that follow are the same on all ranks
-	joined bool // some are launched, and no event is behind them yet
+	agreed int      // so many operations that follow are the same on all ranks
+	joined *pending // the last of some that are launched and have no event behind them yet
 	calls  []engine.Call
 	counts [2][]int64
 	steps  []step
@@ -105,8 +105,8 @@ func (e *Engine) free() error {
 	for _, p := range e.pairs {
 		errs = append(errs, p.close())
 	}
-	for _, p := range e.pendings {
-		if p.event != nil {
+	for _, p := range append(e.pendings, e.joined) {
+		if p != nil && p.event != nil {
 			errs = append(errs, p.event.Close())
 		}
 	}

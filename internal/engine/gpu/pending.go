@@ -23,7 +23,10 @@ type pending struct {
 // they do the same, and the device is given its part. It does not wait for those
 // before it to be done.
 func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket, next []uint64, join bool) engine.Pending {
-	p := e.idle()
+	p, behind := e.joined, e.joined != nil
+	if e.joined = nil; !behind {
+		p = e.idle()
+	}
 	o := &p.operation
 	*o = operation{e: e, ctx: ctx, seq: seq, calls: calls, ticket: t, name: "Batch"}
 	if len(calls) == 1 {
@@ -31,7 +34,7 @@ func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t 
 	}
 	o.latest = e.limit()
 	err := o.agree(next)
-	if err == nil {
+	if err == nil && !o.ahead {
 		err = o.onHost()
 	}
 	gives := err == nil && (t != nil || o.onDevice)
@@ -41,11 +44,10 @@ func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t 
 		}
 	}
 	if gives && err == nil && join && e.agreed > 0 { // the next one follows for sure
-		e.joined = true
-		e.rest(p)
+		e.joined = p
 		return nil
 	}
-	if (gives || e.joined) && !p.mark {
+	if (gives || behind) && !p.mark {
 		if wrong := p.record(); err == nil && wrong != nil {
 			err = o.fail(wrong)
 		}
@@ -71,7 +73,7 @@ func (p *pending) give() error {
 // record puts an event behind the operation, and behind those that were joined with it.
 func (p *pending) record() (err error) {
 	e := p.e
-	p.mark, e.joined = true, false
+	p.mark = true
 	if p.event == nil {
 		if p.event, err = e.dev.NewEvent(); err != nil {
 			return err
