@@ -80,7 +80,7 @@ func (c *Comm) give(t *task) {
 // take. So it tells of several together: of as many as take joinFor, and of far fewer
 // than it is given at once, because room is made only by what it tells.
 const (
-	joinFor  = 200 * time.Microsecond
+	joinFor  = 400 * time.Microsecond
 	joinMost = refill / 2
 )
 
