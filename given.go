@@ -98,9 +98,9 @@ func (c *Comm) joins(t, next *task) bool {
 // collect waits for the operations that the device has, in their order, until it
 // has none and is given none.
 func (c *Comm) collect() {
-	fresh := wait.Pace{Bell: &c.bell, Keen: c.device.Keen()}
+	m := meter{keen: c.device.Keen()}
+	fresh := wait.Pace{Bell: &c.bell, Keen: m.keen}
 	pace, look := fresh, false
-	var m meter
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.given) > 0 || c.giving {

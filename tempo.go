@@ -11,9 +11,11 @@ import (
 // How long nothing can have happened is told by what operations took that look alike.
 
 const (
-	// shortNap is how late it may be noticed that an operation is over that nobody
-	// waits for, or the last of several.
+	// shortNap is the least pause between two questions, unless an operation is about to
+	// be over that somebody waits for.
 	shortNap = 20 * time.Microsecond
+	// soon is when one is about to be over, if there are processors enough.
+	soon = 200 * time.Microsecond
 	// waitNap is the longest pause between two questions while somebody waits: what
 	// operations took last is not what they take.
 	waitNap = 100 * time.Microsecond
@@ -52,6 +54,7 @@ func (c *Comm) unwant(seq uint64) {
 
 // A meter measures tempos.
 type meter struct {
+	keen  bool      // who asks has a processor of its own
 	since time.Time // when the device began with what was not over then; zero: it had nothing
 	done  int       // operations that are over since then
 	sign  uint64    // of all of them; zero: they are not alike
@@ -104,13 +107,13 @@ func (c *Comm) nap(m *meter) time.Duration {
 	for n < len(c.given) && c.given[n].t.sign == first.sign && c.given[n].t.seq <= wanted {
 		n++
 	}
-	each := c.tempo(first.sign)
+	each, about := c.tempo(first.sign), 2*shortNap
+	if m.keen {
+		about = soon
+	}
 	left := time.Duration(n)*each - time.Since(m.since)
-	switch d := min(left/2, waitNap); {
-	case d >= shortNap:
-		return d
-	case c.given[n-1].t.seq == wanted && (each > 0 || n == 1):
+	if left < about && c.given[n-1].t.seq == wanted && (each > 0 || n == 1) {
 		return 0
 	}
-	return shortNap
+	return min(max(left/2, shortNap), waitNap)
 }

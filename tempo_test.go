@@ -22,23 +22,25 @@ func TestNap(t *testing.T) {
 		given       []given
 		wanted      []uint64
 		passed      time.Duration
+		keen        bool
 		least, most time.Duration
 	}{
-		"nothing is launched":       {nil, []uint64{10}, 0, longNap, longNap},
-		"nobody waits":              {ten, nil, 0, longNap, longNap},
-		"who waits waits for later": {ten, []uint64{20}, 0, longNap, longNap},
-		"who waits has been told":   {ten, []uint64{9}, 0, longNap, longNap},
-		"the last":                  {ten, []uint64{19}, 0, waitNap, waitNap},
-		"one in the middle":         {ten, []uint64{19, 10, 25}, 0, shortNap, 50 * time.Microsecond},
-		"it has begun long ago":     {ten, []uint64{13}, 380 * time.Microsecond, 0, 0},
-		"it is late":                {ten, []uint64{13}, time.Hour, 0, 0},
-		"others are before it":      {list(known, unknown, known), []uint64{12}, time.Hour, shortNap, shortNap},
-		"nothing is known":          {list(unknown, unknown), []uint64{11}, 0, shortNap, shortNap},
-		"nothing is known of one":   {list(unknown), []uint64{10}, 0, 0, 0},
+		"nothing is launched":       {nil, []uint64{10}, 0, true, longNap, longNap},
+		"nobody waits":              {ten, nil, 0, true, longNap, longNap},
+		"who waits waits for later": {ten, []uint64{20}, 0, true, longNap, longNap},
+		"who waits has been told":   {ten, []uint64{9}, 0, true, longNap, longNap},
+		"the last":                  {ten, []uint64{19}, 0, true, waitNap, waitNap},
+		"one in the middle":         {ten, []uint64{19, 10, 25}, 0, false, shortNap, 50 * time.Microsecond},
+		"it is soon over":           {ten, []uint64{11}, 10 * time.Microsecond, true, 0, 0},
+		"it has begun long ago":     {ten, []uint64{13}, 380 * time.Microsecond, false, 0, 0},
+		"it is late":                {ten, []uint64{13}, time.Hour, false, 0, 0},
+		"others are before it":      {list(known, unknown, known), []uint64{12}, time.Hour, true, shortNap, shortNap},
+		"nothing is known":          {list(unknown, unknown), []uint64{11}, 0, true, shortNap, shortNap},
+		"nothing is known of one":   {list(unknown), []uint64{10}, 0, false, 0, 0},
 	} {
 		comm := &Comm{given: c.given, wanted: c.wanted}
 		comm.tempos[known%len(comm.tempos)] = tempo{known, 100 * time.Microsecond}
-		m := &meter{since: time.Now().Add(-c.passed)}
+		m := &meter{since: time.Now().Add(-c.passed), keen: c.keen}
 		if d := comm.nap(m); d > c.most || d < c.least && time.Since(m.since) < c.passed+100*time.Microsecond {
 			t.Errorf("%s: %v, not %v to %v", name, d, c.least, c.most)
 		}
