@@ -71,6 +71,9 @@ func joinRanks(in *bufio.Scanner, args []string, cfg tutti.Config) (*tutti.Comm,
 	if err := errors.Join(e1, e2); err != nil {
 		return nil, err
 	}
+	if err := bindRank(cfg.Rank, cfg.Size); err != nil {
+		return nil, err
+	}
 	if cfg.Rank == 0 {
 		addr, err := freeAddr()
 		if err != nil {

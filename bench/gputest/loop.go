@@ -20,15 +20,7 @@ import (
 // thread beside each rank: where there are not two for each, nothing is divided.
 const bindEnv = "TUTTI_BENCH_BIND"
 
-func bindRank(args []string) error {
-	rank, err := strconv.Atoi(args[0])
-	if err != nil {
-		return err
-	}
-	ranks, err := strconv.Atoi(args[1])
-	if err != nil {
-		return err
-	}
+func bindRank(rank, ranks int) error {
 	all := cores.Allowed()
 	if os.Getenv(bindEnv) == "" || len(all) < 2*ranks {
 		return nil
@@ -44,9 +36,6 @@ func serveLoop(args []string) (err error) {
 	most, err := strconv.Atoi(os.Getenv("TUTTI_BENCH_BYTES"))
 	if err != nil {
 		return fmt.Errorf("TUTTI_BENCH_BYTES: %w", err)
-	}
-	if err := bindRank(args); err != nil {
-		return err
 	}
 	in := bufio.NewScanner(os.Stdin)
 	comm, err := joinRanks(in, args, tutti.Config{})

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Bell ends the pauses of a Pace. The zero Bell is ready; it is safe for concurrent
-// use and must not be copied.
+// A Bell ends the pauses of a Pace, which is one goroutine's; any may ring. The zero Bell
+// is ready, and must not be copied.
 type Bell struct {
 	rings atomic.Uint64
 	naps  atomic.Bool
