@@ -40,8 +40,11 @@ func (c *Comm) dump() *recorder.Dump {
 		p.Last = min(p.Last, t.seq-1)
 		waiting = append(waiting, c.log.Describe(t.seq, t.calls, t.queued))
 	}
-	if len(c.given) > 0 {
+	switch {
+	case len(c.given) > 0:
 		p.Oldest = c.given[0].t.seq
+	case c.giving:
+		p.Oldest = c.gifts[0].t.seq
 	}
 	if p.Running {
 		c.flying.Add(1) // Close waits: the engine's memory goes with it

@@ -21,8 +21,9 @@ const (
 // one before the next begins; a device has a queue of its own, and would stand
 // still while the host finds out that one is done and brings the next.
 type given struct {
-	t *task
-	p engine.Pending // nil: it is over when the next one is
+	t    *task
+	join bool           // nobody need know that it is over before the next one is
+	p    engine.Pending // nil: nobody does
 }
 
 // toDevice reports whether a task is the device's, at least in part.
@@ -41,13 +42,14 @@ func (c *Comm) toDevice(t *task) bool {
 	return false
 }
 
-// give gives a task to the device; another goroutine waits until it is done.
-// c.mu is held, but not while the other ranks are waited for.
+// give gives a task to the device, with those after it that are joined with it: nobody
+// need know of them before. Another goroutine waits until they are done. c.mu is held,
+// but not while the other ranks are waited for.
 func (c *Comm) give(t *task) {
-	c.log.BeginQueued(t.seq, t.calls, t.queued)
 	c.giving = true
+	agreed := c.device.Agreed()
 	c.signs = c.signs[:0]
-	if c.device.Agreed() == 0 {
+	if agreed == 0 {
 		for _, w := range c.queue.waiting() {
 			if w.sign == 0 || len(c.signs) == engine.SignsAhead {
 				break
@@ -55,15 +57,33 @@ func (c *Comm) give(t *task) {
 			c.signs = append(c.signs, w.sign)
 		}
 	}
-	join := c.joins(t, c.queue.first())
+	c.gifts = c.gifts[:0]
+	for join := true; join; {
+		c.log.BeginQueued(t.seq, t.calls, t.queued)
+		next := c.queue.first()
+		join = c.joins(t, next, c.joined+len(c.gifts))
+		c.gifts = append(c.gifts, given{t: t, join: join})
+		if len(c.gifts) >= agreed {
+			break
+		}
+		if join {
+			t = c.queue.pop()
+		}
+	}
 	c.mu.Unlock()
-	p := c.device.Launch(t.ctx, t.seq, t.calls, t.place, c.signs, join)
+	for i := range c.gifts {
+		g := &c.gifts[i]
+		g.p = c.device.Launch(g.t.ctx, g.t.seq, g.t.calls, g.t.place, c.signs, g.join)
+	}
 	c.mu.Lock()
 	c.giving = false
-	c.given = append(c.given, given{t: t, p: p})
-	if c.joined++; p != nil {
-		c.joined = 0
+	c.given = append(c.given, c.gifts...)
+	for i := range c.gifts {
+		if c.joined++; c.gifts[i].p != nil {
+			c.joined = 0
+		}
 	}
+	clear(c.gifts)
 	switch {
 	case !c.collecting:
 		c.collecting = true
@@ -85,13 +105,14 @@ const (
 )
 
 // joins reports whether it is enough to know of a task that it is over when the next
-// one is: they look alike, nobody waits for this one, and one context ends both.
-func (c *Comm) joins(t, next *task) bool {
+// one is: they look alike, nobody waits for this one, and one context ends both. So many
+// before it are joined with it.
+func (c *Comm) joins(t, next *task, before int) bool {
 	if next == nil || t.sign == 0 || next.sign != t.sign || t.place != nil || next.place != nil ||
 		t.ctx.Done() != next.ctx.Done() || slices.Contains(c.wanted, t.seq) {
 		return false
 	}
-	each, together := c.tempo(t.sign), c.joined+2
+	each, together := c.tempo(t.sign), before+2
 	return each > 0 && together <= joinMost && time.Duration(together)*each <= joinFor
 }
 

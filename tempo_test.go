@@ -70,10 +70,10 @@ func TestJoins(t *testing.T) {
 		"many":                  {&task{ctx: ctx, sign: quick}, &task{ctx: ctx, sign: quick}, joinMost - 2, true},
 		"too many":              {&task{ctx: ctx, sign: quick}, &task{ctx: ctx, sign: quick}, joinMost - 1, false},
 	} {
-		comm := &Comm{joined: c.joined, wanted: []uint64{5}}
+		comm := &Comm{wanted: []uint64{5}}
 		comm.tempos[known] = tempo{known, joinFor / 2}
 		comm.tempos[quick] = tempo{quick, 1}
-		if comm.joins(c.t, c.next) != c.want {
+		if comm.joins(c.t, c.next, c.joined) != c.want {
 			t.Errorf("%s: joined %v", name, !c.want)
 		}
 	}

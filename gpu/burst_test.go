@@ -1,7 +1,9 @@
 package gpu_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -99,6 +101,12 @@ func TestBurstFails(t *testing.T) {
 		if r.Rank() == 0 {
 			for control.Fired() == fired && ctx.Err() == nil {
 				works[0].Over()
+				if err := inOrder(r); err != nil {
+					return err
+				}
+			}
+			if err := inOrder(r); err != nil {
+				return err
 			}
 			r.Abort(errors.New("enough"))
 		}
@@ -119,4 +127,32 @@ func TestBurstFails(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// inOrder returns an error if a dump says of an operation that it is over, and of one
+// before it that it is not.
+func inOrder(r *rank) error {
+	var text bytes.Buffer
+	if err := r.Dump(&text); err != nil {
+		return err
+	}
+	var dump struct {
+		Ops []struct {
+			Seq   uint64
+			State string
+		}
+	}
+	if err := json.Unmarshal(text.Bytes(), &dump); err != nil {
+		return err
+	}
+	order := map[string]int{"done": 0, "running": 1, "queued": 2}
+	last := 0
+	for _, op := range dump.Ops {
+		at, ok := order[op.State]
+		if !ok || at < last {
+			return fmt.Errorf("operation %d is %s: %s", op.Seq, op.State, text.String())
+		}
+		last = at
+	}
+	return nil
 }
