@@ -39,7 +39,7 @@ type benchRun struct {
 	env    []string
 	driver string // of C
 
-	points, within, again int
+	points, within, program, again int
 }
 
 // benchMain is gputest bench.
@@ -75,7 +75,7 @@ func benchMain(args []string) error {
 		}
 		b.ranks = append(b.ranks, n)
 	}
-	b.flags = []string{"-b", "1K", "-e", strconv.Itoa(*most), "-f", "32", "--budget", "20ms", "--ahead", strconv.Itoa(b.ahead)}
+	b.flags = []string{"-b", "1K", "-e", strconv.Itoa(*most), "-f", "32", "--ahead", strconv.Itoa(b.ahead)}
 	b.env = []string{"TUTTI_NCCL_LIBRARY=" + *library, fmt.Sprintf("TUTTI_BENCH_BYTES=%d", *most)}
 	if *bind {
 		b.flags = append(b.flags, "--bind")
@@ -109,13 +109,13 @@ func (b *benchRun) run(ctx context.Context) error {
 	if b.driver, err = compile(ctx, dir); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.out, "\nMedians in us, (least, most) of the sets of jobs; up to %d ahead. Ratio and difference are to C's answers of the "+
-		"same time, medians of all rounds, in brackets those of C again.\n\n"+
-		"| operation | bytes | ranks | ratio | difference | verdict | tutti bench", b.ahead)
+	fmt.Fprintf(b.out, "\nMedians in us, (least, most) of the sets of jobs; up to %d ahead. Ratio and difference are medians, to C's answers of "+
+		"the same time or, of what tutti bench printed, of the same set; in brackets those of C again.\n\n"+
+		"| operation | bytes | ranks | loop: ratio | difference | verdict | tutti bench: ratio | difference | verdict | tutti bench", b.ahead)
 	for _, d := range b.drivers() {
 		fmt.Fprintf(b.out, " | %s", d.name)
 	}
-	fmt.Fprintf(b.out, " |\n%s |\n", strings.Repeat("| --- ", 7+len(b.drivers())))
+	fmt.Fprintf(b.out, " |\n%s |\n", strings.Repeat("| --- ", 10+len(b.drivers())))
 	const begin = 4
 	weight := begin // of staging
 	for _, n := range b.ranks {
@@ -135,8 +135,8 @@ func (b *benchRun) run(ctx context.Context) error {
 			return errors.New("the time is over")
 		}
 	}
-	fmt.Fprintf(b.out, "\n%d of %d points within 3%% of C where that takes 200 us or more, and within 2 us below; a second job of C's: %d.\n",
-		b.within, b.points, b.again)
+	fmt.Fprintf(b.out, "\n%d of %d points within 3%% of C where that takes 200 us or more, and within 2 us below; by what tutti bench printed: %d; "+
+		"a second job of C's: %d.\n", b.within, b.points, b.program, b.again)
 	fmt.Fprintf(b.out, "\nstaged (device memory by way of the host's), 2 ranks:\n\n| operation | bytes | tutti us | bus GB/s |\n| --- | --- | --- | --- |\n")
 	list, err := b.tuttiBench(ctx, bench.Staged, 2)
 	for _, r := range list {
@@ -155,16 +155,28 @@ func share(ctx context.Context, part, of int) (context.Context, context.CancelFu
 }
 
 // A cell is one point of the table: of each job, the medians of the sets; and how it
-// compares with C, of which it asked about the same time, in all rounds of all sets.
+// compares with C, of which it asked about the same time, in all rounds of all sets. The
+// program is tutti bench itself, which says one thing in a set.
 type cell struct {
 	bench.Result
-	jobs []series
-	than []beside
+	jobs    []series
+	than    []beside
+	printed series
+	program beside
 }
 
 // A beside is by how much a job's times differ from C's.
 type beside struct {
 	ratio, difference series
+}
+
+func (b *beside) add(us, c float64) {
+	b.ratio = append(b.ratio, us/c)
+	b.difference = append(b.difference, us-c)
+}
+
+func (b *beside) String() string {
+	return fmt.Sprintf("%.3f | %+.1f", b.ratio.at(0.5), b.difference.at(0.5))
 }
 
 // within reports whether that is little, by the medians.
@@ -190,26 +202,34 @@ func (b *benchRun) drivers() []driver {
 }
 
 // measure runs tutti bench, whose results must be right, and then its loop, C's, and
-// C's again in turns: what disturbs the machine for a while disturbs all of them. How
+// C's again in turns, each time: what disturbs the machine for a while disturbs all of them. How
 // fast a communicator is also depends on how its connections and threads happen to
 // lie; so the jobs begin anew as often as there is time for.
 func (b *benchRun) measure(ctx context.Context, dir string, ranks int) error {
-	list, err := b.tuttiBench(ctx, bench.NCCL, ranks)
-	if err != nil {
-		return err
-	}
-	cells := make([]cell, len(list))
-	for i := range list {
-		cells[i] = cell{list[i], make([]series, len(b.drivers())), make([]beside, len(b.drivers()))}
-	}
-	defer b.rows(cells)
+	var cells []cell
+	defer func() { b.rows(cells) }()
 	for set := range b.sets {
 		begin := time.Now()
-		if err := b.set(ctx, dir, ranks, cells); err != nil {
-			if set == 0 {
-				return err
+		list, err := b.tuttiBench(ctx, bench.NCCL, ranks)
+		if err == nil && set == 0 {
+			cells = make([]cell, len(list))
+			for i := range list {
+				cells[i] = cell{Result: list[i], jobs: make([]series, len(b.drivers())), than: make([]beside, len(b.drivers()))}
 			}
+		}
+		if err == nil {
+			err = b.set(ctx, dir, ranks, cells)
+		}
+		switch {
+		case err != nil && ctx.Err() != nil && set > 0:
 			return nil // what there is counts
+		case err != nil:
+			return err
+		}
+		for i := range cells {
+			c, of := &cells[i], list[i].P50
+			c.printed = append(c.printed, of)
+			c.program.add(of, c.jobs[1][set])
 		}
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < time.Since(begin)*5/4 {
 			return nil
@@ -284,8 +304,7 @@ func (b *benchRun) point(ctx context.Context, jobs []*job, c *cell) error {
 	for k := range answers {
 		c.jobs[k] = append(c.jobs[k], answers[k].at(0.5))
 		for i, other := range answers[1] {
-			c.than[k].ratio = append(c.than[k].ratio, answers[k][i]/other)
-			c.than[k].difference = append(c.than[k].difference, answers[k][i]-other)
+			c.than[k].add(answers[k][i], other)
 		}
 	}
 	return nil
@@ -340,24 +359,26 @@ func (b *benchRun) tuttiBench(ctx context.Context, engine string, ranks int) ([]
 
 // rows prints the points that there are and judges them.
 func (b *benchRun) rows(cells []cell) {
+	judge := func(than *beside, c float64, count *int) string {
+		if than.within(c) {
+			*count++
+			return "ok"
+		}
+		return "slower"
+	}
 	for i := range cells {
 		c := &cells[i]
-		sets := len(c.jobs[len(c.jobs)-1])
-		if sets == 0 {
+		if len(c.printed) == 0 {
 			continue
 		}
-		other, verdict := c.jobs[1].at(0.5), "slower"
 		b.points++
-		if c.than[0].within(other) {
-			verdict = "ok"
-			b.within++
-		}
-		if c.than[2].within(other) {
-			b.again++
-		}
-		fmt.Fprintf(b.out, "| %s | %d | %d | %.3f (%.3f) | %+.1f (%+.1f) | %s, %d x | %.1f", c.Op, c.Bytes, c.Ranks,
-			c.than[0].ratio.at(0.5), c.than[2].ratio.at(0.5), c.than[0].difference.at(0.5), c.than[2].difference.at(0.5), verdict, sets, c.P50)
-		for _, s := range c.jobs {
+		other := c.jobs[1].at(0.5)
+		judge(&c.than[2], other, &b.again)
+		fmt.Fprintf(b.out, "| %s | %d | %d | %.3f (%.3f) | %+.1f (%+.1f) | %s", c.Op, c.Bytes, c.Ranks,
+			c.than[0].ratio.at(0.5), c.than[2].ratio.at(0.5), c.than[0].difference.at(0.5), c.than[2].difference.at(0.5),
+			judge(&c.than[0], other, &b.within))
+		fmt.Fprintf(b.out, " | %v | %s, %d x", &c.program, judge(&c.program, other, &b.program), len(c.printed))
+		for _, s := range append([]series{c.printed}, c.jobs...) {
 			fmt.Fprintf(b.out, " | %.1f (%.1f, %.1f)", s.at(0.5), s.at(0), s.at(1))
 		}
 		fmt.Fprintln(b.out, " |")

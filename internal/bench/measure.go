@@ -252,15 +252,13 @@ func (r *runner) collect(ctx context.Context, s *spec, p *Point, w *Wrong) error
 
 // time times a point. All ranks return the same.
 func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) error, all []sides) (*Point, error) {
-	begin := time.Now()
+	each := r.plan.Budget // if nothing is known of it
 	for range r.plan.Warmup {
+		begin := time.Now()
 		if err := run(ctx); err != nil {
 			return nil, err
 		}
-	}
-	each := r.plan.Budget // if nothing is known of it
-	if r.plan.Warmup > 0 {
-		each = time.Since(begin) / time.Duration(r.plan.Warmup)
+		each = min(each, time.Since(begin)) // the first can take long
 	}
 	ahead, err := r.window(ctx, s, each)
 	if err != nil {
