@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/bench"
+	"github.com/tutti-go/tutti/internal/cores"
 	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/internal/standin"
 )
@@ -380,6 +381,22 @@ func TestBenchGPU(t *testing.T) {
 	got = tuttiWith(t, []string{"TUTTI_CUDA_LIBRARY=/nowhere/libcuda.so"}, "bench", "--engine", "nccl")
 	if got.code != bench.Failed || !strings.Contains(got.err, "/nowhere/libcuda.so") || strings.Count(got.err, "\n") != 1 {
 		t.Errorf("code %d, %s", got.code, got.err)
+	}
+}
+
+// TestBenchBindGPU holds that ranks that share a GPU, and for that begin once more,
+// divide the cores once. It takes four cores to see that they do not.
+func TestBenchBindGPU(t *testing.T) {
+	env := append(gpuEnv(t), "TUTTI_STANDIN_DEVICES=1")
+	page := filepath.Join(t.TempDir(), "page.html")
+	got := tuttiWith(t, env, append([]string{"bench", "-n", "2", "--engine", "nccl", "--bind", "--op", "barrier", "--html", page}, quick...)...)
+	text, err := os.ReadFile(page)
+	if got.code != 0 || err != nil {
+		t.Fatalf("code %d, %s, %v", got.code, got.err, err)
+	}
+	all := len(cores.Allowed())
+	if want := fmt.Sprintf("%d, each rank bound to its own", all); all > 1 && !strings.Contains(string(text), want) {
+		t.Errorf("the page does not say %q", want)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -265,12 +266,7 @@ func (c *Command) child(ctx context.Context, text string) (int, error) {
 	if here == nil {
 		return Failed, fmt.Errorf("%s is set, but this is no rank %s", PlanEnv, wrong)
 	}
-	if in.Bind {
-		// It does this itself, so that it knows how many cores the host has: with fewer
-		// than ranks, waiting is done differently. Where it may not, the table says so.
-		_ = cores.Bind(cores.Share(cores.Allowed(), here.Size, here.Rank))
-	}
-	if _, err := c.rank(ctx, &in.Plan, here, in.Devices, emit); err != nil {
+	if _, err := c.rank(ctx, &in.Plan, here, in.Devices, in.Bind, emit); err != nil {
 		return c.first(err, here.Rank)
 	}
 	return Right, nil // the parent knows what was wrong
@@ -289,7 +285,7 @@ func (c *Command) member(ctx context.Context, o *Options, here *envplace.Place, 
 	if o.Plan.Engine, err = c.settleEngine(ctx, o.Plan.Engine); err != nil {
 		return c.first(err, here.Rank)
 	}
-	wrong, err := c.rank(ctx, &o.Plan, here, devices, screen.Take)
+	wrong, err := c.rank(ctx, &o.Plan, here, devices, false, screen.Take)
 	if here.Rank == 0 {
 		return c.end(screen, err)
 	}
@@ -339,14 +335,24 @@ func (c *Command) first(err error, rank int) (int, error) {
 }
 
 // rank joins, and measures.
-func (c *Command) rank(ctx context.Context, p *Plan, here *envplace.Place, devices int, emit func(Event) error) (wrong int, err error) {
+func (c *Command) rank(ctx context.Context, p *Plan, here *envplace.Place, devices int, bind bool, emit func(Event) error) (wrong int, err error) {
 	local := localPlace(os.Getenv, here.Rank, here.Size)
 	cfg := p.config(local.rank, local.ranks)
-	var card Card
 	if p.device() {
 		if err := c.apart(here.Rank, local, devices); err != nil {
 			return 0, err
 		}
+	}
+	if bind {
+		own := cores.Share(cores.Allowed(), local.ranks, local.rank)
+		// It does this itself, so that it knows how many cores the host has: with fewer
+		// than ranks, waiting is done differently. Where it may not, the table says so.
+		if err := cores.Bind(own); err == nil && own != nil && p.device() {
+			runtime.GOMAXPROCS(len(own)) // more threads of Go's would be in the way of NCCL's
+		}
+	}
+	var card Card
+	if p.device() {
 		if cfg.HostStaging = p.Engine == Staged; cfg.HostStaging {
 			// It was asked for: no warning that it is slow.
 			cfg.Logger = slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
