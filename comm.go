@@ -54,7 +54,8 @@ type Comm struct {
 	last       <-chan struct{} // the Done channel of the operation queued last
 	given      []given         // operations that the device has, in order
 	giving     bool            // it is being given others
-	gifts      []given         // those
+	gifts      []*task         // those
+	launches   []engine.Launch // and what the engine is told of them
 	joined     int             // how many of them, the last, it tells of with the next
 	low        int             // how many of them there may be when the queue goes on
 	collecting bool            // a goroutine waits for them

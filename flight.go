@@ -44,7 +44,7 @@ func (c *Comm) dump() *recorder.Dump {
 	case len(c.given) > 0:
 		p.Oldest = c.given[0].t.seq
 	case c.giving:
-		p.Oldest = c.gifts[0].t.seq
+		p.Oldest = c.gifts[0].seq
 	}
 	if p.Running {
 		c.flying.Add(1) // Close waits: the engine's memory goes with it

@@ -21,9 +21,8 @@ const (
 // one before the next begins; a device has a queue of its own, and would stand
 // still while the host finds out that one is done and brings the next.
 type given struct {
-	t    *task
-	join bool           // nobody need know that it is over before the next one is
-	p    engine.Pending // nil: nobody does
+	t *task
+	p engine.Pending // nil: it is over when the next one is
 }
 
 // toDevice reports whether a task is the device's, at least in part.
@@ -57,12 +56,13 @@ func (c *Comm) give(t *task) {
 			c.signs = append(c.signs, w.sign)
 		}
 	}
-	c.gifts = c.gifts[:0]
+	c.gifts, c.launches = c.gifts[:0], c.launches[:0]
 	for join := true; join; {
 		c.log.BeginQueued(t.seq, t.calls, t.queued)
 		next := c.queue.first()
 		join = c.joins(t, next, c.joined+len(c.gifts))
-		c.gifts = append(c.gifts, given{t: t, join: join})
+		c.gifts = append(c.gifts, t)
+		c.launches = append(c.launches, engine.Launch{Ctx: t.ctx, Seq: t.seq, Calls: t.calls, Ticket: t.place, Join: join})
 		if len(c.gifts) >= agreed {
 			break
 		}
@@ -71,19 +71,18 @@ func (c *Comm) give(t *task) {
 		}
 	}
 	c.mu.Unlock()
-	for i := range c.gifts {
-		g := &c.gifts[i]
-		g.p = c.device.Launch(g.t.ctx, g.t.seq, g.t.calls, g.t.place, c.signs, g.join)
-	}
+	c.device.Launch(c.launches, c.signs)
 	c.mu.Lock()
 	c.giving = false
-	c.given = append(c.given, c.gifts...)
-	for i := range c.gifts {
-		if c.joined++; c.gifts[i].p != nil {
+	for i, t := range c.gifts {
+		p := c.launches[i].Pending
+		c.given = append(c.given, given{t, p})
+		if c.joined++; p != nil {
 			c.joined = 0
 		}
 	}
 	clear(c.gifts)
+	clear(c.launches)
 	switch {
 	case !c.collecting:
 		c.collecting = true

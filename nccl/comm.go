@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 
 	"github.com/tutti-go/tutti/cuda"
-	"github.com/tutti-go/tutti/internal/dl"
 	"github.com/tutti-go/tutti/internal/ncclsys"
 	"github.com/tutti-go/tutti/internal/wait"
 )
@@ -33,14 +32,15 @@ type Comm struct {
 	// What every call needs comes first, to be in one cache line.
 	lib         *Library
 	dev         *cuda.Device
-	slot        *ncclsys.Slot // NCCL may write it late, and may not be given a stack
-	around      dl.Bracket    // makes the device's context current
-	turn        atomic.Uint32 // see takeQuick
+	slot        *ncclsys.Slot  // NCCL may write it late, and may not be given a stack
+	around      ncclsys.Around // makes the device's context current
+	turn        atomic.Uint32  // see takeQuick
 	nonBlocking bool
 
 	config     *ncclsys.Config // NCCL may read it late
 	rank, size int
 	major      int // of the device's compute capability
+	held       ncclsys.Held
 	cleanup    runtime.Cleanup
 
 	mu      sync.Mutex // see lock
@@ -93,10 +93,10 @@ func (c *Comm) refusal(what string) error {
 // A use is one call's hold of a communicator.
 type use struct {
 	group   *group
-	around  *dl.Bracket // what the call is to be made in; nil in a group of the same device
-	quick   bool        // by the quick way
-	locked  bool        // to the thread, because there are groups
-	context bool        // made current by enter
+	around  *ncclsys.Around // what the call is to be made in; nil in a group of the same device
+	quick   bool            // by the quick way
+	locked  bool            // to the thread, because there are groups
+	context bool            // made current by enter
 }
 
 // join takes the communicator for one call into NCCL, to be made in the use's
@@ -125,7 +125,11 @@ func (c *Comm) queue(what string) (use, error) {
 		return use{}, err
 	}
 	if u.group != nil {
-		if err := u.group.add(c); err != nil {
+		err := c.notHeld()
+		if err == nil {
+			err = u.group.add(c)
+		}
+		if err != nil {
 			u.unlock()
 			return use{}, err
 		}
@@ -143,13 +147,16 @@ func (u *use) unlock() {
 }
 
 // enter takes the communicator for calls on this thread, with its device's context
-// current.
+// current. What is held is made first.
 func (c *Comm) enter(what string) (use, error) {
 	u, err := c.join(what)
 	if err != nil || u.around == nil {
 		return u, err
 	}
-	if err := c.dev.Enter(); err != nil {
+	if err = public(c.flush()); err == nil {
+		err = c.dev.Enter()
+	}
+	if err != nil {
 		c.leave(u)
 		return use{}, err
 	}

@@ -138,6 +138,7 @@ func (c *Comm) startAbort() {
 		return
 	}
 	c.state = aborting
+	c.held.Stop.Store(1)
 	c.changed.Broadcast()
 	go func() {
 		c.lock()

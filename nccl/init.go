@@ -112,7 +112,7 @@ func (l *Library) create(ctx context.Context, what string, d *cuda.Device, paren
 	}
 	c.changed.L = &c.mu
 	push, context, pop := d.Around()
-	c.around = dl.Bracket{Before: dl.Func(push), Arg: context, After: dl.Func(pop)}
+	c.around.Bracket = dl.Bracket{Before: dl.Func(push), Arg: context, After: dl.Func(pop)}
 	// Whoever sets given first decides: the goroutine delivers what it made, or
 	// the context has ended and nobody wants it any more.
 	var given atomic.Bool

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -66,6 +67,13 @@ type Func uintptr
 // have are not looked at.
 type Args [12]uintptr
 
+// A Call is a function with its arguments. The assembly knows how long it is, and
+// where its fields are.
+type Call struct {
+	Fn   Func
+	Args Args
+}
+
 // A Bracket is two calls that go around others: Before(Arg), which must return
 // zero, and After(address of a result that nobody needs), on the same thread. The
 // assembly knows where its fields are.
@@ -75,15 +83,16 @@ type Bracket struct {
 	After  Func
 }
 
-// A block is a call, and the two around it, which are made one after the other,
+// A block is calls, and the two around them, which are made one after the other,
 // without going back to Go in between. The assembly knows where its fields are.
 type block struct {
-	in      *Bracket // nil: only the call itself
-	fn      Func
-	args    *Args
-	before  uintptr // what the first returned
-	result  uintptr
-	ignored uintptr // what the last may write to
+	in      *Bracket       // nil: only the calls themselves
+	call    *Call          // the next one
+	left    uintptr        // how many follow, with that one
+	stop    *atomic.Uint32 // between two of them: if it is not zero, none follows
+	before  uintptr        // what the first returned
+	result  uintptr        // of the last one that was made
+	ignored uintptr        // what the last may write to
 }
 
 // CallIn calls f within a bracket; nil is none. The first result is Before's: if
@@ -91,9 +100,23 @@ type block struct {
 // because that does not move while C runs, but none of them may point there, or to
 // other memory of Go's: see Frame.
 func CallIn(in *Bracket, f Func, args *Args) (before, result uintptr) {
-	b := block{in: in, fn: f, args: args}
+	c := Call{f, *args}
+	b := block{in: in, call: &c, left: 1}
 	b.run()
 	return b.before, b.result
+}
+
+// CallAll makes calls one after the other within a bracket, until one returns a C int
+// that is not zero, or stop is not zero any more when one has returned. Made is how many
+// were made, and result is the last one's; all else is as in CallIn. It is for calls of a
+// few microseconds, which throw out of the caches what Go would need between two of them.
+func CallAll(in *Bracket, list []Call, stop *atomic.Uint32) (before, result uintptr, made int) {
+	if len(list) == 0 {
+		return 0, 0, 0
+	}
+	b := block{in: in, call: &list[0], left: uintptr(len(list)), stop: stop}
+	b.run()
+	return b.before, b.result, len(list) - int(b.left)
 }
 
 // A Frame is the small results of a call, and what has to be kept during it. It

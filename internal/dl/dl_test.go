@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -221,5 +222,46 @@ func BenchmarkCallIn(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		dl.CallIn(around, f, &dl.Args{5})
+	}
+}
+
+// TestCallAll holds that calls are made in order until one returns something, or they are
+// stopped, and that the bracket is around them once.
+func TestCallAll(t *testing.T) {
+	lib := libc(t)
+	abs := lib.Func("abs")
+	var list []dl.Call
+	for _, x := range []uintptr{0, 0, 5, 0, 7} {
+		list = append(list, dl.Call{Fn: abs, Args: dl.Args{x}})
+	}
+	call := func(name string, args ...uintptr) uintptr { return dl.NewFrame().Call(lib.Func(name), args...) }
+	call("srand", 1)
+	next := []uintptr{call("rand"), call("rand")}
+	for _, c := range []struct {
+		arg                uintptr
+		from               int
+		stop               uint32
+		before, result     uintptr
+		made, randomsTaken int
+	}{
+		{0, 0, 0, 0, 5, 3, 1},
+		{0, 3, 0, 0, 7, 2, 1},
+		{0, 4, 0, 0, 7, 1, 1},
+		{0, 4, 1, 0, 7, 1, 1},
+		{0, 0, 1, 0, 0, 1, 1},
+		{9, 0, 0, 9, 0, 0, 0},
+		{0, 5, 0, 0, 0, 0, 0},
+	} {
+		var stop atomic.Uint32
+		stop.Store(c.stop)
+		call("srand", 1)
+		b := &dl.Bracket{Before: abs, Arg: c.arg, After: lib.Func("rand")}
+		before, result, made := dl.CallAll(b, list[c.from:], &stop)
+		if before != c.before || result != c.result || made != c.made || call("rand") != next[c.randomsTaken] {
+			t.Errorf("%+v: %d, %d, %d", c, before, result, made)
+		}
+	}
+	if before, result, made := dl.CallAll(nil, list, new(atomic.Uint32)); before != 0 || result != 5 || made != 3 {
+		t.Errorf("without a bracket: %d, %d, %d", before, result, made)
 	}
 }

@@ -21,15 +21,12 @@ type DeviceEngine interface {
 	// Sign returns a number that tells operations apart; zero says that nobody need
 	// know of this one before its turn.
 	Sign(calls []Call) uint64
-	// Launch is the first half of Run, for an operation that has been put in order
-	// if there is a ticket: when it returns, the device has the operation. Launch
-	// is called as Run is, one operation at a time; each that it returns must be
-	// settled, in the same order, by another goroutine if need be. Next are the signs
-	// of those that will be launched after this one, as far as they are known; while
-	// Agreed is not zero, they need not be told. Join says that it is enough to know
-	// that this one is over when the next one is: then Launch may return nil, and how
-	// the next one ends is how this one does.
-	Launch(ctx context.Context, seq uint64, calls []Call, t *Ticket, next []uint64, join bool) Pending
+	// Launch is the first half of Run, for operations one after the other: when it
+	// returns, the device has them. Launch is called as Run is, not twice at a time.
+	// Those after the first are joined with those before them, and agreed upon. Next are
+	// the signs of those that will be launched after the first one, as far as they are
+	// known; while Agreed is not zero, they need not be told.
+	Launch(list []Launch, next []uint64)
 	// Agreed is how many of the operations to be launched next the ranks have agreed
 	// upon. It is for the goroutine that launches.
 	Agreed() int
@@ -38,6 +35,20 @@ type DeviceEngine interface {
 	Keen() bool
 	// Staged is how many calls on device memory went through host memory.
 	Staged() uint64
+}
+
+// A Launch is an operation that a device is given.
+type Launch struct {
+	Ctx    context.Context
+	Seq    uint64
+	Calls  []Call
+	Ticket *Ticket // its place, if it has been put in order with a stream
+	// Join says that it is enough to know that this one is over when the next one is:
+	// then Pending may stay nil, and how the next one ends is how this one does.
+	Join bool
+	// Pending is what Launch makes of it. Each must be settled, in their order, by another
+	// goroutine if need be.
+	Pending Pending
 }
 
 // SignsAhead is how many signs Launch makes use of.

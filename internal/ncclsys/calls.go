@@ -11,54 +11,54 @@ import (
 func (l *Library) Native() bool { return l.has(fnAlltoAll) && l.has(fnGather) && l.has(fnScatter) }
 
 // AllReduce and the calls below put an operation into a stream: counts are in
-// elements, types and operators are NCCL's numbers. They are made in a bracket that
-// makes the device's context current, unless that is nil.
-func (l *Library) AllReduce(in *dl.Bracket, send, recv uintptr, n, dtype, op int, comm, stream uintptr) error {
+// elements, types and operators are NCCL's numbers. They are made in what makes the
+// device's context current, unless that is nil, or held.
+func (l *Library) AllReduce(in *Around, send, recv uintptr, n, dtype, op int, comm, stream uintptr) error {
 	return l.enqueue(in, fnAllReduce, &dl.Args{send, recv, uintptr(n), uintptr(dtype), uintptr(op), comm, stream})
 }
 
 // Reduce combines on the root.
-func (l *Library) Reduce(in *dl.Bracket, send, recv uintptr, n, dtype, op, root int, comm, stream uintptr) error {
+func (l *Library) Reduce(in *Around, send, recv uintptr, n, dtype, op, root int, comm, stream uintptr) error {
 	return l.enqueue(in, fnReduce, &dl.Args{send, recv, uintptr(n), uintptr(dtype), uintptr(op), uintptr(root), comm, stream})
 }
 
 // Broadcast copies from the root.
-func (l *Library) Broadcast(in *dl.Bracket, send, recv uintptr, n, dtype, root int, comm, stream uintptr) error {
+func (l *Library) Broadcast(in *Around, send, recv uintptr, n, dtype, root int, comm, stream uintptr) error {
 	return l.enqueue(in, fnBroadcast, &dl.Args{send, recv, uintptr(n), uintptr(dtype), uintptr(root), comm, stream})
 }
 
 // AllGather collects n elements of every rank.
-func (l *Library) AllGather(in *dl.Bracket, send, recv uintptr, n, dtype int, comm, stream uintptr) error {
+func (l *Library) AllGather(in *Around, send, recv uintptr, n, dtype int, comm, stream uintptr) error {
 	return l.enqueue(in, fnAllGather, &dl.Args{send, recv, uintptr(n), uintptr(dtype), comm, stream})
 }
 
 // ReduceScatter combines, and leaves n elements to every rank.
-func (l *Library) ReduceScatter(in *dl.Bracket, send, recv uintptr, n, dtype, op int, comm, stream uintptr) error {
+func (l *Library) ReduceScatter(in *Around, send, recv uintptr, n, dtype, op int, comm, stream uintptr) error {
 	return l.enqueue(in, fnReduceScatter, &dl.Args{send, recv, uintptr(n), uintptr(dtype), uintptr(op), comm, stream})
 }
 
 // AllToAll exchanges n elements between all ranks.
-func (l *Library) AllToAll(in *dl.Bracket, send, recv uintptr, n, dtype int, comm, stream uintptr) error {
+func (l *Library) AllToAll(in *Around, send, recv uintptr, n, dtype int, comm, stream uintptr) error {
 	return l.enqueue(in, fnAlltoAll, &dl.Args{send, recv, uintptr(n), uintptr(dtype), comm, stream})
 }
 
 // Gather collects n elements of every rank on the root.
-func (l *Library) Gather(in *dl.Bracket, send, recv uintptr, n, dtype, root int, comm, stream uintptr) error {
+func (l *Library) Gather(in *Around, send, recv uintptr, n, dtype, root int, comm, stream uintptr) error {
 	return l.enqueue(in, fnGather, &dl.Args{send, recv, uintptr(n), uintptr(dtype), uintptr(root), comm, stream})
 }
 
 // Scatter leaves n elements of the root's to every rank.
-func (l *Library) Scatter(in *dl.Bracket, send, recv uintptr, n, dtype, root int, comm, stream uintptr) error {
+func (l *Library) Scatter(in *Around, send, recv uintptr, n, dtype, root int, comm, stream uintptr) error {
 	return l.enqueue(in, fnScatter, &dl.Args{send, recv, uintptr(n), uintptr(dtype), uintptr(root), comm, stream})
 }
 
 // Send sends to a rank, which must receive the same.
-func (l *Library) Send(in *dl.Bracket, send uintptr, n, dtype, peer int, comm, stream uintptr) error {
+func (l *Library) Send(in *Around, send uintptr, n, dtype, peer int, comm, stream uintptr) error {
 	return l.enqueue(in, fnSend, &dl.Args{send, uintptr(n), uintptr(dtype), uintptr(peer), comm, stream})
 }
 
 // Recv receives from a rank.
-func (l *Library) Recv(in *dl.Bracket, recv uintptr, n, dtype, peer int, comm, stream uintptr) error {
+func (l *Library) Recv(in *Around, recv uintptr, n, dtype, peer int, comm, stream uintptr) error {
 	return l.enqueue(in, fnRecv, &dl.Args{recv, uintptr(n), uintptr(dtype), uintptr(peer), comm, stream})
 }
 

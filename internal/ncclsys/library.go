@@ -270,12 +270,24 @@ func (l *Library) simple(i int, args ...uintptr) error {
 }
 
 // enqueue is a call without results, in a bracket that makes a context current, or
-// in none.
-func (l *Library) enqueue(in *dl.Bracket, i int, args *dl.Args) error {
+// in none; or it is held.
+func (l *Library) enqueue(in *Around, i int, args *dl.Args) error {
 	if l.fn[i] == 0 {
 		return l.missing(i)
 	}
-	before, code := dl.CallIn(in, l.fn[i], args)
+	var bracket *dl.Bracket
+	if in != nil {
+		if h := in.Held; h != nil {
+			h.calls = append(h.calls, dl.Call{Fn: l.fn[i], Args: *args})
+			return nil
+		}
+		bracket = &in.Bracket
+	}
+	before, code := dl.CallIn(bracket, l.fn[i], args)
+	return l.enqueued(before, code, i)
+}
+
+func (l *Library) enqueued(before, code uintptr, i int) error {
 	switch {
 	case int32(before) != 0:
 		return &Error{Func: "cuCtxPushCurrent_v2", Code: int(int32(before)), Text: "the device's context cannot be made current"}

@@ -38,6 +38,7 @@ type Engine struct {
 	all    []uint64
 	agreed int      // so many operations that follow are the same on all ranks
 	joined *pending // the last of some that are launched and have no event behind them yet
+	held   bool     // the communicator holds some of them
 	calls  []engine.Call
 	counts [2][]int64
 	steps  []step
@@ -235,7 +236,9 @@ func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error
 	if !e.concerned(calls) {
 		return e.Engine.Run(ctx, seq, calls)
 	}
-	return e.Launch(ctx, seq, calls, nil, nil, false).Settle()
+	l := [1]engine.Launch{{Ctx: ctx, Seq: seq, Calls: calls}}
+	e.Launch(l[:], nil)
+	return l[0].Pending.Settle()
 }
 
 // concerned reports whether the device has a part in an operation. A barrier

@@ -63,7 +63,8 @@ func TestManyStreams(t *testing.T) {
 		s, err := e.dev.NewStream()
 		ok(t, err)
 		ticket, err := e.Order(s)
-		ok(t, err, e.Launch(t.Context(), seq+1, []engine.Call{{Verb: engine.Barrier}}, ticket, nil, false).Settle(), s.Wait(t.Context()), s.Close())
+		p := launch(e, engine.Launch{Ctx: t.Context(), Seq: seq + 1, Calls: []engine.Call{{Verb: engine.Barrier}}, Ticket: ticket})
+		ok(t, err, p.Settle(), s.Wait(t.Context()), s.Close())
 	}
 	if n := len(e.gate.streams); n > 2*keepStreams {
 		t.Errorf("%d streams are remembered", n)

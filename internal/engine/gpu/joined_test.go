@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -31,7 +32,7 @@ func joined(t *testing.T, n int, program func(e *Engine, x *cuda.Slice[float32])
 				next = append(next, e.Sign(sum(e, x)))
 			}
 			for i := range n {
-				if p := e.Launch(t.Context(), uint64(i+1), sum(e, x), nil, next[i:], true); p != nil {
+				if p := launch(e, engine.Launch{Ctx: t.Context(), Seq: uint64(i + 1), Calls: sum(e, x), Join: true}, next[i:]...); p != nil {
 					err = errors.Join(err, fmt.Errorf("operation %d was not joined: %w", i, p.Settle()))
 				}
 			}
@@ -45,6 +46,13 @@ func joined(t *testing.T, n int, program func(e *Engine, x *cuda.Slice[float32])
 	}
 	ranks.Wait()
 	ok(t, errs...)
+}
+
+// launch launches one operation.
+func launch(e *Engine, l engine.Launch, next ...uint64) engine.Pending {
+	list := []engine.Launch{l}
+	e.Launch(list, next)
+	return list[0].Pending
 }
 
 // holds returns an error if x has another value.
@@ -73,7 +81,7 @@ func TestJoined(t *testing.T) {
 		if n := e.Agreed(); n != 1 {
 			return fmt.Errorf("%d more are agreed upon", n)
 		}
-		p := e.Launch(t.Context(), 4, sum(e, x), nil, nil, true)
+		p := launch(e, engine.Launch{Ctx: t.Context(), Seq: 4, Calls: sum(e, x), Join: true})
 		if p == nil {
 			return errors.New("the last was joined")
 		}
@@ -92,18 +100,18 @@ func TestJoinedFails(t *testing.T) {
 	}
 	for name, last := range map[string]func(e *Engine, x *cuda.Slice[float32]) engine.Pending{
 		"launched": func(e *Engine, x *cuda.Slice[float32]) engine.Pending {
-			p := e.Launch(t.Context(), 3, sum(e, x), nil, nil, true)
+			p := launch(e, engine.Launch{Ctx: t.Context(), Seq: 3, Calls: sum(e, x), Join: true})
 			e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: 0, Reason: "enough"})
 			return p
 		},
 		"not launched": func(e *Engine, x *cuda.Slice[float32]) engine.Pending {
 			e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: 0, Reason: "enough"})
-			return e.Launch(t.Context(), 3, sum(e, x), nil, nil, true)
+			return launch(e, engine.Launch{Ctx: t.Context(), Seq: 3, Calls: sum(e, x), Join: true})
 		},
 		"given up": func(e *Engine, x *cuda.Slice[float32]) engine.Pending {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			return e.Launch(ctx, 3, sum(e, x), nil, nil, true)
+			return launch(e, engine.Launch{Ctx: ctx, Seq: 3, Calls: sum(e, x), Join: true})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,6 +132,70 @@ func TestJoinedFails(t *testing.T) {
 			if control.Fired() == fired {
 				t.Error("the fault did not happen")
 			}
+		})
+	}
+}
+
+// TestTogether launches operations with one call; those that need more than NCCL's own
+// call keep their place among the others.
+func TestTogether(t *testing.T) {
+	clean(t)
+	premul := func(e *Engine, x *cuda.Slice[float32]) []engine.Call {
+		calls := sum(e, x)
+		calls[0].Red, calls[0].Scale = engine.PreMul, 2
+		return calls
+	}
+	swap := func(e *Engine, x *cuda.Slice[float32]) []engine.Call {
+		calls := sum(e, x)
+		return []engine.Call{{Verb: engine.AllToAll, Src: calls[0].Src, Dst: calls[0].Dst}}
+	}
+	for name, c := range map[string]struct {
+		calls func(e *Engine, x *cuda.Slice[float32]) []engine.Call
+		want  func(rank int, x []float32) []float32 // of three
+	}{
+		"sums":     {sum, func(_ int, x []float32) []float32 { return []float32{4 * (x[0] + x[2]), 4 * (x[1] + x[3])} }},
+		"products": {premul, func(_ int, x []float32) []float32 { return []float32{32 * (x[0] + x[2]), 32 * (x[1] + x[3])} }},
+		"in place": {swap, func(r int, x []float32) []float32 { return []float32{x[r], x[2+r]} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			engines := newEngines(t, 2, engine.DeviceOptions{})
+			errs := make([]error, len(engines))
+			var ranks sync.WaitGroup
+			all := []float32{1, 2, 3, 4}
+			for r, e := range engines {
+				ranks.Go(func() {
+					errs[r] = func() error {
+						x, err := cuda.Alloc[float32](e.dev, 2)
+						if err != nil {
+							return err
+						}
+						if err := x.CopyFrom(all[2*r : 2*r+2]); err != nil {
+							return err
+						}
+						var list []engine.Launch
+						var next []uint64
+						for i := range 3 {
+							list = append(list, engine.Launch{Ctx: t.Context(), Seq: uint64(i + 1), Calls: c.calls(e, x), Join: i < 2})
+							next = append(next, e.Sign(list[i].Calls))
+						}
+						e.Launch(list[:1], next[1:])
+						e.Launch(list[1:], nil)
+						if list[0].Pending != nil || list[1].Pending != nil || list[2].Pending == nil {
+							return errors.New("they were not joined")
+						}
+						got := make([]float32, 2)
+						if err := errors.Join(list[2].Pending.Settle(), x.CopyTo(got)); err != nil {
+							return err
+						}
+						if want := c.want(r, all); !slices.Equal(got, want) {
+							return fmt.Errorf("rank %d has %v, not %v", r, got, want)
+						}
+						return errors.Join(x.Free(), e.Close())
+					}()
+				})
+			}
+			ranks.Wait()
+			ok(t, errs...)
 		})
 	}
 }

@@ -27,18 +27,49 @@ type step struct {
 	scratch *cuda.Slice[byte]
 }
 
-// launch puts the operation into the engine's stream.
-func (o *operation) launch() error {
+// launch puts the operation into the engine's stream; or the next one puts both there,
+// with one way into C and back.
+func (o *operation) launch(hold bool) error {
 	e := o.e
 	if err := o.connect(); err != nil {
 		return err
 	}
+	plain := o.plain()
 	e.guard.begin(o)
-	err := o.enqueue()
-	if late := e.guard.end(); err == nil {
-		err = late
+	var err error
+	switch {
+	case !plain:
+		err = e.flush()
+	case hold && !e.held:
+		err = e.comm.Hold()
+		e.held = err == nil
 	}
-	return err
+	if err == nil {
+		err = o.enqueue()
+	}
+	if !hold {
+		err = first(err, e.flush())
+	}
+	return first(err, e.guard.end())
+}
+
+// plain reports whether nothing but NCCL's call goes into the stream.
+func (o *operation) plain() bool {
+	if len(o.calls) != 1 || o.ticket != nil {
+		return false
+	}
+	c := &o.calls[0]
+	return !c.Uneven && c.Red != engine.PreMul && (c.Verb != engine.AllToAll || c.Src.Ptr != c.Dst.Ptr)
+}
+
+// flush puts the operations that are held into the stream. What it returns is for the
+// last of them, and for all that are joined with it.
+func (e *Engine) flush() error {
+	if !e.held {
+		return nil
+	}
+	e.held = false
+	return e.comm.Flush()
 }
 
 func (o *operation) enqueue() (err error) {

@@ -1,8 +1,6 @@
 package gpu
 
 import (
-	"context"
-
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/wait"
@@ -19,31 +17,39 @@ type pending struct {
 	err   error
 }
 
-// Launch begins an operation in which the device has a part: all ranks agree that
+// Launch begins operations in which the device has a part: all ranks agree that
 // they do the same, and the device is given its part. It does not wait for those
-// before it to be done.
-func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t *engine.Ticket, next []uint64, join bool) engine.Pending {
+// before them to be done.
+func (e *Engine) Launch(list []engine.Launch, next []uint64) {
+	for i := range list {
+		list[i].Pending = e.begin(&list[i], next, i+1 < len(list))
+	}
+}
+
+// begin begins one, which others may follow at once.
+func (e *Engine) begin(l *engine.Launch, next []uint64, followed bool) engine.Pending {
 	p, behind := e.joined, e.joined != nil
 	if e.joined = nil; !behind {
 		p = e.idle()
 	}
 	o := &p.operation
-	*o = operation{e: e, ctx: ctx, seq: seq, calls: calls, ticket: t, name: "Batch"}
-	if len(calls) == 1 {
-		o.name = calls[0].Op()
+	*o = operation{e: e, ctx: l.Ctx, seq: l.Seq, calls: l.Calls, ticket: l.Ticket, name: "Batch"}
+	if len(l.Calls) == 1 {
+		o.name = l.Calls[0].Op()
 	}
 	o.latest = e.limit()
 	err := o.agree(next)
 	if err == nil && !o.ahead {
 		err = o.onHost()
 	}
-	gives := err == nil && (t != nil || o.onDevice)
+	join := err == nil && l.Join && e.agreed > 0 // the next one follows for sure
+	gives := err == nil && (l.Ticket != nil || o.onDevice)
 	if gives {
-		if err = p.give(); err != nil {
+		if err = p.give(join && followed); err != nil {
 			err = o.fail(err) // at once, so that the others hear of it
 		}
 	}
-	if gives && err == nil && join && e.agreed > 0 { // the next one follows for sure
+	if gives && err == nil && join {
 		e.joined = p
 		return nil
 	}
@@ -56,11 +62,11 @@ func (e *Engine) Launch(ctx context.Context, seq uint64, calls []engine.Call, t 
 	return p
 }
 
-// give gives the device its part.
-func (p *pending) give() error {
+// give gives the device its part, or does so with that of the next one.
+func (p *pending) give(hold bool) error {
 	o := &p.operation
 	if o.e.stage == nil {
-		return o.launch()
+		return o.launch(hold)
 	}
 	// Behind all that is in the stream, also if it went wrong.
 	err := first(o.throughHost(), p.record())
@@ -80,7 +86,7 @@ func (p *pending) record() (err error) {
 		}
 	}
 	e.guard.begin(&p.operation)
-	err = p.event.Record(e.stream)
+	err = first(e.flush(), p.event.Record(e.stream))
 	return first(err, e.guard.end())
 }
 

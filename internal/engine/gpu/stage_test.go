@@ -163,7 +163,7 @@ func TestStagedHeldBack(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		err = e.Launch(ctx, 1, sum(e, x), ticket, nil, false).Settle()
+		err = launch(e, engine.Launch{Ctx: ctx, Seq: 1, Calls: sum(e, x), Ticket: ticket}).Settle()
 		if !errors.Is(err, engine.ErrTimeout) || !strings.Contains(err.Error(), "on rank 1") {
 			return fmt.Errorf("the deadline of rank 1 is reported as %w", err)
 		}
