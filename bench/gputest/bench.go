@@ -54,6 +54,7 @@ func benchMain(args []string) error {
 	library := set.String("nccl", os.Getenv("TUTTI_NCCL_LIBRARY"), "path of libnccl; none: what is found")
 	ranks := set.String("ranks", "2,4,8", "numbers of ranks")
 	budget := set.Duration("budget", 120*time.Second, "time for all")
+	least := set.Int("b", 1<<10, "smallest size in bytes")
 	most := set.Int("e", 32<<20, "largest size in bytes")
 	set.StringVar(&b.ops, "op", benchOps, "operations")
 	set.IntVar(&b.sets, "sets", 7, "how often the jobs begin anew, at most")
@@ -75,7 +76,7 @@ func benchMain(args []string) error {
 		}
 		b.ranks = append(b.ranks, n)
 	}
-	b.flags = []string{"-b", "1K", "-e", strconv.Itoa(*most), "-f", "32", "--ahead", strconv.Itoa(b.ahead)}
+	b.flags = []string{"-b", strconv.Itoa(*least), "-e", strconv.Itoa(*most), "-f", "32", "--ahead", strconv.Itoa(b.ahead)}
 	b.env = []string{"TUTTI_NCCL_LIBRARY=" + *library, fmt.Sprintf("TUTTI_BENCH_BYTES=%d", *most)}
 	if *bind {
 		b.flags = append(b.flags, "--bind")
