@@ -128,27 +128,34 @@ func (c *Comm) collect() {
 		if n > 0 {
 			sign := c.given[0].t.sign
 			if c.ended(n, look) {
-				m.count(n, sign)
+				c.keepTempo(sign, m.count(n, sign, time.Now()))
 				pace, look = fresh, false
 				continue
 			}
+			m.asked = true
 		}
-		began := c.measure(&m, n > 0)
+		if n == 0 {
+			m.began(time.Time{})
+		}
 		if n == 0 && look {
 			// To be woken for the next one takes longer than to stay, for a while.
 			c.progress.Wait()
 			pace, look = fresh, false
 			continue
 		}
-		if began {
+		if n > 0 && m.since.IsZero() {
+			m.began(time.Now())
 			pace = fresh
 		}
-		pace.Nap, pace.Rings = c.nap(&m), c.bell.Rings()
+		nap := c.nap(&m)
+		if nap == 0 && pace.Nap > 0 {
+			pace = fresh // from now on, the questions come one after the other
+		}
+		pace.Nap, pace.Rings = nap, c.bell.Rings()
 		c.mu.Unlock()
 		look = pace.Pause()
 		c.mu.Lock()
 	}
-	c.measure(&m, false)
 	c.collecting = false
 }
 

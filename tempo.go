@@ -23,7 +23,7 @@ const (
 	longNap = 500 * time.Microsecond
 )
 
-// A tempo is how long operations took last that have a sign.
+// A tempo is how long operations took last, each, that have a sign.
 type tempo struct {
 	sign uint64
 	each time.Duration
@@ -35,6 +35,13 @@ func (c *Comm) tempo(sign uint64) time.Duration {
 		return m.each
 	}
 	return 0
+}
+
+// keepTempo remembers it, if it is known. c.mu is held.
+func (c *Comm) keepTempo(sign uint64, each time.Duration) {
+	if each > 0 && sign != 0 {
+		c.tempos[sign%uint64(len(c.tempos))] = tempo{sign, each}
+	}
 }
 
 // want notes that it is waited for that an operation is over. c.mu is held.
@@ -52,38 +59,44 @@ func (c *Comm) unwant(seq uint64) {
 	}
 }
 
-// A meter measures tempos.
+// A meter measures tempos: of operations that look alike and follow each other, what each
+// takes on average, because it is not noticed at once when one is over.
 type meter struct {
 	keen  bool      // who asks has a processor of its own
-	since time.Time // when the device began with what was not over then; zero: it had nothing
-	done  int       // operations that are over since then
-	sign  uint64    // of all of them; zero: they are not alike
+	since time.Time // when the device began with what is not over; zero: it has nothing
+	asked bool      // after that it was
+	fresh bool      // nothing is over since the device had nothing
+	sign  uint64    // of those that are measured
+	from  time.Time // when the device began with them; zero: that is not known
+	done  int       // how many are over
 }
 
-// count counts operations that look alike.
-func (m *meter) count(n int, sign uint64) {
-	if m.done > 0 && m.sign != sign {
-		sign = 0
-	}
-	m.done += n
-	m.sign = sign
-}
+// measured is how many operations a tempo tells of, about; those before count less.
+const measured = 64
 
-// measure notes what took how long until now, at which the device is at work or is not,
-// and reports whether it was not before. c.mu is held.
-func (c *Comm) measure(m *meter, atWork bool) (began bool) {
-	now := time.Now()
-	began = atWork && m.since.IsZero()
-	if m.done > 0 && m.sign != 0 && !m.since.IsZero() {
-		c.tempos[m.sign%uint64(len(c.tempos))] = tempo{m.sign, max(now.Sub(m.since)/time.Duration(m.done), 1)}
+// began notes when the device began to work; zero: it has nothing to do.
+func (m *meter) began(now time.Time) { *m = meter{keen: m.keen, since: now, from: now, fresh: true} }
+
+// count counts operations that look alike, and returns what each of them takes; zero: it
+// is not known.
+func (m *meter) count(n int, sign uint64, now time.Time) (each time.Duration) {
+	if m.sign != sign && !m.fresh {
+		m.from, m.done = time.Time{}, 0
+		if m.asked {
+			m.from = m.since // they were not over by then, but the others were
+		}
 	}
-	if began || m.done > 0 {
-		m.since, m.done = now, 0
+	m.sign, m.since, m.asked, m.fresh = sign, now, false, false
+	if m.from.IsZero() {
+		m.from = now
+		return 0
 	}
-	if !atWork {
-		m.since = time.Time{}
+	took := now.Sub(m.from)
+	if m.done += n; m.done > 2*measured {
+		took, m.done = took/2, m.done/2
+		m.from = now.Add(-took)
 	}
-	return began
+	return max(took/time.Duration(m.done), 1)
 }
 
 // nap is how long to wait before the device is asked: half of the time until an operation

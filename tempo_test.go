@@ -82,25 +82,35 @@ func TestJoins(t *testing.T) {
 // TestMeter holds that operations are timed if they look alike, from when the device
 // began with them.
 func TestMeter(t *testing.T) {
-	c := new(Comm)
+	begin := time.Now()
+	at := func(ms int) time.Time { return begin.Add(time.Duration(ms) * time.Millisecond) }
 	var m meter
-	if !c.measure(&m, true) || c.measure(&m, true) {
-		t.Error("it is not known when the device began")
+	m.began(at(0))
+	for i, c := range []struct {
+		asked    bool
+		n        int
+		sign     uint64
+		at, each int
+	}{
+		{true, 2, 5, 200, 100},
+		{true, 3, 5, 400, 80},  // of five
+		{true, 1, 6, 430, 30},  // it was not over at 400
+		{false, 1, 7, 430, 0},  // nobody knows when that began
+		{false, 1, 7, 450, 20}, // this one began then
+		{true, 125, 7, 5470, 40},
+		{true, 64, 7, 9930, 50},  // those before count half from now on
+		{true, 95, 7, 10880, 30}, // with as many of 50
+		{true, 1, 0, 10980, 100},
+		{true, 1, 7, 11080, 100},
+	} {
+		m.asked = c.asked
+		want := time.Duration(c.each) * time.Millisecond
+		if got := m.count(c.n, c.sign, at(c.at)); got != want {
+			t.Errorf("step %d: %v, not %v", i, got, want)
+		}
 	}
-	m.since = m.since.Add(-time.Second)
-	m.count(2, 5)
-	m.count(8, 5)
-	c.measure(&m, true)
-	if d := c.tempo(5); d < 100*time.Millisecond {
-		t.Errorf("ten operations took a second, and each %v", d)
-	}
-	m.count(1, 5)
-	m.count(1, 6)
-	c.measure(&m, false)
-	if c.tempo(6) != 0 || c.tempo(5+uint64(len(c.tempos))) != 0 {
-		t.Error("a time is known of what was not timed")
-	}
-	if !c.measure(&m, true) {
-		t.Error("the device had nothing, and did not begin")
+	m.began(at(9000))
+	if got := m.count(1, 8, at(9010)); got != 10*time.Millisecond {
+		t.Errorf("after a pause: %v", got)
 	}
 }

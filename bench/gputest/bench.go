@@ -24,7 +24,7 @@ import (
 // benchOps are the collectives that NCCL has, as tutti bench names them.
 const benchOps = "allreduce,broadcast,reduce,allgather,reducescatter,gather,scatter,alltoall"
 
-// A benchRun runs tutti bench, and its loop beside C's.
+// A benchRun runs tutti bench beside C, or its loop.
 type benchRun struct {
 	out    io.Writer
 	tutti  string   // the program
@@ -34,12 +34,13 @@ type benchRun struct {
 	ops    string
 	flags  []string // for tutti bench: sizes and budget
 	sets   int      // of jobs, at most
-	rounds int      // of the jobs of a set, in turns
+	turns  bool     // the jobs of a set answer in turns; else one job at a time
+	rounds int      // of those turns
 	ahead  int      // at most
 	env    []string
 	driver string // of C
 
-	points, within, program, again int
+	points, within, again int
 }
 
 // benchMain is gputest bench.
@@ -58,9 +59,10 @@ func benchMain(args []string) error {
 	most := set.Int("e", 32<<20, "largest size in bytes")
 	set.StringVar(&b.ops, "op", benchOps, "operations")
 	set.IntVar(&b.sets, "sets", 7, "how often the jobs begin anew, at most")
-	set.IntVar(&b.rounds, "rounds", 3, "how often each answers about a point")
+	set.BoolVar(&b.turns, "turns", false, "have the loop of tutti bench, C, and others answer about each point in turns, not one after the other about all")
+	set.IntVar(&b.rounds, "rounds", 3, "how often each answers about a point in turn")
 	set.IntVar(&b.ahead, "ahead", 256, "operations started before the first is waited for, at most")
-	beside := set.String("other", "", "other gputests, whose tutti is measured in the same turns")
+	beside := set.String("other", "", "other gputests, whose tutti is measured, too")
 	bind := set.Bool("bind", true, "divide the cores among the ranks of each job, if there are two for each")
 	withMPS := set.Bool("mps", true, "start MPS where possible")
 	if err := set.Parse(args); err != nil {
@@ -110,15 +112,18 @@ func (b *benchRun) run(ctx context.Context) error {
 	if b.driver, err = compile(ctx, dir); err != nil {
 		return err
 	}
-	fmt.Fprintf(b.out, "\nMedians in us, (least, most) of the sets of jobs; up to %d ahead. Ratio and difference are medians, to C's answers of "+
-		"the same time or, of what tutti bench printed, of the same set; in brackets those of C again.\n\n"+
-		"| operation | bytes | ranks | loop: ratio | difference | verdict | tutti bench: ratio | difference | verdict | tutti bench", b.ahead)
+	how, compared := "one job after the other", "of the same set"
+	if b.turns {
+		how, compared = "jobs in turns of milliseconds", "of the same time"
+	}
+	fmt.Fprintf(b.out, "\n%s; medians in us, (least, most) of the sets of jobs; up to %d ahead. Ratio and difference are medians, to C's answers %s; "+
+		"in brackets those of C again.\n\n| operation | bytes | ranks | ratio | difference | verdict", how, b.ahead, compared)
 	for _, d := range b.drivers() {
 		fmt.Fprintf(b.out, " | %s", d.name)
 	}
-	fmt.Fprintf(b.out, " |\n%s |\n", strings.Repeat("| --- ", 10+len(b.drivers())))
-	const begin = 4
-	weight := begin // of staging
+	fmt.Fprintf(b.out, " |\n%s |\n", strings.Repeat("| --- ", 6+len(b.drivers())))
+	const begin = 8
+	weight := begin / 2 // of staging
 	for _, n := range b.ranks {
 		weight += begin + n
 	}
@@ -136,8 +141,8 @@ func (b *benchRun) run(ctx context.Context) error {
 			return errors.New("the time is over")
 		}
 	}
-	fmt.Fprintf(b.out, "\n%d of %d points within 3%% of C where that takes 200 us or more, and within 2 us below; by what tutti bench printed: %d; "+
-		"a second job of C's: %d.\n", b.within, b.points, b.program, b.again)
+	fmt.Fprintf(b.out, "\n%d of %d points within 3%% of C where that takes 200 us or more, and within 2 us below; "+
+		"a second job of C's: %d.\n", b.within, b.points, b.again)
 	fmt.Fprintf(b.out, "\nstaged (device memory by way of the host's), 2 ranks:\n\n| operation | bytes | tutti us | bus GB/s |\n| --- | --- | --- | --- |\n")
 	list, err := b.tuttiBench(ctx, bench.Staged, 2)
 	for _, r := range list {
@@ -156,14 +161,11 @@ func share(ctx context.Context, part, of int) (context.Context, context.CancelFu
 }
 
 // A cell is one point of the table: of each job, the medians of the sets; and how it
-// compares with C, of which it asked about the same time, in all rounds of all sets. The
-// program is tutti bench itself, which says one thing in a set.
+// compares with C, of which it asked in the same set or, in turns, at the same time.
 type cell struct {
 	bench.Result
-	jobs    []series
-	than    []beside
-	printed series
-	program beside
+	jobs []series
+	than []beside
 }
 
 // A beside is by how much a job's times differ from C's.
@@ -174,10 +176,6 @@ type beside struct {
 func (b *beside) add(us, c float64) {
 	b.ratio = append(b.ratio, us/c)
 	b.difference = append(b.difference, us-c)
-}
-
-func (b *beside) String() string {
-	return fmt.Sprintf("%.3f | %+.1f", b.ratio.at(0.5), b.difference.at(0.5))
 }
 
 // within reports whether that is little, by the medians.
@@ -191,46 +189,36 @@ func (b *beside) within(c float64) bool {
 // A driver is a program whose loop is timed.
 type driver struct {
 	name    string
-	command []string
+	command []string // none: it is tutti bench itself, which times all points
 }
 
+// drivers are those whose times are compared; the second is C.
 func (b *benchRun) drivers() []driver {
-	list := []driver{{"tutti", []string{b.self, "loop"}}, {"C", []string{b.driver}}, {"C again", []string{b.driver}}}
+	list := []driver{{name: "tutti bench"}, {"C", []string{b.driver}}, {"C again", []string{b.driver}}}
+	if b.turns {
+		list[0] = driver{"tutti", []string{b.self, "loop"}}
+	}
 	for _, path := range b.beside {
 		list = append(list, driver{filepath.Base(path), []string{path, "loop"}})
 	}
 	return list
 }
 
-// measure runs tutti bench, whose results must be right, and then its loop, C's, and
-// C's again in turns, each time: what disturbs the machine for a while disturbs all of them. How
-// fast a communicator is also depends on how its connections and threads happen to
-// lie; so the jobs begin anew as often as there is time for.
+// measure runs tutti bench, whose results must be right, and C, and C again; or the loop
+// of tutti bench in turns with theirs: what disturbs the machine for a while disturbs all
+// of them. How fast a communicator is also depends on how its connections and threads
+// happen to lie; so the jobs begin anew as often as there is time for.
 func (b *benchRun) measure(ctx context.Context, dir string, ranks int) error {
 	var cells []cell
 	defer func() { b.rows(cells) }()
 	for set := range b.sets {
 		begin := time.Now()
-		list, err := b.tuttiBench(ctx, bench.NCCL, ranks)
-		if err == nil && set == 0 {
-			cells = make([]cell, len(list))
-			for i := range list {
-				cells[i] = cell{Result: list[i], jobs: make([]series, len(b.drivers())), than: make([]beside, len(b.drivers()))}
-			}
-		}
-		if err == nil {
-			err = b.set(ctx, dir, ranks, cells)
-		}
+		err := b.set(ctx, dir, ranks, set, &cells)
 		switch {
 		case err != nil && ctx.Err() != nil && set > 0:
 			return nil // what there is counts
 		case err != nil:
 			return err
-		}
-		for i := range cells {
-			c, of := &cells[i], list[i].P50
-			c.printed = append(c.printed, of)
-			c.program.add(of, c.jobs[1][set])
 		}
 		if end, ok := ctx.Deadline(); ok && time.Until(end) < time.Since(begin)*5/4 {
 			return nil
@@ -239,15 +227,111 @@ func (b *benchRun) measure(ctx context.Context, dir string, ranks int) error {
 	return nil
 }
 
-// set starts the jobs, and asks them about every point.
-func (b *benchRun) set(ctx context.Context, dir string, ranks int, cells []cell) error {
-	var jobs []*job
-	for i, d := range b.drivers() {
-		meet := filepath.Join(dir, fmt.Sprintf("meet%d", i))
-		if err := os.WriteFile(meet, make([]byte, 64*ranks), 0o600); err != nil {
+// set measures all points once.
+func (b *benchRun) set(ctx context.Context, dir string, ranks, number int, cells *[]cell) error {
+	if b.turns && number > 0 {
+		return b.inTurns(ctx, dir, ranks, *cells)
+	}
+	list, err := b.tuttiBench(ctx, bench.NCCL, ranks)
+	if err != nil {
+		return err
+	}
+	if number == 0 {
+		for i := range list {
+			*cells = append(*cells, cell{Result: list[i], jobs: make([]series, len(b.drivers())), than: make([]beside, len(b.drivers()))})
+		}
+	}
+	if b.turns {
+		return b.inTurns(ctx, dir, ranks, *cells)
+	}
+	return b.alone(ctx, dir, ranks, *cells, list)
+}
+
+// alone has each job answer about all points, while the others do not exist: they would
+// share the GPU with it.
+func (b *benchRun) alone(ctx context.Context, dir string, ranks int, cells []cell, list []bench.Result) error {
+	times := make([]series, len(b.drivers()))
+	for i := range list {
+		times[0] = append(times[0], list[i].P50)
+	}
+	for k, d := range b.drivers() {
+		if d.command == nil {
+			continue
+		}
+		j, err := b.start(ctx, dir, ranks, k)
+		if err != nil {
 			return err
 		}
-		j, err := startJob(ctx, d.name, ranks, append(b.env[:len(b.env):len(b.env)], "TUTTI_BENCH_MEET="+meet), d.command...)
+		for i := range cells {
+			var us float64
+			if us, err = b.long(ctx, j, &cells[i]); err != nil {
+				break
+			}
+			times[k] = append(times[k], us)
+		}
+		j.kill(5 * time.Second)
+		if err != nil {
+			return err
+		}
+	}
+	for k := range times {
+		for i := range cells {
+			c := &cells[i]
+			c.jobs[k] = append(c.jobs[k], times[k][i])
+			c.than[k].add(times[k][i], times[1][i])
+		}
+	}
+	return nil
+}
+
+// start starts the job of a driver.
+func (b *benchRun) start(ctx context.Context, dir string, ranks, number int) (*job, error) {
+	d, meet := b.drivers()[number], filepath.Join(dir, fmt.Sprintf("meet%d", number))
+	if err := os.WriteFile(meet, make([]byte, 64*ranks), 0o600); err != nil {
+		return nil, err
+	}
+	return startJob(ctx, d.name, ranks, append(b.env[:len(b.env):len(b.env)], "TUTTI_BENCH_MEET="+meet), d.command...)
+}
+
+// asked asks a job how long an operation takes.
+func asked(ctx context.Context, j *job, c *cell, times, ahead int) (us float64, err error) {
+	all, err := j.askAll(ctx, fmt.Sprintf("loop %s %d %d %d", c.Op, c.Bytes, times, ahead))
+	if err != nil {
+		return 0, err
+	}
+	return slowest(c.Op, all) / 1000, nil
+}
+
+// estimate is how long an operation takes when others are started before it is over, about.
+func (b *benchRun) estimate(ctx context.Context, j *job, c *cell, window float64) (us float64, err error) {
+	const first, few = 5, 16 // operations
+	us, err = asked(ctx, j, c, first, 1)
+	if err == nil && us < window/few && b.ahead >= few {
+		us, err = asked(ctx, j, c, 3, few)
+	}
+	return us, err
+}
+
+// long asks a job about a point for as long as tutti bench measures one, in windows of the
+// same length, of which the first does not count.
+func (b *benchRun) long(ctx context.Context, j *job, c *cell) (us float64, err error) {
+	const budget, window = 150000, 15000 // microseconds
+	each, err := b.estimate(ctx, j, c, window)
+	if err != nil {
+		return 0, err
+	}
+	ahead := min(max(int(window/each), 4), b.ahead)
+	if _, err = asked(ctx, j, c, 1, ahead); err != nil {
+		return 0, err
+	}
+	return asked(ctx, j, c, max(int(budget/each)/ahead, 5), ahead)
+}
+
+// inTurns starts the jobs, and asks them about every point in turns.
+func (b *benchRun) inTurns(ctx context.Context, dir string, ranks int, cells []cell) error {
+	var jobs []*job
+	for i := range b.drivers() {
+		j, err := b.start(ctx, dir, ranks, i)
 		if err != nil {
 			return err
 		}
@@ -264,21 +348,11 @@ func (b *benchRun) set(ctx context.Context, dir string, ranks int, cells []cell)
 
 // point asks the jobs about one point in turns.
 func (b *benchRun) point(ctx context.Context, jobs []*job, c *cell) error {
-	asked := func(j *job, times, ahead int) (float64, error) {
-		all, err := j.askAll(ctx, fmt.Sprintf("loop %s %d %d %d", c.Op, c.Bytes, times, ahead))
-		if err != nil {
-			return 0, err
-		}
-		return slowest(c.Op, all) / 1000, nil
-	}
-	const warm, few, window = 5, 16, 12000 // operations, and microseconds that are one answer's part
+	const window = 12000 // microseconds that are one answer's part
 	ahead, times, rounds := 0, 3, b.rounds
 	for i := range jobs {
 		k := (i + 1) % len(jobs)
-		each, err := asked(jobs[k], warm, 1)
-		if k == 1 && err == nil && each < window/few && b.ahead >= few {
-			each, err = asked(jobs[k], 1, few) // each takes less then
-		}
+		each, err := b.estimate(ctx, jobs[k], c, window)
 		if err != nil {
 			return err
 		}
@@ -293,7 +367,7 @@ func (b *benchRun) point(ctx context.Context, jobs []*job, c *cell) error {
 	for round := range rounds + 1 {
 		for i := range jobs {
 			k := (i + round) % len(jobs) // nobody is always first
-			us, err := asked(jobs[k], times, ahead)
+			us, err := asked(ctx, jobs[k], c, times, ahead)
 			if err != nil {
 				return err
 			}
@@ -360,26 +434,24 @@ func (b *benchRun) tuttiBench(ctx context.Context, engine string, ranks int) ([]
 
 // rows prints the points that there are and judges them.
 func (b *benchRun) rows(cells []cell) {
-	judge := func(than *beside, c float64, count *int) string {
-		if than.within(c) {
-			*count++
-			return "ok"
-		}
-		return "slower"
-	}
 	for i := range cells {
 		c := &cells[i]
-		if len(c.printed) == 0 {
+		sets := len(c.jobs[len(c.jobs)-1])
+		if sets == 0 {
 			continue
 		}
+		other, verdict := c.jobs[1].at(0.5), "slower"
 		b.points++
-		other := c.jobs[1].at(0.5)
-		judge(&c.than[2], other, &b.again)
-		fmt.Fprintf(b.out, "| %s | %d | %d | %.3f (%.3f) | %+.1f (%+.1f) | %s", c.Op, c.Bytes, c.Ranks,
-			c.than[0].ratio.at(0.5), c.than[2].ratio.at(0.5), c.than[0].difference.at(0.5), c.than[2].difference.at(0.5),
-			judge(&c.than[0], other, &b.within))
-		fmt.Fprintf(b.out, " | %v | %s, %d x", &c.program, judge(&c.program, other, &b.program), len(c.printed))
-		for _, s := range append([]series{c.printed}, c.jobs...) {
+		if c.than[0].within(other) {
+			verdict = "ok"
+			b.within++
+		}
+		if c.than[2].within(other) {
+			b.again++
+		}
+		fmt.Fprintf(b.out, "| %s | %d | %d | %.3f (%.3f) | %+.1f (%+.1f) | %s, %d x", c.Op, c.Bytes, c.Ranks,
+			c.than[0].ratio.at(0.5), c.than[2].ratio.at(0.5), c.than[0].difference.at(0.5), c.than[2].difference.at(0.5), verdict, sets)
+		for _, s := range c.jobs {
 			fmt.Fprintf(b.out, " | %.1f (%.1f, %.1f)", s.at(0.5), s.at(0), s.at(1))
 		}
 		fmt.Fprintln(b.out, " |")

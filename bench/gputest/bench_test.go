@@ -22,22 +22,24 @@ func TestBench(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var text strings.Builder
-	b := &benchRun{
-		out: &text, tutti: tutti, self: self, ranks: []int{3}, sets: 1, rounds: 1, ahead: 4, ops: "allreduce,scatter,alltoall",
-		flags: []string{"-b", "1K", "-e", "32K", "-f", "32", "--iters", "5", "--warmup", "1"},
-		env:   []string{"TUTTI_BENCH_BYTES=32768"},
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-	defer cancel()
-	err = b.run(ctx)
-	t.Log(text.String())
-	if err != nil || b.points != 3*2 || strings.Contains(text.String(), "FAILED") {
-		t.Errorf("%v, %d points", err, b.points)
-	}
-	for _, want := range []string{"| allreduce | 1024 | 3 |", "| alltoall | 32760 | 3 |", ", 1 x | ", "of 6 points within 3%", "| scatter | 32768 | "} {
-		if !strings.Contains(text.String(), want) {
-			t.Errorf("the table lacks %q", want)
+	for _, turns := range []bool{false, true} {
+		var text strings.Builder
+		b := &benchRun{
+			out: &text, tutti: tutti, self: self, ranks: []int{3}, sets: 2, turns: turns, rounds: 1, ahead: 4, ops: "allreduce,alltoall",
+			flags: []string{"-b", "1K", "-e", "32K", "-f", "32", "--iters", "5", "--warmup", "1"},
+			env:   []string{"TUTTI_BENCH_BYTES=32768"},
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+		defer cancel()
+		err = b.run(ctx)
+		t.Log(text.String())
+		if err != nil || b.points != 2*2 || strings.Contains(text.String(), "FAILED") {
+			t.Errorf("%v, %d points", err, b.points)
+		}
+		for _, want := range []string{"| allreduce | 1024 | 3 |", "| alltoall | 32760 | 3 |", ", 2 x | ", "of 4 points within 3%", "| alltoall | 32768 | "} {
+			if !strings.Contains(text.String(), want) {
+				t.Errorf("the table lacks %q", want)
+			}
 		}
 	}
 }
