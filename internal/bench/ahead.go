@@ -14,6 +14,8 @@ const (
 	aheadOnGPU = 256
 	// aheadLeast is how many those are even if they take long.
 	aheadLeast = 4
+	// aheadFew is how many tell how long each takes among others.
+	aheadFew = 16
 )
 
 // ahead is how many operations are started before the first is waited for, at most.
@@ -28,8 +30,8 @@ func (p *Plan) ahead() int {
 }
 
 // window is how many operations of a point are started before the first is waited
-// for, on all ranks the same. Each is how long one takes, about, on this rank.
-func (r *runner) window(ctx context.Context, s *spec, each time.Duration) (int, error) {
+// for, on all ranks the same. Each is how long one takes by itself, about, on this rank.
+func (r *runner) window(ctx context.Context, s *spec, each time.Duration, all []sides) (int, error) {
 	most := r.plan.ahead()
 	if most == 1 || s.elems == 0 || s.op.name == "sendrecv" {
 		return 1, nil // of barriers one ends before the next begins; messages have no order
@@ -38,9 +40,21 @@ func (r *runner) window(ctx context.Context, s *spec, each time.Duration) (int, 
 		windows := (all + most - 1) / most
 		return (all + windows - 1) / windows, nil
 	}
-	n := []int32{int32(min(max(int(r.plan.Budget/(2*blocks)/max(each, 1)), aheadLeast), most))}
-	err := r.comm.Broadcast(ctx, tutti.Of(n), 0)
-	return int(n[0]), err
+	n, err := r.fit(ctx, each, aheadLeast, most)
+	if few := min(n, aheadFew); err == nil && few > aheadLeast {
+		// Several take less than as many times one.
+		run, begin := s.started(r.comm, all, few), time.Now()
+		if err = run(ctx); err == nil {
+			n, err = r.fit(ctx, time.Since(begin)/time.Duration(few), few, most)
+		}
+	}
+	return n, err
+}
+
+// fit is how many operations there are in a window, by the rank that takes longest.
+func (r *runner) fit(ctx context.Context, each time.Duration, least, most int) (int, error) {
+	longest, err := tutti.ReduceValue(ctx, r.comm, int64(each), tutti.Max)
+	return min(max(int(int64(r.plan.Budget/(2*blocks))/max(longest, 1)), least), most), err
 }
 
 // started returns what starts an operation, or a batch of them, so many times and

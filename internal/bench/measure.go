@@ -260,7 +260,7 @@ func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) er
 		}
 		each = min(each, time.Since(begin)) // the first can take long
 	}
-	ahead, err := r.window(ctx, s, each)
+	ahead, err := r.window(ctx, s, each, all)
 	if err != nil {
 		return nil, err
 	}
