@@ -53,3 +53,23 @@ func TestSlowest(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestQuantiles(t *testing.T) {
+	for _, c := range []struct {
+		s       series
+		q, want float64
+	}{
+		{nil, 0.5, 0},
+		{series{3}, 0.5, 3},
+		{series{3}, 1, 3},
+		{series{4, 1}, 0.5, 2.5},
+		{series{4, 1, 2}, 0.5, 2},
+		{series{4, 1, 2, 3}, 0.5, 2.5},
+		{series{4, 1, 2, 3}, 0, 1},
+		{series{4, 1, 2, 3}, 1, 4},
+	} {
+		if got := c.s.at(c.q); got != c.want {
+			t.Errorf("%v at %v: %v, not %v", c.s, c.q, got, c.want)
+		}
+	}
+}

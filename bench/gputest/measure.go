@@ -11,12 +11,15 @@ import (
 // A series is the medians of the rounds of one job.
 type series []float64
 
+// at is a quantile; between two of the numbers, in proportion.
 func (s series) at(q float64) float64 {
 	sorted := slices.Sorted(slices.Values(s))
 	if len(sorted) == 0 {
 		return 0
 	}
-	return sorted[int(q*float64(len(sorted)-1)+0.5)]
+	place := q * float64(len(sorted)-1)
+	i := min(int(place), max(len(sorted)-2, 0))
+	return sorted[i] + (place-float64(i))*(sorted[min(i+1, len(sorted)-1)]-sorted[i])
 }
 
 // measureAll times Go, C, and C once more, in turns: what differs between the two
