@@ -280,11 +280,11 @@ func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) er
 	own := slices.Clone(times)
 	slices.Sort(own)
 	p := &Point{Ranks: make([]float64, r.comm.Size())}
-	mine := []float64{micro(at(own, 50))}
+	mine := []float64{micro(middle(own))}
 	if err := r.comm.AllGather(ctx, tutti.Of(p.Ranks), tutti.Of(mine)); err != nil {
 		return nil, err
 	}
-	three := []float64{micro(at(own, 50)), micro(at(own, 99)), micro(own[0])}
+	three := []float64{micro(middle(own)), micro(at(own, 99)), micro(own[0])}
 	if s.op.waits {
 		// Every rank is as slow as the slowest, but for a hair.
 		if err := r.comm.AllReduce(ctx, tutti.Of(three), tutti.Max); err != nil {
@@ -297,7 +297,7 @@ func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) er
 		}
 		slices.Sort(times)
 		own = times
-		three = []float64{micro(at(own, 50)), micro(at(own, 99)), micro(own[0])}
+		three = []float64{micro(middle(own)), micro(at(own, 99)), micro(own[0])}
 	}
 	for i := range p.Ranks {
 		p.Ranks[i] = digits(p.Ranks[i], 5)
@@ -335,7 +335,7 @@ func (r *runner) iterate(ctx context.Context, s *spec, wanted int, run func(cont
 		}
 		block := slices.Clone(times[first:])
 		slices.Sort(block)
-		medians = append(medians, at(block, 50))
+		medians = append(medians, middle(block))
 	}
 }
 

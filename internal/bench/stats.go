@@ -13,6 +13,12 @@ func at(sorted []int64, percent int) int64 {
 	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
 }
 
+// middle is the median of sorted values.
+func middle(sorted []int64) int64 {
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}
+
 func micro(ns int64) float64 { return float64(ns) / 1e3 }
 
 // spread is how far values lie apart, relative to their middle. The first block
