@@ -26,7 +26,8 @@
 // A communicator may be used by many goroutines; calls on it take turns. All
 // ranks must make the same calls in the same order, over all communicators of a
 // device, and that order is the caller's duty. Collectives are put into a stream
-// and return; the results are there when the stream is done.
+// and return; the results are there when the stream is done. Of many small ones, Hold
+// makes each take what it takes in C.
 //
 // Calls on a communicator that does not block (Config.NonBlocking) wait too, but
 // Abort from another goroutine ends that wait. Other communicators can be aborted

@@ -6,7 +6,8 @@ import "fmt"
 // them to NCCL, one after the other, without coming back to Go in between. That is for
 // many small ones, of which the way into C and back is a part of what they take; they
 // are not one operation, as those of a Group are. What else is called on the
-// communicator is not noted, and comes after what was. Goroutines that share the
+// communicator is not noted, and comes after what was. The memory must be kept until
+// Flush, and then until the stream is done, as always. Goroutines that share the
 // communicator share what is held. Abort and Close forget it.
 //
 // Calls on communicators that do not block are not held: they are made at once. Those
