@@ -48,6 +48,14 @@ func public(err error) error {
 	return cuda.FromLoader(err)
 }
 
+// unlessGone leaves out that a communicator has ended: what was made for it has, too.
+func unlessGone(err error) error {
+	if errors.Is(err, ErrClosed) || errors.Is(err, ErrAborted) || errors.Is(err, ErrRevoked) {
+		return nil
+	}
+	return err
+}
+
 // invalid is an ErrInvalid with its reason.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("nccl: %w: %s", ErrInvalid, fmt.Sprintf(format, args...))

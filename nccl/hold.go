@@ -8,7 +8,8 @@ import "fmt"
 // are not one operation, as those of a Group are. What else is called on the
 // communicator is not noted, and comes after what was. The memory must be kept until
 // Flush, and then until the stream is done, as always. Goroutines that share the
-// communicator share what is held. Abort and Close forget it.
+// communicator share what is held. Abort and Close forget it; Flush before Split, Shrink,
+// Grow, Finalize, Suspend and Revoke, which do not wait for it.
 //
 // Calls on communicators that do not block are not held: they are made at once. Those
 // that are part of a Group cannot be held.

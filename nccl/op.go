@@ -122,7 +122,7 @@ func (c *Comm) FreeOp(o Op) error {
 	}
 	u, err := c.enter("FreeOp")
 	if err != nil {
-		return nil // it ended with the communicator
+		return unlessGone(err)
 	}
 	defer c.leave(u)
 	return public(c.lib.sys.RedOpDestroy(o.code-1, c.handle()))

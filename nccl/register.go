@@ -47,7 +47,7 @@ func (r *Registration) Close() error {
 func (c *Comm) deregister(handle uintptr, call func(comm, handle uintptr) error) error {
 	u, err := c.enter("Close")
 	if err != nil {
-		return nil // it ended with the communicator
+		return unlessGone(err)
 	}
 	return c.finish(u, call(c.handle(), handle))
 }

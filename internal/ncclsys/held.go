@@ -33,9 +33,9 @@ func (h *Held) Empty() bool { return len(h.calls) == 0 }
 func (l *Library) Flush(in *dl.Bracket, h *Held) (stopped bool, err error) {
 	defer h.Drop()
 	before, code, made := dl.CallAll(in, h.calls, &h.Stop)
-	if made > 0 && code != 0 {
+	if made > 0 && int32(code) != 0 {
 		i := slices.Index(l.fn[:], h.calls[made-1].Fn)
 		return false, l.enqueued(before, code, i)
 	}
-	return made < len(h.calls), l.enqueued(before, 0, 0)
+	return made < len(h.calls) || h.Stop.Load() != 0, l.enqueued(before, 0, 0)
 }

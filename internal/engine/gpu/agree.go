@@ -61,6 +61,9 @@ func (o *operation) agree(next []uint64) error {
 	})
 	if e.comm == nil && e.stage == nil {
 		if e.rank == 0 {
+			if f := e.failure(); f != nil {
+				return f // an id that nobody uses would keep its thread
+			}
 			id, err := e.lib.NewID()
 			if err != nil {
 				return o.fail(err)
