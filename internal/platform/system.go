@@ -1,0 +1,6 @@
+//go:build !unix
+
+package platform
+
+// The network code uses poll(2) and unix sockets.
+var _ int = "tutti needs Linux or macOS (on Windows: WSL)"
