@@ -1,0 +1,13 @@
+package engine
+
+import "github.com/tutti-go/tutti/internal/abi"
+
+// ABI describes what ranks must have in common: fingerprints, farewells, and
+// the names of groups.
+func ABI() string {
+	return abi.Text("engine",
+		"sig", abi.Struct[Sig](), "verbs", verbNames, "group", uint8(Group), "reds", redNames, "name", hashName("tutti"),
+		"farewell", abi.Struct[Farewell](), "farewellHead", farewellHead, "mostLost", mostLost, "farewellKinds", farewellKinds,
+		"groupName", GroupName("world", 1, 2), "mostName", mostName, "roundDigits", roundDigits, "signsAhead", SignsAhead, "uses", uses,
+	)
+}
