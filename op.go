@@ -12,7 +12,9 @@ type Op struct {
 	scale float64
 }
 
-// The operations. They are not to be assigned to; see also PreMul.
+// The operations. They are not to be assigned to; see also PreMul. Avg is for
+// floating-point elements: an average of integers is ErrInvalid, because the sum
+// may overflow the type although the average does not.
 var (
 	Sum  = Op{red: engine.Sum}
 	Prod = Op{red: engine.Prod}
@@ -22,7 +24,7 @@ var (
 )
 
 // PreMul multiplies each element by x before the sum. Ranks may have different
-// factors. For integers x must be a whole number.
+// factors. It is for floating-point elements; integers are ErrInvalid.
 func PreMul(x float64) Op { return Op{engine.PreMul, x} }
 
 // String returns the operation's name, such as "sum".

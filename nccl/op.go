@@ -14,7 +14,9 @@ type Op struct {
 	t    DataType
 }
 
-// The operations. They are not to be assigned to; see also Comm.PreMulSum.
+// The operations. They are not to be assigned to; see also Comm.PreMulSum. They do
+// what NCCL does, on integers, too: there Avg divides the sum, which may have
+// wrapped. Package tutti refuses Avg and PreMul of integers.
 var (
 	Sum  = Op{code: 1}
 	Prod = Op{code: 2}

@@ -1,6 +1,7 @@
 package nccl
 
 import (
+	"math"
 	"reflect"
 
 	"github.com/tutti-go/tutti/cuda"
@@ -107,7 +108,7 @@ func As[T cuda.Elem](s *cuda.Slice[T], t DataType) Buffer {
 // Raw is memory of another library as a Buffer. Memory that the driver knows to
 // be shorter, or elsewhere, is an error.
 func Raw(d *cuda.Device, ptr uintptr, n int, t DataType) (Buffer, error) {
-	if t <= 0 || t >= types || n < 0 {
+	if t <= 0 || t >= types || n < 0 || n > math.MaxInt/t.Size() {
 		return Buffer{}, invalid("%d elements of %v", n, t)
 	}
 	if ptr%uintptr(t.Size()) != 0 {

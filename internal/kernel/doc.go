@@ -7,7 +7,7 @@
 // Pointers address n consecutive elements with the natural alignment of the
 // element type, no more. dst may be exactly a or exactly b; any other overlap
 // is a mistake of the caller, and so are a type or an operation that does not
-// exist and a divisor below one. n may be zero. No function allocates, but
+// exist. n may be zero. No function allocates, but
 // arguments escape: memory passed in is never on a stack.
 //
 // # Results
@@ -30,8 +30,6 @@
 //   - The factor x of Scale and ScaleAdd is first converted: to float32 for
 //     float16, bfloat16 and float32; for integers it is truncated toward zero
 //     and wrapped to the type (infinities and NaN count as 0).
-//   - Div divides integers exactly and truncates toward zero; floats are
-//     divided by d converted as x is.
 //
 // # Preemption
 //
@@ -47,7 +45,7 @@
 // AVX-512 was measured, and did not pay.
 //
 // AVX2 has all reductions, and scaling of floats. NEON has the floats. What is
-// left, division and scaling of integers among it, is generic everywhere.
+// left, scaling of integers among it, is generic everywhere.
 //
 // The assembly for amd64 is written by the generator in gen. To check that it
 // is current:

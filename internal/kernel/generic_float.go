@@ -12,7 +12,6 @@ func setFloat[T float](t *table, dt DType) {
 	}
 	t.scale[dt] = scaleFloat[T]
 	t.scaleAdd[dt] = scaleAddFloat[T]
-	t.div[dt] = divFloat[T]
 }
 
 // canonical returns x with any NaN replaced by the canonical one.
@@ -67,13 +66,5 @@ func scaleAddFloat[T float](dst, a, b *byte, n int, x float64) {
 	factor := T(x)
 	for i := range d {
 		d[i] = canonical(y[i] + T(z[i]*factor))
-	}
-}
-
-func divFloat[T float](dst, a *byte, n, d int) {
-	q, x := slices1[T](dst, a, n)
-	divisor := T(float64(d))
-	for i := range q {
-		q[i] = canonical(x[i] / divisor)
 	}
 }

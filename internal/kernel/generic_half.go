@@ -32,11 +32,4 @@ func setHalf(t *table, dt DType, load func(uint16) float32, store func(float32) 
 			d[i] = store(load(y[i]) + product)
 		}
 	}
-	t.div[dt] = func(dst, a *byte, n, d int) {
-		q, x := slices1[uint16](dst, a, n)
-		divisor := float32(float64(d))
-		for i := range q {
-			q[i] = store(load(x[i]) / divisor)
-		}
-	}
 }

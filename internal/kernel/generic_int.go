@@ -14,7 +14,6 @@ func setInteger[T integer](t *table, dt DType) {
 	}
 	t.scale[dt] = scaleInteger[T]
 	t.scaleAdd[dt] = scaleAddInteger[T]
-	t.div[dt] = divInteger[T]
 }
 
 func sumInteger[T integer](dst, a, b *byte, n int) {
@@ -58,20 +57,6 @@ func scaleAddInteger[T integer](dst, a, b *byte, n int, x float64) {
 	factor := T(wrap(x))
 	for i := range d {
 		d[i] = y[i] + z[i]*factor
-	}
-}
-
-// divInteger divides in 64 bits, because d need not fit into T.
-func divInteger[T integer](dst, a *byte, n, d int) {
-	q, x := slices1[T](dst, a, n)
-	if ^T(0) < 0 {
-		for i := range q {
-			q[i] = T(int64(x[i]) / int64(d))
-		}
-		return
-	}
-	for i := range q {
-		q[i] = T(uint64(x[i]) / uint64(d))
 	}
 }
 

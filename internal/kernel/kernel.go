@@ -43,19 +43,6 @@ func ScaleAdd(dst, a, b unsafe.Pointer, n int, t DType, x float64) {
 	scaleAddPiece(f, dst, a, b, n, size, x)
 }
 
-// Div sets dst[i] = a[i]/d for n elements of type t. It is meant for the
-// average of integers: they are truncated toward zero. d is at least one.
-func Div(dst, a unsafe.Pointer, n int, t DType, d int) {
-	f, size := active().div[t], dtypes[t].size
-	if n*size > pieceBytes {
-		for step := pieceBytes / size; n > step; n -= step {
-			divPiece(f, dst, a, step, size, d)
-			dst, a = unsafe.Add(dst, pieceBytes), unsafe.Add(a, pieceBytes)
-		}
-	}
-	divPiece(f, dst, a, n, size, d)
-}
-
 // Copy moves bytes from src to dst.
 func Copy(dst, src unsafe.Pointer, bytes int) {
 	for ; bytes > pieceBytes; bytes -= pieceBytes {
@@ -93,13 +80,6 @@ func scaleAddPiece(f scaleAddFunc, dst, a, b unsafe.Pointer, n, size int, x floa
 	raceRead(b, n*size)
 	raceWrite(dst, n*size)
 	f((*byte)(dst), (*byte)(a), (*byte)(b), n, x)
-}
-
-//go:noinline
-func divPiece(f divFunc, dst, a unsafe.Pointer, n, size, d int) {
-	raceRead(a, n*size)
-	raceWrite(dst, n*size)
-	f((*byte)(dst), (*byte)(a), n, d)
 }
 
 //go:noinline

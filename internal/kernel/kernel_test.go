@@ -36,11 +36,8 @@ var factors = []float64{
 	1, 0, math.Copysign(0, -1), 1e-7, 300, 0x1p-140, 1e30, 0x1.8p64 + 0x1p13, 1e300, math.Inf(-1), math.NaN(),
 }
 
-var divisors = []int{3, 128, 1, 2, 7, 255, 300, 1 << 30}
-
-// calls has every function, type and operation, with the given factors and
-// divisors.
-func calls(factors []float64, divisors []int) (list []call) {
+// calls has every function, type and operation, with the given factors.
+func calls(factors []float64) (list []call) {
 	for dt := Int8; dt.Valid(); dt++ {
 		for op := Sum; op <= Max; op++ {
 			list = append(list, call{
@@ -58,13 +55,6 @@ func calls(factors []float64, divisors []int) (list []call) {
 				fmt.Sprintf("scaleadd %v/%v", x, dt), dt, true,
 				func(dst, a, b unsafe.Pointer, n int) { ScaleAdd(dst, a, b, n, dt, x) },
 				func(a, b uint64) uint64 { return refScaleAdd(dt, a, b, x) },
-			})
-		}
-		for _, d := range divisors {
-			list = append(list, call{
-				fmt.Sprintf("div %v/%v", d, dt), dt, false,
-				func(dst, a, _ unsafe.Pointer, n int) { Div(dst, a, n, dt, d) },
-				func(a, _ uint64) uint64 { return refDiv(dt, a, d) },
 			})
 		}
 	}
@@ -177,9 +167,9 @@ func (c call) check(t *testing.T, r *rand.Rand, n int) {
 }
 
 func TestEveryLength(t *testing.T) {
-	factors, divisors := factors, divisors
+	factors := factors
 	if testing.Short() {
-		factors, divisors = factors[:5], divisors[:3]
+		factors = factors[:5]
 	}
 	forEachPath(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(3, 4))
@@ -187,7 +177,7 @@ func TestEveryLength(t *testing.T) {
 		if testing.Short() && Path() == "generic" {
 			step = 7 // plain loops, whatever the length
 		}
-		for _, c := range calls(factors, divisors) {
+		for _, c := range calls(factors) {
 			for n := 0; n < 71; n += step {
 				c.check(t, r, n)
 			}
@@ -199,7 +189,7 @@ func TestEveryLength(t *testing.T) {
 func TestManyPieces(t *testing.T) {
 	forEachPath(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(5, 6))
-		for i, c := range calls(factors[:1], divisors[:1]) {
+		for i, c := range calls(factors[:1]) {
 			piece := pieceBytes / c.t.Size()
 			n := 2*piece + 35
 			if testing.Short() {
@@ -220,7 +210,7 @@ func TestHalfPairs(t *testing.T) {
 	}
 	forEachPath(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(7, 8))
-		for _, c := range calls(factors, divisors[:1]) {
+		for _, c := range calls(factors) {
 			if c.t.Size() != 2 {
 				continue
 			}
@@ -261,7 +251,6 @@ func TestNothing(t *testing.T) {
 		Reduce(nil, nil, nil, 0, dt, Sum)
 		Scale(nil, nil, 0, dt, 2)
 		ScaleAdd(nil, nil, nil, 0, dt, 2)
-		Div(nil, nil, 0, dt, 2)
 	}
 	Copy(nil, nil, 0)
 }
@@ -270,7 +259,7 @@ func TestNoAllocation(t *testing.T) {
 	buf := make([]float64, 3*pieceBytes/8)
 	p := unsafe.Pointer(&buf[0])
 	forEachPath(t, func(t *testing.T) {
-		for _, c := range calls(factors[:1], divisors[:1]) {
+		for _, c := range calls(factors[:1]) {
 			n := len(buf) * 8 / c.t.Size()
 			// The runtime may allocate something of its own meanwhile: not once for each run.
 			if got := testing.AllocsPerRun(3, func() { c.run(p, p, p, n) }); got != 0 {

@@ -83,17 +83,6 @@ func refScaleAdd(t DType, a, b uint64, x float64) uint64 {
 	return refReduce(t, Sum, a, refScale(t, b, x))
 }
 
-func refDiv(t DType, a uint64, d int) uint64 {
-	if !t.IsFloat() {
-		v := refInteger(t, a)
-		return refWrap(t, v.Quo(v, big.NewInt(int64(d))))
-	}
-	if t != Float64 {
-		return refRound(t, refFloat(t, a)/float64(float32(d)))
-	}
-	return refRound(t, refFloat(t, a)/float64(d))
-}
-
 func refInteger(t DType, bits uint64) *big.Int {
 	v := new(big.Int).SetUint64(bits)
 	signed := t == Int8 || t == Int32 || t == Int64

@@ -10,7 +10,6 @@ type (
 	reduceFunc   func(dst, a, b *byte, n int)
 	scaleFunc    func(dst, a *byte, n int, x float64)
 	scaleAddFunc func(dst, a, b *byte, n int, x float64)
-	divFunc      func(dst, a *byte, n, d int)
 )
 
 // A table holds one path: a function for every type and operation. Vector
@@ -20,7 +19,6 @@ type table struct {
 	reduce   [NumDTypes + 1][numOps + 1]reduceFunc
 	scale    [NumDTypes + 1]scaleFunc
 	scaleAdd [NumDTypes + 1]scaleAddFunc
-	div      [NumDTypes + 1]divFunc
 }
 
 // chosen is the table in use, nil until the first call. Tests store into it to

@@ -10,7 +10,7 @@ func TestTablesAreComplete(t *testing.T) {
 					t.Errorf("%s has no %v of %v", table.path, op, dt)
 				}
 			}
-			if table.scale[dt] == nil || table.scaleAdd[dt] == nil || table.div[dt] == nil {
+			if table.scale[dt] == nil || table.scaleAdd[dt] == nil {
 				t.Errorf("%s lacks a function for %v", table.path, dt)
 			}
 		}
