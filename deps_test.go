@@ -14,8 +14,11 @@ const module = "github.com/tutti-go/tutti"
 // layers lists the packages from the bottom up. A package may import only what
 // stands below it.
 var layers = []string{
+	"internal/platform",
 	"internal/proctest",
 	"internal/netns",
+	"internal/abi",
+	"internal/netctx",
 	"internal/silence",
 	"internal/accept",
 	"internal/cores",
@@ -28,6 +31,7 @@ var layers = []string{
 	"internal/transport/mem",
 	"internal/transport/tcp",
 	"store",
+	"internal/claim",
 	"internal/agree",
 	"internal/engine",
 	"internal/flight",
