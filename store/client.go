@@ -10,8 +10,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/netctx"
 	"github.com/tutti-go/tutti/internal/silence"
 )
 
@@ -38,6 +40,8 @@ const (
 	// cancelTime is how long a server may take to answer that a request waits
 	// no longer.
 	cancelTime = 5 * time.Second
+	// dialTries is how often a connection is tried that the server resets.
+	dialTries = 7
 	// helloTime is how long a server may take to answer a new connection.
 	helloTime = 30 * time.Second
 )
@@ -70,12 +74,28 @@ func (c *Client) dialFirst(ctx context.Context) (*link, error) {
 	}
 }
 
-// dial makes one connection.
+// dial makes one connection. A server that has to make room may reset a connection
+// that has not proved itself yet: then dial tries again.
 func (c *Client) dial(ctx context.Context) (*link, error) {
+	for try, pause := 1, 10*time.Millisecond; ; try, pause = try+1, 2*pause {
+		l, err := c.connect(ctx)
+		if err == nil || try == dialTries || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+			return l, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pause):
+		}
+	}
+}
+
+// connect tries once to make a connection.
+func (c *Client) connect(ctx context.Context) (*link, error) {
 	d := net.Dialer{Timeout: c.config.Silence} // zero, and so none, the first time
 	raw, err := d.DialContext(ctx, "tcp", c.addr)
 	if err != nil {
-		return nil, &kindError{ErrLost, err.Error(), err}
+		return nil, &kindError{ErrLost, err.Error(), errors.Join(err, netctx.Err(ctx, err))}
 	}
 	if err := silence.Bound(raw, c.config.Silence); err != nil {
 		raw.Close()

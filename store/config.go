@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/place"
 	"github.com/tutti-go/tutti/internal/silence"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
@@ -14,7 +15,8 @@ import (
 // same Secret, Cert, Key and Plain.
 type Config struct {
 	// Secret is known to the members of the job and to nobody else. It is
-	// required unless Plain is set.
+	// required unless Plain is set. Off the loopback it has 16 bytes or more, at
+	// random.
 	Secret []byte
 	// Cert and Key, in PEM, encrypt the connections; see tutti.NewJobCert. They
 	// are required off the loopback unless Plain is set. Nil on the loopback
@@ -49,6 +51,8 @@ func (c *Config) fill(addr net.Addr) (*tls.Config, error) {
 		return nil, nil
 	case len(c.Secret) == 0:
 		return nil, kindf(ErrInvalid, "no secret (Config.Secret); a store without one must be asked for (Config.Plain)")
+	case !loopback(addr) && place.CheckSecret(string(c.Secret)) != "":
+		return nil, kindf(ErrInvalid, "%v is not on the loopback, and %s (Config.Secret)", addr, place.CheckSecret(string(c.Secret)))
 	case (c.Cert == nil) != (c.Key == nil):
 		return nil, kindf(ErrInvalid, "a certificate without a key, or the reverse")
 	case c.Cert == nil && !loopback(addr):

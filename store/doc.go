@@ -18,5 +18,9 @@
 //
 // Little: [Limits] bounds connections, keys, values, bytes and waiting
 // requests, whoever is slow in the middle of a request is cut off, and every
-// refusal is one line in the log.
+// refusal is one line in the log. Connections that have not proved who they are
+// have limits of their own: by default 256 of them, 16 KiB read from each, and
+// 10 s. When there are more, the oldest of the host that has most is closed,
+// so that a client gets in while others hold all places. A client whose
+// connection was closed for that reason tries again.
 package store

@@ -68,7 +68,7 @@ func FuzzServer(f *testing.F) {
 		config.Limits.fill()
 		s := &Server{config: config, state: newState(config.Limits), conns: make(map[*session]struct{})}
 		here, there := net.Pipe()
-		c := &session{server: s, raw: there, conn: there}
+		c := newSession(s, there)
 		done := make(chan error)
 		go func() {
 			err := c.serve()

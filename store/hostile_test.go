@@ -5,8 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
+	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -215,6 +219,95 @@ func TestExhaust(t *testing.T) {
 	wants(t, got, err, "value 2")
 }
 
+// TestFlood holds four times as many connections as may be unproven, each of which
+// has sent the beginning of a long TLS message. The server keeps no more than
+// its limits allow, and honest clients get in.
+func TestFlood(t *testing.T) {
+	for name, config := range map[string]store.Config{"plain": {Plain: true}, "secured": secured(), "encrypted": encrypted(t)} {
+		t.Run(name, func(t *testing.T) {
+			log := new(journal)
+			config.Logger = log.logger()
+			config.Limits.Pending = 64
+			s := listen(t, config)
+			good := dial(t, s, config)
+			flood := clientHello(65_000)[:15_000] // more would be refused at once
+			var conns []net.Conn
+			for range 4 * config.Limits.Pending {
+				c := raw(t, s)
+				switch name {
+				case "encrypted":
+					_, _ = c.Write(flood)
+				case "secured":
+					_, _ = c.Write([]byte("tut"))
+				}
+				conns = append(conns, c)
+			}
+			log.Await(t, "refused a connection", 3*config.Limits.Pending) // some may be too slow
+			log.await(t, "it made room for others")
+			open := 0
+			for _, c := range conns {
+				must(t, c.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
+				if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+					open++
+				}
+			}
+			if open > config.Limits.Pending {
+				t.Errorf("%d unproven connections are open", open)
+			}
+			must(t, good.Ping(within(t)))
+			for range 8 {
+				must(t, dial(t, s, config).Ping(within(t)))
+			}
+		})
+	}
+}
+
+// TestHerd has many more honest clients come at once than may be unproven: all get
+// in.
+func TestHerd(t *testing.T) {
+	config := encrypted(t)
+	config.Limits.Pending = 16
+	config.Logger = slog.New(slog.DiscardHandler)
+	s := listen(t, config)
+	ctx := within(t)
+	errs := make([]error, 300)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() {
+			c, err := store.Dial(ctx, s.Addr().String(), config)
+			if err == nil {
+				err = errors.Join(c.Ping(ctx), c.Close())
+			}
+			errs[i] = err
+		})
+	}
+	all.Wait()
+	must(t, errors.Join(errs...))
+}
+
+// clientHello is a TLS record layer with a handshake message of so many bytes, less
+// the last hundred.
+func clientHello(size int) []byte {
+	message := append([]byte{1, 0, byte(size >> 8), byte(size)}, make([]byte, size-100)...)
+	var records []byte
+	for part := range slices.Chunk(message, 16_000) {
+		records = append(records, 22, 3, 1, byte(len(part)>>8), byte(len(part)))
+		records = append(records, part...)
+	}
+	return records
+}
+
+// TestUnprovenBytes sends more than a client may before its proof, quicker than its
+// time ends: it is refused for that, not for the time.
+func TestUnprovenBytes(t *testing.T) {
+	log := new(journal)
+	config := encrypted(t)
+	config.Logger = log.logger()
+	s := listen(t, config)
+	_, _ = raw(t, s).Write(clientHello(65_000))
+	log.await(t, "it sent too much before it had proved who it is")
+}
+
 func mustList(t *testing.T, s store.Store) []string {
 	t.Helper()
 	keys, err := s.List(within(t))
@@ -250,12 +343,13 @@ func TestConfig(t *testing.T) {
 		addr   string
 		config store.Config
 	}{
-		"no secret":                            {"127.0.0.1:0", store.Config{}},
-		"no certificate":                       {"0.0.0.0:0", secured()},
-		"without a key":                        {"127.0.0.1:0", store.Config{Secret: []byte("s"), Cert: []byte("c")}},
-		"neither secret":                       {"127.0.0.1:0", store.Config{Plain: true, Secret: []byte("s")}},
-		"job certificate":                      {"127.0.0.1:0", store.Config{Secret: []byte("s"), Cert: []byte("c"), Key: []byte("k")}},
-		"listen tcp: address 99999: invalid p": {"127.0.0.1:99999", secured()},
+		"no secret":                             {"127.0.0.1:0", store.Config{}},
+		"no certificate":                        {"0.0.0.0:0", secured()},
+		"the secret has 1 bytes, and must have": {"0.0.0.0:0", store.Config{Secret: []byte("s"), Cert: []byte("c"), Key: []byte("k")}},
+		"without a key":                         {"127.0.0.1:0", store.Config{Secret: []byte("s"), Cert: []byte("c")}},
+		"neither secret":                        {"127.0.0.1:0", store.Config{Plain: true, Secret: []byte("s")}},
+		"job certificate":                       {"127.0.0.1:0", store.Config{Secret: []byte("s"), Cert: []byte("c"), Key: []byte("k")}},
+		"listen tcp: address 99999: invalid p":  {"127.0.0.1:99999", secured()},
 	} {
 		s, err := store.Listen(t.Context(), c.addr, c.config)
 		if err == nil {

@@ -14,11 +14,12 @@ type Limits struct {
 	Queued     int   // values in all queues together; zero: 128 Ki
 	Bytes      int64 // of all that is stored or on its way in; zero: 1 GiB
 	Conns      int   // open connections; zero: 16 Ki
+	Pending    int   // of them, connections that have not proved who they are; zero: 256
 	Waiting    int   // requests that wait at the same time; zero: 16 Ki
 
 	// RequestTime is how long a request may take to arrive once it has begun,
-	// how long a piece of an answer may take to leave, and how long a new
-	// connection may take to say who it is. Zero: 30 s.
+	// and how long a piece of an answer may take to leave. Zero: 30 s. A new
+	// connection has as long to prove who it is, but at most 10 s.
 	RequestTime time.Duration
 }
 
@@ -33,6 +34,7 @@ func (l *Limits) fill() {
 	set(&l.Keys, 128<<10)
 	set(&l.Queued, 128<<10)
 	set(&l.Conns, 16<<10)
+	set(&l.Pending, 256)
 	set(&l.Waiting, 16<<10)
 	if l.Bytes == 0 {
 		l.Bytes = 1 << 30

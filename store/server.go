@@ -1,7 +1,6 @@
 package store
 
 import (
-	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -23,10 +22,11 @@ type Server struct {
 	state    *state
 	wg       sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	conns   map[*session]struct{}
-	pending *list.List // of *session: those who have not said who they are, the oldest first
+	mu         sync.Mutex
+	closed     bool
+	conns      map[*session]struct{}
+	pending    pending
+	dismissals int // connections that are being told why they are refused
 }
 
 // Listen starts a server at an address, "host:port"; port 0 means any. The
@@ -53,7 +53,7 @@ func Serve(l net.Listener, config Config) (*Server, error) {
 	}
 	s := &Server{
 		listener: l, config: config, tls: encrypt, state: newState(config.Limits),
-		conns: make(map[*session]struct{}), pending: list.New(),
+		conns: make(map[*session]struct{}), pending: newPending(),
 	}
 	s.wg.Go(s.accept)
 	return s, nil
@@ -90,30 +90,63 @@ func (s *Server) accept() {
 	accept.Each(s.listener, func(err error) { s.config.Logger.Warn("tutti store: cannot accept connections", "reason", err) }, s.receive)
 }
 
-// receive lets a connection begin. If there are too many, the one that has
-// taken longest to say who it is makes room: an honest one needs milliseconds.
+// receive lets a connection begin. If there are too many, one that has not proved
+// who it is makes room: an honest one needs milliseconds. While those are all new,
+// receive waits, and further connections with it.
 func (s *Server) receive(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for !s.closed && (len(s.conns) >= s.config.Limits.Conns || s.pending.all.Len() >= s.config.Limits.Pending) {
+		slow := s.pending.oldest()
+		if slow == nil {
+			s.refuseFull(conn)
+			return
+		}
+		if age := time.Since(slow.began); age < evictAge {
+			s.awaitRoom(evictAge - age)
+			continue
+		}
+		slow.evicted = true
+		s.drop(slow)
+		reset(slow.raw)
+	}
 	if s.closed {
 		_ = conn.Close()
 		return
 	}
-	if len(s.conns) >= s.config.Limits.Conns {
-		oldest := s.pending.Front()
-		if oldest == nil {
-			s.wg.Go(func() { s.dismiss(conn, statusFull) })
-			return
-		}
-		slow := oldest.Value.(*session)
-		slow.evicted = true
-		s.drop(slow)
-		_ = slow.raw.Close()
-	}
-	c := &session{server: s, raw: conn, conn: conn}
+	c := newSession(s, conn)
 	s.conns[c] = struct{}{}
-	c.place = s.pending.PushBack(c)
+	s.pending.add(c)
 	s.wg.Go(func() { s.run(c) })
+}
+
+// awaitRoom waits until a session may have left, and no longer than that. The
+// caller holds the lock, which is free meanwhile.
+func (s *Server) awaitRoom(most time.Duration) {
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-s.pending.room:
+	case <-timer.C:
+	}
+}
+
+// refuseFull refuses a connection for which there is no room. The caller holds the
+// lock.
+func (s *Server) refuseFull(conn net.Conn) {
+	if s.dismissals >= maxDismissals {
+		_ = conn.Close()
+		return
+	}
+	s.dismissals++
+	s.wg.Go(func() {
+		s.dismiss(conn, statusFull)
+		s.mu.Lock()
+		s.dismissals--
+		s.mu.Unlock()
+	})
 }
 
 // drop forgets a session. The caller holds the lock.
@@ -122,28 +155,23 @@ func (s *Server) drop(c *session) {
 	s.settle(c)
 }
 
-// settle counts a session as one that has said who it is. The caller holds the
+// settle counts a session as one that has proved who it is. The caller holds the
 // lock.
-func (s *Server) settle(c *session) {
-	if c.place != nil {
-		s.pending.Remove(c.place)
-		c.place = nil
-	}
-}
+func (s *Server) settle(c *session) { s.pending.remove(c) }
 
 // run serves one connection to its end, and says in one line of the log if
 // that was not a good one.
 func (s *Server) run(c *session) {
 	err := c.serve()
 	s.mu.Lock()
-	known := c.place == nil
+	known := c.gate.open
 	s.drop(c)
 	evicted, closed := c.evicted, s.closed
 	s.mu.Unlock()
 	switch word, refused := errors.AsType[status](err); {
 	case closed:
 	case evicted:
-		s.log(c.raw, errors.New("it made room for others: it had not said who it is"))
+		s.log(c.raw, errors.New("it made room for others: it had not proved who it is"))
 	case refused:
 		s.dismiss(c.conn, word)
 	case err == nil || known && cutOff(err):

@@ -19,9 +19,12 @@ import (
 type session struct {
 	server  *Server
 	raw     net.Conn
-	conn    net.Conn      // raw, or TLS over it
-	place   *list.Element // among those who have not said who they are; nil: it has
-	evicted bool          // to make room
+	gate    *gate    // over raw
+	conn    net.Conn // gate, or TLS over it
+	host    string   // the client's
+	began   time.Time
+	place   *list.Element // in Server.pending; nil: not there. Server.mu guards it
+	evicted bool          // to make room. Server.mu guards it
 
 	in      *bufio.Reader
 	out     *bufio.Writer
@@ -30,12 +33,17 @@ type session struct {
 	waited  chan struct{} // closed when the goroutine that waits has ended
 }
 
+func newSession(s *Server, conn net.Conn) *session {
+	g := &gate{Conn: conn, left: unprovenBytes}
+	return &session{server: s, raw: conn, gate: g, conn: g, host: hostOf(conn), began: time.Now()}
+}
+
 // serve runs until the connection ends or the client does something wrong.
 func (c *session) serve() error {
 	s := c.server
-	_ = c.raw.SetDeadline(time.Now().Add(s.config.Limits.RequestTime))
+	_ = c.raw.SetDeadline(time.Now().Add(min(s.config.Limits.RequestTime, proofTime)))
 	if s.tls != nil {
-		t := tls.Server(c.raw, s.tls)
+		t := tls.Server(c.gate, s.tls)
 		if err := t.Handshake(); err != nil {
 			if notTLS, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 				return fmt.Errorf("it does not speak TLS, and this store requires it: %s", notTLS.Msg)
@@ -58,6 +66,7 @@ func (c *session) serve() error {
 	if err := c.validate(); err != nil {
 		return slow(err)
 	}
+	c.gate.open = true
 	s.mu.Lock()
 	s.settle(c)
 	s.mu.Unlock()

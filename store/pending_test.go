@@ -1,0 +1,30 @@
+package store
+
+import "testing"
+
+// TestPendingOldest evicts from the host that has most connections, the oldest
+// first: a client of another host stays, although it has waited longer.
+func TestPendingOldest(t *testing.T) {
+	p := newPending()
+	honest := &session{host: "10.0.0.1"}
+	p.add(honest)
+	var flood []*session
+	for range 3 {
+		c := &session{host: "10.0.0.2"}
+		flood = append(flood, c)
+		p.add(c)
+	}
+	for i, want := range []*session{flood[0], flood[1], honest, flood[2], nil} {
+		got := p.oldest()
+		if got != want {
+			t.Fatalf("eviction %d is of another session", i)
+		}
+		if got != nil {
+			p.remove(got)
+			p.remove(got) // twice is once
+		}
+	}
+	if p.all.Len() != 0 || len(p.from) != 0 {
+		t.Errorf("%d sessions of %d hosts are left", p.all.Len(), len(p.from))
+	}
+}
