@@ -18,6 +18,26 @@ type Place struct {
 	Plain      bool   // the store is PyTorch's
 	Epoch      string // how often the job was started again
 	Name       string // what its launcher calls this process; "": nothing
+	// Local says that all ranks are on this host, although Addr and Store may be
+	// names by which other hosts reach it.
+	Local bool
+}
+
+// Near is an address by which it is decided where ranks listen that meet in the
+// store.
+func (p *Place) Near() string {
+	if p.Local && p.Store != "" {
+		return Loopbacks(p.Store)[0]
+	}
+	return p.Store
+}
+
+// StayLocal has ranks that are all on this host use the loopback alone: rank 0
+// listens there, at the port that was given, if any was.
+func (p *Place) StayLocal() {
+	if _, port, err := net.SplitHostPort(p.Addr); p.Local && err == nil && !OnLoopback(p.Addr) {
+		p.Addr = net.JoinHostPort("127.0.0.1", port)
+	}
 }
 
 // A source is one way of saying a place: who says it, the names of the two
@@ -81,6 +101,8 @@ func fromTutti(p *Place, getenv func(string) string) {
 // fromTorchrun uses the store of torchrun's agent where there is one. Else
 // nobody listens at the address, and rank 0 can.
 func fromTorchrun(p *Place, getenv func(string) string) {
+	size, err := strconv.Atoi(getenv("LOCAL_WORLD_SIZE"))
+	p.Local = err == nil && size > 0 && size == p.Size
 	host, port := getenv("MASTER_ADDR"), getenv("MASTER_PORT")
 	if host == "" || port == "" {
 		p.Addr = getenv("TUTTI_ADDR")
@@ -158,6 +180,35 @@ func OnLoopback(addr string) bool {
 	host, _, _ := net.SplitHostPort(addr)
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// MinSecret is how many bytes the secret of a job has at least that leaves its host.
+// Every listener answers strangers with something that is made of the secret: a
+// certificate, or a proof. They can try secrets on it, at leisure.
+const MinSecret = 16
+
+// CheckSecret says what is wrong with the secret of a job that leaves its host, and
+// what to do about it; "" if nothing is.
+func CheckSecret(secret string) string {
+	const remedy = "openssl rand -hex 32 makes one; give all ranks and hosts of the job the same"
+	switch {
+	case secret == "":
+		return "there is no secret; " + remedy
+	case len(secret) < MinSecret:
+		return fmt.Sprintf("the secret has %d bytes, and must have %d or more, at random; %s", len(secret), MinSecret, remedy)
+	}
+	return ""
+}
+
+// Loopbacks are addresses to listen on, with any port, for a job whose address is on
+// the loopback: that of the same kind first.
+func Loopbacks(addr string) []string {
+	v4, v6 := "127.0.0.1:0", "[::1]:0"
+	host, _, _ := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); ip != nil && ip.To4() == nil {
+		return []string{v6, v4}
+	}
+	return []string{v4, v6}
 }
 
 // Hosts is which host of several a launcher runs on, and where it meets the

@@ -25,6 +25,14 @@ func TestFind(t *testing.T) {
 			"RANK=3 WORLD_SIZE=4 MASTER_ADDR=::1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT=1",
 			&Place{From: "torchrun", Rank: 3, Size: 4, Store: "[::1]:29500", Plain: true, Epoch: "1"}, "",
 		},
+		"torchrun, one host": {
+			"RANK=3 WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True",
+			&Place{From: "torchrun", Rank: 3, Size: 4, Store: "h:29500", Plain: true, Local: true}, "",
+		},
+		"torchrun, several hosts": {
+			"RANK=3 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=29500",
+			&Place{From: "torchrun", Rank: 3, Size: 4, Addr: "h:29500"}, "",
+		},
 		"torchrun without address": {"RANK=0 WORLD_SIZE=2", &Place{From: "torchrun", Size: 2}, ""},
 		"Open MPI":                 {"OMPI_COMM_WORLD_RANK=2 OMPI_COMM_WORLD_SIZE=3", &Place{From: "Open MPI", Rank: 2, Size: 3}, ""},
 		"PMI":                      {"PMI_RANK=2 PMI_SIZE=3 TUTTI_ADDR=a:1", &Place{From: "PMI", Rank: 2, Size: 3, Addr: "a:1"}, ""},
@@ -106,6 +114,37 @@ func TestLate(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestStayLocal holds that ranks of one host use the loopback, whatever its name is.
+func TestStayLocal(t *testing.T) {
+	p := &Place{Addr: "h:29500", Local: true}
+	if p.StayLocal(); p.Addr != "127.0.0.1:29500" {
+		t.Error(p.Addr)
+	}
+	for _, p := range []*Place{{Addr: "h:1"}, {Addr: "[::1]:1", Local: true}, {Local: true}} {
+		before := p.Addr
+		if p.StayLocal(); p.Addr != before {
+			t.Error(before, p.Addr)
+		}
+	}
+	for want, p := range map[string]*Place{"127.0.0.1:0": {Store: "h:1", Local: true}, "h:1": {Store: "h:1"}, "": {Local: true}} {
+		if p.Near() != want {
+			t.Errorf("%+v: %s, want %s", p, p.Near(), want)
+		}
+	}
+}
+
+// TestCheckSecret holds what a secret must be, and that the text says how to make one.
+func TestCheckSecret(t *testing.T) {
+	for secret, says := range map[string]string{
+		"": "there is no secret; openssl rand", "123456789012345": "the secret has 15 bytes, and must have 16 or more, at random; openssl rand",
+		"1234567890123456": "",
+	} {
+		if got := CheckSecret(secret); !strings.HasPrefix(got, says) || (got == "") != (says == "") {
+			t.Errorf("%q: %s", secret, got)
 		}
 	}
 }

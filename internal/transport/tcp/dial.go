@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/netctx"
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
@@ -30,7 +31,7 @@ func (m *Mesh) dial(ctx context.Context, s *slot) (*conn, error) {
 			return c, nil
 		}
 		switch {
-		case ctx.Err() != nil:
+		case netctx.Err(ctx, err) != nil:
 			return nil, ctx.Err()
 		case errors.Is(err, statusClosed):
 			return nil, transport.ErrClosed

@@ -15,3 +15,5 @@
 // anything else is believed. With TLS the data is also encrypted; without, it
 // is as safe as the network.
 package tcp
+
+import _ "github.com/tutti-go/tutti/internal/platform" // needs what this package needs

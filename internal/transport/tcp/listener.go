@@ -38,18 +38,32 @@ type caller struct {
 	evicted bool // guarded by Listener.mu
 }
 
-// Listen starts to listen. The caller closes the listener after its meshes.
+// Listen starts to listen for callers of a job whose name and secret are known. The
+// caller closes the listener after its meshes.
 func Listen(opts Options) (*Listener, error) {
-	opts, err := opts.withDefaults()
+	if len(opts.Secret) == 0 {
+		return nil, errNoSecret
+	}
+	l, err := Bind(opts)
 	if err != nil {
 		return nil, err
 	}
+	return l, l.Open(opts.Job, opts.Secret)
+}
+
+var errNoSecret = errors.New("tcp: no secret")
+
+// Bind makes a listener that has its addresses, and accepts nobody until Open: a
+// process tells the others its addresses before it knows the job's key. Job and
+// Secret are not used. The kernel queues connections that come early.
+func Bind(opts Options) (*Listener, error) {
+	opts = opts.withDefaults()
 	config := net.ListenConfig{KeepAlive: -1}
 	socket, err := config.Listen(context.Background(), "tcp", opts.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("tcp: %w", err)
 	}
-	l := &Listener{opts: opts, job: jobID(opts.Job), socket: socket.(*net.TCPListener), pending: list.New()}
+	l := &Listener{opts: opts, socket: socket.(*net.TCPListener), pending: list.New()}
 	_, _ = rand.Read(l.id[:]) // never fails
 	hosts, err := offered(l.socket.Addr().(*net.TCPAddr).AddrPort(), opts.Interface)
 	if err != nil {
@@ -59,8 +73,17 @@ func Listen(opts Options) (*Listener, error) {
 		l.addrs = append(l.addrs, addr{h, l.id}.String())
 	}
 	l.registry.start(&l.opts)
-	l.wg.Go(l.accept)
 	return l, nil
+}
+
+// Open begins to accept callers of a job. It is called once, before Mesh.
+func (l *Listener) Open(job string, secret []byte) error {
+	if len(secret) == 0 {
+		return errors.Join(errNoSecret, l.Close())
+	}
+	l.job, l.opts.Secret = jobID(job), secret
+	l.wg.Go(l.accept)
+	return nil
 }
 
 // Addrs returns what other ranks need to reach this process: see

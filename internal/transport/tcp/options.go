@@ -3,12 +3,12 @@ package tcp
 import (
 	"crypto/sha256"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/cores"
+	"github.com/tutti-go/tutti/internal/silence"
 )
 
 // Options say how a process is reached and who may reach it.
@@ -43,7 +43,7 @@ type Options struct {
 	MaxParked int
 	// DeadAfter is about how long a peer's host may not answer before the peer
 	// is lost; counted in seconds. A living host answers even if its ranks are
-	// stopped. Zero: 30 s.
+	// stopped. Zero: 30 s; at most silence.Longest.
 	DeadAfter time.Duration
 	// Verify gives what is sent a checksum. What has one is checked by its
 	// receiver in any case.
@@ -51,10 +51,7 @@ type Options struct {
 }
 
 // withDefaults returns o with its zero values replaced.
-func (o Options) withDefaults() (Options, error) {
-	if len(o.Secret) == 0 {
-		return o, errors.New("tcp: no secret")
-	}
+func (o Options) withDefaults() Options {
 	if o.Listen == "" {
 		o.Listen = ":0"
 	}
@@ -73,13 +70,11 @@ func (o Options) withDefaults() (Options, error) {
 	if o.MaxParked <= 0 {
 		o.MaxParked = 4096
 	}
-	if o.DeadAfter <= 0 {
-		o.DeadAfter = 30 * time.Second
-	}
+	o.DeadAfter = silence.Limit(o.DeadAfter)
 	if o.TLS != nil {
 		o.TLS = hardened(o.TLS)
 	}
-	return o, nil
+	return o
 }
 
 // A Group tells the groups of a job apart. Its ranks agree on it.

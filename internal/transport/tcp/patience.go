@@ -21,8 +21,8 @@ const (
 	holdFor = 50 * time.Microsecond
 	// slice is how long a goroutine sleeps before it looks at its waiter.
 	slice = 5 * time.Millisecond
-	// silence is how often a sleeper asks whether the peer's host still answers.
-	silence = time.Second
+	// askEvery is how often a sleeper asks whether the peer's host still answers.
+	askEvery = time.Second
 )
 
 // patience is how a goroutine passes the time between two tries.
@@ -77,7 +77,7 @@ func (p *patience) sleep(fds []unix.PollFd) bool {
 	_, _ = unix.Poll(fds, int(slice/time.Millisecond))
 	p.count = turns - 1 // the next turn looks at the waiter
 	now := time.Now()
-	if now.Sub(p.asked) < silence {
+	if now.Sub(p.asked) < askEvery {
 		return false
 	}
 	p.asked = now

@@ -5,6 +5,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/tutti-go/tutti/internal/silence"
 	"golang.org/x/sys/unix"
 )
 
@@ -89,15 +90,13 @@ func unsentBytes(fd int) int {
 // also end the connection to a rank that computes for longer than that while
 // its buffers are full. See silent.
 func tune(fd int, dead time.Duration) error {
-	// A third of the time passes before the first question, the rest between
-	// four of them. The kernel counts in seconds.
-	idle, interval := int((dead/3+time.Second-1)/time.Second), int((dead/6+time.Second-1)/time.Second)
+	keep := silence.NewKeepAlive(dead)
 	for _, o := range []struct{ level, name, value int }{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, idle},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, interval},
-		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 4},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keep.Idle / time.Second)},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keep.Interval / time.Second)},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keep.Count},
 	} {
 		if err := unix.SetsockoptInt(fd, o.level, o.name, o.value); err != nil {
 			return err
