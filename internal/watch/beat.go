@@ -15,10 +15,7 @@ const beatsUnheard = 600
 // comes through in one direction, one side would go on hearing the other's
 // questions, and ask none itself.
 func (c *conn) beat(limit time.Duration, over <-chan struct{}) {
-	if limit <= 0 {
-		limit = silence.Default
-	}
-	tick := time.NewTicker(max(limit/6, time.Millisecond))
+	tick := time.NewTicker(max(silence.Limit(limit)/6, time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {

@@ -34,8 +34,8 @@ func TestEnterTooLate(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
 	defer here.Close()
-	if wrong := m.hub.enter(newConn(here), &frame{Kind: hello, Rank: 1}, nil); !strings.Contains(wrong, "given up") {
-		t.Errorf("it was let in: %q", wrong)
+	if wrong := m.hub.enter(newConn(here), &frame{Kind: hello, Rank: 1}, nil); !strings.Contains(wrong.reason, "given up") {
+		t.Errorf("it was let in: %q", wrong.reason)
 	}
 }
 

@@ -21,17 +21,24 @@ const (
 	maxHello = 64 << 10
 )
 
-// A frame is one message on the channel: its length, four bytes, and JSON.
+// A frame is one message on the channel: its length, four bytes, and JSON. The
+// encoding of challenge, hello and refused never changes, so that ranks of any two
+// versions can refuse each other in words: see docs/protocol.md. New members may
+// be added to them; none may be removed, renamed, or be given another meaning.
 type frame struct {
 	Kind kind `json:"k"`
 
 	// Of challenge, hello and welcome.
-	Version int    `json:"version,omitempty"`
-	Rank    int    `json:"rank"`
-	Size    int    `json:"size,omitempty"`
-	Nonce   []byte `json:"nonce,omitempty"`
-	Proof   []byte `json:"proof,omitempty"`
-	TLS     bool   `json:"tls,omitempty"` // what follows is encrypted
+	Version int      `json:"version,omitempty"` // of the encoding of these messages: always 1
+	Build   *Version `json:"build,omitempty"`   // what the sender runs; nil: it is of protocol 1
+	Rank    int      `json:"rank"`
+	Size    int      `json:"size,omitempty"`
+	Nonce   []byte   `json:"nonce,omitempty"`
+	Proof   []byte   `json:"proof,omitempty"`
+	TLS     bool     `json:"tls,omitempty"` // what follows is encrypted
+
+	// Of welcome: see Member.Key.
+	JobKey []byte `json:"jobKey,omitempty"`
 
 	// Of what the ranks exchange.
 	Key     string   `json:"key,omitempty"`
@@ -40,8 +47,10 @@ type frame struct {
 	Blobs   [][]byte `json:"blobs,omitempty"`
 
 	// Of refusals, causes and losses.
-	Reason string `json:"reason,omitempty"`
-	Cause  *Cause `json:"cause,omitempty"`
+	Reason   string `json:"reason,omitempty"`
+	Mismatch bool   `json:"mismatch,omitempty"` // of a refusal: ranks are not alike, and none can join
+	Taken    bool   `json:"taken,omitempty"`    // of a refusal: another process of the rank is here
+	Cause    *Cause `json:"cause,omitempty"`
 }
 
 type kind string
@@ -54,6 +63,7 @@ const (
 	put       kind = "put"       // a rank to rank 0: my blob of an exchange
 	all       kind = "all"       // rank 0 to a rank: all blobs of an exchange
 	failed    kind = "failed"    // a rank to rank 0: why a group has ended; rank 0 to a rank: what came first
+	heard     kind = "heard"     // a rank to rank 0: I know why the group has ended, and report nothing else
 	at        kind = "at"        // a rank to rank 0, and that to others: where it is in a group
 	ask       kind = "ask"       // rank 0, which wants to leave, to a rank: are you there?
 	here      kind = "here"      // a rank to rank 0: I am

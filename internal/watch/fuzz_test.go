@@ -84,7 +84,7 @@ func FuzzRank(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		m := newMember(Config{Size: 2})
-		m.hub = &hub{m: m, conns: make([]*conn, 2), gathers: make(map[string]*gather), causes: make(map[string]*Cause)}
+		m.hub = &hub{m: m, conns: make([]*conn, 2), gathers: make(map[string]*gather), causes: make(map[string]*judged)}
 		other := newMember(Config{Rank: 1, Size: 2})
 		for _, x := range []*Member{m, other} {
 			x.Watch("g", []int{0, 1}, ignoreFailure)

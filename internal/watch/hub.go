@@ -2,6 +2,7 @@ package watch
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -28,15 +29,18 @@ type hub struct {
 
 	mu      sync.Mutex
 	conns   []*conn // by rank; nil: not here, or gone
+	came    []bool  // by rank: it has been here, and may have given up or ended since
 	joined  int
 	left    int           // ranks that have said goodbye or are lost
 	over    bool          // rank 0 has given up waiting for all to join
 	refused string        // the last that seemed to be a rank, and why
+	ruin    ruin          // why the job cannot be formed
 	full    chan struct{} // closed when all have joined
 	empty   chan struct{} // closed when all others have left
 	gathers map[string]*gather
-	causes  map[string]*Cause // the first of each group that has ended
-	passed  [maxPassed]string // the last positions that were passed on, of nPassed
+	causes  map[string]*judged // of groups that have ended, as long as they may be needed
+	nCauses uint64             // how many there have been
+	passed  [maxPassed]string  // the last positions that were passed on, of nPassed
 	nPassed int
 	readers sync.WaitGroup // all goroutines
 }
@@ -58,10 +62,16 @@ func (m *Member) host(ctx context.Context) error {
 			return fmt.Errorf("rank 0 cannot listen at %s: %w", m.cfg.Addr, err)
 		}
 	}
+	if err := onLoopback(m.cfg.Addr, l.Addr()); err != nil {
+		l.Close()
+		return fmt.Errorf("rank 0 cannot listen: %w", err)
+	}
+	m.key = make([]byte, keyBytes)
+	rand.Read(m.key) // never fails
 	h := &hub{
-		m: m, listener: l, conns: make([]*conn, m.cfg.Size), joined: 1,
+		m: m, listener: l, conns: make([]*conn, m.cfg.Size), came: make([]bool, m.cfg.Size), joined: 1,
 		vigil: vigil{askTime, quietTime, make([]time.Time, m.cfg.Size)},
-		full:  make(chan struct{}), empty: make(chan struct{}), gathers: make(map[string]*gather), causes: make(map[string]*Cause),
+		ruin:  newRuin(m.cfg.Size), full: make(chan struct{}), empty: make(chan struct{}), gathers: make(map[string]*gather), causes: make(map[string]*judged),
 	}
 	m.hub = h
 	m.blobs = make([][]byte, m.cfg.Size)
@@ -74,26 +84,60 @@ func (m *Member) host(ctx context.Context) error {
 	select {
 	case <-h.full:
 		return nil
+	case <-h.ruin.begun:
+		return h.endRuined(ctx)
 	case <-ctx.Done():
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.over = true // who is about to enter would wait for nobody
-		var missing []int
-		for r := 1; r < m.cfg.Size; r++ {
-			if h.conns[r] == nil {
-				missing = append(missing, r)
-			}
+		return h.giveUp(ctx)
+	}
+}
+
+// giveUp returns rank 0's error when it waits no longer; nil if all have joined, and
+// so have been told, at the same time.
+func (h *hub) giveUp(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	select {
+	case <-h.full:
+		return nil
+	default:
+	}
+	h.over = true // a rank that is about to enter would wait in vain
+	if h.ruin.reason != "" {
+		h.turnAway(nil)
+		return mismatchError(h.ruin.reason)
+	}
+	var missing, gone []int
+	for r := 1; r < len(h.conns); r++ {
+		switch {
+		case !h.came[r]:
+			missing = append(missing, r)
+		case h.conns[r] == nil:
+			gone = append(gone, r)
 		}
-		l.Close()
-		h.strangers.close()
-		for _, c := range h.conns {
-			if c != nil {
-				c.Close()
+	}
+	why := fmt.Sprintf("%d of %d ranks joined", len(h.conns)-len(missing), len(h.conns))
+	if len(missing) > 0 {
+		why += fmt.Sprintf("; %s missing", engine.Ranks(missing))
+	}
+	if len(gone) > 0 {
+		why += fmt.Sprintf("; %s did not wait", engine.Ranks(gone))
+	}
+	why += h.refused
+	h.turnAway(&frame{Kind: refused, Reason: gaveUp + ": " + why})
+	return &engine.AbsentError{Ranks: missing, Err: fmt.Errorf("%s: %w", why, ctx.Err())}
+}
+
+// turnAway ends all connections, of ranks that have joined and of others, and
+// listens no more. Ranks that have joined are sent why, unless it is nil. h.mu is held.
+func (h *hub) turnAway(why *frame) {
+	h.listener.Close()
+	h.strangers.close()
+	for _, c := range h.conns {
+		if c != nil {
+			if why != nil {
+				_ = c.send(why)
 			}
-		}
-		return &engine.AbsentError{
-			Ranks: missing,
-			Err:   fmt.Errorf("%d of %d ranks joined; %s missing%s: %w", h.joined, m.cfg.Size, engine.Ranks(missing), h.refused, ctx.Err()),
+			c.Close()
 		}
 	}
 }
@@ -104,16 +148,29 @@ func (h *hub) admit(c *conn) {
 	note := func(reason string) {
 		cfg.Logger.Warn("tutti: refused a control connection", "from", c.RemoteAddr().String(), "reason", reason)
 	}
-	refuse := func(reason string) {
-		note(reason)
-		_ = c.send(&frame{Kind: refused, Reason: reason})
+	sendAway := func(why *frame) {
+		note(why.Reason)
+		_ = c.send(why)
 		c.Close()
 	}
-	refuseRank := func(reason string) {
+	refuse := func(reason string) { sendAway(&frame{Kind: refused, Reason: reason}) }
+	remember := func(reason string) {
 		h.mu.Lock()
 		h.refused = fmt.Sprintf(" (%v was refused: %s)", c.RemoteAddr(), reason)
 		h.mu.Unlock()
+	}
+	refuseRank := func(reason string) {
+		remember(reason)
 		refuse(reason)
+	}
+	// refuseAll refuses a rank that is not like the others, and so all of them. Rank
+	// 0's Join returns the reason; where it does not, the log has it.
+	refuseAll := func(rank int, reason string) {
+		_ = c.send(&frame{Kind: refused, Reason: reason, Mismatch: true})
+		c.Close()
+		if !h.spoil(rank, reason) {
+			note(reason)
+		}
 	}
 	until := time.Now().Add(helloTime)
 	err := errors.Join(c.SetDeadline(until), silence.Bound(c.raw, cfg.Silence))
@@ -122,7 +179,7 @@ func (h *hub) admit(c *conn) {
 		return
 	}
 	ours := newNonce()
-	if err := c.send(&frame{Kind: challenge, Version: version, Nonce: ours, TLS: cfg.TLS != nil}); err != nil {
+	if err := c.send(&frame{Kind: challenge, Version: version, Build: &cfg.Version, Nonce: ours, TLS: cfg.TLS != nil}); err != nil {
 		refuse(err.Error())
 		return
 	}
@@ -157,50 +214,104 @@ func (h *hub) admit(c *conn) {
 		refuseRank(fmt.Sprintf("it believes in %d ranks, this job has %d; all must be told the same", f.Size, cfg.Size))
 	case f.Rank < 1 || f.Rank >= cfg.Size:
 		refuseRank(fmt.Sprintf("rank %d is not one of 1 to %d", f.Rank, cfg.Size-1))
+	case !cfg.Version.fits(f.Build):
+		refuseAll(f.Rank, versionsDiffer(f.Rank, f.Build, &cfg.Version))
 	case !h.strangers.remove(c.raw):
 		refuse(errSentAway.Error())
 	default:
-		if wrong := h.enter(c, f, prove(cfg.Secret, "root", ours, f.Nonce, f.Rank, f.Size, c.binding)); wrong != "" {
-			refuseRank(wrong)
+		proof := prove(cfg.Secret, "root", ours, f.Nonce, f.Rank, f.Size, c.binding)
+		wrong := h.enter(c, f, proof)
+		for end := time.Now().Add(replaceTime); wrong.taken && time.Now().Before(end); time.Sleep(replaceTime / 50) {
+			wrong = h.enter(c, f, proof)
+		}
+		switch {
+		case wrong.mismatch:
+			refuseAll(f.Rank, wrong.reason)
+		case wrong.reason != "":
+			remember(wrong.reason)
+			sendAway(&frame{Kind: refused, Reason: wrong.reason, Taken: wrong.taken})
 		}
 	}
 }
 
+// gaveUp is why ranks are refused when rank 0 waits no longer.
+const gaveUp = "rank 0 has given up waiting for all to join"
+
+// replaceTime is how long a process waits for the place of one of the same rank
+// whose connection may be about to end: the end of a process that was replaced may
+// be noticed after the beginning of the new one.
+const replaceTime = 500 * time.Millisecond
+
+// A refusal is why a rank is not let in; the zero refusal: it is.
+type refusal struct {
+	reason   string
+	taken    bool // another process of the rank is here
+	mismatch bool // ranks are not alike
+}
+
 // enter lets a rank in, and, if it was the last, tells all that it was. It returns
 // why it does not.
-func (h *hub) enter(c *conn, f *frame, proof []byte) (wrong string) {
+func (h *hub) enter(c *conn, f *frame, proof []byte) (wrong refusal) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.conns[f.Rank] != nil || h.m.blobs[f.Rank] != nil {
-		return fmt.Sprintf("rank %d is here already", f.Rank)
-	}
-	if h.over {
-		return "rank 0 has given up waiting for all to join"
+	switch other := h.conns[f.Rank]; {
+	case h.over:
+		return refusal{reason: gaveUp}
+	case h.ruin.reason != "":
+		return refusal{reason: h.ruin.reason, mismatch: true}
+	case other != nil:
+		return refusal{
+			reason: fmt.Sprintf("rank %d is here already, at %v; its place is free when that process has ended", f.Rank, other.RemoteAddr()),
+			taken:  true,
+		}
+	case h.m.blobs[f.Rank] != nil:
+		return refusal{reason: fmt.Sprintf("rank %d is here already: all ranks had joined, and it has left", f.Rank)}
 	}
 	_ = c.SetDeadline(time.Time{})
-	h.conns[f.Rank] = c
+	h.conns[f.Rank], h.came[f.Rank] = c, true
 	h.m.blobs[f.Rank] = append([]byte{}, f.Blob...)
 	c.welcome = proof
+	h.readers.Go(func() { h.listen(f.Rank, c) })
 	if h.joined++; h.joined < h.m.cfg.Size {
-		return ""
+		return refusal{}
 	}
-	for r, c := range h.conns {
+	for _, c := range h.conns {
 		if c != nil {
-			_ = c.send(&frame{Kind: welcome, Proof: c.welcome, Blobs: h.m.blobs})
-			h.readers.Go(func() { h.listen(r, c) })
+			_ = c.send(&frame{Kind: welcome, Proof: c.welcome, Blobs: h.m.blobs, JobKey: h.m.key})
 			h.readers.Go(func() { c.beat(h.m.cfg.Silence, c.over) })
 		}
 	}
 	close(h.full)
-	return ""
+	return refusal{}
+}
+
+// vacate frees the place of a rank whose connection has ended, or that has said
+// something, before all have joined: another process of the rank may come. It
+// reports false if all have joined.
+func (h *hub) vacate(rank int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	select {
+	case <-h.full:
+		return false
+	default:
+	}
+	h.conns[rank], h.m.blobs[rank] = nil, nil
+	h.joined--
+	return true
 }
 
 // listen takes what comes from one rank.
 func (h *hub) listen(rank int, c *conn) {
 	defer close(c.over)
 	reason := ""
-	for {
+	for joined := false; ; {
 		f, err := c.receive(maxFrame)
+		if !joined && h.vacate(rank) {
+			c.Close()
+			return
+		}
+		joined = true
 		if err != nil {
 			reason = ended(err)
 			break
@@ -222,6 +333,7 @@ func (h *hub) listen(rank int, c *conn) {
 	c.Close()
 	h.mu.Lock()
 	h.conns[rank] = nil
+	h.surely(rank)
 	if h.left++; h.left == h.m.cfg.Size-1 {
 		close(h.empty)
 	}
@@ -242,6 +354,10 @@ func (h *hub) take(rank int, f *frame) {
 			f.Cause.From = rank
 			h.judge(f.Cause)
 		}
+	case heard:
+		h.mu.Lock()
+		h.sure(f.Key, rank)
+		h.mu.Unlock()
 	}
 }
 
@@ -250,15 +366,22 @@ func (h *hub) take(rank int, f *frame) {
 func (h *hub) judge(c *Cause) {
 	h.news.Lock()
 	defer h.news.Unlock()
+	var first *Cause
+	if c.From == 0 {
+		first = h.m.causeOf(c.Group)
+	}
 	h.mu.Lock()
-	first := h.causes[c.Group]
+	if j := h.causes[c.Group]; j != nil {
+		first = j.cause
+	}
 	if first == nil {
-		h.causes[c.Group] = c
+		h.remember(c)
 		h.mu.Unlock()
 		h.spread(&frame{Kind: failed, Members: c.Members, Cause: c}, 0)
 		h.m.fail(c)
 		return
 	}
+	h.sure(c.Group, c.From)
 	reporter := h.conns[c.From]
 	h.mu.Unlock()
 	if reporter != nil {

@@ -17,6 +17,7 @@ import (
 type Member struct {
 	cfg      Config
 	blobs    [][]byte
+	key      []byte
 	hub      *hub  // rank 0's
 	up       *conn // the others'
 	answered bool  // rank 0 has
@@ -24,6 +25,7 @@ type Member struct {
 	mu       sync.Mutex
 	groups   map[string]*group
 	early    map[string]*Cause // causes for groups that this rank has not made yet
+	earlier  []string          // the groups of early, the oldest first, and some that are not there any more
 	gone     map[int]string    // ranks that are lost, and why
 	hosts    []int             // see Hosts; nil: not known yet
 	losses   []int             // the same, in the order in which they were told
@@ -56,6 +58,9 @@ type group struct {
 	// reported that may not have come back to its engine with it yet, while those
 	// who were told have left: that is no cause any more.
 	ended bool
+	// cause is the first cause of its end, if rank 0 has told one. Then this rank
+	// reports no other.
+	cause *Cause
 }
 
 func newMember(cfg Config) *Member {
@@ -68,6 +73,14 @@ func newMember(cfg Config) *Member {
 
 // Blobs returns what the ranks said of themselves when they joined.
 func (m *Member) Blobs() [][]byte { return m.blobs }
+
+// keyBytes is the size of a job's key.
+const keyBytes = 32
+
+// Key is made at random by rank 0 for this job, and known to its ranks alone, as far
+// as the control channel is private: where it is not encrypted, others on the network
+// may have read it. A caller that must tell ranks from strangers adds the job's secret.
+func (m *Member) Key() []byte { return m.key }
 
 // listen takes what comes from rank 0.
 func (m *Member) listen() {
@@ -98,6 +111,7 @@ func (m *Member) take(f *frame) {
 	case failed:
 		if f.Cause != nil {
 			m.fail(f.Cause)
+			m.acknowledge(f.Cause.Group)
 		}
 	case at:
 		m.hear(f)
@@ -114,6 +128,9 @@ func (m *Member) fail(c *Cause) {
 	g := m.groups[c.Group]
 	if g != nil {
 		g.ended = true
+		if g.cause == nil {
+			g.cause = c
+		}
 	}
 	own := false
 	for number, r := range m.verdicts {
@@ -128,13 +145,63 @@ func (m *Member) fail(c *Cause) {
 	if own {
 		g = nil // who reported it knows more of it than has travelled
 	}
-	if g == nil && !own && len(m.early) < maxEarly && !slices.ContainsFunc(c.Members, m.isGone) {
-		m.early[c.Group] = c
+	mine := c.Members == nil || slices.Contains(c.Members, m.cfg.Rank)
+	if g == nil && !own && mine && !slices.ContainsFunc(c.Members, m.isGone) {
+		m.keepEarly(c)
 	}
 	m.mu.Unlock()
 	if g != nil {
 		g.fail(c.Failure())
 	}
+}
+
+// keepEarly keeps a cause for a group that this rank may still make. The lock is
+// held.
+func (m *Member) keepEarly(c *Cause) {
+	m.early[c.Group] = c
+	if m.earlier = append(m.earlier, c.Group); len(m.earlier) > maxEarly {
+		delete(m.early, m.earlier[0])
+		m.earlier = m.earlier[1:]
+	}
+}
+
+// acknowledge tells rank 0 that this rank reports no other cause of a group's end.
+// A report that is under way does so by itself.
+func (m *Member) acknowledge(group string) {
+	m.mu.Lock()
+	reports := false
+	for _, r := range m.verdicts {
+		reports = reports || r.group == group
+	}
+	m.mu.Unlock()
+	if !reports && m.up != nil {
+		_ = m.up.send(&frame{Kind: heard, Rank: m.cfg.Rank, Key: group}) // its end is noticed by listen
+	}
+}
+
+// Cause returns the first cause of a group's end, as rank 0 has told it, or nil. The group may
+// be one that this rank has not made yet.
+func (m *Member) Cause(group string) *engine.Failure {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.early[group]
+	if g := m.groups[group]; g != nil {
+		c = g.cause
+	}
+	if c == nil {
+		return nil
+	}
+	return c.Failure()
+}
+
+// causeOf is the first cause of a group's end, if it is known.
+func (m *Member) causeOf(group string) *Cause {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if g := m.groups[group]; g != nil {
+		return g.cause
+	}
+	return nil
 }
 
 // isGone reports whether a rank is lost. A group that has lost one has ended
@@ -245,6 +312,7 @@ func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
 	var f *engine.Failure
 	if c := m.early[name]; c != nil {
 		f = c.Failure()
+		g.ended, g.cause = true, c
 		delete(m.early, name)
 	}
 	for _, rank := range m.losses {
@@ -276,8 +344,13 @@ func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 	c := NewCause(name, f)
 	verdict := make(chan *Cause, 1)
 	m.mu.Lock()
+	first := m.early[name]
 	if g := m.groups[name]; g != nil {
-		c.Members = g.members
+		c.Members, first = g.members, g.cause
+	}
+	if first != nil {
+		m.mu.Unlock()
+		return first.Failure()
 	}
 	m.reports++
 	c.From, c.Report = m.cfg.Rank, m.reports

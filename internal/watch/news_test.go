@@ -15,7 +15,7 @@ import (
 // have not been told anything: it may exit at once.
 func TestRankZeroHearsLast(t *testing.T) {
 	m := newMember(Config{Rank: 0, Size: 3})
-	h := &hub{m: m, conns: make([]*conn, 3), causes: make(map[string]*Cause)}
+	h := &hub{m: m, conns: make([]*conn, 3), causes: make(map[string]*judged)}
 	m.hub = h
 	var far [3]net.Conn
 	for r := 1; r < 3; r++ {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
@@ -22,14 +21,6 @@ const whatDiffers = "give all ranks the same Addr, Cert and Plain (Config; TUTTI
 // otherCert is what to do where both do, and do not believe each other.
 const otherCert = "all ranks must have the same certificate (Config.Cert, TUTTI_CERT), one that has not expired, or the same secret " +
 	"that it is made of (Config.Secret, TUTTI_SECRET)"
-
-// A differError says that a rank encrypts and rank 0 does not, or the reverse.
-type differError string
-
-func (e differError) Error() string { return string(e) }
-
-// Is reports whether target is engine.ErrMismatch.
-func (e differError) Is(target error) bool { return target == engine.ErrMismatch }
 
 // encrypt goes on with TLS. The deadline is the connection's.
 func (c *conn) encrypt(t *tls.Conn) error {
@@ -57,9 +48,9 @@ func (m *Member) encrypt(rootDoes bool) error {
 		// Rank 0 deserves to know why this rank leaves.
 		_ = m.up.send(&frame{Kind: hello, Version: version, Rank: cfg.Rank, Size: cfg.Size, TLS: does})
 		if does {
-			return differError(fmt.Sprintf("rank %d encrypts its connections, and rank 0 at %s does not; %s", cfg.Rank, cfg.Addr, whatDiffers))
+			return mismatchError(fmt.Sprintf("rank %d encrypts its connections, and rank 0 at %s does not; %s", cfg.Rank, cfg.Addr, whatDiffers))
 		}
-		return differError(fmt.Sprintf("rank 0 at %s encrypts its connections, and rank %d does not; %s", cfg.Addr, cfg.Rank, whatDiffers))
+		return mismatchError(fmt.Sprintf("rank 0 at %s encrypts its connections, and rank %d does not; %s", cfg.Addr, cfg.Rank, whatDiffers))
 	case !does:
 		return nil
 	}

@@ -229,6 +229,80 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// TestDidNotWait has rank 1 give up a little before rank 0, and rank 2 stay away: only rank
+// 2 is known not to have come.
+func TestDidNotWait(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan struct{}, 10)
+	cfg := Config{Size: 3, Addr: l.Addr().String(), Logger: slog.New(slog.DiscardHandler)}
+	root := cfg
+	root.Listener = closeListener{l, closed}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	hosted := make(chan error, 1)
+	go func() {
+		_, err := Join(ctx, root)
+		hosted <- err
+	}()
+	cfg.Rank = 1
+	short, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	failed := make(chan error, 2)
+	for range 2 { // one of them is let in; the refusal of the other one shows that
+		go func() {
+			_, err := Join(short, cfg)
+			failed <- err
+		}()
+	}
+	if err := <-failed; err == nil || !strings.Contains(err.Error(), "is here already") {
+		t.Errorf("a second process of rank 1: %v", err)
+	}
+	<-closed
+	giveUp()
+	if err := <-failed; !errors.Is(err, context.Canceled) {
+		t.Errorf("rank 1 has given up: %v", err)
+	}
+	<-closed // rank 0 has noticed
+	cancel()
+	err = <-hosted
+	absent := new(engine.AbsentError)
+	if !errors.As(err, &absent) || !slices.Equal(absent.Ranks, []int{2}) {
+		t.Errorf("%v are known to be missing: %v", absent.Ranks, err)
+	}
+	if want := "2 of 3 ranks joined; rank 2 missing; rank 1 did not wait"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// A closeListener tells when a connection that came to it is closed here.
+type closeListener struct {
+	net.Listener
+	closed chan<- struct{}
+}
+
+func (l closeListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &closeConn{Conn: c, closed: l.closed}, nil
+}
+
+type closeConn struct {
+	net.Conn
+	once   sync.Once
+	closed chan<- struct{}
+}
+
+func (c *closeConn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() { c.closed <- struct{}{} })
+	return err
+}
+
 // TestStrangers sends those who must not join to a job that has formed.
 func TestStrangers(t *testing.T) {
 	members, log := job(t, 2)
