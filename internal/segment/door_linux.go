@@ -9,7 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tokenBytes is the size of what a process must know to be let in.
-const tokenBytes = 32
+// maxGreeting is how many processes may be about to show the token at once.
+const maxGreeting = 256
 
 // meetTime is how long one process of this host may take to answer another.
 const meetTime = 10 * time.Second
@@ -151,7 +153,8 @@ func (m *meeting) shake(ctx context.Context, c *net.UnixConn, inv Invitation) er
 
 // admit lets in those who knock, until all who are expected have come. Any
 // process of the host may knock: one that says nothing must not keep others
-// waiting, so that each is greeted by itself.
+// waiting, so that each is greeted by itself. Of more than maxGreeting that have
+// not shown the token, the oldest is closed.
 func (m *meeting) admit(ctx context.Context, missing int) {
 	ctx, done := context.WithCancel(ctx)
 	end, _ := ctx.Deadline()
@@ -160,14 +163,33 @@ func (m *meeting) admit(ctx context.Context, missing int) {
 	defer stop()
 	var greeting sync.WaitGroup
 	var mu sync.Mutex
+	var unproven []*net.UnixConn // the oldest first; guarded by mu
 	for {
 		c, err := m.d.listener.AcceptUnix()
-		if err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
 			break
 		}
+		if err != nil { // most likely for want of descriptors, some of which come back
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		mu.Lock()
+		if len(unproven) >= maxGreeting {
+			unproven[0].Close()
+			unproven = slices.Delete(unproven, 0, 1)
+		}
+		unproven = append(unproven, c)
+		mu.Unlock()
 		greeting.Go(func() {
 			sent := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
 			guest, err := m.greet(c, end)
+			mu.Lock()
+			if i := slices.Index(unproven, c); i >= 0 {
+				unproven = slices.Delete(unproven, i, i+1)
+			} else if err == nil {
+				err = net.ErrClosed // it has made room
+			}
+			mu.Unlock()
 			// One that is sent away by the end of the meeting stays away.
 			if !sent() || err != nil {
 				c.Close()
@@ -210,17 +232,65 @@ func (m *meeting) greet(c *net.UnixConn, end time.Time) (int, error) {
 
 // A Link is a connection to another process of this host, over which segments
 // are passed. It is safe for concurrent use.
+//
+// A segment is passed under a scope and a key. The receiver keeps the descriptors of
+// the scopes that it has open, until they are taken, and closes all others at
+// once: the other process may pass a segment for something that was given up here.
 type Link struct {
 	c      *net.UnixConn
 	gone   chan struct{}
 	closed atomic.Bool // by either side
 
-	mu    sync.Mutex
-	taken map[string]chan int // descriptors by key, here or awaited
+	mu     sync.Mutex
+	scopes map[string]scope // open scopes; guarded by mu
+}
+
+// A scope holds the descriptors that have arrived and have not been taken, and
+// the keys that are waited for.
+type scope map[string]*arrival
+
+// An arrival is one key of a scope. Its fields are guarded by Link.mu, except that
+// here is received from without it.
+type arrival struct {
+	here    chan int // holds the descriptor, -1 if the system did not deliver it
+	givenUp bool     // Take returned without the descriptor: it is closed when it arrives
 }
 
 func newLink(c *net.UnixConn) *Link {
-	return &Link{c: c, gone: make(chan struct{}), taken: make(map[string]chan int)}
+	return &Link{c: c, gone: make(chan struct{}), scopes: map[string]scope{Root: {}}}
+}
+
+// Open opens a scope. It must be open before the other process passes anything in it.
+func (l *Link) Open(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.scopes[name] == nil {
+		l.scopes[name] = scope{}
+	}
+}
+
+// Drop closes a scope: the descriptors that were not taken are closed, and so are those
+// that arrive later. A Take that waits goes on waiting until its context ends.
+func (l *Link) Drop(name string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.scopes[name].discard()
+	delete(l.scopes, name)
+}
+
+// discard closes the descriptors that were not taken.
+func (s scope) discard() {
+	for _, a := range s {
+		a.discard()
+	}
+}
+
+func (a *arrival) discard() {
+	select {
+	case fd := <-a.here:
+		closeAny(fd)
+	default:
+	}
 }
 
 // listen hears of the other process until it ends, or the link is closed.
@@ -231,10 +301,6 @@ func (l *Link) listen(guest int, news News) {
 		news.Gone(guest)
 	}
 }
-
-// noted is the first byte of a message that is no key, but a note; one without
-// anything else is a goodbye.
-const noted = 0
 
 // Note tells the other process something, after all that it was told and passed
 // before. It does not wait: one that does not read is not told.
@@ -253,35 +319,39 @@ func (l *Link) say(text []byte) error {
 	return errors.Join(err, sent)
 }
 
-// Pass gives a segment to the other process, under a key. It returns ErrGone if
-// that has ended.
-func (l *Link) Pass(key string, s *Segment) error {
-	_, _, err := l.c.WriteMsgUnix([]byte(key), unix.UnixRights(s.FD()), nil)
+// Pass gives a segment to the other process, under a scope and a key, which contain no zero
+// byte. It returns ErrGone if that process has ended.
+func (l *Link) Pass(scope, key string, s *Segment) error {
+	_, _, err := l.c.WriteMsgUnix([]byte(scope+separator+key), unix.UnixRights(s.FD()), nil)
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
 		return ErrGone
 	}
 	return err
 }
 
-// Take waits for the segment that the other process passes under a key, and
-// maps it.
-func (l *Link) Take(ctx context.Context, key string) (*Segment, error) {
-	slot := l.slot(key)
+// Take waits for the segment that the other process passes under a scope and a key, and
+// maps it. If it returns an error, the descriptor is closed when it arrives.
+func (l *Link) Take(ctx context.Context, scope, key string) (*Segment, error) {
+	a, err := l.expect(scope, key)
+	if err != nil {
+		return nil, err
+	}
 	var fd int
 	select {
-	case fd = <-slot:
+	case fd = <-a.here:
 	case <-l.gone:
 		// It may have passed the segment before it ended.
 		select {
-		case fd = <-slot:
+		case fd = <-a.here:
 		default:
 			return nil, ErrGone
 		}
 	case <-ctx.Done():
+		l.giveUp(a)
 		return nil, ctx.Err()
 	}
 	l.mu.Lock()
-	delete(l.taken, key)
+	delete(l.scopes[scope], key)
 	l.mu.Unlock()
 	if fd < 0 {
 		return nil, errors.New("segment: the system did not let the descriptor through")
@@ -289,60 +359,112 @@ func (l *Link) Take(ctx context.Context, key string) (*Segment, error) {
 	return Map(fd)
 }
 
-// slot is where a descriptor goes, whoever comes first for it.
-func (l *Link) slot(key string) chan int {
+// expect returns the place of a key that is about to be taken.
+func (l *Link) expect(scope, key string) (*arrival, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.taken[key] == nil {
-		l.taken[key] = make(chan int, 1)
+	s := l.scopes[scope]
+	if s == nil {
+		return nil, fmt.Errorf("segment: %q was given up", scope)
 	}
-	return l.taken[key]
+	a := s.at(key)
+	a.givenUp = false
+	return a, nil
 }
 
-// receive takes descriptors and notes until the other process ends.
+// at is the place of a key, whether the descriptor or Take comes first. Link.mu is held.
+func (s scope) at(key string) *arrival {
+	if s[key] == nil {
+		s[key] = &arrival{here: make(chan int, 1)}
+	}
+	return s[key]
+}
+
+// giveUp has the descriptor closed that nobody takes: now, or when it arrives.
+func (l *Link) giveUp(a *arrival) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a.givenUp = true
+	a.discard()
+}
+
+// arrived takes over a descriptor that was passed under a scope and a key.
+func (l *Link) arrived(scope, key string, fd int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.scopes[scope]
+	if s == nil {
+		closeAny(fd)
+		return
+	}
+	a := s.at(key)
+	if a.givenUp {
+		closeAny(fd)
+		return
+	}
+	select {
+	case a.here <- fd:
+	default:
+		closeAny(fd) // passed twice
+	}
+}
+
+// receive takes descriptors and notes until the other process ends. Each descriptor that
+// arrives is closed here or handed to arrived.
 func (l *Link) receive(note func([]byte)) {
-	key := make([]byte, 4096)
+	text := make([]byte, 4096)
 	rights := make([]byte, unix.CmsgSpace(4))
 	reset := false
 	for {
-		n, nr, _, _, err := l.c.ReadMsgUnix(key, rights)
+		n, nr, flags, _, err := l.c.ReadMsgUnix(text, rights)
 		if errors.Is(err, unix.ECONNRESET) && !reset {
 			reset = true // it had not read all; what it had said before is still there
 			continue
 		}
-		if err != nil || n == 0 {
+		if err != nil {
 			return
 		}
-		if key[0] == noted && n == 1 {
-			l.closed.Store(true)
+		fd := descriptor(rights[:nr], flags)
+		if n == 0 {
+			closeAny(fd)
+			return
+		}
+		if text[0] == noted {
+			closeAny(fd)
+			if n == 1 {
+				l.closed.Store(true)
+			} else {
+				note(slices.Clone(text[1:n]))
+			}
 			continue
 		}
-		if key[0] == noted {
-			note(slices.Clone(key[1:n]))
+		scope, key, found := strings.Cut(string(text[:n]), separator)
+		if !found || flags&unix.MSG_TRUNC != 0 {
+			closeAny(fd)
 			continue
 		}
-		fd := descriptor(rights[:nr])
-		select {
-		case l.slot(string(key[:n])) <- fd:
-		default:
-			closeAny(fd) // passed twice
-		}
+		l.arrived(scope, key, fd)
 	}
 }
 
-// descriptor finds the one that a message carries; -1 if it has lost it, as it does
-// where the system's policy forbids this process to have it.
-func descriptor(rights []byte) int {
-	list, err := unix.ParseSocketControlMessage(rights)
-	if err != nil || len(list) != 1 {
-		return -1
+// descriptor finds the one that a message carries. If there is none, or more than one, it
+// closes what has arrived and returns -1. There is none where the system's policy forbids
+// this process to have it, or where this process has as many descriptors as it may.
+func descriptor(rights []byte, flags int) int {
+	var all []int
+	list, _ := unix.ParseSocketControlMessage(rights)
+	for i := range list {
+		fds, _ := unix.ParseUnixRights(&list[i]) // an error: it holds no descriptors
+		all = append(all, fds...)
 	}
-	fds, err := unix.ParseUnixRights(&list[0])
-	if err != nil || len(fds) != 1 {
-		return -1
+	if len(all) == 1 && flags&unix.MSG_CTRUNC == 0 {
+		unix.CloseOnExec(all[0])
+		return all[0]
 	}
-	unix.CloseOnExec(fds[0])
-	return fds[0]
+	for _, fd := range all {
+		closeAny(fd)
+	}
+	return -1
 }
 
 func closeAny(fd int) {
@@ -361,13 +483,10 @@ func (l *Link) Close() error {
 	<-l.gone
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, slot := range l.taken {
-		select {
-		case fd := <-slot:
-			closeAny(fd)
-		default:
-		}
+	for _, s := range l.scopes {
+		s.discard()
 	}
+	clear(l.scopes)
 	return err
 }
 

@@ -31,13 +31,19 @@ func (*Door) Meet(context.Context, int, map[int]Invitation, News) (map[int]*Link
 }
 
 // Pass returns ErrUnsupported.
-func (*Link) Pass(string, *Segment) error { return ErrUnsupported }
+func (*Link) Pass(string, string, *Segment) error { return ErrUnsupported }
 
 // Note returns ErrUnsupported.
 func (*Link) Note([]byte) error { return ErrUnsupported }
 
 // Take returns ErrUnsupported.
-func (*Link) Take(context.Context, string) (*Segment, error) { return nil, ErrUnsupported }
+func (*Link) Take(context.Context, string, string) (*Segment, error) { return nil, ErrUnsupported }
+
+// Open does nothing.
+func (*Link) Open(string) {}
+
+// Drop does nothing.
+func (*Link) Drop(string) {}
 
 // Close does nothing.
 func (*Link) Close() error { return nil }

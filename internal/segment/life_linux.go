@@ -92,6 +92,9 @@ func (p *Sign) Trust(s *Segment) error {
 	return nil
 }
 
+// orphaned reports whether the holder has ended without Close.
+func (l *lifeLine) orphaned() bool { return l.lock.Load()&holderGone != 0 }
+
 // lives reports whether there is a holder.
 func (l *lifeLine) lives() bool {
 	v := l.lock.Load()

@@ -8,9 +8,11 @@ import (
 
 // Peek copies n bytes at an address of another process into this one's memory.
 // The system allows it between processes of one user, unless it was told not to.
-// Another process may have the number by now: what has no such sign is not read, and
-// the error is ESRCH. The scheduler is not told: that costs more than it helps for
-// what a few calls of some microseconds copy.
+// Another process may have the number by now: what has no such sign is not read. The
+// error is ESRCH if the process has ended or left, and only then: any other says that the
+// system refuses to read this memory, of which a part may have been copied. The
+// scheduler is not told: that costs more than it helps for what a few calls of some
+// microseconds copy.
 func Peek(p *Sign, dst unsafe.Pointer, addr uint64, n int) error {
 	if p.life == nil || !p.life.lives() {
 		return peekMarked(p, dst, addr, n)
@@ -23,7 +25,7 @@ func Peek(p *Sign, dst unsafe.Pointer, addr uint64, n int) error {
 			uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
 		switch {
 		case !p.life.lives(): // so that what has been read may be another's
-			return unix.ESRCH
+			return peekMarked(p, dst, addr, n)
 		case errno != 0:
 			return errno
 		case got == 0:
@@ -36,6 +38,14 @@ func Peek(p *Sign, dst unsafe.Pointer, addr uint64, n int) error {
 
 // peekMarked is Peek that reads the mark as well, which takes longer by some pages.
 func peekMarked(p *Sign, dst unsafe.Pointer, addr uint64, n int) error {
+	err := readMarked(p, dst, addr, n)
+	if err != nil && p.life != nil && p.life.orphaned() {
+		return unix.ESRCH // whatever the process is like that has the number now
+	}
+	return err
+}
+
+func readMarked(p *Sign, dst unsafe.Pointer, addr uint64, n int) error {
 	for done := 0; done < n; {
 		var seen [markBytes]byte
 		local := [2]unix.Iovec{{Base: &seen[0]}, {Base: (*byte)(unsafe.Add(dst, done))}}

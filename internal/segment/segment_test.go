@@ -122,12 +122,12 @@ func TestMeet(t *testing.T) {
 			defer s.Close()
 			*(*byte)(s.Ptr()) = byte(i)
 			for _, l := range links[i] {
-				if err := l.Pass("key", s); err != nil {
+				if err := l.Pass(Root, "key", s); err != nil {
 					t.Error(err)
 				}
 			}
 			for j, l := range links[i] {
-				other, err := l.Take(t.Context(), "key")
+				other, err := l.Take(t.Context(), Root, "key")
 				if err != nil {
 					t.Error(err)
 					continue
@@ -143,10 +143,10 @@ func TestMeet(t *testing.T) {
 	}
 	meeting.Wait()
 	// A message whose descriptor did not get through is told from one that is late.
-	if _, err := links[0][1].c.Write([]byte("lost")); err != nil {
+	if _, err := links[0][1].c.Write([]byte(Root + separator + "lost")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := links[1][0].Take(t.Context(), "lost"); err == nil || t.Context().Err() != nil {
+	if _, err := links[1][0].Take(t.Context(), Root, "lost"); err == nil || t.Context().Err() != nil {
 		t.Errorf("a message without a descriptor: %v", err)
 	}
 	for _, l := range links[2] {
@@ -158,7 +158,7 @@ func TestMeet(t *testing.T) {
 	for range 2 * (n - 1) {
 		<-gone
 	}
-	if _, err := links[0][2].Take(context.Background(), "never"); err == nil {
+	if _, err := links[0][2].Take(context.Background(), Root, "never"); err == nil {
 		t.Error("took something from a process that has ended")
 	}
 	for i := range n {
@@ -166,6 +166,52 @@ func TestMeet(t *testing.T) {
 			l.Close()
 		}
 	}
+}
+
+// TestMeetFlood has more strangers come to a door, and say nothing, than may be
+// about to show the token. The oldest are closed, and the guest gets in.
+func TestMeetFlood(t *testing.T) {
+	const extra = 50
+	host, err := OpenDoor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer host.Close()
+	guest, err := OpenDoor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guest.Close()
+	news := News{Note: func(int, []byte) {}, Gone: func(int) {}}
+	met := make(chan map[int]*Link, 1)
+	go func() {
+		links, _ := host.Meet(t.Context(), 1, map[int]Invitation{0: guest.Invitation()}, news)
+		met <- links
+	}()
+	var strangers []net.Conn
+	for range maxGreeting + extra {
+		c, err := net.Dial("unixpacket", host.Invitation().Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		strangers = append(strangers, c)
+	}
+	for _, c := range strangers[:extra] { // these are closed before the meeting ends
+		if n, err := c.Read(make([]byte, 1)); err == nil {
+			t.Errorf("%d bytes", n)
+		}
+	}
+	links, errs := guest.Meet(t.Context(), 0, map[int]Invitation{1: host.Invitation()}, news)
+	if links[1] == nil {
+		t.Fatalf("the guest was not let in: %v", errs)
+	}
+	defer links[1].Close()
+	other := <-met
+	if other[0] == nil {
+		t.Fatal("the host has not met the guest")
+	}
+	defer other[0].Close()
 }
 
 // TestPeek reads memory of a process that has its sign, and not of one that has only
@@ -251,7 +297,7 @@ func TestNote(t *testing.T) {
 					t.Fatal(err)
 				}
 				for range 2 { // the first time the end may be news
-					if err := near.Pass("key", s); !errors.Is(err, ErrGone) {
+					if err := near.Pass(Root, "key", s); !errors.Is(err, ErrGone) {
 						t.Errorf("passing to one that is gone: %v", err)
 					}
 				}
