@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/kernel"
@@ -74,9 +75,9 @@ func (v Verb) Rooted() bool {
 // A Red says how elements are combined.
 type Red uint8
 
-// The reductions. Avg scales floats by 1/ranks before the sum and divides the
-// sum of integers by the number of ranks. PreMul scales each rank's elements
-// by that rank's own factor before the sum.
+// The reductions. Avg scales elements by 1/ranks before the sum, PreMul each
+// rank's elements by that rank's own factor. Both are for floating-point
+// elements only: they are the last two, which Check relies on.
 const (
 	Sum Red = iota + 1
 	Prod
@@ -100,7 +101,26 @@ type Mem struct {
 	Ptr    unsafe.Pointer
 	N      int // elements
 	Type   kernel.DType
-	Device int16 // zero: host memory; otherwise Ptr is an address on the device numbered Device-1
+	Device int16 // zero: host memory; otherwise Ptr is an address on the device numbered Device-1, or it is NoSuchDevice
+}
+
+// Marks for memory that cannot be. Every check refuses it.
+const (
+	// OutOfRange is the N of memory that was sliced beyond its end.
+	OutOfRange = math.MinInt
+	// NoSuchDevice is the Device of memory on a device whose number no device has.
+	// N holds that number.
+	NoSuchDevice = -1
+	// maxDevice is the highest number that a device can have here.
+	maxDevice = math.MaxInt16 - 1
+)
+
+// OnDevice returns n elements at an address of the device with that number.
+func OnDevice(device int, ptr unsafe.Pointer, t kernel.DType, n int) Mem {
+	if device < 0 || device > maxDevice {
+		return Mem{Ptr: ptr, N: device, Type: t, Device: NoSuchDevice}
+	}
+	return Mem{Ptr: ptr, N: n, Type: t, Device: int16(device + 1)}
 }
 
 // Nothing reports whether m is the zero value: no buffer at all, as opposed to
@@ -130,10 +150,11 @@ func Copy(dst, src Mem) {
 	}
 }
 
-// overlaps reports whether two runs share a byte.
+// overlaps reports whether two runs share a byte. Host and devices have one
+// address space, in which pinned memory may be both.
 func (m Mem) overlaps(o Mem) bool {
 	a, b := uintptr(m.Ptr), uintptr(o.Ptr)
-	return m.Device == o.Device && m.N > 0 && o.N > 0 && a < b+uintptr(o.Bytes()) && b < a+uintptr(m.Bytes())
+	return m.N > 0 && o.N > 0 && a < b+uintptr(o.Bytes()) && b < a+uintptr(m.Bytes())
 }
 
 // same reports whether two runs are the same memory.

@@ -26,11 +26,12 @@ func (c *Call) Check(rank, size int) error {
 	return c.checkOverlap(rank, size)
 }
 
-// usual reports, soon, that nothing is wrong with the commonest small call.
+// usual reports, soon, that nothing is wrong with the commonest small call. It
+// bounds the number of elements, because their bytes may overflow.
 func (c *Call) usual() bool {
 	m := &c.Src
 	return c.Verb == AllReduce && c.Red >= Sum && c.Red <= Max && c.Dst == *m &&
-		m.Ptr != nil && m.N > 0 && m.Device == 0 && m.Type.Valid()
+		m.Ptr != nil && uint(m.N-1) < 1<<30 && m.Device == 0 && m.Type.Valid()
 }
 
 // Check is the same for a message.
@@ -44,19 +45,43 @@ func (m *Message) Check(rank, size int) error {
 	return m.Mem.check("buffer")
 }
 
+// CheckApart finds out whether a message that is sent and one that is received
+// at the same time have memory of their own.
+func CheckApart(dst, src Mem) error {
+	if dst.overlaps(src) {
+		return invalid("the buffer to receive into overlaps the one that is sent; use two buffers")
+	}
+	return nil
+}
+
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
+}
+
+// maxBytes is the largest address space that processors have.
+const maxBytes = min(1<<57, math.MaxInt)
+
+// addressable reports whether the elements, of a valid type, can lie at their
+// address.
+func (m Mem) addressable() bool {
+	return m.N <= maxBytes/m.Type.Size() && uintptr(m.Bytes()) <= math.MaxUint-uintptr(m.Ptr)
 }
 
 // check finds out whether m is memory that this engine can work on.
 func (m Mem) check(what string) error {
 	switch {
+	case m.Device == NoSuchDevice:
+		return invalid("the %s is in the memory of device %d; devices are numbered from 0 to %d", what, m.N, maxDevice)
 	case m.Nothing():
 		return invalid("the %s is missing (a zero Buffer)", what)
 	case !m.Type.Valid():
 		return invalid("the %s has the unknown element type %d", what, m.Type)
-	case m.N < 0:
+	case m.N == OutOfRange:
 		return invalid("the %s was sliced out of range", what)
+	case m.N < 0:
+		return invalid("the %s has %d elements", what, m.N)
+	case !m.addressable():
+		return invalid("the %s has %d elements of %s at address %#x: more than the address space holds", what, m.N, m.Type, uintptr(m.Ptr))
 	case m.Device != 0:
 		return fmt.Errorf("%w: the %s is in the memory of device %d, and this Comm was made without a device; "+
 			"make it with Config.Device (gpu.Auto()), and with Config.HostStaging (TUTTI_HOST_STAGING=1) where there is no NCCL", ErrNoDevicePath, what, m.Device-1)
@@ -73,11 +98,8 @@ func (c *Call) checkRed() error {
 	if c.Red < Sum || c.Red > PreMul {
 		return invalid("the zero Op is no reduction")
 	}
-	t := c.whole().Type
-	if c.Red == PreMul && t.Valid() && !t.IsFloat() {
-		if c.Scale != math.Trunc(c.Scale) || math.Abs(c.Scale) > 1<<53 {
-			return invalid("PreMul(%v) on %s: the factor must be a whole number", c.Scale, t)
-		}
+	if t := c.whole().Type; c.Red >= Avg && t.Valid() && !t.IsFloat() {
+		return invalid("%s of %s: the intermediate sum or product could overflow the type; use Sum, or floating-point elements", c.Red, t)
 	}
 	return nil
 }
@@ -163,7 +185,7 @@ func (c *Call) checkDivided(one *Mem, oneName string, all *Mem, parts []Mem, all
 	if one.Type != all.Type {
 		return invalid("the %s is %s, the %s %s", oneName, one.Type, allName, all.Type)
 	}
-	if all.N != size*one.N {
+	if all.N/size != one.N || all.N%size != 0 { // size*one.N may overflow
 		return invalid("the %s has %d elements; %d ranks with %d each need %d", allName, all.N, size, one.N, size*one.N)
 	}
 	return nil
@@ -174,7 +196,7 @@ func checkParts(parts []Mem, name string, t kernel.DType, size int) error {
 		return invalid("the %s has %d parts, there are %d ranks", name, len(parts), size)
 	}
 	for i, m := range parts {
-		if m.Nothing() {
+		if m == (Mem{}) {
 			continue
 		}
 		if err := m.check(name); err != nil {

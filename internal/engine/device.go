@@ -14,10 +14,8 @@ type DeviceEngine interface {
 	Engine
 	// Admit is Check for calls that may be on the device.
 	Admit(c *Call) error
-	// Order puts an operation in order with a stream: after what the stream
-	// holds now, and before what is put into it later. Calls of Order come in
-	// the order of the operations. Each ticket is given to Launch.
-	Order(stream any) (*Ticket, error)
+	// AdmitStream returns an error if operations cannot be put in order with a stream.
+	AdmitStream(stream any) error
 	// Sign returns a number that tells operations apart; zero says that nobody need
 	// know of this one before its turn.
 	Sign(calls []Call) uint64
@@ -37,12 +35,19 @@ type DeviceEngine interface {
 	Staged() uint64
 }
 
+// LetGo is how long calls that have failed wait for the device to stop using their memory.
+// They return after that even if the driver does not.
+const LetGo = 1500 * time.Millisecond
+
 // A Launch is an operation that a device is given.
 type Launch struct {
-	Ctx    context.Context
-	Seq    uint64
-	Calls  []Call
-	Ticket *Ticket // its place, if it has been put in order with a stream
+	Ctx   context.Context
+	Seq   uint64
+	Calls []Call
+	// Stream is the caller's stream that the operation is put in order with: the operation
+	// starts after what the stream holds when Launch is called, and what is put into the
+	// stream after Launch has returned waits for the operation. Nil: none.
+	Stream any
 	// Join says that it is enough to know that this one is over when the next one is:
 	// then Pending may stay nil, and how the next one ends is how this one does.
 	Join bool
@@ -63,12 +68,6 @@ type Pending interface {
 	// Settle waits until the operation is over, and returns what Run would return.
 	// It is called once.
 	Settle() error
-}
-
-// A Ticket is an operation's place in a stream.
-type Ticket struct {
-	Number uint32
-	Ready  any // the engine's
 }
 
 // DeviceOptions are what a Device may need to know.
@@ -139,7 +138,8 @@ func (c *Call) CheckOn(rank, size, device int) error {
 // bring makes memory of a device the host's, for checks.
 func (m *Mem) bring(device int) error {
 	switch {
-	case m.Nothing():
+	case m.Nothing(), m.Device == NoSuchDevice: // for check to refuse
+		return nil
 	case m.Device == 0:
 		return invalid("some of the memory is the host's and some is device %d's: one call takes only one kind", device)
 	case int(m.Device) != device+1:
@@ -162,7 +162,7 @@ var errDeviceMessage = fmt.Errorf("%w: Send and Recv take host memory only; copy
 // CheckOn is Check on behalf of an engine that takes the memory of one device in
 // collectives, but not in messages.
 func (m *Message) CheckOn(rank, size int) error {
-	if m.Mem.Device != 0 {
+	if m.Mem.Device > 0 {
 		return errDeviceMessage
 	}
 	return m.Check(rank, size)
@@ -170,10 +170,12 @@ func (m *Message) CheckOn(rank, size int) error {
 
 // CheckThere is Check for a message of memory of one device.
 func (m *Message) CheckThere(rank, size, device int) error {
-	if int(m.Mem.Device) != device+1 {
+	if m.Mem.Device != NoSuchDevice && int(m.Mem.Device) != device+1 {
 		return invalid("the memory is on device %d, the Comm on device %d", m.Mem.Device-1, device)
 	}
 	plain := Message{Peer: m.Peer, Tag: m.Tag, Mem: m.Mem}
-	plain.Mem.Device = 0
+	if m.Mem.Device != NoSuchDevice {
+		plain.Mem.Device = 0
+	}
 	return plain.Check(rank, size)
 }

@@ -79,7 +79,8 @@ func (o Options) randomOp(r *random, draw func(*random) int) Op {
 	op.Type = types[r.below(len(types))]
 	op.N = draw(r) / op.Type.Size()
 	if op.reduces() {
-		op.Red = reds[r.below(len(reds))]
+		of := RedsOf(op.Type)
+		op.Red = of[r.below(len(of))]
 	}
 	forms := op.forms()
 	form := forms[r.below(len(forms))]

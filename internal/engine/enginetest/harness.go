@@ -27,6 +27,9 @@ func runCase(t *testing.T, world World, opt Options, c *Case) {
 			t.Fatal(err)
 		}
 	}
+	if c.Note != nil {
+		t.Log(c.Note())
+	}
 	checkGoroutines(t)
 }
 

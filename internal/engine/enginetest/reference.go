@@ -11,22 +11,22 @@ import (
 // reduce is the sequential reference: it combines one source per rank in rank
 // order. Scales are the ranks' factors for PreMul.
 func reduce(t kernel.DType, red engine.Red, scales []float64, in [][]byte) []byte {
-	if len(in) == 1 && red != engine.PreMul && (red != engine.Avg || !t.IsFloat()) {
+	if len(in) == 1 && red != engine.PreMul && red != engine.Avg {
 		return in[0] // nothing is computed: a NaN keeps its payload
 	}
 	switch t {
 	case kernel.Int8:
-		return foldIntegers[int8](red, scales, in)
+		return foldIntegers[int8](red, in)
 	case kernel.Uint8:
-		return foldIntegers[uint8](red, scales, in)
+		return foldIntegers[uint8](red, in)
 	case kernel.Int32:
-		return foldIntegers[int32](red, scales, in)
+		return foldIntegers[int32](red, in)
 	case kernel.Uint32:
-		return foldIntegers[uint32](red, scales, in)
+		return foldIntegers[uint32](red, in)
 	case kernel.Int64:
-		return foldIntegers[int64](red, scales, in)
+		return foldIntegers[int64](red, in)
 	case kernel.Uint64:
-		return foldIntegers[uint64](red, scales, in)
+		return foldIntegers[uint64](red, in)
 	case kernel.Float16:
 		return foldHalves(kernel.Float16ToFloat32, kernel.Float32ToFloat16, red, scales, in)
 	case kernel.BFloat16:
@@ -42,20 +42,14 @@ type integer interface {
 	int8 | uint8 | int32 | uint32 | int64 | uint64
 }
 
-func foldIntegers[T integer](red engine.Red, scales []float64, in [][]byte) []byte {
+func foldIntegers[T integer](red engine.Red, in [][]byte) []byte {
 	out := newBytes(len(in[0]))
 	acc := elements[T](out)
 	for rank := range in {
 		b := elements[T](in[rank])
-		f := T(1)
-		if red == engine.PreMul {
-			f = T(int64(scales[rank]))
-		}
 		switch {
 		case rank == 0:
-			for i, x := range b {
-				acc[i] = x * f
-			}
+			copy(acc, b)
 		case red == engine.Prod:
 			for i, x := range b {
 				acc[i] *= x
@@ -70,26 +64,11 @@ func foldIntegers[T integer](red engine.Red, scales []float64, in [][]byte) []by
 			}
 		default:
 			for i, x := range b {
-				acc[i] += x * f
+				acc[i] += x
 			}
 		}
 	}
-	if red == engine.Avg {
-		divide(acc, len(in))
-	}
 	return out
-}
-
-// divide is done in 64 bits, because the number of ranks need not fit into T.
-func divide[T integer](acc []T, ranks int) {
-	signed := ^T(0) < 0
-	for i, x := range acc {
-		if signed {
-			acc[i] = T(int64(x) / int64(ranks))
-		} else {
-			acc[i] = T(uint64(x) / uint64(ranks))
-		}
-	}
 }
 
 type float interface{ float32 | float64 }

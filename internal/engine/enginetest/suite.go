@@ -45,6 +45,8 @@ type Case struct {
 	Body func(ctx context.Context, r *Rank) error
 	// Fault, if it is not nil, is what must go wrong.
 	Fault *Fault
+	// Note, if it is not nil, says for the log what the case did.
+	Note func() string
 }
 
 // Cases returns all cases, except those that Run makes up anew each time.
@@ -52,6 +54,7 @@ func Cases(opt Options) []Case {
 	var cases []Case
 	cases = append(cases, sweepCases(opt)...)
 	cases = append(cases, batchCases(opt)...)
+	cases = append(cases, sharedCases(opt)...)
 	cases = append(cases, messageCases(opt)...)
 	cases = append(cases, groupCases(opt)...)
 	cases = append(cases, formingCases()...)
@@ -68,6 +71,9 @@ func Run(t *testing.T, world World, opt Options) {
 	}
 	if opt.Deadline <= 0 {
 		opt.Deadline = time.Minute
+	}
+	if LongRun() {
+		opt.Deadline = max(opt.Deadline, time.Hour)
 	}
 	every, first := 1, 0
 	if testing.Short() {

@@ -18,6 +18,14 @@ var allVerbs = append(verbs[:len(verbs):len(verbs)], engine.Barrier)
 
 var reds = []engine.Red{engine.Sum, engine.Prod, engine.Min, engine.Max, engine.Avg, engine.PreMul}
 
+// RedsOf are the reductions of a type's elements: Avg and PreMul are for floats.
+func RedsOf(t kernel.DType) []engine.Red {
+	if t.IsFloat() {
+		return reds
+	}
+	return reds[:4]
+}
+
 const (
 	lineBytes  = 64       // a cache line
 	largeBytes = 64 << 10 // with one element more, no power of two
@@ -70,7 +78,7 @@ func sweepCases(opt Options) []Case {
 	for _, v := range verbs {
 		for _, t := range opt.types() {
 			for _, n := range opt.ranks() {
-				cases = append(cases, opt.sweep(v, t, n, opt.sizes(t), reds))
+				cases = append(cases, opt.sweep(v, t, n, opt.sizes(t), RedsOf(t)))
 			}
 		}
 	}
@@ -84,11 +92,11 @@ func sweepCases(opt Options) []Case {
 	}
 	for i, v := range verbs {
 		for _, t := range []kernel.DType{kernel.Float16, kernel.Float64, kernel.Int32} {
-			cases = append(cases, opt.sweep(v, t, many, []int{0, 7, share(v, t, largeBytes, many) + 1}, reds))
+			cases = append(cases, opt.sweep(v, t, many, []int{0, 7, share(v, t, largeBytes, many) + 1}, RedsOf(t)))
 		}
 		for j, t := range huge {
 			n := opt.ranks()[(1+(i+j)%4)%len(opt.ranks())]
-			c := opt.sweep(v, t, n, []int{share(v, t, hugeBytes, n)}, reds[(i+j)%len(reds):][:1])
+			c := opt.sweep(v, t, n, []int{share(v, t, hugeBytes, n)}, RedsOf(t)[(i+j)%len(RedsOf(t)):][:1])
 			c.Name += "/4MiB"
 			cases = append(cases, c)
 		}

@@ -93,11 +93,5 @@ func (e *Engine) combineWave(ctx context.Context, list []piece) *engine.Failure 
 		m := w.of(w.c.Dst)
 		e.across.add(engine.Call{Verb: engine.AllReduce, Red: between(w.c), Name: e.label(w.c), Src: m, Dst: m})
 	}
-	if f := e.take(ctx, &e.across); f != nil {
-		return f
-	}
-	for i := range list {
-		e.settle(list[i].c, list[i].of(list[i].c.Dst))
-	}
-	return nil
+	return e.take(ctx, &e.across)
 }

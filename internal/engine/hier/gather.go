@@ -67,7 +67,6 @@ func (e *Engine) reduceScatter(ctx context.Context, c *engine.Call) *engine.Fail
 		if f := e.take(ctx, &e.across); f != nil {
 			return f
 		}
-		e.settle(c, mine)
 		step.Src = mine
 	}
 	e.inside.add(step)

@@ -34,9 +34,6 @@ func (e *Engine) reducePiece(ctx context.Context, c *engine.Call, p *piece) *eng
 	if f := e.takeBoth(ctx); f != nil || !e.here(c.Root) {
 		return f
 	}
-	if e.leads() {
-		e.settle(c, sum)
-	}
 	if e.hosts[c.Root] == c.Root {
 		return nil
 	}

@@ -34,10 +34,7 @@ func (e *Engine) spread(c *engine.Call, p *part, root int, m engine.Mem) {
 func (e *Engine) collect(c *engine.Call, src, dst engine.Mem) {
 	red, scale := c.Red, c.Scale
 	if red == engine.Avg {
-		red = engine.Sum
-		if src.Type.IsFloat() {
-			red, scale = engine.PreMul, 1/float64(e.Size())
-		}
+		red, scale = engine.PreMul, 1/float64(e.Size())
 	}
 	e.inside.add(engine.Call{Verb: engine.Reduce, Red: red, Scale: scale, Name: e.label(c), Src: src, Dst: dst})
 }
@@ -48,13 +45,6 @@ func between(c *engine.Call) engine.Red {
 		return engine.Sum
 	}
 	return c.Red
-}
-
-// settle turns the combined elements of all ranks into results.
-func (e *Engine) settle(c *engine.Call, m engine.Mem) {
-	if c.Red == engine.Avg && !m.Type.IsFloat() && m.N > 0 {
-		kernel.Div(m.Ptr, m.Ptr, m.N, m.Type, e.Size())
-	}
 }
 
 // takeBoth lets this host, and then the leaders take their steps.

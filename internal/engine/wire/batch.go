@@ -35,7 +35,7 @@ func (e *Engine) carryOutTogether(calls []engine.Call) error {
 	at := 0
 	for i := range calls {
 		c := &calls[i]
-		r := e.reduction(c, t)
+		r := e.reduction(c)
 		r.load(row.Slice(at, c.Src.N), c.Src)
 		if r.scaled {
 			all.Red = engine.Sum

@@ -84,6 +84,5 @@ func (e *Engine) linearReduce(r *reduction, c *engine.Call) error {
 			return err
 		}
 	}
-	r.finish(c.Dst)
 	return nil
 }

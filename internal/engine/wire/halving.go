@@ -78,7 +78,6 @@ func (e *Engine) doubling(r *reduction, m engine.Mem) error {
 			return err
 		}
 	}
-	r.finish(m)
 	return e.foldOut(f, m)
 }
 
@@ -96,7 +95,6 @@ func (e *Engine) halvingDoubling(r *reduction, m *layout) error {
 		return err
 	}
 	me := f.number(e.rank)
-	r.finish(m.span(f.rank(me), f.rank(me+1)))
 	for width := 1; width < f.left; width *= 2 {
 		h := halve(me, width)
 		peer := f.rank(h.partner)

@@ -4,7 +4,7 @@ import "github.com/tutti-go/tutti/internal/engine"
 
 // allReduce leaves the combination of all sources in every destination.
 func (e *Engine) allReduce(c *engine.Call, way Algorithm) error {
-	r := e.reduction(c, c.Dst.Type)
+	r := e.reduction(c)
 	if e.size == 1 {
 		r.load(c.Dst, c.Src)
 		return nil
@@ -30,13 +30,12 @@ func (e *Engine) allReduce(c *engine.Call, way Algorithm) error {
 			return err
 		}
 	}
-	r.finish(dst.at(e.rank))
 	return e.ringGather(&dst)
 }
 
 // reduce leaves the combination of all sources in the root's destination.
 func (e *Engine) reduce(c *engine.Call, way Algorithm) error {
-	r := e.reduction(c, c.Src.Type)
+	r := e.reduction(c)
 	root := e.rank == c.Root
 	if e.size == 1 {
 		r.load(c.Dst, c.Src)
@@ -72,7 +71,6 @@ func (e *Engine) reduceInParts(r *reduction, c *engine.Call, way Algorithm, src 
 	if err != nil {
 		return err
 	}
-	r.finish(part)
 	if e.rank != c.Root {
 		return e.send(c.Root, part)
 	}
@@ -82,7 +80,7 @@ func (e *Engine) reduceInParts(r *reduction, c *engine.Call, way Algorithm, src 
 
 // reduceScatter leaves each rank's part of the combination in its destination.
 func (e *Engine) reduceScatter(c *engine.Call, way Algorithm) error {
-	r := e.reduction(c, c.Dst.Type)
+	r := e.reduction(c)
 	src := e.shares(c.Src, c.SrcParts)
 	if own := src.at(e.rank); own.N != c.Dst.N {
 		return e.wrongCount(e.rank, c.Dst.Bytes(), own.Bytes())
@@ -104,6 +102,5 @@ func (e *Engine) reduceScatter(c *engine.Call, way Algorithm) error {
 	if err != nil {
 		return err
 	}
-	r.finish(c.Dst)
 	return nil
 }

@@ -11,10 +11,9 @@ type reduction struct {
 	op     kernel.Op
 	scaled bool // elements are multiplied before they are combined
 	factor float64
-	divide int // what results are divided by; zero: nothing
 }
 
-func (e *Engine) reduction(c *engine.Call, t kernel.DType) reduction {
+func (e *Engine) reduction(c *engine.Call) reduction {
 	r := reduction{op: kernel.Sum}
 	switch c.Red {
 	case engine.Prod:
@@ -26,11 +25,7 @@ func (e *Engine) reduction(c *engine.Call, t kernel.DType) reduction {
 	case engine.PreMul:
 		r.scaled, r.factor = true, c.Scale
 	case engine.Avg:
-		if t.IsFloat() {
-			r.scaled, r.factor = true, 1/float64(e.size)
-		} else {
-			r.divide = e.size
-		}
+		r.scaled, r.factor = true, 1/float64(e.size)
 	}
 	return r
 }
@@ -57,13 +52,6 @@ func (r *reduction) add(dst, got, own engine.Mem) {
 		return
 	}
 	kernel.Reduce(dst.Ptr, got.Ptr, own.Ptr, dst.N, dst.Type, r.op)
-}
-
-// finish turns combined elements into results.
-func (r *reduction) finish(m engine.Mem) {
-	if r.divide > 1 {
-		kernel.Div(m.Ptr, m.Ptr, m.N, m.Type, r.divide)
-	}
 }
 
 // inOrder combines one source per rank, in rank order, into dst. The sources

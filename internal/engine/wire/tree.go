@@ -69,7 +69,6 @@ func (e *Engine) treeReduce(r *reduction, c *engine.Call) error {
 	if me != 0 {
 		return e.sendSegments(e.mod(c.Root+me-span), acc)
 	}
-	r.finish(acc)
 	return nil
 }
 

@@ -1,0 +1,245 @@
+package engine
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// A party says which ranks of a group read or write one side of a call.
+type party uint8
+
+const (
+	nobody party = iota
+	everyRank
+	rootOnly
+	allButRoot
+	thisRank // the rank that checks: messages are its own
+)
+
+// has reports whether rank belongs to the party, on the rank me.
+func (p party) has(rank, root, me int) bool {
+	switch p {
+	case everyRank:
+		return true
+	case rootOnly:
+		return rank == root
+	case allButRoot:
+		return rank != root
+	case thisRank:
+		return rank == me
+	}
+	return false
+}
+
+// uses says which ranks read a verb's source and write its destination. The two
+// sides of Broadcast are the same memory.
+var uses = [...]struct{ reads, writes party }{
+	AllReduce:     {everyRank, everyRank},
+	Reduce:        {everyRank, rootOnly},
+	Broadcast:     {rootOnly, allButRoot},
+	AllGather:     {everyRank, everyRank},
+	ReduceScatter: {everyRank, everyRank},
+	Gather:        {everyRank, rootOnly},
+	Scatter:       {rootOnly, everyRank},
+	AllToAll:      {everyRank, everyRank},
+	Barrier:       {nobody, nobody},
+}
+
+// An extent is memory that an operation reads or writes. It is small, because
+// extents are sorted.
+type extent struct {
+	low, high uintptr // high is the address behind the last byte
+	number    int32   // of the operation among the collectives or the messages, from 0
+	part      int32   // of an uneven side; -1: the side is whole
+	root      int32
+	verb      Verb // zero: a message
+	party     party
+	write     bool
+	uneven    bool
+}
+
+func (x *extent) String() string {
+	kind, part := "collective", ""
+	if x.verb == 0 {
+		kind = "message"
+	}
+	if x.part >= 0 {
+		part = fmt.Sprintf("part %d of ", x.part)
+	}
+	return fmt.Sprintf("%sthe %s of %s (%s %d)", part, x.side(), x.op(), kind, x.number+1)
+}
+
+func (x *extent) op() string {
+	if x.verb == 0 {
+		return (&Message{Send: !x.write}).Op()
+	}
+	return (&Call{Verb: x.verb, Uneven: x.uneven}).Op()
+}
+
+func (x *extent) side() string {
+	switch {
+	case x.verb == 0, x.verb == Broadcast:
+		return "buffer"
+	case x.write:
+		return "destination"
+	}
+	return "source"
+}
+
+// A Footprint is the memory that the operations of a Batch use on one rank. It
+// finds operations that touch each other's memory: those of a Batch run in any
+// order and at the same time. The zero Footprint is empty. It keeps its own
+// memory from one use to the next, and no reference to that of the operations.
+type Footprint struct {
+	reads, writes extents
+}
+
+// Reset empties the Footprint.
+func (f *Footprint) Reset() { f.reads.list, f.writes.list = f.reads.list[:0], f.writes.list[:0] }
+
+// extents are a list, sorted by where they begin, of which the first ones have
+// been looked at.
+type extents struct {
+	list []extent
+	next int     // the first that has not been looked at
+	open []int32 // those before it that may reach beyond where it begins
+}
+
+// begin sorts the list, unless operations were added in the order of their
+// memory, as they often are.
+func (l *extents) begin() {
+	for i := 1; i < len(l.list); i++ {
+		if l.list[i].low < l.list[i-1].low {
+			slices.SortFunc(l.list, func(a, b extent) int { return cmp.Compare(a.low, b.low) })
+			break
+		}
+	}
+	l.next, l.open = 0, l.open[:0]
+}
+
+// before reports whether the next extent begins before the next one of another
+// list.
+func (l *extents) before(o *extents) bool {
+	return l.next < len(l.list) && (o.next == len(o.list) || l.list[l.next].low <= o.list[o.next].low)
+}
+
+// take returns the next extent.
+func (l *extents) take() *extent {
+	x := &l.list[l.next]
+	l.open = append(l.open, int32(l.next))
+	l.next++
+	return x
+}
+
+// clash returns an extent that has been looked at and clashes with x, which
+// begins where those begin or behind them. It drops those that end before x.
+func (l *extents) clash(x *extent, rank, size int) *extent {
+	open := l.open
+	l.open = open[:0]
+	for _, i := range open {
+		y := &l.list[i]
+		if y.high <= x.low {
+			continue
+		}
+		l.open = append(l.open, i)
+		if clash(x, y, rank, size) {
+			return y
+		}
+	}
+	return nil
+}
+
+// AddCall adds the memory of a call that has passed Check. Number is its place
+// among the collectives of the Batch, from 0.
+func (f *Footprint) AddCall(number int, c *Call) {
+	if int(c.Verb) >= len(uses) {
+		return
+	}
+	use := uses[c.Verb]
+	x := extent{number: int32(number), root: int32(c.Root), verb: c.Verb, uneven: c.Uneven}
+	// In place, what is written covers what is read.
+	if c.Uneven || c.Dst != c.Src || use.reads != use.writes {
+		x.party = use.reads
+		f.add(x, c.Src, c.SrcParts)
+	}
+	x.party, x.write = use.writes, true
+	f.add(x, c.Dst, c.DstParts)
+}
+
+// AddMessage is AddCall for a message.
+func (f *Footprint) AddMessage(number int, send bool, m Mem) {
+	f.add(extent{number: int32(number), party: thisRank, write: !send}, m, nil)
+}
+
+func (f *Footprint) add(x extent, whole Mem, parts []Mem) {
+	x.part = -1
+	f.addMem(x, whole)
+	for i, m := range parts {
+		x.part = int32(i)
+		f.addMem(x, m)
+	}
+}
+
+// addMem leaves out memory without bytes, and what cannot be memory: a rank may
+// pass anything for a side that it does not use.
+func (f *Footprint) addMem(x extent, m Mem) {
+	if m.N <= 0 || m.Device == NoSuchDevice || !m.Type.Valid() || !m.addressable() {
+		return
+	}
+	x.low = uintptr(m.Ptr)
+	x.high = x.low + uintptr(m.Bytes())
+	l := &f.reads
+	if x.write {
+		l = &f.writes
+	}
+	l.list = append(l.list, x)
+}
+
+// Check returns an error that matches ErrInvalid if one operation writes memory
+// that another one reads or writes. The rank looks at its own memory, in the part
+// that every rank plays: where all ranks pass the same buffers, all find the
+// same. Extents are compared by address alone, because host and devices have one
+// address space.
+func (f *Footprint) Check(rank, size int) error {
+	f.reads.begin()
+	f.writes.begin()
+	for {
+		var x, y *extent // x is written
+		switch {
+		case f.writes.before(&f.reads):
+			at := &f.writes.list[f.writes.next]
+			if y = f.writes.clash(at, rank, size); y == nil {
+				y = f.reads.clash(at, rank, size)
+			}
+			x = f.writes.take()
+		case f.reads.before(&f.writes):
+			y = f.reads.take()
+			x = f.writes.clash(y, rank, size)
+		default:
+			return nil
+		}
+		if x != nil && y != nil {
+			return invalid("%v is written and overlaps %v; operations of a Batch run in any order and at the same time: put them into two Batches", x, y)
+		}
+	}
+}
+
+// clash reports whether there is a rank that would use both extents, of which at
+// least one is written, in two operations. Ranks that are neither root act alike.
+func clash(x, y *extent, me, size int) bool {
+	if x.number == y.number && (x.verb == 0) == (y.verb == 0) {
+		return false
+	}
+	a, b := int(x.root), int(y.root)
+	both := func(rank int) bool { return x.party.has(rank, a, me) && y.party.has(rank, b, me) }
+	if both(me) || both(a) || both(b) {
+		return true
+	}
+	for rank := range min(size, 3) {
+		if rank != a && rank != b {
+			return both(rank)
+		}
+	}
+	return false
+}

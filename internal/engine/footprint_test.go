@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// TestUsesHasEveryVerb fails when a verb of user data is missing from the table
+// of what verbs read and write.
+func TestUsesHasEveryVerb(t *testing.T) {
+	for v := AllReduce; v < Barrier; v++ {
+		if use := uses[v]; use.reads == nobody || use.writes == nobody {
+			t.Errorf("%v reads by %d, writes by %d", v, use.reads, use.writes)
+		}
+	}
+}
+
+// TestFootprintOfMany has one operation among very many that touches another's
+// memory found, and read-only memory shared by all of them accepted.
+func TestFootprintOfMany(t *testing.T) {
+	const n = 20_000
+	shared, own := make([]byte, 8), make([]byte, 8*n)
+	mem := func(b []byte) Mem {
+		return Mem{Ptr: unsafe.Pointer(unsafe.SliceData(b)), N: len(b), Type: kernel.Uint8}
+	}
+	var f Footprint
+	add := func() {
+		f.Reset()
+		for i := range n {
+			k := (i*7919 + 5) % n
+			f.AddCall(i, &Call{Verb: AllReduce, Red: Sum, Dst: mem(own[8*k : 8*k+8]), Src: mem(shared)})
+		}
+	}
+	add()
+	if err := f.Check(0, 4); err != nil {
+		t.Error(err)
+	}
+	add()
+	f.AddMessage(0, false, mem(shared[7:]))
+	if err := f.Check(0, 4); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a message that is received into the source of all: %v", err)
+	}
+	add()
+	f.AddMessage(0, true, mem(own[8*n-9:8*n-8]))
+	if err := f.Check(0, 4); !errors.Is(err, ErrInvalid) {
+		t.Errorf("a message that sends what is written: %v", err)
+	}
+}
+
+// TestLengths has lengths refused whose bytes, or whose last address, overflow, by
+// every verb, and the usual call among them.
+func TestLengths(t *testing.T) {
+	var x [1]float32
+	for _, n := range []int{-1, math.MinInt, math.MaxInt, math.MaxInt / 4, math.MaxInt/2 + 1, math.MaxInt/4 + 1} {
+		m := Mem{Ptr: unsafe.Pointer(&x), N: n, Type: kernel.Float32}
+		for v := AllReduce; v < Barrier; v++ {
+			c := Call{Verb: v, Red: Sum, Dst: m, Src: m}
+			if err := c.Check(0, 2); !errors.Is(err, ErrInvalid) {
+				t.Errorf("%v of %d elements: %v", v, n, err)
+			}
+		}
+		if err := (&Message{Peer: 1, Mem: m}).Check(0, 2); !errors.Is(err, ErrInvalid) {
+			t.Errorf("a message of %d elements: %v", n, err)
+		}
+	}
+}
