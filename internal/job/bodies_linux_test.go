@@ -2,9 +2,11 @@ package job
 
 // linuxBodies are bodies that look at what the kernel knows of them.
 var linuxBodies = map[string]body{
-	"vanish":   vanish,
-	"besieged": besieged,
-	"steady":   steady,
-	"endless":  endless,
-	"parting":  parting,
+	"vanish":     vanish,
+	"besieged":   besieged,
+	"steady":     steady,
+	"endless":    endless,
+	"parting":    parting,
+	"abandon":    abandon,
+	"unreadable": unreadable,
 }

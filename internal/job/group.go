@@ -2,7 +2,6 @@ package job
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,18 +21,20 @@ import (
 type group struct {
 	j       *Job
 	name    string
-	members []int // by their numbers in the job
-	rank    int   // this process's number in the group
-	hosts   []int // by rank in the group: the lowest rank of the same host
+	scope   string // of the segments that the group is made of: the name of the group it is a part of
+	members []int  // by their numbers in the job
+	rank    int    // this process's number in the group
+	hosts   []int  // by rank in the group: the lowest rank of the same host
 	e       engine.Engine
 	local   *shm.Engine // of this host's ranks; nil if it is alone
 	boards  mappings
 }
 
 // group makes this process's side of a group. All members do, with the same
-// name.
-func (j *Job) group(ctx context.Context, name string, members []int) (engine.Engine, error) {
-	g := &group{j: j, name: name, members: members, rank: slices.Index(members, j.cfg.Rank)}
+// name. Of is the name of the group that it is a part of.
+func (j *Job) group(ctx context.Context, of, name string, members []int) (engine.Engine, error) {
+	g := &group{j: j, name: name, scope: of, members: members, rank: slices.Index(members, j.cfg.Rank)}
+	g.eachLink(func(l *segment.Link) { l.Open(name) }) // before any member can use the group
 	first := make(map[int]int)
 	for i, r := range members {
 		if _, ok := first[j.hosts[r]]; !ok {
@@ -42,14 +43,30 @@ func (j *Job) group(ctx context.Context, name string, members []int) (engine.Eng
 		g.hosts = append(g.hosts, first[j.hosts[r]])
 	}
 	if err := g.make(ctx, len(first)); err != nil {
+		g.dropSegments()
 		return nil, errors.Join(err, g.boards.close())
 	}
 	j.member.Watch(name, members, func(f *engine.Failure) {
 		j.blame(members, f)
 		g.e.Fail(f)
+		g.dropSegments()
 	})
 	return g.e, nil
 }
+
+// eachLink calls f for the links to the group's members on this host.
+func (g *group) eachLink(f func(*segment.Link)) {
+	for _, r := range g.members {
+		if l := g.j.links[r]; l != nil {
+			f(l)
+		}
+	}
+}
+
+// dropSegments gives up the segments that members pass for parts and memory of this group.
+// It is called when the group has failed or is closed: this rank takes none any more, but
+// the other members may still pass some.
+func (g *group) dropSegments() { g.eachLink(func(l *segment.Link) { l.Drop(g.name) }) }
 
 // make picks the engine: shared memory if all are on one host, the network if
 // nobody shares one, and otherwise both.
@@ -107,7 +124,7 @@ func (g *group) makeBoth(ctx context.Context) error {
 	}
 	var p *post
 	if slices.Contains(first, g.j.cfg.Rank) {
-		w, err := g.wire(" leaders", first, nil)
+		w, err := g.wire(leadersSuffix, first, nil)
 		if err != nil {
 			return errors.Join(err, opt.All.Close())
 		}
@@ -122,13 +139,14 @@ func (g *group) shared(ctx context.Context, members []int, messages engine.Engin
 	onFail func(*engine.Failure), onClose func() error,
 ) (*shm.Engine, error) {
 	opt := shm.Options{Timeout: g.j.cfg.Timeout}
-	memory, err := g.share(ctx, g.name+" board", members, shm.SharedBytes(len(members), opt), &g.boards)
+	memory, err := g.share(ctx, g.scope, g.name+" board", members, shm.SharedBytes(len(members), opt), &g.boards)
 	if err != nil {
 		return nil, err
 	}
 	return shm.NewShared(shm.Shared{
 		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: memory, Cores: g.j.cores(members), Messages: messages,
 		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, Peek: g.j.peek(members), Excuse: g.j.excuse(members),
+		OnUnreadable: func(reader int, reason error) { g.j.unreadable(members[reader], reason) },
 	}), nil
 }
 
@@ -149,9 +167,8 @@ func (g *group) wire(suffix string, members []int, onFail func(*engine.Failure))
 		peers[i] = j.peers[r].Addrs
 		hosts[i] = slices.IndexFunc(members, func(s int) bool { return j.hosts[s] == j.hosts[r] })
 	}
-	sum := sha256.Sum256([]byte(g.name + suffix))
 	mesh, err := j.listener.Mesh(tcp.MeshOptions{
-		Group: tcp.Group(sum[:16]), Rank: slices.Index(members, j.cfg.Rank), Peers: peers, Cores: j.cores(members),
+		Group: tcp.Group(j.mac(j.key, "group", g.name+suffix)[:16]), Rank: slices.Index(members, j.cfg.Rank), Peers: peers, Cores: j.cores(members),
 	})
 	if err != nil {
 		return nil, err
@@ -205,6 +222,7 @@ func (n *networked) Close() (err error) {
 func (g *group) fail(f *engine.Failure) {
 	first := g.j.member.Report(g.name, f)
 	g.j.blame(g.members, first)
+	g.dropSegments()
 	if first != f {
 		g.e.Fail(first)
 	}
@@ -212,13 +230,15 @@ func (g *group) fail(f *engine.Failure) {
 
 func (g *group) close() error {
 	g.j.member.Unwatch(g.name)
+	g.dropSegments()
 	return errors.Join(g.boards.close(), g.j.done())
 }
 
 // share exchanges segments of so many bytes between members that are all on
 // this host. Each writes its own. What it maps it adds to a list. A member that is
 // alone needs nothing that others could map, which is not to be had everywhere.
-func (g *group) share(ctx context.Context, key string, members []int, bytes int, to *mappings) ([]unsafe.Pointer, error) {
+// Scope is the name of the group whose operation this is.
+func (g *group) share(ctx context.Context, scope, key string, members []int, bytes int, to *mappings) ([]unsafe.Pointer, error) {
 	var own *segment.Segment
 	var err error
 	if len(members) == 1 {
@@ -240,7 +260,7 @@ func (g *group) share(ctx context.Context, key string, members []int, bytes int,
 	for i, r := range members {
 		if r == g.j.cfg.Rank {
 			memory[i] = own.Ptr()
-		} else if err := g.j.links[r].Pass(key, own); err != nil {
+		} else if err := g.j.links[r].Pass(scope, key, own); err != nil {
 			return nil, fails(r, err)
 		}
 	}
@@ -248,11 +268,14 @@ func (g *group) share(ctx context.Context, key string, members []int, bytes int,
 		if r == g.j.cfg.Rank {
 			continue
 		}
-		s, err := g.j.links[r].Take(ctx, key)
+		s, err := g.j.links[r].Take(ctx, scope, key)
 		if err != nil {
 			return nil, fails(r, err)
 		}
 		*to = append(*to, s)
+		if s.Len() < bytes {
+			return nil, fmt.Errorf("rank %d of the job has passed memory of %d bytes in place of %d", r, s.Len(), bytes)
+		}
 		memory[i] = s.Ptr()
 		if err := s.CloseFD(); err != nil {
 			return nil, err
@@ -276,7 +299,7 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 		g.j.mu.Lock()
 		g.j.groups++
 		g.j.mu.Unlock()
-		e, err := g.j.group(ctx, name, ranks)
+		e, err := g.j.group(ctx, g.name, name, ranks)
 		if err != nil {
 			return nil, errors.Join(err, g.j.done())
 		}
@@ -306,7 +329,7 @@ func (g *group) alloc(ctx context.Context, seq uint64, bytes int) (*engine.Regio
 	during, stop := g.bound(during)
 	defer stop()
 	var mapped mappings
-	memory, err := g.share(during, fmt.Sprintf("%s memory %d", g.name, seq), near, bytes, &mapped)
+	memory, err := g.share(during, g.name, fmt.Sprintf("%s memory %d", g.name, seq), near, bytes, &mapped)
 	if err != nil {
 		return nil, engine.Spoil(ctx, g.e, "memory could not be shared", errors.Join(err, mapped.close()))
 	}

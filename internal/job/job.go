@@ -3,6 +3,7 @@ package job
 import (
 	"context"
 	"crypto/tls"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,11 +34,15 @@ type Config struct {
 	Secret []byte
 	// Timeout bounds each operation. Zero or less: no bound.
 	Timeout time.Duration
-	// Interface names the network interfaces to use; see tcp.Options.
+	// Interface names the network interfaces to use; see tcp.Options. A job whose
+	// Addr is on the loopback uses no other.
 	Interface string
 	// TLS, if not nil, encrypts what goes over the network, the control channel
 	// included.
 	TLS *tls.Config
+	// Plain says that without TLS, too, data may leave the host. If it is false, a job
+	// without TLS must have its Addr on the loopback.
+	Plain bool
 	// Network keeps ranks that share a host from using shared memory.
 	Network bool
 	// Host names this host apart from others that look like it. Ranks share a
@@ -52,6 +57,9 @@ type Config struct {
 	Reproducible bool
 	// Verify gives what goes over the network a checksum.
 	Verify bool
+	// ABI describes what callers of this package rely on in all ranks; see package
+	// abi.
+	ABI string
 	// Alike are other options that all ranks must be given alike, by the names
 	// that users know them by. What is not set is left out.
 	Alike map[string]string
@@ -65,6 +73,7 @@ type Job struct {
 	cfg      Config
 	member   *watch.Member
 	listener *tcp.Listener
+	key      []byte        // of this job: names its groups to the listeners of other ranks
 	door     *segment.Door // nil: none can be had
 	proof    *segment.Segment
 	proofs   map[int]*segment.Segment // of the neighbours
@@ -80,6 +89,7 @@ type Job struct {
 	hasten   context.CancelFunc
 
 	blamed atomic.Pointer[blame] // what came first
+	logged sync.Once             // this process's memory cannot be read by others: see unreadable
 
 	mu     sync.Mutex
 	groups int // that are not closed
@@ -92,11 +102,20 @@ type card struct {
 	Door  segment.Invitation `json:"door"`
 	// Sign is how others find out that they can read this process's memory.
 	Sign *segment.Sign `json:"sign,omitempty"`
+	// Network is a hint at the network namespace, and the kernel that it is of.
+	Network string `json:"network,omitempty"`
 	// Cores are the processors that this process may use.
 	Cores []byte `json:"cores,omitempty"`
 	// Alike is Config's.
 	Alike map[string]string `json:"alike,omitempty"`
 }
+
+// Names that all ranks use.
+const (
+	worldGroup    = "world"    // the group of all ranks
+	meetKey       = "meet"     // the exchange of acquaintances
+	leadersSuffix = " leaders" // added to a group's name: that of the first ranks of its hosts
+)
 
 // closeTime bounds how long the last to leave waits for the others.
 const closeTime = 30 * time.Second
@@ -118,12 +137,28 @@ func Enter(ctx context.Context, cfg Config) (*Job, error) {
 	j.sentry.j, j.near.j = j, j
 	world, err := j.join(ctx)
 	if err != nil {
-		// The others are not waited for: they may be waiting for this one.
-		j.hasten()
-		return nil, errors.Join(err, j.leave())
+		return nil, errors.Join(err, j.Abandon(err))
 	}
 	j.world = world
 	return j, nil
+}
+
+// Abandon leaves a job that this rank cannot take part in. Other ranks that have joined
+// are told why, so that they do not wait for this one. It waits for none of them.
+func (j *Job) Abandon(why error) error {
+	j.hasten()
+	f := &engine.Failure{
+		Kind: engine.ErrRankLost, Rank: j.cfg.Rank, Lost: []int{j.cfg.Rank}, Left: true,
+		Reason: fmt.Sprintf("rank %d has left: its Join failed: %v", j.cfg.Rank, why),
+	}
+	if j.world != nil {
+		j.world.Fail(f)
+		return j.world.Close()
+	}
+	if j.member != nil {
+		_ = j.member.Report(worldGroup, f) // the first cause, of which all are told
+	}
+	return j.leave()
 }
 
 // World is this rank's side of the group of all ranks. Who closes it, and all
@@ -147,9 +182,14 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	runs := version(cfg.ABI)
+	first, err := firstBlob(runs, cfg.Alike)
+	if err != nil {
+		return nil, err
+	}
 	j.member, err = watch.Join(ctx, watch.Config{
-		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Listener: cfg.Listener, Secret: cfg.Secret, TLS: cfg.TLS, Blob: blob,
-		Silence: cfg.Silence, Logger: cfg.Logger,
+		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Listener: cfg.Listener, Secret: cfg.Secret, TLS: cfg.TLS,
+		Version: runs, Blob: blob, FirstBlob: first, Silence: cfg.Silence, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -165,25 +205,32 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	if err := alike(j.peers); err != nil {
 		return nil, err
 	}
-	go j.near.await()
-	if err := j.meet(ctx, all); err != nil {
+	if err := oneNetwork(cfg.Addr, j.peers); err != nil {
 		return nil, err
 	}
-	return j.group(ctx, "world", all)
+	j.key = j.member.Key()
+	if err := j.listener.Open(hex.EncodeToString(j.mac(j.key, "job", "")), j.mac(cfg.Secret, "data", string(j.key))); err != nil {
+		return nil, err
+	}
+	go j.near.await()
+	var world engine.Engine
+	if err = j.meet(ctx, all); err == nil {
+		world, err = j.group(ctx, segment.Root, worldGroup, all)
+	}
+	if first := j.member.Cause(worldGroup); err != nil && first != nil && !errors.Is(err, context.Cause(ctx)) {
+		err = first // of which what this rank has met is a consequence
+	}
+	return world, err
 }
 
 // open makes this process reachable.
 func (j *Job) open() (card, error) {
 	cfg := &j.cfg
 	var err error
-	j.listener, err = tcp.Listen(tcp.Options{
-		Job: "tutti", Secret: append([]byte("tutti "), cfg.Secret...), Interface: cfg.Interface, TLS: cfg.TLS, Logger: cfg.Logger,
-		DeadAfter: cfg.Silence, Verify: cfg.Verify,
-	})
-	if err != nil {
+	if j.listener, err = j.listen(); err != nil {
 		return card{}, err
 	}
-	c := card{Addrs: j.listener.Addrs(), Cores: cores.Mask(cores.Allowed()), Alike: cfg.Alike}
+	c := card{Addrs: j.listener.Addrs(), Network: segment.HostHint(), Cores: cores.Mask(cores.Allowed()), Alike: cfg.Alike}
 	if cfg.Network {
 		return c, nil
 	}
@@ -233,7 +280,7 @@ func (j *Job) meet(ctx context.Context, all []int) error {
 	if err != nil {
 		return err
 	}
-	blobs, err := j.member.Gather(ctx, "meet", all, blob)
+	blobs, err := j.member.Gather(ctx, meetKey, all, blob)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func child(f body) error {
 	}
 	cfg := Config{
 		Rank: number("TUTTI_TEST_RANK"), Size: number("TUTTI_TEST_SIZE"), Addr: os.Getenv("TUTTI_TEST_ADDR"),
-		Secret: []byte("test"), Timeout: time.Minute, Network: os.Getenv("TUTTI_TEST_NETWORK") != "",
+		Secret: []byte("test"), Timeout: time.Minute, Plain: true, Network: os.Getenv("TUTTI_TEST_NETWORK") != "",
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	if cert := os.Getenv("TUTTI_TEST_CERT"); cert != "" {
@@ -78,6 +78,11 @@ func child(f body) error {
 			return err
 		}
 		cfg.Listener = l
+	}
+	if os.Getenv("TUTTI_TEST_DROP") != "" {
+		if err := dropPrivileges(); err != nil {
+			return err
+		}
 	}
 	e, err := Join(ctx, cfg)
 	if err != nil {

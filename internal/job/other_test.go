@@ -4,6 +4,7 @@ package job
 
 import (
 	"context"
+	"errors"
 
 	"github.com/tutti-go/tutti/internal/engine"
 )
@@ -13,3 +14,5 @@ var linuxBodies map[string]body
 
 // pairs cannot look at what the kernel knows.
 func pairs(context.Context, engine.Engine) error { return nil }
+
+func dropPrivileges() error { return errors.ErrUnsupported }

@@ -43,7 +43,7 @@ func TestPassToEnded(t *testing.T) {
 	var mapped mappings
 	defer func() { _ = mapped.close() }()
 	g := &group{j: &Job{links: links}}
-	_, err := g.share(ctx, "board", []int{0, 1}, 4096, &mapped)
+	_, err := g.share(ctx, segment.Root, "board", []int{0, 1}, 4096, &mapped)
 	if f := (*engine.Failure)(nil); !errors.As(err, &f) || f != lost {
 		t.Errorf("it was told %v", err)
 	}

@@ -30,3 +30,13 @@ func (j *Job) peek(members []int) func(rank int, dst unsafe.Pointer, addr uint64
 		return segment.Peek(j.peers[members[rank]].Sign, dst, addr, n)
 	}
 }
+
+// unreadable logs, once for all groups of this process, that a buffer of it could not be
+// read by a neighbour.
+func (j *Job) unreadable(reader int, reason error) {
+	j.logged.Do(func() {
+		j.cfg.Logger.Warn("tutti: another process may not read a buffer of this rank; "+
+			"from now on the data goes through shared memory, which is slower for some sizes",
+			"rank", j.cfg.Rank, "reader", reader, "reason", reason)
+	})
+}

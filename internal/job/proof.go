@@ -46,12 +46,12 @@ func (j *Job) prove(ctx context.Context, errs map[int]error) error {
 		delete(j.links, r)
 	}
 	for r, l := range j.links {
-		if err := l.Pass(proofKey, j.proof); err != nil {
+		if err := l.Pass(segment.Root, proofKey, j.proof); err != nil {
 			drop(r, fmt.Errorf("passing memory to it: %w", err))
 		}
 	}
 	for r, l := range j.links {
-		s, err := l.Take(ctx, proofKey)
+		s, err := l.Take(ctx, segment.Root, proofKey)
 		if err != nil {
 			drop(r, fmt.Errorf("taking memory from it: %w", err))
 			continue

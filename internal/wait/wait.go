@@ -139,7 +139,8 @@ type Waiter struct {
 	token   chan struct{}
 	timer   *time.Timer
 	patient bool
-	_       [64]byte // the next waiter belongs to another rank
+	serve   func() (bool, error) // nil: nothing; see Serve
+	_       [64]byte             // the next waiter belongs to another rank
 }
 
 // NewWaiter returns a waiter that parks in lot.
@@ -150,6 +151,11 @@ func NewWaiter(lot *Lot) *Waiter {
 // Note has the waiter note in m when operations begin to wait. It is called
 // before the first of them.
 func (w *Waiter) Note(m *Mark) { w.mark = m }
+
+// Serve has f called again and again while a wait lasts for more than a moment. It does
+// what others need of this waiter's owner before they can go on, and reports whether there
+// was something to do; its error ends the wait. It is called before the first operation.
+func (w *Waiter) Serve(f func() (bool, error)) { w.serve = f }
 
 // Begin starts an operation: the waits that follow end when ctx does, or when
 // together they have lasted for timeout (if it is positive).
@@ -245,6 +251,15 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 		}
 		if start.IsZero() {
 			start = now
+		}
+		if w.serve != nil {
+			busy, err := w.serve()
+			if err != nil {
+				return err
+			}
+			if busy { // there is likely more to do soon
+				start, yields = now, yieldPeerFor
+			}
 		}
 		switch waited := now.Sub(start); {
 		case w.patient && peer == nil:

@@ -89,6 +89,10 @@ func (b board) sleeping() *atomic.Uint64 { return b.word(6) }
 // were let read.
 func (b board) withdrawn() *atomic.Uint64 { return b.word(7) }
 
+// request is what the rank requests of others; see serve.go. It shares a line with
+// withdrawn, which a rank that has read others' buffers looks at anyway.
+func (b board) request() *request { return (*request)(unsafe.Add(b.base, 7*line+8)) }
+
 // words is how many there are.
 const words = 8
 

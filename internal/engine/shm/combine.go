@@ -31,9 +31,6 @@ func (e *Engine) combine(c *engine.Call, dst unsafe.Pointer, n int, t kernel.DTy
 	} else {
 		e.combineBlocks(c, dst, n, t, mul)
 	}
-	if c.Red == engine.Avg && !t.IsFloat() {
-		kernel.Div(dst, dst, n, t, len(e.from))
-	}
 }
 
 // combineBlocks writes dst only with the last source, because dst may be any

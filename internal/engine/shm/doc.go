@@ -24,3 +24,5 @@
 // pointers, so that it can lie in a mapped segment as well; the one thing that
 // is different there is how a rank reaches another's buffer (reach.go).
 package shm
+
+import _ "github.com/tutti-go/tutti/internal/platform" // needs what this package needs

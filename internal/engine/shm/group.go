@@ -26,6 +26,9 @@ type Options struct {
 	// Piece is the size, in bytes, of the pieces in which large data is
 	// reduced and fetched. Zero: 128 KiB.
 	Piece int
+	// Service is the most bytes that a rank copies for another at a time where the
+	// system refuses to. Zero: 64 KiB, which is also the most.
+	Service int
 	// Peek is the least data, in bytes, of one process for another that the
 	// system copies from one to the other. Zero: 16 KiB, because a call of the
 	// system costs as much as the copy of some of them.
@@ -47,6 +50,14 @@ func (o *Options) fill() {
 	}
 }
 
+// service is Service, or what it is when that is not set.
+func (o *Options) service() int {
+	if o.Service <= 0 || o.Service > serviceBytes {
+		return serviceBytes
+	}
+	return o.Service
+}
+
 // group is what the ranks of one process share.
 type group struct {
 	opt    Options
@@ -64,6 +75,8 @@ type group struct {
 	subs  map[subKey]*sub
 	boxes map[boxKey]*box
 	idle  []*wait.Waiter // for messages
+
+	services []service // where each rank answers requests, between processes; see serve.go
 }
 
 // subKey names a group that is being made: the operation that decided it, and

@@ -1,8 +1,10 @@
 package shm
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"syscall"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -75,26 +77,36 @@ func (e *Engine) openBuffer(c *engine.Call) bool {
 	default:
 		return false
 	}
-	if c.Src.Bytes() < least {
+	if c.Src.Bytes() < least || !e.readable() {
 		return false
 	}
+	e.open[e.step%depth].src = c.Src // for serve
+	e.lent = true
 	e.head.n = afar
 	*e.head.far() = far{uint64(uintptr(c.Src.Ptr)), int64(c.Src.N), e.factor(c)}
 	return true
 }
 
-// peek copies what lies at an address of rank r's process.
+// peek copies what lies at an address of rank r's process, in the buffer that r has
+// announced in the present step. Only ESRCH says that the process has ended; for
+// every other reason r is asked to help.
 func (e *Engine) peek(r int, dst engine.Mem, addr uint64) error {
 	for off, bytes := 0, dst.Bytes(); off < bytes; off += peekMost {
 		if e.g.lot.Stopped() {
 			return wait.ErrStopped
 		}
 		n := min(peekMost, bytes-off)
-		if err := e.g.shared.Peek(r, unsafe.Add(dst.Ptr, off), addr+uint64(off), n); err != nil {
+		err := e.g.shared.Peek(r, unsafe.Add(dst.Ptr, off), addr+uint64(off), n)
+		switch {
+		case err == nil:
+		case errors.Is(err, syscall.ESRCH):
 			return &engine.Failure{
 				Kind: engine.ErrRankLost, Op: e.op, Seq: e.seq, Rank: e.rank, Lost: []int{r}, Err: err,
-				Reason: fmt.Sprintf("the memory of rank %d cannot be read any more: %v", r, err),
+				Reason: fmt.Sprintf("the process of rank %d has ended", r),
 			}
+		default:
+			begin := e.g.boards[r].slot(e.step).far().addr
+			return e.requestFrom(r, unsafe.Add(dst.Ptr, off), int(addr-begin)+off, bytes-off, err)
 		}
 	}
 	return nil

@@ -104,6 +104,7 @@ func (e *Engine) awaitRoot(root int) error {
 		return e.lost(root, e.op, e.seq)
 	}
 	e.open[e.step%depth] = exposure{}
+	e.lent = e.lent && e.owed != 0
 	return nil
 }
 

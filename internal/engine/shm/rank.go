@@ -43,6 +43,13 @@ type Engine struct {
 	spare []byte           // for an AllToAll in place
 	got   []byte           // what the root of a Reduce has of the others
 
+	lent       bool   // others may read a buffer of this rank by the system
+	unreadable bool   // a rank could not read another's buffer: see readable
+	reported   bool   // it was this rank's buffer, and that was reported
+	requests   uint64 // how many requests this rank has made, and ended
+	serving    uint64 // the request whose answer is in this rank's window; zero: none
+	served     int    // the rank that made it, or the last one
+
 	closing sync.Once
 	_       [64]byte // the next Engine is another rank's
 }

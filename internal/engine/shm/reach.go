@@ -76,7 +76,7 @@ const keepSpare = 1 << 20
 // conceal forgets the buffers, so that the engine does not keep them alive.
 func (e *Engine) conceal() {
 	e.open = [depth]exposure{}
-	e.owed = 0
+	e.owed, e.lent = 0, false
 	if cap(e.spare) > keepSpare {
 		e.spare = nil
 	}
@@ -114,12 +114,7 @@ func (e *Engine) factor(c *engine.Call) float64 {
 // scaled reports whether a reduction multiplies before it sums. It is asked of
 // the call, not of the factors, because ranks may have different ones.
 func scaled(c *engine.Call) bool {
-	if !c.Verb.Reduces() {
-		return false
-	}
-	// A side that is not there has no type.
-	t := max(c.Src.Type, c.Dst.Type)
-	return c.Red == engine.PreMul || c.Red == engine.Avg && t.IsFloat()
+	return c.Verb.Reduces() && (c.Red == engine.Avg || c.Red == engine.PreMul)
 }
 
 // at is the address of the slot's byte i.

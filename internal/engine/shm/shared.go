@@ -24,8 +24,13 @@ type Shared struct {
 	// Messages carries Send and Recv: an engine of the same ranks.
 	Messages engine.Engine
 	// Peek copies bytes at an address of another rank's process into this one's
-	// memory. Nil: not all ranks can read each other's.
+	// memory. Nil: not all ranks can read each other's. The error ESRCH says that
+	// the process has ended.
 	Peek func(rank int, dst unsafe.Pointer, addr uint64, bytes int) error
+	// OnUnreadable, if it is not nil, is called once, on a rank whose buffer another
+	// one, reader, could not read by Peek. What would be read by Peek then goes through
+	// the segments.
+	OnUnreadable func(reader int, reason error)
 	// OnFail is told of a failure that began on this rank, before the engine
 	// takes it as its cause. If the owner knows of an earlier one, it calls Fail
 	// with that, marked as Told. Nil: this is a part of another group, which tells
@@ -47,8 +52,14 @@ const ringBytes = windows * (512 << 10)
 // SharedBytes is the size of one rank's segment in a group of so many.
 func SharedBytes(ranks int, opt Options) int {
 	opt.fillShared(ranks)
-	b, _ := boardBytes(opt.small(ranks))
-	return b + opt.Ring + opt.Ring/ranks + windows*line
+	return opt.serviceAt(ranks) + answersBytes(ranks) + serviceBytes
+}
+
+// serviceAt is where a rank's service begins in its segment: behind its board and its
+// rings.
+func (o *Options) serviceAt(ranks int) int {
+	b, _ := boardBytes(o.small(ranks))
+	return (b + o.Ring + o.Ring/ranks + windows*line + line - 1) / line * line
 }
 
 // fillShared is fill for processes. A slot is read by all others whole: the
@@ -68,12 +79,13 @@ func (o *Options) small(ranks int) int { return max(o.Small, 8*ranks, placeBytes
 func NewShared(s Shared) *Engine {
 	n := len(s.Memory)
 	s.fillShared(n)
-	g := &group{opt: s.Options, boards: make([]board, n), rings: make([]ring, n), shared: &s}
+	g := &group{opt: s.Options, boards: make([]board, n), rings: make([]ring, n), services: make([]service, n), shared: &s}
 	size, slot := boardBytes(s.small(n))
 	var others []*atomic.Uint64
 	for r, p := range s.Memory {
 		g.boards[r] = board{p, slot}
 		g.rings[r] = ring{unsafe.Add(p, size), s.Ring / windows / line * line}
+		g.services[r] = newService(unsafe.Add(p, s.serviceAt(n)), n)
 		if r != s.Rank {
 			others = append(others, g.boards[r].sleeping())
 		}
@@ -84,8 +96,12 @@ func NewShared(s Shared) *Engine {
 	}
 	// All ranks must come to the same.
 	g.pair = n == 2 && s.Peek != nil && cores.Known(s.Cores) && !cores.Crowded(n, s.Cores)
-	return &Engine{
+	e := &Engine{
 		g: g, rank: s.Rank, board: g.boards[s.Rank], w: wait.NewWaiter(g.lot),
 		from: make([]unsafe.Pointer, n), scale: make([]float64, n),
 	}
+	if s.Peek != nil {
+		e.w.Serve(e.serve)
+	}
+	return e
 }

@@ -28,6 +28,11 @@ import (
 type mapped struct {
 	tb  testing.TB
 	opt Options
+	// peek, if it is not nil, makes what a rank reads others' memory with of what
+	// it otherwise would have.
+	peek func(reader int, peek peekFunc) peekFunc
+	// unreadable, if it is not nil, is each rank's OnUnreadable.
+	unreadable func(rank, reader int, reason error)
 
 	mu   sync.Mutex
 	subs map[string][]engine.Engine
@@ -66,7 +71,12 @@ func (m *mapped) group(name string, ranks int) []engine.Engine {
 		})
 		engines[r] = NewShared(Shared{
 			Options: m.opt, Rank: r, Memory: memory, Messages: messages,
-			Peek: peekSelf(),
+			Peek: m.peekOf(r),
+			OnUnreadable: func(reader int, reason error) {
+				if m.unreadable != nil {
+					m.unreadable(r, reader, reason)
+				}
+			},
 			OnFail: func(f *engine.Failure) {
 				told := *f
 				told.Told = true
@@ -96,9 +106,19 @@ func (m *mapped) group(name string, ranks int) []engine.Engine {
 	return engines
 }
 
+type peekFunc = func(rank int, dst unsafe.Pointer, addr uint64, n int) error
+
+func (m *mapped) peekOf(reader int) peekFunc {
+	peek := peekSelf()
+	if m.peek == nil || peek == nil {
+		return peek
+	}
+	return m.peek(reader, peek)
+}
+
 // peekSelf reads this process's memory as if it were another's, where the system
 // can do that.
-func peekSelf() func(int, unsafe.Pointer, uint64, int) error {
+func peekSelf() peekFunc {
 	self := segment.NewSign()
 	peek := func(_ int, dst unsafe.Pointer, addr uint64, n int) error {
 		return segment.Peek(self, dst, addr, n)

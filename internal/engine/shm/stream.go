@@ -19,6 +19,14 @@ import (
 // emptied.
 const windows = 3
 
+// Bounds of what goes through one window where not all ranks fill windows at
+// once: see windowBytes.
+const (
+	leastWindow    = 16 << 10
+	mostWindow     = 128 << 10
+	windowsPerCall = 16 // a call is divided into so many windows between these bounds
+)
+
 // A ring is where a rank's windows lie.
 type ring struct {
 	base unsafe.Pointer
@@ -132,10 +140,9 @@ func (e *Engine) windowBytes(s engine.Sig, divided bool) int {
 		n /= len(e.g.boards)
 	}
 	if s.Verb != engine.AllReduce {
-		const least, most, count = 16 << 10, 128 << 10, 16
-		n = min(n, most)
+		n = min(n, mostWindow)
 		if !s.Uneven {
-			n = min(n, max(least, int(s.Count)*s.Type.Size()/count))
+			n = min(n, max(leastWindow, int(s.Count)*s.Type.Size()/windowsPerCall))
 		}
 	}
 	return n / line * line
@@ -172,7 +179,7 @@ func (e *Engine) announce(h *header, c *engine.Call, f *flow) (produce int) {
 		}
 		e.head.n = windowed
 		return produce
-	case !f.shares && c.Src.Bytes() <= e.g.opt.Small && !e.swaps(c):
+	case !f.shares && c.Src.Bytes() <= e.g.opt.Small && !(e.swaps(c) && e.readable()):
 		e.fill(h, c)
 		return 0
 	case c.Verb == engine.AllReduce && e.openPlace(h, c, true):

@@ -1,0 +1,318 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/enginetest"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// refusing is a group in which some reads of others' memory fail. It counts all of them.
+type refusing struct {
+	engines []engine.Engine
+	// refuse says why the nth read of a rank fails, counted from zero; nil: it does not.
+	refuse func(reader, nth, owner int) error
+
+	reads   []atomic.Int64 // by reader
+	refused atomic.Int64
+	mu      sync.Mutex
+	told    []string // calls of OnUnreadable; guarded by mu
+}
+
+func newRefusing(t *testing.T, ranks int, opt Options, refuse func(reader, nth, owner int) error) *refusing {
+	t.Helper()
+	g := &refusing{refuse: refuse, reads: make([]atomic.Int64, ranks)}
+	if peekSelf() == nil {
+		t.Skip("this system does not let a process read another's memory")
+	}
+	m := &mapped{tb: t, opt: opt, subs: make(map[string][]engine.Engine)}
+	m.peek = func(reader int, peek peekFunc) peekFunc {
+		return func(owner int, dst unsafe.Pointer, addr uint64, n int) error {
+			nth := int(g.reads[reader].Add(1) - 1)
+			why := g.refuse(reader, nth, owner)
+			if why == nil {
+				return peek(owner, dst, addr, n)
+			}
+			g.refused.Add(1)
+			// A part may have come before the system refuses.
+			if err := peek(owner, dst, addr, n/2); err != nil {
+				return err
+			}
+			return why
+		}
+	}
+	m.unreadable = func(rank, reader int, reason error) {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.told = append(g.told, fmt.Sprintf("rank %d: %d: %v", rank, reader, reason))
+	}
+	g.engines = m.group("world", ranks)
+	return g
+}
+
+// batch is so many calls of one verb, with elements that differ in all ranks and calls, and
+// what becomes of them.
+func batch(verb engine.Verb, rank, ranks, calls, n, round int) (list []engine.Call, check func() error) {
+	value := func(rank, call, i int) int32 { return int32(rank<<24 + round<<20 + call<<16 + i) }
+	for call := range calls {
+		src, dst := make([]int32, ranks*n), make([]int32, ranks*n)
+		for i := range src {
+			src[i] = value(rank, call, i)
+		}
+		mem := func(s []int32, n int) engine.Mem {
+			return engine.Mem{Ptr: unsafe.Pointer(&s[0]), N: n, Type: kernel.Int32}
+		}
+		c := engine.Call{Verb: verb, Src: mem(src, n), Dst: mem(dst, n), Red: engine.Sum}
+		switch verb {
+		case engine.AllGather:
+			c.Dst.N = ranks * n
+		case engine.AllToAll:
+			c.Src.N, c.Dst.N = ranks*n, ranks*n
+		case engine.Broadcast:
+			c.Root = 1
+			if rank != c.Root {
+				c.Src = c.Dst
+			} else {
+				c.Dst = c.Src
+			}
+		case engine.Reduce:
+			c.Root = 1
+			if rank != c.Root {
+				c.Dst = engine.Mem{}
+			}
+		}
+		list = append(list, c)
+	}
+	return list, func() error {
+		for call, c := range list {
+			for i, got := range unsafe.Slice((*int32)(c.Dst.Ptr), c.Dst.N) {
+				var want int32
+				switch verb {
+				case engine.AllGather:
+					want = value(i/n, call, i%n)
+				case engine.AllToAll:
+					want = value(i/n, call, rank*n+i%n)
+				case engine.Broadcast:
+					want = value(c.Root, call, i)
+				case engine.Reduce:
+					for r := range ranks {
+						want += value(r, call, i)
+					}
+				}
+				if got != want {
+					return fmt.Errorf("%v %d of round %d: element %d is %#x, want %#x", verb, call, round, i, got, want)
+				}
+			}
+		}
+		return nil
+	}
+}
+
+// run has all ranks carry out a batch.
+func (g *refusing) run(t *testing.T, verb engine.Verb, calls, n, round int) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	errs := make([]error, len(g.engines))
+	var running sync.WaitGroup
+	for r, e := range g.engines {
+		running.Go(func() {
+			list, check := batch(verb, r, len(g.engines), calls, n, round)
+			if errs[r] = e.Run(ctx, uint64(round+1), list); errs[r] == nil {
+				errs[r] = check()
+			}
+		})
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+func (g *refusing) allReads() (n int64) {
+	for r := range g.reads {
+		n += g.reads[r].Load()
+	}
+	return n
+}
+
+var peekingVerbs = []engine.Verb{engine.AllGather, engine.AllToAll, engine.Broadcast, engine.Reduce}
+
+// TestUnreadable has each read of each rank refused in turn, and those after it or not. All
+// ranks have the right results of that batch, in which ranks run ahead of each other, and
+// of the next one, in which nothing is read in this way any more.
+func TestUnreadable(t *testing.T) {
+	threads(t)
+	const calls, elems = depth + 2, 70
+	tiny := Options{Small: 64, Ring: 3 * 1024, Peek: 128, Service: 100}
+	large := Options{Small: 2048, Ring: 3 * 1024, Peek: 128, Service: 100} // what a pair swaps would fit into slots
+	for _, verb := range peekingVerbs {
+		for _, ranks := range []int{2, 3} {
+			for _, pair := range []bool{false, true}[:4-ranks] {
+				t.Run(fmt.Sprintf("%v/ranks=%d/pair=%v", verb, ranks, pair), func(t *testing.T) {
+					opt := tiny
+					if pair {
+						opt = large
+						if verb == engine.AllToAll {
+							t.Skip("a pair does not swap it")
+						}
+					}
+					for reader := range ranks {
+						for nth := 0; ; nth++ {
+							hit := false
+							for _, rest := range []bool{false, true} {
+								g := newRefusing(t, ranks, opt, func(r, n, _ int) error {
+									if r == reader && (n == nth || rest && n > nth) {
+										return syscall.EFAULT
+									}
+									return nil
+								})
+								for _, e := range g.engines {
+									e.(*Engine).g.pair = pair
+								}
+								if err := g.run(t, verb, calls, elems, 0); err != nil {
+									t.Fatalf("read %d of rank %d is refused, and later ones: %v: %v", nth, reader, rest, err)
+								}
+								if hit = g.refused.Load() > 0; !hit {
+									break
+								}
+								before := g.allReads()
+								for round := 1; round < 3; round++ {
+									if err := g.run(t, verb, calls, elems, round); err != nil {
+										t.Fatalf("after read %d of rank %d was refused: %v", nth, reader, err)
+									}
+								}
+								if n := g.allReads() - before; n != 0 {
+									t.Fatalf("%d reads after one was refused", n)
+								}
+								// With all later reads refused, it may be several ranks' buffers.
+								most := 1
+								if rest {
+									most = ranks - 1
+								}
+								want := fmt.Sprintf(": %d: bad address", reader)
+								if n := len(g.told); n == 0 || n > most || !strings.HasSuffix(g.told[0], want) {
+									t.Fatalf("it was reported as %q", g.told)
+								}
+							}
+							if !hit {
+								roots := verb == engine.Broadcast && reader == 1 || verb == engine.Reduce && reader != 1
+								if (nth == 0) != roots {
+									t.Fatalf("rank %d reads %d times", reader, nth)
+								}
+								break
+							}
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestUnreadableAll has all ranks refused, or one rank's memory, or what chance will have,
+// in much data that is answered in many parts.
+func TestUnreadableAll(t *testing.T) {
+	threads(t)
+	const ranks = 4
+	for name, refuse := range map[string]func(reader, nth, owner int) error{
+		"all":       func(int, int, int) error { return syscall.EPERM },
+		"one owner": func(_, _, owner int) error { return map[bool]error{true: syscall.EFAULT}[owner == 1] },
+		"some":      func(r, nth, owner int) error { return map[bool]error{true: syscall.ENOMEM}[(7*r+5*nth+3*owner)%4 == 0] },
+	} {
+		for _, verb := range peekingVerbs {
+			t.Run(fmt.Sprintf("%v/%s", verb, name), func(t *testing.T) {
+				elems := 60_000
+				if verb == engine.Reduce {
+					elems = 5000
+				}
+				g := newRefusing(t, ranks, Options{Small: 4096}, refuse)
+				for round := range 3 {
+					if err := g.run(t, verb, 3, elems, round); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if g.refused.Load() == 0 && !(verb == engine.Reduce && name == "one owner") { // rank 1 is its root
+					t.Error("nothing was refused")
+				}
+			})
+		}
+	}
+}
+
+// TestUnreadableSuite has the conformance suite run where every read is refused.
+func TestUnreadableSuite(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes long")
+	}
+	threads(t)
+	var refused atomic.Int64
+	world := func(tb testing.TB, ranks int) []engine.Engine {
+		m := &mapped{tb: tb, opt: Options{Small: 64, Ring: 3 * 1024, Peek: 1}, subs: make(map[string][]engine.Engine)}
+		m.peek = func(int, peekFunc) peekFunc {
+			return func(int, unsafe.Pointer, uint64, int) error {
+				refused.Add(1)
+				return syscall.EPERM
+			}
+		}
+		return m.group("world", ranks)
+	}
+	enginetest.Run(t, world, enginetest.Options{RankOrder: true, Light: true})
+	if refused.Load() == 0 && peekSelf() != nil {
+		t.Error("nothing was refused")
+	}
+}
+
+// TestUnreadableLost has the owner of a buffer that cannot be read die before it
+// answers, and one that is known to have ended. The reader reports the loss.
+func TestUnreadableLost(t *testing.T) {
+	threads(t)
+	t.Run("dies", func(t *testing.T) {
+		asked := make(chan struct{})
+		var once sync.Once
+		g := newRefusing(t, 2, Options{Peek: 128}, func(int, int, int) error {
+			once.Do(func() { close(asked) })
+			return syscall.EFAULT
+		})
+		lost := &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{1}, Reason: "rank 1 is lost: on purpose", Told: true}
+		errs := make(chan error, 1)
+		list, _ := batch(engine.Broadcast, 0, 2, 1, 20_000, 0)
+		go func() { errs <- g.engines[0].Run(t.Context(), 1, list) }()
+		// Rank 1 announces its buffer, and does nothing more.
+		src, _ := batch(engine.Broadcast, 1, 2, 1, 20_000, 0)
+		owner := g.engines[1].(*Engine)
+		h, err := owner.beginCall(&src[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !owner.openBuffer(&src[0]) {
+			t.Fatal("the buffer was not announced")
+		}
+		owner.publish(h)
+		<-asked
+		g.engines[0].Fail(lost)
+		if err := <-errs; !errors.Is(err, engine.ErrRankLost) {
+			t.Errorf("it ended with %v", err)
+		}
+		owner.conceal()
+	})
+	t.Run("has ended", func(t *testing.T) {
+		g := newRefusing(t, 2, Options{Peek: 128}, func(int, int, int) error { return syscall.ESRCH })
+		err := g.run(t, engine.Broadcast, 1, 20_000, 0)
+		f := (*engine.Failure)(nil)
+		if !errors.As(err, &f) || !errors.Is(f.Kind, engine.ErrRankLost) || len(f.Lost) != 1 || f.Lost[0] != 1 {
+			t.Errorf("it ended with %v", err)
+		}
+		if len(g.told) != 0 {
+			t.Errorf("it was reported as %q", g.told)
+		}
+	})
+}

@@ -1,0 +1,74 @@
+package job
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/bits"
+	"runtime/debug"
+
+	"github.com/tutti-go/tutti/internal/abi"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/hier"
+	"github.com/tutti-go/tutti/internal/engine/shm"
+	"github.com/tutti-go/tutti/internal/engine/wire"
+	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/segment"
+	"github.com/tutti-go/tutti/internal/transport"
+	"github.com/tutti-go/tutti/internal/transport/tcp"
+	"github.com/tutti-go/tutti/internal/watch"
+	"golang.org/x/sys/cpu"
+)
+
+// Protocol is the number of the protocol between ranks. It is raised by every change of how
+// ranks work together that shows in no ABI function: an algorithm
+// that sends its data in another order, a step more in forming a group. A changed
+// constant or struct needs no new number, because it changes the hash of the ABI.
+const Protocol = 2
+
+// module is the path by which programs import tutti.
+const module = "github.com/tutti-go/tutti"
+
+// version is what this rank runs. More is what packages above rely on.
+func version(more string) watch.Version {
+	sum := sha256.Sum256([]byte(description(more)))
+	return watch.Version{Protocol: Protocol, ABI: hex.EncodeToString(sum[:6]), Release: release()}
+}
+
+// description is all that ranks must have in common, in lines.
+func description(more string) string {
+	return abi.Text("job",
+		"bigEndian", cpu.IsBigEndian, "wordBits", bits.UintSize,
+		"proofKey", proofKey, "world", worldGroup, "leaders", leadersSuffix, "meet", meetKey,
+		"card", abi.Struct[card](), "acquaintance", abi.Struct[acquaintance](),
+	) + kernel.ABI() + transport.ABI() + tcp.ABI() + segment.ABI() + engine.ABI() + watch.ABI() + shm.ABI() + wire.ABI() + hier.ABI() + more
+}
+
+// release is the version of the module that this program was built with, if it
+// uses one as it was published; "" if it uses a copy, or is a part of the module.
+func release() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, m := range info.Deps {
+		if m.Path == module && m.Replace == nil && m.Version != "(devel)" {
+			return m.Version
+		}
+	}
+	return ""
+}
+
+// firstOption is the name of the option by which ranks of protocol 1, which compare
+// options and no versions, find out that this rank is of another one.
+const firstOption = "tutti's protocol (1 where it is not set)"
+
+// firstBlob is the card of this rank for ranks of protocol 1: they compare its
+// options with their own, and end their Join with the difference.
+func firstBlob(v watch.Version, alike map[string]string) ([]byte, error) {
+	all := map[string]string{firstOption: fmt.Sprintf("%d (ABI %s)", v.Protocol, v.ABI)}
+	maps.Copy(all, alike)
+	return json.Marshal(card{Alike: all})
+}
