@@ -81,9 +81,13 @@ static int write_all(int fd, const void *from, size_t n) {
 static void judge(struct hello *h, int *fds, int n, struct reply *r) {
   for (int i = 0; i < n; i++) {
     if (fds[i] < 0) continue;
-    if (h[i].n != n || h[i].version != h[0].version) {
+    if (h[i].n != n) {
       r->status = BAD_USAGE;
-      snprintf(r->text, sizeof r->text, "rank %d has another version or number of ranks", i);
+      snprintf(r->text, sizeof r->text, "rank %d has another number of ranks", i);
+    }
+    if (h[i].version != h[0].version) {
+      r->status = BAD_USAGE;
+      snprintf(r->text, sizeof r->text, "Mismatched NCCL version detected : rank %d version %d rank 0 version %d", i, h[i].version, h[0].version);
     }
     for (int j = 0; j < i; j++)
       if (h[i].host == h[j].host && h[i].device == h[j].device) {

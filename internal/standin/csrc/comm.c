@@ -135,6 +135,7 @@ static void stop_all(struct comm *c) {
 // bear_child connects a child, unless its parent is aborted meanwhile.
 static ncclResult_t bear_child(struct birth *b) {
   struct comm *p = b->parent;
+  standin_sync_context(b->c->device);  // for its memory
   if (!p) return standin_bootstrap(b->c, b->host);
   pthread_mutex_lock(&p->mu);
   p->unborn = b->c;
@@ -150,6 +151,7 @@ static ncclResult_t bear_child(struct birth *b) {
 static ncclResult_t run_init(void *arg) {
   struct birth *b = arg;
   struct comm *c = b->c;
+  standin_sync_context(c->device);  // for its memory
   ncclResult_t rc = standin_bootstrap(b->c, b->host);
   if (rc && c->blocking) {
     *b->out = NULL;
@@ -276,6 +278,7 @@ EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   PROBE();
   struct comm *c = standin_comm(comm);
   if (!c) return BAD_ARGUMENT;
+  standin_sync_context(c->device);
   settle(c, 0);
   unmake(c);
   return OK;
@@ -286,6 +289,7 @@ EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm) {
   struct comm *c = standin_comm(comm);
   if (!c) return BAD_ARGUMENT;
   stop_all(c);
+  standin_sync_context(c->device);
   settle(c, 0);
   unmake(c);
   return OK;

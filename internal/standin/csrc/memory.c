@@ -124,6 +124,7 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes) {
   PROBE();
   READY();
   NEED(out && bytes > 0, CUDA_ERROR_INVALID_VALUE);
+  standin_sync_context(standin_current_device());
   uint64_t p = standin_alloc(standin_current_device(), bytes);
   NEED(p, CUDA_ERROR_OUT_OF_MEMORY);
   *out = p;
@@ -136,6 +137,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr p) {
   READY();
   int d = standin_device_of(p);
   NEED(d >= 0, CUDA_ERROR_INVALID_VALUE);
+  standin_sync_context(d);
   standin_drain_device(d);
   return drop(p, DEVICE) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -144,6 +146,7 @@ EXPORT CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
   PROBE();
   READY();
   NEED(out && bytes > 0 && flags <= 7, CUDA_ERROR_INVALID_VALUE);
+  standin_sync_context(standin_current_device());
   *out = (void *)add(HOST, standin_current_device(), bytes, NULL, NULL);
   return CUDA_SUCCESS;
 }
@@ -151,6 +154,7 @@ EXPORT CUresult cuMemHostAlloc(void **out, size_t bytes, unsigned flags) {
 EXPORT CUresult cuMemFreeHost(void *p) {
   PROBE();
   READY();
+  standin_sync_context(standin_current_device());
   return drop((uint64_t)p, HOST) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -60,6 +60,11 @@ int standin_capturing(void *stream);
 int standin_join(void *first, void *other);  // first waits for what other holds now
 void standin_drain_device(int device);
 
+// standin_sync_context waits until no stream of the device waits for a value. The real
+// driver does so in every call that synchronises the context, and holds a lock meanwhile
+// that other calls need.
+void standin_sync_context(int device);
+
 #pragma GCC visibility pop
 
 #endif

@@ -31,6 +31,19 @@ static pthread_cond_t reached = PTHREAD_COND_INITIALIZER;
 static struct stream *streams;
 static struct event *events;
 
+// A gate counts the streams of a device that wait for a value right now.
+static struct gate {
+  pthread_mutex_t context;  // held by a call that synchronises the context
+  atomic_int waiting;
+} gates[MAX_DEVICES] = {[0 ... MAX_DEVICES - 1] = {PTHREAD_MUTEX_INITIALIZER, 0}};
+
+void standin_sync_context(int device) {
+  struct gate *g = &gates[device];
+  pthread_mutex_lock(&g->context);
+  while (atomic_load(&g->waiting) > 0) usleep(50);
+  pthread_mutex_unlock(&g->context);
+}
+
 static void *work(void *arg) {
   struct stream *s = arg;
   pthread_mutex_lock(&s->mu);
@@ -255,6 +268,9 @@ EXPORT CUresult cuEventCreate(CUevent *out, unsigned flags) {
   PROBE();
   READY();
   NEED(out && flags <= 7, CUDA_ERROR_INVALID_VALUE);
+  struct gate *g = &gates[standin_current_device()];
+  pthread_mutex_lock(&g->context);
+  pthread_mutex_unlock(&g->context);
   struct event *e = calloc(1, sizeof *e);
   e->device = standin_current_device();
   e->timed = !(flags & 2);
@@ -411,6 +427,7 @@ static void write_value(void *arg) {
 
 static void wait_value(void *arg) {
   struct value *v = arg;
+  atomic_fetch_add(&gates[v->device].waiting, 1);
   for (;;) {
     _Atomic uint32_t *p = standin_at(v->addr, 4);
     if (!p) {
@@ -425,6 +442,7 @@ static void wait_value(void *arg) {
     if (met) break;
     usleep(50);
   }
+  atomic_fetch_sub(&gates[v->device].waiting, 1);
   free(v);
 }
 
