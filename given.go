@@ -27,7 +27,7 @@ type given struct {
 
 // toDevice reports whether a task is the device's, at least in part.
 func (c *Comm) toDevice(t *task) bool {
-	if t.place != nil || t.sign != 0 {
+	if t.on != nil || t.sign != 0 {
 		return true
 	}
 	if c.device == nil {
@@ -46,6 +46,7 @@ func (c *Comm) toDevice(t *task) bool {
 // but not while the other ranks are waited for.
 func (c *Comm) give(t *task) {
 	c.giving = true
+	c.watchDriver()
 	agreed := c.device.Agreed()
 	c.signs = c.signs[:0]
 	if agreed == 0 {
@@ -62,7 +63,7 @@ func (c *Comm) give(t *task) {
 		next := c.queue.first()
 		join = c.joins(t, next, c.joined+len(c.gifts))
 		c.gifts = append(c.gifts, t)
-		c.launches = append(c.launches, engine.Launch{Ctx: t.ctx, Seq: t.seq, Calls: t.calls, Ticket: t.place, Join: join})
+		c.launches = append(c.launches, engine.Launch{Ctx: t.ctx, Seq: t.seq, Calls: t.calls, Stream: t.on, Join: join})
 		if len(c.gifts) >= agreed {
 			break
 		}
@@ -74,6 +75,10 @@ func (c *Comm) give(t *task) {
 	c.device.Launch(c.launches, c.signs)
 	c.mu.Lock()
 	c.giving = false
+	if t.on != nil {
+		c.launched.Store(t.seq)
+		c.lot.Wake(nil)
+	}
 	for i, t := range c.gifts {
 		p := c.launches[i].Pending
 		c.given = append(c.given, given{t, p})
@@ -87,11 +92,11 @@ func (c *Comm) give(t *task) {
 	case !c.collecting:
 		c.collecting = true
 		c.lot.Go(c.collector)
-	case c.queue.empty() || slices.Contains(c.wanted, t.seq):
+	case c.queue.empty() && t.on == nil || slices.Contains(c.wanted, t.seq):
 		c.bell.Ring()
 		fallthrough
 	default:
-		c.progress.Broadcast() // the collector may wait for it
+		c.handed.Signal()
 	}
 }
 
@@ -107,7 +112,7 @@ const (
 // one is: they look alike, nobody waits for this one, and one context ends both. So many
 // before it are joined with it.
 func (c *Comm) joins(t, next *task, before int) bool {
-	if next == nil || t.sign == 0 || next.sign != t.sign || t.place != nil || next.place != nil ||
+	if next == nil || t.sign == 0 || next.sign != t.sign || t.on != nil || next.on != nil ||
 		t.ctx.Done() != next.ctx.Done() || slices.Contains(c.wanted, t.seq) {
 		return false
 	}
@@ -139,7 +144,7 @@ func (c *Comm) collect() {
 		}
 		if n == 0 && look {
 			// To be woken for the next one takes longer than to stay, for a while.
-			c.progress.Wait()
+			c.handed.Wait()
 			pace, look = fresh, false
 			continue
 		}
@@ -198,6 +203,7 @@ func (c *Comm) ended(n int, look bool) bool {
 			c.noteFailed(t.seq)
 		} else {
 			c.finished.Store(t.seq)
+			c.noteSuccess(t.sign)
 		}
 		c.putTask(t)
 	}

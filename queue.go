@@ -34,6 +34,9 @@ func (c *Comm) do(ctx context.Context, call *engine.Call) (uint64, error) {
 	seq := turn / numberOne
 
 	c.call[0] = *call
+	if c.device != nil {
+		c.watchDriver()
+	}
 	c.log.Begin(seq, &c.call[0])
 	err := c.e.Run(ctx, seq, c.call[:])
 	if c.verifier != nil && err == nil {
@@ -100,11 +103,20 @@ func (c *Comm) admit(call *engine.Call) error {
 // enqueue gives a task its number and puts it behind those that wait. c.mu is
 // held.
 func (c *Comm) enqueue(t *task) error {
-	var turn uint64
+	turn, err := c.number(t)
+	if err == nil {
+		c.submit(t, turn)
+	}
+	return err
+}
+
+// number gives a task its number. It returns the turn word from before, for submit, which
+// must follow. c.mu is held.
+func (c *Comm) number(t *task) (turn uint64, err error) {
 	for {
 		turn = c.turn.Load()
 		if turn&closed != 0 {
-			return c.refusal(t.calls[0].Op())
+			return 0, c.refusal(t.calls[0].Op())
 		}
 		if c.turn.CompareAndSwap(turn, turn+numberOne|running|queued) {
 			break
@@ -115,14 +127,50 @@ func (c *Comm) enqueue(t *task) error {
 	if c.device != nil {
 		t.sign = c.device.Sign(t.calls)
 	}
-	c.watch(t, turn)
-	c.queue.push(t)
-	if turn&running == 0 {
+	return turn, nil
+}
+
+// submit puts a numbered task behind those that wait. A task in a stream's order, whose
+// caller waits until it is launched, is launched here if nothing is before it: to wake the
+// queue's goroutine takes longer. c.mu is held, but not while other ranks are waited for.
+func (c *Comm) submit(t *task, turn uint64) {
+	if t.on != nil && c.mayLaunch(t, turn) {
+		c.last = t.ctx.Done()
+		c.give(t)
+	} else {
+		c.watch(t, turn)
+		c.queue.push(t)
+	}
+	switch {
+	case turn&running == 0:
 		c.lot.Go(c.drain)
-	} else if c.device != nil {
+	case c.device != nil && !c.queue.empty():
 		c.progress.Broadcast() // the queue's goroutine may be waiting for the device
 	}
-	return nil
+}
+
+// mayLaunch reports whether a caller may launch its own task, which was numbered when turn was
+// the turn word. Nothing may be before it: no operation runs, none is queued, and the device
+// has room. And an operation of its kind must have succeeded before: NCCL may allocate in the
+// first one, and a caller that is stuck in the driver cannot be told of its timeout. c.mu is
+// held.
+func (c *Comm) mayLaunch(t *task, turn uint64) bool {
+	idle := turn&running == 0 || c.idle
+	return idle && c.queue.empty() && !c.giving && len(c.given) < maxGiven && c.succeeded[t.sign]
+}
+
+// maxSigns bounds how many kinds of operations are remembered.
+const maxSigns = 1024
+
+// noteSuccess remembers that an operation with a sign has succeeded. c.mu is held.
+func (c *Comm) noteSuccess(sign uint64) {
+	if sign == 0 || c.succeeded[sign] || len(c.succeeded) == maxSigns {
+		return
+	}
+	if c.succeeded == nil {
+		c.succeeded = make(map[uint64]bool)
+	}
+	c.succeeded[sign] = true
 }
 
 // watch watches over the context of a task that waits for its turn: a deadline
@@ -159,6 +207,9 @@ func (c *Comm) runQueue() {
 			c.give(t)
 			continue
 		}
+		if c.device != nil {
+			c.watchDriver()
+		}
 		c.log.BeginQueued(t.seq, t.calls, t.queued) // a dump finds it there, or in the queue
 		c.mu.Unlock()
 		if t.stop != nil {
@@ -187,14 +238,21 @@ func (c *Comm) runQueue() {
 // none under way. c.mu is held.
 func (c *Comm) next() *task {
 	for {
+		if c.giving { // a caller launches its own task
+			c.idle = true
+			c.progress.Wait()
+			c.idle = false
+			continue
+		}
 		t := c.queue.first()
 		if len(c.given) == 0 || t != nil && c.toDevice(t) && len(c.given) < maxGiven {
 			return c.queue.pop()
 		}
 		switch {
 		case t == nil:
-			c.low = 0
+			c.low, c.idle = 0, true
 			c.progress.Wait()
+			c.idle = false
 		case c.toDevice(t):
 			c.low = maxGiven - refill
 			c.progress.Wait()

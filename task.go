@@ -12,10 +12,10 @@ type task struct {
 	ctx   context.Context
 	seq   uint64
 	calls []engine.Call
-	parts []engine.Mem   // what the calls' lists of parts point into
-	stop  func() bool    // ends the watch over ctx, if there is one
-	place *engine.Ticket // its place in a stream, if it has one
-	sign  uint64         // the device engine's
+	parts []engine.Mem // what the calls' lists of parts point into
+	stop  func() bool  // ends the watch over ctx, if there is one
+	on    Stream       // the stream that it is put in order with, if there is one
+	sign  uint64       // the device engine's
 
 	queued uint64 // when it was, for the log
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"testing"
 	"time"
-
-	"github.com/tutti-go/tutti/internal/engine"
 )
 
 // TestNap holds how long the device is left alone: until somebody needs to know more.
@@ -47,6 +45,10 @@ func TestNap(t *testing.T) {
 	}
 }
 
+type aStream struct{}
+
+func (aStream) Handle() uintptr { return 0 }
+
 // TestJoins holds which operations need no event of their own.
 func TestJoins(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
@@ -60,8 +62,8 @@ func TestJoins(t *testing.T) {
 		"alike":                 {&task{ctx: ctx, sign: known}, &task{ctx: ctx, sign: known}, 0, true},
 		"the last":              {&task{ctx: ctx, sign: known}, nil, 0, false},
 		"another follows":       {&task{ctx: ctx, sign: known}, &task{ctx: ctx, sign: quick}, 0, false},
-		"in a stream's order":   {&task{ctx: ctx, sign: known, place: new(engine.Ticket)}, &task{ctx: ctx, sign: known}, 0, false},
-		"the next is in one's":  {&task{ctx: ctx, sign: known}, &task{ctx: ctx, sign: known, place: new(engine.Ticket)}, 0, false},
+		"in a stream's order":   {&task{ctx: ctx, sign: known, on: aStream{}}, &task{ctx: ctx, sign: known}, 0, false},
+		"the next is in one's":  {&task{ctx: ctx, sign: known}, &task{ctx: ctx, sign: known, on: aStream{}}, 0, false},
 		"another context":       {&task{ctx: ctx, sign: known}, &task{ctx: context.Background(), sign: known}, 0, false},
 		"somebody waits for it": {&task{ctx: ctx, sign: known, seq: 5}, &task{ctx: ctx, sign: known, seq: 6}, 0, false},
 		"no sign":               {&task{ctx: ctx}, &task{ctx: ctx}, 0, false},

@@ -56,25 +56,74 @@ func (w Work) wait(ctx context.Context) error {
 	return nil
 }
 
-// workWait waits for a Work.
-type workWait struct {
-	*wait.Waiter
-	work Work
+// launched waits until the operations of a Batch with a stream are in the device's queue, and
+// returns the Work, or the error of operations that are not.
+func (w Work) launched() (Work, error) {
+	if w.c.launched.Load() < w.seq {
+		if err := w.c.waitLaunched(w); err != nil {
+			return Work{}, &Error{Op: "Batch", Seq: w.seq, Rank: w.c.rank, Cause: err}
+		}
+	}
+	if w.c.e.Failure() != nil {
+		if err := w.wait(context.Background()); err != nil {
+			return Work{}, err
+		}
+	}
+	return w, nil
 }
 
-// Ready reports whether the Work is over.
-func (w *workWait) Ready() bool { return w.work.over() }
+// workWait waits for a Work: until it is over, or only until it is in the device's queue.
+type workWait struct {
+	*wait.Waiter
+	work   Work
+	launch bool
+}
+
+// Ready reports whether the wait is over.
+func (w *workWait) Ready() bool {
+	if c := w.work.c; w.launch {
+		return c.launched.Load() >= w.work.seq || c.dead.Load()
+	}
+	return w.work.over()
+}
+
+// takeWait returns a waiter, which keepWait keeps for reuse. c.mu is held, as it is there.
+func (c *Comm) takeWait() *workWait {
+	n := len(c.waits)
+	if n == 0 {
+		return &workWait{Waiter: wait.NewWaiter(c.lot)}
+	}
+	w := c.waits[n-1]
+	c.waits = c.waits[:n-1]
+	return w
+}
+
+func (c *Comm) keepWait(w *workWait) {
+	w.work, w.launch = Work{}, false
+	if len(c.waits) < keepTasks {
+		c.waits = append(c.waits, w)
+	}
+}
+
+// waitLaunched waits until operations are in the device's queue, or have failed.
+func (c *Comm) waitLaunched(work Work) error {
+	c.mu.Lock()
+	w := c.takeWait()
+	c.mu.Unlock()
+	w.work, w.launch = work, true
+	w.Begin(context.Background(), 0)
+	err := w.For(w)
+	w.End()
+	c.mu.Lock()
+	c.keepWait(w)
+	c.mu.Unlock()
+	return err
+}
 
 // waitFor waits with a reused waiter.
 func (c *Comm) waitFor(ctx context.Context, work Work) error {
 	c.mu.Lock()
-	var w *workWait
-	if n := len(c.waits); n > 0 {
-		w = c.waits[n-1]
-		c.waits = c.waits[:n-1]
-	} else {
-		w = &workWait{Waiter: wait.NewWaiter(c.lot)}
-	}
+	w := c.takeWait()
 	c.want(work.seq)
 	others := c.device != nil && work.seq > c.finished.Load()+1
 	c.mu.Unlock()
@@ -85,12 +134,9 @@ func (c *Comm) waitFor(ctx context.Context, work Work) error {
 	}
 	err := w.For(w)
 	w.End()
-	w.work = Work{}
 	c.mu.Lock()
 	c.unwant(work.seq)
-	if len(c.waits) < keepTasks {
-		c.waits = append(c.waits, w)
-	}
+	c.keepWait(w)
 	c.mu.Unlock()
 	return err
 }

@@ -209,6 +209,10 @@ func (s *Stream) WaitStream(other *Stream) error {
 // WaitValue makes the stream's further work wait until the number at addr, in
 // device or pinned memory, is at least value (in the sense that their difference
 // as an int32 is not negative). The address must be one that the device can use.
+//
+// While a stream waits, every driver call that synchronises the context waits for it:
+// allocating and freeing memory, and making or ending an NCCL communicator. The number must be
+// written by a thread that makes no such call first.
 func (s *Stream) WaitValue(addr uintptr, value uint32) error {
 	if addr == 0 || addr%4 != 0 {
 		return invalid("address %#x is not one of a 4-byte number", addr)

@@ -89,6 +89,10 @@ func (c choice) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine
 	return gpu.New(e, lib, dev, opt)
 }
 
+// ABI describes what ranks with a device rely on in each other. It is for package
+// tutti.
+func (choice) ABI() string { return gpu.ABI() }
+
 // wrong is a choice that this host does not have.
 type wrong struct{ text string }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/tutti-go/tutti"
@@ -59,6 +60,7 @@ func TestRefused(t *testing.T) {
 			return err
 		}
 		other := tutti.DeviceBuffer(1-r.Rank(), unsafe.Pointer(nil), tutti.Float32Type, 0)
+		device := func(d int, t tutti.DType, n int) tutti.Buffer { return tutti.DeviceBuffer(d, pointer(r.x), t, n) }
 		long := tutti.DeviceBuffer(r.Rank(), pointer(r.x), tutti.Float32Type, 1<<30)
 		for name, c := range map[string]struct {
 			err  error
@@ -75,6 +77,25 @@ func TestRefused(t *testing.T) {
 			"other's message": {r.Send(ctx, 1-r.Rank(), other, 0), tutti.ErrInvalid},
 			"no stream":       {second(r.Batch().On(nil).AllReduce(x, tutti.Sum).Start(ctx)), tutti.ErrInvalid},
 			"a false stream":  {second(r.Batch().On(falseStream{}).AllReduce(x, tutti.Sum).Start(ctx)), tutti.ErrInvalid},
+
+			"device -1":         {r.AllReduce(ctx, device(-1, tutti.Float32Type, 1), tutti.Sum), tutti.ErrInvalid},
+			"device 65535":      {r.AllReduce(ctx, device(65535, tutti.Float32Type, 1), tutti.Sum), tutti.ErrInvalid},
+			"message, -1":       {r.Send(ctx, 1-r.Rank(), device(-1, tutti.Float32Type, 1), 0), tutti.ErrInvalid},
+			"more than memory":  {r.AllReduce(ctx, device(r.Rank(), tutti.Float32Type, 1<<62), tutti.Sum), tutti.ErrInvalid},
+			"integer average":   {r.AllReduce(ctx, device(r.Rank(), tutti.Int32Type, 4), tutti.Avg), tutti.ErrInvalid},
+			"integer factor":    {r.AllReduce(ctx, device(r.Rank(), tutti.Int32Type, 4), tutti.PreMul(2)), tutti.ErrInvalid},
+			"exchange in place": {r.SendRecv(ctx, 1-r.Rank(), x, 1-r.Rank(), x, 0), tutti.ErrInvalid},
+			"exchange overlaps": {r.SendRecv(ctx, 1-r.Rank(), x.Slice(0, 9), 1-r.Rank(), x.Slice(8, 17), 0), tutti.ErrInvalid},
+			"batch overlaps": {
+				second(r.Batch().AllReduce(x.Slice(0, 9), tutti.Sum).Broadcast(x.Slice(8, 10), 0).Start(ctx)), tutti.ErrInvalid,
+			},
+			"batch overlaps a message": {
+				second(r.Batch().AllReduce(x.Slice(0, 9), tutti.Sum).Send(1-r.Rank(), x.Slice(8, 10), 0).Start(ctx)), tutti.ErrInvalid,
+			},
+			"batch overlaps as host memory": {
+				second(r.Batch().AllReduce(x, tutti.Sum).Broadcast(tutti.Of(unsafe.Slice((*float32)(pointer(r.x)), 1)), 0).Start(ctx)),
+				tutti.ErrInvalid,
+			},
 		} {
 			if !errors.Is(c.err, c.kind) {
 				return fmt.Errorf("%s: %v, want %v", name, c.err, c.kind)
@@ -121,7 +142,8 @@ func TestNoDevice(t *testing.T) {
 }
 
 // TestStreamOrder holds the compute stream back until everything has been put
-// into it: fill, collective, and a copy of the result.
+// into it: fill, collective, and a copy of the result. With host staging, Start itself waits
+// for the stream, which is let go before.
 func TestStreamOrder(t *testing.T) {
 	for _, staged := range []bool{false, true} {
 		t.Run(fmt.Sprintf("staged=%v", staged), func(t *testing.T) { streamOrder(t, tutti.Config{HostStaging: staged}) })
@@ -151,16 +173,25 @@ func streamOrder(t *testing.T, cfg tutti.Config) {
 			return err
 		}
 		b := r.Batch().On(s).AllReduce(gpu.Of(r.x), tutti.Sum).Barrier()
+		// The first operation makes the communicator, for which the driver would wait for the
+		// stream that is held back below.
+		w, err := b.Start(ctx)
+		if err := first(err, w.Wait(ctx)); err != nil {
+			return err
+		}
 		for i := range uint32(rounds) {
 			v := float32(int(i) + r.Rank())
 			if err := first(s.WaitValue(addr, i+1), r.x.FillOn(s, v)); err != nil {
 				return err
 			}
+			if cfg.HostStaging {
+				store(&hold.Data()[0], i+1)
+			}
 			w, err := b.Start(ctx)
 			if err = first(err, r.x.CopyToOn(s, out.Data())); err != nil {
 				return err
 			}
-			if w.Over() {
+			if !cfg.HostStaging && w.Over() {
 				return errors.New("the collective did not wait for the stream")
 			}
 			store(&hold.Data()[0], i+1)
@@ -221,21 +252,32 @@ func TestStreamGoesOn(t *testing.T) {
 			<-r.Done()
 			return r.Err()
 		}
+		// Two callers wait in Start for the other rank: one launches its own operation, the
+		// other's is queued behind it.
 		own, cancel := context.WithCancel(ctx)
-		w1, err := r.Batch().On(s).AllReduce(gpu.Of(r.x), tutti.Sum).Start(own)
-		if err != nil {
-			cancel()
-			return err
+		defer cancel()
+		errs := make(chan error, 2)
+		for range cap(errs) {
+			go func() {
+				_, err := r.Batch().On(s).AllReduce(gpu.Of(r.x), tutti.Sum).Start(own)
+				errs <- err
+			}()
 		}
-		w2, err := r.Batch().On(s).AllReduce(gpu.Of(r.x), tutti.Sum).Start(own)
+		for n := 0; n < cap(errs); time.Sleep(time.Millisecond) {
+			var dump strings.Builder
+			if err := r.Dump(&dump); err != nil {
+				return err
+			}
+			n = strings.Count(dump.String(), `"running"`) + strings.Count(dump.String(), `"queued"`)
+		}
 		cancel()
-		for _, w := range []tutti.Work{w1, w2} {
-			if e := w.Wait(ctx); err == nil && !errors.Is(e, tutti.ErrAborted) {
-				return fmt.Errorf("cancelled, and returned %w", e)
+		for range cap(errs) {
+			if err := <-errs; !errors.Is(err, tutti.ErrAborted) {
+				return fmt.Errorf("cancelled, and returned %w", err)
 			}
 		}
 		// The other rank's end cancels ctx.
-		if err := first(err, s.Wait(context.WithoutCancel(ctx))); err != nil {
+		if err := s.Wait(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("the stream: %w", err)
 		}
 		return r.Err()

@@ -2,6 +2,7 @@ package nccl
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"github.com/tutti-go/tutti/cuda"
@@ -69,7 +70,7 @@ func (c *Comm) GrowID() (UniqueID, error) {
 // Library.Join. Ranks keep their numbers. The caller closes the new communicator,
 // and this one. It needs NCCL 2.29.
 func (c *Comm) Grow(ctx context.Context, size int, id *UniqueID, cfg Config) (*Comm, error) {
-	if size <= c.size {
+	if size <= c.size || size > math.MaxInt32 {
 		return nil, invalid("growing from %d to %d ranks", c.size, size)
 	}
 	var raw *ncclsys.UniqueID
@@ -83,7 +84,7 @@ func (c *Comm) Grow(ctx context.Context, size int, id *UniqueID, cfg Config) (*C
 
 // Join makes the communicator of a new rank of one that grows: see Comm.Grow.
 func (l *Library) Join(ctx context.Context, d *cuda.Device, id UniqueID, rank, size int, cfg Config) (*Comm, error) {
-	if rank < 0 || rank >= size {
+	if size > math.MaxInt32 || rank < 0 || rank >= size {
 		return nil, invalid("rank %d of %d", rank, size)
 	}
 	return l.create(ctx, "Join", d, nil, false, cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {

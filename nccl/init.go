@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 // the same id and size; it waits for them until the context ends. The caller
 // closes the communicator.
 func (l *Library) Init(ctx context.Context, d *cuda.Device, id UniqueID, rank, size int, cfg Config) (*Comm, error) {
-	if size < 1 || rank < 0 || rank >= size {
+	if size < 1 || size > math.MaxInt32 || rank < 0 || rank >= size {
 		return nil, invalid("rank %d of %d", rank, size)
 	}
 	return l.create(ctx, "Init", d, nil, false, cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
@@ -31,7 +32,7 @@ func (l *Library) InitScalable(ctx context.Context, d *cuda.Device, ids []Unique
 	if len(ids) == 1 && l.sys.Needs("", 22300) != nil {
 		return l.Init(ctx, d, ids[0], rank, size, cfg)
 	}
-	if size < 1 || rank < 0 || rank >= size || len(ids) < 1 || len(ids) > size {
+	if size < 1 || size > math.MaxInt32 || rank < 0 || rank >= size || len(ids) < 1 || len(ids) > size {
 		return nil, invalid("rank %d of %d, %d ids", rank, size, len(ids))
 	}
 	raws := make([]ncclsys.UniqueID, len(ids))

@@ -98,6 +98,8 @@ func TestBadInput(t *testing.T) {
 		"no window":            comm.PutSignal(x, 1, nil, 0, s),
 		"rank":                 second(w.lib.Init(ctx, d, id, 2, 2, nccl.Config{})),
 		"size":                 second(w.lib.Init(ctx, d, id, 0, 0, nccl.Config{})),
+		"size beyond 32 bits":  second(w.lib.Init(ctx, d, id, 0, 1<<32+1, nccl.Config{})),
+		"raw, overflow":        second(nccl.Raw(d, w.slices[0].Pointer(), 1<<62+1, nccl.Float32)),
 		"no ids":               second(w.lib.InitScalable(ctx, d, nil, 0, 2, nccl.Config{})),
 		"no devices":           second(w.lib.InitAll(ctx, nil, nccl.Config{})),
 		"no device":            second(w.lib.Init(ctx, nil, id, 0, 2, nccl.Config{})),

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
 )
@@ -22,12 +23,13 @@ type operation struct {
 	seq      uint64
 	calls    []engine.Call
 	name     string
-	ticket   *engine.Ticket
-	latest   time.Time // zero: whenever
-	where    string    // what it waits for, for an error; "": the device
+	stream   *cuda.Stream // the caller's, if the operation is put in order with one
+	latest   time.Time    // zero: whenever
+	where    string       // what it waits for, for an error; "": the device
 	onDevice bool
 	uneven   bool
 	ahead    bool // it was agreed upon together with one before it
+	enqueued bool // the engine's stream may hold a part of it
 }
 
 // agree waits for all ranks and finds out whether they are about to do the same,
@@ -73,7 +75,7 @@ func (o *operation) agree(next []uint64) error {
 		m := memOf(e.id[:], kernel.Uint8)
 		e.calls = append(e.calls, engine.Call{Verb: engine.Broadcast, Method: o.name, Name: apart, Src: m, Dst: m})
 	}
-	if err := e.Engine.Run(o.ctx, o.seq, e.calls); err != nil {
+	if err := e.onCPU(o.ctx, o.seq, e.calls); err != nil {
 		return err
 	}
 	same := e.common()
@@ -102,7 +104,7 @@ func (o *operation) disagree() error {
 	}
 	mine := []byte(b.String())
 	lengths := make([]int64, e.size)
-	err := e.Engine.Run(o.ctx, o.seq, []engine.Call{{
+	err := e.onCPU(o.ctx, o.seq, []engine.Call{{
 		Verb: engine.AllGather, Method: o.name,
 		Src: memOf([]int64{int64(len(mine))}, kernel.Int64), Dst: memOf(lengths, kernel.Int64),
 	}})
@@ -115,7 +117,7 @@ func (o *operation) disagree() error {
 		texts[r] = make([]byte, n)
 		parts[r] = memOf(texts[r], kernel.Uint8)
 	}
-	err = e.Engine.Run(o.ctx, o.seq, []engine.Call{{
+	err = e.onCPU(o.ctx, o.seq, []engine.Call{{
 		Verb: engine.AllGather, Uneven: true, Method: o.name, Src: memOf(mine, kernel.Uint8), DstParts: parts,
 	}})
 	if err != nil {
@@ -176,7 +178,7 @@ func (o *operation) compareCounts() error {
 			Verb: engine.AllToAll, Method: o.name, Name: apart,
 			Src: memOf(out, kernel.Int64), Dst: memOf(in, kernel.Int64),
 		})
-		if err := e.Engine.Run(o.ctx, o.seq, e.calls); err != nil {
+		if err := e.onCPU(o.ctx, o.seq, e.calls); err != nil {
 			return err
 		}
 		for r, n := range in {
@@ -192,7 +194,7 @@ func (o *operation) compareCounts() error {
 		}
 	}
 	e.calls = append(e.calls[:0], engine.Call{Verb: engine.Barrier, Method: o.name, Name: apart})
-	return e.Engine.Run(o.ctx, o.seq, e.calls)
+	return e.onCPU(o.ctx, o.seq, e.calls)
 }
 
 // sends is how many elements this rank has for another.
@@ -217,6 +219,25 @@ func (o *operation) expects(c *engine.Call, from int) int {
 	return 0
 }
 
+// onCPU carries out calls on the CPU engine, unless Close has closed it: a goroutine may come
+// back from the driver after that.
+func (e *Engine) onCPU(ctx context.Context, seq uint64, calls []engine.Call) error {
+	e.cpuUse.RLock()
+	defer e.cpuUse.RUnlock()
+	if e.cpuClosed {
+		return e.closedError()
+	}
+	return e.Engine.Run(ctx, seq, calls)
+}
+
+// closedError is why nothing can be done after Close.
+func (e *Engine) closedError() error {
+	if f := e.failure(); f != nil {
+		return f
+	}
+	return errClosed
+}
+
 // onHost carries out what is on the host of a Batch that is on both.
 func (o *operation) onHost() error {
 	e := o.e
@@ -229,7 +250,7 @@ func (o *operation) onHost() error {
 	if len(e.calls) == 0 {
 		return nil
 	}
-	err := e.Engine.Run(o.ctx, o.seq, e.calls)
+	err := e.onCPU(o.ctx, o.seq, e.calls)
 	for i := range e.calls {
 		e.calls[i].Forget()
 	}

@@ -70,7 +70,7 @@ func (e *Engine) keep(comm *nccl.Comm) {
 	e.comms = append(e.comms, comm)
 	switch {
 	case e.Failure() != nil:
-		go e.abort() // the watcher may have been too early for this one, and so may Close
+		e.aborts.Go(e.abort) // the watcher may have been too early for this one, and so may Close
 	case len(e.comms) == 1:
 		e.watcher.Go(e.watch)
 	}
@@ -181,7 +181,7 @@ func (o *operation) atWork() string {
 		text = fmt.Sprintf("%v was at work, and all ranks had started the operation", e.dev)
 	}
 	// If others follow, who does not come to one of them is the likely reason.
-	if behind := engine.Behind(e.Engine); len(behind) > 0 {
+	if behind := e.Behind(); len(behind) > 0 {
 		text += "; not arrived at one after it: " + engine.Ranks(behind)
 	}
 	return text
@@ -240,16 +240,36 @@ func (e *Engine) failure() *engine.Failure {
 	return f
 }
 
-// quiet aborts the communicators and waits until the device no longer uses the
-// memory of what stands before an event, or, if there is none, in the stream.
+// quiet aborts the communicators and waits until the device no longer uses the memory of what
+// stands before an event. It waits until engine.LetGo after the first such call: the caller gets its
+// error then even if the driver or NCCL does not return.
 func (e *Engine) quiet(event *cuda.Event) {
-	e.abort()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	// Its error is that of the operation, which has been told.
-	if event != nil {
+	e.mu.Lock()
+	first := e.quietBy.IsZero()
+	if first {
+		e.quietBy = time.Now().Add(engine.LetGo)
+	}
+	left := time.Until(e.quietBy)
+	e.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), left)
+	done := make(chan struct{})
+	go func() {
+		e.inUse.RLock()
+		defer e.inUse.RUnlock()
+		defer close(done)
+		defer cancel()
+		if over, err := event.Done(); over || err != nil {
+			return
+		}
+		e.abort()
+		// The event's error is the operation's, which has been reported.
 		_ = event.Wait(ctx)
-	} else {
-		_ = e.stream.Wait(ctx)
+	}()
+	select {
+	case <-done:
+	case <-time.After(left):
+		if log := e.opt.Logger; first && log != nil {
+			log.Warn("the device may still use the memory of an operation that has failed", "device", e.dev.Ordinal())
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
@@ -13,9 +14,21 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// patience is how long NCCL may take to abort or to close, and a stream to come
-// to its end after that.
-const patience = 10 * time.Second
+const (
+	// patience is how long an abort of NCCL's may take, and a stream to come to its end after
+	// that, where nobody waits for it.
+	patience = 10 * time.Second
+	// closeLimit is how long Close waits for the device and NCCL. After that they are left
+	// to themselves: a driver call that does not return cannot be ended.
+	closeLimit = 8 * time.Second
+	// closeGrace is how much of that NCCL's own end may take, which waits for other ranks, and
+	// abortGrace how much an abort may take after that.
+	closeGrace = 4 * time.Second
+	abortGrace = 2 * time.Second
+)
+
+// errClosed is why a closed engine does nothing.
+var errClosed = errors.New("the Comm is closed")
 
 // An Engine is one rank's side of a group of ranks that have a device each.
 type Engine struct {
@@ -28,9 +41,10 @@ type Engine struct {
 	comm       *nccl.Comm // of all ranks; nil before the first operation
 	stream     *cuda.Stream
 	one        *cuda.Slice[int32] // for a barrier in a stream's order
-	gate       *gate
-	keen       bool   // there are processors for all ranks of the host, and for NCCL's threads
-	stage      *stage // in place of NCCL, if device memory goes through the host's
+	entry      *cuda.Event        // recorded in a caller's stream, for the engine's to wait for
+	events     eventPool          // for messages
+	keen       bool               // there are processors for all ranks of the host, and for NCCL's threads
+	stage      *stage             // in place of NCCL, if device memory goes through the host's
 
 	// What an operation needs, kept for the next one.
 	id     nccl.UniqueID
@@ -42,20 +56,35 @@ type Engine struct {
 	calls  []engine.Call
 	counts [2][]int64
 	steps  []step
-	guard  guard
+	guard  guard           // of the goroutine that launches
+	known  map[uint64]bool // signs of operations that have been carried out; see unknown.go
 
-	lane     lane  // see lane.go
-	lookout  guard // of the lane
-	mu       sync.Mutex
-	comms    []*nccl.Comm         // all of them, for abort and Close
-	pendings []*pending           // for reuse
-	pairs    map[int]*pair        // by the other rank
-	own      map[uint64]*transfer // messages to this rank itself, by their numbers
-	number   uint64               // of the last message sent
-	watcher  sync.WaitGroup
-	closing  chan struct{}
-	close    sync.Once
-	closeErr error
+	lookout   guard // of the goroutine that waits for the device
+	lane      lane  // see lane.go
+	laneGuard guard
+	// cpuUse is read-locked while a goroutine uses the CPU engine, and locked by Close, which
+	// then sets cpuClosed.
+	cpuUse    sync.RWMutex
+	cpuClosed bool
+	// inUse is read-locked while a goroutine uses what free gives back. A goroutine that is
+	// stuck in the driver keeps it, and with it all that the driver may still touch.
+	inUse sync.RWMutex
+	mu    sync.Mutex
+	// abandoned is set when a goroutine has been left behind in the driver, with the fields of
+	// the goroutine that launches. No operation is launched after that.
+	abandoned atomic.Bool
+	freed     bool                 // free has given everything back; guarded by mu
+	aborts    sync.WaitGroup       // aborts that nobody waits for; added to while inUse is read-locked
+	quietBy   time.Time            // when callers stop waiting for the device after a failure; zero: none has
+	comms     []*nccl.Comm         // all of them, for abort and Close
+	pendings  []*pending           // for reuse
+	pairs     map[int]*pair        // by the other rank
+	own       map[uint64]*transfer // messages to this rank itself, by their numbers
+	number    uint64               // of the last message sent
+	watcher   sync.WaitGroup
+	closing   chan struct{}
+	close     sync.Once
+	closeErr  error
 }
 
 // New puts NCCL beside the CPU engine of a rank; with opt.HostStaging, there is no
@@ -65,7 +94,8 @@ func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.Devi
 	e := &Engine{
 		Engine: cpu, rank: cpu.Rank(), size: cpu.Size(), lib: lib, dev: dev, opt: opt,
 		all: make([]uint64, marks*cpu.Size()), closing: make(chan struct{}),
-		pairs: map[int]*pair{}, own: map[uint64]*transfer{},
+		pairs: map[int]*pair{}, own: map[uint64]*transfer{}, known: map[uint64]bool{},
+		events: eventPool{dev: dev},
 	}
 	e.lane.start = (*transfer).start
 	if !opt.HostStaging {
@@ -79,7 +109,7 @@ func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.Devi
 		err = e.one.Fill(0)
 	}
 	if err == nil {
-		e.gate, err = newGate(dev)
+		e.entry, err = dev.NewEvent()
 	}
 	if err == nil && opt.HostStaging {
 		e.stage, err = newStage(dev, cpu.Size(), opt.Slot)
@@ -96,6 +126,7 @@ func (e *Engine) Keen() bool { return e.keen }
 // free gives back what New made.
 func (e *Engine) free() error {
 	var errs []error
+	e.aborts.Wait()
 	if e.stream != nil {
 		// What is still in the stream may write to what is freed here. If the
 		// device has failed, that is known.
@@ -106,7 +137,11 @@ func (e *Engine) free() error {
 	for _, p := range e.pairs {
 		errs = append(errs, p.close())
 	}
-	for _, p := range append(e.pendings, e.joined) {
+	e.mu.Lock()
+	e.freed = true
+	pendings := append(e.pendings, e.joined)
+	e.mu.Unlock()
+	for _, p := range pendings {
 		if p != nil && p.event != nil {
 			errs = append(errs, p.event.Close())
 		}
@@ -114,8 +149,9 @@ func (e *Engine) free() error {
 	if e.stage != nil {
 		errs = append(errs, e.stage.close())
 	}
-	if e.gate != nil {
-		errs = append(errs, e.gate.close())
+	errs = append(errs, e.events.close())
+	if e.entry != nil {
+		errs = append(errs, e.entry.Close())
 	}
 	if e.one != nil {
 		errs = append(errs, e.one.Free())
@@ -130,7 +166,14 @@ func (e *Engine) free() error {
 func (e *Engine) MarkWaits(m *wait.Mark) { engine.MarkWaits(e.Engine, m) }
 
 // Behind is the CPU engine's.
-func (e *Engine) Behind() []int { return engine.Behind(e.Engine) }
+func (e *Engine) Behind() []int {
+	e.cpuUse.RLock()
+	defer e.cpuUse.RUnlock()
+	if e.cpuClosed {
+		return nil
+	}
+	return engine.Behind(e.Engine)
+}
 
 // Close leaves the group and frees the communicator. NCCL's own end waits for
 // the other ranks, to whom it may still have something to send: it is aborted if
@@ -138,9 +181,35 @@ func (e *Engine) Behind() []int { return engine.Behind(e.Engine) }
 func (e *Engine) Close() error {
 	e.close.Do(func() {
 		close(e.closing)
-		e.watcher.Wait()
+		watched := make(chan struct{})
+		go func() {
+			e.watcher.Wait()
+			close(watched)
+		}()
+		limit := time.NewTimer(closeLimit)
+		defer limit.Stop()
+		select {
+		case <-watched:
+		case <-time.After(engine.LetGo):
+		}
+		e.cpuUse.Lock()
+		e.cpuClosed = true
+		e.cpuUse.Unlock()
 		left := e.Engine.Close()
-		e.closeErr = errors.Join(left, e.end(), e.free())
+		ended := make(chan error, 1)
+		go func() {
+			err := e.end()
+			e.inUse.Lock()
+			defer e.inUse.Unlock()
+			ended <- errors.Join(err, e.free())
+		}()
+		select {
+		case err := <-ended:
+			e.closeErr = errors.Join(left, err)
+		case <-limit.C:
+			e.closeErr = errors.Join(left, fmt.Errorf("%v: the driver or NCCL has not returned for %v; "+
+				"what the Comm holds of the device is freed when they do", e.dev, closeLimit))
+		}
 	})
 	return e.closeErr
 }
@@ -152,7 +221,7 @@ func (e *Engine) end() error {
 	if len(comms) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), closeGrace+abortGrace)
 	defer cancel()
 	if e.Failure() != nil {
 		return nccl.AbortAll(ctx, comms...)
@@ -161,7 +230,7 @@ func (e *Engine) end() error {
 	for _, c := range comms {
 		go func() { closed <- c.Close() }()
 	}
-	t := time.NewTimer(patience / 2)
+	t := time.NewTimer(closeGrace)
 	defer t.Stop()
 	var errs []error
 	for len(errs) < len(comms) {
@@ -234,11 +303,20 @@ func (e *Engine) holds(m *engine.Mem) error {
 // Run carries out calls on host memory, on the device's, or on both.
 func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
 	if !e.concerned(calls) {
-		return e.Engine.Run(ctx, seq, calls)
+		return e.onCPU(ctx, seq, calls)
 	}
-	l := [1]engine.Launch{{Ctx: ctx, Seq: seq, Calls: calls}}
-	e.Launch(l[:], nil)
-	return l[0].Pending.Settle()
+	if s := sign(calls); !e.known[s] {
+		return e.runUnknown(ctx, seq, calls, s)
+	}
+	return e.runDevice(ctx, seq, calls)
+}
+
+// runDevice carries out calls in which the device has a part.
+func (e *Engine) runDevice(ctx context.Context, seq uint64, calls []engine.Call) error {
+	e.inUse.RLock()
+	defer e.inUse.RUnlock()
+	l := engine.Launch{Ctx: ctx, Seq: seq, Calls: calls}
+	return e.begin(&l, nil, false).settle()
 }
 
 // concerned reports whether the device has a part in an operation. A barrier

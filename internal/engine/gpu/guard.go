@@ -8,16 +8,18 @@ import (
 // glance is how often a guard looks after a call that takes its time.
 const glance = 20 * time.Millisecond
 
-// A guard aborts the communicators if an operation's time is over while NCCL is in
-// a call for it. Calls are usually over before it looks: it looks now and then while
-// there are calls, because a timer for each would cost as much as a call.
+// A guard fails the group if an operation's time is over while a goroutine is in a call of
+// NCCL or the driver for it. The failure aborts the communicators, which ends the call. If the
+// call never ends, all callers but that goroutine's own are told all the same. Calls usually
+// return before the guard looks: it looks every glance while there are calls, because a timer
+// for each call would cost as much as the call.
 type guard struct {
 	mu    sync.Mutex
 	timer *time.Timer
-	set   bool       // the timer is
-	used  bool       // an operation has begun since it was
+	set   bool       // the timer runs
+	used  bool       // begin was called since the timer was set
 	o     *operation // nil: none is in a call
-	err   error      // why it has aborted
+	err   error      // why it has failed the group
 }
 
 // begin watches over an operation until end.
@@ -36,7 +38,7 @@ func (g *guard) begin(o *operation) {
 	}
 }
 
-// end returns why the guard has aborted, if it has.
+// end returns why the guard has failed the group, if it has.
 func (g *guard) end() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -55,7 +57,8 @@ func (g *guard) look() {
 			g.err = errLate
 		}
 		if g.err != nil {
-			go o.e.abort()
+			late, err := *o, g.err // the operation's own goroutine may change o when its call returns
+			go func() { _ = late.fail(err) }()
 		}
 	}
 	if g.set = g.used || g.o != nil; g.set {

@@ -23,7 +23,6 @@ var reds = [...]nccl.Op{
 type step struct {
 	*engine.Call
 	op      nccl.Op
-	signed  bool // PreMul: unsigned elements are taken for signed ones
 	scratch *cuda.Slice[byte]
 }
 
@@ -34,6 +33,7 @@ func (o *operation) launch(hold bool) error {
 	if err := o.connect(); err != nil {
 		return err
 	}
+	o.enqueued = true
 	plain := o.plain()
 	e.guard.begin(o)
 	var err error
@@ -55,7 +55,7 @@ func (o *operation) launch(hold bool) error {
 
 // plain reports whether nothing but NCCL's call goes into the stream.
 func (o *operation) plain() bool {
-	if len(o.calls) != 1 || o.ticket != nil {
+	if len(o.calls) != 1 || o.stream != nil {
 		return false
 	}
 	c := &o.calls[0]
@@ -74,10 +74,8 @@ func (e *Engine) flush() error {
 
 func (o *operation) enqueue() (err error) {
 	e := o.e
-	if o.ticket != nil {
-		if err := e.stream.WaitEvent(o.ticket.Ready.(*cuda.Event)); err != nil {
-			return err
-		}
+	if err := o.followStream(); err != nil {
+		return err
 	}
 	e.steps = e.steps[:0]
 	for i := range o.calls {
@@ -99,9 +97,6 @@ func (o *operation) enqueue() (err error) {
 		}
 	}
 	clear(e.steps)
-	if err == nil && o.ticket != nil {
-		err = e.stream.WriteValue(e.gate.addr, o.ticket.Number)
-	}
 	return err
 }
 
@@ -137,18 +132,7 @@ func (o *operation) prepare(s *step) (err error) {
 		if s.Uneven {
 			t = s.Dst.Type
 		}
-		scale := s.Scale
-		// Modulo a power of two, products and sums of signed and of unsigned
-		// numbers have the same bits; a negative factor is one of the signed only.
-		switch t {
-		case kernel.Int8, kernel.Uint8:
-			scale, s.signed = float64(int8(int64(scale))), t == kernel.Uint8
-		case kernel.Int32, kernel.Uint32:
-			scale, s.signed = float64(int32(int64(scale))), t == kernel.Uint32
-		case kernel.Uint64:
-			s.signed = true
-		}
-		s.op, err = e.comm.PreMulSum(s.dataType(t), scale)
+		s.op, err = e.comm.PreMulSum(types[t], s.Scale)
 	case s.Verb.Reduces():
 		s.op = reds[s.Red]
 	case s.Verb == engine.AllToAll && !s.Uneven && s.Src.Ptr == s.Dst.Ptr && s.Src.N > 0:
@@ -175,33 +159,19 @@ func (o *operation) tidy(s *step) error {
 	return err
 }
 
-func (s *step) dataType(t kernel.DType) nccl.DataType {
-	if s.signed {
-		switch t {
-		case kernel.Uint8:
-			return nccl.Int8
-		case kernel.Uint32:
-			return nccl.Int32
-		case kernel.Uint64:
-			return nccl.Int64
-		}
-	}
-	return types[t]
-}
-
 // buffer is memory as NCCL is told of it; missing memory is no buffer.
 func (o *operation) buffer(s *step, m engine.Mem) nccl.Buffer {
 	if m.Nothing() {
 		return nccl.Buffer{}
 	}
-	return nccl.Known(o.e.dev, uintptr(m.Ptr), m.N, s.dataType(m.Type))
+	return nccl.Known(o.e.dev, uintptr(m.Ptr), m.N, types[m.Type])
 }
 
 // start hands one call to NCCL.
 func (o *operation) start(s *step) error {
 	e := o.e
 	if s.Verb == engine.Barrier {
-		if o.ticket == nil {
+		if o.stream == nil {
 			return nil // all ranks are here: they have agreed
 		}
 		one := nccl.Of(e.one)
@@ -234,7 +204,7 @@ func (o *operation) start(s *step) error {
 		return e.comm.Scatter(src, dst, s.Root, e.stream)
 	default:
 		if s.scratch != nil {
-			src = nccl.Known(e.dev, s.scratch.Pointer(), s.Src.N, s.dataType(s.Src.Type))
+			src = nccl.Known(e.dev, s.scratch.Pointer(), s.Src.N, types[s.Src.Type])
 		}
 		return e.comm.AllToAll(src, dst, e.stream)
 	}

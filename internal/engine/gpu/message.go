@@ -115,11 +115,19 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	}
 	select {
 	case <-t.done:
+		return t.err
 	case <-ctx.Done():
 		_ = t.operation(ctx).fail(ctx.Err()) // the transfer ends with it
-		<-t.done
+	case <-e.Failed():
 	}
-	return t.err
+	limit := time.NewTimer(engine.LetGo)
+	defer limit.Stop()
+	select {
+	case <-t.done:
+		return t.err
+	case <-limit.C: // the driver does not return
+		return e.failure()
+	}
 }
 
 // operation is the transfer as something that can fail.
@@ -241,6 +249,8 @@ func (t *transfer) start() {
 
 func (t *transfer) launch() (err error) {
 	e := t.e
+	e.inUse.RLock()
+	defer e.inUse.RUnlock()
 	if f := e.failure(); f != nil {
 		return f
 	}
@@ -249,17 +259,17 @@ func (t *transfer) launch() (err error) {
 	if t.on, err = o.pair(t.m.Peer); err != nil {
 		return err
 	}
-	if t.event, err = e.gate.take(); err != nil {
+	if t.event, err = e.events.get(); err != nil {
 		return err
 	}
-	e.lookout.begin(o)
+	e.laneGuard.begin(o)
 	b := nccl.Known(e.dev, uintptr(t.mem.Ptr), t.mem.N, types[t.mem.Type])
 	if t.m.Send {
 		err = t.on.comm.Send(b, 1-t.on.comm.Rank(), t.on.stream)
 	} else {
 		err = t.on.comm.Recv(b, 1-t.on.comm.Rank(), t.on.stream)
 	}
-	if late := e.lookout.end(); err == nil {
+	if late := e.laneGuard.end(); err == nil {
 		err = late
 	}
 	t.before, t.on.last = t.on.last, t
@@ -269,6 +279,8 @@ func (t *transfer) launch() (err error) {
 // await waits for the device.
 func (t *transfer) await() error {
 	e := t.e
+	e.inUse.RLock()
+	defer e.inUse.RUnlock()
 	o := t.operation(context.Background())
 	o.where, o.latest = "", e.limit()
 	err := t.startErr
@@ -290,7 +302,7 @@ func (t *transfer) await() error {
 		}
 	}
 	if t.event != nil {
-		e.gate.put(t.event)
+		e.events.put(t.event)
 	}
 	return err
 }
@@ -344,16 +356,18 @@ func (t *transfer) copyFrom(src engine.Mem) error {
 	if t.mem.N == 0 {
 		return nil
 	}
+	e.inUse.RLock()
+	defer e.inUse.RUnlock()
 	o := t.operation(context.Background())
 	o.where, o.latest = "", e.limit()
 	s, err := e.ownStream()
 	if err == nil {
-		t.event, err = e.gate.take()
+		t.event, err = e.events.get()
 	}
 	if err != nil {
 		return o.fail(err)
 	}
-	defer e.gate.put(t.event)
+	defer e.events.put(t.event)
 	err = errors.Join(e.copyOn(s, t.mem, src), t.event.Record(s))
 	if err == nil {
 		err = o.await(t.event, nil)

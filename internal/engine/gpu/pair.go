@@ -82,13 +82,24 @@ func (e *Engine) copyOn(s *cuda.Stream, dst, src engine.Mem) error {
 // ownStream is the stream of messages from this rank to itself.
 func (e *Engine) ownStream() (*cuda.Stream, error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if p := e.pairs[e.rank]; p != nil {
+	p := e.pairs[e.rank]
+	e.mu.Unlock()
+	if p != nil {
 		return p.stream, nil
 	}
+	// Not under the lock, which others need even if the driver does not return.
 	s, err := e.dev.NewStream()
-	if err == nil {
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	p = e.pairs[e.rank]
+	if p == nil {
 		e.pairs[e.rank] = &pair{stream: s}
 	}
-	return s, err
+	e.mu.Unlock()
+	if p != nil { // another message to this rank itself was faster
+		return p.stream, s.Close()
+	}
+	return s, nil
 }

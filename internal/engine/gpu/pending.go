@@ -21,29 +21,45 @@ type pending struct {
 // they do the same, and the device is given its part. It does not wait for those
 // before them to be done.
 func (e *Engine) Launch(list []engine.Launch, next []uint64) {
+	e.inUse.RLock()
+	defer e.inUse.RUnlock()
 	for i := range list {
-		list[i].Pending = e.begin(&list[i], next, i+1 < len(list))
+		if p := e.begin(&list[i], next, i+1 < len(list)); p != nil {
+			list[i].Pending = p
+		}
 	}
 }
 
-// begin begins one, which others may follow at once.
-func (e *Engine) begin(l *engine.Launch, next []uint64, followed bool) engine.Pending {
+// begin begins one, which others may follow at once. It returns nil if the operation is joined
+// with the next one.
+func (e *Engine) begin(l *engine.Launch, next []uint64, followed bool) *pending {
+	if e.abandoned.Load() {
+		return &pending{operation: operation{e: e}, err: e.failure()}
+	}
 	p, behind := e.joined, e.joined != nil
 	if e.joined = nil; !behind {
 		p = e.idle()
 	}
 	o := &p.operation
-	*o = operation{e: e, ctx: l.Ctx, seq: l.Seq, calls: l.Calls, ticket: l.Ticket, name: "Batch"}
+	*o = operation{e: e, ctx: l.Ctx, seq: l.Seq, calls: l.Calls, name: "Batch"}
+	if l.Stream != nil {
+		o.stream = l.Stream.(*cuda.Stream) // AdmitStream has checked it
+	}
 	if len(l.Calls) == 1 {
 		o.name = l.Calls[0].Op()
 	}
 	o.latest = e.limit()
-	err := o.agree(next)
+	var err error
+	if f := e.failure(); f != nil {
+		err = f
+	} else {
+		err = o.agree(next)
+	}
 	if err == nil && !o.ahead {
 		err = o.onHost()
 	}
 	join := err == nil && l.Join && e.agreed > 0 // the next one follows for sure
-	gives := err == nil && (l.Ticket != nil || o.onDevice)
+	gives := err == nil && (o.stream != nil || o.onDevice)
 	if gives {
 		if err = p.give(join && followed); err != nil {
 			err = o.fail(err) // at once, so that the others hear of it
@@ -53,7 +69,7 @@ func (e *Engine) begin(l *engine.Launch, next []uint64, followed bool) engine.Pe
 		e.joined = p
 		return nil
 	}
-	if (gives || behind) && !p.mark {
+	if (o.enqueued || behind) && !p.mark {
 		if wrong := p.record(); err == nil && wrong != nil {
 			err = o.fail(wrong)
 		}
@@ -76,7 +92,8 @@ func (p *pending) give(hold bool) error {
 	return err
 }
 
-// record puts an event behind the operation, and behind those that were joined with it.
+// record puts an event behind the operation and behind the operations that were joined with
+// it. The caller's stream, if there is one, waits for that event.
 func (p *pending) record() (err error) {
 	e := p.e
 	p.mark = true
@@ -86,23 +103,36 @@ func (p *pending) record() (err error) {
 		}
 	}
 	e.guard.begin(&p.operation)
-	err = first(e.flush(), p.event.Record(e.stream))
+	err = first(e.flush(), p.event.Record(e.stream), p.holdStream(p.event))
 	return first(err, e.guard.end())
 }
 
 // Agreed is how many operations are the next on all ranks, as far as that is known.
-func (e *Engine) Agreed() int { return e.agreed }
+func (e *Engine) Agreed() int {
+	if e.abandoned.Load() {
+		return 0
+	}
+	return e.agreed
+}
 
 // Over reports whether the operation is over.
 func (p *pending) Over(look bool) bool {
+	p.e.inUse.RLock()
+	defer p.e.inUse.RUnlock()
+	return p.ended(look)
+}
+
+// ended is Over. e.inUse is read-locked.
+func (p *pending) ended(look bool) bool {
 	if p.over || p.err != nil || !p.mark {
 		return true
 	}
 	if !p.asked {
 		p.asked, p.latest = true, p.e.limit() // those before it had their own time
 	}
+	p.e.lookout.begin(&p.operation)
 	over, err := p.reached(p.event, p.e.comm, look)
-	if err != nil {
+	if err = first(err, p.e.lookout.end()); err != nil {
 		p.err = p.fail(err)
 	}
 	p.over = over || err != nil
@@ -111,9 +141,16 @@ func (p *pending) Over(look bool) bool {
 
 // Settle waits until the operation is over.
 func (p *pending) Settle() error {
+	p.e.inUse.RLock()
+	defer p.e.inUse.RUnlock()
+	return p.settle()
+}
+
+// settle is Settle. e.inUse is read-locked.
+func (p *pending) settle() error {
 	e := p.e
 	pace := wait.Pace{Keen: e.keen}
-	for look := false; !p.Over(look); {
+	for look := false; !p.ended(look); {
 		look = pace.Pause()
 	}
 	err := p.err
@@ -125,12 +162,6 @@ func (p *pending) Settle() error {
 	}
 	if err != nil && p.mark {
 		e.quiet(p.event)
-	}
-	if t := p.ticket; t != nil {
-		if err != nil {
-			e.gate.release() // those before it have written their numbers
-		}
-		e.gate.back(t)
 	}
 	e.rest(p)
 	return err
@@ -152,6 +183,12 @@ func (e *Engine) idle() *pending {
 func (e *Engine) rest(p *pending) {
 	*p = pending{event: p.event}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.pendings = append(e.pendings, p)
+	freed := e.freed
+	if !freed {
+		e.pendings = append(e.pendings, p)
+	}
+	e.mu.Unlock()
+	if freed && p.event != nil {
+		_ = p.event.Close() // its goroutine came back from the driver after Close
+	}
 }

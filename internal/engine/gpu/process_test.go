@@ -35,16 +35,26 @@ func TestProcesses(t *testing.T) {
 			sizes = append(sizes, n)
 		}
 	}
-	for _, n := range sizes {
-		t.Run(fmt.Sprint(n), func(t *testing.T) {
+	suite := func(n int) func(t *testing.T) {
+		return func(t *testing.T) {
+			if n <= atOnce/2 {
+				t.Parallel()
+			}
 			for r, cmd := range processes(t, n, "suite") {
 				if out, err := proctest.Finish(t, cmd); err != nil {
 					t.Errorf("rank %d: %v\n%s", r, err, out)
 				}
 			}
-		})
+		}
+	}
+	for _, n := range sizes {
+		t.Run(fmt.Sprint(n), suite(n))
 	}
 }
+
+// atOnce is how many ranks may share the device at once. Groups of up to half as many run at
+// the same time, because most of their time is spent waiting.
+const atOnce = 8
 
 // TestLostProcess kills a rank while the others wait for it on the device.
 func TestLostProcess(t *testing.T) {

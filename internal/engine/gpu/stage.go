@@ -108,10 +108,14 @@ func (o *operation) throughHost() error {
 	if err := o.countShares(); err != nil {
 		return err
 	}
-	if o.ticket != nil {
-		// Waited for here and not in a stream: if the operation fails before
-		// that, no copy comes after it.
-		if err := o.await(o.ticket.Ready.(*cuda.Event), nil); err != nil {
+	if o.stream != nil {
+		// The host waits, not a stream: if the operation fails before that, no copy comes
+		// after it.
+		err := e.entry.Record(o.stream)
+		if err == nil {
+			err = o.await(e.entry, nil)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -123,12 +127,8 @@ func (o *operation) throughHost() error {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		_ = s.in.Wait(ctx)
-		return err
 	}
-	if o.ticket != nil {
-		return e.stream.WriteValue(e.gate.addr, o.ticket.Number)
-	}
-	return nil
+	return err
 }
 
 // makeSlots makes the slots, in memory that the ranks of this host share, and
@@ -172,7 +172,7 @@ func (o *operation) makeSlots() error {
 func (o *operation) alloc(bytes int) (*engine.Region, error) {
 	ctx, release := o.bounded()
 	defer release()
-	region, err := o.e.Engine.Alloc(ctx, o.seq, bytes)
+	region, err := o.e.allocOnCPU(ctx, o.seq, bytes)
 	if err == nil || o.ctx.Err() != nil {
 		return region, err
 	}
@@ -185,6 +185,16 @@ func (o *operation) alloc(bytes int) (*engine.Region, error) {
 	case <-t.C:
 	}
 	return nil, err
+}
+
+// allocOnCPU is Alloc of the CPU engine, unless Close has closed it.
+func (e *Engine) allocOnCPU(ctx context.Context, seq uint64, bytes int) (*engine.Region, error) {
+	e.cpuUse.RLock()
+	defer e.cpuUse.RUnlock()
+	if e.cpuClosed {
+		return nil, e.closedError()
+	}
+	return e.Engine.Alloc(ctx, seq, bytes)
 }
 
 // countShares finds out how many elements each call's largest share has on any
@@ -208,7 +218,7 @@ func (o *operation) countShares() error {
 	}
 	m := memOf(s.shared, kernel.Int64)
 	s.host = append(s.host[:0], engine.Call{Verb: engine.AllReduce, Red: engine.Max, Src: m, Dst: m, Method: o.name, Name: apart})
-	if err := e.Engine.Run(o.ctx, o.seq, s.host); err != nil {
+	if err := e.onCPU(o.ctx, o.seq, s.host); err != nil {
 		return err
 	}
 	k := 0
@@ -241,7 +251,7 @@ func (o *operation) pump() error {
 			p := s.stager(e.rank, i, p)
 			s.host = append(s.host, p.host(o.name, &s.parts))
 		}
-		if err := e.Engine.Run(o.ctx, o.seq, s.host); err != nil {
+		if err := e.onCPU(o.ctx, o.seq, s.host); err != nil {
 			return err
 		}
 		if err := o.drain(i); err != nil {

@@ -49,7 +49,7 @@ func (s *stage) plan(o *operation, most []int) {
 	}
 	for i := range o.calls {
 		c := &o.calls[i]
-		if c.Verb == engine.Barrier && o.ticket != nil {
+		if c.Verb == engine.Barrier && o.stream != nil {
 			s.slabs = append(s.slabs, slab{call: c})
 			continue
 		}

@@ -167,20 +167,30 @@ func (w *twin) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
 	return nil
 }
 
-// layOut gives every piece of host memory a place in the arena; memory within
-// other memory lies within it there, too.
+// layOut gives every piece of host memory a place in the arena; memory that
+// overlaps other memory is one piece with it, and overlaps it there, too.
 func layOut(mems []*engine.Mem) (pieces []piece, size int) {
 	order := slices.Clone(mems)
-	slices.SortStableFunc(order, func(a, b *engine.Mem) int { return cmp.Compare(b.Bytes(), a.Bytes()) })
-	size = border
+	slices.SortStableFunc(order, func(a, b *engine.Mem) int { return cmp.Compare(uintptr(a.Ptr), uintptr(b.Ptr)) })
 	for _, m := range order {
-		if m.Bytes() == 0 || find(m, pieces) >= 0 {
+		if m.Bytes() == 0 {
 			continue
 		}
+		if n := len(pieces) - 1; n >= 0 {
+			host := &pieces[n].host
+			if off := uintptr(m.Ptr) - uintptr(unsafe.Pointer(unsafe.SliceData(*host))); off < uintptr(len(*host)) {
+				*host = unsafe.Slice(unsafe.SliceData(*host), max(len(*host), int(off)+m.Bytes()))
+				continue
+			}
+		}
+		pieces = append(pieces, piece{host: unsafe.Slice((*byte)(m.Ptr), m.Bytes())})
+	}
+	size = border
+	for i := range pieces {
+		p := &pieces[i]
 		// Aligned as it is on the host: for its elements, and for nothing more.
-		at := size + int(uintptr(m.Ptr)%8)
-		pieces = append(pieces, piece{unsafe.Slice((*byte)(m.Ptr), m.Bytes()), at})
-		size = (at+m.Bytes()+7)/8*8 + border
+		p.at = size + int(uintptr(unsafe.Pointer(unsafe.SliceData(p.host)))%8)
+		size = (p.at+len(p.host)+7)/8*8 + border
 	}
 	return pieces, size
 }
