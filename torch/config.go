@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/ncclsys"
 	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/nccl"
 )
 
 // Config says which rank this process is, and of which job. Its zero value is
@@ -30,7 +32,10 @@ type Config struct {
 	// the number LOCAL_RANK, counted around if there are fewer, which the Group
 	// opens and closes.
 	Device *cuda.Device
-	// Library is the path of libnccl. Empty means what nccl.Load finds.
+	// Library is the path of libnccl, which must have the version of the other
+	// ranks'. Empty means the library that TUTTI_NCCL_LIBRARY names, or else that
+	// of PyTorch's wheel, as the python3 on PATH finds it, or else what nccl.Load
+	// finds.
 	Library string
 
 	// Timeout bounds every call whose context has no earlier deadline. Zero means
@@ -104,4 +109,21 @@ func (c *Config) device() (d *cuda.Device, own bool, err error) {
 	}
 	d, err = cuda.Open(local, c.Logger)
 	return d, true, err
+}
+
+// library loads libnccl.
+func (c *Config) library() (*nccl.Library, error) {
+	wheel := ""
+	if c.Library == "" && os.Getenv(ncclsys.LibraryEnv) == "" {
+		wheel = ncclsys.Wheel()
+	}
+	if wheel == "" {
+		return nccl.Load(c.Library)
+	}
+	lib, err := nccl.Load(wheel)
+	if err == nil {
+		return lib, nil
+	}
+	c.Logger.Warn("tutti: the NCCL of PyTorch's wheel cannot be loaded; another one is searched for", "path", wheel, "error", err)
+	return nccl.Load("")
 }

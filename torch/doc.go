@@ -8,8 +8,12 @@
 //
 // The group is the default one, of init_process_group(backend="nccl"); other
 // groups of all ranks are named by Config.IDKey. [JoinVLLM] is for groups that
-// vLLM's StatelessProcessGroup and PyNcclCommunicator make. All ranks need the
-// same version of NCCL: that of PyTorch's wheel is found where python3 is.
+// vLLM's StatelessProcessGroup and PyNcclCommunicator make.
+//
+// All ranks need the same version of NCCL. Config.Library and TUTTI_NCCL_LIBRARY
+// say which file is loaded. Without them it is that of the wheel that PyTorch
+// brings, in the packages of the python3 on PATH, and only without a wheel the
+// system's.
 //
 // # What has to match
 //

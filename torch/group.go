@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/ncclsys"
 	"github.com/tutti-go/tutti/nccl"
 	"github.com/tutti-go/tutti/store"
 )
@@ -137,7 +139,7 @@ func (g *Group) do(ctx context.Context, op string, f func(*nccl.Comm, *cuda.Stre
 		return failed(op, g.rank, kindOf(err), "the call has not begun", err)
 	}
 	if err := g.connect(ctx); err != nil {
-		return g.fail(op, "the communicator cannot be made", err)
+		return g.fail(op, "the communicator cannot be made", g.advise(err))
 	}
 	stop := context.AfterFunc(ctx, g.abort)
 	err := f(g.comm, g.stream)
@@ -181,6 +183,20 @@ func (g *Group) connect(ctx context.Context) error {
 		return err
 	}
 	return g.await(ctx)
+}
+
+// advise says what to do about ranks that have different versions of NCCL. NCCL's
+// own words name the ranks and the versions.
+func (g *Group) advise(err error) error {
+	if err == nil || !strings.Contains(err.Error(), "Mismatched NCCL version") {
+		return err
+	}
+	where := "site-packages/nvidia/nccl/lib of their Python"
+	if wheel := ncclsys.Wheel(); wheel != "" && wheel != g.lib.Path() {
+		where = "perhaps " + wheel
+	}
+	return fmt.Errorf("%w; this rank has loaded NCCL %v from %s: set %s to the libnccl.so.2 of the other ranks (%s)",
+		err, g.lib.Version(), g.lib.Path(), ncclsys.LibraryEnv, where)
 }
 
 // await waits until the stream is done, and looks now and then at what NCCL has

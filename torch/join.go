@@ -99,7 +99,7 @@ func join(ctx context.Context, cfg Config, s site, wrong string, how custom) (*G
 
 func (g *Group) open(ctx context.Context, s site) (err error) {
 	// What is missing on this machine is told before the others are waited for.
-	if g.lib, err = nccl.Load(g.cfg.Library); err != nil {
+	if g.lib, err = g.cfg.library(); err != nil {
 		return err
 	}
 	if g.dev, g.ownDev, err = g.cfg.device(); err != nil {
@@ -128,7 +128,8 @@ func (g *Group) passBarrier(ctx context.Context, prefixes []string) error {
 	defer cancel()
 	for _, p := range prefixes {
 		n, err := g.client.Add(ctx, p+barrierKey, 1)
-		if err == nil && n == int64(g.size) {
+		// A Join that is called again counts this rank twice.
+		if err == nil && n >= int64(g.size) {
 			err = g.client.Set(ctx, p+barrierKey+":last_worker", []byte("1"))
 		}
 		if err != nil {

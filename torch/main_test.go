@@ -31,6 +31,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if os.Getenv("TUTTI_TEST_LIBRARY") != "" {
+		if err := printLibrary(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	os.Exit(standin.Main(&control, m.Run))
 }
 
@@ -72,6 +79,7 @@ type python struct {
 	prefix     string // before the keys
 	own        bool   // init_process_group is given the store
 	barrier    bool   // at the end of init_process_group
+	library    string // libnccl; "": that of the Go ranks
 
 	server *store.Server
 	client *store.Client
@@ -106,7 +114,7 @@ func (p *python) start(ctx context.Context, addr string, hosts bool) (err error)
 			return err
 		}
 	}
-	lib, err := nccl.Load("")
+	lib, err := nccl.Load(p.library)
 	if err != nil {
 		return err
 	}

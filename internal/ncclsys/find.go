@@ -2,7 +2,6 @@ package ncclsys
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 )
@@ -21,12 +20,9 @@ func candidates() []string {
 	if path := os.Getenv(LibraryEnv); path != "" {
 		return []string{path}
 	}
-	paths := []string{soname}
+	paths := append([]string{soname}, wheels()...)
 	for _, prefix := range prefixes() {
-		for _, packages := range []string{"lib/python3*/site-packages", "lib/python3*/dist-packages", "lib/python3/dist-packages"} {
-			found, _ := filepath.Glob(filepath.Join(prefix, packages, "nvidia/nccl/lib", soname))
-			paths = append(paths, found...)
-		}
+		paths = append(paths, (&python{prefixes: []string{prefix}}).libraries()...)
 	}
 	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 	for _, dir := range []string{
@@ -38,22 +34,5 @@ func candidates() []string {
 	return paths
 }
 
-// prefixes are the folders under which Python packages may be installed.
-func prefixes() []string {
-	var dirs []string
-	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
-		if dir := os.Getenv(name); dir != "" {
-			dirs = append(dirs, dir)
-		}
-	}
-	if python, err := exec.LookPath("python3"); err == nil {
-		dirs = append(dirs, filepath.Dir(filepath.Dir(python)))
-		if real, err := filepath.EvalSymlinks(python); err == nil {
-			dirs = append(dirs, filepath.Dir(filepath.Dir(real)))
-		}
-	}
-	if home, err := os.UserHomeDir(); err == nil {
-		dirs = append(dirs, filepath.Join(home, ".local"))
-	}
-	return append(dirs, "/usr/local", "/usr")
-}
+// prefixes are the folders under which other Pythons may have their packages.
+func prefixes() []string { return []string{userBase(), "/usr/local", "/usr"} }
