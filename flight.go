@@ -123,8 +123,11 @@ func (c *Comm) kept() {
 	}
 }
 
-// release ends the keeper.
+// release ends the goroutines that watch the Comm.
 func (c *Comm) release() {
+	if w := c.driver.Load(); w != nil {
+		w.end()
+	}
 	if c.keeper != nil {
 		c.keeper.end.Do(func() { close(c.keeper.over) })
 		<-c.keeper.done

@@ -34,15 +34,13 @@ func (c *Comm) Diagnose() *Diagnosis {
 		d.Findings = []Finding{{Text: c.fine()}}
 	}
 	for _, r := range c.Ranks {
-		if r != nil && r.Error != nil {
+		if r.Error != nil {
 			d.Details = append(d.Details, "The first cause, as the ranks were told: "+r.Error.Text)
 			break
 		}
 	}
-	for rank, r := range c.Ranks {
-		if r != nil {
-			d.Details = append(d.Details, fmt.Sprintf("rank %d (process %d on %s) %s", rank, r.PID, r.Host, Where(r)))
-		}
+	for _, r := range c.Ranks {
+		d.Details = append(d.Details, fmt.Sprintf("rank %d (process %d on %s) %s", r.Rank, r.PID, r.Host, Where(r)))
 	}
 	return d
 }
@@ -53,75 +51,83 @@ func (d *Diagnosis) add(f *Finding) {
 	}
 }
 
-// present are the ranks that have left a dump.
-func (c *Comm) present() (list []int) {
-	for r, d := range c.Ranks {
-		if d != nil {
-			list = append(list, r)
-		}
-	}
-	return list
-}
-
 // missing names the ranks without a dump.
 func (c *Comm) missing() *Finding {
-	var absent []int
-	lost := make(map[int]bool)
-	for r, d := range c.Ranks {
-		switch {
-		case d == nil:
-			absent = append(absent, r)
-		case d.Error != nil:
-			for _, l := range d.Error.Lost {
-				lost[l] = true
-			}
-		}
-	}
-	if len(absent) == 0 {
+	absent, n := c.absent(mostAbsent)
+	if n == 0 {
 		return nil
 	}
 	f := &Finding{Ranks: absent, Text: fmt.Sprintf("%s %s missing: there is no dump of %s",
-		capital(engine.Ranks(absent)), are(absent), them(absent))}
-	gone := slices.DeleteFunc(slices.Clone(absent), func(r int) bool { return !lost[r] })
+		capital(ranks(absent, n)), are(absent), them(absent))}
+	lost := make(map[int]bool)
+	for _, d := range c.Ranks {
+		if d.Error != nil {
+			for _, r := range d.Error.Lost {
+				lost[r] = true
+			}
+		}
+	}
+	var gone []int
+	for r := range lost {
+		if r >= 0 && r < c.Size && c.of(r) == nil {
+			gone = append(gone, r)
+		}
+	}
 	if len(gone) > 0 {
+		slices.Sort(gone)
 		f.Text += fmt.Sprintf(", and the others have lost %s", engine.Ranks(gone))
 	}
 	f.Text += "."
 	return f
 }
 
+// mostAbsent is how many ranks without a dump are named and drawn. A dump may
+// claim any number of ranks.
+const mostAbsent = 16
+
+// ranks names ranks of which only the first are in the list.
+func ranks(list []int, n int) string {
+	if n == len(list) {
+		return engine.Ranks(list)
+	}
+	text := strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ", "), "[]")
+	return fmt.Sprintf("ranks %s and %d more", text, n-len(list))
+}
+
+// A called operation is one rank's part of an operation.
+type called struct {
+	rank int
+	op   *flight.Op
+}
+
 // disagreeing compares what ranks called at the first number at which they
 // differ.
 func (c *Comm) disagreeing() *Finding {
-	present := c.present()
-	seen := make(map[uint64]bool)
-	var numbers []uint64
-	for _, r := range present {
-		for i := range c.Ranks[r].Ops {
-			if n := c.Ranks[r].Ops[i].Seq; !seen[n] {
-				seen[n] = true
-				numbers = append(numbers, n)
-			}
+	var all []called
+	for _, d := range c.Ranks {
+		for i := range d.Ops {
+			all = append(all, called{d.Rank, &d.Ops[i]})
 		}
 	}
-	slices.Sort(numbers)
-	for _, n := range numbers {
+	slices.SortStableFunc(all, func(a, b called) int { return bySeq(*a.op, *b.op) })
+	for len(all) > 0 {
+		seq, n := all[0].op.Seq, 1
+		for n < len(all) && all[n].op.Seq == seq {
+			n++
+		}
 		var texts []string
 		by := make(map[string][]int)
-		for _, r := range present {
-			op := find(c.Ranks[r], n)
-			if op == nil {
-				continue
-			}
-			text := Describe(op)
+		for _, k := range all[:n] {
+			text := Describe(k.op)
 			if by[text] == nil {
 				texts = append(texts, text)
 			}
-			by[text] = append(by[text], r)
+			by[text] = append(by[text], k.rank)
 		}
 		if len(texts) > 1 {
-			return disagreement(n, texts, by)
+			return disagreement(seq, texts, by)
 		}
+		all = all[n:]
 	}
 	return nil
 }
@@ -145,75 +151,106 @@ func disagreement(n uint64, texts []string, by map[string][]int) *Finding {
 // behind names the ranks that have begun fewer operations than the others.
 func (c *Comm) behind() *Finding {
 	var most uint64
-	for _, r := range c.present() {
-		if op := last(c.Ranks[r]); op != nil {
+	for _, d := range c.Ranks {
+		if op := last(d); op != nil {
 			most = max(most, op.Seq)
 		}
 	}
 	var late, ahead []int
-	for _, r := range c.present() {
-		if op := last(c.Ranks[r]); op != nil && op.Seq == most {
-			ahead = append(ahead, r)
+	for _, d := range c.Ranks {
+		if op := last(d); op != nil && op.Seq == most {
+			ahead = append(ahead, d.Rank)
 		} else {
-			late = append(late, r)
+			late = append(late, d.Rank)
 		}
 	}
 	if len(late) == 0 || len(ahead) == 0 {
 		return nil
 	}
 	f := &Finding{Ranks: late, Seq: most}
-	first := c.Ranks[late[0]]
-	where := Where(first)
+	where := Where(c.of(late[0]))
 	if len(late) > 1 {
 		where = fmt.Sprintf("rank %d %s", late[0], where)
 	}
-	leader := c.Ranks[ahead[0]]
+	leader := c.of(ahead[0])
 	f.Text = fmt.Sprintf("%s %s behind: %s; %s %s in %s.", capital(engine.Ranks(late)), are(late), it(late, where),
 		engine.Ranks(ahead), s(ahead, "is", "are"), since(leader, last(leader)))
 	return f
 }
 
+// A mailbox holds a rank's messages that are not delivered yet.
+type mailbox map[route]verbs
+
+// A route is what a message and its answer have in common, from one side.
+type route struct{ peer, tag int }
+
+// verbs are those of the messages of one route.
+type verbs struct {
+	first string
+	mixed bool // there are others than the first
+}
+
+func openMessages(d *flight.Dump) mailbox {
+	box := make(mailbox)
+	for i := range d.Msgs {
+		m := &d.Msgs[i]
+		if m.Peer == nil || m.State == flight.StateDone {
+			continue
+		}
+		at := route{*m.Peer, m.Tag}
+		v, there := box[at]
+		switch {
+		case !there:
+			v.first = m.Verb
+		case v.first != m.Verb:
+			v.mixed = true
+		}
+		box[at] = v
+	}
+	return box
+}
+
 // unanswered names messages that nobody has taken or sent.
 func (c *Comm) unanswered() (list []Finding) {
-	for _, r := range c.present() {
-		for i := range c.Ranks[r].Msgs {
-			m := &c.Ranks[r].Msgs[i]
-			if m.State != flight.StateRunning && (m.State != flight.StateFailed || c.Ranks[r].Error == nil) || m.Peer == nil {
+	boxes := make(map[int]mailbox)
+	for _, d := range c.Ranks {
+		for i := range d.Msgs {
+			m := &d.Msgs[i]
+			if m.State != flight.StateRunning && (m.State != flight.StateFailed || d.Error == nil) || m.Peer == nil {
 				continue
 			}
-			peer := *m.Peer
-			if peer >= len(c.Ranks) || c.Ranks[peer] == nil || answered(c.Ranks[peer], r, m) {
+			other := c.of(*m.Peer)
+			if other == nil {
+				continue
+			}
+			if boxes[other.Rank] == nil {
+				boxes[other.Rank] = openMessages(other)
+			}
+			if v, there := boxes[other.Rank][route{d.Rank, m.Tag}]; there && (v.mixed || v.first != m.Verb) {
 				continue
 			}
 			did := "sent it"
 			if m.Verb == "Send" {
 				did = "asked for it"
 			}
-			list = append(list, Finding{Ranks: []int{r, peer}, Text: fmt.Sprintf("Rank %d waits in %s, and rank %d has not %s.",
-				r, since(c.Ranks[r], m), peer, did)})
+			list = append(list, Finding{Ranks: []int{d.Rank, other.Rank}, Text: fmt.Sprintf("Rank %d waits in %s, and rank %d has not %s.",
+				d.Rank, since(d, m), other.Rank, did)})
 		}
 	}
 	return list
 }
 
-// answered reports whether a rank has an open message that fits one of another.
-func answered(d *flight.Dump, from int, m *flight.Op) bool {
-	return slices.ContainsFunc(d.Msgs, func(o flight.Op) bool {
-		return o.Verb != m.Verb && o.Peer != nil && *o.Peer == from && o.Tag == m.Tag && o.State != flight.StateDone
-	})
-}
-
 // fine is what there is to say when nobody differs.
 func (c *Comm) fine() string {
-	d := c.Ranks[c.present()[0]]
+	d := c.Ranks[0]
 	op := last(d)
 	switch {
 	case op == nil:
-		return fmt.Sprintf("Nobody is behind: no rank of %d has called anything.", len(c.Ranks))
+		return fmt.Sprintf("Nobody is behind: no rank of %d has called anything.", c.Size)
 	case op.State == flight.StateRunning:
-		return fmt.Sprintf("Nobody is behind: all %d ranks are in %s.", len(c.Ranks), since(d, op))
+		return fmt.Sprintf("Nobody is behind: all %d ranks are in %s.", c.Size, since(d, op))
 	}
-	return fmt.Sprintf("Nobody is behind: all %d ranks have come to %s.", len(c.Ranks), name(op))
+	return fmt.Sprintf("Nobody is behind: all %d ranks have come to %s.", c.Size, name(op))
 }
 
 // Where says how far a rank is: "is in AllReduce#7 (for 2s)".
@@ -257,10 +294,14 @@ func since(d *flight.Dump, op *flight.Op) string {
 	if op.End > 0 {
 		end = op.End
 	}
-	return fmt.Sprintf("%s (for %v)", name(op), round(time.Duration(end-op.Start)))
+	return fmt.Sprintf("%s (for %v)", name(op), round(span(op.Start, end)))
 }
 
-func age(d *flight.Dump, at int64) time.Duration { return round(time.Duration(d.At - at)) }
+func age(d *flight.Dump, at int64) time.Duration { return round(span(at, d.At)) }
+
+// span is the time from one moment to a later one. A recorder that is written
+// while it is read may have them in the wrong order.
+func span(from, to int64) time.Duration { return time.Duration(max(to-from, 0)) }
 
 // round leaves three digits or so.
 func round(t time.Duration) time.Duration {

@@ -24,8 +24,9 @@ func Page(w io.Writer, comms []*Comm) error {
 		return err
 	}
 	views := make([]view, len(comms))
+	empty := emptyRows
 	for i, c := range comms {
-		views[i] = newView(c)
+		views[i] = newView(c, &empty)
 	}
 	return page.Execute(w, views)
 }
@@ -37,7 +38,31 @@ const (
 	labelW   = 80
 	axisW    = columns * cellW
 	nameRoom = 6 // letters in a cell
+	// emptyRows is how many rows the whole page has for ranks without a dump. A
+	// dump of a few bytes may claim any number of ranks.
+	emptyRows = 1024
 )
+
+// A row is a rank in both pictures.
+type row struct {
+	rank int
+	dump *flight.Dump // nil: the rank left none
+}
+
+// rowsOf returns the rows of a communicator. It takes those of ranks without a
+// dump from empty, and returns how many ranks have no row.
+func rowsOf(c *Comm, empty *int) (rows []row, left int) {
+	absent, n := c.absent(min(*empty, mostAbsent))
+	*empty -= len(absent)
+	for _, d := range c.Ranks {
+		rows = append(rows, row{d.Rank, d})
+	}
+	for _, r := range absent {
+		rows = append(rows, row{r, nil})
+	}
+	slices.SortFunc(rows, func(a, b row) int { return a.rank - b.rank })
+	return rows, n - len(absent)
+}
 
 // A view is one communicator's part of the page.
 type view struct {
@@ -74,11 +99,15 @@ type cell struct {
 	Title string // what is shown to who points at it
 }
 
-func newView(c *Comm) view {
+func newView(c *Comm, empty *int) view {
 	d := c.Diagnose()
+	rows, left := rowsOf(c, empty)
+	if left > 0 {
+		d.Details = append(d.Details, fmt.Sprintf("%d ranks without a dump are not in the pictures", left))
+	}
 	v := view{
 		Name: c.Name, Findings: d.Findings, Details: d.Details, Width: labelW + axisW + 10,
-		GridH: (len(c.Ranks) + 1) * rowH, LineH: (len(c.Ranks)+1)*rowH + 8, Axis: len(c.Ranks)*rowH + 4,
+		GridH: (len(rows) + 1) * rowH, LineH: (len(rows)+1)*rowH + 8, Axis: len(rows)*rowH + 4,
 		EndOfAxis: labelW + axisW,
 	}
 	named := make(map[int]bool)
@@ -94,42 +123,40 @@ func newView(c *Comm) view {
 			}
 		}
 	}
-	for r := range c.Ranks {
+	for y, r := range rows {
 		class := ""
-		if named[r] {
+		if named[r.rank] {
 			class = "named"
 		}
-		v.Rows = append(v.Rows, label{Y: r*rowH + rowH/2 + 4, Text: fmt.Sprintf("rank %d", r), Class: class})
+		v.Rows = append(v.Rows, label{Y: y*rowH + rowH/2 + 4, Text: fmt.Sprintf("rank %d", r.rank), Class: class})
 	}
-	v.grid(c, odd)
-	v.line(c)
+	v.grid(rows, odd)
+	v.line(rows)
 	return v
 }
 
 // grid draws the last operations by number.
-func (v *view) grid(c *Comm, odd map[uint64]map[int]bool) {
+func (v *view) grid(rows []row, odd map[uint64]map[int]bool) {
 	var newest uint64
-	for _, d := range c.Ranks {
-		if d != nil && len(d.Ops) > 0 {
-			newest = max(newest, d.Ops[len(d.Ops)-1].Seq)
+	for _, r := range rows {
+		if r.dump != nil && len(r.dump.Ops) > 0 {
+			newest = max(newest, r.dump.Ops[len(r.dump.Ops)-1].Seq)
 		}
 	}
-	first := uint64(1)
-	if newest > columns {
-		first = newest - columns + 1
-	}
-	for n := first; n <= newest; n++ {
-		x := labelW + int(n-first)*cellW
-		v.Columns = append(v.Columns, label{X: x + cellW/2, Y: len(c.Ranks)*rowH + 18, Text: fmt.Sprint(n)})
-		for r, d := range c.Ranks {
-			k := cell{X: float64(x + 1), Y: float64(r*rowH + 1), W: cellW - 2, H: rowH - 2, Class: "none", Title: fmt.Sprintf("rank %d: nothing", r)}
-			if d == nil {
-				k.Title = fmt.Sprintf("rank %d: no dump", r)
-			} else if op := find(d, n); op != nil {
-				k.Class, k.Text = op.State, op.Verb[:min(nameRoom, len(op.Verb))]
-				k.Title = title(r, d, op)
+	shown := min(newest, columns)
+	for i := range shown {
+		n := newest - shown + 1 + i
+		x := labelW + int(i)*cellW
+		v.Columns = append(v.Columns, label{X: x + cellW/2, Y: len(rows)*rowH + 18, Text: fmt.Sprint(n)})
+		for y, r := range rows {
+			k := cell{X: float64(x + 1), Y: float64(y*rowH + 1), W: cellW - 2, H: rowH - 2, Class: "none", Title: fmt.Sprintf("rank %d: nothing", r.rank)}
+			if r.dump == nil {
+				k.Title = fmt.Sprintf("rank %d: no dump", r.rank)
+			} else if op := find(r.dump, n); op != nil {
+				k.Class, k.Text = op.State, fmt.Sprintf("%.*s", nameRoom, op.Verb)
+				k.Title = title(r.rank, r.dump, op)
 			}
-			if odd[n][r] {
+			if odd[n][r.rank] {
 				k.Class += " odd"
 			}
 			v.Cells = append(v.Cells, k)
@@ -144,7 +171,7 @@ func title(r int, d *flight.Dump, op *flight.Op) string {
 	}
 	switch {
 	case op.Start > 0 && op.End > 0:
-		text += fmt.Sprintf(", took %v", round(time.Duration(op.End-op.Start)))
+		text += fmt.Sprintf(", took %v", round(span(op.Start, op.End)))
 	case op.Start > 0:
 		text += fmt.Sprintf(", for %v", age(d, op.Start))
 	}
@@ -153,30 +180,31 @@ func title(r int, d *flight.Dump, op *flight.Op) string {
 
 // line draws what has times. The axis is logarithmic: what was last is wide,
 // and an hour ago is still on it.
-func (v *view) line(c *Comm) {
+func (v *view) line(rows []row) {
 	var end time.Time
 	oldest := time.Microsecond
-	for _, d := range c.Ranks {
-		if d != nil && written(d).After(end) {
-			end = written(d)
+	for _, r := range rows {
+		if r.dump != nil && written(r.dump).After(end) {
+			end = written(r.dump)
 		}
 	}
 	ago := func(d *flight.Dump, at int64) time.Duration { return end.Sub(d.Began.Add(time.Duration(at))) }
 	type drawn struct {
+		y    int
 		rank int
 		d    *flight.Dump
 		op   *flight.Op
 	}
 	var list []drawn
-	for r, d := range c.Ranks {
-		if d == nil {
+	for y, r := range rows {
+		if r.dump == nil {
 			continue
 		}
-		for _, ops := range [][]flight.Op{d.Ops, d.Msgs} {
+		for _, ops := range [][]flight.Op{r.dump.Ops, r.dump.Msgs} {
 			for i := range ops {
 				if ops[i].Start > 0 {
-					list = append(list, drawn{r, d, &ops[i]})
-					oldest = max(oldest, ago(d, ops[i].Start))
+					list = append(list, drawn{y, r.rank, r.dump, &ops[i]})
+					oldest = max(oldest, ago(r.dump, ops[i].Start))
 				}
 			}
 		}
@@ -193,14 +221,18 @@ func (v *view) line(c *Comm) {
 			until = k.op.End
 		}
 		from, to := x(ago(k.d, k.op.Start)), x(ago(k.d, until))
-		b := cell{X: from, Y: float64(k.rank*rowH + 3), W: max(to-from, 1), H: rowH - 6, Class: k.op.State, Title: title(k.rank, k.d, k.op)}
+		b := cell{X: from, Y: float64(k.y*rowH + 3), W: max(to-from, 1), H: rowH - 6, Class: k.op.State, Title: title(k.rank, k.d, k.op)}
 		if k.op.Peer != nil {
 			b.Y, b.H, v.Messages = b.Y+rowH-14, 8, true
 		}
 		v.Bars = append(v.Bars, b)
 	}
-	for t := newest; t <= oldest; t *= 10 {
-		v.Ticks = append(v.Ticks, label{X: int(x(t)), Y: len(c.Ranks)*rowH + 20, Text: t.String()})
+	// Compared by division: the product may be more than a Duration holds.
+	for t := newest; ; t *= 10 {
+		v.Ticks = append(v.Ticks, label{X: int(x(t)), Y: len(rows)*rowH + 20, Text: t.String()})
+		if t > oldest/10 {
+			break
+		}
 	}
 	slices.Reverse(v.Ticks)
 }

@@ -53,19 +53,25 @@ func readFile(name string) ([]*flight.Dump, error) {
 	return Decode(f)
 }
 
-// Decode reads dumps, one after another.
+// Decode reads dumps, one after another, and checks them: what it returns is safe
+// to show, whoever wrote it.
 func Decode(r io.Reader) (list []*flight.Dump, err error) {
-	for d := json.NewDecoder(r); ; {
-		dump := new(flight.Dump)
-		switch err := d.Decode(dump); {
+	in := &boundedReader{r: r}
+	d := json.NewDecoder(in)
+	for {
+		in.left = maxDump
+		var encoded encodedDump
+		switch err := d.Decode(&encoded); {
 		case errors.Is(err, io.EOF):
 			return list, nil
+		case errors.Is(err, errDumpSize):
+			return nil, err
 		case err != nil:
 			return nil, fmt.Errorf("it is not a flight recorder's dump: %w", err)
-		case dump.Version != flight.Version:
-			return nil, fmt.Errorf("it is a dump of version %d; this tutti reads version %d", dump.Version, flight.Version)
-		case dump.Size < 1 || dump.Rank < 0 || dump.Rank >= dump.Size:
-			return nil, fmt.Errorf("it is a dump of rank %d of %d ranks", dump.Rank, dump.Size)
+		}
+		dump, err := encoded.decode()
+		if err != nil {
+			return nil, err
 		}
 		list = append(list, dump)
 	}
@@ -74,39 +80,77 @@ func Decode(r io.Reader) (list []*flight.Dump, err error) {
 // A Comm is a communicator, as its ranks' dumps show it.
 type Comm struct {
 	Name  string
-	Ranks []*flight.Dump // by rank; nil: there is none
+	Size  int            // ranks, as the dumps say
+	Ranks []*flight.Dump // one for each rank that left a dump, in the order of ranks
 }
 
 // Comms puts dumps of one communicator together. Of several by one rank the
 // newest counts. The one with an error, or whose ranks differ, comes first.
+// The memory that it takes depends on the number of dumps, not on Size.
 func Comms(dumps []*flight.Dump) []*Comm {
+	type rankOf struct {
+		comm string
+		rank int
+	}
+	newest := make(map[rankOf]*flight.Dump)
 	byName := make(map[string]*Comm)
 	var list []*Comm
 	for _, d := range dumps {
 		c := byName[d.Comm]
 		if c == nil {
-			c = &Comm{Name: d.Comm, Ranks: make([]*flight.Dump, d.Size)}
+			c = &Comm{Name: d.Comm}
 			byName[d.Comm] = c
 			list = append(list, c)
 		}
-		for len(c.Ranks) < d.Size {
-			c.Ranks = append(c.Ranks, nil)
+		c.Size = max(c.Size, d.Size)
+		key := rankOf{d.Comm, d.Rank}
+		if old := newest[key]; old == nil || written(old).Before(written(d)) {
+			newest[key] = d
 		}
-		if old := c.Ranks[d.Rank]; old == nil || written(old).Before(written(d)) {
-			c.Ranks[d.Rank] = d
-		}
+	}
+	for key, d := range newest {
+		c := byName[key.comm]
+		c.Ranks = append(c.Ranks, d)
+	}
+	for _, c := range list {
+		slices.SortFunc(c.Ranks, func(a, b *flight.Dump) int { return a.Rank - b.Rank })
 	}
 	slices.SortStableFunc(list, func(a, b *Comm) int { return b.trouble() - a.trouble() })
 	return list
 }
 
+// of returns a rank's dump; nil if there is none.
+func (c *Comm) of(rank int) *flight.Dump {
+	i, ok := slices.BinarySearchFunc(c.Ranks, rank, func(d *flight.Dump, rank int) int { return d.Rank - rank })
+	if !ok {
+		return nil
+	}
+	return c.Ranks[i]
+}
+
+// absent returns the first few ranks without a dump, at most most, and how many
+// there are in all.
+func (c *Comm) absent(most int) (list []int, n int) {
+	n = c.Size - len(c.Ranks)
+	next := 0
+	for r := 0; len(list) < min(n, most); r++ {
+		if next < len(c.Ranks) && c.Ranks[next].Rank == r {
+			next++
+			continue
+		}
+		list = append(list, r)
+	}
+	return list, n
+}
+
 // trouble is how much a communicator deserves to be looked at.
 func (c *Comm) trouble() int {
 	t := 0
+	if len(c.Ranks) < c.Size {
+		t = 1
+	}
 	for _, d := range c.Ranks {
 		switch {
-		case d == nil:
-			t = max(t, 1)
 		case d.Error != nil:
 			return 3
 		case last(d) != nil && last(d).State == flight.StateRunning:
@@ -132,13 +176,7 @@ func last(d *flight.Dump) *flight.Op {
 // find is the operation with a number; nil if it is not there.
 func find(d *flight.Dump, seq uint64) *flight.Op {
 	i, ok := slices.BinarySearchFunc(d.Ops, seq, func(op flight.Op, seq uint64) int {
-		switch {
-		case op.Seq < seq:
-			return -1
-		case op.Seq > seq:
-			return 1
-		}
-		return 0
+		return bySeq(op, flight.Op{Seq: seq})
 	})
 	if !ok {
 		return nil

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"strings"
+	"unicode"
 )
 
 // Text writes what can be said of each communicator, the worst first: the first
@@ -16,15 +18,29 @@ func Text(w io.Writer, comms []*Comm) error {
 		}
 		prefix := ""
 		if len(comms) > 1 {
-			prefix = c.Name + ": "
+			prefix = printable(c.Name) + ": "
 		}
 		d := c.Diagnose()
 		for _, f := range d.Findings {
-			fmt.Fprintf(b, "%s%s\n", prefix, f.Text)
+			fmt.Fprintf(b, "%s%s\n", prefix, printable(f.Text))
 		}
 		for _, line := range d.Details {
-			fmt.Fprintf(b, "  %s\n", line)
+			fmt.Fprintf(b, "  %s\n", printable(line))
 		}
 	}
 	return b.Flush()
+}
+
+// printable replaces control characters: names and texts in a dump may come from
+// anywhere, and a terminal acts on them.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case unicode.IsControl(r):
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }

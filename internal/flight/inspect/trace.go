@@ -28,7 +28,7 @@ func Trace(w io.Writer, comms []*Comm) error {
 	var zero time.Time
 	for _, c := range comms {
 		for _, d := range c.Ranks {
-			if d != nil && (zero.IsZero() || d.Began.Before(zero)) {
+			if zero.IsZero() || d.Began.Before(zero) {
 				zero = d.Began
 			}
 		}
@@ -36,9 +36,6 @@ func Trace(w io.Writer, comms []*Comm) error {
 	events := []event{}
 	for i, c := range comms {
 		for _, d := range c.Ranks {
-			if d == nil {
-				continue
-			}
 			add := func(thread int, name string, ops []flight.Op) {
 				events = append(events, event{Name: "thread_name", Phase: "M", PID: d.World, TID: thread, Args: map[string]any{"name": name}})
 				for j := range ops {
@@ -69,9 +66,9 @@ func eventOf(d *flight.Dump, op *flight.Op, zero time.Time) (event, bool) {
 	if end == 0 {
 		end = d.At
 	}
-	micros := func(at int64) float64 { return float64(d.Began.Sub(zero)+time.Duration(at)) / 1e3 }
+	micros := func(at int64) float64 { return (float64(d.Began.Sub(zero)) + float64(at)) / 1e3 }
 	return event{
-		Name: name(op), Phase: "X", Cat: op.State, Time: micros(op.Start), Dur: micros(end) - micros(op.Start), PID: d.World,
+		Name: name(op), Phase: "X", Cat: op.State, Time: micros(op.Start), Dur: float64(span(op.Start, end)) / 1e3, PID: d.World,
 		Args: map[string]any{"call": Describe(op), "bytes": op.Bytes, "state": op.State},
 	}, true
 }
