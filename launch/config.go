@@ -61,13 +61,18 @@ type Config struct {
 	// Dir is where ranks start. Empty means here.
 	Dir string
 
-	// Stdin is rank 0's input. Nil means none.
+	// Stdin is rank 0's input. Nil means none. If it is a terminal, rank 0 is in a
+	// session of its own: the terminal would stop it otherwise.
 	Stdin *os.File
 	// Stdout and Stderr take what ranks print, each line after its rank. Nil
-	// means that of this process. Color colours the ranks.
+	// means that of this process. They may be the same Writer, and are then not
+	// called at the same time. A Write may have several lines, or a part of one that
+	// is very long or a prompt. Color colours the ranks.
 	Stdout, Stderr io.Writer
 	Color          bool
-	// LogDir is a folder for files with each rank's output. Empty means none.
+	// LogDir is a folder for files with each rank's output, as the rank printed it.
+	// A file that cannot be written ends there; Stderr and Report.Incomplete name it,
+	// and the job goes on. Empty means none.
 	LogDir string
 	// FlightDir is a folder in which ranks leave their flight recorders' dumps when
 	// the job fails or is stopped. Empty means what the ranks' environment says.
@@ -87,10 +92,6 @@ type Config struct {
 	// Logger is told who was refused by the store. Nil means slog.Default.
 	Logger *slog.Logger
 }
-
-// minSecret is how many bytes a secret has at least: whoever reaches the port
-// can try secrets on what it answers, at leisure.
-const minSecret = 16
 
 // fill puts the defaults in and says what is wrong with the rest.
 func (c *Config) fill() error {
@@ -155,10 +156,8 @@ func (c *Config) check() error {
 		return wrong("node %d of %d nodes, which are numbered from 0", c.Node, c.Nodes)
 	case c.Addr == "":
 		return wrong("a job of %d hosts needs the address of node 0, host:port", c.Nodes)
-	case c.Secret == "":
-		return wrong("a job of %d hosts needs a secret, the same on all (TUTTI_SECRET; openssl rand -hex 32 makes one)", c.Nodes)
-	case len(c.Secret) < minSecret:
-		return wrong("the secret has %d bytes; it must have %d or more, at random", len(c.Secret), minSecret)
+	case place.CheckSecret(c.Secret) != "":
+		return wrong("%s (TUTTI_SECRET)", place.CheckSecret(c.Secret))
 	case c.Torch && c.TorchAddr == "":
 		return wrong("on several hosts the plain store for PyTorch needs an address that they reach, host:port; it has no authentication")
 	}

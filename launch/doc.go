@@ -7,10 +7,16 @@
 // all are ended, unless the job is elastic (Config.Min); when all have ended, so
 // has every process that they started, also those that have left their session.
 //
-// # Two processes
+// # Three processes
 //
-// A launcher that is killed can end nobody. So a command that must leave
-// nothing behind is two processes, each of which ends everything if the other
-// one is gone: the first calls [Guard], which starts the second, and that one
-// calls Run with the [Lifeline] that Guard has given it.
+// A launcher that is killed ends no rank. So a command that must leave nothing
+// behind is three processes, each the parent of the next: the first one, which
+// calls [Guard]; the watchdog, which calls [Watchdog]; and the leader, which calls
+// Run with the [Lifeline] that it was given. If one or two of them are killed, at
+// whatever time, the others end every process that ranks have started. The watchdog
+// has a name and a session of its own, so that a kill by name, by process group or
+// by terminal, which reaches the others together, does not reach it.
+//
+// If all three are killed, the system kills the processes that the leader has
+// started itself, which are the ranks. Processes that those have started go on.
 package launch

@@ -58,7 +58,7 @@ func (w *world) lose(bad []*rank) {
 	}
 	switch whole, running := w.members(); {
 	case len(bad) > 0 && whole < w.cfg.Min:
-		w.say("%d of %d ranks are left, and %d are needed", whole, w.cfg.Ranks, w.cfg.Min)
+		w.outs.say("%d of %d ranks are left, and %d are needed", whole, w.cfg.Ranks, w.cfg.Min)
 		w.fail(*w.firstLoss().exit)
 	case running == 0 && w.alive > 0:
 		w.end(syscall.SIGTERM) // of replacements that nobody will let in any more
@@ -102,7 +102,7 @@ func (w *world) drop(r *rank) {
 		w.crew.due = append(w.crew.due, due{r, time.Now().Add(pause)})
 		w.crew.wind()
 	}
-	w.say("%s is lost: %s after %v; %s", r.exit.who(), r.exit.How, r.exit.After.Round(time.Millisecond), next)
+	w.outs.say("%s is lost: %s after %v; %s", r.exit.who(), r.exit.How, r.exit.After.Round(time.Millisecond), next)
 }
 
 // wind sets the timer to what is due first.
@@ -132,7 +132,7 @@ func (w *world) ripe() {
 		case d.at.After(now):
 			w.crew.behind = append(w.crew.behind, d)
 		default:
-			w.say("%s does not end, and the others have gone on without it; it is killed", d.r.who())
+			w.outs.say("%s does not end, and the others have gone on without it; it is killed", d.r.who())
 			_ = syscall.Kill(-d.r.pid, syscall.SIGKILL)
 		}
 	}
@@ -240,11 +240,6 @@ func (w *world) lost() (list []Loss) {
 		list = append(list, l)
 	}
 	return list
-}
-
-// say tells people what happens, among the ranks' own lines.
-func (w *world) say(format string, args ...any) {
-	w.how.outs[1].write(fmt.Appendf(nil, "tutti: "+format+"\n", args...))
 }
 
 // follow returns what the ranks of an attempt decide, again and again: the names

@@ -86,7 +86,7 @@ func merge(env, own []string) []string {
 	}
 	var out []string
 	for _, e := range env {
-		if k, _, _ := strings.Cut(e, "="); !names[k] && k != lifelineName {
+		if k, _, _ := strings.Cut(e, "="); !names[k] && k != lifelineName && k != watchdogName {
 			out = append(out, e)
 		}
 	}

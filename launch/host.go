@@ -8,9 +8,11 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/claim"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 	"github.com/tutti-go/tutti/store"
 )
@@ -32,6 +34,9 @@ type host struct {
 	quiet     context.CancelFunc
 	alone     bool // not all others will come to the end
 }
+
+// maxRanks is how many ranks one host may say that it has.
+const maxRanks = 1 << 20
 
 // closeTime is how long a launcher waits for the others at the end.
 const closeTime = 10 * time.Second
@@ -178,11 +183,59 @@ func (h *host) count(ctx context.Context) error {
 	} else if string(theirs) != mine {
 		return h.turnedAway(ctx, fmt.Sprintf("it believes in %s hosts, this job has %s", mine, theirs))
 	}
-	if n, err := h.own.Add(ctx, "here/"+node, 1); err != nil {
+	held, err := claim.Take(ctx, h.own, "here/"+node, claim.Options{Using: func(ctx context.Context, _ string) bool { return h.begun(ctx) }})
+	if taken := (*claim.TakenError)(nil); errors.As(err, &taken) {
+		return h.turnedAway(ctx, fmt.Sprintf("node %s is here already: %s", node, taken.Holder))
+	} else if err != nil {
 		return &Error{"the store", err}
-	} else if n > 1 {
-		return h.turnedAway(ctx, fmt.Sprintf("node %s is here already", node))
 	}
+	if h.begun(ctx) {
+		return h.turnedAway(ctx, fmt.Sprintf("the job has begun, and the launcher of node %s has ended since", node))
+	}
+	outer := ctx
+	ctx, stop := context.WithCancelCause(ctx)
+	var keeping sync.WaitGroup
+	keeping.Go(func() {
+		if err := held.Keep(ctx); err != nil {
+			stop(err)
+		}
+	})
+	err = h.meet(ctx)
+	lost := (*claim.LostError)(nil)
+	if err != nil && errors.As(context.Cause(ctx), &lost) {
+		err = &Error{"it cannot join", lost}
+	}
+	stop(nil)
+	keeping.Wait()
+	if err == nil {
+		if e := held.Confirm(outer); errors.As(e, &lost) {
+			err = &Error{"it cannot join", lost}
+		} else if e != nil {
+			err = &Error{"the store", e}
+		}
+	}
+	if err != nil && lost == nil { // another launcher may come in its place
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, _ = h.own.Delete(ctx, "ranks/"+node)
+		held.Release(ctx)
+	}
+	return err
+}
+
+// begun reports whether the launchers of all hosts have come.
+func (h *host) begun(ctx context.Context) bool {
+	keys := make([]string, h.cfg.Nodes)
+	for n := range keys {
+		keys[n] = "ranks/" + strconv.Itoa(n)
+	}
+	all, err := h.own.Check(ctx, keys...)
+	return err == nil && all
+}
+
+// meet waits for the launchers of the other hosts.
+func (h *host) meet(ctx context.Context) error {
+	node := strconv.Itoa(h.cfg.Node)
 	err := h.own.Set(ctx, "ranks/"+node, []byte(strconv.Itoa(h.cfg.Ranks)))
 	if h.torchAddr != "" {
 		err = errors.Join(err, h.own.Set(ctx, "torch", []byte(h.torchAddr)))
@@ -196,8 +249,8 @@ func (h *host) count(ctx context.Context) error {
 			return &Error{fmt.Sprintf("node %d of %d has not come", n, h.cfg.Nodes), err}
 		}
 		ranks, err := strconv.Atoi(string(text))
-		if err != nil {
-			return &Error{"the store", err}
+		if err != nil || ranks < 1 || ranks > maxRanks {
+			return &Error{"the store", fmt.Errorf("node %d says that it has %q ranks; it must be 1 to %d", n, text, maxRanks)}
 		}
 		if n < h.cfg.Node {
 			h.base += ranks
@@ -293,8 +346,8 @@ func (h *host) announce(epoch int, e Exit) Exit {
 	if err != nil {
 		return e
 	}
-	var first Exit
-	if json.Unmarshal(text, &first) != nil {
+	first, err := decodeExit(text)
+	if err != nil {
 		return e
 	}
 	return first
@@ -314,12 +367,26 @@ func (h *host) watch(ctx context.Context, epoch int) <-chan Exit {
 			return
 		case err != nil:
 			e = Exit{Rank: -1, Code: 1, How: "the store of node 0 is gone: " + err.Error()}
-		case json.Unmarshal(text, &e) != nil:
-			e = Exit{Rank: -1, Code: 1, How: "another host failed"}
+		default:
+			if e, err = decodeExit(text); err != nil {
+				e = Exit{Rank: -1, Code: 1, How: "another host failed: " + err.Error()}
+			}
 		}
 		news <- e
 	}()
 	return news
+}
+
+// decodeExit reads what another host says of the first failure. A code that no
+// process can have would make this one exit with another, possibly 0.
+func decodeExit(text []byte) (e Exit, err error) {
+	if err := json.Unmarshal(text, &e); err != nil {
+		return Exit{}, err
+	}
+	if e.Code < 0 || e.Code > 255 || e.Rank < -1 || e.Replacement < 0 {
+		return Exit{}, fmt.Errorf("code %d of rank %d, replacement %d, is not possible", e.Code, e.Rank, e.Replacement)
+	}
+	return e, nil
 }
 
 // verdict returns the first failure of an attempt that all hosts have ended,

@@ -3,15 +3,14 @@ package launch
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/place"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 	"github.com/tutti-go/tutti/store"
 )
@@ -30,7 +29,7 @@ func TestJobCert(t *testing.T) {
 	if other, _, err := tcp.DeriveJobCertificate("another secret"); err != nil || bytes.Equal(cert, other) {
 		t.Error("two jobs have the same certificate", err)
 	}
-	config := store.Config{Secret: []byte("s"), Cert: cert, Key: key}
+	config := store.Config{Secret: []byte(strings.Repeat("s", place.MinSecret)), Cert: cert, Key: key}
 	s, err := store.Listen(t.Context(), "127.0.0.1:0", config)
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +46,7 @@ func TestJobCert(t *testing.T) {
 }
 
 func TestConfigErrors(t *testing.T) {
-	secret := strings.Repeat("s", minSecret)
+	secret := strings.Repeat("s", place.MinSecret)
 	for says, c := range map[string]Config{
 		"no program to run":                {},
 		"-1 ranks":                         {Ranks: -1, Command: []string{"x"}},
@@ -55,7 +54,7 @@ func TestConfigErrors(t *testing.T) {
 		"have all started again":           {Min: 1, Torch: true, Command: []string{"x"}},
 		"node 1 of 1 nodes":                {Node: 1, Command: []string{"x"}},
 		"needs the address":                {Nodes: 2, Command: []string{"x"}},
-		"needs a secret":                   {Nodes: 2, Addr: "h:1", Command: []string{"x"}},
+		"there is no secret; openssl":      {Nodes: 2, Addr: "h:1", Command: []string{"x"}},
 		"the secret has 3 bytes":           {Secret: "abc", Command: []string{"x"}},
 		"is not host:port":                 {Addr: "h", Command: []string{"x"}},
 		"it has no authentication":         {Nodes: 2, Addr: "h:1", Secret: secret, Torch: true, Command: []string{"x"}},
@@ -98,33 +97,6 @@ func TestEnviron(t *testing.T) {
 	}
 	if d := device("", 3); d != "3" {
 		t.Error(d)
-	}
-}
-
-// TestStream passes on lines, the last one without an end too, and very long
-// ones in pieces.
-func TestStream(t *testing.T) {
-	read, write, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := new(bytes.Buffer)
-	s := &stream{r: read, prefix: "[1] ", to: &sink{w: out}, tail: new(tail)}
-	long := strings.Repeat("x", maxLine+5)
-	go func() {
-		for i := range 20 {
-			fmt.Fprintf(write, "line %d\n", i)
-		}
-		fmt.Fprintf(write, "panic: why\n%s\nend", long)
-		write.Close()
-	}()
-	s.copy()
-	if !strings.HasPrefix(out.String(), "[1] line 0\n[1] line 1\n") || !strings.HasSuffix(out.String(), "x\n[1] xxxxx\n[1] end\n") {
-		t.Errorf("%q", out.String()[:100])
-	}
-	last := s.tail.last()
-	if last[0] != "panic: why" || last[len(last)-1] != "end" || len(last) != tailLines+2 {
-		t.Errorf("%d lines, %.50q", len(last), last)
 	}
 }
 
@@ -260,5 +232,31 @@ func TestFirstLoss(t *testing.T) {
 	w.ranks = append(w.ranks, &rank{number: 2, local: 2, replacement: 1, letIn: "rank 2 of 3"})
 	if r := w.firstLoss(); r != again {
 		t.Errorf("it is %s", r.name())
+	}
+}
+
+// TestDecodeExit takes from other hosts only ends that a process can have.
+func TestDecodeExit(t *testing.T) {
+	if e, err := decodeExit([]byte(`{"rank":3,"node":1,"code":137,"how":"killed"}`)); err != nil || e.Rank != 3 || e.Code != 137 {
+		t.Error(e, err)
+	}
+	for _, text := range []string{`{"rank":3,"code":256}`, `{"rank":3,"code":-1}`, `{"rank":-2}`, `{"replacement":-1}`, `{`, `[]`} {
+		if e, err := decodeExit([]byte(text)); err == nil {
+			t.Errorf("%s: %+v", text, e)
+		}
+	}
+}
+
+// TestCount refuses a host that says it has an impossible number of ranks.
+func TestCount(t *testing.T) {
+	for _, says := range []string{"-1", "0", "9000000000000000000", "many", ""} {
+		own := store.NewMemory(store.Limits{})
+		if err := own.Set(t.Context(), "ranks/1", []byte(says)); err != nil {
+			t.Fatal(err)
+		}
+		h := &host{cfg: &Config{Nodes: 2, Ranks: 1}, own: own}
+		if err := h.count(t.Context()); err == nil || !strings.Contains(err.Error(), "node 1 says") {
+			t.Errorf("%q: %v, %d ranks", says, err, h.size)
+		}
 	}
 }

@@ -1,103 +1,154 @@
 package launch
 
 import (
-	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
+	"reflect"
+	"slices"
 	"sync"
+	"time"
 )
 
-// tailLines is how many of a rank's last lines a report shows, and maxLine how
-// much of a line is passed on at once.
-const (
-	tailLines = 10
-	maxLine   = 64 << 10
-)
+// outputs are where the output of a job goes: the two Writers of Config, each with
+// the sink of its place. They serve all attempts of the job.
+type outputs struct {
+	writers [2]io.Writer // Config.Stdout and Config.Stderr
+	sinks   [2]*sink     // the same sink twice if both Writers write to one place
 
-// A sink takes whole lines from several ranks.
-type sink struct {
-	mu sync.Mutex
-	w  io.Writer
+	mu         sync.Mutex
+	incomplete []string // log files that could not be written to their end; guarded by mu
 }
 
-// write drops what nobody takes any more: a reader that has gone must not stop
-// the ranks.
-func (s *sink) write(line []byte) {
+func newOutputs(cfg *Config) *outputs {
+	o := &outputs{writers: [2]io.Writer{cfg.Stdout, cfg.Stderr}}
+	o.sinks[0] = newSink()
+	if o.sinks[1] = o.sinks[0]; !samePlace(cfg.Stdout, cfg.Stderr) {
+		o.sinks[1] = newSink()
+	}
+	return o
+}
+
+// samePlace reports whether two Writers must not be written to at the same time:
+// they are one value, or files of one terminal, pipe or file.
+func samePlace(a, b io.Writer) bool {
+	if reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b {
+		return true
+	}
+	f, ok1 := a.(*os.File)
+	g, ok2 := b.(*os.File)
+	if !ok1 || !ok2 {
+		return false
+	}
+	first, err1 := f.Stat()
+	second, err2 := g.Stat()
+	return err1 == nil && err2 == nil && os.SameFile(first, second)
+}
+
+// say writes a line of the launcher's own to Stderr, among the ranks' lines.
+func (o *outputs) say(format string, args ...any) {
+	o.print(fmt.Sprintf("tutti: "+format+"\n", args...))
+}
+
+// print writes whole lines to Stderr, among the ranks' lines.
+func (o *outputs) print(lines string) {
+	s := o.sinks[1]
+	s.acquire()
+	defer s.release()
+	s.endLine()
+	_, _ = io.WriteString(o.writers[1], lines)
+}
+
+// logFailed notes that the rest of an output is missing in its log file.
+func (o *outputs) logFailed(name string, cause error) {
+	o.mu.Lock()
+	o.incomplete = append(o.incomplete, name)
+	o.mu.Unlock()
+	var path *os.PathError
+	if errors.As(cause, &path) {
+		cause = path.Err
+	}
+	o.say("the log file %s is incomplete: %v; the output is passed on without it; make room, or choose another --log-dir", name, cause)
+}
+
+// lacking returns the log files that are incomplete.
+func (o *outputs) lacking() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.incomplete)
+}
+
+// A sink is one place to which streams write in turn, so that lines of different
+// streams do not mix. Turns are first come, first served.
+type sink struct {
+	quiet    time.Duration // see quietTime
+	turnIdle time.Duration // see turnIdle
+
+	mu    sync.Mutex
+	busy  bool            // a stream has the turn; guarded by mu
+	queue []chan struct{} // streams that wait for the turn, each closed when it comes; guarded by mu
+	lines int             // streams whose last line has no end yet; guarded by mu
+
+	// open is the stream whose unfinished line was written last; nil if the place
+	// is at the beginning of a line. It belongs to the stream that has the turn.
+	open *stream
+}
+
+func newSink() *sink { return &sink{quiet: quietTime, turnIdle: turnIdle} }
+
+// acquire waits for the turn.
+func (s *sink) acquire() {
+	s.mu.Lock()
+	if !s.busy {
+		s.busy = true
+		s.mu.Unlock()
+		return
+	}
+	turn := make(chan struct{})
+	s.queue = append(s.queue, turn)
+	s.mu.Unlock()
+	<-turn
+}
+
+// release passes the turn on.
+func (s *sink) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = s.w.Write(line)
-}
-
-// A tail is the last that a rank has printed.
-type tail struct {
-	mu    sync.Mutex
-	lines []string
-	panic string // the line that says why, if it panicked
-}
-
-func (t *tail) add(line string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.panic == "" && (strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")) {
-		t.panic = line
+	if len(s.queue) == 0 {
+		s.busy = false
+		return
 	}
-	if len(t.lines) == tailLines {
-		t.lines = t.lines[1:]
-	}
-	const most = 500
-	t.lines = append(t.lines, line[:min(len(line), most)])
+	close(s.queue[0])
+	s.queue = s.queue[1:]
 }
 
-// last returns the lines, with what says why in front.
-func (t *tail) last() []string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.panic != "" {
-		return append([]string{t.panic, "..."}, t.lines...)
-	}
-	return append([]string(nil), t.lines...)
+// awaited reports whether others wait for the turn.
+func (s *sink) awaited() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue) > 0
 }
 
-// A stream is one output of one rank.
-type stream struct {
-	r      *os.File
-	prefix string
-	to     *sink
-	file   *os.File // nil: none
-	tail   *tail
+// count adds n to the number of streams with an unfinished line, and returns it.
+func (s *sink) count(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines += n
+	return s.lines
 }
 
-// copy runs until all who hold the other end have closed it.
-func (s *stream) copy() {
-	defer s.r.Close()
-	if s.file != nil {
-		defer s.file.Close()
-	}
-	in := bufio.NewReaderSize(s.r, maxLine)
-	line := []byte(s.prefix)
-	for {
-		piece, err := in.ReadSlice('\n')
-		if s.file != nil {
-			_, _ = s.file.Write(piece)
-		}
-		if len(piece) > 0 {
-			line = append(line[:len(s.prefix)], piece...)
-			if line[len(line)-1] != '\n' {
-				line = append(line, '\n')
-			}
-			s.to.write(line)
-			s.tail.add(strings.TrimRight(string(piece), "\r\n"))
-		}
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
-			return
-		}
+// endLine begins a new line if an unfinished one was written last. The caller has
+// the turn.
+func (s *sink) endLine() {
+	if s.open != nil {
+		s.open.send([]byte{'\n'})
+		s.open = nil
 	}
 }
 
-// openLog makes the file for one output of one rank.
+// openLog makes the file for one output of one rank; nil if there is no folder.
 func openLog(dir, name string) (*os.File, error) {
 	if dir == "" {
 		return nil, nil

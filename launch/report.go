@@ -77,11 +77,14 @@ type Report struct {
 	// Dumps are the files with what ranks were doing when it failed, as a pattern
 	// for tutti inspect; "" if there are none.
 	Dumps string
+	// Incomplete are the log files of Config.LogDir that could not be written to
+	// their end. They do not change Code.
+	Incomplete []string
 }
 
 // String says, for people, whom an elastic job has lost, and if it failed, which
-// rank failed first, how, its last lines, and what the others were doing. It is
-// empty if all went well.
+// rank failed first, how, its last lines, and what the others were doing; and which
+// log files are incomplete. It is empty if all went well.
 func (r *Report) String() string {
 	var b strings.Builder
 	for i := range r.Lost {
@@ -89,6 +92,9 @@ func (r *Report) String() string {
 	}
 	if r.First != nil {
 		r.failure(&b)
+	}
+	if len(r.Incomplete) > 0 {
+		fmt.Fprintf(&b, "tutti: incomplete log files: %s\n", strings.Join(r.Incomplete, ", "))
 	}
 	return b.String()
 }

@@ -38,21 +38,22 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		return early, err
 	}
 	defer h.leave()
+	outs := newOutputs(&cfg)
 	for epoch := 0; ; epoch++ {
-		w := &world{h: h, cfg: &cfg, epoch: epoch}
+		w := &world{h: h, cfg: &cfg, epoch: epoch, outs: outs}
 		if err := w.run(ctx, lost); err != nil {
 			return nil, err
 		}
 		if w.abandoned {
 			h.alone = true
 			h.announce(epoch, Exit{Rank: -1, Node: cfg.Node, Code: 1, How: "a launcher process was killed"})
-			return &Report{Code: 1, Attempts: epoch + 1}, nil
+			return &Report{Code: 1, Attempts: epoch + 1, Incomplete: outs.lacking()}, nil
 		}
 		r := w.report(w.first)
 		if r.First == nil || epoch >= cfg.Restarts || w.stop != 0 || ctx.Err() != nil || r.First.Rank < 0 {
 			return r, nil
 		}
-		_, _ = io.WriteString(cfg.Stderr, r.String()+"tutti: all ranks are started again\n")
+		outs.print(r.String() + "tutti: all ranks are started again\n")
 	}
 }
 
@@ -87,7 +88,7 @@ func open(ctx context.Context, cfg *Config, lost <-chan struct{}) (*host, *Repor
 			return nil, early, nil
 		case <-lost:
 			lost = nil
-			stop(1, "the other launcher process was killed")
+			stop(1, "another launcher process was killed")
 		case s := <-cfg.Signals:
 			if sig, ok := s.(syscall.Signal); ok && ends(sig) {
 				stop(128+int(sig), "stopped by "+signalName(sig))
@@ -103,7 +104,7 @@ func ends(sig syscall.Signal) bool {
 
 // report puts together how an attempt ended.
 func (w *world) report(first *Exit) *Report {
-	r := &Report{Attempts: w.epoch + 1, First: first}
+	r := &Report{Attempts: w.epoch + 1, First: first, Incomplete: w.outs.lacking()}
 	var told []*flight.Dump
 	for _, k := range w.ranks {
 		if k.tail.panic != "" {

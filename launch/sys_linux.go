@@ -13,10 +13,20 @@ import (
 // parent ends.
 func becomeReaper() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// childAttr puts a rank in a process group of its own. The signal is for the
-// moment in which both launcher processes are gone; it reaches the rank alone.
-func childAttr() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+// setTitle changes the name of this process that ps, pkill and killall go by. It
+// is for people; an error has no consequences.
+func setTitle(name string) {
+	if f, err := os.OpenFile("/proc/self/comm", os.O_WRONLY, 0); err == nil {
+		_, _ = f.WriteString(name)
+		_ = f.Close()
+	}
+}
+
+// childAttr puts a rank in a process group of its own, or in a session. The signal
+// is for the case that all launcher processes are killed; it reaches the rank
+// alone.
+func childAttr(session bool) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: session, Setpgid: !session, Pdeathsig: syscall.SIGKILL}
 }
 
 // killDescendants kills every descendant of this process that is seen. None

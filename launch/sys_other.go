@@ -8,7 +8,13 @@ import "syscall"
 // rank's process group is not followed.
 func becomeReaper() error { return nil }
 
-func childAttr() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+// setTitle does nothing: this system names processes by their files.
+func setTitle(string) {}
+
+// childAttr puts a rank in a process group of its own, or in a session.
+func childAttr(session bool) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setsid: session, Setpgid: !session}
+}
 
 // killDescendants kills what is in the ranks' process groups.
 func killDescendants(groups []int) {

@@ -30,8 +30,7 @@ func newThread(release <-chan struct{}) *thread {
 	return t
 }
 
-// start starts a process in a group of its own, on some processors; nil means
-// all.
+// start starts a process on some processors; nil means all.
 func (t *thread) start(path string, args []string, attr *os.ProcAttr, cpus []int) (pid int, err error) {
 	done := make(chan struct{})
 	t.work <- func() {
@@ -39,7 +38,6 @@ func (t *thread) start(path string, args []string, attr *os.ProcAttr, cpus []int
 		if err = cores.BindThread(cpus); err != nil {
 			return
 		}
-		attr.Sys = childAttr()
 		var p *os.Process
 		if p, err = os.StartProcess(path, args, attr); err == nil {
 			pid = p.Pid

@@ -23,7 +23,9 @@ type world struct {
 	ranks   []*rank
 	alive   int
 	exits   chan []ended
-	outputs sync.WaitGroup
+	outs    *outputs
+	streams []*stream
+	copying sync.WaitGroup // of the streams
 
 	first     *Exit // what failed first, on whatever host
 	stop      syscall.Signal
@@ -80,7 +82,6 @@ type starter struct {
 	thread *thread
 	path   string
 	master string // where PyTorch programs meet
-	outs   [2]*sink
 }
 
 // ended is a child's end.
@@ -233,7 +234,7 @@ func (w *world) start(ctx context.Context) (release chan struct{}, err error) {
 	if err != nil {
 		return release, &Error{"the program", err}
 	}
-	w.how = starter{newThread(release), path, master, [2]*sink{{w: w.cfg.Stdout}, {w: w.cfg.Stderr}}}
+	w.how = starter{newThread(release), path, master}
 	for local := range w.cfg.Ranks {
 		r := &rank{number: w.h.base + local, local: local}
 		if err := w.startRank(r, w.h.environ(w.epoch, local, master)); err != nil {
@@ -252,13 +253,23 @@ func (w *world) startRank(r *rank, env []string) (err error) {
 			c.Close()
 		}
 	}()
-	if files[0] = w.cfg.Stdin; files[0] == nil || r.number > 0 || r.replacement > 0 {
+	interactive := w.cfg.Stdin != nil && r.number == 0 && r.replacement == 0
+	if files[0] = w.cfg.Stdin; !interactive {
 		if files[0], err = os.Open(os.DevNull); err != nil {
 			return err
 		}
 		opened = append(opened, files[0])
 	}
 	var streams []*stream
+	copied := false
+	defer func() {
+		for _, s := range streams {
+			if !copied { // else s.copy closes both
+				s.r.Close()
+				s.file.Close() // does nothing if there is no file
+			}
+		}
+	}()
 	for i, name := range []string{"out", "err"} {
 		read, write, err := os.Pipe()
 		if err != nil {
@@ -266,7 +277,10 @@ func (w *world) startRank(r *rank, env []string) (err error) {
 		}
 		files[1+i] = write
 		opened = append(opened, write)
-		s := &stream{r: read, prefix: prefix(r.number, w.h.size, w.cfg.Color), to: w.how.outs[i], tail: &r.tail}
+		s := &stream{
+			r: read, w: w.outs.writers[i], to: w.outs.sinks[i], prefix: prefix(r.number, w.h.size, w.cfg.Color),
+			prompt: interactive, tail: &r.tail, logFailed: w.logFailed,
+		}
 		streams = append(streams, s)
 		dir := w.cfg.LogDir
 		if dir != "" && w.cfg.Restarts > 0 {
@@ -276,11 +290,16 @@ func (w *world) startRank(r *rank, env []string) (err error) {
 			return err
 		}
 	}
+	copied = true
 	// Should it not start, the streams end when the pipes' other ends are closed.
 	for _, s := range streams {
-		w.outputs.Go(s.copy)
+		w.copying.Go(s.copy)
 	}
-	attr := &os.ProcAttr{Dir: w.cfg.Dir, Env: env, Files: files}
+	w.streams = append(w.streams, streams...)
+	// A terminal stops a process of its session that reads it in the background. A
+	// process of another session it lets read.
+	session := interactive && isTerminal(w.cfg.Stdin)
+	attr := &os.ProcAttr{Dir: w.cfg.Dir, Env: env, Files: files, Sys: childAttr(session)}
 	if r.pid, err = w.how.thread.start(w.how.path, w.cfg.Command, attr, w.part(r.local)); err != nil {
 		return err
 	}
@@ -289,6 +308,11 @@ func (w *world) startRank(r *rank, env []string) (err error) {
 	w.alive++
 	w.unreaped = true
 	return nil
+}
+
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
 // part returns which of this process's processors are a rank's; nil means all.
@@ -396,14 +420,23 @@ func (w *world) finish() {
 	}
 	done := make(chan struct{})
 	go func() {
-		w.outputs.Wait()
+		w.copying.Wait()
 		close(done)
 	}()
 	select {
 	case <-done:
 	case <-time.After(patience):
 		w.cfg.Logger.Warn("tutti: the output of ranks does not end; the rest of it is dropped")
+		for _, s := range w.streams {
+			s.drop()
+		}
 	}
+}
+
+// logFailed is called by a stream whose log file cannot be written. The stream may
+// have the turn that the message waits for.
+func (w *world) logFailed(name string, err error) {
+	w.copying.Go(func() { w.outs.logFailed(name, err) })
 }
 
 // sweep ends what ranks have left behind, and reports whether nothing is left.

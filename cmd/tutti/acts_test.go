@@ -16,12 +16,16 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/launch"
 	"github.com/tutti-go/tutti/store"
 )
 
-// TestMain lets this binary be three more things: tutti itself, a rank, and
-// what a rank leaves behind.
+// TestMain lets this binary be more things: tutti itself, the watchdog of tutti
+// run, a rank, and what a rank leaves behind.
 func TestMain(m *testing.M) {
+	if code, was := watchdog(); was {
+		os.Exit(code)
+	}
 	switch act := os.Getenv("TUTTI_TEST_ACT"); {
 	case act == "":
 		os.Exit(m.Run())
@@ -30,6 +34,8 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	case act == "tutti", act == "confined one":
 		os.Exit(app{damage: damage(), slow: slow()}.dispatch(os.Args[1:]))
+	case act == "library" && os.Getenv("TUTTI_RANK") == "":
+		os.Exit(library())
 	case act == "leftover":
 		fmt.Println("leftover")
 		time.Sleep(time.Hour)
@@ -159,11 +165,31 @@ var acts = map[string]func(one bool) error{
 			time.Sleep(time.Millisecond)
 		}
 	},
+	"terminal": func(bool) error {
+		f, err := os.OpenFile("/dev/tty", os.O_RDWR, 0)
+		if err == nil {
+			_, err = fmt.Fprintln(f, "written past the launcher")
+		}
+		fmt.Println(err)
+		return nil
+	},
 	"stdin": func(bool) error {
 		text, err := io.ReadAll(os.Stdin)
 		fmt.Printf("read %q\n", text)
 		return err
 	},
+}
+
+// library calls launch.Run in a process of the terminal, which tutti run does not.
+func library() int {
+	r, err := launch.Run(context.Background(), launch.Config{
+		Command: []string{"sh", "-c", "echo ready; read word; echo got $word"}, Stdin: os.Stdin,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return r.Code
 }
 
 // hello is one AllReduce.

@@ -134,11 +134,11 @@ func TestBenchEngines(t *testing.T) {
 		args   []string
 		rows   int
 	}{
-		{"local", []string{"-n", "3"}, 241},
-		{"shm", []string{"-n", "2"}, 241},
-		{"shm", []string{"-n", "3", "--alloc", "--in-place", "--batch", "2"}, 231},
-		{"tcp", []string{"-n", "2", "--batch", "2"}, 241},
-		{"hier", []string{"-n", "3", "--in-place"}, 231},
+		{"local", []string{"-n", "3"}, 205},
+		{"shm", []string{"-n", "2"}, 205},
+		{"shm", []string{"-n", "3", "--alloc", "--in-place", "--batch", "2"}, 195},
+		{"tcp", []string{"-n", "2", "--batch", "2"}, 205},
+		{"hier", []string{"-n", "3", "--in-place"}, 195},
 	} {
 		t.Run(c.engine+strings.Join(c.args, ""), func(t *testing.T) {
 			if c.engine != "local" && c.engine != "tcp" {

@@ -173,7 +173,7 @@ func elasticWrapped(t *testing.T, program string) {
 	}
 	kill(t, parent)
 	j.out.Await(t, " of 3 from step", 6)
-	if pids := j.left(); slices.Contains(pids, rank) || slices.Contains(pids, parent) || len(pids) != 8 {
+	if pids := j.left(); slices.Contains(pids, rank) || slices.Contains(pids, parent) || len(pids) != 9 {
 		t.Errorf("%v run; of rank 1, %d is left of %d", pids, rank, parent)
 	}
 	if err := j.cmd.Process.Signal(syscall.SIGUSR1); err != nil {

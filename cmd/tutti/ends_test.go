@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
@@ -74,7 +76,7 @@ func TestWrapped(t *testing.T) {
 			j.begin(t)
 			if c.sig != 0 {
 				j.out.Await(t, "ready", 2)
-				if n := len(j.left()); n != 8 { // two launchers, two shells, two ranks, two leftovers
+				if n := len(j.left()); n != 9 { // three launchers, two shells, two ranks, two leftovers
 					t.Errorf("%d processes before the end", n)
 				}
 				if err := j.cmd.Process.Signal(c.sig); err != nil {
@@ -100,25 +102,90 @@ func (j *job) awaitNobody() {
 	}
 }
 
-// TestBothKilled kills both launcher processes before either can do anything
-// about it: the system ends their ranks.
-func TestBothKilled(t *testing.T) {
+// TestTwoKilled kills two launcher processes before either can do anything about
+// it. The third ends everything, also what has a session of its own.
+func TestTwoKilled(t *testing.T) {
+	onlyLinux(t)
+	for name, which := range map[string][]int{
+		"first and watchdog":  {first, watchdogProcess},
+		"first and leader":    {first, leader},
+		"watchdog and leader": {watchdogProcess, leader},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := start(t, "waiting", nil, "-n", "2")
+			j.out.Await(t, "ready", 2)
+			j.killLaunchers(t, which...)
+			j.awaitNobody()
+			j.nothingLeft(t)
+		})
+	}
+}
+
+// TestAllKilled kills all launcher processes before any can do anything about it:
+// the system ends their ranks.
+func TestAllKilled(t *testing.T) {
 	onlyLinux(t)
 	j := start(t, "stays", nil, "-n", "2")
 	j.out.Await(t, "ready", 2)
-	first := j.cmd.Process.Pid
-	second := onlyChild(t, first)
-	proctest.Stop(t, first)
-	proctest.Stop(t, second)
-	for _, pid := range []int{first, second} {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
-	j.wait(t)
+	j.killLaunchers(t, first, watchdogProcess, leader)
 	j.awaitNobody()
 	j.nothingLeft(t)
 	if strings.Contains(j.out.String(), "tutti:") {
 		t.Errorf("a launcher has done something:\n%s", &j.out)
 	}
+}
+
+// killLaunchers kills processes of the launcher as if at one moment.
+func (j *job) killLaunchers(t *testing.T, which ...int) {
+	t.Helper()
+	pids := j.launchers(t)
+	for _, i := range which {
+		proctest.Stop(t, pids[i])
+	}
+	for _, i := range which {
+		if err := syscall.Kill(pids[i], syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	j.wait(t)
+}
+
+// TestWatchdogApart looks whether the watchdog has anything in common with the
+// other launcher processes by which all of them could be killed at once: name,
+// command line, process group, session.
+func TestWatchdogApart(t *testing.T) {
+	onlyLinux(t)
+	j := start(t, "waiting", nil, "-n", "1")
+	j.out.Await(t, "ready", 1)
+	pids := j.launchers(t)
+	read := func(i int, name string) string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pids[i], name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if name, line := read(watchdogProcess, "comm"), read(watchdogProcess, "cmdline"); name != "rank-watchdog\n" || line != "rank-watchdog\x00" {
+		t.Errorf("its name is %q, its command line %q", name, line)
+	}
+	for _, i := range []int{first, leader} {
+		if strings.Contains(read(i, "comm")+read(i, "cmdline"), "watchdog") {
+			t.Errorf("process %d is called like it: %q", i, read(i, "cmdline"))
+		}
+		for what, f := range map[string]func(int) (int, error){"group": syscall.Getpgid, "session": unix.Getsid} {
+			its, err1 := f(pids[watchdogProcess])
+			other, err2 := f(pids[i])
+			if its == other || err1 != nil || err2 != nil {
+				t.Errorf("process %d is in its %s, %d: %v, %v", i, what, its, err1, err2)
+			}
+		}
+	}
+	if err := j.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := j.wait(t); code != 143 {
+		t.Errorf("code %d", code)
+	}
+	j.nothingLeft(t)
 }

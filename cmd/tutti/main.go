@@ -59,7 +59,12 @@ func commands() []command {
 	}
 }
 
-func main() { os.Exit(dispatch(os.Args[1:])) }
+func main() {
+	if code, was := watchdog(); was {
+		os.Exit(code)
+	}
+	os.Exit(dispatch(os.Args[1:]))
+}
 
 func dispatch(args []string) int { return app{}.dispatch(args) }
 

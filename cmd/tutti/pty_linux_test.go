@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 // pty opens a pseudo-terminal: what a person sees, and what a program writes to.
@@ -72,4 +74,113 @@ func TestBenchInTerminal(t *testing.T) {
 	if shown, _ := inTerminal(t, []string{"TERM=dumb"}, "bench", "-h"); strings.Contains(shown, "\x1b") {
 		t.Errorf("%q", shown)
 	}
+}
+
+// startInTerminal starts a job in the foreground of a terminal with stty tostop.
+// What is shown goes to the job's output; what is written to the screen is typed.
+func startInTerminal(t *testing.T, act string, flags ...string) (j *job, screen *os.File) {
+	t.Helper()
+	screen, tty := pty(t)
+	settings, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings.Lflag |= unix.TOSTOP
+	if err := unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, settings); err != nil {
+		t.Fatal(err)
+	}
+	j = newJob(t, act, nil, append([]string{"-color", "never"}, flags...)...)
+	j.cmd.Stdin, j.cmd.Stdout, j.cmd.Stderr = tty, tty, tty
+	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	j.begin(t)
+	tty.Close()
+	shown := make(chan struct{})
+	go func() {
+		defer close(shown)
+		_, _ = io.Copy(&j.out, screen) // it ends with an error when nobody has the terminal
+	}()
+	t.Cleanup(func() {
+		j.nothingLeft(t)
+		<-shown
+	})
+	return j, screen
+}
+
+func typed(t *testing.T, screen *os.File, keys string) {
+	t.Helper()
+	if _, err := screen.WriteString(keys); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTostop runs jobs in a terminal that stops processes of the background when
+// they write to it. They print, are stopped by Ctrl-C, and read what is typed.
+func TestTostop(t *testing.T) {
+	t.Run("prints", func(t *testing.T) {
+		t.Parallel()
+		j, _ := startInTerminal(t, "hello", "-n", "2")
+		if code := j.wait(t); code != 0 {
+			t.Errorf("code %d", code)
+		}
+		j.out.Await(t, "[1] sum 1 of 2, epoch 0", 1)
+	})
+	t.Run("interrupted", func(t *testing.T) {
+		t.Parallel()
+		j, screen := startInTerminal(t, "gentle", "-n", "2")
+		j.out.Await(t, "ready", 2)
+		typed(t, screen, "\x03")
+		if code := j.wait(t); code != 130 {
+			t.Errorf("code %d", code)
+		}
+		j.out.Await(t, "got interrupt", 2)
+		j.out.Await(t, "tutti: stopped by SIGINT", 1)
+		if n := strings.Count(j.out.String(), "got interrupt"); n != 2 {
+			t.Errorf("the key was passed on %d times to 2 ranks", n)
+		}
+	})
+	t.Run("suspended", func(t *testing.T) {
+		t.Parallel()
+		j, screen := startInTerminal(t, "gentle", "-n", "2")
+		j.out.Await(t, "ready", 2)
+		// The session's leader is in an orphaned group, which Ctrl-Z does not stop.
+		typed(t, screen, "\x1a")
+		proctest.Stop(t, j.cmd.Process.Pid)
+		for _, sig := range []syscall.Signal{syscall.SIGCONT, syscall.SIGINT} {
+			if err := j.cmd.Process.Signal(sig); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if code := j.wait(t); code != 130 {
+			t.Errorf("code %d", code)
+		}
+		j.out.Await(t, "got interrupt", 2)
+	})
+	t.Run("typed", func(t *testing.T) {
+		t.Parallel()
+		j, screen := startInTerminal(t, "stdin", "-n", "2", "-stdin")
+		typed(t, screen, "a word\n\x04")
+		if code := j.wait(t); code != 0 {
+			t.Errorf("code %d", code)
+		}
+		j.out.Await(t, `[0] read "a word\n"`, 1)
+	})
+	t.Run("rank", func(t *testing.T) {
+		t.Parallel()
+		// Ranks have no terminal that could stop them.
+		j, _ := startInTerminal(t, "terminal", "-n", "2")
+		if code := j.wait(t); code != 0 {
+			t.Errorf("code %d", code)
+		}
+		j.out.Await(t, "/dev/tty: no such device or address", 2)
+	})
+	t.Run("library", func(t *testing.T) {
+		t.Parallel()
+		j, screen := startInTerminal(t, "library")
+		j.out.Await(t, "[0] ready", 1)
+		typed(t, screen, "it\n")
+		if code := j.wait(t); code != 0 {
+			t.Errorf("code %d", code)
+		}
+		j.out.Await(t, "[0] got it", 1)
+	})
 }

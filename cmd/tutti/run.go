@@ -153,7 +153,7 @@ func defaultRanks(getenv func(string) string) int {
 	return 1
 }
 
-// run is the first launcher process, and, called again by it, the second.
+// run is the first launcher process, and, called again by its watchdog, the leader.
 func run(args []string) int {
 	o, err := parse(args, os.Getenv)
 	if err != nil {
@@ -171,6 +171,16 @@ func run(args []string) int {
 	return guard(o, args, signals)
 }
 
+// watchdog is what the process between the first and the leader does. It reports
+// whether this is that process.
+func watchdog() (code int, was bool) {
+	code, was, err := launch.Watchdog()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tutti run:", err)
+	}
+	return code, was
+}
+
 // guard is what the first process does.
 func guard(o *options, args []string, signals <-chan os.Signal) int {
 	self, err := os.Executable()
@@ -180,9 +190,13 @@ func guard(o *options, args []string, signals <-chan os.Signal) int {
 	}
 	cmd := exec.Command(self, append([]string{"run"}, args...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	if o.stdin {
-		// The second process is in the background of a terminal, and may not
-		// read from it.
+	switch {
+	case !o.stdin:
+	case !terminal(os.Stdin):
+		cmd.Stdin = os.Stdin
+	default:
+		// Only this process belongs to the terminal. If it is in the background, the
+		// terminal stops it when it reads, and not the ranks.
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "tutti run:", err)
@@ -200,7 +214,7 @@ func guard(o *options, args []string, signals <-chan os.Signal) int {
 	return code
 }
 
-// lead is what the second process does.
+// lead is what the leader does.
 func lead(o *options) int {
 	if o.stdin {
 		o.Stdin = os.Stdin

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/proctest"
+	"github.com/tutti-go/tutti/store"
 )
 
 const deadline = 3 * time.Minute
@@ -150,46 +152,62 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestLauncherEnds has the launcher stopped and killed, either of its
-// processes, while ranks have left something behind.
+// The launcher's processes, each the parent of the next.
+const (
+	first = iota
+	watchdogProcess
+	leader
+)
+
+// launchers are the processes of a job's launcher.
+func (j *job) launchers(t *testing.T) (pids [3]int) {
+	t.Helper()
+	pids[first] = j.cmd.Process.Pid
+	pids[watchdogProcess] = onlyChild(t, pids[first])
+	pids[leader] = onlyChild(t, pids[watchdogProcess])
+	return pids
+}
+
+// TestLauncherEnds has the launcher stopped and killed, any one of its processes,
+// while ranks have left something behind.
 func TestLauncherEnds(t *testing.T) {
 	onlyLinux(t)
 	for name, c := range map[string]struct {
-		sig    syscall.Signal
-		second bool
-		code   int
+		sig   syscall.Signal
+		which int
+		code  int
 	}{
-		"interrupted":         {syscall.SIGINT, false, 130},
-		"terminated":          {syscall.SIGTERM, false, 143},
-		"hung up":             {syscall.SIGHUP, false, 129},
-		"killed":              {syscall.SIGKILL, false, -1},
-		"second killed":       {syscall.SIGKILL, true, 137},
-		"second interrupted":  {syscall.SIGINT, true, 130},
-		"second quit by hand": {syscall.SIGABRT, true, 2},
+		"interrupted":            {syscall.SIGINT, first, 130},
+		"terminated":             {syscall.SIGTERM, first, 143},
+		"hung up":                {syscall.SIGHUP, first, 129},
+		"killed":                 {syscall.SIGKILL, first, -1},
+		"watchdog killed":        {syscall.SIGKILL, watchdogProcess, 137},
+		"watchdog interrupted":   {syscall.SIGINT, watchdogProcess, 130},
+		"watchdog quit by hand":  {syscall.SIGABRT, watchdogProcess, 2},
+		"leader killed":          {syscall.SIGKILL, leader, 137},
+		"leader interrupted":     {syscall.SIGINT, leader, 130},
+		"leader quit by hand":    {syscall.SIGABRT, leader, 2},
+		"stopped, first killed":  {syscall.SIGKILL, first, -1},
+		"stopped, leader killed": {syscall.SIGKILL, leader, 137},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			j := start(t, "waiting", nil, "-n", "2", "-grace", "500ms")
 			j.out.Await(t, "ready", 2)
-			if n := len(j.left()); n != 6 { // two launchers, two ranks, two leftovers
+			if n := len(j.left()); n != 7 { // three launchers, two ranks, two leftovers
 				t.Errorf("%d processes before the end", n)
 			}
-			pid := j.cmd.Process.Pid
-			if c.second {
-				pid = onlyChild(t, pid)
+			pids := j.launchers(t)
+			if strings.HasPrefix(name, "stopped") {
+				proctest.Stop(t, pids[leader]) // and does nothing any more
 			}
-			if err := syscall.Kill(pid, c.sig); err != nil {
+			if err := syscall.Kill(pids[c.which], c.sig); err != nil {
 				t.Fatal(err)
 			}
 			if code := j.wait(t); code != c.code {
 				t.Errorf("code %d, want %d:\n%s", code, c.code, &j.out)
 			}
-			if c.sig == syscall.SIGKILL && !c.second {
-				// The one that was waited for is not the one that cleans up.
-				for end := time.Now().Add(deadline); len(j.left()) > 0 && time.Now().Before(end); {
-					time.Sleep(time.Millisecond)
-				}
-			}
+			j.awaitNobody() // the process that was waited for may not be the one that ends the rest
 			j.nothingLeft(t)
 		})
 	}
@@ -336,6 +354,44 @@ func TestNodes(t *testing.T) {
 	}
 }
 
+// TestNodesReplaced kills the launcher of a host while it waits for another host's,
+// and starts it again. While it lives, a second one is refused.
+func TestNodesReplaced(t *testing.T) {
+	onlyLinux(t)
+	const secret = "0123456789abcdef"
+	addr := proctest.FreeAddr(t)
+	node := func(n int) *job {
+		return start(t, "hello", []string{"TUTTI_SECRET=" + secret}, "-nodes", "3", "-node", strconv.Itoa(n), "-addr", addr)
+	}
+	zero, one := node(0), node(1)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	s, err := store.Dial(ctx, addr, store.Config{Secret: []byte(secret)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Wait(ctx, "launch/ranks/1"); err != nil {
+		t.Fatal(err)
+	}
+	second := node(1)
+	if code := second.wait(t); code != 1 || !strings.Contains(second.out.String(), "node 1 is here already: process ") {
+		t.Errorf("code %d:\n%s", code, &second.out)
+	}
+	kill(t, one.cmd.Process.Pid)
+	if code := one.wait(t); code == 0 {
+		t.Error("it was not killed")
+	}
+	one.awaitNobody()
+	one, two := node(1), node(2)
+	for i, j := range []*job{zero, one, two} {
+		if code := j.wait(t); code != 0 || !strings.Contains(j.out.String(), fmt.Sprintf("[%d] sum 3 of 3", i)) {
+			t.Errorf("node %d: code %d:\n%s", i, code, &j.out)
+		}
+		j.nothingLeft(t)
+	}
+}
+
 // TestNodesMiss has a host that waits for another: in vain, and until it is
 // stopped, while one comes that has another secret.
 func TestNodesMiss(t *testing.T) {
@@ -449,7 +505,7 @@ func TestUsage(t *testing.T) {
 		flags []string
 	}{
 		{"needs the address of node 0", []string{"-nodes", "2"}},
-		{"needs a secret", []string{"-nodes", "2", "-addr", "h:1"}},
+		{"there is no secret; openssl", []string{"-nodes", "2", "-addr", "h:1"}},
 		{"node 2 of 2 nodes", []string{"-nodes", "2", "-node", "2", "-addr", "h:1"}},
 		{"cannot go on without a rank", []string{"-elastic", "1:2", "-torch"}},
 	} {

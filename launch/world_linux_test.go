@@ -1,0 +1,45 @@
+package launch
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestStartRankFails has the second log file of a rank not open: what was opened
+// before that is closed.
+func TestStartRankFails(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "rank-0.err"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cfg := &Config{LogDir: dir, Ranks: 1, Stdout: new(bytes.Buffer), Stderr: new(bytes.Buffer)}
+	w := &world{h: &host{cfg: cfg, size: 1}, cfg: cfg, outs: newOutputs(cfg)}
+	before := openFiles(t)
+	if err := w.startRank(&rank{}, nil); err == nil || !strings.Contains(err.Error(), "rank-0.err") {
+		t.Fatal(err)
+	}
+	for file := range openFiles(t) {
+		if !before[file] && (strings.HasPrefix(file, "pipe:") || strings.HasPrefix(file, dir)) {
+			t.Errorf("%s is still open", file)
+		}
+	}
+}
+
+// openFiles returns what this process has open.
+func openFiles(t *testing.T) map[string]bool {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := make(map[string]bool)
+	for _, f := range list {
+		if name, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil {
+			files[name] = true
+		}
+	}
+	return files
+}
