@@ -8,7 +8,13 @@ import (
 
 // A Batch is several operations that are started together, as one: no other
 // operation of this rank comes between them, small ones travel together, and
-// nobody has to block for them. They must not depend on each other's results.
+// nobody has to block for them.
+//
+// The operations run in any order and at the same time, so they must not touch
+// each other's memory: none may write what another one reads or writes. Two may
+// read the same memory. Start refuses such a Batch with ErrInvalid. Each rank
+// looks at its own buffers; a Broadcast's counts as written on the root, too,
+// against buffers that all ranks use, so that all ranks refuse the Batch.
 //
 // The methods that describe an operation take what the Comm's methods take and
 // return the Batch. A Batch can be started any number of times, and emptied by
@@ -20,26 +26,68 @@ type Batch struct {
 	name  string
 	on    Stream
 	err   error // of the first wrong argument
+
+	apart     bool // the operations are known not to touch each other's memory
+	footprint engine.Footprint
 }
 
 // Batch returns an empty Batch.
 func (c *Comm) Batch() *Batch { return &Batch{c: c} }
 
-// Start starts the operations and returns at once. The context governs the
-// operations; their buffers must be left alone until the Work is over.
+// Start starts the operations and returns at once, unless the Batch has a stream (see On).
+// The context governs the operations; their buffers must be left alone until the Work is
+// over.
 func (b *Batch) Start(ctx context.Context) (Work, error) {
 	c := b.c
 	if ctx == nil {
 		return Work{}, c.refuse("Batch", &cause{kind: ErrInvalid, reason: errNilContext.Error()})
 	}
-	if b.err != nil {
-		return Work{}, b.err
+	if err := b.check(); err != nil {
+		return Work{}, err
+	}
+	if b.on != nil {
+		if err := c.refusal("Batch"); err != nil {
+			c.kept()
+			return Work{}, err
+		}
+		// Not under c.mu: a driver that does not return must not keep the lock.
+		if err := c.device.AdmitStream(b.on); err != nil {
+			return Work{}, c.refuse("Batch", err)
+		}
 	}
 	w, err := b.start(ctx)
 	if err != nil {
 		c.kept()
+		return w, err
 	}
-	return w, err
+	if b.on != nil && w.seq != 0 {
+		return w.launched()
+	}
+	return w, nil
+}
+
+// check returns the error of the first wrong argument, or of operations that
+// touch each other's memory. What it has found holds until an operation is added.
+func (b *Batch) check() error {
+	if b.err != nil || b.apart {
+		return b.err
+	}
+	if len(b.calls.calls)+len(b.msgs) > 1 {
+		f := &b.footprint
+		f.Reset()
+		for i := range b.calls.calls {
+			f.AddCall(i, &b.calls.calls[i])
+		}
+		for i, s := range b.msgs {
+			f.AddMessage(i, s.send, s.buf.m)
+		}
+		if err := f.Check(b.c.rank, b.c.size); err != nil {
+			b.err = b.c.refuse("Batch", err)
+			return b.err
+		}
+	}
+	b.apart = true
+	return nil
 }
 
 func (b *Batch) start(ctx context.Context) (Work, error) {
@@ -55,17 +103,17 @@ func (b *Batch) start(ctx context.Context) (Work, error) {
 			return Work{}, err
 		}
 	}
+	var t *task
+	var turn uint64
 	if len(b.calls.calls) > 0 {
-		t := c.newTask(ctx)
+		t = c.newTask(ctx)
+		t.on = b.on
 		for i := range b.calls.calls {
 			t.add(&b.calls.calls[i])
 			t.calls[i].Name = b.name
 		}
-		err := b.takePlace(t)
-		if err == nil {
-			err = c.enqueue(t)
-		}
-		if err != nil {
+		var err error
+		if turn, err = c.number(t); err != nil {
 			if len(b.msgs) > 0 {
 				c.landed()
 			}
@@ -82,27 +130,25 @@ func (b *Batch) start(ctx context.Context) (Work, error) {
 		c.depart(f)
 		c.lot.Go(f.run)
 	}
+	if t != nil {
+		c.submit(t, turn) // after the messages: it may wait for other ranks
+	}
 	return w, nil
 }
 
-// takePlace puts a task in order with the Batch's stream, if it has one. The
-// Comm's lock is held, so that the order is that of the tasks.
-func (b *Batch) takePlace(t *task) error {
-	if b.on == nil {
-		return nil
-	}
-	place, err := b.c.device.Order(b.on)
-	if err != nil {
-		return b.c.refuse("Batch", err)
-	}
-	t.place = place
-	return nil
-}
-
-// On puts the collectives of the Batch in order with a stream of the Comm's
-// device, without blocking: they begin when the stream has done what it holds
-// when the Batch is started, and what is put into the stream after that waits
-// for them, or for their failure. Messages are not put in order.
+// On puts the collectives of the Batch in order with a stream of the Comm's device: they
+// begin when the stream has done what it holds when the Batch is started, and what is put
+// into the stream after Start has returned waits for them, or for their failure. Messages are
+// not put in order.
+//
+// Start then returns when all ranks have started the Batch and the operations are in the
+// device's queue; it does not wait for the device. With Config.HostStaging it returns when
+// the operations are complete. The first operation of a Comm makes NCCL's communicator, and
+// the driver may wait for everything in the device's queue then: a stream that is held back
+// by the host (cuStreamWaitValue) must not depend on Start having returned.
+//
+// Start calls the driver on the caller's goroutine. If the driver itself does not return,
+// neither does Start; Wait, Close and the calls of other goroutines still end in time.
 func (b *Batch) On(s Stream) *Batch {
 	switch {
 	case b.err != nil:
@@ -127,7 +173,7 @@ func (b *Batch) Reset() *Batch {
 	clear(b.calls.calls)
 	b.calls.calls, b.calls.parts = b.calls.calls[:0], b.calls.parts[:0]
 	clear(b.msgs)
-	b.msgs, b.name, b.on, b.err = b.msgs[:0], "", nil, nil
+	b.msgs, b.name, b.on, b.err, b.apart = b.msgs[:0], "", nil, nil, false
 	return b
 }
 
@@ -139,6 +185,7 @@ func (b *Batch) add(call engine.Call) *Batch {
 		return b
 	}
 	b.calls.add(&call)
+	b.apart = false
 	return b
 }
 
@@ -150,6 +197,7 @@ func (b *Batch) message(op string, s side) *Batch {
 		return b
 	}
 	b.msgs = append(b.msgs, s)
+	b.apart = false
 	return b
 }
 

@@ -282,3 +282,154 @@ func TestMessageErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestBatchOverlap has Batches whose operations touch each other's memory
+// refused on every rank, before anything moves, and lets others through.
+func TestBatchOverlap(t *testing.T) {
+	const n = 3
+	type batch func(b *tutti.Batch, x, y []int32, rank int)
+	buf := func(x []int32, i, j int) tutti.Buffer { return tutti.Of(x[i:j]) }
+	for name, test := range map[string]struct {
+		add  batch
+		says []string // nil: it is fine
+	}{
+		"read, then written": {func(b *tutti.Batch, x, y []int32, _ int) {
+			b.AllGather(buf(y, 0, 6), buf(x, 0, 2)).Broadcast(buf(x, 0, 2), 0)
+		}, []string{"the buffer of Broadcast (collective 2) is written", "the source of AllGather (collective 1)"}},
+		"partly": {func(b *tutti.Batch, x, y []int32, _ int) {
+			b.Broadcast(buf(x, 1, 4), 2).AllReduceTo(buf(y, 0, 2), buf(x, 0, 2), tutti.Sum)
+		}, []string{"Broadcast (collective 1)", "the source of AllReduce (collective 2)"}},
+		"written twice": {func(b *tutti.Batch, x, _ []int32, _ int) {
+			b.AllReduce(buf(x, 0, 4), tutti.Sum).Barrier().AllReduce(buf(x, 3, 6), tutti.Sum)
+		}, []string{"(collective 1)", "(collective 3)"}},
+		"the root's destination, passed by all": {func(b *tutti.Batch, x, y []int32, _ int) {
+			b.Reduce(buf(x, 0, 2), buf(y, 0, 2), tutti.Sum, 1).AllReduce(buf(x, 1, 3), tutti.Max)
+		}, []string{"the destination of Reduce (collective 1)", "AllReduce (collective 2)"}},
+		"a part": {func(b *tutti.Batch, x, y []int32, rank int) {
+			b.AllGatherV(buf(x, 0, 6).Parts(nil, 1, 2, 3), buf(y, 0, 1+rank)).AllReduceTo(buf(y, 6, 7), buf(x, 2, 3), tutti.Sum)
+		}, []string{"part 1 of the destination of AllGatherV (collective 1)", "the source of AllReduce (collective 2)"}},
+		"parts of AllToAllV": {func(b *tutti.Batch, x, y []int32, _ int) {
+			b.AllToAllV(buf(x, 0, 3).Parts(nil, 1, 1, 1), buf(y, 0, 3).Parts(nil, 1, 1, 1)).Broadcast(buf(y, 2, 4), 0)
+		}, []string{"part 2 of the source of AllToAllV (collective 1)", "Broadcast (collective 2)"}},
+		"messages": {func(b *tutti.Batch, x, _ []int32, rank int) {
+			b.Send((rank+1)%n, buf(x, 0, 3), 0).Recv((rank+n-1)%n, buf(x, 2, 5), 0)
+		}, []string{"the buffer of Recv (message 2) is written", "the buffer of Send (message 1)"}},
+		"a message and a collective": {func(b *tutti.Batch, x, _ []int32, rank int) {
+			b.Send((rank+1)%n, buf(x, 0, 3), 0).Recv((rank+n-1)%n, buf(x, 3, 6), 0).AllReduce(buf(x, 0, 1), tutti.Sum)
+		}, []string{"AllReduce (collective 1)", "Send (message 1)"}},
+
+		"neighbours": {func(b *tutti.Batch, x, _ []int32, _ int) {
+			b.AllReduce(buf(x, 3, 6), tutti.Sum).AllReduce(buf(x, 0, 3), tutti.Sum).AllReduce(buf(x, 4, 4), tutti.Sum)
+		}, nil},
+		"read twice": {func(b *tutti.Batch, x, y []int32, rank int) {
+			b.AllReduceTo(buf(y, 0, 2), buf(x, 0, 2), tutti.Sum).AllGather(buf(y, 2, 8), buf(x, 0, 2)).
+				Send((rank+1)%n, buf(x, 0, 3), 0).Recv((rank+n-1)%n, buf(y, 9, 12), 0)
+		}, nil},
+		"the root sends what it broadcasts": {func(b *tutti.Batch, x, y []int32, rank int) {
+			var all tutti.Buffer
+			if rank == 1 {
+				all = buf(x, 0, 6)
+			}
+			b.Broadcast(buf(x, 0, 6), 1).Scatter(buf(y, 0, 2), all, 1)
+		}, nil},
+		"destinations of different roots": {func(b *tutti.Batch, x, y []int32, _ int) {
+			b.Reduce(buf(x, 0, 2), buf(y, 0, 2), tutti.Sum, 0).Reduce(buf(x, 0, 2), buf(y, 2, 4), tutti.Sum, 1).
+				Gather(buf(x, 0, 6), buf(y, 4, 6), 2)
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			comms := local(t, n, tutti.Config{})
+			all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+				x, y := make([]int32, 12), make([]int32, 12)
+				b := c.Batch()
+				test.add(b, x, y, c.Rank())
+				for range 2 { // a Batch that is started again is refused again
+					w, err := b.Start(ctx)
+					if test.says == nil {
+						if err != nil {
+							return err
+						}
+						if err := w.Wait(ctx); err != nil {
+							return err
+						}
+						continue
+					}
+					if !errors.Is(err, tutti.ErrInvalid) {
+						return fmt.Errorf("%v is not ErrInvalid", err)
+					}
+					for _, word := range test.says {
+						if !strings.Contains(err.Error(), word) {
+							return fmt.Errorf("%w: does not say %q", err, word)
+						}
+					}
+				}
+				// Nothing has happened: the same Batch, emptied, does something else.
+				w, err := b.Reset().AllReduce(tutti.Of(x[:1]), tutti.Sum).AllReduce(tutti.Of(y[:1]), tutti.Sum).Start(ctx)
+				if err != nil {
+					return err
+				}
+				return w.Wait(ctx)
+			})
+		})
+	}
+}
+
+// TestBatchOverlapOnOneRank has one rank alone pass buffers that overlap. It is
+// told, and corrects them; the others wait for it.
+func TestBatchOverlapOnOneRank(t *testing.T) {
+	comms := local(t, 3, tutti.Config{})
+	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+		x, y := []int32{1}, []int32{2}
+		if c.Rank() == 1 {
+			_, err := c.Batch().AllReduce(tutti.Of(x), tutti.Sum).AllReduce(tutti.Of(x), tutti.Sum).Start(ctx)
+			if !errors.Is(err, tutti.ErrInvalid) {
+				return fmt.Errorf("%v is not ErrInvalid", err)
+			}
+		}
+		w, err := c.Batch().AllReduce(tutti.Of(x), tutti.Sum).AllReduce(tutti.Of(y), tutti.Sum).Start(ctx)
+		if err == nil {
+			err = w.Wait(ctx)
+		}
+		if err == nil && (x[0] != 3 || y[0] != 6) {
+			err = fmt.Errorf("%v %v", x, y)
+		}
+		return err
+	})
+}
+
+// TestBatchCheckAllocates finds that a Batch is checked once, and that one that is
+// filled again needs no memory for the check.
+func TestBatchCheckAllocates(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	c := local(t, 1, tutti.Config{})[0]
+	x := make([]int32, 200)
+	b := c.Batch()
+	start := func() {
+		if w, err := b.Start(t.Context()); err != nil || w.Wait(t.Context()) != nil {
+			t.Fatal(err)
+		}
+	}
+	fill := func() {
+		b.Reset()
+		for i := range 100 {
+			b.AllReduceTo(tutti.Of(x[i:i+1]), tutti.Of(x[100+i:101+i]), tutti.Sum)
+		}
+	}
+	one := c.Batch().Barrier()
+	startOne := func() {
+		if w, err := one.Start(t.Context()); err != nil || w.Wait(t.Context()) != nil {
+			t.Fatal(err)
+		}
+	}
+	fill()
+	start()
+	usual := testing.AllocsPerRun(100, startOne)
+	if got := testing.AllocsPerRun(100, start); got > usual {
+		t.Errorf("starting a Batch again allocates %v times, one operation %v times", got, usual)
+	}
+	if got := testing.AllocsPerRun(100, func() { fill(); start() }); got > usual {
+		t.Errorf("filling and starting a Batch again allocates %v times, one operation %v times", got, usual)
+	}
+}

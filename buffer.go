@@ -61,13 +61,19 @@ func TypeOf[T Elem]() DType {
 }
 
 // DeviceBuffer returns the Buffer of n elements at an address in a GPU's
-// memory. Only a Comm that was made with that device takes it.
+// memory. Only a Comm that was made with that device takes it. Every operation
+// refuses a Buffer whose device number no device can have.
 func DeviceBuffer(device int, addr unsafe.Pointer, t DType, n int) Buffer {
-	return Buffer{engine.Mem{Ptr: addr, N: n, Type: kernel.DType(t), Device: int16(device + 1)}}
+	return Buffer{engine.OnDevice(device, addr, kernel.DType(t), n)}
 }
 
-// Len returns the number of elements.
-func (b Buffer) Len() int { return b.m.N }
+// Len returns the number of elements; -1 for a Buffer sliced out of range.
+func (b Buffer) Len() int {
+	if b.m.Device == engine.NoSuchDevice {
+		return 0
+	}
+	return max(b.m.N, -1)
+}
 
 // Type returns the type of the elements.
 func (b Buffer) Type() DType { return DType(b.m.Type) }
@@ -75,8 +81,11 @@ func (b Buffer) Type() DType { return DType(b.m.Type) }
 // Slice returns the Buffer of elements i to j-1. Out of range, it returns one
 // that every operation refuses.
 func (b Buffer) Slice(i, j int) Buffer {
-	if i < 0 || j < i || j > b.m.N {
-		b.m.N = -1
+	switch {
+	case b.m.Device == engine.NoSuchDevice:
+		return b
+	case i < 0 || j < i || j > b.m.N:
+		b.m.N = engine.OutOfRange
 		return b
 	}
 	b.m = b.m.Slice(i, j-i)

@@ -31,6 +31,8 @@ type Comm struct {
 	call     [1]engine.Call // the blocking call that is running
 	finished atomic.Uint64  // number of the last queued operation that succeeded
 	dead     atomic.Bool    // a queued operation failed, and no other will run
+	launched atomic.Uint64  // number of the last operation in a stream's order that was launched
+	left     atomic.Bool    // operations were left behind in the driver; see leaveBehind
 	failedAt atomic.Uint64  // number of the first operation that failed
 	flying   atomic.Int64   // flights that have not landed, and what else Close waits for
 	shut     atomic.Bool    // Close was called
@@ -39,21 +41,23 @@ type Comm struct {
 
 	verifier *verifier // nil: nothing is verified
 
-	log    *recorder.Log // what it did last
-	keeper *keeper       // nil: there is no folder for dumps
-	copies sync.Pool     // of calls, for the device engine to look at
+	log    *recorder.Log               // what it did last
+	keeper *keeper                     // nil: there is no folder for dumps
+	driver atomic.Pointer[driverWatch] // nil: the Comm has no device, or has had no operation
+	copies sync.Pool                   // of calls, for the device engine to look at
 
 	lot       *wait.Lot // where this rank's goroutines wait for its own operations
 	drain     func()    // runQueue, bound once
 	collector func()    // collect, bound once
 
-	questions atomic.Uint64 // calls of Agree
+	ballot ballot // of Agree
 
 	mu         sync.Mutex
 	queue      fifo            // operations started and not begun, in order
 	last       <-chan struct{} // the Done channel of the operation queued last
 	given      []given         // operations that the device has, in order
-	giving     bool            // it is being given others
+	giving     bool            // a goroutine launches operations on the device
+	idle       bool            // the queue's goroutine waits, and has no task
 	gifts      []*task         // those
 	launches   []engine.Launch // and what the engine is told of them
 	joined     int             // how many of them, the last, it tells of with the next
@@ -62,9 +66,11 @@ type Comm struct {
 	ending     []given         // the first of them, while it asks whether they are over
 	signs      []uint64        // of those that follow
 	tempos     [16]tempo       // by their signs; see tempo.go
+	succeeded  map[uint64]bool // signs of operations that have
 	wanted     []uint64        // operations that are waited for
 	bell       wait.Bell       // ends the pause of who waits for the device
 	progress   sync.Cond       // one of them is over, or another operation is queued
+	handed     sync.Cond       // another operation was given to the device; the collector waits for it
 	sent       uint64          // number of the last flight
 	posted     uint64          // and of the last message, as the log counts them
 	tasks      []*task         // for reuse, as are the next two
@@ -81,7 +87,7 @@ func newComm(e engine.Engine, h *home) *Comm {
 		c.lot = wait.NewHostedLot(h.Host())
 	}
 	c.drain, c.collector = c.runQueue, c.collect
-	c.progress.L = &c.mu
+	c.progress.L, c.handed.L = &c.mu, &c.mu
 	if h.cfg.Verify && c.size > 1 {
 		c.verifier = &verifier{sums: make([]uint64, c.size)}
 	}
@@ -157,7 +163,9 @@ func (c *Comm) seal() {
 // calm waits until nothing is under way.
 type calm Comm
 
-func (c *calm) Ready() bool { return c.turn.Load()&running == 0 && c.flying.Load() == 0 }
+func (c *calm) Ready() bool {
+	return (c.turn.Load()&running == 0 || c.left.Load()) && c.flying.Load() == 0
+}
 
 // refusal says why no operation can be started. Who returns it to the caller
 // calls kept before, without c.mu, which a dump needs.

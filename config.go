@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/internal/silence"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
@@ -24,7 +25,8 @@ type Config struct {
 	// Silence is about how long another rank's host may not answer before the
 	// rank is lost. A host answers also when its ranks are stopped or busy: so
 	// this tells of hosts and networks that are gone, and never of slow ranks. A
-	// process that ends is noticed at once. Zero means 30 seconds.
+	// process that ends is noticed at once. Zero means 30 seconds; more than 24
+	// days, which is the most that a kernel can be asked for, means 24 days.
 	Silence time.Duration
 
 	// Patience is how long Shrink waits for ranks of which nothing is known, and
@@ -64,15 +66,19 @@ type Config struct {
 	// it then. Rank and Size mean nothing. False means what TUTTI_LATE says.
 	Late bool
 	// Addr is where rank 0 listens and the others find it, "host:port". Empty
-	// means what the environment says, if Size is zero.
+	// means what the environment says, if Size is zero. If it is on the loopback, or
+	// the store where ranks meet is, the ranks listen on the loopback alone, for
+	// data, too; then they must all be on one host.
 	Addr string
-	// Secret is known to the ranks of the job and to nobody else: long, and made
-	// at random. Empty means TUTTI_SECRET. It may be missing only if Addr is on the
-	// loopback.
+	// Secret is known to the ranks of the job and to nobody else: 16 bytes or more,
+	// made at random (openssl rand -hex 32). Empty means TUTTI_SECRET. It may be
+	// missing, or shorter, only if Addr is on the loopback. A job without a secret
+	// can be joined by every user of the host, who can then read and change its data.
 	Secret string
 	// Interface names the network interfaces to use, separated by commas; with
 	// a leading ^, those not to use. Empty means what TUTTI_SOCKET_IFNAME says,
-	// or else whatever reaches the other ranks.
+	// or else whatever reaches the other ranks. It does not concern jobs on the
+	// loopback.
 	Interface string
 	// Cert and Key, in PEM, encrypt and authenticate all that goes over the
 	// network, data and the control channel; all ranks have the same. See
@@ -103,6 +109,8 @@ type Config struct {
 const (
 	defaultTimeout  = 5 * time.Minute
 	defaultPatience = 10 * time.Second
+
+	maxRanks = 1 << 16 // of a group
 )
 
 // place finds out which rank this is, and where the ranks meet. It is nil where
@@ -132,6 +140,11 @@ func (c *Config) place() (p *place.Place, wrong string) {
 		return nil, wrong
 	}
 	c.Rank, c.Size = p.Rank, p.Size
+	if c.Secret == "" {
+		p.StayLocal()
+	} else {
+		p.Local = false // the ranks may use any address, because they encrypt
+	}
 	if c.Addr != "" {
 		p.Store = ""
 	} else {
@@ -171,7 +184,7 @@ func (c *Config) fill() {
 // meetingPoint is where the ranks find each other, the same on all; "": nowhere.
 func (c *Config) meetingPoint(p *place.Place) string {
 	if p != nil && p.Store != "" {
-		return p.Store
+		return p.Near()
 	}
 	return c.Addr
 }
@@ -196,12 +209,16 @@ func (c *Config) validate(p *place.Place) string {
 	switch {
 	case c.Size < 1:
 		return fmt.Sprintf("%d ranks (Config.Size); there must be one at least", c.Size)
+	case c.Size > maxRanks:
+		return fmt.Sprintf("%d ranks (Config.Size); there can be %d at most", c.Size, maxRanks)
 	case c.Rank < 0 || c.Rank >= c.Size:
 		said := "Config.Rank and Config.Size say"
 		if p != nil {
 			said = p.From + " says"
 		}
 		return fmt.Sprintf("%s that this is rank %d of %d ranks, which are numbered from 0 to %d", said, c.Rank, c.Size, c.Size-1)
+	case c.Silence < 0:
+		return fmt.Sprintf("a Config.Silence of %v; it must be positive, or zero for %v", c.Silence, silence.Default)
 	case c.Size == 1 && !c.Late:
 		return ""
 	case addr == "" && p != nil:
@@ -212,8 +229,10 @@ func (c *Config) validate(p *place.Place) string {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return fmt.Sprintf("the address %q is not host:port", addr)
 	}
-	if c.Secret == "" && !place.OnLoopback(addr) {
-		return fmt.Sprintf("no secret (Config.Secret or TUTTI_SECRET), but %s is not on the loopback; give all ranks the same, at random", addr)
+	if !place.OnLoopback(addr) {
+		if wrong := place.CheckSecret(c.Secret); wrong != "" {
+			return fmt.Sprintf("%s is not on the loopback, and %s (Config.Secret or TUTTI_SECRET)", addr, wrong)
+		}
 	}
 	if (c.Cert == nil) != (c.Key == nil) {
 		return "a certificate without a key, or the reverse (Config.Cert and Config.Key; NewJobCert makes both)"

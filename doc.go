@@ -28,6 +28,6 @@
 // a network in any, unless Config.Reproducible says otherwise. Integers wrap;
 // floats are rounded to their type after each step; a NaN is the canonical one;
 // Min and Max yield NaN if there is one and take -0 as less than +0. Avg
-// multiplies floats by 1/n before the sum, and divides the sum of integers,
-// toward zero, by n.
+// multiplies by 1/n before the sum. Avg and PreMul are for floating-point elements
+// only; on integers they are ErrInvalid.
 package tutti

@@ -337,9 +337,54 @@ func TestWrongArguments(t *testing.T) {
 		}, tutti.ErrInvalid, "int8"},
 		"indivisible": {func(ctx context.Context, c *tutti.Comm) error { return c.AllToAll(ctx, buf(0, 4), buf(4, 8)) }, tutti.ErrInvalid, "divided"},
 		"slice":       {func(ctx context.Context, c *tutti.Comm) error { return c.Broadcast(ctx, buf(0, 4).Slice(3, 9), 0) }, tutti.ErrInvalid, "out of range"},
-		"premul": {func(ctx context.Context, c *tutti.Comm) error {
-			return c.AllReduce(ctx, tutti.Of(make([]int, 1)), tutti.PreMul(0.5))
-		}, tutti.ErrInvalid, "whole number"},
+		"integer premul": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.AllReduce(ctx, tutti.Of(make([]int8, 1)), tutti.PreMul(2))
+		}, tutti.ErrInvalid, "premul of int8"},
+		"integer average": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.Reduce(ctx, none, tutti.Of(make([]uint64, 1)), tutti.Avg, 0)
+		}, tutti.ErrInvalid, "avg of uint64"},
+		"integer average, uneven": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.ReduceScatterV(ctx, tutti.Of(make([]int32, 1)), tutti.Of(make([]int32, 3)).Parts(nil, 1, 1, 1), tutti.Avg)
+		}, tutti.ErrInvalid, "avg of int32"},
+		"integer average in a batch": {func(ctx context.Context, c *tutti.Comm) error {
+			_, err := c.Batch().AllReduce(tutti.Of(make([]int32, 1)), tutti.Avg).Start(ctx)
+			return err
+		}, tutti.ErrInvalid, "avg of int32"},
+		"device -1": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.AllReduce(ctx, tutti.DeviceBuffer(-1, unsafe.Pointer(&x), tutti.Float32Type, 4), tutti.Sum)
+		}, tutti.ErrInvalid, "device -1"},
+		"device 65535": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.AllReduce(ctx, tutti.DeviceBuffer(65535, unsafe.Pointer(&x), tutti.Float32Type, 4), tutti.Sum)
+		}, tutti.ErrInvalid, "device 65535"},
+		"device 32767 sliced": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.Broadcast(ctx, tutti.DeviceBuffer(32767, unsafe.Pointer(&x), tutti.Float32Type, 4).Slice(1, 2), 0)
+		}, tutti.ErrInvalid, "device 32767"},
+		"device in a message": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.Send(ctx, 0, tutti.DeviceBuffer(math.MinInt, unsafe.Pointer(&x), tutti.Float32Type, 4), 0)
+		}, tutti.ErrInvalid, "device -9223372036854775808"},
+		"device in a part": {func(ctx context.Context, c *tutti.Comm) error {
+			list := []tutti.Buffer{buf(0, 1), tutti.DeviceBuffer(-1, unsafe.Pointer(&x), tutti.Float32Type, 1), buf(2, 3)}
+			return c.AllGatherV(ctx, list, buf(8, 9))
+		}, tutti.ErrInvalid, "device -1"},
+		"negative length": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.AllReduce(ctx, tutti.DeviceBuffer(1, unsafe.Pointer(&x), tutti.Float32Type, -4), tutti.Sum)
+		}, tutti.ErrInvalid, "-4 elements"},
+		"length overflows": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.AllReduce(ctx, tutti.DeviceBuffer(1, unsafe.Pointer(&x), tutti.Int64Type, math.MaxInt/8+1), tutti.Sum)
+		}, tutti.ErrInvalid, "address space"},
+		"part without a type": {func(ctx context.Context, c *tutti.Comm) error {
+			list := []tutti.Buffer{buf(0, 1), tutti.DeviceBuffer(1, unsafe.Pointer(&x), 0, 1), buf(2, 3)}
+			return c.AllGatherV(ctx, list, buf(8, 9))
+		}, tutti.ErrInvalid, "part 1"},
+		"parts of nothing": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.AllToAllV(ctx, none.Parts(nil, 1, 1, 1), buf(0, 3).Parts(nil, 1, 1, 1))
+		}, tutti.ErrInvalid, "part 0"},
+		"exchange in place": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.SendRecv(ctx, 0, buf(0, 4), 0, buf(0, 4), 0)
+		}, tutti.ErrInvalid, "overlaps"},
+		"exchange overlaps": {func(ctx context.Context, c *tutti.Comm) error {
+			return c.SendRecv(ctx, 0, buf(0, 4), 0, buf(3, 7), 0)
+		}, tutti.ErrInvalid, "overlaps"},
 		"device":  {func(ctx context.Context, c *tutti.Comm) error { return c.AllReduce(ctx, device, tutti.Sum) }, tutti.ErrNoDevicePath, "device 1"},
 		"peer":    {func(ctx context.Context, c *tutti.Comm) error { return c.Send(ctx, n, buf(0, 4), 0) }, tutti.ErrInvalid, "rank 3"},
 		"tag":     {func(ctx context.Context, c *tutti.Comm) error { return c.Recv(ctx, 0, buf(0, 4), -1) }, tutti.ErrInvalid, "tag -1"},
@@ -397,7 +442,13 @@ func TestUseAfterClose(t *testing.T) {
 	if err := (*tutti.Comm)(nil).Close(); err != nil {
 		t.Errorf("Close of nil: %v", err)
 	}
-	if _, err := tutti.Local(0, tutti.Config{}); !errors.Is(err, tutti.ErrInvalid) {
-		t.Errorf("Local(0): %v", err)
+	for _, n := range []int{math.MinInt, -1, 0, 1<<16 + 1, math.MaxInt} {
+		if _, err := tutti.Local(n, tutti.Config{}); !errors.Is(err, tutti.ErrInvalid) {
+			t.Errorf("Local(%d): %v", n, err)
+		}
+		cfg := tutti.Config{Size: n, Addr: "127.0.0.1:1"}
+		if _, err := tutti.Join(t.Context(), cfg); n != 0 && !errors.Is(err, tutti.ErrInvalid) { // 0: what the environment says
+			t.Errorf("Join of %d ranks: %v", n, err)
+		}
 	}
 }

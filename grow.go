@@ -33,7 +33,7 @@ func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 	}
 	_, between := c.home.site.(*processes)
 	switch {
-	case n < 0:
+	case n < 0 || n > maxRanks-c.size:
 		return nil, c.refuse(op, &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d new ranks", n)})
 	case !between || c.home.line != worldLine:
 		return nil, c.refuse(op, &cause{kind: ErrUnsupported, reason: "only the Comm of all processes of a job can grow"})
@@ -53,8 +53,8 @@ func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 		return nil, err
 	}
 	c.seal()
-	if err := c.settle(ctx, op); err != nil {
-		return nil, err
+	if err := c.settle(ctx); err != nil {
+		return nil, c.failAll(ctx, op, seq, err)
 	}
 	s, closeStore, err := c.home.site.open(ctx)
 	if err == nil {

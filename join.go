@@ -19,6 +19,12 @@ import (
 // or else of Open MPI, PMI or Slurm, which may need Config.Addr or TUTTI_ADDR
 // beside it. Without any of them it is a world of one.
 //
+// A Join that failed may be called again, also while other ranks wait in theirs. A
+// process that ended while it waited in Join may be replaced by another one of its
+// rank. While it lives, that one is refused, and the error names the process that
+// is there. Whether a process of another host lives may take some seconds to find
+// out, and up to Config.Silence where there is no store and its host has failed.
+//
 // With Config.Late the process joins a job that is running, when that grows.
 //
 // Ranks of one host use shared memory, others the network, encrypted unless

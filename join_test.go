@@ -30,6 +30,14 @@ func TestMain(m *testing.M) {
 		body = familyBody
 	case "word":
 		body = wordBody
+	case "stay":
+		body = stayBody
+	case "launch":
+		body = launchBody
+	case "attack":
+		body = attackBody
+	case "tunnel":
+		body = tunnelBody
 	}
 	for range max(envNumber("TUTTI_TEST_TIMES"), 1) {
 		if err := body(); err != nil {
@@ -197,10 +205,11 @@ func TestJoinErrors(t *testing.T) {
 	}
 	defer taken.Close()
 	for says, cfg := range map[string]tutti.Config{
-		"numbered from 0 to 2":   {Rank: 3, Size: 3, Addr: "127.0.0.1:1"},
-		"no address":             {Rank: 1, Size: 3},
-		"not host:port":          {Rank: 1, Size: 3, Addr: "here"},
-		"not on the loopback":    {Rank: 1, Size: 3, Addr: "192.0.2.1:5"},
+		"numbered from 0 to 2": {Rank: 3, Size: 3, Addr: "127.0.0.1:1"},
+		"no address":           {Rank: 1, Size: 3},
+		"not host:port":        {Rank: 1, Size: 3, Addr: "here"},
+		"192.0.2.1:5 is not on the loopback, and there is no secret; openssl rand -hex 32 makes one":         {Rank: 1, Size: 3, Addr: "192.0.2.1:5"},
+		"192.0.2.1:5 is not on the loopback, and the secret has 15 bytes, and must have 16 or more, at rand": {Rank: 1, Size: 3, Addr: "192.0.2.1:5", Secret: "123456789012345"},
 		"-2 ranks":               {Size: -2},
 		"without a key":          {Rank: 1, Size: 3, Addr: "127.0.0.1:1", Cert: []byte{1}},
 		"cannot be used":         {Rank: 1, Size: 3, Addr: "127.0.0.1:1", Cert: []byte{1}, Key: []byte{1}},
@@ -264,7 +273,7 @@ func TestJoinEncrypts(t *testing.T) {
 			var logs [2]proctest.Output
 			for r := range errs {
 				cfg := tutti.Config{
-					Rank: r, Size: 2, Addr: "0.0.0.0:" + port, Secret: "a secret", Plain: plain[r], NoSharedMemory: true,
+					Rank: r, Size: 2, Addr: "0.0.0.0:" + port, Secret: "a secret of this job", Plain: plain[r], NoSharedMemory: true,
 					Logger: slog.New(slog.NewTextHandler(&logs[r], nil)),
 				}
 				ranks.Go(func() {

@@ -12,8 +12,8 @@ import (
 // Local returns the Comms of n ranks in this process, to be used by n
 // goroutines. Each is to be closed.
 func Local(n int, cfg Config) ([]*Comm, error) {
-	if n < 1 {
-		return nil, &Error{Op: "Local", Cause: &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d ranks; there must be one at least", n)}}
+	if n < 1 || n > maxRanks {
+		return nil, &Error{Op: "Local", Cause: &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d ranks; there must be 1 to %d", n, maxRanks)}}
 	}
 	cfg.fill()
 	comms := make([]*Comm, n)

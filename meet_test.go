@@ -148,6 +148,69 @@ func TestJoinAgain(t *testing.T) {
 	}
 }
 
+// TestJoinReplaced kills a process that waits in Join, and starts another one as the
+// same rank. A third one, while that lives, is refused by its name.
+func TestJoinReplaced(t *testing.T) {
+	for name, plain := range map[string]bool{"launcher": false, "torchrun's agent": true} {
+		for _, victim := range []int{0, 1} {
+			t.Run(fmt.Sprintf("%s/rank %d", name, victim), func(t *testing.T) {
+				const secret = "0123456789abcdef0123456789abcdef"
+				config := store.Config{Plain: plain, Logger: slog.New(slog.DiscardHandler)}
+				if !plain {
+					config.Secret = []byte(secret)
+				}
+				s, err := store.Listen(t.Context(), "127.0.0.1:0", config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				host, port, _ := strings.Cut(s.Addr().String(), ":")
+				env := func(rank int) []string {
+					if plain {
+						return []string{
+							fmt.Sprint("RANK=", rank), "WORLD_SIZE=3", "MASTER_ADDR=" + host, "MASTER_PORT=" + port,
+							"TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_RESTART_COUNT=0",
+						}
+					}
+					return []string{
+						fmt.Sprint("TUTTI_RANK=", rank), "TUTTI_SIZE=3", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=" + secret, "TUTTI_EPOCH=0",
+					}
+				}
+				keys := store.Prefix(s.Store(), "tutti/0")
+				first := exec.CommandContext(t.Context(), proctest.Self(t))
+				first.Env = append(append(os.Environ(), "TUTTI_TEST_RANK=-1"), env(victim)...)
+				if err := first.Start(); err != nil {
+					t.Fatal(err)
+				}
+				waits := []string{fmt.Sprint("rank/", victim)}
+				if victim == 0 {
+					waits = append(waits, "address/1")
+				}
+				if err := keys.Wait(t.Context(), waits...); err != nil {
+					t.Fatal(err)
+				}
+				outs, errs := startPlaced(t, env(victim))
+				if want := fmt.Sprintf("rank %d is here already: process %d on ", victim, first.Process.Pid); errs[0] == nil || !strings.Contains(outs[0], want) {
+					t.Errorf("%v: %s; want %q", errs[0], outs[0], want)
+				}
+				_ = first.Process.Kill()
+				if err := first.Wait(); err == nil {
+					t.Error("it was not killed")
+				}
+				outs, errs = startPlaced(t, env(0), env(1), env(2))
+				if err := errors.Join(errs...); err != nil {
+					t.Error(err, outs)
+				}
+				// Another program of the same job, with the same store.
+				outs, errs = startPlaced(t, env(0), env(1), env(2))
+				if err := errors.Join(errs...); err != nil {
+					t.Error(err, outs)
+				}
+			})
+		}
+	}
+}
+
 // TestJoinNoAddress says what a launcher has not said.
 func TestJoinNoAddress(t *testing.T) {
 	t.Setenv("OMPI_COMM_WORLD_RANK", "1")

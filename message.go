@@ -31,7 +31,7 @@ func (c *Comm) Recv(ctx context.Context, from int, buf Buffer, tag int) error {
 }
 
 // SendRecv sends and receives at once, so that ranks may exchange data or pass
-// it round a ring.
+// it round a ring. The two buffers must not overlap.
 func (c *Comm) SendRecv(ctx context.Context, to int, src Buffer, from int, dst Buffer, tag int) error {
 	return c.exchange(ctx, "SendRecv", side{false, from, tag, dst}, side{true, to, tag, src})
 }
@@ -56,6 +56,9 @@ func (c *Comm) exchange(ctx context.Context, op string, a, b side) error {
 	}
 	if two {
 		if err := b.check(c); err != nil {
+			return c.refuse(op, err)
+		}
+		if err := engine.CheckApart(a.buf.m, b.buf.m); err != nil {
 			return c.refuse(op, err)
 		}
 	}

@@ -95,17 +95,20 @@ func (c *Comm) freeze(ctx context.Context, op string) error {
 			Reason: fmt.Sprintf("%s was called on rank %d; call it, too", op, c.rank),
 		})
 	}
-	return c.settle(ctx, op)
+	if err := c.settle(ctx); err != nil {
+		return c.undecided(ctx, op, err)
+	}
+	return nil
 }
 
 // settle waits until nothing is under way.
-func (c *Comm) settle(ctx context.Context, op string) error {
+func (c *Comm) settle(ctx context.Context) error {
 	w := wait.NewWaiter(c.lot)
 	w.Begin(ctx, 0)
 	err := w.For((*calm)(c))
 	w.End()
 	if err != nil {
-		return c.undecided(ctx, op, fmt.Errorf("operations that this rank has started do not end: %w", err))
+		return fmt.Errorf("operations that this rank has started do not end: %w", err)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -204,6 +205,69 @@ func TestAgreeLocal(t *testing.T) {
 		}
 		return errors.Join(ask(ctx, c, true, true), ask(ctx, c, c.Rank() == 0, false))
 	})
+}
+
+// TestAgreeAgain gives up questions, and asks them again: no rank is given the
+// answer to another question.
+func TestAgreeAgain(t *testing.T) {
+	comms := local(t, 2, tutti.Config{})
+	gaveUp := make(chan struct{})
+	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+		if c.Rank() == 0 {
+			short, cancel := context.WithTimeout(ctx, 20*time.Millisecond) // rank 1 waits for its end
+			defer cancel()
+			if got, err := c.Agree(short, true); !errors.Is(err, tutti.ErrTimeout) {
+				return fmt.Errorf("%v, %w, want ErrTimeout", got, err)
+			}
+			if _, err := c.Agree(ctx, false); !errors.Is(err, tutti.ErrInvalid) || !strings.Contains(err.Error(), "this rank has said true") {
+				return fmt.Errorf("another answer to a question that is open: %w", err)
+			}
+			close(gaveUp)
+		} else {
+			<-gaveUp
+		}
+		// Question 1: rank 1 says no. Question 2: both say yes.
+		for number, want := range []bool{false, true} {
+			got, err := c.Agree(ctx, c.Rank() == 0 || want)
+			if err != nil || got != want {
+				return fmt.Errorf("question %d: %v, %w", number+1, got, err)
+			}
+		}
+		return nil
+	})
+}
+
+// TestAgreeStorm asks many questions, on which ranks give up again and again. Each answer must be that to its own question.
+func TestAgreeStorm(t *testing.T) {
+	const questions, size = 60, 3
+	comms := local(t, size, tutti.Config{})
+	var givenUp atomic.Int64
+	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
+		random := rand.New(rand.NewPCG(1, uint64(c.Rank())))
+		for number := range questions {
+			want := number%(size+1) == size // else one rank says no
+			vote := want || number%(size+1) != c.Rank()
+			if random.IntN(3) == 0 {
+				time.Sleep(2 * time.Millisecond) // the others give up meanwhile, or not
+			}
+			for most := time.Duration(0); ; most = time.Duration(random.IntN(3000)) * time.Microsecond {
+				short, cancel := context.WithTimeout(ctx, most)
+				got, err := c.Agree(short, vote)
+				cancel()
+				if err == nil && got == want {
+					break
+				}
+				if err == nil || !errors.Is(err, tutti.ErrTimeout) || ctx.Err() != nil {
+					return fmt.Errorf("question %d: %v, want %v, %w", number, got, want, err)
+				}
+				givenUp.Add(1)
+			}
+		}
+		return nil
+	})
+	if n := givenUp.Load(); n < questions {
+		t.Errorf("questions were given up %d times", n)
+	}
 }
 
 // TestShrinkErrors is what cannot be decided.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/abi"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/shm"
 	"github.com/tutti-go/tutti/internal/job"
@@ -20,6 +21,7 @@ import (
 type processes struct {
 	cfg    Config
 	addr   string // the store's
+	near   string // see place.Near
 	plain  bool
 	prefix string
 }
@@ -33,7 +35,7 @@ func newSite(cfg *Config, p *place.Place) site {
 }
 
 func newProcesses(cfg *Config, p *place.Place) *processes {
-	return &processes{cfg: *cfg, addr: p.Store, plain: p.Plain, prefix: "tutti/" + p.Epoch}
+	return &processes{cfg: *cfg, addr: p.Store, near: p.Near(), plain: p.Plain, prefix: "tutti/" + p.Epoch}
 }
 
 // dial connects to the store.
@@ -81,7 +83,7 @@ func (p *processes) form(ctx context.Context, s store.Store, name string, rank, 
 	secret.Write([]byte("tutti epoch " + name))
 	var l net.Listener
 	addr, err := findFirst(ctx, s, name, rank, func() (addr string, err error) {
-		addr, l, err = listenNear(ctx, p.addr)
+		addr, l, err = listenNear(ctx, p.near)
 		return addr, err
 	})
 	var j *job.Job
@@ -123,9 +125,18 @@ func (c *Config) enter(ctx context.Context, rank, size int, addr string, l net.L
 	}
 	return job.Enter(ctx, job.Config{
 		Rank: rank, Size: size, Addr: addr, Listener: l, Secret: secret, Timeout: c.Timeout,
-		Interface: c.Interface, TLS: encrypt, Network: c.NoSharedMemory, Host: c.Host, Reproducible: c.Reproducible,
-		Silence: c.Silence, Verify: c.Verify, Alike: c.alike(), Logger: c.Logger,
+		Interface: c.Interface, TLS: encrypt, Plain: c.Plain && c.Secret != "", Network: c.NoSharedMemory, Host: c.Host, Reproducible: c.Reproducible,
+		Silence: c.Silence, Verify: c.Verify, ABI: c.abi(), Alike: c.alike(), Logger: c.Logger,
 	})
+}
+
+// abi describes what this package, and the device's, rely on in all ranks.
+func (c *Config) abi() string {
+	text := abi.Text("tutti", "verifyEvery", verifyEvery)
+	if d, ok := c.Device.(interface{ ABI() string }); ok {
+		text += d.ABI()
+	}
+	return text
 }
 
 // alike are the options that all ranks must have, or none. Names and values are

@@ -87,6 +87,27 @@ func TestTuttiAlone(t *testing.T) {
 	}
 }
 
+// TestOther compares this build with itself.
+func TestOther(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := compared(t, "--json", "--peers=", "--sizes=4", "--other="+self)
+	var got map[string]any
+	if err := json.Unmarshal([]byte(text), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"tutti_us", "other_us", "ratio_other"} {
+		if v, _ := got[key].(float64); v <= 0 {
+			t.Errorf("%s is %v", key, got[key])
+		}
+	}
+	if table := compared(t, "--peers=", "--sizes=4", "--other="+self); !strings.Contains(table, "tutti/other") {
+		t.Error(table)
+	}
+}
+
 func TestOperations(t *testing.T) {
 	for _, op := range ops {
 		t.Run(op, func(t *testing.T) {

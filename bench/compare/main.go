@@ -2,6 +2,7 @@
 // Gloo, in one run: same sizes, same ranks, one after the other, several rounds.
 //
 //	go run ./bench/compare --ranks 2 --transport shm,tcp
+//	go run ./bench/compare --other ./compare.old --peers= --rounds 9
 //	go run ./bench/compare start --ranks 8    the launchers, to the end of the first AllReduce
 //
 // The peers are compiled on the spot from bench/peers, where the machine has
@@ -58,6 +59,7 @@ type options struct {
 	rounds     int
 	transports []string
 	peers      []string
+	other      string
 	alloc      bool
 	json       bool
 	stats      bool
@@ -115,6 +117,7 @@ func parse(args []string, w io.Writer) (options, error) {
 	f.IntVar(&o.rounds, "rounds", 5, "how often everybody is run")
 	transport := f.String("transport", "shm", "shm, tcp or both, separated by a comma")
 	peers := f.String("peers", strings.Join(peerNames, ","), "whom to compare with; empty for nobody")
+	f.StringVar(&o.other, "other", "", "another build of this program, of an older commit say, to compare tutti with")
 	f.BoolVar(&o.alloc, "alloc", false, "give tutti memory from Alloc instead of plain slices")
 	f.BoolVar(&o.json, "json", false, "print one JSON object a line")
 	f.BoolVar(&o.stats, "stats", false, "print each rank's p50, p99, p99.9 and throughput instead")

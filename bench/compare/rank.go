@@ -27,13 +27,9 @@ type rankJob struct {
 	Iters          int
 }
 
-// runTutti runs this program again, once for each rank.
-func runTutti(ctx context.Context, o options, transport string) ([]sample, error) {
+// runTutti runs a program, which is this one or another build of it, once for each rank.
+func runTutti(ctx context.Context, o options, transport, program string) ([]sample, error) {
 	addr, err := freeAddr()
-	if err != nil {
-		return nil, err
-	}
-	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +44,7 @@ func runTutti(ctx context.Context, o options, transport string) ([]sample, error
 		if err != nil {
 			return nil, err
 		}
-		ranks = append(ranks, child(ctx, []string{rankEnv + "=" + string(job)}, self))
+		ranks = append(ranks, child(ctx, []string{rankEnv + "=" + string(job)}, program))
 	}
 	texts, err := runAll(stop, ranks)
 	all, _ := samples(texts[0])

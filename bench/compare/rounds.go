@@ -34,9 +34,13 @@ func compare(ctx context.Context, o options, out, log io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
 	found := findPeers(ctx, o, dir, log)
 	for _, transport := range o.transports {
-		got, err := rounds(ctx, o, systems(o, found, transport, log), transport, log)
+		got, err := rounds(ctx, o, systems(o, self, found, transport, log), transport, log)
 		if err != nil {
 			return err
 		}
@@ -56,8 +60,14 @@ func compare(ctx context.Context, o options, out, log io.Writer) error {
 }
 
 // systems returns who takes part on a transport.
-func systems(o options, found []peer, transport string, log io.Writer) []system {
-	all := []system{{"tutti", func(ctx context.Context) ([]sample, error) { return runTutti(ctx, o, transport) }}}
+func systems(o options, self string, found []peer, transport string, log io.Writer) []system {
+	build := func(name, program string) system {
+		return system{name, func(ctx context.Context) ([]sample, error) { return runTutti(ctx, o, transport, program) }}
+	}
+	all := []system{build("tutti", self)}
+	if o.other != "" {
+		all = append(all, build("other", o.other))
+	}
 	if floor := floorOf(o, transport); floor != nil && !o.stats {
 		all = append(all, system{"floor", floor})
 	}

@@ -21,6 +21,9 @@ type row struct {
 	Gloo      *float64 `json:"gloo_us"`
 	Floor     *float64 `json:"floor_us"`
 	RatioBest *float64 `json:"ratio_best"` // tutti's over the fastest peer's
+	// With --other only.
+	Other      *float64 `json:"other_us,omitempty"`
+	RatioOther *float64 `json:"ratio_other,omitempty"` // tutti's over the other build's
 }
 
 // rows makes the table of one transport.
@@ -32,6 +35,7 @@ func rows(o options, transport string, got results) []row {
 		r := row{
 			Bytes: bytes, Ranks: o.ranks, Transport: transport, DType: o.dtype,
 			Tutti: p50("tutti"), OpenMPI: p50("openmpi"), MPICH: p50("mpich"), Gloo: p50("gloo"),
+			Other: p50("other"),
 		}
 		// Its threads only spin, so that other load harms it most: the quietest round counts.
 		if floor := got.sorted("floor", bytes, 0, pick); len(floor) > 0 {
@@ -46,6 +50,10 @@ func rows(o options, transport string, got results) []row {
 		if r.Tutti != nil && !math.IsInf(best, 1) && best > 0 {
 			ratio := *r.Tutti / best
 			r.RatioBest = rounded(&ratio)
+		}
+		if r.Tutti != nil && r.Other != nil && *r.Other > 0 {
+			ratio := *r.Tutti / *r.Other
+			r.RatioOther = rounded(&ratio)
 		}
 		all = append(all, r)
 	}
@@ -74,10 +82,17 @@ func printJSON(out io.Writer, all []row) error {
 func printTable(out io.Writer, o options, transport string, all []row) error {
 	fmt.Fprintf(out, "%s, %s, %d ranks on %s, p50 in us, median of %d rounds\n", o.op, o.dtype, o.ranks, transport, o.rounds)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "bytes\ttutti\topenmpi\tmpich\tgloo\tfloor\ttutti/best\t")
+	head, line := "", ""
+	if o.other != "" {
+		head = "other\ttutti/other\t"
+	}
+	fmt.Fprintln(w, "bytes\ttutti\topenmpi\tmpich\tgloo\tfloor\ttutti/best\t"+head)
 	for _, r := range all {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t\n", r.Bytes,
-			cell(r.Tutti), cell(r.OpenMPI), cell(r.MPICH), cell(r.Gloo), cell(r.Floor), cell(r.RatioBest))
+		if o.other != "" {
+			line = cell(r.Other) + "\t" + cell(r.RatioOther) + "\t"
+		}
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Bytes,
+			cell(r.Tutti), cell(r.OpenMPI), cell(r.MPICH), cell(r.Gloo), cell(r.Floor), cell(r.RatioBest), line)
 	}
 	return w.Flush()
 }

@@ -86,7 +86,7 @@ type spec struct {
 // networks counts the networks of this process.
 var networks atomic.Int32
 
-const jobSecret = "a secret"
+const jobSecret = "a secret of this drill"
 
 // start starts the ranks of a job.
 func start(o spec) (*job, error) {

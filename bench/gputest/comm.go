@@ -84,7 +84,10 @@ func joinRanks(in *bufio.Scanner, args []string, cfg tutti.Config) (*tutti.Comm,
 	} else if in.Scan() {
 		cfg.Addr = strings.TrimPrefix(in.Text(), "id ")
 	}
-	cfg.Device, cfg.Timeout = gpu.Device(0), commTimeout
+	cfg.Device = gpu.Device(0)
+	if cfg.Timeout == 0 {
+		cfg.Timeout = commTimeout
+	}
 	return tutti.Join(context.Background(), cfg)
 }
 

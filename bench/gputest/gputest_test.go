@@ -67,14 +67,14 @@ func TestShort(t *testing.T) {
 	var text strings.Builder
 	s := &shortRun{
 		out: &text, runs: 30, aborts: 3, kills: 4, cycles: 12, dups: 2, rounds: 1, bytes: 1 << 20,
-		env: []string{"TUTTI_BENCH_BYTES=1048576"},
+		env: []string{"TUTTI_BENCH_BYTES=1048576"}, streamRanks: []int{1, 2}, connections: []int{8},
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	_ = s.run(ctx, false)
 	t.Log(text.String())
 	for _, want := range []string{
-		"right in 30 of 30 runs, wanted 30 | ok", "wrong in 3 of 3 runs | ok", "a Batch of 100 x 1 KiB beside",
+		"right in 30 of 30 runs, wanted 30 | ok", "512 of 512 in 8 ways", "1280 of 1280 in 10 ways", "a new Comm works | ok", "wrong in 3 of 3 runs | ok", "a Batch of 100 x 1 KiB beside",
 		"staged AllReduce of 1 MiB", "the naive way", "through a Comm in a stream's order, to enqueue", "by package nccl, to enqueue",
 		"3 of 3 told in time, closed, and a new Comm made; wanted 3;", "Comms of 2 ranks made, used and closed",
 		"4 of 4 rounds: named within", "the survivors alone make and use one more | ok", "Go, 12: device memory",

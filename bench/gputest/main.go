@@ -53,7 +53,7 @@ type options struct {
 // commands are what the program can be besides: ranks of its jobs, and the short
 // form of everything.
 var commands = map[string]func(args []string) error{
-	"rank": serve, "comm": serveComm, "staged": serveStaged, "loop": serveLoop, "cycles": cycles,
+	"rank": serve, "comm": serveComm, "staged": serveStaged, "streams": serveStreams, "loop": serveLoop, "cycles": cycles,
 	"mortal": func([]string) error { return mortal() },
 	"about":  func([]string) error { return about() },
 	"short":  short, "shrink": shrinkMain, "bench": benchMain,
@@ -71,7 +71,7 @@ func main() {
 	}
 	var o options
 	var libraries, out string
-	flag.StringVar(&o.dir, "dir", ".", "folder with the tests' binaries")
+	flag.StringVar(&o.dir, "dir", "", "folder with the tests' binaries; none: where this program is")
 	flag.StringVar(&libraries, "nccl", os.Getenv("TUTTI_NCCL_LIBRARY"), "paths of libnccl, separated by commas; none: what is found")
 	flag.StringVar(&o.ranks, "ranks", "1,2,4,8", "numbers of ranks for the tests")
 	flag.IntVar(&o.rounds, "rounds", 20, "rounds of measuring, Go and C in turns")
@@ -82,6 +82,13 @@ func main() {
 	flag.StringVar(&out, "out", "", "file for the summary; none: only print it")
 	flag.Parse()
 	o.nccl = strings.Split(libraries, ",")
+	if o.dir == "" {
+		self, err := os.Executable()
+		if err != nil {
+			exit(err)
+		}
+		o.dir = filepath.Dir(self)
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -89,7 +96,9 @@ func main() {
 	failed := run(ctx, o, &text)
 	fmt.Print(text.String())
 	if out != "" {
-		exit(os.WriteFile(out, []byte(text.String()), 0o644))
+		if err := os.WriteFile(out, []byte(text.String()), 0o644); err != nil {
+			exit(err)
+		}
 	}
 	if failed {
 		os.Exit(1)
@@ -146,12 +155,22 @@ func testAll(ctx context.Context, o options, env []string, server *mps, text *st
 			fmt.Fprintf(&details, "\n%s failed:\n\n```\n%s\n```\n", name, r.tail)
 		}
 	}
+	program := func(name string, env []string, args ...string) {
+		took, out, err := runSelf(ctx, env, args...)
+		outcome := [2]int{1, 0}
+		if err != nil {
+			failed, outcome = true, [2]int{0, 1}
+			fmt.Fprintf(&details, "\n%s %s failed: %v\n\n%s\n", name, strings.Join(args, " "), err, out)
+		}
+		fmt.Fprintf(text, "| %s %s | %d | 0 | %d | %.1f |\n", name, strings.Join(args, " "), outcome[0], outcome[1], took.Seconds())
+	}
 	withMPS := append(append([]string{}, env...), server.env...)
 	row("cuda.test", withMPS)
 	row("nccl.test", withMPS, "-test.skip", "Lost")
 	row("engine.test", withMPS, "-test.skip", "Lost")
 	row("gpu.test", withMPS)
 	server.stop()
+	program("gputest", env, "short", fmt.Sprintf("-mps=%v", o.mps), "-only", "order,streams") // with MPS of its own
 	row("nccl.test", env, "-test.run", "Lost")
 	row("engine.test", env, "-test.run", "Lost")
 	text.WriteString(details.String())

@@ -27,6 +27,7 @@ type shortRun struct {
 	only, beside                              string
 	runs, aborts, kills, cycles, dups, rounds int
 	bytes                                     int
+	streamRanks, connections                  []int // of the section streams: numbers of ranks, CUDA_DEVICE_MAX_CONNECTIONS
 	failed                                    bool
 }
 
@@ -39,12 +40,12 @@ type section struct {
 
 // short shows what must be shown on a real GPU.
 func short(args []string) error {
-	s := &shortRun{out: os.Stdout}
+	s := &shortRun{out: os.Stdout, streamRanks: []int{1, 2, 4}, connections: []int{1, 8, 32}}
 	set := flag.NewFlagSet("short", flag.ContinueOnError)
 	library := set.String("nccl", os.Getenv("TUTTI_NCCL_LIBRARY"), "path of libnccl; none: what is found")
 	budget := set.Duration("budget", 190*time.Second, "time for all")
 	withMPS := set.Bool("mps", true, "start MPS where possible")
-	set.StringVar(&s.only, "only", "", "sections, separated by commas: order,batch,staging,enqueue,bare,abort,kill,cycles,dups; none: all")
+	set.StringVar(&s.only, "only", "", "sections, separated by commas: order,streams,batch,staging,enqueue,bare,abort,kill,cycles,dups; none: all")
 	set.StringVar(&s.beside, "beside", "", "another gputest, whose package nccl is measured beside this one's")
 	set.IntVar(&s.runs, "runs", 1000, "runs of stream order")
 	set.IntVar(&s.aborts, "aborts", 50, "operations ended by Abort")
@@ -89,6 +90,7 @@ func (s *shortRun) run(ctx context.Context, withMPS bool) error {
 	fmt.Fprintf(s.out, "%s, %s, MPS %v\n\n| what | result | |\n| --- | --- | --- |\n", time.Now().UTC().Format("2006-01-02 15:04"), what, s.server)
 	sections := []section{
 		{"order", 30 * time.Second, s.order},
+		{"streams", 150 * time.Second, s.streams},
 		{"staging", 40 * time.Second, s.staging},
 		{"batch", 15 * time.Second, s.batch},
 		{"enqueue", 40 * time.Second, s.enqueue},

@@ -40,7 +40,21 @@ func test(ctx context.Context, binary string, env []string, args ...string) resu
 	return r
 }
 
-// count counts the tests in verbose output, and keeps its end.
+// runSelf runs this program with other arguments.
+func runSelf(ctx context.Context, env []string, args ...string) (took time.Duration, out string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return 0, "", err
+	}
+	begin := time.Now()
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Env = append(os.Environ(), env...)
+	text, err := cmd.CombinedOutput()
+	return time.Since(begin), string(text), err
+}
+
+// count counts the tests in verbose output. The tail of its result has the names of the tests
+// that failed, and the end of the output.
 func count(out string) result {
 	var r result
 	for line := range strings.Lines(out) {
@@ -52,9 +66,10 @@ func count(out string) result {
 			r.skipped++
 		case strings.HasPrefix(line, "--- FAIL"):
 			r.failed++
+			r.tail += line + "\n"
 		}
 	}
-	r.tail = strings.TrimSpace(out[max(0, len(out)-4000):])
+	r.tail += strings.TrimSpace(out[max(0, len(out)-4000):])
 	return r
 }
 

@@ -101,7 +101,7 @@ func TestPatternsAreExact(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 16, 100, 256, 512} {
 		for d := tutti.Int8Type; d <= tutti.Float64Type; d++ {
 			for _, red := range reduceNames {
-				if red == "avg" { // which may be rounded
+				if red == "avg" || !reducible(d.String(), red) { // an average may be rounded
 					continue
 				}
 				p := newPattern(d, red, n)

@@ -76,6 +76,11 @@ func (p *Plan) validate() error {
 	case !slices.Contains(Engines, p.Engine):
 		return fmt.Errorf("there is no engine %q: %s", p.Engine, strings.Join(Engines, ", "))
 	}
+	for _, name := range p.Ops {
+		if opNamed(name).reduces && !p.reducible() {
+			return errors.New("reductions avg and premul are for floating-point types, and --dtype has none")
+		}
+	}
 	return nil
 }
 
@@ -115,6 +120,9 @@ func (p *Plan) specs(ranks int) []spec {
 		}
 		for _, d := range p.DTypes {
 			for _, red := range p.reduces(o) {
+				if !reducible(d, red) {
+					continue
+				}
 				last := 0
 				for _, bytes := range p.Sizes {
 					s := spec{op: o, dtype: dtypeNamed(d), reduce: red}
@@ -159,6 +167,23 @@ func DTypeNames() (names []string) {
 		names = append(names, t.String())
 	}
 	return names
+}
+
+// reducible reports whether a Comm takes a reduction on a type: averages and
+// products with a factor are for floating-point elements.
+func reducible(dtype, reduce string) bool {
+	return reduce != "avg" && reduce != "premul" || isFloat(dtypeNamed(dtype))
+}
+
+// reducible reports whether any of the plan's reductions can be made on any of
+// its types.
+func (p *Plan) reducible() bool {
+	for _, d := range p.DTypes {
+		if slices.ContainsFunc(p.Reduces, func(red string) bool { return reducible(d, red) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // preMul is the factor of the reduction of that name.

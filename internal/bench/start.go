@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -219,14 +220,20 @@ func (c *Command) start(ctx context.Context, o *Options, devices int, screen *Sc
 type events struct {
 	screen *Screen
 	mu     sync.Mutex
+	line   []byte // the beginning of a line that has not ended; guarded by mu
 	err    error
 }
 
-// Write takes whole lines. What is no event goes beside the results.
+// Write takes lines, which may come in pieces. What is no event goes beside the
+// results.
 func (e *events) Write(p []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for line := range strings.Lines(string(p)) {
+	e.line = append(e.line, p...)
+	end := bytes.LastIndexByte(e.line, '\n') + 1
+	text := string(e.line[:end])
+	e.line = append(e.line[:0], e.line[end:]...)
+	for line := range strings.Lines(text) {
 		event, ok, err := decode(line)
 		if !ok {
 			_, _ = io.WriteString(e.screen.Aside(), line)

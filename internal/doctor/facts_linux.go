@@ -162,10 +162,10 @@ func pass(s *segment.Segment) error {
 		}
 		defer side.link.Close()
 	}
-	if err := a.link.Pass("doctor", s); err != nil {
+	if err := a.link.Pass(segment.Root, "doctor", s); err != nil {
 		return err
 	}
-	got, err := b.link.Take(ctx, "doctor")
+	got, err := b.link.Take(ctx, segment.Root, "doctor")
 	if err != nil {
 		return err
 	}
