@@ -36,6 +36,7 @@ var layers = []string{
 	"internal/engine",
 	"internal/flight",
 	"internal/flight/inspect",
+	"internal/overlay",
 	"internal/watch",
 	"internal/engine/shm",
 	"internal/engine/wire",

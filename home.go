@@ -107,7 +107,7 @@ func (c *Comm) lost() []int {
 		list = append(list, e.Left()...)
 	}
 	if j := c.home.job; j != nil {
-		for _, id := range j.Lost() {
+		for _, id := range append(j.Lost(), j.Left()...) {
 			if r := slices.Index(c.home.ids, id); r >= 0 {
 				list = append(list, r)
 			}

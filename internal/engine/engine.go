@@ -80,6 +80,8 @@ type Hosted interface {
 type Roster interface {
 	// Lost returns the ranks that are known to be lost.
 	Lost() []int
+	// Left returns the ranks that are known to have left the job in good order.
+	Left() []int
 	// Hasten has the process leave the job without waiting for the others.
 	Hasten()
 }

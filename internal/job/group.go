@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -284,6 +285,22 @@ func (g *group) share(ctx context.Context, scope, key string, members []int, byt
 	return memory, own.CloseFD()
 }
 
+// lossTime is how long a rank that finds a process gone waits to be notified of it by
+// the control channel, which notifies all ranks alike.
+const lossTime = time.Second
+
+// told waits for a group's end, and says why it came.
+func told(ctx context.Context, otherwise error) error {
+	t := time.NewTimer(lossTime)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return otherwise
+	}
+}
+
 // sub makes a group of some of this one's ranks.
 func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 	ranks := make([]int, len(members))
@@ -291,8 +308,6 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 		ranks[i] = g.members[m]
 	}
 	name := engine.GroupName(g.name, seq, members[0])
-	stop := g.j.near.listen(func() { g.e.Fail(engine.Unheard(g.rank)) })
-	defer stop()
 	return engine.Form(ctx, g.e, members, func(ctx context.Context) (engine.Engine, error) {
 		ctx, cancel := g.bound(ctx)
 		defer cancel()

@@ -84,7 +84,6 @@ type Job struct {
 	sign     *segment.Sign
 	reads    []map[int]bool // by rank: whose memory it can read
 	sentry   sentry
-	near     neighbours
 	hurry    context.Context // ends when nobody is to be waited for any more
 	hasten   context.CancelFunc
 
@@ -117,9 +116,6 @@ const (
 	leadersSuffix = " leaders" // added to a group's name: that of the first ranks of its hosts
 )
 
-// closeTime bounds how long the last to leave waits for the others.
-const closeTime = 30 * time.Second
-
 // Join joins the job and returns this rank's side of the group of all its
 // ranks. When that and all groups made of it are closed, the job is left.
 func Join(ctx context.Context, cfg Config) (engine.Engine, error) {
@@ -134,7 +130,7 @@ func Join(ctx context.Context, cfg Config) (engine.Engine, error) {
 func Enter(ctx context.Context, cfg Config) (*Job, error) {
 	j := &Job{cfg: cfg, groups: 1}
 	j.hurry, j.hasten = context.WithCancel(context.Background())
-	j.sentry.j, j.near.j = j, j
+	j.sentry.j = j
 	world, err := j.join(ctx)
 	if err != nil {
 		return nil, errors.Join(err, j.Abandon(err))
@@ -167,6 +163,9 @@ func (j *Job) World() engine.Engine { return j.world }
 
 // Lost returns the ranks that are known to be lost.
 func (j *Job) Lost() []int { return j.member.Lost() }
+
+// Left returns the ranks that are known to have left the job in good order.
+func (j *Job) Left() []int { return j.member.Left() }
 
 // Hasten has this process leave the job without waiting for the other ranks,
 // now or when its last group is closed.
@@ -209,13 +208,18 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 		return nil, err
 	}
 	j.key = j.member.Key()
+	j.listener.Control(cfg.Rank, cfg.Size, j.member.Accept)
 	if err := j.listener.Open(hex.EncodeToString(j.mac(j.key, "job", "")), j.mac(cfg.Secret, "data", string(j.key))); err != nil {
 		return nil, err
 	}
-	go j.near.await()
 	var world engine.Engine
 	if err = j.meet(ctx, all); err == nil {
 		world, err = j.group(ctx, segment.Root, worldGroup, all)
+	}
+	if err == nil {
+		j.member.Reach(func(ctx context.Context, rank int) (net.Conn, error) {
+			return j.listener.DialControl(ctx, rank, j.peers[rank].Addrs)
+		})
 	}
 	if first := j.member.Cause(worldGroup); err != nil && first != nil && !errors.Is(err, context.Cause(ctx)) {
 		err = first // of which what this rank has met is a consequence
@@ -262,11 +266,10 @@ func (j *Job) meet(ctx context.Context, all []int) error {
 	met := []int{self}
 	if len(near) > 0 {
 		var errs map[int]error
-		j.links, errs = j.door.Meet(ctx, self, near, segment.News{Note: j.near.hear, Gone: j.near.end})
+		j.links, errs = j.door.Meet(ctx, self, near, segment.News{Note: func(int, []byte) {}, Gone: func(int) {}})
 		if err := j.prove(ctx, errs); err != nil {
 			return err
 		}
-		j.near.meet(j.links)
 		if len(errs) > 0 {
 			strangers := slices.Sorted(maps.Keys(errs))
 			j.cfg.Logger.Warn("tutti: no shared memory with ranks that seem to be near; TCP is used, which is slower (tutti doctor says more)",
@@ -354,10 +357,8 @@ func (j *Job) leave() error {
 	var errs []error
 	j.sentry.close()
 	if j.member != nil {
-		ctx, cancel := context.WithTimeout(j.hurry, closeTime)
-		defer cancel()
-		defer j.hasten() // gives its context back
-		errs = append(errs, j.member.Close(ctx))
+		errs = append(errs, j.member.Close(j.hurry))
+		j.hasten() // gives its context back
 	}
 	for _, l := range j.links {
 		errs = append(errs, l.Close())

@@ -93,8 +93,7 @@ func (s *sentry) look() {
 		}
 		s.mu.Unlock()
 		for _, p := range stuck {
-			// If rank 0 is lost, all groups are told.
-			_ = s.j.member.Tell(p.name, p.members, p.told[:])
+			s.j.member.Tell(p.name, p.members, p.told[:])
 		}
 	}
 }

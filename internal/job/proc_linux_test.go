@@ -87,6 +87,22 @@ func grown(before, after usage, slack int) error {
 	return fmt.Errorf("more than before: %s", strings.Join(more, "; "))
 }
 
+// linked measures when the links of the control channel have been made: their number has not changed
+// for longer than it takes to make them.
+func linked(size int) (usage, error) {
+	last, err := measure()
+	for since := time.Now(); err == nil && time.Since(since) < time.Second+time.Duration(size)*10*time.Millisecond; time.Sleep(10 * time.Millisecond) {
+		var now usage
+		if now, err = measure(); now.Files != last.Files {
+			last, since = now, time.Now()
+		}
+	}
+	if err != nil {
+		return last, err
+	}
+	return measure()
+}
+
 // settle measures until there is no more than before, for what is on its way out
 // has to leave, or for less than an operation's time, in which the others wait. It
 // returns what there is then, and what there is more of.

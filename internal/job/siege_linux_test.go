@@ -63,7 +63,7 @@ func besieged(ctx context.Context, e engine.Engine) error {
 			return err
 		}
 	}
-	first, err := measure()
+	first, err := linked(e.Size())
 	if err != nil {
 		return err
 	}

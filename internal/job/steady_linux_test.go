@@ -72,7 +72,7 @@ func steady(ctx context.Context, e engine.Engine) error {
 	if err := work(1000); err != nil {
 		return err
 	}
-	before, err := measure()
+	before, err := linked(e.Size())
 	if err != nil {
 		return err
 	}

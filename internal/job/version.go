@@ -15,6 +15,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine/shm"
 	"github.com/tutti-go/tutti/internal/engine/wire"
 	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/overlay"
 	"github.com/tutti-go/tutti/internal/segment"
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
@@ -26,7 +27,7 @@ import (
 // ranks work together that shows in no ABI function: an algorithm
 // that sends its data in another order, a step more in forming a group. A changed
 // constant or struct needs no new number, because it changes the hash of the ABI.
-const Protocol = 2
+const Protocol = 3
 
 // module is the path by which programs import tutti.
 const module = "github.com/tutti-go/tutti"
@@ -43,7 +44,7 @@ func description(more string) string {
 		"bigEndian", cpu.IsBigEndian, "wordBits", bits.UintSize,
 		"proofKey", proofKey, "world", worldGroup, "leaders", leadersSuffix, "meet", meetKey,
 		"card", abi.Struct[card](), "acquaintance", abi.Struct[acquaintance](),
-	) + kernel.ABI() + transport.ABI() + tcp.ABI() + segment.ABI() + engine.ABI() + watch.ABI() + shm.ABI() + wire.ABI() + hier.ABI() + more
+	) + kernel.ABI() + transport.ABI() + tcp.ABI() + segment.ABI() + engine.ABI() + watch.ABI() + overlay.ABI() + shm.ABI() + wire.ABI() + hier.ABI() + more
 }
 
 // release is the version of the module that this program was built with, if it

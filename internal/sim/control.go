@@ -8,8 +8,8 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/wire"
+	"github.com/tutti-go/tutti/internal/overlay"
 	"github.com/tutti-go/tutti/internal/wait"
-	"github.com/tutti-go/tutti/internal/watch"
 )
 
 // A member is one rank's engine in a group, and its end of the control channel
@@ -104,7 +104,7 @@ func (m *member) report(f *engine.Failure) {
 	if p.dead || hub.away() {
 		return
 	}
-	cause := watch.NewCause(m.g.name, f)
+	cause := overlay.NewCause(m.g.name, f)
 	w.s.log.note(w.s.now, "report", p.rank, f.Rank, int(f.Seq))
 	switch {
 	case a.mute:
@@ -133,7 +133,7 @@ func (m *member) report(f *engine.Failure) {
 }
 
 // judge is rank 0's decision on a cause that was long on its way.
-func (j *job) judge(g *group, c *watch.Cause, from int) {
+func (j *job) judge(g *group, c *overlay.Cause, from int) {
 	if g.cause == nil {
 		g.cause = c
 		j.spread(g, from)

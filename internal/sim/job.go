@@ -173,6 +173,16 @@ func (a *post) left() bool {
 // Lost returns the ranks that are known to be lost.
 func (a *post) Lost() []int { return slices.Sorted(maps.Keys(a.gone)) }
 
+// Left returns the ranks that have left the job.
+func (a *post) Left() (list []int) {
+	for r, o := range a.j.posts {
+		if o != nil && o != a && o.left() && !o.p.dead {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
 // Hasten has rank 0, when it leaves, wait for nobody: nothing is settled and
 // nobody told of anything from then on.
 func (a *post) Hasten() { a.hurried = true }

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/tutti-go/tutti/internal/overlay"
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/wait"
-	"github.com/tutti-go/tutti/internal/watch"
 )
 
 // A group is some of a job's ranks, and their connections.
@@ -18,8 +18,8 @@ type group struct {
 	name    string
 	ranks   []int // by their numbers in the job
 	meshes  []*mesh
-	members []*member    // nil: it has not come yet
-	cause   *watch.Cause // the first that rank 0 heard of
+	members []*member      // nil: it has not come yet
+	cause   *overlay.Cause // the first that rank 0 heard of
 }
 
 // A mesh is one rank's side of a group.

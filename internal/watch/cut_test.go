@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/overlay"
 )
 
 // TestEnterTooLate has a rank prove itself when rank 0 has just given up: it is
@@ -64,7 +65,7 @@ func TestHalfSent(t *testing.T) {
 	if err := c.send(&frame{Kind: beat}); !errors.Is(err, syscall.ETIMEDOUT) {
 		t.Errorf("it was sent: %v", err)
 	}
-	if _, err := c.receive(maxFrame); err == nil || ended(err) != silent {
+	if _, err := c.receive(maxFrame); err == nil || ended(err) != overlay.Silent {
 		t.Errorf("its own reader ends with %v", err)
 	}
 	if err := <-heard; !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
@@ -100,20 +101,24 @@ func (d *deserted) Close() error {
 
 func (d *deserted) SetWriteDeadline(time.Time) error { return nil }
 
-// TestHeardAfterAll has rank 0 ask a rank, tell it of a loss and leave, while that
-// rank is stopped. When it goes on, it answers in vain, and hears of the loss all
+// TestHeardAfterAll has rank 0 ask a rank, tell it of a loss and exit, while that
+// rank is stopped. When it goes on, it answers in vain, and learns of the loss all
 // the same.
 func TestHeardAfterAll(t *testing.T) {
 	var said []byte
-	for _, f := range []*frame{{Kind: ask}, {Kind: lost, Rank: 2, Reason: "gone"}, {Kind: bye}} {
-		said = append(said, wireForm(t, f)...)
+	for _, f := range []*overlay.Message{{Kind: overlay.Ask, Number: 1}, {Kind: overlay.Lost, Rank: 2, Reason: "gone"}, {Kind: overlay.Bye}} {
+		said = append(said, wireForm(t, &frame{Kind: control, Message: f})...)
 	}
 	d := &deserted{said: iotest.OneByteReader(bytes.NewReader(said))}
 	m := newMember(Config{Rank: 1, Size: 3})
-	m.up = newConn(d)
-	m.listen()
-	if lost := m.Lost(); !slices.Equal(lost, []int{2}) || d.answers != 1 {
-		t.Errorf("after %d answers it knows that %v are lost", d.answers, lost)
+	l := m.begin([]*conn{newConn(d)})[0]
+	f, err := l.receive(maxFrame)
+	m.serve(0, l, f, err)
+	if lost, left := m.Lost(), m.Left(); !slices.Equal(lost, []int{2}) || !slices.Equal(left, []int{0}) || d.answers != 2 {
+		t.Errorf("after %d answers it knows that %v are lost, and %v have left", d.answers, lost, left)
+	}
+	if err := m.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -136,7 +141,7 @@ func TestKindsTravel(t *testing.T) {
 		engine.ErrRankLost, engine.ErrTimeout, engine.ErrMismatch, engine.ErrAborted, engine.ErrClosed, engine.ErrUnsupported,
 		engine.ErrCorrupt, engine.ErrNoDevicePath,
 	} {
-		if f := NewCause("g", &engine.Failure{Kind: kind}).Failure(); f.Kind != kind {
+		if f := overlay.NewCause("g", &engine.Failure{Kind: kind}).Failure(); f.Kind != kind {
 			t.Errorf("%v arrives as %v", kind, f.Kind)
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/overlay"
 )
 
 // maxFrame bounds what one side makes the other read. Before a peer has proved
@@ -46,11 +48,13 @@ type frame struct {
 	Blob    []byte   `json:"blob,omitempty"`
 	Blobs   [][]byte `json:"blobs,omitempty"`
 
-	// Of refusals, causes and losses.
+	// Of refusals.
 	Reason   string `json:"reason,omitempty"`
-	Mismatch bool   `json:"mismatch,omitempty"` // of a refusal: ranks are not alike, and none can join
-	Taken    bool   `json:"taken,omitempty"`    // of a refusal: another process of the rank is here
-	Cause    *Cause `json:"cause,omitempty"`
+	Mismatch bool   `json:"mismatch,omitempty"` // ranks are not alike, and none can join
+	Taken    bool   `json:"taken,omitempty"`    // another process of the rank is here
+
+	// Of control.
+	Message *overlay.Message `json:"message,omitempty"`
 }
 
 type kind string
@@ -62,14 +66,8 @@ const (
 	welcome   kind = "welcome"   // rank 0 to a rank: my proof, and all blobs
 	put       kind = "put"       // a rank to rank 0: my blob of an exchange
 	all       kind = "all"       // rank 0 to a rank: all blobs of an exchange
-	failed    kind = "failed"    // a rank to rank 0: why a group has ended; rank 0 to a rank: what came first
-	heard     kind = "heard"     // a rank to rank 0: I know why the group has ended, and report nothing else
-	at        kind = "at"        // a rank to rank 0, and that to others: where it is in a group
-	ask       kind = "ask"       // rank 0, which wants to leave, to a rank: are you there?
-	here      kind = "here"      // a rank to rank 0: I am
-	lost      kind = "lost"      // rank 0 to a rank: rank r is gone
+	control   kind = "control"   // any rank to any rank, after Join: a message of package overlay
 	beat      kind = "beat"      // both ways: nothing
-	bye       kind = "bye"       // both ways: I end in good order
 )
 
 // sendTime is how long a frame may take to leave; sockets have room for many.
@@ -84,7 +82,7 @@ type conn struct {
 	mu       sync.Mutex
 	welcome  []byte                // rank 0's proof for this rank, until it is sent
 	unheard  atomic.Int32          // beats since something was received
-	over     chan struct{}         // of rank 0's: closed when its reader has ended
+	over     chan struct{}         // closed when its reader has ended
 	unsent   atomic.Pointer[error] // why something could not be sent
 }
 
@@ -92,22 +90,36 @@ func newConn(c net.Conn) *conn {
 	return &conn{Conn: c, raw: c, in: bufio.NewReader(c), over: make(chan struct{})}
 }
 
-func (c *conn) send(f *frame) error {
+// encode is a frame as it travels.
+func (f *frame) encode() ([]byte, error) {
 	body, err := json.Marshal(f)
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxFrame {
+		return nil, fmt.Errorf("a control frame of %d bytes is too long", len(body))
+	}
+	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...), nil
+}
+
+func (c *conn) send(f *frame) error {
+	bytes, err := f.encode()
 	if err != nil {
 		return err
 	}
-	if len(body) > maxFrame {
-		return fmt.Errorf("a control frame of %d bytes is too long", len(body))
-	}
-	buf := binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body)))
+	return c.write(bytes, sendTime)
+}
+
+// write sends a frame that was encoded. A peer that does not read must not hold up this process for
+// longer than limit.
+func (c *conn) write(bytes []byte, limit time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	// A rank that does not read must not hold up those who have news.
-	if err := c.SetWriteDeadline(time.Now().Add(sendTime)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
-	if _, err = c.Write(append(buf, body...)); err != nil {
+	_, err := c.Write(bytes)
+	if err != nil {
 		c.unsent.CompareAndSwap(nil, &err)
 		// If the other side has left, the reader finds out, after all that was said
 		// before that.

@@ -15,33 +15,22 @@ import (
 	"github.com/tutti-go/tutti/internal/silence"
 )
 
-// A hub is rank 0's side: it accepts the other ranks and passes frames on.
+// A hub is rank 0's side of Join: it accepts the other ranks and carries out exchanges.
 type hub struct {
 	m         *Member
 	listener  net.Listener
 	strangers strangers
-	vigil     vigil
-
-	// news is held while a loss or a cause is told to all, rank 0 being the last,
-	// so that all hear of them in one order. Whoever hears of one may leave at
-	// once: nobody must hear of that first.
-	news sync.Mutex
 
 	mu      sync.Mutex
-	conns   []*conn // by rank; nil: not here, or gone
+	conns   []*conn // by rank; nil: not here
+	links   []*link // the same, when all have joined
 	came    []bool  // by rank: it has been here, and may have given up or ended since
 	joined  int
-	left    int           // ranks that have said goodbye or are lost
 	over    bool          // rank 0 has given up waiting for all to join
 	refused string        // the last that seemed to be a rank, and why
 	ruin    ruin          // why the job cannot be formed
 	full    chan struct{} // closed when all have joined
-	empty   chan struct{} // closed when all others have left
 	gathers map[string]*gather
-	causes  map[string]*judged // of groups that have ended, as long as they may be needed
-	nCauses uint64             // how many there have been
-	passed  [maxPassed]string  // the last positions that were passed on, of nPassed
-	nPassed int
 	readers sync.WaitGroup // all goroutines
 }
 
@@ -70,15 +59,14 @@ func (m *Member) host(ctx context.Context) error {
 	rand.Read(m.key) // never fails
 	h := &hub{
 		m: m, listener: l, conns: make([]*conn, m.cfg.Size), came: make([]bool, m.cfg.Size), joined: 1,
-		vigil: vigil{askTime, quietTime, make([]time.Time, m.cfg.Size)},
-		ruin:  newRuin(m.cfg.Size), full: make(chan struct{}), empty: make(chan struct{}), gathers: make(map[string]*gather), causes: make(map[string]*judged),
+		ruin: newRuin(m.cfg.Size), full: make(chan struct{}), gathers: make(map[string]*gather),
 	}
 	m.hub = h
 	m.blobs = make([][]byte, m.cfg.Size)
 	m.blobs[0] = m.cfg.Blob
 	if m.cfg.Size == 1 {
+		m.begin(nil)
 		close(h.full)
-		close(h.empty)
 	}
 	h.readers.Go(h.accept)
 	select {
@@ -275,10 +263,10 @@ func (h *hub) enter(c *conn, f *frame, proof []byte) (wrong refusal) {
 	if h.joined++; h.joined < h.m.cfg.Size {
 		return refusal{}
 	}
+	h.links = h.m.begin(h.conns)
 	for _, c := range h.conns {
 		if c != nil {
 			_ = c.send(&frame{Kind: welcome, Proof: c.welcome, Blobs: h.m.blobs, JobKey: h.m.key})
-			h.readers.Go(func() { c.beat(h.m.cfg.Silence, c.over) })
 		}
 	}
 	close(h.full)
@@ -303,105 +291,13 @@ func (h *hub) vacate(rank int) bool {
 
 // listen takes what comes from one rank.
 func (h *hub) listen(rank int, c *conn) {
-	defer close(c.over)
-	reason := ""
-	for joined := false; ; {
-		f, err := c.receive(maxFrame)
-		if !joined && h.vacate(rank) {
-			c.Close()
-			return
-		}
-		joined = true
-		if err != nil {
-			reason = ended(err)
-			break
-		}
-		if f.Kind == bye {
-			break
-		}
-		h.hears(rank)
-		h.take(rank, f)
-	}
-	if reason != "" {
-		h.news.Lock()
-		h.spread(&frame{Kind: lost, Rank: rank, Reason: reason}, rank)
-		h.m.lose(rank, reason)
-		h.news.Unlock()
-	} else {
-		_ = c.send(&frame{Kind: bye})
-	}
-	c.Close()
-	h.mu.Lock()
-	h.conns[rank] = nil
-	h.surely(rank)
-	if h.left++; h.left == h.m.cfg.Size-1 {
-		close(h.empty)
-	}
-	h.mu.Unlock()
-}
-
-// take does what a frame from a rank asks for.
-func (h *hub) take(rank int, f *frame) {
-	switch f.Kind {
-	case put:
-		f.Rank = rank
-		h.collect(f)
-	case at:
-		f.Rank = rank
-		h.pass(f)
-	case failed:
-		if f.Cause != nil {
-			f.Cause.From = rank
-			h.judge(f.Cause)
-		}
-	case heard:
-		h.mu.Lock()
-		h.sure(f.Key, rank)
-		h.mu.Unlock()
-	}
-}
-
-// judge decides which cause of a group's end came first, and tells it to all
-// members, among them the one that reported this.
-func (h *hub) judge(c *Cause) {
-	h.news.Lock()
-	defer h.news.Unlock()
-	var first *Cause
-	if c.From == 0 {
-		first = h.m.causeOf(c.Group)
-	}
-	h.mu.Lock()
-	if j := h.causes[c.Group]; j != nil {
-		first = j.cause
-	}
-	if first == nil {
-		h.remember(c)
-		h.mu.Unlock()
-		h.spread(&frame{Kind: failed, Members: c.Members, Cause: c}, 0)
-		h.m.fail(c)
+	f, err := c.receive(maxFrame)
+	if h.vacate(rank) {
+		close(c.over)
+		c.Close()
 		return
 	}
-	h.sure(c.Group, c.From)
-	reporter := h.conns[c.From]
-	h.mu.Unlock()
-	if reporter != nil {
-		_ = reporter.send(&frame{Kind: failed, Cause: first})
-	} else if c.From == 0 {
-		h.m.fail(first)
-	}
-}
-
-// spread passes a frame on to the ranks that it concerns: to the members that
-// it names, or to all.
-func (h *hub) spread(f *frame, from int) {
-	h.mu.Lock()
-	conns := slices.Clone(h.conns)
-	h.mu.Unlock()
-	for r, c := range conns {
-		if c != nil && r != from && (f.Members == nil || slices.Contains(f.Members, r)) {
-			_ = c.send(f)
-		}
-	}
+	h.m.serve(rank, h.links[rank], f, err)
 }
 
 // collect takes one rank's blob of an exchange, and sends all when the last is
@@ -424,25 +320,20 @@ func (h *hub) collect(f *frame) {
 	delete(h.gathers, f.Key)
 	h.mu.Unlock()
 	out := &frame{Kind: all, Key: f.Key, Members: g.members, Blobs: g.blobs}
-	h.spread(out, 0)
-	if slices.Contains(g.members, 0) {
-		h.m.take(out)
+	for _, r := range g.members {
+		switch {
+		case r == 0:
+			h.m.take(out)
+		case r > 0 && r < len(h.conns) && h.conns[r] != nil:
+			_ = h.conns[r].send(out) // the end of the connection is noticed by its reader
+		}
 	}
 }
 
-// close waits until the others have left, or cannot be told anything.
-func (h *hub) close(ctx context.Context) error {
-	h.await(ctx)
+// close ends the accepting of ranks.
+func (h *hub) close() error {
 	err := h.listener.Close()
 	h.strangers.close()
-	h.mu.Lock()
-	for _, c := range h.conns {
-		if c != nil {
-			_ = c.send(&frame{Kind: bye})
-			c.Close()
-		}
-	}
-	h.mu.Unlock()
 	h.readers.Wait()
 	return err
 }

@@ -140,8 +140,11 @@ func (m *Member) join(ctx context.Context, nc net.Conn) error {
 		}
 		return err
 	}
-	go m.listen()
-	go m.up.beat(m.cfg.Silence, m.done)
+	l := m.begin([]*conn{m.up})[0]
+	m.work.Go(func() {
+		f, err := l.receive(maxFrame)
+		m.serve(0, l, f, err)
+	})
 	return nil
 }
 

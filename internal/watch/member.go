@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/overlay"
+	"github.com/tutti-go/tutti/internal/silence"
 )
 
 // A Member is one rank's end of the channel. It is safe for concurrent use.
@@ -19,23 +20,35 @@ type Member struct {
 	blobs    [][]byte
 	key      []byte
 	hub      *hub  // rank 0's
-	up       *conn // the others'
+	up       *conn // the others': the connection of Join
 	answered bool  // rank 0 has
+
+	// news is held while the node takes something and its actions are carried out: all groups are
+	// notified in one order, and other ranks before them.
+	news    sync.Mutex
+	node    *overlay.Node
+	links   [][]*link // by rank, the newest last
+	dialer  Dialer
+	timer   *time.Timer // of the node's next tick
+	stepped chan struct{}
+	ctx     context.Context // ends when this rank has left
+	cancel  context.CancelFunc
+	work    sync.WaitGroup // all goroutines but the hub's
 
 	mu       sync.Mutex
 	groups   map[string]*group
-	early    map[string]*Cause // causes for groups that this rank has not made yet
-	earlier  []string          // the groups of early, the oldest first, and some that are not there any more
-	gone     map[int]string    // ranks that are lost, and why
-	hosts    []int             // see Hosts; nil: not known yet
-	losses   []int             // the same, in the order in which they were told
+	early    map[string]*overlay.Cause // causes for groups that this rank has not made yet
+	earlier  []string                  // the groups of early, the oldest first, and some that are not there any more
+	gone     map[int]string            // ranks that are lost, and why
+	left     map[int]bool              // ranks that have left in good order
+	losses   []int                     // the ranks of gone, in the order in which they were told
 	results  map[string]*exchange
 	follows  map[string]func(from int, position []byte)
 	closed   bool
 	reports  uint64
 	verdicts map[uint64]report // this rank's that are not judged
 	patience time.Duration     // verdictTime
-	done     chan struct{}     // closed when the reader has ended
+	done     chan struct{}     // closed when this rank has left
 }
 
 // exchange is one whose blobs this rank waits for.
@@ -47,7 +60,7 @@ type exchange struct {
 // report is a cause whose group may have ended before.
 type report struct {
 	group   string
-	verdict chan *Cause
+	verdict chan *overlay.Cause
 }
 
 // group is who is to be told of a group's failure.
@@ -58,17 +71,20 @@ type group struct {
 	// reported that may not have come back to its engine with it yet, while those
 	// who were told have left: that is no cause any more.
 	ended bool
-	// cause is the first cause of its end, if rank 0 has told one. Then this rank
+	// cause is the first cause of its end, if this rank was notified of one. Then it
 	// reports no other.
-	cause *Cause
+	cause *overlay.Cause
 }
 
 func newMember(cfg Config) *Member {
-	return &Member{
-		cfg: cfg, groups: make(map[string]*group), early: make(map[string]*Cause), gone: make(map[int]string),
+	m := &Member{
+		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, silence.Limit(cfg.Silence)), links: make([][]*link, cfg.Size),
+		stepped: make(chan struct{}, 1), left: make(map[int]bool), groups: make(map[string]*group), early: make(map[string]*overlay.Cause), gone: make(map[int]string),
 		results: make(map[string]*exchange), verdicts: make(map[uint64]report),
 		follows: make(map[string]func(int, []byte)), done: make(chan struct{}), patience: verdictTime,
 	}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	return m
 }
 
 // Blobs returns what the ranks said of themselves when they joined.
@@ -82,48 +98,18 @@ const keyBytes = 32
 // may have read it. A caller that must tell ranks from strangers adds the job's secret.
 func (m *Member) Key() []byte { return m.key }
 
-// listen takes what comes from rank 0.
-func (m *Member) listen() {
-	defer close(m.done)
-	for {
-		f, err := m.up.receive(maxFrame)
-		if err != nil {
-			m.lose(0, ended(err))
-			return
-		}
-		if f.Kind == bye {
-			return
-		}
-		m.take(f)
-	}
-}
-
-// take does what a frame from rank 0 asks for.
+// take takes the result of an exchange.
 func (m *Member) take(f *frame) {
-	switch f.Kind {
-	case all:
-		m.mu.Lock()
-		if e := m.results[f.Key]; e != nil {
-			delete(m.results, f.Key)
-			e.blobs <- f.Blobs
-		}
-		m.mu.Unlock()
-	case failed:
-		if f.Cause != nil {
-			m.fail(f.Cause)
-			m.acknowledge(f.Cause.Group)
-		}
-	case at:
-		m.hear(f)
-	case ask:
-		_ = m.up.send(&frame{Kind: here, Rank: m.cfg.Rank}) // its end is noticed by listen
-	case lost:
-		m.lose(f.Rank, f.Reason)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e := m.results[f.Key]; e != nil {
+		delete(m.results, f.Key)
+		e.blobs <- f.Blobs
 	}
 }
 
 // fail tells a group why it has ended, and whoever reported a cause of it.
-func (m *Member) fail(c *Cause) {
+func (m *Member) fail(c *overlay.Cause) {
 	m.mu.Lock()
 	g := m.groups[c.Group]
 	if g != nil {
@@ -157,7 +143,7 @@ func (m *Member) fail(c *Cause) {
 
 // keepEarly keeps a cause for a group that this rank may still make. The lock is
 // held.
-func (m *Member) keepEarly(c *Cause) {
+func (m *Member) keepEarly(c *overlay.Cause) {
 	m.early[c.Group] = c
 	if m.earlier = append(m.earlier, c.Group); len(m.earlier) > maxEarly {
 		delete(m.early, m.earlier[0])
@@ -165,21 +151,7 @@ func (m *Member) keepEarly(c *Cause) {
 	}
 }
 
-// acknowledge tells rank 0 that this rank reports no other cause of a group's end.
-// A report that is under way does so by itself.
-func (m *Member) acknowledge(group string) {
-	m.mu.Lock()
-	reports := false
-	for _, r := range m.verdicts {
-		reports = reports || r.group == group
-	}
-	m.mu.Unlock()
-	if !reports && m.up != nil {
-		_ = m.up.send(&frame{Kind: heard, Rank: m.cfg.Rank, Key: group}) // its end is noticed by listen
-	}
-}
-
-// Cause returns the first cause of a group's end, as rank 0 has told it, or nil. The group may
+// Cause returns the first cause of a group's end, as far as this rank was notified, or nil. The group may
 // be one that this rank has not made yet.
 func (m *Member) Cause(group string) *engine.Failure {
 	m.mu.Lock()
@@ -194,16 +166,6 @@ func (m *Member) Cause(group string) *engine.Failure {
 	return c.Failure()
 }
 
-// causeOf is the first cause of a group's end, if it is known.
-func (m *Member) causeOf(group string) *Cause {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if g := m.groups[group]; g != nil {
-		return g.cause
-	}
-	return nil
-}
-
 // isGone reports whether a rank is lost. A group that has lost one has ended
 // before any cause that is told later. The lock is held.
 func (m *Member) isGone(rank int) bool {
@@ -214,31 +176,14 @@ func (m *Member) isGone(rank int) bool {
 // maxEarly bounds the causes kept for groups that are not there yet.
 const maxEarly = 1024
 
-// Hosts says which ranks share a host: those that have the same number. When a
+// Hosts says which ranks share a host: the ranks that have the same number. When a
 // host does not answer, all its ranks are lost.
-func (m *Member) Hosts(hosts []int) {
-	m.mu.Lock()
-	m.hosts = slices.Clone(hosts)
-	m.mu.Unlock()
-}
+func (m *Member) Hosts(hosts []int) { m.step(func(time.Time) { m.node.Hosts(hosts) }) }
 
-// lostWith are the ranks of which nothing was known and that are lost when one
-// is. m.mu is held.
-func (m *Member) lostWith(rank int, reason string) (list []int) {
-	for r := range m.cfg.Size {
-		near := reason == silent && r < len(m.hosts) && m.hosts[r] == m.hosts[rank] && m.hosts[r] != m.hosts[m.cfg.Rank]
-		if _, known := m.gone[r]; !known && (r == rank || near) {
-			list = append(list, r)
-		}
-	}
-	return list
-}
-
-// lose tells all groups of a rank that it is lost.
-func (m *Member) lose(rank int, reason string) {
+// lose notifies all groups that ranks are lost.
+func (m *Member) lose(ranks []int, reason string) {
 	m.mu.Lock()
-	ranks := m.lostWith(rank, reason)
-	if len(ranks) == 0 || m.closed {
+	if m.closed {
 		m.mu.Unlock()
 		return
 	}
@@ -254,25 +199,37 @@ func (m *Member) lose(rank int, reason string) {
 			tell = append(tell, func() { g.fail(f) })
 		}
 	}
-	for key, e := range m.results {
-		if slices.ContainsFunc(ranks, func(r int) bool { return slices.Contains(e.members, r) }) {
-			delete(m.results, key)
-			e.blobs <- nil
-		}
-	}
+	m.endExchanges(ranks)
 	m.mu.Unlock()
 	for _, f := range tell {
 		f()
 	}
 }
 
-// Lose tells this rank's groups that a rank is lost, which their owner has found
-// out in another way.
-func (m *Member) Lose(rank int, reason string) { m.lose(rank, reason) }
+// depart notes that a rank has left in good order.
+func (m *Member) depart(rank int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.left[rank] = true
+	m.endExchanges([]int{rank})
+}
 
-// Ended is closed when nothing more is heard of rank 0, through which the ranks
-// hear of each other, or when this rank has left.
-func (m *Member) Ended() <-chan struct{} { return m.done }
+// endExchanges ends the exchanges of which one of some ranks is a member. m.mu is held.
+func (m *Member) endExchanges(ranks []int) {
+	for key, e := range m.results {
+		if slices.ContainsFunc(ranks, func(r int) bool { return slices.Contains(e.members, r) }) {
+			delete(m.results, key)
+			e.blobs <- nil
+		}
+	}
+}
+
+// Left returns the ranks that are known to have left in good order.
+func (m *Member) Left() []int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Sorted(maps.Keys(m.left))
+}
 
 // Lost returns the ranks that are known to be lost.
 func (m *Member) Lost() []int {
@@ -341,8 +298,8 @@ const verdictTime = time.Second
 // that came first, which is what all of them are told. If that is this one, or
 // cannot be found out soon, it returns f itself.
 func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
-	c := NewCause(name, f)
-	verdict := make(chan *Cause, 1)
+	c := overlay.NewCause(name, f)
+	verdict := make(chan *overlay.Cause, 1)
 	m.mu.Lock()
 	first := m.early[name]
 	if g := m.groups[name]; g != nil {
@@ -361,11 +318,7 @@ func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 		delete(m.verdicts, c.Report)
 		m.mu.Unlock()
 	}()
-	if m.hub != nil {
-		m.hub.judge(c)
-	} else if err := m.up.send(&frame{Kind: failed, Cause: c}); err != nil {
-		return f // rank 0 is lost, and all know
-	}
+	m.step(func(now time.Time) { m.node.Report(now, c) })
 	select {
 	case v := <-verdict:
 		if v.From == c.From && v.Report == c.Report {
@@ -378,15 +331,15 @@ func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 	return f
 }
 
-// Gather exchanges blobs between the members of a group: each gets all, in the
+// Gather exchanges blobs between the members of a group through rank 0: each gets all, in the
 // order of members. The key names the exchange; all members use the same, once.
-// It fails when a member is lost.
+// It fails when a member is lost. It is for Join, before Reach is called.
 func (m *Member) Gather(ctx context.Context, key string, members []int, blob []byte) ([][]byte, error) {
 	e := &exchange{members, make(chan [][]byte, 1)}
 	m.mu.Lock()
 	m.results[key] = e
-	for r := range m.gone {
-		if slices.Contains(members, r) {
+	for _, r := range members {
+		if _, lost := m.gone[r]; lost || m.left[r] {
 			delete(m.results, key)
 			m.mu.Unlock()
 			return nil, m.missed(members)
@@ -425,33 +378,9 @@ func (m *Member) missed(members []int) error {
 		if reason, lost := m.gone[r]; lost {
 			return fmt.Errorf("rank %d of the job is lost: %s", r, reason)
 		}
+		if m.left[r] {
+			return fmt.Errorf("rank %d has left the job", r)
+		}
 	}
 	return errors.New("a rank of the job is lost")
-}
-
-// Close says goodbye. Rank 0, through which the others speak, stays until they
-// have left too, or ctx ends. It does not stay for ranks that do not answer for
-// some seconds, because they are stopped or out of reach: what they were told
-// waits for them, and when they go on they find that rank 0 has left.
-func (m *Member) Close(ctx context.Context) error {
-	m.mu.Lock()
-	again := m.closed
-	m.closed = true
-	m.mu.Unlock()
-	if again {
-		return nil
-	}
-	if m.hub != nil {
-		defer close(m.done)
-		return m.hub.close(ctx)
-	}
-	_ = m.up.send(&frame{Kind: bye, Rank: m.cfg.Rank})
-	select {
-	case <-m.done:
-	case <-ctx.Done():
-	}
-	if err := m.up.Close(); !errors.Is(err, net.ErrClosed) { // which it is if the goodbye did not get through
-		return err
-	}
-	return nil
 }

@@ -181,26 +181,29 @@ func TestLoss(t *testing.T) {
 				m.Watch("others", []int{1}, func(f *engine.Failure) { t.Error(f) })
 			}
 		}
-		if who == 0 {
-			// A rank 0 that is dead passes nothing on.
-			h := members[0].hub
-			h.mu.Lock()
-			conns := slices.Clone(h.conns)
-			clear(h.conns)
-			h.mu.Unlock()
-			for _, c := range conns[1:] {
-				c.Close()
-			}
-		} else {
-			members[who].up.Close()
-		}
+		kill(members[who])
 		for range 2 {
 			if f := <-told; !errors.Is(f, engine.ErrRankLost) || len(f.Lost) != 1 || f.Lost[0] != 2-who {
 				t.Errorf("rank %d is lost: %v", who, f)
 			}
 		}
-		leave(t, members[1:2])
-		members[0].hub.listener.Close()
+		leave(t, slices.DeleteFunc(members, func(m *Member) bool { return m.cfg.Rank == who }))
+	}
+}
+
+// kill ends a rank's part without a goodbye.
+func kill(m *Member) {
+	m.news.Lock()
+	defer m.news.Unlock()
+	m.cancel() // it does nothing any more
+	m.timer.Stop()
+	for _, links := range m.links {
+		for _, l := range links {
+			l.Close()
+		}
+	}
+	if m.hub != nil {
+		m.hub.listener.Close()
 	}
 }
 

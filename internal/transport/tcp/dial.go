@@ -7,10 +7,12 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/netctx"
+	"github.com/tutti-go/tutti/internal/silence"
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
@@ -61,7 +63,32 @@ func cutOff(err error) bool {
 // dialOnce makes one call: it tries the peer's addresses, takes the first
 // where the right listener answers, and waits to be welcome.
 func (m *Mesh) dialOnce(ctx context.Context, s *slot) (*conn, error) {
-	answered, err := m.race(ctx, s)
+	t := target{
+		l: m.l, wg: &m.wg, addrs: m.peers[s.peer], limit: m.l.opts.HandshakeTimeout,
+		hello: hello{lane: s.lane, from: m.rank, to: s.peer, size: m.size, job: m.l.job, group: m.key.group},
+	}
+	c, err := t.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return detach(c, m.l.opts.DeadAfter)
+}
+
+// A target is a listener that is called.
+type target struct {
+	l     *Listener
+	wg    *sync.WaitGroup // of the attempts
+	addrs []addr
+	hello hello
+	// limit bounds the handshake up to the proof. Zero: the context alone does.
+	limit time.Duration
+	// connectTime bounds the connection to one address. Zero: limit alone does.
+	connectTime time.Duration
+}
+
+// connect returns a connection on which this caller is welcome.
+func (t *target) connect(ctx context.Context) (net.Conn, error) {
+	answered, err := t.race(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +106,7 @@ func (m *Mesh) dialOnce(ctx context.Context, s *slot) (*conn, error) {
 		_ = c.Close()
 		return nil, errors.Join(ctx.Err(), err)
 	}
-	return detach(c, m.l.opts.DeadAfter)
+	return c, nil
 }
 
 // An attempt is one address's answer.
@@ -104,72 +131,83 @@ func (a attemptErrors) Error() string {
 
 func (a attemptErrors) Unwrap() []error { return a }
 
-// race calls a peer's addresses, each a little after the one before it or at
+// race calls the addresses, each a little after the one before it or at
 // once when that has failed, and returns the first that passes the handshake
-// up to the proof. The others never see one and are closed.
-func (m *Mesh) race(ctx context.Context, s *slot) (attempt, error) {
-	ctx, cancel := context.WithTimeout(ctx, m.l.opts.HandshakeTimeout)
+// up to the proof. The others never see one and are closed. If none does, the error
+// has the reason of each attempt.
+func (t *target) race(ctx context.Context) (attempt, error) {
+	cancel := func() {}
+	if t.limit > 0 {
+		ctx, cancel = context.WithTimeout(ctx, t.limit)
+	} else {
+		ctx, cancel = context.WithCancel(ctx)
+	}
 	defer cancel()
-	addrs := m.peers[s.peer]
-	answers := make(chan attempt)
+	answers := make(chan attempt, len(t.addrs))
 	next, running := 0, 0
 	start := func() {
-		if next < len(addrs) {
-			a := addrs[next]
+		if next < len(t.addrs) && ctx.Err() == nil {
+			a := t.addrs[next]
 			next++
 			running++
-			m.wg.Go(func() {
-				got := m.knock(ctx, s, a)
-				select {
-				case answers <- got:
-				case <-ctx.Done():
-					if got.conn != nil {
+			t.wg.Go(func() { answers <- t.knock(ctx, a) })
+		}
+	}
+	// The attempts that have lost end with the context.
+	defer func() {
+		if rest := running; rest > 0 {
+			cancel()
+			t.wg.Go(func() {
+				for range rest {
+					if got := <-answers; got.conn != nil {
 						_ = got.conn.Close()
 					}
 				}
 			})
 		}
-	}
+	}()
 	start()
 	timer := time.NewTicker(stagger)
 	defer timer.Stop()
 	var errs attemptErrors
-	for {
+	for running > 0 {
 		select {
 		case got := <-answers:
+			running--
 			if got.err == nil {
 				return got, nil
 			}
-			running--
 			errs = append(errs, got.err)
 			start()
-			if running == 0 {
-				return attempt{}, errs
-			}
 		case <-timer.C:
 			start()
-		case <-ctx.Done():
-			return attempt{}, append(errs, ctx.Err())
 		}
 	}
+	if err := ctx.Err(); err != nil {
+		errs = append(errs, err)
+	}
+	return attempt{}, errs
 }
 
 // knock connects to one address and finds out whether the right listener is
 // there.
-func (m *Mesh) knock(ctx context.Context, s *slot, a addr) attempt {
-	d := net.Dialer{KeepAlive: -1}
+func (t *target) knock(ctx context.Context, a addr) attempt {
+	d := net.Dialer{KeepAlive: -1, Timeout: t.connectTime}
 	c, err := d.DialContext(ctx, "tcp", a.hostPort)
 	if err != nil {
 		return attempt{err: err}
 	}
 	plain := c
-	stop := context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
 	if end, ok := ctx.Deadline(); ok {
 		_ = c.SetDeadline(end)
 	}
+	stop := context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if t.limit == 0 {
+		_ = silence.Bound(c, t.l.opts.DeadAfter) // where it cannot be had, the deadline ends the wait
+	}
 	var binding []byte
-	if config := m.l.opts.TLS; config != nil {
+	if config := t.l.opts.TLS; config != nil {
 		sc, err := secureClient(c, config)
 		if err != nil {
 			_ = c.Close()
@@ -177,11 +215,9 @@ func (m *Mesh) knock(ctx context.Context, s *slot, a addr) attempt {
 		}
 		c, binding = sc, sc.binding
 	}
-	h := hello{
-		lane: s.lane, from: m.rank, to: s.peer, size: m.size,
-		job: m.l.job, group: m.key.group, listener: a.id,
-	}
-	proof, err := greet(c, &h, m.l.opts.Secret, binding)
+	h := t.hello
+	h.listener = a.id
+	proof, err := greet(c, &h, t.l.opts.Secret, binding)
 	if err != nil {
 		_ = c.Close()
 		return attempt{err: err}

@@ -28,11 +28,12 @@ const (
 
 var handshakeMagic = [8]byte{'t', 'u', 't', 't', 'i', 't', 'c', 'p'}
 
-// The lanes of a mesh.
+// The lanes of a mesh, and the one of connections that belong to no mesh.
 const (
 	laneFrames = iota
 	laneMessages
 	lanes
+	laneControl = lanes
 )
 
 // A status is a listener's answer.
@@ -112,7 +113,7 @@ func (h *hello) decode(b *[helloBytes]byte) error {
 	}
 	h.lane = b[10]
 	from, to, size := binary.LittleEndian.Uint32(b[12:]), binary.LittleEndian.Uint32(b[16:]), binary.LittleEndian.Uint32(b[20:])
-	if h.lane >= lanes || b[11] != 0 || size > 1<<24 || from >= size || to >= size || from == to {
+	if h.lane > laneControl || b[11] != 0 || size > 1<<24 || from >= size || to >= size || from == to {
 		return fmt.Errorf("it says that rank %d calls rank %d of %d on lane %d", from, to, size, h.lane)
 	}
 	h.from, h.to, h.size = int(from), int(to), int(size)

@@ -135,7 +135,7 @@ func TestRefused(t *testing.T) {
 		{"http", "left before", raw(func([]byte) []byte { return []byte("GET / HTTP/1.1\r\n\r\n") })},
 		{"truncated", "left before", raw(func(b []byte) []byte { return b[:helloBytes-1] })},
 		{"version", "version", raw(func(b []byte) []byte { b[8]++; return b })},
-		{"lane", "lane", raw(func(b []byte) []byte { b[10] = lanes; return b })},
+		{"lane", "lane", raw(func(b []byte) []byte { b[10] = laneControl + 1; return b })},
 		{"rank", "rank", raw(func(b []byte) []byte { b[12] = 200; return b })},
 		{"huge group", "rank", raw(func(b []byte) []byte { binary.LittleEndian.PutUint32(b[20:], 1<<31); return b })},
 		{"to itself", "rank", raw(func(b []byte) []byte { b[12] = 2; return b })},

@@ -30,6 +30,7 @@ type Listener struct {
 	closed  bool
 
 	registry registry
+	control  control
 }
 
 // A caller is a connection that has not proven itself.
@@ -192,6 +193,12 @@ func (l *Listener) admit(c net.Conn, h *hello) (net.Conn, error) {
 // one.
 func (l *Listener) deliver(c net.Conn, h *hello) {
 	call := &call{conn: c, hello: *h}
+	if h.lane == laneControl {
+		if s := l.deliverControl(c, h); s != statusOK {
+			l.dismiss(call, s)
+		}
+		return
+	}
 	m, s := l.registry.find(call)
 	if m != nil {
 		s = m.adopt(call)

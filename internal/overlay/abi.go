@@ -1,0 +1,18 @@
+package overlay
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/tutti-go/tutti/internal/abi"
+)
+
+// ABI describes what ranks must have in common: the messages, the causes, and when a rank acts in
+// place of another.
+func ABI() string {
+	return abi.Text("overlay",
+		"kinds", []Kind{Lost, Left, Failed, State, Report, Position, Ask, Here, Bye, Noted, Drop},
+		"causes", slices.Sorted(maps.Keys(kinds)), "message", abi.Struct[Message](), "cause", abi.Struct[Cause](),
+		"SuspectAfter", SuspectAfter, "decideAfter", decideAfter, "decidePerRank", decidePerRank, "missingFor", missingFor,
+	)
+}

@@ -1,0 +1,506 @@
+package overlay
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+const (
+	testSilence = 3 * time.Second
+	connectTime = 3 * time.Second         // bounds the wait for a host, as in package watch
+	dialTime    = time.Minute             // bounds the wait for a process, as in package watch
+	leaveTime   = 1500 * time.Millisecond // bounds a goodbye, as in package watch
+)
+
+// A network connects Nodes in virtual time.
+type network struct {
+	rnd    *rand.Rand
+	now    time.Time
+	events events
+	order  uint64
+	procs  []*process
+	hosts  []int
+	jitter time.Duration // latencies are up to this
+	bugs   bugs
+	// Counters of TestMany.
+	messages []int
+}
+
+// bugs break a rule, so that a test can show that it would be noticed.
+type bugs struct {
+	actFirst  bool // a rank acts on a fact before it forwards it
+	noState   bool // a new link does not begin with all facts
+	noSuspect bool // a rank that does not answer is never suspected
+	noRedial  bool // a link that ends is a loss
+	noStand   bool // the coordinator alone decides
+	leaveFast bool // a rank exits without an acknowledgement of its goodbye
+}
+
+// A process runs a Node.
+type process struct {
+	w       *network
+	rank    int
+	node    *Node
+	dead    bool      // it runs no more
+	died    time.Time // when it ended without a goodbye; zero: it has not
+	stopped bool
+	silent  bool // its host does not answer
+	leaving bool
+	gone    bool                  // it has left in good order
+	held    []func()              // what came while it was stopped
+	conns   map[int][]*connection // by peer, the newest last
+	armed   time.Time             // when the next tick is scheduled
+	dials   []*pendingDial
+	quick   bool              // it exits without a goodbye when it is notified of a loss
+	lost    []notice          // losses in the order of their notification
+	failed  map[string]notice // causes by group
+	heard   []string          // positions
+	batches int
+	left    map[int]bool // departures
+}
+
+// A notice is something that a rank was notified of.
+type notice struct {
+	rank   int
+	cause  *Cause
+	reason string
+	at     time.Time
+	batch  int // losses of which the rank was notified at once have the same number
+	// unknowable says that the rank had left, and that no rank that runs knew.
+	unknowable bool
+}
+
+// A connection is a link between two processes. Side 0 has made it.
+type connection struct {
+	ends [2]*process
+	last [2]time.Time // when the last message for this side arrives
+	shut [2]bool      // this side reads no more
+	drop [2]bool      // this side sends no more
+}
+
+type event struct {
+	at    time.Time
+	order uint64
+	do    func()
+}
+
+type events []event
+
+func (e events) Len() int { return len(e) }
+func (e events) Less(i, j int) bool {
+	return e[i].at.Before(e[j].at) || e[i].at.Equal(e[j].at) && e[i].order < e[j].order
+}
+func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	last := len(*e) - 1
+	x := (*e)[last]
+	*e = (*e)[:last]
+	return x
+}
+
+// newNetwork starts a job with the links of Join.
+func newNetwork(seed uint64, size int, hosts []int) *network {
+	w := &network{
+		rnd: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1000, 0), hosts: hosts, jitter: 2 * time.Millisecond,
+		messages: make([]int, size),
+	}
+	for r := range size {
+		p := &process{
+			w: w, rank: r, node: New(r, size, testSilence), conns: make(map[int][]*connection),
+			failed: make(map[string]notice), left: make(map[int]bool),
+		}
+		p.node.Hosts(hosts)
+		p.node.Begin()
+		w.procs = append(w.procs, p)
+	}
+	for _, p := range w.procs[1:] {
+		w.connect(p, w.procs[0])
+	}
+	for _, p := range w.procs {
+		w.after(w.delay(), func() { p.input(func() { p.node.Reach(w.now) }) })
+	}
+	return w
+}
+
+func (w *network) delay() time.Duration { return time.Duration(w.rnd.Int64N(int64(w.jitter)) + 1) }
+
+func (w *network) at(t time.Time, do func()) {
+	if t.Before(w.now) {
+		t = w.now // of a process that was stopped
+	}
+	w.order++
+	heap.Push(&w.events, event{t, w.order, do})
+}
+
+func (w *network) after(d time.Duration, do func()) { w.at(w.now.Add(d), do) }
+
+// run carries out events until a time.
+func (w *network) run(until time.Time) {
+	for len(w.events) > 0 && !w.events[0].at.After(until) {
+		e := heap.Pop(&w.events).(event)
+		w.now = e.at
+		e.do()
+	}
+	w.now = until
+}
+
+func (w *network) connect(from, to *process) *connection {
+	c := &connection{ends: [2]*process{from, to}}
+	from.conns[to.rank] = append(from.conns[to.rank], c)
+	to.conns[from.rank] = append(to.conns[from.rank], c)
+	return c
+}
+
+func (c *connection) side(p *process) int {
+	if c.ends[0] == p {
+		return 0
+	}
+	return 1
+}
+
+// deliver has something arrive at the other side of a connection, in order.
+func (c *connection) deliver(from *process, do func(to *process)) {
+	w, i := from.w, 1-c.side(from)
+	to := c.ends[i]
+	t := w.now.Add(w.delay())
+	if t.Before(c.last[i]) {
+		t = c.last[i]
+	}
+	c.last[i] = t
+	w.at(t, func() {
+		if !c.shut[i] && !from.silent && !to.silent {
+			to.receive(func() {
+				if !c.shut[i] {
+					do(to)
+				}
+			})
+		}
+	})
+}
+
+// receive has a process take something, now or when it runs again.
+func (p *process) receive(do func()) {
+	switch {
+	case p.dead:
+	case p.stopped:
+		p.held = append(p.held, do)
+	default:
+		do()
+	}
+}
+
+// input passes something to the Node, and carries out its actions.
+func (p *process) input(do func()) {
+	p.receive(func() {
+		do()
+		p.perform()
+		p.arm()
+	})
+}
+
+func (p *process) arm() {
+	t, ok := p.node.Next()
+	if p.leaving {
+		t, ok = p.w.now.Add(2*time.Millisecond), true
+	}
+	if !ok || p.dead || !p.armed.IsZero() && !t.Before(p.armed) {
+		return
+	}
+	p.armed = t
+	p.w.at(t, func() {
+		if !p.armed.Equal(t) {
+			return
+		}
+		p.armed = time.Time{}
+		p.input(func() {
+			if p.w.bugs.noSuspect {
+				for r := range p.node.peers {
+					if p.node.peers[r].links > 0 {
+						p.node.peers[r].asked = time.Time{}
+					}
+				}
+			}
+			if p.w.bugs.noStand {
+				for _, r := range p.node.pending {
+					r.since = p.w.now
+				}
+			}
+			p.node.Tick(p.w.now)
+		})
+	})
+}
+
+func (p *process) perform() {
+	for list := p.node.Take(); len(list) > 0 && !p.dead; list = p.node.Take() {
+		if p.w.bugs.actFirst {
+			slices.SortStableFunc(list, func(a, b Action) int {
+				first := func(a Action) int {
+					if a.Do == Lose || a.Do == Fail {
+						return 0
+					}
+					return 1
+				}
+				return first(a) - first(b)
+			})
+		}
+		for _, a := range list {
+			if p.dead {
+				return
+			}
+			p.carryOut(a)
+		}
+	}
+}
+
+func (p *process) carryOut(a Action) {
+	switch a.Do {
+	case Send:
+		p.send(a.Rank, a.Message)
+	case Dial:
+		p.dial(p.w.procs[a.Rank])
+	case Unlink:
+		conns := p.conns[a.Rank]
+		i := slices.IndexFunc(conns, func(c *connection) bool { return c.ends[0] == p })
+		c := conns[i]
+		p.detach(a.Rank, c)
+		c.drop[0] = true
+		c.deliver(p, func(to *process) { to.dropped(p.rank, c) })
+	case Lose:
+		p.batches++
+		for _, r := range a.Ranks {
+			n := notice{rank: r, reason: a.Reason, at: p.w.now, batch: p.batches}
+			n.unknowable = p.w.procs[r].gone && !slices.ContainsFunc(p.w.procs, func(q *process) bool { return !q.dead && !q.stopped && q.left[r] })
+			p.lost = append(p.lost, n)
+		}
+		if p.quick && !p.leaving {
+			p.w.kill(p)
+		}
+	case Fail:
+		if _, ok := p.failed[a.Cause.Group]; !ok {
+			p.failed[a.Cause.Group] = notice{cause: a.Cause, at: p.w.now}
+		}
+	case Depart:
+		p.left[a.Rank] = true
+	case Hear:
+		p.heard = append(p.heard, fmt.Sprint(a.Rank, string(a.Message.Where)))
+	}
+}
+
+func (p *process) send(to int, m *Message) {
+	conns := p.conns[to]
+	if len(conns) == 0 || m.Kind == State && p.w.bugs.noState {
+		return
+	}
+	p.w.messages[p.rank]++
+	c := conns[len(conns)-1]
+	c.deliver(p, func(q *process) { q.input(func() { q.node.Receive(q.w.now, p.rank, m) }) })
+}
+
+func (p *process) detach(rank int, c *connection) {
+	p.conns[rank] = slices.DeleteFunc(p.conns[rank], func(o *connection) bool { return o == c })
+}
+
+// dropped is a Drop of the other side.
+func (p *process) dropped(rank int, c *connection) {
+	i := c.side(p)
+	if !slices.Contains(p.conns[rank], c) {
+		return
+	}
+	p.detach(rank, c)
+	c.shut[i] = true
+	c.deliver(p, func(*process) { c.shut[1-i] = true }) // the end of the connection
+	p.input(func() { p.node.LinkDropped(p.w.now, rank, i == 0) })
+}
+
+func (p *process) dial(q *process) {
+	w := p.w
+	failed := func(after time.Duration, why DialResult) {
+		w.after(after, func() { p.input(func() { p.node.DialFailed(w.now, q.rank, why) }) })
+	}
+	w.after(w.delay(), func() {
+		switch {
+		case p.dead:
+		case p.silent || q.silent:
+			failed(connectTime, CutOff)
+		case q.dead:
+			failed(w.delay(), Refused)
+		case q.stopped:
+			d := &pendingDial{from: p, to: q}
+			q.dials = append(q.dials, d)
+			q.held = append(q.held, func() { d.end(func() { p.accepted(q) }) })
+			w.after(dialTime, func() { d.fail(Unanswered) })
+		default:
+			p.accepted(q)
+		}
+	})
+}
+
+// A pendingDial waits for a process that is stopped.
+type pendingDial struct {
+	from, to *process
+	over     bool
+}
+
+func (d *pendingDial) end(do func()) {
+	if !d.over && !d.from.dead {
+		do()
+	}
+	d.over = true
+}
+
+func (d *pendingDial) fail(why DialResult) {
+	d.end(func() { d.from.input(func() { d.from.node.DialFailed(d.from.w.now, d.to.rank, why) }) })
+}
+
+// accepted is a dial that the other process has answered.
+func (p *process) accepted(q *process) {
+	w := p.w
+	c := &connection{ends: [2]*process{p, q}}
+	c.last[0] = w.now.Add(w.delay())
+	q.conns[p.rank] = append(q.conns[p.rank], c)
+	w.at(c.last[0], func() {
+		if p.dead && !p.silent {
+			c.shut[0] = true
+			c.deliver(p, func(q *process) { q.ended(p.rank, c, "its connection has ended") })
+			return
+		}
+		p.conns[q.rank] = append(p.conns[q.rank], c)
+		p.input(func() { p.node.LinkUp(w.now, q.rank, true) })
+		if p.silent || q.silent { // one of them vanished meanwhile
+			w.after(testSilence, func() {
+				p.receive(func() { p.ended(q.rank, c, Silent) })
+				q.receive(func() { q.ended(p.rank, c, Silent) })
+			})
+		}
+	})
+	q.input(func() { q.node.LinkUp(w.now, p.rank, false) })
+}
+
+// close ends all connections of a process that runs no more.
+func (w *network) close(p *process) {
+	p.dead = true
+	conns := p.conns
+	p.conns = nil
+	for _, d := range p.dials {
+		w.after(w.delay(), func() { d.fail(Refused) })
+	}
+	for r := range w.procs {
+		for _, c := range conns[r] {
+			i := c.side(p)
+			c.shut[i] = true
+			c.deliver(p, func(q *process) { q.ended(p.rank, c, "its connection has ended") })
+		}
+	}
+}
+
+// ended is the end of a connection, as one side sees it.
+func (p *process) ended(rank int, c *connection, reason string) {
+	i := c.side(p)
+	if c.drop[i] || !slices.Contains(p.conns[rank], c) {
+		c.shut[i] = true
+		return
+	}
+	p.detach(rank, c)
+	c.shut[i] = true
+	p.input(func() {
+		if p.w.bugs.noRedial && p.node.here(rank) && !p.leaving {
+			p.node.lose(p.w.now, rank, reason)
+		}
+		p.node.LinkDown(p.w.now, rank, i == 0, reason)
+	})
+}
+
+// kill ends a process without a goodbye.
+func (w *network) kill(p *process) {
+	if !p.dead {
+		p.perish()
+		w.close(p)
+	}
+}
+
+// perish notes that a process ends without a goodbye, or before it was acknowledged.
+func (p *process) perish() { p.died = p.w.now }
+
+// cut ends one connection between two processes that both live.
+func (w *network) cut(p, q *process) bool {
+	if p.dead || q.dead || len(p.conns[q.rank]) == 0 || p.silent || q.silent {
+		return false
+	}
+	c := p.conns[q.rank][0]
+	for _, x := range c.ends {
+		w.after(w.delay(), func() { x.receive(func() { x.ended(c.ends[1-c.side(x)].rank, c, "connection reset") }) })
+	}
+	return true
+}
+
+// vanish makes a process's host silent.
+func (w *network) vanish(p *process) {
+	if p.dead {
+		return
+	}
+	p.perish()
+	p.silent, p.dead = true, true
+	for _, d := range p.dials {
+		w.after(testSilence, func() { d.fail(CutOff) })
+	}
+	for _, q := range w.procs {
+		for _, c := range p.conns[q.rank] {
+			w.after(testSilence+time.Duration(w.rnd.Int64N(int64(testSilence/8))), func() {
+				q.receive(func() { q.ended(p.rank, c, Silent) })
+			})
+		}
+	}
+}
+
+func (w *network) stop(p *process) {
+	if !p.dead {
+		p.stopped = true
+	}
+}
+
+func (w *network) resume(p *process) {
+	if p.dead || !p.stopped {
+		return
+	}
+	p.stopped = false
+	held := p.held
+	p.held = nil
+	for _, do := range held {
+		p.receive(do)
+	}
+}
+
+// leave has a process say goodbye and exit.
+func (w *network) leave(p *process) {
+	p.receive(func() {
+		if p.leaving {
+			return
+		}
+		p.leaving = true
+		begun := w.now
+		p.input(func() { p.node.Leave(w.now) })
+		var look func()
+		look = func() {
+			p.receive(func() {
+				if p.node.Gone() || w.now.Sub(begun) >= leaveTime || w.bugs.leaveFast {
+					p.gone = true
+					w.close(p)
+					return
+				}
+				w.after(time.Millisecond, look)
+			})
+		}
+		look()
+	})
+}
+
+// report has a process report a cause of a group's failure.
+func (w *network) report(p *process, group, reason string) {
+	p.input(func() {
+		p.node.Report(w.now, &Cause{Group: group, From: p.rank, Reason: reason, Kind: "aborted"})
+	})
+}

@@ -1,0 +1,36 @@
+package overlay
+
+import (
+	"slices"
+	"time"
+)
+
+// Tell spreads this rank's position in a group. A position that another rank has told need not
+// reach the members again.
+func (n *Node) Tell(now time.Time, group string, members []int, where []byte) {
+	n.told++
+	n.position(now, n.self, &Message{
+		Kind: Position, Rank: n.self, Number: n.told, Group: group, Members: members, Where: slices.Clone(where),
+	})
+	n.arm(now)
+}
+
+// position takes a position, forwards it once, and notifies this rank's group.
+func (n *Node) position(now time.Time, from int, m *Message) {
+	if !n.valid(m.Rank) || m.Number <= n.seen[m.Rank] {
+		return
+	}
+	n.seen[m.Rank] = m.Number
+	same := func(o *Message) bool { return o.Group == m.Group && string(o.Where) == string(m.Where) }
+	if slices.ContainsFunc(n.positions, same) {
+		return // ranks that wait for one rank are all in the same place
+	}
+	if len(n.positions) == maxPositions {
+		n.positions = slices.Delete(n.positions, 0, 1)
+	}
+	n.positions = append(n.positions, m)
+	n.flood(now, m, from)
+	if m.Rank != n.self && slices.Contains(m.Members, n.self) {
+		n.act(Action{Do: Hear, Rank: m.Rank, Message: m})
+	}
+}
