@@ -192,7 +192,7 @@ func elasticHosts(t *testing.T, program string) {
 	addr := proctest.FreeAddr(t)
 	var jobs [2]*job
 	for i := range jobs {
-		jobs[i] = elastic(t, program, []string{"TUTTI_SECRET=0123456789abcdef"}, "-nodes", "2", "-node", strconv.Itoa(i), "-addr", addr, "-elastic", "1:2")
+		jobs[i] = elastic(t, program, []string{"TUTTI_SECRET=0123456789abcdef"}, "-nodes", "2", "-node", strconv.Itoa(i), "-addr", addr, "-elastic", "2:4")
 	}
 	for _, j := range jobs {
 		j.out.Await(t, " of 4 from step", 2)
