@@ -39,6 +39,7 @@ type coordinator struct {
 	decisions  int      // of the ranks, taken in the attempt
 	names      []string // process names of the last decision
 	overSaid   bool     // eventOver is published
+	hostsSaid  int      // losses of hosts that are published
 	outcome    event    // of the attempt, once it has failed or finished
 }
 
@@ -81,6 +82,8 @@ type beginning struct {
 	// Firsts are the replacement numbers of the processes, by place, if they join a
 	// running job.
 	Firsts []int `json:"firsts,omitempty"`
+	// Events is how many events the attempt has had so far. They are no news.
+	Events int `json:"events,omitempty"`
 }
 
 // An event is what has become of an attempt. All launchers get the same events in the
@@ -88,12 +91,13 @@ type beginning struct {
 type event struct {
 	Kind    string      `json:"kind"`
 	Exit    *Exit       `json:"exit,omitempty"`    // the first failure
-	Why     string      `json:"why,omitempty"`     // in words, if that is not all
+	Why     string      `json:"why,omitempty"`     // what launchers print; "": nothing
 	Restart bool        `json:"restart,omitempty"` // all ranks are started again
 	Hosts   []*HostLoss `json:"hosts,omitempty"`   // with eventDone
 }
 
 const (
+	eventHost     = "host"     // a host is lost, or has come
 	eventFormed   = "formed"   // the ranks have joined; from now on they are replaced
 	eventOver     = "over"     // a rank has ended well; from now on none is replaced
 	eventFailed   = "failed"   // all ranks are to be ended
@@ -242,6 +246,7 @@ func (c *coordinator) consider(ctx context.Context, a *application, now time.Tim
 	c.set(ctx, replyKey(a.Token), reply{Registration: c.registered, LostTime: c.cfg.LostTime})
 	if c.phase == running {
 		c.begin(ctx, a.Node, t.newcomers(a.Node))
+		c.publish(ctx, event{Kind: eventHost, Why: fmt.Sprintf("node %d is here again: %s; its ranks wait to be let in", a.Node, a.Who)})
 	}
 	return true
 }
@@ -250,7 +255,7 @@ func (c *coordinator) consider(ctx context.Context, a *application, now time.Tim
 func (c *coordinator) begin(ctx context.Context, node int, firsts []int) {
 	n := &c.tally.nodes[node]
 	c.set(ctx, beginKey(n.registration, n.begins), beginning{
-		Epoch: c.epoch, Base: c.tally.base(node), Size: c.cfg.Max, Firsts: firsts,
+		Epoch: c.epoch, Base: c.tally.base(node), Size: c.cfg.Max, Firsts: firsts, Events: c.events,
 	})
 	n.begins++
 }
@@ -273,7 +278,7 @@ func (c *coordinator) gather(ctx context.Context, now time.Time) {
 		return
 	}
 	t.start(now)
-	c.phase, c.events, c.decisions, c.overSaid, c.outcome = running, 0, 0, false, event{}
+	c.phase, c.events, c.decisions, c.overSaid, c.hostsSaid, c.outcome = running, 0, 0, false, 0, event{}
 	c.names = slices.Clone(t.members)
 	for i := range t.nodes {
 		c.begin(ctx, i, nil)
@@ -300,6 +305,9 @@ func (c *coordinator) judge(ctx context.Context, now time.Time) {
 	if t.over && !c.overSaid {
 		c.overSaid = true
 		c.publish(ctx, event{Kind: eventOver})
+	}
+	for ; c.hostsSaid < len(t.lost); c.hostsSaid++ {
+		c.publish(ctx, event{Kind: eventHost, Why: t.news(t.lost[c.hostsSaid])})
 	}
 	v := t.verdict(now, func(name string) bool { return c.told(c.epoch, name) })
 	switch {

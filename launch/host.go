@@ -35,11 +35,12 @@ type host struct {
 	alone     bool // not all others will come to the end
 
 	// Of an elastic job over several hosts; nil and zero in all others.
-	reg    *registration
-	coord  *coordinator // node 0's
-	epoch  int          // the next attempt
-	begins int          // attempts that this launcher has waited for
-	firsts []int        // replacement numbers of its first processes, by place; nil: they are ranks from the start
+	reg          *registration
+	coord        *coordinator // node 0's
+	epoch        int          // the next attempt
+	begins       int          // attempts that this launcher has waited for
+	eventsBefore int          // events of the attempt before this launcher took part
+	firsts       []int        // replacement numbers of its first processes, by place; nil: they are ranks from the start
 }
 
 // maxRanks is how many ranks one host may say that it has.
@@ -113,10 +114,10 @@ func (h *host) coordinate(ctx context.Context) error {
 	return h.register(ctx)
 }
 
-// abandon tells the other hosts of a failure of this launcher.
-func (h *host) abandon(epoch int, e Exit) {
+// abandon has the coordinator of an elastic job over several hosts know of a failure of
+// this launcher. It does not wait.
+func (h *host) abandon(e Exit) {
 	if h.reg == nil {
-		h.announce(epoch, e)
 		return
 	}
 	h.reg.update(func(b *heartbeat) {

@@ -31,6 +31,9 @@ func (w *world) tell() {
 
 // heed does what the coordinator has decided.
 func (w *world) heed(e event) {
+	if e.Why != "" && !w.quitting {
+		w.outs.say("%s", e.Why)
+	}
 	switch e.Kind {
 	case eventFormed:
 		w.formedYet = true
@@ -45,9 +48,6 @@ func (w *world) heed(e event) {
 	case eventFailed:
 		if w.quitting {
 			return
-		}
-		if e.Why != "" {
-			w.outs.say("%s", e.Why)
 		}
 		if w.first == nil {
 			w.first = e.Exit

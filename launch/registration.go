@@ -81,7 +81,7 @@ func (h *host) awaitBegin(ctx context.Context) error {
 	case b.Size < 1 || b.Size > maxRanks || b.Base < 0 || b.Firsts != nil && len(b.Firsts) != h.cfg.Ranks:
 		return &Error{"the store", fmt.Errorf("node 0 says something that cannot be: %+v", b)}
 	}
-	h.epoch, h.base, h.size, h.firsts = b.Epoch, b.Base, b.Size, b.Firsts
+	h.epoch, h.base, h.size, h.firsts, h.eventsBefore = b.Epoch, b.Base, b.Size, b.Firsts, b.Events
 	return nil
 }
 
@@ -206,12 +206,15 @@ func (r *registration) awaitGone(ctx context.Context) {
 
 // events returns what becomes of an attempt.
 func (r *registration) events(ctx context.Context, epoch int) <-chan event {
-	events := make(chan event)
+	events, before := make(chan event), r.h.eventsBefore
 	go func() {
 		for n := 1; ; n++ {
 			var e event
 			if err := r.h.read(ctx, eventKey(epoch, n), &e); err != nil {
 				return // of a lost node 0, beat informs the launcher
+			}
+			if n <= before {
+				e.Why = ""
 			}
 			if e.Exit != nil && e.Exit.check() != nil {
 				e.Exit = &Exit{Rank: -1, Code: 1, How: "another host failed"}

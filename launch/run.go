@@ -46,7 +46,10 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		}
 		if w.abandoned {
 			h.alone = true
-			h.abandon(epoch, Exit{Rank: -1, Node: cfg.Node, Code: 1, How: "a launcher process was killed"})
+			h.abandon(w.abandonment())
+			if h.reg == nil {
+				h.announce(epoch, w.abandonment())
+			}
 			return &Report{Code: 1, Attempts: epoch + 1, Incomplete: outs.lacking()}, nil
 		}
 		r := w.report(w.first)

@@ -271,7 +271,7 @@ func (t *tally) loseHost(node int, how string, now time.Time) {
 			continue
 		}
 		p.lostAt, p.outlive = max(l.After, 1), l
-		if p.member && !p.behind {
+		if p.member {
 			l.Ranks = append(l.Ranks, p.Rank)
 		}
 	}
@@ -416,6 +416,16 @@ func (l *HostLoss) String() string {
 		return text + "none of its ranks was let in"
 	}
 	return text + "was let in as " + strings.Join(l.LetIn, ", ")
+}
+
+// news is what launchers say when a host is lost.
+func (t *tally) news(l *HostLoss) string {
+	text := fmt.Sprintf("node %d is lost: %s", l.Node, l.How)
+	if len(l.Ranks) > 0 {
+		text += ", and with it " + engine.Ranks(l.Ranks)
+	}
+	whole, _ := t.count()
+	return fmt.Sprintf("%s; %d of %d ranks are left", text, whole, t.max)
 }
 
 // exit is the loss as the first failure of a job.

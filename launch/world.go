@@ -155,6 +155,7 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 			w.fail(w.stopped(ctx))
 		case <-lost:
 			lost, w.abandoned = nil, true
+			w.h.abandon(w.abandonment()) // before the ends of ranks are reported
 			w.kill()
 		case <-w.asked:
 			w.asked = nil
@@ -218,6 +219,11 @@ func (w *world) lostHost(e Exit) {
 func (w *world) reap() {
 	w.exits, w.unreaped = make(chan []ended, len(w.ranks)+1), false
 	go reap(w.exits)
+}
+
+// abandonment is the failure of a launcher of which a process was killed.
+func (w *world) abandonment() Exit {
+	return Exit{Rank: -1, Node: w.cfg.Node, Code: 1, How: "a launcher process was killed"}
 }
 
 func (w *world) stopped(ctx context.Context) Exit {
