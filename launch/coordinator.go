@@ -119,7 +119,7 @@ func newCoordinator(h *host) *coordinator {
 // takes long.
 func (c *coordinator) run(ctx context.Context) {
 	go c.receive(ctx)
-	tick := time.NewTicker(min(100*time.Millisecond, c.cfg.LostTime/8))
+	tick := time.NewTicker(max(min(100*time.Millisecond, c.cfg.LostTime/8), time.Millisecond))
 	defer tick.Stop()
 	for {
 		select {
@@ -243,6 +243,11 @@ func (c *coordinator) consider(ctx context.Context, a *application, now time.Tim
 	}
 	c.registered++
 	t.register(c.registered, a, now)
+	for _, other := range c.applicants {
+		if other.Node == a.Node {
+			other.seq = 0 // the new launcher's heartbeats count from 1
+		}
+	}
 	c.set(ctx, replyKey(a.Token), reply{Registration: c.registered, LostTime: c.cfg.LostTime})
 	if c.phase == running {
 		c.begin(ctx, a.Node, t.newcomers(a.Node))

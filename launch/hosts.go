@@ -151,7 +151,7 @@ func (w *world) settleHosts(ctx context.Context, events <-chan event, lost <-cha
 	var patience <-chan time.Time
 	for !w.done && !w.quitting && !w.abandoned {
 		if w.first != nil && patience == nil {
-			patience = time.After(w.cfg.Grace + w.h.patience())
+			patience = time.After(w.cfg.Grace + w.cfg.LostTime + w.h.patience()) // another host may have been lost, too
 		}
 		select {
 		case e := <-events:

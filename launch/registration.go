@@ -47,7 +47,7 @@ func (h *host) register(ctx context.Context) error {
 		return h.turnedAway(ctx, answer.Refused)
 	}
 	h.reg = &registration{
-		h: h, number: answer.Registration, every: min(time.Second, answer.LostTime/4),
+		h: h, number: answer.Registration, every: max(min(time.Second, answer.LostTime/4), time.Millisecond),
 		gone: make(chan string, 1), changed: make(chan struct{}, 1),
 		state: heartbeat{Node: h.cfg.Node, Registration: answer.Registration},
 	}
@@ -97,8 +97,10 @@ func (c *coordinator) absent() []int {
 }
 
 // read waits for a key and decodes it. Each call of the store is bounded: a connection
-// that was cut off without notice would keep one waiting for ever.
+// that was cut off without notice would keep one waiting for ever. A store that refuses
+// connections for LostTime is an error.
 func (h *host) read(ctx context.Context, key string, value any) error {
+	var refused time.Time // since when; zero: the last call waited
 	for {
 		try, cancel := context.WithTimeout(ctx, max(h.cfg.LostTime, time.Second))
 		text, err := h.own.Get(try, key)
@@ -108,6 +110,14 @@ func (h *host) read(ctx context.Context, key string, value any) error {
 				return fmt.Errorf("the key %q holds something else: %w", key, err)
 			}
 			return nil
+		}
+		switch waited := errors.Is(err, context.DeadlineExceeded); {
+		case waited:
+			refused = time.Time{}
+		case refused.IsZero():
+			refused = time.Now()
+		case time.Since(refused) > h.cfg.LostTime:
+			return fmt.Errorf("node 0 is lost: %w", err)
 		}
 		select {
 		case <-ctx.Done():
