@@ -28,6 +28,7 @@ type coordinator struct {
 	told      func(epoch int, name string) bool
 	inbox     chan message
 	missing   chan chan []int // asks which nodes have no launcher
+	abort     chan string     // why a job that has not begun never will
 	empty     chan struct{}   // closed when all other launchers have left
 
 	tally      tally
@@ -109,7 +110,7 @@ func newCoordinator(h *host) *coordinator {
 	c := &coordinator{
 		cfg: h.cfg, own: h.own, rankStore: h.ranks,
 		told:  func(epoch int, name string) bool { return suffered(h.told(epoch, name)) },
-		inbox: make(chan message), missing: make(chan chan []int), empty: make(chan struct{}),
+		inbox: make(chan message), missing: make(chan chan []int), abort: make(chan string, 1), empty: make(chan struct{}),
 	}
 	c.tally = tally{min: h.cfg.Min, max: h.cfg.Max, lostTime: h.cfg.LostTime, nodes: make([]node, h.cfg.Nodes), looked: time.Now()}
 	return c
@@ -135,6 +136,10 @@ func (c *coordinator) run(ctx context.Context) {
 				}
 			}
 			ask <- list
+		case why := <-c.abort:
+			if c.phase == gathering {
+				c.dismiss(ctx, why)
+			}
 		case <-tick.C:
 		}
 		c.step(ctx, time.Now())

@@ -9,7 +9,8 @@ import (
 
 // What a launcher does in an elastic job over several hosts (Config.Min, Config.Nodes):
 // it reports the ends of its processes and replaces them, and the coordinator decides
-// about the job. The main loop makes no call of the store.
+// about the job. The main loop makes no call of a store on another host: it would delay
+// noticing the end of a rank.
 
 // tell reports the processes to the coordinator.
 func (w *world) tell() {
@@ -101,7 +102,7 @@ func (w *world) quit(e Exit, sig syscall.Signal) {
 	}
 	w.first = &e
 	if w.cfg.Node == 0 {
-		w.noteDoing()
+		w.lookAt(e) // the store is in this process
 		w.h.reg.update(func(b *heartbeat) { b.Fatal = &e })
 	} else {
 		w.quitting = true
@@ -120,7 +121,6 @@ func (w *world) givenUp(why string) {
 		}
 	}
 	w.quitting, w.h.alone = true, true
-	w.outs.say("%s", w.first.How)
 	w.endOnce()
 }
 

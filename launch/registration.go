@@ -56,9 +56,8 @@ func (h *host) register(ctx context.Context) error {
 	h.quiet = func() { cancel(); quiet() }
 	go h.reg.beat(alive)
 	go h.reg.awaitGone(alive)
-	err = h.awaitBegin(ctx)
-	if err != nil {
-		h.reg.last("it has stopped before the job began")
+	if err = h.awaitBegin(ctx); err != nil {
+		h.leaveHosts()
 	}
 	return err
 }
@@ -70,10 +69,16 @@ func (h *host) awaitBegin(ctx context.Context) error {
 	h.begins++
 	switch {
 	case err != nil && h.coord != nil:
+		why := "the job has not begun"
 		if list := h.coord.absent(); len(list) > 0 {
-			return &Error{fmt.Sprintf("node %d of %d has not come", list[0], h.cfg.Nodes), err}
+			why = fmt.Sprintf("node %d of %d has not come", list[0], h.cfg.Nodes)
 		}
-		return &Error{"the job has not begun", err}
+		told := why
+		if errors.Is(err, context.Canceled) {
+			told = "the launcher of node 0 was stopped"
+		}
+		h.coord.abort <- told
+		return &Error{why, err}
 	case err != nil:
 		return &Error{"the job has not begun: not all hosts have come", err}
 	case b.Stop != "":

@@ -102,7 +102,7 @@ type ended struct {
 func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 	w.begin = time.Now()
 	for _, t := range []**time.Timer{&w.timer, &w.look, &w.blame, &w.crew.timer} {
-		*t = time.NewTimer(time.Hour)
+		*t = idleTimer()
 		defer (*t).Stop()
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -191,6 +191,13 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 		}
 	}
 	return err
+}
+
+// idleTimer is a timer that does not fire until it is reset, however long the job runs.
+func idleTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
 }
 
 // cannotStart ends an attempt whose ranks could not all be started.

@@ -146,7 +146,10 @@ func TestElasticHosts(t *testing.T) {
 		{"cut off", hostCutOff},
 		{"stopped", hostStopped},
 		{"half killed", hostHalfKilled},
-		{"given up", hostGivenUp},
+		{"given up", func(t *testing.T, program string) { hostGivenUp(t, program, false) }},
+		{"given up and stopped", func(t *testing.T, program string) { hostGivenUp(t, program, true) }},
+		{"node 0 stopped", hostZeroStopped},
+		{"node 0 lost", hostZeroLost},
 		{"all over again", hostRestart},
 		{"refused", hostRefused},
 	} {
@@ -238,8 +241,9 @@ func hostHalfKilled(t *testing.T, program string) {
 
 // hostGivenUp freezes a launcher whose ranks are healthy: the ranks go on, nothing that
 // the launcher does later ends the job, and no other can take its place until it has
-// ended them.
-func hostGivenUp(t *testing.T, program string) {
+// ended them. If it is also stopped by a signal, it tries to leave the job in the moment
+// in which it finds out.
+func hostGivenUp(t *testing.T, program string, stopped bool) {
 	c := newCluster(t, program, "-elastic", "3:6")
 	frozen := c.nodes[2]
 	proctest.Stop(t, frozen.launchers(t)[leader])
@@ -254,13 +258,21 @@ func hostGivenUp(t *testing.T, program string) {
 	if text := next.out.String(); text != "" {
 		t.Errorf("the place was taken: %s", text)
 	}
-	if err := syscall.Kill(frozen.launchers(t)[leader], syscall.SIGCONT); err != nil {
+	says := []string{"tutti: node 0 has given this host up: no sign of its launcher for 3", "; its ranks are ended\n"}
+	process := frozen.launchers(t)[leader]
+	if stopped {
+		says = nil // it depends on what it sees first
+		if err := syscall.Kill(process, syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Kill(process, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if code := frozen.wait(t); code != 1 {
-		t.Errorf("code %d", code)
+	if code := frozen.wait(t); code != 1 && !(stopped && code == 128+int(syscall.SIGTERM)) {
+		t.Errorf("code %d:\n%s", code, &frozen.out)
 	}
-	frozen.says(t, "tutti: node 0 has given this host up: no sign of its launcher for 3", "; its ranks are ended\n", "ended by tutti: killed by SIGTERM\n")
+	frozen.says(t, append(says, "ended by tutti: killed by SIGTERM\n")...)
 	frozen.nothingLeft(t)
 	// In three seconds ranks that are not kept from it do more than a thousand steps.
 	c.survivors(t)
@@ -305,4 +317,32 @@ func hostRefused(t *testing.T, program string) {
 		c.nodes[0].out.Await(t, says, 1)
 	}
 	c.finish(t)
+}
+
+// hostZeroStopped stops node 0's launcher, which ends the job.
+func hostZeroStopped(t *testing.T, program string) {
+	c := newCluster(t, program, "-elastic", "1:6")
+	if err := c.nodes[0].cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	for n, j := range c.nodes {
+		if code := j.wait(t); code != 128+int(syscall.SIGTERM) {
+			t.Errorf("node %d: code %d:\n%s", n, code, &j.out)
+		}
+		j.says(t, "tutti: stopped by SIGTERM\n", fmt.Sprintf("tutti: rank %d ", 2*n), "; ended by tutti: killed by SIGTERM\n")
+		j.nothingLeft(t)
+	}
+}
+
+// hostZeroLost kills node 0's host, and with it the store.
+func hostZeroLost(t *testing.T, program string) {
+	c := newCluster(t, program, "-elastic", "1:6")
+	c.nodes[0].destroy(t)
+	for n, j := range c.nodes[1:] {
+		if code := j.wait(t); code != 1 {
+			t.Errorf("node %d: code %d:\n%s", n+1, code, &j.out)
+		}
+		j.says(t, "tutti: node 0 is lost: ")
+		j.nothingLeft(t)
+	}
 }
