@@ -19,13 +19,18 @@ type Config struct {
 	Command []string
 	// Ranks is how many ranks this host has. Zero means one.
 	Ranks int
-	// Min makes the job elastic: when this host loses a rank after all have
-	// joined, the job goes on as long as so many of the host's are left, and
-	// another process is started in its place, which joins late (TUTTI_LATE) when
-	// the others call Grow. Zero means that the loss of a rank ends the job.
+	// Min makes the job elastic: when it loses a rank after all have joined, it goes
+	// on as long as so many are left, of the whole job, and another process is
+	// started in the place of the lost one, which joins late (TUTTI_LATE) when the
+	// others call Grow. A whole host, except node 0, may be lost, too; then another
+	// launcher of the same Config takes its place. Zero means that the loss of a rank
+	// ends the job.
 	Min int
-	// Replacements is how many processes are started in the places of others, in
-	// one attempt. Zero means three times Ranks; negative, none.
+	// Max is how many ranks an elastic job has on all its hosts together, which is the
+	// sum of their Ranks. Zero, on a job of one host, means Ranks.
+	Max int
+	// Replacements is how many processes this launcher starts in the places of
+	// others, in one attempt. Zero means three times Ranks; negative, none.
 	Replacements int
 
 	// Nodes is how many hosts the job has, and Node which of them this is.
@@ -126,6 +131,9 @@ func (c *Config) fill() error {
 		c.Logger = slog.Default()
 	}
 	if c.Nodes == 1 {
+		if c.Max == 0 {
+			c.Max = c.Ranks
+		}
 		if c.Addr == "" {
 			c.Addr = "127.0.0.1:0"
 		}
@@ -148,8 +156,12 @@ func (c *Config) check() error {
 		return wrong("no program to run")
 	case c.Ranks < 1:
 		return wrong("%d ranks; there must be one at least", c.Ranks)
-	case c.Min < 0 || c.Min > c.Ranks:
-		return wrong("it is to go on with %d ranks or more, and has %d", c.Min, c.Ranks)
+	case c.Min > 0 && c.Nodes > 1 && c.Max == 0:
+		return wrong("an elastic job of %d hosts needs to know how many ranks it has in all", c.Nodes)
+	case c.Min < 0 || c.Min > c.Max && c.Min > 0:
+		return wrong("it is to go on with %d ranks or more, and has %d", c.Min, c.Max)
+	case c.Min > 0 && (c.Ranks > c.Max || c.Nodes == 1 && c.Ranks != c.Max):
+		return wrong("this host has %d ranks, and the whole job %d", c.Ranks, c.Max)
 	case c.Min > 0 && c.Torch:
 		return wrong("PyTorch's groups cannot go on without a rank; have all started again instead")
 	case c.Nodes < 1 || c.Node < 0 || c.Node >= c.Nodes:
@@ -167,6 +179,17 @@ func (c *Config) check() error {
 		}
 	}
 	return nil
+}
+
+// overHosts reports whether the job is elastic over several hosts.
+func (c *Config) overHosts() bool { return c.Min > 0 && c.Nodes > 1 }
+
+// elastic is what hosts compare of Min and Max, for people.
+func (c *Config) elastic() string {
+	if c.Min == 0 {
+		return "without --elastic"
+	}
+	return fmt.Sprintf("with --elastic %d:%d", c.Min, c.Max)
 }
 
 // encrypted reports whether the job's connections leave the host.

@@ -24,7 +24,12 @@ func (h *host) ranks(epoch int) store.Store { return store.Prefix(h.all, "tutti/
 func (h *host) joined(epoch int) map[int]string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	keys, err := h.ranks(epoch).List(ctx)
+	return joinStates(ctx, h.ranks(epoch))
+}
+
+// joinStates reads how far ranks have come with Join.
+func joinStates(ctx context.Context, ranks store.Store) map[int]string {
+	keys, err := ranks.List(ctx)
 	if err != nil {
 		return nil
 	}
@@ -94,10 +99,10 @@ func (w *world) ask() <-chan struct{} {
 }
 
 // told is what a rank has said of what it was doing; nil if it has said nothing.
-func (h *host) told(epoch int, r *rank) []*flight.Dump {
+func (h *host) told(epoch int, name string) []*flight.Dump {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s, key := h.ranks(epoch), place.ToldKey(r.name())
+	s, key := h.ranks(epoch), place.ToldKey(name)
 	if there, err := s.Check(ctx, key); err != nil || !there {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/agree"
 	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/store"
 )
 
 // A crew is what an elastic job knows of its losses. A place is what a rank's
@@ -48,6 +49,11 @@ func pause(n int, lived time.Duration) time.Duration {
 // lose goes on without ranks that have ended badly, if enough are left, and
 // notices when the others have ended.
 func (w *world) lose(bad []*rank) {
+	if w.h.reg != nil {
+		w.early = append(w.early, bad...)
+		w.dropEarly()
+		return
+	}
 	if len(bad) > 0 && !w.formed() {
 		// The others wait for it in Join, and nobody else can be that rank.
 		w.fail(*bad[0].exit)
@@ -84,7 +90,12 @@ func (w *world) drop(r *rank) {
 		killGroup(r.pid)
 	}
 	if !w.isMember(r) {
-		w.h.withdraw(w.epoch, r.name())
+		withdraw := func() { w.h.withdraw(w.epoch, r.name()) }
+		if w.h.reg != nil {
+			go withdraw() // the store may be far away
+		} else {
+			withdraw()
+		}
 	}
 	next := "it is replaced"
 	pause := pause(r.replacement, time.Since(r.began))
@@ -157,14 +168,19 @@ func (w *world) decided(names []string) {
 
 // startReplacement starts another process in the place of one that was lost.
 func (w *world) startReplacement(old *rank) {
-	r := &rank{number: old.number, local: old.local, replacement: old.replacement + 1, began: time.Now()}
-	env := merge(w.h.environ(w.epoch, r.local, w.how.master), []string{"TUTTI_NAME=" + r.name(), "TUTTI_LATE=1"})
+	r := &rank{number: old.number, local: old.local, replacement: old.replacement + 1, host: old.host, began: time.Now()}
+	env := late(w.h.environ(w.epoch, r.local, w.how.master), r)
 	if err := w.startRank(r, env); err != nil {
 		r.exit = w.endOf(r, 1, "it could not be started: "+err.Error())
 		w.drop(r)
 		return
 	}
 	old.loss.By, old.loss.ByAfter = r.replacement, time.Since(w.begin)
+}
+
+// late is the environment of a process that joins a running job.
+func late(env []string, r *rank) []string {
+	return merge(env, []string{"TUTTI_NAME=" + r.name(), "TUTTI_LATE=1"})
 }
 
 // members counts the processes that are ranks of the job, or have ended well as
@@ -192,6 +208,9 @@ func (w *world) isMember(r *rank) bool {
 	if r.behind && (r.exit == nil || r.exit.Code == 0) {
 		return false
 	}
+	if w.h != nil && w.h.reg != nil {
+		return r.replacement == 0 || r.in
+	}
 	if r.replacement > 0 && r.letIn == "" {
 		r.letIn = w.h.letIn(w.epoch, r.name())
 	}
@@ -199,6 +218,9 @@ func (w *world) isMember(r *rank) bool {
 }
 
 func (w *world) endedWell() bool {
+	if w.over {
+		return true
+	}
 	for _, r := range w.ranks {
 		if r.exit != nil && r.exit.Code == 0 && w.isMember(r) {
 			return true
@@ -252,18 +274,11 @@ func (h *host) follow(ctx context.Context, epoch int) <-chan []string {
 	}
 	go func() {
 		for n := 0; ; n++ {
-			d, err := agree.Learn(ctx, agree.On(h.ranks(epoch)), place.WorldKey(n))
+			d, err := h.learn(ctx, epoch, n)
 			if err != nil {
 				return
 			}
-			var next []string
-			for _, m := range d.Members {
-				next = append(next, names[m])
-			}
-			for _, ticket := range d.Late {
-				next = append(next, h.holder(ctx, epoch, ticket))
-			}
-			names = next
+			names = nextNames(ctx, h.ranks(epoch), names, d)
 			select {
 			case news <- names:
 			case <-ctx.Done():
@@ -274,20 +289,49 @@ func (h *host) follow(ctx context.Context, epoch int) <-chan []string {
 	return news
 }
 
-// holder is the name of the process that has a ticket; "" if it has none.
-func (h *host) holder(ctx context.Context, epoch int, ticket int64) (name string) {
-	who, err := h.ranks(epoch).Get(ctx, place.LateKey(ticket))
-	if err != nil {
-		return ""
+// learn waits for the n-th decision of the ranks. Each call of the store is bounded: a
+// connection that was cut off without notice would keep one waiting for ever.
+func (h *host) learn(ctx context.Context, epoch, n int) (*agree.Decision, error) {
+	for {
+		try, cancel := context.WithTimeout(ctx, max(h.cfg.LostTime, time.Second))
+		d, err := agree.Learn(try, agree.On(h.ranks(epoch)), place.WorldKey(n))
+		cancel()
+		if err == nil {
+			return d, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
-	return place.HolderName(string(who))
+}
+
+// nextNames returns the process names of a decision, in rank order, from those of the
+// one before.
+func nextNames(ctx context.Context, ranks store.Store, names []string, d *agree.Decision) (next []string) {
+	for _, m := range d.Members {
+		if m >= 0 && m < len(names) {
+			next = append(next, names[m])
+		}
+	}
+	for _, ticket := range d.Late {
+		holder, _ := ranks.Get(ctx, place.LateKey(ticket)) // "" stands for a process without a name
+		next = append(next, place.HolderName(string(holder)))
+	}
+	return next
 }
 
 // letIn returns as what a replacement was let in; "" if it was not.
 func (h *host) letIn(epoch int, name string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s, key := h.ranks(epoch), place.LetInKey(name)
+	return letIn(ctx, h.ranks(epoch), name)
+}
+
+// letIn reads as what a process was let in; "" if it was not.
+func letIn(ctx context.Context, s store.Store, name string) string {
+	key := place.LetInKey(name)
 	if there, err := s.Check(ctx, key); err != nil || !there {
 		return ""
 	}

@@ -39,7 +39,9 @@ func (w *world) judge(atLast bool) {
 	for _, r := range w.held {
 		switch {
 		case r.exit.Code > 128: // it was killed
-		case !suffered(w.h.told(w.epoch, r)):
+		case w.h.reg != nil: // the coordinator finds out
+			weight[r] = 1
+		case !suffered(w.h.told(w.epoch, r.name())):
 			weight[r] = 1
 		default:
 			weight[r] = 2
@@ -86,6 +88,7 @@ func (w *world) note(e ended) *rank {
 		switch {
 		case w.ending && code != 0:
 			r.exit.How = "ended by tutti: " + how
+		case w.h.reg != nil: // the coordinator looks at who waits in vain
 		case code == 0 && w.h.joined(w.epoch)[r.number] == "":
 			w.look.Reset(lookEvery)
 		}

@@ -33,6 +33,14 @@ type host struct {
 	gone      chan Exit // a host that was lost
 	quiet     context.CancelFunc
 	alone     bool // not all others will come to the end
+
+	// Of an elastic job over several hosts; nil and zero in all others.
+	reg          *registration
+	coord        *coordinator // node 0's
+	epoch        int          // the next attempt
+	begins       int          // attempts that this launcher has waited for
+	eventsBefore int          // events of the attempt before this launcher took part
+	firsts       []int        // replacement numbers of its first processes, by place; nil: they are ranks from the start
 }
 
 // maxRanks is how many ranks one host may say that it has.
@@ -50,21 +58,81 @@ func openHost(ctx context.Context, cfg *Config) (*host, error) {
 	err := h.open(ctx)
 	if err == nil {
 		h.own = store.Prefix(h.all, "launch")
-		err = h.count(ctx)
+		if err = h.sameElastic(ctx); err == nil && cfg.overHosts() {
+			err = h.coordinate(ctx)
+		} else if err == nil {
+			err = h.count(ctx)
+		}
 	}
 	if err != nil {
 		h.close()
 		return nil, err
 	}
-	alive, quiet := context.WithCancel(context.Background())
-	h.quiet = quiet
-	if cfg.Nodes > 1 {
+	alive, cancel := context.WithCancel(context.Background())
+	quiet := h.quiet
+	h.quiet = func() { cancel(); quiet() }
+	if cfg.Nodes > 1 && h.reg == nil {
 		go h.beat(alive)
 	}
 	if cfg.Node == 0 {
 		go h.hear(alive, h.own, "tutti: refused a host")
 	}
 	return h, nil
+}
+
+// sameElastic makes sure that all hosts say the same of Min and Max.
+func (h *host) sameElastic(ctx context.Context) error {
+	mine := h.cfg.elastic()
+	if h.cfg.Node == 0 {
+		if err := h.own.Set(ctx, "elastic", []byte(mine)); err != nil {
+			return &Error{"the store", err}
+		}
+		return nil
+	}
+	theirs, err := h.own.Get(ctx, "elastic")
+	if err != nil {
+		return &Error{"the store", err}
+	}
+	if string(theirs) != mine {
+		return h.turnedAway(ctx, fmt.Sprintf("it was started %s, this job %s; all hosts must say the same", mine, theirs))
+	}
+	return nil
+}
+
+// coordinate takes part in an elastic job over several hosts.
+func (h *host) coordinate(ctx context.Context) error {
+	if err := h.sameNodes(ctx); err != nil {
+		return err
+	}
+	if h.cfg.Node == 0 {
+		alive, cancel := context.WithCancel(context.Background())
+		quiet := h.quiet
+		h.quiet = func() { cancel(); quiet() }
+		h.coord = newCoordinator(h)
+		go h.coord.run(alive)
+	}
+	return h.register(ctx)
+}
+
+// abandon has the coordinator of an elastic job over several hosts know of a failure of
+// this launcher. It does not wait.
+func (h *host) abandon(e Exit) {
+	if h.reg == nil {
+		return
+	}
+	h.reg.update(func(b *heartbeat) {
+		if b.Leaving = e.How; h.cfg.Node == 0 {
+			b.Leaving, b.Fatal = "", &e
+		}
+	})
+}
+
+// stopEarly closes a host's part in a job in which it has started no ranks.
+func (h *host) stopEarly(why string) {
+	if h.reg != nil {
+		h.reg.last(why)
+	}
+	h.close()
 }
 
 // beat gives signs of life to node 0, or watches for those of the others, until
@@ -174,14 +242,22 @@ func withPort(addr string, taken net.Addr) string {
 	return net.JoinHostPort(name, strconv.Itoa(taken.(*net.TCPAddr).Port))
 }
 
-// count tells the other hosts how many ranks this one has, and learns theirs.
-func (h *host) count(ctx context.Context) error {
-	node := strconv.Itoa(h.cfg.Node)
+// sameNodes makes sure that all hosts say the same of Nodes.
+func (h *host) sameNodes(ctx context.Context) error {
 	mine := strconv.Itoa(h.cfg.Nodes)
 	if theirs, err := h.own.CompareAndSet(ctx, "nodes", nil, []byte(mine)); err != nil {
 		return &Error{"the store", err}
 	} else if string(theirs) != mine {
 		return h.turnedAway(ctx, fmt.Sprintf("it believes in %s hosts, this job has %s", mine, theirs))
+	}
+	return nil
+}
+
+// count tells the other hosts how many ranks this one has, and learns theirs.
+func (h *host) count(ctx context.Context) error {
+	node := strconv.Itoa(h.cfg.Node)
+	if err := h.sameNodes(ctx); err != nil {
+		return err
 	}
 	held, err := claim.Take(ctx, h.own, "here/"+node, claim.Options{Using: func(ctx context.Context, _ string) bool { return h.begun(ctx) }})
 	if taken := (*claim.TakenError)(nil); errors.As(err, &taken) {
@@ -383,10 +459,18 @@ func decodeExit(text []byte) (e Exit, err error) {
 	if err := json.Unmarshal(text, &e); err != nil {
 		return Exit{}, err
 	}
-	if e.Code < 0 || e.Code > 255 || e.Rank < -1 || e.Replacement < 0 {
-		return Exit{}, fmt.Errorf("code %d of rank %d, replacement %d, is not possible", e.Code, e.Rank, e.Replacement)
+	if err := e.check(); err != nil {
+		return Exit{}, err
 	}
 	return e, nil
+}
+
+// check finds ends that no process can have.
+func (e *Exit) check() error {
+	if e.Code < 0 || e.Code > 255 || e.Rank < -1 || e.Replacement < 0 {
+		return fmt.Errorf("code %d of rank %d, replacement %d, is not possible", e.Code, e.Rank, e.Replacement)
+	}
+	return nil
 }
 
 // verdict returns the first failure of an attempt that all hosts have ended,
@@ -408,12 +492,25 @@ func (h *host) verdict(epoch int) *Exit {
 // leave waits for the other hosts, so that the store outlives their last look
 // at it.
 func (h *host) leave() {
-	if h.cfg.Nodes > 1 {
+	if h.reg != nil {
+		h.leaveHosts()
+	} else if h.cfg.Nodes > 1 {
 		ctx, cancel := context.WithTimeout(context.Background(), h.patience())
 		defer cancel()
 		_ = h.own.Barrier(ctx, "left", h.cfg.Nodes)
 	}
 	h.close()
+}
+
+// leaveHosts is leave in an elastic job over several hosts.
+func (h *host) leaveHosts() {
+	h.reg.last("its launcher has ended")
+	if h.coord != nil {
+		select {
+		case <-h.coord.empty:
+		case <-time.After(h.patience()):
+		}
+	}
 }
 
 // patience is how long to wait for the others when all is over.

@@ -69,6 +69,9 @@ type Report struct {
 	// went on without.
 	Ranks []Exit
 	Lost  []Loss
+	// Hosts are the hosts that an elastic job has lost, in the last attempt; the same on
+	// all hosts that were there at its end.
+	Hosts []*HostLoss
 	// Attempts is how often the ranks were started.
 	Attempts int
 	// Found is what can be said of ranks of one host that were stopped: who is
@@ -89,6 +92,9 @@ func (r *Report) String() string {
 	var b strings.Builder
 	for i := range r.Lost {
 		fmt.Fprintf(&b, "tutti: %v\n", &r.Lost[i])
+	}
+	for _, l := range r.Hosts {
+		fmt.Fprintf(&b, "tutti: %v\n", l)
 	}
 	if r.First != nil {
 		r.failure(&b)

@@ -39,17 +39,30 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	defer h.leave()
 	outs := newOutputs(&cfg)
-	for epoch := 0; ; epoch++ {
+	for epoch := h.epoch; ; epoch++ {
 		w := &world{h: h, cfg: &cfg, epoch: epoch, outs: outs}
 		if err := w.run(ctx, lost); err != nil {
 			return nil, err
 		}
 		if w.abandoned {
 			h.alone = true
-			h.announce(epoch, Exit{Rank: -1, Node: cfg.Node, Code: 1, How: "a launcher process was killed"})
+			h.abandon(w.abandonment())
+			if h.reg == nil {
+				h.announce(epoch, w.abandonment())
+			}
 			return &Report{Code: 1, Attempts: epoch + 1, Incomplete: outs.lacking()}, nil
 		}
 		r := w.report(w.first)
+		if h.reg != nil {
+			if !w.again || w.quitting {
+				return r, nil
+			}
+			outs.print(r.String() + "tutti: all ranks are started again, when all hosts are here\n")
+			if early, err := h.again(ctx, &cfg, lost); early != nil || err != nil {
+				return early, err
+			}
+			continue
+		}
 		if r.First == nil || epoch >= cfg.Restarts || w.stop != 0 || ctx.Err() != nil || r.First.Rank < 0 {
 			return r, nil
 		}
@@ -60,41 +73,16 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 // open opens the host's part in the job. If the job is stopped before that, the
 // report says so.
 func open(ctx context.Context, cfg *Config, lost <-chan struct{}) (*host, *Report, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	var h *host
-	opened := make(chan error, 1)
-	go func() {
-		var err error
+	early, err := attend(ctx, cfg, lost, func(ctx context.Context) (err error) {
 		h, err = openHost(ctx, cfg)
-		opened <- err
-	}()
-	var early *Report
-	stop := func(code int, how string) {
-		if early == nil {
-			early = &Report{Code: code, First: &Exit{Rank: -1, Node: cfg.Node, Code: code, How: how + " before there were ranks"}}
-		}
-		cancel()
+		return err
+	})
+	if early != nil && h != nil {
+		h.stopEarly(early.First.How)
+		h = nil
 	}
-	for {
-		select {
-		case err := <-opened:
-			if early == nil {
-				return h, nil, err
-			}
-			if h != nil {
-				h.close()
-			}
-			return nil, early, nil
-		case <-lost:
-			lost = nil
-			stop(1, "another launcher process was killed")
-		case s := <-cfg.Signals:
-			if sig, ok := s.(syscall.Signal); ok && ends(sig) {
-				stop(128+int(sig), "stopped by "+signalName(sig))
-			}
-		}
-	}
+	return h, early, err
 }
 
 // ends reports whether a signal asks a job to end.
@@ -105,14 +93,15 @@ func ends(sig syscall.Signal) bool {
 // report puts together how an attempt ended.
 func (w *world) report(first *Exit) *Report {
 	r := &Report{Attempts: w.epoch + 1, First: first, Incomplete: w.outs.lacking()}
+	r.Hosts = w.lostHosts
 	var told []*flight.Dump
 	for _, k := range w.ranks {
 		if k.tail.panic != "" {
 			k.exit.How = "it panicked, " + k.exit.How
 		}
 		k.exit.Doing = k.doing
-		if first != nil && k.loss == nil {
-			if dumps := w.h.told(w.epoch, k); len(dumps) > 0 {
+		if first != nil && k.loss == nil && !w.quitting {
+			if dumps := w.h.told(w.epoch, k.name()); len(dumps) > 0 {
 				k.exit.Doing = doing(dumps)
 				told = append(told, dumps...)
 			}
@@ -122,6 +111,11 @@ func (w *world) report(first *Exit) *Report {
 		}
 		if first != nil && first.of(k) {
 			first.Lines, first.How = k.exit.Lines, k.exit.How
+		}
+	}
+	for _, k := range w.ranks {
+		if w.h.reg != nil && !w.h.alone && k.replacement > 0 {
+			k.letIn = w.h.letIn(w.epoch, k.name())
 		}
 	}
 	r.Lost = w.lost()

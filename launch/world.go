@@ -43,6 +43,15 @@ type world struct {
 	how      starter
 	unreaped bool // a rank was started after the one who takes their ends
 	crew     crew // of an elastic job
+
+	// Of an elastic job over several hosts.
+	formedYet bool        // the ranks have joined
+	early     []*rank     // have ended badly; formedYet is awaited
+	over      bool        // a rank has ended well, on whatever host
+	quitting  bool        // this host's ranks are ended, and the job goes on
+	done      bool        // all launchers have ended the attempt
+	again     bool        // all ranks are started again
+	lostHosts []*HostLoss // of the attempt
 }
 
 // A rank is one process.
@@ -58,6 +67,7 @@ type rank struct {
 	letIn       string // a replacement's rank, when it was let in
 	in          bool   // the ranks have decided that it is one of them,
 	behind      bool   // and later to go on without it
+	host        int64  // registration of a launcher that came later; 0: it was there from the start
 	doing       string
 }
 
@@ -66,10 +76,7 @@ func (r *rank) who() string { return (&Exit{Rank: r.number, Replacement: r.repla
 
 // name is what the launcher calls the process.
 func (r *rank) name() string {
-	if r.replacement == 0 {
-		return strconv.Itoa(r.number)
-	}
-	return fmt.Sprintf("%d.%d", r.number, r.replacement)
+	return processName(r.number, r.replacement, r.host)
 }
 
 // endOf is an end of a rank, now.
@@ -95,25 +102,32 @@ type ended struct {
 func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 	w.begin = time.Now()
 	for _, t := range []**time.Timer{&w.timer, &w.look, &w.blame, &w.crew.timer} {
-		*t = time.NewTimer(time.Hour)
+		*t = idleTimer()
 		defer (*t).Stop()
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	release, err := w.start(ctx)
 	if err != nil {
-		first := w.h.announce(w.epoch, Exit{Rank: -1, Node: w.cfg.Node, Code: 1, How: err.Error()})
-		w.first = &first
-		w.kill()
+		w.cannotStart(err)
 	}
 	defer close(release)
 	w.reap()
-	news, done := w.h.watch(ctx, w.epoch), ctx.Done()
+	var news <-chan Exit
+	var events <-chan event
+	var givenUp <-chan string
+	if w.h.reg == nil {
+		news = w.h.watch(ctx, w.epoch)
+	} else {
+		events, givenUp = w.h.reg.events(ctx, w.epoch), w.h.reg.gone
+		w.tell()
+	}
+	done := ctx.Done()
 	var decided <-chan []string
 	if w.cfg.Min > 0 {
 		decided = w.h.follow(ctx, w.epoch)
 	}
-	for w.alive > 0 {
+	for w.alive > 0 || w.pending() {
 		select {
 		case list, ok := <-w.exits:
 			switch {
@@ -121,6 +135,8 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 				w.exited(list)
 			case w.unreaped:
 				w.reap()
+			case w.alive == 0:
+				w.exits = nil // until a replacement is started
 			default:
 				w.unseen()
 			}
@@ -128,14 +144,18 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 			w.signal(sig)
 		case e := <-news:
 			w.fail(e)
+		case e := <-events:
+			w.heed(e)
+		case why := <-givenUp:
+			w.givenUp(why)
 		case e := <-w.h.gone:
-			w.h.alone = true
-			w.fail(e)
+			w.lostHost(e)
 		case <-done:
 			done = nil
 			w.fail(w.stopped(ctx))
 		case <-lost:
 			lost, w.abandoned = nil, true
+			w.h.abandon(w.abandonment()) // before the ends of ranks are reported
 			w.kill()
 		case <-w.asked:
 			w.asked = nil
@@ -151,10 +171,17 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 		case names := <-decided:
 			w.decided(names)
 		}
+		if w.h.reg != nil {
+			w.tell()
+		}
 	}
 	w.judge(true)
 	w.finish()
-	w.settle(ctx, news, lost)
+	if w.h.reg != nil {
+		w.settleHosts(ctx, events, lost)
+	} else {
+		w.settle(ctx, news, lost)
+	}
 	for _, r := range w.ranks {
 		if r.exit != nil {
 			r.exit.Lines = r.tail.last()
@@ -166,10 +193,44 @@ func (w *world) run(ctx context.Context, lost <-chan struct{}) error {
 	return err
 }
 
+// idleTimer is a timer that does not fire until it is reset, however long the job runs.
+func idleTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// cannotStart ends an attempt whose ranks could not all be started.
+func (w *world) cannotStart(err error) {
+	e := Exit{Rank: -1, Node: w.cfg.Node, Code: 1, How: err.Error()}
+	if w.h.reg != nil {
+		w.quit(e, syscall.SIGKILL)
+	} else {
+		first := w.h.announce(w.epoch, e)
+		w.first = &first
+	}
+	w.kill()
+}
+
+// lostHost ends the job because another host is lost.
+func (w *world) lostHost(e Exit) {
+	if w.h.reg != nil {
+		w.lostStore(e)
+		return
+	}
+	w.h.alone = true
+	w.fail(e)
+}
+
 // reap begins to take the ends of all children.
 func (w *world) reap() {
 	w.exits, w.unreaped = make(chan []ended, len(w.ranks)+1), false
 	go reap(w.exits)
+}
+
+// abandonment is the failure of a launcher of which a process was killed.
+func (w *world) abandonment() Exit {
+	return Exit{Rank: -1, Node: w.cfg.Node, Code: 1, How: "a launcher process was killed"}
 }
 
 func (w *world) stopped(ctx context.Context) Exit {
@@ -203,8 +264,7 @@ func (w *world) settle(ctx context.Context, news <-chan Exit, lost <-chan struct
 		case e := <-news:
 			w.fail(e)
 		case e := <-w.h.gone:
-			w.h.alone = true
-			w.fail(e)
+			w.lostHost(e)
 		case sig := <-w.cfg.Signals:
 			w.signal(sig)
 		case <-done:
@@ -236,8 +296,12 @@ func (w *world) start(ctx context.Context) (release chan struct{}, err error) {
 	}
 	w.how = starter{newThread(release), path, master}
 	for local := range w.cfg.Ranks {
-		r := &rank{number: w.h.base + local, local: local}
-		if err := w.startRank(r, w.h.environ(w.epoch, local, master)); err != nil {
+		r, env := &rank{number: w.h.base + local, local: local}, w.h.environ(w.epoch, local, master)
+		if w.h.firsts != nil {
+			r.replacement, r.host = w.h.firsts[local], w.h.reg.number
+			env = late(env, r)
+		}
+		if err := w.startRank(r, env); err != nil {
 			return release, &Error{fmt.Sprintf("rank %d", r.number), err}
 		}
 	}
@@ -307,6 +371,9 @@ func (w *world) startRank(r *rank, env []string) (err error) {
 	w.ranks = append(w.ranks, r)
 	w.alive++
 	w.unreaped = true
+	if w.exits == nil && w.alive == 1 && len(w.ranks) > 1 {
+		w.reap()
+	}
 	return nil
 }
 
@@ -329,6 +396,10 @@ func (w *world) fail(e Exit) {
 	if w.first != nil {
 		return
 	}
+	if w.h.reg != nil {
+		w.quit(e, syscall.SIGTERM)
+		return
+	}
 	w.lookAt(e)
 	first := w.h.announce(w.epoch, e)
 	w.first = &first
@@ -342,7 +413,11 @@ func (w *world) end(sig syscall.Signal) {
 		return
 	}
 	w.ending, w.by = true, sig
-	if w.asked = w.ask(); w.asked == nil {
+	// All ranks of the job hear the question, so only the end of the job may ask it.
+	if !w.quitting {
+		w.asked = w.ask()
+	}
+	if w.asked == nil {
 		w.endNow()
 	}
 }
@@ -374,6 +449,9 @@ func (w *world) signal(s os.Signal) {
 		return
 	case w.stop != 0:
 		w.kill()
+		return
+	case w.h.reg != nil:
+		w.quitBySignal(sig)
 		return
 	}
 	w.stop = sig
@@ -414,6 +492,9 @@ const (
 // finish ends what ranks have left behind, and passes on the last output.
 func (w *world) finish() {
 	patience := outputTime
+	if w.exits == nil {
+		w.reap()
+	}
 	if !w.sweep() {
 		w.cfg.Logger.Warn("tutti: what ranks have left behind cannot be killed")
 		patience = time.Second

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 // TestStartRankFails has the second log file of a rank not open: what was opened
@@ -26,6 +28,20 @@ func TestStartRankFails(t *testing.T) {
 			t.Errorf("%s is still open", file)
 		}
 	}
+}
+
+// TestIdleTimer has a job that runs for days: none of its timers fires.
+func TestIdleTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		timer := idleTimer()
+		select {
+		case <-timer.C:
+			t.Error("it fires")
+		case <-time.After(48 * time.Hour):
+		}
+		timer.Reset(time.Second)
+		<-timer.C
+	})
 }
 
 // openFiles returns what this process has open.

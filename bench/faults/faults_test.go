@@ -113,6 +113,26 @@ func TestPartition(t *testing.T) {
 	}
 }
 
+// TestHosts loses a host of an elastic job, in both ways; TUTTI_TEST_HEAVY makes it 50
+// trials.
+func TestHosts(t *testing.T) {
+	_ = proctest.Self(t)
+	if testing.Short() {
+		t.Skip("it waits for a silent host")
+	}
+	trials := 2
+	if os.Getenv("TUTTI_TEST_HEAVY") != "" {
+		trials = 50
+	}
+	err := hostsAll(hosting{trials: trials, seed: 1, out: logger{t}, log: logger{t}})
+	if errors.Is(err, netns.ErrUnavailable) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // logger logs what is written.
 type logger struct{ t *testing.T }
 

@@ -6,6 +6,7 @@
 //	go run ./bench/faults drill                                     a fault in each state of a rank
 //	go run ./bench/faults mismatch                                  ranks call different things, on every engine
 //	go run ./bench/faults partition                                 the network between two hosts fails
+//	go run ./bench/faults hosts --trials 50                         a host of an elastic job is lost, and replaced
 //	go run ./bench/faults verify                                    what Config.Verify costs: bytes, without, with
 //
 // Where the network is cut, ranks are in network namespaces, which need root.
@@ -37,10 +38,14 @@ func main() {
 
 func command(args []string) error {
 	if len(args) == 0 {
-		return errors.New("kill, stop, drill, mismatch, partition or verify?")
+		return errors.New("kill, stop, drill, mismatch, partition, hosts or verify?")
 	}
 	f := flag.NewFlagSet("faults "+args[0], flag.ExitOnError)
-	trials := f.Int("trials", 100, "how often, for each transport")
+	most := 100
+	if args[0] == "hosts" {
+		most = 10
+	}
+	trials := f.Int("trials", most, "how often, for each transport")
 	transports := f.String("transport", "shm,tcp", "shm, tcp or both")
 	seed := f.Uint64("seed", uint64(time.Now().UnixNano()), "of all that is random")
 	o := killing{out: os.Stderr}
@@ -61,6 +66,8 @@ func command(args []string) error {
 	switch args[0] {
 	case "partition":
 		return partitionAll(partitioning{silence: d.silence, only: d.only, strict: true, out: d.out})
+	case "hosts":
+		return hostsAll(hosting{trials: *trials, seed: *seed, out: os.Stdout, log: os.Stderr})
 	case "mismatch":
 		m.engines, m.only = strings.Split(*engines, ","), d.only
 		for text := range strings.SplitSeq(*elems, ",") {
@@ -94,7 +101,7 @@ func command(args []string) error {
 		case "verify":
 			err = verifyCost(transport, os.Stdout)
 		default:
-			err = fmt.Errorf("there is no %q: kill, stop, drill, mismatch, partition or verify", args[0])
+			err = fmt.Errorf("there is no %q: kill, stop, drill, mismatch, partition, hosts or verify", args[0])
 		}
 		if err != nil {
 			return fmt.Errorf("%s, seed %d: %w", transport, *seed, err)

@@ -104,7 +104,7 @@ func TestElastic(t *testing.T) {
 	onlyLinux(t)
 	program := buildElastic(t)
 	for name, test := range map[string]func(t *testing.T, program string){
-		"replaced": elasticReplaced, "too few": elasticTooFew, "two hosts": elasticHosts, "wrapped": elasticWrapped,
+		"replaced": elasticReplaced, "too few": elasticTooFew, "two hosts": elasticHosts, "only rank": elasticOnlyRank, "wrapped": elasticWrapped,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -192,7 +192,7 @@ func elasticHosts(t *testing.T, program string) {
 	addr := proctest.FreeAddr(t)
 	var jobs [2]*job
 	for i := range jobs {
-		jobs[i] = elastic(t, program, []string{"TUTTI_SECRET=0123456789abcdef"}, "-nodes", "2", "-node", strconv.Itoa(i), "-addr", addr, "-elastic", "1:2")
+		jobs[i] = elastic(t, program, []string{"TUTTI_SECRET=0123456789abcdef"}, "-nodes", "2", "-node", strconv.Itoa(i), "-addr", addr, "-elastic", "2:4")
 	}
 	for _, j := range jobs {
 		j.out.Await(t, " of 4 from step", 2)
@@ -212,6 +212,35 @@ func elasticHosts(t *testing.T, program string) {
 		}
 		j.nothingLeft(t)
 	}
+}
+
+// elasticOnlyRank kills the only rank of a host, twice: its launcher has no process then,
+// the second time for a second, and starts another.
+func elasticOnlyRank(t *testing.T, program string) {
+	addr := proctest.FreeAddr(t)
+	var jobs [2]*job
+	for i := range jobs {
+		jobs[i] = elastic(t, program, []string{"TUTTI_SECRET=0123456789abcdef"}, "-nodes", "2", "-node", strconv.Itoa(i), "-addr", addr, "-elastic", "1:2")
+	}
+	for times := 1; times <= 3; times++ {
+		for _, j := range jobs {
+			j.out.Await(t, " of 2 from step", times)
+		}
+		if times < 3 {
+			kill(t, jobs[1].process(t, 1, 2, true))
+		}
+	}
+	if err := jobs[0].cmd.Process.Signal(syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range jobs {
+		if code := j.wait(t); code != 0 {
+			t.Errorf("code %d:\n%s", code, &j.out)
+		}
+		j.exactSums(t, 1)
+		j.nothingLeft(t)
+	}
+	jobs[1].says(t, "tutti: rank 1 is lost: killed by SIGKILL", "it is replaced in 1s (2 of 3)", "tutti: replacement 1 of rank 1 was lost after ", "; replacement 2 came after ")
 }
 
 // TestElasticEnds has replacements that die before they are let in, that are

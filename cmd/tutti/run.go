@@ -38,11 +38,17 @@ Several hosts share a secret, in TUTTI_SECRET: openssl rand -hex 32 makes one.
 Under Slurm (srun, one task per host) and in pods of a Kubernetes Job, --nodes,
 --node and --addr are found in the environment.
 
-With --elastic min:max a host starts max ranks, and the loss of one does not end
-the job as long as min of them live: the others go on with Comm.Shrink. Another
-process is started in its place, and joins when the others call
-Comm.Grow(ctx, 0). The code is 0 if the ranks that are there at the end end
-well; below min it is that of the first rank that was lost and not replaced.
+With --elastic min:max the job has max ranks, on all its hosts together, and the
+loss of some does not end it as long as min of them live: the others go on with
+Comm.Shrink. Another process is started in the place of each, and joins when the
+others call Comm.Grow(ctx, 0). A whole host may be lost, except node 0, which
+serves the store: the same tutti run line, there or on another host, takes its
+place in the running job. -n says how many of the max ranks are on this host;
+without it the hosts have the same number each. The code is 0 if the ranks that
+are there at the end end well; below min it is that of the first rank that was
+lost and not replaced, and 1 if that was a host.
+
+  tutti run --elastic 4:6 --nodes 3 --node 2 --addr host0:29400 -- ./prog
 
 Exit codes: 0 all ranks ended well; that of the first rank that failed, 128 and
 the signal if it was killed by one, or if tutti run itself was stopped; 1 the
@@ -78,8 +84,8 @@ func runFlags(o *options, hosts place.Hosts, getenv func(string) string) *flag.F
 	f.StringVar(&o.color, "color", "auto", "colour the ranks: auto, always or never")
 	f.BoolVar(&o.stdin, "stdin", false, "pass standard input on to rank 0")
 	f.IntVar(&o.Restarts, "restarts", 0, "how often to start all ranks again after a failure")
-	f.StringVar(&o.elastic, "elastic", "", "go on when ranks are lost, and replace them: `min:max` ranks on this host")
-	f.IntVar(&o.Replacements, "replacements", 0, "how many lost ranks to replace, with --elastic (default three times max)")
+	f.StringVar(&o.elastic, "elastic", "", "go on when ranks or hosts are lost, and replace them: `min:max` ranks of the whole job")
+	f.IntVar(&o.Replacements, "replacements", 0, "how many lost ranks to replace on this host, with --elastic (default three times its ranks)")
 	f.DurationVar(&o.Grace, "grace", 5*time.Second, "how long ranks have to end before they are killed")
 	return f
 }
@@ -115,8 +121,8 @@ func parse(args []string, getenv func(string) string) (*options, error) {
 	return o, nil
 }
 
-// setElastic reads min:max, which is how many ranks there are. It returns what
-// is wrong.
+// setElastic reads min:max, which is how many ranks the whole job has. It returns
+// what is wrong.
 func (o *options) setElastic(f *flag.FlagSet) string {
 	given := func(name string) (set bool) {
 		f.Visit(func(g *flag.Flag) { set = set || g.Name == name })
@@ -134,12 +140,19 @@ func (o *options) setElastic(f *flag.FlagSet) string {
 	switch {
 	case err1 != nil || err2 != nil || least < 1 || most < least:
 		return fmt.Sprintf("-elastic is %q; it is min:max, two numbers of ranks, such as 2:4", o.elastic)
-	case given("n") && o.Ranks != most:
+	case o.Nodes > 1 && given("n") && o.Ranks > most:
+		return fmt.Sprintf("-n is %d, but -elastic %s says that the whole job has %d ranks", o.Ranks, o.elastic, most)
+	case o.Nodes > 1 && !given("n") && most%o.Nodes != 0:
+		return fmt.Sprintf("-elastic is %s, and %d ranks cannot be divided by %d hosts; say with -n how many this host has", o.elastic, most, o.Nodes)
+	case o.Nodes <= 1 && given("n") && o.Ranks != most:
 		return fmt.Sprintf("-n is %d, but -elastic %s starts %d ranks; leave -n out", o.Ranks, o.elastic, most)
 	case given("replacements") && o.Replacements == 0:
 		o.Replacements = -1 // zero means the default there
 	}
-	o.Min, o.Ranks = least, most
+	o.Min, o.Max = least, most
+	if !given("n") {
+		o.Ranks = most / max(o.Nodes, 1)
+	}
 	return ""
 }
 

@@ -401,6 +401,14 @@ func TestNodesMiss(t *testing.T) {
 	if code := alone.wait(t); code != 1 || !strings.Contains(alone.out.String(), "node 1 of 2 has not come") {
 		t.Errorf("code %d:\n%s", code, &alone.out)
 	}
+	elastic := []string{"-nodes", "3", "-addr", flags[3], "-elastic", "1:3"}
+	one := start(t, "hello", env, append(elastic, "-node", "1")...)
+	alone = start(t, "hello", env, append(elastic, "-join-time", "2s")...)
+	for _, j := range []*job{alone, one} {
+		if code := j.wait(t); code != 1 || !strings.Contains(j.out.String(), "node 2 of 3 has not come") {
+			t.Errorf("code %d:\n%s", code, &j.out)
+		}
+	}
 	alone = start(t, "hello", env, flags...)
 	other := start(t, "hello", []string{"TUTTI_SECRET=something else than that"}, append(flags, "-node", "1")...)
 	if code := other.wait(t); code != 1 || !strings.Contains(other.out.String(), "the secrets differ") {

@@ -4,7 +4,8 @@
 //	go run ./cmd/tutti run --elastic 2:4 -- go run ./examples/elastic
 //
 // Kill any of its processes while it runs. The others go on without it, tutti run
-// starts another in its place, and that is let in. The sum at the end is exact.
+// starts another in its place, and that is let in. On several hosts a whole host may
+// be lost, too; the same tutti run line takes its place. The sum at the end is exact.
 package main
 
 import (
@@ -26,10 +27,11 @@ const perStep = 100
 func main() {
 	steps := flag.Int("steps", 500, "how many steps to do")
 	pause := flag.Duration("pause", 20*time.Millisecond, "how long to rest after each")
+	silence := flag.Duration("silence", 0, "how long a host may not answer before it is lost; 0: the default")
 	flag.Parse()
 	enough := make(chan os.Signal, 1)
 	signal.Notify(enough, syscall.SIGUSR1)
-	w := &worker{steps: *steps, pause: *pause, enough: enough}
+	w := &worker{steps: *steps, pause: *pause, silence: *silence, enough: enough}
 	if err := w.run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -43,6 +45,8 @@ type worker struct {
 	pause  time.Duration
 	enough <-chan os.Signal // has all stop after the step
 
+	silence time.Duration // Config.Silence
+
 	step, sum int // how far it is
 	last      int // after which step it ends; 0: not known yet
 	stop      int // 1: this rank was asked to end
@@ -51,7 +55,7 @@ type worker struct {
 // run works until all steps are done, on one Comm after another.
 func (w *worker) run(ctx context.Context) error {
 	var err error
-	if w.c, err = tutti.Join(ctx, tutti.Config{}); err != nil {
+	if w.c, err = tutti.Join(ctx, tutti.Config{Silence: w.silence}); err != nil {
 		return err
 	}
 	for {

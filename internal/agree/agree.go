@@ -68,6 +68,10 @@ func (d *Decision) Newcomer(ticket int64) int {
 func here(key string) string { return key + "/here" }
 func next(key string) string { return key + "/next" }
 
+// DecisionKey is the store's key that is there once a question is decided. It lets a
+// process ask whether Learn would wait.
+func DecisionKey(key string) string { return next(key) }
+
 // A rank that waits for the decision looks around after 5 ms, and then less and
 // less often.
 const (
