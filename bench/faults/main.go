@@ -3,6 +3,7 @@
 //
 //	go run ./bench/faults kill --trials 1000 --transport shm,tcp    a random rank is killed at a random moment
 //	go run ./bench/faults stop                                      a rank is stopped, and continued
+//	go run ./bench/faults survivors --trials 300                    ranks die, stop and leave; then something happens among the others
 //	go run ./bench/faults drill                                     a fault in each state of a rank
 //	go run ./bench/faults mismatch                                  ranks call different things, on every engine
 //	go run ./bench/faults partition                                 the network between two hosts fails
@@ -38,7 +39,7 @@ func main() {
 
 func command(args []string) error {
 	if len(args) == 0 {
-		return errors.New("kill, stop, drill, mismatch, partition, hosts or verify?")
+		return errors.New("kill, survivors, stop, drill, mismatch, partition, hosts or verify?")
 	}
 	f := flag.NewFlagSet("faults "+args[0], flag.ExitOnError)
 	most := 100
@@ -94,6 +95,11 @@ func command(args []string) error {
 			if s, err = kill(transport, o); s != nil {
 				fmt.Println(s)
 			}
+		case "survivors":
+			var s *survived
+			if s, err = survivors(transport, surviving{trials: *trials, seed: *seed, out: os.Stderr}); s != nil {
+				fmt.Println(s)
+			}
 		case "stop":
 			err = stopAll(*trials, transport, *seed, os.Stdout)
 		case "drill":
@@ -101,7 +107,7 @@ func command(args []string) error {
 		case "verify":
 			err = verifyCost(transport, os.Stdout)
 		default:
-			err = fmt.Errorf("there is no %q: kill, stop, drill, mismatch, partition, hosts or verify", args[0])
+			err = fmt.Errorf("there is no %q: kill, survivors, stop, drill, mismatch, partition, hosts or verify", args[0])
 		}
 		if err != nil {
 			return fmt.Errorf("%s, seed %d: %w", transport, *seed, err)

@@ -102,6 +102,8 @@ func rankProcess() error {
 	switch state {
 	case "mix":
 		return mixRank(c, in)
+	case "survivors":
+		return survivorsRank(c, in)
 	case "stop":
 		return stopRank(c, in)
 	case "partition":

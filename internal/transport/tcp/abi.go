@@ -15,7 +15,7 @@ func ABI() string {
 	(&header{kind: kindData, length: 1, id: 2, tag: 3}).put(head[:])
 	return abi.Text("tcp",
 		"version", protocolVersion, "magic", string(handshakeMagic[:]), "sizes", []int{helloBytes, challengeBytes, proofBytes, welcomeBytes},
-		"hello", fmt.Sprintf("%x", sample.encode()), "lanes", []int{laneFrames, laneMessages, lanes},
+		"hello", fmt.Sprintf("%x", sample.encode()), "lanes", []int{laneFrames, laneMessages, lanes, laneControl},
 		"statuses", fmt.Sprintf("%d", []status{
 			statusOK, statusVersion, statusJob, statusListener, statusClosed, statusCrossed, statusConnected, statusFull,
 			statusLate, statusSize,

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tutti-go/tutti"
+)
+
+// survivorsLimit is how soon all members of a group must be notified.
+const survivorsLimit = time.Second
+
+// errAbort is what a rank says when it aborts the survivors' group.
+var errAbort = errors.New("the reason of the trial")
+
+// A surviving says what trials of survivors are to be done.
+type surviving struct {
+	trials int
+	seed   uint64
+	out    io.Writer // is told of the progress; may be nil
+}
+
+// survived is what trials of survivors have shown.
+type survived struct {
+	transport string
+	times     map[string][]time.Duration // by event, to the last member's error
+	victims   map[string]int             // by what was done to them
+	first     int                        // trials in which rank 0 was a victim
+	trials    int
+}
+
+func (s *survived) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "survivors, %s: %d trials; victims: %d killed, %d stopped, %d left, rank 0 in %d trials; to the last member's error:",
+		s.transport, s.trials, s.victims["kill"], s.victims["stop"], s.victims["leave"], s.first)
+	for _, event := range survivorEvents {
+		times := s.times[event]
+		if len(times) == 0 {
+			continue
+		}
+		slices.Sort(times)
+		at := func(p int) time.Duration {
+			return times[min(len(times)-1, len(times)*p/100)].Round(10 * time.Microsecond)
+		}
+		fmt.Fprintf(&b, "\n  %-8s %3d trials: p50 %v, p99 %v, max %v", event, len(times), at(50), at(99), at(100))
+	}
+	return b.String()
+}
+
+// survivorEvents are what happens in the group of the ranks that are left.
+var survivorEvents = []string{"abort", "cancel", "death", "mismatch"}
+
+// survivors has ranks of a job die, stop or leave, rank 0 more often than others, at once or one
+// after the other. Then something happens in a group of the others. Every member of it must be
+// notified within survivorsLimit, of the right cause.
+func survivors(transport string, o surviving) (*survived, error) {
+	s := &survived{transport: transport, times: make(map[string][]time.Duration), victims: make(map[string]int)}
+	begin := time.Now()
+	for i := range o.trials {
+		if err := s.trial(rand.New(rand.NewPCG(o.seed, uint64(i)))); err != nil {
+			return s, fmt.Errorf("trial %d: %w", i, err)
+		}
+		if o.out != nil && s.trials%50 == 0 {
+			fmt.Fprintf(o.out, "%d of %d trials after %v\n", s.trials, o.trials, time.Since(begin).Round(time.Second))
+		}
+	}
+	return s, nil
+}
+
+func (s *survived) trial(rnd *rand.Rand) error {
+	n := 4 + rnd.IntN(4)
+	order := rnd.Perm(n)
+	if rnd.IntN(3) > 0 {
+		slices.Sort(order) // the lowest ranks
+	}
+	count := 1 + rnd.IntN(n-3)
+	victims, rest := order[:count], slices.Sorted(slices.Values(order[count:]))
+	actor, event := rest[rnd.IntN(len(rest))], survivorEvents[rnd.IntN(len(survivorEvents))]
+	what := fmt.Sprintf("%d ranks, victims", n)
+	j, err := start(spec{ranks: n, transport: s.transport, state: "survivors", env: []string{"FAULTS_REST=" + strings.Trim(fmt.Sprint(rest), "[]")}})
+	if err != nil {
+		return err
+	}
+	defer j.end()
+	if err := j.awaitAll("ready", append(rest, victims...)); err != nil {
+		return err
+	}
+	pause := func(ms int) { time.Sleep(time.Duration(rnd.IntN(ms*1000)) * time.Microsecond) }
+	together := rnd.IntN(2) == 0
+	for _, r := range victims {
+		how := []string{"kill", "stop", "leave"}[rnd.IntN(3)]
+		what += fmt.Sprintf(" %d (%s)", r, how)
+		s.victims[how]++
+		if r == 0 {
+			s.first++
+		}
+		if err := harm(j.ranks[r], how); err != nil {
+			return err
+		}
+		if !together {
+			pause(300)
+		}
+	}
+	what += fmt.Sprintf(", then %s on rank %d", event, actor)
+	pause(600)
+	for _, r := range rest {
+		j.ranks[r].say("go")
+	}
+	if err := j.awaitAll("busy", rest); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	pause(30)
+	begin, told := time.Now(), rest
+	if event == "death" {
+		told = slices.DeleteFunc(slices.Clone(rest), func(r int) bool { return r == actor })
+		if err := j.ranks[actor].cmd.Process.Kill(); err != nil {
+			return err
+		}
+	} else {
+		j.ranks[actor].say(event)
+	}
+	ends, err := j.ends(told)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	if err := rightCause(ends, event, slices.Index(rest, actor)); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	took := latest(ends, begin)
+	if took > survivorsLimit {
+		return fmt.Errorf("%s: the last member was notified after %v", what, took)
+	}
+	s.trials++
+	s.times[event] = append(s.times[event], took)
+	return nil
+}
+
+// harm does something to a rank's process, and asserts that it happened.
+func harm(k *rank, how string) error {
+	switch how {
+	case "kill":
+		return k.cmd.Process.Kill()
+	case "stop":
+		return k.cmd.Process.Signal(syscall.SIGSTOP)
+	}
+	k.say("leave")
+	_, err := k.await("left")
+	return err
+}
+
+// rightCause checks what the members of the group were notified of. Actor is a rank of it.
+func rightCause(ends map[int]end, event string, actor int) error {
+	for r, e := range ends {
+		right := e.Wrong == ""
+		switch event {
+		case "abort":
+			right = right && e.Kind == "aborted" && strings.Contains(e.Text, errAbort.Error())
+		case "cancel":
+			right = right && (e.Kind == "aborted" || e.Kind == "none") && strings.Contains(e.Text, "cancel")
+		case "death":
+			right = right && e.Kind == "lost" && slices.Equal(e.Lost, []int{actor})
+		case "mismatch":
+			right = right && e.Kind == "mismatch" && strings.Contains(e.Text, fmt.Sprint("rank ", actor))
+		}
+		if !right {
+			return fmt.Errorf("rank %d was notified of: %s (%s; %s)", r, e.Text, e.Kind, e.Wrong)
+		}
+	}
+	return nil
+}
+
+// survivorsRank is a rank of such a job: a victim, or a member of the group of the others.
+func survivorsRank(c *tutti.Comm, in *bufio.Reader) error {
+	ctx := context.Background()
+	var rest []int
+	for text := range strings.FieldsSeq(os.Getenv("FAULTS_REST")) {
+		r, err := strconv.Atoi(text)
+		if err != nil {
+			return err
+		}
+		rest = append(rest, r)
+	}
+	color := tutti.NoGroup
+	if slices.Contains(rest, c.Rank()) {
+		color = 1
+	}
+	d, err := c.Split(ctx, color, c.Rank())
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	if _, err := in.ReadString('\n'); err != nil {
+		return err
+	}
+	if d == nil {
+		err := c.Close()
+		fmt.Println("left")
+		return err
+	}
+	event := make(chan string, 1)
+	go func() {
+		line, _ := in.ReadString('\n')
+		event <- strings.TrimSpace(line)
+	}()
+	during, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for did := 0; err == nil; did++ {
+		if did == 20 {
+			fmt.Println("busy")
+		}
+		x := []float32{1}
+		select {
+		case what := <-event:
+			err = act(during, cancel, d, what)
+		default:
+			if err = d.AllReduce(during, tutti.Of(x), tutti.Sum); err == nil && x[0] != float32(d.Size()) {
+				err = &wrongError{fmt.Sprintf("a sum is %v", x[0])}
+			}
+		}
+		if err != nil {
+			report(did, err)
+		}
+	}
+	return nil // without a word, as a program that exits on an error
+}
+
+// act has something happen in the group, on this rank.
+func act(ctx context.Context, cancel func(), d *tutti.Comm, what string) error {
+	switch what {
+	case "abort":
+		d.Abort(errAbort)
+		return d.Barrier(ctx)
+	case "cancel":
+		time.AfterFunc(time.Millisecond, cancel)
+		x := make([]float32, 1)
+		return d.Recv(ctx, (d.Rank()+1)%d.Size(), tutti.Of(x), 1) // no rank sends it
+	case "mismatch":
+		return d.Barrier(ctx)
+	}
+	return fmt.Errorf("nothing is known of %q", what)
+}
