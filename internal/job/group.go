@@ -155,7 +155,8 @@ func (g *group) shared(ctx context.Context, members []int, messages engine.Engin
 	}
 	return shm.NewShared(shm.Shared{
 		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: parts(g.boards, len(members)), Cores: g.j.cores(members), Messages: messages,
-		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, Peek: g.j.peek(members), Excuse: g.j.excuse(members),
+		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, Peek: g.j.peek(members), Ended: g.j.processEnded(members),
+		Excuse:       g.j.excuse(members),
 		OnUnreadable: func(reader int, reason error) { g.j.unreadable(members[reader], reason) },
 	}), nil
 }

@@ -21,6 +21,12 @@ func (j *Job) peek(members []int) func(rank int, dst unsafe.Pointer, addr uint64
 	}
 }
 
+// processEnded is how members of a group on this host see that the process of one of them has
+// ended, without a word from it.
+func (j *Job) processEnded(members []int) func(rank int) bool {
+	return func(rank int) bool { return j.peers[members[rank]].sign.Ended() }
+}
+
 // unreadable logs, once for all groups of this process, that a buffer of it could not be
 // read by a neighbour.
 func (j *Job) unreadable(reader int, reason error) {

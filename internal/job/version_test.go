@@ -24,7 +24,7 @@ var own = map[string]string{
 	"transport/tcp": "stagger again tries statusText maxBody smallBody maxMove lingerFor slotEmpty slotCalling slotAnswering slotUp slotFailed keepNotes piece maxEarly copyPiece turns spinFor holdFor askEvery slice burst maxClosed record maxUnproven",
 	"segment":       "maxUnproven proofTime retryTime holderGone bytes page sizeSeals LifeBytes",
 	"engine":        "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming aboveFailed NotBegun Expired KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes LetGo nobody everyRank rootOnly allButRoot thisRank",
-	"engine/shm":    "direct nobody theRoot everybody whole share never least keepSpare posted matched reading delivered withdrawn most claimMost block everyone peekMost",
+	"engine/shm":    "direct nobody theRoot everybody whole share never least keepSpare posted matched reading delivered withdrawn most claimMost block everyone peekMost endedTime",
 	"engine/wire":   "nobody lineBytes keepLetters past Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
 	"engine/hier":   "mostLabels digits words number forSum forBlocks numScratch",
 	"watch":         "maxHello sendTime version fateTime tries maxEarly verdictTime maxPassed nonceBytes askTime quietTime whatDiffers otherCert helloTime maxPending beatsUnheard silent lateTime mostCauses replaceTime gaveUp",

@@ -26,6 +26,10 @@ const holderGone = 0x40000000
 // while there are any, and does not touch the memory.
 func (p *Sign) Trust(life unsafe.Pointer) { p.life = (*lifeLine)(life) }
 
+// Ended reports whether the process has ended without Close of its Life. It is false where
+// that is not known.
+func (p *Sign) Ended() bool { return p.life != nil && p.life.orphaned() }
+
 // orphaned reports whether the holder has ended without Close.
 func (l *lifeLine) orphaned() bool { return l.lock.Load()&holderGone != 0 }
 

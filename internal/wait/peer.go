@@ -81,5 +81,21 @@ func (w *Waiter) sleep(c *wordCond) {
 	w.lot.mine.Add(^uint64(0))
 }
 
+// Look has f called now and then while a wait for another process lasts: at most every
+// lookAroundEvery, and not while it spins or yields. It finds out whether that process has ended; its
+// error ends the wait. It is called before the first operation.
+func (w *Waiter) Look(f func(now time.Time) error) { w.look = f }
+
+// lookAroundEvery is the time between two calls of what Look was given.
+const lookAroundEvery = 50 * time.Millisecond
+
+func (w *Waiter) lookAround(now time.Time) error {
+	if w.look == nil || now.Sub(w.looked) < lookAroundEvery {
+		return nil
+	}
+	w.looked = now
+	return w.look(now)
+}
+
 // sleepSlice bounds one sleep.
 const sleepSlice = 5 * time.Millisecond
