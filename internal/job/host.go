@@ -24,12 +24,8 @@ type hostMemory struct {
 
 // open makes this process reachable for those who share memory with it. A system may
 // forbid that: many containers do not let a process make memory files.
-func (m *hostMemory) open() error {
-	s, err := segment.New("tutti probe", 1, 1, 0)
-	if err != nil {
-		return err
-	}
-	if err := s.Close(); err != nil {
+func (m *hostMemory) open() (err error) {
+	if err := segment.Probe(); err != nil {
 		return err
 	}
 	m.sign = segment.NewSign()

@@ -13,6 +13,6 @@ const (
 // other memory.
 func ABI() string {
 	return abi.Text("segment", "addr", addrPrefix, "addrBytes", addrBytes, "mark", markBytes,
-		"message", []int{proofBytes, requestBytes, answerBytes, passed, refused}, "uses", []string{requesting, answering},
+		"message", []int{proofBytes, requestBytes, answerBytes, passed, refused, withheld}, "uses", []string{requesting, answering},
 		"line", abi.Struct[lifeLine]())
 }

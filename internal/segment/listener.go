@@ -21,8 +21,9 @@ const answerBytes = 1 + proofBytes
 
 // The status of an answer.
 const (
-	passed  = 1 // the descriptor comes with the message
-	refused = 2 // the segment is not for this process
+	passed   = 1 // the descriptor comes with the message
+	refused  = 2 // the segment is not for this process
+	withheld = 3 // the system does not let the descriptor be sent
 )
 
 // What a proof is for.

@@ -168,8 +168,9 @@ func (l *Listener) forget(c *net.UnixConn) {
 }
 
 // Pass passes the descriptor of a segment, under a name, to processes that request it by Fetch, and
-// returns when all of ranks have it. When ctx ends, Pass gives up and returns its error.
-// A name is passed by one call at a time. The descriptor stays the segment's.
+// returns when all of ranks have it. When ctx ends, Pass gives up and returns its error; so it
+// does when the system does not let it pass descriptors. A name is passed by one call at a
+// time. The descriptor stays the segment's.
 func (l *Listener) Pass(ctx context.Context, name string, s *Segment, ranks []int) error {
 	id := string(digest(name))
 	missing := make(map[int]bool)
@@ -189,6 +190,7 @@ func (l *Listener) Pass(ctx context.Context, name string, s *Segment, ranks []in
 		delete(l.passing, id)
 		l.mu.Unlock()
 	}()
+	var denied error
 	for {
 		l.mu.Lock()
 		list := l.requests[id]
@@ -196,15 +198,21 @@ func (l *Listener) Pass(ctx context.Context, name string, s *Segment, ranks []in
 		l.mu.Unlock()
 		for _, p := range list {
 			if !missing[p.rank] {
-				_ = l.answer(ctx, p, id, refused, nil) // the other side finds out by the connection's end
-				p.c.Close()
+				l.deny(p, id, refused)
 				continue
 			}
-			// A process that has given up, or ended, may come again, or is lost: which of the
-			// two is not decided here.
-			if l.answer(ctx, p, id, passed, unix.UnixRights(s.FD())) == nil {
+			switch err := l.pass(ctx, p, id, s.FD()); {
+			case err == nil:
 				delete(missing, p.rank)
+			case errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed):
+				// The process has given up, and may come again, or it has ended.
+			default:
+				l.deny(p, id, withheld)
+				denied = fmt.Errorf("segment: passing memory to rank %d: %w", p.rank, err)
 			}
+		}
+		if denied != nil {
+			return denied
 		}
 		if len(missing) == 0 {
 			return nil
@@ -219,16 +227,25 @@ func (l *Listener) Pass(ctx context.Context, name string, s *Segment, ranks []in
 	}
 }
 
-// answer sends the one answer on a connection.
-func (l *Listener) answer(ctx context.Context, p pending, id string, status byte, rights []byte) error {
-	proof := prove(l.key, answering, l.listener.Addr().String(), []byte(id), p.rank)
+// answer is the one message that a connection is answered with.
+func (l *Listener) answer(p pending, id string, status byte) []byte {
+	return append([]byte{status}, prove(l.key, answering, l.listener.Addr().String(), []byte(id), p.rank)...)
+}
+
+// pass answers with a descriptor.
+func (l *Listener) pass(ctx context.Context, p pending, id string, fd int) error {
 	for {
-		_, _, err := p.c.WriteMsgUnix(append([]byte{status}, proof...), rights, nil)
+		_, _, err := p.c.WriteMsgUnix(l.answer(p, id, passed), unix.UnixRights(fd), nil)
 		// The system bounds how many descriptors of a user are on their way.
 		if !errors.Is(err, unix.ETOOMANYREFS) || !pause(ctx) {
 			return err
 		}
 	}
+}
+
+// deny answers that there is no descriptor, and why.
+func (l *Listener) deny(p pending, id string, status byte) {
+	_, _ = p.c.Write(l.answer(p, id, status)) // the process may have ended
 }
 
 // pause waits for retryTime. It reports false if ctx has ended.
@@ -307,10 +324,44 @@ func fetch(ctx context.Context, addr string, key []byte, name string, rank int) 
 		return fd, nil
 	}
 	closeAny(fd)
-	if status == refused {
-		return -1, errors.New("segment: the other process passes the memory to other processes only")
+	switch status {
+	case refused:
+		return -1, errors.New("segment: passing memory: the other process passes it to other ranks only")
+	case withheld:
+		return -1, errors.New("segment: passing memory: the system does not let the other process send the descriptor")
 	}
-	return -1, errors.New("segment: the system did not let the descriptor through")
+	return -1, errors.New("segment: passing memory: the system did not let the descriptor through")
+}
+
+// Probe finds out whether this process can make memory and pass it, by passing some to itself.
+func Probe() error {
+	s, err := New("tutti probe", 1, 1, 0)
+	if err != nil {
+		return err
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return errors.Join(fmt.Errorf("segment: %w", err), s.Close())
+	}
+	err = probe(fds, s.FD())
+	return errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]), s.Close())
+}
+
+func probe(fds [2]int, fd int) error {
+	if err := unix.Sendmsg(fds[0], []byte{passed}, unix.UnixRights(fd), nil, 0); err != nil {
+		return fmt.Errorf("segment: passing memory: %w", err)
+	}
+	rights := make([]byte, unix.CmsgSpace(4))
+	_, nr, flags, _, err := unix.Recvmsg(fds[1], make([]byte, 1), rights, unix.MSG_DONTWAIT)
+	if err != nil {
+		return fmt.Errorf("segment: passing memory: %w", err)
+	}
+	got := descriptor(rights[:nr], flags)
+	closeAny(got)
+	if got < 0 {
+		return errors.New("segment: passing memory: the system did not let the descriptor through")
+	}
+	return nil
 }
 
 // exchange sends a request and returns the answer, with its descriptor, or -1 if it has none.

@@ -303,6 +303,7 @@ func TestDescriptors(t *testing.T) {
 	}{
 		{"one", func(t *testing.T, c *net.UnixConn, addr []byte) { answerWith(t, c, addr, name, 1, passed, fds(1)) }, false},
 		{"withheld", func(t *testing.T, c *net.UnixConn, addr []byte) { answerWith(t, c, addr, name, 1, passed, nil) }, true},
+		{"not sent", func(t *testing.T, c *net.UnixConn, addr []byte) { answerWith(t, c, addr, name, 1, withheld, nil) }, true},
 		{"two at once", func(t *testing.T, c *net.UnixConn, addr []byte) { answerWith(t, c, addr, name, 1, passed, fds(2)) }, true},
 		{"more than there is room for", func(t *testing.T, c *net.UnixConn, addr []byte) {
 			answerWith(t, c, addr, name, 1, passed, fds(9))
@@ -489,5 +490,35 @@ func TestPassEnds(t *testing.T) {
 	eventually(t, "no goroutines", func() bool { return runtime.NumGoroutine() <= goroutines })
 	if got := proctest.OpenFiles(); got > files {
 		t.Errorf("%d descriptors, were %d", got, files)
+	}
+}
+
+// TestWithheld passes a descriptor that cannot be sent. Both sides are told, and do not wait.
+func TestWithheld(t *testing.T) {
+	const name = "tutti-withheld"
+	l, s := served(t), made(t, name, 2)
+	if err := s.CloseFD(); err != nil { // there is none
+		t.Fatal(err)
+	}
+	passed := make(chan error, 1)
+	go func() { passed <- l.Pass(t.Context(), name, s, []int{1}) }()
+	if _, err := Fetch(t.Context(), l.Addr(), testKey, name, 1); err == nil || !strings.Contains(err.Error(), "does not let the other process send") {
+		t.Errorf("Fetch: %v", err)
+	}
+	if err := <-passed; !errors.Is(err, unix.EBADF) {
+		t.Errorf("Pass: %v", err)
+	}
+}
+
+func TestProbe(t *testing.T) {
+	before := proctest.OpenFiles()
+	if err := Probe(); err != nil {
+		t.Error(err)
+	}
+	if after := proctest.OpenFiles(); after != before {
+		t.Errorf("%d descriptors, were %d", after, before)
+	}
+	if got := countMappings(t, "tutti probe"); got != 0 {
+		t.Errorf("%d mappings stay", got)
 	}
 }

@@ -27,3 +27,6 @@ func Fetch(context.Context, []byte, []byte, string, int) (int, error) { return -
 
 // HostHint is empty.
 func HostHint() string { return "" }
+
+// Probe returns ErrUnsupported.
+func Probe() error { return ErrUnsupported }
