@@ -31,6 +31,8 @@ type mapped struct {
 	// peek, if it is not nil, makes what a rank reads others' memory with of what
 	// it otherwise would have.
 	peek func(reader int, peek peekFunc) peekFunc
+	// ended, if it is not nil, is each rank's Ended.
+	ended func(rank int) bool
 	// unreadable, if it is not nil, is each rank's OnUnreadable.
 	unreadable func(rank, reader int, reason error)
 
@@ -67,7 +69,7 @@ func (m *mapped) group(name string, ranks int) []engine.Engine {
 		})
 		engines[r] = NewShared(Shared{
 			Options: m.opt, Rank: r, Memory: memory, Messages: messages,
-			Peek: m.peekOf(r),
+			Peek: m.peekOf(r), Ended: m.ended,
 			OnUnreadable: func(reader int, reason error) {
 				if m.unreadable != nil {
 					m.unreadable(r, reader, reason)
