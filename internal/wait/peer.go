@@ -81,16 +81,20 @@ func (w *Waiter) sleep(c *wordCond) {
 	w.lot.mine.Add(^uint64(0))
 }
 
-// Look has f called now and then while a wait for another process lasts: at most every
-// lookAroundEvery, and not while it spins or yields. It finds out whether that process has ended; its
-// error ends the wait. It is called before the first operation.
+// Look has f called now and then while an operation waits for another process: first when it has
+// waited for lookAfter, and then at most every lookAgain. It finds out whether that
+// process has ended; its error ends the wait. It is called before the first operation.
 func (w *Waiter) Look(f func(now time.Time) error) { w.look = f }
 
-// lookAroundEvery is the time between two calls of what Look was given.
-const lookAroundEvery = 50 * time.Millisecond
+// An operation that takes less than lookAfter pays nothing for Look: most do, and so does the
+// first one of many ranks that start together.
+const (
+	lookAfter = 200 * time.Millisecond
+	lookAgain = 50 * time.Millisecond
+)
 
 func (w *Waiter) lookAround(now time.Time) error {
-	if w.look == nil || now.Sub(w.looked) < lookAroundEvery {
+	if w.look == nil || now.Sub(w.began) < lookAfter || now.Sub(w.looked) < lookAgain {
 		return nil
 	}
 	w.looked = now

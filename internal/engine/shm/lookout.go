@@ -15,7 +15,7 @@ const endedTime = 500 * time.Millisecond
 // endedTime. It is called while this rank waits.
 func (e *Engine) lookout(now time.Time) error {
 	for r := 0; e.ended == 0 && r < len(e.g.boards); r++ {
-		if r != e.rank && e.g.boards[r].left().Load() == 0 && e.g.shared.Ended(r) {
+		if r != e.rank && e.g.shared.Ended(r) && e.g.boards[r].left().Load() == 0 {
 			e.ended, e.endedSince = r+1, now
 		}
 	}
