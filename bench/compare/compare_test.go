@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -214,11 +215,31 @@ func TestStart(t *testing.T) {
 		t.Skip("there is no go command to build tutti with")
 	}
 	var out, log bytes.Buffer
-	if err := startMain(t.Context(), []string{"-ranks", "3", "-rounds", "1"}, &out, &log); err != nil {
+	if err := startMain(t.Context(), []string{"-ranks", "3,2", "-rounds", "1"}, &out, &log); err != nil {
 		t.Fatal(err, log.String())
 	}
 	t.Log(out.String(), log.String())
-	if !strings.Contains(out.String(), "| tutti run | ") {
+	if n := strings.Count(out.String(), "| tutti run | "); n != 2 {
 		t.Error(out.String())
+	}
+	if err := startMain(t.Context(), []string{"-ranks", "3,", "-tutti", "none"}, io.Discard, io.Discard); err == nil {
+		t.Error("it starts an empty number of ranks")
+	}
+}
+
+func TestHoldings(t *testing.T) {
+	a, b := holdings{1, 6, 35, 12, 9 << 10}, measureHoldings(0)
+	text := fmt.Sprintf("[0] %v\nsomething else\n[1] %v\nfirst 12\n", b, a)
+	if got := parseHoldings(text); !slices.Equal(got, []holdings{b, a}) {
+		t.Errorf("%v, want %v and %v", got, b, a)
+	}
+	if got, want := heldText([]holdings{a, {0, 6, 40, 20, 8 << 10}}), "6 (6) | 40 (40) | 20 (20) | 12 (12) | 9 (9)"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := heldText(nil); got != "- | - | - | - | -" {
+		t.Error(got)
+	}
+	if runtime.GOOS == "linux" && (b.mappings == 0 || b.descriptors < 3 || b.resident == 0) {
+		t.Errorf("%v", b)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tutti-go/tutti"
@@ -25,9 +26,10 @@ const startEnv = "TUTTI_COMPARE_START"
 // A starter is a launcher with its program.
 type starter struct {
 	name    string
-	command func(ctx context.Context) *exec.Cmd
+	command func(ctx context.Context, ranks int) *exec.Cmd
 	first   []time.Duration // from the launcher's start to the end of the last rank's AllReduce
 	whole   []time.Duration // to the launcher's end
+	held    []holdings      // of each rank, in the last round; nil: the ranks do not say
 }
 
 // startMain times launchers, in turns: tutti run, and mpirun where it is
@@ -35,7 +37,7 @@ type starter struct {
 func startMain(ctx context.Context, args []string, out, log io.Writer) error {
 	f := flag.NewFlagSet("compare start", flag.ContinueOnError)
 	f.SetOutput(log)
-	ranks := f.Int("ranks", 8, "ranks of each job")
+	ranks := f.String("ranks", "8", "ranks of each job; several numbers, with commas between them, are a table of each")
 	rounds := f.Int("rounds", 10, "how often each launcher is run; one run before that is not counted")
 	command := f.String("tutti", "", "the built tutti command; empty: go build builds it")
 	if err := f.Parse(args); err != nil {
@@ -46,28 +48,48 @@ func startMain(ctx context.Context, args []string, out, log io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	all, err := starters(ctx, dir, *command, *ranks, log)
+	all, err := starters(ctx, dir, *command, log)
 	if err != nil {
 		return err
 	}
-	for round := range *rounds + 1 {
-		for i := range all {
-			s := all[(i+round)%len(all)] // nobody is always first
-			if err := s.run(ctx, *ranks, round > 0); err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
-			}
+	for text := range strings.SplitSeq(*ranks, ",") {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return fmt.Errorf("--ranks: %q is no number of ranks", text)
 		}
-	}
-	fmt.Fprintf(out, "%d ranks on this host, median of %d rounds in turns (fastest, slowest), in ms from the launcher's start\n\n", *ranks, *rounds)
-	fmt.Fprintln(out, "| launcher | to the end of the first AllReduce | to the launcher's end |\n| --- | --- | --- |")
-	for _, s := range all {
-		fmt.Fprintf(out, "| %s | %s | %s |\n", s.name, spread(s.first), spread(s.whole))
+		if err := startTable(ctx, all, n, *rounds, out); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
+// startTable times the launchers with so many ranks.
+func startTable(ctx context.Context, all []*starter, ranks, rounds int, out io.Writer) error {
+	for _, s := range all {
+		s.first, s.whole, s.held = nil, nil, nil
+	}
+	for round := range rounds + 1 {
+		for i := range all {
+			s := all[(i+round)%len(all)] // nobody is always first
+			if err := s.run(ctx, ranks, round > 0); err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+		}
+	}
+	fmt.Fprintf(out, "%d ranks on this host, median of %d rounds in turns (fastest, slowest), in ms from the launcher's start; "+
+		"after the first AllReduce, in the last round, the median of the ranks (the most of one)\n\n", ranks, rounds)
+	fmt.Fprintln(out, "| launcher | to the end of the first AllReduce | to the launcher's end | mappings of memory files | all mappings | "+
+		"descriptors | the same without rank 0 | resident, MiB |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
+	for _, s := range all {
+		fmt.Fprintf(out, "| %s | %s | %s | %s |\n", s.name, spread(s.first), spread(s.whole), heldText(s.held))
+	}
+	fmt.Fprintln(out)
+	return nil
+}
+
 // starters are the launchers that there are.
-func starters(ctx context.Context, dir, command string, ranks int, log io.Writer) ([]*starter, error) {
+func starters(ctx context.Context, dir, command string, log io.Writer) ([]*starter, error) {
 	if command == "" {
 		command = filepath.Join(dir, "tutti")
 		if text, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", command, "github.com/tutti-go/tutti/cmd/tutti").CombinedOutput(); err != nil {
@@ -78,7 +100,7 @@ func starters(ctx context.Context, dir, command string, ranks int, log io.Writer
 	if err != nil {
 		return nil, err
 	}
-	all := []*starter{{name: "tutti run", command: func(ctx context.Context) *exec.Cmd {
+	all := []*starter{{name: "tutti run", command: func(ctx context.Context, ranks int) *exec.Cmd {
 		return child(ctx, []string{startEnv + "=1"}, command, "run", "-n", strconv.Itoa(ranks), "--", self)
 	}}}
 	for _, name := range []string{"openmpi", "mpich"} {
@@ -91,7 +113,7 @@ func starters(ctx context.Context, dir, command string, ranks int, log io.Writer
 			fmt.Fprintf(log, "%s: missing, %v\n", name, err)
 			continue
 		}
-		all = append(all, &starter{name: "mpirun of " + name, command: func(ctx context.Context) *exec.Cmd {
+		all = append(all, &starter{name: "mpirun of " + name, command: func(ctx context.Context, ranks int) *exec.Cmd {
 			c := m.command(ctx, options{ranks: ranks}, "shm")
 			c.Args = c.Args[:slices.Index(c.Args, m.driver)+1] // the program has no arguments
 			return c
@@ -106,7 +128,7 @@ var firstLine = regexp.MustCompile(`(?m)first (\d+)\s*$`)
 func (s *starter) run(ctx context.Context, ranks int, counts bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	c := s.command(ctx)
+	c := s.command(ctx, ranks)
 	var text bytes.Buffer
 	c.Stdout, c.Stderr = &text, &text
 	clock := hostClock()
@@ -127,6 +149,7 @@ func (s *starter) run(ctx context.Context, ranks int, counts bool) error {
 		}
 		last = max(last, at)
 	}
+	s.held = parseHoldings(text.String())
 	if counts {
 		s.first = append(s.first, time.Duration(last-begin))
 		s.whole = append(s.whole, time.Duration(end-begin))
@@ -159,6 +182,10 @@ func startRank() error {
 	if sum[0] != c.Size()*(c.Size()-1)/2 {
 		return errors.New("a wrong sum")
 	}
-	fmt.Printf("first %d\n", over)
+	// No rank measures while another is on its way.
+	if err := c.Barrier(ctx); err != nil {
+		return err
+	}
+	fmt.Printf("%v\nfirst %d\n", measureHoldings(c.Rank()), over)
 	return c.Close()
 }

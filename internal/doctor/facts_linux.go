@@ -109,13 +109,13 @@ func numberIn(parts ...string) int {
 // tries: it is for a process of its own.
 func ProbeMemory() Memory {
 	m := Memory{Supported: true}
-	s, err := segment.New("tutti doctor", 1<<16)
+	s, err := segment.New("tutti doctor", 2, 1<<16, 0)
 	if err != nil {
 		m.Make = err.Error()
 		return m
 	}
 	defer s.Close()
-	*(*byte)(s.Ptr()) = 42
+	*(*byte)(s.Part(0)) = 42
 	if err := pass(s); err != nil {
 		m.Pass = err.Error()
 	}
@@ -127,51 +127,32 @@ func ProbeMemory() Memory {
 	return m
 }
 
-// pass passes a segment from one door to another, both of this process.
+// pass passes a segment over a socket, both ends of which are this process's, and maps it once
+// more.
 func pass(s *segment.Segment) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	var doors [2]*segment.Door
-	for i := range doors {
-		d, err := segment.OpenDoor()
-		if err != nil {
-			return err
-		}
-		defer d.Close()
-		doors[i] = d
-	}
-	type met struct {
-		link *segment.Link
-		err  error
-	}
-	meet := func(self int, to chan<- met) {
-		other := 1 - self
-		guests := map[int]segment.Invitation{other: doors[other].Invitation()}
-		links, errs := doors[self].Meet(ctx, self, guests, segment.News{Note: func(int, []byte) {}, Gone: func(int) {}})
-		to <- met{links[other], errs[other]}
-	}
-	var sides [2]chan met
-	for i := range sides {
-		sides[i] = make(chan met, 1)
-		go meet(i, sides[i])
-	}
-	a, b := <-sides[0], <-sides[1]
-	for _, side := range []met{a, b} {
-		if side.err != nil {
-			return side.err
-		}
-		defer side.link.Close()
-	}
-	if err := a.link.Pass(segment.Root, "doctor", s); err != nil {
+	l, err := segment.Listen()
+	if err != nil {
 		return err
 	}
-	got, err := b.link.Take(ctx, segment.Root, "doctor")
+	defer l.Close()
+	const name, rank = "doctor", 1
+	key := []byte(name)
+	l.Serve(key)
+	passed := make(chan error, 1)
+	go func() { passed <- l.Pass(ctx, name, s, []int{rank}) }()
+	fd, err := segment.Fetch(ctx, l.Addr(), key, name, rank)
+	if err != nil {
+		return err
+	}
+	got, err := segment.Map(fd, 2, 1<<16, rank)
 	if err != nil {
 		return err
 	}
 	defer got.Close()
-	if *(*byte)(got.Ptr()) != 42 {
+	if *(*byte)(got.Part(0)) != 42 {
 		return fmt.Errorf("what was written into a memory file is not read from it")
 	}
-	return nil
+	return <-passed
 }

@@ -5,39 +5,42 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// abandon has rank 0 pass memory for groups and allocations that rank 1 never takes: because
-// it never asks, because its group has failed, or because it has closed its group.
+// abandon has a rank wait for memory of groups and allocations to which the other one never
+// comes: because it never asks, because its group has failed, or because it has closed its
+// group. Rank 0 would pass the memory, rank 1 would fetch it.
 func abandon(ctx context.Context, e engine.Engine) error {
 	seq := uint64(0)
 	meet := func() error {
 		seq++
 		return e.Run(ctx, seq, []engine.Call{{Verb: engine.Barrier}})
 	}
-	ended, cancel := context.WithCancel(ctx)
-	cancel()
 	round := func(i int) error {
 		seq++
 		sub, err := e.Sub(ctx, seq, []int{0, 1})
 		if err != nil {
 			return err
 		}
-		early := i%2 == 1 // rank 1 closes the group before the memory is passed
-		if early && e.Rank() == 1 {
+		early := i%2 == 1 // the other rank closes the group before
+		waits := e.Rank() == i/4%2
+		if early && !waits {
 			err = sub.Close()
 		}
 		if err := errors.Join(err, meet()); err != nil {
 			return err
 		}
-		if e.Rank() == 0 {
+		if waits {
+			soon, cancel := context.WithTimeout(ctx, time.Millisecond)
 			if i%4 < 2 {
-				_, err = sub.Alloc(ended, 1, 1<<20)
+				_, err = sub.Alloc(soon, 1, 1<<20)
 			} else {
-				_, err = sub.Sub(ended, 1, []int{0, 1})
+				_, err = sub.Sub(soon, 1, []int{0, 1})
 			}
+			cancel()
 			if err == nil {
 				return errors.New("it was not given up")
 			}
@@ -45,9 +48,9 @@ func abandon(ctx context.Context, e engine.Engine) error {
 		if err := meet(); err != nil {
 			return err
 		}
-		return sub.Close() // once more on rank 1, which changes nothing
+		return sub.Close() // perhaps once more, which changes nothing
 	}
-	const warm, rounds = 4, 40
+	const warm, rounds = 8, 40
 	var before usage
 	for i := range warm + rounds {
 		if i == warm {

@@ -34,16 +34,16 @@ func (e *DifferError) Is(target error) bool { return target == engine.ErrMismatc
 // alike compares what ranks were given with what rank 0 was. What differs would
 // otherwise show later, as operations that go wrong for no visible reason.
 func alike(peers []card) error {
-	first := peers[0].Alike
+	first := peers[0].alike
 	for r, p := range peers {
-		names := maps.Clone(p.Alike)
+		names := maps.Clone(p.alike)
 		if names == nil {
 			names = make(map[string]string)
 		}
 		maps.Copy(names, first)
 		for _, name := range slices.Sorted(maps.Keys(names)) {
-			if first[name] != p.Alike[name] {
-				return &DifferError{Option: name, Ranks: [2]int{0, r}, Values: [2]string{first[name], p.Alike[name]}}
+			if first[name] != p.alike[name] {
+				return &DifferError{Option: name, Ranks: [2]int{0, r}, Values: [2]string{first[name], p.alike[name]}}
 			}
 		}
 	}

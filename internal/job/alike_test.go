@@ -11,10 +11,10 @@ func TestAlike(t *testing.T) {
 	set := func(pairs ...string) card {
 		c := card{}
 		for i := 0; i < len(pairs); i += 2 {
-			if c.Alike == nil {
-				c.Alike = make(map[string]string)
+			if c.alike == nil {
+				c.alike = make(map[string]string)
 			}
-			c.Alike[pairs[i]] = pairs[i+1]
+			c.alike[pairs[i]] = pairs[i+1]
 		}
 		return c
 	}

@@ -8,5 +8,7 @@ var linuxBodies = map[string]body{
 	"endless":    endless,
 	"parting":    parting,
 	"abandon":    abandon,
+	"orphaned":   orphaned,
+	"crowd":      crowd,
 	"unreadable": unreadable,
 }

@@ -22,20 +22,22 @@ import (
 type group struct {
 	j       *Job
 	name    string
-	scope   string // of the segments that the group is made of: the name of the group it is a part of
-	members []int  // by their numbers in the job
-	rank    int    // this process's number in the group
-	hosts   []int  // by rank in the group: the lowest rank of the same host
+	members []int // by their numbers in the job
+	rank    int   // this process's number in the group
+	hosts   []int // by rank in the group: the lowest rank of the same host
 	e       engine.Engine
-	local   *shm.Engine // of this host's ranks; nil if it is alone
-	boards  mappings
+	local   *shm.Engine      // of this host's ranks; nil if it is alone
+	boards  *segment.Segment // theirs; nil: none
+
+	mu    sync.Mutex
+	made  bool            // the engine can be told of failures; guarded by mu
+	ended *engine.Failure // the first one before that; guarded by mu
 }
 
 // group makes this process's side of a group. All members do, with the same
-// name. Of is the name of the group that it is a part of.
-func (j *Job) group(ctx context.Context, of, name string, members []int) (engine.Engine, error) {
-	g := &group{j: j, name: name, scope: of, members: members, rank: slices.Index(members, j.cfg.Rank)}
-	g.eachLink(func(l *segment.Link) { l.Open(name) }) // before any member can use the group
+// name.
+func (j *Job) group(ctx context.Context, name string, members []int) (engine.Engine, error) {
+	g := &group{j: j, name: name, members: members, rank: slices.Index(members, j.cfg.Rank)}
 	first := make(map[int]int)
 	for i, r := range members {
 		if _, ok := first[j.hosts[r]]; !ok {
@@ -43,31 +45,38 @@ func (j *Job) group(ctx context.Context, of, name string, members []int) (engine
 		}
 		g.hosts = append(g.hosts, first[j.hosts[r]])
 	}
-	if err := g.make(ctx, len(first)); err != nil {
-		g.dropSegments()
-		return nil, errors.Join(err, g.boards.close())
+	making, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// From here on, so that nobody is waited for who is lost while the group is being made.
+	j.member.Watch(name, members, func(f *engine.Failure) { g.end(f, cancel) })
+	if err := g.make(making, len(first)); err != nil {
+		return nil, errors.Join(err, g.boards.Close())
 	}
-	j.member.Watch(name, members, func(f *engine.Failure) {
-		j.blame(members, f)
+	g.mu.Lock()
+	g.made = true
+	f := g.ended
+	g.mu.Unlock()
+	if f != nil {
 		g.e.Fail(f)
-		g.dropSegments()
-	})
+	}
 	return g.e, nil
 }
 
-// eachLink calls f for the links to the group's members on this host.
-func (g *group) eachLink(f func(*segment.Link)) {
-	for _, r := range g.members {
-		if l := g.j.links[r]; l != nil {
-			f(l)
-		}
+// end ends the group, or its making, because of a failure that this process was told of.
+func (g *group) end(f *engine.Failure, cancel context.CancelCauseFunc) {
+	g.j.blame(g.members, f)
+	g.mu.Lock()
+	made := g.made
+	if !made && g.ended == nil {
+		g.ended = f
+	}
+	g.mu.Unlock()
+	if made {
+		g.e.Fail(f)
+	} else {
+		cancel(f)
 	}
 }
-
-// dropSegments gives up the segments that members pass for parts and memory of this group.
-// It is called when the group has failed or is closed: this rank takes none any more, but
-// the other members may still pass some.
-func (g *group) dropSegments() { g.eachLink(func(l *segment.Link) { l.Drop(g.name) }) }
 
 // make picks the engine: shared memory if all are on one host, the network if
 // nobody shares one, and otherwise both.
@@ -140,13 +149,14 @@ func (g *group) shared(ctx context.Context, members []int, messages engine.Engin
 	onFail func(*engine.Failure), onClose func() error,
 ) (*shm.Engine, error) {
 	opt := shm.Options{Timeout: g.j.cfg.Timeout}
-	memory, err := g.share(ctx, g.scope, g.name+" board", members, shm.SharedBytes(len(members), opt), &g.boards)
-	if err != nil {
+	var err error
+	if g.boards, err = g.share(ctx, g.name+" board", members, shm.SharedBytes(len(members), opt)); err != nil {
 		return nil, err
 	}
 	return shm.NewShared(shm.Shared{
-		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: memory, Cores: g.j.cores(members), Messages: messages,
-		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, Peek: g.j.peek(members), Excuse: g.j.excuse(members),
+		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: parts(g.boards, len(members)), Cores: g.j.cores(members), Messages: messages,
+		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, Peek: g.j.peek(members), Ended: g.j.processEnded(members),
+		Excuse:       g.j.excuse(members),
 		OnUnreadable: func(reader int, reason error) { g.j.unreadable(members[reader], reason) },
 	}), nil
 }
@@ -154,7 +164,7 @@ func (g *group) shared(ctx context.Context, members []int, messages engine.Engin
 // cores are the processors that each of some ranks may use.
 func (j *Job) cores(members []int) (masks [][]byte) {
 	for _, r := range members {
-		masks = append(masks, j.peers[r].Cores)
+		masks = append(masks, j.peers[r].cores)
 	}
 	return masks
 }
@@ -165,7 +175,7 @@ func (g *group) wire(suffix string, members []int, onFail func(*engine.Failure))
 	peers := make([][]string, len(members))
 	hosts := make([]int, len(members))
 	for i, r := range members {
-		peers[i] = j.peers[r].Addrs
+		peers[i] = j.peers[r].addrs
 		hosts[i] = slices.IndexFunc(members, func(s int) bool { return j.hosts[s] == j.hosts[r] })
 	}
 	mesh, err := j.listener.Mesh(tcp.MeshOptions{
@@ -223,7 +233,6 @@ func (n *networked) Close() (err error) {
 func (g *group) fail(f *engine.Failure) {
 	first := g.j.member.Report(g.name, f)
 	g.j.blame(g.members, first)
-	g.dropSegments()
 	if first != f {
 		g.e.Fail(first)
 	}
@@ -231,65 +240,55 @@ func (g *group) fail(f *engine.Failure) {
 
 func (g *group) close() error {
 	g.j.member.Unwatch(g.name)
-	g.dropSegments()
-	return errors.Join(g.boards.close(), g.j.done())
+	return errors.Join(g.boards.Close(), g.j.done())
 }
 
-// share exchanges segments of so many bytes between members that are all on
-// this host. Each writes its own. What it maps it adds to a list. A member that is
-// alone needs nothing that others could map, which is not to be had everywhere.
-// Scope is the name of the group whose operation this is.
-func (g *group) share(ctx context.Context, scope, key string, members []int, bytes int, to *mappings) ([]unsafe.Pointer, error) {
-	var own *segment.Segment
-	var err error
+// share makes memory for members that are all on this host: a part of so many bytes for each,
+// which that member writes. The first of them makes it, under a name that is used once, and
+// passes it to the others. It returns when all have it, so that it may leave the job then. A
+// member that is alone needs nothing that others could map, which is not to be had everywhere.
+func (g *group) share(ctx context.Context, name string, members []int, bytes int) (s *segment.Segment, err error) {
+	j, first, own := g.j, members[0], slices.Index(members, g.j.cfg.Rank)
 	if len(members) == 1 {
-		own, err = segment.Private(bytes)
-	} else {
-		own, err = segment.New("tutti "+key, bytes)
+		return segment.Private(bytes)
 	}
-	if err != nil {
-		return nil, err
-	}
-	*to = append(*to, own)
-	memory := make([]unsafe.Pointer, len(members))
-	fails := func(rank int, err error) error {
-		if errors.Is(err, segment.ErrGone) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			err = told(ctx, err)
-		}
-		return fmt.Errorf("rank %d of the job: %w", rank, err)
-	}
-	for i, r := range members {
-		if r == g.j.cfg.Rank {
-			memory[i] = own.Ptr()
-		} else if err := g.j.links[r].Pass(scope, key, own); err != nil {
-			return nil, fails(r, err)
-		}
-	}
-	for i, r := range members {
-		if r == g.j.cfg.Rank {
-			continue
-		}
-		s, err := g.j.links[r].Take(ctx, scope, key)
-		if err != nil {
-			return nil, fails(r, err)
-		}
-		*to = append(*to, s)
-		if s.Len() < bytes {
-			return nil, fmt.Errorf("rank %d of the job has passed memory of %d bytes in place of %d", r, s.Len(), bytes)
-		}
-		memory[i] = s.Ptr()
-		if err := s.CloseFD(); err != nil {
+	if own == 0 {
+		if s, err = segment.New("tutti "+name, len(members), bytes, own); err != nil {
 			return nil, err
 		}
+		err = j.memory.listener.Pass(ctx, name, s, members[1:])
+	} else {
+		var fd int
+		if fd, err = segment.Fetch(ctx, j.peers[first].listener, j.memory.key, name, j.cfg.Rank); err == nil {
+			s, err = segment.Map(fd, len(members), bytes, own)
+		}
 	}
-	return memory, own.CloseFD()
+	if err == nil {
+		err = s.CloseFD()
+	}
+	if err == nil {
+		return s, nil
+	}
+	if errors.Is(err, segment.ErrGone) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		err = told(ctx, err)
+	}
+	return nil, errors.Join(fmt.Errorf("memory that rank %d of the job shares: %w", first, err), s.Close())
 }
 
-// lossTime is how long a rank that finds a process gone waits to be notified of it by
-// the control channel, which notifies all ranks alike.
+// parts are the addresses of a segment's parts.
+func parts(s *segment.Segment, n int) []unsafe.Pointer {
+	list := make([]unsafe.Pointer, n)
+	for i := range list {
+		list[i] = s.Part(i)
+	}
+	return list
+}
+
+// lossTime is how long a rank that finds a process gone waits for the control channel to
+// say so: the control channel says it to all.
 const lossTime = time.Second
 
-// told waits for a group's end, and says why it came.
+// told waits for a group's end, and returns why it came.
 func told(ctx context.Context, otherwise error) error {
 	t := time.NewTimer(lossTime)
 	defer t.Stop()
@@ -314,8 +313,9 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 		g.j.mu.Lock()
 		g.j.groups++
 		g.j.mu.Unlock()
-		e, err := g.j.group(ctx, g.name, name, ranks)
+		e, err := g.j.group(ctx, name, ranks)
 		if err != nil {
+			g.j.member.Unwatch(name)
 			return nil, errors.Join(err, g.j.done())
 		}
 		return e, nil
@@ -343,26 +343,14 @@ func (g *group) alloc(ctx context.Context, seq uint64, bytes int) (*engine.Regio
 	defer cancel()
 	during, stop := g.bound(during)
 	defer stop()
-	var mapped mappings
-	memory, err := g.share(during, g.name, fmt.Sprintf("%s memory %d", g.name, seq), near, bytes, &mapped)
+	mapped, err := g.share(during, fmt.Sprintf("%s memory %d", g.name, seq), near, bytes)
 	if err != nil {
-		return nil, engine.Spoil(ctx, g.e, "memory could not be shared", errors.Join(err, mapped.close()))
+		return nil, engine.Spoil(ctx, g.e, "memory could not be shared", err)
 	}
+	memory := parts(mapped, len(near))
 	g.local.AddRegion(shm.Region{ID: seq, Base: memory, Bytes: bytes})
 	return &engine.Region{Ptr: memory[slices.Index(near, g.j.cfg.Rank)], Bytes: bytes, Mapped: true, Free: func() error {
 		g.local.DropRegion(seq)
-		return mapped.close()
+		return mapped.Close()
 	}}, nil
-}
-
-// mappings are segments that are given back together.
-type mappings []*segment.Segment
-
-func (m *mappings) close() error {
-	var errs []error
-	for _, s := range *m {
-		errs = append(errs, s.Close())
-	}
-	*m = nil
-	return errors.Join(errs...)
 }

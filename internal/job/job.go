@@ -4,13 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,16 +70,11 @@ type Job struct {
 	cfg      Config
 	member   *watch.Member
 	listener *tcp.Listener
-	key      []byte        // of this job: names its groups to the listeners of other ranks
-	door     *segment.Door // nil: none can be had
-	proof    *segment.Segment
-	proofs   map[int]*segment.Segment // of the neighbours
-	life     *segment.Life            // in the proof; nil: none can be had
-	links    map[int]*segment.Link
+	key      []byte // of this job: names its groups to the listeners of other ranks
+	memory   hostMemory
 	peers    []card
-	hosts    []int // by rank: the lowest rank of the same host
-	sign     *segment.Sign
-	reads    []map[int]bool // by rank: whose memory it can read
+	hosts    []int  // by rank: the lowest rank of the same host
+	reads    []bool // by rank: it can read the memory of the next rank of its host
 	sentry   sentry
 	hurry    context.Context // ends when nobody is to be waited for any more
 	hasten   context.CancelFunc
@@ -94,25 +86,11 @@ type Job struct {
 	groups int // that are not closed
 }
 
-// A card is what a rank tells the others of itself.
-type card struct {
-	Addrs []string           `json:"addrs"`
-	Host  string             `json:"host"` // a hint, see segment.HostHint
-	Door  segment.Invitation `json:"door"`
-	// Sign is how others find out that they can read this process's memory.
-	Sign *segment.Sign `json:"sign,omitempty"`
-	// Network is a hint at the network namespace, and the kernel that it is of.
-	Network string `json:"network,omitempty"`
-	// Cores are the processors that this process may use.
-	Cores []byte `json:"cores,omitempty"`
-	// Alike is Config's.
-	Alike map[string]string `json:"alike,omitempty"`
-}
-
 // Names that all ranks use.
 const (
 	worldGroup    = "world"    // the group of all ranks
-	meetKey       = "meet"     // the exchange of acquaintances
+	meetKey       = "meet"     // with a round's number: the exchange of what ranks share
+	hostName      = "host"     // with a round's number: the memory of a host
 	leadersSuffix = " leaders" // added to a group's name: that of the first ranks of its hosts
 )
 
@@ -177,10 +155,6 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	blob, err := json.Marshal(mine)
-	if err != nil {
-		return nil, err
-	}
 	runs := version(cfg.ABI)
 	first, err := firstBlob(runs, cfg.Alike)
 	if err != nil {
@@ -188,7 +162,7 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	}
 	j.member, err = watch.Join(ctx, watch.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Listener: cfg.Listener, Secret: cfg.Secret, TLS: cfg.TLS,
-		Version: runs, Blob: blob, FirstBlob: first, Silence: cfg.Silence, Logger: cfg.Logger,
+		Version: runs, Blob: mine.encode(), FirstBlob: first, Silence: cfg.Silence, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -197,7 +171,7 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	all := make([]int, cfg.Size)
 	for r, blob := range j.member.Blobs() {
 		all[r] = r
-		if err := json.Unmarshal(blob, &j.peers[r]); err != nil {
+		if j.peers[r], err = decodeCard(blob); err != nil {
 			return nil, fmt.Errorf("rank %d said of itself what cannot be read: %w", r, err)
 		}
 	}
@@ -214,11 +188,11 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	}
 	var world engine.Engine
 	if err = j.meet(ctx, all); err == nil {
-		world, err = j.group(ctx, segment.Root, worldGroup, all)
+		world, err = j.group(ctx, worldGroup, all)
 	}
 	if err == nil {
 		j.member.Reach(func(ctx context.Context, rank int) (net.Conn, error) {
-			return j.listener.DialControl(ctx, rank, j.peers[rank].Addrs)
+			return j.listener.DialControl(ctx, rank, j.peers[rank].addrs)
 		})
 	}
 	if first := j.member.Cause(worldGroup); err != nil && first != nil && !errors.Is(err, context.Cause(ctx)) {
@@ -234,111 +208,19 @@ func (j *Job) open() (card, error) {
 	if j.listener, err = j.listen(); err != nil {
 		return card{}, err
 	}
-	c := card{Addrs: j.listener.Addrs(), Network: segment.HostHint(), Cores: cores.Mask(cores.Allowed()), Alike: cfg.Alike}
+	c := card{addrs: j.listener.Addrs(), network: networkHint(), cores: cores.Mask(cores.Allowed()), alike: cfg.Alike}
 	if cfg.Network {
 		return c, nil
 	}
-	if err := j.openDoor(); errors.Is(err, segment.ErrUnsupported) {
+	if err := j.memory.open(); errors.Is(err, segment.ErrUnsupported) {
 		cfg.Logger.Info("tutti: no shared memory with other processes", "reason", err)
 		return c, nil
 	} else if err != nil {
 		cfg.Logger.Warn("tutti: shared memory cannot be had here; ranks of this host will use TCP, which is slower (tutti doctor says more)", "reason", err)
 		return c, nil
 	}
-	c.Host, c.Door = cfg.Host+" "+segment.HostHint(), j.door.Invitation()
-	j.sign = segment.NewSign() // kept as long as the job
-	c.Sign = j.sign
+	c.host, c.listener, c.sign = hostHint(cfg.Host), j.memory.listener.Addr(), j.memory.sign
 	return c, nil
-}
-
-// meet finds out who shares this host. That is so for ranks whose processes
-// have all met each other; the rest use the network.
-func (j *Job) meet(ctx context.Context, all []int) error {
-	self := j.cfg.Rank
-	near := make(map[int]segment.Invitation)
-	if j.door != nil {
-		for r, p := range j.peers {
-			if r != self && p.Door.Name != "" && p.Host == j.peers[self].Host {
-				near[r] = p.Door
-			}
-		}
-	}
-	met := []int{self}
-	if len(near) > 0 {
-		var errs map[int]error
-		j.links, errs = j.door.Meet(ctx, self, near, segment.News{Note: func(int, []byte) {}, Gone: func(int) {}})
-		if err := j.prove(ctx, errs); err != nil {
-			return err
-		}
-		if len(errs) > 0 {
-			strangers := slices.Sorted(maps.Keys(errs))
-			j.cfg.Logger.Warn("tutti: no shared memory with ranks that seem to be near; TCP is used, which is slower (tutti doctor says more)",
-				"ranks", strangers, "reason", errs[strangers[0]])
-		}
-		for r := range j.links {
-			met = append(met, r)
-		}
-	}
-	blob, err := json.Marshal(acquaintance{met, j.readable()})
-	if err != nil {
-		return err
-	}
-	blobs, err := j.member.Gather(ctx, meetKey, all, blob)
-	if err != nil {
-		return err
-	}
-	reach := make([]map[int]bool, len(all))
-	j.reads = make([]map[int]bool, len(all))
-	for r, blob := range blobs {
-		var a acquaintance
-		if err := json.Unmarshal(blob, &a); err != nil {
-			return err
-		}
-		reach[r], j.reads[r] = set(a.Met), set(a.Reads)
-	}
-	j.hosts = hosts(reach)
-	j.member.Hosts(j.hosts)
-	return nil
-}
-
-// An acquaintance is what a rank has found out about its neighbours.
-type acquaintance struct {
-	Met   []int `json:"met"`
-	Reads []int `json:"reads,omitempty"` // whose memory it can read
-}
-
-func set(list []int) map[int]bool {
-	m := make(map[int]bool)
-	for _, r := range list {
-		m[r] = true
-	}
-	return m
-}
-
-// hosts divides ranks into those who can all reach each other. Each host is
-// named by its lowest rank.
-func hosts(reach []map[int]bool) []int {
-	host := make([]int, len(reach))
-	for r := range reach {
-		host[r] = r
-		for first := range r {
-			if host[first] == first && fits(reach, host[:r], first, r) {
-				host[r] = first
-				break
-			}
-		}
-	}
-	return host
-}
-
-// fits reports whether r and all ranks of a host so far reach each other.
-func fits(reach []map[int]bool, host []int, first, r int) bool {
-	for s, h := range host {
-		if h == first && (!reach[r][s] || !reach[s][r]) {
-			return false
-		}
-	}
-	return true
 }
 
 // done counts a group as closed, and leaves the job after the last.
@@ -360,21 +242,7 @@ func (j *Job) leave() error {
 		errs = append(errs, j.member.Close(j.hurry))
 		j.hasten() // gives its context back
 	}
-	for _, l := range j.links {
-		errs = append(errs, l.Close())
-	}
-	if j.door != nil {
-		errs = append(errs, j.door.Close())
-	}
-	for _, s := range j.proofs {
-		errs = append(errs, s.Close())
-	}
-	if j.life != nil {
-		j.life.Close()
-	}
-	if j.proof != nil {
-		errs = append(errs, j.proof.Close())
-	}
+	errs = append(errs, j.memory.close())
 	if j.listener != nil {
 		errs = append(errs, j.listener.Close())
 	}

@@ -1,34 +1,30 @@
 package job
 
 import (
-	"slices"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/segment"
 )
 
-// readable are the neighbours whose memory this process can read.
-func (j *Job) readable() (list []int) {
-	for r := range j.links {
-		var seen byte
-		if s := j.peers[r].Sign; s != nil && segment.Peek(s, unsafe.Pointer(&seen), s.Addr, 1) == nil {
-			list = append(list, r)
-			_ = s.Trust(j.proofs[r]) // where it cannot be, the sign is looked at each time
-		}
-	}
-	return list
-}
-
-// peek is how members of a group read each other's memory; nil if one cannot.
+// peek is how members of a group on this host read each other's memory; nil if a rank of the
+// host cannot read the next one's. That each can read the next one's is taken for all: a
+// system that lets a process read another one lets it read what that one can. Where it does
+// not, the data takes another way at run time.
 func (j *Job) peek(members []int) func(rank int, dst unsafe.Pointer, addr uint64, n int) error {
-	for _, r := range members {
-		if slices.ContainsFunc(members, func(s int) bool { return r != s && !j.reads[r][s] }) {
+	for r, host := range j.hosts {
+		if host == j.hosts[j.cfg.Rank] && !j.reads[r] {
 			return nil
 		}
 	}
 	return func(rank int, dst unsafe.Pointer, addr uint64, n int) error {
-		return segment.Peek(j.peers[members[rank]].Sign, dst, addr, n)
+		return segment.Peek(j.peers[members[rank]].sign, dst, addr, n)
 	}
+}
+
+// processEnded is how members of a group on this host see that the process of one of them has
+// ended, without a word from it.
+func (j *Job) processEnded(members []int) func(rank int) bool {
+	return func(rank int) bool { return j.peers[members[rank]].sign.Ended() }
 }
 
 // unreadable logs, once for all groups of this process, that a buffer of it could not be

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/place"
@@ -67,10 +66,9 @@ func oneNetwork(addr string, peers []card) error {
 	if !place.OnLoopback(addr) {
 		return nil
 	}
-	first := strings.Fields(peers[0].Network)
+	first := peers[0].network
 	for r, p := range peers {
-		mine := strings.Fields(p.Network)
-		if len(mine) == len(first) && strings.Join(mine, " ") != strings.Join(first, " ") {
+		if p.network.fields == first.fields && p.network != first {
 			return &FarError{Addr: addr, Rank: r}
 		}
 	}

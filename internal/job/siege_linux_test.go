@@ -142,7 +142,7 @@ func TestSiege(t *testing.T) {
 				if len(addrs) != 4 {
 					t.Fatalf("the ranks listen at %v, want one address each, and one for control", addrs)
 				}
-				idle := siege(t, addrs)
+				idle := append(siege(t, addrs), siegeMemory(t, w, name == "shared memory")...)
 				if _, err := io.WriteString(w.in[0], "enough\n"); err != nil {
 					t.Fatal(err)
 				}
@@ -224,6 +224,33 @@ func siege(t *testing.T, addrs []string) []net.Conn {
 	}
 	strangers.Wait()
 	t.Logf("%d strangers, %d of them idle", attacks+crowd+len(addrs), len(idle))
+	return idle
+}
+
+// siegeMemory lets strangers come to where the ranks pass memory, if they do, and returns those
+// who are still there.
+func siegeMemory(t *testing.T, w *world, passed bool) (idle []net.Conn) {
+	t.Helper()
+	// More than a listener keeps that have proved nothing.
+	const crowd = 400
+	rnd := rand.New(rand.NewPCG(2, 2))
+	for r, cmd := range w.cmds {
+		at, _ := memorySockets(t, cmd.Process.Pid)
+		if (len(at) == 1) != passed || len(at) > 1 {
+			t.Fatalf("rank %d passes memory at %q", r, at)
+		}
+		for i := range len(at) * crowd {
+			c, err := net.Dial("unixpacket", at[0])
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			idle = append(idle, c)
+			if i%2 == 0 {
+				_, _ = c.Write(randomBytes(rnd, 1+rnd.IntN(200))) // may be refused by now
+			}
+		}
+	}
 	return idle
 }
 

@@ -42,8 +42,8 @@ func version(more string) watch.Version {
 func description(more string) string {
 	return abi.Text("job",
 		"bigEndian", cpu.IsBigEndian, "wordBits", bits.UintSize,
-		"proofKey", proofKey, "world", worldGroup, "leaders", leadersSuffix, "meet", meetKey,
-		"card", abi.Struct[card](), "acquaintance", abi.Struct[acquaintance](),
+		"world", worldGroup, "leaders", leadersSuffix, "meet", meetKey, "host", hostName, "rounds", meetRounds,
+		"card", cardFormat, "hint", hintBytes, "standing", []int{attached, readsNext},
 	) + kernel.ABI() + transport.ABI() + tcp.ABI() + segment.ABI() + engine.ABI() + watch.ABI() + overlay.ABI() + shm.ABI() + wire.ABI() + hier.ABI() + more
 }
 
@@ -66,10 +66,15 @@ func release() string {
 // options and no versions, find out that this rank is of another one.
 const firstOption = "tutti's protocol (1 where it is not set)"
 
+// A firstCard is as much of the card of protocol 1 as this rank needs.
+type firstCard struct {
+	Alike map[string]string `json:"alike,omitempty"`
+}
+
 // firstBlob is the card of this rank for ranks of protocol 1: they compare its
 // options with their own, and end their Join with the difference.
 func firstBlob(v watch.Version, alike map[string]string) ([]byte, error) {
 	all := map[string]string{firstOption: fmt.Sprintf("%d (ABI %s)", v.Protocol, v.ABI)}
 	maps.Copy(all, alike)
-	return json.Marshal(card{Alike: all})
+	return json.Marshal(firstCard{all})
 }

@@ -22,9 +22,9 @@ var own = map[string]string{
 	"kernel":        "Int8 Uint8 Int32 Uint32 Int64 Uint64 Float16 BFloat16 Float32 Float64 Sum Prod Min Max numOps pieceBytes NumDTypes tables",
 	"transport":     "sumPiece castagnoli",
 	"transport/tcp": "stagger again tries statusText maxBody smallBody maxMove lingerFor slotEmpty slotCalling slotAnswering slotUp slotFailed keepNotes piece maxEarly copyPiece turns spinFor holdFor askEvery slice burst maxClosed record maxUnproven controlConnect controlTries",
-	"segment":       "meetTime maxGreeting holderGone bytes page sizeSeals writeSeals",
+	"segment":       "maxUnproven proofTime retryTime holderGone bytes page sizeSeals LifeBytes",
 	"engine":        "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming aboveFailed NotBegun Expired KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes LetGo nobody everyRank rootOnly allButRoot thisRank",
-	"engine/shm":    "direct nobody theRoot everybody whole share never least keepSpare posted matched reading delivered withdrawn most claimMost block everyone peekMost",
+	"engine/shm":    "direct nobody theRoot everybody whole share never least keepSpare posted matched reading delivered withdrawn most claimMost block everyone peekMost endedTime",
 	"engine/wire":   "nobody lineBytes keepLetters past Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
 	"engine/hier":   "mostLabels digits words number forSum forBlocks numScratch",
 	"watch":         "maxHello sendTime version fateTime tries maxEarly verdictTime nonceBytes whatDiffers otherCert helloTime maxPending beatsUnheard lateTime replaceTime gaveUp dialTime linkTime leaveTime leavePace",
@@ -85,11 +85,11 @@ func TestFirstBlob(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var theirs card
+	var theirs firstCard
 	if err := json.Unmarshal(blob, &theirs); err != nil {
 		t.Fatal(err)
 	}
-	err = alike([]card{{Alike: alikes}, theirs})
+	err = alike([]card{{alike: alikes}, {alike: theirs.Alike}})
 	want := fmt.Sprintf("tutti's protocol (1 where it is not set) is not set on rank 0, and %d (ABI %s) on rank 1; all ranks must have the same",
 		Protocol, version("").ABI)
 	if err == nil || err.Error() != want || !errors.Is(err, engine.ErrMismatch) {

@@ -1,10 +1,8 @@
 package segment
 
 import (
-	"errors"
 	"fmt"
 	"runtime"
-	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,25 +16,12 @@ type Life struct {
 	end, ended chan struct{}
 }
 
-// lifeLine is what the segment of a Life holds: the list, of one element, of the
-// locks that the thread holds, in the form in which the system wants it.
-type lifeLine struct {
-	list    uintptr // the first element
-	offset  int64   // from an element to its lock
-	pending uintptr // an element that is being added or removed
-	element uintptr // the next one: the list itself
-	lock    atomic.Uint32
-}
-
-// holderGone is the bit that the system sets in a lock.
-const holderGone = 0x40000000
-
-// Live begins a Life in a segment of this process's that is used for nothing else. It
-// is closed before the segment is.
-func Live(s *Segment) (*Life, error) {
+// Live begins a Life in memory of this process that others map: LifeBytes that are used for
+// nothing else. It is closed before the memory is unmapped.
+func Live(p unsafe.Pointer) (*Life, error) {
 	l := &Life{make(chan struct{}), make(chan struct{})}
 	begun := make(chan error)
-	go l.hold((*lifeLine)(s.Ptr()), begun)
+	go l.hold((*lifeLine)(p), begun)
 	if err := <-begun; err != nil {
 		return nil, err
 	}
@@ -75,28 +60,4 @@ func (l *Life) hold(line *lifeLine, begun chan<- error) {
 func (l *Life) Close() {
 	close(l.end)
 	<-l.ended
-}
-
-// errNoLife says that a process shows no Life.
-var errNoLife = errors.New("segment: the process does not show that it lives")
-
-// Trust has the process be known by the Life in a segment of its, in place of its
-// mark, while it has one. It must have been known by its mark before, and the
-// segment stay mapped while there are calls of Peek. It is not called while they are.
-func (p *Sign) Trust(s *Segment) error {
-	line := (*lifeLine)(s.Ptr())
-	if !line.lives() {
-		return errNoLife
-	}
-	p.life = line
-	return nil
-}
-
-// orphaned reports whether the holder has ended without Close.
-func (l *lifeLine) orphaned() bool { return l.lock.Load()&holderGone != 0 }
-
-// lives reports whether there is a holder.
-func (l *lifeLine) lives() bool {
-	v := l.lock.Load()
-	return v != 0 && v&holderGone == 0
 }

@@ -30,12 +30,12 @@ func TestLifeHolder(t *testing.T) {
 	if os.Getenv(holderEnv) == "" {
 		t.Skip("this is the process of TestLife")
 	}
-	s, err := New("tutti-test", 1)
+	s, err := New("tutti-test", 2, LifeBytes, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := holder{FD: s.FD(), Sign: NewSign()}
-	if _, err := Live(s); err != nil {
+	if _, err := Live(s.Part(0)); err != nil {
 		h.Why = err.Error()
 	}
 	text, err := json.Marshal(h)
@@ -78,17 +78,18 @@ func TestLife(t *testing.T) {
 	if h.Why != "" {
 		t.Skip("this system does not note the end of a process:", h.Why)
 	}
-	fd, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", cmd.Process.Pid, h.FD), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(fmt.Sprintf("/proc/%d/fd/%d", cmd.Process.Pid, h.FD), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		t.Skip("this system does not let a process see another's files:", err)
 	}
-	s, err := Map(fd)
+	s, err := Map(fd, 2, LifeBytes, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if err := h.Sign.Trust(s); err != nil {
-		t.Fatal(err)
+	h.Sign.Trust(s.Part(0))
+	if !h.Sign.life.lives() {
+		t.Fatal("a process that lives does not seem to")
 	}
 	seen := make([]byte, markBytes)
 	peek := func() error { return Peek(h.Sign, unsafe.Pointer(&seen[0]), h.Sign.Addr, len(seen)) }
@@ -110,25 +111,26 @@ func TestLife(t *testing.T) {
 	if err := peek(); err == nil {
 		t.Error("what another process has was taken for that of one that has ended")
 	}
-	if err := new(Sign).Trust(s); !errors.Is(err, errNoLife) {
-		t.Errorf("it was trusted when it had ended: %v", err)
+	if !h.Sign.life.orphaned() {
+		t.Error("it does not show that it was killed")
 	}
 }
 
 // TestLifeClose has a process show no more that it lives.
 func TestLifeClose(t *testing.T) {
-	s, err := New("tutti-test", 1)
+	s, err := New("tutti-test", 2, LifeBytes, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	l, err := Live(s)
+	l, err := Live(s.Part(0))
 	if err != nil {
 		t.Skip("this system does not note the end of a process:", err)
 	}
 	self := NewSign()
-	if err := self.Trust(s); err != nil {
-		t.Error(err)
+	self.Trust(s.Part(0))
+	if !self.life.lives() {
+		t.Error("it does not show it")
 	}
 	l.Close()
 	if self.life.lives() {
@@ -139,5 +141,8 @@ func TestLifeClose(t *testing.T) {
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS):
 	case err != nil:
 		t.Errorf("it is not known by its sign any more: %v", err)
+	}
+	if self.life.orphaned() {
+		t.Error("it seems to have ended")
 	}
 }

@@ -1,6 +1,7 @@
-// Package segment makes memory that one process writes and others read:
-// anonymous files in memory (memfd), sealed so that they can be neither resized
-// nor mapped for writing by anybody else, and passed over unix sockets.
+// Package segment makes memory that several processes of a host share: an
+// anonymous file in memory (memfd) with a part for each process. Every process
+// maps the whole file once, for reading, and its own part for writing. The file's
+// size is sealed. Its descriptor is passed over unix sockets.
 //
 // A segment has no name in any file system, so nothing is left behind however a
 // process ends. That its descriptor can be passed proves that two processes
@@ -9,30 +10,37 @@ package segment
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"unsafe"
 )
 
 // ErrUnsupported says that this system has no such memory.
 var ErrUnsupported = errors.New("segment: not supported on this system")
 
-// ErrGone says that the process at the other end of a link has ended.
+// ErrGone says that the process that has a segment to pass has ended, or has
+// closed its Listener.
 var ErrGone = errors.New("segment: the other process has ended")
 
-// News is called with what is heard of processes on the other end of links: for
-// each of them in order, by one goroutine. None of it may be nil.
-type News struct {
-	Note func(guest int, note []byte) // it has said something; see Link.Note
-	Gone func(guest int)              // it has ended, and neither side had closed the link
-}
-
-// A Segment is mapped memory. The process that made it writes, the others read.
+// A Segment is this process's mapping of the memory.
 type Segment struct {
-	mem []byte
-	fd  int // -1 when closed
+	mem  []byte
+	part int // bytes of one part, a multiple of the page size
+	fd   int // -1 when closed
 }
 
-// Ptr is where the memory begins; it is aligned to a page.
-func (s *Segment) Ptr() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s.mem)) }
+// Part is where the part of process i begins; it is aligned to a page. Only
+// process i can write there.
+func (s *Segment) Part(i int) unsafe.Pointer { return unsafe.Pointer(&s.mem[i*s.part]) }
 
-// Len is its size in bytes.
-func (s *Segment) Len() int { return len(s.mem) }
+// Bytes is the size of one part.
+func (s *Segment) Bytes() int { return s.part }
+
+// partBytes rounds the size of a part up to pages. It fails if the parts together are
+// larger than an address space.
+func partBytes(parts, bytes, page int) (int, error) {
+	if parts < 1 || bytes < 0 || bytes > math.MaxInt/parts-page {
+		return 0, fmt.Errorf("segment: %d parts of %d bytes", parts, bytes)
+	}
+	return (max(bytes, 1) + page - 1) / page * page, nil
+}

@@ -3,82 +3,57 @@ package segment
 import (
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// seals keep a segment's size, without which a reader could be killed by a
-// bus error, and keep others from writing.
-const (
-	sizeSeals  = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
-	writeSeals = unix.F_SEAL_FUTURE_WRITE
-)
+// sizeSeals keep a segment's size, without which a reader could be killed by a bus
+// error.
+const sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 
-// New makes a segment of zeros that this process may write. The name is for
-// the lists of mappings that a person reads.
-func New(name string, bytes int) (*Segment, error) {
+// New makes a segment of zeros with so many parts of at least so many bytes, of which
+// this process writes part own. The name is for the lists of mappings that a
+// person reads.
+func New(name string, parts, bytes, own int) (*Segment, error) {
+	part, err := partBytes(parts, bytes, unix.Getpagesize())
+	if err != nil {
+		return nil, err
+	}
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("segment: memfd_create: %w", err)
 	}
+	if err := unix.Ftruncate(fd, int64(parts)*int64(part)); err != nil {
+		return nil, errors.Join(fmt.Errorf("segment: %d parts of %d bytes: %w", parts, part, err), unix.Close(fd))
+	}
+	// No process may add a seal either: one against writing would keep the others from
+	// mapping their parts.
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sizeSeals|unix.F_SEAL_SEAL); err != nil {
+		return nil, errors.Join(fmt.Errorf("segment: sealing: %w", err), unix.Close(fd))
+	}
+	return Map(fd, parts, bytes, own)
+}
+
+// Map maps a segment that another process made by New with the same parts and bytes. This
+// process writes part own. Map takes over the descriptor, and refuses a file that has
+// another size or could be made smaller later.
+func Map(fd, parts, bytes, own int) (*Segment, error) {
 	s := &Segment{fd: fd}
-	if err := s.prepare(bytes); err != nil {
+	if err := s.attach(parts, bytes, own); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// Private makes memory that looks like a segment but is passed to nobody: where a
-// system forbids memory files, a process alone can still do without them.
-func Private(bytes int) (*Segment, error) {
-	mem, err := unix.Mmap(-1, 0, max(bytes, 1), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+func (s *Segment) attach(parts, bytes, own int) error {
+	part, err := partBytes(parts, bytes, unix.Getpagesize())
 	if err != nil {
-		return nil, fmt.Errorf("segment: mapping %d bytes: %w", bytes, err)
-	}
-	return &Segment{mem: mem, fd: -1}, nil
-}
-
-func (s *Segment) prepare(bytes int) error {
-	page := unix.Getpagesize()
-	bytes = (bytes + page - 1) / page * page
-	if err := unix.Ftruncate(s.fd, int64(bytes)); err != nil {
-		return fmt.Errorf("segment: %d bytes: %w", bytes, err)
-	}
-	if err := s.mapped(bytes, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 		return err
 	}
-	if _, err := unix.FcntlInt(uintptr(s.fd), unix.F_ADD_SEALS, sizeSeals); err != nil {
-		return fmt.Errorf("segment: sealing: %w", err)
+	if own < 0 || own >= parts {
+		return fmt.Errorf("segment: there is no part %d of %d", own, parts)
 	}
-	// Linux before 5.1 has no seal against writing by others. There, they are
-	// trusted to map it for reading, as Map does.
-	_, _ = unix.FcntlInt(uintptr(s.fd), unix.F_ADD_SEALS, writeSeals|unix.F_SEAL_SEAL)
-	return nil
-}
-
-func (s *Segment) mapped(bytes, prot int) error {
-	if bytes == 0 {
-		return nil
-	}
-	mem, err := unix.Mmap(s.fd, 0, bytes, prot, unix.MAP_SHARED)
-	if err != nil {
-		return fmt.Errorf("segment: mapping %d bytes: %w", bytes, err)
-	}
-	s.mem = mem
-	return nil
-}
-
-// Map maps a segment that another process made, for reading. It takes over the
-// descriptor, and refuses one that could be made smaller later.
-func Map(fd int) (*Segment, error) {
-	s := &Segment{fd: fd}
-	if err := s.attach(); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
-}
-
-func (s *Segment) attach() error {
 	seals, err := unix.FcntlInt(uintptr(s.fd), unix.F_GET_SEALS, 0)
 	if err != nil {
 		return fmt.Errorf("segment: not a memory file: %w", err)
@@ -90,10 +65,36 @@ func (s *Segment) attach() error {
 	if err := unix.Fstat(s.fd, &st); err != nil {
 		return fmt.Errorf("segment: %w", err)
 	}
-	return s.mapped(int(st.Size), unix.PROT_READ)
+	if st.Size != int64(parts)*int64(part) {
+		return fmt.Errorf("segment: the memory file has %d bytes in place of %d", st.Size, int64(parts)*int64(part))
+	}
+	p, err := unix.MmapPtr(s.fd, 0, nil, uintptr(st.Size), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return fmt.Errorf("segment: mapping %d bytes: %w", st.Size, err)
+	}
+	s.mem, s.part = unsafe.Slice((*byte)(p), st.Size), part
+	_, err = unix.MmapPtr(s.fd, int64(own)*int64(part), s.Part(own), uintptr(part), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED)
+	if err != nil {
+		return fmt.Errorf("segment: mapping %d bytes for writing: %w", part, err)
+	}
+	return nil
 }
 
-// FD is the descriptor to pass on. It stays the segment's.
+// Private makes memory of one part that looks like a segment but is passed to nobody:
+// where a system forbids memory files, a process alone can still do without them.
+func Private(bytes int) (*Segment, error) {
+	part, err := partBytes(1, bytes, unix.Getpagesize())
+	if err != nil {
+		return nil, err
+	}
+	p, err := unix.MmapPtr(-1, 0, nil, uintptr(part), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, fmt.Errorf("segment: mapping %d bytes: %w", part, err)
+	}
+	return &Segment{mem: unsafe.Slice((*byte)(p), part), part: part, fd: -1}, nil
+}
+
+// FD is the descriptor to pass on, -1 if it is closed. It stays the segment's.
 func (s *Segment) FD() int { return s.fd }
 
 // CloseFD closes the descriptor, when it need not be passed any more. The
@@ -107,11 +108,14 @@ func (s *Segment) CloseFD() error {
 	return err
 }
 
-// Close unmaps the memory, which must not be touched any more.
+// Close unmaps the memory, which must not be touched any more. A nil Segment has none.
 func (s *Segment) Close() error {
+	if s == nil {
+		return nil
+	}
 	err := s.CloseFD()
 	if s.mem != nil {
-		err = errors.Join(err, unix.Munmap(s.mem))
+		err = errors.Join(err, unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(s.mem)), uintptr(len(s.mem))))
 		s.mem = nil
 	}
 	return err

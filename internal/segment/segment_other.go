@@ -5,18 +5,22 @@ package segment
 import "unsafe"
 
 // New returns ErrUnsupported.
-func New(string, int) (*Segment, error) { return nil, ErrUnsupported }
+func New(string, int, int, int) (*Segment, error) { return nil, ErrUnsupported }
+
+// Map returns ErrUnsupported.
+func Map(int, int, int, int) (*Segment, error) { return nil, ErrUnsupported }
 
 // Private makes memory that is passed to nobody.
 func Private(bytes int) (*Segment, error) {
 	const page = 4096
-	mem := make([]byte, bytes+page)
+	part, err := partBytes(1, bytes, page)
+	if err != nil {
+		return nil, err
+	}
+	mem := make([]byte, part+page)
 	skip := -int(uintptr(unsafe.Pointer(&mem[0]))) & (page - 1)
-	return &Segment{mem: mem[skip : skip+max(bytes, 1)], fd: -1}, nil
+	return &Segment{mem: mem[skip : skip+part], part: part, fd: -1}, nil
 }
-
-// Map returns ErrUnsupported.
-func Map(int) (*Segment, error) { return nil, ErrUnsupported }
 
 // FD is -1.
 func (s *Segment) FD() int { return -1 }

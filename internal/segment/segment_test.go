@@ -4,214 +4,164 @@ package segment
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"fmt"
-	"net"
+	"math"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
-	"sync"
 	"testing"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// TestSeals makes a segment, maps it again, and tries what must not be
-// possible.
-func TestSeals(t *testing.T) {
-	s, err := New("tutti-test", 5000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
+// again maps a segment once more, as another process would.
+func again(t *testing.T, s *Segment, parts, bytes, own int) (*Segment, error) {
+	t.Helper()
 	fd, err := unix.FcntlInt(uintptr(s.FD()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := Map(fd)
+	return Map(fd, parts, bytes, own)
+}
+
+// store writes a byte, and reports whether the system allows it.
+func store(p unsafe.Pointer, v byte) (allowed bool) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { _ = recover() }()
+	*(*byte)(p) = v
+	return true
+}
+
+// TestParts maps a segment in two places. Each writes its own part and nothing else, and
+// reads all of them.
+func TestParts(t *testing.T) {
+	const name, parts, bytes = "tutti-parts", 3, 5000
+	s, err := New(name, parts, bytes, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer other.Close()
-	if s.Len() != other.Len() || s.Len() < 5000 {
-		t.Errorf("%d and %d bytes", s.Len(), other.Len())
-	}
-	*(*byte)(unsafe.Add(s.Ptr(), 4999)) = 7
-	if got := *(*byte)(unsafe.Add(other.Ptr(), 4999)); got != 7 {
-		t.Errorf("the other mapping sees %d", got)
-	}
-	if err := unix.Ftruncate(fd, 1); err == nil {
-		t.Error("the segment could be made smaller")
-	}
-	if mem, err := unix.Mmap(fd, 0, 4096, unix.PROT_WRITE, unix.MAP_SHARED); err == nil {
-		t.Error("the segment could be mapped for writing", unix.Munmap(mem))
-	}
-	loose, err := unix.MemfdCreate("loose", unix.MFD_ALLOW_SEALING)
+	other, err := again(t, s, parts, bytes, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Map(loose); err == nil {
-		t.Error("a file that is not sealed was mapped")
+	if s.Bytes() != other.Bytes() || s.Bytes() < bytes {
+		t.Errorf("%d and %d bytes", s.Bytes(), other.Bytes())
+	}
+	for _, c := range []struct {
+		s        *Segment
+		part     int
+		writable bool
+	}{{s, 0, false}, {s, 1, false}, {s, 2, true}, {other, 0, true}, {other, 1, false}, {other, 2, false}} {
+		if got := store(unsafe.Add(c.s.Part(c.part), bytes-1), byte(7+c.part)); got != c.writable {
+			t.Errorf("part %d can be written: %v", c.part, got)
+		}
+	}
+	for i, want := range []byte{7, 0, 9} {
+		for _, m := range []*Segment{s, other} {
+			if got := *(*byte)(unsafe.Add(m.Part(i), bytes-1)); got != want {
+				t.Errorf("part %d holds %d, want %d", i, got, want)
+			}
+		}
+	}
+	if got := countMappings(t, name); got > 5 {
+		t.Errorf("%d mappings", got)
+	}
+	if err := errors.Join(s.Close(), other.Close(), other.Close()); err != nil {
+		t.Error(err)
+	}
+	if fds, maps := countDescriptors(t, name), countMappings(t, name); fds != 0 || maps != 0 {
+		t.Errorf("%d descriptors and %d mappings stay", fds, maps)
+	}
+	if err := (*Segment)(nil).Close(); err != nil {
+		t.Error(err)
 	}
 }
 
-// TestMeet links four doors, passes segments, and ends one of them.
-func TestMeet(t *testing.T) {
-	const n = 4
-	doors := make([]*Door, n)
-	all := make(map[int]Invitation)
-	for i := range doors {
-		var err error
-		if doors[i], err = OpenDoor(); err != nil {
-			t.Fatal(err)
-		}
-		defer doors[i].Close()
-		all[i] = doors[i].Invitation()
-	}
-	// Strangers knock first: many who say nothing, and one who does.
-	for range 100 {
-		c, err := net.Dial("unixpacket", all[3].Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-	}
-	c, err := net.Dial("unixpacket", all[3].Name)
+// TestSeals tries what must not be possible with a segment, and maps what must not be
+// taken for one. Nothing of that stays open.
+func TestSeals(t *testing.T) {
+	const name, parts, bytes = "tutti-seals", 2, 5000
+	s, err := New(name, parts, bytes, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Write(make([]byte, 36)); err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-
-	gone := make(chan string, n*n)
-	links := make([]map[int]*Link, n)
-	var meeting sync.WaitGroup
-	for i, d := range doors {
-		guests := make(map[int]Invitation)
-		for j, inv := range all {
-			if j != i {
-				guests[j] = inv
-			}
+	for _, size := range []int64{1, 1 << 20} {
+		if err := unix.Ftruncate(s.FD(), size); !errors.Is(err, unix.EPERM) {
+			t.Errorf("the segment could be made %d bytes: %v", size, err)
 		}
-		meeting.Go(func() {
-			var errs map[int]error
-			links[i], errs = d.Meet(t.Context(), i, guests, News{
-				Note: func(j int, note []byte) { t.Errorf("%d said to %d: %q", j, i, note) },
-				Gone: func(j int) { gone <- fmt.Sprint(i, "<-", j) },
-			})
-			if len(links[i]) != n-1 || len(errs) != 0 {
-				t.Errorf("%d met %d: %v", i, len(links[i]), errs)
-			}
-		})
 	}
-	meeting.Wait()
-	if t.Failed() {
-		return
+	if _, err := unix.FcntlInt(uintptr(s.FD()), unix.F_ADD_SEALS, unix.F_SEAL_FUTURE_WRITE); !errors.Is(err, unix.EPERM) {
+		t.Errorf("the other processes could be kept from writing: %v", err)
 	}
-	for i := range n {
-		meeting.Go(func() {
-			s, err := New("tutti-test", 1)
+	maps, fds := countMappings(t, name), countDescriptors(t, name)
+	for what, f := range map[string]func() (*Segment, error){
+		"too few parts":                     func() (*Segment, error) { return again(t, s, parts-1, bytes, 0) },
+		"too many parts":                    func() (*Segment, error) { return again(t, s, parts+1, bytes, 0) },
+		"another size":                      func() (*Segment, error) { return again(t, s, parts, 2*bytes, 0) },
+		"a part too many":                   func() (*Segment, error) { return again(t, s, parts, bytes, parts) },
+		"a part before all":                 func() (*Segment, error) { return again(t, s, parts, bytes, -1) },
+		"no parts":                          func() (*Segment, error) { return again(t, s, 0, bytes, 0) },
+		"more than there is":                func() (*Segment, error) { return again(t, s, parts, math.MaxInt, 0) },
+		"new, with more":                    func() (*Segment, error) { return New(name, parts, math.MaxInt/2, 0) },
+		"new, larger than an address space": func() (*Segment, error) { return New(name, 1<<20, 1<<40, 0) },
+		"new, without a part":               func() (*Segment, error) { return New(name, parts, bytes, parts) },
+		"private":                           func() (*Segment, error) { return Private(math.MaxInt) },
+		"a file that is not sealed": func() (*Segment, error) {
+			fd, err := unix.MemfdCreate(name, unix.MFD_ALLOW_SEALING)
 			if err != nil {
-				t.Error(err)
-				return
+				t.Fatal(err)
 			}
-			defer s.Close()
-			*(*byte)(s.Ptr()) = byte(i)
-			for _, l := range links[i] {
-				if err := l.Pass(Root, "key", s); err != nil {
-					t.Error(err)
-				}
+			if err := unix.Ftruncate(fd, int64(parts*s.Bytes())); err != nil {
+				t.Fatal(err)
 			}
-			for j, l := range links[i] {
-				other, err := l.Take(t.Context(), Root, "key")
-				if err != nil {
-					t.Error(err)
-					continue
-				}
-				if got := *(*byte)(other.Ptr()); got != byte(j) {
-					t.Errorf("%d got %d from %d", i, got, j)
-				}
-				if err := other.Close(); err != nil {
-					t.Error(err)
-				}
+			return Map(fd, parts, bytes, 0)
+		},
+		"no memory file": func() (*Segment, error) {
+			fd, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+			if err != nil {
+				t.Fatal(err)
 			}
-		})
-	}
-	meeting.Wait()
-	// A message whose descriptor did not get through is told from one that is late.
-	if _, err := links[0][1].c.Write([]byte(Root + separator + "lost")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := links[1][0].Take(t.Context(), Root, "lost"); err == nil || t.Context().Err() != nil {
-		t.Errorf("a message without a descriptor: %v", err)
-	}
-	for _, l := range links[2] {
-		if err := l.c.Close(); err != nil { // as the end of its process would
-			t.Error(err)
+			return Map(fd, parts, bytes, 0)
+		},
+	} {
+		if m, err := f(); err == nil {
+			t.Errorf("%s: it was mapped", what)
+			_ = m.Close()
 		}
 	}
-	// Each of three sees it, and the three links of 2 end themselves.
-	for range 2 * (n - 1) {
-		<-gone
+	if m, f := countMappings(t, name), countDescriptors(t, name); m != maps || f != fds {
+		t.Errorf("%d mappings and %d descriptors, were %d and %d", m, f, maps, fds)
 	}
-	if _, err := links[0][2].Take(context.Background(), Root, "never"); err == nil {
-		t.Error("took something from a process that has ended")
-	}
-	for i := range n {
-		for _, l := range links[i] {
-			l.Close()
-		}
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
-// TestMeetFlood has more strangers come to a door, and say nothing, than may be
-// about to show the token. The oldest are closed, and the guest gets in.
-func TestMeetFlood(t *testing.T) {
-	const extra = 50
-	host, err := OpenDoor()
+// countDescriptors is how many descriptors of memory files of a name this process has.
+func countDescriptors(t *testing.T, name string) (n int) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer host.Close()
-	guest, err := OpenDoor()
+	for _, f := range list {
+		if to, err := os.Readlink("/proc/self/fd/" + f.Name()); err == nil && strings.HasPrefix(to, "/memfd:"+name) {
+			n++
+		}
+	}
+	return n
+}
+
+// countMappings is how many mappings of memory files of a name this process has.
+func countMappings(t *testing.T, name string) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer guest.Close()
-	news := News{Note: func(int, []byte) {}, Gone: func(int) {}}
-	met := make(chan map[int]*Link, 1)
-	go func() {
-		links, _ := host.Meet(t.Context(), 1, map[int]Invitation{0: guest.Invitation()}, news)
-		met <- links
-	}()
-	var strangers []net.Conn
-	for range maxGreeting + extra {
-		c, err := net.Dial("unixpacket", host.Invitation().Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		strangers = append(strangers, c)
-	}
-	for _, c := range strangers[:extra] { // these are closed before the meeting ends
-		if n, err := c.Read(make([]byte, 1)); err == nil {
-			t.Errorf("%d bytes", n)
-		}
-	}
-	links, errs := guest.Meet(t.Context(), 0, map[int]Invitation{1: host.Invitation()}, news)
-	if links[1] == nil {
-		t.Fatalf("the guest was not let in: %v", errs)
-	}
-	defer links[1].Close()
-	other := <-met
-	if other[0] == nil {
-		t.Fatal("the host has not met the guest")
-	}
-	defer other[0].Close()
+	return strings.Count(string(text), "/memfd:"+name+" ")
 }
 
 // TestPeek reads memory of a process that has its sign, and not of one that has only
@@ -258,83 +208,4 @@ func BenchmarkPeek(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-}
-
-// TestNote has a process tell another something and end, also without having
-// read all that it was told itself, or close the link before.
-func TestNote(t *testing.T) {
-	s, err := New("tutti-test", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	for _, c := range []struct {
-		name string
-		end  func(l *Link) error
-		want string
-	}{
-		{"ended", func(l *Link) error { return l.c.Close() }, "7 says one, 7 says two, 7 is gone"},
-		{"closed", func(l *Link) error {
-			close(l.gone) // nobody listens on this side
-			return l.Close()
-		}, "7 says one, 7 says two"},
-	} {
-		for _, unread := range []bool{false, true} {
-			t.Run(fmt.Sprint(c.name, " unread=", unread), func(t *testing.T) {
-				near, far := pair(t)
-				defer near.Close()
-				if unread {
-					if err := near.Note([]byte("never read")); err != nil {
-						t.Fatal(err)
-					}
-				}
-				for _, note := range []string{"one", "two"} {
-					if err := far.Note([]byte(note)); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if err := c.end(far); err != nil {
-					t.Fatal(err)
-				}
-				for range 2 { // the first time the end may be news
-					if err := near.Pass(Root, "key", s); !errors.Is(err, ErrGone) {
-						t.Errorf("passing to one that is gone: %v", err)
-					}
-				}
-				var heard []string
-				near.listen(7, News{
-					Note: func(guest int, note []byte) { heard = append(heard, fmt.Sprintf("%d says %s", guest, note)) },
-					Gone: func(guest int) { heard = append(heard, fmt.Sprint(guest, " is gone")) },
-				})
-				if got := strings.Join(heard, ", "); got != c.want {
-					t.Errorf("%s, want %s", got, c.want)
-				}
-			})
-		}
-	}
-	// One that does not read is not waited for.
-	near, far := pair(t)
-	defer far.c.Close()
-	defer near.c.Close()
-	for near.Note(make([]byte, 1000)) == nil {
-	}
-}
-
-// pair is the two ends of a link to which nobody listens.
-func pair(t *testing.T) (near, far *Link) {
-	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var ends [2]*Link
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "pair")
-		c, err := net.FileConn(f)
-		if err := errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
-		ends[i] = newLink(c.(*net.UnixConn))
-	}
-	return ends[0], ends[1]
 }

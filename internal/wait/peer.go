@@ -81,5 +81,25 @@ func (w *Waiter) sleep(c *wordCond) {
 	w.lot.mine.Add(^uint64(0))
 }
 
+// Look has f called now and then while an operation waits for another process: first when it has
+// waited for lookAfter, and then at most every lookAgain. It finds out whether that
+// process has ended; its error ends the wait. It is called before the first operation.
+func (w *Waiter) Look(f func(now time.Time) error) { w.look = f }
+
+// An operation that takes less than lookAfter pays nothing for Look: most do, and so does the
+// first one of many ranks that start together.
+const (
+	lookAfter = 200 * time.Millisecond
+	lookAgain = 50 * time.Millisecond
+)
+
+func (w *Waiter) lookAround(now time.Time) error {
+	if w.look == nil || now.Sub(w.began) < lookAfter || now.Sub(w.looked) < lookAgain {
+		return nil
+	}
+	w.looked = now
+	return w.look(now)
+}
+
 // sleepSlice bounds one sleep.
 const sleepSlice = 5 * time.Millisecond

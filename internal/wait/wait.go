@@ -139,8 +139,10 @@ type Waiter struct {
 	token   chan struct{}
 	timer   *time.Timer
 	patient bool
-	serve   func() (bool, error) // nil: nothing; see Serve
-	_       [64]byte             // the next waiter belongs to another rank
+	serve   func() (bool, error)  // nil: nothing; see Serve
+	look    func(time.Time) error // nil: nothing; see Look
+	looked  time.Time             // when look was last called
+	_       [64]byte              // the next waiter belongs to another rank
 }
 
 // NewWaiter returns a waiter that parks in lot.
@@ -268,6 +270,9 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 		case waited < yields:
 			w.giveWay(turn, peer)
 		case peer != nil:
+			if err := w.lookAround(now); err != nil {
+				return err
+			}
 			w.sleep(peer)
 		default:
 			w.park(c, now)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -49,6 +50,9 @@ type Engine struct {
 	requests   uint64 // how many requests this rank has made, and ended
 	serving    uint64 // the request whose answer is in this rank's window; zero: none
 	served     int    // the rank that made it, or the last one
+
+	ended      int       // the first rank whose process was seen to have ended, plus one; zero: none
+	endedSince time.Time // when it was seen
 
 	closing sync.Once
 	_       [64]byte // the next Engine is another rank's

@@ -31,6 +31,9 @@ type Shared struct {
 	// one, reader, could not read by Peek. What would be read by Peek then goes through
 	// the segments.
 	OnUnreadable func(reader int, reason error)
+	// Ended reports whether the process of another rank has ended without leaving the group;
+	// see lookout. Nil: that cannot be seen.
+	Ended func(rank int) bool
 	// OnFail is told of a failure that began on this rank, before the engine
 	// takes it as its cause. If the owner knows of an earlier one, it calls Fail
 	// with that, marked as Told. Nil: this is a part of another group, which tells
@@ -102,6 +105,9 @@ func NewShared(s Shared) *Engine {
 	}
 	if s.Peek != nil {
 		e.w.Serve(e.serve)
+	}
+	if s.Ended != nil {
+		e.w.Look(e.lookout)
 	}
 	return e
 }

@@ -31,6 +31,8 @@ type mapped struct {
 	// peek, if it is not nil, makes what a rank reads others' memory with of what
 	// it otherwise would have.
 	peek func(reader int, peek peekFunc) peekFunc
+	// ended, if it is not nil, is each rank's Ended.
+	ended func(rank int) bool
 	// unreadable, if it is not nil, is each rank's OnUnreadable.
 	unreadable func(rank, reader int, reason error)
 
@@ -46,32 +48,28 @@ func mappedWorld(opt Options) enginetest.World {
 }
 
 func (m *mapped) group(name string, ranks int) []engine.Engine {
-	var owned []*segment.Segment
-	for range ranks {
-		owned = append(owned, must(segment.New("tutti-test", SharedBytes(ranks, m.opt))))
+	bytes := SharedBytes(ranks, m.opt)
+	maps := []*segment.Segment{must(segment.New("tutti-test", ranks, bytes, 0))}
+	for r := 1; r < ranks; r++ {
+		fd := must(unix.FcntlInt(uintptr(maps[0].FD()), unix.F_DUPFD_CLOEXEC, 0))
+		maps = append(maps, must(segment.Map(fd, ranks, bytes, r)))
 	}
 	engines := make([]engine.Engine, ranks)
 	var first atomic.Pointer[engine.Failure]
 	for r, messages := range NewLocal(ranks, Options{}) {
-		maps := make([]*segment.Segment, ranks)
+		seg := maps[r]
 		memory := make([]unsafe.Pointer, ranks)
-		for s, seg := range owned {
-			maps[s] = seg
-			if s != r {
-				maps[s] = must(segment.Map(must(unix.FcntlInt(uintptr(seg.FD()), unix.F_DUPFD_CLOEXEC, 0))))
-			}
-			memory[s] = maps[s].Ptr()
+		for s := range memory {
+			memory[s] = seg.Part(s)
 		}
 		m.tb.Cleanup(func() {
-			for s, seg := range maps {
-				if err := seg.Close(); err != nil {
-					m.tb.Errorf("rank %d, segment %d: %v", r, s, err)
-				}
+			if err := seg.Close(); err != nil {
+				m.tb.Errorf("rank %d: %v", r, err)
 			}
 		})
 		engines[r] = NewShared(Shared{
 			Options: m.opt, Rank: r, Memory: memory, Messages: messages,
-			Peek: m.peekOf(r),
+			Peek: m.peekOf(r), Ended: m.ended,
 			OnUnreadable: func(reader int, reason error) {
 				if m.unreadable != nil {
 					m.unreadable(r, reader, reason)
@@ -251,9 +249,9 @@ func TestWithdrawn(t *testing.T) {
 			engines := mappedWorld(Options{})(t, 2)
 			region := Region{ID: 1, Bytes: 4 * elems}
 			for range engines {
-				mem := must(segment.New("tutti-test", region.Bytes))
+				mem := must(segment.Private(region.Bytes))
 				t.Cleanup(func() { _ = mem.Close() })
-				region.Base = append(region.Base, mem.Ptr())
+				region.Base = append(region.Base, mem.Part(0))
 			}
 			result := make(chan error, 1)
 			cause := &engine.Failure{Kind: engine.ErrAborted, Reason: "rank 0 gave up", Told: true}
@@ -304,9 +302,9 @@ func TestFreedTooSoon(t *testing.T) {
 			for i := range regions {
 				regions[i] = Region{ID: uint64(i + 1), Bytes: 2 * 4 * elems}
 				for range engines {
-					mem := must(segment.New("tutti-test", regions[i].Bytes))
+					mem := must(segment.Private(regions[i].Bytes))
 					t.Cleanup(func() { _ = mem.Close() })
-					regions[i].Base = append(regions[i].Base, mem.Ptr())
+					regions[i].Base = append(regions[i].Base, mem.Part(0))
 				}
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -1,0 +1,66 @@
+package segment
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+// The first message on a connection is the request of the process that connects: the digest of
+// the segment's name, the number of the process, and a proof. The answer is a status and a
+// proof. Each side proves in this way that it knows the key.
+
+// proofBytes is the size of a digest and of a proof.
+const proofBytes = sha256.Size
+
+// requestBytes is the size of a request.
+const requestBytes = 2*proofBytes + 4
+
+// answerBytes is the size of an answer.
+const answerBytes = 1 + proofBytes
+
+// The status of an answer.
+const (
+	passed   = 1 // the descriptor comes with the message
+	refused  = 2 // the segment is not for this process
+	withheld = 3 // the system does not let the descriptor be sent
+)
+
+// What a proof is for.
+const (
+	requesting = "request"
+	answering  = "answer"
+)
+
+// prove returns the proof that one side of a connection to the listener at addr shows the
+// other: about process rank and the segment whose name has this digest.
+func prove(key []byte, use, addr string, name []byte, rank int) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte(use + "\x00" + addr + "\x00"))
+	h.Write(binary.BigEndian.AppendUint32(nil, uint32(rank)))
+	h.Write(name)
+	return h.Sum(nil)
+}
+
+func digest(name string) []byte {
+	sum := sha256.Sum256([]byte(name))
+	return sum[:]
+}
+
+// request is the message by which process rank requests a segment from the listener at addr.
+func request(key []byte, addr, name string, rank int) []byte {
+	id := digest(name)
+	text := binary.BigEndian.AppendUint32(id, uint32(rank))
+	return append(text, prove(key, requesting, addr, id, rank)...)
+}
+
+// parseRequest returns what a message requests. It reports false if the sender does not know
+// the key.
+func parseRequest(key []byte, addr string, text []byte) (name string, rank int, ok bool) {
+	if len(text) != requestBytes {
+		return "", 0, false
+	}
+	id, number, proof := text[:proofBytes], text[proofBytes:proofBytes+4], text[proofBytes+4:]
+	rank = int(binary.BigEndian.Uint32(number))
+	return string(id), rank, hmac.Equal(proof, prove(key, requesting, addr, id, rank))
+}

@@ -1,0 +1,419 @@
+package segment
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/accept"
+	"golang.org/x/sys/unix"
+)
+
+// maxUnproven is how many connections may be open at once that have not proved that they
+// know the key.
+const maxUnproven = 256
+
+// proofTime is how long a connection may take to send its request.
+const proofTime = 10 * time.Second
+
+// retryTime is the pause before something is tried again that the system, or a flood of other
+// connections, did not let happen.
+const retryTime = time.Millisecond
+
+// A Listener is where other processes of this host fetch the descriptors of segments that
+// this process has made. It listens on an abstract unix socket, which only processes in the
+// same network namespace can reach and which leaves nothing behind. It is safe for
+// concurrent use.
+type Listener struct {
+	listener *net.UnixListener
+	key      []byte
+	serving  chan struct{} // nil before Serve; closed when the accepting goroutine has ended
+	closed   chan struct{}
+	handlers sync.WaitGroup
+
+	mu       sync.Mutex
+	conns    map[*net.UnixConn]bool
+	unproven []*net.UnixConn      // the oldest first
+	requests map[string][]pending // by digest of the segment's name
+	passing  map[string]chan struct{}
+}
+
+// A pending is a request whose segment is not there yet.
+type pending struct {
+	c    *net.UnixConn
+	rank int
+}
+
+// Listen returns a listener with an address of its own. Connections wait until Serve is
+// called.
+func Listen() (*Listener, error) {
+	random := make([]byte, addrBytes)
+	_, _ = rand.Read(random) // never fails
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: abstract(random), Net: "unixpacket"})
+	if err != nil {
+		return nil, fmt.Errorf("segment: %w", err)
+	}
+	return &Listener{
+		listener: l, closed: make(chan struct{}),
+		conns: make(map[*net.UnixConn]bool), requests: make(map[string][]pending), passing: make(map[string]chan struct{}),
+	}, nil
+}
+
+// abstract is the name of the socket with an address.
+func abstract(addr []byte) string { return addrPrefix + hex.EncodeToString(addr) }
+
+// Addr is what Fetch needs to connect: addrBytes random bytes.
+func (l *Listener) Addr() []byte {
+	addr, err := hex.DecodeString(l.listener.Addr().String()[len(addrPrefix):])
+	if err != nil {
+		return nil // Listen has made the name
+	}
+	return addr
+}
+
+// Serve begins to accept connections, from processes that know the key. It is called once.
+func (l *Listener) Serve(key []byte) {
+	l.key, l.serving = key, make(chan struct{})
+	go func() {
+		defer close(l.serving)
+		accept.Each(l.listener, func(error) {}, func(nc net.Conn) {
+			c := nc.(*net.UnixConn)
+			if !l.admit(c) {
+				c.Close()
+				return
+			}
+			l.handlers.Go(func() {
+				l.handle(c)
+				l.forget(c)
+			})
+		})
+	}()
+}
+
+// admit takes a connection that has proved nothing yet. Any process of the host can
+// connect: of more than maxUnproven the oldest is closed.
+func (l *Listener) admit(c *net.UnixConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns == nil {
+		return false
+	}
+	if len(l.unproven) >= maxUnproven {
+		l.unproven[0].Close()
+		l.unproven = slices.Delete(l.unproven, 0, 1)
+	}
+	l.conns[c], l.unproven = true, append(l.unproven, c)
+	return true
+}
+
+// handle serves a connection until it ends.
+func (l *Listener) handle(c *net.UnixConn) {
+	if err := c.SetDeadline(time.Now().Add(proofTime)); err != nil {
+		return
+	}
+	text := make([]byte, requestBytes+1)
+	n, err := c.Read(text)
+	if err != nil {
+		return
+	}
+	name, rank, ok := parseRequest(l.key, l.listener.Addr().String(), text[:n])
+	if !ok || c.SetDeadline(time.Time{}) != nil {
+		return
+	}
+	l.mu.Lock()
+	i := slices.Index(l.unproven, c)
+	if i < 0 { // closed in favour of a newer connection
+		l.mu.Unlock()
+		return
+	}
+	l.unproven = slices.Delete(l.unproven, i, i+1)
+	l.requests[name] = append(l.requests[name], pending{c, rank})
+	if wake := l.passing[name]; wake != nil {
+		signal(wake)
+	}
+	l.mu.Unlock()
+	// The other side closes the connection when it has the descriptor, or gives up.
+	_, _ = c.Read(text)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := slices.DeleteFunc(l.requests[name], func(p pending) bool { return p.c == c })
+	if l.requests[name] = list; len(list) == 0 {
+		delete(l.requests, name)
+	}
+}
+
+func signal(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}
+
+// forget closes a connection.
+func (l *Listener) forget(c *net.UnixConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.conns, c)
+	l.unproven = slices.DeleteFunc(l.unproven, func(u *net.UnixConn) bool { return u == c })
+	c.Close()
+}
+
+// Pass passes the descriptor of a segment, under a name, to processes that request it by Fetch, and
+// returns when all of ranks have it. When ctx ends, Pass gives up and returns its error; so it
+// does when the system does not let it pass descriptors. A name is passed by one call at a
+// time. The descriptor stays the segment's.
+func (l *Listener) Pass(ctx context.Context, name string, s *Segment, ranks []int) error {
+	id := string(digest(name))
+	missing := make(map[int]bool)
+	for _, r := range ranks {
+		missing[r] = true
+	}
+	wake := make(chan struct{}, 1)
+	l.mu.Lock()
+	if l.passing[id] != nil {
+		l.mu.Unlock()
+		return fmt.Errorf("segment: %q is being passed already", name)
+	}
+	l.passing[id] = wake
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		delete(l.passing, id)
+		l.mu.Unlock()
+	}()
+	var denied error
+	for {
+		l.mu.Lock()
+		list := l.requests[id]
+		delete(l.requests, id)
+		l.mu.Unlock()
+		for _, p := range list {
+			if !missing[p.rank] {
+				l.deny(p, id, refused)
+				continue
+			}
+			switch err := l.pass(ctx, p, id, s.FD()); {
+			case err == nil:
+				delete(missing, p.rank)
+			case errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed):
+				// The process has given up, and may come again, or it has ended.
+			default:
+				l.deny(p, id, withheld)
+				denied = fmt.Errorf("segment: passing memory to rank %d: %w", p.rank, err)
+			}
+		}
+		if denied != nil {
+			return denied
+		}
+		if len(missing) == 0 {
+			return nil
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.closed:
+			return net.ErrClosed
+		}
+	}
+}
+
+// answer is the one message that a connection is answered with.
+func (l *Listener) answer(p pending, id string, status byte) []byte {
+	return append([]byte{status}, prove(l.key, answering, l.listener.Addr().String(), []byte(id), p.rank)...)
+}
+
+// pass answers with a descriptor.
+func (l *Listener) pass(ctx context.Context, p pending, id string, fd int) error {
+	for {
+		_, _, err := p.c.WriteMsgUnix(l.answer(p, id, passed), unix.UnixRights(fd), nil)
+		// The system bounds how many descriptors of a user are on their way.
+		if !errors.Is(err, unix.ETOOMANYREFS) || !pause(ctx) {
+			return err
+		}
+	}
+}
+
+// deny answers that there is no descriptor, and why.
+func (l *Listener) deny(p pending, id string, status byte) {
+	_, _ = p.c.Write(l.answer(p, id, status)) // the process may have ended
+}
+
+// pause waits for retryTime. It reports false if ctx has ended.
+func pause(ctx context.Context) bool {
+	t := time.NewTimer(retryTime)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Close closes the listener and its connections, once. Calls of Pass return.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	again := l.conns == nil
+	for c := range l.conns {
+		c.Close()
+	}
+	l.conns = nil
+	l.mu.Unlock()
+	if again {
+		return nil
+	}
+	err := l.listener.Close()
+	close(l.closed)
+	if l.serving != nil {
+		<-l.serving
+	}
+	l.handlers.Wait()
+	return err
+}
+
+// Fetch requests the descriptor of a segment, by its name, as process rank, from the
+// listener at addr, and waits until that process passes it. The caller owns the descriptor.
+// Fetch returns ErrGone if nothing listens there any more. If it returns an error, a
+// descriptor that was passed is closed by the system.
+func Fetch(ctx context.Context, addr, key []byte, name string, rank int) (fd int, err error) {
+	for {
+		fd, err = fetch(ctx, abstract(addr), key, name, rank)
+		// A listener that is flooded may close a connection before it has read the request.
+		if !errors.Is(err, errDropped) && !errors.Is(err, unix.EAGAIN) {
+			return fd, err
+		}
+		if !pause(ctx) {
+			return -1, ctx.Err()
+		}
+	}
+}
+
+// errDropped says that a connection ended without an answer.
+var errDropped = errors.New("segment: the connection has ended")
+
+func fetch(ctx context.Context, addr string, key []byte, name string, rank int) (int, error) {
+	var dialer net.Dialer
+	nc, err := dialer.DialContext(ctx, "unixpacket", addr)
+	if errors.Is(err, unix.ECONNREFUSED) {
+		return -1, ErrGone
+	}
+	if err != nil {
+		return -1, err
+	}
+	c := nc.(*net.UnixConn)
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	status, fd, err := exchange(c, request(key, addr, name, rank), prove(key, answering, addr, digest(name), rank))
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return -1, ctx.Err()
+	case err != nil:
+		return -1, err
+	case status == passed && fd >= 0:
+		return fd, nil
+	}
+	closeAny(fd)
+	switch status {
+	case refused:
+		return -1, errors.New("segment: passing memory: the other process passes it to other ranks only")
+	case withheld:
+		return -1, errors.New("segment: passing memory: the system does not let the other process send the descriptor")
+	}
+	return -1, errors.New("segment: passing memory: the system did not let the descriptor through")
+}
+
+// Probe finds out whether this process can make memory and pass it, by passing some to itself.
+func Probe() error {
+	s, err := New("tutti probe", 1, 1, 0)
+	if err != nil {
+		return err
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return errors.Join(fmt.Errorf("segment: %w", err), s.Close())
+	}
+	err = probe(fds, s.FD())
+	return errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]), s.Close())
+}
+
+func probe(fds [2]int, fd int) error {
+	if err := unix.Sendmsg(fds[0], []byte{passed}, unix.UnixRights(fd), nil, 0); err != nil {
+		return fmt.Errorf("segment: passing memory: %w", err)
+	}
+	rights := make([]byte, unix.CmsgSpace(4))
+	_, nr, flags, _, err := unix.Recvmsg(fds[1], make([]byte, 1), rights, unix.MSG_DONTWAIT)
+	if err != nil {
+		return fmt.Errorf("segment: passing memory: %w", err)
+	}
+	got := descriptor(rights[:nr], flags)
+	closeAny(got)
+	if got < 0 {
+		return errors.New("segment: passing memory: the system did not let the descriptor through")
+	}
+	return nil
+}
+
+// exchange sends a request and returns the answer, with its descriptor, or -1 if it has none.
+func exchange(c *net.UnixConn, text, proof []byte) (status byte, fd int, err error) {
+	dropped := func(err error) error {
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF) {
+			return errDropped
+		}
+		return err
+	}
+	if _, err := c.Write(text); err != nil {
+		return 0, -1, dropped(err)
+	}
+	answer, rights := make([]byte, answerBytes+1), make([]byte, unix.CmsgSpace(4))
+	n, nr, flags, _, err := c.ReadMsgUnix(answer, rights)
+	if err != nil {
+		return 0, -1, dropped(err)
+	}
+	fd = descriptor(rights[:nr], flags)
+	if n == 0 {
+		closeAny(fd)
+		return 0, -1, errDropped
+	}
+	if n != answerBytes || !hmac.Equal(answer[1:n], proof) {
+		closeAny(fd)
+		return 0, -1, errors.New("segment: another process listens in place of the rank")
+	}
+	return answer[0], fd, nil
+}
+
+// descriptor finds the one that a message carries. If there is none, or more than one, it
+// closes what has arrived and returns -1. There is none where the system's policy forbids
+// this process to have it, or where this process has as many descriptors as it may.
+func descriptor(rights []byte, flags int) int {
+	var all []int
+	list, _ := unix.ParseSocketControlMessage(rights)
+	for i := range list {
+		fds, _ := unix.ParseUnixRights(&list[i]) // an error: it holds no descriptors
+		all = append(all, fds...)
+	}
+	if len(all) == 1 && flags&unix.MSG_CTRUNC == 0 {
+		unix.CloseOnExec(all[0])
+		return all[0]
+	}
+	for _, fd := range all {
+		closeAny(fd)
+	}
+	return -1
+}
+
+func closeAny(fd int) {
+	if fd >= 0 {
+		_ = unix.Close(fd)
+	}
+}
