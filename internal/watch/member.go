@@ -46,7 +46,7 @@ type Member struct {
 	follows  map[string]func(from int, position []byte)
 	closed   bool
 	reports  uint64
-	verdicts map[uint64]report // this rank's that are not judged
+	verdicts map[uint64]*report // this rank's that are not judged
 	patience time.Duration     // verdictTime
 	done     chan struct{}     // closed when this rank has left
 }
@@ -57,10 +57,18 @@ type exchange struct {
 	blobs   chan [][]byte // nil is sent if a member is lost
 }
 
-// report is a cause whose group may have ended before.
+// report is a cause whose group may have failed before for another reason.
 type report struct {
 	group   string
-	verdict chan *overlay.Cause
+	verdict chan *engine.Failure // what came first; nil: this cause did
+}
+
+// settle ends the wait of a report, if nothing has before.
+func (r *report) settle(first *engine.Failure) {
+	select {
+	case r.verdict <- first:
+	default:
+	}
 }
 
 // group is who is to be told of a group's failure.
@@ -80,7 +88,7 @@ func newMember(cfg Config) *Member {
 	m := &Member{
 		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, silence.Limit(cfg.Silence)), links: make([][]*link, cfg.Size),
 		stepped: make(chan struct{}, 1), left: make(map[int]bool), groups: make(map[string]*group), early: make(map[string]*overlay.Cause), gone: make(map[int]string),
-		results: make(map[string]*exchange), verdicts: make(map[uint64]report),
+		results: make(map[string]*exchange), verdicts: make(map[uint64]*report),
 		follows: make(map[string]func(int, []byte)), done: make(chan struct{}), patience: verdictTime,
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
@@ -118,19 +126,12 @@ func (m *Member) fail(c *overlay.Cause) {
 			g.cause = c
 		}
 	}
-	own := false
-	for number, r := range m.verdicts {
-		if r.group == c.Group {
-			own = own || c.From == m.cfg.Rank && c.Report == number
-			select {
-			case r.verdict <- c:
-			default:
-			}
-		}
+	r, own := m.verdicts[c.Report]
+	if own = own && c.From == m.cfg.Rank && r.group == c.Group; own {
+		r.settle(nil)
+		g = nil // the call that reported it knows more of it than has travelled
 	}
-	if own {
-		g = nil // who reported it knows more of it than has travelled
-	}
+	m.settle(c.Group, c.Failure())
 	mine := c.Members == nil || slices.Contains(c.Members, m.cfg.Rank)
 	if g == nil && !own && mine && !slices.ContainsFunc(c.Members, m.isGone) {
 		m.keepEarly(c)
@@ -138,6 +139,15 @@ func (m *Member) fail(c *overlay.Cause) {
 	m.mu.Unlock()
 	if g != nil {
 		g.fail(c.Failure())
+	}
+}
+
+// settle ends the waits of this rank's reports of a group's failure. m.mu is held.
+func (m *Member) settle(group string, first *engine.Failure) {
+	for _, r := range m.verdicts {
+		if r.group == group {
+			r.settle(first)
+		}
 	}
 }
 
@@ -196,6 +206,7 @@ func (m *Member) lose(ranks []int, reason string) {
 	for _, name := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[name]
 		if f := g.loss(ranks, reason); f != nil && !g.ended {
+			m.settle(name, f)
 			tell = append(tell, func() { g.fail(f) })
 		}
 	}
@@ -299,7 +310,7 @@ const verdictTime = time.Second
 // cannot be found out soon, it returns f itself.
 func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 	c := overlay.NewCause(name, f)
-	verdict := make(chan *overlay.Cause, 1)
+	verdict := make(chan *engine.Failure, 1)
 	m.mu.Lock()
 	first := m.early[name]
 	if g := m.groups[name]; g != nil {
@@ -311,7 +322,7 @@ func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 	}
 	m.reports++
 	c.From, c.Report = m.cfg.Rank, m.reports
-	m.verdicts[c.Report] = report{name, verdict}
+	m.verdicts[c.Report] = &report{name, verdict}
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
@@ -321,10 +332,9 @@ func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 	m.step(func(now time.Time) { m.node.Report(now, c) })
 	select {
 	case v := <-verdict:
-		if v.From == c.From && v.Report == c.Report {
-			return f
+		if v != nil {
+			return v
 		}
-		return v.Failure()
 	case <-time.After(m.patience):
 	case <-m.done:
 	}

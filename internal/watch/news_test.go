@@ -20,8 +20,8 @@ func TestOwnCauseStands(t *testing.T) {
 	m.Watch("g", []int{0, 1, 2}, func(f *engine.Failure) { told <- f })
 	c := overlay.NewCause("g", &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{2}, Reason: "rank 0 says so"})
 	c.Report = 1
-	verdict := make(chan *overlay.Cause, 1)
-	m.verdicts[1] = report{"g", verdict}
+	verdict := make(chan *engine.Failure, 1)
+	m.verdicts[1] = &report{"g", verdict}
 	m.fail(c)
 	m.lose([]int{1}, "it has exited")
 	select {
@@ -29,7 +29,7 @@ func TestOwnCauseStands(t *testing.T) {
 		t.Errorf("the group has ended with %v", f)
 	default:
 	}
-	if v := <-verdict; v != c {
+	if v := <-verdict; v != nil {
 		t.Errorf("the verdict is %v", v)
 	}
 	if lost := m.Lost(); !slices.Equal(lost, []int{1}) {

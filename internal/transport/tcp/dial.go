@@ -136,13 +136,13 @@ func (a attemptErrors) Unwrap() []error { return a }
 // up to the proof. The others never see one and are closed. If none does, the error
 // has the reason of each attempt.
 func (t *target) race(ctx context.Context) (attempt, error) {
-	cancel := func() {}
-	if t.limit > 0 {
-		ctx, cancel = context.WithTimeout(ctx, t.limit)
-	} else {
-		ctx, cancel = context.WithCancel(ctx)
-	}
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if t.limit > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeout(ctx, t.limit)
+		defer stop()
+	}
 	answers := make(chan attempt, len(t.addrs))
 	next, running := 0, 0
 	start := func() {
