@@ -47,8 +47,8 @@ type Member struct {
 	closed   bool
 	reports  uint64
 	verdicts map[uint64]*report // this rank's that are not judged
-	patience time.Duration     // verdictTime
-	done     chan struct{}     // closed when this rank has left
+	patience time.Duration      // verdictTime
+	done     chan struct{}      // closed when this rank has left
 }
 
 // exchange is one whose blobs this rank waits for.
