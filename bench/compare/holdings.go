@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 )
 
 // holdings is what a rank's process holds, as the kernel knows it.
@@ -31,6 +32,18 @@ func measureHoldings(rank int) holdings {
 	return h
 }
 
+// settledHoldings is measureHoldings when the descriptors have not changed for longer than the ranks
+// take to connect to each other, which they do after they have joined.
+func settledHoldings(rank, size int) holdings {
+	h := measureHoldings(rank)
+	for since := time.Now(); time.Since(since) < time.Second+8*time.Duration(size)*time.Millisecond; time.Sleep(50 * time.Millisecond) {
+		if now := measureHoldings(rank); now.descriptors != h.descriptors {
+			h, since = now, time.Now()
+		}
+	}
+	return measureHoldings(rank)
+}
+
 // holdingsFormat is the line that parseHoldings reads.
 const holdingsFormat = "holds rank %d files %d mappings %d descriptors %d resident %d"
 
@@ -54,12 +67,10 @@ func parseHoldings(text string) (list []holdings) {
 
 // heldText is the columns of what ranks hold: the median, and the most of one rank.
 func heldText(list []holdings) string {
-	column := func(of func(h holdings) (n int, counts bool)) string {
+	column := func(of func(h holdings) int) string {
 		var all []int
 		for _, h := range list {
-			if n, counts := of(h); counts {
-				all = append(all, n)
-			}
+			all = append(all, of(h))
 		}
 		if len(all) == 0 || slices.Max(all) == 0 {
 			return "-"
@@ -68,10 +79,9 @@ func heldText(list []holdings) string {
 		return fmt.Sprintf("%d (%d)", all[len(all)/2], all[len(all)-1])
 	}
 	return strings.Join([]string{
-		column(func(h holdings) (int, bool) { return h.files, true }),
-		column(func(h holdings) (int, bool) { return h.mappings, true }),
-		column(func(h holdings) (int, bool) { return h.descriptors, true }),
-		column(func(h holdings) (int, bool) { return h.descriptors, h.rank != 0 }),
-		column(func(h holdings) (int, bool) { return h.resident >> 10, true }),
+		column(func(h holdings) int { return h.files }),
+		column(func(h holdings) int { return h.mappings }),
+		column(func(h holdings) int { return h.descriptors }),
+		column(func(h holdings) int { return h.resident >> 10 }),
 	}, " | ")
 }

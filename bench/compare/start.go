@@ -23,13 +23,16 @@ import (
 // startEnv makes this program a rank that does one AllReduce.
 const startEnv = "TUTTI_COMPARE_START"
 
+// settleEnv has such a rank wait, before it says what it holds, until that does not change any more.
+const settleEnv = "TUTTI_COMPARE_SETTLE"
+
 // A starter is a launcher with its program.
 type starter struct {
 	name    string
 	command func(ctx context.Context, ranks int) *exec.Cmd
 	first   []time.Duration // from the launcher's start to the end of the last rank's AllReduce
 	whole   []time.Duration // to the launcher's end
-	held    []holdings      // of each rank, in the last round; nil: the ranks do not say
+	held    []holdings      // of each rank, when it has settled; nil: the ranks do not say
 }
 
 // startMain times launchers, in turns: tutti run, and mpirun where it is
@@ -78,9 +81,9 @@ func startTable(ctx context.Context, all []*starter, ranks, rounds int, out io.W
 		}
 	}
 	fmt.Fprintf(out, "%d ranks on this host, median of %d rounds in turns (fastest, slowest), in ms from the launcher's start; "+
-		"after the first AllReduce, in the last round, the median of the ranks (the most of one)\n\n", ranks, rounds)
+		"in a run before these, when the ranks have settled, the median of the ranks (the most of one)\n\n", ranks, rounds)
 	fmt.Fprintln(out, "| launcher | to the end of the first AllReduce | to the launcher's end | mappings of memory files | all mappings | "+
-		"descriptors | the same without rank 0 | resident, MiB |\n| --- | --- | --- | --- | --- | --- | --- | --- |")
+		"descriptors | resident, MiB |\n| --- | --- | --- | --- | --- | --- | --- |")
 	for _, s := range all {
 		fmt.Fprintf(out, "| %s | %s | %s | %s |\n", s.name, spread(s.first), spread(s.whole), heldText(s.held))
 	}
@@ -124,11 +127,14 @@ func starters(ctx context.Context, dir, command string, log io.Writer) ([]*start
 
 var firstLine = regexp.MustCompile(`(?m)first (\d+)\s*$`)
 
-// run runs a job once.
+// run runs a job once, for its times, or else for what its ranks hold.
 func (s *starter) run(ctx context.Context, ranks int, counts bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	c := s.command(ctx, ranks)
+	if !counts {
+		c.Env = append(c.Environ(), settleEnv+"=1")
+	}
 	var text bytes.Buffer
 	c.Stdout, c.Stderr = &text, &text
 	clock := hostClock()
@@ -149,8 +155,9 @@ func (s *starter) run(ctx context.Context, ranks int, counts bool) error {
 		}
 		last = max(last, at)
 	}
-	s.held = parseHoldings(text.String())
-	if counts {
+	if !counts {
+		s.held = parseHoldings(text.String())
+	} else {
 		s.first = append(s.first, time.Duration(last-begin))
 		s.whole = append(s.whole, time.Duration(end-begin))
 	}
@@ -182,10 +189,16 @@ func startRank() error {
 	if sum[0] != c.Size()*(c.Size()-1)/2 {
 		return errors.New("a wrong sum")
 	}
-	// No rank measures while another is on its way.
-	if err := c.Barrier(ctx); err != nil {
-		return err
+	if os.Getenv(settleEnv) != "" {
+		// No rank measures while another is on its way, or has left.
+		if err := c.Barrier(ctx); err != nil {
+			return err
+		}
+		fmt.Println(settledHoldings(c.Rank(), c.Size()))
+		if err := c.Barrier(ctx); err != nil {
+			return err
+		}
 	}
-	fmt.Printf("%v\nfirst %d\n", measureHoldings(c.Rank()), over)
+	fmt.Printf("first %d\n", over)
 	return c.Close()
 }
