@@ -36,6 +36,13 @@ func TestFaults(t *testing.T) {
 			}
 			t.Log(k)
 		})
+		t.Run("survivors "+transport, func(t *testing.T) {
+			s, err := survivors(transport, surviving{trials: max(trials/4, 2), seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(s)
+		})
 		t.Run("stop "+transport, func(t *testing.T) {
 			if testing.Short() {
 				t.Skip("it waits for deadlines")

@@ -97,7 +97,7 @@ func command(args []string) error {
 			}
 		case "survivors":
 			var s *survived
-			if s, err = survivors(transport, surviving{trials: *trials, seed: *seed, out: os.Stderr}); s != nil {
+			if s, err = survivors(transport, surviving{trials: *trials, seed: *seed, limit: time.Second, out: os.Stderr}); s != nil {
 				fmt.Println(s)
 			}
 		case "stop":
