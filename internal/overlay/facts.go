@@ -25,7 +25,7 @@ func (n *Node) Receive(now time.Time, from int, m *Message) {
 	case Here:
 		n.answered(now, from, m.Number)
 	case Bye:
-		n.receiveBye(from)
+		n.receiveBye(now, from)
 	case Noted:
 		p := &n.peers[from]
 		p.owed, p.noted = max(p.owed-1, 0), true

@@ -26,8 +26,9 @@ func (n *Node) bye(now time.Time, rank int) {
 }
 
 // receiveBye takes a rank's goodbye. One more rank is notified before the goodbye is acknowledged,
-// the others by the next tick: the fact must not be lost with this rank.
-func (n *Node) receiveBye(from int) {
+// the others by the next tick: the fact must not be lost with this rank. See rejoin for the
+// acknowledgement.
+func (n *Node) receiveBye(now time.Time, from int) {
 	if n.here(from) {
 		for i := 1; i < len(n.peers); i++ {
 			if r := (n.self + i) % len(n.peers); r != from && n.linked(r) && n.answers(r) {
@@ -37,7 +38,10 @@ func (n *Node) receiveBye(from int) {
 		}
 	}
 	n.learnLeft([]int{from})
-	n.send(from, &Message{Kind: Noted})
+	if len(n.unnoted) == 0 {
+		n.since = now
+	}
+	n.unnoted = append(n.unnoted, from)
 }
 
 // Gone reports whether this rank can exit. Every rank that answers on a link has acknowledged this

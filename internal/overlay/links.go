@@ -72,6 +72,40 @@ func (n *Node) relink(now time.Time) {
 	}
 }
 
+// isolated reports whether there are ranks that answer, and none of them has a link with this rank.
+func (n *Node) isolated() bool {
+	answer := false
+	for r := range n.peers {
+		if n.other(r) && n.answers(r) {
+			if n.linked(r) {
+				return false
+			}
+			answer = true
+		}
+	}
+	return answer
+}
+
+// rejoin makes a new link at once if this rank has lost its last one: until then the other ranks could
+// learn a fact, act on it and exit without this rank. Goodbyes are acknowledged when it has one.
+func (n *Node) rejoin(now time.Time) {
+	apart := n.reach && !n.leaving && n.isolated()
+	if apart {
+		for i, r := range n.unlinked() {
+			if i > 0 && len(n.peers) > largeJob {
+				break // a ring suffices
+			}
+			n.dial(now, r)
+		}
+	}
+	if len(n.unnoted) > 0 && (!apart || now.Sub(n.since) >= SuspectAfter) {
+		for _, r := range n.unnoted {
+			n.send(r, &Message{Kind: Noted})
+		}
+		n.unnoted = nil
+	}
+}
+
 // attached reports whether there is a link on which a rank answers, or has acknowledged this rank's
 // goodbye.
 func (n *Node) attached() bool {

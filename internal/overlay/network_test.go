@@ -54,7 +54,8 @@ type process struct {
 	conns   map[int][]*connection // by peer, the newest last
 	armed   time.Time             // when the next tick is scheduled
 	dials   []*pendingDial
-	quick   bool              // it exits without a goodbye when it is notified of a loss
+	quick   bool              // it exits without a goodbye when it is notified of a loss or a failure
+	exited  string            // the group whose failure made it exit
 	lost    []notice          // losses in the order of their notification
 	failed  map[string]notice // causes by group
 	heard   []string          // positions
@@ -282,6 +283,10 @@ func (p *process) carryOut(a Action) {
 	case Fail:
 		if _, ok := p.failed[a.Cause.Group]; !ok {
 			p.failed[a.Cause.Group] = notice{cause: a.Cause, at: p.w.now}
+		}
+		if p.quick && !p.leaving {
+			p.exited = a.Cause.Group
+			p.w.kill(p)
 		}
 	case Depart:
 		p.left[a.Rank] = true

@@ -15,6 +15,8 @@ type Node struct {
 	facts     []*Message         // in the order in which this rank learned them
 	causes    map[string]*Cause  // the first causes by group, the newest maxCauses
 	pending   map[string]*report // reported causes that are not decided on, by group
+	unnoted   []int              // ranks whose goodbye is acknowledged when this rank has other links
+	since     time.Time          // when the first of unnoted said goodbye
 	unsaid    []int              // ranks that have left; the links are notified by the next tick
 	positions []*Message         // the newest maxPositions that were forwarded
 	seen      []uint64           // by rank: the number of its last Position
@@ -132,6 +134,7 @@ func (n *Node) Next() (time.Time, bool) { return n.next, !n.next.IsZero() }
 
 // arm schedules the next tick. Every input ends with it.
 func (n *Node) arm(now time.Time) {
+	n.rejoin(now)
 	pace := 2 * Pace
 	switch {
 	case len(n.unsaid) > 0:
@@ -148,7 +151,7 @@ func (n *Node) arm(now time.Time) {
 
 // due reports whether the next tick has something to do.
 func (n *Node) due() bool {
-	if len(n.pending) > 0 || n.leaving {
+	if len(n.pending) > 0 || len(n.unnoted) > 0 || n.leaving {
 		return true
 	}
 	for r := range n.peers {

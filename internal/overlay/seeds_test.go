@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -189,7 +190,7 @@ func (d *drill) check() error {
 		if p.dead || p.stopped || p.leaving {
 			continue
 		}
-		if err := d.informed(p); err != nil {
+		if err := errors.Join(d.informed(p), d.caused(p)); err != nil {
 			return err
 		}
 	}
@@ -209,6 +210,21 @@ func (d *drill) honest(p *process) error {
 			if first != p.rank && !slices.ContainsFunc(p.lost, func(n notice) bool { return n.rank == first && n.batch <= l.batch }) {
 				return fmt.Errorf("rank %d was notified of rank %d, which exited because of rank %d, but not of that before", p.rank, l.rank, first)
 			}
+		}
+	}
+	return nil
+}
+
+// caused checks that a rank that exited because of a group's failure is not named before that
+// failure.
+func (d *drill) caused(p *process) error {
+	for _, l := range p.lost {
+		group := d.procs[l.rank].exited
+		if group == "" || d.cuts[l.rank] || d.slept(p) {
+			continue
+		}
+		if n, ok := p.failed[group]; !ok || n.at.After(l.at) {
+			return fmt.Errorf("rank %d was notified of rank %d (%s), which exited because of %s, but not of that before", p.rank, l.rank, l.reason, group)
 		}
 	}
 	return nil
