@@ -56,6 +56,7 @@ type process struct {
 	dials   []*pendingDial
 	quick   bool              // it exits without a goodbye when it is notified of a loss or a failure
 	exited  string            // the group whose failure made it exit
+	unknown bool              // it has left, and was taken for lost when no rank that ran knew
 	lost    []notice          // losses in the order of their notification
 	failed  map[string]notice // causes by group
 	heard   []string          // positions
@@ -274,7 +275,8 @@ func (p *process) carryOut(a Action) {
 		p.batches++
 		for _, r := range a.Ranks {
 			n := notice{rank: r, reason: a.Reason, at: p.w.now, batch: p.batches}
-			n.unknowable = p.w.procs[r].gone && !slices.ContainsFunc(p.w.procs, func(q *process) bool { return !q.dead && !q.stopped && q.left[r] })
+			n.unknowable = p.w.procs[r].unknown || p.w.procs[r].gone && !slices.ContainsFunc(p.w.procs, func(q *process) bool { return !q.dead && !q.stopped && q.left[r] })
+			p.w.procs[r].unknown = n.unknowable
 			p.lost = append(p.lost, n)
 		}
 		if p.quick && !p.leaving {
