@@ -25,10 +25,9 @@ func (n *Node) Receive(now time.Time, from int, m *Message) {
 	case Here:
 		n.answered(now, from, m.Number)
 	case Bye:
-		n.receiveBye(from)
+		n.receiveBye(from, m.Number)
 	case Noted:
-		p := &n.peers[from]
-		p.owed, p.noted = max(p.owed-1, 0), true
+		n.receiveNoted(from, m.Number)
 	case State:
 		n.peers[from].greeted = true
 		for _, fact := range m.Facts {

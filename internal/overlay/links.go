@@ -218,15 +218,27 @@ func (p *peer) unresolved() bool {
 	return p.fate == here && (p.broken != "" || p.unanswered || !p.missing.IsZero() || !p.cutOff.IsZero())
 }
 
+// patience is how long nothing may listen at a rank's address before the rank is lost. If another
+// rank does not answer, that rank may be the one that knows of a departure.
+func (n *Node) patience() time.Duration {
+	for r := range n.peers {
+		if p := &n.peers[r]; p.fate == here && p.suspected && p.missing.IsZero() {
+			return max(n.silence, missingFor)
+		}
+	}
+	return missingFor
+}
+
 // resolve dials ranks that could not be reached until their fate is known.
 func (n *Node) resolve(now time.Time) {
 	if n.leaving {
 		return
 	}
+	patience := n.patience()
 	for r := range n.peers {
 		switch p := &n.peers[r]; {
 		case !p.unresolved():
-		case !p.missing.IsZero() && now.Sub(p.missing) >= missingFor:
+		case !p.missing.IsZero() && now.Sub(p.missing) >= patience:
 			n.lose(now, r, notListening)
 		case !p.cutOff.IsZero() && now.Sub(p.cutOff) >= n.silence:
 			n.lose(now, r, Silent)

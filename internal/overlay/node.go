@@ -24,6 +24,8 @@ type Node struct {
 	build   time.Time // when links to the wanted ranks are made, though nothing has happened
 	next    time.Time // when Tick is due; zero: nothing is
 	leaving bool
+	byes    uint64 // goodbyes that this rank has said
+	cover   uint64 // the first of them whose acknowledgement covers all departures that it has acknowledged itself
 
 	actions []Action
 }
@@ -45,7 +47,7 @@ type peer struct {
 	more       bool      // messages were sent after the Ask that is not answered
 	suspected  bool      // it has not answered in time
 	owed       int       // goodbyes that it has not acknowledged
-	noted      bool      // it has acknowledged one
+	noted      bool      // it has acknowledged one that covers all that this rank must pass on
 }
 
 // A fate is what has become of a rank. It changes once.
@@ -69,9 +71,11 @@ const (
 	// buildPerRank delays the making of links in a large job, which has better things to do when
 	// it starts.
 	buildPerRank = 4 * time.Millisecond
-	// missingFor is how long nothing may listen at a rank's address before the rank is lost. A rank
-	// that has left is found out meanwhile: another rank knows.
-	missingFor = 200 * time.Millisecond
+	// missingFor is how long nothing may listen at a rank's address before the rank is lost, if it
+	// had no link with this rank. A rank that has left is found out meanwhile: another rank knows. That
+	// rank may leave itself, and pass the fact on to a rank that turns out not to answer, and to
+	// another one then. See missing.
+	missingFor = 600 * time.Millisecond
 	// decideAfter is how long the coordinator may take to decide on a cause; decidePerRank is how
 	// much longer each rank after the next one waits.
 	decideAfter   = 100 * time.Millisecond
@@ -195,6 +199,9 @@ func (n *Node) successor() int {
 	}
 	return -1
 }
+
+// Present reports whether a rank is neither lost nor has left, as far as this rank knows.
+func (n *Node) Present(rank int) bool { return n.here(rank) }
 
 // Links is the number of open links.
 func (n *Node) Links() int {
