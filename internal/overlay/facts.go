@@ -83,6 +83,7 @@ func (n *Node) lose(now time.Time, rank int, reason string) {
 func (n *Node) spreadLost(now time.Time, from int, ranks []int, reason string) {
 	for _, r := range ranks {
 		n.peers[r].fate = lost
+		n.losses++
 	}
 	for _, r := range ranks {
 		m := &Message{Kind: Lost, Rank: r, Reason: reason}

@@ -9,6 +9,7 @@ import (
 type Node struct {
 	self    int
 	peers   []peer
+	touched []int         // sorted: the ranks whose peer may not be idle; ticks look at no others
 	hosts   []int         // by rank: the lowest rank of the same host; nil: not known
 	silence time.Duration // how long a host may not answer before its ranks are lost
 
@@ -20,6 +21,7 @@ type Node struct {
 	seen      []uint64           // by rank: the number of its last Position
 	told      uint64             // Positions of this rank
 
+	losses  int       // ranks that are lost
 	reach   bool      // this rank can dial; see Reach
 	build   time.Time // when links to the wanted ranks are made, though nothing has happened
 	next    time.Time // when Tick is due; zero: nothing is
@@ -32,22 +34,22 @@ type Node struct {
 
 // A peer is what a Node knows of another rank.
 type peer struct {
-	fate       fate
 	links      int       // open links
 	made       int       // of these, links that this rank has made and may drop
-	greeted    bool      // it has sent its State, so it forwards facts on its links
-	dialing    bool      // a dial is under way
 	dialed     time.Time // when the last dial began
 	broken     string    // why its last link ended without a goodbye; "": none has since the last link
-	unanswered bool      // a dial was accepted by its host, and not answered: it may be stopped
 	missing    time.Time // since when nothing listens at its address; zero: something may
 	cutOff     time.Time // since when its host does not answer a dial; zero: it does
 	asked      time.Time // of the Ask, or the dial, that is not answered; zero: none
 	number     uint64    // of the last Ask
-	more       bool      // messages were sent after the Ask that is not answered
-	suspected  bool      // it has not answered in time
 	owed       int       // goodbyes that it has not acknowledged
-	noted      bool      // it has acknowledged one that covers all that this rank must pass on
+	fate       fate
+	greeted    bool // it has sent its State, so it forwards facts on its links
+	dialing    bool // a dial is under way
+	unanswered bool // a dial was accepted by its host, and not answered: it may be stopped
+	more       bool // messages were sent after the Ask that is not answered
+	suspected  bool // it has not answered in time
+	noted      bool // it has acknowledged a goodbye that covers all that this rank must pass on
 }
 
 // A fate is what has become of a rank. It changes once.
@@ -106,6 +108,7 @@ func New(rank, size int, silence time.Duration) *Node {
 func (n *Node) Begin() {
 	for r := range n.peers {
 		if n.other(r) && (r == 0 || n.self == 0) {
+			n.touch(r)
 			n.peers[r].links, n.peers[r].greeted = 1, true
 		}
 		if n.other(r) && r == 0 {
@@ -155,7 +158,7 @@ func (n *Node) due() bool {
 	if len(n.pending) > 0 || n.leaving {
 		return true
 	}
-	for r := range n.peers {
+	for _, r := range n.touched {
 		if p := &n.peers[r]; !p.asked.IsZero() || p.unresolved() {
 			return true
 		}
@@ -169,6 +172,7 @@ func (n *Node) Tick(now time.Time) {
 		n.excuse(now) // this process itself did not run
 	}
 	n.next = time.Time{}
+	n.touched = slices.DeleteFunc(n.touched, func(r int) bool { return n.peers[r].idle() })
 	n.flushLeft(now)
 	n.suspect(now)
 	if n.reach {
@@ -180,6 +184,18 @@ func (n *Node) Tick(now time.Time) {
 		n.ask(now, r) // by this one, every rank that is stopped is found out
 	}
 	n.arm(now)
+}
+
+// touch notes that a peer is about to change.
+func (n *Node) touch(rank int) {
+	if i, found := slices.BinarySearch(n.touched, rank); !found {
+		n.touched = slices.Insert(n.touched, i, rank)
+	}
+}
+
+// idle reports whether a tick has nothing to do with the peer.
+func (p *peer) idle() bool {
+	return p.links == 0 && p.asked.IsZero() && !p.dialing && (p.fate != here || !p.suspected && !p.unresolved())
 }
 
 func (n *Node) other(rank int) bool  { return rank != n.self }
