@@ -216,13 +216,13 @@ func mayStay(opt *sim.Options, l *life, patience time.Duration, r int, err error
 		// those wait in Agree for these, which decide meanwhile without them.
 		return f.Rank == 0 && l.abort >= 0 && errors.Is(err, tutti.ErrExcluded)
 	case sim.Vanish:
-		return hasty || f.Rank == 0 && l.abort >= 0 // not all hear of the Abort
+		return hasty
 	case sim.Stall:
-		// The others may wait for it in Agree, on a Comm that is well. Of an Abort
-		// they hear through rank 0.
-		return r == f.Rank || errors.Is(err, tutti.ErrTimeout) || f.Rank == 0 && l.abort >= 0
+		// The others may wait for it in Agree, on a Comm that is well.
+		return r == f.Rank || errors.Is(err, tutti.ErrTimeout)
 	case sim.Partition, sim.OneWay:
-		// The store is on the side of the others.
+		// The store is on the side of the others. After an Abort they shrink while the
+		// partition lasts, and the new Comm's rank 0 may be on the other side.
 		return r == f.Rank || slices.Contains(f.Peers, r) || hasty || l.abort >= 0
 	}
 	return true

@@ -118,16 +118,6 @@ func inherited(f *Failure, members []int, rank int) *Failure {
 // aboveFailed is how the reason of such a failure begins.
 const aboveFailed = "the group that this one was being made of has failed: "
 
-// Unheard is the failure of a group of which another is being made on a rank that
-// has lost the one through whom the ranks tell each other of failures: whether all
-// members come cannot be found out.
-func Unheard(rank int) *Failure {
-	return &Failure{
-		Kind: ErrAborted, Rank: rank,
-		Reason: fmt.Sprintf("rank %d has lost the first rank of the job, without which no group can be made", rank),
-	}
-}
-
 // lifted is the failure of a group of so many ranks because a new one could not be
 // made of it. Others may know of it, but perhaps of another before it. If it is
 // that this group has lost ranks, as another member has found before this one, it

@@ -16,15 +16,19 @@
 //  3. A new link begins with an exchange of all facts, in the order in which the sender learned
 //     them, and of the reports that are not decided on.
 //  4. A link that ends without a goodbye is dialed once more. If nothing listens there, the rank is
-//     lost. If the host did not answer, all ranks of the host are lost.
+//     lost. If the host did not answer, all ranks of the host are lost. A rank without a link may
+//     have left: it is lost when nothing has listened there for a while, which is longer if another
+//     rank does not answer that may know of the departure.
 //  5. A process that is stopped is never lost. A rank that does not acknowledge a message within
 //     [SuspectAfter] is suspected: other links are made around it, and its links are kept.
 //  6. The coordinator, which is the lowest rank that is neither lost nor has left, decides which of
 //     several reported causes of a group's failure is the first. If it does not decide in time, the
-//     next rank does. Two decisions do no harm: each rank keeps the first one that it learns.
+//     next rank does. Two decisions do no harm: each rank keeps the first one that it learns. A rank
+//     that leaves decides nothing.
 //  7. A rank that leaves says goodbye on all links, and exits when all ranks that answer there have
-//     acknowledged that, and all departures that it has acknowledged itself. So a rank that stays
-//     learns of every departure, and takes none for a loss.
+//     acknowledged that, and all departures that it has acknowledged itself. The acknowledgement of a
+//     rank that leaves, too, and cannot pass the fact on does not count. So a rank that stays learns
+//     of every departure, and takes none for a loss.
 //
 // docs/design/control.md explains the rules, and the alternatives that were rejected. The folder
 // model has a model of them for Spin.

@@ -25,10 +25,9 @@ func (n *Node) Receive(now time.Time, from int, m *Message) {
 	case Here:
 		n.answered(now, from, m.Number)
 	case Bye:
-		n.receiveBye(now, from)
+		n.receiveBye(now, from, m.Number)
 	case Noted:
-		p := &n.peers[from]
-		p.owed, p.noted = max(p.owed-1, 0), true
+		n.receiveNoted(from, m.Number)
 	case State:
 		n.peers[from].greeted = true
 		for _, fact := range m.Facts {
@@ -84,6 +83,7 @@ func (n *Node) lose(now time.Time, rank int, reason string) {
 func (n *Node) spreadLost(now time.Time, from int, ranks []int, reason string) {
 	for _, r := range ranks {
 		n.peers[r].fate = lost
+		n.losses++
 	}
 	for _, r := range ranks {
 		m := &Message{Kind: Lost, Rank: r, Reason: reason}

@@ -1,6 +1,9 @@
 package overlay
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Leave begins to say goodbye on every link. The rank may exit when Gone reports true, or when its
 // patience ends.
@@ -20,33 +23,66 @@ func (n *Node) Leave(now time.Time) {
 
 // bye says goodbye on a link, and so has everything before it acknowledged.
 func (n *Node) bye(now time.Time, rank int) {
+	n.byes++
 	n.peers[rank].owed++
-	n.send(rank, &Message{Kind: Bye})
+	n.send(rank, &Message{Kind: Bye, Number: n.byes})
 	n.ask(now, rank)
 }
 
 // receiveBye takes a rank's goodbye. One more rank is notified before the goodbye is acknowledged,
-// the others by the next tick: the fact must not be lost with this rank. See rejoin for the
-// acknowledgement.
-func (n *Node) receiveBye(now time.Time, from int) {
-	if n.here(from) {
-		for i := 1; i < len(n.peers); i++ {
-			if r := (n.self + i) % len(n.peers); r != from && n.linked(r) && n.answers(r) {
-				n.send(r, &Message{Kind: Left, Ranks: []int{from}})
+// the others by the next tick: the fact must not be lost with this rank. See rejoin for the time of
+// the acknowledgement.
+//
+// A rank that leaves itself, and has no link on which it can pass the fact on though other ranks
+// answer, acknowledges without the number: the sender must find another rank. Otherwise two ranks
+// that leave could acknowledge each other, and no rank that stays would know. A rank that leaves and
+// does acknowledge the fact does not exit before a rank has acknowledged it in turn.
+func (n *Node) receiveBye(now time.Time, from int, number uint64) {
+	relay, others := -1, false
+	for i := 1; i < len(n.peers); i++ {
+		if r := (n.self + i) % len(n.peers); r != from && n.answers(r) {
+			others = true
+			if n.linked(r) {
+				relay = r
 				break
 			}
 		}
 	}
+	if n.here(from) && relay >= 0 {
+		n.send(relay, &Message{Kind: Left, Ranks: append(slices.Clone(n.unsaid), from)})
+	}
 	n.learnLeft([]int{from})
+	switch {
+	case n.leaving && others && relay < 0:
+		number = 0
+	case n.leaving && others:
+		n.cover = n.byes + 1
+		for r := range n.peers {
+			n.peers[r].noted = false
+		}
+	}
 	if len(n.unnoted) == 0 {
 		n.since = now
 	}
-	n.unnoted = append(n.unnoted, from)
+	n.unnoted = append(n.unnoted, noted{from, number})
+}
+
+// noted is the acknowledgement of a goodbye.
+type noted struct {
+	rank   int
+	number uint64 // of the goodbye; 0: this rank cannot pass the departure on
+}
+
+// receiveNoted takes the acknowledgement of a goodbye.
+func (n *Node) receiveNoted(from int, number uint64) {
+	p := &n.peers[from]
+	p.owed = max(p.owed-1, 0)
+	p.noted = p.noted || number > 0 && number >= n.cover
 }
 
 // Gone reports whether this rank can exit. Every rank that answers on a link has acknowledged this
-// rank's goodbye, and the departures that this rank has acknowledged; and at least one rank has, if
-// any answers.
+// rank's goodbye, and the departures that this rank has acknowledged; and at least one rank has that
+// can pass them on, if any answers.
 func (n *Node) Gone() bool {
 	acknowledged, answer := false, false
 	for r := range n.peers {

@@ -36,7 +36,7 @@ func (n *Node) unlinked() []int {
 // surplus are the ranks to which this rank has made a link that neither side wants.
 func (n *Node) surplus() (list []int) {
 	var want []int
-	for r := range n.peers {
+	for _, r := range n.touched {
 		if n.peers[r].made == 0 || !n.answers(r) {
 			continue
 		}
@@ -99,8 +99,8 @@ func (n *Node) rejoin(now time.Time) {
 		}
 	}
 	if len(n.unnoted) > 0 && (!apart || now.Sub(n.since) >= SuspectAfter) {
-		for _, r := range n.unnoted {
-			n.send(r, &Message{Kind: Noted})
+		for _, a := range n.unnoted {
+			n.send(a.rank, &Message{Kind: Noted, Number: a.number})
 		}
 		n.unnoted = nil
 	}
@@ -122,11 +122,11 @@ const largeJob = 32
 
 // calm reports whether nothing has happened that is urgent to spread.
 func (n *Node) calm() bool {
-	if n.leaving || len(n.pending) > 0 {
+	if n.leaving || len(n.pending) > 0 || n.losses > 0 {
 		return false
 	}
-	for r := range n.peers {
-		if p := &n.peers[r]; p.suspected || p.fate == lost || p.unresolved() {
+	for _, r := range n.touched {
+		if p := &n.peers[r]; p.fate == here && p.suspected || p.unresolved() {
 			return false
 		}
 	}
@@ -139,6 +139,7 @@ func (n *Node) dial(now time.Time, rank int) {
 	if p.dialing {
 		return
 	}
+	n.touch(rank)
 	p.dialing, p.dialed = true, now
 	if p.asked.IsZero() {
 		p.asked = now
@@ -148,6 +149,7 @@ func (n *Node) dial(now time.Time, rank int) {
 
 // LinkUp notes a new link with a rank. Made says that this rank has made it.
 func (n *Node) LinkUp(now time.Time, rank int, made bool) {
+	n.touch(rank)
 	p := &n.peers[rank]
 	p.links++
 	if made {
@@ -179,6 +181,7 @@ func (n *Node) share(now time.Time, rank int) {
 // had made it. A rank whose host answers is dialed once more before it is lost: a connection can end
 // alone.
 func (n *Node) LinkDown(now time.Time, rank int, made bool, reason string) {
+	n.touch(rank)
 	p := &n.peers[rank]
 	n.unlink(p, made)
 	switch {
@@ -226,6 +229,7 @@ const (
 // DialFailed notes that a rank cannot be reached. A rank with which there was a link has said no
 // goodbye on it, and is lost. Any other rank may have left in good order: see resolve.
 func (n *Node) DialFailed(now time.Time, rank int, result DialResult) {
+	n.touch(rank)
 	p := &n.peers[rank]
 	p.dialing = false
 	if p.links > 0 || p.fate != here {
@@ -252,15 +256,27 @@ func (p *peer) unresolved() bool {
 	return p.fate == here && (p.broken != "" || p.unanswered || !p.missing.IsZero() || !p.cutOff.IsZero())
 }
 
+// patience is how long nothing may listen at a rank's address before the rank is lost. If another
+// rank does not answer, that rank may be the one that knows of a departure.
+func (n *Node) patience() time.Duration {
+	for _, r := range n.touched {
+		if p := &n.peers[r]; p.fate == here && p.suspected && p.missing.IsZero() {
+			return max(n.silence, missingFor)
+		}
+	}
+	return missingFor
+}
+
 // resolve dials ranks that could not be reached until their fate is known.
 func (n *Node) resolve(now time.Time) {
 	if n.leaving {
 		return
 	}
-	for r := range n.peers {
+	patience := n.patience()
+	for _, r := range slices.Clone(n.touched) {
 		switch p := &n.peers[r]; {
 		case !p.unresolved():
-		case !p.missing.IsZero() && now.Sub(p.missing) >= missingFor:
+		case !p.missing.IsZero() && now.Sub(p.missing) >= patience:
 			n.lose(now, r, notListening)
 		case !p.cutOff.IsZero() && now.Sub(p.cutOff) >= n.silence:
 			n.lose(now, r, Silent)
@@ -301,7 +317,7 @@ func (n *Node) heard(rank int) { n.peers[rank].suspected = false }
 
 // suspect finds the ranks that have not answered in time.
 func (n *Node) suspect(now time.Time) {
-	for r := range n.peers {
+	for _, r := range n.touched {
 		p := &n.peers[r]
 		limit := SuspectAfter
 		if p.links == 0 {
@@ -316,7 +332,7 @@ func (n *Node) suspect(now time.Time) {
 
 // excuse gives all ranks new time to answer.
 func (n *Node) excuse(now time.Time) {
-	for r := range n.peers {
+	for _, r := range n.touched {
 		if p := &n.peers[r]; !p.asked.IsZero() {
 			p.asked = now
 		}

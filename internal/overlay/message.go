@@ -14,8 +14,9 @@ type Message struct {
 	// Facts are those of State: Lost, Left and Failed in the order in which the sender learned
 	// them, then Reports, then Positions.
 	Facts []*Message `json:"facts,omitempty"`
-	// Number counts a rank's Positions, or the questions between two ranks: an Ask and its Here
-	// have the same.
+	// Number counts a rank's Positions, the questions between two ranks, or a rank's goodbyes: an
+	// Ask and its Here have the same, and so have a Bye and its Noted. A Noted without it is that of
+	// a rank that cannot pass the fact on.
 	Number uint64 `json:"n,omitempty"`
 	// Group, Members and Where are a Position.
 	Group   string `json:"group,omitempty"`

@@ -9,45 +9,49 @@ import (
 type Node struct {
 	self    int
 	peers   []peer
+	touched []int         // sorted: the ranks whose peer may not be idle; ticks look at no others
 	hosts   []int         // by rank: the lowest rank of the same host; nil: not known
 	silence time.Duration // how long a host may not answer before its ranks are lost
 
 	facts     []*Message         // in the order in which this rank learned them
 	causes    map[string]*Cause  // the first causes by group, the newest maxCauses
 	pending   map[string]*report // reported causes that are not decided on, by group
-	unnoted   []int              // ranks whose goodbye is acknowledged when this rank has other links
+	unnoted   []noted            // goodbyes that are acknowledged when this rank has other links
 	since     time.Time          // when the first of unnoted said goodbye
 	unsaid    []int              // ranks that have left; the links are notified by the next tick
 	positions []*Message         // the newest maxPositions that were forwarded
 	seen      []uint64           // by rank: the number of its last Position
 	told      uint64             // Positions of this rank
 
+	losses  int       // ranks that are lost
 	reach   bool      // this rank can dial; see Reach
 	build   time.Time // when links to the wanted ranks are made, though nothing has happened
 	next    time.Time // when Tick is due; zero: nothing is
 	leaving bool
+	byes    uint64 // goodbyes that this rank has said
+	cover   uint64 // the first of them whose acknowledgement covers all departures that it has acknowledged itself
 
 	actions []Action
 }
 
 // A peer is what a Node knows of another rank.
 type peer struct {
-	fate       fate
 	links      int       // open links
 	made       int       // of these, links that this rank has made and may drop
-	greeted    bool      // it has sent its State, so it forwards facts on its links
-	dialing    bool      // a dial is under way
 	dialed     time.Time // when the last dial began
 	broken     string    // why its last link ended without a goodbye; "": none has since the last link
-	unanswered bool      // a dial was accepted by its host, and not answered: it may be stopped
 	missing    time.Time // since when nothing listens at its address; zero: something may
 	cutOff     time.Time // since when its host does not answer a dial; zero: it does
 	asked      time.Time // of the Ask, or the dial, that is not answered; zero: none
 	number     uint64    // of the last Ask
-	more       bool      // messages were sent after the Ask that is not answered
-	suspected  bool      // it has not answered in time
 	owed       int       // goodbyes that it has not acknowledged
-	noted      bool      // it has acknowledged one
+	fate       fate
+	greeted    bool // it has sent its State, so it forwards facts on its links
+	dialing    bool // a dial is under way
+	unanswered bool // a dial was accepted by its host, and not answered: it may be stopped
+	more       bool // messages were sent after the Ask that is not answered
+	suspected  bool // it has not answered in time
+	noted      bool // it has acknowledged a goodbye that covers all that this rank must pass on
 }
 
 // A fate is what has become of a rank. It changes once.
@@ -71,9 +75,11 @@ const (
 	// buildPerRank delays the making of links in a large job, which has better things to do when
 	// it starts.
 	buildPerRank = 4 * time.Millisecond
-	// missingFor is how long nothing may listen at a rank's address before the rank is lost. A rank
-	// that has left is found out meanwhile: another rank knows.
-	missingFor = 200 * time.Millisecond
+	// missingFor is how long nothing may listen at a rank's address before the rank is lost, if it
+	// had no link with this rank. A rank that has left is found out meanwhile: another rank knows. That
+	// rank may leave itself, and pass the fact on to a rank that turns out not to answer, and to
+	// another one then. See missing.
+	missingFor = 600 * time.Millisecond
 	// decideAfter is how long the coordinator may take to decide on a cause; decidePerRank is how
 	// much longer each rank after the next one waits.
 	decideAfter   = 100 * time.Millisecond
@@ -104,6 +110,7 @@ func New(rank, size int, silence time.Duration) *Node {
 func (n *Node) Begin() {
 	for r := range n.peers {
 		if n.other(r) && (r == 0 || n.self == 0) {
+			n.touch(r)
 			n.peers[r].links, n.peers[r].greeted = 1, true
 		}
 		if n.other(r) && r == 0 {
@@ -154,7 +161,7 @@ func (n *Node) due() bool {
 	if len(n.pending) > 0 || len(n.unnoted) > 0 || n.leaving {
 		return true
 	}
-	for r := range n.peers {
+	for _, r := range n.touched {
 		if p := &n.peers[r]; !p.asked.IsZero() || p.unresolved() {
 			return true
 		}
@@ -168,6 +175,7 @@ func (n *Node) Tick(now time.Time) {
 		n.excuse(now) // this process itself did not run
 	}
 	n.next = time.Time{}
+	n.touched = slices.DeleteFunc(n.touched, func(r int) bool { return n.peers[r].idle() })
 	n.flushLeft(now)
 	n.suspect(now)
 	if n.reach {
@@ -179,6 +187,18 @@ func (n *Node) Tick(now time.Time) {
 		n.ask(now, r) // by this one, every rank that is stopped is found out
 	}
 	n.arm(now)
+}
+
+// touch notes that a peer is about to change.
+func (n *Node) touch(rank int) {
+	if i, found := slices.BinarySearch(n.touched, rank); !found {
+		n.touched = slices.Insert(n.touched, i, rank)
+	}
+}
+
+// idle reports whether a tick has nothing to do with the peer.
+func (p *peer) idle() bool {
+	return p.links == 0 && p.asked.IsZero() && !p.dialing && (p.fate != here || !p.suspected && !p.unresolved())
 }
 
 func (n *Node) other(rank int) bool  { return rank != n.self }
@@ -198,6 +218,9 @@ func (n *Node) successor() int {
 	}
 	return -1
 }
+
+// Present reports whether a rank is neither lost nor has left, as far as this rank knows.
+func (n *Node) Present(rank int) bool { return n.here(rank) }
 
 // Links is the number of open links.
 func (n *Node) Links() int {

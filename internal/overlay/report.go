@@ -36,13 +36,26 @@ func (n *Node) report(now time.Time, from int, c *Cause) {
 	}
 }
 
+// First is the first cause of a group's failure, if this rank knows that it is decided.
+func (n *Node) First(group string) *Cause { return n.causes[group] }
+
+// Decide has this rank decide on a group's reported cause, if there is one, without waiting for the
+// ranks before it. It is for an owner that knows that these do not answer.
+func (n *Node) Decide(now time.Time, group string) {
+	if p := n.pending[group]; p != nil {
+		n.learnCause(now, n.self, p.cause)
+	}
+	n.arm(now)
+}
+
 // undecided are the groups of the pending reports, in order.
 func (n *Node) undecided() []string { return slices.Sorted(maps.Keys(n.pending)) }
 
 // decide decides on reported causes, if this rank is the coordinator, or if the ranks before it have
-// not decided in time.
+// not decided in time. A rank that leaves decides nothing: another rank may know that it leaves, and
+// decide in its place.
 func (n *Node) decide(now time.Time) {
-	if len(n.pending) == 0 {
+	if len(n.pending) == 0 || n.leaving {
 		return
 	}
 	before := 0

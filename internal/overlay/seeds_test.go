@@ -243,6 +243,10 @@ func (d *drill) informed(p *process) error {
 			continue
 		}
 		i := slices.IndexFunc(p.lost, func(n notice) bool { return n.rank == r })
+		limit := limit
+		if d.stoppers && (i < 0 || p.lost[i].reason == notListening) {
+			limit += testSilence // a rank that is stopped may know that the rank has left
+		}
 		switch {
 		case i < 0 && d.now.Sub(q.died) > limit:
 			return fmt.Errorf("rank %d was not notified of the loss of rank %d", p.rank, r)

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -21,7 +20,6 @@ type member struct {
 	at     *post
 	closed bool
 
-	forming       int // groups that are being made of it
 	busy, looking bool
 	was, told     wire.Position
 	pause         int64
@@ -49,10 +47,6 @@ func (a *post) join(g *group) *member {
 		for i, r := range members {
 			ranks[i] = g.ranks[r]
 		}
-		if m.forming++; a.mute {
-			m.Fail(engine.Unheard(rank))
-		}
-		defer func() { m.forming-- }()
 		return engine.Form(ctx, m, members, func(context.Context) (engine.Engine, error) {
 			return a.join(a.j.group(engine.GroupName(g.name, seq, members[0]), ranks)), nil
 		})
@@ -63,10 +57,8 @@ func (a *post) join(g *group) *member {
 	if f := a.early[g.name]; f != nil {
 		m.Fail(f)
 	}
-	for r := range a.j.posts { // in order, so that runs are alike
-		if reason, gone := a.gone[r]; gone {
-			m.lose(r, reason)
-		}
+	for i := range a.losses {
+		m.lose(&a.losses[i])
 	}
 	return m
 }
@@ -80,147 +72,81 @@ func (m *member) Fail(f *engine.Failure) {
 	m.g.w.s.ctxs.sweep()
 }
 
-// Close says goodbye to the other ranks.
+// Close says goodbye to the other ranks. With its last group the process leaves the job.
 func (m *member) Close() error {
 	m.closed = true
-	return m.Engine.Close()
+	err := m.Engine.Close()
+	if !slices.ContainsFunc(m.at.members, func(o *member) bool { return !o.closed }) {
+		m.at.leave()
+	}
+	return err
 }
 
-// lose ends the group if it has lost a rank.
-func (m *member) lose(rank int, reason string) {
-	if i := slices.Index(m.g.ranks, rank); i >= 0 && !m.closed {
-		m.Fail(&engine.Failure{
-			Kind: engine.ErrRankLost, Rank: i, Lost: []int{i}, Told: true,
-			Reason: fmt.Sprintf("rank %d is lost: %s", i, reason),
-		})
-	}
-}
-
-// report tells rank 0 of a failure that began here. If rank 0 knows of another,
-// or is itself what is lost, that becomes the cause.
-func (m *member) report(f *engine.Failure) {
-	w, j, a, p := m.g.w, m.g.j, m.at, m.p
-	hub := j.hub()
-	if p.dead || hub.away() {
-		return
-	}
-	cause := overlay.NewCause(m.g.name, f)
-	w.s.log.note(w.s.now, "report", p.rank, f.Rank, int(f.Seq))
-	switch {
-	case a.mute:
-		m.lose(0, a.gone[0])
-	case hub.p.dead && w.reset[hub.p.rank]:
-		// The end of its connection will be noticed before this rank gives up
-		// waiting for a verdict.
-		a.lose(0, errReset.Error())
-	case w.net.blocked(p.rank, hub.p.rank) || w.net.blocked(hub.p.rank, p.rank) || hub.p.dead || hub.p.frozen:
-		w.net.send(&a.up, 0, func() { hub.p.receive(func() { j.judge(m.g, cause, a.rank) }) })
-	default:
-		for r := range j.posts {
-			if reason, gone := hub.gone[r]; gone {
-				m.lose(r, reason)
-			}
-		}
-		switch {
-		case m.Failure() != nil:
-		case m.g.cause != nil:
-			m.Fail(m.g.cause.Failure())
-		default:
-			m.g.cause = cause
-			w.net.send(&a.up, 0, func() { hub.p.receive(func() { j.spread(m.g, a.rank) }) })
-		}
-	}
-}
-
-// judge is rank 0's decision on a cause that was long on its way.
-func (j *job) judge(g *group, c *overlay.Cause, from int) {
-	if g.cause == nil {
-		g.cause = c
-		j.spread(g, from)
-	}
-}
-
-// spread has rank 0 tell a group's members why it has ended.
-func (j *job) spread(g *group, from int) {
-	for i, r := range g.ranks {
-		if r != from {
-			j.fromHub(r, func() { j.posts[r].fail(g, i) })
-		}
-	}
-}
-
-// fail ends a process's side of a group, also if it comes later.
-func (a *post) fail(g *group, rank int) {
-	f := g.cause.Failure()
-	a.j.w.s.log.note(a.j.w.s.now, "told", a.p.rank, f.Rank, int(f.Seq))
-	if m := g.members[rank]; m == nil {
-		a.early[g.name] = f
-	} else if !m.closed {
+// lose ends the group if it has lost ranks.
+func (m *member) lose(x *loss) {
+	if f := x.failure(m.g); f != nil && !m.closed {
 		m.Fail(f)
 	}
 }
 
-// fromHub sends a control frame from rank 0.
-func (j *job) fromHub(to int, do func()) {
-	a := j.posts[to]
-	if to == 0 {
-		a.p.receive(do)
+// report has a failure that began here decided on. The caller must not wait, so the decision takes
+// no time: the lowest rank that can be reached makes it. If a rank on the way to it knows of an
+// earlier cause, or of a loss, the group fails with that.
+func (m *member) report(f *engine.Failure) {
+	a := m.at
+	if m.p.dead || a.closed {
 		return
 	}
-	if j.hub().p.dead || j.hub().away() {
-		return
-	}
-	j.w.net.send(&a.down, 0, func() {
-		if !a.mute {
-			a.p.receive(do)
+	a.reports++
+	c := overlay.NewCause(m.g.name, f)
+	c.Members, c.From, c.Report = m.g.ranks, a.rank, a.reports
+	m.g.w.s.log.note(m.g.w.s.now, "report", m.p.rank, f.Rank, int(f.Seq))
+	by := a
+	for _, o := range a.j.posts[:a.rank] {
+		if !a.node.Present(o.rank) || m.farFrom(o.p) {
+			continue
 		}
+		if !o.p.dead && !o.leaving && !o.closed {
+			by = o
+			break
+		}
+		if m.askFirst(o); m.Failure() != nil {
+			return
+		}
+	}
+	by.step(func(now time.Time) { by.node.Decide(now, c.Group) })
+	if m.askFirst(by); m.Failure() != nil {
+		return
+	}
+	by.step(func(now time.Time) {
+		by.node.Report(now, c)
+		by.node.Decide(now, c.Group)
 	})
+	if by != a {
+		a.step(func(now time.Time) { a.node.Report(now, c) })
+	}
 }
 
-// lose tells a process's groups that a rank is lost.
-func (a *post) lose(rank int, reason string) {
-	if _, known := a.gone[rank]; known || a.p.dead {
+// farFrom reports whether a process does not answer this one: a partition lies between them, it is
+// stopped, or its host has vanished.
+func (m *member) farFrom(p *proc) bool {
+	w, own := m.g.w, m.p.rank
+	return w.net.blocked(own, p.rank) || w.net.blocked(p.rank, own) || p.frozen || p.dead && !w.reset[p.rank]
+}
+
+// askFirst fails the group with what another process knows of its end: the notice is on its way. That
+// a process has crashed is known soon, too.
+func (m *member) askFirst(o *post) {
+	if o.p.dead {
+		m.lose(&loss{[]int{o.rank}, errReset.Error()})
 		return
 	}
-	a.gone[rank] = reason
-	a.j.w.s.log.note(a.j.w.s.now, "lost", a.p.rank, a.j.posts[rank].p.rank, 0)
-	for _, m := range a.members {
-		m.lose(rank, reason)
+	for i := range o.losses {
+		m.lose(&o.losses[i])
 	}
-}
-
-// hangUp is the end of a control connection, as one of its sides sees it.
-func (j *job) hangUp(at, of *post, reason string) {
-	switch {
-	case at.p.dead || of.left() && (of.rank != 0 || of.away()): // rank 0 stays as long as others do
-	case of.rank == 0:
-		at.p.receive(func() {
-			at.mute = true
-			at.lose(0, reason)
-			for _, m := range at.members {
-				if m.forming > 0 {
-					m.Fail(engine.Unheard(m.Rank()))
-				}
-			}
-			at.answer(refused)
-		})
-	case at.rank == 0:
-		at.p.receive(func() { j.lose(of, reason) })
+	if first := o.node.First(m.g.name); first != nil && m.Failure() == nil {
+		m.Fail(first.Failure())
 	}
-}
-
-// lose has rank 0 tell all that it has lost another: when all are there.
-func (j *job) lose(of *post, reason string) {
-	if !j.formed {
-		j.early = append(j.early, loss{of, reason})
-		return
-	}
-	for _, a := range j.posts[1:] {
-		if a != of {
-			j.fromHub(a.rank, func() { a.lose(of.rank, reason) })
-		}
-	}
-	j.hub().lose(of.rank, reason)
 }
 
 // looks is how often a rank looks whether it is stuck, and mostLooks what that
@@ -252,53 +178,16 @@ func (m *member) look() {
 		m.looking = false
 		return
 	}
-	now, j, a := m.Position(), m.g.j, m.at
+	now, a := m.Position(), m.at
 	switch {
 	case p.frozen:
 	case now != m.was:
 		m.was, m.pause = now, int64(looks)
-	case now != m.told && a.rank == 0:
-		m.told = now
-		j.pass(m.g, 0, now)
 	case now != m.told:
 		m.told = now
-		hub := j.hub().p
-		w.net.send(&a.up, 0, func() { hub.receive(func() { j.pass(m.g, a.rank, now) }) })
+		a.step(func(t time.Time) { a.node.Tell(t, m.g.name, m.g.ranks, now[:]) })
 	default:
 		m.pause = min(2*m.pause, int64(mostLooks))
 	}
 	w.s.at(w.s.now+m.pause, m.look)
-}
-
-// maxPassed is how many positions rank 0 remembers to have passed on.
-const maxPassed = 64
-
-// passed is a position that rank 0 has passed on.
-type passed struct {
-	group string
-	at    wire.Position
-}
-
-// pass has rank 0 tell a group where one of its ranks is, unless another is
-// known to be there.
-func (j *job) pass(g *group, from int, at wire.Position) {
-	x := passed{g.name, at}
-	if slices.Contains(j.passed, x) {
-		return
-	}
-	if len(j.passed) == maxPassed {
-		j.passed = slices.Delete(j.passed, 0, 1)
-	}
-	j.passed = append(j.passed, x)
-	number := slices.Index(g.ranks, from)
-	for i, r := range g.ranks {
-		if r == from {
-			continue
-		}
-		j.fromHub(r, func() {
-			if m := g.members[i]; m != nil && !m.closed {
-				m.Heard(number, at)
-			}
-		})
-	}
 }

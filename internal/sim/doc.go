@@ -13,11 +13,18 @@
 //     what is under way. A partition holds frames back, as TCP does; when it
 //     lasts longer than Options.Silence the connections across it end.
 //   - Processes (proc.go): they crash, vanish with their host, or stop.
-//   - The control channel (control.go): that of package watch in a simple form,
-//     because watch has goroutines and sockets. It is a star around rank 0, with
-//     the same rules, and causes travel as watch's; but rank 0's verdict on which
-//     cause came first takes no time where rank 0 can be reached, and the welcome
-//     and the goodbye of the first job are left out.
+//   - The control channel (channel.go): each process runs the state machine of
+//     package overlay, as package watch does, over simulated connections. Two
+//     things differ. A rank that reports a failure cannot wait for the decision on
+//     which cause came first, because engine.Cause calls OnFail in a sync.Once. So
+//     the lowest rank that can be reached decides at once (control.go). In package
+//     watch, the decision takes some messages, or a few hundred milliseconds if a
+//     lower rank does not answer. And the function that closes the last group of a
+//     job does not wait until the other ranks know of the departure: the simulator
+//     does that beside it.
+//     Every rank has a host of its own. The Node asks its successor five times a
+//     second of virtual time, so events never end, and ranks that hang are found
+//     when the run's Limit has passed.
 //   - Later epochs (job.go): the root package's Shrink runs as it is. Each epoch
 //     is a job of its own, with connections and a control channel of its own, and
 //     begins when all its ranks have said hello to its rank 0.

@@ -41,7 +41,7 @@ func TestSeeds(t *testing.T) {
 			t.Fatalf("seed %d: %v\nto repeat it: go test ./internal/sim -run 'TestSeeds$' -seeds 1 -from %d", seed, err, seed)
 		}
 	}
-	if err := d.Record(t.Output(), *table, "algorithms, watch in a simple form", time.Since(began), d.String()); err != nil {
+	if err := d.Record(t.Output(), *table, "algorithms, control channel", time.Since(began), d.String()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -119,6 +119,9 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 			if err := d.checkCause(w, res, f, m); err != nil {
 				return fmt.Errorf("rank %d, group %s: %w", r, m.g.name, err)
 			}
+			if f.Kind == Stall && (r == f.Rank || unknown(w, f, c.Kind, m.worldRanks(c.Lost))) {
+				continue
+			}
 			if first, known := said[m.g.name]; known && !agree(f, first, c) {
 				return fmt.Errorf("group %s: ranks do not agree: %w, %w", m.g.name, first, c)
 			}
@@ -149,13 +152,13 @@ func soon(f *Fault) time.Duration {
 	return rest
 }
 
-// agree reports whether two ranks of a group say the same, as they must if rank 0
-// can be reached. Who is lost may be noticed in two ways.
+// agree reports whether two ranks of a group say the same, as they must if all can be reached. That a
+// rank is lost may be noticed in two ways. A rank that was stopped may go on when all others have left.
 func agree(f *Fault, a, b *engine.Failure) bool {
-	switch {
-	case f.Rank == 0 || f.Kind == Partition || f.Kind == OneWay:
+	switch f.Kind {
+	case Partition, OneWay:
 		return true
-	case f.Kind == Cut || f.Kind == Stall:
+	case Cut, Stall:
 		return a.Error() == b.Error()
 	}
 	return a.Kind == b.Kind && slices.Equal(a.Lost, b.Lost)
@@ -166,20 +169,26 @@ func (g *group) above() *group {
 	return g.j.groups[g.name[:max(strings.LastIndexByte(g.name, '/'), 0)]]
 }
 
-// cutOff reports whether a fault may keep some of the group from hearing of rank
-// 0, which is not in it.
-func (g *group) cutOff(f *Fault) bool {
-	return !slices.Contains(g.ranks, 0) && (f.Rank == 0 || f.Kind == Partition || f.Kind == OneWay)
+// worldRanks are the ranks of the job that have these numbers in the group.
+func (m *member) worldRanks(numbers []int) (list []int) {
+	for _, r := range numbers {
+		list = append(list, m.g.ranks[r])
+	}
+	return list
+}
+
+// unknown reports whether ranks that are taken for lost have left, and a rank that knew was stopped for
+// longer than the time of silence, or was the rank that was stopped.
+func unknown(w *World, f *Fault, kind error, lost []int) bool {
+	long := f.Kind == Stall && (f.For == 0 || f.For > w.opt.Silence)
+	return long && kind == engine.ErrRankLost && !slices.ContainsFunc(lost, func(r int) bool { return !w.procs[r].left })
 }
 
 // checkCause looks at why a survivor's group has ended.
 func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	c := m.Failure()
 	kind, ranks := c.Kind, m.g.ranks
-	var lost []int
-	for _, r := range c.Lost {
-		lost = append(lost, m.g.ranks[r])
-	}
+	lost := m.worldRanks(c.Lost)
 	// A group ends while it is made if the one that it is made of does, also for
 	// want of a rank that is to be in none or another.
 	if len(c.Above) > 0 && kind == engine.ErrAborted && m.g.above() != nil {
@@ -188,23 +197,19 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 			lost = append(lost, ranks[r])
 		}
 	}
-	// None is made without rank 0.
-	if c.Kind == engine.ErrAborted && strings.Contains(c.Reason, " has lost the first rank of ") && m.g.cutOff(f) {
-		return nil
-	}
 	right := false
 	switch f.Kind {
 	case Crash, Vanish:
 		right = kind == engine.ErrRankLost && slices.Equal(lost, []int{f.Rank})
 	case Stall:
-		right = kind == engine.ErrTimeout
+		right = kind == engine.ErrTimeout || unknown(w, f, kind, lost)
 	case Cut:
 		right = kind == engine.ErrRankLost && len(lost) == 1
 	case Partition, OneWay:
-		// The rank lost is on the other side, as seen from here, from rank 0, or from
-		// where the failure began.
+		// The rank lost is on the other side, as seen from here or from where the failure
+		// began. What crosses a one-way partition may say so of a rank on this side.
 		side := func(r int) bool { return r == f.Rank || slices.Contains(f.Peers, r) }
-		right = kind == engine.ErrRankLost && len(lost) == 1 && !c.Left && (side(lost[0]) != side(0) ||
+		right = kind == engine.ErrRankLost && len(lost) == 1 && !c.Left && (f.Kind == OneWay ||
 			slices.ContainsFunc(ranks, func(r int) bool { return side(r) != side(lost[0]) }))
 	}
 	if right {

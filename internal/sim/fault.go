@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/overlay"
 )
 
 // A Kind is what a fault does.
@@ -96,6 +98,9 @@ func (w *World) fire(i int, to *proc) {
 		for _, q := range w.procs {
 			w.later(w.silence(), func() { w.end(q, p, errSilent, true) })
 		}
+		for _, d := range p.dials {
+			w.later(w.silence(), func() { d.fail(overlay.CutOff) })
+		}
 	case Stall:
 		p.freeze(f.For == 0)
 		if f.For != 0 {
@@ -134,6 +139,9 @@ func (w *World) later(d int64, do func()) { w.s.at(w.s.now+d, do) }
 func (w *World) crash(p *proc) {
 	p.die()
 	w.reset[p.rank] = true
+	for _, d := range p.dials {
+		w.later(w.net.delay(p.rank, d.from.p.rank), func() { d.fail(overlay.Refused) })
+	}
 	for _, q := range w.procs {
 		if q == p {
 			continue

@@ -4,17 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"sync/atomic"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/overlay"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A job is processes that share a control channel, which is a star around its
-// rank 0: all of them at first, and those of a later epoch.
+// A job is processes that share a control channel: all of them at first, and
+// those of a later epoch. Rank 0 collects them.
 type job struct {
 	w      *World
 	name   string
@@ -23,14 +23,7 @@ type job struct {
 	formed bool // all have come
 	closed bool // rank 0 does not wait for them any more
 	groups map[string]*group
-	passed []passed
-	early  []loss // connections that ended before all had come
-}
-
-// A loss is what rank 0 notices.
-type loss struct {
-	of     *post
-	reason string
+	early  []func() // ends of connections that rank 0 has noticed before all had come
 }
 
 // A post is a process's place in a job: its connections, its end of the control
@@ -39,15 +32,23 @@ type post struct {
 	j        *job
 	p        *proc
 	rank     int
-	up, down lane          // to rank 0, for control, and back
+	up, down lane          // to rank 0, for Enter, and back
 	cut      map[int]error // ranks that this one's data connections have lost
-	mute     bool          // it has lost rank 0's control connection
-	hurried  bool          // it waits for nobody when it leaves
 	met      bool          // rank 0 has heard of it
 
-	members []*member // its sides of the job's groups
-	early   map[string]*engine.Failure
-	gone    map[int]string // ranks that are lost, and why
+	node       *overlay.Node   // nil: not all ranks have come
+	links      map[int][]*link // by rank, the newest last
+	armed      int64           // when the event of the next tick comes; zero: none does
+	performing bool            // actions of the Node are being carried out
+	reports    uint64
+	hurried    bool // it waits for no rank when it leaves
+	leaving    bool // it says goodbye
+	closed     bool // its links have ended, and nothing listens any more
+
+	members  []*member // its sides of the job's groups
+	early    map[string]*engine.Failure
+	losses   []loss // in the order in which the post was notified
+	departed map[int]bool
 
 	lot   *wait.Lot
 	state atomic.Uint64 // see below
@@ -81,7 +82,7 @@ func (j *job) newPost(p *proc, rank int) *post {
 	}
 	a := &post{
 		j: j, p: p, rank: rank, up: lane{from: p, to: hub}, down: lane{from: hub, to: p}, cut: make(map[int]error), early: make(map[string]*engine.Failure),
-		gone: make(map[int]string), lot: wait.NewHostedLot(p),
+		links: make(map[int][]*link), departed: make(map[int]bool), lot: wait.NewHostedLot(p),
 	}
 	p.posts = append(p.posts, a)
 	return a
@@ -100,9 +101,16 @@ func (p *proc) postIn(j *job) *post {
 // hub is rank 0's.
 func (j *job) hub() *post { return j.posts[0] }
 
-// begin makes the group of all, when all have come.
+// begin makes the group of all, when all have come, and starts the control
+// channel.
 func (j *job) begin() *group {
 	j.formed = true
+	for _, a := range j.posts {
+		a.open()
+	}
+	for _, a := range j.posts {
+		a.step(a.node.Reach)
+	}
 	all := make([]int, len(j.posts))
 	procs := make([]*proc, len(j.posts))
 	for r, a := range j.posts {
@@ -161,34 +169,9 @@ func (j *job) end(at, of *post, err error, control bool) {
 		}
 	}
 	if control {
-		j.hangUp(at, of, err.Error())
+		at.hangUp(of, err)
 	}
 }
-
-// left reports whether the rank has closed all its groups.
-func (a *post) left() bool {
-	return a.p.left || len(a.members) > 0 && !slices.ContainsFunc(a.members, func(m *member) bool { return !m.closed })
-}
-
-// Lost returns the ranks that are known to be lost.
-func (a *post) Lost() []int { return slices.Sorted(maps.Keys(a.gone)) }
-
-// Left returns the ranks that have left the job.
-func (a *post) Left() (list []int) {
-	for r, o := range a.j.posts {
-		if o != nil && o != a && o.left() && !o.p.dead {
-			list = append(list, r)
-		}
-	}
-	return list
-}
-
-// Hasten has rank 0, when it leaves, wait for nobody: nothing is settled and
-// nobody told of anything from then on.
-func (a *post) Hasten() { a.hurried = true }
-
-// away reports whether rank 0 serves nobody any more.
-func (a *post) away() bool { return a.hurried && a.left() }
 
 // Roster is the rank's for the job of all ranks.
 func (s *Seat) Roster() engine.Roster { return s.post }
@@ -227,6 +210,7 @@ func (s *Seat) Enter(ctx context.Context, addr string, rank, size int) (engine.E
 		a.giveUp()
 		return nil, nil, &engine.AbsentError{Ranks: a.absent(), Err: fmt.Errorf("not all ranks have joined: %w", err)}
 	case a.state.Load() == refused:
+		a.close()
 		return nil, nil, errors.New("rank 0 has ended the connection")
 	}
 	return a.join(j.groups[j.name]), a, nil
@@ -271,11 +255,11 @@ func (j *job) mayBegin() {
 		}
 	}
 	j.begin()
-	for r, a := range j.posts {
-		j.fromHub(r, func() { a.answer(welcome) })
+	for _, a := range j.posts {
+		j.w.net.send(&a.down, 0, func() { a.p.receive(func() { a.answer(welcome) }) })
 	}
-	for _, l := range j.early {
-		j.lose(l.of, l.reason)
+	for _, notice := range j.early {
+		notice()
 	}
 }
 
@@ -301,6 +285,7 @@ func (a *post) absent() (list []int) {
 func (a *post) giveUp() {
 	j := a.j
 	a.state.Store(refused)
+	a.close()
 	if a.rank == 0 && !j.formed {
 		j.closed = true
 		for _, o := range j.posts[1:] {

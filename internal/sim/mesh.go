@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/tutti-go/tutti/internal/overlay"
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/wait"
 )
@@ -18,8 +17,7 @@ type group struct {
 	name    string
 	ranks   []int // by their numbers in the job
 	meshes  []*mesh
-	members []*member      // nil: it has not come yet
-	cause   *overlay.Cause // the first that rank 0 heard of
+	members []*member // nil: it has not come yet
 }
 
 // A mesh is one rank's side of a group.

@@ -27,6 +27,7 @@ type proc struct {
 	posts   []*post   // its places in jobs, one after another
 	members []*member // its sides of groups
 	store   *client   // its way to the store; nil: it has never asked
+	dials   []*dial   // that came while it was frozen
 }
 
 var _ wait.Host = (*proc)(nil)
@@ -162,7 +163,7 @@ func (p *proc) thaw() {
 	for _, do := range p.deferred {
 		do()
 	}
-	p.deferred = nil
+	p.deferred, p.dials = nil, nil
 }
 
 // die ends the process. Its coroutines unwind; what they still call fails, and
