@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/tutti-go/tutti"
@@ -95,6 +96,10 @@ func joinRanks(in *bufio.Scanner, args []string, cfg tutti.Config) (*tutti.Comm,
 // of those that the kernel gives to connections, and there are many here: one
 // could be taken before it is used.
 func freeAddrs(n int) (addrs []string, err error) {
+	// A process that is being started must not inherit a listener: ranks would find the address in
+	// use, or connect to it.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	for tries := 0; len(addrs) < n; tries++ {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
 		if err == nil {

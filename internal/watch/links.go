@@ -46,7 +46,9 @@ func (m *Member) Reach(dial Dialer) {
 
 // Accept takes a connection of another rank that has proved itself.
 func (m *Member) Accept(rank int, nc net.Conn) {
-	m.step(func(now time.Time) { m.attach(now, rank, &link{conn: newConn(nc)}) })
+	if !m.step(func(now time.Time) { m.attach(now, rank, &link{conn: newConn(nc)}) }) {
+		nc.Close()
+	}
 }
 
 // begin starts with the connections of Join, by rank. No message is read before.
@@ -62,16 +64,17 @@ func (m *Member) begin(conns []*conn) (links []*link) {
 			m.work.Go(func() { c.beat(m.cfg.Silence, c.over) })
 		}
 	}
-	m.timer = time.AfterFunc(time.Hour, func() { m.step(m.node.Tick) })
+	m.timer = time.AfterFunc(time.Hour, func() { _ = m.step(m.node.Tick) })
 	return links
 }
 
-// step has the node take something, and carries out what it asks for.
-func (m *Member) step(f func(now time.Time)) {
+// step has the node take something, and carries out what it asks for. It reports false, and does
+// nothing, if this rank has left.
+func (m *Member) step(f func(now time.Time)) bool {
 	m.news.Lock()
 	defer m.news.Unlock()
 	if m.ctx.Err() != nil {
-		return
+		return false
 	}
 	f(time.Now())
 	for list := m.node.Take(); len(list) > 0; list = m.node.Take() {
@@ -84,6 +87,7 @@ func (m *Member) step(f func(now time.Time)) {
 	case m.stepped <- struct{}{}:
 	default:
 	}
+	return true
 }
 
 // perform carries out actions in their order. m.news is held, so that all groups are notified in
@@ -123,16 +127,15 @@ func (m *Member) dial(rank int) {
 		ctx, cancel := context.WithTimeout(m.ctx, dialTime)
 		defer cancel()
 		nc, err := m.dialer(ctx, rank)
-		m.step(func(now time.Time) {
+		used := m.step(func(now time.Time) {
 			if err != nil {
 				m.node.DialFailed(now, rank, dialResult(err))
-				return
+			} else {
+				m.attach(now, rank, &link{conn: newConn(nc), made: true})
 			}
-			m.attach(now, rank, &link{conn: newConn(nc), made: true})
-			nc = nil
 		})
-		if err == nil && nc != nil {
-			nc.Close() // this rank has left meanwhile
+		if err == nil && !used {
+			nc.Close()
 		}
 	})
 }
@@ -171,6 +174,7 @@ func (m *Member) drop(rank int) {
 		if l.made {
 			l.dropped = true
 			m.detach(rank, l)
+			m.dropped[l] = true
 			if bytes, err := (&frame{Kind: control, Message: &overlay.Message{Kind: overlay.Drop}}).encode(); err == nil {
 				_ = l.write(bytes, linkTime)
 			}
@@ -210,6 +214,7 @@ func (m *Member) serve(rank int, l *link, f *frame, err error) {
 	}
 	reason := ended(err)
 	m.step(func(now time.Time) {
+		delete(m.dropped, l)
 		if !l.dropped && slices.Contains(m.links[rank], l) {
 			m.detach(rank, l)
 			m.node.LinkDown(now, rank, l.made, reason)
@@ -239,6 +244,9 @@ func (m *Member) Close(ctx context.Context) error {
 		for _, l := range links {
 			l.Close()
 		}
+	}
+	for l := range m.dropped {
+		l.Close()
 	}
 	m.news.Unlock()
 	var err error

@@ -27,7 +27,8 @@ type Member struct {
 	// notified in one order, and other ranks before them.
 	news    sync.Mutex
 	node    *overlay.Node
-	links   [][]*link // by rank, the newest last
+	links   [][]*link      // by rank, the newest last
+	dropped map[*link]bool // links that this rank uses no more, until the other side ends them
 	dialer  Dialer
 	timer   *time.Timer // of the node's next tick
 	stepped chan struct{}
@@ -86,7 +87,7 @@ type group struct {
 
 func newMember(cfg Config) *Member {
 	m := &Member{
-		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, silence.Limit(cfg.Silence)), links: make([][]*link, cfg.Size),
+		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, silence.Limit(cfg.Silence)), links: make([][]*link, cfg.Size), dropped: make(map[*link]bool),
 		stepped: make(chan struct{}, 1), left: make(map[int]bool), groups: make(map[string]*group), early: make(map[string]*overlay.Cause), gone: make(map[int]string),
 		results: make(map[string]*exchange), verdicts: make(map[uint64]*report),
 		follows: make(map[string]func(int, []byte)), done: make(chan struct{}), patience: verdictTime,

@@ -31,7 +31,7 @@ static pthread_cond_t reached = PTHREAD_COND_INITIALIZER;
 static struct stream *streams;
 static struct event *events;
 
-// A gate counts the streams of a device that wait for a value right now.
+// A gate counts the waits for a value that a device has been given and that are not met.
 static struct gate {
   pthread_mutex_t context;  // held by a call that synchronises the context
   atomic_int waiting;
@@ -427,7 +427,6 @@ static void write_value(void *arg) {
 
 static void wait_value(void *arg) {
   struct value *v = arg;
-  atomic_fetch_add(&gates[v->device].waiting, 1);
   for (;;) {
     _Atomic uint32_t *p = standin_at(v->addr, 4);
     if (!p) {
@@ -458,7 +457,12 @@ static CUresult queue_value(CUstream s, CUdeviceptr addr, uint32_t value, unsign
 EXPORT CUresult cuStreamWaitValue32_v2(CUstream s, CUdeviceptr addr, uint32_t value, unsigned flags) {
   PROBE();
   NEED(flags <= 3, CUDA_ERROR_INVALID_VALUE);
-  return queue_value(s, addr, value, flags, wait_value);
+  // It counts from now on, not from when the stream's thread comes to it.
+  struct gate *g = &gates[standin_current_device()];
+  atomic_fetch_add(&g->waiting, 1);
+  CUresult rc = queue_value(s, addr, value, flags, wait_value);
+  if (rc) atomic_fetch_sub(&g->waiting, 1);
+  return rc;
 }
 
 EXPORT CUresult cuStreamWriteValue32_v2(CUstream s, CUdeviceptr addr, uint32_t value, unsigned flags) {
