@@ -115,6 +115,9 @@ func (n *Node) dial(now time.Time, rank int) {
 // LinkUp notes a new link with a rank. Made says that this rank has made it.
 func (n *Node) LinkUp(now time.Time, rank int, made bool) {
 	p := &n.peers[rank]
+	if p.links == 0 {
+		p.greeted = false // what came on earlier links says nothing of this one
+	}
 	p.links++
 	if made {
 		p.made++
