@@ -56,6 +56,6 @@ check 1 "broken: a rank acts before it forwards" -DACTFIRST -DKILLS=1 -DEXITS=1
 check 1 "broken: no redial" -DNOREDIAL -DCUTS=1
 check 1 "broken: a new link begins without the facts" -DN=4 -DNOSTATE -DKILLS=2
 check 1 "broken: a rank exits before its goodbye is noted" -DLEAVEFAST -DLEAVES=2
-check 1 "broken: no suspicion" -DN=4 -DNOSUSPECT -DEVEN -DSTAY -DSTOPS=2 -DREPORTS=1
+check 1 "broken: no suspicion" -DN=4 -DNOSUSPECT -DEVEN -DSTAY -DSTOPS=2 -DREPORTS=1 -DREPORTER=1
 check 1 "broken: greetings of earlier links count" -DN=4 -DOLDGREETING -DKILLS=1 -DLEAVES=1 -DVICTIM=3 -DLEAVER=2
 echo "the right forms have no error, and each broken one was caught"

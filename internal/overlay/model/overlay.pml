@@ -41,12 +41,15 @@
 #define DOUBTS 0                /* a rank that runs does not answer in time */
 #endif
 
-/* Which rank is killed, leaves or is stopped, where a form is to be small. */
+/* Which rank is killed, leaves, reports or is stopped, where a form is to be small. */
 #ifndef VICTIM
 #define VICTIM me
 #endif
 #ifndef LEAVER
 #define LEAVER me
+#endif
+#ifndef REPORTER
+#define REPORTER me
 #endif
 #ifdef EVEN
 #define SLEEPER (me % 2 == 0)
@@ -476,7 +479,7 @@ tail:		if
 		if :: !has(dead, me) -> rewant(me) :: else fi;
 		peer = 0; source = me; found = N; decided = N }
 	:: atomic { runs(me) && pend[me] != 0 && (coordinator || quiet) -> decided = pend[me] - 1; goto tail }
-	:: atomic { runs(me) && reports > 0 && !over && !has(leaving, me) && cause[me] == 0 && pend[me] == 0 -> reports--; report(me, me); goto tail }
+	:: atomic { runs(me) && reports > 0 && !over && me == REPORTER && !has(leaving, me) && cause[me] == 0 && pend[me] == 0 -> reports--; report(me, me); goto tail }
 	:: atomic { runs(me) && unsaid[me] != 0 -> flush() }
 	:: atomic { runs(me) && leaves > 0 && !over && !has(leaving, me) && me == LEAVER ->
 		leaves--;
