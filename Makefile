@@ -28,8 +28,9 @@ fmt: ## format all Go files
 generate: ## rewrite the generated assembly
 	go generate ./internal/kernel
 
-model: ## check the model of how ranks agree; needs spin and a C compiler
+model: ## check the models of how ranks agree and of the control channel; needs spin and a C compiler
 	sh internal/agree/model/check.sh
+	sh internal/overlay/model/check.sh
 
 bench: ## run benchmarks and summarise them: make bench BENCH=AllReduce COUNT=10
 	mkdir -p out

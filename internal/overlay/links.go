@@ -151,6 +151,9 @@ func (n *Node) dial(now time.Time, rank int) {
 func (n *Node) LinkUp(now time.Time, rank int, made bool) {
 	n.touch(rank)
 	p := &n.peers[rank]
+	if p.links == 0 {
+		p.greeted = false // what came on earlier links says nothing of this one
+	}
 	p.links++
 	if made {
 		p.made++

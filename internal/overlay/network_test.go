@@ -50,6 +50,7 @@ type process struct {
 	silent  bool // its host does not answer
 	leaving bool
 	gone    bool                  // it has left in good order
+	alone   bool                  // when it left, no other rank ran, or none answered in time
 	held    []func()              // what came while it was stopped
 	conns   map[int][]*connection // by peer, the newest last
 	armed   time.Time             // when the next tick is scheduled
@@ -66,13 +67,12 @@ type process struct {
 
 // A notice is something that a rank was notified of.
 type notice struct {
-	rank   int
-	cause  *Cause
-	reason string
-	at     time.Time
-	batch  int // losses of which the rank was notified at once have the same number
-	// unknowable says that the rank had left, and that no rank that runs knew.
-	unknowable bool
+	rank       int
+	cause      *Cause
+	reason     string
+	at         time.Time
+	batch      int  // losses of which the rank was notified at once have the same number
+	unknowable bool // the rank had left, and no rank that knew could pass it on
 }
 
 // A connection is a link between two processes. Side 0 has made it.
@@ -275,7 +275,7 @@ func (p *process) carryOut(a Action) {
 		p.batches++
 		for _, r := range a.Ranks {
 			n := notice{rank: r, reason: a.Reason, at: p.w.now, batch: p.batches}
-			n.unknowable = p.w.procs[r].unknown || p.w.procs[r].gone && !slices.ContainsFunc(p.w.procs, func(q *process) bool { return !q.dead && !q.stopped && q.left[r] })
+			n.unknowable = p.w.procs[r].unknown || p.w.procs[r].unknowable()
 			p.w.procs[r].unknown = n.unknowable
 			p.lost = append(p.lost, n)
 		}
@@ -429,6 +429,21 @@ func (w *network) kill(p *process) {
 	}
 }
 
+// unknowable reports whether a process has left, and every rank that knew was killed or is stopped. A
+// rank that knew and left in good order has passed it on.
+func (p *process) unknowable() bool {
+	knew := false
+	for _, q := range p.w.procs {
+		if q.left[p.rank] {
+			knew = true
+			if q.gone || !q.dead && !q.stopped {
+				return p.gone && p.alone
+			}
+		}
+	}
+	return p.gone && (knew || p.alone)
+}
+
 // perish notes that a process ends without a goodbye, or before it was acknowledged.
 func (p *process) perish() { p.died = p.w.now }
 
@@ -495,6 +510,7 @@ func (w *network) leave(p *process) {
 			p.receive(func() {
 				if p.node.Gone() || w.now.Sub(begun) >= leaveTime || w.bugs.leaveFast {
 					p.gone = true
+					p.alone = w.now.Sub(begun) >= leaveTime || !slices.ContainsFunc(w.procs, func(q *process) bool { return q != p && !q.dead && !q.stopped })
 					w.close(p)
 					return
 				}

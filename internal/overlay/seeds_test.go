@@ -301,8 +301,9 @@ func runSeed(seed uint64, b bugs) (d *drill, err error) {
 	return d, d.run()
 }
 
-// TestSeeds runs drills: go test -run TestSeeds -seeds 50000 ./internal/overlay
+// TestSeeds runs drills: go test ./internal/overlay -run TestSeeds -seeds 50000
 func TestSeeds(t *testing.T) {
+	t.Parallel()
 	for seed := *from; seed < *from+uint64(*seeds); seed++ {
 		if d, err := runSeed(seed, bugs{}); err != nil {
 			t.Fatalf("seed %d: %d ranks, hosts %v: %v\n%s", seed, len(d.procs), d.hosts, err, strings.Join(d.log, "\n"))
@@ -317,6 +318,7 @@ func TestBugs(t *testing.T) {
 		"no redial": {noRedial: true}, "the coordinator alone decides": {noStand: true}, "no acknowledged goodbye": {leaveFast: true},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for seed := range uint64(5000) {
 				if _, err := runSeed(seed, b); err != nil {
 					t.Logf("seed %d: %v", seed, err)
