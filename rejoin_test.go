@@ -189,7 +189,8 @@ func TestJoinNotNoted(t *testing.T) {
 	}
 	c, err := rejoin(ctx, p, 1, 2, time.Minute)
 	began = time.Now()
-	if err != nil {
+	// Rank 0 may have left before this rank had made its side of the group.
+	if err != nil && !strings.Contains(err.Error(), "rank 0 has left: its Join failed") {
 		t.Fatal(err)
 	}
 	if err := <-failed; err == nil || !strings.Contains(err.Error(), "attempt 9 of rank 0 was joined at the same time as attempt 1") {
@@ -198,7 +199,7 @@ func TestJoinNotNoted(t *testing.T) {
 	if took := ended.Sub(began); took > 20*time.Second {
 		t.Errorf("rank 0 was waiting for %v until rank 1 had left", took)
 	}
-	_ = c.Close() // rank 0 is lost
+	_ = c.Close() // rank 0 is lost, or c is nil
 }
 
 // TestJoinGivenUp has ranks give up. Another process may take their rank, and the errors of
