@@ -147,7 +147,7 @@ func FuzzPeer(f *testing.F) {
 	f.Add(byte(laneMessages), false, []byte{kindReady, 3, 1, 0, kindReady, 3, 1, 1, kindData, 2, 1, 0, kindClear, 0, 1, 0})
 	f.Add(byte(laneMessages), true, []byte("what?"))
 	f.Fuzz(func(t *testing.T, lane byte, raw bool, in []byte) {
-		lane %= laneControl + 1
+		lane %= lanes
 		group := newGroup()
 		m, err := l.Mesh(MeshOptions{Group: group, Rank: 1, Peers: [][]string{{"127.0.0.1:1"}, l.Addrs()}})
 		if err != nil {
