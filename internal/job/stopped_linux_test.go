@@ -43,7 +43,7 @@ func TestLeaveStopped(t *testing.T) {
 	begin := time.Now()
 	(&world{in: w.in[:n-1]}).say(t, "leave")
 	(&world{cmds: w.cmds[:n-1], out: w.out}).wait(t)
-	if took := time.Since(begin); took >= deadline/2 {
+	if took := time.Since(begin); took >= 30*time.Second {
 		t.Errorf("the others took %v to leave a stopped rank", took)
 	}
 	last.signal(t, syscall.SIGCONT)
