@@ -107,18 +107,21 @@ func (n *Node) learnLeft(ranks []int) {
 	}
 }
 
-// flushLeft notifies the ranks that stay of the ranks that have left. A rank that leaves itself has
-// that acknowledged before it exits.
+// flushLeft notifies the ranks that stay of the ranks that have left. A rank that leaves itself, and
+// has acknowledged a goodbye since its own last one, says goodbye again: the departures must be
+// acknowledged before it exits. Departures that it learned from another rank need no
+// acknowledgement, because that rank passes them on as well.
 func (n *Node) flushLeft(now time.Time) {
 	if len(n.unsaid) == 0 {
 		return
 	}
 	m := &Message{Kind: Left, Ranks: n.unsaid}
 	n.unsaid = nil
+	again := n.leaving && n.cover > n.byes
 	for r := range n.peers {
 		if n.other(r) && n.linked(r) && n.here(r) {
 			n.send(r, m)
-			if n.leaving {
+			if again {
 				n.bye(now, r)
 			}
 		}

@@ -21,12 +21,17 @@ func (n *Node) Leave(now time.Time) {
 	n.arm(now)
 }
 
-// bye says goodbye on a link, and so has everything before it acknowledged.
+// bye says goodbye on a link. The peer acknowledges it, and every message before it, by Noted. Bye
+// therefore takes the place of an Ask.
 func (n *Node) bye(now time.Time, rank int) {
 	n.byes++
-	n.peers[rank].owed++
+	p := &n.peers[rank]
+	p.owed++
 	n.send(rank, &Message{Kind: Bye, Number: n.byes})
-	n.ask(now, rank)
+	if p.asked.IsZero() && n.answers(rank) {
+		p.asked, p.more = now, false
+		p.number++ // a Here that is on its way answers an earlier Ask
+	}
 }
 
 // receiveBye takes a rank's goodbye. One more rank is notified before the goodbye is acknowledged,
@@ -64,19 +69,23 @@ func (n *Node) receiveBye(now time.Time, from int, number uint64) {
 	if len(n.unnoted) == 0 {
 		n.since = now
 	}
-	n.unnoted = append(n.unnoted, noted{from, number})
+	n.unnoted = append(n.unnoted, noted{rank: from, number: number})
 }
 
 // noted is the acknowledgement of a goodbye.
 type noted struct {
 	rank   int
 	number uint64 // of the goodbye; 0: this rank cannot pass the departure on
+	held   bool   // this rank has sent Here, because Noted must wait; see rejoin
 }
 
 // receiveNoted takes the acknowledgement of a goodbye.
 func (n *Node) receiveNoted(from int, number uint64) {
 	p := &n.peers[from]
 	p.owed = max(p.owed-1, 0)
+	if p.owed == 0 {
+		p.asked, p.more = time.Time{}, false
+	}
 	p.noted = p.noted || number > 0 && number >= n.cover
 }
 

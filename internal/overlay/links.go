@@ -98,11 +98,23 @@ func (n *Node) rejoin(now time.Time) {
 			n.dial(now, r)
 		}
 	}
-	if len(n.unnoted) > 0 && (!apart || now.Sub(n.since) >= SuspectAfter) {
-		for _, a := range n.unnoted {
-			n.send(a.rank, &Message{Kind: Noted, Number: a.number})
+	if apart && now.Sub(n.since) < SuspectAfter {
+		n.hold()
+		return
+	}
+	for _, a := range n.unnoted {
+		n.send(a.rank, &Message{Kind: Noted, Number: a.number})
+	}
+	n.unnoted = nil
+}
+
+// hold answers goodbyes whose Noted must wait, so that this rank is not suspected meanwhile.
+func (n *Node) hold() {
+	for i := range n.unnoted {
+		if a := &n.unnoted[i]; !a.held {
+			a.held = true
+			n.send(a.rank, &Message{Kind: Here})
 		}
-		n.unnoted = nil
 	}
 }
 
@@ -303,10 +315,11 @@ func (n *Node) ask(now time.Time, rank int) {
 	}
 }
 
-// answered takes the acknowledgement of an Ask.
+// answered takes the acknowledgement of an Ask, or of a Bye whose Noted must wait: that one has no
+// number.
 func (n *Node) answered(now time.Time, rank int, number uint64) {
 	p := &n.peers[rank]
-	if number != p.number {
+	if number != p.number && number != 0 {
 		return
 	}
 	p.asked = time.Time{}

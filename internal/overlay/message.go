@@ -36,7 +36,7 @@ const (
 	Report                   // a cause on which the coordinator is to decide
 	Position                 // which operation a rank is in
 	Ask                      // all messages before this one are to be acknowledged
-	Here                     // acknowledges an Ask
+	Here                     // acknowledges an Ask; without a number, a Bye whose Noted must wait
 	Bye                      // the sender leaves the job
 	Noted                    // acknowledges a Bye
 	Drop                     // the sender uses this link no more

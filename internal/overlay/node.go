@@ -27,6 +27,7 @@ type Node struct {
 	reach   bool      // this rank can dial; see Reach
 	build   time.Time // when links to the wanted ranks are made, though nothing has happened
 	next    time.Time // when Tick is due; zero: nothing is
+	probe   time.Time // when the successor is asked again whether it runs
 	leaving bool
 	byes    uint64 // goodbyes that this rank has said
 	cover   uint64 // the first of them whose acknowledgement covers all departures that it has acknowledged itself
@@ -64,8 +65,14 @@ const (
 )
 
 const (
-	// Pace is the time between two ticks while something is due; otherwise it is twice that.
+	// Pace is the time between two ticks while something is due.
 	Pace = 100 * time.Millisecond
+	// probePace is the time between two questions to the successor, by which stopped ranks are
+	// found. In a large job it is longer by probePerRank for each rank, up to maxProbePace: the
+	// ranks of one host may share few processors.
+	probePace    = 200 * time.Millisecond
+	probePerRank = 8 * time.Millisecond
+	maxProbePace = 2 * time.Second
 	// leftPace is how long departures are collected before they are forwarded.
 	leftPace = 20 * time.Millisecond
 	// SuspectAfter is how long a rank may take to acknowledge a message.
@@ -126,6 +133,7 @@ func (n *Node) Hosts(hosts []int) { n.hosts = slices.Clone(hosts) }
 func (n *Node) Reach(now time.Time) {
 	n.reach = true
 	n.build = now.Add(Pace + time.Duration(len(n.peers))*buildPerRank)
+	n.probe = now.Add(Pace)
 	n.arm(now)
 }
 
@@ -142,18 +150,31 @@ func (n *Node) Next() (time.Time, bool) { return n.next, !n.next.IsZero() }
 // arm schedules the next tick. Every input ends with it.
 func (n *Node) arm(now time.Time) {
 	n.rejoin(now)
-	pace := 2 * Pace
+	var next time.Time
 	switch {
 	case len(n.unsaid) > 0:
-		pace = leftPace
+		next = now.Add(leftPace)
 	case n.due():
-		pace = Pace
+		next = now.Add(Pace)
 	case !n.reach || n.successor() < 0:
 		return
+	default:
+		next = n.probe
 	}
-	if next := now.Add(pace); n.next.IsZero() || next.Before(n.next) {
+	if n.next.IsZero() || next.Before(n.next) {
 		n.next = next
 	}
+}
+
+// askSuccessor asks the next rank whether it runs. Every rank is some rank's successor, so every
+// stopped rank is found.
+func (n *Node) askSuccessor(now time.Time) {
+	r := n.successor()
+	if r < 0 || !n.reach || now.Before(n.probe) {
+		return
+	}
+	n.probe = now.Add(min(max(probePace, time.Duration(len(n.peers))*probePerRank), maxProbePace))
+	n.ask(now, r)
 }
 
 // due reports whether the next tick has something to do.
@@ -183,9 +204,7 @@ func (n *Node) Tick(now time.Time) {
 	}
 	n.resolve(now)
 	n.decide(now)
-	if r := n.successor(); r >= 0 && n.reach {
-		n.ask(now, r) // by this one, every rank that is stopped is found out
-	}
+	n.askSuccessor(now)
 	n.arm(now)
 }
 
