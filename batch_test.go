@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/race"
 )
 
 // TestBatch starts many batches, of small and large operations and messages,
@@ -400,7 +401,7 @@ func TestBatchOverlapOnOneRank(t *testing.T) {
 // TestBatchCheckAllocates finds that a Batch is checked once, and that one that is
 // filled again needs no memory for the check.
 func TestBatchCheckAllocates(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	c := local(t, 1, tutti.Config{})[0]

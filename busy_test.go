@@ -111,7 +111,7 @@ func (s *spy) hang() {
 	s.inside.Store(false)
 }
 
-func (s *spy) MarkWaits(*wait.Mark) {}
+func (s *spy) MarkWaits(*wait.FirstWait) {}
 
 func (s *spy) Behind() []int {
 	s.hang()

@@ -46,9 +46,9 @@ type Comm struct {
 	driver atomic.Pointer[driverWatch] // nil: the Comm has no device, or has had no operation
 	copies sync.Pool                   // of calls, for the device engine to look at
 
-	lot       *wait.Lot // where this rank's goroutines wait for its own operations
-	drain     func()    // runQueue, bound once
-	collector func()    // collect, bound once
+	lot       *wait.ParkingLot // where this rank's goroutines wait for its own operations
+	drain     func()           // runQueue, bound once
+	collector func()           // collect, bound once
 
 	ballot ballot // of Agree
 
@@ -68,7 +68,7 @@ type Comm struct {
 	tempos     [16]tempo       // by their signs; see tempo.go
 	succeeded  map[uint64]bool // signs of operations that have
 	wanted     []uint64        // operations that are waited for
-	bell       wait.Bell       // ends the pause of who waits for the device
+	bell       wait.Wakeup     // ends the pause of who waits for the device
 	progress   sync.Cond       // one of them is over, or another operation is queued
 	handed     sync.Cond       // another operation was given to the device; the collector waits for it
 	sent       uint64          // number of the last flight
@@ -80,11 +80,11 @@ type Comm struct {
 }
 
 func newComm(e engine.Engine, h *home) *Comm {
-	c := &Comm{e: e, home: h, rank: e.Rank(), size: e.Size(), lot: wait.NewLot(unknown), log: recorder.New()}
+	c := &Comm{e: e, home: h, rank: e.Rank(), size: e.Size(), lot: wait.NewParkingLot(unknown), log: recorder.New()}
 	engine.MarkWaits(e, c.log.Mark())
 	c.device, _ = e.(engine.DeviceEngine)
 	if h, ok := e.(engine.Hosted); ok {
-		c.lot = wait.NewHostedLot(h.Host())
+		c.lot = wait.NewScheduledParkingLot(h.Host())
 	}
 	c.drain, c.collector = c.runQueue, c.collect
 	c.progress.L, c.handed.L = &c.mu, &c.mu

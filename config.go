@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/place"
-	"github.com/tutti-go/tutti/internal/silence"
-	"github.com/tutti-go/tutti/internal/transport/tcp"
+	"github.com/tutti-go/tutti/internal/jobtls"
+	"github.com/tutti-go/tutti/internal/keepalive"
+	"github.com/tutti-go/tutti/internal/launchenv"
 )
 
 // Config says how a Comm is made. Its zero value is right for most programs.
@@ -115,7 +115,7 @@ const (
 
 // place finds out which rank this is, and where the ranks meet. It is nil where
 // Config says it all, or nobody says anything.
-func (c *Config) place() (p *place.Place, wrong string) {
+func (c *Config) place() (p *launchenv.Place, wrong string) {
 	if c.Secret == "" {
 		c.Secret = os.Getenv("TUTTI_SECRET")
 	}
@@ -126,7 +126,7 @@ func (c *Config) place() (p *place.Place, wrong string) {
 		c.Late = true
 	}
 	if c.Late {
-		p := place.Late(os.Getenv)
+		p := launchenv.Late(os.Getenv)
 		if p == nil {
 			return nil, "nobody says where the store of the running job is (TUTTI_STORE)"
 		}
@@ -135,7 +135,7 @@ func (c *Config) place() (p *place.Place, wrong string) {
 	if c.Size != 0 {
 		return nil, ""
 	}
-	p, wrong = place.Find(os.Getenv)
+	p, wrong = launchenv.Find(os.Getenv)
 	if p == nil {
 		return nil, wrong
 	}
@@ -182,7 +182,7 @@ func (c *Config) fill() {
 }
 
 // meetingPoint is where the ranks find each other, the same on all; "": nowhere.
-func (c *Config) meetingPoint(p *place.Place) string {
+func (c *Config) meetingPoint(p *launchenv.Place) string {
 	if p != nil && p.Store != "" {
 		return p.Near()
 	}
@@ -191,20 +191,20 @@ func (c *Config) meetingPoint(p *place.Place) string {
 
 // certify makes the job's certificate where it needs one and was given none. It
 // says what is wrong.
-func (c *Config) certify(p *place.Place) string {
+func (c *Config) certify(p *launchenv.Place) string {
 	addr := c.meetingPoint(p)
-	if c.Cert != nil || c.Key != nil || c.Secret == "" || addr == "" || place.OnLoopback(addr) {
+	if c.Cert != nil || c.Key != nil || c.Secret == "" || addr == "" || launchenv.OnLoopback(addr) {
 		return ""
 	}
 	var err error
-	if c.Cert, c.Key, err = tcp.DeriveJobCertificate(c.Secret); err != nil {
+	if c.Cert, c.Key, err = jobtls.DeriveCertificate(c.Secret); err != nil {
 		return fmt.Sprintf("no certificate can be made of Config.Secret (NewJobCert makes another): %v", err)
 	}
 	return ""
 }
 
 // validate says what is wrong with a filled Config, for Join.
-func (c *Config) validate(p *place.Place) string {
+func (c *Config) validate(p *launchenv.Place) string {
 	addr := c.meetingPoint(p)
 	switch {
 	case c.Size < 1:
@@ -218,7 +218,7 @@ func (c *Config) validate(p *place.Place) string {
 		}
 		return fmt.Sprintf("%s that this is rank %d of %d ranks, which are numbered from 0 to %d", said, c.Rank, c.Size, c.Size-1)
 	case c.Silence < 0:
-		return fmt.Sprintf("a Config.Silence of %v; it must be positive, or zero for %v", c.Silence, silence.Default)
+		return fmt.Sprintf("a Config.Silence of %v; it must be positive, or zero for %v", c.Silence, keepalive.Default)
 	case c.Size == 1 && !c.Late:
 		return ""
 	case addr == "" && p != nil:
@@ -229,8 +229,8 @@ func (c *Config) validate(p *place.Place) string {
 	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return fmt.Sprintf("the address %q is not host:port", addr)
 	}
-	if !place.OnLoopback(addr) {
-		if wrong := place.CheckSecret(c.Secret); wrong != "" {
+	if !launchenv.OnLoopback(addr) {
+		if wrong := launchenv.CheckSecret(c.Secret); wrong != "" {
 			return fmt.Sprintf("%s is not on the loopback, and %s (Config.Secret or TUTTI_SECRET)", addr, wrong)
 		}
 	}
@@ -248,11 +248,11 @@ func (c *Config) tls() (*tls.Config, error) {
 	if c.Cert == nil || c.Plain {
 		return nil, nil
 	}
-	return tcp.NewJobTLS(c.Cert, c.Key)
+	return jobtls.Config(c.Cert, c.Key)
 }
 
 // NewJobCert makes a certificate and a key for one job, valid for so long, to
 // be given to all its ranks and to nobody else.
 func NewJobCert(valid time.Duration) (cert, key []byte, err error) {
-	return tcp.NewJobCertificate(valid)
+	return jobtls.NewCertificate(valid)
 }

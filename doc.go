@@ -26,8 +26,9 @@
 //
 // All ranks get the same bits. Within a host reductions run in rank order; over
 // a network in any, unless Config.Reproducible says otherwise. Integers wrap;
-// floats are rounded to their type after each step; a NaN is the canonical one;
-// Min and Max yield NaN if there is one and take -0 as less than +0. Avg
+// floats are rounded to their type after each step; a NaN is the canonical one.
+// In host memory Min and Max yield NaN if an input is NaN and take -0 as less than
+// +0; in device memory both are as NCCL defines them, which may ignore a NaN. Avg
 // multiplies by 1/n before the sum. Avg and PreMul are for floating-point elements
 // only; on integers they are ErrInvalid.
 package tutti

@@ -21,8 +21,20 @@ const (
 	Float64Type
 )
 
-// The numbers are the kernels' own; this does not compile if they are not.
-var _ = [1]struct{}{}[int(Float64Type)-int(kernel.Float64)]
+// Each DType has the number of the kernel type of the same name: a conversion between the
+// two types is a plain Go conversion. A number that differs is a compile-time error here.
+var (
+	_ = [1]struct{}{}[int(Int8Type)-int(kernel.Int8)]
+	_ = [1]struct{}{}[int(Uint8Type)-int(kernel.Uint8)]
+	_ = [1]struct{}{}[int(Int32Type)-int(kernel.Int32)]
+	_ = [1]struct{}{}[int(Uint32Type)-int(kernel.Uint32)]
+	_ = [1]struct{}{}[int(Int64Type)-int(kernel.Int64)]
+	_ = [1]struct{}{}[int(Uint64Type)-int(kernel.Uint64)]
+	_ = [1]struct{}{}[int(Float16Type)-int(kernel.Float16)]
+	_ = [1]struct{}{}[int(BFloat16Type)-int(kernel.BFloat16)]
+	_ = [1]struct{}{}[int(Float32Type)-int(kernel.Float32)]
+	_ = [1]struct{}{}[int(Float64Type)-int(kernel.Float64)]
+)
 
 // String returns the type's name, such as "float32".
 func (t DType) String() string { return kernel.DType(t).String() }

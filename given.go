@@ -93,7 +93,7 @@ func (c *Comm) give(t *task) {
 		c.collecting = true
 		c.lot.Go(c.collector)
 	case c.queue.empty() && t.on == nil || slices.Contains(c.wanted, t.seq):
-		c.bell.Ring()
+		c.bell.Signal()
 		fallthrough
 	default:
 		c.handed.Signal()
@@ -124,7 +124,7 @@ func (c *Comm) joins(t, next *task, before int) bool {
 // has none and is given none.
 func (c *Comm) collect() {
 	m := meter{keen: c.device.Keen()}
-	fresh := wait.Pace{Bell: &c.bell, Keen: m.keen}
+	fresh := wait.Poller{Wakeup: &c.bell, SpinAllowed: m.keen}
 	pace, look := fresh, false
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,10 +153,10 @@ func (c *Comm) collect() {
 			pace = fresh
 		}
 		nap := c.nap(&m)
-		if nap == 0 && pace.Nap > 0 {
+		if nap == 0 && pace.MinPause > 0 {
 			pace = fresh // from now on, the questions come one after the other
 		}
-		pace.Nap, pace.Rings = nap, c.bell.Rings()
+		pace.MinPause, pace.Seen = nap, c.bell.Count()
 		c.mu.Unlock()
 		look = pace.Pause()
 		c.mu.Lock()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/agree"
 	"github.com/tutti-go/tutti/internal/engine"
-	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -108,7 +108,7 @@ func (c *Comm) countLate(ctx context.Context) (n int64, err error) {
 		switch who, err := ticket(ctx, s, t, false); {
 		case err != nil || who == "":
 			return n, err
-		case who != place.Withdrawn:
+		case who != launchenv.Withdrawn:
 			n++
 		}
 	}
@@ -117,7 +117,7 @@ func (c *Comm) countLate(ctx context.Context) (n int64, err error) {
 // ticket returns who holds a ticket; "" if nobody has it yet, and that is not
 // waited for.
 func ticket(ctx context.Context, s store.Store, number int64, wait bool) (who string, err error) {
-	key := place.LateKey(number)
+	key := launchenv.LateKey(number)
 	if !wait {
 		if taken, err := s.Check(ctx, key); err != nil || !taken {
 			return "", err
@@ -153,7 +153,7 @@ func (c *Comm) decideGrowth(ctx context.Context, s store.Store, done uint64, n i
 			break // somebody has withdrawn meanwhile
 		}
 		d.Tickets++
-		if who != place.Withdrawn {
+		if who != launchenv.Withdrawn {
 			d.Late = append(d.Late, d.Tickets)
 		}
 	}
@@ -162,11 +162,11 @@ func (c *Comm) decideGrowth(ctx context.Context, s store.Store, done uint64, n i
 
 // takeTicket takes the first ticket that nobody has: by that, whoever dies here
 // either has one or leaves no trace.
-func takeTicket(ctx context.Context, s store.Store, p *place.Place) (number int64, me string, err error) {
+func takeTicket(ctx context.Context, s store.Store, p *launchenv.Place) (number int64, me string, err error) {
 	name, _ := os.Hostname() // for people
-	me = place.Holder(p.Name, fmt.Sprintf("process %d on %s", os.Getpid(), name), rand.Text())
+	me = launchenv.Holder(p.Name, fmt.Sprintf("process %d on %s", os.Getpid(), name), rand.Text())
 	for number = 1; ; number++ {
-		who, err := s.CompareAndSet(ctx, place.LateKey(number), nil, []byte(me))
+		who, err := s.CompareAndSet(ctx, launchenv.LateKey(number), nil, []byte(me))
 		if err != nil || string(who) == me {
 			return number, me, err
 		}
@@ -178,11 +178,11 @@ func takeTicket(ctx context.Context, s store.Store, p *place.Place) (number int6
 func withdraw(s store.Store, number int64, me string) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTime)
 	defer cancel()
-	_, _ = s.CompareAndSet(ctx, place.LateKey(number), []byte(me), []byte(place.Withdrawn))
+	_, _ = s.CompareAndSet(ctx, launchenv.LateKey(number), []byte(me), []byte(launchenv.Withdrawn))
 }
 
 // joinLate joins a job that is running, when it grows.
-func joinLate(ctx context.Context, cfg *Config, p *place.Place) (*Comm, error) {
+func joinLate(ctx context.Context, cfg *Config, p *launchenv.Place) (*Comm, error) {
 	from := newProcesses(cfg, p)
 	client, s, err := from.dial(ctx)
 	if err != nil {
@@ -204,7 +204,7 @@ func joinLate(ctx context.Context, cfg *Config, p *place.Place) (*Comm, error) {
 		if rank := d.Newcomer(number); rank >= 0 {
 			c, err := h.follow(ctx, s, d, rank, nil)
 			if err == nil && p.Name != "" {
-				err = s.Set(ctx, place.LetInKey(p.Name), fmt.Appendf(nil, "rank %d of %d", c.rank, c.size))
+				err = s.Set(ctx, launchenv.LetInKey(p.Name), fmt.Appendf(nil, "rank %d of %d", c.rank, c.size))
 			}
 			if err != nil {
 				return nil, errors.Join(err, c.Close())

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/shm"
-	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/internal/wait"
 	"github.com/tutti-go/tutti/store"
 )
@@ -19,19 +19,19 @@ import (
 // that follow each other are a line, and each is an epoch of it; see
 // docs/agreement.md.
 type home struct {
-	cfg     Config        // filled
-	site    site          // nil: nobody can decide
-	job     engine.Roster // nil: there are no processes
-	host    wait.Host     // nil: the runtime
-	teller  *teller       // nil: nobody asks
-	ids     []int         // this Comm's ranks by their numbers in the job
+	cfg     Config         // filled
+	site    site           // nil: nobody can decide
+	job     engine.Roster  // nil: there are no processes
+	host    wait.Scheduler // nil: the runtime
+	teller  *teller        // nil: nobody asks
+	ids     []int          // this Comm's ranks by their numbers in the job
 	line    string
 	epoch   int
 	tickets int64 // newcomers that have been dealt with
 }
 
 // worldLine is the line of the Comm that Join returns.
-const worldLine = place.WorldLine
+const worldLine = launchenv.WorldLine
 
 // A site is where ranks meet again: processes, or goroutines.
 type site interface {

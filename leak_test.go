@@ -11,13 +11,14 @@ import (
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/internal/proctest"
+	"github.com/tutti-go/tutti/internal/race"
 )
 
 // TestCycles makes and closes Comms ten thousand times, some of them after a
 // failure, and finds as much in use at the end as after a tenth.
 func TestCycles(t *testing.T) {
 	cycles := 10_000
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		cycles = 1_000
 	}
 	for name, cycle := range map[string]func(t *testing.T, i int, c *tutti.Comm) error{
@@ -126,7 +127,7 @@ func measure() usage {
 
 // TestNoAllocation counts what operations allocate once they are warm.
 func TestNoAllocation(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	// One allocation for each run is more than what the runtime does meanwhile.

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/claim"
+	"github.com/tutti-go/tutti/internal/control"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/job"
-	"github.com/tutti-go/tutti/internal/place"
-	"github.com/tutti-go/tutti/internal/watch"
+	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -70,7 +70,7 @@ type membership struct {
 var errNewer = errors.New("rank 0 has begun another attempt")
 
 // meet reaches the store, and makes this process the only one of its rank.
-func meet(ctx context.Context, cfg *Config, p *place.Place) (*meeting, error) {
+func meet(ctx context.Context, cfg *Config, p *launchenv.Place) (*meeting, error) {
 	m := &meeting{cfg: cfg, site: newProcesses(cfg, p)}
 	var err error
 	if m.client, m.store, err = m.site.dial(ctx); err != nil {
@@ -267,7 +267,7 @@ func (m *meeting) find(ctx context.Context) (*job.Job, error) {
 		attempt = m.now.Attempt
 		m.joining = true
 		j, err := m.follow(ctx)
-		gone, taken := (*watch.RootLostError)(nil), (*watch.TakenError)(nil)
+		gone, taken := (*control.RootLostError)(nil), (*control.TakenError)(nil)
 		switch {
 		case err == nil:
 			return j, nil
@@ -335,9 +335,9 @@ func (m *meeting) key(kind string) string { return kind + "/" + strconv.Itoa(m.c
 // if it is there, and else on all interfaces.
 func listenNear(ctx context.Context, at string) (string, net.Listener, error) {
 	var lc net.ListenConfig
-	if place.OnLoopback(at) {
+	if launchenv.OnLoopback(at) {
 		var errs []error
-		for _, near := range place.Loopbacks(at) {
+		for _, near := range launchenv.Loopbacks(at) {
 			l, err := lc.Listen(ctx, "tcp", near)
 			if err == nil {
 				return l.Addr().String(), l, nil
@@ -443,7 +443,7 @@ func (m *meeting) close() {
 
 // joinJob joins the job, through a store if the place has one. An error that is
 // a *cause says all.
-func joinJob(ctx context.Context, cfg *Config, p *place.Place) (*Comm, error) {
+func joinJob(ctx context.Context, cfg *Config, p *launchenv.Place) (*Comm, error) {
 	if cfg.Late {
 		return joinLate(ctx, cfg, p)
 	}
@@ -468,7 +468,7 @@ func joinJob(ctx context.Context, cfg *Config, p *place.Place) (*Comm, error) {
 }
 
 // meet joins the job through a store.
-func (h *home) meet(ctx context.Context, cfg *Config, p *place.Place) (*job.Job, error) {
+func (h *home) meet(ctx context.Context, cfg *Config, p *launchenv.Place) (*job.Job, error) {
 	m, err := meet(ctx, cfg, p)
 	if err != nil {
 		return nil, err

@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/place"
-	"github.com/tutti-go/tutti/internal/watch"
+	"github.com/tutti-go/tutti/internal/control"
+	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/store"
 )
 
 // rejoinStore is a store as a launcher has, or as torchrun's agent has.
-func rejoinStore(t *testing.T, plain bool) (*store.Server, *place.Place) {
+func rejoinStore(t *testing.T, plain bool) (*store.Server, *launchenv.Place) {
 	t.Helper()
 	config := store.Config{Plain: plain, Logger: slog.New(slog.DiscardHandler)}
 	if !plain {
@@ -29,13 +29,13 @@ func rejoinStore(t *testing.T, plain bool) (*store.Server, *place.Place) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	return s, &place.Place{Store: s.Addr().String(), Plain: plain, Epoch: "0"}
+	return s, &launchenv.Place{Store: s.Addr().String(), Plain: plain, Epoch: "0"}
 }
 
 const rejoinSecret = "0123456789abcdef0123456789abcdef"
 
 // rejoin is Join of a rank of this process.
-func rejoin(ctx context.Context, p *place.Place, rank, size int, most time.Duration) (*Comm, error) {
+func rejoin(ctx context.Context, p *launchenv.Place, rank, size int, most time.Duration) (*Comm, error) {
 	cfg := Config{Rank: rank, Size: size, Secret: rejoinSecret, Logger: slog.New(slog.DiscardHandler)}
 	cfg.fill()
 	ctx, cancel := context.WithTimeout(ctx, most)
@@ -280,7 +280,7 @@ func TestJoinTaken(t *testing.T) {
 			over <- err
 		}()
 	}
-	if err := <-over; !errors.As(err, new(*watch.TakenError)) {
+	if err := <-over; !errors.As(err, new(*control.TakenError)) {
 		t.Fatal(err)
 	}
 	<-refused.seen

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/internal/proctest"
+	"github.com/tutti-go/tutti/internal/race"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -137,7 +138,7 @@ func TestJoinNoStore(t *testing.T) {
 // all must have the same sum, and it must be that of the ranks that were there.
 func TestJoinGrow(t *testing.T) {
 	size, rounds, network := 8, 4, []string(nil)
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		size, rounds, network = 4, 2, []string{"TUTTI_TEST_NETWORK=1"}
 	}
 	f := newFamily(t, network...)

@@ -11,7 +11,7 @@ import (
 // simulated is an engine of package tuttitest's, which has a store and a way to
 // later epochs of its own.
 type simulated interface {
-	Host() wait.Host
+	Host() wait.Scheduler
 	Roster() engine.Roster
 	Store() store.Store
 	Listen(name string, size int) (addr string)

@@ -12,7 +12,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/shm"
 	"github.com/tutti-go/tutti/internal/job"
-	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -27,14 +27,14 @@ type processes struct {
 }
 
 // newSite is the site of a process whose place has a store; nil if it has none.
-func newSite(cfg *Config, p *place.Place) site {
+func newSite(cfg *Config, p *launchenv.Place) site {
 	if p == nil || p.Store == "" {
 		return nil
 	}
 	return newProcesses(cfg, p)
 }
 
-func newProcesses(cfg *Config, p *place.Place) *processes {
+func newProcesses(cfg *Config, p *launchenv.Place) *processes {
 	return &processes{cfg: *cfg, addr: p.Store, near: p.Near(), plain: p.Plain, prefix: "tutti/" + p.Epoch}
 }
 

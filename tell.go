@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -40,7 +40,7 @@ const (
 )
 
 // newTeller is the teller of a process that has a name; nil if it has none.
-func newTeller(cfg *Config, p *place.Place) *teller {
+func newTeller(cfg *Config, p *launchenv.Place) *teller {
 	if p == nil || p.Name == "" || p.Store == "" {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (t *teller) wait(ctx context.Context) {
 	if again && t.put(ctx, s, false) != nil {
 		return
 	}
-	if _, err := s.Get(ctx, place.AskKey); err != nil {
+	if _, err := s.Get(ctx, launchenv.AskKey); err != nil {
 		return
 	}
 	if t.put(ctx, s, false) != nil {
@@ -102,7 +102,7 @@ func (t *teller) wait(ctx context.Context) {
 	for _, c := range t.list() {
 		c.leave()
 	}
-	_ = s.Set(ctx, place.AnsweredKey(t.name), nil)
+	_ = s.Set(ctx, launchenv.AnsweredKey(t.name), nil)
 }
 
 // tell tells the launcher, unasked.
@@ -140,7 +140,7 @@ func (t *teller) put(ctx context.Context, s store.Store, failed bool) error {
 			return err
 		}
 	}
-	return s.Set(ctx, place.ToldKey(t.name), text.Bytes())
+	return s.Set(ctx, launchenv.ToldKey(t.name), text.Bytes())
 }
 
 // list returns some Comms: first those that are poisoned, then those in which

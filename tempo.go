@@ -48,7 +48,7 @@ func (c *Comm) keepTempo(sign uint64, each time.Duration) {
 func (c *Comm) want(seq uint64) {
 	if c.device != nil {
 		c.wanted = append(c.wanted, seq)
-		c.bell.Ring()
+		c.bell.Signal()
 	}
 }
 

@@ -32,7 +32,7 @@ func (w Work) Over() bool {
 	if w.c == nil || w.over() {
 		return true
 	}
-	w.c.bell.Ring() // who asks again should be told
+	w.c.bell.Signal() // who asks again should be told
 	return false
 }
 
@@ -130,7 +130,7 @@ func (c *Comm) waitFor(ctx context.Context, work Work) error {
 	w.work = work
 	w.Begin(ctx, 0)
 	if others {
-		w.Patient() // the processor is the device's threads'
+		w.ParkAtOnce() // the processor is the device's threads'
 	}
 	err := w.For(w)
 	w.End()

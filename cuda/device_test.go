@@ -13,8 +13,8 @@ import (
 
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/cudasys"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/internal/proctest"
-	"github.com/tutti-go/tutti/internal/standin"
 )
 
 func TestDevice(t *testing.T) {
@@ -95,7 +95,7 @@ func TestCloseBeforeWhatWasMade(t *testing.T) {
 	s := must(cuda.Alloc[int8](d, 10))(t)
 	st := must(d.NewStream())(t)
 	ok(t, d.Close(), d.Close())
-	if c.Live(standin.Contexts) == before[standin.Contexts] {
+	if c.Live(fakegpu.Contexts) == before[fakegpu.Contexts] {
 		t.Error("the context went before what lives in it")
 	}
 	ok(t, s.FillOn(st, 1), st.Synchronize(), s.Free(), st.Close())
@@ -147,7 +147,7 @@ func TestFailures(t *testing.T) {
 		}
 		now := c.AllLive()
 		if function == "cuDevicePrimaryCtxRelease_v2" {
-			now[standin.Contexts]-- // that call did nothing
+			now[fakegpu.Contexts]-- // that call did nothing
 		}
 		if now != live {
 			t.Errorf("%s left behind: %v, before: %v", function, now, live)
@@ -195,7 +195,7 @@ func TestForgotten(t *testing.T) {
 		t.Errorf("%d reports:\n%s", n, all)
 	}
 	now := c.AllLive()
-	if now[standin.Memory] != live[standin.Memory]+1 || now[standin.Streams] != live[standin.Streams]+1 {
+	if now[fakegpu.Memory] != live[fakegpu.Memory]+1 || now[fakegpu.Streams] != live[fakegpu.Streams]+1 {
 		t.Errorf("the collector freed it: %v, before %v", now, live)
 	}
 	ok(t, kept.Free(), d.Close())

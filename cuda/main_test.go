@@ -6,25 +6,25 @@ import (
 	"testing"
 
 	"github.com/tutti-go/tutti/cuda"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
 // control is nil on real libraries.
-var control *standin.Control
+var control *fakegpu.Control
 
 func TestMain(m *testing.M) {
 	if os.Getenv("TUTTI_TEST_PROBE") != "" {
 		fmt.Printf("%v", cuda.Available())
 		return
 	}
-	os.Exit(standin.Main(&control, m.Run))
+	os.Exit(fakegpu.Main(&control, m.Run))
 }
 
-// fake returns the stand-in's control, or skips the test.
-func fake(t *testing.T) *standin.Control {
+// fake returns the fake GPU's control, or skips the test.
+func fake(t *testing.T) *fakegpu.Control {
 	t.Helper()
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	t.Cleanup(control.Reset)
 	return control

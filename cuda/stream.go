@@ -145,7 +145,7 @@ func (s *Stream) Wait(ctx context.Context) error { return poll(ctx, s.Done) }
 
 // poll asks until the answer is yes.
 func poll(ctx context.Context, done func() (bool, error)) error {
-	var pace wait.Pace
+	var pace wait.Poller
 	for {
 		ok, err := done()
 		if ok || err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/cudasys"
+	"github.com/tutti-go/tutti/internal/race"
 )
 
 // ordered holds a fill back on one stream, by a value that the host writes
@@ -165,7 +166,7 @@ func TestStrictDriver(t *testing.T) {
 }
 
 func TestOrderingDoesNotAllocate(t *testing.T) {
-	if raced {
+	if race.Enabled {
 		t.Skip("under the race detector pools drop what they are given")
 	}
 	d := open(t, 0)

@@ -12,7 +12,7 @@ import (
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/gpu"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
 // TestAhead starts an operation that the other rank comes to only when it has
@@ -128,7 +128,7 @@ func TestAheadOfMismatch(t *testing.T) {
 // has named what was under way.
 func TestAheadOfFailure(t *testing.T) {
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	t.Cleanup(control.Reset)
 	fired := control.Fired()
@@ -142,7 +142,7 @@ func TestAheadOfFailure(t *testing.T) {
 			return err
 		}
 		if r.Rank() == 0 {
-			control.Fail(standin.Kernel, 1, standin.Hang)
+			control.Fail(fakegpu.Kernel, 1, fakegpu.Hang)
 		}
 		if err := r.Barrier(ctx); err != nil {
 			return err

@@ -7,10 +7,11 @@ import (
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/gpu"
+	"github.com/tutti-go/tutti/internal/race"
 )
 
 // BenchmarkStart is the caller's time to put an AllReduce in order with a stream,
-// and to have it started, with one rank. What runs on the stand-in behind it, on
+// and to have it started, with one rank. What runs on the fake GPU behind it, on
 // other threads, takes part of the processors.
 func BenchmarkStart(b *testing.B) {
 	alone(b, func(ctx context.Context, c *tutti.Comm, s *cuda.Stream, x tutti.Buffer) {
@@ -50,7 +51,7 @@ func BenchmarkAllReduce(b *testing.B) {
 // TestCallsDoNotAllocate holds that collectives on device memory do not, once
 // warm.
 func TestCallsDoNotAllocate(t *testing.T) {
-	if raced {
+	if race.Enabled {
 		t.Skip("under the race detector pools drop what they are given")
 	}
 	alone(t, func(ctx context.Context, c *tutti.Comm, s *cuda.Stream, x tutti.Buffer) {

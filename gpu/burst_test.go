@@ -11,7 +11,7 @@ import (
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/gpu"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
 // TestBursts starts many small operations at once, again and again, and waits for the
@@ -64,7 +64,7 @@ func TestBursts(t *testing.T) {
 // over, those from there on fail, all with the same cause.
 func TestBurstFails(t *testing.T) {
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	t.Cleanup(control.Reset)
 	const all, hangs = 300, 100
@@ -89,7 +89,7 @@ func TestBurstFails(t *testing.T) {
 		}
 		fired := control.Fired()
 		if r.Rank() == 0 {
-			control.Fail(standin.Kernel, hangs, standin.Hang)
+			control.Fail(fakegpu.Kernel, hangs, fakegpu.Hang)
 		}
 		if err := r.Barrier(ctx); err != nil {
 			return err

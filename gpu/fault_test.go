@@ -12,7 +12,7 @@ import (
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/gpu"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
 func store(word *uint32, v uint32) { atomic.StoreUint32(word, v) }
@@ -23,7 +23,7 @@ func store(word *uint32, v uint32) { atomic.StoreUint32(word, v) }
 func hang(t *testing.T, cfg tutti.Config, then func(r *rank), check func(r *rank, err error) bool) {
 	t.Helper()
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	t.Cleanup(control.Reset)
 	fired := control.Fired()
@@ -48,7 +48,7 @@ func tryHang(t *testing.T, cfg tutti.Config, then func(r *rank), check func(r *r
 			return err
 		}
 		if r.Rank() == 0 {
-			control.Fail(standin.Kernel, 1, standin.Hang)
+			control.Fail(fakegpu.Kernel, 1, fakegpu.Hang)
 		}
 		if err := r.Barrier(ctx); err != nil {
 			return err
@@ -92,13 +92,13 @@ func TestTimeout(t *testing.T) {
 // TestKernelFails is a device that fails in the middle of a collective.
 func TestKernelFails(t *testing.T) {
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	t.Cleanup(control.Reset)
 	fired := control.Fired()
 	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
 		if r.Rank() == 0 {
-			control.Fail(standin.Kernel, 1, 3)
+			control.Fail(fakegpu.Kernel, 1, 3)
 		}
 		if err := r.Barrier(ctx); err != nil {
 			return err
@@ -116,10 +116,10 @@ func TestKernelFails(t *testing.T) {
 // TestInitFails is a communicator that cannot be made, on one rank.
 func TestInitFails(t *testing.T) {
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	t.Cleanup(control.Reset)
-	for _, code := range []int{2, standin.Hang} {
+	for _, code := range []int{2, fakegpu.Hang} {
 		fired := control.Fired()
 		// A busy machine may need longer to come so far.
 		for timeout := 2 * time.Second; control.Fired() == fired; timeout *= 4 {
@@ -179,7 +179,7 @@ func TestLeft(t *testing.T) {
 // all are told before any of them calls NCCL, in which the others would wait.
 func TestUnevenMismatch(t *testing.T) {
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	const call = "ncclGroupEnd"
 	before := -1

@@ -13,7 +13,7 @@ import (
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/gpu"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
 // TestLateDriver has a call of NCCL hang until after Close: operations that wait get
@@ -21,7 +21,7 @@ import (
 // memory that Close has unmapped, and everything is freed.
 func TestLateDriver(t *testing.T) {
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	if testing.Short() {
 		t.Skip("Close waits 8 s for the driver")
@@ -83,7 +83,7 @@ func lateDriver(t *testing.T, blocking bool) {
 			return nil
 		}
 		fired := control.Fired()
-		control.Fail("ncclSend", 1, standin.Hang)
+		control.Fail("ncclSend", 1, fakegpu.Hang)
 		stuck := make(chan error, 1)
 		go func() {
 			if blocking {

@@ -10,11 +10,11 @@ import (
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/gpu"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
 // control is nil on real libraries.
-var control *standin.Control
+var control *fakegpu.Control
 
 const deadline = time.Minute
 
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 			return 0
 		}
 	}
-	os.Exit(standin.Main(&control, run))
+	os.Exit(fakegpu.Main(&control, run))
 }
 
 func ok(t testing.TB, errs ...error) {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/gpu"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
 // TestMessages passes device memory round the ring, beside collectives and beside
@@ -132,13 +132,13 @@ func (e expiring) Err() error {
 // receiver's deadline.
 func TestMessageHangs(t *testing.T) {
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	t.Cleanup(control.Reset)
 	fired := control.Fired()
 	ok(t, run(t, 3, tutti.Config{}, func(ctx context.Context, r *rank) error {
 		if r.Rank() == 0 {
-			control.Fail(standin.Kernel, 1, standin.Hang)
+			control.Fail(fakegpu.Kernel, 1, fakegpu.Hang)
 		}
 		if err := r.Barrier(ctx); err != nil {
 			return err

@@ -122,7 +122,7 @@ func TestStreamNobodyComes(t *testing.T) {
 // something to load or to allocate.
 func TestStuckDriver(t *testing.T) {
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	const timeout = 300 * time.Millisecond
 	for name, call := range map[string]func(ctx context.Context, r *rank, s *cuda.Stream) error{

@@ -10,95 +10,94 @@ import (
 	"os"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/internal/launchenv"
 )
 
-// Config says what to run. Only Command is required.
+// Config describes a job. Only Command is required.
 type Config struct {
-	// Command is the program and its arguments, the same for each rank.
+	// Command is the program and its arguments, equal for all ranks.
 	Command []string
-	// Ranks is how many ranks this host has. Zero means one.
+	// Ranks is the number of ranks on this host. Zero means 1.
 	Ranks int
-	// Min makes the job elastic: when it loses a rank after all have joined, it goes
-	// on as long as so many are left, of the whole job, and another process is
-	// started in the place of the lost one, which joins late (TUTTI_LATE) when the
-	// others call Grow. A whole host, except node 0, may be lost, too; then another
-	// launcher of the same Config takes its place. Zero means that the loss of a rank
-	// ends the job.
+	// Min makes the job elastic. When a rank is lost after all have joined, the job
+	// continues as long as Min ranks of the whole job remain. The launcher starts a
+	// replacement, which joins (TUTTI_LATE) when the other ranks call Grow. A whole
+	// host, except node 0, may be lost, too; another launcher with the same Config then
+	// takes its place. Zero means that the loss of a rank ends the job.
 	Min int
-	// Max is how many ranks an elastic job has on all its hosts together, which is the
-	// sum of their Ranks. Zero, on a job of one host, means Ranks.
+	// Max is the number of ranks of an elastic job on all its hosts together, which is
+	// the sum of their Ranks. Zero, in a job of one host, means Ranks.
 	Max int
-	// Replacements is how many processes this launcher starts in the places of
-	// others, in one attempt. Zero means three times Ranks; negative, none.
+	// Replacements bounds the replacements that this launcher starts in one attempt.
+	// Zero means three times Ranks; negative means none.
 	Replacements int
 
-	// Nodes is how many hosts the job has, and Node which of them this is.
-	// Zero Nodes means one.
+	// Nodes is the number of hosts of the job, and Node the number of this one, from 0.
+	// Zero Nodes means 1.
 	Nodes, Node int
-	// Addr is where node 0 hosts the store, "host:port". Empty, on a job of one
-	// host, means a port of the loopback.
+	// Addr is the address of the store on node 0, "host:port". Empty, in a job of one
+	// host, means a free port on the loopback interface.
 	Addr string
-	// Secret is known to the hosts of the job and to nobody else: random, and
-	// at least 16 bytes. Empty, on a job of one host, means a new one.
+	// Secret authenticates the hosts of the job: random, and at least 16 bytes. Empty,
+	// in a job of one host, means a new random one.
 	Secret string
-	// JoinTime is how long the other hosts may take to come. Zero: 5 minutes.
+	// JoinTime bounds the wait for the other hosts at the start. Zero means 5 minutes.
 	JoinTime time.Duration
-	// LostTime is how long nothing may be heard of another host before it
-	// counts as lost. Zero: 15 s.
+	// LostTime is the time without heartbeats after which another host counts as lost.
+	// Zero means 15 seconds.
 	LostTime time.Duration
 
-	// Torch opens a second store, a plain one, and tells PyTorch to use it. It
-	// has no authentication. TorchAddr is where, on node 0; empty, on a job of
-	// one host, means a port of the loopback.
+	// Torch opens a second store for PyTorch, without authentication, and sets
+	// PyTorch's environment variables. TorchAddr is its address on node 0; empty, in a
+	// job of one host, means a free port on the loopback interface.
 	Torch     bool
 	TorchAddr string
 
-	// Visible gives each rank one device by CUDA_VISIBLE_DEVICES. Without it
-	// ranks see all devices, and LOCAL_RANK says which one is theirs.
+	// Visible assigns each rank one device with CUDA_VISIBLE_DEVICES. Otherwise ranks
+	// see all devices, and LOCAL_RANK is the index of their own.
 	Visible bool
-	// Bind gives each rank its own part of this process's processors, if there
-	// is at least one for each.
+	// Bind assigns each rank its own part of this process's CPUs, if there is at least
+	// one CPU per rank.
 	Bind bool
-	// Env is the environment to which the ranks' own is added. Nil means that
-	// of this process.
+	// Env is the environment to which the ranks' variables are added. Nil means the
+	// environment of this process.
 	Env []string
-	// Dir is where ranks start. Empty means here.
+	// Dir is the ranks' working directory. Empty means that of this process.
 	Dir string
 
-	// Stdin is rank 0's input. Nil means none. If it is a terminal, rank 0 is in a
-	// session of its own: the terminal would stop it otherwise.
+	// Stdin is rank 0's standard input. Nil means none. If it is a terminal, rank 0
+	// runs in its own session, because the terminal would stop it otherwise.
 	Stdin *os.File
-	// Stdout and Stderr take what ranks print, each line after its rank. Nil
-	// means that of this process. They may be the same Writer, and are then not
-	// called at the same time. A Write may have several lines, or a part of one that
-	// is very long or a prompt. Color colours the ranks.
+	// Stdout and Stderr receive the ranks' output, each line after its rank number. Nil
+	// means those of this process. They may be the same Writer, which is then not
+	// called concurrently. A Write may hold several lines, or a part of a line that is
+	// very long or a prompt. Color colours the rank numbers.
 	Stdout, Stderr io.Writer
 	Color          bool
-	// LogDir is a folder for files with each rank's output, as the rank printed it.
-	// A file that cannot be written ends there; Stderr and Report.Incomplete name it,
-	// and the job goes on. Empty means none.
+	// LogDir is a directory for files with each rank's output, as the rank printed it.
+	// A file ends at its first write error; Stderr and Report.Incomplete name it, and
+	// the job continues. Empty means none.
 	LogDir string
-	// FlightDir is a folder in which ranks leave their flight recorders' dumps when
-	// the job fails or is stopped. Empty means what the ranks' environment says.
+	// FlightDir is a directory for the ranks' flight dumps, written when the job fails
+	// or is stopped. Empty means the value in the ranks' environment.
 	FlightDir string
 
 	// Restarts is how often all ranks are started again after a failure.
 	Restarts int
-	// Grace is how long ranks have to end when they are asked to, before they
-	// are killed. Before that they have a tenth of it, but half a second at least,
-	// to say what they are doing. Zero: 5 s.
+	// Grace is the time between the request to end, SIGTERM, and SIGKILL. Before
+	// SIGTERM, ranks have a tenth of it, but at least half a second, to report their
+	// activity. Zero means 5 seconds.
 	Grace time.Duration
-	// Signals are passed on to all ranks. An interrupt, termination or hangup
-	// ends the job, a second one at once. Nil means none.
+	// Signals are forwarded to all ranks. SIGINT, SIGTERM or SIGHUP ends the job; a
+	// second one kills it at once. Nil means none.
 	Signals <-chan os.Signal
-	// Lifeline ends everything at once when it ends; see Guard. Nil means none.
+	// Lifeline kills all ranks when it reaches its end; see Guard. Nil means none.
 	Lifeline io.Reader
-	// Logger is told who was refused by the store. Nil means slog.Default.
+	// Logger logs hosts and ranks that the store refuses. Nil means slog.Default.
 	Logger *slog.Logger
 }
 
-// fill puts the defaults in and says what is wrong with the rest.
+// fill sets the defaults and checks the rest.
 func (c *Config) fill() error {
 	if c.Ranks == 0 {
 		c.Ranks = 1
@@ -150,41 +149,41 @@ func (c *Config) fill() error {
 }
 
 func (c *Config) check() error {
-	wrong := func(format string, args ...any) error { return &Error{"it cannot start", fmt.Errorf(format, args...)} }
+	invalid := func(format string, args ...any) error { return &Error{"cannot start the job", fmt.Errorf(format, args...)} }
 	switch {
 	case len(c.Command) == 0:
-		return wrong("no program to run")
+		return invalid("no program to run")
 	case c.Ranks < 1:
-		return wrong("%d ranks; there must be one at least", c.Ranks)
+		return invalid("%d ranks; there must be one at least", c.Ranks)
 	case c.Min > 0 && c.Nodes > 1 && c.Max == 0:
-		return wrong("an elastic job of %d hosts needs to know how many ranks it has in all", c.Nodes)
+		return invalid("an elastic job of %d hosts needs the number of ranks of the whole job", c.Nodes)
 	case c.Min < 0 || c.Min > c.Max && c.Min > 0:
-		return wrong("it is to go on with %d ranks or more, and has %d", c.Min, c.Max)
+		return invalid("it must keep %d ranks or more, and has %d", c.Min, c.Max)
 	case c.Min > 0 && (c.Ranks > c.Max || c.Nodes == 1 && c.Ranks != c.Max):
-		return wrong("this host has %d ranks, and the whole job %d", c.Ranks, c.Max)
+		return invalid("this host has %d ranks, and the whole job %d", c.Ranks, c.Max)
 	case c.Min > 0 && c.Torch:
-		return wrong("PyTorch's groups cannot go on without a rank; have all started again instead")
+		return invalid("PyTorch's process groups cannot lose a rank; restart all ranks instead (--restarts)")
 	case c.Nodes < 1 || c.Node < 0 || c.Node >= c.Nodes:
-		return wrong("node %d of %d nodes, which are numbered from 0", c.Node, c.Nodes)
+		return invalid("node %d of %d nodes, which are numbered from 0", c.Node, c.Nodes)
 	case c.Addr == "":
-		return wrong("a job of %d hosts needs the address of node 0, host:port", c.Nodes)
-	case place.CheckSecret(c.Secret) != "":
-		return wrong("%s (TUTTI_SECRET)", place.CheckSecret(c.Secret))
+		return invalid("a job of %d hosts needs the address of node 0, host:port", c.Nodes)
+	case launchenv.CheckSecret(c.Secret) != "":
+		return invalid("%s (TUTTI_SECRET)", launchenv.CheckSecret(c.Secret))
 	case c.Torch && c.TorchAddr == "":
-		return wrong("on several hosts the plain store for PyTorch needs an address that they reach, host:port; it has no authentication")
+		return invalid("on several hosts the plain store for PyTorch needs an address that they reach, host:port; it has no authentication")
 	}
 	for _, addr := range []string{c.Addr, c.TorchAddr} {
 		if _, _, err := net.SplitHostPort(addr); addr != "" && err != nil {
-			return wrong("the address %q is not host:port", addr)
+			return invalid("the address %q is not host:port", addr)
 		}
 	}
 	return nil
 }
 
-// overHosts reports whether the job is elastic over several hosts.
-func (c *Config) overHosts() bool { return c.Min > 0 && c.Nodes > 1 }
+// elasticOverHosts reports whether the job is elastic and has several hosts.
+func (c *Config) elasticOverHosts() bool { return c.Min > 0 && c.Nodes > 1 }
 
-// elastic is what hosts compare of Min and Max, for people.
+// elastic describes Min and Max, for the comparison between hosts and for people.
 func (c *Config) elastic() string {
 	if c.Min == 0 {
 		return "without --elastic"
@@ -193,15 +192,15 @@ func (c *Config) elastic() string {
 }
 
 // encrypted reports whether the job's connections leave the host.
-func (c *Config) encrypted() bool { return !place.OnLoopback(c.Addr) }
+func (c *Config) encrypted() bool { return !launchenv.OnLoopback(c.Addr) }
 
-// An Error is why a job could not be started or watched.
+// An Error says why a job could not be started or monitored.
 type Error struct {
 	What  string
 	Cause error
 }
 
-// Error is one sentence.
+// Error returns the message.
 func (e *Error) Error() string { return "launch: " + e.What + ": " + e.Cause.Error() }
 
 // Unwrap returns the cause.

@@ -10,58 +10,58 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/agree"
-	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/store"
 )
 
-// A coordinator runs in the launcher of node 0 of an elastic job over several hosts.
-// It registers the launchers, node 0's own included, counts their ranks, and is the
-// only one that ends the job.
+// A coordinator runs in the launcher of node 0 of an elastic job over several hosts. It
+// registers the launchers, including node 0's own, counts their ranks, and decides when
+// the job ends. One goroutine, run, owns all fields except the channels.
 //
-// Launchers write to one queue, deskKey: applications and heartbeats. The coordinator
-// alone writes all other keys. A launcher that was given up cannot change the job: it
-// has no key to write to, and its heartbeats carry a registration that is not valid.
+// Launchers write to one queue, queueKey: applications and heartbeats. The coordinator
+// alone writes all other keys. A launcher that was declared lost cannot change the job:
+// it has no key to write to, and its heartbeats carry an invalid registration.
 type coordinator struct {
-	cfg       *Config
-	own       store.Store                 // what launchers tell each other
-	rankStore func(epoch int) store.Store // where the ranks of an attempt rendezvous
-	told      func(epoch int, name string) bool
-	inbox     chan message
-	missing   chan chan []int // asks which nodes have no launcher
-	abort     chan string     // why a job that has not begun never will
-	empty     chan struct{}   // closed when all other launchers have left
+	cfg          *Config
+	own          store.Store                   // shared by the launchers
+	rankStore    func(attempt int) store.Store // store of an attempt's ranks
+	failedByPeer func(attempt int, name string) bool
+	inbox        chan message
+	missing      chan chan []int // requests for the list of nodes without a launcher
+	abort        chan string     // reasons why a job that has not begun is cancelled
+	allLeft      chan struct{}   // closed when all other launchers have left
 
-	tally      tally
-	phase      phase
-	epoch      int
-	registered int64 // registrations so far
-	applicants []*application
-	events     int      // published in the attempt
-	decisions  int      // of the ranks, taken in the attempt
-	names      []string // process names of the last decision
-	overSaid   bool     // eventOver is published
-	hostsSaid  int      // losses of hosts that are published
-	outcome    event    // of the attempt, once it has failed or finished
+	state               jobState
+	phase               phase
+	attempt             int
+	registered          int64 // registrations so far
+	applicants          []*application
+	events              int      // published in the attempt
+	decisions           int      // decisions of the ranks read in the attempt
+	names               []string // process names of the last decision, in rank order
+	successPublished    bool     // eventSucceeded is published
+	hostLossesPublished int      // length of the published prefix of state.lost
+	outcome             event    // of the attempt, once it has failed or finished
 }
 
 type phase int
 
 const (
-	gathering phase = iota // launchers are awaited
+	gathering phase = iota // some nodes have no launcher yet
 	running                // an attempt is under way
-	ending                 // it has failed or finished; launchers end their processes
-	closing                // the job is over
+	ending                 // the attempt has failed or finished; launchers end their processes
+	closing                // the job has ended
 )
 
-// The keys of an elastic job over several hosts, in the launchers' part of the store.
-const deskKey = "desk"
+// Keys of an elastic job over several hosts, in the launchers' part of the store.
+const queueKey = "desk"
 
 func replyKey(token string) string              { return "reply/" + token }
 func goneKey(registration int64) string         { return fmt.Sprintf("gone/%d", registration) }
 func beginKey(registration int64, n int) string { return fmt.Sprintf("begin/%d/%d", registration, n) }
-func eventKey(epoch, n int) string              { return fmt.Sprintf("event/%d/%d", epoch, n) }
+func eventKey(attempt, n int) string            { return fmt.Sprintf("event/%d/%d", attempt, n) }
 
-// A message is what launchers put into the queue.
+// A message is an element of the launchers' queue to the coordinator.
 type message struct {
 	Apply *application `json:"apply,omitempty"`
 	Beat  *heartbeat   `json:"beat,omitempty"`
@@ -74,50 +74,51 @@ type reply struct {
 	LostTime     time.Duration `json:"lostTime,omitempty"`
 }
 
-// A beginning tells a launcher to start its processes.
-type beginning struct {
-	Stop  string `json:"stop,omitempty"` // why there will be none
-	Epoch int    `json:"epoch"`
-	Base  int    `json:"base"`
-	Size  int    `json:"size"`
-	// Firsts are the replacement numbers of the processes, by place, if they join a
-	// running job.
-	Firsts []int `json:"firsts,omitempty"`
-	// Events is how many events the attempt has had so far. They are no news.
-	Events int `json:"events,omitempty"`
+// A startMessage tells a launcher to start its processes.
+type startMessage struct {
+	Stop    string `json:"stop,omitempty"` // why the job does not start; "": it starts
+	Attempt int    `json:"epoch"`
+	Base    int    `json:"base"`
+	Size    int    `json:"size"`
+	// FirstReplacements are the replacement numbers of the launcher's first processes,
+	// by local rank, if they join a running job.
+	FirstReplacements []int `json:"firsts,omitempty"`
+	// PastEvents is how many events the attempt has had. The launcher does not print
+	// them.
+	PastEvents int `json:"events,omitempty"`
 }
 
-// An event is what has become of an attempt. All launchers get the same events in the
+// An event is a decision about an attempt. All launchers receive the same events in the
 // same order.
 type event struct {
 	Kind    string      `json:"kind"`
 	Exit    *Exit       `json:"exit,omitempty"`    // the first failure
-	Why     string      `json:"why,omitempty"`     // what launchers print; "": nothing
-	Restart bool        `json:"restart,omitempty"` // all ranks are started again
-	Hosts   []*HostLoss `json:"hosts,omitempty"`   // with eventDone
+	Why     string      `json:"why,omitempty"`     // text that launchers print; "": none
+	Restart bool        `json:"restart,omitempty"` // all ranks will be started again
+	Hosts   []*HostLoss `json:"hosts,omitempty"`   // set in eventDone
 }
 
 const (
-	eventHost     = "host"     // a host is lost, or has come
-	eventFormed   = "formed"   // the ranks have joined; from now on they are replaced
-	eventOver     = "over"     // a rank has ended well; from now on none is replaced
-	eventFailed   = "failed"   // all ranks are to be ended
-	eventFinished = "finished" // all ranks have ended; processes that wait to be let in are to be ended
-	eventDone     = "done"     // all launchers have ended the attempt
+	eventHost      = "host"     // a host was lost or has joined
+	eventFormed    = "formed"   // the ranks have joined; from now on failed ranks are replaced
+	eventSucceeded = "over"     // a rank exited with code 0; from now on no rank is replaced
+	eventFailed    = "failed"   // launchers must end all ranks
+	eventFinished  = "finished" // all ranks have exited; launchers must end replacements that wait for admission
+	eventDone      = "done"     // all launchers have ended the attempt
 )
 
 func newCoordinator(h *host) *coordinator {
 	c := &coordinator{
-		cfg: h.cfg, own: h.own, rankStore: h.ranks,
-		told:  func(epoch int, name string) bool { return suffered(h.told(epoch, name)) },
-		inbox: make(chan message), missing: make(chan chan []int), abort: make(chan string, 1), empty: make(chan struct{}),
+		cfg: h.cfg, own: h.own, rankStore: h.rankStore,
+		failedByPeer: func(attempt int, name string) bool { return failedByPeer(h.activityDumps(attempt, name)) },
+		inbox:        make(chan message), missing: make(chan chan []int), abort: make(chan string, 1), allLeft: make(chan struct{}),
 	}
-	c.tally = tally{min: h.cfg.Min, max: h.cfg.Max, lostTime: h.cfg.LostTime, nodes: make([]node, h.cfg.Nodes), looked: time.Now()}
+	c.state = jobState{min: h.cfg.Min, max: h.cfg.Max, lostTime: h.cfg.LostTime, nodes: make([]node, h.cfg.Nodes), lastCheck: time.Now()}
 	return c
 }
 
-// run coordinates the job until ctx ends. The store is in this process, so that no call
-// takes long.
+// run coordinates the job until ctx ends. Store calls are fast, because the store is in
+// this process.
 func (c *coordinator) run(ctx context.Context) {
 	go c.receive(ctx)
 	tick := time.NewTicker(max(min(100*time.Millisecond, c.cfg.LostTime/8), time.Millisecond))
@@ -127,10 +128,10 @@ func (c *coordinator) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case m := <-c.inbox:
-			c.take(ctx, m, time.Now())
+			c.handle(ctx, m, time.Now())
 		case ask := <-c.missing:
 			var list []int
-			for i, n := range c.tally.nodes {
+			for i, n := range c.state.nodes {
 				if n.registration == 0 {
 					list = append(list, i)
 				}
@@ -138,7 +139,7 @@ func (c *coordinator) run(ctx context.Context) {
 			ask <- list
 		case why := <-c.abort:
 			if c.phase == gathering {
-				c.dismiss(ctx, why)
+				c.cancelStart(ctx, why)
 			}
 		case <-tick.C:
 		}
@@ -146,16 +147,16 @@ func (c *coordinator) run(ctx context.Context) {
 	}
 }
 
-// receive passes on what launchers say.
+// receive moves valid messages from the launchers' queue to the inbox.
 func (c *coordinator) receive(ctx context.Context) {
 	for {
-		text, err := c.own.Pop(ctx, deskKey)
+		text, err := c.own.Pop(ctx, queueKey)
 		if err != nil {
 			return
 		}
 		var m message
 		if json.Unmarshal(text, &m) != nil || !m.valid(c.cfg.Nodes) {
-			c.cfg.Logger.Warn("tutti: a launcher has sent something that cannot be", "text", fmt.Sprintf("%.80q", text))
+			c.cfg.Logger.Warn("tutti: ignored an invalid message of a launcher", "text", fmt.Sprintf("%.80q", text))
 			continue
 		}
 		select {
@@ -166,7 +167,7 @@ func (c *coordinator) receive(ctx context.Context) {
 	}
 }
 
-// valid reports whether a message can be from a launcher.
+// valid reports whether a launcher can have sent the message.
 func (m *message) valid(nodes int) bool {
 	if a := m.Apply; a != nil && (a.Node < 0 || a.Node >= nodes || a.Ranks < 1 || a.Ranks > maxRanks || a.Token == "") {
 		return false
@@ -184,36 +185,37 @@ func (m *message) valid(nodes int) bool {
 	return m.Apply != nil || m.Beat != nil
 }
 
-func (c *coordinator) take(ctx context.Context, m message, now time.Time) {
+func (c *coordinator) handle(ctx context.Context, m message, now time.Time) {
 	if a := m.Apply; a != nil {
-		a.seq = c.tally.nodes[a.Node].seq
+		a.seq = c.state.nodes[a.Node].seq
 		c.applicants = append(c.applicants, a)
 	}
 	if m.Beat != nil {
-		// Membership first: the processes of a heartbeat may have been let in since.
-		c.catchUp(ctx)
-		c.tally.hear(m.Beat, c.epoch, now)
+		// Read decisions first: the processes of a heartbeat may have been admitted
+		// since.
+		c.readDecisions(ctx)
+		c.state.handleHeartbeat(m.Beat, c.attempt, now)
 	}
 }
 
-// step does what is due.
+// step carries out everything that is due at now.
 func (c *coordinator) step(ctx context.Context, now time.Time) {
-	t := &c.tally
-	c.catchUp(ctx)
+	t := &c.state
+	c.readDecisions(ctx)
 	for _, n := range t.silent(now) {
-		how := fmt.Sprintf("no sign of its launcher for %v", now.Sub(t.nodes[n].heard).Round(100*time.Millisecond))
+		how := fmt.Sprintf("no heartbeat of its launcher for %v", now.Sub(t.nodes[n].lastHeartbeat).Round(100*time.Millisecond))
 		c.set(ctx, goneKey(t.nodes[n].registration), how)
-		t.giveUp(n, how, now)
+		t.declareLost(n, how, now)
 	}
-	c.applicants = slices.DeleteFunc(c.applicants, func(a *application) bool { return c.consider(ctx, a, now) })
+	c.applicants = slices.DeleteFunc(c.applicants, func(a *application) bool { return c.decideApplication(ctx, a, now) })
 	switch c.phase {
 	case gathering:
-		c.gather(ctx, now)
+		c.beginIfComplete(ctx, now)
 	case running:
-		c.judge(ctx, now)
+		c.evaluate(ctx, now)
 	case ending:
-		if t.settled() {
-			c.settle(ctx)
+		if t.allEnded() {
+			c.closeAttempt(ctx)
 		}
 	case closing:
 		for _, n := range t.nodes[1:] {
@@ -222,20 +224,21 @@ func (c *coordinator) step(ctx context.Context, now time.Time) {
 			}
 		}
 		select {
-		case <-c.empty:
+		case <-c.allLeft:
 		default:
-			close(c.empty)
+			close(c.allLeft)
 		}
 	}
 }
 
-// consider decides on an application. It reports whether that is done with.
-func (c *coordinator) consider(ctx context.Context, a *application, now time.Time) bool {
-	t := &c.tally
+// decideApplication accepts or refuses an application. It returns false if the
+// application must wait.
+func (c *coordinator) decideApplication(ctx context.Context, a *application, now time.Time) bool {
+	t := &c.state
 	if c.phase == ending && c.outcome.Restart {
-		return false // the next attempt may need it
+		return false // the next attempt may need the host
 	}
-	ok, refusal := t.admit(a, c.phase != gathering || c.epoch > 0, c.phase == running)
+	ok, refusal := t.admit(a, c.phase != gathering || c.attempt > 0, c.phase == running)
 	if c.phase == ending || c.phase == closing {
 		refusal = "the job is ending"
 	}
@@ -250,29 +253,29 @@ func (c *coordinator) consider(ctx context.Context, a *application, now time.Tim
 	t.register(c.registered, a, now)
 	for _, other := range c.applicants {
 		if other.Node == a.Node {
-			other.seq = 0 // the new launcher's heartbeats count from 1
+			other.seq = 0 // heartbeats of the new launcher count from 1
 		}
 	}
 	c.set(ctx, replyKey(a.Token), reply{Registration: c.registered, LostTime: c.cfg.LostTime})
 	if c.phase == running {
-		c.begin(ctx, a.Node, t.newcomers(a.Node))
-		c.publish(ctx, event{Kind: eventHost, Why: fmt.Sprintf("node %d is here again: %s; its ranks wait to be let in", a.Node, a.Who)})
+		c.sendStart(ctx, a.Node, t.addReplacements(a.Node))
+		c.publish(ctx, event{Kind: eventHost, Why: fmt.Sprintf("node %d has rejoined: %s; its ranks wait to be admitted", a.Node, a.Who)})
 	}
 	return true
 }
 
-// begin tells a launcher to start its processes.
-func (c *coordinator) begin(ctx context.Context, node int, firsts []int) {
-	n := &c.tally.nodes[node]
-	c.set(ctx, beginKey(n.registration, n.begins), beginning{
-		Epoch: c.epoch, Base: c.tally.base(node), Size: c.cfg.Max, Firsts: firsts, Events: c.events,
+// sendStart tells a launcher to start its processes.
+func (c *coordinator) sendStart(ctx context.Context, node int, firstReplacements []int) {
+	n := &c.state.nodes[node]
+	c.set(ctx, beginKey(n.registration, n.starts), startMessage{
+		Attempt: c.attempt, Base: c.state.base(node), Size: c.cfg.Max, FirstReplacements: firstReplacements, PastEvents: c.events,
 	})
-	n.begins++
+	n.starts++
 }
 
-// gather begins an attempt when all launchers are registered.
-func (c *coordinator) gather(ctx context.Context, now time.Time) {
-	t := &c.tally
+// beginIfComplete begins an attempt when all launchers are registered.
+func (c *coordinator) beginIfComplete(ctx context.Context, now time.Time) {
+	t := &c.state
 	size := 0
 	var each []string
 	for i := range t.nodes {
@@ -283,46 +286,47 @@ func (c *coordinator) gather(ctx context.Context, now time.Time) {
 		each = append(each, strconv.Itoa(t.nodes[i].ranks))
 	}
 	if size != c.cfg.Max {
-		c.dismiss(ctx, fmt.Sprintf("the hosts have %d ranks (%s), but --elastic %d:%d says that the whole job has %d",
+		c.cancelStart(ctx, fmt.Sprintf("the hosts have %d ranks (%s), but --elastic %d:%d says that the whole job has %d",
 			size, strings.Join(each, " + "), c.cfg.Min, c.cfg.Max, c.cfg.Max))
 		return
 	}
 	t.start(now)
-	c.phase, c.events, c.decisions, c.overSaid, c.hostsSaid, c.outcome = running, 0, 0, false, 0, event{}
+	c.phase, c.events, c.decisions, c.successPublished, c.hostLossesPublished, c.outcome = running, 0, 0, false, 0, event{}
 	c.names = slices.Clone(t.members)
 	for i := range t.nodes {
-		c.begin(ctx, i, nil)
+		c.sendStart(ctx, i, nil)
 	}
 }
 
-// dismiss ends a job that cannot begin.
-func (c *coordinator) dismiss(ctx context.Context, why string) {
-	for i := range c.tally.nodes {
-		if n := &c.tally.nodes[i]; n.registration != 0 {
-			c.set(ctx, beginKey(n.registration, n.begins), beginning{Stop: why})
-			n.begins++
+// cancelStart ends a job that cannot begin.
+func (c *coordinator) cancelStart(ctx context.Context, why string) {
+	for i := range c.state.nodes {
+		if n := &c.state.nodes[i]; n.registration != 0 {
+			c.set(ctx, beginKey(n.registration, n.starts), startMessage{Stop: why})
+			n.starts++
 		}
 	}
 	c.phase = closing
 }
 
-// judge has the tally decide, and publishes what is new.
-func (c *coordinator) judge(ctx context.Context, now time.Time) {
-	t := &c.tally
+// evaluate publishes new facts about the attempt and decides whether it has failed or
+// finished.
+func (c *coordinator) evaluate(ctx context.Context, now time.Time) {
+	t := &c.state
 	if !t.formed {
-		c.lookAtJoin(ctx)
+		c.checkJoin(ctx)
 	}
-	if t.over && !c.overSaid {
-		c.overSaid = true
-		c.publish(ctx, event{Kind: eventOver})
+	if t.succeeded && !c.successPublished {
+		c.successPublished = true
+		c.publish(ctx, event{Kind: eventSucceeded})
 	}
-	for ; c.hostsSaid < len(t.lost); c.hostsSaid++ {
-		c.publish(ctx, event{Kind: eventHost, Why: t.news(t.lost[c.hostsSaid])})
+	for ; c.hostLossesPublished < len(t.lost); c.hostLossesPublished++ {
+		c.publish(ctx, event{Kind: eventHost, Why: t.lossMessage(t.lost[c.hostLossesPublished])})
 	}
-	v := t.verdict(now, func(name string) bool { return c.told(c.epoch, name) })
+	v := t.verdict(now, func(name string) bool { return c.failedByPeer(c.attempt, name) })
 	switch {
 	case v.failed != nil:
-		restart := c.epoch < c.cfg.Restarts && t.fatal == nil
+		restart := c.attempt < c.cfg.Restarts && t.fatal == nil
 		c.outcome = event{Kind: eventFailed, Exit: v.failed, Why: v.why, Restart: restart}
 	case v.finished:
 		c.outcome = event{Kind: eventFinished}
@@ -333,35 +337,35 @@ func (c *coordinator) judge(ctx context.Context, now time.Time) {
 	c.publish(ctx, c.outcome)
 }
 
-// lookAtJoin finds out whether the ranks have joined, and whether one that has ended
-// without joining keeps others waiting.
-func (c *coordinator) lookAtJoin(ctx context.Context) {
-	state := joinStates(ctx, c.rankStore(c.epoch))
+// checkJoin finds out whether the ranks have joined, and whether ranks wait in Join for
+// a rank that exited without calling it.
+func (c *coordinator) checkJoin(ctx context.Context) {
+	state := joinStates(ctx, c.rankStore(c.attempt))
 	waits := -1
 	for r, s := range state {
 		if s == hadJoined {
-			c.tally.formed = true
+			c.state.formed = true
 			c.publish(ctx, event{Kind: eventFormed})
 			return
 		}
 		waits = max(waits, r)
 	}
-	for _, p := range c.tally.procs {
-		if waits >= 0 && p.Exit != nil && p.Exit.Code == 0 && state[p.Rank] == "" && c.tally.fatal == nil {
+	for _, p := range c.state.procs {
+		if waits >= 0 && p.Exit != nil && p.Exit.Code == 0 && state[p.Rank] == "" && c.state.fatal == nil {
 			e := *p.Exit
-			e.Code, e.How = 1, fmt.Sprintf("ended without calling Join, and rank %d waits for it", waits)
-			c.tally.fatal = &e
+			e.Code, e.How = 1, fmt.Sprintf("exited without calling Join, and rank %d waits for it", waits)
+			c.state.fatal = &e
 		}
 	}
 }
 
-// settle closes an attempt that all launchers have ended.
-func (c *coordinator) settle(ctx context.Context) {
+// closeAttempt publishes the end of an attempt that all launchers have ended.
+func (c *coordinator) closeAttempt(ctx context.Context) {
 	done := c.outcome
-	done.Kind, done.Hosts = eventDone, c.tally.lost
+	done.Kind, done.Hosts = eventDone, c.state.lost
 	for _, l := range done.Hosts {
-		for _, name := range l.newcomers {
-			if as := letIn(ctx, c.rankStore(c.epoch), name); as != "" {
+		for _, name := range l.lateNames {
+			if as := readAdmittedAs(ctx, c.rankStore(c.attempt), name); as != "" {
 				l.LetIn = append(l.LetIn, as)
 			}
 		}
@@ -369,18 +373,18 @@ func (c *coordinator) settle(ctx context.Context) {
 	c.publish(ctx, done)
 	c.phase = closing
 	if done.Restart {
-		c.phase, c.epoch = gathering, c.epoch+1
+		c.phase, c.attempt = gathering, c.attempt+1
 	}
 }
 
-// catchUp takes the decisions of the ranks that are new.
-func (c *coordinator) catchUp(ctx context.Context) {
+// readDecisions applies new decisions of the ranks.
+func (c *coordinator) readDecisions(ctx context.Context) {
 	if c.phase != running {
 		return
 	}
-	s := c.rankStore(c.epoch)
+	s := c.rankStore(c.attempt)
 	for {
-		key := place.WorldKey(c.decisions)
+		key := launchenv.WorldKey(c.decisions)
 		if there, err := s.Check(ctx, agree.DecisionKey(key)); err != nil || !there {
 			return
 		}
@@ -390,17 +394,18 @@ func (c *coordinator) catchUp(ctx context.Context) {
 		}
 		c.decisions++
 		c.names = nextNames(ctx, s, c.names, d)
-		c.tally.decide(c.names)
+		c.state.applyDecision(c.names)
 	}
 }
 
-// publish adds an event to the attempt's.
+// publish appends an event to the attempt's events.
 func (c *coordinator) publish(ctx context.Context, e event) {
 	c.events++
-	c.set(ctx, eventKey(c.epoch, c.events), e)
+	c.set(ctx, eventKey(c.attempt, c.events), e)
 }
 
-// set writes a key. The store is in this process: it fails only when that ends.
+// set writes a key. The store is in this process, so set fails only when the process
+// ends.
 func (c *coordinator) set(ctx context.Context, key string, value any) {
 	data, err := json.Marshal(value)
 	if err != nil {

@@ -1,22 +1,22 @@
-// Package launch starts the ranks of a job on this host, watches them, and ends
-// all of them together. It is what `tutti run` calls.
+// Package launch starts the ranks of a job on this host, monitors them, and ends all of
+// them together. The command `tutti run` calls it.
 //
-// [Run] hosts the job's store, or finds it on another host, starts the ranks
-// with the environment by which tutti.Join and PyTorch find their place, passes
-// on their output, and returns a [Report] of how it ended. When one rank fails,
-// all are ended, unless the job is elastic (Config.Min); when all have ended, so
-// has every process that they started, also those that have left their session.
+// [Run] opens the job's store, or connects to the store of node 0. It starts the ranks
+// with the environment variables that tutti.Join and PyTorch read, forwards their
+// output, and returns a [Report]. When a rank fails, Run ends all ranks, unless the job
+// is elastic (Config.Min). When all ranks have exited, Run kills every process that
+// they started, including processes in other sessions.
 //
 // # Three processes
 //
-// A launcher that is killed ends no rank. So a command that must leave nothing
-// behind is three processes, each the parent of the next: the first one, which
-// calls [Guard]; the watchdog, which calls [Watchdog]; and the leader, which calls
-// Run with the [Lifeline] that it was given. If one or two of them are killed, at
-// whatever time, the others end every process that ranks have started. The watchdog
-// has a name and a session of its own, so that a kill by name, by process group or
-// by terminal, which reaches the others together, does not reach it.
+// A launcher that is killed cannot end its ranks. A command that must leave no process
+// behind therefore consists of three processes, each the parent of the next. The first
+// process calls [Guard]. The watchdog calls [Watchdog]. The leader calls Run with the
+// [Lifeline] that it inherits. If any one or two of them are killed, the rest end every
+// process that the ranks started. The watchdog has its own process name and session: a
+// kill by name, by process group or by terminal reaches the other two processes, but
+// not the watchdog.
 //
-// If all three are killed, the system kills the processes that the leader has
-// started itself, which are the ranks. Processes that those have started go on.
+// If all three are killed, the kernel kills the leader's direct children, which are the
+// ranks. Processes that the ranks started keep running.
 package launch

@@ -9,71 +9,73 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/agree"
-	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/store"
 )
 
-// A crew is what an elastic job knows of its losses. A place is what a rank's
-// first process and its replacements have in common: number, device, processors.
-type crew struct {
-	timer   *time.Timer // for what is due next
-	due     []due       // replacements
-	behind  []due       // ends of ranks without which the others have gone on
-	planned int         // replacements, in the attempt
-	losses  []*rank     // in the order of their ends
+// An elasticState holds the losses of an elastic job on this host. The replacement of a
+// rank has the same rank number, local rank, device and CPUs as the rank's first
+// process.
+type elasticState struct {
+	timer        *time.Timer // fires when the next entry of replacements or excluded is due
+	replacements []scheduled // replacements to start
+	excluded     []scheduled // ranks to kill, because the other ranks continued without them
+	planned      int         // replacements started or scheduled in the attempt
+	losses       []*rank     // in the order of their exits
 }
 
-// due is when something is to happen to a rank, or to its place.
-type due struct {
-	r  *rank
-	at time.Time
+// A scheduled is a rank and the time at which to replace or kill it.
+type scheduled struct {
+	rank *rank
+	at   time.Time
 }
 
-// The first replacement of a place is started at once, the next ones later and
-// later, unless the process before has lived for a while.
+// The first replacement of a rank starts at once. The delay of the next ones doubles
+// from minReplacementDelay to maxReplacementDelay, unless the last process ran for
+// stableTime.
 const (
-	firstPause = time.Second
-	lastPause  = 30 * time.Second
-	longLife   = time.Minute
+	minReplacementDelay = time.Second
+	maxReplacementDelay = 30 * time.Second
+	stableTime          = time.Minute
 )
 
-// pause is how long a place stays empty after a process that was its n-th
-// replacement, or its first process, and lived so long.
-func pause(n int, lived time.Duration) time.Duration {
-	if n == 0 || lived >= longLife {
+// replacementDelay returns the delay before replacing a process that was replacement n
+// of its rank (0: the first process) and ran for the time lived.
+func replacementDelay(n int, lived time.Duration) time.Duration {
+	if n == 0 || lived >= stableTime {
 		return 0
 	}
-	return min(firstPause<<min(n-1, 10), lastPause)
+	return min(minReplacementDelay<<min(n-1, 10), maxReplacementDelay)
 }
 
-// lose goes on without ranks that have ended badly, if enough are left, and
-// notices when the others have ended.
-func (w *world) lose(bad []*rank) {
-	if w.h.reg != nil {
-		w.early = append(w.early, bad...)
-		w.dropEarly()
+// handleFailures continues without the failed ranks if enough remain. It ends the
+// replacements when no rank runs any more.
+func (a *attempt) handleFailures(bad []*rank) {
+	if a.h.reg != nil {
+		a.earlyFailures = append(a.earlyFailures, bad...)
+		a.dropEarlyFailures()
 		return
 	}
-	if len(bad) > 0 && !w.formed() {
-		// The others wait for it in Join, and nobody else can be that rank.
-		w.fail(*bad[0].exit)
+	if len(bad) > 0 && !a.hasJoined() {
+		// The other ranks wait for it in Join, where no other process can replace it.
+		a.fail(*bad[0].exit)
 		return
 	}
 	for _, r := range bad {
-		w.drop(r)
+		a.dropRank(r)
 	}
-	switch whole, running := w.members(); {
-	case len(bad) > 0 && whole < w.cfg.Min:
-		w.outs.say("%d of %d ranks are left, and %d are needed", whole, w.cfg.Ranks, w.cfg.Min)
-		w.fail(*w.firstLoss().exit)
-	case running == 0 && w.alive > 0:
-		w.end(syscall.SIGTERM) // of replacements that nobody will let in any more
+	switch remaining, running := a.countMembers(); {
+	case len(bad) > 0 && remaining < a.cfg.Min:
+		a.outs.printf("%d of %d ranks are left, and %d are needed", remaining, a.cfg.Ranks, a.cfg.Min)
+		a.fail(*a.firstLoss().exit)
+	case running == 0 && a.alive > 0:
+		a.terminate(syscall.SIGTERM) // ends replacements that no rank will admit any more
 	}
 }
 
-// formed reports whether the job's ranks have found each other.
-func (w *world) formed() bool {
-	for _, s := range w.h.joined(w.epoch) {
+// hasJoined reports whether the job's ranks have joined.
+func (a *attempt) hasJoined() bool {
+	for _, s := range a.h.joinStates(a.number) {
 		if s == hadJoined {
 			return true
 		}
@@ -81,167 +83,168 @@ func (w *world) formed() bool {
 	return false
 }
 
-// drop notes a loss, ends what the process has left in its group, and sees to a
+// dropRank records a loss, kills the rest of the process group, and schedules a
 // replacement.
-func (w *world) drop(r *rank) {
+func (a *attempt) dropRank(r *rank) {
 	r.loss = new(Loss)
-	w.crew.losses = append(w.crew.losses, r)
+	a.elastic.losses = append(a.elastic.losses, r)
 	if r.pid > 0 {
 		killGroup(r.pid)
 	}
-	if !w.isMember(r) {
-		withdraw := func() { w.h.withdraw(w.epoch, r.name()) }
-		if w.h.reg != nil {
-			go withdraw() // the store may be far away
+	if !a.isMember(r) {
+		withdraw := func() { a.h.withdrawTicket(a.number, r.name()) }
+		if a.h.reg != nil {
+			go withdraw() // the store may be on another host
 		} else {
 			withdraw()
 		}
 	}
 	next := "it is replaced"
-	pause := pause(r.replacement, time.Since(r.began))
+	delay := replacementDelay(r.replacement, time.Since(r.started))
 	switch {
-	case w.endedWell():
-		next = "it is not replaced: others have ended well"
-	case w.crew.planned >= w.cfg.Replacements:
-		next = fmt.Sprintf("it is not replaced: %d replacements were all", max(w.cfg.Replacements, 0))
+	case a.hasSucceeded():
+		next = "it is not replaced: other ranks have ended well already"
+	case a.elastic.planned >= a.cfg.Replacements:
+		next = fmt.Sprintf("it is not replaced: the limit is %d replacements (--replacements)", max(a.cfg.Replacements, 0))
 	default:
-		if pause > 0 {
-			next += fmt.Sprintf(" in %v", pause)
+		if delay > 0 {
+			next += fmt.Sprintf(" in %v", delay)
 		}
-		w.crew.planned++
-		next += fmt.Sprintf(" (%d of %d)", w.crew.planned, w.cfg.Replacements)
-		w.crew.due = append(w.crew.due, due{r, time.Now().Add(pause)})
-		w.crew.wind()
+		a.elastic.planned++
+		next += fmt.Sprintf(" (%d of %d)", a.elastic.planned, a.cfg.Replacements)
+		a.elastic.replacements = append(a.elastic.replacements, scheduled{r, time.Now().Add(delay)})
+		a.elastic.setTimer()
 	}
-	w.outs.say("%s is lost: %s after %v; %s", r.exit.who(), r.exit.How, r.exit.After.Round(time.Millisecond), next)
+	a.outs.printf("%s is lost: %s after %v; %s", r.exit.label(), r.exit.How, r.exit.After.Round(time.Millisecond), next)
 }
 
-// wind sets the timer to what is due first.
-func (c *crew) wind() {
-	if all := slices.Concat(c.due, c.behind); len(all) > 0 {
-		first := slices.MinFunc(all, func(a, b due) int { return a.at.Compare(b.at) })
+// setTimer sets the timer to the earliest scheduled time.
+func (c *elasticState) setTimer() {
+	if all := slices.Concat(c.replacements, c.excluded); len(all) > 0 {
+		first := slices.MinFunc(all, func(a, b scheduled) int { return a.at.Compare(b.at) })
 		c.timer.Reset(max(time.Until(first.at), 0))
 	}
 }
 
-// ripe does what is due.
-func (w *world) ripe() {
-	now, replaced, behind := time.Now(), w.crew.due, w.crew.behind
-	w.crew.due, w.crew.behind = nil, nil
+// runDue starts the replacements and kills the excluded ranks that are due.
+func (a *attempt) runDue() {
+	now, replaced, behind := time.Now(), a.elastic.replacements, a.elastic.excluded
+	a.elastic.replacements, a.elastic.excluded = nil, nil
 	for _, d := range replaced {
 		switch {
-		case w.ending || w.endedWell():
+		case a.ending || a.hasSucceeded():
 		case d.at.After(now):
-			w.crew.due = append(w.crew.due, d)
+			a.elastic.replacements = append(a.elastic.replacements, d)
 		default:
-			w.startReplacement(d.r)
+			a.startReplacement(d.rank)
 		}
 	}
 	for _, d := range behind {
 		switch {
-		case w.ending || d.r.exit != nil:
+		case a.ending || d.rank.exit != nil:
 		case d.at.After(now):
-			w.crew.behind = append(w.crew.behind, d)
+			a.elastic.excluded = append(a.elastic.excluded, d)
 		default:
-			w.outs.say("%s does not end, and the others have gone on without it; it is killed", d.r.who())
-			_ = syscall.Kill(-d.r.pid, syscall.SIGKILL)
+			a.outs.printf("%s still runs although the other ranks continued without it; it is killed", d.rank.label())
+			_ = syscall.Kill(-d.rank.pid, syscall.SIGKILL)
 		}
 	}
-	w.crew.wind()
+	a.elastic.setTimer()
 }
 
-// decided takes what the ranks have decided: the names of those who go on. A rank
-// that is not among them is fenced out. Usually it is dead; if it was stopped, or
-// slow, it has some time to find out.
-func (w *world) decided(names []string) {
-	for _, r := range w.ranks {
-		switch was := r.replacement == 0 || r.in; {
+// applyDecision takes a decision of the ranks: the names of the processes that
+// continue. A process that is not among them is excluded. Usually it has exited. If it
+// was stopped or slow, it has the grace time to notice.
+func (a *attempt) applyDecision(names []string) {
+	for _, r := range a.ranks {
+		switch was := r.replacement == 0 || r.admitted; {
 		case slices.Contains(names, r.name()):
-			r.in = true
-		case was && !r.behind && r.exit == nil:
-			r.behind = true
-			w.crew.behind = append(w.crew.behind, due{r, time.Now().Add(w.cfg.Grace)})
+			r.admitted = true
+		case was && !r.excluded && r.exit == nil:
+			r.excluded = true
+			a.elastic.excluded = append(a.elastic.excluded, scheduled{r, time.Now().Add(a.cfg.Grace)})
 		}
 	}
-	w.crew.wind()
+	a.elastic.setTimer()
 }
 
-// startReplacement starts another process in the place of one that was lost.
-func (w *world) startReplacement(old *rank) {
-	r := &rank{number: old.number, local: old.local, replacement: old.replacement + 1, host: old.host, began: time.Now()}
-	env := late(w.h.environ(w.epoch, r.local, w.how.master), r)
-	if err := w.startRank(r, env); err != nil {
-		r.exit = w.endOf(r, 1, "it could not be started: "+err.Error())
-		w.drop(r)
+// startReplacement starts another process for a lost rank.
+func (a *attempt) startReplacement(old *rank) {
+	r := &rank{number: old.number, local: old.local, replacement: old.replacement + 1, registration: old.registration, started: time.Now()}
+	env := lateEnv(a.h.environ(a.number, r.local, a.starter.master), r)
+	if err := a.startRank(r, env); err != nil {
+		r.exit = a.newExit(r, 1, "it could not be started: "+err.Error())
+		a.dropRank(r)
 		return
 	}
-	old.loss.By, old.loss.ByAfter = r.replacement, time.Since(w.begin)
+	old.loss.By, old.loss.ByAfter = r.replacement, time.Since(a.begin)
 }
 
-// late is the environment of a process that joins a running job.
-func late(env []string, r *rank) []string {
-	return merge(env, []string{"TUTTI_NAME=" + r.name(), "TUTTI_LATE=1"})
+// lateEnv returns the environment of a process that joins a running job.
+func lateEnv(env []string, r *rank) []string {
+	return mergeEnv(env, []string{"TUTTI_NAME=" + r.name(), "TUTTI_LATE=1"})
 }
 
-// members counts the processes that are ranks of the job, or have ended well as
-// such, and those of them that run.
-func (w *world) members() (whole, running int) {
-	for _, r := range w.ranks {
-		if !w.isMember(r) {
+// countMembers counts the processes that are ranks of the job. remaining also counts
+// ranks that exited with code 0; running does not.
+func (a *attempt) countMembers() (remaining, running int) {
+	for _, r := range a.ranks {
+		if !a.isMember(r) {
 			continue
 		}
 		switch {
 		case r.exit == nil:
-			whole++
+			remaining++
 			running++
 		case r.exit.Code == 0:
-			whole++
+			remaining++
 		}
 	}
-	return whole, running
+	return remaining, running
 }
 
-// isMember reports whether a process is a rank, or was until its end: a
-// replacement is one when the others have let it in, and nobody without whom they
-// have gone on.
-func (w *world) isMember(r *rank) bool {
-	if r.behind && (r.exit == nil || r.exit.Code == 0) {
+// isMember reports whether a process is a rank, or was one until its exit. A
+// replacement is a member once the ranks have admitted it. An excluded process is not a
+// member.
+func (a *attempt) isMember(r *rank) bool {
+	if r.excluded && (r.exit == nil || r.exit.Code == 0) {
 		return false
 	}
-	if w.h != nil && w.h.reg != nil {
-		return r.replacement == 0 || r.in
+	if a.h != nil && a.h.reg != nil {
+		return r.replacement == 0 || r.admitted
 	}
-	if r.replacement > 0 && r.letIn == "" {
-		r.letIn = w.h.letIn(w.epoch, r.name())
+	if r.replacement > 0 && r.admittedAs == "" {
+		r.admittedAs = a.h.admittedAs(a.number, r.name())
 	}
-	return r.replacement == 0 || r.letIn != ""
+	return r.replacement == 0 || r.admittedAs != ""
 }
 
-func (w *world) endedWell() bool {
-	if w.over {
+func (a *attempt) hasSucceeded() bool {
+	if a.succeeded {
 		return true
 	}
-	for _, r := range w.ranks {
-		if r.exit != nil && r.exit.Code == 0 && w.isMember(r) {
+	for _, r := range a.ranks {
+		if r.exit != nil && r.exit.Code == 0 && a.isMember(r) {
 			return true
 		}
 	}
 	return false
 }
 
-// firstLoss is the rank whose place has been empty for longest.
-func (w *world) firstLoss() *rank {
-	emptied := make(map[int]*rank) // by place: its last rank
-	for _, r := range w.ranks {
-		if !w.isMember(r) {
+// firstLoss returns the rank that has been without a running process for the longest
+// time.
+func (a *attempt) firstLoss() *rank {
+	emptied := make(map[int]*rank) // by local rank: its last member
+	for _, r := range a.ranks {
+		if !a.isMember(r) {
 			continue
 		}
 		if emptied[r.local] = nil; r.loss != nil {
 			emptied[r.local] = r
 		}
 	}
-	first := w.crew.losses[0]
-	for _, r := range slices.Backward(w.crew.losses) {
+	first := a.elastic.losses[0]
+	for _, r := range slices.Backward(a.elastic.losses) {
 		if emptied[r.local] == r {
 			first = r
 		}
@@ -249,14 +252,14 @@ func (w *world) firstLoss() *rank {
 	return first
 }
 
-// lost is what became of those that were lost.
-func (w *world) lost() (list []Loss) {
-	for _, r := range w.crew.losses {
+// lost returns the losses and their replacements.
+func (a *attempt) lost() (list []Loss) {
+	for _, r := range a.elastic.losses {
 		l := *r.loss
 		l.Exit = *r.exit
-		for _, k := range w.ranks {
-			if k.number == r.number && k.replacement == l.By && l.By > 0 && w.isMember(k) {
-				l.LetIn = k.letIn
+		for _, k := range a.ranks {
+			if k.number == r.number && k.replacement == l.By && l.By > 0 && a.isMember(k) {
+				l.LetIn = k.admittedAs
 			}
 		}
 		list = append(list, l)
@@ -264,9 +267,8 @@ func (w *world) lost() (list []Loss) {
 	return list
 }
 
-// follow returns what the ranks of an attempt decide, again and again: the names
-// of those who go on.
-func (h *host) follow(ctx context.Context, epoch int) <-chan []string {
+// watchDecisions sends the process names of each decision of an attempt's ranks.
+func (h *host) watchDecisions(ctx context.Context, attempt int) <-chan []string {
 	news := make(chan []string)
 	names := make([]string, h.size)
 	for r := range names {
@@ -274,11 +276,11 @@ func (h *host) follow(ctx context.Context, epoch int) <-chan []string {
 	}
 	go func() {
 		for n := 0; ; n++ {
-			d, err := h.learn(ctx, epoch, n)
+			d, err := h.awaitDecision(ctx, attempt, n)
 			if err != nil {
 				return
 			}
-			names = nextNames(ctx, h.ranks(epoch), names, d)
+			names = nextNames(ctx, h.rankStore(attempt), names, d)
 			select {
 			case news <- names:
 			case <-ctx.Done():
@@ -289,12 +291,12 @@ func (h *host) follow(ctx context.Context, epoch int) <-chan []string {
 	return news
 }
 
-// learn waits for the n-th decision of the ranks. Each call of the store is bounded: a
-// connection that was cut off without notice would keep one waiting for ever.
-func (h *host) learn(ctx context.Context, epoch, n int) (*agree.Decision, error) {
+// awaitDecision waits for decision n of the ranks. Each store call has a timeout: a
+// call on a connection that was cut without notice would never return.
+func (h *host) awaitDecision(ctx context.Context, attempt, n int) (*agree.Decision, error) {
 	for {
 		try, cancel := context.WithTimeout(ctx, max(h.cfg.LostTime, time.Second))
-		d, err := agree.Learn(try, agree.On(h.ranks(epoch)), place.WorldKey(n))
+		d, err := agree.Learn(try, agree.On(h.rankStore(attempt)), launchenv.WorldKey(n))
 		cancel()
 		if err == nil {
 			return d, nil
@@ -307,8 +309,8 @@ func (h *host) learn(ctx context.Context, epoch, n int) (*agree.Decision, error)
 	}
 }
 
-// nextNames returns the process names of a decision, in rank order, from those of the
-// one before.
+// nextNames returns the process names of a decision, in rank order. names are those of
+// the decision before.
 func nextNames(ctx context.Context, ranks store.Store, names []string, d *agree.Decision) (next []string) {
 	for _, m := range d.Members {
 		if m >= 0 && m < len(names) {
@@ -316,22 +318,22 @@ func nextNames(ctx context.Context, ranks store.Store, names []string, d *agree.
 		}
 	}
 	for _, ticket := range d.Late {
-		holder, _ := ranks.Get(ctx, place.LateKey(ticket)) // "" stands for a process without a name
-		next = append(next, place.HolderName(string(holder)))
+		holder, _ := ranks.Get(ctx, launchenv.LateKey(ticket)) // "" is a process without a name
+		next = append(next, launchenv.HolderName(string(holder)))
 	}
 	return next
 }
 
-// letIn returns as what a replacement was let in; "" if it was not.
-func (h *host) letIn(epoch int, name string) string {
+// admittedAs returns the rank that a replacement got; "" if it got none.
+func (h *host) admittedAs(attempt int, name string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	return letIn(ctx, h.ranks(epoch), name)
+	return readAdmittedAs(ctx, h.rankStore(attempt), name)
 }
 
-// letIn reads as what a process was let in; "" if it was not.
-func letIn(ctx context.Context, s store.Store, name string) string {
-	key := place.LetInKey(name)
+// readAdmittedAs reads the rank that a process got; "" if it got none.
+func readAdmittedAs(ctx context.Context, s store.Store, name string) string {
+	key := launchenv.LetInKey(name)
 	if there, err := s.Check(ctx, key); err != nil || !there {
 		return ""
 	}
@@ -342,14 +344,14 @@ func letIn(ctx context.Context, s store.Store, name string) string {
 	return string(text)
 }
 
-// withdraw takes back the ticket of a replacement that is no more, so that
-// nobody waits for it.
-func (h *host) withdraw(epoch int, name string) {
+// withdrawTicket withdraws the admission ticket of a replacement that has exited, so
+// that no rank waits for it.
+func (h *host) withdrawTicket(attempt int, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s := h.ranks(epoch)
+	s := h.rankStore(attempt)
 	for ticket := int64(1); ; ticket++ {
-		key := place.LateKey(ticket)
+		key := launchenv.LateKey(ticket)
 		if there, err := s.Check(ctx, key); err != nil || !there {
 			return
 		}
@@ -357,8 +359,8 @@ func (h *host) withdraw(epoch int, name string) {
 		if err != nil {
 			return
 		}
-		if place.HolderName(string(who)) == name {
-			_, _ = s.CompareAndSet(ctx, key, who, []byte(place.Withdrawn))
+		if launchenv.HolderName(string(who)) == name {
+			_, _ = s.CompareAndSet(ctx, key, who, []byte(launchenv.Withdrawn))
 			return
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// environ returns a rank's environment: that of the launcher, and the names by
-// which tutti.Join and PyTorch find their place.
-func (h *host) environ(epoch, local int, master string) []string {
+// environ returns a rank's environment: the launcher's own, and the variables that
+// tutti.Join and PyTorch read.
+func (h *host) environ(attempt, local int, master string) []string {
 	c := h.cfg
 	masterHost, masterPort, _ := net.SplitHostPort(master)
 	rank, size := strconv.Itoa(h.base+local), strconv.Itoa(h.size)
@@ -18,19 +18,19 @@ func (h *host) environ(epoch, local int, master string) []string {
 	if h.torchAddr != "" {
 		agent = "True"
 	}
-	own := []string{
+	vars := []string{
 		"TUTTI_RANK=" + rank,
 		"TUTTI_SIZE=" + size,
 		"TUTTI_LOCAL_RANK=" + strconv.Itoa(local),
 		"TUTTI_LOCAL_SIZE=" + strconv.Itoa(c.Ranks),
 		"TUTTI_STORE=" + h.storeAddr,
-		"TUTTI_EPOCH=" + strconv.Itoa(epoch),
+		"TUTTI_EPOCH=" + strconv.Itoa(attempt),
 		"TUTTI_NAME=" + rank,
 		"TUTTI_LATE=",
 		"TUTTI_SECRET=" + c.Secret,
 		"TUTTI_CERT=" + string(h.cert),
 		"TUTTI_KEY=" + string(h.key),
-		// What was said to this launcher is not for those that ranks may start.
+		// The launcher's own settings must not reach launchers that ranks may start.
 		"TUTTI_NODES=", "TUTTI_NODE=", "TUTTI_ADDR=",
 
 		"RANK=" + rank,
@@ -44,31 +44,31 @@ func (h *host) environ(epoch, local int, master string) []string {
 		"ROLE_WORLD_SIZE=" + size,
 		"MASTER_ADDR=" + masterHost,
 		"MASTER_PORT=" + masterPort,
-		"TORCHELASTIC_RESTART_COUNT=" + strconv.Itoa(epoch),
+		"TORCHELASTIC_RESTART_COUNT=" + strconv.Itoa(attempt),
 		"TORCHELASTIC_MAX_RESTARTS=" + strconv.Itoa(c.Restarts),
 		"TORCHELASTIC_RUN_ID=tutti",
 		"TORCHELASTIC_USE_AGENT_STORE=" + agent,
 	}
-	if dir := h.flightDir(epoch); dir != "" {
-		own = append(own, "TUTTI_FLIGHT_DIR="+dir)
+	if dir := h.flightDir(attempt); dir != "" {
+		vars = append(vars, "TUTTI_FLIGHT_DIR="+dir)
 	}
 	if c.Visible {
-		own = append(own, "CUDA_VISIBLE_DEVICES="+device(lookup(c.Env, "CUDA_VISIBLE_DEVICES"), local))
+		vars = append(vars, "CUDA_VISIBLE_DEVICES="+visibleDevice(lookupEnv(c.Env, "CUDA_VISIBLE_DEVICES"), local))
 	}
-	return merge(c.Env, own)
+	return mergeEnv(c.Env, vars)
 }
 
-// device returns the local-th of the devices that are visible, or, if nothing
-// is said of them, of all.
-func device(visible string, local int) string {
+// visibleDevice returns entry local of the list in CUDA_VISIBLE_DEVICES. Without a list
+// it returns local itself.
+func visibleDevice(visible string, local int) string {
 	if list := strings.Split(visible, ","); visible != "" {
 		return list[local%len(list)]
 	}
 	return strconv.Itoa(local)
 }
 
-// lookup returns the last value of a name, as programs see it.
-func lookup(env []string, name string) string {
+// lookupEnv returns the last value of a variable, which is the value that programs see.
+func lookupEnv(env []string, name string) string {
 	for _, e := range slices.Backward(env) {
 		if k, v, _ := strings.Cut(e, "="); k == name {
 			return v
@@ -77,10 +77,11 @@ func lookup(env []string, name string) string {
 	return ""
 }
 
-// merge puts own in the place of what env says. Empty values take a name away.
-func merge(env, own []string) []string {
+// mergeEnv replaces variables of env by those in vars. An empty value removes the
+// variable.
+func mergeEnv(env, vars []string) []string {
 	names := make(map[string]bool)
-	for _, e := range own {
+	for _, e := range vars {
 		k, _, _ := strings.Cut(e, "=")
 		names[k] = true
 	}
@@ -90,7 +91,7 @@ func merge(env, own []string) []string {
 			out = append(out, e)
 		}
 	}
-	for _, e := range own {
+	for _, e := range vars {
 		if !strings.HasSuffix(e, "=") {
 			out = append(out, e)
 		}
@@ -98,13 +99,13 @@ func merge(env, own []string) []string {
 	return out
 }
 
-// prefix is what stands before a rank's lines.
-func prefix(rank, size int, color bool) string {
+// linePrefix returns the text before each line of a rank's output.
+func linePrefix(rank, size int, color bool) string {
 	text := fmt.Sprintf("[%*d] ", len(strconv.Itoa(size-1)), rank)
 	if !color {
 		return text
 	}
-	// The colours that can be read on light and dark ground.
+	// These ANSI colours are readable on light and on dark backgrounds.
 	colors := []int{36, 33, 32, 35, 34, 31}
 	return fmt.Sprintf("\x1b[%dm%s\x1b[0m", colors[rank%len(colors)], text)
 }

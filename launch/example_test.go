@@ -7,7 +7,7 @@ import (
 	"github.com/tutti-go/tutti/launch"
 )
 
-// Two ranks, of which one fails.
+// Two ranks; rank 1 fails.
 func ExampleRun() {
 	report, err := launch.Run(context.Background(), launch.Config{
 		Command: []string{"sh", "-c", "test $RANK = 0 || exit 3; sleep 60"},

@@ -6,91 +6,94 @@ import (
 	"time"
 )
 
-// exited notes children's ends.
-func (w *world) exited(list []ended) {
+// handleExits records exits of child processes, together with all that are already
+// queued.
+func (a *attempt) handleExits(list []childExit) {
 	for more := true; more; {
 		for _, e := range list {
-			if r := w.note(e); r != nil {
-				w.held = append(w.held, r)
+			if r := a.recordExit(e); r != nil {
+				a.undecided = append(a.undecided, r)
 			}
 		}
 		select {
-		case list, more = <-w.exits:
+		case list, more = <-a.exits:
 		default:
 			more = false
 		}
 	}
-	w.judge(false)
+	a.decideFailure(false)
 }
 
-// blameTime is how long after the end of a rank that has failed because of
-// another that one's own end is waited for: a process closes its connections
-// before its end is seen.
+// blameTime is how long the launcher waits for the exit of the rank that another failed
+// rank blames. A process closes its connections before its parent sees its exit, so the
+// blaming rank can exit first.
 const blameTime = time.Second
 
-// judge decides whose end it was that counts, of those that are held. At last it
-// must be one of them.
-func (w *world) judge(atLast bool) {
-	if w.ending {
-		w.held = nil
+// decideFailure picks the exit that counts as the failure from the undecided ones. A
+// rank that blames another rank comes last; decideFailure waits for a better candidate
+// until final is set.
+func (a *attempt) decideFailure(final bool) {
+	if a.ending {
+		a.undecided = nil
 		return
 	}
 	weight := make(map[*rank]int)
-	for _, r := range w.held {
+	for _, r := range a.undecided {
 		switch {
-		case r.exit.Code > 128: // it was killed
-		case w.h.reg != nil: // the coordinator finds out
+		case r.exit.Code > 128: // killed by a signal
+		case a.h.reg != nil: // the coordinator decides
 			weight[r] = 1
-		case !suffered(w.h.told(w.epoch, r.name())):
+		case !failedByPeer(a.h.activityDumps(a.number, r.name())):
 			weight[r] = 1
 		default:
 			weight[r] = 2
 		}
 	}
-	slices.SortStableFunc(w.held, func(a, b *rank) int { return weight[a] - weight[b] })
-	if len(w.held) > 0 && weight[w.held[0]] == 2 && !atLast {
-		if !w.holding {
-			w.holding = true
-			w.blame.Reset(blameTime)
+	slices.SortStableFunc(a.undecided, func(a, b *rank) int { return weight[a] - weight[b] })
+	if len(a.undecided) > 0 && weight[a.undecided[0]] == 2 && !final {
+		if !a.deciding {
+			a.deciding = true
+			a.blameTimer.Reset(blameTime)
 		}
 		return
 	}
-	bad := w.held
-	w.held, w.holding = nil, false
+	bad := a.undecided
+	a.undecided, a.deciding = nil, false
 	switch {
-	case w.cfg.Min > 0:
-		w.lose(bad)
+	case a.cfg.Min > 0:
+		a.handleFailures(bad)
 	case len(bad) > 0:
-		w.fail(*bad[0].exit)
+		a.fail(*bad[0].exit)
 	}
 }
 
-// unseen is when somebody else has taken the ends of this process's children.
-func (w *world) unseen() {
-	for _, r := range w.ranks {
+// handleLostExits fails the ranks whose exit status other code in this process has
+// collected with wait.
+func (a *attempt) handleLostExits() {
+	for _, r := range a.ranks {
 		if r.exit == nil {
-			w.alive--
-			r.exit = w.endOf(r, 1, "its end was not seen")
-			w.fail(*r.exit)
+			a.alive--
+			r.exit = a.newExit(r, 1, "its exit status is lost: another part of the program has waited for it")
+			a.fail(*r.exit)
 		}
 	}
 }
 
-// note notes a rank's end, and returns it if that was a bad one.
-func (w *world) note(e ended) *rank {
-	for _, r := range w.ranks {
+// recordExit records the exit of a rank. It returns the rank if its exit code is not 0.
+func (a *attempt) recordExit(e childExit) *rank {
+	for _, r := range a.ranks {
 		if r.pid != e.pid || r.exit != nil {
 			continue
 		}
-		w.alive--
-		code, how := exitOf(e.status)
-		r.exit = w.endOf(r, code, how)
+		a.alive--
+		code, how := decodeStatus(e.status)
+		r.exit = a.newExit(r, code, how)
 		switch {
-		case w.ending && code != 0:
+		case a.ending && code != 0:
 			r.exit.How = "ended by tutti: " + how
-		case w.h.reg != nil: // the coordinator looks at who waits in vain
-		case code == 0 && w.h.joined(w.epoch)[r.number] == "":
-			w.look.Reset(lookEvery)
+		case a.h.reg != nil: // the coordinator checks who waits in Join
+		case code == 0 && a.h.joinStates(a.number)[r.number] == "":
+			a.joinCheck.Reset(joinCheckInterval)
 		}
 		if code != 0 {
 			return r
@@ -99,26 +102,27 @@ func (w *world) note(e ended) *rank {
 	return nil
 }
 
-// lookEvery is how often a rank that has ended without joining makes the
-// launcher look whether others wait for it.
-const lookEvery = 100 * time.Millisecond
+// joinCheckInterval is the time between checks whether ranks wait in Join for a rank
+// that exited without calling it.
+const joinCheckInterval = 100 * time.Millisecond
 
-// lookAround ends the job if ranks wait in Join for one that has ended.
-func (w *world) lookAround() {
-	state := w.h.joined(w.epoch)
+// checkJoin fails the job if a rank waits in Join for a rank that exited without
+// calling it.
+func (a *attempt) checkJoin() {
+	state := a.h.joinStates(a.number)
 	waits := -1
 	for r, s := range state {
-		gone := slices.ContainsFunc(w.ranks, func(k *rank) bool { return k.number == r && k.exit != nil })
+		gone := slices.ContainsFunc(a.ranks, func(k *rank) bool { return k.number == r && k.exit != nil })
 		if s == inJoin && !gone {
 			waits = r
 		}
 	}
-	for _, r := range w.ranks {
-		if waits >= 0 && r.exit != nil && r.exit.Code == 0 && state[r.number] == "" && !w.ending {
-			r.exit.Code, r.exit.How = 1, fmt.Sprintf("ended without calling Join, and rank %d waits for it", waits)
-			w.fail(*r.exit)
+	for _, r := range a.ranks {
+		if waits >= 0 && r.exit != nil && r.exit.Code == 0 && state[r.number] == "" && !a.ending {
+			r.exit.Code, r.exit.How = 1, fmt.Sprintf("exited without calling Join, and rank %d waits for it", waits)
+			a.fail(*r.exit)
 			return
 		}
 	}
-	w.look.Reset(lookEvery)
+	a.joinCheck.Reset(joinCheckInterval)
 }

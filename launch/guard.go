@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// lifelineName is the variable that tells the leader which descriptor its
-// lifeline is.
+// lifelineName is the environment variable with the number of the leader's lifeline
+// descriptor.
 const lifelineName = "TUTTI_LIFELINE"
 
-// Lifeline returns what Guard has given this process, for Config.Lifeline. It
-// is nil in a process that Guard has not started.
+// Lifeline returns the pipe that Guard passed to this process, for Config.Lifeline. It
+// is nil in a process that Guard did not start.
 func Lifeline() io.Reader {
 	f := inheritedFile(lifelineName)
 	if f == nil {
@@ -25,8 +25,8 @@ func Lifeline() io.Reader {
 	return f
 }
 
-// inheritedFile opens the descriptor whose number a variable has; nil if it has
-// none. Processes that this one starts do not get it.
+// inheritedFile opens the descriptor whose number is in an environment variable; nil if
+// the variable is unset. Child processes do not inherit the descriptor.
 func inheritedFile(name string) *os.File {
 	fd, err := strconv.Atoi(os.Getenv(name))
 	if err != nil || fd < 3 {
@@ -36,21 +36,21 @@ func inheritedFile(name string) *os.File {
 	return os.NewFile(uintptr(fd), name)
 }
 
-// Guard starts cmd, the leader, through a watchdog, passes signals on to it, waits
-// for its end, and returns the code to exit with. If any one or two of the three
-// processes are killed, the rest end everything. On Linux Guard takes the end of
-// every child of this process: start no others beside it.
+// Guard starts cmd, the leader, through a watchdog, forwards signals to it, waits for
+// its exit, and returns the exit code. If any one or two of the three processes are
+// killed, the rest end all ranks. On Linux, Guard collects the exit of every child of
+// this process: the caller must start no other child processes meanwhile.
 //
-// cmd must start a program that calls Watchdog first of all. Both processes are in
-// sessions of their own, without a controlling terminal: a key that is pressed
-// reaches them once, through signals, and the terminal does not stop them when
-// they write to it, whatever stty tostop says.
+// cmd must start a program that calls Watchdog before anything else. Watchdog and
+// leader run in their own sessions without a controlling terminal. A key such as ctrl-C
+// therefore reaches them once, through signals, and the terminal does not stop them
+// when they write to it (stty tostop).
 func Guard(cmd *exec.Cmd, signals <-chan os.Signal) (code int, err error) {
 	if os.Getenv(watchdogName) != "" {
-		return 1, &Error{"it cannot start", errors.New("this process was started as the watchdog; the program must call launch.Watchdog before anything else")}
+		return 1, &Error{"cannot start the job", errors.New("this process was started as the watchdog; the program must call launch.Watchdog before anything else")}
 	}
-	_ = becomeReaper() // Run says if it cannot be
-	text, err := json.Marshal(newOrder(cmd))
+	_ = becomeReaper() // Run reports a failure
+	text, err := json.Marshal(newLeaderCommand(cmd))
 	if err != nil {
 		return 1, &Error{"the watchdog", err}
 	}
@@ -76,17 +76,18 @@ func Guard(cmd *exec.Cmd, signals <-chan os.Signal) (code int, err error) {
 			if sig, ok := s.(syscall.Signal); ok {
 				select {
 				case relay <- sig:
-				default: // the watchdog is stopped, and has enough of them
+				default: // the watchdog is stopped, and 64 signals are queued already
 				}
 			}
 		case err := <-done:
-			return codeOf(cmd, err)
+			return exitCode(cmd, err)
 		}
 	}
 }
 
-// startSession starts a process in a session of its own. It gets the reading end
-// of a pipe, whose descriptor the variable name tells; the writing end is returned.
+// startSession starts a process in its own session. The process inherits the read end
+// of a pipe. The environment variable name holds its descriptor number. The write end
+// is returned.
 func startSession(cmd *exec.Cmd, name string) (write *os.File, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -109,21 +110,21 @@ func startSession(cmd *exec.Cmd, name string) (write *os.File, err error) {
 	return write, nil
 }
 
-// codeOf ends all that a process that has ended has left, and returns the code to
-// exit with.
-func codeOf(cmd *exec.Cmd, err error) (int, error) {
-	sweepAll()
+// exitCode kills the descendants that an exited process left behind and returns its
+// exit code.
+func exitCode(cmd *exec.Cmd, err error) (int, error) {
+	killOrphans()
 	if cmd.ProcessState == nil {
 		return 1, &Error{"the process " + cmd.Path, err}
 	}
-	code, _ := exitOf(cmd.ProcessState.Sys().(syscall.WaitStatus))
+	code, _ := decodeStatus(cmd.ProcessState.Sys().(syscall.WaitStatus))
 	return code, nil
 }
 
-// sweepAll ends all that is left of a process that was to end it. The process
-// is no more, and all that it had is this one's.
-func sweepAll() {
-	end := time.Now().Add(sweepTime)
+// killOrphans kills and collects all children. They were descendants of a process that
+// exited without ending them.
+func killOrphans() {
+	end := time.Now().Add(killTimeout)
 	for pause := time.Millisecond; time.Now().Before(end); pause = min(2*pause, 50*time.Millisecond) {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 		switch {

@@ -13,55 +13,55 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/claim"
-	"github.com/tutti-go/tutti/internal/transport/tcp"
+	"github.com/tutti-go/tutti/internal/jobtls"
 	"github.com/tutti-go/tutti/store"
 )
 
-// A host is this host's part in the job: the way to the store, and what the
-// hosts agree on there.
+// A host is this host's part in the job: its connection to the store and the data that
+// the hosts share there.
 type host struct {
 	cfg       *Config
-	base      int // this host's first rank
-	size      int // ranks in the job
+	base      int // number of this host's first rank
+	size      int // ranks in the whole job
 	storeAddr string
-	torchAddr string        // "": no plain store
-	plain     *store.Server // node 0's, if there is one
-	cert, key []byte        // nil: nothing is encrypted
+	torchAddr string        // address of the plain store; "": there is none
+	plain     *store.Server // set on node 0 if there is a plain store
+	cert, key []byte        // nil: connections are not encrypted
 	all       store.Store
-	own       store.Store // what launchers tell each other
+	own       store.Store // shared by the launchers
 	closers   []func() error
-	gone      chan Exit // a host that was lost
-	quiet     context.CancelFunc
-	alone     bool // not all others will come to the end
+	lost      chan Exit // receives the loss of another host
+	stop      context.CancelFunc
+	peerLost  bool // another host may not reach the end of the job
 
-	// Of an elastic job over several hosts; nil and zero in all others.
-	reg          *registration
-	coord        *coordinator // node 0's
-	epoch        int          // the next attempt
-	begins       int          // attempts that this launcher has waited for
-	eventsBefore int          // events of the attempt before this launcher took part
-	firsts       []int        // replacement numbers of its first processes, by place; nil: they are ranks from the start
+	// Used in an elastic job over several hosts.
+	reg               *registration
+	coord             *coordinator // set on node 0
+	attempt           int          // number of the next attempt
+	starts            int          // start messages that this launcher has waited for
+	pastEvents        int          // events of the attempt before this launcher joined it
+	firstReplacements []int        // replacement numbers of the first processes, by local rank; nil: the host starts with the job
 }
 
-// maxRanks is how many ranks one host may say that it has.
+// maxRanks bounds the number of ranks of one host.
 const maxRanks = 1 << 20
 
-// closeTime is how long a launcher waits for the others at the end.
-const closeTime = 10 * time.Second
+// maxCloseTime is how long a launcher waits for the others at the end of the job.
+const maxCloseTime = 10 * time.Second
 
-// openHost hosts the store, or connects to it, and finds out how many ranks
-// the other hosts have.
+// openHost opens the store, or connects to it, and learns the number of ranks of the
+// other hosts.
 func openHost(ctx context.Context, cfg *Config) (*host, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.JoinTime)
 	defer cancel()
-	h := &host{cfg: cfg, storeAddr: cfg.Addr, gone: make(chan Exit, 1), quiet: func() {}}
+	h := &host{cfg: cfg, storeAddr: cfg.Addr, lost: make(chan Exit, 1), stop: func() {}}
 	err := h.open(ctx)
 	if err == nil {
 		h.own = store.Prefix(h.all, "launch")
-		if err = h.sameElastic(ctx); err == nil && cfg.overHosts() {
+		if err = h.sameElastic(ctx); err == nil && cfg.elasticOverHosts() {
 			err = h.coordinate(ctx)
 		} else if err == nil {
-			err = h.count(ctx)
+			err = h.countRanks(ctx)
 		}
 	}
 	if err != nil {
@@ -69,18 +69,18 @@ func openHost(ctx context.Context, cfg *Config) (*host, error) {
 		return nil, err
 	}
 	alive, cancel := context.WithCancel(context.Background())
-	quiet := h.quiet
-	h.quiet = func() { cancel(); quiet() }
+	quiet := h.stop
+	h.stop = func() { cancel(); quiet() }
 	if cfg.Nodes > 1 && h.reg == nil {
-		go h.beat(alive)
+		go h.sendHeartbeats(alive)
 	}
 	if cfg.Node == 0 {
-		go h.hear(alive, h.own, "tutti: refused a host")
+		go h.logRefusals(alive, h.own, "tutti: refused a host")
 	}
 	return h, nil
 }
 
-// sameElastic makes sure that all hosts say the same of Min and Max.
+// sameElastic compares Min and Max of this host with those of node 0.
 func (h *host) sameElastic(ctx context.Context) error {
 	mine := h.cfg.elastic()
 	if h.cfg.Node == 0 {
@@ -94,29 +94,29 @@ func (h *host) sameElastic(ctx context.Context) error {
 		return &Error{"the store", err}
 	}
 	if string(theirs) != mine {
-		return h.turnedAway(ctx, fmt.Sprintf("it was started %s, this job %s; all hosts must say the same", mine, theirs))
+		return h.reportRefusal(ctx, fmt.Sprintf("it was started %s, this job %s; start all hosts with the same flags", mine, theirs))
 	}
 	return nil
 }
 
-// coordinate takes part in an elastic job over several hosts.
+// coordinate joins an elastic job over several hosts.
 func (h *host) coordinate(ctx context.Context) error {
 	if err := h.sameNodes(ctx); err != nil {
 		return err
 	}
 	if h.cfg.Node == 0 {
 		alive, cancel := context.WithCancel(context.Background())
-		quiet := h.quiet
-		h.quiet = func() { cancel(); quiet() }
+		quiet := h.stop
+		h.stop = func() { cancel(); quiet() }
 		h.coord = newCoordinator(h)
 		go h.coord.run(alive)
 	}
 	return h.register(ctx)
 }
 
-// abandon has the coordinator of an elastic job over several hosts know of a failure of
-// this launcher. It does not wait.
-func (h *host) abandon(e Exit) {
+// reportLauncherFailure tells the coordinator of an elastic job over several hosts that
+// this launcher has failed. It does not wait.
+func (h *host) reportLauncherFailure(e Exit) {
 	if h.reg == nil {
 		return
 	}
@@ -127,25 +127,24 @@ func (h *host) abandon(e Exit) {
 	})
 }
 
-// stopEarly closes a host's part in a job in which it has started no ranks.
+// stopEarly closes a host's part in a job before it starts ranks.
 func (h *host) stopEarly(why string) {
 	if h.reg != nil {
-		h.reg.last(why)
+		h.reg.sendLast(why)
 	}
 	h.close()
 }
 
-// beat gives signs of life to node 0, or watches for those of the others, until
-// a host is lost.
-func (h *host) beat(ctx context.Context) {
+// sendHeartbeats exchanges heartbeats with node 0 until ctx ends or a host is lost.
+func (h *host) sendHeartbeats(ctx context.Context) {
 	seen, since := make([]int64, h.cfg.Nodes), make([]time.Time, h.cfg.Nodes)
 	for i := range since {
 		since[i] = time.Now()
 	}
 	for {
-		if lost := h.pulse(ctx, seen, since); lost != nil {
+		if lost := h.exchangeHeartbeats(ctx, seen, since); lost != nil {
 			if ctx.Err() == nil {
-				h.gone <- *lost
+				h.lost <- *lost
 			}
 			return
 		}
@@ -157,8 +156,9 @@ func (h *host) beat(ctx context.Context) {
 	}
 }
 
-// pulse is one beat. It returns the host that is lost.
-func (h *host) pulse(ctx context.Context, seen []int64, since []time.Time) *Exit {
+// exchangeHeartbeats sends one heartbeat to node 0. On node 0 it checks the heartbeats
+// of the other hosts and returns the host that is lost.
+func (h *host) exchangeHeartbeats(ctx context.Context, seen []int64, since []time.Time) *Exit {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.LostTime)
 	defer cancel()
 	if h.cfg.Node > 0 {
@@ -173,7 +173,7 @@ func (h *host) pulse(ctx context.Context, seen []int64, since []time.Time) *Exit
 			seen[n], since[n] = count, time.Now()
 		}
 		if silent := time.Since(since[n]); silent > h.cfg.LostTime {
-			return &Exit{Rank: -1, Node: n, Code: 1, How: fmt.Sprintf("node %d is lost: no sign of it for %v", n, silent.Round(time.Second))}
+			return &Exit{Rank: -1, Node: n, Code: 1, How: fmt.Sprintf("node %d is lost: no heartbeat for %v", n, silent.Round(time.Second))}
 		}
 	}
 	return nil
@@ -183,7 +183,7 @@ func (h *host) open(ctx context.Context) error {
 	config := store.Config{Secret: []byte(h.cfg.Secret), Logger: h.cfg.Logger}
 	if h.cfg.encrypted() {
 		var err error
-		if h.cert, h.key, err = tcp.DeriveJobCertificate(h.cfg.Secret); err != nil {
+		if h.cert, h.key, err = jobtls.DeriveCertificate(h.cfg.Secret); err != nil {
 			return &Error{"the job's certificate", err}
 		}
 		config.Cert, config.Key = h.cert, h.key
@@ -213,9 +213,10 @@ func (h *host) open(ctx context.Context) error {
 	return nil
 }
 
-// listen opens the store where the other hosts look for it. That may be a name
-// that does not resolve here, or not yet, or an address that is passed on to this
-// host: then it is the same port of all interfaces.
+// listen opens the store at the address that the other hosts use. This host may be
+// unable to listen there: the name may not resolve here, or the address may be
+// forwarded to this host. An encrypted store then listens on the same port of all
+// interfaces.
 func listen(ctx context.Context, addr string, config store.Config) (*store.Server, error) {
 	s, err := store.Listen(ctx, addr, config)
 	if err == nil || config.Cert == nil || !errors.As(err, new(*net.DNSError)) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
@@ -226,7 +227,7 @@ func listen(ctx context.Context, addr string, config store.Config) (*store.Serve
 	return store.Listen(ctx, ":"+port, config)
 }
 
-// openPlain opens the plain store for PyTorch.
+// openPlain opens the unauthenticated store for PyTorch.
 func (h *host) openPlain(ctx context.Context, addr string) error {
 	plain, err := store.Listen(ctx, addr, store.Config{Plain: true, Logger: h.cfg.Logger})
 	if err != nil {
@@ -236,37 +237,37 @@ func (h *host) openPlain(ctx context.Context, addr string) error {
 	return nil
 }
 
-// withPort is an address with the port that was really taken.
+// withPort replaces the port of addr by the one the listener got.
 func withPort(addr string, taken net.Addr) string {
 	name, _, _ := net.SplitHostPort(addr)
 	return net.JoinHostPort(name, strconv.Itoa(taken.(*net.TCPAddr).Port))
 }
 
-// sameNodes makes sure that all hosts say the same of Nodes.
+// sameNodes compares Nodes of this host with the other hosts.
 func (h *host) sameNodes(ctx context.Context) error {
 	mine := strconv.Itoa(h.cfg.Nodes)
 	if theirs, err := h.own.CompareAndSet(ctx, "nodes", nil, []byte(mine)); err != nil {
 		return &Error{"the store", err}
 	} else if string(theirs) != mine {
-		return h.turnedAway(ctx, fmt.Sprintf("it believes in %s hosts, this job has %s", mine, theirs))
+		return h.reportRefusal(ctx, fmt.Sprintf("it was started with --nodes %s, this job with --nodes %s", mine, theirs))
 	}
 	return nil
 }
 
-// count tells the other hosts how many ranks this one has, and learns theirs.
-func (h *host) count(ctx context.Context) error {
+// countRanks tells the other hosts how many ranks this host has, and learns theirs.
+func (h *host) countRanks(ctx context.Context) error {
 	node := strconv.Itoa(h.cfg.Node)
 	if err := h.sameNodes(ctx); err != nil {
 		return err
 	}
-	held, err := claim.Take(ctx, h.own, "here/"+node, claim.Options{Using: func(ctx context.Context, _ string) bool { return h.begun(ctx) }})
+	held, err := claim.Take(ctx, h.own, "here/"+node, claim.Options{Using: func(ctx context.Context, _ string) bool { return h.hasBegun(ctx) }})
 	if taken := (*claim.TakenError)(nil); errors.As(err, &taken) {
-		return h.turnedAway(ctx, fmt.Sprintf("node %s is here already: %s", node, taken.Holder))
+		return h.reportRefusal(ctx, fmt.Sprintf("node %s is already in the job: %s", node, taken.Holder))
 	} else if err != nil {
 		return &Error{"the store", err}
 	}
-	if h.begun(ctx) {
-		return h.turnedAway(ctx, fmt.Sprintf("the job has begun, and the launcher of node %s has ended since", node))
+	if h.hasBegun(ctx) {
+		return h.reportRefusal(ctx, fmt.Sprintf("the job has begun, and the launcher of node %s has exited since", node))
 	}
 	outer := ctx
 	ctx, stop := context.WithCancelCause(ctx)
@@ -276,21 +277,21 @@ func (h *host) count(ctx context.Context) error {
 			stop(err)
 		}
 	})
-	err = h.meet(ctx)
+	err = h.exchangeRankCounts(ctx)
 	lost := (*claim.LostError)(nil)
 	if err != nil && errors.As(context.Cause(ctx), &lost) {
-		err = &Error{"it cannot join", lost}
+		err = &Error{"cannot join the job", lost}
 	}
 	stop(nil)
 	keeping.Wait()
 	if err == nil {
 		if e := held.Confirm(outer); errors.As(e, &lost) {
-			err = &Error{"it cannot join", lost}
+			err = &Error{"cannot join the job", lost}
 		} else if e != nil {
 			err = &Error{"the store", e}
 		}
 	}
-	if err != nil && lost == nil { // another launcher may come in its place
+	if err != nil && lost == nil { // another launcher may take the place
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_, _ = h.own.Delete(ctx, "ranks/"+node)
@@ -299,8 +300,8 @@ func (h *host) count(ctx context.Context) error {
 	return err
 }
 
-// begun reports whether the launchers of all hosts have come.
-func (h *host) begun(ctx context.Context) bool {
+// hasBegun reports whether the launchers of all hosts have registered.
+func (h *host) hasBegun(ctx context.Context) bool {
 	keys := make([]string, h.cfg.Nodes)
 	for n := range keys {
 		keys[n] = "ranks/" + strconv.Itoa(n)
@@ -309,8 +310,8 @@ func (h *host) begun(ctx context.Context) bool {
 	return err == nil && all
 }
 
-// meet waits for the launchers of the other hosts.
-func (h *host) meet(ctx context.Context) error {
+// exchangeRankCounts waits for the launchers of the other hosts and sums their ranks.
+func (h *host) exchangeRankCounts(ctx context.Context) error {
 	node := strconv.Itoa(h.cfg.Node)
 	err := h.own.Set(ctx, "ranks/"+node, []byte(strconv.Itoa(h.cfg.Ranks)))
 	if h.torchAddr != "" {
@@ -322,7 +323,7 @@ func (h *host) meet(ctx context.Context) error {
 	for n := range h.cfg.Nodes {
 		text, err := h.own.Get(ctx, "ranks/"+strconv.Itoa(n))
 		if err != nil {
-			return &Error{fmt.Sprintf("node %d of %d has not come", n, h.cfg.Nodes), err}
+			return &Error{fmt.Sprintf("node %d of %d has not connected", n, h.cfg.Nodes), err}
 		}
 		ranks, err := strconv.Atoi(string(text))
 		if err != nil || ranks < 1 || ranks > maxRanks {
@@ -343,15 +344,15 @@ func (h *host) meet(ctx context.Context) error {
 	return nil
 }
 
-// turnedAway tells the job that this host is not one of it, and why.
-func (h *host) turnedAway(ctx context.Context, why string) error {
+// reportRefusal tells node 0 that this host cannot join, and returns the error.
+func (h *host) reportRefusal(ctx context.Context, why string) error {
 	name, _ := os.Hostname() // for people
 	_ = h.own.Push(ctx, "refused", fmt.Appendf(nil, "node %d, process %d on %s: %s", h.cfg.Node, os.Getpid(), name, why))
-	return &Error{"it cannot join", errors.New(why)}
+	return &Error{"cannot join the job", errors.New(why)}
 }
 
-// hear logs who is refused, as told in a part of the store, until ctx ends.
-func (h *host) hear(ctx context.Context, s store.Store, text string) {
+// logRefusals logs the refusals that are queued in s until ctx ends.
+func (h *host) logRefusals(ctx context.Context, s store.Store, text string) {
 	for {
 		why, err := s.Pop(ctx, "refused")
 		if err != nil {
@@ -361,43 +362,44 @@ func (h *host) hear(ctx context.Context, s store.Store, text string) {
 	}
 }
 
-// admit lets ranks in: it says how many there are, before anybody can be wrong
-// about it, and logs who is refused until ctx ends.
-func (h *host) admit(ctx context.Context, epoch int) error {
+// openAttempt publishes the number of ranks, so that a rank with another number is
+// refused. It logs refused ranks until ctx ends.
+func (h *host) openAttempt(ctx context.Context, attempt int) error {
 	if h.cfg.Node > 0 {
 		return nil
 	}
-	ranks := h.ranks(epoch)
+	ranks := h.rankStore(attempt)
 	if err := ranks.Set(ctx, "size", []byte(strconv.Itoa(h.size))); err != nil {
 		return err
 	}
-	go h.hear(ctx, ranks, "tutti: refused a rank")
+	go h.logRefusals(ctx, ranks, "tutti: refused a rank")
 	return nil
 }
 
-// master returns where PyTorch programs meet in an attempt: node 0 says it.
-func (h *host) master(ctx context.Context, epoch int) (string, error) {
-	key := fmt.Sprintf("%d/master", epoch)
+// masterAddr returns the address for PyTorch's rendezvous in an attempt, chosen by node
+// 0.
+func (h *host) masterAddr(ctx context.Context, attempt int) (string, error) {
+	key := fmt.Sprintf("%d/master", attempt)
 	if h.cfg.Node > 0 {
 		addr, err := h.own.Get(ctx, key)
 		return string(addr), err
 	}
-	addr, err := h.meeting(ctx, epoch)
+	addr, err := h.newMasterAddr(ctx, attempt)
 	if err != nil {
 		return "", err
 	}
 	return addr, h.own.Set(ctx, key, []byte(addr))
 }
 
-// meeting is the plain store, empty in every attempt because PyTorch uses the
-// same keys in all of them; or, if there is none, a port of node 0 that is free
-// for rank 0 to use.
-func (h *host) meeting(ctx context.Context, epoch int) (string, error) {
+// newMasterAddr returns the plain store's address. The store is emptied for each
+// attempt, because PyTorch uses the same keys in all of them. Without a plain store,
+// newMasterAddr returns a free port of node 0 for rank 0.
+func (h *host) newMasterAddr(ctx context.Context, attempt int) (string, error) {
 	if h.plain != nil {
-		if epoch == 0 {
+		if attempt == 0 {
 			return h.torchAddr, nil
 		}
-		_ = h.plain.Close() // those who used it have ended
+		_ = h.plain.Close() // its users have exited
 		return h.torchAddr, h.openPlain(ctx, h.torchAddr)
 	}
 	var lc net.ListenConfig
@@ -409,16 +411,16 @@ func (h *host) meeting(ctx context.Context, epoch int) (string, error) {
 	return withPort(h.storeAddr, l.Addr()), l.Close()
 }
 
-// announce tells all hosts of an attempt's first failure, and returns what was
-// the first.
-func (h *host) announce(epoch int, e Exit) Exit {
+// publishFailure publishes e as the first failure of an attempt. It returns the failure
+// that was published first.
+func (h *host) publishFailure(attempt int, e Exit) Exit {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	mine, err := json.Marshal(e)
 	if err != nil {
 		return e
 	}
-	text, err := h.own.CompareAndSet(ctx, fmt.Sprintf("%d/failed", epoch), nil, mine)
+	text, err := h.own.CompareAndSet(ctx, fmt.Sprintf("%d/failed", attempt), nil, mine)
 	if err != nil {
 		return e
 	}
@@ -429,32 +431,32 @@ func (h *host) announce(epoch int, e Exit) Exit {
 	return first
 }
 
-// watch tells of a failure on another host.
-func (h *host) watch(ctx context.Context, epoch int) <-chan Exit {
-	news := make(chan Exit, 1)
+// watchFailure returns the failure that another host publishes.
+func (h *host) watchFailure(ctx context.Context, attempt int) <-chan Exit {
+	failures := make(chan Exit, 1)
 	if h.cfg.Nodes == 1 {
-		return news
+		return failures
 	}
 	go func() {
-		text, err := h.own.Get(ctx, fmt.Sprintf("%d/failed", epoch))
+		text, err := h.own.Get(ctx, fmt.Sprintf("%d/failed", attempt))
 		var e Exit
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			e = Exit{Rank: -1, Code: 1, How: "the store of node 0 is gone: " + err.Error()}
+			e = Exit{Rank: -1, Code: 1, How: "the store of node 0 is lost: " + err.Error()}
 		default:
 			if e, err = decodeExit(text); err != nil {
 				e = Exit{Rank: -1, Code: 1, How: "another host failed: " + err.Error()}
 			}
 		}
-		news <- e
+		failures <- e
 	}()
-	return news
+	return failures
 }
 
-// decodeExit reads what another host says of the first failure. A code that no
-// process can have would make this one exit with another, possibly 0.
+// decodeExit decodes a failure from another host. It refuses exit codes that no process
+// can have: the launcher would truncate them, possibly to 0.
 func decodeExit(text []byte) (e Exit, err error) {
 	if err := json.Unmarshal(text, &e); err != nil {
 		return Exit{}, err
@@ -465,7 +467,7 @@ func decodeExit(text []byte) (e Exit, err error) {
 	return e, nil
 }
 
-// check finds ends that no process can have.
+// check refuses values that no process can have.
 func (e *Exit) check() error {
 	if e.Code < 0 || e.Code > 255 || e.Rank < -1 || e.Replacement < 0 {
 		return fmt.Errorf("code %d of rank %d, replacement %d, is not possible", e.Code, e.Rank, e.Replacement)
@@ -473,29 +475,28 @@ func (e *Exit) check() error {
 	return nil
 }
 
-// verdict returns the first failure of an attempt that all hosts have ended,
-// wherever it was; nil if there was none.
-func (h *host) verdict(epoch int) *Exit {
-	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
+// firstFailure returns the first failure on any host of an attempt that all hosts have
+// ended; nil if there was none.
+func (h *host) firstFailure(attempt int) *Exit {
+	ctx, cancel := context.WithTimeout(context.Background(), maxCloseTime)
 	defer cancel()
-	failed, err := h.own.Check(ctx, fmt.Sprintf("%d/failed", epoch))
+	failed, err := h.own.Check(ctx, fmt.Sprintf("%d/failed", attempt))
 	if err != nil {
-		return &Exit{Rank: -1, Code: 1, How: "the store of node 0 is gone: " + err.Error()}
+		return &Exit{Rank: -1, Code: 1, How: "the store of node 0 is lost: " + err.Error()}
 	}
 	if !failed {
 		return nil
 	}
-	e := h.announce(epoch, Exit{})
+	e := h.publishFailure(attempt, Exit{})
 	return &e
 }
 
-// leave waits for the other hosts, so that the store outlives their last look
-// at it.
+// leave waits for the other hosts, so that the store stays open for their last calls.
 func (h *host) leave() {
 	if h.reg != nil {
 		h.leaveHosts()
 	} else if h.cfg.Nodes > 1 {
-		ctx, cancel := context.WithTimeout(context.Background(), h.patience())
+		ctx, cancel := context.WithTimeout(context.Background(), h.closeTimeout())
 		defer cancel()
 		_ = h.own.Barrier(ctx, "left", h.cfg.Nodes)
 	}
@@ -504,25 +505,25 @@ func (h *host) leave() {
 
 // leaveHosts is leave in an elastic job over several hosts.
 func (h *host) leaveHosts() {
-	h.reg.last("its launcher has ended")
+	h.reg.sendLast("its launcher has ended")
 	if h.coord != nil {
 		select {
-		case <-h.coord.empty:
-		case <-time.After(h.patience()):
+		case <-h.coord.allLeft:
+		case <-time.After(h.closeTimeout()):
 		}
 	}
 }
 
-// patience is how long to wait for the others when all is over.
-func (h *host) patience() time.Duration {
-	if h.alone {
+// closeTimeout is how long to wait for the other hosts at the end.
+func (h *host) closeTimeout() time.Duration {
+	if h.peerLost {
 		return time.Second
 	}
-	return closeTime
+	return maxCloseTime
 }
 
 func (h *host) close() {
-	h.quiet()
+	h.stop()
 	for _, f := range h.closers {
 		_ = f()
 	}

@@ -10,26 +10,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/place"
-	"github.com/tutti-go/tutti/internal/transport/tcp"
+	"github.com/tutti-go/tutti/internal/jobtls"
+	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/store"
 )
 
-// TestJobCert makes the same certificate of the same secret, and one that a
-// store takes.
+// TestJobCert derives the same certificate from the same secret, and the store accepts
+// it.
 func TestJobCert(t *testing.T) {
-	cert, key, err := tcp.DeriveJobCertificate("a secret of some length")
+	cert, key, err := jobtls.DeriveCertificate("a secret of some length")
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, key2, err := tcp.DeriveJobCertificate("a secret of some length")
+	again, key2, err := jobtls.DeriveCertificate("a secret of some length")
 	if err != nil || !bytes.Equal(cert, again) || !bytes.Equal(key, key2) {
 		t.Error("two hosts would not have the same certificate", err)
 	}
-	if other, _, err := tcp.DeriveJobCertificate("another secret"); err != nil || bytes.Equal(cert, other) {
+	if other, _, err := jobtls.DeriveCertificate("another secret"); err != nil || bytes.Equal(cert, other) {
 		t.Error("two jobs have the same certificate", err)
 	}
-	config := store.Config{Secret: []byte(strings.Repeat("s", place.MinSecret)), Cert: cert, Key: key}
+	config := store.Config{Secret: []byte(strings.Repeat("s", launchenv.MinSecret)), Cert: cert, Key: key}
 	s, err := store.Listen(t.Context(), "127.0.0.1:0", config)
 	if err != nil {
 		t.Fatal(err)
@@ -46,12 +46,12 @@ func TestJobCert(t *testing.T) {
 }
 
 func TestConfigErrors(t *testing.T) {
-	secret := strings.Repeat("s", place.MinSecret)
+	secret := strings.Repeat("s", launchenv.MinSecret)
 	for says, c := range map[string]Config{
 		"no program to run":                {},
 		"-1 ranks":                         {Ranks: -1, Command: []string{"x"}},
-		"go on with 3 ranks or more":       {Ranks: 2, Min: 3, Command: []string{"x"}},
-		"have all started again":           {Min: 1, Torch: true, Command: []string{"x"}},
+		"must keep 3 ranks or more":        {Ranks: 2, Min: 3, Command: []string{"x"}},
+		"restart all ranks instead":        {Min: 1, Torch: true, Command: []string{"x"}},
 		"node 1 of 1 nodes":                {Node: 1, Command: []string{"x"}},
 		"needs the address":                {Nodes: 2, Command: []string{"x"}},
 		"there is no secret; openssl":      {Nodes: 2, Addr: "h:1", Command: []string{"x"}},
@@ -95,13 +95,13 @@ func TestEnviron(t *testing.T) {
 			t.Errorf("%s is there %d times", name, n)
 		}
 	}
-	if d := device("", 3); d != "3" {
+	if d := visibleDevice("", 3); d != "3" {
 		t.Error(d)
 	}
 }
 
 func TestReport(t *testing.T) {
-	code, how := exitOf(syscall.WaitStatus(9))
+	code, how := decodeStatus(syscall.WaitStatus(9))
 	r := &Report{
 		First: &Exit{Rank: 2, Code: code, How: how, After: 1234567 * time.Microsecond, Lines: []string{"a", "b"}}, Attempts: 2,
 		Ranks: []Exit{{Rank: 1, How: "ended well"}, {Rank: 2}, {Rank: 3, How: "exit code 1", Doing: hadJoined}},
@@ -113,7 +113,7 @@ func TestReport(t *testing.T) {
 tutti: rank 1 ended well
 tutti: rank 3 had joined; exit code 1
 tutti: Rank 1 is behind.
-tutti: who kept whom waiting: tutti inspect d/*
+tutti: to see which rank the others waited for: tutti inspect d/*
 tutti: that was attempt 2
 `
 	if got := r.String(); got != want || code != 137 {
@@ -124,11 +124,11 @@ tutti: that was attempt 2
 	}
 }
 
-// TestListen opens the store at an address of another host, and at a name that
-// does not resolve: others may reach this one there all the same. Nothing else is
-// taken for such a case, and nothing without a certificate.
+// TestListen opens the store at an address of another host, and at a name that does not
+// resolve: other hosts may still reach this host there. Any other error, and a store
+// without a certificate, are refused.
 func TestListen(t *testing.T) {
-	cert, key, err := tcp.DeriveJobCertificate("a secret of some length")
+	cert, key, err := jobtls.DeriveCertificate("a secret of some length")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,18 +163,18 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestPause starts the first replacement at once, the next ones later and later,
-// and has forgotten about it after a long life.
-func TestPause(t *testing.T) {
+// TestReplacementDelay checks that the first replacement starts at once, that the delay
+// then doubles, and that a process that ran for stableTime resets it.
+func TestReplacementDelay(t *testing.T) {
 	for n, want := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second} {
-		if got := pause(n, 0); got != want {
+		if got := replacementDelay(n, 0); got != want {
 			t.Errorf("%d: %v, want %v", n, got, want)
 		}
 	}
-	if got := pause(100, 0); got != lastPause {
+	if got := replacementDelay(100, 0); got != maxReplacementDelay {
 		t.Error(got)
 	}
-	if got := pause(100, longLife); got != 0 {
+	if got := replacementDelay(100, stableTime); got != 0 {
 		t.Error(got)
 	}
 }
@@ -185,57 +185,57 @@ func TestReportLosses(t *testing.T) {
 		{Exit: Exit{Rank: 1, Replacement: 1, How: "exit code 3", After: 3 * time.Second}, By: 2, ByAfter: 4 * time.Second},
 		{Exit: Exit{Rank: 0, How: "exit code 4", After: 5 * time.Second}},
 	}}
-	want := `tutti: rank 1 was lost after 1s: killed by SIGKILL; replacement 1 came after 2s, and was let in as rank 2 of 3
-tutti: replacement 1 of rank 1 was lost after 3s: exit code 3; replacement 2 came after 4s, and was not let in
-tutti: rank 0 was lost after 5s: exit code 4; nobody has taken its place
+	want := `tutti: rank 1 was lost after 1s: killed by SIGKILL; replacement 1 started after 2s and was admitted as rank 2 of 3
+tutti: replacement 1 of rank 1 was lost after 3s: exit code 3; replacement 2 started after 4s and was not admitted
+tutti: rank 0 was lost after 5s: exit code 4; it was not replaced
 `
 	if got := r.String(); got != want {
 		t.Error(got)
 	}
 }
 
-// TestDecided has ranks decide: who is not among them, and runs, is no member any
-// more. Who waits to be let in, or has ended before, is not touched.
-func TestDecided(t *testing.T) {
+// TestApplyDecision excludes a running rank that is not in the decision. Processes that
+// wait for admission or have exited are not affected.
+func TestApplyDecision(t *testing.T) {
 	waits, ended := &rank{number: 2, local: 2, replacement: 1}, &rank{number: 2, local: 2, exit: &Exit{Code: 137}, loss: new(Loss)}
-	w := &world{
+	w := &attempt{
 		cfg: &Config{Grace: time.Hour}, h: &host{all: store.NewMemory(store.Limits{})},
-		ranks: []*rank{{number: 0}, {number: 1, local: 1}, ended, waits}, crew: crew{timer: time.NewTimer(time.Hour)},
+		ranks: []*rank{{number: 0}, {number: 1, local: 1}, ended, waits}, elastic: elasticState{timer: time.NewTimer(time.Hour)},
 	}
-	w.decided([]string{"0"})
+	w.applyDecision([]string{"0"})
 	for i, want := range []bool{true, false, true, false} {
 		if r := w.ranks[i]; w.isMember(r) != want {
 			t.Errorf("%s is a member: %v", r.name(), !want)
 		}
 	}
-	if len(w.crew.behind) != 1 || w.crew.behind[0].r != w.ranks[1] {
-		t.Errorf("%+v", w.crew.behind)
+	if len(w.elastic.excluded) != 1 || w.elastic.excluded[0].rank != w.ranks[1] {
+		t.Errorf("%+v", w.elastic.excluded)
 	}
-	waits.letIn = "rank 1 of 2"
-	w.decided([]string{"0", "2.1"})
-	w.decided([]string{"0"})
-	if len(w.crew.behind) != 2 || w.isMember(waits) {
-		t.Errorf("%+v", w.crew.behind)
+	waits.admittedAs = "rank 1 of 2"
+	w.applyDecision([]string{"0", "2.1"})
+	w.applyDecision([]string{"0"})
+	if len(w.elastic.excluded) != 2 || w.isMember(waits) {
+		t.Errorf("%+v", w.elastic.excluded)
 	}
 }
 
-// TestFirstLoss: rank 1 was lost first, but its place was taken; rank 2's never
-// was, by a rank.
+// TestFirstLoss: rank 1 was lost first, but its replacement became a member. Rank 2's
+// did not.
 func TestFirstLoss(t *testing.T) {
 	one := &rank{number: 1, local: 1, loss: new(Loss)}
 	two := &rank{number: 2, local: 2, loss: new(Loss)}
-	again := &rank{number: 1, local: 1, replacement: 1, letIn: "rank 2 of 3", loss: new(Loss)}
-	w := &world{ranks: []*rank{{}, one, two, again}, crew: crew{losses: []*rank{one, two, again}}}
+	again := &rank{number: 1, local: 1, replacement: 1, admittedAs: "rank 2 of 3", loss: new(Loss)}
+	w := &attempt{ranks: []*rank{{}, one, two, again}, elastic: elasticState{losses: []*rank{one, two, again}}}
 	if r := w.firstLoss(); r != two {
 		t.Errorf("it is %s", r.name())
 	}
-	w.ranks = append(w.ranks, &rank{number: 2, local: 2, replacement: 1, letIn: "rank 2 of 3"})
+	w.ranks = append(w.ranks, &rank{number: 2, local: 2, replacement: 1, admittedAs: "rank 2 of 3"})
 	if r := w.firstLoss(); r != again {
 		t.Errorf("it is %s", r.name())
 	}
 }
 
-// TestDecodeExit takes from other hosts only ends that a process can have.
+// TestDecodeExit refuses values that no process can have.
 func TestDecodeExit(t *testing.T) {
 	if e, err := decodeExit([]byte(`{"rank":3,"node":1,"code":137,"how":"killed"}`)); err != nil || e.Rank != 3 || e.Code != 137 {
 		t.Error(e, err)
@@ -247,15 +247,15 @@ func TestDecodeExit(t *testing.T) {
 	}
 }
 
-// TestCount refuses a host that says it has an impossible number of ranks.
-func TestCount(t *testing.T) {
+// TestCountRanks refuses a host with an impossible number of ranks.
+func TestCountRanks(t *testing.T) {
 	for _, says := range []string{"-1", "0", "9000000000000000000", "many", ""} {
 		own := store.NewMemory(store.Limits{})
 		if err := own.Set(t.Context(), "ranks/1", []byte(says)); err != nil {
 			t.Fatal(err)
 		}
 		h := &host{cfg: &Config{Nodes: 2, Ranks: 1}, own: own}
-		if err := h.count(t.Context()); err == nil || !strings.Contains(err.Error(), "node 1 says") {
+		if err := h.countRanks(t.Context()); err == nil || !strings.Contains(err.Error(), "node 1 says") {
 			t.Errorf("%q: %v, %d ranks", says, err, h.size)
 		}
 	}

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// outputs are where the output of a job goes: the two Writers of Config, each with
-// the sink of its place. They serve all attempts of the job.
+// outputs are the destinations of a job's output: the two Writers of Config, each with
+// its sink. They serve all attempts of the job.
 type outputs struct {
 	writers [2]io.Writer // Config.Stdout and Config.Stderr
-	sinks   [2]*sink     // the same sink twice if both Writers write to one place
+	sinks   [2]*sink     // the same sink twice if both Writers share a destination
 
 	mu         sync.Mutex
-	incomplete []string // log files that could not be written to their end; guarded by mu
+	incomplete []string // log files with write errors; guarded by mu
 }
 
 func newOutputs(cfg *Config) *outputs {
@@ -31,8 +31,8 @@ func newOutputs(cfg *Config) *outputs {
 	return o
 }
 
-// samePlace reports whether two Writers must not be written to at the same time:
-// they are one value, or files of one terminal, pipe or file.
+// samePlace reports whether two Writers must not be written concurrently: they are one
+// value, or files of one terminal, pipe or file.
 func samePlace(a, b io.Writer) bool {
 	if reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b {
 		return true
@@ -47,12 +47,12 @@ func samePlace(a, b io.Writer) bool {
 	return err1 == nil && err2 == nil && os.SameFile(first, second)
 }
 
-// say writes a line of the launcher's own to Stderr, among the ranks' lines.
-func (o *outputs) say(format string, args ...any) {
+// printf prints a line of the launcher itself to Stderr, between the ranks' lines.
+func (o *outputs) printf(format string, args ...any) {
 	o.print(fmt.Sprintf("tutti: "+format+"\n", args...))
 }
 
-// print writes whole lines to Stderr, among the ranks' lines.
+// print writes whole lines to Stderr, between the ranks' lines.
 func (o *outputs) print(lines string) {
 	s := o.sinks[1]
 	s.acquire()
@@ -61,7 +61,7 @@ func (o *outputs) print(lines string) {
 	_, _ = io.WriteString(o.writers[1], lines)
 }
 
-// logFailed notes that the rest of an output is missing in its log file.
+// logFailed records and reports that a log file is incomplete.
 func (o *outputs) logFailed(name string, cause error) {
 	o.mu.Lock()
 	o.incomplete = append(o.incomplete, name)
@@ -70,33 +70,33 @@ func (o *outputs) logFailed(name string, cause error) {
 	if errors.As(cause, &path) {
 		cause = path.Err
 	}
-	o.say("the log file %s is incomplete: %v; the output is passed on without it; make room, or choose another --log-dir", name, cause)
+	o.printf("the log file %s is incomplete: %v; the output is passed on without it; make room, or choose another --log-dir", name, cause)
 }
 
-// lacking returns the log files that are incomplete.
-func (o *outputs) lacking() []string {
+// incompleteLogs returns the log files that are incomplete.
+func (o *outputs) incompleteLogs() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Clone(o.incomplete)
 }
 
-// A sink is one place to which streams write in turn, so that lines of different
-// streams do not mix. Turns are first come, first served.
+// A sink serializes the streams that write to one destination, so that their lines do
+// not mix. Streams get turns in order of arrival.
 type sink struct {
-	quiet    time.Duration // see quietTime
-	turnIdle time.Duration // see turnIdle
+	promptDelay time.Duration // see the constant promptDelay
+	maxTurnIdle time.Duration // see the constant maxTurnIdle
 
-	mu    sync.Mutex
-	busy  bool            // a stream has the turn; guarded by mu
-	queue []chan struct{} // streams that wait for the turn, each closed when it comes; guarded by mu
-	lines int             // streams whose last line has no end yet; guarded by mu
+	mu         sync.Mutex
+	busy       bool            // a stream holds the turn; guarded by mu
+	queue      []chan struct{} // waiting streams; a channel is closed to pass the turn; guarded by mu
+	unfinished int             // streams whose last line has no newline yet; guarded by mu
 
-	// open is the stream whose unfinished line was written last; nil if the place
-	// is at the beginning of a line. It belongs to the stream that has the turn.
+	// open is the stream whose unfinished line was written last; nil at the beginning
+	// of a line. It belongs to the stream that holds the turn.
 	open *stream
 }
 
-func newSink() *sink { return &sink{quiet: quietTime, turnIdle: turnIdle} }
+func newSink() *sink { return &sink{promptDelay: promptDelay, maxTurnIdle: maxTurnIdle} }
 
 // acquire waits for the turn.
 func (s *sink) acquire() {
@@ -112,7 +112,7 @@ func (s *sink) acquire() {
 	<-turn
 }
 
-// release passes the turn on.
+// release passes the turn to the next stream.
 func (s *sink) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,23 +124,24 @@ func (s *sink) release() {
 	s.queue = s.queue[1:]
 }
 
-// awaited reports whether others wait for the turn.
-func (s *sink) awaited() bool {
+// hasWaiters reports whether streams wait for the turn.
+func (s *sink) hasWaiters() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.queue) > 0
 }
 
-// count adds n to the number of streams with an unfinished line, and returns it.
-func (s *sink) count(n int) int {
+// addUnfinished adds n to the number of streams with an unfinished line, and returns
+// the sum.
+func (s *sink) addUnfinished(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lines += n
-	return s.lines
+	s.unfinished += n
+	return s.unfinished
 }
 
-// endLine begins a new line if an unfinished one was written last. The caller has
-// the turn.
+// endLine writes a newline if the last line written is unfinished. The caller holds the
+// turn.
 func (s *sink) endLine() {
 	if s.open != nil {
 		s.open.send([]byte{'\n'})
@@ -148,7 +149,7 @@ func (s *sink) endLine() {
 	}
 }
 
-// openLog makes the file for one output of one rank; nil if there is no folder.
+// openLog creates the log file for one output of a rank; nil if dir is empty.
 func openLog(dir, name string) (*os.File, error) {
 	if dir == "" {
 		return nil, nil

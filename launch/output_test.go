@@ -16,7 +16,7 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// TestWholeOutput passes a line of a megabyte on as it is.
+// TestWholeOutput checks that a line of a megabyte is forwarded unchanged.
 func TestWholeOutput(t *testing.T) {
 	text := "[0] " + strings.Repeat("0123456789", 100_000) + "\n"
 	file := filepath.Join(t.TempDir(), "text")
@@ -32,7 +32,7 @@ func TestWholeOutput(t *testing.T) {
 	}
 }
 
-// TestPromptShown shows a prompt while the rank waits for its answer.
+// TestPromptShown checks that a prompt is shown while the rank waits for the answer.
 func TestPromptShown(t *testing.T) {
 	answer := filepath.Join(t.TempDir(), "answer")
 	if err := syscall.Mkfifo(answer, 0o600); err != nil {
@@ -53,7 +53,7 @@ func TestPromptShown(t *testing.T) {
 	}
 }
 
-// TestSamePlace compares Writers, also those that cannot be compared with ==.
+// TestSamePlace compares Writers, including types that do not support ==.
 func TestSamePlace(t *testing.T) {
 	buf, other := new(bytes.Buffer), new(bytes.Buffer)
 	dir := t.TempDir()
@@ -86,7 +86,7 @@ func TestSamePlace(t *testing.T) {
 	}
 }
 
-// many cannot be compared with ==, and boxed not always.
+// many does not support ==, and boxed only with some values.
 type (
 	many  []io.Writer
 	boxed struct{ io.Writer }
@@ -94,8 +94,8 @@ type (
 
 func (m many) Write(p []byte) (int, error) { return m[0].Write(p) }
 
-// TestSameWriter runs ranks with one Writer for both outputs. It is no data race,
-// and lines do not mix.
+// TestSameWriter uses one Writer for both outputs. There is no data race, and lines do
+// not mix.
 func TestSameWriter(t *testing.T) {
 	var out bytes.Buffer
 	const ranks, lines = 2, 2000
@@ -118,8 +118,8 @@ func TestSameWriter(t *testing.T) {
 	}
 }
 
-// TestLogFull has no room for a log file. The job goes on and ends well, the other
-// file is complete, and the message names the one that is not, once.
+// TestLogFull writes a log file to a full device. The job continues and succeeds, the
+// other log file is complete, and one message names the incomplete file.
 func TestLogFull(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip(err)

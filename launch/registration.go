@@ -13,28 +13,28 @@ import (
 	"github.com/tutti-go/tutti/internal/claim"
 )
 
-// A registration is a launcher's part in an elastic job over several hosts: what it
-// tells the coordinator, and what that tells it. All calls of the store are in
-// goroutines of its own, so that the launcher's main loop never waits for one.
+// A registration connects a launcher with the coordinator of an elastic job over
+// several hosts. Store calls run in the registration's own goroutines, so that the
+// launcher's main loop never waits for the network.
 type registration struct {
-	h      *host
-	number int64
-	every  time.Duration // between heartbeats
-	gone   chan string   // the coordinator has given this launcher up, and why
+	h            *host
+	number       int64
+	interval     time.Duration // between heartbeats
+	declaredLost chan string   // receives the reason when the coordinator declares this launcher lost
 
 	changed chan struct{} // holds a token if state is newer than the last heartbeat
-	pushing sync.Mutex    // held during a call of push
+	sending sync.Mutex    // held during sendHeartbeat
 	mu      sync.Mutex
 	state   heartbeat // guarded by mu
 }
 
-// register applies for this node's place, and waits until the job begins or this host
-// may join the running one.
+// register applies for this node's place. It waits until the job begins or this host
+// may join the running job.
 func (h *host) register(ctx context.Context) error {
 	a := application{Token: rand.Text(), Node: h.cfg.Node, Ranks: h.cfg.Ranks, Who: claim.Name()}
 	text, err := json.Marshal(message{Apply: &a})
 	if err == nil {
-		err = h.own.Push(ctx, deskKey, text)
+		err = h.own.Push(ctx, queueKey, text)
 	}
 	if err != nil {
 		return &Error{"the store", err}
@@ -44,18 +44,18 @@ func (h *host) register(ctx context.Context) error {
 		return &Error{fmt.Sprintf("the place of node %d has not become free: its launcher still runs, or its ranks are still in the job", h.cfg.Node), err}
 	}
 	if answer.Refused != "" {
-		return h.turnedAway(ctx, answer.Refused)
+		return h.reportRefusal(ctx, answer.Refused)
 	}
 	h.reg = &registration{
-		h: h, number: answer.Registration, every: max(min(time.Second, answer.LostTime/4), time.Millisecond),
-		gone: make(chan string, 1), changed: make(chan struct{}, 1),
+		h: h, number: answer.Registration, interval: max(min(time.Second, answer.LostTime/4), time.Millisecond),
+		declaredLost: make(chan string, 1), changed: make(chan struct{}, 1),
 		state: heartbeat{Node: h.cfg.Node, Registration: answer.Registration},
 	}
 	alive, cancel := context.WithCancel(context.Background())
-	quiet := h.quiet
-	h.quiet = func() { cancel(); quiet() }
-	go h.reg.beat(alive)
-	go h.reg.awaitGone(alive)
+	quiet := h.stop
+	h.stop = func() { cancel(); quiet() }
+	go h.reg.sendHeartbeats(alive)
+	go h.reg.awaitDeclaredLost(alive)
 	if err = h.awaitBegin(ctx); err != nil {
 		h.leaveHosts()
 	}
@@ -64,29 +64,29 @@ func (h *host) register(ctx context.Context) error {
 
 // awaitBegin waits until this launcher may start its processes in the next attempt.
 func (h *host) awaitBegin(ctx context.Context) error {
-	var b beginning
-	err := h.read(ctx, beginKey(h.reg.number, h.begins), &b)
-	h.begins++
+	var b startMessage
+	err := h.read(ctx, beginKey(h.reg.number, h.starts), &b)
+	h.starts++
 	switch {
 	case err != nil && h.coord != nil:
 		why := "the job has not begun"
 		if list := h.coord.absent(); len(list) > 0 {
-			why = fmt.Sprintf("node %d of %d has not come", list[0], h.cfg.Nodes)
+			why = fmt.Sprintf("node %d of %d has not connected", list[0], h.cfg.Nodes)
 		}
-		told := why
+		stopReason := why
 		if errors.Is(err, context.Canceled) {
-			told = "the launcher of node 0 was stopped"
+			stopReason = "the launcher of node 0 was stopped"
 		}
-		h.coord.abort <- told
+		h.coord.abort <- stopReason
 		return &Error{why, err}
 	case err != nil:
-		return &Error{"the job has not begun: not all hosts have come", err}
+		return &Error{"the job has not begun: not all hosts have connected", err}
 	case b.Stop != "":
-		return &Error{"it cannot start", errors.New(b.Stop)}
-	case b.Size < 1 || b.Size > maxRanks || b.Base < 0 || b.Firsts != nil && len(b.Firsts) != h.cfg.Ranks:
-		return &Error{"the store", fmt.Errorf("node 0 says something that cannot be: %+v", b)}
+		return &Error{"cannot start the job", errors.New(b.Stop)}
+	case b.Size < 1 || b.Size > maxRanks || b.Base < 0 || b.FirstReplacements != nil && len(b.FirstReplacements) != h.cfg.Ranks:
+		return &Error{"the store", fmt.Errorf("node 0 sent an invalid start message: %+v; run the same version of tutti on all hosts", b)}
 	}
-	h.epoch, h.base, h.size, h.firsts, h.eventsBefore = b.Epoch, b.Base, b.Size, b.Firsts, b.Events
+	h.attempt, h.base, h.size, h.firstReplacements, h.pastEvents = b.Attempt, b.Base, b.Size, b.FirstReplacements, b.PastEvents
 	return nil
 }
 
@@ -101,18 +101,18 @@ func (c *coordinator) absent() []int {
 	}
 }
 
-// read waits for a key and decodes it. Each call of the store is bounded: a connection
-// that was cut off without notice would keep one waiting for ever. A store that refuses
+// read waits for a key and decodes it. Each store call has a timeout: a call on a
+// connection that was cut without notice would never return. A store that refuses
 // connections for LostTime is an error.
 func (h *host) read(ctx context.Context, key string, value any) error {
-	var refused time.Time // since when; zero: the last call waited
+	var refused time.Time // start of the refusals; zero: the last call timed out
 	for {
 		try, cancel := context.WithTimeout(ctx, max(h.cfg.LostTime, time.Second))
 		text, err := h.own.Get(try, key)
 		cancel()
 		if err == nil {
 			if err := json.Unmarshal(text, value); err != nil {
-				return fmt.Errorf("the key %q holds something else: %w", key, err)
+				return fmt.Errorf("node 0 sent an invalid message (%s): %w; run the same version of tutti on all hosts", key, err)
 			}
 			return nil
 		}
@@ -127,16 +127,16 @@ func (h *host) read(ctx context.Context, key string, value any) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case e := <-h.gone:
-			h.gone <- e
+		case e := <-h.lost:
+			h.lost <- e
 			return errors.New(e.How)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// update changes what the next heartbeat says, and has it sent now if that is new. It
-// does not wait.
+// update changes the state that the next heartbeat carries. If the state differs, the
+// heartbeat is sent now. update does not wait.
 func (r *registration) update(change func(*heartbeat)) {
 	r.mu.Lock()
 	before := r.state
@@ -151,10 +151,10 @@ func (r *registration) update(change func(*heartbeat)) {
 	}
 }
 
-// push sends a heartbeat.
-func (r *registration) push(ctx context.Context) error {
-	r.pushing.Lock()
-	defer r.pushing.Unlock()
+// sendHeartbeat sends one heartbeat.
+func (r *registration) sendHeartbeat(ctx context.Context) error {
+	r.sending.Lock()
+	defer r.sending.Unlock()
 	r.mu.Lock()
 	r.state.Seq++
 	text, err := json.Marshal(message{Beat: &r.state})
@@ -162,19 +162,20 @@ func (r *registration) push(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.h.own.Push(ctx, deskKey, text)
+	return r.h.own.Push(ctx, queueKey, text)
 }
 
-// beat sends heartbeats until ctx ends, or node 0 has not been reached for LostTime.
-func (r *registration) beat(ctx context.Context) {
-	var failing time.Duration // since the last heartbeat that was taken
+// sendHeartbeats sends heartbeats until ctx ends, or node 0 has been unreachable for
+// LostTime.
+func (r *registration) sendHeartbeats(ctx context.Context) {
+	var failing time.Duration // since the last successful heartbeat
 	for {
 		lostTime := r.h.cfg.LostTime
 		began := time.Now()
 		try, cancel := context.WithTimeout(ctx, lostTime/2)
-		err := r.push(try)
+		err := r.sendHeartbeat(try)
 		cancel()
-		pause := r.every
+		pause := r.interval
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -182,9 +183,10 @@ func (r *registration) beat(ctx context.Context) {
 			failing = 0
 		default:
 			pause = min(pause, lostTime/10)
-			// If this process was stopped, that time says nothing about node 0.
+			// Time in which this process was stopped (SIGSTOP) does not count against
+			// node 0.
 			if failing += min(time.Since(began), lostTime/2) + pause; failing >= lostTime {
-				r.h.gone <- Exit{Rank: -1, Code: 1, How: "node 0 is lost: " + err.Error()}
+				r.h.lost <- Exit{Rank: -1, Code: 1, How: "node 0 is lost: " + err.Error()}
 				return
 			}
 		}
@@ -197,9 +199,9 @@ func (r *registration) beat(ctx context.Context) {
 	}
 }
 
-// last sends the last heartbeat. A launcher that leaves before the job has ended says
-// why.
-func (r *registration) last(leaving string) {
+// sendLast sends the last heartbeat. leaving is the reason if the launcher leaves
+// before the job ends.
+func (r *registration) sendLast(leaving string) {
 	r.update(func(b *heartbeat) {
 		b.Left = true
 		if b.Leaving == "" {
@@ -208,25 +210,25 @@ func (r *registration) last(leaving string) {
 	})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = r.push(ctx) // if it is not taken, this launcher is given up
+	_ = r.sendHeartbeat(ctx) // on failure the coordinator declares this launcher lost
 }
 
-// awaitGone waits until the coordinator gives this launcher up.
-func (r *registration) awaitGone(ctx context.Context) {
+// awaitDeclaredLost waits until the coordinator declares this launcher lost.
+func (r *registration) awaitDeclaredLost(ctx context.Context) {
 	var why string
 	if err := r.h.read(ctx, goneKey(r.number), &why); err == nil {
-		r.gone <- why
+		r.declaredLost <- why
 	}
 }
 
-// events returns what becomes of an attempt.
-func (r *registration) events(ctx context.Context, epoch int) <-chan event {
-	events, before := make(chan event), r.h.eventsBefore
+// events returns the coordinator's events of an attempt, in order.
+func (r *registration) events(ctx context.Context, attempt int) <-chan event {
+	events, before := make(chan event), r.h.pastEvents
 	go func() {
 		for n := 1; ; n++ {
 			var e event
-			if err := r.h.read(ctx, eventKey(epoch, n), &e); err != nil {
-				return // of a lost node 0, beat informs the launcher
+			if err := r.h.read(ctx, eventKey(attempt, n), &e); err != nil {
+				return // sendHeartbeats reports a lost node 0
 			}
 			if n <= before {
 				e.Why = ""

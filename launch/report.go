@@ -9,85 +9,84 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An Exit is how a rank, or a whole host, has ended.
+// An Exit describes how a rank, or a whole host, ended.
 type Exit struct {
-	Rank        int           `json:"rank"`                  // -1: it was no rank
-	Replacement int           `json:"replacement,omitempty"` // which process in the place of that rank's first one; 0: that
-	Node        int           `json:"node"`                  // its host
-	Code        int           `json:"code"`                  // what a shell would see
-	How         string        `json:"how"`                   // in words
+	Rank        int           `json:"rank"`                  // -1: not a rank
+	Replacement int           `json:"replacement,omitempty"` // 0: the rank's first process; n: its n-th replacement
+	Node        int           `json:"node"`                  // the host's number
+	Code        int           `json:"code"`                  // exit code, as a shell reports it
+	How         string        `json:"how"`                   // for people
 	After       time.Duration `json:"after"`                 // from the start of its attempt
-	Lines       []string      `json:"lines,omitempty"`       // the last that it printed
-	Doing       string        `json:"doing,omitempty"`       // what it was doing when the first failed
+	Lines       []string      `json:"lines,omitempty"`       // last lines of its output
+	Doing       string        `json:"doing,omitempty"`       // its activity when the first failure occurred
 }
 
-// of reports whether this is the end of a rank of this host.
-func (e *Exit) of(r *rank) bool { return e.Rank == r.number && e.Replacement == r.replacement }
+// matches reports whether e is the exit of r.
+func (e *Exit) matches(r *rank) bool { return e.Rank == r.number && e.Replacement == r.replacement }
 
-// who names a process, for people.
-func (e *Exit) who() string {
+// label names the process for people.
+func (e *Exit) label() string {
 	if e.Replacement > 0 {
 		return fmt.Sprintf("replacement %d of rank %d", e.Replacement, e.Rank)
 	}
 	return fmt.Sprintf("rank %d", e.Rank)
 }
 
-// A Loss is a process that an elastic job has lost, and what became of its
-// place.
+// A Loss is a process that an elastic job lost, and its replacement.
 type Loss struct {
 	Exit
-	// By is which replacement has taken its place, and ByAfter when, from the start
-	// of the attempt. Zero: none has.
+	// By is the number of the replacement, and ByAfter its start time, counted from the
+	// start of the attempt. Both are zero if there is none.
 	By      int
 	ByAfter time.Duration
-	// LetIn is what that became in the job, such as "rank 2 of 3"; "" if it was
-	// not let in.
+	// LetIn is the rank that the replacement got, such as "rank 2 of 3"; "" if it got
+	// none.
 	LetIn string
 }
 
-// String says, for people, who was lost, how, and who has taken its place.
+// String says, for people, which process was lost, why, and what replaced it.
 func (l *Loss) String() string {
-	text := fmt.Sprintf("%s was lost after %v: %s", l.who(), l.After.Round(time.Millisecond), l.How)
+	text := fmt.Sprintf("%s was lost after %v: %s", l.label(), l.After.Round(time.Millisecond), l.How)
 	switch {
 	case l.By == 0:
-		return text + "; nobody has taken its place"
+		return text + "; it was not replaced"
 	case l.LetIn == "":
-		return fmt.Sprintf("%s; replacement %d came after %v, and was not let in", text, l.By, l.ByAfter.Round(time.Millisecond))
+		return fmt.Sprintf("%s; replacement %d started after %v and was not admitted", text, l.By, l.ByAfter.Round(time.Millisecond))
 	}
-	return fmt.Sprintf("%s; replacement %d came after %v, and was let in as %s", text, l.By, l.ByAfter.Round(time.Millisecond), l.LetIn)
+	return fmt.Sprintf("%s; replacement %d started after %v and was admitted as %s", text, l.By, l.ByAfter.Round(time.Millisecond), l.LetIn)
 }
 
-// A Report is how a job has ended, as this host saw it.
+// A Report describes how a job ended, as seen by this host.
 type Report struct {
-	// Code is what a command should exit with: 0 if all ranks ended well, or those
-	// that an elastic job had at its end; that of the first rank that failed; or
-	// 128 and the signal that ended the job.
+	// Code is the exit code for the command: 0 if all ranks succeeded, or all that
+	// remained in an elastic job; the code of the first rank that failed; or 128 plus
+	// the number of the signal that ended the job.
 	Code int
-	// First is what failed first; nil if nothing did.
+	// First is the first failure; nil if there was none.
 	First *Exit
-	// Ranks are this host's ranks, at the last attempt, and Lost those that it
-	// went on without.
+	// Ranks are this host's ranks in the last attempt, and Lost the ranks that an
+	// elastic job continued without.
 	Ranks []Exit
 	Lost  []Loss
-	// Hosts are the hosts that an elastic job has lost, in the last attempt; the same on
-	// all hosts that were there at its end.
+	// Hosts are the hosts that an elastic job lost in the last attempt. Every host that
+	// remains at the end of the job reports the same list.
 	Hosts []*HostLoss
-	// Attempts is how often the ranks were started.
+	// Attempts counts the starts of the ranks.
 	Attempts int
-	// Found is what can be said of ranks of one host that were stopped: who is
-	// behind, missing or of another mind.
+	// Found are diagnoses of a job on one host that was stopped: which ranks are
+	// behind, missing or in another operation.
 	Found []string
-	// Dumps are the files with what ranks were doing when it failed, as a pattern
-	// for tutti inspect; "" if there are none.
+	// Dumps is a pattern for `tutti inspect` that matches the ranks' flight dumps; ""
+	// if there are none.
 	Dumps string
-	// Incomplete are the log files of Config.LogDir that could not be written to
-	// their end. They do not change Code.
+	// Incomplete are the log files in Config.LogDir that could not be written
+	// completely. They do not change Code.
 	Incomplete []string
 }
 
-// String says, for people, whom an elastic job has lost, and if it failed, which
-// rank failed first, how, its last lines, and what the others were doing; and which
-// log files are incomplete. It is empty if all went well.
+// String says, for people, which ranks an elastic job lost, which rank failed first and
+// why, its last lines, the activity of the other ranks, and which log files are
+// incomplete. It is empty if nothing failed.
 func (r *Report) String() string {
 	var b strings.Builder
 	for i := range r.Lost {
@@ -111,7 +110,7 @@ func (r *Report) failure(b *strings.Builder) {
 	case f.Rank < 0:
 		fmt.Fprintf(b, "tutti: %s\n", f.How)
 	default:
-		fmt.Fprintf(b, "tutti: %s failed first: %s after %v\n", f.who(), f.How, f.After.Round(time.Millisecond))
+		fmt.Fprintf(b, "tutti: %s failed first: %s after %v\n", f.label(), f.How, f.After.Round(time.Millisecond))
 		for _, l := range f.Lines {
 			fmt.Fprintf(b, "    %s\n", l)
 		}
@@ -121,7 +120,7 @@ func (r *Report) failure(b *strings.Builder) {
 		if e.Rank == f.Rank && e.Replacement == f.Replacement {
 			continue
 		}
-		fmt.Fprintf(b, "tutti: %s ", e.who())
+		fmt.Fprintf(b, "tutti: %s ", e.label())
 		if e.Doing != "" {
 			fmt.Fprintf(b, "%s; ", e.Doing)
 		}
@@ -131,15 +130,15 @@ func (r *Report) failure(b *strings.Builder) {
 		fmt.Fprintf(b, "tutti: %s\n", f)
 	}
 	if r.Dumps != "" {
-		fmt.Fprintf(b, "tutti: who kept whom waiting: tutti inspect %s\n", r.Dumps)
+		fmt.Fprintf(b, "tutti: to see which rank the others waited for: tutti inspect %s\n", r.Dumps)
 	}
 	if r.Attempts > 1 {
 		fmt.Fprintf(b, "tutti: that was attempt %d\n", r.Attempts)
 	}
 }
 
-// exitOf puts a process's end in words.
-func exitOf(ws syscall.WaitStatus) (code int, how string) {
+// decodeStatus returns the exit code of a process and a description for people.
+func decodeStatus(ws syscall.WaitStatus) (code int, how string) {
 	switch {
 	case ws.Signaled():
 		return 128 + int(ws.Signal()), "killed by " + signalName(ws.Signal())

@@ -11,70 +11,69 @@ import (
 	"github.com/tutti-go/tutti/internal/flight"
 )
 
-// Run runs a job's ranks on this host and returns when all have ended. The
-// error is non-nil if they could not be started; how they ended is in the
-// Report.
+// Run runs a job's ranks on this host and returns when all have exited. The error is
+// non-nil if Run could not start the ranks. The Report says how the ranks ended.
 //
-// On Linux it makes this process the one that inherits whatever its ranks leave
-// behind, and takes the end of every child of this process: start no others
-// beside it. At the end every descendant of this process is killed.
+// On Linux, Run makes this process the reaper of its orphaned descendants and collects
+// the exit of every child: the caller must start no other child processes meanwhile. At
+// the end Run kills every descendant of this process.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.fill(); err != nil {
 		return nil, err
 	}
 	if err := becomeReaper(); err != nil {
-		// So it is under some emulators. Ranks themselves are ended all the same.
-		cfg.Logger.Warn("tutti: what ranks leave behind cannot be ended on this system", "reason", err)
+		// Some emulators lack subreapers. Run still ends the ranks themselves.
+		cfg.Logger.Warn("tutti: processes that ranks leave behind cannot be ended on this system", "reason", err)
 	}
-	lost := make(chan struct{})
+	lifeline := make(chan struct{})
 	if cfg.Lifeline != nil {
 		go func() {
 			_, _ = io.Copy(io.Discard, cfg.Lifeline)
-			close(lost)
+			close(lifeline)
 		}()
 	}
-	h, early, err := open(ctx, &cfg, lost)
+	h, early, err := openUntilStopped(ctx, &cfg, lifeline)
 	if h == nil {
 		return early, err
 	}
 	defer h.leave()
 	outs := newOutputs(&cfg)
-	for epoch := h.epoch; ; epoch++ {
-		w := &world{h: h, cfg: &cfg, epoch: epoch, outs: outs}
-		if err := w.run(ctx, lost); err != nil {
+	for n := h.attempt; ; n++ {
+		a := &attempt{h: h, cfg: &cfg, number: n, outs: outs}
+		if err := a.run(ctx, lifeline); err != nil {
 			return nil, err
 		}
-		if w.abandoned {
-			h.alone = true
-			h.abandon(w.abandonment())
+		if a.lifelineEnded {
+			h.peerLost = true
+			h.reportLauncherFailure(a.launcherKilled())
 			if h.reg == nil {
-				h.announce(epoch, w.abandonment())
+				h.publishFailure(n, a.launcherKilled())
 			}
-			return &Report{Code: 1, Attempts: epoch + 1, Incomplete: outs.lacking()}, nil
+			return &Report{Code: 1, Attempts: n + 1, Incomplete: outs.incompleteLogs()}, nil
 		}
-		r := w.report(w.first)
+		r := a.report(a.firstFailure)
 		if h.reg != nil {
-			if !w.again || w.quitting {
+			if !a.restart || a.leaving {
 				return r, nil
 			}
-			outs.print(r.String() + "tutti: all ranks are started again, when all hosts are here\n")
-			if early, err := h.again(ctx, &cfg, lost); early != nil || err != nil {
+			outs.print(r.String() + "tutti: all ranks are started again when all hosts have joined\n")
+			if early, err := h.awaitRestart(ctx, &cfg, lifeline); early != nil || err != nil {
 				return early, err
 			}
 			continue
 		}
-		if r.First == nil || epoch >= cfg.Restarts || w.stop != 0 || ctx.Err() != nil || r.First.Rank < 0 {
+		if r.First == nil || n >= cfg.Restarts || a.stopSignal != 0 || ctx.Err() != nil || r.First.Rank < 0 {
 			return r, nil
 		}
 		outs.print(r.String() + "tutti: all ranks are started again\n")
 	}
 }
 
-// open opens the host's part in the job. If the job is stopped before that, the
-// report says so.
-func open(ctx context.Context, cfg *Config, lost <-chan struct{}) (*host, *Report, error) {
+// openUntilStopped opens this host's part in the job. If the launcher is stopped first,
+// the report says so.
+func openUntilStopped(ctx context.Context, cfg *Config, lifeline <-chan struct{}) (*host, *Report, error) {
 	var h *host
-	early, err := attend(ctx, cfg, lost, func(ctx context.Context) (err error) {
+	early, err := runUntilStopped(ctx, cfg, lifeline, func(ctx context.Context) (err error) {
 		h, err = openHost(ctx, cfg)
 		return err
 	})
@@ -85,57 +84,57 @@ func open(ctx context.Context, cfg *Config, lost <-chan struct{}) (*host, *Repor
 	return h, early, err
 }
 
-// ends reports whether a signal asks a job to end.
-func ends(sig syscall.Signal) bool {
+// endsJob reports whether a signal asks a job to end.
+func endsJob(sig syscall.Signal) bool {
 	return sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP
 }
 
-// report puts together how an attempt ended.
-func (w *world) report(first *Exit) *Report {
-	r := &Report{Attempts: w.epoch + 1, First: first, Incomplete: w.outs.lacking()}
-	r.Hosts = w.lostHosts
-	var told []*flight.Dump
-	for _, k := range w.ranks {
+// report summarizes the attempt.
+func (a *attempt) report(first *Exit) *Report {
+	r := &Report{Attempts: a.number + 1, First: first, Incomplete: a.outs.incompleteLogs()}
+	r.Hosts = a.lostHosts
+	var all []*flight.Dump
+	for _, k := range a.ranks {
 		if k.tail.panic != "" {
-			k.exit.How = "it panicked, " + k.exit.How
+			k.exit.How = "panicked, " + k.exit.How
 		}
-		k.exit.Doing = k.doing
-		if first != nil && k.loss == nil && !w.quitting {
-			if dumps := w.h.told(w.epoch, k.name()); len(dumps) > 0 {
-				k.exit.Doing = doing(dumps)
-				told = append(told, dumps...)
+		k.exit.Doing = k.activity
+		if first != nil && k.loss == nil && !a.leaving {
+			if dumps := a.h.activityDumps(a.number, k.name()); len(dumps) > 0 {
+				k.exit.Doing = describeActivity(dumps)
+				all = append(all, dumps...)
 			}
 		}
-		if k.loss == nil || first != nil && first.of(k) {
+		if k.loss == nil || first != nil && first.matches(k) {
 			r.Ranks = append(r.Ranks, *k.exit)
 		}
-		if first != nil && first.of(k) {
+		if first != nil && first.matches(k) {
 			first.Lines, first.How = k.exit.Lines, k.exit.How
 		}
 	}
-	for _, k := range w.ranks {
-		if w.h.reg != nil && !w.h.alone && k.replacement > 0 {
-			k.letIn = w.h.letIn(w.epoch, k.name())
+	for _, k := range a.ranks {
+		if a.h.reg != nil && !a.h.peerLost && k.replacement > 0 {
+			k.admittedAs = a.h.admittedAs(a.number, k.name())
 		}
 	}
-	r.Lost = w.lost()
+	r.Lost = a.lost()
 	if first != nil {
-		r.Dumps = w.h.dumps(w.epoch)
+		r.Dumps = a.h.dumpPattern(a.number)
 	}
-	if first != nil && first.Rank < 0 && w.cfg.Nodes == 1 {
-		r.Found = found(told)
+	if first != nil && first.Rank < 0 && a.cfg.Nodes == 1 {
+		r.Found = findings(all)
 	}
 	switch {
 	case first == nil:
-	case w.stop != 0:
-		r.Code = 128 + int(w.stop)
+	case a.stopSignal != 0:
+		r.Code = 128 + int(a.stopSignal)
 	default:
 		r.Code = max(first.Code, 1)
 	}
 	return r
 }
 
-// lookPath finds the program as a shell would.
+// lookPath finds the program as a shell does.
 func lookPath(cfg *Config) (string, error) {
 	name := cfg.Command[0]
 	path, err := exec.LookPath(name)

@@ -12,8 +12,8 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// patient is a sink that breaks no line because of a pause.
-func patient() *sink { return &sink{quiet: time.Millisecond, turnIdle: time.Hour} }
+// patientSink returns a sink that never ends a turn because of a pause.
+func patientSink() *sink { return &sink{promptDelay: time.Millisecond, maxTurnIdle: time.Hour} }
 
 // A printer is the rank's end of a stream.
 type printer struct {
@@ -24,11 +24,11 @@ type printer struct {
 
 func newPrinter(t *testing.T, rank int, to *sink, out io.Writer) *printer {
 	t.Helper()
-	return newAsker(t, rank, to, out, false)
+	return newPromptPrinter(t, rank, to, out, false)
 }
 
-// newAsker is a printer that may read the standard input.
-func newAsker(t *testing.T, rank int, to *sink, out io.Writer, prompt bool) *printer {
+// newPromptPrinter returns a printer for a rank that may read the standard input.
+func newPromptPrinter(t *testing.T, rank int, to *sink, out io.Writer, prompt bool) *printer {
 	t.Helper()
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -36,7 +36,7 @@ func newAsker(t *testing.T, rank int, to *sink, out io.Writer, prompt bool) *pri
 	}
 	p := &printer{w: write, done: make(chan struct{})}
 	p.stream = &stream{
-		r: read, w: out, to: to, prefix: fmt.Sprintf("[%d] ", rank), prompt: prompt, tail: new(tail),
+		r: read, w: out, sink: to, prefix: fmt.Sprintf("[%d] ", rank), prompt: prompt, tail: new(tail),
 		logFailed: func(name string, err error) { t.Errorf("%s: %v", name, err) },
 	}
 	t.Cleanup(func() { write.Close() })
@@ -54,7 +54,7 @@ func (p *printer) print(t *testing.T, text string) {
 	}
 }
 
-// end closes the output and waits until all of it is passed on.
+// end closes the output and waits until the stream has forwarded all of it.
 func (p *printer) end(t *testing.T) {
 	t.Helper()
 	p.w.Close()
@@ -65,8 +65,8 @@ func (p *printer) end(t *testing.T) {
 	}
 }
 
-// until waits for something that another goroutine does.
-func until(t *testing.T, what string, ok func() bool) {
+// waitUntil waits until ok returns true.
+func waitUntil(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -75,11 +75,11 @@ func until(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestStream passes on lines, very long ones whole, and ends the last one.
+// TestStream forwards lines, very long ones included, and ends the last one.
 func TestStream(t *testing.T) {
 	out := new(proctest.Output)
-	p := newPrinter(t, 1, patient(), out)
-	long := strings.Repeat("0123456789", heldBack/4)
+	p := newPrinter(t, 1, patientSink(), out)
+	long := strings.Repeat("0123456789", maxHeldLine/4)
 	for i := range 20 {
 		p.print(t, fmt.Sprintf("line %d\n", i))
 	}
@@ -99,11 +99,11 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestLongLine has another rank print while a long line comes: its line stands
-// after the long one.
+// TestLongLine has another rank print while a long line arrives: its line comes after
+// the long one.
 func TestLongLine(t *testing.T) {
 	out := new(proctest.Output)
-	to := patient()
+	to := patientSink()
 	p, other := newPrinter(t, 0, to, out), newPrinter(t, 1, to, out)
 	piece := strings.Repeat("0123456789", 1000)
 	go func() {
@@ -111,10 +111,10 @@ func TestLongLine(t *testing.T) {
 			_, _ = io.WriteString(p.w, piece)
 		}
 	}()
-	until(t, "the long line begins", func() bool { return len(out.String()) > heldBack+len(piece) })
+	waitUntil(t, "the long line begins", func() bool { return len(out.String()) > maxHeldLine+len(piece) })
 	other.print(t, "short\n")
-	until(t, "the short line waits", to.awaited)
-	until(t, "the long line comes", func() bool { return len(out.String()) == 4+100*len(piece) })
+	waitUntil(t, "the short line waits", to.hasWaiters)
+	waitUntil(t, "the long line comes", func() bool { return len(out.String()) == 4+100*len(piece) })
 	p.print(t, "end\nnext\n")
 	p.end(t)
 	other.end(t)
@@ -124,52 +124,52 @@ func TestLongLine(t *testing.T) {
 	}
 }
 
-// TestLongPrompt has a line become long after its beginning was shown as a prompt.
+// TestLongPrompt extends a shown prompt to a long line.
 func TestLongPrompt(t *testing.T) {
 	out := new(proctest.Output)
-	to := patient()
+	to := patientSink()
 	p, other := newPrinter(t, 0, to, out), newPrinter(t, 1, to, out)
 	p.print(t, "begin ")
 	out.Await(t, "[0] begin ", 1)
-	piece := strings.Repeat("x", heldBack)
+	piece := strings.Repeat("x", maxHeldLine)
 	p.print(t, piece)
-	until(t, "the line is long", func() bool { return len(out.String()) == len("[0] begin ")+len(piece) })
+	waitUntil(t, "the line is long", func() bool { return len(out.String()) == len("[0] begin ")+len(piece) })
 	other.print(t, "short\n")
-	until(t, "the short line waits", to.awaited)
+	waitUntil(t, "the short line waits", to.hasWaiters)
 	p.print(t, " end\n")
 	p.end(t)
 	other.end(t)
 	if want := "[0] begin " + piece + " end\n[1] short\n"; out.String() != want {
-		t.Errorf("%.20q...%q", out.String(), out.String()[heldBack:])
+		t.Errorf("%.20q...%q", out.String(), out.String()[maxHeldLine:])
 	}
 }
 
-// TestEndlessLine has a rank print a line that does not end. The others' lines
-// come all the same, and the output is not otherwise changed.
+// TestEndlessLine has a rank print a line without end. The other rank's lines still
+// arrive, and the output is otherwise unchanged.
 func TestEndlessLine(t *testing.T) {
 	t.Run("it pauses", func(t *testing.T) {
 		out := new(proctest.Output)
-		to := &sink{quiet: time.Millisecond, turnIdle: time.Millisecond}
+		to := &sink{promptDelay: time.Millisecond, maxTurnIdle: time.Millisecond}
 		p, other := newPrinter(t, 0, to, out), newPrinter(t, 1, to, out)
-		p.print(t, strings.Repeat("x", heldBack))
-		until(t, "it is passed on", func() bool { return len(out.String()) >= heldBack })
+		p.print(t, strings.Repeat("x", maxHeldLine))
+		waitUntil(t, "it is passed on", func() bool { return len(out.String()) >= maxHeldLine })
 		other.print(t, "short\n")
-		until(t, "the other line comes", func() bool { return strings.HasSuffix(out.String(), "\n[1] short\n") })
+		waitUntil(t, "the other line comes", func() bool { return strings.HasSuffix(out.String(), "\n[1] short\n") })
 		p.print(t, "rest\n")
 		p.end(t)
 		other.end(t)
-		if want := "[0] " + strings.Repeat("x", heldBack) + "\n[1] short\n[0] rest\n"; out.String() != want {
-			t.Errorf("%.20q...%q", out.String(), out.String()[heldBack:])
+		if want := "[0] " + strings.Repeat("x", maxHeldLine) + "\n[1] short\n[0] rest\n"; out.String() != want {
+			t.Errorf("%.20q...%q", out.String(), out.String()[maxHeldLine:])
 		}
 	})
 	t.Run("it does not pause", func(t *testing.T) {
 		out := new(proctest.Output)
-		to := patient()
+		to := patientSink()
 		p, other := newPrinter(t, 0, to, out), newPrinter(t, 1, to, out)
 		stop, stopped := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(stopped)
-			piece := bytes.Repeat([]byte("x"), heldBack)
+			piece := bytes.Repeat([]byte("x"), maxHeldLine)
 			for {
 				select {
 				case <-stop:
@@ -190,11 +190,11 @@ func TestEndlessLine(t *testing.T) {
 	})
 }
 
-// TestPrompt shows a line that has no end when the rank prints no more, and goes
-// on with it.
+// TestPrompt checks that an unfinished line is shown when the rank pauses, and is
+// continued later.
 func TestPrompt(t *testing.T) {
 	out := new(proctest.Output)
-	p := newPrinter(t, 0, patient(), out)
+	p := newPrinter(t, 0, patientSink(), out)
 	p.print(t, "before\nname? ")
 	out.Await(t, "[0] before\n[0] name? ", 1)
 	p.print(t, "again? ")
@@ -209,7 +209,7 @@ func TestPrompt(t *testing.T) {
 // TestPromptInterrupted has another rank print after a prompt was shown.
 func TestPromptInterrupted(t *testing.T) {
 	out := new(proctest.Output)
-	to := patient()
+	to := patientSink()
 	p, other := newPrinter(t, 0, to, out), newPrinter(t, 1, to, out)
 	p.print(t, "name? ")
 	out.Await(t, "[0] name? ", 1)
@@ -224,16 +224,16 @@ func TestPromptInterrupted(t *testing.T) {
 	}
 }
 
-// TestHeldBack keeps unfinished lines of several ranks back, as programs leave them
-// that print whole blocks: both come in one piece. A rank that reads the input
-// shows its line all the same.
-func TestHeldBack(t *testing.T) {
+// TestUnfinishedLines holds back unfinished lines of several ranks, as block-buffered
+// programs print them: each line arrives in one piece. A rank that reads the standard
+// input shows its line at once.
+func TestUnfinishedLines(t *testing.T) {
 	out := new(proctest.Output)
-	to := patient()
-	to.count(1) // of a stream whose line does not end
+	to := patientSink()
+	to.addUnfinished(1) // stands for a stream whose line never ends
 	p, other := newPrinter(t, 0, to, out), newPrinter(t, 1, to, out)
 	p.print(t, "a li")
-	until(t, "the line begins", func() bool { return to.count(0) == 2 })
+	waitUntil(t, "the line begins", func() bool { return to.addUnfinished(0) == 2 })
 	other.print(t, "another\n")
 	out.Await(t, "[1] another\n", 1)
 	p.print(t, "ne\n")
@@ -241,7 +241,7 @@ func TestHeldBack(t *testing.T) {
 	p.end(t)
 	other.end(t)
 
-	asks := newAsker(t, 2, to, out, true)
+	asks := newPromptPrinter(t, 2, to, out, true)
 	asks.print(t, "name? ")
 	out.Await(t, "[2] name? ", 1)
 	asks.end(t)

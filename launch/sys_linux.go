@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// becomeReaper makes this process the parent of every descendant whose own
-// parent ends.
+// becomeReaper makes this process the parent of every descendant whose own parent exits
+// (PR_SET_CHILD_SUBREAPER).
 func becomeReaper() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// setTitle changes the name of this process that ps, pkill and killall go by. It
-// is for people; an error has no consequences.
+// setTitle changes the process name that ps, pkill and killall show. It ignores errors:
+// the name has no function.
 func setTitle(name string) {
 	if f, err := os.OpenFile("/proc/self/comm", os.O_WRONLY, 0); err == nil {
 		_, _ = f.WriteString(name)
@@ -22,23 +22,22 @@ func setTitle(name string) {
 	}
 }
 
-// childAttr puts a rank in a process group of its own, or in a session. The signal
-// is for the case that all launcher processes are killed; it reaches the rank
-// alone.
+// childAttr puts a rank in its own process group, or in its own session. Pdeathsig ends
+// the rank if all launcher processes are killed. It does not reach the rank's children.
 func childAttr(session bool) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setsid: session, Setpgid: !session, Pdeathsig: syscall.SIGKILL}
 }
 
-// killDescendants kills every descendant of this process that is seen. None
-// can leave: those whose parents end become this one's children.
+// killDescendants kills every descendant of this process. No descendant can escape:
+// this process is the reaper of orphans.
 func killDescendants([]int) {
 	for _, pid := range descendants(os.Getpid()) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
 
-// killGroup kills what is left of a process group whose leader has ended. Its
-// number may be another's by now, so only descendants are looked at.
+// killGroup kills the rest of a process group whose leader has exited. It considers
+// descendants only, because the kernel may have reused the group's number.
 func killGroup(group int) {
 	for _, pid := range descendants(os.Getpid()) {
 		if g, err := syscall.Getpgid(pid); err == nil && g == group {
@@ -47,7 +46,7 @@ func killGroup(group int) {
 	}
 }
 
-// descendants returns the living children of a process, theirs, and so on.
+// descendants returns the running children of a process, their children, and so on.
 func descendants(of int) []int {
 	children := make(map[int][]int)
 	entries, err := os.ReadDir("/proc")
@@ -72,13 +71,13 @@ func descendants(of int) []int {
 	return all
 }
 
-// parentOf reads a process's parent, and whether it only waits to be reaped.
+// parentOf reads the parent of a process. dead means that the process is a zombie.
 func parentOf(pid int) (parent int, dead, ok bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0, false, false
 	}
-	// The name is in parentheses and may contain anything.
+	// The process name is in parentheses and may contain any byte.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 2 {
 		return 0, false, false

@@ -6,17 +6,17 @@ import (
 	"sync"
 )
 
-// A tail is the last that a rank has printed.
+// A tail holds the last lines that a rank printed.
 type tail struct {
 	mu    sync.Mutex
 	lines []string
-	panic string // the line that says why, if it panicked
+	panic string // the line with the reason of a panic; "": none
 }
 
 const (
-	tailLines = 10   // how many lines a report shows
-	tailWidth = 500  // how much of each, in bytes
-	headRoom  = 4096 // how much of a line is remembered until it ends, in bytes
+	tailLines   = 10   // lines in a report
+	tailWidth   = 500  // bytes of each line
+	maxLineHead = 4096 // bytes of a line that are kept until it ends
 )
 
 func (t *tail) add(line string) {
@@ -31,7 +31,7 @@ func (t *tail) add(line string) {
 	t.lines = append(t.lines, line[:min(len(line), tailWidth)])
 }
 
-// last returns the lines, with what says why in front.
+// last returns the lines, after the reason of a panic.
 func (t *tail) last() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -41,18 +41,18 @@ func (t *tail) last() []string {
 	return append([]string(nil), t.lines...)
 }
 
-// A lineHead cuts a stream of bytes into lines for a tail, of which it keeps the
-// beginnings.
+// A lineHead splits a byte stream into lines for a tail. It keeps the first maxLineHead
+// bytes of each line.
 type lineHead struct {
 	text  []byte
 	begun bool
 }
 
-// write adds bytes, which may be several lines and end within one.
+// write adds bytes, which may hold several lines and end within a line.
 func (h *lineHead) write(data []byte, to *tail) {
 	for len(data) > 0 {
 		piece, rest, ended := bytes.Cut(data, []byte{'\n'})
-		h.text, h.begun = append(h.text, piece[:min(len(piece), headRoom-len(h.text))]...), true
+		h.text, h.begun = append(h.text, piece[:min(len(piece), maxLineHead-len(h.text))]...), true
 		if ended {
 			h.end(to)
 		}

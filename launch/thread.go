@@ -5,19 +5,18 @@ import (
 	"runtime"
 	"syscall"
 
-	"github.com/tutti-go/tutti/internal/cores"
+	"github.com/tutti-go/tutti/internal/affinity"
 )
 
-// A thread starts processes from one thread of the system: what is set for a
-// thread, such as its processors, the processes get, and some systems tie
-// their lives to it.
+// A thread starts processes from one OS thread. Processes inherit the thread's CPU
+// affinity, and Linux sends Pdeathsig when the thread exits.
 type thread struct{ work chan func() }
 
-// newThread makes a thread that lives until release is closed.
+// newThread returns a thread that lives until release is closed.
 func newThread(release <-chan struct{}) *thread {
 	t := &thread{make(chan func())}
 	go func() {
-		runtime.LockOSThread() // and never unlocked: nobody else gets what was set
+		runtime.LockOSThread() // never unlocked: no other goroutine may inherit the affinity
 		for {
 			select {
 			case f := <-t.work:
@@ -30,39 +29,39 @@ func newThread(release <-chan struct{}) *thread {
 	return t
 }
 
-// start starts a process on some processors; nil means all.
+// start starts a process on the given CPUs; nil means all.
 func (t *thread) start(path string, args []string, attr *os.ProcAttr, cpus []int) (pid int, err error) {
 	done := make(chan struct{})
 	t.work <- func() {
 		defer close(done)
-		if err = cores.BindThread(cpus); err != nil {
+		if err = affinity.BindThread(cpus); err != nil {
 			return
 		}
 		var p *os.Process
 		if p, err = os.StartProcess(path, args, attr); err == nil {
 			pid = p.Pid
-			err = p.Release() // reap takes its end
+			err = p.Release() // reap collects its exit
 		}
 	}
 	<-done
 	return pid, err
 }
 
-// reap takes the ends of all children, and closes the channel when there are
-// none left. Those that have ended by the time it looks come together: the system
-// returns them in no order that tells who was first.
-func reap(exits chan<- []ended) {
+// reap collects the exits of all children, and closes the channel when no child is
+// left. Exits that are pending at the same time are sent together, because wait4 does
+// not return them in order of time.
+func reap(exits chan<- []childExit) {
 	defer close(exits)
 	for {
-		var list []ended
+		var list []childExit
 		for how := 0; ; how = syscall.WNOHANG {
-			var e ended
+			var e childExit
 			var err error
 			e.pid, err = syscall.Wait4(-1, &e.status, how, nil)
 			if err == syscall.EINTR {
 				continue
 			}
-			if err != nil || e.pid <= 0 { // no children, or none that has ended
+			if err != nil || e.pid <= 0 { // no children, or none has exited
 				break
 			}
 			list = append(list, e)

@@ -13,63 +13,63 @@ import (
 )
 
 const (
-	// watchdogName is the variable that tells the watchdog by which descriptor its
-	// orders come.
+	// watchdogName is the environment variable with the number of the descriptor from
+	// which the watchdog reads.
 	watchdogName = "TUTTI_WATCHDOG"
-	// watchdogTitle is the watchdog's name and its whole command line. It has
-	// nothing in common with the launcher's or the ranks', so that a kill by name,
-	// such as pkill -f, does not reach the watchdog together with them.
+	// watchdogTitle is the watchdog's process name and its whole command line. It
+	// shares no word with those of the launcher or the ranks: a kill by name, such as
+	// pkill -f, must not reach the watchdog together with them.
 	watchdogTitle = "rank-watchdog"
 )
 
-// An order is what the first launcher process tells the watchdog: which program to
-// start. It is sent as a line of JSON. A byte for each signal that is to be passed
-// on follows; the end of the file means that the first process has exited.
+// A leaderCommand tells the watchdog which program to start. The first launcher process
+// sends it as a line of JSON. A byte for each signal to forward follows. The end of the
+// file means that the first process has exited.
 //
-// Arguments are bytes: they need not be UTF-8, which JSON strings are.
-type order struct {
+// Arguments are byte slices, because they need not be UTF-8 as JSON strings must be.
+type leaderCommand struct {
 	Path []byte   `json:"path"`
 	Args [][]byte `json:"args"`
 }
 
-func newOrder(cmd *exec.Cmd) order {
-	o := order{Path: []byte(cmd.Path)}
+func newLeaderCommand(cmd *exec.Cmd) leaderCommand {
+	o := leaderCommand{Path: []byte(cmd.Path)}
 	for _, a := range cmd.Args {
 		o.Args = append(o.Args, []byte(a))
 	}
 	return o
 }
 
-// Watchdog is all that a process does that Guard has started as its watchdog: it
-// starts the leader, and ends everything when the first process or the leader is
-// killed. It reports whether this is that process; the program then exits with
-// code. A program that calls Guard calls Watchdog before anything else.
+// Watchdog is the whole work of the watchdog process that Guard starts. It starts the
+// leader, and ends all processes when the first process or the leader is killed. was
+// reports whether this process is the watchdog; the program must then exit with code. A
+// program that calls Guard must call Watchdog before anything else.
 func Watchdog() (code int, was bool, err error) {
-	orders := inheritedFile(watchdogName)
-	if orders == nil {
+	pipe := inheritedFile(watchdogName)
+	if pipe == nil {
 		return 0, false, nil
 	}
-	defer orders.Close()
-	code, err = watch(orders)
+	defer pipe.Close()
+	code, err = runWatchdog(pipe)
 	return code, true, err
 }
 
-func watch(orders *os.File) (code int, err error) {
-	_ = becomeReaper() // Run says if it cannot be
+func runWatchdog(pipe *os.File) (code int, err error) {
+	_ = becomeReaper() // Run reports a failure
 	setTitle(watchdogTitle)
-	in := bufio.NewReader(orders)
+	in := bufio.NewReader(pipe)
 	text, err := in.ReadBytes('\n')
 	if err != nil {
-		return 1, nil // the first process was killed before there was anything to end
+		return 1, nil // the first process was killed before it sent a command
 	}
-	var o order
+	var o leaderCommand
 	if err := json.Unmarshal(text, &o); err != nil {
 		return 1, &Error{"the watchdog's orders", err}
 	}
-	cmd := o.command(int(orders.Fd()) - 3)
+	cmd := o.command(int(pipe.Fd()) - 3)
 	lifeline, err := startSession(cmd, lifelineName)
 	for _, f := range cmd.ExtraFiles {
-		_ = f.Close() // the leader has them
+		_ = f.Close() // the leader has inherited them
 	}
 	if err != nil {
 		return 1, &Error{"the leader", err}
@@ -77,9 +77,9 @@ func watch(orders *os.File) (code int, err error) {
 	defer lifeline.Close()
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
-	lost := make(chan struct{})
+	guardExited := make(chan struct{})
 	go func() {
-		defer close(lost)
+		defer close(guardExited)
 		for {
 			sig, err := in.ReadByte()
 			if err != nil {
@@ -90,26 +90,27 @@ func watch(orders *os.File) (code int, err error) {
 	}()
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	var late <-chan time.Time
+	var killTimer <-chan time.Time
 	for {
 		select {
 		case s := <-signals:
 			_ = cmd.Process.Signal(s)
-		case <-lost:
-			// The leader ends everything when its lifeline does, unless it is stopped.
-			lost, late = nil, time.After(sweepTime)
+		case <-guardExited:
+			// The leader ends all processes when its lifeline is closed, unless it is
+			// stopped.
+			guardExited, killTimer = nil, time.After(killTimeout)
 			lifeline.Close()
-		case <-late:
+		case <-killTimer:
 			_ = cmd.Process.Kill()
 		case err := <-done:
-			return codeOf(cmd, err)
+			return exitCode(cmd, err)
 		}
 	}
 }
 
-// command is the leader, with the environment, the three standard files and the
-// further files that the first process had for it.
-func (o *order) command(files int) *exec.Cmd {
+// command returns the leader's command, with the environment, the standard files and
+// the first process's extra files.
+func (o *leaderCommand) command(files int) *exec.Cmd {
 	cmd := &exec.Cmd{Path: string(o.Path), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 	for _, a := range o.Args {
 		cmd.Args = append(cmd.Args, string(a))

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/nccl"
 )
 
@@ -83,10 +83,10 @@ func TestAbortWaitsForCalls(t *testing.T) {
 }
 
 // abortWaits reports whether it was all in time.
-func abortWaits(t *testing.T, c *standin.Control) bool {
+func abortWaits(t *testing.T, c *fakegpu.Control) bool {
 	w := newWorld(t, 2, nccl.Config{})
 	fired, aborts := c.Fired(), c.Calls("ncclCommAbort")
-	c.Fail("ncclAllReduce", 1, standin.Hang)
+	c.Fail("ncclAllReduce", 1, fakegpu.Hang)
 	call := make(chan error)
 	go func() { call <- w.reduce(0) }()
 	for c.Fired() == fired {
@@ -129,7 +129,7 @@ func TestAbortOfStuckCall(t *testing.T) {
 		fired, aborts := c.Fired(), c.Calls("ncclCommAbort")
 		call := make(chan error)
 		if what == "call" {
-			c.Fail("ncclAllReduce", 1, standin.Hang)
+			c.Fail("ncclAllReduce", 1, fakegpu.Hang)
 			go func() { call <- w.reduce(0) }()
 		} else {
 			open, end := make(chan struct{}), make(chan struct{})
@@ -150,7 +150,7 @@ func TestAbortOfStuckCall(t *testing.T) {
 			if n := c.Calls("ncclCommAbort") - aborts; n != 0 {
 				t.Error("it aborted under the group")
 			}
-			c.Fail("ncclGroupEnd", 1, standin.Hang)
+			c.Fail("ncclGroupEnd", 1, fakegpu.Hang)
 			close(end)
 		}
 		for c.Fired() == fired {
@@ -172,7 +172,7 @@ func TestAbortHangs(t *testing.T) {
 	clean(t)
 	w := newWorld(t, 2, nccl.Config{})
 	fired := c.Fired()
-	c.Fail("ncclCommAbort", 1, standin.Hang)
+	c.Fail("ncclCommAbort", 1, fakegpu.Hang)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := nccl.AbortAll(ctx, w.comms...); !errors.Is(err, nccl.ErrStarted) {
@@ -192,7 +192,7 @@ func TestAsyncError(t *testing.T) {
 	clean(t)
 	w := newWorld(t, 2, nccl.Config{})
 	fired, aborts := c.Fired(), c.Calls("ncclCommAbort")
-	c.Fail(standin.Kernel, 1, 6)
+	c.Fail(fakegpu.Kernel, 1, 6)
 	ok(t, w.reduce(0))
 	for c.Fired() == fired {
 		time.Sleep(time.Millisecond)
@@ -215,7 +215,7 @@ func TestAsyncError(t *testing.T) {
 	w.works(t, w.init(t, nccl.Config{}))
 }
 
-// TestMismatch lets ranks call different things, which the stand-in reports.
+// TestMismatch lets ranks call different things, which the fake GPU reports.
 func TestMismatch(t *testing.T) {
 	fake(t)
 	clean(t)

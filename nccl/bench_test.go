@@ -7,7 +7,7 @@ import (
 )
 
 // BenchmarkAllReduce is the host's time to enqueue, with one rank. On the
-// stand-in it is mostly this package's own.
+// fake GPU it is mostly this package's own.
 func BenchmarkAllReduce(b *testing.B) {
 	w := newWorld(b, 1, nccl.Config{})
 	c, s, x := w.comms[0], w.streams[0], nccl.Of(w.slices[0])

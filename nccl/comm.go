@@ -208,7 +208,7 @@ func (c *Comm) settle(err error) error {
 	if err != nil && !errors.Is(err, ncclsys.ErrInProgress) {
 		return public(err)
 	}
-	var pace wait.Pace
+	var pace wait.Poller
 	for {
 		code, err := c.lib.sys.CommAsyncError(c.handle())
 		if err != nil {

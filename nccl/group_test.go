@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/tutti-go/tutti/cuda"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/nccl"
 )
 
@@ -78,7 +78,7 @@ func TestGroupIsNeverLeftOpen(t *testing.T) {
 // middle.
 func TestComposedGroup(t *testing.T) {
 	c := fake(t)
-	libs, err := standin.Build(21403)
+	libs, err := fakegpu.Build(21403)
 	ok(t, err)
 	lib, err := nccl.Load(libs.NCCL)
 	ok(t, err)

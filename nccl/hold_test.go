@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/nccl"
 )
 
@@ -96,7 +96,7 @@ func TestHoldAborted(t *testing.T) {
 	clean(t)
 	w := newWorld(t, 1, nccl.Config{})
 	before, fired := c.Calls("ncclAllReduce"), c.Fired()
-	c.Fail("ncclAllReduce", 1, standin.Hang)
+	c.Fail("ncclAllReduce", 1, fakegpu.Hang)
 	ok(t, w.comms[0].Hold(), w.reduce(0), w.reduce(0), w.reduce(0))
 	flushed := make(chan error)
 	go func() { flushed <- w.comms[0].Flush() }()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/proctest"
+	"github.com/tutti-go/tutti/internal/race"
 	"github.com/tutti-go/tutti/nccl"
 )
 
@@ -164,7 +165,7 @@ func TestScalable(t *testing.T) {
 
 // TestCallsDoNotAllocate covers every collective and message.
 func TestCallsDoNotAllocate(t *testing.T) {
-	if raced {
+	if race.Enabled {
 		t.Skip("under the race detector pools drop what they are given")
 	}
 	w := newWorld(t, 1, nccl.Config{})

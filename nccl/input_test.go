@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/tutti-go/tutti/cuda"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/nccl"
 )
 
@@ -145,7 +145,7 @@ func TestBadInput(t *testing.T) {
 func TestTooOld(t *testing.T) {
 	fake(t)
 	clean(t)
-	libs, err := standin.Build(21403)
+	libs, err := fakegpu.Build(21403)
 	ok(t, err)
 	lib, err := nccl.Load(libs.NCCL)
 	ok(t, err)

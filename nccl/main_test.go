@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/nccl"
 )
 
 // control is nil on real libraries.
-var control *standin.Control
+var control *fakegpu.Control
 
 const deadline = 2 * time.Minute
 
@@ -32,14 +32,14 @@ func TestMain(m *testing.M) {
 		fmt.Print(nccl.Available())
 		return
 	}
-	os.Exit(standin.Main(&control, m.Run))
+	os.Exit(fakegpu.Main(&control, m.Run))
 }
 
-// fake returns the stand-in's control, or skips the test.
-func fake(t testing.TB) *standin.Control {
+// fake returns the fake GPU's control, or skips the test.
+func fake(t testing.TB) *fakegpu.Control {
 	t.Helper()
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	t.Cleanup(control.Reset)
 	return control

@@ -13,7 +13,7 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// programs are what ranks do, in goroutines and in processes, on the stand-in
+// programs are what ranks do, in goroutines and in processes, on the fake GPU
 // and on the real library.
 var programs = map[string]program{
 	"types":    everyType,

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/internal/proctest"
-	"github.com/tutti-go/tutti/internal/standin"
 	"github.com/tutti-go/tutti/nccl"
 )
 
@@ -41,11 +41,11 @@ func TestGoroutines(t *testing.T) {
 	}
 }
 
-// TestVersions runs what differs between versions on each that the stand-in has.
+// TestVersions runs what differs between versions on each that the fake GPU has.
 func TestVersions(t *testing.T) {
 	fake(t)
-	for _, v := range standin.Versions {
-		libs, err := standin.Build(v)
+	for _, v := range fakegpu.Versions {
+		libs, err := fakegpu.Build(v)
 		ok(t, err)
 		lib, err := nccl.Load(libs.NCCL)
 		ok(t, err)

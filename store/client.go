@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/keepalive"
 	"github.com/tutti-go/tutti/internal/netctx"
-	"github.com/tutti-go/tutti/internal/silence"
 )
 
 // A Client is a Store on the other side of a connection. A request that waits
@@ -97,7 +97,7 @@ func (c *Client) connect(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, &kindError{ErrLost, err.Error(), errors.Join(err, netctx.Err(ctx, err))}
 	}
-	if err := silence.Bound(raw, c.config.Silence); err != nil {
+	if err := keepalive.Bound(raw, c.config.Silence); err != nil {
 		raw.Close()
 		return nil, &kindError{ErrLost, err.Error(), err}
 	}

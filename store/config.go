@@ -6,9 +6,9 @@ import (
 	"net"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/place"
-	"github.com/tutti-go/tutti/internal/silence"
-	"github.com/tutti-go/tutti/internal/transport/tcp"
+	"github.com/tutti-go/tutti/internal/jobtls"
+	"github.com/tutti-go/tutti/internal/keepalive"
+	"github.com/tutti-go/tutti/internal/launchenv"
 )
 
 // Config says how a server or a client talks. Both sides of a store have the
@@ -39,7 +39,7 @@ type Config struct {
 func (c *Config) fill(addr net.Addr) (*tls.Config, error) {
 	c.Limits.fill()
 	if c.Silence <= 0 {
-		c.Silence = silence.Default
+		c.Silence = keepalive.Default
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -51,8 +51,8 @@ func (c *Config) fill(addr net.Addr) (*tls.Config, error) {
 		return nil, nil
 	case len(c.Secret) == 0:
 		return nil, kindf(ErrInvalid, "no secret (Config.Secret); a store without one must be asked for (Config.Plain)")
-	case !loopback(addr) && place.CheckSecret(string(c.Secret)) != "":
-		return nil, kindf(ErrInvalid, "%v is not on the loopback, and %s (Config.Secret)", addr, place.CheckSecret(string(c.Secret)))
+	case !loopback(addr) && launchenv.CheckSecret(string(c.Secret)) != "":
+		return nil, kindf(ErrInvalid, "%v is not on the loopback, and %s (Config.Secret)", addr, launchenv.CheckSecret(string(c.Secret)))
 	case (c.Cert == nil) != (c.Key == nil):
 		return nil, kindf(ErrInvalid, "a certificate without a key, or the reverse")
 	case c.Cert == nil && !loopback(addr):
@@ -60,7 +60,7 @@ func (c *Config) fill(addr net.Addr) (*tls.Config, error) {
 	case c.Cert == nil:
 		return nil, nil
 	}
-	t, err := tcp.NewJobTLS(c.Cert, c.Key)
+	t, err := jobtls.Config(c.Cert, c.Key)
 	if err != nil {
 		return nil, &kindError{ErrInvalid, err.Error(), err}
 	}

@@ -10,7 +10,7 @@ import (
 	"io"
 	"net"
 
-	"github.com/tutti-go/tutti/internal/transport/tcp"
+	"github.com/tutti-go/tutti/internal/jobtls"
 )
 
 // A secured connection begins with a handshake, before the protocol:
@@ -72,7 +72,7 @@ func binding(c net.Conn) ([]byte, error) {
 	if !ok {
 		return nil, nil
 	}
-	return tcp.Binding(t, "store")
+	return jobtls.Binding(t, "store")
 }
 
 func prove(secret []byte, side string, client, server, binding []byte) []byte {

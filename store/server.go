@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/accept"
+	"github.com/tutti-go/tutti/internal/acceptloop"
 )
 
 // A Server holds a store and serves it to clients. It is safe for concurrent
@@ -87,7 +87,7 @@ func (s *Server) Close() error {
 
 // accept runs until the listener is closed.
 func (s *Server) accept() {
-	accept.Each(s.listener, func(err error) { s.config.Logger.Warn("tutti store: cannot accept connections", "reason", err) }, s.receive)
+	acceptloop.Each(s.listener, func(err error) { s.config.Logger.Warn("tutti store: cannot accept connections", "reason", err) }, s.receive)
 }
 
 // receive lets a connection begin. If there are too many, one that has not proved

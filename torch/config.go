@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/internal/ncclsys"
-	"github.com/tutti-go/tutti/internal/place"
 	"github.com/tutti-go/tutti/nccl"
 )
 
@@ -62,7 +62,7 @@ func (c *Config) fill() (site, string) {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
-	p, wrong := place.FindTorch(os.Getenv)
+	p, wrong := launchenv.FindTorch(os.Getenv)
 	if c.Size == 0 {
 		switch {
 		case wrong != "":

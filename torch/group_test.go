@@ -10,8 +10,8 @@ import (
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/internal/proctest"
-	"github.com/tutti-go/tutti/internal/standin"
 	"github.com/tutti-go/tutti/nccl"
 	"github.com/tutti-go/tutti/store"
 	"github.com/tutti-go/tutti/torch"
@@ -248,7 +248,7 @@ func TestDeviceFails(t *testing.T) {
 	c := fake(t)
 	g, _ := pair(t, torch.Config{})
 	fired := c.Fired()
-	c.Fail(standin.Kernel, 1, 6)
+	c.Fail(fakegpu.Kernel, 1, 6)
 	err := g.Barrier(t.Context())
 	if c.Fired() != fired+1 {
 		t.Fatal("the fault did not happen")

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/internal/proctest"
-	"github.com/tutti-go/tutti/internal/standin"
 	"github.com/tutti-go/tutti/torch"
 )
 
@@ -47,11 +47,11 @@ func program(t *testing.T, path string) {
 // library.
 func TestLibrary(t *testing.T) {
 	fake(t)
-	system, err := standin.Build(22803)
+	system, err := fakegpu.Build(22803)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wheel, err := standin.Build(22809)
+	wheel, err := fakegpu.Build(22809)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func TestLibrary(t *testing.T) {
 // Go rank names both versions, the file that was loaded, and the variable to set.
 func TestOtherVersion(t *testing.T) {
 	fake(t)
-	other, err := standin.Build(22809)
+	other, err := fakegpu.Build(22809)
 	if err != nil {
 		t.Fatal(err)
 	}

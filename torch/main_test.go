@@ -12,14 +12,14 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/nccl"
 	"github.com/tutti-go/tutti/store"
 	"github.com/tutti-go/tutti/torch"
 )
 
 // control is nil on real libraries.
-var control *standin.Control
+var control *fakegpu.Control
 
 const deadline = time.Minute
 
@@ -38,15 +38,15 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(standin.Main(&control, m.Run))
+	os.Exit(fakegpu.Main(&control, m.Run))
 }
 
-// fake returns the stand-in's control, or skips the test, which has ranks on
+// fake returns the fake GPU's control, or skips the test, which has ranks on
 // several devices and a Python side written in Go. Nothing may be left behind.
-func fake(t *testing.T) *standin.Control {
+func fake(t *testing.T) *fakegpu.Control {
 	t.Helper()
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	before := control.AllLive()
 	t.Cleanup(func() {

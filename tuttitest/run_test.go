@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/race"
 )
 
 // program uses most of what a Comm has, and checks what comes out.
@@ -91,7 +92,7 @@ func TestReplay(t *testing.T) {
 func TestExplore(t *testing.T) {
 	kinds := make(map[Kind]int)
 	hurt, seeds := 0, 100
-	if testing.Short() || raced {
+	if testing.Short() || race.Enabled {
 		seeds = 25
 	}
 	Explore(t, Options{Ranks: 5, Timeout: time.Minute}, seeds, program, func(res *Result) error {

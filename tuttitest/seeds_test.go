@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/race"
 	"github.com/tutti-go/tutti/internal/sim"
 )
 
@@ -29,7 +30,7 @@ func TestSeeds(t *testing.T) {
 	n := *seeds
 	switch {
 	case n > 0:
-	case testing.Short() || raced:
+	case testing.Short() || race.Enabled:
 		n = 40
 	default:
 		n = 250
@@ -254,7 +255,7 @@ func (l *life) checkDone(epoch string, done uint64) error {
 // A thousand ranks lose one in the middle of an AllReduce, and the others go on.
 func TestThousand(t *testing.T) {
 	ranks := 1000
-	if testing.Short() || raced {
+	if testing.Short() || race.Enabled {
 		ranks = 100
 	}
 	began := time.Now()

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
-	"github.com/tutti-go/tutti/internal/cores"
+	"github.com/tutti-go/tutti/internal/affinity"
 )
 
 // rankEnv makes this program one of tutti's ranks; it holds a rankJob.
@@ -63,11 +63,11 @@ func freeAddr() (string, error) {
 // bind keeps this process on one core, as mpirun does with its ranks when
 // there is a core for each. With fewer cores nobody is bound.
 func bind(rank, ranks int) error {
-	all := cores.Allowed()
+	all := affinity.Allowed()
 	if ranks > len(all) {
 		return nil
 	}
-	return cores.Bind(all[rank : rank+1])
+	return affinity.Bind(all[rank : rank+1])
 }
 
 // rankMain is a rank: it joins, measures, and prints if it is rank 0.

@@ -14,10 +14,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/bench/peers"
+	"github.com/tutti-go/tutti/internal/netns"
 )
 
 // startEnv makes this program a rank that does one AllReduce.
@@ -29,7 +31,7 @@ const settleEnv = "TUTTI_COMPARE_SETTLE"
 // A starter is a launcher with its program.
 type starter struct {
 	name    string
-	command func(ctx context.Context, ranks int) *exec.Cmd
+	command func(ctx context.Context, ranks int) []*exec.Cmd // one for each host
 	first   []time.Duration // from the launcher's start to the end of the last rank's AllReduce
 	whole   []time.Duration // to the launcher's end
 	held    []holdings      // of each rank, when it has settled; nil: the ranks do not say
@@ -43,6 +45,7 @@ func startMain(ctx context.Context, args []string, out, log io.Writer) error {
 	ranks := f.String("ranks", "8", "ranks of each job; several numbers, with commas between them, are a table of each")
 	rounds := f.Int("rounds", 10, "how often each launcher is run; one run before that is not counted")
 	command := f.String("tutti", "", "the built tutti command; empty: go build builds it")
+	hosts := f.Int("hosts", 1, "hosts of each job: network namespaces, which need root and iproute2; more than one are for tutti run alone, and divide the ranks")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
@@ -51,16 +54,32 @@ func startMain(ctx context.Context, args []string, out, log io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	all, err := starters(ctx, dir, *command, log)
+	if *hosts < 1 {
+		return fmt.Errorf("--hosts: %d is no number of hosts", *hosts)
+	}
+	tutti, err := tuttiCommand(ctx, dir, *command)
+	if err != nil {
+		return err
+	}
+	var all []*starter
+	if *hosts == 1 {
+		all, err = starters(ctx, dir, tutti, log)
+	} else {
+		var n *netns.Network
+		if n, err = netns.New(1, *hosts, false); err == nil {
+			defer func() { _ = n.Close() }()
+			all, err = hostStarters(n, tutti, *hosts)
+		}
+	}
 	if err != nil {
 		return err
 	}
 	for text := range strings.SplitSeq(*ranks, ",") {
 		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 {
-			return fmt.Errorf("--ranks: %q is no number of ranks", text)
+		if err != nil || n < 1 || n%*hosts != 0 {
+			return fmt.Errorf("--ranks: %q is no number of ranks for %d hosts", text, *hosts)
 		}
-		if err := startTable(ctx, all, n, *rounds, out); err != nil {
+		if err := startTable(ctx, all, n, *hosts, *rounds, out); err != nil {
 			return err
 		}
 	}
@@ -68,7 +87,7 @@ func startMain(ctx context.Context, args []string, out, log io.Writer) error {
 }
 
 // startTable times the launchers with so many ranks.
-func startTable(ctx context.Context, all []*starter, ranks, rounds int, out io.Writer) error {
+func startTable(ctx context.Context, all []*starter, ranks, hosts, rounds int, out io.Writer) error {
 	for _, s := range all {
 		s.first, s.whole, s.held = nil, nil, nil
 	}
@@ -80,8 +99,12 @@ func startTable(ctx context.Context, all []*starter, ranks, rounds int, out io.W
 			}
 		}
 	}
-	fmt.Fprintf(out, "%d ranks on this host, median of %d rounds in turns (fastest, slowest), in ms from the launcher's start; "+
-		"in a run before these, when the ranks have settled, the median of the ranks (the most of one)\n\n", ranks, rounds)
+	where := "this host"
+	if hosts > 1 {
+		where = fmt.Sprintf("%d hosts (network namespaces)", hosts)
+	}
+	fmt.Fprintf(out, "%d ranks on %s, median of %d rounds in turns (fastest, slowest), in ms from the launcher's start; "+
+		"in a run before these, when the ranks have settled, the median of the ranks (the most of one)\n\n", ranks, where, rounds)
 	fmt.Fprintln(out, "| launcher | to the end of the first AllReduce | to the launcher's end | mappings of memory files | all mappings | "+
 		"descriptors | resident, MiB |\n| --- | --- | --- | --- | --- | --- | --- |")
 	for _, s := range all {
@@ -91,20 +114,46 @@ func startTable(ctx context.Context, all []*starter, ranks, rounds int, out io.W
 	return nil
 }
 
-// starters are the launchers that there are.
-func starters(ctx context.Context, dir, command string, log io.Writer) ([]*starter, error) {
-	if command == "" {
-		command = filepath.Join(dir, "tutti")
-		if text, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", command, "github.com/tutti-go/tutti/cmd/tutti").CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("the tutti command: %w: %s", err, tail(string(text)))
-		}
+// tuttiCommand is the path of the tutti command, which it builds if none is passed.
+func tuttiCommand(ctx context.Context, dir, command string) (string, error) {
+	if command != "" {
+		return command, nil
 	}
+	command = filepath.Join(dir, "tutti")
+	if text, err := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", command, "github.com/tutti-go/tutti/cmd/tutti").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("the tutti command: %w: %s", err, tail(string(text)))
+	}
+	return command, nil
+}
+
+// hostStarters is tutti run on several hosts, once on each.
+func hostStarters(n *netns.Network, tutti string, hosts int) ([]*starter, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	all := []*starter{{name: "tutti run", command: func(ctx context.Context, ranks int) *exec.Cmd {
-		return child(ctx, []string{startEnv + "=1"}, command, "run", "-n", strconv.Itoa(ranks), "--", self)
+	return []*starter{{name: "tutti run", command: func(ctx context.Context, ranks int) (list []*exec.Cmd) {
+		for h := range hosts {
+			c := n.Command(ctx, h, tutti, "run", "--nodes", strconv.Itoa(hosts), "--node", strconv.Itoa(h),
+				"--addr", n.Addr(0)+":29400", "-n", strconv.Itoa(ranks/hosts), "--", self)
+			c.Env = append(c.Environ(), startEnv+"=1", "TUTTI_SECRET="+startSecret)
+			list = append(list, c)
+		}
+		return list
+	}}}, nil
+}
+
+// startSecret is the secret of jobs on several hosts, which are namespaces of this one.
+const startSecret = "compare start: a secret of some length"
+
+// starters are the launchers that there are.
+func starters(ctx context.Context, dir, tutti string, log io.Writer) ([]*starter, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	all := []*starter{{name: "tutti run", command: func(ctx context.Context, ranks int) []*exec.Cmd {
+		return []*exec.Cmd{child(ctx, []string{startEnv + "=1"}, tutti, "run", "-n", strconv.Itoa(ranks), "--", self)}
 	}}}
 	for _, name := range []string{"openmpi", "mpich"} {
 		m := mpi{flavour: name, driver: filepath.Join(dir, name)}
@@ -116,10 +165,10 @@ func starters(ctx context.Context, dir, command string, log io.Writer) ([]*start
 			fmt.Fprintf(log, "%s: missing, %v\n", name, err)
 			continue
 		}
-		all = append(all, &starter{name: "mpirun of " + name, command: func(ctx context.Context, ranks int) *exec.Cmd {
+		all = append(all, &starter{name: "mpirun of " + name, command: func(ctx context.Context, ranks int) []*exec.Cmd {
 			c := m.command(ctx, options{ranks: ranks}, "shm")
 			c.Args = c.Args[:slices.Index(c.Args, m.driver)+1] // the program has no arguments
-			return c
+			return []*exec.Cmd{c}
 		}})
 	}
 	return all, nil
@@ -131,15 +180,17 @@ var firstLine = regexp.MustCompile(`(?m)first (\d+)\s*$`)
 func (s *starter) run(ctx context.Context, ranks int, counts bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	c := s.command(ctx, ranks)
-	if !counts {
-		c.Env = append(c.Environ(), settleEnv+"=1")
+	var text lockedBuffer
+	commands := s.command(ctx, ranks)
+	for _, c := range commands {
+		if !counts {
+			c.Env = append(c.Environ(), settleEnv+"=1")
+		}
+		c.Stdout, c.Stderr = &text, &text
 	}
-	var text bytes.Buffer
-	c.Stdout, c.Stderr = &text, &text
 	clock := hostClock()
 	begin := clock()
-	if err := c.Run(); err != nil {
+	if err := runTogether(commands); err != nil {
 		return fmt.Errorf("%w: %s", err, tail(text.String()))
 	}
 	end := clock()
@@ -162,6 +213,41 @@ func (s *starter) run(ctx context.Context, ranks int, counts bool) error {
 		s.whole = append(s.whole, time.Duration(end-begin))
 	}
 	return nil
+}
+
+// runTogether runs commands at the same time. If one cannot be started, the others are killed.
+func runTogether(commands []*exec.Cmd) (err error) {
+	for i, c := range commands {
+		if err = c.Start(); err != nil {
+			for _, started := range commands[:i] {
+				_ = started.Process.Kill()
+			}
+			commands = commands[:i]
+			break
+		}
+	}
+	for _, c := range commands {
+		err = errors.Join(err, c.Wait())
+	}
+	return err
+}
+
+// A lockedBuffer takes the output of several commands.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // spread is the median, and the ends.

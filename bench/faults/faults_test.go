@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/internal/netns"
 	"github.com/tutti-go/tutti/internal/proctest"
-	"github.com/tutti-go/tutti/internal/standin"
 )
 
 // TestMain lets the processes of trials be this binary.
@@ -95,7 +95,7 @@ func TestMismatch(t *testing.T) {
 	for _, e := range engines {
 		t.Run(e, func(t *testing.T) {
 			err := mismatch(mismatching{engines: []string{e}, elems: []int{10}, out: logger{t}, progress: logger{t}})
-			if errors.Is(err, standin.ErrNoCompiler) {
+			if errors.Is(err, fakegpu.ErrNoCompiler) {
 				t.Skip(err)
 			}
 			if err != nil {

@@ -299,7 +299,7 @@ var (
 // judge finds out whether the sum is exact and what the launchers report is true.
 func (t *hostTrial) judge(nodes []*hostLauncher) error {
 	first := t.host * hostRanks
-	loss := regexp.MustCompile(fmt.Sprintf(`^tutti: node %d was lost after [\w.µ]+: no sign of its launcher for [\w.]+, and with it ranks %d and %d; process \d+ on \S+ came after [\w.µ]+, and was let in as rank [45] of [56], rank [45] of [56]\n$`,
+	loss := regexp.MustCompile(fmt.Sprintf(`^tutti: node %d was lost after [\w.µ]+: no heartbeat of its launcher for [\w.]+, and with it ranks %d and %d; process \d+ on \S+ replaced it after [\w.µ]+, and was admitted as rank [45] of [56], rank [45] of [56]\n$`,
 		t.host, first, first+1))
 	var sums []string
 	for n, l := range nodes {

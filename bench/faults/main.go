@@ -60,7 +60,7 @@ func command(args []string) error {
 	m := mismatching{strict: true, out: os.Stdout, progress: os.Stderr}
 	engines := f.String("engine", "local,shm,tcp,hier,nccl", "engines, for mismatch")
 	elems := f.String("elems", "10,300000", "numbers of elements, for mismatch")
-	f.StringVar(&m.library, "nccl", "", "path of libnccl, for mismatch on a GPU; empty: the stand-in")
+	f.StringVar(&m.library, "nccl", "", "path of libnccl, for mismatch on a GPU; empty: the fake GPU")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
 // Three ranks disagree; where there are hosts, the third is alone on one.
@@ -158,7 +158,7 @@ func (d *disagreement) disagree(ctx context.Context, c *tutti.Comm, m *memory, n
 type mismatching struct {
 	engines []string
 	elems   []int
-	library string // libnccl's path; "": the stand-in
+	library string // libnccl's path; "": the fake GPU
 	only    string // a disagreement's name; "": all
 	strict  bool   // being late is an error
 	out     io.Writer
@@ -278,7 +278,7 @@ func (o *mismatching) crew(name string) (*crew, error) {
 		s.names = []string{"one", "one", "two"}
 	case "nccl":
 		if o.library == "" {
-			if _, err := standin.Use(); err != nil {
+			if _, err := fakegpu.Use(); err != nil {
 				return nil, err
 			}
 		} else if err := os.Setenv("TUTTI_NCCL_LIBRARY", o.library); err != nil {

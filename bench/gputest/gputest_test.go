@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/internal/proctest"
-	"github.com/tutti-go/tutti/internal/standin"
 )
 
 // TestMain lets the tests start this binary as a rank.
@@ -25,26 +25,26 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// needCompiler chooses the stand-in, and skips where neither that nor the C driver
-// can be compiled. The stand-in may be there from an earlier time.
+// needCompiler chooses the fake GPU, and skips where neither that nor the C driver
+// can be compiled. The fake libraries may be there from an earlier time.
 func needCompiler(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("building and measuring takes long")
 	}
-	_, err := standin.Use()
+	_, err := fakegpu.Use()
 	if err == nil {
 		_, err = compile(t.Context(), t.TempDir())
 	}
 	switch {
-	case errors.Is(err, standin.ErrNoCompiler), errors.Is(err, errNoCompiler):
+	case errors.Is(err, fakegpu.ErrNoCompiler), errors.Is(err, errNoCompiler):
 		t.Skip(err)
 	case err != nil:
 		t.Fatal(err)
 	}
 }
 
-// TestMeasure measures on the stand-in, whose figures mean nothing.
+// TestMeasure measures on the fake GPU, whose figures mean nothing.
 func TestMeasure(t *testing.T) {
 	needCompiler(t)
 	var text strings.Builder
@@ -53,14 +53,14 @@ func TestMeasure(t *testing.T) {
 		t.Fatal(text.String())
 	}
 	t.Log(text.String())
-	for _, want := range []string{"tutti stand-in 0", "NCCL 2.29.7", "| 2 | 1 KiB, to enqueue |", "| 4 | 0 MiB, whole |", "MPS: off"} {
+	for _, want := range []string{"tutti fake GPU 0", "NCCL 2.29.7", "| 2 | 1 KiB, to enqueue |", "| 4 | 0 MiB, whole |", "MPS: off"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the summary lacks %q", want)
 		}
 	}
 }
 
-// TestShort shows on the stand-in what is to be shown on a GPU, a little of each.
+// TestShort shows on the fake GPU what is to be shown on a GPU, a little of each.
 // Its times mean nothing, and are not judged.
 func TestShort(t *testing.T) {
 	needCompiler(t)
@@ -87,7 +87,7 @@ func TestShort(t *testing.T) {
 
 // TestShortInTime ends when its time is over, with what there is.
 func TestShortInTime(t *testing.T) {
-	if _, err := standin.Use(); errors.Is(err, standin.ErrNoCompiler) {
+	if _, err := fakegpu.Use(); errors.Is(err, fakegpu.ErrNoCompiler) {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)
@@ -107,9 +107,9 @@ func TestShortInTime(t *testing.T) {
 	t.Error("it shows nothing, however long it has")
 }
 
-// TestShrink kills two of four ranks on the stand-in, and lets two others in.
+// TestShrink kills two of four ranks on the fake GPU, and lets two others in.
 func TestShrink(t *testing.T) {
-	if _, err := standin.Use(); errors.Is(err, standin.ErrNoCompiler) {
+	if _, err := fakegpu.Use(); errors.Is(err, fakegpu.ErrNoCompiler) {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)

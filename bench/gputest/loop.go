@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/affinity"
 	"github.com/tutti-go/tutti/internal/bench"
-	"github.com/tutti-go/tutti/internal/card"
-	"github.com/tutti-go/tutti/internal/cores"
+	"github.com/tutti-go/tutti/internal/gpuprobe"
 )
 
 // bindEnv has a rank of a job that answers keep to its part of the cores. NCCL has a
@@ -21,13 +21,13 @@ import (
 const bindEnv = "TUTTI_BENCH_BIND"
 
 func bindRank(rank, ranks int) error {
-	all := cores.Allowed()
+	all := affinity.Allowed()
 	if os.Getenv(bindEnv) == "" || len(all) < 2*ranks {
 		return nil
 	}
-	own := cores.Share(all, ranks, rank)
+	own := affinity.Share(all, ranks, rank)
 	runtime.GOMAXPROCS(len(own)) // as in a process that was bound before it began
-	return cores.Bind(own)
+	return affinity.Bind(own)
 }
 
 // serveLoop is one rank of a job that answers as the C driver does: "loop", an
@@ -43,7 +43,7 @@ func serveLoop(args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, comm.Close()) }()
-	gpu, err := card.Open(0, true)
+	gpu, err := gpuprobe.Open(0, true)
 	if err != nil {
 		return err
 	}

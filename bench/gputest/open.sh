@@ -127,7 +127,7 @@ done
 mkdir -p "$log" || exit 2
 trap mps_off EXIT
 
-# faults would take the stand-in if it were told of no library.
+# faults would take the fake GPU if it were told of no library.
 about() { TUTTI_NCCL_LIBRARY=$1 timeout -k 1 60 "$here/gputest" about 2>&1; }
 what=$(about "$NCCL") || { echo "open.sh: there is no GPU or no NCCL: $what" >&2; exit 1; }
 echo "$what"

@@ -10,16 +10,16 @@ import (
 	"github.com/tutti-go/tutti/internal/bench"
 )
 
-// runBench is tutti bench.
+// runBench is the command tutti bench.
 func runBench(a app, args []string) int {
 	self, err := os.Executable()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tutti bench:", err)
-		return bench.Failed
+		return bench.ExitFailed
 	}
 	c := &bench.Command{
 		Self: []string{self, "bench"}, Stdout: os.Stdout, Stderr: os.Stderr,
-		Progress: terminal(os.Stderr) && os.Getenv("TERM") != "dumb",
+		Progress: isTerminal(os.Stderr) && os.Getenv("TERM") != "dumb",
 		Damage:   a.damage, Slow: a.slow,
 		Catch: func() <-chan os.Signal {
 			signals := make(chan os.Signal, 4)
@@ -28,7 +28,7 @@ func runBench(a app, args []string) int {
 		},
 	}
 	if hasGPU {
-		c.Devices, c.Open = devices, openCard
+		c.Devices, c.Open = countGPUs, openGPU
 	}
 	return c.Run(context.Background(), args)
 }

@@ -15,15 +15,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/affinity"
 	"github.com/tutti-go/tutti/internal/bench"
-	"github.com/tutti-go/tutti/internal/cores"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/internal/proctest"
-	"github.com/tutti-go/tutti/internal/standin"
 )
 
-// damage is what TUTTI_TEST_DAMAGE asks for: "rank, byte, part of a point's name".
-// That byte of that rank's result is changed.
-func damage() func(rank int, what string, dst []byte) {
+// damageFromEnv parses TUTTI_TEST_DAMAGE: "rank, byte, part of a point's name". It
+// changes that byte of that rank's result.
+func damageFromEnv() func(rank int, what string, dst []byte) {
 	var rank, at int
 	var part string
 	if n, _ := fmt.Sscanf(os.Getenv("TUTTI_TEST_DAMAGE"), "%d %d %s", &rank, &at, &part); n < 3 {
@@ -36,13 +36,13 @@ func damage() func(rank int, what string, dst []byte) {
 	}
 }
 
-// A told is how a command has ended.
-type told struct {
+// A result is the outcome of a command.
+type result struct {
 	out, err string
 	code     int
 }
 
-// command returns this binary as tutti, with arguments.
+// commandOf returns this binary as the command tutti, with arguments.
 func commandOf(t testing.TB, env []string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), proctest.Self(t), args...)
@@ -50,8 +50,8 @@ func commandOf(t testing.TB, env []string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// tutti runs this binary as tutti.
-func tuttiWith(t testing.TB, env []string, args ...string) told {
+// tuttiWith runs this binary as the command tutti.
+func tuttiWith(t testing.TB, env []string, args ...string) result {
 	t.Helper()
 	cmd := commandOf(t, env, args...)
 	var out, stderr bytes.Buffer
@@ -60,10 +60,10 @@ func tuttiWith(t testing.TB, env []string, args ...string) told {
 	if cmd.ProcessState == nil {
 		t.Fatal(err)
 	}
-	return told{out.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+	return result{out.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// results reads lines of --json, and holds that they have the promised keys.
+// results decodes the output of --json and checks that all documented keys are there.
 func results(t *testing.T, text string) (list []bench.Result) {
 	t.Helper()
 	want := strings.Fields("algbw_gbs busbw_gbs bytes dtype engine iters min_us op p50_us p99_us ranks reduce wrong")
@@ -89,8 +89,8 @@ func results(t *testing.T, text string) (list []bench.Result) {
 	return list
 }
 
-// quick makes points that take no time.
-var quick = []string{"--iters", "2", "--warmup", "1"}
+// fewIters makes measurements fast.
+var fewIters = []string{"--iters", "2", "--warmup", "1"}
 
 func TestBenchTable(t *testing.T) {
 	got := tuttiWith(t, nil, "bench", "-n", "2", "--op", "allreduce,gather,barrier", "-b", "8", "-e", "64K", "-f", "64", "--budget", "3ms")
@@ -105,7 +105,7 @@ func TestBenchTable(t *testing.T) {
 		t.Errorf("on %d cores: %s", runtime.NumCPU(), lines[1])
 	}
 	for i, l := range lines {
-		if len(l) > 80 && i > 1 { // the name of a machine may be long
+		if len(l) > 80 && i > 1 { // the machine's name may be long
 			t.Errorf("%d columns: %s", len(l), l)
 		}
 		if i := strings.IndexFunc(l, func(r rune) bool { return r < ' ' }); i >= 0 {
@@ -114,20 +114,20 @@ func TestBenchTable(t *testing.T) {
 	}
 }
 
-// TestBenchDefaultRanks starts one rank for each core that Go uses, which is what a
-// container grants, and not what the host has.
+// TestBenchDefaultRanks starts one rank per GOMAXPROCS, which is the CPU limit of a
+// container and not the number of the host's CPUs.
 func TestBenchDefaultRanks(t *testing.T) {
-	onlyLinux(t)
+	skipUnlessLinux(t)
 	for procs, want := range map[string]string{"1": "engine shm, 2 ranks,", "3": "engine shm, 3 ranks,"} {
-		got := tuttiWith(t, []string{"GOMAXPROCS=" + procs}, append([]string{"bench", "--op", "barrier"}, quick...)...)
+		got := tuttiWith(t, []string{"GOMAXPROCS=" + procs}, append([]string{"bench", "--op", "barrier"}, fewIters...)...)
 		if got.code != 0 || !strings.Contains(got.out, want) {
 			t.Errorf("%s: code %d\n%s%s", procs, got.code, got.out, got.err)
 		}
 	}
 }
 
-// TestBenchEngines checks every operation, type and reduction on every engine
-// that needs no GPU.
+// TestBenchEngines checks every operation, type and reduction on every engine that
+// needs no GPU.
 func TestBenchEngines(t *testing.T) {
 	for _, c := range []struct {
 		engine string
@@ -142,10 +142,10 @@ func TestBenchEngines(t *testing.T) {
 	} {
 		t.Run(c.engine+strings.Join(c.args, ""), func(t *testing.T) {
 			if c.engine != "local" && c.engine != "tcp" {
-				onlyLinux(t)
+				skipUnlessLinux(t)
 			}
 			args := append(append([]string{"bench", "--engine", c.engine, "--json", "--dtype", "all", "--reduce", "all", "-b", "4K", "-e", "4K"},
-				quick...), c.args...)
+				fewIters...), c.args...)
 			got := tuttiWith(t, nil, args...)
 			if got.code != 0 {
 				t.Fatalf("code %d, %s", got.code, got.err)
@@ -185,18 +185,18 @@ func TestBenchAhead(t *testing.T) {
 			}
 		}
 	}
-	if got := tuttiWith(t, nil, "bench", "--ahead", "-1"); got.code != bench.Usage || !strings.Contains(got.err, "--ahead is -1") {
+	if got := tuttiWith(t, nil, "bench", "--ahead", "-1"); got.code != bench.ExitUsage || !strings.Contains(got.err, "--ahead is -1") {
 		t.Errorf("code %d, %s", got.code, got.err)
 	}
 }
 
-// TestBenchNamesWrongElements damages one result on one rank.
+// TestBenchNamesWrongElements damages a result on one rank.
 func TestBenchNamesWrongElements(t *testing.T) {
 	for _, engine := range []string{"local", "tcp"} {
 		env := []string{"TUTTI_TEST_DAMAGE=1 12 allgather"}
-		args := append([]string{"bench", "--engine", engine, "-n", "2", "--op", "allgather,allreduce", "-b", "64", "-e", "64", "--dtype", "int32"}, quick...)
+		args := append([]string{"bench", "--engine", engine, "-n", "2", "--op", "allgather,allreduce", "-b", "64", "-e", "64", "--dtype", "int32"}, fewIters...)
 		got := tuttiWith(t, env, args...)
-		if got.code != bench.Bad {
+		if got.code != bench.ExitWrong {
 			t.Errorf("%s: code %d:\n%s%s", engine, got.code, got.out, got.err)
 		}
 		for _, want := range []string{"wrong result: allgather 64 int32: rank 1, index 3: got ", ", want "} {
@@ -204,31 +204,31 @@ func TestBenchNamesWrongElements(t *testing.T) {
 				t.Errorf("%s: not %q, but %s", engine, want, got.err)
 			}
 		}
-		if !strings.Contains(got.out, "WRONG: 2 elements") { // one of each check
+		if !strings.Contains(got.out, "WRONG: 2 elements") { // one in each check
 			t.Errorf("%s: the verdict is missing:\n%s", engine, got.out)
 		}
 		got = tuttiWith(t, env, append(args, "--json")...)
 		list := results(t, got.out)
-		if got.code != bench.Bad || len(list) != 2 || list[0].Wrong != 2 || list[1].Wrong != 0 {
+		if got.code != bench.ExitWrong || len(list) != 2 || list[0].Wrong != 2 || list[1].Wrong != 0 {
 			t.Errorf("%s: code %d, %+v", engine, got.code, list)
 		}
 	}
 }
 
-// TestBenchUnderRun has another launcher start the ranks.
+// TestBenchUnderRun has tutti run start the ranks.
 func TestBenchUnderRun(t *testing.T) {
-	onlyLinux(t)
+	skipUnlessLinux(t)
 	self := proctest.Self(t)
-	rest := append([]string{"--op", "allreduce", "-b", "1K", "-e", "1K"}, quick...)
+	rest := append([]string{"--op", "allreduce", "-b", "1K", "-e", "1K"}, fewIters...)
 	got := tuttiWith(t, nil, append([]string{"run", "-n", "3", "--", self, "bench"}, rest...)...)
 	if got.code != 0 || !strings.Contains(got.out, "[0] engine shm, 3 ranks") || !strings.Contains(got.out, "[0] ok: 1 point") || strings.Contains(got.out, "[1]") {
 		t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
 	}
 	got = tuttiWith(t, []string{"TUTTI_TEST_DAMAGE=2 0 allreduce"}, append([]string{"run", "-n", "3", "--", self, "bench"}, rest...)...)
-	if got.code != bench.Bad || !strings.Contains(got.err, "rank 2, index 0") {
+	if got.code != bench.ExitWrong || !strings.Contains(got.err, "rank 2, index 0") {
 		t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
 	}
-	// Files are rank 0's: the others may be on hosts that do not have them.
+	// Only rank 0 writes files: the other ranks may be on other hosts.
 	dir := t.TempDir()
 	for _, rank := range []string{"0", "1"} {
 		if err := os.Mkdir(filepath.Join(dir, rank), 0o700); err != nil {
@@ -243,7 +243,7 @@ func TestBenchUnderRun(t *testing.T) {
 		t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
 	}
 	got = tuttiWith(t, nil, "run", "-n", "2", "--", self, "bench", "-n", "4")
-	if got.code != bench.Usage || !strings.Contains(got.err, "-n is for where there is no launcher") {
+	if got.code != bench.ExitUsage || !strings.Contains(got.err, "-n is for where there is no launcher") {
 		t.Errorf("code %d:\n%s", got.code, got.err)
 	}
 }
@@ -266,16 +266,16 @@ func TestBenchWrongFlags(t *testing.T) {
 		"--engine tcp -alloc": "--alloc is memory that ranks of a host share",
 	} {
 		got := tuttiWith(t, nil, append([]string{"bench"}, strings.Fields(args)...)...)
-		if got.code != bench.Usage || !strings.Contains(got.err, want) || strings.Count(got.err, "\n") != 1 || got.out != "" {
+		if got.code != bench.ExitUsage || !strings.Contains(got.err, want) || strings.Count(got.err, "\n") != 1 || got.out != "" {
 			t.Errorf("%s: code %d, %q %q", args, got.code, got.err, got.out)
 		}
 	}
 }
 
-// TestBenchInterrupted stops bench, which leaves nothing behind, whoever has started
-// the ranks.
+// TestBenchInterrupted stops bench. No process remains, whether bench or tutti run
+// started the ranks.
 func TestBenchInterrupted(t *testing.T) {
-	onlyLinux(t)
+	skipUnlessLinux(t)
 	for name, c := range map[string]struct {
 		before, after []string
 		says          string
@@ -295,15 +295,15 @@ func TestBenchInterrupted(t *testing.T) {
 			if code := j.wait(t); code != 130 || !strings.Contains(j.out.String(), c.says) {
 				t.Errorf("code %d:\n%s", code, &j.out)
 			}
-			j.nothingLeft(t)
+			j.checkNoProcesses(t)
 		})
 	}
 }
 
 func TestBenchDuration(t *testing.T) {
-	var got told
-	for _, d := range []string{"500ms", "5s", "30s"} { // a busy machine may do only one pass
-		got = tuttiWith(t, nil, append([]string{"bench", "--engine", "local", "-n", "2", "--op", "allreduce", "-b", "1K", "-e", "1K", "--duration", d}, quick...)...)
+	var got result
+	for _, d := range []string{"500ms", "5s", "30s"} { // a busy machine may complete only one pass
+		got = tuttiWith(t, nil, append([]string{"bench", "--engine", "local", "-n", "2", "--op", "allreduce", "-b", "1K", "-e", "1K", "--duration", d}, fewIters...)...)
 		if got.code == 0 && strings.Contains(got.out, "passes") && strings.Count(got.out, "\nallreduce") == 1 {
 			return
 		}
@@ -311,15 +311,16 @@ func TestBenchDuration(t *testing.T) {
 	t.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
 }
 
-// TestBenchAgainst compares a run with one whose times were made up.
+// TestBenchAgainst compares a run with an edited earlier run.
 func TestBenchAgainst(t *testing.T) {
-	args := append([]string{"bench", "--engine", "local", "-n", "2", "--op", "allreduce,barrier", "-b", "64", "-e", "1M", "-f", "128"}, quick...)
+	args := append([]string{"bench", "--engine", "local", "-n", "2", "--op", "allreduce,barrier", "-b", "64", "-e", "1M", "-f", "128"}, fewIters...)
 	got := tuttiWith(t, nil, append(args, "--json")...)
 	list := results(t, got.out)
 	if got.code != 0 || len(list) != 4 {
 		t.Fatalf("code %d, %s, %+v", got.code, got.err, list)
 	}
-	// All but the last were a billion times faster, and that one is not to be found.
+	// In the earlier run all points but the last are a billion times faster, and the
+	// last is missing.
 	var old strings.Builder
 	for i, r := range list {
 		r.P50, r.Min = r.P50/1e9, r.Min/1e9
@@ -347,24 +348,24 @@ func TestBenchAgainst(t *testing.T) {
 	}
 }
 
-// gpuEnv makes commands load the stand-in.
+// gpuEnv makes commands load the fake GPU libraries.
 func gpuEnv(t *testing.T) []string {
 	t.Helper()
-	onlyLinux(t)
+	skipUnlessLinux(t)
 	if !hasGPU {
 		t.Skip("built without GPUs")
 	}
-	libs, err := standin.Build(standin.Newest)
+	libs, err := fakegpu.Build(fakegpu.Newest)
 	if err != nil {
 		t.Skip(err)
 	}
 	return []string{"TUTTI_CUDA_LIBRARY=" + libs.CUDA, "TUTTI_NCCL_LIBRARY=" + libs.NCCL}
 }
 
-// TestBenchGPU runs on the stand-in, which auto finds.
+// TestBenchGPU runs on the fake GPU libraries, which auto selects.
 func TestBenchGPU(t *testing.T) {
 	env := gpuEnv(t)
-	got := tuttiWith(t, env, append([]string{"bench", "-n", "2", "--json", "--reduce", "sum,avg", "--dtype", "float32,bfloat16", "-b", "1K", "-e", "1K"}, quick...)...)
+	got := tuttiWith(t, env, append([]string{"bench", "-n", "2", "--json", "--reduce", "sum,avg", "--dtype", "float32,bfloat16", "-b", "1K", "-e", "1K"}, fewIters...)...)
 	list := results(t, got.out)
 	if got.code != 0 || len(list) != 23 {
 		t.Fatalf("code %d, %d rows, %s", got.code, len(list), got.err)
@@ -374,37 +375,37 @@ func TestBenchGPU(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 	}
-	got = tuttiWith(t, append(env, "TUTTI_NCCL_LIBRARY=/nowhere/libnccl.so"), append([]string{"bench", "--op", "barrier"}, quick...)...)
+	got = tuttiWith(t, append(env, "TUTTI_NCCL_LIBRARY=/nowhere/libnccl.so"), append([]string{"bench", "--op", "barrier"}, fewIters...)...)
 	if got.code != 0 || !strings.Contains(got.out, "engine shm") || !strings.Contains(got.out, "note: 8 GPUs not used: NCCL (libnccl) was not found (tried /nowhere/libnccl.so") {
 		t.Errorf("code %d, %s%s", got.code, got.out, got.err)
 	}
 	got = tuttiWith(t, []string{"TUTTI_CUDA_LIBRARY=/nowhere/libcuda.so"}, "bench", "--engine", "nccl")
-	if got.code != bench.Failed || !strings.Contains(got.err, "/nowhere/libcuda.so") || strings.Count(got.err, "\n") != 1 {
+	if got.code != bench.ExitFailed || !strings.Contains(got.err, "/nowhere/libcuda.so") || strings.Count(got.err, "\n") != 1 {
 		t.Errorf("code %d, %s", got.code, got.err)
 	}
 }
 
-// TestBenchBindGPU holds that ranks that share a GPU, and for that begin once more,
-// divide the cores once. It takes four cores to see that they do not.
+// TestBenchBindGPU checks that ranks that share a GPU, and are therefore started twice,
+// divide the CPUs only once. It needs four CPUs.
 func TestBenchBindGPU(t *testing.T) {
-	env := append(gpuEnv(t), "TUTTI_STANDIN_DEVICES=1")
+	env := append(gpuEnv(t), "TUTTI_FAKE_DEVICES=1")
 	page := filepath.Join(t.TempDir(), "page.html")
-	got := tuttiWith(t, env, append([]string{"bench", "-n", "2", "--engine", "nccl", "--bind", "--op", "barrier", "--html", page}, quick...)...)
+	got := tuttiWith(t, env, append([]string{"bench", "-n", "2", "--engine", "nccl", "--bind", "--op", "barrier", "--html", page}, fewIters...)...)
 	text, err := os.ReadFile(page)
 	if got.code != 0 || err != nil {
 		t.Fatalf("code %d, %s, %v", got.code, got.err, err)
 	}
-	all := len(cores.Allowed())
+	all := len(affinity.Allowed())
 	if want := fmt.Sprintf("%d, each rank bound to its own", all); all > 1 && !strings.Contains(string(text), want) {
 		t.Errorf("the page does not say %q", want)
 	}
 }
 
-// TestBenchPage holds that the page's figures are those of --json, that it asks
-// nobody for anything, and that it can be compared with.
+// TestBenchPage checks that the page shows the figures of --json, loads nothing from
+// the network, and can be used for a comparison.
 func TestBenchPage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.html")
-	args := append([]string{"bench", "--engine", "local", "-n", "3", "--op", "allreduce,gather,barrier", "-b", "64", "-e", "64K", "-f", "32"}, quick...)
+	args := append([]string{"bench", "--engine", "local", "-n", "3", "--op", "allreduce,gather,barrier", "-b", "64", "-e", "64K", "-f", "32"}, fewIters...)
 	got := tuttiWith(t, []string{"NCCL_DEBUG=</script><b>"}, append(args, "--json", "--html", path, "--pairs")...)
 	if got.code != 0 {
 		t.Fatalf("code %d: %s", got.code, got.err)
@@ -435,7 +436,7 @@ func TestBenchPage(t *testing.T) {
 		cells := strings.Split(strings.ReplaceAll(strings.SplitN(rows[i], "</tr>", 2)[0], "</td>", ""), "<td>")
 		for j := range want {
 			if j == 1 {
-				continue // bytes are written shortly
+				continue // bytes are abbreviated
 			}
 			var a, b float64
 			if json.Unmarshal([]byte(want[j]), &a) == nil && json.Unmarshal([]byte(cells[j]), &b) == nil && a == b {
@@ -446,7 +447,7 @@ func TestBenchPage(t *testing.T) {
 			}
 		}
 	}
-	holds(t, page, list)
+	checkPageData(t, page, list)
 	for _, bad := range []string{"http://", "https://", "<script>", "<b>", "src=", "url("} {
 		if strings.Contains(page, bad) {
 			t.Errorf("the page contains %q", bad)
@@ -463,9 +464,9 @@ func TestBenchPage(t *testing.T) {
 	}
 }
 
-// holds checks that the run which a page holds, and the points of its charts, are
-// what --json has printed.
-func holds(t *testing.T, page string, list []bench.Result) {
+// checkPageData checks that the run in a page and the points of its charts equal the
+// output of --json.
+func checkPageData(t *testing.T, page string, list []bench.Result) {
 	t.Helper()
 	_, rest, _ := strings.Cut(page, `<script type="application/json" id="tutti-bench">`)
 	text, _, _ := strings.Cut(rest, "</script>")
@@ -506,8 +507,8 @@ func holds(t *testing.T, page string, list []bench.Result) {
 	}
 }
 
-// TestBenchPageInBrowser opens a page, which must have nothing to complain about and
-// ask nobody for anything.
+// TestBenchPageInBrowser opens a page, which must log no error and load nothing from
+// the network.
 func TestBenchPageInBrowser(t *testing.T) {
 	chromium, err := exec.LookPath("chromium")
 	if err != nil || testing.Short() {
@@ -515,11 +516,11 @@ func TestBenchPageInBrowser(t *testing.T) {
 	}
 	dir := t.TempDir()
 	page, log := filepath.Join(dir, "report.html"), filepath.Join(dir, "net.json")
-	got := tuttiWith(t, nil, append([]string{"bench", "--engine", "local", "-n", "3", "--op", "allreduce", "-b", "64", "-e", "64K", "-f", "32", "--pairs", "--html", page}, quick...)...)
+	got := tuttiWith(t, nil, append([]string{"bench", "--engine", "local", "-n", "3", "--op", "allreduce", "-b", "64", "-e", "64K", "-f", "32", "--pairs", "--html", page}, fewIters...)...)
 	if got.code != 0 {
 		t.Fatalf("code %d: %s", got.code, got.err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // browsers hang at times
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // browsers sometimes hang
 	defer cancel()
 	cmd := exec.CommandContext(ctx, chromium, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-extensions", "--user-data-dir="+filepath.Join(dir, "profile"), "--enable-logging=stderr", "--v=0",
@@ -540,7 +541,7 @@ func TestBenchPageInBrowser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// What the browser asks for itself has no page as its origin.
+	// The browser's own requests have no page as their origin.
 	for _, from := range regexp.MustCompile(`"initiator":"[^"]*"`).FindAllString(string(asked), -1) {
 		if from != `"initiator":"not an origin"` {
 			t.Errorf("the page asked somebody: %s", from)

@@ -10,11 +10,11 @@ import (
 	"github.com/tutti-go/tutti/internal/bench"
 )
 
-// shells are those that have a script.
+// shells are the shells with a completion script.
 var shells = []string{"bash", "zsh", "fish"}
 
-// The scripts ask tutti itself what may follow; where it knows nothing, files are
-// completed.
+// The scripts call `tutti complete` for candidates. If there are none, the shell
+// completes file names.
 var scripts = map[string]string{
 	"bash": `_tutti() {
 	local IFS=$'\n'
@@ -46,24 +46,24 @@ Prints a script that completes tutti's commands, flags and their values.
   tutti completion zsh >"${fpath[1]}/_tutti"                     once
   tutti completion fish >~/.config/fish/completions/tutti.fish   once
 
-Exit codes: 0, or 2 for a shell that it does not know.
+Exit codes: 0, or 2 for an unknown shell.
 `
 
-// runCompletion is tutti completion.
+// runCompletion is the command tutti completion.
 func runCompletion(_ app, args []string) int {
 	if len(args) == 1 && (args[0] == "-h" || args[0] == "--help") {
 		fmt.Print(completionHelp)
 		return 0
 	}
 	if len(args) != 1 || scripts[args[0]] == "" {
-		fmt.Fprintln(os.Stderr, "tutti completion: for which shell? bash, zsh or fish")
+		fmt.Fprintln(os.Stderr, "tutti completion: name a shell: bash, zsh or fish")
 		return 2
 	}
 	fmt.Print(scripts[args[0]])
 	return 0
 }
 
-// runComplete is what the scripts call: the last word is to be completed.
+// runComplete is the command that the scripts call. It completes the last word.
 func runComplete(_ app, args []string) int {
 	found := complete(args)
 	for _, w := range found {
@@ -75,7 +75,7 @@ func runComplete(_ app, args []string) int {
 	return 0
 }
 
-// complete returns what the last word may become.
+// complete returns the candidates for the last word.
 func complete(words []string) (found []string) {
 	if len(words) == 0 {
 		words = []string{""}
@@ -87,14 +87,14 @@ func complete(words []string) (found []string) {
 	}
 	for _, c := range commands() {
 		switch {
-		case c.about == "":
+		case c.summary == "":
 		case len(words) == 1 || len(words) == 2 && words[0] == "help":
 			all = append(all, c.name)
 		case c.name == words[0]:
-			all = c.follow(words[1:])
+			all = c.candidates(words[1:])
 		}
 	}
-	// In a list, the word after the last comma counts.
+	// In a list, the word after the last comma is completed.
 	before := ""
 	if i := strings.LastIndexByte(last, ','); i >= 0 {
 		before = last[:i+1]
@@ -108,11 +108,11 @@ func complete(words []string) (found []string) {
 	return found
 }
 
-// follow is what may stand at the place of a command's last word.
-func (c *command) follow(words []string) (all []string) {
+// candidates returns the possible last words of a command line.
+func (c *command) candidates(words []string) (all []string) {
 	if c.flags == nil {
 		if len(words) == 1 {
-			return c.words
+			return c.args
 		}
 		return nil
 	}
@@ -123,7 +123,7 @@ func (c *command) follow(words []string) (all []string) {
 	if len(words) > 1 {
 		name := strings.TrimLeft(words[len(words)-2], "-")
 		if g := f.Lookup(name); g != nil && strings.HasPrefix(words[len(words)-2], "-") && !isBool(g) {
-			return valuesOf(name)
+			return flagValues(name)
 		}
 	}
 	f.VisitAll(func(g *flag.Flag) {
@@ -141,8 +141,8 @@ func isBool(g *flag.Flag) bool {
 	return ok && b.IsBoolFlag()
 }
 
-// valuesOf lists the values of a flag, if they can be listed.
-func valuesOf(name string) []string {
+// flagValues returns the values of a flag; nil if they cannot be listed.
+func flagValues(name string) []string {
 	switch name {
 	case "engine":
 		return bench.Engines

@@ -18,10 +18,10 @@ import (
 	"github.com/tutti-go/tutti/internal/bench"
 	"github.com/tutti-go/tutti/internal/doctor"
 	"github.com/tutti-go/tutti/internal/proctest"
+	"github.com/tutti-go/tutti/internal/race"
 )
 
-// confine takes something from this process, as TUTTI_TEST_CONFINE says, and becomes
-// tutti. It is an act of the test's binary.
+// confine restricts this process as TUTTI_TEST_CONFINE says, and then executes tutti.
 func confine() error {
 	runtime.LockOSThread()
 	what, value, _ := strings.Cut(os.Getenv("TUTTI_TEST_CONFINE"), "=")
@@ -35,7 +35,7 @@ func confine() error {
 			return errors.New("who knows how many processes this user has already")
 		}
 		err = unix.Setrlimit(unix.RLIMIT_NPROC, &unix.Rlimit{Cur: uint64(n), Max: uint64(n)})
-		if err == nil { // root is not bound by that
+		if err == nil { // root is exempt from that limit
 			err = becomeNobody()
 		}
 	case "address":
@@ -45,11 +45,12 @@ func confine() error {
 	case "killed":
 		err = forbid(unix.SYS_MEMFD_CREATE, -1, 0, 0x80000000)
 	case "passing":
-		// What a message carries is out of a filter's reach; but those that carry
-		// descriptors have no flags here, and those of the network have.
+		// A seccomp filter cannot see the content of a message. Messages that carry
+		// descriptors have no flags here, and network messages have.
 		err = forbid(unix.SYS_SENDMSG, 2, 0, 0x00050000|uint32(unix.EPERM))
 	case "connecting":
-		// The length of the address, by which alone a filter can tell these from others.
+		// A filter can tell these sockets from others only by the length of the
+		// address.
 		err = forbid(unix.SYS_CONNECT, 2, 2+uint32(len("@tutti-")+24), 0x00050000|uint32(unix.EPERM))
 	case "unix":
 		err = forbid(unix.SYS_SOCKET, 0, unix.AF_UNIX, 0x00050000|uint32(unix.EAFNOSUPPORT))
@@ -74,17 +75,17 @@ func confine() error {
 	return syscall.Exec(self, os.Args, os.Environ())
 }
 
-// becomeNobody gives root up, for a user that has no other processes.
+// becomeNobody switches from root to a user without other processes.
 func becomeNobody() error {
 	id := 1<<20 + os.Getpid()
 	return errors.Join(unix.Setgroups(nil), unix.Setresgid(id, id, id), unix.Setresuid(id, id, id))
 }
 
-// forbid makes a system call do something else from now on: always, or, if arg is
-// not negative, when its argument of that number is value.
+// forbid changes the effect of a system call from now on: always, or, if arg is not
+// negative, when that argument equals value.
 func forbid(call uint32, arg int, value, action uint32) error {
 	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the call's number
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // number of the system call
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: call, Jf: 3},
 		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 16 + 8*uint32(max(arg, 0))},
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: value, Jf: 1},
@@ -101,7 +102,7 @@ func forbid(call uint32, arg int, value, action uint32) error {
 	return unix.Prctl(unix.PR_SET_SECCOMP, 2, uintptr(unsafe.Pointer(&prog)), 0, 0)
 }
 
-// loopbackUp makes the loopback of a new network namespace usable.
+// loopbackUp enables the loopback interface of a new network namespace.
 func loopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
@@ -116,15 +117,15 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
 }
 
-// confined runs tutti with something taken from it.
-func confined(t *testing.T, what string, args ...string) told {
+// runConfined runs tutti with a restriction.
+func runConfined(t *testing.T, what string, args ...string) result {
 	t.Helper()
 	cmd := commandOf(t, []string{"TUTTI_TEST_CONFINE=" + what, "TUTTI_TEST_ACT=confined"}, args...)
 	switch {
 	case what == "network" || what == "loopback":
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	case strings.HasPrefix(what, "processes"):
-		cmd.Path = forAll(t, cmd.Path)
+		cmd.Path = copyForAllUsers(t, cmd.Path)
 	}
 	var out, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &stderr
@@ -136,11 +137,11 @@ func confined(t *testing.T, what string, args ...string) told {
 	if err != nil && !errors.As(err, &ended) {
 		t.Fatal(err)
 	}
-	return told{out.String(), stderr.String(), cmd.ProcessState.ExitCode()}
+	return result{out.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// forAll copies a program to where every user can start it.
-func forAll(t *testing.T, path string) string {
+// copyForAllUsers copies a program to a place where every user can execute it.
+func copyForAllUsers(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -159,12 +160,12 @@ func forAll(t *testing.T, path string) string {
 	return path
 }
 
-// memoryGroup makes a control group with little memory.
-func memoryGroup(t *testing.T, bytes int) string {
+// memoryCgroup creates a cgroup with a memory limit.
+func memoryCgroup(t *testing.T, bytes int) string {
 	t.Helper()
 	for root, limit := range map[string]string{"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"} {
 		dir := filepath.Join(root, fmt.Sprintf("tutti-test-%d", os.Getpid()))
-		// Where the first version is mounted, the folder of the second is none.
+		// Where cgroup v1 is mounted, the v2 directory does not exist.
 		if _, err := os.Stat(filepath.Join(root, "cgroup.procs")); err != nil || os.Mkdir(dir, 0o755) != nil {
 			continue
 		}
@@ -180,17 +181,17 @@ func memoryGroup(t *testing.T, bytes int) string {
 	return ""
 }
 
-func TestDoctorInSmallGroup(t *testing.T) {
-	if raced {
+func TestDoctorSmallCgroup(t *testing.T) {
+	if race.Enabled {
 		t.Skip("a raced program needs more memory")
 	}
-	areas, _ := readLines(t, confined(t, "group="+memoryGroup(t, 200<<20), "doctor", "--json"))
-	expect(t, areas, "memory", doctor.Warn, "200 MiB free (the control group's limit)")
-	expect(t, areas, "engine tcp", doctor.OK, "is right")
+	areas, _ := readLines(t, runConfined(t, "group="+memoryCgroup(t, 200<<20), "doctor", "--json"))
+	checkLine(t, areas, "memory", doctor.Warn, "200 MiB free (the control group's limit)")
+	checkLine(t, areas, "engine tcp", doctor.OK, "is right")
 }
 
-func TestDoctorOnStrangeMachines(t *testing.T) {
-	if raced {
+func TestDoctorConfined(t *testing.T) {
+	if race.Enabled {
 		t.Skip("a raced program needs more than these machines have")
 	}
 	for _, c := range []struct {
@@ -204,35 +205,35 @@ func TestDoctorOnStrangeMachines(t *testing.T) {
 		{"address=2500000000", "limits", doctor.Fail, "ulimit -v unlimited", nil, nil, nil},
 		{"address=8000000000", "limits", doctor.Warn, "address space", []string{"tcp", "shm"}, nil, nil},
 		{"refused", "sharing", doctor.Warn, "memfd_create", []string{"local", "tcp", "auto"}, []string{"shm", "hier"}, nil},
-		{"killed", "sharing", doctor.Fail, "did not live", []string{"local", "tcp"}, nil, []string{"shm", "auto"}},
+		{"killed", "sharing", doctor.Fail, "share memory failed", []string{"local", "tcp"}, nil, []string{"shm", "auto"}},
 		{"passing", "sharing", doctor.Warn, "SCM_RIGHTS", []string{"local", "tcp", "auto"}, []string{"shm", "hier"}, nil},
 		{"unix", "sharing", doctor.Warn, "unix sockets", []string{"local", "tcp", "auto"}, []string{"shm", "hier"}, nil},
 		{"loopback", "network", doctor.Warn, "only the loopback", []string{"local", "tcp", "shm"}, nil, nil},
 		{"network", "network", doctor.Fail, "even ranks of one host", []string{"local"}, nil, []string{"tcp"}},
 	} {
 		t.Run(c.take, func(t *testing.T) {
-			areas, _ := readLines(t, confined(t, c.take, "doctor", "--json"))
-			expect(t, areas, c.area, c.level, c.words)
+			areas, _ := readLines(t, runConfined(t, c.take, "doctor", "--json"))
+			checkLine(t, areas, c.area, c.level, c.words)
 			for _, e := range c.works {
-				expect(t, areas, "engine "+e, doctor.OK, "is right")
+				checkLine(t, areas, "engine "+e, doctor.OK, "is right")
 			}
 			for _, e := range c.lacks {
-				expect(t, areas, "engine "+e, doctor.Warn, "not to be had")
+				checkLine(t, areas, "engine "+e, doctor.Warn, "not available")
 			}
 			for _, e := range c.fails {
-				expect(t, areas, "engine "+e, doctor.Fail, "failed")
+				checkLine(t, areas, "engine "+e, doctor.Fail, "failed")
 			}
 		})
 	}
 }
 
-// TestJoinWithoutSharedMemory forbids what shared memory needs: to all ranks, which
-// then use TCP, and to one of three, which is then a host of its own. They are told.
+// TestJoinWithoutSharedMemory forbids shared memory to all ranks, which then use TCP,
+// and to one of three, which then counts as a host of its own. The ranks are informed.
 func TestJoinWithoutSharedMemory(t *testing.T) {
-	point := append([]string{"--op", "allreduce", "-b", "1K", "-e", "1K", "--json"}, quick...)
+	point := append([]string{"--op", "allreduce", "-b", "1K", "-e", "1K", "--json"}, fewIters...)
 	for take, words := range map[string]string{"refused": "memfd_create", "passing": "passing memory", "connecting": "seem to be near", "unix": "address family"} {
 		t.Run(take, func(t *testing.T) {
-			got := confined(t, take, append([]string{"bench", "-n", "3"}, point...)...)
+			got := runConfined(t, take, append([]string{"bench", "-n", "3"}, point...)...)
 			list := results(t, got.out)
 			if got.code != 0 || len(list) != 1 || list[0].Engine != bench.TCP || list[0].Wrong != 0 {
 				t.Errorf("code %d, %+v\n%s", got.code, list, got.err)
@@ -240,8 +241,8 @@ func TestJoinWithoutSharedMemory(t *testing.T) {
 			if !strings.Contains(got.err, words) || !strings.Contains(got.err, "TCP") {
 				t.Errorf("it does not say so: %s", got.err)
 			}
-			one := []string{"TUTTI_TEST_CONFINE=" + take, "TUTTI_TEST_ACT=confined one"}
-			got = tuttiWith(t, one, append([]string{"run", "-n", "3", "--", proctest.Self(t), "bench"}, point...)...)
+			isRank1 := []string{"TUTTI_TEST_CONFINE=" + take, "TUTTI_TEST_ACT=confined one"}
+			got = tuttiWith(t, isRank1, append([]string{"run", "-n", "3", "--", proctest.Self(t), "bench"}, point...)...)
 			list = results(t, strings.ReplaceAll(got.out, "[0] ", ""))
 			if got.code != 0 || len(list) != 1 || list[0].Engine != bench.Hier || list[0].Wrong != 0 {
 				t.Errorf("one of three: code %d, %+v\n%s", got.code, list, got.err)

@@ -20,34 +20,34 @@ import (
 
 const doctorHelp = `Usage: tutti doctor [--json]
 
-Looks at this machine as the library would: processor, cores, memory, limits,
-network, environment, GPUs and NCCL; and runs a tiny collective on each engine
-that there is. Each line is ok, warn (slow, or not what you may expect) or fail
-(it does not work), with what to do. What may crash is tried in other processes.
+Checks this machine as the library sees it: CPU, cores, memory, limits, network,
+environment, GPUs and NCCL. Runs a small collective on each available engine.
+Each line is ok, warn (slow, or maybe not intended) or fail (does not work),
+with a suggested fix. Checks that may crash run in other processes.
 
   tutti doctor
   tutti doctor --json        one object a line: level, area, what, do
 
-Exit codes: 0 nothing fails, 1 something does, 2 wrong flags.
+Exit codes: 0 no check fails, 1 a check fails, 2 wrong flags.
 
 Flags:
 `
 
-// tryTime is how long a tiny collective may take, on a busy machine; GPUs take long
-// to begin.
+// tryTimeout and tryGPUTimeout bound one small collective on a busy machine. GPU
+// libraries take long to initialize.
 const (
-	tryTime    = time.Minute
-	tryGPUTime = 2 * time.Minute
+	tryTimeout    = time.Minute
+	tryGPUTimeout = 2 * time.Minute
 )
 
-// doctorFlags are the flags, for completion too.
+// doctorFlags returns the flags. Completion uses them, too.
 func doctorFlags(asJSON *bool) *flag.FlagSet {
 	f := flag.NewFlagSet("tutti doctor", flag.ContinueOnError)
 	f.BoolVar(asJSON, "json", false, "print one JSON object a line")
 	return f
 }
 
-// runDoctor is tutti doctor.
+// runDoctor is the command tutti doctor.
 func runDoctor(_ app, args []string) int {
 	var asJSON bool
 	f := doctorFlags(&asJSON)
@@ -55,27 +55,27 @@ func runDoctor(_ app, args []string) int {
 		return code
 	}
 	if f.NArg() > 0 {
-		return fault(f, fmt.Errorf("%q is not a flag", f.Arg(0)), os.Stderr)
+		return usageError(f, fmt.Errorf("%q is not a flag", f.Arg(0)), os.Stderr)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	p := doctor.Probes{
 		Threads: func(ctx context.Context) (n int, err error) {
-			_, err = ask(ctx, "threads", &n)
+			_, err = runProbeProcess(ctx, "threads", &n)
 			return n, err
 		},
 		Memory: func(ctx context.Context) (m doctor.Memory, err error) { return m, probe(ctx, "memory", &m) },
-		Try:    try,
+		Try:    tryEngine,
 	}
 	if hasGPU {
 		p.GPUs = func(ctx context.Context) (g doctor.GPUs, err error) { return g, probe(ctx, "gpu", &g) }
 	}
-	if terminal(os.Stderr) {
-		fmt.Fprint(os.Stderr, "looking...")
+	if isTerminal(os.Stderr) {
+		fmt.Fprint(os.Stderr, "checking...")
 	}
-	lines := doctor.Judge(doctor.Look(ctx, p))
-	if terminal(os.Stderr) {
-		fmt.Fprint(os.Stderr, "\r          \r")
+	lines := doctor.Diagnose(doctor.Gather(ctx, p))
+	if isTerminal(os.Stderr) {
+		fmt.Fprint(os.Stderr, "\r           \r")
 	}
 	if ctx.Err() != nil {
 		return 130
@@ -85,11 +85,11 @@ func runDoctor(_ app, args []string) int {
 		e.SetEscapeHTML(false)
 		for _, l := range lines {
 			if err := e.Encode(l); err != nil {
-				return printed(f, err)
+				return printError(f, err)
 			}
 		}
-	} else if _, err := fmt.Print(doctor.Text(lines, terminal(os.Stdout) && os.Getenv("NO_COLOR") == "")); err != nil {
-		return printed(f, err)
+	} else if _, err := fmt.Print(doctor.Text(lines, isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == "")); err != nil {
+		return printError(f, err)
 	}
 	if doctor.Failed(lines) {
 		return 1
@@ -97,17 +97,17 @@ func runDoctor(_ app, args []string) int {
 	return 0
 }
 
-// try runs a tiny collective on an engine, in other processes.
-func try(ctx context.Context, engine string, ranks int) doctor.Engine {
+// tryEngine runs a small collective on an engine, in other processes.
+func tryEngine(ctx context.Context, engine string, ranks int) doctor.Engine {
 	e := doctor.Engine{Name: engine, Ranks: ranks}
 	self, err := os.Executable()
 	if err != nil {
 		e.Error = err.Error()
 		return e
 	}
-	limit := tryTime
+	limit := tryTimeout
 	if engine == bench.NCCL || engine == bench.Staged {
-		limit = tryGPUTime
+		limit = tryGPUTimeout
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -115,16 +115,16 @@ func try(ctx context.Context, engine string, ranks int) doctor.Engine {
 	cmd := exec.CommandContext(ctx, self, "bench", "--engine", engine, "-n", strconv.Itoa(ranks), "--op", "allreduce",
 		"-b", "1K", "-e", "1K", "--iters", "20", "--json")
 	cmd.Stdout, cmd.Stderr = &out, &stderr
-	cmd.Env = alone(os.Environ())
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // so that its ranks end, too
+	cmd.Env = envWithoutJob(os.Environ())
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // lets it end its ranks
 	cmd.WaitDelay = 10 * time.Second
 	err = cmd.Run()
 	var r bench.Result
 	switch {
 	case ctx.Err() != nil:
-		e.Error = fmt.Sprintf("it did not end within %v%s", limit, lastWords(stderr.String()))
+		e.Error = fmt.Sprintf("it did not end within %v%s", limit, firstLine(stderr.String()))
 	case err != nil:
-		e.Error = err.Error() + lastWords(stderr.String())
+		e.Error = err.Error() + firstLine(stderr.String())
 	case json.Unmarshal(out.Bytes(), &r) != nil:
 		e.Error = "it printed no result"
 	default:
@@ -133,8 +133,8 @@ func try(ctx context.Context, engine string, ranks int) doctor.Engine {
 	return e
 }
 
-// alone is an environment that says of no job.
-func alone(env []string) (rest []string) {
+// envWithoutJob removes the variables that describe a job.
+func envWithoutJob(env []string) (rest []string) {
 	for _, e := range env {
 		name, _, _ := strings.Cut(e, "=")
 		switch name {

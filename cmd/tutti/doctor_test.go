@@ -11,16 +11,16 @@ import (
 	"testing"
 
 	"github.com/tutti-go/tutti/internal/doctor"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
 // linesOf runs tutti doctor --json and returns its lines by area.
-func linesOf(t *testing.T, env []string) (map[string][]doctor.Line, told) {
+func linesOf(t *testing.T, env []string) (map[string][]doctor.Line, result) {
 	t.Helper()
 	return readLines(t, tuttiWith(t, env, "doctor", "--json"))
 }
 
-func readLines(t *testing.T, got told) (map[string][]doctor.Line, told) {
+func readLines(t *testing.T, got result) (map[string][]doctor.Line, result) {
 	t.Helper()
 	areas := map[string][]doctor.Line{}
 	failed := false
@@ -41,8 +41,8 @@ func readLines(t *testing.T, got told) (map[string][]doctor.Line, told) {
 	return areas, got
 }
 
-// expect holds that an area has a line of a level with some words.
-func expect(t *testing.T, areas map[string][]doctor.Line, area, level, words string) {
+// checkLine checks that an area has a line with this level and these words.
+func checkLine(t *testing.T, areas map[string][]doctor.Line, area, level, words string) {
 	t.Helper()
 	for _, l := range areas[area] {
 		if l.Level == level && strings.Contains(l.What+" "+l.Do, words) {
@@ -59,43 +59,43 @@ func TestDoctor(t *testing.T) {
 			t.Errorf("nothing about %s:\n%s", area, got.out)
 		}
 	}
-	expect(t, areas, "cpu", doctor.Warn, "TUTTI_KERNEL has chosen generic")
-	expect(t, areas, "environment", doctor.Warn, "NCCL_P2P_DISABLE=1")
-	expect(t, areas, "environment", doctor.OK, "a rank of torchrun")
+	checkLine(t, areas, "cpu", doctor.Warn, "TUTTI_KERNEL selects generic")
+	checkLine(t, areas, "environment", doctor.Warn, "NCCL_P2P_DISABLE=1")
+	checkLine(t, areas, "environment", doctor.OK, "a rank of torchrun")
 	for _, name := range []string{"local", "tcp"} {
-		expect(t, areas, "engine "+name, doctor.OK, "between 2 ranks is right")
+		checkLine(t, areas, "engine "+name, doctor.OK, "between 2 ranks is right")
 	}
 	got = tuttiWith(t, nil, "doctor")
 	if !strings.Contains(got.out, " fail\n") || strings.ContainsAny(got.out, "\x1b\r") || got.err != "" {
 		t.Errorf("%s%s", got.out, got.err)
 	}
 	for line := range strings.Lines(got.out) {
-		if len(line) > 200 { // one long word may be longer than the width
+		if len(line) > 200 { // a single long word may exceed the width
 			t.Errorf("%d columns: %s", len(line), line)
 		}
 	}
 	areas, _ = linesOf(t, []string{"WORLD_SIZE=3"})
-	expect(t, areas, "environment", doctor.Fail, "RANK is not")
+	checkLine(t, areas, "environment", doctor.Fail, "RANK is not")
 	areas, _ = linesOf(t, []string{"TUTTI_SOCKET_IFNAME=nosuch0"})
-	expect(t, areas, "network", doctor.Fail, "TUTTI_SOCKET_IFNAME=nosuch0")
-	expect(t, areas, "engine tcp", doctor.OK, "is right") // ranks of one host use the loopback alone
+	checkLine(t, areas, "network", doctor.Fail, "TUTTI_SOCKET_IFNAME=nosuch0")
+	checkLine(t, areas, "engine tcp", doctor.OK, "is right") // ranks of one host use only the loopback interface
 }
 
-// TestDoctorGPU looks at the stand-in, new and old.
+// TestDoctorGPU examines the fake GPU libraries, a new and an old version.
 func TestDoctorGPU(t *testing.T) {
 	areas, _ := linesOf(t, gpuEnv(t))
-	expect(t, areas, "cuda", doctor.OK, "device")
-	expect(t, areas, "gpu 0", doctor.OK, "capability")
-	expect(t, areas, "nccl", doctor.OK, "2.29.7")
-	expect(t, areas, "engine nccl", doctor.OK, "is right")
-	expect(t, areas, "engine staged", doctor.OK, "is right")
-	old, err := standin.Build(21403)
+	checkLine(t, areas, "cuda", doctor.OK, "device")
+	checkLine(t, areas, "gpu 0", doctor.OK, "capability")
+	checkLine(t, areas, "nccl", doctor.OK, "2.29.7")
+	checkLine(t, areas, "engine nccl", doctor.OK, "is right")
+	checkLine(t, areas, "engine staged", doctor.OK, "is right")
+	old, err := fakegpu.Build(21403)
 	if err != nil {
 		t.Skip(err)
 	}
 	areas, _ = linesOf(t, append(gpuEnv(t), "TUTTI_NCCL_LIBRARY="+old.NCCL))
-	expect(t, areas, "nccl", doctor.Warn, "Split makes new communicators from scratch (needs 2.18)")
-	// One that the loader finds by its name is where it was found.
+	checkLine(t, areas, "nccl", doctor.Warn, "Split makes new communicators from scratch (needs 2.18)")
+	// A library that the loader finds by name is reported with its path.
 	dir := t.TempDir()
 	for name, from := range map[string]string{"libnccl.so.2": old.NCCL, filepath.Base(old.CUDA): old.CUDA} {
 		text, err := os.ReadFile(from)
@@ -107,11 +107,11 @@ func TestDoctorGPU(t *testing.T) {
 		}
 	}
 	areas, _ = linesOf(t, []string{"LD_LIBRARY_PATH=" + dir})
-	expect(t, areas, "nccl", doctor.Warn, "2.14.3 ("+filepath.Join(dir, "libnccl.so.2")+")")
+	checkLine(t, areas, "nccl", doctor.Warn, "2.14.3 ("+filepath.Join(dir, "libnccl.so.2")+")")
 }
 
-// TestDoctorBrokenLibraries has a libnccl that is none, one without its functions, one
-// of another machine, and one that kills whoever loads it.
+// TestDoctorBrokenLibraries has a libnccl that is not a library, one without functions,
+// one for another machine, and one that kills the process that loads it.
 func TestDoctorBrokenLibraries(t *testing.T) {
 	env := gpuEnv(t)
 	dir := t.TempDir()
@@ -120,13 +120,13 @@ func TestDoctorBrokenLibraries(t *testing.T) {
 		t.Fatal(err)
 	}
 	areas, _ := linesOf(t, append(env, "TUTTI_NCCL_LIBRARY="+path))
-	expect(t, areas, "nccl", doctor.Fail, path)
+	checkLine(t, areas, "nccl", doctor.Fail, path)
 	if len(areas["nccl"]) != 1 {
 		t.Errorf("of one library it says more: %+v", areas["nccl"])
 	}
-	expect(t, areas, "engine tcp", doctor.OK, "is right")
+	checkLine(t, areas, "engine tcp", doctor.OK, "is right")
 	areas, _ = linesOf(t, []string{"LD_LIBRARY_PATH=" + dir})
-	expect(t, areas, "nccl", doctor.Fail, "cannot be used")
+	checkLine(t, areas, "nccl", doctor.Fail, "cannot be used")
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler")
 	}
@@ -142,8 +142,8 @@ func TestDoctorBrokenLibraries(t *testing.T) {
 	}
 	build("int nothing_of_nccl;\n")
 	areas, _ = linesOf(t, append(env, "TUTTI_NCCL_LIBRARY="+path))
-	expect(t, areas, "nccl", doctor.Fail, "ncclGetVersion")
-	// The same file says of itself that it is for another machine.
+	checkLine(t, areas, "nccl", doctor.Fail, "ncclGetVersion")
+	// The same file with another machine type in its ELF header.
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -153,10 +153,10 @@ func TestDoctorBrokenLibraries(t *testing.T) {
 		t.Fatal(err)
 	}
 	areas, _ = linesOf(t, append(env, "TUTTI_NCCL_LIBRARY="+path))
-	expect(t, areas, "nccl", doctor.Fail, "for another machine")
-	expect(t, areas, "engine tcp", doctor.OK, "is right")
+	checkLine(t, areas, "nccl", doctor.Fail, "for another machine")
+	checkLine(t, areas, "engine tcp", doctor.OK, "is right")
 	build("#include <stdlib.h>\n__attribute__((constructor)) static void f(void) { abort(); }\n")
 	areas, _ = linesOf(t, append(env, "TUTTI_NCCL_LIBRARY="+path))
-	expect(t, areas, "cuda", doctor.Fail, "has died")
-	expect(t, areas, "engine tcp", doctor.OK, "is right")
+	checkLine(t, areas, "cuda", doctor.Fail, "the probe process failed")
+	checkLine(t, areas, "engine tcp", doctor.OK, "is right")
 }

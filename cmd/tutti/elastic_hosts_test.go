@@ -27,7 +27,7 @@ type cluster struct {
 // clusters counts the networks of this process.
 var clusters atomic.Int32
 
-// newCluster starts a job, and waits until all ranks work together.
+// newCluster starts a job, and waits until all ranks have joined.
 func newCluster(t *testing.T, program string, flags ...string) *cluster {
 	t.Helper()
 	network, err := netns.New(100+int(clusters.Add(1)), 3, false)
@@ -52,7 +52,7 @@ func newCluster(t *testing.T, program string, flags ...string) *cluster {
 	return c
 }
 
-// launcher is a launcher of a node that is not started yet.
+// launcher returns a launcher of a node that is not started yet.
 func (c *cluster) launcher(t *testing.T, node int, flags ...string) *job {
 	t.Helper()
 	all := append([]string{
@@ -66,7 +66,7 @@ func (c *cluster) launcher(t *testing.T, node int, flags ...string) *job {
 	return j
 }
 
-// start starts the launcher of a node, always with the same line.
+// start starts the launcher of a node with the same command line.
 func (c *cluster) start(t *testing.T, node int) *job {
 	t.Helper()
 	j := c.launcher(t, node, c.flags...)
@@ -75,8 +75,8 @@ func (c *cluster) start(t *testing.T, node int) *job {
 	return j
 }
 
-// finish has the ranks end, and all launchers report the same sum, which is exact, and
-// some text. nodes are those that are there at the end.
+// finish ends the job. All remaining launchers must report the same exact sum, and the
+// given texts.
 func (c *cluster) finish(t *testing.T, says ...string) {
 	t.Helper()
 	if err := c.nodes[0].cmd.Process.Signal(syscall.SIGUSR1); err != nil {
@@ -87,26 +87,26 @@ func (c *cluster) finish(t *testing.T, says ...string) {
 		if code := j.wait(t); code != 0 {
 			t.Errorf("node %d: code %d:\n%s", n, code, &j.out)
 		}
-		j.exactSums(t, 2)
+		j.checkSums(t, 2)
 		sums[regexp.MustCompile(`the sum of .*`).FindString(j.out.String())] = true
-		j.says(t, says...)
-		j.nothingLeft(t)
+		j.checkOutput(t, says...)
+		j.checkNoProcesses(t)
 	}
 	if len(sums) != 1 {
 		t.Errorf("the hosts have different sums: %v", sums)
 	}
 }
 
-// destroy kills all processes of a host at once, as the loss of its power does.
-func (j *job) destroy(t *testing.T) {
+// killHost kills all processes of a host at once, as a power failure does.
+func (j *job) killHost(t *testing.T) {
 	t.Helper()
-	if pids := j.left(); len(pids) != 5 { // three of the launcher, two ranks
+	if pids := j.processes(); len(pids) != 5 { // three launcher processes, two ranks
 		t.Fatalf("the host has processes %v", pids)
 	}
-	// The leader would say that the others are killed.
+	// The leader would report that the other processes are killed.
 	proctest.Stop(t, j.launchers(t)[leader])
 	for end := time.Now().Add(deadline); ; time.Sleep(time.Millisecond) {
-		pids := j.left()
+		pids := j.processes()
 		if len(pids) == 0 {
 			break
 		}
@@ -114,7 +114,7 @@ func (j *job) destroy(t *testing.T) {
 			t.Fatalf("processes %v cannot be killed", pids)
 		}
 		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // by the mark it is ours
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the environment shows that the test started it
 		}
 	}
 	if code := j.wait(t); code != -1 {
@@ -122,8 +122,8 @@ func (j *job) destroy(t *testing.T) {
 	}
 }
 
-// survivors waits until the ranks of nodes 0 and 1 have gone on as four.
-func (c *cluster) survivors(t *testing.T) {
+// awaitShrunk waits until the ranks of nodes 0 and 1 continue as four.
+func (c *cluster) awaitShrunk(t *testing.T) {
 	t.Helper()
 	for _, j := range c.nodes[:2] {
 		j.out.Await(t, " of 4 from step", 2)
@@ -132,7 +132,7 @@ func (c *cluster) survivors(t *testing.T) {
 
 // TestElasticHosts runs examples/elastic on three hosts, and loses one of them.
 func TestElasticHosts(t *testing.T) {
-	onlyLinux(t)
+	skipUnlessLinux(t)
 	if testing.Short() {
 		t.Skip("it waits for silent hosts")
 	}
@@ -146,8 +146,8 @@ func TestElasticHosts(t *testing.T) {
 		{"cut off", hostCutOff},
 		{"stopped", hostStopped},
 		{"half killed", hostHalfKilled},
-		{"given up", func(t *testing.T, program string) { hostGivenUp(t, program, false) }},
-		{"given up and stopped", func(t *testing.T, program string) { hostGivenUp(t, program, true) }},
+		{"declared lost", func(t *testing.T, program string) { hostDeclaredLost(t, program, false) }},
+		{"declared lost and stopped", func(t *testing.T, program string) { hostDeclaredLost(t, program, true) }},
 		{"node 0 stopped", hostZeroStopped},
 		{"node 0 lost", hostZeroLost},
 		{"all over again", hostRestart},
@@ -157,35 +157,35 @@ func TestElasticHosts(t *testing.T) {
 	}
 }
 
-// hostReplaced has a host killed and come back, and a rank lost beside that.
+// hostReplaced kills a host and starts it again, and also kills a rank.
 func hostReplaced(t *testing.T, program string) {
 	c := newCluster(t, program, "-elastic", "3:6")
-	c.nodes[2].destroy(t)
-	c.survivors(t)
+	c.nodes[2].killHost(t)
+	c.awaitShrunk(t)
 	kill(t, c.nodes[1].process(t, 3, 4, false))
-	c.nodes[1].out.Await(t, " of 4 from step", 4) // its replacement is let in
+	c.nodes[1].out.Await(t, " of 4 from step", 4) // its replacement is admitted
 	c.start(t, 2).out.Await(t, " of 6 from step", 2)
-	c.finish(t, "tutti: node 2 was lost after ", ": no sign of its launcher for 3", ", and with it ranks 4 and 5; process ",
-		" and was let in as rank ")
-	c.nodes[1].says(t, "tutti: rank 3 was lost after ", "killed by SIGKILL; replacement 1 came after ", " and was let in as rank 3 of 4\n")
+	c.finish(t, "tutti: node 2 was lost after ", ": no heartbeat of its launcher for 3", ", and with it ranks 4 and 5; process ",
+		" and was admitted as rank ")
+	c.nodes[1].checkOutput(t, "tutti: rank 3 was lost after ", "killed by SIGKILL; replacement 1 started after ", " and was admitted as rank 3 of 4\n")
 }
 
-// hostTooFew needs the host that is lost.
+// hostTooFew loses a host without which too few ranks remain.
 func hostTooFew(t *testing.T, program string) {
 	c := newCluster(t, program, "-elastic", "5:6")
-	c.nodes[2].destroy(t)
+	c.nodes[2].killHost(t)
 	for n, j := range c.nodes[:2] {
 		if code := j.wait(t); code != 1 {
 			t.Errorf("node %d: code %d", n, code)
 		}
-		j.says(t, "tutti: 4 of 6 ranks are left, and 5 are needed\n", "tutti: node 2 is lost: no sign of its launcher for 3",
-			"tutti: node 2 was lost after ", "; no host has taken its place\n", fmt.Sprintf("tutti: rank %d ", 2*n), "ended by tutti: killed by SIGTERM\n")
-		j.nothingLeft(t)
+		j.checkOutput(t, "tutti: 4 of 6 ranks are left, and 5 are needed\n", "tutti: node 2 is lost: no heartbeat of its launcher for 3",
+			"tutti: node 2 was lost after ", "; no host replaced it\n", fmt.Sprintf("tutti: rank %d ", 2*n), "ended by tutti: killed by SIGTERM\n")
+		j.checkNoProcesses(t)
 	}
 }
 
-// hostCutOff has the network of a host fail: its launcher ends its ranks. When the
-// network works again, the host comes back.
+// hostCutOff interrupts the network of a host: its launcher ends its ranks. When the
+// network works again, the host rejoins.
 func hostCutOff(t *testing.T, program string) {
 	c := newCluster(t, program, "-elastic", "3:6")
 	if err := c.net.Cut(2); err != nil {
@@ -195,17 +195,17 @@ func hostCutOff(t *testing.T, program string) {
 	if code := cut.wait(t); code != 1 {
 		t.Errorf("code %d", code)
 	}
-	cut.says(t, "tutti: node 0 is lost: ")
-	cut.nothingLeft(t)
-	c.survivors(t)
+	cut.checkOutput(t, "tutti: node 0 is lost: ")
+	cut.checkNoProcesses(t)
+	c.awaitShrunk(t)
 	if err := c.net.Plug(2); err != nil {
 		t.Fatal(err)
 	}
 	c.start(t, 2).out.Await(t, " of 6 from step", 2)
-	c.finish(t, ": no sign of its launcher for 3", ", and with it ranks 4 and 5; process ", " and was let in as rank ")
+	c.finish(t, ": no heartbeat of its launcher for 3", ", and with it ranks 4 and 5; process ", " and was admitted as rank ")
 }
 
-// hostStopped has a launcher stopped by a signal: its host leaves, at once.
+// hostStopped stops a launcher by a signal: its host leaves at once.
 func hostStopped(t *testing.T, program string) {
 	c := newCluster(t, program, "-elastic", "3:6")
 	stopped := c.nodes[2]
@@ -215,15 +215,15 @@ func hostStopped(t *testing.T, program string) {
 	if code := stopped.wait(t); code != 128+int(syscall.SIGTERM) {
 		t.Errorf("code %d", code)
 	}
-	stopped.says(t, "tutti: stopped by SIGTERM; this host leaves the job\n")
-	stopped.nothingLeft(t)
-	c.survivors(t)
+	stopped.checkOutput(t, "tutti: stopped by SIGTERM; this host leaves the job\n")
+	stopped.checkNoProcesses(t)
+	c.awaitShrunk(t)
 	c.start(t, 2).out.Await(t, " of 6 from step", 2)
-	c.finish(t, ": stopped by SIGTERM, and with it ranks 4 and 5; process ", " and was let in as rank ")
+	c.finish(t, ": stopped by SIGTERM, and with it ranks 4 and 5; process ", " and was admitted as rank ")
 }
 
 // hostHalfKilled kills one of a launcher's three processes: the others end the host's
-// ranks, and the job goes on.
+// ranks, and the job continues.
 func hostHalfKilled(t *testing.T, program string) {
 	c := newCluster(t, program, "-elastic", "3:6")
 	half := c.nodes[1]
@@ -231,7 +231,7 @@ func hostHalfKilled(t *testing.T, program string) {
 	if code := half.wait(t); code != -1 {
 		t.Fatalf("it was not killed, code %d", code)
 	}
-	half.awaitNobody()
+	half.awaitNoProcesses()
 	for _, n := range []int{0, 2} {
 		c.nodes[n].out.Await(t, " of 4 from step", 2)
 	}
@@ -239,18 +239,18 @@ func hostHalfKilled(t *testing.T, program string) {
 	c.finish(t, "tutti: node 1 was lost after ", ": a launcher process was killed, and with it ranks 2 and 3; process ")
 }
 
-// hostGivenUp freezes a launcher whose ranks are healthy: the ranks go on, nothing that
-// the launcher does later ends the job, and no other can take its place until it has
-// ended them. If it is also stopped by a signal, it tries to leave the job in the moment
-// in which it finds out.
-func hostGivenUp(t *testing.T, program string, stopped bool) {
+// hostDeclaredLost freezes a launcher whose ranks are healthy. The ranks continue,
+// later actions of the launcher do not end the job, and no other launcher can take its
+// place until it has ended its ranks. If it is also stopped by a signal, it tries to
+// leave the job at the moment at which it learns that it is lost.
+func hostDeclaredLost(t *testing.T, program string, stopped bool) {
 	c := newCluster(t, program, "-elastic", "3:6")
 	frozen := c.nodes[2]
 	proctest.Stop(t, frozen.launchers(t)[leader])
 	next := c.start(t, 2) // its place is not free
 	for _, j := range c.nodes[:2] {
-		j.out.Await(t, "tutti: node 2 is lost: no sign of its launcher for 3", 1)
-		j.says(t, ", and with it ranks 4 and 5; 4 of 6 ranks are left\n")
+		j.out.Await(t, "tutti: node 2 is lost: no heartbeat of its launcher for 3", 1)
+		j.checkOutput(t, ", and with it ranks 4 and 5; 4 of 6 ranks are left\n")
 		if strings.Contains(j.out.String(), " of 4 from step") {
 			t.Errorf("the job has gone on without the ranks of the frozen launcher:\n%s", &j.out)
 		}
@@ -258,10 +258,10 @@ func hostGivenUp(t *testing.T, program string, stopped bool) {
 	if text := next.out.String(); text != "" {
 		t.Errorf("the place was taken: %s", text)
 	}
-	says := []string{"tutti: node 0 has given this host up: no sign of its launcher for 3", "; its ranks are ended\n"}
+	says := []string{"tutti: node 0 declared this host lost: no heartbeat of its launcher for 3", "; its ranks are ended\n"}
 	process := frozen.launchers(t)[leader]
 	if stopped {
-		says = nil // it depends on what it sees first
+		says = nil // depends on which event it sees first
 		if err := syscall.Kill(process, syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
@@ -272,24 +272,24 @@ func hostGivenUp(t *testing.T, program string, stopped bool) {
 	if code := frozen.wait(t); code != 1 && !(stopped && code == 128+int(syscall.SIGTERM)) {
 		t.Errorf("code %d:\n%s", code, &frozen.out)
 	}
-	frozen.says(t, append(says, "ended by tutti: killed by SIGTERM\n")...)
-	frozen.nothingLeft(t)
-	// In three seconds ranks that are not kept from it do more than a thousand steps.
-	c.survivors(t)
+	frozen.checkOutput(t, append(says, "ended by tutti: killed by SIGTERM\n")...)
+	frozen.checkNoProcesses(t)
+	// Ranks that are not blocked do more than a thousand steps in three seconds.
+	c.awaitShrunk(t)
 	m := regexp.MustCompile(` of 4 from step (\d+)`).FindStringSubmatch(c.nodes[0].out.String())
 	if step, err := strconv.Atoi(m[1]); err != nil || step < 100 {
 		t.Errorf("while their launcher was frozen, the ranks have done %s steps: %v", m[1], err)
 	}
 	next.out.Await(t, " of 6 from step", 2)
-	c.finish(t, "tutti: node 2 was lost after ", ", and with it ranks 4 and 5; process ", " and was let in as rank ")
+	c.finish(t, "tutti: node 2 was lost after ", ", and with it ranks 4 and 5; process ", " and was admitted as rank ")
 }
 
-// hostRestart has too few ranks left, and all start again when the host is back.
+// hostRestart leaves too few ranks. All are started again when the host is back.
 func hostRestart(t *testing.T, program string) {
 	c := newCluster(t, program, "-elastic", "5:6", "-restarts", "1")
-	c.nodes[2].destroy(t)
+	c.nodes[2].killHost(t)
 	for _, j := range c.nodes[:2] {
-		j.out.Await(t, "tutti: all ranks are started again, when all hosts are here\n", 1)
+		j.out.Await(t, "tutti: all ranks are started again when all hosts have joined\n", 1)
 	}
 	c.start(t, 2).out.Await(t, " of 6 from step", 2)
 	for _, j := range c.nodes[:2] {
@@ -298,13 +298,13 @@ func hostRestart(t *testing.T, program string) {
 	c.finish(t)
 }
 
-// hostRefused has launchers come that do not fit.
+// hostRefused starts launchers that do not fit the job.
 func hostRefused(t *testing.T, program string) {
 	c := newCluster(t, program, "-elastic", "3:6")
 	for says, flags := range map[string][]string{
 		"it was started with --elastic 2:6, this job with --elastic 3:6": {"-elastic", "2:6"},
 		"it was started without --elastic, this job with --elastic 3:6":  {"-n", "2"},
-		"node 2 is here already: process ":                               {"-elastic", "3:6"},
+		"node 2 is already in the job: process ":                         {"-elastic", "3:6"},
 		"node 2 of this job has 2 ranks, not 1":                          {"-elastic", "3:6", "-n", "1"},
 	} {
 		j := c.launcher(t, 2, flags...)
@@ -312,8 +312,8 @@ func hostRefused(t *testing.T, program string) {
 		if code := j.wait(t); code != 1 {
 			t.Errorf("code %d", code)
 		}
-		j.says(t, says)
-		j.nothingLeft(t)
+		j.checkOutput(t, says)
+		j.checkNoProcesses(t)
 		c.nodes[0].out.Await(t, says, 1)
 	}
 	c.finish(t)
@@ -329,20 +329,20 @@ func hostZeroStopped(t *testing.T, program string) {
 		if code := j.wait(t); code != 128+int(syscall.SIGTERM) {
 			t.Errorf("node %d: code %d:\n%s", n, code, &j.out)
 		}
-		j.says(t, "tutti: stopped by SIGTERM\n", fmt.Sprintf("tutti: rank %d ", 2*n), "; ended by tutti: killed by SIGTERM\n")
-		j.nothingLeft(t)
+		j.checkOutput(t, "tutti: stopped by SIGTERM\n", fmt.Sprintf("tutti: rank %d ", 2*n), "; ended by tutti: killed by SIGTERM\n")
+		j.checkNoProcesses(t)
 	}
 }
 
 // hostZeroLost kills node 0's host, and with it the store.
 func hostZeroLost(t *testing.T, program string) {
 	c := newCluster(t, program, "-elastic", "1:6")
-	c.nodes[0].destroy(t)
+	c.nodes[0].killHost(t)
 	for n, j := range c.nodes[1:] {
 		if code := j.wait(t); code != 1 {
 			t.Errorf("node %d: code %d:\n%s", n+1, code, &j.out)
 		}
-		j.says(t, "tutti: node 0 is lost: ")
-		j.nothingLeft(t)
+		j.checkOutput(t, "tutti: node 0 is lost: ")
+		j.checkNoProcesses(t)
 	}
 }

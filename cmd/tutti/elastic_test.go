@@ -29,8 +29,8 @@ func buildElastic(t *testing.T) string {
 	return path
 }
 
-// elastic starts tutti run with flags and examples/elastic, which goes on until
-// it is asked to end.
+// elastic starts tutti run with flags and examples/elastic, which runs until it is
+// asked to end.
 func elastic(t *testing.T, program string, env []string, flags ...string) *job {
 	t.Helper()
 	return elasticCommand(t, []string{program}, env, flags...)
@@ -44,8 +44,8 @@ func elasticCommand(t *testing.T, command, env []string, flags ...string) *job {
 	return j
 }
 
-// process returns which process was the first, or the newest, to say that it is a
-// rank of so many.
+// process returns the first, or the newest, process that printed that it is the given
+// rank of size.
 func (j *job) process(t *testing.T, rank, size int, newest bool) int {
 	t.Helper()
 	j.out.Await(t, fmt.Sprintf(" is rank %d of %d", rank, size), 1)
@@ -61,9 +61,9 @@ func (j *job) process(t *testing.T, rank, size int, newest bool) int {
 	return pid
 }
 
-// formed waits until all ranks have said that they are so many: one that is not
-// so far when another dies says that never.
-func (j *job) formed(t *testing.T, size int) {
+// awaitSize waits until all ranks have printed their size. A rank that has not printed
+// it when another dies never does.
+func (j *job) awaitSize(t *testing.T, size int) {
 	t.Helper()
 	j.out.Await(t, fmt.Sprintf(" of %d from step", size), size)
 }
@@ -75,8 +75,8 @@ func kill(t *testing.T, pid int) {
 	}
 }
 
-// exactSums has so many ranks say the right sum.
-func (j *job) exactSums(t *testing.T, want int) {
+// checkSums checks that the given number of ranks printed the right sum.
+func (j *job) checkSums(t *testing.T, want int) {
 	t.Helper()
 	all := regexp.MustCompile(`the sum of (\d+) squares is (\d+)`).FindAllStringSubmatch(j.out.String(), -1)
 	if len(all) != want {
@@ -90,7 +90,7 @@ func (j *job) exactSums(t *testing.T, want int) {
 	}
 }
 
-func (j *job) says(t *testing.T, list ...string) {
+func (j *job) checkOutput(t *testing.T, list ...string) {
 	t.Helper()
 	for _, s := range list {
 		if !strings.Contains(j.out.String(), s) {
@@ -101,7 +101,7 @@ func (j *job) says(t *testing.T, list ...string) {
 
 // TestElastic runs examples/elastic, and kills its ranks.
 func TestElastic(t *testing.T) {
-	onlyLinux(t)
+	skipUnlessLinux(t)
 	program := buildElastic(t)
 	for name, test := range map[string]func(t *testing.T, program string){
 		"replaced": elasticReplaced, "too few": elasticTooFew, "two hosts": elasticHosts, "only rank": elasticOnlyRank, "wrapped": elasticWrapped,
@@ -113,13 +113,13 @@ func TestElastic(t *testing.T) {
 	}
 }
 
-// elasticReplaced kills rank 0, and then another, of a job that goes on: both are
-// replaced, the sum is exact, and nothing is left.
+// elasticReplaced kills rank 0, and then another rank. Both are replaced, the sum is
+// exact, and no process remains.
 func elasticReplaced(t *testing.T, program string) {
 	j := elastic(t, program, nil, "-elastic", "2:3")
-	j.formed(t, 3)
+	j.awaitSize(t, 3)
 	kill(t, j.process(t, 0, 3, false))
-	j.out.Await(t, " of 3 from step", 6) // all of the first Comm, and of one with the replacement
+	j.out.Await(t, " of 3 from step", 6) // three of the first Comm, and three of the Comm with the replacement
 	kill(t, j.process(t, 0, 3, true))
 	j.out.Await(t, " of 3 from step", 9)
 	if err := j.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
@@ -128,40 +128,39 @@ func elasticReplaced(t *testing.T, program string) {
 	if code := j.wait(t); code != 0 {
 		t.Errorf("code %d", code)
 	}
-	j.exactSums(t, 3)
-	j.says(t, "tutti: rank 0 is lost: killed by SIGKILL", "it is replaced (1 of 9)", "tutti: rank 0 was lost after ",
-		"; replacement 1 came after ", "it is replaced (2 of 9)", "and was let in as rank 2 of 3")
+	j.checkSums(t, 3)
+	j.checkOutput(t, "tutti: rank 0 is lost: killed by SIGKILL", "it is replaced (1 of 9)", "tutti: rank 0 was lost after ",
+		"; replacement 1 started after ", "it is replaced (2 of 9)", "and was admitted as rank 2 of 3")
 	if strings.Contains(j.out.String(), "failed first") {
 		t.Errorf("it says that it failed:\n%s", &j.out)
 	}
-	j.nothingLeft(t)
+	j.checkNoProcesses(t)
 }
 
-// elasticTooFew loses more ranks than it may: it ends with the code of the first
-// of them.
+// elasticTooFew loses more ranks than allowed. The exit code is that of the first loss.
 func elasticTooFew(t *testing.T, program string) {
 	j := elastic(t, program, nil, "-elastic", "2:3", "-replacements", "0", "-grace", "500ms")
-	j.formed(t, 3)
+	j.awaitSize(t, 3)
 	second := j.process(t, 2, 3, false)
 	kill(t, j.process(t, 1, 3, false))
 	j.process(t, 1, 2, false)
-	if err := syscall.Kill(second, syscall.SIGABRT); err != nil { // a Go program's code is then 2
+	if err := syscall.Kill(second, syscall.SIGABRT); err != nil { // the exit code of a Go program is then 2
 		t.Fatal(err)
 	}
 	if code := j.wait(t); code != 137 {
 		t.Errorf("code %d", code)
 	}
-	j.says(t, "it is not replaced: 0 replacements were all", "1 of 3 ranks are left, and 2 are needed",
-		"rank 1 failed first: killed by SIGKILL", "rank 2 was lost after", "nobody has taken its place", "tutti: rank 0 ", "; ended by tutti")
-	j.nothingLeft(t)
+	j.checkOutput(t, "it is not replaced: the limit is 0 replacements", "1 of 3 ranks are left, and 2 are needed",
+		"rank 1 failed first: killed by SIGKILL", "rank 2 was lost after", "it was not replaced", "tutti: rank 0 ", "; ended by tutti")
+	j.checkNoProcesses(t)
 }
 
-// elasticWrapped kills what has started a rank: the rank itself, which is left
-// behind, ends too.
+// elasticWrapped kills the shell that started a rank: the rank, an orphan, is ended,
+// too.
 func elasticWrapped(t *testing.T, program string) {
 	shell := []string{"sh", "-c", `trap : USR1; "$0" "$@"; exit $?`, program}
 	j := elasticCommand(t, shell, nil, "-elastic", "2:3")
-	j.formed(t, 3)
+	j.awaitSize(t, 3)
 	rank := j.process(t, 1, 3, false)
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", rank))
 	if err != nil {
@@ -173,7 +172,7 @@ func elasticWrapped(t *testing.T, program string) {
 	}
 	kill(t, parent)
 	j.out.Await(t, " of 3 from step", 6)
-	if pids := j.left(); slices.Contains(pids, rank) || slices.Contains(pids, parent) || len(pids) != 9 {
+	if pids := j.processes(); slices.Contains(pids, rank) || slices.Contains(pids, parent) || len(pids) != 9 {
 		t.Errorf("%v run; of rank 1, %d is left of %d", pids, rank, parent)
 	}
 	if err := j.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
@@ -182,12 +181,12 @@ func elasticWrapped(t *testing.T, program string) {
 	if code := j.wait(t); code != 0 {
 		t.Errorf("code %d", code)
 	}
-	j.exactSums(t, 3)
-	j.nothingLeft(t)
+	j.checkSums(t, 3)
+	j.checkNoProcesses(t)
 }
 
-// elasticHosts is two hosts, which are one, each with two ranks. One host
-// loses its first rank, and the other is none the wiser.
+// elasticHosts runs two nodes on one host, each with two ranks. Node 0 loses its first
+// rank, and node 1 is not affected.
 func elasticHosts(t *testing.T, program string) {
 	addr := proctest.FreeAddr(t)
 	var jobs [2]*job
@@ -206,16 +205,16 @@ func elasticHosts(t *testing.T, program string) {
 		if code := j.wait(t); code != 0 {
 			t.Errorf("code %d", code)
 		}
-		j.exactSums(t, 2)
+		j.checkSums(t, 2)
 		if lost := strings.Contains(j.out.String(), "rank 2 was lost"); lost != (i == 1) {
 			t.Errorf("node %d:\n%s", i, &j.out)
 		}
-		j.nothingLeft(t)
+		j.checkNoProcesses(t)
 	}
 }
 
-// elasticOnlyRank kills the only rank of a host, twice: its launcher has no process then,
-// the second time for a second, and starts another.
+// elasticOnlyRank kills the only rank of a host, twice. Its launcher then runs no
+// process, the second time for a second, and starts another.
 func elasticOnlyRank(t *testing.T, program string) {
 	addr := proctest.FreeAddr(t)
 	var jobs [2]*job
@@ -237,25 +236,25 @@ func elasticOnlyRank(t *testing.T, program string) {
 		if code := j.wait(t); code != 0 {
 			t.Errorf("code %d:\n%s", code, &j.out)
 		}
-		j.exactSums(t, 1)
-		j.nothingLeft(t)
+		j.checkSums(t, 1)
+		j.checkNoProcesses(t)
 	}
-	jobs[1].says(t, "tutti: rank 1 is lost: killed by SIGKILL", "it is replaced in 1s (2 of 3)", "tutti: replacement 1 of rank 1 was lost after ", "; replacement 2 came after ")
+	jobs[1].checkOutput(t, "tutti: rank 1 is lost: killed by SIGKILL", "it is replaced in 1s (2 of 3)", "tutti: replacement 1 of rank 1 was lost after ", "; replacement 2 started after ")
 }
 
-// TestElasticEnds has replacements that die before they are let in, that are
-// never let in, and a rank that is lost before all have joined.
+// TestElasticEnds has replacements that die before they are admitted, replacements that
+// are never admitted, and a rank that is lost before all have joined.
 func TestElasticEnds(t *testing.T) {
-	onlyLinux(t)
+	skipUnlessLinux(t)
 	for act, c := range map[string]struct {
 		code  int
 		flags []string
 		await string
 		says  []string
 	}{
-		"unwelcome": {0, nil, "waits", []string{"replacement 1 came after", ", and was not let in"}},
-		"hopeless": {0, []string{"-replacements", "2"}, "it is not replaced: 2 replacements were all", []string{
-			"replacement 1 of rank 1 is lost: exit code 4", "it is replaced in 1s (2 of 2)", "replacement 2 of rank 1 was lost", "nobody has taken its place",
+		"unwelcome": {0, nil, "waits", []string{"replacement 1 started after", " and was not admitted"}},
+		"hopeless": {0, []string{"-replacements", "2"}, "it is not replaced: the limit is 2 replacements", []string{
+			"replacement 1 of rank 1 is lost: exit code 4", "it is replaced in 1s (2 of 2)", "replacement 2 of rank 1 was lost", "it was not replaced",
 		}},
 		"early": {3, nil, "", []string{"rank 1 failed first: exit code 3"}},
 	} {
@@ -272,29 +271,29 @@ func TestElasticEnds(t *testing.T) {
 			if code := j.wait(t); code != c.code {
 				t.Errorf("code %d, want %d", code, c.code)
 			}
-			j.says(t, c.says...)
-			j.nothingLeft(t)
+			j.checkOutput(t, c.says...)
+			j.checkNoProcesses(t)
 		})
 	}
 }
 
-// TestElasticStopped has a rank stop, and the others go on without it: it is
-// killed, and its replacement is let in.
+// TestElasticStopped stops a rank, and the other ranks continue without it: it is
+// killed, and its replacement is admitted.
 func TestElasticStopped(t *testing.T) {
-	onlyLinux(t)
+	skipUnlessLinux(t)
 	t.Parallel()
 	j := start(t, "outlived", nil, "-elastic", "2:3", "-grace", "100ms")
 	if code := j.wait(t); code != 0 {
 		t.Errorf("code %d", code)
 	}
-	j.says(t, "tutti: rank 1 does not end, and the others have gone on without it; it is killed\n",
-		"tutti: rank 1 was lost after ", "killed by SIGKILL; replacement 1 came after ", "and was let in as rank 2 of 3\n")
-	j.nothingLeft(t)
+	j.checkOutput(t, "tutti: rank 1 still runs although the other ranks continued without it; it is killed\n",
+		"tutti: rank 1 was lost after ", "killed by SIGKILL; replacement 1 started after ", "and was admitted as rank 2 of 3\n")
+	j.checkNoProcesses(t)
 }
 
-// outlived has rank 1 stop when all have joined, and the others shrink, and grow
+// shrinkWithoutStopped has rank 1 stop after Join. The other ranks shrink, and grow
 // again.
-func outlived(one bool) error {
+func shrinkWithoutStopped(isRank1 bool) error {
 	ctx := context.Background()
 	c, err := tutti.Join(ctx, tutti.Config{Patience: 4 * time.Second})
 	if err != nil {
@@ -304,7 +303,7 @@ func outlived(one bool) error {
 		if err := c.Barrier(ctx); err != nil {
 			return err
 		}
-		if one {
+		if isRank1 {
 			return stopSelf(ctx, c)
 		}
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
@@ -324,10 +323,10 @@ func outlived(one bool) error {
 	return errors.Join(c.Barrier(ctx), c.Close())
 }
 
-// survive has rank 1 die when all have joined, and the others go on, and let
-// nobody in, until the test says so. What late processes do is said.
-func survive(late func(context.Context) error) func(one bool) error {
-	return func(one bool) error {
+// continueWithout has rank 1 die after Join. The other ranks continue and admit no
+// process until the test ends them. Late processes call late.
+func continueWithout(late func(context.Context) error) func(isRank1 bool) error {
+	return func(isRank1 bool) error {
 		ctx := context.Background()
 		if os.Getenv("TUTTI_LATE") != "" {
 			return late(ctx)
@@ -337,10 +336,10 @@ func survive(late func(context.Context) error) func(one bool) error {
 			return err
 		}
 		err = c.Barrier(ctx)
-		if one && err == nil {
+		if isRank1 && err == nil {
 			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
-		if err == nil { // rank 1 may be gone before this one has left the first
+		if err == nil { // rank 1 may exit before this rank has left the barrier
 			err = c.Barrier(ctx)
 		}
 		if !errors.Is(err, tutti.ErrRankLost) {
@@ -359,15 +358,15 @@ func survive(late func(context.Context) error) func(one bool) error {
 	}
 }
 
-// unwelcome waits to be let in.
-func unwelcome(ctx context.Context) error {
+// awaitAdmission waits to be admitted.
+func awaitAdmission(ctx context.Context) error {
 	fmt.Println("waits")
 	_, err := tutti.Join(ctx, tutti.Config{})
 	return err
 }
 
-// hopeless fails at once.
-func hopeless(context.Context) error {
+// failAtOnce fails at once.
+func failAtOnce(context.Context) error {
 	os.Exit(4)
 	return nil
 }

@@ -4,14 +4,14 @@ package main
 
 import (
 	"github.com/tutti-go/tutti/internal/bench"
-	"github.com/tutti-go/tutti/internal/card"
+	"github.com/tutti-go/tutti/internal/gpuprobe"
 )
 
-// hasGPU says that this program can load the libraries of GPUs. The tag nogpu
-// leaves that out, and makes the program static.
+// hasGPU reports whether this program can load the GPU libraries. The tag nogpu
+// excludes them, which makes the program static.
 const hasGPU = true
 
-func openCard(local int, nccl bool) (bench.Card, error) { return card.Open(local, nccl) }
+func openGPU(local int, nccl bool) (bench.GPU, error) { return gpuprobe.Open(local, nccl) }
 
-// lookForGPUs is the probe of that name.
-func lookForGPUs() any { return card.Look() }
+// probeGPUs is the probe "gpu".
+func probeGPUs() any { return gpuprobe.Probe() }

@@ -12,6 +12,6 @@ const hasGPU = false
 
 var errNoGPU = errors.New("this tutti was built without GPUs (tag nogpu)")
 
-func openCard(int, bool) (bench.Card, error) { return nil, errNoGPU }
+func openGPU(int, bool) (bench.GPU, error) { return nil, errNoGPU }
 
-func lookForGPUs() any { return nil }
+func probeGPUs() any { return nil }

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// network makes so many hosts of network namespaces, behind one switch.
-func network(t *testing.T, hosts int) (names []string) {
+// newNetwork creates hosts as network namespaces behind one bridge.
+func newNetwork(t *testing.T, hosts int) (names []string) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("network namespaces need root")
@@ -66,12 +66,12 @@ func startHosts(t *testing.T, hosts []string, act string, flags ...string) (jobs
 	return jobs
 }
 
-// TestHosts joins hosts, encrypted, has a rank of one fail, and loses one.
+// TestHosts joins hosts with encryption, has a rank of one fail, and loses a host.
 func TestHosts(t *testing.T) {
-	onlyLinux(t)
+	skipUnlessLinux(t)
 	for _, n := range []int{2, 3} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			hosts := network(t, n)
+			hosts := newNetwork(t, n)
 			sum := 2 * n * (2*n - 1) / 2
 			for h, j := range startHosts(t, hosts, "hello") {
 				code := j.wait(t)
@@ -80,16 +80,16 @@ func TestHosts(t *testing.T) {
 						t.Errorf("host %d: code %d, want %q:\n%s", h, code, want, &j.out)
 					}
 				}
-				j.nothingLeft(t)
+				j.checkNoProcesses(t)
 			}
 			for h, j := range startHosts(t, hosts, "exit 3") {
 				if code := j.wait(t); code != 3 || !strings.Contains(j.out.String(), "rank 1 failed first: exit code 3") {
 					t.Errorf("host %d: code %d:\n%s", h, code, &j.out)
 				}
-				j.nothingLeft(t)
+				j.checkNoProcesses(t)
 			}
 			if n == 2 {
-				return // three have all that two have, and one that is told of it
+				return // three hosts cover the case of two
 			}
 			jobs := startHosts(t, hosts, "gentle", "-lost-time", "4s", "-grace", "1s")
 			for _, j := range jobs {
@@ -107,7 +107,7 @@ func TestHosts(t *testing.T) {
 				if code != 1 || !strings.Contains(j.out.String(), says) {
 					t.Errorf("host %d: code %d, want %q:\n%s", h, code, says, &j.out)
 				}
-				j.nothingLeft(t)
+				j.checkNoProcesses(t)
 			}
 		})
 	}

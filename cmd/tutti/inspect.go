@@ -12,26 +12,25 @@ import (
 
 const inspectHelp = `Usage: tutti inspect [flags] files or folders...
 
-Puts together what the ranks' flight recorders have left, and says who is
-behind, who is missing and who disagrees. Ranks leave a file when their Comm is
-poisoned, in the folder that Config.FlightDir or TUTTI_FLIGHT_DIR names;
-Comm.Dump writes one at any time.
+Reads the ranks' flight dumps and names the ranks that are behind, missing, or
+in another operation. A rank writes a dump when its Comm fails, to the folder in
+Config.FlightDir or TUTTI_FLIGHT_DIR; Comm.Dump writes one at any time.
 
-  tutti inspect dumps/                        who kept whom waiting, in words
-  tutti inspect --html report.html dumps/     a page with pictures
+  tutti inspect dumps/                        the diagnosis as text
+  tutti inspect --html report.html dumps/     a page with charts
   tutti inspect --trace trace.json dumps/*    for Perfetto or chrome://tracing
 
-Exit codes: 0 the dumps were read, 1 they could not be, 2 wrong flags.
+Exit codes: 0 the dumps were read, 1 a dump could not be read, 2 wrong flags.
 
 Flags:
 `
 
-// inspectDumps is tutti inspect.
+// inspectDumps is the command tutti inspect.
 func inspectDumps(args []string) int { return inspectTo(args, os.Stdout, os.Stderr) }
 
 func inspectFlags(html, trace *string) *flag.FlagSet {
 	f := flag.NewFlagSet("tutti inspect", flag.ContinueOnError)
-	f.StringVar(html, "html", "", "write a page with pictures to this `file`")
+	f.StringVar(html, "html", "", "write a page with charts to this `file`")
 	f.StringVar(trace, "trace", "", "write a trace for Perfetto or Chrome to this `file`")
 	return f
 }
@@ -43,7 +42,7 @@ func inspectTo(args []string, out, errs io.Writer) int {
 		return code
 	}
 	if f.NArg() == 0 {
-		return fault(f, errors.New("no files; tutti inspect -h explains"), errs)
+		return usageError(f, errors.New("no files; see tutti inspect -h"), errs)
 	}
 	dumps, err := inspect.Read(f.Args())
 	if err == nil {
@@ -61,7 +60,7 @@ func inspectTo(args []string, out, errs io.Writer) int {
 	return 0
 }
 
-// writeFile writes one form of the report, if it was asked for.
+// writeFile writes one form of the report to a file. An empty name writes nothing.
 func writeFile(name string, comms []*inspect.Comm, write func(io.Writer, []*inspect.Comm) error) error {
 	if name == "" {
 		return nil

@@ -11,8 +11,7 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// TestInspect: the command reads a folder of dumps, and writes a page and a
-// trace.
+// TestInspect reads a directory of dumps, and writes a page and a trace.
 func TestInspect(t *testing.T) {
 	dir := t.TempDir()
 	comms, err := tutti.Local(2, tutti.Config{FlightDir: dir})

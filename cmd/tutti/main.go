@@ -1,6 +1,6 @@
 // Tutti is the command of the tutti library: `tutti bench` measures and checks
-// collectives, `tutti doctor` looks at the machine, `tutti run` starts the ranks of
-// a job; `tutti help` lists what there is.
+// collectives, `tutti doctor` checks the machine, `tutti run` starts the ranks of a
+// job. `tutti help` lists all commands.
 package main
 
 import (
@@ -10,47 +10,47 @@ import (
 	"os"
 
 	"github.com/tutti-go/tutti/internal/bench"
-	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/internal/launchenv"
 )
 
-// An app is this program; its fields are for tests.
+// An app is this program. Tests set its fields.
 type app struct {
-	// damage spoils results of tutti bench before they are checked.
+	// damage corrupts results of tutti bench before they are checked.
 	damage func(rank int, what string, dst []byte)
-	// slow keeps a rank of tutti bench before every operation.
+	// slow delays a rank of tutti bench before every operation.
 	slow func(rank int)
 }
 
-// A command is one word after tutti.
+// A command is a subcommand of tutti.
 type command struct {
-	name, about string // without an about it is not listed
-	run         func(a app, args []string) int
-	flags       func() *flag.FlagSet // for completion; nil: none
-	words       []string             // that may follow
+	name, summary string // an empty summary hides the command
+	run           func(a app, args []string) int
+	flags         func() *flag.FlagSet // for completion; nil: none
+	args          []string             // possible arguments, for completion
 }
 
 func commands() []command {
 	return []command{
 		{
-			"bench", "measure collectives here or on a cluster, and check them", runBench,
+			"bench", "measure collectives on this host or a cluster, and check results", runBench,
 			func() *flag.FlagSet { return bench.NewFlags(new(bench.Options)) }, nil,
 		},
 		{
-			"doctor", "look at this machine, and say what to do about it", runDoctor,
+			"doctor", "check this machine, and suggest fixes", runDoctor,
 			func() *flag.FlagSet { return doctorFlags(new(bool)) }, nil,
 		},
 		{
 			"run", "start the ranks of a job on this host, and end them together",
 			func(_ app, args []string) int { return run(args) },
-			func() *flag.FlagSet { return runFlags(new(options), place.Hosts{}, os.Getenv) }, nil,
+			func() *flag.FlagSet { return runFlags(new(options), launchenv.Hosts{}, os.Getenv) }, nil,
 		},
 		{
-			"inspect", "say from the ranks' dumps who kept whom waiting",
+			"inspect", "find in the ranks' dumps who kept the others waiting",
 			func(_ app, args []string) int { return inspectDumps(args) },
 			func() *flag.FlagSet { return inspectFlags(new(string), new(string)) }, nil,
 		},
 		{
-			"version", "say what this program was built from", runVersion,
+			"version", "print the version of this program", runVersion,
 			func() *flag.FlagSet { return versionFlags(new(bool)) }, nil,
 		},
 		{"completion", "print a script that completes words in bash, zsh or fish", runCompletion, nil, shells},
@@ -60,7 +60,7 @@ func commands() []command {
 }
 
 func main() {
-	if code, was := watchdog(); was {
+	if code, was := runWatchdog(); was {
 		os.Exit(code)
 	}
 	os.Exit(dispatch(os.Args[1:]))
@@ -92,14 +92,14 @@ func (a app) dispatch(args []string) int {
 	return 2
 }
 
-// help explains a command.
+// help prints the help of a command.
 func (a app) help(name string) int {
 	if name == "help" {
 		overview(os.Stdout)
 		return 0
 	}
 	for _, c := range commands() {
-		if c.name == name && c.about != "" {
+		if c.name == name && c.summary != "" {
 			return c.run(a, []string{"-h"})
 		}
 	}
@@ -109,15 +109,15 @@ func (a app) help(name string) int {
 
 const examples = `
 Examples:
-  tutti doctor                            is this machine well?
-  tutti bench                             how fast is it, and is it right?
-  tutti bench --pairs --html report.html  a page with charts; slow links
+  tutti doctor                            check this machine
+  tutti bench                             measure and check the collectives
+  tutti bench --pairs --html report.html  a page with charts; find slow links
   tutti run -n 4 -- ./prog                start four ranks of a program
-  tutti inspect dumps/                    who kept whom waiting?
+  tutti inspect dumps/                    which rank kept the others waiting
 
-Exit codes: 0 all is well, 1 it failed, 2 the words or flags are wrong; bench
-also 3 if a result was wrong; run that of the first rank that failed; 128 and
-the signal if it was stopped by one. Errors are one line on standard error.
+Exit codes: 0 success, 1 failure, 2 wrong arguments; bench: 3 if a result was
+wrong; run: the code of the first rank that failed; 128 plus the signal number
+if stopped by a signal. Errors are one line on standard error.
 Manual: docs/bench.md, docs/doctor.md, docs/run.md.
 `
 
@@ -125,8 +125,8 @@ Manual: docs/bench.md, docs/doctor.md, docs/run.md.
 func overview(w io.Writer) {
 	fmt.Fprintln(w, "tutti is collective communication for Go.\n\nCommands (tutti help COMMAND explains each):")
 	for _, c := range commands() {
-		if c.about != "" {
-			fmt.Fprintf(w, "  tutti %-11s %s\n", c.name, c.about)
+		if c.summary != "" {
+			fmt.Fprintf(w, "  tutti %-11s %s\n", c.name, c.summary)
 		}
 	}
 	fmt.Fprint(w, examples)

@@ -15,9 +15,9 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// slow is what TUTTI_TEST_SLOW asks for: "rank, time". That rank takes that long
-// before every operation.
-func slow() func(rank int) {
+// slowFromEnv parses TUTTI_TEST_SLOW: "rank, time". That rank is delayed before every
+// operation.
+func slowFromEnv() func(rank int) {
 	var rank int
 	var text string
 	if n, _ := fmt.Sscanf(os.Getenv("TUTTI_TEST_SLOW"), "%d %s", &rank, &text); n < 2 {
@@ -34,9 +34,10 @@ func slow() func(rank int) {
 	}
 }
 
-// hot holds that cells of a page's heat maps, by their titles, have one of the colours
-// of what is slow: on a busy machine the rest may not be four times as fast.
-func hot(path string, titles ...string) error {
+// checkHotCells checks that cells of a page's heat maps, named by their titles, have
+// one of the colours for slow. On a busy machine the rest may be less than four times
+// as fast.
+func checkHotCells(path string, titles ...string) error {
 	page, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -50,10 +51,10 @@ func hot(path string, titles ...string) error {
 	return nil
 }
 
-// TestBenchPairsNamesSlowRank has one of three ranks take much longer than the
-// others do on this machine, however busy that is.
+// TestBenchPairsNamesSlowRank delays one of three ranks by much more than a busy
+// machine does.
 func TestBenchPairsNamesSlowRank(t *testing.T) {
-	onlyLinux(t)
+	skipUnlessLinux(t)
 	var err error
 	for _, slow := range []string{"15ms", "60ms", "300ms"} {
 		if err = namesSlowRank(t, slow); err == nil {
@@ -72,14 +73,14 @@ func namesSlowRank(t *testing.T, slow string) error {
 	if got.code != 0 || !strings.Contains(got.out, "slow: rank 2 is slow: 4 of its 4 links stand out") || strings.Count(got.out, "\nslow: ") != 1 {
 		return fmt.Errorf("code %d:\n%s%s", got.code, got.out, got.err)
 	}
-	return hot(page, "0 to 2: [0-9.]+ us", "2 to 0: [0-9.]+ us", "1 to 2: [0-9.]+ us", "2 to 1: [0-9.]+ us", "broadcast 8, rank 2")
+	return checkHotCells(page, "0 to 2: [0-9.]+ us", "2 to 0: [0-9.]+ us", "1 to 2: [0-9.]+ us", "2 to 1: [0-9.]+ us", "broadcast 8, rank 2")
 }
 
-// TestBenchPairsNamesSlowLink slows what one of three hosts sends to another: 1 MiB
+// TestBenchPairsNamesSlowLink slows the link from one of three hosts to another: 1 MiB
 // takes 200 ms, longer than on any busy machine.
 func TestBenchPairsNamesSlowLink(t *testing.T) {
-	onlyLinux(t)
-	hosts := network(t, 3)
+	skipUnlessLinux(t)
+	hosts := newNetwork(t, 3)
 	for _, line := range []string{
 		"qdisc add dev eth0 root handle 1: htb default 1",
 		"class add dev eth0 parent 1: classid 1:1 htb rate 10gbit",
@@ -112,21 +113,21 @@ func TestBenchPairsNamesSlowLink(t *testing.T) {
 		if code := j.wait(t); code != 0 {
 			t.Errorf("host %d: code %d:\n%s", h, code, &j.out)
 		}
-		j.nothingLeft(t)
+		j.checkNoProcesses(t)
 	}
-	// A busy machine may make others slow, too, but none as slow as this.
+	// A busy machine may slow other links, but less than this one.
 	out := jobs[0].out.String()
 	if !strings.Contains(out, "slow: the link from rank 2 to rank 1 is slow") {
 		t.Errorf("the link is not named:\n%s", out)
 	}
-	if err := hot(page, "2 to 1: [0-9.]+ GB/s"); err != nil {
+	if err := checkHotCells(page, "2 to 1: [0-9.]+ GB/s"); err != nil {
 		t.Error(err)
 	}
-	slowest(t, page, "2 to 1")
+	checkSlowestLink(t, page, "2 to 1")
 }
 
-// slowest holds that of a page's speeds between ranks one is the lowest.
-func slowest(t *testing.T, path, link string) {
+// checkSlowestLink checks that a link has the lowest bandwidth of a page.
+func checkSlowestLink(t *testing.T, path, link string) {
 	t.Helper()
 	page, err := os.ReadFile(path)
 	if err != nil {

@@ -14,29 +14,29 @@ import (
 	"github.com/tutti-go/tutti/internal/doctor"
 )
 
-// probeTime is how long a look at libraries may take.
-const probeTime = time.Minute
+// probeTimeout bounds one probe.
+const probeTimeout = time.Minute
 
-// probeMark stands before what a probe has found: libraries print, too.
-const probeMark = "tutti-probe "
+// resultPrefix marks the result line of a probe, because libraries print, too.
+const resultPrefix = "tutti-probe "
 
-// probe has another process look at something, and reads what it found into to.
-// That process may crash or hang; this one does not.
+// probe examines something in another process and decodes the result into to. The other
+// process may crash or hang without affecting this one.
 func probe(ctx context.Context, what string, to any) error {
-	if said, err := ask(ctx, what, to); !said {
+	if answered, err := runProbeProcess(ctx, what, to); !answered {
 		return err
 	}
-	return nil // libraries may crash at the very end
+	return nil // the libraries may crash at exit, after the result
 }
 
-// ask is probe for what is told more than once: to is the last, and the error is how
-// that process has ended.
-func ask(ctx context.Context, what string, to any) (said bool, err error) {
+// runProbeProcess runs a probe process that may print several results. It decodes the
+// last one into to. The error describes how the process ended.
+func runProbeProcess(ctx context.Context, what string, to any) (answered bool, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	var out, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, self, "probe", what)
@@ -47,23 +47,23 @@ func ask(ctx context.Context, what string, to any) (said bool, err error) {
 		return false, fmt.Errorf("%w: %w", doctor.ErrNotStarted, err)
 	}
 	for line := range bytes.Lines(out.Bytes()) {
-		if text, ok := bytes.CutPrefix(line, []byte(probeMark)); ok {
-			said = json.Unmarshal(text, to) == nil
+		if text, ok := bytes.CutPrefix(line, []byte(resultPrefix)); ok {
+			answered = json.Unmarshal(text, to) == nil
 		}
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return said, fmt.Errorf("the process that looked did not end within %v", probeTime)
-	case err == nil && !said:
-		return false, errors.New("the process that looked has said nothing")
+		return answered, fmt.Errorf("the probe process did not exit within %v", probeTimeout)
+	case err == nil && !answered:
+		return false, errors.New("the probe process printed no result")
 	case err == nil:
 		return true, nil
 	}
-	return said, fmt.Errorf("the process that looked has died: %w%s", err, lastWords(stderr.String()))
+	return answered, fmt.Errorf("the probe process failed: %w%s", err, firstLine(stderr.String()))
 }
 
-// devices asks another process how many GPUs can be used.
-func devices(ctx context.Context, nccl bool) (int, error) {
+// countGPUs asks another process for the number of usable GPUs.
+func countGPUs(ctx context.Context, nccl bool) (int, error) {
 	var g doctor.GPUs
 	if err := probe(ctx, "gpu", &g); err != nil {
 		return 0, err
@@ -71,8 +71,8 @@ func devices(ctx context.Context, nccl bool) (int, error) {
 	return g.Usable(nccl)
 }
 
-// lastWords is the first line of what a process has said at its end.
-func lastWords(text string) string {
+// firstLine returns the first line of a process's error output, after a colon.
+func firstLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	if line == "" {
 		return ""
@@ -80,37 +80,37 @@ func lastWords(text string) string {
 	return ": " + line
 }
 
-// runProbe is that other process.
+// runProbe is the command of the probe process.
 func runProbe(_ app, args []string) int {
 	var found any
 	switch {
 	case len(args) == 1 && args[0] == "threads":
-		if err := doctor.ProbeThreads(func(n int) error { return tellFound(n) }); err != nil {
+		if err := doctor.ProbeThreads(func(n int) error { return printFound(n) }); err != nil {
 			fmt.Fprintln(os.Stderr, "tutti probe:", err)
 			return 1
 		}
 		return 0
 	case len(args) == 1 && args[0] == "gpu" && hasGPU:
-		found = lookForGPUs()
+		found = probeGPUs()
 	case len(args) == 1 && args[0] == "memory":
 		found = doctor.ProbeMemory()
 	default:
-		fmt.Fprintln(os.Stderr, "tutti probe: it is called by tutti itself")
+		fmt.Fprintln(os.Stderr, "tutti probe: this command is for tutti's own use")
 		return 2
 	}
-	if err := tellFound(found); err != nil {
+	if err := printFound(found); err != nil {
 		fmt.Fprintln(os.Stderr, "tutti probe:", err)
 		return 1
 	}
 	return 0
 }
 
-// tellFound prints what a probe has found.
-func tellFound(found any) error {
+// printFound prints the result of a probe.
+func printFound(found any) error {
 	text, err := json.Marshal(found)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Printf("%s%s\n", probeMark, text)
+	_, err = fmt.Printf("%s%s\n", resultPrefix, text)
 	return err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// pty opens a pseudo-terminal: what a person sees, and what a program writes to.
+// pty opens a pseudo-terminal: the screen, and the file that programs write to.
 func pty(t *testing.T) (screen, tty *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -36,7 +36,7 @@ func pty(t *testing.T) (screen, tty *os.File) {
 	return screen, tty
 }
 
-// inTerminal runs tutti in a terminal and returns what is shown there.
+// inTerminal runs tutti in a terminal and returns the text that is shown there.
 func inTerminal(t *testing.T, env []string, args ...string) (shown string, code int) {
 	t.Helper()
 	screen, tty := pty(t)
@@ -47,19 +47,19 @@ func inTerminal(t *testing.T, env []string, args ...string) (shown string, code 
 		t.Fatal(err)
 	}
 	tty.Close()
-	text, _ := io.ReadAll(screen) // it ends with an error when nobody has the terminal
+	text, _ := io.ReadAll(screen) // fails with EIO when no process has the terminal open
 	_ = cmd.Wait()
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
 func TestBenchInTerminal(t *testing.T) {
-	shown, code := inTerminal(t, nil, append([]string{"bench", "-n", "2", "--op", "allreduce,barrier", "-b", "1K", "-e", "1K"}, quick...)...)
+	shown, code := inTerminal(t, nil, append([]string{"bench", "-n", "2", "--op", "allreduce,barrier", "-b", "1K", "-e", "1K"}, fewIters...)...)
 	for _, want := range []string{"[", "] 1/2 allreduce 1K float32 sum", "] 2/2 barrier", "\r\x1b[K", "allreduce          1K", "ok: 2 points"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("%q is not shown", want)
 		}
 	}
-	// What is left when the progress is wiped has no control characters.
+	// The final text, after the progress is erased, has no control characters.
 	for line := range strings.Lines(shown) {
 		rest := line[strings.LastIndex(line, "\x1b[K")+1:]
 		rest = strings.TrimPrefix(rest, "[K")
@@ -70,14 +70,14 @@ func TestBenchInTerminal(t *testing.T) {
 	if code != 0 || t.Failed() {
 		t.Errorf("code %d:\n%q", code, shown)
 	}
-	// A terminal that knows nothing gets no progress.
+	// A dumb terminal gets no progress.
 	if shown, _ := inTerminal(t, []string{"TERM=dumb"}, "bench", "-h"); strings.Contains(shown, "\x1b") {
 		t.Errorf("%q", shown)
 	}
 }
 
-// startInTerminal starts a job in the foreground of a terminal with stty tostop.
-// What is shown goes to the job's output; what is written to the screen is typed.
+// startInTerminal starts a job in the foreground of a terminal with stty tostop. The
+// job's output receives the shown text. Text written to screen is typed.
 func startInTerminal(t *testing.T, act string, flags ...string) (j *job, screen *os.File) {
 	t.Helper()
 	screen, tty := pty(t)
@@ -97,25 +97,25 @@ func startInTerminal(t *testing.T, act string, flags ...string) (j *job, screen 
 	shown := make(chan struct{})
 	go func() {
 		defer close(shown)
-		_, _ = io.Copy(&j.out, screen) // it ends with an error when nobody has the terminal
+		_, _ = io.Copy(&j.out, screen) // fails with EIO when no process has the terminal open
 	}()
 	t.Cleanup(func() {
-		j.nothingLeft(t)
+		j.checkNoProcesses(t)
 		<-shown
 	})
 	return j, screen
 }
 
-func typed(t *testing.T, screen *os.File, keys string) {
+func typeKeys(t *testing.T, screen *os.File, keys string) {
 	t.Helper()
 	if _, err := screen.WriteString(keys); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestTostop runs jobs in a terminal that stops processes of the background when
-// they write to it. They print, are stopped by Ctrl-C, and read what is typed.
-func TestTostop(t *testing.T) {
+// TestTerminalTostop runs jobs in a terminal that stops background processes when they
+// write to it. They print, are stopped by Ctrl-C, and read what is typed.
+func TestTerminalTostop(t *testing.T) {
 	t.Run("prints", func(t *testing.T) {
 		t.Parallel()
 		j, _ := startInTerminal(t, "hello", "-n", "2")
@@ -128,7 +128,7 @@ func TestTostop(t *testing.T) {
 		t.Parallel()
 		j, screen := startInTerminal(t, "gentle", "-n", "2")
 		j.out.Await(t, "ready", 2)
-		typed(t, screen, "\x03")
+		typeKeys(t, screen, "\x03")
 		if code := j.wait(t); code != 130 {
 			t.Errorf("code %d", code)
 		}
@@ -142,8 +142,8 @@ func TestTostop(t *testing.T) {
 		t.Parallel()
 		j, screen := startInTerminal(t, "gentle", "-n", "2")
 		j.out.Await(t, "ready", 2)
-		// The session's leader is in an orphaned group, which Ctrl-Z does not stop.
-		typed(t, screen, "\x1a")
+		// The session leader's group is orphaned, so that Ctrl-Z does not stop it.
+		typeKeys(t, screen, "\x1a")
 		proctest.Stop(t, j.cmd.Process.Pid)
 		for _, sig := range []syscall.Signal{syscall.SIGCONT, syscall.SIGINT} {
 			if err := j.cmd.Process.Signal(sig); err != nil {
@@ -158,7 +158,7 @@ func TestTostop(t *testing.T) {
 	t.Run("typed", func(t *testing.T) {
 		t.Parallel()
 		j, screen := startInTerminal(t, "stdin", "-n", "2", "-stdin")
-		typed(t, screen, "a word\n\x04")
+		typeKeys(t, screen, "a word\n\x04")
 		if code := j.wait(t); code != 0 {
 			t.Errorf("code %d", code)
 		}
@@ -166,7 +166,7 @@ func TestTostop(t *testing.T) {
 	})
 	t.Run("rank", func(t *testing.T) {
 		t.Parallel()
-		// Ranks have no terminal that could stop them.
+		// Ranks have no controlling terminal that could stop them.
 		j, _ := startInTerminal(t, "terminal", "-n", "2")
 		if code := j.wait(t); code != 0 {
 			t.Errorf("code %d", code)
@@ -177,7 +177,7 @@ func TestTostop(t *testing.T) {
 		t.Parallel()
 		j, screen := startInTerminal(t, "library")
 		j.out.Await(t, "[0] ready", 1)
-		typed(t, screen, "it\n")
+		typeKeys(t, screen, "it\n")
 		if code := j.wait(t); code != 0 {
 			t.Errorf("code %d", code)
 		}

@@ -15,18 +15,17 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// TestRefused lets everybody who is not wanted come to a job that is at work.
-// Each is refused with one clear line on its side and one on the job's, and the
-// job goes on.
+// TestRefused has processes that do not belong to a job try to join it. Each is refused
+// with one clear line on its side and one on the job's, and the job continues.
 func TestRefused(t *testing.T) {
 	const secret = "0123456789abcdef"
 	addr, gate := proctest.FreeAddr(t), filepath.Join(t.TempDir(), "gate")
 	j := start(t, "besieged", []string{"TUTTI_SECRET=" + secret, "TUTTI_TEST_GATE=" + gate}, "-n", "2", "-addr", addr)
 	j.out.Await(t, "ready", 2)
-	// A rank that finds its place in the environment, as under a launcher.
+	// A rank with its place in the environment, as under a launcher.
 	rank := func(env ...string) func(t *testing.T) string {
 		return func(t *testing.T) string {
-			return offender(t, append([]string{
+			return runRefused(t, append([]string{
 				"TUTTI_TEST_ACT=hello", "TUTTI_RANK=1", "TUTTI_SIZE=2", "TUTTI_EPOCH=0", "TUTTI_STORE=" + addr, "TUTTI_SECRET=" + secret,
 			}, env...))
 		}
@@ -34,13 +33,13 @@ func TestRefused(t *testing.T) {
 	// Another launcher.
 	launcher := func(secret string, flags ...string) func(t *testing.T) string {
 		return func(t *testing.T) string {
-			return offender(t, []string{"TUTTI_TEST_ACT=hello", "TUTTI_SECRET=" + secret}, append(append([]string{"run"}, flags...), "--", "true")...)
+			return runRefused(t, []string{"TUTTI_TEST_ACT=hello", "TUTTI_SECRET=" + secret}, append(append([]string{"run"}, flags...), "--", "true")...)
 		}
 	}
 	for _, c := range []struct {
 		name      string
 		offend    func(t *testing.T) string
-		says, job string // on the offender's side, and on the job's
+		says, job string // printed by the refused process, and by the job
 	}{
 		{"wrong secret", rank("TUTTI_SECRET=something else than that"), "the secrets differ", "the secrets differ"},
 		{"no secret", rank("TUTTI_SECRET="), "no secret", "refused a connection"},
@@ -48,13 +47,13 @@ func TestRefused(t *testing.T) {
 		{"garbage", garbage(addr), "", "refused a connection"},
 		{"taken rank", rank(), "rank 1 is here already: process ", "refused a rank"},
 		{"wrong size", rank("TUTTI_SIZE=3"), "it believes in 3 ranks, this job has 2", "refused a rank"},
-		// The port is the first job's, which cannot see that another asks for it.
+		// The first job owns the port and does not see the attempt to use it.
 		{"second job", launcher(secret, "-n", "2", "-addr", addr), "address already in use", ""},
 		{"host of a second job", launcher("the secret of the other", "-nodes", "2", "-node", "1", "-addr", addr), "the secrets differ", "the secrets differ"},
-		{"host too many", launcher(secret, "-nodes", "2", "-node", "1", "-addr", addr), "it believes in 2 hosts, this job has 1", "refused a host"},
+		{"host too many", launcher(secret, "-nodes", "2", "-node", "1", "-addr", addr), "it was started with --nodes 2, this job with --nodes 1", "refused a host"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			before := refusals(j)
+			before := countRefusals(j)
 			said := c.offend(t)
 			if !strings.Contains(said, c.says) || strings.Count(strings.TrimSpace(said), "\n") > 0 {
 				t.Errorf("the offender says %q; want one line with %q", said, c.says)
@@ -63,12 +62,12 @@ func TestRefused(t *testing.T) {
 			if c.job != "" {
 				want++
 			}
-			for end := time.Now().Add(deadline); refusals(j) < want && time.Now().Before(end); {
+			for end := time.Now().Add(deadline); countRefusals(j) < want && time.Now().Before(end); {
 				time.Sleep(time.Millisecond)
 			}
 			lines := strings.Split(strings.TrimSpace(j.out.String()), "\n")
-			if last := lines[len(lines)-1]; refusals(j) != want || !strings.Contains(last, c.job) {
-				t.Errorf("the job says %d lines more, the last is %q; want %q", refusals(j)-before, last, c.job)
+			if last := lines[len(lines)-1]; countRefusals(j) != want || !strings.Contains(last, c.job) {
+				t.Errorf("the job says %d lines more, the last is %q; want %q", countRefusals(j)-before, last, c.job)
 			}
 			t.Logf("offender: %s\njob: %s", said, lines[len(lines)-1])
 		})
@@ -79,14 +78,14 @@ func TestRefused(t *testing.T) {
 	if code := j.wait(t); code != 0 || strings.Count(j.out.String(), "undisturbed") != 2 {
 		t.Errorf("the job was disturbed, code %d:\n%s", code, &j.out)
 	}
-	j.nothingLeft(t)
+	j.checkNoProcesses(t)
 }
 
-// refusals counts the job's lines about those that it has refused.
-func refusals(j *job) int { return strings.Count(j.out.String(), "refused a ") }
+// countRefusals counts the job's lines about refused processes.
+func countRefusals(j *job) int { return strings.Count(j.out.String(), "refused a ") }
 
-// offender runs this binary again, which must fail, and returns what it says.
-func offender(t *testing.T, env []string, args ...string) string {
+// runRefused runs this binary, which must fail, and returns its output.
+func runRefused(t *testing.T, env []string, args ...string) string {
 	t.Helper()
 	self := proctest.Self(t)
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -95,7 +94,7 @@ func offender(t *testing.T, env []string, args ...string) string {
 	cmd.Env = append(append(os.Environ(), "GORACE=atexit_sleep_ms=0"), env...)
 	out, err := cmd.CombinedOutput()
 	if err == nil {
-		t.Errorf("it was let in: %s", out)
+		t.Errorf("it was admitted: %s", out)
 	}
 	return string(out)
 }
@@ -105,13 +104,13 @@ func plainClient(addr string) func(t *testing.T) string {
 		c, err := store.Dial(t.Context(), addr, store.Config{Plain: true})
 		if err == nil {
 			c.Close()
-			t.Fatal("it was let in")
+			t.Fatal("it was admitted")
 		}
 		return err.Error()
 	}
 }
 
-// garbage speaks another protocol, and can only be hung up on.
+// garbage speaks another protocol. The store can only close its connection.
 func garbage(addr string) func(t *testing.T) string {
 	return func(t *testing.T) string {
 		c, err := net.Dial("tcp", addr)

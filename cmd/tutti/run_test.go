@@ -30,7 +30,7 @@ type job struct {
 	out  proctest.Output
 }
 
-// start starts `tutti run` with flags, whose ranks do something.
+// start starts `tutti run` with flags. Its ranks run a program of rankPrograms.
 func start(t testing.TB, act string, env []string, flags ...string) *job {
 	t.Helper()
 	j := newJob(t, act, env, flags...)
@@ -45,7 +45,7 @@ func newJob(t testing.TB, act string, env []string, flags ...string) *job {
 	_, _ = rand.Read(mark)
 	j := &job{mark: "TUTTI_TEST_MARK=" + hex.EncodeToString(mark)}
 	j.cmd = exec.Command(self, append(append([]string{"run"}, flags...), "--", self)...)
-	// Raced programs sleep for a second at their end, unless told not to.
+	// With the race detector, programs sleep for a second at exit unless this is set.
 	j.cmd.Env = append(append(os.Environ(), j.mark, "TUTTI_TEST_ACT="+act, "GORACE=atexit_sleep_ms=0"), env...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.out
 	return j
@@ -59,7 +59,7 @@ func (j *job) begin(t testing.TB) {
 	t.Cleanup(func() { _ = j.cmd.Process.Kill() })
 }
 
-// wait waits for the end, and returns the code.
+// wait waits for the exit, and returns the code.
 func (j *job) wait(t testing.TB) int {
 	t.Helper()
 	timer := time.AfterFunc(deadline, func() {
@@ -71,8 +71,8 @@ func (j *job) wait(t testing.TB) int {
 	return j.cmd.ProcessState.ExitCode()
 }
 
-// left returns the processes of the job that are still there.
-func (j *job) left() (pids []int) {
+// processes returns the processes of the job that still run.
+func (j *job) processes() (pids []int) {
 	entries, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, e := range entries {
 		text, err := os.ReadFile(e)
@@ -84,18 +84,18 @@ func (j *job) left() (pids []int) {
 	return pids
 }
 
-// nothingLeft fails if a process is left.
-func (j *job) nothingLeft(t *testing.T) {
+// checkNoProcesses fails if a process still runs.
+func (j *job) checkNoProcesses(t *testing.T) {
 	t.Helper()
-	if pids := j.left(); len(pids) > 0 {
+	if pids := j.processes(); len(pids) > 0 {
 		t.Errorf("processes %v are left", pids)
 		for _, pid := range pids {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // by the mark it is ours
+			_ = syscall.Kill(pid, syscall.SIGKILL) // the environment shows that the test started it
 		}
 	}
 }
 
-func onlyLinux(t *testing.T) {
+func skipUnlessLinux(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux lets a launcher inherit what ranks leave behind")
@@ -115,26 +115,26 @@ func TestHello(t *testing.T) {
 	if strings.Contains(j.out.String(), "tutti:") || strings.Contains(j.out.String(), "\x1b") {
 		t.Errorf("a report, or colours:\n%s", &j.out)
 	}
-	j.nothingLeft(t)
+	j.checkNoProcesses(t)
 }
 
-// TestFailures has a rank fail in all ways. All end, the code is that rank's,
-// the report names it, and nothing is left.
+// TestFailures has a rank fail in all ways. All ranks end, the exit code is that
+// rank's, the report names it, and no process remains.
 func TestFailures(t *testing.T) {
-	onlyLinux(t)
+	skipUnlessLinux(t)
 	for act, c := range map[string]struct {
 		code  int
-		grace string // long enough for them to say what they do
+		grace string // long enough for them to report their activity
 		says  []string
 	}{
 		"exit 3":       {3, "1m", []string{"rank 1 failed first: exit code 3", "the last of it", "Barrier#", "; ended by tutti: killed by SIGTERM"}},
-		"panic":        {2, "500ms", []string{"rank 1 failed first: it panicked, exit code 2", "panic: no way"}},
+		"panic":        {2, "500ms", []string{"rank 1 failed first: panicked, exit code 2", "panic: no way"}},
 		"killed":       {137, "500ms", []string{"rank 1 failed first: killed by SIGKILL"}},
 		"stubborn":     {3, "3s", []string{"rank 1 failed first: exit code 3", "rank 2 was in Barrier#", " when it failed; ended by tutti: killed by SIGKILL"}},
 		"leaving":      {3, "500ms", []string{"rank 1 failed first: exit code 3"}},
 		"leaving well": {0, "500ms", nil},
 		"stays away":   {1, "500ms", []string{"2 of 3 ranks joined; rank 1 missing", "failed first: exit code 1", "rank 1 never called Join; ended by tutti"}},
-		"goes away":    {1, "500ms", []string{"rank 1 failed first: ended without calling Join, and rank"}},
+		"goes away":    {1, "500ms", []string{"rank 1 failed first: exited without calling Join, and rank"}},
 	} {
 		t.Run(act, func(t *testing.T) {
 			t.Parallel()
@@ -142,7 +142,7 @@ func TestFailures(t *testing.T) {
 			if code := j.wait(t); code != c.code {
 				t.Errorf("code %d, want %d", code, c.code)
 			}
-			j.nothingLeft(t)
+			j.checkNoProcesses(t)
 			for _, says := range c.says {
 				if !strings.Contains(j.out.String(), says) {
 					t.Errorf("%q is missing:\n%s", says, &j.out)
@@ -159,7 +159,7 @@ const (
 	leader
 )
 
-// launchers are the processes of a job's launcher.
+// launchers returns the processes of a job's launcher.
 func (j *job) launchers(t *testing.T) (pids [3]int) {
 	t.Helper()
 	pids[first] = j.cmd.Process.Pid
@@ -168,10 +168,10 @@ func (j *job) launchers(t *testing.T) (pids [3]int) {
 	return pids
 }
 
-// TestLauncherEnds has the launcher stopped and killed, any one of its processes,
-// while ranks have left something behind.
+// TestLauncherEnds stops the launcher, and kills any one of its processes, while ranks
+// have orphans.
 func TestLauncherEnds(t *testing.T) {
-	onlyLinux(t)
+	skipUnlessLinux(t)
 	for name, c := range map[string]struct {
 		sig   syscall.Signal
 		which int
@@ -194,12 +194,12 @@ func TestLauncherEnds(t *testing.T) {
 			t.Parallel()
 			j := start(t, "waiting", nil, "-n", "2", "-grace", "500ms")
 			j.out.Await(t, "ready", 2)
-			if n := len(j.left()); n != 7 { // three launchers, two ranks, two leftovers
+			if n := len(j.processes()); n != 7 { // three launchers, two ranks, two orphans
 				t.Errorf("%d processes before the end", n)
 			}
 			pids := j.launchers(t)
 			if strings.HasPrefix(name, "stopped") {
-				proctest.Stop(t, pids[leader]) // and does nothing any more
+				proctest.Stop(t, pids[leader]) // it does nothing any more
 			}
 			if err := syscall.Kill(pids[c.which], c.sig); err != nil {
 				t.Fatal(err)
@@ -207,8 +207,8 @@ func TestLauncherEnds(t *testing.T) {
 			if code := j.wait(t); code != c.code {
 				t.Errorf("code %d, want %d:\n%s", code, c.code, &j.out)
 			}
-			j.awaitNobody() // the process that was waited for may not be the one that ends the rest
-			j.nothingLeft(t)
+			j.awaitNoProcesses() // the awaited process may not be the one that ends the rest
+			j.checkNoProcesses(t)
 		})
 	}
 }
@@ -238,7 +238,7 @@ func onlyChild(t *testing.T, parent int) int {
 	return pid
 }
 
-// TestSignals passes signals on, once each.
+// TestSignals forwards signals, once each.
 func TestSignals(t *testing.T) {
 	for sig, code := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 130, syscall.SIGUSR1: 0} {
 		j := start(t, "gentle", nil, "-n", "2")
@@ -293,13 +293,13 @@ func TestEnvironment(t *testing.T) {
 			t.Errorf("%q is missing:\n%s", want, &j.out)
 		}
 	}
-	if !strings.Contains(j.out.String(), "a plain store for PyTorch is open") {
-		t.Error("nothing is said of the plain store")
+	if !strings.Contains(j.out.String(), "the store for PyTorch has no authentication") {
+		t.Error("the output does not mention the store for PyTorch")
 	}
 }
 
-// TestTorch runs what PyTorch does with the plain store, also after a failure:
-// nothing of the first attempt may be left.
+// TestTorch uses the plain store as PyTorch does, also after a failure: no key of the
+// first attempt may remain.
 func TestTorch(t *testing.T) {
 	j := start(t, "trainer", nil, "-n", "2", "-torch", "-restarts", "1")
 	if code := j.wait(t); code != 0 {
@@ -308,7 +308,7 @@ func TestTorch(t *testing.T) {
 	if n := strings.Count(j.out.String(), "attempt 1: id 1, counted in before: false"); n != 2 {
 		t.Errorf("%d ranks had a new store:\n%s", n, &j.out)
 	}
-	j.nothingLeft(t)
+	j.checkNoProcesses(t)
 }
 
 func TestStdin(t *testing.T) {
@@ -325,7 +325,7 @@ func TestStdin(t *testing.T) {
 	}
 }
 
-// TestNodes is a job of two hosts, which are one.
+// TestNodes runs a job of two nodes on one host.
 func TestNodes(t *testing.T) {
 	secret := "TUTTI_SECRET=0123456789abcdef"
 	two := func(act string, flags ...string) (codes [2]int, jobs [2]*job) {
@@ -336,7 +336,7 @@ func TestNodes(t *testing.T) {
 		}
 		for i, j := range jobs {
 			codes[i] = j.wait(t)
-			j.nothingLeft(t)
+			j.checkNoProcesses(t)
 		}
 		return codes, jobs
 	}
@@ -354,16 +354,16 @@ func TestNodes(t *testing.T) {
 	}
 }
 
-// TestNodesReplaced kills the launcher of a host while it waits for another host's,
-// and starts it again. While it lives, a second one is refused.
+// TestNodesReplaced kills the launcher of a node while it waits for another node's, and
+// starts it again. While it runs, a second one is refused.
 func TestNodesReplaced(t *testing.T) {
-	onlyLinux(t)
+	skipUnlessLinux(t)
 	const secret = "0123456789abcdef"
 	addr := proctest.FreeAddr(t)
 	node := func(n int) *job {
 		return start(t, "hello", []string{"TUTTI_SECRET=" + secret}, "-nodes", "3", "-node", strconv.Itoa(n), "-addr", addr)
 	}
-	zero, one := node(0), node(1)
+	zero, isRank1 := node(0), node(1)
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	s, err := store.Dial(ctx, addr, store.Config{Secret: []byte(secret)})
@@ -375,37 +375,37 @@ func TestNodesReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := node(1)
-	if code := second.wait(t); code != 1 || !strings.Contains(second.out.String(), "node 1 is here already: process ") {
+	if code := second.wait(t); code != 1 || !strings.Contains(second.out.String(), "node 1 is already in the job: process ") {
 		t.Errorf("code %d:\n%s", code, &second.out)
 	}
-	kill(t, one.cmd.Process.Pid)
-	if code := one.wait(t); code == 0 {
+	kill(t, isRank1.cmd.Process.Pid)
+	if code := isRank1.wait(t); code == 0 {
 		t.Error("it was not killed")
 	}
-	one.awaitNobody()
-	one, two := node(1), node(2)
-	for i, j := range []*job{zero, one, two} {
+	isRank1.awaitNoProcesses()
+	isRank1, two := node(1), node(2)
+	for i, j := range []*job{zero, isRank1, two} {
 		if code := j.wait(t); code != 0 || !strings.Contains(j.out.String(), fmt.Sprintf("[%d] sum 3 of 3", i)) {
 			t.Errorf("node %d: code %d:\n%s", i, code, &j.out)
 		}
-		j.nothingLeft(t)
+		j.checkNoProcesses(t)
 	}
 }
 
-// TestNodesMiss has a host that waits for another: in vain, and until it is
-// stopped, while one comes that has another secret.
+// TestNodesMiss has a node wait for another until a timeout, and until it is stopped,
+// while a launcher with another secret tries to join.
 func TestNodesMiss(t *testing.T) {
 	flags := []string{"-nodes", "2", "-addr", proctest.FreeAddr(t)}
 	env := []string{"TUTTI_SECRET=0123456789abcdef"}
 	alone := start(t, "hello", env, append(flags, "-join-time", "500ms")...)
-	if code := alone.wait(t); code != 1 || !strings.Contains(alone.out.String(), "node 1 of 2 has not come") {
+	if code := alone.wait(t); code != 1 || !strings.Contains(alone.out.String(), "node 1 of 2 has not connected") {
 		t.Errorf("code %d:\n%s", code, &alone.out)
 	}
 	elastic := []string{"-nodes", "3", "-addr", flags[3], "-elastic", "1:3"}
-	one := start(t, "hello", env, append(elastic, "-node", "1")...)
+	isRank1 := start(t, "hello", env, append(elastic, "-node", "1")...)
 	alone = start(t, "hello", env, append(elastic, "-join-time", "2s")...)
-	for _, j := range []*job{alone, one} {
-		if code := j.wait(t); code != 1 || !strings.Contains(j.out.String(), "node 2 of 3 has not come") {
+	for _, j := range []*job{alone, isRank1} {
+		if code := j.wait(t); code != 1 || !strings.Contains(j.out.String(), "node 2 of 3 has not connected") {
 			t.Errorf("code %d:\n%s", code, &j.out)
 		}
 	}
@@ -420,13 +420,13 @@ func TestNodesMiss(t *testing.T) {
 	if code := alone.wait(t); code != 143 {
 		t.Errorf("code %d:\n%s", code, &alone.out)
 	}
-	alone.nothingLeft(t)
-	other.nothingLeft(t)
+	alone.checkNoProcesses(t)
+	other.checkNoProcesses(t)
 }
 
-// TestSettle has a host whose ranks end well long before those of another: it
-// waits, and can be stopped while it does.
-func TestSettle(t *testing.T) {
+// TestAwaitHosts has a node whose ranks succeed long before those of another: it waits,
+// and can be stopped meanwhile.
+func TestAwaitHosts(t *testing.T) {
 	addr := proctest.FreeAddr(t)
 	env := []string{"TUTTI_SECRET=0123456789abcdef", "TUTTI_TEST_NAMES=RANK"}
 	flags := []string{"-nodes", "2", "-addr", addr, "-grace", "500ms"}
@@ -445,9 +445,9 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestImpostor starts a second process of a rank, and a second job on the same
-// port. The job is told, and not disturbed.
-func TestImpostor(t *testing.T) {
+// TestSecondRank starts a second process of a rank, and a second job on the same port.
+// The job reports both and continues.
+func TestSecondRank(t *testing.T) {
 	j := start(t, "impostor", nil, "-n", "2")
 	if code := j.wait(t); code != 0 {
 		t.Errorf("code %d", code)
@@ -471,9 +471,9 @@ func TestImpostor(t *testing.T) {
 // TestEarlyStop stops a launcher that still waits for another host.
 func TestEarlyStop(t *testing.T) {
 	j := start(t, "hello", []string{"TUTTI_SECRET=0123456789abcdef"}, "-nodes", "2", "-addr", "127.0.0.1:0")
-	// When there are two processes, the first one catches signals and passes
-	// them on; the second one ends by them, whether it catches them yet or not.
-	for end := time.Now().Add(deadline); len(j.left()) < 2 && time.Now().Before(end); {
+	// When there are two processes, the first forwards signals, and the second ends by
+	// them, whether or not it catches them yet.
+	for end := time.Now().Add(deadline); len(j.processes()) < 2 && time.Now().Before(end); {
 		time.Sleep(time.Millisecond)
 	}
 	if err := j.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -482,10 +482,10 @@ func TestEarlyStop(t *testing.T) {
 	if code := j.wait(t); code != 143 {
 		t.Errorf("code %d:\n%s", code, &j.out)
 	}
-	j.nothingLeft(t)
+	j.checkNoProcesses(t)
 }
 
-// TestUsage refuses what makes no sense.
+// TestUsage refuses contradictory flags.
 func TestUsage(t *testing.T) {
 	for says, args := range map[string][]string{
 		"no program":       {"-n", "2"},
@@ -504,7 +504,7 @@ func TestUsage(t *testing.T) {
 			}
 			return ""
 		}
-		if _, err := parse(args, getenv); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := parseRun(args, getenv); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v; want %q", err, says)
 		}
 	}
@@ -515,7 +515,7 @@ func TestUsage(t *testing.T) {
 		{"needs the address of node 0", []string{"-nodes", "2"}},
 		{"there is no secret; openssl", []string{"-nodes", "2", "-addr", "h:1"}},
 		{"node 2 of 2 nodes", []string{"-nodes", "2", "-node", "2", "-addr", "h:1"}},
-		{"cannot go on without a rank", []string{"-elastic", "1:2", "-torch"}},
+		{"cannot lose a rank", []string{"-elastic", "1:2", "-torch"}},
 	} {
 		j := start(t, "hello", nil, c.flags...)
 		if code := j.wait(t); code != 1 {
@@ -527,8 +527,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// BenchmarkStart is 8 ranks from the start of tutti run to its end, with one
-// AllReduce: every rank has its result well before.
+// BenchmarkStart measures a job of 8 ranks with one AllReduce, from the start of tutti
+// run to its end.
 func BenchmarkStart(b *testing.B) {
 	for b.Loop() {
 		j := start(b, "hello", nil, "-n", "8")

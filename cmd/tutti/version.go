@@ -12,7 +12,7 @@ import (
 
 const versionHelp = `Usage: tutti version [--json]
 
-Says what this program was built from: version, commit, Go, and whether it can
+Prints the version, commit and Go version of this program, and whether it can
 use GPUs.
 
   tutti version
@@ -24,15 +24,15 @@ Exit codes: 0, or 2 for wrong flags.
 Flags:
 `
 
-// A build is what this program was built from; as JSON, its names are a promise.
+// A build describes the source of this program. Its JSON field names are stable.
 type build struct {
 	Version string `json:"version"`
-	Commit  string `json:"commit"`  // "" if the build does not say
+	Commit  string `json:"commit"`  // "" if the build does not record it
 	Time    string `json:"time"`    // of the commit
-	Changed bool   `json:"changed"` // since the commit
+	Changed bool   `json:"changed"` // the source has uncommitted changes
 	Go      string `json:"go"`
 	System  string `json:"system"`
-	GPUs    bool   `json:"gpus"` // it can load the libraries of GPUs
+	GPUs    bool   `json:"gpus"` // the program can load the GPU libraries
 }
 
 func versionFlags(asJSON *bool) *flag.FlagSet {
@@ -41,7 +41,7 @@ func versionFlags(asJSON *bool) *flag.FlagSet {
 	return f
 }
 
-// runVersion is tutti version.
+// runVersion is the command tutti version.
 func runVersion(_ app, args []string) int {
 	var asJSON bool
 	f := versionFlags(&asJSON)
@@ -49,21 +49,21 @@ func runVersion(_ app, args []string) int {
 		return code
 	}
 	if f.NArg() > 0 {
-		return fault(f, fmt.Errorf("%q is not a flag", f.Arg(0)), os.Stderr)
+		return usageError(f, fmt.Errorf("%q is not a flag", f.Arg(0)), os.Stderr)
 	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		info = new(debug.BuildInfo)
 	}
-	b := buildOf(info)
+	b := newBuild(info)
 	if !asJSON {
 		_, err := fmt.Print(b.text())
-		return printed(f, err)
+		return printError(f, err)
 	}
-	return printed(f, json.NewEncoder(os.Stdout).Encode(b))
+	return printError(f, json.NewEncoder(os.Stdout).Encode(b))
 }
 
-func buildOf(info *debug.BuildInfo) build {
+func newBuild(info *debug.BuildInfo) build {
 	set := map[string]string{}
 	for _, s := range info.Settings {
 		set[s.Key] = s.Value
@@ -78,7 +78,7 @@ func buildOf(info *debug.BuildInfo) build {
 	return b
 }
 
-// text is for a person.
+// text formats b for people.
 func (b build) text() string {
 	var t strings.Builder
 	fmt.Fprintf(&t, "tutti %s\n", b.Version)

@@ -14,17 +14,17 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/nccl"
 	"github.com/tutti-go/tutti/store"
 	"github.com/tutti-go/tutti/torch"
 )
 
 func TestMain(m *testing.M) {
-	var control *standin.Control
-	os.Exit(standin.Main(&control, func() int {
+	var control *fakegpu.Control
+	os.Exit(fakegpu.Main(&control, func() int {
 		if control == nil {
-			fmt.Println("skipped: these tests need the stand-in")
+			fmt.Println("skipped: these tests need the fake GPU")
 			return 0
 		}
 		return m.Run()

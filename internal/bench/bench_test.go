@@ -14,7 +14,7 @@ import (
 )
 
 // TestTournament has everybody meet everybody once, and nobody two at a time.
-func TestTournament(t *testing.T) {
+func TestPairRounds(t *testing.T) {
 	for n := 2; n < 20; n++ {
 		met := map[[2]int]int{}
 		for round := range n - 1 + n%2 {
@@ -40,7 +40,7 @@ func TestTournament(t *testing.T) {
 }
 
 // links makes all links of n ranks, of which some are slow.
-func links(n int, slow func(from, to int) bool) (list []Link) {
+func testLinks(n int, slow func(from, to int) bool) (list []Link) {
 	for from := range n {
 		for to := range n {
 			if from == to {
@@ -71,7 +71,7 @@ func TestOutliers(t *testing.T) {
 		{4, func(a, b int) bool { return a == 2 && b == 3 }, []string{"the link from rank 2 to rank 3 is slow: a small message takes 500.0 us (usual: "}},
 		{6, func(a, b int) bool { return a+b == 9 && a*b == 20 }, []string{"the link from rank 4 to rank 5", "the link from rank 5 to rank 4"}},
 	} {
-		got := Outliers(links(c.n, c.slow), c.n, false)
+		got := Outliers(testLinks(c.n, c.slow), c.n, false)
 		if len(got) != len(c.want) {
 			t.Errorf("%d ranks: %q, not %q", c.n, got, c.want)
 			continue
@@ -86,7 +86,7 @@ func TestOutliers(t *testing.T) {
 
 // TestOutliersByKind does not take the network for slow memory.
 func TestOutliersByKind(t *testing.T) {
-	list := links(4, func(a, b int) bool { return a/2 != b/2 })
+	list := testLinks(4, func(a, b int) bool { return a/2 != b/2 })
 	for i := range list {
 		list[i].Remote = list[i].From/2 != list[i].To/2
 	}
@@ -97,7 +97,7 @@ func TestOutliersByKind(t *testing.T) {
 
 // TestPatternsAreExact folds in both directions, in the type itself: any order
 // gives the bits that are expected.
-func TestPatternsAreExact(t *testing.T) {
+func TestPatternExact(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 16, 100, 256, 512} {
 		for d := tutti.Int8Type; d <= tutti.Float64Type; d++ {
 			for _, red := range reduceNames {
@@ -159,21 +159,21 @@ func fold(d tutti.DType, red string, a, b float64) float64 {
 	return get(d, one, 0)
 }
 
-func TestWrongElementsAreCounted(t *testing.T) {
+func TestWrongCount(t *testing.T) {
 	s := &spec{op: opNamed("alltoall"), dtype: tutti.Float32Type, reduce: none, part: 1000, elems: 3000}
 	p := newPattern(s.dtype, s.reduce, 3)
 	dst := make([]byte, s.bytes())
-	for _, c := range s.pieces(p, 1) {
+	for _, c := range s.regions(p, 1) {
 		fill(dst[4*c.at:4*(c.at+c.n)], c.table, 4, c.phase)
 	}
 	var w Wrong
-	p.check(dst, s.pieces(p, 1), &w)
+	p.check(dst, s.regions(p, 1), &w)
 	if w.Count != 0 {
 		t.Fatalf("%+v", w)
 	}
 	put(s.dtype, dst, 1700, 99)
 	put(s.dtype, dst, 2999, 98)
-	p.check(dst, s.pieces(p, 1), &w)
+	p.check(dst, s.regions(p, 1), &w)
 	if w.Count != 2 || w.Index != 1700 || w.Got != "99" {
 		t.Errorf("%+v", w)
 	}
@@ -227,14 +227,14 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-func TestSecretsAreNotShown(t *testing.T) {
+func TestEnvironmentWithoutSecrets(t *testing.T) {
 	got := Environment([]string{"TUTTI_SECRET=x", "TUTTI_KEY=y", "HOME=/", "NCCL_DEBUG=INFO", "TUTTI_KERNEL=generic", "TUTTI_RANK=1", "GOGC=50"})
 	if want := []string{"GOGC=50", "NCCL_DEBUG=INFO", "TUTTI_KERNEL=generic"}; !slices.Equal(got, want) {
 		t.Error(got)
 	}
 }
 
-func TestEventsTravel(t *testing.T) {
+func TestEventCodec(t *testing.T) {
 	line, err := encode(Event{Point: &Point{Result: Result{Op: "allreduce", P50: 1.5}, Bins: []int64{1, 2}}})
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +253,7 @@ func TestEventsTravel(t *testing.T) {
 
 func TestCompare(t *testing.T) {
 	was := Result{Op: "allreduce", P50: 100, Min: 90}
-	old := &Old{index: map[key]*Result{was.key(): &was}}
+	old := &SavedRun{index: map[key]*Result{was.key(): &was}}
 	for _, c := range []struct {
 		p50, best, noise float64
 		beyond           bool
@@ -278,21 +278,21 @@ func TestCompare(t *testing.T) {
 }
 
 func TestCores(t *testing.T) {
-	a, b := seat{"a", []int{0, 1}}, seat{"a", []int{2, 3}}
+	a, b := placement{"a", []int{0, 1}}, placement{"a", []int{2, 3}}
 	for name, c := range map[string]struct {
-		seats []seat
+		seats []placement
 		cores int
 		bound bool
 	}{
-		"own":           {[]seat{a, b}, 4, true},
-		"shared":        {[]seat{a, a}, 2, false},
-		"overlapping":   {[]seat{a, {"a", []int{1, 2}}}, 3, false},
-		"alone":         {[]seat{a}, 2, false},
-		"another host":  {[]seat{a, {"b", []int{0, 1, 2}}, b}, 4, true},
-		"alone on each": {[]seat{a, {"b", []int{2}}}, 2, false},
-		"not known":     {[]seat{{"a", nil}, {"a", nil}}, runtime.NumCPU(), false},
+		"own":           {[]placement{a, b}, 4, true},
+		"shared":        {[]placement{a, a}, 2, false},
+		"overlapping":   {[]placement{a, {"a", []int{1, 2}}}, 3, false},
+		"alone":         {[]placement{a}, 2, false},
+		"another host":  {[]placement{a, {"b", []int{0, 1, 2}}, b}, 4, true},
+		"alone on each": {[]placement{a, {"b", []int{2}}}, 2, false},
+		"not known":     {[]placement{{"a", nil}, {"a", nil}}, runtime.NumCPU(), false},
 	} {
-		if n, bound := coresOf(c.seats); n != c.cores || bound != c.bound {
+		if n, bound := countCores(c.seats); n != c.cores || bound != c.bound {
 			t.Errorf("%s: %d cores, bound %v", name, n, bound)
 		}
 	}
@@ -310,7 +310,7 @@ func TestTicks(t *testing.T) {
 }
 
 // TestFits refuses what has no room, and nothing else.
-func TestFits(t *testing.T) {
+func TestCheckMemory(t *testing.T) {
 	for args, fits := range map[string]bool{
 		"-n 2 -e 1M": true, "-n 2 -e 2M": true, "-n 2 -b 4M -e 4M": false, "-n 5 -e 1M": false, "-n 2 -e 1M --batch 4": false,
 	} {
@@ -318,22 +318,22 @@ func TestFits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := o.fits(8 << 20); (err == nil) != fits || o.fits(0) != nil {
+		if err := o.checkMemory(8 << 20); (err == nil) != fits || o.checkMemory(0) != nil {
 			t.Errorf("%s: %v", args, err)
 		}
 	}
 }
 
 // TestSoakStopped holds that a long run which is stopped shows what it had.
-func TestSoakStopped(t *testing.T) {
+func TestStoppedRun(t *testing.T) {
 	var out, errs bytes.Buffer
-	s, err := newScreen(&Options{Plan: Plan{Duration: time.Hour}}, &Command{Stdout: &out, Stderr: &errs})
+	s, err := newPrinter(&Options{Plan: Plan{Duration: time.Hour}}, &Command{Stdout: &out, Stderr: &errs})
 	if err != nil {
 		t.Fatal(err)
 	}
 	point := func() *Point { return &Point{Result: Result{Op: "barrier", Iters: 7, P50: 1, P99: 2, Min: 1}} }
 	for _, e := range []Event{{Start: &Start{}}, {Point: point()}, {Point: point()}} {
-		if err := s.Take(e); err != nil {
+		if err := s.Handle(e); err != nil {
 			t.Fatal(err)
 		}
 	}

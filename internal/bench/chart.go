@@ -142,7 +142,7 @@ func (s scale) powers(step float64) (list []float64) {
 }
 
 // bars draws a histogram whose bins lie on a logarithmic scale.
-func (p *Point) bars() template.HTML {
+func (p *Point) histogramSVG() template.HTML {
 	const w, h = chartWidth, 150
 	var most int64
 	for _, n := range p.Bins {

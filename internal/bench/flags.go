@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/usage"
+	"github.com/tutti-go/tutti/internal/cliflag"
 )
 
 // Help is what `tutti bench -h` says before its flags.
@@ -44,11 +44,11 @@ type Options struct {
 	Against string
 	Bind    bool
 
-	ranksGiven, sizesGiven, bindGiven bool
-	ops, dtypes, reduces              string
-	from, to                          string
-	factor                            int
-	idle                              string // what this machine has, and auto cannot use
+	ranksSet, sizesSet, bindSet bool
+	ops, dtypes, reduces        string
+	from, to                    string
+	factor                      int
+	note                        string // what this machine has, and auto cannot use
 }
 
 // NewFlags returns the flags of tutti bench, for Parse and for completion.
@@ -82,16 +82,16 @@ func NewFlags(o *Options) *flag.FlagSet {
 func Parse(args []string) (*Options, error) {
 	o := new(Options)
 	f := NewFlags(o)
-	if err := usage.Parse(f, args); err != nil {
+	if err := cliflag.Parse(f, args); err != nil {
 		return nil, err
 	}
 	if f.NArg() > 0 {
 		return nil, fmt.Errorf("%q is not a flag; tutti bench -h lists them", f.Arg(0))
 	}
 	f.Visit(func(g *flag.Flag) {
-		o.ranksGiven = o.ranksGiven || g.Name == "n"
-		o.sizesGiven = o.sizesGiven || g.Name == "e"
-		o.bindGiven = o.bindGiven || g.Name == "bind"
+		o.ranksSet = o.ranksSet || g.Name == "n"
+		o.sizesSet = o.sizesSet || g.Name == "e"
+		o.bindSet = o.bindSet || g.Name == "bind"
 	})
 	return o, o.resolve()
 }
@@ -99,13 +99,13 @@ func Parse(args []string) (*Options, error) {
 // resolve makes lists of what the flags say.
 func (o *Options) resolve() error {
 	var err error
-	if o.Ops, err = choose("operation", o.ops, OpNames()); err != nil {
+	if o.Ops, err = parseList("operation", o.ops, OpNames()); err != nil {
 		return err
 	}
-	if o.DTypes, err = choose("type", o.dtypes, DTypeNames()); err != nil {
+	if o.DTypes, err = parseList("type", o.dtypes, DTypeNames()); err != nil {
 		return err
 	}
-	if o.Reduces, err = choose("reduction", o.reduces, reduceNames); err != nil {
+	if o.Reduces, err = parseList("reduction", o.reduces, reduceNames); err != nil {
 		return err
 	}
 	if !slices.Contains(Engines, o.Engine) {
@@ -126,7 +126,7 @@ func (o *Options) resolve() error {
 		return fmt.Errorf("-f is %d; it must be 2 or more", o.factor)
 	case o.Iters == 0 && o.Budget <= 0:
 		return fmt.Errorf("--budget is %v; it must be more than nothing", o.Budget)
-	case o.ranksGiven && o.Ranks < 1:
+	case o.ranksSet && o.Ranks < 1:
 		return fmt.Errorf("-n is %d; it must be 1 or more", o.Ranks)
 	}
 	o.Sizes = nil
@@ -137,7 +137,7 @@ func (o *Options) resolve() error {
 }
 
 // choose reads a list of names; all means all of them.
-func choose(what, text string, all []string) ([]string, error) {
+func parseList(what, text string, all []string) ([]string, error) {
 	if text == "all" {
 		return all, nil
 	}
@@ -155,10 +155,10 @@ func choose(what, text string, all []string) ([]string, error) {
 
 // settle fills in how many ranks there are, for an engine that is known, and bounds
 // the default sizes by the memory that is there.
-func (o *Options) settle(devices int) error {
+func (o *Options) setDefaults(devices int) error {
 	cores := runtime.GOMAXPROCS(0) // those of the machine, or what the control group grants
 	switch {
-	case o.ranksGiven:
+	case o.ranksSet:
 	case o.device():
 		o.Ranks = max(devices, 2)
 	case o.Engine == Hier:
@@ -166,18 +166,18 @@ func (o *Options) settle(devices int) error {
 	default:
 		o.Ranks = max(cores, 2)
 	}
-	if free := freeMemory(); !o.sizesGiven && !o.device() && free > 0 {
+	if free := freeMemory(); !o.sizesSet && !o.device() && free > 0 {
 		o.Sizes = slices.DeleteFunc(o.Sizes, func(n int) bool { return n > 1024 && 2*n*o.Batch*o.Ranks > free/4 })
 	}
 	if err := o.validate(); err != nil {
 		return err
 	}
-	return o.fits(freeMemory())
+	return o.checkMemory(freeMemory())
 }
 
 // fits refuses what has no room on this host, before the system kills somebody for it:
 // a rank has two buffers, on GPUs too, for checking.
-func (o *Options) fits(free int) error {
+func (o *Options) checkMemory(free int) error {
 	longest := slices.Max(append([]int{0}, o.Sizes...))
 	if need := 2 * float64(longest) * float64(o.Batch) * float64(o.Ranks); free > 0 && need > float64(free) {
 		return fmt.Errorf("-e %s: %s with two buffers each need %.3g GiB of memory, and %.3g are free; choose a smaller -e, --batch or -n",

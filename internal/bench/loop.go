@@ -57,10 +57,10 @@ func (l *Loop) Time(ctx context.Context, name string, bytes, times, ahead int) (
 	if o.divided {
 		s.part = s.elems / n
 	}
-	all := []sides{s.lay(l.x.slice(0, s.elems), l.y.slice(0, s.elems), l.comm.Rank(), false)}
-	run := s.call(l.comm, all)
+	all := []operands{s.layout(l.x.slice(0, s.elems), l.y.slice(0, s.elems), l.comm.Rank(), false)}
+	run := s.iteration(l.comm, all)
 	if ahead > 1 {
-		run = s.started(l.comm, all, ahead)
+		run = s.startAhead(l.comm, all, ahead)
 	}
 	took, err := o.loop(ctx, l.comm, times, nil, run)
 	for i := range took {

@@ -25,7 +25,7 @@ type Machine struct {
 	Env     []string `json:"env"` // that matters; no secrets
 }
 
-func about() Machine {
+func describeMachine() Machine {
 	m := Machine{
 		CPU: cpuModel(), Cores: runtime.NumCPU(), System: System(), Kernel: kernel.Path(), Go: runtime.Version(),
 		Version: Version(), Time: time.Now().UTC().Format(time.RFC3339), Env: Environment(os.Environ()),
@@ -80,19 +80,19 @@ func Version() string {
 // places are variables of which every rank has its own, and secrets those that
 // are nobody's business.
 var (
-	places = []string{
+	rankVars = []string{
 		"TUTTI_RANK", "TUTTI_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE", "TUTTI_STORE", "TUTTI_EPOCH", "TUTTI_LIFELINE",
 		"TUTTI_NAME", "TUTTI_LATE",
 		PlanEnv,
 	}
-	secrets = []string{"TUTTI_SECRET", "TUTTI_KEY", "TUTTI_CERT"}
+	secretVars = []string{"TUTTI_SECRET", "TUTTI_KEY", "TUTTI_CERT"}
 )
 
 // Environment returns what may change results, sorted, without secrets.
 func Environment(env []string) (list []string) {
 	for _, e := range env {
 		name, _, _ := strings.Cut(e, "=")
-		if slices.Contains(places, name) || slices.Contains(secrets, name) {
+		if slices.Contains(rankVars, name) || slices.Contains(secretVars, name) {
 			continue
 		}
 		for _, prefix := range []string{"TUTTI_", "NCCL_", "CUDA_", "GOMAXPROCS", "GODEBUG", "GOGC", "GOMEMLIMIT"} {

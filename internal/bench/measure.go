@@ -22,7 +22,7 @@ const (
 type runner struct {
 	plan *Plan
 	comm *tutti.Comm
-	card Card // nil: host memory
+	gpu  GPU // nil: host memory
 	emit func(Event) error
 	// damage spoils a rank's result before it is checked, in tests.
 	damage func(rank int, what string, dst []byte)
@@ -35,7 +35,7 @@ type runner struct {
 }
 
 // tell emits an event, if this is rank 0.
-func (r *runner) tell(e Event) error {
+func (r *runner) emitEvent(e Event) error {
 	if r.comm.Rank() != 0 {
 		return nil
 	}
@@ -47,10 +47,10 @@ func (r *runner) tell(e Event) error {
 func (r *runner) sweep(ctx context.Context, list []spec, pass int) (wrong int, err error) {
 	for i := range list {
 		s := &list[i]
-		if err := r.tell(Event{Step: &Step{What: s.String(), Pass: pass, Done: i, Of: len(list)}}); err != nil {
+		if err := r.emitEvent(Event{Step: &Step{What: s.String(), Pass: pass, Done: i, Of: len(list)}}); err != nil {
 			return wrong, err
 		}
-		if err := r.provide(ctx, s, list); err != nil {
+		if err := r.allocate(ctx, s, list); err != nil {
 			return wrong, err
 		}
 		p, err := r.point(ctx, s)
@@ -58,7 +58,7 @@ func (r *runner) sweep(ctx context.Context, list []spec, pass int) (wrong int, e
 			return wrong, fmt.Errorf("%v: %w", s, err)
 		}
 		wrong += p.Result.Wrong
-		if err := r.tell(Event{Point: p}); err != nil {
+		if err := r.emitEvent(Event{Point: p}); err != nil {
 			return wrong, err
 		}
 	}
@@ -66,7 +66,7 @@ func (r *runner) sweep(ctx context.Context, list []spec, pass int) (wrong int, e
 }
 
 // provide makes the memory for the points of one type.
-func (r *runner) provide(ctx context.Context, s *spec, list []spec) error {
+func (r *runner) allocate(ctx context.Context, s *spec, list []spec) error {
 	if s.elems == 0 || r.dtype == s.dtype {
 		return nil
 	}
@@ -82,8 +82,8 @@ func (r *runner) provide(ctx context.Context, s *spec, list []spec) error {
 	longest *= r.plan.Batch
 	for i := range r.memory {
 		var err error
-		if r.card != nil {
-			r.memory[i], err = r.card.Alloc(s.dtype, longest)
+		if r.gpu != nil {
+			r.memory[i], err = r.gpu.Alloc(s.dtype, longest)
 		} else {
 			r.memory[i], err = newMemory(ctx, r.comm, s.dtype, longest, r.plan.Alloc)
 		}
@@ -104,23 +104,23 @@ func (r *runner) release() error {
 }
 
 // lay divides the memory among the operations of a batch.
-func (r *runner) lay(s *spec) []sides {
-	var all []sides
+func (r *runner) layout(s *spec) []operands {
+	var all []operands
 	for i := range r.plan.Batch {
 		if s.elems == 0 {
-			all = append(all, sides{})
+			all = append(all, operands{})
 			continue
 		}
 		x, y := r.memory[0].slice(i*s.elems, s.elems), r.memory[1].slice(i*s.elems, s.elems)
-		all = append(all, s.lay(x, y, r.comm.Rank(), r.plan.InPlace))
+		all = append(all, s.layout(x, y, r.comm.Rank(), r.plan.InPlace))
 	}
 	return all
 }
 
 // point measures and checks one point: before the timing, and once more after it.
 func (r *runner) point(ctx context.Context, s *spec) (*Point, error) {
-	all := r.lay(s)
-	run := s.call(r.comm, all)
+	all := r.layout(s)
+	run := s.iteration(r.comm, all)
 	p := r.pattern(s)
 	var w Wrong
 	if err := r.prepare(s, p, all); err != nil {
@@ -134,8 +134,8 @@ func (r *runner) point(ctx context.Context, s *spec) (*Point, error) {
 	}
 	// What cannot be repeated is repeated on zeros. All else works on the values,
 	// and it is its last timed result that is checked.
-	spoilt := s.spoils(r.plan.InPlace)
-	if spoilt {
+	destroyed := s.destroysInput(r.plan.InPlace)
+	if destroyed {
 		if err := r.clear(s); err != nil {
 			return nil, err
 		}
@@ -146,7 +146,7 @@ func (r *runner) point(ctx context.Context, s *spec) (*Point, error) {
 	if err != nil {
 		return nil, err
 	}
-	if spoilt {
+	if destroyed {
 		if err := r.prepare(s, p, all); err != nil {
 			return nil, err
 		}
@@ -170,7 +170,7 @@ func (r *runner) pattern(s *spec) *pattern {
 }
 
 // prepare writes sources, and into destinations what no result is.
-func (r *runner) prepare(s *spec, p *pattern, all []sides) error {
+func (r *runner) prepare(s *spec, p *pattern, all []operands) error {
 	if s.elems == 0 {
 		return nil
 	}
@@ -202,7 +202,7 @@ func (r *runner) clear(s *spec) error {
 }
 
 // check adds what is wrong with this rank's results.
-func (r *runner) check(s *spec, p *pattern, all []sides, w *Wrong) error {
+func (r *runner) check(s *spec, p *pattern, all []operands, w *Wrong) error {
 	if s.elems == 0 {
 		return nil
 	}
@@ -217,7 +217,7 @@ func (r *runner) check(s *spec, p *pattern, all []sides, w *Wrong) error {
 		if r.damage != nil {
 			r.damage(rank, s.String(), on.dst.Bytes)
 		}
-		p.check(on.dst.Bytes, s.pieces(p, rank), w)
+		p.check(on.dst.Bytes, s.regions(p, rank), w)
 	}
 	return nil
 }
@@ -251,7 +251,7 @@ func (r *runner) collect(ctx context.Context, s *spec, p *Point, w *Wrong) error
 }
 
 // time times a point. All ranks return the same.
-func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) error, all []sides) (*Point, error) {
+func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) error, all []operands) (*Point, error) {
 	each := r.plan.Budget // if nothing is known of it
 	for range r.plan.Warmup {
 		begin := time.Now()
@@ -265,7 +265,7 @@ func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) er
 		return nil, err
 	}
 	if ahead > 1 {
-		run = s.started(r.comm, all, ahead)
+		run = s.startAhead(r.comm, all, ahead)
 		if err := run(ctx); err != nil {
 			return nil, err
 		}
@@ -280,11 +280,11 @@ func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) er
 	own := slices.Clone(times)
 	slices.Sort(own)
 	p := &Point{Ranks: make([]float64, r.comm.Size())}
-	mine := []float64{micro(middle(own))}
+	mine := []float64{micro(sortedMedian(own))}
 	if err := r.comm.AllGather(ctx, tutti.Of(p.Ranks), tutti.Of(mine)); err != nil {
 		return nil, err
 	}
-	three := []float64{micro(middle(own)), micro(at(own, 99)), micro(own[0])}
+	three := []float64{micro(sortedMedian(own)), micro(percentile(own, 99)), micro(own[0])}
 	if s.op.waits {
 		// Every rank is as slow as the slowest, but for a hair.
 		if err := r.comm.AllReduce(ctx, tutti.Of(three), tutti.Max); err != nil {
@@ -297,7 +297,7 @@ func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) er
 		}
 		slices.Sort(times)
 		own = times
-		three = []float64{micro(middle(own)), micro(at(own, 99)), micro(own[0])}
+		three = []float64{micro(sortedMedian(own)), micro(percentile(own, 99)), micro(own[0])}
 	}
 	for i := range p.Ranks {
 		p.Ranks[i] = digits(p.Ranks[i], 5)
@@ -327,7 +327,7 @@ func (r *runner) iterate(ctx context.Context, s *spec, wanted int, run func(cont
 		}
 		first := len(times)
 		times, err = s.op.loop(ctx, r.comm, n, times, func(ctx context.Context) error {
-			r.dawdle()
+			r.delay()
 			return run(ctx)
 		})
 		if err != nil {
@@ -335,12 +335,12 @@ func (r *runner) iterate(ctx context.Context, s *spec, wanted int, run func(cont
 		}
 		block := slices.Clone(times[first:])
 		slices.Sort(block)
-		medians = append(medians, middle(block))
+		medians = append(medians, sortedMedian(block))
 	}
 }
 
 // dawdle makes a rank slow whose test wants it so.
-func (r *runner) dawdle() {
+func (r *runner) delay() {
 	if r.slow != nil {
 		r.slow(r.comm.Rank())
 	}

@@ -20,13 +20,13 @@ type Memory struct {
 }
 
 // A Card is a rank's GPU.
-type Card interface {
+type GPU interface {
 	// Device is for Config.Device.
 	Device() tutti.Device
 	// Alloc returns n elements of the GPU's memory.
 	Alloc(t tutti.DType, n int) (*Memory, error)
 	// About names the GPU and its library.
-	About() string
+	Description() string
 	// Close gives everything back, after all memory was freed.
 	Close() error
 }

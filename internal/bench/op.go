@@ -18,21 +18,21 @@ type op struct {
 	bus func(ranks float64) float64
 }
 
-func one(float64) float64      { return 1 }
-func others(n float64) float64 { return (n - 1) / n }
-func twice(n float64) float64  { return 2 * (n - 1) / n }
+func busFactorOne(float64) float64      { return 1 }
+func busFactorOthers(n float64) float64 { return (n - 1) / n }
+func busFactorTwice(n float64) float64  { return 2 * (n - 1) / n }
 
 var ops = []op{
-	{name: "allreduce", reduces: true, waits: true, bus: twice},
-	{name: "broadcast", bus: one},
-	{name: "reduce", reduces: true, bus: one},
-	{name: "allgather", divided: true, waits: true, bus: others},
-	{name: "reducescatter", reduces: true, divided: true, waits: true, bus: others},
-	{name: "gather", divided: true, bus: others},
-	{name: "scatter", divided: true, bus: others},
-	{name: "alltoall", divided: true, waits: true, bus: others},
-	{name: "sendrecv", bus: one},
-	{name: "barrier", waits: true, bus: one},
+	{name: "allreduce", reduces: true, waits: true, bus: busFactorTwice},
+	{name: "broadcast", bus: busFactorOne},
+	{name: "reduce", reduces: true, bus: busFactorOne},
+	{name: "allgather", divided: true, waits: true, bus: busFactorOthers},
+	{name: "reducescatter", reduces: true, divided: true, waits: true, bus: busFactorOthers},
+	{name: "gather", divided: true, bus: busFactorOthers},
+	{name: "scatter", divided: true, bus: busFactorOthers},
+	{name: "alltoall", divided: true, waits: true, bus: busFactorOthers},
+	{name: "sendrecv", bus: busFactorOne},
+	{name: "barrier", waits: true, bus: busFactorOne},
 }
 
 // OpNames lists the operations.
@@ -54,11 +54,11 @@ func opNamed(name string) *op {
 
 // sides are one operation's buffers on one rank, and the memory behind them. A
 // side that the rank does not have is nil.
-type sides struct {
+type operands struct {
 	dst, src *Memory
 }
 
-func (s sides) buffers() (dst, src tutti.Buffer) {
+func (s operands) buffers() (dst, src tutti.Buffer) {
 	if s.dst != nil {
 		dst = s.dst.Buf
 	}
@@ -73,64 +73,64 @@ const root = 0
 
 // lay divides two pieces of memory, each as long as the larger buffer, into an
 // operation's sides on one rank. In place, the smaller side lies in the larger.
-func (s *spec) lay(x, y *Memory, rank int, inPlace bool) sides {
+func (s *spec) layout(x, y *Memory, rank int, inPlace bool) operands {
 	own := func(m *Memory) *Memory { return m.slice(rank*s.part, s.part) }
 	switch s.op.name {
 	case "allreduce", "alltoall":
 		if inPlace {
-			return sides{x, x}
+			return operands{x, x}
 		}
-		return sides{x, y}
+		return operands{x, y}
 	case "reduce":
 		switch {
 		case rank != root:
-			return sides{nil, y}
+			return operands{nil, y}
 		case inPlace:
-			return sides{x, x}
+			return operands{x, x}
 		}
-		return sides{x, y}
+		return operands{x, y}
 	case "broadcast":
-		return sides{x, x}
+		return operands{x, x}
 	case "allgather":
 		if inPlace {
-			return sides{x, own(x)}
+			return operands{x, own(x)}
 		}
-		return sides{x, y.slice(0, s.part)}
+		return operands{x, y.slice(0, s.part)}
 	case "gather":
 		switch {
 		case rank != root:
-			return sides{nil, y.slice(0, s.part)}
+			return operands{nil, y.slice(0, s.part)}
 		case inPlace:
-			return sides{x, own(x)}
+			return operands{x, own(x)}
 		}
-		return sides{x, y.slice(0, s.part)}
+		return operands{x, y.slice(0, s.part)}
 	case "reducescatter":
 		if inPlace {
-			return sides{own(y), y}
+			return operands{own(y), y}
 		}
-		return sides{x.slice(0, s.part), y}
+		return operands{x.slice(0, s.part), y}
 	case "scatter":
 		switch {
 		case rank != root:
-			return sides{x.slice(0, s.part), nil}
+			return operands{x.slice(0, s.part), nil}
 		case inPlace:
-			return sides{own(y), y}
+			return operands{own(y), y}
 		}
-		return sides{x.slice(0, s.part), y}
+		return operands{x.slice(0, s.part), y}
 	case "sendrecv":
-		return sides{x, y}
+		return operands{x, y}
 	}
-	return sides{}
+	return operands{}
 }
 
 // spoils reports whether an operation in place writes over what others may
 // have read, so that it cannot be repeated on the same values.
-func (s *spec) spoils(inPlace bool) bool {
+func (s *spec) destroysInput(inPlace bool) bool {
 	return inPlace && (s.op.reduces || s.op.name == "alltoall")
 }
 
 // blocking returns the call that is measured.
-func (s *spec) blocking(c *tutti.Comm, on sides) func(ctx context.Context) error {
+func (s *spec) blocking(c *tutti.Comm, on operands) func(ctx context.Context) error {
 	dst, src := on.buffers()
 	red := reduceNamed(s.reduce)
 	switch s.op.name {
@@ -161,7 +161,7 @@ func (s *spec) blocking(c *tutti.Comm, on sides) func(ctx context.Context) error
 }
 
 // add adds the operation to a batch.
-func (s *spec) add(c *tutti.Comm, b *tutti.Batch, on sides) {
+func (s *spec) add(c *tutti.Comm, b *tutti.Batch, on operands) {
 	dst, src := on.buffers()
 	red := reduceNamed(s.reduce)
 	switch s.op.name {
@@ -196,9 +196,9 @@ func ring(c *tutti.Comm) (to, from int) {
 }
 
 // call returns what one iteration does: one operation, or a batch of them.
-func (s *spec) call(c *tutti.Comm, all []sides) func(ctx context.Context) error {
+func (s *spec) iteration(c *tutti.Comm, all []operands) func(ctx context.Context) error {
 	if len(all) == 1 {
 		return s.blocking(c, all[0])
 	}
-	return s.started(c, all, 1)
+	return s.startAhead(c, all, 1)
 }

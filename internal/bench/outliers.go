@@ -9,11 +9,11 @@ import (
 // How much slower than what is usual for its kind a link must be to be named: so many
 // times, and by so many microseconds, which the wake-up of a thread may take.
 const (
-	slowTimes = 2.0
-	slowSmall = 20.0
-	slowLarge = 50.0
+	slowFactor     = 2.0
+	slowSmallDelay = 20.0
+	slowLargeDelay = 50.0
 	// crowdedSlow is for both where ranks share cores, and wait for them.
-	crowdedSlow = 1000.0
+	crowdedDelay = 1000.0
 )
 
 // slowLink is a link that stands out, and why.
@@ -23,17 +23,17 @@ type slowLink struct {
 }
 
 // leastSlow is by how many microseconds a small and a large message must be late.
-func leastSlow(crowded bool) [2]float64 {
+func minDelays(crowded bool) [2]float64 {
 	if crowded {
-		return [2]float64{crowdedSlow, crowdedSlow}
+		return [2]float64{crowdedDelay, crowdedDelay}
 	}
-	return [2]float64{slowSmall, slowLarge}
+	return [2]float64{slowSmallDelay, slowLargeDelay}
 }
 
 // slowLinks returns the links that stand out among those of their kind: within
 // hosts, or between them.
 func slowLinks(links []Link, crowded bool) []slowLink {
-	least := leastSlow(crowded)
+	least := minDelays(crowded)
 	var slow []slowLink
 	for _, remote := range []bool{false, true} {
 		var kind []Link
@@ -44,13 +44,13 @@ func slowLinks(links []Link, crowded bool) []slowLink {
 				small, large = append(small, l.Small.P50), append(large, l.Large.P50)
 			}
 		}
-		ms, ml := usually(small), usually(large)
+		ms, ml := typical(small), typical(large)
 		for _, l := range kind {
 			var why []string
-			if l.Small.P50 > slowTimes*ms && l.Small.P50 > ms+least[0] {
+			if l.Small.P50 > slowFactor*ms && l.Small.P50 > ms+least[0] {
 				why = append(why, fmt.Sprintf("a small message takes %s us (usual: %s)", shortNumber(l.Small.P50), shortNumber(ms)))
 			}
-			if l.Large.P50 > slowTimes*ml && l.Large.P50 > ml+least[1] {
+			if l.Large.P50 > slowFactor*ml && l.Large.P50 > ml+least[1] {
 				why = append(why, fmt.Sprintf("%s GB/s (usual: %s)", shortNumber(l.Large.AlgBW), shortNumber(largeBytes/ml/1e3)))
 			}
 			if why != nil {
@@ -62,7 +62,7 @@ func slowLinks(links []Link, crowded bool) []slowLink {
 }
 
 // usually is the first quartile: one slow rank of three has two thirds of all links.
-func usually(list []float64) float64 {
+func typical(list []float64) float64 {
 	if len(list) == 0 {
 		return 0
 	}

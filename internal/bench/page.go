@@ -16,7 +16,7 @@ import (
 var pageText string
 
 // saved is a run as a page holds it.
-type saved struct {
+type pageData struct {
 	Start  *Start   `json:"start"`
 	Points []Point  `json:"points"`
 	Links  []Link   `json:"links,omitempty"`
@@ -25,10 +25,10 @@ type saved struct {
 }
 
 // page writes the report.
-func (s *Screen) page() error {
-	run := saved{Start: s.start, Points: s.points, Links: s.links, Done: s.done}
-	if s.old != nil {
-		run.Old = s.old.Results
+func (s *Printer) page() error {
+	run := pageData{Start: s.start, Points: s.points, Links: s.links, Done: s.done}
+	if s.saved != nil {
+		run.Old = s.saved.Results
 	}
 	text, err := s.render(run)
 	if err != nil {
@@ -57,7 +57,7 @@ func writable(path string) error {
 
 // view is what the page's template is given.
 type view struct {
-	saved
+	pageData
 	Verdict, Title string
 	Against        string
 	Data           template.HTML
@@ -85,22 +85,22 @@ type heatRow struct {
 
 type heatCell struct{ Text, Class, Title string }
 
-func (s *Screen) render(run saved) (string, error) {
+func (s *Printer) render(run pageData) (string, error) {
 	data, err := json.Marshal(run) // which escapes what would end the element
 	if err != nil {
 		return "", err
 	}
 	v := view{
-		saved: run, Verdict: s.verdict(), Data: template.HTML(dataOpen + string(data) + dataClose),
+		pageData: run, Verdict: s.verdict(), Data: template.HTML(dataOpen + string(data) + dataClose),
 		Title: fmt.Sprintf("tutti bench: %s, %s", run.Start.Engine, counted(run.Start.Ranks, "rank")),
 	}
-	if s.old != nil {
-		v.Against = s.compared()
+	if s.saved != nil {
+		v.Against = s.comparison()
 	}
 	for i := range run.Points {
 		row := pageRow{Result: run.Points[i].Result}
-		if s.old != nil {
-			row.Change = s.old.Compare(&run.Points[i])
+		if s.saved != nil {
+			row.Change = s.saved.Compare(&run.Points[i])
 		}
 		v.Rows = append(v.Rows, row)
 	}
@@ -210,7 +210,7 @@ func (v *view) distributions() {
 	const most = 12
 	for i := range v.Points {
 		if len(v.Bars) < most && v.Points[i].Result.Op == v.Points[0].Result.Op {
-			v.Bars = append(v.Bars, v.Points[i].bars())
+			v.Bars = append(v.Bars, v.Points[i].histogramSVG())
 		}
 	}
 }
@@ -220,7 +220,7 @@ func (v *view) ranks() {
 	if v.Start.Ranks < 2 {
 		return
 	}
-	least := leastSlow(v.Start.crowd() > v.Start.Cores)[0]
+	least := minDelays(v.Start.ranksOnHost() > v.Start.Cores)[0]
 	for r := range v.Start.Ranks {
 		v.RankRows = append(v.RankRows, heatRow{Name: fmt.Sprintf("rank %d", r)})
 	}
@@ -243,7 +243,7 @@ func (v *view) links() {
 	if len(v.Links) == 0 {
 		return
 	}
-	least := leastSlow(v.Start.crowd() > v.Start.Cores)
+	least := minDelays(v.Start.ranksOnHost() > v.Start.Cores)
 	usual := map[bool][2]float64{}
 	for _, remote := range []bool{false, true} {
 		var small, large []float64
@@ -252,7 +252,7 @@ func (v *view) links() {
 				small, large = append(small, l.Small.P50), append(large, l.Large.P50)
 			}
 		}
-		usual[remote] = [2]float64{usually(small), usually(large)}
+		usual[remote] = [2]float64{typical(small), typical(large)}
 	}
 	for r := range v.Start.Ranks {
 		v.LinkHead = append(v.LinkHead, fmt.Sprint(r))

@@ -17,7 +17,7 @@ const (
 	linkBudget = 30 * time.Millisecond // for one direction, and for the way to and fro
 	// looks is how often a link that stands out is measured again: a busy machine
 	// makes some of them slow for a moment.
-	looks = 3
+	remeasurements = 3
 )
 
 // pairs measures every two ranks, both ways, while the others wait, and returns
@@ -35,12 +35,12 @@ func (r *runner) pairs(ctx context.Context, start *Start) ([]string, error) {
 	one := *r.plan
 	one.Batch, one.Ahead = 1, 1
 	r.plan = &one
-	if err := r.provide(ctx, s, []spec{*s}); err != nil {
+	if err := r.allocate(ctx, s, []spec{*s}); err != nil {
 		return nil, err
 	}
 	// Hosts may have different numbers of cores; all ranks must decide alike.
 	full := int32(0)
-	if start.crowd() > start.Cores {
+	if start.ranksOnHost() > start.Cores {
 		full = 1
 	}
 	full, err := tutti.ReduceValue(ctx, r.comm, full, tutti.Max)
@@ -49,18 +49,18 @@ func (r *runner) pairs(ctx context.Context, start *Start) ([]string, error) {
 	}
 	crowded := full == 1
 	links := make(map[[2]int]Link)
-	for look := range 1 + looks {
+	for round := range 1 + remeasurements {
 		slow := slowLinks(sortedLinks(links), crowded)
 		wanted := func(a, b int) bool {
-			return look == 0 || slices.ContainsFunc(slow, func(l slowLink) bool { return l.From == a && l.To == b || l.From == b && l.To == a })
+			return round == 0 || slices.ContainsFunc(slow, func(l slowLink) bool { return l.From == a && l.To == b || l.From == b && l.To == a })
 		}
-		if err := r.tournament(ctx, hosts, wanted, links); err != nil {
+		if err := r.measurePairs(ctx, hosts, wanted, links); err != nil {
 			return nil, err
 		}
 	}
 	all := sortedLinks(links)
 	for i := range all {
-		if err := r.tell(Event{Link: &all[i]}); err != nil {
+		if err := r.emitEvent(Event{Link: &all[i]}); err != nil {
 			return nil, err
 		}
 	}
@@ -76,7 +76,7 @@ func sortedLinks(links map[[2]int]Link) []Link {
 
 // tournament measures the pairs that are wanted, and keeps the better result of
 // each link. All ranks have the same links.
-func (r *runner) tournament(ctx context.Context, hosts []int, wanted func(a, b int) bool, links map[[2]int]Link) error {
+func (r *runner) measurePairs(ctx context.Context, hosts []int, wanted func(a, b int) bool, links map[[2]int]Link) error {
 	n := r.comm.Size()
 	rounds := n - 1 + n%2
 	for round := range rounds {
@@ -88,7 +88,7 @@ func (r *runner) tournament(ctx context.Context, hosts []int, wanted func(a, b i
 		if !any {
 			continue
 		}
-		if err := r.tell(Event{Step: &Step{What: "pairs of ranks", Done: round, Of: rounds}}); err != nil {
+		if err := r.emitEvent(Event{Step: &Step{What: "pairs of ranks", Done: round, Of: rounds}}); err != nil {
 			return err
 		}
 		list, err := r.round(ctx, round, hosts, wanted)
@@ -205,7 +205,7 @@ func (r *runner) pair(ctx context.Context, c *tutti.Comm) ([]float64, error) {
 		begin, n := time.Now(), 0
 		for i := 0; ; i++ {
 			now := time.Now()
-			r.dawdle()
+			r.delay()
 			if err := c.Broadcast(ctx, way.there, way.thereRoot); err != nil {
 				return nil, err
 			}

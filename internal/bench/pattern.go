@@ -160,41 +160,41 @@ func poison(b []byte) {
 }
 
 // A piece of a destination, and what has to be there.
-type piece struct {
+type region struct {
 	at, n int // elements
 	table []byte
 	phase int
 }
 
 // pieces says what has to be in a rank's destination.
-func (s *spec) pieces(p *pattern, rank int) []piece {
+func (s *spec) regions(p *pattern, rank int) []region {
 	switch s.op.name {
 	case "allreduce":
-		return []piece{{0, s.elems, p.result(), 0}}
+		return []region{{0, s.elems, p.result(), 0}}
 	case "reduce":
 		if rank != root {
 			return nil
 		}
-		return []piece{{0, s.elems, p.result(), 0}}
+		return []region{{0, s.elems, p.result(), 0}}
 	case "reducescatter":
-		return []piece{{0, s.part, p.result(), rank * s.part}}
+		return []region{{0, s.part, p.result(), rank * s.part}}
 	case "broadcast":
-		return []piece{{0, s.elems, p.source(root), 0}}
+		return []region{{0, s.elems, p.source(root), 0}}
 	case "scatter":
-		return []piece{{0, s.part, p.source(root), rank * s.part}}
+		return []region{{0, s.part, p.source(root), rank * s.part}}
 	case "sendrecv":
-		return []piece{{0, s.elems, p.source((rank + p.ranks - 1) % p.ranks), 0}}
+		return []region{{0, s.elems, p.source((rank + p.ranks - 1) % p.ranks), 0}}
 	case "gather", "allgather", "alltoall":
 		if s.op.name == "gather" && rank != root {
 			return nil
 		}
-		var list []piece
+		var list []region
 		for r := range p.ranks {
 			phase := 0
 			if s.op.name == "alltoall" {
 				phase = rank * s.part
 			}
-			list = append(list, piece{r * s.part, s.part, p.source(r), phase})
+			list = append(list, region{r * s.part, s.part, p.source(r), phase})
 		}
 		return list
 	}
@@ -212,7 +212,7 @@ type Wrong struct {
 }
 
 // check compares a destination with its pieces.
-func (p *pattern) check(dst []byte, list []piece, w *Wrong) {
+func (p *pattern) check(dst []byte, list []region, w *Wrong) {
 	size := p.t.Size()
 	for _, c := range list {
 		for i := 0; i < c.n; {

@@ -9,12 +9,12 @@ import (
 )
 
 // at is the value that so many percent of sorted ones do not exceed.
-func at(sorted []int64, percent int) int64 {
+func percentile(sorted []int64, percent int) int64 {
 	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
 }
 
 // middle is the median of sorted values.
-func middle(sorted []int64) int64 {
+func sortedMedian(sorted []int64) int64 {
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }

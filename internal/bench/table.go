@@ -7,7 +7,7 @@ import (
 )
 
 // head is what stands before the table.
-func (s *Screen) head() string {
+func (s *Printer) header() string {
 	st := s.start
 	var b strings.Builder
 	fmt.Fprintf(&b, "tutti %s on %s: %s\n", st.Machine.Version, st.Machine.Host, st.Machine.CPU)
@@ -18,7 +18,7 @@ func (s *Screen) head() string {
 			b.WriteString(" (two names of this one)")
 		}
 	}
-	fmt.Fprintf(&b, ", %s", st.place())
+	fmt.Fprintf(&b, ", %s", st.hardware())
 	if len(s.o.DTypes) == 1 {
 		fmt.Fprintf(&b, ", %s", s.o.DTypes[0])
 	}
@@ -39,7 +39,7 @@ func (s *Screen) head() string {
 	}
 	b.WriteString("\n\n")
 	fmt.Fprintf(&b, "%-13s %7s %6s %7s %7s %7s %5s %5s %5s", "operation", "size", "iters", "p50 us", "p99 us", "min us", "algbw", "busbw", "wrong")
-	if s.old != nil {
+	if s.saved != nil {
 		fmt.Fprintf(&b, " %8s", "p50 diff")
 	}
 	b.WriteString("\n")
@@ -47,7 +47,7 @@ func (s *Screen) head() string {
 }
 
 // place is what the ranks run on: cores, or GPUs, of which rank 0's is named.
-func (st *Start) place() string {
+func (st *Start) hardware() string {
 	switch {
 	case st.device():
 		return fmt.Sprintf("%s (%s)", counted(len(unique(st.Names)), "GPU"), strings.TrimPrefix(st.Names[0], st.Machine.Host+" "))
@@ -73,7 +73,7 @@ func counted(n int, what string) string {
 }
 
 // row is a line of the table.
-func (s *Screen) row(p *Point) string {
+func (s *Printer) row(p *Point) string {
 	r := &p.Result
 	var b strings.Builder
 	if len(s.o.DTypes) > 1 || len(s.o.Reduces) > 1 {
@@ -84,8 +84,8 @@ func (s *Screen) row(p *Point) string {
 	}
 	fmt.Fprintf(&b, "%-13s %7s %6d %7s %7s %7s %5s %5s %5d", r.Op, byteText(r.Bytes), r.Iters,
 		shortNumber(r.P50), shortNumber(r.P99), shortNumber(r.Min), shortNumber(r.AlgBW), shortNumber(r.BusBW), r.Wrong)
-	if s.old != nil {
-		fmt.Fprintf(&b, " %8s", s.old.Compare(p))
+	if s.saved != nil {
+		fmt.Fprintf(&b, " %8s", s.saved.Compare(p))
 	}
 	b.WriteString("\n")
 	return b.String()
@@ -93,20 +93,20 @@ func (s *Screen) row(p *Point) string {
 
 // tail is what stands after the table: one line of verdict, and what a person
 // should know about it before that.
-func (s *Screen) tail(paged bool) string {
+func (s *Printer) footer(paged bool) string {
 	var b strings.Builder
 	b.WriteString("\n")
 	if len(s.links) > 0 && len(s.done.Outliers) == 0 {
 		fmt.Fprintf(&b, "pairs: %d links measured, none stands out\n", len(s.links))
 	}
-	if s.o.idle != "" {
-		fmt.Fprintf(&b, "note: %s\n", s.o.idle)
+	if s.o.note != "" {
+		fmt.Fprintf(&b, "note: %s\n", s.o.note)
 	}
-	if n := s.start.crowd(); n > s.start.Cores {
+	if n := s.start.ranksOnHost(); n > s.start.Cores {
 		fmt.Fprintf(&b, "note: %d ranks share %s; times are those of a crowded machine\n", n, counted(s.start.Cores, "core"))
 	}
-	if s.old != nil {
-		b.WriteString(s.compared() + "\n")
+	if s.saved != nil {
+		b.WriteString(s.comparison() + "\n")
 	}
 	if s.o.HTML != "" && paged {
 		fmt.Fprintf(&b, "report: %s\n", s.o.HTML)
@@ -116,12 +116,12 @@ func (s *Screen) tail(paged bool) string {
 }
 
 // compared is one line about the saved run.
-func (s *Screen) compared() string {
-	return fmt.Sprintf("against %s: %s", s.o.Against, s.old.summary(s.points))
+func (s *Printer) comparison() string {
+	return fmt.Sprintf("against %s: %s", s.o.Against, s.saved.summary(s.points))
 }
 
 // crowd is how many ranks rank 0's host has; GPUs do not share its cores.
-func (st *Start) crowd() (n int) {
+func (st *Start) ranksOnHost() (n int) {
 	if st.device() {
 		return 0
 	}
@@ -134,7 +134,7 @@ func (st *Start) crowd() (n int) {
 }
 
 // verdict is one line.
-func (s *Screen) verdict() string {
+func (s *Printer) verdict() string {
 	if n := s.wrong(); n > 0 {
 		var first Wrong
 		for i := range s.points {
@@ -159,7 +159,7 @@ func (s *Screen) verdict() string {
 }
 
 // best is the fastest point of the first operation that has a bandwidth.
-func (s *Screen) best() (best *Result) {
+func (s *Printer) best() (best *Result) {
 	for i := range s.points {
 		r := &s.points[i].Result
 		if r.BusBW > 0 && (best == nil || r.Op == best.Op && r.BusBW > best.BusBW) {

@@ -9,10 +9,8 @@ import (
 
 // Attributes of devices.
 const (
-	AttrMultiprocessors = 16
-	AttrMajor           = 75
-	AttrMinor           = 76
-	AttrMemoryPools     = 115
+	AttrMajor = 75
+	AttrMinor = 76
 )
 
 // Init initialises the driver. It may be called often.
@@ -60,12 +58,6 @@ func (d *Driver) DeviceUUID(dev uintptr) ([16]byte, error) {
 	return *id, err
 }
 
-// DeviceTotalMem returns the bytes of a device's memory.
-func (d *Driver) DeviceTotalMem(dev uintptr) (uint64, error) {
-	n, err := d.made(fnDeviceTotalMem, dev)
-	return uint64(n), err
-}
-
 // DeviceAttribute returns one of the attributes.
 func (d *Driver) DeviceAttribute(attribute int, dev uintptr) (int, error) {
 	n, err := d.made(fnDeviceGetAttribute, uintptr(attribute), dev)
@@ -104,9 +96,6 @@ func (d *Driver) CtxPop() error {
 
 // CtxCurrent returns the thread's current context, 0 if it has none.
 func (d *Driver) CtxCurrent() (uintptr, error) { return d.made(fnCtxGetCurrent) }
-
-// CtxSetCurrent replaces the thread's current context.
-func (d *Driver) CtxSetCurrent(ctx uintptr) error { return d.simple(fnCtxSetCurrent, ctx) }
 
 // CtxSynchronize waits for all that the current context has to do.
 func (d *Driver) CtxSynchronize() error { return d.simple(fnCtxSynchronize) }

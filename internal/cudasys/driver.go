@@ -25,7 +25,6 @@ const (
 	fnDeviceGetName
 	fnDeviceGetUuid
 	fnDeviceGetPCIBusId
-	fnDeviceTotalMem
 	fnDeviceGetAttribute
 	fnDeviceCanAccessPeer
 	fnDevicePrimaryCtxRetain
@@ -33,7 +32,6 @@ const (
 	fnCtxPushCurrent
 	fnCtxPopCurrent
 	fnCtxGetCurrent
-	fnCtxSetCurrent
 	fnCtxSynchronize
 	fnCtxEnablePeerAccess
 	fnCtxDisablePeerAccess
@@ -46,9 +44,6 @@ const (
 	fnMemHostUnregister
 	fnMemHostGetDevicePointer
 	fnPointerGetAttributes
-	fnMemcpyHtoD
-	fnMemcpyDtoH
-	fnMemcpyDtoD
 	fnMemcpyHtoDAsync
 	fnMemcpyDtoHAsync
 	fnMemcpyDtoDAsync
@@ -57,7 +52,6 @@ const (
 	fnMemsetD16Async
 	fnMemsetD32Async
 	fnMemsetD2D32Async
-	fnDeviceGetDefaultMemPool
 	fnMemPoolCreate
 	fnMemPoolDestroy
 	fnMemPoolSetAttribute
@@ -98,7 +92,6 @@ var symbols = [functions]struct{ name, since string }{
 	fnDeviceGetName:            {"cuDeviceGetName", ""},
 	fnDeviceGetUuid:            {"cuDeviceGetUuid", "9.2"},
 	fnDeviceGetPCIBusId:        {"cuDeviceGetPCIBusId", ""},
-	fnDeviceTotalMem:           {"cuDeviceTotalMem_v2", ""},
 	fnDeviceGetAttribute:       {"cuDeviceGetAttribute", ""},
 	fnDeviceCanAccessPeer:      {"cuDeviceCanAccessPeer", ""},
 	fnDevicePrimaryCtxRetain:   {"cuDevicePrimaryCtxRetain", ""},
@@ -106,7 +99,6 @@ var symbols = [functions]struct{ name, since string }{
 	fnCtxPushCurrent:           {"cuCtxPushCurrent_v2", ""},
 	fnCtxPopCurrent:            {"cuCtxPopCurrent_v2", ""},
 	fnCtxGetCurrent:            {"cuCtxGetCurrent", ""},
-	fnCtxSetCurrent:            {"cuCtxSetCurrent", ""},
 	fnCtxSynchronize:           {"cuCtxSynchronize", ""},
 	fnCtxEnablePeerAccess:      {"cuCtxEnablePeerAccess", ""},
 	fnCtxDisablePeerAccess:     {"cuCtxDisablePeerAccess", ""},
@@ -119,9 +111,6 @@ var symbols = [functions]struct{ name, since string }{
 	fnMemHostUnregister:        {"cuMemHostUnregister", ""},
 	fnMemHostGetDevicePointer:  {"cuMemHostGetDevicePointer_v2", ""},
 	fnPointerGetAttributes:     {"cuPointerGetAttributes", ""},
-	fnMemcpyHtoD:               {"cuMemcpyHtoD_v2", ""},
-	fnMemcpyDtoH:               {"cuMemcpyDtoH_v2", ""},
-	fnMemcpyDtoD:               {"cuMemcpyDtoD_v2", ""},
 	fnMemcpyHtoDAsync:          {"cuMemcpyHtoDAsync_v2", ""},
 	fnMemcpyDtoHAsync:          {"cuMemcpyDtoHAsync_v2", ""},
 	fnMemcpyDtoDAsync:          {"cuMemcpyDtoDAsync_v2", ""},
@@ -130,7 +119,6 @@ var symbols = [functions]struct{ name, since string }{
 	fnMemsetD16Async:           {"cuMemsetD16Async", ""},
 	fnMemsetD32Async:           {"cuMemsetD32Async", ""},
 	fnMemsetD2D32Async:         {"cuMemsetD2D32Async", ""},
-	fnDeviceGetDefaultMemPool:  {"cuDeviceGetDefaultMemPool", "11.2"},
 	fnMemPoolCreate:            {"cuMemPoolCreate", "11.2"},
 	fnMemPoolDestroy:           {"cuMemPoolDestroy", "11.2"},
 	fnMemPoolSetAttribute:      {"cuMemPoolSetAttribute", "11.2"},
@@ -216,7 +204,6 @@ func (e *Error) Error() string {
 
 // Codes that callers look at.
 const (
-	ErrorInvalidValue         = 1
 	ErrorInvalidContext       = 201
 	ErrorNotReady             = 600
 	ErrorPeerAccessEnabled    = 704

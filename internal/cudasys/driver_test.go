@@ -10,13 +10,14 @@ import (
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/dl"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
+	"github.com/tutti-go/tutti/internal/race"
 )
 
 func load(t *testing.T) *Driver {
 	t.Helper()
-	libs, err := standin.Build(standin.Newest)
-	if errors.Is(err, standin.ErrNoCompiler) {
+	libs, err := fakegpu.Build(fakegpu.Newest)
+	if errors.Is(err, fakegpu.ErrNoCompiler) {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -30,7 +31,7 @@ func load(t *testing.T) *Driver {
 	return d
 }
 
-// TestEverySymbolIsThere also holds the stand-in to the table.
+// TestEverySymbolIsThere also holds the fake GPU to the table.
 func TestEverySymbolIsThere(t *testing.T) {
 	d := load(t)
 	for i, f := range d.fn {
@@ -83,7 +84,7 @@ func TestPoolPropsLayout(t *testing.T) {
 }
 
 func TestCallsDoNotAllocate(t *testing.T) {
-	if raced {
+	if race.Enabled {
 		t.Skip("under the race detector pools drop what they are given")
 	}
 	d := load(t)

@@ -100,25 +100,6 @@ func (d *Driver) Place(in *dl.Bracket, ptr uintptr) (Place, error) {
 	return Place{uint32(a[0]), int32(a[1]), a[2], a[3]}, err
 }
 
-// MemcpyHtoD copies to the device and waits.
-func (d *Driver) MemcpyHtoD(dst uintptr, src unsafe.Pointer, bytes uintptr) error {
-	fr := dl.NewFrame()
-	defer fr.Done()
-	return d.call(fr, fnMemcpyHtoD, dst, fr.Hold(0, src), bytes)
-}
-
-// MemcpyDtoH copies from the device and waits.
-func (d *Driver) MemcpyDtoH(dst unsafe.Pointer, src, bytes uintptr) error {
-	fr := dl.NewFrame()
-	defer fr.Done()
-	return d.call(fr, fnMemcpyDtoH, fr.Hold(0, dst), src, bytes)
-}
-
-// MemcpyDtoD copies on the device, ordered on its default stream.
-func (d *Driver) MemcpyDtoD(dst, src, bytes uintptr) error {
-	return d.simple(fnMemcpyDtoD, dst, src, bytes)
-}
-
 // MemcpyHtoDAsync copies to the device in a stream's order. Memory that is not
 // pinned has been read when it returns.
 func (d *Driver) MemcpyHtoDAsync(dst uintptr, src unsafe.Pointer, bytes, stream uintptr) error {

@@ -10,11 +10,9 @@ import (
 const (
 	StreamNonBlocking = 1
 
-	EventBlockingSync  = 1
 	EventDisableTiming = 2
 
 	WaitGreaterOrEqual = 0
-	WaitEqual          = 1
 )
 
 // StreamCreate makes a stream in the current context.

@@ -1,6 +1,6 @@
-// Package doctor is what `tutti doctor` does: it looks at a machine as the library
-// would, and says of each thing whether it is well and what to do about it.
+// Package doctor implements `tutti doctor`: it examines a machine as the library sees
+// it, and reports for each area whether it works and what to do otherwise.
 //
-// [Look] gathers [Facts], [Judge] makes [Line]s of them. What may crash, or hang,
-// or be killed for trying, is done by other processes: the [Probes].
+// [Gather] collects [Facts], and [Diagnose] turns them into [Line]s. Checks that may
+// crash, hang or be killed run in other processes: the [Probes].
 package doctor

@@ -12,48 +12,47 @@ import (
 
 	"github.com/tutti-go/tutti/internal/bench"
 	"github.com/tutti-go/tutti/internal/kernel"
-	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
-// Facts are what a machine is like. Negative numbers are not known, or without
-// bound.
+// Facts describe a machine. A negative number means unknown or unlimited.
 type Facts struct {
 	Version, Go, System string
-	HasGPUs             bool // the program can load the libraries of GPUs
+	HasGPUs             bool // the program can load the GPU libraries
 
 	Arch       string
 	KernelPath string
 	KernelEnv  string
 	Features   []string
 
-	Cores, Procs int     // that this process may use; GOMAXPROCS
-	Quota        float64 // cores that the control group grants
+	Cores, Procs int     // CPUs that this process may use; GOMAXPROCS
+	Quota        float64 // CPUs that the cgroup grants
 	MemoryFree   int
-	MemoryLimit  int // of the control group
-	ShmBytes     int // of /dev/shm
+	MemoryLimit  int // of the cgroup, bytes
+	ShmBytes     int // size of /dev/shm
 
-	Files, Processes, Locked, Address int // limits
-	// Threads is how many the probe for them could start, wantThreads if it was not
-	// stopped; ThreadError is what stopped it. Negative: nobody tried.
+	Files, Processes, Locked, Address int // resource limits
+	// Threads is how many threads the probe could start, WantThreads if it met no
+	// limit. ThreadError is the failure that stopped it. Negative: not probed.
 	Threads     int
 	ThreadError string
-	StartError  string // no process could be started
+	StartError  string // why no process could be started; "": it could
 
 	Interfaces []Interface
-	Addresses  []string // that other ranks are offered
+	Addresses  []string // addresses that this rank offers to the others
 	AddrError  string
 	IfEnv      string
 
-	Place, PlaceError string
-	Env               []string
-	Memory            Memory
-	MemoryError       string // the probe has failed
-	GPUs              GPUs
-	GPUError          string // the probe has failed
-	DeviceFiles       bool
-	MPS               string // how its service was seen; "": it was not
-	Engines           []Engine
+	Launcher, LauncherError string
+	Env                     []string
+	Memory                  Memory
+	MemoryError             string // failure of the probe itself
+	GPUs                    GPUs
+	GPUError                string // failure of the probe itself
+	DeviceFiles             bool
+	MPS                     string // pipe directory of the MPS service; "": not found
+	Engines                 []Engine
 }
 
 // An Interface is a network interface that is up.
@@ -64,31 +63,30 @@ type Interface struct {
 	MTU      int
 }
 
-// Memory is what processes can share; an empty text means that it works.
+// Memory describes what processes can share. An empty string means that it works.
 type Memory struct {
 	Supported bool
-	Make      string // a memory file
+	Make      string // creating a memory file
 	Pass      string // passing it to another process
 	Read      string // reading another process's memory
 }
 
-// GPUs is what a look at CUDA and NCCL has found.
+// GPUs is the result of probing CUDA and NCCL.
 type GPUs struct {
 	CUDAError  string
-	CUDABroken bool   // a file is there, but it cannot be used
-	CUDA       string // the version that the driver supports
+	CUDABroken bool   // a library file exists but cannot be used
+	CUDA       string // version that the driver supports
 	Library    string
 	Devices    []GPU
 	NCCLError  string
-	NCCLBroken bool // a file is there, but it cannot be used
+	NCCLBroken bool // a library file exists but cannot be used
 	NCCL       string
 	NCCLPath   string
-	Missing    []Lack
+	Missing    []MissingFunction
 	Others     []string // further libraries, such as PyTorch's own
 }
 
-// Usable returns how many GPUs there are, and why they cannot be used, with NCCL or
-// without it.
+// Usable returns the number of GPUs, and why they cannot be used with or without NCCL.
 func (g *GPUs) Usable(withNCCL bool) (int, error) {
 	switch {
 	case g.CUDAError != "":
@@ -103,52 +101,52 @@ func (g *GPUs) Usable(withNCCL bool) (int, error) {
 type GPU struct {
 	Name, PCI, Capability string
 	Free, Total           uint64
-	Peers                 []int // whose memory it can reach
+	Peers                 []int // ordinals of GPUs whose memory it can access
 	Error                 string
 }
 
-// A Lack is a function that NCCL does not have.
-type Lack struct{ Function, Since string }
+// A MissingFunction is a function that the installed NCCL lacks.
+type MissingFunction struct{ Function, Since string }
 
-// An Engine is how a tiny collective on it went.
+// An Engine is the result of a small collective on an engine.
 type Engine struct {
 	Name  string
 	Ranks int
-	Got   string  // the engine that it was
-	P50   float64 // us
+	Got   string  // the engine that was used
+	P50   float64 // microseconds
 	Error string
 }
 
-// Probes are other processes that look.
+// Probes are checks that run in other processes.
 type Probes struct {
-	// Threads starts threads until there are enough, or it dies of it, and returns
-	// how many there were.
+	// Threads starts threads until WantThreads run or the process fails, and returns
+	// how many ran.
 	Threads func(ctx context.Context) (int, error)
 	Memory  func(ctx context.Context) (Memory, error)
-	GPUs    func(ctx context.Context) (GPUs, error) // nil: the program cannot
-	// Try runs a tiny collective on an engine.
+	GPUs    func(ctx context.Context) (GPUs, error) // nil: built without GPUs
+	// Try runs a small collective on an engine.
 	Try func(ctx context.Context, engine string, ranks int) Engine
 }
 
-// Look looks at this machine.
-func Look(ctx context.Context, p Probes) *Facts {
+// Gather collects the facts about this machine.
+func Gather(ctx context.Context, p Probes) *Facts {
 	f := &Facts{
 		Version: bench.Version(), Go: runtime.Version(), System: bench.System(), HasGPUs: p.GPUs != nil,
 		Arch: runtime.GOARCH, KernelPath: kernel.Path(), KernelEnv: os.Getenv("TUTTI_KERNEL"), Features: features(),
 		Cores: runtime.NumCPU(), Procs: runtime.GOMAXPROCS(0), Quota: -1, MemoryFree: -1, MemoryLimit: -1, ShmBytes: -1,
 		Files: -1, Processes: -1, Locked: -1, Address: -1, Threads: -1, IfEnv: os.Getenv("TUTTI_SOCKET_IFNAME"), Env: bench.Environment(os.Environ()),
 	}
-	f.lookAtLimits()
-	if f.lookForRoom(ctx, p); f.cramped() {
+	f.readLimits()
+	if f.probeThreads(ctx, p); f.cannotStart() {
 		return f // every further thread might end this program
 	}
-	f.lookAtSystem()
+	f.readSystem()
 	f.MPS = findMPS()
-	f.lookAtNetwork()
-	if here, wrong := place.Find(os.Getenv); wrong != "" {
-		f.PlaceError = wrong
+	f.readNetwork()
+	if here, wrong := launchenv.Find(os.Getenv); wrong != "" {
+		f.LauncherError = wrong
 	} else if here != nil {
-		f.Place = here.From
+		f.Launcher = here.From
 	}
 	for _, pattern := range []string{"/dev/nvidiactl", "/dev/nvidia[0-9]*", "/dev/dxg", "/dev/nvhost-ctrl"} {
 		found, _ := filepath.Glob(pattern)
@@ -163,20 +161,20 @@ func Look(ctx context.Context, p Probes) *Facts {
 			f.GPUError = err.Error()
 		}
 	}
-	f.try(ctx, p)
+	f.tryEngines(ctx, p)
 	return f
 }
 
-// try tries the engines: those of the CPU at once, if there is room for that, because
-// one that hangs is given up only after a while.
-func (f *Facts) try(ctx context.Context, p Probes) {
-	f.Engines = f.engines()
+// tryEngines tries the engines. CPU engines run concurrently, if enough threads are
+// allowed, because a hanging engine ends only after a timeout.
+func (f *Facts) tryEngines(ctx context.Context, p Probes) {
+	f.Engines = f.candidates()
 	var tries sync.WaitGroup
 	for i := range f.Engines {
 		e := &f.Engines[i]
 		switch {
 		case e.Name != bench.Local && f.AddrError != "" && f.IfEnv == "":
-			e.Error = "not tried: ranks meet over the loopback at least, and no interface is up"
+			e.Error = "not tried: even ranks of one host need the loopback interface, and no interface is up"
 		case e.Name == bench.NCCL || e.Name == bench.Staged || f.Threads < WantThreads:
 			tries.Wait()
 			*e = p.Try(ctx, e.Name, e.Ranks)
@@ -187,11 +185,11 @@ func (f *Facts) try(ctx context.Context, p Probes) {
 	tries.Wait()
 }
 
-// engines are those that are worth a try here.
-func (f *Facts) engines() []Engine {
+// candidates returns the engines to try on this machine.
+func (f *Facts) candidates() []Engine {
 	list := []Engine{{Name: bench.Local, Ranks: 2}, {Name: bench.TCP, Ranks: 2}}
-	if f.shareless() != "" {
-		// What Join makes of it.
+	if f.noSharedMemory() != "" {
+		// Auto shows which engine Join chooses instead.
 		list = append(list, Engine{Name: bench.Auto, Ranks: 2})
 	}
 	if f.Memory.Supported || f.MemoryError != "" {
@@ -206,8 +204,8 @@ func (f *Facts) engines() []Engine {
 	return list
 }
 
-// lookAtNetwork finds the interfaces, and the addresses that a rank would offer.
-func (f *Facts) lookAtNetwork() {
+// readNetwork lists the interfaces, and the addresses that a rank offers to the others.
+func (f *Facts) readNetwork() {
 	list, err := net.Interfaces()
 	if err != nil {
 		f.AddrError = err.Error()
@@ -224,7 +222,7 @@ func (f *Facts) lookAtNetwork() {
 		}
 		f.Interfaces = append(f.Interfaces, in)
 	}
-	l, err := tcp.Bind(tcp.Options{Interface: f.IfEnv}) // nobody is accepted
+	l, err := tcp.Bind(tcp.Options{Interface: f.IfEnv}) // accepts no connections
 	if err != nil {
 		f.AddrError = err.Error()
 		return
@@ -237,7 +235,8 @@ func (f *Facts) lookAtNetwork() {
 	}
 }
 
-// findMPS looks for the service that lets processes share a GPU well.
+// findMPS returns the pipe directory of CUDA's Multi-Process Service; "" if it does not
+// run.
 func findMPS() string {
 	dir := os.Getenv("CUDA_MPS_PIPE_DIRECTORY")
 	if dir == "" {

@@ -16,8 +16,8 @@ import (
 	"github.com/tutti-go/tutti/internal/segment"
 )
 
-// lookAtLimits reads what the system grants a process.
-func (f *Facts) lookAtLimits() {
+// readLimits reads the resource limits of this process.
+func (f *Facts) readLimits() {
 	for _, l := range []struct {
 		which int
 		to    *int
@@ -29,8 +29,8 @@ func (f *Facts) lookAtLimits() {
 	}
 }
 
-// lookAtSystem reads what the machine and the control group have.
-func (f *Facts) lookAtSystem() {
+// readSystem reads the memory of the machine and the limits of the cgroup.
+func (f *Facts) readSystem() {
 	var st unix.Statfs_t
 	if unix.Statfs("/dev/shm", &st) == nil {
 		f.ShmBytes = int(st.Blocks) * int(st.Bsize)
@@ -43,17 +43,17 @@ func (f *Facts) lookAtSystem() {
 			}
 		}
 	}
-	f.lookAtGroup()
+	f.readCgroup()
 }
 
-// lookAtGroup reads the limits of this process's control group and those above it,
-// of which the tightest counts.
-func (f *Facts) lookAtGroup() {
+// readCgroup reads the limits of this process's cgroup and its ancestors. The lowest
+// counts.
+func (f *Facts) readCgroup() {
 	text, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
 		return
 	}
-	least := func(to *int, n int) {
+	lower := func(to *int, n int) {
 		if n >= 0 && (*to < 0 || n < *to) {
 			*to = n
 		}
@@ -69,21 +69,21 @@ func (f *Facts) lookAtGroup() {
 			continue
 		}
 		for dir := parts[2]; ; dir = path.Dir(dir) {
-			if parts[1] == "" { // the second version
-				least(&f.MemoryLimit, numberIn("/sys/fs/cgroup", dir, "memory.max"))
+			if parts[1] == "" { // cgroup v2
+				lower(&f.MemoryLimit, readNumber("/sys/fs/cgroup", dir, "memory.max"))
 				var quota, period float64
-				if n, _ := fmt.Sscan(textIn("/sys/fs/cgroup", dir, "cpu.max"), &quota, &period); n == 2 {
+				if n, _ := fmt.Sscan(readText("/sys/fs/cgroup", dir, "cpu.max"), &quota, &period); n == 2 {
 					cores(quota, period)
 				}
 			}
 			if strings.Contains(parts[1], "memory") {
-				if n := numberIn("/sys/fs/cgroup/memory", dir, "memory.limit_in_bytes"); n < 1<<60 {
-					least(&f.MemoryLimit, n)
+				if n := readNumber("/sys/fs/cgroup/memory", dir, "memory.limit_in_bytes"); n < 1<<60 {
+					lower(&f.MemoryLimit, n)
 				}
 			}
 			if strings.Contains(parts[1], "cpu") {
-				cores(float64(numberIn("/sys/fs/cgroup/cpu", dir, "cpu.cfs_quota_us")),
-					float64(numberIn("/sys/fs/cgroup/cpu", dir, "cpu.cfs_period_us")))
+				cores(float64(readNumber("/sys/fs/cgroup/cpu", dir, "cpu.cfs_quota_us")),
+					float64(readNumber("/sys/fs/cgroup/cpu", dir, "cpu.cfs_period_us")))
 			}
 			if dir == "/" || dir == "." {
 				break
@@ -92,21 +92,21 @@ func (f *Facts) lookAtGroup() {
 	}
 }
 
-func textIn(parts ...string) string {
+func readText(parts ...string) string {
 	text, _ := os.ReadFile(path.Join(parts...))
 	return strings.TrimSpace(string(text))
 }
 
-func numberIn(parts ...string) int {
-	n, err := strconv.Atoi(textIn(parts...))
+func readNumber(parts ...string) int {
+	n, err := strconv.Atoi(readText(parts...))
 	if err != nil {
 		return -1
 	}
 	return n
 }
 
-// ProbeMemory tries what ranks of a host do with memory. A system may kill who
-// tries: it is for a process of its own.
+// ProbeMemory tries the memory operations that ranks of one host use. A seccomp filter
+// may kill the process, so ProbeMemory should run in a process of its own.
 func ProbeMemory() Memory {
 	m := Memory{Supported: true}
 	s, err := segment.New("tutti doctor", 2, 1<<16, 0)
@@ -116,20 +116,19 @@ func ProbeMemory() Memory {
 	}
 	defer s.Close()
 	*(*byte)(s.Part(0)) = 42
-	if err := pass(s); err != nil {
+	if err := passSegment(s); err != nil {
 		m.Pass = err.Error()
 	}
 	var here, there [8]byte
 	there[3] = 7
-	if err := segment.Peek(segment.NewSign(), unsafe.Pointer(&here), uint64(uintptr(unsafe.Pointer(&there))), len(there)); err != nil {
+	if err := segment.ReadProcess(segment.NewProcessIdentity(), unsafe.Pointer(&here), uint64(uintptr(unsafe.Pointer(&there))), len(there)); err != nil {
 		m.Read = err.Error()
 	}
 	return m
 }
 
-// pass passes a segment over a socket, both ends of which are this process's, and maps it once
-// more.
-func pass(s *segment.Segment) error {
+// passSegment passes a segment to this process over a socket and maps it a second time.
+func passSegment(s *segment.Segment) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	l, err := segment.Listen()
@@ -152,7 +151,7 @@ func pass(s *segment.Segment) error {
 	}
 	defer got.Close()
 	if *(*byte)(got.Part(0)) != 42 {
-		return fmt.Errorf("what was written into a memory file is not read from it")
+		return fmt.Errorf("a memory file does not contain the bytes written to it")
 	}
 	return <-passed
 }

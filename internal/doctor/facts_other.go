@@ -2,11 +2,11 @@
 
 package doctor
 
-// lookAtLimits knows nothing of this system.
-func (f *Facts) lookAtLimits() {}
+// readLimits does nothing on this system.
+func (f *Facts) readLimits() {}
 
-// lookAtSystem knows nothing of it, either.
-func (f *Facts) lookAtSystem() {}
+// readSystem does nothing on this system.
+func (f *Facts) readSystem() {}
 
-// ProbeMemory says that ranks of this system share no memory.
+// ProbeMemory reports that processes share no memory on this system.
 func ProbeMemory() Memory { return Memory{} }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// features lists what the kernels may use of this processor.
+// features lists the CPU features that the reduction kernels may use.
 func features() (list []string) {
 	add := func(has bool, name string) {
 		if has {

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/tutti-go/tutti/internal/usage"
+	"github.com/tutti-go/tutti/internal/cliflag"
 )
 
-// width is how long a line of text becomes at most.
+// width is the maximal line length, in columns.
 const width = 80
 
-// Text is the lines for a person, and one line of verdict.
+// Text formats the lines for people, with a summary at the end.
 func Text(lines []Line, colored bool) string {
 	var b strings.Builder
 	counts := map[string]int{}
@@ -25,9 +25,9 @@ func Text(lines []Line, colored bool) string {
 		if colored {
 			level = map[string]string{OK: "\x1b[32m", Warn: "\x1b[33m", Fail: "\x1b[31m"}[l.Level] + level + "\x1b[0m"
 		}
-		fmt.Fprintf(&b, "%s%-*s  %s\n", level, column, l.Area, usage.Wrap(l.What, indent, width))
+		fmt.Fprintf(&b, "%s%-*s  %s\n", level, column, l.Area, cliflag.Wrap(l.What, indent, width))
 		if l.Do != "" {
-			fmt.Fprintf(&b, "%sdo: %s\n", indent, usage.Wrap(l.Do, indent+"    ", width))
+			fmt.Fprintf(&b, "%sdo: %s\n", indent, cliflag.Wrap(l.Do, indent+"    ", width))
 		}
 	}
 	fmt.Fprintf(&b, "\n%d ok, %d warn, %d fail\n", counts[OK], counts[Warn], counts[Fail])

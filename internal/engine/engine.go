@@ -73,7 +73,7 @@ type Engine interface {
 type Hosted interface {
 	Engine
 	// Host is where it waits.
-	Host() wait.Host
+	Host() wait.Scheduler
 }
 
 // A Roster is what a process knows of the others in its job.

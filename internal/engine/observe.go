@@ -7,14 +7,14 @@ import "github.com/tutti-go/tutti/internal/wait"
 type Observer interface {
 	// MarkWaits has Run note in m when it begins to wait. It is called once,
 	// before any Run.
-	MarkWaits(m *wait.Mark)
+	MarkWaits(m *wait.FirstWait)
 	// Behind returns the ranks that have not arrived where this rank is, as far
 	// as it can see, at any time and from any goroutine.
 	Behind() []int
 }
 
 // MarkWaits has an engine note in m when it begins to wait, if it can.
-func MarkWaits(e Engine, m *wait.Mark) {
+func MarkWaits(e Engine, m *wait.FirstWait) {
 	if o, ok := e.(Observer); ok {
 		o.MarkWaits(m)
 	}

@@ -11,7 +11,7 @@
 //
 //   - of operations of 64 KiB and more;
 //   - of operations that had to wait for another rank for more than about a
-//     microsecond: the clock is read in that wait anyway (see wait.Mark), so that
+//     microsecond: the clock is read in that wait anyway (see wait.FirstWait), so that
 //     whatever hangs has a time, and what has waited has an end;
 //   - of one in 64 of the others, and of all that was queued (Batch);
 //   - of messages.

@@ -57,7 +57,7 @@ type Log struct {
 	dst    int
 	src    int
 	busy   uint64 // the number of the running operation, if its times are taken
-	wait   wait.Mark
+	wait   wait.FirstWait
 	_      [64]byte
 	nRuns  uint64 // how many runs there were; the newest is runs[nRuns%Size]
 	nTimes uint64 // the same of times
@@ -75,12 +75,12 @@ type Log struct {
 // New returns an empty Log.
 func New() *Log {
 	l := &Log{began: time.Now(), ids: make(map[string]uint32)}
-	l.wait.Since = l.began
+	l.wait.Base = l.began
 	return l
 }
 
 // Mark is where an engine notes since when it waits.
-func (l *Log) Mark() *wait.Mark { return &l.wait }
+func (l *Log) Mark() *wait.FirstWait { return &l.wait }
 
 // now is never zero.
 func (l *Log) now() uint64 { return uint64(max(time.Since(l.began), 1)) }

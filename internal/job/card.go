@@ -20,7 +20,7 @@ type card struct {
 	listener []byte   // where it passes memory; see segment.Fetch
 	// sign is how others find out that they can read this process's memory; nil: it
 	// shares no memory.
-	sign  *segment.Sign
+	sign  *segment.ProcessIdentity
 	cores []byte            // the processors that this process may use; see cores.Mask
 	alike map[string]string // Config.Alike
 }
@@ -69,11 +69,11 @@ func (c *card) encode() (b []byte) {
 	put(c.listener)
 	sign := c.sign
 	if sign == nil {
-		sign = new(segment.Sign)
+		sign = new(segment.ProcessIdentity)
 	}
 	b = binary.AppendUvarint(b, uint64(sign.PID))
 	b = binary.AppendUvarint(b, sign.Addr)
-	put(sign.Mark)
+	put(sign.Nonce)
 	put(c.cores)
 	b = binary.AppendUvarint(b, uint64(len(c.alike)))
 	for _, name := range slices.Sorted(maps.Keys(c.alike)) {
@@ -115,7 +115,7 @@ func decodeCard(b []byte) (c card, err error) {
 		}
 	}
 	c.listener = field()
-	sign := &segment.Sign{PID: int(number()), Addr: number(), Mark: field()}
+	sign := &segment.ProcessIdentity{PID: int(number()), Addr: number(), Nonce: field()}
 	if c.host != (hint{}) {
 		c.sign = sign
 	}

@@ -32,7 +32,7 @@ func TestDeep(t *testing.T) {
 			if r == 0 {
 				cfg.Listener = l
 			}
-			e, err := Join(ctx, cfg)
+			e, err := enterWorld(ctx, cfg)
 			for i := 0; i < depth && err == nil; i++ {
 				e, err = replaced(ctx, e)
 				if err != nil {

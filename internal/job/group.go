@@ -11,8 +11,8 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/hier"
+	"github.com/tutti-go/tutti/internal/engine/network"
 	"github.com/tutti-go/tutti/internal/engine/shm"
-	"github.com/tutti-go/tutti/internal/engine/wire"
 	"github.com/tutti-go/tutti/internal/segment"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 	"github.com/tutti-go/tutti/internal/wait"
@@ -154,8 +154,8 @@ func (g *group) shared(ctx context.Context, members []int, messages engine.Engin
 		return nil, err
 	}
 	return shm.NewShared(shm.Shared{
-		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: parts(g.boards, len(members)), Cores: g.j.cores(members), Messages: messages,
-		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, Peek: g.j.peek(members), Ended: g.j.processEnded(members),
+		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: parts(g.boards, len(members)), CPUMasks: g.j.cores(members), Messages: messages,
+		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, ReadProcess: g.j.peek(members), Ended: g.j.processEnded(members),
 		Excuse:       g.j.excuse(members),
 		OnUnreadable: func(reader int, reason error) { g.j.unreadable(members[reader], reason) },
 	}), nil
@@ -170,7 +170,7 @@ func (j *Job) cores(members []int) (masks [][]byte) {
 }
 
 // wire makes an engine over the network for some of the ranks.
-func (g *group) wire(suffix string, members []int, onFail func(*engine.Failure)) (*wire.Engine, error) {
+func (g *group) wire(suffix string, members []int, onFail func(*engine.Failure)) (*network.Engine, error) {
 	j := g.j
 	peers := make([][]string, len(members))
 	hosts := make([]int, len(members))
@@ -179,12 +179,12 @@ func (g *group) wire(suffix string, members []int, onFail func(*engine.Failure))
 		hosts[i] = slices.IndexFunc(members, func(s int) bool { return j.hosts[s] == j.hosts[r] })
 	}
 	mesh, err := j.listener.Mesh(tcp.MeshOptions{
-		Group: tcp.Group(j.mac(j.key, "group", g.name+suffix)[:16]), Rank: slices.Index(members, j.cfg.Rank), Peers: peers, Cores: j.cores(members),
+		Group: tcp.Group(j.mac(j.key, "group", g.name+suffix)[:16]), Rank: slices.Index(members, j.cfg.Rank), Peers: peers, CPUMasks: j.cores(members),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return wire.New(mesh, wire.Options{
+	return network.New(mesh, network.Options{
 		Timeout: j.cfg.Timeout, Reproducible: j.cfg.Reproducible, Hosts: hosts, OnFail: onFail, Sub: g.sub,
 		Excuse: j.excuse(members),
 	}), nil
@@ -210,7 +210,7 @@ func (n *networked) Run(ctx context.Context, seq uint64, calls []engine.Call) er
 }
 
 // MarkWaits is the engine's.
-func (n *networked) MarkWaits(m *wait.Mark) { engine.MarkWaits(n.Engine, m) }
+func (n *networked) MarkWaits(m *wait.FirstWait) { engine.MarkWaits(n.Engine, m) }
 
 // Beside is the engine's.
 func (n *networked) Beside() bool { return engine.Beside(n.Engine) }

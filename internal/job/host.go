@@ -13,13 +13,13 @@ import (
 
 // A hostMemory is what a process has to share memory with the other ranks of its host.
 type hostMemory struct {
-	listener *segment.Listener // nil: no memory can be shared
-	key      []byte            // that the ranks' listeners know
-	sign     *segment.Sign     // kept as long as the job: others look for it in this process
+	listener *segment.Listener        // nil: no memory can be shared
+	key      []byte                   // that the ranks' listeners know
+	sign     *segment.ProcessIdentity // kept as long as the job: others look for it in this process
 	// host holds the Life of each of ranks, in its part; nil: this rank is alone on its host.
 	host  *segment.Segment
 	ranks []int
-	life  *segment.Life // this rank's; nil: none can be had
+	life  *segment.Liveness // this rank's; nil: none can be had
 }
 
 // open makes this process reachable for those who share memory with it. A system may
@@ -28,7 +28,7 @@ func (m *hostMemory) open() (err error) {
 	if err := segment.Probe(); err != nil {
 		return err
 	}
-	m.sign = segment.NewSign()
+	m.sign = segment.NewProcessIdentity()
 	m.listener, err = segment.Listen()
 	return err
 }
@@ -79,7 +79,7 @@ func (j *Job) meet(ctx context.Context, all []int) error {
 	j.member.Hosts(j.hosts)
 	for i, r := range j.memory.ranks {
 		if j.hosts[r] == j.hosts[j.cfg.Rank] {
-			j.peers[r].sign.Trust(j.memory.host.Part(i))
+			j.peers[r].sign.UseLiveness(j.memory.host.Part(i))
 		}
 	}
 	return nil
@@ -102,7 +102,7 @@ func (j *Job) stand(ctx context.Context, round int, d *division) (standing byte,
 	if len(near) > 1 {
 		var seen byte
 		next := j.peers[near[(slices.Index(near, self)+1)%len(near)]].sign
-		if segment.Peek(next, unsafe.Pointer(&seen), next.Addr, 1) == nil {
+		if segment.ReadProcess(next, unsafe.Pointer(&seen), next.Addr, 1) == nil {
 			standing |= readsNext
 		}
 	}
@@ -115,7 +115,7 @@ func (j *Job) attach(ctx context.Context, name string, ranks []int) (stop func()
 	m, stop := &j.memory, func() {}
 	own := slices.Index(ranks, j.cfg.Rank)
 	if own == 0 {
-		if m.host, err = segment.New("tutti host", len(ranks), segment.LifeBytes, own); err != nil {
+		if m.host, err = segment.New("tutti host", len(ranks), segment.LivenessBytes, own); err != nil {
 			return stop, err
 		}
 		stop = m.offer(ctx, name, ranks[1:])
@@ -126,7 +126,7 @@ func (j *Job) attach(ctx context.Context, name string, ranks []int) (stop func()
 		if err != nil {
 			return stop, err
 		}
-		if m.host, err = segment.Map(fd, len(ranks), segment.LifeBytes, own); err != nil {
+		if m.host, err = segment.Map(fd, len(ranks), segment.LivenessBytes, own); err != nil {
 			return stop, err
 		}
 		if err := m.host.CloseFD(); err != nil {
@@ -134,7 +134,7 @@ func (j *Job) attach(ctx context.Context, name string, ranks []int) (stop func()
 		}
 	}
 	m.ranks = ranks
-	if m.life, err = segment.Live(m.host.Part(own)); err != nil {
+	if m.life, err = segment.NewLiveness(m.host.Part(own)); err != nil {
 		j.cfg.Logger.Debug("tutti: this process does not show others that it lives; they find out more slowly", "reason", err)
 	}
 	return stop, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
 	"github.com/tutti-go/tutti/internal/proctest"
+	"github.com/tutti-go/tutti/internal/race"
 )
 
 // orphaned makes a group to which its first member, rank 1, never comes, and says how that
@@ -139,7 +140,7 @@ func crowd(ctx context.Context, e engine.Engine) error {
 // hardly depends on how many they are.
 func TestCrowd(t *testing.T) {
 	n := 48
-	if testing.Short() || raceEnabled {
+	if testing.Short() || race.Enabled {
 		n = 16
 	}
 	w := start(t, n, "crowd")

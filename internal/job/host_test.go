@@ -85,7 +85,7 @@ func count(list []int, v int) (n int) {
 func TestCard(t *testing.T) {
 	full := card{
 		addrs: []string{"127.0.0.1:4000", "[fe80::1%eth0]:65535"}, network: networkHint(), host: hostHint("a"),
-		listener: []byte("twelve bytes"), sign: segment.NewSign(), cores: []byte{3, 0, 255},
+		listener: []byte("twelve bytes"), sign: segment.NewProcessIdentity(), cores: []byte{3, 0, 255},
 		alike: map[string]string{"Config.Verify": "set", "Config.Timeout": "1m0s"},
 	}
 	far := card{addrs: []string{"10.0.0.1:1"}, network: networkHint(), cores: []byte{1}}

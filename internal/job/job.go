@@ -12,11 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/cores"
+	"github.com/tutti-go/tutti/internal/affinity"
+	"github.com/tutti-go/tutti/internal/control"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/segment"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
-	"github.com/tutti-go/tutti/internal/watch"
 )
 
 // Config says which rank joins which job. All ranks give the same values,
@@ -68,7 +68,7 @@ type Config struct {
 type Job struct {
 	world    engine.Engine
 	cfg      Config
-	member   *watch.Member
+	member   *control.Member
 	listener *tcp.Listener
 	key      []byte // of this job: names its groups to the listeners of other ranks
 	memory   hostMemory
@@ -94,17 +94,8 @@ const (
 	leadersSuffix = " leaders" // added to a group's name: that of the first ranks of its hosts
 )
 
-// Join joins the job and returns this rank's side of the group of all its
-// ranks. When that and all groups made of it are closed, the job is left.
-func Join(ctx context.Context, cfg Config) (engine.Engine, error) {
-	j, err := Enter(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	return j.world, nil
-}
-
-// Enter is Join for those who want to know more of the job than its engine.
+// Enter joins the job. This process leaves it when the group that World returns, and
+// all groups made of it, are closed.
 func Enter(ctx context.Context, cfg Config) (*Job, error) {
 	j := &Job{cfg: cfg, groups: 1}
 	j.hurry, j.hasten = context.WithCancel(context.Background())
@@ -160,7 +151,7 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.member, err = watch.Join(ctx, watch.Config{
+	j.member, err = control.Join(ctx, control.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Listener: cfg.Listener, Secret: cfg.Secret, TLS: cfg.TLS,
 		Version: runs, Blob: mine.encode(), FirstBlob: first, Silence: cfg.Silence, Logger: cfg.Logger,
 	})
@@ -208,7 +199,7 @@ func (j *Job) open() (card, error) {
 	if j.listener, err = j.listen(); err != nil {
 		return card{}, err
 	}
-	c := card{addrs: j.listener.Addrs(), network: networkHint(), cores: cores.Mask(cores.Allowed()), alike: cfg.Alike}
+	c := card{addrs: j.listener.Addrs(), network: networkHint(), cores: affinity.Mask(affinity.Allowed()), alike: cfg.Alike}
 	if cfg.Network {
 		return c, nil
 	}

@@ -18,9 +18,9 @@ import (
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/jobtls"
 	"github.com/tutti-go/tutti/internal/kernel"
 	"github.com/tutti-go/tutti/internal/proctest"
-	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
 // A body is what a rank, a process of its own, does in a test.
@@ -63,7 +63,7 @@ func child(f body) error {
 	}
 	if cert := os.Getenv("TUTTI_TEST_CERT"); cert != "" {
 		var err error
-		if cfg.TLS, err = tcp.NewJobTLS([]byte(cert), []byte(os.Getenv("TUTTI_TEST_KEY"))); err != nil {
+		if cfg.TLS, err = jobtls.Config([]byte(cert), []byte(os.Getenv("TUTTI_TEST_KEY"))); err != nil {
 			return err
 		}
 	}
@@ -84,11 +84,20 @@ func child(f body) error {
 			return err
 		}
 	}
-	e, err := Join(ctx, cfg)
+	e, err := enterWorld(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	return errors.Join(f(ctx, e), e.Close())
+}
+
+// enterWorld joins the job and returns this rank's side of the group of all its ranks.
+func enterWorld(ctx context.Context, cfg Config) (engine.Engine, error) {
+	j, err := Enter(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return j.world, nil
 }
 
 // world is the processes of a job.

@@ -76,7 +76,7 @@ func joinLate(t *testing.T, network bool, impatient int, limit time.Duration) (o
 				ctx, stop = context.WithTimeout(ctx, limit)
 				defer stop()
 			}
-			engines[r], errs[r] = Join(ctx, cfg)
+			engines[r], errs[r] = enterWorld(ctx, cfg)
 			switch {
 			case errs[r] == nil:
 			case r == impatient:

@@ -10,8 +10,8 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// A network is hosts that have nothing in common but a switch.
-type network struct {
+// A testNetwork is hosts that have nothing in common but a switch.
+type testNetwork struct {
 	*netns.Network
 	t  *testing.T
 	v6 bool
@@ -21,7 +21,7 @@ type network struct {
 var networks atomic.Int32
 
 // newNetwork makes hosts that are gone after the test.
-func newNetwork(t *testing.T, hosts int, v6 bool) *network {
+func newNetwork(t *testing.T, hosts int, v6 bool) *testNetwork {
 	t.Helper()
 	_ = proctest.Self(t)
 	n, err := netns.New(int(networks.Add(1)), hosts, v6)
@@ -32,11 +32,11 @@ func newNetwork(t *testing.T, hosts int, v6 bool) *network {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = n.Close() })
-	return &network{n, t, v6}
+	return &testNetwork{n, t, v6}
 }
 
 // start starts ranks on hosts, by rank.
-func (n *network) start(hosts []int, name string, env ...string) *world {
+func (n *testNetwork) start(hosts []int, name string, env ...string) *world {
 	n.t.Helper()
 	const port = "7474"
 	addr := n.Addr(hosts[0]) + ":" + port

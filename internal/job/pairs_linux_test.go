@@ -12,8 +12,8 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/hier"
+	"github.com/tutti-go/tutti/internal/engine/network"
 	"github.com/tutti-go/tutti/internal/engine/shm"
-	"github.com/tutti-go/tutti/internal/engine/wire"
 	"github.com/tutti-go/tutti/internal/kernel"
 	"golang.org/x/sys/unix"
 )
@@ -57,7 +57,7 @@ func wayOf(e engine.Engine) string {
 	switch e.(type) {
 	case *shm.Engine:
 		return "shared memory"
-	case *wire.Engine:
+	case *network.Engine:
 		return "network"
 	case *hier.Engine:
 		return "both"

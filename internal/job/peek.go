@@ -17,7 +17,7 @@ func (j *Job) peek(members []int) func(rank int, dst unsafe.Pointer, addr uint64
 		}
 	}
 	return func(rank int, dst unsafe.Pointer, addr uint64, n int) error {
-		return segment.Peek(j.peers[members[rank]].sign, dst, addr, n)
+		return segment.ReadProcess(j.peers[members[rank]].sign, dst, addr, n)
 	}
 }
 

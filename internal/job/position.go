@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/engine/wire"
+	"github.com/tutti-go/tutti/internal/engine/network"
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
@@ -28,14 +28,14 @@ type sentry struct {
 type post struct {
 	name    string
 	members []int // by their numbers in the job
-	w       *wire.Engine
+	w       *network.Engine
 	busy    atomic.Bool // it is in an operation
-	was     wire.Position
-	told    wire.Position
+	was     network.Position
+	told    network.Position
 }
 
 // add begins to look after a group.
-func (s *sentry) add(name string, members []int, w *wire.Engine) *post {
+func (s *sentry) add(name string, members []int, w *network.Engine) *post {
 	p := &post{name: name, members: members, w: w}
 	s.j.member.Follow(name, func(from int, position []byte) {
 		i := slices.Index(members, from)
@@ -43,7 +43,7 @@ func (s *sentry) add(name string, members []int, w *wire.Engine) *post {
 			return
 		}
 		// A disagreement is reported, which waits for an answer.
-		go w.Heard(i, wire.Position(position))
+		go w.Heard(i, network.Position(position))
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/proctest"
+	"github.com/tutti-go/tutti/internal/race"
 )
 
 // usage is what a process holds, as the kernel and the runtime know it.
@@ -74,7 +75,7 @@ func grown(before, after usage, slack int) error {
 	}
 	add("bytes on the heap", int(before.Heap), int(after.Heap), slack)
 	// The race detector remembers goroutines that are gone.
-	if !raceEnabled {
+	if !race.Enabled {
 		add("bytes resident", before.RSS, after.RSS, 8*slack)
 	}
 	add("bytes resident and shared", before.Shared, after.Shared, slack)

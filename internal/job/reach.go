@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/tutti-go/tutti/internal/engine"
-	"github.com/tutti-go/tutti/internal/place"
+	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
@@ -17,7 +17,7 @@ import (
 func (j *Job) listen() (*tcp.Listener, error) {
 	cfg := &j.cfg
 	opts := tcp.Options{Interface: cfg.Interface, TLS: cfg.TLS, Logger: cfg.Logger, DeadAfter: cfg.Silence, Verify: cfg.Verify}
-	if !place.OnLoopback(cfg.Addr) {
+	if !launchenv.OnLoopback(cfg.Addr) {
 		if cfg.TLS == nil && !cfg.Plain {
 			return nil, fmt.Errorf("rank 0 is at %s, which is not on the loopback, and without a secret nothing would be encrypted", cfg.Addr)
 		}
@@ -25,7 +25,7 @@ func (j *Job) listen() (*tcp.Listener, error) {
 	}
 	opts.Interface = ""
 	var errs []error
-	for _, at := range place.Loopbacks(cfg.Addr) {
+	for _, at := range launchenv.Loopbacks(cfg.Addr) {
 		opts.Listen = at
 		l, err := tcp.Bind(opts)
 		if err == nil {
@@ -63,7 +63,7 @@ func (e *FarError) Is(target error) bool { return target == engine.ErrMismatch }
 // oneNetwork returns a FarError if a job on the loopback has ranks that do not share
 // it. Hints that cannot be had say nothing.
 func oneNetwork(addr string, peers []card) error {
-	if !place.OnLoopback(addr) {
+	if !launchenv.OnLoopback(addr) {
 		return nil
 	}
 	first := peers[0].network

@@ -15,8 +15,8 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/enginetest"
+	"github.com/tutti-go/tutti/internal/jobtls"
 	"github.com/tutti-go/tutti/internal/kernel"
-	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
 // suite runs the conformance suite, each case on a group of its own.
@@ -105,7 +105,7 @@ func (s *sitting) compare(ctx context.Context) error {
 // encrypted returns what makes a job encrypt its traffic.
 func encrypted(t *testing.T) []string {
 	t.Helper()
-	cert, key, err := tcp.NewJobCertificate(time.Hour)
+	cert, key, err := jobtls.NewCertificate(time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,16 +10,16 @@ import (
 	"runtime/debug"
 
 	"github.com/tutti-go/tutti/internal/abi"
+	"github.com/tutti-go/tutti/internal/control"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/hier"
+	"github.com/tutti-go/tutti/internal/engine/network"
 	"github.com/tutti-go/tutti/internal/engine/shm"
-	"github.com/tutti-go/tutti/internal/engine/wire"
 	"github.com/tutti-go/tutti/internal/kernel"
 	"github.com/tutti-go/tutti/internal/overlay"
 	"github.com/tutti-go/tutti/internal/segment"
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
-	"github.com/tutti-go/tutti/internal/watch"
 	"golang.org/x/sys/cpu"
 )
 
@@ -33,9 +33,9 @@ const Protocol = 3
 const module = "github.com/tutti-go/tutti"
 
 // version is what this rank runs. More is what packages above rely on.
-func version(more string) watch.Version {
+func version(more string) control.Version {
 	sum := sha256.Sum256([]byte(description(more)))
-	return watch.Version{Protocol: Protocol, ABI: hex.EncodeToString(sum[:6]), Release: release()}
+	return control.Version{Protocol: Protocol, ABI: hex.EncodeToString(sum[:6]), Release: release()}
 }
 
 // description is all that ranks must have in common, in lines.
@@ -44,7 +44,7 @@ func description(more string) string {
 		"bigEndian", cpu.IsBigEndian, "wordBits", bits.UintSize,
 		"world", worldGroup, "leaders", leadersSuffix, "meet", meetKey, "host", hostName, "rounds", meetRounds,
 		"card", cardFormat, "hint", hintBytes, "standing", []int{attached, readsNext},
-	) + kernel.ABI() + transport.ABI() + tcp.ABI() + segment.ABI() + engine.ABI() + watch.ABI() + overlay.ABI() + shm.ABI() + wire.ABI() + hier.ABI() + more
+	) + kernel.ABI() + transport.ABI() + tcp.ABI() + segment.ABI() + engine.ABI() + control.ABI() + overlay.ABI() + shm.ABI() + network.ABI() + hier.ABI() + more
 }
 
 // release is the version of the module that this program was built with, if it
@@ -73,7 +73,7 @@ type firstCard struct {
 
 // firstBlob is the card of this rank for ranks of protocol 1: they compare its
 // options with their own, and end their Join with the difference.
-func firstBlob(v watch.Version, alike map[string]string) ([]byte, error) {
+func firstBlob(v control.Version, alike map[string]string) ([]byte, error) {
 	all := map[string]string{firstOption: fmt.Sprintf("%d (ABI %s)", v.Protocol, v.ABI)}
 	maps.Copy(all, alike)
 	return json.Marshal(firstCard{all})

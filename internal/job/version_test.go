@@ -19,17 +19,17 @@ import (
 // that a rank uses for itself: another rank may have other values, and the results
 // are the same. Everything else must be in the package's abi.go.
 var own = map[string]string{
-	"kernel":        "Int8 Uint8 Int32 Uint32 Int64 Uint64 Float16 BFloat16 Float32 Float64 Sum Prod Min Max numOps pieceBytes NumDTypes tables",
-	"transport":     "sumPiece castagnoli",
-	"transport/tcp": "stagger again tries statusText maxBody smallBody maxMove lingerFor slotEmpty slotCalling slotAnswering slotUp slotFailed keepNotes piece maxEarly copyPiece turns spinFor holdFor askEvery slice burst maxClosed record maxUnproven controlConnect controlTries",
-	"segment":       "maxUnproven proofTime retryTime holderGone bytes page sizeSeals LifeBytes",
-	"engine":        "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming aboveFailed NotBegun Expired KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes LetGo nobody everyRank rootOnly allButRoot thisRank",
-	"engine/shm":    "direct nobody theRoot everybody whole share never least keepSpare posted matched reading delivered withdrawn most claimMost block everyone peekMost endedTime",
-	"engine/wire":   "nobody lineBytes keepLetters past Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
-	"engine/hier":   "mostLabels digits words number forSum forBlocks numScratch",
-	"watch":         "maxHello sendTime version fateTime tries maxEarly verdictTime nonceBytes whatDiffers otherCert helloTime maxPending beatsUnheard lateTime replaceTime gaveUp dialTime linkTime leaveTime leavePace",
-	"overlay":       "here left lost Pace leftPace suspectDial buildPerRank lookAhead maxCauses maxPositions Silent notListening largeJob Refused Unanswered CutOff Send Dial Unlink Lose Depart Fail Hear",
-	"engine/gpu":    "hearsay types reds glance patience closeLimit closeGrace abortGrace maxKnown",
+	"kernel":         "Int8 Uint8 Int32 Uint32 Int64 Uint64 Float16 BFloat16 Float32 Float64 Sum Prod Min Max numOps pieceBytes NumDTypes tables",
+	"transport":      "sumPiece castagnoli",
+	"transport/tcp":  "stagger again tries statusText maxBody smallBody maxMove lingerFor slotEmpty slotCalling slotAnswering slotUp slotFailed keepNotes piece maxEarly copyPiece turns spinFor holdFor askEvery slice burst maxClosed record maxUnproven controlConnect controlTries",
+	"segment":        "maxUnproven proofTime retryTime futexOwnerDied bytes page sizeSeals LivenessBytes",
+	"engine":         "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming aboveFailed NotBegun Expired KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes LetGo nobody everyRank rootOnly allButRoot thisRank",
+	"engine/shm":     "direct readByNone readByRoot readByAll wholeSource ownShare tooLarge minBytes maxSpareBytes posted matched reading delivered cancelled most prefetchMax accBytes allRanks vmreadCallMax exitReportTime",
+	"engine/network": "nobody lineBytes keepLetters past Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
+	"engine/hier":    "mostLabels digits words number forSum forBlocks numScratch",
+	"control":        "maxHello sendTime version fateTime tries maxEarly verdictTime nonceBytes whatDiffers otherCert helloTime maxPending beatsUnheard lateTime replaceTime gaveUp dialTime linkTime leaveTime leavePace",
+	"overlay":        "here left lost Pace probePace probePerRank maxProbePace leftPace suspectDial buildPerRank lookAhead maxCauses maxPositions Silent notListening largeJob Refused Unanswered CutOff Send Dial Unlink Lose Depart Fail Hear",
+	"engine/gpu":     "hearsay types reds glance patience closeLimit closeGrace abortGrace maxKnown",
 }
 
 // TestEveryConstantIsDecided finds constants and tables of which nobody has said

@@ -1,6 +1,10 @@
 package kernel
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/race"
+)
 
 // pieceBytes bounds the work between two preemption points. From 16 to 256 KiB,
 // speed hardly depends on it.
@@ -61,30 +65,30 @@ func Path() string { return active().path }
 
 //go:noinline
 func reducePiece(f reduceFunc, dst, a, b unsafe.Pointer, n, size int) {
-	raceRead(a, n*size)
-	raceRead(b, n*size)
-	raceWrite(dst, n*size)
+	race.ReadRange(a, n*size)
+	race.ReadRange(b, n*size)
+	race.WriteRange(dst, n*size)
 	f((*byte)(dst), (*byte)(a), (*byte)(b), n)
 }
 
 //go:noinline
 func scalePiece(f scaleFunc, dst, a unsafe.Pointer, n, size int, x float64) {
-	raceRead(a, n*size)
-	raceWrite(dst, n*size)
+	race.ReadRange(a, n*size)
+	race.WriteRange(dst, n*size)
 	f((*byte)(dst), (*byte)(a), n, x)
 }
 
 //go:noinline
 func scaleAddPiece(f scaleAddFunc, dst, a, b unsafe.Pointer, n, size int, x float64) {
-	raceRead(a, n*size)
-	raceRead(b, n*size)
-	raceWrite(dst, n*size)
+	race.ReadRange(a, n*size)
+	race.ReadRange(b, n*size)
+	race.WriteRange(dst, n*size)
 	f((*byte)(dst), (*byte)(a), (*byte)(b), n, x)
 }
 
 //go:noinline
 func copyPiece(dst, src unsafe.Pointer, bytes int) {
-	raceRead(src, bytes)
-	raceWrite(dst, bytes)
+	race.ReadRange(src, bytes)
+	race.WriteRange(dst, bytes)
 	copy(unsafe.Slice((*byte)(dst), bytes), unsafe.Slice((*byte)(src), bytes))
 }

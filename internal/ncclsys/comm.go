@@ -133,9 +133,6 @@ func (l *Library) CommAsyncError(comm uintptr) (int, error) {
 // CommCount returns the number of ranks.
 func (l *Library) CommCount(comm uintptr) (int, error) { return l.asked(fnCommCount, comm) }
 
-// CommCuDevice returns the device's number.
-func (l *Library) CommCuDevice(comm uintptr) (int, error) { return l.asked(fnCommCuDevice, comm) }
-
 // CommUserRank returns this rank's number.
 func (l *Library) CommUserRank(comm uintptr) (int, error) { return l.asked(fnCommUserRank, comm) }
 

@@ -21,11 +21,9 @@ const (
 	fnCommShrink
 	fnCommGetUniqueId
 	fnCommGrow
-	fnGetErrorString
 	fnGetLastError
 	fnCommGetAsyncError
 	fnCommCount
-	fnCommCuDevice
 	fnCommUserRank
 	fnMemAlloc
 	fnMemFree
@@ -76,11 +74,9 @@ var symbols = [functions]struct {
 	fnCommShrink:           {"ncclCommShrink", 22700},
 	fnCommGetUniqueId:      {"ncclCommGetUniqueId", 22900},
 	fnCommGrow:             {"ncclCommGrow", 22900},
-	fnGetErrorString:       {"ncclGetErrorString", 0},
 	fnGetLastError:         {"ncclGetLastError", 21300},
 	fnCommGetAsyncError:    {"ncclCommGetAsyncError", 0},
 	fnCommCount:            {"ncclCommCount", 0},
-	fnCommCuDevice:         {"ncclCommCuDevice", 0},
 	fnCommUserRank:         {"ncclCommUserRank", 0},
 	fnMemAlloc:             {"ncclMemAlloc", 21900},
 	fnMemFree:              {"ncclMemFree", 21900},

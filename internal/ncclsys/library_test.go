@@ -9,13 +9,13 @@ import (
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/dl"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
 func load(t *testing.T, version int) *Library {
 	t.Helper()
-	libs, err := standin.Build(version)
-	if errors.Is(err, standin.ErrNoCompiler) {
+	libs, err := fakegpu.Build(version)
+	if errors.Is(err, fakegpu.ErrNoCompiler) {
 		t.Skip(err)
 	}
 	if err != nil {
@@ -28,9 +28,9 @@ func load(t *testing.T, version int) *Library {
 	return l
 }
 
-// TestSymbols holds the table to what the stand-in of each version has.
+// TestSymbols holds the table to what the fake GPU of each version has.
 func TestSymbols(t *testing.T) {
-	for _, v := range standin.Versions {
+	for _, v := range fakegpu.Versions {
 		l := load(t, v)
 		if l.Version() != v {
 			t.Errorf("version %d, not %d", l.Version(), v)
@@ -62,7 +62,7 @@ func TestMissing(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	l := load(t, standin.Newest)
+	l := load(t, fakegpu.Newest)
 	err := l.CommDestroy(12345)
 	var e *Error
 	if !errors.As(err, &e) || e.Code != 4 || e.Func != "ncclCommDestroy" || e.Text != "invalid argument" {

@@ -12,7 +12,7 @@ const (
 // ABI describes what processes of one host must have in common to pass each
 // other memory.
 func ABI() string {
-	return abi.Text("segment", "addr", addrPrefix, "addrBytes", addrBytes, "mark", markBytes,
+	return abi.Text("segment", "addr", addrPrefix, "addrBytes", addrBytes, "nonce", nonceBytes,
 		"message", []int{proofBytes, requestBytes, answerBytes, passed, refused, withheld}, "uses", []string{requesting, answering},
-		"line", abi.Struct[lifeLine]())
+		"liveness", abi.Struct[robustList]())
 }

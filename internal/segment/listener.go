@@ -50,17 +50,17 @@ func digest(name string) []byte {
 // request is the message by which process rank requests a segment from the listener at addr.
 func request(key []byte, addr, name string, rank int) []byte {
 	id := digest(name)
-	text := binary.BigEndian.AppendUint32(id, uint32(rank))
-	return append(text, prove(key, requesting, addr, id, rank)...)
+	message := binary.BigEndian.AppendUint32(id, uint32(rank))
+	return append(message, prove(key, requesting, addr, id, rank)...)
 }
 
 // parseRequest returns what a message requests. It reports false if the sender does not know
 // the key.
-func parseRequest(key []byte, addr string, text []byte) (name string, rank int, ok bool) {
-	if len(text) != requestBytes {
+func parseRequest(key []byte, addr string, message []byte) (name string, rank int, ok bool) {
+	if len(message) != requestBytes {
 		return "", 0, false
 	}
-	id, number, proof := text[:proofBytes], text[proofBytes:proofBytes+4], text[proofBytes+4:]
+	id, number, proof := message[:proofBytes], message[proofBytes:proofBytes+4], message[proofBytes+4:]
 	rank = int(binary.BigEndian.Uint32(number))
 	return string(id), rank, hmac.Equal(proof, prove(key, requesting, addr, id, rank))
 }

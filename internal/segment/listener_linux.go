@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/accept"
+	"github.com/tutti-go/tutti/internal/acceptloop"
 	"golang.org/x/sys/unix"
 )
 
@@ -58,7 +58,7 @@ type pending struct {
 func Listen() (*Listener, error) {
 	random := make([]byte, addrBytes)
 	_, _ = rand.Read(random) // never fails
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: abstract(random), Net: "unixpacket"})
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socketName(random), Net: "unixpacket"})
 	if err != nil {
 		return nil, fmt.Errorf("segment: %w", err)
 	}
@@ -69,7 +69,7 @@ func Listen() (*Listener, error) {
 }
 
 // abstract is the name of the socket with an address.
-func abstract(addr []byte) string { return addrPrefix + hex.EncodeToString(addr) }
+func socketName(addr []byte) string { return addrPrefix + hex.EncodeToString(addr) }
 
 // Addr is what Fetch needs to connect: addrBytes random bytes.
 func (l *Listener) Addr() []byte {
@@ -85,7 +85,7 @@ func (l *Listener) Serve(key []byte) {
 	l.key, l.serving = key, make(chan struct{})
 	go func() {
 		defer close(l.serving)
-		accept.Each(l.listener, func(error) {}, func(nc net.Conn) {
+		acceptloop.Each(l.listener, func(error) {}, func(nc net.Conn) {
 			c := nc.(*net.UnixConn)
 			if !l.admit(c) {
 				c.Close()
@@ -93,7 +93,7 @@ func (l *Listener) Serve(key []byte) {
 			}
 			l.handlers.Go(func() {
 				l.handle(c)
-				l.forget(c)
+				l.remove(c)
 			})
 		})
 	}()
@@ -120,12 +120,12 @@ func (l *Listener) handle(c *net.UnixConn) {
 	if err := c.SetDeadline(time.Now().Add(proofTime)); err != nil {
 		return
 	}
-	text := make([]byte, requestBytes+1)
-	n, err := c.Read(text)
+	message := make([]byte, requestBytes+1)
+	n, err := c.Read(message)
 	if err != nil {
 		return
 	}
-	name, rank, ok := parseRequest(l.key, l.listener.Addr().String(), text[:n])
+	name, rank, ok := parseRequest(l.key, l.listener.Addr().String(), message[:n])
 	if !ok || c.SetDeadline(time.Time{}) != nil {
 		return
 	}
@@ -142,7 +142,7 @@ func (l *Listener) handle(c *net.UnixConn) {
 	}
 	l.mu.Unlock()
 	// The other side closes the connection when it has the descriptor, or gives up.
-	_, _ = c.Read(text)
+	_, _ = c.Read(message)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := slices.DeleteFunc(l.requests[name], func(p pending) bool { return p.c == c })
@@ -159,7 +159,7 @@ func signal(wake chan struct{}) {
 }
 
 // forget closes a connection.
-func (l *Listener) forget(c *net.UnixConn) {
+func (l *Listener) remove(c *net.UnixConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, c)
@@ -287,7 +287,7 @@ func (l *Listener) Close() error {
 // descriptor that was passed is closed by the system.
 func Fetch(ctx context.Context, addr, key []byte, name string, rank int) (fd int, err error) {
 	for {
-		fd, err = fetch(ctx, abstract(addr), key, name, rank)
+		fd, err = fetch(ctx, socketName(addr), key, name, rank)
 		// A listener that is flooded may close a connection before it has read the request.
 		if !errors.Is(err, errDropped) && !errors.Is(err, unix.EAGAIN) {
 			return fd, err
@@ -323,7 +323,7 @@ func fetch(ctx context.Context, addr string, key []byte, name string, rank int) 
 	case status == passed && fd >= 0:
 		return fd, nil
 	}
-	closeAny(fd)
+	closeFD(fd)
 	switch status {
 	case refused:
 		return -1, errors.New("segment: passing memory: the other process passes it to other ranks only")
@@ -357,7 +357,7 @@ func probe(fds [2]int, fd int) error {
 		return fmt.Errorf("segment: passing memory: %w", err)
 	}
 	got := descriptor(rights[:nr], flags)
-	closeAny(got)
+	closeFD(got)
 	if got < 0 {
 		return errors.New("segment: passing memory: the system did not let the descriptor through")
 	}
@@ -365,14 +365,14 @@ func probe(fds [2]int, fd int) error {
 }
 
 // exchange sends a request and returns the answer, with its descriptor, or -1 if it has none.
-func exchange(c *net.UnixConn, text, proof []byte) (status byte, fd int, err error) {
+func exchange(c *net.UnixConn, message, proof []byte) (status byte, fd int, err error) {
 	dropped := func(err error) error {
 		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF) {
 			return errDropped
 		}
 		return err
 	}
-	if _, err := c.Write(text); err != nil {
+	if _, err := c.Write(message); err != nil {
 		return 0, -1, dropped(err)
 	}
 	answer, rights := make([]byte, answerBytes+1), make([]byte, unix.CmsgSpace(4))
@@ -382,11 +382,11 @@ func exchange(c *net.UnixConn, text, proof []byte) (status byte, fd int, err err
 	}
 	fd = descriptor(rights[:nr], flags)
 	if n == 0 {
-		closeAny(fd)
+		closeFD(fd)
 		return 0, -1, errDropped
 	}
 	if n != answerBytes || !hmac.Equal(answer[1:n], proof) {
-		closeAny(fd)
+		closeFD(fd)
 		return 0, -1, errors.New("segment: another process listens in place of the rank")
 	}
 	return answer[0], fd, nil
@@ -407,12 +407,12 @@ func descriptor(rights []byte, flags int) int {
 		return all[0]
 	}
 	for _, fd := range all {
-		closeAny(fd)
+		closeFD(fd)
 	}
 	return -1
 }
 
-func closeAny(fd int) {
+func closeFD(fd int) {
 	if fd >= 0 {
 		_ = unix.Close(fd)
 	}

@@ -135,7 +135,7 @@ func TestPassFlood(t *testing.T) {
 	passed := make(chan error, 1)
 	go func() { passed <- l.Pass(t.Context(), name, s, []int{1}) }()
 	dial := func() net.Conn {
-		c, err := net.Dial("unixpacket", abstract(l.Addr()))
+		c, err := net.Dial("unixpacket", socketName(l.Addr()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,7 +188,7 @@ func TestFetchEvicted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	closeAny(fd)
+	closeFD(fd)
 	l.Close()
 	if got := dropped.Load(); got != 3 {
 		t.Errorf("%d connections were closed", got)
@@ -198,7 +198,7 @@ func TestFetchEvicted(t *testing.T) {
 // impostor listens at an address, and handles the connections one after the other.
 func impostor(t *testing.T, addr []byte, handle func(c *net.UnixConn, i int)) *net.UnixListener {
 	t.Helper()
-	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: abstract(addr), Net: "unixpacket"})
+	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socketName(addr), Net: "unixpacket"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func answerWith(t *testing.T, c *net.UnixConn, addr []byte, name string, rank in
 	if _, err := c.Read(make([]byte, requestBytes)); err != nil {
 		t.Error(err)
 	}
-	text := append([]byte{status}, prove(testKey, answering, abstract(addr), digest(name), rank)...)
+	text := append([]byte{status}, prove(testKey, answering, socketName(addr), digest(name), rank)...)
 	var rights []byte
 	if len(fds) > 0 {
 		rights = unix.UnixRights(fds...)
@@ -246,11 +246,11 @@ func TestStrangers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	passed := make(chan error, 1)
 	go func() { passed <- l.Pass(ctx, name, s, []int{1, 2}) }()
-	addr := abstract(l.Addr())
+	addr := socketName(l.Addr())
 	right := request(testKey, addr, name, 1)
 	for what, text := range map[string][]byte{
 		"another key":          request([]byte("another key"), addr, name, 1),
-		"for another listener": request(testKey, abstract(elsewhere.Addr()), name, 1),
+		"for another listener": request(testKey, socketName(elsewhere.Addr()), name, 1),
 		"the rank was changed": slices.Concat(right[:proofBytes+3], []byte{2}, right[proofBytes+4:]),
 		"the name was changed": slices.Concat(digest("another"), right[proofBytes:]),
 		"no proof":             right[:proofBytes+4],
@@ -281,7 +281,7 @@ func TestStrangers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		closeAny(fd)
+		closeFD(fd)
 	}
 	if err := <-passed; err != nil {
 		t.Error(err)
@@ -340,7 +340,7 @@ func TestDescriptors(t *testing.T) {
 			if (err != nil) != c.fails {
 				t.Errorf("Fetch: %v", err)
 			}
-			closeAny(fd)
+			closeFD(fd)
 			<-came
 			l.Close()
 			eventually(t, "no descriptors", func() bool { return countDescriptors(t, name) == before })
@@ -374,7 +374,7 @@ func TestLateDescriptors(t *testing.T) {
 		for {
 			fd, err := Fetch(ctx, l.Addr(), testKey, name, 1)
 			if err == nil {
-				closeAny(fd)
+				closeFD(fd)
 			}
 			cancel()
 			select {

@@ -164,16 +164,16 @@ func countMappings(t *testing.T, name string) int {
 	return strings.Count(string(text), "/memfd:"+name+" ")
 }
 
-// TestPeek reads memory of a process that has its sign, and not of one that has only
+// TestReadProcess reads memory of a process that has its sign, and not of one that has only
 // its number.
-func TestPeek(t *testing.T) {
-	self := NewSign()
+func TestReadProcess(t *testing.T) {
+	self := NewProcessIdentity()
 	from, to := make([]byte, 10_000), make([]byte, 10_000)
 	for i := range from {
 		from[i] = byte(i)
 	}
 	addr := uint64(uintptr(unsafe.Pointer(&from[0])))
-	switch err := Peek(self, unsafe.Pointer(&to[0]), addr, len(to)); {
+	switch err := ReadProcess(self, unsafe.Pointer(&to[0]), addr, len(to)); {
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS):
 		t.Skip("this system does not let a process read memory so:", err)
 	case err != nil || !bytes.Equal(from, to):
@@ -181,17 +181,17 @@ func TestPeek(t *testing.T) {
 	}
 	clear(to)
 	other := *self
-	other.Mark = bytes.Clone(self.Mark)
-	other.Mark[7]++
-	if err := Peek(&other, unsafe.Pointer(&to[0]), addr, len(to)); !errors.Is(err, unix.ESRCH) {
+	other.Nonce = bytes.Clone(self.Nonce)
+	other.Nonce[7]++
+	if err := ReadProcess(&other, unsafe.Pointer(&to[0]), addr, len(to)); !errors.Is(err, unix.ESRCH) {
 		t.Errorf("another process: %v", err)
 	}
 	other = *self
 	other.Addr = 8
-	if err := Peek(&other, unsafe.Pointer(&to[0]), addr, len(to)); !errors.Is(err, unix.EFAULT) {
+	if err := ReadProcess(&other, unsafe.Pointer(&to[0]), addr, len(to)); !errors.Is(err, unix.EFAULT) {
 		t.Errorf("a process without a sign: %v", err)
 	}
-	if err := Peek(self, unsafe.Pointer(&to[0]), 8, len(to)); !errors.Is(err, unix.EFAULT) {
+	if err := ReadProcess(self, unsafe.Pointer(&to[0]), 8, len(to)); !errors.Is(err, unix.EFAULT) {
 		t.Errorf("no memory there: %v", err)
 	}
 	runtime.KeepAlive(self)
@@ -199,12 +199,12 @@ func TestPeek(t *testing.T) {
 }
 
 func BenchmarkPeek(b *testing.B) {
-	self := NewSign()
+	self := NewProcessIdentity()
 	from, to := make([]byte, 16<<10), make([]byte, 16<<10)
 	b.SetBytes(int64(len(to)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := Peek(self, unsafe.Pointer(&to[0]), uint64(uintptr(unsafe.Pointer(&from[0]))), len(to)); err != nil {
+		if err := ReadProcess(self, unsafe.Pointer(&to[0]), uint64(uintptr(unsafe.Pointer(&from[0]))), len(to)); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
-	"github.com/tutti-go/tutti/internal/engine/wire"
+	"github.com/tutti-go/tutti/internal/engine/network"
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
@@ -334,7 +334,7 @@ func (a *post) fail(c *overlay.Cause) {
 // hear takes another rank's position in a group.
 func (a *post) hear(x *overlay.Message) {
 	if m := a.member(x.Group); m != nil && !m.closed {
-		m.Heard(slices.Index(m.g.ranks, x.Rank), wire.Position(x.Where))
+		m.Heard(slices.Index(m.g.ranks, x.Rank), network.Position(x.Where))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/enginetest"
+	"github.com/tutti-go/tutti/internal/race"
 )
 
 // outside are cases that wait for something else than the engine, such as a
@@ -18,7 +19,7 @@ var outside = []string{"at once", "goroutines", "beside", "absent", "cancelled",
 // TestConformance runs the conformance suite's cases in the simulator, as far as
 // they block only in the engine.
 func TestConformance(t *testing.T) {
-	ran, faults, some := 0, 0, raced || testing.Short()
+	ran, faults, some := 0, 0, race.Enabled || testing.Short()
 	for i, c := range enginetest.Cases(enginetest.Options{Light: true}) {
 		if slices.ContainsFunc(outside, func(s string) bool { return strings.Contains(c.Name, s) }) || some && i%8 != 0 {
 			continue

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
-	"github.com/tutti-go/tutti/internal/engine/wire"
+	"github.com/tutti-go/tutti/internal/engine/network"
 	"github.com/tutti-go/tutti/internal/overlay"
 	"github.com/tutti-go/tutti/internal/wait"
 )
@@ -14,14 +14,14 @@ import (
 // A member is one rank's engine in a group, and its end of the control channel
 // there.
 type member struct {
-	*wire.Engine
+	*network.Engine
 	g      *group
 	p      *proc
 	at     *post
 	closed bool
 
 	busy, looking bool
-	was, told     wire.Position
+	was, told     network.Position
 	pause         int64
 }
 
@@ -32,7 +32,7 @@ func (a *post) join(g *group) *member {
 	w, rank := a.j.w, slices.Index(g.ranks, a.rank)
 	m := &member{g: g, p: a.p, at: a}
 	opt := w.opt.Wire
-	opt.Timeout, opt.Lot = w.opt.Timeout, g.meshes[rank].lot
+	opt.Timeout, opt.ParkingLot = w.opt.Timeout, g.meshes[rank].lot
 	opt.OnFail = m.report
 	opt.Excuse = func() *engine.Failure {
 		for _, o := range a.members { // the first that was made, which is as good
@@ -51,7 +51,7 @@ func (a *post) join(g *group) *member {
 			return a.join(a.j.group(engine.GroupName(g.name, seq, members[0]), ranks)), nil
 		})
 	}
-	m.Engine = wire.New(g.meshes[rank], opt)
+	m.Engine = network.New(g.meshes[rank], opt)
 	g.members[rank] = m
 	a.members, a.p.members = append(a.members, m), append(a.p.members, m)
 	if f := a.early[g.name]; f != nil {
@@ -64,7 +64,7 @@ func (a *post) join(g *group) *member {
 }
 
 // Host is the process.
-func (m *member) Host() wait.Host { return m.p }
+func (m *member) Host() wait.Scheduler { return m.p }
 
 // Fail ends the group, and what was to end with it.
 func (m *member) Fail(f *engine.Failure) {

@@ -1,10 +1,10 @@
 // Package sim runs the ranks of a job in one process, in virtual time, over
-// simulated links: the real algorithms of engine/wire, whatever is written over
+// simulated links: the real algorithms of engine/network, whatever is written over
 // them, and faults. A run depends on nothing but its options: the logs of two
 // runs with the same seed have the same hash, so a failure replays exactly.
 //
 // Ranks are coroutines of which one runs at a time. It runs until it waits, and
-// algorithms wait only in package wait, whose [wait.Host] the simulator is. Of
+// algorithms wait only in package wait, whose [wait.Scheduler] the simulator is. Of
 // those that can run, a seeded choice goes next; when none can, time passes to
 // the next event. Computing takes no time.
 //

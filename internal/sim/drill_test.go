@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/race"
 )
 
 // Pieces of the long run: go test ./internal/sim -run TestSeeds -seeds 10000 -from 20000
@@ -29,7 +30,7 @@ func TestSeeds(t *testing.T) {
 	case n > 0:
 	case os.Getenv("TUTTI_TEST_HEAVY") != "":
 		n = 100_000
-	case testing.Short() || raced:
+	case testing.Short() || race.Enabled:
 		n = 50
 	default:
 		n = 300

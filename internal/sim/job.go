@@ -50,7 +50,7 @@ type post struct {
 	losses   []loss // in the order in which the post was notified
 	departed map[int]bool
 
-	lot   *wait.Lot
+	lot   *wait.ParkingLot
 	state atomic.Uint64 // see below
 }
 
@@ -82,7 +82,7 @@ func (j *job) newPost(p *proc, rank int) *post {
 	}
 	a := &post{
 		j: j, p: p, rank: rank, up: lane{from: p, to: hub}, down: lane{from: hub, to: p}, cut: make(map[int]error), early: make(map[string]*engine.Failure),
-		links: make(map[int][]*link), departed: make(map[int]bool), lot: wait.NewHostedLot(p),
+		links: make(map[int][]*link), departed: make(map[int]bool), lot: wait.NewScheduledParkingLot(p),
 	}
 	p.posts = append(p.posts, a)
 	return a
@@ -148,7 +148,7 @@ func (j *job) group(name string, ranks []int) *group {
 	}
 	for i, r := range ranks {
 		a := j.posts[r]
-		g.meshes[i] = &mesh{g: g, p: a.p, at: a, rank: i, lot: wait.NewHostedLot(a.p), peers: make(map[int]*peer)}
+		g.meshes[i] = &mesh{g: g, p: a.p, at: a, rank: i, lot: wait.NewScheduledParkingLot(a.p), peers: make(map[int]*peer)}
 	}
 	j.groups[name] = g
 	return g

@@ -26,7 +26,7 @@ type mesh struct {
 	p      *proc
 	at     *post
 	rank   int
-	lot    *wait.Lot
+	lot    *wait.ParkingLot
 	news   atomic.Uint64 // counts what has happened to this rank's connections
 	peers  map[int]*peer
 	closed bool

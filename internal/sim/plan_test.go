@@ -7,7 +7,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/enginetest"
-	"github.com/tutti-go/tutti/internal/engine/wire"
+	"github.com/tutti-go/tutti/internal/engine/network"
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
@@ -38,7 +38,7 @@ func newPlan(seed uint64) *plan {
 		Latency:   time.Duration(5+rnd.IntN(200)) * time.Microsecond,
 		Bandwidth: []float64{1e8, 1e9, 12.5e9}[rnd.IntN(3)],
 		Window:    []int{-1, 1, 4, 16}[rnd.IntN(4)],
-		Wire: wire.Options{
+		Wire: network.Options{
 			Segment: []int{24, 64, 1 << 10, 0}[rnd.IntN(4)], Algorithms: algorithms[rnd.IntN(len(algorithms))],
 		},
 	}
@@ -47,19 +47,19 @@ func newPlan(seed uint64) *plan {
 }
 
 // algorithms are sets that together have all.
-var algorithms = []wire.Algorithms{
+var algorithms = []network.Algorithms{
 	{},
 	{
-		AllReduce: wire.Doubling, Reduce: wire.Tree, Broadcast: wire.Tree, AllGather: wire.Bruck,
-		ReduceScatter: wire.Halving, Gather: wire.Tree, Scatter: wire.Tree, AllToAll: wire.Bruck,
+		AllReduce: network.Doubling, Reduce: network.Tree, Broadcast: network.Tree, AllGather: network.Bruck,
+		ReduceScatter: network.Halving, Gather: network.Tree, Scatter: network.Tree, AllToAll: network.Bruck,
 	},
 	{
-		AllReduce: wire.Ring, Reduce: wire.Ring, Broadcast: wire.Chain, AllGather: wire.Ring,
-		ReduceScatter: wire.Ring, Gather: wire.Direct, Scatter: wire.Direct, AllToAll: wire.Direct,
+		AllReduce: network.Ring, Reduce: network.Ring, Broadcast: network.Chain, AllGather: network.Ring,
+		ReduceScatter: network.Ring, Gather: network.Direct, Scatter: network.Direct, AllToAll: network.Direct,
 	},
-	{AllReduce: wire.Halving, Reduce: wire.Direct, ReduceScatter: wire.Direct},
-	{AllReduce: wire.Direct, Reduce: wire.Linear},
-	{AllReduce: wire.Bruck},
+	{AllReduce: network.Halving, Reduce: network.Direct, ReduceScatter: network.Direct},
+	{AllReduce: network.Direct, Reduce: network.Linear},
+	{AllReduce: network.Bruck},
 }
 
 func (p *plan) steps(depth int) enginetest.Program {

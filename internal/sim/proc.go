@@ -30,13 +30,13 @@ type proc struct {
 	dials   []*dial   // that came while it was frozen
 }
 
-var _ wait.Host = (*proc)(nil)
+var _ wait.Scheduler = (*proc)(nil)
 
 // Now is the virtual time.
 func (p *proc) Now() time.Time { return p.w.s.time() }
 
 // Park has the running task wait.
-func (p *proc) Park(l *wait.Lot, c wait.Cond, ctx context.Context, until time.Time) {
+func (p *proc) Park(l *wait.ParkingLot, c wait.Cond, ctx context.Context, until time.Time) {
 	t := p.current()
 	t.lot, t.cond, t.until = l, c, 0
 	if !until.IsZero() {
@@ -56,7 +56,7 @@ func (p *proc) current() *task {
 }
 
 // Wake makes those ready whose wait in the lot is over.
-func (p *proc) Wake(l *wait.Lot) {
+func (p *proc) Wake(l *wait.ParkingLot) {
 	for i := 0; i < len(p.parked); {
 		if t := p.parked[i]; t.lot == l && (l.Stopped() || t.cond.Ready()) {
 			p.w.s.unpark(t)

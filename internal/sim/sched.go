@@ -38,7 +38,7 @@ type task struct {
 
 	// While it is parked:
 	parked bool
-	lot    *wait.Lot // nil: it waits for time alone
+	lot    *wait.ParkingLot // nil: it waits for time alone
 	cond   wait.Cond
 	until  int64 // zero: no end
 	timer  int64 // when the event that looks at until comes; zero: none does

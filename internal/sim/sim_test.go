@@ -12,8 +12,9 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/enginetest"
-	"github.com/tutti-go/tutti/internal/engine/wire"
+	"github.com/tutti-go/tutti/internal/engine/network"
 	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/race"
 )
 
 // allReduce adds one to n elements and checks what comes out.
@@ -49,7 +50,7 @@ func must(t testing.TB, opt Options, body func(ctx context.Context, s *Seat) err
 func TestReplay(t *testing.T) {
 	hashes := make(map[uint64]uint64)
 	for seed := range uint64(10) {
-		opt := Options{Seed: seed, Ranks: 7, Wire: wire.Options{Segment: 64}}
+		opt := Options{Seed: seed, Ranks: 7, Wire: network.Options{Segment: 64}}
 		if seed%2 == 1 {
 			opt.Faults = []Fault{{Kind: Crash, Rank: 3, Message: 9}}
 		}
@@ -86,13 +87,13 @@ func TestReplay(t *testing.T) {
 // A thousand ranks lose one in the middle of an AllReduce.
 func TestThousand(t *testing.T) {
 	ranks := 1000
-	if testing.Short() || raced {
+	if testing.Short() || race.Enabled {
 		ranks = 200
 	}
-	for _, way := range []wire.Algorithm{0, wire.Doubling, wire.Halving} {
+	for _, way := range []network.Algorithm{0, network.Doubling, network.Halving} {
 		began := time.Now()
 		opt := Options{
-			Seed: 1, Ranks: ranks, Wire: wire.Options{Algorithms: wire.Algorithms{AllReduce: way}},
+			Seed: 1, Ranks: ranks, Wire: network.Options{Algorithms: network.Algorithms{AllReduce: way}},
 			Faults: []Fault{{Kind: Crash, Rank: 77, Message: 5}},
 		}
 		res := must(t, opt, func(ctx context.Context, s *Seat) error {

@@ -33,7 +33,7 @@ type ask struct {
 type client struct {
 	a        *arbiter
 	p        *proc
-	lot      *wait.Lot
+	lot      *wait.ParkingLot
 	up, down lane
 	broken   bool // the connection ends now; the next request has another
 }
@@ -52,7 +52,7 @@ func (s *Seat) Store() store.Store {
 	if p.store == nil {
 		a := p.w.store
 		p.store = &client{
-			a: a, p: p, lot: wait.NewHostedLot(p), up: lane{from: p, to: a.at}, down: lane{from: a.at, to: p},
+			a: a, p: p, lot: wait.NewScheduledParkingLot(p), up: lane{from: p, to: a.at}, down: lane{from: a.at, to: p},
 		}
 	}
 	return p.store

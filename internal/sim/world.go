@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
-	"github.com/tutti-go/tutti/internal/engine/wire"
+	"github.com/tutti-go/tutti/internal/engine/network"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
@@ -34,9 +34,9 @@ type Options struct {
 	Limit time.Duration
 	// Faults are what goes wrong.
 	Faults []Fault
-	// Wire has the engines' own options; its Timeout, Lot, OnFail and Sub are
+	// Wire has the engines' own options; its Timeout, ParkingLot, OnFail and Sub are
 	// the simulator's.
-	Wire wire.Options
+	Wire network.Options
 	// Broken makes the store set what it should compare and set: for tests that
 	// show that they would notice.
 	Broken bool
@@ -219,7 +219,7 @@ func SeatOf(ctx context.Context) *Seat {
 // Go runs f beside its caller, as a goroutine would. What it returns waits until
 // f is over.
 func (s *Seat) Go(f func()) (join func()) {
-	lot := wait.NewHostedLot(s.p)
+	lot := wait.NewScheduledParkingLot(s.p)
 	over := new(atomic.Uint64)
 	s.p.Go(func() {
 		f()
@@ -233,7 +233,7 @@ func (s *Seat) Go(f func()) (join func()) {
 func (s *Seat) Now() time.Duration { return time.Duration(s.p.w.s.now) }
 
 // Host is the process.
-func (s *Seat) Host() wait.Host { return s.p }
+func (s *Seat) Host() wait.Scheduler { return s.p }
 
 // Sleep lets virtual time pass.
 func (s *Seat) Sleep(ctx context.Context, d time.Duration) error { return s.p.sleep(ctx, d) }

@@ -1,5 +1,5 @@
 // Package transport moves bytes between the ranks of a group: what the
-// algorithms of engine/wire are written over. Package mem is the twin in
+// algorithms of engine/network are written over. Package mem is the twin in
 // memory that every test can use, package tcp the real one.
 package transport
 

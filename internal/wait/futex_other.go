@@ -15,6 +15,6 @@ func futexWake(*atomic.Uint64) {}
 
 func yield() { runtime.Gosched() }
 
-func nap(d time.Duration) { time.Sleep(d) }
+func sleepFor(d time.Duration) { time.Sleep(d) }
 
-func napOn(_ *atomic.Uint64, _ uint32, d time.Duration) { time.Sleep(d) }
+func sleepOn(_ *atomic.Uint64, _ uint32, d time.Duration) { time.Sleep(d) }

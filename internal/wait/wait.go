@@ -30,7 +30,7 @@ var (
 const (
 	// turns is how often a condition is looked at between two looks at the
 	// context, the clock and the stop flag.
-	turns = 64
+	pollsPerCheck = 64
 	// spinFor and yieldFor are how long a wait spins, and then yields, before
 	// it goes to the next, cheaper and slower, way of waiting. Spinning is
 	// short: the system may have put the one that is waited for on the same
@@ -50,24 +50,25 @@ type Cond interface {
 
 // A Lot is where the waiters of one group park, and where they are stopped.
 // It is safe for concurrent use and must not be copied.
-type Lot struct {
-	parked  atomic.Int32
-	stopped atomic.Bool
-	once    sync.Once
-	stop    chan struct{}
-	spin    time.Duration
-	stays   bool             // between processes: waiters do not give way, but sleep
-	mine    *atomic.Uint64   // between processes: how many waiters of this one sleep
-	peers   []*atomic.Uint64 // and the other processes' counts
-	host    Host             // nil: the runtime
-	mu      sync.Mutex
-	waiters []*Waiter
+type ParkingLot struct {
+	parked       atomic.Int32
+	stopped      atomic.Bool
+	once         sync.Once
+	stop         chan struct{}
+	spin         time.Duration
+	maxSleep     time.Duration    // between processes: the longest sleep on a word
+	neverYield   bool             // between processes: waiters do not give way, but sleep
+	sleeping     *atomic.Uint64   // between processes: how many waiters of this one sleep
+	peerSleeping []*atomic.Uint64 // and the other processes' counts
+	scheduler    Scheduler        // nil: the runtime
+	mu           sync.Mutex
+	waiters      []*Waiter
 }
 
 // NewLot returns a lot for a group in which up to ranks waiters of this
 // process wait for one another.
-func NewLot(ranks int) *Lot {
-	l := &Lot{stop: make(chan struct{})}
+func NewParkingLot(ranks int) *ParkingLot {
+	l := &ParkingLot{stop: make(chan struct{})}
 	// A waiter that spins with no processor left for the one it waits for
 	// only delays it.
 	if ranks <= runtime.GOMAXPROCS(0) {
@@ -79,18 +80,18 @@ func NewLot(ranks int) *Lot {
 // Wake wakes the parked waiters whose condition has come true. It is called
 // after every store to a word that somebody may wait for, and costs one load
 // when nobody is parked. The word itself matters only between processes.
-func (l *Lot) Wake(word *atomic.Uint64) {
+func (l *ParkingLot) Wake(word *atomic.Uint64) {
 	if l.parked.Load() != 0 {
 		l.wake()
 	}
-	if l.peers != nil {
+	if l.peerSleeping != nil {
 		l.wakePeers(word)
 	}
 }
 
-func (l *Lot) wake() {
-	if l.host != nil {
-		l.host.Wake(l)
+func (l *ParkingLot) wake() {
+	if l.scheduler != nil {
+		l.scheduler.Wake(l)
 		return
 	}
 	l.mu.Lock()
@@ -108,65 +109,65 @@ func (l *Lot) wake() {
 // Stop ends all present and future waits with ErrStopped, except those whose
 // condition holds already. It may be called more than once; when it returns,
 // Done is closed.
-func (l *Lot) Stop() {
+func (l *ParkingLot) Stop() {
 	l.once.Do(func() {
 		l.stopped.Store(true)
 		close(l.stop)
-		if l.host != nil {
-			l.host.Wake(l)
+		if l.scheduler != nil {
+			l.scheduler.Wake(l)
 		}
 	})
 }
 
 // Stopped reports whether Stop was called.
-func (l *Lot) Stopped() bool { return l.stopped.Load() }
+func (l *ParkingLot) Stopped() bool { return l.stopped.Load() }
 
 // Done is closed by Stop.
-func (l *Lot) Done() <-chan struct{} { return l.stop }
+func (l *ParkingLot) Done() <-chan struct{} { return l.stop }
 
 // A Waiter waits on behalf of one activity: one operation after another, one
 // wait at a time. It is not safe for concurrent use.
 type Waiter struct {
-	lot     *Lot
-	ctx     context.Context
-	timeout time.Duration // zero or less: none
-	began   time.Time     // when this operation first had to wait
-	mark    *Mark         // and where that is noted; nil: nowhere
-	word    wordCond
-	posted  *atomic.Uint64 // stored, but nobody has been woken yet
-	fence   atomic.Uint64
-	cond    Cond // what a parked waiter waits for; guarded by lot.mu
-	token   chan struct{}
-	timer   *time.Timer
-	patient bool
-	serve   func() (bool, error)  // nil: nothing; see Serve
-	look    func(time.Time) error // nil: nothing; see Look
-	looked  time.Time             // when look was last called
-	_       [64]byte              // the next waiter belongs to another rank
+	lot          *ParkingLot
+	ctx          context.Context
+	timeout      time.Duration // zero or less: none
+	began        time.Time     // when this operation first had to wait
+	firstWait    *FirstWait    // and where that is noted; nil: nowhere
+	word         wordCond
+	deferred     *atomic.Uint64 // stored, but nobody has been woken yet
+	fence        atomic.Uint64
+	cond         Cond // what a parked waiter waits for; guarded by lot.mu
+	token        chan struct{}
+	timer        *time.Timer
+	parkAtOnce   bool
+	whileWaiting func() (bool, error)  // nil: nothing; see Serve
+	checkPeers   func(time.Time) error // nil: nothing; see Look
+	peersChecked time.Time             // when look was last called
+	_            [64]byte              // the next waiter belongs to another rank
 }
 
 // NewWaiter returns a waiter that parks in lot.
-func NewWaiter(lot *Lot) *Waiter {
+func NewWaiter(lot *ParkingLot) *Waiter {
 	return &Waiter{lot: lot, ctx: context.Background(), token: make(chan struct{}, 1)}
 }
 
 // Note has the waiter note in m when operations begin to wait. It is called
 // before the first of them.
-func (w *Waiter) Note(m *Mark) { w.mark = m }
+func (w *Waiter) RecordFirstWait(m *FirstWait) { w.firstWait = m }
 
 // Serve has f called again and again while a wait lasts for more than a moment. It does
 // what others need of this waiter's owner before they can go on, and reports whether there
 // was something to do; its error ends the wait. It is called before the first operation.
-func (w *Waiter) Serve(f func() (bool, error)) { w.serve = f }
+func (w *Waiter) WhileWaiting(f func() (bool, error)) { w.whileWaiting = f }
 
 // Begin starts an operation: the waits that follow end when ctx does, or when
 // together they have lasted for timeout (if it is positive).
 func (w *Waiter) Begin(ctx context.Context, timeout time.Duration) {
-	w.ctx, w.timeout, w.began, w.patient = ctx, timeout, time.Time{}, false
+	w.ctx, w.timeout, w.began, w.parkAtOnce = ctx, timeout, time.Time{}, false
 }
 
 // Patient says that what the operation waits for takes long: its waits park at once.
-func (w *Waiter) Patient() { w.patient = true }
+func (w *Waiter) ParkAtOnce() { w.parkAtOnce = true }
 
 // End lets go of the operation's context.
 func (w *Waiter) End() {
@@ -177,36 +178,36 @@ func (w *Waiter) End() {
 // wordCond waits until a word has reached a value, or until its writer has
 // left for good.
 type wordCond struct {
-	word, gone *atomic.Uint64
+	word, left *atomic.Uint64
 	least      uint64
 }
 
 func (c *wordCond) Ready() bool {
-	return c.word.Load() >= c.least || (c.gone != nil && c.gone.Load() != 0)
+	return c.word.Load() >= c.least || (c.left != nil && c.left.Load() != 0)
 }
 
 // AtLeast waits until word has reached least. It reports false when the word
 // has not, because gone is no longer zero: the writer said goodbye. A nil gone
 // is never looked at.
-func (w *Waiter) AtLeast(word *atomic.Uint64, least uint64, gone *atomic.Uint64) (bool, error) {
+func (w *Waiter) AtLeast(word *atomic.Uint64, least uint64, left *atomic.Uint64) (bool, error) {
 	// Most waits end here, within a microsecond, without a look at anything
 	// else: whoever looks at the clock sees the word change a little late.
-	first := turns
+	polls := pollsPerCheck
 	if w.lot.spin > 0 {
-		first = 16 * turns
-	} else if w.lot.peers != nil {
-		first = 1
+		polls = 16 * pollsPerCheck
+	} else if w.lot.peerSleeping != nil {
+		polls = 1
 	}
-	for range first {
+	for range polls {
 		if word.Load() >= least {
 			return true, nil
 		}
 	}
-	w.word = wordCond{word, gone, least}
+	w.word = wordCond{word, left, least}
 	var peer *wordCond
-	if w.lot.peers != nil {
+	if w.lot.peerSleeping != nil {
 		peer = &w.word
-		if w.lot.spin == 0 && w.cede(peer) {
+		if w.lot.spin == 0 && w.yieldToPeers(peer) {
 			return word.Load() >= least, nil
 		}
 	}
@@ -225,19 +226,19 @@ func (w *Waiter) For(c Cond) error { return w.wait(c, nil) }
 // and the waiter sleeps on the word in place of parking.
 func (w *Waiter) wait(c Cond, peer *wordCond) error {
 	w.Flush()
-	if w.lot.host != nil {
-		return w.parkInHost(c)
+	if w.lot.scheduler != nil {
+		return w.parkInScheduler(c)
 	}
 	yields := yieldFor
 	if peer != nil {
 		yields = yieldPeerFor
-		if w.lot.stays {
+		if w.lot.neverYield {
 			yields = 0
 		}
 	}
 	var start time.Time
 	for turn := 0; ; turn++ {
-		for range turns {
+		for range pollsPerCheck {
 			if c.Ready() {
 				return nil
 			}
@@ -254,8 +255,8 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 		if start.IsZero() {
 			start = now
 		}
-		if w.serve != nil {
-			busy, err := w.serve()
+		if w.whileWaiting != nil {
+			busy, err := w.whileWaiting()
 			if err != nil {
 				return err
 			}
@@ -264,13 +265,13 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 			}
 		}
 		switch waited := now.Sub(start); {
-		case w.patient && peer == nil:
+		case w.parkAtOnce && peer == nil:
 			w.park(c, now)
 		case waited < w.lot.spin:
 		case waited < yields:
-			w.giveWay(turn, peer)
+			w.yieldCPU(turn, peer)
 		case peer != nil:
-			if err := w.lookAround(now); err != nil {
+			if err := w.maybeCheckPeers(now); err != nil {
 				return err
 			}
 			w.sleep(peer)
@@ -286,10 +287,10 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 // then. Looking for a goroutine can wake a thread of the runtime, which then
 // takes a processor from a process that has work: between processes it is done
 // as seldom as the garbage collector and the others can bear.
-func (w *Waiter) giveWay(turn int, peer *wordCond) {
+func (w *Waiter) yieldCPU(turn int, peer *wordCond) {
 	threads, other := w.lot.spin > 0, turn%8 == 0
 	if peer != nil {
-		w.cede(peer)
+		w.yieldToPeers(peer)
 		threads, other = true, turn%2 == 1
 	}
 	if other != threads {
@@ -312,8 +313,8 @@ func (w *Waiter) Check() (time.Time, error) {
 	}
 	if w.began.IsZero() {
 		w.began = now
-		if w.mark != nil {
-			w.mark.note(now)
+		if w.firstWait != nil {
+			w.firstWait.record(now)
 		}
 	}
 	if w.timeout > 0 && now.Sub(w.began) >= w.timeout {
@@ -324,7 +325,7 @@ func (w *Waiter) Check() (time.Time, error) {
 
 // While waits as long as word has the value v, whatever else happens. It is
 // for words that their writer changes without waiting for anybody.
-func (w *Waiter) While(word *atomic.Uint64, v uint64) {
+func (w *Waiter) WaitWhileEqual(word *atomic.Uint64, v uint64) {
 	for word.Load() == v {
 		runtime.Gosched()
 	}

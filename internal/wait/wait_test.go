@@ -14,19 +14,19 @@ import (
 func TestEnds(t *testing.T) {
 	var word, gone atomic.Uint64
 	for name, test := range map[string]struct {
-		end  func(l *Lot, cancel context.CancelFunc)
+		end  func(l *ParkingLot, cancel context.CancelFunc)
 		ok   bool
 		want error
 	}{
-		"value":  {func(l *Lot, _ context.CancelFunc) { word.Store(5); l.Wake(&word) }, true, nil},
-		"gone":   {func(l *Lot, _ context.CancelFunc) { gone.Store(1); l.Wake(&gone) }, false, nil},
-		"stop":   {func(l *Lot, _ context.CancelFunc) { l.Stop(); l.Stop() }, false, ErrStopped},
-		"cancel": {func(_ *Lot, cancel context.CancelFunc) { cancel() }, false, context.Canceled},
+		"value":  {func(l *ParkingLot, _ context.CancelFunc) { word.Store(5); l.Wake(&word) }, true, nil},
+		"gone":   {func(l *ParkingLot, _ context.CancelFunc) { gone.Store(1); l.Wake(&gone) }, false, nil},
+		"stop":   {func(l *ParkingLot, _ context.CancelFunc) { l.Stop(); l.Stop() }, false, ErrStopped},
+		"cancel": {func(_ *ParkingLot, cancel context.CancelFunc) { cancel() }, false, context.Canceled},
 	} {
 		for _, pause := range []time.Duration{0, 3 * time.Millisecond} {
 			word.Store(0)
 			gone.Store(0)
-			l := NewLot(1)
+			l := NewParkingLot(1)
 			w := NewWaiter(l)
 			ctx, cancel := context.WithCancel(t.Context())
 			w.Begin(ctx, time.Minute)
@@ -47,11 +47,11 @@ func TestEnds(t *testing.T) {
 // TestEndsTooLate has what is waited for come after a look, and the wait end before
 // the next: so it is when the others go on at once, and end the group.
 func TestEndsTooLate(t *testing.T) {
-	for name, end := range map[string]func(l *Lot, cancel context.CancelFunc){
-		"stop":   func(l *Lot, _ context.CancelFunc) { l.Stop() },
-		"cancel": func(_ *Lot, cancel context.CancelFunc) { cancel() },
+	for name, end := range map[string]func(l *ParkingLot, cancel context.CancelFunc){
+		"stop":   func(l *ParkingLot, _ context.CancelFunc) { l.Stop() },
+		"cancel": func(_ *ParkingLot, cancel context.CancelFunc) { cancel() },
 	} {
-		l := NewLot(1)
+		l := NewParkingLot(1)
 		w := NewWaiter(l)
 		ctx, cancel := context.WithCancel(t.Context())
 		w.Begin(ctx, time.Minute)
@@ -59,7 +59,7 @@ func TestEndsTooLate(t *testing.T) {
 		if err := w.For(c); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := w.Check(); err == nil || c.looks != turns+1 {
+		if _, err := w.Check(); err == nil || c.looks != pollsPerCheck+1 {
 			t.Errorf("%s: the end came elsewhere: %v after %d looks", name, err, c.looks)
 		}
 		w.End()
@@ -75,16 +75,16 @@ type lateCond struct {
 }
 
 func (c *lateCond) Ready() bool {
-	if c.looks++; c.looks == turns {
+	if c.looks++; c.looks == pollsPerCheck {
 		c.end()
 	}
-	return c.looks > turns
+	return c.looks > pollsPerCheck
 }
 
 func TestTimeout(t *testing.T) {
 	var word atomic.Uint64
 	for _, timeout := range []time.Duration{time.Nanosecond, 5 * time.Millisecond} {
-		w := NewWaiter(NewLot(1))
+		w := NewWaiter(NewParkingLot(1))
 		w.Begin(t.Context(), timeout)
 		if _, err := w.AtLeast(&word, 1, nil); !errors.Is(err, ErrTimeout) {
 			t.Errorf("%v: %v", timeout, err)
@@ -100,7 +100,7 @@ func TestPeers(t *testing.T) {
 	var sides sync.WaitGroup
 	for i := range 2 {
 		sides.Go(func() {
-			l := NewPeerLot(runtime.NumCPU() < 2, &sleeping[i], []*atomic.Uint64{&sleeping[1-i]})
+			l := NewPeerParkingLot(runtime.NumCPU() < 2, &sleeping[i], []*atomic.Uint64{&sleeping[1-i]})
 			w := NewWaiter(l)
 			w.Begin(t.Context(), time.Minute)
 			for n := uint64(1); n <= rounds; n++ {
@@ -125,7 +125,7 @@ func TestPeers(t *testing.T) {
 // TestMany parks many waiters on one word and wakes those whose value has come.
 func TestMany(t *testing.T) {
 	var word atomic.Uint64
-	l := NewLot(1 << 20)
+	l := NewParkingLot(1 << 20)
 	var waiters sync.WaitGroup
 	for v := uint64(1); v <= 20; v++ {
 		waiters.Go(func() {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/race"
 )
 
 // verbs are those that carry data; allVerbs has the one that does not, too.
@@ -87,7 +88,7 @@ func sweepCases(opt Options) []Case {
 	}
 	const many = 16
 	huge := []kernel.DType{kernel.Float32, kernel.BFloat16, kernel.Int64, kernel.Uint8}
-	if raceEnabled {
+	if race.Enabled {
 		huge = huge[:1]
 	}
 	for i, v := range verbs {

@@ -136,7 +136,7 @@ func (e *Engine) abort() {
 
 // await waits until the device is done with what stands before an event.
 func (o *operation) await(event *cuda.Event, comm *nccl.Comm) error {
-	pace := wait.Pace{Keen: o.e.keen}
+	pace := wait.Poller{SpinAllowed: o.e.keen}
 	for look := false; ; look = pace.Pause() {
 		if over, err := o.reached(event, comm, look); over || err != nil {
 			return err

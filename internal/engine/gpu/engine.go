@@ -163,7 +163,7 @@ func (e *Engine) free() error {
 }
 
 // MarkWaits is the CPU engine's.
-func (e *Engine) MarkWaits(m *wait.Mark) { engine.MarkWaits(e.Engine, m) }
+func (e *Engine) MarkWaits(m *wait.FirstWait) { engine.MarkWaits(e.Engine, m) }
 
 // Behind is the CPU engine's.
 func (e *Engine) Behind() []int {

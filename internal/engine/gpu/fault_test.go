@@ -21,7 +21,7 @@ const outOfMemory = 2
 // is the failure of the group it is made of, on all ranks.
 func TestSubWithoutDevice(t *testing.T) {
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	clean(t)
 	t.Cleanup(control.Reset)
@@ -73,7 +73,7 @@ func TestManyStreams(t *testing.T) {
 // share. The other works on it, and this one reads it there.
 func TestPinnedOnOne(t *testing.T) {
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	clean(t)
 	t.Cleanup(control.Reset)
@@ -90,10 +90,11 @@ func TestPinnedOnOne(t *testing.T) {
 		if r == 0 {
 			cfg.Listener = l
 		}
-		cpu, err := job.Join(t.Context(), cfg)
+		entered, err := job.Enter(t.Context(), cfg)
 		if err != nil {
 			return err
 		}
+		cpu := entered.World()
 		dev, err := cuda.Open(r, nil)
 		if err != nil {
 			return err

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
 // joined runs a program on two ranks that have launched so many sums of x, which was one,
@@ -96,7 +96,7 @@ func TestJoined(t *testing.T) {
 // operations: when the last is settled, it uses their memory no more.
 func TestJoinedFails(t *testing.T) {
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	for name, last := range map[string]func(e *Engine, x *cuda.Slice[float32]) engine.Pending{
 		"launched": func(e *Engine, x *cuda.Slice[float32]) engine.Pending {
@@ -118,7 +118,7 @@ func TestJoinedFails(t *testing.T) {
 			clean(t)
 			t.Cleanup(control.Reset)
 			fired := control.Fired()
-			control.Fail(standin.Kernel, 1, standin.Hang)
+			control.Fail(fakegpu.Kernel, 1, fakegpu.Hang)
 			joined(t, 2, func(e *Engine, x *cuda.Slice[float32]) error {
 				p := last(e, x)
 				if err := p.Settle(); !errors.Is(err, engine.ErrAborted) {

@@ -10,17 +10,17 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/enginetest"
 	"github.com/tutti-go/tutti/internal/engine/shm"
-	"github.com/tutti-go/tutti/internal/standin"
+	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/nccl"
 )
 
 // control is nil on real libraries.
-var control *standin.Control
+var control *fakegpu.Control
 
 func TestMain(m *testing.M) {
 	// The suite has groups of up to 16 ranks, each on a device of its own.
-	if os.Getenv("TUTTI_STANDIN_DEVICES") == "" {
-		_ = os.Setenv("TUTTI_STANDIN_DEVICES", "16")
+	if os.Getenv("TUTTI_FAKE_DEVICES") == "" {
+		_ = os.Setenv("TUTTI_FAKE_DEVICES", "16")
 	}
 	run := m.Run
 	if os.Getenv("TUTTI_TEST_RANK") != "" {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 			return 0
 		}
 	}
-	os.Exit(standin.Main(&control, run))
+	os.Exit(fakegpu.Main(&control, run))
 }
 
 func ok(tb testing.TB, errs ...error) {

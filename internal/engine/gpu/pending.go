@@ -149,7 +149,7 @@ func (p *pending) Settle() error {
 // settle is Settle. e.inUse is read-locked.
 func (p *pending) settle() error {
 	e := p.e
-	pace := wait.Pace{Keen: e.keen}
+	pace := wait.Poller{SpinAllowed: e.keen}
 	for look := false; !p.ended(look); {
 		look = pace.Pause()
 	}

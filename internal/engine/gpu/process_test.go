@@ -115,10 +115,11 @@ func rankProcess() error {
 		}
 		cfg.Listener = l
 	}
-	cpu, err := job.Join(ctx, cfg)
+	entered, err := job.Enter(ctx, cfg)
 	if err != nil {
 		return err
 	}
+	cpu := entered.World()
 	program, staged := strings.CutPrefix(os.Getenv("TUTTI_TEST_PROGRAM"), "staged ")
 	var lib *nccl.Library
 	if !staged {

@@ -91,7 +91,7 @@ func sum(e *Engine, x *cuda.Slice[float32]) []engine.Call {
 // nothing is left behind.
 func TestStagedFaults(t *testing.T) {
 	if control == nil {
-		t.Skip("this test needs the stand-in")
+		t.Skip("this test needs the fake GPU")
 	}
 	const outOfMemory, launchFailed = 2, 719
 	for _, f := range []struct {

@@ -8,7 +8,7 @@ import (
 var _ engine.Observer = (*Engine)(nil)
 
 // MarkWaits has Run note when one of its parts begins to wait.
-func (e *Engine) MarkWaits(m *wait.Mark) {
+func (e *Engine) MarkWaits(m *wait.FirstWait) {
 	for _, inner := range e.inner() {
 		engine.MarkWaits(inner, m)
 	}

@@ -11,8 +11,8 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/enginetest"
+	"github.com/tutti-go/tutti/internal/engine/network"
 	"github.com/tutti-go/tutti/internal/engine/shm"
-	"github.com/tutti-go/tutti/internal/engine/wire"
 	"github.com/tutti-go/tutti/internal/transport/mem"
 )
 
@@ -40,9 +40,9 @@ type crew struct {
 	engines []*Engine // by rank; nil: not there yet
 	cause   *engine.Failure
 
-	local   []engine.Engine // by rank
-	all     []*mem.Mesh     // by rank
-	leaders []*wire.Engine  // by rank; nil: leads nobody, or not there yet
+	local   []engine.Engine   // by rank
+	all     []*mem.Mesh       // by rank
+	leaders []*network.Engine // by rank; nil: leads nobody, or not there yet
 	between map[int]*mem.Mesh
 }
 
@@ -65,7 +65,7 @@ func (s *site) crew(name string, places []int) *crew {
 	n := len(places)
 	c := &crew{
 		hosts: hostsOf(places), engines: make([]*Engine, n), local: make([]engine.Engine, n),
-		all: mem.New(n, mem.Options{}), leaders: make([]*wire.Engine, n), between: make(map[int]*mem.Mesh),
+		all: mem.New(n, mem.Options{}), leaders: make([]*network.Engine, n), between: make(map[int]*mem.Mesh),
 	}
 	l := newLayout(0, c.hosts)
 	for h, m := range mem.New(len(l.leaders), mem.Options{}) {
@@ -100,10 +100,10 @@ func (s *site) join(name string, places []int, rank int) *Engine {
 	all := c.all[rank]
 	opt := s.opt
 	opt.Rank, opt.Hosts, opt.Local = rank, c.hosts, c.local[rank]
-	opt.All = wire.New(all, wire.Options{Lot: all.Lot(), Reproducible: opt.Reproducible})
-	var leader *wire.Engine
+	opt.All = network.New(all, network.Options{ParkingLot: all.ParkingLot(), Reproducible: opt.Reproducible})
+	var leader *network.Engine
 	if m := c.between[rank]; m != nil {
-		leader = wire.New(m, wire.Options{Lot: m.Lot()})
+		leader = network.New(m, network.Options{ParkingLot: m.ParkingLot()})
 		opt.Leaders = leader
 	}
 	var e *Engine
@@ -178,12 +178,12 @@ func (s *site) beat() {
 }
 
 // well are the leaders of all groups that have not failed.
-func (s *site) well() (list [][]*wire.Engine) {
+func (s *site) well() (list [][]*network.Engine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.crews {
 		if c.cause == nil {
-			list = append(list, slices.DeleteFunc(slices.Clone(c.leaders), func(e *wire.Engine) bool { return e == nil }))
+			list = append(list, slices.DeleteFunc(slices.Clone(c.leaders), func(e *network.Engine) bool { return e == nil }))
 		}
 	}
 	return list

@@ -13,32 +13,32 @@ import (
 // lie in segments, and which way a call's data takes.
 func ABI() string {
 	return abi.Text("shm",
-		"header", abi.Struct[header](), "place", abi.Struct[place](), "far", abi.Struct[far](), "request", abi.Struct[request](),
-		"sizes", []int{line, depth, words, nameBytes, headerBytes, sigBytes, placeBytes, windows, pieceBits, ringBytes, ownerBits, serviceBytes},
-		"marks", []int64{direct, windowed, afar},
-		"peek", []int{peekRoot, peekReduce},
-		"window", []int{leastWindow, mostWindow, windowsPerCall},
-		"ways", ways(),
+		"header", abi.Struct[header](), "regionBuffer", abi.Struct[regionBuffer](), "remoteBuffer", abi.Struct[remoteBuffer](), "request", abi.Struct[request](),
+		"sizes", []int{lineBytes, slotsPerBoard, numWords, nameBytes, headerBytes, sigBytes, regionBufferBytes, numWindows, pieceBits, ringBytes, ownerBits, serviceBytes},
+		"marks", []int64{direct, windowed, remote},
+		"vmread", []int{vmreadRootMax, vmreadReduceMax},
+		"window", []int{minWindow, maxWindow, windowsPerCall},
+		"divisions", divisions(),
 	)
 }
 
 // ways is a hash of how segments, windows and parts are divided, over numbers of
 // ranks and sizes: it changes when the arithmetic does, also where no constant has.
-func ways() uint64 {
+func divisions() uint64 {
 	h := fnv.New64a()
 	for _, ranks := range []int{2, 3, 4, 7, 8, 16, 64, 100} {
 		opt := Options{}
 		opt.fillShared(ranks)
-		bytes, slot := boardBytes(opt.small(ranks))
-		fmt.Fprintln(h, ranks, opt.Small, opt.Ring, opt.Piece, opt.Peek, bytes, slot, SharedBytes(ranks, Options{}))
-		e := &Engine{g: &group{opt: opt, pair: ranks == 2, boards: make([]board, ranks), rings: []ring{{win: opt.Ring / windows / line * line}}}}
+		bytes, slot := boardBytes(opt.slotDataBytes(ranks))
+		fmt.Fprintln(h, ranks, opt.Small, opt.Ring, opt.Piece, opt.VMReadMin, bytes, slot, SharedBytes(ranks, Options{}))
+		e := &Engine{g: &group{opt: opt, vmreadPair: ranks == 2, boards: make([]board, ranks), rings: []ring{{win: opt.Ring / numWindows / lineBytes * lineBytes}}}}
 		for bytes := 1; bytes <= 1<<26; bytes *= 2 {
 			m := engine.Mem{N: bytes, Type: kernel.Uint8}
 			for verb := engine.AllReduce; verb <= engine.AllToAll; verb++ {
 				c := engine.Call{Verb: verb, Src: m, Dst: m}
-				fmt.Fprintln(h, verb, e.windowBytes(c.Sig(), true), e.windowBytes(c.Sig(), false), e.room(&c), e.swaps(&c))
+				fmt.Fprintln(h, verb, e.windowBytes(c.Sig(), true), e.windowBytes(c.Sig(), false), e.slotBytesOf(&c), e.prefersVMRead(&c))
 			}
-			fmt.Fprintln(h, newPlan(bytes, ranks, kernel.Uint8, opt.Piece))
+			fmt.Fprintln(h, newPartPlan(bytes, ranks, kernel.Uint8, opt.Piece))
 		}
 	}
 	return h.Sum64()

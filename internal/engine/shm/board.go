@@ -10,10 +10,10 @@ import (
 const (
 	// line keeps words that different ranks wait for apart. It is two cache
 	// lines, because processors fetch them in pairs.
-	line = 128
+	lineBytes = 128
 	// depth is how many operations a rank that waits for nobody (a broadcast's
 	// root) may be ahead of the slowest.
-	depth = 4
+	slotsPerBoard = 4
 	// nameBytes is what an error can show of an operation's name.
 	nameBytes = 32
 )
@@ -21,8 +21,8 @@ const (
 // A board is the memory by which one rank speaks to the others: it writes,
 // they read. It holds no pointers.
 type board struct {
-	base  unsafe.Pointer
-	slotB int // bytes of one slot
+	base      unsafe.Pointer
+	slotBytes int // bytes of one slot
 }
 
 // header is the beginning of a slot, one cache line. The name, if there is one,
@@ -43,20 +43,20 @@ const headerBytes = int(unsafe.Sizeof(header{}))
 // boardBytes is the size of a board whose slots have room for small bytes of
 // data.
 func boardBytes(small int) (board, slot int) {
-	slot = (2*headerBytes + small + line - 1) / line * line // see after
-	return words*line + depth*slot, slot
+	slot = (2*headerBytes + small + lineBytes - 1) / lineBytes * lineBytes // see after
+	return numWords*lineBytes + slotsPerBoard*slot, slot
 }
 
 // newBoard makes a board in memory of this process.
 func newBoard(small int) board {
 	bytes, slot := boardBytes(small)
-	mem := make([]byte, bytes+line)
+	mem := make([]byte, bytes+lineBytes)
 	base := unsafe.Pointer(unsafe.SliceData(mem))
-	skip := -uintptr(base) & (line - 1)
+	skip := -uintptr(base) & (lineBytes - 1)
 	return board{unsafe.Add(base, skip), slot}
 }
 
-func (b board) word(i int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Add(b.base, i*line)) }
+func (b board) word(i int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Add(b.base, i*lineBytes)) }
 
 // done is the last step whose data this rank has finished reading.
 func (b board) done() *atomic.Uint64 { return b.word(0) }
@@ -68,8 +68,8 @@ func (b board) progress() *atomic.Uint64 { return b.word(1) }
 func (b board) left() *atomic.Uint64 { return b.word(2) }
 
 // why is what the rank said when it left. It is written before that.
-func (b board) why() *engine.Farewell {
-	return (*engine.Farewell)(unsafe.Add(b.base, 2*line+8))
+func (b board) exitReason() *engine.Farewell {
+	return (*engine.Farewell)(unsafe.Add(b.base, 2*lineBytes+8))
 }
 
 // reading is not zero while the rank may read other ranks' buffers.
@@ -91,19 +91,19 @@ func (b board) withdrawn() *atomic.Uint64 { return b.word(7) }
 
 // request is what the rank requests of others; see serve.go. It shares a line with
 // withdrawn, which a rank that has read others' buffers looks at anyway.
-func (b board) request() *request { return (*request)(unsafe.Add(b.base, 7*line+8)) }
+func (b board) request() *request { return (*request)(unsafe.Add(b.base, 7*lineBytes+8)) }
 
 // words is how many there are.
-const words = 8
+const numWords = 8
 
 func (b board) slot(step uint64) *header {
-	return (*header)(unsafe.Add(b.base, words*line+int(step%depth)*b.slotB))
+	return (*header)(unsafe.Add(b.base, numWords*lineBytes+int(step%slotsPerBoard)*b.slotBytes))
 }
 
 // last returns the newest operation on the board, nil if there was none.
 func (b board) last() *header {
 	var newest *header
-	for i := range uint64(depth) {
+	for i := range uint64(slotsPerBoard) {
 		if h := b.slot(i); h.step.Load() > 0 && (newest == nil || h.step.Load() > newest.step.Load()) {
 			newest = h
 		}
@@ -113,14 +113,14 @@ func (b board) last() *header {
 
 // data is where the slot's data begins.
 func (h *header) data() unsafe.Pointer {
-	if h.small() {
+	if h.inTail() {
 		return unsafe.Pointer(&h.tail)
 	}
-	return h.after(&h.sig)
+	return h.dataAfterHeader(&h.sig)
 }
 
 // small reports whether the data is in the tail.
-func (h *header) small() bool {
+func (h *header) inTail() bool {
 	size := h.sig.Type.Size()
 	if size == 0 {
 		size = 8 // the elements of a Split, whose fingerprint has no type
@@ -129,7 +129,7 @@ func (h *header) small() bool {
 }
 
 // after is where data begins that is not in the tail: in a cache line of its own.
-func (h *header) after(s *engine.Sig) unsafe.Pointer {
+func (h *header) dataAfterHeader(s *engine.Sig) unsafe.Pointer {
 	if s.Name != 0 {
 		return h.at(2 * headerBytes)
 	}
@@ -137,12 +137,12 @@ func (h *header) after(s *engine.Sig) unsafe.Pointer {
 }
 
 // text describes the operation that the slot speaks of.
-func (h *header) text() string {
+func (h *header) describe() string {
 	return describe(&h.sig, unsafe.Add(unsafe.Pointer(h), headerBytes))
 }
 
 // nameRoom is how many bytes an operation's name takes after its Sig.
-func nameRoom(s *engine.Sig) int {
+func storedNameBytes(s *engine.Sig) int {
 	if s.Name == 0 {
 		return 0
 	}

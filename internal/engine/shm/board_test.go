@@ -23,7 +23,7 @@ func TestTail(t *testing.T) {
 		"in windows":         {windowed, engine.Sig{Type: kernel.Uint8}, false},
 	} {
 		h := header{n: test.n, sig: test.sig}
-		if got := h.small(); got != test.want {
+		if got := h.inTail(); got != test.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // block is how many bytes of partial results are kept at a time when more than
 // two sources are combined: they stay in the first-level cache's neighbourhood
 // from one source to the next.
-const block = 32 << 10
+const accBytes = 32 << 10
 
 // combine reduces the elements at e.from, one source per rank, into dst, in
 // rank order. The destination may be one of the sources. A source that has
@@ -37,14 +37,14 @@ func (e *Engine) combine(c *engine.Call, dst unsafe.Pointer, n int, t kernel.DTy
 // of them.
 func (e *Engine) combineBlocks(c *engine.Call, dst unsafe.Pointer, n int, t kernel.DType, mul bool) {
 	if e.acc == nil {
-		e.acc = make([]byte, block)
+		e.acc = make([]byte, accBytes)
 	}
 	acc := unsafe.Pointer(unsafe.SliceData(e.acc))
 	op := kernelOp(c.Red)
 	last := len(e.from) - 1
 	size := t.Size()
 	for done := 0; done < n; {
-		m := min(n-done, block/size)
+		m := min(n-done, accBytes/size)
 		off := done * size
 		from := func(i int) unsafe.Pointer { return unsafe.Add(e.from[i], off) }
 		if mul {

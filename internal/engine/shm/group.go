@@ -32,7 +32,7 @@ type Options struct {
 	// Peek is the least data, in bytes, of one process for another that the
 	// system copies from one to the other. Zero: 16 KiB, because a call of the
 	// system costs as much as the copy of some of them.
-	Peek int
+	VMReadMin int
 }
 
 func (o *Options) fill() {
@@ -45,8 +45,8 @@ func (o *Options) fill() {
 	if o.Piece <= 0 {
 		o.Piece = 128 << 10
 	}
-	if o.Peek <= 0 {
-		o.Peek = 16 << 10
+	if o.VMReadMin <= 0 {
+		o.VMReadMin = 16 << 10
 	}
 }
 
@@ -60,34 +60,34 @@ func (o *Options) service() int {
 
 // group is what the ranks of one process share.
 type group struct {
-	opt    Options
-	lot    *wait.Lot
-	boards []board
-	rings  []ring  // between processes
-	shared *Shared // between processes
-	pair   bool    // they are two, can read each other's memory and have a core each
+	opt        Options
+	lot        *wait.ParkingLot
+	boards     []board
+	rings      []ring  // between processes
+	shared     *Shared // between processes
+	vmreadPair bool    // they are two, can read each other's memory and have a core each
 	// Memory of Alloc, between processes. The list is replaced, not changed.
 	regions atomic.Pointer[[]Region]
 	ranks   []*Engine // the other side of each board; a rank's buffers are reached through it
 	cause   engine.Cause
 
-	mu    sync.Mutex
-	subs  map[subKey]*sub
-	boxes map[boxKey]*box
-	idle  []*wait.Waiter // for messages
+	mu          sync.Mutex
+	pending     map[pendingGroupKey]*pendingGroup
+	queues      map[queueKey]*messageQueue
+	idleWaiters []*wait.Waiter // for messages
 
-	services []service // where each rank answers requests, between processes; see serve.go
+	services []serviceArea // where each rank answers requests, between processes; see serve.go
 }
 
 // subKey names a group that is being made: the operation that decided it, and
 // its first member.
-type subKey struct {
+type pendingGroupKey struct {
 	seq   uint64
 	first int
 }
 
 // sub is a new group and how many of its members have not yet come for it.
-type sub struct {
+type pendingGroup struct {
 	g       *group
 	missing int
 }
@@ -100,19 +100,19 @@ func NewLocal(n int, opt Options) []*Engine {
 
 func newGroup(n int, opt Options) *group {
 	g := &group{
-		opt:    opt,
-		lot:    wait.NewLot(n),
-		boards: make([]board, n),
-		ranks:  make([]*Engine, n),
-		subs:   make(map[subKey]*sub),
-		boxes:  make(map[boxKey]*box),
+		opt:     opt,
+		lot:     wait.NewParkingLot(n),
+		boards:  make([]board, n),
+		ranks:   make([]*Engine, n),
+		pending: make(map[pendingGroupKey]*pendingGroup),
+		queues:  make(map[queueKey]*messageQueue),
 	}
 	for r := range g.ranks {
 		g.boards[r] = newBoard(opt.Small)
 		g.ranks[r] = &Engine{
 			g: g, rank: r, board: g.boards[r], w: wait.NewWaiter(g.lot),
 			// No less than a line, or two ranks would write the same one.
-			from: make([]unsafe.Pointer, n, max(n, line/8)), scale: make([]float64, n, max(n, line/8)),
+			from: make([]unsafe.Pointer, n, max(n, lineBytes/8)), scale: make([]float64, n, max(n, lineBytes/8)),
 		}
 	}
 	return g
@@ -135,14 +135,14 @@ func (g *group) fail(f *engine.Failure) *engine.Failure {
 func (g *group) join(seq uint64, members []int) *group {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	key := subKey{seq, members[0]}
-	s := g.subs[key]
+	key := pendingGroupKey{seq, members[0]}
+	s := g.pending[key]
 	if s == nil {
-		s = &sub{newGroup(len(members), g.opt), len(members)}
-		g.subs[key] = s
+		s = &pendingGroup{newGroup(len(members), g.opt), len(members)}
+		g.pending[key] = s
 	}
 	if s.missing--; s.missing == 0 {
-		delete(g.subs, key)
+		delete(g.pending, key)
 	}
 	return s.g
 }

@@ -1,7 +1,7 @@
 package shm
 
 import (
-	"github.com/tutti-go/tutti/internal/cores"
+	"github.com/tutti-go/tutti/internal/affinity"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/wait"
 )
@@ -9,17 +9,17 @@ import (
 var _ engine.Observer = (*Engine)(nil)
 
 // MarkWaits has Run note when it begins to wait.
-func (e *Engine) MarkWaits(m *wait.Mark) { e.w.Note(m) }
+func (e *Engine) MarkWaits(m *wait.FirstWait) { e.w.RecordFirstWait(m) }
 
 // Beside has waits for other processes end without giving way, if there is room.
 func (e *Engine) Beside() bool {
 	var masks [][]byte // none: the processors of this process are all
 	if s := e.g.shared; s != nil {
-		masks = s.Cores
+		masks = s.CPUMasks
 	}
-	room := !cores.Crowded(2*len(e.g.boards), masks)
+	room := !affinity.Oversubscribed(2*len(e.g.boards), masks)
 	if room && e.g.shared != nil {
-		e.g.lot.Beside()
+		e.g.lot.NeverYield()
 	}
 	return room
 }

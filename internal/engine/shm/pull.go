@@ -16,26 +16,26 @@ func (e *Engine) pull(c *engine.Call) error {
 		return err
 	}
 	readers := e.readers(c)
-	if readers == nobody || c.SrcParts == nil && c.Src.Bytes() <= e.g.opt.Small {
-		e.fill(h, c)
+	if readers == readByNone || c.SrcParts == nil && c.Src.Bytes() <= e.g.opt.Small {
+		e.fillSlot(h, c)
 	} else {
-		src, err := e.preserve(c)
+		src, err := e.stableSource(c)
 		if err != nil {
 			return err
 		}
 		e.expose(c, src)
 		e.head.n = direct
 	}
-	e.post(h)
-	if readers != nobody {
-		e.claimNext(c.Src.Bytes())
+	e.publishDeferred(h)
+	if readers != readByNone {
+		e.prefetchNextSlots(c.Src.Bytes())
 	}
-	if e.compares(c) {
-		if err := e.compare(); err != nil {
+	if e.mustCompare(c) {
+		if err := e.compareArrived(); err != nil {
 			return err
 		}
 	}
-	if err := e.consume(c); err != nil {
+	if err := e.takeResults(c); err != nil {
 		return err
 	}
 	if err := e.finishCall(c); err != nil {
@@ -44,45 +44,45 @@ func (e *Engine) pull(c *engine.Call) error {
 	if e.head.n != direct {
 		return nil
 	}
-	if readers == theRoot {
+	if readers == readByRoot {
 		return e.awaitRoot(c.Root)
 	}
-	e.owed = e.step
+	e.exposedStep = e.step
 	return nil
 }
 
 // Who reads a rank's source.
 const (
-	nobody = iota
-	theRoot
-	everybody
+	readByNone = iota
+	readByRoot
+	readByAll
 )
 
 func (e *Engine) readers(c *engine.Call) int {
 	root := e.rank == c.Root
 	switch {
 	case len(e.g.boards) == 1, c.Src.Nothing() && c.SrcParts == nil, c.Verb == engine.Alloc:
-		return nobody
+		return readByNone
 	case c.Verb == engine.Reduce || c.Verb == engine.Gather:
 		if root {
-			return nobody
+			return readByNone
 		}
-		return theRoot
+		return readByRoot
 	case c.Verb.Rooted() && !root:
-		return nobody
+		return readByNone
 	}
-	return everybody
+	return readByAll
 }
 
 // preserve returns a source that stays as it is until the others have read it.
 // An AllToAll in place writes its results before that, so its source is copied,
 // once the others have done with the copy that was there before.
-func (e *Engine) preserve(c *engine.Call) (engine.Mem, error) {
+func (e *Engine) stableSource(c *engine.Call) (engine.Mem, error) {
 	src := c.Src
 	if c.Verb != engine.AllToAll || c.Uneven || c.Src.Ptr != c.Dst.Ptr {
 		return src, nil
 	}
-	if err := e.settleReaders(); err != nil {
+	if err := e.awaitReaders(); err != nil {
 		return src, err
 	}
 	if cap(e.spare) < src.Bytes() {
@@ -101,40 +101,40 @@ func (e *Engine) awaitRoot(root int) error {
 		return err
 	}
 	if !ok {
-		return e.lost(root, e.op, e.seq)
+		return e.rankLeft(root, e.op, e.seq)
 	}
-	e.open[e.step%depth] = exposure{}
-	e.lent = e.lent && e.owed != 0
+	e.exposures[e.step%slotsPerBoard] = exposure{}
+	e.vmreadExposed = e.vmreadExposed && e.exposedStep != 0
 	return nil
 }
 
 // consume takes this rank's results of a call out of the others' slots and
 // buffers.
-func (e *Engine) consume(c *engine.Call) error {
+func (e *Engine) takeResults(c *engine.Call) error {
 	root := e.rank == c.Root
 	switch c.Verb {
 	case engine.Broadcast:
 		if !root {
-			return e.takeFrom(c, c.Root, c.Dst, whole)
+			return e.takeFrom(c, c.Root, c.Dst, wholeSource)
 		}
 	case engine.Scatter:
-		return e.takeFrom(c, c.Root, c.Dst, share)
+		return e.takeFrom(c, c.Root, c.Dst, ownShare)
 	case engine.AllGather, engine.Split:
-		return e.takeFromAll(c, whole)
+		return e.takeFromAll(c, wholeSource)
 	case engine.Gather:
 		if root {
-			return e.takeFromAll(c, whole)
+			return e.takeFromAll(c, wholeSource)
 		}
 	case engine.AllToAll:
-		return e.takeFromAll(c, share)
+		return e.takeFromAll(c, ownShare)
 	case engine.AllReduce:
-		return e.reduceFromAll(c, c.Dst, whole)
+		return e.reduceFromAll(c, c.Dst, wholeSource)
 	case engine.Reduce:
 		if root {
-			return e.reduceFromAll(c, c.Dst, whole)
+			return e.reduceFromAll(c, c.Dst, wholeSource)
 		}
 	case engine.ReduceScatter:
-		return e.reduceFromAll(c, c.Dst, share)
+		return e.reduceFromAll(c, c.Dst, ownShare)
 	}
 	return nil
 }
@@ -142,14 +142,14 @@ func (e *Engine) consume(c *engine.Call) error {
 // What is taken of another rank's source: all of it, or the share that is
 // meant for this rank.
 const (
-	whole = false
-	share = true
+	wholeSource = false
+	ownShare    = true
 )
 
 // source is what this rank takes of rank r's source, checked to be as long as
 // expected.
 func (e *Engine) source(c *engine.Call, r, n int, shared bool) (engine.Mem, float64, error) {
-	v, err := e.reach(c, r)
+	v, err := e.sourceOf(c, r)
 	if err != nil {
 		return engine.Mem{}, 0, err
 	}

@@ -17,19 +17,19 @@ type Region struct {
 }
 
 // A spot is an address that means the same to all processes.
-type spot struct {
+type regionAddr struct {
 	region uint64 // zero: none
 	off    int64
 }
 
 // A place, in a slot, says where a rank's buffers are for others to read.
-type place struct {
-	src, dst spot
+type regionBuffer struct {
+	src, dst regionAddr
 	n        int64 // elements of the source
 	scale    float64
 }
 
-const placeBytes = int(unsafe.Sizeof(place{}))
+const regionBufferBytes = int(unsafe.Sizeof(regionBuffer{}))
 
 // AddRegion makes operations on a region go without copies through segments.
 func (e *Engine) AddRegion(r Region) {
@@ -55,23 +55,23 @@ func (e *Engine) DropRegion(id uint64) {
 
 // spotOf is where others find a buffer of this rank's; none if it is not in a
 // region.
-func (e *Engine) spotOf(m engine.Mem) spot {
+func (e *Engine) regionAddrOf(m engine.Mem) regionAddr {
 	list := e.g.regions.Load()
 	if list == nil {
-		return spot{}
+		return regionAddr{}
 	}
 	for _, r := range *list {
 		off := int64(uintptr(m.Ptr)) - int64(uintptr(r.Base[e.rank]))
 		if off >= 0 && off+int64(m.Bytes()) <= int64(r.Bytes) {
-			return spot{r.ID, off}
+			return regionAddr{r.ID, off}
 		}
 	}
-	return spot{}
+	return regionAddr{}
 }
 
 // find is this process's address of rank r's spot. All ranks have all regions until
 // they are freed; one that is freed too soon must not lead them different ways.
-func (e *Engine) find(r int, s spot) (unsafe.Pointer, error) {
+func (e *Engine) resolve(r int, s regionAddr) (unsafe.Pointer, error) {
 	if list := e.g.regions.Load(); list != nil {
 		for _, reg := range *list {
 			if reg.ID == s.region {
@@ -87,49 +87,49 @@ func (e *Engine) find(r int, s spot) (unsafe.Pointer, error) {
 }
 
 // openPlace says in the slot where this rank's buffers are, if they are in regions.
-func (e *Engine) openPlace(h *header, c *engine.Call, dst bool) bool {
-	p := place{src: e.spotOf(c.Src), n: int64(c.Src.N), scale: e.factor(c)}
+func (e *Engine) announceRegion(h *header, c *engine.Call, dst bool) bool {
+	p := regionBuffer{src: e.regionAddrOf(c.Src), n: int64(c.Src.N), scale: e.factor(c)}
 	if p.src.region == 0 {
 		return false
 	}
 	if dst {
-		if p.dst = e.spotOf(c.Dst); p.dst.region == 0 {
+		if p.dst = e.regionAddrOf(c.Dst); p.dst.region == 0 {
 			return false
 		}
 	}
 	e.head.n = direct
-	*(*place)(h.after(&e.head.sig)) = p
+	*(*regionBuffer)(h.dataAfterHeader(&e.head.sig)) = p
 	return true
 }
 
 // allOpen waits for all ranks, and reports whether the buffers of all of them
 // can be read in place; e.seen then says where they are.
-func (e *Engine) allOpen(c *engine.Call) (bool, error) {
-	if e.seen == nil {
-		e.seen = make([]exposure, len(e.g.boards))
+func (e *Engine) allDirect(c *engine.Call) (bool, error) {
+	if e.peerExposures == nil {
+		e.peerExposures = make([]exposure, len(e.g.boards))
 	}
 	for r := range e.g.boards {
 		if r == e.rank {
-			e.seen[r] = exposure{src: c.Src, dst: c.Dst, scale: e.factor(c)}
+			e.peerExposures[r] = exposure{src: c.Src, dst: c.Dst, scale: e.factor(c)}
 			continue
 		}
-		h, err := e.await(r)
+		h, err := e.awaitSlot(r)
 		if err != nil {
 			return false, err
 		}
 		if h.n != direct {
 			return false, nil
 		}
-		p := (*place)(h.data())
+		p := (*regionBuffer)(h.data())
 		x := exposure{src: c.Src, dst: c.Dst, scale: p.scale}
-		if x.src.Ptr, err = e.find(r, p.src); err != nil {
+		if x.src.Ptr, err = e.resolve(r, p.src); err != nil {
 			return false, err
 		}
-		if x.dst.Ptr, err = e.find(r, p.dst); err != nil {
+		if x.dst.Ptr, err = e.resolve(r, p.dst); err != nil {
 			return false, err
 		}
-		e.seen[r] = x
+		e.peerExposures[r] = x
 	}
-	e.clear = max(e.clear, e.step-1)
+	e.allDone = max(e.allDone, e.step-1)
 	return true, nil
 }

@@ -45,25 +45,25 @@ const serviceBytes = 64 << 10
 // A service is where a rank answers requests: a word for each reader, which holds the number
 // of its last request that was answered, and a window. The window holds one answer until its
 // reader has changed its request.
-type service struct {
+type serviceArea struct {
 	base   unsafe.Pointer
 	window unsafe.Pointer
 }
 
-func newService(base unsafe.Pointer, ranks int) service {
-	return service{base, unsafe.Add(base, answersBytes(ranks))}
+func newServiceArea(base unsafe.Pointer, ranks int) serviceArea {
+	return serviceArea{base, unsafe.Add(base, answersBytes(ranks))}
 }
 
 // answersBytes is the size of the words.
-func answersBytes(ranks int) int { return (8*ranks + line - 1) / line * line }
+func answersBytes(ranks int) int { return (8*ranks + lineBytes - 1) / lineBytes * lineBytes }
 
 // answered is the number of rank r's last request that was answered.
-func (s service) answered(r int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Add(s.base, 8*r)) }
+func (s serviceArea) answered(r int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Add(s.base, 8*r)) }
 
 // readable reports whether ranks of the group may still announce buffers for others to
 // read by the system.
 func (e *Engine) readable() bool {
-	if e.g.shared.Peek == nil || e.unreadable {
+	if e.g.shared.ReadProcess == nil || e.unreadable {
 		return false
 	}
 	for _, b := range e.g.boards {
@@ -85,40 +85,40 @@ func (e *Engine) requestFrom(r int, dst unsafe.Pointer, off, bytes int, why erro
 		n := min(bytes-done, e.g.opt.service())
 		q.step, q.off, q.bytes, q.errno = e.step, int64(off+done), int64(n), int64(errno)
 		e.requests++
-		e.tell(&q.word, e.requests<<ownerBits|uint64(r+1))
-		if err := e.hear(s.answered(e.rank), r, e.requests); err != nil {
+		e.storeWord(&q.word, e.requests<<ownerBits|uint64(r+1))
+		if err := e.waitWord(s.answered(e.rank), r, e.requests); err != nil {
 			return err
 		}
 		kernel.Copy(unsafe.Add(dst, done), s.window, n)
 		done += n
 	}
 	e.requests++
-	e.tell(&q.word, e.requests<<ownerBits)
+	e.storeWord(&q.word, e.requests<<ownerBits)
 	return nil
 }
 
 // serve answers a request of another rank, if there is one, and reports whether it has. It
 // is called while this rank waits.
 func (e *Engine) serve() (bool, error) {
-	if !e.lent {
+	if !e.vmreadExposed {
 		return false, nil
 	}
-	if e.serving != 0 {
-		if e.g.boards[e.served].request().word.Load() == e.serving {
+	if e.servedRequest != 0 {
+		if e.g.boards[e.servedRank].request().word.Load() == e.servedRequest {
 			return false, nil // the reader has not taken it yet
 		}
-		e.serving = 0
+		e.servedRequest = 0
 	}
 	n := len(e.g.boards)
 	for i := range n {
-		r := (e.served + 1 + i) % n // not always the same one first
+		r := (e.servedRank + 1 + i) % n // not always the same one first
 		q := e.g.boards[r].request()
 		word := q.word.Load()
 		s := e.g.services[e.rank]
 		if word&(1<<ownerBits-1) != uint64(e.rank+1) || s.answered(r).Load() == word>>ownerBits {
 			continue
 		}
-		src := e.open[q.step%depth].src
+		src := e.exposures[q.step%slotsPerBoard].src
 		if q.off < 0 || q.bytes < 0 || q.bytes > serviceBytes || q.off > int64(src.Bytes())-q.bytes {
 			return false, &engine.Failure{
 				Kind: engine.ErrAborted, Op: e.op, Seq: e.seq, Rank: e.rank,
@@ -130,8 +130,8 @@ func (e *Engine) serve() (bool, error) {
 		}
 		e.reported = true
 		kernel.Copy(s.window, unsafe.Add(src.Ptr, q.off), int(q.bytes))
-		e.serving, e.served = word, r
-		e.tell(s.answered(r), word>>ownerBits)
+		e.servedRequest, e.servedRank = word, r
+		e.storeWord(s.answered(r), word>>ownerBits)
 		return true, nil
 	}
 	return false, nil

@@ -151,9 +151,9 @@ var peekingVerbs = []engine.Verb{engine.AllGather, engine.AllToAll, engine.Broad
 // of the next one, in which nothing is read in this way any more.
 func TestUnreadable(t *testing.T) {
 	threads(t)
-	const calls, elems = depth + 2, 70
-	tiny := Options{Small: 64, Ring: 3 * 1024, Peek: 128, Service: 100}
-	large := Options{Small: 2048, Ring: 3 * 1024, Peek: 128, Service: 100} // what a pair swaps would fit into slots
+	const calls, elems = slotsPerBoard + 2, 70
+	tiny := Options{Small: 64, Ring: 3 * 1024, VMReadMin: 128, Service: 100}
+	large := Options{Small: 2048, Ring: 3 * 1024, VMReadMin: 128, Service: 100} // what a pair swaps would fit into slots
 	for _, verb := range peekingVerbs {
 		for _, ranks := range []int{2, 3} {
 			for _, pair := range []bool{false, true}[:4-ranks] {
@@ -176,7 +176,7 @@ func TestUnreadable(t *testing.T) {
 									return nil
 								})
 								for _, e := range g.engines {
-									e.(*Engine).g.pair = pair
+									e.(*Engine).g.vmreadPair = pair
 								}
 								if err := g.run(t, verb, calls, elems, 0); err != nil {
 									t.Fatalf("read %d of rank %d is refused, and later ones: %v: %v", nth, reader, rest, err)
@@ -256,7 +256,7 @@ func TestUnreadableSuite(t *testing.T) {
 	threads(t)
 	var refused atomic.Int64
 	world := func(tb testing.TB, ranks int) []engine.Engine {
-		m := &mapped{tb: tb, opt: Options{Small: 64, Ring: 3 * 1024, Peek: 1}, subs: make(map[string][]engine.Engine)}
+		m := &mapped{tb: tb, opt: Options{Small: 64, Ring: 3 * 1024, VMReadMin: 1}, subs: make(map[string][]engine.Engine)}
 		m.peek = func(int, peekFunc) peekFunc {
 			return func(int, unsafe.Pointer, uint64, int) error {
 				refused.Add(1)
@@ -278,7 +278,7 @@ func TestUnreadableLost(t *testing.T) {
 	t.Run("dies", func(t *testing.T) {
 		asked := make(chan struct{})
 		var once sync.Once
-		g := newRefusing(t, 2, Options{Peek: 128}, func(int, int, int) error {
+		g := newRefusing(t, 2, Options{VMReadMin: 128}, func(int, int, int) error {
 			once.Do(func() { close(asked) })
 			return syscall.EFAULT
 		})
@@ -293,7 +293,7 @@ func TestUnreadableLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !owner.openBuffer(&src[0]) {
+		if !owner.announceRemote(&src[0]) {
 			t.Fatal("the buffer was not announced")
 		}
 		owner.publish(h)
@@ -302,10 +302,10 @@ func TestUnreadableLost(t *testing.T) {
 		if err := <-errs; !errors.Is(err, engine.ErrRankLost) {
 			t.Errorf("it ended with %v", err)
 		}
-		owner.conceal()
+		owner.clearExposures()
 	})
 	t.Run("has ended", func(t *testing.T) {
-		g := newRefusing(t, 2, Options{Peek: 128}, func(int, int, int) error { return syscall.ESRCH })
+		g := newRefusing(t, 2, Options{VMReadMin: 128}, func(int, int, int) error { return syscall.ESRCH })
 		err := g.run(t, engine.Broadcast, 1, 20_000, 0)
 		f := (*engine.Failure)(nil)
 		if !errors.As(err, &f) || !errors.Is(f.Kind, engine.ErrRankLost) || len(f.Lost) != 1 || f.Lost[0] != 1 {

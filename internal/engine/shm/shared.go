@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/tutti-go/tutti/internal/cores"
+	"github.com/tutti-go/tutti/internal/affinity"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/wait"
 )
@@ -20,13 +20,13 @@ type Shared struct {
 	// Cores holds, for each rank, the processors that its process may use: see
 	// cores.Mask. Where there are fewer than ranks, one that waits does not spin. Nil
 	// means that all have this process's.
-	Cores [][]byte
+	CPUMasks [][]byte
 	// Messages carries Send and Recv: an engine of the same ranks.
 	Messages engine.Engine
 	// Peek copies bytes at an address of another rank's process into this one's
 	// memory. Nil: not all ranks can read each other's. The error ESRCH says that
 	// the process has ended.
-	Peek func(rank int, dst unsafe.Pointer, addr uint64, bytes int) error
+	ReadProcess func(rank int, dst unsafe.Pointer, addr uint64, bytes int) error
 	// OnUnreadable, if it is not nil, is called once, on a rank whose buffer another
 	// one, reader, could not read by Peek. What would be read by Peek then goes through
 	// the segments.
@@ -50,7 +50,7 @@ type Shared struct {
 }
 
 // ringBytes is the size of a ring: its windows should stay in a core's cache.
-const ringBytes = windows * (512 << 10)
+const ringBytes = numWindows * (512 << 10)
 
 // SharedBytes is the size of one rank's segment in a group of so many.
 func SharedBytes(ranks int, opt Options) int {
@@ -61,8 +61,8 @@ func SharedBytes(ranks int, opt Options) int {
 // serviceAt is where a rank's service begins in its segment: behind its board and its
 // rings.
 func (o *Options) serviceAt(ranks int) int {
-	b, _ := boardBytes(o.small(ranks))
-	return (b + o.Ring + o.Ring/ranks + windows*line + line - 1) / line * line
+	b, _ := boardBytes(o.slotDataBytes(ranks))
+	return (b + o.Ring + o.Ring/ranks + numWindows*lineBytes + lineBytes - 1) / lineBytes * lineBytes
 }
 
 // fillShared is fill for processes. A slot is read by all others whole: the
@@ -76,38 +76,38 @@ func (o *Options) fillShared(ranks int) {
 
 // small is the room for data in a slot: at least for one count per rank, or a
 // place.
-func (o *Options) small(ranks int) int { return max(o.Small, 8*ranks, placeBytes) }
+func (o *Options) slotDataBytes(ranks int) int { return max(o.Small, 8*ranks, regionBufferBytes) }
 
 // NewShared returns this process's rank.
 func NewShared(s Shared) *Engine {
 	n := len(s.Memory)
 	s.fillShared(n)
-	g := &group{opt: s.Options, boards: make([]board, n), rings: make([]ring, n), services: make([]service, n), shared: &s}
-	size, slot := boardBytes(s.small(n))
+	g := &group{opt: s.Options, boards: make([]board, n), rings: make([]ring, n), services: make([]serviceArea, n), shared: &s}
+	size, slot := boardBytes(s.slotDataBytes(n))
 	var others []*atomic.Uint64
 	for r, p := range s.Memory {
 		g.boards[r] = board{p, slot}
-		g.rings[r] = ring{unsafe.Add(p, size), s.Ring / windows / line * line}
-		g.services[r] = newService(unsafe.Add(p, s.serviceAt(n)), n)
+		g.rings[r] = ring{unsafe.Add(p, size), s.Ring / numWindows / lineBytes * lineBytes}
+		g.services[r] = newServiceArea(unsafe.Add(p, s.serviceAt(n)), n)
 		if r != s.Rank {
 			others = append(others, g.boards[r].sleeping())
 		}
 	}
-	g.lot = wait.NewPeerLot(cores.Crowded(n, s.Cores), g.boards[s.Rank].sleeping(), others)
-	if cores.Apart(s.Cores) {
-		g.lot.Apart()
+	g.lot = wait.NewPeerParkingLot(affinity.Oversubscribed(n, s.CPUMasks), g.boards[s.Rank].sleeping(), others)
+	if affinity.Disjoint(s.CPUMasks) {
+		g.lot.SpinLonger()
 	}
 	// All ranks must come to the same.
-	g.pair = n == 2 && s.Peek != nil && cores.Known(s.Cores) && !cores.Crowded(n, s.Cores)
+	g.vmreadPair = n == 2 && s.ReadProcess != nil && affinity.Known(s.CPUMasks) && !affinity.Oversubscribed(n, s.CPUMasks)
 	e := &Engine{
 		g: g, rank: s.Rank, board: g.boards[s.Rank], w: wait.NewWaiter(g.lot),
 		from: make([]unsafe.Pointer, n), scale: make([]float64, n),
 	}
-	if s.Peek != nil {
-		e.w.Serve(e.serve)
+	if s.ReadProcess != nil {
+		e.w.WhileWaiting(e.serve)
 	}
 	if s.Ended != nil {
-		e.w.Look(e.lookout)
+		e.w.CheckPeers(e.checkProcesses)
 	}
 	return e
 }

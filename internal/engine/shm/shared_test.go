@@ -69,7 +69,7 @@ func (m *mapped) group(name string, ranks int) []engine.Engine {
 		})
 		engines[r] = NewShared(Shared{
 			Options: m.opt, Rank: r, Memory: memory, Messages: messages,
-			Peek: m.peekOf(r), Ended: m.ended,
+			ReadProcess: m.peekOf(r), Ended: m.ended,
 			OnUnreadable: func(reader int, reason error) {
 				if m.unreadable != nil {
 					m.unreadable(r, reader, reason)
@@ -117,9 +117,9 @@ func (m *mapped) peekOf(reader int) peekFunc {
 // peekSelf reads this process's memory as if it were another's, where the system
 // can do that.
 func peekSelf() peekFunc {
-	self := segment.NewSign()
+	self := segment.NewProcessIdentity()
 	peek := func(_ int, dst unsafe.Pointer, addr uint64, n int) error {
-		return segment.Peek(self, dst, addr, n)
+		return segment.ReadProcess(self, dst, addr, n)
 	}
 	var words [2]uint64
 	if peek(0, unsafe.Pointer(&words[0]), uint64(uintptr(unsafe.Pointer(&words[1]))), 8) != nil {
@@ -149,7 +149,7 @@ func TestShared(t *testing.T) {
 
 func TestSharedInPieces(t *testing.T) {
 	threads(t)
-	tiny := Options{Small: 64, Ring: 3 * 1024, Peek: 1}
+	tiny := Options{Small: 64, Ring: 3 * 1024, VMReadMin: 1}
 	enginetest.Run(t, mappedWorld(tiny), enginetest.Options{RankOrder: true, Light: true})
 }
 
@@ -162,14 +162,14 @@ func TestPair(t *testing.T) {
 		t.Run(verb.String(), func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			engines := mappedWorld(Options{Peek: 256})(t, 2)
+			engines := mappedWorld(Options{VMReadMin: 256})(t, 2)
 			errs := make([]error, len(engines))
 			var running sync.WaitGroup
 			for _, e := range engines {
-				if e.(*Engine).g.shared.Peek == nil {
+				if e.(*Engine).g.shared.ReadProcess == nil {
 					t.Skip("this system does not let a process read another's memory")
 				}
-				e.(*Engine).g.pair = true
+				e.(*Engine).g.vmreadPair = true
 			}
 			for r, e := range engines {
 				running.Go(func() {
@@ -355,7 +355,7 @@ func TestOld(t *testing.T) {
 			const age = 1<<(64-pieceBits) - 4
 			for _, e := range engines {
 				e := e.(*Engine)
-				e.step, e.clear = age, age
+				e.step, e.allDone = age, age
 				e.board.done().Store(age)
 			}
 			errs := make([]error, ranks)

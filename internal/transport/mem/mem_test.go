@@ -13,7 +13,7 @@ import (
 
 // waiter returns a waiter for one rank whose waits end with ctx.
 func waiter(ctx context.Context, m *Mesh) *wait.Waiter {
-	w := wait.NewWaiter(m.Lot())
+	w := wait.NewWaiter(m.ParkingLot())
 	w.Begin(ctx, 0)
 	return w
 }

@@ -47,7 +47,7 @@ type line struct {
 type Mesh struct {
 	n    *network
 	rank int
-	lot  *wait.Lot
+	lot  *wait.ParkingLot
 	news atomic.Uint64 // counts what has happened to this rank's connections
 
 	closed bool // guarded by n.mu, as is the next
@@ -67,7 +67,7 @@ func New(n int, opt Options) []*Mesh {
 func newNetwork(n int, opt Options) *network {
 	net := &network{opt: opt, ranks: make([]*Mesh, n), lines: make([]line, n*n), subs: make(map[subKey]*sub)}
 	for r := range net.ranks {
-		net.ranks[r] = &Mesh{n: net, rank: r, lot: wait.NewLot(n)}
+		net.ranks[r] = &Mesh{n: net, rank: r, lot: wait.NewParkingLot(n)}
 	}
 	return net
 }
@@ -79,7 +79,7 @@ func (m *Mesh) Rank() int { return m.rank }
 func (m *Mesh) Size() int { return len(m.n.ranks) }
 
 // Lot is where this rank's waiters must park to be woken.
-func (m *Mesh) Lot() *wait.Lot { return m.lot }
+func (m *Mesh) ParkingLot() *wait.ParkingLot { return m.lot }
 
 // Close ends the connections. What was sent and is held can still be received.
 func (m *Mesh) Close() error { return m.Leave(nil) }

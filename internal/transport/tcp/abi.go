@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/tutti-go/tutti/internal/abi"
+	"github.com/tutti-go/tutti/internal/jobtls"
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
@@ -20,7 +21,7 @@ func ABI() string {
 			statusOK, statusVersion, statusJob, statusListener, statusClosed, statusCrossed, statusConnected, statusFull,
 			statusLate, statusSize,
 		}),
-		"sides", sideCaller+sideListener, "server", serverName,
+		"sides", sideCaller+sideListener, "server", jobtls.ServerName,
 		"header", fmt.Sprintf("%x", head), "magic", headerMagic,
 		"kinds", []int{kindFrame, kindReady, kindClear, kindData, kindGone, kindBye, kindEnd},
 		"sum", checksum(&transport.Head{1}, []byte("tutti")), "hasSum", hasSum,

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/silence"
+	"github.com/tutti-go/tutti/internal/keepalive"
 )
 
 // control is how a process takes connections that belong to no mesh.
@@ -89,7 +89,7 @@ func (l *Listener) keep(c net.Conn) net.Conn {
 		s.quota = math.MaxInt
 		plain = s.plain
 	}
-	_ = silence.Bound(plain, l.opts.DeadAfter) // where it cannot be had, frames of the caller find out
+	_ = keepalive.Bound(plain, l.opts.DeadAfter) // where it cannot be had, frames of the caller find out
 	_ = c.SetDeadline(time.Time{})
 	return c
 }

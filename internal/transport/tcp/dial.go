@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/keepalive"
 	"github.com/tutti-go/tutti/internal/netctx"
-	"github.com/tutti-go/tutti/internal/silence"
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
@@ -204,7 +204,7 @@ func (t *target) knock(ctx context.Context, a addr) attempt {
 	stop := context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if t.limit == 0 {
-		_ = silence.Bound(c, t.l.opts.DeadAfter) // where it cannot be had, the deadline ends the wait
+		_ = keepalive.Bound(c, t.l.opts.DeadAfter) // where it cannot be had, the deadline ends the wait
 	}
 	var binding []byte
 	if config := t.l.opts.TLS; config != nil {

@@ -48,7 +48,7 @@ func TestWaiterEnds(t *testing.T) {
 		for _, how := range []string{"cancel", "deadline", "stop", "timeout"} {
 			t.Run(name+", "+how, func(t *testing.T) {
 				world := newWorld(t, 2, testOptions())
-				lot := wait.NewLot(1)
+				lot := wait.NewParkingLot(1)
 				w := wait.NewWaiter(lot)
 				ctx, cancel := context.WithCancel(context.Background())
 				timeout := patienceOfTests
@@ -245,7 +245,7 @@ func TestGiveUp(t *testing.T) {
 	given := make(chan struct{})
 	world.run(t, func(m *Mesh, w *wait.Waiter) error {
 		me, peer := m.Rank(), 1-m.Rank()
-		stopped := wait.NewWaiter(wait.NewLot(1))
+		stopped := wait.NewWaiter(wait.NewParkingLot(1))
 		gone, cancel := context.WithCancel(context.Background())
 		cancel()
 		stopped.Begin(gone, 0)
@@ -300,7 +300,7 @@ func TestAccept(t *testing.T) {
 	for _, far := range []bool{true, false} {
 		t.Run(fmt.Sprint("to another rank: ", far), func(t *testing.T) {
 			world := newWorld(t, 2, testOptions())
-			lot := wait.NewLot(1)
+			lot := wait.NewParkingLot(1)
 			world.run(t, func(m *Mesh, w *wait.Waiter) error {
 				to, from := 0, 0
 				if far {
@@ -340,7 +340,7 @@ func TestAccept(t *testing.T) {
 }
 
 // refuseOne receives two messages and refuses the second; then it stops lot.
-func refuseOne(m *Mesh, w *wait.Waiter, from int, refusal error, lot *wait.Lot) error {
+func refuseOne(m *Mesh, w *wait.Waiter, from int, refusal error, lot *wait.ParkingLot) error {
 	good, bad := inMail(from, 0, 1, 50), inMail(from, 1, 2, 50)
 	good.Accept = func(sent *transport.Head) error {
 		if sent[5] != 1 {
@@ -362,7 +362,7 @@ func refuseOne(m *Mesh, w *wait.Waiter, from int, refusal error, lot *wait.Lot) 
 // TestMessageLength lets a receive expect another length.
 func TestMessageLength(t *testing.T) {
 	world := newWorld(t, 2, testOptions())
-	lot := wait.NewLot(1)
+	lot := wait.NewParkingLot(1)
 	world.run(t, func(m *Mesh, w *wait.Waiter) error {
 		if m.Rank() == 0 {
 			x := outMail(0, 1, 0, 1, 50)
@@ -408,11 +408,11 @@ func TestGiveUpInTheMiddle(t *testing.T) {
 			x := mine.State.(*note)
 			ended := make(chan error, 1)
 			go func() {
-				w := wait.NewWaiter(wait.NewLot(1))
+				w := wait.NewWaiter(wait.NewParkingLot(1))
 				w.Begin(ctx, patienceOfTests)
 				ended <- given.Finish(w, mine)
 			}()
-			lot := wait.NewLot(1)
+			lot := wait.NewParkingLot(1)
 			done := make(chan error, 1)
 			go func() {
 				w := wait.NewWaiter(lot)

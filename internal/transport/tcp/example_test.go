@@ -34,7 +34,7 @@ func Example() {
 				return
 			}
 			defer m.Close()
-			w := wait.NewWaiter(wait.NewLot(1))
+			w := wait.NewWaiter(wait.NewParkingLot(1))
 			w.Begin(context.Background(), time.Minute)
 			out := &transport.Frame{Peer: 1 - rank, Body: fmt.Appendf(nil, "from %d", rank)}
 			in := &transport.Frame{Peer: 1 - rank, Body: make([]byte, len(out.Body))}

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unsafe"
 
+	"github.com/tutti-go/tutti/internal/race"
 	"github.com/tutti-go/tutti/internal/transport"
 	"golang.org/x/sys/unix"
 )
@@ -46,7 +48,7 @@ type sending struct {
 
 // start begins to send. The body is the caller's until it is done.
 func (s *sending) start(h header, head *transport.Head, body []byte) {
-	raceRead(body)
+	race.ReadRange(unsafe.Pointer(unsafe.SliceData(body)), len(body))
 	h.put(s.buf[:])
 	if head != nil {
 		copy(s.buf[headerBytes-len(head):], head[:])
@@ -135,7 +137,7 @@ func (l *link) receive(kind byte, length int) (moved, done bool, err error) {
 		return true, false, nil
 	}
 	copy(r.small, r.buf[headerBytes:])
-	raceWrite(r.whole)
+	race.WriteRange(unsafe.Pointer(unsafe.SliceData(r.whole)), len(r.whole))
 	return true, true, nil
 }
 

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/accept"
+	"github.com/tutti-go/tutti/internal/acceptloop"
 )
 
 // A Listener accepts the connections of all meshes of a process. It is safe
@@ -111,7 +111,7 @@ func (l *Listener) Close() error {
 
 // accept runs until the socket is closed.
 func (l *Listener) accept() {
-	accept.Each(l.socket, func(err error) { l.opts.Logger.Warn("cannot accept connections", "error", err) }, l.receive)
+	acceptloop.Each(l.socket, func(err error) { l.opts.Logger.Warn("cannot accept connections", "error", err) }, l.receive)
 }
 
 // receive starts a handshake. The longest waiting caller makes room if there

@@ -7,8 +7,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/tutti-go/tutti/internal/cores"
-	"github.com/tutti-go/tutti/internal/silence"
+	"github.com/tutti-go/tutti/internal/affinity"
+	"github.com/tutti-go/tutti/internal/keepalive"
 )
 
 // Options say how a process is reached and who may reach it.
@@ -27,7 +27,7 @@ type Options struct {
 	Interface string
 	// TLS, if not nil, encrypts all connections. Both sides use it, as clients
 	// and as servers, and always ask for the other side's certificate. See
-	// NewJobTLS.
+	// jobtls.Config.
 	TLS *tls.Config
 	// Logger is told once about every connection that is refused. Nil: nobody.
 	Logger *slog.Logger
@@ -70,7 +70,7 @@ func (o Options) withDefaults() Options {
 	if o.MaxParked <= 0 {
 		o.MaxParked = 4096
 	}
-	o.DeadAfter = silence.Limit(o.DeadAfter)
+	o.DeadAfter = keepalive.Limit(o.DeadAfter)
 	if o.TLS != nil {
 		o.TLS = hardened(o.TLS)
 	}
@@ -97,7 +97,7 @@ type MeshOptions struct {
 	// Cores holds, for each rank, the processors that its process may use: see
 	// cores.Mask. Where a host has fewer than ranks, one that waits leaves its
 	// processor to others at every turn. Nil means that all have this process's.
-	Cores [][]byte
+	CPUMasks [][]byte
 }
 
 // crowded reports whether there are more ranks on this host than processors.
@@ -105,11 +105,11 @@ func (o *MeshOptions) crowded() bool {
 	near := neighbours(o.Peers, o.Rank)
 	var masks [][]byte
 	for _, r := range near {
-		if o.Cores != nil {
-			masks = append(masks, o.Cores[r])
+		if o.CPUMasks != nil {
+			masks = append(masks, o.CPUMasks[r])
 		}
 	}
-	return cores.Crowded(len(near), masks)
+	return affinity.Oversubscribed(len(near), masks)
 }
 
 func (o *MeshOptions) validate() error {

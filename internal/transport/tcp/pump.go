@@ -1,5 +1,11 @@
 package tcp
 
+import (
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/race"
+)
+
 // burst bounds what one turn of one pair moves, so that others get theirs.
 const burst = 4 << 20
 
@@ -124,7 +130,7 @@ func (p *pair) read() (int, error) {
 		if n, err = p.link.read(nil, to); err != nil {
 			return 0, err
 		}
-		raceWrite(to[:n])
+		race.WriteRange(unsafe.Pointer(unsafe.SliceData(to)), n)
 		p.left -= n
 		x.at += n
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net"
+
+	"github.com/tutti-go/tutti/internal/jobtls"
 )
 
 const (
@@ -13,8 +15,6 @@ const (
 	record = 64 << 10
 	// maxUnproven bounds what a caller may send before it has proven itself.
 	maxUnproven = 64 << 10
-	// serverName is what job certificates are made out to.
-	serverName = "tutti"
 )
 
 // A secure is a TLS session. During the handshake it is an ordinary
@@ -64,16 +64,8 @@ func establish(c net.Conn, over func(net.Conn) *tls.Conn) (*secure, error) {
 		return nil, err
 	}
 	var err error
-	s.binding, err = Binding(s.Conn, "tcp")
+	s.binding, err = jobtls.Binding(s.Conn, "tcp")
 	return s, err
-}
-
-// Binding names the session of a connection that has shaken hands, the same on
-// both sides and nowhere else; use tells apart what it is for. A proof over it is
-// worth nothing in another session.
-func Binding(c *tls.Conn, use string) ([]byte, error) {
-	state := c.ConnectionState()
-	return state.ExportKeyingMaterial("EXPORTER-tutti-"+use, nil, 32)
 }
 
 // use goes on with a bare descriptor.
@@ -209,7 +201,7 @@ func hardened(config *tls.Config) *tls.Config {
 		c.ClientCAs = c.RootCAs
 	}
 	if c.ServerName == "" {
-		c.ServerName = serverName
+		c.ServerName = jobtls.ServerName
 	}
 	c.SessionTicketsDisabled = true
 	c.DynamicRecordSizingDisabled = true

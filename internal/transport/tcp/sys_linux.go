@@ -5,7 +5,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/tutti-go/tutti/internal/silence"
+	"github.com/tutti-go/tutti/internal/keepalive"
 	"golang.org/x/sys/unix"
 )
 
@@ -90,7 +90,7 @@ func unsentBytes(fd int) int {
 // also end the connection to a rank that computes for longer than that while
 // its buffers are full. See silent.
 func tune(fd int, dead time.Duration) error {
-	keep := silence.NewKeepAlive(dead)
+	keep := keepalive.NewKeepAlive(dead)
 	for _, o := range []struct{ level, name, value int }{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/jobtls"
 	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/wait"
@@ -64,11 +65,11 @@ func newWorld(tb testing.TB, n int, opts Options) *world {
 // withTLS returns opts with a fresh job certificate.
 func withTLS(tb testing.TB, opts Options) Options {
 	tb.Helper()
-	cert, key, err := NewJobCertificate(time.Hour)
+	cert, key, err := jobtls.NewCertificate(time.Hour)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if opts.TLS, err = NewJobTLS(cert, key); err != nil {
+	if opts.TLS, err = jobtls.Config(cert, key); err != nil {
 		tb.Fatal(err)
 	}
 	return opts
@@ -109,7 +110,7 @@ func (w *world) run(tb testing.TB, f func(m *Mesh, w *wait.Waiter) error) {
 }
 
 func newWaiter() *wait.Waiter {
-	w := wait.NewWaiter(wait.NewLot(1))
+	w := wait.NewWaiter(wait.NewParkingLot(1))
 	w.Begin(context.Background(), patienceOfTests)
 	return w
 }

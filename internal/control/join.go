@@ -1,0 +1,254 @@
+package control
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/keepalive"
+	"github.com/tutti-go/tutti/internal/launchenv"
+)
+
+// version is that of the encoding of challenge, hello and refused, which never
+// changes. What ranks run is a Version.
+const version = 1
+
+// fateTime is how long a rank that cannot join waits for rank 0 to have read its
+// hello.
+const fateTime = time.Second
+
+// Config says which rank joins which job.
+type Config struct {
+	Rank, Size int
+	// Addr is where rank 0 listens and the others connect, "host:port".
+	Addr string
+	// Listener, on rank 0, is used in place of listening on Addr.
+	Listener net.Listener
+	// Secret is known to all ranks of the job and to nobody else.
+	Secret []byte
+	// TLS, if not nil, encrypts the channel; all ranks have it, or none has. See
+	// jobtls.Config.
+	TLS *tls.Config
+	// Version is what this rank runs. Ranks of different versions refuse each other.
+	Version Version
+	// Blob is what the others need to know of this rank.
+	Blob []byte
+	// FirstBlob takes its place where rank 0 is of protocol 1, which compares no
+	// versions: it makes ranks of that protocol end their own Join, and say why.
+	FirstBlob []byte
+	// Silence is about how long another rank's host may not answer before the
+	// rank is lost. Zero: 30 s.
+	Silence time.Duration
+	// Logger is told of those who are refused. It must not be nil.
+	Logger *slog.Logger
+}
+
+// Join connects this rank with the others, and returns when all have joined.
+// When ctx ends before that, the error says who is missing as far as this rank
+// can know; if it knows that, it is an *engine.AbsentError.
+func Join(ctx context.Context, cfg Config) (*Member, error) {
+	m := newMember(cfg)
+	var err error
+	if cfg.Rank == 0 {
+		err = m.host(ctx)
+	} else {
+		err = m.connect(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// tries is how often a rank comes again that was cut off when it came.
+const tries = 6
+
+// connect joins as a rank other than 0.
+func (m *Member) connect(ctx context.Context) error {
+	nc, err := dial(ctx, m.cfg.Addr)
+	if err != nil {
+		return &engine.AbsentError{Ranks: []int{0}, Err: fmt.Errorf("rank 0 cannot be reached at %s: %w", m.cfg.Addr, err)}
+	}
+	for try := 1; ; try++ {
+		err = m.join(ctx, nc)
+		if ctx.Err() != nil || !cutOff(err) {
+			return err
+		}
+		if try == tries {
+			return &RootLostError{err}
+		}
+		// Rank 0 may have had no room, for all the strangers that came. If it
+		// has died instead, nobody answers now.
+		var gone error
+		if nc, gone = dialOnce(ctx, m.cfg.Addr); errors.As(gone, new(*elsewhereError)) {
+			return gone
+		} else if gone != nil {
+			return &RootLostError{err}
+		}
+	}
+}
+
+// A RootLostError says that rank 0 has ended the connection without a word before
+// all ranks had joined: it has died, or was replaced.
+type RootLostError struct{ Err error }
+
+func (e *RootLostError) Error() string { return e.Err.Error() }
+
+// Unwrap returns why the connection has ended.
+func (e *RootLostError) Unwrap() error { return e.Err }
+
+// A TakenError says that another process of the rank is connected to rank 0. If that
+// process has ended, its place becomes free when rank 0 notices.
+type TakenError struct{ reason string }
+
+func (e *TakenError) Error() string { return e.reason }
+
+// cutOff reports whether a connection ended in a way that says nothing about
+// the other side.
+func cutOff(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// join joins on a new connection.
+func (m *Member) join(ctx context.Context, nc net.Conn) error {
+	// A context that ends closes the connection, and so ends every read.
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
+	m.up = newConn(nc)
+	err := keepalive.Bound(nc, m.cfg.Silence)
+	if err == nil {
+		err = m.greet()
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		nc.Close()
+		if ctx.Err() != nil {
+			what := "not all ranks have joined"
+			if !m.answered {
+				what = fmt.Sprintf("what listens at %s does not answer as rank 0 of a job does", m.cfg.Addr)
+			}
+			err = fmt.Errorf("%s: %w", what, ctx.Err())
+		}
+		return err
+	}
+	l := m.begin([]*conn{m.up})[0]
+	m.work.Go(func() {
+		f, err := l.receive(maxFrame)
+		m.serve(0, l, f, err)
+	})
+	return nil
+}
+
+// An elsewhereError says that an address has led away from the loopback.
+type elsewhereError struct {
+	said string
+	is   net.Addr
+}
+
+func (e *elsewhereError) Error() string {
+	return fmt.Sprintf("%s is %v here, which is not on the loopback", e.said, e.is)
+}
+
+// onLoopback returns an *elsewhereError if an address that is said to be on the loopback has
+// led somewhere else: a name may.
+func onLoopback(said string, is net.Addr) error {
+	if tcp, ok := is.(*net.TCPAddr); launchenv.OnLoopback(said) && ok && !tcp.IP.IsLoopback() {
+		return &elsewhereError{said, is}
+	}
+	return nil
+}
+
+// dialOnce connects, if there is somebody.
+func dialOnce(ctx context.Context, addr string) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	if err := onLoopback(addr, c.RemoteAddr()); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// dial tries until there is somebody: ranks start in any order.
+func dial(ctx context.Context, addr string) (net.Conn, error) {
+	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		c, err := dialOnce(ctx, addr)
+		if err == nil || errors.As(err, new(*elsewhereError)) {
+			return c, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pause):
+		}
+	}
+}
+
+// greet proves who this rank is, and finds out that rank 0 is who it must be.
+func (m *Member) greet() error {
+	cfg := &m.cfg
+	f, err := m.up.receive(maxHello)
+	if err != nil {
+		return fmt.Errorf("no answer from rank 0 at %s: %w", cfg.Addr, err)
+	}
+	if f.Kind != challenge || len(f.Nonce) != nonceBytes {
+		return fmt.Errorf("there is something else than a tutti job at %s", cfg.Addr)
+	}
+	if f.Version != version {
+		return mismatchError(fmt.Sprintf("rank 0 speaks version %d of the control protocol, this rank version %d", f.Version, version))
+	}
+	m.answered = true
+	if err := m.encrypt(f.TLS); err != nil {
+		return err
+	}
+	root, fits := f.Build, cfg.Version.fits(f.Build)
+	blob := cfg.Blob
+	if root == nil {
+		blob = cfg.FirstBlob
+	}
+	theirs, ours := f.Nonce, newNonce()
+	err = m.up.send(&frame{
+		Kind: hello, Version: version, Build: &cfg.Version, Rank: cfg.Rank, Size: cfg.Size, Nonce: ours, Blob: blob, TLS: cfg.TLS != nil,
+		Proof: prove(cfg.Secret, "rank", theirs, ours, cfg.Rank, cfg.Size, m.up.binding),
+	})
+	if err != nil {
+		return err
+	}
+	if !fits {
+		// Rank 0 finds out by the hello. It need not answer.
+		_ = m.up.SetReadDeadline(time.Now().Add(fateTime))
+		_, _ = m.up.receive(maxFrame)
+		return mismatchError(versionsDiffer(cfg.Rank, &cfg.Version, root))
+	}
+	f, err = m.up.receive(maxFrame)
+	switch {
+	case err != nil:
+		return fmt.Errorf("rank 0 has ended the connection: %w", err)
+	case f.Kind == refused && f.Mismatch:
+		return mismatchError(f.Reason)
+	case f.Kind == refused:
+		text := fmt.Sprintf("rank 0 has refused rank %d: %s", cfg.Rank, f.Reason)
+		if f.Taken {
+			return &TakenError{text}
+		}
+		return errors.New(text)
+	case f.Kind != welcome || len(f.Blobs) != cfg.Size || len(f.JobKey) != keyBytes:
+		return errors.New("rank 0 has sent something else than a welcome")
+	case !proved(cfg.Secret, "root", theirs, ours, cfg.Rank, cfg.Size, m.up.binding, f.Proof):
+		return fmt.Errorf("what listens at %s does not know the job's secret", cfg.Addr)
+	}
+	m.blobs, m.key = f.Blobs, f.JobKey
+	return nil
+}

@@ -1,0 +1,36 @@
+package control
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+const nonceBytes = 32
+
+func newNonce() []byte {
+	n := make([]byte, nonceBytes)
+	rand.Read(n) // never fails
+	return n
+}
+
+// prove shows that one side knows the secret, without showing the secret: a
+// keyed hash over who speaks, both sides' random numbers, what is claimed, and
+// what names the TLS session, if there is one.
+func prove(secret []byte, who string, theirs, ours []byte, rank, size int, binding []byte) []byte {
+	h := hmac.New(sha256.New, secret)
+	h.Write([]byte("tutti control 1 " + who))
+	h.Write(theirs)
+	h.Write(ours)
+	var claim [16]byte
+	binary.BigEndian.PutUint64(claim[:], uint64(rank))
+	binary.BigEndian.PutUint64(claim[8:], uint64(size))
+	h.Write(claim[:])
+	h.Write(binding)
+	return h.Sum(nil)
+}
+
+func proved(secret []byte, who string, theirs, ours []byte, rank, size int, binding, proof []byte) bool {
+	return hmac.Equal(prove(secret, who, theirs, ours, rank, size, binding), proof)
+}

@@ -1,0 +1,146 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/proctest"
+)
+
+// TestReplace has a rank that waits for the others go away: a second process of the
+// rank is refused while it is there, and takes its place afterwards.
+func TestReplace(t *testing.T) {
+	const size = 3
+	all, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	addr := proctest.FreeAddr(t)
+	type outcome struct {
+		m   *Member
+		err error
+	}
+	join := func(ctx context.Context, rank int) chan outcome {
+		done := make(chan outcome, 1)
+		go func() {
+			m, err := Join(ctx, Config{
+				Rank: rank, Size: size, Addr: addr, Secret: []byte("secret"), Blob: []byte{byte(rank)}, Logger: slog.New(slog.DiscardHandler),
+			})
+			done <- outcome{m, err}
+		}()
+		return done
+	}
+	root := join(all, 0)
+	// Two processes of rank 1: one of them is let in, and the other is refused.
+	first, leave := context.WithCancel(all)
+	defer leave()
+	a, b := join(first, 1), join(first, 1)
+	var got outcome
+	waits := a
+	select {
+	case got = <-a:
+		waits = b
+	case got = <-b:
+	}
+	if got.err == nil || !strings.Contains(got.err.Error(), "rank 1 is here already, at 127.0.0.1:") || !errors.As(got.err, new(*TakenError)) {
+		t.Fatalf("the second process of a rank: %v", got.err)
+	}
+	leave()
+	if got = <-waits; !errors.Is(got.err, context.Canceled) {
+		t.Fatal(got.err)
+	}
+	ends := []chan outcome{root, join(all, 1), join(all, 2)}
+	for rank, end := range ends {
+		got := <-end
+		if got.err != nil {
+			t.Errorf("rank %d: %v", rank, got.err)
+			continue
+		}
+		for r, blob := range got.m.Blobs() {
+			if len(blob) != 1 || blob[0] != byte(r) {
+				t.Errorf("rank %d has %v of rank %d", rank, blob, r)
+			}
+		}
+		defer func() {
+			if err := got.m.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	// Members leave from the last to the first: the root waits for them.
+}
+
+// TestGiveUp has rank 0 give up: the ranks that wait are told why.
+func TestGiveUp(t *testing.T) {
+	addr := proctest.FreeAddr(t)
+	cfg := Config{Size: 3, Addr: addr, Secret: []byte("secret"), Logger: slog.New(slog.DiscardHandler)}
+	waits := make(chan error, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 2 { // one of them is let in; the refusal of the other one shows that
+		go func() {
+			one := cfg
+			one.Rank = 1
+			_, err := Join(t.Context(), one)
+			waits <- err
+			cancel()
+		}()
+	}
+	_, err := Join(ctx, cfg)
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "2 of 3 ranks joined; rank 2 missing") {
+		t.Errorf("rank 0: %v", err)
+	}
+	for _, want := range []string{"is here already", "rank 0 has given up waiting for all to join: 2 of 3 ranks joined; rank 2 missing"} {
+		if err := <-waits; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("rank 1: %v, want %q", err, want)
+		}
+	}
+}
+
+// TestFullAtTheEnd has the context of rank 0 end when all have joined: they have been
+// told so, and rank 0 has joined, too.
+func TestFullAtTheEnd(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 64 { // which of the two is seen first is chance
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := Join(ctx, Config{Size: 1, Addr: l.Addr().String(), Listener: l, Secret: []byte("secret"), Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestSpoilReplaced has a rank of another version come when its predecessor's
+// connection is about to end, or does not end.
+func TestSpoilReplaced(t *testing.T) {
+	for name, ends := range map[string]bool{"ends": true, "stays": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hub{
+					m: &Member{cfg: Config{Size: 3}}, conns: make([]*conn, 3), joined: 2, ruin: newRuin(3), full: make(chan struct{}),
+				}
+				h.m.blobs = make([][]byte, 3)
+				a, b := net.Pipe()
+				defer b.Close()
+				h.conns[1] = newConn(a)
+				if ends {
+					time.AfterFunc(replaceTime/2, func() { h.vacate(1) })
+				}
+				if h.spoil(1, "versions differ") != ends || h.ruin.reason != map[bool]string{true: "versions differ"}[ends] {
+					t.Errorf("the job cannot be formed because of %q", h.ruin.reason)
+				}
+			})
+		})
+	}
+}

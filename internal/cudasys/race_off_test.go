@@ -1,5 +1,0 @@
-//go:build !race
-
-package cudasys
-
-const raced = false

@@ -1,0 +1,166 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/enginetest"
+	"github.com/tutti-go/tutti/internal/transport/mem"
+)
+
+// A control does for groups in memory what a control channel does for groups on
+// a network: it passes failures and positions from rank to rank. It lives until
+// all ranks of the first group have left.
+type control struct {
+	mu     sync.Mutex
+	groups map[string]*group
+	left   int // ranks that have not left
+	end    chan struct{}
+}
+
+// A group is who must be told.
+type group struct {
+	members []*Engine // by rank; nil: not there yet
+	cause   *engine.Failure
+}
+
+// heartbeat is how often positions are passed on. No result depends on it.
+const heartbeat = 2 * time.Millisecond
+
+func newControl(ranks int) *control {
+	c := &control{groups: make(map[string]*group), left: ranks, end: make(chan struct{})}
+	go c.beat()
+	return c
+}
+
+func (c *control) beat() {
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-c.end:
+			return
+		case <-tick.C:
+		}
+		for _, members := range c.well() {
+			pass(members)
+		}
+	}
+}
+
+// well are the members of all groups that have not failed.
+func (c *control) well() (list [][]*Engine) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range c.groups {
+		if g.cause == nil {
+			list = append(list, slices.Clone(g.members))
+		}
+	}
+	return list
+}
+
+// pass tells all where all are.
+func pass(members []*Engine) {
+	for from, a := range members {
+		for _, b := range members {
+			if a != nil && b != nil && a != b {
+				b.Heard(from, a.Position())
+			}
+		}
+	}
+}
+
+// spread makes the first failure of a group everybody's. It comes from one of
+// the ranks, which keeps it as it is.
+func (c *control) spread(g *group, from *Engine, f *engine.Failure) {
+	told := *f
+	told.Told, told.Err = true, nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g.cause != nil {
+		from.Fail(g.cause)
+		return
+	}
+	g.cause = &told
+	for _, e := range g.members {
+		if e != nil && e != from {
+			e.Fail(g.cause)
+		}
+	}
+}
+
+// join makes one rank's side of a group, with a way to make others.
+func (c *control) join(m *mem.Mesh, name string, opt Options) *Engine {
+	c.mu.Lock()
+	g := c.groups[name]
+	if g == nil {
+		g = &group{members: make([]*Engine, m.Size())}
+		c.groups[name] = g
+	}
+	c.mu.Unlock()
+
+	given := opt
+	var e *Engine
+	opt.ParkingLot = m.ParkingLot()
+	opt.OnFail = func(f *engine.Failure) { c.spread(g, e, f) }
+	opt.Sub = func(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
+		return engine.Form(ctx, e, members, func(context.Context) (engine.Engine, error) {
+			sub, err := m.Sub(seq, members)
+			if err != nil {
+				return nil, err
+			}
+			return c.join(sub, fmt.Sprintf("%s/%d:%v", name, seq, members), given), nil
+		})
+	}
+	e = New(m, opt)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.members[m.Rank()] = e
+	if g.cause != nil {
+		e.Fail(g.cause)
+	}
+	return e
+}
+
+// A member is an engine of the first group. It tells the control when it is
+// closed.
+type member struct {
+	*Engine
+	c    *control
+	once sync.Once
+}
+
+func (m *member) Close() error {
+	m.once.Do(func() {
+		m.c.mu.Lock()
+		defer m.c.mu.Unlock()
+		if m.c.left--; m.c.left == 0 {
+			close(m.c.end)
+		}
+	})
+	return m.Engine.Close()
+}
+
+// world makes groups in memory.
+func world(opt Options, net mem.Options) enginetest.World {
+	return func(_ testing.TB, ranks int) []engine.Engine {
+		return newWorld(net, slices.Repeat([]Options{opt}, ranks)...)
+	}
+}
+
+// newWorld makes one group, with options for every rank.
+func newWorld(net mem.Options, opts ...Options) []engine.Engine {
+	c := newControl(len(opts))
+	engines := make([]engine.Engine, len(opts))
+	for i, m := range mem.New(len(opts), net) {
+		engines[i] = &member{Engine: c.join(m, "world", opts[i]), c: c}
+	}
+	return engines
+}

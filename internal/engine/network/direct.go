@@ -1,0 +1,88 @@
+package network
+
+import "github.com/tutti-go/tutti/internal/engine"
+
+// directReduce sends each part of src straight to the rank that it belongs to,
+// which combines what it gets in rank order into dst. In round k a rank sends
+// to the kth rank after it and receives from the kth before it. The segments of
+// all ranks lie in memory that can be kept until they are combined.
+func (e *Engine) directReduce(r *reduction, src *layout, dst engine.Mem) error {
+	t := dst.Type
+	per := min(e.segmentElems(t), max(engine.KeepBytes/e.size/t.Size(), lineBytes))
+	frames := func(n int) int { return max(1, (n+per-1)/per) }
+	mine := frames(dst.N)
+	slots := e.room(forWork, e.size*min(per, dst.N), t)
+	var pack engine.Mem
+	if r.scaled {
+		pack = e.room(forPack, min(per, src.longest()), t)
+	}
+	for j := range frames(src.longest()) {
+		m := piece(dst, j, per)
+		slot := func(rank int) engine.Mem { return slots.Slice(rank*m.N, m.N) }
+		for k := 1; k < e.size; k++ {
+			to, from := e.mod(e.rank+k), e.mod(e.rank-k)
+			part := src.at(to)
+			out, in := piece(part, j, per), slot(from)
+			if j >= frames(part.N) {
+				to = nobody
+			} else if r.scaled {
+				scaled := pack.Slice(0, out.N)
+				r.load(scaled, out)
+				out = scaled
+			}
+			if j >= mine {
+				from = nobody
+			}
+			if err := e.move(to, out, part.Bytes(), from, in, dst.Bytes()); err != nil {
+				return err
+			}
+		}
+		own := piece(src.at(e.rank), j, per)
+		if r.scaled {
+			r.load(slot(e.rank), own)
+			own = slot(e.rank)
+		}
+		r.inOrder(m, slot(0), func(rank int) engine.Mem {
+			if rank == e.rank {
+				return own
+			}
+			return slot(rank)
+		}, e.size)
+	}
+	return nil
+}
+
+// linearReduce lets the root take everybody's source in rank order.
+func (e *Engine) linearReduce(r *reduction, c *engine.Call) error {
+	if e.rank != c.Root {
+		m := c.Src
+		if r.scaled {
+			m = e.room(forWork, m.N, m.Type)
+			r.load(m, c.Src)
+		}
+		return e.sendSegments(c.Root, m)
+	}
+	own := c.Src
+	if r.scaled || c.Dst.Ptr == c.Src.Ptr {
+		own = e.room(forWork, c.Src.N, c.Src.Type)
+		r.load(own, c.Src)
+	}
+	loaded := r.loaded()
+	for rank := range e.size {
+		var err error
+		switch {
+		case rank == e.rank && rank == 0:
+			engine.Copy(c.Dst, own)
+		case rank == e.rank:
+			loaded.add(c.Dst, c.Dst, own)
+		case rank == 0:
+			err = e.recvSegments(rank, c.Dst)
+		default:
+			err = e.swapReduce(&loaded, nobody, engine.Mem{}, rank, c.Dst, c.Dst)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package network
+
+import "github.com/tutti-go/tutti/internal/engine"
+
+// ringReduce sends each part once around the ring, where every rank adds its
+// own source, so that it arrives complete at the rank that it belongs to: this
+// rank's own part ends in last. The parts before it go through hold, which may
+// be the same memory for all.
+func (e *Engine) ringReduce(r *reduction, src *layout, hold func(part int) engine.Mem, last engine.Mem) error {
+	next, prev := e.mod(e.rank+1), e.mod(e.rank-1)
+	out := src.at(prev)
+	if r.scaled {
+		out = hold(prev)
+		r.load(out, src.at(prev))
+	}
+	for s := 2; s <= e.size; s++ {
+		part := e.mod(e.rank - s)
+		dst := last
+		if s < e.size {
+			dst = hold(part)
+		}
+		if err := e.swapReduce(r, next, out, prev, dst, src.at(part)); err != nil {
+			return err
+		}
+		out = dst
+	}
+	return nil
+}
+
+// ringGather brings every rank's part to all others.
+func (e *Engine) ringGather(dst *layout) error {
+	next, prev := e.mod(e.rank+1), e.mod(e.rank-1)
+	for s := range e.size - 1 {
+		if err := e.swap(next, dst.at(e.mod(e.rank-s)), prev, dst.at(e.mod(e.rank-s-1))); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,151 @@
+package network
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+const mostRanks = 40
+
+// The parts of a layout are all of the memory, in order.
+func TestLayout(t *testing.T) {
+	for ranks := 1; ranks <= mostRanks; ranks++ {
+		for _, n := range []int{0, 1, 15, 16, 17, 1000, 4096} {
+			for _, unit := range []int{1, 16} {
+				l := layout{mem: mem32(make([]float32, n)), ranks: ranks, unit: unit}
+				end := 0
+				for r := range ranks {
+					if begin := l.begin(r); begin != end || begin%unit != 0 && begin != n {
+						t.Fatalf("%d elements, %d ranks: part %d begins at %d, the one before ends at %d", n, ranks, r, begin, end)
+					}
+					end += l.at(r).N
+				}
+				if end != n {
+					t.Fatalf("%d elements, %d ranks: the parts have %d elements", n, ranks, end)
+				}
+			}
+		}
+	}
+}
+
+// A fold leaves a power of two of the ranks, which stand for all.
+func TestFold(t *testing.T) {
+	for ranks := 1; ranks <= mostRanks; ranks++ {
+		f := newFold(ranks)
+		next := 0
+		for v := range f.left {
+			r := f.rank(v)
+			if r != next || f.number(r) != v || f.out(r) {
+				t.Fatalf("%d ranks: number %d is rank %d, which is number %d; the rank before was %d", ranks, v, r, f.number(r), next-1)
+			}
+			next++
+			if f.in(r) {
+				if !f.out(next) {
+					t.Fatalf("%d ranks: rank %d stands for rank %d, which does not sit out", ranks, r, next)
+				}
+				next++
+			}
+		}
+		if next != ranks || f.rank(f.left) != ranks || f.left&(f.left-1) != 0 {
+			t.Fatalf("%d ranks: %d are left, which stand for %d", ranks, f.left, next)
+		}
+	}
+}
+
+// Halving leaves every number with itself, and partners keep what they are
+// given.
+func TestHalve(t *testing.T) {
+	for ranks := 1; ranks <= 64; ranks *= 2 {
+		for v := range ranks {
+			first, last := 0, ranks
+			for width := ranks / 2; width > 0; width /= 2 {
+				h, p := halve(v, width), halve(v^width, width)
+				if h.partner != v^width || p.partner != v || h.keepFirst != p.givenFirst || h.keepLast != p.givenLast {
+					t.Fatalf("%d ranks: number %d does %+v, number %d does %+v", ranks, v, h, h.partner, p)
+				}
+				if min(h.keepFirst, h.givenFirst) != first || max(h.keepLast, h.givenLast) != last || h.keepLast-h.keepFirst != width {
+					t.Fatalf("%d ranks: number %d had %d to %d and does %+v", ranks, v, first, last, h)
+				}
+				first, last = h.keepFirst, h.keepLast
+			}
+			if first != v || last != v+1 {
+				t.Fatalf("%d ranks: number %d ends with %d to %d", ranks, v, first, last)
+			}
+		}
+	}
+}
+
+// Every number of a tree is below one other, and what is below a number lies in
+// a row behind it.
+func TestTree(t *testing.T) {
+	for ranks := 1; ranks <= mostRanks; ranks++ {
+		if below(0, ranks) != ranks {
+			t.Fatalf("%d ranks: %d are below the root", ranks, below(0, ranks))
+		}
+		parents := make([]int, ranks)
+		for v := range ranks {
+			rest := below(v, ranks) - 1
+			for d := 1; d < reach(v, ranks) && v+d < ranks; d *= 2 {
+				if got := v + d - reach(v+d, ranks); got != v {
+					t.Fatalf("%d ranks: number %d is below %d, and thinks it is below %d", ranks, v+d, v, got)
+				}
+				parents[v+d]++
+				rest -= below(v+d, ranks)
+			}
+			if rest != 0 {
+				t.Fatalf("%d ranks: the branches of number %d leave %d out", ranks, v, rest)
+			}
+		}
+		if parents[0] != 0 || slices.ContainsFunc(parents[1:], func(n int) bool { return n != 1 }) {
+			t.Fatalf("%d ranks: the numbers are below %v others", ranks, parents)
+		}
+	}
+}
+
+// In each round ranks meet in pairs, and in all rounds everybody.
+func TestPartner(t *testing.T) {
+	for ranks := 1; ranks <= mostRanks; ranks++ {
+		for r := range ranks {
+			met := make([]bool, ranks)
+			for k := range ranks {
+				p := partner(r, k, ranks)
+				if partner(p, k, ranks) != r || met[p] {
+					t.Fatalf("%d ranks, round %d: rank %d meets rank %d, again: %v", ranks, k, r, p, met[p])
+				}
+				met[p] = true
+			}
+		}
+	}
+}
+
+// Every call has an algorithm that can carry it out, forced or not.
+func TestChoose(t *testing.T) {
+	for v := engine.AllReduce; v <= engine.Alloc; v++ {
+		for way := Algorithm(0); way <= Dissemination; way++ {
+			for _, reproducible := range []bool{false, true} {
+				o := Options{Reproducible: reproducible, Algorithms: Algorithms{way, way, way, way, way, way, way, way}}
+				last := Algorithm(0)
+				for _, n := range []int64{0, 1, 1 << 10, 1 << 20, 1 << 40} {
+					s := engine.Sig{Verb: v, Type: kernel.Float32, Count: n}
+					inOrder := false
+					if v == engine.AllReduce || v == engine.Reduce || v == engine.ReduceScatter {
+						s.Red, inOrder = engine.Sum, reproducible
+					}
+					name := fmt.Sprintf("%s, forced %v, reproducible %v", s.Text(""), way, reproducible)
+					got := o.choose(s, 8)
+					if !canDo(v, got, inOrder) {
+						t.Fatalf("%s: %v", name, got)
+					}
+					if last != 0 && got != last && canDo(v, way, inOrder) {
+						t.Fatalf("%s: %v, for less %v", name, got, last)
+					}
+					last = got
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// The states of a message. A receive goes from posted to matched; a send from
+// posted to reading, while the receiver copies, and to delivered.
+const (
+	posted = iota
+	matched
+	reading
+	delivered
+	cancelled
+)
+
+// boxKey names a box: messages from one rank to another.
+type queueKey struct{ from, to int }
+
+// A box holds the sends and receives between two ranks, in one direction, that
+// have not met yet. At most one of the lists has messages of any one tag.
+type messageQueue struct {
+	mu    sync.Mutex
+	sends []*engine.Message
+	recvs []*engine.Message
+}
+
+func (g *group) queue(from, to int) *messageQueue {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	key := queueKey{from, to}
+	b := g.queues[key]
+	if b == nil {
+		b = new(messageQueue)
+		g.queues[key] = b
+	}
+	return b
+}
+
+// waiter returns a waiter for one message.
+func (g *group) waiter() *wait.Waiter {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := len(g.idleWaiters); n > 0 {
+		w := g.idleWaiters[n-1]
+		g.idleWaiters = g.idleWaiters[:n-1]
+		return w
+	}
+	return wait.NewWaiter(g.lot)
+}
+
+func (g *group) putWaiter(w *wait.Waiter) {
+	w.End()
+	g.mu.Lock()
+	g.idleWaiters = append(g.idleWaiters, w)
+	g.mu.Unlock()
+}
+
+// boxOf is the box that a message of this rank's goes through.
+func (e *Engine) queueOf(m *engine.Message) *messageQueue {
+	if m.Send {
+		return e.g.queue(e.rank, m.Peer)
+	}
+	return e.g.queue(m.Peer, e.rank)
+}
+
+// Post puts a message into its box, or takes out the one it was waiting for.
+func (e *Engine) Post(m *engine.Message) {
+	if s := e.g.shared; s != nil {
+		s.Messages.Post(m)
+		return
+	}
+	m.State.Store(posted)
+	m.Pair = nil
+	b := e.queueOf(m)
+	b.mu.Lock()
+	mine, others := &b.sends, &b.recvs
+	if !m.Send {
+		mine, others = others, mine
+	}
+	i := slices.IndexFunc(*others, func(o *engine.Message) bool { return o.Tag == m.Tag })
+	if i < 0 {
+		*mine = append(*mine, m)
+		b.mu.Unlock()
+		return
+	}
+	o := (*others)[i]
+	*others = slices.Delete(*others, i, i+1)
+	recv, send := m, o
+	if m.Send {
+		recv, send = o, m
+	}
+	recv.Pair = send
+	recv.State.Store(matched)
+	b.mu.Unlock()
+	e.g.lot.Wake(&recv.State)
+}
+
+// Finish waits until a message has been delivered. The receiver copies it.
+func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
+	if e.g.shared != nil {
+		return e.finishShared(ctx, m)
+	}
+	w := e.g.waiter()
+	defer e.g.putWaiter(w)
+	w.Begin(ctx, e.g.opt.Timeout)
+	err := ctx.Err()
+	if err == nil {
+		if m.Send {
+			err = e.awaitMessage(w, m, delivered)
+		} else {
+			err = e.receive(w, m)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	f := e.g.fail(e.failureOf(ctx, err, m.Op(), m.Seq, func() string { return e.awaitedText(m) }))
+	e.cancelMessage(w, m)
+	return f
+}
+
+func (e *Engine) receive(w *wait.Waiter, m *engine.Message) error {
+	if err := e.awaitMessage(w, m, matched); err != nil {
+		return err
+	}
+	send := m.Pair
+	// From here until it is delivered the sender does not return.
+	if e.g.lot.Stopped() || !send.State.CompareAndSwap(posted, reading) {
+		return wait.ErrStopped
+	}
+	defer e.g.lot.Wake(&send.State)
+	defer send.State.Store(delivered)
+	if send.Mem.Type != m.Mem.Type || send.Mem.N != m.Mem.N {
+		// The sender must not see delivery before the failure.
+		return e.g.fail(m.Mismatch(e.rank, uint64(send.Mem.N), send.Mem.Type))
+	}
+	kernel.Copy(m.Mem.Ptr, send.Mem.Ptr, m.Mem.Bytes())
+	return nil
+}
+
+// awaitMessage waits until a message has reached a state, or its other side is
+// gone.
+func (e *Engine) awaitMessage(w *wait.Waiter, m *engine.Message, state uint64) error {
+	ok, err := w.AtLeast(&m.State, state, e.g.boards[m.Peer].left())
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return e.rankLeft(m.Peer, m.Op(), m.Seq)
+	}
+	if m.Send && e.g.lot.Stopped() {
+		return wait.ErrStopped
+	}
+	return nil
+}
+
+// withdraw takes a failed message back: when it returns, nobody reads from it
+// or will find it.
+func (e *Engine) cancelMessage(w *wait.Waiter, m *engine.Message) {
+	b := e.queueOf(m)
+	b.mu.Lock()
+	is := func(o *engine.Message) bool { return o == m }
+	b.sends = slices.DeleteFunc(b.sends, is)
+	b.recvs = slices.DeleteFunc(b.recvs, is)
+	b.mu.Unlock()
+	if m.Send && !m.State.CompareAndSwap(posted, cancelled) {
+		w.WaitWhileEqual(&m.State, reading)
+	}
+}
+
+// finishShared lets the other engine finish, and shares its fate.
+func (e *Engine) finishShared(ctx context.Context, m *engine.Message) error {
+	err := e.g.shared.Messages.Finish(ctx, m)
+	if f := (*engine.Failure)(nil); errors.As(err, &f) {
+		return e.g.fail(f)
+	}
+	return err
+}
+
+// waiting says, for an error, what a message waits for.
+func (e *Engine) awaitedText(m *engine.Message) string {
+	b := e.queueOf(m)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	others, did := b.recvs, "receives"
+	if !m.Send {
+		others, did = b.sends, "sends"
+	}
+	text := m.Awaited(e.rank)
+	if len(others) > 0 {
+		text += fmt.Sprintf(" (it %s with tag %d)", did, others[0].Tag)
+	}
+	return text
+}

@@ -1,0 +1,131 @@
+package fakegpu
+
+import (
+	"crypto/sha256"
+	"debug/elf"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+//go:embed csrc
+var sources embed.FS
+
+// ErrNoCompiler says that there is no C compiler to build the fake GPU with.
+var ErrNoCompiler = errors.New("no C compiler for this machine: the fake libcuda and libnccl cannot be built")
+
+// machines are the systems for which libraries can be loaded, with the names of
+// cross compilers: tests may run emulated.
+var machines = map[string]struct {
+	elf      elf.Machine
+	compiler string
+}{
+	"amd64": {elf.EM_X86_64, "x86_64-linux-gnu-gcc"},
+	"arm64": {elf.EM_AARCH64, "aarch64-linux-gnu-gcc"},
+}
+
+// Versions are the versions of NCCL that the fake GPU can take the form of, as
+// NCCL codes them; each is the first, or the last but one, with something new.
+var Versions = []int{21403, 21805, 22203, 22304, 22703, 22803, 22809, 22907}
+
+// Newest is the newest of the Versions.
+const Newest = 22907
+
+var (
+	cudaParts = []string{"control.c", "context.c", "memory.c", "stream.c"}
+	ncclParts = []string{"comm.c", "bootstrap.c", "exchange.c", "reduce.c", "plan.c", "rma.c", "group.c", "calls.c"}
+)
+
+// Libraries are the paths of a built stand-in. All NCCL libraries of one folder
+// share one CUDA library.
+type Libraries struct{ CUDA, NCCL string }
+
+// Build returns a stand-in for that version of NCCL, compiling it if no test of
+// this user has done so before.
+func Build(version int) (Libraries, error) {
+	dir, err := folder()
+	if err != nil {
+		return Libraries{}, err
+	}
+	l := Libraries{
+		CUDA: filepath.Join(dir, "libcuda-fake.so"),
+		NCCL: filepath.Join(dir, fmt.Sprintf("libnccl-fake-%d.so", version)),
+	}
+	if err := compile(dir, l.CUDA, nil, cudaParts); err != nil {
+		return Libraries{}, err
+	}
+	flags := []string{
+		fmt.Sprintf("-DVERSION=%d", version), "-Wl,-rpath,$ORIGIN", "-L" + dir, "-l:" + filepath.Base(l.CUDA), "-lm",
+	}
+	return l, compile(dir, l.NCCL, flags, ncclParts)
+}
+
+// folder holds what was built from these very sources.
+func folder() (string, error) {
+	h := sha256.New()
+	err := fs.WalkDir(sources, "csrc", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := sources.ReadFile(path)
+		fmt.Fprintf(h, "%s %d\n%s", path, len(text), text)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	base, err := os.UserCacheDir()
+	if err != nil {
+		base = filepath.Join(os.TempDir(), fmt.Sprintf("tutti-%d", os.Getuid()))
+	}
+	dir := filepath.Join(base, "tutti-fakegpu", fmt.Sprintf("%s-%x", runtime.GOARCH, h.Sum(nil)[:8]))
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+// compile makes a library out of sources, under another name first: several
+// tests may be doing the same.
+func compile(dir, target string, flags, parts []string) error {
+	if _, err := os.Stat(target); err == nil {
+		return nil
+	}
+	work, err := os.MkdirTemp(dir, "build")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	if err := os.CopyFS(work, sources); err != nil {
+		return err
+	}
+	out := filepath.Join(work, "out.so")
+	args := []string{"-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-fPIC", "-shared", "-pthread", "-fvisibility=hidden", "-o", out}
+	for _, p := range parts {
+		args = append(args, filepath.Join(work, "csrc", p))
+	}
+	args = append(args, "-Wl,-soname,"+filepath.Base(target))
+	args = append(args, flags...)
+	for _, cc := range []string{machines[runtime.GOARCH].compiler, "cc", "gcc"} {
+		if _, err := exec.LookPath(cc); err != nil {
+			continue
+		}
+		if text, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
+			if cc == "cc" || cc == "gcc" {
+				return fmt.Errorf("building the fake GPU: %w: %s", err, strings.TrimSpace(string(text)))
+			}
+			continue // a cross compiler may come without a C library
+		}
+		if file, err := elf.Open(out); err == nil {
+			fits := file.Machine == machines[runtime.GOARCH].elf
+			_ = file.Close()
+			if fits {
+				return os.Rename(out, target)
+			}
+		}
+	}
+	return ErrNoCompiler
+}

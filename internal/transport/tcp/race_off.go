@@ -1,6 +1,0 @@
-//go:build !race
-
-package tcp
-
-func raceRead([]byte)  {}
-func raceWrite([]byte) {}

@@ -1,0 +1,107 @@
+package wait
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestBell has a bell end a pause that is under way, and one that begins after it was
+// rung and does not know of that.
+func TestBell(t *testing.T) {
+	for _, late := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
+		var b Wakeup
+		p := Poller{MinPause: maxPause, Wakeup: &b, Seen: b.Count()}
+		var ring sync.WaitGroup
+		if late == 0 {
+			b.Signal()
+		} else {
+			ring.Go(func() {
+				time.Sleep(late)
+				b.Signal()
+			})
+		}
+		pauses := 0
+		for b.Count() == p.Seen {
+			p.Pause()
+			pauses++
+		}
+		ring.Wait()
+		p.Pause() // it does not know of the ring, and so does not wait
+		if b.Count() != 1 || late > 0 && pauses == 0 {
+			t.Errorf("%d rings, %d pauses", b.Count(), pauses)
+		}
+	}
+}
+
+// TestPatient has a waiter park at once, and come back for every reason.
+func TestPatient(t *testing.T) {
+	l := NewParkingLot(1)
+	w := NewWaiter(l)
+	ctx, cancel := context.WithCancel(t.Context())
+	w.Begin(ctx, time.Minute)
+	w.ParkAtOnce()
+	var word atomic.Uint64
+	var side sync.WaitGroup
+	again := make(chan struct{})
+	parked := func() {
+		for l.parked.Load() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	side.Go(func() {
+		parked()
+		word.Store(1)
+		l.Wake(&word)
+		<-again
+		parked()
+		cancel()
+	})
+	if err := w.For(&wordCond{word: &word, least: 1}); err != nil {
+		t.Error(err)
+	}
+	close(again)
+	if err := w.For(&wordCond{word: &word, least: 2}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	side.Wait()
+	w.End()
+	w.Begin(t.Context(), time.Minute)
+	if w.parkAtOnce {
+		t.Error("the next operation is patient, too")
+	}
+}
+
+// TestBeside has processes, as it were, wait for each other's words without giving way:
+// for a moment, and so long that they sleep.
+func TestBeside(t *testing.T) {
+	var words, sleeping [2]atomic.Uint64
+	lots := [2]*ParkingLot{
+		NewPeerParkingLot(false, &sleeping[0], []*atomic.Uint64{&sleeping[1]}),
+		NewPeerParkingLot(false, &sleeping[1], []*atomic.Uint64{&sleeping[0]}),
+	}
+	const rounds = 200
+	var sides sync.WaitGroup
+	for i, l := range lots {
+		l.NeverYield()
+		sides.Go(func() {
+			w := NewWaiter(l)
+			w.Begin(t.Context(), time.Minute)
+			defer w.End()
+			for n := range uint64(rounds) {
+				if i == 0 && n%20 == 0 {
+					time.Sleep(2 * spinPeerFor)
+				}
+				w.StoreAndWake(&words[i], n+1)
+				if ok, err := w.AtLeast(&words[1-i], n+1, nil); !ok || err != nil {
+					t.Errorf("side %d, round %d: %v, %v", i, n, ok, err)
+					return
+				}
+			}
+		})
+	}
+	sides.Wait()
+}

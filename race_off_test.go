@@ -1,5 +1,0 @@
-//go:build !race
-
-package tutti_test
-
-const raceEnabled = false

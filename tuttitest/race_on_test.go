@@ -1,5 +1,0 @@
-//go:build race
-
-package tuttitest
-
-const raced = true
