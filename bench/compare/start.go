@@ -32,9 +32,11 @@ const settleEnv = "TUTTI_COMPARE_SETTLE"
 type starter struct {
 	name    string
 	command func(ctx context.Context, ranks int) []*exec.Cmd // one for each host
-	first   []time.Duration // from the launcher's start to the end of the last rank's AllReduce
-	whole   []time.Duration // to the launcher's end
-	held    []holdings      // of each rank, when it has settled; nil: the ranks do not say
+	first   []time.Duration                                  // from the launcher's start to the end of the last rank's AllReduce
+	whole   []time.Duration                                  // to the launcher's end
+	early   []time.Duration                                  // of each rank: Close right after the first AllReduce
+	late    []time.Duration                                  // of each rank: Close when the ranks have settled
+	held    []holdings                                       // of each rank, when it has settled; empty: the ranks do not print it
 }
 
 // startMain times launchers, in turns: tutti run, and mpirun where it is
@@ -43,7 +45,7 @@ func startMain(ctx context.Context, args []string, out, log io.Writer) error {
 	f := flag.NewFlagSet("compare start", flag.ContinueOnError)
 	f.SetOutput(log)
 	ranks := f.String("ranks", "8", "ranks of each job; several numbers, with commas between them, are a table of each")
-	rounds := f.Int("rounds", 10, "how often each launcher is run; one run before that is not counted")
+	rounds := f.Int("rounds", 10, "how often each launcher is run, and once more each time to look at ranks that have settled")
 	command := f.String("tutti", "", "the built tutti command; empty: go build builds it")
 	hosts := f.Int("hosts", 1, "hosts of each job: network namespaces, which need root and iproute2; more than one are for tutti run alone, and divide the ranks")
 	if err := f.Parse(args); err != nil {
@@ -89,12 +91,12 @@ func startMain(ctx context.Context, args []string, out, log io.Writer) error {
 // startTable times the launchers with so many ranks.
 func startTable(ctx context.Context, all []*starter, ranks, hosts, rounds int, out io.Writer) error {
 	for _, s := range all {
-		s.first, s.whole, s.held = nil, nil, nil
+		s.first, s.whole, s.early, s.late, s.held = nil, nil, nil, nil, nil
 	}
-	for round := range rounds + 1 {
+	for round := range rounds {
 		for i := range all {
-			s := all[(i+round)%len(all)] // nobody is always first
-			if err := s.run(ctx, ranks, round > 0); err != nil {
+			s := all[(i+round)%len(all)] // no launcher is always first
+			if err := errors.Join(s.run(ctx, ranks, true), s.run(ctx, ranks, false)); err != nil {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
 		}
@@ -104,11 +106,11 @@ func startTable(ctx context.Context, all []*starter, ranks, hosts, rounds int, o
 		where = fmt.Sprintf("%d hosts (network namespaces)", hosts)
 	}
 	fmt.Fprintf(out, "%d ranks on %s, median of %d rounds in turns (fastest, slowest), in ms from the launcher's start; "+
-		"in a run before these, when the ranks have settled, the median of the ranks (the most of one)\n\n", ranks, where, rounds)
-	fmt.Fprintln(out, "| launcher | to the end of the first AllReduce | to the launcher's end | mappings of memory files | all mappings | "+
-		"descriptors | resident, MiB |\n| --- | --- | --- | --- | --- | --- | --- |")
+		"in other runs, when the ranks have settled, the median of the ranks (the most of one)\n\n", ranks, where, rounds)
+	fmt.Fprintln(out, "| launcher | to the end of the first AllReduce | to the launcher's end | a rank's Close | Close when settled | "+
+		"mappings of memory files | all mappings | descriptors | resident, MiB |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, s := range all {
-		fmt.Fprintf(out, "| %s | %s | %s | %s |\n", s.name, spread(s.first), spread(s.whole), heldText(s.held))
+		fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s |\n", s.name, spread(s.first), spread(s.whole), spread(s.early), spread(s.late), heldText(s.held))
 	}
 	fmt.Fprintln(out)
 	return nil
@@ -176,14 +178,17 @@ func starters(ctx context.Context, dir, tutti string, log io.Writer) ([]*starter
 
 var firstLine = regexp.MustCompile(`(?m)first (\d+)\s*$`)
 
-// run runs a job once, for its times, or else for what its ranks hold.
-func (s *starter) run(ctx context.Context, ranks int, counts bool) error {
+var closeLine = regexp.MustCompile(`(?m)closed in (\d+) ns\s*$`)
+
+// run runs a job once: for the time until its first AllReduce is complete, or with settle for what
+// its ranks hold.
+func (s *starter) run(ctx context.Context, ranks int, settle bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	var text lockedBuffer
 	commands := s.command(ctx, ranks)
 	for _, c := range commands {
-		if !counts {
+		if settle {
 			c.Env = append(c.Environ(), settleEnv+"=1")
 		}
 		c.Stdout, c.Stderr = &text, &text
@@ -206,11 +211,20 @@ func (s *starter) run(ctx context.Context, ranks int, counts bool) error {
 		}
 		last = max(last, at)
 	}
-	if !counts {
-		s.held = parseHoldings(text.String())
+	closes := &s.early
+	if settle {
+		closes = &s.late
+		s.held = append(s.held, parseHoldings(text.String())...)
 	} else {
 		s.first = append(s.first, time.Duration(last-begin))
 		s.whole = append(s.whole, time.Duration(end-begin))
+	}
+	for _, m := range closeLine.FindAllStringSubmatch(text.String(), -1) {
+		ns, err := strconv.ParseInt(m[1], 10, 64)
+		if err != nil {
+			return err
+		}
+		*closes = append(*closes, time.Duration(ns))
 	}
 	return nil
 }
@@ -286,5 +300,10 @@ func startRank() error {
 		}
 	}
 	fmt.Printf("first %d\n", over)
-	return c.Close()
+	begin := time.Now()
+	if err := c.Close(); err != nil {
+		return err
+	}
+	fmt.Printf("closed in %d ns\n", time.Since(begin))
+	return nil
 }

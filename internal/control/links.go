@@ -21,6 +21,10 @@ const (
 	linkTime = 200 * time.Millisecond
 	// leaveTime bounds how long a rank that leaves waits for the others to know.
 	leaveTime = 1500 * time.Millisecond
+	// lingerQuiet is how long rank 0, when it leaves early, waits for another departure; lingerTime
+	// bounds all of that. See linger.
+	lingerQuiet = 50 * time.Millisecond
+	lingerTime  = time.Second
 	// leavePace is how often a rank that leaves does what is due.
 	leavePace = 2 * time.Millisecond
 )
@@ -257,7 +261,7 @@ func (m *Member) serve(rank int, l *link, f *frame, err error) {
 }
 
 // Close says goodbye, and returns when the ranks that answer know, or ctx ends; leaveTime bounds
-// it. The other ranks go on among themselves.
+// it. The other ranks go on among themselves. Rank 0 may wait for lingerTime before that.
 func (m *Member) Close(ctx context.Context) error {
 	m.mu.Lock()
 	again := m.closed
@@ -266,6 +270,7 @@ func (m *Member) Close(ctx context.Context) error {
 	if again {
 		return nil
 	}
+	m.linger(ctx)
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
 	m.step(m.node.Leave)
@@ -289,6 +294,35 @@ func (m *Member) Close(ctx context.Context) error {
 	}
 	m.work.Wait()
 	return err
+}
+
+// linger has rank 0 leave after the other ranks, if they leave now, too, and may have no link but
+// that with rank 0. Each of them would otherwise connect to another rank, only to leave.
+func (m *Member) linger(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lingerTime)
+	defer cancel()
+	quiet := time.NewTimer(lingerQuiet)
+	defer quiet.Stop()
+	for present := -1; ; {
+		m.news.Lock()
+		others := m.node.Dependents(time.Now())
+		m.news.Unlock()
+		switch others {
+		case 0:
+			return
+		case present:
+		default:
+			present = others
+			quiet.Reset(lingerQuiet)
+		}
+		select {
+		case <-m.stepped:
+		case <-quiet.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // awaitGone returns when this rank may exit, or ctx ends.

@@ -241,6 +241,21 @@ func (n *Node) successor() int {
 // Present reports whether a rank is neither lost nor has left, as far as this rank knows.
 func (n *Node) Present(rank int) bool { return n.here(rank) }
 
+// Dependents is the number of ranks that run and may have no link but that with this rank. Only rank
+// 0 has any, until links are built.
+func (n *Node) Dependents(now time.Time) int {
+	if n.self != 0 || !n.reach || !now.Before(n.build) {
+		return 0
+	}
+	count := 0
+	for r := range n.peers {
+		if n.other(r) && n.answers(r) {
+			count++
+		}
+	}
+	return count
+}
+
 // Links is the number of open links.
 func (n *Node) Links() int {
 	count := 0
