@@ -29,6 +29,7 @@ var layers = []string{
 	"internal/wait",
 	"internal/segment",
 	"internal/jobtls",
+	"internal/crc32c",
 	"internal/transport",
 	"internal/transport/mem",
 	"internal/transport/tcp",

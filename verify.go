@@ -6,9 +6,9 @@ import (
 	"math/bits"
 	"unsafe"
 
+	"github.com/tutti-go/tutti/internal/crc32c"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
-	"github.com/tutti-go/tutti/internal/transport"
 )
 
 // verifyEvery is of how many operations with equal results one is compared.
@@ -91,7 +91,7 @@ func digestMem(sum uint32, m engine.Mem) uint32 {
 	if m.Bytes() == 0 {
 		return sum
 	}
-	return transport.Sum(sum, unsafe.Slice((*byte)(m.Ptr), m.Bytes()))
+	return crc32c.Update(sum, unsafe.Slice((*byte)(m.Ptr), m.Bytes()))
 }
 
 // minority are the ranks that differ from most, or all of them if there is no
