@@ -7,6 +7,8 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	recorder "github.com/tutti-go/tutti/internal/flight"
+	"github.com/tutti-go/tutti/internal/membership"
+	"github.com/tutti-go/tutti/internal/report"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
@@ -24,7 +26,7 @@ import (
 type Comm struct {
 	e          engine.Engine
 	device     engine.DeviceEngine // e, if it has a device
-	home       *home
+	member     *membership.Membership
 	rank, size int
 
 	turn     atomic.Uint64  // see queue.go
@@ -41,16 +43,14 @@ type Comm struct {
 
 	verifier *verifier // nil: nothing is verified
 
-	log    *recorder.Log               // what it did last
-	keeper *keeper                     // nil: there is no folder for dumps
-	driver atomic.Pointer[driverWatch] // nil: the Comm has no device, or has had no operation
-	copies sync.Pool                   // of calls, for the device engine to look at
+	log     *recorder.Log               // what it did last
+	reports *report.Watch               // nil: nothing is reported
+	driver  atomic.Pointer[driverWatch] // nil: the Comm has no device, or has had no operation
+	copies  sync.Pool                   // of calls, for the device engine to look at
 
 	lot       *wait.ParkingLot // where this rank's goroutines wait for its own operations
 	drain     func()           // runQueue, bound once
 	collector func()           // collect, bound once
-
-	ballot ballot // of Agree
 
 	mu         sync.Mutex
 	queue      fifo            // operations started and not begun, in order
@@ -79,8 +79,10 @@ type Comm struct {
 	_          [64]byte // the next Comm may be another rank's
 }
 
-func newComm(e engine.Engine, h *home) *Comm {
-	c := &Comm{e: e, home: h, rank: e.Rank(), size: e.Size(), lot: wait.NewParkingLot(unknown), log: recorder.New()}
+// newComm returns the Comm of a membership, whose failure r reports.
+func newComm(m *membership.Membership, r *report.Reporter) *Comm {
+	e := m.Engine()
+	c := &Comm{e: e, member: m, rank: e.Rank(), size: e.Size(), lot: wait.NewParkingLot(unknown), log: recorder.New()}
 	engine.MarkWaits(e, c.log.Mark())
 	c.device, _ = e.(engine.DeviceEngine)
 	if h, ok := e.(engine.Hosted); ok {
@@ -88,10 +90,10 @@ func newComm(e engine.Engine, h *home) *Comm {
 	}
 	c.drain, c.collector = c.runQueue, c.collect
 	c.progress.L, c.handed.L = &c.mu, &c.mu
-	if h.cfg.Verify && c.size > 1 {
+	if m.Verify() && c.size > 1 {
 		c.verifier = &verifier{sums: make([]uint64, c.size)}
 	}
-	c.keep()
+	c.reports = r.Watch((*reported)(c))
 	return c
 }
 

@@ -1,17 +1,14 @@
 package tutti
 
 import (
-	"crypto/tls"
-	"fmt"
 	"log/slog"
-	"net"
 	"os"
-	"strconv"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/abi"
 	"github.com/tutti-go/tutti/internal/jobtls"
-	"github.com/tutti-go/tutti/internal/keepalive"
-	"github.com/tutti-go/tutti/internal/launchenv"
+	"github.com/tutti-go/tutti/internal/membership"
+	"github.com/tutti-go/tutti/internal/report"
 )
 
 // Config says how a Comm is made. Its zero value is right for most programs.
@@ -109,51 +106,9 @@ type Config struct {
 const (
 	defaultTimeout  = 5 * time.Minute
 	defaultPatience = 10 * time.Second
-
-	maxRanks = 1 << 16 // of a group
 )
 
-// place finds out which rank this is, and where the ranks meet. It is nil where
-// Config says it all, or nobody says anything.
-func (c *Config) place() (p *launchenv.Place, wrong string) {
-	if c.Secret == "" {
-		c.Secret = os.Getenv("TUTTI_SECRET")
-	}
-	if cert, key := os.Getenv("TUTTI_CERT"), os.Getenv("TUTTI_KEY"); c.Cert == nil && c.Key == nil && cert != "" && key != "" {
-		c.Cert, c.Key = []byte(cert), []byte(key)
-	}
-	if late, _ := strconv.ParseBool(os.Getenv("TUTTI_LATE")); late {
-		c.Late = true
-	}
-	if c.Late {
-		p := launchenv.Late(os.Getenv)
-		if p == nil {
-			return nil, "nobody says where the store of the running job is (TUTTI_STORE)"
-		}
-		return p, ""
-	}
-	if c.Size != 0 {
-		return nil, ""
-	}
-	p, wrong = launchenv.Find(os.Getenv)
-	if p == nil {
-		return nil, wrong
-	}
-	c.Rank, c.Size = p.Rank, p.Size
-	if c.Secret == "" {
-		p.StayLocal()
-	} else {
-		p.Local = false // the ranks may use any address, because they encrypt
-	}
-	if c.Addr != "" {
-		p.Store = ""
-	} else {
-		c.Addr = p.Addr
-	}
-	return p, ""
-}
-
-// fill puts the defaults in.
+// fill sets the defaults. membership.Config.Locate sets those of Join.
 func (c *Config) fill() {
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
@@ -161,17 +116,8 @@ func (c *Config) fill() {
 	if c.Patience <= 0 {
 		c.Patience = defaultPatience
 	}
-	if c.Size == 0 {
-		c.Size = 1
-	}
 	if os.Getenv("TUTTI_HOST_STAGING") == "1" {
 		c.HostStaging = true
-	}
-	if os.Getenv("TUTTI_PLAIN") == "1" {
-		c.Plain = true
-	}
-	if c.Interface == "" {
-		c.Interface = os.Getenv("TUTTI_SOCKET_IFNAME")
 	}
 	if c.FlightDir == "" {
 		c.FlightDir = os.Getenv("TUTTI_FLIGHT_DIR")
@@ -181,74 +127,45 @@ func (c *Config) fill() {
 	}
 }
 
-// meetingPoint is where the ranks find each other, the same on all; "": nowhere.
-func (c *Config) meetingPoint(p *launchenv.Place) string {
-	if p != nil && p.Store != "" {
-		return p.Near()
+// membership returns the options of a filled Config that concern the membership.
+func (c *Config) membership() *membership.Config {
+	return &membership.Config{
+		Rank: c.Rank, Size: c.Size, Late: c.Late, Addr: c.Addr, Secret: c.Secret, Interface: c.Interface, Host: c.Host,
+		Cert: c.Cert, Key: c.Key, Plain: c.Plain, NoSharedMemory: c.NoSharedMemory, Reproducible: c.Reproducible, Verify: c.Verify,
+		Timeout: c.Timeout, Silence: c.Silence, Patience: c.Patience, ABI: c.abi(), Alike: c.alike(), Attach: c.attach, Logger: c.Logger,
 	}
-	return c.Addr
 }
 
-// certify makes the job's certificate where it needs one and was given none. It
-// says what is wrong.
-func (c *Config) certify(p *launchenv.Place) string {
-	addr := c.meetingPoint(p)
-	if c.Cert != nil || c.Key != nil || c.Secret == "" || addr == "" || launchenv.OnLoopback(addr) {
-		return ""
-	}
-	var err error
-	if c.Cert, c.Key, err = jobtls.DeriveCertificate(c.Secret); err != nil {
-		return fmt.Sprintf("no certificate can be made of Config.Secret (NewJobCert makes another): %v", err)
-	}
-	return ""
+// reporter returns the Reporter of the Comms that start with a membership; nil if nothing is
+// to be reported.
+func (c *Config) reporter(m *membership.Membership) *report.Reporter {
+	name, open := m.Process()
+	return report.New(report.Config{Name: name, Open: open, FlightDir: c.FlightDir, Logger: c.Logger})
 }
 
-// validate says what is wrong with a filled Config, for Join.
-func (c *Config) validate(p *launchenv.Place) string {
-	addr := c.meetingPoint(p)
-	switch {
-	case c.Size < 1:
-		return fmt.Sprintf("%d ranks (Config.Size); there must be one at least", c.Size)
-	case c.Size > maxRanks:
-		return fmt.Sprintf("%d ranks (Config.Size); there can be %d at most", c.Size, maxRanks)
-	case c.Rank < 0 || c.Rank >= c.Size:
-		said := "Config.Rank and Config.Size say"
-		if p != nil {
-			said = p.From + " says"
-		}
-		return fmt.Sprintf("%s that this is rank %d of %d ranks, which are numbered from 0 to %d", said, c.Rank, c.Size, c.Size-1)
-	case c.Silence < 0:
-		return fmt.Sprintf("a Config.Silence of %v; it must be positive, or zero for %v", c.Silence, keepalive.Default)
-	case c.Size == 1 && !c.Late:
-		return ""
-	case addr == "" && p != nil:
-		return fmt.Sprintf("%s says which rank this is, but not where rank 0 listens (Config.Addr or TUTTI_ADDR, host:port)", p.From)
-	case addr == "":
-		return "no address at which rank 0 listens (Config.Addr, host:port, the same on all ranks)"
+// abi describes the constants of this package, and of the device's, that all ranks must
+// have in common.
+func (c *Config) abi() string {
+	text := abi.Text("tutti", "verifyEvery", verifyEvery)
+	if d, ok := c.Device.(interface{ ABI() string }); ok {
+		text += d.ABI()
 	}
-	if _, _, err := net.SplitHostPort(addr); err != nil {
-		return fmt.Sprintf("the address %q is not host:port", addr)
-	}
-	if !launchenv.OnLoopback(addr) {
-		if wrong := launchenv.CheckSecret(c.Secret); wrong != "" {
-			return fmt.Sprintf("%s is not on the loopback, and %s (Config.Secret or TUTTI_SECRET)", addr, wrong)
+	return text
+}
+
+// alike returns the options that all ranks must set, or none, by their names. Names and
+// values are for people.
+func (c *Config) alike() map[string]string {
+	all := make(map[string]string)
+	for name, on := range map[string]bool{
+		"Config.Device": c.Device != nil, "Config.HostStaging": c.Device != nil && c.HostStaging,
+		"Config.Verify": c.Verify, "Config.Reproducible": c.Reproducible,
+	} {
+		if on {
+			all[name] = "set"
 		}
 	}
-	if (c.Cert == nil) != (c.Key == nil) {
-		return "a certificate without a key, or the reverse (Config.Cert and Config.Key; NewJobCert makes both)"
-	}
-	if _, err := c.tls(); err != nil {
-		return fmt.Sprintf("Config.Cert and Config.Key cannot be used (NewJobCert makes both): %v", err)
-	}
-	return ""
-}
-
-// tls returns the ranks' way to encrypt; nil if they have none.
-func (c *Config) tls() (*tls.Config, error) {
-	if c.Cert == nil || c.Plain {
-		return nil, nil
-	}
-	return jobtls.Config(c.Cert, c.Key)
+	return all
 }
 
 // NewJobCert makes a certificate and a key for one job, valid for so long, to

@@ -2,12 +2,9 @@ package tutti
 
 import (
 	"context"
-	"errors"
-	"net"
-	"syscall"
+	"os"
 
-	"github.com/tutti-go/tutti/internal/engine/shm"
-	"github.com/tutti-go/tutti/store"
+	"github.com/tutti-go/tutti/internal/membership"
 )
 
 // Join joins this process to the others of its job and returns when all have
@@ -30,72 +27,24 @@ import (
 // Ranks of one host use shared memory, others the network, encrypted unless
 // Config.Plain is set.
 func Join(ctx context.Context, cfg Config) (*Comm, error) {
-	p, wrong := cfg.place()
 	cfg.fill()
-	fail := func(kind error, reason string, own error) (*Comm, error) {
-		return nil, &Error{Op: "Join", Rank: cfg.Rank, Cause: &cause{kind: kind, reason: reason, own: own}}
+	located := cfg.membership()
+	wrong := located.Locate(os.Getenv)
+	fail := func(err error) (*Comm, error) {
+		return nil, &Error{Op: "Join", Rank: located.Rank, Cause: err}
 	}
 	if ctx == nil {
-		return fail(ErrInvalid, errNilContext.Error(), nil)
+		return fail(&cause{kind: ErrInvalid, reason: errNilContext.Error()})
 	}
 	if wrong == "" {
-		wrong = cfg.validate(p)
-	}
-	if wrong == "" {
-		wrong = cfg.certify(p)
+		wrong = located.Validate()
 	}
 	if wrong != "" {
-		return fail(ErrInvalid, wrong, nil)
+		return fail(&cause{kind: ErrInvalid, reason: wrong})
 	}
-	if cfg.Size == 1 && !cfg.Late {
-		e, err := cfg.attach(shm.NewLocal(1, shm.Options{Timeout: cfg.Timeout})[0], nil)
-		if err != nil {
-			return nil, &Error{Op: "Join", Cause: err}
-		}
-		h := newLocalHome(&cfg, e.Size())
-		if s := newSite(&cfg, p); s != nil {
-			h.site = s
-		}
-		if r, ok := e.(simulated); ok {
-			h.site, h.job, h.host = simulation{r}, r.Roster(), r.Host()
-		}
-		return newComm(e, h), nil
+	m, err := membership.Join(ctx, located)
+	if err != nil {
+		return fail(err)
 	}
-	if cfg.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, cfg.Timeout)
-		defer cancel()
-	}
-	c, err := joinJob(ctx, &cfg, p)
-	known := (*cause)(nil)
-	switch {
-	case err == nil:
-		return c, nil
-	case errors.As(err, &known):
-		return nil, &Error{Op: "Join", Rank: cfg.Rank, Cause: err}
-	case errors.Is(err, ErrMismatch):
-		return fail(ErrMismatch, err.Error(), err)
-	case ctx.Err() == context.DeadlineExceeded:
-		return fail(ErrTimeout, err.Error()+advice(err), err)
-	}
-	return fail(ErrAborted, err.Error()+advice(err), err)
-}
-
-// advice is what to do about an error of the network that says only what
-// happened.
-func advice(err error) string {
-	unknown, launcher := (*net.DNSError)(nil), (*store.Error)(nil)
-	switch {
-	case errors.As(err, &launcher):
-		return ""
-	case errors.Is(err, syscall.EADDRINUSE):
-		return "; end the process that has the port, or give all ranks another address"
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return "; the address must be one of rank 0's host"
-	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &unknown):
-		return "; is rank 0 running, and is that its address?"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "; have all ranks been started?"
-	}
-	return ""
+	return newComm(m, cfg.reporter(m)), nil
 }

@@ -6,27 +6,25 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/tutti-go/tutti/internal/engine/shm"
+	"github.com/tutti-go/tutti/internal/membership"
 )
 
 // Local returns the Comms of n ranks in this process, to be used by n
 // goroutines. Each is to be closed.
 func Local(n int, cfg Config) ([]*Comm, error) {
-	if n < 1 || n > maxRanks {
-		return nil, &Error{Op: "Local", Cause: &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d ranks; there must be 1 to %d", n, maxRanks)}}
+	if n < 1 || n > membership.MaxRanks {
+		return nil, &Error{Op: "Local", Cause: &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d ranks; there must be 1 to %d", n, membership.MaxRanks)}}
 	}
 	cfg.fill()
 	comms := make([]*Comm, n)
-	h := newLocalHome(&cfg, n)
-	for r, rank := range shm.NewLocal(n, shm.Options{Timeout: cfg.Timeout}) {
-		e, err := cfg.attach(rank, nil)
-		if err != nil {
+	for r, m := range membership.Local(n, cfg.membership()) {
+		if err := m.AttachDevice(nil); err != nil {
 			for _, c := range comms[:r] {
-				_ = c.Close() // nobody has used it
+				_ = c.Close() // no operation was started
 			}
 			return nil, &Error{Op: "Local", Rank: r, Cause: err}
 		}
-		comms[r] = newComm(e, h)
+		comms[r] = newComm(m, cfg.reporter(m))
 	}
 	return comms, nil
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/store"
 )
@@ -68,7 +69,7 @@ func TestJoinStore(t *testing.T) {
 				t.Error(err, outs)
 			}
 			for r := range 3 {
-				ok, err := store.Prefix(s.Store(), "tutti/").Check(t.Context(), fmt.Sprint("joined/", r))
+				ok, err := store.Prefix(s.Store(), jobstore.Ranks("")).Check(t.Context(), jobstore.Joined(r))
 				if err != nil || !ok {
 					t.Errorf("rank %d is not noted, %v", r, err)
 				}
@@ -89,7 +90,7 @@ func TestJoinStoreMissing(t *testing.T) {
 		return []string{fmt.Sprint("TUTTI_RANK=", rank), "TUTTI_SIZE=3", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=" + secret}
 	}
 	// So that the offender is not the first.
-	if err := store.Prefix(s.Store(), "tutti/").Set(t.Context(), "size", []byte("3")); err != nil {
+	if err := store.Prefix(s.Store(), jobstore.Ranks("")).Set(t.Context(), jobstore.Size, []byte("3")); err != nil {
 		t.Fatal(err)
 	}
 	// Rank 1 waits, and all who are refused are gone, when rank 0 comes, whose time
@@ -104,7 +105,7 @@ func TestJoinStoreMissing(t *testing.T) {
 		outs, errs := startPlaced(t, env(1, "secret"))
 		first <- outcome{outs, errs}
 	}()
-	if err := store.Prefix(s.Store(), "tutti/").Wait(t.Context(), "rank/1"); err != nil {
+	if err := store.Prefix(s.Store(), jobstore.Ranks("")).Wait(t.Context(), jobstore.Rank(1)); err != nil {
 		t.Fatal(err)
 	}
 	outs, errs := startPlaced(t, env(1, "secret"), env(2, "wrong"), append(env(2, "secret"), "TUTTI_SIZE=4"))
@@ -118,14 +119,14 @@ func TestJoinStoreMissing(t *testing.T) {
 	}
 	all := strings.Join(outs, "")
 	for says, times := range map[string]int{
-		"2 of 3 ranks joined; rank 2 missing": 2, "rank 1 is here already": 1, "the secrets differ": 1,
-		"it believes in 4 ranks, this job has 3": 1,
+		"2 of 3 ranks joined; rank 2 missing": 2, "rank 1 is already in the job": 1, "the secrets differ": 1,
+		"it was started for a job of 4 ranks, this job has 3": 1,
 	} {
 		if strings.Count(all, says) != times {
 			t.Errorf("%q is not there %d times:\n%s", says, times, all)
 		}
 	}
-	if n, err := store.Prefix(s.Store(), "tutti/").QueueLen(t.Context(), "refused"); n != 2 || err != nil {
+	if n, err := store.Prefix(s.Store(), jobstore.Ranks("")).QueueLen(t.Context(), jobstore.Refused); n != 2 || err != nil {
 		t.Errorf("the job was told of %d refusals, %v", n, err)
 	}
 }
@@ -173,24 +174,24 @@ func TestJoinReplaced(t *testing.T) {
 						}
 					}
 					return []string{
-						fmt.Sprint("TUTTI_RANK=", rank), "TUTTI_SIZE=3", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=" + secret, "TUTTI_EPOCH=0",
+						fmt.Sprint("TUTTI_RANK=", rank), "TUTTI_SIZE=3", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=" + secret, "TUTTI_ATTEMPT=0",
 					}
 				}
-				keys := store.Prefix(s.Store(), "tutti/0")
+				keys := store.Prefix(s.Store(), jobstore.Ranks("0"))
 				first := exec.CommandContext(t.Context(), proctest.Self(t))
 				first.Env = append(append(os.Environ(), "TUTTI_TEST_RANK=-1"), env(victim)...)
 				if err := first.Start(); err != nil {
 					t.Fatal(err)
 				}
-				waits := []string{fmt.Sprint("rank/", victim)}
+				waits := []string{jobstore.Rank(victim)}
 				if victim == 0 {
-					waits = append(waits, "address/1")
+					waits = append(waits, jobstore.Address(1))
 				}
 				if err := keys.Wait(t.Context(), waits...); err != nil {
 					t.Fatal(err)
 				}
 				outs, errs := startPlaced(t, env(victim))
-				if want := fmt.Sprintf("rank %d is here already: process %d on ", victim, first.Process.Pid); errs[0] == nil || !strings.Contains(outs[0], want) {
+				if want := fmt.Sprintf("rank %d is already in the job: process %d on ", victim, first.Process.Pid); errs[0] == nil || !strings.Contains(outs[0], want) {
 					t.Errorf("%v: %s; want %q", errs[0], outs[0], want)
 				}
 				_ = first.Process.Kill()

@@ -84,5 +84,5 @@ func (c *Comm) sub(ctx context.Context, seq uint64, members []int) (*Comm, error
 		c.noteFailed(seq)
 		return nil, c.report(err)
 	}
-	return newComm(e, c.home.sub(seq, members)), nil
+	return newComm(c.member.Group(e, seq, members), c.reports.Reporter()), nil
 }

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/jobstore"
 )
 
 // A Question is what the ranks of a group are to agree on.
@@ -64,14 +66,6 @@ func (d *Decision) Newcomer(ticket int64) int {
 	return -1
 }
 
-// The keys of a question.
-func here(key string) string { return key + "/here" }
-func next(key string) string { return key + "/next" }
-
-// DecisionKey is the store's key that is there once a question is decided. It lets a
-// process ask whether Learn would wait.
-func DecisionKey(key string) string { return next(key) }
-
 // A rank that waits for the decision looks around after 5 ms, and then less and
 // less often.
 const (
@@ -82,12 +76,12 @@ const (
 // Settle takes part in a decision and returns it, whether or not this rank is a
 // member. It may be called again after an error.
 func Settle(ctx context.Context, s Store, q Question) (*Decision, error) {
-	if err := s.Append(ctx, here(q.Key), fmt.Appendf(nil, "%d %d\n", q.Self, q.Value)); err != nil {
+	if err := s.Append(ctx, jobstore.Announced(q.Key), fmt.Appendf(nil, "%d %d\n", q.Self, q.Value)); err != nil {
 		return nil, err
 	}
 	look := firstLook
 	for waited := time.Duration(0); ; {
-		said, err := s.Get(ctx, here(q.Key))
+		said, err := s.Get(ctx, jobstore.Announced(q.Key))
 		if err != nil {
 			return nil, err
 		}
@@ -98,7 +92,7 @@ func Settle(ctx context.Context, s Store, q Question) (*Decision, error) {
 		if missing == nil || !patient && waited >= q.Patience {
 			return Propose(ctx, s, q.Key, d)
 		}
-		decided, err := s.Await(ctx, next(q.Key), look)
+		decided, err := s.Await(ctx, jobstore.Decision(q.Key), look)
 		if err != nil && ctx.Err() != nil {
 			err = fmt.Errorf("of ranks 0 to %d these have not come: %v: %w", q.Size-1, missing, err)
 		}
@@ -150,7 +144,7 @@ func (q *Question) announced(said []byte) (map[int]uint64, error) {
 		rank, err := strconv.Atoi(who)
 		value, bad := strconv.ParseUint(what, 10, 64)
 		if err != nil || bad != nil || rank < 0 || rank >= q.Size {
-			return nil, fmt.Errorf("the store's key %q holds something else than ranks: %.40q", here(q.Key), line)
+			return nil, fmt.Errorf("the store's key %q holds something else than ranks: %.40q", jobstore.Announced(q.Key), line)
 		}
 		if old, again := values[rank]; !again || value < old {
 			values[rank] = value
@@ -165,7 +159,7 @@ func Propose(ctx context.Context, s Store, key string, d *Decision) (*Decision, 
 	if err != nil {
 		return nil, err
 	}
-	decided, err := s.Create(ctx, next(key), mine)
+	decided, err := s.Create(ctx, jobstore.Decision(key), mine)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +168,7 @@ func Propose(ctx context.Context, s Store, key string, d *Decision) (*Decision, 
 
 // Learn waits for a decision in which this process has no say.
 func Learn(ctx context.Context, s Store, key string) (*Decision, error) {
-	decided, err := s.Get(ctx, next(key))
+	decided, err := s.Get(ctx, jobstore.Decision(key))
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +178,7 @@ func Learn(ctx context.Context, s Store, key string) (*Decision, error) {
 func parse(key string, decided []byte) (*Decision, error) {
 	d := new(Decision)
 	if err := json.Unmarshal(decided, d); err != nil || d.Size() == 0 {
-		return nil, fmt.Errorf("the store's key %q holds something else than a decision: %.40q", next(key), decided)
+		return nil, fmt.Errorf("the store's key %q holds something else than a decision: %.40q", jobstore.Decision(key), decided)
 	}
 	return d, nil
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -280,7 +281,7 @@ func TestStore(t *testing.T) {
 	if err != nil || d.Size() != 1 || d.Rank(1) != 0 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if err := s.Append(t.Context(), here("b"), []byte("0 5\n")); err != nil {
+	if err := s.Append(t.Context(), jobstore.Announced("b"), []byte("0 5\n")); err != nil {
 		t.Fatal(err)
 	}
 	d, err = Settle(t.Context(), s, Question{Key: "b", Self: 1, Size: 3, Value: 6, Absent: []int{0, 2}, Patience: time.Hour})
