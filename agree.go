@@ -2,18 +2,18 @@ package tutti
 
 import "context"
 
-// Agree settles a question among the ranks that are not lost: the answer is yes
-// if all of them say yes. All who get an answer get the same one, whoever dies
-// meanwhile; so ranks can find out, for example, whether a step counts. Ranks
-// call it in the same order; it stands outside the order of operations, and works
+// Agree settles a question among the ranks that are not lost: the answer is yes if all
+// of them say yes. All ranks that get an answer get the same one, also if ranks exit
+// meanwhile. So ranks can decide, for example, whether a training step counts. Ranks
+// call Agree in the same order. It is independent of the order of operations, and works
 // on a poisoned Comm, too.
 //
-// A call that fails for want of the store, or because its context ended, leaves
-// its question open: this rank may have been counted. The next call asks the same
-// question again, and must say the same; ErrInvalid if it does not.
+// A call that fails because the store cannot be reached, or because ctx ended, leaves
+// its question open: this rank's answer may count. The next call asks the same question
+// again. It must give the same answer; otherwise it returns ErrInvalid.
 //
-// On a poisoned Comm a rank that does not come within Config.Patience is not
-// waited for. It gets ErrExcluded when it comes: its answer did not count. Like
+// On a poisoned Comm, Agree waits at most Config.Patience for the other ranks. The answer
+// of a rank that calls it later does not count, and the call returns ErrExcluded. Like
 // Shrink, Agree needs a store.
 func (c *Comm) Agree(ctx context.Context, yes bool) (bool, error) {
 	const op = "Agree"

@@ -11,95 +11,99 @@ import (
 	"github.com/tutti-go/tutti/internal/report"
 )
 
-// Config says how a Comm is made. Its zero value is right for most programs.
-// Where all ranks must have the same, Join compares: a difference is ErrMismatch.
+// Config holds the options of a Comm. Its zero value is right for most programs.
+// Join compares the options that all ranks must have in common; a difference is
+// ErrMismatch.
 type Config struct {
-	// Timeout bounds every operation whose context has no earlier deadline:
-	// when it has waited that long for other ranks, it fails with ErrTimeout.
-	// Zero means five minutes; negative, no bound.
+	// Timeout bounds every operation whose context has no earlier deadline: an
+	// operation that has waited so long for other ranks fails with ErrTimeout.
+	// Zero means five minutes; negative means no bound.
 	Timeout time.Duration
 
 	// Silence is about how long another rank's host may not answer before the
-	// rank is lost. A host answers also when its ranks are stopped or busy: so
-	// this tells of hosts and networks that are gone, and never of slow ranks. A
-	// process that ends is noticed at once. Zero means 30 seconds; more than 24
-	// days, which is the most that a kernel can be asked for, means 24 days.
+	// rank is lost. The kernel of a host answers also when its ranks are stopped
+	// or busy. So Silence detects failed hosts and networks, and never slow ranks.
+	// A process that exits is noticed at once. Zero means 30 seconds. The maximum
+	// is 24 days, a limit of the kernel.
 	Silence time.Duration
 
-	// Patience is how long Shrink waits for ranks of which nothing is known, and
-	// Shrink and Grow for a new Comm to be made, before they go on without those
-	// who do not come. Zero means ten seconds.
+	// Patience is how long Shrink waits for ranks that do not call it and are not
+	// known to be lost, and how long Shrink and Grow wait for the ranks of the new
+	// Comm to connect. They continue without the ranks that are missing then. Zero
+	// means ten seconds.
 	Patience time.Duration
 
 	// Device is this rank's GPU, for operations on its memory; see package gpu.
-	// Nil means none: host memory only. All ranks have one, or none has.
+	// Nil means host memory only. All ranks set it, or none.
 	Device Device
-	// HostStaging makes operations on the device's memory go through host memory
-	// and the CPU's engine, in pieces, instead of NCCL, which is not loaded then:
-	// for GPUs that have none, or that several ranks share. It is slower; the
-	// Logger is told once, and StagedCalls counts. False means what
-	// TUTTI_HOST_STAGING says, if that is 1. All ranks have it, or none has.
+	// HostStaging copies device memory through host memory, in pieces, and runs
+	// operations on the CPU instead of NCCL, which is not loaded then. It is for
+	// GPUs without NCCL, and for GPUs that several ranks share. It is slower: the
+	// Logger gets one message, and StagedCalls counts the operations. The
+	// environment variable TUTTI_HOST_STAGING=1 sets it, too. All ranks set it, or
+	// none.
 	HostStaging bool
 
-	// Verify has data that was damaged found. What goes over the network has a
-	// checksum (CRC-32C), and after every 16th AllReduce, Broadcast and AllGather
-	// of host memory the ranks compare their results, which must be equal, except
-	// in a Batch that has device memory, too. Damage is ErrCorrupt, which says who
-	// sent it to whom and from which address, or whose result differs. False means
-	// that nothing is checked, except by what is below: TCP's own weak checksum, or
-	// Cert's encryption. All ranks have it, or none has.
+	// Verify enables corruption checks. Data on the network gets a checksum
+	// (CRC-32C). After every 16th AllReduce, Broadcast and AllGather of host memory
+	// the ranks compare their results, which must be equal; a Batch that also has
+	// device memory is not compared. Corrupt data is ErrCorrupt, which names the
+	// sender, the receiver and the address, or the rank whose result differs. If
+	// Verify is false, only TCP's weak checksum and the encryption of Cert check the
+	// data. All ranks set it, or none.
 	Verify bool
 
-	// FlightDir is a folder in which each rank leaves, when the Comm is poisoned,
-	// what its flight recorder holds: a file of JSON for tutti inspect. Empty
-	// means TUTTI_FLIGHT_DIR; without that no file is written, see Comm.Dump.
+	// FlightDir is a directory. When the Comm is poisoned, each rank writes the
+	// content of its flight recorder there, as a file of JSON for tutti inspect; see
+	// Comm.Dump. Empty means TUTTI_FLIGHT_DIR. If that is empty, too, no file is
+	// written.
 	FlightDir string
 
-	// Rank and Size are this process's number and how many there are. A Size
-	// of zero means what the environment says; see Join. These and what follows
-	// are for Join.
+	// Rank and Size are this process's number and the number of processes. If Size
+	// is zero, both come from the environment; see Join. These and the following
+	// fields are for Join.
 	Rank, Size int
-	// Late has Join wait until the job, which is running, calls Grow, and join
-	// it then. Rank and Size mean nothing. False means what TUTTI_LATE says.
+	// Late makes Join wait until the ranks of a running job call Grow. Rank and Size
+	// are ignored. The environment variable TUTTI_LATE=1 sets it, too.
 	Late bool
-	// Addr is where rank 0 listens and the others find it, "host:port". Empty
-	// means what the environment says, if Size is zero. If it is on the loopback, or
-	// the store where ranks meet is, the ranks listen on the loopback alone, for
-	// data, too; then they must all be on one host.
+	// Addr is the address at which rank 0 listens, "host:port". Empty means the
+	// address in the environment, if Size is zero. If Addr or the job's store is on
+	// the loopback, the ranks listen on the loopback alone, for data, too; then all
+	// ranks must be on one host.
 	Addr string
-	// Secret is known to the ranks of the job and to nobody else: 16 bytes or more,
-	// made at random (openssl rand -hex 32). Empty means TUTTI_SECRET. It may be
-	// missing, or shorter, only if Addr is on the loopback. A job without a secret
-	// can be joined by every user of the host, who can then read and change its data.
+	// Secret is a random text of 16 bytes or more that only the ranks of the job
+	// know (openssl rand -hex 32). Empty means TUTTI_SECRET. It may be missing, or
+	// shorter, only if Addr is on the loopback. Every user of the host can join a
+	// job without a secret, and then read and change its data.
 	Secret string
-	// Interface names the network interfaces to use, separated by commas; with
-	// a leading ^, those not to use. Empty means what TUTTI_SOCKET_IFNAME says,
-	// or else whatever reaches the other ranks. It does not concern jobs on the
-	// loopback.
+	// Interface names the network interfaces to use, separated by commas, or, with
+	// a leading ^, the interfaces not to use. Empty means TUTTI_SOCKET_IFNAME. If
+	// that is empty, too, all interfaces that reach the other ranks are used. Jobs
+	// on the loopback ignore it.
 	Interface string
-	// Cert and Key, in PEM, encrypt and authenticate all that goes over the
-	// network, data and the control channel; all ranks have the same. See
-	// NewJobCert. Nil means TUTTI_CERT and TUTTI_KEY; without those they are made of
-	// Secret, except where Addr, or the store where the ranks meet, is on the
-	// loopback: nothing is encrypted there.
+	// Cert and Key, in PEM, encrypt and authenticate all connections between ranks,
+	// for data and for the control channel. All ranks have the same; see NewJobCert.
+	// Nil means TUTTI_CERT and TUTTI_KEY. Without these, they are derived from
+	// Secret. If Addr or the job's store is on the loopback, they are not derived,
+	// and nothing is encrypted.
 	Cert, Key []byte
-	// Plain has nothing encrypted that the ranks send each other, for networks to
-	// which nobody else has access. They still prove to each other that they know
-	// Secret when they connect. It does not concern the store of tutti run. False
-	// means what TUTTI_PLAIN says, if that is 1. All ranks have it, or none has.
+	// Plain disables the encryption between ranks, for networks to which nobody else
+	// has access. Ranks that connect still prove that they know Secret. The
+	// connection to the store of tutti run stays encrypted. The environment variable
+	// TUTTI_PLAIN=1 sets it, too. All ranks set it, or none.
 	Plain bool
 	// NoSharedMemory makes ranks of one host use the network.
 	NoSharedMemory bool
-	// Host tells hosts apart that look alike: only ranks that give the same share
-	// one. Empty is what all give, usually.
+	// Host distinguishes hosts that tutti cannot tell apart: only ranks with the same
+	// Host share memory. It is usually empty on all ranks.
 	Host string
-	// Reproducible makes the bits of a result independent of the algorithm and
-	// of where ranks are: those of a reduction in rank order. It costs some
-	// speed on the network. The bits are the same on all ranks in any case. All
-	// ranks have it, or none has.
+	// Reproducible makes the bits of a result independent of the algorithm and of the
+	// placement of ranks: they are those of a reduction in rank order. It is slower
+	// on the network. All ranks get the same bits in any case. All ranks set it, or
+	// none.
 	Reproducible bool
-	// Logger is told what a person should know, such as who was refused. Nil
-	// means slog.Default.
+	// Logger receives messages for people, such as refused connections. Nil means
+	// slog.Default.
 	Logger *slog.Logger
 }
 
@@ -168,8 +172,8 @@ func (c *Config) alike() map[string]string {
 	return all
 }
 
-// NewJobCert makes a certificate and a key for one job, valid for so long, to
-// be given to all its ranks and to nobody else.
+// NewJobCert makes a certificate and a key for one job, valid for the given time.
+// Pass them to all ranks of the job and to nobody else.
 func NewJobCert(valid time.Duration) (cert, key []byte, err error) {
 	return jobtls.NewCertificate(valid)
 }

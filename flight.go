@@ -9,14 +9,14 @@ import (
 	recorder "github.com/tutti-go/tutti/internal/flight"
 )
 
-// Dump writes, as JSON, what this rank has done last on this Comm, and what it
-// is doing: up to 2048 operations, and as many messages, with their sizes, times
-// and states. It waits for no other rank, and may be called at any time, also
-// while operations hang, and after the Comm was poisoned or closed. `tutti
-// inspect` puts the dumps of several ranks together and says who is behind.
+// Dump writes this rank's flight recorder as JSON: the last 2048 operations on this
+// Comm, and as many messages, with their sizes, times and states. It waits for no other
+// rank. It may be called at any time, also while operations hang, and after the Comm was
+// poisoned or closed. `tutti inspect` combines the dumps of several ranks and names the
+// ranks that are behind.
 //
-// Recording is always on. Most small operations have a number and no times; see
-// OpStats for those that have.
+// Recording is always on. Most small operations have a number and no times; OpStats
+// says which have times.
 func (c *Comm) Dump(w io.Writer) error {
 	e := json.NewEncoder(w)
 	return e.Encode(c.dump())

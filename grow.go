@@ -8,19 +8,19 @@ import (
 	"github.com/tutti-go/tutti/internal/membership"
 )
 
-// Grow lets n new processes in and returns a new Comm: its first ranks are those
-// of this one, in their order, and then come the new ones, in the order in which
-// they have called Join with Config.Late. All ranks call Grow with the same n;
-// it waits until so many have come. The old Comm is closed.
+// Grow admits n new processes and returns a new Comm. Its first ranks are the ranks of
+// this Comm, in their order. The new processes follow, in the order in which they have
+// called Join with Config.Late. All ranks call Grow with the same n; it waits until n
+// processes have called Join. Grow closes the old Comm.
 //
-// If n is zero it waits for nobody: it lets in whoever has come, and if that is
-// nobody it returns this Comm itself, which goes on. That costs a Broadcast, and
-// a look into the store, of the order of a millisecond: a loop asks now and then.
+// If n is zero, Grow does not wait: it admits all processes that wait in Join. If there
+// are none, it returns this Comm itself. That takes a Broadcast and a request to the
+// store, on the order of a millisecond. A training loop calls it now and then.
 //
-// It is an operation as others are: when it fails, the Comm is poisoned, and
-// Shrink goes on without whoever was lost. Should one of the ranks, or of the
-// new processes, die while the new Comm is made, that has fewer ranks than
-// asked for. Only a Comm of Join, and those that follow it, can grow.
+// Grow is an operation: if it fails, the Comm is poisoned, and Shrink continues without
+// the lost ranks. If a rank or a new process exits while the new Comm is made, the new
+// Comm has fewer ranks. Only the Comm of Join, and the Comms that Shrink and Grow make
+// from it, can grow.
 func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 	const op = "Grow"
 	if err := c.mayDecide(ctx, op); err != nil {

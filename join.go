@@ -7,22 +7,22 @@ import (
 	"github.com/tutti-go/tutti/internal/membership"
 )
 
-// Join joins this process to the others of its job and returns when all have
-// joined: its Comm with all of them. When ctx ends before that, the error says
-// who is missing, as far as this rank can know.
+// Join joins this process to the other processes of its job. It returns a Comm with
+// all of them when all have called Join. If ctx ends before that, the error names the
+// missing ranks, as far as this rank can know them.
 //
-// Which rank this is, of how many, and where they meet is what cfg says. If its
-// Size is zero, it is what the environment says: that of tutti run, of torchrun,
-// or else of Open MPI, PMI or Slurm, which may need Config.Addr or TUTTI_ADDR
-// beside it. Without any of them it is a world of one.
+// Config holds the rank, the size, and the address of rank 0. If Config.Size is zero,
+// they come from the environment of tutti run, of torchrun, or of Open MPI, PMI or
+// Slurm. The last three may need Config.Addr or TUTTI_ADDR in addition. Without any of
+// these, the job has one rank.
 //
-// A Join that failed may be called again, also while other ranks wait in theirs. A
-// process that ended while it waited in Join may be replaced by another one of its
-// rank. While it lives, that one is refused, and the error names the process that
-// is there. Whether a process of another host lives may take some seconds to find
-// out, and up to Config.Silence where there is no store and its host has failed.
+// A Join that failed may be called again, also while other ranks wait in theirs. A new
+// process may replace one that exited while it waited in Join. As long as the old
+// process runs, the new one is refused, and the error names the old one. It may take
+// some seconds to find out whether a process on another host runs, and up to
+// Config.Silence if the job has no store and that host has failed.
 //
-// With Config.Late the process joins a job that is running, when that grows.
+// With Config.Late the process joins a running job when the ranks of that call Grow.
 //
 // Ranks of one host use shared memory, others the network, encrypted unless
 // Config.Plain is set.

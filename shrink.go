@@ -9,19 +9,18 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Shrink goes on without the ranks that are lost: the others agree on who is
-// left, and get a new Comm, in which they keep their order and are numbered
-// anew. All of them call it; it poisons the Comm if nothing else has, so that
-// those who have noticed nothing return from their operations and come too. A
-// rank that is alive but does not come within Config.Patience is left behind,
-// and gets ErrExcluded when it comes.
+// Shrink returns a new Comm of the ranks that are not lost. They keep their order and
+// are numbered from 0. All of them call Shrink. It poisons the Comm if nothing else
+// has, so that ranks that have not noticed a loss return from their operations and call
+// Shrink, too. A rank that runs but does not call it within Config.Patience is excluded;
+// its later call returns ErrExcluded.
 //
-// done is the number of the last operation on the old Comm that all ranks of the
-// new one have completed; all of them are told the same. Operations after it may
-// have been completed by some.
+// done is the number of the last operation on the old Comm that all ranks of the new
+// Comm have completed. It is the same on all of them. Some ranks may have completed
+// later operations.
 //
-// The old Comm is closed. When Shrink fails for want of the store, or because
-// ctx ended, it may be called again. A job without a store cannot shrink:
+// Shrink closes the old Comm. If it fails because the store cannot be reached, or
+// because ctx ended, it may be called again. In a job without a store it returns
 // ErrUnsupported.
 func (c *Comm) Shrink(ctx context.Context) (next *Comm, done uint64, err error) {
 	const op = "Shrink"
