@@ -305,13 +305,13 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestStrange finds something else in the store.
+// TestStrange finds other values in the store.
 func TestStrange(t *testing.T) {
 	for _, c := range []struct{ key, text, says string }{
-		{"q/here", "0 1\n7 1\n", "something else than ranks"},
-		{"q/here", "hello\n", "something else than ranks"},
-		{"q/next", "hello", "something else than a decision"},
-		{"q/next", "{}", "something else than a decision"},
+		{"q/here", "0 1\n7 1\n", "is not a list of ranks"},
+		{"q/here", "hello\n", "is not a list of ranks"},
+		{"q/next", "hello", "is not a decision"},
+		{"q/next", "{}", "is not a decision"},
 	} {
 		m := store.NewMemory(store.Limits{})
 		defer m.Close()
