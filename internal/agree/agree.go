@@ -1,6 +1,6 @@
 // Package agree makes ranks agree on the members of the next generation, and on a number,
 // although some ranks may exit meanwhile. A store decides which proposal counts.
-// docs/agreement.md describes the protocol; directory model has its model.
+// docs/design/membership.md describes the protocol; directory model has its model.
 //
 // The package has no goroutines and no clock, and blocks only in calls of the Store. So a
 // simulated store controls all schedules.

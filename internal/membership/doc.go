@@ -6,5 +6,6 @@
 // job's store (package agree), and then form it: each rank gets an engine of the new group.
 //
 // The package returns engines and data. It knows neither operations nor Comms: the root
-// package ends the operations of one generation before it asks for the next.
+// package ends the operations of one generation before it asks for the next. See
+// docs/design/membership.md.
 package membership
