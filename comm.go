@@ -38,7 +38,6 @@ type Comm struct {
 	failedAt atomic.Uint64  // number of the first operation that failed
 	flying   atomic.Int64   // flights that have not landed, and what else Close waits for
 	shut     atomic.Bool    // Close was called
-	retired  atomic.Bool    // the engine is closed, because the Comm has a successor
 	err      atomic.Pointer[Error]
 
 	verifier *verifier // nil: nothing is verified

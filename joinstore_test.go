@@ -19,8 +19,8 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// startPlaced starts ranks as processes that find their place in the
-// environment, and returns what each printed.
+// startPlaced starts ranks as processes with the given environments. It returns their
+// output, and their errors.
 func startPlaced(t *testing.T, envs ...[]string) (outs []string, errs []error) {
 	t.Helper()
 	outs, errs = make([]string, len(envs)), make([]error, len(envs))
@@ -29,7 +29,7 @@ func startPlaced(t *testing.T, envs ...[]string) (outs []string, errs []error) {
 	for i, env := range envs {
 		wg.Go(func() {
 			cmd := exec.CommandContext(t.Context(), self)
-			// Raced programs sleep for a second at their end, unless told not to.
+			// Programs built with -race sleep for a second at exit by default.
 			cmd.Env = append(append(os.Environ(), "TUTTI_TEST_RANK=-1", "GORACE=atexit_sleep_ms=0"), env...)
 			out, err := cmd.CombinedOutput()
 			outs[i], errs[i] = string(out), err
@@ -39,7 +39,7 @@ func startPlaced(t *testing.T, envs ...[]string) (outs []string, errs []error) {
 	return outs, errs
 }
 
-// TestJoinStore joins through a store, as under a launcher or torchrun's agent.
+// TestJoinStore joins through a store like a launcher's, or like that of torchrun's agent.
 func TestJoinStore(t *testing.T) {
 	for name, plain := range map[string]bool{"launcher": false, "torchrun's agent": true} {
 		t.Run(name, func(t *testing.T) {
@@ -71,14 +71,14 @@ func TestJoinStore(t *testing.T) {
 			for r := range 3 {
 				ok, err := store.Prefix(s.Store(), jobstore.Ranks("")).Check(t.Context(), jobstore.Joined(r))
 				if err != nil || !ok {
-					t.Errorf("rank %d is not noted, %v", r, err)
+					t.Errorf("rank %d is not recorded, %v", r, err)
 				}
 			}
 		})
 	}
 }
 
-// TestJoinStoreMissing lacks a rank, and has one twice.
+// TestJoinStoreMissing has no process of rank 2 that is accepted, and two of rank 1.
 func TestJoinStoreMissing(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Secret: []byte("secret"), Logger: slog.New(slog.DiscardHandler)})
@@ -89,12 +89,12 @@ func TestJoinStoreMissing(t *testing.T) {
 	env := func(rank int, secret string) []string {
 		return []string{fmt.Sprint("TUTTI_RANK=", rank), "TUTTI_SIZE=3", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=" + secret}
 	}
-	// So that the offender is not the first.
+	// The refused process must not be the first to write the size.
 	if err := store.Prefix(s.Store(), jobstore.Ranks("")).Set(t.Context(), jobstore.Size, []byte("3")); err != nil {
 		t.Fatal(err)
 	}
-	// Rank 1 waits, and all who are refused are gone, when rank 0 comes, whose time
-	// is short.
+	// Rank 1 waits, and all refused processes have exited, when rank 0 starts with a short
+	// timeout.
 	proctest.Self(t)
 	type outcome struct {
 		outs []string
@@ -149,8 +149,8 @@ func TestJoinAgain(t *testing.T) {
 	}
 }
 
-// TestJoinReplaced kills a process that waits in Join, and starts another one as the
-// same rank. A third one, while that lives, is refused by its name.
+// TestJoinReplaced kills a process that waits in Join, and starts another process of its
+// rank. While the first process runs, another one is refused, and the error names the first.
 func TestJoinReplaced(t *testing.T) {
 	for name, plain := range map[string]bool{"launcher": false, "torchrun's agent": true} {
 		for _, victim := range []int{0, 1} {
@@ -202,7 +202,7 @@ func TestJoinReplaced(t *testing.T) {
 				if err := errors.Join(errs...); err != nil {
 					t.Error(err, outs)
 				}
-				// Another program of the same job, with the same store.
+				// Another program of the same job uses the same store.
 				outs, errs = startPlaced(t, env(0), env(1), env(2))
 				if err := errors.Join(errs...); err != nil {
 					t.Error(err, outs)
@@ -212,7 +212,7 @@ func TestJoinReplaced(t *testing.T) {
 	}
 }
 
-// TestJoinNoAddress says what a launcher has not said.
+// TestJoinNoAddress has a launcher that does not set an address.
 func TestJoinNoAddress(t *testing.T) {
 	t.Setenv("OMPI_COMM_WORLD_RANK", "1")
 	t.Setenv("OMPI_COMM_WORLD_SIZE", "2")

@@ -66,7 +66,7 @@ func (c *Comm) undecided(ctx context.Context, op string, err error) error {
 // operation completes afterwards.
 func (c *Comm) freeze(ctx context.Context, op string) error {
 	c.seal()
-	if c.e.Failure() == nil && !c.retired.Load() {
+	if c.e.Failure() == nil && !c.member.Decided() {
 		c.e.Fail(&engine.Failure{
 			Kind: ErrAborted, Op: op, Rank: c.rank,
 			Reason: fmt.Sprintf("%s was called on rank %d; call it on this rank, too", op, c.rank),
@@ -112,7 +112,6 @@ func (c *Comm) noteFailed(seq uint64) {
 // retire closes a Comm whose successor is decided. It waits for the other ranks only if
 // patient is true, and then only as long as they can wait for this rank in the successor.
 func (c *Comm) retire(patient bool) {
-	c.retired.Store(true)
 	c.release()
 	c.member.Retire(c.lot, patient)
 }

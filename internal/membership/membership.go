@@ -13,8 +13,8 @@ import (
 )
 
 // A Membership is one rank's part in one generation of a lineage: its engine, and what it
-// needs to decide on the next generation. All fields but ballot are constant once the
-// Membership is returned. Its methods may be called concurrently.
+// needs to decide on the next generation. The fields before decided are constant
+// once the Membership is returned. Its methods may be called concurrently.
 type Membership struct {
 	cfg        *Config
 	engine     engine.Engine
@@ -24,9 +24,10 @@ type Membership struct {
 	ids        []int          // by rank: its number in the job
 	lineage    string
 	generation int
-	tickets    int64  // the last ticket that a generation of the lineage has dealt with
-	process    string // the launcher's name for this process; "": it has none
-	ballot     ballot // of Agree
+	tickets    int64       // the last ticket that a generation of the lineage has dealt with
+	process    string      // the launcher's name for this process; "": it has none
+	decided    atomic.Bool // this rank knows the next generation
+	ballot     ballot      // of Agree
 }
 
 // A factory makes the engines of generations, and has the store that decides on them.
@@ -159,6 +160,9 @@ func (m *Membership) lost() []int {
 	}
 	return list
 }
+
+// Decided reports whether Shrink or Grow has returned a Successor.
+func (m *Membership) Decided() bool { return m.decided.Load() }
 
 // retireTimeout bounds the time to close the engine of a generation that has a successor.
 const retireTimeout = 15 * time.Second

@@ -43,6 +43,7 @@ func (m *Membership) decide(ctx context.Context, ask func(store.Store) (*agree.D
 		_ = closeStore()
 		return nil, err
 	}
+	m.decided.Store(true)
 	return &Successor{m, s, closeStore, d}, nil
 }
 
