@@ -1,100 +1,11 @@
 package engine
 
 import (
-	"fmt"
 	"math"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/kernel"
 )
-
-// A Verb is a kind of collective operation.
-type Verb uint8
-
-// The verbs. Those after Barrier carry no user data: they are calls on a
-// communicator that all its ranks make together.
-const (
-	AllReduce Verb = iota + 1
-	Reduce
-	Broadcast
-	AllGather
-	ReduceScatter
-	Gather
-	Scatter
-	AllToAll
-	Barrier
-	Split
-	Dup
-	Alloc
-	Group // several calls that travel as one
-)
-
-var verbNames = [...]string{
-	AllReduce: "AllReduce", Reduce: "Reduce", Broadcast: "Broadcast", AllGather: "AllGather",
-	ReduceScatter: "ReduceScatter", Gather: "Gather", Scatter: "Scatter", AllToAll: "AllToAll",
-	Barrier: "Barrier", Split: "Split", Dup: "Dup", Alloc: "Alloc", Group: "Batch",
-}
-
-func (v Verb) String() string {
-	if v > 0 && int(v) < len(verbNames) {
-		return verbNames[v]
-	}
-	return fmt.Sprintf("verb %d", uint8(v))
-}
-
-// Op is the name of the method that makes such a call. It does not allocate.
-func (c *Call) Op() string {
-	if c.Method != "" {
-		return c.Method
-	}
-	if c.Uneven {
-		switch c.Verb {
-		case AllGather:
-			return "AllGatherV"
-		case ReduceScatter:
-			return "ReduceScatterV"
-		case Gather:
-			return "GatherV"
-		case Scatter:
-			return "ScatterV"
-		case AllToAll:
-			return "AllToAllV"
-		}
-	}
-	return c.Verb.String()
-}
-
-// Reduces reports whether the verb combines elements.
-func (v Verb) Reduces() bool { return v == AllReduce || v == Reduce || v == ReduceScatter }
-
-// Rooted reports whether the verb has a root.
-func (v Verb) Rooted() bool {
-	return v == Reduce || v == Broadcast || v == Gather || v == Scatter
-}
-
-// A Red says how elements are combined.
-type Red uint8
-
-// The reductions. Avg scales elements by 1/ranks before the sum, PreMul each
-// rank's elements by that rank's own factor. Both are for floating-point
-// elements only: they are the last two, which Check relies on.
-const (
-	Sum Red = iota + 1
-	Prod
-	Min
-	Max
-	Avg
-	PreMul
-)
-
-var redNames = [...]string{Sum: "sum", Prod: "prod", Min: "min", Max: "max", Avg: "avg", PreMul: "premul"}
-
-func (r Red) String() string {
-	if r > 0 && int(r) < len(redNames) {
-		return redNames[r]
-	}
-	return fmt.Sprintf("op %d", uint8(r))
-}
 
 // Mem is a run of elements in memory. It does not own the memory.
 type Mem struct {
@@ -176,6 +87,14 @@ type Call struct {
 
 	Dst, Src           Mem
 	DstParts, SrcParts []Mem
+}
+
+// Op returns the name of the method that makes such a call. It does not allocate.
+func (c *Call) Op() string {
+	if c.Method != "" {
+		return c.Method
+	}
+	return c.Verb.FormName(c.Uneven)
 }
 
 // DstPart is the share of the destination that holds what comes from rank r.

@@ -30,7 +30,7 @@ func (c *Call) Check(rank, size int) error {
 // bounds the number of elements, because their bytes may overflow.
 func (c *Call) usual() bool {
 	m := &c.Src
-	return c.Verb == AllReduce && c.Red >= Sum && c.Red <= Max && c.Dst == *m &&
+	return c.Verb == AllReduce && c.Red.Info().Integers && c.Dst == *m &&
 		m.Ptr != nil && uint(m.N-1) < 1<<30 && m.Device == 0 && m.Type.Valid()
 }
 
@@ -95,10 +95,10 @@ func (c *Call) checkRed() error {
 	if !c.Verb.Reduces() {
 		return nil
 	}
-	if c.Red < Sum || c.Red > PreMul {
+	if !c.Red.Valid() {
 		return invalid("the zero Op is no reduction")
 	}
-	if t := c.whole().Type; c.Red >= Avg && t.Valid() && !t.IsFloat() {
+	if t := c.whole().Type; t.Valid() && !c.Red.Takes(t) {
 		return invalid("%s of %s: the intermediate sum or product could overflow the type; use Sum, or floating-point elements", c.Red, t)
 	}
 	return nil
@@ -107,45 +107,40 @@ func (c *Call) checkRed() error {
 // checkSides checks that each side that this rank needs is there, that the
 // types agree, and that the sizes fit each other.
 func (c *Call) checkSides(rank, size int) error {
-	root := rank == c.Root
-	switch c.Verb {
-	case AllReduce:
-		return c.checkEqual(1)
-	case Broadcast:
+	v := c.Verb.Info()
+	reads, writes := v.Source.Ranks.Has(rank, c.Root), v.Dest.Ranks.Has(rank, c.Root)
+	switch {
+	case v.InPlace:
 		return c.Src.check("buffer")
-	case Reduce:
-		if !root {
-			return c.Src.check("source")
-		}
+	case !reads && !writes:
+		return nil
+	case !writes:
+		return c.Src.check("source")
+	case !reads:
+		return c.Dst.check("destination")
+	case v.Source.Divided && v.Dest.Divided && c.Uneven:
+		return c.checkAllParts(size)
+	case v.Source.Divided && v.Dest.Divided:
+		return c.checkEqual(size)
+	case v.Dest.Divided:
+		return c.checkDivided(&c.Src, "source", &c.Dst, c.DstParts, "destination", size)
+	case v.Source.Divided:
+		return c.checkDivided(&c.Dst, "destination", &c.Src, c.SrcParts, "source", size)
+	default:
 		return c.checkEqual(1)
-	case AllGather:
-		return c.checkDivided(&c.Src, "source", &c.Dst, c.DstParts, "destination", size)
-	case Gather:
-		if !root {
-			return c.Src.check("source")
-		}
-		return c.checkDivided(&c.Src, "source", &c.Dst, c.DstParts, "destination", size)
-	case ReduceScatter:
-		return c.checkDivided(&c.Dst, "destination", &c.Src, c.SrcParts, "source", size)
-	case Scatter:
-		if !root {
-			return c.Dst.check("destination")
-		}
-		return c.checkDivided(&c.Dst, "destination", &c.Src, c.SrcParts, "source", size)
-	case AllToAll:
-		if !c.Uneven {
-			return c.checkEqual(size)
-		}
-		t := partsType(c.DstParts, c.SrcParts)
-		if t == 0 {
-			return invalid("every part is missing (zero Buffers)")
-		}
-		if err := checkParts(c.DstParts, "destination", t, size); err != nil {
-			return err
-		}
-		return checkParts(c.SrcParts, "source", t, size)
 	}
-	return nil
+}
+
+// checkAllParts checks both sides of an uneven call that divides both.
+func (c *Call) checkAllParts(size int) error {
+	t := partsType(c.DstParts, c.SrcParts)
+	if t == 0 {
+		return invalid("every part is missing (zero Buffers)")
+	}
+	if err := checkParts(c.DstParts, "destination", t, size); err != nil {
+		return err
+	}
+	return checkParts(c.SrcParts, "source", t, size)
 }
 
 // checkEqual checks a source and a destination of the same size, which can be
@@ -212,25 +207,34 @@ func checkParts(parts []Mem, name string, t kernel.DType, size int) error {
 // checkOverlap checks that the destination overlaps the source only where the
 // operation is in place, which means: the same memory exactly.
 func (c *Call) checkOverlap(rank, size int) error {
-	root := rank == c.Root
+	v := c.Verb.Info()
 	switch {
-	case c.Verb == AllReduce, c.Verb == Reduce && root, c.Verb == AllToAll && !c.Uneven:
+	case !v.Source.Ranks.Has(rank, c.Root) || !v.Dest.Ranks.Has(rank, c.Root):
+		return nil
+	case v.Source.Divided && v.Dest.Divided && c.Uneven:
+		return c.checkPartsApart()
+	case v.Source.Divided == v.Dest.Divided:
 		if c.Dst != c.Src && !c.Dst.same(c.Src) && c.Dst.overlaps(c.Src) {
 			return invalid("source and destination overlap without being the same")
 		}
-	case c.Verb == AllGather, c.Verb == Gather && root:
+		return nil
+	case v.Dest.Divided:
 		return checkShare(c.Src, "source", &c.Dst, c.DstParts, c.Uneven, "destination", rank, size)
-	case c.Verb == ReduceScatter, c.Verb == Scatter && root:
+	default:
 		return checkShare(c.Dst, "destination", &c.Src, c.SrcParts, c.Uneven, "source", rank, size)
-	case c.Verb == AllToAll:
-		if err := checkDisjoint(c.DstParts, "destination"); err != nil {
-			return err
-		}
-		for i, d := range c.DstParts {
-			for j, s := range c.SrcParts {
-				if d.overlaps(s) {
-					return invalid("part %d of the destination overlaps part %d of the source", i, j)
-				}
+	}
+}
+
+// checkPartsApart checks that no part of the destination overlaps another part
+// of the call.
+func (c *Call) checkPartsApart() error {
+	if err := checkDisjoint(c.DstParts, "destination"); err != nil {
+		return err
+	}
+	for i, d := range c.DstParts {
+		for j, s := range c.SrcParts {
+			if d.overlaps(s) {
+				return invalid("part %d of the destination overlaps part %d of the source", i, j)
 			}
 		}
 	}

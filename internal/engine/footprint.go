@@ -6,46 +6,6 @@ import (
 	"slices"
 )
 
-// A party says which ranks of a group read or write one side of a call.
-type party uint8
-
-const (
-	nobody party = iota
-	everyRank
-	rootOnly
-	allButRoot
-	thisRank // the rank that checks: messages are its own
-)
-
-// has reports whether rank belongs to the party, on the rank me.
-func (p party) has(rank, root, me int) bool {
-	switch p {
-	case everyRank:
-		return true
-	case rootOnly:
-		return rank == root
-	case allButRoot:
-		return rank != root
-	case thisRank:
-		return rank == me
-	}
-	return false
-}
-
-// uses says which ranks read a verb's source and write its destination. The two
-// sides of Broadcast are the same memory.
-var uses = [...]struct{ reads, writes party }{
-	AllReduce:     {everyRank, everyRank},
-	Reduce:        {everyRank, rootOnly},
-	Broadcast:     {rootOnly, allButRoot},
-	AllGather:     {everyRank, everyRank},
-	ReduceScatter: {everyRank, everyRank},
-	Gather:        {everyRank, rootOnly},
-	Scatter:       {rootOnly, everyRank},
-	AllToAll:      {everyRank, everyRank},
-	Barrier:       {nobody, nobody},
-}
-
 // An extent is memory that an operation reads or writes. It is small, because
 // extents are sorted.
 type extent struct {
@@ -54,7 +14,7 @@ type extent struct {
 	part      int32   // of an uneven side; -1: the side is whole
 	root      int32
 	verb      Verb // zero: a message
-	party     party
+	party     Party
 	write     bool
 	uneven    bool
 }
@@ -70,16 +30,24 @@ func (x *extent) String() string {
 	return fmt.Sprintf("%sthe %s of %s (%s %d)", part, x.side(), x.op(), kind, x.number+1)
 }
 
+// usedBy reports whether rank uses the extent, as rank me sees it.
+func (x *extent) usedBy(rank, me int) bool {
+	if x.party == thisRank {
+		return rank == me
+	}
+	return x.party.Has(rank, int(x.root))
+}
+
 func (x *extent) op() string {
 	if x.verb == 0 {
 		return (&Message{Send: !x.write}).Op()
 	}
-	return (&Call{Verb: x.verb, Uneven: x.uneven}).Op()
+	return x.verb.FormName(x.uneven)
 }
 
 func (x *extent) side() string {
 	switch {
-	case x.verb == 0, x.verb == Broadcast:
+	case x.verb == 0, x.verb.Info().InPlace:
 		return "buffer"
 	case x.write:
 		return "destination"
@@ -153,17 +121,14 @@ func (l *extents) clash(x *extent, rank, size int) *extent {
 // AddCall adds the memory of a call that has passed Check. Number is its place
 // among the collectives of the Batch, from 0.
 func (f *Footprint) AddCall(number int, c *Call) {
-	if int(c.Verb) >= len(uses) {
-		return
-	}
-	use := uses[c.Verb]
+	v := c.Verb.Info()
 	x := extent{number: int32(number), root: int32(c.Root), verb: c.Verb, uneven: c.Uneven}
 	// In place, what is written covers what is read.
-	if c.Uneven || c.Dst != c.Src || use.reads != use.writes {
-		x.party = use.reads
+	if c.Uneven || c.Dst != c.Src || v.Source.Ranks != v.Dest.Ranks {
+		x.party = v.Source.Ranks
 		f.add(x, c.Src, c.SrcParts)
 	}
-	x.party, x.write = use.writes, true
+	x.party, x.write = v.Dest.Ranks, true
 	f.add(x, c.Dst, c.DstParts)
 }
 
@@ -232,7 +197,7 @@ func clash(x, y *extent, me, size int) bool {
 		return false
 	}
 	a, b := int(x.root), int(y.root)
-	both := func(rank int) bool { return x.party.has(rank, a, me) && y.party.has(rank, b, me) }
+	both := func(rank int) bool { return x.usedBy(rank, me) && y.usedBy(rank, me) }
 	if both(me) || both(a) || both(b) {
 		return true
 	}

@@ -34,39 +34,38 @@ func (c *Call) Sig() Sig {
 // PutSig writes the call's fingerprint, field by field: a copy of one that was
 // just written would have to wait for the processor's stores.
 func (c *Call) PutSig(s *Sig) {
-	m := c.whole()
-	s.Verb, s.Uneven, s.Type = c.Verb, c.Uneven, m.Type
+	v := c.Verb.Info()
+	s.Verb, s.Uneven, s.Type = c.Verb, c.Uneven, 0
 	s.Red, s.Root, s.Count, s.Name = 0, 0, 0, 0
-	if c.Verb.Reduces() {
+	if v.Typed {
+		m := c.whole()
+		s.Type = m.Type
+		if !c.Uneven {
+			s.Count = int64(m.N)
+		}
+	}
+	if v.Reduces {
 		s.Red = c.Red
 	}
-	if c.Verb.Rooted() {
+	if v.Rooted {
 		s.Root = int32(c.Root)
 	}
 	if c.Name != "" {
 		s.Name = hashName(c.Name)
-	}
-	switch {
-	case c.Verb == Barrier, c.Verb == Split, c.Verb == Dup:
-		s.Type = 0
-	case !c.Uneven:
-		s.Count = int64(m.N)
 	}
 }
 
 // whole is the buffer whose size does not depend on the number of ranks: the
 // undivided side.
 func (c *Call) whole() Mem {
-	switch c.Verb {
-	case ReduceScatter, Scatter:
-		return c.Dst
-	case AllToAll:
-		if c.Uneven {
-			return Mem{Type: partsType(c.DstParts, c.SrcParts)}
-		}
-		return c.Dst
-	default:
+	v := c.Verb.Info()
+	switch {
+	case !v.Source.Divided:
 		return c.Src
+	case v.Dest.Divided && c.Uneven:
+		return Mem{Type: partsType(c.DstParts, c.SrcParts)}
+	default:
+		return c.Dst
 	}
 }
 
@@ -87,10 +86,7 @@ func partsType(lists ...[]Mem) kernel.DType {
 // sum)". The name is what s.Name is the hash of.
 func (s Sig) Text(name string) string {
 	var b strings.Builder
-	b.WriteString(s.Verb.String())
-	if s.Uneven {
-		b.WriteByte('V')
-	}
+	b.WriteString(s.Verb.FormName(s.Uneven))
 	var args []string
 	switch {
 	case s.Verb == Group:
@@ -116,14 +112,5 @@ func (s Sig) Text(name string) string {
 	return b.String()
 }
 
-// hashName is FNV-1a, never zero.
-func hashName(name string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(name) {
-		h = (h ^ uint64(name[i])) * 1099511628211
-	}
-	if h == 0 {
-		h = 1
-	}
-	return h
-}
+// hashName returns a hash of an operation's name. It is never zero.
+func hashName(name string) uint64 { return HashStart.Text(name).NonZero() }
