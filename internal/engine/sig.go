@@ -7,20 +7,21 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A Sig is an operation's fingerprint: all that must be equal on every rank.
-// It has a fixed size and no pointers, so that it can be written into memory
-// that other processes map, or into a frame.
+// A Sig is the fingerprint of an operation: the arguments that must be equal on
+// every rank. It has a fixed size and no pointers, so that it can be written into
+// memory that other processes map, or into a frame.
 type Sig struct {
 	Verb   Verb
 	Type   kernel.DType
 	Red    Red
 	Uneven bool
 	Root   int32
-	// Count is the number of elements of the side that the verb does not
-	// divide, or of the whole where it divides both. It is zero for the uneven
-	// forms, whose counts are compared where data meets.
+	// Count is the number of elements of the side that the verb does not divide.
+	// If the verb divides both sides, it is the number of all elements of a side.
+	// It is zero for an uneven form, whose counts are compared pair by pair when
+	// data moves.
 	Count int64
-	// Name is a hash of the operation's name; zero for none.
+	// Name is a hash of the operation's name. Zero: the operation has no name.
 	Name uint64
 }
 
@@ -31,8 +32,8 @@ func (c *Call) Sig() Sig {
 	return s
 }
 
-// PutSig writes the call's fingerprint, field by field: a copy of one that was
-// just written would have to wait for the processor's stores.
+// PutSig writes the call's fingerprint to s, field by field. A copy of a
+// fingerprint that was just written would stall until those stores complete.
 func (c *Call) PutSig(s *Sig) {
 	v := c.Verb.Info()
 	s.Verb, s.Uneven, s.Type = c.Verb, c.Uneven, 0
@@ -55,8 +56,7 @@ func (c *Call) PutSig(s *Sig) {
 	}
 }
 
-// whole is the buffer whose size does not depend on the number of ranks: the
-// undivided side.
+// whole returns the buffer that Sig.Count counts.
 func (c *Call) whole() Mem {
 	v := c.Verb.Info()
 	switch {
@@ -69,8 +69,8 @@ func (c *Call) whole() Mem {
 	}
 }
 
-// partsType is the type of the first part that has one: a part may be the zero
-// Mem, which holds no elements of any type.
+// partsType returns the type of the first part that is not missing, or zero. A
+// part may be the zero Mem, which has no type.
 func partsType(lists ...[]Mem) kernel.DType {
 	for _, list := range lists {
 		for _, m := range list {
@@ -83,7 +83,7 @@ func partsType(lists ...[]Mem) kernel.DType {
 }
 
 // Text describes the operation for an error, e.g. "AllReduce(10 x float32,
-// sum)". The name is what s.Name is the hash of.
+// sum)". The caller passes the name, because s.Name holds only its hash.
 func (s Sig) Text(name string) string {
 	var b strings.Builder
 	b.WriteString(s.Verb.FormName(s.Uneven))
