@@ -79,7 +79,7 @@ func (p *Plan) validate() error {
 		return fmt.Errorf("there is no engine %q: %s", p.Engine, strings.Join(Engines, ", "))
 	}
 	for _, name := range p.Ops {
-		if opNamed(name).reduces && !p.reducible() {
+		if opNamed(name).reduces() && !p.reducible() {
 			return errors.New("reductions avg and premul are for floating-point types, and --dtype has none")
 		}
 	}
@@ -102,7 +102,7 @@ func (s *spec) String() string {
 	if s.elems > 0 {
 		text += " " + byteText(s.bytes()) + " " + s.dtype.String()
 	}
-	if s.op.reduces {
+	if s.op.reduces() {
 		text += " " + s.reduce
 	}
 	return text
@@ -129,7 +129,7 @@ func (p *Plan) specs(ranks int) []spec {
 				for _, bytes := range p.Sizes {
 					s := spec{op: o, dtype: dtypeNamed(d), reduce: red}
 					s.elems = max(1, bytes/s.dtype.Size())
-					if o.divided {
+					if o.divided() {
 						s.part = max(1, s.elems/ranks)
 						s.elems = s.part * ranks
 					}
@@ -145,7 +145,7 @@ func (p *Plan) specs(ranks int) []spec {
 }
 
 func (p *Plan) reduces(o *op) []string {
-	if o.reduces {
+	if o.reduces() {
 		return p.Reduces
 	}
 	return []string{none}

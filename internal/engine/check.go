@@ -25,7 +25,7 @@ func (c *Call) Check(rank, size int) error {
 	return c.checkOverlap(rank, size)
 }
 
-// usual reports, without a function call, that the most frequent call is valid: an
+// usual is the shortest way through Check, for the most frequent call: a valid
 // AllReduce in place in host memory. It bounds the number of elements, because
 // their size in bytes may overflow.
 func (c *Call) usual() bool {

@@ -141,6 +141,10 @@ func (v Verb) Reduces() bool { return v.Info().Reduces }
 // Rooted reports whether the verb has a root.
 func (v Verb) Rooted() bool { return v.Info().Rooted }
 
+// Synchronizes reports whether no rank completes such a call before every rank has
+// begun it. A call with a root may complete earlier on some ranks.
+func (v Verb) Synchronizes() bool { return v.Info().Name != "" && !v.Info().Rooted }
+
 // FormName returns the name of the method that makes such a call, in its uneven
 // form or not. It does not allocate for a known verb.
 func (v Verb) FormName(uneven bool) string {
