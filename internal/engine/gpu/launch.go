@@ -15,7 +15,7 @@ var types = [...]nccl.DataType{
 	kernel.BFloat16: nccl.BFloat16, kernel.Float32: nccl.Float32, kernel.Float64: nccl.Float64,
 }
 
-var reds = [...]nccl.Op{
+var reds = [engine.NumOps + 1]nccl.Op{
 	engine.Sum: nccl.Sum, engine.Prod: nccl.Prod, engine.Min: nccl.Min, engine.Max: nccl.Max, engine.Avg: nccl.Avg,
 }
 
