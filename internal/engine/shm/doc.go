@@ -36,6 +36,8 @@
 //
 // Messages between goroutines are matched and copied here (messages.go).
 // Processes pass Send and Recv to another engine, Shared.Messages.
+//
+// docs/design/shm.md explains these decisions.
 package shm
 
 import _ "github.com/tutti-go/tutti/internal/platform" // needs what this package needs
