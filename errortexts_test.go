@@ -114,7 +114,7 @@ func invalidTexts() (lines []string) {
 // failureTexts are the texts of failures that engines share.
 func failureTexts() []string {
 	m := engine.Message{Peer: 2, Tag: 7, Seq: 3, Mem: engine.Mem{N: 4, Type: kernel.Float32}}
-	lost := &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{1}, Reason: "rank 1 is lost"}
+	lost := &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{1}, Facts: engine.Facts{Text: "rank 1 is lost"}}
 	list := []error{
 		m.Mismatch(1, 5, kernel.Int32),
 		engine.Excuse(lost, []int{4, 7}, []int{4, 7, 9}, 0),

@@ -173,6 +173,9 @@ type Call struct {
 	Scale  float64 // PreMul's factor
 	Name   string
 	Method string // what Op says, for a call that an engine makes on behalf of another; "" for none
+	// Of is the call of which this one is a step, for an engine that is made of others; nil for none.
+	// The ranks compare it in place of Name, and errors show it in place of the step.
+	Of *Call
 
 	Dst, Src           Mem
 	DstParts, SrcParts []Mem

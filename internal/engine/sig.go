@@ -20,7 +20,8 @@ type Sig struct {
 	// divide, or of the whole where it divides both. It is zero for the uneven
 	// forms, whose counts are compared where data meets.
 	Count int64
-	// Name is a hash of the operation's name; zero for none.
+	// Name is a hash of the operation's name, or, with stepBit, of the fingerprint of the call that
+	// it is a step of; zero for none.
 	Name uint64
 }
 
@@ -43,7 +44,10 @@ func (c *Call) PutSig(s *Sig) {
 	if c.Verb.Rooted() {
 		s.Root = int32(c.Root)
 	}
-	if c.Name != "" {
+	switch {
+	case c.Of != nil:
+		s.Name = stepName(c.Of.Sig())
+	case c.Name != "":
 		s.Name = hashName(c.Name)
 	}
 	switch {
@@ -116,14 +120,14 @@ func (s Sig) Text(name string) string {
 	return b.String()
 }
 
-// hashName is FNV-1a, never zero.
+// hashName is FNV-1a without stepBit, never zero.
 func hashName(name string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(name) {
 		h = (h ^ uint64(name[i])) * 1099511628211
 	}
-	if h == 0 {
-		h = 1
+	if h &^= stepBit; h == 0 {
+		h = stepBit << 1
 	}
 	return h
 }

@@ -78,6 +78,6 @@ func groupMark(calls []engine.Call) mark {
 			shown = strconv.AppendInt(shown, one.sig.Count, 10)
 		}
 	}
-	m.sig.Name = h | 1 // zero is for no name
+	m.sig.Name = (h | 1) << 1 // not zero, which is for no name, and not that of a step
 	return m
 }
