@@ -132,9 +132,10 @@ func (f *Failure) advice() string {
 		return "call Shrink to continue without them"
 	case TransferDamaged:
 		return "look at the network between them and at the memory of their hosts"
-	case ResultDiffers:
-		return "look at the memory and the processors of its host"
-	case ResultsDiffer:
+	case ResultDiffers, ResultsDiffer:
+		if len(f.Ranks) == 1 {
+			return "look at the memory and the processors of its host"
+		}
 		return "look at the memory and the processors of their hosts"
 	case OpCalled:
 		return "call it, too"

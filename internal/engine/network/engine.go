@@ -83,7 +83,7 @@ func (e *Engine) Alloc(_ context.Context, _ uint64, bytes int) (*engine.Region, 
 func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 	f := &engine.Failure{Kind: engine.ErrUnsupported, Op: "Sub", Seq: seq, Rank: e.rank}
 	if e.opt.Sub == nil {
-		f.Text = "this engine was made without a way to make groups"
+		f.Facts = engine.Facts{Text: "this engine was made without a way to make groups"}
 		return nil, f
 	}
 	sub, err := e.opt.Sub(ctx, seq, members)
