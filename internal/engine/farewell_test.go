@@ -154,6 +154,9 @@ func allFacts() (list []*Failure) {
 // All facts travel, as a Farewell and as JSON, and say the same then.
 func TestFactsTravel(t *testing.T) {
 	for _, f := range allFacts() {
+		if f.Event != Described && f.Reason() == f.Text || f.Reason() == new(Failure).Reason() {
+			t.Errorf("event %d has no text of its own: %v", f.Event, f)
+		}
 		w := NewFarewell(f)
 		if got := w.Failure(4, true); got == nil || got.Error() != f.Error() || !reflect.DeepEqual(got.Cause, f.Cause) {
 			t.Errorf("%v\ncame over as %v", f, got)
