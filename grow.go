@@ -70,7 +70,7 @@ func (c *Comm) unless(err error) (*Comm, error) {
 // form.
 func (c *Comm) failAll(ctx context.Context, op string, seq uint64, err error) error {
 	kind := membership.Undecided(ctx, err).Kind
-	c.e.Fail(&engine.Failure{Kind: kind, Op: op, Seq: seq, Rank: c.rank, Reason: err.Error(), Err: err})
+	c.e.Fail(&engine.Failure{Kind: kind, Op: op, Seq: seq, Rank: c.rank, Facts: engine.Facts{Text: err.Error()}, Err: err})
 	return c.failure(c.e.Failure())
 }
 

@@ -68,8 +68,7 @@ func (c *Comm) freeze(ctx context.Context, op string) error {
 	c.seal()
 	if c.e.Failure() == nil && !c.member.Decided() {
 		c.e.Fail(&engine.Failure{
-			Kind: ErrAborted, Op: op, Rank: c.rank,
-			Reason: fmt.Sprintf("%s was called on rank %d; call it on this rank, too", op, c.rank),
+			Kind: ErrAborted, Op: op, Rank: c.rank, Facts: engine.Facts{Event: engine.OpCalled},
 		})
 	}
 	if err := c.settle(ctx); err != nil {
