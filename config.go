@@ -218,7 +218,7 @@ func (c *Config) validate(p *launchenv.Place) string {
 		}
 		return fmt.Sprintf("%s that this is rank %d of %d ranks, which are numbered from 0 to %d", said, c.Rank, c.Size, c.Size-1)
 	case c.Silence < 0:
-		return fmt.Sprintf("a Config.Silence of %v; it must be positive, or zero for %v", c.Silence, keepalive.Default)
+		return fmt.Sprintf("a Config.Silence of %v; it must be positive, or zero for %v", c.Silence, keepalive.DefaultSilence)
 	case c.Size == 1 && !c.Late:
 		return ""
 	case addr == "" && p != nil:

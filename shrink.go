@@ -200,7 +200,7 @@ func (h *home) follow(ctx context.Context, s store.Store, d *agree.Decision, ran
 		}
 		// A newcomer that was not made as the others were must go, not they.
 		var lost []int
-		if other := (*job.DifferError)(nil); errors.As(err, &other) {
+		if other := (*job.OptionError)(nil); errors.As(err, &other) {
 			if other.Ranks[1] == rank {
 				return nil, &cause{kind: ErrMismatch, reason: err.Error(), own: err}
 			}

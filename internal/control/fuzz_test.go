@@ -34,8 +34,8 @@ func samples() []*frame {
 		{Kind: hello, Version: version, Rank: 1, Size: 2, Nonce: newNonce(), Proof: newNonce(), Blob: []byte("me")},
 		{Kind: refused, Reason: "no"},
 		{Kind: welcome, Proof: newNonce(), Blobs: [][]byte{{1}, {2}}},
-		{Kind: put, Rank: 1, Key: "k", Members: []int{1, 0}, Blob: []byte("b")},
-		{Kind: all, Key: "k", Members: []int{1, 0}, Blobs: [][]byte{{1}, nil}},
+		{Kind: putBlob, Rank: 1, Key: "k", Members: []int{1, 0}, Blob: []byte("b")},
+		{Kind: allBlobs, Key: "k", Members: []int{1, 0}, Blobs: [][]byte{{1}, nil}},
 		{Kind: control, Message: &overlay.Message{Kind: overlay.Position, Rank: 1, Number: 1, Group: "g", Members: []int{0, 1}, Where: []byte("here")}},
 		{Kind: control, Message: &overlay.Message{Kind: overlay.Report, Cause: c}},
 		{Kind: control, Message: &overlay.Message{Kind: overlay.State, Facts: []*overlay.Message{{Kind: overlay.Failed, Cause: c}, {Kind: overlay.Lost, Rank: 1}}}},
@@ -45,7 +45,7 @@ func samples() []*frame {
 		{Kind: control, Message: &overlay.Message{Kind: overlay.Here, Number: 7}},
 		{Kind: control, Message: &overlay.Message{Kind: overlay.Noted}},
 		{Kind: control, Message: &overlay.Message{Kind: overlay.Drop}},
-		{Kind: beat},
+		{Kind: heartbeat},
 		{Kind: control, Message: &overlay.Message{Kind: overlay.Bye}},
 	}
 }
@@ -91,20 +91,20 @@ func FuzzRank(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		m := newMember(Config{Size: 3})
-		m.hub = &hub{m: m, conns: make([]*conn, 3), gathers: make(map[string]*gather)}
+		m.server = &joinServer{member: m, conns: make([]*conn, 3), gathers: make(map[string]*gatherState)}
 		m.Watch("g", []int{0, 1}, ignoreFailure)
-		m.Follow("g", func(int, []byte) {})
+		m.HandlePositions("g", func(int, []byte) {})
 		near, far := net.Pipe()
 		defer far.Close()
 		go func() { _, _ = io.Copy(io.Discard, far) }()
 		c := newConn(near)
 		c.in = bufio.NewReader(bytes.NewReader(in))
-		l := m.begin([]*conn{nil, c})[1]
+		l := m.startNode([]*conn{nil, c})[1]
 		f, err := l.receive(maxFrame)
-		m.serve(1, l, f, err)
+		m.readLink(1, l, f, err)
 		m.cancel()
 		m.timer.Stop()
-		m.work.Wait()
+		m.wg.Wait()
 	})
 }
 

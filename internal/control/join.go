@@ -22,7 +22,7 @@ const version = 1
 
 // fateTime is how long a rank that cannot join waits for rank 0 to have read its
 // hello.
-const fateTime = time.Second
+const helloReadTime = time.Second
 
 // Config says which rank joins which job.
 type Config struct {
@@ -57,7 +57,7 @@ func Join(ctx context.Context, cfg Config) (*Member, error) {
 	m := newMember(cfg)
 	var err error
 	if cfg.Rank == 0 {
-		err = m.host(ctx)
+		err = m.serveJoin(ctx)
 	} else {
 		err = m.connect(ctx)
 	}
@@ -68,7 +68,7 @@ func Join(ctx context.Context, cfg Config) (*Member, error) {
 }
 
 // tries is how often a rank comes again that was cut off when it came.
-const tries = 6
+const maxTries = 6
 
 // connect joins as a rank other than 0.
 func (m *Member) connect(ctx context.Context) error {
@@ -77,17 +77,17 @@ func (m *Member) connect(ctx context.Context) error {
 		return &engine.AbsentError{Ranks: []int{0}, Err: fmt.Errorf("rank 0 cannot be reached at %s: %w", m.cfg.Addr, err)}
 	}
 	for try := 1; ; try++ {
-		err = m.join(ctx, nc)
-		if ctx.Err() != nil || !cutOff(err) {
+		err = m.joinOver(ctx, nc)
+		if ctx.Err() != nil || !disconnected(err) {
 			return err
 		}
-		if try == tries {
+		if try == maxTries {
 			return &RootLostError{err}
 		}
 		// Rank 0 may have had no room, for all the strangers that came. If it
 		// has died instead, nobody answers now.
 		var gone error
-		if nc, gone = dialOnce(ctx, m.cfg.Addr); errors.As(gone, new(*elsewhereError)) {
+		if nc, gone = dialOnce(ctx, m.cfg.Addr); errors.As(gone, new(*notLoopbackError)) {
 			return gone
 		} else if gone != nil {
 			return &RootLostError{err}
@@ -112,19 +112,19 @@ func (e *TakenError) Error() string { return e.reason }
 
 // cutOff reports whether a connection ended in a way that says nothing about
 // the other side.
-func cutOff(err error) bool {
+func disconnected(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // join joins on a new connection.
-func (m *Member) join(ctx context.Context, nc net.Conn) error {
+func (m *Member) joinOver(ctx context.Context, nc net.Conn) error {
 	// A context that ends closes the connection, and so ends every read.
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
-	m.up = newConn(nc)
-	err := keepalive.Bound(nc, m.cfg.Silence)
+	m.rootConn = newConn(nc)
+	err := keepalive.Apply(nc, m.cfg.Silence)
 	if err == nil {
-		err = m.greet()
+		err = m.handshake()
 	}
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -140,29 +140,29 @@ func (m *Member) join(ctx context.Context, nc net.Conn) error {
 		}
 		return err
 	}
-	l := m.begin([]*conn{m.up})[0]
-	m.work.Go(func() {
+	l := m.startNode([]*conn{m.rootConn})[0]
+	m.wg.Go(func() {
 		f, err := l.receive(maxFrame)
-		m.serve(0, l, f, err)
+		m.readLink(0, l, f, err)
 	})
 	return nil
 }
 
 // An elsewhereError says that an address has led away from the loopback.
-type elsewhereError struct {
-	said string
-	is   net.Addr
+type notLoopbackError struct {
+	addr   string
+	actual net.Addr
 }
 
-func (e *elsewhereError) Error() string {
-	return fmt.Sprintf("%s is %v here, which is not on the loopback", e.said, e.is)
+func (e *notLoopbackError) Error() string {
+	return fmt.Sprintf("%s is %v here, which is not on the loopback", e.addr, e.actual)
 }
 
 // onLoopback returns an *elsewhereError if an address that is said to be on the loopback has
 // led somewhere else: a name may.
-func onLoopback(said string, is net.Addr) error {
+func checkLoopback(said string, is net.Addr) error {
 	if tcp, ok := is.(*net.TCPAddr); launchenv.OnLoopback(said) && ok && !tcp.IP.IsLoopback() {
-		return &elsewhereError{said, is}
+		return &notLoopbackError{said, is}
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func dialOnce(ctx context.Context, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := onLoopback(addr, c.RemoteAddr()); err != nil {
+	if err := checkLoopback(addr, c.RemoteAddr()); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func dialOnce(ctx context.Context, addr string) (net.Conn, error) {
 func dial(ctx context.Context, addr string) (net.Conn, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		c, err := dialOnce(ctx, addr)
-		if err == nil || errors.As(err, new(*elsewhereError)) {
+		if err == nil || errors.As(err, new(*notLoopbackError)) {
 			return c, err
 		}
 		select {
@@ -197,9 +197,9 @@ func dial(ctx context.Context, addr string) (net.Conn, error) {
 }
 
 // greet proves who this rank is, and finds out that rank 0 is who it must be.
-func (m *Member) greet() error {
+func (m *Member) handshake() error {
 	cfg := &m.cfg
-	f, err := m.up.receive(maxHello)
+	f, err := m.rootConn.receive(maxHello)
 	if err != nil {
 		return fmt.Errorf("no answer from rank 0 at %s: %w", cfg.Addr, err)
 	}
@@ -219,20 +219,20 @@ func (m *Member) greet() error {
 		blob = cfg.FirstBlob
 	}
 	theirs, ours := f.Nonce, newNonce()
-	err = m.up.send(&frame{
+	err = m.rootConn.send(&frame{
 		Kind: hello, Version: version, Build: &cfg.Version, Rank: cfg.Rank, Size: cfg.Size, Nonce: ours, Blob: blob, TLS: cfg.TLS != nil,
-		Proof: prove(cfg.Secret, "rank", theirs, ours, cfg.Rank, cfg.Size, m.up.binding),
+		Proof: prove(cfg.Secret, "rank", theirs, ours, cfg.Rank, cfg.Size, m.rootConn.binding),
 	})
 	if err != nil {
 		return err
 	}
 	if !fits {
 		// Rank 0 finds out by the hello. It need not answer.
-		_ = m.up.SetReadDeadline(time.Now().Add(fateTime))
-		_, _ = m.up.receive(maxFrame)
-		return mismatchError(versionsDiffer(cfg.Rank, &cfg.Version, root))
+		_ = m.rootConn.SetReadDeadline(time.Now().Add(helloReadTime))
+		_, _ = m.rootConn.receive(maxFrame)
+		return mismatchError(versionMismatch(cfg.Rank, &cfg.Version, root))
 	}
-	f, err = m.up.receive(maxFrame)
+	f, err = m.rootConn.receive(maxFrame)
 	switch {
 	case err != nil:
 		return fmt.Errorf("rank 0 has ended the connection: %w", err)
@@ -246,7 +246,7 @@ func (m *Member) greet() error {
 		return errors.New(text)
 	case f.Kind != welcome || len(f.Blobs) != cfg.Size || len(f.JobKey) != keyBytes:
 		return errors.New("rank 0 has sent something else than a welcome")
-	case !proved(cfg.Secret, "root", theirs, ours, cfg.Rank, cfg.Size, m.up.binding, f.Proof):
+	case !proved(cfg.Secret, "root", theirs, ours, cfg.Rank, cfg.Size, m.rootConn.binding, f.Proof):
 		return fmt.Errorf("what listens at %s does not know the job's secret", cfg.Addr)
 	}
 	m.blobs, m.key = f.Blobs, f.JobKey

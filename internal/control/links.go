@@ -23,10 +23,10 @@ const (
 	leaveTime = 1500 * time.Millisecond
 	// lingerQuiet is how long rank 0, when it leaves early, waits for another departure; lingerTime
 	// bounds all of that. See linger.
-	lingerQuiet = 50 * time.Millisecond
-	lingerTime  = time.Second
+	lingerIdle = 50 * time.Millisecond
+	lingerTime = time.Second
 	// leavePace is how often a rank that leaves does what is due.
-	leavePace = 2 * time.Millisecond
+	leaveTick = 2 * time.Millisecond
 )
 
 // A link is a connection with another rank after Join.
@@ -56,16 +56,16 @@ func (m *Member) Accept(rank int, nc net.Conn) {
 }
 
 // begin starts with the connections of Join, by rank. No message is read before.
-func (m *Member) begin(conns []*conn) (links []*link) {
-	m.news.Lock()
-	defer m.news.Unlock()
+func (m *Member) startNode(conns []*conn) (links []*link) {
+	m.nodeMu.Lock()
+	defer m.nodeMu.Unlock()
 	m.node.Begin()
 	links = make([]*link, len(conns))
 	for r, c := range conns {
 		if c != nil {
 			links[r] = &link{conn: c, made: m.cfg.Rank != 0}
 			m.links[r] = []*link{links[r]}
-			m.work.Go(func() { c.beat(m.cfg.Silence, c.over) })
+			m.wg.Go(func() { c.sendHeartbeats(m.cfg.Silence, c.readerDone) })
 		}
 	}
 	m.timer = time.AfterFunc(time.Hour, func() { _ = m.step(m.node.Tick) })
@@ -75,8 +75,8 @@ func (m *Member) begin(conns []*conn) (links []*link) {
 // step has the node take something, and carries out what it asks for. It reports false, and does
 // nothing, if this rank has left.
 func (m *Member) step(f func(now time.Time)) bool {
-	m.news.Lock()
-	defer m.news.Unlock()
+	m.nodeMu.Lock()
+	defer m.nodeMu.Unlock()
 	if m.ctx.Err() != nil {
 		return false
 	}
@@ -115,9 +115,9 @@ func (m *Member) perform(list []overlay.Action) {
 		case overlay.Depart:
 			m.depart(a.Rank)
 		case overlay.Fail:
-			m.fail(a.Cause)
-		case overlay.Hear:
-			m.hear(a.Message)
+			m.failGroup(a.Cause)
+		case overlay.NotifyPosition:
+			m.deliverPosition(a.Message)
 		}
 	}
 	m.flush(&out)
@@ -161,7 +161,7 @@ func (m *Member) flush(out *outbox) {
 
 // dial connects to a rank in the background. m.news is held.
 func (m *Member) dial(rank int) {
-	m.work.Go(func() {
+	m.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(m.ctx, dialTime)
 		defer cancel()
 		nc, err := m.dialer(ctx, rank)
@@ -198,10 +198,10 @@ func dialResult(err error) overlay.DialResult {
 func (m *Member) attach(now time.Time, rank int, l *link) {
 	m.links[rank] = append(m.links[rank], l)
 	m.node.LinkUp(now, rank, l.made)
-	m.work.Go(func() { l.beat(m.cfg.Silence, l.over) })
-	m.work.Go(func() {
+	m.wg.Go(func() { l.sendHeartbeats(m.cfg.Silence, l.readerDone) })
+	m.wg.Go(func() {
 		f, err := l.receive(maxFrame)
-		m.serve(rank, l, f, err)
+		m.readLink(rank, l, f, err)
 	})
 }
 
@@ -227,16 +227,16 @@ func (m *Member) detach(rank int, l *link) {
 }
 
 // serve takes what comes on a link, of which it is passed the first frame, until it ends.
-func (m *Member) serve(rank int, l *link, f *frame, err error) {
-	defer close(l.over)
+func (m *Member) readLink(rank int, l *link, f *frame, err error) {
+	defer close(l.readerDone)
 	defer l.Close()
 	for ; err == nil; f, err = l.receive(maxFrame) {
 		switch {
-		case f.Kind == put && m.hub != nil:
+		case f.Kind == putBlob && m.server != nil:
 			f.Rank = rank
-			m.hub.collect(f)
-		case f.Kind == all:
-			m.take(f)
+			m.server.addBlob(f)
+		case f.Kind == allBlobs:
+			m.deliverGather(f)
 		case f.Kind != control || f.Message == nil:
 		case f.Message.Kind == overlay.Drop:
 			m.step(func(now time.Time) {
@@ -250,7 +250,7 @@ func (m *Member) serve(rank int, l *link, f *frame, err error) {
 			m.step(func(now time.Time) { m.node.Receive(now, rank, f.Message) })
 		}
 	}
-	reason := ended(err)
+	reason := lossReason(err)
 	m.step(func(now time.Time) {
 		delete(m.dropped, l)
 		if !l.dropped && slices.Contains(m.links[rank], l) {
@@ -274,9 +274,9 @@ func (m *Member) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
 	m.step(m.node.Leave)
-	m.awaitGone(ctx)
+	m.awaitExit(ctx)
 	close(m.done)
-	m.news.Lock()
+	m.nodeMu.Lock()
 	m.cancel()
 	m.timer.Stop()
 	for _, links := range m.links {
@@ -287,12 +287,12 @@ func (m *Member) Close(ctx context.Context) error {
 	for l := range m.dropped {
 		l.Close()
 	}
-	m.news.Unlock()
+	m.nodeMu.Unlock()
 	var err error
-	if m.hub != nil {
-		err = m.hub.close()
+	if m.server != nil {
+		err = m.server.close()
 	}
-	m.work.Wait()
+	m.wg.Wait()
 	return err
 }
 
@@ -301,19 +301,19 @@ func (m *Member) Close(ctx context.Context) error {
 func (m *Member) linger(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lingerTime)
 	defer cancel()
-	quiet := time.NewTimer(lingerQuiet)
+	quiet := time.NewTimer(lingerIdle)
 	defer quiet.Stop()
 	for present := -1; ; {
-		m.news.Lock()
+		m.nodeMu.Lock()
 		others := m.node.Dependents(time.Now())
-		m.news.Unlock()
+		m.nodeMu.Unlock()
 		switch others {
 		case 0:
 			return
 		case present:
 		default:
 			present = others
-			quiet.Reset(lingerQuiet)
+			quiet.Reset(lingerIdle)
 		}
 		select {
 		case <-m.stepped:
@@ -326,13 +326,13 @@ func (m *Member) linger(ctx context.Context) {
 }
 
 // awaitGone returns when this rank may exit, or ctx ends.
-func (m *Member) awaitGone(ctx context.Context) {
-	tick := time.NewTicker(leavePace)
+func (m *Member) awaitExit(ctx context.Context) {
+	tick := time.NewTicker(leaveTick)
 	defer tick.Stop()
 	for {
-		m.news.Lock()
-		gone := m.node.Gone()
-		m.news.Unlock()
+		m.nodeMu.Lock()
+		gone := m.node.MayExit()
+		m.nodeMu.Unlock()
 		if gone {
 			return
 		}

@@ -92,7 +92,7 @@ func TestWithoutRankZero(t *testing.T) {
 			}
 			w.end(t, 0, c.leaves)
 			w.end(t, 1, c.leaves)
-			members[4].patience = deadline
+			members[4].reportTimeout = deadline
 			if f := members[4].Report("aborted", &engine.Failure{Kind: engine.ErrAborted, Rank: 2, Reason: "no"}); f.Reason != "no" {
 				t.Error(f)
 			}
@@ -127,12 +127,12 @@ func TestWithoutRankZero(t *testing.T) {
 func (m *Member) awaitLinks(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(deadline); ; time.Sleep(time.Millisecond) {
-		m.news.Lock()
+		m.nodeMu.Lock()
 		linked := true
 		for _, d := range []int{1, 2, 4} {
 			linked = linked && len(m.links[(m.cfg.Rank+d)%m.cfg.Size]) > 0
 		}
-		m.news.Unlock()
+		m.nodeMu.Unlock()
 		if linked {
 			return
 		}

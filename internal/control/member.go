@@ -19,13 +19,13 @@ type Member struct {
 	cfg      Config
 	blobs    [][]byte
 	key      []byte
-	hub      *hub  // rank 0's
-	up       *conn // the others': the connection of Join
-	answered bool  // rank 0 has
+	server   *joinServer // rank 0's
+	rootConn *conn       // the others': the connection of Join
+	answered bool        // rank 0 has
 
 	// news is held while the node takes something and its actions are carried out: all groups are
 	// notified in one order, and other ranks before them.
-	news    sync.Mutex
+	nodeMu  sync.Mutex
 	node    *overlay.Node
 	links   [][]*link      // by rank, the newest last
 	dropped map[*link]bool // links that this rank uses no more, until the other side ends them
@@ -34,40 +34,40 @@ type Member struct {
 	stepped chan struct{}
 	ctx     context.Context // ends when this rank has left
 	cancel  context.CancelFunc
-	work    sync.WaitGroup // all goroutines but the hub's
+	wg      sync.WaitGroup // all goroutines but the hub's
 
-	mu       sync.Mutex
-	groups   map[string]*group
-	early    map[string]*overlay.Cause // causes for groups that this rank has not made yet
-	earlier  []string                  // the groups of early, the oldest first, and some that are not there any more
-	gone     map[int]string            // ranks that are lost, and why
-	left     map[int]bool              // ranks that have left in good order
-	losses   []int                     // the ranks of gone, in the order in which they were told
-	results  map[string]*exchange
-	follows  map[string]func(from int, position []byte)
-	closed   bool
-	reports  uint64
-	verdicts map[uint64]*report // this rank's that are not judged
-	patience time.Duration      // verdictTime
-	done     chan struct{}      // closed when this rank has left
+	mu               sync.Mutex
+	groups           map[string]*group
+	early            map[string]*overlay.Cause // causes for groups that this rank has not made yet
+	earlyOrder       []string                  // the groups of early, the oldest first, and some that are not there any more
+	lost             map[int]string            // ranks that are lost, and why
+	left             map[int]bool              // ranks that have left in good order
+	losses           []int                     // the ranks of gone, in the order in which they were told
+	gathers          map[string]*pendingGather
+	positionHandlers map[string]func(from int, position []byte)
+	closed           bool
+	numReports       uint64
+	pendingReports   map[uint64]*pendingReport // this rank's that are not judged
+	reportTimeout    time.Duration             // verdictTime
+	done             chan struct{}             // closed when this rank has left
 }
 
 // exchange is one whose blobs this rank waits for.
-type exchange struct {
+type pendingGather struct {
 	members []int
 	blobs   chan [][]byte // nil is sent if a member is lost
 }
 
 // report is a cause whose group may have failed before for another reason.
-type report struct {
-	group   string
-	verdict chan *engine.Failure // what came first; nil: this cause did
+type pendingReport struct {
+	group string
+	first chan *engine.Failure // what came first; nil: this cause did
 }
 
 // settle ends the wait of a report, if nothing has before.
-func (r *report) settle(first *engine.Failure) {
+func (r *pendingReport) settle(first *engine.Failure) {
 	select {
-	case r.verdict <- first:
+	case r.first <- first:
 	default:
 	}
 }
@@ -87,10 +87,10 @@ type group struct {
 
 func newMember(cfg Config) *Member {
 	m := &Member{
-		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, keepalive.Limit(cfg.Silence)), links: make([][]*link, cfg.Size), dropped: make(map[*link]bool),
-		stepped: make(chan struct{}, 1), left: make(map[int]bool), groups: make(map[string]*group), early: make(map[string]*overlay.Cause), gone: make(map[int]string),
-		results: make(map[string]*exchange), verdicts: make(map[uint64]*report),
-		follows: make(map[string]func(int, []byte)), done: make(chan struct{}), patience: verdictTime,
+		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, keepalive.Clamp(cfg.Silence)), links: make([][]*link, cfg.Size), dropped: make(map[*link]bool),
+		stepped: make(chan struct{}, 1), left: make(map[int]bool), groups: make(map[string]*group), early: make(map[string]*overlay.Cause), lost: make(map[int]string),
+		gathers: make(map[string]*pendingGather), pendingReports: make(map[uint64]*pendingReport),
+		positionHandlers: make(map[string]func(int, []byte)), done: make(chan struct{}), reportTimeout: reportTime,
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
@@ -108,17 +108,17 @@ const keyBytes = 32
 func (m *Member) Key() []byte { return m.key }
 
 // take takes the result of an exchange.
-func (m *Member) take(f *frame) {
+func (m *Member) deliverGather(f *frame) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e := m.results[f.Key]; e != nil {
-		delete(m.results, f.Key)
+	if e := m.gathers[f.Key]; e != nil {
+		delete(m.gathers, f.Key)
 		e.blobs <- f.Blobs
 	}
 }
 
 // fail tells a group why it has ended, and whoever reported a cause of it.
-func (m *Member) fail(c *overlay.Cause) {
+func (m *Member) failGroup(c *overlay.Cause) {
 	m.mu.Lock()
 	g := m.groups[c.Group]
 	if g != nil {
@@ -127,14 +127,14 @@ func (m *Member) fail(c *overlay.Cause) {
 			g.cause = c
 		}
 	}
-	r, own := m.verdicts[c.Report]
+	r, own := m.pendingReports[c.Report]
 	if own = own && c.From == m.cfg.Rank && r.group == c.Group; own {
 		r.settle(nil)
 		g = nil // the call that reported it knows more of it than has travelled
 	}
-	m.settle(c.Group, c.Failure())
+	m.settleReports(c.Group, c.Failure())
 	mine := c.Members == nil || slices.Contains(c.Members, m.cfg.Rank)
-	if g == nil && !own && mine && !slices.ContainsFunc(c.Members, m.isGone) {
+	if g == nil && !own && mine && !slices.ContainsFunc(c.Members, m.isLost) {
 		m.keepEarly(c)
 	}
 	m.mu.Unlock()
@@ -144,8 +144,8 @@ func (m *Member) fail(c *overlay.Cause) {
 }
 
 // settle ends the waits of this rank's reports of a group's failure. m.mu is held.
-func (m *Member) settle(group string, first *engine.Failure) {
-	for _, r := range m.verdicts {
+func (m *Member) settleReports(group string, first *engine.Failure) {
+	for _, r := range m.pendingReports {
 		if r.group == group {
 			r.settle(first)
 		}
@@ -156,9 +156,9 @@ func (m *Member) settle(group string, first *engine.Failure) {
 // held.
 func (m *Member) keepEarly(c *overlay.Cause) {
 	m.early[c.Group] = c
-	if m.earlier = append(m.earlier, c.Group); len(m.earlier) > maxEarly {
-		delete(m.early, m.earlier[0])
-		m.earlier = m.earlier[1:]
+	if m.earlyOrder = append(m.earlyOrder, c.Group); len(m.earlyOrder) > maxEarly {
+		delete(m.early, m.earlyOrder[0])
+		m.earlyOrder = m.earlyOrder[1:]
 	}
 }
 
@@ -179,8 +179,8 @@ func (m *Member) Cause(group string) *engine.Failure {
 
 // isGone reports whether a rank is lost. A group that has lost one has ended
 // before any cause that is told later. The lock is held.
-func (m *Member) isGone(rank int) bool {
-	_, gone := m.gone[rank]
+func (m *Member) isLost(rank int) bool {
+	_, gone := m.lost[rank]
 	return gone
 }
 
@@ -199,7 +199,7 @@ func (m *Member) lose(ranks []int, reason string) {
 		return
 	}
 	for _, r := range ranks {
-		m.gone[r] = reason
+		m.lost[r] = reason
 	}
 	m.losses = append(m.losses, ranks...)
 	var tell []func()
@@ -207,11 +207,11 @@ func (m *Member) lose(ranks []int, reason string) {
 	for _, name := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[name]
 		if f := g.loss(ranks, reason); f != nil && !g.ended {
-			m.settle(name, f)
+			m.settleReports(name, f)
 			tell = append(tell, func() { g.fail(f) })
 		}
 	}
-	m.endExchanges(ranks)
+	m.endGathers(ranks)
 	m.mu.Unlock()
 	for _, f := range tell {
 		f()
@@ -223,14 +223,14 @@ func (m *Member) depart(rank int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.left[rank] = true
-	m.endExchanges([]int{rank})
+	m.endGathers([]int{rank})
 }
 
 // endExchanges ends the exchanges of which one of some ranks is a member. m.mu is held.
-func (m *Member) endExchanges(ranks []int) {
-	for key, e := range m.results {
+func (m *Member) endGathers(ranks []int) {
+	for key, e := range m.gathers {
 		if slices.ContainsFunc(ranks, func(r int) bool { return slices.Contains(e.members, r) }) {
-			delete(m.results, key)
+			delete(m.gathers, key)
 			e.blobs <- nil
 		}
 	}
@@ -247,7 +247,7 @@ func (m *Member) Left() []int {
 func (m *Member) Lost() []int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Sorted(maps.Keys(m.gone))
+	return slices.Sorted(maps.Keys(m.lost))
 }
 
 // loss is the failure of a group that has lost ranks; nil if none was in it.
@@ -285,7 +285,7 @@ func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
 		delete(m.early, name)
 	}
 	for _, rank := range m.losses {
-		if l := g.loss([]int{rank}, m.gone[rank]); l != nil && f == nil {
+		if l := g.loss([]int{rank}, m.lost[rank]); l != nil && f == nil {
 			f = l
 		}
 	}
@@ -304,7 +304,7 @@ func (m *Member) Unwatch(name string) {
 
 // verdictTime is how long a failing rank waits to hear whether another failed
 // first.
-const verdictTime = time.Second
+const reportTime = time.Second
 
 // Report tells the members of a group why it has ended, and returns the cause
 // that came first, which is what all of them are told. If that is this one, or
@@ -321,13 +321,13 @@ func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 		m.mu.Unlock()
 		return first.Failure()
 	}
-	m.reports++
-	c.From, c.Report = m.cfg.Rank, m.reports
-	m.verdicts[c.Report] = &report{name, verdict}
+	m.numReports++
+	c.From, c.Report = m.cfg.Rank, m.numReports
+	m.pendingReports[c.Report] = &pendingReport{name, verdict}
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
-		delete(m.verdicts, c.Report)
+		delete(m.pendingReports, c.Report)
 		m.mu.Unlock()
 	}()
 	m.step(func(now time.Time) { m.node.Report(now, c) })
@@ -336,7 +336,7 @@ func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 		if v != nil {
 			return v
 		}
-	case <-time.After(m.patience):
+	case <-time.After(m.reportTimeout):
 	case <-m.done:
 	}
 	return f
@@ -346,32 +346,32 @@ func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 // order of members. The key names the exchange; all members use the same, once.
 // It fails when a member is lost. It is for Join, before Reach is called.
 func (m *Member) Gather(ctx context.Context, key string, members []int, blob []byte) ([][]byte, error) {
-	e := &exchange{members, make(chan [][]byte, 1)}
+	e := &pendingGather{members, make(chan [][]byte, 1)}
 	m.mu.Lock()
-	m.results[key] = e
+	m.gathers[key] = e
 	for _, r := range members {
-		if _, lost := m.gone[r]; lost || m.left[r] {
-			delete(m.results, key)
+		if _, lost := m.lost[r]; lost || m.left[r] {
+			delete(m.gathers, key)
 			m.mu.Unlock()
-			return nil, m.missed(members)
+			return nil, m.gatherError(members)
 		}
 	}
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
-		delete(m.results, key)
+		delete(m.gathers, key)
 		m.mu.Unlock()
 	}()
-	f := &frame{Kind: put, Rank: m.cfg.Rank, Key: key, Members: members, Blob: blob}
-	if m.hub != nil {
-		m.hub.collect(f)
-	} else if err := m.up.send(f); err != nil {
+	f := &frame{Kind: putBlob, Rank: m.cfg.Rank, Key: key, Members: members, Blob: blob}
+	if m.server != nil {
+		m.server.addBlob(f)
+	} else if err := m.rootConn.send(f); err != nil {
 		return nil, fmt.Errorf("rank 0 is lost: %w", err)
 	}
 	select {
 	case blobs := <-e.blobs:
 		if blobs == nil {
-			return nil, m.missed(members)
+			return nil, m.gatherError(members)
 		}
 		return blobs, nil
 	case <-ctx.Done():
@@ -382,11 +382,11 @@ func (m *Member) Gather(ctx context.Context, key string, members []int, blob []b
 }
 
 // missed says which member of an exchange is lost, and why.
-func (m *Member) missed(members []int) error {
+func (m *Member) gatherError(members []int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range members {
-		if reason, lost := m.gone[r]; lost {
+		if reason, lost := m.lost[r]; lost {
 			return fmt.Errorf("rank %d of the job is lost: %s", r, reason)
 		}
 		if m.left[r] {

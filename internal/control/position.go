@@ -9,29 +9,29 @@ import (
 // Follow has heard called with what other members of a group Tell, and who
 // they are, by their numbers in the job. It is called by the goroutine that
 // takes all that comes, and must not wait for anything.
-func (m *Member) Follow(name string, heard func(from int, position []byte)) {
+func (m *Member) HandlePositions(name string, heard func(from int, position []byte)) {
 	m.mu.Lock()
-	m.follows[name] = heard
+	m.positionHandlers[name] = heard
 	m.mu.Unlock()
 }
 
 // Unfollow ends that.
-func (m *Member) Unfollow(name string) {
+func (m *Member) StopPositions(name string) {
 	m.mu.Lock()
-	delete(m.follows, name)
+	delete(m.positionHandlers, name)
 	m.mu.Unlock()
 }
 
 // Tell tells the other members of a group where this rank is. A position that
 // another has told before need not reach them again: the same means the same.
-func (m *Member) Tell(name string, members []int, position []byte) {
-	m.step(func(now time.Time) { m.node.Tell(now, name, members, position) })
+func (m *Member) SendPosition(name string, members []int, position []byte) {
+	m.step(func(now time.Time) { m.node.SharePosition(now, name, members, position) })
 }
 
 // hear takes a position.
-func (m *Member) hear(p *overlay.Message) {
+func (m *Member) deliverPosition(p *overlay.Message) {
 	m.mu.Lock()
-	heard := m.follows[p.Group]
+	heard := m.positionHandlers[p.Group]
 	m.mu.Unlock()
 	if heard != nil {
 		heard(p.Rank, p.Where)

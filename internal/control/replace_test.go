@@ -127,18 +127,18 @@ func TestSpoilReplaced(t *testing.T) {
 	for name, ends := range map[string]bool{"ends": true, "stays": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := &hub{
-					m: &Member{cfg: Config{Size: 3}}, conns: make([]*conn, 3), joined: 2, ruin: newRuin(3), full: make(chan struct{}),
+				h := &joinServer{
+					member: &Member{cfg: Config{Size: 3}}, conns: make([]*conn, 3), joined: 2, formFailure: newFormFailure(3), complete: make(chan struct{}),
 				}
-				h.m.blobs = make([][]byte, 3)
+				h.member.blobs = make([][]byte, 3)
 				a, b := net.Pipe()
 				defer b.Close()
 				h.conns[1] = newConn(a)
 				if ends {
-					time.AfterFunc(replaceTime/2, func() { h.vacate(1) })
+					time.AfterFunc(replaceTime/2, func() { h.removeRank(1) })
 				}
-				if h.spoil(1, "versions differ") != ends || h.ruin.reason != map[bool]string{true: "versions differ"}[ends] {
-					t.Errorf("the job cannot be formed because of %q", h.ruin.reason)
+				if h.failForming(1, "versions differ") != ends || h.formFailure.reason != map[bool]string{true: "versions differ"}[ends] {
+					t.Errorf("the job cannot be formed because of %q", h.formFailure.reason)
 				}
 			})
 		})

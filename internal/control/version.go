@@ -39,7 +39,7 @@ func (v *Version) fits(o *Version) bool {
 
 // versionsDiffer is the sentence of both sides about a rank whose version is not
 // that of rank 0.
-func versionsDiffer(rank int, theirs, root *Version) string {
+func versionMismatch(rank int, theirs, root *Version) string {
 	return fmt.Sprintf("rank %d runs %v, and rank 0 runs %v; build all ranks with the same version of tutti", rank, theirs, root)
 }
 

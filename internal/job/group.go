@@ -27,11 +27,11 @@ type group struct {
 	hosts   []int // by rank in the group: the lowest rank of the same host
 	e       engine.Engine
 	local   *shm.Engine      // of this host's ranks; nil if it is alone
-	boards  *segment.Segment // theirs; nil: none
+	memory  *segment.Segment // theirs; nil: none
 
-	mu    sync.Mutex
-	made  bool            // the engine can be told of failures; guarded by mu
-	ended *engine.Failure // the first one before that; guarded by mu
+	mu      sync.Mutex
+	made    bool            // the engine can be told of failures; guarded by mu
+	endedBy *engine.Failure // the first one before that; guarded by mu
 }
 
 // group makes this process's side of a group. All members do, with the same
@@ -48,13 +48,13 @@ func (j *Job) group(ctx context.Context, name string, members []int) (engine.Eng
 	making, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// From here on, so that nobody is waited for who is lost while the group is being made.
-	j.member.Watch(name, members, func(f *engine.Failure) { g.end(f, cancel) })
-	if err := g.make(making, len(first)); err != nil {
-		return nil, errors.Join(err, g.boards.Close())
+	j.member.Watch(name, members, func(f *engine.Failure) { g.endGroup(f, cancel) })
+	if err := g.makeEngine(making, len(first)); err != nil {
+		return nil, errors.Join(err, g.memory.Close())
 	}
 	g.mu.Lock()
 	g.made = true
-	f := g.ended
+	f := g.endedBy
 	g.mu.Unlock()
 	if f != nil {
 		g.e.Fail(f)
@@ -63,12 +63,12 @@ func (j *Job) group(ctx context.Context, name string, members []int) (engine.Eng
 }
 
 // end ends the group, or its making, because of a failure that this process was told of.
-func (g *group) end(f *engine.Failure, cancel context.CancelCauseFunc) {
-	g.j.blame(g.members, f)
+func (g *group) endGroup(f *engine.Failure, cancel context.CancelCauseFunc) {
+	g.j.recordFailure(g.members, f)
 	g.mu.Lock()
 	made := g.made
-	if !made && g.ended == nil {
-		g.ended = f
+	if !made && g.endedBy == nil {
+		g.endedBy = f
 	}
 	g.mu.Unlock()
 	if made {
@@ -80,27 +80,27 @@ func (g *group) end(f *engine.Failure, cancel context.CancelCauseFunc) {
 
 // make picks the engine: shared memory if all are on one host, the network if
 // nobody shares one, and otherwise both.
-func (g *group) make(ctx context.Context, hosts int) error {
+func (g *group) makeEngine(ctx context.Context, hosts int) error {
 	switch hosts {
 	case 1:
 		return g.makeShared(ctx)
 	case len(g.members):
-		w, err := g.wire("", g.members, g.fail)
+		w, err := g.networkEngine("", g.members, g.fail)
 		if err != nil {
 			return err
 		}
-		g.e = &networked{Engine: w, g: g, post: g.j.sentry.add(g.name, g.members, w)}
+		g.e = &networked{Engine: w, g: g, reported: g.j.positions.add(g.name, g.members, w)}
 		return nil
 	}
 	return g.makeBoth(ctx)
 }
 
 func (g *group) makeShared(ctx context.Context) error {
-	messages, err := g.wire("", g.members, nil)
+	messages, err := g.networkEngine("", g.members, nil)
 	if err != nil {
 		return err
 	}
-	g.local, err = g.shared(ctx, g.members, messages, g.fail, g.close)
+	g.local, err = g.sharedEngine(ctx, g.members, messages, g.fail, g.close)
 	if err != nil {
 		return errors.Join(err, messages.Close())
 	}
@@ -124,53 +124,53 @@ func (g *group) makeBoth(ctx context.Context) error {
 		Rank: g.rank, Hosts: g.hosts, Reproducible: g.j.cfg.Reproducible, OnFail: g.fail, Sub: g.sub, Alloc: g.alloc,
 	}
 	nothing := func() error { return nil }
-	local, err := g.shared(ctx, near, hier.Mute{}, nil, nothing)
+	local, err := g.sharedEngine(ctx, near, hier.Mute{}, nil, nothing)
 	if err != nil {
 		return err
 	}
 	g.local, opt.Local = local, local
-	if opt.All, err = g.wire("", g.members, nil); err != nil {
+	if opt.All, err = g.networkEngine("", g.members, nil); err != nil {
 		return err
 	}
-	var p *post
+	var p *reportedGroup
 	if slices.Contains(first, g.j.cfg.Rank) {
-		w, err := g.wire(leadersSuffix, first, nil)
+		w, err := g.networkEngine(leadersSuffix, first, nil)
 		if err != nil {
 			return errors.Join(err, opt.All.Close())
 		}
-		opt.Leaders, p = w, g.j.sentry.add(g.name+" leaders", first, w)
+		opt.Leaders, p = w, g.j.positions.add(g.name+" leaders", first, w)
 	}
-	g.e = &networked{Engine: hier.New(opt), g: g, post: p}
+	g.e = &networked{Engine: hier.New(opt), g: g, reported: p}
 	return nil
 }
 
 // shared makes an engine over shared memory for ranks of this host.
-func (g *group) shared(ctx context.Context, members []int, messages engine.Engine,
+func (g *group) sharedEngine(ctx context.Context, members []int, messages engine.Engine,
 	onFail func(*engine.Failure), onClose func() error,
 ) (*shm.Engine, error) {
 	opt := shm.Options{Timeout: g.j.cfg.Timeout}
 	var err error
-	if g.boards, err = g.share(ctx, g.name+" board", members, shm.SharedBytes(len(members), opt)); err != nil {
+	if g.memory, err = g.share(ctx, g.name+" board", members, shm.SharedBytes(len(members), opt)); err != nil {
 		return nil, err
 	}
 	return shm.NewShared(shm.Shared{
-		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: parts(g.boards, len(members)), CPUMasks: g.j.cores(members), Messages: messages,
-		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, ReadProcess: g.j.peek(members), Ended: g.j.processEnded(members),
-		Excuse:       g.j.excuse(members),
+		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: parts(g.memory, len(members)), CPUMasks: g.j.cpuMasks(members), Messages: messages,
+		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, ReadProcess: g.j.processReader(members), Ended: g.j.processEnded(members),
+		Excuse:       g.j.exitReason(members),
 		OnUnreadable: func(reader int, reason error) { g.j.unreadable(members[reader], reason) },
 	}), nil
 }
 
 // cores are the processors that each of some ranks may use.
-func (j *Job) cores(members []int) (masks [][]byte) {
+func (j *Job) cpuMasks(members []int) (masks [][]byte) {
 	for _, r := range members {
-		masks = append(masks, j.peers[r].cores)
+		masks = append(masks, j.peers[r].cpus)
 	}
 	return masks
 }
 
 // wire makes an engine over the network for some of the ranks.
-func (g *group) wire(suffix string, members []int, onFail func(*engine.Failure)) (*network.Engine, error) {
+func (g *group) networkEngine(suffix string, members []int, onFail func(*engine.Failure)) (*network.Engine, error) {
 	j := g.j
 	peers := make([][]string, len(members))
 	hosts := make([]int, len(members))
@@ -179,33 +179,33 @@ func (g *group) wire(suffix string, members []int, onFail func(*engine.Failure))
 		hosts[i] = slices.IndexFunc(members, func(s int) bool { return j.hosts[s] == j.hosts[r] })
 	}
 	mesh, err := j.listener.Mesh(tcp.MeshOptions{
-		Group: tcp.Group(j.mac(j.key, "group", g.name+suffix)[:16]), Rank: slices.Index(members, j.cfg.Rank), Peers: peers, CPUMasks: j.cores(members),
+		Group: tcp.Group(j.mac(j.key, "group", g.name+suffix)[:16]), Rank: slices.Index(members, j.cfg.Rank), Peers: peers, CPUMasks: j.cpuMasks(members),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return network.New(mesh, network.Options{
 		Timeout: j.cfg.Timeout, Reproducible: j.cfg.Reproducible, Hosts: hosts, OnFail: onFail, Sub: g.sub,
-		Excuse: j.excuse(members),
+		Excuse: j.exitReason(members),
 	}), nil
 }
 
 // networked gives back what the group was made of when its engine is closed.
 type networked struct {
 	engine.Engine
-	g    *group
-	post *post // nil: this rank does not speak to other hosts
-	once sync.Once
+	g        *group
+	reported *reportedGroup // nil: this rank does not speak to other hosts
+	once     sync.Once
 }
 
 // Run carries out calls, while the sentry looks.
 func (n *networked) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
-	if n.post == nil {
+	if n.reported == nil {
 		return n.Engine.Run(ctx, seq, calls)
 	}
-	n.post.busy.Store(true)
+	n.reported.busy.Store(true)
 	err := n.Engine.Run(ctx, seq, calls)
-	n.post.busy.Store(false)
+	n.reported.busy.Store(false)
 	return err
 }
 
@@ -221,8 +221,8 @@ func (n *networked) Behind() []int { return engine.Behind(n.Engine) }
 // Close says goodbye to the other ranks, once.
 func (n *networked) Close() (err error) {
 	n.once.Do(func() {
-		if n.post != nil {
-			n.g.j.sentry.remove(n.post)
+		if n.reported != nil {
+			n.g.j.positions.remove(n.reported)
 		}
 		err = errors.Join(n.Engine.Close(), n.g.close())
 	})
@@ -232,7 +232,7 @@ func (n *networked) Close() (err error) {
 // fail tells all of a failure that began here.
 func (g *group) fail(f *engine.Failure) {
 	first := g.j.member.Report(g.name, f)
-	g.j.blame(g.members, first)
+	g.j.recordFailure(g.members, first)
 	if first != f {
 		g.e.Fail(first)
 	}
@@ -240,7 +240,7 @@ func (g *group) fail(f *engine.Failure) {
 
 func (g *group) close() error {
 	g.j.member.Unwatch(g.name)
-	return errors.Join(g.boards.Close(), g.j.done())
+	return errors.Join(g.memory.Close(), g.j.groupClosed())
 }
 
 // share makes memory for members that are all on this host: a part of so many bytes for each,
@@ -270,7 +270,7 @@ func (g *group) share(ctx context.Context, name string, members []int, bytes int
 		return s, nil
 	}
 	if errors.Is(err, segment.ErrGone) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		err = told(ctx, err)
+		err = awaitCause(ctx, err)
 	}
 	return nil, errors.Join(fmt.Errorf("memory that rank %d of the job shares: %w", first, err), s.Close())
 }
@@ -286,11 +286,11 @@ func parts(s *segment.Segment, n int) []unsafe.Pointer {
 
 // lossTime is how long a rank that finds a process gone waits for the control channel to
 // say so: the control channel says it to all.
-const lossTime = time.Second
+const causeTime = time.Second
 
 // told waits for a group's end, and returns why it came.
-func told(ctx context.Context, otherwise error) error {
-	t := time.NewTimer(lossTime)
+func awaitCause(ctx context.Context, otherwise error) error {
+	t := time.NewTimer(causeTime)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -308,7 +308,7 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 	}
 	name := engine.GroupName(g.name, seq, members[0])
 	return engine.Form(ctx, g.e, members, func(ctx context.Context) (engine.Engine, error) {
-		ctx, cancel := g.bound(ctx)
+		ctx, cancel := g.withTimeout(ctx)
 		defer cancel()
 		g.j.mu.Lock()
 		g.j.groups++
@@ -316,14 +316,14 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 		e, err := g.j.group(ctx, name, ranks)
 		if err != nil {
 			g.j.member.Unwatch(name)
-			return nil, errors.Join(err, g.j.done())
+			return nil, errors.Join(err, g.j.groupClosed())
 		}
 		return e, nil
 	})
 }
 
 // bound gives what is no operation of an engine the time of one.
-func (g *group) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+func (g *group) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if t := g.j.cfg.Timeout; t > 0 {
 		return context.WithTimeoutCause(ctx, t, fmt.Errorf("%w: it has not come in %v", engine.ErrTimeout, t))
 	}
@@ -341,7 +341,7 @@ func (g *group) alloc(ctx context.Context, seq uint64, bytes int) (*engine.Regio
 	}
 	during, cancel := engine.While(ctx, g.e)
 	defer cancel()
-	during, stop := g.bound(during)
+	during, stop := g.withTimeout(during)
 	defer stop()
 	mapped, err := g.share(during, fmt.Sprintf("%s memory %d", g.name, seq), near, bytes)
 	if err != nil {

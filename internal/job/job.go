@@ -59,28 +59,28 @@ type Config struct {
 	ABI string
 	// Alike are other options that all ranks must be given alike, by the names
 	// that users know them by. What is not set is left out.
-	Alike map[string]string
+	Options map[string]string
 	// Logger must not be nil.
 	Logger *slog.Logger
 }
 
 // A Job is one process's part in it. It is safe for concurrent use.
 type Job struct {
-	world    engine.Engine
-	cfg      Config
-	member   *control.Member
-	listener *tcp.Listener
-	key      []byte // of this job: names its groups to the listeners of other ranks
-	memory   hostMemory
-	peers    []card
-	hosts    []int  // by rank: the lowest rank of the same host
-	reads    []bool // by rank: it can read the memory of the next rank of its host
-	sentry   sentry
-	hurry    context.Context // ends when nobody is to be waited for any more
-	hasten   context.CancelFunc
+	world     engine.Engine
+	cfg       Config
+	member    *control.Member
+	listener  *tcp.Listener
+	key       []byte // of this job: names its groups to the listeners of other ranks
+	memory    hostMemory
+	peers     []rankInfo
+	hosts     []int  // by rank: the lowest rank of the same host
+	reads     []bool // by rank: it can read the memory of the next rank of its host
+	positions positionReporter
+	closeCtx  context.Context // ends when nobody is to be waited for any more
+	closeNow  context.CancelFunc
 
-	blamed atomic.Pointer[blame] // what came first
-	logged sync.Once             // this process's memory cannot be read by others: see unreadable
+	firstFailure   atomic.Pointer[firstFailure] // what came first
+	unreadableOnce sync.Once                    // this process's memory cannot be read by others: see unreadable
 
 	mu     sync.Mutex
 	groups int // that are not closed
@@ -89,7 +89,7 @@ type Job struct {
 // Names that all ranks use.
 const (
 	worldGroup    = "world"    // the group of all ranks
-	meetKey       = "meet"     // with a round's number: the exchange of what ranks share
+	hostsKey      = "meet"     // with a round's number: the exchange of what ranks share
 	hostName      = "host"     // with a round's number: the memory of a host
 	leadersSuffix = " leaders" // added to a group's name: that of the first ranks of its hosts
 )
@@ -98,8 +98,8 @@ const (
 // all groups made of it, are closed.
 func Enter(ctx context.Context, cfg Config) (*Job, error) {
 	j := &Job{cfg: cfg, groups: 1}
-	j.hurry, j.hasten = context.WithCancel(context.Background())
-	j.sentry.j = j
+	j.closeCtx, j.closeNow = context.WithCancel(context.Background())
+	j.positions.j = j
 	world, err := j.join(ctx)
 	if err != nil {
 		return nil, errors.Join(err, j.Abandon(err))
@@ -111,7 +111,7 @@ func Enter(ctx context.Context, cfg Config) (*Job, error) {
 // Abandon leaves a job that this rank cannot take part in. Other ranks that have joined
 // are told why, so that they do not wait for this one. It waits for none of them.
 func (j *Job) Abandon(why error) error {
-	j.hasten()
+	j.closeNow()
 	f := &engine.Failure{
 		Kind: engine.ErrRankLost, Rank: j.cfg.Rank, Lost: []int{j.cfg.Rank}, Left: true,
 		Reason: fmt.Sprintf("rank %d has left: its Join failed: %v", j.cfg.Rank, why),
@@ -138,7 +138,7 @@ func (j *Job) Left() []int { return j.member.Left() }
 
 // Hasten has this process leave the job without waiting for the other ranks,
 // now or when its last group is closed.
-func (j *Job) Hasten() { j.hasten() }
+func (j *Job) Hasten() { j.closeNow() }
 
 func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	cfg := &j.cfg
@@ -147,7 +147,7 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 		return nil, err
 	}
 	runs := version(cfg.ABI)
-	first, err := firstBlob(runs, cfg.Alike)
+	first, err := protocol1Blob(runs, cfg.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -158,18 +158,18 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.peers = make([]card, cfg.Size)
+	j.peers = make([]rankInfo, cfg.Size)
 	all := make([]int, cfg.Size)
 	for r, blob := range j.member.Blobs() {
 		all[r] = r
-		if j.peers[r], err = decodeCard(blob); err != nil {
+		if j.peers[r], err = decodeRankInfo(blob); err != nil {
 			return nil, fmt.Errorf("rank %d said of itself what cannot be read: %w", r, err)
 		}
 	}
-	if err := alike(j.peers); err != nil {
+	if err := checkOptions(j.peers); err != nil {
 		return nil, err
 	}
-	if err := oneNetwork(cfg.Addr, j.peers); err != nil {
+	if err := checkOneNetwork(cfg.Addr, j.peers); err != nil {
 		return nil, err
 	}
 	j.key = j.member.Key()
@@ -178,7 +178,7 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 		return nil, err
 	}
 	var world engine.Engine
-	if err = j.meet(ctx, all); err == nil {
+	if err = j.findHosts(ctx, all); err == nil {
 		world, err = j.group(ctx, worldGroup, all)
 	}
 	if err == nil {
@@ -193,13 +193,13 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 }
 
 // open makes this process reachable.
-func (j *Job) open() (card, error) {
+func (j *Job) open() (rankInfo, error) {
 	cfg := &j.cfg
 	var err error
 	if j.listener, err = j.listen(); err != nil {
-		return card{}, err
+		return rankInfo{}, err
 	}
-	c := card{addrs: j.listener.Addrs(), network: networkHint(), cores: affinity.Mask(affinity.Allowed()), alike: cfg.Alike}
+	c := rankInfo{addrs: j.listener.Addrs(), network: networkHint(), cpus: affinity.Mask(affinity.Allowed()), options: cfg.Options}
 	if cfg.Network {
 		return c, nil
 	}
@@ -210,12 +210,12 @@ func (j *Job) open() (card, error) {
 		cfg.Logger.Warn("tutti: shared memory cannot be had here; ranks of this host will use TCP, which is slower (tutti doctor says more)", "reason", err)
 		return c, nil
 	}
-	c.host, c.listener, c.sign = hostHint(cfg.Host), j.memory.listener.Addr(), j.memory.sign
+	c.host, c.listener, c.identity = hostHint(cfg.Host), j.memory.listener.Addr(), j.memory.identity
 	return c, nil
 }
 
 // done counts a group as closed, and leaves the job after the last.
-func (j *Job) done() error {
+func (j *Job) groupClosed() error {
 	j.mu.Lock()
 	j.groups--
 	last := j.groups == 0
@@ -228,10 +228,10 @@ func (j *Job) done() error {
 
 func (j *Job) leave() error {
 	var errs []error
-	j.sentry.close()
+	j.positions.close()
 	if j.member != nil {
-		errs = append(errs, j.member.Close(j.hurry))
-		j.hasten() // gives its context back
+		errs = append(errs, j.member.Close(j.closeCtx))
+		j.closeNow() // gives its context back
 	}
 	errs = append(errs, j.memory.close())
 	if j.listener != nil {

@@ -42,8 +42,8 @@ func version(more string) control.Version {
 func description(more string) string {
 	return abi.Text("job",
 		"bigEndian", cpu.IsBigEndian, "wordBits", bits.UintSize,
-		"world", worldGroup, "leaders", leadersSuffix, "meet", meetKey, "host", hostName, "rounds", meetRounds,
-		"card", cardFormat, "hint", hintBytes, "standing", []int{attached, readsNext},
+		"world", worldGroup, "leaders", leadersSuffix, "meet", hostsKey, "host", hostName, "rounds", maxHostRounds,
+		"card", rankInfoFormat, "hint", hintBytes, "standing", []int{attached, readsNext},
 	) + kernel.ABI() + transport.ABI() + tcp.ABI() + segment.ABI() + engine.ABI() + control.ABI() + overlay.ABI() + shm.ABI() + network.ABI() + hier.ABI() + more
 }
 
@@ -64,17 +64,17 @@ func release() string {
 
 // firstOption is the name of the option by which ranks of protocol 1, which compare
 // options and no versions, find out that this rank is of another one.
-const firstOption = "tutti's protocol (1 where it is not set)"
+const protocol1Option = "tutti's protocol (1 where it is not set)"
 
 // A firstCard is as much of the card of protocol 1 as this rank needs.
-type firstCard struct {
+type protocol1Info struct {
 	Alike map[string]string `json:"alike,omitempty"`
 }
 
 // firstBlob is the card of this rank for ranks of protocol 1: they compare its
 // options with their own, and end their Join with the difference.
-func firstBlob(v control.Version, alike map[string]string) ([]byte, error) {
-	all := map[string]string{firstOption: fmt.Sprintf("%d (ABI %s)", v.Protocol, v.ABI)}
+func protocol1Blob(v control.Version, alike map[string]string) ([]byte, error) {
+	all := map[string]string{protocol1Option: fmt.Sprintf("%d (ABI %s)", v.Protocol, v.ABI)}
 	maps.Copy(all, alike)
-	return json.Marshal(firstCard{all})
+	return json.Marshal(protocol1Info{all})
 }

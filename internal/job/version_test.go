@@ -20,15 +20,15 @@ import (
 // are the same. Everything else must be in the package's abi.go.
 var own = map[string]string{
 	"kernel":         "Int8 Uint8 Int32 Uint32 Int64 Uint64 Float16 BFloat16 Float32 Float64 Sum Prod Min Max numOps pieceBytes NumDTypes tables",
-	"transport":      "sumPiece castagnoli",
-	"transport/tcp":  "stagger again tries statusText maxBody smallBody maxMove lingerFor slotEmpty slotCalling slotAnswering slotUp slotFailed keepNotes piece maxEarly copyPiece turns spinFor holdFor askEvery slice burst maxClosed record maxUnproven controlConnect controlTries",
+	"transport":      "sumPieceBytes castagnoli",
+	"transport/tcp":  "stagger retryPause maxTries statusText maxBody smallBody maxSyscallBytes lingerFor slotEmpty slotDialing slotAccepting slotUp slotFailed maxSpareStates maxPieceBytes maxAnnounced copyPieceBytes triesPerCheck spinFor noYieldFor hostCheckEvery maxSleep maxTurnBytes maxClosed recordBytes maxUnproven controlConnectTime controlTries",
 	"segment":        "maxUnproven proofTime retryTime futexOwnerDied bytes page sizeSeals LivenessBytes",
 	"engine":         "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming aboveFailed NotBegun Expired KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes LetGo nobody everyRank rootOnly allButRoot thisRank",
 	"engine/shm":     "direct readByNone readByRoot readByAll wholeSource ownShare tooLarge minBytes maxSpareBytes posted matched reading delivered cancelled most prefetchMax accBytes allRanks vmreadCallMax exitReportTime",
 	"engine/network": "nobody lineBytes keepLetters past Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
 	"engine/hier":    "mostLabels digits words number forSum forBlocks numScratch",
-	"control":        "maxHello sendTime version fateTime tries maxEarly verdictTime nonceBytes whatDiffers otherCert helloTime maxPending beatsUnheard lateTime replaceTime gaveUp dialTime linkTime leaveTime leavePace lingerQuiet lingerTime",
-	"overlay":        "here left lost Pace probePace probePerRank maxProbePace leftPace suspectDial buildPerRank lookAhead maxCauses maxPositions Silent notListening largeJob Refused Unanswered CutOff Send Dial Unlink Lose Depart Fail Hear",
+	"control":        "maxHello sendTime version helloReadTime maxTries maxEarly reportTime nonceBytes tlsHint certHint helloTime maxPending maxUnanswered abortTime replaceTime gaveUpReason dialTime linkTime leaveTime leaveTick lingerIdle lingerTime",
+	"overlay":        "present left lost Pace probePace probePerRank maxProbePace leftPace suspectDial buildPerRank lookAhead maxCauses maxPositions Silent notListening largeJob Refused Unanswered CutOff Send Dial Unlink Lose Depart Fail NotifyPosition",
 	"engine/gpu":     "hearsay types reds glance patience closeLimit closeGrace abortGrace maxKnown",
 }
 
@@ -81,15 +81,15 @@ func TestEveryConstantIsDecided(t *testing.T) {
 // this rank is of another one.
 func TestFirstBlob(t *testing.T) {
 	alikes := map[string]string{"Config.Verify": "set"}
-	blob, err := firstBlob(version(""), alikes)
+	blob, err := protocol1Blob(version(""), alikes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var theirs firstCard
+	var theirs protocol1Info
 	if err := json.Unmarshal(blob, &theirs); err != nil {
 		t.Fatal(err)
 	}
-	err = alike([]card{{alike: alikes}, {alike: theirs.Alike}})
+	err = checkOptions([]rankInfo{{options: alikes}, {options: theirs.Alike}})
 	want := fmt.Sprintf("tutti's protocol (1 where it is not set) is not set on rank 0, and %d (ABI %s) on rank 1; all ranks must have the same",
 		Protocol, version("").ABI)
 	if err == nil || err.Error() != want || !errors.Is(err, engine.ErrMismatch) {

@@ -41,13 +41,13 @@ func New(number, hosts int, v6 bool) (*Network, error) {
 	if _, err := exec.LookPath("ip"); err != nil {
 		return nil, fmt.Errorf("%w: there is no ip command (iproute2)", ErrUnavailable)
 	}
-	sweep()
+	deleteStale()
 	id := fmt.Sprint(prefix, os.Getpid(), "-", number, "-")
 	n := &Network{hub: id + "hub", v6: v6}
 	if err := ip("netns", "add", n.hub); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	err := each(
+	err := ipAll(
 		[]string{"-n", n.hub, "link", "add", "switch", "type", "bridge"},
 		[]string{"-n", n.hub, "link", "set", "switch", "addrgenmode", "none"},
 		[]string{"-n", n.hub, "link", "set", "switch", "up"},
@@ -58,7 +58,7 @@ func New(number, hosts int, v6 bool) (*Network, error) {
 	if err == nil {
 		err = ip("netns", "exec", n.hub, "true")
 	}
-	if err != nil && lacking(err) {
+	if err != nil && unsupported(err) {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if err != nil {
@@ -69,7 +69,7 @@ func New(number, hosts int, v6 bool) (*Network, error) {
 
 // lacking reports whether a command has failed because of what the system does
 // not have, or does not allow: bridges, pairs of interfaces, IPv6, mounts.
-func lacking(err error) bool {
+func unsupported(err error) bool {
 	return slices.ContainsFunc([]string{"not supported", "not permitted", "Permission denied", "Unknown device type"},
 		func(text string) bool { return strings.Contains(err.Error(), text) })
 }
@@ -88,7 +88,7 @@ func (n *Network) add(host string, h int) error {
 		mode = "eui64"
 		addr = []string{"-n", host, "addr", "add", n.Addr(h) + "/64", "dev", "eth0", "nodad"}
 	}
-	return each(
+	return ipAll(
 		[]string{"-n", n.hub, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host},
 		[]string{"-n", n.hub, "link", "set", port, "addrgenmode", "none"},
 		[]string{"-n", host, "link", "set", "eth0", "addrgenmode", mode},
@@ -107,7 +107,7 @@ func ip(args ...string) error {
 	return nil
 }
 
-func each(commands ...[]string) error {
+func ipAll(commands ...[]string) error {
 	for _, args := range commands {
 		if err := ip(args...); err != nil {
 			return err
@@ -134,19 +134,19 @@ func (n *Network) Command(ctx context.Context, host int, name string, args ...st
 }
 
 // Cut unplugs a host. Neither side is told.
-func (n *Network) Cut(host int) error {
+func (n *Network) Disconnect(host int) error {
 	return ip("-n", n.hub, "link", "set", n.port(host), "nomaster")
 }
 
 // Plug plugs a host in again.
-func (n *Network) Plug(host int) error {
+func (n *Network) Reconnect(host int) error {
 	return ip("-n", n.hub, "link", "set", n.port(host), "master", "switch")
 }
 
 // Isolate keeps hosts from reaching each other. They reach all others.
 func (n *Network) Isolate(hosts ...int) error {
 	for _, h := range hosts {
-		if err := n.slave(h, "isolated", "on"); err != nil {
+		if err := n.setBridgePort(h, "isolated", "on"); err != nil {
 			return err
 		}
 	}
@@ -154,17 +154,17 @@ func (n *Network) Isolate(hosts ...int) error {
 }
 
 // Deafen lets nothing reach a host any more. What it sends still arrives.
-func (n *Network) Deafen(host int) error {
+func (n *Network) DropInbound(host int) error {
 	// The switch forgets where the host is and does not learn it again, and does
 	// not send there what is meant for an unknown place, or for all.
-	err := n.slave(host, "learning", "off", "flood", "off", "mcast_flood", "off", "bcast_flood", "off")
+	err := n.setBridgePort(host, "learning", "off", "flood", "off", "mcast_flood", "off", "bcast_flood", "off")
 	if err != nil {
 		return err
 	}
-	return n.slave(host, "fdb_flush")
+	return n.setBridgePort(host, "fdb_flush")
 }
 
-func (n *Network) slave(host int, settings ...string) error {
+func (n *Network) setBridgePort(host int, settings ...string) error {
 	return ip(append([]string{"-n", n.hub, "link", "set", n.port(host), "type", "bridge_slave"}, settings...)...)
 }
 
@@ -195,7 +195,7 @@ func (n *Network) Close() error {
 }
 
 // sweep deletes namespaces of processes that were killed.
-func sweep() {
+func deleteStale() {
 	list, err := os.ReadDir("/run/netns")
 	if err != nil {
 		return

@@ -63,7 +63,7 @@ func talk(at string) error {
 
 // acquaint has hosts know each other for good: they would ask again after some
 // seconds, and one that hears nothing could not be told.
-func acquaint(t *testing.T, n *Network) {
+func setNeighbours(t *testing.T, n *Network) {
 	t.Helper()
 	for h, host := range n.hosts {
 		out, err := exec.Command("ip", "-n", host, "-j", "link", "show", "eth0").Output()
@@ -162,8 +162,8 @@ func TestNetwork(t *testing.T) {
 	hears(1, 0)
 	hears(2, 1)
 	hears(2, 0)
-	acquaint(t, n)
-	if err := n.Deafen(1); err != nil {
+	setNeighbours(t, n)
+	if err := n.DropInbound(1); err != nil {
 		t.Fatal(err)
 	}
 	hears(1, 0)
@@ -178,11 +178,11 @@ func TestNetwork(t *testing.T) {
 	hearsNot(0, 2)
 	hearsNot(2, 0)
 	hears(1, 0)
-	if err := n.Cut(0); err != nil {
+	if err := n.Disconnect(0); err != nil {
 		t.Fatal(err)
 	}
 	hearsNot(1, 0)
-	if err := n.Plug(0); err != nil {
+	if err := n.Reconnect(0); err != nil {
 		t.Fatal(err)
 	}
 	hears(1, 0)

@@ -12,7 +12,7 @@ import (
 func ABI() string {
 	return abi.Text("overlay",
 		"kinds", []Kind{Lost, Left, Failed, State, Report, Position, Ask, Here, Bye, Noted, Drop},
-		"causes", slices.Sorted(maps.Keys(kinds)), "message", abi.Struct[Message](), "cause", abi.Struct[Cause](),
+		"causes", slices.Sorted(maps.Keys(causeKinds)), "message", abi.Struct[Message](), "cause", abi.Struct[Cause](),
 		"SuspectAfter", SuspectAfter, "decideAfter", decideAfter, "decidePerRank", decidePerRank, "missingFor", missingFor,
 	)
 }

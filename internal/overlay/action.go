@@ -15,13 +15,13 @@ type ActionKind uint8
 
 // The kinds of Action.
 const (
-	Send   ActionKind = iota // send Message to Rank, on the newest link
-	Dial                     // connect to Rank; answer by LinkUp or DialFailed
-	Unlink                   // send Drop on a link to Rank that this rank has made, and send nothing more on it
-	Lose                     // notify this rank's groups that Ranks are lost
-	Depart                   // note that Rank has left
-	Fail                     // notify this rank's group of its first cause
-	Hear                     // notify this rank's group of another rank's Position
+	Send           ActionKind = iota // send Message to Rank, on the newest link
+	Dial                             // connect to Rank; answer by LinkUp or DialFailed
+	Unlink                           // send Drop on a link to Rank that this rank has made, and send nothing more on it
+	Lose                             // notify this rank's groups that Ranks are lost
+	Depart                           // note that Rank has left
+	Fail                             // notify this rank's group of its first cause
+	NotifyPosition                   // notify this rank's group of another rank's Position
 )
 
 func (n *Node) act(a Action)              { n.actions = append(n.actions, a) }

@@ -24,7 +24,7 @@ type Cause struct {
 }
 
 // kinds are the failures that can travel, by name.
-var kinds = map[string]error{
+var causeKinds = map[string]error{
 	"lost": engine.ErrRankLost, "timeout": engine.ErrTimeout, "mismatch": engine.ErrMismatch,
 	"aborted": engine.ErrAborted, "closed": engine.ErrClosed, "unsupported": engine.ErrUnsupported,
 	"corrupt": engine.ErrCorrupt, "device": engine.ErrNoDevicePath,
@@ -34,7 +34,7 @@ var kinds = map[string]error{
 // can match stays behind.
 func NewCause(group string, f *engine.Failure) *Cause {
 	c := &Cause{Group: group, Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Left: f.Left, Above: f.Above, Reason: f.Reason}
-	for name, kind := range kinds {
+	for name, kind := range causeKinds {
 		if errors.Is(f.Kind, kind) {
 			c.Kind = name
 		}
@@ -44,7 +44,7 @@ func NewCause(group string, f *engine.Failure) *Cause {
 
 // Failure is the cause as an engine takes it.
 func (c *Cause) Failure() *engine.Failure {
-	kind, ok := kinds[c.Kind]
+	kind, ok := causeKinds[c.Kind]
 	if !ok {
 		kind = engine.ErrAborted
 	}

@@ -15,7 +15,7 @@ func (n *Node) Leave(now time.Time) {
 			n.bye(now, r)
 		}
 	}
-	if n.reach {
+	if n.canDial {
 		n.relink(now)
 	}
 	n.arm(now)
@@ -26,11 +26,11 @@ func (n *Node) Leave(now time.Time) {
 func (n *Node) bye(now time.Time, rank int) {
 	n.byes++
 	p := &n.peers[rank]
-	p.owed++
+	p.unackedByes++
 	n.send(rank, &Message{Kind: Bye, Number: n.byes})
-	if p.asked.IsZero() && n.answers(rank) {
-		p.asked, p.more = now, false
-		p.number++ // a Here that is on its way answers an earlier Ask
+	if p.askedAt.IsZero() && n.answers(rank) {
+		p.askedAt, p.askAgain = now, false
+		p.lastAsk++ // a Here that is on its way answers an earlier Ask
 	}
 }
 
@@ -53,56 +53,56 @@ func (n *Node) receiveBye(now time.Time, from int, number uint64) {
 			}
 		}
 	}
-	if n.here(from) && relay >= 0 {
-		n.send(relay, &Message{Kind: Left, Ranks: append(slices.Clone(n.unsaid), from)})
+	if n.present(from) && relay >= 0 {
+		n.send(relay, &Message{Kind: Left, Ranks: append(slices.Clone(n.unforwarded), from)})
 	}
 	n.learnLeft([]int{from})
 	switch {
 	case n.leaving && others && relay < 0:
 		number = 0
 	case n.leaving && others:
-		n.cover = n.byes + 1
+		n.coverBye = n.byes + 1
 		for r := range n.peers {
-			n.peers[r].noted = false
+			n.peers[r].acked = false
 		}
 	}
-	if len(n.unnoted) == 0 {
-		n.since = now
+	if len(n.unacked) == 0 {
+		n.unackedSince = now
 	}
-	n.unnoted = append(n.unnoted, noted{rank: from, number: number})
+	n.unacked = append(n.unacked, byeAck{rank: from, number: number})
 }
 
 // noted is the acknowledgement of a goodbye.
-type noted struct {
-	rank   int
-	number uint64 // of the goodbye; 0: this rank cannot pass the departure on
-	held   bool   // this rank has sent Here, because Noted must wait; see rejoin
+type byeAck struct {
+	rank     int
+	number   uint64 // of the goodbye; 0: this rank cannot pass the departure on
+	deferred bool   // this rank has sent Here, because Noted must wait; see rejoin
 }
 
 // receiveNoted takes the acknowledgement of a goodbye.
 func (n *Node) receiveNoted(from int, number uint64) {
 	p := &n.peers[from]
-	p.owed = max(p.owed-1, 0)
-	if p.owed == 0 {
-		p.asked, p.more = time.Time{}, false
+	p.unackedByes = max(p.unackedByes-1, 0)
+	if p.unackedByes == 0 {
+		p.askedAt, p.askAgain = time.Time{}, false
 	}
-	p.noted = p.noted || number > 0 && number >= n.cover
+	p.acked = p.acked || number > 0 && number >= n.coverBye
 }
 
 // Gone reports whether this rank can exit. Every rank that answers on a link has acknowledged this
 // rank's goodbye, and the departures that this rank has acknowledged; and at least one rank has that
 // can pass them on, if any answers.
-func (n *Node) Gone() bool {
+func (n *Node) MayExit() bool {
 	acknowledged, answer := false, false
 	for r := range n.peers {
 		if !n.other(r) {
 			continue
 		}
 		p := &n.peers[r]
-		if n.answers(r) && n.linked(r) && (p.owed > 0 || len(n.unsaid) > 0) {
+		if n.answers(r) && n.linked(r) && (p.unackedByes > 0 || len(n.unforwarded) > 0) {
 			return false
 		}
-		acknowledged = acknowledged || p.noted
+		acknowledged = acknowledged || p.acked
 		answer = answer || n.answers(r)
 	}
 	return acknowledged || !answer

@@ -52,17 +52,17 @@ func TestLeaveTogether(t *testing.T) {
 		t.Fatalf("rank 2 leaves, and is acknowledged by %+v", noted)
 	}
 	n.Receive(now, 2, &Message{Kind: Noted}) // rank 2 is in the same position
-	if n.Gone() {
+	if n.MayExit() {
 		t.Fatal("rank 1 exits, and no rank that stays knows")
 	}
 	n.Tick(now.Add(leftPace))
 	n.LinkUp(now, 3, true)
 	byes := sent(n.Take(), 3, Bye)
-	if len(byes) != 1 || n.Gone() {
+	if len(byes) != 1 || n.MayExit() {
 		t.Fatalf("goodbyes to rank 3: %v", byes)
 	}
 	n.Receive(now, 3, &Message{Kind: Noted, Number: byes[0].Number})
-	if !n.Gone() {
+	if !n.MayExit() {
 		t.Error("rank 1 does not exit though rank 3 knows")
 	}
 }
@@ -88,7 +88,7 @@ func TestLeaveLate(t *testing.T) {
 		n.Receive(now, r, &Message{Kind: Noted, Number: sent(byes, r, Bye)[0].Number})
 		n.peers[r].suspected = true
 	}
-	if n.Gone() {
+	if n.MayExit() {
 		t.Fatal("rank 1 exits, and rank 4 does not know that rank 2 has left")
 	}
 	n.Tick(now.Add(leftPace))
@@ -101,7 +101,7 @@ func TestLeaveLate(t *testing.T) {
 		t.Fatalf("rank 4 is not notified that rank 2 has left: %v", list)
 	}
 	n.Receive(now, 4, &Message{Kind: Noted, Number: sent(list, 4, Bye)[0].Number})
-	if !n.Gone() {
+	if !n.MayExit() {
 		t.Error("rank 1 does not exit though rank 4 knows")
 	}
 }

@@ -20,7 +20,7 @@ func (n *Node) wanted() (list []int) {
 				if !slices.Contains(list, r) {
 					list = append(list, r)
 				}
-			case d == 1 && need == 1 && n.here(r):
+			case d == 1 && need == 1 && n.present(r):
 				need = lookAhead
 			}
 		}
@@ -36,7 +36,7 @@ func (n *Node) unlinked() []int {
 // surplus are the ranks to which this rank has made a link that neither side wants.
 func (n *Node) surplus() (list []int) {
 	var want []int
-	for _, r := range n.touched {
+	for _, r := range n.active {
 		if n.peers[r].made == 0 || !n.answers(r) {
 			continue
 		}
@@ -53,7 +53,7 @@ func (n *Node) surplus() (list []int) {
 
 // relink makes the links that are wanted, and drops links that are not.
 func (n *Node) relink(now time.Time) {
-	if n.calm() && now.Before(n.build) || n.leaving && n.attached() {
+	if n.quiescent() && now.Before(n.buildAt) || n.leaving && n.attached() {
 		return
 	}
 	missing := n.unlinked()
@@ -65,7 +65,7 @@ func (n *Node) relink(now time.Time) {
 		return
 	}
 	for i, r := range missing {
-		if i > 0 && n.calm() && len(n.peers) > largeJob {
+		if i > 0 && n.quiescent() && len(n.peers) > largeJob {
 			break // one link at a time
 		}
 		n.dial(now, r)
@@ -88,8 +88,8 @@ func (n *Node) isolated() bool {
 
 // rejoin makes a new link at once if this rank has lost its last one: until then the other ranks could
 // learn a fact, act on it and exit without this rank. Goodbyes are acknowledged when it has one.
-func (n *Node) rejoin(now time.Time) {
-	apart := n.reach && !n.leaving && n.isolated()
+func (n *Node) reconnectIsolated(now time.Time) {
+	apart := n.canDial && !n.leaving && n.isolated()
 	if apart {
 		for i, r := range n.unlinked() {
 			if i > 0 && len(n.peers) > largeJob {
@@ -98,21 +98,21 @@ func (n *Node) rejoin(now time.Time) {
 			n.dial(now, r)
 		}
 	}
-	if apart && now.Sub(n.since) < SuspectAfter {
-		n.hold()
+	if apart && now.Sub(n.unackedSince) < SuspectAfter {
+		n.deferAcks()
 		return
 	}
-	for _, a := range n.unnoted {
+	for _, a := range n.unacked {
 		n.send(a.rank, &Message{Kind: Noted, Number: a.number})
 	}
-	n.unnoted = nil
+	n.unacked = nil
 }
 
 // hold answers goodbyes whose Noted must wait, so that this rank is not suspected meanwhile.
-func (n *Node) hold() {
-	for i := range n.unnoted {
-		if a := &n.unnoted[i]; !a.held {
-			a.held = true
+func (n *Node) deferAcks() {
+	for i := range n.unacked {
+		if a := &n.unacked[i]; !a.deferred {
+			a.deferred = true
 			n.send(a.rank, &Message{Kind: Here})
 		}
 	}
@@ -122,7 +122,7 @@ func (n *Node) hold() {
 // goodbye.
 func (n *Node) attached() bool {
 	for r := range n.peers {
-		if n.other(r) && n.linked(r) && (n.answers(r) || n.peers[r].noted) {
+		if n.other(r) && n.linked(r) && (n.answers(r) || n.peers[r].acked) {
 			return true
 		}
 	}
@@ -133,12 +133,12 @@ func (n *Node) attached() bool {
 const largeJob = 32
 
 // calm reports whether nothing has happened that is urgent to spread.
-func (n *Node) calm() bool {
+func (n *Node) quiescent() bool {
 	if n.leaving || len(n.pending) > 0 || n.losses > 0 {
 		return false
 	}
-	for _, r := range n.touched {
-		if p := &n.peers[r]; p.fate == here && p.suspected || p.unresolved() {
+	for _, r := range n.active {
+		if p := &n.peers[r]; p.fate == present && p.suspected || p.unresolved() {
 			return false
 		}
 	}
@@ -151,30 +151,30 @@ func (n *Node) dial(now time.Time, rank int) {
 	if p.dialing {
 		return
 	}
-	n.touch(rank)
-	p.dialing, p.dialed = true, now
-	if p.asked.IsZero() {
-		p.asked = now
+	n.markActive(rank)
+	p.dialing, p.dialedAt = true, now
+	if p.askedAt.IsZero() {
+		p.askedAt = now
 	}
 	n.act(Action{Do: Dial, Rank: rank})
 }
 
 // LinkUp notes a new link with a rank. Made says that this rank has made it.
 func (n *Node) LinkUp(now time.Time, rank int, made bool) {
-	n.touch(rank)
+	n.markActive(rank)
 	p := &n.peers[rank]
 	if p.links == 0 {
-		p.greeted = false // what came on earlier links says nothing of this one
+		p.gotState = false // what came on earlier links says nothing of this one
 	}
 	p.links++
 	if made {
 		p.made++
 		p.dialing = false
 	}
-	p.broken, p.unanswered, p.missing, p.cutOff = "", false, time.Time{}, time.Time{}
-	p.asked, p.more = time.Time{}, false // what was asked on an earlier link may not have arrived
-	n.heard(rank)
-	n.share(now, rank)
+	p.broken, p.unanswered, p.missingSince, p.cutOffSince = "", false, time.Time{}, time.Time{}
+	p.askedAt, p.askAgain = time.Time{}, false // what was asked on an earlier link may not have arrived
+	n.markAlive(rank)
+	n.sendState(now, rank)
 	if n.leaving {
 		n.bye(now, rank)
 	}
@@ -182,7 +182,7 @@ func (n *Node) LinkUp(now time.Time, rank int, made bool) {
 }
 
 // share sends everything that a new link must know.
-func (n *Node) share(now time.Time, rank int) {
+func (n *Node) sendState(now time.Time, rank int) {
 	m := &Message{Kind: State, Facts: slices.Clone(n.facts)}
 	for _, group := range n.undecided() {
 		m.Facts = append(m.Facts, &Message{Kind: Report, Cause: n.pending[group].cause})
@@ -196,20 +196,20 @@ func (n *Node) share(now time.Time, rank int) {
 // had made it. A rank whose host answers is dialed once more before it is lost: a connection can end
 // alone.
 func (n *Node) LinkDown(now time.Time, rank int, made bool, reason string) {
-	n.touch(rank)
+	n.markActive(rank)
 	p := &n.peers[rank]
 	n.unlink(p, made)
 	switch {
-	case p.fate != here || p.links > 0 && reason != Silent:
+	case p.fate != present || p.links > 0 && reason != Silent:
 	case n.leaving:
 		p.suspected = true
-	case reason == Silent || !n.reach:
+	case reason == Silent || !n.canDial:
 		n.lose(now, rank, reason)
 	default:
-		if p.greeted {
+		if p.gotState {
 			p.broken = reason // otherwise the rank may have exited before it knew of the link
 		}
-		p.greeted = false
+		p.gotState = false
 		n.dial(now, rank)
 	}
 	n.arm(now)
@@ -227,7 +227,7 @@ func (n *Node) unlink(p *peer, made bool) {
 		p.made--
 	}
 	if p.links == 0 {
-		p.asked, p.more, p.owed = time.Time{}, false, 0
+		p.askedAt, p.askAgain, p.unackedByes = time.Time{}, false, 0
 	}
 }
 
@@ -244,38 +244,38 @@ const (
 // DialFailed notes that a rank cannot be reached. A rank with which there was a link has said no
 // goodbye on it, and is lost. Any other rank may have left in good order: see resolve.
 func (n *Node) DialFailed(now time.Time, rank int, result DialResult) {
-	n.touch(rank)
+	n.markActive(rank)
 	p := &n.peers[rank]
 	p.dialing = false
-	if p.links > 0 || p.fate != here {
+	if p.links > 0 || p.fate != present {
 		n.arm(now)
 		return
 	}
-	p.suspected, p.asked = true, time.Time{}
+	p.suspected, p.askedAt = true, time.Time{}
 	switch {
 	case n.leaving:
 	case result == Unanswered:
 		p.unanswered = true
-	case result == CutOff && p.cutOff.IsZero():
-		p.cutOff = p.dialed
+	case result == CutOff && p.cutOffSince.IsZero():
+		p.cutOffSince = p.dialedAt
 	case result == Refused && p.broken != "":
 		n.lose(now, rank, p.broken)
-	case result == Refused && p.missing.IsZero():
-		p.missing = now
+	case result == Refused && p.missingSince.IsZero():
+		p.missingSince = now
 	}
 	n.arm(now)
 }
 
 // unresolved reports whether a rank could not be reached, and it is not known what becomes of it.
 func (p *peer) unresolved() bool {
-	return p.fate == here && (p.broken != "" || p.unanswered || !p.missing.IsZero() || !p.cutOff.IsZero())
+	return p.fate == present && (p.broken != "" || p.unanswered || !p.missingSince.IsZero() || !p.cutOffSince.IsZero())
 }
 
 // patience is how long nothing may listen at a rank's address before the rank is lost. If another
 // rank does not answer, that rank may be the one that knows of a departure.
-func (n *Node) patience() time.Duration {
-	for _, r := range n.touched {
-		if p := &n.peers[r]; p.fate == here && p.suspected && p.missing.IsZero() {
+func (n *Node) missingLimit() time.Duration {
+	for _, r := range n.active {
+		if p := &n.peers[r]; p.fate == present && p.suspected && p.missingSince.IsZero() {
 			return max(n.silence, missingFor)
 		}
 	}
@@ -287,13 +287,13 @@ func (n *Node) resolve(now time.Time) {
 	if n.leaving {
 		return
 	}
-	patience := n.patience()
-	for _, r := range slices.Clone(n.touched) {
+	limit := n.missingLimit()
+	for _, r := range slices.Clone(n.active) {
 		switch p := &n.peers[r]; {
 		case !p.unresolved():
-		case !p.missing.IsZero() && now.Sub(p.missing) >= patience:
+		case !p.missingSince.IsZero() && now.Sub(p.missingSince) >= limit:
 			n.lose(now, r, notListening)
-		case !p.cutOff.IsZero() && now.Sub(p.cutOff) >= n.silence:
+		case !p.cutOffSince.IsZero() && now.Sub(p.cutOffSince) >= n.silence:
 			n.lose(now, r, Silent)
 		default:
 			n.dial(now, r)
@@ -306,12 +306,12 @@ func (n *Node) ask(now time.Time, rank int) {
 	p := &n.peers[rank]
 	switch {
 	case !n.answers(rank) || !n.linked(rank):
-	case !p.asked.IsZero():
-		p.more = true
+	case !p.askedAt.IsZero():
+		p.askAgain = true
 	default:
-		p.asked, p.more = now, false
-		p.number++
-		n.send(rank, &Message{Kind: Ask, Number: p.number})
+		p.askedAt, p.askAgain = now, false
+		p.lastAsk++
+		n.send(rank, &Message{Kind: Ask, Number: p.lastAsk})
 	}
 }
 
@@ -319,38 +319,38 @@ func (n *Node) ask(now time.Time, rank int) {
 // number.
 func (n *Node) answered(now time.Time, rank int, number uint64) {
 	p := &n.peers[rank]
-	if number != p.number && number != 0 {
+	if number != p.lastAsk && number != 0 {
 		return
 	}
-	p.asked = time.Time{}
-	if p.more {
+	p.askedAt = time.Time{}
+	if p.askAgain {
 		n.ask(now, rank)
 	}
 }
 
 // heard notes that a rank runs.
-func (n *Node) heard(rank int) { n.peers[rank].suspected = false }
+func (n *Node) markAlive(rank int) { n.peers[rank].suspected = false }
 
 // suspect finds the ranks that have not answered in time.
 func (n *Node) suspect(now time.Time) {
-	for _, r := range n.touched {
+	for _, r := range n.active {
 		p := &n.peers[r]
 		limit := SuspectAfter
 		if p.links == 0 {
 			limit = suspectDial
 		}
-		if !p.asked.IsZero() && now.Sub(p.asked) >= limit {
-			p.asked, p.more = time.Time{}, false
-			p.suspected = p.fate == here
+		if !p.askedAt.IsZero() && now.Sub(p.askedAt) >= limit {
+			p.askedAt, p.askAgain = time.Time{}, false
+			p.suspected = p.fate == present
 		}
 	}
 }
 
 // excuse gives all ranks new time to answer.
-func (n *Node) excuse(now time.Time) {
-	for _, r := range n.touched {
-		if p := &n.peers[r]; !p.asked.IsZero() {
-			p.asked = now
+func (n *Node) restartTimers(now time.Time) {
+	for _, r := range n.active {
+		if p := &n.peers[r]; !p.askedAt.IsZero() {
+			p.askedAt = now
 		}
 	}
 }

@@ -222,7 +222,7 @@ func (p *process) arm() {
 			if p.w.bugs.noSuspect {
 				for r := range p.node.peers {
 					if p.node.peers[r].links > 0 {
-						p.node.peers[r].asked = time.Time{}
+						p.node.peers[r].askedAt = time.Time{}
 					}
 				}
 			}
@@ -292,7 +292,7 @@ func (p *process) carryOut(a Action) {
 		}
 	case Depart:
 		p.left[a.Rank] = true
-	case Hear:
+	case NotifyPosition:
 		p.heard = append(p.heard, fmt.Sprint(a.Rank, string(a.Message.Where)))
 	}
 }
@@ -414,7 +414,7 @@ func (p *process) ended(rank int, c *connection, reason string) {
 	p.detach(rank, c)
 	c.shut[i] = true
 	p.input(func() {
-		if p.w.bugs.noRedial && p.node.here(rank) && !p.leaving {
+		if p.w.bugs.noRedial && p.node.present(rank) && !p.leaving {
 			p.node.lose(p.w.now, rank, reason)
 		}
 		p.node.LinkDown(p.w.now, rank, i == 0, reason)
@@ -508,7 +508,7 @@ func (w *network) leave(p *process) {
 		var look func()
 		look = func() {
 			p.receive(func() {
-				if p.node.Gone() || w.now.Sub(begun) >= leaveTime || w.bugs.leaveFast {
+				if p.node.MayExit() || w.now.Sub(begun) >= leaveTime || w.bugs.leaveFast {
 					p.gone = true
 					p.alone = w.now.Sub(begun) >= leaveTime || !slices.ContainsFunc(w.procs, func(q *process) bool { return q != p && !q.dead && !q.stopped })
 					w.close(p)

@@ -9,57 +9,57 @@ import (
 type Node struct {
 	self    int
 	peers   []peer
-	touched []int         // sorted: the ranks whose peer may not be idle; ticks look at no others
+	active  []int         // sorted: the ranks whose peer may not be idle; ticks look at no others
 	hosts   []int         // by rank: the lowest rank of the same host; nil: not known
 	silence time.Duration // how long a host may not answer before its ranks are lost
 
-	facts     []*Message         // in the order in which this rank learned them
-	causes    map[string]*Cause  // the first causes by group, the newest maxCauses
-	pending   map[string]*report // reported causes that are not decided on, by group
-	unnoted   []noted            // goodbyes that are acknowledged when this rank has other links
-	since     time.Time          // when the first of unnoted said goodbye
-	unsaid    []int              // ranks that have left; the links are notified by the next tick
-	positions []*Message         // the newest maxPositions that were forwarded
-	seen      []uint64           // by rank: the number of its last Position
-	told      uint64             // Positions of this rank
+	facts        []*Message         // in the order in which this rank learned them
+	causes       map[string]*Cause  // the first causes by group, the newest maxCauses
+	pending      map[string]*report // reported causes that are not decided on, by group
+	unacked      []byeAck           // goodbyes that are acknowledged when this rank has other links
+	unackedSince time.Time          // when the first of unnoted said goodbye
+	unforwarded  []int              // ranks that have left; the links are notified by the next tick
+	positions    []*Message         // the newest maxPositions that were forwarded
+	seen         []uint64           // by rank: the number of its last Position
+	numPositions uint64             // Positions of this rank
 
-	losses  int       // ranks that are lost
-	reach   bool      // this rank can dial; see Reach
-	build   time.Time // when links to the wanted ranks are made, though nothing has happened
-	next    time.Time // when Tick is due; zero: nothing is
-	probe   time.Time // when the successor is asked again whether it runs
-	leaving bool
-	byes    uint64 // goodbyes that this rank has said
-	cover   uint64 // the first of them whose acknowledgement covers all departures that it has acknowledged itself
+	losses   int       // ranks that are lost
+	canDial  bool      // this rank can dial; see Reach
+	buildAt  time.Time // when links to the wanted ranks are made, though nothing has happened
+	tickAt   time.Time // when Tick is due; zero: nothing is
+	probeAt  time.Time // when the successor is asked again whether it runs
+	leaving  bool
+	byes     uint64 // goodbyes that this rank has said
+	coverBye uint64 // the first of them whose acknowledgement covers all departures that it has acknowledged itself
 
 	actions []Action
 }
 
 // A peer is what a Node knows of another rank.
 type peer struct {
-	links      int       // open links
-	made       int       // of these, links that this rank has made and may drop
-	dialed     time.Time // when the last dial began
-	broken     string    // why its last link ended without a goodbye; "": none has since the last link
-	missing    time.Time // since when nothing listens at its address; zero: something may
-	cutOff     time.Time // since when its host does not answer a dial; zero: it does
-	asked      time.Time // of the Ask, or the dial, that is not answered; zero: none
-	number     uint64    // of the last Ask
-	owed       int       // goodbyes that it has not acknowledged
-	fate       fate
-	greeted    bool // it has sent its State, so it forwards facts on its links
-	dialing    bool // a dial is under way
-	unanswered bool // a dial was accepted by its host, and not answered: it may be stopped
-	more       bool // messages were sent after the Ask that is not answered
-	suspected  bool // it has not answered in time
-	noted      bool // it has acknowledged a goodbye that covers all that this rank must pass on
+	links        int       // open links
+	made         int       // of these, links that this rank has made and may drop
+	dialedAt     time.Time // when the last dial began
+	broken       string    // why its last link ended without a goodbye; "": none has since the last link
+	missingSince time.Time // since when nothing listens at its address; zero: something may
+	cutOffSince  time.Time // since when its host does not answer a dial; zero: it does
+	askedAt      time.Time // of the Ask, or the dial, that is not answered; zero: none
+	lastAsk      uint64    // of the last Ask
+	unackedByes  int       // goodbyes that it has not acknowledged
+	fate         fate
+	gotState     bool // it has sent its State, so it forwards facts on its links
+	dialing      bool // a dial is under way
+	unanswered   bool // a dial was accepted by its host, and not answered: it may be stopped
+	askAgain     bool // messages were sent after the Ask that is not answered
+	suspected    bool // it has not answered in time
+	acked        bool // it has acknowledged a goodbye that covers all that this rank must pass on
 }
 
 // A fate is what has become of a rank. It changes once.
 type fate uint8
 
 const (
-	here fate = iota
+	present fate = iota
 	left
 	lost
 )
@@ -117,8 +117,8 @@ func New(rank, size int, silence time.Duration) *Node {
 func (n *Node) Begin() {
 	for r := range n.peers {
 		if n.other(r) && (r == 0 || n.self == 0) {
-			n.touch(r)
-			n.peers[r].links, n.peers[r].greeted = 1, true
+			n.markActive(r)
+			n.peers[r].links, n.peers[r].gotState = 1, true
 		}
 		if n.other(r) && r == 0 {
 			n.peers[r].made = 1
@@ -131,9 +131,9 @@ func (n *Node) Hosts(hosts []int) { n.hosts = slices.Clone(hosts) }
 
 // Reach allows dials. Before it is called, a rank whose link has ended is lost.
 func (n *Node) Reach(now time.Time) {
-	n.reach = true
-	n.build = now.Add(Pace + time.Duration(len(n.peers))*buildPerRank)
-	n.probe = now.Add(Pace)
+	n.canDial = true
+	n.buildAt = now.Add(Pace + time.Duration(len(n.peers))*buildPerRank)
+	n.probeAt = now.Add(Pace)
 	n.arm(now)
 }
 
@@ -145,24 +145,24 @@ func (n *Node) Take() []Action {
 }
 
 // Next is when Tick is due. It reports false if nothing is.
-func (n *Node) Next() (time.Time, bool) { return n.next, !n.next.IsZero() }
+func (n *Node) Next() (time.Time, bool) { return n.tickAt, !n.tickAt.IsZero() }
 
 // arm schedules the next tick. Every input ends with it.
 func (n *Node) arm(now time.Time) {
-	n.rejoin(now)
+	n.reconnectIsolated(now)
 	var next time.Time
 	switch {
-	case len(n.unsaid) > 0:
+	case len(n.unforwarded) > 0:
 		next = now.Add(leftPace)
 	case n.due():
 		next = now.Add(Pace)
-	case !n.reach || n.successor() < 0:
+	case !n.canDial || n.successor() < 0:
 		return
 	default:
-		next = n.probe
+		next = n.probeAt
 	}
-	if n.next.IsZero() || next.Before(n.next) {
-		n.next = next
+	if n.tickAt.IsZero() || next.Before(n.tickAt) {
+		n.tickAt = next
 	}
 }
 
@@ -170,36 +170,36 @@ func (n *Node) arm(now time.Time) {
 // stopped rank is found.
 func (n *Node) askSuccessor(now time.Time) {
 	r := n.successor()
-	if r < 0 || !n.reach || now.Before(n.probe) {
+	if r < 0 || !n.canDial || now.Before(n.probeAt) {
 		return
 	}
-	n.probe = now.Add(min(max(probePace, time.Duration(len(n.peers))*probePerRank), maxProbePace))
+	n.probeAt = now.Add(min(max(probePace, time.Duration(len(n.peers))*probePerRank), maxProbePace))
 	n.ask(now, r)
 }
 
 // due reports whether the next tick has something to do.
 func (n *Node) due() bool {
-	if len(n.pending) > 0 || len(n.unnoted) > 0 || n.leaving {
+	if len(n.pending) > 0 || len(n.unacked) > 0 || n.leaving {
 		return true
 	}
-	for _, r := range n.touched {
-		if p := &n.peers[r]; !p.asked.IsZero() || p.unresolved() {
+	for _, r := range n.active {
+		if p := &n.peers[r]; !p.askedAt.IsZero() || p.unresolved() {
 			return true
 		}
 	}
-	return n.reach && (len(n.unlinked()) > 0 || len(n.surplus()) > 0)
+	return n.canDial && (len(n.unlinked()) > 0 || len(n.surplus()) > 0)
 }
 
 // Tick does what is due.
 func (n *Node) Tick(now time.Time) {
-	if late := now.Sub(n.next); !n.next.IsZero() && late > 3*Pace {
-		n.excuse(now) // this process itself did not run
+	if late := now.Sub(n.tickAt); !n.tickAt.IsZero() && late > 3*Pace {
+		n.restartTimers(now) // this process itself did not run
 	}
-	n.next = time.Time{}
-	n.touched = slices.DeleteFunc(n.touched, func(r int) bool { return n.peers[r].idle() })
+	n.tickAt = time.Time{}
+	n.active = slices.DeleteFunc(n.active, func(r int) bool { return n.peers[r].idle() })
 	n.flushLeft(now)
 	n.suspect(now)
-	if n.reach {
+	if n.canDial {
 		n.relink(now)
 	}
 	n.resolve(now)
@@ -209,24 +209,24 @@ func (n *Node) Tick(now time.Time) {
 }
 
 // touch notes that a peer is about to change.
-func (n *Node) touch(rank int) {
-	if i, found := slices.BinarySearch(n.touched, rank); !found {
-		n.touched = slices.Insert(n.touched, i, rank)
+func (n *Node) markActive(rank int) {
+	if i, found := slices.BinarySearch(n.active, rank); !found {
+		n.active = slices.Insert(n.active, i, rank)
 	}
 }
 
 // idle reports whether a tick has nothing to do with the peer.
 func (p *peer) idle() bool {
-	return p.links == 0 && p.asked.IsZero() && !p.dialing && (p.fate != here || !p.suspected && !p.unresolved())
+	return p.links == 0 && p.askedAt.IsZero() && !p.dialing && (p.fate != present || !p.suspected && !p.unresolved())
 }
 
-func (n *Node) other(rank int) bool  { return rank != n.self }
-func (n *Node) valid(rank int) bool  { return rank >= 0 && rank < len(n.peers) }
-func (n *Node) here(rank int) bool   { return n.peers[rank].fate == here }
-func (n *Node) linked(rank int) bool { return n.peers[rank].links > 0 }
+func (n *Node) other(rank int) bool   { return rank != n.self }
+func (n *Node) valid(rank int) bool   { return rank >= 0 && rank < len(n.peers) }
+func (n *Node) present(rank int) bool { return n.peers[rank].fate == present }
+func (n *Node) linked(rank int) bool  { return n.peers[rank].links > 0 }
 
 // answers reports whether a rank is here and not suspected.
-func (n *Node) answers(rank int) bool { return n.here(rank) && !n.peers[rank].suspected }
+func (n *Node) answers(rank int) bool { return n.present(rank) && !n.peers[rank].suspected }
 
 // successor is the first rank after this one that answers; -1: there is none.
 func (n *Node) successor() int {
@@ -239,12 +239,12 @@ func (n *Node) successor() int {
 }
 
 // Present reports whether a rank is neither lost nor has left, as far as this rank knows.
-func (n *Node) Present(rank int) bool { return n.here(rank) }
+func (n *Node) Present(rank int) bool { return n.present(rank) }
 
 // Dependents is the number of ranks that run and may have no link but that with this rank. Only rank
 // 0 has any, until links are built.
 func (n *Node) Dependents(now time.Time) int {
-	if n.self != 0 || !n.reach || !now.Before(n.build) {
+	if n.self != 0 || !n.canDial || !now.Before(n.buildAt) {
 		return 0
 	}
 	count := 0

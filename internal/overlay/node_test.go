@@ -66,12 +66,12 @@ func TestMaxPositions(t *testing.T) {
 	if len(n.positions) != maxPositions || string(n.positions[0].Where) != "operation 2" {
 		t.Errorf("%d positions, of which the first is %s", len(n.positions), n.positions[0].Where)
 	}
-	if heard := do(n, Hear); len(heard) != maxPositions+2 {
+	if heard := do(n, NotifyPosition); len(heard) != maxPositions+2 {
 		t.Errorf("%d positions were heard", len(heard))
 	}
 	n.Receive(start, 0, &Message{Kind: Position, Rank: 2, Number: 5, Group: "g", Members: []int{1, 2}, Where: []byte("late")})
 	n.Receive(start, 0, &Message{Kind: Position, Rank: 3, Number: 1, Group: "g", Members: []int{1, 2}, Where: n.positions[0].Where})
-	if heard := do(n, Hear); len(heard) != 0 {
+	if heard := do(n, NotifyPosition); len(heard) != 0 {
 		t.Errorf("an old position, or that of another rank, was heard again: %v", heard)
 	}
 }
@@ -199,7 +199,7 @@ func FuzzReceive(f *testing.F) {
 		n.LinkDown(start, 0, true, "its connection has ended")
 		n.Tick(start.Add(time.Second))
 		n.Leave(start.Add(time.Second))
-		n.Gone()
+		n.MayExit()
 		for _, a := range n.Take() {
 			if a.Do == Lose && slices.ContainsFunc(a.Ranks, func(r int) bool { return !n.valid(r) }) {
 				t.Errorf("lost: %v", a.Ranks)
@@ -219,7 +219,7 @@ func TestMany(t *testing.T) {
 	w.jitter = time.Millisecond
 	w.run(w.now.Add(2 * w.jitter))
 	for _, p := range w.procs {
-		p.node.build = w.now // not after buildPerRank: idle ranks take long in a test
+		p.node.buildAt = w.now // not after buildPerRank: idle ranks take long in a test
 	}
 	w.run(w.now.Add(1500 * time.Millisecond))
 	links, most := 0, 0

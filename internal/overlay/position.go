@@ -7,10 +7,10 @@ import (
 
 // Tell spreads this rank's position in a group. A position that another rank has told need not
 // reach the members again.
-func (n *Node) Tell(now time.Time, group string, members []int, where []byte) {
-	n.told++
+func (n *Node) SharePosition(now time.Time, group string, members []int, where []byte) {
+	n.numPositions++
 	n.position(now, n.self, &Message{
-		Kind: Position, Rank: n.self, Number: n.told, Group: group, Members: members, Where: slices.Clone(where),
+		Kind: Position, Rank: n.self, Number: n.numPositions, Group: group, Members: members, Where: slices.Clone(where),
 	})
 	n.arm(now)
 }
@@ -31,6 +31,6 @@ func (n *Node) position(now time.Time, from int, m *Message) {
 	n.positions = append(n.positions, m)
 	n.flood(now, m, from)
 	if m.Rank != n.self && slices.Contains(m.Members, n.self) {
-		n.act(Action{Do: Hear, Rank: m.Rank, Message: m})
+		n.act(Action{Do: NotifyPosition, Rank: m.Rank, Message: m})
 	}
 }

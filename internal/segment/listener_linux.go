@@ -85,7 +85,7 @@ func (l *Listener) Serve(key []byte) {
 	l.key, l.serving = key, make(chan struct{})
 	go func() {
 		defer close(l.serving)
-		acceptloop.Each(l.listener, func(error) {}, func(nc net.Conn) {
+		acceptloop.Run(l.listener, func(error) {}, func(nc net.Conn) {
 			c := nc.(*net.UnixConn)
 			if !l.admit(c) {
 				c.Close()

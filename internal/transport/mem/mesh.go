@@ -29,26 +29,26 @@ type network struct {
 	opt   Options
 	ranks []*Mesh
 
-	mu    sync.Mutex
-	lines []line // from one rank to another: from*ranks + to
-	subs  map[subKey]*sub
+	mu     sync.Mutex
+	routes []route // from one rank to another: from*ranks + to
+	subs   map[subKey]*sub
 }
 
 // A line is what goes from one rank to another.
-type line struct {
+type route struct {
 	sent   int // frames
-	frames []*parcel
-	sends  []*letter
-	recvs  []*letter
+	frames []*sentFrame
+	sends  []*msgState
+	recvs  []*msgState
 	broken error
 }
 
 // Mesh is one rank's side of a group.
 type Mesh struct {
-	n    *network
-	rank int
-	lot  *wait.ParkingLot
-	news atomic.Uint64 // counts what has happened to this rank's connections
+	n      *network
+	rank   int
+	lot    *wait.ParkingLot
+	events atomic.Uint64 // counts what has happened to this rank's connections
 
 	closed bool // guarded by n.mu, as is the next
 	why    transport.Head
@@ -65,7 +65,7 @@ func New(n int, opt Options) []*Mesh {
 }
 
 func newNetwork(n int, opt Options) *network {
-	net := &network{opt: opt, ranks: make([]*Mesh, n), lines: make([]line, n*n), subs: make(map[subKey]*sub)}
+	net := &network{opt: opt, ranks: make([]*Mesh, n), routes: make([]route, n*n), subs: make(map[subKey]*sub)}
 	for r := range net.ranks {
 		net.ranks[r] = &Mesh{n: net, rank: r, lot: wait.NewParkingLot(n)}
 	}
@@ -93,19 +93,19 @@ func (m *Mesh) Leave(why *transport.Head) error {
 	m.closed = true
 	m.n.mu.Unlock()
 	for _, o := range m.n.ranks {
-		o.tell()
+		o.wake()
 	}
 	return nil
 }
 
 // tell lets the rank look again.
-func (m *Mesh) tell() {
-	m.news.Add(1)
+func (m *Mesh) wake() {
+	m.events.Add(1)
 	m.lot.Wake(nil)
 }
 
 // line is what goes from one rank to another; n.mu is held.
-func (n *network) line(from, to int) *line { return &n.lines[from*len(n.ranks)+to] }
+func (n *network) route(from, to int) *route { return &n.routes[from*len(n.ranks)+to] }
 
 // lost is why nothing moves between this rank and a peer any more, or nil;
 // n.mu is held.
@@ -113,7 +113,7 @@ func (m *Mesh) lost(peer int) error {
 	if m.closed {
 		return errClosed
 	}
-	err := m.n.line(m.rank, peer).broken
+	err := m.n.route(m.rank, peer).broken
 	if p := m.n.ranks[peer]; p.closed {
 		err = &transport.Goodbye{Why: p.why}
 	}

@@ -23,7 +23,7 @@ func ABI() string {
 		}),
 		"sides", sideCaller+sideListener, "server", jobtls.ServerName,
 		"header", fmt.Sprintf("%x", head), "magic", headerMagic,
-		"kinds", []int{kindFrame, kindReady, kindClear, kindData, kindGone, kindBye, kindEnd},
+		"kinds", []int{kindFrame, kindReady, kindClear, kindData, kindWithdrawn, kindBye, kindEnd},
 		"sum", checksum(&transport.Head{1}, []byte("tutti")), "hasSum", hasSum,
 	)
 }

@@ -38,7 +38,7 @@ func parseAddr(s string) (addr, error) {
 
 // offered returns the addresses under which others may reach a listener that
 // is bound to at, the most useful first.
-func offered(at netip.AddrPort, choice string) ([]string, error) {
+func offeredAddrs(at netip.AddrPort, choice string) ([]string, error) {
 	port := strconv.Itoa(int(at.Port()))
 	if !at.Addr().IsUnspecified() && choice == "" {
 		return []string{net.JoinHostPort(at.Addr().Unmap().String(), port)}, nil
@@ -49,7 +49,7 @@ func offered(at netip.AddrPort, choice string) ([]string, error) {
 	}
 	var ips []netip.Addr
 	for _, i := range interfaces {
-		if i.Flags&net.FlagUp == 0 || !chosen(choice, i.Name) {
+		if i.Flags&net.FlagUp == 0 || !interfaceChosen(choice, i.Name) {
 			continue
 		}
 		list, err := i.Addrs()
@@ -72,7 +72,7 @@ func offered(at netip.AddrPort, choice string) ([]string, error) {
 	if len(ips) == 0 {
 		return nil, fmt.Errorf("tcp: no address to offer on interface %q (TUTTI_SOCKET_IFNAME) for a listener on %v; tutti doctor lists the interfaces", choice, at)
 	}
-	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return class(a) - class(b) })
+	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return addrClass(a) - addrClass(b) })
 	var addrs []string
 	for _, ip := range ips {
 		addrs = append(addrs, net.JoinHostPort(ip.String(), port))
@@ -86,7 +86,7 @@ func reaches(at, ip netip.Addr) bool {
 }
 
 // class orders addresses: IPv4, IPv6, loopback.
-func class(ip netip.Addr) int {
+func addrClass(ip netip.Addr) int {
 	switch {
 	case ip.IsLoopback():
 		return 2
@@ -98,7 +98,7 @@ func class(ip netip.Addr) int {
 }
 
 // chosen reports whether an interface is among those asked for.
-func chosen(choice, name string) bool {
+func interfaceChosen(choice, name string) bool {
 	if choice == "" {
 		return true
 	}
@@ -107,7 +107,7 @@ func chosen(choice, name string) bool {
 }
 
 // neighbours are the ranks whose first address is on the same host as rank's.
-func neighbours(peers [][]string, rank int) (list []int) {
+func sameHostRanks(peers [][]string, rank int) (list []int) {
 	host := func(r int) string {
 		if len(peers[r]) == 0 {
 			return ""

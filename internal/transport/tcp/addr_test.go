@@ -11,7 +11,7 @@ import (
 
 func TestOffered(t *testing.T) {
 	bound := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
-	all, err := offered(bound("[::]:7"), "")
+	all, err := offeredAddrs(bound("[::]:7"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,10 +21,10 @@ func TestOffered(t *testing.T) {
 			t.Errorf("a loopback address comes before %s: %v", a, all)
 		}
 	}
-	if one, err := offered(bound("127.0.0.1:7"), ""); err != nil || len(one) != 1 || one[0] != "127.0.0.1:7" {
+	if one, err := offeredAddrs(bound("127.0.0.1:7"), ""); err != nil || len(one) != 1 || one[0] != "127.0.0.1:7" {
 		t.Errorf("got %v, %v", one, err)
 	}
-	four, err := offered(bound("0.0.0.0:7"), "")
+	four, err := offeredAddrs(bound("0.0.0.0:7"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestOffered(t *testing.T) {
 			t.Errorf("an IPv4 listener offers %s", a)
 		}
 	}
-	if _, err := offered(bound("[::]:7"), "no-such-interface"); err == nil {
+	if _, err := offeredAddrs(bound("[::]:7"), "no-such-interface"); err == nil {
 		t.Error("an interface that is not there was found")
 	}
 }
@@ -50,7 +50,7 @@ func TestChosen(t *testing.T) {
 		{"^docker0,lo", "lo", false},
 		{"^docker0,lo", "eth0", true},
 	} {
-		if got := chosen(c.choice, c.name); got != c.want {
+		if got := interfaceChosen(c.choice, c.name); got != c.want {
 			t.Errorf("chosen(%q, %q) = %v", c.choice, c.name, got)
 		}
 	}
@@ -59,7 +59,7 @@ func TestChosen(t *testing.T) {
 func TestNeighbours(t *testing.T) {
 	peers := [][]string{{"10.0.0.1:1/0000000000000001", "127.0.0.1:1"}, {"10.0.0.2:1"}, {"10.0.0.1:9"}, nil}
 	for rank, want := range [][]int{{0, 2}, {1}, {0, 2}, {3}} {
-		if got := neighbours(peers, rank); !slices.Equal(got, want) {
+		if got := sameHostRanks(peers, rank); !slices.Equal(got, want) {
 			t.Errorf("rank %d has the neighbours %v, not %v", rank, got, want)
 		}
 	}

@@ -94,7 +94,7 @@ func bareExchange(fd int, out, in []byte) error {
 				return err
 			}
 			if n == 0 && e == 0 {
-				return errCut
+				return errNoGoodbye
 			}
 			in = in[n:]
 		}
@@ -129,7 +129,7 @@ func newExchanger(m *Mesh) (*exchanger, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.bare, err = detach(c, time.Minute)
+	x.bare, err = detachFD(c, time.Minute)
 	return x, err
 }
 

@@ -11,21 +11,21 @@ import (
 )
 
 // maxMove bounds what one system call moves.
-const maxMove = 512 << 10
+const maxSyscallBytes = 512 << 10
 
 // A conn is a connected, non-blocking socket. One goroutine at a time uses it.
 type conn struct {
-	fd     int
-	secure *secure // nil: in the clear
-	vec    vector
-	dead   time.Duration // how long the other side's kernel may be silent
+	fd        int
+	tls       *tlsConn // nil: in the clear
+	vec       vector
+	deadAfter time.Duration // how long the other side's kernel may be silent
 }
 
 // detach takes the descriptor out of a connection of package net, whose
 // handshake is over, and closes the connection. See Options.DeadAfter.
-func detach(c net.Conn, dead time.Duration) (*conn, error) {
+func detachFD(c net.Conn, dead time.Duration) (*conn, error) {
 	defer c.Close()
-	s := secured(c)
+	s := tlsConnOf(c)
 	if s != nil {
 		c = s.plain
 	}
@@ -52,16 +52,16 @@ func detach(c net.Conn, dead time.Duration) (*conn, error) {
 		return nil, err
 	}
 	if s != nil {
-		s.use(fd)
+		s.setFD(fd)
 	}
-	return &conn{fd: fd, secure: s, dead: dead}, nil
+	return &conn{fd: fd, tls: s, deadAfter: dead}, nil
 }
 
 // write writes what it can of a and then b: zero bytes means that the socket
 // would block.
 func (c *conn) write(a, b []byte) (int, error) {
-	if c.secure != nil {
-		return c.secure.write(a, b)
+	if c.tls != nil {
+		return c.tls.write(a, b)
 	}
 	var n int
 	var e syscall.Errno
@@ -69,9 +69,9 @@ func (c *conn) write(a, b []byte) (int, error) {
 	case len(b) == 0:
 		n, e = sysSend(c.fd, a)
 	case len(a) == 0:
-		n, e = sysSend(c.fd, b[:min(len(b), maxMove)])
+		n, e = sysSend(c.fd, b[:min(len(b), maxSyscallBytes)])
 	default:
-		n, e = c.vec.send(c.fd, a, b[:min(len(b), maxMove)])
+		n, e = c.vec.send(c.fd, a, b[:min(len(b), maxSyscallBytes)])
 	}
 	return n, failure(e)
 }
@@ -79,8 +79,8 @@ func (c *conn) write(a, b []byte) (int, error) {
 // read reads what there is into a and then b: zero bytes means that there is
 // nothing yet.
 func (c *conn) read(a, b []byte) (int, error) {
-	if c.secure != nil {
-		return c.secure.read(a, b)
+	if c.tls != nil {
+		return c.tls.read(a, b)
 	}
 	var n int
 	var e syscall.Errno
@@ -88,9 +88,9 @@ func (c *conn) read(a, b []byte) (int, error) {
 	case len(b) == 0:
 		n, e = sysRecv(c.fd, a)
 	case len(a) == 0:
-		n, e = sysRecv(c.fd, b[:min(len(b), maxMove)])
+		n, e = sysRecv(c.fd, b[:min(len(b), maxSyscallBytes)])
 	default:
-		n, e = c.vec.recv(c.fd, a, b[:min(len(b), maxMove)])
+		n, e = c.vec.recv(c.fd, a, b[:min(len(b), maxSyscallBytes)])
 	}
 	if n == 0 && e == 0 {
 		return 0, io.EOF
@@ -99,7 +99,7 @@ func (c *conn) read(a, b []byte) (int, error) {
 }
 
 // flushed reports whether all that write has taken is with the kernel.
-func (c *conn) flushed() bool { return c.secure == nil || len(c.secure.out) == 0 }
+func (c *conn) flushed() bool { return c.tls == nil || len(c.tls.out) == 0 }
 
 func (c *conn) close() { _ = unix.Close(c.fd) }
 

@@ -21,8 +21,8 @@ const (
 	stagger = 200 * time.Millisecond
 	// again is the pause before a peer is called once more, tries how often
 	// that is done when the handshake was cut off.
-	again = 50 * time.Millisecond
-	tries = 6
+	retryPause = 50 * time.Millisecond
+	maxTries   = 6
 )
 
 // dial calls a peer until it answers or is known to be gone.
@@ -41,21 +41,21 @@ func (m *Mesh) dial(ctx context.Context, s *slot) (*conn, error) {
 			// The peer's own call is on its way, unless the peer dies first;
 			// then the next call finds out.
 			try = 1
-		case try < tries && cutOff(err):
+		case try < maxTries && disconnected(err):
 		default:
 			return nil, err
 		}
 		select {
 		case <-s.ready:
 		case <-ctx.Done():
-		case <-time.After(time.Duration(try) * again):
+		case <-time.After(time.Duration(try) * retryPause):
 		}
 	}
 }
 
 // cutOff reports whether a handshake ended in a way that says nothing about
 // the peer: its listener may just have had too many callers.
-func cutOff(err error) bool {
+func disconnected(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
@@ -71,7 +71,7 @@ func (m *Mesh) dialOnce(ctx context.Context, s *slot) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return detach(c, m.l.opts.DeadAfter)
+	return detachFD(c, m.l.opts.DeadAfter)
 }
 
 // A target is a listener that is called.
@@ -88,7 +88,7 @@ type target struct {
 
 // connect returns a connection on which this caller is welcome.
 func (t *target) connect(ctx context.Context) (net.Conn, error) {
-	answered, err := t.race(ctx)
+	answered, err := t.firstAnswer(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +135,7 @@ func (a attemptErrors) Unwrap() []error { return a }
 // once when that has failed, and returns the first that passes the handshake
 // up to the proof. The others never see one and are closed. If none does, the error
 // has the reason of each attempt.
-func (t *target) race(ctx context.Context) (attempt, error) {
+func (t *target) firstAnswer(ctx context.Context) (attempt, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if t.limit > 0 {
@@ -150,7 +150,7 @@ func (t *target) race(ctx context.Context) (attempt, error) {
 			a := t.addrs[next]
 			next++
 			running++
-			t.wg.Go(func() { answers <- t.knock(ctx, a) })
+			t.wg.Go(func() { answers <- t.tryAddr(ctx, a) })
 		}
 	}
 	// The attempts that have lost end with the context.
@@ -191,7 +191,7 @@ func (t *target) race(ctx context.Context) (attempt, error) {
 
 // knock connects to one address and finds out whether the right listener is
 // there.
-func (t *target) knock(ctx context.Context, a addr) attempt {
+func (t *target) tryAddr(ctx context.Context, a addr) attempt {
 	d := net.Dialer{KeepAlive: -1, Timeout: t.connectTime}
 	c, err := d.DialContext(ctx, "tcp", a.hostPort)
 	if err != nil {
@@ -204,11 +204,11 @@ func (t *target) knock(ctx context.Context, a addr) attempt {
 	stop := context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if t.limit == 0 {
-		_ = keepalive.Bound(c, t.l.opts.DeadAfter) // where it cannot be had, the deadline ends the wait
+		_ = keepalive.Apply(c, t.l.opts.DeadAfter) // where it cannot be had, the deadline ends the wait
 	}
 	var binding []byte
 	if config := t.l.opts.TLS; config != nil {
-		sc, err := secureClient(c, config)
+		sc, err := newTLSClient(c, config)
 		if err != nil {
 			_ = c.Close()
 			return attempt{err: err}
@@ -217,7 +217,7 @@ func (t *target) knock(ctx context.Context, a addr) attempt {
 	}
 	h := t.hello
 	h.listener = a.id
-	proof, err := greet(c, &h, t.l.opts.Secret, binding)
+	proof, err := clientHandshake(c, &h, t.l.opts.Secret, binding)
 	if err != nil {
 		_ = c.Close()
 		return attempt{err: err}

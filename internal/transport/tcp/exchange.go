@@ -11,8 +11,8 @@ import (
 // Exchange moves frames on the calling goroutine: it tries to write and to
 // read in turn until both are done.
 func (m *Mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
-	m.exchanging.Lock()
-	defer m.exchanging.Unlock()
+	m.exchangeMu.Lock()
+	defer m.exchangeMu.Unlock()
 	x := &m.exchange
 	x.out, x.in, x.broken = nil, nil, nil
 	if out != nil {
@@ -49,13 +49,13 @@ func (m *Mesh) frameLink(w *wait.Waiter, peer int) (*link, error) {
 	if l := s.link.Load(); l != nil {
 		return l, nil
 	}
-	return m.await(w, s)
+	return m.awaitLink(w, s)
 }
 
 // An exchange is the state of Exchange, kept from call to call so that nothing
 // is allocated.
 type exchange struct {
-	patience
+	spinPoll
 	out, in *link // nil: none, or done
 	broken  error // why out's frame could not be sent
 	fds     [2]unix.PollFd
@@ -85,7 +85,7 @@ func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
 				return x.in.lost(err)
 			}
 			if done {
-				if err := x.take(in); err != nil {
+				if err := x.completeReceive(in); err != nil {
 					return err
 				}
 			}
@@ -94,13 +94,13 @@ func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
 		if x.out == nil && x.in == nil {
 			return x.broken
 		}
-		asleep, err := x.turn(w, moved)
+		asleep, err := x.afterTry(w, moved)
 		if err != nil {
 			return err
 		}
-		if asleep && x.sleep(x.poll()) {
+		if asleep && x.sleep(x.pollFDs()) {
 			for _, l := range [2]*link{x.out, x.in} {
-				if l != nil && silent(l.fd, l.dead) {
+				if l != nil && hostSilent(l.fd, l.deadAfter) {
 					return l.lost(unix.ETIMEDOUT)
 				}
 			}
@@ -109,18 +109,18 @@ func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
 }
 
 // take completes the frame that has been received.
-func (x *exchange) take(in *transport.Frame) error {
+func (x *exchange) completeReceive(in *transport.Frame) error {
 	l := x.in
 	x.in = nil
 	h := &l.in.header
 	if h.kind != kindFrame {
 		return l.unexpected()
 	}
-	l.got++
-	if h.id != l.got {
-		return l.lost(fmt.Errorf("it sent frame %d where %d was due", h.id, l.got))
+	l.received++
+	if h.id != l.received {
+		return l.lost(fmt.Errorf("it sent frame %d where %d was due", h.id, l.received))
 	}
-	in.Head = *l.in.headOf()
+	in.Head = *l.in.headBytes()
 	if h.length != len(in.Body) {
 		return &transport.LengthError{Peer: l.peer, Want: len(in.Body), Sent: h.length}
 	}
@@ -132,7 +132,7 @@ func (x *exchange) take(in *transport.Frame) error {
 }
 
 // poll returns what to sleep on.
-func (x *exchange) poll() []unix.PollFd {
+func (x *exchange) pollFDs() []unix.PollFd {
 	n := 0
 	if x.in != nil {
 		x.fds[n] = unix.PollFd{Fd: int32(x.in.fd), Events: unix.POLLIN}

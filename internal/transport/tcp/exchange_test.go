@@ -15,7 +15,7 @@ import (
 // someSizes go round the edges of headers, small bodies and single calls.
 var someSizes = []int{
 	0, 1, 3, 4, 47, 48, 79, 80, 81, 1000, smallBody - 1, smallBody, smallBody + 1, 4096, 65_535, 65_536, 100_001,
-	maxMove - headerBytes, maxMove - 1, maxMove, maxMove + 1, 3<<20 + 5, 8 << 20, 0, 1,
+	maxSyscallBytes - headerBytes, maxSyscallBytes - 1, maxSyscallBytes, maxSyscallBytes + 1, 3<<20 + 5, 8 << 20, 0, 1,
 }
 
 // kinds are the ways to connect that tests go through.

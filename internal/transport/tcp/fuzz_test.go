@@ -71,11 +71,11 @@ func FuzzHandshake(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var h hello
 		accept := func(*hello) error { return nil }
-		if err := examine(script{bytes.NewReader(in), io.Discard}, &h, testSecret, nil, accept); err == nil {
+		if err := serverHandshake(script{bytes.NewReader(in), io.Discard}, &h, testSecret, nil, accept); err == nil {
 			t.Fatal("a stranger was believed")
 		}
 		h = hello{from: 0, to: 1, size: 2}
-		if _, err := greet(script{bytes.NewReader(in), io.Discard}, &h, testSecret, nil); err == nil {
+		if _, err := clientHandshake(script{bytes.NewReader(in), io.Discard}, &h, testSecret, nil); err == nil {
 			t.Fatal("a strange listener was believed")
 		}
 	})
@@ -143,7 +143,7 @@ func FuzzPeer(f *testing.F) {
 	}
 	f.Cleanup(func() { _ = l.Close() })
 	f.Add(byte(laneFrames), false, []byte{kindFrame, 3, 1, 0, kindFrame, 3, 2, 0, kindBye, 0, 0, 0})
-	f.Add(byte(laneMessages), false, []byte{kindReady, 3, 1, 0, kindData, 3, 1, 0, kindReady, 3, 2, 1, kindGone, 0, 2, 0})
+	f.Add(byte(laneMessages), false, []byte{kindReady, 3, 1, 0, kindData, 3, 1, 0, kindReady, 3, 2, 1, kindWithdrawn, 0, 2, 0})
 	f.Add(byte(laneMessages), false, []byte{kindReady, 3, 1, 0, kindReady, 3, 1, 1, kindData, 2, 1, 0, kindClear, 0, 1, 0})
 	f.Add(byte(laneMessages), true, []byte("what?"))
 	f.Fuzz(func(t *testing.T, lane byte, raw bool, in []byte) {

@@ -176,7 +176,7 @@ func readAnswer(r io.Reader, b []byte, at int) error {
 
 // greet is the caller's side up to the point where it knows that it has the
 // right listener. commit sends what is returned.
-func greet(c io.ReadWriter, h *hello, secret, binding []byte) (proof []byte, err error) {
+func clientHandshake(c io.ReadWriter, h *hello, secret, binding []byte) (proof []byte, err error) {
 	_, _ = rand.Read(h.nonce[:]) // never fails
 	sent := h.encode()
 	if _, err := c.Write(sent[:]); err != nil {
@@ -196,11 +196,11 @@ func greet(c io.ReadWriter, h *hello, secret, binding []byte) (proof []byte, err
 
 // examine is the listener's side up to the point where it knows the caller.
 // accept decides whether a hello is for this listener.
-func examine(c io.ReadWriter, h *hello, secret, binding []byte, accept func(*hello) error) error {
+func serverHandshake(c io.ReadWriter, h *hello, secret, binding []byte, accept func(*hello) error) error {
 	var got [helloBytes]byte
 	if n, err := io.ReadFull(c, got[:]); err != nil {
-		if n == 0 && cutOff(err) {
-			return errElsewhere
+		if n == 0 && disconnected(err) {
+			return errCallerLeft
 		}
 		return err
 	}
@@ -221,8 +221,8 @@ func examine(c io.ReadWriter, h *hello, secret, binding []byte, accept func(*hel
 	}
 	var proof [proofBytes]byte
 	if _, err := io.ReadFull(c, proof[:]); err != nil {
-		if cutOff(err) {
-			return errElsewhere
+		if disconnected(err) {
+			return errCallerLeft
 		}
 		return err
 	}
@@ -235,4 +235,4 @@ func examine(c io.ReadWriter, h *hello, secret, binding []byte, accept func(*hel
 // errElsewhere is why a caller left who had done nothing wrong: ranks call all
 // addresses of a peer, and go on with the first that answers, or with the
 // peer's own call.
-var errElsewhere = errors.New("it went on with another connection")
+var errCallerLeft = errors.New("it went on with another connection")

@@ -10,12 +10,12 @@ import (
 
 // The kinds of things that follow each other on a connection.
 const (
-	kindFrame = 1 + iota // a frame; a body follows
-	kindReady            // a message is ready to be sent
-	kindClear            // its receive is there: send it
-	kindData             // a piece of a message; a body follows
-	kindGone             // a message that was ready no longer is
-	kindBye              // nothing more will come
+	kindFrame     = 1 + iota // a frame; a body follows
+	kindReady                // a message is ready to be sent
+	kindClear                // its receive is there: send it
+	kindData                 // a piece of a message; a body follows
+	kindWithdrawn            // a message that was ready no longer is
+	kindBye                  // nothing more will come
 	kindEnd
 )
 

@@ -16,20 +16,20 @@ import (
 const smallBody = 2 << 10
 
 // errCut is the reason when a connection ends without a goodbye.
-var errCut = errors.New("the connection ended without a goodbye: its process has died, or it gave up")
+var errNoGoodbye = errors.New("the connection ended without a goodbye: its process has died, or it gave up")
 
 // A link is one lane's connection to one peer: a conn on which headers and
 // bodies follow each other. Each direction has at most one of them under way.
 type link struct {
 	peer int
 	conn
-	out  sending
-	in   receiving
-	sent uint64 // frames so far
-	got  uint64
+	out      sending
+	in       receiving
+	sent     uint64 // frames so far
+	received uint64
 
-	said   bool // goodbye
-	broken bool // in the middle of something, for good
+	byeSent bool // goodbye
+	broken  bool // in the middle of something, for good
 }
 
 func newLink(peer int, c *conn) *link {
@@ -40,10 +40,10 @@ func newLink(peer int, c *conn) *link {
 
 // sending is what is left to write of a header and its body.
 type sending struct {
-	buf  [headerBytes + smallBody]byte
-	head []byte
-	body []byte
-	mid  bool // something of it is written
+	buf     [headerBytes + smallBody]byte
+	head    []byte
+	body    []byte
+	partial bool // something of it is written
 }
 
 // start begins to send. The body is the caller's until it is done.
@@ -55,7 +55,7 @@ func (s *sending) start(h header, head *transport.Head, body []byte) {
 	} else {
 		clear(s.buf[headerBytes-len(head) : headerBytes])
 	}
-	s.head, s.body, s.mid = s.buf[:headerBytes], body, false
+	s.head, s.body, s.partial = s.buf[:headerBytes], body, false
 	if len(body) <= smallBody {
 		s.head = s.buf[:headerBytes+copy(s.buf[headerBytes:], body)]
 		s.body = nil
@@ -71,7 +71,7 @@ func (l *link) send() (moved, done bool, err error) {
 		return false, false, err
 	}
 	if n > 0 {
-		s.mid = true
+		s.partial = true
 		k := min(n, len(s.head))
 		s.head = s.head[k:]
 		s.body = s.body[n-k:]
@@ -79,32 +79,32 @@ func (l *link) send() (moved, done bool, err error) {
 	if len(s.head)+len(s.body) > 0 || !l.flushed() {
 		return n > 0, false, nil
 	}
-	s.head, s.body, s.mid = nil, nil, false // lets go of the caller's memory
+	s.head, s.body, s.partial = nil, nil, false // lets go of the caller's memory
 	return true, true, nil
 }
 
 // receiving is what is left to read of a header and the body expected with it.
 type receiving struct {
-	buf    [headerBytes + smallBody]byte
-	head   []byte
-	body   []byte
-	small  []byte // where a body goes that arrives behind its header in buf
-	whole  []byte // the body
-	header header
-	known  bool // the header is there
+	buf       [headerBytes + smallBody]byte
+	head      []byte
+	body      []byte
+	smallBody []byte // where a body goes that arrives behind its header in buf
+	fullBody  []byte // the body
+	header    header
+	parsed    bool // the header is there
 }
 
 // start begins to receive a header, and a body that the caller expects to
 // follow it.
 func (r *receiving) start(body []byte) {
-	r.head, r.body, r.small, r.whole, r.known = r.buf[:headerBytes], body, nil, body, false
+	r.head, r.body, r.smallBody, r.fullBody, r.parsed = r.buf[:headerBytes], body, nil, body, false
 	if len(body) <= smallBody {
-		r.head, r.body, r.small = r.buf[:headerBytes+len(body)], nil, body
+		r.head, r.body, r.smallBody = r.buf[:headerBytes+len(body)], nil, body
 	}
 }
 
 // started reports whether a part has been read.
-func (r *receiving) started() bool { return r.known || len(r.head) < headerBytes+len(r.small) }
+func (r *receiving) started() bool { return r.parsed || len(r.head) < headerBytes+len(r.smallBody) }
 
 // receive reads what there is and reports whether anything moved, and whether
 // all that start asked for is there. It stops after the header when that is
@@ -121,14 +121,14 @@ func (l *link) receive(kind byte, length int) (moved, done bool, err error) {
 	k := min(n, len(r.head))
 	r.head = r.head[k:]
 	r.body = r.body[n-k:]
-	if !r.known {
-		if len(r.head) > len(r.small) {
+	if !r.parsed {
+		if len(r.head) > len(r.smallBody) {
 			return true, false, nil
 		}
 		if err := r.header.parse(r.buf[:]); err != nil {
 			return true, false, err
 		}
-		r.known = true
+		r.parsed = true
 		if r.header.kind != kind || r.header.length != length {
 			return true, true, nil
 		}
@@ -136,13 +136,13 @@ func (l *link) receive(kind byte, length int) (moved, done bool, err error) {
 	if len(r.head)+len(r.body) > 0 {
 		return true, false, nil
 	}
-	copy(r.small, r.buf[headerBytes:])
-	race.WriteRange(unsafe.Pointer(unsafe.SliceData(r.whole)), len(r.whole))
+	copy(r.smallBody, r.buf[headerBytes:])
+	race.WriteRange(unsafe.Pointer(unsafe.SliceData(r.fullBody)), len(r.fullBody))
 	return true, true, nil
 }
 
 // headOf is the head of what was received.
-func (r *receiving) headOf() *transport.Head {
+func (r *receiving) headBytes() *transport.Head {
 	return (*transport.Head)(r.buf[headerBytes-transport.HeadBytes : headerBytes])
 }
 
@@ -153,17 +153,17 @@ func (l *link) lost(err error) error {
 		return err
 	}
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
-		if l.saidBye() {
+		if l.receivedBye() {
 			err = l.goodbye()
 		}
 	}
 	if errors.Is(err, io.EOF) {
-		err = errCut
+		err = errNoGoodbye
 	}
 	return &transport.LostError{Peer: l.peer, Err: err}
 }
 
-func (l *link) saidBye() bool {
+func (l *link) receivedBye() bool {
 	if l.in.started() {
 		return false
 	}
@@ -176,7 +176,7 @@ func (l *link) saidBye() bool {
 }
 
 // goodbye is what the peer has said.
-func (l *link) goodbye() error { return &transport.Goodbye{Why: *l.in.headOf()} }
+func (l *link) goodbye() error { return &transport.Goodbye{Why: *l.in.headBytes()} }
 
 // unexpected is the error for a header that does not belong here.
 func (l *link) unexpected() error {

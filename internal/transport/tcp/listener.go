@@ -29,12 +29,12 @@ type Listener struct {
 	pending *list.List // of *caller, in the order of their arrival
 	closed  bool
 
-	registry registry
-	control  control
+	registry       registry
+	controlHandler controlHandler
 }
 
 // A caller is a connection that has not proven itself.
-type caller struct {
+type pendingConn struct {
 	conn    net.Conn
 	evicted bool // guarded by Listener.mu
 }
@@ -66,14 +66,14 @@ func Bind(opts Options) (*Listener, error) {
 	}
 	l := &Listener{opts: opts, socket: socket.(*net.TCPListener), pending: list.New()}
 	_, _ = rand.Read(l.id[:]) // never fails
-	hosts, err := offered(l.socket.Addr().(*net.TCPAddr).AddrPort(), opts.Interface)
+	hosts, err := offeredAddrs(l.socket.Addr().(*net.TCPAddr).AddrPort(), opts.Interface)
 	if err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
 	for _, h := range hosts {
 		l.addrs = append(l.addrs, addr{h, l.id}.String())
 	}
-	l.registry.start(&l.opts)
+	l.registry.setup(&l.opts)
 	return l, nil
 }
 
@@ -97,7 +97,7 @@ func (l *Listener) Close() error {
 	l.mu.Lock()
 	l.closed = true
 	for e := l.pending.Front(); e != nil; e = e.Next() {
-		_ = e.Value.(*caller).conn.Close()
+		_ = e.Value.(*pendingConn).conn.Close()
 	}
 	l.mu.Unlock()
 	err := l.socket.Close()
@@ -111,12 +111,12 @@ func (l *Listener) Close() error {
 
 // accept runs until the socket is closed.
 func (l *Listener) accept() {
-	acceptloop.Each(l.socket, func(err error) { l.opts.Logger.Warn("cannot accept connections", "error", err) }, l.receive)
+	acceptloop.Run(l.socket, func(err error) { l.opts.Logger.Warn("cannot accept connections", "error", err) }, l.startHandshake)
 }
 
 // receive starts a handshake. The longest waiting caller makes room if there
 // are too many: an honest one needs milliseconds.
-func (l *Listener) receive(c net.Conn) {
+func (l *Listener) startHandshake(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -124,34 +124,34 @@ func (l *Listener) receive(c net.Conn) {
 		return
 	}
 	if l.pending.Len() >= l.opts.MaxPending {
-		oldest := l.pending.Remove(l.pending.Front()).(*caller)
+		oldest := l.pending.Remove(l.pending.Front()).(*pendingConn)
 		oldest.evicted = true
 		_ = oldest.conn.Close()
 	}
-	who := &caller{conn: c}
-	e := l.pending.PushBack(who)
-	l.wg.Go(func() { l.handshake(who, e) })
+	p := &pendingConn{conn: c}
+	e := l.pending.PushBack(p)
+	l.wg.Go(func() { l.handshake(p, e) })
 }
 
 // handshake examines a caller and passes it on, or refuses it with one line in
 // the log.
-func (l *Listener) handshake(who *caller, e *list.Element) {
-	c := who.conn
+func (l *Listener) handshake(p *pendingConn, e *list.Element) {
+	c := p.conn
 	_ = c.SetDeadline(time.Now().Add(l.opts.HandshakeTimeout))
 	var h hello
 	c, err := l.admit(c, &h)
 	l.mu.Lock()
-	if !who.evicted {
+	if !p.evicted {
 		l.pending.Remove(e)
 	}
-	evicted, closed := who.evicted, l.closed
+	evicted, closed := p.evicted, l.closed
 	l.mu.Unlock()
 	switch {
 	case closed:
 		_ = c.Close()
 	case evicted:
 		l.refuse(c, slog.LevelWarn, errors.New("too many connections are waiting to prove themselves"))
-	case errors.Is(err, errElsewhere):
+	case errors.Is(err, errCallerLeft):
 		l.refuse(c, slog.LevelDebug, err)
 	case err != nil:
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -169,16 +169,16 @@ func (l *Listener) handshake(who *caller, e *list.Element) {
 func (l *Listener) admit(c net.Conn, h *hello) (net.Conn, error) {
 	var binding []byte
 	if l.opts.TLS != nil {
-		s, err := secureServer(c, l.opts.TLS)
+		s, err := newTLSServer(c, l.opts.TLS)
 		if err != nil {
-			if cutOff(err) {
-				err = errElsewhere
+			if disconnected(err) {
+				err = errCallerLeft
 			}
 			return c, err
 		}
 		c, binding = s, s.binding
 	}
-	return c, examine(c, h, l.opts.Secret, binding, func(h *hello) error {
+	return c, serverHandshake(c, h, l.opts.Secret, binding, func(h *hello) error {
 		switch {
 		case h.job != l.job:
 			return statusJob
@@ -192,24 +192,24 @@ func (l *Listener) admit(c net.Conn, h *hello) (net.Conn, error) {
 // deliver hands a proven connection to its mesh, or keeps it until there is
 // one.
 func (l *Listener) deliver(c net.Conn, h *hello) {
-	call := &call{conn: c, hello: *h}
+	call := &incoming{conn: c, hello: *h}
 	if h.lane == laneControl {
 		if s := l.deliverControl(c, h); s != statusOK {
-			l.dismiss(call, s)
+			l.refuseWith(call, s)
 		}
 		return
 	}
 	m, s := l.registry.find(call)
 	if m != nil {
-		s = m.adopt(call)
+		s = m.accept(call)
 	}
 	if s != statusOK {
-		l.dismiss(call, s)
+		l.refuseWith(call, s)
 	}
 }
 
 // dismiss tells a proven caller why it is refused.
-func (l *Listener) dismiss(c *call, s status) {
+func (l *Listener) refuseWith(c *incoming, s status) {
 	level := slog.LevelWarn
 	if s == statusCrossed || s == statusClosed {
 		level = slog.LevelDebug // happens in the best of jobs

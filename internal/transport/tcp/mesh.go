@@ -35,7 +35,7 @@ type Mesh struct {
 	mu    sync.Mutex
 	slots [lanes][]slot // by peer
 
-	exchanging sync.Mutex
+	exchangeMu sync.Mutex
 	exchange   exchange
 	messages   messenger
 }
@@ -48,7 +48,7 @@ type slot struct {
 	peer   int
 	lane   byte
 	state  slotState
-	mine   bool // this rank has called
+	dialed bool // this rank has called
 	err    error
 	ready  chan struct{}      // closed when there is a link or an error
 	cancel context.CancelFunc // ends this rank's call
@@ -58,8 +58,8 @@ type slotState int
 
 const (
 	slotEmpty slotState = iota
-	slotCalling
-	slotAnswering // a peer's call is being welcomed
+	slotDialing
+	slotAccepting // a peer's call is being welcomed
 	slotUp
 	slotFailed
 )
@@ -86,9 +86,9 @@ func (l *Listener) Mesh(opts MeshOptions) (*Mesh, error) {
 			s.peer, s.lane, s.ready = peer, byte(lane), make(chan struct{})
 		}
 	}
-	crowded := opts.crowded()
-	m.exchange.patience = patience{crowded: crowded, closing: &m.closing}
-	m.messages.init(m, crowded)
+	crowded := opts.oversubscribed()
+	m.exchange.spinPoll = spinPoll{oversubscribed: crowded, closing: &m.closing}
+	m.messages.setup(m, crowded)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	calls, ok := l.registry.add(m)
 	if !ok {
@@ -96,8 +96,8 @@ func (l *Listener) Mesh(opts MeshOptions) (*Mesh, error) {
 		return nil, fmt.Errorf("tcp: rank %d has made group %x before", m.rank, m.key.group)
 	}
 	for _, c := range calls {
-		if s := m.adopt(c); s != statusOK {
-			l.dismiss(c, s)
+		if s := m.accept(c); s != statusOK {
+			l.refuseWith(c, s)
 		}
 	}
 	return m, nil
@@ -127,7 +127,7 @@ func (m *Mesh) Leave(why *transport.Head) error {
 	m.cancel()
 	m.wg.Wait()
 	var links []*link
-	m.exchanging.Lock()
+	m.exchangeMu.Lock()
 	m.messages.close()
 	m.mu.Lock()
 	for lane := range m.slots {
@@ -140,9 +140,9 @@ func (m *Mesh) Leave(why *transport.Head) error {
 		}
 	}
 	m.mu.Unlock()
-	m.exchanging.Unlock()
-	part(links, why, lingerFor)
-	m.messages.closed()
+	m.exchangeMu.Unlock()
+	closeLinks(links, why, lingerFor)
+	m.messages.release()
 	return nil
 }
 
@@ -156,24 +156,24 @@ func (s *slot) settle(state slotState, l *link, err error) {
 }
 
 // need starts to connect a slot, unless that is under way.
-func (m *Mesh) need(s *slot) {
+func (m *Mesh) startDial(s *slot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s.state != slotEmpty || m.closing.Load() {
 		return
 	}
 	ctx, cancel := context.WithCancel(m.ctx)
-	s.state, s.mine, s.cancel = slotCalling, true, cancel
+	s.state, s.dialed, s.cancel = slotDialing, true, cancel
 	m.wg.Go(func() {
 		defer cancel()
-		m.call(ctx, s)
+		m.dialSlot(ctx, s)
 	})
 }
 
 // await returns a slot's link once it is there.
-func (m *Mesh) await(w *wait.Waiter, s *slot) (*link, error) {
-	m.need(s)
-	tick := time.NewTicker(slice)
+func (m *Mesh) awaitLink(w *wait.Waiter, s *slot) (*link, error) {
+	m.startDial(s)
+	tick := time.NewTicker(maxSleep)
 	defer tick.Stop()
 	for {
 		if m.closing.Load() {
@@ -193,13 +193,13 @@ func (m *Mesh) await(w *wait.Waiter, s *slot) (*link, error) {
 }
 
 // call connects to a peer.
-func (m *Mesh) call(ctx context.Context, s *slot) {
+func (m *Mesh) dialSlot(ctx context.Context, s *slot) {
 	c, err := m.dial(ctx, s)
-	m.conclude(s, slotCalling, c, err)
+	m.settleSlot(s, slotDialing, c, err)
 }
 
 // conclude settles a slot, unless it has gone on from the given state.
-func (m *Mesh) conclude(s *slot, from slotState, c *conn, err error) {
+func (m *Mesh) settleSlot(s *slot, from slotState, c *conn, err error) {
 	var l *link
 	if err != nil {
 		err = &transport.LostError{Peer: s.peer, Err: err}
@@ -216,19 +216,19 @@ func (m *Mesh) conclude(s *slot, from slotState, c *conn, err error) {
 	m.mu.Unlock()
 	if !current {
 		if l != nil {
-			part([]*link{l}, nil, lingerFor)
+			closeLinks([]*link{l}, nil, lingerFor)
 		}
 		return
 	}
 	// Frames wait for the slot, messages for this.
 	if s.lane == laneMessages {
-		m.messages.settled(s)
+		m.messages.linkSettled(s)
 	}
 }
 
 // adopt takes a peer's call, or says why not. When both ranks call at once,
 // the lower rank's call counts.
-func (m *Mesh) adopt(c *call) status {
+func (m *Mesh) accept(c *incoming) status {
 	if c.hello.size != m.size {
 		return statusSize
 	}
@@ -241,27 +241,27 @@ func (m *Mesh) adopt(c *call) status {
 	case s.state == slotFailed:
 		m.mu.Unlock()
 		return statusClosed
-	case s.mine && m.rank < s.peer:
+	case s.dialed && m.rank < s.peer:
 		m.mu.Unlock()
 		return statusCrossed
-	case s.state == slotAnswering || s.state == slotUp:
+	case s.state == slotAccepting || s.state == slotUp:
 		m.mu.Unlock()
 		return statusConnected
 	}
 	if s.cancel != nil {
 		s.cancel()
 	}
-	s.state, s.mine = slotAnswering, false
+	s.state, s.dialed = slotAccepting, false
 	m.mu.Unlock()
 
 	_ = c.conn.SetWriteDeadline(time.Now().Add(m.l.opts.HandshakeTimeout))
 	_, err := c.conn.Write(welcome(statusOK))
 	var fd *conn
 	if err == nil {
-		fd, err = detach(c.conn, m.l.opts.DeadAfter)
+		fd, err = detachFD(c.conn, m.l.opts.DeadAfter)
 	} else {
 		_ = c.conn.Close()
 	}
-	m.conclude(s, slotAnswering, fd, err)
+	m.settleSlot(s, slotAccepting, fd, err)
 	return statusOK
 }

@@ -64,7 +64,7 @@ func finishAll(m *Mesh, w *wait.Waiter, list []*mail, spread bool) error {
 }
 
 func TestMessages(t *testing.T) {
-	sizes := []int{0, 1, 100, smallBody + 1, 70_000, piece - 1, piece, piece + 1, 2*piece + 7}
+	sizes := []int{0, 1, 100, smallBody + 1, 70_000, maxPieceBytes - 1, maxPieceBytes, maxPieceBytes + 1, 2*maxPieceBytes + 7}
 	type way struct {
 		ranks  int
 		spread bool

@@ -70,9 +70,9 @@ func (o Options) withDefaults() Options {
 	if o.MaxParked <= 0 {
 		o.MaxParked = 4096
 	}
-	o.DeadAfter = keepalive.Limit(o.DeadAfter)
+	o.DeadAfter = keepalive.Clamp(o.DeadAfter)
 	if o.TLS != nil {
-		o.TLS = hardened(o.TLS)
+		o.TLS = requireTLS13(o.TLS)
 	}
 	return o
 }
@@ -101,8 +101,8 @@ type MeshOptions struct {
 }
 
 // crowded reports whether there are more ranks on this host than processors.
-func (o *MeshOptions) crowded() bool {
-	near := neighbours(o.Peers, o.Rank)
+func (o *MeshOptions) oversubscribed() bool {
+	near := sameHostRanks(o.Peers, o.Rank)
 	var masks [][]byte
 	for _, r := range near {
 		if o.CPUMasks != nil {

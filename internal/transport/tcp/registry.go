@@ -17,39 +17,39 @@ type key struct {
 }
 
 // A call is a proven connection and what it is for.
-type call struct {
+type incoming struct {
 	conn  net.Conn
 	hello hello
 	timer *time.Timer // while parked
 }
 
-func (c *call) key() key { return key{c.hello.group, c.hello.to} }
+func (c *incoming) key() key { return key{c.hello.group, c.hello.to} }
 
 // place tells parked calls apart; a rank that calls again replaces its call.
-type place struct {
+type parkKey struct {
 	key
 	from int
 	lane byte
 }
 
-func (c *call) place() place { return place{c.key(), c.hello.from, c.hello.lane} }
+func (c *incoming) parkKey() parkKey { return parkKey{c.key(), c.hello.from, c.hello.lane} }
 
 // A registry knows the meshes of a process, the calls that came before theirs
 // was made, and those that are no more.
 type registry struct {
-	opts    *Options
-	mu      sync.Mutex
-	meshes  map[key]*Mesh
-	parked  map[place]*call
-	closed  map[key]struct{}
-	oldest  []key // the order of closed
-	stopped bool
+	opts        *Options
+	mu          sync.Mutex
+	meshes      map[key]*Mesh
+	parked      map[parkKey]*incoming
+	closed      map[key]struct{}
+	closedOrder []key // the order of closed
+	stopped     bool
 }
 
-func (r *registry) start(opts *Options) {
+func (r *registry) setup(opts *Options) {
 	r.opts = opts
 	r.meshes = make(map[key]*Mesh)
-	r.parked = make(map[place]*call)
+	r.parked = make(map[parkKey]*incoming)
 	r.closed = make(map[key]struct{})
 }
 
@@ -67,7 +67,7 @@ func (r *registry) stop() {
 
 // find returns the mesh that a call is for. If there is none it parks the
 // call, or returns why not.
-func (r *registry) find(c *call) (*Mesh, status) {
+func (r *registry) find(c *incoming) (*Mesh, status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := r.meshes[c.key()]; m != nil {
@@ -76,7 +76,7 @@ func (r *registry) find(c *call) (*Mesh, status) {
 	if _, ok := r.closed[c.key()]; ok || r.stopped {
 		return nil, statusClosed
 	}
-	at := c.place()
+	at := c.parkKey()
 	if old := r.parked[at]; old != nil {
 		old.timer.Stop()
 		_ = old.conn.Close()
@@ -89,11 +89,11 @@ func (r *registry) find(c *call) (*Mesh, status) {
 }
 
 // expire ends the wait of a parked call.
-func (r *registry) expire(c *call) {
+func (r *registry) expire(c *incoming) {
 	r.mu.Lock()
-	waits := r.parked[c.place()] == c
+	waits := r.parked[c.parkKey()] == c
 	if waits {
-		delete(r.parked, c.place())
+		delete(r.parked, c.parkKey())
 	}
 	r.mu.Unlock()
 	if waits {
@@ -107,14 +107,14 @@ func (r *registry) expire(c *call) {
 
 // add makes a mesh known and returns the calls that have waited for it. It
 // reports false if the mesh is known already, or was closed.
-func (r *registry) add(m *Mesh) ([]*call, bool) {
+func (r *registry) add(m *Mesh) ([]*incoming, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.closed[m.key]; ok || r.meshes[m.key] != nil {
 		return nil, false
 	}
 	r.meshes[m.key] = m
-	var calls []*call
+	var calls []*incoming
 	for at, c := range r.parked {
 		if at.key == m.key {
 			c.timer.Stop()
@@ -131,9 +131,9 @@ func (r *registry) remove(m *Mesh) {
 	defer r.mu.Unlock()
 	delete(r.meshes, m.key)
 	r.closed[m.key] = struct{}{}
-	r.oldest = append(r.oldest, m.key)
-	if len(r.oldest) > maxClosed {
-		delete(r.closed, r.oldest[0])
-		r.oldest = r.oldest[1:]
+	r.closedOrder = append(r.closedOrder, m.key)
+	if len(r.closedOrder) > maxClosed {
+		delete(r.closed, r.closedOrder[0])
+		r.closedOrder = r.closedOrder[1:]
 	}
 }

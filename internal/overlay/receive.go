@@ -1,0 +1,150 @@
+package overlay
+
+import (
+	"slices"
+	"time"
+)
+
+// flood sends a message on all links but those of the rank that it came from, and has it
+// acknowledged.
+func (n *Node) flood(now time.Time, m *Message, from int) {
+	for r := range n.peers {
+		if n.other(r) && r != from && n.linked(r) {
+			n.send(r, m)
+			n.ask(now, r)
+		}
+	}
+}
+
+// Receive takes a message from a rank. Messages that make no sense are ignored.
+func (n *Node) Receive(now time.Time, from int, m *Message) {
+	n.markAlive(from)
+	switch m.Kind {
+	case Ask:
+		n.send(from, &Message{Kind: Here, Number: m.Number})
+	case Here:
+		n.answered(now, from, m.Number)
+	case Bye:
+		n.receiveBye(now, from, m.Number)
+	case Noted:
+		n.receiveNoted(from, m.Number)
+	case State:
+		n.peers[from].gotState = true
+		for _, fact := range m.Facts {
+			if fact != nil {
+				n.learn(now, from, fact)
+			}
+		}
+	default:
+		n.learn(now, from, m)
+	}
+	n.arm(now)
+}
+
+// learn takes a message that is spread.
+func (n *Node) learn(now time.Time, from int, m *Message) {
+	switch m.Kind {
+	case Lost:
+		if n.valid(m.Rank) && n.present(m.Rank) {
+			n.spreadLost(now, from, []int{m.Rank}, m.Reason)
+		}
+	case Left:
+		n.learnLeft(m.Ranks)
+	case Failed:
+		if m.Cause != nil {
+			n.learnCause(now, from, m.Cause)
+		}
+	case Report:
+		if m.Cause != nil {
+			n.report(now, from, m.Cause)
+		}
+	case Position:
+		n.position(now, from, m)
+	}
+}
+
+// lose is this rank's own finding that a rank is lost. If its host does not answer, all ranks of
+// that host are lost.
+func (n *Node) lose(now time.Time, rank int, reason string) {
+	var list []int
+	for r := range n.peers {
+		near := reason == Silent && n.hosts != nil && n.hosts[r] == n.hosts[rank] && n.hosts[r] != n.hosts[n.self]
+		if n.present(r) && (r == rank || near) {
+			list = append(list, r)
+		}
+	}
+	if len(list) > 0 {
+		n.spreadLost(now, n.self, list, reason)
+	}
+}
+
+// spreadLost spreads the fact that ranks are lost, then has this rank's groups notified. If this
+// rank is one of them, the others go on without it, and its groups must end.
+func (n *Node) spreadLost(now time.Time, from int, ranks []int, reason string) {
+	for _, r := range ranks {
+		n.peers[r].fate = lost
+		n.losses++
+	}
+	for _, r := range ranks {
+		m := &Message{Kind: Lost, Rank: r, Reason: reason}
+		n.facts = append(n.facts, m)
+		n.flood(now, m, from)
+	}
+	n.flushLeft(now)
+	n.act(Action{Do: Lose, Ranks: ranks, Reason: reason})
+}
+
+// learnLeft takes the fact that ranks have left. The links are notified by the next tick, of all
+// ranks at once: at the end of a job every rank leaves.
+func (n *Node) learnLeft(ranks []int) {
+	for _, r := range ranks {
+		if n.valid(r) && n.present(r) && n.other(r) {
+			n.peers[r].fate = left
+			n.unforwarded = append(n.unforwarded, r)
+			n.facts = append(n.facts, &Message{Kind: Left, Ranks: []int{r}})
+			n.act(Action{Do: Depart, Rank: r})
+		}
+	}
+}
+
+// flushLeft notifies the ranks that stay of the ranks that have left. A rank that leaves itself, and
+// has acknowledged a goodbye since its own last one, says goodbye again: the departures must be
+// acknowledged before it exits. Departures that it learned from another rank need no
+// acknowledgement, because that rank passes them on as well.
+func (n *Node) flushLeft(now time.Time) {
+	if len(n.unforwarded) == 0 {
+		return
+	}
+	m := &Message{Kind: Left, Ranks: n.unforwarded}
+	n.unforwarded = nil
+	again := n.leaving && n.coverBye > n.byes
+	for r := range n.peers {
+		if n.other(r) && n.linked(r) && n.present(r) {
+			n.send(r, m)
+			if again {
+				n.bye(now, r)
+			}
+		}
+	}
+}
+
+// learnCause takes the first cause of a group's failure.
+func (n *Node) learnCause(now time.Time, from int, c *Cause) {
+	if n.causes[c.Group] != nil {
+		return
+	}
+	delete(n.pending, c.Group)
+	m := &Message{Kind: Failed, Cause: c}
+	n.causes[c.Group] = c
+	n.facts = append(n.facts, m)
+	if len(n.causes) > maxCauses {
+		i := slices.IndexFunc(n.facts, func(f *Message) bool { return f.Kind == Failed })
+		delete(n.causes, n.facts[i].Cause.Group)
+		n.facts = slices.Delete(n.facts, i, i+1)
+	}
+	n.flood(now, m, from)
+	n.flushLeft(now)
+	if c.Members == nil || slices.Contains(c.Members, n.self) {
+		n.act(Action{Do: Fail, Cause: c})
+	}
+}

@@ -1,0 +1,209 @@
+package tcp
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+
+	"github.com/tutti-go/tutti/internal/jobtls"
+)
+
+const (
+	// record is how much is encrypted at once: a few TLS records, so that they
+	// leave in one call.
+	recordBytes = 64 << 10
+	// maxUnproven bounds what a caller may send before it has proven itself.
+	maxUnproven = 64 << 10
+)
+
+// A secure is a TLS session. During the handshake it is an ordinary
+// connection; afterwards its reads and writes do not block: what the socket
+// does not take is kept, and nothing new is encrypted until it has gone. So two
+// ranks that both send cannot wait for each other.
+type tlsConn struct {
+	*tls.Conn
+	tlsBuffers
+	binding []byte // names this session, the same on both sides
+	scratch []byte // a header and the beginning of its body
+}
+
+// lower is what TLS runs over.
+type tlsBuffers struct {
+	plain   net.Conn
+	quota   int // what may be read before the handshake is over
+	fd      int // 0: still plain
+	readBuf []byte
+	in      []byte // read, and not yet asked for
+	out     []byte // encrypted, and not yet sent
+	sent    int    // of out
+}
+
+// lowerConn gives lower's methods to TLS without giving them to secure.
+type tlsLower struct {
+	net.Conn
+	*tlsBuffers
+}
+
+func (l tlsLower) Read(p []byte) (int, error)  { return l.read(p) }
+func (l tlsLower) Write(p []byte) (int, error) { return l.write(p) }
+
+func newTLSServer(c net.Conn, config *tls.Config) (*tlsConn, error) {
+	return newTLSConn(c, func(low net.Conn) *tls.Conn { return tls.Server(low, config) })
+}
+
+func newTLSClient(c net.Conn, config *tls.Config) (*tlsConn, error) {
+	return newTLSConn(c, func(low net.Conn) *tls.Conn { return tls.Client(low, config) })
+}
+
+func newTLSConn(c net.Conn, over func(net.Conn) *tls.Conn) (*tlsConn, error) {
+	s := &tlsConn{tlsBuffers: tlsBuffers{plain: c, quota: maxUnproven}}
+	s.Conn = over(tlsLower{c, &s.tlsBuffers})
+	// The deadline is the connection's.
+	if err := s.Handshake(); err != nil {
+		return nil, err
+	}
+	var err error
+	s.binding, err = jobtls.Binding(s.Conn, "tcp")
+	return s, err
+}
+
+// use goes on with a bare descriptor.
+func (s *tlsConn) setFD(fd int) {
+	s.fd = fd
+	s.scratch = make([]byte, recordBytes)
+	s.readBuf = make([]byte, recordBytes)
+}
+
+// Close closes the connection without a word: the protocol above has its own
+// goodbye.
+func (s *tlsConn) Close() error { return s.plain.Close() }
+
+func (l *tlsBuffers) read(p []byte) (int, error) {
+	if l.fd == 0 {
+		if l.quota <= 0 {
+			return 0, errors.New("it sends too much before it has proven itself")
+		}
+		n, err := l.plain.Read(p[:min(len(p), l.quota)])
+		l.quota -= n
+		return n, err
+	}
+	if len(l.in) == 0 {
+		n, e := sysRecv(l.fd, l.readBuf)
+		if err := failure(e); err != nil {
+			return 0, err
+		}
+		if n == 0 && e == 0 {
+			return 0, io.EOF
+		}
+		if n == 0 {
+			return 0, wouldBlock{}
+		}
+		l.in = l.readBuf[:n]
+	}
+	n := copy(p, l.in)
+	l.in = l.in[n:]
+	return n, nil
+}
+
+func (l *tlsBuffers) write(p []byte) (int, error) {
+	if l.fd == 0 {
+		return l.plain.Write(p)
+	}
+	l.out = append(l.out, p...)
+	return len(p), nil
+}
+
+// flush sends what is encrypted.
+func (l *tlsBuffers) flush() error {
+	for l.sent < len(l.out) {
+		n, e := sysSend(l.fd, l.out[l.sent:])
+		if err := failure(e); err != nil {
+			return err
+		}
+		if n == 0 {
+			return nil
+		}
+		l.sent += n
+	}
+	l.out, l.sent = l.out[:0], 0
+	return nil
+}
+
+// write is conn.write.
+func (s *tlsConn) write(a, b []byte) (int, error) {
+	if err := s.flush(); err != nil || len(s.out) > 0 {
+		return 0, err
+	}
+	if len(a)+len(b) == 0 {
+		return 0, nil
+	}
+	p := b
+	if len(a) > 0 {
+		n := copy(s.scratch, a)
+		n += copy(s.scratch[n:], b)
+		p = s.scratch[:n]
+	}
+	n, err := s.Write(p[:min(len(p), recordBytes)])
+	if err != nil {
+		return n, err
+	}
+	return n, s.flush()
+}
+
+// read is conn.read.
+func (s *tlsConn) read(a, b []byte) (int, error) {
+	total := 0
+	for _, p := range [2][]byte{a, b} {
+		for len(p) > 0 && total < maxSyscallBytes {
+			n, err := s.Read(p)
+			total += n
+			p = p[n:]
+			if err == nil {
+				continue
+			}
+			// What has arrived before an error is handed over first.
+			if _, ok := errors.AsType[wouldBlock](err); ok || total > 0 {
+				return total, nil
+			}
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				err = io.EOF
+			}
+			return 0, err
+		}
+	}
+	return total, nil
+}
+
+// notNow tells TLS that there is nothing to read yet. It takes errors of this
+// shape as passing.
+type wouldBlock struct{}
+
+func (wouldBlock) Error() string   { return "nothing to read yet" }
+func (wouldBlock) Timeout() bool   { return true }
+func (wouldBlock) Temporary() bool { return true }
+
+var _ net.Error = wouldBlock{}
+
+// secured returns c's session, if it has one.
+func tlsConnOf(c net.Conn) *tlsConn {
+	s, _ := c.(*tlsConn)
+	return s
+}
+
+// hardened returns a copy of config that insists on TLS 1.3 and on both sides'
+// certificates.
+func requireTLS13(config *tls.Config) *tls.Config {
+	c := config.Clone()
+	c.MinVersion = tls.VersionTLS13
+	c.ClientAuth = tls.RequireAndVerifyClientCert
+	if c.ClientCAs == nil {
+		c.ClientCAs = c.RootCAs
+	}
+	if c.ServerName == "" {
+		c.ServerName = jobtls.ServerName
+	}
+	c.SessionTicketsDisabled = true
+	c.DynamicRecordSizingDisabled = true
+	return c
+}
