@@ -16,81 +16,82 @@ import (
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
-// maxFrame bounds what one side makes the other read. Before a peer has proved
-// that it knows the secret, maxHello does.
+// maxFrame is the largest frame, in bytes, that a receiver accepts. maxHello applies until the peer
+// has proved that it knows the secret.
 const (
 	maxFrame = 16 << 20
 	maxHello = 64 << 10
 )
 
-// A frame is one message on the channel: its length, four bytes, and JSON. The
-// encoding of challenge, hello and refused never changes, so that ranks of any two
-// versions can refuse each other in words: see docs/protocol.md. New members may
-// be added to them; none may be removed, renamed, or be given another meaning.
+// A frame is one message on the channel: a length of four bytes, then JSON. The encoding of
+// challenge, hello and refused never changes, so that ranks of any two versions can refuse each
+// other with a readable reason; see docs/protocol.md. Members may be added to these kinds. No
+// member may be removed, renamed or get another meaning.
 type frame struct {
 	Kind kind `json:"k"`
 
-	// Of challenge, hello and welcome.
-	Version int      `json:"version,omitempty"` // of the encoding of these messages: always 1
-	Build   *Version `json:"build,omitempty"`   // what the sender runs; nil: it is of protocol 1
+	// For challenge, hello and welcome.
+	Version int      `json:"version,omitempty"` // of the encoding of these kinds: always 1
+	Build   *Version `json:"build,omitempty"`   // the sender's version; nil: the sender uses protocol 1
 	Rank    int      `json:"rank"`
 	Size    int      `json:"size,omitempty"`
 	Nonce   []byte   `json:"nonce,omitempty"`
 	Proof   []byte   `json:"proof,omitempty"`
-	TLS     bool     `json:"tls,omitempty"` // what follows is encrypted
+	TLS     bool     `json:"tls,omitempty"` // the frames that follow are encrypted
 
-	// Of welcome: see Member.Key.
+	// For welcome: see Member.Key.
 	JobKey []byte `json:"jobKey,omitempty"`
 
-	// Of what the ranks exchange.
+	// For putBlob and allBlobs.
 	Key     string   `json:"key,omitempty"`
 	Members []int    `json:"members,omitempty"`
 	Blob    []byte   `json:"blob,omitempty"`
 	Blobs   [][]byte `json:"blobs,omitempty"`
 
-	// Of refusals.
+	// For refused.
 	Reason   string `json:"reason,omitempty"`
-	Mismatch bool   `json:"mismatch,omitempty"` // ranks are not alike, and none can join
-	Taken    bool   `json:"taken,omitempty"`    // another process of the rank is here
+	Mismatch bool   `json:"mismatch,omitempty"` // the ranks have different versions or options; no rank can join
+	Taken    bool   `json:"taken,omitempty"`    // another process of this rank has joined
 
-	// Of control.
+	// For control.
 	Message *overlay.Message `json:"message,omitempty"`
 }
 
 type kind string
 
 const (
-	challenge kind = "challenge" // rank 0 to a new connection: prove yourself
-	hello     kind = "hello"     // a rank to rank 0: I am rank r, here is my proof and my blob
-	refused   kind = "refused"   // rank 0 to a rank: you cannot join
-	welcome   kind = "welcome"   // rank 0 to a rank: my proof, and all blobs
-	putBlob   kind = "put"       // a rank to rank 0: my blob of an exchange
-	allBlobs  kind = "all"       // rank 0 to a rank: all blobs of an exchange
+	challenge kind = "challenge" // rank 0 to a new connection: a nonce, which the rank must sign
+	hello     kind = "hello"     // a rank to rank 0: its number, its proof and its blob
+	refused   kind = "refused"   // rank 0 to a rank: the rank cannot join
+	welcome   kind = "welcome"   // rank 0 to a rank: rank 0's proof and all blobs
+	putBlob   kind = "put"       // a rank to rank 0: its blob for a Gather
+	allBlobs  kind = "all"       // rank 0 to a rank: all blobs of a Gather
 	control   kind = "control"   // any rank to any rank, after Join: a message of package overlay
-	heartbeat kind = "beat"      // both ways: nothing
+	heartbeat kind = "beat"      // both ways: no content; see sendHeartbeats
 )
 
-// sendTime is how long a frame may take to leave; sockets have room for many.
+// sendTime bounds the write of one frame. Socket buffers have room for many frames, so only a peer
+// that does not read reaches the limit.
 const sendTime = 5 * time.Second
 
-// A conn sends and receives frames. Sending is safe for concurrent use.
+// A conn sends and receives frames. Sending is safe for concurrent use. One goroutine receives.
 type conn struct {
-	net.Conn   // raw, or TLS over it
+	net.Conn   // raw, or TLS over raw
 	raw        net.Conn
-	binding    []byte // names the TLS session, if there is one
+	binding    []byte // identifies the TLS session; nil without TLS
 	in         *bufio.Reader
 	mu         sync.Mutex
-	welcome    []byte                // rank 0's proof for this rank, until it is sent
-	unanswered atomic.Int32          // beats since something was received
-	readerDone chan struct{}         // closed when its reader has ended
-	writeErr   atomic.Pointer[error] // why something could not be sent
+	welcome    []byte                // rank 0's proof for this rank; kept until the welcome frame is sent
+	unanswered atomic.Int32          // heartbeats sent since the last frame was received
+	readerDone chan struct{}         // closed when the receiving goroutine has ended
+	writeErr   atomic.Pointer[error] // the first error of a write
 }
 
 func newConn(c net.Conn) *conn {
 	return &conn{Conn: c, raw: c, in: bufio.NewReader(c), readerDone: make(chan struct{})}
 }
 
-// encode is a frame as it travels.
+// encode returns the frame with its length prefix.
 func (f *frame) encode() ([]byte, error) {
 	body, err := json.Marshal(f)
 	if err != nil {
@@ -110,8 +111,8 @@ func (c *conn) send(f *frame) error {
 	return c.write(bytes, sendTime)
 }
 
-// write sends a frame that was encoded. A peer that does not read must not hold up this process for
-// longer than limit.
+// write sends encoded frames. It fails after limit, so that a peer that does not read cannot block
+// this process. After any error but a reset by the peer it closes the connection.
 func (c *conn) write(bytes []byte, limit time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,20 +122,19 @@ func (c *conn) write(bytes []byte, limit time.Duration) error {
 	_, err := c.Write(bytes)
 	if err != nil {
 		c.writeErr.CompareAndSwap(nil, &err)
-		// If the other side has left, the reader finds out, after all that was said
-		// before that.
+		// After EPIPE or ECONNRESET the reader must still receive the frames that the peer sent
+		// before it left.
 		if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
-			// A part of it may have left, and what follows would not be understood; or
-			// nothing, and the other side would wait for it. It is to find out.
+			// The peer may have received a part of the frame and would misread the next one, or
+			// nothing and would wait for it. Closing tells the peer.
 			c.Close()
 		}
 	}
 	return err
 }
 
-// because adds to a reader's error why this side has ended the connection, if it
-// has: the system tells the first who asks, reader or writer, that a host does not
-// answer.
+// withWriteErr joins the error of an earlier write to a read error. The kernel reports ETIMEDOUT or
+// EHOSTUNREACH only once, to the first call on the socket, which may have been a write.
 func (c *conn) withWriteErr(err error) error {
 	if why := c.writeErr.Load(); why != nil {
 		return errors.Join(err, *why)

@@ -10,19 +10,18 @@ import (
 	"github.com/tutti-go/tutti/internal/jobtls"
 )
 
-// With a certificate, TLS begins after rank 0's challenge, which says so: each
-// side finds out at once that the other does not do as it does. What follows,
-// the proofs first, is encrypted, and the proofs are worth nothing in another
-// session.
+// If the job has a certificate, TLS begins after rank 0's challenge. The challenge says whether
+// rank 0 encrypts, so a difference is detected at once. The proofs are sent inside TLS and are
+// bound to the TLS session.
 
-// whatDiffers is what to do where one side encrypts and the other does not.
+// tlsHint says what to do if only one side encrypts.
 const tlsHint = "give all ranks the same Addr, Cert and Plain (Config; TUTTI_ADDR, TUTTI_CERT, TUTTI_PLAIN)"
 
-// otherCert is what to do where both do, and do not believe each other.
+// certHint says what to do if both sides encrypt with different certificates.
 const certHint = "all ranks must have the same certificate (Config.Cert, TUTTI_CERT), one that has not expired, or the same secret " +
 	"that it is made of (Config.Secret, TUTTI_SECRET)"
 
-// encrypt goes on with TLS. The deadline is the connection's.
+// encrypt performs the TLS handshake on the connection, under its deadline.
 func (c *conn) encrypt(t *tls.Conn) error {
 	if err := t.Handshake(); err != nil {
 		return err
@@ -35,17 +34,17 @@ func (c *conn) encrypt(t *tls.Conn) error {
 	return nil
 }
 
-// Close closes the connection without a word: the channel has its own goodbye,
-// and TLS would wait for one who does not read.
+// Close closes the connection without a TLS close_notify. The channel has its own goodbye, and
+// close_notify would block on a peer that does not read.
 func (c *conn) Close() error { return c.raw.Close() }
 
-// encrypt does as rank 0 does, if this rank is to.
+// encrypt starts TLS with rank 0. It fails if only one of the two ranks encrypts.
 func (m *Member) encrypt(rootDoes bool) error {
 	cfg := &m.cfg
 	does := cfg.TLS != nil
 	switch {
 	case rootDoes != does:
-		// Rank 0 deserves to know why this rank leaves.
+		// The hello lets rank 0 log why this rank leaves.
 		_ = m.rootConn.send(&frame{Kind: hello, Version: version, Rank: cfg.Rank, Size: cfg.Size, TLS: does})
 		if does {
 			return mismatchError(fmt.Sprintf("rank %d encrypts its connections, and rank 0 at %s does not; %s", cfg.Rank, cfg.Addr, tlsHint))
@@ -64,11 +63,11 @@ func (m *Member) encrypt(rootDoes bool) error {
 	return nil
 }
 
-// unencrypted says why there is no TLS with one who has connected, and whether
-// it is a rank, as far as can be seen.
+// tlsFailure describes why the TLS handshake with a peer failed, and reports whether the peer seems
+// to be a rank.
 func tlsFailure(err error) (reason string, rank bool) {
 	if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		if plain.RecordHeader[0] == 0 { // the length of a frame begins so
+		if plain.RecordHeader[0] == 0 { // a frame without TLS begins with a zero byte of its length
 			return "it does not encrypt, and this job does; " + tlsHint, true
 		}
 		return "it does not speak TLS, and this job does", false

@@ -5,26 +5,25 @@ import (
 	"time"
 )
 
-// lateTime is how long rank 0, when the job cannot be formed, waits for ranks that
-// have not come yet, to tell them why.
+// abortTime is how long rank 0, when the job cannot be formed, waits for further ranks in order to
+// send them the reason.
 const abortTime = 2 * time.Second
 
-// A ruin is why a job cannot be formed: a rank of it runs another version. Ranks
-// that have joined, and those that come soon after, are told the same sentence.
-// hub.mu guards it.
+// A formFailure says why a job cannot be formed: a rank has another version. Ranks that have
+// joined, and ranks that connect within abortTime, get the same reason. joinServer.mu guards it.
 type formFailure struct {
-	reason      string        // "": none
-	failed      chan struct{} // closed when there is a reason
-	notified    map[int]bool  // the ranks that have been refused because of it
-	others      int           // ranks other than 0
-	allNotified chan struct{} // closed when all of them have been
+	reason      string        // empty: the job can be formed
+	failed      chan struct{} // closed when reason is set
+	notified    map[int]bool  // ranks that were refused with reason
+	others      int           // number of ranks other than 0
+	allNotified chan struct{} // closed when all other ranks were refused with reason
 }
 
 func newFormFailure(size int) formFailure {
 	return formFailure{failed: make(chan struct{}), notified: make(map[int]bool), others: size - 1, allNotified: make(chan struct{})}
 }
 
-// tell notes that a rank has been told.
+// markNotified records that a rank was refused with the reason.
 func (r *formFailure) markNotified(rank int) {
 	if !r.notified[rank] {
 		r.notified[rank] = true
@@ -34,9 +33,10 @@ func (r *formFailure) markNotified(rank int) {
 	}
 }
 
-// spoil ends the forming of the job, because of a rank that has been refused, and
-// returns true. It does nothing if the job does without that rank: all ranks have
-// joined, or another process has its place, whose connection may be about to end.
+// failForming ends the forming of the job because a rank was refused, and reports true. It does
+// nothing and reports false if the job does not need that process: all ranks have joined, or
+// another process of the rank has joined. It waits up to replaceTime for the connection of the
+// other process to end.
 func (h *joinServer) failForming(rank int, reason string) bool {
 	h.mu.Lock()
 	for end := time.Now().Add(replaceTime); ; {
@@ -65,7 +65,7 @@ func (h *joinServer) failForming(rank int, reason string) bool {
 	}
 	h.mu.Unlock()
 	for r, c := range conns {
-		_ = c.send(&frame{Kind: refused, Reason: reason, Mismatch: true}) // one that is gone needs no reason
+		_ = c.send(&frame{Kind: refused, Reason: reason, Mismatch: true}) // a rank that has exited needs no reason
 		c.Close()
 		h.mu.Lock()
 		h.formFailure.markNotified(r)
@@ -74,7 +74,8 @@ func (h *joinServer) failForming(rank int, reason string) bool {
 	return true
 }
 
-// endRuined returns rank 0's error when the job cannot be formed.
+// abortForming returns rank 0's error if the job cannot be formed. It first waits up to abortTime
+// for ranks that were not notified.
 func (h *joinServer) abortForming(ctx context.Context) error {
 	late := time.NewTimer(abortTime)
 	defer late.Stop()

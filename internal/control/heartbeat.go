@@ -6,14 +6,13 @@ import (
 	"github.com/tutti-go/tutti/internal/keepalive"
 )
 
-// beatsUnheard is how many beats go to one who says nothing: a rank that is
-// stopped must not have its socket filled.
+// maxUnanswered is how many heartbeats a conn sends without receiving a frame. The socket buffer of
+// a stopped rank must not fill up.
 const maxUnanswered = 600
 
-// beat says something now and then, until the connection is over. The kernel
-// knows that a host does not answer only by what was sent there: where nothing
-// comes through in one direction, one side would go on hearing the other's
-// questions, and ask none itself.
+// sendHeartbeats sends a frame at a fixed interval until over is closed. The kernel notices that a
+// host does not answer only by unacknowledged data. If one direction of the network is cut, the
+// side that receives keep-alive probes sends none itself and would never notice.
 func (c *conn) sendHeartbeats(limit time.Duration, over <-chan struct{}) {
 	tick := time.NewTicker(max(keepalive.Clamp(limit)/6, time.Millisecond))
 	defer tick.Stop()
@@ -27,7 +26,7 @@ func (c *conn) sendHeartbeats(limit time.Duration, over <-chan struct{}) {
 			continue
 		}
 		if err := c.send(&frame{Kind: heartbeat}); err != nil {
-			return // the reader finds out, too
+			return // the reader notices the same error
 		}
 	}
 }

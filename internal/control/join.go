@@ -16,43 +16,41 @@ import (
 	"github.com/tutti-go/tutti/internal/launchenv"
 )
 
-// version is that of the encoding of challenge, hello and refused, which never
-// changes. What ranks run is a Version.
+// version is the encoding of challenge, hello and refused. It never changes. The version of the
+// program is Version.
 const version = 1
 
-// fateTime is how long a rank that cannot join waits for rank 0 to have read its
-// hello.
+// helloReadTime is how long a rank that cannot join waits for rank 0 to read its hello.
 const helloReadTime = time.Second
 
 // Config says which rank joins which job.
 type Config struct {
 	Rank, Size int
-	// Addr is where rank 0 listens and the others connect, "host:port".
+	// Addr is the "host:port" where rank 0 listens and the other ranks connect.
 	Addr string
-	// Listener, on rank 0, is used in place of listening on Addr.
+	// Listener, on rank 0, replaces a listener on Addr.
 	Listener net.Listener
-	// Secret is known to all ranks of the job and to nobody else.
+	// Secret is known only to the ranks of the job.
 	Secret []byte
-	// TLS, if not nil, encrypts the channel; all ranks have it, or none has. See
-	// jobtls.Config.
+	// TLS, if not nil, encrypts the channel. Either all ranks have it or none. See jobtls.Config.
 	TLS *tls.Config
-	// Version is what this rank runs. Ranks of different versions refuse each other.
+	// Version describes this rank's program. Ranks of different versions refuse each other.
 	Version Version
-	// Blob is what the others need to know of this rank.
+	// Blob is this rank's data for all other ranks; see Member.Blobs.
 	Blob []byte
-	// FirstBlob takes its place where rank 0 is of protocol 1, which compares no
-	// versions: it makes ranks of that protocol end their own Join, and say why.
+	// FirstBlob replaces Blob if rank 0 uses protocol 1, which compares no versions. It makes the
+	// ranks of protocol 1 fail their own Join with a reason.
 	FirstBlob []byte
-	// Silence is about how long another rank's host may not answer before the
-	// rank is lost. Zero: 30 s.
+	// Silence is how long another rank's host may not answer, approximately, before the rank is
+	// lost. Zero: 30 s.
 	Silence time.Duration
-	// Logger is told of those who are refused. It must not be nil.
+	// Logger logs refused connections. It must not be nil.
 	Logger *slog.Logger
 }
 
-// Join connects this rank with the others, and returns when all have joined.
-// When ctx ends before that, the error says who is missing as far as this rank
-// can know; if it knows that, it is an *engine.AbsentError.
+// Join connects this rank with the other ranks and returns when all have joined. If ctx ends first,
+// the error names the missing ranks as far as this rank knows them: on rank 0 it is an
+// *engine.AbsentError.
 func Join(ctx context.Context, cfg Config) (*Member, error) {
 	m := newMember(cfg)
 	var err error
@@ -67,7 +65,7 @@ func Join(ctx context.Context, cfg Config) (*Member, error) {
 	return m, nil
 }
 
-// tries is how often a rank comes again that was cut off when it came.
+// maxTries is how often a rank connects to rank 0 if the connection ends during the handshake.
 const maxTries = 6
 
 // connect joins as a rank other than 0.
@@ -84,8 +82,8 @@ func (m *Member) connect(ctx context.Context) error {
 		if try == maxTries {
 			return &RootLostError{err}
 		}
-		// Rank 0 may have had no room, for all the strangers that came. If it
-		// has died instead, nobody answers now.
+		// Rank 0 may have evicted this connection because too many were pending. If the process of
+		// rank 0 has exited, nothing listens now.
 		var gone error
 		if nc, gone = dialOnce(ctx, m.cfg.Addr); errors.As(gone, new(*notLoopbackError)) {
 			return gone
@@ -95,8 +93,8 @@ func (m *Member) connect(ctx context.Context) error {
 	}
 }
 
-// A RootLostError says that rank 0 has ended the connection without a word before
-// all ranks had joined: it has died, or was replaced.
+// A RootLostError says that rank 0 has closed the connection without a reason before all ranks had
+// joined: its process has exited or was replaced.
 type RootLostError struct{ Err error }
 
 func (e *RootLostError) Error() string { return e.Err.Error() }
@@ -104,22 +102,21 @@ func (e *RootLostError) Error() string { return e.Err.Error() }
 // Unwrap returns why the connection has ended.
 func (e *RootLostError) Unwrap() error { return e.Err }
 
-// A TakenError says that another process of the rank is connected to rank 0. If that
-// process has ended, its place becomes free when rank 0 notices.
+// A TakenError says that another process of the rank is connected to rank 0. After that process
+// exits, the rank can join as soon as rank 0 has noticed.
 type TakenError struct{ reason string }
 
 func (e *TakenError) Error() string { return e.reason }
 
-// cutOff reports whether a connection ended in a way that says nothing about
-// the other side.
+// disconnected reports whether err is the end of a connection for an unknown reason.
 func disconnected(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// join joins on a new connection.
+// joinOver joins on a new connection.
 func (m *Member) joinOver(ctx context.Context, nc net.Conn) error {
-	// A context that ends closes the connection, and so ends every read.
+	// Closing the connection ends every read when ctx ends.
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	m.rootConn = newConn(nc)
 	err := keepalive.Apply(nc, m.cfg.Silence)
@@ -148,7 +145,7 @@ func (m *Member) joinOver(ctx context.Context, nc net.Conn) error {
 	return nil
 }
 
-// An elsewhereError says that an address has led away from the loopback.
+// A notLoopbackError says that an address that names the loopback resolved to another interface.
 type notLoopbackError struct {
 	addr   string
 	actual net.Addr
@@ -158,8 +155,8 @@ func (e *notLoopbackError) Error() string {
 	return fmt.Sprintf("%s is %v here, which is not on the loopback", e.addr, e.actual)
 }
 
-// onLoopback returns an *elsewhereError if an address that is said to be on the loopback has
-// led somewhere else: a name may.
+// checkLoopback returns a *notLoopbackError if the address said names the loopback and is does not:
+// the name may resolve to anything.
 func checkLoopback(said string, is net.Addr) error {
 	if tcp, ok := is.(*net.TCPAddr); launchenv.OnLoopback(said) && ok && !tcp.IP.IsLoopback() {
 		return &notLoopbackError{said, is}
@@ -167,7 +164,7 @@ func checkLoopback(said string, is net.Addr) error {
 	return nil
 }
 
-// dialOnce connects, if there is somebody.
+// dialOnce connects to rank 0 with one attempt.
 func dialOnce(ctx context.Context, addr string) (net.Conn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", addr)
@@ -181,7 +178,7 @@ func dialOnce(ctx context.Context, addr string) (net.Conn, error) {
 	return c, nil
 }
 
-// dial tries until there is somebody: ranks start in any order.
+// dial retries until rank 0 listens, because ranks start in any order.
 func dial(ctx context.Context, addr string) (net.Conn, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		c, err := dialOnce(ctx, addr)
@@ -196,7 +193,7 @@ func dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 }
 
-// greet proves who this rank is, and finds out that rank 0 is who it must be.
+// handshake authenticates this rank and rank 0 to each other and receives the welcome.
 func (m *Member) handshake() error {
 	cfg := &m.cfg
 	f, err := m.rootConn.receive(maxHello)
@@ -227,7 +224,7 @@ func (m *Member) handshake() error {
 		return err
 	}
 	if !fits {
-		// Rank 0 finds out by the hello. It need not answer.
+		// Rank 0 detects the difference in the hello. Its answer is not needed.
 		_ = m.rootConn.SetReadDeadline(time.Now().Add(helloReadTime))
 		_, _ = m.rootConn.receive(maxFrame)
 		return mismatchError(versionMismatch(cfg.Rank, &cfg.Version, root))

@@ -15,33 +15,34 @@ import (
 	"github.com/tutti-go/tutti/internal/keepalive"
 )
 
-// A hub is rank 0's side of Join: it accepts the other ranks and carries out exchanges.
+// A joinServer is rank 0's side of Join. It accepts the other ranks and carries out Gathers.
 type joinServer struct {
 	member       *Member
 	listener     net.Listener
 	pendingConns pendingConns
 
 	mu          sync.Mutex
-	conns       []*conn // by rank; nil: not here
-	links       []*link // the same, when all have joined
-	joinedOnce  []bool  // by rank: it has been here, and may have given up or ended since
+	conns       []*conn // by rank; nil: not joined
+	links       []*link // by rank: the links over conns; set when all ranks have joined
+	joinedOnce  []bool  // by rank: it has joined; it may have given up or exited since
 	joined      int
-	closed      bool          // rank 0 has given up waiting for all to join
-	refused     string        // the last that seemed to be a rank, and why
+	closed      bool          // rank 0 has given up waiting for ranks
+	refused     string        // the last peer that was refused although it seemed to be a rank, with the reason
 	formFailure formFailure   // why the job cannot be formed
-	complete    chan struct{} // closed when all have joined
+	complete    chan struct{} // closed when all ranks have joined
 	gathers     map[string]*gatherState
-	wg          sync.WaitGroup // all goroutines
+	wg          sync.WaitGroup // all goroutines of the server
 }
 
-// gather is an exchange of which not all blobs are here.
+// A gatherState is a Gather for which blobs are missing. joinServer.mu guards it.
 type gatherState struct {
 	members []int
 	blobs   [][]byte
 	missing int
 }
 
-// host joins as rank 0.
+// serveJoin joins as rank 0: it listens and returns when all ranks have joined, when the versions
+// differ, or when ctx ends.
 func (m *Member) serveJoin(ctx context.Context) error {
 	l := m.cfg.Listener
 	if l == nil {
@@ -79,8 +80,8 @@ func (m *Member) serveJoin(ctx context.Context) error {
 	}
 }
 
-// giveUp returns rank 0's error when it waits no longer; nil if all have joined, and
-// so have been told, at the same time.
+// giveUp returns rank 0's error after the end of ctx. It returns nil if all ranks have joined in
+// the meantime.
 func (h *joinServer) giveUp(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,7 +90,7 @@ func (h *joinServer) giveUp(ctx context.Context) error {
 		return nil
 	default:
 	}
-	h.closed = true // a rank that is about to enter would wait in vain
+	h.closed = true // addRank refuses ranks from now on
 	if h.formFailure.reason != "" {
 		h.closeAll(nil)
 		return mismatchError(h.formFailure.reason)
@@ -115,8 +116,8 @@ func (h *joinServer) giveUp(ctx context.Context) error {
 	return &engine.AbsentError{Ranks: missing, Err: fmt.Errorf("%s: %w", why, ctx.Err())}
 }
 
-// turnAway ends all connections, of ranks that have joined and of others, and
-// listens no more. Ranks that have joined are sent why, unless it is nil. h.mu is held.
+// closeAll closes the listener and all connections. It first sends why, unless nil, to the ranks
+// that have joined. The caller holds h.mu.
 func (h *joinServer) closeAll(why *frame) {
 	h.listener.Close()
 	h.pendingConns.close()
@@ -130,7 +131,8 @@ func (h *joinServer) closeAll(why *frame) {
 	}
 }
 
-// admit finds out who has connected.
+// admit authenticates a new connection and adds its rank, or refuses it with one line in the log.
+// It runs in a goroutine of its own per connection.
 func (h *joinServer) admit(c *conn) {
 	cfg := &h.member.cfg
 	logRefusal := func(reason string) {
@@ -151,8 +153,8 @@ func (h *joinServer) admit(c *conn) {
 		recordRefusal(reason)
 		refuse(reason)
 	}
-	// refuseAll refuses a rank that is not like the others, and so all of them. Rank
-	// 0's Join returns the reason; where it does not, the log has it.
+	// refuseAll refuses a rank whose version or options differ, and fails Join of all ranks. Rank
+	// 0's Join returns the reason. If the job is already formed, only the log has the reason.
 	refuseAll := func(rank int, reason string) {
 		_ = c.send(&frame{Kind: refused, Reason: reason, Mismatch: true})
 		c.Close()
@@ -172,12 +174,12 @@ func (h *joinServer) admit(c *conn) {
 		return
 	}
 	if cfg.TLS != nil {
-		_ = c.SetDeadline(until) // what is sent has a shorter one
+		_ = c.SetDeadline(until) // send has set a shorter write deadline
 		if err := c.encrypt(tls.Server(c.raw, cfg.TLS)); err != nil {
 			if reason, rank := tlsFailure(err); rank {
 				refuseRank(reason)
 			} else {
-				logRefusal(reason) // it would not understand a frame
+				logRefusal(reason) // the peer would not understand a frame
 				c.Close()
 			}
 			return
@@ -222,23 +224,22 @@ func (h *joinServer) admit(c *conn) {
 	}
 }
 
-// gaveUp is why ranks are refused when rank 0 waits no longer.
+// gaveUpReason is the reason for a refusal after rank 0's Join has ended.
 const gaveUpReason = "rank 0 has given up waiting for all to join"
 
-// replaceTime is how long a process waits for the place of one of the same rank
-// whose connection may be about to end: the end of a process that was replaced may
-// be noticed after the beginning of the new one.
+// replaceTime is how long admit waits for the connection of an earlier process of the same rank to
+// end. Rank 0 may notice the end of a replaced process after the start of the new one.
 const replaceTime = 500 * time.Millisecond
 
-// A refusal is why a rank is not let in; the zero refusal: it is.
+// A refusal says why a rank cannot join. The zero refusal means that it has joined.
 type refusal struct {
 	reason   string
-	taken    bool // another process of the rank is here
-	mismatch bool // ranks are not alike
+	taken    bool // another process of the rank has joined
+	mismatch bool // the versions or options of the ranks differ
 }
 
-// enter lets a rank in, and, if it was the last, tells all that it was. It returns
-// why it does not.
+// addRank adds a rank. If it is the last one, addRank sends the welcome to all ranks. It returns
+// the reason if the rank cannot join.
 func (h *joinServer) addRank(c *conn, f *frame, proof []byte) (wrong refusal) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -273,9 +274,9 @@ func (h *joinServer) addRank(c *conn, f *frame, proof []byte) (wrong refusal) {
 	return refusal{}
 }
 
-// vacate frees the place of a rank whose connection has ended, or that has said
-// something, before all have joined: another process of the rank may come. It
-// reports false if all have joined.
+// removeRank removes a rank whose connection has ended, or that has sent a frame, before all ranks
+// have joined. Another process of the rank may join then. It reports false if all ranks have
+// joined.
 func (h *joinServer) removeRank(rank int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -289,7 +290,7 @@ func (h *joinServer) removeRank(rank int) bool {
 	return true
 }
 
-// listen takes what comes from one rank.
+// readRank receives the frames of one rank in a goroutine of its own.
 func (h *joinServer) readRank(rank int, c *conn) {
 	f, err := c.receive(maxFrame)
 	if h.removeRank(rank) {
@@ -300,8 +301,7 @@ func (h *joinServer) readRank(rank int, c *conn) {
 	h.member.readLink(rank, h.links[rank], f, err)
 }
 
-// collect takes one rank's blob of an exchange, and sends all when the last is
-// there.
+// addBlob stores one rank's blob of a Gather. With the last blob it sends all blobs to the members.
 func (h *joinServer) addBlob(f *frame) {
 	h.mu.Lock()
 	g := h.gathers[f.Key]
@@ -325,12 +325,12 @@ func (h *joinServer) addBlob(f *frame) {
 		case r == 0:
 			h.member.deliverGather(out)
 		case r > 0 && r < len(h.conns) && h.conns[r] != nil:
-			_ = h.conns[r].send(out) // the end of the connection is noticed by its reader
+			_ = h.conns[r].send(out) // the reader notices the end of the connection
 		}
 	}
 }
 
-// close ends the accepting of ranks.
+// close closes the listener and waits for all goroutines of the server.
 func (h *joinServer) close() error {
 	err := h.listener.Close()
 	h.pendingConns.close()

@@ -7,7 +7,7 @@ import (
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
-// ended says why a control connection has.
+// lossReason describes for users why a link has ended.
 func lossReason(err error) string {
 	for _, e := range []error{syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {
 		if errors.Is(err, e) {

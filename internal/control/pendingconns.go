@@ -11,23 +11,23 @@ import (
 )
 
 const (
-	// helloTime is how long a connection may take to prove itself, and
-	// maxPending how many may do so at once: strangers cost no more.
+	// helloTime is how long a connection may take to send its hello. maxPending is how many
+	// connections may be in that state, which bounds the memory and descriptors that
+	// unauthenticated peers use.
 	helloTime  = 10 * time.Second
 	maxPending = 256
 )
 
-// strangers are the connections that have not proved themselves, in the order
-// in which they came. When there are too many, the one that has waited longest
-// makes room: a rank needs milliseconds, so that idle connections cannot keep
-// one out.
+// pendingConns holds the connections that have not sent a valid hello, oldest first. If there are
+// too many, the oldest is closed: a rank needs milliseconds, so idle connections cannot keep a rank
+// out. It is safe for concurrent use.
 type pendingConns struct {
 	mu     sync.Mutex
 	list   []net.Conn
 	closed bool
 }
 
-// add takes one in, and reports whether there still is a door.
+// add adds a connection. It reports false if pendingConns is closed.
 func (s *pendingConns) add(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,8 +42,8 @@ func (s *pendingConns) add(c net.Conn) bool {
 	return true
 }
 
-// remove takes one out that has proved itself or was refused. It reports false
-// for one that was sent away before.
+// remove removes a connection. It reports false if the connection was evicted or pendingConns is
+// closed.
 func (s *pendingConns) remove(c net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *pendingConns) remove(c net.Conn) bool {
 	return true
 }
 
-// close sends all away, now and later.
+// close closes all connections. Later calls of add report false.
 func (s *pendingConns) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,15 +65,14 @@ func (s *pendingConns) close() {
 	}
 }
 
-// errSentAway is what became of a connection that made room, or that the end of
-// the job found.
+// errEvicted is the reason for a connection that was closed by add or close.
 var errEvicted = errors.New("it had not proved itself when its place was needed, or the job ended")
 
-// accept takes connections until the listener is closed.
+// accept accepts connections until the listener is closed.
 func (h *joinServer) accept() {
 	warn := func(err error) { h.member.cfg.Logger.Warn("tutti: cannot accept control connections", "reason", err) }
 	acceptloop.Run(h.listener, warn, func(c net.Conn) {
-		if !h.pendingConns.add(c) { // the listener has been closed, too
+		if !h.pendingConns.add(c) { // the listener is closed as well
 			c.Close()
 			return
 		}

@@ -15,9 +15,8 @@ func newNonce() []byte {
 	return n
 }
 
-// prove shows that one side knows the secret, without showing the secret: a
-// keyed hash over who speaks, both sides' random numbers, what is claimed, and
-// what names the TLS session, if there is one.
+// prove returns an HMAC that proves knowledge of the secret. It covers the sender's side, both
+// nonces, the claimed rank and size, and the binding of the TLS session, which is nil without TLS.
 func prove(secret []byte, who string, theirs, ours []byte, rank, size int, binding []byte) []byte {
 	h := hmac.New(sha256.New, secret)
 	h.Write([]byte("tutti control 1 " + who))
