@@ -2,13 +2,14 @@ package transport
 
 import "hash/crc32"
 
-// castagnoli is the polynomial for which processors have an instruction.
+// castagnoli is the polynomial of CRC-32C, which amd64 and arm64 compute by an instruction.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sumPiece is how much is summed at once: the collector can stop it between two.
+// sumPieceBytes bounds the bytes summed between two points at which the garbage collector can stop
+// the goroutine.
 const sumPieceBytes = 128 << 10
 
-// Sum goes on with a checksum, CRC-32C, over some bytes. It begins with zero.
+// Sum continues the CRC-32C checksum sum over b. A new checksum begins with sum zero.
 func Sum(sum uint32, b []byte) uint32 {
 	for len(b) > 0 {
 		n := min(len(b), sumPieceBytes)

@@ -7,21 +7,21 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A parcel is a frame on its way. Its body is a copy, or the sender's own
-// memory while the sender waits for it to be taken.
+// A sentFrame is a frame that is not received yet. Its body is a copy, or the sender's memory while
+// the sender waits for the receiver.
 type sentFrame struct {
 	head  transport.Head
 	body  []byte
 	taken bool
 }
 
-// transit is how far an Exchange has come.
+// progress is the state of one Exchange.
 type progress struct {
-	out, in *transport.Frame // nil: done
-	sent    *sentFrame       // out's, once it is on its way
+	out, in *transport.Frame // nil: complete
+	sent    *sentFrame       // out's frame in the route; nil: not sent yet
 }
 
-// Exchange sends a frame and receives one.
+// Exchange sends a frame and receives a frame.
 func (m *Mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
 	t := progress{out: out, in: in}
 	for {
@@ -40,7 +40,7 @@ func (m *Mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
 	}
 }
 
-// advance does what can be done without waiting.
+// advance does what is possible without waiting.
 func (m *Mesh) advance(t *progress) error {
 	m.n.mu.Lock()
 	defer m.n.mu.Unlock()
@@ -55,7 +55,7 @@ func (m *Mesh) advance(t *progress) error {
 	return nil
 }
 
-// sendFrame puts the frame on its line when there is room; n.mu is held.
+// sendFrame appends the frame to its route if there is room. The caller holds n.mu.
 func (m *Mesh) sendFrame(t *progress) error {
 	if t.sent != nil && t.sent.taken {
 		t.out = nil
@@ -87,7 +87,7 @@ func (m *Mesh) sendFrame(t *progress) error {
 	return nil
 }
 
-// takeFrame takes the first frame off its line, if there is one; n.mu is held.
+// takeFrame receives the first frame of the route, if there is one. The caller holds n.mu.
 func (m *Mesh) takeFrame(t *progress) error {
 	f := t.in
 	l := m.n.route(f.Peer, m.rank)
@@ -108,14 +108,15 @@ func (m *Mesh) takeFrame(t *progress) error {
 	return nil
 }
 
-// cut breaks the connection to a peer, both ways; n.mu is held.
+// breakRoute breaks the connection to a peer in both directions. The caller holds n.mu.
 func (m *Mesh) breakRoute(peer int, err error) {
 	m.n.route(m.rank, peer).broken = err
 	m.n.route(peer, m.rank).broken = err
 	m.n.ranks[peer].wake()
 }
 
-// withdrawFrame takes the sender's memory back when an Exchange has failed.
+// withdrawFrame removes the frame of a failed Exchange, so that no receiver reads the sender's
+// memory.
 func (m *Mesh) withdrawFrame(t *progress) {
 	if t.sent == nil || t.out == nil {
 		return

@@ -8,15 +8,15 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A letter is one side of a message.
+// msgState is one side of a message. network.mu guards it.
 type msgState struct {
 	m         *transport.Message
-	send      *msgState // a receive's send, once they have met
-	delivered bool      // it was delivered
-	withdrawn bool      // it was taken back
+	send      *msgState // of a receive: the matching send
+	delivered bool      // complete
+	withdrawn bool      // its Finish has failed
 }
 
-// Post puts a message on its line, or hands it to the receive that waits.
+// Post adds a message to its route, or matches it with a waiting one.
 func (m *Mesh) Post(msg *transport.Message) {
 	x := &msgState{m: msg}
 	msg.State = x
@@ -44,7 +44,7 @@ func (m *Mesh) Post(msg *transport.Message) {
 	}
 }
 
-// lineOf is the line that a message of this rank's goes through; n.mu is held.
+// routeOf returns the route of a message of this rank. The caller holds n.mu.
 func (m *Mesh) routeOf(msg *transport.Message) *route {
 	if msg.Send {
 		return m.n.route(m.rank, msg.Peer)
@@ -52,7 +52,7 @@ func (m *Mesh) routeOf(msg *transport.Message) *route {
 	return m.n.route(msg.Peer, m.rank)
 }
 
-// Finish waits until a message is delivered. The receiver copies it.
+// Finish waits until a message is delivered. The receiver copies the body.
 func (m *Mesh) Finish(w *wait.Waiter, msg *transport.Message) error {
 	x, ok := msg.State.(*msgState)
 	if !ok {
@@ -76,7 +76,7 @@ func (m *Mesh) Finish(w *wait.Waiter, msg *transport.Message) error {
 
 var errNotPosted = errors.New("mem: the message was not posted")
 
-// deliver does what can be done without waiting.
+// deliver does what is possible without waiting. It reports whether the message is delivered.
 func (m *Mesh) deliver(x *msgState) (bool, error) {
 	m.n.mu.Lock()
 	defer m.n.mu.Unlock()
@@ -103,7 +103,7 @@ func (m *Mesh) deliver(x *msgState) (bool, error) {
 	return true, nil
 }
 
-// withdrawLetter takes a failed message back: nobody will find it or read it.
+// withdrawMessage removes a failed message, so that no peer matches it or reads its body.
 func (m *Mesh) withdrawMessage(x *msgState) {
 	m.n.mu.Lock()
 	defer m.n.mu.Unlock()

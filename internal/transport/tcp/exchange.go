@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exchange moves frames on the calling goroutine: it tries to write and to
-// read in turn until both are done.
+// Exchange writes and reads in turn on the calling goroutine until both frames are complete.
 func (m *Mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
 	m.exchangeMu.Lock()
 	defer m.exchangeMu.Unlock()
@@ -39,8 +38,7 @@ func (m *Mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
 	return x.run(w, in)
 }
 
-// frameLink returns the link for frames with a peer, and waits for it if need
-// be.
+// frameLink returns the link for frames with a peer, and waits until it is connected.
 func (m *Mesh) frameLink(w *wait.Waiter, peer int) (*link, error) {
 	if peer < 0 || peer >= m.size || peer == m.rank {
 		return nil, fmt.Errorf("tcp: rank %d exchanges frames with rank %d of %d", m.rank, peer, m.size)
@@ -52,11 +50,11 @@ func (m *Mesh) frameLink(w *wait.Waiter, peer int) (*link, error) {
 	return m.awaitLink(w, s)
 }
 
-// An exchange is the state of Exchange, kept from call to call so that nothing
-// is allocated.
+// An exchange is the state of Exchange. It is kept between calls so that no call allocates.
+// Mesh.exchangeMu guards it.
 type exchange struct {
 	spinPoll
-	out, in *link // nil: none, or done
+	out, in *link // nil: none, or complete
 	broken  error // why out's frame could not be sent
 	fds     [2]unix.PollFd
 }
@@ -71,7 +69,7 @@ func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
 				return x.out.lost(err)
 			}
 			if err != nil {
-				// What the peer said before it went may explain it.
+				// A goodbye that the peer sent before may explain it.
 				x.broken = &transport.LostError{Peer: x.out.peer, Err: err}
 			}
 			if done || err != nil {
@@ -108,7 +106,7 @@ func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
 	}
 }
 
-// take completes the frame that has been received.
+// completeReceive validates the received frame.
 func (x *exchange) completeReceive(in *transport.Frame) error {
 	l := x.in
 	x.in = nil
@@ -131,7 +129,7 @@ func (x *exchange) completeReceive(in *transport.Frame) error {
 	return nil
 }
 
-// poll returns what to sleep on.
+// pollFDs returns the descriptors to sleep on.
 func (x *exchange) pollFDs() []unix.PollFd {
 	n := 0
 	if x.in != nil {

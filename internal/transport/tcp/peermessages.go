@@ -8,44 +8,44 @@ import (
 )
 
 const (
-	// piece is how much of a message is sent before others get their turn.
+	// maxPieceBytes bounds the data of one message that is sent before other messages get a turn.
 	maxPieceBytes = 1 << 20
-	// maxEarly bounds the announcements of one peer that no receive was
-	// posted for.
+	// maxAnnounced bounds the announcements of one peer that match no posted receive.
 	maxAnnounced = 1 << 20
-	// copyPiece is how much is copied at once.
+	// copyPieceBytes bounds one copy, so that the garbage collector can stop the goroutine between
+	// two.
 	copyPieceBytes = 128 << 10
 )
 
-// A pair is the messages between this rank and one peer, both ways. A send is
-// announced with its tag, length and head; when a receive meets the
-// announcement it clears the send by its id; then the data comes. The
-// messenger's lock guards it.
+// peerMessages holds the messages between this rank and one peer, in both directions. A sender
+// announces a message by kindReady with its tag, length and head. When a receive matches, the
+// receiver answers kindClear with the message's id. Then the sender sends the data. messenger.mu
+// guards all fields.
 type peerMessages struct {
 	messenger *messenger
 	peer      int
 	self      bool  // the peer is this rank
-	listed    bool  // among the messenger's active pairs
-	link      *link // nil: not yet connected, or this rank itself
-	err       error // why nothing moves any more
+	listed    bool  // in messenger.active
+	link      *link // nil: not connected yet, or the peer is this rank
+	err       error // why the lane has failed; nil: it has not
 	open      int   // messages that are not done
 
-	posted       tags // receives that wait for an announcement
-	announced    tags // announcements that wait for a receive; of an own pair, sends
+	posted       tags // receives without a matching announcement
+	announced    tags // announcements without a matching receive; if the peer is this rank, sends
 	numAnnounced int
 
-	lastID     uint64               // of this rank's announcements
-	lastPeerID uint64               // of the peer's
-	sends      map[uint64]*msgState // announced
-	recvs      map[uint64]*msgState // cleared
+	lastID     uint64               // id of this rank's last announcement
+	lastPeerID uint64               // id of the peer's last announcement
+	sends      map[uint64]*msgState // announced sends, by id
+	recvs      map[uint64]*msgState // cleared receives, by id
 
 	out        outQueue
-	writing    *msgState // whose data is being written; nil: none
-	reading    *msgState // whose data is being read
-	pieceLeft  int       // how much of that piece is still to come
-	pieceBytes int       // of all of that piece
-	pieceSum   uint64    // its checksum; zero: it has none
-	discard    []byte    // where data goes that nobody wants any more
+	writing    *msgState // the send whose data is being written; nil: none
+	reading    *msgState // the receive whose data is being read; nil: none
+	pieceLeft  int       // bytes of the current piece still to be read
+	pieceBytes int       // bytes of the current piece
+	pieceSum   uint64    // checksum of the current piece; zero: none
+	discard    []byte    // receives data of withdrawn messages
 }
 
 func (p *peerMessages) setup(s *messenger, peer int) {
@@ -54,7 +54,7 @@ func (p *peerMessages) setup(s *messenger, peer int) {
 	p.sends, p.recvs = make(map[uint64]*msgState), make(map[uint64]*msgState)
 }
 
-// announce starts a send.
+// postSend announces a send, or matches it if the peer is this rank.
 func (p *peerMessages) postSend(x *msgState) {
 	if p.self {
 		if r := p.posted.pop(x.msg.Tag); r != nil {
@@ -71,7 +71,7 @@ func (p *peerMessages) postSend(x *msgState) {
 	p.out.push(outHeader{kindReady, x.id, x})
 }
 
-// expect starts a receive.
+// postReceive posts a receive and matches it with an announcement.
 func (p *peerMessages) postReceive(x *msgState) {
 	a := p.announced.pop(x.msg.Tag)
 	switch {
@@ -88,8 +88,7 @@ func (p *peerMessages) postReceive(x *msgState) {
 	}
 }
 
-// match lets a receive meet its announcement. If the receive has a say in it,
-// its own Finish goes on.
+// match matches receive x with an announcement. If x must be accepted first, Finish of x continues.
 func (p *peerMessages) match(x *msgState, id uint64, length int, head *transport.Head) {
 	x.id, x.length, x.matched = id, length, true
 	x.msg.Head = *head
@@ -100,8 +99,8 @@ func (p *peerMessages) match(x *msgState, id uint64, length int, head *transport
 	p.clearSend(x)
 }
 
-// accept asks a receive that is matched, and clears its sender. A sender that
-// is not cleared waits until it is told to stop.
+// accept calls Accept of a matched receive and clears the sender. After an error the sender is
+// never cleared: its Finish returns when its waiter ends.
 func (p *peerMessages) accept(x *msgState) error {
 	m := x.msg
 	if x.length != len(m.Body) {
@@ -126,7 +125,7 @@ func (p *peerMessages) clearSend(x *msgState) {
 	p.out.push(outHeader{kind: kindClear, id: x.id})
 }
 
-// deliver copies a message from this rank to itself.
+// deliverSelf copies a message from this rank to itself.
 func (p *peerMessages) deliverSelf(x *msgState) {
 	from := x.selfSend
 	x.selfSend = nil
@@ -141,18 +140,19 @@ func (p *peerMessages) deliverSelf(x *msgState) {
 	p.finish(from, nil)
 }
 
-// copyBody copies a piece of a body. The collector can stop it between two.
+// copyBody copies at most copyPieceBytes. The garbage collector can stop the goroutine between two
+// calls.
 //
 //go:noinline
 func copyBody(to, from []byte) { copy(to[:min(len(to), copyPieceBytes)], from) }
 
-// close counts a message out.
+// finish completes a message.
 func (p *peerMessages) finish(x *msgState, err error) {
 	p.open--
 	x.finish(err)
 }
 
-// fail ends all messages with a peer, now and later.
+// fail ends all messages with a peer. Later messages fail in Post.
 func (p *peerMessages) fail(err error) {
 	if p.err != nil {
 		return
@@ -180,15 +180,14 @@ func (p *peerMessages) fail(err error) {
 	clear(p.announced)
 }
 
-// abandon ends one message of a pair that has failed.
+// abandon completes one message of a failed peer with an error.
 func (p *peerMessages) abandon(x *msgState, err error) {
 	if x.msg != nil && !x.done {
 		x.finish(err)
 	}
 }
 
-// withdraw gives up a message that is not done. Its body is not touched
-// afterwards.
+// withdraw removes a message that is not done. Its body is not accessed afterwards.
 func (p *peerMessages) withdraw(x *msgState) {
 	m := x.msg
 	x.msg = nil
@@ -206,19 +205,19 @@ func (p *peerMessages) withdraw(x *msgState) {
 	}
 }
 
-// unsend withdraws a send. One that was announced stays known, so that its
-// receiver can be told.
+// withdrawSend withdraws a send. If it was announced, its state stays in p.sends, so that the
+// receiver can be notified.
 func (p *peerMessages) withdrawSend(x *msgState) {
 	if p.writing == x || x.moved > 0 {
-		// The peer waits for the rest of the body, and must learn at once that
-		// it will not come; there may be no room to say so.
+		// The peer waits for the rest of the body and must learn at once that it will not come. The
+		// socket may have no room for a header, so the connection is ended.
 		p.link.abort()
 		p.fail(&transport.LostError{Peer: p.peer, Err: errors.New("a message to it was given up in the middle")})
 		return
 	}
 	w := p.out.find(x)
 	switch {
-	case w == nil: // the peer's answer is still to come
+	case w == nil: // the peer has not cleared the send yet
 	case w.kind == kindReady:
 		p.out.remove(w)
 		delete(p.sends, x.id)
@@ -227,7 +226,7 @@ func (p *peerMessages) withdrawSend(x *msgState) {
 	}
 }
 
-// heard acts on a header.
+// handleHeader acts on a received header.
 func (p *peerMessages) handleHeader() error {
 	h := &p.link.in.header
 	switch h.kind {
@@ -267,10 +266,9 @@ func (p *peerMessages) handleHeader() error {
 	return nil
 }
 
-// ready takes an announcement.
+// handleReady handles an announcement.
 func (p *peerMessages) handleReady(h *header) error {
-	// Two messages of one number could not be told apart, and one of them would
-	// wait for ever.
+	// Two messages with one id could not be told apart, and one of them would wait forever.
 	if h.id <= p.lastPeerID {
 		return fmt.Errorf("it has announced message %d after message %d", h.id, p.lastPeerID)
 	}

@@ -10,36 +10,36 @@ import (
 )
 
 const (
-	// record is how much is encrypted at once: a few TLS records, so that they
-	// leave in one call.
+	// recordBytes bounds the data encrypted at once: a few TLS records, which leave in one system
+	// call.
 	recordBytes = 64 << 10
-	// maxUnproven bounds what a caller may send before it has proven itself.
+	// maxUnproven bounds the bytes read from a dialer before its TLS handshake is complete.
 	maxUnproven = 64 << 10
 )
 
-// A secure is a TLS session. During the handshake it is an ordinary
-// connection; afterwards its reads and writes do not block: what the socket
-// does not take is kept, and nothing new is encrypted until it has gone. So two
-// ranks that both send cannot wait for each other.
+// A tlsConn is a TLS session over a connection. During the handshake it blocks like an ordinary
+// connection. After setFD its reads and writes do not block: ciphertext that the socket does not
+// take is kept, and nothing more is encrypted until it is sent. Two ranks that both send therefore
+// cannot deadlock. One goroutine at a time uses it.
 type tlsConn struct {
 	*tls.Conn
 	tlsBuffers
-	binding []byte // names this session, the same on both sides
-	scratch []byte // a header and the beginning of its body
+	binding []byte // identifies the session; the same on both sides
+	scratch []byte // buffer for a header and the beginning of its body
 }
 
-// lower is what TLS runs over.
+// tlsBuffers is the connection below the TLS session.
 type tlsBuffers struct {
 	plain   net.Conn
-	quota   int // what may be read before the handshake is over
-	fd      int // 0: still plain
+	quota   int // bytes that may still be read before setFD
+	fd      int // 0: still in the handshake, plain is used
 	readBuf []byte
-	in      []byte // read, and not yet asked for
-	out     []byte // encrypted, and not yet sent
-	sent    int    // of out
+	in      []byte // ciphertext that was read and not yet decrypted
+	out     []byte // ciphertext that is not yet sent
+	sent    int    // bytes of out that are sent
 }
 
-// lowerConn gives lower's methods to TLS without giving them to secure.
+// tlsLower is the net.Conn below TLS. It keeps the methods of tlsBuffers out of tlsConn.
 type tlsLower struct {
 	net.Conn
 	*tlsBuffers
@@ -59,7 +59,7 @@ func newTLSClient(c net.Conn, config *tls.Config) (*tlsConn, error) {
 func newTLSConn(c net.Conn, over func(net.Conn) *tls.Conn) (*tlsConn, error) {
 	s := &tlsConn{tlsBuffers: tlsBuffers{plain: c, quota: maxUnproven}}
 	s.Conn = over(tlsLower{c, &s.tlsBuffers})
-	// The deadline is the connection's.
+	// The handshake is under the deadline of c.
 	if err := s.Handshake(); err != nil {
 		return nil, err
 	}
@@ -68,15 +68,14 @@ func newTLSConn(c net.Conn, over func(net.Conn) *tls.Conn) (*tlsConn, error) {
 	return s, err
 }
 
-// use goes on with a bare descriptor.
+// setFD switches to non-blocking calls on a descriptor.
 func (s *tlsConn) setFD(fd int) {
 	s.fd = fd
 	s.scratch = make([]byte, recordBytes)
 	s.readBuf = make([]byte, recordBytes)
 }
 
-// Close closes the connection without a word: the protocol above has its own
-// goodbye.
+// Close closes the connection without a TLS close_notify: the protocol above has its own goodbye.
 func (s *tlsConn) Close() error { return s.plain.Close() }
 
 func (l *tlsBuffers) read(p []byte) (int, error) {
@@ -114,7 +113,7 @@ func (l *tlsBuffers) write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush sends what is encrypted.
+// flush sends ciphertext until the socket is full.
 func (l *tlsBuffers) flush() error {
 	for l.sent < len(l.out) {
 		n, e := sysSend(l.fd, l.out[l.sent:])
@@ -130,7 +129,7 @@ func (l *tlsBuffers) flush() error {
 	return nil
 }
 
-// write is conn.write.
+// write implements conn.write.
 func (s *tlsConn) write(a, b []byte) (int, error) {
 	if err := s.flush(); err != nil || len(s.out) > 0 {
 		return 0, err
@@ -151,7 +150,7 @@ func (s *tlsConn) write(a, b []byte) (int, error) {
 	return n, s.flush()
 }
 
-// read is conn.read.
+// read implements conn.read.
 func (s *tlsConn) read(a, b []byte) (int, error) {
 	total := 0
 	for _, p := range [2][]byte{a, b} {
@@ -162,7 +161,7 @@ func (s *tlsConn) read(a, b []byte) (int, error) {
 			if err == nil {
 				continue
 			}
-			// What has arrived before an error is handed over first.
+			// Data that arrived before an error is returned first.
 			if _, ok := errors.AsType[wouldBlock](err); ok || total > 0 {
 				return total, nil
 			}
@@ -175,8 +174,8 @@ func (s *tlsConn) read(a, b []byte) (int, error) {
 	return total, nil
 }
 
-// notNow tells TLS that there is nothing to read yet. It takes errors of this
-// shape as passing.
+// wouldBlock tells package tls that there is nothing to read yet. Because it is a temporary
+// net.Error, the TLS session stays usable.
 type wouldBlock struct{}
 
 func (wouldBlock) Error() string   { return "nothing to read yet" }
@@ -185,14 +184,13 @@ func (wouldBlock) Temporary() bool { return true }
 
 var _ net.Error = wouldBlock{}
 
-// secured returns c's session, if it has one.
+// tlsConnOf returns the TLS session of c, or nil.
 func tlsConnOf(c net.Conn) *tlsConn {
 	s, _ := c.(*tlsConn)
 	return s
 }
 
-// hardened returns a copy of config that insists on TLS 1.3 and on both sides'
-// certificates.
+// requireTLS13 returns a copy of config that requires TLS 1.3 and both sides' certificates.
 func requireTLS13(config *tls.Config) *tls.Config {
 	c := config.Clone()
 	c.MinVersion = tls.VersionTLS13
