@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// An addr is one way to reach a listener. The id tells listeners apart: an
-// address such as 127.0.0.1 or that of a container bridge leads to a different
-// one on every host. A zero id is any listener's.
+// An addr is one address of a listener. id identifies the listener, because an address such as
+// 127.0.0.1 or that of a container bridge leads to a different listener on every host. A zero id
+// matches any listener.
 type addr struct {
 	hostPort string
 	id       [8]byte
@@ -36,8 +36,8 @@ func parseAddr(s string) (addr, error) {
 	return a, nil
 }
 
-// offered returns the addresses under which others may reach a listener that
-// is bound to at, the most useful first.
+// offeredAddrs returns the addresses at which other ranks may reach a listener bound to at, the
+// most useful first. choice is Options.Interface.
 func offeredAddrs(at netip.AddrPort, choice string) ([]string, error) {
 	port := strconv.Itoa(int(at.Port()))
 	if !at.Addr().IsUnspecified() && choice == "" {
@@ -63,7 +63,7 @@ func offeredAddrs(at netip.AddrPort, choice string) ([]string, error) {
 			}
 			ip, ok := netip.AddrFromSlice(n.IP)
 			ip = ip.Unmap()
-			// A link-local address means nothing without the other side's zone.
+			// A link-local address is useless without the other host's zone.
 			if ok && !ip.IsLinkLocalUnicast() && reaches(at.Addr(), ip) {
 				ips = append(ips, ip)
 			}
@@ -80,12 +80,12 @@ func offeredAddrs(at netip.AddrPort, choice string) ([]string, error) {
 	return addrs, nil
 }
 
-// reaches reports whether a socket bound to at can be reached as ip.
+// reaches reports whether a socket bound to at accepts connections to ip.
 func reaches(at, ip netip.Addr) bool {
 	return at == netip.IPv6Unspecified() || at == ip || (at.IsUnspecified() && ip.Is4())
 }
 
-// class orders addresses: IPv4, IPv6, loopback.
+// addrClass orders addresses: IPv4, IPv6, loopback.
 func addrClass(ip netip.Addr) int {
 	switch {
 	case ip.IsLoopback():
@@ -97,7 +97,7 @@ func addrClass(ip netip.Addr) int {
 	}
 }
 
-// chosen reports whether an interface is among those asked for.
+// interfaceChosen reports whether Options.Interface selects an interface.
 func interfaceChosen(choice, name string) bool {
 	if choice == "" {
 		return true
@@ -106,7 +106,7 @@ func interfaceChosen(choice, name string) bool {
 	return slices.Contains(strings.Split(names, ","), name) != except
 }
 
-// neighbours are the ranks whose first address is on the same host as rank's.
+// sameHostRanks returns the ranks whose first address has the same host as rank's.
 func sameHostRanks(peers [][]string, rank int) (list []int) {
 	host := func(r int) string {
 		if len(peers[r]) == 0 {

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// part says goodbye, and why, on links and closes them. A socket that is closed while
-// bytes lie unread takes back what it has not delivered, so the other side is
-// heard until all is delivered, or the time is up.
+// closeLinks sends a goodbye with an optional reason on links and closes them. The kernel resets a
+// connection that is closed with unread input, which discards sent data. closeLinks therefore reads
+// and discards input until the peer has received everything, or limit has passed.
 func closeLinks(links []*link, why *transport.Head, limit time.Duration) {
 	sink := make([]byte, 64<<10)
 	for _, l := range links {
@@ -30,8 +30,7 @@ func closeLinks(links []*link, why *transport.Head, limit time.Duration) {
 	}
 }
 
-// startBye gets a goodbye ready, unless that would land in the middle of
-// something.
+// startBye prepares a goodbye, unless a header or body is partly sent.
 func (l *link) startBye(why *transport.Head) {
 	l.broken = l.out.partial || !l.flushed()
 	if !l.broken {
@@ -39,7 +38,8 @@ func (l *link) startBye(why *transport.Head) {
 	}
 }
 
-// bye goes on with the goodbye, and reports whether all is said and heard.
+// advanceBye sends the goodbye and reads input without blocking. It reports whether the link can be
+// closed.
 func (l *link) advanceBye(sink []byte) bool {
 	if l.broken {
 		return true
@@ -57,8 +57,8 @@ func (l *link) advanceBye(sink []byte) bool {
 	return !l.discardInput(sink) || (l.byeSent && unsentBytes(l.fd) == 0)
 }
 
-// drain throws away what has arrived, within reason, and reports whether the
-// peer may still listen: it has not closed its side.
+// discardInput reads and discards a bounded amount of input. It reports whether the peer has not
+// closed its side.
 func (l *link) discardInput(sink []byte) bool {
 	for range 16 {
 		n, e := sysRecv(l.fd, sink)
@@ -72,8 +72,7 @@ func (l *link) discardInput(sink []byte) bool {
 	return true
 }
 
-// cut ends the connection where it stands: the peer finds that the rest of
-// something is missing.
+// abort shuts the connection down, so that the peer notices that the rest of a message is missing.
 func (l *link) abort() {
 	l.out.partial = true
 	_ = unix.Shutdown(l.fd, unix.SHUT_RDWR)

@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxMove bounds what one system call moves.
+// maxSyscallBytes bounds what one system call moves.
 const maxSyscallBytes = 512 << 10
 
 // A conn is a connected, non-blocking socket. One goroutine at a time uses it.
 type conn struct {
 	fd        int
-	tls       *tlsConn // nil: in the clear
+	tls       *tlsConn // nil: not encrypted
 	vec       vector
-	deadAfter time.Duration // how long the other side's kernel may be silent
+	deadAfter time.Duration // how long the peer's kernel may be silent
 }
 
-// detach takes the descriptor out of a connection of package net, whose
-// handshake is over, and closes the connection. See Options.DeadAfter.
+// detachFD takes the descriptor out of a connection of package net after its handshake, and closes
+// that connection. dead is Options.DeadAfter.
 func detachFD(c net.Conn, dead time.Duration) (*conn, error) {
 	defer c.Close()
 	s := tlsConnOf(c)
@@ -57,8 +57,7 @@ func detachFD(c net.Conn, dead time.Duration) (*conn, error) {
 	return &conn{fd: fd, tls: s, deadAfter: dead}, nil
 }
 
-// write writes what it can of a and then b: zero bytes means that the socket
-// would block.
+// write writes what the socket takes of a and then b. Zero bytes means that it would block.
 func (c *conn) write(a, b []byte) (int, error) {
 	if c.tls != nil {
 		return c.tls.write(a, b)
@@ -76,8 +75,7 @@ func (c *conn) write(a, b []byte) (int, error) {
 	return n, failure(e)
 }
 
-// read reads what there is into a and then b: zero bytes means that there is
-// nothing yet.
+// read reads into a and then b. Zero bytes means that it would block.
 func (c *conn) read(a, b []byte) (int, error) {
 	if c.tls != nil {
 		return c.tls.read(a, b)
@@ -98,12 +96,12 @@ func (c *conn) read(a, b []byte) (int, error) {
 	return n, failure(e)
 }
 
-// flushed reports whether all that write has taken is with the kernel.
+// flushed reports whether the kernel has all data that write has taken.
 func (c *conn) flushed() bool { return c.tls == nil || len(c.tls.out) == 0 }
 
 func (c *conn) close() { _ = unix.Close(c.fd) }
 
-// failure is the error for e, unless e only means "not now".
+// failure returns the error for e, nil if the call would block or was interrupted.
 func failure(e syscall.Errno) error {
 	if e == 0 || e == unix.EAGAIN || e == unix.EINTR {
 		return nil

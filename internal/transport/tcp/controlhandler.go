@@ -11,20 +11,20 @@ import (
 	"github.com/tutti-go/tutti/internal/keepalive"
 )
 
-// control is how a process takes connections that belong to no mesh.
+// A controlHandler takes the connections that belong to no mesh.
 type controlHandler struct {
 	rank, size int
-	accept     func(from int, c net.Conn) // nil: it takes none
+	accept     func(from int, c net.Conn) // nil: there is no handler
 }
 
-// Control has accept called, from any goroutine, with connections that other ranks have made by
-// DialControl. They have proved which rank they are, and are encrypted if the job is. Control is
+// Control registers accept for connections that other ranks make by DialControl. The connections
+// are authenticated, and encrypted if the job is. accept is called from any goroutine. Control is
 // called once, before Open, with this process's rank in the job and the number of ranks.
 func (l *Listener) Control(rank, size int, accept func(from int, c net.Conn)) {
 	l.controlHandler = controlHandler{rank, size, accept}
 }
 
-// deliverControl hands over a connection, or returns why not.
+// deliverControl passes a connection to the handler, or returns why not.
 func (l *Listener) deliverControl(c net.Conn, h *hello) status {
 	switch {
 	case l.controlHandler.accept == nil || h.group != Group{}:
@@ -37,14 +37,14 @@ func (l *Listener) deliverControl(c net.Conn, h *hello) status {
 	_ = c.SetWriteDeadline(time.Now().Add(l.opts.HandshakeTimeout))
 	if _, err := c.Write(welcome(statusOK)); err != nil {
 		_ = c.Close()
-		return statusOK // the caller has gone
+		return statusOK // the dialer has closed the connection
 	}
 	l.controlHandler.accept(h.from, l.makePersistent(c))
 	return statusOK
 }
 
-// DialControl connects to the process of another rank, which has called Control, by one of its
-// addresses.
+// DialControl connects to the process of another rank by one of its addresses. That process must
+// have called Control.
 func (l *Listener) DialControl(ctx context.Context, to int, addrs []string) (net.Conn, error) {
 	var callers sync.WaitGroup
 	defer callers.Wait()
@@ -74,22 +74,22 @@ func (l *Listener) DialControl(ctx context.Context, to int, addrs []string) (net
 	}
 }
 
-// controlConnect bounds the connection to one address of a process.
+// controlConnectTime bounds the connection to one address.
 const controlConnectTime = time.Second
 
-// controlTries is how often DialControl calls a process that ends the handshake: it may have had
-// no room, or be about to exit. The pauses between the calls are 31 ms together.
+// controlTries bounds the dials of a process that ends the handshake without a reason: it may have
+// too many pending connections or be about to exit. The pauses add up to 31 ms.
 const controlTries = 6
 
-// keep makes a connection that has shaken hands one for long use. The kernel ends it when the
-// other side's host does not answer.
+// makePersistent removes the deadline and the limits of the handshake. The kernel ends the
+// connection when the peer's host does not answer.
 func (l *Listener) makePersistent(c net.Conn) net.Conn {
 	plain := c
 	if s := tlsConnOf(c); s != nil {
 		s.quota = math.MaxInt
 		plain = s.plain
 	}
-	_ = keepalive.Apply(plain, l.opts.DeadAfter) // where it cannot be had, frames of the caller find out
+	_ = keepalive.Apply(plain, l.opts.DeadAfter) // without it the caller's heartbeats detect a silent host
 	_ = c.SetDeadline(time.Time{})
 	return c
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/tutti-go/tutti/internal/acceptloop"
 )
 
-// A Listener accepts the connections of all meshes of a process. It is safe
-// for concurrent use.
+// A Listener accepts the connections of all meshes of a process. It is safe for concurrent use.
 type Listener struct {
 	opts   Options
 	job    [16]byte
@@ -26,21 +25,21 @@ type Listener struct {
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex
-	pending *list.List // of *caller, in the order of their arrival
+	pending *list.List // of *pendingConn, oldest first; guarded by mu
 	closed  bool
 
 	registry       registry
 	controlHandler controlHandler
 }
 
-// A caller is a connection that has not proven itself.
+// A pendingConn is a connection without a proof.
 type pendingConn struct {
 	conn    net.Conn
 	evicted bool // guarded by Listener.mu
 }
 
-// Listen starts to listen for callers of a job whose name and secret are known. The
-// caller closes the listener after its meshes.
+// Listen is Bind and Open for a job whose name and secret are known. The caller closes the listener
+// after its meshes.
 func Listen(opts Options) (*Listener, error) {
 	if len(opts.Secret) == 0 {
 		return nil, errNoSecret
@@ -54,9 +53,9 @@ func Listen(opts Options) (*Listener, error) {
 
 var errNoSecret = errors.New("tcp: no secret")
 
-// Bind makes a listener that has its addresses, and accepts nobody until Open: a
-// process tells the others its addresses before it knows the job's key. Job and
-// Secret are not used. The kernel queues connections that come early.
+// Bind makes a listener that has addresses but accepts no connection until Open. A process
+// publishes its addresses before it knows the job's key. opts.Job and opts.Secret are not used. The
+// kernel queues early connections.
 func Bind(opts Options) (*Listener, error) {
 	opts = opts.withDefaults()
 	config := net.ListenConfig{KeepAlive: -1}
@@ -77,7 +76,7 @@ func Bind(opts Options) (*Listener, error) {
 	return l, nil
 }
 
-// Open begins to accept callers of a job. It is called once, before Mesh.
+// Open begins to accept connections of a job. It is called once, before Mesh.
 func (l *Listener) Open(job string, secret []byte) error {
 	if len(secret) == 0 {
 		return errors.Join(errNoSecret, l.Close())
@@ -87,12 +86,11 @@ func (l *Listener) Open(job string, secret []byte) error {
 	return nil
 }
 
-// Addrs returns what other ranks need to reach this process: see
-// MeshOptions.Peers.
+// Addrs returns the addresses of this process for MeshOptions.Peers of other ranks.
 func (l *Listener) Addrs() []string { return l.addrs }
 
-// Close stops listening and turns away whoever waits. Meshes are not touched.
-// It may be called more than once.
+// Close stops listening and closes pending and parked connections. Meshes stay open. Close may be
+// called more than once.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -114,8 +112,8 @@ func (l *Listener) accept() {
 	acceptloop.Run(l.socket, func(err error) { l.opts.Logger.Warn("cannot accept connections", "error", err) }, l.startHandshake)
 }
 
-// receive starts a handshake. The longest waiting caller makes room if there
-// are too many: an honest one needs milliseconds.
+// startHandshake starts the handshake of a new connection. If too many are pending, the oldest is
+// closed: a rank needs milliseconds.
 func (l *Listener) startHandshake(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,8 +131,7 @@ func (l *Listener) startHandshake(c net.Conn) {
 	l.wg.Go(func() { l.handshake(p, e) })
 }
 
-// handshake examines a caller and passes it on, or refuses it with one line in
-// the log.
+// handshake authenticates a connection and delivers it, or refuses it with one line in the log.
 func (l *Listener) handshake(p *pendingConn, e *list.Element) {
 	c := p.conn
 	_ = c.SetDeadline(time.Now().Add(l.opts.HandshakeTimeout))
@@ -164,8 +161,8 @@ func (l *Listener) handshake(p *pendingConn, e *list.Element) {
 	}
 }
 
-// admit carries out the handshake up to the proof. It returns the connection
-// to go on with, or to close.
+// admit performs the handshake up to the dialer's proof. It returns the connection to use, also
+// with an error.
 func (l *Listener) admit(c net.Conn, h *hello) (net.Conn, error) {
 	var binding []byte
 	if l.opts.TLS != nil {
@@ -189,8 +186,7 @@ func (l *Listener) admit(c net.Conn, h *hello) (net.Conn, error) {
 	})
 }
 
-// deliver hands a proven connection to its mesh, or keeps it until there is
-// one.
+// deliver passes an authenticated connection to its mesh, or parks it until the mesh is made.
 func (l *Listener) deliver(c net.Conn, h *hello) {
 	call := &incoming{conn: c, hello: *h}
 	if h.lane == laneControl {
@@ -208,11 +204,11 @@ func (l *Listener) deliver(c net.Conn, h *hello) {
 	}
 }
 
-// dismiss tells a proven caller why it is refused.
+// refuseWith sends the reason to an authenticated dialer and closes the connection.
 func (l *Listener) refuseWith(c *incoming, s status) {
 	level := slog.LevelWarn
 	if s == statusCrossed || s == statusClosed {
-		level = slog.LevelDebug // happens in the best of jobs
+		level = slog.LevelDebug // normal when ranks connect or leave
 	}
 	_ = c.conn.SetDeadline(time.Now().Add(l.opts.HandshakeTimeout))
 	_, _ = c.conn.Write(welcome(s))

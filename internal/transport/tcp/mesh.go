@@ -12,14 +12,13 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// lingerFor is how long Close waits for a peer that does not take what it was
-// sent.
+// lingerFor bounds how long Close waits for a peer that does not read what it was sent.
 const lingerFor = time.Second
 
 var errMeshClosed = errors.New("tcp: this rank has closed the mesh")
 
-// A Mesh is one rank's connections within one group. Exchange is for one
-// goroutine at a time, the other methods for any number.
+// A Mesh is one rank's connections within one group. One goroutine at a time may call Exchange. The
+// other methods are safe for concurrent use.
 type Mesh struct {
 	key   key
 	rank  int
@@ -28,12 +27,12 @@ type Mesh struct {
 	l     *Listener
 
 	closing atomic.Bool
-	ctx     context.Context // of the calls this mesh makes
+	ctx     context.Context // of this mesh's dials
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
 	mu    sync.Mutex
-	slots [lanes][]slot // by peer
+	slots [lanes][]slot // by lane and peer; see slot for the lock
 
 	exchangeMu sync.Mutex
 	exchange   exchange
@@ -42,16 +41,17 @@ type Mesh struct {
 
 var _ transport.Mesh = (*Mesh)(nil)
 
-// A slot is where a link will be. All but link is guarded by Mesh.mu.
+// A slot holds the link of one lane to one peer, once there is one. Mesh.mu guards all fields but
+// link.
 type slot struct {
 	link   atomic.Pointer[link]
 	peer   int
 	lane   byte
 	state  slotState
-	dialed bool // this rank has called
+	dialed bool // this rank has dialed
 	err    error
 	ready  chan struct{}      // closed when there is a link or an error
-	cancel context.CancelFunc // ends this rank's call
+	cancel context.CancelFunc // ends this rank's dial
 }
 
 type slotState int
@@ -59,13 +59,13 @@ type slotState int
 const (
 	slotEmpty slotState = iota
 	slotDialing
-	slotAccepting // a peer's call is being welcomed
+	slotAccepting // the peer's connection is being sent its welcome
 	slotUp
 	slotFailed
 )
 
-// Mesh makes one rank's side of a group, which a process does at most once.
-// Connections are made when they are first needed.
+// Mesh makes one rank's side of a group. A process makes each side at most once. Connections are
+// made on first use.
 func (l *Listener) Mesh(opts MeshOptions) (*Mesh, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func (l *Listener) Mesh(opts MeshOptions) (*Mesh, error) {
 	for _, list := range opts.Peers {
 		var addrs []addr
 		for _, s := range list {
-			a, _ := parseAddr(s) // validate has
+			a, _ := parseAddr(s) // validate has checked it
 			addrs = append(addrs, a)
 		}
 		m.peers = append(m.peers, addrs)
@@ -112,11 +112,10 @@ func (m *Mesh) Size() int { return m.size }
 // Close says goodbye on all links and closes them.
 func (m *Mesh) Close() error { return m.Leave(nil) }
 
-// Leave is Close with a reason, which reaches those with whom nothing is in the
-// middle of being sent.
+// Leave is Close with a reason. A peer gets the reason unless a frame or message to it is partly
+// sent.
 func (m *Mesh) Leave(why *transport.Head) error {
-	// Under the lock: no call is started after this one has begun to wait for
-	// those that were.
+	// With the lock held, no dial starts after wg.Wait has begun.
 	m.mu.Lock()
 	closed := m.closing.Swap(true)
 	m.mu.Unlock()
@@ -146,7 +145,7 @@ func (m *Mesh) Leave(why *transport.Head) error {
 	return nil
 }
 
-// settle gives a slot its final state; Mesh.mu is held.
+// settle sets the final state of a slot. The caller holds Mesh.mu.
 func (s *slot) settle(state slotState, l *link, err error) {
 	if s.state != slotUp && s.state != slotFailed {
 		close(s.ready)
@@ -155,7 +154,7 @@ func (s *slot) settle(state slotState, l *link, err error) {
 	s.link.Store(l)
 }
 
-// need starts to connect a slot, unless that is under way.
+// startDial starts to dial for a slot, unless the slot is in use.
 func (m *Mesh) startDial(s *slot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -170,7 +169,7 @@ func (m *Mesh) startDial(s *slot) {
 	})
 }
 
-// await returns a slot's link once it is there.
+// awaitLink returns the link of a slot when it is connected.
 func (m *Mesh) awaitLink(w *wait.Waiter, s *slot) (*link, error) {
 	m.startDial(s)
 	tick := time.NewTicker(maxSleep)
@@ -192,13 +191,13 @@ func (m *Mesh) awaitLink(w *wait.Waiter, s *slot) (*link, error) {
 	}
 }
 
-// call connects to a peer.
+// dialSlot dials a peer.
 func (m *Mesh) dialSlot(ctx context.Context, s *slot) {
 	c, err := m.dial(ctx, s)
 	m.settleSlot(s, slotDialing, c, err)
 }
 
-// conclude settles a slot, unless it has gone on from the given state.
+// settleSlot settles a slot with a connection or an error, unless the slot has left state from.
 func (m *Mesh) settleSlot(s *slot, from slotState, c *conn, err error) {
 	var l *link
 	if err != nil {
@@ -220,14 +219,14 @@ func (m *Mesh) settleSlot(s *slot, from slotState, c *conn, err error) {
 		}
 		return
 	}
-	// Frames wait for the slot, messages for this.
+	// A waiting Exchange reads the slot; the messenger is called.
 	if s.lane == laneMessages {
 		m.messages.linkSettled(s)
 	}
 }
 
-// adopt takes a peer's call, or says why not. When both ranks call at once,
-// the lower rank's call counts.
+// accept takes an authenticated connection of a peer, or returns why not. If both ranks dial at
+// once, the lower rank's connection is used.
 func (m *Mesh) accept(c *incoming) status {
 	if c.hello.size != m.size {
 		return statusSize

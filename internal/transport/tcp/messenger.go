@@ -16,27 +16,27 @@ var (
 	errWithdrawn = errors.New("it has given up the message")
 )
 
-// A messenger is the messages lane of a mesh.
+// A messenger is the message lane of a mesh.
 //
-// Whoever is in Finish and finds nobody at it drives the sockets for all,
-// until its own message is through; then it hands that over. Everything but
-// sleeping happens under one lock, so a message that is given up is out of
-// reach of everybody else when the lock is free.
+// One goroutine in Finish, the driver, polls the sockets of all peers until its own message is
+// done. Other goroutines in Finish sleep; a driver that returns wakes one of them as the next
+// driver. mu is held for everything but sleeping, so that no other goroutine accesses the body of a
+// withdrawn message once mu is free.
 type messenger struct {
 	m    *Mesh
 	poll spinPoll // the driver's
 
 	mu        sync.Mutex
 	peers     []*peerMessages // by peer; nil: no message yet
-	active    []*peerMessages // with open messages
-	self      peerMessages    // of this rank with itself
-	waiting   []*msgState     // in Finish, and not driving
+	active    []*peerMessages // peers with open messages
+	self      peerMessages    // messages of this rank with itself
+	waiting   []*msgState     // messages in Finish without the driver
 	driving   bool
-	sleeping  bool // the driver is
+	sleeping  bool // the driver sleeps in poll(2)
 	wakeup    *wakeup
-	fds       []unix.PollFd // the driver's
+	fds       []unix.PollFd // the driver's buffer for poll(2)
 	spare     []*msgState
-	closedErr error // the mesh is closed
+	closedErr error // set when the mesh is closed
 }
 
 func (s *messenger) setup(m *Mesh, crowded bool) {
@@ -46,7 +46,7 @@ func (s *messenger) setup(m *Mesh, crowded bool) {
 	s.self.setup(s, m.rank)
 }
 
-// pair returns what is known about the messages with a peer.
+// peer returns the messages with a peer. The caller holds s.mu.
 func (s *messenger) peer(peer int) *peerMessages {
 	if peer == s.m.rank {
 		return &s.self
@@ -60,8 +60,8 @@ func (s *messenger) peer(peer int) *peerMessages {
 	return p
 }
 
-// Post announces a message. A receive that finds its message announced, and a
-// send, say so to the peer at once if the socket takes it.
+// Post announces a message. If the socket takes it, a send, or a receive that matches an
+// announcement, notifies the peer at once.
 func (m *Mesh) Post(msg *transport.Message) {
 	s := &m.messages
 	s.mu.Lock()
@@ -93,7 +93,7 @@ func (m *Mesh) Post(msg *transport.Message) {
 	s.wakeDriver()
 }
 
-// open counts a message in, and puts its pair before the driver.
+// open counts a message as open and makes its peer active. The caller holds s.mu.
 func (s *messenger) open(p *peerMessages) {
 	p.open++
 	if !p.listed && !p.self {
@@ -102,14 +102,14 @@ func (s *messenger) open(p *peerMessages) {
 	}
 }
 
-// wake makes a sleeping driver look at the pairs again.
+// wakeDriver makes a sleeping driver poll again. The caller holds s.mu.
 func (s *messenger) wakeDriver() {
 	if s.sleeping {
 		s.wakeup.signal()
 	}
 }
 
-// settled is told that a slot has a link, or never will have.
+// linkSettled is called when a slot has a link or an error.
 func (s *messenger) linkSettled(at *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *messenger) linkSettled(at *slot) {
 	s.wakeDriver()
 }
 
-// push writes what waits to be written to a peer.
+// writeOut writes the queued headers of a peer. The caller holds s.mu.
 func (s *messenger) writeOut(p *peerMessages) bool {
 	moved, err := p.writeOut()
 	if err != nil {
@@ -138,8 +138,8 @@ func (s *messenger) writeOut(p *peerMessages) bool {
 	return moved
 }
 
-// Finish waits until a message is delivered. If it gives up, nothing reads or
-// writes the message's body any more.
+// Finish waits until a message is delivered. After an error the messenger does not access the
+// message's body any more.
 func (m *Mesh) Finish(w *wait.Waiter, msg *transport.Message) error {
 	x, ok := msg.State.(*msgState)
 	if !ok || x.msg != msg {
@@ -163,7 +163,7 @@ func (m *Mesh) Finish(w *wait.Waiter, msg *transport.Message) error {
 	return err
 }
 
-// settle waits until a message is done, as the driver or beside it.
+// await waits until a message is done, as the driver or sleeping. The caller holds s.mu.
 func (s *messenger) await(w *wait.Waiter, x *msgState) error {
 	for {
 		if x.done {
@@ -197,7 +197,8 @@ func (s *messenger) await(w *wait.Waiter, x *msgState) error {
 	}
 }
 
-// standBy waits until a message has come further, or a driver is needed.
+// standBy sleeps until the message has changed, a driver is needed or maxSleep has passed. The
+// caller holds s.mu, which is released meanwhile.
 func (s *messenger) standBy(w *wait.Waiter, x *msgState) error {
 	s.waiting = append(s.waiting, x)
 	s.mu.Unlock()
@@ -220,14 +221,14 @@ func (s *messenger) standBy(w *wait.Waiter, x *msgState) error {
 	return err
 }
 
-// handOver wakes somebody to drive, if nobody does.
+// wakeNextDriver wakes a goroutine in standBy if there is no driver.
 func (s *messenger) wakeNextDriver() {
 	if !s.driving && len(s.waiting) > 0 {
 		s.waiting[len(s.waiting)-1].signal()
 	}
 }
 
-// drive moves everybody's messages until x has come further.
+// drive polls all active peers until x has changed. The caller holds s.mu.
 func (s *messenger) drive(w *wait.Waiter, x *msgState) error {
 	if s.wakeup == nil {
 		b, err := newWakeup()
@@ -248,14 +249,14 @@ func (s *messenger) drive(w *wait.Waiter, x *msgState) error {
 		if err != nil {
 			return err
 		}
-		// Trying many sockets in vain takes longer than to be woken.
+		// With many peers a futile round takes longer than a wake-up from poll(2).
 		if asleep || (!moved && len(s.active) > 8) {
 			s.sleep()
 		}
 	}
 }
 
-// round gives every pair with open messages a turn.
+// pollPeers reads from and writes to every active peer once. It reports whether anything moved.
 func (s *messenger) pollPeers() (moved bool) {
 	for i := 0; i < len(s.active); i++ {
 		p := s.active[i]
@@ -281,7 +282,7 @@ func (s *messenger) pollPeers() (moved bool) {
 	return moved
 }
 
-// sleep waits for the sockets with the lock released.
+// sleep waits in poll(2) for the sockets, with s.mu released.
 func (s *messenger) sleep() {
 	s.fds = append(s.fds[:0], unix.PollFd{Fd: int32(s.wakeup.fd), Events: unix.POLLIN})
 	for _, p := range s.active {
@@ -309,7 +310,7 @@ func (s *messenger) sleep() {
 	}
 }
 
-// close fails all messages, now and later.
+// close fails all messages, and later ones.
 func (s *messenger) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -323,7 +324,7 @@ func (s *messenger) close() {
 	s.wakeDriver()
 }
 
-// closed releases the bell once nobody listens for it.
+// release closes the wakeup when there is no driver any more.
 func (s *messenger) release() {
 	for {
 		s.mu.Lock()

@@ -6,28 +6,28 @@ import (
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
-// keepNotes bounds what a messenger keeps for reuse.
+// maxSpareStates bounds the states that a messenger keeps for reuse.
 const maxSpareStates = 1024
 
-// A note is what a messenger knows about one message.
+// A msgState is the messenger's state of one message. messenger.mu guards it.
 type msgState struct {
-	msg      *transport.Message // nil: an announcement, or given up
-	id       uint64             // the sender's
-	length   int                // of the announced message
+	msg      *transport.Message // nil: an announcement, or a withdrawn message
+	id       uint64             // chosen by the sender
+	length   int                // bytes, of the announced message
 	head     transport.Head     // of the announced message
-	moved    int                // how much of the body has moved
-	matched  bool               // a receive has met its announcement
-	cleared  bool               // and said so to the sender
+	moved    int                // bytes of the body that are written or read
+	matched  bool               // a receive has its announcement
+	cleared  bool               // the sender was sent kindClear
 	done     bool
 	err      error
-	selfSend *msgState // of a receive from this rank itself: the send
+	selfSend *msgState // of a receive from this rank itself: the matching send
 	next     *msgState // in a queue
 
 	wake  chan struct{}
 	timer *time.Timer
 }
 
-// note returns a note for a message.
+// newState returns a state for a message, a spare one if possible.
 func (s *messenger) newState(m *transport.Message) *msgState {
 	var x *msgState
 	if n := len(s.spare); n > 0 {
@@ -41,8 +41,8 @@ func (s *messenger) newState(m *transport.Message) *msgState {
 	return x
 }
 
-// keep takes back the note of a message that is over. A note that is not done
-// was given up in a state in which the peer may still refer to it.
+// recycle keeps the state of a completed message for reuse. A withdrawn message is not done, and
+// the peer may still refer to its state.
 func (s *messenger) recycle(x *msgState) {
 	x.timer.Stop()
 	if !x.done || len(s.spare) >= maxSpareStates {
@@ -56,13 +56,13 @@ func (s *messenger) recycle(x *msgState) {
 	s.spare = append(s.spare, x)
 }
 
-// finish ends a message.
+// finish completes a message and wakes its Finish.
 func (x *msgState) finish(err error) {
 	x.done, x.err = true, err
 	x.signal()
 }
 
-// nudge lets the goroutine in Finish look again.
+// signal makes the goroutine in Finish check the state again.
 func (x *msgState) signal() {
 	select {
 	case x.wake <- struct{}{}:
@@ -70,7 +70,7 @@ func (x *msgState) signal() {
 	}
 }
 
-// A queue is notes in the order of their arrival.
+// A queue is a list of states, oldest first.
 type queue struct{ first, last *msgState }
 
 func (q *queue) push(x *msgState) {
@@ -91,7 +91,7 @@ func (q *queue) pop() *msgState {
 	return x
 }
 
-// remove takes a note out and reports whether it was there.
+// remove removes a state and reports whether it was in the queue.
 func (q *queue) remove(x *msgState) bool {
 	var before *msgState
 	for o := q.first; o != nil; before, o = o, o.next {
@@ -112,7 +112,7 @@ func (q *queue) remove(x *msgState) bool {
 	return false
 }
 
-// tags holds a queue for every tag that has one.
+// tags maps each tag to its queue. Empty queues are removed.
 type tags map[int]queue
 
 func (t tags) push(tag int, x *msgState) {

@@ -2,14 +2,14 @@ package tcp
 
 import "slices"
 
-// A word is one thing to say to a peer.
+// An outHeader is a header that is queued for a peer.
 type outHeader struct {
 	kind  byte
 	id    uint64
-	state *msgState // of a message to be announced or sent
+	state *msgState // of the message to be announced or sent
 }
 
-// words are said in the order in which they were pushed.
+// An outQueue is a first-in, first-out queue of headers.
 type outQueue struct {
 	list   []outHeader
 	popped int
@@ -18,7 +18,7 @@ type outQueue struct {
 func (w *outQueue) len() int { return len(w.list) - w.popped }
 
 func (w *outQueue) push(x outHeader) {
-	// The said half is moved away only when that frees half of the list.
+	// The popped part is moved away only when it is half of the list.
 	if w.popped > 16 && 2*w.popped > len(w.list) {
 		w.list = slices.Delete(w.list, 0, w.popped)
 		w.popped = 0
@@ -35,7 +35,7 @@ func (w *outQueue) pop() outHeader {
 	return x
 }
 
-// find returns what is still to be said about a message, or nil.
+// find returns the queued header of a message, or nil.
 func (w *outQueue) find(x *msgState) *outHeader {
 	for i := w.popped; i < len(w.list); i++ {
 		if w.list[i].state == x {
@@ -45,7 +45,7 @@ func (w *outQueue) find(x *msgState) *outHeader {
 	return nil
 }
 
-// remove takes out a word that find has returned.
+// remove removes a header that find has returned.
 func (w *outQueue) remove(x *outHeader) {
 	gone := *x
 	w.list = slices.DeleteFunc(w.list, func(o outHeader) bool { return o == gone })

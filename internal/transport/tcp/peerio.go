@@ -6,19 +6,20 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// burst bounds what one turn of one pair moves, so that others get theirs.
+// maxTurnBytes bounds what one call of writeOut or readIn moves, so that other peers get a turn.
 const maxTurnBytes = 4 << 20
 
-// busy reports whether there is something to write.
+// hasOutput reports whether there is something to write.
 func (p *peerMessages) hasOutput() bool { return p.out.len() > 0 || p.midHeader() }
 
-// saying reports whether something is partly written.
+// midHeader reports whether a header or body is partly written.
 func (p *peerMessages) midHeader() bool {
 	s := &p.link.out
 	return len(s.head)+len(s.body) > 0 || !p.link.flushed()
 }
 
-// push writes until the socket is full or there is nothing left.
+// writeOut writes until the socket is full or nothing is left. It reports whether it wrote
+// anything.
 func (p *peerMessages) writeOut() (bool, error) {
 	any := false
 	for moved := 0; p.err == nil && moved < maxTurnBytes; moved += headerBytes {
@@ -45,7 +46,7 @@ func (p *peerMessages) writeOut() (bool, error) {
 	return any, nil
 }
 
-// say starts to write the first word.
+// startNext starts to write the first header of the queue.
 func (p *peerMessages) startNext() {
 	w := p.out.pop()
 	h := header{kind: w.kind, id: w.id}
@@ -69,7 +70,7 @@ func (p *peerMessages) startNext() {
 	}
 }
 
-// said follows up on a word that is written.
+// finishWritten completes a send whose last piece is written, or queues its next piece.
 func (p *peerMessages) finishWritten() {
 	x := p.writing
 	if x == nil {
@@ -83,7 +84,8 @@ func (p *peerMessages) finishWritten() {
 	p.out.push(outHeader{kindData, x.id, x})
 }
 
-// pull reads until the socket is empty or the turn is over.
+// readIn reads until the socket is empty or maxTurnBytes are read. It reports whether it read
+// anything.
 func (p *peerMessages) readIn() (bool, error) {
 	any := false
 	for moved := 0; p.err == nil && moved < maxTurnBytes; moved += headerBytes {
@@ -111,7 +113,7 @@ func (p *peerMessages) readIn() (bool, error) {
 	return any, nil
 }
 
-// read reads the data of a message, and ends the message with its last byte.
+// readBody reads the data of a message and completes the message at its last byte.
 func (p *peerMessages) readBody() (int, error) {
 	x := p.reading
 	n := 0
@@ -120,7 +122,7 @@ func (p *peerMessages) readBody() (int, error) {
 		if x.msg != nil {
 			to = x.msg.Body[x.moved : x.moved+p.pieceLeft]
 		} else {
-			// The receive was given up.
+			// The receive was withdrawn.
 			if p.discard == nil {
 				p.discard = make([]byte, 64<<10)
 			}

@@ -6,26 +6,25 @@ import (
 	"time"
 )
 
-// maxClosed is how many closed groups a process remembers, so that whoever
-// still calls for one is told so.
+// maxClosed is how many closed groups a process remembers, so that later dialers get statusClosed.
 const maxClosed = 4096
 
-// A key names one rank's side of a group.
+// A key identifies one rank's side of a group.
 type key struct {
 	group Group
 	rank  int
 }
 
-// A call is a proven connection and what it is for.
+// An incoming is an authenticated connection with its hello.
 type incoming struct {
 	conn  net.Conn
 	hello hello
-	timer *time.Timer // while parked
+	timer *time.Timer // ends the parking
 }
 
 func (c *incoming) key() key { return key{c.hello.group, c.hello.to} }
 
-// place tells parked calls apart; a rank that calls again replaces its call.
+// A parkKey identifies a parked connection. A rank that dials again replaces its connection.
 type parkKey struct {
 	key
 	from int
@@ -34,15 +33,15 @@ type parkKey struct {
 
 func (c *incoming) parkKey() parkKey { return parkKey{c.key(), c.hello.from, c.hello.lane} }
 
-// A registry knows the meshes of a process, the calls that came before theirs
-// was made, and those that are no more.
+// A registry holds the meshes of a process, the parked connections whose mesh is not made yet, and
+// the keys of closed meshes. mu guards all fields but opts.
 type registry struct {
 	opts        *Options
 	mu          sync.Mutex
 	meshes      map[key]*Mesh
 	parked      map[parkKey]*incoming
 	closed      map[key]struct{}
-	closedOrder []key // the order of closed
+	closedOrder []key // the keys of closed, oldest first
 	stopped     bool
 }
 
@@ -53,7 +52,7 @@ func (r *registry) setup(opts *Options) {
 	r.closed = make(map[key]struct{})
 }
 
-// stop turns away all parked calls, now and later.
+// stop closes all parked connections. find refuses later ones.
 func (r *registry) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,8 +64,8 @@ func (r *registry) stop() {
 	}
 }
 
-// find returns the mesh that a call is for. If there is none it parks the
-// call, or returns why not.
+// find returns the mesh of a connection. If there is none, it parks the connection or returns why
+// not.
 func (r *registry) find(c *incoming) (*Mesh, status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +87,7 @@ func (r *registry) find(c *incoming) (*Mesh, status) {
 	return nil, statusOK
 }
 
-// expire ends the wait of a parked call.
+// expire refuses a parked connection after ParkTimeout.
 func (r *registry) expire(c *incoming) {
 	r.mu.Lock()
 	waits := r.parked[c.parkKey()] == c
@@ -105,8 +104,8 @@ func (r *registry) expire(c *incoming) {
 	}
 }
 
-// add makes a mesh known and returns the calls that have waited for it. It
-// reports false if the mesh is known already, or was closed.
+// add registers a mesh and returns its parked connections. It reports false if the mesh exists or
+// was closed.
 func (r *registry) add(m *Mesh) ([]*incoming, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +124,7 @@ func (r *registry) add(m *Mesh) ([]*incoming, bool) {
 	return calls, true
 }
 
-// remove makes a mesh known as closed.
+// remove marks a mesh as closed.
 func (r *registry) remove(m *Mesh) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

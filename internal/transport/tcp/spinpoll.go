@@ -10,42 +10,43 @@ import (
 )
 
 const (
-	// turns is how often the sockets are tried between two looks at the waiter
-	// and the clock. A try that finds nothing takes a fraction of a microsecond.
+	// triesPerCheck is how many times the sockets are tried between two checks of the waiter and
+	// the clock. A futile try takes a fraction of a microsecond.
 	triesPerCheck = 16
-	// spinFor is how long they are tried before the goroutine sleeps. Being
-	// woken takes some ten microseconds, an answer over a network a little more.
+	// spinFor is how long the sockets are tried before the goroutine sleeps. It covers a round trip
+	// plus the time to be woken from poll(2).
 	spinFor = 400 * time.Microsecond
-	// holdFor is how long, at first, the processor is not offered to others:
-	// they would keep it for much longer than an answer takes.
+	// noYieldFor is how long the goroutine first keeps its CPU. A thread that gets the CPU keeps it
+	// for much longer than a round trip.
 	noYieldFor = 50 * time.Microsecond
-	// slice is how long a goroutine sleeps before it looks at its waiter.
+	// maxSleep bounds one sleep, after which the waiter is checked.
 	maxSleep = 5 * time.Millisecond
-	// askEvery is how often a sleeper asks whether the peer's host still answers.
+	// hostCheckEvery is the interval between checks for a silent host.
 	hostCheckEvery = time.Second
 )
 
-// patience is how a goroutine passes the time between two tries.
+// spinPoll decides what a goroutine does between two tries of its sockets: spin, yield or sleep.
+// The goroutine that polls owns it.
 type spinPoll struct {
-	oversubscribed bool         // ranks outnumber processors
+	oversubscribed bool         // this host has more ranks than CPUs
 	closing        *atomic.Bool // of the mesh
-	tries          int          // of tries
-	idleSince      time.Time    // when nothing moved any more; zero: not yet noticed
-	yielding       bool         // that was a while ago
-	hostsChecked   time.Time    // when the peers' hosts were last asked
+	tries          int          // since begin
+	idleSince      time.Time    // when data last moved; zero: the clock was not read since
+	yielding       bool         // idle for noYieldFor
+	hostsChecked   time.Time    // when the peers' hosts were last checked
 }
 
 // begin starts an operation.
 func (p *spinPoll) begin() { p.tries, p.idleSince, p.yielding = 0, time.Time{}, false }
 
-// turn is called after every try. It reports whether it is time to sleep.
+// afterTry is called after every try. It reports whether to sleep now.
 func (p *spinPoll) afterTry(w *wait.Waiter, moved bool) (bool, error) {
 	p.tries++
 	switch {
 	case moved:
 		p.idleSince, p.yielding = time.Time{}, false
 	case p.oversubscribed || p.yielding:
-		// The one who is waited for may be waiting for this processor.
+		// The awaited process may need this CPU.
 		sysYield()
 	}
 	if p.tries%triesPerCheck != 0 {
@@ -64,18 +65,18 @@ func (p *spinPoll) afterTry(w *wait.Waiter, moved bool) (bool, error) {
 	waited := now.Sub(p.idleSince)
 	p.yielding = waited >= noYieldFor
 	if waited < spinFor {
-		// So may a rank that is a goroutine of this process.
+		// The awaited rank may be a goroutine of this process.
 		runtime.Gosched()
 		return false, nil
 	}
 	return true, nil
 }
 
-// sleep waits until one of the descriptors is ready, or for a slice. It
-// reports whether it is time to ask whether the peers' hosts still answer.
+// sleep waits until a descriptor is ready, or for maxSleep. It reports whether to check for silent
+// hosts.
 func (p *spinPoll) sleep(fds []unix.PollFd) bool {
 	_, _ = unix.Poll(fds, int(maxSleep/time.Millisecond))
-	p.tries = triesPerCheck - 1 // the next turn looks at the waiter
+	p.tries = triesPerCheck - 1 // the next afterTry checks the waiter
 	now := time.Now()
 	if now.Sub(p.hostsChecked) < hostCheckEvery {
 		return false

@@ -9,12 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The data path makes its system calls without telling Go's scheduler: they
-// do not block, and telling it costs as much as a short one of them. What one
-// call may move is bounded, because the collector cannot stop a thread that is
-// inside it.
+// The data path uses raw system calls, which do not notify Go's scheduler: they do not block, and
+// the notification costs as much as a short call. The garbage collector cannot stop a thread inside
+// such a call, so maxSyscallBytes bounds what one call moves.
 
-// sysSend writes what it can of p. It returns EAGAIN if that is nothing.
+// sysSend writes what the socket takes of p, or returns EAGAIN.
 func sysSend(fd int, p []byte) (int, syscall.Errno) {
 	n, _, e := syscall.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))),
 		uintptr(len(p)), unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT, 0, 0)
@@ -24,7 +23,7 @@ func sysSend(fd int, p []byte) (int, syscall.Errno) {
 	return int(n), 0
 }
 
-// sysRecv reads what there is into p: zero bytes without an error is the end.
+// sysRecv reads into p without blocking. Zero bytes without an error is the end of the stream.
 func sysRecv(fd int, p []byte) (int, syscall.Errno) {
 	n, _, e := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(p))),
 		uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
@@ -34,8 +33,7 @@ func sysRecv(fd int, p []byte) (int, syscall.Errno) {
 	return int(n), 0
 }
 
-// A vector is the arguments of a call that moves two slices at once. It must
-// be on the heap.
+// A vector holds the arguments of a call that moves two slices at once. It must be on the heap.
 type vector struct {
 	iov [2]unix.Iovec
 	hdr unix.Msghdr
@@ -50,7 +48,7 @@ func (v *vector) set(a, b []byte) {
 	v.hdr.SetIovlen(2)
 }
 
-// send is sysSend of a and then b.
+// send sends a and then b like sysSend.
 func (v *vector) send(fd int, a, b []byte) (int, syscall.Errno) {
 	v.set(a, b)
 	n, _, e := syscall.RawSyscall(unix.SYS_SENDMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.hdr)),
@@ -62,7 +60,7 @@ func (v *vector) send(fd int, a, b []byte) (int, syscall.Errno) {
 	return int(n), 0
 }
 
-// recv is sysRecv into a and then b.
+// recv receives into a and then b like sysRecv.
 func (v *vector) recv(fd int, a, b []byte) (int, syscall.Errno) {
 	v.set(a, b)
 	n, _, e := syscall.RawSyscall(unix.SYS_RECVMSG, uintptr(fd), uintptr(unsafe.Pointer(&v.hdr)), unix.MSG_DONTWAIT)
@@ -73,11 +71,10 @@ func (v *vector) recv(fd int, a, b []byte) (int, syscall.Errno) {
 	return int(n), 0
 }
 
-// sysYield lets another process have the processor.
+// sysYield yields the CPU to other threads.
 func sysYield() { _, _, _ = syscall.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }
 
-// unsentBytes is how much of what was written the other side's kernel has not
-// acknowledged.
+// unsentBytes returns the bytes that the peer's kernel has not acknowledged.
 func unsentBytes(fd int) int {
 	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 	if err != nil {
@@ -86,9 +83,8 @@ func unsentBytes(fd int) int {
 	return n
 }
 
-// tune sets a connection's options. There is no TCP_USER_TIMEOUT: it would
-// also end the connection to a rank that computes for longer than that while
-// its buffers are full. See silent.
+// tune sets the socket options. It does not set TCP_USER_TIMEOUT, which would also end the
+// connection to a rank that computes for longer while its buffers are full; see hostSilent.
 func tune(fd int, dead time.Duration) error {
 	keep := keepalive.NewKeepAlive(dead)
 	for _, o := range []struct{ level, name, value int }{
@@ -105,15 +101,15 @@ func tune(fd int, dead time.Duration) error {
 	return nil
 }
 
-// silent reports whether the other side's kernel has long stopped to answer.
-// A living one acknowledges data at once, whatever its process does; keep-alive
-// does not run while data is on its way.
+// hostSilent reports whether the peer's kernel has not acknowledged data for dead. A running kernel
+// acknowledges at once, whatever its processes do. Keep-alive does not help here, because it does
+// not run while data is unacknowledged.
 func hostSilent(fd int, dead time.Duration) bool {
 	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
 	return err == nil && info.Unacked > 0 && info.Retransmits > 0 && time.Duration(info.Last_ack_recv)*time.Millisecond > dead
 }
 
-// A bell wakes whoever polls its descriptor.
+// A wakeup ends a poll(2) that includes its descriptor.
 type wakeup struct{ fd int }
 
 func newWakeup() (*wakeup, error) {

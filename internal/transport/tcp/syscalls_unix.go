@@ -23,7 +23,7 @@ func sysSend(fd int, p []byte) (int, syscall.Errno) { return errno(unix.Write(fd
 
 func sysRecv(fd int, p []byte) (int, syscall.Errno) { return errno(unix.Read(fd, p)) }
 
-// A vector moves two slices, here one after the other.
+// A vector moves two slices, one after the other.
 type vector struct{}
 
 func (*vector) send(fd int, a, b []byte) (int, syscall.Errno) { return both(sysSend, fd, a, b) }
@@ -35,7 +35,7 @@ func both(move func(int, []byte) (int, syscall.Errno), fd int, a, b []byte) (int
 	if e != 0 || n < len(a) {
 		return n, e
 	}
-	// What went wrong now goes wrong again on the next call.
+	// An error of the second call is returned by the next call.
 	if more, e := move(fd, b); e == 0 {
 		n += more
 	}
@@ -55,7 +55,7 @@ func tune(fd int, _ time.Duration) error {
 
 func hostSilent(int, time.Duration) bool { return false }
 
-// A bell wakes whoever polls its descriptor.
+// A wakeup ends a poll(2) that includes its descriptor.
 type wakeup struct{ fd, in int }
 
 func newWakeup() (*wakeup, error) {
