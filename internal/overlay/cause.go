@@ -6,7 +6,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// A Cause is a group's failure in the form in which it travels.
+// A Cause is a group's failure as it is sent to other ranks.
 type Cause struct {
 	Group   string `json:"group"`
 	Members []int  `json:"members,omitempty"` // of the group, by their numbers in the job
@@ -23,18 +23,18 @@ type Cause struct {
 	Reason string `json:"reason"`
 }
 
-// kinds are the failures that can travel, by name.
-var causeKinds = map[string]error{
+// kinds maps the names of failures that can be sent to their errors.
+var kinds = map[string]error{
 	"lost": engine.ErrRankLost, "timeout": engine.ErrTimeout, "mismatch": engine.ErrMismatch,
 	"aborted": engine.ErrAborted, "closed": engine.ErrClosed, "unsupported": engine.ErrUnsupported,
 	"corrupt": engine.ErrCorrupt, "device": engine.ErrNoDevicePath,
 }
 
-// NewCause describes why a group has ended. What only the failing rank itself
-// can match stays behind.
+// NewCause describes a group's failure for other ranks. It omits errors that only the failing rank
+// itself can match.
 func NewCause(group string, f *engine.Failure) *Cause {
 	c := &Cause{Group: group, Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Left: f.Left, Above: f.Above, Reason: f.Reason}
-	for name, kind := range causeKinds {
+	for name, kind := range kinds {
 		if errors.Is(f.Kind, kind) {
 			c.Kind = name
 		}
@@ -42,9 +42,9 @@ func NewCause(group string, f *engine.Failure) *Cause {
 	return c
 }
 
-// Failure is the cause as an engine takes it.
+// Failure returns the cause in the form of package engine.
 func (c *Cause) Failure() *engine.Failure {
-	kind, ok := causeKinds[c.Kind]
+	kind, ok := kinds[c.Kind]
 	if !ok {
 		kind = engine.ErrAborted
 	}

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// A report is a cause on which the coordinator is to decide.
+// A report is a cause without a decision of the coordinator.
 type report struct {
 	cause *Cause
 	since time.Time // when this rank learned of it
 }
 
-// Report has a cause that this rank has found decided on. The Node answers by Fail, with the first
-// cause of the group's failure.
+// Report submits a cause that this rank has found to the coordinator. The Node answers by Fail with
+// the first cause of the group's failure.
 func (n *Node) Report(now time.Time, c *Cause) {
 	n.report(now, n.self, c)
 	n.arm(now)
 }
 
-// report takes a cause that this rank or another has found.
+// report handles a cause that this rank or rank from has found.
 func (n *Node) report(now time.Time, from int, c *Cause) {
 	if first := n.causes[c.Group]; first != nil {
 		if from == n.self {
@@ -36,11 +36,11 @@ func (n *Node) report(now time.Time, from int, c *Cause) {
 	}
 }
 
-// First is the first cause of a group's failure, if this rank knows that it is decided.
+// First returns the first cause of a group's failure, or nil if this rank knows no decision.
 func (n *Node) First(group string) *Cause { return n.causes[group] }
 
-// Decide has this rank decide on a group's reported cause, if there is one, without waiting for the
-// ranks before it. It is for an owner that knows that these do not answer.
+// Decide decides on the reported cause of a group, if there is one, without waiting for the ranks
+// before this one. The owner calls it if it knows that they do not answer.
 func (n *Node) Decide(now time.Time, group string) {
 	if p := n.pending[group]; p != nil {
 		n.learnCause(now, n.self, p.cause)
@@ -48,11 +48,11 @@ func (n *Node) Decide(now time.Time, group string) {
 	n.arm(now)
 }
 
-// undecided are the groups of the pending reports, in order.
+// undecided returns the groups of the pending reports in sorted order.
 func (n *Node) undecided() []string { return slices.Sorted(maps.Keys(n.pending)) }
 
-// decide decides on reported causes, if this rank is the coordinator, or if the ranks before it have
-// not decided in time. A rank that leaves decides nothing: another rank may know that it leaves, and
+// decide decides on reported causes if this rank is the coordinator, or if the ranks before it have
+// not decided in time. A leaving rank decides nothing: another rank may know that it leaves and
 // decide in its place.
 func (n *Node) decide(now time.Time) {
 	if len(n.pending) == 0 || n.leaving {

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// wanted are the ranks to which this rank keeps links: the first rank that answers at or after each
-// distance that is a power of two. Beyond a successor that does not answer there may be more of
-// them, so the next few are wanted at once.
+// wanted returns the ranks to which this rank keeps links: for each distance that is a power of
+// two, the first rank at or after it that answers. If the successor does not answer, the ranks
+// after it may be stopped as well, so the next lookAhead ranks are wanted at once.
 func (n *Node) wanted() (list []int) {
 	size := len(n.peers)
 	for d := 1; d < size; d *= 2 {
@@ -28,12 +28,12 @@ func (n *Node) wanted() (list []int) {
 	return list
 }
 
-// unlinked are the wanted ranks to which there is no link.
+// unlinked returns the wanted ranks to which there is no link.
 func (n *Node) unlinked() []int {
 	return slices.DeleteFunc(n.wanted(), n.linked)
 }
 
-// surplus are the ranks to which this rank has made a link that neither side wants.
+// surplus returns the ranks to which this rank has made a link that neither side wants.
 func (n *Node) surplus() (list []int) {
 	var want []int
 	for _, r := range n.active {
@@ -51,7 +51,7 @@ func (n *Node) surplus() (list []int) {
 	return list
 }
 
-// relink makes the links that are wanted, and drops links that are not.
+// relink dials the wanted ranks without a link. If there are none, it drops surplus links.
 func (n *Node) relink(now time.Time) {
 	if n.quiescent() && now.Before(n.buildAt) || n.leaving && n.attached() {
 		return
@@ -66,7 +66,7 @@ func (n *Node) relink(now time.Time) {
 	}
 	for i, r := range missing {
 		if i > 0 && n.quiescent() && len(n.peers) > largeJob {
-			break // one link at a time
+			break // one link per tick
 		}
 		n.dial(now, r)
 	}
@@ -86,14 +86,15 @@ func (n *Node) isolated() bool {
 	return answer
 }
 
-// rejoin makes a new link at once if this rank has lost its last one: until then the other ranks could
-// learn a fact, act on it and exit without this rank. Goodbyes are acknowledged when it has one.
+// reconnectIsolated dials at once if no rank that answers has a link with this rank. Without a
+// link, other ranks could learn a fact, act on it and exit before this rank learns it. Goodbyes are
+// acknowledged only when there is a link again, or after SuspectAfter.
 func (n *Node) reconnectIsolated(now time.Time) {
 	apart := n.canDial && !n.leaving && n.isolated()
 	if apart {
 		for i, r := range n.unlinked() {
 			if i > 0 && len(n.peers) > largeJob {
-				break // a ring suffices
+				break // one link suffices to rejoin the ring
 			}
 			n.dial(now, r)
 		}
@@ -108,7 +109,8 @@ func (n *Node) reconnectIsolated(now time.Time) {
 	n.unacked = nil
 }
 
-// hold answers goodbyes whose Noted must wait, so that this rank is not suspected meanwhile.
+// deferAcks sends Here for goodbyes whose Noted must wait, so that this rank is not suspected
+// meanwhile.
 func (n *Node) deferAcks() {
 	for i := range n.unacked {
 		if a := &n.unacked[i]; !a.deferred {
@@ -129,10 +131,10 @@ func (n *Node) attached() bool {
 	return false
 }
 
-// largeJob is the number of ranks up to which a rank makes all its links at once.
+// largeJob is the largest number of ranks in which a rank makes all its links at once.
 const largeJob = 32
 
-// calm reports whether nothing has happened that is urgent to spread.
+// quiescent reports whether there is no urgent fact to spread.
 func (n *Node) quiescent() bool {
 	if n.leaving || len(n.pending) > 0 || n.losses > 0 {
 		return false
@@ -145,7 +147,7 @@ func (n *Node) quiescent() bool {
 	return true
 }
 
-// dial connects to a rank, unless that is under way.
+// dial requests a connection to a rank, unless a dial is in progress.
 func (n *Node) dial(now time.Time, rank int) {
 	p := &n.peers[rank]
 	if p.dialing {
@@ -159,12 +161,12 @@ func (n *Node) dial(now time.Time, rank int) {
 	n.act(Action{Do: Dial, Rank: rank})
 }
 
-// LinkUp notes a new link with a rank. Made says that this rank has made it.
+// LinkUp records a new link with a rank. made reports that this rank dialed it.
 func (n *Node) LinkUp(now time.Time, rank int, made bool) {
 	n.markActive(rank)
 	p := &n.peers[rank]
 	if p.links == 0 {
-		p.gotState = false // what came on earlier links says nothing of this one
+		p.gotState = false // a State of an earlier link does not cover this one
 	}
 	p.links++
 	if made {
@@ -172,7 +174,7 @@ func (n *Node) LinkUp(now time.Time, rank int, made bool) {
 		p.dialing = false
 	}
 	p.broken, p.unanswered, p.missingSince, p.cutOffSince = "", false, time.Time{}, time.Time{}
-	p.askedAt, p.askAgain = time.Time{}, false // what was asked on an earlier link may not have arrived
+	p.askedAt, p.askAgain = time.Time{}, false // an Ask of an earlier link may not have arrived
 	n.markAlive(rank)
 	n.sendState(now, rank)
 	if n.leaving {
@@ -181,7 +183,7 @@ func (n *Node) LinkUp(now time.Time, rank int, made bool) {
 	n.arm(now)
 }
 
-// share sends everything that a new link must know.
+// sendState sends everything that the other side of a new link must know.
 func (n *Node) sendState(now time.Time, rank int) {
 	m := &Message{Kind: State, Facts: slices.Clone(n.facts)}
 	for _, group := range n.undecided() {
@@ -192,9 +194,9 @@ func (n *Node) sendState(now time.Time, rank int) {
 	n.ask(now, rank)
 }
 
-// LinkDown notes that a link with a rank has ended without a goodbye or a Drop. Made says which side
-// had made it. A rank whose host answers is dialed once more before it is lost: a connection can end
-// alone.
+// LinkDown records that a link with a rank has ended without a goodbye or a Drop. made reports that
+// this rank had dialed it. A rank whose host answers is dialed once more before it is lost, because
+// a connection can end while its process runs.
 func (n *Node) LinkDown(now time.Time, rank int, made bool, reason string) {
 	n.markActive(rank)
 	p := &n.peers[rank]
@@ -207,7 +209,7 @@ func (n *Node) LinkDown(now time.Time, rank int, made bool, reason string) {
 		n.lose(now, rank, reason)
 	default:
 		if p.gotState {
-			p.broken = reason // otherwise the rank may have exited before it knew of the link
+			p.broken = reason // otherwise the rank may have exited before it noticed the link
 		}
 		p.gotState = false
 		n.dial(now, rank)
@@ -215,7 +217,7 @@ func (n *Node) LinkDown(now time.Time, rank int, made bool, reason string) {
 	n.arm(now)
 }
 
-// LinkDropped notes that the other side uses a link no more.
+// LinkDropped records that the other side has dropped a link.
 func (n *Node) LinkDropped(now time.Time, rank int, made bool) {
 	n.unlink(&n.peers[rank], made)
 	n.arm(now)
@@ -237,12 +239,12 @@ type DialResult uint8
 // The results of a dial that failed.
 const (
 	Refused    DialResult = iota // nothing listens at the address, or another process does
-	Unanswered                   // a process listens, and does not answer: it may be stopped
+	Unanswered                   // a process listens and does not answer: it may be stopped
 	CutOff                       // the host does not answer
 )
 
-// DialFailed notes that a rank cannot be reached. A rank with which there was a link has said no
-// goodbye on it, and is lost. Any other rank may have left in good order: see resolve.
+// DialFailed records that a dial of a rank has failed. A rank with which there was a link has said
+// no goodbye on it and is lost. Any other rank may have left in good order; see resolve.
 func (n *Node) DialFailed(now time.Time, rank int, result DialResult) {
 	n.markActive(rank)
 	p := &n.peers[rank]
@@ -266,13 +268,13 @@ func (n *Node) DialFailed(now time.Time, rank int, result DialResult) {
 	n.arm(now)
 }
 
-// unresolved reports whether a rank could not be reached, and it is not known what becomes of it.
+// unresolved reports whether a rank could not be reached and its fate is not known.
 func (p *peer) unresolved() bool {
 	return p.fate == present && (p.broken != "" || p.unanswered || !p.missingSince.IsZero() || !p.cutOffSince.IsZero())
 }
 
-// patience is how long nothing may listen at a rank's address before the rank is lost. If another
-// rank does not answer, that rank may be the one that knows of a departure.
+// missingLimit is how long nothing may listen at a rank's address before the rank is lost. It is
+// longer while another rank does not answer, because that rank may know of a departure.
 func (n *Node) missingLimit() time.Duration {
 	for _, r := range n.active {
 		if p := &n.peers[r]; p.fate == present && p.suspected && p.missingSince.IsZero() {
@@ -282,7 +284,7 @@ func (n *Node) missingLimit() time.Duration {
 	return missingFor
 }
 
-// resolve dials ranks that could not be reached until their fate is known.
+// resolve dials the ranks that could not be reached until their fate is known.
 func (n *Node) resolve(now time.Time) {
 	if n.leaving {
 		return
@@ -301,7 +303,7 @@ func (n *Node) resolve(now time.Time) {
 	}
 }
 
-// ask has a rank acknowledge what it was sent. A rank that is suspected is not asked.
+// ask requests an acknowledgement of all messages so far. A suspected rank is not asked.
 func (n *Node) ask(now time.Time, rank int) {
 	p := &n.peers[rank]
 	switch {
@@ -315,8 +317,8 @@ func (n *Node) ask(now time.Time, rank int) {
 	}
 }
 
-// answered takes the acknowledgement of an Ask, or of a Bye whose Noted must wait: that one has no
-// number.
+// answered handles the acknowledgement of an Ask. Number 0 acknowledges a Bye whose Noted must
+// wait.
 func (n *Node) answered(now time.Time, rank int, number uint64) {
 	p := &n.peers[rank]
 	if number != p.lastAsk && number != 0 {
@@ -328,10 +330,10 @@ func (n *Node) answered(now time.Time, rank int, number uint64) {
 	}
 }
 
-// heard notes that a rank runs.
+// markAlive records that a rank runs.
 func (n *Node) markAlive(rank int) { n.peers[rank].suspected = false }
 
-// suspect finds the ranks that have not answered in time.
+// suspect marks the ranks that have not answered in time.
 func (n *Node) suspect(now time.Time) {
 	for _, r := range n.active {
 		p := &n.peers[r]
@@ -346,7 +348,7 @@ func (n *Node) suspect(now time.Time) {
 	}
 }
 
-// excuse gives all ranks new time to answer.
+// restartTimers gives all ranks the full time to answer again.
 func (n *Node) restartTimers(now time.Time) {
 	for _, r := range n.active {
 		if p := &n.peers[r]; !p.askedAt.IsZero() {

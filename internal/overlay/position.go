@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Tell spreads this rank's position in a group. A position that another rank has told need not
-// reach the members again.
+// SharePosition spreads this rank's position in a group to its members. A position equal to one
+// that another rank has sent is not sent again.
 func (n *Node) SharePosition(now time.Time, group string, members []int, where []byte) {
 	n.numPositions++
 	n.position(now, n.self, &Message{
@@ -15,7 +15,7 @@ func (n *Node) SharePosition(now time.Time, group string, members []int, where [
 	n.arm(now)
 }
 
-// position takes a position, forwards it once, and notifies this rank's group.
+// position handles a position: it forwards the position once and notifies this rank's group.
 func (n *Node) position(now time.Time, from int, m *Message) {
 	if !n.valid(m.Rank) || m.Number <= n.seen[m.Rank] {
 		return
@@ -23,7 +23,7 @@ func (n *Node) position(now time.Time, from int, m *Message) {
 	n.seen[m.Rank] = m.Number
 	same := func(o *Message) bool { return o.Group == m.Group && string(o.Where) == string(m.Where) }
 	if slices.ContainsFunc(n.positions, same) {
-		return // ranks that wait for one rank are all in the same place
+		return // ranks that wait for the same rank have equal positions
 	}
 	if len(n.positions) == maxPositions {
 		n.positions = slices.Delete(n.positions, 0, 1)

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// flood sends a message on all links but those of the rank that it came from, and has it
-// acknowledged.
+// flood sends a message on all links except those with rank from, and asks for acknowledgements.
 func (n *Node) flood(now time.Time, m *Message, from int) {
 	for r := range n.peers {
 		if n.other(r) && r != from && n.linked(r) {
@@ -16,7 +15,7 @@ func (n *Node) flood(now time.Time, m *Message, from int) {
 	}
 }
 
-// Receive takes a message from a rank. Messages that make no sense are ignored.
+// Receive handles a message from a rank. It ignores invalid messages.
 func (n *Node) Receive(now time.Time, from int, m *Message) {
 	n.markAlive(from)
 	switch m.Kind {
@@ -41,7 +40,7 @@ func (n *Node) Receive(now time.Time, from int, m *Message) {
 	n.arm(now)
 }
 
-// learn takes a message that is spread.
+// learn handles a message that is spread to all ranks.
 func (n *Node) learn(now time.Time, from int, m *Message) {
 	switch m.Kind {
 	case Lost:
@@ -63,8 +62,8 @@ func (n *Node) learn(now time.Time, from int, m *Message) {
 	}
 }
 
-// lose is this rank's own finding that a rank is lost. If its host does not answer, all ranks of
-// that host are lost.
+// lose handles this rank's own finding that a rank is lost. If the rank's host does not answer, all
+// ranks of that host are lost.
 func (n *Node) lose(now time.Time, rank int, reason string) {
 	var list []int
 	for r := range n.peers {
@@ -78,8 +77,9 @@ func (n *Node) lose(now time.Time, rank int, reason string) {
 	}
 }
 
-// spreadLost spreads the fact that ranks are lost, then has this rank's groups notified. If this
-// rank is one of them, the others go on without it, and its groups must end.
+// spreadLost forwards the fact that ranks are lost and then has this rank's groups notified. The
+// fact is not ignored if this rank is among ranks: the other ranks continue without it, so its
+// groups must end.
 func (n *Node) spreadLost(now time.Time, from int, ranks []int, reason string) {
 	for _, r := range ranks {
 		n.peers[r].fate = lost
@@ -94,8 +94,8 @@ func (n *Node) spreadLost(now time.Time, from int, ranks []int, reason string) {
 	n.act(Action{Do: Lose, Ranks: ranks, Reason: reason})
 }
 
-// learnLeft takes the fact that ranks have left. The links are notified by the next tick, of all
-// ranks at once: at the end of a job every rank leaves.
+// learnLeft handles the fact that ranks have left. The links are notified by the next tick, with
+// one message for all ranks, because at the end of a job every rank leaves.
 func (n *Node) learnLeft(ranks []int) {
 	for _, r := range ranks {
 		if n.valid(r) && n.present(r) && n.other(r) {
@@ -107,10 +107,10 @@ func (n *Node) learnLeft(ranks []int) {
 	}
 }
 
-// flushLeft notifies the ranks that stay of the ranks that have left. A rank that leaves itself, and
-// has acknowledged a goodbye since its own last one, says goodbye again: the departures must be
+// flushLeft notifies the present ranks of departures. A leaving rank that has acknowledged a
+// goodbye since its own last goodbye says goodbye again, because the departures must be
 // acknowledged before it exits. Departures that it learned from another rank need no
-// acknowledgement, because that rank passes them on as well.
+// acknowledgement: that rank forwards them as well.
 func (n *Node) flushLeft(now time.Time) {
 	if len(n.unforwarded) == 0 {
 		return
@@ -128,7 +128,8 @@ func (n *Node) flushLeft(now time.Time) {
 	}
 }
 
-// learnCause takes the first cause of a group's failure.
+// learnCause handles the first cause of a group's failure. This rank keeps only the first decision
+// that it learns.
 func (n *Node) learnCause(now time.Time, from int, c *Cause) {
 	if n.causes[c.Group] != nil {
 		return
