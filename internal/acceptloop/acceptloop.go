@@ -1,4 +1,4 @@
-// Package accept is the loop of whoever listens.
+// Package acceptloop accepts the connections of a listener.
 package acceptloop
 
 import (
@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// longest is the pause between two tries where nothing can be accepted.
+// maxPause bounds the pause after a failed Accept.
 const maxPause = 100 * time.Millisecond
 
-// Each gives every connection to take, until the listener is closed. When none
-// can be accepted, most likely for want of descriptors, trouble is told once,
-// and it is tried again after a while: some will come back. Neither function
-// should block.
+// Run calls take with every connection until the listener is closed. If Accept fails, most likely
+// for lack of descriptors, Run calls trouble once and retries after a pause until Accept succeeds.
+// Neither function should block.
 func Run(l net.Listener, trouble func(error), take func(net.Conn)) {
 	var pause time.Duration
 	for {

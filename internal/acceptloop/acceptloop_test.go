@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// script is a listener that answers as it is told; nil is a connection.
+// script is a listener whose Accept returns the given errors in order; nil is a connection.
 type script struct {
 	net.Listener
 	answers []error
@@ -22,8 +22,8 @@ func (s *script) Accept() (net.Conn, error) {
 	return nil, err
 }
 
-// TestEach holds that trouble is told once each time it begins, and ends with
-// the listener only.
+// TestEach checks that trouble is called once per sequence of errors, and that only the end of the
+// listener ends the loop.
 func TestEach(t *testing.T) {
 	full := &net.OpError{Op: "accept", Err: syscall.EMFILE}
 	var seen []string

@@ -1,5 +1,5 @@
-// Package cores divides the cores of a host among its ranks, and counts those that
-// ranks have.
+// Package affinity divides the CPUs of a host among its ranks, and counts the CPUs that ranks may
+// use.
 package affinity
 
 import (
@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// Share is one rank's part of the cores, by its number on the host; nil if there is
-// not one for each.
+// Share returns the CPUs of the rank with number local on the host, or nil if there are fewer CPUs
+// than ranks.
 func Share(cores []int, ranks, local int) []int {
 	if len(cores) < ranks {
 		return nil
@@ -17,7 +17,7 @@ func Share(cores []int, ranks, local int) []int {
 	return cores[local*len(cores)/ranks : (local+1)*len(cores)/ranks]
 }
 
-// Mask is a list of cores, short enough to be sent to all ranks: a bit for each.
+// Mask encodes a list of CPUs as a bit mask, to be sent to all ranks.
 func Mask(list []int) (mask []byte) {
 	for _, c := range list {
 		for len(mask) <= c/8 {
@@ -28,7 +28,7 @@ func Mask(list []int) (mask []byte) {
 	return mask
 }
 
-// Count is how many cores processes have together, by their masks.
+// Count returns the number of CPUs in at least one of the masks.
 func Count(masks [][]byte) (n int) {
 	var all []byte
 	for _, mask := range masks {
@@ -45,10 +45,9 @@ func Count(masks [][]byte) (n int) {
 	return n
 }
 
-// Crowded reports whether so many processes of one host are more than the cores that
-// they have together, by their masks. A process cannot tell by itself: it may have
-// been bound to one core, as the others to theirs. Where that is not known, the cores
-// of this process are taken for all.
+// Oversubscribed reports whether the processes of one host have fewer CPUs together than they are,
+// by their masks. A process's own mask does not suffice, because every process may be bound to one
+// CPU. If a mask is unknown, the number of CPUs of this process is used.
 func Oversubscribed(processes int, masks [][]byte) bool {
 	n := Count(masks)
 	if !Known(masks) {
@@ -57,13 +56,12 @@ func Oversubscribed(processes int, masks [][]byte) bool {
 	return processes > n
 }
 
-// Known reports whether it is known of all processes which cores they have.
+// Known reports whether the mask of every process is known.
 func Known(masks [][]byte) bool {
 	return len(masks) > 0 && !slices.ContainsFunc(masks, func(mask []byte) bool { return len(mask) == 0 })
 }
 
-// Apart reports whether no two processes have a core in common, by their masks. Where
-// that is not known, they may.
+// Disjoint reports whether all masks are known and no two processes share a CPU.
 func Disjoint(masks [][]byte) bool {
 	each := 0
 	for i := range masks {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Allowed lists the cores that the calling thread, and what it starts, may use; nil if
-// the system does not say.
+// Allowed returns the CPUs that the calling thread may use, or nil if the system does not report
+// them.
 func Allowed() (list []int) {
 	var set unix.CPUSet
 	if unix.SchedGetaffinity(0, &set) != nil {
@@ -23,14 +23,14 @@ func Allowed() (list []int) {
 	return list
 }
 
-// BindThread keeps the calling thread, and what it starts, on some cores; nil means
-// that nothing changes.
+// BindThread binds the calling thread, and threads and processes that it starts, to CPUs. A nil
+// list changes nothing.
 func BindThread(list []int) error { return bind(0, list) }
 
-// Bind keeps this process on some cores; nil means that nothing changes. Go has looked
-// at how many there are before, and so still knows those of the whole host.
+// Bind binds this process to CPUs. A nil list changes nothing. runtime.NumCPU keeps the value of
+// the program's start.
 func Bind(list []int) error {
-	// Threads that are there already do not follow; those that they start later do.
+	// Existing threads are bound one by one. Threads that they start later inherit the binding.
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return fmt.Errorf("binding to cores: %w", err)

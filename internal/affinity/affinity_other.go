@@ -2,11 +2,11 @@
 
 package affinity
 
-// Allowed is not known here.
+// Allowed returns nil: the CPUs are not known on this system.
 func Allowed() []int { return nil }
 
-// BindThread does nothing where a thread cannot be bound.
+// BindThread does nothing: this system cannot bind threads.
 func BindThread([]int) error { return nil }
 
-// Bind does nothing where a process cannot be bound.
+// Bind does nothing: this system cannot bind processes.
 func Bind([]int) error { return nil }

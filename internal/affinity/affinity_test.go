@@ -26,7 +26,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestCrowded counts what processes have together, however they were bound.
+// TestCrowded counts the CPUs that processes share.
 func TestCrowded(t *testing.T) {
 	for _, c := range []struct {
 		has   int
@@ -71,7 +71,7 @@ func TestApart(t *testing.T) {
 	}
 }
 
-// TestBind binds this process to what it has already, and its thread.
+// TestBind binds this process and its thread to the CPUs that they have already.
 func TestBind(t *testing.T) {
 	all := affinity.Allowed()
 	for _, bind := range []func([]int) error{affinity.Bind, affinity.BindThread} {

@@ -6,20 +6,20 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// A blame is the first failure that this process knows of, and the group that it
-// was in. A rank that has an error usually closes all its groups, and those who
-// still need it in another one should hear of the reason.
+// firstFailure is the first failure that this process has learned of, and its group. After an error
+// a rank usually closes all its groups. Ranks that still use another of these groups then learn the
+// reason.
 type firstFailure struct {
-	members []int // by their numbers in the job
+	members []int // ranks of the job
 	f       *engine.Failure
 }
 
-// blame notes a failure, if it is the first.
+// recordFailure stores a failure if it is the first.
 func (j *Job) recordFailure(members []int, f *engine.Failure) {
 	j.firstFailure.CompareAndSwap(nil, &firstFailure{members, f})
 }
 
-// excuse says why this rank leaves a group that is well.
+// exitReason returns a function that says why this rank leaves a group that has not failed.
 func (j *Job) exitReason(members []int) func() *engine.Failure {
 	rank := slices.Index(members, j.cfg.Rank)
 	return func() *engine.Failure {

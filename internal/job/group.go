@@ -18,24 +18,23 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A group is some of the job's ranks.
+// A group is a subset of the job's ranks with its engine.
 type group struct {
 	j       *Job
 	name    string
-	members []int // by their numbers in the job
-	rank    int   // this process's number in the group
+	members []int // by rank in the group: the rank in the job
+	rank    int   // this process's rank in the group
 	hosts   []int // by rank in the group: the lowest rank of the same host
 	e       engine.Engine
-	local   *shm.Engine      // of this host's ranks; nil if it is alone
-	memory  *segment.Segment // theirs; nil: none
+	local   *shm.Engine      // engine of this host's members; nil if this rank is alone on its host
+	memory  *segment.Segment // of local; nil: none
 
 	mu      sync.Mutex
-	made    bool            // the engine can be told of failures; guarded by mu
-	endedBy *engine.Failure // the first one before that; guarded by mu
+	made    bool            // e is ready for Fail; guarded by mu
+	endedBy *engine.Failure // the first failure before made; guarded by mu
 }
 
-// group makes this process's side of a group. All members do, with the same
-// name.
+// group makes this process's side of a group. All members call it with the same name.
 func (j *Job) group(ctx context.Context, name string, members []int) (engine.Engine, error) {
 	g := &group{j: j, name: name, members: members, rank: slices.Index(members, j.cfg.Rank)}
 	first := make(map[int]int)
@@ -47,7 +46,7 @@ func (j *Job) group(ctx context.Context, name string, members []int) (engine.Eng
 	}
 	making, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// From here on, so that nobody is waited for who is lost while the group is being made.
+	// Watch before the engine is made, so that no member waits for a lost rank in makeEngine.
 	j.member.Watch(name, members, func(f *engine.Failure) { g.endGroup(f, cancel) })
 	if err := g.makeEngine(making, len(first)); err != nil {
 		return nil, errors.Join(err, g.memory.Close())
@@ -62,7 +61,8 @@ func (j *Job) group(ctx context.Context, name string, members []int) (engine.Eng
 	return g.e, nil
 }
 
-// end ends the group, or its making, because of a failure that this process was told of.
+// endGroup fails the group, or cancels its making, because of a failure that this process was
+// notified of.
 func (g *group) endGroup(f *engine.Failure, cancel context.CancelCauseFunc) {
 	g.j.recordFailure(g.members, f)
 	g.mu.Lock()
@@ -78,8 +78,8 @@ func (g *group) endGroup(f *engine.Failure, cancel context.CancelCauseFunc) {
 	}
 }
 
-// make picks the engine: shared memory if all are on one host, the network if
-// nobody shares one, and otherwise both.
+// makeEngine selects the engine: shared memory if all members are on one host, the network if no
+// two members share a host, and both otherwise.
 func (g *group) makeEngine(ctx context.Context, hosts int) error {
 	switch hosts {
 	case 1:
@@ -108,8 +108,8 @@ func (g *group) makeShared(ctx context.Context) error {
 	return nil
 }
 
-// makeBoth makes an engine of three: one for this host, one for the first ranks
-// of all hosts, and one for all.
+// makeBoth combines three engines: one for the members on this host, one for the first member of
+// each host, and one for all members.
 func (g *group) makeBoth(ctx context.Context) error {
 	var near, first []int
 	for i, r := range g.members {
@@ -144,7 +144,7 @@ func (g *group) makeBoth(ctx context.Context) error {
 	return nil
 }
 
-// shared makes an engine over shared memory for ranks of this host.
+// sharedEngine makes an engine over shared memory for members on this host.
 func (g *group) sharedEngine(ctx context.Context, members []int, messages engine.Engine,
 	onFail func(*engine.Failure), onClose func() error,
 ) (*shm.Engine, error) {
@@ -161,7 +161,7 @@ func (g *group) sharedEngine(ctx context.Context, members []int, messages engine
 	}), nil
 }
 
-// cores are the processors that each of some ranks may use.
+// cpuMasks returns the CPU masks of the members.
 func (j *Job) cpuMasks(members []int) (masks [][]byte) {
 	for _, r := range members {
 		masks = append(masks, j.peers[r].cpus)
@@ -169,7 +169,7 @@ func (j *Job) cpuMasks(members []int) (masks [][]byte) {
 	return masks
 }
 
-// wire makes an engine over the network for some of the ranks.
+// networkEngine makes an engine over TCP for the given members.
 func (g *group) networkEngine(suffix string, members []int, onFail func(*engine.Failure)) (*network.Engine, error) {
 	j := g.j
 	peers := make([][]string, len(members))
@@ -190,15 +190,15 @@ func (g *group) networkEngine(suffix string, members []int, onFail func(*engine.
 	}), nil
 }
 
-// networked gives back what the group was made of when its engine is closed.
+// networked wraps an engine that uses the network. Its Close releases the resources of the group.
 type networked struct {
 	engine.Engine
 	g        *group
-	reported *reportedGroup // nil: this rank does not speak to other hosts
+	reported *reportedGroup // nil: this rank does not communicate with other hosts
 	once     sync.Once
 }
 
-// Run carries out calls, while the sentry looks.
+// Run runs calls and marks the group as busy for the positionReporter.
 func (n *networked) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
 	if n.reported == nil {
 		return n.Engine.Run(ctx, seq, calls)
@@ -209,16 +209,16 @@ func (n *networked) Run(ctx context.Context, seq uint64, calls []engine.Call) er
 	return err
 }
 
-// MarkWaits is the engine's.
+// MarkWaits forwards to the wrapped engine.
 func (n *networked) MarkWaits(m *wait.FirstWait) { engine.MarkWaits(n.Engine, m) }
 
-// Beside is the engine's.
+// Beside forwards to the wrapped engine.
 func (n *networked) Beside() bool { return engine.Beside(n.Engine) }
 
-// Behind is the engine's.
+// Behind forwards to the wrapped engine.
 func (n *networked) Behind() []int { return engine.Behind(n.Engine) }
 
-// Close says goodbye to the other ranks, once.
+// Close closes the engine and leaves the group, once.
 func (n *networked) Close() (err error) {
 	n.once.Do(func() {
 		if n.reported != nil {
@@ -229,7 +229,8 @@ func (n *networked) Close() (err error) {
 	return err
 }
 
-// fail tells all of a failure that began here.
+// fail reports a failure that began in this process. If another cause was first, the engine fails
+// with that one.
 func (g *group) fail(f *engine.Failure) {
 	first := g.j.member.Report(g.name, f)
 	g.j.recordFailure(g.members, first)
@@ -243,10 +244,11 @@ func (g *group) close() error {
 	return errors.Join(g.memory.Close(), g.j.groupClosed())
 }
 
-// share makes memory for members that are all on this host: a part of so many bytes for each,
-// which that member writes. The first of them makes it, under a name that is used once, and
-// passes it to the others. It returns when all have it, so that it may leave the job then. A
-// member that is alone needs nothing that others could map, which is not to be had everywhere.
+// share makes memory with a part of the given size for each member; all members are on this host.
+// Each member writes its own part only. The first member makes the memory and passes it to the
+// others under a name that is used once. It returns when all members have the memory, so that it
+// may leave the job at once. A member that is alone uses private memory, because some systems do
+// not allow memory files.
 func (g *group) share(ctx context.Context, name string, members []int, bytes int) (s *segment.Segment, err error) {
 	j, first, own := g.j, members[0], slices.Index(members, g.j.cfg.Rank)
 	if len(members) == 1 {
@@ -275,7 +277,7 @@ func (g *group) share(ctx context.Context, name string, members []int, bytes int
 	return nil, errors.Join(fmt.Errorf("memory that rank %d of the job shares: %w", first, err), s.Close())
 }
 
-// parts are the addresses of a segment's parts.
+// parts returns the addresses of a segment's parts.
 func parts(s *segment.Segment, n int) []unsafe.Pointer {
 	list := make([]unsafe.Pointer, n)
 	for i := range list {
@@ -284,11 +286,12 @@ func parts(s *segment.Segment, n int) []unsafe.Pointer {
 	return list
 }
 
-// lossTime is how long a rank that finds a process gone waits for the control channel to
-// say so: the control channel says it to all.
+// causeTime is how long a rank that finds a process exited waits for the control channel to report
+// the cause, so that all ranks report the same cause.
 const causeTime = time.Second
 
-// told waits for a group's end, and returns why it came.
+// awaitCause waits for the end of a group and returns its cause. It returns otherwise after
+// causeTime.
 func awaitCause(ctx context.Context, otherwise error) error {
 	t := time.NewTimer(causeTime)
 	defer t.Stop()
@@ -300,7 +303,7 @@ func awaitCause(ctx context.Context, otherwise error) error {
 	}
 }
 
-// sub makes a group of some of this one's ranks.
+// sub makes a group of some members of this group.
 func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 	ranks := make([]int, len(members))
 	for i, m := range members {
@@ -322,7 +325,7 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 	})
 }
 
-// bound gives what is no operation of an engine the time of one.
+// withTimeout applies the timeout of operations to work that is not an operation of an engine.
 func (g *group) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if t := g.j.cfg.Timeout; t > 0 {
 		return context.WithTimeoutCause(ctx, t, fmt.Errorf("%w: it has not come in %v", engine.ErrTimeout, t))
@@ -330,8 +333,7 @@ func (g *group) withTimeout(ctx context.Context) (context.Context, context.Cance
 	return context.WithCancel(ctx)
 }
 
-// alloc makes memory that outlives the group, and that all members on this host
-// map.
+// alloc makes memory that outlives the group, mapped by all members on this host.
 func (g *group) alloc(ctx context.Context, seq uint64, bytes int) (*engine.Region, error) {
 	var near []int
 	for i, r := range g.members {

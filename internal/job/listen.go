@@ -11,9 +11,8 @@ import (
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
-// listen makes this process reachable for the data of other ranks. Data goes where
-// the job's address is: a job on the loopback listens on no other interface, and any
-// other job encrypts its data, unless that is turned off by name.
+// listen makes the data listener of this process. A job whose address is on the loopback listens on
+// no other interface. Any other job encrypts its data, unless Config.Plain is set.
 func (j *Job) listen() (*tcp.Listener, error) {
 	cfg := &j.cfg
 	opts := tcp.Options{Interface: cfg.Interface, TLS: cfg.TLS, Logger: cfg.Logger, DeadAfter: cfg.Silence, Verify: cfg.Verify}
@@ -36,19 +35,19 @@ func (j *Job) listen() (*tcp.Listener, error) {
 	return nil, errors.Join(errs...)
 }
 
-// mac derives a key for one use of another one.
+// mac derives a key for one purpose from another key.
 func (*Job) mac(key []byte, use, text string) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte("tutti " + use + " 2\x00" + text))
 	return h.Sum(nil)
 }
 
-// A FarError says that ranks of a job on the loopback are in different networks, as
-// they are where its address is passed on to another host. All ranks find the same
-// one. It matches engine.ErrMismatch.
+// A NotLoopbackError says that the job's address is on the loopback but its ranks are in different
+// networks. This happens if the address of a loopback job is passed to another host. All ranks
+// return the same error. It matches engine.ErrMismatch.
 type NotLoopbackError struct {
 	Addr string
-	Rank int // the first that is not where rank 0 is
+	Rank int // the first rank in another network than rank 0
 }
 
 func (e *NotLoopbackError) Error() string {
@@ -60,8 +59,8 @@ func (e *NotLoopbackError) Error() string {
 // Is reports whether target is engine.ErrMismatch.
 func (e *NotLoopbackError) Is(target error) bool { return target == engine.ErrMismatch }
 
-// oneNetwork returns a FarError if a job on the loopback has ranks that do not share
-// it. Hints that cannot be had say nothing.
+// checkOneNetwork returns a NotLoopbackError if the job is on the loopback and its ranks are in
+// different networks. Unavailable hints are ignored.
 func checkOneNetwork(addr string, peers []rankInfo) error {
 	if !launchenv.OnLoopback(addr) {
 		return nil

@@ -8,15 +8,15 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// A DifferError says that two ranks were given different options that all must
-// be given alike. All ranks find the same one. It matches engine.ErrMismatch.
+// An OptionError says that two ranks have different values of an option that must be equal on all
+// ranks. All ranks return the same error. It matches engine.ErrMismatch.
 type OptionError struct {
-	Option string    // as users call it
-	Ranks  [2]int    // the first that differ
-	Values [2]string // what they were given; "": nothing
+	Option string    // the name that users know
+	Ranks  [2]int    // rank 0 and the first rank that differs
+	Values [2]string // their values; empty: not set
 }
 
-// Error names the option and both ranks.
+// Error names the option, both ranks and their values.
 func (e *OptionError) Error() string {
 	said := func(v string) string {
 		if v == "" {
@@ -31,8 +31,8 @@ func (e *OptionError) Error() string {
 // Is reports whether target is engine.ErrMismatch.
 func (e *OptionError) Is(target error) bool { return target == engine.ErrMismatch }
 
-// alike compares what ranks were given with what rank 0 was. What differs would
-// otherwise show later, as operations that go wrong for no visible reason.
+// checkOptions compares the options of all ranks with those of rank 0. A difference would otherwise
+// appear later, as operations that fail for no visible reason.
 func checkOptions(peers []rankInfo) error {
 	first := peers[0].options
 	for r, p := range peers {

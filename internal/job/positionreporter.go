@@ -10,31 +10,32 @@ import (
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
-// lookTime is how often a rank looks whether it is stuck.
+// positionInterval is the default of Config.Look.
 const positionInterval = 50 * time.Millisecond
 
-// A sentry looks after a process's groups on the network. Ranks that call
-// different things may all wait, and send each other nothing that would show
-// it; a rank that is stuck in a call therefore tells the others where it is.
+// A positionReporter reports where this process is stuck in its network groups. Ranks that run
+// different operations may all wait without sending each other anything that shows the difference.
+// A rank that is stuck in a call therefore sends its position to the other members. mu guards
+// groups, stop and done.
 type positionReporter struct {
 	j      *Job
 	mu     sync.Mutex
 	groups map[string]*reportedGroup
-	stop   chan struct{} // nil: nobody looks
+	stop   chan struct{} // closed by close; nil: run was not started
 	done   chan struct{}
 }
 
-// A post is one group's.
+// A reportedGroup is a group whose position is reported. Only the goroutine of run uses last and sent.
 type reportedGroup struct {
 	name    string
-	members []int // by their numbers in the job
+	members []int // ranks of the job
 	engine  *network.Engine
-	busy    atomic.Bool // it is in an operation
+	busy    atomic.Bool // the group is in an operation
 	last    network.Position
 	sent    network.Position
 }
 
-// add begins to look after a group.
+// add begins to report the positions of a group.
 func (s *positionReporter) add(name string, members []int, w *network.Engine) *reportedGroup {
 	p := &reportedGroup{name: name, members: members, engine: w}
 	s.j.member.HandlePositions(name, func(from int, position []byte) {
@@ -42,7 +43,8 @@ func (s *positionReporter) add(name string, members []int, w *network.Engine) *r
 		if i < 0 || len(position) != transport.HeadBytes {
 			return
 		}
-		// A disagreement is reported, which waits for an answer.
+		// Heard may report a mismatch, which waits for an answer, so it must not run on the
+		// Member's goroutine.
 		go w.Heard(i, network.Position(position))
 	})
 	s.mu.Lock()
@@ -62,7 +64,7 @@ func (s *positionReporter) remove(p *reportedGroup) {
 	s.mu.Unlock()
 }
 
-// close ends the looking.
+// close ends run. No group may be added concurrently.
 func (s *positionReporter) close() {
 	if s.stop != nil {
 		close(s.stop)
@@ -98,8 +100,7 @@ func (s *positionReporter) run() {
 	}
 }
 
-// stuck reports whether the group is where it was when it was last looked at,
-// and has not said so.
+// stuck reports whether the group has the same position as at the last check and has not sent it.
 func (p *reportedGroup) stuck() bool {
 	if !p.busy.Load() {
 		return false

@@ -11,29 +11,29 @@ import (
 	"github.com/tutti-go/tutti/internal/segment"
 )
 
-// A card is what a rank tells the others of itself when it joins. Every rank gets all
-// cards, so a job of n ranks sends n*n of them: they are small.
+// rankInfo is the data that a rank sends to all other ranks when it joins. A job of n ranks sends
+// n*n of them, so they are kept small.
 type rankInfo struct {
-	addrs    []string // where its data listener is
-	network  hint     // of the network namespace, and the kernel that it is of
-	host     hint     // of the host that it shares memory with; the zero value: it shares none
-	listener []byte   // where it passes memory; see segment.Fetch
-	// sign is how others find out that they can read this process's memory; nil: it
+	addrs    []string // of the rank's data listener
+	network  hint     // of the network namespace and its kernel
+	host     hint     // of the host for shared memory; the zero value: the rank shares no memory
+	listener []byte   // address of the rank's segment.Listener
+	// identity lets other ranks check that they can read this process's memory. Nil: the rank
 	// shares no memory.
 	identity *segment.ProcessIdentity
-	cpus     []byte            // the processors that this process may use; see cores.Mask
-	options  map[string]string // Config.Alike
+	cpus     []byte            // the CPUs that this process may use; see affinity.Mask
+	options  map[string]string // Config.Options
 }
 
-// cardFormat changes with the encoding of a card.
+// rankInfoFormat must change with the encoding of rankInfo.
 const rankInfoFormat = "addrs network host listener pid addr mark cores alike"
 
-// hintBytes is how much of a hint's digest is compared.
+// hintBytes is the number of bytes of a hint's digest.
 const hintBytes = 12
 
-// A hint stands for a text of which ranks compare whether they have the same.
+// A hint is a digest of a text. Ranks compare their hints for equality.
 type hint struct {
-	fields byte // words of the text
+	fields byte // number of words in the text
 	sum    [hintBytes]byte
 }
 
@@ -45,18 +45,18 @@ func newHint(text string) (h hint) {
 	return h
 }
 
-// networkHint is that of segment.HostHint.
+// networkHint returns the hint of segment.HostHint.
 func networkHint() hint { return newHint(segment.HostHint()) }
 
-// hostHint is that of a host, whose ranks give the same name.
+// hostHint returns the hint of this host and Config.Host.
 func hostHint(name string) hint {
 	h := newHint(name + "\x00" + segment.HostHint())
-	h.fields = 1 // never the zero value
+	h.fields = 1 // distinguishes it from the zero value
 	return h
 }
 
-// encode returns the card as bytes: each field with its length before it, lists with the
-// number of their elements.
+// encode encodes the info: each field follows its length, and each list follows the number of its
+// elements.
 func (c *rankInfo) encode() (b []byte) {
 	put := func(field []byte) { b = append(binary.AppendUvarint(b, uint64(len(field))), field...) }
 	b = binary.AppendUvarint(b, uint64(len(c.addrs)))
@@ -85,7 +85,7 @@ func (c *rankInfo) encode() (b []byte) {
 
 var errRankInfo = errors.New("its card has another form")
 
-// decodeCard reads what encode has written.
+// decodeRankInfo decodes the result of encode.
 func decodeRankInfo(b []byte) (c rankInfo, err error) {
 	number := func() uint64 {
 		v, n := binary.Uvarint(b)

@@ -1,4 +1,4 @@
-// Package silence has connections end whose other side's host is gone.
+// Package keepalive makes the kernel end TCP connections whose peer's host does not answer.
 package keepalive
 
 import (
@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// Default is how long a host may not answer before its ranks are lost.
+// DefaultSilence is how long a host may not answer before its ranks are lost.
 const DefaultSilence = 30 * time.Second
 
-// Longest is the longest silence that the kernel can bound: TCP_USER_TIMEOUT is
-// a count of milliseconds in 32 bits with a sign, 24.8 days at most.
+// MaxSilence is the longest silence that the kernel can bound: TCP_USER_TIMEOUT is a signed 32-bit
+// count of milliseconds, 24.8 days at most.
 const MaxSilence = 24 * 24 * time.Hour
 
-// What the kernel accepts for keep-alive (Linux: MAX_TCP_KEEPIDLE,
+// The largest values that the kernel accepts for keep-alive (Linux: MAX_TCP_KEEPIDLE,
 // MAX_TCP_KEEPINTVL and MAX_TCP_KEEPCNT).
 const (
 	maxInterval = 32767 * time.Second // for TCP_KEEPIDLE and TCP_KEEPINTVL
 	maxProbes   = 127                 // for TCP_KEEPCNT
 )
 
-// Limit is the silence that connections really get for one that was asked for:
-// zero or less means Default, and more than Longest means Longest.
+// Clamp returns the silence that applies to a connection: DefaultSilence for zero or less, and at
+// most MaxSilence.
 func Clamp(silence time.Duration) time.Duration {
 	if silence <= 0 {
 		return DefaultSilence
@@ -30,18 +30,16 @@ func Clamp(silence time.Duration) time.Duration {
 	return min(silence, MaxSilence)
 }
 
-// A KeepAlive is when the kernel probes a connection on which nothing is sent:
-// first after Idle, then every Interval. After Count probes without an answer it
-// ends the connection. Idle and Interval are whole seconds, because the kernel
-// counts in seconds; every value is one that the kernel accepts.
+// A KeepAlive says when the kernel probes a connection on which nothing is sent: first after Idle,
+// then every Interval. After Count probes without an answer it ends the connection. Idle and
+// Interval are whole seconds, the kernel's unit. The kernel accepts all values of NewKeepAlive.
 type KeepAlive struct {
 	Idle, Interval time.Duration
 	Count          int
 }
 
-// NewKeepAlive divides a silence: a third of it passes before the first probe,
-// the rest between four of them, or more where the kernel does not wait that long
-// between two.
+// NewKeepAlive divides a silence: a third passes before the first probe, and the rest is divided
+// between four probes. There are more probes if the kernel limits the interval.
 func NewKeepAlive(silence time.Duration) KeepAlive {
 	silence = Clamp(silence)
 	k := KeepAlive{Idle: wholeSeconds(silence / 3), Interval: wholeSeconds(silence / 6), Count: 4}
@@ -51,24 +49,22 @@ func NewKeepAlive(silence time.Duration) KeepAlive {
 	return k
 }
 
-// wholeSeconds rounds up to seconds, within what the kernel accepts.
+// wholeSeconds rounds d up to seconds, within the kernel's limits.
 func wholeSeconds(d time.Duration) time.Duration {
 	return min(max((d+time.Second-1)/time.Second, 1)*time.Second, maxInterval)
 }
 
-// unanswered is how long what was sent may go unacknowledged. Something may be
-// sent only after a while, and the kernel looks at its clock now and then, so it is
-// less than the silence. The kernel counts in milliseconds, and takes zero for its
-// own default of many minutes.
+// userTimeout is the TCP_USER_TIMEOUT for a silence. It is shorter than the silence, because data
+// may be sent only later and the kernel checks its timers at intervals. It is at least a
+// millisecond: zero would mean the kernel's default of many minutes.
 func userTimeout(silence time.Duration) time.Duration {
 	silence = Clamp(silence)
 	return max(silence-silence/6, time.Millisecond)
 }
 
-// Bound has the kernel end a connection whose other side has not answered for
-// so long; see Limit. A living host answers even if its ranks are stopped or busy:
-// so it costs them nothing, and a rank is never lost for being slow. It does
-// nothing to connections other than TCP's.
+// Apply makes the kernel end a TCP connection whose peer's host does not answer for the given
+// silence; see Clamp. A running host answers even if its processes are stopped or busy, so a slow
+// rank is never lost. Apply does nothing for other connections.
 func Apply(c net.Conn, silence time.Duration) error {
 	tc, ok := c.(*net.TCPConn)
 	if !ok {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitUnanswered bounds how long what was sent may go unacknowledged; left
-// alone, the kernel tries for a quarter of an hour.
+// setUserTimeout bounds how long sent data may stay unacknowledged. The kernel's default is about
+// 15 minutes.
 func setUserTimeout(c *net.TCPConn, limit time.Duration) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

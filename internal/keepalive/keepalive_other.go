@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// limitUnanswered does nothing here: the kernel's own patience decides.
+// setUserTimeout does nothing: the kernel's own timeout applies.
 func setUserTimeout(*net.TCPConn, time.Duration) error { return nil }

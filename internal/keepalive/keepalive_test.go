@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// silences are what users may ask for, from the shortest to the longest.
+// silences are values that users may set, from the shortest to the longest.
 var silences = []time.Duration{
 	math.MinInt64, -time.Second, 0, 1, time.Microsecond, time.Millisecond, 700 * time.Millisecond, time.Second, 3 * time.Second,
 	DefaultSilence, time.Hour, 27 * time.Hour, 28 * time.Hour, 48 * time.Hour, 20 * 24 * time.Hour, MaxSilence, 30 * 24 * time.Hour,
 	1000 * time.Hour * 24, math.MaxInt64,
 }
 
-// TestBoundAnySilence has the kernel take every silence.
+// TestBoundAnySilence checks that the kernel accepts every silence.
 func TestBoundAnySilence(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -33,8 +33,7 @@ func TestBoundAnySilence(t *testing.T) {
 	}
 }
 
-// TestNewKeepAlive holds that probes end a connection after the silence that was
-// asked for, and not before.
+// TestNewKeepAlive checks that probes end a connection after the requested silence, and not before.
 func TestNewKeepAlive(t *testing.T) {
 	for _, d := range silences {
 		k, want := NewKeepAlive(d), Clamp(d)

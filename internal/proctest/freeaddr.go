@@ -8,13 +8,14 @@ import (
 	"testing"
 )
 
-// FreeAddr is an address that nobody listens on. No other test gets it before this
-// one is over, in whatever process, and no connection, or listener that takes any
-// port, has it meanwhile, where the system has ports that it does not give to these.
+// FreeAddr returns a loopback address on which nothing listens. No other FreeAddr on this machine
+// returns it before the test is complete. If the system's range of ephemeral ports excludes it, no
+// connection or listener on port zero gets it either.
 func FreeAddr(tb testing.TB) string {
 	tb.Helper()
 	for range 1000 {
-		// Whoever wants the address wants the same port of UDP first, and keeps that.
+		// The UDP port with the same number is the lock: every FreeAddr binds it first and holds it
+		// until its test is complete.
 		mine, err := net.ListenPacket("udp", fmt.Sprint("127.0.0.1:", seldomPort()))
 		if err != nil {
 			continue
@@ -32,8 +33,8 @@ func FreeAddr(tb testing.TB) string {
 	return ""
 }
 
-// seldomPort is a port that nobody gets who asks for any; zero, and so any, where
-// there is none that is not privileged.
+// seldomPort returns a port outside the range of ephemeral ports, or zero if that range leaves no
+// unprivileged ports.
 func seldomPort() int {
 	const privileged, usual = 1024, 32768
 	first := usual

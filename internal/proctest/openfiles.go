@@ -2,11 +2,11 @@ package proctest
 
 import "os"
 
-// OpenFiles is how many descriptors this process has, 0 where the system does
-// not tell.
+// OpenFiles returns the number of descriptors of this process, or 0 if the system does not report
+// them.
 func OpenFiles() int {
-	// The runtime's poller has some of its own from the first use on, which is
-	// this.
+	// The runtime's poller opens descriptors on first use. Open them now, so that later counts are
+	// comparable.
 	if r, w, err := os.Pipe(); err == nil {
 		_ = r.Close()
 		_ = w.Close()
