@@ -6,9 +6,8 @@ import (
 	"encoding/binary"
 )
 
-// The first message on a connection is the request of the process that connects: the digest of
-// the segment's name, the number of the process, and a proof. The answer is a status and a
-// proof. Each side proves in this way that it knows the key.
+// The connecting process sends a request: the digest of the segment's name, its rank, and a proof.
+// The answer is a status and a proof. By the proofs both sides show that they know the key.
 
 // proofBytes is the size of a digest and of a proof.
 const proofBytes = sha256.Size
@@ -21,19 +20,19 @@ const answerBytes = 1 + proofBytes
 
 // The status of an answer.
 const (
-	passed   = 1 // the descriptor comes with the message
-	refused  = 2 // the segment is not for this process
+	passed   = 1 // the message carries the descriptor
+	refused  = 2 // the segment is not for this rank
 	withheld = 3 // the system does not let the descriptor be sent
 )
 
-// What a proof is for.
+// The purposes of a proof.
 const (
 	requesting = "request"
 	answering  = "answer"
 )
 
-// prove returns the proof that one side of a connection to the listener at addr shows the
-// other: about process rank and the segment whose name has this digest.
+// prove returns the proof that one side of a connection to the listener at addr sends, for the
+// given purpose. It covers the rank and the digest of the segment's name.
 func prove(key []byte, use, addr string, name []byte, rank int) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte(use + "\x00" + addr + "\x00"))
@@ -47,15 +46,14 @@ func digest(name string) []byte {
 	return sum[:]
 }
 
-// request is the message by which process rank requests a segment from the listener at addr.
+// request encodes the message by which a rank requests a segment from the listener at addr.
 func request(key []byte, addr, name string, rank int) []byte {
 	id := digest(name)
 	message := binary.BigEndian.AppendUint32(id, uint32(rank))
 	return append(message, prove(key, requesting, addr, id, rank)...)
 }
 
-// parseRequest returns what a message requests. It reports false if the sender does not know
-// the key.
+// parseRequest decodes a request. It reports false if the sender does not know the key.
 func parseRequest(key []byte, addr string, message []byte) (name string, rank int, ok bool) {
 	if len(message) != requestBytes {
 		return "", 0, false
