@@ -24,7 +24,7 @@ func (s *script) Accept() (net.Conn, error) {
 
 // TestEach checks that trouble is called once per sequence of errors, and that only the end of the
 // listener ends the loop.
-func TestEach(t *testing.T) {
+func TestRun(t *testing.T) {
 	full := &net.OpError{Op: "accept", Err: syscall.EMFILE}
 	var seen []string
 	Run(&script{answers: []error{nil, full, full, full, nil, nil, full}},

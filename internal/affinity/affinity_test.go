@@ -26,8 +26,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// TestCrowded counts the CPUs that processes share.
-func TestCrowded(t *testing.T) {
+// TestOversubscribed counts the CPUs that processes share.
+func TestOversubscribed(t *testing.T) {
 	for _, c := range []struct {
 		has   int
 		ranks [][]int
@@ -49,7 +49,7 @@ func TestCrowded(t *testing.T) {
 	}
 }
 
-func TestApart(t *testing.T) {
+func TestDisjoint(t *testing.T) {
 	for _, c := range []struct {
 		apart bool
 		ranks [][]int

@@ -98,7 +98,7 @@ func (f *frame) encode() ([]byte, error) {
 		return nil, err
 	}
 	if len(body) > maxFrame {
-		return nil, fmt.Errorf("a control frame of %d bytes is too long", len(body))
+		return nil, fmt.Errorf("a message of %d bytes is too long: the limit is %d bytes", len(body), maxFrame)
 	}
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...), nil
 }
@@ -149,7 +149,7 @@ func (c *conn) receive(limit uint32) (*frame, error) {
 	}
 	n := binary.BigEndian.Uint32(head[:])
 	if n > limit {
-		return nil, fmt.Errorf("a control frame of %d bytes is too long", n)
+		return nil, fmt.Errorf("a message of %d bytes is too long: the limit is %d bytes", n, limit)
 	}
 	body := make([]byte, n)
 	if _, err := io.ReadFull(c.in, body); err != nil {
@@ -157,7 +157,7 @@ func (c *conn) receive(limit uint32) (*frame, error) {
 	}
 	f := new(frame)
 	if err := json.Unmarshal(body, f); err != nil {
-		return nil, fmt.Errorf("not a control frame: %w", err)
+		return nil, fmt.Errorf("the message cannot be decoded: %w", err)
 	}
 	c.unanswered.Store(0)
 	return f, nil

@@ -15,11 +15,11 @@ import (
 // bound to the TLS session.
 
 // tlsHint says what to do if only one side encrypts.
-const tlsHint = "give all ranks the same Addr, Cert and Plain (Config; TUTTI_ADDR, TUTTI_CERT, TUTTI_PLAIN)"
+const tlsHint = "set on all ranks the same Addr, Cert and Plain (Config; TUTTI_ADDR, TUTTI_CERT, TUTTI_PLAIN)"
 
 // certHint says what to do if both sides encrypt with different certificates.
 const certHint = "all ranks must have the same certificate (Config.Cert, TUTTI_CERT), one that has not expired, or the same secret " +
-	"that it is made of (Config.Secret, TUTTI_SECRET)"
+	"from which it is derived (Config.Secret, TUTTI_SECRET)"
 
 // encrypt performs the TLS handshake on the connection, under its deadline.
 func (c *conn) encrypt(t *tls.Conn) error {
@@ -55,7 +55,7 @@ func (m *Member) encrypt(rootDoes bool) error {
 	}
 	err := m.rootConn.encrypt(tls.Client(m.rootConn.raw, cfg.TLS))
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return fmt.Errorf("what listens at %s does not have this rank's certificate; %s: %w", cfg.Addr, certHint, err)
+		return fmt.Errorf("the process at %s does not have this rank's certificate; %s: %w", cfg.Addr, certHint, err)
 	}
 	if err != nil {
 		return fmt.Errorf("no encrypted connection with rank 0 at %s: %w", cfg.Addr, err)
@@ -76,7 +76,7 @@ func tlsFailure(err error) (reason string, rank bool) {
 		return errEvicted.Error(), false
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" {
-		return fmt.Sprintf("it does not take this job's certificate; %s: %v", certHint, err), true
+		return fmt.Sprintf("it does not accept this job's certificate; %s: %v", certHint, err), true
 	}
 	return fmt.Sprintf("no encrypted connection: %v", err), false
 }

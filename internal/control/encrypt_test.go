@@ -37,7 +37,7 @@ func newTLS(t testing.TB) *tls.Config {
 // TestEncrypted does over TLS what ranks do: they exchange, report, lose one, and
 // leave.
 func TestEncrypted(t *testing.T) {
-	members, log := jobOver(t, 4, newTLS(t))
+	members, log := joinAllTLS(t, 4, newTLS(t))
 	all := []int{0, 1, 2, 3}
 	told := make(chan *engine.Failure, 8)
 	var ranks sync.WaitGroup
@@ -78,9 +78,9 @@ func TestEncrypted(t *testing.T) {
 
 // TestEncryptedStrangers sends those who must not join to a job that encrypts.
 // Each is one line, and the job goes on.
-func TestEncryptedStrangers(t *testing.T) {
+func TestEncryptedRefusals(t *testing.T) {
 	encrypt := newTLS(t)
-	members, log := jobOver(t, 2, encrypt)
+	members, log := joinAllTLS(t, 2, encrypt)
 	defer leave(t, members)
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
@@ -107,10 +107,10 @@ func TestEncryptedStrangers(t *testing.T) {
 			t.Errorf("%v, want %q", err, says)
 		}
 	}
-	join("and rank 1 does not; give all", func(c *Config) { c.TLS = nil })
-	refused("it does not encrypt, and this job does; give all")
+	join("and rank 1 does not; set on all", func(c *Config) { c.TLS = nil })
+	refused("it does not encrypt, and this job does; set on all")
 	join("does not have this rank's certificate; all ranks must", func(c *Config) { c.TLS = newTLS(t) })
-	refused("it does not take this job's certificate; all ranks must")
+	refused("it does not accept this job's certificate; all ranks must")
 	join("does not know the job's secret", func(c *Config) { c.Secret = []byte("wrong") })
 	refused("does not know the job's secret")
 	bare := encrypt.Clone()
@@ -197,12 +197,12 @@ func TestEncryptedOrNot(t *testing.T) {
 }
 
 // hesitant is a connection whose first word comes late.
-type hesitant struct {
+type slowConn struct {
 	net.Conn
 	once sync.Once
 }
 
-func (h *hesitant) Write(b []byte) (int, error) {
+func (h *slowConn) Write(b []byte) (int, error) {
 	h.once.Do(func() { time.Sleep(helloTime * 7 / 10) })
 	return h.Conn.Write(b)
 }
@@ -213,7 +213,7 @@ func (h *hesitant) Write(b []byte) (int, error) {
 func TestEncryptedSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStorm(1)
-		g := &gate{arrive: make(chan net.Conn, 2), shut: make(chan struct{})}
+		g := &virtualListener{arrive: make(chan net.Conn, 2), shut: make(chan struct{})}
 		log := new(proctest.Output)
 		cfg := Config{
 			Size: 2, Listener: g, Secret: []byte("secret"), TLS: newTLS(t), Silence: 24 * time.Hour,
@@ -229,7 +229,7 @@ func TestEncryptedSilence(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if err := rank.joinOver(t.Context(), &hesitant{Conn: s.connect(1, g)}); err != nil {
+		if err := rank.joinOver(t.Context(), &slowConn{Conn: s.connect(1, g)}); err != nil {
 			t.Fatal(err)
 		}
 		ranks.Wait()
@@ -252,7 +252,7 @@ func TestEncryptedSilence(t *testing.T) {
 }
 
 // tapped is a listener that keeps what its connections read and write.
-type tapped struct {
+type recordingListener struct {
 	net.Listener
 	mu   sync.Mutex
 	seen []byte
@@ -260,15 +260,15 @@ type tapped struct {
 
 type tappedConn struct {
 	net.Conn
-	*tapped
+	*recordingListener
 }
 
-func (l *tapped) Accept() (net.Conn, error) {
+func (l *recordingListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	return tappedConn{c, l}, err
 }
 
-func (l *tapped) keep(b []byte) {
+func (l *recordingListener) keep(b []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seen = append(l.seen, b...)
@@ -288,13 +288,13 @@ func (c tappedConn) Write(b []byte) (int, error) {
 }
 
 // TestTapped reads along. What ranks say is seen only if it is not encrypted.
-func TestTapped(t *testing.T) {
+func TestRecorded(t *testing.T) {
 	for _, encrypt := range []*tls.Config{nil, newTLS(t)} {
 		inner, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := &tapped{Listener: inner}
+		l := &recordingListener{Listener: inner}
 		members, errs := make([]*Member, 2), make([]error, 2)
 		var ranks sync.WaitGroup
 		for r := range members {
@@ -329,7 +329,7 @@ func TestTapped(t *testing.T) {
 // passes on what both say: their proofs are for other sessions.
 func TestRelayed(t *testing.T) {
 	encrypt := newTLS(t)
-	members, _ := jobOver(t, 2, encrypt)
+	members, _ := joinAllTLS(t, 2, encrypt)
 	defer leave(t, members)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

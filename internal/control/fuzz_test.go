@@ -110,7 +110,7 @@ func FuzzRank(f *testing.F) {
 
 // FuzzControl throws bytes at the listener of a job that goes on.
 func FuzzControl(f *testing.F) {
-	members, _ := job(f, 3)
+	members, _ := joinAll(f, 3)
 	f.Cleanup(func() { leave(f, members) })
 	for _, s := range samples() {
 		f.Add(wireForm(f, s))

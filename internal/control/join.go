@@ -131,7 +131,7 @@ func (m *Member) joinOver(ctx context.Context, nc net.Conn) error {
 		if ctx.Err() != nil {
 			what := "not all ranks have joined"
 			if !m.answered {
-				what = fmt.Sprintf("what listens at %s does not answer as rank 0 of a job does", m.cfg.Addr)
+				what = fmt.Sprintf("the process at %s does not answer like rank 0 of a job; check Config.Addr (TUTTI_ADDR)", m.cfg.Addr)
 			}
 			err = fmt.Errorf("%s: %w", what, ctx.Err())
 		}
@@ -152,7 +152,7 @@ type notLoopbackError struct {
 }
 
 func (e *notLoopbackError) Error() string {
-	return fmt.Sprintf("%s is %v here, which is not on the loopback", e.addr, e.actual)
+	return fmt.Sprintf("%s resolves to %v on this host, which is not on the loopback", e.addr, e.actual)
 }
 
 // checkLoopback returns a *notLoopbackError if the address said names the loopback and is does not:
@@ -201,10 +201,10 @@ func (m *Member) handshake() error {
 		return fmt.Errorf("no answer from rank 0 at %s: %w", cfg.Addr, err)
 	}
 	if f.Kind != challenge || len(f.Nonce) != nonceBytes {
-		return fmt.Errorf("there is something else than a tutti job at %s", cfg.Addr)
+		return fmt.Errorf("a program other than tutti listens at %s; check Config.Addr (TUTTI_ADDR)", cfg.Addr)
 	}
 	if f.Version != version {
-		return mismatchError(fmt.Sprintf("rank 0 speaks version %d of the control protocol, this rank version %d", f.Version, version))
+		return mismatchError(fmt.Sprintf("rank 0 uses version %d of the handshake, this rank uses version %d; build all ranks with the same version of tutti", f.Version, version))
 	}
 	m.answered = true
 	if err := m.encrypt(f.TLS); err != nil {
@@ -232,7 +232,7 @@ func (m *Member) handshake() error {
 	f, err = m.rootConn.receive(maxFrame)
 	switch {
 	case err != nil:
-		return fmt.Errorf("rank 0 has ended the connection: %w", err)
+		return fmt.Errorf("rank 0 has closed the connection: %w", err)
 	case f.Kind == refused && f.Mismatch:
 		return mismatchError(f.Reason)
 	case f.Kind == refused:
@@ -242,9 +242,9 @@ func (m *Member) handshake() error {
 		}
 		return errors.New(text)
 	case f.Kind != welcome || len(f.Blobs) != cfg.Size || len(f.JobKey) != keyBytes:
-		return errors.New("rank 0 has sent something else than a welcome")
+		return errors.New("rank 0 has sent an invalid answer")
 	case !proved(cfg.Secret, "root", theirs, ours, cfg.Rank, cfg.Size, m.rootConn.binding, f.Proof):
-		return fmt.Errorf("what listens at %s does not know the job's secret", cfg.Addr)
+		return fmt.Errorf("the process at %s does not know the job's secret; set the same secret on all ranks (Config.Secret, TUTTI_SECRET)", cfg.Addr)
 	}
 	m.blobs, m.key = f.Blobs, f.JobKey
 	return nil

@@ -22,13 +22,13 @@ import (
 const deadline = 3 * time.Minute
 
 // job joins n ranks on loopback.
-func job(t testing.TB, n int) ([]*Member, *proctest.Output) {
+func joinAll(t testing.TB, n int) ([]*Member, *proctest.Output) {
 	t.Helper()
-	return jobOver(t, n, nil)
+	return joinAllTLS(t, n, nil)
 }
 
 // jobOver does so with TLS, or without.
-func jobOver(t testing.TB, n int, encrypt *tls.Config) ([]*Member, *proctest.Output) {
+func joinAllTLS(t testing.TB, n int, encrypt *tls.Config) ([]*Member, *proctest.Output) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -77,7 +77,7 @@ func leave(t testing.TB, members []*Member) {
 }
 
 func TestJoinAndGather(t *testing.T) {
-	members, _ := job(t, 5)
+	members, _ := joinAll(t, 5)
 	defer leave(t, members)
 	for r, m := range members {
 		for s, blob := range m.Blobs() {
@@ -101,7 +101,7 @@ func TestJoinAndGather(t *testing.T) {
 
 // TestGatherLoss has a rank leave in the middle of an exchange.
 func TestGatherLoss(t *testing.T) {
-	members, _ := job(t, 4)
+	members, _ := joinAll(t, 4)
 	some := []int{0, 1, 2}
 	errs := make(chan error)
 	for _, r := range some[:2] {
@@ -130,7 +130,7 @@ func TestGatherLoss(t *testing.T) {
 
 // TestFirstCause has all ranks report a cause at once: all hear the same.
 func TestFirstCause(t *testing.T) {
-	members, _ := job(t, 4)
+	members, _ := joinAll(t, 4)
 	defer leave(t, members)
 	got := make([]chan *engine.Failure, 4)
 	for r, m := range members {
@@ -173,7 +173,7 @@ func TestFirstCause(t *testing.T) {
 // TestLoss cuts one rank's connection.
 func TestLoss(t *testing.T) {
 	for _, who := range []int{0, 2} {
-		members, _ := job(t, 3)
+		members, _ := joinAll(t, 3)
 		told := make(chan *engine.Failure, 3)
 		for r, m := range members {
 			if r != who {
@@ -260,7 +260,7 @@ func TestDidNotWait(t *testing.T) {
 			failed <- err
 		}()
 	}
-	if err := <-failed; err == nil || !strings.Contains(err.Error(), "is here already") {
+	if err := <-failed; err == nil || !strings.Contains(err.Error(), "has joined already") {
 		t.Errorf("a second process of rank 1: %v", err)
 	}
 	<-closed
@@ -275,7 +275,7 @@ func TestDidNotWait(t *testing.T) {
 	if !errors.As(err, &absent) || !slices.Equal(absent.Ranks, []int{2}) {
 		t.Errorf("%v are known to be missing: %v", absent.Ranks, err)
 	}
-	if want := "2 of 3 ranks joined; rank 2 missing; rank 1 did not wait"; err == nil || !strings.Contains(err.Error(), want) {
+	if want := "2 of 3 ranks joined; rank 2 missing; rank 1 left before that"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
 }
@@ -307,8 +307,8 @@ func (c *closeConn) Close() error {
 }
 
 // TestStrangers sends those who must not join to a job that has formed.
-func TestStrangers(t *testing.T) {
-	members, log := job(t, 2)
+func TestRefusals(t *testing.T) {
+	members, log := joinAll(t, 2)
 	defer leave(t, members)
 	addr := members[1].cfg.Addr
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -320,10 +320,10 @@ func TestStrangers(t *testing.T) {
 		return err
 	}
 	for name, err := range map[string]error{
-		"does not know the job's secret": join(func(c *Config) { c.Secret = []byte("wrong") }),
-		"believes in 3 ranks":            join(func(c *Config) { c.Size = 3 }),
-		"rank 1 is here already":         join(func(*Config) {}),
-		"rank 7 is not one of 1 to 1":    join(func(c *Config) { c.Rank = 7 }),
+		"does not know the job's secret":                    join(func(c *Config) { c.Secret = []byte("wrong") }),
+		"was started for 3 ranks":                           join(func(c *Config) { c.Size = 3 }),
+		"rank 1 has joined already":                         join(func(*Config) {}),
+		"rank 7 is out of range: this job has ranks 1 to 1": join(func(c *Config) { c.Rank = 7 }),
 	} {
 		if err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want %q", err, name)

@@ -109,7 +109,7 @@ func (h *joinServer) giveUp(ctx context.Context) error {
 		why += fmt.Sprintf("; %s missing", engine.Ranks(missing))
 	}
 	if len(gone) > 0 {
-		why += fmt.Sprintf("; %s did not wait", engine.Ranks(gone))
+		why += fmt.Sprintf("; %s left before that", engine.Ranks(gone))
 	}
 	why += h.refused
 	h.closeAll(&frame{Kind: refused, Reason: gaveUpReason + ": " + why})
@@ -136,7 +136,7 @@ func (h *joinServer) closeAll(why *frame) {
 func (h *joinServer) admit(c *conn) {
 	cfg := &h.member.cfg
 	logRefusal := func(reason string) {
-		cfg.Logger.Warn("tutti: refused a control connection", "from", c.RemoteAddr().String(), "reason", reason)
+		cfg.Logger.Warn("tutti: refused a connection", "from", c.RemoteAddr().String(), "reason", reason)
 	}
 	refuseWith := func(why *frame) {
 		logRefusal(why.Reason)
@@ -195,15 +195,15 @@ func (h *joinServer) admit(c *conn) {
 	case f.Kind == hello && f.TLS && cfg.TLS == nil:
 		refuseRank("it encrypts, and this job does not; " + tlsHint)
 	case f.Kind != hello || len(f.Nonce) != nonceBytes:
-		refuse("it does not speak tutti's control protocol")
+		refuse("it does not use tutti's protocol")
 	case f.Version != version:
-		refuseRank(fmt.Sprintf("it speaks version %d of the control protocol, this job version %d", f.Version, version))
+		refuseRank(fmt.Sprintf("it uses version %d of the handshake, this job uses version %d; build all ranks with the same version of tutti", f.Version, version))
 	case !proved(cfg.Secret, "rank", ours, f.Nonce, f.Rank, f.Size, c.binding, f.Proof):
 		refuseRank("it does not know the job's secret, which must be the same on all ranks (Config.Secret, TUTTI_SECRET)")
 	case f.Size != cfg.Size:
-		refuseRank(fmt.Sprintf("it believes in %d ranks, this job has %d; all must be told the same", f.Size, cfg.Size))
+		refuseRank(fmt.Sprintf("it was started for %d ranks, and this job has %d; set the same number on all ranks (Config.Size, TUTTI_SIZE)", f.Size, cfg.Size))
 	case f.Rank < 1 || f.Rank >= cfg.Size:
-		refuseRank(fmt.Sprintf("rank %d is not one of 1 to %d", f.Rank, cfg.Size-1))
+		refuseRank(fmt.Sprintf("rank %d is out of range: this job has ranks 1 to %d", f.Rank, cfg.Size-1))
 	case !cfg.Version.fits(f.Build):
 		refuseAll(f.Rank, versionMismatch(f.Rank, f.Build, &cfg.Version))
 	case !h.pendingConns.remove(c.raw):
@@ -225,7 +225,7 @@ func (h *joinServer) admit(c *conn) {
 }
 
 // gaveUpReason is the reason for a refusal after rank 0's Join has ended.
-const gaveUpReason = "rank 0 has given up waiting for all to join"
+const gaveUpReason = "rank 0 has stopped waiting for ranks to join"
 
 // replaceTime is how long admit waits for the connection of an earlier process of the same rank to
 // end. Rank 0 may notice the end of a replaced process after the start of the new one.
@@ -250,11 +250,11 @@ func (h *joinServer) addRank(c *conn, f *frame, proof []byte) (wrong refusal) {
 		return refusal{reason: h.formFailure.reason, mismatch: true}
 	case other != nil:
 		return refusal{
-			reason: fmt.Sprintf("rank %d is here already, at %v; its place is free when that process has ended", f.Rank, other.RemoteAddr()),
+			reason: fmt.Sprintf("rank %d has joined already, from %v; start it again when that process has exited", f.Rank, other.RemoteAddr()),
 			taken:  true,
 		}
 	case h.member.blobs[f.Rank] != nil:
-		return refusal{reason: fmt.Sprintf("rank %d is here already: all ranks had joined, and it has left", f.Rank)}
+		return refusal{reason: fmt.Sprintf("rank %d has joined already, and has left the job since", f.Rank)}
 	}
 	_ = c.SetDeadline(time.Time{})
 	h.conns[f.Rank], h.joinedOnce[f.Rank] = c, true

@@ -15,15 +15,15 @@ import (
 )
 
 // A mesh lets the members of a job connect to each other.
-type mesh struct {
+type testMesh struct {
 	mu      sync.Mutex
 	members []*Member
 	ended   map[int]bool
 }
 
 // reach lets the members of a job connect to each other.
-func reach(members []*Member) *mesh {
-	w := &mesh{members: members, ended: make(map[int]bool)}
+func connectAll(members []*Member) *testMesh {
+	w := &testMesh{members: members, ended: make(map[int]bool)}
 	for from, m := range members {
 		m.Reach(func(_ context.Context, to int) (net.Conn, error) {
 			w.mu.Lock()
@@ -56,7 +56,7 @@ func connected() (near, far net.Conn, err error) {
 }
 
 // end kills a rank, or has it leave.
-func (w *mesh) end(t *testing.T, rank int, leaves bool) {
+func (w *testMesh) end(t *testing.T, rank int, leaves bool) {
 	t.Helper()
 	if leaves {
 		leave(t, w.members[rank:rank+1])
@@ -77,8 +77,8 @@ func TestWithoutRankZero(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			members, _ := job(t, 6)
-			w := reach(members)
+			members, _ := joinAll(t, 6)
+			w := connectAll(members)
 			if c.linked {
 				for _, m := range members {
 					m.awaitLinks(t)

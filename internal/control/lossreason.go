@@ -14,5 +14,5 @@ func lossReason(err error) string {
 			return overlay.Silent
 		}
 	}
-	return "its control connection has ended"
+	return "its process has exited, or its connections were cut"
 }

@@ -378,7 +378,7 @@ func (m *Member) Gather(ctx context.Context, key string, members []int, blob []b
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-m.done:
-		return nil, errors.New("the control channel has ended")
+		return nil, errors.New("this rank has left the job")
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // TestOwnCauseStands: a rank whose cause was judged to be the first has not come
 // back with it yet when one who was told of it has left. That is not what its
 // group has ended with.
-func TestOwnCauseStands(t *testing.T) {
+func TestOwnCauseStays(t *testing.T) {
 	m := newMember(Config{Rank: 0, Size: 3})
 	told := make(chan *engine.Failure, 1)
 	m.Watch("g", []int{0, 1, 2}, func(f *engine.Failure) { told <- f })
@@ -39,7 +39,7 @@ func TestOwnCauseStands(t *testing.T) {
 
 // TestBeat: both sides of a connection say something now and then, but not for
 // ever to one who says nothing.
-func TestBeat(t *testing.T) {
+func TestHeartbeats(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
 	c, other := newConn(near), newConn(far)

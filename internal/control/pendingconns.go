@@ -66,11 +66,11 @@ func (s *pendingConns) close() {
 }
 
 // errEvicted is the reason for a connection that was closed by add or close.
-var errEvicted = errors.New("it had not proved itself when its place was needed, or the job ended")
+var errEvicted = errors.New("it had not authenticated itself before too many other connections came, or before the job ended")
 
 // accept accepts connections until the listener is closed.
 func (h *joinServer) accept() {
-	warn := func(err error) { h.member.cfg.Logger.Warn("tutti: cannot accept control connections", "reason", err) }
+	warn := func(err error) { h.member.cfg.Logger.Warn("tutti: cannot accept connections", "reason", err) }
 	acceptloop.Run(h.listener, warn, func(c net.Conn) {
 		if !h.pendingConns.add(c) { // the listener is closed as well
 			c.Close()

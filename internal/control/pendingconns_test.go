@@ -20,12 +20,12 @@ import (
 func ignoreFailure(*engine.Failure) {}
 
 // breathless is a listener that has no descriptors at first.
-type breathless struct {
+type noFDListener struct {
 	net.Listener
 	left int
 }
 
-func (b *breathless) Accept() (net.Conn, error) {
+func (b *noFDListener) Accept() (net.Conn, error) {
 	if b.left > 0 {
 		b.left--
 		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
@@ -35,7 +35,7 @@ func (b *breathless) Accept() (net.Conn, error) {
 
 // TestCrowd lets a thousand connections stand idle before the ranks come, and
 // come in between. All ranks join, and at the end all strangers are gone.
-func TestCrowd(t *testing.T) {
+func TestManyPending(t *testing.T) {
 	const crowd, n = 1000, 4
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -55,7 +55,7 @@ func TestCrowd(t *testing.T) {
 			})
 		})
 	}
-	join(0, &breathless{inner, 3})
+	join(0, &noFDListener{inner, 3})
 	var strangers []net.Conn
 	for i := range crowd {
 		c, err := net.Dial("tcp", inner.Addr().String())
@@ -101,7 +101,7 @@ func TestCrowd(t *testing.T) {
 
 // TestPositions tells where ranks are: all others hear it, the same only once.
 func TestPositions(t *testing.T) {
-	members, _ := job(t, 4)
+	members, _ := joinAll(t, 4)
 	defer leave(t, members)
 	some := []int{0, 1, 3}
 	heard := make(chan string, 100)

@@ -23,7 +23,7 @@ import (
 // the same time, some before others have made the group, and one dies when it
 // writes a random frame; those who hear of it leave at once or later. All who
 // live must be told in time, and the same.
-func TestStorm(t *testing.T) {
+func TestRandomFailures(t *testing.T) {
 	seeds := 600
 	switch {
 	case os.Getenv("TUTTI_TEST_HEAVY") != "":
@@ -31,20 +31,20 @@ func TestStorm(t *testing.T) {
 	case testing.Short():
 		seeds = 100
 	}
-	blowAll(t, seeds, nil)
+	runScenarios(t, seeds, nil)
 }
 
 // TestStormEncrypted is a short one over TLS, whose writes are other ones.
-func TestStormEncrypted(t *testing.T) {
+func TestRandomFailuresEncrypted(t *testing.T) {
 	seeds := 60
 	if testing.Short() {
 		seeds = 20
 	}
-	blowAll(t, seeds, newTLS)
+	runScenarios(t, seeds, newTLS)
 }
 
 // blowAll runs storms over what encrypt makes, if it is not nil.
-func blowAll(t *testing.T, seeds int, encrypt func(testing.TB) *tls.Config) {
+func runScenarios(t *testing.T, seeds int, encrypt func(testing.TB) *tls.Config) {
 	var seen struct{ crashed, vanished, first, lost, reported, unjoined int }
 	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {
@@ -52,19 +52,19 @@ func blowAll(t *testing.T, seeds int, encrypt func(testing.TB) *tls.Config) {
 			if encrypt != nil {
 				config = encrypt(t) // here, where time is another
 			}
-			newStorm := func(seed uint64) *storm {
+			newStorm := func(seed uint64) *scenario {
 				s := newStorm(seed)
 				s.tls = config
 				return s
 			}
 			calm := newStorm(seed)
-			calm.blow()
+			calm.run()
 			if err := calm.check(); err != nil {
 				t.Fatalf("seed %d, without a death: %v", seed, err)
 			}
 			s := newStorm(seed)
 			s.kill(calm)
-			s.blow()
+			s.run()
 			if err := s.check(); err != nil {
 				t.Fatalf("seed %d, %d ranks, rank %d dies at write %d (vanishes: %v): %v",
 					seed, s.size, s.victim, s.hosts[s.victim].fails, s.hosts[s.victim].vanish, err)
@@ -110,61 +110,61 @@ func blowAll(t *testing.T, seeds int, encrypt func(testing.TB) *tls.Config) {
 }
 
 // A storm is one such run.
-type storm struct {
+type scenario struct {
 	tls       *tls.Config
 	seed      uint64
 	rnd       *rand.Rand
 	size      int
 	groups    [2][]int // all ranks, and some of them
 	reporters [2][]int // by group: who reports a failure, by its number there
-	hosts     []*host
-	ends      []*stormEnd
+	hosts     []*virtualHost
+	ends      []*rankResult
 	victim    int
 	began     time.Time
 }
 
 // A stormEnd is what a rank has seen.
-type stormEnd struct {
+type rankResult struct {
 	join, gather, close error
-	groups              [2]stormGroup
+	groups              [2]rankGroup
 }
 
 // A stormGroup is a rank's side of a group.
-type stormGroup struct {
+type rankGroup struct {
 	cause engine.Cause
 	told  time.Time
 	once  sync.Once
 	ended chan struct{}
 }
 
-func (g *stormGroup) stop() {
+func (g *rankGroup) stop() {
 	g.once.Do(func() {
 		g.told = time.Now()
 		close(g.ended)
 	})
 }
 
-func (g *stormGroup) fail(f *engine.Failure) { _ = g.cause.Take(f, nil, g.stop) }
+func (g *rankGroup) fail(f *engine.Failure) { _ = g.cause.Take(f, nil, g.stop) }
 
 const (
-	stormSilence = 30 * time.Second
-	stormJoin    = 20 * time.Second
-	stormEnds    = 100 * time.Second // ranks that have heard of nothing leave
+	scenarioSilence = 30 * time.Second
+	stormJoin       = 20 * time.Second
+	scenarioEnd     = 100 * time.Second // ranks that have heard of nothing leave
 )
 
-func newStorm(seed uint64) *storm {
+func newStorm(seed uint64) *scenario {
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	s := &storm{seed: seed, rnd: rnd, size: 2 + rnd.IntN(6), victim: -1}
+	s := &scenario{seed: seed, rnd: rnd, size: 2 + rnd.IntN(6), victim: -1}
 	for r := range s.size {
 		s.groups[0] = append(s.groups[0], r)
 		if rnd.IntN(2) == 0 {
 			s.groups[1] = append(s.groups[1], r)
 		}
-		e := new(stormEnd)
+		e := new(rankResult)
 		for g := range e.groups {
 			e.groups[g].ended = make(chan struct{})
 		}
-		s.hosts, s.ends = append(s.hosts, &host{fails: -1, silence: stormSilence}), append(s.ends, e)
+		s.hosts, s.ends = append(s.hosts, &virtualHost{fails: -1, silence: scenarioSilence}), append(s.ends, e)
 	}
 	for g, members := range s.groups {
 		for range rnd.IntN(3) {
@@ -177,7 +177,7 @@ func newStorm(seed uint64) *storm {
 }
 
 // kill has a rank die at a write that it did in another run.
-func (s *storm) kill(calm *storm) {
+func (s *scenario) kill(calm *scenario) {
 	s.victim = s.rnd.IntN(s.size)
 	h := s.hosts[s.victim]
 	h.fails = s.rnd.IntN(calm.hosts[s.victim].written)
@@ -185,9 +185,9 @@ func (s *storm) kill(calm *storm) {
 }
 
 // blow runs the ranks.
-func (s *storm) blow() {
+func (s *scenario) run() {
 	s.began = time.Now()
-	g := &gate{arrive: make(chan net.Conn, s.size), shut: make(chan struct{})}
+	g := &virtualListener{arrive: make(chan net.Conn, s.size), shut: make(chan struct{})}
 	s.hosts[0].door = g
 	var ranks sync.WaitGroup
 	for r := range s.size {
@@ -196,11 +196,11 @@ func (s *storm) blow() {
 	}
 	ranks.Wait()
 	g.Close()
-	time.Sleep(2 * stormSilence) // what is left ends
+	time.Sleep(2 * scenarioSilence) // what is left ends
 }
 
 // rank is one rank's life.
-func (s *storm) rank(r int, rnd *rand.Rand, g *gate) {
+func (s *scenario) rank(r int, rnd *rand.Rand, g *virtualListener) {
 	e := s.ends[r]
 	ctx, cancel := context.WithTimeout(context.Background(), stormJoin)
 	defer cancel()
@@ -224,11 +224,11 @@ func (s *storm) rank(r int, rnd *rand.Rand, g *gate) {
 }
 
 // connect connects a rank with rank 0.
-func (s *storm) connect(r int, g *gate) net.Conn {
+func (s *scenario) connect(r int, g *virtualListener) net.Conn {
 	up, down := newLine(s.seed, 200+uint64(r)), newLine(s.seed, 300+uint64(r))
-	near := &wired{out: up, in: down, owner: s.hosts[r]}
-	far := &wired{out: down, in: up, owner: s.hosts[0]}
-	for _, c := range []*wired{near, far} {
+	near := &virtualConn{out: up, in: down, owner: s.hosts[r]}
+	far := &virtualConn{out: down, in: up, owner: s.hosts[0]}
+	for _, c := range []*virtualConn{near, far} {
 		c.owner.mu.Lock()
 		c.owner.conns = append(c.owner.conns, c)
 		if c.owner.dead {
@@ -242,7 +242,7 @@ func (s *storm) connect(r int, g *gate) net.Conn {
 }
 
 // serve does what ranks do, until their groups have ended.
-func (s *storm) serve(r int, rnd *rand.Rand, m *Member, e *stormEnd) {
+func (s *scenario) serve(r int, rnd *rand.Rand, m *Member, e *rankResult) {
 	m.Watch("world", s.groups[0], e.groups[0].fail)
 	ctx, cancel := context.WithTimeout(context.Background(), stormJoin)
 	defer cancel()
@@ -275,7 +275,7 @@ func (s *storm) serve(r int, rnd *rand.Rand, m *Member, e *stormEnd) {
 			}
 		}, e.groups[g].stop)
 	}
-	over := time.After(stormEnds)
+	over := time.After(scenarioEnd)
 	for g := range e.groups {
 		select {
 		case <-e.groups[g].ended:
@@ -289,8 +289,8 @@ func (s *storm) serve(r int, rnd *rand.Rand, m *Member, e *stormEnd) {
 }
 
 // check looks at what the ranks have seen.
-func (s *storm) check() error {
-	var v *host
+func (s *scenario) check() error {
+	var v *virtualHost
 	if s.victim >= 0 && s.hosts[s.victim].dead {
 		v = s.hosts[s.victim]
 	}
@@ -315,10 +315,10 @@ func (s *storm) check() error {
 }
 
 // checkGroup looks at what a group's members were told; v is who died.
-func (s *storm) checkGroup(g int, v *host) error {
+func (s *scenario) checkGroup(g int, v *virtualHost) error {
 	victim := slices.Index(s.groups[g], s.victim) // its number in the group
 	must := v == nil && len(s.reporters[g]) > 0 ||
-		v != nil && victim >= 0 && v.when.Before(s.began.Add(stormEnds))
+		v != nil && victim >= 0 && v.when.Before(s.began.Add(scenarioEnd))
 	var said *engine.Failure
 	for _, r := range s.groups[g] {
 		e := &s.ends[r].groups[g]
@@ -345,7 +345,7 @@ func (s *storm) checkGroup(g int, v *host) error {
 }
 
 // String says what each rank was told, and when.
-func (s *storm) String() string {
+func (s *scenario) String() string {
 	text := ""
 	for r, e := range s.ends {
 		if h := s.hosts[r]; h.dead {
@@ -363,9 +363,9 @@ func (s *storm) String() string {
 }
 
 // soon is how long after a death all must know.
-func (s *storm) soon(v *host) time.Duration {
+func (s *scenario) soon(v *virtualHost) time.Duration {
 	if v.vanish {
-		return stormSilence + time.Second
+		return scenarioSilence + time.Second
 	}
 	return time.Second
 }

@@ -46,7 +46,7 @@ func TestReplace(t *testing.T) {
 		waits = b
 	case got = <-b:
 	}
-	if got.err == nil || !strings.Contains(got.err.Error(), "rank 1 is here already, at 127.0.0.1:") || !errors.As(got.err, new(*TakenError)) {
+	if got.err == nil || !strings.Contains(got.err.Error(), "rank 1 has joined already, from 127.0.0.1:") || !errors.As(got.err, new(*TakenError)) {
 		t.Fatalf("the second process of a rank: %v", got.err)
 	}
 	leave()
@@ -94,7 +94,7 @@ func TestGiveUp(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "2 of 3 ranks joined; rank 2 missing") {
 		t.Errorf("rank 0: %v", err)
 	}
-	for _, want := range []string{"is here already", "rank 0 has given up waiting for all to join: 2 of 3 ranks joined; rank 2 missing"} {
+	for _, want := range []string{"has joined already", "rank 0 has stopped waiting for ranks to join: 2 of 3 ranks joined; rank 2 missing"} {
 		if err := <-waits; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("rank 1: %v, want %q", err, want)
 		}
@@ -103,7 +103,7 @@ func TestGiveUp(t *testing.T) {
 
 // TestFullAtTheEnd has the context of rank 0 end when all have joined: they have been
 // told so, and rank 0 has joined, too.
-func TestFullAtTheEnd(t *testing.T) {
+func TestCompleteAtDeadline(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 64 { // which of the two is seen first is chance
@@ -123,7 +123,7 @@ func TestFullAtTheEnd(t *testing.T) {
 
 // TestSpoilReplaced has a rank of another version come when its predecessor's
 // connection is about to end, or does not end.
-func TestSpoilReplaced(t *testing.T) {
+func TestFailFormingReplaced(t *testing.T) {
 	for name, ends := range map[string]bool{"ends": true, "stays": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 // A line is one way of a connection in virtual time: what is written arrives
 // later, in order, or never. It is made and used in a synctest bubble.
-type line struct {
+type virtualPipe struct {
 	mu     sync.Mutex
 	rnd    *rand.Rand
 	parts  []part
@@ -29,12 +29,12 @@ type part struct {
 	data []byte
 }
 
-func newLine(seed, number uint64) *line {
-	return &line{rnd: rand.New(rand.NewPCG(seed, number)), news: make(chan struct{}, 1)}
+func newLine(seed, number uint64) *virtualPipe {
+	return &virtualPipe{rnd: rand.New(rand.NewPCG(seed, number)), news: make(chan struct{}, 1)}
 }
 
 // tell lets the reader look again. The lock is held.
-func (l *line) tell() {
+func (l *virtualPipe) tell() {
 	select {
 	case l.news <- struct{}{}:
 	default:
@@ -42,7 +42,7 @@ func (l *line) tell() {
 }
 
 // delay is how long something is on its way: mostly little.
-func (l *line) delay() time.Duration {
+func (l *virtualPipe) delay() time.Duration {
 	d := time.Duration(50+l.rnd.IntN(200)) * time.Microsecond
 	if l.rnd.IntN(20) == 0 {
 		d += time.Duration(l.rnd.IntN(10)) * time.Millisecond
@@ -50,7 +50,7 @@ func (l *line) delay() time.Duration {
 	return d
 }
 
-func (l *line) write(b []byte) {
+func (l *virtualPipe) write(b []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.end != nil || l.shut {
@@ -64,7 +64,7 @@ func (l *line) write(b []byte) {
 }
 
 // finish ends the line after what was written, or overtakes that.
-func (l *line) finish(err error, overtake bool) {
+func (l *virtualPipe) finish(err error, overtake bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.end != nil {
@@ -80,14 +80,14 @@ func (l *line) finish(err error, overtake bool) {
 	l.tell()
 }
 
-func (l *line) closeReader() {
+func (l *virtualPipe) closeReader() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.shut = true
 	l.tell()
 }
 
-func (l *line) read(b []byte) (int, error) {
+func (l *virtualPipe) read(b []byte) (int, error) {
 	for {
 		l.mu.Lock()
 		now := time.Now()
@@ -136,15 +136,15 @@ func (l *line) read(b []byte) (int, error) {
 var errDeadline = errors.New("the deadline has passed")
 
 // A wired conn is a rank's side of a connection over two lines.
-type wired struct {
+type virtualConn struct {
 	net.Conn // nil: what is not below is not called
-	out, in  *line
-	owner    *host
+	out, in  *virtualPipe
+	owner    *virtualHost
 }
 
-func (c *wired) Read(b []byte) (int, error) { return c.in.read(b) }
+func (c *virtualConn) Read(b []byte) (int, error) { return c.in.read(b) }
 
-func (c *wired) Write(b []byte) (int, error) {
+func (c *virtualConn) Write(b []byte) (int, error) {
 	c.out.mu.Lock()
 	late := !c.out.by.IsZero() && !time.Now().Before(c.out.by)
 	c.out.mu.Unlock()
@@ -157,7 +157,7 @@ func (c *wired) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (c *wired) Close() error {
+func (c *virtualConn) Close() error {
 	c.owner.mu.Lock()
 	if !c.owner.dead { // nobody hears of what the dead do
 		c.out.finish(io.EOF, false)
@@ -167,9 +167,9 @@ func (c *wired) Close() error {
 	return nil
 }
 
-func (c *wired) RemoteAddr() net.Addr { return &net.TCPAddr{} }
+func (c *virtualConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 
-func (c *wired) SetDeadline(t time.Time) error {
+func (c *virtualConn) SetDeadline(t time.Time) error {
 	c.in.mu.Lock()
 	c.in.before = t
 	c.in.tell()
@@ -177,7 +177,7 @@ func (c *wired) SetDeadline(t time.Time) error {
 	return c.SetWriteDeadline(t)
 }
 
-func (c *wired) SetWriteDeadline(t time.Time) error {
+func (c *virtualConn) SetWriteDeadline(t time.Time) error {
 	c.out.mu.Lock()
 	c.out.by = t
 	c.out.mu.Unlock()
@@ -185,13 +185,13 @@ func (c *wired) SetWriteDeadline(t time.Time) error {
 }
 
 // A gate is rank 0's listener.
-type gate struct {
+type virtualListener struct {
 	arrive chan net.Conn
 	once   sync.Once
 	shut   chan struct{}
 }
 
-func (g *gate) Accept() (net.Conn, error) {
+func (g *virtualListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-g.arrive:
 		return c, nil
@@ -200,28 +200,28 @@ func (g *gate) Accept() (net.Conn, error) {
 	}
 }
 
-func (g *gate) Close() error {
+func (g *virtualListener) Close() error {
 	g.once.Do(func() { close(g.shut) })
 	return nil
 }
 
-func (g *gate) Addr() net.Addr { return &net.TCPAddr{} }
+func (g *virtualListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // A host is where a rank runs. It fails when its rank writes for the nth time.
-type host struct {
+type virtualHost struct {
 	mu      sync.Mutex
-	conns   []*wired
+	conns   []*virtualConn
 	written int
 	fails   int // at which write; -1: never
 	vanish  bool
 	silence time.Duration
 	dead    bool
-	door    *gate     // rank 0's
-	half    bool      // the last write leaves before that
-	when    time.Time // it failed
+	door    *virtualListener // rank 0's
+	half    bool             // the last write leaves before that
+	when    time.Time        // it failed
 }
 
-func (h *host) writes(c *wired, b []byte) error {
+func (h *virtualHost) writes(c *virtualConn, b []byte) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.dead {
@@ -241,7 +241,7 @@ func (h *host) writes(c *wired, b []byte) error {
 
 // die ends the rank. Whoever is connected to it notices at once, or when it has
 // been silent for long.
-func (h *host) die() {
+func (h *virtualHost) die() {
 	h.dead, h.when = true, time.Now()
 	if h.door != nil {
 		h.door.Close()

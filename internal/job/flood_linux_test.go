@@ -23,7 +23,7 @@ import (
 // besieged works through two sieges, each of which ends when rank 0 is told so.
 // The first makes the runtime take what it wants; after the second there is as
 // much in use as after the first.
-func besieged(ctx context.Context, e engine.Engine) error {
+func floodRank(ctx context.Context, e engine.Engine) error {
 	stop := make(chan struct{})
 	if e.Rank() == 0 {
 		go func() {
@@ -121,7 +121,7 @@ func renew(ctx context.Context, e engine.Engine, seq uint64) error {
 
 // TestSiege has strangers do to the listeners of a running job what they like:
 // the data's, and rank 0's for control.
-func TestSiege(t *testing.T) {
+func TestFlood(t *testing.T) {
 	for name, env := range map[string][]string{
 		"network":       {"TUTTI_TEST_NETWORK=1"},
 		"shared memory": {"TUTTI_TEST_NETWORK="},
@@ -142,7 +142,7 @@ func TestSiege(t *testing.T) {
 				if len(addrs) != 4 {
 					t.Fatalf("the ranks listen at %v, want one address each, and one for control", addrs)
 				}
-				idle := append(siege(t, addrs), siegeMemory(t, w, name == "shared memory")...)
+				idle := append(flood(t, addrs), floodMemory(t, w, name == "shared memory")...)
 				if _, err := io.WriteString(w.in[0], "enough\n"); err != nil {
 					t.Fatal(err)
 				}
@@ -164,7 +164,7 @@ func TestSiege(t *testing.T) {
 
 // siege lets all kinds of strangers come to all addresses, and returns those
 // who are still there.
-func siege(t *testing.T, addrs []string) []net.Conn {
+func flood(t *testing.T, addrs []string) []net.Conn {
 	t.Helper()
 	crowd, rounds := 1000, 100
 	if testing.Short() {
@@ -193,7 +193,7 @@ func siege(t *testing.T, addrs []string) []net.Conn {
 				{0x16, 0x03, 0x01, 0xff, 0xff, 0x01}, // the beginning of a TLS session
 				nil,
 			} {
-				c := knockAt(t, addr)
+				c := dialAddr(t, addr)
 				_, _ = c.Write(words) // may be refused by now
 				attacks++
 				if rnd.IntN(4) == 0 {
@@ -209,7 +209,7 @@ func siege(t *testing.T, addrs []string) []net.Conn {
 		}
 		// A slow sender: a byte at a time, until it is sent away or all is over.
 		strangers.Go(func() {
-			c := knockAt(t, addr)
+			c := dialAddr(t, addr)
 			defer c.Close()
 			for range 200 {
 				if _, err := c.Write([]byte{0}); err != nil {
@@ -219,7 +219,7 @@ func siege(t *testing.T, addrs []string) []net.Conn {
 			}
 		})
 		for range crowd / len(addrs) {
-			stay(knockAt(t, addr))
+			stay(dialAddr(t, addr))
 		}
 	}
 	strangers.Wait()
@@ -229,7 +229,7 @@ func siege(t *testing.T, addrs []string) []net.Conn {
 
 // siegeMemory lets strangers come to where the ranks pass memory, if they do, and returns those
 // who are still there.
-func siegeMemory(t *testing.T, w *world, passed bool) (idle []net.Conn) {
+func floodMemory(t *testing.T, w *world, passed bool) (idle []net.Conn) {
 	t.Helper()
 	// More than a listener keeps that have proved nothing.
 	const crowd = 400
@@ -262,7 +262,7 @@ func randomBytes(rnd *rand.Rand, n int) []byte {
 	return b
 }
 
-func knockAt(t *testing.T, addr string) net.Conn {
+func dialAddr(t *testing.T, addr string) net.Conn {
 	c, err := net.DialTimeout("tcp", addr, deadline)
 	if err != nil {
 		t.Error(err)

@@ -274,7 +274,7 @@ func (g *group) share(ctx context.Context, name string, members []int, bytes int
 	if errors.Is(err, segment.ErrGone) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		err = awaitCause(ctx, err)
 	}
-	return nil, errors.Join(fmt.Errorf("memory that rank %d of the job shares: %w", first, err), s.Close())
+	return nil, errors.Join(fmt.Errorf("sharing memory of rank %d of the job: %w", first, err), s.Close())
 }
 
 // parts returns the addresses of a segment's parts.
@@ -328,7 +328,7 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 // withTimeout applies the timeout of operations to work that is not an operation of an engine.
 func (g *group) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if t := g.j.cfg.Timeout; t > 0 {
-		return context.WithTimeoutCause(ctx, t, fmt.Errorf("%w: it has not come in %v", engine.ErrTimeout, t))
+		return context.WithTimeoutCause(ctx, t, fmt.Errorf("%w: not complete after %v", engine.ErrTimeout, t))
 	}
 	return context.WithCancel(ctx)
 }

@@ -18,7 +18,7 @@ import (
 
 // vanish is blocked, in one way or another, when hosts vanish, and says how
 // that ended.
-func vanish(ctx context.Context, e engine.Engine) error {
+func hostLossRank(ctx context.Context, e engine.Engine) error {
 	how := os.Getenv("TUTTI_TEST_HOW")
 	x := make([]float32, 100_000)
 	m := engine.Mem{Ptr: unsafe.Pointer(&x[0]), N: len(x), Type: kernel.Float32}
@@ -70,7 +70,7 @@ func vanish(ctx context.Context, e engine.Engine) error {
 // TestVanish unplugs hosts, or keeps two of them apart, without a word to
 // anybody: whoever is blocked hears that ranks are lost, and which. Operations
 // would time out much later, and the kernel would try for a quarter of an hour.
-func TestVanish(t *testing.T) {
+func TestHostLoss(t *testing.T) {
 	var all sync.WaitGroup // of cases: they mostly wait
 	for _, c := range []struct {
 		name  string

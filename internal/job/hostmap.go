@@ -39,7 +39,7 @@ func (d *hostMap) applyRound(standings [][]byte) (more bool, err error) {
 	first := make(map[hint]int) // the lowest rank that has no host yet
 	for r, s := range standings {
 		if len(s) != 1 {
-			return false, fmt.Errorf("rank %d said %d bytes in place of one", r, len(s))
+			return false, fmt.Errorf("rank %d sent %d bytes of host status instead of one", r, len(s))
 		}
 		if _, known := first[d.hints[r]]; d.hosts[r] < 0 && !known {
 			first[d.hints[r]] = r

@@ -12,7 +12,7 @@ import (
 
 // TestDivision finds hosts in rounds. In reach, a rank gets the memory of another one if both
 // have the same letter, and reads its process if both have the same digit.
-func TestDivision(t *testing.T) {
+func TestHostMap(t *testing.T) {
 	for _, c := range []struct {
 		hints, reach, digits string
 		hosts                []int
@@ -82,7 +82,7 @@ func count(list []int, v int) (n int) {
 	return n
 }
 
-func TestCard(t *testing.T) {
+func TestRankInfo(t *testing.T) {
 	full := rankInfo{
 		addrs: []string{"127.0.0.1:4000", "[fe80::1%eth0]:65535"}, network: networkHint(), host: hostHint("a"),
 		listener: []byte("twelve bytes"), identity: segment.NewProcessIdentity(), cpus: []byte{3, 0, 255},

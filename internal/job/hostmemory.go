@@ -94,7 +94,7 @@ func (j *Job) runRound(ctx context.Context, round int, d *hostMap) (standing byt
 	if d.hosts[self] < 0 && len(near) > 1 {
 		var err error
 		if stop, err = j.attach(ctx, fmt.Sprint(hostName, " ", round), near); err != nil {
-			j.cfg.Logger.Warn("tutti: no shared memory with ranks that seem to be near; TCP is used, which is slower (tutti doctor says more)",
+			j.cfg.Logger.Warn("tutti: no shared memory with ranks that seem to be on this host; TCP is used, which is slower (run tutti doctor for the reason)",
 				"ranks", near, "reason", err)
 			return 0, stop
 		}
@@ -136,7 +136,7 @@ func (j *Job) attach(ctx context.Context, name string, ranks []int) (stop func()
 	}
 	m.ranks = ranks
 	if m.life, err = segment.NewLiveness(m.host.Part(own)); err != nil {
-		j.cfg.Logger.Debug("tutti: this process does not show others that it lives; they find out more slowly", "reason", err)
+		j.cfg.Logger.Debug("tutti: other processes will detect the exit of this process more slowly", "reason", err)
 	}
 	return stop, nil
 }

@@ -161,7 +161,7 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	for r, blob := range j.member.Blobs() {
 		all[r] = r
 		if j.peers[r], err = decodeRankInfo(blob); err != nil {
-			return nil, fmt.Errorf("rank %d said of itself what cannot be read: %w", r, err)
+			return nil, fmt.Errorf("the data of rank %d from Join cannot be decoded: %w", r, err)
 		}
 	}
 	if err := checkOptions(j.peers); err != nil {
@@ -205,7 +205,7 @@ func (j *Job) open() (rankInfo, error) {
 		cfg.Logger.Info("tutti: no shared memory with other processes", "reason", err)
 		return c, nil
 	} else if err != nil {
-		cfg.Logger.Warn("tutti: shared memory cannot be had here; ranks of this host will use TCP, which is slower (tutti doctor says more)", "reason", err)
+		cfg.Logger.Warn("tutti: shared memory is not available; ranks of this host will use TCP, which is slower (run tutti doctor for the reason)", "reason", err)
 		return c, nil
 	}
 	c.host, c.listener, c.identity = hostHint(cfg.Host), j.memory.listener.Addr(), j.memory.identity

@@ -81,7 +81,7 @@ func joinLate(t *testing.T, network bool, impatient int, limit time.Duration) (o
 			case errs[r] == nil:
 			case r == impatient:
 				time.AfterFunc(100*time.Millisecond, giveUp) // the other rank may not have connected yet
-			case strings.Contains(errs[r].Error(), "the control channel has ended"):
+			case strings.Contains(errs[r].Error(), "this rank has left the job"):
 				t.Errorf("rank %d was not told why: %v", r, errs[r])
 			}
 		})

@@ -18,7 +18,7 @@ func (j *Job) listen() (*tcp.Listener, error) {
 	opts := tcp.Options{Interface: cfg.Interface, TLS: cfg.TLS, Logger: cfg.Logger, DeadAfter: cfg.Silence, Verify: cfg.Verify}
 	if !launchenv.OnLoopback(cfg.Addr) {
 		if cfg.TLS == nil && !cfg.Plain {
-			return nil, fmt.Errorf("rank 0 is at %s, which is not on the loopback, and without a secret nothing would be encrypted", cfg.Addr)
+			return nil, fmt.Errorf("rank 0 is at %s, which is not on the loopback, and without encryption its data would be readable on the network; set Config.Secret (TUTTI_SECRET), or Config.Plain (TUTTI_PLAIN) to allow that", cfg.Addr)
 		}
 		return tcp.Bind(opts)
 	}

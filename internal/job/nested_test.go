@@ -14,7 +14,7 @@ import (
 
 // TestDeep makes a group of a group of a group, and so on, as a program does that
 // replaces its group now and then.
-func TestDeep(t *testing.T) {
+func TestNestedGroups(t *testing.T) {
 	const ranks, depth = 2, 100
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-func TestAlike(t *testing.T) {
+func TestOptions(t *testing.T) {
 	set := func(pairs ...string) rankInfo {
 		c := rankInfo{}
 		for i := 0; i < len(pairs); i += 2 {

@@ -83,7 +83,7 @@ func (c *rankInfo) encode() (b []byte) {
 	return b
 }
 
-var errRankInfo = errors.New("its card has another form")
+var errRankInfo = errors.New("its encoding is another one")
 
 // decodeRankInfo decodes the result of encode.
 func decodeRankInfo(b []byte) (c rankInfo, err error) {

@@ -18,7 +18,7 @@ import (
 
 // orphaned makes a group to which its first member, rank 1, never comes, and says how that
 // ended.
-func orphaned(ctx context.Context, e engine.Engine) error {
+func formWithoutFirst(ctx context.Context, e engine.Engine) error {
 	err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Dup}})
 	if err == nil && e.Rank() == 1 {
 		fmt.Println("ready")
@@ -38,7 +38,7 @@ func orphaned(ctx context.Context, e engine.Engine) error {
 
 // TestKillMaker kills the rank that would make a group's memory, while the others wait for
 // that.
-func TestKillMaker(t *testing.T) {
+func TestKillFirstMember(t *testing.T) {
 	const n = 4
 	w := start(t, n, "orphaned")
 	for _, out := range w.out {
@@ -94,7 +94,7 @@ func memorySockets(t *testing.T, pid int) (listening []string, connected int) {
 
 // crowd does a small AllReduce, and finds that the process holds no more than it may, in the group
 // of all ranks and in one that was made of it.
-func crowd(ctx context.Context, e engine.Engine) error {
+func oversubscribe(ctx context.Context, e engine.Engine) error {
 	all := make([]int, e.Size())
 	for r := range all {
 		all[r] = r
@@ -138,7 +138,7 @@ func crowd(ctx context.Context, e engine.Engine) error {
 
 // TestCrowd starts more ranks on a host than there are processors. What each of them holds
 // hardly depends on how many they are.
-func TestCrowd(t *testing.T) {
+func TestOversubscribed(t *testing.T) {
 	n := 48
 	if testing.Short() || race.Enabled {
 		n = 16

@@ -13,7 +13,7 @@ import (
 
 // parting meets the others, waits for a word, and leaves; the last rank tries to
 // meet them again, and says how that ended.
-func parting(ctx context.Context, e engine.Engine) error {
+func leaveRank(ctx context.Context, e engine.Engine) error {
 	if err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Barrier}}); err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func suite(ctx context.Context, e engine.Engine) error {
 	if err := pairs(ctx, e); err != nil {
 		return err
 	}
-	s := &sitting{e: e}
+	s := &suiteRun{e: e}
 	opt := enginetest.Options{Light: true, RankOrder: len(slices.Compact(slices.Sorted(slices.Values(e.SameHost())))) == 1}
 	stride, err := strconv.Atoi(os.Getenv("TUTTI_TEST_STRIDE"))
 	if err != nil {
@@ -45,14 +45,14 @@ func suite(ctx context.Context, e engine.Engine) error {
 }
 
 // A sitting is one rank's way through the suite.
-type sitting struct {
+type suiteRun struct {
 	e     engine.Engine
 	names []string
 	said  []byte // for each case a digest of what this rank was told; zeros: nothing
 }
 
 // run runs one case.
-func (s *sitting) run(ctx context.Context, seq uint64, c *enginetest.Case) error {
+func (s *suiteRun) run(ctx context.Context, seq uint64, c *enginetest.Case) error {
 	s.names = append(s.names, c.Name)
 	s.said = append(s.said, make([]byte, sha256.Size)...)
 	if s.e.Rank() >= c.Ranks {
@@ -76,7 +76,7 @@ func (s *sitting) run(ctx context.Context, seq uint64, c *enginetest.Case) error
 }
 
 // compare checks that in every case all ranks were told the same.
-func (s *sitting) compare(ctx context.Context) error {
+func (s *suiteRun) compare(ctx context.Context) error {
 	mem := func(b []byte) engine.Mem {
 		return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(b)), N: len(b), Type: kernel.Uint8}
 	}

@@ -79,7 +79,7 @@ func TestEveryConstantIsDecided(t *testing.T) {
 
 // TestFirstBlob has ranks of protocol 1 compare options, as they do: they find that
 // this rank is of another one.
-func TestFirstBlob(t *testing.T) {
+func TestProtocol1Blob(t *testing.T) {
 	alikes := map[string]string{"Config.Verify": "set"}
 	blob, err := protocol1Blob(version(""), alikes)
 	if err != nil {

@@ -15,7 +15,7 @@ var silences = []time.Duration{
 }
 
 // TestBoundAnySilence checks that the kernel accepts every silence.
-func TestBoundAnySilence(t *testing.T) {
+func TestApplyAnySilence(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

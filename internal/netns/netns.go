@@ -18,7 +18,7 @@ import (
 )
 
 // ErrUnavailable says that network namespaces cannot be made here.
-var ErrUnavailable = errors.New("no network namespaces can be made here")
+var ErrUnavailable = errors.New("network namespaces are not available")
 
 // A Network is a set of hosts and their switch. It is not safe for concurrent use. The caller of
 // New closes it.
@@ -35,7 +35,7 @@ const prefix = "tutti-test-"
 // namespaces.
 func New(number, hosts int, v6 bool) (*Network, error) {
 	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("%w: only root can", ErrUnavailable)
+		return nil, fmt.Errorf("%w: they require root", ErrUnavailable)
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
 		return nil, fmt.Errorf("%w: there is no ip command (iproute2)", ErrUnavailable)
@@ -175,7 +175,7 @@ func (n *Network) Traffic(host int) (sent, received uint64, err error) {
 	type count struct{ Bytes uint64 }
 	var links []struct{ Stats64 struct{ RX, TX count } }
 	if err := json.Unmarshal(out, &links); err != nil || len(links) != 1 {
-		return 0, 0, fmt.Errorf("ip has printed something else than a link: %w: %.80q", err, out)
+		return 0, 0, fmt.Errorf("cannot parse the output of ip: %w: %.80q", err, out)
 	}
 	return links[0].Stats64.RX.Bytes, links[0].Stats64.TX.Bytes, nil
 }

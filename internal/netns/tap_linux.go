@@ -68,7 +68,7 @@ func (t *Tap) Read() ([]byte, error) {
 		case errors.Is(err, unix.EAGAIN):
 			stats, err := unix.GetsockoptTpacketStats(t.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 			if err == nil && stats.Drops > 0 {
-				err = fmt.Errorf("%d packets were not kept", stats.Drops)
+				err = fmt.Errorf("%d packets were dropped because the buffer was full", stats.Drops)
 			}
 			return seen, err
 		case err != nil:

@@ -41,28 +41,28 @@ type bugs struct {
 
 // A process runs a Node.
 type process struct {
-	w       *network
-	rank    int
-	node    *Node
-	dead    bool      // it runs no more
-	died    time.Time // when it ended without a goodbye; zero: it has not
-	stopped bool
-	silent  bool // its host does not answer
-	leaving bool
-	gone    bool                  // it has left in good order
-	alone   bool                  // when it left, no other rank ran, or none answered in time
-	held    []func()              // what came while it was stopped
-	conns   map[int][]*connection // by peer, the newest last
-	armed   time.Time             // when the next tick is scheduled
-	dials   []*pendingDial
-	quick   bool              // it exits without a goodbye when it is notified of a loss or a failure
-	exited  string            // the group whose failure made it exit
-	unknown bool              // it has left, and was taken for lost when no rank that ran knew
-	lost    []notice          // losses in the order of their notification
-	failed  map[string]notice // causes by group
-	heard   []string          // positions
-	batches int
-	left    map[int]bool // departures
+	w              *network
+	rank           int
+	node           *Node
+	dead           bool      // it runs no more
+	died           time.Time // when it ended without a goodbye; zero: it has not
+	stopped        bool
+	silent         bool // its host does not answer
+	leaving        bool
+	gone           bool                  // it has left in good order
+	alone          bool                  // when it left, no other rank ran, or none answered in time
+	queued         []func()              // what came while it was stopped
+	conns          map[int][]*connection // by peer, the newest last
+	armed          time.Time             // when the next tick is scheduled
+	dials          []*pendingDial
+	exitsOnFailure bool              // it exits without a goodbye when it is notified of a loss or a failure
+	exited         string            // the group whose failure made it exit
+	unknown        bool              // it has left, and was taken for lost when no rank that ran knew
+	lost           []notice          // losses in the order of their notification
+	failed         map[string]notice // causes by group
+	heard          []string          // positions
+	batches        int
+	left           map[int]bool // departures
 }
 
 // A notice is something that a rank was notified of.
@@ -189,7 +189,7 @@ func (p *process) receive(do func()) {
 	switch {
 	case p.dead:
 	case p.stopped:
-		p.held = append(p.held, do)
+		p.queued = append(p.queued, do)
 	default:
 		do()
 	}
@@ -253,12 +253,12 @@ func (p *process) perform() {
 			if p.dead {
 				return
 			}
-			p.carryOut(a)
+			p.performOne(a)
 		}
 	}
 }
 
-func (p *process) carryOut(a Action) {
+func (p *process) performOne(a Action) {
 	switch a.Do {
 	case Send:
 		p.send(a.Rank, a.Message)
@@ -279,14 +279,14 @@ func (p *process) carryOut(a Action) {
 			p.w.procs[r].unknown = n.unknowable
 			p.lost = append(p.lost, n)
 		}
-		if p.quick && !p.leaving {
+		if p.exitsOnFailure && !p.leaving {
 			p.w.kill(p)
 		}
 	case Fail:
 		if _, ok := p.failed[a.Cause.Group]; !ok {
 			p.failed[a.Cause.Group] = notice{cause: a.Cause, at: p.w.now}
 		}
-		if p.quick && !p.leaving {
+		if p.exitsOnFailure && !p.leaving {
 			p.exited = a.Cause.Group
 			p.w.kill(p)
 		}
@@ -338,7 +338,7 @@ func (p *process) dial(q *process) {
 		case q.stopped:
 			d := &pendingDial{from: p, to: q}
 			q.dials = append(q.dials, d)
-			q.held = append(q.held, func() { d.end(func() { p.accepted(q) }) })
+			q.queued = append(q.queued, func() { d.end(func() { p.accepted(q) }) })
 			w.after(dialTime, func() { d.fail(Unanswered) })
 		default:
 			p.accepted(q)
@@ -424,7 +424,7 @@ func (p *process) ended(rank int, c *connection, reason string) {
 // kill ends a process without a goodbye.
 func (w *network) kill(p *process) {
 	if !p.dead {
-		p.perish()
+		p.markDead()
 		w.close(p)
 	}
 }
@@ -445,7 +445,7 @@ func (p *process) unknowable() bool {
 }
 
 // perish notes that a process ends without a goodbye, or before it was acknowledged.
-func (p *process) perish() { p.died = p.w.now }
+func (p *process) markDead() { p.died = p.w.now }
 
 // cut ends one connection between two processes that both live.
 func (w *network) cut(p, q *process) bool {
@@ -460,11 +460,11 @@ func (w *network) cut(p, q *process) bool {
 }
 
 // vanish makes a process's host silent.
-func (w *network) vanish(p *process) {
+func (w *network) silence(p *process) {
 	if p.dead {
 		return
 	}
-	p.perish()
+	p.markDead()
 	p.silent, p.dead = true, true
 	for _, d := range p.dials {
 		w.after(testSilence, func() { d.fail(CutOff) })
@@ -489,8 +489,8 @@ func (w *network) resume(p *process) {
 		return
 	}
 	p.stopped = false
-	held := p.held
-	p.held = nil
+	held := p.queued
+	p.queued = nil
 	for _, do := range held {
 		p.receive(do)
 	}

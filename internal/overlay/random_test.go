@@ -17,7 +17,7 @@ var (
 
 // A drill is one run of a job in which ranks die, stop, leave and are cut off, while the others
 // abort groups and lose ranks.
-type drill struct {
+type scenario struct {
 	*network
 	log      []string
 	silent   map[int]bool        // ranks whose host vanishes
@@ -30,7 +30,7 @@ type drill struct {
 
 // since is how long before a notice the last thing had happened: each fault may take away the rank
 // that was about to notify the others.
-func (d *drill) since(from, at time.Time) time.Duration {
+func (d *scenario) since(from, at time.Time) time.Duration {
 	for _, t := range d.faults {
 		if t.After(from) && !t.After(at) {
 			from = t
@@ -39,13 +39,13 @@ func (d *drill) since(from, at time.Time) time.Duration {
 	return at.Sub(from)
 }
 
-func (d *drill) note(format string, args ...any) {
+func (d *scenario) note(format string, args ...any) {
 	d.faults = append(d.faults, d.now)
 	d.log = append(d.log, fmt.Sprintf("%8.3f ", d.now.Sub(d.begun).Seconds())+fmt.Sprintf(format, args...))
 }
 
 // newDrill draws a drill.
-func newDrill(seed uint64, b bugs) *drill {
+func newScenario(seed uint64, b bugs) *scenario {
 	pick := newNetwork(seed, 1, []int{0}).rnd
 	size := 2 + pick.IntN(9)
 	if pick.IntN(10) == 0 {
@@ -59,7 +59,7 @@ func newDrill(seed uint64, b bugs) *drill {
 	for r := range hosts {
 		hosts[r] = r / per * per
 	}
-	d := &drill{
+	d := &scenario{
 		network: newNetwork(seed+1, size, hosts), silent: make(map[int]bool),
 		reported: make(map[string][]notice), cuts: make(map[int]bool),
 	}
@@ -72,14 +72,14 @@ func newDrill(seed uint64, b bugs) *drill {
 }
 
 // plan schedules faults.
-func (d *drill) plan(draw func(int) int, per int) {
+func (d *scenario) plan(draw func(int) int, per int) {
 	size := len(d.procs)
 	// Within the time of Join's links, or after it.
 	start := d.begun.Add(time.Duration(draw(2000)) * time.Millisecond)
 	span := 1 + draw(800) // milliseconds
 	when := func() time.Time { return start.Add(time.Duration(draw(span)) * time.Millisecond) }
 	for _, p := range d.procs {
-		p.quick = draw(3) == 0
+		p.exitsOnFailure = draw(3) == 0
 	}
 	victims := draw(size)
 	order := make([]int, size)
@@ -112,7 +112,7 @@ func (d *drill) plan(draw func(int) int, per int) {
 			if per < size {
 				t := when()
 				for q := r / per * per; q < min(r/per*per+per, size); q++ {
-					d.at(t, func() { d.silent[q] = true; d.die(d.procs[q], d.vanish, "vanishes") })
+					d.at(t, func() { d.silent[q] = true; d.die(d.procs[q], d.silence, "vanishes") })
 				}
 			}
 		case 5:
@@ -145,7 +145,7 @@ func (d *drill) plan(draw func(int) int, per int) {
 	d.at(when().Add(700*time.Millisecond), func() { d.die(last, d.kill, "is killed at last") })
 }
 
-func (d *drill) die(p *process, how func(*process), what string) {
+func (d *scenario) die(p *process, how func(*process), what string) {
 	if p.dead {
 		return
 	}
@@ -154,7 +154,7 @@ func (d *drill) die(p *process, how func(*process), what string) {
 }
 
 // run runs a drill and checks that every rank was notified of the truth in time.
-func (d *drill) run() error {
+func (d *scenario) run() error {
 	d.network.run(d.begun.Add(9 * time.Second))
 	if err := d.check(); err != nil {
 		return err
@@ -174,7 +174,7 @@ func (d *drill) run() error {
 		if !p.dead {
 			return fmt.Errorf("rank %d has not left", p.rank)
 		}
-		if err := d.honest(p); err != nil {
+		if err := d.checkTrue(p); err != nil {
 			return err
 		}
 	}
@@ -182,30 +182,30 @@ func (d *drill) run() error {
 }
 
 // check checks what the living ranks were notified of.
-func (d *drill) check() error {
+func (d *scenario) check() error {
 	for _, p := range d.procs {
-		if err := d.honest(p); err != nil {
+		if err := d.checkTrue(p); err != nil {
 			return err
 		}
 		if p.dead || p.stopped || p.leaving {
 			continue
 		}
-		if err := errors.Join(d.informed(p), d.caused(p)); err != nil {
+		if err := errors.Join(d.checkNotified(p), d.checkCause(p)); err != nil {
 			return err
 		}
 	}
-	return d.alike()
+	return d.checkSameCause()
 }
 
 // honest checks that a rank was notified of nothing that is not true.
-func (d *drill) honest(p *process) error {
+func (d *scenario) checkTrue(p *process) error {
 	for _, l := range p.lost {
 		// A goodbye may have been on a connection that was cut.
 		if died := d.procs[l.rank].died; !l.unknowable && !(d.cuts[l.rank] && d.procs[l.rank].leaving) && (died.IsZero() || l.at.Before(died)) {
 			return fmt.Errorf("rank %d takes rank %d for lost (%s)", p.rank, l.rank, l.reason)
 		}
 		// A rank that exited because of a loss is never named before that loss, if it could tell.
-		if q := d.procs[l.rank]; q.quick && len(q.lost) > 0 && !d.cuts[l.rank] && l.reason != notListening {
+		if q := d.procs[l.rank]; q.exitsOnFailure && len(q.lost) > 0 && !d.cuts[l.rank] && l.reason != notListening {
 			first := q.lost[0].rank
 			if first != p.rank && !slices.ContainsFunc(p.lost, func(n notice) bool { return n.rank == first && n.batch <= l.batch }) {
 				return fmt.Errorf("rank %d was notified of rank %d, which exited because of rank %d, but not of that before", p.rank, l.rank, first)
@@ -217,10 +217,10 @@ func (d *drill) honest(p *process) error {
 
 // caused checks that a rank that exited because of a group's failure is not named before that
 // failure.
-func (d *drill) caused(p *process) error {
+func (d *scenario) checkCause(p *process) error {
 	for _, l := range p.lost {
 		group := d.procs[l.rank].exited
-		if group == "" || d.cuts[l.rank] || d.slept(p) {
+		if group == "" || d.cuts[l.rank] || d.wasStopped(p) {
 			continue
 		}
 		if n, ok := p.failed[group]; !ok || n.at.After(l.at) {
@@ -231,7 +231,7 @@ func (d *drill) caused(p *process) error {
 }
 
 // informed checks that a living rank was notified of everything, in time.
-func (d *drill) informed(p *process) error {
+func (d *scenario) checkNotified(p *process) error {
 	limit := time.Second
 	if len(d.silent) > 0 {
 		// A rank that noticed the silence may exit because of another loss. Then the next rank begins
@@ -250,19 +250,19 @@ func (d *drill) informed(p *process) error {
 		switch {
 		case i < 0 && d.now.Sub(q.died) > limit:
 			return fmt.Errorf("rank %d was not notified of the loss of rank %d", p.rank, r)
-		case i >= 0 && d.since(q.died, p.lost[i].at) > limit && !d.slept(p):
+		case i >= 0 && d.since(q.died, p.lost[i].at) > limit && !d.wasStopped(p):
 			return fmt.Errorf("rank %d was notified of the loss of rank %d after %v", p.rank, r, p.lost[i].at.Sub(q.died))
 		}
 	}
 	for group, reports := range d.reported {
 		for _, by := range reports {
 			// A rank that ends at once may have told nobody, or a rank that is stopped.
-			if q := d.procs[by.rank]; q.dead || q.leaving || d.slept(q) {
+			if q := d.procs[by.rank]; q.dead || q.leaving || d.wasStopped(q) {
 				continue
 			}
 			if n, ok := p.failed[group]; !ok {
 				return fmt.Errorf("rank %d was not notified of %s", p.rank, group)
-			} else if d.since(by.at, n.at) > limit && !d.slept(p) {
+			} else if d.since(by.at, n.at) > limit && !d.wasStopped(p) {
 				return fmt.Errorf("rank %d was notified of %s after %v", p.rank, group, n.at.Sub(by.at))
 			}
 		}
@@ -271,12 +271,12 @@ func (d *drill) informed(p *process) error {
 }
 
 // slept reports whether a rank was stopped for a while.
-func (d *drill) slept(p *process) bool {
+func (d *scenario) wasStopped(p *process) bool {
 	return strings.Contains(strings.Join(d.log, "\n")+"\n", fmt.Sprintf("rank %d is stopped\n", p.rank))
 }
 
 // alike checks that all ranks were notified of the same cause, where the coordinator decided.
-func (d *drill) alike() error {
+func (d *scenario) checkSameCause() error {
 	if d.procs[0].dead || d.procs[0].leaving || d.stoppers || len(d.silent) > 0 || d.jitter > 5*time.Millisecond {
 		return nil
 	}
@@ -296,8 +296,8 @@ func (d *drill) alike() error {
 	return nil
 }
 
-func runSeed(seed uint64, b bugs) (d *drill, err error) {
-	d = newDrill(seed, b)
+func runSeed(seed uint64, b bugs) (d *scenario, err error) {
+	d = newScenario(seed, b)
 	return d, d.run()
 }
 

@@ -385,7 +385,7 @@ func exchange(c *net.UnixConn, message, proof []byte) (status byte, fd int, err 
 	}
 	if n != answerBytes || !hmac.Equal(answer[1:n], proof) {
 		closeFD(fd)
-		return 0, -1, errors.New("segment: another process listens in place of the rank")
+		return 0, -1, errors.New("segment: a process other than the rank listens at its address")
 	}
 	return answer[0], fd, nil
 }

@@ -239,7 +239,7 @@ func answerWith(t *testing.T, c *net.UnixConn, addr []byte, name string, rank in
 }
 
 // TestStrangers has processes request a segment that they must not have.
-func TestStrangers(t *testing.T) {
+func TestRefused(t *testing.T) {
 	const name = "tutti-strangers"
 	l, s := served(t), made(t, name, 3)
 	elsewhere := served(t)

@@ -51,7 +51,7 @@ func (s *Segment) attach(parts, bytes, own int) error {
 		return err
 	}
 	if own < 0 || own >= parts {
-		return fmt.Errorf("segment: there is no part %d of %d", own, parts)
+		return fmt.Errorf("segment: part %d is out of range: there are %d parts", own, parts)
 	}
 	seals, err := unix.FcntlInt(uintptr(s.fd), unix.F_GET_SEALS, 0)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Segment) attach(parts, bytes, own int) error {
 		return fmt.Errorf("segment: %w", err)
 	}
 	if st.Size != int64(parts)*int64(part) {
-		return fmt.Errorf("segment: the memory file has %d bytes in place of %d", st.Size, int64(parts)*int64(part))
+		return fmt.Errorf("segment: the memory file has %d bytes instead of %d", st.Size, int64(parts)*int64(part))
 	}
 	p, err := unix.MmapPtr(s.fd, 0, nil, uintptr(st.Size), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // again maps a segment once more, as another process would.
-func again(t *testing.T, s *Segment, parts, bytes, own int) (*Segment, error) {
+func mapAgain(t *testing.T, s *Segment, parts, bytes, own int) (*Segment, error) {
 	t.Helper()
 	fd, err := unix.FcntlInt(uintptr(s.FD()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -42,7 +42,7 @@ func TestParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := again(t, s, parts, bytes, 0)
+	other, err := mapAgain(t, s, parts, bytes, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,13 +97,13 @@ func TestSeals(t *testing.T) {
 	}
 	maps, fds := countMappings(t, name), countDescriptors(t, name)
 	for what, f := range map[string]func() (*Segment, error){
-		"too few parts":                     func() (*Segment, error) { return again(t, s, parts-1, bytes, 0) },
-		"too many parts":                    func() (*Segment, error) { return again(t, s, parts+1, bytes, 0) },
-		"another size":                      func() (*Segment, error) { return again(t, s, parts, 2*bytes, 0) },
-		"a part too many":                   func() (*Segment, error) { return again(t, s, parts, bytes, parts) },
-		"a part before all":                 func() (*Segment, error) { return again(t, s, parts, bytes, -1) },
-		"no parts":                          func() (*Segment, error) { return again(t, s, 0, bytes, 0) },
-		"more than there is":                func() (*Segment, error) { return again(t, s, parts, math.MaxInt, 0) },
+		"too few parts":                     func() (*Segment, error) { return mapAgain(t, s, parts-1, bytes, 0) },
+		"too many parts":                    func() (*Segment, error) { return mapAgain(t, s, parts+1, bytes, 0) },
+		"another size":                      func() (*Segment, error) { return mapAgain(t, s, parts, 2*bytes, 0) },
+		"a part too many":                   func() (*Segment, error) { return mapAgain(t, s, parts, bytes, parts) },
+		"a part before all":                 func() (*Segment, error) { return mapAgain(t, s, parts, bytes, -1) },
+		"no parts":                          func() (*Segment, error) { return mapAgain(t, s, 0, bytes, 0) },
+		"more than there is":                func() (*Segment, error) { return mapAgain(t, s, parts, math.MaxInt, 0) },
 		"new, with more":                    func() (*Segment, error) { return New(name, parts, math.MaxInt/2, 0) },
 		"new, larger than an address space": func() (*Segment, error) { return New(name, 1<<20, 1<<40, 0) },
 		"new, without a part":               func() (*Segment, error) { return New(name, parts, bytes, parts) },
@@ -198,7 +198,7 @@ func TestReadProcess(t *testing.T) {
 	runtime.KeepAlive(from)
 }
 
-func BenchmarkPeek(b *testing.B) {
+func BenchmarkReadProcess(b *testing.B) {
 	self := NewProcessIdentity()
 	from, to := make([]byte, 16<<10), make([]byte, 16<<10)
 	b.SetBytes(int64(len(to)))

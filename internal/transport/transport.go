@@ -102,7 +102,7 @@ type CorruptError struct {
 }
 
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("what rank %d sent from %s arrived damaged", e.Peer, e.Addr)
+	return fmt.Sprintf("data from rank %d at %s arrived with a wrong checksum", e.Peer, e.Addr)
 }
 
 // ErrClosed is the Err of a LostError if the other rank has closed its Mesh.

@@ -10,7 +10,7 @@ import (
 
 // TestPosted posts words to a side that sleeps: it is woken when the poster
 // begins to wait, when it posts or tells another word, and when its operation ends.
-func TestPosted(t *testing.T) {
+func TestDeferWake(t *testing.T) {
 	var words, sleeping [2]atomic.Uint64
 	var other atomic.Uint64
 	lots := [2]*ParkingLot{

@@ -11,7 +11,7 @@ import (
 
 // TestBell has a bell end a pause that is under way, and one that begins after it was
 // rung and does not know of that.
-func TestBell(t *testing.T) {
+func TestWakeup(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
 		var b Wakeup
 		p := Poller{MinPause: maxPause, Wakeup: &b, Seen: b.Count()}
@@ -38,7 +38,7 @@ func TestBell(t *testing.T) {
 }
 
 // TestPatient has a waiter park at once, and come back for every reason.
-func TestPatient(t *testing.T) {
+func TestParkAtOnce(t *testing.T) {
 	l := NewParkingLot(1)
 	w := NewWaiter(l)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -77,7 +77,7 @@ func TestPatient(t *testing.T) {
 
 // TestBeside has processes, as it were, wait for each other's words without giving way:
 // for a moment, and so long that they sleep.
-func TestBeside(t *testing.T) {
+func TestNeverYield(t *testing.T) {
 	var words, sleeping [2]atomic.Uint64
 	lots := [2]*ParkingLot{
 		NewPeerParkingLot(false, &sleeping[0], []*atomic.Uint64{&sleeping[1]}),

@@ -211,7 +211,7 @@ func TestRefused(t *testing.T) {
 }
 
 // A message that was taken back is not read any more.
-func TestTakenBack(t *testing.T) {
+func TestWithdrawn(t *testing.T) {
 	ranks := New(2, Options{})
 	send := transport.Message{Send: true, Peer: 1, Body: []byte{9}}
 	recv := transport.Message{Peer: 0, Body: []byte{0}}

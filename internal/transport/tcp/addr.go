@@ -29,7 +29,7 @@ func parseAddr(s string) (addr, error) {
 	if found {
 		b, err := hex.DecodeString(id)
 		if err != nil || len(b) != len(a.id) {
-			return a, fmt.Errorf("the address %q does not end in a listener's number", s)
+			return a, fmt.Errorf("the address %q does not end in a listener id of 16 hexadecimal digits", s)
 		}
 		copy(a.id[:], b)
 	}

@@ -78,7 +78,7 @@ func TestSeveralAddresses(t *testing.T) {
 	wrong := addr{port(world.listeners[1]), a.id}.String()
 	peers := [][]string{world.listeners[0].Addrs(), world.listeners[1].Addrs(), {"127.0.0.1:1", wrong, a.String()}}
 	group := newGroup()
-	second := &world2{t: t}
+	second := &extraGroup{t: t}
 	for _, r := range []int{0, 1, 2} {
 		second.add(world.listeners[r].Mesh(MeshOptions{Group: group, Rank: r, Peers: peers}))
 	}

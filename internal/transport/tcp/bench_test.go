@@ -27,13 +27,13 @@ var benchSizes = []struct {
 }
 
 // An order tells a child what to do next.
-type order struct {
+type benchStep struct {
 	floor bool
 	bytes int
 	count int // zero: no more
 }
 
-func (o order) frame(peer int) *transport.Frame {
+func (o benchStep) frame(peer int) *transport.Frame {
 	b := make([]byte, 24)
 	if o.floor {
 		b[0] = 1
@@ -44,7 +44,7 @@ func (o order) frame(peer int) *transport.Frame {
 }
 
 // An exchanger is one end of a benchmark: a mesh, and beside it a bare socket.
-type exchanger struct {
+type benchPeer struct {
 	m    *Mesh
 	w    *wait.Waiter
 	bare *conn
@@ -53,7 +53,7 @@ type exchanger struct {
 }
 
 // run carries out an order and returns how long each exchange took.
-func (x *exchanger) run(o order) ([]time.Duration, error) {
+func (x *benchPeer) run(o benchStep) ([]time.Duration, error) {
 	if len(x.out) < o.bytes {
 		x.out, x.in = make([]byte, o.bytes), make([]byte, o.bytes)
 	}
@@ -104,8 +104,8 @@ func bareExchange(fd int, out, in []byte) error {
 
 // newExchanger connects the bare sockets of two ranks: rank 0 listens and
 // sends its address in a frame.
-func newExchanger(m *Mesh) (*exchanger, error) {
-	x := &exchanger{m: m, w: newWaiter()}
+func newExchanger(m *Mesh) (*benchPeer, error) {
+	x := &benchPeer{m: m, w: newWaiter()}
 	where := &transport.Frame{Peer: 1 - m.Rank(), Body: make([]byte, 2)}
 	var c net.Conn
 	var err error
@@ -134,15 +134,15 @@ func newExchanger(m *Mesh) (*exchanger, error) {
 }
 
 // obey carries out orders until there are no more.
-func (x *exchanger) obey() error {
+func (x *benchPeer) serve() error {
 	defer x.bare.close()
-	f := order{}.frame(1 - x.m.Rank())
+	f := benchStep{}.frame(1 - x.m.Rank())
 	for {
 		x.w = newWaiter()
 		if err := x.m.Exchange(x.w, nil, f); err != nil {
 			return err
 		}
-		o := order{
+		o := benchStep{
 			f.Body[0] != 0, int(binary.LittleEndian.Uint64(f.Body[8:])), int(binary.LittleEndian.Uint64(f.Body[16:])),
 		}
 		if o.count == 0 {
@@ -155,7 +155,7 @@ func (x *exchanger) obey() error {
 }
 
 // give gives an order to the other end and takes part in it.
-func (x *exchanger) give(o order) ([]time.Duration, error) {
+func (x *benchPeer) lead(o benchStep) ([]time.Duration, error) {
 	x.w = newWaiter()
 	if err := x.m.Exchange(x.w, o.frame(1-x.m.Rank()), nil); err != nil || o.count == 0 {
 		return nil, err
@@ -168,7 +168,7 @@ func childBench(m *Mesh) error {
 	if err != nil {
 		return err
 	}
-	return x.obey()
+	return x.serve()
 }
 
 // benchExchange measures both ways in turn, and reports the medians.
@@ -182,13 +182,13 @@ func benchExchange(b *testing.B, m *Mesh) {
 		b.Run(size.name, func(b *testing.B) {
 			var took [2][]time.Duration
 			for _, floor := range []bool{false, true} {
-				if _, err := x.give(order{floor, size.bytes, max(size.count/4, 2)}); err != nil {
+				if _, err := x.lead(benchStep{floor, size.bytes, max(size.count/4, 2)}); err != nil {
 					b.Fatal(err)
 				}
 			}
 			for b.Loop() {
 				for i, floor := range []bool{false, true} {
-					list, err := x.give(order{floor, size.bytes, size.count})
+					list, err := x.lead(benchStep{floor, size.bytes, size.count})
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -202,7 +202,7 @@ func benchExchange(b *testing.B, m *Mesh) {
 			b.ReportMetric(float64(own)/float64(floor), "ratio")
 		})
 	}
-	if _, err := x.give(order{}); err != nil {
+	if _, err := x.lead(benchStep{}); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -215,7 +215,7 @@ func median(list []time.Duration) time.Duration {
 // BenchmarkProcesses exchanges bodies with another process, beside a bare
 // socket that moves the same bytes.
 func BenchmarkProcesses(b *testing.B) {
-	m, children := newFamily(b, 2, "bench")
+	m, children := startChildren(b, 2, "bench")
 	benchExchange(b, m)
 	children[0].wait(b)
 }

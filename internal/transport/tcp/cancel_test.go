@@ -51,7 +51,7 @@ func TestWaiterEnds(t *testing.T) {
 				lot := wait.NewParkingLot(1)
 				w := wait.NewWaiter(lot)
 				ctx, cancel := context.WithCancel(context.Background())
-				timeout := patienceOfTests
+				timeout := testTimeout
 				var want error
 				// Long enough to be asleep in most runs; every outcome is right.
 				const soon = 20 * time.Millisecond
@@ -92,11 +92,11 @@ func TestCloseEnds(t *testing.T) {
 					world := newWorld(t, 2, testOptions())
 					if connected {
 						world.run(t, func(m *Mesh, w *wait.Waiter) error {
-							x := inMail(1-m.Rank(), 0, 1, 10)
-							y := outMail(m.Rank(), 1-m.Rank(), 0, 1, 10)
+							x := newReceive(1-m.Rank(), 0, 1, 10)
+							y := newSend(m.Rank(), 1-m.Rank(), 0, 1, 10)
 							m.Post(&x.Message)
 							m.Post(&y.Message)
-							return errors.Join(ring(m, w, []int{4}), finishAll(m, w, []*mail{x, y}, false))
+							return errors.Join(ring(m, w, []int{4}), finishAll(m, w, []*testMessage{x, y}, false))
 						})
 					}
 					ended := make(chan error, 1)
@@ -216,7 +216,7 @@ func TestCloseDelivers(t *testing.T) {
 // TestKill kills a child in the middle of a frame. The rest is known to be
 // lost at once.
 func TestKill(t *testing.T) {
-	m, children := newFamily(t, 2, "hold")
+	m, children := startChildren(t, 2, "hold")
 	w := newWaiter()
 	if err := m.Exchange(w, nil, &transport.Frame{Peer: 1, Body: make([]byte, 10)}); err != nil {
 		t.Fatal(err)
@@ -240,7 +240,7 @@ func TestKill(t *testing.T) {
 }
 
 // TestGiveUp gives messages up at every stage while others go on.
-func TestGiveUp(t *testing.T) {
+func TestWithdraw(t *testing.T) {
 	world := newWorld(t, 2, testOptions())
 	given := make(chan struct{})
 	world.run(t, func(m *Mesh, w *wait.Waiter) error {
@@ -249,7 +249,7 @@ func TestGiveUp(t *testing.T) {
 		gone, cancel := context.WithCancel(context.Background())
 		cancel()
 		stopped.Begin(gone, 0)
-		giveUp := func(x *mail) error {
+		giveUp := func(x *testMessage) error {
 			m.Post(&x.Message)
 			if err := m.Finish(stopped, &x.Message); !errors.Is(err, context.Canceled) {
 				return fmt.Errorf("giving up: %v", err)
@@ -258,17 +258,17 @@ func TestGiveUp(t *testing.T) {
 		}
 		// Tag 9 is never disturbed.
 		undisturbed := func() error {
-			in, out := inMail(peer, 9, 5, 3<<20), outMail(me, peer, 9, 5, 3<<20)
+			in, out := newReceive(peer, 9, 5, 3<<20), newSend(me, peer, 9, 5, 3<<20)
 			m.Post(&in.Message)
 			m.Post(&out.Message)
-			return finishAll(m, w, []*mail{in, out}, false)
+			return finishAll(m, w, []*testMessage{in, out}, false)
 		}
 		if err := undisturbed(); err != nil {
 			return err
 		}
 		// Rank 0 gives up a send, which it has announced, and a receive.
 		if me == 0 {
-			if err := errors.Join(giveUp(outMail(me, peer, 1, 1, 1000)), giveUp(inMail(peer, 2, 1, 1000))); err != nil {
+			if err := errors.Join(giveUp(newSend(me, peer, 1, 1, 1000)), giveUp(newReceive(peer, 2, 1, 1000))); err != nil {
 				return err
 			}
 			close(given)
@@ -278,19 +278,19 @@ func TestGiveUp(t *testing.T) {
 			return err
 		}
 		if me == 1 {
-			x := inMail(peer, 1, 1, 1000)
+			x := newReceive(peer, 1, 1, 1000)
 			m.Post(&x.Message)
 			err := m.Finish(w, &x.Message)
 			if !errors.Is(err, errWithdrawn) {
 				return fmt.Errorf("receiving what was given up: %v", err)
 			}
-			y := outMail(me, peer, 4, 6, 1000)
+			y := newSend(me, peer, 4, 6, 1000)
 			m.Post(&y.Message)
 			return m.Finish(w, &y.Message)
 		}
-		y := inMail(peer, 4, 6, 1000)
+		y := newReceive(peer, 4, 6, 1000)
 		m.Post(&y.Message)
-		return finishAll(m, w, []*mail{y}, false)
+		return finishAll(m, w, []*testMessage{y}, false)
 	})
 }
 
@@ -308,13 +308,13 @@ func TestAccept(t *testing.T) {
 				}
 				if m.Rank() == from {
 					// One goroutine per message, as the interface has it.
-					good, bad := outMail(from, to, 0, 1, 50), outMail(from, to, 1, 2, 50)
+					good, bad := newSend(from, to, 0, 1, 50), newSend(from, to, 1, 2, 50)
 					m.Post(&good.Message)
 					m.Post(&bad.Message)
 					ended := make(chan error, 1)
 					go func() {
 						w := wait.NewWaiter(lot)
-						w.Begin(context.Background(), patienceOfTests)
+						w.Begin(context.Background(), testTimeout)
 						ended <- m.Finish(w, &bad.Message)
 					}()
 					if !far {
@@ -341,7 +341,7 @@ func TestAccept(t *testing.T) {
 
 // refuseOne receives two messages and refuses the second; then it stops lot.
 func refuseOne(m *Mesh, w *wait.Waiter, from int, refusal error, lot *wait.ParkingLot) error {
-	good, bad := inMail(from, 0, 1, 50), inMail(from, 1, 2, 50)
+	good, bad := newReceive(from, 0, 1, 50), newReceive(from, 1, 2, 50)
 	good.Accept = func(sent *transport.Head) error {
 		if sent[5] != 1 {
 			return fmt.Errorf("asked about head %d", sent[5])
@@ -354,7 +354,7 @@ func refuseOne(m *Mesh, w *wait.Waiter, from int, refusal error, lot *wait.Parki
 	if err := m.Finish(w, &bad.Message); !errors.Is(err, refusal) {
 		return fmt.Errorf("the refused message: %v", err)
 	}
-	err := finishAll(m, w, []*mail{good}, false)
+	err := finishAll(m, w, []*testMessage{good}, false)
 	lot.Stop()
 	return err
 }
@@ -365,16 +365,16 @@ func TestMessageLength(t *testing.T) {
 	lot := wait.NewParkingLot(1)
 	world.run(t, func(m *Mesh, w *wait.Waiter) error {
 		if m.Rank() == 0 {
-			x := outMail(0, 1, 0, 1, 50)
+			x := newSend(0, 1, 0, 1, 50)
 			m.Post(&x.Message)
 			w := wait.NewWaiter(lot)
-			w.Begin(context.Background(), patienceOfTests)
+			w.Begin(context.Background(), testTimeout)
 			if err := m.Finish(w, &x.Message); !errors.Is(err, wait.ErrStopped) {
 				return fmt.Errorf("the sender: %v", err)
 			}
 			return nil
 		}
-		x := inMail(0, 0, 1, 49)
+		x := newReceive(0, 0, 1, 49)
 		m.Post(&x.Message)
 		err := m.Finish(w, &x.Message)
 		lot.Stop()
@@ -389,7 +389,7 @@ func TestMessageLength(t *testing.T) {
 // TestGiveUpInTheMiddle gives up a message whose data is on its way, on either
 // side. The receiver's memory is not written afterwards, and the other side
 // does not take what it has for the whole.
-func TestGiveUpInTheMiddle(t *testing.T) {
+func TestWithdrawMidTransfer(t *testing.T) {
 	for _, sender := range []bool{true, false} {
 		t.Run(fmt.Sprint("the sender: ", sender), func(t *testing.T) {
 			world := newWorld(t, 2, testOptions())
@@ -409,14 +409,14 @@ func TestGiveUpInTheMiddle(t *testing.T) {
 			ended := make(chan error, 1)
 			go func() {
 				w := wait.NewWaiter(wait.NewParkingLot(1))
-				w.Begin(ctx, patienceOfTests)
+				w.Begin(ctx, testTimeout)
 				ended <- given.Finish(w, mine)
 			}()
 			lot := wait.NewParkingLot(1)
 			done := make(chan error, 1)
 			go func() {
 				w := wait.NewWaiter(lot)
-				w.Begin(context.Background(), patienceOfTests)
+				w.Begin(context.Background(), testTimeout)
 				done <- other.Finish(w, theirs)
 			}()
 			// In the middle: something of the body has moved.

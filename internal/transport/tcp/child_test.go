@@ -74,7 +74,7 @@ type child struct {
 }
 
 // newFamily makes a group of this process, rank 0, and n-1 children.
-func newFamily(tb testing.TB, n int, role string) (*Mesh, []*child) {
+func startChildren(tb testing.TB, n int, role string) (*Mesh, []*child) {
 	tb.Helper()
 	self := proctest.Self(tb)
 	l, err := Listen(testOptions())

@@ -31,7 +31,7 @@ func detachFD(c net.Conn, dead time.Duration) (*conn, error) {
 	}
 	socket, ok := c.(syscall.Conn)
 	if !ok {
-		return nil, errors.New("not a socket")
+		return nil, errors.New("the connection is not a socket")
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {

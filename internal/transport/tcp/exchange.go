@@ -41,7 +41,7 @@ func (m *Mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
 // frameLink returns the link for frames with a peer, and waits until it is connected.
 func (m *Mesh) frameLink(w *wait.Waiter, peer int) (*link, error) {
 	if peer < 0 || peer >= m.size || peer == m.rank {
-		return nil, fmt.Errorf("tcp: rank %d exchanges frames with rank %d of %d", m.rank, peer, m.size)
+		return nil, fmt.Errorf("tcp: rank %d cannot exchange frames with rank %d of %d", m.rank, peer, m.size)
 	}
 	s := &m.slots[laneFrames][peer]
 	if l := s.link.Load(); l != nil {
@@ -116,7 +116,7 @@ func (x *exchange) completeReceive(in *transport.Frame) error {
 	}
 	l.received++
 	if h.id != l.received {
-		return l.lost(fmt.Errorf("it sent frame %d where %d was due", h.id, l.received))
+		return l.lost(fmt.Errorf("it sent frame %d instead of frame %d", h.id, l.received))
 	}
 	in.Head = *l.in.headBytes()
 	if h.length != len(in.Body) {

@@ -103,7 +103,7 @@ func FuzzListener(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.0\r\n\r\n"))
 	f.Add(append(b[:], make([]byte, 100)...))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		c := knockOn(t, world.listeners[0])
+		c := dialListener(t, world.listeners[0])
 		_, _ = c.Write(in)
 		_ = c.(*net.TCPConn).CloseWrite()
 		said, err := io.ReadAll(c)
@@ -118,7 +118,7 @@ func FuzzListener(f *testing.F) {
 }
 
 // strange makes a stream of headers, some with bodies, of what the fuzzer says.
-func strange(in []byte) (out []byte) {
+func fuzzStream(in []byte) (out []byte) {
 	lengths := []int{0, 1, 9, 10, 11, 100, 1 << 20, maxBody, -1}
 	for ; len(in) >= 4; in = in[4:] {
 		h := header{
@@ -154,12 +154,12 @@ func FuzzPeer(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		c, err := pose(t, l, hello{lane: lane, from: 0, to: 1, size: 2, job: l.job, group: group}, testSecret)
+		c, err := dialAsRank(t, l, hello{lane: lane, from: 0, to: 1, size: 2, job: l.job, group: group}, testSecret)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !raw {
-			in = strange(in)
+			in = fuzzStream(in)
 		}
 		go func() {
 			_, _ = c.Write(in)
@@ -173,7 +173,7 @@ func FuzzPeer(f *testing.F) {
 				err = m.Exchange(w, nil, &transport.Frame{Peer: 0, Body: make([]byte, 10)})
 			}
 		} else {
-			mails := []*mail{inMail(0, 0, 1, 10), inMail(0, 1, 1, 10), inMail(0, 1, 2, 10), outMail(1, 0, 2, 1, 10)}
+			mails := []*testMessage{newReceive(0, 0, 1, 10), newReceive(0, 1, 1, 10), newReceive(0, 1, 2, 10), newSend(1, 0, 2, 1, 10)}
 			for _, x := range mails {
 				m.Post(&x.Message)
 			}

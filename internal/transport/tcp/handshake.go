@@ -53,11 +53,11 @@ const (
 )
 
 var statusText = map[status]string{
-	statusVersion:   "it speaks another version of the protocol",
+	statusVersion:   "it uses another version of the protocol",
 	statusJob:       "it belongs to another job",
 	statusListener:  "another process listens there",
 	statusClosed:    "it has closed the group",
-	statusCrossed:   "both ranks called at once",
+	statusCrossed:   "both ranks connected at once",
 	statusConnected: "the rank is connected already",
 	statusFull:      "too many connections wait for their groups",
 	statusLate:      "it did not make the group in time",
@@ -73,7 +73,7 @@ func (s status) Error() string {
 }
 
 var (
-	errNotTutti = errors.New("it does not speak this protocol")
+	errNotTutti = errors.New("it does not use this protocol")
 	errSecret   = errors.New("it does not know the job's secret")
 )
 
@@ -113,7 +113,7 @@ func (h *hello) decode(b *[helloBytes]byte) error {
 	h.lane = b[10]
 	from, to, size := binary.LittleEndian.Uint32(b[12:]), binary.LittleEndian.Uint32(b[16:]), binary.LittleEndian.Uint32(b[20:])
 	if h.lane > laneControl || b[11] != 0 || size > 1<<24 || from >= size || to >= size || from == to {
-		return fmt.Errorf("it says that rank %d calls rank %d of %d on lane %d", from, to, size, h.lane)
+		return fmt.Errorf("it sent an invalid hello: from rank %d to rank %d of %d on lane %d", from, to, size, h.lane)
 	}
 	h.from, h.to, h.size = int(from), int(to), int(size)
 	copy(h.job[:], b[24:])
@@ -232,4 +232,4 @@ func serverHandshake(c io.ReadWriter, h *hello, secret, binding []byte, accept f
 
 // errCallerLeft says that a dialer has closed the connection in good order. A rank dials several
 // addresses of a peer, and continues with the first that answers or with the peer's own connection.
-var errCallerLeft = errors.New("it went on with another connection")
+var errCallerLeft = errors.New("it uses another connection")

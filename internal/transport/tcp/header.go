@@ -53,15 +53,15 @@ func (h *header) put(b []byte) {
 func (h *header) parse(b []byte) error {
 	_ = b[31]
 	if magic := binary.LittleEndian.Uint32(b); magic != headerMagic {
-		return fmt.Errorf("a header begins with %#08x", magic)
+		return fmt.Errorf("it sent a header that begins with %#08x", magic)
 	}
 	kind := binary.LittleEndian.Uint32(b[4:])
 	if kind == 0 || kind >= kindEnd {
-		return fmt.Errorf("a header of unknown kind %d", kind)
+		return fmt.Errorf("it sent a header of unknown kind %d", kind)
 	}
 	length := binary.LittleEndian.Uint64(b[8:])
 	if length > maxBody {
-		return fmt.Errorf("a header that announces %d bytes", length)
+		return fmt.Errorf("it sent a header with a length of %d bytes", length)
 	}
 	h.kind = byte(kind)
 	h.length = int(length)

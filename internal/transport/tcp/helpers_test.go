@@ -18,7 +18,7 @@ import (
 )
 
 // patienceOfTests is far more than anything here takes.
-const patienceOfTests = 3 * time.Minute
+const testTimeout = 3 * time.Minute
 
 var testSecret = []byte("a secret for tests")
 
@@ -111,7 +111,7 @@ func (w *world) run(tb testing.TB, f func(m *Mesh, w *wait.Waiter) error) {
 
 func newWaiter() *wait.Waiter {
 	w := wait.NewWaiter(wait.NewParkingLot(1))
-	w.Begin(context.Background(), patienceOfTests)
+	w.Begin(context.Background(), testTimeout)
 	return w
 }
 
@@ -120,7 +120,7 @@ func newWaiter() *wait.Waiter {
 func checkLeft(tb testing.TB, files int) {
 	tb.Helper()
 	var left string
-	for end := time.Now().Add(patienceOfTests); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if left = ownGoroutines(); left == "" && proctest.OpenFiles() <= files {
 			return
 		}

@@ -16,7 +16,7 @@ import (
 const smallBody = 2 << 10
 
 // errNoGoodbye is the reason for a connection that ends without a goodbye.
-var errNoGoodbye = errors.New("the connection ended without a goodbye: its process has died, or it gave up")
+var errNoGoodbye = errors.New("the connection ended without a goodbye: its process has exited, or a transfer failed")
 
 // A link is one lane's connection to one peer, which carries headers and bodies. In each direction
 // at most one is in progress. Mesh.exchangeMu or messenger.mu guards it, depending on the lane.
@@ -181,5 +181,5 @@ func (l *link) unexpected() error {
 	if h.kind == kindBye {
 		return l.lost(l.goodbye())
 	}
-	return l.lost(fmt.Errorf("it sent a header of kind %d where that makes no sense", h.kind))
+	return l.lost(fmt.Errorf("it sent a header of kind %d which is not valid here", h.kind))
 }

@@ -147,12 +147,12 @@ func (l *Listener) handshake(p *pendingConn, e *list.Element) {
 	case closed:
 		_ = c.Close()
 	case evicted:
-		l.refuse(c, slog.LevelWarn, errors.New("too many connections are waiting to prove themselves"))
+		l.refuse(c, slog.LevelWarn, errors.New("too many connections are not authenticated yet"))
 	case errors.Is(err, errCallerLeft):
 		l.refuse(c, slog.LevelDebug, err)
 	case err != nil:
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = errors.New("it left before it had said who it is")
+			err = errors.New("it closed the connection before it sent its hello")
 		}
 		l.refuse(c, slog.LevelWarn, err)
 	default:

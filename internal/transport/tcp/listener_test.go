@@ -18,16 +18,16 @@ import (
 )
 
 // logbook keeps what is logged as a warning or worse.
-type logbook struct {
+type logRecorder struct {
 	mu    sync.Mutex
 	lines []string
 }
 
-func (b *logbook) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
-func (b *logbook) WithAttrs([]slog.Attr) slog.Handler           { return b }
-func (b *logbook) WithGroup(string) slog.Handler                { return b }
+func (b *logRecorder) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (b *logRecorder) WithAttrs([]slog.Attr) slog.Handler           { return b }
+func (b *logRecorder) WithGroup(string) slog.Handler                { return b }
 
-func (b *logbook) Handle(_ context.Context, r slog.Record) error {
+func (b *logRecorder) Handle(_ context.Context, r slog.Record) error {
 	line := r.Message
 	r.Attrs(func(a slog.Attr) bool {
 		line += " " + a.String()
@@ -39,16 +39,16 @@ func (b *logbook) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-func (b *logbook) get() []string {
+func (b *logRecorder) get() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append([]string(nil), b.lines...)
 }
 
 // await waits until there are n lines.
-func (b *logbook) await(tb testing.TB, n int) []string {
+func (b *logRecorder) await(tb testing.TB, n int) []string {
 	tb.Helper()
-	for end := time.Now().Add(patienceOfTests); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(testTimeout); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if lines := b.get(); len(lines) >= n {
 			return lines
 		}
@@ -58,14 +58,14 @@ func (b *logbook) await(tb testing.TB, n int) []string {
 }
 
 // knockOn opens a connection to a listener.
-func knockOn(tb testing.TB, l *Listener) net.Conn {
+func dialListener(tb testing.TB, l *Listener) net.Conn {
 	tb.Helper()
 	c, err := net.Dial("tcp", l.socket.Addr().String())
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patienceOfTests))
+	_ = c.SetDeadline(time.Now().Add(testTimeout))
 	return c
 }
 
@@ -79,9 +79,9 @@ func closedBy(tb testing.TB, c net.Conn) {
 
 // pose calls a listener as a rank of a group that knows the secret, and
 // returns what it is told.
-func pose(tb testing.TB, l *Listener, h hello, secret []byte) (net.Conn, error) {
+func dialAsRank(tb testing.TB, l *Listener, h hello, secret []byte) (net.Conn, error) {
 	tb.Helper()
-	c := knockOn(tb, l)
+	c := dialListener(tb, l)
 	proof, err := clientHandshake(c, &h, secret, nil)
 	if err != nil {
 		return c, err
@@ -94,7 +94,7 @@ func pose(tb testing.TB, l *Listener, h hello, secret []byte) (net.Conn, error) 
 }
 
 func TestRefused(t *testing.T) {
-	book := &logbook{}
+	book := &logRecorder{}
 	opts := testOptions()
 	opts.Logger = slog.New(book)
 	world := newWorld(t, 3, opts)
@@ -108,7 +108,7 @@ func TestRefused(t *testing.T) {
 		return func(t *testing.T) {
 			h := good()
 			b := h.encode()
-			c := knockOn(t, l)
+			c := dialListener(t, l)
 			if _, err := c.Write(change(b[:])); err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +120,7 @@ func TestRefused(t *testing.T) {
 		return func(t *testing.T) {
 			h := good()
 			change(&h)
-			c, err := pose(t, l, h, secret)
+			c, err := dialAsRank(t, l, h, secret)
 			if !errors.Is(err, want) {
 				t.Errorf("got %v, not %v", err, want)
 			}
@@ -131,9 +131,9 @@ func TestRefused(t *testing.T) {
 		name, reason string
 		try          func(t *testing.T)
 	}{
-		{"garbage", "does not speak", raw(func([]byte) []byte { return bytes.Repeat([]byte("x"), 5000) })},
-		{"http", "left before", raw(func([]byte) []byte { return []byte("GET / HTTP/1.1\r\n\r\n") })},
-		{"truncated", "left before", raw(func(b []byte) []byte { return b[:helloBytes-1] })},
+		{"garbage", "does not use", raw(func([]byte) []byte { return bytes.Repeat([]byte("x"), 5000) })},
+		{"http", "before it sent its hello", raw(func([]byte) []byte { return []byte("GET / HTTP/1.1\r\n\r\n") })},
+		{"truncated", "before it sent its hello", raw(func(b []byte) []byte { return b[:helloBytes-1] })},
 		{"version", "version", raw(func(b []byte) []byte { b[8]++; return b })},
 		{"lane", "lane", raw(func(b []byte) []byte { b[10] = laneControl + 1; return b })},
 		{"rank", "rank", raw(func(b []byte) []byte { b[12] = 200; return b })},
@@ -163,8 +163,8 @@ func TestRefused(t *testing.T) {
 }
 
 // TestSlow sends a good hello too slowly.
-func TestSlow(t *testing.T) {
-	book := &logbook{}
+func TestSlowHello(t *testing.T) {
+	book := &logRecorder{}
 	opts := testOptions()
 	opts.Logger = slog.New(book)
 	opts.HandshakeTimeout = 50 * time.Millisecond
@@ -172,7 +172,7 @@ func TestSlow(t *testing.T) {
 	l := world.listeners[0]
 	h := hello{from: 1, to: 0, size: 2, job: l.job, listener: l.id, group: world.meshes[0].key.group}
 	b := h.encode()
-	c := knockOn(t, l)
+	c := dialListener(t, l)
 	for i := range b {
 		if _, err := c.Write(b[i : i+1]); err != nil {
 			break
@@ -190,18 +190,18 @@ func TestSlow(t *testing.T) {
 
 // TestCrowd lets a thousand connections stand idle at every listener while a
 // job runs, and while new groups connect.
-func TestCrowd(t *testing.T) {
-	book := &logbook{}
+func TestManyPending(t *testing.T) {
+	book := &logRecorder{}
 	opts := testOptions()
 	opts.Logger = slog.New(book)
-	opts.MaxPending = 128                   // a rank can be sent away less often than it tries again
-	opts.HandshakeTimeout = patienceOfTests // nobody is sent away for being slow
+	opts.MaxPending = 128               // a rank can be sent away less often than it tries again
+	opts.HandshakeTimeout = testTimeout // nobody is sent away for being slow
 	world := newWorld(t, 2, opts)
 	const crowd = 1000
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for i := range crowd {
-			c := knockOn(t, world.listeners[i%2])
+			c := dialListener(t, world.listeners[i%2])
 			if i%3 == 0 {
 				_, _ = c.Write([]byte("tuttitcp"))
 			}
@@ -225,7 +225,7 @@ func TestCrowd(t *testing.T) {
 	}
 	group := newGroup()
 	peers := [][]string{world.listeners[0].Addrs(), world.listeners[1].Addrs()}
-	second := &world2{t: t}
+	second := &extraGroup{t: t}
 	for r, l := range world.listeners {
 		second.add(l.Mesh(MeshOptions{Group: group, Rank: r, Peers: peers}))
 	}
@@ -233,12 +233,12 @@ func TestCrowd(t *testing.T) {
 }
 
 // world2 is a further group on listeners that exist.
-type world2 struct {
+type extraGroup struct {
 	world
 	t *testing.T
 }
 
-func (w *world2) add(m *Mesh, err error) {
+func (w *extraGroup) add(m *Mesh, err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
@@ -261,7 +261,7 @@ func TestBadHeaders(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			world := newWorld(t, 2, testOptions())
 			l := world.listeners[1]
-			c, err := pose(t, l, hello{
+			c, err := dialAsRank(t, l, hello{
 				lane: laneFrames, from: 0, to: 1, size: 2, job: l.job, group: world.meshes[1].key.group,
 			}, testSecret)
 			if err != nil {
@@ -294,7 +294,7 @@ func TestBadMessages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			world := newWorld(t, 2, testOptions())
 			l := world.listeners[1]
-			c, err := pose(t, l, hello{
+			c, err := dialAsRank(t, l, hello{
 				lane: laneMessages, from: 0, to: 1, size: 2, job: l.job, group: world.meshes[1].key.group,
 			}, testSecret)
 			if err != nil {
@@ -305,7 +305,7 @@ func TestBadMessages(t *testing.T) {
 			if _, err := c.Write(b[:]); err != nil {
 				t.Fatal(err)
 			}
-			x := inMail(0, 0, 0, 10)
+			x := newReceive(0, 0, 0, 10)
 			world.meshes[1].Post(&x.Message)
 			err = world.meshes[1].Finish(newWaiter(), &x.Message)
 			var lost *transport.LostError
@@ -322,7 +322,7 @@ func TestParked(t *testing.T) {
 	world := newWorld(t, 2, opts)
 	group := newGroup()
 	peers := [][]string{world.listeners[0].Addrs(), world.listeners[1].Addrs()}
-	second := &world2{t: t}
+	second := &extraGroup{t: t}
 	second.add(world.listeners[0].Mesh(MeshOptions{Group: group, Rank: 0, Peers: peers}))
 	ended := make(chan error, 1)
 	go func() { ended <- ring(second.meshes[0], newWaiter(), []int{5}) }()
@@ -353,7 +353,7 @@ func TestParked(t *testing.T) {
 func TestParkedTooLong(t *testing.T) {
 	for name, want := range map[string]status{"late": statusLate, "full": statusFull} {
 		t.Run(name, func(t *testing.T) {
-			book := &logbook{}
+			book := &logRecorder{}
 			opts := testOptions()
 			opts.Logger = slog.New(book)
 			if want == statusLate {
@@ -365,7 +365,7 @@ func TestParkedTooLong(t *testing.T) {
 			if want == statusFull {
 				l := world.listeners[2]
 				go func() {
-					_, _ = pose(t, l, hello{from: 0, to: 2, size: 3, job: l.job, group: newGroup()}, testSecret)
+					_, _ = dialAsRank(t, l, hello{from: 0, to: 2, size: 3, job: l.job, group: newGroup()}, testSecret)
 				}()
 				for full := false; !full; time.Sleep(time.Millisecond) {
 					l.registry.mu.Lock()
@@ -373,7 +373,7 @@ func TestParkedTooLong(t *testing.T) {
 					l.registry.mu.Unlock()
 				}
 			}
-			second := &world2{t: t}
+			second := &extraGroup{t: t}
 			second.add(world.listeners[0].Mesh(MeshOptions{Group: newGroup(), Rank: 0, Peers: peers}))
 			err := second.meshes[0].Exchange(newWaiter(), &transport.Frame{Peer: 2}, nil)
 			if !errors.Is(err, want) {
@@ -391,7 +391,7 @@ func TestTLSRefused(t *testing.T) {
 		"none":                testOptions,
 	} {
 		t.Run(name, func(t *testing.T) {
-			book := &logbook{}
+			book := &logRecorder{}
 			opts := withTLS(t, testOptions())
 			opts.Logger = slog.New(book)
 			world := newWorld(t, 2, opts)

@@ -93,7 +93,7 @@ func (l *Listener) Mesh(opts MeshOptions) (*Mesh, error) {
 	calls, ok := l.registry.add(m)
 	if !ok {
 		m.cancel()
-		return nil, fmt.Errorf("tcp: rank %d has made group %x before", m.rank, m.key.group)
+		return nil, fmt.Errorf("tcp: rank %d has already made group %x", m.rank, m.key.group)
 	}
 	for _, c := range calls {
 		if s := m.accept(c); s != statusOK {

@@ -13,7 +13,7 @@ import (
 
 var (
 	errNotPosted = errors.New("tcp: the message was not posted")
-	errWithdrawn = errors.New("it has given up the message")
+	errWithdrawn = errors.New("it has withdrawn the message")
 )
 
 // A messenger is the message lane of a mesh.

@@ -108,7 +108,7 @@ func (o *MeshOptions) oversubscribed() bool {
 
 func (o *MeshOptions) validate() error {
 	if o.Rank < 0 || o.Rank >= len(o.Peers) {
-		return fmt.Errorf("tcp: rank %d of %d", o.Rank, len(o.Peers))
+		return fmt.Errorf("tcp: rank %d is out of range for %d ranks", o.Rank, len(o.Peers))
 	}
 	for r, addrs := range o.Peers {
 		if r == o.Rank {

@@ -212,7 +212,7 @@ func (p *peerMessages) withdrawSend(x *msgState) {
 		// The peer waits for the rest of the body and must learn at once that it will not come. The
 		// socket may have no room for a header, so the connection is ended.
 		p.link.abort()
-		p.fail(&transport.LostError{Peer: p.peer, Err: errors.New("a message to it was given up in the middle")})
+		p.fail(&transport.LostError{Peer: p.peer, Err: errors.New("a message to it was withdrawn while it was being sent")})
 		return
 	}
 	w := p.out.find(x)
@@ -235,7 +235,7 @@ func (p *peerMessages) handleHeader() error {
 	case kindClear:
 		x := p.sends[h.id]
 		if x == nil {
-			return fmt.Errorf("it wants message %d, which was not announced", h.id)
+			return fmt.Errorf("it requests message %d, which was not announced", h.id)
 		}
 		delete(p.sends, h.id)
 		if x.msg == nil {
@@ -246,13 +246,13 @@ func (p *peerMessages) handleHeader() error {
 	case kindData:
 		x := p.recvs[h.id]
 		if x == nil || h.length > x.length-x.moved {
-			return fmt.Errorf("it sent %d bytes of message %d, which nobody waits for", h.length, h.id)
+			return fmt.Errorf("it sent %d bytes of message %d, which no receive expects", h.length, h.id)
 		}
 		p.reading, p.pieceLeft, p.pieceBytes, p.pieceSum = x, h.length, h.length, h.sum
 	case kindWithdrawn:
 		x := p.recvs[h.id]
 		if x == nil {
-			return fmt.Errorf("it gave up message %d, which nobody waits for", h.id)
+			return fmt.Errorf("it withdrew message %d, which no receive expects", h.id)
 		}
 		delete(p.recvs, h.id)
 		if x.msg != nil {
@@ -261,7 +261,7 @@ func (p *peerMessages) handleHeader() error {
 	case kindBye:
 		return p.link.goodbye()
 	default:
-		return fmt.Errorf("it sent a header of kind %d where that makes no sense", h.kind)
+		return fmt.Errorf("it sent a header of kind %d which is not valid here", h.kind)
 	}
 	return nil
 }
@@ -278,7 +278,7 @@ func (p *peerMessages) handleReady(h *header) error {
 		return nil
 	}
 	if p.numAnnounced >= maxAnnounced {
-		return fmt.Errorf("it has announced %d messages that nobody waits for", p.numAnnounced)
+		return fmt.Errorf("it has announced %d messages without a matching receive", p.numAnnounced)
 	}
 	p.numAnnounced++
 	a := p.messenger.newState(nil)

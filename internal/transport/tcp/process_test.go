@@ -15,7 +15,7 @@ func childRing(m *Mesh) error { return ring(m, newWaiter(), someSizes) }
 func TestProcesses(t *testing.T) {
 	for n := 2; n <= 4; n++ {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
-			m, children := newFamily(t, n, "ring")
+			m, children := startChildren(t, n, "ring")
 			if err := ring(m, newWaiter(), someSizes); err != nil {
 				t.Error(err)
 			}

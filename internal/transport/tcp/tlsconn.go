@@ -81,7 +81,7 @@ func (s *tlsConn) Close() error { return s.plain.Close() }
 func (l *tlsBuffers) read(p []byte) (int, error) {
 	if l.fd == 0 {
 		if l.quota <= 0 {
-			return 0, errors.New("it sends too much before it has proven itself")
+			return 0, errors.New("it sent too much data before its handshake was complete")
 		}
 		n, err := l.plain.Read(p[:min(len(p), l.quota)])
 		l.quota -= n
