@@ -19,8 +19,8 @@ import (
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
-// TestEnterTooLate has a rank prove itself when rank 0 has just given up: it is
-// refused, and does not wait for a welcome.
+// TestAddRankTooLate lets a rank authenticate itself when rank 0 has just stopped waiting. The rank
+// is refused and does not wait for a welcome.
 func TestAddRankTooLate(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -40,10 +40,10 @@ func TestAddRankTooLate(t *testing.T) {
 	}
 }
 
-// halfway is a connection that takes a part of what is written.
+// partialConn is a connection that accepts only a part of what is written.
 type partialConn struct {
 	net.Conn
-	why error // it takes no more
+	why error // returned by Write after that part
 }
 
 func (h partialConn) Write(b []byte) (int, error) {
@@ -51,8 +51,8 @@ func (h partialConn) Write(b []byte) (int, error) {
 	return n, errors.Join(err, h.why)
 }
 
-// TestHalfSent ends a connection on which a frame was sent in part: its other side
-// would take the next one for the rest, or wait for it.
+// TestPartialWrite checks that a connection is closed after a frame was sent in part. The peer
+// would otherwise take the next frame for the rest, or wait for it.
 func TestPartialWrite(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
@@ -73,10 +73,10 @@ func TestPartialWrite(t *testing.T) {
 	}
 }
 
-// deserted is a connection whose other side has left: what it has said is there,
-// until this side closes it.
+// abandonedConn is a connection whose peer has closed it. Data that the peer sent can be read until
+// this side closes.
 type abandonedConn struct {
-	net.Conn // nil: what is not below is not called
+	net.Conn // nil: methods that are not defined below are not called
 	said     io.Reader
 	answers  int
 	closed   bool
@@ -101,9 +101,8 @@ func (d *abandonedConn) Close() error {
 
 func (d *abandonedConn) SetWriteDeadline(time.Time) error { return nil }
 
-// TestHeardAfterAll has rank 0 ask a rank, tell it of a loss and exit, while that
-// rank is stopped. When it goes on, it answers in vain, and learns of the loss all
-// the same.
+// TestReadAfterFailedWrite lets rank 0 ask a stopped rank, notify it of a loss and exit. When the
+// rank continues, its answer cannot be sent, but it must still read the loss.
 func TestReadAfterFailedWrite(t *testing.T) {
 	var said []byte
 	for _, f := range []*overlay.Message{{Kind: overlay.Ask, Number: 1}, {Kind: overlay.Lost, Rank: 2, Reason: "gone"}, {Kind: overlay.Bye}} {
@@ -122,11 +121,12 @@ func TestReadAfterFailedWrite(t *testing.T) {
 	}
 }
 
-// TestByeUnheard leaves a job whose rank 0 cannot be told any more: that is no error.
+// TestCloseWithoutRankZero closes a Member whose goodbye cannot be sent to rank 0. Close returns no
+// error.
 func TestCloseWithoutRankZero(t *testing.T) {
 	members, _ := joinAll(t, 2)
 	m := members[1]
-	m.rootConn.mu.Lock() // nobody else sends
+	m.rootConn.mu.Lock() // prevents other goroutines from sending
 	m.rootConn.Conn = partialConn{m.rootConn.Conn, os.ErrDeadlineExceeded}
 	m.rootConn.mu.Unlock()
 	if err := m.Close(t.Context()); err != nil {
@@ -135,7 +135,7 @@ func TestCloseWithoutRankZero(t *testing.T) {
 	leave(t, members[:1])
 }
 
-// TestKindsTravel tells a failure of each kind that a group can end by.
+// TestFailureKinds sends a failure of each kind.
 func TestFailureKinds(t *testing.T) {
 	for _, kind := range []error{
 		engine.ErrRankLost, engine.ErrTimeout, engine.ErrMismatch, engine.ErrAborted, engine.ErrClosed, engine.ErrUnsupported,

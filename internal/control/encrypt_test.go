@@ -20,7 +20,7 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// newTLS makes a job's certificate.
+// newTLS makes a job certificate and its TLS configuration.
 func newTLS(t testing.TB) *tls.Config {
 	t.Helper()
 	cert, key, err := jobtls.NewCertificate(time.Hour)
@@ -34,8 +34,7 @@ func newTLS(t testing.TB) *tls.Config {
 	return config
 }
 
-// TestEncrypted does over TLS what ranks do: they exchange, report, lose one, and
-// leave.
+// TestEncrypted runs Gather, Report, a loss and Close over TLS.
 func TestEncrypted(t *testing.T) {
 	members, log := joinAllTLS(t, 4, newTLS(t))
 	all := []int{0, 1, 2, 3}
@@ -43,7 +42,7 @@ func TestEncrypted(t *testing.T) {
 	var ranks sync.WaitGroup
 	for r, m := range members {
 		ranks.Go(func() {
-			// More than TLS, or a socket, takes at once.
+			// The blob exceeds a TLS record and a socket buffer.
 			blob := bytes.Repeat([]byte{byte(r)}, 1<<20)
 			blobs, err := m.Gather(t.Context(), "a", all, blob)
 			if err != nil || len(blobs) != 4 || !bytes.Equal(blobs[r], blob) {
@@ -56,7 +55,7 @@ func TestEncrypted(t *testing.T) {
 	if f := members[2].Report("g", &engine.Failure{Kind: engine.ErrAborted, Reason: "no"}); f.Reason != "no" {
 		t.Error(f)
 	}
-	for range 3 { // the others
+	for range 3 { // the other ranks
 		if f := <-told; f.Reason != "no" {
 			t.Error(f)
 		}
@@ -76,8 +75,8 @@ func TestEncrypted(t *testing.T) {
 	}
 }
 
-// TestEncryptedStrangers sends those who must not join to a job that encrypts.
-// Each is one line, and the job goes on.
+// TestEncryptedRefusals connects peers that must not join to a job with TLS. Each leaves one line
+// in the log, and the job continues.
 func TestEncryptedRefusals(t *testing.T) {
 	encrypt := newTLS(t)
 	members, log := joinAllTLS(t, 2, encrypt)
@@ -85,7 +84,7 @@ func TestEncryptedRefusals(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	lines := 0
-	// refused waits for one more line.
+	// refused waits for one more line in the log.
 	refused := func(says string) {
 		t.Helper()
 		lines++
@@ -125,7 +124,7 @@ func TestEncryptedRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := up.encrypt(tls.Client(nobody, bare)); err != nil {
-		t.Fatal(err) // it hears later that this is not enough
+		t.Fatal(err) // the server rejects the certificate later
 	}
 	refused("client didn't provide a certificate")
 	for garbage, says := range map[string]string{
@@ -155,8 +154,7 @@ func TestEncryptedRefusals(t *testing.T) {
 	ranks.Wait()
 }
 
-// TestEncryptedOrNot has a rank 0 that encrypts and a rank that does not, and the
-// reverse: both are told what to do.
+// TestEncryptedOrNot lets only one of rank 0 and rank 1 use TLS. Both errors say what to do.
 func TestEncryptedOrNot(t *testing.T) {
 	for _, root := range []bool{true, false} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -182,7 +180,7 @@ func TestEncryptedOrNot(t *testing.T) {
 		if !errors.Is(err, engine.ErrMismatch) || !strings.Contains(err.Error(), tlsHint) {
 			t.Errorf("rank 0 encrypts: %v; rank 1: %v", root, err)
 		}
-		for len(log.Lines()) == 0 { // until rank 0 has read what rank 1 said
+		for len(log.Lines()) == 0 { // until rank 0 has read rank 1's hello
 			time.Sleep(time.Millisecond)
 		}
 		cancel()
@@ -196,7 +194,7 @@ func TestEncryptedOrNot(t *testing.T) {
 	}
 }
 
-// hesitant is a connection whose first word comes late.
+// slowConn is a connection whose first write is delayed.
 type slowConn struct {
 	net.Conn
 	once sync.Once
@@ -207,9 +205,8 @@ func (h *slowConn) Write(b []byte) (int, error) {
 	return h.Conn.Write(b)
 }
 
-// TestEncryptedSilence lets one stand at the door of a job that encrypts and say
-// nothing, while a rank takes long. The one is sent away in time, and the other
-// joins.
+// TestEncryptedSilence opens a silent connection to a job with TLS while a rank connects slowly.
+// The silent connection is closed in time, and the rank joins.
 func TestEncryptedSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStorm(1)
@@ -251,7 +248,7 @@ func TestEncryptedSilence(t *testing.T) {
 	})
 }
 
-// tapped is a listener that keeps what its connections read and write.
+// recordingListener records what its connections read and write.
 type recordingListener struct {
 	net.Listener
 	mu   sync.Mutex
@@ -287,7 +284,7 @@ func (c tappedConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestTapped reads along. What ranks say is seen only if it is not encrypted.
+// TestRecorded checks that an observer sees the ranks' data only without TLS.
 func TestRecorded(t *testing.T) {
 	for _, encrypt := range []*tls.Config{nil, newTLS(t)} {
 		inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -325,8 +322,8 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// TestRelayed puts one between a rank and rank 0 who holds the certificate, and
-// passes on what both say: their proofs are for other sessions.
+// TestRelayed relays between a rank and rank 0 with the job's certificate. The proofs are bound to
+// the TLS sessions, so the ranks do not accept them.
 func TestRelayed(t *testing.T) {
 	encrypt := newTLS(t)
 	members, _ := joinAllTLS(t, 2, encrypt)
@@ -340,14 +337,14 @@ func TestRelayed(t *testing.T) {
 	cfg := members[1].cfg
 	cfg.Addr = l.Addr().String()
 	if _, err := Join(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "does not know the job's secret") {
-		t.Error(err) // if the proof were good: rank 1 is here already
+		t.Error(err) // if the proof were accepted, rank 1 would have joined already
 	}
 	if err := <-passed; err != nil {
 		t.Error(err)
 	}
 }
 
-// relay passes one connection on.
+// relay forwards one connection.
 func relay(l net.Listener, addr string, encrypt *tls.Config) error {
 	defer l.Close()
 	near, err := l.Accept()

@@ -16,7 +16,7 @@ import (
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
-// wireForm is a frame as it travels.
+// wireForm encodes a frame.
 func wireForm(tb testing.TB, f *frame) []byte {
 	tb.Helper()
 	body, err := json.Marshal(f)
@@ -26,7 +26,7 @@ func wireForm(tb testing.TB, f *frame) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 }
 
-// samples are frames of all kinds.
+// samples returns frames of all kinds.
 func samples() []*frame {
 	c := &overlay.Cause{Group: "g", Members: []int{0, 1}, From: 1, Report: 3, Kind: "lost", Lost: []int{1}, Above: []int{2}, Reason: "because"}
 	return []*frame{
@@ -50,8 +50,8 @@ func samples() []*frame {
 	}
 }
 
-// FuzzFrame reads a stream of frames. What is accepted is what was sent, and
-// nothing is read that is longer than it may be.
+// FuzzFrame decodes a stream of frames. An accepted frame encodes to the same bytes, and no frame
+// longer than the limit is read.
 func FuzzFrame(f *testing.F) {
 	var stream []byte
 	for _, s := range samples() {
@@ -77,14 +77,14 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// same compares frames; JSON does not tell empty from missing.
+// same compares frames. JSON does not distinguish empty from missing members.
 func same(a, b *frame) bool {
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)
 	return reflect.DeepEqual(x, y)
 }
 
-// FuzzRank has a rank that has proved itself say anything: rank 0 takes it.
+// FuzzRank lets an authenticated rank send arbitrary frames. Rank 0 must not fail.
 func FuzzRank(f *testing.F) {
 	for _, s := range samples() {
 		f.Add(wireForm(f, s))
@@ -108,7 +108,7 @@ func FuzzRank(f *testing.F) {
 	})
 }
 
-// FuzzControl throws bytes at the listener of a job that goes on.
+// FuzzControl sends arbitrary bytes to the listener of a running job.
 func FuzzControl(f *testing.F) {
 	members, _ := joinAll(f, 3)
 	f.Cleanup(func() { leave(f, members) })
@@ -127,7 +127,7 @@ func FuzzControl(f *testing.F) {
 		_ = c.SetDeadline(time.Now().Add(deadline))
 		_, _ = c.Write(in)
 		_ = c.(*net.TCPConn).CloseWrite()
-		// A challenge and a refusal; a refusal may quote what was sent.
+		// The answer is a challenge and a refusal, which may quote what was sent.
 		if said, _ := io.ReadAll(c); len(said) > 4096 {
 			t.Fatalf("a stranger was told %d bytes", len(said))
 		}

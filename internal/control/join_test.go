@@ -18,16 +18,16 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// deadline is far more than anything here takes.
+// deadline is much longer than any test takes.
 const deadline = 3 * time.Minute
 
-// job joins n ranks on loopback.
+// joinAll joins n ranks on the loopback.
 func joinAll(t testing.TB, n int) ([]*Member, *proctest.Output) {
 	t.Helper()
 	return joinAllTLS(t, n, nil)
 }
 
-// jobOver does so with TLS, or without.
+// joinAllTLS joins n ranks, with TLS if encrypt is not nil.
 func joinAllTLS(t testing.TB, n int, encrypt *tls.Config) ([]*Member, *proctest.Output) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -57,7 +57,7 @@ func joinAllTLS(t testing.TB, n int, encrypt *tls.Config) ([]*Member, *proctest.
 	return members, log
 }
 
-// leave closes all members at once.
+// leave closes all members concurrently.
 func leave(t testing.TB, members []*Member) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
@@ -99,7 +99,7 @@ func TestJoinAndGather(t *testing.T) {
 	ranks.Wait()
 }
 
-// TestGatherLoss has a rank leave in the middle of an exchange.
+// TestGatherLoss lets a rank leave during a Gather.
 func TestGatherLoss(t *testing.T) {
 	members, _ := joinAll(t, 4)
 	some := []int{0, 1, 2}
@@ -120,7 +120,7 @@ func TestGatherLoss(t *testing.T) {
 		if lost := members[r].Lost(); !slices.Equal(lost, []int{2}) {
 			t.Errorf("rank %d knows that %v are lost", r, lost)
 		}
-		// It is known by now.
+		// The departure is known by now.
 		if _, err := members[r].Gather(t.Context(), "b", some, nil); err == nil {
 			t.Error("an exchange with a lost rank has ended well")
 		}
@@ -128,7 +128,7 @@ func TestGatherLoss(t *testing.T) {
 	leave(t, []*Member{members[0], members[1], members[3]})
 }
 
-// TestFirstCause has all ranks report a cause at once: all hear the same.
+// TestFirstCause lets all ranks report a cause at once. All are notified of the same one.
 func TestFirstCause(t *testing.T) {
 	members, _ := joinAll(t, 4)
 	defer leave(t, members)
@@ -158,7 +158,7 @@ func TestFirstCause(t *testing.T) {
 			}
 		}
 	}
-	// A group that this rank makes later is told at once.
+	// A group that this rank forms later is notified at once.
 	late := make(chan *engine.Failure, 1)
 	members[2].Watch("late", []int{2}, func(f *engine.Failure) { late <- f })
 	members[1].Watch("late", []int{1, 2}, func(*engine.Failure) {})
@@ -191,11 +191,11 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// kill ends a rank's part without a goodbye.
+// kill ends a rank without a goodbye.
 func kill(m *Member) {
 	m.nodeMu.Lock()
 	defer m.nodeMu.Unlock()
-	m.cancel() // it does nothing any more
+	m.cancel() // it performs no more actions
 	m.timer.Stop()
 	for _, links := range m.links {
 		for _, l := range links {
@@ -207,7 +207,7 @@ func kill(m *Member) {
 	}
 }
 
-// TestMissing has a rank stay away.
+// TestMissing starts a job without one of its ranks.
 func TestMissing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
@@ -219,7 +219,7 @@ func TestMissing(t *testing.T) {
 	if !errors.As(err, &absent) || !slices.Equal(absent.Ranks, []int{1, 2}) {
 		t.Errorf("%v are known to be missing", absent.Ranks)
 	}
-	// Nobody listens where rank 0 was.
+	// Nothing listens at rank 0's address.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -232,8 +232,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestDidNotWait has rank 1 give up a little before rank 0, and rank 2 stay away: only rank
-// 2 is known not to have come.
+// TestDidNotWait lets rank 1 give up a little before rank 0. Rank 2 does not connect. Only rank 2
+// is reported as missing.
 func TestDidNotWait(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -254,7 +254,7 @@ func TestDidNotWait(t *testing.T) {
 	short, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	failed := make(chan error, 2)
-	for range 2 { // one of them is let in; the refusal of the other one shows that
+	for range 2 { // one joins; the refusal of the other shows that
 		go func() {
 			_, err := Join(short, cfg)
 			failed <- err
@@ -280,7 +280,7 @@ func TestDidNotWait(t *testing.T) {
 	}
 }
 
-// A closeListener tells when a connection that came to it is closed here.
+// A closeListener reports when a connection that it has accepted is closed.
 type closeListener struct {
 	net.Listener
 	closed chan<- struct{}
@@ -306,7 +306,7 @@ func (c *closeConn) Close() error {
 	return err
 }
 
-// TestStrangers sends those who must not join to a job that has formed.
+// TestRefusals connects peers that must not join to a formed job.
 func TestRefusals(t *testing.T) {
 	members, log := joinAll(t, 2)
 	defer leave(t, members)

@@ -14,14 +14,14 @@ import (
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
-// A mesh lets the members of a job connect to each other.
+// A testMesh connects the members of a job by in-memory dialers.
 type testMesh struct {
 	mu      sync.Mutex
 	members []*Member
 	ended   map[int]bool
 }
 
-// reach lets the members of a job connect to each other.
+// connectAll calls Reach on all members.
 func connectAll(members []*Member) *testMesh {
 	w := &testMesh{members: members, ended: make(map[int]bool)}
 	for from, m := range members {
@@ -41,7 +41,7 @@ func connectAll(members []*Member) *testMesh {
 	return w
 }
 
-// connected is a connection that has room for what is not read yet, as those of ranks have.
+// connected returns a connection with a socket buffer, like those of real ranks.
 func connected() (near, far net.Conn, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -55,7 +55,7 @@ func connected() (near, far net.Conn, err error) {
 	return near, far, err
 }
 
-// end kills a rank, or has it leave.
+// end kills a rank or lets it leave.
 func (w *testMesh) end(t *testing.T, rank int, leaves bool) {
 	t.Helper()
 	if leaves {
@@ -69,8 +69,8 @@ func (w *testMesh) end(t *testing.T, rank int, leaves bool) {
 	}
 }
 
-// TestWithoutRankZero ends rank 0, and then rank 1, by a death or in good order, before and after the
-// ranks have connected to each other. The others are notified of everything that happens after that.
+// TestWithoutRankZero ends rank 0 and then rank 1, by a kill or in good order, before and after the
+// ranks have links to each other. The other ranks are notified of all later events.
 func TestWithoutRankZero(t *testing.T) {
 	for name, c := range map[string]struct{ leaves, linked bool }{
 		"dies at once": {}, "leaves at once": {leaves: true}, "dies": {linked: true}, "leaves": {leaves: true, linked: true},
@@ -123,7 +123,7 @@ func TestWithoutRankZero(t *testing.T) {
 	}
 }
 
-// awaitLinks waits until a rank has links to its neighbours: at the distances 1, 2 and 4.
+// awaitLinks waits until a rank has links at the distances 1, 2 and 4.
 func (m *Member) awaitLinks(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(deadline); ; time.Sleep(time.Millisecond) {
@@ -142,7 +142,7 @@ func (m *Member) awaitLinks(t *testing.T) {
 	}
 }
 
-// TestDialResults tells ranks that have exited from ranks that are stopped or cut off.
+// TestDialResults distinguishes ranks that have exited from ranks that are stopped or cut off.
 func TestDialResults(t *testing.T) {
 	dial := func(err error) error { return &net.OpError{Op: "dial", Err: err} }
 	timeout := &net.OpError{Op: "read", Err: context.DeadlineExceeded}

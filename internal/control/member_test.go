@@ -11,9 +11,8 @@ import (
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
-// TestOwnCauseStands: a rank whose cause was judged to be the first has not come
-// back with it yet when one who was told of it has left. That is not what its
-// group has ended with.
+// TestOwnCauseStays: a rank's cause was decided to be the first, but its Report has not returned.
+// Another rank that was notified leaves. The departure must not replace the cause.
 func TestOwnCauseStays(t *testing.T) {
 	m := newMember(Config{Rank: 0, Size: 3})
 	told := make(chan *engine.Failure, 1)
@@ -37,8 +36,8 @@ func TestOwnCauseStays(t *testing.T) {
 	}
 }
 
-// TestBeat: both sides of a connection say something now and then, but not for
-// ever to one who says nothing.
+// TestHeartbeats checks that both sides send heartbeats, and stop after maxUnanswered heartbeats
+// without an answer.
 func TestHeartbeats(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
@@ -54,7 +53,7 @@ func TestHeartbeats(t *testing.T) {
 			t.Fatal(f, err)
 		}
 	}
-	c.unanswered.Store(maxUnanswered) // as if that had gone on
+	c.unanswered.Store(maxUnanswered) // as after many unanswered heartbeats
 	heard := make(chan int)
 	go func() {
 		n := 0
@@ -71,7 +70,7 @@ func TestHeartbeats(t *testing.T) {
 	close(over)
 	<-ended
 	near.Close()
-	if n := <-heard; n > 1 { // one may have been on its way
+	if n := <-heard; n > 1 { // one heartbeat may have been in transit
 		t.Errorf("%d were sent to one who says nothing", n)
 	}
 }
@@ -94,8 +93,8 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// TestEarlyCausesAreBounded holds that the newest causes of groups that are not there
-// yet are kept, and those of other ranks' groups are not.
+// TestEarlyCausesAreBounded checks that a Member keeps the newest causes of groups that it has not
+// formed, and none of groups without this rank.
 func TestEarlyCausesAreBounded(t *testing.T) {
 	m := newMember(Config{Rank: 1, Size: 3})
 	for i := range 3 * maxEarly {

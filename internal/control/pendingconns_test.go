@@ -19,7 +19,7 @@ import (
 
 func ignoreFailure(*engine.Failure) {}
 
-// breathless is a listener that has no descriptors at first.
+// noFDListener is a listener whose first calls of Accept fail for lack of descriptors.
 type noFDListener struct {
 	net.Listener
 	left int
@@ -33,8 +33,8 @@ func (b *noFDListener) Accept() (net.Conn, error) {
 	return b.Listener.Accept()
 }
 
-// TestCrowd lets a thousand connections stand idle before the ranks come, and
-// come in between. All ranks join, and at the end all strangers are gone.
+// TestManyPending opens a thousand idle connections before and while the ranks join. All ranks
+// join, and at the end all idle connections are closed.
 func TestManyPending(t *testing.T) {
 	const crowd, n = 1000, 4
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
@@ -65,9 +65,9 @@ func TestManyPending(t *testing.T) {
 		defer c.Close()
 		strangers = append(strangers, c)
 		if i%2 == 0 {
-			_, _ = c.Write([]byte{0, 0, 0}) // and no more; it may be sent away already
+			_, _ = c.Write([]byte{0, 0, 0}) // an incomplete frame; the connection may be closed already
 		}
-		// The ranks come when there are many, one after the other.
+		// The ranks join one by one among the many connections.
 		if r := i/200 - 1; i%200 == 199 && r > 0 && r < n {
 			join(r, nil)
 		}
@@ -79,11 +79,11 @@ func TestManyPending(t *testing.T) {
 	if lines := log.Lines(); !strings.Contains(lines[0], "cannot accept") {
 		t.Errorf("the listener was never out of breath: %q", lines[0])
 	}
-	// All are let in, and asked who they are, before the door is shut: who stands
-	// outside by then is sent away by the system, and not a line is written.
+	// Wait for the challenge on every connection before the listener is closed. A connection that
+	// is not accepted by then is reset by the kernel without a line in the log.
 	for _, c := range strangers {
 		_ = c.SetDeadline(time.Now().Add(deadline))
-		_, _ = c.Read(make([]byte, 1)) // it may be sent away already
+		_, _ = c.Read(make([]byte, 1)) // it may be closed already
 	}
 	leave(t, members)
 	for _, c := range strangers {
@@ -99,7 +99,7 @@ func TestManyPending(t *testing.T) {
 	}
 }
 
-// TestPositions tells where ranks are: all others hear it, the same only once.
+// TestPositions sends positions. All other members receive each distinct position once.
 func TestPositions(t *testing.T) {
 	members, _ := joinAll(t, 4)
 	defer leave(t, members)
@@ -123,7 +123,7 @@ func TestPositions(t *testing.T) {
 	expect("0 from 1: a", "3 from 1: a")
 	tell(0, "b")
 	expect("1 from 0: b", "3 from 0: b")
-	tell(3, "b") // is known
+	tell(3, "b") // equal to an earlier position
 	tell(3, "c")
 	expect("0 from 3: c", "1 from 3: c")
 	members[1].StopPositions("g")

@@ -18,11 +18,10 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// TestStorm runs the channel of 2 to 7 ranks, many times, in virtual time over
-// connections with random delays. Ranks report failures of two groups at about
-// the same time, some before others have made the group, and one dies when it
-// writes a random frame; those who hear of it leave at once or later. All who
-// live must be told in time, and the same.
+// TestRandomFailures runs the channel of 2 to 7 ranks many times in virtual time, over connections
+// with random delays. Ranks report failures of two groups at about the same time, some before other
+// ranks have formed the group. One rank is killed when it writes a random frame. Ranks that are
+// notified leave at once or later. All surviving ranks must be notified in time of the same cause.
 func TestRandomFailures(t *testing.T) {
 	seeds := 600
 	switch {
@@ -34,7 +33,7 @@ func TestRandomFailures(t *testing.T) {
 	runScenarios(t, seeds, nil)
 }
 
-// TestStormEncrypted is a short one over TLS, whose writes are other ones.
+// TestRandomFailuresEncrypted runs fewer scenarios over TLS, which writes in other pieces.
 func TestRandomFailuresEncrypted(t *testing.T) {
 	seeds := 60
 	if testing.Short() {
@@ -43,14 +42,14 @@ func TestRandomFailuresEncrypted(t *testing.T) {
 	runScenarios(t, seeds, newTLS)
 }
 
-// blowAll runs storms over what encrypt makes, if it is not nil.
+// runScenarios runs scenarios over TLS if encrypt is not nil.
 func runScenarios(t *testing.T, seeds int, encrypt func(testing.TB) *tls.Config) {
 	var seen struct{ crashed, vanished, first, lost, reported, unjoined int }
 	for seed := range uint64(seeds) {
 		synctest.Test(t, func(t *testing.T) {
 			var config *tls.Config
 			if encrypt != nil {
-				config = encrypt(t) // here, where time is another
+				config = encrypt(t) // inside the bubble, which has its own time
 			}
 			newStorm := func(seed uint64) *scenario {
 				s := newStorm(seed)
@@ -109,27 +108,27 @@ func runScenarios(t *testing.T, seeds int, encrypt func(testing.TB) *tls.Config)
 	}
 }
 
-// A storm is one such run.
+// A scenario is one run.
 type scenario struct {
 	tls       *tls.Config
 	seed      uint64
 	rnd       *rand.Rand
 	size      int
 	groups    [2][]int // all ranks, and some of them
-	reporters [2][]int // by group: who reports a failure, by its number there
+	reporters [2][]int // by group: the ranks in the group that report a failure
 	hosts     []*virtualHost
 	ends      []*rankResult
 	victim    int
 	began     time.Time
 }
 
-// A stormEnd is what a rank has seen.
+// A rankResult is what a rank was notified of.
 type rankResult struct {
 	join, gather, close error
 	groups              [2]rankGroup
 }
 
-// A stormGroup is a rank's side of a group.
+// A rankGroup is a rank's side of a group.
 type rankGroup struct {
 	cause engine.Cause
 	told  time.Time
@@ -149,7 +148,7 @@ func (g *rankGroup) fail(f *engine.Failure) { _ = g.cause.Take(f, nil, g.stop) }
 const (
 	scenarioSilence = 30 * time.Second
 	stormJoin       = 20 * time.Second
-	scenarioEnd     = 100 * time.Second // ranks that have heard of nothing leave
+	scenarioEnd     = 100 * time.Second // ranks without a notification leave then
 )
 
 func newStorm(seed uint64) *scenario {
@@ -176,7 +175,7 @@ func newStorm(seed uint64) *scenario {
 	return s
 }
 
-// kill has a rank die at a write that it did in another run.
+// kill makes a rank die at a write that it performed in an earlier run without a kill.
 func (s *scenario) kill(calm *scenario) {
 	s.victim = s.rnd.IntN(s.size)
 	h := s.hosts[s.victim]
@@ -184,7 +183,7 @@ func (s *scenario) kill(calm *scenario) {
 	h.vanish, h.half = s.rnd.IntN(3) == 0, s.rnd.IntN(2) == 0
 }
 
-// blow runs the ranks.
+// run runs all ranks.
 func (s *scenario) run() {
 	s.began = time.Now()
 	g := &virtualListener{arrive: make(chan net.Conn, s.size), shut: make(chan struct{})}
@@ -196,16 +195,16 @@ func (s *scenario) run() {
 	}
 	ranks.Wait()
 	g.Close()
-	time.Sleep(2 * scenarioSilence) // what is left ends
+	time.Sleep(2 * scenarioSilence) // remaining goroutines end
 }
 
-// rank is one rank's life.
+// rank runs one rank.
 func (s *scenario) rank(r int, rnd *rand.Rand, g *virtualListener) {
 	e := s.ends[r]
 	ctx, cancel := context.WithTimeout(context.Background(), stormJoin)
 	defer cancel()
 	m := newMember(Config{
-		Silence: 24 * time.Hour, // no beats: a rank is to die at a frame that matters
+		Silence: 24 * time.Hour, // no heartbeats, so that the kill happens at another frame
 		Rank:    r, Size: s.size, Listener: g, Secret: []byte("secret"), TLS: s.tls, Blob: []byte{byte(r)}, Logger: slog.New(slog.DiscardHandler),
 	})
 	time.Sleep(time.Duration(rnd.IntN(5000)) * time.Microsecond)
@@ -241,7 +240,7 @@ func (s *scenario) connect(r int, g *virtualListener) net.Conn {
 	return near
 }
 
-// serve does what ranks do, until their groups have ended.
+// serve acts for a rank until its groups have ended.
 func (s *scenario) serve(r int, rnd *rand.Rand, m *Member, e *rankResult) {
 	m.Watch("world", s.groups[0], e.groups[0].fail)
 	ctx, cancel := context.WithTimeout(context.Background(), stormJoin)
@@ -288,7 +287,7 @@ func (s *scenario) serve(r int, rnd *rand.Rand, m *Member, e *rankResult) {
 	}
 }
 
-// check looks at what the ranks have seen.
+// check compares the results of the ranks.
 func (s *scenario) check() error {
 	var v *virtualHost
 	if s.victim >= 0 && s.hosts[s.victim].dead {
@@ -299,7 +298,7 @@ func (s *scenario) check() error {
 		case s.hosts[r].dead:
 		case e.join != nil && v == nil:
 			return fmt.Errorf("rank %d has not joined: %w", r, e.join)
-		case e.join != nil: // somebody died before all were there
+		case e.join != nil: // a rank was killed before all had joined
 		case e.gather != nil && v == nil:
 			return fmt.Errorf("rank %d: %w", r, e.gather)
 		case e.close != nil:
@@ -314,9 +313,9 @@ func (s *scenario) check() error {
 	return nil
 }
 
-// checkGroup looks at what a group's members were told; v is who died.
+// checkGroup checks the notifications of a group's members; v is the killed rank's host.
 func (s *scenario) checkGroup(g int, v *virtualHost) error {
-	victim := slices.Index(s.groups[g], s.victim) // its number in the group
+	victim := slices.Index(s.groups[g], s.victim) // its rank in the group
 	must := v == nil && len(s.reporters[g]) > 0 ||
 		v != nil && victim >= 0 && v.when.Before(s.began.Add(scenarioEnd))
 	var said *engine.Failure
@@ -344,7 +343,7 @@ func (s *scenario) checkGroup(g int, v *virtualHost) error {
 	return nil
 }
 
-// String says what each rank was told, and when.
+// String lists each rank's notifications with their times.
 func (s *scenario) String() string {
 	text := ""
 	for r, e := range s.ends {
@@ -362,7 +361,7 @@ func (s *scenario) String() string {
 	return text
 }
 
-// soon is how long after a death all must know.
+// soon is how long after a kill all ranks must be notified.
 func (s *scenario) soon(v *virtualHost) time.Duration {
 	if v.vanish {
 		return scenarioSilence + time.Second

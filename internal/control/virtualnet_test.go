@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// A line is one way of a connection in virtual time: what is written arrives
-// later, in order, or never. It is made and used in a synctest bubble.
+// A virtualPipe is one direction of a connection in virtual time. Data arrives after a delay in
+// order, or never. It is used inside a synctest bubble.
 type virtualPipe struct {
 	mu     sync.Mutex
 	rnd    *rand.Rand
 	parts  []part
 	last   time.Time // when the last part arrives
-	end    error     // what a reader gets after the last part
-	shut   bool      // the reader's side is closed
-	before time.Time // until when a reader waits; zero: without end
-	by     time.Time // after that nothing can be written; zero: always
+	end    error     // the reader's error after the last part
+	shut   bool      // the reader has closed
+	before time.Time // the reader's deadline; zero: none
+	by     time.Time // the writer's deadline; zero: none
 	news   chan struct{}
 }
 
@@ -33,7 +33,7 @@ func newLine(seed, number uint64) *virtualPipe {
 	return &virtualPipe{rnd: rand.New(rand.NewPCG(seed, number)), news: make(chan struct{}, 1)}
 }
 
-// tell lets the reader look again. The lock is held.
+// tell wakes the reader. The caller holds the lock.
 func (l *virtualPipe) tell() {
 	select {
 	case l.news <- struct{}{}:
@@ -41,7 +41,7 @@ func (l *virtualPipe) tell() {
 	}
 }
 
-// delay is how long something is on its way: mostly little.
+// delay returns a random latency, mostly small.
 func (l *virtualPipe) delay() time.Duration {
 	d := time.Duration(50+l.rnd.IntN(200)) * time.Microsecond
 	if l.rnd.IntN(20) == 0 {
@@ -63,7 +63,7 @@ func (l *virtualPipe) write(b []byte) {
 	l.tell()
 }
 
-// finish ends the line after what was written, or overtakes that.
+// finish ends the pipe with err, after the written data or overtaking it.
 func (l *virtualPipe) finish(err error, overtake bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,9 +135,9 @@ func (l *virtualPipe) read(b []byte) (int, error) {
 
 var errDeadline = errors.New("the deadline has passed")
 
-// A wired conn is a rank's side of a connection over two lines.
+// A virtualConn is one side of a connection over two pipes.
 type virtualConn struct {
-	net.Conn // nil: what is not below is not called
+	net.Conn // nil: methods that are not defined below are not called
 	out, in  *virtualPipe
 	owner    *virtualHost
 }
@@ -159,7 +159,7 @@ func (c *virtualConn) Write(b []byte) (int, error) {
 
 func (c *virtualConn) Close() error {
 	c.owner.mu.Lock()
-	if !c.owner.dead { // nobody hears of what the dead do
+	if !c.owner.dead { // writes of a dead process are lost
 		c.out.finish(io.EOF, false)
 	}
 	c.owner.mu.Unlock()
@@ -184,7 +184,7 @@ func (c *virtualConn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// A gate is rank 0's listener.
+// A virtualListener is rank 0's listener.
 type virtualListener struct {
 	arrive chan net.Conn
 	once   sync.Once
@@ -207,18 +207,18 @@ func (g *virtualListener) Close() error {
 
 func (g *virtualListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A host is where a rank runs. It fails when its rank writes for the nth time.
+// A virtualHost runs a rank. It fails at the rank's nth write.
 type virtualHost struct {
 	mu      sync.Mutex
 	conns   []*virtualConn
 	written int
-	fails   int // at which write; -1: never
+	fails   int // number of the write; -1: never
 	vanish  bool
 	silence time.Duration
 	dead    bool
-	door    *virtualListener // rank 0's
-	half    bool             // the last write leaves before that
-	when    time.Time        // it failed
+	door    *virtualListener // rank 0's listener
+	half    bool             // the last write is sent before the failure
+	when    time.Time        // when it failed
 }
 
 func (h *virtualHost) writes(c *virtualConn, b []byte) error {
@@ -239,8 +239,7 @@ func (h *virtualHost) writes(c *virtualConn, b []byte) error {
 	return nil
 }
 
-// die ends the rank. Whoever is connected to it notices at once, or when it has
-// been silent for long.
+// die ends the rank. Its peers notice at once, or after the silence.
 func (h *virtualHost) die() {
 	h.dead, h.when = true, time.Now()
 	if h.door != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// leaver is a Node of rank 1 of four that leaves: rank 0, its link of Join, has left, and it has made
-// links with other ranks.
+// leaver returns a Node of rank 1 of four that leaves. Rank 0, its link of Join, has left, and the
+// rank has made links with other ranks.
 func leaver(t *testing.T, now time.Time, links ...int) *Node {
 	t.Helper()
 	n := New(1, 4, testSilence)
@@ -31,7 +31,7 @@ func dials(list []Action, rank int) bool {
 	return slices.ContainsFunc(list, func(a Action) bool { return a.Do == Dial && a.Rank == rank })
 }
 
-// sent are the messages of a kind that a Node sends a rank.
+// sent returns the messages of a kind that a Node has sent to a rank.
 func sent(list []Action, rank int, kind Kind) (messages []*Message) {
 	for _, a := range list {
 		if a.Do == Send && a.Rank == rank && a.Message.Kind == kind {
@@ -41,8 +41,9 @@ func sent(list []Action, rank int, kind Kind) (messages []*Message) {
 	return messages
 }
 
-// TestLeaveTogether has two ranks leave that have a link with each other alone, while other ranks
-// stay. The acknowledgement of either does not let the other exit: each finds a rank that stays.
+// TestLeaveTogether lets two ranks leave that have a link only with each other, while other ranks
+// stay. The acknowledgement of either does not let the other exit: each must connect to a rank that
+// stays.
 func TestLeaveTogether(t *testing.T) {
 	now := time.Unix(1000, 0)
 	n := leaver(t, now, 2)
@@ -51,7 +52,7 @@ func TestLeaveTogether(t *testing.T) {
 	if len(noted) != 1 || noted[0].Number != 0 {
 		t.Fatalf("rank 2 leaves, and is acknowledged by %+v", noted)
 	}
-	n.Receive(now, 2, &Message{Kind: Noted}) // rank 2 is in the same position
+	n.Receive(now, 2, &Message{Kind: Noted}) // rank 2 is in the same state
 	if n.MayExit() {
 		t.Fatal("rank 1 exits, and no rank that stays knows")
 	}
@@ -67,9 +68,9 @@ func TestLeaveTogether(t *testing.T) {
 	}
 }
 
-// TestLeaveLate has a rank that leaves acknowledge another rank's goodbye. It does not exit before
-// another rank has acknowledged that in turn, though its own goodbye is acknowledged: the ranks with
-// which it has links do not answer any more, so it makes another link.
+// TestLeaveLate lets a leaving rank acknowledge another rank's goodbye. It must not exit before
+// another rank has acknowledged that departure, although its own goodbye is acknowledged. The ranks
+// with which it has links no longer answer, so it makes another link.
 func TestLeaveLate(t *testing.T) {
 	now := time.Unix(1000, 0)
 	n := New(1, 5, testSilence)
@@ -106,9 +107,9 @@ func TestLeaveLate(t *testing.T) {
 	}
 }
 
-// TestMissing finds that nothing listens at the address of a rank with which there was no link. The
-// rank may have left. It is lost soon if all others answer, and otherwise when a host that is silent
-// would be: a rank that does not answer may know.
+// TestMissing dials a rank at whose address nothing listens and with which there was no link. The
+// rank may have left. It is lost after missingFor if all others answer. If a rank does not answer,
+// which may know of the departure, it is lost after the silence of a host.
 func TestMissing(t *testing.T) {
 	for _, c := range []struct {
 		suspected bool
@@ -144,7 +145,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestLeaverDecides has a rank that leaves decide on nothing.
+// TestLeaverDecides checks that a leaving rank decides nothing.
 func TestLeaverDecides(t *testing.T) {
 	now := time.Unix(1000, 0)
 	n := New(0, 3, testSilence)

@@ -15,21 +15,21 @@ var (
 	from  = flag.Uint64("from", 0, "the first seed of TestSeeds")
 )
 
-// A drill is one run of a job in which ranks die, stop, leave and are cut off, while the others
-// abort groups and lose ranks.
+// A scenario is one random run of a job in which ranks are killed, stopped, cut off or leave, while
+// other ranks abort groups and are notified of losses.
 type scenario struct {
 	*network
 	log      []string
-	silent   map[int]bool        // ranks whose host vanishes
-	cuts     map[int]bool        // ranks of which a connection was cut
+	silent   map[int]bool        // ranks whose host becomes silent
+	cuts     map[int]bool        // ranks with a connection that was cut
 	stoppers bool                // some ranks are stopped
 	reported map[string][]notice // by group: ranks that reported a cause
 	begun    time.Time
-	faults   []time.Time // when something happened
+	faults   []time.Time // times of faults
 }
 
-// since is how long before a notice the last thing had happened: each fault may take away the rank
-// that was about to notify the others.
+// since is the time between the last fault and a notice. Each fault may remove the rank that was
+// about to notify others.
 func (d *scenario) since(from, at time.Time) time.Duration {
 	for _, t := range d.faults {
 		if t.After(from) && !t.After(at) {
@@ -44,7 +44,7 @@ func (d *scenario) note(format string, args ...any) {
 	d.log = append(d.log, fmt.Sprintf("%8.3f ", d.now.Sub(d.begun).Seconds())+fmt.Sprintf(format, args...))
 }
 
-// newDrill draws a drill.
+// newScenario draws a scenario.
 func newScenario(seed uint64, b bugs) *scenario {
 	pick := newNetwork(seed, 1, []int{0}).rnd
 	size := 2 + pick.IntN(9)
@@ -74,7 +74,7 @@ func newScenario(seed uint64, b bugs) *scenario {
 // plan schedules faults.
 func (d *scenario) plan(draw func(int) int, per int) {
 	size := len(d.procs)
-	// Within the time of Join's links, or after it.
+	// during the time of Join's links, or after it
 	start := d.begun.Add(time.Duration(draw(2000)) * time.Millisecond)
 	span := 1 + draw(800) // milliseconds
 	when := func() time.Time { return start.Add(time.Duration(draw(span)) * time.Millisecond) }
@@ -153,13 +153,13 @@ func (d *scenario) die(p *process, how func(*process), what string) {
 	how(p)
 }
 
-// run runs a drill and checks that every rank was notified of the truth in time.
+// run runs a scenario and checks the notifications of all ranks.
 func (d *scenario) run() error {
 	d.network.run(d.begun.Add(9 * time.Second))
 	if err := d.check(); err != nil {
 		return err
 	}
-	// The rest leaves.
+	// The remaining ranks leave.
 	for _, p := range d.procs {
 		d.resume(p)
 	}
@@ -181,7 +181,7 @@ func (d *scenario) run() error {
 	return nil
 }
 
-// check checks what the living ranks were notified of.
+// check checks the notifications of the running ranks.
 func (d *scenario) check() error {
 	for _, p := range d.procs {
 		if err := d.checkTrue(p); err != nil {
@@ -197,14 +197,15 @@ func (d *scenario) check() error {
 	return d.checkSameCause()
 }
 
-// honest checks that a rank was notified of nothing that is not true.
+// checkTrue checks that a rank was notified only of true facts.
 func (d *scenario) checkTrue(p *process) error {
 	for _, l := range p.lost {
-		// A goodbye may have been on a connection that was cut.
+		// A goodbye may have been lost with a connection that was cut.
 		if died := d.procs[l.rank].died; !l.unknowable && !(d.cuts[l.rank] && d.procs[l.rank].leaving) && (died.IsZero() || l.at.Before(died)) {
 			return fmt.Errorf("rank %d takes rank %d for lost (%s)", p.rank, l.rank, l.reason)
 		}
-		// A rank that exited because of a loss is never named before that loss, if it could tell.
+		// A rank that exited because of a loss must not be reported before that loss, if it could
+		// forward it.
 		if q := d.procs[l.rank]; q.exitsOnFailure && len(q.lost) > 0 && !d.cuts[l.rank] && l.reason != notListening {
 			first := q.lost[0].rank
 			if first != p.rank && !slices.ContainsFunc(p.lost, func(n notice) bool { return n.rank == first && n.batch <= l.batch }) {
@@ -215,8 +216,8 @@ func (d *scenario) checkTrue(p *process) error {
 	return nil
 }
 
-// caused checks that a rank that exited because of a group's failure is not named before that
-// failure.
+// checkCause checks that a rank that exited because of a group's failure is not reported before
+// that failure.
 func (d *scenario) checkCause(p *process) error {
 	for _, l := range p.lost {
 		group := d.procs[l.rank].exited
@@ -230,12 +231,12 @@ func (d *scenario) checkCause(p *process) error {
 	return nil
 }
 
-// informed checks that a living rank was notified of everything, in time.
+// checkNotified checks that a running rank was notified of everything in time.
 func (d *scenario) checkNotified(p *process) error {
 	limit := time.Second
 	if len(d.silent) > 0 {
-		// A rank that noticed the silence may exit because of another loss. Then the next rank begins
-		// to wait.
+		// The rank that noticed the silence may exit because of another loss. The next rank then
+		// begins to wait.
 		limit += 2 * (testSilence + testSilence/8)
 	}
 	for r, q := range d.procs {
@@ -245,7 +246,7 @@ func (d *scenario) checkNotified(p *process) error {
 		i := slices.IndexFunc(p.lost, func(n notice) bool { return n.rank == r })
 		limit := limit
 		if d.stoppers && (i < 0 || p.lost[i].reason == notListening) {
-			limit += testSilence // a rank that is stopped may know that the rank has left
+			limit += testSilence // a stopped rank may know that the rank has left
 		}
 		switch {
 		case i < 0 && d.now.Sub(q.died) > limit:
@@ -256,7 +257,7 @@ func (d *scenario) checkNotified(p *process) error {
 	}
 	for group, reports := range d.reported {
 		for _, by := range reports {
-			// A rank that ends at once may have told nobody, or a rank that is stopped.
+			// A rank that ends at once may have notified no rank, or only a stopped one.
 			if q := d.procs[by.rank]; q.dead || q.leaving || d.wasStopped(q) {
 				continue
 			}
@@ -270,12 +271,12 @@ func (d *scenario) checkNotified(p *process) error {
 	return nil
 }
 
-// slept reports whether a rank was stopped for a while.
+// wasStopped reports whether a rank was stopped for a while.
 func (d *scenario) wasStopped(p *process) bool {
 	return strings.Contains(strings.Join(d.log, "\n")+"\n", fmt.Sprintf("rank %d is stopped\n", p.rank))
 }
 
-// alike checks that all ranks were notified of the same cause, where the coordinator decided.
+// checkSameCause checks that all ranks were notified of the same cause if the coordinator decided.
 func (d *scenario) checkSameCause() error {
 	if d.procs[0].dead || d.procs[0].leaving || d.stoppers || len(d.silent) > 0 || d.jitter > 5*time.Millisecond {
 		return nil
@@ -301,7 +302,7 @@ func runSeed(seed uint64, b bugs) (d *scenario, err error) {
 	return d, d.run()
 }
 
-// TestSeeds runs drills: go test ./internal/overlay -run TestSeeds -seeds 50000
+// TestSeeds runs scenarios: go test ./internal/overlay -run TestSeeds -seeds 50000
 func TestSeeds(t *testing.T) {
 	t.Parallel()
 	for seed := *from; seed < *from+uint64(*seeds); seed++ {
@@ -311,7 +312,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// TestBugs breaks one rule at a time, and finds that TestSeeds would notice.
+// TestBugs breaks one rule at a time and checks that TestSeeds would detect it.
 func TestBugs(t *testing.T) {
 	for name, b := range map[string]bugs{
 		"act before forward": {actFirst: true}, "no exchange on a new link": {noState: true}, "no suspicion": {noSuspect: true},
