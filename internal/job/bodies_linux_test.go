@@ -1,6 +1,6 @@
 package job
 
-// linuxBodies are bodies that look at what the kernel knows of them.
+// linuxBodies are bodies that read Linux's /proc.
 var linuxBodies = map[string]body{
 	"vanish":     hostLossRank,
 	"besieged":   floodRank,

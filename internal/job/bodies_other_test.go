@@ -9,10 +9,10 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// linuxBodies are there on Linux only.
+// linuxBodies exist on Linux only.
 var linuxBodies map[string]body
 
-// pairs cannot look at what the kernel knows.
+// pairs needs /proc, which this system does not have.
 func pairs(context.Context, engine.Engine) error { return nil }
 
 func dropPrivileges() error { return errors.ErrUnsupported }

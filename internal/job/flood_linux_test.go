@@ -20,9 +20,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// besieged works through two sieges, each of which ends when rank 0 is told so.
-// The first makes the runtime take what it wants; after the second there is as
-// much in use as after the first.
+// floodRank works during two floods, each of which ends by a line to rank 0. In the first flood the
+// runtime allocates what it needs. After the second the resources must be those after the first.
 func floodRank(ctx context.Context, e engine.Engine) error {
 	stop := make(chan struct{})
 	if e.Rank() == 0 {
@@ -35,8 +34,8 @@ func floodRank(ctx context.Context, e engine.Engine) error {
 		}()
 	}
 	seq := uint64(0)
-	// round is a small and a large operation, both with a known result; the
-	// first element is how many want to stop.
+	// round runs a small and a large operation with known results. The first element counts the
+	// ranks that want to stop.
 	x := make([]float32, 50_000)
 	round := func(want float32) (bool, error) {
 		for _, n := range []int{5, len(x)} {
@@ -79,14 +78,14 @@ func floodRank(ctx context.Context, e engine.Engine) error {
 			if over, err = round(want); err != nil {
 				return before, err
 			}
-			// A new group connects while strangers crowd the listeners.
+			// A new group connects during the flood.
 			if i%50 == 0 {
 				if err := renew(ctx, e, seq); err != nil {
 					return before, err
 				}
 			}
 		}
-		// The last of the strangers are on their way out.
+		// The last connections of the flood are about to end.
 		after, err := settle(before, slack)
 		fmt.Printf("%d operations; before %+v, after %+v\n", seq, before, after)
 		return after, err
@@ -95,7 +94,7 @@ func floodRank(ctx context.Context, e engine.Engine) error {
 	if err != nil {
 		return err
 	}
-	// No rank goes on while another waits for strangers to go.
+	// No rank continues while another rank waits for them to end.
 	if _, err := round(0); err != nil {
 		return err
 	}
@@ -119,8 +118,8 @@ func renew(ctx context.Context, e engine.Engine, seq uint64) error {
 	return errors.Join(sub.Run(ctx, 1, []engine.Call{{Verb: engine.Barrier}}), sub.Close())
 }
 
-// TestSiege has strangers do to the listeners of a running job what they like:
-// the data's, and rank 0's for control.
+// TestFlood floods the data listeners and rank 0's control listener of a running job with
+// connections that are not ranks.
 func TestFlood(t *testing.T) {
 	for name, env := range map[string][]string{
 		"network":       {"TUTTI_TEST_NETWORK=1"},
@@ -162,8 +161,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// siege lets all kinds of strangers come to all addresses, and returns those
-// who are still there.
+// flood opens connections of all kinds to all addresses, and returns those that are still open.
 func flood(t *testing.T, addrs []string) []net.Conn {
 	t.Helper()
 	crowd, rounds := 1000, 100
@@ -187,14 +185,14 @@ func flood(t *testing.T, addrs []string) []net.Conn {
 				[]byte("tuttitcp\x01\x00"), // the beginning of a hello
 				append([]byte("tuttitcp\x01\x00"), randomBytes(rnd, 86)...),
 				binary.BigEndian.AppendUint32(nil, 0xffffffff),                               // a huge frame
-				append(binary.BigEndian.AppendUint32(nil, 60_000), randomBytes(rnd, 100)...), // a truncated one
+				append(binary.BigEndian.AppendUint32(nil, 60_000), randomBytes(rnd, 100)...), // a truncated frame
 				append(binary.BigEndian.AppendUint32(nil, 2), "{}"...),
 				[]byte("GET / HTTP/1.1\r\nHost: here\r\n\r\n"),
 				{0x16, 0x03, 0x01, 0xff, 0xff, 0x01}, // the beginning of a TLS session
 				nil,
 			} {
 				c := dialAddr(t, addr)
-				_, _ = c.Write(words) // may be refused by now
+				_, _ = c.Write(words) // the connection may be closed already
 				attacks++
 				if rnd.IntN(4) == 0 {
 					stay(c)
@@ -207,7 +205,7 @@ func flood(t *testing.T, addrs []string) []net.Conn {
 				})
 			}
 		}
-		// A slow sender: a byte at a time, until it is sent away or all is over.
+		// A slow sender sends one byte at a time until the connection or the test ends.
 		strangers.Go(func() {
 			c := dialAddr(t, addr)
 			defer c.Close()
@@ -227,11 +225,11 @@ func flood(t *testing.T, addrs []string) []net.Conn {
 	return idle
 }
 
-// siegeMemory lets strangers come to where the ranks pass memory, if they do, and returns those
-// who are still there.
+// floodMemory opens connections to the listeners that pass memory, if there are any, and returns
+// those that are still open.
 func floodMemory(t *testing.T, w *world, passed bool) (idle []net.Conn) {
 	t.Helper()
-	// More than a listener keeps that have proved nothing.
+	// More than the pending connections that a listener keeps.
 	const crowd = 400
 	rnd := rand.New(rand.NewPCG(2, 2))
 	for r, cmd := range w.cmds {
@@ -247,7 +245,7 @@ func floodMemory(t *testing.T, w *world, passed bool) (idle []net.Conn) {
 			}
 			idle = append(idle, c)
 			if i%2 == 0 {
-				_, _ = c.Write(randomBytes(rnd, 1+rnd.IntN(200))) // may be refused by now
+				_, _ = c.Write(randomBytes(rnd, 1+rnd.IntN(200))) // the connection may be closed already
 			}
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// vanish is blocked, in one way or another, when hosts vanish, and says how
-// that ended.
+// hostLossRank blocks in an operation of some kind when hosts become unreachable, and prints the
+// error.
 func hostLossRank(ctx context.Context, e engine.Engine) error {
 	how := os.Getenv("TUTTI_TEST_HOW")
 	x := make([]float32, 100_000)
@@ -43,8 +43,7 @@ func hostLossRank(ctx context.Context, e engine.Engine) error {
 		e.Post(&msg)
 		err = e.Finish(ctx, &msg)
 	case how == "absent" && e.Rank() == e.Size()-1, how == "message":
-		// The others wait for this rank, which calls nothing until it hears of
-		// the end.
+		// The other ranks wait for this rank, which calls nothing until it is notified.
 		select {
 		case <-e.Failed():
 			err = e.Failure()
@@ -61,25 +60,24 @@ func hostLossRank(ctx context.Context, e engine.Engine) error {
 		return fmt.Errorf("it ended with %w", err)
 	}
 	fmt.Printf("lost %v, because %s\n", f.Lost, f.Reason)
-	// One that leaves would be what its neighbours have lost, if they have not
-	// heard of the other host yet.
+	// If this rank left now, its neighbours could report it as lost before they notice the other
+	// host.
 	_, err = fmt.Scanln(new(string))
 	return err
 }
 
-// TestVanish unplugs hosts, or keeps two of them apart, without a word to
-// anybody: whoever is blocked hears that ranks are lost, and which. Operations
-// would time out much later, and the kernel would try for a quarter of an hour.
+// TestHostLoss unplugs hosts, or separates two of them, without notice. Every blocked rank must be
+// notified which ranks are lost, long before operations or the kernel time out.
 func TestHostLoss(t *testing.T) {
-	var all sync.WaitGroup // of cases: they mostly wait
+	var all sync.WaitGroup // of the cases, which mostly wait
 	for _, c := range []struct {
 		name  string
 		how   string
 		hosts []int // by rank
-		// cut are the hosts that are unplugged, apart those that cannot reach
-		// each other any more.
+		// cut are the hosts that are unplugged. apart are hosts that cannot reach each other any
+		// more.
 		cut, apart []int
-		// gone says what ranks of a host may be told is lost.
+		// gone returns the ranks that the ranks of a host may report as lost.
 		gone func(host int) []int
 		tls  bool
 		long bool
@@ -156,8 +154,8 @@ func TestHostLoss(t *testing.T) {
 	all.Wait()
 }
 
-// other is for two hosts: each has lost the other's ranks. The first so many
-// ranks are on the first host.
+// other is the gone function for two hosts: each loses the other's ranks. The ranks below first are
+// on the first host.
 func other(first, second int) func(int) []int {
 	return func(host int) (list []int) {
 		from, to := 0, first
@@ -171,8 +169,8 @@ func other(first, second int) func(int) []int {
 	}
 }
 
-// zeroOr is for a host that rank 0 is on: the others have lost one of that
-// host's ranks, and those have lost the given ones.
+// zeroOr is the gone function for a host with rank 0. The other hosts lose one of its ranks, and
+// its ranks lose the given ones.
 func zeroOr(others ...int) func(int) []int {
 	return func(host int) []int {
 		if host == 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/tutti-go/tutti/internal/segment"
 )
 
-// TestDivision finds hosts in rounds. In reach, a rank gets the memory of another one if both
-// have the same letter, and reads its process if both have the same digit.
+// TestHostMap divides ranks into hosts in rounds. In reach, a rank receives the memory of another
+// rank if both have the same letter, and reads its process if both have the same digit.
 func TestHostMap(t *testing.T) {
 	for _, c := range []struct {
 		hints, reach, digits string
@@ -24,7 +24,7 @@ func TestHostMap(t *testing.T) {
 		{"aaaa", "xxxx", "1112", []int{0, 0, 0, 0}, []bool{false, false, false, false}, 1},
 		{"aaaa", "xxyy", "1122", []int{0, 0, 2, 2}, []bool{true, true, true, true}, 2},
 		{"aaaa", "xyyy", "1222", []int{0, 1, 1, 1}, []bool{true, true, true, true}, 2},
-		// In the last round the next rank of rank 5 was a stranger: to be on the safe side, it reads none.
+		// In the last round rank 5's next rank was on another host, so reads stays false.
 		{"aaaaaaaa", "wwxxyyzz", "11223344", []int{0, 0, 2, 2, 4, 4, 6, 7}, []bool{true, true, true, true, false, false, false, false}, 3},
 		{"a.a.", "x x ", "1 1 ", []int{0, 1, 0, 3}, []bool{true, true, true, true}, 1},
 		{".a..", " x  ", " 1  ", []int{0, 1, 2, 3}, []bool{true, true, true, true}, 1},
@@ -112,7 +112,7 @@ func TestRankInfo(t *testing.T) {
 		}
 	}
 	rnd := rand.New(rand.NewPCG(1, 2))
-	for range 10_000 { // must not panic, nor take more than there is
+	for range 10_000 { // must not panic or allocate more than the input
 		_, _ = decodeRankInfo(randomText(rnd, rnd.IntN(80)))
 	}
 	if a, b := hostHint(""), hostHint("a"); a == b || a == (hint{}) {

@@ -15,10 +15,9 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// TestJoinFailsLate ends one rank's context at a moment that is close to the end of Join,
-// until it has happened that this rank's Join failed and the other's did not. Then the other
-// rank's first operation fails with ErrRankLost, and does not wait. In some of the cases
-// that is so rare that it need not happen.
+// TestJoinFailsLate ends one rank's context near the end of Join, until this rank's Join has failed
+// and the other's has not. The other rank's first operation must then fail with ErrRankLost instead
+// of waiting. In some cases this is so rare that it is not required.
 func TestJoinFailsLate(t *testing.T) {
 	const most = 200
 	happened := 0
@@ -48,8 +47,8 @@ func TestJoinFailsLate(t *testing.T) {
 	}
 }
 
-// joinLate has two ranks join, one of them with little time, and returns the errors of that
-// one's Join and of the other's.
+// joinLate lets two ranks join, one of them with a time limit, and returns the error of that one's
+// Join and the other's.
 func joinLate(t *testing.T, network bool, impatient int, limit time.Duration) (own, other error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -80,7 +79,7 @@ func joinLate(t *testing.T, network bool, impatient int, limit time.Duration) (o
 			switch {
 			case errs[r] == nil:
 			case r == impatient:
-				time.AfterFunc(100*time.Millisecond, giveUp) // the other rank may not have connected yet
+				time.AfterFunc(100*time.Millisecond, giveUp) // the other rank may not be connected yet
 			case strings.Contains(errs[r].Error(), "this rank has left the job"):
 				t.Errorf("rank %d was not told why: %v", r, errs[r])
 			}

@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// steady does many small operations and a few large ones, and finds as much in
-// use as before.
+// steady runs many small and a few large operations, and checks that the resources in use do not
+// grow.
 func steady(ctx context.Context, e engine.Engine) error {
 	small, _ := strconv.Atoi(os.Getenv("TUTTI_TEST_SMALL"))
 	bytes, _ := strconv.Atoi(os.Getenv("TUTTI_TEST_LARGE"))
 	const large = 4
-	// Not on the heap: the collector's own pace would show.
+	// Outside the heap, whose size varies with the garbage collector.
 	memory, err := unix.Mmap(-1, 0, bytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func steady(ctx context.Context, e engine.Engine) error {
 		}
 		return nil
 	}
-	// What is made on first use is there after this.
+	// The warm-up makes everything that is made on first use.
 	if err := work(1000); err != nil {
 		return err
 	}
@@ -81,15 +81,15 @@ func steady(ctx context.Context, e engine.Engine) error {
 	}
 	after, more := settle(before, 1<<20)
 	fmt.Printf("%d operations, rank %d:\nbefore %+v\nafter  %+v\n", seq, e.Rank(), before, after)
-	// None must be closed while another still measures.
+	// No rank may close while another still measures.
 	if err := e.Run(ctx, seq+1, []engine.Call{{Verb: engine.Barrier}}); err != nil {
 		return err
 	}
 	return errors.Join(more, unix.Munmap(memory))
 }
 
-// TestSteady is 20,000 small operations and eight of 16 MiB, or what
-// TUTTI_TEST_HEAVY asks for: 100,000 and eight of 1 GiB.
+// TestSteady runs 20,000 small operations and eight of 16 MiB. With TUTTI_TEST_HEAVY it runs
+// 100,000 and eight of 1 GiB.
 func TestSteady(t *testing.T) {
 	small, large := 20_000, 16<<20
 	switch {
@@ -110,7 +110,7 @@ func TestSteady(t *testing.T) {
 	}
 }
 
-// endless does operations until it is killed.
+// endless runs operations until the process is killed.
 func endless(ctx context.Context, e engine.Engine) error {
 	x := make([]float32, 1<<20)
 	m := engine.Mem{Ptr: unsafe.Pointer(&x[0]), N: len(x), Type: kernel.Float32}
@@ -129,8 +129,8 @@ func endless(ctx context.Context, e engine.Engine) error {
 	}
 }
 
-// TestKillAll kills all ranks in the middle of their work, at once, so that
-// nobody can clean up: nothing is left of what they held.
+// TestKillAll kills all ranks at once during operations, so that no rank can clean up. None of
+// their resources may remain.
 func TestKillAll(t *testing.T) {
 	const n = 3
 	for name, env := range map[string]string{
@@ -142,7 +142,7 @@ func TestKillAll(t *testing.T) {
 			for _, out := range w.out {
 				out.Await(t, "ready", 1)
 			}
-			// Stopped, they stay in the middle of what they do.
+			// Stopped ranks stay within their operations.
 			w.stop(t)
 			h := w.held(t)
 			if (len(h.segments) > 0) != (name != "network") || len(h.sockets) < n {

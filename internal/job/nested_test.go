@@ -12,8 +12,8 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// TestDeep makes a group of a group of a group, and so on, as a program does that
-// replaces its group now and then.
+// TestNestedGroups repeatedly makes a group from the last group, as a program does that replaces
+// its group now and then.
 func TestNestedGroups(t *testing.T) {
 	const ranks, depth = 2, 100
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -50,7 +50,7 @@ func TestNestedGroups(t *testing.T) {
 	all.Wait()
 }
 
-// replaced is a group of the same ranks in place of one, which it closes.
+// replaced returns a group of the same ranks as e, and closes e.
 func replaced(ctx context.Context, e engine.Engine) (engine.Engine, error) {
 	if err := e.Run(ctx, 1000, []engine.Call{{Verb: engine.Dup}}); err != nil {
 		return e, err

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pairs finds out which way each two ranks really exchange data: which engine
-// they have, whose boards they map, and what the kernel has sent for them.
+// pairs checks which path each two ranks use to exchange data: their engine, the segments they map,
+// and the bytes that the kernel has sent for them.
 func pairs(ctx context.Context, e engine.Engine) error {
 	hosts := e.SameHost()
 	different := len(slices.Compact(slices.Sorted(slices.Values(hosts))))
@@ -65,7 +65,7 @@ func wayOf(e engine.Engine) string {
 	return fmt.Sprintf("%T", e)
 }
 
-// pair is one side of an exchange of a mebibyte.
+// pair is one side of an exchange of one MiB.
 func pair(ctx context.Context, e engine.Engine, near bool) error {
 	const elems = 1 << 18
 	x := make([]float32, elems)
@@ -81,7 +81,7 @@ func pair(ctx context.Context, e engine.Engine, near bool) error {
 	if err != nil {
 		return err
 	}
-	// A frame's head is small beside this, and half of it has to be sent.
+	// A frame's head is small compared with this. Half of the data has to be sent.
 	way, sent, boards := wayOf(e), uint64(0), 0
 	for inode, bytes := range after {
 		sent += bytes - before[inode]
@@ -102,8 +102,7 @@ func pair(ctx context.Context, e engine.Engine, near bool) error {
 	return fmt.Errorf("near each other: %v; they use %s, sent %d bytes over TCP, %d boards are mapped", near, way, sent, boards)
 }
 
-// sentOverTCP is how much each of this process's connections has sent, by
-// inode.
+// sentOverTCP returns the bytes sent on each connection of this process, by inode.
 func sentOverTCP() (map[string]uint64, error) {
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// orphaned makes a group to which its first member, rank 1, never comes, and says how that
-// ended.
+// formWithoutFirst makes a group in which its first member, rank 1, does not take part, and prints
+// the error.
 func formWithoutFirst(ctx context.Context, e engine.Engine) error {
 	err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Dup}})
 	if err == nil && e.Rank() == 1 {
@@ -36,8 +36,8 @@ func formWithoutFirst(ctx context.Context, e engine.Engine) error {
 	return nil
 }
 
-// TestKillMaker kills the rank that would make a group's memory, while the others wait for
-// that.
+// TestKillFirstMember kills the rank that would make a group's memory while the other members wait
+// for it.
 func TestKillFirstMember(t *testing.T) {
 	const n = 4
 	w := start(t, n, "orphaned")
@@ -67,8 +67,8 @@ func TestKillFirstMember(t *testing.T) {
 	}
 }
 
-// memorySockets are the addresses at which a process passes memory, and how many processes
-// are connected to it there.
+// memorySockets returns the addresses at which a process passes memory, and the number of processes
+// connected there.
 func memorySockets(t *testing.T, pid int) (listening []string, connected int) {
 	t.Helper()
 	h := inodes{segments: make(map[string]bool), sockets: make(map[string]bool)}
@@ -92,8 +92,8 @@ func memorySockets(t *testing.T, pid int) (listening []string, connected int) {
 	return listening, connected
 }
 
-// crowd does a small AllReduce, and finds that the process holds no more than it may, in the group
-// of all ranks and in one that was made of it.
+// oversubscribe runs a small AllReduce in the group of all ranks and in a group made from it. It
+// checks the resources that the process uses.
 func oversubscribe(ctx context.Context, e engine.Engine) error {
 	all := make([]int, e.Size())
 	for r := range all {
@@ -106,7 +106,7 @@ func oversubscribe(ctx context.Context, e engine.Engine) error {
 	for _, g := range []engine.Engine{e, sub} {
 		x := []int64{int64(g.Rank())}
 		m := engine.Mem{Ptr: unsafe.Pointer(&x[0]), N: 1, Type: kernel.Int64}
-		for seq := uint64(2); seq < 4; seq++ { // after the first, no rank is on its way any more
+		for seq := uint64(2); seq < 4; seq++ { // later than the first, because other ranks may still be connecting in that one
 			if err := g.Run(ctx, seq, []engine.Call{{Verb: engine.AllReduce, Red: engine.Max, Dst: m, Src: m}}); err != nil {
 				return err
 			}
@@ -121,12 +121,12 @@ func oversubscribe(ctx context.Context, e engine.Engine) error {
 	}
 	files, fds := strings.Count(string(maps), "/memfd:tutti"), proctest.OpenFiles()
 	most := 40 + 4*(bits.Len(uint(e.Size()))-1)
-	// Rank 0 has a control connection to every rank, until the ranks have connected to each other.
+	// Rank 0 has a control connection with every rank until links are made.
 	for ; fds > most && ctx.Err() == nil; fds = proctest.OpenFiles() {
 		time.Sleep(10 * time.Millisecond)
 	}
 	fmt.Printf("%d mappings, %d of them of memory files, and %d descriptors\n", strings.Count(string(maps), "\n"), files, fds)
-	// Before, at and behind this rank's own part, for the host and two groups.
+	// The mappings before, of and behind this rank's part, for the host and two groups.
 	if fds > most || files > 9 {
 		return fmt.Errorf("%d mappings of memory files and %d descriptors, want at most 9 and %d", files, fds, most)
 	}
@@ -136,8 +136,8 @@ func oversubscribe(ctx context.Context, e engine.Engine) error {
 	return sub.Close()
 }
 
-// TestCrowd starts more ranks on a host than there are processors. What each of them holds
-// hardly depends on how many they are.
+// TestOversubscribed starts more ranks on a host than there are CPUs. The resources of a rank must
+// hardly depend on the number of ranks.
 func TestOversubscribed(t *testing.T) {
 	n := 48
 	if testing.Short() || race.Enabled {

@@ -17,23 +17,23 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// usage is what a process holds, as the kernel and the runtime know it.
+// usage is the resources of a process as reported by the kernel and the runtime.
 type usage struct {
 	Heap       uint64 // bytes in use
-	RSS        int    // bytes, without what other processes see, too
-	Shared     int    // bytes of what they do
+	RSS        int    // bytes of private memory
+	Shared     int    // bytes of shared memory
 	Goroutines int
 	Files      int
 	Mappings   int // of memory files
 }
 
-// measure waits until goroutines that are on their way out have left.
+// measure waits until goroutines that are about to end have ended, and measures.
 func measure() (usage, error) {
 	for before := -1; before != runtime.NumGoroutine(); {
 		before = runtime.NumGoroutine()
 		time.Sleep(5 * time.Millisecond)
 	}
-	// Twice, so that what was pooled is let go.
+	// Twice, so that pooled memory is released.
 	runtime.GC()
 	debug.FreeOSMemory()
 	var m runtime.MemStats
@@ -64,8 +64,8 @@ func measure() (usage, error) {
 	return u, nil
 }
 
-// grown says what there is more of after than before. Memory of which there is
-// less than slack more counts as the runtime's own.
+// grown describes which resources have grown from before to after. Memory that has grown by less
+// than slack is ignored as the runtime's.
 func grown(before, after usage, slack int) error {
 	var more []string
 	add := func(name string, b, a, slack int) {
@@ -74,7 +74,7 @@ func grown(before, after usage, slack int) error {
 		}
 	}
 	add("bytes on the heap", int(before.Heap), int(after.Heap), slack)
-	// The race detector remembers goroutines that are gone.
+	// The race detector remembers goroutines that have ended.
 	if !race.Enabled {
 		add("bytes resident", before.RSS, after.RSS, 8*slack)
 	}
@@ -88,8 +88,8 @@ func grown(before, after usage, slack int) error {
 	return fmt.Errorf("more than before: %s", strings.Join(more, "; "))
 }
 
-// linked measures when the links of the control channel have been made: their number has not changed
-// for longer than it takes to make them.
+// linked measures when the links of the control channel are made: their number has not changed for
+// longer than it takes to make them.
 func linked(size int) (usage, error) {
 	last, err := measure()
 	for since := time.Now(); err == nil && time.Since(since) < time.Second+time.Duration(size)*10*time.Millisecond; time.Sleep(10 * time.Millisecond) {
@@ -104,9 +104,8 @@ func linked(size int) (usage, error) {
 	return measure()
 }
 
-// settle measures until there is no more than before, for what is on its way out
-// has to leave, or for less than an operation's time, in which the others wait. It
-// returns what there is then, and what there is more of.
+// settle measures until nothing has grown, but for less than an operation's timeout, because the
+// other ranks wait. It returns the last measurement and what has grown.
 func settle(before usage, slack int) (usage, error) {
 	for end := time.Now().Add(45 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		after, err := measure()
@@ -119,12 +118,11 @@ func settle(before usage, slack int) (usage, error) {
 	}
 }
 
-// inodes are what processes hold that could be left behind: descriptors and
-// mappings, by inode.
+// inodes are the resources that processes could leave behind, by inode: descriptors and mappings.
 type inodes struct {
 	segments map[string]bool // memory files
 	sockets  map[string]bool
-	files    []string // that have a name
+	files    []string // files with a name
 }
 
 // signal sends a signal to all ranks.
@@ -145,7 +143,7 @@ func (w *world) stop(t *testing.T) {
 	}
 }
 
-// held returns what the ranks hold.
+// held returns the resources of all ranks.
 func (w *world) held(t *testing.T) inodes {
 	t.Helper()
 	h := inodes{segments: make(map[string]bool), sockets: make(map[string]bool)}
@@ -186,8 +184,7 @@ func (h *inodes) add(t *testing.T, pid int) {
 	}
 }
 
-// inherited reports whether a rank has an open file from its runtime, or from
-// the process of the tests.
+// inherited reports whether a rank has an open file from its runtime or from the test process.
 func inherited(path string) bool {
 	if strings.HasPrefix(path, "/sys/") || strings.HasPrefix(path, "/proc/") {
 		return true
@@ -199,11 +196,11 @@ func inherited(path string) bool {
 	})
 }
 
-// segmentsOf are the inodes of the memory files that a process has mapped.
+// segmentsOf returns the inodes of the memory files that a process has mapped.
 func segmentsOf(pid int) (list []string) {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
-		return nil // it has ended
+		return nil // it has exited
 	}
 	for line := range strings.Lines(string(maps)) {
 		// address perms offset dev inode path
@@ -214,7 +211,7 @@ func segmentsOf(pid int) (list []string) {
 	return list
 }
 
-// left says what is still there of what processes held that have ended.
+// left lists the resources of exited processes that still exist.
 func (h *inodes) left() (list []string) {
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range procs {
@@ -225,7 +222,7 @@ func (h *inodes) left() (list []string) {
 			}
 		}
 	}
-	// Where in a line the inode is.
+	// the index of the field with the inode
 	for table, at := range map[string]int{
 		"/proc/net/unix": 6, "/proc/net/tcp": 9, "/proc/net/tcp6": 9,
 	} {
@@ -239,8 +236,8 @@ func (h *inodes) left() (list []string) {
 	return list
 }
 
-// listening returns the TCP addresses at which a process listens, as others on
-// this host reach them.
+// listening returns the TCP addresses at which a process listens, as other processes of this host
+// reach them.
 func listening(t *testing.T, pid int) (addrs []string) {
 	t.Helper()
 	h := inodes{segments: make(map[string]bool), sockets: make(map[string]bool)}

@@ -15,9 +15,9 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// own lists, for each package that has a function ABI, the constants and tables
-// that a rank uses for itself: another rank may have other values, and the results
-// are the same. Everything else must be in the package's abi.go.
+// own lists, for each package with an ABI function, the constants and tables that only this rank
+// uses: another rank may have other values with the same results. All others must be in the
+// package's abi.go.
 var own = map[string]string{
 	"kernel":         "Int8 Uint8 Int32 Uint32 Int64 Uint64 Float16 BFloat16 Float32 Float64 Sum Prod Min Max numOps pieceBytes NumDTypes tables",
 	"transport":      "sumPieceBytes castagnoli",
@@ -32,9 +32,9 @@ var own = map[string]string{
 	"engine/gpu":     "hearsay types reds glance patience closeLimit closeGrace abortGrace maxKnown",
 }
 
-// TestEveryConstantIsDecided finds constants and tables of which nobody has said
-// whether ranks must have them in common: a new one goes into the package's ABI
-// function, or, if a rank uses it for itself alone, into the list above.
+// TestEveryConstantIsDecided finds constants and tables for which it is not decided whether all
+// ranks must have the same. A new one goes into the package's ABI function, or into the list above
+// if only this rank uses it.
 func TestEveryConstantIsDecided(t *testing.T) {
 	for dir, list := range own {
 		exempt := strings.Fields(list)
@@ -77,8 +77,8 @@ func TestEveryConstantIsDecided(t *testing.T) {
 	}
 }
 
-// TestFirstBlob has ranks of protocol 1 compare options, as they do: they find that
-// this rank is of another one.
+// TestProtocol1Blob compares options as a rank of protocol 1 does. It must find that this rank has
+// another protocol.
 func TestProtocol1Blob(t *testing.T) {
 	alikes := map[string]string{"Config.Verify": "set"}
 	blob, err := protocol1Blob(version(""), alikes)
@@ -97,7 +97,7 @@ func TestProtocol1Blob(t *testing.T) {
 	}
 }
 
-// TestVersionIsSteady holds that the hash depends on nothing but the ABI.
+// TestVersionIsSteady checks that the hash depends only on the ABI.
 func TestVersionIsSteady(t *testing.T) {
 	if a, b := description(""), description(""); a != b {
 		t.Errorf("%s\nand then\n%s", a, b)
@@ -107,8 +107,8 @@ func TestVersionIsSteady(t *testing.T) {
 	}
 }
 
-// inspect finds the constants of a file, also those inside functions, and its
-// variables that have a value.
+// inspect calls found for the constants of a file, including those inside functions, and for its
+// variables with an initial value.
 func inspect(file *ast.File, found func(*ast.Ident)) {
 	for _, decl := range file.Decls {
 		top, _ := decl.(*ast.GenDecl)

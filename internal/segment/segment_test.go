@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// again maps a segment once more, as another process would.
+// mapAgain maps a segment once more, as another process would.
 func mapAgain(t *testing.T, s *Segment, parts, bytes, own int) (*Segment, error) {
 	t.Helper()
 	fd, err := unix.FcntlInt(uintptr(s.FD()), unix.F_DUPFD_CLOEXEC, 0)
@@ -26,7 +26,7 @@ func mapAgain(t *testing.T, s *Segment, parts, bytes, own int) (*Segment, error)
 	return Map(fd, parts, bytes, own)
 }
 
-// store writes a byte, and reports whether the system allows it.
+// store writes a byte and reports whether the system allows it.
 func store(p unsafe.Pointer, v byte) (allowed bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { _ = recover() }()
@@ -34,8 +34,7 @@ func store(p unsafe.Pointer, v byte) (allowed bool) {
 	return true
 }
 
-// TestParts maps a segment in two places. Each writes its own part and nothing else, and
-// reads all of them.
+// TestParts maps a segment twice. Each mapping writes only its own part and reads all parts.
 func TestParts(t *testing.T) {
 	const name, parts, bytes = "tutti-parts", 3, 5000
 	s, err := New(name, parts, bytes, 2)
@@ -79,8 +78,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestSeals tries what must not be possible with a segment, and maps what must not be
-// taken for one. Nothing of that stays open.
+// TestSeals tries operations that the seals forbid, and maps files that are not valid segments. No
+// descriptor may stay open.
 func TestSeals(t *testing.T) {
 	const name, parts, bytes = "tutti-seals", 2, 5000
 	s, err := New(name, parts, bytes, 0)
@@ -139,7 +138,7 @@ func TestSeals(t *testing.T) {
 	}
 }
 
-// countDescriptors is how many descriptors of memory files of a name this process has.
+// countDescriptors counts this process's descriptors of memory files with a name.
 func countDescriptors(t *testing.T, name string) (n int) {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
@@ -154,7 +153,7 @@ func countDescriptors(t *testing.T, name string) (n int) {
 	return n
 }
 
-// countMappings is how many mappings of memory files of a name this process has.
+// countMappings counts this process's mappings of memory files with a name.
 func countMappings(t *testing.T, name string) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/maps")
@@ -164,8 +163,8 @@ func countMappings(t *testing.T, name string) int {
 	return strings.Count(string(text), "/memfd:"+name+" ")
 }
 
-// TestReadProcess reads memory of a process that has its sign, and not of one that has only
-// its number.
+// TestReadProcess reads the memory of a process with the given identity, and not that of another
+// process with the same PID.
 func TestReadProcess(t *testing.T) {
 	self := NewProcessIdentity()
 	from, to := make([]byte, 10_000), make([]byte, 10_000)

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// TestBell has a bell end a pause that is under way, and one that begins after it was
-// rung and does not know of that.
+// TestWakeup ends a pause in progress, and one that begins after a Signal that it has not seen.
 func TestWakeup(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
 		var b Wakeup
@@ -30,14 +29,14 @@ func TestWakeup(t *testing.T) {
 			pauses++
 		}
 		ring.Wait()
-		p.Pause() // it does not know of the ring, and so does not wait
+		p.Pause() // it has not seen the Signal, so it does not wait
 		if b.Count() != 1 || late > 0 && pauses == 0 {
 			t.Errorf("%d rings, %d pauses", b.Count(), pauses)
 		}
 	}
 }
 
-// TestPatient has a waiter park at once, and come back for every reason.
+// TestParkAtOnce parks a waiter at once, and ends its wait for every reason.
 func TestParkAtOnce(t *testing.T) {
 	l := NewParkingLot(1)
 	w := NewWaiter(l)
@@ -75,8 +74,8 @@ func TestParkAtOnce(t *testing.T) {
 	}
 }
 
-// TestBeside has processes, as it were, wait for each other's words without giving way:
-// for a moment, and so long that they sleep.
+// TestNeverYield waits like processes for each other's words without yielding, for short waits and
+// for waits that sleep.
 func TestNeverYield(t *testing.T) {
 	var words, sleeping [2]atomic.Uint64
 	lots := [2]*ParkingLot{

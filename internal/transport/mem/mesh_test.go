@@ -18,7 +18,7 @@ func waiter(ctx context.Context, m *Mesh) *wait.Waiter {
 	return w
 }
 
-// onAll runs body once per rank.
+// onAll runs body concurrently for all ranks.
 func onAll(t *testing.T, ranks []*Mesh, body func(m *Mesh, w *wait.Waiter) error) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -32,7 +32,7 @@ func onAll(t *testing.T, ranks []*Mesh, body func(m *Mesh, w *wait.Waiter) error
 	wg.Wait()
 }
 
-// Frames arrive in order and whole, with and without buffers.
+// TestFrames checks that frames arrive in order and complete, with and without buffers.
 func TestFrames(t *testing.T) {
 	for _, held := range []int{-1, 0, 1} {
 		t.Run(fmt.Sprintf("frames=%d", held), func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestFrames(t *testing.T) {
 					if err := m.Exchange(w, &out, &in); err != nil {
 						return err
 					}
-					clear(out.Body) // it is this rank's again
+					clear(out.Body) // the caller owns it again
 					if in.Head[0] != i || i > 0 && in.Body[i-1] != i {
 						return fmt.Errorf("frame %d has the head %d and the body %v", i, in.Head[0], in.Body)
 					}
@@ -58,7 +58,7 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// Without buffers a frame is sent when it is received, not before.
+// TestUnbuffered checks that without buffers a frame is sent only when it is received.
 func TestUnbuffered(t *testing.T) {
 	ranks := New(2, Options{Frames: -1})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -73,7 +73,7 @@ func TestUnbuffered(t *testing.T) {
 	}
 }
 
-// As many frames are held as Options say.
+// TestBuffered checks that a connection buffers Options.Frames frames.
 func TestBuffered(t *testing.T) {
 	ranks := New(2, Options{Frames: 2})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -99,7 +99,8 @@ func TestWrongLength(t *testing.T) {
 	}
 }
 
-// What a rank sent before it left can be received; after that it is lost.
+// TestClose checks that frames sent before Close can be received, and that the rank is lost after
+// that.
 func TestClose(t *testing.T) {
 	ranks := New(2, Options{})
 	w := waiter(t.Context(), ranks[0])
@@ -133,7 +134,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// A fault breaks the connection both ways, and no other.
+// TestFault checks that a fault breaks one connection in both directions.
 func TestFault(t *testing.T) {
 	errCut := errors.New("cut")
 	ranks := New(3, Options{Fault: func(from, to, nth int) error {
@@ -156,8 +157,7 @@ func TestFault(t *testing.T) {
 	}
 }
 
-// Messages with one tag meet in order, whatever the order in which they are
-// finished.
+// TestMessages checks that messages with one tag match in order, whatever the order of Finish.
 func TestMessages(t *testing.T) {
 	onAll(t, New(2, Options{}), func(m *Mesh, w *wait.Waiter) error {
 		const n = 30
@@ -185,7 +185,7 @@ func TestMessages(t *testing.T) {
 	})
 }
 
-// A message that is refused, or too long, is not delivered.
+// TestRefused checks that a message that is refused or too long is not delivered.
 func TestRefused(t *testing.T) {
 	errNo := errors.New("no, thank you")
 	for name, recv := range map[string]transport.Message{
@@ -210,7 +210,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A message that was taken back is not read any more.
+// TestWithdrawn checks that a withdrawn message is not read any more.
 func TestWithdrawn(t *testing.T) {
 	ranks := New(2, Options{})
 	send := transport.Message{Send: true, Peer: 1, Body: []byte{9}}

@@ -65,8 +65,8 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// TestSeveralAddresses reaches a rank although its first addresses lead
-// nowhere, or to somebody else.
+// TestSeveralAddresses connects to a rank whose first addresses lead nowhere or to another
+// listener.
 func TestSeveralAddresses(t *testing.T) {
 	world := newWorld(t, 3, testOptions())
 	port := func(l *Listener) string {
@@ -74,7 +74,7 @@ func TestSeveralAddresses(t *testing.T) {
 		return a.hostPort
 	}
 	a, _ := parseAddr(world.listeners[2].Addrs()[0])
-	// Rank 1's address, but rank 2's number.
+	// rank 1's address with rank 2's id
 	wrong := addr{port(world.listeners[1]), a.id}.String()
 	peers := [][]string{world.listeners[0].Addrs(), world.listeners[1].Addrs(), {"127.0.0.1:1", wrong, a.String()}}
 	group := newGroup()

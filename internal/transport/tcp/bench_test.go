@@ -13,11 +13,11 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// benchSizes are the bodies that BenchmarkExchange moves both ways.
+// benchSizes are the body sizes that BenchmarkExchange moves both ways.
 var benchSizes = []struct {
 	name  string
 	bytes int
-	count int // of exchanges in one round
+	count int // exchanges per round
 }{
 	{"4B", 4, 2000},
 	{"1KiB", 1 << 10, 2000},
@@ -26,11 +26,11 @@ var benchSizes = []struct {
 	{"64MiB", 64 << 20, 2},
 }
 
-// An order tells a child what to do next.
+// A benchStep tells a child what to run next.
 type benchStep struct {
 	floor bool
 	bytes int
-	count int // zero: no more
+	count int // zero: no further step
 }
 
 func (o benchStep) frame(peer int) *transport.Frame {
@@ -43,7 +43,7 @@ func (o benchStep) frame(peer int) *transport.Frame {
 	return &transport.Frame{Peer: peer, Body: b}
 }
 
-// An exchanger is one end of a benchmark: a mesh, and beside it a bare socket.
+// A benchPeer is one end of a benchmark: a mesh, and a plain socket for comparison.
 type benchPeer struct {
 	m    *Mesh
 	w    *wait.Waiter
@@ -52,7 +52,7 @@ type benchPeer struct {
 	in   []byte
 }
 
-// run carries out an order and returns how long each exchange took.
+// run runs a step and returns how long each exchange took.
 func (x *benchPeer) run(o benchStep) ([]time.Duration, error) {
 	if len(x.out) < o.bytes {
 		x.out, x.in = make([]byte, o.bytes), make([]byte, o.bytes)
@@ -77,8 +77,8 @@ func (x *benchPeer) run(o benchStep) ([]time.Duration, error) {
 	return took, nil
 }
 
-// bareExchange is the floor: the same bytes, no framing, no waiting but
-// trying.
+// bareExchange is the lower bound: the same bytes on plain sockets, without headers, by polling
+// only.
 func bareExchange(fd int, out, in []byte) error {
 	for len(out)+len(in) > 0 {
 		if len(out) > 0 {
@@ -102,8 +102,8 @@ func bareExchange(fd int, out, in []byte) error {
 	return nil
 }
 
-// newExchanger connects the bare sockets of two ranks: rank 0 listens and
-// sends its address in a frame.
+// newExchanger connects the plain sockets of two ranks. Rank 0 listens and sends its address in a
+// frame.
 func newExchanger(m *Mesh) (*benchPeer, error) {
 	x := &benchPeer{m: m, w: newWaiter()}
 	where := &transport.Frame{Peer: 1 - m.Rank(), Body: make([]byte, 2)}
@@ -133,7 +133,7 @@ func newExchanger(m *Mesh) (*benchPeer, error) {
 	return x, err
 }
 
-// obey carries out orders until there are no more.
+// serve runs the steps of the other end until there are no more.
 func (x *benchPeer) serve() error {
 	defer x.bare.close()
 	f := benchStep{}.frame(1 - x.m.Rank())
@@ -154,7 +154,7 @@ func (x *benchPeer) serve() error {
 	}
 }
 
-// give gives an order to the other end and takes part in it.
+// lead sends a step to the other end and takes part in it.
 func (x *benchPeer) lead(o benchStep) ([]time.Duration, error) {
 	x.w = newWaiter()
 	if err := x.m.Exchange(x.w, o.frame(1-x.m.Rank()), nil); err != nil || o.count == 0 {
@@ -171,7 +171,7 @@ func childBench(m *Mesh) error {
 	return x.serve()
 }
 
-// benchExchange measures both ways in turn, and reports the medians.
+// benchExchange measures mesh and plain sockets in turn, and reports the medians.
 func benchExchange(b *testing.B, m *Mesh) {
 	x, err := newExchanger(m)
 	if err != nil {
@@ -212,15 +212,14 @@ func median(list []time.Duration) time.Duration {
 	return list[len(list)/2]
 }
 
-// BenchmarkProcesses exchanges bodies with another process, beside a bare
-// socket that moves the same bytes.
+// BenchmarkProcesses exchanges bodies with another process, compared with plain sockets.
 func BenchmarkProcesses(b *testing.B) {
 	m, children := startChildren(b, 2, "bench")
 	benchExchange(b, m)
 	children[0].wait(b)
 }
 
-// BenchmarkThreads is the same between two goroutines of this process.
+// BenchmarkThreads exchanges bodies between two goroutines.
 func BenchmarkThreads(b *testing.B) {
 	w := newWorld(b, 2, testOptions())
 	end := make(chan error, 1)

@@ -13,7 +13,7 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// calls are the ways to be blocked on rank 1.
+// calls are the ways to block on rank 1.
 var calls = map[string]func(m *Mesh, w *wait.Waiter) error{
 	"receive a frame": func(m *Mesh, w *wait.Waiter) error {
 		return m.Exchange(w, nil, &transport.Frame{Peer: 1, Body: make([]byte, 100)})
@@ -42,7 +42,7 @@ var calls = map[string]func(m *Mesh, w *wait.Waiter) error{
 	},
 }
 
-// TestWaiterEnds ends blocked calls in every way a waiter can.
+// TestWaiterEnds ends blocked calls in each way in which a waiter can end.
 func TestWaiterEnds(t *testing.T) {
 	for name, call := range calls {
 		for _, how := range []string{"cancel", "deadline", "stop", "timeout"} {
@@ -53,7 +53,7 @@ func TestWaiterEnds(t *testing.T) {
 				ctx, cancel := context.WithCancel(context.Background())
 				timeout := testTimeout
 				var want error
-				// Long enough to be asleep in most runs; every outcome is right.
+				// Long enough that most calls are asleep. The test holds for any timing.
 				const soon = 20 * time.Millisecond
 				switch how {
 				case "cancel":
@@ -79,8 +79,8 @@ func TestWaiterEnds(t *testing.T) {
 	}
 }
 
-// TestCloseEnds closes one rank while the other is blocked on it, or about to
-// be, with and without a connection.
+// TestCloseEnds closes one rank while the other is blocked on it, or about to be, with and without
+// a connection.
 func TestCloseEnds(t *testing.T) {
 	for name, call := range calls {
 		if name == "receive from itself" {
@@ -109,7 +109,7 @@ func TestCloseEnds(t *testing.T) {
 						ended <- call(world.meshes[0], newWaiter())
 					}()
 					if !early {
-						time.Sleep(time.Millisecond) // either order is right
+						time.Sleep(time.Millisecond) // the test holds for either order
 						if err := world.meshes[1].Close(); err != nil {
 							t.Error(err)
 						}
@@ -132,7 +132,7 @@ func TestOwnClose(t *testing.T) {
 			world := newWorld(t, 2, testOptions())
 			ended := make(chan error, 1)
 			go func() { ended <- call(world.meshes[0], newWaiter()) }()
-			time.Sleep(time.Millisecond) // either order is right
+			time.Sleep(time.Millisecond) // the test holds for either order
 			if err := world.meshes[0].Close(); err != nil {
 				t.Error(err)
 			}
@@ -149,8 +149,8 @@ func TestOwnClose(t *testing.T) {
 	}
 }
 
-// TestCloseAtOnce closes a mesh in the moment in which it begins to call a
-// peer: Close waits for the call, or there is none.
+// TestCloseAtOnce closes a mesh when it begins to dial a peer. Close must wait for the dial, or
+// there is none.
 func TestCloseAtOnce(t *testing.T) {
 	for i := range 50 {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
@@ -172,8 +172,8 @@ func TestCloseAtOnce(t *testing.T) {
 	}
 }
 
-// TestCloseDelivers sends, closes, and only then lets the other side read: all
-// of it must arrive, although the closer has left something unread.
+// TestCloseDelivers sends, closes, and only then reads on the other side. All data must arrive,
+// although the closing side has unread input.
 func TestCloseDelivers(t *testing.T) {
 	world := newWorld(t, 2, testOptions())
 	closed := make(chan struct{})
@@ -213,8 +213,7 @@ func TestCloseDelivers(t *testing.T) {
 	})
 }
 
-// TestKill kills a child in the middle of a frame. The rest is known to be
-// lost at once.
+// TestKill kills a child in the middle of a frame. The loss must be noticed at once.
 func TestKill(t *testing.T) {
 	m, children := startChildren(t, 2, "hold")
 	w := newWaiter()
@@ -231,7 +230,7 @@ func TestKill(t *testing.T) {
 	if !errors.As(err, &lost) || lost.Peer != 1 || errors.Is(err, transport.ErrClosed) {
 		t.Errorf("got %v", err)
 	}
-	// Nobody is there to be connected to, either.
+	// A new connection fails as well.
 	x := &transport.Message{Send: true, Peer: 1, Body: make([]byte, 10)}
 	m.Post(x)
 	if err := m.Finish(w, x); !errors.As(err, &lost) || errors.Is(err, transport.ErrClosed) {
@@ -239,7 +238,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestGiveUp gives messages up at every stage while others go on.
+// TestWithdraw withdraws messages at every stage while other messages continue.
 func TestWithdraw(t *testing.T) {
 	world := newWorld(t, 2, testOptions())
 	given := make(chan struct{})
@@ -256,7 +255,7 @@ func TestWithdraw(t *testing.T) {
 			}
 			return nil
 		}
-		// Tag 9 is never disturbed.
+		// tag 9 is never withdrawn
 		undisturbed := func() error {
 			in, out := newReceive(peer, 9, 5, 3<<20), newSend(me, peer, 9, 5, 3<<20)
 			m.Post(&in.Message)
@@ -266,7 +265,7 @@ func TestWithdraw(t *testing.T) {
 		if err := undisturbed(); err != nil {
 			return err
 		}
-		// Rank 0 gives up a send, which it has announced, and a receive.
+		// Rank 0 withdraws an announced send, and a receive.
 		if me == 0 {
 			if err := errors.Join(giveUp(newSend(me, peer, 1, 1, 1000)), giveUp(newReceive(peer, 2, 1, 1000))); err != nil {
 				return err
@@ -294,7 +293,7 @@ func TestWithdraw(t *testing.T) {
 	})
 }
 
-// TestAccept refuses a message: its sender waits, others go on.
+// TestAccept refuses a message. Its sender waits, and other messages continue.
 func TestAccept(t *testing.T) {
 	refusal := errors.New("no")
 	for _, far := range []bool{true, false} {
@@ -307,7 +306,7 @@ func TestAccept(t *testing.T) {
 					to = 1
 				}
 				if m.Rank() == from {
-					// One goroutine per message, as the interface has it.
+					// one goroutine per message, as the interface requires
 					good, bad := newSend(from, to, 0, 1, 50), newSend(from, to, 1, 2, 50)
 					m.Post(&good.Message)
 					m.Post(&bad.Message)
@@ -359,7 +358,7 @@ func refuseOne(m *Mesh, w *wait.Waiter, from int, refusal error, lot *wait.Parki
 	return err
 }
 
-// TestMessageLength lets a receive expect another length.
+// TestMessageLength posts a receive of another length than the send.
 func TestMessageLength(t *testing.T) {
 	world := newWorld(t, 2, testOptions())
 	lot := wait.NewParkingLot(1)
@@ -386,9 +385,9 @@ func TestMessageLength(t *testing.T) {
 	})
 }
 
-// TestGiveUpInTheMiddle gives up a message whose data is on its way, on either
-// side. The receiver's memory is not written afterwards, and the other side
-// does not take what it has for the whole.
+// TestWithdrawMidTransfer withdraws a message on either side while its data is being sent. The
+// receiver's memory must not be written afterwards, and the other side must not take the partial
+// data for the whole.
 func TestWithdrawMidTransfer(t *testing.T) {
 	for _, sender := range []bool{true, false} {
 		t.Run(fmt.Sprint("the sender: ", sender), func(t *testing.T) {
@@ -419,7 +418,7 @@ func TestWithdrawMidTransfer(t *testing.T) {
 				w.Begin(context.Background(), testTimeout)
 				done <- other.Finish(w, theirs)
 			}()
-			// In the middle: something of the body has moved.
+			// Wait until a part of the body has moved.
 			for begun := false; !begun && len(ended) == 0; runtime.Gosched() {
 				given.messages.mu.Lock()
 				begun = x.moved > 0
@@ -443,8 +442,8 @@ func TestWithdrawMidTransfer(t *testing.T) {
 				}
 				return
 			}
-			// Nobody reads any more; the sender waits until it is stopped, or
-			// has been able to send all.
+			// No receiver reads any more. The sender waits until it is stopped or has sent
+			// everything.
 			lot.Stop()
 			if err := <-done; err != nil && !errors.Is(err, wait.ErrStopped) {
 				t.Errorf("the sender: %v", err)

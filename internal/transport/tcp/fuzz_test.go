@@ -56,13 +56,13 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// script is a connection on which the other side says what it was told to.
+// script is a connection whose peer sends a fixed sequence of bytes.
 type script struct {
 	io.Reader
 	io.Writer
 }
 
-// FuzzHandshake feeds both sides of the handshake with a stranger's words.
+// FuzzHandshake runs both sides of the handshake against arbitrary bytes.
 func FuzzHandshake(f *testing.F) {
 	h := hello{from: 0, to: 1, size: 2}
 	b := h.encode()
@@ -94,7 +94,7 @@ func FuzzAddr(f *testing.F) {
 	})
 }
 
-// FuzzListener throws bytes at a live listener whose job goes on.
+// FuzzListener sends arbitrary bytes to a listener of a running job.
 func FuzzListener(f *testing.F) {
 	world := newWorld(f, 2, testOptions())
 	h := hello{from: 1, to: 0, size: 2, job: world.listeners[0].job, group: world.meshes[0].key.group}
@@ -117,7 +117,7 @@ func FuzzListener(f *testing.F) {
 	})
 }
 
-// strange makes a stream of headers, some with bodies, of what the fuzzer says.
+// fuzzStream makes a stream of headers, some with bodies, from the fuzzer's input.
 func fuzzStream(in []byte) (out []byte) {
 	lengths := []int{0, 1, 9, 10, 11, 100, 1 << 20, maxBody, -1}
 	for ; len(in) >= 4; in = in[4:] {
@@ -134,8 +134,8 @@ func fuzzStream(in []byte) (out []byte) {
 	return append(out, in...)
 }
 
-// FuzzPeer has a peer that has proven itself send anything on either lane:
-// whatever waits for it ends, well or with an error, and nothing else happens.
+// FuzzPeer lets an authenticated peer send arbitrary data on either lane. Every blocked call must
+// end, with or without an error.
 func FuzzPeer(f *testing.F) {
 	l, err := Listen(testOptions())
 	if err != nil {
@@ -168,7 +168,7 @@ func FuzzPeer(f *testing.F) {
 		}()
 		w := newWaiter()
 		if lane == laneFrames {
-			// Whoever has received what it expected waits for more.
+			// A receiver that has its data receives more.
 			for err == nil {
 				err = m.Exchange(w, nil, &transport.Frame{Peer: 0, Body: make([]byte, 10)})
 			}

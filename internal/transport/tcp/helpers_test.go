@@ -17,7 +17,7 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// patienceOfTests is far more than anything here takes.
+// testTimeout is much longer than any test takes.
 const testTimeout = 3 * time.Minute
 
 var testSecret = []byte("a secret for tests")
@@ -32,8 +32,8 @@ func testOptions() Options {
 	return Options{Job: "test", Secret: testSecret, Listen: "127.0.0.1:0"}
 }
 
-// newWorld makes a group of n ranks that is taken down with the test, after
-// which nothing may be left of it.
+// newWorld makes a group of n ranks that is closed at the end of the test. It then checks for
+// leaks.
 func newWorld(tb testing.TB, n int, opts Options) *world {
 	tb.Helper()
 	before := proctest.OpenFiles()
@@ -62,7 +62,7 @@ func newWorld(tb testing.TB, n int, opts Options) *world {
 	return w
 }
 
-// withTLS returns opts with a fresh job certificate.
+// withTLS returns opts with a new job certificate.
 func withTLS(tb testing.TB, opts Options) Options {
 	tb.Helper()
 	cert, key, err := jobtls.NewCertificate(time.Hour)
@@ -93,7 +93,7 @@ func (w *world) close(tb testing.TB) {
 	}
 }
 
-// run calls f for all ranks at once.
+// run calls f concurrently for all ranks.
 func (w *world) run(tb testing.TB, f func(m *Mesh, w *wait.Waiter) error) {
 	tb.Helper()
 	var wg sync.WaitGroup
@@ -115,8 +115,8 @@ func newWaiter() *wait.Waiter {
 	return w
 }
 
-// checkLeft fails the test if goroutines of this package or descriptors are
-// left. Those on their way out get time to leave.
+// checkLeft fails the test if goroutines of this package or descriptors are left. It allows them
+// some time to end.
 func checkLeft(tb testing.TB, files int) {
 	tb.Helper()
 	var left string
@@ -141,8 +141,7 @@ func ownGoroutines() string {
 	return strings.Join(left, "\n\n")
 }
 
-// pattern is what bodies are made of. Its length is prime, so that a piece in
-// the wrong place shows.
+// pattern is the content of bodies. Its length is prime, so that misplaced pieces are detected.
 var pattern = func() []byte {
 	b := make([]byte, 65_521)
 	x := uint32(1)
@@ -153,8 +152,8 @@ var pattern = func() []byte {
 	return b
 }()
 
-// pieces calls f for the pieces of a body and what they should be; that
-// depends on who sends it to whom and when.
+// pieces calls f with the pieces of a body and their expected content, which depends on sender,
+// receiver and step.
 func pieces(body []byte, from, to, step int, f func(piece, want []byte) bool) {
 	at := (from*7919 + to*104_729 + step*31) % len(pattern)
 	for len(body) > 0 {
@@ -184,8 +183,8 @@ func checkBody(body []byte, from, to, step int) error {
 	return err
 }
 
-// ring sends a body of each size to the next rank and receives one from the
-// previous, all at once.
+// ring sends a body of each size to the next rank and receives one from the previous rank, all at
+// once.
 func ring(m *Mesh, w *wait.Waiter, sizes []int) error {
 	n, r := m.Size(), m.Rank()
 	next, prev := (r+1)%n, (r+n-1)%n

@@ -17,7 +17,7 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// logbook keeps what is logged as a warning or worse.
+// logRecorder records log entries of level warning or higher.
 type logRecorder struct {
 	mu    sync.Mutex
 	lines []string
@@ -57,7 +57,7 @@ func (b *logRecorder) await(tb testing.TB, n int) []string {
 	return nil
 }
 
-// knockOn opens a connection to a listener.
+// dialListener opens a connection to a listener.
 func dialListener(tb testing.TB, l *Listener) net.Conn {
 	tb.Helper()
 	c, err := net.Dial("tcp", l.socket.Addr().String())
@@ -77,8 +77,8 @@ func closedBy(tb testing.TB, c net.Conn) {
 	}
 }
 
-// pose calls a listener as a rank of a group that knows the secret, and
-// returns what it is told.
+// dialAsRank dials a listener as a rank of a group that knows the secret, and returns the
+// listener's answer.
 func dialAsRank(tb testing.TB, l *Listener, h hello, secret []byte) (net.Conn, error) {
 	tb.Helper()
 	c := dialListener(tb, l)
@@ -162,7 +162,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestSlow sends a good hello too slowly.
+// TestSlowHello sends a valid hello too slowly.
 func TestSlowHello(t *testing.T) {
 	book := &logRecorder{}
 	opts := testOptions()
@@ -188,14 +188,14 @@ func TestSlowHello(t *testing.T) {
 	}
 }
 
-// TestCrowd lets a thousand connections stand idle at every listener while a
-// job runs, and while new groups connect.
+// TestManyPending opens a thousand idle connections to every listener while a job runs and new
+// groups connect.
 func TestManyPending(t *testing.T) {
 	book := &logRecorder{}
 	opts := testOptions()
 	opts.Logger = slog.New(book)
-	opts.MaxPending = 128               // a rank can be sent away less often than it tries again
-	opts.HandshakeTimeout = testTimeout // nobody is sent away for being slow
+	opts.MaxPending = 128               // a rank must be evicted less often than it retries
+	opts.HandshakeTimeout = testTimeout // no connection is closed by a timeout
 	world := newWorld(t, 2, opts)
 	const crowd = 1000
 	var wg sync.WaitGroup
@@ -216,7 +216,7 @@ func TestManyPending(t *testing.T) {
 		}
 		l.mu.Unlock()
 	}
-	// All that were evicted have their line.
+	// Every evicted connection has a line in the log.
 	lines := book.await(t, crowd-2*opts.MaxPending)
 	for _, line := range lines {
 		if !strings.Contains(line, "too many") {
@@ -232,7 +232,7 @@ func TestManyPending(t *testing.T) {
 	second.run(t, func(m *Mesh, w *wait.Waiter) error { return ring(m, w, []int{1, 2, 3}) })
 }
 
-// world2 is a further group on listeners that exist.
+// extraGroup is a further group on existing listeners.
 type extraGroup struct {
 	world
 	t *testing.T
@@ -247,7 +247,7 @@ func (w *extraGroup) add(m *Mesh, err error) {
 	w.t.Cleanup(func() { _ = m.Close() })
 }
 
-// TestBadHeaders connects as a rank and then sends nonsense.
+// TestBadHeaders connects as a rank and sends invalid headers.
 func TestBadHeaders(t *testing.T) {
 	for name, change := range map[string]func(b []byte){
 		"magic":    func(b []byte) { b[0]++ },
@@ -283,7 +283,7 @@ func TestBadHeaders(t *testing.T) {
 	}
 }
 
-// TestBadMessages does the same to the messages lane.
+// TestBadMessages sends invalid headers on the message lane.
 func TestBadMessages(t *testing.T) {
 	for name, h := range map[string]header{
 		"a frame":          {kind: kindFrame, id: 1},
@@ -316,7 +316,7 @@ func TestBadMessages(t *testing.T) {
 	}
 }
 
-// TestParked lets one rank be much faster than the other.
+// TestParked makes a mesh on one rank long before the other.
 func TestParked(t *testing.T) {
 	opts := testOptions()
 	world := newWorld(t, 2, opts)
@@ -348,8 +348,7 @@ func TestParked(t *testing.T) {
 	}
 }
 
-// TestParkedTooLong waits for a group that is never made, and finds no room to
-// wait.
+// TestParkedTooLong dials for a group that is never made, and exceeds MaxParked.
 func TestParkedTooLong(t *testing.T) {
 	for name, want := range map[string]status{"late": statusLate, "full": statusFull} {
 		t.Run(name, func(t *testing.T) {
@@ -384,7 +383,7 @@ func TestParkedTooLong(t *testing.T) {
 	}
 }
 
-// TestTLSRefused connects with another job's certificate, and without one.
+// TestTLSRefused connects with another job's certificate and without one.
 func TestTLSRefused(t *testing.T) {
 	for name, other := range map[string]func() Options{
 		"another certificate": func() Options { return withTLS(t, testOptions()) },

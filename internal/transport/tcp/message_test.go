@@ -11,7 +11,7 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// mail is a message and the number from which its body is made.
+// testMessage is a message and the number from which its body is made.
 type testMessage struct {
 	transport.Message
 	step int
@@ -41,7 +41,7 @@ func (m *testMessage) check(me int) error {
 	return checkBody(m.Body, m.Peer, me, m.step)
 }
 
-// finishAll finishes messages in a random order, some by other goroutines.
+// finishAll finishes messages in a random order, some in other goroutines.
 func finishAll(m *Mesh, w *wait.Waiter, list []*testMessage, spread bool) error {
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	var wg sync.WaitGroup
@@ -87,8 +87,8 @@ func TestMessages(t *testing.T) {
 				me := m.Rank()
 				for range 1 + way.ranks%2 {
 					var list []*testMessage
-					// Every rank posts to and from every rank, itself included,
-					// tags interleaved, each tag in order.
+					// Every rank posts to and from every rank including itself, with interleaved
+					// tags, each tag in order.
 					for peer := range n {
 						for step, size := range sizes {
 							for tag := range 2 {
@@ -99,8 +99,8 @@ func TestMessages(t *testing.T) {
 					for _, x := range list {
 						m.Post(&x.Message)
 					}
-					// A single goroutine that finishes in any order cannot get
-					// stuck: all is posted, and the driver moves all.
+					// A single goroutine may finish in any order without a deadlock: all messages
+					// are posted, and the driver moves all of them.
 					if err := finishAll(m, w, list, way.spread); err != nil {
 						return err
 					}
@@ -120,8 +120,7 @@ func TestManyMessages(t *testing.T) {
 			if m.Rank() == 0 {
 				list = append(list, newSend(0, 1, i%7, i, i%50))
 			} else {
-				// The receives are posted in another order of tags, but each tag's
-				// in order.
+				// The receives are posted in another order of tags, each tag in order.
 				j := (i%(count/7))*7 + i/(count/7)
 				if i < count/7*7 {
 					list = append(list, newReceive(0, j%7, j, j%50))

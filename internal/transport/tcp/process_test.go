@@ -26,8 +26,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// childHold sends half of a large frame, because nobody takes the rest, and
-// tells.
+// childHold sends half of a large frame, because the receiver does not read the rest, and reports
+// that.
 func childHold(m *Mesh) error {
 	w := newWaiter()
 	small := transport.Frame{Peer: 0, Body: make([]byte, 10)}
