@@ -123,7 +123,7 @@ func TestSuite(t *testing.T) {
 	} {
 		stride := 1
 		if strings.Contains(name, "TLS") {
-			stride = 5 // the other cases do not depend on Verify
+			stride = 5 // the other cases do not depend on TLS
 		}
 		t.Run(name, func(t *testing.T) { start(t, 5, "suite", append(env, sample(stride))...).wait(t) })
 	}
