@@ -39,18 +39,18 @@ func (c *conn) encrypt(t *tls.Conn) error {
 func (c *conn) Close() error { return c.raw.Close() }
 
 // encrypt starts TLS with rank 0. It fails if only one of the two ranks encrypts.
-func (m *Member) encrypt(rootDoes bool) error {
+func (m *Member) encrypt(rootEncrypts bool) error {
 	cfg := &m.cfg
-	does := cfg.TLS != nil
+	encrypts := cfg.TLS != nil
 	switch {
-	case rootDoes != does:
+	case rootEncrypts != encrypts:
 		// The hello lets rank 0 log why this rank leaves.
-		_ = m.rootConn.send(&frame{Kind: hello, Version: version, Rank: cfg.Rank, Size: cfg.Size, TLS: does})
-		if does {
+		_ = m.rootConn.send(&frame{Kind: hello, Version: version, Rank: cfg.Rank, Size: cfg.Size, TLS: encrypts})
+		if encrypts {
 			return mismatchError(fmt.Sprintf("rank %d encrypts its connections, and rank 0 at %s does not; %s", cfg.Rank, cfg.Addr, tlsHint))
 		}
 		return mismatchError(fmt.Sprintf("rank 0 at %s encrypts its connections, and rank %d does not; %s", cfg.Addr, cfg.Rank, tlsHint))
-	case !does:
+	case !encrypts:
 		return nil
 	}
 	err := m.rootConn.encrypt(tls.Client(m.rootConn.raw, cfg.TLS))

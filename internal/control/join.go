@@ -38,9 +38,9 @@ type Config struct {
 	Version Version
 	// Blob is this rank's data for all other ranks; see Member.Blobs.
 	Blob []byte
-	// FirstBlob replaces Blob if rank 0 uses protocol 1, which compares no versions. It makes the
+	// Protocol1Blob replaces Blob if rank 0 uses protocol 1, which compares no versions. It makes the
 	// ranks of protocol 1 fail their own Join with a reason.
-	FirstBlob []byte
+	Protocol1Blob []byte
 	// Silence is how long another rank's host may not answer, approximately, before the rank is
 	// lost. Zero: 30 s.
 	Silence time.Duration
@@ -84,10 +84,10 @@ func (m *Member) connect(ctx context.Context) error {
 		}
 		// Rank 0 may have evicted this connection because too many were pending. If the process of
 		// rank 0 has exited, nothing listens now.
-		var gone error
-		if nc, gone = dialOnce(ctx, m.cfg.Addr); errors.As(gone, new(*notLoopbackError)) {
-			return gone
-		} else if gone != nil {
+		var dialErr error
+		if nc, dialErr = dialOnce(ctx, m.cfg.Addr); errors.As(dialErr, new(*notLoopbackError)) {
+			return dialErr
+		} else if dialErr != nil {
 			return &RootLostError{err}
 		}
 	}
@@ -157,9 +157,9 @@ func (e *notLoopbackError) Error() string {
 
 // checkLoopback returns a *notLoopbackError if the address said names the loopback and is does not:
 // the name may resolve to anything.
-func checkLoopback(said string, is net.Addr) error {
-	if tcp, ok := is.(*net.TCPAddr); launchenv.OnLoopback(said) && ok && !tcp.IP.IsLoopback() {
-		return &notLoopbackError{said, is}
+func checkLoopback(addr string, actual net.Addr) error {
+	if tcp, ok := actual.(*net.TCPAddr); launchenv.OnLoopback(addr) && ok && !tcp.IP.IsLoopback() {
+		return &notLoopbackError{addr, actual}
 	}
 	return nil
 }
@@ -213,7 +213,7 @@ func (m *Member) handshake() error {
 	root, fits := f.Build, cfg.Version.fits(f.Build)
 	blob := cfg.Blob
 	if root == nil {
-		blob = cfg.FirstBlob
+		blob = cfg.Protocol1Blob
 	}
 	theirs, ours := f.Nonce, newNonce()
 	err = m.rootConn.send(&frame{

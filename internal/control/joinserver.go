@@ -95,21 +95,21 @@ func (h *joinServer) giveUp(ctx context.Context) error {
 		h.closeAll(nil)
 		return mismatchError(h.formFailure.reason)
 	}
-	var missing, gone []int
+	var missing, left []int
 	for r := 1; r < len(h.conns); r++ {
 		switch {
 		case !h.joinedOnce[r]:
 			missing = append(missing, r)
 		case h.conns[r] == nil:
-			gone = append(gone, r)
+			left = append(left, r)
 		}
 	}
 	why := fmt.Sprintf("%d of %d ranks joined", len(h.conns)-len(missing), len(h.conns))
 	if len(missing) > 0 {
 		why += fmt.Sprintf("; %s missing", engine.Ranks(missing))
 	}
-	if len(gone) > 0 {
-		why += fmt.Sprintf("; %s left before that", engine.Ranks(gone))
+	if len(left) > 0 {
+		why += fmt.Sprintf("; %s left before that", engine.Ranks(left))
 	}
 	why += h.refused
 	h.closeAll(&frame{Kind: refused, Reason: gaveUpReason + ": " + why})
@@ -210,16 +210,16 @@ func (h *joinServer) admit(c *conn) {
 		refuse(errEvicted.Error())
 	default:
 		proof := prove(cfg.Secret, "root", ours, f.Nonce, f.Rank, f.Size, c.binding)
-		wrong := h.addRank(c, f, proof)
-		for end := time.Now().Add(replaceTime); wrong.taken && time.Now().Before(end); time.Sleep(replaceTime / 50) {
-			wrong = h.addRank(c, f, proof)
+		refusal := h.addRank(c, f, proof)
+		for end := time.Now().Add(replaceTime); refusal.taken && time.Now().Before(end); time.Sleep(replaceTime / 50) {
+			refusal = h.addRank(c, f, proof)
 		}
 		switch {
-		case wrong.mismatch:
-			refuseAll(f.Rank, wrong.reason)
-		case wrong.reason != "":
-			recordRefusal(wrong.reason)
-			refuseWith(&frame{Kind: refused, Reason: wrong.reason, Taken: wrong.taken})
+		case refusal.mismatch:
+			refuseAll(f.Rank, refusal.reason)
+		case refusal.reason != "":
+			recordRefusal(refusal.reason)
+			refuseWith(&frame{Kind: refused, Reason: refusal.reason, Taken: refusal.taken})
 		}
 	}
 }
@@ -240,7 +240,7 @@ type refusal struct {
 
 // addRank adds a rank. If it is the last one, addRank sends the welcome to all ranks. It returns
 // the reason if the rank cannot join.
-func (h *joinServer) addRank(c *conn, f *frame, proof []byte) (wrong refusal) {
+func (h *joinServer) addRank(c *conn, f *frame, proof []byte) (why refusal) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch other := h.conns[f.Rank]; {

@@ -110,7 +110,7 @@ func TestOldRankJoins(t *testing.T) {
 }
 
 // TestOldRankZero connects a rank to a rank 0 of protocol 1, which compares no versions. The rank
-// must send a hello that rank 0 accepts, with FirstBlob.
+// must send a hello that rank 0 accepts, with Protocol1Blob.
 func TestOldRankZero(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -122,7 +122,7 @@ func TestOldRankZero(t *testing.T) {
 	joined := make(chan error, 1)
 	go func() {
 		_, err := Join(ctx, Config{
-			Rank: 1, Size: 2, Addr: l.Addr().String(), Secret: []byte("secret"), Blob: []byte("new"), FirstBlob: []byte("old"),
+			Rank: 1, Size: 2, Addr: l.Addr().String(), Secret: []byte("secret"), Blob: []byte("new"), Protocol1Blob: []byte("old"),
 			Version: Version{Protocol: 7, ABI: "cafe"}, Logger: slog.New(slog.DiscardHandler),
 		})
 		joined <- err

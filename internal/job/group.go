@@ -179,7 +179,7 @@ func (g *group) networkEngine(suffix string, members []int, onFail func(*engine.
 		hosts[i] = slices.IndexFunc(members, func(s int) bool { return j.hosts[s] == j.hosts[r] })
 	}
 	mesh, err := j.listener.Mesh(tcp.MeshOptions{
-		Group: tcp.Group(j.mac(j.key, "group", g.name+suffix)[:16]), Rank: slices.Index(members, j.cfg.Rank), Peers: peers, CPUMasks: j.cpuMasks(members),
+		Group: tcp.Group(j.deriveKey(j.key, "group", g.name+suffix)[:16]), Rank: slices.Index(members, j.cfg.Rank), Peers: peers, CPUMasks: j.cpuMasks(members),
 	})
 	if err != nil {
 		return nil, err
@@ -335,23 +335,23 @@ func (g *group) withTimeout(ctx context.Context) (context.Context, context.Cance
 
 // alloc makes memory that outlives the group, mapped by all members on this host.
 func (g *group) alloc(ctx context.Context, seq uint64, bytes int) (*engine.Region, error) {
-	var near []int
+	var local []int
 	for i, r := range g.members {
 		if g.hosts[i] == g.hosts[g.rank] {
-			near = append(near, r)
+			local = append(local, r)
 		}
 	}
 	during, cancel := engine.While(ctx, g.e)
 	defer cancel()
 	during, stop := g.withTimeout(during)
 	defer stop()
-	mapped, err := g.share(during, fmt.Sprintf("%s memory %d", g.name, seq), near, bytes)
+	mapped, err := g.share(during, fmt.Sprintf("%s memory %d", g.name, seq), local, bytes)
 	if err != nil {
 		return nil, engine.Spoil(ctx, g.e, "memory could not be shared", err)
 	}
-	memory := parts(mapped, len(near))
+	memory := parts(mapped, len(local))
 	g.local.AddRegion(shm.Region{ID: seq, Base: memory, Bytes: bytes})
-	return &engine.Region{Ptr: memory[slices.Index(near, g.j.cfg.Rank)], Bytes: bytes, Mapped: true, Free: func() error {
+	return &engine.Region{Ptr: memory[slices.Index(local, g.j.cfg.Rank)], Bytes: bytes, Mapped: true, Free: func() error {
 		g.local.DropRegion(seq)
 		return mapped.Close()
 	}}, nil

@@ -35,9 +35,9 @@ func (d *hostMap) sameHost(rank int) (list []int) {
 // applyRound handles the status bytes of all ranks after a round. It reports whether another round
 // is needed. In that round the ranks without a host try again, and all ranks test their next rank
 // again, which may have changed.
-func (d *hostMap) applyRound(standings [][]byte) (more bool, err error) {
+func (d *hostMap) applyRound(statuses [][]byte) (more bool, err error) {
 	first := make(map[hint]int) // the lowest rank that has no host yet
-	for r, s := range standings {
+	for r, s := range statuses {
 		if len(s) != 1 {
 			return false, fmt.Errorf("rank %d sent %d bytes of host status instead of one", r, len(s))
 		}
@@ -45,12 +45,12 @@ func (d *hostMap) applyRound(standings [][]byte) (more bool, err error) {
 			first[d.hints[r]] = r
 		}
 	}
-	for r, s := range standings {
+	for r, s := range statuses {
 		d.reads[r] = s[0]&readsNext != 0
 		if d.hosts[r] >= 0 {
 			continue
 		}
-		if f := first[d.hints[r]]; r == f || s[0]&standings[f][0]&attached != 0 {
+		if f := first[d.hints[r]]; r == f || s[0]&statuses[f][0]&attached != 0 {
 			d.hosts[r] = f
 		} else {
 			more = true

@@ -61,13 +61,13 @@ const (
 // it.
 func (j *Job) findHosts(ctx context.Context, all []int) error {
 	if j.memory.listener != nil {
-		j.memory.key = j.mac(j.cfg.Secret, "memory", string(j.key))
+		j.memory.key = j.deriveKey(j.cfg.Secret, "memory", string(j.key))
 		j.memory.listener.Serve(j.memory.key)
 	}
 	d := newHostMap(j.peers)
 	for round, more := 0, true; more && round < maxHostRounds; round++ {
-		standing, stop := j.runRound(ctx, round, d)
-		blobs, err := j.member.Gather(ctx, fmt.Sprint(hostsKey, " ", round), all, []byte{standing})
+		status, stop := j.runRound(ctx, round, d)
+		blobs, err := j.member.Gather(ctx, fmt.Sprint(hostsKey, " ", round), all, []byte{status})
 		stop() // no rank waits for memory any more
 		if err != nil {
 			return err
@@ -88,26 +88,26 @@ func (j *Job) findHosts(ctx context.Context, all []int) error {
 
 // runRound does this rank's part of a round and returns its status byte. stop ends the sharing of
 // memory with other ranks.
-func (j *Job) runRound(ctx context.Context, round int, d *hostMap) (standing byte, stop func()) {
-	self, near := j.cfg.Rank, d.sameHost(j.cfg.Rank)
+func (j *Job) runRound(ctx context.Context, round int, d *hostMap) (status byte, stop func()) {
+	self, sameHost := j.cfg.Rank, d.sameHost(j.cfg.Rank)
 	stop = func() {}
-	if d.hosts[self] < 0 && len(near) > 1 {
+	if d.hosts[self] < 0 && len(sameHost) > 1 {
 		var err error
-		if stop, err = j.attach(ctx, fmt.Sprint(hostName, " ", round), near); err != nil {
+		if stop, err = j.attach(ctx, fmt.Sprint(hostName, " ", round), sameHost); err != nil {
 			j.cfg.Logger.Warn("tutti: no shared memory with ranks that seem to be on this host; TCP is used, which is slower (run tutti doctor for the reason)",
-				"ranks", near, "reason", err)
+				"ranks", sameHost, "reason", err)
 			return 0, stop
 		}
 	}
-	standing = attached
-	if len(near) > 1 {
+	status = attached
+	if len(sameHost) > 1 {
 		var seen byte
-		next := j.peers[near[(slices.Index(near, self)+1)%len(near)]].identity
+		next := j.peers[sameHost[(slices.Index(sameHost, self)+1)%len(sameHost)]].identity
 		if segment.ReadProcess(next, unsafe.Pointer(&seen), next.Addr, 1) == nil {
-			standing |= readsNext
+			status |= readsNext
 		}
 	}
-	return standing, stop
+	return status, stop
 }
 
 // attach maps the memory that the first of ranks makes and shares under a name, and begins this

@@ -48,7 +48,7 @@ type Config struct {
 	// lost. Zero: 30 s.
 	Silence time.Duration
 	// Look is the interval at which a rank checks whether it is stuck. Zero: 50 ms.
-	Look time.Duration
+	StuckInterval time.Duration
 	// Reproducible makes the bits of a result independent of the placement of the ranks.
 	Reproducible bool
 	// Verify adds a checksum to network traffic.
@@ -144,14 +144,14 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	runs := version(cfg.ABI)
-	first, err := protocol1Blob(runs, cfg.Options)
+	ver := version(cfg.ABI)
+	first, err := protocol1Blob(ver, cfg.Options)
 	if err != nil {
 		return nil, err
 	}
 	j.member, err = control.Join(ctx, control.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Listener: cfg.Listener, Secret: cfg.Secret, TLS: cfg.TLS,
-		Version: runs, Blob: mine.encode(), FirstBlob: first, Silence: cfg.Silence, Logger: cfg.Logger,
+		Version: ver, Blob: mine.encode(), Protocol1Blob: first, Silence: cfg.Silence, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	}
 	j.key = j.member.Key()
 	j.listener.Control(cfg.Rank, cfg.Size, j.member.Accept)
-	if err := j.listener.Open(hex.EncodeToString(j.mac(j.key, "job", "")), j.mac(cfg.Secret, "data", string(j.key))); err != nil {
+	if err := j.listener.Open(hex.EncodeToString(j.deriveKey(j.key, "job", "")), j.deriveKey(cfg.Secret, "data", string(j.key))); err != nil {
 		return nil, err
 	}
 	var world engine.Engine

@@ -67,7 +67,7 @@ func child(f body) error {
 			return err
 		}
 	}
-	cfg.Look = 2 * time.Millisecond
+	cfg.StuckInterval = 2 * time.Millisecond
 	cfg.Silence, _ = time.ParseDuration(os.Getenv("TUTTI_TEST_SILENCE"))
 	if hosts := strings.Fields(os.Getenv("TUTTI_TEST_HOSTS")); len(hosts) > 0 {
 		cfg.Host = hosts[cfg.Rank]

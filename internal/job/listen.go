@@ -36,7 +36,7 @@ func (j *Job) listen() (*tcp.Listener, error) {
 }
 
 // mac derives a key for one purpose from another key.
-func (*Job) mac(key []byte, use, text string) []byte {
+func (*Job) deriveKey(key []byte, use, text string) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte("tutti " + use + " 2\x00" + text))
 	return h.Sum(nil)

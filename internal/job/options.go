@@ -18,14 +18,14 @@ type OptionError struct {
 
 // Error names the option, both ranks and their values.
 func (e *OptionError) Error() string {
-	said := func(v string) string {
+	text := func(v string) string {
 		if v == "" {
 			return "not set"
 		}
 		return v
 	}
 	return fmt.Sprintf("%s is %s on rank %d, and %s on rank %d; all ranks must have the same",
-		e.Option, said(e.Values[0]), e.Ranks[0], said(e.Values[1]), e.Ranks[1])
+		e.Option, text(e.Values[0]), e.Ranks[0], text(e.Values[1]), e.Ranks[1])
 }
 
 // Is reports whether target is engine.ErrMismatch.

@@ -10,7 +10,7 @@ import (
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
-// positionInterval is the default of Config.Look.
+// positionInterval is the default of Config.StuckInterval.
 const positionInterval = 50 * time.Millisecond
 
 // A positionReporter reports where this process is stuck in its network groups. Ranks that run
@@ -74,7 +74,7 @@ func (s *positionReporter) close() {
 
 func (s *positionReporter) run() {
 	defer close(s.done)
-	every := s.j.cfg.Look
+	every := s.j.cfg.StuckInterval
 	if every <= 0 {
 		every = positionInterval
 	}

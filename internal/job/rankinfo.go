@@ -67,13 +67,13 @@ func (c *rankInfo) encode() (b []byte) {
 		b = append(append(b, h.fields), h.sum[:]...)
 	}
 	put(c.listener)
-	sign := c.identity
-	if sign == nil {
-		sign = new(segment.ProcessIdentity)
+	identity := c.identity
+	if identity == nil {
+		identity = new(segment.ProcessIdentity)
 	}
-	b = binary.AppendUvarint(b, uint64(sign.PID))
-	b = binary.AppendUvarint(b, sign.Addr)
-	put(sign.Nonce)
+	b = binary.AppendUvarint(b, uint64(identity.PID))
+	b = binary.AppendUvarint(b, identity.Addr)
+	put(identity.Nonce)
 	put(c.cpus)
 	b = binary.AppendUvarint(b, uint64(len(c.options)))
 	for _, name := range slices.Sorted(maps.Keys(c.options)) {
@@ -115,9 +115,9 @@ func decodeRankInfo(b []byte) (c rankInfo, err error) {
 		}
 	}
 	c.listener = field()
-	sign := &segment.ProcessIdentity{PID: int(number()), Addr: number(), Nonce: field()}
+	identity := &segment.ProcessIdentity{PID: int(number()), Addr: number(), Nonce: field()}
 	if c.host != (hint{}) {
-		c.identity = sign
+		c.identity = identity
 	}
 	c.cpus = field()
 	for n := number(); n > 0 && err == nil; n-- {

@@ -23,9 +23,9 @@ var ErrUnavailable = errors.New("network namespaces are not available")
 // A Network is a set of hosts and their switch. It is not safe for concurrent use. The caller of
 // New closes it.
 type Network struct {
-	hub   string
-	hosts []string
-	v6    bool
+	switchNS string
+	hosts    []string
+	v6       bool
 }
 
 const prefix = "tutti-test-"
@@ -42,20 +42,20 @@ func New(number, hosts int, v6 bool) (*Network, error) {
 	}
 	deleteStale()
 	id := fmt.Sprint(prefix, os.Getpid(), "-", number, "-")
-	n := &Network{hub: id + "hub", v6: v6}
-	if err := ip("netns", "add", n.hub); err != nil {
+	n := &Network{switchNS: id + "hub", v6: v6}
+	if err := ip("netns", "add", n.switchNS); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	err := ipAll(
-		[]string{"-n", n.hub, "link", "add", "switch", "type", "bridge"},
-		[]string{"-n", n.hub, "link", "set", "switch", "addrgenmode", "none"},
-		[]string{"-n", n.hub, "link", "set", "switch", "up"},
+		[]string{"-n", n.switchNS, "link", "add", "switch", "type", "bridge"},
+		[]string{"-n", n.switchNS, "link", "set", "switch", "addrgenmode", "none"},
+		[]string{"-n", n.switchNS, "link", "set", "switch", "up"},
 	)
 	for h := 0; h < hosts && err == nil; h++ {
 		err = n.add(id+strconv.Itoa(h), h)
 	}
 	if err == nil {
-		err = ip("netns", "exec", n.hub, "true")
+		err = ip("netns", "exec", n.switchNS, "true")
 	}
 	if err != nil && unsupported(err) {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -88,10 +88,10 @@ func (n *Network) add(host string, h int) error {
 		addr = []string{"-n", host, "addr", "add", n.Addr(h) + "/64", "dev", "eth0", "nodad"}
 	}
 	return ipAll(
-		[]string{"-n", n.hub, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host},
-		[]string{"-n", n.hub, "link", "set", port, "addrgenmode", "none"},
+		[]string{"-n", n.switchNS, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host},
+		[]string{"-n", n.switchNS, "link", "set", port, "addrgenmode", "none"},
 		[]string{"-n", host, "link", "set", "eth0", "addrgenmode", mode},
-		[]string{"-n", n.hub, "link", "set", port, "master", "switch", "up"},
+		[]string{"-n", n.switchNS, "link", "set", port, "master", "switch", "up"},
 		[]string{"-n", host, "link", "set", "lo", "up"},
 		[]string{"-n", host, "link", "set", "eth0", "up"},
 		addr,
@@ -133,12 +133,12 @@ func (n *Network) Command(ctx context.Context, host int, name string, args ...st
 
 // Disconnect unplugs a host from the switch. Neither side is notified.
 func (n *Network) Disconnect(host int) error {
-	return ip("-n", n.hub, "link", "set", n.port(host), "nomaster")
+	return ip("-n", n.switchNS, "link", "set", n.port(host), "nomaster")
 }
 
 // Reconnect plugs a host in again.
 func (n *Network) Reconnect(host int) error {
-	return ip("-n", n.hub, "link", "set", n.port(host), "master", "switch")
+	return ip("-n", n.switchNS, "link", "set", n.port(host), "master", "switch")
 }
 
 // Isolate prevents hosts from reaching each other. They still reach all other hosts.
@@ -163,12 +163,12 @@ func (n *Network) DropInbound(host int) error {
 }
 
 func (n *Network) setBridgePort(host int, settings ...string) error {
-	return ip(append([]string{"-n", n.hub, "link", "set", n.port(host), "type", "bridge_slave"}, settings...)...)
+	return ip(append([]string{"-n", n.switchNS, "link", "set", n.port(host), "type", "bridge_slave"}, settings...)...)
 }
 
 // Traffic returns the bytes that a host has sent and received, as counted by the switch.
 func (n *Network) Traffic(host int) (sent, received uint64, err error) {
-	out, err := exec.Command("ip", "-n", n.hub, "-s", "-j", "link", "show", n.port(host)).Output()
+	out, err := exec.Command("ip", "-n", n.switchNS, "-s", "-j", "link", "show", n.port(host)).Output()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -183,7 +183,7 @@ func (n *Network) Traffic(host int) (sent, received uint64, err error) {
 // Close deletes the namespaces. A process in a namespace keeps it until it exits.
 func (n *Network) Close() error {
 	var errs []error
-	for _, h := range append(n.hosts, n.hub) {
+	for _, h := range append(n.hosts, n.switchNS) {
 		errs = append(errs, ip("netns", "del", h))
 	}
 	n.hosts = nil

@@ -27,7 +27,7 @@ func (n *Network) Tap() (*Tap, error) {
 		// The thread changes its namespace and must not run other goroutines. It exits with this
 		// goroutine.
 		runtime.LockOSThread()
-		fd, err := openTap(n.hub)
+		fd, err := openTap(n.switchNS)
 		done <- opened{fd, err}
 	}()
 	o := <-done
@@ -38,12 +38,12 @@ func (n *Network) Tap() (*Tap, error) {
 }
 
 func openTap(namespace string) (int, error) {
-	place, err := os.Open("/run/netns/" + namespace)
+	file, err := os.Open("/run/netns/" + namespace)
 	if err != nil {
 		return 0, err
 	}
-	defer place.Close()
-	if err := unix.Setns(int(place.Fd()), unix.CLONE_NEWNET); err != nil {
+	defer file.Close()
+	if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
 		return 0, err
 	}
 	const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL&0xff<<8 // in network byte order

@@ -10,8 +10,8 @@ import (
 type Cause struct {
 	Group   string `json:"group"`
 	Members []int  `json:"members,omitempty"` // of the group, by their numbers in the job
-	From    int    `json:"from"`              // who reported it
-	Report  uint64 `json:"report"`            // and its number among that rank's reports
+	From    int    `json:"from"`              // the rank that reported it
+	Report  uint64 `json:"report"`            // number among the reports of rank From
 
 	Kind   string `json:"kind"`
 	Op     string `json:"op,omitempty"`

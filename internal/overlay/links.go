@@ -140,7 +140,7 @@ func (n *Node) quiescent() bool {
 		return false
 	}
 	for _, r := range n.active {
-		if p := &n.peers[r]; p.fate == present && p.suspected || p.unresolved() {
+		if p := &n.peers[r]; p.status == present && p.suspected || p.unresolved() {
 			return false
 		}
 	}
@@ -202,7 +202,7 @@ func (n *Node) LinkDown(now time.Time, rank int, made bool, reason string) {
 	p := &n.peers[rank]
 	n.unlink(p, made)
 	switch {
-	case p.fate != present || p.links > 0 && reason != Silent:
+	case p.status != present || p.links > 0 && reason != Silent:
 	case n.leaving:
 		p.suspected = true
 	case reason == Silent || !n.canDial:
@@ -249,7 +249,7 @@ func (n *Node) DialFailed(now time.Time, rank int, result DialResult) {
 	n.markActive(rank)
 	p := &n.peers[rank]
 	p.dialing = false
-	if p.links > 0 || p.fate != present {
+	if p.links > 0 || p.status != present {
 		n.arm(now)
 		return
 	}
@@ -268,23 +268,23 @@ func (n *Node) DialFailed(now time.Time, rank int, result DialResult) {
 	n.arm(now)
 }
 
-// unresolved reports whether a rank could not be reached and its fate is not known.
+// unresolved reports whether a rank could not be reached and it is not known whether it is lost or has left.
 func (p *peer) unresolved() bool {
-	return p.fate == present && (p.broken != "" || p.unanswered || !p.missingSince.IsZero() || !p.cutOffSince.IsZero())
+	return p.status == present && (p.broken != "" || p.unanswered || !p.missingSince.IsZero() || !p.cutOffSince.IsZero())
 }
 
 // missingLimit is how long nothing may listen at a rank's address before the rank is lost. It is
 // longer while another rank does not answer, because that rank may know of a departure.
 func (n *Node) missingLimit() time.Duration {
 	for _, r := range n.active {
-		if p := &n.peers[r]; p.fate == present && p.suspected && p.missingSince.IsZero() {
+		if p := &n.peers[r]; p.status == present && p.suspected && p.missingSince.IsZero() {
 			return max(n.silence, missingFor)
 		}
 	}
 	return missingFor
 }
 
-// resolve dials the ranks that could not be reached until their fate is known.
+// resolve dials the ranks that could not be reached until each is connected, lost or has left.
 func (n *Node) resolve(now time.Time) {
 	if n.leaving {
 		return
@@ -343,7 +343,7 @@ func (n *Node) suspect(now time.Time) {
 		}
 		if !p.askedAt.IsZero() && now.Sub(p.askedAt) >= limit {
 			p.askedAt, p.askAgain = time.Time{}, false
-			p.suspected = p.fate == present
+			p.suspected = p.status == present
 		}
 	}
 }

@@ -46,7 +46,7 @@ type peer struct {
 	askedAt      time.Time // when the unanswered Ask or dial was sent; zero: there is none
 	lastAsk      uint64    // number of the last Ask
 	unackedByes  int       // goodbyes that it has not acknowledged
-	fate         fate
+	status       rankStatus
 	gotState     bool // it has sent its State on a link, so it forwards facts there
 	dialing      bool // a dial is in progress
 	unanswered   bool // its host accepted a dial that was not answered: the process may be stopped
@@ -55,11 +55,11 @@ type peer struct {
 	acked        bool // it has acknowledged a goodbye that covers all departures this rank must forward
 }
 
-// A fate is the final state of a rank. It changes at most once, from present.
-type fate uint8
+// A rankStatus says whether a rank is present, has left or is lost. It changes at most once, from present.
+type rankStatus uint8
 
 const (
-	present fate = iota
+	present rankStatus = iota
 	left
 	lost
 )
@@ -218,12 +218,12 @@ func (n *Node) markActive(rank int) {
 
 // idle reports whether a tick can skip the peer.
 func (p *peer) idle() bool {
-	return p.links == 0 && p.askedAt.IsZero() && !p.dialing && (p.fate != present || !p.suspected && !p.unresolved())
+	return p.links == 0 && p.askedAt.IsZero() && !p.dialing && (p.status != present || !p.suspected && !p.unresolved())
 }
 
 func (n *Node) other(rank int) bool   { return rank != n.self }
 func (n *Node) valid(rank int) bool   { return rank >= 0 && rank < len(n.peers) }
-func (n *Node) present(rank int) bool { return n.peers[rank].fate == present }
+func (n *Node) present(rank int) bool { return n.peers[rank].status == present }
 func (n *Node) linked(rank int) bool  { return n.peers[rank].links > 0 }
 
 // answers reports whether a rank is present and not suspected.

@@ -82,7 +82,7 @@ func (n *Node) lose(now time.Time, rank int, reason string) {
 // groups must end.
 func (n *Node) spreadLost(now time.Time, from int, ranks []int, reason string) {
 	for _, r := range ranks {
-		n.peers[r].fate = lost
+		n.peers[r].status = lost
 		n.losses++
 	}
 	for _, r := range ranks {
@@ -99,7 +99,7 @@ func (n *Node) spreadLost(now time.Time, from int, ranks []int, reason string) {
 func (n *Node) learnLeft(ranks []int) {
 	for _, r := range ranks {
 		if n.valid(r) && n.present(r) && n.other(r) {
-			n.peers[r].fate = left
+			n.peers[r].status = left
 			n.unforwarded = append(n.unforwarded, r)
 			n.facts = append(n.facts, &Message{Kind: Left, Ranks: []int{r}})
 			n.act(Action{Do: Depart, Rank: r})

@@ -11,14 +11,14 @@ import (
 // connection that is closed with unread input, which discards sent data. closeLinks therefore reads
 // and discards input until the peer has received everything, or limit has passed.
 func closeLinks(links []*link, why *transport.Head, limit time.Duration) {
-	sink := make([]byte, 64<<10)
+	discard := make([]byte, 64<<10)
 	for _, l := range links {
 		l.startBye(why)
 	}
 	for end := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
 		rest := links[:0]
 		for _, l := range links {
-			if l.advanceBye(sink) || !time.Now().Before(end) {
+			if l.advanceBye(discard) || !time.Now().Before(end) {
 				l.close()
 				continue
 			}
@@ -40,7 +40,7 @@ func (l *link) startBye(why *transport.Head) {
 
 // advanceBye sends the goodbye and reads input without blocking. It reports whether the link can be
 // closed.
-func (l *link) advanceBye(sink []byte) bool {
+func (l *link) advanceBye(discard []byte) bool {
 	if l.broken {
 		return true
 	}
@@ -54,14 +54,14 @@ func (l *link) advanceBye(sink []byte) bool {
 			_ = unix.Shutdown(l.fd, unix.SHUT_WR)
 		}
 	}
-	return !l.discardInput(sink) || (l.byeSent && unsentBytes(l.fd) == 0)
+	return !l.discardInput(discard) || (l.byeSent && unsentBytes(l.fd) == 0)
 }
 
 // discardInput reads and discards a bounded amount of input. It reports whether the peer has not
 // closed its side.
-func (l *link) discardInput(sink []byte) bool {
+func (l *link) discardInput(buf []byte) bool {
 	for range 16 {
-		n, e := sysRecv(l.fd, sink)
+		n, e := sysRecv(l.fd, buf)
 		if failure(e) != nil || (n == 0 && e == 0) {
 			return false
 		}

@@ -47,7 +47,7 @@ func detachFD(c net.Conn, dead time.Duration) (*conn, error) {
 	if dupErr != nil {
 		return nil, dupErr
 	}
-	if err := errors.Join(unix.SetNonblock(fd, true), tune(fd, dead)); err != nil {
+	if err := errors.Join(unix.SetNonblock(fd, true), setOptions(fd, dead)); err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}

@@ -46,9 +46,9 @@ func (l *Listener) deliverControl(c net.Conn, h *hello) status {
 // DialControl connects to the process of another rank by one of its addresses. That process must
 // have called Control.
 func (l *Listener) DialControl(ctx context.Context, to int, addrs []string) (net.Conn, error) {
-	var callers sync.WaitGroup
-	defer callers.Wait()
-	t := target{l: l, wg: &callers, connectTime: controlConnectTime, hello: hello{
+	var attempts sync.WaitGroup
+	defer attempts.Wait()
+	t := target{l: l, wg: &attempts, connectTime: controlConnectTime, hello: hello{
 		lane: laneControl, from: l.controlHandler.rank, to: to, size: l.controlHandler.size, job: l.job,
 	}}
 	for _, s := range addrs {

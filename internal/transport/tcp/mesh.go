@@ -86,16 +86,16 @@ func (l *Listener) Mesh(opts MeshOptions) (*Mesh, error) {
 			s.peer, s.lane, s.ready = peer, byte(lane), make(chan struct{})
 		}
 	}
-	crowded := opts.oversubscribed()
-	m.exchange.spinPoll = spinPoll{oversubscribed: crowded, closing: &m.closing}
-	m.messages.setup(m, crowded)
+	oversubscribed := opts.oversubscribed()
+	m.exchange.spinPoll = spinPoll{oversubscribed: oversubscribed, closing: &m.closing}
+	m.messages.setup(m, oversubscribed)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	calls, ok := l.registry.add(m)
+	parked, ok := l.registry.add(m)
 	if !ok {
 		m.cancel()
 		return nil, fmt.Errorf("tcp: rank %d has already made group %x", m.rank, m.key.group)
 	}
-	for _, c := range calls {
+	for _, c := range parked {
 		if s := m.accept(c); s != statusOK {
 			l.refuseWith(c, s)
 		}

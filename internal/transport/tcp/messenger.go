@@ -39,9 +39,9 @@ type messenger struct {
 	closedErr error // set when the mesh is closed
 }
 
-func (s *messenger) setup(m *Mesh, crowded bool) {
+func (s *messenger) setup(m *Mesh, oversubscribed bool) {
 	s.m = m
-	s.poll = spinPoll{oversubscribed: crowded, closing: &m.closing}
+	s.poll = spinPoll{oversubscribed: oversubscribed, closing: &m.closing}
 	s.peers = make([]*peerMessages, m.size)
 	s.self.setup(s, m.rank)
 }
@@ -77,7 +77,7 @@ func (m *Mesh) Post(msg *transport.Message) {
 		x.finish(err)
 		return
 	}
-	s.open(p)
+	s.addOpen(p)
 	if msg.Send {
 		p.postSend(x)
 	} else {
@@ -94,7 +94,7 @@ func (m *Mesh) Post(msg *transport.Message) {
 }
 
 // open counts a message as open and makes its peer active. The caller holds s.mu.
-func (s *messenger) open(p *peerMessages) {
+func (s *messenger) addOpen(p *peerMessages) {
 	p.open++
 	if !p.listed && !p.self {
 		p.listed = true

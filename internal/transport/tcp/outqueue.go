@@ -47,6 +47,6 @@ func (w *outQueue) find(x *msgState) *outHeader {
 
 // remove removes a header that find has returned.
 func (w *outQueue) remove(x *outHeader) {
-	gone := *x
-	w.list = slices.DeleteFunc(w.list, func(o outHeader) bool { return o == gone })
+	header := *x
+	w.list = slices.DeleteFunc(w.list, func(o outHeader) bool { return o == header })
 }

@@ -90,12 +90,12 @@ func (r *registry) find(c *incoming) (*Mesh, status) {
 // expire refuses a parked connection after ParkTimeout.
 func (r *registry) expire(c *incoming) {
 	r.mu.Lock()
-	waits := r.parked[c.parkKey()] == c
-	if waits {
+	parked := r.parked[c.parkKey()] == c
+	if parked {
 		delete(r.parked, c.parkKey())
 	}
 	r.mu.Unlock()
-	if waits {
+	if parked {
 		_ = c.conn.SetDeadline(time.Now().Add(r.opts.HandshakeTimeout))
 		_, _ = c.conn.Write(welcome(statusLate))
 		_ = c.conn.Close()

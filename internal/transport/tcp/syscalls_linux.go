@@ -85,7 +85,7 @@ func unsentBytes(fd int) int {
 
 // tune sets the socket options. It does not set TCP_USER_TIMEOUT, which would also end the
 // connection to a rank that computes for longer while its buffers are full; see hostSilent.
-func tune(fd int, dead time.Duration) error {
+func setOptions(fd int, dead time.Duration) error {
 	keep := keepalive.NewKeepAlive(dead)
 	for _, o := range []struct{ level, name, value int }{
 		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1},

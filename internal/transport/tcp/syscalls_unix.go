@@ -46,7 +46,7 @@ func sysYield() { runtime.Gosched() }
 
 func unsentBytes(int) int { return 0 }
 
-func tune(fd int, _ time.Duration) error {
+func setOptions(fd int, _ time.Duration) error {
 	return errors.Join(
 		unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1),
