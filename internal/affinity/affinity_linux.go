@@ -47,6 +47,7 @@ func Bind(list []int) error {
 	return nil
 }
 
+// bind binds a thread, 0 for the calling one, to CPUs. A nil list changes nothing.
 func bind(thread int, list []int) error {
 	if list == nil {
 		return nil

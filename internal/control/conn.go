@@ -57,6 +57,7 @@ type frame struct {
 	Message *overlay.Message `json:"message,omitempty"`
 }
 
+// A kind is the type of a frame.
 type kind string
 
 const (
@@ -103,6 +104,7 @@ func (f *frame) encode() ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(body)), uint32(len(body))), body...), nil
 }
 
+// send encodes and writes a frame. It fails after sendTime.
 func (c *conn) send(f *frame) error {
 	bytes, err := f.encode()
 	if err != nil {
@@ -142,6 +144,8 @@ func (c *conn) withWriteErr(err error) error {
 	return err
 }
 
+// receive reads a frame of at most limit bytes. It blocks until a frame arrives, the read deadline
+// passes or the connection ends.
 func (c *conn) receive(limit uint32) (*frame, error) {
 	var head [4]byte
 	if _, err := io.ReadFull(c.in, head[:]); err != nil {

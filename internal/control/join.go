@@ -68,7 +68,9 @@ func Join(ctx context.Context, cfg Config) (*Member, error) {
 // maxTries is how often a rank connects to rank 0 if the connection ends during the handshake.
 const maxTries = 6
 
-// connect joins as a rank other than 0.
+// connect joins as a rank other than 0. It retries if the connection ends during the handshake. The
+// error is an *engine.AbsentError if rank 0 does not listen before ctx ends, and a *RootLostError if
+// rank 0 has exited or closes every connection.
 func (m *Member) connect(ctx context.Context) error {
 	nc, err := dial(ctx, m.cfg.Addr)
 	if err != nil {

@@ -138,6 +138,7 @@ type outgoing struct {
 	bytes []byte
 }
 
+// add appends a message to the frames for a rank.
 func (o *outbox) add(rank int, message *overlay.Message) {
 	if o.last != message {
 		o.last = message
@@ -267,7 +268,7 @@ func (m *Member) readLink(rank int, l *link, f *frame, err error) {
 
 // Close says goodbye to the other ranks. It returns when all ranks that answer have acknowledged,
 // when ctx ends, or after leaveTime. The other ranks stay connected. Rank 0 may first wait for
-// lingerTime; see linger.
+// lingerTime; see linger. Reports and Gathers in progress return. Later calls of Close do nothing.
 func (m *Member) Close(ctx context.Context) error {
 	m.mu.Lock()
 	again := m.closed

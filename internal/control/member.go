@@ -88,6 +88,7 @@ type group struct {
 	cause *overlay.Cause
 }
 
+// newMember returns a Member that has not joined yet.
 func newMember(cfg Config) *Member {
 	m := &Member{
 		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, keepalive.Clamp(cfg.Silence)), links: make([][]*link, cfg.Size), dropped: make(map[*link]bool),

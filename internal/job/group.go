@@ -95,6 +95,7 @@ func (g *group) makeEngine(ctx context.Context, hosts int) error {
 	return g.makeBoth(ctx)
 }
 
+// makeShared makes an engine over shared memory, with a network engine for its messages.
 func (g *group) makeShared(ctx context.Context) error {
 	messages, err := g.networkEngine("", g.members, nil)
 	if err != nil {
@@ -272,7 +273,7 @@ func (g *group) share(ctx context.Context, name string, members []int, bytes int
 		return s, nil
 	}
 	if errors.Is(err, segment.ErrGone) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		err = awaitCause(ctx, err)
+		err = awaitCause(ctx, err) // prefer the cause that all ranks report
 	}
 	return nil, errors.Join(fmt.Errorf("sharing memory of rank %d of the job: %w", first, err), s.Close())
 }

@@ -9,6 +9,7 @@ type hostMap struct {
 	reads []bool // by rank: it can read the next rank's memory
 }
 
+// newHostMap returns the division before the first round: a rank without shared memory is alone.
 func newHostMap(peers []rankInfo) *hostMap {
 	d := &hostMap{hosts: make([]int, len(peers)), reads: make([]bool, len(peers))}
 	for r, p := range peers {

@@ -33,6 +33,7 @@ func (m *hostMemory) open() (err error) {
 	return err
 }
 
+// close releases everything that open and attach have made.
 func (m *hostMemory) close() (err error) {
 	if m.listener != nil {
 		err = m.listener.Close()

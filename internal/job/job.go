@@ -138,6 +138,9 @@ func (j *Job) Left() []int { return j.member.Left() }
 // group is closed.
 func (j *Job) Hasten() { j.closeNow() }
 
+// join joins the control channel, compares the ranks, determines the hosts and forms the group of
+// all ranks. If it fails because the group has failed, it returns the first cause. The caller calls
+// Abandon after an error.
 func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	cfg := &j.cfg
 	mine, err := j.open()
@@ -224,6 +227,8 @@ func (j *Job) groupClosed() error {
 	return j.leave()
 }
 
+// leave leaves the control channel and closes the listeners. It is called once, after the last
+// group is closed or when Join has failed.
 func (j *Job) leave() error {
 	var errs []error
 	j.positions.close()

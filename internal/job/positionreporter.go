@@ -72,6 +72,8 @@ func (s *positionReporter) close() {
 	}
 }
 
+// run checks all groups every Config.StuckInterval until stop is closed, and sends the positions of
+// stuck groups. It runs in a goroutine of its own.
 func (s *positionReporter) run() {
 	defer close(s.done)
 	every := s.j.cfg.StuckInterval

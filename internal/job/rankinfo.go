@@ -37,6 +37,7 @@ type hint struct {
 	sum    [hintBytes]byte
 }
 
+// newHint returns the hint of a text. White space between its words does not matter.
 func newHint(text string) (h hint) {
 	words := strings.Fields(text)
 	sum := sha256.Sum256([]byte(strings.Join(words, " ")))

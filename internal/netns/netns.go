@@ -106,6 +106,7 @@ func ip(args ...string) error {
 	return nil
 }
 
+// ipAll runs ip commands until one fails.
 func ipAll(commands ...[]string) error {
 	for _, args := range commands {
 		if err := ip(args...); err != nil {

@@ -37,6 +37,7 @@ func (n *Network) Tap() (*Tap, error) {
 	return &Tap{o.fd}, nil
 }
 
+// openTap moves the calling thread to a namespace and opens a packet socket there.
 func openTap(namespace string) (int, error) {
 	file, err := os.Open("/run/netns/" + namespace)
 	if err != nil {

@@ -223,6 +223,8 @@ func (n *Node) LinkDropped(now time.Time, rank int, made bool) {
 	n.arm(now)
 }
 
+// unlink removes one link with a peer. With the last link the peer owes no acknowledgement any
+// longer.
 func (n *Node) unlink(p *peer, made bool) {
 	p.links--
 	if made {

@@ -6,6 +6,7 @@ import (
 )
 
 // A Node is one rank's part of the control channel. It is not safe for concurrent use.
+// After every input its owner calls Take, performs the actions in order, and schedules Tick for Next.
 type Node struct {
 	self    int
 	peers   []peer

@@ -298,6 +298,7 @@ func Fetch(ctx context.Context, addr, key []byte, name string, rank int) (fd int
 // errDropped says that a connection ended without an answer.
 var errDropped = errors.New("segment: the connection has ended")
 
+// fetch makes one attempt of Fetch. The end of ctx interrupts it.
 func fetch(ctx context.Context, addr string, key []byte, name string, rank int) (int, error) {
 	var dialer net.Dialer
 	nc, err := dialer.DialContext(ctx, "unixpacket", addr)
@@ -345,6 +346,7 @@ func Probe() error {
 	return errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]), s.Close())
 }
 
+// probe passes fd over a pair of sockets and closes the received descriptor.
 func probe(fds [2]int, fd int) error {
 	if err := unix.Sendmsg(fds[0], []byte{passed}, unix.UnixRights(fd), nil, 0); err != nil {
 		return fmt.Errorf("segment: passing memory: %w", err)

@@ -15,6 +15,7 @@ func ReadProcess(p *ProcessIdentity, dst unsafe.Pointer, addr uint64, n int) err
 	if p.liveness == nil || !p.liveness.held() {
 		return readChecked(p, dst, addr, n)
 	}
+	// While the Liveness is held, the PID belongs to p, so the nonce need not be read.
 	for done := 0; done < n; {
 		local := unix.Iovec{Base: (*byte)(unsafe.Add(dst, done))}
 		local.SetLen(n - done)
@@ -43,6 +44,8 @@ func readChecked(p *ProcessIdentity, dst unsafe.Pointer, addr uint64, n int) err
 	return err
 }
 
+// readWithNonce reads the nonce with every part of the data. If the nonce differs, another process
+// has the PID, and the error is ESRCH.
 func readWithNonce(p *ProcessIdentity, dst unsafe.Pointer, addr uint64, n int) error {
 	for done := 0; done < n; {
 		var seen [nonceBytes]byte

@@ -45,6 +45,8 @@ func Map(fd, parts, bytes, own int) (*Segment, error) {
 	return s, nil
 }
 
+// attach checks the seals and the size of the file and maps it. After an error the caller calls
+// Close.
 func (s *Segment) attach(parts, bytes, own int) error {
 	part, err := partBytes(parts, bytes, unix.Getpagesize())
 	if err != nil {

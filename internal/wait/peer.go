@@ -91,6 +91,7 @@ const (
 	checkPeersEvery = 50 * time.Millisecond
 )
 
+// maybeCheckPeers calls checkPeers if it is due.
 func (w *Waiter) maybeCheckPeers(now time.Time) error {
 	if w.checkPeers == nil || now.Sub(w.began) < checkPeersAfter || now.Sub(w.peersChecked) < checkPeersEvery {
 		return nil

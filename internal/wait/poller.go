@@ -37,8 +37,8 @@ type Poller struct {
 	began, yielded, checked time.Time
 }
 
-// Pause waits before the next poll: first only by yielding, later for a small part of the time
-// waited so far. It reports every checkEvery that there is time for checks other than the poll.
+// Pause waits before the next poll. For noSleepFor it only yields the CPU. Later it sleeps for a 64th
+// of the time waited so far, at most maxPause. It reports every checkEvery that there is time for checks other than the poll.
 func (p *Poller) Pause() (checkDue bool) {
 	now := time.Now()
 	if p.began.IsZero() {

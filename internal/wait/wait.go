@@ -83,6 +83,7 @@ func (l *ParkingLot) Wake(word *atomic.Uint64) {
 	}
 }
 
+// wake wakes the parked waiters of this process whose condition is true.
 func (l *ParkingLot) wake() {
 	if l.scheduler != nil {
 		l.scheduler.Wake(l)

@@ -20,6 +20,7 @@ type addr struct {
 
 func (a addr) String() string { return a.hostPort + "/" + hex.EncodeToString(a.id[:]) }
 
+// parseAddr parses a host:port, optionally followed by a slash and the id.
 func parseAddr(s string) (addr, error) {
 	hostPort, id, found := strings.Cut(s, "/")
 	a := addr{hostPort: hostPort}

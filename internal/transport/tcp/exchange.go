@@ -59,6 +59,8 @@ type exchange struct {
 	fds     [2]unix.PollFd
 }
 
+// run moves both frames until they are complete. After an error a frame may be partly moved, and the
+// mesh can only be closed. A peer whose host is silent is lost. The caller holds Mesh.exchangeMu.
 func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
 	x.begin()
 	for {
@@ -92,11 +94,11 @@ func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
 		if x.out == nil && x.in == nil {
 			return x.broken
 		}
-		asleep, err := x.afterTry(w, moved)
+		sleepNow, err := x.afterTry(w, moved)
 		if err != nil {
 			return err
 		}
-		if asleep && x.sleep(x.pollFDs()) {
+		if sleepNow && x.sleep(x.pollFDs()) {
 			for _, l := range [2]*link{x.out, x.in} {
 				if l != nil && hostSilent(l.fd, l.deadAfter) {
 					return l.lost(unix.ETIMEDOUT)

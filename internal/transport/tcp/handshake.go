@@ -88,6 +88,7 @@ type hello struct {
 	nonce    [32]byte
 }
 
+// encode encodes a hello in its fixed layout.
 func (h *hello) encode() (b [helloBytes]byte) {
 	copy(b[:], handshakeMagic[:])
 	binary.LittleEndian.PutUint16(b[8:], protocolVersion)

@@ -160,6 +160,7 @@ func (l *link) lost(err error) error {
 	return &transport.LostError{Peer: l.peer, Err: err}
 }
 
+// receivedBye reads the rest of the input and reports whether it ends with a goodbye.
 func (l *link) receivedBye() bool {
 	if l.in.started() {
 		return false

@@ -54,6 +54,7 @@ type slot struct {
 	cancel context.CancelFunc // ends this rank's dial
 }
 
+// A slotState is the state of a slot. slotUp and slotFailed are final.
 type slotState int
 
 const (

@@ -244,13 +244,13 @@ func (s *messenger) drive(w *wait.Waiter, x *msgState) error {
 			return nil
 		}
 		s.mu.Unlock()
-		asleep, err := s.poll.afterTry(w, moved)
+		sleepNow, err := s.poll.afterTry(w, moved)
 		s.mu.Lock()
 		if err != nil {
 			return err
 		}
 		// With many peers a futile round takes longer than a wake-up from poll(2).
-		if asleep || (!moved && len(s.active) > 8) {
+		if sleepNow || (!moved && len(s.active) > 8) {
 			s.sleep()
 		}
 	}

@@ -135,6 +135,7 @@ func (t tags) remove(tag int, x *msgState) bool {
 	return found
 }
 
+// store sets the queue of a tag, or removes it if it is empty.
 func (t tags) store(tag int, q queue) {
 	if q.first == nil {
 		delete(t, tag)

@@ -106,6 +106,7 @@ func (o *MeshOptions) oversubscribed() bool {
 	return affinity.Oversubscribed(len(near), masks)
 }
 
+// validate checks the rank and the syntax of all addresses.
 func (o *MeshOptions) validate() error {
 	if o.Rank < 0 || o.Rank >= len(o.Peers) {
 		return fmt.Errorf("tcp: rank %d is out of range for %d ranks", o.Rank, len(o.Peers))

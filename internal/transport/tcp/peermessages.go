@@ -115,6 +115,7 @@ func (p *peerMessages) accept(x *msgState) error {
 	return nil
 }
 
+// clearSend allows the sender of a matched receive to send the data.
 func (p *peerMessages) clearSend(x *msgState) {
 	x.cleared = true
 	if p.self {

@@ -87,7 +87,8 @@ func (r *registry) find(c *incoming) (*Mesh, status) {
 	return nil, statusOK
 }
 
-// expire refuses a parked connection after ParkTimeout.
+// expire refuses a parked connection after ParkTimeout. It runs in a timer's goroutine and does
+// nothing if the connection is not parked any more.
 func (r *registry) expire(c *incoming) {
 	r.mu.Lock()
 	parked := r.parked[c.parkKey()] == c

@@ -39,6 +39,7 @@ type vector struct {
 	hdr unix.Msghdr
 }
 
+// set makes v refer to a and b.
 func (v *vector) set(a, b []byte) {
 	v.iov[0].Base = unsafe.SliceData(a)
 	v.iov[0].SetLen(len(a))

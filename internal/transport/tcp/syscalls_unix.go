@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// errno converts an error of package unix. It returns no bytes with an error.
 func errno(n int, err error) (int, syscall.Errno) {
 	var e syscall.Errno
 	if errors.As(err, &e) {
@@ -30,6 +31,7 @@ func (*vector) send(fd int, a, b []byte) (int, syscall.Errno) { return both(sysS
 
 func (*vector) recv(fd int, a, b []byte) (int, syscall.Errno) { return both(sysRecv, fd, a, b) }
 
+// both moves a and then b. It moves b only after all of a.
 func both(move func(int, []byte) (int, syscall.Errno), fd int, a, b []byte) (int, syscall.Errno) {
 	n, e := move(fd, a)
 	if e != 0 || n < len(a) {

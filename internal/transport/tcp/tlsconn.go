@@ -56,6 +56,7 @@ func newTLSClient(c net.Conn, config *tls.Config) (*tlsConn, error) {
 	return newTLSConn(c, func(low net.Conn) *tls.Conn { return tls.Client(low, config) })
 }
 
+// newTLSConn performs a TLS handshake over c, within the deadline of c and maxUnproven bytes.
 func newTLSConn(c net.Conn, over func(net.Conn) *tls.Conn) (*tlsConn, error) {
 	s := &tlsConn{tlsBuffers: tlsBuffers{plain: c, quota: maxUnproven}}
 	s.Conn = over(tlsLower{c, &s.tlsBuffers})
@@ -78,6 +79,8 @@ func (s *tlsConn) setFD(fd int) {
 // Close closes the connection without a TLS close_notify: the protocol above has its own goodbye.
 func (s *tlsConn) Close() error { return s.plain.Close() }
 
+// read reads ciphertext: blocking and within quota during the handshake, without blocking after
+// setFD.
 func (l *tlsBuffers) read(p []byte) (int, error) {
 	if l.fd == 0 {
 		if l.quota <= 0 {
@@ -105,6 +108,7 @@ func (l *tlsBuffers) read(p []byte) (int, error) {
 	return n, nil
 }
 
+// write writes ciphertext: directly during the handshake, to out after setFD.
 func (l *tlsBuffers) write(p []byte) (int, error) {
 	if l.fd == 0 {
 		return l.plain.Write(p)
