@@ -25,7 +25,7 @@ const (
 
 // A frame is one message on the channel: a length of four bytes, then JSON. The encoding of
 // challenge, hello and refused never changes, so that ranks of any two versions can refuse each
-// other with a readable reason; see docs/protocol.md. Members may be added to these kinds. No
+// other with a readable reason; see docs/design/security.md. Members may be added to these kinds. No
 // member may be removed, renamed or get another meaning.
 type frame struct {
 	Kind kind `json:"k"`

@@ -42,7 +42,7 @@ type Member struct {
 	groups           map[string]*group
 	early            map[string]*overlay.Cause // causes for groups that this rank has not formed yet
 	earlyOrder       []string                  // names of groups, oldest first; may contain names that are no longer in early
-	lost             map[int]string            // lost ranks, with the reason
+	lost             map[int]engine.Loss       // lost ranks, with the reason
 	left             map[int]bool              // ranks that have left in good order
 	losses           []int                     // the keys of lost, in the order of notification
 	gathers          map[string]*pendingGather
@@ -92,7 +92,7 @@ type group struct {
 func newMember(cfg Config) *Member {
 	m := &Member{
 		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, keepalive.Clamp(cfg.Silence)), links: make([][]*link, cfg.Size), dropped: make(map[*link]bool),
-		stepped: make(chan struct{}, 1), left: make(map[int]bool), groups: make(map[string]*group), early: make(map[string]*overlay.Cause), lost: make(map[int]string),
+		stepped: make(chan struct{}, 1), left: make(map[int]bool), groups: make(map[string]*group), early: make(map[string]*overlay.Cause), lost: make(map[int]engine.Loss),
 		gathers: make(map[string]*pendingGather), pendingReports: make(map[uint64]*pendingReport),
 		positionHandlers: make(map[string]func(int, []byte)), done: make(chan struct{}), reportTimeout: reportTime,
 	}
@@ -195,7 +195,7 @@ const maxEarly = 1024
 func (m *Member) Hosts(hosts []int) { m.step(func(time.Time) { m.node.Hosts(hosts) }) }
 
 // lose notifies all groups that ranks are lost. nodeMu is held.
-func (m *Member) lose(ranks []int, reason string) {
+func (m *Member) lose(ranks []int, reason engine.Loss) {
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
@@ -254,7 +254,7 @@ func (m *Member) Lost() []int {
 }
 
 // loss returns the failure of the group when ranks are lost, or nil if no member is among them.
-func (g *group) loss(ranks []int, reason string) *engine.Failure {
+func (g *group) loss(ranks []int, reason engine.Loss) *engine.Failure {
 	var list []int
 	for i, r := range g.members {
 		if slices.Contains(ranks, r) {
@@ -264,13 +264,9 @@ func (g *group) loss(ranks []int, reason string) *engine.Failure {
 	if list == nil {
 		return nil
 	}
-	are := "is"
-	if len(list) > 1 {
-		are = "are"
-	}
 	return &engine.Failure{
 		Kind: engine.ErrRankLost, Rank: list[0], Lost: list, Told: true,
-		Reason: fmt.Sprintf("%s %s lost: %s", engine.Ranks(list), are, reason),
+		Facts: engine.Facts{Event: engine.RanksLost, Loss: reason},
 	}
 }
 

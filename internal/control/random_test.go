@@ -267,7 +267,7 @@ func (s *scenario) serve(r int, rnd *rand.Rand, m *Member, e *rankResult) {
 			continue
 		}
 		pause()
-		f := &engine.Failure{Kind: engine.ErrAborted, Rank: number, Reason: fmt.Sprint("so says rank ", number)}
+		f := &engine.Failure{Kind: engine.ErrAborted, Rank: number, Facts: engine.Facts{Text: fmt.Sprint("so says rank ", number)}}
 		_ = e.groups[g].cause.Take(f, func(f *engine.Failure) {
 			if first := m.Report(name, f); first != f {
 				e.groups[g].fail(first)

@@ -7,7 +7,7 @@ import (
 )
 
 // A Version is what other ranks rely on in this rank's program. It is part of the challenge and the
-// hello. docs/protocol.md describes its encoding, which never changes.
+// hello. docs/design/security.md describes its encoding, which never changes.
 type Version struct {
 	// Protocol is raised when the behavior of ranks changes.
 	Protocol int `json:"protocol"`

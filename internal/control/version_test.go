@@ -19,7 +19,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// The peers in this file follow docs/protocol.md and use no code of this package. This package must
+// The peers in this file follow docs/design/security.md and use no code of this package. This package must
 // understand them in all future versions.
 
 // sendText sends a frame with the given JSON.

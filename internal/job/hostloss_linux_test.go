@@ -59,7 +59,7 @@ func hostLossRank(ctx context.Context, e engine.Engine) error {
 	if !errors.As(err, &f) || !errors.Is(f, engine.ErrRankLost) {
 		return fmt.Errorf("it ended with %w", err)
 	}
-	fmt.Printf("lost %v, because %s\n", f.Lost, f.Reason)
+	fmt.Printf("lost %v, because %s\n", f.Lost, f.Reason())
 	// If this rank left now, its neighbours could report it as lost before they notice the other
 	// host.
 	_, err = fmt.Scanln(new(string))

@@ -1,13 +1,15 @@
 package overlay
 
+import "github.com/tutti-go/tutti/internal/engine"
+
 // An Action is an instruction of a Node to its owner.
 type Action struct {
 	Do      ActionKind
-	Rank    int      // of Send, Dial, Unlink, Depart and NotifyPosition
-	Message *Message // of Send and NotifyPosition
-	Ranks   []int    // of Lose
-	Reason  string   // of Lose
-	Cause   *Cause   // of Fail
+	Rank    int         // of Send, Dial, Unlink, Depart and NotifyPosition
+	Message *Message    // of Send and NotifyPosition
+	Ranks   []int       // of Lose
+	Reason  engine.Loss // of Lose
+	Cause   *Cause      // of Fail
 }
 
 // An ActionKind says what to do.

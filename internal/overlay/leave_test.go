@@ -107,6 +107,41 @@ func TestLeaveLate(t *testing.T) {
 	}
 }
 
+// TestLeaveRepeated passes a rank's goodbye a second time to a leaving rank. Its own goodbyes cover that
+// departure already, so no further acknowledgement is needed.
+func TestLeaveRepeated(t *testing.T) {
+	now := time.Unix(1000, 0)
+	n := New(1, 5, testSilence)
+	n.Begin()
+	n.Reach(now)
+	for _, r := range []int{2, 3} {
+		n.LinkUp(now, r, true)
+	}
+	n.Leave(now)
+	n.Receive(now, 2, &Message{Kind: Bye, Number: 7})
+	n.Tick(now.Add(leftPace))
+	list := n.Take()
+	for _, r := range []int{0, 3} {
+		byes := sent(list, r, Bye)
+		if len(byes) != 2 {
+			t.Fatalf("rank %d receives %d goodbyes, not one more after the departure of rank 2", r, len(byes))
+		}
+		for _, m := range byes {
+			n.Receive(now, r, &Message{Kind: Noted, Number: m.Number})
+		}
+	}
+	if !n.MayExit() {
+		t.Fatal("rank 1 does not exit though ranks 0 and 3 know")
+	}
+	n.Receive(now, 2, &Message{Kind: Bye, Number: 8})
+	if noted := sent(n.Take(), 2, Noted); len(noted) != 1 || noted[0].Number != 8 {
+		t.Fatalf("the second goodbye of rank 2 is acknowledged by %+v", noted)
+	}
+	if !n.MayExit() {
+		t.Error("rank 1 does not exit after the second goodbye of rank 2")
+	}
+}
+
 // TestMissing dials a rank at whose address nothing listens and with which there was no link. The
 // rank may have left. It is lost after missingFor if all others answer. If a rank does not answer,
 // which may know of the departure, it is lost after the silence of a host.

@@ -1,12 +1,14 @@
 package overlay
 
+import "github.com/tutti-go/tutti/internal/engine"
+
 // A Message is sent from one Node to another. Each field is used by the kinds named in its comment.
 type Message struct {
 	Kind Kind `json:"k"`
 	// Rank is the rank that Lost or Position is about.
 	Rank int `json:"rank,omitempty"`
-	// Reason is why the rank of Lost is lost.
-	Reason string `json:"reason,omitempty"`
+	// Reason is how the rank of Lost is lost.
+	Reason engine.Loss `json:"reason,omitempty"`
 	// Ranks are the ranks of Left.
 	Ranks []int `json:"ranks,omitempty"`
 	// Cause is the cause of Failed or Report.

@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 const (
@@ -69,7 +71,7 @@ type process struct {
 type notice struct {
 	rank       int
 	cause      *Cause
-	reason     string
+	reason     engine.Loss
 	at         time.Time
 	batch      int  // losses notified at once have the same number
 	unknowable bool // the rank had left, and no rank that knew could forward it
@@ -405,7 +407,7 @@ func (w *network) close(p *process) {
 }
 
 // ended handles the end of a connection at one side.
-func (p *process) ended(rank int, c *connection, reason string) {
+func (p *process) ended(rank int, c *connection, reason engine.Loss) {
 	i := c.side(p)
 	if c.drop[i] || !slices.Contains(p.conns[rank], c) {
 		c.shut[i] = true
@@ -524,6 +526,6 @@ func (w *network) leave(p *process) {
 // report lets a process report a cause of a group's failure.
 func (w *network) report(p *process, group, reason string) {
 	p.input(func() {
-		p.node.Report(w.now, &Cause{Group: group, From: p.rank, Reason: reason, Kind: "aborted"})
+		p.node.Report(w.now, &Cause{Group: group, From: p.rank, Facts: engine.Facts{Text: reason}, Kind: "aborted"})
 	})
 }

@@ -3,6 +3,8 @@ package overlay
 import (
 	"slices"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 // A Node is one rank's part of the control channel. It is not safe for concurrent use.
@@ -38,21 +40,23 @@ type Node struct {
 
 // A peer is the Node's knowledge of another rank.
 type peer struct {
-	links        int       // number of open links
-	made         int       // links of these that this rank dialed and may drop
-	dialedAt     time.Time // when the last dial began
-	broken       string    // why its last link ended without a goodbye; empty: none has ended since LinkUp
-	missingSince time.Time // since when nothing listens at its address; zero: not known
-	cutOffSince  time.Time // since when its host does not answer a dial; zero: it answers
-	askedAt      time.Time // when the unanswered Ask or dial was sent; zero: there is none
-	lastAsk      uint64    // number of the last Ask
-	unackedByes  int       // goodbyes that it has not acknowledged
+	links        int         // number of open links
+	made         int         // links of these that this rank dialed and may drop
+	dialedAt     time.Time   // when the last dial began
+	broken       engine.Loss // why its last link ended without a goodbye; empty: none has ended since LinkUp
+	missingSince time.Time   // since when nothing listens at its address; zero: not known
+	cutOffSince  time.Time   // since when its host does not answer a dial; zero: it answers
+	askedAt      time.Time   // when the unanswered Ask or dial was sent; zero: there is none
+	lastAsk      uint64      // number of the last Ask
+	unackedByes  int         // goodbyes that it has not acknowledged
 	status       rankStatus
 	gotState     bool // it has sent its State on a link, so it forwards facts there
 	dialing      bool // a dial is in progress
+	refused      bool // nothing listens at its address after its link broke; it is lost when this rank has a link
 	unanswered   bool // its host accepted a dial that was not answered: the process may be stopped
 	askAgain     bool // messages were sent after the unanswered Ask
 	suspected    bool // it has not answered in time
+	uncovered    bool // it has left, and the links were notified after this rank's last goodbye
 	acked        bool // it has acknowledged a goodbye that covers all departures this rank must forward
 }
 
@@ -101,10 +105,10 @@ const (
 )
 
 // Silent is the reason for a loss if the rank's host does not answer.
-const Silent = "the host does not answer"
+const Silent = engine.HostSilent
 
 // notListening is the reason for a loss if nothing listens at the rank's address.
-const notListening = "its process has ended"
+const notListening = engine.Exited
 
 // New returns the Node of a rank. silence is how long a host may not answer before its ranks are
 // lost.
