@@ -138,8 +138,8 @@ func (s *messenger) writeOut(p *peerMessages) bool {
 	return moved
 }
 
-// Finish waits until a message is delivered. After an error the messenger does not access the
-// message's body any more.
+// Finish waits until a message is delivered. If w ends or the peer is lost, Finish withdraws the
+// message. After Finish the messenger does not access the message's body.
 func (m *Mesh) Finish(w *wait.Waiter, msg *transport.Message) error {
 	x, ok := msg.State.(*msgState)
 	if !ok || x.msg != msg {
