@@ -24,7 +24,7 @@ var own = map[string]string{
 	"transport/tcp":  "stagger retryPause maxTries statusText maxBody smallBody maxSyscallBytes lingerFor slotEmpty slotDialing slotAccepting slotUp slotFailed maxSpareStates maxPieceBytes maxAnnounced copyPieceBytes triesPerCheck spinFor noYieldFor hostCheckEvery maxSleep maxTurnBytes maxClosed recordBytes maxUnproven controlConnectTime controlTries",
 	"segment":        "maxUnproven proofTime retryTime futexOwnerDied bytes page sizeSeals LivenessBytes",
 	"engine":         "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes LetGo NoRank EveryRank RootOnly AllButRoot thisRank NumOps NoScaling ByRanks ByFactor least farewellOp mostCauses travelKinds",
-	"engine/shm":     "direct readByNone readByRoot readByAll tooLarge minBytes maxSpareBytes posted matched reading delivered cancelled most prefetchMax accBytes allRanks vmreadCallMax exitReportTime wholeSource ownShare",
+	"engine/shm":     "direct readByNone readByRoot readByAll tooLarge minBytes maxSpareBytes posted matched reading delivered cancelled most prefetchMax accBytes allRanks vmreadCallMax exitReportTime",
 	"engine/network": "nobody lineBytes keepLetters past Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
 	"engine/hier":    "forSum forBlocks numScratch",
 	"control":        "maxHello sendTime version helloReadTime maxTries maxEarly reportTime nonceBytes tlsHint certHint helloTime maxPending maxUnanswered abortTime replaceTime gaveUpReason dialTime linkTime leaveTime leaveTick lingerIdle lingerTime",
