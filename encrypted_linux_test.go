@@ -55,7 +55,7 @@ func TestJoinEncryptsHosts(t *testing.T) {
 				if err := stranger.Wait(); err == nil || !strings.Contains(why.String(), "does not have this rank's certificate") {
 					t.Errorf("one with another secret: %v: %s", err, why)
 				}
-				said.Await(t, "does not take this job's certificate", 1)
+				said.Await(t, "does not accept this job's certificate", 1)
 			}
 			second, also := start(t, 1, secret, mode)
 			if err := errors.Join(first.Wait(), second.Wait()); err != nil {

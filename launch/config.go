@@ -149,7 +149,9 @@ func (c *Config) fill() error {
 }
 
 func (c *Config) check() error {
-	invalid := func(format string, args ...any) error { return &Error{"cannot start the job", fmt.Errorf(format, args...)} }
+	invalid := func(format string, args ...any) error {
+		return &Error{"cannot start the job", fmt.Errorf(format, args...)}
+	}
 	switch {
 	case len(c.Command) == 0:
 		return invalid("no program to run")

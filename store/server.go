@@ -87,7 +87,7 @@ func (s *Server) Close() error {
 
 // accept runs until the listener is closed.
 func (s *Server) accept() {
-	acceptloop.Each(s.listener, func(err error) { s.config.Logger.Warn("tutti store: cannot accept connections", "reason", err) }, s.receive)
+	acceptloop.Run(s.listener, func(err error) { s.config.Logger.Warn("tutti store: cannot accept connections", "reason", err) }, s.receive)
 }
 
 // receive lets a connection begin. If there are too many, one that has not proved

@@ -234,7 +234,7 @@ func (f *fate) strike() (err error) {
 		err = v.stop()
 	case "cut":
 		host := f.job.hosts[victim]
-		if err = f.job.net.Cut(host); err == nil {
+		if err = f.job.net.Disconnect(host); err == nil {
 			f.sent, f.heard, err = f.job.net.Traffic(host)
 		}
 		v.say("go")

@@ -258,7 +258,7 @@ func (o *hosting) strike(t *hostTrial, l *hostLauncher) error {
 		return fmt.Errorf("before the fault the host has processes %v", list)
 	}
 	if t.fault == "cut off" {
-		err := o.net.Cut(t.host)
+		err := o.net.Disconnect(t.host)
 		if err == nil {
 			_, t.received, err = o.net.Traffic(t.host)
 		}
@@ -288,7 +288,7 @@ func (o *hosting) heal(t *hostTrial, l *hostLauncher) error {
 	if _, received, err := o.net.Traffic(t.host); err != nil || received > t.received+chatter {
 		return fmt.Errorf("%d bytes have reached the host although it was cut off: %w", received-t.received, err)
 	}
-	return o.net.Plug(t.host)
+	return o.net.Reconnect(t.host)
 }
 
 var (

@@ -33,14 +33,14 @@ var partitions = []partition{
 	{name: "the host of ranks 2 and 3 is cut off", do: cutting(1), gone: -1, cut: 1, heals: true},
 	{name: "the host of ranks 0 and 1 is cut off", do: cutting(0), gone: -1, cut: 0, heals: true},
 	{name: "the hosts do not reach each other, but both the store", do: func(j *job) error { return j.net.Isolate(0, 1) }, gone: -1, cut: -1},
-	{name: "nothing reaches the host of ranks 2 and 3", do: func(j *job) error { return j.net.Deafen(1) }, gone: -1, cut: 1},
-	{name: "nothing reaches the host of ranks 0 and 1", do: func(j *job) error { return j.net.Deafen(0) }, gone: -1, cut: 0},
+	{name: "nothing reaches the host of ranks 2 and 3", do: func(j *job) error { return j.net.DropInbound(1) }, gone: -1, cut: 1},
+	{name: "nothing reaches the host of ranks 0 and 1", do: func(j *job) error { return j.net.DropInbound(0) }, gone: -1, cut: 0},
 	{name: "the host of ranks 2 and 3 is lost", do: cutting(1), gone: 1, cut: 1},
 	{name: "the host of ranks 0 and 1 is lost", do: cutting(0), gone: 0, cut: 0},
 }
 
 func cutting(host int) func(*job) error {
-	return func(j *job) error { return j.net.Cut(host) }
+	return func(j *job) error { return j.net.Disconnect(host) }
 }
 
 // partitionRank works until the network fails, and then tries to go on: at once,
@@ -256,7 +256,7 @@ func (p *partition) goOn(j *job, sides []*side) error {
 	if !p.heals {
 		return nil
 	}
-	if err := j.net.Plug(p.cut); err != nil {
+	if err := j.net.Reconnect(p.cut); err != nil {
 		return err
 	}
 	late := sides[p.cut]

@@ -32,7 +32,7 @@ type Config struct {
 	Reproducible   bool
 	Verify         bool
 	Timeout        time.Duration // zero or less: no bound
-	Silence        time.Duration // zero: keepalive.Default
+	Silence        time.Duration // zero: keepalive.DefaultSilence
 	Patience       time.Duration // positive
 
 	// ABI describes the constants of callers that all ranks must have in common; see
@@ -133,7 +133,7 @@ func (c *Config) validateRank() string {
 		}
 		return fmt.Sprintf("%s that this is rank %d of %d ranks, which are numbered from 0 to %d", source, c.Rank, c.Size, c.Size-1)
 	case c.Silence < 0:
-		return fmt.Sprintf("a Config.Silence of %v; it must be positive, or zero for %v", c.Silence, keepalive.Default)
+		return fmt.Sprintf("a Config.Silence of %v; it must be positive, or zero for %v", c.Silence, keepalive.DefaultSilence)
 	}
 	return ""
 }

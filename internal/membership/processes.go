@@ -122,6 +122,6 @@ func (c *Config) enter(ctx context.Context, rank, size int, addr string, l net.L
 	return job.Enter(ctx, job.Config{
 		Rank: rank, Size: size, Addr: addr, Listener: l, Secret: secret, Timeout: c.Timeout,
 		Interface: c.Interface, TLS: encrypt, Plain: c.Plain && c.Secret != "", Network: c.NoSharedMemory, Host: c.Host, Reproducible: c.Reproducible,
-		Silence: c.Silence, Verify: c.Verify, ABI: c.ABI, Alike: c.Alike, Logger: c.Logger,
+		Silence: c.Silence, Verify: c.Verify, ABI: c.ABI, Options: c.Alike, Logger: c.Logger,
 	})
 }

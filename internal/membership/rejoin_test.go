@@ -106,7 +106,7 @@ func TestRejoin(t *testing.T) {
 					for ctx.Err() == nil {
 						lineages[1-impatient], errs[1-impatient] = join(1-impatient, time.Minute)
 						err := errs[1-impatient]
-						if err == nil || !errors.Is(err, engine.ErrRankLost) && !strings.Contains(err.Error(), "rank 0 has given up") {
+						if err == nil || !errors.Is(err, engine.ErrRankLost) && !strings.Contains(err.Error(), "rank 0 has stopped waiting") {
 							return
 						}
 					}
@@ -276,7 +276,7 @@ func TestJoinTaken(t *testing.T) {
 	s, p := rejoinStore(t, false)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	refused := &counter{slog.DiscardHandler, "refused a control connection", make(chan struct{}, 100)}
+	refused := &counter{slog.DiscardHandler, "refused a connection", make(chan struct{}, 100)}
 	list, errs := make([]*Membership, 3), make([]error, 3)
 	var all sync.WaitGroup
 	join := func(rank int) {

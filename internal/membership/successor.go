@@ -83,7 +83,7 @@ func (m *Membership) form(ctx context.Context, s store.Store, d *agree.Decision,
 		}
 		// A newcomer whose Config differs from that of the other ranks must leave, not they.
 		var lost []int
-		if differ := (*job.DifferError)(nil); errors.As(err, &differ) {
+		if differ := (*job.OptionError)(nil); errors.As(err, &differ) {
 			if differ.Ranks[1] == rank {
 				return nil, &Error{Kind: engine.ErrMismatch, Reason: err.Error(), Err: err}
 			}

@@ -95,7 +95,7 @@ func (a *post) perform() {
 		}
 	}
 	a.performing = false
-	if a.leaving && (a.hurried || a.node.Gone()) {
+	if a.leaving && (a.hurried || a.node.MayExit()) {
 		a.close()
 		return
 	}
@@ -116,7 +116,7 @@ func (a *post) carryOut(x *overlay.Action) {
 		a.departed[x.Rank] = true
 	case overlay.Fail:
 		a.fail(x.Cause)
-	case overlay.Hear:
+	case overlay.NotifyPosition:
 		a.hear(x.Message)
 	}
 }

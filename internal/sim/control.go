@@ -185,7 +185,7 @@ func (m *member) look() {
 		m.was, m.pause = now, int64(looks)
 	case now != m.told:
 		m.told = now
-		a.step(func(t time.Time) { a.node.Tell(t, m.g.name, m.g.ranks, now[:]) })
+		a.step(func(t time.Time) { a.node.SharePosition(t, m.g.name, m.g.ranks, now[:]) })
 	default:
 		m.pause = min(2*m.pause, int64(mostLooks))
 	}

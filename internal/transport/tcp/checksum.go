@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hasSum tells a checksum of zero from none.
+// hasSum marks a checksum as present, so that a checksum of zero differs from none.
 const hasSum = 1 << 32
 
-// checksum is that of a head, if there is one, and a body. It is never zero.
+// checksum returns the checksum of a head, which may be nil, and a body. It is never zero.
 func checksum(head *transport.Head, body []byte) uint64 {
 	var sum uint32
 	if head != nil {
@@ -20,12 +20,12 @@ func checksum(head *transport.Head, body []byte) uint64 {
 	return hasSum | uint64(crc32c.Update(sum, body))
 }
 
-// damaged is the error for what has another checksum than it was sent with.
+// damaged returns the error for a wrong checksum.
 func (l *link) damaged() error {
 	return &transport.CorruptError{Peer: l.peer, Addr: l.remote()}
 }
 
-// remote is where the other side of a connection is.
+// remote is the address of the other side.
 func (c *conn) remote() string {
 	at, _ := unix.Getpeername(c.fd)
 	switch a := at.(type) {
