@@ -43,7 +43,7 @@ func (s *sentry) add(name string, members []int, w *network.Engine) *post {
 			return
 		}
 		// A disagreement is reported, which waits for an answer.
-		go w.Heard(i, network.Position(position))
+		go w.CheckPosition(i, network.Position(position))
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -334,7 +334,7 @@ func (a *post) fail(c *overlay.Cause) {
 // hear takes another rank's position in a group.
 func (a *post) hear(x *overlay.Message) {
 	if m := a.member(x.Group); m != nil && !m.closed {
-		m.Heard(slices.Index(m.g.ranks, x.Rank), network.Position(x.Where))
+		m.CheckPosition(slices.Index(m.g.ranks, x.Rank), network.Position(x.Where))
 	}
 }
 

@@ -11,23 +11,24 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Fail ends the group. A failure that the other ranks know of already is not
-// passed on to OnFail.
+// Fail ends the group. A failure that is marked as Told is known to the other
+// ranks, so it is not reported to OnFail.
 func (e *Engine) Fail(f *engine.Failure) { _ = e.fail(f) }
 
-// Failure is why the group has ended.
+// Failure returns the cause of the group's failure, or nil.
 func (e *Engine) Failure() *engine.Failure { return e.cause.Load() }
 
-// Failed is closed when the group has ended.
+// Failed is closed when the group has failed.
 func (e *Engine) Failed() <-chan struct{} { return e.opt.ParkingLot.Done() }
 
-// fail ends the group, and returns the cause that came first.
+// fail ends the group with the cause f, unless it has one, and returns the first
+// cause.
 func (e *Engine) fail(f *engine.Failure) *engine.Failure {
 	return e.cause.Take(f, e.opt.OnFail, e.opt.ParkingLot.Stop)
 }
 
-// explain makes a cause of what ended an operation; where says what it waited
-// for.
+// explain turns err into a cause. where says, for a timeout or a cancellation, what
+// the operation waited for.
 func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, where func() string) *engine.Failure {
 	if known := (*engine.Failure)(nil); errors.As(err, &known) {
 		return known
@@ -61,7 +62,8 @@ func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, 
 	return f
 }
 
-// farewell is why another rank has left, nil if it did not say.
+// farewell returns the failure because of which another rank has left, or nil if it
+// gave no reason.
 func (e *Engine) farewell(err error) *engine.Failure {
 	bye := (*transport.Goodbye)(nil)
 	if !errors.As(err, &bye) {
@@ -71,26 +73,26 @@ func (e *Engine) farewell(err error) *engine.Failure {
 	return w.Failure(e.size, e.opt.OnFail != nil)
 }
 
-// whereabouts says, for an error, whom this rank was waiting for, and who has
-// not been seen in the present call.
-func (e *Engine) whereabouts() string {
+// missingText says, for an error, which ranks this rank was waiting for, and which
+// ranks have sent nothing in the current call.
+func (e *Engine) missingText() string {
 	var b strings.Builder
 	switch {
-	case e.step == 0 || e.to == nobody && e.from == nobody:
+	case e.step == 0 || e.to == noRank && e.from == noRank:
 		b.WriteString("it had not begun")
-	case e.from == nobody || e.from == e.to:
+	case e.from == noRank || e.from == e.to:
 		fmt.Fprintf(&b, "it was waiting for rank %d", e.to)
-	case e.to == nobody:
+	case e.to == noRank:
 		fmt.Fprintf(&b, "it was waiting for rank %d", e.from)
 	default:
 		fmt.Fprintf(&b, "it was waiting for rank %d or rank %d", e.from, e.to)
 	}
-	l := &e.log
+	l := &e.calls
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var unseen []int
 	for r, h := range l.heard {
-		if r != e.rank && e.met[r] < e.step && h.step < e.step {
+		if r != e.rank && e.lastStep[r] < e.step && h.step < e.step {
 			unseen = append(unseen, r)
 		}
 	}
@@ -102,7 +104,7 @@ func (e *Engine) whereabouts() string {
 	sep := " ("
 	for _, r := range unseen[:min(len(unseen), most)] {
 		if h := l.heard[r]; h.step > 0 {
-			fmt.Fprintf(&b, "%srank %d was last heard of in %s", sep, r, h.call.text())
+			fmt.Fprintf(&b, "%srank %d was last heard of in %s", sep, r, h.call.describe())
 			sep = ", "
 		}
 	}
@@ -112,13 +114,14 @@ func (e *Engine) whereabouts() string {
 	return b.String()
 }
 
-// disagree is a failure because ranks do not do the same.
+// disagree returns the failure for ranks that run different calls.
 func (e *Engine) disagree(reason string) *engine.Failure {
 	return &engine.Failure{Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank, Reason: reason}
 }
 
-// wrongCount is for a transfer that has another size, in bytes, than expected:
-// of an uneven operation, because all else is in the fingerprint.
+// wrongCount returns the failure for a transfer whose size, in bytes, differs from
+// the expected size. Only an uneven operation can fail so, because the fingerprint
+// covers all other counts.
 func (e *Engine) wrongCount(r, want, sent int) error {
 	return e.disagree(fmt.Sprintf("rank %d expects %d elements from rank %d, which has %d for it; "+
 		"the counts of an uneven operation must agree in pairs", e.rank, want/e.elem, r, sent/e.elem))

@@ -5,12 +5,12 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A reduction is how elements are combined. Avg and PreMul are sums of
-// elements that were multiplied before, each rank's by its own factor.
+// A reduction is how elements are combined. Avg and PreMul are sums of elements
+// that each rank multiplies by its own factor first.
 type reduction struct {
 	op     kernel.Op
-	scaled bool // elements are multiplied before they are combined
-	factor float64
+	scaled bool    // elements are multiplied before they are combined
+	factor float64 // of this rank's elements
 }
 
 func (e *Engine) reduction(c *engine.Call) reduction {
@@ -30,7 +30,7 @@ func (e *Engine) reduction(c *engine.Call) reduction {
 	return r
 }
 
-// load writes a source to dst as it is combined: multiplied by its factor.
+// load copies a source to dst, multiplied by this rank's factor if there is one.
 func (r *reduction) load(dst, src engine.Mem) {
 	if r.scaled {
 		kernel.Scale(dst.Ptr, src.Ptr, dst.N, dst.Type, r.factor)
@@ -39,13 +39,13 @@ func (r *reduction) load(dst, src engine.Mem) {
 	engine.Copy(dst, src)
 }
 
-// loaded is the same reduction for sources that have gone through load.
+// loaded returns the same reduction for sources that load has already multiplied.
 func (r reduction) loaded() reduction {
 	r.scaled = false
 	return r
 }
 
-// add combines what was received with a source of this rank's.
+// add combines received elements with a source of this rank.
 func (r *reduction) add(dst, got, own engine.Mem) {
 	if r.scaled {
 		kernel.ScaleAdd(dst.Ptr, got.Ptr, own.Ptr, dst.N, dst.Type, r.factor)
@@ -54,9 +54,9 @@ func (r *reduction) add(dst, got, own engine.Mem) {
 	kernel.Reduce(dst.Ptr, got.Ptr, own.Ptr, dst.N, dst.Type, r.op)
 }
 
-// inOrder combines one source per rank, in rank order, into dst. The sources
-// have gone through load. Partial results go to acc, which may be the first of
-// them; dst may be any.
+// inOrder combines one source per rank, in rank order, into dst. The sources must
+// have been multiplied by load. Partial results go to acc, which may be the first
+// source; dst may be any source.
 func (r *reduction) inOrder(dst, acc engine.Mem, source func(rank int) engine.Mem, ranks int) {
 	a := source(0)
 	for i := 1; i < ranks; i++ {

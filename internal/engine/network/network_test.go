@@ -24,10 +24,10 @@ func TestEngine(t *testing.T) {
 	enginetest.Run(t, world(Options{}, mem.Options{}), enginetest.Options{})
 }
 
-// unbuffered holds no frame for anybody.
+// unbuffered is a transport that buffers no frames.
 var unbuffered = mem.Options{Frames: -1}
 
-// forced are sets of algorithms that together have all of them.
+// forced are two sets of algorithms that together contain every algorithm.
 var forced = map[string]Algorithms{
 	"small": {
 		AllReduce: Doubling, Reduce: Tree, Broadcast: Tree, AllGather: Bruck, ReduceScatter: Halving,
@@ -42,9 +42,9 @@ var forced = map[string]Algorithms{
 	"copied":  {AllReduce: Bruck},
 }
 
-// Algorithms pass the suite in segments, and without a transport that holds
-// frames for them. Those that are not here are chosen in TestEngine, and
-// TestEveryNumberOfRanks has them all.
+// TestAlgorithms runs the suite with segments and a transport without buffers. The
+// algorithms that forced lacks are chosen in TestEngine, and TestEveryNumberOfRanks
+// runs all of them.
 func TestAlgorithms(t *testing.T) {
 	for _, name := range []string{"large", "small"} {
 		opt := Options{Algorithms: forced[name], Segment: 1 << 10}
@@ -52,8 +52,8 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
-// Reproducible reductions are those of the sequential reference. All their
-// algorithms are chosen, by the size of the data.
+// TestReproducible checks that reproducible reductions equal the sequential
+// reference. The size of the data selects each of their algorithms.
 func TestReproducible(t *testing.T) {
 	opt := Options{Reproducible: true, Segment: 1000}
 	enginetest.Run(t, world(opt, unbuffered), enginetest.Options{Light: true, RankOrder: true})
@@ -74,7 +74,8 @@ func onAll(tb testing.TB, engines []engine.Engine, body func(ctx context.Context
 	return errs
 }
 
-// Every algorithm works on any number of ranks, for every segment size.
+// TestEveryNumberOfRanks runs every algorithm on several numbers of ranks and
+// segment sizes.
 func TestEveryNumberOfRanks(t *testing.T) {
 	for name, a := range forced {
 		for _, ranks := range []int{1, 2, 3, 4, 5, 6, 7, 8, 16} {
@@ -109,7 +110,8 @@ func mem32(s []float32) engine.Mem {
 	return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(s)), N: len(s), Type: kernel.Float32}
 }
 
-// The ranks have the same bits, also where the order changes them.
+// TestSameBits checks that all ranks have the same bits, also where the order
+// changes them.
 func TestSameBits(t *testing.T) {
 	for _, a := range []Algorithm{Doubling, Halving, Ring, Direct, Bruck} {
 		for ranks := 2; ranks <= 9; ranks++ {
@@ -138,7 +140,8 @@ func TestSameBits(t *testing.T) {
 	}
 }
 
-// failures runs one call per rank that must fail, and returns what it said.
+// failures runs one call per rank that must fail, and returns the error text, which
+// must be the same on all ranks.
 func failures(t *testing.T, engines []engine.Engine, call func(rank int) engine.Call) string {
 	t.Helper()
 	errs := onAll(t, engines, func(ctx context.Context, e engine.Engine) error {
@@ -156,7 +159,7 @@ func failures(t *testing.T, engines []engine.Engine, call func(rank int) engine.
 	return errs[0].Error()
 }
 
-// Ranks that were made with different options notice it by themselves.
+// TestDifferentOptions checks that ranks detect different options.
 func TestDifferentOptions(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
@@ -178,7 +181,8 @@ func TestDifferentOptions(t *testing.T) {
 	}
 }
 
-// A connection that breaks at any frame is a lost rank on all ranks.
+// TestBrokenConnection checks that a connection that breaks at any frame is
+// reported as a lost rank on all ranks.
 func TestBrokenConnection(t *testing.T) {
 	errCut := errors.New("somebody cut the cable")
 	for nth := range 6 {
@@ -201,7 +205,8 @@ func TestBrokenConnection(t *testing.T) {
 	}
 }
 
-// A group's own timeout ends operations whose context has no end.
+// TestTimeout checks that a group's own timeout ends operations whose context has
+// no deadline.
 func TestTimeout(t *testing.T) {
 	engines := world(Options{Timeout: time.Millisecond}, mem.Options{})(t, 2)
 	defer engines[1].Close()
@@ -215,8 +220,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// Who needs a rank that has left because of a failure is told of that, also if
-// nobody else could tell it.
+// TestFarewell checks that a rank that waits for a rank that has left because of a
+// failure reports that failure, also without a control channel.
 func TestFarewell(t *testing.T) {
 	var engines []*Engine
 	for _, m := range mem.New(3, mem.Options{}) {

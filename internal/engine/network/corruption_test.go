@@ -18,16 +18,16 @@ import (
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
-// A bad network passes on what comes, and, when it is armed, changes one bit in
-// the middle of something large that goes to one place.
-type badNetwork struct {
-	to    string // where what is changed goes
-	armed atomic.Bool
-	bad   atomic.Int32 // bits that were changed
+// A corruptingProxy forwards TCP connections. When armed, it flips one bit in the
+// middle of a large transfer to one address.
+type corruptingProxy struct {
+	target  string // address of the connections to corrupt
+	armed   atomic.Bool
+	flipped atomic.Int32 // number of bits that were flipped
 }
 
-// between returns an address that leads to another.
-func (n *badNetwork) between(t *testing.T, to string) string {
+// listen returns an address whose connections are forwarded to another.
+func (n *corruptingProxy) listen(t *testing.T, to string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -46,14 +46,14 @@ func (n *badNetwork) between(t *testing.T, to string) string {
 				in.Close()
 				continue
 			}
-			wg.Go(func() { n.carry(out, in, to == n.to) })
-			wg.Go(func() { n.carry(in, out, to != n.to) })
+			wg.Go(func() { n.forward(out, in, to == n.target) })
+			wg.Go(func() { n.forward(in, out, to != n.target) })
 		}
 	})
 	return l.Addr().String()
 }
 
-func (n *badNetwork) carry(to, from net.Conn, bad bool) {
+func (n *corruptingProxy) forward(to, from net.Conn, corrupt bool) {
 	defer to.Close()
 	buf := make([]byte, 64<<10)
 	for {
@@ -61,9 +61,9 @@ func (n *badNetwork) carry(to, from net.Conn, bad bool) {
 		if err != nil {
 			return
 		}
-		if bad && inData(buf[:k], k/2) && n.armed.CompareAndSwap(true, false) {
+		if corrupt && inData(buf[:k], k/2) && n.armed.CompareAndSwap(true, false) {
 			buf[k/2] ^= 4
-			n.bad.Add(1)
+			n.flipped.Add(1)
 		}
 		if _, err := to.Write(buf[:k]); err != nil {
 			_, _ = io.Copy(io.Discard, from)
@@ -72,24 +72,25 @@ func (n *badNetwork) carry(to, from net.Conn, bad bool) {
 	}
 }
 
-// inData reports whether a place is in the data of the test, which is all zeros,
-// and in no header: where the reads of what was sent begin and end is chance.
+// inData reports whether byte at of b is in the test's data, which is all zeros,
+// and not in a header. The boundaries of reads are arbitrary.
 func inData(b []byte, at int) bool {
 	const around = 1 << 10
 	return at >= around && at+around <= len(b) && len(bytes.Trim(b[at-around:at+around], "\x00")) == 0
 }
 
-// TestDamage has a bit changed on its way to rank 1. Without checksums nobody
-// notices; with them all are told who sent it to whom, and from where.
-func TestDamage(t *testing.T) {
+// TestCorruption flips a bit on its way to rank 1. Without checksums no rank
+// detects it. With checksums all ranks report the sender, the receiver and the
+// address.
+func TestCorruption(t *testing.T) {
 	for _, how := range []string{"collective", "message"} {
 		for _, verify := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/verify=%v", how, verify), func(t *testing.T) { damage(t, how, verify) })
+			t.Run(fmt.Sprintf("%s/verify=%v", how, verify), func(t *testing.T) { testCorruption(t, how, verify) })
 		}
 	}
 }
 
-func damage(t *testing.T, how string, verify bool) {
+func testCorruption(t *testing.T, how string, verify bool) {
 	var listeners []*tcp.Listener
 	for range 2 {
 		l, err := tcp.Listen(tcp.Options{Job: "test", Secret: []byte("secret"), Listen: "127.0.0.1:0", Verify: verify})
@@ -100,13 +101,13 @@ func damage(t *testing.T, how string, verify bool) {
 		listeners = append(listeners, l)
 	}
 	plain := func(l *tcp.Listener) string {
-		at, _, _ := strings.Cut(l.Addrs()[0], "/") // the rest is for tcp
+		at, _, _ := strings.Cut(l.Addrs()[0], "/") // the part behind the slash is for package tcp
 		return at
 	}
-	n := &badNetwork{to: plain(listeners[1])}
+	n := &corruptingProxy{target: plain(listeners[1])}
 	engines := make([]*Engine, 2)
 	for r, l := range listeners {
-		peers := [][]string{{n.between(t, plain(listeners[0]))}, {n.between(t, plain(listeners[1]))}}
+		peers := [][]string{{n.listen(t, plain(listeners[0]))}, {n.listen(t, plain(listeners[1]))}}
 		mesh, err := l.Mesh(tcp.MeshOptions{Group: tcp.Group{1}, Rank: r, Peers: peers})
 		if err != nil {
 			t.Fatal(err)
@@ -127,7 +128,7 @@ func damage(t *testing.T, how string, verify bool) {
 			x := make([]byte, 1<<20)
 			m := engine.Mem{Ptr: unsafe.Pointer(&x[0]), N: len(x), Type: kernel.Uint8}
 			got[r] = x
-			// They connect, before anything is changed.
+			// The ranks connect before the proxy is armed.
 			warm := m.Slice(0, 10)
 			if errs[r] = e.Run(ctx, 1, []engine.Call{{Verb: engine.AllReduce, Red: engine.Max, Dst: warm, Src: warm}}); errs[r] != nil {
 				return
@@ -145,8 +146,8 @@ func damage(t *testing.T, how string, verify bool) {
 		})
 	}
 	wg.Wait()
-	if n.bad.Load() != 1 {
-		t.Fatalf("%d bits were changed: %v", n.bad.Load(), errs)
+	if n.flipped.Load() != 1 {
+		t.Fatalf("%d bits were changed: %v", n.flipped.Load(), errs)
 	}
 	if !verify {
 		if errs[0] != nil || errs[1] != nil || strings.Count(string(got[1]), "\x04") != 1 {
