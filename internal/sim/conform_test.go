@@ -36,7 +36,7 @@ func TestConformance(t *testing.T) {
 }
 
 func runCase(t *testing.T, seed uint64, c *enginetest.Case) {
-	crew := enginetest.NewCrew()
+	crew := enginetest.NewRankFactory()
 	res := must(t, Options{Seed: seed, Ranks: c.Ranks}, func(ctx context.Context, s *Seat) error {
 		return c.Body(ctx, crew.Rank(s))
 	})

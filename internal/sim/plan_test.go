@@ -126,7 +126,7 @@ func (p *plan) run(faults ...Fault) (*World, *Result, error) {
 		return nil, nil, err
 	}
 	w := newWorld(opt)
-	crew := enginetest.NewCrew()
-	res, err := w.run(func(ctx context.Context, s *Seat) error { return p.program.Play(ctx, crew.Rank(s)) })
+	crew := enginetest.NewRankFactory()
+	res, err := w.run(func(ctx context.Context, s *Seat) error { return p.program.Run(ctx, crew.Rank(s)) })
 	return w, res, err
 }

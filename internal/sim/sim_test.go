@@ -56,7 +56,7 @@ func TestReplay(t *testing.T) {
 		}
 		var first *Result
 		for range 3 {
-			crew := enginetest.NewCrew()
+			crew := enginetest.NewRankFactory()
 			res := must(t, opt, func(ctx context.Context, s *Seat) error {
 				r := crew.Rank(s)
 				for v := engine.AllReduce; v <= engine.Barrier; v++ {

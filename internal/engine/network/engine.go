@@ -98,8 +98,7 @@ func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Eng
 
 // Run carries out calls in order, and consecutive small AllReduces as one step.
 // When a call fails, is cancelled or times out, Run fails the group and returns the
-// first cause. The transport has stopped using the caller's memory when Exchange
-// returns, also with an error.
+// first cause.
 func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
 	e.seq, e.op = seq, calls[0].Op()
 	e.w.Begin(ctx, e.opt.Timeout)

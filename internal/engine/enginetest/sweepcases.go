@@ -9,7 +9,7 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// verbs are those that carry data; allVerbs has the one that does not, too.
+// verbs are the verbs that carry data; allVerbs also has Barrier.
 var verbs = []engine.Verb{
 	engine.AllReduce, engine.Reduce, engine.Broadcast, engine.AllGather,
 	engine.ReduceScatter, engine.Gather, engine.Scatter, engine.AllToAll,
@@ -19,7 +19,8 @@ var allVerbs = append(verbs[:len(verbs):len(verbs)], engine.Barrier)
 
 var reds = []engine.Red{engine.Sum, engine.Prod, engine.Min, engine.Max, engine.Avg, engine.PreMul}
 
-// RedsOf are the reductions of a type's elements: Avg and PreMul are for floats.
+// RedsOf returns the operators for a type's elements: Avg and PreMul are for
+// floats.
 func RedsOf(t kernel.DType) []engine.Red {
 	if t.IsFloat() {
 		return reds
@@ -29,11 +30,11 @@ func RedsOf(t kernel.DType) []engine.Red {
 
 const (
 	lineBytes  = 64       // a cache line
-	largeBytes = 64 << 10 // with one element more, no power of two
+	largeBytes = 64 << 10 // one element more makes it no power of two
 	hugeBytes  = 4 << 20
 )
 
-// types are the element types that a suite covers.
+// types returns the element types that a suite covers.
 func (o Options) types() []kernel.DType {
 	if o.Light {
 		return []kernel.DType{kernel.Int8, kernel.BFloat16, kernel.Float32, kernel.Uint64}
@@ -55,7 +56,7 @@ func (o Options) ranks() []int {
 	return []int{1, 2, 3, 5, 8}
 }
 
-// sizes are numbers of elements.
+// sizes returns numbers of elements.
 func (o Options) sizes(t kernel.DType) []int {
 	if o.Light {
 		return []int{0, 7, lineBytes / t.Size(), 1027}
@@ -63,8 +64,8 @@ func (o Options) sizes(t kernel.DType) []int {
 	return []int{0, 1, 7, 127, lineBytes / t.Size(), largeBytes/t.Size() + 1}
 }
 
-// share is how many elements of bytes in all are one rank's, if the verb divides
-// them.
+// share returns how many elements one rank has, if the total is the given number of
+// bytes and the verb divides it.
 func share(v engine.Verb, t kernel.DType, bytes, ranks int) int {
 	if o := (Op{Verb: v}); o.dividesSource() || o.dividesResult() {
 		bytes /= ranks
@@ -72,8 +73,8 @@ func share(v engine.Verb, t kernel.DType, bytes, ranks int) int {
 	return bytes / t.Size()
 }
 
-// sweepCases are every verb with every type on every number of ranks: each case
-// goes through the operations, the sizes and the places.
+// sweepCases are every verb with every type on every number of ranks. Each case
+// covers the operators, the sizes and the layouts.
 func sweepCases(opt Options) []Case {
 	var cases []Case
 	for _, v := range verbs {
@@ -135,7 +136,7 @@ func (o Options) sweepOps(v engine.Verb, t kernel.DType, sizes []int, reds []eng
 	return nil
 }
 
-// forms are the ways in which a verb's memory can lie.
+// forms returns the possible layouts of a verb's memory.
 func (o Op) forms() []Op {
 	switch {
 	case o.Verb == engine.Broadcast:

@@ -8,27 +8,27 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// guardBytes lie before and behind every buffer and must stay as they are.
+// guardBytes are before and behind every buffer. An engine must not change them.
 const guardBytes = 64
 
-// What memory holds before anything was written to it, and after everything
-// was read.
+// Patterns of memory before anything was written to it, and after everything was
+// read.
 var (
 	blank = bytes.Repeat([]byte{0xC5}, 4<<10)
 	guard = bytes.Repeat([]byte{0x9E}, 4<<10)
 	spoil = bytes.Repeat([]byte{0x3A}, 4<<10)
 )
 
-// paint fills b with a pattern. It copies, because the race detector sees one
-// access to a range faster than many to its bytes.
-func paint(b, pattern []byte) {
+// fillPattern fills b with a pattern. It copies, because the race detector handles
+// one access to a range faster than many to its bytes.
+func fillPattern(b, pattern []byte) {
 	for len(b) > 0 {
 		b = b[copy(b, pattern):]
 	}
 }
 
-// isPainted reports whether b is as paint left it.
-func isPainted(b, pattern []byte) bool {
+// hasPattern reports whether b still holds the pattern.
+func hasPattern(b, pattern []byte) bool {
 	for len(b) > 0 {
 		n := min(len(b), len(pattern))
 		if !bytes.Equal(b[:n], pattern[:n]) {
@@ -45,7 +45,7 @@ func newBytes(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
 }
 
-// elements views bytes as elements.
+// elements returns bytes as elements.
 func elements[T any](b []byte) []T {
 	var e T
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(e)))
@@ -56,28 +56,28 @@ func memOf(b []byte, t kernel.DType) engine.Mem {
 	return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(b)), N: len(b) / t.Size(), Type: t}
 }
 
-// A buffer is memory between two guards.
+// buffer is memory between two guards.
 type buffer struct {
 	all  []byte
 	data []byte
 }
 
-// intact reports whether nothing was written beside the buffer.
+// intact reports whether the guards are unchanged.
 func (b *buffer) intact() bool {
 	before := len(b.all) - cap(b.data)
-	return isPainted(b.all[:before], guard) && isPainted(b.all[before+len(b.data):], guard)
+	return hasPattern(b.all[:before], guard) && hasPattern(b.all[before+len(b.data):], guard)
 }
 
-// An arena is where the buffers of one operation come from. The memory is used
-// again for the next one.
+// arena allocates the buffers of one operation. The next operation reuses the
+// memory.
 type arena struct {
 	chunk   []byte
 	free    []byte
 	buffers []buffer
 }
 
-// take returns n blank bytes for elements of the given size. Buffers begin
-// aligned for the element and for nothing more.
+// take returns n blank bytes for elements of the given size. Buffers are aligned
+// for the element and for nothing more.
 func (a *arena) take(n, size int) []byte {
 	skew := len(a.buffers) % 7 * size
 	need := (2*guardBytes + skew + n + 7) / 8 * 8
@@ -89,21 +89,21 @@ func (a *arena) take(n, size int) []byte {
 	a.free = a.free[need:]
 	lo := guardBytes + skew
 	b := buffer{all, all[lo : lo+n]}
-	paint(all[:lo], guard)
-	paint(b.data, blank)
-	paint(all[lo+n:], guard)
+	fillPattern(all[:lo], guard)
+	fillPattern(b.data, blank)
+	fillPattern(all[lo+n:], guard)
 	a.buffers = append(a.buffers, b)
 	return b.data
 }
 
-// spoil overwrites all that was taken.
-func (a *arena) spoil() {
+// overwrite fills all buffers with a pattern.
+func (a *arena) overwrite() {
 	for i := range a.buffers {
-		paint(a.buffers[i].all, spoil)
+		fillPattern(a.buffers[i].all, spoil)
 	}
 }
 
-// reset takes everything back.
+// reset frees all buffers.
 func (a *arena) reset() {
 	a.free = a.chunk
 	a.buffers = a.buffers[:0]

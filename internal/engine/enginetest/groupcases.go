@@ -10,15 +10,15 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// groupCases are about groups: making them, driving several at once, and what
-// a group knows of itself.
+// groupCases test how groups are made, several groups at the same time, and what a
+// group reports about itself.
 func groupCases(opt Options) []Case {
 	var cases []Case
 	for _, ranks := range opt.ranks() {
 		add := func(name string, body func(context.Context, *Rank) error) {
 			cases = append(cases, Case{Name: fmt.Sprintf("group/%s/ranks=%d", name, ranks), Ranks: ranks, Body: body})
 		}
-		add("split", func(ctx context.Context, r *Rank) error { return opt.halves(ctx, r, 3) })
+		add("split", func(ctx context.Context, r *Rank) error { return opt.splitHalves(ctx, r, 3) })
 		add("at once", opt.atOnce)
 		add("alloc", allocate)
 		add("hosts", func(_ context.Context, r *Rank) error { return checkHosts(r.SameHost(), r) })
@@ -28,8 +28,8 @@ func groupCases(opt Options) []Case {
 	return cases
 }
 
-// halves splits a group into halves, in reverse order, and these again.
-func (o Options) halves(ctx context.Context, r *Rank, depth int) error {
+// splitHalves splits a group into halves, in reverse order, and these again.
+func (o Options) splitHalves(ctx context.Context, r *Rank, depth int) error {
 	if err := o.someOps(ctx, r, 5, uint64(depth)); err != nil || depth == 0 {
 		return err
 	}
@@ -38,10 +38,10 @@ func (o Options) halves(ctx context.Context, r *Rank, depth int) error {
 		return err
 	}
 	defer sub.Close()
-	if err := o.halves(ctx, sub, depth-1); err != nil {
+	if err := o.splitHalves(ctx, sub, depth-1); err != nil {
 		return err
 	}
-	// Odd ranks are left out, and the group goes on without them.
+	// Odd ranks are in no new group; the parent group is used afterwards.
 	some, err := r.Split(ctx, -(r.Rank() % 2), 0)
 	if err != nil {
 		return err
@@ -70,8 +70,8 @@ func (o Options) someOps(ctx context.Context, r *Rank, batches int, seed uint64)
 	return nil
 }
 
-// atOnce drives several groups of the same ranks from a goroutine each. Each
-// rank starts them in another order.
+// atOnce uses several groups of the same ranks from a goroutine each. Each rank
+// starts them in another order.
 func (o Options) atOnce(ctx context.Context, r *Rank) error {
 	const n = 5
 	subs := make([]*Rank, n)
@@ -92,14 +92,14 @@ func (o Options) atOnce(ctx context.Context, r *Rank) error {
 		go func() {
 			err := o.someOps(ctx, subs[k], 20, uint64(k))
 			if err != nil {
-				r.Abandon(err)
+				r.FailGroups(err)
 			}
 			errs <- errors.Join(err, subs[k].Close())
 		}()
 	}
 	first := o.someOps(ctx, r, 20, n)
 	if first != nil {
-		r.Abandon(first)
+		r.FailGroups(first)
 	}
 	for range subs {
 		first = errors.Join(first, <-errs)
@@ -107,7 +107,8 @@ func (o Options) atOnce(ctx context.Context, r *Rank) error {
 	return first
 }
 
-// allocate asks for shared memory, finds it empty, and works on it.
+// allocate allocates shared memory, checks that it is zero, and runs operations on
+// it.
 func allocate(ctx context.Context, r *Rank) error {
 	for _, n := range []int{1, 100, 100_000} {
 		r.calls = append(r.calls[:0], engine.Call{Verb: engine.Alloc, Src: engine.Mem{N: 8 * n, Type: kernel.Uint8}})
@@ -159,8 +160,8 @@ func checkHosts(hosts []int, r *Rank) error {
 	return nil
 }
 
-// closeAtOnce makes short groups that each rank closes as soon as its own part
-// is over: what it did must reach the others.
+// closeAtOnce makes groups that each rank closes as soon as its own operation
+// returns. Data that it has sent must still reach the other ranks.
 func closeAtOnce(ctx context.Context, r *Rank) error {
 	for i, v := range verbs {
 		for _, n := range []int{3, 30_000} {
@@ -177,7 +178,7 @@ func closeAtOnce(ctx context.Context, r *Rank) error {
 	return nil
 }
 
-// failsAlone ends a group: the one that it was made from goes on.
+// failsAlone fails a group. The group that it was made from must not fail.
 func failsAlone(ctx context.Context, r *Rank) error {
 	for i := range 3 {
 		sub, err := r.Dup(ctx)

@@ -9,10 +9,10 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// giveUpCases are ranks that give up just when the others come: whoever is told
-// that all went well must have the right data, although the one that gave up
-// writes to its memory at once. Which way it goes is a matter of luck, so that
-// each case tries many times, in groups of their own.
+// giveUpCases are ranks that are cancelled just when the other ranks arrive. A rank
+// whose operation succeeds must have the right data, although the cancelled rank
+// writes to its memory at once. The timing is random, so each case runs many
+// rounds, each in a group of its own.
 func giveUpCases(opt Options) []Case {
 	rounds := 60
 	if opt.Light {
@@ -45,7 +45,7 @@ func giveUpCases(opt Options) []Case {
 	return cases
 }
 
-// giveUp lets one rank of a new group give up in the middle of something.
+// giveUp makes one rank of a new group give up during an operation.
 func giveUp(ctx context.Context, r *Rank, round int, try func(context.Context, *Rank) error) error {
 	sub, err := r.Dup(ctx)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A prepared operation is one rank's call, with the memory it works on and what
-// that memory must hold afterwards.
+// A prepared operation is one rank's call, with the memory that it uses and the
+// contents that this memory must have afterwards.
 type prepared struct {
 	op    Op
 	call  engine.Call
 	after []expectation
 }
 
-// An expectation is what some memory must hold when the operation is over.
+// expectation is what some memory must hold when the operation has returned.
 type expectation struct {
 	what string
 	got  []byte
@@ -28,7 +28,7 @@ func (p *prepared) expect(what string, got, want []byte) {
 	p.after = append(p.after, expectation{what, got, want})
 }
 
-// prepare lays out the memory of one rank's call and fills it.
+// prepare allocates the memory of one rank's call and fills it.
 func (o Op) prepare(a *arena, c *cache, rank, size int) prepared {
 	p := prepared{op: o, call: engine.Call{
 		Verb: o.Verb, Red: o.Red, Uneven: o.Uneven, Root: o.root(size), Name: o.Name,
@@ -92,16 +92,16 @@ func (o Op) dividesResult() bool {
 	return o.Verb == engine.AllGather || o.Verb == engine.Gather || o.Verb == engine.AllToAll
 }
 
-// A layout is where the shares of one side of a call lie.
+// layout is the memory of one side of a call, share by share.
 type layout struct {
 	op    Op
-	mine  int // this rank's share, which is never missing
+	mine  int // index of this rank's share, which is never missing
 	data  [][]byte
 	mems  []engine.Mem
 	whole engine.Mem // of an even form
 }
 
-// take lays out shares of the given sizes: apart from one another, or in a row.
+// take allocates shares with the given contents: separately, or adjacent.
 func (l *layout) take(a *arena, shares [][]byte, apart bool) {
 	if len(shares) == 0 {
 		return
@@ -116,7 +116,7 @@ func (l *layout) take(a *arena, shares [][]byte, apart bool) {
 		row = a.take(n, t.Size())
 		l.whole = memOf(row, t)
 		if n == 0 && l.op.Seed%2 == 0 {
-			l.whole.Ptr = nil // what an empty slice may be
+			l.whole.Ptr = nil // a nil pointer is valid for an empty slice
 		}
 	}
 	for i, s := range shares {
@@ -153,7 +153,7 @@ func (p *prepared) expectAll(side string, l *layout, shares [][]byte) {
 	}
 }
 
-// verify compares the memory with what it must hold.
+// verify compares the memory with the expectations.
 func (p *prepared) verify(rank, size int) error {
 	for _, e := range p.after {
 		if bytes.Equal(e.got, e.want) {
@@ -171,7 +171,7 @@ func (p *prepared) verify(rank, size int) error {
 	return nil
 }
 
-// sameCall reports whether an engine left a call as it was.
+// sameCall reports whether an engine has left a call unchanged.
 func sameCall(a, b *engine.Call) bool {
 	return a.Dst == b.Dst && a.Src == b.Src && slices.Equal(a.DstParts, b.DstParts) &&
 		slices.Equal(a.SrcParts, b.SrcParts) && a.Verb == b.Verb && a.Red == b.Red &&

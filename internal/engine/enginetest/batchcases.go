@@ -8,8 +8,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// batchCases are operations that travel together: small ones, which an engine
-// may fuse, large ones, and both.
+// batchCases are batches of operations: small ones, which an engine may fuse, large
+// ones, and both together.
 func batchCases(opt Options) []Case {
 	var cases []Case
 	rounds := 40
@@ -19,7 +19,7 @@ func batchCases(opt Options) []Case {
 	for _, ranks := range opt.ranks() {
 		for _, kind := range []struct {
 			name string
-			draw func(*random) int // the bytes of a share
+			draw func(*random) int // returns the size of a share, in bytes
 		}{
 			{"small", func(r *random) int { return r.below(100) }},
 			{"large", func(r *random) int { return 4<<10 + r.below(20<<10) }},
@@ -43,15 +43,15 @@ func batchCases(opt Options) []Case {
 			})
 		}
 		for _, v := range verbs {
-			cases = append(cases, opt.likeBatch(v, ranks))
+			cases = append(cases, opt.repeatedOpBatch(v, ranks))
 		}
 	}
 	return cases
 }
 
-// likeBatch repeats one operation in a batch, in every form: each must have the
-// engine's inner memory to itself.
-func (o Options) likeBatch(v engine.Verb, ranks int) Case {
+// repeatedOpBatch repeats one operation in a batch, in every form. The engine's
+// scratch memory must not be shared between the operations.
+func (o Options) repeatedOpBatch(v engine.Verb, ranks int) Case {
 	return Case{
 		Name: fmt.Sprintf("batch/%v/ranks=%d", v, ranks), Ranks: ranks,
 		Body: func(ctx context.Context, r *Rank) error {
@@ -71,7 +71,7 @@ func (o Options) likeBatch(v engine.Verb, ranks int) Case {
 }
 
 // randomOp draws an operation whose shares have about as many bytes as draw
-// says.
+// returns.
 func (o Options) randomOp(r *random, draw func(*random) int) Op {
 	verb := allVerbs[r.below(len(allVerbs))]
 	op := Op{Verb: verb, Exact: !o.RankOrder, Numbers: o.Numbers, Seed: r.next(), Root: r.below(16)}

@@ -9,8 +9,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// endingCases are groups that end before their operations do: one rank stays
-// away, gives up, is told to stop, or leaves.
+// endingCases are groups that fail or are left before their operations complete:
+// one rank is absent, is cancelled, calls Fail, or closes.
 func endingCases(opt Options) []Case {
 	var cases []Case
 	for _, v := range allVerbs {
@@ -26,7 +26,7 @@ func endingCases(opt Options) []Case {
 		}
 	}
 	exchange := Op{Type: kernel.Int64, N: 40_000}
-	cases = append(cases, overCase(), cancelCase(exchange), stopCase(exchange), leavingBusyCase(exchange))
+	cases = append(cases, endedContextCase(), cancelCase(exchange), stopCase(exchange), leavingBusyCase(exchange))
 	return append(cases, messageEndingCases()...)
 }
 
@@ -37,18 +37,18 @@ func caseName(what string, op Op) string {
 	return fmt.Sprintf("ending/%s/%v/n=%d", what, op.Verb, op.N)
 }
 
-// bystander waits until the group has failed, and only then makes its call.
-func bystander(ctx context.Context, r *Rank, op Op) error {
+// callAfterFailure waits until the group has failed and then makes a call.
+func callAfterFailure(ctx context.Context, r *Rank, op Op) error {
 	select {
 	case <-r.Failed():
-		return r.suffer(ctx, op)
+		return r.expectFailure(ctx, op)
 	case <-ctx.Done():
 		return errors.New("the group did not fail")
 	}
 }
 
-// absentCase is a rank that calls nothing until the others' contexts have
-// ended.
+// absentCase is a rank that makes no call until the contexts of the other ranks
+// have ended.
 func absentCase(op Op, absent int) Case {
 	return Case{
 		Name: fmt.Sprintf("%s/rank %d", caseName("absent", op), absent), Ranks: 3,
@@ -58,15 +58,15 @@ func absentCase(op Op, absent int) Case {
 				return r.failed(ctx, err)
 			}
 			if r.Rank() == absent {
-				return bystander(ctx, r, op)
+				return callAfterFailure(ctx, r, op)
 			}
-			return r.sawOwn(r.sufferIn(ctx, lateDeadline, op), context.DeadlineExceeded)
+			return r.checkOwnCause(r.expectFailureIn(ctx, lateDeadline, op), context.DeadlineExceeded)
 		},
 	}
 }
 
-// sawOwn checks that a failure that began on this rank keeps what it saw.
-func (r *Rank) sawOwn(err, saw error) error {
+// checkOwnCause checks that a failure that began on this rank wraps the error saw.
+func (r *Rank) checkOwnCause(err, saw error) error {
 	f := (*engine.Failure)(nil)
 	if errors.As(err, &f) && f.Rank == r.Rank() && !errors.Is(f.Err, saw) {
 		return fmt.Errorf("rank %d saw %v, its failure says %v", r.Rank(), saw, f.Err)
@@ -74,8 +74,8 @@ func (r *Rank) sawOwn(err, saw error) error {
 	return err
 }
 
-// givingUpCase is one rank that waits for an absent one and is cancelled. The
-// third waits without an end of its own.
+// givingUpCase is a rank that waits for an absent rank and is cancelled. The third
+// rank waits without a deadline of its own.
 func givingUpCase(op Op) Case {
 	const absent, cancelled = 0, 2
 	return Case{
@@ -84,34 +84,34 @@ func givingUpCase(op Op) Case {
 		Body: func(ctx context.Context, r *Rank) error {
 			switch r.Rank() {
 			case absent:
-				return bystander(ctx, r, op)
+				return callAfterFailure(ctx, r, op)
 			case cancelled:
-				return r.sawOwn(r.sufferIn(ctx, lateCancel, op), context.Canceled)
+				return r.checkOwnCause(r.expectFailureIn(ctx, lateCancel, op), context.Canceled)
 			}
-			return r.suffer(ctx, op)
+			return r.expectFailure(ctx, op)
 		},
 	}
 }
 
-// overCase is a context that has ended before the call.
-func overCase() Case {
+// endedContextCase is a context that has ended before the call.
+func endedContextCase() Case {
 	op := Op{Verb: engine.AllReduce, Red: engine.Sum, Type: kernel.Int32, N: 5}
 	return Case{
 		Name: caseName("cancelled before", op), Ranks: 2,
 		Fault: &Fault{Kind: engine.ErrAborted, Ranks: []int{1}, Text: []string{errOnPurpose.Error()}},
 		Body: func(ctx context.Context, r *Rank) error {
 			if r.Rank() == 0 {
-				return r.suffer(ctx, op)
+				return r.expectFailure(ctx, op)
 			}
 			own, cancel := context.WithCancelCause(ctx)
 			cancel(errOnPurpose)
-			return r.sawOwn(r.suffer(own, op), context.Canceled)
+			return r.checkOwnCause(r.expectFailure(own, op), context.Canceled)
 		},
 	}
 }
 
-// untilFailure repeats something until it fails. After some turns it calls
-// then, in a goroutine, while the work goes on.
+// untilFailure repeats do until it fails. After the given number of turns it calls
+// then in a goroutine, while the work continues.
 func (r *Rank) untilFailure(ctx context.Context, do func(turn int) error, turns int, then func()) error {
 	done := make(chan struct{})
 	for i := 0; ; i++ {
@@ -130,11 +130,11 @@ func (r *Rank) untilFailure(ctx context.Context, do func(turn int) error, turns 
 	}
 }
 
-// never is more turns than any test takes.
-const never = 1 << 62
+// endless is more turns than any test runs.
+const endless = 1 << 62
 
-// work is what busy ranks do: an operation with changing roots, or, without a
-// verb, large messages both ways.
+// work returns what busy ranks repeat: an operation with changing roots, or, if op
+// has no verb, large messages in both directions.
 func (r *Rank) work(ctx context.Context, op Op) func(turn int) error {
 	if op.Verb != 0 {
 		return func(turn int) error {
@@ -159,16 +159,16 @@ func cancelCase(op Op) Case {
 		Fault: &Fault{Kind: engine.ErrAborted, Ranks: []int{cancelled}, Text: []string{errOnPurpose.Error()}},
 		Body: func(ctx context.Context, r *Rank) error {
 			if r.Rank() != cancelled {
-				return r.untilFailure(ctx, r.work(ctx, op), never, nil)
+				return r.untilFailure(ctx, r.work(ctx, op), endless, nil)
 			}
 			own, cancel := context.WithCancelCause(ctx)
 			err := r.untilFailure(ctx, r.work(own, op), 20, func() { cancel(errOnPurpose) })
-			return r.sawOwn(err, context.Canceled)
+			return r.checkOwnCause(err, context.Canceled)
 		},
 	}
 }
 
-// stopCase is a group that a goroutine ends while all ranks are busy.
+// stopCase is a group on which a goroutine calls Fail while all ranks are busy.
 func stopCase(op Op) Case {
 	cause := &engine.Failure{Kind: engine.ErrAborted, Rank: 2, Reason: "somebody pulled the plug"}
 	return Case{
@@ -176,14 +176,14 @@ func stopCase(op Op) Case {
 		Fault: &Fault{Kind: cause.Kind, Text: []string{cause.Error()}},
 		Body: func(ctx context.Context, r *Rank) error {
 			if r.Rank() != cause.Rank {
-				return r.untilFailure(ctx, r.work(ctx, op), never, nil)
+				return r.untilFailure(ctx, r.work(ctx, op), endless, nil)
 			}
 			return r.untilFailure(ctx, r.work(ctx, op), 20, func() { r.Fail(cause) })
 		},
 	}
 }
 
-// leavingCase is a rank that closes its side when the others still need it.
+// leavingCase is a rank that closes its engine while the other ranks still need it.
 func leavingCase(op Op, leaver int) Case {
 	return Case{
 		Name: fmt.Sprintf("%s/rank %d", caseName("left", op), leaver), Ranks: 3,
@@ -195,12 +195,12 @@ func leavingCase(op Op, leaver int) Case {
 			if r.Rank() == leaver {
 				return r.Close()
 			}
-			return r.suffer(ctx, op)
+			return r.expectFailure(ctx, op)
 		},
 	}
 }
 
-// leavingBusyCase is a rank that leaves in the middle of the others' work.
+// leavingBusyCase is a rank that closes its engine while the other ranks are busy.
 func leavingBusyCase(op Op) Case {
 	const leaver, turns = 1, 20
 	return Case{
@@ -208,7 +208,7 @@ func leavingBusyCase(op Op) Case {
 		Fault: &Fault{Kind: engine.ErrRankLost, Ranks: []int{leaver}, Lost: []int{leaver}},
 		Body: func(ctx context.Context, r *Rank) error {
 			if r.Rank() != leaver {
-				return r.untilFailure(ctx, r.work(ctx, op), never, nil)
+				return r.untilFailure(ctx, r.work(ctx, op), endless, nil)
 			}
 			work := r.work(ctx, op)
 			for i := range turns {
@@ -221,7 +221,7 @@ func leavingBusyCase(op Op) Case {
 	}
 }
 
-// messageEndingCases are messages whose other side never comes.
+// messageEndingCases are messages that the other side never posts.
 func messageEndingCases() []Case {
 	var cases []Case
 	for _, t := range []Transfer{
@@ -237,7 +237,7 @@ func messageEndingCases() []Case {
 				Name: fmt.Sprintf("ending/%s/%s", what, does), Ranks: 3, Fault: &fault,
 				Body: func(ctx context.Context, r *Rank) error {
 					if r.Rank() == 2 {
-						return r.suffer(ctx, Op{Verb: engine.Barrier})
+						return r.expectFailure(ctx, Op{Verb: engine.Barrier})
 					}
 					return body(ctx, r)
 				},
@@ -245,22 +245,22 @@ func messageEndingCases() []Case {
 		}
 		add("absent", Fault{Kind: engine.ErrTimeout, Ranks: []int{1}}, func(ctx context.Context, r *Rank) error {
 			if r.Rank() == 1 {
-				return bystander(ctx, r, Op{Verb: engine.Barrier})
+				return callAfterFailure(ctx, r, Op{Verb: engine.Barrier})
 			}
-			return r.sawOwn(r.failed(ctx, r.exchange(lateDeadline(ctx), false, t)), context.DeadlineExceeded)
+			return r.checkOwnCause(r.failed(ctx, r.exchange(lateDeadline(ctx), false, t)), context.DeadlineExceeded)
 		})
 		add("cancelled", Fault{Kind: engine.ErrAborted, Ranks: []int{0, 1}}, func(ctx context.Context, r *Rank) error {
 			if r.Rank() == 1 {
-				return bystander(ctx, r, Op{Verb: engine.Barrier})
+				return callAfterFailure(ctx, r, Op{Verb: engine.Barrier})
 			}
-			return r.sawOwn(r.failed(ctx, r.exchange(lateCancel(ctx), false, t)), context.Canceled)
+			return r.checkOwnCause(r.failed(ctx, r.exchange(lateCancel(ctx), false, t)), context.Canceled)
 		})
 		cause := &engine.Failure{Kind: engine.ErrAborted, Rank: 1, Reason: "somebody pulled the plug"}
 		stopped := Fault{Kind: engine.ErrAborted, Text: []string{cause.Error()}}
 		add("stopped", stopped, func(ctx context.Context, r *Rank) error {
 			if r.Rank() == 1 {
 				r.Fail(cause)
-				return bystander(ctx, r, Op{Verb: engine.Barrier})
+				return callAfterFailure(ctx, r, Op{Verb: engine.Barrier})
 			}
 			return r.failed(ctx, r.exchange(ctx, false, t))
 		})
@@ -269,7 +269,7 @@ func messageEndingCases() []Case {
 }
 
 // leftMessageCase is a message whose other side has left the group. There is no
-// third rank: in a barrier it would lose the leaver by itself.
+// third rank, because its barrier would detect the departure by itself.
 func leftMessageCase(send bool) Case {
 	t := Transfer{From: 1, To: 0, Tag: 4, Type: kernel.Int32, N: 5}
 	name := "ending/left/receive"

@@ -13,8 +13,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// batchesEnv is how many random batches over shared buffers an engine runs, on all
-// numbers of ranks together. Unset: a sample.
+// batchesEnv is the number of random batches over shared buffers that an engine
+// runs, on all numbers of ranks together. Unset: a sample.
 const batchesEnv = "TUTTI_TEST_BATCHES"
 
 // LongRun reports whether the environment asks for a long run of random batches.
@@ -25,8 +25,8 @@ func longBatches() int {
 	return max(n, 0)
 }
 
-// sharedCases are random batches whose operations share a few buffers. Each
-// batch is refused, or its results are those of its operations one by one.
+// sharedCases are random batches whose operations share a few buffers. Each batch
+// is either refused, or has the results of its operations run one by one.
 func sharedCases(opt Options) []Case {
 	var groups []int
 	for _, ranks := range opt.ranks() {
@@ -76,19 +76,19 @@ const (
 	sharedMost    = 2000 // elements of the largest share
 )
 
-// sharedBytes is the size of a buffer that holds the shares of all ranks, gaps
+// sharedBytes returns the size of a buffer that holds the shares of all ranks, gaps
 // between them, and half as much again.
 func sharedBytes(most, size int) int { return (8*most + 16) * size * 3 / 2 }
 
-// A span is part of a shared buffer: off and n are bytes.
+// span is a part of a shared buffer; off and n are in bytes.
 type span struct{ buf, off, n int }
 
 func (s span) overlaps(o span) bool {
 	return s.buf == o.buf && s.off < o.off+o.n && o.off < s.off+s.n
 }
 
-// A sharedOp is an operation on shared buffers. Its spans are at the same place
-// on all ranks.
+// A sharedOp is an operation on shared buffers. Its spans are the same on all
+// ranks.
 type sharedOp struct {
 	Op
 	counts  []int // elements of the ranks' shares, if uneven
@@ -96,11 +96,11 @@ type sharedOp struct {
 	dst     span
 	gap     int  // bytes between the parts of an uneven side
 	sparse  bool // ranks pass nothing for a side that they do not use
-	message bool // from rank Root to rank to
+	message bool // a message from rank Root to rank to
 	to, tag int
 }
 
-// share is how many bytes rank from has for rank to.
+// share returns how many bytes rank from sends to rank to.
 func (o *sharedOp) share(from, to int) int {
 	n := o.N
 	if o.Uneven {
@@ -109,9 +109,9 @@ func (o *sharedOp) share(from, to int) int {
 	return n * o.Type.Size()
 }
 
-// sides are the spans that a rank passes: one for a whole side, one for each rank
-// for a divided one.
-func (o *sharedOp) sides(rank, size int) (src, dst []span) {
+// spans returns the spans that a rank passes: one for a whole side, one per rank
+// for a divided side.
+func (o *sharedOp) spans(rank, size int) (src, dst []span) {
 	whole := func(s span, n int) []span { return []span{{s.buf, s.off, n}} }
 	divided := func(s span, n func(i int) int) []span {
 		var list []span
@@ -148,7 +148,8 @@ func (o *sharedOp) sides(rank, size int) (src, dst []span) {
 	return src, dst
 }
 
-// reads and writes say, independently of package engine, what a rank does.
+// reads and writes report, independently of package engine, what memory a rank
+// uses.
 func (o *sharedOp) reads(rank, size int) bool {
 	switch {
 	case o.message:
@@ -171,7 +172,7 @@ func (o *sharedOp) writes(rank, size int) bool {
 	return o.Verb != engine.Barrier
 }
 
-// root is also the sender of a message.
+// root returns the root of a verb or the sender of a message.
 func (o *sharedOp) root(size int) int {
 	if o.message {
 		return o.Root % size
@@ -179,8 +180,8 @@ func (o *sharedOp) root(size int) int {
 	return o.Op.root(size)
 }
 
-// A sharedRun is one rank's side of a case: its own memory, and the reference,
-// which is everybody's memory.
+// A sharedRun is one rank's part in a case: its own memory, and the reference,
+// which is the memory of all ranks.
 type sharedRun struct {
 	r    *Rank
 	pool []byte
@@ -207,7 +208,7 @@ func newShared(n int) [][]byte {
 	return list
 }
 
-// fill gives a rank's buffers, of so many bytes, their contents.
+// fill writes a rank's initial contents to the first n bytes of each buffer.
 func (s *sharedRun) fill(bufs [][]byte, n int, seed uint64, rank int) {
 	for i, b := range bufs {
 		off := int(mix(seed, uint64(rank), uint64(i)) % uint64(len(s.pool)-n))
@@ -215,7 +216,7 @@ func (s *sharedRun) fill(bufs [][]byte, n int, seed uint64, rank int) {
 	}
 }
 
-// batch makes up a batch and carries it out, unless a rank refuses it.
+// batch draws a batch and runs it, unless a rank refuses it.
 func (s *sharedRun) batch(ctx context.Context, seed uint64) (ran bool, err error) {
 	rnd := random(seed)
 	used, ops := drawShared(&rnd, s.r.Size())
@@ -223,14 +224,14 @@ func (s *sharedRun) batch(ctx context.Context, seed uint64) (ran bool, err error
 		s.fill(s.all[rank], used, seed, rank)
 	}
 	copy2(s.own, s.all[s.r.Rank()], used)
-	refused, err := s.verdict(ops)
+	refused, err := s.agreeOnRefusal(ops)
 	if refused || err != nil {
 		return false, err
 	}
 	for i := range ops {
 		ops[i].reference(s.all)
 	}
-	if err := s.play(ctx, ops); err != nil {
+	if err := s.run(ctx, ops); err != nil {
 		return false, fmt.Errorf("%v: %w", ops, err)
 	}
 	for i, b := range s.own {
@@ -253,10 +254,10 @@ func copy2(dst, src [][]byte, n int) {
 	}
 }
 
-// verdict reports whether any rank refuses the batch. It checks that this is
-// so wherever operations touch each other's memory, on every rank if all pass the
-// same, and nowhere else.
-func (s *sharedRun) verdict(ops []sharedOp) (refused bool, err error) {
+// agreeOnRefusal reports whether any rank refuses the batch. It checks that a batch
+// is refused exactly where operations conflict, and on every rank if all ranks pass
+// the same spans.
+func (s *sharedRun) agreeOnRefusal(ops []sharedOp) (refused bool, err error) {
 	size := s.r.Size()
 	same, touched := true, false
 	for i := range ops {
@@ -275,7 +276,7 @@ func (s *sharedRun) verdict(ops []sharedOp) (refused bool, err error) {
 		}
 		refused = refused || one != nil || both != nil
 		cross[rank] = both
-		if touching(ops, rank, size) {
+		if conflicts(ops, rank, size) {
 			touched = true
 			if both == nil {
 				return false, fmt.Errorf("%v: rank %d of %d does not refuse operations that touch each other's memory", ops, rank, size)
@@ -290,9 +291,9 @@ func (s *sharedRun) verdict(ops []sharedOp) (refused bool, err error) {
 	return refused, nil
 }
 
-// touching reports whether a rank uses memory in two operations of which one
+// conflicts reports whether a rank uses memory in two operations of which one
 // writes it.
-func touching(ops []sharedOp, rank, size int) bool {
+func conflicts(ops []sharedOp, rank, size int) bool {
 	type access struct {
 		span
 		op    int
@@ -300,7 +301,7 @@ func touching(ops []sharedOp, rank, size int) bool {
 	}
 	var list []access
 	for i := range ops {
-		src, dst := ops[i].sides(rank, size)
+		src, dst := ops[i].spans(rank, size)
 		if ops[i].reads(rank, size) {
 			for _, x := range src {
 				list = append(list, access{x, i, false})
@@ -350,10 +351,10 @@ func (s *sharedRun) check(bufs [][]byte, ops []sharedOp, rank int) (one, both er
 	return one, s.foot.Check(rank, size)
 }
 
-// call is the operation as a rank makes it.
+// call returns the operation as a rank calls it.
 func (o *sharedOp) call(bufs [][]byte, rank, size int) engine.Call {
 	c := engine.Call{Verb: o.Verb, Red: o.Red, Uneven: o.Uneven, Root: o.root(size)}
-	src, dst := o.sides(rank, size)
+	src, dst := o.spans(rank, size)
 	put := func(list []span, divided bool, whole *engine.Mem, parts *[]engine.Mem) {
 		mem := func(x span) engine.Mem { return memOf(bufs[x.buf][x.off:x.off+x.n], o.Type) }
 		switch {
@@ -376,9 +377,9 @@ func (o *sharedOp) call(bufs [][]byte, rank, size int) engine.Call {
 	return c
 }
 
-// messages are a rank's sides of a message.
+// messages returns a rank's sides of a message.
 func (o *sharedOp) messages(bufs [][]byte, rank, size int) (list []*engine.Message) {
-	src, dst := o.sides(rank, size)
+	src, dst := o.spans(rank, size)
 	mem := func(x span) engine.Mem { return memOf(bufs[x.buf][x.off:x.off+x.n], o.Type) }
 	if o.writes(rank, size) {
 		list = append(list, &engine.Message{Peer: o.root(size), Tag: o.tag, Mem: mem(dst[0])})
@@ -389,8 +390,8 @@ func (o *sharedOp) messages(bufs [][]byte, rank, size int) (list []*engine.Messa
 	return list
 }
 
-// play carries out a batch on this rank's memory, as a Batch does.
-func (s *sharedRun) play(ctx context.Context, ops []sharedOp) error {
+// run runs a batch on this rank's memory, as a Batch does.
+func (s *sharedRun) run(ctx context.Context, ops []sharedOp) error {
 	if one, both := s.check(s.own, ops, s.r.Rank()); one != nil || both != nil {
 		return errors.Join(one, both)
 	}
@@ -415,7 +416,7 @@ func (s *sharedRun) play(ctx context.Context, ops []sharedOp) error {
 	return first
 }
 
-// reference carries an operation out in everybody's memory.
+// reference applies an operation to the memory of all ranks.
 func (o *sharedOp) reference(all [][][]byte) {
 	size := len(all)
 	if o.Verb == engine.Barrier {
@@ -424,7 +425,7 @@ func (o *sharedOp) reference(all [][][]byte) {
 	at := func(rank int, x span) []byte { return all[rank][x.buf][x.off : x.off+x.n] }
 	in, out := make([][][]byte, size), make([][][]byte, size)
 	for rank := range size {
-		src, dst := o.sides(rank, size)
+		src, dst := o.spans(rank, size)
 		for _, x := range src {
 			in[rank] = append(in[rank], bytes.Clone(at(rank, x)))
 		}
@@ -466,7 +467,7 @@ func (o *sharedOp) reference(all [][][]byte) {
 }
 
 // drawShared draws the operations of a batch, and how many bytes of each buffer
-// they lie in.
+// they use.
 func drawShared(rnd *random, size int) (used int, ops []sharedOp) {
 	most := 8 // elements of a share
 	switch rnd.below(100) {
@@ -504,10 +505,10 @@ func drawShared(rnd *random, size int) (used int, ops []sharedOp) {
 	return used, ops
 }
 
-// sharedTypes have no order in which a reduction's result depends.
+// sharedTypes are types for which the order does not change a reduction's result.
 var sharedTypes = []kernel.DType{kernel.Uint8, kernel.Int32, kernel.Uint64}
 
-// place puts the sides somewhere in the first used bytes of the buffers.
+// place puts the sides at random offsets in the first used bytes of the buffers.
 func (o *sharedOp) place(rnd *random, used, size int) {
 	t := o.Type.Size()
 	longest := (o.N*t + o.gap) * size

@@ -9,16 +9,16 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// On runs a case's body on a group of which this process has one rank only, and
-// closes it. It returns what the rank was told of the case's fault, nil where it
-// was told nothing; that all ranks were told the same, the caller finds out.
-func (c *Case) On(ctx context.Context, e engine.Engine) (told, err error) {
+// RunOn runs a case's body on a group of which this process has only one rank, and
+// closes the engine. told is the failure that the case expects, or nil if the rank
+// got none. The caller must check that all ranks have the same one.
+func (c *Case) RunOn(ctx context.Context, e engine.Engine) (told, err error) {
 	rank := NewRank(e)
 	err = c.Body(ctx, rank)
 	failure := e.Failure()
 	if c.Fault == nil {
 		if err != nil {
-			rank.Abandon(err)
+			rank.FailGroups(err)
 		}
 		return nil, errors.Join(err, e.Close())
 	}

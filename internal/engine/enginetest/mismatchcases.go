@@ -8,15 +8,15 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A disagreement is what one rank does while all others do something else.
+// disagreement is a call that one rank makes while all others make another.
 type disagreement struct {
 	name   string
 	all    []Op
 	odd    []Op
-	silent bool // how the text puts it is up to the engine
+	silent bool // the engine decides on the text
 }
 
-// mismatchCases are ranks that do not call the same.
+// mismatchCases are ranks that make different calls.
 func mismatchCases(opt Options) []Case {
 	var cases []Case
 	sizes := []int{5, 20_000}
@@ -48,7 +48,7 @@ func mismatchCases(opt Options) []Case {
 	return cases
 }
 
-// onRank is the case in which one rank of a group is the odd one.
+// onRank returns the case in which one rank of a group, odd, disagrees.
 func (d disagreement) onRank(odd, ranks, n int) Case {
 	fault := &Fault{Kind: engine.ErrMismatch, Ranks: []int{odd}}
 	if !d.silent {
@@ -65,14 +65,14 @@ func (d disagreement) onRank(odd, ranks, n int) Case {
 				return r.failed(ctx, err)
 			}
 			if r.Rank() == odd {
-				return r.suffer(ctx, d.odd...)
+				return r.expectFailure(ctx, d.odd...)
 			}
-			return r.suffer(ctx, d.all...)
+			return r.expectFailure(ctx, d.all...)
 		},
 	}
 }
 
-// callDisagreements are those about one call.
+// callDisagreements are disagreements about one call.
 func callDisagreements(v engine.Verb, n int) []disagreement {
 	base := Op{Verb: v, Red: engine.Sum, Type: kernel.Float32, N: n}
 	var list []disagreement
@@ -104,7 +104,7 @@ func callDisagreements(v engine.Verb, n int) []disagreement {
 	return list
 }
 
-// batchDisagreements are those about what is in a batch.
+// batchDisagreements are disagreements about the contents of a batch.
 func batchDisagreements(n int) []disagreement {
 	a := Op{Verb: engine.AllReduce, Red: engine.Sum, Type: kernel.Float32, N: n}
 	b := Op{Verb: engine.AllGather, Type: kernel.Int64, N: n}
@@ -123,8 +123,8 @@ func batchDisagreements(n int) []disagreement {
 	}
 }
 
-// unevenDisagreement is about a count of an uneven verb: the odd rank has, or
-// expects, one element more than another knows of.
+// unevenDisagreement is a disagreement about a count of an uneven verb: the odd
+// rank sends, or expects, one element more than another rank.
 func unevenDisagreement(v engine.Verb, n, odd, ranks int) (disagreement, bool) {
 	all := Op{Verb: v, Red: engine.Sum, Type: kernel.Float32, N: n, Uneven: true, Root: odd + 1}
 	if !all.dividesSource() && !all.dividesResult() {
@@ -136,8 +136,8 @@ func unevenDisagreement(v engine.Verb, n, odd, ranks int) (disagreement, bool) {
 	return disagreement{name: v.String() + "/uneven", all: []Op{all}, odd: []Op{more}, silent: true}, true
 }
 
-// messageDisagreements are about the two sides of a message. The third rank
-// hears of it too.
+// messageDisagreements are disagreements about the two sides of a message. The
+// third rank gets the same failure.
 func messageDisagreements(n int) []Case {
 	var cases []Case
 	sent := Transfer{From: 0, To: 1, Tag: 3, Type: kernel.Float32, N: n}
@@ -161,15 +161,15 @@ func messageDisagreements(n int) []Case {
 				case 1:
 					return r.failed(ctx, r.exchange(ctx, false, wanted))
 				}
-				return r.suffer(ctx, Op{Verb: engine.Barrier})
+				return r.expectFailure(ctx, Op{Verb: engine.Barrier})
 			},
 		})
 	}
 	return cases
 }
 
-// warmUp is a few operations. They go well, unless another rank is already
-// past them and in trouble.
+// warmUp runs a few operations. They succeed, unless another rank has already
+// passed them and failed.
 func warmUp(ctx context.Context, r *Rank) error {
 	for i := range 3 {
 		if err := r.Do(ctx, Op{Verb: engine.AllReduce, Red: engine.Max, Type: kernel.Int32, N: 1 + i*3000}); err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// formingCases are groups of which not all members come: nobody waits in the new
-// group for one that will never have it, and the group that it was to be made of
-// has failed on all ranks, for one reason.
+// formingCases are groups that not all members join. No rank waits in the new group
+// for a member that never joins, and the parent group fails on all ranks with one
+// cause.
 func formingCases() []Case {
 	const missing = 0
 	why := &engine.Failure{Kind: engine.ErrAborted, Rank: missing, Reason: errOnPurpose.Error()}
@@ -17,7 +17,7 @@ func formingCases() []Case {
 		return Case{
 			Name: "forming/" + name, Ranks: 3, Fault: &fault,
 			Body: func(ctx context.Context, r *Rank) error {
-				members := []int{2, 1, 0} // other numbers than in the group
+				members := []int{2, 1, 0} // other rank numbers than in the parent
 				if err := r.decide(ctx); err != nil {
 					return r.failed(ctx, err)
 				}
@@ -43,12 +43,12 @@ func formingCases() []Case {
 	comes := func(ctx context.Context, r *Rank, members []int) error { return notFormed(r.sub(ctx, members)) }
 	givesUp := func(ctx context.Context, r *Rank, members []int) error {
 		if r.Rank() == 2 {
-			return r.sawOwn(notFormed(r.sub(lateCancel(ctx), members)), context.Canceled)
+			return r.checkOwnCause(notFormed(r.sub(lateCancel(ctx), members)), context.Canceled)
 		}
 		return notFormed(r.sub(ctx, members))
 	}
 	isLate := func(ctx context.Context, r *Rank, members []int) error {
-		return r.sawOwn(notFormed(r.sub(lateDeadline(ctx), members)), context.DeadlineExceeded)
+		return r.checkOwnCause(notFormed(r.sub(lateDeadline(ctx), members)), context.DeadlineExceeded)
 	}
 	said := []string{errOnPurpose.Error()}
 	return []Case{
@@ -64,7 +64,7 @@ func (r *Rank) decide(ctx context.Context) error {
 	return r.run(ctx)
 }
 
-// notFormed is the error of a group that could not be made.
+// notFormed returns the error of a group that could not be made.
 func notFormed(sub *Rank, err error) error {
 	if err == nil {
 		return errors.Join(errors.New("a group was made that one of its ranks has not come to"), sub.Close())

@@ -10,7 +10,7 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// messageCases are the messages between two ranks, and among all.
+// messageCases are messages between two ranks, and among all ranks.
 func messageCases(opt Options) []Case {
 	var cases []Case
 	add := func(name string, ranks int, body func(context.Context, *Rank) error) {
@@ -21,14 +21,15 @@ func messageCases(opt Options) []Case {
 		add("many", ranks, manyMessages)
 		add("goroutines", ranks, messageGoroutines)
 		add("self", ranks, selfMessages)
-		add("beside collectives", ranks, opt.messagesBeside)
+		add("beside collectives", ranks, opt.messagesDuringCollectives)
 	}
 	add("tags", 2, tagOrder)
-	add("again", 2, messageAgain)
+	add("again", 2, reuseMessages)
 	return cases
 }
 
-// messageSizes sends every type and size around the ring, both ways at once.
+// messageSizes sends every type and size around the ring, in both directions at
+// once.
 func (o Options) messageSizes(ctx context.Context, r *Rank) error {
 	for _, t := range o.types() {
 		for _, n := range o.sizes(t) {
@@ -46,8 +47,8 @@ func (o Options) messageSizes(ctx context.Context, r *Rank) error {
 	return nil
 }
 
-// manyMessages has hundreds outstanding between every two ranks, with a few
-// tags, and finishes them from the last to the first.
+// manyMessages has hundreds of messages outstanding between every two ranks, with a
+// few tags, and finishes them in reverse order.
 func manyMessages(ctx context.Context, r *Rank) error {
 	var list []Transfer
 	for i := range 150 {
@@ -80,7 +81,7 @@ func messageGoroutines(ctx context.Context, r *Rank) error {
 	return errors.Join(errs...)
 }
 
-// selfMessages are from a rank to itself.
+// selfMessages are messages from a rank to itself.
 func selfMessages(ctx context.Context, r *Rank) error {
 	var list []Transfer
 	for i := range 10 {
@@ -90,9 +91,10 @@ func selfMessages(ctx context.Context, r *Rank) error {
 	return r.exchange(ctx, false, list...)
 }
 
-// messagesBeside sends messages while the same group runs collectives.
-func (o Options) messagesBeside(ctx context.Context, r *Rank) error {
-	// The side has memory of its own: a Rank's is for one goroutine.
+// messagesDuringCollectives sends messages while the same group runs collectives.
+func (o Options) messagesDuringCollectives(ctx context.Context, r *Rank) error {
+	// The goroutine needs a Rank of its own, because a Rank's memory is for one
+	// goroutine.
 	side := newRank(r.Engine, r.cache, r.all)
 	done := make(chan error, 1)
 	go func() {
@@ -102,7 +104,7 @@ func (o Options) messagesBeside(ctx context.Context, r *Rank) error {
 			err = side.exchange(ctx, false, t)
 		}
 		if err != nil {
-			side.Abandon(err)
+			side.FailGroups(err)
 		}
 		done <- err
 	}()
@@ -113,13 +115,13 @@ func (o Options) messagesBeside(ctx context.Context, r *Rank) error {
 		err = r.Do(ctx, op)
 	}
 	if err != nil {
-		r.Abandon(err)
+		r.FailGroups(err)
 	}
 	return errors.Join(err, <-done)
 }
 
-// tagOrder receives by tag in another order than was sent: within a tag the
-// order is kept.
+// tagOrder receives by tag in another order than the messages were sent. Within a
+// tag the order is kept.
 func tagOrder(ctx context.Context, r *Rank) error {
 	const tags, each = 4, 5
 	peer := 1 - r.Rank()
@@ -155,8 +157,8 @@ func tagOrder(ctx context.Context, r *Rank) error {
 	return nil
 }
 
-// messageAgain uses two Messages over and over.
-func messageAgain(ctx context.Context, r *Rank) error {
+// reuseMessages uses two Messages repeatedly.
+func reuseMessages(ctx context.Context, r *Rank) error {
 	peer := 1 - r.Rank()
 	out, in := make([]int64, 1), make([]int64, 1)
 	send := engine.Message{Send: true, Peer: peer, Mem: int64s(out)}
