@@ -22,7 +22,7 @@ func Simulate(opt Options, fn func(ctx context.Context, c *tutti.Comm) error) (*
 	if fn == nil {
 		return nil, errors.New("tuttitest: the function is nil")
 	}
-	res, err := sim.Run(opt.internal(), func(ctx context.Context, s *sim.Seat) error {
+	res, err := sim.Run(opt.internal(), func(ctx context.Context, s *sim.Rank) error {
 		// A world of one, with the simulator's engine in the place of its own.
 		c, err := tutti.Join(ctx, tutti.Config{
 			Size: 1, Timeout: opt.Timeout, Patience: opt.Patience, Device: plug{s}, Logger: slog.New(slog.DiscardHandler),
@@ -46,7 +46,7 @@ func Simulate(opt Options, fn func(ctx context.Context, c *tutti.Comm) error) (*
 }
 
 // plug puts a simulated rank's engine where Join would put another.
-type plug struct{ seat *sim.Seat }
+type plug struct{ seat *sim.Rank }
 
 // Attach returns the simulated engine.
 func (p plug) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine, error) {
@@ -130,7 +130,7 @@ var errNotSimulated = errors.New("tuttitest: the context is not that of a simula
 // Sleep lets virtual time pass on the rank to which ctx belongs. It returns
 // ctx's error if that ends before.
 func Sleep(ctx context.Context, d time.Duration) error {
-	s := sim.SeatOf(ctx)
+	s := sim.RankOf(ctx)
 	if s == nil {
 		return errNotSimulated
 	}
@@ -140,7 +140,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 // Now returns how much virtual time has passed since the run began, zero if ctx
 // belongs to no simulated rank.
 func Now(ctx context.Context) time.Duration {
-	if s := sim.SeatOf(ctx); s != nil {
+	if s := sim.RankOf(ctx); s != nil {
 		return s.Now()
 	}
 	return 0
@@ -149,7 +149,7 @@ func Now(ctx context.Context) time.Duration {
 // WithTimeout is context.WithTimeout in virtual time; outside of a simulation it
 // is that of package context.
 func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if s := sim.SeatOf(ctx); s != nil {
+	if s := sim.RankOf(ctx); s != nil {
 		return s.WithTimeout(ctx, d)
 	}
 	return context.WithTimeout(ctx, d)
@@ -158,7 +158,7 @@ func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context
 // Go runs f beside its caller, on the rank to which ctx belongs, as a goroutine
 // would; outside of a simulation it is one. What it returns waits for f to end.
 func Go(ctx context.Context, f func()) (wait func()) {
-	if s := sim.SeatOf(ctx); s != nil {
+	if s := sim.RankOf(ctx); s != nil {
 		return s.Go(f)
 	}
 	over := make(chan struct{})

@@ -6,12 +6,11 @@ import (
 	"time"
 )
 
-// A log is all that has happened in a run: its hash, and its text if somebody
-// wants to read it.
+// A log is the hash of all events of a run, and their text if a writer is set.
 type log struct {
 	hash    uint64
 	entries int
-	out     io.Writer // nil: nobody
+	out     io.Writer // nil: no text
 }
 
 const (
@@ -19,7 +18,7 @@ const (
 	fnvPrime  = 1099511628211
 )
 
-// note writes one entry. The numbers mean what the kind of entry says.
+// note adds one entry. The kind of entry defines what the numbers mean.
 func (l *log) note(now int64, what string, a, b, n int) {
 	l.entries++
 	h := l.hash

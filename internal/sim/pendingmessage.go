@@ -7,20 +7,20 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A letter is one side of a message. A send's body is a copy.
-type letter struct {
+// A pendingMessage is one side of a message. A send's body is a copy.
+type pendingMessage struct {
 	m    *transport.Message
 	tag  int
 	head transport.Head
 	body []byte
-	pair *letter // a receive's send, once they have met
-	over bool    // it was delivered, as far as this side knows
+	pair *pendingMessage // a receive's send, once they are matched
+	over bool // delivered, as far as this side knows
 }
 
-// Post puts a send on its way, or waits for one. It does not block, and may be
-// called with locks held: a process that dies of it ends later.
+// Post sends a message, or waits for one. It does not block, and may be called with
+// locks held: a process that a fault kills meanwhile ends later.
 func (m *mesh) Post(msg *transport.Message) {
-	x := &letter{m: msg, tag: msg.Tag}
+	x := &pendingMessage{m: msg, tag: msg.Tag}
 	msg.State = x
 	if m.p.dead {
 		return
@@ -33,26 +33,26 @@ func (m *mesh) Post(msg *transport.Message) {
 	}
 	o := m.g.meshes[msg.Peer]
 	x.head, x.body = msg.Head, slices.Clone(msg.Body)
-	if !m.p.leaving(o.p) {
+	if !m.p.beforeSend(o.p) {
 		return
 	}
 	m.g.w.s.log.note(m.g.w.s.now, "message", m.p.rank, o.p.rank, len(x.body))
-	m.g.w.net.send(&c.mail, transport.HeadBytes+len(x.body), func() {
+	m.g.w.net.send(&c.messages, transport.HeadBytes+len(x.body), func() {
 		if !o.arrived(m) {
 			return
 		}
 		theirs := o.peers[m.rank]
 		theirs.sends = append(theirs.sends, x)
 		theirs.match()
-		o.tell()
+		o.notify()
 	})
 }
 
-// match lets sends that have arrived meet receives, in order for each tag.
+// match matches sends that have arrived with receives, in order for each tag.
 func (c *peer) match() {
 	for i := 0; i < len(c.recvs); {
 		r := c.recvs[i]
-		k := slices.IndexFunc(c.sends, func(s *letter) bool { return s.tag == r.tag })
+		k := slices.IndexFunc(c.sends, func(s *pendingMessage) bool { return s.tag == r.tag })
 		if k < 0 {
 			i++
 			continue
@@ -66,29 +66,29 @@ func (c *peer) match() {
 // Finish waits until a message is delivered.
 func (m *mesh) Finish(w *wait.Waiter, msg *transport.Message) error {
 	m.p.checkpoint()
-	x, ok := msg.State.(*letter)
+	x, ok := msg.State.(*pendingMessage)
 	if !ok {
 		return errNotPosted
 	}
 	for {
-		seen := m.news.Load()
+		seen := m.events.Load()
 		over, err := m.deliver(x)
 		if err == nil && over {
 			return nil
 		}
 		if err == nil {
-			_, err = w.AtLeast(&m.news, seen+1, nil)
+			_, err = w.AtLeast(&m.events, seen+1, nil)
 		}
 		if err != nil {
 			c := m.peer(msg.Peer)
-			c.recvs = slices.DeleteFunc(c.recvs, func(o *letter) bool { return o == x })
+			c.recvs = slices.DeleteFunc(c.recvs, func(o *pendingMessage) bool { return o == x })
 			return err
 		}
 	}
 }
 
-// deliver does what can be done without waiting.
-func (m *mesh) deliver(x *letter) (bool, error) {
+// deliver does what is possible without waiting.
+func (m *mesh) deliver(x *pendingMessage) (bool, error) {
 	if x.over {
 		return true, nil
 	}
@@ -110,10 +110,10 @@ func (m *mesh) deliver(x *letter) (bool, error) {
 	copy(msg.Body, sent.body)
 	x.over = true
 	o := m.g.meshes[msg.Peer]
-	m.g.w.net.send(&c.mail, 0, func() {
+	m.g.w.net.send(&c.messages, 0, func() {
 		if o.arrived(m) {
 			sent.over = true
-			o.tell()
+			o.notify()
 		}
 	})
 	return true, nil

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// A virtual context ends at a virtual time, when its parent does, or when it is
+// virtualContext ends at a virtual time, when its parent ends, or when it is
 // cancelled.
-type virtual struct {
+type virtualContext struct {
 	context.Context // the parent
 	s               *sched
-	deadline        time.Time // zero: none of its own
+	deadline        time.Time // zero: no deadline of its own
 	done            chan struct{}
 	err             error
 	parent          ctxWait
-	after           map[int]func() // by number, in the order of which they are called
+	after           map[int]func() // by number, in the order of which the functions are called
 	numbered        int
 }
 
-func (s *sched) newContext(parent context.Context) *virtual {
-	c := &virtual{Context: parent, s: s, done: make(chan struct{}), after: make(map[int]func())}
+func (s *sched) newContext(parent context.Context) *virtualContext {
+	c := &virtualContext{Context: parent, s: s, done: make(chan struct{}), after: make(map[int]func())}
 	c.parent.fire = func() { c.end(parent.Err()) }
 	if err := parent.Err(); err != nil {
 		c.end(err)
@@ -42,7 +42,7 @@ func (s *sched) withTimeout(parent context.Context, d time.Duration) (context.Co
 	return c, func() { c.end(context.Canceled) }
 }
 
-func (c *virtual) end(err error) {
+func (c *virtualContext) end(err error) {
 	if c.err != nil {
 		return
 	}
@@ -57,8 +57,8 @@ func (c *virtual) end(err error) {
 	c.after = nil
 }
 
-// Deadline is the earlier of this context's and its parent's.
-func (c *virtual) Deadline() (time.Time, bool) {
+// Deadline is the earlier of this context's and its parent's deadline.
+func (c *virtualContext) Deadline() (time.Time, bool) {
 	theirs, ok := c.Context.Deadline()
 	if c.deadline.IsZero() || ok && theirs.Before(c.deadline) {
 		return theirs, ok
@@ -67,14 +67,14 @@ func (c *virtual) Deadline() (time.Time, bool) {
 }
 
 // Done is closed when the context has ended.
-func (c *virtual) Done() <-chan struct{} { return c.done }
+func (c *virtualContext) Done() <-chan struct{} { return c.done }
 
-// Err says why it has ended.
-func (c *virtual) Err() error { return c.err }
+// Err returns why the context has ended.
+func (c *virtualContext) Err() error { return c.err }
 
-// AfterFunc lets contexts of package context that are made from this one end
+// AfterFunc lets contexts of package context that are derived from this context end
 // with it, at once and without a goroutine.
-func (c *virtual) AfterFunc(f func()) func() bool {
+func (c *virtualContext) AfterFunc(f func()) func() bool {
 	if c.err != nil {
 		f()
 		return func() bool { return false }
@@ -89,8 +89,8 @@ func (c *virtual) AfterFunc(f func()) func() bool {
 	}
 }
 
-// contexts are those that somebody waits for the end of. Contexts end while a
-// task runs, or by an event of the simulator's, so they are looked at then.
+// contexts are the contexts whose end a task waits for. A context ends while a task
+// runs or by an event of the simulator, so sweep checks them then.
 type contexts struct {
 	list   []*ctxGroup
 	byDone map[<-chan struct{}]*ctxGroup
@@ -101,9 +101,9 @@ type ctxGroup struct {
 	waits []*ctxWait
 }
 
-// A ctxWait has fire called when a context has ended.
+// A ctxWait calls fire when a context has ended.
 type ctxWait struct {
-	g    *ctxGroup // nil: none
+	g    *ctxGroup // nil: no wait
 	i    int
 	fire func()
 }
@@ -135,7 +135,7 @@ func (c *contexts) remove(w *ctxWait) {
 	w.g = nil
 }
 
-// keepContexts is how many that nobody waits for are kept.
+// keepContexts is how many contexts without waiters are kept.
 const keepContexts = 64
 
 // sweep fires the waits of contexts that have ended.

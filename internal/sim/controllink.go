@@ -12,7 +12,7 @@ import (
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
-// The times of package watch: see there.
+// The times of package control; see there.
 const (
 	connectTime = time.Second
 	dialTime    = time.Minute
@@ -20,30 +20,31 @@ const (
 	leavePace   = 2 * time.Millisecond
 )
 
-// A link is a control connection between two posts of a job. Side 0 has dialed.
-type link struct {
-	ends  [2]*post
+// controlLink is a control connection between two participants of a job. Side 0 has
+// dialed.
+type controlLink struct {
+	ends  [2]*participant
 	lanes [2]lane // by the side that sends
-	shut  [2]bool // this side takes nothing more from it
+	shut  [2]bool // the side reads nothing more from the link
 }
 
-func newLink(from, to *post) *link {
-	return &link{
-		ends: [2]*post{from, to}, lanes: [2]lane{{from: from.p, to: to.p}, {from: to.p, to: from.p}},
+func newControlLink(from, to *participant) *controlLink {
+	return &controlLink{
+		ends: [2]*participant{from, to}, lanes: [2]lane{{from: from.p, to: to.p}, {from: to.p, to: from.p}},
 	}
 }
 
-// side is which end of the link a post is.
-func (l *link) side(a *post) int {
+// side returns which end of the link a participant is.
+func (l *controlLink) side(a *participant) int {
 	if l.ends[0] == a {
 		return 0
 	}
 	return 1
 }
 
-// send has do called at the other end of the link, after all that was sent on it before, if that
-// end still reads then.
-func (l *link) send(a *post, do func(to *post)) {
+// send calls do at the other end of the link, after everything that was sent on it
+// before, if that end still reads then.
+func (l *controlLink) send(a *participant, do func(to *participant)) {
 	i := l.side(a)
 	to := l.ends[1-i]
 	a.j.w.net.send(&l.lanes[i], 0, func() {
@@ -55,25 +56,26 @@ func (l *link) send(a *post, do func(to *post)) {
 	})
 }
 
-func (a *post) attach(rank int, l *link) { a.links[rank] = append(a.links[rank], l) }
+func (a *participant) attach(rank int, l *controlLink) { a.links[rank] = append(a.links[rank], l) }
 
-func (a *post) detach(rank int, l *link) {
-	a.links[rank] = slices.DeleteFunc(a.links[rank], func(o *link) bool { return o == l })
+func (a *participant) detach(rank int, l *controlLink) {
+	a.links[rank] = slices.DeleteFunc(a.links[rank], func(o *controlLink) bool { return o == l })
 }
 
 // open starts the Node with the links of Join.
-func (a *post) open() {
-	a.node = overlay.New(a.rank, len(a.j.posts), a.j.w.opt.Silence)
+func (a *participant) open() {
+	a.node = overlay.New(a.rank, len(a.j.participants), a.j.w.opt.Silence)
 	a.node.Begin()
 	if a.rank != 0 {
-		l := newLink(a, a.j.hub())
+		l := newControlLink(a, a.j.rank0())
 		a.attach(0, l)
-		a.j.hub().attach(a.rank, l)
+		a.j.rank0().attach(a.rank, l)
 	}
 }
 
-// step has the Node take something, now or when the process runs again, and carries out its actions.
-func (a *post) step(do func(now time.Time)) {
+// step passes an input to the Node, now or when the process is resumed, and
+// performs its actions.
+func (a *participant) step(do func(now time.Time)) {
 	a.p.receive(func() {
 		if a.closed || a.node == nil {
 			return
@@ -83,9 +85,9 @@ func (a *post) step(do func(now time.Time)) {
 	})
 }
 
-// perform carries out the Node's actions in their order. An action can pass something to the Node;
-// the actions that follow from that come after the others.
-func (a *post) perform() {
+// perform performs the Node's actions in order. An action can pass an input to the
+// Node; the actions that follow from it come after the others.
+func (a *participant) perform() {
 	if a.performing {
 		return
 	}
@@ -96,19 +98,19 @@ func (a *post) perform() {
 		}
 	}
 	a.performing = false
-	if a.leaving && (a.hurried || a.node.Gone()) {
+	if a.leaving && (a.leaveAtOnce || a.node.Gone()) {
 		a.close()
 		return
 	}
 	a.arm()
 }
 
-func (a *post) carryOut(x *overlay.Action) {
+func (a *participant) carryOut(x *overlay.Action) {
 	switch x.Do {
 	case overlay.Send:
 		a.send(x.Rank, x.Message)
 	case overlay.Dial:
-		a.dial(a.j.posts[x.Rank])
+		a.dial(a.j.participants[x.Rank])
 	case overlay.Unlink:
 		a.drop(x.Rank)
 	case overlay.Lose:
@@ -123,7 +125,7 @@ func (a *post) carryOut(x *overlay.Action) {
 }
 
 // arm schedules the Node's next tick.
-func (a *post) arm() {
+func (a *participant) arm() {
 	w := a.j.w
 	t, due := a.node.Next()
 	at := int64(t.Sub(start))
@@ -146,26 +148,26 @@ func (a *post) arm() {
 }
 
 // send sends a message on the newest link to a rank.
-func (a *post) send(rank int, m *overlay.Message) {
+func (a *participant) send(rank int, m *overlay.Message) {
 	links := a.links[rank]
 	if len(links) == 0 {
 		return
 	}
 	if m.Kind != overlay.Ask && m.Kind != overlay.Here {
-		a.j.w.s.log.note(a.j.w.s.now, "control", a.p.rank, a.j.posts[rank].p.rank, int(m.Kind))
+		a.j.w.s.log.note(a.j.w.s.now, "control", a.p.rank, a.j.participants[rank].p.rank, int(m.Kind))
 	}
-	links[len(links)-1].send(a, func(to *post) {
+	links[len(links)-1].send(a, func(to *participant) {
 		to.step(func(now time.Time) { to.node.Receive(now, a.rank, m) })
 	})
 }
 
-// drop uses a link that this rank has made no more. What the other side has sent on it before it
-// knows of that is still taken.
-func (a *post) drop(rank int) {
-	i := slices.IndexFunc(a.links[rank], func(l *link) bool { return l.side(a) == 0 })
+// drop stops using a link that this rank has not dialed. Messages that the other
+// side has sent on it before it learns of that are still read.
+func (a *participant) drop(rank int) {
+	i := slices.IndexFunc(a.links[rank], func(l *controlLink) bool { return l.side(a) == 0 })
 	l := a.links[rank][i]
 	a.detach(rank, l)
-	l.send(a, func(to *post) {
+	l.send(a, func(to *participant) {
 		l.shut[1] = true
 		if slices.Contains(to.links[a.rank], l) {
 			to.detach(a.rank, l)
@@ -175,7 +177,7 @@ func (a *post) drop(rank int) {
 }
 
 // end is the end of a link without a goodbye, as one side sees it.
-func (l *link) end(at *post, reason string) {
+func (l *controlLink) end(at *participant, reason string) {
 	at.p.receive(func() {
 		i := l.side(at)
 		of := l.ends[1-i].rank
@@ -187,9 +189,9 @@ func (l *link) end(at *post, reason string) {
 	})
 }
 
-// A dial is one that is under way.
+// A dial is a connection attempt in progress.
 type dial struct {
-	from, to *post
+	from, to *participant
 	over     bool
 }
 
@@ -201,8 +203,8 @@ func (d *dial) fail(why overlay.DialResult) {
 	}
 }
 
-// dial connects to another post.
-func (a *post) dial(to *post) {
+// dial connects to another participant.
+func (a *participant) dial(to *participant) {
 	w, d := a.j.w, &dial{from: a, to: to}
 	w.later(w.net.delay(a.p.rank, to.p.rank), func() {
 		switch {
@@ -211,7 +213,7 @@ func (a *post) dial(to *post) {
 			w.later(int64(connectTime), func() { d.fail(overlay.CutOff) })
 		case to.p.dead || to.closed:
 			w.later(w.net.delay(to.p.rank, a.p.rank), func() { d.fail(overlay.Refused) })
-		case to.p.frozen:
+		case to.p.suspended:
 			to.p.dials = append(to.p.dials, d)
 			to.p.receive(d.accept)
 			w.later(int64(dialTime), func() { d.fail(overlay.Unanswered) })
@@ -221,8 +223,8 @@ func (a *post) dial(to *post) {
 	})
 }
 
-// accept is the answer of the process that was dialed. It travels to the other side before all
-// messages on the link.
+// accept is the answer of the dialed process. It arrives at the other side before
+// all messages on the link.
 func (d *dial) accept() {
 	a, to, w := d.from, d.to, d.from.j.w
 	switch {
@@ -232,15 +234,15 @@ func (d *dial) accept() {
 		w.later(w.net.delay(to.p.rank, a.p.rank), func() { d.fail(overlay.Refused) })
 		return
 	}
-	l := newLink(a, to)
+	l := newControlLink(a, to)
 	to.attach(a.rank, l)
 	w.net.send(&l.lanes[1], 0, func() { a.p.receive(func() { d.up(l) }) })
 	w.later(int64(w.opt.Silence), func() { d.fail(overlay.CutOff) })
 	to.step(func(now time.Time) { to.node.LinkUp(now, a.rank, false) })
 }
 
-// up is the new link at the side that has dialed.
-func (d *dial) up(l *link) {
+// up adds the new link at the side that has dialed.
+func (d *dial) up(l *controlLink) {
 	a, to, w := d.from, d.to, d.from.j.w
 	if d.over || a.closed {
 		l.shut[0] = true
@@ -250,7 +252,7 @@ func (d *dial) up(l *link) {
 	d.over = true
 	a.attach(to.rank, l)
 	a.step(func(now time.Time) { a.node.LinkUp(now, to.rank, true) })
-	switch { // the other side ended when this one did not know of the link
+	switch { // the other side ended when this side did not know of the link
 	case to.p.dead && !w.reset[to.p.rank]:
 		w.later(w.silence(), func() { l.end(a, overlay.Silent) })
 	case to.p.dead || l.shut[1]:
@@ -258,8 +260,9 @@ func (d *dial) up(l *link) {
 	}
 }
 
-// hangUp is the end of the control connections with another rank, as one side sees it.
-func (a *post) hangUp(of *post, err error) {
+// hangUp is the end of the control connections with another rank, as one side sees
+// it.
+func (a *participant) hangUp(of *participant, err error) {
 	reason := err.Error()
 	if errors.Is(err, errSilent) {
 		reason = overlay.Silent
@@ -277,9 +280,9 @@ func (a *post) hangUp(of *post, err error) {
 	})
 }
 
-// leave says goodbye to the other ranks. The process does not wait for them: the post is closed when
-// they know, or after leaveTime.
-func (a *post) leave() {
+// leave announces the departure to the other ranks. The process does not wait for
+// them: the participant closes when they know, or after leaveTime.
+func (a *participant) leave() {
 	if a.leaving || a.closed || a.node == nil {
 		return
 	}
@@ -288,25 +291,25 @@ func (a *post) leave() {
 	a.step(a.node.Leave)
 }
 
-// close ends all links. Nothing listens for others any more.
-func (a *post) close() {
+// close ends all links. Nothing accepts connections any more.
+func (a *participant) close() {
 	if a.closed || a.p.dead {
 		return
 	}
 	a.closed = true
-	for r := range a.j.posts {
+	for r := range a.j.participants {
 		for _, l := range a.links[r] {
 			l.shut[l.side(a)] = true
-			l.send(a, func(to *post) { l.end(to, errReset.Error()) })
+			l.send(a, func(to *participant) { l.end(to, errReset.Error()) })
 		}
 	}
 	clear(a.links)
 }
 
 // lose notifies the process's groups that ranks are lost.
-func (a *post) lose(ranks []int, reason string) {
+func (a *participant) lose(ranks []int, reason string) {
 	for _, r := range ranks {
-		a.j.w.s.log.note(a.j.w.s.now, "lost", a.p.rank, a.j.posts[r].p.rank, 0)
+		a.j.w.s.log.note(a.j.w.s.now, "lost", a.p.rank, a.j.participants[r].p.rank, 0)
 	}
 	x := loss{ranks, reason}
 	a.losses = append(a.losses, x)
@@ -315,9 +318,10 @@ func (a *post) lose(ranks []int, reason string) {
 	}
 }
 
-// fail notifies the process's side of a group of its first cause, also if it is made later. The rank
-// that reported the cause knows more of it than has travelled.
-func (a *post) fail(c *overlay.Cause) {
+// fail passes the first cause to the process's engine in a group, also if the
+// engine is made later. The rank that reported the cause keeps its own failure,
+// which has more details.
+func (a *participant) fail(c *overlay.Cause) {
 	if c.From == a.rank {
 		return
 	}
@@ -331,15 +335,15 @@ func (a *post) fail(c *overlay.Cause) {
 	}
 }
 
-// hear takes another rank's position in a group.
-func (a *post) hear(x *overlay.Message) {
+// hear passes on another rank's position in a group.
+func (a *participant) hear(x *overlay.Message) {
 	if m := a.member(x.Group); m != nil && !m.closed {
 		m.CheckPosition(slices.Index(m.g.ranks, x.Rank), network.Position(x.Where))
 	}
 }
 
-// member is the process's side of a group; nil: it has none yet.
-func (a *post) member(group string) *member {
+// member returns the process's engine in a group, or nil if it has none yet.
+func (a *participant) member(group string) *member {
 	if g := a.j.groups[group]; g != nil {
 		return g.members[slices.Index(g.ranks, a.rank)]
 	}
@@ -347,7 +351,7 @@ func (a *post) member(group string) *member {
 }
 
 // Lost returns the ranks that are known to be lost.
-func (a *post) Lost() (list []int) {
+func (a *participant) Lost() (list []int) {
 	for _, x := range a.losses {
 		list = append(list, x.ranks...)
 	}
@@ -356,18 +360,19 @@ func (a *post) Lost() (list []int) {
 }
 
 // Left returns the ranks that are known to have left the job.
-func (a *post) Left() []int { return slices.Sorted(maps.Keys(a.departed)) }
+func (a *participant) Left() []int { return slices.Sorted(maps.Keys(a.departed)) }
 
-// Hasten has the process leave without waiting for the other ranks.
-func (a *post) Hasten() { a.hurried = true }
+// Hasten makes the process leave without waiting for the other ranks.
+func (a *participant) Hasten() { a.leaveAtOnce = true }
 
-// A loss is what a post was notified of at once.
+// A loss is a set of lost ranks of one notification.
 type loss struct {
 	ranks  []int
 	reason string
 }
 
-// failure is that of a group that has lost ranks; nil if none was in it.
+// failure returns the failure of a group that has lost ranks, or nil if none of its
+// ranks are lost.
 func (x *loss) failure(g *group) *engine.Failure {
 	var list []int
 	for i, r := range g.ranks {

@@ -14,16 +14,17 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// Pieces of the long run: go test ./internal/sim -run TestSeeds -seeds 10000 -from 20000
+// Flags for a part of a long run: go test ./internal/sim -run TestSeeds -seeds
+// 10000 -from 20000
 var (
 	seeds = flag.Int("seeds", 0, "how many seeds TestSeeds runs; zero: a usual number, or 100,000 if TUTTI_TEST_HEAVY is set")
 	from  = flag.Uint64("from", 0, "the first seed")
 	table = flag.String("record", "", "a file to which a row is added that says what TestSeeds did")
 )
 
-// TestSeeds plays programs that their seed decides, first without and then with
-// a fault, and checks after each run that nothing hangs, that every result is
-// right or an error, and that the errors name what happened.
+// TestSeeds runs random programs, first without and then with a fault. After each
+// run it checks that nothing hangs, that every rank has the right result or an
+// error, and that the errors name the fault.
 func TestSeeds(t *testing.T) {
 	n := *seeds
 	switch {
@@ -35,7 +36,7 @@ func TestSeeds(t *testing.T) {
 	default:
 		n = 300
 	}
-	d := drill{Tally: Tally{First: *from, Seeds: n}}
+	d := seedStats{Tally: Tally{First: *from, Seeds: n}}
 	began := time.Now()
 	for seed := *from; seed < *from+uint64(n); seed++ {
 		if err := d.seed(seed); err != nil {
@@ -47,21 +48,21 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// A drill counts what was seen.
-type drill struct {
+// seedStats counts results of TestSeeds.
+type seedStats struct {
 	Tally
-	well  int // ranks that were right in a run with a fault
-	told  int // ranks that got an error
-	aside int // of these, ranks that were told of a rank that had left another group because of it
-	hurt  int // runs with a fault in which somebody got an error
+	correct         int // ranks with the right result in a run with a fault
+	withError       int // ranks with an error
+	withRemoteError int // of these, ranks whose error names a rank that has left another group because of the fault
+	failedRuns      int // runs with a fault in which a rank got an error
 }
 
-func (d *drill) String() string {
+func (d *seedStats) String() string {
 	return fmt.Sprintf("all fired; %d runs hurt; %d ranks right, %d with an error, of which %d name one that said it left because of another group",
-		d.hurt, d.well, d.told, d.aside)
+		d.failedRuns, d.correct, d.withError, d.withRemoteError)
 }
 
-func (d *drill) seed(seed uint64) error {
+func (d *seedStats) seed(seed uint64) error {
 	p := newPlan(seed)
 	w, res, err := p.run()
 	if err == nil {
@@ -90,8 +91,8 @@ func (d *drill) seed(seed uint64) error {
 	return nil
 }
 
-// check looks at a run with a fault.
-func (d *drill) check(w *World, res *Result, f *Fault) error {
+// check checks a run with a fault.
+func (d *seedStats) check(w *World, res *Result, f *Fault) error {
 	if !res.Fired[0] {
 		return errors.New("the fault did not happen")
 	}
@@ -101,10 +102,10 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 			continue
 		}
 		if err == nil {
-			d.well++
+			d.correct++
 		} else {
 			hurt = true
-			d.told++
+			d.withError++
 			if !errors.As(err, new(*engine.Failure)) {
 				return fmt.Errorf("rank %d: %w", r, err)
 			}
@@ -120,7 +121,7 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 			if err := d.checkCause(w, res, f, m); err != nil {
 				return fmt.Errorf("rank %d, group %s: %w", r, m.g.name, err)
 			}
-			if f.Kind == Stall && (r == f.Rank || unknown(w, f, c.Kind, m.worldRanks(c.Lost))) {
+			if f.Kind == Stall && (r == f.Rank || lossUnknown(w, f, c.Kind, m.worldRanks(c.Lost))) {
 				continue
 			}
 			if first, known := said[m.g.name]; known && !agree(f, first, c) {
@@ -130,17 +131,18 @@ func (d *drill) check(w *World, res *Result, f *Fault) error {
 		}
 	}
 	if hurt {
-		d.hurt++
+		d.failedRuns++
 	}
-	if took := res.Elapsed - res.FiredAt[0]; took > soon(f) {
+	if took := res.Elapsed - res.FiredAt[0]; took > mustReturnWithin(f) {
 		return fmt.Errorf("the last rank returned %v after the fault", took)
 	}
 	return nil
 }
 
-// soon is how long after a fault all ranks must have returned: connections that
-// end are noticed at once, silence and stalls in their time.
-func soon(f *Fault) time.Duration {
+// mustReturnWithin returns how long after a fault all ranks must have returned. The
+// end of a connection is detected at once, silence and stalls after their time
+// limits.
+func mustReturnWithin(f *Fault) time.Duration {
 	const rest = 5 * time.Second
 	switch f.Kind {
 	case Stall:
@@ -153,8 +155,9 @@ func soon(f *Fault) time.Duration {
 	return rest
 }
 
-// agree reports whether two ranks of a group say the same, as they must if all can be reached. That a
-// rank is lost may be noticed in two ways. A rank that was stopped may go on when all others have left.
+// agree reports whether two ranks of a group have the same failure, as they must if
+// all ranks can be reached. The loss of a rank may be detected in two ways. A rank
+// that was stopped may be resumed when all others have left.
 func agree(f *Fault, a, b *engine.Failure) bool {
 	switch f.Kind {
 	case Partition, OneWay:
@@ -165,12 +168,12 @@ func agree(f *Fault, a, b *engine.Failure) bool {
 	return a.Kind == b.Kind && slices.Equal(a.Lost, b.Lost)
 }
 
-// above is the group that this one was made of; nil: none.
+// above returns the parent group, or nil.
 func (g *group) above() *group {
 	return g.j.groups[g.name[:max(strings.LastIndexByte(g.name, '/'), 0)]]
 }
 
-// worldRanks are the ranks of the job that have these numbers in the group.
+// worldRanks returns the ranks in the job of ranks in the group.
 func (m *member) worldRanks(numbers []int) (list []int) {
 	for _, r := range numbers {
 		list = append(list, m.g.ranks[r])
@@ -178,20 +181,21 @@ func (m *member) worldRanks(numbers []int) (list []int) {
 	return list
 }
 
-// unknown reports whether ranks that are taken for lost have left, and a rank that knew was stopped for
-// longer than the time of silence, or was the rank that was stopped.
-func unknown(w *World, f *Fault, kind error, lost []int) bool {
+// lossUnknown reports whether ranks that are reported as lost have in fact left,
+// while the rank that knew it, or this rank, was stopped for longer than the time
+// of silence.
+func lossUnknown(w *World, f *Fault, kind error, lost []int) bool {
 	long := f.Kind == Stall && (f.For == 0 || f.For > w.opt.Silence)
 	return long && kind == engine.ErrRankLost && !slices.ContainsFunc(lost, func(r int) bool { return !w.procs[r].left })
 }
 
-// checkCause looks at why a survivor's group has ended.
-func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
+// checkCause checks the cause of a survivor's group.
+func (d *seedStats) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	c := m.Failure()
 	kind, ranks := c.Kind, m.g.ranks
 	lost := m.worldRanks(c.Lost)
-	// A group ends while it is made if the one that it is made of does, also for
-	// want of a rank that is to be in none or another.
+	// A group that is being made fails if its parent fails, even because of a rank
+	// that is not in it.
 	if len(c.Above) > 0 && kind == engine.ErrAborted && m.g.above() != nil {
 		kind, ranks = engine.ErrRankLost, m.g.above().ranks
 		for _, r := range c.Above {
@@ -203,12 +207,13 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	case Crash, Vanish:
 		right = kind == engine.ErrRankLost && slices.Equal(lost, []int{f.Rank})
 	case Stall:
-		right = kind == engine.ErrTimeout || unknown(w, f, kind, lost)
+		right = kind == engine.ErrTimeout || lossUnknown(w, f, kind, lost)
 	case Cut:
 		right = kind == engine.ErrRankLost && len(lost) == 1
 	case Partition, OneWay:
-		// The rank lost is on the other side, as seen from here or from where the failure
-		// began. What crosses a one-way partition may say so of a rank on this side.
+		// The lost rank is on the other side, as seen from this rank or from the
+		// rank where the failure began. A message that crosses a one-way partition
+		// may name a rank on this side.
 		side := func(r int) bool { return r == f.Rank || slices.Contains(f.Peers, r) }
 		right = kind == engine.ErrRankLost && len(lost) == 1 && !c.Left && (f.Kind == OneWay ||
 			slices.ContainsFunc(ranks, func(r int) bool { return side(r) != side(lost[0]) }))
@@ -216,9 +221,9 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	if right {
 		return nil
 	}
-	// A rank that has an error closes its other groups, too, and says why.
+	// A rank with an error also closes its other groups, and says why.
 	if c.Left && strings.Contains(c.Reason, "has left after another group's end: ") {
-		d.aside++
+		d.withRemoteError++
 		return nil
 	}
 	return fmt.Errorf("the cause is wrong: lost %v: %w", lost, c)
