@@ -32,14 +32,14 @@ type participant struct {
 	j            *job
 	p            *proc
 	rank         int
-	up, down     lane // to rank 0, for Enter, and back
+	up, down     lane          // to rank 0, for Enter, and back
 	cut          map[int]error // by rank: why this rank's data connections to that rank have ended
-	knownToRank0 bool // its request to join has arrived at rank 0
+	knownToRank0 bool          // its request to join has arrived at rank 0
 
-	node        *overlay.Node // nil: not all ranks have joined
+	node        *overlay.Node          // nil: not all ranks have joined
 	links       map[int][]*controlLink // by rank, the newest last
-	armed       int64 // virtual time of the next tick's event; zero: none
-	performing  bool // perform is running
+	armed       int64                  // virtual time of the next tick's event; zero: none
+	performing  bool                   // perform is running
 	reports     uint64
 	leaveAtOnce bool // does not wait for other ranks when it leaves
 	leaving     bool // is announcing its departure

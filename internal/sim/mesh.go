@@ -40,7 +40,7 @@ type peer struct {
 	frames, messages lane // to the peer
 
 	sent           uint64 // frames
-	unacknowledged int // frames that are sent and not known to be taken
+	unacknowledged int    // frames that are sent and not known to be taken
 	inbox          []*frame
 	taken          uint64 // frames
 	sends          []*pendingMessage
@@ -151,7 +151,7 @@ var (
 // exchangeState is the progress of an Exchange.
 type exchangeState struct {
 	out, in *transport.Frame // nil: done
-	frame   *frame // the outgoing frame, once it is in transit
+	frame   *frame           // the outgoing frame, once it is in transit
 }
 
 // Exchange sends a frame and receives a frame.

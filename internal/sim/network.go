@@ -34,8 +34,8 @@ type simNetwork struct {
 // A partition holds back packets between two sets of processes.
 type partition struct {
 	side   []bool // by rank
-	oneWay bool // only packets from the side with true are held back
-	until  int64 // virtual time of its end; zero: never
+	oneWay bool   // only packets from the side with true are held back
+	until  int64  // virtual time of its end; zero: never
 }
 
 func (p *partition) blocks(from, to int) bool {

@@ -14,7 +14,7 @@ type pendingMessage struct {
 	head transport.Head
 	body []byte
 	pair *pendingMessage // a receive's send, once they are matched
-	over bool // delivered, as far as this side knows
+	over bool            // delivered, as far as this side knows
 }
 
 // Post sends a message, or waits for one. It does not block, and may be called with

@@ -20,14 +20,14 @@ type proc struct {
 	left      bool // its function has returned
 
 	parked   []*task
-	waiting  []*task // ready, but the process is suspended
+	waiting  []*task  // ready, but the process is suspended
 	deferred []func() // control frames that have arrived while it was suspended
 
-	sent         int // frames, messages, and requests to the store
+	sent         int            // frames, messages, and requests to the store
 	participants []*participant // its participants in jobs, in order of joining
-	members      []*member // its engines in groups
-	store        *client // its connection to the store; nil: not used yet
-	dials        []*dial // that have arrived while it was suspended
+	members      []*member      // its engines in groups
+	store        *client        // its connection to the store; nil: not used yet
+	dials        []*dial        // that have arrived while it was suspended
 }
 
 var _ wait.Scheduler = (*proc)(nil)

@@ -140,7 +140,7 @@ func (s *sched) at(at int64, do func()) {
 // A HangError says that a run did not end.
 type HangError struct {
 	After time.Duration // virtual time
-	Ranks []int // ranks whose functions had not returned
+	Ranks []int         // ranks whose functions had not returned
 	why   string
 }
 

@@ -14,7 +14,7 @@ type Tally struct {
 	Seeds    int
 	Runs     int
 	Fired    [OneWay + 1]int // by kind: number of faults that happened
-	Ops      int // operations that ranks completed
+	Ops      int             // operations that ranks completed
 	Messages int
 	Replays  int // runs that were repeated with the same result
 }

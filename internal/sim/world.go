@@ -86,28 +86,28 @@ type World struct {
 	net       simNetwork
 	procs     []*proc
 	violation error // an invariant that does not hold
-	ops       int // calls that ranks completed
+	ops       int   // calls that ranks completed
 
 	jobs  []*job // in order of creation; the first is that of all ranks
 	store *storeServer
-	fired []bool // by fault: it happened
+	fired []bool          // by fault: it happened
 	when  []time.Duration // by fault: virtual time when it happened
-	then  []int // by rank: messages sent when the last fault happened
-	reset []bool // by rank: it crashed, so its connections are reset
+	then  []int           // by rank: messages sent when the last fault happened
+	reset []bool          // by rank: it crashed, so its connections are reset
 }
 
 // A Result describes a run.
 type Result struct {
-	Hash     uint64 // of all events
-	Events   int // number of events
-	Elapsed  time.Duration // virtual time
-	Errs     []error // by rank: error of its function
-	Dead     []bool // by rank: it crashed, vanished, or stopped forever
-	Fired    []bool // by fault: it happened
+	Hash     uint64          // of all events
+	Events   int             // number of events
+	Elapsed  time.Duration   // virtual time
+	Errs     []error         // by rank: error of its function
+	Dead     []bool          // by rank: it crashed, vanished, or stopped forever
+	Fired    []bool          // by fault: it happened
 	FiredAt  []time.Duration // by fault: virtual time when it happened
-	Messages []int // by rank: frames and messages sent, and requests to the store
-	Ops      int // calls that ranks completed
-	SentThen []int // by rank: Messages when the last fault happened
+	Messages []int           // by rank: frames and messages sent, and requests to the store
+	Ops      int             // calls that ranks completed
+	SentThen []int           // by rank: Messages when the last fault happened
 }
 
 // Run simulates ranks that each run body with their engine in the group of all

@@ -10,81 +10,81 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// A life is a program that goes on after losses: its ranks add to a running sum,
-// among other operations, and shrink when something fails, until all that are
-// left agree that all steps are done. It notes what each rank saw, so that they
-// can be compared. Numbers are those of the ranks at the beginning.
-type life struct {
+// An elasticProgram continues after losses. Its ranks add to a running sum, among
+// other operations, and shrink when an operation fails, until all remaining ranks
+// agree that all steps are done. It records the state of each rank, so that the
+// ranks can be compared. Ranks are numbered as at the beginning.
+type elasticProgram struct {
 	seed    uint64
 	steps   int
-	abort   int // before which step somebody aborts; -1: nobody does
+	abort   int // step before which a rank calls Abort; -1: none
 	aborter int
 
-	epochs map[string][]int          // who is in each, as the first saw it
-	done   map[string]uint64         // the number that was agreed on at its end
-	went   map[string]map[int]uint64 // how far each rank was then
-	ends   []*ending                 // by rank; nil: it has not come to the end
-	shrunk int                       // Comms that were made
-	wrong  error
+	epochs    map[string][]int          // by generation: its members, as the first rank recorded them
+	done      map[string]uint64         // by generation: the number that was agreed on at its end
+	progress  map[string]map[int]uint64 // by generation and rank: the progress at that time
+	endings   []*ending                 // by rank; nil: it has not completed the program
+	shrunk    int                       // number of Comms made by Shrink
+	violation error
 }
 
-// An ending is what a rank has when all is done.
+// An ending is the result of a rank that has completed the program.
 type ending struct {
 	epoch string
 	took  []step
 }
 
-// A step counts when all have completed its last operation.
+// A step counts when all ranks have completed its last operation.
 type step struct {
 	epoch string
 	seq   uint64
 	sum   int64
 }
 
-func newLife(seed uint64, ranks int) *life {
+func newLife(seed uint64, ranks int) *elasticProgram {
 	rnd := rand.New(rand.NewPCG(seed, 5))
-	l := &life{seed: seed, steps: 2 + rnd.IntN(6), abort: -1}
+	l := &elasticProgram{seed: seed, steps: 2 + rnd.IntN(6), abort: -1}
 	if rnd.IntN(4) == 0 {
 		l.abort, l.aborter = rnd.IntN(l.steps), rnd.IntN(ranks)
 	}
 	return l
 }
 
-// begin forgets the run before.
-func (l *life) begin(ranks int) {
-	l.epochs, l.done, l.went = make(map[string][]int), make(map[string]uint64), make(map[string]map[int]uint64)
-	l.ends, l.wrong, l.shrunk = make([]*ending, ranks), nil, 0
+// begin resets the records for a new run.
+func (l *elasticProgram) begin(ranks int) {
+	l.epochs, l.done, l.progress = make(map[string][]int), make(map[string]uint64), make(map[string]map[int]uint64)
+	l.endings, l.violation, l.shrunk = make([]*ending, ranks), nil, 0
 }
 
-// errDisagree is behind what ranks that agree cannot see.
+// errDisagree is wrapped by errors about ranks that disagree.
 var errDisagree = errors.New("the ranks do not agree")
 
-// violate notes the first thing that must not be.
-func (l *life) violate(format string, args ...any) {
-	if l.wrong == nil {
-		l.wrong = fmt.Errorf("%w: "+format, append([]any{errDisagree}, args...)...)
+// violate records the first violation of an invariant.
+func (l *elasticProgram) violate(format string, args ...any) {
+	if l.violation == nil {
+		l.violation = fmt.Errorf("%w: "+format, append([]any{errDisagree}, args...)...)
 	}
 }
 
-// value is what a rank adds in a step.
-func (l *life) value(id, step int) int64 {
+// value returns what a rank adds in a step.
+func (l *elasticProgram) value(id, step int) int64 {
 	return int64(id+1)*1_000_003 + int64(step)*int64(l.seed%1000+7)
 }
 
-// A soul is one rank.
-type soul struct {
-	*life
+// A rankRun is the state of one rank.
+type rankRun struct {
+	*elasticProgram
 	id    int
 	c     *tutti.Comm
 	epoch string
-	ids   []int  // who is in the Comm; nil: it does not know yet
-	seq   uint64 // operations completed there
+	ids   []int  // members of the Comm; nil: not known yet
+	seq   uint64 // number of completed operations on the Comm
 	took  []step
 }
 
-// live is a rank's function.
-func (l *life) live(ctx context.Context, c *tutti.Comm) error {
-	s := &soul{life: l, id: c.Rank(), c: c, epoch: c.Stats().Comm}
+// rankMain is a rank's function.
+func (l *elasticProgram) rankMain(ctx context.Context, c *tutti.Comm) error {
+	s := &rankRun{elasticProgram: l, id: c.Rank(), c: c, epoch: c.Stats().Comm}
 	for r := range c.Size() {
 		s.ids = append(s.ids, r)
 	}
@@ -102,7 +102,7 @@ func (l *life) live(ctx context.Context, c *tutti.Comm) error {
 			if err != nil {
 				l.violate("rank %d: all have agreed that it has finished, but %w", s.id, err)
 			}
-			l.ends[s.id] = &ending{s.epoch, s.took}
+			l.endings[s.id] = &ending{s.epoch, s.took}
 			return s.c.Close()
 		}
 		if err := s.shrink(ctx); err != nil {
@@ -111,23 +111,23 @@ func (l *life) live(ctx context.Context, c *tutti.Comm) error {
 	}
 }
 
-// errWrong is a result that is not right.
+// errWrong is the error of a wrong result.
 type errWrong struct{ error }
 
 func wrongf(format string, args ...any) error { return errWrong{fmt.Errorf(format, args...)} }
 
 // op counts an operation.
-func (s *soul) op(err error) error {
+func (s *rankRun) op(err error) error {
 	if err == nil {
 		s.seq++
 	}
 	return err
 }
 
-// work does the steps that are left.
-func (s *soul) work(ctx context.Context) error {
+// work does the remaining steps.
+func (s *rankRun) work(ctx context.Context) error {
 	if s.ids == nil {
-		if err := s.meet(ctx); err != nil {
+		if err := s.exchangeIDs(ctx); err != nil {
 			return err
 		}
 	}
@@ -136,7 +136,7 @@ func (s *soul) work(ctx context.Context) error {
 			s.c.Abort(errors.New("the seed wants it"))
 		}
 		rnd := rand.New(rand.NewPCG(s.seed, 100+uint64(k)))
-		if err := s.vary(ctx, rnd, k); err != nil {
+		if err := s.randomOp(ctx, rnd, k); err != nil {
 			return err
 		}
 		sum := make([]int64, 1+rnd.IntN(40)*rnd.IntN(2))
@@ -160,11 +160,11 @@ func (s *soul) work(ctx context.Context) error {
 	return nil
 }
 
-// vary does something else, the same on all ranks, and checks it.
-func (s *soul) vary(ctx context.Context, rnd *rand.Rand, k int) error {
+// randomOp runs another operation, the same on all ranks, and checks its result.
+func (s *rankRun) randomOp(ctx context.Context, rnd *rand.Rand, k int) error {
 	n, me := s.c.Size(), s.c.Rank()
 	root := rnd.IntN(n)
-	mark := s.value(s.ids[root], k) // and differs from epoch to epoch
+	mark := s.value(s.ids[root], k) // differs between generations
 	for _, b := range []byte(s.epoch) {
 		mark = mark*31 + int64(b)
 	}
@@ -215,13 +215,13 @@ func (s *soul) vary(ctx context.Context, rnd *rand.Rand, k int) error {
 			return wrongf("epoch %s, step %d: a batch gave %d and %v", s.epoch, k, a[0], b[0])
 		}
 	case 4:
-		return s.divide(ctx, k)
+		return s.useSubgroup(ctx, k)
 	}
 	return nil
 }
 
-// divide does something in a group of its own.
-func (s *soul) divide(ctx context.Context, k int) error {
+// useSubgroup runs an operation in a group of its own.
+func (s *rankRun) useSubgroup(ctx context.Context, k int) error {
 	sub, err := s.c.Split(ctx, s.id%2, 0)
 	if s.op(err) != nil {
 		return err
@@ -239,14 +239,14 @@ func (s *soul) divide(ctx context.Context, k int) error {
 	return errors.Join(err, sub.Close())
 }
 
-// shrink goes on with those who are left.
-func (s *soul) shrink(ctx context.Context) error {
-	if s.went[s.epoch] == nil {
-		s.went[s.epoch] = make(map[int]uint64)
+// shrink continues with the remaining ranks.
+func (s *rankRun) shrink(ctx context.Context) error {
+	if s.progress[s.epoch] == nil {
+		s.progress[s.epoch] = make(map[int]uint64)
 	}
-	s.went[s.epoch][s.id] = s.seq
+	s.progress[s.epoch][s.id] = s.seq
 	next, done, err := s.c.Shrink(ctx)
-	if errors.Is(err, tutti.ErrAborted) { // the store's connection broke
+	if errors.Is(err, tutti.ErrAborted) { // the connection to the store broke
 		next, done, err = s.c.Shrink(ctx)
 	}
 	if err != nil {
@@ -270,8 +270,8 @@ func (s *soul) shrink(ctx context.Context) error {
 	return nil
 }
 
-// meet finds out who is in a new Comm.
-func (s *soul) meet(ctx context.Context) error {
+// exchangeIDs finds out which ranks are in a new Comm.
+func (s *rankRun) exchangeIDs(ctx context.Context) error {
 	ids := make([]int, s.c.Size())
 	if err := s.op(s.c.AllGather(ctx, tutti.Of(ids), tutti.Of([]int{s.id}))); err != nil {
 		return err
