@@ -7,42 +7,42 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// buckets is how many there are for latencies: the i-th takes what lasted less
-// than 256 ns << i, the last all the rest.
+// buckets is the number of latency buckets: bucket i counts durations below 256 ns
+// << i, the last bucket all others.
 const buckets = 28
 
-// A sum is what is counted of one kind of operation.
-type sum struct {
+// A counter counts one kind of operation.
+type counter struct {
 	ops, bytes, failed uint64
 	nanos              uint64
 	lasted             [buckets]uint64
 }
 
-// add counts operations of so many bytes each.
-func (s *sum) add(ops, bytes uint64) {
+// add counts operations of the given size each.
+func (s *counter) add(ops, bytes uint64) {
 	put(&s.ops, s.ops+ops)
 	put(&s.bytes, s.bytes+ops*bytes)
 }
 
-func (s *sum) time(nanos uint64) {
+func (s *counter) time(nanos uint64) {
 	i := min(bits.Len64(nanos>>8), buckets-1)
 	put(&s.lasted[i], s.lasted[i]+1)
 	put(&s.nanos, s.nanos+nanos)
 }
 
-// A Total is what was counted of one kind of operation.
+// A Total is the counts of one kind of operation.
 type Total struct {
-	Op     string // such as "AllReduce"
-	Count  uint64 // how many were begun
-	Bytes  uint64 // of this rank's larger buffer
-	Failed uint64 // how many ended with an error
-	Timed  uint64 // how many of them were timed
-	Time   time.Duration
-	Lasted []uint64 // of those, by duration; see Bound
+	Op     string        // for example "AllReduce"
+	Count  uint64        // operations that were begun
+	Bytes  uint64        // bytes of this rank's larger buffer
+	Failed uint64        // operations that ended with an error
+	Timed  uint64        // operations whose duration was recorded
+	Time   time.Duration // total of the recorded durations
+	Lasted []uint64      // number of recorded durations by bucket; see Bound
 }
 
-// Bound is what the operations in Total.Lasted[i] lasted less than; for the
-// last there is no bound, and it returns zero.
+// Bound returns the upper bound of bucket i of Total.Lasted. The last bucket has no
+// bound; Bound returns zero for it.
 func Bound(i int) time.Duration {
 	if i >= buckets-1 {
 		return 0
@@ -50,8 +50,8 @@ func Bound(i int) time.Duration {
 	return 256 << i
 }
 
-// Totals returns what was counted, of what there was any of. The last operation
-// that was begun has number last.
+// Totals returns the counts of all kinds of operations that occurred. last is the
+// number of the last operation that was begun.
 func (l *Log) Totals(last uint64) (list []Total) {
 	for {
 		runs := load(&l.nRuns)
@@ -70,7 +70,7 @@ func (l *Log) totals(runs, last uint64) (list []Total) {
 			Op: kindName(kind), Count: load(&s.ops), Bytes: load(&s.bytes),
 			Failed: load(&s.failed), Time: time.Duration(load(&s.nanos)),
 		}
-		if first := load(&now.first); runs > 0 && verbOf(load(&now.what)) == kind && last >= first {
+		if first := load(&now.first); runs > 0 && verbOf(load(&now.packed)) == kind && last >= first {
 			t.Count += last - first + 1
 			t.Bytes += (last - first + 1) * load(&now.bytes)
 		}
