@@ -11,10 +11,11 @@ type op struct {
 	name    string
 	reduces bool
 	divided bool // the larger buffer has a share for each rank
-	// waits says that no rank is done before all have begun. Such operations are
-	// timed back to back; others would overlap, and are timed one by one.
+	// waits says that no rank completes before all ranks have begun. Such
+	// operations are timed back to back. Others would overlap and are timed one by
+	// one.
 	waits bool
-	// bus is what algorithm bandwidth is multiplied by to be that of the bus.
+	// bus is the factor from algorithm bandwidth to bus bandwidth.
 	bus func(ranks float64) float64
 }
 
@@ -52,7 +53,7 @@ func opNamed(name string) *op {
 	return nil
 }
 
-// sides are one operation's buffers on one rank, and the memory behind them. A
+// operands are one operation's buffers on one rank, and the memory behind them. A
 // side that the rank does not have is nil.
 type operands struct {
 	dst, src *Memory
@@ -71,8 +72,8 @@ func (s operands) buffers() (dst, src tutti.Buffer) {
 // root is the root of rooted operations.
 const root = 0
 
-// lay divides two pieces of memory, each as long as the larger buffer, into an
-// operation's sides on one rank. In place, the smaller side lies in the larger.
+// layout divides two buffers, each as long as the larger side, into an operation's
+// sides on one rank. In place, the smaller side lies in the larger.
 func (s *spec) layout(x, y *Memory, rank int, inPlace bool) operands {
 	own := func(m *Memory) *Memory { return m.slice(rank*s.part, s.part) }
 	switch s.op.name {
@@ -123,8 +124,8 @@ func (s *spec) layout(x, y *Memory, rank int, inPlace bool) operands {
 	return operands{}
 }
 
-// spoils reports whether an operation in place writes over what others may
-// have read, so that it cannot be repeated on the same values.
+// destroysInput reports whether an operation in place overwrites its source, so
+// that it cannot be repeated on the same values.
 func (s *spec) destroysInput(inPlace bool) bool {
 	return inPlace && (s.op.reduces || s.op.name == "alltoall")
 }
@@ -189,13 +190,13 @@ func (s *spec) add(c *tutti.Comm, b *tutti.Batch, on operands) {
 	}
 }
 
-// ring is whom a rank sends to, and whom it receives from.
+// ring returns the ranks to which a rank sends and from which it receives.
 func ring(c *tutti.Comm) (to, from int) {
 	n := c.Size()
 	return (c.Rank() + 1) % n, (c.Rank() + n - 1) % n
 }
 
-// call returns what one iteration does: one operation, or a batch of them.
+// iteration returns what one iteration does: one operation, or a batch.
 func (s *spec) iteration(c *tutti.Comm, all []operands) func(ctx context.Context) error {
 	if len(all) == 1 {
 		return s.blocking(c, all[0])
