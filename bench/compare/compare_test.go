@@ -233,10 +233,10 @@ func TestHoldings(t *testing.T) {
 	if got := parseHoldings(text); !slices.Equal(got, []holdings{b, a}) {
 		t.Errorf("%v, want %v and %v", got, b, a)
 	}
-	if got, want := heldText([]holdings{a, {0, 6, 40, 20, 8 << 10}}), "6 (6) | 40 (40) | 20 (20) | 9 (9)"; got != want {
+	if got, want := holdingsText([]holdings{a, {0, 6, 40, 20, 8 << 10}}), "6 (6) | 40 (40) | 20 (20) | 9 (9)"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got := heldText(nil); got != "- | - | - | -" {
+	if got := holdingsText(nil); got != "- | - | - | -" {
 		t.Error(got)
 	}
 	if runtime.GOOS == "linux" && (b.mappings == 0 || b.descriptors < 3 || b.resident == 0) {

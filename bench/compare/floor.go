@@ -52,7 +52,7 @@ type line struct {
 }
 
 // meet is how threads wait for each other: each writes its own line only.
-func meet(lines []line, me int, turn int64) {
+func spinBarrier(lines []line, me int, turn int64) {
 	lines[me].n.Store(turn)
 	for i := range lines {
 		for lines[i].n.Load() < turn {
@@ -63,7 +63,7 @@ func meet(lines []line, me int, turn int64) {
 // together runs f on n threads, in turns that begin together, until the budget
 // is spent, and returns how long each turn was for the first of them. The first
 // turn touches the memory and does not count.
-func together(ctx context.Context, o options, n int, f func(me int)) []int64 {
+func runThreads(ctx context.Context, o options, n int, f func(me int)) []int64 {
 	lines := make([]line, n)
 	times := make([]int64, 0, maxIters)
 	var final atomic.Int64 // the turn after which all stop
@@ -73,11 +73,11 @@ func together(ctx context.Context, o options, n int, f func(me int)) []int64 {
 		threads.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			meet(lines, me, 1)
+			spinBarrier(lines, me, 1)
 			f(me)
 			start, last := time.Now(), time.Duration(0)
 			for turn := int64(2); turn <= final.Load(); turn++ {
-				meet(lines, me, turn)
+				spinBarrier(lines, me, turn)
 				f(me)
 				if me != 0 {
 					continue
@@ -103,7 +103,7 @@ func memoryFloor(ctx context.Context, o options, bytes int) ([]int64, error) {
 	for i := range bufs {
 		bufs[i] = make([]float32, (bytes/4*o.ranks+n-1)/n)
 	}
-	return together(ctx, o, n, func(me int) {
+	return runThreads(ctx, o, n, func(me int) {
 		buf := bufs[me]
 		for i := 0; i < len(buf); i += piece / 4 {
 			p := unsafe.Pointer(&buf[i])
@@ -125,7 +125,7 @@ func wireFloor(ctx context.Context, o options, bytes int) ([]int64, error) {
 		out[i], in[i] = make([]byte, bytes), make([]byte, bytes)
 	}
 	var failed [2]error
-	times := together(ctx, o, 2, func(me int) {
+	times := runThreads(ctx, o, 2, func(me int) {
 		if failed[me] == nil {
 			failed[me] = exchange(ctx, ends[me], out[me], in[me])
 		}

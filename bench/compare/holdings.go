@@ -66,7 +66,7 @@ func parseHoldings(text string) (list []holdings) {
 }
 
 // heldText is the columns of what ranks hold: the median, and the most of one rank.
-func heldText(list []holdings) string {
+func holdingsText(list []holdings) string {
 	column := func(of func(h holdings) int) string {
 		var all []int
 		for _, h := range list {

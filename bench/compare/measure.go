@@ -209,7 +209,7 @@ func (b *bench[T]) calibrate(ctx context.Context, budget time.Duration) (int, er
 
 // enough reports whether a busy machine has made a loop take twice its budget;
 // the ranks agree on it. It is asked ten times in a loop.
-func (b *bench[T]) enough(ctx context.Context, start time.Time) (bool, error) {
+func (b *bench[T]) overBudget(ctx context.Context, start time.Time) (bool, error) {
 	var over [1]int32
 	if b.limit > 0 && time.Since(start) > 2*b.limit {
 		over[0] = 1
@@ -232,7 +232,7 @@ func (b *bench[T]) backToBack(ctx context.Context, iters int) ([]sample, error) 
 		times[done] = end - last
 		last = end
 		if done++; err == nil && done%block == 0 {
-			over, err = b.enough(ctx, start)
+			over, err = b.overBudget(ctx, start)
 			last = int64(time.Since(start))
 		}
 		if err != nil {
@@ -263,7 +263,7 @@ func (b *bench[T]) untilAllDone(ctx context.Context, iters int) ([]sample, error
 		err := b.run(ctx)
 		stamps[2*done+1] = now()
 		if done++; err == nil && done%block == 0 {
-			over, err = b.enough(ctx, start)
+			over, err = b.overBudget(ctx, start)
 		}
 		if err != nil {
 			return nil, err

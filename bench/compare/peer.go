@@ -82,7 +82,7 @@ func driverArgs(o options) []string {
 }
 
 // crowded reports whether ranks have to share cores.
-func crowded(o options) bool { return o.ranks > runtime.NumCPU() }
+func oversubscribed(o options) bool { return o.ranks > runtime.NumCPU() }
 
 // mpi is Open MPI or MPICH, under the names that Debian gives their tools.
 type mpi struct{ flavour, driver string }
@@ -114,10 +114,10 @@ func (m mpi) command(ctx context.Context, o options, transport string) *exec.Cmd
 		if os.Geteuid() == 0 {
 			args = append(args, "--allow-run-as-root")
 		}
-		if crowded(o) {
+		if oversubscribed(o) {
 			args = append(args, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1")
 		}
-	case crowded(o):
+	case oversubscribed(o):
 		env = append(env, "MPIR_CVAR_POLLS_BEFORE_YIELD=1")
 	}
 	args = append(args, m.driver)

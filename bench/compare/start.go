@@ -110,7 +110,7 @@ func startTable(ctx context.Context, all []*starter, ranks, hosts, rounds int, o
 	fmt.Fprintln(out, "| launcher | to the end of the first AllReduce | to the launcher's end | a rank's Close | Close when settled | "+
 		"mappings of memory files | all mappings | descriptors | resident, MiB |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, s := range all {
-		fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s |\n", s.name, spread(s.first), spread(s.whole), spread(s.early), spread(s.late), heldText(s.held))
+		fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s |\n", s.name, spread(s.first), spread(s.whole), spread(s.early), spread(s.late), holdingsText(s.held))
 	}
 	fmt.Fprintln(out)
 	return nil

@@ -31,7 +31,7 @@ func main() {
 	flag.Parse()
 	enough := make(chan os.Signal, 1)
 	signal.Notify(enough, syscall.SIGUSR1)
-	w := &worker{steps: *steps, pause: *pause, silence: *silence, enough: enough}
+	w := &worker{steps: *steps, pause: *pause, silence: *silence, interrupted: enough}
 	if err := w.run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -40,10 +40,10 @@ func main() {
 
 // A worker is one rank.
 type worker struct {
-	c      *tutti.Comm
-	steps  int
-	pause  time.Duration
-	enough <-chan os.Signal // has all stop after the step
+	c           *tutti.Comm
+	steps       int
+	pause       time.Duration
+	interrupted <-chan os.Signal // has all stop after the step
 
 	silence time.Duration // Config.Silence
 
@@ -75,7 +75,7 @@ func (w *worker) run(ctx context.Context) error {
 
 // work does steps, and lets in whoever waits.
 func (w *worker) work(ctx context.Context) error {
-	if err := w.meet(ctx); err != nil {
+	if err := w.synchronize(ctx); err != nil {
 		return err
 	}
 	for w.last == 0 || w.step < w.last {
@@ -93,7 +93,7 @@ func (w *worker) work(ctx context.Context) error {
 		}
 		if c != w.c {
 			w.c = c
-			if err := w.meet(ctx); err != nil {
+			if err := w.synchronize(ctx); err != nil {
 				return err
 			}
 		}
@@ -104,7 +104,7 @@ func (w *worker) work(ctx context.Context) error {
 // meet brings all ranks of a new Comm to where the first of them is: newcomers
 // know nothing, and of two survivors one may have got the last step's result and
 // the other not. That result is whole, so it counts. All numbers only grow.
-func (w *worker) meet(ctx context.Context) error {
+func (w *worker) synchronize(ctx context.Context) error {
 	x := []int{w.step, w.sum, w.last}
 	if err := w.c.AllReduce(ctx, tutti.Of(x), tutti.Max); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (w *worker) meet(ctx context.Context) error {
 // add does one step: the ranks divide its numbers among themselves.
 func (w *worker) add(ctx context.Context) error {
 	select {
-	case <-w.enough:
+	case <-w.interrupted:
 		w.stop = 1
 	default:
 	}

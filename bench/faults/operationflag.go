@@ -7,12 +7,12 @@ import (
 	"unsafe"
 )
 
-// A note is a word in a file that outlives its process: whether that was in an
-// operation. Its nil value notes nothing.
-type note struct{ word *atomic.Uint32 }
+// An operationFlag is a word in a file that outlives its process. It says whether
+// the process was in an operation. The nil value does nothing.
+type operationFlag struct{ word *atomic.Uint32 }
 
-// openNote maps a file.
-func openNote(path string) (*note, error) {
+// openFlag maps a file.
+func openFlag(path string) (*operationFlag, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -25,22 +25,22 @@ func openNote(path string) (*note, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &note{(*atomic.Uint32)(unsafe.Pointer(&mem[0]))}, nil
+	return &operationFlag{(*atomic.Uint32)(unsafe.Pointer(&mem[0]))}, nil
 }
 
-func (n *note) enter() {
+func (n *operationFlag) enter() {
 	if n != nil {
 		n.word.Store(1)
 	}
 }
 
-func (n *note) leave() {
+func (n *operationFlag) leave() {
 	if n != nil {
 		n.word.Store(0)
 	}
 }
 
-// inOperation reads the note of a process that is dead.
+// inOperation reads the flag of a process that is dead.
 func inOperation(path string) (bool, error) {
 	text, err := os.ReadFile(path)
 	return len(text) > 0 && text[0] == 1, err

@@ -8,20 +8,20 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// A mix is random operations whose results are known.
-type mix struct {
+// randomOps are random operations with known results.
+type randomOps struct {
 	c   *tutti.Comm
 	rnd *rand.Rand // the same on all ranks
 }
 
-// A wrongError is a result that is wrong.
+// A wrongError is a wrong result.
 type wrongError struct{ text string }
 
 func (e *wrongError) Error() string { return e.text }
 
-// one does one operation and checks its result. What it does in the library is
-// noted.
-func (m *mix) one(ctx context.Context, n *note) error {
+// runOne runs one operation and checks its result. It sets the flag during the
+// call.
+func (m *randomOps) runOne(ctx context.Context, n *operationFlag) error {
 	c := m.c
 	size, me := c.Size(), c.Rank()
 	elems := 1 << m.rnd.IntN(17)
