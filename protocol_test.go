@@ -10,10 +10,10 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// TestFirstProtocolMeets holds that ranks of protocol 1, which exchange rank 0's
-// address as text under "address/1", and ranks of this one reach each other through
-// a store: only so can they refuse each other in words.
-func TestFirstProtocolMeets(t *testing.T) {
+// TestFirstProtocolAddress checks that ranks of protocol 1, which exchange rank 0's
+// address as text under "address/1", and ranks of this version reach each other
+// through a store. Otherwise neither could report the other's version.
+func TestFirstProtocolAddress(t *testing.T) {
 	const secret = "secret"
 	for _, rank := range []string{"0", "1"} {
 		s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Secret: []byte(secret), Logger: slog.New(slog.DiscardHandler)})

@@ -18,9 +18,9 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// startPlaced starts ranks as processes that find their place in the
-// environment, and returns what each printed.
-func startPlaced(t *testing.T, envs ...[]string) (outs []string, errs []error) {
+// startRanksFromEnv starts ranks as processes that find their rank in the
+// environment, and returns the output of each.
+func startRanksFromEnv(t *testing.T, envs ...[]string) (outs []string, errs []error) {
 	t.Helper()
 	outs, errs = make([]string, len(envs)), make([]error, len(envs))
 	self := proctest.Self(t)
@@ -28,7 +28,8 @@ func startPlaced(t *testing.T, envs ...[]string) (outs []string, errs []error) {
 	for i, env := range envs {
 		wg.Go(func() {
 			cmd := exec.CommandContext(t.Context(), self)
-			// Raced programs sleep for a second at their end, unless told not to.
+			// Programs with the race detector sleep for a second at exit by
+			// default.
 			cmd.Env = append(append(os.Environ(), "TUTTI_TEST_RANK=-1", "GORACE=atexit_sleep_ms=0"), env...)
 			out, err := cmd.CombinedOutput()
 			outs[i], errs[i] = string(out), err
@@ -63,7 +64,7 @@ func TestJoinStore(t *testing.T) {
 				}
 				envs = append(envs, env)
 			}
-			outs, errs := startPlaced(t, envs...)
+			outs, errs := startRanksFromEnv(t, envs...)
 			if err := errors.Join(errs...); err != nil {
 				t.Error(err, outs)
 			}
@@ -77,9 +78,9 @@ func TestJoinStore(t *testing.T) {
 	}
 }
 
-// TestJoinStoreMissing lacks a rank, and has one twice.
+// TestJoinStoreMissing starts a job without one rank, and with one rank twice.
 func TestJoinStoreMissing(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // mostly waits
 	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Secret: []byte("secret"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -88,12 +89,12 @@ func TestJoinStoreMissing(t *testing.T) {
 	env := func(rank int, secret string) []string {
 		return []string{fmt.Sprint("TUTTI_RANK=", rank), "TUTTI_SIZE=3", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=" + secret}
 	}
-	// So that the offender is not the first.
+	// So that the rank with another size is not the first.
 	if err := store.Prefix(s.Store(), "tutti/").Set(t.Context(), "size", []byte("3")); err != nil {
 		t.Fatal(err)
 	}
-	// Rank 1 waits, and all who are refused are gone, when rank 0 comes, whose time
-	// is short.
+	// When rank 0 joins, with a short timeout, rank 1 waits and the refused
+	// processes have exited.
 	proctest.Self(t)
 	type outcome struct {
 		outs []string
@@ -101,14 +102,14 @@ func TestJoinStoreMissing(t *testing.T) {
 	}
 	first := make(chan outcome, 1)
 	go func() {
-		outs, errs := startPlaced(t, env(1, "secret"))
+		outs, errs := startRanksFromEnv(t, env(1, "secret"))
 		first <- outcome{outs, errs}
 	}()
 	if err := store.Prefix(s.Store(), "tutti/").Wait(t.Context(), "rank/1"); err != nil {
 		t.Fatal(err)
 	}
-	outs, errs := startPlaced(t, env(1, "secret"), env(2, "wrong"), append(env(2, "secret"), "TUTTI_SIZE=4"))
-	more, bad := startPlaced(t, append(env(0, "secret"), "TUTTI_TEST_TIMEOUT=5s"))
+	outs, errs := startRanksFromEnv(t, env(1, "secret"), env(2, "wrong"), append(env(2, "secret"), "TUTTI_SIZE=4"))
+	more, bad := startRanksFromEnv(t, append(env(0, "secret"), "TUTTI_TEST_TIMEOUT=5s"))
 	waited := <-first
 	outs, errs = slices.Concat(outs, more, waited.outs), slices.Concat(errs, bad, waited.errs)
 	for i, err := range errs {
@@ -143,13 +144,13 @@ func TestJoinAgain(t *testing.T) {
 			fmt.Sprint("TUTTI_RANK=", r), "TUTTI_SIZE=2", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=secret", "TUTTI_TEST_TIMES=3",
 		})
 	}
-	if outs, errs := startPlaced(t, envs...); errors.Join(errs...) != nil {
+	if outs, errs := startRanksFromEnv(t, envs...); errors.Join(errs...) != nil {
 		t.Error(errs, outs)
 	}
 }
 
-// TestJoinReplaced kills a process that waits in Join, and starts another one as the
-// same rank. A third one, while that lives, is refused by its name.
+// TestJoinReplaced kills a process that waits in Join, and starts another as the
+// same rank. A third, while the second lives, is refused with its name.
 func TestJoinReplaced(t *testing.T) {
 	for name, plain := range map[string]bool{"launcher": false, "torchrun's agent": true} {
 		for _, victim := range []int{0, 1} {
@@ -189,7 +190,7 @@ func TestJoinReplaced(t *testing.T) {
 				if err := keys.Wait(t.Context(), waits...); err != nil {
 					t.Fatal(err)
 				}
-				outs, errs := startPlaced(t, env(victim))
+				outs, errs := startRanksFromEnv(t, env(victim))
 				if want := fmt.Sprintf("rank %d is here already: process %d on ", victim, first.Process.Pid); errs[0] == nil || !strings.Contains(outs[0], want) {
 					t.Errorf("%v: %s; want %q", errs[0], outs[0], want)
 				}
@@ -197,12 +198,12 @@ func TestJoinReplaced(t *testing.T) {
 				if err := first.Wait(); err == nil {
 					t.Error("it was not killed")
 				}
-				outs, errs = startPlaced(t, env(0), env(1), env(2))
+				outs, errs = startRanksFromEnv(t, env(0), env(1), env(2))
 				if err := errors.Join(errs...); err != nil {
 					t.Error(err, outs)
 				}
 				// Another program of the same job, with the same store.
-				outs, errs = startPlaced(t, env(0), env(1), env(2))
+				outs, errs = startRanksFromEnv(t, env(0), env(1), env(2))
 				if err := errors.Join(errs...); err != nil {
 					t.Error(err, outs)
 				}
@@ -211,7 +212,7 @@ func TestJoinReplaced(t *testing.T) {
 	}
 }
 
-// TestJoinNoAddress says what a launcher has not said.
+// TestJoinNoAddress checks the error if a launcher has not set the address.
 func TestJoinNoAddress(t *testing.T) {
 	t.Setenv("OMPI_COMM_WORLD_RANK", "1")
 	t.Setenv("OMPI_COMM_WORLD_SIZE", "2")

@@ -9,10 +9,11 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// TestStoreOnceMore has the store end the connection of a process that asks it, as
-// it does with one that was suspended while it connected: it asks once more.
-func TestStoreOnceMore(t *testing.T) {
-	f := newFamily(t)
+// TestStoreRetry has the store close the connection during a request, as happens to
+// a process that was suspended while it connected. The client must send the request
+// again.
+func TestStoreRetry(t *testing.T) {
+	f := newProcessJob(t)
 	way, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

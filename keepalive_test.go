@@ -14,11 +14,11 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// joinTwo joins two ranks on the loopback, has each do something and leave, and
-// returns what went wrong with each.
+// joinTwo joins two ranks on the loopback, runs do on each, closes them, and
+// returns the errors by rank.
 func joinTwo(t *testing.T, cfg tutti.Config, do func(ctx context.Context, c *tutti.Comm) error) (errs [2]error) {
 	errs[0] = syscall.EADDRINUSE
-	for errors.Is(errs[0], syscall.EADDRINUSE) { // another process may be quicker to take a free port
+	for errors.Is(errs[0], syscall.EADDRINUSE) { // another process may have taken the free port
 		ctx, cancel := context.WithTimeout(t.Context(), deadline)
 		cfg.Size, cfg.Addr = 2, proctest.FreeAddr(t)
 		var ranks sync.WaitGroup
@@ -41,9 +41,9 @@ func joinTwo(t *testing.T, cfg tutti.Config, do func(ctx context.Context, c *tut
 	return errs
 }
 
-// TestJoinSilence joins with silences that the kernel does not take as they are:
+// TestJoinSilence joins with values of Silence that the kernel cannot represent:
 // too long for keep-alive (28 hours), too long for TCP_USER_TIMEOUT (30 days), and
-// shorter than what either counts in.
+// shorter than the unit of either.
 func TestJoinSilence(t *testing.T) {
 	for _, silence := range []time.Duration{1, time.Millisecond, 28 * time.Hour, 30 * 24 * time.Hour, math.MaxInt64} {
 		errs := joinTwo(t, tutti.Config{Silence: silence}, func(ctx context.Context, c *tutti.Comm) error {

@@ -13,17 +13,17 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// begun waits until a rank has begun its first operation.
-func begun(c *tutti.Comm) {
+// awaitFirstOperation waits until a rank has begun its first operation.
+func awaitFirstOperation(c *tutti.Comm) {
 	for len(c.Stats().Ops) == 0 {
 		runtime.Gosched()
 	}
 }
 
-// TestShrinkBesideOperation has rank 1 shrink while another of its goroutines is in
-// an operation, which that ends, and which rank 0 has completed: it does not count
-// as done.
-func TestShrinkBesideOperation(t *testing.T) {
+// TestShrinkDuringOperation calls Shrink on rank 1 while another goroutine of that
+// rank is in an operation. Shrink ends the operation. Rank 0 has completed it, but
+// it must not count as completed.
+func TestShrinkDuringOperation(t *testing.T) {
 	for range 20 {
 		comms := local(t, 3, tutti.Config{})
 		completed := make(chan struct{})
@@ -41,7 +41,7 @@ func TestShrinkBesideOperation(t *testing.T) {
 			case 1:
 				failed := make(chan error, 1)
 				go func() { failed <- reduce() }()
-				begun(c)
+				awaitFirstOperation(c)
 				<-completed
 				defer func() {
 					if err := <-failed; !errors.Is(err, tutti.ErrAborted) {
@@ -64,7 +64,7 @@ func TestShrinkBesideOperation(t *testing.T) {
 	}
 }
 
-// TestAbortWhileClosing has a Close wait for an operation that no other rank joins:
+// TestAbortWhileClosing has a Close wait for an operation that no other rank joins.
 // Abort ends both.
 func TestAbortWhileClosing(t *testing.T) {
 	c := local(t, 2, tutti.Config{Timeout: -1})[0]
@@ -88,16 +88,16 @@ func TestAbortWhileClosing(t *testing.T) {
 	}
 }
 
-// A spy is a device that is none: rank 0's engine holds up what comes to it outside
-// of operations, and looks whether it is closed meanwhile.
-type spy struct {
+// An observingDevice wraps rank 0's engine. It delays calls outside of operations,
+// and checks whether the engine is closed meanwhile.
+type observingDevice struct {
 	engine.Engine
-	hold   chan struct{} // it goes on when this is closed
+	hold   chan struct{} // delayed calls continue when it is closed
 	inside atomic.Bool
 	early  atomic.Bool
 }
 
-func (s *spy) Attach(e engine.Engine, _ engine.DeviceOptions) (engine.Engine, error) {
+func (s *observingDevice) Attach(e engine.Engine, _ engine.DeviceOptions) (engine.Engine, error) {
 	if e.Rank() != 0 {
 		return e, nil
 	}
@@ -105,30 +105,30 @@ func (s *spy) Attach(e engine.Engine, _ engine.DeviceOptions) (engine.Engine, er
 	return s, nil
 }
 
-func (s *spy) hang() {
+func (s *observingDevice) hang() {
 	s.inside.Store(true)
 	<-s.hold
 	s.inside.Store(false)
 }
 
-func (s *spy) MarkWaits(*wait.FirstWait) {}
+func (s *observingDevice) MarkWaits(*wait.FirstWait) {}
 
-func (s *spy) Behind() []int {
+func (s *observingDevice) Behind() []int {
 	s.hang()
 	return nil
 }
 
-func (s *spy) Sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
+func (s *observingDevice) Sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 	s.hang()
 	return s.Engine.Sub(ctx, seq, members)
 }
 
-func (s *spy) Alloc(ctx context.Context, seq uint64, bytes int) (*engine.Region, error) {
+func (s *observingDevice) Alloc(ctx context.Context, seq uint64, bytes int) (*engine.Region, error) {
 	s.hang()
 	return s.Engine.Alloc(ctx, seq, bytes)
 }
 
-func (s *spy) Close() error {
+func (s *observingDevice) Close() error {
 	if s.inside.Load() {
 		s.early.Store(true)
 	}
@@ -136,7 +136,8 @@ func (s *spy) Close() error {
 }
 
 // TestCloseWaits closes a Comm while another goroutine uses its engine outside of
-// any operation's turn. Between processes, what is used there would be gone.
+// operations. Close must wait: between processes, the memory in use would be
+// unmapped.
 func TestCloseWaits(t *testing.T) {
 	dup := func(ctx context.Context, c *tutti.Comm) error {
 		next, err := c.Dup(ctx)
@@ -158,7 +159,7 @@ func TestCloseWaits(t *testing.T) {
 	}
 	for name, use := range map[string]func(context.Context, *tutti.Comm) error{"Dup": dup, "Alloc": alloc, "Dump": dump} {
 		t.Run(name, func(t *testing.T) {
-			s := &spy{hold: make(chan struct{})}
+			s := &observingDevice{hold: make(chan struct{})}
 			comms := local(t, 2, tutti.Config{Device: s})
 			used := make(chan error, 2)
 			go func() { used <- use(t.Context(), comms[0]) }()
@@ -168,7 +169,7 @@ func TestCloseWaits(t *testing.T) {
 			for !s.inside.Load() {
 				runtime.Gosched()
 			}
-			if name == "Dump" { // what it saw under way ends
+			if name == "Dump" { // the operation that the dump shows must end
 				used <- use(t.Context(), comms[1])
 			}
 			closed := make(chan error, 1)
@@ -176,7 +177,7 @@ func TestCloseWaits(t *testing.T) {
 			for !errors.Is(comms[0].Err(), tutti.ErrClosed) {
 				runtime.Gosched()
 			}
-			for range 10_000 { // it could go on now
+			for range 10_000 { // without the wait, Close could return now
 				runtime.Gosched()
 			}
 			close(s.hold)

@@ -20,9 +20,9 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// A family is a job whose ranks are processes that a test starts, kills and
-// stops. Each has a number of its own, which it keeps.
-type family struct {
+// A processJob is a job whose ranks are processes that a test starts, kills and
+// stops. Each process has a fixed number, id.
+type processJob struct {
 	t      *testing.T
 	server *store.Server
 	env    []string
@@ -39,7 +39,7 @@ type proc struct {
 	text strings.Builder
 }
 
-func newFamily(t *testing.T, env ...string) *family {
+func newProcessJob(t *testing.T, env ...string) *processJob {
 	t.Helper()
 	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{
 		Secret: []byte("a secret"), Logger: slog.New(slog.DiscardHandler),
@@ -48,14 +48,14 @@ func newFamily(t *testing.T, env ...string) *family {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	f := &family{t: t, server: s}
+	f := &processJob{t: t, server: s}
 	f.env = append(os.Environ(), append(env, "TUTTI_TEST_RANK=-1", "TUTTI_TEST_BODY=family", "GORACE=atexit_sleep_ms=0",
 		"TUTTI_STORE="+s.Addr().String(), "TUTTI_SECRET=a secret")...)
 	return f
 }
 
 // start starts one more process.
-func (f *family) start(env ...string) *proc {
+func (f *processJob) start(env ...string) *proc {
 	f.t.Helper()
 	p := &proc{id: len(f.procs), lines: make(chan string, 10_000)}
 	p.cmd = exec.CommandContext(f.t.Context(), proctest.Self(f.t))
@@ -88,14 +88,14 @@ func (f *family) start(env ...string) *proc {
 }
 
 // ranks starts the first n processes, which join at once.
-func (f *family) ranks(n int) {
+func (f *processJob) ranks(n int) {
 	for r := range n {
 		f.start(fmt.Sprint("TUTTI_RANK=", r), fmt.Sprint("TUTTI_SIZE=", n))
 	}
 }
 
-// expect waits for a line that begins so, and returns its rest.
-func (f *family) expect(p *proc, begin string) string {
+// expect waits for a line with a prefix, and returns the rest of the line.
+func (f *processJob) expect(p *proc, begin string) string {
 	f.t.Helper()
 	late := time.After(deadline)
 	for {
@@ -113,7 +113,7 @@ func (f *family) expect(p *proc, begin string) string {
 	}
 }
 
-func (f *family) fail(format string, args ...any) {
+func (f *processJob) fail(format string, args ...any) {
 	f.t.Helper()
 	for _, p := range f.procs {
 		p.mu.Lock()
@@ -130,14 +130,14 @@ func (p *proc) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// kill kills a process, and asserts that it was.
-func (f *family) kill(p *proc) {
+// kill kills a process, and checks that it was killed.
+func (f *processJob) kill(p *proc) {
 	f.t.Helper()
 	p.signal(f.t, syscall.SIGKILL)
 	f.died(p)
 }
 
-func (f *family) died(p *proc) {
+func (f *processJob) died(p *proc) {
 	f.t.Helper()
 	for range p.lines { // Wait closes the pipe
 	}
@@ -147,18 +147,18 @@ func (f *family) died(p *proc) {
 	}
 }
 
-// ask has a process do something.
-func (f *family) ask(p *proc, what string) {
+// tell writes a line to a process.
+func (f *processJob) tell(p *proc, what string) {
 	f.t.Helper()
 	if _, err := fmt.Fprintln(p.in, what); err != nil {
 		f.fail("process %d cannot be asked: %v", p.id, err)
 	}
 }
 
-// end tells one process to have all end, and waits for them.
-func (f *family) end(procs []*proc) {
+// end tells one process to end the job, and waits for the processes.
+func (f *processJob) end(procs []*proc) {
 	f.t.Helper()
-	f.ask(procs[0], "stop")
+	f.tell(procs[0], "stop")
 	for _, p := range procs {
 		f.expect(p, "end")
 		for range p.lines {
@@ -169,8 +169,8 @@ func (f *family) end(procs []*proc) {
 	}
 }
 
-// waits waits until a key is in the job's store.
-func (f *family) waits(key string) {
+// awaitKey waits until a key is in the job's store.
+func (f *processJob) awaitKey(key string) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), deadline)
 	defer cancel()
@@ -179,13 +179,13 @@ func (f *family) waits(key string) {
 	}
 }
 
-// without are all processes but some.
-func (f *family) without(some ...*proc) []*proc {
+// without returns all processes but some.
+func (f *processJob) without(some ...*proc) []*proc {
 	return slices.DeleteFunc(slices.Clone(f.procs), func(p *proc) bool { return slices.Contains(some, p) })
 }
 
-// sizes has the processes say that they are ranks 0, 1 and so on of a Comm.
-func (f *family) sizes(procs []*proc) {
+// checkSize checks that the processes are ranks 0, 1 and so on of a Comm.
+func (f *processJob) checkSize(procs []*proc) {
 	f.t.Helper()
 	for r, p := range procs {
 		if got, want := f.expect(p, "epoch "), fmt.Sprintf("%d of %d", r, len(procs)); got != want {
@@ -194,18 +194,18 @@ func (f *family) sizes(procs []*proc) {
 	}
 }
 
-// familyBody is what a process of a family does: it adds up, and goes on after
-// each loss.
-func familyBody() error {
+// processJobBody is the main function of a process: it adds numbers, and continues
+// after each loss.
+func processJobBody() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*deadline)
 	defer cancel()
 	first, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	m := &familyMember{ctx: ctx, sums: first, id: int64(envNumber("TUTTI_TEST_ID")), asks: make(chan string, 100), epochs: make(map[int64]int64)}
+	m := &processJobRank{ctx: ctx, sums: first, id: int64(envNumber("TUTTI_TEST_ID")), asks: make(chan string, 100), epochs: make(map[int64]int64)}
 	go func() {
 		scan := bufio.NewScanner(os.Stdin)
 		for scan.Scan() {
-			if scan.Text() == "give up" { // while it is in an operation
+			if scan.Text() == "give up" { // while the process is in an operation
 				giveUp()
 				continue
 			}
@@ -240,11 +240,11 @@ func familyBody() error {
 	}
 }
 
-// A familyMember counts what all contribute: in each step, each its own number,
-// times the step's.
-type familyMember struct {
+// A processJobRank sums the contributions of all ranks: in each step, each rank
+// adds its own number times the step's number.
+type processJobRank struct {
 	ctx         context.Context
-	sums        context.Context // of the steps: on the first Comm one that can be given up
+	sums        context.Context // for the steps: on the first Comm a context that can be cancelled
 	id          int64
 	c           *tutti.Comm
 	asks        chan string
@@ -252,7 +252,7 @@ type familyMember struct {
 	step, total int64
 	ops         uint64 // completed on c
 	history     []moment
-	epochs      map[int64]int64 // by the step in which they began: the sum of the ranks' numbers
+	epochs      map[int64]int64 // by first step of a Comm: the sum of its ranks' numbers
 }
 
 type moment struct {
@@ -260,8 +260,9 @@ type moment struct {
 	step, total int64
 }
 
-// meet finds out who is here. All who know the sum must know the same.
-func (m *familyMember) meet() (ids int64, err error) {
+// exchangeState exchanges the ids and the progress of all ranks. All ranks that
+// know the sum must have the same.
+func (m *processJobRank) exchangeState() (ids int64, err error) {
 	mine := []int64{m.id + 1, m.step, m.total, 1}
 	if m.isNew {
 		mine[3] = 0
@@ -290,10 +291,10 @@ func (m *familyMember) meet() (ids int64, err error) {
 	return ids, nil
 }
 
-// work goes on until a rank was asked to have all end.
-func (m *familyMember) work() error {
+// work runs steps until a rank was told to end the job.
+func (m *processJobRank) work() error {
 	for {
-		ids, err := m.meet()
+		ids, err := m.exchangeState()
 		if err != nil {
 			return err
 		}
@@ -309,7 +310,7 @@ func (m *familyMember) work() error {
 	}
 }
 
-func (m *familyMember) steps(ids int64) (grow int64, err error) {
+func (m *processJobRank) steps(ids int64) (grow int64, err error) {
 	for {
 		x := []int64{(m.step + 1) * (m.id + 1), 0, 0, 0}
 		select {
@@ -343,8 +344,8 @@ func (m *familyMember) steps(ids int64) (grow int64, err error) {
 	}
 }
 
-// check computes the sum again, from who was there when.
-func (m *familyMember) check() error {
+// check computes the sum again, from the ranks that were there in each step.
+func (m *processJobRank) check() error {
 	if os.Getenv("TUTTI_LATE") != "" { // it was not there from the beginning
 		return nil
 	}
@@ -361,10 +362,11 @@ func (m *familyMember) check() error {
 	return nil
 }
 
-// shrink goes on without who was lost, from where all of the rest were.
-func (m *familyMember) shrink() error {
+// shrink continues without the lost ranks, from the step that all remaining ranks
+// have completed.
+func (m *processJobRank) shrink() error {
 	if os.Getenv("TUTTI_TEST_DIES") == fmt.Sprint(m.id) {
-		return m.die()
+		return m.exitInShrink()
 	}
 	next, done, err := m.c.Shrink(m.ctx)
 	if err != nil {
@@ -385,8 +387,8 @@ func (m *familyMember) shrink() error {
 	return nil
 }
 
-// die agrees to go on, and does not.
-func (m *familyMember) die() error {
+// exitInShrink takes part in the decision of Shrink and then exits.
+func (m *processJobRank) exitInShrink() error {
 	c, err := store.Dial(m.ctx, os.Getenv("TUTTI_STORE"), store.Config{Secret: []byte(os.Getenv("TUTTI_SECRET"))})
 	if err != nil {
 		return err
