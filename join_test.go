@@ -238,7 +238,7 @@ func TestJoinErrors(t *testing.T) {
 func TestJoinOptionsDiffer(t *testing.T) {
 	errs := make([]error, 3)
 	errs[0] = syscall.EADDRINUSE
-	for errors.Is(errs[0], syscall.EADDRINUSE) { // somebody may be quicker to take a free one
+	for errors.Is(errs[0], syscall.EADDRINUSE) { // another process may have taken the free port
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		addr := proctest.FreeAddr(t)
@@ -266,7 +266,7 @@ func TestJoinOptionsDiffer(t *testing.T) {
 func TestJoinEncrypts(t *testing.T) {
 	for _, plain := range [][2]bool{{false, false}, {true, true}, {true, false}, {false, true}} {
 		errs := [2]error{syscall.EADDRINUSE}
-		for errors.Is(errs[0], syscall.EADDRINUSE) { // somebody may be quicker to take a free one
+		for errors.Is(errs[0], syscall.EADDRINUSE) { // another process may have taken the free port
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
 			_, port, _ := net.SplitHostPort(proctest.FreeAddr(t))
 			var ranks sync.WaitGroup

@@ -14,8 +14,9 @@ func (e *Engine) broadcast(c *engine.Call, alg Algorithm) error {
 	return e.chain(m, c.Root)
 }
 
-// chain passes m along the ranks from the root on, in segments. A rank receives one
-// segment while it sends the previous one.
+// chain passes m along the ranks from the root on, in segments. In round j a rank
+// receives segment j from the previous rank and sends segment j-1 to the next rank.
+// An error from move ends the call; the group fails.
 func (e *Engine) chain(m engine.Mem, root int) error {
 	me := e.relativeRank(root)
 	prev, next := e.mod(e.rank-1), e.mod(e.rank+1)

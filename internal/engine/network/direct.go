@@ -4,10 +4,15 @@ import "github.com/tutti-go/tutti/internal/engine"
 
 // directReduce sends each part of src directly to its rank, which combines the
 // parts in rank order into dst. In round k a rank sends to rank+k and receives from
-// rank-k. The segments of all ranks are kept in scratch memory until they are
-// combined.
+// rank-k.
+//
+// All ranks divide their parts into the same segments. For each segment, a rank
+// first receives the other ranks' data into scratch memory, one slot per rank, and
+// then combines the slots. An error from move ends the call; the group fails.
 func (e *Engine) directReduce(r *reduction, src *layout, dst engine.Mem) error {
 	t := dst.Type
+	// Elements of a segment: the slots of all ranks together must fit into memory
+	// that is kept for the next call.
 	per := min(e.segmentElems(t), max(engine.KeepBytes/e.size/t.Size(), lineBytes))
 	frames := func(n int) int { return max(1, (n+per-1)/per) }
 	mine := frames(dst.N)
@@ -17,8 +22,8 @@ func (e *Engine) directReduce(r *reduction, src *layout, dst engine.Mem) error {
 		pack = e.scratchMem(forPack, min(per, src.longest()), t)
 	}
 	for j := range frames(src.longest()) {
-		m := piece(dst, j, per)
-		slot := func(rank int) engine.Mem { return slots.Slice(rank*m.N, m.N) }
+		result := piece(dst, j, per)
+		slot := func(rank int) engine.Mem { return slots.Slice(rank*result.N, result.N) }
 		for k := 1; k < e.size; k++ {
 			to, from := e.mod(e.rank+k), e.mod(e.rank-k)
 			part := src.at(to)
@@ -42,7 +47,7 @@ func (e *Engine) directReduce(r *reduction, src *layout, dst engine.Mem) error {
 			r.load(slot(e.rank), own)
 			own = slot(e.rank)
 		}
-		r.inOrder(m, slot(0), func(rank int) engine.Mem {
+		r.inOrder(result, slot(0), func(rank int) engine.Mem {
 			if rank == e.rank {
 				return own
 			}

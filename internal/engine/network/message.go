@@ -80,23 +80,24 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	return nil
 }
 
-// finish calls the transport's Finish even if the operation has already failed or
-// its context has ended. Only after that does the transport no longer access the
-// message's memory.
+// finish waits until the transport has delivered or abandoned the message. It calls
+// the transport's Finish even if the group has failed or ctx has ended, because
+// only after that the transport no longer accesses the message's memory. A message
+// that was never passed to the transport needs no wait.
 func (p *pendingMessage) finish(ctx context.Context) error {
-	over := ctx.Err()
+	ended := ctx.Err()
 	if p.e.opt.ParkingLot.Stopped() {
-		over = wait.ErrStopped
+		ended = wait.ErrStopped
 	}
 	if !p.sent {
-		return over
+		return ended
 	}
 	p.w.Begin(ctx, p.e.opt.Timeout)
 	err := p.e.mesh.Finish(p.w, &p.msg)
 	p.w.End()
 	switch {
-	case over != nil:
-		return over
+	case ended != nil:
+		return ended
 	case errors.As(err, new(*transport.LengthError)):
 		return p.refuse(&p.msg.Head)
 	}

@@ -2,7 +2,9 @@ package network
 
 import "github.com/tutti-go/tutti/internal/engine"
 
-// allReduce combines all sources into every destination.
+// allReduce combines all sources into every destination. Ring and Direct first
+// combine each rank's part on that rank, and then copy the parts to all ranks.
+// Destinations are undefined after an error.
 func (e *Engine) allReduce(c *engine.Call, alg Algorithm) error {
 	r := e.reduction(c)
 	if e.size == 1 {

@@ -68,7 +68,8 @@ func (e *Engine) allReduceParts(c *engine.Call) error {
 }
 
 // exchangeParts runs the pieces of an AllReduce. All ranks have arrived and their
-// buffers are exposed.
+// buffers are exposed. On an error, Run calls stopReading and fails the group,
+// which ends the waits of the other ranks.
 func (e *Engine) exchangeParts(c *engine.Call) error {
 	if err := e.startReading(); err != nil {
 		return err

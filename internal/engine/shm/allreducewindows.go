@@ -50,9 +50,10 @@ func (e *Engine) allReduceWindows(c *engine.Call, f *windowCall) error {
 // shareFunc returns the share of m that rank r reduces.
 type shareFunc func(m engine.Mem, r int) engine.Mem
 
-// fillShares copies the other ranks' shares of window w into this rank's ring.
+// fillShares copies the other ranks' shares of window w into this rank's ring, and
+// publishes them in the word staged. The store of the word comes after the copies,
+// so a rank that sees the word sees the data.
 func (e *Engine) fillShares(c *engine.Call, f *windowCall, w int, share shareFunc) error {
-	// A rank has done with the others' windows when it has reduced them.
 	if w >= numWindows {
 		// The window w-numWindows is free once every other rank has reduced it.
 		if err := e.waitProgress(f.counterBase | uint64(w-numWindows+1)); err != nil {

@@ -124,6 +124,10 @@ func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error
 	return err
 }
 
+// run carries out the calls in steps. A step is one call, or several small calls
+// whose data fits into one slot. All ranks select the same path for a call, because
+// the choice follows from the fingerprints and the options. After an error the
+// remaining calls are not run.
 func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 	if e.g.parking.Stopped() {
 		return wait.ErrStopped
@@ -333,12 +337,12 @@ func (e *Engine) failureOf(ctx context.Context, err error, op string, seq uint64
 // missingText says, for an error, which ranks have not arrived or not finished.
 func (e *Engine) missingText() string {
 	var absent, unfinished []int
-	for r, b := range e.g.boards {
+	for r, text := range e.g.boards {
 		switch {
 		case r == e.rank:
-		case b.slot(e.step).step.Load() < e.step:
+		case text.slot(e.step).step.Load() < e.step:
 			absent = append(absent, r)
-		case b.done().Load() < e.step:
+		case text.done().Load() < e.step:
 			unfinished = append(unfinished, r)
 		}
 	}
@@ -352,8 +356,8 @@ func (e *Engine) missingText() string {
 	if len(absent) > 1 {
 		verb = "have"
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s not arrived", engine.Ranks(absent), verb)
+	var text strings.Builder
+	fmt.Fprintf(&text, "%s %s not arrived", engine.Ranks(absent), verb)
 	const most = 4
 	for i, r := range absent[:min(len(absent), most)] {
 		sep := ", "
@@ -364,10 +368,10 @@ func (e *Engine) missingText() string {
 		if h := e.g.boards[r].last(); h != nil {
 			did = "last called " + h.describe()
 		}
-		fmt.Fprintf(&b, "%srank %d %s", sep, r, did)
+		fmt.Fprintf(&text, "%srank %d %s", sep, r, did)
 	}
-	b.WriteByte(')')
-	return b.String()
+	text.WriteByte(')')
+	return text.String()
 }
 
 func (e *Engine) mismatch(mine string, r int, theirs string) error {

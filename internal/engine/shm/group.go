@@ -102,6 +102,8 @@ func NewLocal(n int, opt Options) []*Engine {
 	return newGroup(n, opt).ranks
 }
 
+// newGroup returns a group of n ranks in this process, with boards in memory of
+// this process.
 func newGroup(n int, opt Options) *group {
 	g := &group{
 		opt:     opt,

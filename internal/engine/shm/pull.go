@@ -113,7 +113,9 @@ func (e *Engine) awaitRoot(root int) error {
 }
 
 // takeResults copies or combines this rank's results out of the other ranks' slots
-// and buffers.
+// and buffers. It waits for each rank whose data it needs. The wait returns an
+// error if that rank leaves or runs another call, if the group fails, or if the
+// context ends.
 func (e *Engine) takeResults(c *engine.Call) error {
 	root := e.rank == c.Root
 	switch c.Verb {
