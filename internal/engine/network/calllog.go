@@ -117,8 +117,9 @@ func (l *callLog) compare(h *head) (mine record, theirs fingerprint, differ bool
 	return mine, theirs, mine.sig != theirs.sig
 }
 
-// disagreement returns the failure for a frame that does not agree with the current
-// call. It returns nil if all compared fields are equal after all.
+// disagreement compares a frame's head with this rank's calls and returns the
+// failure if they differ. It returns nil if the calls are the same: agrees, which
+// is faster, may report a difference where there is none that matters.
 func (e *Engine) disagreement(rank int, frame *transport.Head) *engine.Failure {
 	h := readHead(frame)
 	l := &e.calls

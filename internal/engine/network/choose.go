@@ -54,7 +54,8 @@ var (
 )
 
 // choose returns the algorithm for a call. All ranks compute the same result,
-// because it follows from the fingerprint.
+// because it follows from the fingerprint, the number of ranks, and options that
+// are equal on all ranks.
 func (o *Options) choose(s engine.Sig, ranks int) Algorithm {
 	if s.Uneven {
 		return unevenAlgorithms[s.Verb]

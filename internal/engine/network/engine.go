@@ -166,6 +166,7 @@ func (e *Engine) runCall(c *engine.Call) error {
 	case engine.AllToAll:
 		return e.allToAll(c, alg)
 	default:
+		// Barrier, Dup and Alloc carry no data.
 		return e.disseminate()
 	}
 }

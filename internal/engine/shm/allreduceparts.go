@@ -110,7 +110,9 @@ func (e *Engine) reducePiece(c *engine.Call, p *partPlan, j int) {
 	e.g.parking.Wake(e.board.progress())
 }
 
-// fetchPieces copies piece j of the part of every other rank.
+// fetchPieces copies piece j of the part of every other rank. It waits until the
+// rank's progress word says that the piece is reduced. The wait returns an error if
+// the rank leaves, the group fails, or the context ends.
 func (e *Engine) fetchPieces(c *engine.Call, p *partPlan, j int) error {
 	n := len(e.g.boards)
 	for i := 1; i < n; i++ {

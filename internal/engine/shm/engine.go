@@ -269,7 +269,8 @@ func (e *Engine) compareArrived() error {
 	return nil
 }
 
-// awaitDone waits until every rank has finished reading step.
+// awaitDone waits until every rank has finished reading step. It returns an error
+// if a rank leaves before that, the group fails, or the context ends.
 func (e *Engine) awaitDone(step uint64) error {
 	for r, b := range e.g.boards {
 		if r == e.rank {
