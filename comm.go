@@ -1,7 +1,6 @@
 package tutti
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -124,11 +123,11 @@ func (c *Comm) Abort(why error) {
 	if c.turn.Load()&closed != 0 && (*calm)(c).Ready() {
 		return
 	}
-	reason := fmt.Sprintf("Abort was called on rank %d", c.rank)
+	facts := engine.Facts{Event: engine.AbortCalled}
 	if why != nil {
-		reason += fmt.Sprintf(": %v", why)
+		facts.Text = why.Error()
 	}
-	c.e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: c.rank, Err: why, Reason: reason})
+	c.e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: c.rank, Err: why, Facts: facts})
 }
 
 // Close ends this rank's membership, after the operations that it has started

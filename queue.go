@@ -189,12 +189,9 @@ func (c *Comm) watch(t *task, turn uint64) {
 // expire poisons the Comm because the context of an operation ended before it
 // had its turn.
 func (c *Comm) expire(ctx context.Context, op string, seq uint64) {
-	f := &engine.Failure{Kind: ErrAborted, Op: op, Seq: seq, Rank: c.rank, Err: ctx.Err()}
-	f.Reason = "the context was cancelled while the operation waited for those before it"
-	if errors.Is(f.Err, context.DeadlineExceeded) {
-		f.Kind = ErrTimeout
-		f.Reason = "the context's deadline passed while the operation waited for those before it"
-	}
+	f := &engine.Failure{Op: op, Seq: seq, Rank: c.rank}
+	f.Wait.Phase = engine.Queued
+	f.Interrupt(ctx, ctx.Err(), 0)
 	c.e.Fail(f)
 }
 

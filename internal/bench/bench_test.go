@@ -102,8 +102,8 @@ func TestOutliersByKind(t *testing.T) {
 func TestPatternExact(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 16, 100, 256, 512} {
 		for d := tutti.Int8Type; d <= tutti.Float64Type; d++ {
-			for _, red := range reduceNames {
-				if red == "avg" || !reducible(d.String(), red) { // | !reducible| an average may be rounded
+			for _, red := range ReduceNames() {
+				if red == "avg" || !reducible(d.String(), red) { // an average may be rounded
 					continue
 				}
 				p := newPattern(d, red, n)

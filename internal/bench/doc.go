@@ -5,5 +5,5 @@
 // [Event]s; ranks that are child processes pass them on as lines of JSON. A
 // [Printer] writes a table, lines of JSON, or an HTML page.
 //
-// docs/bench.md defines the figures.
+// docs/guide/measuring.md says what the figures mean.
 package bench

@@ -244,8 +244,11 @@ const (
 	rootMask = 1<<(nameAt-rootAt) - 1
 )
 
-// The largest type fits into its bits.
-var _ [1<<(redAt-typeAt) - 1 - kernel.NumDTypes]struct{}
+// The largest type and the largest operator fit into their bits.
+var (
+	_ [1<<(redAt-typeAt) - 1 - kernel.NumDTypes]struct{}
+	_ [1<<(unevenAt-redAt) - 1 - engine.NumOps]struct{}
+)
 
 // pack encodes a call, without its name, in one word.
 func pack(c *engine.Call) uint64 {
@@ -282,15 +285,14 @@ func callSize(c *engine.Call) (count, bytes int) {
 
 // fingerprint hashes a batch, so that different batches differ.
 func fingerprint(calls []engine.Call) uint32 {
-	const offset, prime = 2166136261, 16777619 // FNV-1a
-	h := uint32(offset)
+	h := engine.HashStart
 	for i := range calls {
 		s := calls[i].Sig()
 		for _, w := range [...]uint64{uint64(s.Verb), uint64(s.Type), uint64(s.Red), uint64(s.Root), uint64(s.Count), s.Name} {
-			h = (h ^ uint32(w) ^ uint32(w>>32)) * prime
+			h = h.Word(w)
 		}
 	}
-	return h
+	return uint32(h ^ h>>32)
 }
 
 // name returns a number for an operation's name, in the name's bits. It returns

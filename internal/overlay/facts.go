@@ -3,6 +3,8 @@ package overlay
 import (
 	"slices"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 // flood sends a message on all links but those of the rank that it came from, and has it
@@ -65,7 +67,7 @@ func (n *Node) learn(now time.Time, from int, m *Message) {
 
 // lose is this rank's own finding that a rank is lost. If its host does not answer, all ranks of
 // that host are lost.
-func (n *Node) lose(now time.Time, rank int, reason string) {
+func (n *Node) lose(now time.Time, rank int, reason engine.Loss) {
 	var list []int
 	for r := range n.peers {
 		near := reason == Silent && n.hosts != nil && n.hosts[r] == n.hosts[rank] && n.hosts[r] != n.hosts[n.self]
@@ -80,7 +82,7 @@ func (n *Node) lose(now time.Time, rank int, reason string) {
 
 // spreadLost spreads the fact that ranks are lost, then has this rank's groups notified. If this
 // rank is one of them, the others go on without it, and its groups must end.
-func (n *Node) spreadLost(now time.Time, from int, ranks []int, reason string) {
+func (n *Node) spreadLost(now time.Time, from int, ranks []int, reason engine.Loss) {
 	for _, r := range ranks {
 		n.peers[r].fate = lost
 		n.losses++
@@ -112,15 +114,23 @@ func (n *Node) learnLeft(ranks []int) {
 // acknowledged before it exits. Departures that it learned from another rank need no
 // acknowledgement, because that rank passes them on as well.
 func (n *Node) flushLeft(now time.Time) {
-	if len(n.unsaid) == 0 {
+	again := n.leaving && n.cover > n.byes
+	if len(n.unsaid) == 0 && !again {
 		return
 	}
 	m := &Message{Kind: Left, Ranks: n.unsaid}
 	n.unsaid = nil
-	again := n.leaving && n.cover > n.byes
+	for _, r := range m.Ranks {
+		n.peers[r].uncovered = true
+	}
 	for r := range n.peers {
+		if again {
+			n.peers[r].uncovered = false
+		}
 		if n.other(r) && n.linked(r) && n.here(r) {
-			n.send(r, m)
+			if len(m.Ranks) > 0 {
+				n.send(r, m)
+			}
 			if again {
 				n.bye(now, r)
 			}

@@ -3,6 +3,8 @@ package overlay
 import (
 	"slices"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 // wanted are the ranks to which this rank keeps links: the first rank that answers at or after each
@@ -171,14 +173,28 @@ func (n *Node) LinkUp(now time.Time, rank int, made bool) {
 		p.made++
 		p.dialing = false
 	}
-	p.broken, p.unanswered, p.missing, p.cutOff = "", false, time.Time{}, time.Time{}
+	p.broken, p.refused, p.unanswered, p.missing, p.cutOff = "", false, false, time.Time{}, time.Time{}
 	p.asked, p.more = time.Time{}, false // what was asked on an earlier link may not have arrived
 	n.heard(rank)
 	n.share(now, rank)
 	if n.leaving {
 		n.bye(now, rank)
+	} else {
+		n.loseRefused(now)
 	}
 	n.arm(now)
+}
+
+// loseRefused finds the losses that waited for a link. A rank without one cannot forward a loss before
+// it acts on it: the process could exit because of the loss, and another rank could take that for the
+// cause.
+func (n *Node) loseRefused(now time.Time) {
+	for _, r := range slices.Clone(n.touched) {
+		if p := &n.peers[r]; p.refused && p.fate == here {
+			p.refused = false
+			n.lose(now, r, p.broken)
+		}
+	}
 }
 
 // share sends everything that a new link must know.
@@ -195,7 +211,7 @@ func (n *Node) share(now time.Time, rank int) {
 // LinkDown notes that a link with a rank has ended without a goodbye or a Drop. Made says which side
 // had made it. A rank whose host answers is dialed once more before it is lost: a connection can end
 // alone.
-func (n *Node) LinkDown(now time.Time, rank int, made bool, reason string) {
+func (n *Node) LinkDown(now time.Time, rank int, made bool, reason engine.Loss) {
 	n.touch(rank)
 	p := &n.peers[rank]
 	n.unlink(p, made)
@@ -258,6 +274,8 @@ func (n *Node) DialFailed(now time.Time, rank int, result DialResult) {
 		p.unanswered = true
 	case result == CutOff && p.cutOff.IsZero():
 		p.cutOff = p.dialed
+	case result == Refused && p.broken != "" && n.isolated():
+		p.refused = true // see loseRefused
 	case result == Refused && p.broken != "":
 		n.lose(now, rank, p.broken)
 	case result == Refused && p.missing.IsZero():

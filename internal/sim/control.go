@@ -140,7 +140,7 @@ func (m *member) unreachable(p *proc) bool {
 // notification is on its way. The crash of a process also becomes known soon.
 func (m *member) failWithCauseOf(o *participant) {
 	if o.p.dead {
-		m.lose(&loss{[]int{o.rank}, errReset.Error()})
+		m.lose(&loss{[]int{o.rank}, engine.Disconnected})
 		return
 	}
 	for i := range o.losses {

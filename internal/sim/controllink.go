@@ -2,7 +2,6 @@ package sim
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -177,7 +176,7 @@ func (a *participant) drop(rank int) {
 }
 
 // end is the end of a link without a goodbye, as one side sees it.
-func (l *controlLink) end(at *participant, reason string) {
+func (l *controlLink) end(at *participant, reason engine.Loss) {
 	at.p.receive(func() {
 		i := l.side(at)
 		of := l.ends[1-i].rank
@@ -246,7 +245,7 @@ func (d *dial) up(l *controlLink) {
 	a, to, w := d.from, d.to, d.from.j.w
 	if d.over || a.closed {
 		l.shut[0] = true
-		w.later(w.net.delay(a.p.rank, to.p.rank), func() { l.end(to, errReset.Error()) })
+		w.later(w.net.delay(a.p.rank, to.p.rank), func() { l.end(to, engine.Disconnected) })
 		return
 	}
 	d.over = true
@@ -256,16 +255,16 @@ func (d *dial) up(l *controlLink) {
 	case to.p.dead && !w.reset[to.p.rank]:
 		w.later(w.silence(), func() { l.end(a, overlay.Silent) })
 	case to.p.dead || l.shut[1]:
-		w.later(w.net.delay(to.p.rank, a.p.rank), func() { l.end(a, errReset.Error()) })
+		w.later(w.net.delay(to.p.rank, a.p.rank), func() { l.end(a, engine.Disconnected) })
 	}
 }
 
 // hangUp is the end of the control connections with another rank, as one side sees
 // it.
 func (a *participant) hangUp(of *participant, err error) {
-	reason := err.Error()
+	reason := engine.Disconnected
 	if errors.Is(err, errSilent) {
-		reason = overlay.Silent
+		reason = engine.HostSilent
 	}
 	a.p.receive(func() {
 		switch {
@@ -300,14 +299,14 @@ func (a *participant) close() {
 	for r := range a.j.participants {
 		for _, l := range a.links[r] {
 			l.shut[l.side(a)] = true
-			l.send(a, func(to *participant) { l.end(to, errReset.Error()) })
+			l.send(a, func(to *participant) { l.end(to, engine.Disconnected) })
 		}
 	}
 	clear(a.links)
 }
 
 // lose notifies the process's groups that ranks are lost.
-func (a *participant) lose(ranks []int, reason string) {
+func (a *participant) lose(ranks []int, reason engine.Loss) {
 	for _, r := range ranks {
 		a.j.w.s.log.note(a.j.w.s.now, "lost", a.p.rank, a.j.participants[r].p.rank, 0)
 	}
@@ -368,7 +367,7 @@ func (a *participant) Hasten() { a.leaveAtOnce = true }
 // A loss is a set of lost ranks of one notification.
 type loss struct {
 	ranks  []int
-	reason string
+	reason engine.Loss
 }
 
 // failure returns the failure of a group that has lost ranks, or nil if none of its
@@ -383,12 +382,8 @@ func (x *loss) failure(g *group) *engine.Failure {
 	if list == nil {
 		return nil
 	}
-	are := "is"
-	if len(list) > 1 {
-		are = "are"
-	}
 	return &engine.Failure{
 		Kind: engine.ErrRankLost, Rank: list[0], Lost: list, Told: true,
-		Reason: fmt.Sprintf("%s %s lost: %s", engine.Ranks(list), are, x.reason),
+		Facts: engine.Facts{Event: engine.RanksLost, Loss: x.reason},
 	}
 }

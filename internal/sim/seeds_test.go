@@ -222,7 +222,7 @@ func (d *seedStats) checkCause(w *World, res *Result, f *Fault, m *member) error
 		return nil
 	}
 	// A rank with an error also closes its other groups, and says why.
-	if c.Left && strings.Contains(c.Reason, "has left after another group's end: ") {
+	if c.Left && c.Event == engine.LeftElsewhere {
 		d.withRemoteError++
 		return nil
 	}

@@ -3,7 +3,6 @@ package gpu
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -173,18 +172,20 @@ func (o *operation) reached(event *cuda.Event, comm *nccl.Comm, look bool) (bool
 // late reports whether the operation's time is over.
 func (o *operation) late() bool { return !o.latest.IsZero() && time.Now().After(o.latest) }
 
-// atWork tells what is known of an operation that the device has.
-func (o *operation) atWork() string {
-	e := o.e
-	text := fmt.Sprintf("%v was at work, and all ranks had begun", e.dev)
+// waits returns what the operation waits for. If other operations follow one that the
+// device has, a rank that does not come to one of them is the likely reason.
+func (o *operation) waits() engine.Facts {
+	switch {
+	case o.message != nil:
+		return o.message.Awaited()
+	case o.queued:
+		return engine.Facts{Wait: engine.Wait{Phase: engine.Queued}}
+	}
+	w := engine.Wait{Phase: engine.DeviceAtWork, Behind: o.e.Behind()}
 	if o.ahead {
-		text = fmt.Sprintf("%v was at work, and all ranks had started the operation", e.dev)
+		w.Phase = engine.DeviceAhead
 	}
-	// If others follow, who does not come to one of them is the likely reason.
-	if behind := e.Behind(); len(behind) > 0 {
-		text += "; not arrived at one after it: " + engine.Ranks(behind)
-	}
-	return text
+	return engine.Facts{Device: o.e.dev.String(), Wait: w}
 }
 
 // fail ends the group, and returns the first cause.
@@ -198,17 +199,15 @@ func (o *operation) fail(err error) error {
 		return known
 	}
 	f = &engine.Failure{Op: o.name, Seq: o.seq, Rank: e.rank, Err: err}
-	where := o.where
-	if where == "" {
-		where = o.atWork()
-	}
+	f.Facts = o.waits()
 	switch {
 	case o.ctx.Err() != nil:
-		f.Interrupt(o.ctx, o.ctx.Err(), e.opt.Timeout, where)
+		f.Interrupt(o.ctx, o.ctx.Err(), e.opt.Timeout)
 	case o.late():
-		f.Interrupt(o.ctx, wait.ErrTimeout, e.opt.Timeout, where)
+		f.Interrupt(o.ctx, wait.ErrTimeout, e.opt.Timeout)
 	default:
-		f.Kind, f.Reason = engine.ErrAborted, fmt.Sprintf("%v has failed on rank %d: %v", e.dev, e.rank, err)
+		f.Kind = engine.ErrAborted
+		f.Facts = engine.Facts{Event: engine.DeviceFailed, Device: e.dev.String(), Text: err.Error()}
 		t := time.NewTimer(hearsay)
 		defer t.Stop()
 		if errors.As(err, new(*nccl.Error)) {

@@ -260,7 +260,7 @@ func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Eng
 	if err != nil {
 		// This group has failed, as always when one cannot be made of it; other
 		// members have that, and wait for this one there.
-		what := fmt.Sprintf("%v cannot be used for a new group", e.dev)
+		what := engine.Facts{Event: engine.DeviceUnfit, Device: e.dev.String()}
 		f := engine.Spoil(ctx, e.Engine, what, err)
 		_ = engine.Spoil(ctx, cpu, what, err)
 		_ = cpu.Close() // the first cause is the one to report

@@ -101,11 +101,11 @@ func TestJoinedFails(t *testing.T) {
 	for name, last := range map[string]func(e *Engine, x *cuda.Slice[float32]) engine.Pending{
 		"launched": func(e *Engine, x *cuda.Slice[float32]) engine.Pending {
 			p := launch(e, engine.Launch{Ctx: t.Context(), Seq: 3, Calls: sum(e, x), Join: true})
-			e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: 0, Reason: "enough"})
+			e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: 0, Facts: engine.Facts{Text: "enough"}})
 			return p
 		},
 		"not launched": func(e *Engine, x *cuda.Slice[float32]) engine.Pending {
-			e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: 0, Reason: "enough"})
+			e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: 0, Facts: engine.Facts{Text: "enough"}})
 			return launch(e, engine.Launch{Ctx: t.Context(), Seq: 3, Calls: sum(e, x), Join: true})
 		},
 		"given up": func(e *Engine, x *cuda.Slice[float32]) engine.Pending {

@@ -132,7 +132,7 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 
 // operation is the transfer as something that can fail.
 func (t *transfer) operation(ctx context.Context) *operation {
-	return &operation{e: t.e, ctx: ctx, seq: t.m.Seq, name: t.m.Op(), where: t.m.Awaited(t.e.rank)}
+	return &operation{e: t.e, ctx: ctx, seq: t.m.Seq, name: t.m.Op(), message: t.m}
 }
 
 // run carries the message out.
@@ -282,7 +282,7 @@ func (t *transfer) await() error {
 	e.inUse.RLock()
 	defer e.inUse.RUnlock()
 	o := t.operation(context.Background())
-	o.where, o.latest = "", e.limit()
+	o.message, o.latest = nil, e.limit()
 	err := t.startErr
 	if err == nil && t.before != nil {
 		// One of them asks the device; they come to an end in order.
@@ -359,7 +359,7 @@ func (t *transfer) copyFrom(src engine.Mem) error {
 	e.inUse.RLock()
 	defer e.inUse.RUnlock()
 	o := t.operation(context.Background())
-	o.where, o.latest = "", e.limit()
+	o.message, o.latest = nil, e.limit()
 	s, err := e.ownStream()
 	if err == nil {
 		t.event, err = e.events.get()

@@ -61,7 +61,7 @@ func (o *Options) choose(s engine.Sig, ranks int) Algorithm {
 		return unevenAlgorithms[s.Verb]
 	}
 	table := crossovers[s.Verb]
-	inOrder := o.Reproducible && orderMatters(s)
+	inOrder := o.Reproducible && s.Red.OrderMatters(s.Type)
 	if inOrder {
 		table = orderedCrossovers[s.Verb]
 	}
@@ -80,12 +80,6 @@ func (o *Options) choose(s engine.Sig, ranks int) Algorithm {
 	return 0
 }
 
-// orderMatters reports whether the bits of a reduction depend on the order of the
-// ranks. They do only if results are rounded.
-func orderMatters(s engine.Sig) bool {
-	return s.Type.IsFloat() && s.Red != engine.Min && s.Red != engine.Max && s.Red != 0
-}
-
 // canDo reports whether the tables list an algorithm for a verb.
 func canDo(v engine.Verb, a Algorithm, inOrder bool) bool {
 	table := crossovers[v]
@@ -98,7 +92,7 @@ func canDo(v engine.Verb, a Algorithm, inOrder bool) bool {
 		}
 	}
 	// The ordered algorithms can also be used where any order is correct.
-	return !inOrder && (v == engine.AllReduce || v == engine.Reduce || v == engine.ReduceScatter) && canDo(v, a, true)
+	return !inOrder && v.Reduces() && canDo(v, a, true)
 }
 
 // of returns the algorithm that is forced for a verb, or zero.

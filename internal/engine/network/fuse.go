@@ -38,7 +38,7 @@ func (e *Engine) runFused(calls []engine.Call) error {
 		r := e.reduction(c)
 		r.load(joined.Slice(at, c.Src.N), c.Src)
 		if r.scaled {
-			all.Red = engine.Sum
+			all.Red = c.Red.Info().Inner
 		}
 		at += c.Src.N
 	}
@@ -64,13 +64,11 @@ func fusedFingerprint(calls []engine.Call) fingerprint {
 	m := fingerprint{sig: engine.Sig{Verb: engine.Group, Type: s.Type, Red: s.Red, Count: int64(len(calls))}}
 	shown := m.name[:0:nameBytes]
 	var raw [sigBytes + nameBytes]byte
-	h := uint64(14695981039346656037) // FNV-1a
+	h := engine.HashStart
 	for i := range calls {
 		one := newFingerprint(&calls[i])
 		one.put(raw[:])
-		for _, b := range raw[:sigBytes] {
-			h = (h ^ uint64(b)) * 1099511628211
-		}
+		h = h.Bytes(raw[:sigBytes])
 		if i > 0 && len(shown) < nameBytes/2 {
 			shown = append(shown, '+')
 		}
@@ -78,6 +76,6 @@ func fusedFingerprint(calls []engine.Call) fingerprint {
 			shown = strconv.AppendInt(shown, one.sig.Count, 10)
 		}
 	}
-	m.sig.Name = h | 1 // zero is for no name
+	m.sig.Name = (uint64(h) | 1) << 1 // neither zero, which means no name, nor the name of a step
 	return m
 }

@@ -21,7 +21,7 @@ const (
 	prevAt          = thisAt + fingerprintBytes
 
 	sigBytes         = 24
-	nameBytes        = 32 // space for the operation's name; error texts show the name cut to this length
+	nameBytes        = engine.LabelBytes
 	fingerprintBytes = sigBytes + nameBytes
 )
 
@@ -30,19 +30,19 @@ var _ [transport.HeadBytes - prevAt - fingerprintBytes]byte // it fits
 // fingerprint is a call's engine.Sig, with as much of its name as fits.
 type fingerprint struct {
 	sig  engine.Sig
-	name [nameBytes]byte
+	name engine.Label
 }
 
 func newFingerprint(c *engine.Call) fingerprint {
 	f := fingerprint{sig: c.Sig()}
-	copy(f.name[:nameBytes-1], c.Name)
+	if f.sig.Name != 0 {
+		c.PutLabel(&f.name)
+	}
 	return f
 }
 
-func (f *fingerprint) describe() string {
-	name, _, _ := bytes.Cut(f.name[:], []byte{0})
-	return f.sig.Text(string(name))
-}
+// call returns the description of the call, for errors.
+func (f *fingerprint) call() engine.CallInfo { return engine.ReadCall(f.sig, &f.name) }
 
 func (f *fingerprint) put(b []byte) {
 	s := &f.sig

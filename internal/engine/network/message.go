@@ -65,11 +65,12 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	e.mu.Unlock()
 	if p == nil {
 		return e.fail(&engine.Failure{
-			Kind: engine.ErrInvalid, Op: m.Op(), Seq: m.Seq, Rank: e.rank, Reason: "the message was not posted",
+			Kind: engine.ErrInvalid, Op: m.Op(), Seq: m.Seq, Rank: e.rank,
+			Facts: engine.Facts{Text: "the message was not posted"},
 		})
 	}
 	if err := p.finish(ctx); err != nil {
-		return e.fail(e.explain(ctx, err, m.Op(), m.Seq, p.awaitedText))
+		return e.fail(e.explain(ctx, err, m.Op(), m.Seq, p.awaited))
 	}
 	e.mu.Lock()
 	if len(e.idleMessages) < maxIdleMessages {
@@ -119,5 +120,5 @@ func (p *pendingMessage) refuse(sent *transport.Head) error {
 	return p.m.Mismatch(p.e.rank, n, t)
 }
 
-// awaitedText says, for an error, what a message waits for.
-func (p *pendingMessage) awaitedText() string { return p.m.Awaited(p.e.rank) }
+// awaited returns, for an error, what a message waits for.
+func (p *pendingMessage) awaited() engine.Facts { return p.m.Awaited() }

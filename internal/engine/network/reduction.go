@@ -5,8 +5,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A reduction is how elements are combined. Avg and PreMul are sums of elements
-// that each rank multiplies by its own factor first.
+// A reduction is how one rank combines elements. Avg and PreMul are sums of
+// elements that each rank multiplies by its own factor first.
 type reduction struct {
 	op     kernel.Op
 	scaled bool    // elements are multiplied before they are combined
@@ -14,20 +14,7 @@ type reduction struct {
 }
 
 func (e *Engine) reduction(c *engine.Call) reduction {
-	r := reduction{op: kernel.Sum}
-	switch c.Red {
-	case engine.Prod:
-		r.op = kernel.Prod
-	case engine.Min:
-		r.op = kernel.Min
-	case engine.Max:
-		r.op = kernel.Max
-	case engine.PreMul:
-		r.scaled, r.factor = true, c.Scale
-	case engine.Avg:
-		r.scaled, r.factor = true, 1/float64(e.size)
-	}
-	return r
+	return reduction{op: c.Red.Info().Kernel, scaled: c.Scales(), factor: c.Factor(e.size)}
 }
 
 // load copies a source to dst, multiplied by this rank's factor if there is one.

@@ -14,9 +14,6 @@ const (
 	// slotsPerBoard is the number of operations by which a rank that waits for no
 	// other rank (the root of a Broadcast) can be ahead of the slowest rank.
 	slotsPerBoard = 4
-	// nameBytes is the space, in bytes, for an operation's name in a slot,
-	// including the final zero byte. Error texts show the name cut to this length.
-	nameBytes = 32
 )
 
 // A board is the memory through which one rank publishes to the others. Only the
@@ -155,36 +152,26 @@ func (h *header) dataAfterHeader(s *engine.Sig) unsafe.Pointer {
 	return h.at(headerBytes)
 }
 
-// describe returns the text of the slot's operation, for errors.
-func (h *header) describe() string {
-	return describe(&h.sig, unsafe.Add(unsafe.Pointer(h), headerBytes))
-}
+// call returns the description of the slot's operation, for errors.
+func (h *header) call() engine.CallInfo { return readCall(&h.sig, h.at(headerBytes)) }
 
-// storedNameBytes returns how many bytes the name of an operation takes behind its
-// fingerprint.
-func storedNameBytes(s *engine.Sig) int {
+// storedLabelBytes returns how many bytes the Label of an operation takes behind
+// its fingerprint.
+func storedLabelBytes(s *engine.Sig) int {
 	if s.Name == 0 {
 		return 0
 	}
-	return nameBytes
+	return engine.LabelBytes
 }
 
-// putName writes as much of name as fits into nameBytes, ended by a zero byte.
-func putName(p unsafe.Pointer, name string) {
-	room := unsafe.Slice((*byte)(p), nameBytes)
-	n := copy(room[:nameBytes-1], name)
-	clear(room[n:])
-}
+func labelAt(p unsafe.Pointer) *engine.Label { return (*engine.Label)(p) }
 
-// describe returns the text of a fingerprint whose name, if it has one, is at p.
-func describe(s *engine.Sig, p unsafe.Pointer) string {
+// readCall returns the description of a fingerprint whose Label, if it has one, is
+// at p.
+func readCall(s *engine.Sig, p unsafe.Pointer) engine.CallInfo {
 	if s.Name == 0 {
-		return s.Text("")
+		return engine.CallInfo{Sig: *s}
 	}
-	room := unsafe.Slice((*byte)(p), nameBytes)
-	n := 0
-	for n < len(room) && room[n] != 0 {
-		n++
-	}
-	return s.Text(string(room[:n]))
+	label := *labelAt(p)
+	return engine.ReadCall(*s, &label)
 }

@@ -3,8 +3,6 @@ package shm
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -133,7 +131,7 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 		return wait.ErrStopped
 	}
 	if err := ctx.Err(); err != nil {
-		return e.failureOf(ctx, err, e.op, e.seq, func() string { return engine.NotBegun })
+		return e.failureOf(ctx, err, e.op, e.seq, func() engine.Facts { return engine.Facts{Wait: engine.Wait{Phase: engine.NotBegun}} })
 	}
 	for {
 		c := &calls[0]
@@ -182,7 +180,7 @@ func (e *Engine) beginCall(c *engine.Call) (*header, error) {
 	}
 	c.PutSig(&e.head.sig)
 	if e.head.sig.Name != 0 {
-		putName(h.at(headerBytes), c.Name)
+		c.PutLabel(labelAt(h.at(headerBytes)))
 	}
 	return h, nil
 }
@@ -209,16 +207,11 @@ func (e *Engine) storeDone() { e.w.StoreAndWake(e.board.done(), e.step) }
 // rank continues with the next step. In a group of two, the rank that waits
 // compares anyway.
 func (e *Engine) mustCompare(c *engine.Call) bool {
-	if len(e.g.boards) > 2 {
-		return c.Verb.Rooted()
+	v := c.Verb.Info()
+	if !v.Rooted || len(e.g.boards) > 2 {
+		return v.Rooted
 	}
-	switch c.Verb {
-	case engine.Broadcast, engine.Scatter:
-		return e.rank == c.Root
-	case engine.Reduce, engine.Gather:
-		return e.rank != c.Root
-	}
-	return false
+	return (e.rank == c.Root) == (v.Source.Ranks == engine.RootOnly)
 }
 
 // finishCall is storeDone for a call that some ranks may carry out without waiting
@@ -252,7 +245,7 @@ func (e *Engine) awaitSlot(r int) (*header, error) {
 		prefetchData(h)
 	}
 	if h.sig != e.head.sig {
-		return nil, e.mismatch(e.board.slot(e.step).describe(), r, h.describe())
+		return nil, e.mismatch(e.board.slot(e.step).call(), r, h.call())
 	}
 	return h, nil
 }
@@ -263,7 +256,7 @@ func (e *Engine) awaitSlot(r int) (*header, error) {
 func (e *Engine) compareArrived() error {
 	for r, b := range e.g.boards {
 		if h := b.slot(e.step); r != e.rank && h.step.Load() == e.step && h.sig != e.head.sig {
-			return e.mismatch(e.board.slot(e.step).describe(), r, h.describe())
+			return e.mismatch(e.board.slot(e.step).call(), r, h.call())
 		}
 	}
 	return nil
@@ -311,7 +304,7 @@ func (e *Engine) endFailed(ctx context.Context, err error) error {
 		// cannot overtake it.
 		e.board.withdrawn().Store(1)
 	}
-	f := e.g.fail(e.failureOf(ctx, err, e.op, e.seq, e.missingText))
+	f := e.g.fail(e.failureOf(ctx, err, e.op, e.seq, e.missing))
 	if e.g.shared == nil {
 		for _, b := range e.g.boards {
 			e.w.WaitWhileEqual(b.reading(), 1)
@@ -321,65 +314,64 @@ func (e *Engine) endFailed(ctx context.Context, err error) error {
 	return f
 }
 
-// failureOf turns err into a cause. where says, for a timeout or a cancellation,
+// failureOf turns err into a cause. where returns, for a timeout or a cancellation,
 // what the operation waited for.
-func (e *Engine) failureOf(ctx context.Context, err error, op string, seq uint64, where func() string) *engine.Failure {
+func (e *Engine) failureOf(ctx context.Context, err error, op string, seq uint64, where func() engine.Facts) *engine.Failure {
 	if known := (*engine.Failure)(nil); errors.As(err, &known) {
 		return known
 	}
 	if errors.Is(err, wait.ErrStopped) {
 		return e.g.cause.Load()
 	}
-	f := &engine.Failure{Op: op, Seq: seq, Rank: e.rank}
-	f.Interrupt(ctx, err, e.g.opt.Timeout, where())
+	f := &engine.Failure{Op: op, Seq: seq, Rank: e.rank, Facts: where()}
+	f.Interrupt(ctx, err, e.g.opt.Timeout)
 	return f
 }
 
-// missingText says, for an error, which ranks have not arrived or not finished.
-func (e *Engine) missingText() string {
-	var absent, unfinished []int
-	for r, text := range e.g.boards {
+// missing returns, for an error, the ranks that have not arrived or not finished,
+// with the last calls of the first ones.
+func (e *Engine) missing() engine.Facts {
+	w := engine.Wait{Phase: engine.Arriving}
+	var busy []int
+	for r, b := range e.g.boards {
 		switch {
 		case r == e.rank:
-		case text.slot(e.step).step.Load() < e.step:
-			absent = append(absent, r)
-		case text.done().Load() < e.step:
-			unfinished = append(unfinished, r)
+		case b.slot(e.step).step.Load() < e.step:
+			w.Ranks = append(w.Ranks, r)
+		case b.done().Load() < e.step:
+			busy = append(busy, r)
 		}
 	}
-	if len(absent) == 0 {
-		if len(unfinished) == 0 {
-			return "all ranks have arrived"
-		}
-		return engine.Ranks(unfinished) + " arrived and did not finish"
+	if len(w.Ranks) == 0 && len(busy) > 0 {
+		return engine.Facts{Wait: engine.Wait{Phase: engine.Finishing, Ranks: busy}}
 	}
-	verb := "has"
-	if len(absent) > 1 {
-		verb = "have"
-	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "%s %s not arrived", engine.Ranks(absent), verb)
 	const most = 4
-	for i, r := range absent[:min(len(absent), most)] {
-		sep := ", "
-		if i == 0 {
-			sep = " ("
-		}
-		did := "has called nothing yet"
+	for _, r := range w.Ranks[:min(len(w.Ranks), most)] {
+		last := engine.Side{Rank: r}
 		if h := e.g.boards[r].last(); h != nil {
-			did = "last called " + h.describe()
+			last.Call = h.call()
 		}
-		fmt.Fprintf(&text, "%srank %d %s", sep, r, did)
+		w.Last = append(w.Last, last)
 	}
-	text.WriteByte(')')
-	return text.String()
+	return engine.Facts{Wait: w}
 }
 
-func (e *Engine) mismatch(mine string, r int, theirs string) error {
+func (e *Engine) mismatch(mine engine.CallInfo, r int, theirs engine.CallInfo) error {
+	return e.differ(engine.Facts{
+		Event: engine.CallsDiffer, Sides: []engine.Side{{Rank: e.rank, Call: mine}, {Rank: r, Call: theirs}},
+	})
+}
+
+// differ is a failure because ranks do not do the same.
+func (e *Engine) differ(facts engine.Facts) *engine.Failure {
+	return &engine.Failure{Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank, Facts: facts}
+}
+
+// lost is a failure because a rank was lost.
+func (e *Engine) lost(r int, how engine.Loss, err error) *engine.Failure {
 	return &engine.Failure{
-		Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank,
-		Reason: fmt.Sprintf("rank %d called %s, rank %d called %s; "+
-			"every rank must make the same calls in the same order", e.rank, mine, r, theirs),
+		Kind: engine.ErrRankLost, Op: e.op, Seq: e.seq, Rank: e.rank, Lost: []int{r}, Err: err,
+		Facts: engine.Facts{Event: engine.RanksLost, Loss: how},
 	}
 }
 
@@ -392,6 +384,6 @@ func (e *Engine) rankLeft(r int, op string, seq uint64) error {
 	}
 	return &engine.Failure{
 		Kind: engine.ErrRankLost, Op: op, Seq: seq, Rank: e.rank, Lost: []int{r}, Left: true,
-		Reason: fmt.Sprintf("rank %d has closed the communicator and takes no part", r),
+		Facts: engine.Facts{Event: engine.RanksLost, Loss: engine.Closed},
 	}
 }

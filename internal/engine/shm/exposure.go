@@ -104,21 +104,7 @@ func (e *Engine) stopReading() { // stopReading announces that this rank reads n
 
 // factor returns the number by which each element of this rank is multiplied before
 // the sum.
-func (e *Engine) factor(c *engine.Call) float64 {
-	switch {
-	case !scaled(c):
-		return 1
-	case c.Red == engine.PreMul:
-		return c.Scale
-	}
-	return 1 / float64(len(e.g.boards))
-}
-
-// scaled reports whether a reduction multiplies before it sums. It depends on the
-// call, not on the factors, because ranks may have different factors.
-func scaled(c *engine.Call) bool {
-	return c.Verb.Reduces() && (c.Red == engine.Avg || c.Red == engine.PreMul)
-}
+func (e *Engine) factor(c *engine.Call) float64 { return c.Factor(len(e.g.boards)) }
 
 // at returns the address of byte i of the slot.
 func (h *header) at(i int) unsafe.Pointer { return unsafe.Add(unsafe.Pointer(h), i) }

@@ -22,7 +22,7 @@ type Options struct {
 	// paths cheaply.
 	Small int
 	// Ring is the size, in bytes, of the ring through which processes pass large
-	// data. Zero: ringBytes.
+	// data. Zero: 1.5 MiB, which is three windows of 512 KiB.
 	Ring int
 	// Piece is the size, in bytes, of the pieces in which large data is reduced and
 	// fetched in one process. Zero: 128 KiB.

@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"fmt"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -62,19 +61,16 @@ const (
 
 // readers returns which ranks read this rank's source.
 func (e *Engine) readers(c *engine.Call) int {
-	root := e.rank == c.Root
+	v := c.Verb.Info()
 	switch {
-	case len(e.g.boards) == 1, c.Src.Nothing() && c.SrcParts == nil, c.Verb == engine.Alloc:
+	case len(e.g.boards) == 1, c.Src.Nothing() && c.SrcParts == nil, !v.Source.Ranks.Has(e.rank, c.Root):
 		return readByNone
-	case c.Verb == engine.Reduce || c.Verb == engine.Gather:
-		if root {
-			return readByNone
-		}
-		return readByRoot
-	case c.Verb.Rooted() && !root:
+	case v.Dest.Ranks != engine.RootOnly:
+		return readByAll
+	case e.rank == c.Root:
 		return readByNone
 	}
-	return readByAll
+	return readByRoot
 }
 
 // stableSource returns a source that stays unchanged until the other ranks have
@@ -117,50 +113,29 @@ func (e *Engine) awaitRoot(root int) error {
 // error if that rank leaves or runs another call, if the group fails, or if the
 // context ends.
 func (e *Engine) takeResults(c *engine.Call) error {
-	root := e.rank == c.Root
-	switch c.Verb {
-	case engine.Broadcast:
-		if !root {
-			return e.takeFrom(c, c.Root, c.Dst, wholeSource)
-		}
-	case engine.Scatter:
-		return e.takeFrom(c, c.Root, c.Dst, ownShare)
-	case engine.AllGather, engine.Split:
-		return e.takeFromAll(c, wholeSource)
-	case engine.Gather:
-		if root {
-			return e.takeFromAll(c, wholeSource)
-		}
-	case engine.AllToAll:
-		return e.takeFromAll(c, ownShare)
-	case engine.AllReduce:
-		return e.reduceFromAll(c, c.Dst, wholeSource)
-	case engine.Reduce:
-		if root {
-			return e.reduceFromAll(c, c.Dst, wholeSource)
-		}
-	case engine.ReduceScatter:
-		return e.reduceFromAll(c, c.Dst, ownShare)
+	v := c.Verb.Info()
+	share := v.Source.Divided
+	switch {
+	case !v.Dest.Ranks.Has(e.rank, c.Root):
+		return nil
+	case v.Reduces:
+		return e.reduceFromAll(c, c.Dst, share)
+	case v.Source.Ranks == engine.RootOnly:
+		return e.takeFrom(c, c.Root, c.Dst, share)
+	default:
+		return e.takeFromAll(c, share)
 	}
-	return nil
 }
 
-// What a rank takes of another rank's source: all of it, or the share that is meant
-// for this rank.
-const (
-	wholeSource = false
-	ownShare    = true
-)
-
-// source returns the elements that this rank takes of rank r's source, and their
-// factor. It checks that there are n.
-func (e *Engine) source(c *engine.Call, r, n int, shared bool) (engine.Mem, float64, error) {
+// source returns the elements that this rank takes of rank r's source (all of them,
+// or this rank's share), and their factor. It checks that there are n.
+func (e *Engine) source(c *engine.Call, r, n int, share bool) (engine.Mem, float64, error) {
 	v, err := e.sourceOf(c, r)
 	if err != nil {
 		return engine.Mem{}, 0, err
 	}
 	src := v.src
-	if shared {
+	if share {
 		src = v.part(e.rank, len(e.g.boards))
 	}
 	if src.N != n {
@@ -172,16 +147,14 @@ func (e *Engine) source(c *engine.Call, r, n int, shared bool) (engine.Mem, floa
 // countMismatch is the error for a rank r that has another number of elements for
 // this rank than this rank expects.
 func (e *Engine) countMismatch(r, want, has int) error {
-	return &engine.Failure{
-		Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank,
-		Reason: fmt.Sprintf("rank %d expects %d elements from rank %d, which has %d for it; "+
-			"the counts of an uneven operation must agree in pairs", e.rank, want, r, has),
-	}
+	return e.differ(engine.Facts{
+		Event: engine.CountsDiffer, Sides: []engine.Side{{Rank: e.rank, N: int64(want)}, {Rank: r, N: int64(has)}},
+	})
 }
 
 // takeFrom copies rank r's elements for this rank to dst.
-func (e *Engine) takeFrom(c *engine.Call, r int, dst engine.Mem, shared bool) error {
-	src, _, err := e.source(c, r, dst.N, shared)
+func (e *Engine) takeFrom(c *engine.Call, r int, dst engine.Mem, share bool) error {
+	src, _, err := e.source(c, r, dst.N, share)
 	if err != nil {
 		return err
 	}
@@ -189,13 +162,13 @@ func (e *Engine) takeFrom(c *engine.Call, r int, dst engine.Mem, shared bool) er
 	return nil
 }
 
-// takeFromAll copies from all ranks. It begins with the rank after this one, so
-// that not all ranks read the same source at once.
-func (e *Engine) takeFromAll(c *engine.Call, shared bool) error {
+// takeFromAll copies from all ranks. It begins with this rank, so that not all
+// ranks read the same source at once.
+func (e *Engine) takeFromAll(c *engine.Call, share bool) error {
 	n := len(e.g.boards)
 	for i := range n {
 		r := (e.rank + i) % n
-		if err := e.takeFrom(c, r, c.DstPart(r, n), shared); err != nil {
+		if err := e.takeFrom(c, r, c.DstPart(r, n), share); err != nil {
 			return err
 		}
 	}
@@ -203,9 +176,9 @@ func (e *Engine) takeFromAll(c *engine.Call, shared bool) error {
 }
 
 // reduceFromAll combines all ranks' elements for this rank into dst.
-func (e *Engine) reduceFromAll(c *engine.Call, dst engine.Mem, shared bool) error {
+func (e *Engine) reduceFromAll(c *engine.Call, dst engine.Mem, share bool) error {
 	for r := range e.g.boards {
-		src, scale, err := e.source(c, r, dst.N, shared)
+		src, scale, err := e.source(c, r, dst.N, share)
 		if err != nil {
 			return err
 		}

@@ -35,8 +35,8 @@ func (e *Engine) callsPerSlot(calls []engine.Call) int {
 	for i := range calls {
 		c := &calls[i]
 		need := (e.slotBytesOf(c)+7)/8*8 + sigBytes
-		if c.Name != "" {
-			need += nameBytes
+		if c.Labelled() {
+			need += engine.LabelBytes
 		}
 		if need > left {
 			// A call that is alone in a slot needs no fingerprint in the data area.
@@ -56,26 +56,21 @@ func (e *Engine) callsPerSlot(calls []engine.Call) int {
 func (e *Engine) slotBytesOf(c *engine.Call) int {
 	const tooLarge = 1 << 40
 	n := len(e.g.boards)
-	switch c.Verb {
-	case engine.AllReduce:
+	if c.Verb == engine.AllReduce { // the call that must be fast
 		return c.Src.Bytes()
-	case engine.Barrier, engine.Dup, engine.Alloc:
-		return 0
-	case engine.ReduceScatter, engine.Scatter:
-		if c.Uneven || c.Dst.Bytes() > e.g.opt.Small {
-			return tooLarge
-		}
-		return c.Dst.Bytes() * n
-	case engine.AllToAll:
-		if c.Uneven {
-			return tooLarge
-		}
-		return c.Dst.Bytes()
 	}
-	if c.Uneven || e.prefersVMRead(c) {
+	v := c.Verb.Info()
+	switch {
+	case v.Source.Ranks == engine.NoRank:
+		return 0
+	case c.Uneven || e.prefersVMRead(c):
+		return tooLarge
+	case !v.Source.Divided || v.Dest.Divided:
+		return c.Src.Bytes()
+	case c.Dst.Bytes() > e.g.opt.Small: // the product below may overflow
 		return tooLarge
 	}
-	return c.Src.Bytes()
+	return c.Dst.Bytes() * n
 }
 
 // small runs calls whose data fits into one slot: one step for all of them. Every
@@ -145,7 +140,7 @@ func (e *Engine) putData(c *engine.Call, p unsafe.Pointer) {
 	if e.readers(c) == readByNone {
 		return
 	}
-	if scaled(c) {
+	if c.Scales() {
 		kernel.Scale(p, c.Src.Ptr, c.Src.N, c.Src.Type, e.factor(c))
 		return
 	}
@@ -158,15 +153,15 @@ func (e *Engine) putSharedCall(h *header, c *engine.Call, off int) int {
 	s := (*engine.Sig)(h.at(off))
 	c.PutSig(s)
 	if s.Name != 0 {
-		putName(h.at(off+sigBytes), c.Name)
+		c.PutLabel(labelAt(h.at(off + sigBytes)))
 	}
-	e.putData(c, h.at(off+sigBytes+storedNameBytes(s)))
+	e.putData(c, h.at(off+sigBytes+storedLabelBytes(s)))
 	return e.nextCallOffset(c, s, off)
 }
 
 // nextCallOffset returns the offset of the call behind the call at off.
 func (e *Engine) nextCallOffset(c *engine.Call, s *engine.Sig, off int) int {
-	return off + sigBytes + storedNameBytes(s) + (e.slotBytesOf(c)+7)/8*8
+	return off + sigBytes + storedLabelBytes(s) + (e.slotBytesOf(c)+7)/8*8
 }
 
 // takeSharedResults completes the calls that share the current slots, in order.
@@ -195,7 +190,7 @@ func (e *Engine) compareShared(mine *header) error {
 	for r, b := range e.g.boards {
 		h := b.slot(e.step)
 		if t := (*engine.Sig)(h.at(e.callOffset)); *t != *s {
-			return e.mismatch(describe(s, mine.at(e.callOffset+sigBytes)), r, describe(t, h.at(e.callOffset+sigBytes)))
+			return e.mismatch(readCall(s, mine.at(e.callOffset+sigBytes)), r, readCall(t, h.at(e.callOffset+sigBytes)))
 		}
 	}
 	return nil
@@ -207,5 +202,5 @@ func (e *Engine) sourceInSharedSlot(c *engine.Call, r int) (sourceView, error) {
 	h := e.g.boards[r].slot(e.step)
 	s := (*engine.Sig)(h.at(e.callOffset))
 	n := e.slotBytesOf(c) / max(s.Type.Size(), 1)
-	return sourceView{src: engine.Mem{Ptr: h.at(e.callOffset + sigBytes + storedNameBytes(s)), N: n, Type: s.Type}, scale: 1}, nil
+	return sourceView{src: engine.Mem{Ptr: h.at(e.callOffset + sigBytes + storedLabelBytes(s)), N: n, Type: s.Type}, scale: 1}, nil
 }

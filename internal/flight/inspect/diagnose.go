@@ -253,7 +253,14 @@ func (c *Comm) fine() string {
 }
 
 // Where describes the position of a rank: "is in AllReduce#7 (for 2s)".
-func Where(d *flight.Dump) string {
+func Where(d *flight.Dump) string { return where(d, "is") }
+
+// WhereWas is Where for a rank that has exited since its dump: "was in AllReduce#7
+// (for 2s)".
+func WhereWas(d *flight.Dump) string { return where(d, "was") }
+
+// where is Where with the verb for a running operation.
+func where(d *flight.Dump, is string) string {
 	var open *flight.Op
 	for i := range d.Msgs {
 		if d.Msgs[i].State == flight.StateRunning {
@@ -266,7 +273,7 @@ func Where(d *flight.Dump) string {
 	case op == nil:
 		text = "has called no collective operation"
 	case op.State == flight.StateRunning:
-		text = "is in " + since(d, op)
+		text = is + " in " + since(d, op)
 	case op.State == flight.StateFailed:
 		text = "was in " + name(op) + " when it failed"
 	default:
