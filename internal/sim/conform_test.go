@@ -36,9 +36,9 @@ func TestConformance(t *testing.T) {
 }
 
 func runCase(t *testing.T, seed uint64, c *enginetest.Case) {
-	crew := enginetest.NewRankFactory()
+	ranks := enginetest.NewRankFactory()
 	res := must(t, Options{Seed: seed, Ranks: c.Ranks}, func(ctx context.Context, s *Rank) error {
-		return c.Body(ctx, crew.Rank(s))
+		return c.Body(ctx, ranks.Rank(s))
 	})
 	if c.Fault == nil {
 		if err := errors.Join(res.Errs...); err != nil {

@@ -126,7 +126,7 @@ func (p *plan) run(faults ...Fault) (*World, *Result, error) {
 		return nil, nil, err
 	}
 	w := newWorld(opt)
-	crew := enginetest.NewRankFactory()
-	res, err := w.run(func(ctx context.Context, s *Rank) error { return p.program.Run(ctx, crew.Rank(s)) })
+	ranks := enginetest.NewRankFactory()
+	res, err := w.run(func(ctx context.Context, s *Rank) error { return p.program.Run(ctx, ranks.Rank(s)) })
 	return w, res, err
 }

@@ -57,9 +57,9 @@ func TestReplay(t *testing.T) {
 		}
 		var first *Result
 		for range 3 {
-			crew := enginetest.NewRankFactory()
+			ranks := enginetest.NewRankFactory()
 			res := must(t, opt, func(ctx context.Context, s *Rank) error {
-				r := crew.Rank(s)
+				r := ranks.Rank(s)
 				for v := engine.AllReduce; v <= engine.Barrier; v++ {
 					op := enginetest.Op{Verb: v, Red: engine.Sum, Type: kernel.Int32, N: 40, Root: int(v), Seed: seed}
 					if err := r.Do(ctx, op); err != nil {

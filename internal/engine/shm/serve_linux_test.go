@@ -37,16 +37,16 @@ func newRefusingGroup(t *testing.T, ranks int, opt Options, refuse func(reader, 
 		t.Skip("this system does not let a process read another's memory")
 	}
 	m := &mapped{tb: t, opt: opt, subs: make(map[string][]engine.Engine)}
-	m.wrapRead = func(reader int, peek readFunc) readFunc {
+	m.wrapRead = func(reader int, read readFunc) readFunc {
 		return func(owner int, dst unsafe.Pointer, addr uint64, n int) error {
 			nth := int(g.reads[reader].Add(1) - 1)
 			why := g.refuse(reader, nth, owner)
 			if why == nil {
-				return peek(owner, dst, addr, n)
+				return read(owner, dst, addr, n)
 			}
 			g.refused.Add(1)
 			// The kernel may copy a part before it refuses.
-			if err := peek(owner, dst, addr, n/2); err != nil {
+			if err := read(owner, dst, addr, n/2); err != nil {
 				return err
 			}
 			return why

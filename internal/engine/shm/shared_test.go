@@ -28,9 +28,9 @@ import (
 type mapped struct {
 	tb  testing.TB
 	opt Options
-	// peek, if not nil, wraps the function with which a rank reads other ranks'
+	// wrapRead, if not nil, wraps the function with which a rank reads other ranks'
 	// memory.
-	wrapRead func(reader int, peek readFunc) readFunc
+	wrapRead func(reader int, read readFunc) readFunc
 	// ended, if not nil, is Shared.Ended of each rank.
 	ended func(rank int) bool
 	// unreadable, if not nil, is Shared.OnUnreadable of each rank.
@@ -107,25 +107,25 @@ func (m *mapped) group(name string, ranks int) []engine.Engine {
 type readFunc = func(rank int, dst unsafe.Pointer, addr uint64, n int) error
 
 func (m *mapped) readProcess(reader int) readFunc {
-	peek := readSelf()
-	if m.wrapRead == nil || peek == nil {
-		return peek
+	read := readSelf()
+	if m.wrapRead == nil || read == nil {
+		return read
 	}
-	return m.wrapRead(reader, peek)
+	return m.wrapRead(reader, read)
 }
 
 // peekSelf returns a function that reads this process's memory as if it were
 // another process's, or nil where the system cannot do that.
 func readSelf() readFunc {
 	self := segment.NewProcessIdentity()
-	peek := func(_ int, dst unsafe.Pointer, addr uint64, n int) error {
+	read := func(_ int, dst unsafe.Pointer, addr uint64, n int) error {
 		return segment.ReadProcess(self, dst, addr, n)
 	}
 	var words [2]uint64
-	if peek(0, unsafe.Pointer(&words[0]), uint64(uintptr(unsafe.Pointer(&words[1]))), 8) != nil {
+	if read(0, unsafe.Pointer(&words[0]), uint64(uintptr(unsafe.Pointer(&words[1]))), 8) != nil {
 		return nil
 	}
-	return peek
+	return read
 }
 
 func must[T any](v T, err error) T {
