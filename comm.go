@@ -81,7 +81,7 @@ type Comm struct {
 func newComm(m *membership.Membership, r *report.Reporter) *Comm {
 	e := m.Engine()
 	c := &Comm{e: e, member: m, rank: e.Rank(), size: e.Size(), lot: wait.NewParkingLot(unknown), log: recorder.New()}
-	engine.MarkWaits(e, c.log.Mark())
+	engine.MarkWaits(e, c.log.FirstWait())
 	c.device, _ = e.(engine.DeviceEngine)
 	if h, ok := e.(engine.Hosted); ok {
 		c.lot = wait.NewScheduledParkingLot(h.Host())

@@ -19,9 +19,9 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// startPlaced starts ranks as processes with the given environments. It returns their
-// output, and their errors.
-func startPlaced(t *testing.T, envs ...[]string) (outs []string, errs []error) {
+// startRanksFromEnv starts ranks as processes that find their rank in the
+// environment, and returns the output of each.
+func startRanksFromEnv(t *testing.T, envs ...[]string) (outs []string, errs []error) {
 	t.Helper()
 	outs, errs = make([]string, len(envs)), make([]error, len(envs))
 	self := proctest.Self(t)
@@ -29,7 +29,8 @@ func startPlaced(t *testing.T, envs ...[]string) (outs []string, errs []error) {
 	for i, env := range envs {
 		wg.Go(func() {
 			cmd := exec.CommandContext(t.Context(), self)
-			// Programs built with -race sleep for a second at exit by default.
+			// Programs with the race detector sleep for a second at exit by
+			// default.
 			cmd.Env = append(append(os.Environ(), "TUTTI_TEST_RANK=-1", "GORACE=atexit_sleep_ms=0"), env...)
 			out, err := cmd.CombinedOutput()
 			outs[i], errs[i] = string(out), err
@@ -64,7 +65,7 @@ func TestJoinStore(t *testing.T) {
 				}
 				envs = append(envs, env)
 			}
-			outs, errs := startPlaced(t, envs...)
+			outs, errs := startRanksFromEnv(t, envs...)
 			if err := errors.Join(errs...); err != nil {
 				t.Error(err, outs)
 			}
@@ -78,9 +79,9 @@ func TestJoinStore(t *testing.T) {
 	}
 }
 
-// TestJoinStoreMissing has no process of rank 2 that is accepted, and two of rank 1.
+// TestJoinStoreMissing starts a job without one rank, and with one rank twice.
 func TestJoinStoreMissing(t *testing.T) {
-	t.Parallel() // it mostly waits
+	t.Parallel() // mostly waits
 	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Secret: []byte("secret"), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -102,14 +103,14 @@ func TestJoinStoreMissing(t *testing.T) {
 	}
 	first := make(chan outcome, 1)
 	go func() {
-		outs, errs := startPlaced(t, env(1, "secret"))
+		outs, errs := startRanksFromEnv(t, env(1, "secret"))
 		first <- outcome{outs, errs}
 	}()
 	if err := store.Prefix(s.Store(), jobstore.Ranks("")).Wait(t.Context(), jobstore.Rank(1)); err != nil {
 		t.Fatal(err)
 	}
-	outs, errs := startPlaced(t, env(1, "secret"), env(2, "wrong"), append(env(2, "secret"), "TUTTI_SIZE=4"))
-	more, bad := startPlaced(t, append(env(0, "secret"), "TUTTI_TEST_TIMEOUT=5s"))
+	outs, errs := startRanksFromEnv(t, env(1, "secret"), env(2, "wrong"), append(env(2, "secret"), "TUTTI_SIZE=4"))
+	more, bad := startRanksFromEnv(t, append(env(0, "secret"), "TUTTI_TEST_TIMEOUT=5s"))
 	waited := <-first
 	outs, errs = slices.Concat(outs, more, waited.outs), slices.Concat(errs, bad, waited.errs)
 	for i, err := range errs {
@@ -144,13 +145,13 @@ func TestJoinAgain(t *testing.T) {
 			fmt.Sprint("TUTTI_RANK=", r), "TUTTI_SIZE=2", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=secret", "TUTTI_TEST_TIMES=3",
 		})
 	}
-	if outs, errs := startPlaced(t, envs...); errors.Join(errs...) != nil {
+	if outs, errs := startRanksFromEnv(t, envs...); errors.Join(errs...) != nil {
 		t.Error(errs, outs)
 	}
 }
 
-// TestJoinReplaced kills a process that waits in Join, and starts another process of its
-// rank. While the first process runs, another one is refused, and the error names the first.
+// TestJoinReplaced kills a process that waits in Join, and starts another as the
+// same rank. A third, while the second lives, is refused with its name.
 func TestJoinReplaced(t *testing.T) {
 	for name, plain := range map[string]bool{"launcher": false, "torchrun's agent": true} {
 		for _, victim := range []int{0, 1} {
@@ -190,7 +191,7 @@ func TestJoinReplaced(t *testing.T) {
 				if err := keys.Wait(t.Context(), waits...); err != nil {
 					t.Fatal(err)
 				}
-				outs, errs := startPlaced(t, env(victim))
+				outs, errs := startRanksFromEnv(t, env(victim))
 				if want := fmt.Sprintf("rank %d is already in the job: process %d on ", victim, first.Process.Pid); errs[0] == nil || !strings.Contains(outs[0], want) {
 					t.Errorf("%v: %s; want %q", errs[0], outs[0], want)
 				}
@@ -198,12 +199,12 @@ func TestJoinReplaced(t *testing.T) {
 				if err := first.Wait(); err == nil {
 					t.Error("it was not killed")
 				}
-				outs, errs = startPlaced(t, env(0), env(1), env(2))
+				outs, errs = startRanksFromEnv(t, env(0), env(1), env(2))
 				if err := errors.Join(errs...); err != nil {
 					t.Error(err, outs)
 				}
-				// Another program of the same job uses the same store.
-				outs, errs = startPlaced(t, env(0), env(1), env(2))
+				// Another program of the same job, with the same store.
+				outs, errs = startRanksFromEnv(t, env(0), env(1), env(2))
 				if err := errors.Join(errs...); err != nil {
 					t.Error(err, outs)
 				}
@@ -212,7 +213,7 @@ func TestJoinReplaced(t *testing.T) {
 	}
 }
 
-// TestJoinNoAddress has a launcher that does not set an address.
+// TestJoinNoAddress checks the error if a launcher has not set the address.
 func TestJoinNoAddress(t *testing.T) {
 	t.Setenv("OMPI_COMM_WORLD_RANK", "1")
 	t.Setenv("OMPI_COMM_WORLD_SIZE", "2")

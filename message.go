@@ -151,7 +151,7 @@ func (c *Comm) depart(f *flight) {
 	for _, m := range f.msgs {
 		m.Seq = c.sent
 		c.posted++
-		c.log.Depart(c.posted, now, m)
+		c.log.BeginMessage(c.posted, now, m)
 		c.e.Post(m)
 	}
 }
@@ -177,7 +177,7 @@ func (c *Comm) land(f *flight) error {
 	c.mu.Lock()
 	now := c.log.Now()
 	for i := range f.msgs {
-		c.log.Land(f.logged+uint64(i), now, err != nil)
+		c.log.EndMessage(f.logged+uint64(i), now, err != nil)
 	}
 	f.landed.Add(1)
 	c.flying.Add(-1)

@@ -45,7 +45,7 @@ func (s *positionReporter) add(name string, members []int, w *network.Engine) *r
 		}
 		// Heard may report a mismatch, which waits for an answer, so it must not run on the
 		// Member's goroutine.
-		go w.Heard(i, network.Position(position))
+		go w.CheckPosition(i, network.Position(position))
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -66,7 +66,7 @@ func (s *suiteRun) run(ctx context.Context, seq uint64, c *enginetest.Case) erro
 	if err != nil {
 		return err
 	}
-	told, err := c.On(ctx, sub)
+	told, err := c.RunOn(ctx, sub)
 	if told == nil || err != nil {
 		return err
 	}

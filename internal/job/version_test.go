@@ -25,7 +25,7 @@ var own = map[string]string{
 	"segment":        "maxUnproven proofTime retryTime futexOwnerDied bytes page sizeSeals LivenessBytes",
 	"engine":         "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes LetGo NoRank EveryRank RootOnly AllButRoot thisRank NumOps NoScaling ByRanks ByFactor least farewellOp mostCauses travelKinds",
 	"engine/shm":     "direct readByNone readByRoot readByAll tooLarge minBytes maxSpareBytes posted matched reading delivered cancelled most prefetchMax accBytes allRanks vmreadCallMax exitReportTime",
-	"engine/network": "nobody lineBytes keepLetters past Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
+	"engine/network": "noRank lineBytes maxIdleMessages rememberedCalls Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
 	"engine/hier":    "forSum forBlocks numScratch",
 	"control":        "maxHello sendTime version helloReadTime maxTries maxEarly reportTime nonceBytes tlsHint certHint helloTime maxPending maxUnanswered abortTime replaceTime gaveUpReason dialTime linkTime leaveTime leaveTick lingerIdle lingerTime",
 	"overlay":        "present left lost Pace probePace probePerRank maxProbePace leftPace suspectDial buildPerRank lookAhead maxCauses maxPositions Silent notListening largeJob Refused Unanswered CutOff Send Dial Unlink Lose Depart Fail NotifyPosition",

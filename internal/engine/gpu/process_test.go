@@ -179,7 +179,7 @@ func runCase(ctx context.Context, w *twin, seq uint64, members []int, c *enginet
 	if err != nil {
 		return err
 	}
-	_, err = c.On(ctx, sub)
+	_, err = c.RunOn(ctx, sub)
 	return err
 }
 

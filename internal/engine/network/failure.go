@@ -9,23 +9,24 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Fail ends the group. A failure that the other ranks know of already is not
-// passed on to OnFail.
+// Fail ends the group. A failure that is marked as Told is known to the other
+// ranks, so it is not reported to OnFail.
 func (e *Engine) Fail(f *engine.Failure) { _ = e.fail(f) }
 
-// Failure is why the group has ended.
+// Failure returns the cause of the group's failure, or nil.
 func (e *Engine) Failure() *engine.Failure { return e.cause.Load() }
 
-// Failed is closed when the group has ended.
+// Failed is closed when the group has failed.
 func (e *Engine) Failed() <-chan struct{} { return e.opt.ParkingLot.Done() }
 
-// fail ends the group, and returns the cause that came first.
+// fail ends the group with the cause f, unless it has one, and returns the first
+// cause.
 func (e *Engine) fail(f *engine.Failure) *engine.Failure {
 	return e.cause.Take(f, e.opt.OnFail, e.opt.ParkingLot.Stop)
 }
 
-// explain makes a cause of what ended an operation; where returns what it waited
-// for.
+// explain turns err into a cause. where returns, for a timeout or a cancellation,
+// what the operation waited for.
 func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, where func() engine.Facts) *engine.Failure {
 	if known := (*engine.Failure)(nil); errors.As(err, &known) {
 		return known
@@ -61,7 +62,8 @@ func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, 
 	return f
 }
 
-// farewell is why another rank has left, nil if it did not say.
+// farewell returns the failure because of which another rank has left, or nil if it
+// gave no reason.
 func (e *Engine) farewell(err error) *engine.Failure {
 	bye := (*transport.Goodbye)(nil)
 	if !errors.As(err, &bye) {
@@ -71,25 +73,25 @@ func (e *Engine) farewell(err error) *engine.Failure {
 	return w.Failure(e.size, e.opt.OnFail != nil)
 }
 
-// whereabouts returns the ranks that this one was waiting for, and those that have not
-// been seen in the present call.
-func (e *Engine) whereabouts() engine.Facts {
+// missing returns, for an error, the ranks that this rank was waiting for, and the
+// ranks that have sent nothing in the current call.
+func (e *Engine) missing() engine.Facts {
 	w := engine.Wait{Phase: engine.Exchanging}
 	switch {
-	case e.step == 0 || e.to == nobody && e.from == nobody:
+	case e.step == 0 || e.to == noRank && e.from == noRank:
 		w.Phase = engine.NotBegun
-	case e.from == nobody || e.from == e.to:
+	case e.from == noRank || e.from == e.to:
 		w.Ranks = []int{e.to}
-	case e.to == nobody:
+	case e.to == noRank:
 		w.Ranks = []int{e.from}
 	default:
 		w.Ranks = []int{e.from, e.to}
 	}
-	l := &e.log
+	l := &e.calls
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for r, h := range l.heard {
-		if r != e.rank && e.met[r] < e.step && h.step < e.step {
+		if r != e.rank && e.lastStep[r] < e.step && h.step < e.step {
 			w.Unheard = append(w.Unheard, r)
 		}
 	}
@@ -102,8 +104,8 @@ func (e *Engine) whereabouts() engine.Facts {
 	return engine.Facts{Wait: w}
 }
 
-// disagree is a failure because two ranks do not do the same: mine and theirs are sides of
-// this rank and of another.
+// disagree returns the failure for two ranks that run different calls. mine and
+// theirs describe this rank's side and the other's.
 func (e *Engine) disagree(event engine.Event, mine, theirs engine.Side) *engine.Failure {
 	mine.Rank = e.rank
 	return &engine.Failure{
@@ -112,8 +114,9 @@ func (e *Engine) disagree(event engine.Event, mine, theirs engine.Side) *engine.
 	}
 }
 
-// wrongCount is for a transfer that has another size, in bytes, than expected:
-// of an uneven operation, because all else is in the fingerprint.
+// wrongCount returns the failure for a transfer whose size, in bytes, differs from
+// the expected size. Only an uneven operation can fail so, because the fingerprint
+// covers all other counts.
 func (e *Engine) wrongCount(r, want, sent int) error {
 	return e.disagree(engine.CountsDiffer, engine.Side{N: int64(want / e.elem)}, engine.Side{Rank: r, N: int64(sent / e.elem)})
 }
