@@ -117,7 +117,7 @@ func FuzzClient(f *testing.F) {
 			func(c *Client) error { _, err := c.TryPop(ctx, "k"); return err },
 			func(c *Client) error { _, err := c.Check(ctx, "k"); return err },
 			func(c *Client) error { return c.Barrier(ctx, "k", 2) },
-			func(c *Client) error { return newLink(c.idle[0].raw, &limits).open(&c.config, nil) },
+			func(c *Client) error { return newClientConn(c.idle[0].raw, &limits).open(&c.config, nil) },
 		} {
 			here, there := net.Pipe()
 			go func() { _, _ = io.Copy(io.Discard, there) }()
@@ -125,7 +125,7 @@ func FuzzClient(f *testing.F) {
 				_, _ = there.Write(data)
 				there.Close()
 			}()
-			c := &Client{config: Config{Plain: true, Limits: limits}, idle: []*link{newLink(here, &limits)}, busy: make(map[*link]struct{})}
+			c := &Client{config: Config{Plain: true, Limits: limits}, idle: []*clientConn{newClientConn(here, &limits)}, busy: make(map[*clientConn]struct{})}
 			_ = f(c)
 			c.Close()
 			there.Close()

@@ -147,7 +147,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestIdle is slow between requests only. On a busy machine it may be so within
+// TestIdle is explainDeadline between requests only. On a busy machine it may be so within
 // one: then it tries again.
 func TestIdle(t *testing.T) {
 	var err error
@@ -242,7 +242,7 @@ func TestFlood(t *testing.T) {
 				}
 				conns = append(conns, c)
 			}
-			log.Await(t, "refused a connection", 3*config.Limits.Pending) // some may be too slow
+			log.Await(t, "refused a connection", 3*config.Limits.Pending) // some may be too explainDeadline
 			log.await(t, "it made room for others")
 			open := 0
 			for _, c := range conns {
@@ -298,7 +298,7 @@ func clientHello(size int) []byte {
 }
 
 // TestUnprovenBytes sends more than a client may before its proof, quicker than its
-// time ends: it is refused for that, not for the time.
+// timeout ends: it is refused for that, not for the time.
 func TestUnprovenBytes(t *testing.T) {
 	log := new(journal)
 	config := encrypted(t)

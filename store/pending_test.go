@@ -24,7 +24,7 @@ func TestPendingOldest(t *testing.T) {
 			p.remove(got) // twice is once
 		}
 	}
-	if p.all.Len() != 0 || len(p.from) != 0 {
-		t.Errorf("%d sessions of %d hosts are left", p.all.Len(), len(p.from))
+	if p.sessions.Len() != 0 || len(p.perHost) != 0 {
+		t.Errorf("%d sessions of %d hosts are left", p.sessions.Len(), len(p.perHost))
 	}
 }
