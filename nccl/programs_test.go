@@ -279,7 +279,7 @@ func finalize(ctx context.Context, r *rank) error {
 	return nil
 }
 
-// lost kills the last rank's process while the others wait for it. They see it
+// gracePassed kills the last rank's process while the others wait for it. They see it
 // within a time and abort.
 func lost(ctx context.Context, r *rank) error {
 	if err := sums(ctx, r, r.comm); err != nil {

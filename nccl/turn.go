@@ -1,22 +1,23 @@
 package nccl
 
-// Calls on a communicator take turns. One that finds it open, unused and wanted by
-// nobody else takes it by one atomic operation, and gives it back by another: the
-// quick way. All else locks mu by lock, which shuts the quick way; unlock opens it
-// again, when it may.
+// Only one call uses a communicator at a time. A call that finds it open and unused, with
+// no other call waiting, takes it with one atomic operation and gives it back with
+// another: the fast path. All other code locks mu with lock, which shuts the fast path;
+// unlock opens it again when the communicator is open, unused and not waited for.
 const (
-	quick uint32 = 1 << iota // a call that came by the quick way has the communicator
-	shut                     // no call comes that way
+	fastTaken uint32 = 1 << iota // a call on the fast path has taken the communicator
+	fastShut                     // the fast path is shut
 )
 
-// lock locks mu and shuts the quick way. A call that came by it counts as busy.
+// lock locks mu and shuts the fast path. A call that is on it sets busy.
 func (c *Comm) lock() {
 	c.mu.Lock()
-	if c.turn.Or(shut)&quick != 0 {
+	if c.turn.Or(fastShut)&fastTaken != 0 {
 		c.busy = true
 	}
 }
 
+// unlock unlocks mu, and opens the fast path if it can be used.
 func (c *Comm) unlock() {
 	if c.state == open && !c.busy && c.waiting == 0 {
 		c.turn.Store(0)
@@ -24,15 +25,15 @@ func (c *Comm) unlock() {
 	c.mu.Unlock()
 }
 
-// wait waits until something has changed. mu is held.
+// wait waits for a change of the fields that mu guards. The caller holds mu.
 func (c *Comm) wait() {
 	c.waiting++
 	c.changed.Wait()
 	c.waiting--
 }
 
-// take waits for its turn and takes the communicator, for a group if there is
-// one, which keeps it until its end.
+// take waits until no call uses the communicator, and takes it. It fails if the state is
+// not one of wanted. A group g keeps it until the group's end, and its calls share it.
 func (c *Comm) take(what string, g *group, wanted state) error {
 	if c == nil {
 		return invalid("no communicator")
@@ -43,27 +44,27 @@ func (c *Comm) take(what string, g *group, wanted state) error {
 		c.wait()
 	}
 	if c.state&wanted == 0 {
-		return c.refusal(what)
+		return c.stateError(what)
 	}
 	c.busy, c.owner = true, g
 	return nil
 }
 
-// give ends what take began.
+// give gives back what take has taken.
 func (c *Comm) give() {
 	c.lock()
-	c.turn.Store(shut)
+	c.turn.Store(fastShut)
 	c.busy, c.owner, c.ending = false, nil, false
 	c.changed.Broadcast()
 	c.unlock()
 }
 
-// takeQuick is take by the quick way; it does not wait.
-func (c *Comm) takeQuick() bool { return c.turn.CompareAndSwap(0, quick) }
+// takeFast is take on the fast path. It does not wait.
+func (c *Comm) takeFast() bool { return c.turn.CompareAndSwap(0, fastTaken) }
 
-// giveQuick ends what takeQuick began.
-func (c *Comm) giveQuick() {
-	if !c.turn.CompareAndSwap(quick, 0) {
-		c.give() // somebody has asked meanwhile
+// giveFast gives back what takeQuick has taken.
+func (c *Comm) giveFast() {
+	if !c.turn.CompareAndSwap(fastTaken, 0) {
+		c.give() // lock has shut the fast path meanwhile
 	}
 }

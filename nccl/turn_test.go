@@ -18,7 +18,7 @@ func TestTurns(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if u.quick {
+		if u.fast {
 			quickly++
 		} else {
 			slowly++
@@ -69,7 +69,7 @@ func TestTurns(t *testing.T) {
 	})
 	c.lock()
 	c.state = closing
-	if !c.rest(closing) {
+	if !c.awaitIdle(closing) {
 		t.Error("the state has changed")
 	}
 	before := quickly + slowly
