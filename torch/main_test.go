@@ -25,7 +25,7 @@ const deadline = time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv("TUTTI_TEST_PYTORCH") != "" {
-		if err := besidePython(); err != nil {
+		if err := goRankProcess(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

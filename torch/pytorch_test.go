@@ -21,8 +21,8 @@ import (
 //go:embed testdata/group.py
 var script string
 
-// besidePython is a process with a Go rank of a job that also has Python ranks.
-func besidePython() error {
+// goRankProcess is a process with a Go rank of a job that also has Python ranks.
+func goRankProcess() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	join := torch.Join

@@ -160,7 +160,7 @@ func TestAheadOfFailure(t *testing.T) {
 			works = append(works, w)
 		}
 		if r.Rank() == 0 {
-			if err := underWay(ctx, r, s, fired, len(works)); err != nil {
+			if err := awaitInFlight(ctx, r, s, fired, len(works)); err != nil {
 				return err
 			}
 			r.Abort(errors.New("enough"))
@@ -174,9 +174,9 @@ func TestAheadOfFailure(t *testing.T) {
 	}))
 }
 
-// underWay waits until the fault has occurred and all operations are submitted to the device, none
+// awaitInFlight waits until the fault has occurred and all operations are submitted to the device, none
 // of them complete.
-func underWay(ctx context.Context, r *rank, s *cuda.Stream, fired, want int) error {
+func awaitInFlight(ctx context.Context, r *rank, s *cuda.Stream, fired, want int) error {
 	for {
 		var dump bytes.Buffer
 		if err := r.Dump(&dump); err != nil {
