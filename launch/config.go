@@ -149,7 +149,9 @@ func (c *Config) fill() error {
 }
 
 func (c *Config) check() error {
-	invalid := func(format string, args ...any) error { return &Error{"cannot start the job", fmt.Errorf(format, args...)} }
+	invalid := func(format string, args ...any) error {
+		return &Error{"cannot start the job", fmt.Errorf(format, args...)}
+	}
 	switch {
 	case len(c.Command) == 0:
 		return invalid("no program to run")
@@ -196,8 +198,8 @@ func (c *Config) encrypted() bool { return !launchenv.OnLoopback(c.Addr) }
 
 // An Error says why a job could not be started or monitored.
 type Error struct {
-	What  string
-	Cause error
+	What  string // the step or part that failed, such as "the store"
+	Cause error  // never nil
 }
 
 // Error returns the message.

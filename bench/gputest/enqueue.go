@@ -51,7 +51,9 @@ func (s *shortRun) bareNCCL(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	lines := 2
+	lines := 2 // still to be measured; each has its share of the time
+	// line asks Go, C and C again the same question, in turns, and prints a row. C also
+	// answers the questions of others, each for a row of its own.
 	line := func(what, question string, others ...question) error {
 		within, cancel := share(ctx, 1, lines)
 		defer cancel()

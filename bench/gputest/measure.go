@@ -22,8 +22,9 @@ func (s series) at(q float64) float64 {
 	return sorted[i] + (place-float64(i))*(sorted[min(i+1, len(sorted)-1)]-sorted[i])
 }
 
-// measureAll times Go, C, and C again, in turns. The difference between the two C jobs is
-// the measurement's uncertainty.
+// measureAll times Go, C, and C again, in turns, with 2 and 4 ranks, and writes a table. The
+// difference between the two C jobs is the measurement's uncertainty. With 4 ranks it times
+// only the large AllReduce.
 func measureAll(ctx context.Context, o options, env []string, text *strings.Builder) error {
 	dir, err := os.MkdirTemp("", "gputest")
 	if err != nil {
