@@ -52,8 +52,8 @@ func (h *host) register(ctx context.Context) error {
 		state: heartbeat{Node: h.cfg.Node, Registration: answer.Registration},
 	}
 	alive, cancel := context.WithCancel(context.Background())
-	quiet := h.stop
-	h.stop = func() { cancel(); quiet() }
+	previous := h.stop
+	h.stop = func() { cancel(); previous() }
 	go h.reg.sendHeartbeats(alive)
 	go h.reg.awaitDeclaredLost(alive)
 	if err = h.awaitBegin(ctx); err != nil {

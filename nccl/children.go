@@ -18,7 +18,7 @@ const NoColor = -1
 // error. c stays usable. The caller closes the new communicator. Split needs NCCL 2.18.
 func (c *Comm) Split(ctx context.Context, color, key int, cfg Config) (*Comm, error) {
 	if color < NoColor || int(int32(color)) != color || int(int32(key)) != key {
-		return nil, invalid("color %d, key %d", color, key)
+		return nil, invalid("color %d or key %d is out of range", color, key)
 	}
 	return c.newChild(ctx, "Split", color == NoColor, cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
 		return c.lib.sys.CommSplit(c.handle(), color, key, out, raw)
@@ -38,7 +38,7 @@ func (c *Comm) Shrink(ctx context.Context, exclude []int, end bool, cfg Config) 
 		list = append(list, int32(r))
 	}
 	if len(list) == 0 {
-		return nil, invalid("nobody is excluded")
+		return nil, invalid("no rank is excluded")
 	}
 	flags := 0
 	if end {
@@ -70,7 +70,7 @@ func (c *Comm) GrowID() (UniqueID, error) {
 // 2.29.
 func (c *Comm) Grow(ctx context.Context, size int, id *UniqueID, cfg Config) (*Comm, error) {
 	if size <= c.size || size > math.MaxInt32 {
-		return nil, invalid("growing from %d to %d ranks", c.size, size)
+		return nil, invalid("a communicator of %d ranks cannot grow to %d ranks", c.size, size)
 	}
 	var raw *ncclsys.UniqueID
 	if id != nil {
@@ -84,7 +84,7 @@ func (c *Comm) Grow(ctx context.Context, size int, id *UniqueID, cfg Config) (*C
 // Join makes the communicator of a new rank; see Comm.Grow.
 func (l *Library) Join(ctx context.Context, d *cuda.Device, id UniqueID, rank, size int, cfg Config) (*Comm, error) {
 	if size > math.MaxInt32 || rank < 0 || rank >= size {
-		return nil, invalid("rank %d of %d", rank, size)
+		return nil, invalid("rank %d is not one of %d ranks", rank, size)
 	}
 	return l.create(ctx, "Join", d, nil, false, cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
 		return l.sys.CommGrow(0, size, &ncclsys.UniqueID{Bytes: id}, rank, out, raw)

@@ -49,12 +49,12 @@ func checkOverlap(send, recv *Buffer, i, j int) error {
 	if i >= 0 && send.ptr == recv.at(i) || j >= 0 && recv.ptr == send.at(j) {
 		return nil
 	}
-	return invalid("the buffers overlap, and not as an operation in place")
+	return invalid("the buffers overlap in another way than in place")
 }
 
 func (c *Comm) checkRoot(root int) error {
 	if root < 0 || root >= c.size {
-		return invalid("rank %d of %d", root, c.size)
+		return invalid("rank %d is not one of %d ranks", root, c.size)
 	}
 	return nil
 }
@@ -80,11 +80,11 @@ func (c *Comm) AllReduce(send, recv Buffer, op Op, s *cuda.Stream) error {
 		err = checkOverlap(&send, &recv, 0, -1)
 	}
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	u, err := c.join("AllReduce")
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	return c.finish(u, c.lib.sys.AllReduce(u.around, send.ptr, recv.ptr, send.n, send.t.code(), op.code-1, c.handle(), s.Handle()))
 }
@@ -104,11 +104,11 @@ func (c *Comm) Reduce(send, recv Buffer, op Op, root int, s *cuda.Stream) error 
 		err = first(c.check(&send, &recv, send.n, 1, recvs, s), op.check(c, send.t), err)
 	}
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	u, err := c.join("Reduce")
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	return c.finish(u, c.lib.sys.Reduce(u.around, send.ptr, recv.ptr, send.n, send.t.code(), op.code-1, root, c.handle(), s.Handle()))
 }
@@ -128,11 +128,11 @@ func (c *Comm) Broadcast(send, recv Buffer, root int, s *cuda.Stream) error {
 		err = first(c.check(&send, &recv, recv.n, sends, 1, s), err)
 	}
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	u, err := c.join("Broadcast")
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	return c.finish(u, c.lib.sys.Broadcast(u.around, send.ptr, recv.ptr, recv.n, recv.t.code(), root, c.handle(), s.Handle()))
 }
@@ -141,11 +141,11 @@ func (c *Comm) Broadcast(send, recv Buffer, root int, s *cuda.Stream) error {
 // place if send is this rank's part of recv.
 func (c *Comm) AllGather(send, recv Buffer, s *cuda.Stream) error {
 	if err := first(c.check(&send, &recv, send.n, 1, c.size, s), checkOverlap(&send, &recv, c.rank*send.n, -1)); err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	u, err := c.join("AllGather")
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	return c.finish(u, c.lib.sys.AllGather(u.around, send.ptr, recv.ptr, send.n, send.t.code(), c.handle(), s.Handle()))
 }
@@ -155,11 +155,11 @@ func (c *Comm) AllGather(send, recv Buffer, s *cuda.Stream) error {
 func (c *Comm) ReduceScatter(send, recv Buffer, op Op, s *cuda.Stream) error {
 	err := first(c.check(&send, &recv, recv.n, c.size, 1, s), op.check(c, recv.t), checkOverlap(&send, &recv, -1, c.rank*recv.n))
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	u, err := c.join("ReduceScatter")
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	return c.finish(u, c.lib.sys.ReduceScatter(u.around, send.ptr, recv.ptr, recv.n, recv.t.code(), op.code-1, c.handle(), s.Handle()))
 }
@@ -172,19 +172,19 @@ func (c *Comm) AllToAll(send, recv Buffer, s *cuda.Stream) error {
 		err = invalid("%d elements cannot be divided between %d ranks", send.n, c.size)
 	}
 	if err = first(err, checkOverlap(&send, &recv, -1, -1)); err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	n := send.n / c.size
 	if c.lib.sys.Native() {
 		u, err := c.join("AllToAll")
 		if err != nil {
-			return c.spoilGroup(err)
+			return c.recordRefusal(err)
 		}
 		return c.finish(u, c.lib.sys.AllToAll(u.around, send.ptr, recv.ptr, n, send.t.code(), c.handle(), s.Handle()))
 	}
 	u, err := c.enter("AllToAll")
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	return c.finish(u, c.viaMessages(send, recv, n, 0, c.size, 0, c.size, s))
 }
@@ -204,18 +204,18 @@ func (c *Comm) Gather(send, recv Buffer, root int, s *cuda.Stream) error {
 		err = first(c.check(&send, &recv, send.n, 1, recvs, s), err)
 	}
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	if c.lib.sys.Native() {
 		u, err := c.join("Gather")
 		if err != nil {
-			return c.spoilGroup(err)
+			return c.recordRefusal(err)
 		}
 		return c.finish(u, c.lib.sys.Gather(u.around, send.ptr, recv.ptr, send.n, send.t.code(), root, c.handle(), s.Handle()))
 	}
 	u, err := c.enter("Gather")
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	from := 0
 	if c.rank == root {
@@ -239,18 +239,18 @@ func (c *Comm) Scatter(send, recv Buffer, root int, s *cuda.Stream) error {
 		err = first(c.check(&send, &recv, recv.n, sends, 1, s), err)
 	}
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	if c.lib.sys.Native() {
 		u, err := c.join("Scatter")
 		if err != nil {
-			return c.spoilGroup(err)
+			return c.recordRefusal(err)
 		}
 		return c.finish(u, c.lib.sys.Scatter(u.around, send.ptr, recv.ptr, recv.n, recv.t.code(), root, c.handle(), s.Handle()))
 	}
 	u, err := c.enter("Scatter")
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	to := 0
 	if c.rank == root {
@@ -298,11 +298,11 @@ func (c *Comm) viaMessages(send, recv Buffer, n, to, toEnd, from, fromEnd int, s
 // other call Send and Recv in one Group.
 func (c *Comm) Send(b Buffer, peer int, s *cuda.Stream) error {
 	if err := first(c.checkRoot(peer), c.check(&b, nil, b.n, 1, 0, s)); err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	u, err := c.join("Send")
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	return c.finish(u, c.lib.sys.Send(u.around, b.ptr, b.n, b.t.code(), peer, c.handle(), s.Handle()))
 }
@@ -310,11 +310,11 @@ func (c *Comm) Send(b Buffer, peer int, s *cuda.Stream) error {
 // Recv receives from peer.
 func (c *Comm) Recv(b Buffer, peer int, s *cuda.Stream) error {
 	if err := first(c.checkRoot(peer), c.check(nil, &b, b.n, 0, 1, s)); err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	u, err := c.join("Recv")
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	return c.finish(u, c.lib.sys.Recv(u.around, b.ptr, b.n, b.t.code(), peer, c.handle(), s.Handle()))
 }

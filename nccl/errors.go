@@ -10,13 +10,13 @@ import (
 
 // The kinds of error, for errors.Is.
 var (
-	ErrInvalid = errors.New("invalid argument")                  // NCCL was not called
-	ErrClosed  = errors.New("the communicator has been closed")  // by Close
-	ErrAborted = errors.New("the communicator has been aborted") // by Abort
-	ErrRevoked = errors.New("the communicator has been revoked") // by Revoke, or by Shrink with end
-	ErrBusy    = errors.New("a call on it has not returned yet") // from Abort: its context ended first
-	ErrRemote  = errors.New("another rank is gone")              // ncclRemoteError, code 6
-	ErrStarted = errors.New("the context ended before NCCL did") // comes with the context's error
+	ErrInvalid = errors.New("invalid argument")                                // NCCL was not called
+	ErrClosed  = errors.New("the communicator has been closed")                // by Close
+	ErrAborted = errors.New("the communicator has been aborted")               // by Abort
+	ErrRevoked = errors.New("the communicator has been revoked")               // by Revoke, or by Shrink with end
+	ErrBusy    = errors.New("a call on the communicator has not returned yet") // from Abort: its context ended first
+	ErrRemote  = errors.New("another rank has exited or cannot be reached")    // ncclRemoteError, code 6
+	ErrStarted = errors.New("the context ended before NCCL's call did")        // comes with the context's error
 )
 
 // An Error is a result of NCCL other than ncclSuccess.

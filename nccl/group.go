@@ -150,9 +150,9 @@ func (l *Library) register(tid int, g *group) {
 	l.open.Add(1)
 }
 
-// spoilGroup records in the current group, if any, that an operation was refused, so that the
+// recordRefusal records in the current group, if any, that an operation was refused, so that the
 // group starts nothing. It returns err.
-func (c *Comm) spoilGroup(err error) error {
+func (c *Comm) recordRefusal(err error) error {
 	if c == nil {
 		return err
 	}

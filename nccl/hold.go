@@ -61,5 +61,5 @@ func (c *Comm) notHeld() error {
 		return nil
 	}
 	c.give()
-	return invalid("a communicator that is held cannot be part of a Group: Flush it first")
+	return invalid("a communicator on which Hold is active cannot be part of a Group; call Flush first")
 }

@@ -17,7 +17,7 @@ import (
 // and size. It waits for them until ctx ends. The caller closes the communicator.
 func (l *Library) Init(ctx context.Context, d *cuda.Device, id UniqueID, rank, size int, cfg Config) (*Comm, error) {
 	if size < 1 || size > math.MaxInt32 || rank < 0 || rank >= size {
-		return nil, invalid("rank %d of %d", rank, size)
+		return nil, invalid("rank %d is not one of %d ranks", rank, size)
 	}
 	return l.create(ctx, "Init", d, nil, false, cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
 		return l.sys.CommInit(out, size, ncclsys.UniqueID{Bytes: id}, rank, raw)
@@ -32,7 +32,7 @@ func (l *Library) InitScalable(ctx context.Context, d *cuda.Device, ids []Unique
 		return l.Init(ctx, d, ids[0], rank, size, cfg)
 	}
 	if size < 1 || size > math.MaxInt32 || rank < 0 || rank >= size || len(ids) < 1 || len(ids) > size {
-		return nil, invalid("rank %d of %d, %d ids", rank, size, len(ids))
+		return nil, invalid("rank %d, %d ranks and %d ids do not match", rank, size, len(ids))
 	}
 	raws := make([]ncclsys.UniqueID, len(ids))
 	for i, id := range ids {

@@ -169,7 +169,7 @@ func scalar(t DataType, x float64) (*[8]byte, error) {
 		return nil, invalid("a factor for %v must be in device memory: see PreMulSumAt", t)
 	}
 	if !ok {
-		return nil, invalid("the factor %v is not one of %v", x, t)
+		return nil, invalid("the factor %v is not a value of %v", x, t)
 	}
 	return b, nil
 }

@@ -81,7 +81,7 @@ func (c *Comm) NewWindow(ctx context.Context, b Buffer, mode WindowMode) (*Windo
 		return nil, err
 	}
 	if b.n == 0 || b.ptr%4096 != 0 || mode < 0 || mode > Symmetric|StrictOrdering {
-		return nil, invalid("a window begins at a multiple of 4096 bytes and is not empty: allocate it by nccl.Alloc")
+		return nil, invalid("a window must not be empty and must begin at a multiple of 4096 bytes; allocate it with nccl.Alloc")
 	}
 	w := &Window{c: c, slot: new(ncclsys.Slot), b: b}
 	err := c.manage(ctx, "NewWindow", open, open, func(h uintptr) error {
@@ -144,11 +144,11 @@ func (c *Comm) PutSignal(b Buffer, peer int, w *Window, element int, s *cuda.Str
 		err = invalid("%d elements at %d do not fit into the window", b.n, element)
 	}
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	u, err := c.enter("PutSignal")
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	return c.finish(u, c.lib.sys.PutSignal(b.ptr, b.n, b.t.code(), peer, w.slot.Handle, element*b.t.Size(), c.handle(), s.Handle()))
 }
@@ -156,11 +156,11 @@ func (c *Comm) PutSignal(b Buffer, peer int, w *Window, element int, s *cuda.Str
 // Signal signals peer. It needs NCCL 2.29.
 func (c *Comm) Signal(peer int, s *cuda.Stream) error {
 	if err := first(c.checkPeer(peer), c.check(nil, nil, 0, 0, 0, s)); err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	u, err := c.enter("Signal")
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	return c.finish(u, c.lib.sys.Signal(peer, c.handle(), s.Handle()))
 }
@@ -170,14 +170,14 @@ func (c *Comm) Signal(peer int, s *cuda.Stream) error {
 func (c *Comm) WaitSignal(peer, count int, s *cuda.Stream) error {
 	err := first(c.checkPeer(peer), c.check(nil, nil, 0, 0, 0, s))
 	if err == nil && (count < 1 || int(int32(count)) != count) {
-		err = invalid("%d signals", count)
+		err = invalid("%d is not a valid number of signals", count)
 	}
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	u, err := c.enter("WaitSignal")
 	if err != nil {
-		return c.spoilGroup(err)
+		return c.recordRefusal(err)
 	}
 	desc := []ncclsys.WaitSignalDesc{{Count: int32(count), Peer: int32(peer)}}
 	return c.finish(u, c.lib.sys.WaitSignal(desc, c.handle(), s.Handle()))

@@ -111,10 +111,10 @@ func As[T cuda.Elem](s *cuda.Slice[T], t DataType) Buffer {
 // memory as shorter, or on another device.
 func Raw(d *cuda.Device, ptr uintptr, n int, t DataType) (Buffer, error) {
 	if t <= 0 || t >= types || n < 0 || n > math.MaxInt/t.Size() {
-		return Buffer{}, invalid("%d elements of %v", n, t)
+		return Buffer{}, invalid("%d elements of %v are not a valid buffer", n, t)
 	}
 	if ptr%uintptr(t.Size()) != 0 {
-		return Buffer{}, invalid("address %#x is not one of a %v", ptr, t)
+		return Buffer{}, invalid("address %#x is not aligned for a %v", ptr, t)
 	}
 	if n > 0 {
 		if err := d.Holds(ptr, uintptr(n)*uintptr(t.Size())); err != nil {
@@ -146,7 +146,7 @@ func (b *Buffer) check(side string, c *Comm) error {
 // checkAll is the slow path of check.
 func (b *Buffer) checkAll(side string, c *Comm) error {
 	if b.t == 0 {
-		return invalid("the %s buffer has no type that NCCL knows: say which by nccl.As", side)
+		return invalid("the %s buffer has no NCCL type; choose one with nccl.As", side)
 	}
 	if b.dev == nil || b.dev.Ordinal() != c.dev.Ordinal() {
 		return invalid("the %s buffer is on %v, the communicator on %v", side, b.dev, c.dev)
