@@ -47,7 +47,7 @@ func (s *Slice[T]) CopyFromOn(st *Stream, src []T) error { return s.copyFrom(st,
 
 func (s *Slice[T]) copyFrom(st *Stream, on bool, src []T) error {
 	if len(src) != s.n {
-		return invalid("%d elements into %d", len(src), s.n)
+		return invalid("the source has %d elements, the destination %d", len(src), s.n)
 	}
 	p := unsafe.Pointer(unsafe.SliceData(src))
 	return s.use(st, on, func(h uintptr) error { return s.mem.dev.drv.MemcpyHtoDAsync(s.ptr, p, s.size(), h) })
@@ -62,7 +62,7 @@ func (s *Slice[T]) CopyToOn(st *Stream, dst []T) error { return s.copyTo(st, tru
 
 func (s *Slice[T]) copyTo(st *Stream, on bool, dst []T) error {
 	if len(dst) != s.n {
-		return invalid("%d elements into %d", s.n, len(dst))
+		return invalid("the source has %d elements, the destination %d", s.n, len(dst))
 	}
 	p := unsafe.Pointer(unsafe.SliceData(dst))
 	return s.use(st, on, func(h uintptr) error { return s.mem.dev.drv.MemcpyDtoHAsync(p, s.ptr, s.size(), h) })

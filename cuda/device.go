@@ -269,7 +269,7 @@ func (d *Device) DisableAccess(peer *Device) error { return d.setAccess(peer, fa
 
 func (d *Device) setAccess(peer *Device, on bool) error {
 	if peer == nil || peer.handle == d.handle {
-		return invalid("access is between two devices")
+		return invalid("peer access needs two different devices")
 	}
 	if err := d.Enter(); err != nil {
 		return err

@@ -10,9 +10,9 @@ import (
 
 // The kinds of error, for errors.Is.
 var (
-	ErrInvalid = errors.New("invalid argument")           // CUDA was not called
-	ErrFreed   = errors.New("the memory has been freed")  // by Free or FreeOn
-	ErrClosed  = errors.New("it has been closed already") // a Device, Stream, Event or Pool
+	ErrInvalid = errors.New("invalid argument")          // CUDA was not called
+	ErrFreed   = errors.New("the memory has been freed") // by Free or FreeOn
+	ErrClosed  = errors.New("it is closed")              // a Device, Stream, Event or Pool
 )
 
 // An Error is a result of the CUDA driver other than CUDA_SUCCESS.

@@ -19,7 +19,7 @@ func (d *Device) Holds(ptr, bytes uintptr) error {
 	case err != nil:
 		return public(err)
 	case p.Kind == 0:
-		return invalid("address %#x is not one of a device's memory", ptr)
+		return invalid("address %#x is not in device memory", ptr)
 	case p.Kind == cudasys.MemoryTypeDevice && int(p.Device) != d.ordinal:
 		return invalid("the memory at %#x is on device %d, not on %v", ptr, p.Device, d)
 	case p.Size != 0 && uint64(ptr)-p.Start+uint64(bytes) > p.Size:

@@ -51,7 +51,7 @@ func (m *Memory) check() error {
 func sizeOf[T Elem](n int) (uintptr, error) {
 	var t T
 	if n < 0 || uint64(n) > math.MaxInt/uint64(unsafe.Sizeof(t)) {
-		return 0, invalid("%d elements", n)
+		return 0, invalid("%d elements cannot be allocated", n)
 	}
 	return uintptr(n) * unsafe.Sizeof(t), nil
 }
@@ -171,7 +171,7 @@ func Wrap[T Elem](d *Device, ptr uintptr, n int) (*Slice[T], error) {
 	}
 	var t T
 	if ptr%unsafe.Alignof(t) != 0 {
-		return nil, invalid("address %#x is not one of a %T", ptr, t)
+		return nil, invalid("address %#x is not aligned for a %T", ptr, t)
 	}
 	if bytes > 0 {
 		if err := d.Holds(ptr, bytes); err != nil {
@@ -202,7 +202,7 @@ func (s *Slice[T]) FreeOn(st *Stream) error {
 		return invalid("the memory is on %v, the stream on %v", s.mem.dev, st.dev)
 	}
 	if s.mem.freeFunc != nil {
-		return invalid("this memory is freed by Free only")
+		return invalid("memory from Adopt cannot be freed in a stream's order; call Free")
 	}
 	return s.mem.free(func() error { return s.mem.dev.drv.MemFreeAsync(s.mem.ptr, st.handle) })
 }
@@ -223,7 +223,7 @@ func (s *Slice[T]) Device() *Device { return s.mem.dev }
 // slice frees both.
 func (s *Slice[T]) Slice(i, j int) (*Slice[T], error) {
 	if i < 0 || j < i || j > s.n {
-		return nil, invalid("elements %d to %d of %d", i, j, s.n)
+		return nil, invalid("elements %d to %d are not a part of a slice of %d", i, j, s.n)
 	}
 	var t T
 	return &Slice[T]{s.mem, s.ptr + uintptr(i)*unsafe.Sizeof(t), j - i}, nil

@@ -213,7 +213,7 @@ func (s *Stream) WaitStream(other *Stream) error {
 // that writes the number must not make such a call first.
 func (s *Stream) WaitValue(addr uintptr, value uint32) error {
 	if addr == 0 || addr%4 != 0 {
-		return invalid("address %#x is not one of a 4-byte number", addr)
+		return invalid("address %#x is not a valid address of a 4-byte number", addr)
 	}
 	if err := s.check(); err != nil {
 		return err
@@ -225,7 +225,7 @@ func (s *Stream) WaitValue(addr uintptr, value uint32) error {
 // after the work that is now in the stream.
 func (s *Stream) WriteValue(addr uintptr, value uint32) error {
 	if addr == 0 || addr%4 != 0 {
-		return invalid("address %#x is not one of a 4-byte number", addr)
+		return invalid("address %#x is not a valid address of a 4-byte number", addr)
 	}
 	if err := s.check(); err != nil {
 		return err

@@ -8,14 +8,14 @@ import (
 // The kinds of error, for errors.Is. An error caused by a context matches the
 // context's error too.
 var (
-	ErrInvalid = errors.New("invalid configuration")     // the Config or a server's address is not usable; nothing was done
-	ErrRefused = errors.New("the store refused")         // the server does not admit this client
-	ErrLost    = errors.New("the connection was lost")   // during a call, or the server cannot be reached
-	ErrLimit   = errors.New("a limit of the store")      // a key, a value or their number exceeds a limit
-	ErrNumber  = errors.New("the value is not a number") // Add or Barrier on a key with another value
-	ErrEmpty   = errors.New("the queue is empty")        // from TryPop
-	ErrAnswer  = errors.New("an answer makes no sense")  // the peer does not speak this protocol
-	ErrClosed  = errors.New("the store is closed")       // this side has called Close
+	ErrInvalid = errors.New("invalid configuration")                        // the Config or a server's address is not usable; nothing was done
+	ErrRefused = errors.New("the store refused")                            // the server does not admit this client
+	ErrLost    = errors.New("the connection was lost")                      // during a call, or the server cannot be reached
+	ErrLimit   = errors.New("a limit of the store")                         // a key, a value or their number exceeds a limit
+	ErrNumber  = errors.New("the value is not a number")                    // Add or Barrier on a key with another value
+	ErrEmpty   = errors.New("the queue is empty")                           // from TryPop
+	ErrAnswer  = errors.New("the peer does not speak the store's protocol") // the peer does not speak this protocol
+	ErrClosed  = errors.New("the store is closed")                          // this side has called Close
 )
 
 // An Error is a failed call. Cause matches one of the errors above, or a context's

@@ -133,7 +133,7 @@ func readStatus(r io.Reader, b []byte) error {
 }
 
 // errNoProof is the reason for a client that ended the connection before its proof.
-var errNoProof = errors.New("it left before it had said who it is")
+var errNoProof = errors.New("the client ended the connection before it authenticated")
 
 // serverHandshake performs the server's side of the handshake. The error is a status if the
 // client must be answered.
@@ -182,7 +182,7 @@ func unknownStart(b byte) error {
 	const tlsHandshake = 0x16
 	switch {
 	case b == tlsHandshake:
-		return errors.New("it speaks TLS, and this store has no certificate")
+		return errors.New("the client speaks TLS, and this store has no certificate")
 	case id(b) <= idDelete:
 		// PyTorch 1.x begins with a request, most often ADD of "init/".
 		return statusOld

@@ -303,7 +303,7 @@ func TestUnprovenBytes(t *testing.T) {
 	config.Logger = log.logger()
 	s := listen(t, config)
 	_, _ = raw(t, s).Write(clientHello(65_000))
-	log.await(t, "it sent too much before it had proved who it is")
+	log.await(t, "the client sent too much before it authenticated")
 }
 
 func mustList(t *testing.T, s store.Store) []string {

@@ -79,7 +79,7 @@ func (p *pending) oldest() *session {
 	return nil
 }
 
-var errTooMuchUnproven = errors.New("it sent too much before it had proved who it is")
+var errTooMuchUnproven = errors.New("the client sent too much before it authenticated")
 
 // A gate is a session's connection. Until open is set, it passes at most
 // unprovenBytes to the reader. Only the session's reading goroutine uses it.

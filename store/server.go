@@ -92,7 +92,7 @@ func (s *Server) accept() {
 // receive starts a session for a new connection. If the server is full, it closes a
 // session that is older than evictAge and has not authenticated: a correct client
 // needs milliseconds for that. While all pending sessions are younger, receive waits,
-// and so does the accept loop.
+// and so does the accept loop. It holds mu, except while it waits.
 func (s *Server) receive(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +169,7 @@ func (s *Server) run(c *session) {
 	switch word, refused := errors.AsType[status](err); {
 	case closed:
 	case evicted:
-		s.log(c.raw, errors.New("it made room for others: it had not proved who it is"))
+		s.log(c.raw, errors.New("evicted to make room for other connections: the client had not authenticated"))
 	case refused:
 		s.dismiss(c.conn, word)
 	case err == nil || known && cutOff(err):

@@ -48,7 +48,7 @@ func (c *session) serve() error {
 		t := tls.Server(c.gate, s.tls)
 		if err := t.Handshake(); err != nil {
 			if notTLS, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-				return fmt.Errorf("it does not speak TLS, and this store requires it: %s", notTLS.Msg)
+				return fmt.Errorf("the client does not speak TLS, which this store requires: %s", notTLS.Msg)
 			}
 			if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
 				return explainDeadline(err)
@@ -82,7 +82,7 @@ func (c *session) serve() error {
 // explainDeadline replaces the error of a deadline by its reason.
 func explainDeadline(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return errors.New("it was too slow in the middle of a request")
+		return errors.New("the client was too slow in the middle of a request")
 	}
 	return err
 }

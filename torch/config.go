@@ -67,7 +67,7 @@ func (c *Config) fill() (storePlan, string) {
 		case wrong != "":
 			return s, wrong
 		case p == nil:
-			return s, "neither Config.Size nor WORLD_SIZE says how many ranks there are"
+			return s, "the number of ranks is not set (Config.Size or WORLD_SIZE)"
 		}
 		c.Rank, c.Size = p.Rank, p.Size
 	}
@@ -85,7 +85,7 @@ func (c *Config) fill() (storePlan, string) {
 		return s, fmt.Sprintf("rank %d of %d ranks, which are numbered from 0", c.Rank, c.Size)
 	}
 	if c.Addr == "" {
-		return s, "nobody says where the job's store is (Config.Addr, or MASTER_ADDR and MASTER_PORT)"
+		return s, "the address of the job's store is not set (Config.Addr, or MASTER_ADDR and MASTER_PORT)"
 	}
 	if _, _, err := net.SplitHostPort(c.Addr); err != nil {
 		return s, fmt.Sprintf("the address %q is not host:port", c.Addr)

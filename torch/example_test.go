@@ -27,5 +27,5 @@ func ExampleJoin() {
 	}
 	fmt.Println(receive())
 	// Output:
-	// tutti: torch.Join on rank 0: invalid argument: neither Config.Size nor WORLD_SIZE says how many ranks there are
+	// tutti: torch.Join on rank 0: invalid argument: the number of ranks is not set (Config.Size or WORLD_SIZE)
 }

@@ -156,9 +156,9 @@ func (g *Group) do(ctx context.Context, op string, f func(*nccl.Comm, *cuda.Stre
 	case err == nil:
 		return nil
 	case refused:
-		return failed(op, g.rank, tutti.ErrInvalid, "nothing has happened", err)
+		return failed(op, g.rank, tutti.ErrInvalid, "the operation was not started", err)
 	}
-	err = g.fail(op, "it has not come to its end", err)
+	err = g.fail(op, "the operation did not complete", err)
 	g.abortAndDrain()
 	return err
 }
@@ -280,7 +280,8 @@ func (g *Group) Close() error {
 	return errors.Join(err, g.free())
 }
 
-// end closes the communicator; it aborts it after an error, or if closing takes too long.
+// end closes the communicator. After an error, or if closing takes longer than half of
+// ncclTimeout, it aborts the communicator, which also ends the Close in progress.
 func (g *Group) end(cause error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), ncclTimeout)
 	defer cancel()

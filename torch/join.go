@@ -74,7 +74,7 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 // rawID decodes an id that is stored as its bytes.
 func rawID(value []byte) (nccl.UniqueID, error) {
 	if len(value) != len(nccl.UniqueID{}) {
-		return nccl.UniqueID{}, fmt.Errorf("%d bytes are no id", len(value))
+		return nccl.UniqueID{}, fmt.Errorf("%d bytes are not an NCCL id", len(value))
 	}
 	return nccl.UniqueID(value), nil
 }
@@ -139,7 +139,8 @@ func (g *Group) passBarrier(ctx context.Context, prefixes []string) error {
 	return nil
 }
 
-// exchange makes the communicator's id on rank 0 and stores it; the other ranks read it.
+// exchange returns the communicator's id. Rank 0 makes it and stores it; the other ranks wait
+// for it until ctx ends; the error then says how many processes have connected to the store.
 func (g *Group) exchange(ctx context.Context) (nccl.UniqueID, error) {
 	if g.rank > 0 {
 		value, err := firstOf(ctx, g.client, g.exchangeBy.keys)
@@ -186,7 +187,7 @@ func firstOf(ctx context.Context, s store.Store, keys []string) ([]byte, error) 
 func (g *Group) explain(err error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), explainTimeout)
 	defer cancel()
-	text := fmt.Sprintf("rank 0 has not told the communicator's id (key %q)", g.exchangeBy.keys[0])
+	text := fmt.Sprintf("rank 0 has not stored the communicator's id (key %q)", g.exchangeBy.keys[0])
 	n, e := g.client.Members(ctx)
 	if e != nil {
 		return fmt.Errorf("%s: %w", text, err)

@@ -68,7 +68,7 @@ func pickled(id nccl.UniqueID) []byte {
 	return append(b, pickleTuple2, pickleTuple2, pickleReduce, pickleStop)
 }
 
-var errPickle = errors.New("what rank 0 has put in the store is not an id of vLLM's")
+var errPickle = errors.New("rank 0's value in the store is not a vLLM id")
 
 // unpickled finds the id in a pickle: the only bytes object in it. It only scans the
 // operations and executes none.
@@ -84,7 +84,7 @@ func unpickled(value []byte) (id nccl.UniqueID, err error) {
 		if isBytes {
 			n := copy(id[:], rest[skip-min(skip, len(id)):skip])
 			if found || n != len(id) || length(op, rest) != len(id) {
-				return id, fmt.Errorf("%w: bytes that are not %d", errPickle, len(id))
+				return id, fmt.Errorf("%w: its bytes are not %d", errPickle, len(id))
 			}
 			found = true
 		}

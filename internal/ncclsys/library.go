@@ -229,7 +229,7 @@ const codeInProgress = 7
 // resultTexts are the meanings of the result codes.
 var resultTexts = [...]string{
 	"success", "a CUDA call failed", "a system call failed", "internal error", "invalid argument", "invalid usage",
-	"a remote process is gone, or the network failed", "in progress", "timeout",
+	"a remote process has exited, or the network failed", "in progress", "timeout",
 }
 
 // Failure returns the error for a result code of a function.
