@@ -7,7 +7,7 @@ import "github.com/tutti-go/tutti/internal/abi"
 // memory.
 func ABI() string {
 	return abi.Text("gpu",
-		"marks", marks, "reach", reach, "hash", uint64(noHash.add(1)), "apart", apart,
+		"marks", marks, "reach", reach, "apart", apart,
 		"tags", []int{idTag, replyTag(1), verdictTag(1)}, "note", []int{noteType, noteCount, noteNumber, noteWords},
 		"stage", []int{slots, slotBytes, leastLoad, steps, line},
 	)
