@@ -62,7 +62,7 @@ func (c *Comm) give() {
 // takeFast is take on the fast path. It does not wait.
 func (c *Comm) takeFast() bool { return c.turn.CompareAndSwap(0, fastTaken) }
 
-// giveFast gives back what takeQuick has taken.
+// giveFast gives back what takeFast has taken.
 func (c *Comm) giveFast() {
 	if !c.turn.CompareAndSwap(fastTaken, 0) {
 		c.give() // lock has shut the fast path meanwhile
