@@ -56,9 +56,9 @@ func (h *HostSlice[T]) Free() error { return h.pin.Unpin() }
 // Pinned is host memory that devices can access directly.
 type Pinned struct {
 	dev     *Device
-	ptr     unsafe.Pointer
-	bytes   uintptr
-	owned   bool // allocated by the driver, so that Unpin frees it
+	ptr     unsafe.Pointer // in host memory
+	bytes   uintptr        // size
+	owned   bool           // allocated by the driver, so that Unpin frees it
 	cleanup runtime.Cleanup
 
 	mu    sync.Mutex

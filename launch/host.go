@@ -24,15 +24,15 @@ type host struct {
 	base      int // number of this host's first rank
 	size      int // ranks in the whole job
 	storeAddr string
-	torchAddr string        // address of the plain store; "": there is none
-	plain     *store.Server // set on node 0 if there is a plain store
-	cert, key []byte        // nil: connections are not encrypted
-	all       store.Store
-	own       store.Store // shared by the launchers
-	closers   []func() error
-	lost      chan Exit // receives the loss of another host
-	stop      context.CancelFunc
-	peerLost  bool // another host may not reach the end of the job
+	torchAddr string             // address of the plain store; "": there is none
+	plain     *store.Server      // set on node 0 if there is a plain store
+	cert, key []byte             // nil: connections are not encrypted
+	all       store.Store        // the whole store
+	own       store.Store        // the launchers' part of it
+	closers   []func() error     // close the stores
+	lost      chan Exit          // receives the loss of another host
+	stop      context.CancelFunc // ends the host's goroutines
+	peerLost  bool               // another host may not reach the end of the job
 
 	// Used in an elastic job over several hosts.
 	reg               *registration

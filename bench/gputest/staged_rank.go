@@ -22,10 +22,10 @@ type stagedRank struct {
 	ctx     context.Context
 	comm    *tutti.Comm
 	dev     *cuda.Device
-	in, out *cuda.Stream
-	x       *cuda.Slice[float32]
-	pinned  *cuda.HostSlice[float32]
-	shared  *tutti.Memory[float32]
+	in, out *cuda.Stream             // for copies from and to the device
+	x       *cuda.Slice[float32]     // the operand in device memory
+	pinned  *cuda.HostSlice[float32] // for copies, as large as x
+	shared  *tutti.Memory[float32]   // the operand in host memory, as large as x
 }
 
 // serveStaged is the process of one stagedRank.
