@@ -18,8 +18,8 @@ type Elem interface {
 // between goroutines.
 type Memory struct {
 	dev      *Device
-	ptr      uintptr
-	bytes    uintptr
+	ptr      uintptr                 // on the device
+	bytes    uintptr                 // size
 	foreign  bool                    // made by Wrap: another library owns the memory
 	freeFunc func(ptr uintptr) error // frees memory made by Adopt; nil: the driver frees it
 	cleanup  runtime.Cleanup

@@ -21,8 +21,8 @@ import (
 // An elasticRun kills ranks and adds others, while all add up.
 type elasticRun struct {
 	out     io.Writer
-	self    string
-	env     []string
+	self    string   // path of this program
+	env     []string // of the processes
 	rounds  int
 	server  *store.Server
 	started int        // processes started
