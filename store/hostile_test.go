@@ -47,9 +47,9 @@ func TestStrangers(t *testing.T) {
 		"secured to plain":        {plain, secured(), "is a plain one", "is a plain one"},
 		"wrong secret, encrypted": {tls, store.Config{Secret: []byte("another"), Cert: tls.Cert, Key: tls.Key}, "the secrets differ", "the secrets differ"},
 		"other certificate":       {tls, encrypted(t), "certificate", "certificate"},
-		"encrypted to secured":    {secured(), tls, "no encrypted connection", "it speaks TLS"},
-		"secured to encrypted":    {tls, secured(), "refused", "it does not speak TLS"},
-		"encrypted to plain":      {plain, tls, "no encrypted connection", "it speaks TLS"},
+		"encrypted to secured":    {secured(), tls, "no encrypted connection", "the client speaks TLS"},
+		"secured to encrypted":    {tls, secured(), "refused", "the client does not speak TLS"},
+		"encrypted to plain":      {plain, tls, "no encrypted connection", "the client speaks TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := new(journal)
@@ -212,7 +212,7 @@ func TestExhaust(t *testing.T) {
 	for range 8 {
 		raw(t, s)
 	}
-	log.await(t, "it made room for others")
+	log.await(t, "evicted to make room")
 	must(t, good.Ping(ctx))
 	got, err := good.Get(ctx, "mine")
 	wants(t, got, err, "value 2")
@@ -241,7 +241,7 @@ func TestFlood(t *testing.T) {
 				conns = append(conns, c)
 			}
 			log.Await(t, "refused a connection", 3*config.Limits.Pending) // some may time out first
-			log.await(t, "it made room for others")
+			log.await(t, "evicted to make room")
 			open := 0
 			for _, c := range conns {
 				must(t, c.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
