@@ -4,9 +4,10 @@ import (
 	"unsafe"
 )
 
-// use holds the slice's memory while f calls the driver with the device's
-// context current. On a nil stream it uses the default stream and waits. The
-// stream may be on another device for copies between devices only.
+// use calls f with the device's context current, and keeps the slice's memory from
+// being freed meanwhile. f submits work to the stream st, which must be on the
+// slice's device, and use returns without waiting. If on is false, f uses the
+// default stream and use waits for it.
 func (s *Slice[T]) use(st *Stream, on bool, f func(stream uintptr) error) error {
 	d := s.mem.dev
 	var handle uintptr
@@ -40,13 +41,13 @@ func (s *Slice[T]) use(st *Stream, on bool, f func(stream uintptr) error) error 
 // CopyFrom copies a Go slice of the same length to the device.
 func (s *Slice[T]) CopyFrom(src []T) error { return s.copyFrom(nil, false, src) }
 
-// CopyFromOn is CopyFrom in a stream's order. Pinned memory must not change until
-// the copy is done; other memory has been read when it returns.
+// CopyFromOn submits CopyFrom to a stream. Pinned memory must not change until the
+// copy is complete; any other src may be reused when CopyFromOn returns.
 func (s *Slice[T]) CopyFromOn(st *Stream, src []T) error { return s.copyFrom(st, true, src) }
 
 func (s *Slice[T]) copyFrom(st *Stream, on bool, src []T) error {
 	if len(src) != s.n {
-		return invalid("%d elements into %d", len(src), s.n)
+		return invalid("the source has %d elements, the destination %d", len(src), s.n)
 	}
 	p := unsafe.Pointer(unsafe.SliceData(src))
 	return s.use(st, on, func(h uintptr) error { return s.mem.dev.drv.MemcpyHtoDAsync(s.ptr, p, s.size(), h) })
@@ -55,13 +56,13 @@ func (s *Slice[T]) copyFrom(st *Stream, on bool, src []T) error {
 // CopyTo copies to a Go slice of the same length.
 func (s *Slice[T]) CopyTo(dst []T) error { return s.copyTo(nil, false, dst) }
 
-// CopyToOn is CopyTo in a stream's order. Pinned memory is filled when the
-// stream gets there; for other memory it waits.
+// CopyToOn submits CopyTo to a stream. Pinned memory is filled when the stream
+// reaches the copy; for any other dst, CopyToOn waits for it.
 func (s *Slice[T]) CopyToOn(st *Stream, dst []T) error { return s.copyTo(st, true, dst) }
 
 func (s *Slice[T]) copyTo(st *Stream, on bool, dst []T) error {
 	if len(dst) != s.n {
-		return invalid("%d elements into %d", s.n, len(dst))
+		return invalid("the source has %d elements, the destination %d", s.n, len(dst))
 	}
 	p := unsafe.Pointer(unsafe.SliceData(dst))
 	return s.use(st, on, func(h uintptr) error { return s.mem.dev.drv.MemcpyDtoHAsync(p, s.ptr, s.size(), h) })
@@ -70,7 +71,7 @@ func (s *Slice[T]) copyTo(st *Stream, on bool, dst []T) error {
 // Copy copies from another slice of the same length, on any device.
 func (s *Slice[T]) Copy(src *Slice[T]) error { return s.copy(nil, false, src) }
 
-// CopyOn is Copy in the order of a stream of s's device.
+// CopyOn submits Copy to a stream, which must be on s's device.
 func (s *Slice[T]) CopyOn(st *Stream, src *Slice[T]) error { return s.copy(st, true, src) }
 
 func (s *Slice[T]) copy(st *Stream, on bool, src *Slice[T]) error {
@@ -96,7 +97,7 @@ func (s *Slice[T]) copy(st *Stream, on bool, src *Slice[T]) error {
 // Fill sets every element to v.
 func (s *Slice[T]) Fill(v T) error { return s.fill(nil, false, v) }
 
-// FillOn is Fill in a stream's order.
+// FillOn submits Fill to a stream.
 func (s *Slice[T]) FillOn(st *Stream, v T) error { return s.fill(st, true, v) }
 
 func (s *Slice[T]) fill(st *Stream, on bool, v T) error {

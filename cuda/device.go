@@ -12,26 +12,26 @@ import (
 	"github.com/tutti-go/tutti/internal/dl"
 )
 
-// A Device is a GPU and its primary context, which all parts of a program share.
+// A Device is a GPU and its primary context, which all parts of the process share.
 // It may be shared between goroutines.
 type Device struct {
 	drv     *cudasys.Driver
 	ordinal int
-	handle  uintptr
-	ctx     uintptr
-	around  dl.Bracket // makes ctx current
+	handle  uintptr    // the CUdevice
+	ctx     uintptr    // the CUcontext
+	bracket dl.Bracket // makes ctx current around a C call
 	log     *slog.Logger
 	cleanup runtime.Cleanup
 
-	strict atomic.Bool // see withHandle
+	needsContext atomic.Bool // the driver needs a current context for stream calls; see withHandle
 
 	mu     sync.Mutex
-	closed bool
-	uses   int // this value, until it is closed, and all that was made on it
+	closed bool // guarded by mu
+	uses   int  // the open Device, and the objects made on it that still live; guarded by mu
 }
 
-// Open returns the device with that number, from 0, and retains its primary
-// context. Values that are forgotten are reported to log; nil means
+// Open opens a device by its ordinal, from 0, and retains its primary context.
+// Objects that become garbage without Free or Close are reported to log; nil means
 // slog.Default. The caller closes the Device.
 func Open(ordinal int, log *slog.Logger) (*Device, error) {
 	drv, err := driver()
@@ -56,13 +56,13 @@ func Open(ordinal int, log *slog.Logger) (*Device, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	d := &Device{drv: drv, ordinal: ordinal, handle: handle, ctx: ctx, around: drv.Bracket(ctx), log: log, uses: 1}
+	d := &Device{drv: drv, ordinal: ordinal, handle: handle, ctx: ctx, bracket: drv.Bracket(ctx), log: log, uses: 1}
 	d.cleanup = watch(d, d, fmt.Sprintf("device %d", ordinal))
 	return d, nil
 }
 
-// Close gives the context back. What was made on the device keeps it alive until
-// that has ended too; nothing more can be made.
+// Close releases the primary context once all objects made on the device have ended
+// too. No new objects can be made. Further calls of Close do nothing.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	was := d.closed
@@ -75,7 +75,7 @@ func (d *Device) Close() error {
 	return d.release()
 }
 
-// retain counts something that is made on the device.
+// retain counts an object that is about to be made on the device.
 func (d *Device) retain() error {
 	if d == nil {
 		return invalid("no device")
@@ -89,7 +89,7 @@ func (d *Device) retain() error {
 	return nil
 }
 
-// release ends one use, and with the last one the context.
+// release ends one use. The last one releases the primary context.
 func (d *Device) release() error {
 	d.mu.Lock()
 	d.uses--
@@ -101,8 +101,8 @@ func (d *Device) release() error {
 	return public(d.drv.PrimaryCtxRelease(d.handle))
 }
 
-// enter locks the goroutine to its thread and makes the device's context
-// current there; leave undoes both.
+// enter locks the goroutine to its thread and makes the device's context current.
+// leave must follow on the same goroutine if enter returns nil.
 func (d *Device) enter() error {
 	runtime.LockOSThread()
 	if err := d.drv.CtxPush(d.ctx); err != nil {
@@ -113,17 +113,17 @@ func (d *Device) enter() error {
 }
 
 func (d *Device) leave() {
-	// Popping what was pushed on this very thread cannot fail.
+	// Popping the context that this thread has pushed cannot fail.
 	_ = d.drv.CtxPop()
 	runtime.UnlockOSThread()
 }
 
-// withHandle makes a call that is given a stream, which knows its context: drivers
-// need no current one then, and making it current costs as much again as two
-// calls. One that refuses is believed from then on. The default streams have no
-// context of their own.
+// withHandle makes a driver call that takes a stream. Drivers find the context by the
+// stream's handle, so no context is made current, which would cost as much as two more
+// calls. If a driver refuses that, withHandle makes the context current from then on.
+// The default streams have no context of their own and always need it.
 func (d *Device) withHandle(stream uintptr, call func() error) error {
-	if stream > lastDefaultStream && !d.strict.Load() {
+	if stream > lastDefaultStream && !d.needsContext.Load() {
 		err := call()
 		if err == nil {
 			return nil
@@ -132,7 +132,7 @@ func (d *Device) withHandle(stream uintptr, call func() error) error {
 		if !errors.As(err, &e) || e.Code != cudasys.ErrorInvalidContext {
 			return public(err)
 		}
-		d.strict.Store(true)
+		d.needsContext.Store(true)
 	}
 	if err := d.enter(); err != nil {
 		return err
@@ -141,12 +141,12 @@ func (d *Device) withHandle(stream uintptr, call func() error) error {
 	return public(call())
 }
 
-// lastDefaultStream is the greatest of the handles that mean default streams.
+// lastDefaultStream is the greatest handle that means a default stream.
 const lastDefaultStream = 2
 
-// Do calls f on a thread on which the device's context is current, for calls
-// into other libraries. The thread's own context is back when Do returns, or
-// when f panics.
+// Do calls f on a thread on which the device's context is current. It is for calls
+// into other libraries. The thread's previous context is current again when Do
+// returns, also if f panics.
 func (d *Device) Do(f func() error) error {
 	if err := d.Enter(); err != nil {
 		return err
@@ -155,9 +155,9 @@ func (d *Device) Do(f func() error) error {
 	return f()
 }
 
-// Enter is the first half of Do, for callers that must not allocate: it locks
-// the goroutine to its thread and makes the context current. Leave must follow,
-// on the same goroutine, if and only if it returns nil.
+// Enter is the first half of Do, for callers that must not allocate. It locks the
+// goroutine to its thread and makes the context current. If it returns nil, Leave
+// must follow on the same goroutine.
 func (d *Device) Enter() error {
 	if err := d.check(); err != nil {
 		return err
@@ -179,30 +179,30 @@ func (d *Device) check() error {
 	return nil
 }
 
-// Leave ends what Enter began.
+// Leave undoes Enter.
 func (d *Device) Leave() { d.leave() }
 
-// Around returns the driver's functions by which a call into another library is
-// made with the context current and no way back to Go in between: push(context)
-// before the call, pop(&anything) behind it. The context must be kept alive.
+// Around returns driver functions for calling another library from C, with the context
+// current and without returning to Go in between: push(context) before the call, and
+// pop(&x), with any pointer, after it. The caller keeps the context alive.
 func (d *Device) Around() (push, context, pop uintptr) {
-	return uintptr(d.around.Before), d.around.Arg, uintptr(d.around.After)
+	return uintptr(d.bracket.Before), d.bracket.Arg, uintptr(d.bracket.After)
 }
 
-// Retain keeps the context alive, after Close too, until Release. It is for
-// packages that make things on the device by other libraries.
+// Retain keeps the context alive until Release, even after Close. It is for packages
+// that make objects on the device with other libraries.
 func (d *Device) Retain() error { return d.retain() }
 
 // Release ends one Retain.
 func (d *Device) Release() error { return d.release() }
 
-// Ordinal returns the device's number.
+// Ordinal returns the device's number, from 0.
 func (d *Device) Ordinal() int { return d.ordinal }
 
 // Context returns the primary context, a CUcontext.
 func (d *Device) Context() uintptr { return d.ctx }
 
-// String returns "device" and its number.
+// String returns "device" and the ordinal.
 func (d *Device) String() string { return fmt.Sprintf("device %d", d.ordinal) }
 
 // Name returns the device's name, such as "NVIDIA H200".
@@ -211,13 +211,13 @@ func (d *Device) Name() (string, error) {
 	return s, public(err)
 }
 
-// PCIBusID returns the device's address, such as 0000:01:00.0.
+// PCIBusID returns the device's PCI address, such as "0000:01:00.0".
 func (d *Device) PCIBusID() (string, error) {
 	s, err := d.drv.DevicePCIBusID(d.handle)
 	return s, public(err)
 }
 
-// UUID returns the device's identity, which is the same in every process.
+// UUID returns the device's identifier, which is the same in every process.
 func (d *Device) UUID() ([16]byte, error) {
 	id, err := d.drv.DeviceUUID(d.handle)
 	return id, public(err)
@@ -242,7 +242,7 @@ func (d *Device) Memory() (free, total uint64, err error) {
 	return free, total, public(err)
 }
 
-// Synchronize waits for all work of the device's context.
+// Synchronize waits for all work in the device's context.
 func (d *Device) Synchronize() error {
 	if err := d.Enter(); err != nil {
 		return err
@@ -251,7 +251,7 @@ func (d *Device) Synchronize() error {
 	return public(d.drv.CtxSynchronize())
 }
 
-// CanAccess reports whether the device can reach another's memory.
+// CanAccess reports whether the device can access the memory of peer directly.
 func (d *Device) CanAccess(peer *Device) (bool, error) {
 	if peer == nil {
 		return false, invalid("no device")
@@ -260,16 +260,16 @@ func (d *Device) CanAccess(peer *Device) (bool, error) {
 	return can, public(err)
 }
 
-// EnableAccess lets the device reach another's memory. It is no error if it can
-// already.
+// EnableAccess lets the device access the memory of peer directly. It does nothing if
+// access is enabled already.
 func (d *Device) EnableAccess(peer *Device) error { return d.setAccess(peer, true) }
 
-// DisableAccess ends EnableAccess. It is no error if there was no access.
+// DisableAccess undoes EnableAccess. It does nothing if access is not enabled.
 func (d *Device) DisableAccess(peer *Device) error { return d.setAccess(peer, false) }
 
 func (d *Device) setAccess(peer *Device, on bool) error {
 	if peer == nil || peer.handle == d.handle {
-		return invalid("access is between two devices")
+		return invalid("peer access needs two different devices")
 	}
 	if err := d.Enter(); err != nil {
 		return err

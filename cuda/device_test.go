@@ -38,8 +38,8 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestCurrentContextIsLeftAlone calls everything on a thread with another
-// context, and on one with none.
+// TestCurrentContextIsLeftAlone makes every call on a thread with another current
+// context, and on a thread without one.
 func TestCurrentContextIsLeftAlone(t *testing.T) {
 	d := open(t, 0)
 	drv := must(cudasys.Load())(t)
@@ -112,8 +112,8 @@ func TestCloseBeforeWhatWasMade(t *testing.T) {
 	}
 }
 
-// TestFailures makes each call fail once: the error says which, and nothing
-// stays behind.
+// TestFailures makes each driver call fail once. The error names the call, and nothing
+// stays allocated.
 func TestFailures(t *testing.T) {
 	c, d := fake(t), open(t, 0)
 	st := closing(t, must(d.NewStream())(t), nil)
@@ -147,7 +147,7 @@ func TestFailures(t *testing.T) {
 		}
 		now := c.AllLive()
 		if function == "cuDevicePrimaryCtxRelease_v2" {
-			now[fakegpu.Contexts]-- // that call did nothing
+			now[fakegpu.Contexts]-- // the failed release did nothing
 		}
 		if now != live {
 			t.Errorf("%s left behind: %v, before: %v", function, now, live)
@@ -158,8 +158,8 @@ func TestFailures(t *testing.T) {
 	ok(t, drv.PrimaryCtxRelease(3))
 }
 
-// TestForgotten loses values of every kind: each is reported, with this file,
-// and stays allocated.
+// TestForgotten lets objects of every kind become garbage: each is reported, with this
+// file, and stays allocated.
 func TestForgotten(t *testing.T) {
 	c := fake(t)
 	var text proctest.Output
@@ -171,7 +171,7 @@ func TestForgotten(t *testing.T) {
 		part := must(s.Slice(0, 5))(t)
 		_ = must(cuda.AllocHost[int32](d, 13))(t)
 		_, _, _ = must(d.NewStream())(t), must(d.NewEvent())(t), must(d.NewPool(0))(t)
-		runtime.GC() // a part keeps its memory from being reported
+		runtime.GC() // a sub-slice keeps its memory from being reported
 		ok(t, part.Fill(1))
 	}
 	lose()
@@ -201,7 +201,7 @@ func TestForgotten(t *testing.T) {
 	ok(t, kept.Free(), d.Close())
 }
 
-// TestNoDriver asks a process that cannot find the driver.
+// TestNoDriver runs a process that cannot find the driver.
 func TestNoDriver(t *testing.T) {
 	cmd := exec.Command(proctest.Self(t))
 	cmd.Env = append(os.Environ(), "TUTTI_TEST_PROBE=1", "TUTTI_CUDA_LIBRARY=/no/such/libcuda.so.1")

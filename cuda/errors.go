@@ -8,22 +8,22 @@ import (
 	"github.com/tutti-go/tutti/internal/dl"
 )
 
-// Kinds of error, for errors.Is.
+// The kinds of error, for errors.Is.
 var (
-	ErrInvalid = errors.New("invalid argument")           // CUDA was not called
-	ErrFreed   = errors.New("the memory has been freed")  // by Free or FreeOn
-	ErrClosed  = errors.New("it has been closed already") // a Device, Stream, Event or Pool
+	ErrInvalid = errors.New("invalid argument")          // CUDA was not called
+	ErrFreed   = errors.New("the memory has been freed") // by Free or FreeOn
+	ErrClosed  = errors.New("it is closed")              // a Device, Stream, Event or Pool
 )
 
-// An Error is a result of the driver other than success.
+// An Error is a result of the CUDA driver other than CUDA_SUCCESS.
 type Error struct {
 	Func string // the driver's function, such as cuMemAlloc_v2
-	Code int    // its result
-	Name string // the result's name, such as CUDA_ERROR_OUT_OF_MEMORY
-	Text string // the driver's words
+	Code int    // the CUresult
+	Name string // the result's name, such as CUDA_ERROR_OUT_OF_MEMORY; "" if unknown
+	Text string // the driver's description of the result
 }
 
-// Error says which call failed, and how.
+// Error names the function that failed and the result.
 func (e *Error) Error() string {
 	if e.Name == "" {
 		return fmt.Sprintf("cuda: %s failed with the unknown code %d", e.Func, e.Code)
@@ -31,17 +31,17 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("cuda: %s failed: %s (%s, %d)", e.Func, e.Text, e.Name, e.Code)
 }
 
-// A LibraryError says that a library could not be loaded.
+// A LibraryError reports a shared library that could not be loaded.
 type LibraryError struct {
-	Library string         // what was looked for
+	Library string         // the library's name
 	Tried   []LibraryTried // every candidate, in order
-	Hint    string         // what to do about it
+	Hint    string         // what the user can do
 }
 
-// LibraryTried is one candidate, and why it could not be loaded.
+// LibraryTried is one candidate, and the reason why it could not be loaded.
 type LibraryTried struct{ Path, Reason string }
 
-// Error lists every path that was tried, and says what to do.
+// Error lists every path that was tried, and the hint.
 func (e *LibraryError) Error() string { return e.loader().Error() }
 
 func (e *LibraryError) loader() *dl.NotFoundError {
@@ -52,12 +52,12 @@ func (e *LibraryError) loader() *dl.NotFoundError {
 	return nf
 }
 
-// A VersionError says that a library is too old for a call.
+// A VersionError reports that a library is too old for a call.
 type VersionError struct {
 	Library string // such as "NCCL"
-	Func    string // the function that it lacks
-	Need    string // the first version that has it, if known
-	Found   string // the version at hand
+	Func    string // the missing function
+	Need    string // the first version that has it; "" if not known
+	Found   string // the version that is loaded
 }
 
 // Error names both versions.
@@ -65,8 +65,9 @@ func (e *VersionError) Error() string {
 	return (&dl.MissingError{Library: e.Library, Symbol: e.Func, Need: e.Need, Found: e.Found}).Error()
 }
 
-// FromLoader makes the errors of loading libraries public; others it returns as
-// they are. It is for packages of this module.
+// FromLoader converts the internal errors of loading a library to LibraryError and
+// VersionError, and returns any other error as it is. It is for packages of this
+// module.
 func FromLoader(err error) error {
 	var nf *dl.NotFoundError
 	if errors.As(err, &nf) {
@@ -83,7 +84,7 @@ func FromLoader(err error) error {
 	return err
 }
 
-// public turns an error of the raw layer into one of this package's.
+// public converts an error of the raw layer to one of this package's.
 func public(err error) error {
 	if err == nil {
 		return nil
@@ -95,10 +96,10 @@ func public(err error) error {
 	return FromLoader(err)
 }
 
-// invalid is an ErrInvalid with its reason.
+// invalid returns an ErrInvalid with its reason.
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("cuda: %w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
 
-// ended is an ErrClosed or ErrFreed with its subject.
+// ended returns an ErrClosed or ErrFreed with its subject.
 func ended(what string, kind error) error { return fmt.Errorf("cuda: %s: %w", what, kind) }

@@ -10,29 +10,29 @@ import (
 	"github.com/tutti-go/tutti/internal/cudasys"
 )
 
-// An Event marks a place in a stream. It may be shared between goroutines, and
-// recorded again and again.
+// An Event marks a point in a stream. It may be shared between goroutines and be
+// recorded any number of times.
 type Event struct {
 	dev     *Device
-	handle  uintptr
+	handle  uintptr // the CUevent
 	cleanup runtime.Cleanup
 
 	mu     sync.Mutex // held by Close
 	closed atomic.Bool
 }
 
-// NewEvent makes an event for ordering streams. The caller closes it.
+// NewEvent makes an event that orders streams. The caller closes it.
 func (d *Device) NewEvent() (*Event, error) { return d.newEvent(cudasys.EventDisableTiming) }
 
-// NewTimer makes an event that also knows when it was reached; see Since. The
-// caller closes it.
+// NewTimer makes an event that also records the time; see Since. The caller closes
+// it.
 func (d *Device) NewTimer() (*Event, error) { return d.newEvent(0) }
 
 func (d *Device) newEvent(flags uint32) (*Event, error) {
 	if err := d.retain(); err != nil {
 		return nil, err
 	}
-	h, err := d.inside(func() (uintptr, error) { return d.drv.EventCreate(flags) })
+	h, err := d.create(func() (uintptr, error) { return d.drv.EventCreate(flags) })
 	if err != nil {
 		return nil, err
 	}
@@ -41,8 +41,8 @@ func (d *Device) newEvent(flags uint32) (*Event, error) {
 	return e, nil
 }
 
-// Close ends the event; streams that wait for it still do. It may be called
-// again.
+// Close destroys the event. Streams that already wait for it still do. Further calls
+// of Close do nothing.
 func (e *Event) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -70,7 +70,8 @@ func (e *Event) check() error {
 // Handle returns the CUevent.
 func (e *Event) Handle() uintptr { return e.handle }
 
-// Record marks the end of what the stream, one of the event's device, holds now.
+// Record marks the end of the work now in the stream, which must be on the event's
+// device.
 func (e *Event) Record(s *Stream) error {
 	if err := e.check(); err != nil {
 		return err
@@ -84,8 +85,8 @@ func (e *Event) Record(s *Stream) error {
 	return s.dev.withHandle(s.handle, func() error { return e.dev.drv.EventRecord(e.handle, s.handle) })
 }
 
-// Done reports whether what was last marked is done. An event that was never
-// recorded is.
+// Done reports whether the work before the last Record is complete. It is true for an
+// event that was never recorded.
 func (e *Event) Done() (bool, error) {
 	if err := e.check(); err != nil {
 		return false, err
@@ -94,7 +95,7 @@ func (e *Event) Done() (bool, error) {
 	return done, public(err)
 }
 
-// Synchronize waits until what was last marked is done.
+// Synchronize waits until the work before the last Record is complete.
 func (e *Event) Synchronize() error {
 	if err := e.check(); err != nil {
 		return err
@@ -102,11 +103,11 @@ func (e *Event) Synchronize() error {
 	return public(e.dev.drv.EventSynchronize(e.handle))
 }
 
-// Wait waits until what was last marked is done, or the context ends.
+// Wait waits until the work before the last Record is complete, or ctx ends.
 func (e *Event) Wait(ctx context.Context) error { return poll(ctx, e.Done) }
 
-// Since returns the time from one event to this one. Both must come from
-// NewTimer and be done.
+// Since returns the time on the device between start and this event. Both must come
+// from NewTimer and be complete.
 func (e *Event) Since(start *Event) (time.Duration, error) {
 	if err := e.check(); err != nil {
 		return 0, err

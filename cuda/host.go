@@ -10,16 +10,15 @@ import (
 	"github.com/tutti-go/tutti/internal/dl"
 )
 
-// A HostSlice is pinned host memory: copies between it and a device are fast and
-// do not hold up the host. It may be shared between goroutines as other memory
-// may.
+// A HostSlice is a slice in pinned host memory. Copies between it and a device are fast
+// and can run asynchronously. Concurrent access follows the rules for any Go memory.
 type HostSlice[T Elem] struct {
 	data []T
 	pin  *Pinned
 }
 
-// AllocHost allocates n zero elements of pinned host memory, for use with all
-// devices. The caller frees them.
+// AllocHost allocates n zeroed elements of pinned host memory that every device can
+// access. The caller frees them.
 func AllocHost[T Elem](d *Device, n int) (*HostSlice[T], error) {
 	bytes, err := sizeOf[T](n)
 	if err != nil {
@@ -30,7 +29,7 @@ func AllocHost[T Elem](d *Device, n int) (*HostSlice[T], error) {
 	}
 	p := &Pinned{dev: d, bytes: bytes, owned: true}
 	if bytes > 0 {
-		ptr, err := d.inside(func() (uintptr, error) {
+		ptr, err := d.create(func() (uintptr, error) {
 			return d.drv.MemHostAlloc(bytes, cudasys.HostPortable|cudasys.HostMapped)
 		})
 		if err != nil {
@@ -44,31 +43,30 @@ func AllocHost[T Elem](d *Device, n int) (*HostSlice[T], error) {
 	return &HostSlice[T]{data: data, pin: p}, nil
 }
 
-// Data returns the memory as a Go slice. It must not be touched after Free:
-// that cannot be recovered from.
+// Data returns the memory as a Go slice. Access to it after Free crashes the process.
 func (h *HostSlice[T]) Data() []T { return h.data }
 
-// DevicePointer returns the address by which the device reaches the memory.
+// DevicePointer returns the memory's address on the device.
 func (h *HostSlice[T]) DevicePointer() (uintptr, error) { return h.pin.DevicePointer() }
 
-// Free frees the memory. No copy to or from it may be under way. It may be
-// called again.
+// Free frees the memory. No copy to or from it may be in progress. Further calls of
+// Free do nothing.
 func (h *HostSlice[T]) Free() error { return h.pin.Unpin() }
 
-// Pinned is host memory that devices can reach directly.
+// Pinned is host memory that devices can access directly.
 type Pinned struct {
 	dev     *Device
-	ptr     unsafe.Pointer
-	bytes   uintptr
-	owned   bool // allocated by CUDA, not only pinned
+	ptr     unsafe.Pointer // in host memory
+	bytes   uintptr        // size
+	owned   bool           // allocated by the driver, so that Unpin frees it
 	cleanup runtime.Cleanup
 
 	mu    sync.Mutex
-	freed bool
+	freed bool // guarded by mu
 }
 
-// Pin pins host memory that lies outside of Go's heap, such as a mapped file,
-// for use with all devices. The caller unpins it before unmapping it.
+// Pin pins host memory for access by every device. The memory must lie outside of Go's
+// heap, such as a mapped file. The caller unpins it before unmapping it.
 func Pin(d *Device, mem []byte) (*Pinned, error) {
 	if len(mem) == 0 {
 		return nil, invalid("no memory to pin")
@@ -77,7 +75,7 @@ func Pin(d *Device, mem []byte) (*Pinned, error) {
 		return nil, err
 	}
 	p := &Pinned{dev: d, ptr: unsafe.Pointer(unsafe.SliceData(mem)), bytes: uintptr(len(mem))}
-	_, err := d.inside(func() (uintptr, error) {
+	_, err := d.create(func() (uintptr, error) {
 		return 0, d.drv.MemHostRegister(p.ptr, p.bytes, cudasys.HostPortable|cudasys.HostMapped)
 	})
 	if err != nil {
@@ -87,7 +85,7 @@ func Pin(d *Device, mem []byte) (*Pinned, error) {
 	return p, nil
 }
 
-// DevicePointer returns the address by which the device reaches the memory.
+// DevicePointer returns the memory's address on the device.
 func (p *Pinned) DevicePointer() (uintptr, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,8 +100,8 @@ func (p *Pinned) DevicePointer() (uintptr, error) {
 	return ptr, public(err)
 }
 
-// Unpin ends the pinning. No copy to or from the memory may be under way. It may
-// be called again.
+// Unpin ends the pinning. No copy to or from the memory may be in progress. Further
+// calls of Unpin do nothing.
 func (p *Pinned) Unpin() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

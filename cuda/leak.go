@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// A leak is what is reported of a value that was forgotten. It holds nothing
-// that would keep the value alive.
+// A leak is the report about an object that became garbage. It must not refer to the
+// object, which would keep it alive.
 type leak struct {
-	what, where string
+	what, where string // the object, and the caller's file and line
 	log         *slog.Logger
 }
 
-// Watch reports p to the device's logger, by what it is and where it was made,
-// if it becomes garbage before the returned cleanup is stopped. It is for packages
-// of this module that make things on a device by other libraries.
+// Watch reports p to the device's logger if p becomes garbage before the returned
+// cleanup is stopped. The report contains what and the line that made p. Watch is for
+// packages of this module that make objects on a device with other libraries.
 func Watch[P any](p *P, d *Device, what string) runtime.Cleanup { return watch(p, d, what) }
 
 func watch[P any](p *P, d *Device, what string) runtime.Cleanup {
 	return runtime.AddCleanup(p, leak.report, leak{what, caller(), d.log})
 }
 
-// caller is the line outside of these packages that called into them.
+// caller returns the first line of the call stack outside of packages cuda and nccl.
 func caller() string {
 	var pcs [16]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])

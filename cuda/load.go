@@ -8,11 +8,11 @@ import (
 	"github.com/tutti-go/tutti/internal/cudasys"
 )
 
-// A process has one driver, however often it is asked for. It is loaded when it
-// is first needed, and initialised when a device is.
+// The process has one driver. load loads its library; used also initialises it, when
+// the first device is opened.
 var (
-	load = sync.OnceValues(cudasys.Load)
-	used = sync.OnceValues(func() (*cudasys.Driver, error) {
+	load        = sync.OnceValues(cudasys.Load)
+	loadAndInit = sync.OnceValues(func() (*cudasys.Driver, error) {
 		d, err := load()
 		if err != nil {
 			return nil, err
@@ -21,15 +21,15 @@ var (
 	})
 )
 
-// deviceNodes are files of which one is there where a driver has a device.
+// deviceNodes lists device files. At least one of them exists where there is a GPU.
 var deviceNodes = []string{"/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg", "/dev/nvhost-ctrl", "/dev/nvgpu"}
 
-// Available returns nil where it is worth trying to use CUDA: the driver's library
-// can be loaded, and there is a device file. It does not initialise CUDA, which
-// would take memory and signal handlers; Devices has the last word.
+// Available returns nil if the driver's library can be loaded and a device file exists.
+// It does not initialise CUDA, which would allocate memory and install signal handlers,
+// so a later call of Devices or Open can still fail.
 //
-// The environment variable TUTTI_CUDA_LIBRARY names the library to load, whether
-// there is a device file or not.
+// The environment variable TUTTI_CUDA_LIBRARY names the library to load. With it,
+// Available does not look for a device file.
 func Available() error {
 	if _, err := load(); err != nil {
 		return public(err)
@@ -50,7 +50,7 @@ var errNoDevice = errors.New("cuda: the driver is installed, but this system sho
 
 // driver returns the initialised driver.
 func driver() (*cudasys.Driver, error) {
-	d, err := used()
+	d, err := loadAndInit()
 	return d, public(err)
 }
 
@@ -64,8 +64,8 @@ func Devices() (int, error) {
 	return n, public(err)
 }
 
-// Version returns the newest version of CUDA that the driver supports, as
-// 1000*major + 10*minor, and the path of its library.
+// Version returns the latest CUDA version that the driver supports, as
+// 1000*major + 10*minor, and the path of the driver's library.
 func Version() (version int, library string, err error) {
 	d, err := load()
 	if err != nil {

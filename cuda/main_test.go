@@ -9,7 +9,7 @@ import (
 	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
-// control is nil on real libraries.
+// control controls the fake libraries; nil: the tests run on real ones.
 var control *fakegpu.Control
 
 func TestMain(m *testing.M) {
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 	os.Exit(fakegpu.Main(&control, m.Run))
 }
 
-// fake returns the fake GPU's control, or skips the test.
+// fake returns the fake GPU's control, or skips the test on real libraries.
 func fake(t *testing.T) *fakegpu.Control {
 	t.Helper()
 	if control == nil {
@@ -30,7 +30,7 @@ func fake(t *testing.T) *fakegpu.Control {
 	return control
 }
 
-// open opens a device for a test, which fails if it leaves anything allocated.
+// open opens a device for a test, and fails the test if it leaves memory allocated.
 func open(t testing.TB, ordinal int) *cuda.Device {
 	t.Helper()
 	if n, err := cuda.Devices(); err != nil || ordinal >= n {
@@ -76,7 +76,7 @@ func must[V any](v V, err error) func(testing.TB) V {
 	}
 }
 
-// freeing frees when the test ends, before the device is closed.
+// freeing frees f when the test ends, before the device is closed.
 func freeing[V interface{ Free() error }](t testing.TB, v V, err error) V {
 	t.Helper()
 	ok(t, err)

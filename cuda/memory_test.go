@@ -155,7 +155,7 @@ func TestWrap(t *testing.T) {
 		t.Errorf("ended, it says %v", err)
 	}
 	got := make([]int32, 100)
-	ok(t, s.CopyTo(got)) // it is not freed
+	ok(t, s.CopyTo(got)) // the memory is not freed
 	if got[10] != 0x3f800000 {
 		t.Errorf("holds %#x", got[10])
 	}
@@ -190,8 +190,8 @@ func TestPinned(t *testing.T) {
 	ok(t, pin.Unpin(), pin.Unpin(), syscall.Munmap(mapped))
 }
 
-// TestOn copies plain Go memory in a stream's order: it has been read or written
-// when the call returns.
+// TestOn copies plain Go memory in the order of a stream: when the call returns, the
+// memory has been read or written.
 func TestOn(t *testing.T) {
 	d := open(t, 0)
 	st := closing(t, must(d.NewStream())(t), nil)

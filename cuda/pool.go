@@ -5,25 +5,24 @@ import (
 	"sync"
 )
 
-// A Pool is stream-ordered memory of its own: what AllocOn takes from it and
-// FreeOn gives back is reused without asking the device. It may be shared
-// between goroutines.
+// A Pool is a memory pool for AllocOn. Memory that FreeOn returns to it is reused
+// without a request to the device. It may be shared between goroutines.
 type Pool struct {
 	dev     *Device
-	handle  uintptr
+	handle  uintptr // the CUmemoryPool
 	cleanup runtime.Cleanup
 
 	mu     sync.Mutex
-	closed bool
+	closed bool // guarded by mu
 }
 
-// NewPool makes a pool that keeps up to that many freed bytes for reuse when a
-// stream is synchronized. The caller closes it.
+// NewPool makes a pool. When a stream is synchronized, the pool keeps up to keep bytes of
+// freed memory for reuse. The caller closes it.
 func (d *Device) NewPool(keep uint64) (*Pool, error) {
 	if err := d.retain(); err != nil {
 		return nil, err
 	}
-	h, err := d.inside(func() (uintptr, error) {
+	h, err := d.create(func() (uintptr, error) {
 		h, err := d.drv.MemPoolCreate(d.ordinal, 0)
 		if err == nil && keep > 0 {
 			if err = d.drv.MemPoolKeep(h, keep); err != nil {
@@ -52,7 +51,7 @@ func (p *Pool) check(d *Device) error {
 	return nil
 }
 
-// Trim gives freed memory beyond that many bytes back to the device.
+// Trim returns freed memory beyond keep bytes to the device.
 func (p *Pool) Trim(keep uint64) error {
 	if err := p.check(p.dev); err != nil {
 		return err
@@ -60,8 +59,8 @@ func (p *Pool) Trim(keep uint64) error {
 	return public(p.dev.drv.MemPoolTrim(p.handle, uintptr(keep)))
 }
 
-// Close ends the pool. Memory that came from it lives until it is freed. It may
-// be called again.
+// Close destroys the pool. Memory from it stays valid until it is freed. Further calls
+// of Close do nothing.
 func (p *Pool) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

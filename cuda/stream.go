@@ -10,32 +10,31 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A Stream is a queue of work on a device: in order within the stream, in no
-// order with other streams. It may be shared between goroutines; the order of
-// what they put in is then theirs.
+// A Stream is a queue of work on a device. Work in one stream runs in order; work in
+// different streams is not ordered. A Stream may be shared between goroutines, which
+// then order their submissions themselves.
 type Stream struct {
 	dev     *Device
-	handle  uintptr
-	foreign bool
+	handle  uintptr // the CUstream
+	foreign bool    // made by WrapStream: another library owns it
 	cleanup runtime.Cleanup
 
 	mu     sync.Mutex // held by Close
 	closed atomic.Bool
 }
 
-// NewStream makes a stream that does not wait for the legacy default stream. The
-// caller closes it.
+// NewStream makes a stream that does not synchronize with the legacy default stream.
+// The caller closes it.
 func (d *Device) NewStream() (*Stream, error) { return d.newStream(0) }
 
-// NewUrgentStream makes a stream whose work goes before that of others. The
-// caller closes it.
+// NewUrgentStream makes a stream of higher priority than NewStream. The caller closes it.
 func (d *Device) NewUrgentStream() (*Stream, error) { return d.newStream(-1) }
 
 func (d *Device) newStream(priority int) (*Stream, error) {
 	if err := d.retain(); err != nil {
 		return nil, err
 	}
-	h, err := d.inside(func() (uintptr, error) { return d.drv.StreamCreate(cudasys.StreamNonBlocking, priority) })
+	h, err := d.create(func() (uintptr, error) { return d.drv.StreamCreate(cudasys.StreamNonBlocking, priority) })
 	if err != nil {
 		return nil, err
 	}
@@ -44,9 +43,9 @@ func (d *Device) newStream(priority int) (*Stream, error) {
 	return s, nil
 }
 
-// inside makes something with the context current; if that fails, the use that
-// was counted for it ends.
-func (d *Device) inside(f func() (uintptr, error)) (uintptr, error) {
+// create calls f, which makes an object, with the context current. If f fails, create
+// releases the use that the caller has retained.
+func (d *Device) create(f func() (uintptr, error)) (uintptr, error) {
 	err := d.enter()
 	if err == nil {
 		var h uintptr
@@ -60,9 +59,8 @@ func (d *Device) inside(f func() (uintptr, error)) (uintptr, error) {
 	return 0, public(err)
 }
 
-// WrapStream makes a Stream of another library's CUstream or cudaStream_t; 0 is
-// the legacy default stream. The stream stays the other library's: Close only
-// ends this value.
+// WrapStream returns a Stream for a CUstream or cudaStream_t that another library owns.
+// The handle 0 is the legacy default stream. Close ends only the Stream.
 func (d *Device) WrapStream(handle uintptr) (*Stream, error) {
 	if err := d.Enter(); err != nil {
 		return nil, err
@@ -80,8 +78,8 @@ func (d *Device) WrapStream(handle uintptr) (*Stream, error) {
 	return &Stream{dev: d, handle: handle, foreign: true}, nil
 }
 
-// Close ends the stream; work that is in it is still done. It may be called
-// again.
+// Close destroys the stream. Work that is in it still completes. Further calls of Close
+// do nothing.
 func (s *Stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +103,7 @@ func (s *Stream) Device() *Device { return s.dev }
 // Handle returns the CUstream, which is also a cudaStream_t.
 func (s *Stream) Handle() uintptr { return s.handle }
 
-// Alive returns an ErrClosed if the stream has been closed.
+// Alive returns nil, or an ErrClosed if the stream has been closed.
 func (s *Stream) Alive() error { return s.check() }
 
 func (s *Stream) check() error {
@@ -118,7 +116,7 @@ func (s *Stream) check() error {
 	return nil
 }
 
-// Synchronize waits until the stream's work is done.
+// Synchronize waits until the stream's work is complete.
 func (s *Stream) Synchronize() error {
 	if err := s.check(); err != nil {
 		return err
@@ -126,7 +124,7 @@ func (s *Stream) Synchronize() error {
 	return s.dev.withHandle(s.handle, func() error { return s.dev.drv.StreamSynchronize(s.handle) })
 }
 
-// Done reports whether the stream's work is done, without waiting.
+// Done reports whether the stream's work is complete. It does not wait.
 func (s *Stream) Done() (bool, error) {
 	if err := s.check(); err != nil {
 		return false, err
@@ -139,11 +137,11 @@ func (s *Stream) Done() (bool, error) {
 	return done, err
 }
 
-// Wait waits until the stream's work is done, or the context ends. It asks again
-// and again, first often and then every millisecond.
+// Wait waits until the stream's work is complete or ctx ends. It polls, first often and
+// then every millisecond.
 func (s *Stream) Wait(ctx context.Context) error { return poll(ctx, s.Done) }
 
-// poll asks until the answer is yes.
+// poll calls done until it returns true or an error, or ctx ends.
 func poll(ctx context.Context, done func() (bool, error)) error {
 	var pace wait.Poller
 	for {
@@ -171,8 +169,8 @@ func (s *Stream) Capturing() (bool, error) {
 	return on, err
 }
 
-// WaitEvent makes the stream's further work wait for what the event last
-// marked, also on another device. The host does not wait.
+// WaitEvent makes later work in the stream wait for the event's last Record, also one on
+// another device. WaitEvent itself does not wait.
 func (s *Stream) WaitEvent(e *Event) error {
 	if err := e.check(); err != nil {
 		return err
@@ -183,8 +181,8 @@ func (s *Stream) WaitEvent(e *Event) error {
 	return s.dev.withHandle(s.handle, func() error { return s.dev.drv.StreamWaitEvent(s.handle, e.handle) })
 }
 
-// WaitStream makes the stream's further work wait for what other holds now. The
-// host does not wait. Where that is done often, an Event is cheaper.
+// WaitStream makes later work in the stream wait for the work now in other. WaitStream
+// itself does not wait. For repeated use, an Event is cheaper.
 func (s *Stream) WaitStream(other *Stream) error {
 	if err := s.check(); err != nil {
 		return err
@@ -206,31 +204,31 @@ func (s *Stream) WaitStream(other *Stream) error {
 	return err
 }
 
-// WaitValue makes the stream's further work wait until the number at addr, in
-// device or pinned memory, is at least value (in the sense that their difference
-// as an int32 is not negative). The address must be one that the device can use.
+// WaitValue makes later work in the stream wait until the 32-bit number at addr is at
+// least value, compared modulo 2^32: the int32 difference is not negative. addr is an
+// address in device or pinned memory that the device can access.
 //
-// While a stream waits, every driver call that synchronises the context waits for it:
-// allocating and freeing memory, and making or ending an NCCL communicator. The number must be
-// written by a thread that makes no such call first.
+// While a stream waits, every driver call that synchronizes the context waits too:
+// allocating and freeing memory, and making or ending an NCCL communicator. The thread
+// that writes the number must not make such a call first.
 func (s *Stream) WaitValue(addr uintptr, value uint32) error {
 	if addr == 0 || addr%4 != 0 {
-		return invalid("address %#x is not one of a 4-byte number", addr)
+		return invalid("address %#x is not a valid address of a 4-byte number", addr)
 	}
 	if err := s.check(); err != nil {
 		return err
 	}
-	return public(s.dev.drv.StreamWaitValue(&s.dev.around, s.handle, addr, value, cudasys.WaitGreaterOrEqual))
+	return public(s.dev.drv.StreamWaitValue(&s.dev.bracket, s.handle, addr, value, cudasys.WaitGreaterOrEqual))
 }
 
-// WriteValue makes the stream write a number to addr, in device or pinned
-// memory, after the work that it holds now.
+// WriteValue makes the stream write a 32-bit number to addr, in device or pinned memory,
+// after the work that is now in the stream.
 func (s *Stream) WriteValue(addr uintptr, value uint32) error {
 	if addr == 0 || addr%4 != 0 {
-		return invalid("address %#x is not one of a 4-byte number", addr)
+		return invalid("address %#x is not a valid address of a 4-byte number", addr)
 	}
 	if err := s.check(); err != nil {
 		return err
 	}
-	return public(s.dev.drv.StreamWriteValue(&s.dev.around, s.handle, addr, value))
+	return public(s.dev.drv.StreamWriteValue(&s.dev.bracket, s.handle, addr, value))
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// ordered holds a fill back on one stream, by a value that the host writes
-// later, and reads on another, with or without an event between them.
+// ordered holds a fill back on one stream until the host writes a value, and reads the
+// memory on another stream, with or without an event between the two.
 func ordered(t *testing.T, events bool) int32 {
 	d := open(t, 0)
 	compute := closing(t, must(d.NewStream())(t), nil)
@@ -112,7 +112,7 @@ func TestWrapStream(t *testing.T) {
 	if err := s.FillOn(w, 1); !errors.Is(err, cuda.ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
-	ok(t, s.FillOn(st, 1), st.Synchronize()) // the stream itself is not
+	ok(t, s.FillOn(st, 1), st.Synchronize()) // the wrapped stream is still open
 	legacy := must(d.WrapStream(0))(t)
 	ok(t, s.FillOn(legacy, 2), legacy.Synchronize())
 
@@ -145,8 +145,8 @@ func TestCapturing(t *testing.T) {
 	}))
 }
 
-// TestStrictDriver lets a driver refuse to take the context from a handle: it is
-// given one from then on.
+// TestStrictDriver runs on a driver that needs a current context for stream calls: after
+// the first refusal every call has one.
 func TestStrictDriver(t *testing.T) {
 	c, d := fake(t), open(t, 0)
 	st := closing(t, must(d.NewStream())(t), nil)

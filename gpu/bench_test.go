@@ -10,9 +10,8 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// BenchmarkStart is the caller's time to put an AllReduce in order with a stream,
-// and to have it started, with one rank. What runs on the fake GPU behind it, on
-// other threads, takes part of the processors.
+// BenchmarkStart measures the caller's time to order an AllReduce with a stream and start it, with
+// one rank. The fake GPU's own threads share the processors.
 func BenchmarkStart(b *testing.B) {
 	alone(b, func(ctx context.Context, c *tutti.Comm, s *cuda.Stream, x tutti.Buffer) {
 		batch := c.Batch().On(s).AllReduce(x, tutti.Sum)
@@ -26,7 +25,7 @@ func BenchmarkStart(b *testing.B) {
 			}
 			return w
 		}
-		ok(b, starts().Wait(ctx)) // what is used again is made now
+		ok(b, starts().Wait(ctx)) // makes what later operations reuse
 		for b.Loop() {
 			w := starts()
 			b.StopTimer()
@@ -37,7 +36,7 @@ func BenchmarkStart(b *testing.B) {
 	})
 }
 
-// BenchmarkAllReduce is a whole one, blocking, with one rank.
+// BenchmarkAllReduce measures a blocking AllReduce with one rank.
 func BenchmarkAllReduce(b *testing.B) {
 	alone(b, func(ctx context.Context, c *tutti.Comm, _ *cuda.Stream, x tutti.Buffer) {
 		for b.Loop() {
@@ -48,8 +47,8 @@ func BenchmarkAllReduce(b *testing.B) {
 	})
 }
 
-// TestCallsDoNotAllocate holds that collectives on device memory do not, once
-// warm.
+// TestCallsDoNotAllocate checks that collectives on device memory do not allocate after the first
+// ones.
 func TestCallsDoNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("under the race detector pools drop what they are given")

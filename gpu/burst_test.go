@@ -14,11 +14,10 @@ import (
 	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
-// TestBursts starts many small operations at once, again and again, and waits for the
-// last of them, for one in the middle, or asks again and again: all are told, and
-// those before are over then.
+// TestBursts starts many small operations at once. It waits for the last one, or one in the middle,
+// or polls. Every operation completes, and the earlier ones are complete then too.
 func TestBursts(t *testing.T) {
-	const most = 600 // more than the device is given at once
+	const most = 600 // more than the device accepts at once
 	bursts := []int{1, most, 2, 300, 7, most, 40, most}
 	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
 		count := []int64{0}
@@ -31,7 +30,7 @@ func TestBursts(t *testing.T) {
 					return err
 				}
 			}
-			if i%2 == 1 { // host memory's operations come after the device's
+			if i%2 == 1 { // operations on host memory run after those on the device
 				count[0]++
 				if err := r.AllReduce(ctx, tutti.Of(count), tutti.Max); err != nil {
 					return err
@@ -60,8 +59,8 @@ func TestBursts(t *testing.T) {
 	}))
 }
 
-// TestBurstFails lets an operation in the middle of a burst hang: those before it are
-// over, those from there on fail, all with the same cause.
+// TestBurstFails makes an operation in the middle of a burst hang. The earlier operations complete;
+// it and the later ones fail with the same cause.
 func TestBurstFails(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -80,7 +79,7 @@ func TestBurstFails(t *testing.T) {
 			}
 			return works, nil
 		}
-		works, err := burst() // so that it is known how long they take
+		works, err := burst() // measures how long they take
 		if err == nil {
 			err = works[all-1].Wait(ctx)
 		}
@@ -94,7 +93,7 @@ func TestBurstFails(t *testing.T) {
 		if err := r.Barrier(ctx); err != nil {
 			return err
 		}
-		// The other rank may have given up before this one has started all.
+		// The other rank may fail before this one has started all operations.
 		if works, err = burst(); err != nil && (r.Rank() == 0 || !errors.Is(err, tutti.ErrAborted)) {
 			return err
 		}
@@ -129,8 +128,7 @@ func TestBurstFails(t *testing.T) {
 	}))
 }
 
-// inOrder returns an error if a dump says of an operation that it is over, and of one
-// before it that it is not.
+// inOrder returns an error if a dump says that an operation is complete and an earlier one is not.
 func inOrder(r *rank) error {
 	var text bytes.Buffer
 	if err := r.Dump(&text); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/tutti-go/tutti/gpu"
 )
 
-// One process drives up to two GPUs, a rank for each. A program with one process
-// for each GPU calls tutti.Join with the same Config.
+// One process drives up to two GPUs, with one rank for each. A program with one process for each GPU
+// calls tutti.Join with the same Config.
 func Example() {
 	n, err := cuda.Devices()
 	if err != nil {
@@ -27,7 +27,7 @@ func Example() {
 		if err != nil {
 			return err
 		}
-		defer grad.Free() //nolint:errcheck // nothing depends on it any more
+		defer grad.Free() //nolint:errcheck // the error has no consequence here
 		if err := grad.Fill(1.5); err != nil {
 			return err
 		}

@@ -17,9 +17,8 @@ import (
 
 func store(word *uint32, v uint32) { atomic.StoreUint32(word, v) }
 
-// hang runs a collective whose kernel hangs on one rank. Each rank's error is
-// checked; then is called when the fault has happened. A short timeout is made
-// longer where the ranks have not come so far by then.
+// hang runs a collective whose kernel hangs on one rank, and checks each rank's error. It calls then
+// when the fault has occurred. It lengthens a short timeout if the ranks do not get that far.
 func hang(t *testing.T, cfg tutti.Config, then func(r *rank), check func(r *rank, err error) bool) {
 	t.Helper()
 	if control == nil {
@@ -72,24 +71,24 @@ func tryHang(t *testing.T, cfg tutti.Config, then func(r *rank), check func(r *r
 	})
 }
 
-// TestAbort ends a collective that hangs on the device, from another goroutine.
+// TestAbort aborts a collective that hangs on the device, from another goroutine.
 func TestAbort(t *testing.T) {
 	hang(t, tutti.Config{}, func(r *rank) { r.Abort(errors.New("enough")) }, func(_ *rank, err error) bool {
 		return errors.Is(err, tutti.ErrAborted) && strings.Contains(err.Error(), "on rank 1: enough")
 	})
 }
 
-// limitSaid is the limit in whole seconds, the first or one that a slow machine needs.
+// limitSaid matches the limit in whole seconds: the first one, or a longer one for a slow machine.
 var limitSaid = regexp.MustCompile(`not done after (\d+m)?\d+s\b`)
 
-// TestTimeout ends it by the Comm's own timeout.
+// TestTimeout ends such a collective by the Comm's timeout.
 func TestTimeout(t *testing.T) {
 	hang(t, tutti.Config{Timeout: 2 * time.Second}, func(*rank) {}, func(_ *rank, err error) bool {
 		return errors.Is(err, tutti.ErrTimeout) && limitSaid.MatchString(err.Error())
 	})
 }
 
-// TestKernelFails is a device that fails in the middle of a collective.
+// TestKernelFails makes a device fail in the middle of a collective.
 func TestKernelFails(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -113,7 +112,7 @@ func TestKernelFails(t *testing.T) {
 	}
 }
 
-// TestInitFails is a communicator that cannot be made, on one rank.
+// TestInitFails makes the communicator fail on one rank.
 func TestInitFails(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -121,7 +120,7 @@ func TestInitFails(t *testing.T) {
 	t.Cleanup(control.Reset)
 	for _, code := range []int{2, fakegpu.Hang} {
 		fired := control.Fired()
-		// A busy machine may need longer to come so far.
+		// A busy machine may need longer to reach this point.
 		for timeout := 2 * time.Second; control.Fired() == fired; timeout *= 4 {
 			if timeout > deadline {
 				t.Fatal("the fault did not happen")
@@ -147,7 +146,7 @@ func initFails(t *testing.T, timeout time.Duration, code int) {
 			t.Errorf("rank %d: %v", r.Rank(), err)
 		}
 		if r.Rank() == 0 {
-			control.Reset() // also if nobody has come to it yet
+			control.Reset() // also if no call has reached the fault yet
 		}
 		return nil
 	})
@@ -156,10 +155,10 @@ func initFails(t *testing.T, timeout time.Duration, code int) {
 	}
 }
 
-// TestLeft is a rank that leaves before the others have done what needs it.
+// TestLeft closes a rank before the others have completed an operation that needs it.
 func TestLeft(t *testing.T) {
 	ok(t, run(t, 3, tutti.Config{}, func(ctx context.Context, r *rank) error {
-		// A rank may still be in the first when another fails in the second.
+		// A rank may still be in the first operation when another one fails in the second.
 		err := r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum)
 		if r.Rank() == 2 {
 			return err
@@ -175,8 +174,8 @@ func TestLeft(t *testing.T) {
 	}))
 }
 
-// TestUnevenMismatch has ranks of which one expects another count than it will get:
-// all are told before any of them calls NCCL, in which the others would wait.
+// TestUnevenMismatch has one rank expect another count than it will receive. All ranks fail before any
+// of them calls NCCL, where the others would wait.
 func TestUnevenMismatch(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")

@@ -1,25 +1,25 @@
-// Package gpu joins a Comm to NCCL: operations on memory of the rank's GPU go
-// there, those on host memory stay what they are.
+// Package gpu adds a GPU to a tutti.Comm. NCCL performs the operations on memory of the
+// rank's GPU; operations on host memory work as without a GPU.
 //
 //	comm, err := tutti.Join(ctx, tutti.Config{Device: gpu.Auto()})
 //	err = comm.AllReduce(ctx, gpu.Of(gradients), tutti.Avg) // a *cuda.Slice
 //
-// NCCL and the CUDA driver are loaded when the Comm is made; where they are
-// missing, the error lists where they were looked for.
+// NCCL and the CUDA driver are loaded when the Comm is made. If one is missing, the
+// error lists the paths that were tried.
 //
-// A blocking method returns when the GPU is done. It does not wait for other
-// streams: memory that a stream is still writing is to be synchronized first, or
-// put in order by Batch.On. On one device, all ranks must start the operations of
-// different Comms in the same order: NCCL may come to a standstill otherwise.
+// A blocking method returns when the operation on the GPU is complete. It does not wait
+// for other streams: synchronize a stream that still writes the memory first, or order
+// the operation after it with Batch.On. On one device, all ranks must start the operations
+// of different Comms in the same order; otherwise NCCL can deadlock.
 //
-// With Config.HostStaging, NCCL is not needed: operations on device memory go through
-// pinned host memory and the engine that serves host memory.
+// With Config.HostStaging, NCCL is not needed: operations on device memory are copied
+// through pinned host memory and performed by the engine for host memory.
 //
-// Send and Recv take device memory from and to device memory, by NCCL. They are
-// not put in order with streams, and go beside the collectives on communicators of
-// their own, one for each two ranks that have sent each other anything, made with
-// the first message: which of them NCCL has first may differ between ranks. With
-// Config.HostStaging they take host memory only.
+// Send and Recv transfer device memory to device memory with NCCL. They are not ordered
+// with streams, and run concurrently with collectives. Each pair of ranks that exchanges
+// messages has a communicator of its own, made with the first message. NCCL may start
+// concurrent messages in a different order on each rank. With Config.HostStaging, Send and
+// Recv take host memory only.
 package gpu
 
 import (
@@ -34,10 +34,11 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// choice is a device that is chosen when a rank knows its place on the host.
+// A choice returns the ordinal of a rank's device. place is the rank's index among the
+// ranks of its host, from 0.
 type choice func(place int) (ordinal int, err error)
 
-// Auto chooses a device for each rank: the ranks of a host have them in turn.
+// Auto assigns the devices of each host to its ranks, round-robin.
 func Auto() tutti.Device {
 	return choice(func(place int) (int, error) {
 		n, err := cuda.Devices()
@@ -51,13 +52,13 @@ func Auto() tutti.Device {
 	})
 }
 
-// Device chooses the device with that number, from 0.
+// Device assigns the device with this ordinal, from 0, to every rank.
 func Device(ordinal int) tutti.Device {
 	return choice(func(int) (int, error) { return ordinal, nil })
 }
 
-// Devices chooses, for the ranks of a host in their order, the devices with these
-// numbers: one process that drives several GPUs has them from tutti.Local.
+// Devices assigns the devices with these ordinals to the ranks of a host, in order. It is
+// for tutti.Local, where one process drives several GPUs.
 func Devices(ordinals ...int) tutti.Device {
 	return choice(func(place int) (int, error) {
 		if place >= len(ordinals) {
@@ -67,7 +68,8 @@ func Devices(ordinals ...int) tutti.Device {
 	})
 }
 
-// Attach puts the device beside a rank's engine. It is for package tutti.
+// Attach implements tutti.Device. It wraps a rank's engine in one that also serves the
+// device. Package tutti calls it.
 func (c choice) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine, error) {
 	ordinal, err := c.ordinal(e, opt.Before)
 	if err != nil {
@@ -89,11 +91,11 @@ func (c choice) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine
 	return gpu.New(e, lib, dev, opt)
 }
 
-// ABI describes what ranks with a device rely on in each other. It is for package
-// tutti.
+// ABI describes what ranks with a device must have in common. Package tutti compares it
+// between ranks.
 func (choice) ABI() string { return gpu.ABI() }
 
-// wrong is a choice that this host does not have.
+// wrong reports a device that this host does not have, as tutti.ErrInvalid.
 type wrong struct{ text string }
 
 func (e *wrong) Error() string { return e.text }
@@ -101,7 +103,7 @@ func (e *wrong) Error() string { return e.text }
 // Is reports whether target is tutti.ErrInvalid.
 func (e *wrong) Is(target error) bool { return target == tutti.ErrInvalid }
 
-// noNCCL is why there is no way for device memory, and what to do about it.
+// noNCCL reports that NCCL is missing, and the alternative.
 type noNCCL struct{ err error }
 
 func (e *noNCCL) Error() string {
@@ -113,8 +115,8 @@ func (e *noNCCL) Unwrap() error { return e.err }
 // Is reports whether target is tutti.ErrNoDevicePath.
 func (e *noNCCL) Is(target error) bool { return target == tutti.ErrNoDevicePath }
 
-// ordinal is the number of a rank's device: the one that it had before, if it
-// had one, because its memory is there.
+// ordinal returns the ordinal of a rank's device. After Shrink or Grow a rank keeps its
+// device, because its memory is there.
 func (c choice) ordinal(e, before engine.Engine) (int, error) {
 	if b, ok := before.(*gpu.Engine); ok {
 		return b.Ordinal(), nil
@@ -128,8 +130,8 @@ func (c choice) ordinal(e, before engine.Engine) (int, error) {
 	return c(place)
 }
 
-// Of is a slice in device memory as a Buffer. The slice must not be freed while
-// an operation uses it.
+// Of returns a slice in device memory as a Buffer. The slice must not be freed while an
+// operation uses it.
 func Of[T tutti.Elem](s *cuda.Slice[T]) tutti.Buffer {
 	if s == nil {
 		return tutti.Buffer{}

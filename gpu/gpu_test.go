@@ -15,8 +15,8 @@ import (
 	"github.com/tutti-go/tutti/internal/cudasys"
 )
 
-// TestBothKinds uses one Comm for device memory and for host memory, alone and
-// in one Batch, and a group that was made of it.
+// TestBothKinds uses one Comm for device memory and for host memory, separately and in one Batch, and
+// a subgroup of it.
 func TestBothKinds(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		for _, staged := range []bool{false, true} {
@@ -50,7 +50,7 @@ func bothKinds(t *testing.T, n int, cfg tutti.Config) {
 	}))
 }
 
-// TestRefused is what is refused before anything happens: the Comm goes on.
+// TestRefused makes invalid calls: the Comm stays usable.
 func TestRefused(t *testing.T) {
 	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
 		host := tutti.Of(make([]float32, 100))
@@ -116,8 +116,7 @@ func pointer(s *cuda.Slice[float32]) unsafe.Pointer {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&p))
 }
 
-// TestNoDevice is a Comm that was made without a device, and devices that are
-// not there.
+// TestNoDevice uses a Comm without a device, and devices that do not exist.
 func TestNoDevice(t *testing.T) {
 	b := tutti.DeviceBuffer(0, unsafe.Pointer(nil), tutti.Float32Type, 0)
 	ok(t, tutti.RunLocal(t.Context(), 1, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
@@ -141,9 +140,8 @@ func TestNoDevice(t *testing.T) {
 	ok(t, err, c.Barrier(t.Context()), c.Close())
 }
 
-// TestStreamOrder holds the compute stream back until everything has been put
-// into it: fill, collective, and a copy of the result. With host staging, Start itself waits
-// for the stream, which is let go before.
+// TestStreamOrder holds the compute stream back until a fill, a collective and a copy of the result are
+// submitted. With host staging, Start itself waits for the stream, which is released before.
 func TestStreamOrder(t *testing.T) {
 	for _, staged := range []bool{false, true} {
 		t.Run(fmt.Sprintf("staged=%v", staged), func(t *testing.T) { streamOrder(t, tutti.Config{HostStaging: staged}) })
@@ -173,8 +171,8 @@ func streamOrder(t *testing.T, cfg tutti.Config) {
 			return err
 		}
 		b := r.Batch().On(s).AllReduce(gpu.Of(r.x), tutti.Sum).Barrier()
-		// The first operation makes the communicator, for which the driver would wait for the
-		// stream that is held back below.
+		// The first operation makes the communicator. The driver would wait for the stream that is
+		// held back below.
 		w, err := b.Start(ctx)
 		if err := first(err, w.Wait(ctx)); err != nil {
 			return err
@@ -206,8 +204,8 @@ func streamOrder(t *testing.T, cfg tutti.Config) {
 	}))
 }
 
-// TestCapture is a stream that is being captured into a graph: nothing can be put
-// in order with it, and afterwards all can.
+// TestCapture captures a stream into a graph: no operation can be ordered with it until the capture
+// ends.
 func TestCapture(t *testing.T) {
 	drv, err := cudasys.Load()
 	ok(t, err)
@@ -240,7 +238,7 @@ func TestCapture(t *testing.T) {
 	}))
 }
 
-// TestStreamGoesOn is a collective that fails: the stream does not wait for it.
+// TestStreamGoesOn makes a collective fail: the stream does not wait for it.
 func TestStreamGoesOn(t *testing.T) {
 	err := run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
 		s, err := r.dev.NewStream()
@@ -252,7 +250,7 @@ func TestStreamGoesOn(t *testing.T) {
 			<-r.Done()
 			return r.Err()
 		}
-		// Two callers wait in Start for the other rank: one launches its own operation, the
+		// Two callers wait in Start for the other rank: one submits its own operation, and the
 		// other's is queued behind it.
 		own, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -276,7 +274,7 @@ func TestStreamGoesOn(t *testing.T) {
 				return fmt.Errorf("cancelled, and returned %w", err)
 			}
 		}
-		// The other rank's end cancels ctx.
+		// The end of the other rank cancels ctx.
 		if err := s.Wait(context.WithoutCancel(ctx)); err != nil {
 			return fmt.Errorf("the stream: %w", err)
 		}

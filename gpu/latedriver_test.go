@@ -16,9 +16,9 @@ import (
 	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
-// TestLateDriver has a call of NCCL hang until after Close: operations that wait get
-// ErrTimeout, Close returns, a dump can be made, and when the call returns, nothing touches the
-// memory that Close has unmapped, and everything is freed.
+// TestLateDriver makes a call of NCCL hang until after Close. Waiting operations fail with ErrTimeout,
+// Close returns, and a dump can be made. When the call returns, nothing accesses the memory that Close
+// has unmapped, and everything is freed.
 func TestLateDriver(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -60,7 +60,7 @@ func lateDriver(t *testing.T, blocking bool) {
 			return err
 		}
 		defer free(x)
-		// Rank 0 alone calls ncclSend in this ScatterV, and only for rank 1's part.
+		// In this ScatterV only rank 0 calls ncclSend, and only for rank 1's part.
 		low, err1 := x.Slice(0, 40)
 		high, err2 := x.Slice(40, 100)
 		if err := first(err1, err2); err != nil {
@@ -71,7 +71,7 @@ func lateDriver(t *testing.T, blocking bool) {
 		if r == 1 {
 			parts = nil
 		}
-		// The kinds of operations are known from here on: a blocking call runs on its caller.
+		// The kinds of operations are known now: a blocking call runs on its caller's goroutine.
 		host := []float32{1}
 		if err := first(x.Fill(1), c.ScatterV(ctx, dst, parts, 0), c.Broadcast(ctx, gpu.Of(x), 0), c.Barrier(ctx)); err != nil {
 			return err

@@ -13,7 +13,7 @@ import (
 	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
-// control is nil on real libraries.
+// control controls the fake libraries; nil: the tests run on real ones.
 var control *fakegpu.Control
 
 const deadline = time.Minute
@@ -42,15 +42,15 @@ func ok(t testing.TB, errs ...error) {
 	}
 }
 
-// A rank is what a rank's program has.
+// A rank is the state of one rank's program.
 type rank struct {
 	*tutti.Comm
 	dev *cuda.Device
-	x   *cuda.Slice[float32] // a hundred elements, each the rank's number and one
+	x   *cuda.Slice[float32] // a hundred elements, each the rank's number plus one
 }
 
-// run runs a program on n ranks, each with a device of its own, and checks that
-// nothing is left on the devices.
+// run runs a program on n ranks, each with its own device, and checks that nothing stays allocated on
+// the devices.
 func run(t *testing.T, n int, cfg tutti.Config, program func(ctx context.Context, r *rank) error) error {
 	t.Helper()
 	devices, err := cuda.Devices()
@@ -104,7 +104,7 @@ func (r *rank) holds(want float32) error {
 	return nil
 }
 
-// free is for what ends with the function that made it.
+// free is for deferred calls.
 func free(v interface{ Free() error }) { _ = v.Free() }
 
 func first(errs ...error) error {

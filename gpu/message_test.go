@@ -13,8 +13,8 @@ import (
 	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
-// TestMessages passes device memory round the ring, beside collectives and beside
-// messages of host memory with the same tag.
+// TestMessages passes device memory around the ring, concurrently with collectives and with messages
+// of host memory of the same tag.
 func TestMessages(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestMessages(t *testing.T) {
 				if got[0] != float32(previous) {
 					return fmt.Errorf("host memory holds %v", got[0])
 				}
-				// What went to the next one has come back.
+				// The data has passed all ranks and is back.
 				return first(r.x.CopyTo(all), holds(all[:50], r.Rank()+1), holds(all[50:], previous+1))
 			}))
 		})
@@ -51,7 +51,7 @@ func holds(got []float32, want int) error {
 	return nil
 }
 
-// TestMessageTags receives in another order than was sent: tags are independent.
+// TestMessageTags receives in another order than the sends: tags are independent.
 func TestMessageTags(t *testing.T) {
 	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
 		x := gpu.Of(r.x)
@@ -85,8 +85,8 @@ func TestMessageTags(t *testing.T) {
 	}))
 }
 
-// TestMessageMismatch is a message whose sides are not in the same kind of memory,
-// or not of the same length: an error for all, and no hang.
+// TestMessageMismatch sends messages whose sides differ in the kind of memory or in length: both sides
+// fail, and nothing hangs.
 func TestMessageMismatch(t *testing.T) {
 	for name, recv := range map[string]func(r *rank) tutti.Buffer{
 		"3 x note of device memory": func(*rank) tutti.Buffer { return tutti.Of(make([]float32, 100)) },
@@ -111,7 +111,7 @@ func TestMessageMismatch(t *testing.T) {
 	}
 }
 
-// An expiring context's deadline is when its channel is closed.
+// An expiring context has a deadline that expires when its channel is closed.
 type expiring struct {
 	context.Context
 	over <-chan struct{}
@@ -128,8 +128,7 @@ func (e expiring) Err() error {
 	}
 }
 
-// TestMessageHangs lets a message's kernel hang, on one of its sides, until the
-// receiver's deadline.
+// TestMessageHangs makes a message's kernel hang on one side until the receiver's deadline.
 func TestMessageHangs(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")

@@ -11,11 +11,11 @@ import (
 	"github.com/tutti-go/tutti/gpu"
 )
 
-// TestShrink goes on without a rank: with a new communicator, on the device that
-// each rank had, whatever its new number is.
+// TestShrink continues without a rank, with a new communicator. Each rank keeps its device, whatever
+// its new number is.
 func TestShrink(t *testing.T) {
 	const ranks = 3
-	var first sync.WaitGroup // in their first operation
+	var first sync.WaitGroup // the ranks in their first operation
 	first.Add(ranks)
 	ok(t, run(t, ranks, tutti.Config{}, func(ctx context.Context, r *rank) error {
 		err := r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum)
@@ -24,13 +24,13 @@ func TestShrink(t *testing.T) {
 			return err
 		}
 		if r.Rank() == 1 {
-			first.Wait() // whoever is still in it would be told of the loss, too
-			return nil   // which closes its Comm
+			first.Wait() // a rank that is still in it would fail too
+			return nil   // closes the Comm
 		}
 		if err := r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum); !errors.Is(err, tutti.ErrRankLost) {
 			return fmt.Errorf("%w, want a lost rank", err)
 		}
-		// A failed operation leaves anything in x.
+		// After a failed operation the contents of x are undefined.
 		if err := r.x.Fill(float32(r.Rank() + 1)); err != nil {
 			return err
 		}

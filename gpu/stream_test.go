@@ -13,10 +13,9 @@ import (
 	"github.com/tutti-go/tutti/gpu"
 )
 
-// TestStreamFirst makes operations in the order of new streams the first that a Comm has, while
-// another goroutine allocates and frees device memory. One rank comes to each operation only
-// when the others' goroutines have allocated in the meantime: a rank that waits for others in
-// Start holds up no driver call.
+// TestStreamFirst makes operations in the order of new streams the first ones of a Comm, while another
+// goroutine allocates and frees device memory. A rank starts each operation only after the other ranks'
+// goroutines have allocated: a rank that waits in Start for others blocks no driver call.
 func TestStreamFirst(t *testing.T) {
 	for _, n := range []int{1, 2, 4} {
 		for _, verb := range []string{"AllReduce", "Barrier"} {
@@ -29,7 +28,7 @@ func TestStreamFirst(t *testing.T) {
 
 func streamFirst(t *testing.T, n int, verb string, keep bool) {
 	const streams = 8
-	allocated := make([]atomic.Int64, n) // by each rank's goroutine
+	allocated := make([]atomic.Int64, n) // allocations of each rank's goroutine
 	ok(t, run(t, n, tutti.Config{}, func(ctx context.Context, r *rank) error {
 		ctx, cancel := context.WithCancel(ctx)
 		churned := make(chan error, 1)
@@ -79,7 +78,7 @@ func streamFirst(t *testing.T, n int, verb string, keep bool) {
 	}))
 }
 
-// churn allocates and frees device memory until the context ends, and counts.
+// churn allocates and frees device memory until the context ends. It counts the allocations.
 func churn(ctx context.Context, dev *cuda.Device, count *atomic.Int64) error {
 	for ctx.Err() == nil {
 		m, err := cuda.Alloc[byte](dev, 1<<16)
@@ -91,8 +90,8 @@ func churn(ctx context.Context, dev *cuda.Device, count *atomic.Int64) error {
 	return nil
 }
 
-// TestStreamNobodyComes has the other rank never come to an operation in a stream's order: that
-// is ErrTimeout, the stream is not held up, and a new Comm works.
+// TestStreamNobodyComes has the other rank never call an operation in the order of a stream. The result
+// is ErrTimeout, the stream continues, and a new Comm works.
 func TestStreamNobodyComes(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	ok(t, run(t, 2, tutti.Config{Timeout: timeout}, func(ctx context.Context, r *rank) error {
@@ -116,10 +115,9 @@ func TestStreamNobodyComes(t *testing.T) {
 	}))
 }
 
-// TestStuckDriver has callers in operations whose driver calls do not return, because a stream
-// of the program's own is held back by the host: they get ErrTimeout all the same. When the
-// stream goes on, everything is freed. The real driver waits in such calls only while it has
-// something to load or to allocate.
+// TestStuckDriver has driver calls that do not return, because the host holds back a stream of the
+// program. The callers still get ErrTimeout. When the stream continues, everything is freed. The real
+// driver waits in such calls only while it has something to load or to allocate.
 func TestStuckDriver(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")

@@ -19,17 +19,17 @@ import (
 type attempt struct {
 	h       *host
 	cfg     *Config
-	number  int
-	begin   time.Time
-	ranks   []*rank
-	alive   int
-	exits   chan []childExit
+	number  int              // of the attempt, from 0
+	begin   time.Time        // when run was called
+	ranks   []*rank          // all processes started in the attempt
+	alive   int              // ranks whose exit is not recorded
+	exits   chan []childExit // from reap; nil: reap does not run
 	outs    *outputs
-	streams []*stream
+	streams []*stream      // of ranks
 	copying sync.WaitGroup // counts running stream copies
 
-	firstFailure     *Exit // first failure on any host; nil: none
-	stopSignal       syscall.Signal
+	firstFailure     *Exit           // first failure on any host; nil: none
+	stopSignal       syscall.Signal  // the signal that ends the job; 0: none
 	ending           bool            // the ranks were asked, or are about to be asked, to end
 	activityReported <-chan struct{} // closed when ranks have reported their activity; nil: not awaited
 	endSignal        syscall.Signal  // sent to the ranks after that
@@ -57,19 +57,19 @@ type attempt struct {
 
 // A rank is one process of this host.
 type rank struct {
-	number       int
-	local        int
+	number       int // rank in the job
+	local        int // rank on this host
 	replacement  int // 0: the rank's first process; n: its n-th replacement
-	pid          int
+	pid          int // also its process group; 0: not started
 	started      time.Time
-	tail         tail
+	tail         tail   // its last lines
 	exit         *Exit  // nil: the process runs
 	loss         *Loss  // set if the job continued without the process
 	admittedAs   string // rank that a replacement got, such as "rank 2 of 3"; "": none
 	admitted     bool   // the ranks have decided to include the process
 	excluded     bool   // the ranks have later decided to continue without it
 	registration int64  // of a launcher that joined a running job; 0: it started with the job
-	activity     string
+	activity     string // when the first failure occurred; "": not known
 }
 
 // label names the process for people.

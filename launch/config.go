@@ -198,8 +198,8 @@ func (c *Config) encrypted() bool { return !launchenv.OnLoopback(c.Addr) }
 
 // An Error says why a job could not be started or monitored.
 type Error struct {
-	What  string
-	Cause error
+	What  string // the step or part that failed, such as "the store"
+	Cause error  // never nil
 }
 
 // Error returns the message.

@@ -25,15 +25,15 @@ type host struct {
 	base      int // number of this host's first rank
 	size      int // ranks in the whole job
 	storeAddr string
-	torchAddr string        // address of the plain store; "": there is none
-	plain     *store.Server // set on node 0 if there is a plain store
-	cert, key []byte        // nil: connections are not encrypted
-	all       store.Store
-	own       store.Store // shared by the launchers
-	closers   []func() error
-	lost      chan Exit // receives the loss of another host
-	stop      context.CancelFunc
-	peerLost  bool // another host may not reach the end of the job
+	torchAddr string             // address of the plain store; "": there is none
+	plain     *store.Server      // set on node 0 if there is a plain store
+	cert, key []byte             // nil: connections are not encrypted
+	all       store.Store        // the whole store
+	own       store.Store        // the launchers' part of it
+	closers   []func() error     // close the stores
+	lost      chan Exit          // receives the loss of another host
+	stop      context.CancelFunc // ends the host's goroutines
+	peerLost  bool               // another host may not reach the end of the job
 
 	// Used in an elastic job over several hosts.
 	reg               *registration
@@ -70,8 +70,8 @@ func openHost(ctx context.Context, cfg *Config) (*host, error) {
 		return nil, err
 	}
 	alive, cancel := context.WithCancel(context.Background())
-	quiet := h.stop
-	h.stop = func() { cancel(); quiet() }
+	previous := h.stop
+	h.stop = func() { cancel(); previous() }
 	if cfg.Nodes > 1 && h.reg == nil {
 		go h.sendHeartbeats(alive)
 	}
@@ -107,8 +107,8 @@ func (h *host) coordinate(ctx context.Context) error {
 	}
 	if h.cfg.Node == 0 {
 		alive, cancel := context.WithCancel(context.Background())
-		quiet := h.stop
-		h.stop = func() { cancel(); quiet() }
+		previous := h.stop
+		h.stop = func() { cancel(); previous() }
 		h.coord = newCoordinator(h)
 		go h.coord.run(alive)
 	}
@@ -255,7 +255,10 @@ func (h *host) sameNodes(ctx context.Context) error {
 	return nil
 }
 
-// countRanks tells the other hosts how many ranks this host has, and learns theirs.
+// countRanks exchanges the hosts' numbers of ranks through the store, and waits for all
+// hosts until ctx ends. It claims this node's place in the job meanwhile, so that a second
+// launcher with the same node number is refused. If it fails, it frees the place for
+// another launcher, unless the claim itself was lost.
 func (h *host) countRanks(ctx context.Context) error {
 	node := h.cfg.Node
 	if err := h.sameNodes(ctx); err != nil {
@@ -270,6 +273,7 @@ func (h *host) countRanks(ctx context.Context) error {
 	if h.hasBegun(ctx) {
 		return h.reportRefusal(ctx, fmt.Sprintf("the job has begun, and the launcher of node %d has exited since", node))
 	}
+	// The goroutine renews the claim. If the claim is lost, it cancels ctx with the cause.
 	outer := ctx
 	ctx, stop := context.WithCancelCause(ctx)
 	var keeping sync.WaitGroup
@@ -285,7 +289,7 @@ func (h *host) countRanks(ctx context.Context) error {
 	}
 	stop(nil)
 	keeping.Wait()
-	if err == nil {
+	if err == nil { // the claim may have been lost since the last renewal
 		if e := held.Confirm(outer); errors.As(e, &lost) {
 			err = &Error{"cannot join the job", lost}
 		} else if e != nil {

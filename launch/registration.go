@@ -53,8 +53,8 @@ func (h *host) register(ctx context.Context) error {
 		state: heartbeat{Node: h.cfg.Node, Registration: answer.Registration},
 	}
 	alive, cancel := context.WithCancel(context.Background())
-	quiet := h.stop
-	h.stop = func() { cancel(); quiet() }
+	previous := h.stop
+	h.stop = func() { cancel(); previous() }
 	go h.reg.sendHeartbeats(alive)
 	go h.reg.awaitDeclaredLost(alive)
 	if err = h.awaitBegin(ctx); err != nil {
@@ -71,7 +71,7 @@ func (h *host) awaitBegin(ctx context.Context) error {
 	switch {
 	case err != nil && h.coord != nil:
 		why := "the job has not begun"
-		if list := h.coord.absent(); len(list) > 0 {
+		if list := h.coord.nodesWithoutLauncher(); len(list) > 0 {
 			why = fmt.Sprintf("node %d of %d has not connected", list[0], h.cfg.Nodes)
 		}
 		stopReason := why
@@ -91,8 +91,8 @@ func (h *host) awaitBegin(ctx context.Context) error {
 	return nil
 }
 
-// absent returns the nodes that have no launcher.
-func (c *coordinator) absent() []int {
+// nodesWithoutLauncher returns the nodes that have no launcher.
+func (c *coordinator) nodesWithoutLauncher() []int {
 	ask := make(chan []int, 1)
 	select {
 	case c.missing <- ask:

@@ -12,7 +12,8 @@ import (
 )
 
 // Run runs a job's ranks on this host and returns when all have exited. The error is
-// non-nil if Run could not start the ranks. The Report says how the ranks ended.
+// non-nil if Run could not start the ranks. The Report says how the ranks ended. When ctx
+// ends, Run ends the ranks as after a failure, and does not start them again.
 //
 // On Linux, Run makes this process the reaper of its orphaned descendants and collects
 // the exit of every child: the caller must start no other child processes meanwhile. At

@@ -29,7 +29,8 @@ func newThread(release <-chan struct{}) *thread {
 	return t
 }
 
-// start starts a process on the given CPUs; nil means all.
+// start starts a process from the thread, on the given CPUs; nil means all. It waits until
+// the process is started.
 func (t *thread) start(path string, args []string, attr *os.ProcAttr, cpus []int) (pid int, err error) {
 	done := make(chan struct{})
 	t.work <- func() {

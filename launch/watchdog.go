@@ -54,6 +54,9 @@ func Watchdog() (code int, was bool, err error) {
 	return code, true, err
 }
 
+// runWatchdog starts the leader that the first process describes in pipe, and forwards
+// signals to it. When the first process exits, it closes the leader's lifeline, and kills
+// the leader after killTimeout. It returns the leader's exit code.
 func runWatchdog(pipe *os.File) (code int, err error) {
 	_ = becomeReaper() // Run reports a failure
 	setTitle(watchdogTitle)

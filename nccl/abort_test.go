@@ -12,8 +12,8 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// TestAbort ends a collective that waits for a rank that never comes, from
-// another goroutine, on communicators of both kinds; the process can go on.
+// TestAbort aborts a collective that waits for a rank that never comes, from another goroutine, on
+// blocking and nonblocking communicators. The process stays usable.
 func TestAbort(t *testing.T) {
 	fake(t)
 	clean(t)
@@ -43,7 +43,7 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestCloseAndAbort races them: the handle is freed once.
+// TestCloseAndAbort calls both at the same time: the handle is freed once.
 func TestCloseAndAbort(t *testing.T) {
 	c := fake(t)
 	clean(t)
@@ -68,9 +68,9 @@ func TestCloseAndAbort(t *testing.T) {
 	w.works(t, w.comms)
 }
 
-// TestAbortWaitsForCalls fires while a call hangs in NCCL: it does not abort
-// under it, and does when the call has returned. It may after a second, which a
-// busy machine may take to come to the next line.
+// TestAbortWaitsForCalls calls Abort while a call hangs in NCCL. The abort starts only after the call
+// has returned. After abortGrace it may start earlier, and a busy machine may take that long to reach
+// the next line.
 func TestAbortWaitsForCalls(t *testing.T) {
 	c := fake(t)
 	clean(t)
@@ -82,7 +82,7 @@ func TestAbortWaitsForCalls(t *testing.T) {
 	t.Error("in 20 tries the first Abort took a second, or the machine did")
 }
 
-// abortWaits reports whether it was all in time.
+// abortWaits reports whether all steps happened within abortGrace.
 func abortWaits(t *testing.T, c *fakegpu.Control) bool {
 	w := newWorld(t, 2, nccl.Config{})
 	fired, aborts := c.Fired(), c.Calls("ncclCommAbort")
@@ -118,9 +118,9 @@ func abortWaits(t *testing.T, c *fakegpu.Control) bool {
 	return true
 }
 
-// TestAbortOfStuckCall fires while a call waits in NCCL for good: after a while it
-// aborts under it, because nothing else would end that; but not under a group
-// that is still open, and will come to use the communicator.
+// TestAbortOfStuckCall calls Abort while a call waits in NCCL forever. After abortGrace it aborts during
+// the call, because nothing else would end it. It does not do so while a group is still open, which
+// would use the communicator later.
 func TestAbortOfStuckCall(t *testing.T) {
 	c := fake(t)
 	clean(t)
@@ -166,7 +166,7 @@ func TestAbortOfStuckCall(t *testing.T) {
 	}
 }
 
-// TestAbortHangs lets NCCL's own abort hang: the caller does not.
+// TestAbortHangs makes ncclCommAbort hang: the caller does not hang.
 func TestAbortHangs(t *testing.T) {
 	c := fake(t)
 	clean(t)
@@ -178,15 +178,15 @@ func TestAbortHangs(t *testing.T) {
 	if err := nccl.AbortAll(ctx, w.comms...); !errors.Is(err, nccl.ErrStarted) {
 		t.Errorf("a hanging abort: %v", err)
 	}
-	for c.Fired() == fired { // the abort's goroutine may come to it later
+	for c.Fired() == fired { // the abort's goroutine may reach it later
 		time.Sleep(time.Millisecond)
 	}
 	c.Release()
 	ok(t, nccl.AbortAll(t.Context(), w.comms...))
 }
 
-// TestAsyncError lets a collective fail on the device: the error shows, Close
-// aborts, and the process can go on.
+// TestAsyncError makes a collective fail on the device: AsyncError returns the error, Close aborts, and
+// the process stays usable.
 func TestAsyncError(t *testing.T) {
 	c := fake(t)
 	clean(t)
@@ -215,7 +215,7 @@ func TestAsyncError(t *testing.T) {
 	w.works(t, w.init(t, nccl.Config{}))
 }
 
-// TestMismatch lets ranks call different things, which the fake GPU reports.
+// TestMismatch makes ranks call different operations, which the fake GPU reports.
 func TestMismatch(t *testing.T) {
 	fake(t)
 	clean(t)
@@ -224,7 +224,7 @@ func TestMismatch(t *testing.T) {
 	b := nccl.Of(w.slices[1])
 	ok(t, w.comms[1].AllReduce(b, b, nccl.Max, w.streams[1]))
 	var err error
-	for err == nil { // one of them sees it
+	for err == nil { // one of the ranks sees the error
 		err = errors.Join(w.comms[0].AsyncError(), w.comms[1].AsyncError())
 	}
 	if !strings.Contains(err.Error(), "called something else") {
@@ -233,12 +233,12 @@ func TestMismatch(t *testing.T) {
 	ok(t, nccl.AbortAll(t.Context(), w.comms...))
 }
 
-// TestAbortWhileSplitting aborts communicators of which others are being made,
-// sooner and later: nothing is left of those.
+// TestAbortWhileSplitting aborts communicators while children are made from them, after various times:
+// no child is left.
 func TestAbortWhileSplitting(t *testing.T) {
 	c := fake(t)
 	before := c.AllLive()
-	t.Cleanup(func() { gone(t, func() bool { return !c.Left(before) }) }) // when all else has been freed
+	t.Cleanup(func() { gone(t, func() bool { return !c.Left(before) }) }) // runs after everything else is freed
 	for i := range 40 {
 		w := newWorld(t, 2, nccl.Config{NonBlocking: true})
 		var all sync.WaitGroup

@@ -6,8 +6,8 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// BenchmarkAllReduce is the host's time to enqueue, with one rank. On the
-// fake GPU it is mostly this package's own.
+// BenchmarkAllReduce measures the host's time to enqueue, with one rank. On the fake GPU most of it is
+// this package's own.
 func BenchmarkAllReduce(b *testing.B) {
 	w := newWorld(b, 1, nccl.Config{})
 	c, s, x := w.comms[0], w.streams[0], nccl.Of(w.slices[0])

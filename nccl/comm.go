@@ -12,72 +12,72 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A state is what may be done with a communicator.
+// A state is the state of a communicator. The values are bits, for sets of states.
 type state int
 
 const (
 	open       state = 1 << iota
-	revoked          // what ran was ended; it can have children, and be closed
-	finalized        // it is at rest; it can only be closed
-	closing          // Close waits for calls that are under way; Abort can still take over
-	destroying       // the handle is being freed
+	revoked          // its operations were aborted; it can have children, and be closed
+	finalized        // NCCL has flushed it; it can only be closed
+	closing          // Close waits for calls in progress; Abort can still take over
+	destroying       // Close frees the handle
 	closed
 	aborting
 	aborted
 )
 
-// A Comm is this rank's part of a communicator. It may be shared between
-// goroutines, whose calls take turns.
+// A Comm is this rank's part of a communicator. It may be shared between goroutines;
+// their calls run one after the other.
 type Comm struct {
-	// What every call needs comes first, to be in one cache line.
+	// The fields that every call needs are in one cache line.
 	lib         *Library
 	dev         *cuda.Device
-	slot        *ncclsys.Slot  // NCCL may write it late, and may not be given a stack
-	around      ncclsys.Around // makes the device's context current
-	turn        atomic.Uint32  // see takeQuick
+	slot        *ncclsys.Slot  // the handle; on the heap, because NCCL may write it after the call
+	around      ncclsys.Around // makes the device's context current; a call's owner may change it
+	turn        atomic.Uint32  // the fast path of take; see fastTaken
 	nonBlocking bool
 
-	config     *ncclsys.Config // NCCL may read it late
+	config     *ncclsys.Config // NCCL may read it after the call
 	rank, size int
-	major      int // of the device's compute capability
-	held       ncclsys.Held
+	major      int          // of the device's compute capability
+	held       ncclsys.Held // the calls that Hold has recorded
 	cleanup    runtime.Cleanup
 
-	mu      sync.Mutex // see lock
-	changed sync.Cond
-	waiting int // for a change
-	state   state
-	busy    bool   // a call, or a group, has the communicator
-	owner   *group // that group
-	ending  bool   // that group is being ended
-	lost    bool   // an abort does not wait any more until the call has returned
-	readers int    // calls that only look, and need not take turns
-	ops     map[int]bool
-	ended   chan struct{} // closed when the handle is gone
-	endErr  error
+	mu          sync.Mutex    // locked by lock, except where the fast path does not matter
+	changed     sync.Cond     // signals changes of the fields below; its lock is mu
+	waiting     int           // goroutines in wait; guarded by mu
+	state       state         // guarded by mu
+	busy        bool          // a call or a group has taken the communicator; guarded by mu
+	owner       *group        // the group that has taken it; guarded by mu
+	ending      bool          // the owner is in ncclGroupEnd; guarded by mu
+	gracePassed bool          // abortGrace has passed: an abort no longer waits for a call in NCCL; guarded by mu
+	readers     int           // calls that read the handle and do not take it; guarded by mu
+	ops         map[int]bool  // the live operations of PreMulSum by Op.code; guarded by mu
+	done        chan struct{} // closed when the handle is freed
+	endErr      error         // the result of freeing it; written before done is closed
 }
 
-// Rank returns this rank's number, from 0.
+// Rank returns this rank's number in the communicator, from 0.
 func (c *Comm) Rank() int { return c.rank }
 
 // Size returns the number of ranks.
 func (c *Comm) Size() int { return c.size }
 
-// Device returns the device.
+// Device returns the communicator's device.
 func (c *Comm) Device() *cuda.Device { return c.dev }
 
-// Library returns the library.
+// Library returns the communicator's library.
 func (c *Comm) Library() *Library { return c.lib }
 
-// Handle returns the ncclComm_t, for calls into other libraries. It is void when
-// the communicator is closed or aborted.
+// Handle returns the ncclComm_t, for calls into other libraries. It is invalid after
+// Close or Abort.
 func (c *Comm) Handle() uintptr { return c.slot.Handle }
 
 func (c *Comm) handle() uintptr { return c.slot.Handle }
 
-// refusal is why a communicator in another state than those wanted is of no
-// use. mu is held.
-func (c *Comm) refusal(what string) error {
+// stateError returns the error of a call that the communicator's state does not allow. The
+// caller holds mu.
+func (c *Comm) stateError(what string) error {
 	kind := ErrClosed
 	switch c.state {
 	case aborting, aborted:
@@ -90,32 +90,32 @@ func (c *Comm) refusal(what string) error {
 	return fmt.Errorf("nccl: %s: %w", what, kind)
 }
 
-// A use is one call's hold of a communicator.
+// A use is one call's possession of a communicator, from join or enter to leave.
 type use struct {
-	group   *group
-	around  *ncclsys.Around // what the call is to be made in; nil in a group of the same device
-	quick   bool            // by the quick way
-	locked  bool            // to the thread, because there are groups
-	context bool            // made current by enter
+	group   *group          // the group that the call belongs to; nil: none
+	around  *ncclsys.Around // to be passed to the NCCL call; nil: the context is current already
+	fast    bool            // taken on the fast path
+	locked  bool            // the goroutine is locked to its thread
+	context bool            // enter has made the context current
 }
 
-// join takes the communicator for one call into NCCL, to be made in the use's
-// bracket.
+// join takes the communicator for one call into NCCL, which is made inside the use's
+// around. It waits for calls in progress.
 func (c *Comm) join(what string) (use, error) {
-	if c != nil && c.lib.open.Load() == 0 && c.takeQuick() {
-		return use{around: &c.around, quick: true}, nil
+	if c != nil && c.lib.open.Load() == 0 && c.takeFast() {
+		return use{around: &c.around, fast: true}, nil
 	}
-	return c.queue(what)
+	return c.joinSlow(what)
 }
 
-// queue is join where others may be in the way, or groups open.
-func (c *Comm) queue(what string) (use, error) {
+// joinSlow is the slow path of join: another call may be in progress, or a group open.
+func (c *Comm) joinSlow(what string) (use, error) {
 	if c == nil {
 		return use{}, invalid("no communicator")
 	}
 	u := use{around: &c.around}
 	if c.lib.open.Load() != 0 {
-		// A group is a thread's. Where there is none, this goroutine has none.
+		// Groups belong to threads. A goroutine that is locked now sees its own group or none.
 		runtime.LockOSThread()
 		u.locked = true
 		u.group = c.lib.current()
@@ -146,8 +146,8 @@ func (u *use) unlock() {
 	}
 }
 
-// enter takes the communicator for calls on this thread, with its device's context
-// current. What is held is made first.
+// enter takes the communicator for NCCL calls that are made with the device's context
+// current on this thread. It first makes the calls that Hold has recorded.
 func (c *Comm) enter(what string) (use, error) {
 	u, err := c.join(what)
 	if err != nil || u.around == nil {
@@ -164,32 +164,31 @@ func (c *Comm) enter(what string) (use, error) {
 	return u, nil
 }
 
-// leave ends what join or enter began; in a group, the group keeps the
-// communicator.
+// leave undoes join or enter. In a group, the group keeps the communicator.
 func (c *Comm) leave(u use) {
 	if u.context {
 		c.dev.Leave()
 	}
 	switch {
-	case u.quick:
-		c.giveQuick()
+	case u.fast:
+		c.giveFast()
 	case u.group == nil:
 		c.give()
 	}
 	u.unlock()
 }
 
-// finish ends a call with its result.
+// finish ends a call after NCCL returned err, and returns the call's error.
 func (c *Comm) finish(u use, err error) error {
-	if u.quick && err == nil && !c.nonBlocking {
-		c.giveQuick()
+	if u.fast && err == nil && !c.nonBlocking {
+		c.giveFast()
 		return nil
 	}
 	switch {
 	case u.group == nil:
-		err = c.settle(err)
+		err = c.awaitResult(err)
 	case errors.Is(err, ncclsys.ErrInProgress):
-		err = nil // the group's end waits
+		err = nil // the end of the group waits
 	default:
 		err = public(err)
 	}
@@ -197,11 +196,10 @@ func (c *Comm) finish(u use, err error) error {
 	return err
 }
 
-// settle waits for a call that NCCL goes on with after it has returned, and
-// returns its result. On a communicator that does not block, NCCL may have
-// returned success and still be at it. The caller has taken the communicator. An
-// abort ends the wait.
-func (c *Comm) settle(err error) error {
+// awaitResult waits for a call that NCCL continues after returning, and returns its result. On
+// a nonblocking communicator this can be so even after ncclSuccess. The caller has taken
+// the communicator. An abort ends the wait.
+func (c *Comm) awaitResult(err error) error {
 	if err == nil && !c.nonBlocking {
 		return nil
 	}
@@ -227,20 +225,21 @@ func (c *Comm) settle(err error) error {
 	}
 }
 
+// is reports whether the state is one of s.
 func (c *Comm) is(s state) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.state&s != 0
 }
 
-// AsyncError returns what went wrong on the device or the network since the last
-// call, if anything: after that, only Abort, Revoke, Shrink and Close are of use.
-// It may be called at any time, from any goroutine.
+// AsyncError returns an error on the device or the network that NCCL has noticed after a
+// call returned, or nil. After an error only Abort, Revoke, Shrink and Close are useful.
+// AsyncError may be called at any time, from any goroutine.
 func (c *Comm) AsyncError() error {
 	c.mu.Lock()
 	if c.state&(open|revoked|finalized|closing) == 0 {
 		defer c.mu.Unlock()
-		return c.refusal("AsyncError")
+		return c.stateError("AsyncError")
 	}
 	c.readers++
 	c.mu.Unlock()

@@ -7,39 +7,39 @@ import (
 	"github.com/tutti-go/tutti/internal/ncclsys"
 )
 
-// A Config is how a communicator is to be. The zero value leaves everything to
-// NCCL and its environment variables. Numbers are set by Set, so that 0 can be
-// told from what is not set. A field that the loaded NCCL does not have is a
-// *cuda.VersionError.
+// A Config configures a communicator, as ncclConfig_t. The zero value leaves everything to
+// NCCL and its environment variables. Numbers are set with Set, so that 0 differs from
+// unset. A field that the loaded NCCL does not support is a *cuda.VersionError. The
+// versions below are those of NCCL that introduced the field.
 type Config struct {
-	// NonBlocking makes NCCL's calls return before they have finished, so that
-	// they can be given up: Init, Split and the others honour their contexts in
-	// the middle, and Abort ends any call. NCCL launches from an extra thread
-	// then, which is slower. Otherwise a call that is stuck in NCCL is left
-	// behind on its thread when its context ends.
+	// NonBlocking makes NCCL's calls return before they are complete, so that they can be
+	// cancelled: Init, Split and the other constructors honour their contexts during the
+	// call, and Abort ends any call. NCCL then launches from an extra thread, which is
+	// slower. Without NonBlocking, a call that is stuck in NCCL when its context ends
+	// stays behind on its thread.
 	NonBlocking bool
 
-	CGAClusterSize Int    // size of the clusters of blocks, 0 to 8 (2.17)
-	MinCTAs        Int    // least number of blocks (2.17)
-	MaxCTAs        Int    // greatest number of blocks (2.17)
-	NetName        string // the network module, such as "Socket"; "" lets NCCL choose (2.17)
+	CGAClusterSize Int    // blocks in a cooperative group array, 0 to 8 (2.17)
+	MinCTAs        Int    // minimum number of blocks (2.17)
+	MaxCTAs        Int    // maximum number of blocks (2.17)
+	NetName        string // the network module, such as "Socket"; "": NCCL chooses (2.17)
 	SplitShare     Int    // 1: share resources with children made by Split (2.18)
 	TrafficClass   Int    // the network's traffic class (2.25)
 	CommName       string // a name for logs and profilers (2.27)
-	CollnetEnable  Int    // 1: use collectives of the network (2.27)
+	CollnetEnable  Int    // 1: use the network's collectives (2.27)
 	CTAPolicy      Int    // 0 default, 1 efficiency, 2 zero blocks (2.27)
 	ShrinkShare    Int    // 1: share resources with children made by Shrink (2.27)
 	NvlsCTAs       Int    // blocks for NVLink SHARP (2.27)
 
 	ChannelsPerNetPeer  Int // channels to each rank over the network (2.28)
 	NvlinkCentricSched  Int // 1: schedule for NVLink (2.28)
-	GraphUsageMode      Int // 0 none, 1 one graph at a time, 2 several (2.29)
-	RMAContexts         Int // contexts for PutSignal and the like (2.29)
-	MaxP2PPeers         Int // ranks that are sent to at a time (2.30)
+	GraphUsageMode      Int // CUDA graphs: 0 none, 1 one at a time, 2 several (2.29)
+	RMAContexts         Int // contexts for PutSignal, Signal and WaitSignal (2.29)
+	MaxP2PPeers         Int // ranks that are sent to at the same time (2.30)
 	GraphStreamOrdering Int // order of streams in graphs (2.30)
 }
 
-// An Int is a number that may be unset, as in its zero value.
+// An Int is a number that may be unset. Its zero value is unset.
 type Int struct {
 	value int32
 	set   bool
@@ -47,14 +47,14 @@ type Int struct {
 
 // Set returns an Int that is set.
 func Set(v int) Int {
-	// What does not fit becomes what NCCL calls undefined, and is refused.
+	// A number that does not fit into an int32 becomes NCCL_CONFIG_UNDEF_INT, which raw refuses.
 	if v <= math.MinInt32 || v > math.MaxInt32 {
 		return Int{ncclsys.Undefined, true}
 	}
 	return Int{int32(v), true}
 }
 
-// raw builds what NCCL is given. It is on the heap, with the texts it points to.
+// raw builds the ncclConfig_t. It and the strings that it points to are on the heap.
 func (c Config) raw(l *Library) (*ncclsys.Config, error) {
 	r := ncclsys.NewConfig()
 	if c.NonBlocking {

@@ -9,7 +9,7 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// A kind is a type of elements, and how numbers are written and read as such.
+// A kind is an element type, and the conversion of numbers to and from it.
 type kind struct {
 	t     nccl.DataType
 	write func(float64) uint64
@@ -29,7 +29,7 @@ var kinds = []kind{
 	{nccl.Float64, math.Float64bits, math.Float64frombits},
 }
 
-// put makes device memory that holds numbers as elements of a type.
+// put allocates device memory that holds numbers as elements of a type.
 func put(r *rank, k kind, numbers []float64) (*cuda.Slice[uint8], nccl.Buffer, error) {
 	size := k.t.Size()
 	host := make([]uint8, len(numbers)*size)
@@ -64,8 +64,7 @@ func get(s *cuda.Slice[uint8], k kind) ([]float64, error) {
 
 var opList = []nccl.Op{nccl.Sum, nccl.Prod, nccl.Max, nccl.Min, nccl.Avg}
 
-// value is element i of rank r's contribution: small, so that results fit into
-// every type.
+// value returns element i of rank r's contribution. It is small, so that results fit into every type.
 func value(r, i int) float64 { return float64((i+r)%3 + 1) }
 
 func reference(op nccl.Op, n, i int) float64 {
@@ -89,8 +88,7 @@ func reference(op nccl.Op, n, i int) float64 {
 	return x
 }
 
-// near compares results: averages are rounded on the way, and integers' are
-// rounded down.
+// near compares results. Averages are rounded on the way, and averages of integers are rounded down.
 func near(k kind, op nccl.Op, got, want float64) bool {
 	if op != nccl.Avg {
 		return got == want

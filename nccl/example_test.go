@@ -8,7 +8,7 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// One process that drives all its devices from one goroutine. Here it has one.
+// One goroutine drives all devices of the process. Here there is one device.
 func Example() {
 	err := sumOverDevices(context.Background(), 1)
 	fmt.Println(err)
@@ -37,7 +37,7 @@ func sumOverDevices(ctx context.Context, n int) error {
 		if slices[i], err = cuda.Alloc[float32](devices[i], 1000); err != nil {
 			return err
 		}
-		defer slices[i].Free() //nolint:errcheck // nothing depends on it any more
+		defer slices[i].Free() //nolint:errcheck // the error has no consequence here
 		if err := slices[i].Fill(1); err != nil {
 			return err
 		}

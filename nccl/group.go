@@ -9,14 +9,14 @@ import (
 	"github.com/tutti-go/tutti/internal/ncclsys"
 )
 
-// A group is what one thread calls between a start and an end.
+// A group is an open ncclGroupStart of one thread. Only that thread's goroutine uses it.
 type group struct {
-	comms []*Comm
-	dev   *cuda.Device // whose context is current for the whole group
-	err   error        // the first operation that was refused
+	comms []*Comm      // taken by the group, in the order of their first calls
+	dev   *cuda.Device // its context is current until the group ends; nil: no call yet
+	err   error        // the error of the first operation that was refused
 }
 
-// current returns this thread's group. The goroutine is locked to the thread.
+// current returns this thread's group, or nil. The goroutine must be locked to its thread.
 func (l *Library) current() *group {
 	if l.open.Load() == 0 {
 		return nil
@@ -26,7 +26,7 @@ func (l *Library) current() *group {
 	return l.groups[thread()]
 }
 
-// add makes a communicator part of the group, which has taken it.
+// add adds a communicator, which the group has taken.
 func (g *group) add(c *Comm) error {
 	for _, have := range g.comms {
 		if have == c {
@@ -44,22 +44,24 @@ func (g *group) add(c *Comm) error {
 	return nil
 }
 
-// Group calls f, and starts what f called on this library's communicators, in
-// this goroutine, as one operation: several tensors at once, sends and receives
-// that need each other, several devices driven by one goroutine. Nothing starts
-// before f returns. If f fails, panics, or any of its calls was refused, nothing
-// starts at all; the group is ended in every case. A Group within a Group is part
-// of it.
+// Group calls f, and starts the operations that f calls on this library's communicators
+// as one operation, as ncclGroupStart and ncclGroupEnd. It is for several tensors at once,
+// for sends and receives that depend on each other, and for several devices in one
+// goroutine. Only calls in the goroutine of f are part of it.
 //
-// The communicators are taken until the end: goroutines whose groups use the
-// same ones must begin with them in the same order.
+// No operation starts before f returns. If f fails or panics, or a call in it is refused,
+// no operation starts at all. The group is ended in every case. A Group within a Group is
+// part of the outer one.
+//
+// The group keeps the communicators until its end. Goroutines with concurrent groups must
+// first use shared communicators in the same order, or they deadlock.
 func (l *Library) Group(f func() error) error {
 	_, err := l.group(f, false)
 	return err
 }
 
-// Simulate calls f like Group, but starts nothing, and returns how long NCCL
-// thinks that it would take. It needs NCCL 2.22 and communicators that block.
+// Simulate calls f as Group does, but starts nothing. It returns NCCL's estimate of the
+// time that the operations would take. It needs NCCL 2.22 and blocking communicators.
 func (l *Library) Simulate(f func() error) (time.Duration, error) {
 	if err := l.sys.Needs("ncclGroupSimulateEnd", 22200); err != nil {
 		return 0, public(err)
@@ -99,7 +101,7 @@ func (l *Library) group(f func() error, simulate bool) (estimate time.Duration, 
 	return 0, err
 }
 
-// end ends a group; a spoilt one without starting anything.
+// end ends a group. A spoilt group ends without starting anything.
 func (l *Library) end(g *group, spoilt, simulate bool) (estimate time.Duration, err error) {
 	for _, c := range g.comms {
 		c.mu.Lock()
@@ -110,7 +112,7 @@ func (l *Library) end(g *group, spoilt, simulate bool) (estimate time.Duration, 
 	switch {
 	case spoilt:
 		l.sys.GroupSpoil()
-		_ = l.sys.GroupEnd() // fails, by intention
+		_ = l.sys.GroupEnd() // fails: GroupSpoil ensures it
 	case simulate:
 		var us float32
 		us, err = l.sys.GroupSimulateEnd()
@@ -124,7 +126,7 @@ func (l *Library) end(g *group, spoilt, simulate bool) (estimate time.Duration, 
 	}
 	for _, c := range g.comms {
 		if late || err == nil && !spoilt && !simulate {
-			if e := c.settle(nil); err == nil {
+			if e := c.awaitResult(nil); err == nil {
 				err = e
 			}
 		}
@@ -148,9 +150,9 @@ func (l *Library) register(tid int, g *group) {
 	l.open.Add(1)
 }
 
-// refuse remembers in the current group, if any, that an operation was not
-// accepted, so that the group does not start without it.
-func (c *Comm) refuse(err error) error {
+// recordRefusal records in the current group, if any, that an operation was refused, so that the
+// group starts nothing. It returns err.
+func (c *Comm) recordRefusal(err error) error {
 	if c == nil {
 		return err
 	}
@@ -162,9 +164,9 @@ func (c *Comm) refuse(err error) error {
 	return err
 }
 
-// grouped returns an error if this goroutine is within a group, for what cannot
-// be part of one.
-func (l *Library) grouped(what string) error {
+// refuseInGroup returns an error if this goroutine is in a group, for calls that cannot be part
+// of one.
+func (l *Library) refuseInGroup(what string) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if l.current() != nil {

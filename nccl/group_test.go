@@ -10,8 +10,8 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// TestGroupIsNeverLeftOpen lets groups fail in every way: nothing of them starts,
-// and the next operation is not part of them.
+// TestGroupIsNeverLeftOpen makes groups fail in every way. None of their operations starts, and the next
+// operation is not part of them.
 func TestGroupIsNeverLeftOpen(t *testing.T) {
 	c := fake(t)
 	clean(t)
@@ -74,8 +74,7 @@ func TestGroupIsNeverLeftOpen(t *testing.T) {
 	}
 }
 
-// TestComposedGroup lets a collective that is made of messages fail in the
-// middle.
+// TestComposedGroup makes a collective that consists of messages fail in the middle.
 func TestComposedGroup(t *testing.T) {
 	c := fake(t)
 	libs, err := fakegpu.Build(21403)

@@ -2,17 +2,19 @@ package nccl
 
 import "fmt"
 
-// Hold has the operations that follow on this communicator noted only: Flush gives
-// them to NCCL, one after the other, without coming back to Go in between. That is for
-// many small ones, of which the way into C and back is a part of what they take; they
-// are not one operation, as those of a Group are. What else is called on the
-// communicator is not noted, and comes after what was. The memory must be kept until
-// Flush, and then until the stream is done, as always. Goroutines that share the
-// communicator share what is held. Abort and Close forget it; Flush before Split, Shrink,
-// Grow, Finalize, Suspend and Revoke, which do not wait for it.
+// Hold makes the communicator record the following collectives and messages. Flush passes
+// them to NCCL one after the other, without returning to Go in between. This is for many
+// small operations, where the way from Go to C and back is a large part of the time. They
+// stay separate operations, unlike those of a Group.
 //
-// Calls on communicators that do not block are not held: they are made at once. Those
-// that are part of a Group cannot be held.
+// Other calls on the communicator are not recorded; they first make the recorded calls.
+// The memory must stay valid until Flush, and then until the stream has completed the
+// operations. Goroutines that share the communicator share the recorded calls. Abort and
+// Close discard them. Call Flush before Split, Shrink, Grow, Finalize, Suspend and Revoke,
+// which do not.
+//
+// A nonblocking communicator does not record: its calls are made at once. Hold cannot be
+// used in a Group.
 func (c *Comm) Hold() error {
 	u, err := c.join("Hold")
 	switch {
@@ -27,8 +29,8 @@ func (c *Comm) Hold() error {
 	return c.finish(u, err)
 }
 
-// Flush makes the calls that were held, until one fails, and ends Hold. Those after
-// one that failed are not made. Without Hold it does nothing.
+// Flush makes the recorded calls, up to the first that fails, and ends Hold. The calls
+// after a failed one are discarded. Without Hold it does nothing.
 func (c *Comm) Flush() error {
 	u, err := c.join("Flush")
 	if err != nil {
@@ -39,7 +41,7 @@ func (c *Comm) Flush() error {
 	return c.finish(u, err)
 }
 
-// flush makes the calls that are held. The caller has taken the communicator.
+// flush makes the recorded calls. The caller has taken the communicator.
 func (c *Comm) flush() error {
 	h := c.around.Held
 	if h == nil || h.Empty() {
@@ -52,12 +54,12 @@ func (c *Comm) flush() error {
 	return err
 }
 
-// notHeld returns an error if calls are held, for what would come before them. The
-// caller has taken the communicator, which is given back then.
+// notHeld returns an error if Hold is active, for calls that would overtake the recorded
+// ones. The caller has taken the communicator; with the error, notHeld gives it back.
 func (c *Comm) notHeld() error {
 	if c.around.Held == nil {
 		return nil
 	}
 	c.give()
-	return invalid("a communicator that is held cannot be part of a Group: Flush it first")
+	return invalid("a communicator on which Hold is active cannot be part of a Group; call Flush first")
 }

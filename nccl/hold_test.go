@@ -9,7 +9,7 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// TestHold has operations wait until they are flushed, and nothing else.
+// TestHold checks that only collectives and messages are recorded, and that Flush makes them.
 func TestHold(t *testing.T) {
 	c := fake(t)
 	clean(t)
@@ -43,7 +43,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// TestHoldOrder holds that what cannot be held comes after what is.
+// TestHoldOrder checks that calls that are not recorded come after the recorded ones.
 func TestHoldOrder(t *testing.T) {
 	c := fake(t)
 	clean(t)
@@ -70,7 +70,7 @@ func TestHoldOrder(t *testing.T) {
 	w.works(t, w.comms)
 }
 
-// TestHoldFails has the second of three calls fail: the third is not made.
+// TestHoldFails makes the second of three calls fail: the third is not made.
 func TestHoldFails(t *testing.T) {
 	c := fake(t)
 	clean(t)
@@ -89,8 +89,7 @@ func TestHoldFails(t *testing.T) {
 	w.works(t, w.comms)
 }
 
-// TestHoldAborted aborts while the first of three calls is in NCCL: the others are not
-// made.
+// TestHoldAborted aborts while the first of three calls is in NCCL: the others are not made.
 func TestHoldAborted(t *testing.T) {
 	c := fake(t)
 	clean(t)

@@ -13,27 +13,26 @@ import (
 	"github.com/tutti-go/tutti/internal/ncclsys"
 )
 
-// Init makes this rank's communicator on a device. All ranks must call it, with
-// the same id and size; it waits for them until the context ends. The caller
-// closes the communicator.
+// Init makes this rank's communicator on a device. All ranks must call it with the same id
+// and size. It waits for them until ctx ends. The caller closes the communicator.
 func (l *Library) Init(ctx context.Context, d *cuda.Device, id UniqueID, rank, size int, cfg Config) (*Comm, error) {
 	if size < 1 || size > math.MaxInt32 || rank < 0 || rank >= size {
-		return nil, invalid("rank %d of %d", rank, size)
+		return nil, invalid("rank %d is not one of %d ranks", rank, size)
 	}
 	return l.create(ctx, "Init", d, nil, false, cfg, func(out *ncclsys.Slot, raw *ncclsys.Config) error {
 		return l.sys.CommInit(out, size, ncclsys.UniqueID{Bytes: id}, rank, raw)
 	})
 }
 
-// InitScalable is Init with several ids, made by different ranks, which makes the
-// start of very many ranks faster. All ranks have the same ids in the same order.
-// It needs NCCL 2.23, except with one id.
+// InitScalable is Init with several ids, made by different ranks, which starts large jobs
+// faster. All ranks pass the same ids in the same order. It needs NCCL 2.23, except with
+// one id.
 func (l *Library) InitScalable(ctx context.Context, d *cuda.Device, ids []UniqueID, rank, size int, cfg Config) (*Comm, error) {
 	if len(ids) == 1 && l.sys.Needs("", 22300) != nil {
 		return l.Init(ctx, d, ids[0], rank, size, cfg)
 	}
 	if size < 1 || size > math.MaxInt32 || rank < 0 || rank >= size || len(ids) < 1 || len(ids) > size {
-		return nil, invalid("rank %d of %d, %d ids", rank, size, len(ids))
+		return nil, invalid("rank %d, %d ranks and %d ids do not match", rank, size, len(ids))
 	}
 	raws := make([]ncclsys.UniqueID, len(ids))
 	for i, id := range ids {
@@ -44,9 +43,9 @@ func (l *Library) InitScalable(ctx context.Context, d *cuda.Device, ids []Unique
 	})
 }
 
-// InitAll makes a communicator over devices of this process, one rank for each,
-// in their order. Each can be handed to a goroutine of its own, or several be
-// driven by one in a Group. If one fails, all end. The caller closes them.
+// InitAll makes a communicator over devices of this process, one rank for each device, in
+// order. Each rank can be used by a goroutine of its own, or several by one goroutine in a
+// Group. If one rank fails, all are aborted. The caller closes them.
 func (l *Library) InitAll(ctx context.Context, devices []*cuda.Device, cfg Config) ([]*Comm, error) {
 	if len(devices) == 0 {
 		return nil, invalid("no devices")
@@ -63,7 +62,7 @@ func (l *Library) InitAll(ctx context.Context, devices []*cuda.Device, cfg Confi
 		go func() {
 			var err error
 			if comms[i], err = l.Init(ctx, d, id, i, len(devices), cfg); err != nil {
-				cancel() // the others wait for this one
+				cancel() // the other ranks wait for this one
 			}
 			errs <- err
 		}()
@@ -79,18 +78,18 @@ func (l *Library) InitAll(ctx context.Context, devices []*cuda.Device, cfg Confi
 	}
 	for _, c := range comms {
 		if c != nil {
-			// The first cause is the one to report.
+			// The error to report is the first cause.
 			_ = c.Abort(context.WithoutCancel(ctx))
 		}
 	}
 	return nil, failed
 }
 
-// create makes a communicator by a call that waits for other ranks. The call has
-// a goroutine, and so a thread, of its own: when the context ends first, it is
-// left to itself, and what it makes is aborted. A parent has been taken, and is
-// given back when the call has returned. An absent rank takes part in the call and
-// gets nothing.
+// create makes a communicator with a call that waits for other ranks. The call runs on a
+// goroutine of its own. When ctx ends first, create returns, the call continues, and what
+// it makes is aborted. The caller has taken parent, if there is one; create gives it back
+// when the call has returned. An absent rank takes part in the call and gets no
+// communicator.
 func (l *Library) create(ctx context.Context, what string, d *cuda.Device, parent *Comm, absent bool, cfg Config,
 	call func(*ncclsys.Slot, *ncclsys.Config) error,
 ) (*Comm, error) {
@@ -100,7 +99,7 @@ func (l *Library) create(ctx context.Context, what string, d *cuda.Device, paren
 		}
 	}
 	raw, err := cfg.raw(l)
-	if err = first(ctx.Err(), err, l.grouped(what)); err == nil {
+	if err = first(ctx.Err(), err, l.refuseInGroup(what)); err == nil {
 		err = d.Retain()
 	}
 	if err != nil {
@@ -109,13 +108,13 @@ func (l *Library) create(ctx context.Context, what string, d *cuda.Device, paren
 	}
 	c := &Comm{
 		lib: l, dev: d, slot: new(ncclsys.Slot), config: raw, nonBlocking: cfg.NonBlocking, state: open,
-		ended: make(chan struct{}),
+		done: make(chan struct{}),
 	}
 	c.changed.L = &c.mu
 	push, context, pop := d.Around()
 	c.around.Bracket = dl.Bracket{Before: dl.Func(push), Arg: context, After: dl.Func(pop)}
-	// Whoever sets given first decides: the goroutine delivers what it made, or
-	// the context has ended and nobody wants it any more.
+	// The first to set given decides: either the goroutine delivers the communicator, or
+	// the context has ended and the goroutine aborts it.
 	var given atomic.Bool
 	done := make(chan error, 1)
 	go func() {
@@ -126,9 +125,9 @@ func (l *Library) create(ctx context.Context, what string, d *cuda.Device, paren
 			return
 		}
 		if err == nil {
-			c.drop()
+			c.abortUndelivered()
 		}
-		_ = d.Release() // there is nobody left to tell
+		_ = d.Release() // the caller has returned; the error has no receiver
 	}()
 	select {
 	case err = <-done:
@@ -145,88 +144,87 @@ func (l *Library) create(ctx context.Context, what string, d *cuda.Device, paren
 	return c, nil
 }
 
-// make carries the call out and, if NCCL goes on after it has returned, waits for
-// that, unless the communicator is not wanted any more.
+// make makes the call, and waits if NCCL continues it after returning. It gives up the
+// wait when unwanted is set.
 func (c *Comm) make(parent *Comm, absent bool, unwanted *atomic.Bool, call func() error) error {
 	err := c.dev.Do(call)
 	if err != nil && !errors.Is(err, ncclsys.ErrInProgress) {
-		c.slot.Handle = 0 // NCCL has freed what there was
+		c.slot.Handle = 0 // NCCL has freed the communicator
 		return public(err)
 	}
 	if parent != nil && parent.nonBlocking {
-		if err = parent.settle(err); err == nil && !absent {
-			err = c.appear(parent, unwanted)
+		if err = parent.awaitResult(err); err == nil && !absent {
+			err = c.awaitChild(parent, unwanted)
 		}
 		if err != nil && atomic.LoadUintptr(&c.slot.Handle) == 0 {
-			c.reap(parent)
+			c.freeLateChild(parent)
 		}
 	}
 	if c.slot.Handle == 0 {
 		return public(err)
 	}
 	if c.nonBlocking {
-		err = c.ready(unwanted)
+		err = c.awaitReady(unwanted)
 	}
 	if err == nil {
-		err = c.ask()
+		err = c.queryRank()
 	}
 	if err != nil {
-		c.drop()
+		c.abortUndelivered()
 		c.slot.Handle = 0
 	}
 	return public(err)
 }
 
-// birth is how long NCCL may take to make a communicator that nobody wants any
-// more.
-const birth = 5 * time.Second
+// childTimeout bounds the wait for NCCL to make a communicator that is no longer wanted.
+const childTimeout = 5 * time.Second
 
-// appear waits until NCCL has written the handle of a communicator that is made
-// of another: that can be after the other one is said to be ready. One that is not
-// wanted any more is waited for, too, for a time, because it must be ended.
-func (c *Comm) appear(parent *Comm, unwanted *atomic.Bool) error {
+// awaitChild waits until NCCL has written the handle of a child communicator, which can be
+// after the parent is ready. An unwanted child is waited for too, up to childTimeout, because
+// it must be freed.
+func (c *Comm) awaitChild(parent *Comm, unwanted *atomic.Bool) error {
 	var since time.Time
 	for pause := 20 * time.Microsecond; atomic.LoadUintptr(&c.slot.Handle) == 0; pause = min(2*pause, time.Millisecond) {
 		if unwanted.Load() {
 			if since.IsZero() {
 				since = time.Now()
 			}
-			if time.Since(since) > birth {
+			if time.Since(since) > childTimeout {
 				return ErrStarted
 			}
 		}
 		time.Sleep(pause)
-		if err := parent.settle(nil); err != nil {
+		if err := parent.awaitResult(nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// reap ends a communicator that NCCL may still make of one that has failed or is
-// being aborted; once that has ended, there is nothing more to come.
-func (c *Comm) reap(parent *Comm) {
+// freeLateChild frees a child communicator that NCCL may still make from a parent that has failed
+// or is being aborted. After the parent has ended, NCCL makes no child.
+func (c *Comm) freeLateChild(parent *Comm) {
 	if c.dev.Retain() != nil {
 		return
 	}
-	lost := &Comm{lib: c.lib, dev: c.dev, slot: c.slot, config: c.config} // which NCCL may still write and read
+	lost := &Comm{lib: c.lib, dev: c.dev, slot: c.slot, config: c.config} // NCCL may still write slot and read config
 	c.slot = new(ncclsys.Slot)
 	go func() {
-		t := time.NewTimer(birth)
+		t := time.NewTimer(childTimeout)
 		defer t.Stop()
 		select {
-		case <-parent.ended:
+		case <-parent.done:
 		case <-t.C:
 		}
 		if atomic.LoadUintptr(&lost.slot.Handle) != 0 {
-			lost.drop()
+			lost.abortUndelivered()
 		}
-		_ = lost.dev.Release() // there is nobody left to tell
+		_ = lost.dev.Release() // the caller has returned; the error has no receiver
 	}()
 }
 
-// ready waits until a communicator that does not block has been made.
-func (c *Comm) ready(unwanted *atomic.Bool) error {
+// awaitReady waits until a nonblocking communicator has been made, or is unwanted.
+func (c *Comm) awaitReady(unwanted *atomic.Bool) error {
 	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
 		code, err := c.lib.sys.CommAsyncError(c.handle())
 		if err != nil || code == 0 {
@@ -242,8 +240,8 @@ func (c *Comm) ready(unwanted *atomic.Bool) error {
 	}
 }
 
-// ask learns from NCCL which rank this is.
-func (c *Comm) ask() (err error) {
+// queryRank sets rank and size from NCCL, and the device's capability.
+func (c *Comm) queryRank() (err error) {
 	if c.rank, err = c.lib.sys.CommUserRank(c.handle()); err != nil {
 		return err
 	}
@@ -254,7 +252,7 @@ func (c *Comm) ask() (err error) {
 	return err
 }
 
-// drop ends a communicator that nobody has been given.
-func (c *Comm) drop() {
-	_ = c.dev.Do(func() error { return c.lib.sys.CommAbort(c.handle()) }) // there is nobody to tell
+// abortUndelivered frees a communicator that no caller has received.
+func (c *Comm) abortUndelivered() {
+	_ = c.dev.Do(func() error { return c.lib.sys.CommAbort(c.handle()) }) // the error has no receiver
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// TestInitGivesUp lets a rank never come: Init returns when the context ends, and
-// nothing stays behind once NCCL can be made to end.
+// TestInitGivesUp has a rank that never comes. Init returns when the context ends, and nothing is left
+// once NCCL can be ended.
 func TestInitGivesUp(t *testing.T) {
 	c := fake(t)
 	w := newWorld(t, 2, nccl.Config{})
@@ -25,7 +25,7 @@ func TestInitGivesUp(t *testing.T) {
 		ok(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		calls := c.Calls("ncclCommInitRankConfig")
-		go func() { // not before it is in NCCL
+		go func() { // cancels after the call is in NCCL
 			for c.Calls("ncclCommInitRankConfig") == calls {
 				time.Sleep(time.Millisecond)
 			}
@@ -36,7 +36,7 @@ func TestInitGivesUp(t *testing.T) {
 			t.Errorf("a rank that waits alone: %v", err)
 		}
 		if !cfg.NonBlocking {
-			// Blocked in NCCL: it ends when the other rank comes after all.
+			// The call is blocked in NCCL: it ends when the other rank comes.
 			other, err := w.lib.Init(t.Context(), w.devices[1], id, 1, 2, cfg)
 			ok(t, err, other.Abort(t.Context()))
 		}
@@ -45,8 +45,8 @@ func TestInitGivesUp(t *testing.T) {
 	w.works(t, w.comms)
 }
 
-// TestInitFails makes one of several communicators fail: the others end too, and
-// the first cause is reported.
+// TestInitFails makes one of several communicators fail. The others end too, and the error is the first
+// cause.
 func TestInitFails(t *testing.T) {
 	c := fake(t)
 	w := newWorld(t, 3, nccl.Config{})
@@ -61,7 +61,7 @@ func TestInitFails(t *testing.T) {
 		}
 		gone(t, func() bool { return !c.Left(before) })
 	}
-	// Two ranks on one device of one host.
+	// NCCL refuses two ranks on one device of one host.
 	_, err := w.lib.InitAll(t.Context(), []*cuda.Device{w.devices[0], w.devices[0]}, nccl.Config{})
 	var e *nccl.Error
 	if !errors.As(err, &e) || e.Code != 5 || !strings.Contains(err.Error(), "Duplicate GPU") {
@@ -71,7 +71,7 @@ func TestInitFails(t *testing.T) {
 	w.works(t, w.comms)
 }
 
-// TestShrinkAndGrow loses a rank, goes on without it, and lets another in.
+// TestShrinkAndGrow loses a rank, continues without it, and adds another one.
 func TestShrinkAndGrow(t *testing.T) {
 	fake(t)
 	clean(t)
@@ -99,7 +99,7 @@ func shrinkAndGrow(t *testing.T, cfg nccl.Config, revoke bool) {
 	defer cancel()
 	small, large := make([]*nccl.Comm, 2), make([]*nccl.Comm, 3)
 	each(2, func(i int) (err error) {
-		if err := w.reduce(i); err != nil { // the third never comes
+		if err := w.reduce(i); err != nil { // the third rank never comes
 			return err
 		}
 		if revoke {
@@ -136,7 +136,7 @@ func shrinkAndGrow(t *testing.T, cfg nccl.Config, revoke bool) {
 }
 
 func TestSuspend(t *testing.T) {
-	fake(t) // what real communicators hold depends on the machine
+	fake(t) // the usage of real communicators depends on the machine
 	clean(t)
 	w := newWorld(t, 1, nccl.Config{CommName: "a name", MinCTAs: nccl.Set(1), MaxCTAs: nccl.Set(4), RMAContexts: nccl.Set(1)})
 	c := w.comms[0]
@@ -163,7 +163,7 @@ func TestScalable(t *testing.T) {
 	ok(t, err, c.Close())
 }
 
-// TestCallsDoNotAllocate covers every collective and message.
+// TestCallsDoNotAllocate calls every collective and message.
 func TestCallsDoNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("under the race detector pools drop what they are given")
@@ -195,19 +195,19 @@ func TestCallsDoNotAllocate(t *testing.T) {
 		}
 		ok(t, s.Wait(t.Context()))
 	}
-	// A group itself remembers its communicators; its calls add nothing.
+	// A group allocates the list of its communicators; the calls in it allocate nothing.
 	small := testing.AllocsPerRun(100, func() { ok(t, w.lib.Group(group)) })
 	large := testing.AllocsPerRun(100, func() {
 		ok(t, w.lib.Group(func() error { return first(group(), group(), group(), group()) }))
 	})
 	ok(t, s.Wait(t.Context()))
-	if large > small+1 { // the closure
+	if large > small+1 { // one for the closure
 		t.Errorf("a group of 2 allocates %v times, of 8 %v times", small, large)
 	}
 }
 
-// TestCycles makes and ends communicators many times, some of which fail half
-// way: no descriptors and no memory stay behind.
+// TestCycles makes and frees communicators many times, some of which are cancelled during Init. No
+// descriptors and no memory are left.
 func TestCycles(t *testing.T) {
 	c := fake(t)
 	w := newWorld(t, 2, nccl.Config{})
@@ -216,7 +216,7 @@ func TestCycles(t *testing.T) {
 	cycle := func(i int) {
 		cfg := nccl.Config{NonBlocking: i%2 == 1}
 		if i%5 == 4 {
-			cfg.NonBlocking = true // one that blocks would wait for the missing rank
+			cfg.NonBlocking = true // a blocking one would wait for the missing rank
 			fired := c.Fired()
 			c.Fail("ncclCommInitRankConfig", 1+i%2, 1)
 			if _, err := w.lib.InitAll(t.Context(), w.devices, cfg); err == nil || c.Fired() != fired+1 {
@@ -241,16 +241,15 @@ func TestCycles(t *testing.T) {
 	for i := range 10 {
 		cycle(i)
 	}
-	// What was given up is aborted in the background.
+	// Cancelled communicators are aborted in the background.
 	gone(t, func() bool { return !c.Left(live) })
 	files := proctest.OpenFiles()
 	for i := range 50 {
 		cycle(i)
 	}
 	for end := time.Now().Add(deadline); ; time.Sleep(time.Millisecond) {
-		// Each id that not all ranks used keeps its meeting place for a while, and
-		// the connection of a rank that came, as in NCCL; also of the first ones,
-		// some of which may only now be given up.
+		// As in NCCL, an id that not all ranks used keeps its rendezvous for a while, and so does the
+		// connection of a rank that came. That includes ids of the first cycles.
 		extra := 2 * ids
 		if !c.Left(live) && proctest.OpenFiles() <= files+extra {
 			break

@@ -11,8 +11,8 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// TestBadInput holds that wrong arguments are errors before NCCL is called, and
-// that in a group they keep the rest from starting.
+// TestBadInput checks that invalid arguments are errors before NCCL is called, and that in a group they
+// keep the other operations from starting.
 func TestBadInput(t *testing.T) {
 	c := fake(t)
 	clean(t)
@@ -122,7 +122,7 @@ func TestBadInput(t *testing.T) {
 	}
 	err = w.lib.Group(func() error {
 		ok(t, w.reduce(0))
-		_ = comm.AllReduce(x, x, nccl.Op{}, s) // its error is ignored
+		_ = comm.AllReduce(x, x, nccl.Op{}, s) // the program ignores the error
 		return nil
 	})
 	if !errors.Is(err, nccl.ErrInvalid) {
@@ -141,7 +141,7 @@ func TestBadInput(t *testing.T) {
 	w.works(t, w.comms)
 }
 
-// TestTooOld asks an old version for what it does not have.
+// TestTooOld makes calls that an old version does not have.
 func TestTooOld(t *testing.T) {
 	fake(t)
 	clean(t)

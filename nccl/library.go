@@ -13,22 +13,22 @@ import (
 type Library struct {
 	sys *ncclsys.Library
 
-	open   atomic.Int32 // groups, so that calls outside of any are quick
+	open   atomic.Int32 // the number of groups; zero keeps calls on the fast path
 	mu     sync.Mutex
-	groups map[int]*group // by thread
+	groups map[int]*group // by thread id; guarded by mu
 }
 
-// A process has one Library of each file, however often it is asked for: groups
-// belong to the library and the thread.
+// loaded holds the process's Libraries, one for each file. Groups belong to a library and
+// a thread, so there must not be two Libraries of one file.
 var loaded struct {
 	mu     sync.Mutex
-	byPath map[string]*Library
+	byPath map[string]*Library // also by the argument of Load; guarded by mu
 }
 
-// Load loads the NCCL at a path. With "" it takes what TUTTI_NCCL_LIBRARY names,
-// or the first of what the loader finds, the wheel that PyTorch brings, and the
-// usual folders; if there is none, the error is a *cuda.LibraryError that lists
-// them. Libraries stay loaded.
+// Load loads the NCCL library at a path. With "" it loads the library that
+// TUTTI_NCCL_LIBRARY names, or the first one of those that the dynamic loader finds,
+// PyTorch's wheel and the usual folders. If none can be loaded, the error is a
+// *cuda.LibraryError that lists them. Libraries are never unloaded.
 func Load(path string) (*Library, error) {
 	loaded.mu.Lock()
 	defer loaded.mu.Unlock()
@@ -51,8 +51,8 @@ func Load(path string) (*Library, error) {
 	return l, nil
 }
 
-// Available returns nil if NCCL and the CUDA driver can be loaded and there is a
-// device file. It initialises neither.
+// Available returns nil if NCCL and the CUDA driver can be loaded and a device file
+// exists. It initialises neither.
 func Available() error {
 	if err := cuda.Available(); err != nil {
 		return err
@@ -64,10 +64,10 @@ func Available() error {
 // A Version is a version of NCCL.
 type Version struct{ Major, Minor, Patch int }
 
-// String writes it as people do: 2.28.9.
+// String returns the version as "2.28.9".
 func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }
 
-// Code is the number by which NCCL itself calls the version.
+// Code returns NCCL_VERSION_CODE: 10000*Major + 100*Minor + Patch.
 func (v Version) Code() int { return 10000*v.Major + 100*v.Minor + v.Patch }
 
 // Version returns the library's version.
@@ -76,11 +76,11 @@ func (l *Library) Version() Version {
 	return Version{c / 10000, c / 100 % 100, c % 100}
 }
 
-// Needs returns nil if the library is of that version or newer, and otherwise a
-// *cuda.VersionError about what needs it.
+// Needs returns nil if the library's version is v or newer, else a *cuda.VersionError that
+// says that what needs it.
 func (l *Library) Needs(what string, v Version) error { return public(l.sys.Needs(what, v.Code())) }
 
-// Path returns the library's path, or the name by which the loader found it.
+// Path returns the library's path, or the name with which the dynamic loader found it.
 func (l *Library) Path() string { return l.sys.Path() }
 
 // Param returns the value of one of NCCL's parameters. It needs NCCL 2.30.
@@ -89,18 +89,18 @@ func (l *Library) Param(key string) (string, error) {
 	return v, public(err)
 }
 
-// A UniqueID is what the ranks of a communicator find each other by.
+// A UniqueID identifies a communicator to the ranks that make it, as ncclUniqueId.
 type UniqueID [128]byte
 
-// NewID makes an id. The process that made it must live until all ranks' Init
-// has returned. Each id is for one communicator.
+// NewID makes an id for one communicator. The process that made it must live until Init
+// has returned on all ranks.
 func (l *Library) NewID() (UniqueID, error) {
 	id, err := l.sys.GetUniqueID()
 	return id.Bytes, public(err)
 }
 
-// Alloc allocates device memory in the way that NCCL's registration and windows
-// like best. The caller frees it. It needs NCCL 2.19.
+// Alloc allocates device memory with ncclMemAlloc, which suits registration and windows.
+// The caller frees it. It needs NCCL 2.19.
 func Alloc[T cuda.Elem](l *Library, d *cuda.Device, n int) (*cuda.Slice[T], error) {
 	s, err := cuda.Adopt[T](d, n, l.sys.MemAlloc, func(ptr uintptr) error { return public(l.sys.MemFree(ptr)) })
 	return s, public(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// control is nil on real libraries.
+// control controls the fake libraries; nil: the tests run on real ones.
 var control *fakegpu.Control
 
 const deadline = 2 * time.Minute
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(fakegpu.Main(&control, m.Run))
 }
 
-// fake returns the fake GPU's control, or skips the test.
+// fake returns the fake GPU's control, or skips the test on real libraries.
 func fake(t testing.TB) *fakegpu.Control {
 	t.Helper()
 	if control == nil {
@@ -61,10 +61,10 @@ func ok(t testing.TB, errs ...error) {
 	}
 }
 
-// free is for what ends with the function that made it.
+// free is for deferred calls.
 func free(v interface{ Free() error }) { _ = v.Free() }
 
-// clean fails the test if it leaves anything behind.
+// clean fails the test if it leaves objects on the fake GPU.
 func clean(t testing.TB) {
 	t.Helper()
 	if control == nil {
@@ -78,7 +78,7 @@ func clean(t testing.TB) {
 	})
 }
 
-// gone waits until what was given up has ended, in the background.
+// gone waits until cancelled calls have ended in the background.
 func gone(t testing.TB, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(deadline); !is(); time.Sleep(time.Millisecond) {
@@ -88,7 +88,7 @@ func gone(t testing.TB, is func() bool) {
 	}
 }
 
-// A rank is what a rank's program has.
+// A rank is the state of one rank's program.
 type rank struct {
 	lib    *nccl.Library
 	dev    *cuda.Device
@@ -97,10 +97,10 @@ type rank struct {
 	r, n   int
 }
 
-// A program is what each rank does.
+// A program is the function that each rank runs.
 type program func(ctx context.Context, r *rank) error
 
-// start makes a rank's things and runs a program.
+// start makes a rank's objects and runs a program.
 func start(ctx context.Context, lib *nccl.Library, ordinal int, id nccl.UniqueID, r, n int, cfg nccl.Config, p program) (err error) {
 	defer func() {
 		if err != nil {
@@ -131,7 +131,7 @@ func start(ctx context.Context, lib *nccl.Library, ordinal int, id nccl.UniqueID
 	return errors.Join(stream.Wait(ctx), comm.Close(), comm.Close())
 }
 
-// together runs a program on n ranks of this process, each on its own device.
+// together runs a program on n ranks of this process, each with its own device.
 func together(t testing.TB, lib *nccl.Library, n int, cfg nccl.Config, p program) error {
 	t.Helper()
 	devices, err := cuda.Devices()
@@ -151,13 +151,13 @@ func together(t testing.TB, lib *nccl.Library, n int, cfg nccl.Config, p program
 	for range n {
 		if err := <-errs; err != nil {
 			all = append(all, err)
-			cancel() // the others wait for this one
+			cancel() // the other ranks wait for this one
 		}
 	}
 	return errors.Join(all...)
 }
 
-// rankProcess is a rank in a process of its own.
+// rankProcess is the process of one rank.
 func rankProcess() error {
 	number := func(name string) int {
 		v, _ := strconv.Atoi(os.Getenv(name))
@@ -182,7 +182,7 @@ func rankProcess() error {
 	return start(ctx, lib, 0, nccl.UniqueID(text), r, n, cfg, p)
 }
 
-// missing reports whether an error says that the library is too old.
+// missing reports whether an error says that NCCL is too old.
 func missing(err error) bool {
 	var v *cuda.VersionError
 	return errors.As(err, &v) && v.Need != "" && v.Found != ""

@@ -7,16 +7,16 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// An Op says how elements are combined. Its zero value is no operation.
+// An Op is a reduction operation, as ncclRedOp_t. Its zero value is not an operation.
 type Op struct {
-	code int // NCCL's number and one
-	comm *Comm
-	t    DataType
+	code int      // the ncclRedOp_t plus one
+	comm *Comm    // of an operation of PreMulSum; else nil
+	t    DataType // of an operation of PreMulSum
 }
 
-// The operations. They are not to be assigned to; see also Comm.PreMulSum. They do
-// what NCCL does, on integers, too: there Avg divides the sum, which may have
-// wrapped. Package tutti refuses Avg and PreMul of integers.
+// The reduction operations; see also Comm.PreMulSum. They must not be assigned to. They
+// compute what NCCL computes: on integers, Avg divides the sum, which may have wrapped.
+// Package tutti refuses Avg and PreMul of integers.
 var (
 	Sum  = Op{code: 1}
 	Prod = Op{code: 2}
@@ -25,7 +25,7 @@ var (
 	Avg  = Op{code: 5}
 )
 
-// String returns the operation's name.
+// String returns the operation's name, such as "sum".
 func (o Op) String() string {
 	if names := [...]string{"no operation", "sum", "prod", "max", "min", "avg"}; o.code < len(names) {
 		return names[o.code]
@@ -33,8 +33,7 @@ func (o Op) String() string {
 	return "premulsum"
 }
 
-// check returns an error if the operation cannot combine elements of a type on
-// a communicator.
+// check returns an error if the operation cannot reduce elements of type t on c.
 func (o Op) check(c *Comm, t DataType) error {
 	if o.code != 0 && o.comm == nil && t < Float8E4M3 {
 		return nil
@@ -42,6 +41,7 @@ func (o Op) check(c *Comm, t DataType) error {
 	return o.checkAll(c, t)
 }
 
+// checkAll is the slow path of check.
 func (o Op) checkAll(c *Comm, t DataType) error {
 	switch {
 	case o.code == 0:
@@ -58,9 +58,9 @@ func (o Op) checkAll(c *Comm, t DataType) error {
 	return nil
 }
 
-// PreMulSum makes an operation that multiplies this rank's elements by x before
-// the sum. Ranks may have different factors. The caller frees it, unless the
-// communicator is closed first.
+// PreMulSum makes an operation that multiplies this rank's elements by x before the sum.
+// The factor may differ between ranks. The caller frees the operation with FreeOp;
+// closing the communicator frees it too.
 func (c *Comm) PreMulSum(t DataType, x float64) (Op, error) {
 	value, err := scalar(t, x)
 	if err != nil {
@@ -69,8 +69,8 @@ func (c *Comm) PreMulSum(t DataType, x float64) (Op, error) {
 	return c.newOp(t, value, 0)
 }
 
-// PreMulSumAt is PreMulSum with a factor in device memory, one element, which is
-// read when a collective runs.
+// PreMulSumAt is PreMulSum with a factor in device memory, one element, which NCCL reads
+// when the collective runs.
 func (c *Comm) PreMulSumAt(b Buffer) (Op, error) {
 	if err := b.check("factor", c); err != nil {
 		return Op{}, err
@@ -106,8 +106,8 @@ func (c *Comm) hasOp(code int) bool {
 	return c.ops[code]
 }
 
-// FreeOp ends an operation that PreMulSum made. Collectives that were started
-// with it are not harmed. It may be called again.
+// FreeOp frees an operation of PreMulSum. Collectives that were started with it are not
+// affected. Further calls for the same operation do nothing.
 func (c *Comm) FreeOp(o Op) error {
 	if o.comm == nil {
 		return nil
@@ -124,13 +124,13 @@ func (c *Comm) FreeOp(o Op) error {
 	}
 	u, err := c.enter("FreeOp")
 	if err != nil {
-		return unlessGone(err)
+		return ignoreEnded(err)
 	}
 	defer c.leave(u)
 	return public(c.lib.sys.RedOpDestroy(o.code-1, c.handle()))
 }
 
-// scalar is a number as an element of a type.
+// scalar encodes x as an element of type t.
 func scalar(t DataType, x float64) (*[8]byte, error) {
 	b := new([8]byte)
 	whole := x == math.Trunc(x)
@@ -169,7 +169,7 @@ func scalar(t DataType, x float64) (*[8]byte, error) {
 		return nil, invalid("a factor for %v must be in device memory: see PreMulSumAt", t)
 	}
 	if !ok {
-		return nil, invalid("the factor %v is not one of %v", x, t)
+		return nil, invalid("the factor %v is not a value of %v", x, t)
 	}
 	return b, nil
 }

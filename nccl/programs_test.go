@@ -13,8 +13,7 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// programs are what ranks do, in goroutines and in processes, on the fake GPU
-// and on the real library.
+// programs are run by ranks in goroutines and in processes, on the fake GPU and on the real library.
 var programs = map[string]program{
 	"types":    everyType,
 	"verbs":    everyVerb,
@@ -29,8 +28,8 @@ var programs = map[string]program{
 	"lost":     lost,
 }
 
-// split makes communicators of even and odd ranks, in reverse order, and one
-// without the last rank.
+// split makes communicators of the even and the odd ranks, in reverse order, and one without the last
+// rank.
 func split(ctx context.Context, r *rank) error {
 	sub, err := r.comm.Split(ctx, r.r%2, -r.r, nccl.Config{})
 	if missing(err) {
@@ -64,7 +63,7 @@ func split(ctx context.Context, r *rank) error {
 	return sums(ctx, r, r.comm)
 }
 
-// sums checks that a communicator works.
+// sums checks an AllReduce on a communicator.
 func sums(ctx context.Context, r *rank, c *nccl.Comm) error {
 	s, err := cuda.Alloc[int64](r.dev, 10)
 	if err != nil {
@@ -82,7 +81,7 @@ func sums(ctx context.Context, r *rank, c *nccl.Comm) error {
 	return nil
 }
 
-// memory uses NCCL's own allocation, registration and windows.
+// memory uses NCCL's allocation, registration and windows.
 func memory(ctx context.Context, r *rank) error {
 	s, err := nccl.Alloc[float32](r.lib, r.dev, 1<<16)
 	if missing(err) {
@@ -120,11 +119,11 @@ func memory(ctx context.Context, r *rank) error {
 	return nil
 }
 
-// signals writes into the next rank's window. Where NCCL cannot, it says so.
+// signals writes into the next rank's window. Without support, Supported is false.
 func signals(ctx context.Context, r *rank) error {
 	v := nccl.Version{Major: 2, Minor: 29}
 	if r.n == 1 || r.lib.Needs("signals", v) != nil || control == nil && os.Getenv("TUTTI_TEST_GPU") != "" {
-		return nil // on one GPU ranks have no common windows
+		return nil // ranks on one GPU have no common windows
 	}
 	s, err := nccl.Alloc[int32](r.lib, r.dev, 1024)
 	if err != nil {
@@ -157,9 +156,8 @@ func signals(ctx context.Context, r *rank) error {
 	return sums(ctx, r, r.comm)
 }
 
-// order holds a fill back on a compute stream, runs a collective on another and
-// reads on the first, ordered by events alone; and once without them, to show that
-// this can fail.
+// order holds a fill back on a compute stream, runs a collective on another stream and reads on the
+// first, ordered by events alone. It also runs without the events, to show that the check can fail.
 func order(ctx context.Context, r *rank) error {
 	compute, err := r.dev.NewStream()
 	if err != nil {
@@ -185,8 +183,8 @@ func order(ctx context.Context, r *rank) error {
 		return err
 	}
 	defer free(out)
-	// The first collective of a size may connect the ranks in a new way, for which
-	// NCCL may need a device that waits for nothing.
+	// The first collective of a size may connect the ranks in a new way. NCCL may need a device without
+	// waiting streams for that.
 	b := nccl.Of(s)
 	if err := errors.Join(s.Fill(0), r.comm.AllReduce(b, b, nccl.Sum, r.stream), r.stream.Wait(ctx)); err != nil {
 		return err
@@ -225,8 +223,8 @@ func order(ctx context.Context, r *rank) error {
 	return nil
 }
 
-// ends waits for the stream, but not for long: processes that share a GPU have few
-// queues there, and a stream that is held back may hold up others in its queue.
+// ends waits for the stream, for a limited time. Processes that share a GPU have few hardware queues, and
+// a stream that is held back may block other streams in its queue.
 func (r *rank) ends(ctx context.Context) bool {
 	most := time.Minute
 	if os.Getenv("TUTTI_TEST_GPU") != "" {
@@ -237,7 +235,7 @@ func (r *rank) ends(ctx context.Context) bool {
 	return r.stream.Wait(ctx) == nil
 }
 
-// nan lets one rank have no number: the least and the greatest are of the others'.
+// nan has NaN on one rank: the minimum and the maximum are those of the other ranks.
 func nan(ctx context.Context, r *rank) error {
 	for _, k := range kinds {
 		if k.t != nccl.Float16 && k.t != nccl.BFloat16 && k.t != nccl.Float32 && k.t != nccl.Float64 {
@@ -279,8 +277,7 @@ func finalize(ctx context.Context, r *rank) error {
 	return nil
 }
 
-// lost kills the last rank's process while the others wait for it. They see it
-// within a time and abort.
+// lost kills the last rank's process while the others wait for it. They notice within a time and abort.
 func lost(ctx context.Context, r *rank) error {
 	if err := sums(ctx, r, r.comm); err != nil {
 		return err
@@ -298,8 +295,8 @@ func lost(ctx context.Context, r *rank) error {
 		return err
 	}
 	if control == nil {
-		// Over sockets on one machine NCCL has been seen not to notice for a
-		// minute, in the call: whoever knows better aborts.
+		// Over sockets on one machine, NCCL may not notice for a minute, inside the call. The program
+		// knows of the loss and aborts.
 		defer time.AfterFunc(5*time.Second, func() { _ = r.comm.Abort(ctx) }).Stop()
 	}
 	// The call itself fails if NCCL has noticed by then.
@@ -307,7 +304,7 @@ func lost(ctx context.Context, r *rank) error {
 		return err
 	}
 	for r.comm.AsyncError() == nil {
-		// What ends it is told first.
+		// The abort's error comes first.
 		if done, err := r.stream.Done(); (done || err != nil) && r.comm.AsyncError() == nil {
 			return fmt.Errorf("the collective ended without the lost rank: %w", err)
 		}

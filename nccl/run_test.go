@@ -15,7 +15,7 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// names are the programs that end well, in order.
+// names are the programs that end without an error, in order.
 func names() []string {
 	var all []string
 	for name := range programs {
@@ -41,7 +41,7 @@ func TestGoroutines(t *testing.T) {
 	}
 }
 
-// TestVersions runs what differs between versions on each that the fake GPU has.
+// TestVersions runs the programs that depend on the version, with every version of the fake GPU.
 func TestVersions(t *testing.T) {
 	fake(t)
 	for _, v := range fakegpu.Versions {
@@ -61,7 +61,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// sizes are the numbers of processes to run with.
+// sizes are the numbers of processes to run.
 func sizes() []int {
 	text := os.Getenv("TUTTI_TEST_RANKS")
 	if text == "" {
@@ -76,8 +76,7 @@ func sizes() []int {
 	return all
 }
 
-// processes starts this binary once for each rank, all on device 0: NCCL takes
-// each for a host of its own.
+// processes starts this binary once for each rank, all on device 0. To NCCL each is a host of its own.
 func processes(t *testing.T, name string, n int, env ...string) []*exec.Cmd {
 	t.Helper()
 	id, err := load(t).NewID()
@@ -107,11 +106,11 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// TestLostProcess kills a rank: the others notice, abort, and end well.
+// TestLostProcess kills a rank: the others notice, abort, and exit with code 0.
 func TestLostProcess(t *testing.T) {
 	for _, env := range []string{"TUTTI_TEST_NONBLOCKING=1", "TUTTI_TEST_NONBLOCKING="} {
 		if control == nil && env == "TUTTI_TEST_NONBLOCKING=" {
-			break // NCCL itself hangs then, in the call, and cannot be aborted there
+			break // NCCL itself hangs in the call and cannot be aborted there
 		}
 		for r, cmd := range processes(t, "lost", 3, env) {
 			out, err := proctest.Finish(t, cmd)
@@ -128,7 +127,7 @@ func TestLostProcess(t *testing.T) {
 	}
 }
 
-// TestNoLibrary asks a process that cannot find NCCL, and this one, which can.
+// TestNoLibrary runs a process that cannot find NCCL, and checks this process, which can.
 func TestNoLibrary(t *testing.T) {
 	ok(t, nccl.Available())
 	cmd := exec.Command(proctest.Self(t))

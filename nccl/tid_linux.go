@@ -2,5 +2,5 @@ package nccl
 
 import "golang.org/x/sys/unix"
 
-// thread returns the number of the thread that the goroutine is locked to.
+// thread returns the id of the thread that the goroutine is locked to.
 func thread() int { return unix.Gettid() }

@@ -2,5 +2,5 @@
 
 package nccl
 
-// thread is never asked for: there is no Library here.
+// thread is never called: no Library can be loaded on this system.
 func thread() int { return 0 }

@@ -7,10 +7,12 @@ import (
 	"github.com/tutti-go/tutti/cuda"
 )
 
+// A DataType is the type of an element, as ncclDataType_t. Its zero value is not a type.
 // A DataType is the type of elements. Its zero value is no type.
 type DataType int
 
-// The types; the 8-bit floats need NCCL 2.24, and reducing them a device of
+// The types. The 8-bit floats need NCCL 2.24. Reducing them needs a device of compute
+// capability 9 or more.
 // compute capability 9 or more.
 const (
 	Int8 DataType = iota + 1
@@ -43,7 +45,7 @@ func (t DataType) String() string {
 	return typeNames[t]
 }
 
-// Size returns the bytes of an element.
+// Size returns the size of an element in bytes.
 func (t DataType) Size() int {
 	if t < 0 || t >= types {
 		return 0
@@ -51,11 +53,11 @@ func (t DataType) Size() int {
 	return typeSizes[t]
 }
 
-// code is NCCL's own number.
+// code returns the ncclDataType_t.
 func (t DataType) code() int { return int(t) - 1 }
 
-// TypeOf returns the type of T's elements, and none for int16 and uint16, which
-// may hold several: see As.
+// TypeOf returns the DataType of T. It returns no type for int16 and uint16, which may hold
+// several; see As.
 func TypeOf[T cuda.Elem]() DataType {
 	switch reflect.TypeFor[T]().Kind() {
 	case reflect.Int8:
@@ -78,22 +80,22 @@ func TypeOf[T cuda.Elem]() DataType {
 	return 0
 }
 
-// A Buffer is device memory that NCCL is to read or write: where it is, how many
-// elements, and of which type. Its zero value means that there is nothing, for
-// the side of an operation that this rank has no part in. It owns nothing.
+// A Buffer is device memory that NCCL reads or writes: an address, a number of elements
+// and their type. Its zero value is an empty buffer, for the side of an operation that
+// this rank does not use. A Buffer does not own its memory.
 type Buffer struct {
-	mem *cuda.Memory
+	mem *cuda.Memory // nil: made by Raw or Known
 	dev *cuda.Device
 	ptr uintptr
-	n   int
+	n   int // elements
 	t   DataType
 }
 
-// Of is a slice of numbers as a Buffer.
+// Of returns a slice as a Buffer of T's type.
 func Of[T cuda.Elem](s *cuda.Slice[T]) Buffer { return As(s, TypeOf[T]()) }
 
-// As is a slice as a Buffer of another type of the same size: uint16 as Float16
-// or BFloat16, uint8 as Float8E4M3, or any that is only moved.
+// As returns a slice as a Buffer of another type of the same size: uint16 as Float16 or
+// BFloat16, uint8 as Float8E4M3, or any type for operations that only copy.
 func As[T cuda.Elem](s *cuda.Slice[T], t DataType) Buffer {
 	if s == nil {
 		return Buffer{}
@@ -105,14 +107,14 @@ func As[T cuda.Elem](s *cuda.Slice[T], t DataType) Buffer {
 	return b
 }
 
-// Raw is memory of another library as a Buffer. Memory that the driver knows to
-// be shorter, or elsewhere, is an error.
+// Raw returns memory of another library as a Buffer. It fails if the driver knows the
+// memory as shorter, or on another device.
 func Raw(d *cuda.Device, ptr uintptr, n int, t DataType) (Buffer, error) {
 	if t <= 0 || t >= types || n < 0 || n > math.MaxInt/t.Size() {
-		return Buffer{}, invalid("%d elements of %v", n, t)
+		return Buffer{}, invalid("%d elements of %v are not a valid buffer", n, t)
 	}
 	if ptr%uintptr(t.Size()) != 0 {
-		return Buffer{}, invalid("address %#x is not one of a %v", ptr, t)
+		return Buffer{}, invalid("address %#x is not aligned for a %v", ptr, t)
 	}
 	if n > 0 {
 		if err := d.Holds(ptr, uintptr(n)*uintptr(t.Size())); err != nil {
@@ -122,18 +124,18 @@ func Raw(d *cuda.Device, ptr uintptr, n int, t DataType) (Buffer, error) {
 	return Buffer{dev: d, ptr: ptr, n: n, t: t}, nil
 }
 
-// Known is Raw for memory that has been checked already, by Device.Holds.
+// Known is Raw without the check, for memory that Device.Holds has checked.
 func Known(d *cuda.Device, ptr uintptr, n int, t DataType) Buffer {
 	return Buffer{dev: d, ptr: ptr, n: n, t: t}
 }
 
-// Len returns the number of elements, and Type their type.
+// Len returns the number of elements.
 func (b Buffer) Len() int { return b.n }
 
-// Type returns the elements' type.
+// Type returns the type of the elements.
 func (b Buffer) Type() DataType { return b.t }
 
-// check returns an error if NCCL cannot use the buffer on a device.
+// check returns an error if NCCL cannot use the buffer on c's device.
 func (b *Buffer) check(side string, c *Comm) error {
 	if b.t != 0 && b.t < Float8E4M3 && b.dev == c.dev && (b.mem == nil || b.mem.Alive() == nil) {
 		return nil
@@ -141,9 +143,10 @@ func (b *Buffer) check(side string, c *Comm) error {
 	return b.checkAll(side, c)
 }
 
+// checkAll is the slow path of check.
 func (b *Buffer) checkAll(side string, c *Comm) error {
 	if b.t == 0 {
-		return invalid("the %s buffer has no type that NCCL knows: say which by nccl.As", side)
+		return invalid("the %s buffer has no NCCL type; choose one with nccl.As", side)
 	}
 	if b.dev == nil || b.dev.Ordinal() != c.dev.Ordinal() {
 		return invalid("the %s buffer is on %v, the communicator on %v", side, b.dev, c.dev)

@@ -14,7 +14,7 @@ func everyType(ctx context.Context, r *rank) error {
 	for _, k := range kinds {
 		for _, op := range opList {
 			if op == nccl.Prod && r.n > 4 && k.t.Size() == 1 {
-				continue // products of more do not fit into a byte
+				continue // products of more ranks do not fit into a byte
 			}
 			for _, n := range []int{1, 1000} {
 				numbers := make([]float64, n)
@@ -41,7 +41,7 @@ func everyType(ctx context.Context, r *rank) error {
 	return nil
 }
 
-// everyVerb runs the other collectives, with every root, in place and not.
+// everyVerb runs the other collectives with every root, in place and not.
 func everyVerb(ctx context.Context, r *rank) error {
 	const n = 100
 	mine, err := cuda.Alloc[int32](r.dev, n)
@@ -145,7 +145,7 @@ func everyVerb(ctx context.Context, r *rank) error {
 	return errors.Join(steps...)
 }
 
-// groups exchanges with both neighbours, and reduces several tensors, at once.
+// groups exchanges data with both neighbours, and reduces several tensors, in one group.
 func groups(ctx context.Context, r *rank) error {
 	const n = 50
 	var slices [8]*cuda.Slice[float32]
@@ -175,7 +175,7 @@ func groups(ctx context.Context, r *rank) error {
 				return err
 			}
 		}
-		return r.lib.Group(func() error { // part of the other
+		return r.lib.Group(func() error { // part of the outer group
 			for _, s := range slices[6:] {
 				if err := r.comm.AllReduce(nccl.Of(s), nccl.Of(s), nccl.Sum, r.stream); err != nil {
 					return err
@@ -201,8 +201,7 @@ func groups(ctx context.Context, r *rank) error {
 	return nil
 }
 
-// premul multiplies by a factor of each rank's own, given by the host and by the
-// device.
+// premul multiplies by a different factor on each rank, passed by the host and in device memory.
 func premul(ctx context.Context, r *rank) error {
 	for _, k := range kinds {
 		for _, onDevice := range []bool{false, true} {

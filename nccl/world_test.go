@@ -10,8 +10,8 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// A world is communicators of this process, one for each device, and a slice of
-// memory and a stream for each.
+// A world is a communicator of this process with one rank for each device, and a stream and memory for
+// each rank.
 type world struct {
 	lib     *nccl.Library
 	comms   []*nccl.Comm
@@ -44,7 +44,7 @@ func newWorld(t testing.TB, n int, cfg nccl.Config) *world {
 	return w
 }
 
-// init makes communicators, which the test's end closes.
+// init makes the communicators. The end of the test closes them.
 func (w *world) init(t testing.TB, cfg nccl.Config) []*nccl.Comm {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)

@@ -7,22 +7,24 @@ import (
 	"math/rand/v2"
 )
 
-// A call is one method's way through a connection.
+// A call is one method call on one connection of a Client: begin, then send and
+// receive, then end. One goroutine uses it. After the first error the later steps
+// do nothing, and end reports that error.
 type call struct {
 	c    *Client
 	ctx  context.Context
-	op   string
-	key  string
-	link *link
-	err  error // the first; what comes after it does nothing
-	bad  bool  // the connection cannot be used again
+	op   string      // the method's name, for the error
+	key  string      // the first key, for the error
+	link *clientConn // nil: begin failed
+	err  error       // the first error
+	bad  bool        // bytes may be left on the connection: it must not be used again
 }
 
-// begin checks what is to be sent, and takes a connection.
+// begin checks the keys and values against the limits and takes a connection.
 func (c *Client) begin(ctx context.Context, op string, keys []string, values ...[]byte) *call {
 	k := &call{c: c, ctx: ctx, op: op, key: first(keys)}
 	if k.err = ctx.Err(); k.err == nil {
-		k.err = c.config.Limits.allows(keys, values)
+		k.err = c.config.Limits.checkRequest(keys, values)
 	}
 	if k.err == nil {
 		k.link, k.err = c.take(ctx)
@@ -30,19 +32,19 @@ func (c *Client) begin(ctx context.Context, op string, keys []string, values ...
 	return k
 }
 
-// send sends a request.
+// send writes a request: its id and the encoded body.
 func (k *call) send(id id, body []byte) {
 	if k.err == nil {
-		k.failed(k.link.during(k.ctx, func() error {
+		k.failed(k.link.whileOpen(k.ctx, func() error {
 			_, err := k.link.conn.Write(append([]byte{byte(id)}, body...))
 			return err
 		}))
 	}
 }
 
-// change sends a request that has no answer, and a PING after it: when that is
-// answered, the change has happened. Without it a change could be lost, or come
-// after what another client does later.
+// change sends a request that has no answer, followed by a PING. The answer to the
+// PING proves that the server has applied the change. Without it a change could be
+// lost unnoticed, or take effect after a later change by another client.
 func (k *call) change(id id, body []byte) error {
 	nonce := rand.Uint32()
 	k.send(id, binary.LittleEndian.AppendUint32(append(body, byte(idPing)), nonce))
@@ -50,9 +52,9 @@ func (k *call) change(id id, body []byte) error {
 	return k.end()
 }
 
-// pong reads the answer to a PING.
+// pong reads the answer to a PING and compares the nonce.
 func (k *call) pong(nonce uint32) {
-	k.receive(func(l *link) error {
+	k.receive(func(l *clientConn) error {
 		var got uint32
 		if err := binary.Read(l.in, binary.LittleEndian, &got); err != nil || got == nonce {
 			return err
@@ -61,14 +63,15 @@ func (k *call) pong(nonce uint32) {
 	})
 }
 
-// receive reads an answer by f.
-func (k *call) receive(f func(*link) error) {
+// receive reads an answer with f.
+func (k *call) receive(f func(*clientConn) error) {
 	if k.err == nil {
-		k.failed(k.link.during(k.ctx, func() error { return f(k.link) }))
+		k.failed(k.link.whileOpen(k.ctx, func() error { return f(k.link) }))
 	}
 }
 
-// failed notes an error after which nobody knows what the connection holds.
+// failed records the call's error. The connection may hold part of a request or an
+// answer, so it is marked as unusable.
 func (k *call) failed(err error) {
 	if err == nil {
 		return
@@ -82,21 +85,22 @@ func (k *call) failed(err error) {
 	}
 }
 
-// wait waits until keys are there.
+// wait sends a request that the server answers only when its keys exist, and waits
+// for the answer or the end of the context.
 func (k *call) wait(id id, body []byte) {
 	k.send(id, body)
 	if k.err != nil {
 		return
 	}
-	usable, err := k.link.waited(k.ctx)
+	usable, err := k.link.readWaitAnswer(k.ctx)
 	k.failed(err)
 	k.bad = !usable
 }
 
-// end gives the connection back and returns the call's error.
+// end returns the connection to the client and returns the call's error.
 func (k *call) end() error {
 	if k.link != nil {
-		k.c.give(k.link, !k.bad)
+		k.c.put(k.link, !k.bad)
 	}
 	if k.err == nil {
 		return nil
@@ -110,17 +114,18 @@ func (k *call) end() error {
 	return &Error{Op: k.op, Key: k.key, Addr: k.c.addr, Cause: k.err}
 }
 
-// number is a call that is answered by a number.
+// number is a call whose answer is one number.
 func (c *Client) number(ctx context.Context, op string, id id, keys []string, body []byte) (n int64, err error) {
 	k := c.begin(ctx, op, keys)
 	k.send(id, body)
-	k.receive(func(l *link) (err error) {
+	k.receive(func(l *clientConn) (err error) {
 		n, err = l.number()
 		return err
 	})
 	return n, k.end()
 }
 
+// keyBody encodes a user's key.
 func keyBody(key string) []byte { return appendBytes(nil, userPrefix+key) }
 
 // Set implements [Store].
@@ -133,7 +138,7 @@ func (c *Client) Get(ctx context.Context, key string) (value []byte, err error) 
 	k := c.begin(ctx, "Get", []string{key})
 	k.wait(idWait, appendKeys(nil, []string{userPrefix + key}))
 	k.send(idGet, keyBody(key))
-	k.receive(func(l *link) (err error) {
+	k.receive(func(l *clientConn) (err error) {
 		value, err = l.value(l.limits.ValueBytes)
 		return err
 	})
@@ -145,18 +150,19 @@ func (c *Client) Add(ctx context.Context, key string, delta int64) (int64, error
 	return c.number(ctx, "Add", idAdd, []string{key}, appendNumber(keyBody(key), delta))
 }
 
-// CountIn counts this process among the members of a PyTorch job, and returns
-// how many there are so far. A PyTorch server waits until all have done so.
+// CountIn registers this process as a member of a PyTorch job and returns the
+// number of members registered so far. A PyTorch server that was told the number of
+// members waits until all of them are registered.
 func (c *Client) CountIn(ctx context.Context) (int64, error) {
 	return c.number(ctx, "CountIn", idAdd, nil, appendNumber(appendBytes(nil, memberKey), int64(1)))
 }
 
-// Members returns how many processes have counted themselves in.
+// Members returns how many processes have called [Client.CountIn].
 func (c *Client) Members(ctx context.Context) (int64, error) {
 	return c.number(ctx, "Members", idAdd, nil, appendNumber(appendBytes(nil, memberKey), int64(0)))
 }
 
-// Ping asks the server for a sign of life.
+// Ping sends a request to the server and waits for the answer.
 func (c *Client) Ping(ctx context.Context) error {
 	nonce := rand.Uint32()
 	k := c.begin(ctx, "Ping", nil)
@@ -169,7 +175,7 @@ func (c *Client) Ping(ctx context.Context) error {
 func (c *Client) CompareAndSet(ctx context.Context, key string, expected, desired []byte) (value []byte, err error) {
 	k := c.begin(ctx, "CompareAndSet", []string{key}, expected, desired)
 	k.send(idCompareSet, appendBytes(appendBytes(keyBody(key), expected), desired))
-	k.receive(func(l *link) (err error) {
+	k.receive(func(l *clientConn) (err error) {
 		value, err = l.value(l.limits.ValueBytes)
 		return err
 	})
@@ -187,7 +193,7 @@ func (c *Client) Wait(ctx context.Context, keys ...string) error {
 func (c *Client) Check(ctx context.Context, keys ...string) (there bool, err error) {
 	k := c.begin(ctx, "Check", keys)
 	k.send(idCheck, appendKeys(nil, userKeys(keys)))
-	k.receive(func(l *link) error {
+	k.receive(func(l *clientConn) error {
 		b, err := l.in.ReadByte()
 		if err == nil && b > answerNotReady {
 			err = kindf(ErrAnswer, "it answered a CHECK with %d", b)
@@ -216,7 +222,7 @@ func (c *Client) MultiGet(ctx context.Context, keys ...string) ([][]byte, error)
 	k.wait(idWait, body)
 	k.send(idMultiGet, body)
 	values := make([][]byte, 0, len(keys))
-	k.receive(func(l *link) error {
+	k.receive(func(l *clientConn) error {
 		for range keys {
 			v, err := l.value(l.limits.ValueBytes)
 			if err != nil {
@@ -244,13 +250,13 @@ func (c *Client) MultiSet(ctx context.Context, pairs ...Pair) error {
 	return k.change(idMultiSet, body)
 }
 
-// List implements [Store]. A PyTorch server has it since about 2.10, and ends
-// the connection before that.
+// List implements [Store]. PyTorch's own server supports it since about 2.10; an
+// older one ends the connection.
 func (c *Client) List(ctx context.Context) ([]string, error) {
 	k := c.begin(ctx, "List", nil)
 	k.send(idList, nil)
 	var keys []string
-	k.receive(func(l *link) error {
+	k.receive(func(l *clientConn) error {
 		n, err := l.number()
 		if err == nil && uint64(n) > uint64(l.limits.Keys) {
 			err = kindf(ErrAnswer, "it says that it has %d keys", uint64(n))
@@ -273,7 +279,7 @@ func (c *Client) NumKeys(ctx context.Context) (int64, error) {
 	return c.number(ctx, "NumKeys", idNumKeys, nil, nil)
 }
 
-// Barrier implements [Store]. PyTorch's own server up to 2.11 does not have it,
+// Barrier implements [Store]. PyTorch's own server does not support it up to 2.11
 // and ends the connection.
 func (c *Client) Barrier(ctx context.Context, key string, n int) error {
 	k := c.begin(ctx, "Barrier", []string{key})
@@ -300,9 +306,10 @@ func (c *Client) TryPop(ctx context.Context, key string) ([]byte, error) {
 	return c.begin(ctx, "TryPop", []string{key}).pop(key)
 }
 
+// pop sends a QUEUE_POP. An empty queue is ErrEmpty.
 func (k *call) pop(key string) (value []byte, err error) {
 	k.send(idPop, keyBody(key))
-	k.receive(func(l *link) error {
+	k.receive(func(l *clientConn) error {
 		n, err := l.number()
 		if err == nil && n > 0 {
 			value, err = l.value(l.limits.ValueBytes)

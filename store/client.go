@@ -17,39 +17,39 @@ import (
 	"github.com/tutti-go/tutti/internal/netctx"
 )
 
-// A Client is a Store on the other side of a connection. A request that waits
-// has a connection to itself, so a client opens more of them when several
-// goroutines call at once. Whoever made it closes it.
+// A Client is a [Store] that is served over TCP. A request that waits occupies a
+// connection, so a Client opens more connections when several goroutines call at
+// once. The caller of [Dial] closes it.
 type Client struct {
-	addr    string
-	config  Config
-	checked bool        // config has been, against the server's address
-	tls     *tls.Config // nil: none
+	addr          string      // of the server, "host:port"
+	config        Config      // written by Dial only
+	configChecked bool        // config is checked against the server's address; written by Dial only
+	tls           *tls.Config // nil: not encrypted; written by Dial only
 
 	mu     sync.Mutex
-	closed bool
-	idle   []*link
-	busy   map[*link]struct{}
+	closed bool                     // guarded by mu
+	idle   []*clientConn            // connections that no call uses; guarded by mu
+	busy   map[*clientConn]struct{} // connections that a call uses; guarded by mu
 }
 
 var _ Store = (*Client)(nil)
 
 const (
-	// maxIdle is how many connections a client keeps for later.
+	// maxIdle is how many unused connections a client keeps open.
 	maxIdle = 2
-	// cancelTime is how long a server may take to answer that a request waits
-	// no longer.
+	// cancelTime bounds the wait for the server's answer to CANCEL_WAIT.
 	cancelTime = 5 * time.Second
-	// dialTries is how often a connection is tried that the server resets.
+	// dialTries is how often a client dials while the server resets the connection.
 	dialTries = 7
-	// helloTime is how long a server may take to answer a new connection.
+	// helloTime bounds the wait for the server's answer on a new connection.
 	helloTime = 30 * time.Second
 )
 
-// Dial connects to a store at an address, "host:port". It tries again until the
-// context ends while nobody listens there: members of a job start in any order.
+// Dial connects to the server at addr, "host:port". While nothing listens there it
+// tries again until the context ends, because the processes of a job start in any
+// order.
 func Dial(ctx context.Context, addr string, config Config) (*Client, error) {
-	c := &Client{addr: addr, config: config, busy: make(map[*link]struct{})}
+	c := &Client{addr: addr, config: config, busy: make(map[*clientConn]struct{})}
 	c.config.Limits.fill()
 	l, err := c.dialFirst(ctx)
 	if err != nil {
@@ -59,7 +59,8 @@ func Dial(ctx context.Context, addr string, config Config) (*Client, error) {
 	return c, nil
 }
 
-func (c *Client) dialFirst(ctx context.Context) (*link, error) {
+// dialFirst dials until a server listens or ctx ends. Other failures are final.
+func (c *Client) dialFirst(ctx context.Context) (*clientConn, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		l, err := c.dial(ctx)
 		nobody, ok := errors.AsType[*net.OpError](err)
@@ -74,9 +75,9 @@ func (c *Client) dialFirst(ctx context.Context) (*link, error) {
 	}
 }
 
-// dial makes one connection. A server that has to make room may reset a connection
-// that has not proved itself yet: then dial tries again.
-func (c *Client) dial(ctx context.Context) (*link, error) {
+// dial makes one connection. A full server resets connections that have not
+// authenticated yet; then dial tries again, dialTries times in all.
+func (c *Client) dial(ctx context.Context) (*clientConn, error) {
 	for try, pause := 1, 10*time.Millisecond; ; try, pause = try+1, 2*pause {
 		l, err := c.connect(ctx)
 		if err == nil || try == dialTries || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
@@ -90,9 +91,9 @@ func (c *Client) dial(ctx context.Context) (*link, error) {
 	}
 }
 
-// connect tries once to make a connection.
-func (c *Client) connect(ctx context.Context) (*link, error) {
-	d := net.Dialer{Timeout: c.config.Silence} // zero, and so none, the first time
+// connect makes one attempt at a connection: TCP, TLS and the handshake.
+func (c *Client) connect(ctx context.Context) (*clientConn, error) {
+	d := net.Dialer{Timeout: c.config.Silence} // zero on the first dial: bounded by ctx only
 	raw, err := d.DialContext(ctx, "tcp", c.addr)
 	if err != nil {
 		return nil, &kindError{ErrLost, err.Error(), errors.Join(err, netctx.Err(ctx, err))}
@@ -101,26 +102,26 @@ func (c *Client) connect(ctx context.Context) (*link, error) {
 		raw.Close()
 		return nil, &kindError{ErrLost, err.Error(), err}
 	}
-	if !c.checked { // so this is Dial
+	if !c.configChecked { // the first dial, in Dial
 		if c.tls, err = c.config.fill(raw.RemoteAddr()); err != nil {
 			raw.Close()
 			return nil, err
 		}
-		c.checked = true
+		c.configChecked = true
 	}
-	l := newLink(raw, &c.config.Limits)
+	l := newClientConn(raw, &c.config.Limits)
 	hello, cancel := context.WithTimeout(ctx, helloTime)
 	defer cancel()
-	err = l.during(hello, func() error { return l.open(&c.config, c.tls) })
+	err = l.whileOpen(hello, func() error { return l.open(&c.config, c.tls) })
 	if err != nil {
 		raw.Close()
-		return nil, opening(ctx, err)
+		return nil, dialError(ctx, err)
 	}
 	return l, nil
 }
 
-// opening says what went wrong with a new connection.
-func opening(ctx context.Context, err error) error {
+// dialError turns the failure of a new connection into an error of this package.
+func dialError(ctx context.Context, err error) error {
 	if word, ok := errors.AsType[status](err); ok {
 		return &kindError{ErrRefused, word.Error(), nil}
 	}
@@ -137,20 +138,20 @@ func opening(ctx context.Context, err error) error {
 	return &kindError{ErrRefused, err.Error(), err}
 }
 
-// A link is one connection.
-type link struct {
+// A link is one connection of a Client. One call uses it at a time.
+type clientConn struct {
 	raw    net.Conn
-	conn   net.Conn // raw, or TLS over it
+	conn   net.Conn // raw, or TLS on top of it
 	in     *bufio.Reader
 	limits *Limits
 }
 
-func newLink(raw net.Conn, limits *Limits) *link {
-	return &link{raw: raw, conn: raw, in: bufio.NewReader(raw), limits: limits}
+func newClientConn(raw net.Conn, limits *Limits) *clientConn {
+	return &clientConn{raw: raw, conn: raw, in: bufio.NewReader(raw), limits: limits}
 }
 
-// open carries out what comes before the first request.
-func (l *link) open(config *Config, encrypt *tls.Config) error {
+// open performs the TLS handshake, the authentication and the first PING.
+func (l *clientConn) open(config *Config, encrypt *tls.Config) error {
 	if encrypt != nil {
 		t := tls.Client(l.raw, encrypt)
 		if err := t.Handshake(); err != nil {
@@ -159,7 +160,7 @@ func (l *link) open(config *Config, encrypt *tls.Config) error {
 		l.conn, l.in = t, bufio.NewReader(t)
 	}
 	if !config.Plain {
-		if err := greet(l.conn, config.Secret); err != nil {
+		if err := clientHandshake(l.conn, config.Secret); err != nil {
 			return err
 		}
 	}
@@ -184,9 +185,9 @@ func (l *link) open(config *Config, encrypt *tls.Config) error {
 	return kindf(ErrAnswer, "it answered a PING with something else")
 }
 
-// during carries out f, and ends what it reads and writes when ctx ends. The
-// error is then the context's.
-func (l *link) during(ctx context.Context, f func() error) error {
+// whileOpen calls f, which reads and writes the link. When ctx ends, f's reads and
+// writes fail and during returns the context's error.
+func (l *clientConn) whileOpen(ctx context.Context, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -207,14 +208,14 @@ func (l *link) during(ctx context.Context, f func() error) error {
 	return nil
 }
 
-func (l *link) number() (int64, error) {
+func (l *clientConn) number() (int64, error) {
 	var b [8]byte
 	_, err := io.ReadFull(l.in, b[:])
 	return int64(binary.LittleEndian.Uint64(b[:])), err
 }
 
-// value reads a value of at most so many bytes.
-func (l *link) value(most int) ([]byte, error) {
+// value reads a value of at most most bytes.
+func (l *clientConn) value(most int) ([]byte, error) {
 	n, err := l.number()
 	if err != nil {
 		return nil, err
@@ -225,16 +226,16 @@ func (l *link) value(most int) ([]byte, error) {
 	return readPieces(l.in, int(n), func(int64) error { return nil })
 }
 
-// waited reads the answer to a request that waits. When ctx ends it says so to
-// the server. The link is good for further use if usable is set.
-func (l *link) waited(ctx context.Context) (usable bool, err error) {
+// readWaitAnswer reads the answer to a request that waits. When ctx ends it cancels the
+// request on the server. usable reports whether the link can carry another request.
+func (l *clientConn) readWaitAnswer(ctx context.Context) (usable bool, err error) {
 	var got byte
 	read := func() error {
 		b, err := l.in.ReadByte()
 		got = b
 		return err
 	}
-	err = l.during(ctx, read)
+	err = l.whileOpen(ctx, read)
 	if err == nil && got != answerStop {
 		return false, kindf(ErrAnswer, "it answered a waiting request with %d", got)
 	}
@@ -247,14 +248,14 @@ func (l *link) waited(ctx context.Context) (usable bool, err error) {
 		return false, err
 	}
 	if got == answerStop {
-		// The answer was on its way.
+		// The answer crossed the cancellation; the cancellation's own answer follows.
 		return read() == nil && got == answerCanceled, nil
 	}
 	return got == answerCanceled, err
 }
 
-// Close ends all connections, and all calls with ErrClosed. It may be called
-// more than once.
+// Close ends all connections; calls in progress fail with ErrClosed. Further calls
+// of Close do nothing.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -269,9 +270,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// take returns a connection that nobody uses.
-func (c *Client) take(ctx context.Context) (*link, error) {
-	for fresh := (*link)(nil); ; {
+// take returns an idle connection, or a new one.
+func (c *Client) take(ctx context.Context) (*clientConn, error) {
+	for fresh := (*clientConn)(nil); ; {
 		c.mu.Lock()
 		switch n := len(c.idle); {
 		case c.closed:
@@ -296,8 +297,8 @@ func (c *Client) take(ctx context.Context) (*link, error) {
 	}
 }
 
-// give takes a connection back.
-func (c *Client) give(l *link, usable bool) {
+// put returns a connection to the client, which closes it if it is not usable.
+func (c *Client) put(l *clientConn, usable bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.busy, l)

@@ -11,31 +11,31 @@ import (
 	"github.com/tutti-go/tutti/internal/launchenv"
 )
 
-// Config says how a server or a client talks. Both sides of a store have the
-// same Secret, Cert, Key and Plain.
+// Config configures a server or a client. Both sides of a store need the same
+// Secret, Cert, Key and Plain.
 type Config struct {
-	// Secret is known to the members of the job and to nobody else. It is
-	// required unless Plain is set. Off the loopback it has 16 bytes or more, at
-	// random.
+	// Secret authenticates the members of the job to each other. It is required
+	// unless Plain is set. Except on the loopback it needs at least 16 random bytes.
 	Secret []byte
 	// Cert and Key, in PEM, encrypt the connections; see tutti.NewJobCert. They
-	// are required off the loopback unless Plain is set. Nil on the loopback
-	// means that nothing is encrypted.
+	// are required unless Plain is set or the address is on the loopback. Nil means
+	// no encryption.
 	Cert, Key []byte
-	// Plain asks for PyTorch's bare protocol: no secret, no encryption. Every
-	// process that reaches the port can read and change everything.
+	// Plain selects PyTorch's protocol as it is: no authentication and no
+	// encryption. Every process that reaches the port can read and change everything.
 	Plain bool
-	// Silence is about how long the other side's host may not answer before a
-	// connection ends. Zero means 30 seconds.
+	// Silence is how long the peer's host may be unreachable before the connection
+	// ends, approximately. Zero means 30 seconds.
 	Silence time.Duration
-	// Limits bounds what a server takes and what a client sends and accepts.
+	// Limits bounds what a server accepts, and what a client sends and accepts.
 	Limits Limits
-	// Logger is told, by a server, who was refused and why. Nil means
+	// Logger receives one line for each connection that a server refuses. Nil means
 	// slog.Default.
 	Logger *slog.Logger
 }
 
-// fill puts the defaults in and checks the rest. addr is where the server is.
+// fill sets the defaults and checks the rest. addr is the server's address. It
+// returns nil and no error if connections are not encrypted.
 func (c *Config) fill(addr net.Addr) (*tls.Config, error) {
 	c.Limits.fill()
 	if c.Silence <= 0 {

@@ -6,31 +6,32 @@ import (
 	"io"
 )
 
-// A request is what a client has sent. Its slices are nobody else's.
+// A request is one decoded request. It owns its slices.
 type request struct {
 	id     id
-	keys   []string // one, where the request has one
+	keys   []string // exactly one, unless the request has a list of keys
 	values [][]byte
-	number int64  // ADD, BARRIER
-	word   uint32 // VALIDATE, PING
+	number int64  // of ADD and BARRIER
+	word   uint32 // of VALIDATE and PING
 }
 
-// A decoder reads requests and believes nothing: it allocates only for what has
-// arrived, and only as much as the budget has.
+// A decoder reads requests from a client that is not trusted. It allocates only for
+// bytes that have arrived, and only as much as the budget allows. The session's
+// reading goroutine uses it.
 type decoder struct {
 	r      *bufio.Reader
 	limits *Limits
 	budget *budget
-	taken  int64 // of the budget, for the request at hand
+	taken  int64 // bytes taken from budget for the current request
 }
 
-// done gives back what the last request held.
+// done returns the current request's bytes to the budget.
 func (d *decoder) done() {
-	d.budget.give(d.taken)
+	d.budget.release(d.taken)
 	d.taken = 0
 }
 
-// read reads the rest of a request whose id has been read.
+// read reads the rest of a request whose first byte has been read.
 func (d *decoder) read(req *request) error {
 	switch req.id {
 	case idNumKeys, idCancelWait, idList:
@@ -61,7 +62,7 @@ func (d *decoder) read(req *request) error {
 	return kindf(ErrAnswer, "it sent %v, which is not known here", req.id)
 }
 
-// entry reads a key and so many values.
+// entry reads a key and the given number of values.
 func (d *decoder) entry(req *request, values int) error {
 	key, err := d.bytes(d.limits.KeyBytes, "key")
 	if err != nil {
@@ -78,7 +79,7 @@ func (d *decoder) entry(req *request, values int) error {
 	return nil
 }
 
-// list reads a number of entries, and the entries.
+// list reads a count and as many entries.
 func (d *decoder) list(req *request, values int) error {
 	n, err := d.number()
 	if err != nil {
@@ -101,7 +102,7 @@ func (d *decoder) number() (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), err
 }
 
-// bytes reads a key or a value.
+// bytes reads a key or a value of at most most bytes.
 func (d *decoder) bytes(most int, what string) ([]byte, error) {
 	n, err := d.number()
 	if err != nil {
@@ -123,13 +124,13 @@ func (d *decoder) bytes(most int, what string) ([]byte, error) {
 	return readPieces(d.r, int(n), take)
 }
 
-// readPieces reads n bytes, and asks before it allocates for the next piece of
-// them: a length alone costs nothing.
+// readPieces reads n bytes. It calls take before it allocates each piece, so a client
+// that sends only a large length costs no memory.
 func readPieces(r io.Reader, n int, take func(int64) error) ([]byte, error) {
 	const piece = 64 << 10
 	var b []byte
 	for len(b) < n {
-		// What is there doubles, so that each byte is copied about once.
+		// The buffer doubles, so that each byte is copied about once.
 		more := min(n-len(b), max(piece, len(b)))
 		if err := take(int64(more)); err != nil {
 			return nil, err

@@ -5,28 +5,29 @@ import (
 	"fmt"
 )
 
-// The kinds of error, for errors.Is. A context's own error is matched too.
+// The kinds of error, for errors.Is. An error caused by a context matches the
+// context's error too.
 var (
-	ErrInvalid = errors.New("invalid configuration")     // the Config, or the address of a server, cannot be used; nothing has happened
-	ErrRefused = errors.New("the store refused")         // it does not let this client in
-	ErrLost    = errors.New("the connection was lost")   // in the middle of a call, or the store cannot be reached
-	ErrLimit   = errors.New("a limit of the store")      // a key, a value or their number is too large
-	ErrNumber  = errors.New("the value is not a number") // Add or Barrier on a key with something else
-	ErrEmpty   = errors.New("the queue is empty")        // TryPop
-	ErrAnswer  = errors.New("an answer makes no sense")  // the other side does not speak this protocol
-	ErrClosed  = errors.New("the store is closed")       // by this side
+	ErrInvalid = errors.New("invalid configuration")                        // the Config or a server's address is not usable; nothing was done
+	ErrRefused = errors.New("the store refused")                            // the server does not admit this client
+	ErrLost    = errors.New("the connection was lost")                      // during a call, or the server cannot be reached
+	ErrLimit   = errors.New("a limit of the store")                         // a key, a value or their number exceeds a limit
+	ErrNumber  = errors.New("the value is not a number")                    // Add or Barrier on a key with another value
+	ErrEmpty   = errors.New("the queue is empty")                           // from TryPop
+	ErrAnswer  = errors.New("the peer does not speak the store's protocol") // the peer does not speak this protocol
+	ErrClosed  = errors.New("the store is closed")                          // this side has called Close
 )
 
-// An Error is a call that failed. Cause matches one of the kinds above, or a
-// context's error.
+// An Error is a failed call. Cause matches one of the errors above, or a context's
+// error.
 type Error struct {
-	Op    string // the method, e.g. "Get"
-	Key   string // the first key, if there is one
-	Addr  string // where the store is; "" in memory
-	Cause error
+	Op    string // the method, for example "Get"
+	Key   string // the first key; "" if the call has none
+	Addr  string // the server's address; "" in memory
+	Cause error  // never nil
 }
 
-// Error is one sentence.
+// Error returns one sentence.
 func (e *Error) Error() string {
 	text := "store: " + e.Op
 	if e.Key != "" {
@@ -41,7 +42,7 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// kindError is one of the kinds, with what happened in words.
+// A kindError is one of the errors above with a reason.
 type kindError struct {
 	kind   error
 	reason string
@@ -61,7 +62,7 @@ func kindf(kind error, format string, args ...any) error {
 	return &kindError{kind: kind, reason: fmt.Sprintf(format, args...)}
 }
 
-// shorten keeps long keys out of error messages and logs.
+// shorten cuts long keys, for error messages and logs.
 func shorten(key string) string {
 	const most = 80
 	if len(key) > most {

@@ -7,7 +7,7 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// A server, and two processes that find each other through it.
+// A server, and two processes that exchange an address through it.
 func Example() {
 	ctx := context.Background()
 	config := store.Config{Secret: []byte("known to the job alone")}
@@ -33,7 +33,7 @@ func Example() {
 		return
 	}
 	defer c.Close()
-	addr, err := c.Get(ctx, "address of rank 1") // waits for it
+	addr, err := c.Get(ctx, "address of rank 1") // waits until it is set
 	fmt.Println(string(addr), err)
 	// Output: 192.0.2.7:4000 <nil>
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// FuzzDecoder reads requests from any bytes: no panic, no more memory than the
-// bytes are worth, and the budget is whole again afterwards.
+// FuzzDecoder decodes arbitrary bytes: no panic, no more memory than the bytes justify, and
+// the budget is restored afterwards.
 func FuzzDecoder(f *testing.F) {
 	f.Add(hello(7))
 	f.Add(appendBytes(appendBytes([]byte{byte(idSet)}, "key"), "value"))
@@ -56,8 +56,8 @@ func FuzzDecoder(f *testing.F) {
 	})
 }
 
-// FuzzServer lets any bytes at a server: it ends the connection or answers, and
-// holds no more than what it stores.
+// FuzzServer sends arbitrary bytes to a server, which answers or ends the connection. The
+// server keeps no more memory than what it stores.
 func FuzzServer(f *testing.F) {
 	f.Add(hello(1))
 	f.Add(append(hello(1), appendKeys([]byte{byte(idWait)}, []string{"a", "a", "b"})...))
@@ -98,8 +98,8 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// FuzzClient lets any bytes answer a client: no panic, no hang, no more memory
-// than the bytes are worth.
+// FuzzClient answers a client with arbitrary bytes: no panic, no hang, no more memory than the
+// bytes justify.
 func FuzzClient(f *testing.F) {
 	f.Add([]byte{0, 1, 0, 0, 0, 0, 0, 0, 0, 'v'})
 	f.Add(bytes.Repeat([]byte{255}, 64))
@@ -117,7 +117,7 @@ func FuzzClient(f *testing.F) {
 			func(c *Client) error { _, err := c.TryPop(ctx, "k"); return err },
 			func(c *Client) error { _, err := c.Check(ctx, "k"); return err },
 			func(c *Client) error { return c.Barrier(ctx, "k", 2) },
-			func(c *Client) error { return newLink(c.idle[0].raw, &limits).open(&c.config, nil) },
+			func(c *Client) error { return newClientConn(c.idle[0].raw, &limits).open(&c.config, nil) },
 		} {
 			here, there := net.Pipe()
 			go func() { _, _ = io.Copy(io.Discard, there) }()
@@ -125,7 +125,7 @@ func FuzzClient(f *testing.F) {
 				_, _ = there.Write(data)
 				there.Close()
 			}()
-			c := &Client{config: Config{Plain: true, Limits: limits}, idle: []*link{newLink(here, &limits)}, busy: make(map[*link]struct{})}
+			c := &Client{config: Config{Plain: true, Limits: limits}, idle: []*clientConn{newClientConn(here, &limits)}, busy: make(map[*clientConn]struct{})}
 			_ = f(c)
 			c.Close()
 			there.Close()

@@ -15,15 +15,15 @@ import (
 
 // A secured connection begins with a handshake, before the protocol:
 //
-//	client  hello      the mark and a random number
-//	server  challenge  the mark, a status, its own random number, and its proof
+//	client  hello      the mark and a nonce
+//	server  challenge  the mark, a status, the server's nonce, and its proof
 //	client  proof
 //	server  welcome    the mark and a status
 //
-// A proof is an HMAC, keyed with the job's secret, of both numbers and of what
-// names the TLS session, if there is one: it is worth nothing elsewhere. The
-// mark begins with a byte that is no VALIDATE, so each side of a secured and a
-// plain store recognises the other.
+// A proof is an HMAC, keyed with the job's secret, of both nonces and of the TLS
+// session's binding, if there is one. A recorded or relayed proof is therefore
+// worthless on any other connection. The first byte of the mark is not VALIDATE, so
+// each side of a secured and a plain store recognises the other.
 const (
 	mark           = "tuttikv1"
 	nonceBytes     = 32
@@ -33,12 +33,12 @@ const (
 	challengeBytes = statusBytes + nonceBytes + proofBytes
 )
 
-// A status is a server's word on a connection.
+// A status is the server's verdict on a connection, one byte on the wire.
 type status byte
 
 const (
 	statusOK status = iota
-	statusSecured
+	statusNeedSecret
 	statusPlain
 	statusSecret
 	statusFull
@@ -48,13 +48,13 @@ const (
 )
 
 var statusText = [statusCount]string{
-	statusOK:      "ok",
-	statusSecured: "the store wants the job's secret first; a plain store must be asked for by name on its side",
-	statusPlain:   "the store is a plain one and knows no secret",
-	statusSecret:  "the secrets differ",
-	statusFull:    "it has too many connections",
-	statusOld:     "this is not the protocol of PyTorch 2.x; PyTorch 1.x is not supported",
-	statusGarbage: "this is not the store's protocol",
+	statusOK:         "ok",
+	statusNeedSecret: "the store wants the job's secret first; a plain store must be asked for by name on its side",
+	statusPlain:      "the store is a plain one and knows no secret",
+	statusSecret:     "the secrets differ",
+	statusFull:       "it has too many connections",
+	statusOld:        "this is not the protocol of PyTorch 2.x; PyTorch 1.x is not supported",
+	statusGarbage:    "this is not the store's protocol",
 }
 
 func (s status) Error() string {
@@ -66,7 +66,8 @@ func (s status) Error() string {
 
 func answer(s status) []byte { return append([]byte(mark), byte(s)) }
 
-// binding names the TLS session of a connection, the same on both sides.
+// binding returns bytes that identify the connection's TLS session, the same on both
+// sides. It is nil without TLS.
 func binding(c net.Conn) ([]byte, error) {
 	t, ok := c.(*tls.Conn)
 	if !ok {
@@ -75,6 +76,7 @@ func binding(c net.Conn) ([]byte, error) {
 	return jobtls.Binding(t, "store")
 }
 
+// prove computes the proof of one side, "client" or "server".
 func prove(secret []byte, side string, client, server, binding []byte) []byte {
 	h := hmac.New(sha256.New, secret)
 	h.Write([]byte("tutti store 1 " + side + ":"))
@@ -84,8 +86,8 @@ func prove(secret []byte, side string, client, server, binding []byte) []byte {
 	return h.Sum(nil)
 }
 
-// greet is the client's side.
-func greet(c net.Conn, secret []byte) error {
+// clientHandshake performs the client's side of the handshake.
+func clientHandshake(c net.Conn, secret []byte) error {
 	bind, err := binding(c)
 	if err != nil {
 		return err
@@ -105,7 +107,7 @@ func greet(c net.Conn, secret []byte) error {
 	}
 	theirs, proof := b[statusBytes:statusBytes+nonceBytes], b[statusBytes+nonceBytes:]
 	if !hmac.Equal(proof, prove(secret, "server", ours, theirs, bind)) {
-		// The server deserves to know why this client leaves.
+		// A wrong proof makes the server log the reason.
 		_, _ = c.Write(make([]byte, proofBytes))
 		return statusSecret
 	}
@@ -115,8 +117,8 @@ func greet(c net.Conn, secret []byte) error {
 	return readStatus(c, b[:statusBytes])
 }
 
-// readStatus reads a mark and a status, and returns the status if it is a
-// refusal.
+// readStatus reads a mark and a status into b. A status other than statusOK is
+// returned as the error.
 func readStatus(r io.Reader, b []byte) error {
 	if _, err := io.ReadFull(r, b); err != nil {
 		return err
@@ -130,12 +132,12 @@ func readStatus(r io.Reader, b []byte) error {
 	return nil
 }
 
-// errLeft is a client that did not get as far as saying who it is.
-var errLeft = errors.New("it left before it had said who it is")
+// errNoProof is the reason for a client that ended the connection before its proof.
+var errNoProof = errors.New("the client ended the connection before it authenticated")
 
-// examine is the server's side. The error is a status where the client
-// deserves an answer.
-func examine(c net.Conn, r io.Reader, secret []byte) error {
+// serverHandshake performs the server's side of the handshake. The error is a status if the
+// client must be answered.
+func serverHandshake(c net.Conn, r io.Reader, secret []byte) error {
 	bind, err := binding(c)
 	if err != nil {
 		return err
@@ -146,9 +148,9 @@ func examine(c net.Conn, r io.Reader, secret []byte) error {
 	}
 	switch {
 	case first[0] == byte(idValidate):
-		return statusSecured
+		return statusNeedSecret
 	case first[0] != mark[0]:
-		return notMark(first[0])
+		return unknownStart(first[0])
 	}
 	if _, err := io.ReadFull(r, first[1:]); err != nil {
 		return err
@@ -174,13 +176,13 @@ func examine(c net.Conn, r io.Reader, secret []byte) error {
 	return err
 }
 
-// notMark says what a connection is that begins with neither a VALIDATE nor
-// the mark.
-func notMark(b byte) error {
+// unknownStart classifies a connection by its first byte, which is neither VALIDATE nor
+// the mark's.
+func unknownStart(b byte) error {
 	const tlsHandshake = 0x16
 	switch {
 	case b == tlsHandshake:
-		return errors.New("it speaks TLS, and this store has no certificate")
+		return errors.New("the client speaks TLS, and this store has no certificate")
 	case id(b) <= idDelete:
 		// PyTorch 1.x begins with a request, most often ADD of "init/".
 		return statusOld

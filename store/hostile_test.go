@@ -17,7 +17,7 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// raw connects to a server without a word.
+// raw connects to a server and sends nothing.
 func raw(t *testing.T, s *store.Server) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", s.Addr().String())
@@ -33,8 +33,8 @@ func validate() []byte {
 
 func number(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
 
-// TestStrangers lets all sorts of wrong clients at a server. Each is refused,
-// in one line on each side, and the others are not disturbed.
+// TestStrangers connects clients of several wrong kinds. Each is refused with one line on each
+// side, and correct clients are not affected.
 func TestStrangers(t *testing.T) {
 	plain := store.Config{Plain: true}
 	tls := encrypted(t)
@@ -47,9 +47,9 @@ func TestStrangers(t *testing.T) {
 		"secured to plain":        {plain, secured(), "is a plain one", "is a plain one"},
 		"wrong secret, encrypted": {tls, store.Config{Secret: []byte("another"), Cert: tls.Cert, Key: tls.Key}, "the secrets differ", "the secrets differ"},
 		"other certificate":       {tls, encrypted(t), "certificate", "certificate"},
-		"encrypted to secured":    {secured(), tls, "no encrypted connection", "it speaks TLS"},
-		"secured to encrypted":    {tls, secured(), "refused", "it does not speak TLS"},
-		"encrypted to plain":      {plain, tls, "no encrypted connection", "it speaks TLS"},
+		"encrypted to secured":    {secured(), tls, "no encrypted connection", "the client speaks TLS"},
+		"secured to encrypted":    {tls, secured(), "refused", "the client does not speak TLS"},
+		"encrypted to plain":      {plain, tls, "no encrypted connection", "the client speaks TLS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := new(journal)
@@ -73,7 +73,7 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestGarbage sends bytes that are no request.
+// TestGarbage sends bytes that are not a request.
 func TestGarbage(t *testing.T) {
 	old := append([]byte{3}, append(number(5), "init/"...)...) // PyTorch 1.x: ADD
 	for name, c := range map[string]struct {
@@ -111,7 +111,7 @@ func TestGarbage(t *testing.T) {
 			_, err := conn.Write(c.send)
 			must(t, err)
 			log.await(t, c.logs)
-			_, _ = io.Copy(io.Discard, conn) // until the server has ended it
+			_, _ = io.Copy(io.Discard, conn) // until the server ends the connection
 			if lines := log.Lines(); len(lines) != 1 {
 				t.Errorf("more than one line: %q", lines)
 			}
@@ -120,7 +120,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestSlow begins and does not go on.
+// TestSlow sends the beginning of a request or a handshake, and no more.
 func TestSlow(t *testing.T) {
 	for name, c := range map[string]struct {
 		config store.Config
@@ -147,8 +147,8 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// TestIdle is slow between requests only. On a busy machine it may be so within
-// one: then it tries again.
+// TestIdle is idle between requests only, which is allowed. On a busy machine the client may be
+// slow within a request; then the test tries again.
 func TestIdle(t *testing.T) {
 	var err error
 	for patience := time.Second; patience < 10*time.Second; patience *= 2 {
@@ -168,8 +168,7 @@ func TestIdle(t *testing.T) {
 	t.Error(err)
 }
 
-// TestExhaust reaches each limit of a server. Those who were there before are
-// served on.
+// TestExhaust reaches each limit of a server. Clients that connected before are still served.
 func TestExhaust(t *testing.T) {
 	log := new(journal)
 	config := store.Config{Plain: true, Logger: log.logger(), Limits: store.Limits{
@@ -213,15 +212,14 @@ func TestExhaust(t *testing.T) {
 	for range 8 {
 		raw(t, s)
 	}
-	log.await(t, "it made room for others")
+	log.await(t, "evicted to make room")
 	must(t, good.Ping(ctx))
 	got, err := good.Get(ctx, "mine")
 	wants(t, got, err, "value 2")
 }
 
-// TestFlood holds four times as many connections as may be unproven, each of which
-// has sent the beginning of a long TLS message. The server keeps no more than
-// its limits allow, and honest clients get in.
+// TestFlood opens four times as many connections as may be pending. Each sends the beginning of a
+// long TLS message. The server's memory stays within its limits, and correct clients connect.
 func TestFlood(t *testing.T) {
 	for name, config := range map[string]store.Config{"plain": {Plain: true}, "secured": secured(), "encrypted": encrypted(t)} {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +228,7 @@ func TestFlood(t *testing.T) {
 			config.Limits.Pending = 64
 			s := listen(t, config)
 			good := dial(t, s, config)
-			flood := clientHello(65_000)[:15_000] // more would be refused at once
+			flood := clientHello(65_000)[:15_000] // the server refuses more at once
 			var conns []net.Conn
 			for range 4 * config.Limits.Pending {
 				c := raw(t, s)
@@ -242,8 +240,8 @@ func TestFlood(t *testing.T) {
 				}
 				conns = append(conns, c)
 			}
-			log.Await(t, "refused a connection", 3*config.Limits.Pending) // some may be too slow
-			log.await(t, "it made room for others")
+			log.Await(t, "refused a connection", 3*config.Limits.Pending) // some may time out first
+			log.await(t, "evicted to make room")
 			open := 0
 			for _, c := range conns {
 				must(t, c.SetReadDeadline(time.Now().Add(10*time.Millisecond)))
@@ -262,8 +260,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestHerd has many more honest clients come at once than may be unproven: all get
-// in.
+// TestHerd connects many more correct clients at the same time than may be pending: all of them
+// succeed.
 func TestHerd(t *testing.T) {
 	config := encrypted(t)
 	config.Limits.Pending = 16
@@ -285,8 +283,8 @@ func TestHerd(t *testing.T) {
 	must(t, errors.Join(errs...))
 }
 
-// clientHello is a TLS record layer with a handshake message of so many bytes, less
-// the last hundred.
+// clientHello returns a TLS record with a handshake message of size bytes, without its last
+// hundred bytes.
 func clientHello(size int) []byte {
 	message := append([]byte{1, 0, byte(size >> 8), byte(size)}, make([]byte, size-100)...)
 	var records []byte
@@ -297,15 +295,15 @@ func clientHello(size int) []byte {
 	return records
 }
 
-// TestUnprovenBytes sends more than a client may before its proof, quicker than its
-// time ends: it is refused for that, not for the time.
+// TestUnprovenBytes sends more than unprovenBytes before its proof and before its time ends. The
+// reason of the refusal is the number of bytes.
 func TestUnprovenBytes(t *testing.T) {
 	log := new(journal)
 	config := encrypted(t)
 	config.Logger = log.logger()
 	s := listen(t, config)
 	_, _ = raw(t, s).Write(clientHello(65_000))
-	log.await(t, "it sent too much before it had proved who it is")
+	log.await(t, "the client sent too much before it authenticated")
 }
 
 func mustList(t *testing.T, s store.Store) []string {
@@ -315,7 +313,7 @@ func mustList(t *testing.T, s store.Store) []string {
 	return keys
 }
 
-// TestFull has no more room for connections, and nobody who could leave.
+// TestFull fills a server with authenticated connections, so that no pending one can be evicted.
 func TestFull(t *testing.T) {
 	log := new(journal)
 	config := secured()
@@ -337,7 +335,7 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// TestConfig refuses what is not safe.
+// TestConfig checks that unsafe configurations are refused.
 func TestConfig(t *testing.T) {
 	for says, c := range map[string]struct {
 		addr   string
@@ -365,7 +363,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestGone loses a server in the middle of a call.
+// TestGone ends the server during a call.
 func TestGone(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -386,7 +384,7 @@ func TestGone(t *testing.T) {
 	c, err := store.Dial(within(t), l.Addr().String(), store.Config{Plain: true})
 	must(t, err)
 	defer c.Close()
-	for range 2 { // the second one has a new connection
+	for range 2 { // the second call uses a new connection
 		if _, err := c.NumKeys(within(t)); !errors.Is(err, store.ErrLost) {
 			t.Error(err)
 		}

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// Limits bounds what a store takes. Zero fields mean the defaults, which are
+// Limits bounds what a store accepts. A zero field means its default, which is
 // PyTorch's where PyTorch has one.
 type Limits struct {
 	KeyBytes   int   // of one key; zero: 8 KiB
 	ValueBytes int   // of one value; zero: 8 MiB
 	Keys       int   // in the store, and in one request; zero: 128 Ki
 	Queued     int   // values in all queues together; zero: 128 Ki
-	Bytes      int64 // of all that is stored or on its way in; zero: 1 GiB
+	Bytes      int64 // stored, and in requests being received; zero: 1 GiB
 	Conns      int   // open connections; zero: 16 Ki
-	Pending    int   // of them, connections that have not proved who they are; zero: 256
-	Waiting    int   // requests that wait at the same time; zero: 16 Ki
+	Pending    int   // connections that have not authenticated yet; zero: 256
+	Waiting    int   // waiting requests; zero: 16 Ki
 
-	// RequestTime is how long a request may take to arrive once it has begun,
-	// and how long a piece of an answer may take to leave. Zero: 30 s. A new
-	// connection has as long to prove who it is, but at most 10 s.
+	// RequestTime bounds the time that a request takes to arrive once its first byte
+	// has arrived, and each write of an answer. A new connection must authenticate
+	// within the same time, and within 10 s. Zero means 30 s.
 	RequestTime time.Duration
 }
 
@@ -44,7 +44,7 @@ func (l *Limits) fill() {
 	}
 }
 
-// A budget is what is left of Limits.Bytes.
+// A budget is the part of Limits.Bytes that is still free.
 type budget struct{ left atomic.Int64 }
 
 func (b *budget) take(n int64) error {
@@ -55,10 +55,11 @@ func (b *budget) take(n int64) error {
 	return nil
 }
 
-func (b *budget) give(n int64) { b.left.Add(n) }
+func (b *budget) release(n int64) { b.left.Add(n) }
 
-// allows checks what is about to be sent: a server would cut the connection.
-func (l *Limits) allows(keys []string, values [][]byte) error {
+// checkRequest checks a request before it is sent: a server disconnects a client that
+// exceeds a limit.
+func (l *Limits) checkRequest(keys []string, values [][]byte) error {
 	if len(keys) > l.Keys {
 		return kindf(ErrLimit, "%d keys in one request; %d are allowed", len(keys), l.Keys)
 	}

@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// A Memory is a Store in this process. It behaves as a server and its clients
-// do.
+// A Memory is a [Store] in this process. It behaves as a server with its clients.
 type Memory struct{ s *state }
 
 var _ Store = (*Memory)(nil)
 
-// NewMemory makes an empty store. Limits on connections mean nothing here.
+// NewMemory returns an empty store. The limits on connections have no effect.
 func NewMemory(limits Limits) *Memory { return &Memory{newState(limits)} }
 
-// Close ends all calls that wait. It may be called more than once.
+// Close ends all waiting calls with ErrClosed. Further calls of Close do nothing.
 func (m *Memory) Close() error {
 	m.s.close()
 	return nil
@@ -31,8 +30,8 @@ func (m *Memory) fail(op, key string, err error) error {
 	return &Error{Op: op, Key: key, Cause: err}
 }
 
-// may checks what a client would be refused.
-func (m *Memory) may(ctx context.Context, op string, keys ...string) error {
+// check checks the context and the limits before a call.
+func (m *Memory) check(ctx context.Context, op string, keys ...string) error {
 	key := ""
 	if len(keys) > 0 {
 		key = keys[0]
@@ -40,12 +39,12 @@ func (m *Memory) may(ctx context.Context, op string, keys ...string) error {
 	if err := ctx.Err(); err != nil {
 		return m.fail(op, key, err)
 	}
-	return m.fail(op, key, m.s.limits.allows(keys, nil))
+	return m.fail(op, key, m.s.limits.checkRequest(keys, nil))
 }
 
 // Set implements [Store].
 func (m *Memory) Set(ctx context.Context, key string, value []byte) error {
-	if err := m.may(ctx, "Set", key); err != nil {
+	if err := m.check(ctx, "Set", key); err != nil {
 		return err
 	}
 	return m.fail("Set", key, m.s.set(userPrefix+key, bytes.Clone(value)))
@@ -61,7 +60,7 @@ func (m *Memory) Get(ctx context.Context, key string) ([]byte, error) {
 
 // Add implements [Store].
 func (m *Memory) Add(ctx context.Context, key string, delta int64) (int64, error) {
-	if err := m.may(ctx, "Add", key); err != nil {
+	if err := m.check(ctx, "Add", key); err != nil {
 		return 0, err
 	}
 	n, err := m.s.add(userPrefix+key, delta)
@@ -70,7 +69,7 @@ func (m *Memory) Add(ctx context.Context, key string, delta int64) (int64, error
 
 // CompareAndSet implements [Store].
 func (m *Memory) CompareAndSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
-	if err := m.may(ctx, "CompareAndSet", key); err != nil {
+	if err := m.check(ctx, "CompareAndSet", key); err != nil {
 		return nil, err
 	}
 	value, err := m.s.compareAndSet(userPrefix+key, expected, bytes.Clone(desired))
@@ -81,7 +80,7 @@ func (m *Memory) CompareAndSet(ctx context.Context, key string, expected, desire
 func (m *Memory) Wait(ctx context.Context, keys ...string) error { return m.wait(ctx, "Wait", keys...) }
 
 func (m *Memory) wait(ctx context.Context, op string, keys ...string) error {
-	if err := m.may(ctx, op, keys...); err != nil {
+	if err := m.check(ctx, op, keys...); err != nil {
 		return err
 	}
 	w, err := m.s.wait(userKeys(keys))
@@ -91,6 +90,7 @@ func (m *Memory) wait(ctx context.Context, op string, keys ...string) error {
 	return m.fail(op, first(keys), err)
 }
 
+// first returns the first key, or "".
 func first(keys []string) string {
 	if len(keys) == 0 {
 		return ""
@@ -100,7 +100,7 @@ func first(keys []string) string {
 
 // Check implements [Store].
 func (m *Memory) Check(ctx context.Context, keys ...string) (bool, error) {
-	if err := m.may(ctx, "Check", keys...); err != nil {
+	if err := m.check(ctx, "Check", keys...); err != nil {
 		return false, err
 	}
 	return m.s.check(userKeys(keys)), nil
@@ -108,7 +108,7 @@ func (m *Memory) Check(ctx context.Context, keys ...string) (bool, error) {
 
 // Append implements [Store].
 func (m *Memory) Append(ctx context.Context, key string, value []byte) error {
-	if err := m.may(ctx, "Append", key); err != nil {
+	if err := m.check(ctx, "Append", key); err != nil {
 		return err
 	}
 	return m.fail("Append", key, m.s.append(userPrefix+key, value))
@@ -116,7 +116,7 @@ func (m *Memory) Append(ctx context.Context, key string, value []byte) error {
 
 // Delete implements [Store].
 func (m *Memory) Delete(ctx context.Context, key string) (bool, error) {
-	if err := m.may(ctx, "Delete", key); err != nil {
+	if err := m.check(ctx, "Delete", key); err != nil {
 		return false, err
 	}
 	return m.s.delete(userPrefix + key), nil
@@ -137,7 +137,7 @@ func (m *Memory) MultiGet(ctx context.Context, keys ...string) ([][]byte, error)
 // MultiSet implements [Store].
 func (m *Memory) MultiSet(ctx context.Context, pairs ...Pair) error {
 	for _, p := range pairs {
-		if err := m.may(ctx, "MultiSet", p.Key); err != nil {
+		if err := m.check(ctx, "MultiSet", p.Key); err != nil {
 			return err
 		}
 		if err := m.s.set(userPrefix+p.Key, bytes.Clone(p.Value)); err != nil {
@@ -149,13 +149,14 @@ func (m *Memory) MultiSet(ctx context.Context, pairs ...Pair) error {
 
 // List implements [Store].
 func (m *Memory) List(ctx context.Context) ([]string, error) {
-	if err := m.may(ctx, "List"); err != nil {
+	if err := m.check(ctx, "List"); err != nil {
 		return nil, err
 	}
 	return within(m.s.list(), userPrefix), nil
 }
 
-// within returns the keys that begin with a prefix, without it.
+// within returns the keys that begin with prefix, and cuts the prefix off. It
+// overwrites keys.
 func within(keys []string, prefix string) []string {
 	inside := keys[:0]
 	for _, k := range keys {
@@ -168,7 +169,7 @@ func within(keys []string, prefix string) []string {
 
 // NumKeys implements [Store].
 func (m *Memory) NumKeys(ctx context.Context) (int64, error) {
-	if err := m.may(ctx, "NumKeys"); err != nil {
+	if err := m.check(ctx, "NumKeys"); err != nil {
 		return 0, err
 	}
 	return m.s.size(), nil
@@ -176,7 +177,7 @@ func (m *Memory) NumKeys(ctx context.Context) (int64, error) {
 
 // Barrier implements [Store].
 func (m *Memory) Barrier(ctx context.Context, key string, n int) error {
-	if err := m.may(ctx, "Barrier", key); err != nil {
+	if err := m.check(ctx, "Barrier", key); err != nil {
 		return err
 	}
 	w, err := m.s.barrier(userPrefix+key, int64(n))
@@ -188,7 +189,7 @@ func (m *Memory) Barrier(ctx context.Context, key string, n int) error {
 
 // Push implements [Store].
 func (m *Memory) Push(ctx context.Context, key string, value []byte) error {
-	if err := m.may(ctx, "Push", key); err != nil {
+	if err := m.check(ctx, "Push", key); err != nil {
 		return err
 	}
 	return m.fail("Push", key, m.s.push(userPrefix+key, bytes.Clone(value)))
@@ -208,8 +209,9 @@ func (m *Memory) Pop(ctx context.Context, key string) ([]byte, error) {
 	})
 }
 
-// popLoop pops until there was something. Another may have taken what this
-// one was woken for; and while a key has the queue's name, waiting never waits.
+// popLoop calls pop until the queue holds a value or the context ends. A woken caller
+// check find the queue empty, because another caller took the value. It pauses between
+// calls because a key with the queue's name makes Wait return at once.
 func popLoop(ctx context.Context, pop func() ([]byte, error)) ([]byte, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		value, err := pop()
@@ -225,7 +227,7 @@ func popLoop(ctx context.Context, pop func() ([]byte, error)) ([]byte, error) {
 
 // TryPop implements [Store].
 func (m *Memory) TryPop(ctx context.Context, key string) ([]byte, error) {
-	if err := m.may(ctx, "TryPop", key); err != nil {
+	if err := m.check(ctx, "TryPop", key); err != nil {
 		return nil, err
 	}
 	value, n := m.s.pop(userPrefix + key)
@@ -237,14 +239,14 @@ func (m *Memory) TryPop(ctx context.Context, key string) ([]byte, error) {
 
 // QueueLen implements [Store].
 func (m *Memory) QueueLen(ctx context.Context, key string) (int64, error) {
-	if err := m.may(ctx, "QueueLen", key); err != nil {
+	if err := m.check(ctx, "QueueLen", key); err != nil {
 		return 0, err
 	}
 	return m.s.queueLen(userPrefix + key), nil
 }
 
-// Members returns how many members of a PyTorch job have joined: what
-// [Client.CountIn] counts.
+// Members returns how many members of a PyTorch job have joined, as counted by
+// [Client.CountIn].
 func (m *Memory) Members() int64 {
 	n, _ := strconv.ParseInt(string(m.s.get(memberKey)), 10, 64)
 	return n

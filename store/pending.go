@@ -8,34 +8,34 @@ import (
 )
 
 const (
-	// proofTime is the most that a connection may take to prove who it is.
+	// proofTime bounds the time from accept to the end of the handshake.
 	proofTime = 10 * time.Second
 	// unprovenBytes is the most that the server reads from a connection before the
 	// proof. It bounds the memory of a TLS handshake, which otherwise holds
-	// messages of up to 64 KiB. An honest client sends about 4 KiB.
+	// messages of up to 64 KiB. A correct client sends about 4 KiB.
 	unprovenBytes = 16 << 10
-	// evictAge is how old a connection is before it is closed to make room for
-	// another one. Until then new connections wait in the kernel's queue: clients
-	// that all come at once need time for their handshakes.
+	// evictAge is the age from which a pending connection may be closed to make room.
+	// Until then new connections stay in the kernel's accept queue: many clients that
+	// connect at once need this time for their handshakes.
 	evictAge = 250 * time.Millisecond
-	// maxDismissals is how many refused connections are told why at the same
-	// time. Others are closed without a word.
+	// maxDismissals is how many refused connections receive a reason at the same
+	// time. Further ones are closed without an answer.
 	maxDismissals = 64
 )
 
-// pending are the sessions that have not proved who they are, the oldest first.
-// The server's lock guards it.
+// A pending is the set of sessions that have not authenticated yet, the oldest first.
+// Server.mu guards it.
 type pending struct {
-	all  *list.List     // of *session
-	from map[string]int // how many there are by the client's host; none is zero
-	room chan struct{}  // holds something when a session may have left
+	sessions *list.List     // of *session
+	perHost  map[string]int // the number of sessions by the client's host; never zero
+	room     chan struct{}  // capacity 1; receives when a session has left
 }
 
 func newPending() pending {
-	return pending{all: list.New(), from: make(map[string]int), room: make(chan struct{}, 1)}
+	return pending{sessions: list.New(), perHost: make(map[string]int), room: make(chan struct{}, 1)}
 }
 
-// hostOf is the host of a connection's other side.
+// hostOf returns the IP address of the connection's peer, or "".
 func hostOf(c net.Conn) string {
 	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		return a.IP.String()
@@ -44,19 +44,19 @@ func hostOf(c net.Conn) string {
 }
 
 func (p *pending) add(c *session) {
-	c.place = p.all.PushBack(c)
-	p.from[c.host]++
+	c.element = p.sessions.PushBack(c)
+	p.perHost[c.host]++
 }
 
-// remove forgets a session, if it is there.
+// remove removes a session from the set, if it is in it.
 func (p *pending) remove(c *session) {
-	if c.place == nil {
+	if c.element == nil {
 		return
 	}
-	p.all.Remove(c.place)
-	c.place = nil
-	if p.from[c.host]--; p.from[c.host] == 0 {
-		delete(p.from, c.host)
+	p.sessions.Remove(c.element)
+	c.element = nil
+	if p.perHost[c.host]--; p.perHost[c.host] == 0 {
+		delete(p.perHost, c.host)
 	}
 	select {
 	case p.room <- struct{}{}:
@@ -64,54 +64,54 @@ func (p *pending) remove(c *session) {
 	}
 }
 
-// oldest returns the oldest session of the host that has most of them: a host
-// that floods the server makes room itself. It is nil if there is none.
+// oldest returns the oldest session of the host that has the most sessions, or nil.
+// A host that floods the server therefore loses its own connections.
 func (p *pending) oldest() *session {
 	most := 0
-	for _, n := range p.from {
+	for _, n := range p.perHost {
 		most = max(most, n)
 	}
-	for e := p.all.Front(); e != nil; e = e.Next() {
-		if c := e.Value.(*session); p.from[c.host] == most {
+	for e := p.sessions.Front(); e != nil; e = e.Next() {
+		if c := e.Value.(*session); p.perHost[c.host] == most {
 			return c
 		}
 	}
 	return nil
 }
 
-var errUnproven = errors.New("it sent too much before it had proved who it is")
+var errTooMuchUnproven = errors.New("the client sent too much before it authenticated")
 
-// A gate is a session's connection. Until it is opened, it lets only
-// unprovenBytes in. Only the session's goroutine reads from it.
-type gate struct {
+// A gate is a session's connection. Until open is set, it passes at most
+// unprovenBytes to the reader. Only the session's reading goroutine uses it.
+type authGate struct {
 	net.Conn
-	left int // bytes that may be read
+	left int // bytes that may be read before the proof
 	open bool
 }
 
-func (g *gate) Read(b []byte) (int, error) {
+func (g *authGate) Read(b []byte) (int, error) {
 	if g.open {
 		return g.Conn.Read(b)
 	}
 	if g.left == 0 {
-		return 0, errUnproven
+		return 0, errTooMuchUnproven
 	}
 	n, err := g.Conn.Read(b[:min(len(b), g.left)])
 	g.left -= n
 	return n, err
 }
 
-// CloseWrite implements what dismiss needs.
-func (g *gate) CloseWrite() error {
+// CloseWrite lets dismiss close the sending side first.
+func (g *authGate) CloseWrite() error {
 	if t, ok := g.Conn.(interface{ CloseWrite() error }); ok {
 		return t.CloseWrite()
 	}
 	return errors.ErrUnsupported
 }
 
-// reset closes a connection so that the client is told that it was cut off, and
-// not that the server has ended: it may come again.
-func reset(c net.Conn) {
+// resetConn closes a connection with a TCP reset. The client then knows that it was
+// evicted and may dial again; a normal close would mean that the server has ended.
+func resetConn(c net.Conn) {
 	if t, ok := c.(interface{ SetLinger(sec int) error }); ok {
 		_ = t.SetLinger(0)
 	}

@@ -2,8 +2,8 @@ package store
 
 import "testing"
 
-// TestPendingOldest evicts from the host that has most connections, the oldest
-// first: a client of another host stays, although it has waited longer.
+// TestPendingOldest checks that the oldest session of the host with the most sessions is
+// evicted. The session of another host stays, although it is older.
 func TestPendingOldest(t *testing.T) {
 	p := newPending()
 	honest := &session{host: "10.0.0.1"}
@@ -21,10 +21,10 @@ func TestPendingOldest(t *testing.T) {
 		}
 		if got != nil {
 			p.remove(got)
-			p.remove(got) // twice is once
+			p.remove(got) // removing twice has no effect
 		}
 	}
-	if p.all.Len() != 0 || len(p.from) != 0 {
-		t.Errorf("%d sessions of %d hosts are left", p.all.Len(), len(p.from))
+	if p.sessions.Len() != 0 || len(p.perHost) != 0 {
+		t.Errorf("%d sessions of %d hosts are left", p.sessions.Len(), len(p.perHost))
 	}
 }

@@ -2,11 +2,11 @@ package store
 
 import "context"
 
-// Prefix returns the part of a store whose keys begin with prefix and a slash,
-// as PyTorch's PrefixStore does. It owns nothing: s stays open and is the
-// caller's to close.
+// Prefix returns a view of s with only the keys that begin with prefix and a slash,
+// as PyTorch's PrefixStore does. The view owns nothing: the caller closes s.
 func Prefix(s Store, prefix string) Store { return &prefixed{s, prefix + "/"} }
 
+// A prefixed adds prefix to every key of s.
 type prefixed struct {
 	s      Store
 	prefix string

@@ -5,9 +5,10 @@ import (
 	"fmt"
 )
 
-// An id is a request's first byte. Numbers are little-endian; a key or a value
-// is its length, eight bytes, and itself; a list is its length, eight bytes,
-// and its members.
+// An id is the first byte of a request and names it. The comments below list what
+// follows, and then the answer. Numbers are little-endian. A key or a value is encoded
+// as its length in eight bytes and its bytes; a list as its length in eight bytes and
+// its elements.
 type id byte
 
 const (
@@ -17,19 +18,19 @@ const (
 	idGet                  // key; value
 	idAdd                  // key, i64; i64
 	idCheck                // keys; u8
-	idWait                 // keys; u8, when all are there
+	idWait                 // keys; u8, once all keys exist
 	idNumKeys              // nothing; i64
 	idDelete               // key; i64
 	idAppend               // key, value; no answer
-	idMultiGet             // keys; values, without their number
+	idMultiGet             // keys; values, without a count
 	idMultiSet             // list of key and value; no answer
 	idCancelWait           // nothing; u8
 	idPing                 // u32; the same u32
 	idPush                 // key, value; no answer
-	idPop                  // key; i64 how many there were, and a value if there was one
+	idPop                  // key; i64 length of the queue before, and a value unless it was zero
 	idQueueLen             // key; i64
-	idList                 // nothing; i64 how many, and keys
-	idBarrier              // key, i64; u8, when so many have come
+	idList                 // nothing; i64 count, and keys
+	idBarrier              // key, i64 n; u8, once n callers have arrived
 	idCount
 )
 
@@ -38,7 +39,7 @@ var idNames = [idCount]string{
 	"MULTI_SET", "CANCEL_WAIT", "PING", "QUEUE_PUSH", "QUEUE_POP", "QUEUE_LEN", "LIST_KEYS", "BARRIER",
 }
 
-// String is the name that PyTorch gives the request.
+// String returns PyTorch's name of the request.
 func (i id) String() string {
 	if i < idCount {
 		return idNames[i]
@@ -46,15 +47,15 @@ func (i id) String() string {
 	return fmt.Sprintf("request %d", byte(i))
 }
 
-// magic is what every connection of the protocol begins with, after idValidate.
+// magic follows the first VALIDATE on every connection.
 const magic = 0x3C85F7CE
 
 // The one-byte answers.
 const (
-	answerReady    = 0 // CHECK: all are there
-	answerNotReady = 1 // CHECK: not all are there
-	answerStop     = 0 // WAIT, BARRIER: wait no longer
-	answerCanceled = 1 // CANCEL_WAIT
+	answerReady    = 0 // CHECK: all keys exist
+	answerNotReady = 1 // CHECK: a key is missing
+	answerStop     = 0 // WAIT, BARRIER: the wait is complete
+	answerCanceled = 1 // CANCEL_WAIT: the wait is cancelled
 )
 
 func appendNumber[N int64 | uint64](b []byte, n N) []byte {
@@ -73,7 +74,7 @@ func appendKeys(b []byte, keys []string) []byte {
 	return b
 }
 
-// hello is what a client of the plain protocol begins with.
+// hello returns the first bytes that a client of the plain protocol sends.
 func hello(nonce uint32) []byte {
 	b := binary.LittleEndian.AppendUint32([]byte{byte(idValidate)}, magic)
 	return binary.LittleEndian.AppendUint32(append(b, byte(idPing)), nonce)

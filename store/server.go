@@ -13,24 +13,24 @@ import (
 	"github.com/tutti-go/tutti/internal/acceptloop"
 )
 
-// A Server holds a store and serves it to clients. It is safe for concurrent
-// use. Whoever made it closes it.
+// A Server holds a store and serves it to clients. It is safe for concurrent use.
+// The caller of [Listen] or [Serve] closes it.
 type Server struct {
 	listener net.Listener
 	config   Config
-	tls      *tls.Config // nil: none
+	tls      *tls.Config // nil: not encrypted
 	state    *state
-	wg       sync.WaitGroup
+	wg       sync.WaitGroup // the accept loop, the sessions and their waiting goroutines
 
 	mu         sync.Mutex
-	closed     bool
-	conns      map[*session]struct{}
-	pending    pending
-	dismissals int // connections that are being told why they are refused
+	closed     bool                  // guarded by mu
+	conns      map[*session]struct{} // the open sessions; guarded by mu
+	pending    pending               // the open sessions that have not authenticated; guarded by mu
+	dismissals int                   // refused connections that are being answered; guarded by mu
 }
 
-// Listen starts a server at an address, "host:port"; port 0 means any. The
-// context bounds only the listening itself.
+// Listen starts a server at addr, "host:port". Port 0 means any free port. The
+// context bounds only the call itself.
 func Listen(ctx context.Context, addr string, config Config) (*Server, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", addr)
@@ -44,8 +44,8 @@ func Listen(ctx context.Context, addr string, config Config) (*Server, error) {
 	return s, err
 }
 
-// Serve starts a server on a listener, which from then on belongs to it. When
-// it returns an error, the listener is still the caller's.
+// Serve starts a server on a listener, which the server then owns and closes. If
+// Serve returns an error, the caller still owns the listener.
 func Serve(l net.Listener, config Config) (*Server, error) {
 	encrypt, err := config.fill(l.Addr())
 	if err != nil {
@@ -59,15 +59,14 @@ func Serve(l net.Listener, config Config) (*Server, error) {
 	return s, nil
 }
 
-// Addr returns where the server listens.
+// Addr returns the address of the listener.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Store returns the server's own way to its store: no connection, no limits on
-// connections. It ends when the server is closed.
+// Store returns direct access to the server's store, without a connection. It ends
+// when the server is closed.
 func (s *Server) Store() *Memory { return &Memory{s.state} }
 
-// Close ends all connections and all calls that wait. It may be called more
-// than once.
+// Close ends all connections and waiting calls. Further calls of Close do nothing.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	again := s.closed
@@ -85,30 +84,31 @@ func (s *Server) Close() error {
 	return err
 }
 
-// accept runs until the listener is closed.
+// accept accepts connections until the listener is closed.
 func (s *Server) accept() {
 	acceptloop.Run(s.listener, func(err error) { s.config.Logger.Warn("tutti store: cannot accept connections", "reason", err) }, s.receive)
 }
 
-// receive lets a connection begin. If there are too many, one that has not proved
-// who it is makes room: an honest one needs milliseconds. While those are all new,
-// receive waits, and further connections with it.
+// receive starts a session for a new connection. If the server is full, it closes a
+// session that is older than evictAge and has not authenticated: a correct client
+// needs milliseconds for that. While all pending sessions are younger, receive waits,
+// and so does the accept loop. It holds mu, except while it waits.
 func (s *Server) receive(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for !s.closed && (len(s.conns) >= s.config.Limits.Conns || s.pending.all.Len() >= s.config.Limits.Pending) {
+	for !s.closed && (len(s.conns) >= s.config.Limits.Conns || s.pending.sessions.Len() >= s.config.Limits.Pending) {
 		slow := s.pending.oldest()
 		if slow == nil {
 			s.refuseFull(conn)
 			return
 		}
-		if age := time.Since(slow.began); age < evictAge {
+		if age := time.Since(slow.accepted); age < evictAge {
 			s.awaitRoom(evictAge - age)
 			continue
 		}
 		slow.evicted = true
 		s.drop(slow)
-		reset(slow.raw)
+		resetConn(slow.raw)
 	}
 	if s.closed {
 		_ = conn.Close()
@@ -120,8 +120,8 @@ func (s *Server) receive(conn net.Conn) {
 	s.wg.Go(func() { s.run(c) })
 }
 
-// awaitRoom waits until a session may have left, and no longer than that. The
-// caller holds the lock, which is free meanwhile.
+// awaitRoom waits until a pending session has left, or until most has passed. The
+// caller holds mu, which awaitRoom releases while it waits.
 func (s *Server) awaitRoom(most time.Duration) {
 	s.mu.Unlock()
 	defer s.mu.Lock()
@@ -133,8 +133,7 @@ func (s *Server) awaitRoom(most time.Duration) {
 	}
 }
 
-// refuseFull refuses a connection for which there is no room. The caller holds the
-// lock.
+// refuseFull refuses a connection because the server is full. The caller holds mu.
 func (s *Server) refuseFull(conn net.Conn) {
 	if s.dismissals >= maxDismissals {
 		_ = conn.Close()
@@ -149,18 +148,17 @@ func (s *Server) refuseFull(conn net.Conn) {
 	})
 }
 
-// drop forgets a session. The caller holds the lock.
+// drop removes a session. The caller holds mu.
 func (s *Server) drop(c *session) {
 	delete(s.conns, c)
-	s.settle(c)
+	s.authenticated(c)
 }
 
-// settle counts a session as one that has proved who it is. The caller holds the
-// lock.
-func (s *Server) settle(c *session) { s.pending.remove(c) }
+// authenticated records that a session has authenticated. The caller holds mu.
+func (s *Server) authenticated(c *session) { s.pending.remove(c) }
 
-// run serves one connection to its end, and says in one line of the log if
-// that was not a good one.
+// run serves one connection until it ends. It logs one line if the connection was
+// refused, evicted or broke the protocol.
 func (s *Server) run(c *session) {
 	err := c.serve()
 	s.mu.Lock()
@@ -171,24 +169,24 @@ func (s *Server) run(c *session) {
 	switch word, refused := errors.AsType[status](err); {
 	case closed:
 	case evicted:
-		s.log(c.raw, errors.New("it made room for others: it had not proved who it is"))
+		s.log(c.raw, errors.New("evicted to make room for other connections: the client had not authenticated"))
 	case refused:
 		s.dismiss(c.conn, word)
 	case err == nil || known && cutOff(err):
 	case cutOff(err):
-		s.log(c.raw, errLeft)
+		s.log(c.raw, errNoProof)
 	default:
 		s.log(c.raw, err)
 	}
 	c.end()
 }
 
-// dismiss says why a connection is refused, on both sides.
+// dismiss sends the client the reason for the refusal, closes and logs it.
 func (s *Server) dismiss(c net.Conn, why status) {
 	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 	_, _ = c.Write(answer(why))
-	// What a client has sent and nobody reads would take the answer away from
-	// it. So it is read, for a moment.
+	// Closing a connection with unread bytes resets it, and the client would lose the
+	// answer. So dismiss reads for a moment.
 	if t, ok := c.(interface{ CloseWrite() error }); ok && t.CloseWrite() == nil {
 		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 		_, _ = io.CopyN(io.Discard, c, 64<<10)
@@ -202,7 +200,7 @@ func (s *Server) log(c net.Conn, why error) {
 		slog.String("from", c.RemoteAddr().String()), slog.String("reason", why.Error()))
 }
 
-// cutOff reports whether an error is that the other side is gone.
+// cutOff reports whether an error means that the peer ended the connection.
 func cutOff(err error) bool {
 	var op *net.OpError
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||

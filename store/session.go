@@ -13,32 +13,34 @@ import (
 	"time"
 )
 
-// A session is one client's connection, as the server sees it. One goroutine
-// reads and answers; while a request waits, a second one waits for it, and the
-// first goes on reading, because the client may give up.
+// A session is the server's side of one connection. One goroutine reads requests and
+// answers them. While a request waits for keys, a second goroutine waits and answers;
+// the first keeps reading, because the client may cancel the request.
 type session struct {
-	server  *Server
-	raw     net.Conn
-	gate    *gate    // over raw
-	conn    net.Conn // gate, or TLS over it
-	host    string   // the client's
-	began   time.Time
-	place   *list.Element // in Server.pending; nil: not there. Server.mu guards it
-	evicted bool          // to make room. Server.mu guards it
+	server   *Server
+	raw      net.Conn
+	gate     *authGate     // on top of raw
+	conn     net.Conn      // gate, or TLS on top of it
+	host     string        // the client's IP address
+	accepted time.Time     // when the connection was accepted
+	element  *list.Element // in Server.pending, nil if not in it; guarded by Server.mu
+	evicted  bool          // closed to make room; guarded by Server.mu
 
-	in      *bufio.Reader
-	out     *bufio.Writer
-	decoder decoder
-	waiter  *waiter       // of the request that waits; nil: none
-	waited  chan struct{} // closed when the goroutine that waits has ended
+	// The reading goroutine owns the fields below.
+	in         *bufio.Reader
+	out        *bufio.Writer
+	decoder    decoder
+	waiter     *waiter       // of the waiting request; nil: none
+	waiterDone chan struct{} // closed when the waiting goroutine has ended
 }
 
 func newSession(s *Server, conn net.Conn) *session {
-	g := &gate{Conn: conn, left: unprovenBytes}
-	return &session{server: s, raw: conn, gate: g, conn: g, host: hostOf(conn), began: time.Now()}
+	g := &authGate{Conn: conn, left: unprovenBytes}
+	return &session{server: s, raw: conn, gate: g, conn: g, host: hostOf(conn), accepted: time.Now()}
 }
 
-// serve runs until the connection ends or the client does something wrong.
+// serve runs until the connection ends or the client breaks the protocol. It always
+// returns an error.
 func (c *session) serve() error {
 	s := c.server
 	_ = c.raw.SetDeadline(time.Now().Add(min(s.config.Limits.RequestTime, proofTime)))
@@ -46,41 +48,41 @@ func (c *session) serve() error {
 		t := tls.Server(c.gate, s.tls)
 		if err := t.Handshake(); err != nil {
 			if notTLS, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-				return fmt.Errorf("it does not speak TLS, and this store requires it: %s", notTLS.Msg)
+				return fmt.Errorf("the client does not speak TLS, which this store requires: %s", notTLS.Msg)
 			}
 			if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
-				return slow(err)
+				return explainDeadline(err)
 			}
-			return fmt.Errorf("no encrypted connection, it may lack the job's certificate: %v", err) // not cut off
+			return fmt.Errorf("no encrypted connection, it may lack the job's certificate: %v", err) // %v: cutOff must not match it
 		}
 		c.conn = t
 	}
 	c.in = bufio.NewReader(c.conn)
-	c.out = bufio.NewWriter(patient{c.conn, s.config.Limits.RequestTime})
+	c.out = bufio.NewWriter(deadlineWriter{c.conn, s.config.Limits.RequestTime})
 	if !s.config.Plain {
-		if err := examine(c.conn, c.in, s.config.Secret); err != nil {
-			return slow(err)
+		if err := serverHandshake(c.conn, c.in, s.config.Secret); err != nil {
+			return explainDeadline(err)
 		}
 	}
 	c.decoder = decoder{r: c.in, limits: &s.config.Limits, budget: s.state.budget}
 	if err := c.validate(); err != nil {
-		return slow(err)
+		return explainDeadline(err)
 	}
 	c.gate.open = true
 	s.mu.Lock()
-	s.settle(c)
+	s.authenticated(c)
 	s.mu.Unlock()
 	for {
 		if err := c.next(); err != nil {
-			return slow(err)
+			return explainDeadline(err)
 		}
 	}
 }
 
-// slow says what a deadline means here.
-func slow(err error) error {
+// explainDeadline replaces the error of a deadline by its reason.
+func explainDeadline(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return errors.New("it was too slow in the middle of a request")
+		return errors.New("the client was too slow in the middle of a request")
 	}
 	return err
 }
@@ -95,22 +97,22 @@ func (c *session) validate() error {
 	case first == mark[0]:
 		return statusPlain
 	case first != byte(idValidate):
-		return notMark(first)
+		return unknownStart(first)
 	}
 	req := request{id: idValidate}
 	if err := c.decoder.read(&req); err != nil {
 		return err
 	}
 	if req.word != magic {
-		// For PyTorch 1.x this was SET.
+		// In PyTorch 1.x the id of VALIDATE is SET.
 		return statusOld
 	}
 	return nil
 }
 
-// next takes one request.
+// next reads and answers one request.
 func (c *session) next() error {
-	// Between requests a client may take its time.
+	// Between requests a client may be idle without limit.
 	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
@@ -126,7 +128,7 @@ func (c *session) next() error {
 	if err := c.decoder.read(&req); err != nil {
 		return err
 	}
-	if err := c.idle(req.id); err != nil {
+	if err := c.endWait(req.id); err != nil {
 		return err
 	}
 	if err := c.answer(&req); err != nil {
@@ -135,14 +137,14 @@ func (c *session) next() error {
 	return c.out.Flush()
 }
 
-// idle ends the waiting of the request before. Only CANCEL_WAIT may come while
-// it waits.
-func (c *session) idle(next id) error {
+// endWait ends the wait of the previous request, if it still waits. Only CANCEL_WAIT is
+// allowed then; any other request is an error.
+func (c *session) endWait(next id) error {
 	if c.waiter == nil {
 		return nil
 	}
 	waiting := c.server.state.cancel(c.waiter)
-	<-c.waited
+	<-c.waiterDone
 	c.waiter = nil
 	if waiting && next != idCancelWait {
 		return kindf(ErrAnswer, "it sent %v while another request waited", next)
@@ -150,14 +152,14 @@ func (c *session) idle(next id) error {
 	return nil
 }
 
-// end gives back what the session holds.
+// end closes the connection and frees what the session holds in the state.
 func (c *session) end() {
 	_ = c.raw.Close()
-	_ = c.idle(idCancelWait)
+	_ = c.endWait(idCancelWait)
 	c.server.state.rewake()
 }
 
-// answer carries out a request.
+// answer applies a request to the state and writes the answer to out.
 func (c *session) answer(req *request) error {
 	s := c.server.state
 	switch req.id {
@@ -228,7 +230,7 @@ func (c *session) answer(req *request) error {
 		w, err := s.barrier(req.keys[0], req.number)
 		return c.wait(w, err)
 	}
-	return kindf(ErrAnswer, "it sent %v a second time", req.id) // VALIDATE; the decoder knows no others
+	return kindf(ErrAnswer, "it sent %v a second time", req.id) // VALIDATE: the decoder refuses unknown ids
 }
 
 func (c *session) number(n int64) error {
@@ -259,7 +261,8 @@ func (c *session) list(keys []string) error {
 	return nil
 }
 
-// wait answers when w is ready, now if it is nil.
+// wait answers a waiting request: now if w is nil, else when w becomes ready, from a
+// goroutine of its own.
 func (c *session) wait(w *waiter, err error) error {
 	if err != nil {
 		return err
@@ -268,27 +271,27 @@ func (c *session) wait(w *waiter, err error) error {
 		return c.out.WriteByte(answerStop)
 	}
 	done := make(chan struct{})
-	c.waiter, c.waited = w, done
-	out := patient{c.conn, c.server.config.Limits.RequestTime}
+	c.waiter, c.waiterDone = w, done
+	out := deadlineWriter{c.conn, c.server.config.Limits.RequestTime}
 	c.server.wg.Go(func() {
 		defer close(done)
 		<-w.ready
 		if !w.canceled {
-			// If it fails, so does the reading.
+			// If the write fails, the reading goroutine fails too and reports it.
 			_, _ = out.Write([]byte{answerStop})
 		}
 	})
 	return nil
 }
 
-// patient is a connection whose writes do not take forever.
-type patient struct {
-	conn net.Conn
-	time time.Duration
+// A deadlineWriter is a connection whose writes have a time limit.
+type deadlineWriter struct {
+	conn    net.Conn
+	timeout time.Duration // for one write
 }
 
-func (p patient) Write(b []byte) (int, error) {
-	if err := p.conn.SetWriteDeadline(time.Now().Add(p.time)); err != nil {
+func (p deadlineWriter) Write(b []byte) (int, error) {
+	if err := p.conn.SetWriteDeadline(time.Now().Add(p.timeout)); err != nil {
 		return 0, err
 	}
 	return p.conn.Write(b)

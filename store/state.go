@@ -8,31 +8,34 @@ import (
 	"sync"
 )
 
-// A state is what a store holds and who waits for it: all of its logic and no
-// input or output. Keys are as on the wire. Values that are passed in belong to
-// it from then on; those returned must not be changed.
+// A state is the content of a store and the requests that wait for it. It holds all
+// of the logic and does no I/O. Keys are as on the wire, userPrefix included. The state
+// owns the values that are passed to it. Callers must not change the values that it
+// returns. Its methods may be called concurrently.
 type state struct {
 	limits Limits
 	budget *budget
 
 	mu      sync.Mutex
-	values  map[string][]byte
-	queues  map[string][][]byte // none is empty
-	queued  int
-	waiters map[string][]*waiter
-	waiting int
-	closed  bool
+	values  map[string][]byte    // guarded by mu
+	queues  map[string][][]byte  // never an empty queue; guarded by mu
+	queued  int                  // values in all queues; guarded by mu
+	waiters map[string][]*waiter // by missing key; guarded by mu
+	waiting int                  // waiting requests; guarded by mu
+	closed  bool                 // guarded by mu
 }
 
-// A waiter is a request that waits for keys.
+// A waiter is a request that waits for keys. state.mu guards its fields until ready
+// is closed; then they do not change.
 type waiter struct {
-	keys    []string
-	missing int
-	bytes   int64
-	ready   chan struct{} // closed when it waits no longer
-	// canceled, once ready is closed: not because all is there.
-	canceled bool
+	keys     []string      // the keys that were missing at the start
+	missing  int           // how many keys are still missing
+	bytes    int64         // taken from the budget
+	ready    chan struct{} // closed when the wait ends
+	canceled bool          // the wait ended before all keys existed
 }
+
+// entryBytes is the overhead of an entry in the budget, added to its key and value.
 
 // entryBytes is what an entry costs beside its key and value.
 const entryBytes = 64
@@ -47,7 +50,7 @@ func newState(limits Limits) *state {
 	return s
 }
 
-// put stores a value, if there is room. The caller holds the lock.
+// put stores a value if the limits allow it. The caller holds mu.
 func (s *state) put(key string, value []byte) error {
 	old, there := s.values[key]
 	grown := int64(len(value) - len(old))
@@ -68,7 +71,7 @@ func (s *state) put(key string, value []byte) error {
 	return nil
 }
 
-// wake tells those who wait for a key that it is there.
+// wake counts a key as present for all requests that wait for it. The caller holds mu.
 func (s *state) wake(key string) {
 	list := s.waiters[key]
 	delete(s.waiters, key)
@@ -77,22 +80,22 @@ func (s *state) wake(key string) {
 	}
 }
 
-// arrive counts one of a waiter's keys as there.
+// arrive counts one of a waiter's keys as present. The caller holds mu.
 func (s *state) arrive(w *waiter) {
 	if w.missing--; w.missing == 0 {
-		s.leave(w)
+		s.release(w)
 		close(w.ready)
 	}
 }
 
-// leave gives back what a waiter holds.
-func (s *state) leave(w *waiter) {
+// release returns a waiter's part of the limits. The caller holds mu.
+func (s *state) release(w *waiter) {
 	s.waiting--
-	s.budget.give(w.bytes)
+	s.budget.release(w.bytes)
 }
 
-// wakeOne tells one who waits that a queue holds something. Only one can have
-// it.
+// wakeOne counts a queue's name as present for the first request that waits for it:
+// a pushed value serves one request only. The caller holds mu.
 func (s *state) wakeOne(key string) {
 	list := s.waiters[key]
 	if len(list) == 0 {
@@ -139,7 +142,7 @@ func (s *state) compareAndSet(key string, expected, desired []byte) ([]byte, err
 	return desired, nil
 }
 
-// count adds to a number. The caller holds the lock.
+// count adds delta to the number at a key. The caller holds mu.
 func (s *state) count(key string, delta int64) (int64, error) {
 	if value, there := s.values[key]; there {
 		n, err := strconv.ParseInt(string(value), 10, 64)
@@ -165,7 +168,8 @@ func (s *state) add(key string, delta int64) (int64, error) {
 func (s *state) append(key string, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// Those who hold the old value see none of what comes after its end.
+	// append may write behind the end of a value that a reader holds; the reader's slice
+	// does not include those bytes.
 	if err := s.put(key, append(s.values[key], value...)); err != nil {
 		return err
 	}
@@ -179,7 +183,7 @@ func (s *state) delete(key string) bool {
 	value, there := s.values[key]
 	if there {
 		delete(s.values, key)
-		s.budget.give(int64(len(key)+len(value)) + entryBytes)
+		s.budget.release(int64(len(key)+len(value)) + entryBytes)
 	}
 	return there
 }
@@ -200,7 +204,8 @@ func (s *state) list() []string {
 	return keys
 }
 
-func (s *state) there(key string) bool {
+// exists reports whether a key or a queue of this name exists. The caller holds mu.
+func (s *state) exists(key string) bool {
 	_, ok := s.values[key]
 	return ok || len(s.queues[key]) > 0
 }
@@ -208,22 +213,22 @@ func (s *state) there(key string) bool {
 func (s *state) check(keys []string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !slices.ContainsFunc(keys, func(k string) bool { return !s.there(k) })
+	return !slices.ContainsFunc(keys, func(k string) bool { return !s.exists(k) })
 }
 
-// wait returns nil if all keys are there, or else a waiter.
+// wait returns nil if all keys exist, else a waiter for the missing ones.
 func (s *state) wait(keys []string) (*waiter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	missing := slices.DeleteFunc(slices.Clone(keys), s.there)
+	missing := slices.DeleteFunc(slices.Clone(keys), s.exists)
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	return s.enlist(missing)
+	return s.addWaiter(missing)
 }
 
-// enlist makes a waiter. The caller holds the lock.
-func (s *state) enlist(keys []string) (*waiter, error) {
+// addWaiter makes a waiter. The caller holds mu.
+func (s *state) addWaiter(keys []string) (*waiter, error) {
 	switch {
 	case s.closed:
 		return nil, ErrClosed
@@ -244,7 +249,7 @@ func (s *state) enlist(keys []string) (*waiter, error) {
 	return w, nil
 }
 
-// barrier counts a caller. It returns nil if n are there, or else a waiter.
+// barrier counts one arrival. It returns nil if n have arrived, else a waiter.
 func (s *state) barrier(key string, n int64) (*waiter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,10 +261,10 @@ func (s *state) barrier(key string, n int64) (*waiter, error) {
 		s.wake(key)
 		return nil, nil
 	}
-	return s.enlist([]string{key})
+	return s.addWaiter([]string{key})
 }
 
-// cancel ends a waiter. It reports false if all that it waits for had come.
+// cancel ends a wait. It reports false if the wait was complete already.
 func (s *state) cancel(w *waiter) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,12 +280,12 @@ func (s *state) cancel(w *waiter) bool {
 		}
 	}
 	w.missing, w.canceled = 0, true
-	s.leave(w)
+	s.release(w)
 	close(w.ready)
 	return true
 }
 
-// await waits for a waiter, which may be nil.
+// await blocks until the wait ends or ctx does. A nil waiter does not block.
 func (s *state) await(ctx context.Context, w *waiter) error {
 	if w == nil {
 		return nil
@@ -318,7 +323,7 @@ func (s *state) push(key string, value []byte) error {
 	return nil
 }
 
-// pop takes a queue's first value. n is how many there were before.
+// pop takes the first value of a queue. n is the length of the queue before.
 func (s *state) pop(key string) (value []byte, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -333,7 +338,7 @@ func (s *state) pop(key string) (value []byte, n int64) {
 		s.wakeOne(key)
 	}
 	s.queued--
-	s.budget.give(int64(len(key)+len(list[0])) + entryBytes)
+	s.budget.release(int64(len(key)+len(list[0])) + entryBytes)
 	return list[0], int64(len(list))
 }
 
@@ -343,8 +348,8 @@ func (s *state) queueLen(key string) int64 {
 	return int64(len(s.queues[key]))
 }
 
-// rewake passes on what queues hold: somebody who was woken for it may have
-// left without taking it.
+// rewake wakes a request for each queue that holds a value: the request that was woken
+// for it may have ended without taking the value.
 func (s *state) rewake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -355,7 +360,7 @@ func (s *state) rewake() {
 	}
 }
 
-// close ends all waiters.
+// close ends all waits, as cancelled.
 func (s *state) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,10 +19,10 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// deadline is far more than anything here takes.
+// deadline is much longer than any call in these tests takes.
 const deadline = 3 * time.Minute
 
-// TestMain fails the run if goroutines or descriptors are left.
+// TestMain fails if goroutines or descriptors are left.
 func TestMain(m *testing.M) {
 	before := proctest.OpenFiles()
 	code := m.Run()
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// leftovers waits for what is on its way out, and returns what stays.
+// leftovers waits for goroutines and descriptors that are ending, and describes the rest.
 func leftovers(before int) string {
 	var left string
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
@@ -56,12 +56,12 @@ func leftovers(before int) string {
 	return left
 }
 
-// A journal collects what a server logs.
+// A journal collects the log of a server.
 type journal struct{ proctest.Output }
 
 func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
 
-// await waits for a line with this text.
+// await waits for a line that contains text.
 func (j *journal) await(t *testing.T, text string) {
 	t.Helper()
 	j.Await(t, text, 1)
@@ -116,8 +116,8 @@ func encrypted(t *testing.T) store.Config {
 	return c
 }
 
-// stores are all the ways to a store: each returns a new one, and a second way
-// to the same.
+// stores lists the ways to reach a store. Each function returns a new store twice, over two
+// connections if it has connections.
 func stores(t *testing.T) map[string]func(t *testing.T) (a, b store.Store) {
 	network := func(config store.Config) func(t *testing.T) (a, b store.Store) {
 		return func(t *testing.T) (a, b store.Store) {
@@ -145,7 +145,7 @@ func stores(t *testing.T) map[string]func(t *testing.T) (a, b store.Store) {
 	}
 }
 
-// TestStore runs every method against every kind of store.
+// TestStore calls every method of every kind of store.
 func TestStore(t *testing.T) {
 	for name, open := range stores(t) {
 		t.Run(name, func(t *testing.T) {
@@ -227,7 +227,7 @@ func testNumbers(t *testing.T, ctx context.Context, a, b store.Store) {
 	if _, err := b.Add(ctx, "not", 1); err == nil {
 		t.Fatal("something was added to a word")
 	}
-	// A server ends the connection then. The next call has another.
+	// A server ends the connection after this error. The next call opens another one.
 	must(t, b.Set(ctx, "not", []byte("3")))
 	if n, err := b.Add(ctx, "not", 1); err != nil || n != 4 {
 		t.Fatal(n, err)
@@ -236,7 +236,7 @@ func testNumbers(t *testing.T, ctx context.Context, a, b store.Store) {
 
 func testCompare(t *testing.T, ctx context.Context, a, b store.Store) {
 	for _, step := range [][3]string{
-		{"x", "y", "x"}, // not there, and said to be
+		{"x", "y", "x"}, // the key is missing; the result is expected
 		{"", "one", "one"},
 		{"", "two", "one"},
 		{"one", "two", "two"},
@@ -342,7 +342,7 @@ func testQueues(t *testing.T, ctx context.Context, a, b store.Store) {
 	if keys, _ := a.List(ctx); slices.Contains(keys, "q") {
 		t.Error("a queue is listed as a key")
 	}
-	// A key of the same name makes Wait return at once; Pop still waits.
+	// With a key of the queue's name, Wait returns at once, and Pop still waits.
 	must(t, a.Set(ctx, "q", nil))
 	go func() { _ = b.Push(ctx, "q", []byte("7")) }()
 	got, err = a.Pop(ctx, "q")
@@ -372,7 +372,7 @@ func testBarrier(t *testing.T, ctx context.Context, a, b store.Store) {
 	if err := <-gave; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	must(t, b.Barrier(ctx, "barrier 2", 2)) // the one that gave up is counted
+	must(t, b.Barrier(ctx, "barrier 2", 2)) // the cancelled call is counted
 }
 
 func testLimits(t *testing.T, ctx context.Context, a, _ store.Store) {
@@ -401,7 +401,7 @@ func TestMembers(t *testing.T) {
 	must(t, dial(t, s, secured()).Ping(within(t)))
 }
 
-// TestClose ends what waits, on either side.
+// TestClose checks that Close ends waiting calls, on either side.
 func TestClose(t *testing.T) {
 	for _, side := range []string{"client", "server", "memory"} {
 		t.Run(side, func(t *testing.T) {
@@ -431,7 +431,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestMany lets 1,024 clients join one server at the same time.
+// TestMany connects 1,024 clients to one server at the same time.
 func TestMany(t *testing.T) {
 	const n = 1024
 	config := secured()
@@ -462,7 +462,7 @@ func TestMany(t *testing.T) {
 	t.Logf("%d clients joined in %v", n, time.Since(begin))
 }
 
-// TestLate dials before anybody listens.
+// TestLate dials before the server listens.
 func TestLate(t *testing.T) {
 	var s *store.Server
 	for got := make(chan error); s == nil; {
@@ -475,10 +475,10 @@ func TestLate(t *testing.T) {
 			}
 			got <- err
 		}()
-		time.Sleep(5 * time.Millisecond) // so that it tries at least once in vain
+		time.Sleep(5 * time.Millisecond) // long enough for a failed attempt
 		var err error
 		if s, err = store.Listen(t.Context(), addr, secured()); errors.Is(err, syscall.EADDRINUSE) {
-			s = nil // another process has got the port meanwhile
+			s = nil // another process has taken the port meanwhile
 			cancel()
 			<-got
 			continue

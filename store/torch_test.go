@@ -14,8 +14,8 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// TestTorch meets real PyTorch: once it serves, with each of its servers, and
-// once it uses a server of ours.
+// TestTorch exchanges values with a real PyTorch process: with each of PyTorch's servers, and
+// with a server of this package.
 func TestTorch(t *testing.T) {
 	version, err := exec.CommandContext(t.Context(), "python3", "-c", "import torch.distributed as d; from torch import __version__ as v; d.TCPStore; print(v)").Output()
 	if err != nil {
@@ -47,7 +47,7 @@ func TestTorch(t *testing.T) {
 	})
 }
 
-// python starts the other side, and tells how it ended.
+// python starts the PyTorch process. The channel receives its exit error.
 func python(t *testing.T, role string, port int, backend string) <-chan error {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "python3", "testdata/peer.py", role, "127.0.0.1", fmt.Sprint(port), backend)
@@ -78,7 +78,7 @@ func python(t *testing.T, role string, port int, backend string) <-chan error {
 	return done
 }
 
-// opposite is what testdata/peer.py expects of the other side.
+// opposite performs the Go side of testdata/peer.py.
 func opposite(t *testing.T, ctx context.Context, c *store.Client) {
 	t.Helper()
 	get := func(key, want string) {
@@ -117,7 +117,7 @@ func opposite(t *testing.T, ctx context.Context, c *store.Client) {
 	must(t, c.Set(ctx, "go done", nil))
 }
 
-// queues takes part in the exchange over queues, if PyTorch has them.
+// queues exchanges values over queues, if PyTorch supports them.
 func queues(t *testing.T, ctx context.Context, c *store.Client) string {
 	t.Helper()
 	popped := make(chan bool, 1)

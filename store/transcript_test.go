@@ -18,7 +18,7 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// A line of a transcript; see testdata/session.txt.
+// A line is a line of a transcript; testdata/session.txt describes the format.
 type line struct {
 	number int
 	who    string
@@ -43,8 +43,7 @@ func transcript(t *testing.T, file string) (lines []line) {
 	return lines
 }
 
-// bytes are what a line stands for. The nonce is at least where it is asked
-// for.
+// bytes returns the bytes of a line, with the nonce in its place.
 func (l line) bytes(t *testing.T, nonce []byte) []byte {
 	t.Helper()
 	var out []byte
@@ -94,7 +93,7 @@ func transcripts(t *testing.T, f func(t *testing.T, lines []line)) {
 	}
 }
 
-// TestServerTranscript plays the clients' part of the transcripts to a server.
+// TestServerTranscript plays the client's part of each transcript to a server.
 func TestServerTranscript(t *testing.T) {
 	transcripts(t, func(t *testing.T, lines []line) {
 		s := listen(t, store.Config{Plain: true})
@@ -120,7 +119,7 @@ func TestServerTranscript(t *testing.T) {
 	})
 }
 
-// sent is bytes with a fixed nonce, and nothing for a call.
+// sent returns the bytes of a line with a fixed nonce; nil for a call.
 func (l line) sent(t *testing.T) []byte {
 	if l.kind == '!' {
 		return nil
@@ -128,8 +127,8 @@ func (l line) sent(t *testing.T) []byte {
 	return l.bytes(t, []byte{1, 2, 3, 4})
 }
 
-// TestClientTranscript plays the server's part of the transcripts to clients,
-// which do what the transcripts say.
+// TestClientTranscript plays the server's part of each transcript to clients, which make the
+// calls of the transcript.
 func TestClientTranscript(t *testing.T) {
 	transcripts(t, func(t *testing.T, lines []line) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -166,22 +165,22 @@ func TestClientTranscript(t *testing.T) {
 	})
 }
 
-// An actor is a client of a transcript, and the server's end of its connection.
+// An actor is a client in a transcript, and the server's end of its connection.
 type actor struct {
 	t      *testing.T
 	addr   string
 	conn   net.Conn
 	nonce  []byte
 	client *store.Client
-	done   chan struct{} // closed when the call at hand has returned
+	done   chan struct{} // closed when the current call has returned
 
-	// waiting is the context of a call that gives up, and giveUp ends it when the
-	// call has said what it waits for.
+	// waiting is the context of a call that is to be cancelled. giveUp cancels it after the
+	// call has sent its request.
 	waiting context.Context
 	giveUp  context.CancelFunc
 }
 
-// expect reads what the client must send.
+// expect reads the bytes that the client must send.
 func (a *actor) expect(l line) {
 	a.t.Helper()
 	want := l.bytes(a.t, []byte{0, 0, 0, 0})
@@ -201,7 +200,7 @@ func (a *actor) expect(l line) {
 	}
 }
 
-// begin waits for the call before and makes the next one.
+// begin waits for the previous call and makes the next one.
 func (a *actor) begin(l line) {
 	<-a.done
 	a.done = make(chan struct{})

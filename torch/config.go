@@ -14,48 +14,47 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// Config says which rank this process is, and of which job. Its zero value is
-// right under torchrun and `tutti run --torch`.
+// Config says which rank this process is and of which job. The zero value is right under
+// torchrun and `tutti run --torch`.
 type Config struct {
-	// Rank and Size are this process's number and how many there are. A Size of
-	// zero means RANK and WORLD_SIZE.
+	// Rank and Size are this process's rank and the number of ranks. If Size is zero,
+	// RANK and WORLD_SIZE say both.
 	Rank, Size int
-	// Addr is where PyTorch's store is, "host:port". Rank 0 hosts it. Empty means
-	// MASTER_ADDR and MASTER_PORT; then torchrun's agent hosts it instead, if
+	// Addr is the address of PyTorch's store, "host:port", which rank 0 serves. Empty
+	// means MASTER_ADDR and MASTER_PORT. Then torchrun's agent serves the store, if
 	// TORCHELASTIC_USE_AGENT_STORE says so.
 	Addr string
-	// IDKey is the store's key for the communicator's id. Empty means that of the
+	// IDKey is the store's key of the communicator's id. Empty means the key of the
 	// default group.
 	IDKey string
 
-	// Device is this rank's GPU, and stays the caller's. Nil means the one with
-	// the number LOCAL_RANK, counted around if there are fewer, which the Group
-	// opens and closes.
+	// Device is this rank's GPU, which the caller closes. Nil means the device LOCAL_RANK,
+	// modulo the number of devices; the Group opens and closes it.
 	Device *cuda.Device
-	// Library is the path of libnccl, which must have the version of the other
-	// ranks'. Empty means the library that TUTTI_NCCL_LIBRARY names, or else that
-	// of PyTorch's wheel, as the python3 on PATH finds it, or else what nccl.Load
-	// finds.
+	// Library is the path of libnccl. Its version must be the other ranks' version.
+	// Empty means the library that TUTTI_NCCL_LIBRARY names, else the library in the
+	// PyTorch wheel of the python3 on PATH, else the library that nccl.Load finds.
 	Library string
 
-	// Timeout bounds every call whose context has no earlier deadline. Zero means
-	// five minutes; negative, no bound.
+	// Timeout bounds every call whose context has no earlier deadline. Zero means five
+	// minutes. A negative Timeout means no bound.
 	Timeout time.Duration
-	// Logger is told what a person should know. Nil means slog.Default.
+	// Logger receives warnings. Nil means slog.Default.
 	Logger *slog.Logger
 }
 
 const defaultTimeout = 5 * time.Minute
 
-// A site is where a job meets.
-type site struct {
-	hosts    bool     // this process hosts the store
-	prefixes []string // what may stand before all keys
+// A storePlan is where a job's store is, and how its keys begin.
+type storePlan struct {
+	hosts    bool     // this process serves the store
+	prefixes []string // every prefix that the job's keys may have
 }
 
-// fill puts the defaults and the environment in, and says what is wrong.
-func (c *Config) fill() (site, string) {
-	s := site{prefixes: []string{""}}
+// fill sets the defaults from the environment. The string is the reason why the Config is
+// not valid, or "".
+func (c *Config) fill() (storePlan, string) {
+	s := storePlan{prefixes: []string{""}}
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
 	}
@@ -68,7 +67,7 @@ func (c *Config) fill() (site, string) {
 		case wrong != "":
 			return s, wrong
 		case p == nil:
-			return s, "neither Config.Size nor WORLD_SIZE says how many ranks there are"
+			return s, "the number of ranks is not set (Config.Size or WORLD_SIZE)"
 		}
 		c.Rank, c.Size = p.Rank, p.Size
 	}
@@ -77,7 +76,7 @@ func (c *Config) fill() (site, string) {
 		c.Addr = p.Addr
 		if agent = p.Store != ""; agent {
 			c.Addr = p.Store
-			// PyTorch up to about 2.5 keeps the attempts apart.
+			// PyTorch up to about 2.5 prefixes the keys with the attempt.
 			s.prefixes = append(s.prefixes, "/worker/attempt_"+p.Attempt+"/")
 		}
 	}
@@ -86,7 +85,7 @@ func (c *Config) fill() (site, string) {
 		return s, fmt.Sprintf("rank %d of %d ranks, which are numbered from 0", c.Rank, c.Size)
 	}
 	if c.Addr == "" {
-		return s, "nobody says where the job's store is (Config.Addr, or MASTER_ADDR and MASTER_PORT)"
+		return s, "the address of the job's store is not set (Config.Addr, or MASTER_ADDR and MASTER_PORT)"
 	}
 	if _, _, err := net.SplitHostPort(c.Addr); err != nil {
 		return s, fmt.Sprintf("the address %q is not host:port", c.Addr)
@@ -94,7 +93,8 @@ func (c *Config) fill() (site, string) {
 	return s, ""
 }
 
-// device opens the device that the environment says, unless there is one.
+// device returns Config.Device, or opens the device that the environment names. own
+// reports whether the caller must close it.
 func (c *Config) device() (d *cuda.Device, own bool, err error) {
 	if c.Device != nil {
 		return c.Device, false, nil
@@ -103,7 +103,7 @@ func (c *Config) device() (d *cuda.Device, own bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	local, _ := strconv.Atoi(os.Getenv("LOCAL_RANK")) // 0 if nobody says
+	local, _ := strconv.Atoi(os.Getenv("LOCAL_RANK")) // 0 if it is not set
 	if n > 0 {
 		local %= n
 	}
@@ -111,7 +111,8 @@ func (c *Config) device() (d *cuda.Device, own bool, err error) {
 	return d, true, err
 }
 
-// library loads libnccl.
+// library loads libnccl. The library of PyTorch's wheel is only a default: if it cannot
+// be loaded, another one is.
 func (c *Config) library() (*nccl.Library, error) {
 	wheel := ""
 	if c.Library == "" && os.Getenv(ncclsys.LibraryEnv) == "" {

@@ -9,11 +9,11 @@ import (
 	"github.com/tutti-go/tutti/torch"
 )
 
-// A rank that receives what Python's rank 0 sends by dist.broadcast(t, 0).
+// A rank that receives the tensor that Python's rank 0 sends with dist.broadcast(t, 0).
 func ExampleJoin() {
 	ctx := context.Background()
 	receive := func() error {
-		group, err := torch.Join(ctx, torch.Config{}) // torchrun's names say which rank
+		group, err := torch.Join(ctx, torch.Config{}) // rank and address are torchrun's variables
 		if err != nil {
 			return err
 		}
@@ -22,10 +22,10 @@ func ExampleJoin() {
 		if err != nil {
 			return err
 		}
-		defer weights.Free() //nolint:errcheck // nothing depends on it any more
+		defer weights.Free() //nolint:errcheck // the error has no consequence here
 		return group.Broadcast(ctx, nccl.Of(weights), 0)
 	}
 	fmt.Println(receive())
 	// Output:
-	// tutti: torch.Join on rank 0: invalid argument: neither Config.Size nor WORLD_SIZE says how many ranks there are
+	// tutti: torch.Join on rank 0: invalid argument: the number of ranks is not set (Config.Size or WORLD_SIZE)
 }

@@ -15,51 +15,51 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// A Group is this process's membership in a PyTorch job. Its methods may be
-// called from many goroutines; calls take turns, and that their order is that of
-// the other ranks is the caller's duty.
+// A Group is this process's membership in a group of a PyTorch job. Its methods may be
+// called from many goroutines. The calls run one after the other; the caller ensures that
+// all ranks make them in the same order.
 //
-// A method returns when the GPU is done. If its context ends before that, or NCCL
-// fails, this rank leaves the communicator: the error is returned by all later
-// calls, and what memory holds is undefined. The other ranks notice by NCCL's own
-// means, if at all before their timeout.
+// A method returns when the operation on the GPU is complete. If its context ends first,
+// or NCCL fails, this rank leaves the communicator: all later calls return the same error,
+// and the contents of the buffers are undefined. The other ranks are not notified; they
+// notice by NCCL's own means, or by their timeout.
 type Group struct {
 	rank, size int
 	cfg        Config
-	how        custom
+	exchangeBy idExchange
 
-	lib    *nccl.Library
-	dev    *cuda.Device
-	ownDev bool
-	stream *cuda.Stream
-	one    *cuda.Slice[float32] // for barriers
-	server *store.Server        // nil: another process hosts the store
-	client *store.Client
+	lib         *nccl.Library
+	dev         *cuda.Device
+	ownDev      bool // dev was opened by Join, and is closed by Close
+	stream      *cuda.Stream
+	barrierElem *cuda.Slice[float32] // the element that a barrier reduces
+	server      *store.Server        // nil: another process serves the store
+	client      *store.Client
 
-	turn chan struct{} // holds something while a call is under way
-	comm *nccl.Comm    // nil until the first call; whoever has the turn may use it
+	turn chan struct{} // capacity 1; full while a call is in progress
+	comm *nccl.Comm    // nil until the first call; only the call in progress uses it
 
 	mu     sync.Mutex
-	err    error // why the group is of no use any more
-	closed bool
+	err    error         // the reason why the group is not usable any more; guarded by mu
+	closed bool          // guarded by mu
 	ended  chan struct{} // closed by Close
 }
 
-// patience is how long NCCL may take to end something.
-const patience = 10 * time.Second
+// ncclTimeout bounds the wait for NCCL to end an operation or a communicator.
+const ncclTimeout = 10 * time.Second
 
-// allocate makes what the group needs on the device.
+// allocate makes the stream and the memory of the group.
 func (g *Group) allocate() (err error) {
 	if g.stream, err = g.dev.NewStream(); err != nil {
 		return err
 	}
-	if g.one, err = cuda.Alloc[float32](g.dev, 1); err != nil {
+	if g.barrierElem, err = cuda.Alloc[float32](g.dev, 1); err != nil {
 		return err
 	}
-	return g.one.Fill(0)
+	return g.barrierElem.Fill(0)
 }
 
-// Rank returns this rank's number.
+// Rank returns this process's rank.
 func (g *Group) Rank() int { return g.rank }
 
 // Size returns the number of ranks.
@@ -68,24 +68,23 @@ func (g *Group) Size() int { return g.size }
 // Device returns the group's device.
 func (g *Group) Device() *cuda.Device { return g.dev }
 
-// Store returns the job's store. It is closed with the Group.
+// Store returns the job's store. Close closes it.
 func (g *Group) Store() store.Store { return g.client }
 
-// Err returns why the group is of no use any more, or nil.
+// Err returns the error that made the group unusable, or nil.
 func (g *Group) Err() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.err
 }
 
-// Connect makes the communicator, if no call has done so yet. It waits until all
-// ranks are in their first collective, or in an init_process_group that is given
-// a device_id.
+// Connect makes the communicator, unless a call has done so. It waits until all ranks are
+// in their first collective, or in init_process_group with a device_id.
 func (g *Group) Connect(ctx context.Context) error {
 	return g.do(ctx, "Connect", func(*nccl.Comm, *cuda.Stream) error { return nil }, false)
 }
 
-// AllReduce combines the elements of all ranks, in place.
+// AllReduce reduces the elements of all ranks, in place.
 func (g *Group) AllReduce(ctx context.Context, b nccl.Buffer, op nccl.Op) error {
 	return g.do(ctx, "AllReduce", func(c *nccl.Comm, s *cuda.Stream) error { return c.AllReduce(b, b, op, s) }, true)
 }
@@ -95,34 +94,37 @@ func (g *Group) Broadcast(ctx context.Context, b nccl.Buffer, root int) error {
 	return g.do(ctx, "Broadcast", func(c *nccl.Comm, s *cuda.Stream) error { return c.Broadcast(b, b, root, s) }, true)
 }
 
-// AllGather copies every rank's src into every rank's dst, in the ranks' order.
+// AllGather copies every rank's src into every rank's dst, in rank order.
 func (g *Group) AllGather(ctx context.Context, dst, src nccl.Buffer) error {
 	return g.do(ctx, "AllGather", func(c *nccl.Comm, s *cuda.Stream) error { return c.AllGather(src, dst, s) }, true)
 }
 
-// Barrier waits until all ranks have called it. In PyTorch, and so here, it is an
-// AllReduce of one number.
-func (g *Group) Barrier(ctx context.Context) error { return g.do(ctx, "Barrier", g.sync, true) }
+// Barrier waits until all ranks have called it. As in PyTorch, it is an AllReduce of one
+// element.
+func (g *Group) Barrier(ctx context.Context) error { return g.do(ctx, "Barrier", g.reduceOne, true) }
 
-func (g *Group) sync(c *nccl.Comm, s *cuda.Stream) error {
-	b := nccl.Of(g.one)
+// reduceOne reduces one element over all ranks.
+func (g *Group) reduceOne(c *nccl.Comm, s *cuda.Stream) error {
+	b := nccl.Of(g.barrierElem)
 	return c.AllReduce(b, b, nccl.Sum, s)
 }
 
-// Do calls f, which puts work for the communicator into the stream, and waits
-// until that is done: several operations without a wait between them, or those
-// that a Group has no method for. After an error of f the group is of no use.
+// Do calls f, which submits operations of the communicator to the stream, and waits until
+// they are complete. It is for several operations with one wait, and for operations that
+// Group has no method for. After an error of f the group is not usable.
 func (g *Group) Do(ctx context.Context, f func(c *nccl.Comm, s *cuda.Stream) error) error {
 	return g.do(ctx, "Do", f, false)
 }
 
-// do is one call. A single operation that is refused for its arguments has not
-// begun, and leaves the group as it was.
+// do performs one call: it waits for the call in progress, connects, calls f and waits for
+// the stream. If ctx ends, it aborts the communicator. If single is set, f is one
+// operation; when NCCL refuses its arguments, nothing has started and the group stays
+// usable.
 func (g *Group) do(ctx context.Context, op string, f func(*nccl.Comm, *cuda.Stream) error, single bool) error {
 	if ctx == nil {
 		return failed(op, g.rank, tutti.ErrInvalid, "no context", nil)
 	}
-	ctx, cancel := g.bounded(ctx)
+	ctx, cancel := g.withTimeout(ctx)
 	defer cancel()
 	select {
 	case g.turn <- struct{}{}:
@@ -139,7 +141,7 @@ func (g *Group) do(ctx context.Context, op string, f func(*nccl.Comm, *cuda.Stre
 		return failed(op, g.rank, kindOf(err), "the call has not begun", err)
 	}
 	if err := g.connect(ctx); err != nil {
-		return g.fail(op, "the communicator cannot be made", g.advise(err))
+		return g.fail(op, "the communicator cannot be made", g.adviseVersion(err))
 	}
 	stop := context.AfterFunc(ctx, g.abort)
 	err := f(g.comm, g.stream)
@@ -154,14 +156,14 @@ func (g *Group) do(ctx context.Context, op string, f func(*nccl.Comm, *cuda.Stre
 	case err == nil:
 		return nil
 	case refused:
-		return failed(op, g.rank, tutti.ErrInvalid, "nothing has happened", err)
+		return failed(op, g.rank, tutti.ErrInvalid, "the operation was not started", err)
 	}
-	err = g.fail(op, "it has not come to its end", err)
-	g.quiet()
+	err = g.fail(op, "the operation did not complete", err)
+	g.abortAndDrain()
 	return err
 }
 
-// connect makes the communicator, if there is none.
+// connect makes the communicator, unless it exists.
 func (g *Group) connect(ctx context.Context) error {
 	if g.comm != nil {
 		return nil
@@ -170,24 +172,24 @@ func (g *Group) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Calls on a communicator that blocks could not be given up.
+	// Only the calls of a nonblocking communicator can be cancelled.
 	g.comm, err = g.lib.Init(ctx, g.dev, id, g.rank, g.size, nccl.Config{NonBlocking: true})
 	if err != nil {
 		return err
 	}
-	if !g.how.warm {
+	if !g.exchangeBy.warm {
 		return nil
 	}
 	defer context.AfterFunc(ctx, g.abort)()
-	if err := g.sync(g.comm, g.stream); err != nil {
+	if err := g.reduceOne(g.comm, g.stream); err != nil {
 		return err
 	}
 	return g.await(ctx)
 }
 
-// advise says what to do about ranks that have different versions of NCCL. NCCL's
-// own words name the ranks and the versions.
-func (g *Group) advise(err error) error {
+// adviseVersion adds to an error about different versions of NCCL what to do. NCCL's text names
+// the ranks and the versions.
+func (g *Group) adviseVersion(err error) error {
 	if err == nil || !strings.Contains(err.Error(), "Mismatched NCCL version") {
 		return err
 	}
@@ -199,8 +201,8 @@ func (g *Group) advise(err error) error {
 		err, g.lib.Version(), g.lib.Path(), ncclsys.LibraryEnv, where)
 }
 
-// await waits until the stream is done, and looks now and then at what NCCL has
-// to say.
+// await waits until the stream's work is complete, and checks for asynchronous errors of
+// NCCL meanwhile.
 func (g *Group) await(ctx context.Context) error {
 	const glance = 20 * time.Millisecond
 	for {
@@ -216,15 +218,15 @@ func (g *Group) await(ctx context.Context) error {
 	}
 }
 
-// bounded is a context with the group's timeout.
-func (g *Group) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+// withTimeout returns a context with the group's timeout.
+func (g *Group) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if g.cfg.Timeout < 0 {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, g.cfg.Timeout)
 }
 
-// fail notes why the group is of no use any more, and returns the first cause.
+// fail makes the group unusable with this error, and returns the first such error.
 func (g *Group) fail(op, text string, err error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -234,30 +236,30 @@ func (g *Group) fail(op, text string, err error) error {
 	return g.err
 }
 
-// abort ends what runs on the communicator. NCCL may hang in it; then it is left
-// to itself.
+// abort aborts the communicator. If NCCL hangs, abort returns after ncclTimeout, and NCCL
+// continues in the background.
 func (g *Group) abort() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), ncclTimeout)
 	defer cancel()
 	if err := g.comm.Abort(ctx); err != nil {
 		g.cfg.Logger.Warn("tutti: a communicator could not be aborted cleanly", "device", g.dev.Ordinal(), "error", err)
 	}
 }
 
-// quiet aborts, and waits until the device no longer uses the caller's memory.
-func (g *Group) quiet() {
+// abortAndDrain aborts the communicator, and waits until the device no longer uses the caller's
+// memory.
+func (g *Group) abortAndDrain() {
 	if g.comm != nil {
 		g.abort()
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), ncclTimeout)
 	defer cancel()
-	_ = g.stream.Wait(ctx) // its error is that of the operation, which has been told
+	_ = g.stream.Wait(ctx) // its error is the operation's, which fail has recorded
 }
 
-// Close ends the membership: a call that is under way first comes to its end.
-// NCCL waits for the other ranks, to whom it may still have something to send,
-// but not for long. If this process hosts the job's store, the store ends. Close
-// may be called more than once.
+// Close leaves the group. It waits for a call in progress, and up to five seconds for NCCL,
+// which may still have data to send to other ranks. If this process serves the job's
+// store, the store ends. Further calls of Close do nothing.
 func (g *Group) Close() error {
 	g.mu.Lock()
 	again, cause := g.closed, g.err
@@ -278,9 +280,10 @@ func (g *Group) Close() error {
 	return errors.Join(err, g.free())
 }
 
-// end ends the communicator, in good order if nothing has gone wrong.
+// end closes the communicator. After an error, or if closing takes longer than half of
+// ncclTimeout, it aborts the communicator, which also ends the Close in progress.
 func (g *Group) end(cause error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), ncclTimeout)
 	defer cancel()
 	if cause != nil {
 		return g.comm.Abort(ctx)
@@ -290,12 +293,12 @@ func (g *Group) end(cause error) error {
 	select {
 	case err := <-closed:
 		return err
-	case <-time.After(patience / 2):
+	case <-time.After(ncclTimeout / 2):
 		return g.comm.Abort(ctx)
 	}
 }
 
-// free gives back what open made.
+// free frees what Join has made, apart from the communicator.
 func (g *Group) free() error {
 	var errs []error
 	if g.client != nil {
@@ -304,8 +307,8 @@ func (g *Group) free() error {
 	if g.server != nil {
 		errs = append(errs, g.server.Close())
 	}
-	if g.one != nil {
-		errs = append(errs, g.one.Free())
+	if g.barrierElem != nil {
+		errs = append(errs, g.barrierElem.Free())
 	}
 	if g.stream != nil {
 		errs = append(errs, g.stream.Close())
@@ -316,7 +319,7 @@ func (g *Group) free() error {
 	return errors.Join(errs...)
 }
 
-// failed is an error of this package: one of tutti's kinds, and what happened.
+// failed returns an error of one of tutti's kinds, with its reason.
 func failed(op string, rank int, kind error, text string, err error) error {
 	cause := fmt.Errorf("%w: %s", kind, text)
 	if err != nil {
@@ -325,7 +328,7 @@ func failed(op string, rank int, kind error, text string, err error) error {
 	return &tutti.Error{Op: op, Rank: rank, Cause: cause}
 }
 
-// kindOf is which of tutti's kinds an error is.
+// kindOf returns the kind of error, of package tutti's kinds, that err is.
 func kindOf(err error) error {
 	missing := (*cuda.LibraryError)(nil)
 	switch {

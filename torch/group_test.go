@@ -17,12 +17,12 @@ import (
 	"github.com/tutti-go/tutti/torch"
 )
 
-// A job is four ranks: some in Go, by package torch, the others as Python has
-// them.
+// A job has four ranks. Some are Go ranks of package torch; the others follow PyTorch's protocol
+// as Python ranks do.
 type job struct {
 	golang  [4]bool
 	vllm    bool
-	agent   string // address of a store of torchrun's agent; "": rank 0 hosts
+	agent   string // address of torchrun's agent store; "": rank 0 serves the store
 	prefix  string
 	own     bool
 	barrier bool
@@ -36,7 +36,7 @@ func (j job) run(t *testing.T) error {
 		addr = proctest.FreeAddr(t)
 	}
 	errs := make(chan error, len(j.golang))
-	// Whoever is done waits for the others: rank 0 may be hosting the store.
+	// All ranks wait for the last one, because rank 0 may serve the store.
 	through := make(chan struct{}, len(j.golang))
 	over := make(chan struct{})
 	for rank, isGo := range j.golang {
@@ -79,7 +79,7 @@ func (j job) goRank(ctx context.Context, addr string, rank int, through chan<- s
 	defer dev.Close()
 	cfg := torch.Config{Rank: rank, Size: 4, Addr: addr, Device: dev}
 	if j.agent != "" {
-		cfg.Addr = "" // the environment says it
+		cfg.Addr = "" // the environment has the address
 	}
 	join := torch.Join
 	if j.vllm {
@@ -111,7 +111,7 @@ func (j job) pythonRank(ctx context.Context, addr string, rank int, through chan
 	return nil
 }
 
-// TestGroup mixes Go and Python ranks in all ways that ranks can meet.
+// TestGroup mixes Go and Python ranks in every kind of group.
 func TestGroup(t *testing.T) {
 	mixed, led := [4]bool{false, true, false, true}, [4]bool{true, false, true, false}
 	for name, j := range map[string]job{
@@ -133,8 +133,8 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// TestAgent is TestGroup under torchrun, whose agent hosts the store. Versions
-// differ in the keys.
+// TestAgent is TestGroup under torchrun, whose agent serves the store. PyTorch versions differ in
+// the keys.
 func TestAgent(t *testing.T) {
 	for _, prefix := range []string{"", "/worker/attempt_2/"} {
 		for name, golang := range map[string][4]bool{"Python leads": {false, true, false, true}, "Go leads": {true, false, true, false}} {
@@ -164,8 +164,8 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// pair is a Go rank and a Python one, which has come no further than its
-// communicator. A short timeout is made longer if that takes longer.
+// pair returns a Go rank and a Python rank that have made their communicator and nothing more. It
+// lengthens a short timeout if the machine is too slow for it.
 func pair(t *testing.T, cfg torch.Config) (*torch.Group, *python) {
 	t.Helper()
 	for {
@@ -195,14 +195,14 @@ func tryPair(t *testing.T, cfg torch.Config) (*torch.Group, *python, error) {
 		err = g.Connect(ctx)
 	}
 	if err != nil {
-		cancel() // the other one waits
+		cancel() // the other rank waits
 		<-started
 		return nil, nil, err
 	}
 	return g, p, <-started
 }
 
-// TestGiveUp ends a call that the other rank never makes.
+// TestGiveUp cancels a call that the other rank never makes.
 func TestGiveUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		timeout time.Duration
@@ -219,7 +219,7 @@ func TestGiveUp(t *testing.T) {
 			defer cancel()
 			if c.cancel {
 				calls := lib.Calls("ncclAllReduce")
-				go func() { // not before it has begun
+				go func() { // cancels after the call has begun
 					for lib.Calls("ncclAllReduce") == calls {
 						time.Sleep(time.Millisecond)
 					}
@@ -243,7 +243,7 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// TestDeviceFails has the collective itself fail.
+// TestDeviceFails makes the collective itself fail on the device.
 func TestDeviceFails(t *testing.T) {
 	c := fake(t)
 	g, _ := pair(t, torch.Config{})
@@ -261,7 +261,7 @@ func TestDeviceFails(t *testing.T) {
 	}
 }
 
-// TestRefused makes calls that are wrong, and goes on.
+// TestRefused makes invalid calls: the group stays usable.
 func TestRefused(t *testing.T) {
 	fake(t)
 	g, p := pair(t, torch.Config{})
@@ -295,7 +295,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestNoID joins a job whose rank 0 tells no id, or something else.
+// TestNoID joins a job whose rank 0 stores no id, or something else.
 func TestNoID(t *testing.T) {
 	for says, fill := range map[string]func(ctx context.Context, s store.Store) error{
 		"1 of 2 processes have come to the store": func(context.Context, store.Store) error { return nil },
@@ -307,7 +307,7 @@ func TestNoID(t *testing.T) {
 		},
 	} {
 		fake(t)
-		// A machine that is busy may need the longer one to come so far.
+		// A busy machine may need the longer timeout to reach this point.
 		var err error
 		for _, timeout := range []time.Duration{300 * time.Millisecond, 3 * time.Second, 30 * time.Second} {
 			if err = withoutID(t, fill, timeout); err != nil && strings.Contains(err.Error(), says) {
@@ -320,7 +320,7 @@ func TestNoID(t *testing.T) {
 	}
 }
 
-// withoutID is what a rank's first call says when there is no more in the store.
+// withoutID returns the error of a rank's first call if the store has only what fill stores.
 func withoutID(t *testing.T, fill func(ctx context.Context, s store.Store) error, timeout time.Duration) error {
 	t.Helper()
 	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Plain: true})

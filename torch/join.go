@@ -13,42 +13,41 @@ import (
 )
 
 const (
-	// defaultPrefix stands before the default group's keys, unless the program has
-	// given init_process_group a store of its own.
+	// defaultPrefix begins the default group's keys, unless the program has passed
+	// init_process_group its own store.
 	defaultPrefix = "default_pg/"
-	// defaultKey is where PyTorch puts the id of the default group's first
-	// communicator.
+	// defaultKey is PyTorch's key of the id of the default group's first communicator.
 	defaultKey = "0//cuda//0"
-	// barrierKey counts the ranks that have come to init_process_group's own
-	// barrier, which PyTorch has before 2.1, and with TORCH_DIST_INIT_BARRIER=1.
+	// barrierKey counts the ranks that have reached the barrier in init_process_group,
+	// which PyTorch has before 2.1, and with TORCH_DIST_INIT_BARRIER=1.
 	barrierKey = "store_based_barrier_key:0"
-	// mostRanks is how many ranks PyTorch has in a group before it makes several
-	// ids for it, unless TORCH_NCCL_RANKS_PER_ROOT says otherwise.
-	mostRanks = 128
-	// askTime is how long a rank that has failed to join asks why.
-	askTime = 2 * time.Second
+	// maxRanks is the largest group for which PyTorch makes a single id, unless
+	// TORCH_NCCL_RANKS_PER_ROOT says otherwise.
+	maxRanks = 128
+	// explainTimeout bounds the queries for the reason after a rank has failed to join.
+	explainTimeout = 2 * time.Second
 )
 
-// A custom is how a kind of job passes the communicator's id.
-type custom struct {
-	op     string
-	keys   []string
+// A idExchange is how a kind of job exchanges the communicator's id through the store.
+type idExchange struct {
+	op     string   // the constructor's name, for errors
+	keys   []string // rank 0 writes the id to each; the others read the first that exists
 	encode func(nccl.UniqueID) []byte
 	decode func([]byte) (nccl.UniqueID, error)
-	warm   bool // the first collective is an AllReduce of one number
+	warm   bool // the first collective after init is an AllReduce of one element
 }
 
-// Join makes this process a rank of a torch.distributed group, by default the
-// default group. It returns when the job's store is reached; the communicator is
-// made by the first call, or by Connect. The caller closes the Group.
+// Join makes this process a rank of a torch.distributed group, by default of the default
+// group. It returns when it has connected to the job's store. The first call, or Connect,
+// makes the communicator. The caller closes the Group.
 func Join(ctx context.Context, cfg Config) (*Group, error) {
 	s, wrong := cfg.fill()
-	if wrong == "" && cfg.Size > mostRanks {
+	if wrong == "" && cfg.Size > maxRanks {
 		return nil, failed("torch.Join", cfg.Rank, tutti.ErrUnsupported,
-			fmt.Sprintf("%d ranks; PyTorch joins more than %d in a way that Go ranks do not know", cfg.Size, mostRanks), nil)
+			fmt.Sprintf("%d ranks; PyTorch joins more than %d in a way that Go ranks do not know", cfg.Size, maxRanks), nil)
 	}
-	c := custom{op: "torch.Join", encode: func(id nccl.UniqueID) []byte { return id[:] }, decode: rawID}
-	var groups []string // what may stand before the default group's keys
+	c := idExchange{op: "torch.Join", encode: func(id nccl.UniqueID) []byte { return id[:] }, decode: rawID}
+	var groups []string // every prefix that the default group's keys may have
 	for _, p := range s.prefixes {
 		groups = append(groups, p+defaultPrefix, p)
 		if cfg.IDKey != "" {
@@ -72,23 +71,24 @@ func Join(ctx context.Context, cfg Config) (*Group, error) {
 	return g, nil
 }
 
+// rawID decodes an id that is stored as its bytes.
 func rawID(value []byte) (nccl.UniqueID, error) {
 	if len(value) != len(nccl.UniqueID{}) {
-		return nccl.UniqueID{}, fmt.Errorf("%d bytes are no id", len(value))
+		return nccl.UniqueID{}, fmt.Errorf("%d bytes are not an NCCL id", len(value))
 	}
 	return nccl.UniqueID(value), nil
 }
 
-// join reaches the store and counts this process in.
-func join(ctx context.Context, cfg Config, s site, wrong string, how custom) (*Group, error) {
+// join opens the library, the device and the store, and registers this process as a member.
+func join(ctx context.Context, cfg Config, s storePlan, wrong string, how idExchange) (*Group, error) {
 	if wrong == "" && ctx == nil {
 		wrong = "no context"
 	}
 	if wrong != "" {
 		return nil, failed(how.op, cfg.Rank, tutti.ErrInvalid, wrong, nil)
 	}
-	g := &Group{rank: cfg.Rank, size: cfg.Size, cfg: cfg, how: how, turn: make(chan struct{}, 1), ended: make(chan struct{})}
-	ctx, cancel := g.bounded(ctx)
+	g := &Group{rank: cfg.Rank, size: cfg.Size, cfg: cfg, exchangeBy: how, turn: make(chan struct{}, 1), ended: make(chan struct{})}
+	ctx, cancel := g.withTimeout(ctx)
 	defer cancel()
 	err := g.open(ctx, s)
 	if err != nil {
@@ -97,8 +97,8 @@ func join(ctx context.Context, cfg Config, s site, wrong string, how custom) (*G
 	return g, nil
 }
 
-func (g *Group) open(ctx context.Context, s site) (err error) {
-	// What is missing on this machine is told before the others are waited for.
+func (g *Group) open(ctx context.Context, s storePlan) (err error) {
+	// Report what is missing on this machine before waiting for other ranks.
 	if g.lib, err = g.cfg.library(); err != nil {
 		return err
 	}
@@ -121,14 +121,14 @@ func (g *Group) open(ctx context.Context, s site) (err error) {
 	return err
 }
 
-// passBarrier does what ranks that wait at init_process_group's barrier want of
-// this one, and does not wait there itself.
+// passBarrier counts this rank in the barrier of init_process_group, and releases the
+// barrier if it is the last. It does not wait there.
 func (g *Group) passBarrier(ctx context.Context, prefixes []string) error {
-	ctx, cancel := g.bounded(ctx)
+	ctx, cancel := g.withTimeout(ctx)
 	defer cancel()
 	for _, p := range prefixes {
 		n, err := g.client.Add(ctx, p+barrierKey, 1)
-		// A Join that is called again counts this rank twice.
+		// Join may be called again after a failure, so the count can exceed the size.
 		if err == nil && n >= int64(g.size) {
 			err = g.client.Set(ctx, p+barrierKey+":last_worker", []byte("1"))
 		}
@@ -139,25 +139,26 @@ func (g *Group) passBarrier(ctx context.Context, prefixes []string) error {
 	return nil
 }
 
-// exchange makes the communicator's id, or is told it.
+// exchange returns the communicator's id. Rank 0 makes it and stores it; the other ranks wait
+// for it until ctx ends; the error then says how many processes have connected to the store.
 func (g *Group) exchange(ctx context.Context) (nccl.UniqueID, error) {
 	if g.rank > 0 {
-		value, err := firstOf(ctx, g.client, g.how.keys)
+		value, err := firstOf(ctx, g.client, g.exchangeBy.keys)
 		if err != nil {
 			return nccl.UniqueID{}, g.explain(err)
 		}
-		return g.how.decode(value)
+		return g.exchangeBy.decode(value)
 	}
 	id, err := g.lib.NewID()
-	for _, k := range g.how.keys {
+	for _, k := range g.exchangeBy.keys {
 		if err == nil {
-			err = g.client.Set(ctx, k, g.how.encode(id))
+			err = g.client.Set(ctx, k, g.exchangeBy.encode(id))
 		}
 	}
 	return id, err
 }
 
-// firstOf waits until one of some keys is there, and returns its value.
+// firstOf waits until one of the keys exists, and returns its value.
 func firstOf(ctx context.Context, s store.Store, keys []string) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -173,7 +174,7 @@ func firstOf(ctx context.Context, s store.Store, keys []string) ([]byte, error) 
 		}()
 	}
 	var first *got
-	for range keys { // to the last, so that no connection is left in use
+	for range keys { // all of them, so that no connection stays in use
 		if one := <-all; first == nil {
 			first = &one
 			cancel()
@@ -182,17 +183,17 @@ func firstOf(ctx context.Context, s store.Store, keys []string) ([]byte, error) 
 	return first.value, first.err
 }
 
-// explain says why nobody has told the id, as far as the store knows.
+// explain adds to an error why the id is missing, as far as the store shows it.
 func (g *Group) explain(err error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), askTime)
+	ctx, cancel := context.WithTimeout(context.Background(), explainTimeout)
 	defer cancel()
-	text := fmt.Sprintf("rank 0 has not told the communicator's id (key %q)", g.how.keys[0])
+	text := fmt.Sprintf("rank 0 has not stored the communicator's id (key %q)", g.exchangeBy.keys[0])
 	n, e := g.client.Members(ctx)
 	if e != nil {
 		return fmt.Errorf("%s: %w", text, err)
 	}
 	text += fmt.Sprintf("; %d of %d processes have come to the store", n, g.size)
-	keys, _ := g.client.List(ctx) // servers of older versions do not have it
+	keys, _ := g.client.List(ctx) // older servers do not support it
 	for _, k := range keys {
 		if strings.Contains(k, "0//cpu//") {
 			text += `; Python ranks wait in Gloo, which Go ranks cannot join: use init_process_group(backend="nccl")`

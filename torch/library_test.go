@@ -16,7 +16,7 @@ import (
 	"github.com/tutti-go/tutti/torch"
 )
 
-// printLibrary is a process that says which libnccl torch.Join loads.
+// printLibrary is a process that prints which libnccl torch.Join loads.
 func printLibrary() error {
 	path, version, err := torch.LoadedLibrary()
 	if err != nil {
@@ -26,7 +26,7 @@ func printLibrary() error {
 	return nil
 }
 
-// link makes a file that leads to another one, and the folders above it.
+// link makes a symbolic link and the folders above it.
 func link(t *testing.T, target, path string) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.Symlink(target, path)); err != nil {
@@ -34,7 +34,7 @@ func link(t *testing.T, target, path string) {
 	}
 }
 
-// program makes an executable file, which nobody starts.
+// program makes an executable file, which is never run.
 func program(t *testing.T, path string) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("#!/bin/false\n"), 0o700)); err != nil {
@@ -42,9 +42,8 @@ func program(t *testing.T, path string) {
 	}
 }
 
-// TestLibrary has NCCL 2.28.3 where the loader finds it, and 2.28.9 in a wheel of
-// the python3 on PATH. The wheel is loaded, unless TUTTI_NCCL_LIBRARY names another
-// library.
+// TestLibrary has NCCL 2.28.3 where the dynamic loader finds it, and 2.28.9 in a wheel of the
+// python3 on PATH. Join loads the wheel, unless TUTTI_NCCL_LIBRARY names another library.
 func TestLibrary(t *testing.T) {
 	fake(t)
 	system, err := fakegpu.Build(22803)
@@ -58,8 +57,8 @@ func TestLibrary(t *testing.T) {
 	const packages = "lib/python3.12/site-packages/nvidia/nccl/lib/libnccl.so.2"
 	type layout struct {
 		python string   // the folder on PATH
-		wheel  string   // "": none
-		env    []string // beside it
+		wheel  string   // path of the wheel; "": none
+		env    []string // additional variables
 		want   string
 	}
 	for name, make := range map[string]func(root string) layout{
@@ -136,8 +135,8 @@ func TestLibrary(t *testing.T) {
 	}
 }
 
-// TestOtherVersion has a Python rank with another version of NCCL: the error of the
-// Go rank names both versions, the file that was loaded, and the variable to set.
+// TestOtherVersion has a Python rank with another NCCL version. The Go rank's error names both
+// versions, the file that was loaded, and the variable to set.
 func TestOtherVersion(t *testing.T) {
 	fake(t)
 	other, err := fakegpu.Build(22809)

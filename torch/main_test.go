@@ -18,14 +18,14 @@ import (
 	"github.com/tutti-go/tutti/torch"
 )
 
-// control is nil on real libraries.
+// control controls the fake libraries; nil: the tests run on real ones.
 var control *fakegpu.Control
 
 const deadline = time.Minute
 
 func TestMain(m *testing.M) {
 	if os.Getenv("TUTTI_TEST_PYTORCH") != "" {
-		if err := besidePython(); err != nil {
+		if err := goRankProcess(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -41,8 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(fakegpu.Main(&control, m.Run))
 }
 
-// fake returns the fake GPU's control, or skips the test, which has ranks on
-// several devices and a Python side written in Go. Nothing may be left behind.
+// fake returns the fake GPU's control, or skips the test, which needs several devices and a Python
+// side written in Go. The test fails if it leaves anything behind.
 func fake(t *testing.T) *fakegpu.Control {
 	t.Helper()
 	if control == nil {
@@ -61,7 +61,7 @@ func fake(t *testing.T) *fakegpu.Control {
 	return control
 }
 
-// recorded is what Python wrote, from testdata.
+// recorded returns bytes that Python wrote, from testdata.
 func recorded(name string) []byte {
 	text, err := os.ReadFile("testdata/" + name)
 	if err != nil {
@@ -71,15 +71,15 @@ func recorded(name string) []byte {
 	return value
 }
 
-// A python is a rank as PyTorch or vLLM has it, written against their protocol:
-// none of package torch is used.
+// A python is a rank as PyTorch or vLLM implements it. It is written against their protocol and
+// uses no code of package torch.
 type python struct {
 	rank, size int
 	vllm       bool
-	prefix     string // before the keys
-	own        bool   // init_process_group is given the store
-	barrier    bool   // at the end of init_process_group
-	library    string // libnccl; "": that of the Go ranks
+	prefix     string // begins the keys
+	own        bool   // the program passes init_process_group its own store
+	barrier    bool   // init_process_group ends with a barrier
+	library    string // path of libnccl; "": the Go ranks' library
 
 	server *store.Server
 	client *store.Client
@@ -88,8 +88,8 @@ type python struct {
 	comm   *nccl.Comm
 }
 
-// start is TCPStore and init_process_group with a device_id, or
-// StatelessProcessGroup and PyNcclCommunicator. With hosts it opens the store.
+// start performs TCPStore and init_process_group with a device_id, or StatelessProcessGroup and
+// PyNcclCommunicator. With hosts it serves the store.
 func (p *python) start(ctx context.Context, addr string, hosts bool) (err error) {
 	plain := store.Config{Plain: true}
 	if hosts {
@@ -134,7 +134,7 @@ func (p *python) start(ctx context.Context, addr string, hosts bool) (err error)
 	return p.meet(ctx)
 }
 
-// key is where PyTorch keeps something of the default group.
+// key returns PyTorch's key of a name in the default group.
 func (p *python) key(name string) string {
 	if p.own {
 		return p.prefix + name
@@ -184,7 +184,7 @@ func (p *python) exchange(ctx context.Context, lib *nccl.Library) (id nccl.Uniqu
 	return nccl.UniqueID(value[:128]), nil
 }
 
-// meet is dist.barrier, and PyNcclCommunicator's first all_reduce.
+// meet performs dist.barrier, or PyNcclCommunicator's first all_reduce.
 func (p *python) meet(ctx context.Context) error {
 	one, err := cuda.Alloc[float32](p.dev, 1)
 	if err != nil {
@@ -213,7 +213,7 @@ func (p *python) close() {
 	}
 }
 
-// verbs are what both sides can do.
+// verbs are the operations that Go and Python ranks have in common.
 type verbs struct {
 	dev       *cuda.Device
 	allReduce func(b nccl.Buffer) error
@@ -243,7 +243,7 @@ func goVerbs(ctx context.Context, g *torch.Group) verbs {
 	}
 }
 
-// program does everything once, and checks every element.
+// program performs every operation once, and checks every element.
 func (v verbs) program(rank, size int) error {
 	const n = 1000
 	x, err := cuda.Alloc[float32](v.dev, n)
@@ -276,7 +276,7 @@ func (v verbs) program(rank, size int) error {
 	if err := check("all_reduce", x, func(int) float32 { return float32(size * (size + 1) / 2) }); err != nil {
 		return err
 	}
-	for range 2 { // Python has two ways to do it
+	for range 2 { // Python has two calls for it
 		if err := errors.Join(x.Fill(own), v.barrier(), v.allGather(b, a)); err != nil {
 			return err
 		}
@@ -295,5 +295,5 @@ func (v verbs) program(rank, size int) error {
 	return v.barrier()
 }
 
-// free is for what ends with the function that made it.
+// free is for deferred calls.
 func free(v interface{ Free() error }) { _ = v.Free() }

@@ -11,8 +11,8 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// TestPickle reads what Python wrote, in the protocols that it has had since
-// 3.0, and refuses everything that is shorter or longer.
+// TestPickle decodes pickles that Python wrote, in all protocols since Python 3.0. It refuses every
+// shorter or longer pickle.
 func TestPickle(t *testing.T) {
 	for _, name := range []string{"pickle3.hex", "pickle4.hex"} {
 		text, err := os.ReadFile("testdata/" + name)
@@ -56,7 +56,7 @@ func FuzzPickle(f *testing.F) {
 	})
 }
 
-// TestPickleInPython lets Python read what Go writes.
+// TestPickleInPython makes Python load a pickle that Go wrote.
 func TestPickleInPython(t *testing.T) {
 	var id nccl.UniqueID
 	for i := range id {

@@ -21,8 +21,8 @@ import (
 //go:embed testdata/group.py
 var script string
 
-// besidePython is a Go rank beside Python ones, in a process of its own.
-func besidePython() error {
+// goRankProcess is a process with a Go rank of a job that also has Python ranks.
+func goRankProcess() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	join := torch.Join
@@ -40,8 +40,8 @@ func besidePython() error {
 	return err
 }
 
-// TestPyTorch is two Go ranks and two of real PyTorch on one GPU, each a process
-// and, to NCCL, a host.
+// TestPyTorch runs two Go ranks and two ranks of real PyTorch on one GPU. Each is a process and, to
+// NCCL, a host.
 func TestPyTorch(t *testing.T) {
 	if control != nil {
 		t.Skip("this test needs a GPU (TUTTI_TEST_GPU=1); TestGroup stands for it elsewhere")

@@ -9,37 +9,37 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// vllmKey is where the first object that rank 0 broadcasts in a
-// StatelessProcessGroup lies, which PyNcclCommunicator makes the id.
+// vllmKey is the key of the first object that rank 0 of a StatelessProcessGroup
+// broadcasts. PyNcclCommunicator broadcasts the communicator's id first.
 const vllmKey = "broadcast_from/0/0"
 
-// vllmClass is the class of that object.
+// vllmClass is the module and class of that object.
 var vllmClass = [2]string{"vllm.distributed.device_communicators.pynccl_wrapper", "ncclUniqueId"}
 
-// JoinVLLM makes this process a rank of a group that vLLM makes by
-// StatelessProcessGroup.create and PyNcclCommunicator, as trainers do that send
-// their weights to inference servers. Rank 0 hosts the store. It returns when the
-// store is reached; the communicator, and PyNcclCommunicator's first AllReduce,
-// are made by the first call, or by Connect. The caller closes the Group.
+// JoinVLLM makes this process a rank of a group that vLLM makes with
+// StatelessProcessGroup.create and PyNcclCommunicator, as trainers do that send weights to
+// inference servers. Rank 0 serves the store. JoinVLLM returns when it has connected to
+// the store. The first call, or Connect, makes the communicator and performs
+// PyNcclCommunicator's first AllReduce. The caller closes the Group.
 func JoinVLLM(ctx context.Context, cfg Config) (*Group, error) {
 	s, wrong := cfg.fill()
-	s.hosts = cfg.Rank == 0 // torchrun's agent has no part in these groups
+	s.hosts = cfg.Rank == 0 // torchrun's agent never serves these groups
 	key := cfg.IDKey
 	if key == "" {
 		key = vllmKey
 	}
-	return join(ctx, cfg, s, wrong, custom{op: "torch.JoinVLLM", keys: []string{key}, encode: pickled, decode: unpickled, warm: true})
+	return join(ctx, cfg, s, wrong, idExchange{op: "torch.JoinVLLM", keys: []string{key}, encode: pickled, decode: unpickled, warm: true})
 }
 
-// The operations of Python's pickle, protocols 3 to 5, that an object made of
-// names and bytes consists of.
+// The operations of Python's pickle, protocols 3 to 5, in an object that consists of
+// names and bytes. The comments list the operands.
 const (
 	pickleProto      = 0x80 // version
 	pickleFrame      = 0x95 // u64 length
 	pickleShortText  = 0x8c // u8 length, text
 	pickleText       = 'X'  // u32 length, text
 	pickleGlobal     = 'c'  // line, line
-	pickleName       = 0x93 // of two texts
+	pickleName       = 0x93 // takes two texts from the stack
 	pickleShortBytes = 'C'  // u8 length, bytes
 	pickleBytes      = 'B'  // u32 length, bytes
 	pickleLongBytes  = 0x8e // u64 length, bytes
@@ -52,7 +52,7 @@ const (
 	pickleStop       = '.'
 )
 
-// pickled is an id as Python pickles vLLM's class for it: a ctypes structure.
+// pickled encodes an id as Python pickles vLLM's class for it, a ctypes structure.
 func pickled(id nccl.UniqueID) []byte {
 	b := []byte{pickleProto, 4}
 	name := func(module, name string) {
@@ -68,10 +68,10 @@ func pickled(id nccl.UniqueID) []byte {
 	return append(b, pickleTuple2, pickleTuple2, pickleReduce, pickleStop)
 }
 
-var errPickle = errors.New("what rank 0 has put in the store is not an id of vLLM's")
+var errPickle = errors.New("rank 0's value in the store is not a vLLM id")
 
-// unpickled finds the id in a pickle: the only bytes in it. Nothing of what a
-// pickle can make Python do is done.
+// unpickled finds the id in a pickle: the only bytes object in it. It only scans the
+// operations and executes none.
 func unpickled(value []byte) (id nccl.UniqueID, err error) {
 	found := false
 	for rest := value; len(rest) > 0; {
@@ -84,7 +84,7 @@ func unpickled(value []byte) (id nccl.UniqueID, err error) {
 		if isBytes {
 			n := copy(id[:], rest[skip-min(skip, len(id)):skip])
 			if found || n != len(id) || length(op, rest) != len(id) {
-				return id, fmt.Errorf("%w: bytes that are not %d", errPickle, len(id))
+				return id, fmt.Errorf("%w: its bytes are not %d", errPickle, len(id))
 			}
 			found = true
 		}
@@ -98,8 +98,8 @@ func unpickled(value []byte) (id nccl.UniqueID, err error) {
 	return id, errPickle
 }
 
-// operand returns how many bytes follow an operation, and if they end in bytes
-// that it makes.
+// operand returns the number of bytes of an operation's operands. isBytes reports whether
+// they end in the content of a bytes object.
 func operand(op byte, rest []byte) (skip int, isBytes, ok bool) {
 	switch op {
 	case pickleProto, pickleShortPut:
@@ -127,7 +127,7 @@ func operand(op byte, rest []byte) (skip int, isBytes, ok bool) {
 	return 0, false, false
 }
 
-// prefix is how many bytes an operation's length has.
+// prefix returns the size of an operation's length, in bytes.
 func prefix(op byte) int {
 	switch op {
 	case pickleShortText, pickleShortBytes:
@@ -138,8 +138,8 @@ func prefix(op byte) int {
 	return 8
 }
 
-// length is the length of an operation's text or bytes; negative if it makes no
-// sense.
+// length returns the length of an operation's text or bytes. It is negative if rest is
+// shorter.
 func length(op byte, rest []byte) int {
 	p := prefix(op)
 	if len(rest) < p {

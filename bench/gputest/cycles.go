@@ -12,17 +12,18 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// What the C driver does with "cycles", in Go: communicators of one rank are made,
-// used and closed, and every fifth is given up in the middle of Init, because its
-// second rank does not come.
+// The Go counterpart of the C driver's "cycles". Communicators of one rank are made, used
+// and closed. Every failEvery-th Init waits for a second rank that does not come, and is
+// cancelled after cancelAfter.
 const (
-	warmCycles  = 10
-	failEvery   = 5
-	halfway     = 20 * time.Millisecond
-	settleAfter = time.Second
+	warmCycles  = 10 // cycles before the first measurement
+	failEvery   = 5  // cycles
+	cancelAfter = 20 * time.Millisecond
+	settleAfter = time.Second // before each measurement
 )
 
-// usage is the device's used memory, and this process's descriptors and threads.
+// usage returns the device's used memory in bytes, and this process's numbers of
+// descriptors and threads.
 func usage(d *cuda.Device) ([]int64, error) {
 	free, total, err := d.Memory()
 	if err != nil {
@@ -36,8 +37,8 @@ func usage(d *cuda.Device) ([]int64, error) {
 	return []int64{int64(total - free), int64(len(files)), int64(len(threads))}, err
 }
 
-// cycles prints how many cycles there were, and the usage after the first few and
-// after the last.
+// cycles prints the number of cycles, and the usage after warmCycles and after the last
+// cycle.
 func cycles(args []string) error {
 	if len(args) != 2 {
 		return errors.New("usage: gputest cycles CYCLES SECONDS")
@@ -95,7 +96,7 @@ func cycle(lib *nccl.Library, dev *cuda.Device, x *cuda.Slice[float32], fail boo
 		return err
 	}
 	if fail {
-		ctx, cancel := context.WithTimeout(context.Background(), halfway)
+		ctx, cancel := context.WithTimeout(context.Background(), cancelAfter)
 		defer cancel()
 		if _, err := lib.Init(ctx, dev, id, 0, 2, nccl.Config{NonBlocking: true}); !errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("a rank that does not come is reported as %w", err)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// enqueue compares what it takes to start small operations, through a Comm and in C.
+// enqueue compares the host's time to start small operations through a Comm with C.
 func (s *shortRun) enqueue(ctx context.Context) error {
 	j, err := s.comm(ctx)
 	if err != nil {
@@ -20,14 +20,14 @@ func (s *shortRun) enqueue(ctx context.Context) error {
 	}
 	defer end()
 	jobs = append([]*job{j}, jobs...)
-	lines := 3 // to come, each of which has its share of the time
+	lines := 3 // still to be measured; each has its share of the time
 	line := func(what, mine, theirs string, most float64) error {
 		within, cancel := share(ctx, 1, lines)
 		defer cancel()
 		lines--
 		all, err := inTurns(within, s.rounds, jobs, []string{mine, theirs, theirs})
 		if err == nil {
-			s.beyond(what, all, most)
+			s.judge(what, all, most)
 		}
 		return err
 	}
@@ -38,20 +38,22 @@ func (s *shortRun) enqueue(ctx context.Context) error {
 	)
 }
 
-// bare compares what it takes to start small operations by package nccl and in C. It
-// also tells what C takes with the context pushed and popped around each call, as
-// package nccl does it, and with a look at which one is current.
-func (s *shortRun) bare(ctx context.Context) error {
+// bareNCCL compares the host's time to start small operations with package nccl and in C. It also
+// measures C with the context pushed and popped around each call, as package nccl does it,
+// and C that queries the current context before each call.
+func (s *shortRun) bareNCCL(ctx context.Context) error {
 	names := []string{s.self, s.driver, s.driver}
-	if s.beside != "" {
-		names = append(names, s.beside)
+	if s.otherProgram != "" {
+		names = append(names, s.otherProgram)
 	}
 	jobs, end, err := s.drivers(ctx, names...)
 	if err != nil {
 		return err
 	}
 	defer end()
-	lines := 2
+	lines := 2 // still to be measured; each has its share of the time
+	// line asks Go, C and C again the same question, in turns, and prints a row. C also
+	// answers the questions of others, each for a row of its own.
 	line := func(what, question string, others ...question) error {
 		within, cancel := share(ctx, 1, lines)
 		defer cancel()
@@ -61,19 +63,19 @@ func (s *shortRun) bare(ctx context.Context) error {
 		for _, o := range others {
 			of, questions = append(of, jobs[1]), append(questions, o.text)
 		}
-		if s.beside != "" {
+		if s.otherProgram != "" {
 			of, questions = append(of, jobs[3]), append(questions, question)
 		}
 		all, err := inTurns(within, 3*s.rounds, of, questions)
 		if err != nil {
 			return err
 		}
-		s.beyond(what, all[:3], 0.5)
+		s.judge(what, all[:3], 0.5)
 		for i, o := range others {
-			s.say(what+", "+o.name+", beside the same C", true, "%s", beyond(all[3+i], all[1]))
+			s.say(what+", "+o.name+", compared with the same C", true, "%s", compareWithC(all[3+i], all[1]))
 		}
-		if s.beside != "" {
-			s.say(what+", "+filepath.Base(s.beside)+", beside the same C", true, "%s", beyond(all[len(all)-1], all[1]))
+		if s.otherProgram != "" {
+			s.say(what+", "+filepath.Base(s.otherProgram)+", compared with the same C", true, "%s", compareWithC(all[len(all)-1], all[1]))
 		}
 		return nil
 	}
@@ -84,7 +86,7 @@ func (s *shortRun) bare(ctx context.Context) error {
 	)
 }
 
-// drivers starts two ranks of each of the programs, which is a C driver or a gputest.
+// drivers starts two ranks of each program. A program is the C driver or a gputest.
 func (s *shortRun) drivers(ctx context.Context, programs ...string) (jobs []*job, end func(), err error) {
 	if s.driver == "" {
 		return nil, nil, errNoCompiler
@@ -94,7 +96,7 @@ func (s *shortRun) drivers(ctx context.Context, programs ...string) (jobs []*job
 			j.kill(5 * time.Second)
 		}
 	}
-	// They need little memory for this.
+	// These jobs need little memory.
 	env := append(append([]string{}, s.env...), append(s.server.env, "TUTTI_BENCH_BYTES=1048576")...)
 	for _, p := range programs {
 		command := []string{p}
@@ -111,15 +113,15 @@ func (s *shortRun) drivers(ctx context.Context, programs ...string) (jobs []*job
 	return jobs, end, nil
 }
 
-// beyond says how much more than C, and C once more, Go takes, and judges it: by so
-// many microseconds at most.
-func (s *shortRun) beyond(what string, all []series, most float64) {
+// compareWithC prints the comparison of Go with C, and with C again. The verdict is ok if Go takes
+// at most most microseconds more than C.
+func (s *shortRun) judge(what string, all []series, most float64) {
 	took, c, again := all[0].at(0.5), all[1].at(0.5), all[2].at(0.5)
-	s.say(what, took-c <= most || took <= again, "Go %s; C again %.2f", beyond(all[0], all[1]), again)
+	s.say(what, took-c <= most || took <= again, "Go %s; C again %.2f", compareWithC(all[0], all[1]), again)
 }
 
-// beyond compares a series with C's.
-func beyond(mine, c series) string {
+// compareWithC formats the comparison of a series with C's.
+func compareWithC(mine, c series) string {
 	return fmt.Sprintf("%.2f us (%.2f, %.2f), C %.2f (%.2f, %.2f): %+.2f us (%d rounds)", mine.at(0.5), mine.at(0.1), mine.at(0.9),
 		c.at(0.5), c.at(0.1), c.at(0.9), mine.at(0.5)-c.at(0.5), len(mine))
 }

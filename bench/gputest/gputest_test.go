@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// needCompiler chooses the fake GPU, and skips where neither that nor the C driver
-// can be compiled. The fake libraries may be there from an earlier time.
+// needCompiler selects the fake GPU. It skips the test if neither the fake libraries nor the C
+// driver can be compiled. The fake libraries may exist from an earlier run.
 func needCompiler(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -60,8 +60,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestShort shows on the fake GPU what is to be shown on a GPU, a little of each.
-// Its times mean nothing, and are not judged.
+// TestShort runs a little of every section of "gputest short" on the fake GPU. Its times mean
+// nothing, and are not checked.
 func TestShort(t *testing.T) {
 	needCompiler(t)
 	var text strings.Builder
@@ -74,7 +74,7 @@ func TestShort(t *testing.T) {
 	_ = s.run(ctx, false)
 	t.Log(text.String())
 	for _, want := range []string{
-		"right in 30 of 30 runs, wanted 30 | ok", "512 of 512 in 8 ways", "1280 of 1280 in 10 ways", "a new Comm works | ok", "wrong in 3 of 3 runs | ok", "a Batch of 100 x 1 KiB beside",
+		"right in 30 of 30 runs, wanted 30 | ok", "512 of 512 in 8 ways", "1280 of 1280 in 10 ways", "a new Comm works | ok", "wrong in 3 of 3 runs | ok", "a Batch of 100 x 1 KiB compared with",
 		"staged AllReduce of 1 MiB", "the naive way", "through a Comm in a stream's order, to enqueue", "by package nccl, to enqueue",
 		"3 of 3 told in time, closed, and a new Comm made; wanted 3;", "Comms of 2 ranks made, used and closed",
 		"4 of 4 rounds: named within", "the survivors alone make and use one more | ok", "Go, 12: device memory",
@@ -85,14 +85,14 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// TestShortInTime ends when its time is over, with what there is.
+// TestShortInTime checks that a run ends with its budget, and prints the results so far.
 func TestShortInTime(t *testing.T) {
 	if _, err := fakegpu.Use(); errors.Is(err, fakegpu.ErrNoCompiler) {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)
 	}
-	// A busy machine may need longer to begin at all.
+	// A busy machine may need longer for the first result.
 	for _, limit := range []time.Duration{5 * time.Second, 20 * time.Second, time.Minute} {
 		var text strings.Builder
 		s := &shortRun{out: &text, only: "order", runs: 1 << 30, env: []string{"TUTTI_BENCH_BYTES=1048576"}}
@@ -107,7 +107,7 @@ func TestShortInTime(t *testing.T) {
 	t.Error("it shows nothing, however long it has")
 }
 
-// TestShrink kills two of four ranks on the fake GPU, and lets two others in.
+// TestShrink kills two of four ranks on the fake GPU, and adds two others.
 func TestShrink(t *testing.T) {
 	if _, err := fakegpu.Use(); errors.Is(err, fakegpu.ErrNoCompiler) {
 		t.Skip(err)
@@ -148,7 +148,7 @@ func TestGroupRows(t *testing.T) {
 func TestNoPyTorch(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	var text strings.Builder
-	if err := besideTorch(t.Context(), torchOptions{}, &text); err == nil || !strings.Contains(err.Error(), "PyTorch cannot be used here") {
+	if err := withPyTorch(t.Context(), torchOptions{}, &text); err == nil || !strings.Contains(err.Error(), "PyTorch cannot be used here") {
 		t.Error(err)
 	}
 }

@@ -9,27 +9,27 @@ import (
 	"time"
 )
 
-// mortals is how many ranks a round has: all but one survive it.
-const mortals = 3
+// roundRanks is the number of ranks in a round. One of them is killed.
+const roundRanks = 3
 
-// told is how long it may take until all know who is lost.
-const told = 5 * time.Second
+// reportTimeout bounds the time from the kill until all survivors have reported the lost rank.
+const reportTimeout = 5 * time.Second
 
-// kill kills a rank in each round. The others stay the same processes, and make a
-// new Comm with a new process in the next round.
+// kill kills a rank in each round. The survivors stay the same processes. In the next
+// round they make a new Comm together with a new process.
 func (s *shortRun) kill(ctx context.Context) error {
 	s.stopRanks()
 	s.server.stop() // NVIDIA does not support killing its clients
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	fresh := s.fresh(ctx)
+	fresh := s.startPool(ctx)
 	var survivors []*process
 	defer func() {
 		for _, p := range survivors {
 			_ = p.stop(5 * time.Second)
 		}
 	}()
-	for range mortals - 1 {
+	for range roundRanks - 1 {
 		p, err := fresh.take(ctx)
 		if err != nil {
 			return err
@@ -39,16 +39,16 @@ func (s *shortRun) kill(ctx context.Context) error {
 	done := 0
 	var times []time.Duration
 	result := func(ok bool, rest string) {
-		s.say(fmt.Sprintf("a rank killed while %d others wait, without MPS", mortals-1), ok && done == s.kills,
+		s.say(fmt.Sprintf("a rank killed while %d others wait, without MPS", roundRanks-1), ok && done == s.kills,
 			"%d of %d rounds: named within %s, closed, and a new Comm made; wanted %d%s", done, done, spread(times), s.kills, rest)
 	}
-	for done < s.kills && !soon(ctx) {
+	for done < s.kills && !almostOver(ctx) {
 		p, err := fresh.take(ctx)
 		if err != nil {
 			return err
 		}
 		took, err := round(ctx, survivors, p, done%2)
-		if err == nil && took > told {
+		if err == nil && took > reportTimeout {
 			err = fmt.Errorf("it took %v", took)
 		}
 		if err != nil {
@@ -58,7 +58,7 @@ func (s *shortRun) kill(ctx context.Context) error {
 		done++
 		times = append(times, took)
 	}
-	_, err := round(ctx, survivors, nil, nobody)
+	_, err := round(ctx, survivors, nil, noVictim)
 	rest := "; the survivors alone make and use one more"
 	if err != nil {
 		rest = ""
@@ -67,7 +67,7 @@ func (s *shortRun) kill(ctx context.Context) error {
 	return err
 }
 
-// spread is the largest of some times, and how they are distributed.
+// spread formats the maximum, the median and the 99th percentile of times.
 func spread(times []time.Duration) string {
 	if len(times) == 0 {
 		return "no time"
@@ -79,8 +79,8 @@ func spread(times []time.Duration) string {
 	return fmt.Sprintf("%.0f ms (p50 %.0f, p99 %.0f)", at(100), at(50), at(99))
 }
 
-// round lets ranks meet and kills the victim, if there is one, when all are waiting.
-// It returns how long it took until the last of the others was told.
+// round makes a Comm of the processes, and kills the victim, if there is one, when all ranks
+// wait. It returns the time until the last survivor has reported the loss.
 func round(ctx context.Context, survivors []*process, victim *process, mode int) (time.Duration, error) {
 	addr, err := freeAddr()
 	if err != nil {
@@ -90,7 +90,7 @@ func round(ctx context.Context, survivors []*process, victim *process, mode int)
 	place := -1
 	if victim != nil {
 		defer func() { _ = victim.stop(0) }()
-		place = rand.IntN(mortals)
+		place = rand.IntN(roundRanks)
 		ranks = append(ranks[:place:place], append([]*process{victim}, ranks[place:]...)...)
 	}
 	for r, p := range ranks {
@@ -103,7 +103,7 @@ func round(ctx context.Context, survivors []*process, victim *process, mode int)
 	}
 	var took time.Duration
 	if victim != nil {
-		// Time for them to come where they wait. Earlier is no harm.
+		// Usually long enough for all ranks to wait in the operation; an earlier kill is valid too.
 		time.Sleep(50 * time.Millisecond)
 		begin := time.Now()
 		if err := victim.cmd.Process.Kill(); err != nil {
@@ -117,7 +117,7 @@ func round(ctx context.Context, survivors []*process, victim *process, mode int)
 	return took, expect(ctx, survivors, "ns 1")
 }
 
-// expect reads a line of each.
+// expect reads a line from each process, which must begin with want.
 func expect(ctx context.Context, ranks []*process, want string) error {
 	for r, p := range ranks {
 		text, err := p.line(ctx)
@@ -131,31 +131,33 @@ func expect(ctx context.Context, ranks []*process, want string) error {
 	return nil
 }
 
-// A nursery starts processes ahead of their use: that takes longer than a round.
-type nursery chan born
+// A procPool holds processes that were started ahead of their use, because starting one takes
+// longer than a round.
+type procPool chan procResult
 
-type born struct {
+// A procResult is a started process, or the reason why it could not be started.
+type procResult struct {
 	p   *process
 	err error
 }
 
-// fresh starts processes until ctx ends, a few at a time.
-func (s *shortRun) fresh(ctx context.Context) nursery {
+// startPool starts processes in three goroutines until ctx ends.
+func (s *shortRun) startPool(ctx context.Context) procPool {
 	const atOnce = 3
-	n := make(nursery)
+	n := make(procPool)
 	for k := range atOnce {
 		go func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				// Each is a host of its own to NCCL.
-				env := append(s.env[:len(s.env):len(s.env)], fmt.Sprintf("NCCL_HOSTID=tutti-mortal-%d-%d", k, i))
-				p, err := spawn(ctx, env, s.self, "mortal")
+				// A NCCL_HOSTID of its own makes each process a host to NCCL.
+				env := append(s.env[:len(s.env):len(s.env)], fmt.Sprintf("NCCL_HOSTID=tutti-victim-%d-%d", k, i))
+				p, err := spawn(ctx, env, s.self, "victim")
 				if err == nil {
 					if err = expect(ctx, []*process{p}, "ready"); err != nil {
 						_ = p.stop(0)
 					}
 				}
 				select {
-				case n <- born{p, err}:
+				case n <- procResult{p, err}:
 				case <-ctx.Done():
 					if err == nil {
 						_ = p.stop(0)
@@ -170,7 +172,7 @@ func (s *shortRun) fresh(ctx context.Context) nursery {
 	return n
 }
 
-func (n nursery) take(ctx context.Context) (*process, error) {
+func (n procPool) take(ctx context.Context) (*process, error) {
 	select {
 	case b := <-n:
 		return b.p, b.err

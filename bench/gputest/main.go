@@ -1,29 +1,29 @@
-// Command gputest tests and measures what uses a GPU on a machine
-// with one GPU, where there may be no Go: "make gpu-build" makes a folder with
-// this program and the tests' binaries, which is all that has to be there. A C
-// compiler is used, if there is one, to build the driver that Go is compared with.
+// Command gputest tests and measures tutti on a machine with one GPU, which needs no Go
+// installation. "make gpu-build" makes a folder with this program and the test binaries;
+// nothing else is needed. If there is a C compiler, gputest builds a C driver and compares
+// Go with it.
 //
 //	gputest -dir out/gpu -nccl /path/libnccl.so.2,/other/libnccl.so.2 -out summary.md
-//	gputest torch -dir out/gpu    Go ranks beside PyTorch's, where that is installed
+//	gputest torch -dir out/gpu    Go ranks together with PyTorch's, where it is installed
 //
 //	gputest short -nccl /path/libnccl.so.2 -budget 190s
 //
-// shows what has to be shown on a real GPU, in order of importance, one line for
-// each result as soon as it is there, and stops when its time is over.
+// checks the properties that only a real GPU can show, in order of importance. It prints one
+// line for each result at once, and stops when its budget is spent.
 //
 //	gputest shrink -nccl /path/libnccl.so.2 -rounds 5
 //
-// kills ranks of four until two are left, and lets new ones in until there are four
-// again, while all add up on the device.
+// kills two of four ranks and adds two new ones, in each round, while all ranks add up on the
+// device.
 //
 //	gputest bench -nccl /path/libnccl.so.2 -budget 120s
 //
-// runs tutti bench on the GPU beside the same loops in C, in turns, for every
-// collective, and prints a table.
+// compares tutti bench with the same loops in C, in turns, for every collective, and prints
+// a table.
 //
-// Ranks are processes that share the GPU, each a host of its own to NCCL. They run
-// under MPS where that can be started, except those that kill a rank. The program
-// itself loads neither library.
+// Ranks are processes that share the GPU. To NCCL each is a host of its own. They run under
+// MPS where it can be started, except when ranks are killed. The main process loads neither
+// CUDA nor NCCL.
 package main
 
 import (
@@ -38,24 +38,24 @@ import (
 	"time"
 )
 
-// options are what the program is told.
+// options are the flags of gputest without a command.
 type options struct {
-	dir     string   // where the tests' binaries are
-	nccl    []string // libraries; "" is what is found
+	dir     string   // the folder of the test binaries
+	nccl    []string // paths of libnccl; "": the one that is found
 	ranks   string   // numbers of ranks for the tests
 	rounds  int      // of measuring
 	bytes   int      // of a large AllReduce
-	mps     bool
-	test    bool
-	measure bool
+	mps     bool     // use MPS
+	test    bool     // run the tests
+	measure bool     // compare with C
 }
 
-// commands are what the program can be besides: ranks of its jobs, and the short
-// form of everything.
+// commands are the functions by the program's first argument: the processes of its jobs, and
+// the commands for users.
 var commands = map[string]func(args []string) error{
 	"rank": serve, "comm": serveComm, "staged": serveStaged, "streams": serveStreams, "loop": serveLoop, "cycles": cycles,
-	"mortal": func([]string) error { return mortal() },
-	"about":  func([]string) error { return about() },
+	"victim": func([]string) error { return victimMain() },
+	"about":  func([]string) error { return printGPU() },
 	"short":  short, "shrink": shrinkMain, "bench": benchMain,
 	"elastic": func([]string) error { return elastic() },
 }
@@ -78,7 +78,7 @@ func main() {
 	flag.IntVar(&o.bytes, "bytes", 256<<20, "bytes of a large AllReduce")
 	flag.BoolVar(&o.mps, "mps", true, "start MPS where possible")
 	flag.BoolVar(&o.test, "test", true, "run the tests")
-	flag.BoolVar(&o.measure, "measure", true, "measure Go beside C")
+	flag.BoolVar(&o.measure, "measure", true, "compare Go with C")
 	flag.StringVar(&out, "out", "", "file for the summary; none: only print it")
 	flag.Parse()
 	o.nccl = strings.Split(libraries, ",")
@@ -113,13 +113,13 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// run does everything for every library, writes the summary, and reports whether
+// run tests and measures with every library and writes the summary. It reports whether
 // anything failed.
 func run(ctx context.Context, o options, text *strings.Builder) (failed bool) {
 	fmt.Fprintf(text, "# GPU tests\n\n%s, `gputest`\n", time.Now().UTC().Format("2006-01-02 15:04 MST"))
 	for _, library := range o.nccl {
 		env := []string{"TUTTI_NCCL_LIBRARY=" + library}
-		what, err := ask(ctx, env)
+		what, err := describeGPU(ctx, env)
 		if err != nil {
 			fmt.Fprintf(text, "\n## %s\n\ncannot be used: %v\n", library, err)
 			failed = true
@@ -142,7 +142,7 @@ func run(ctx context.Context, o options, text *strings.Builder) (failed bool) {
 	return failed
 }
 
-// testAll runs the tests' binaries; what kills ranks runs without MPS.
+// testAll runs the test binaries. The tests that kill ranks run without MPS.
 func testAll(ctx context.Context, o options, env []string, server *mps, text *strings.Builder) (failed bool) {
 	env = append(env, "TUTTI_TEST_GPU=1", "TUTTI_TEST_RANKS="+o.ranks)
 	text.WriteString("| tests | passed | skipped | failed | seconds |\n| --- | --- | --- | --- | --- |\n")

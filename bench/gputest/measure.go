@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// A series is the medians of the rounds of one job.
+// A series is a list of times of one job, one for each round.
 type series []float64
 
-// at is a quantile; between two of the numbers, in proportion.
+// at returns a quantile, interpolated between two neighbouring values.
 func (s series) at(q float64) float64 {
 	sorted := slices.Sorted(slices.Values(s))
 	if len(sorted) == 0 {
@@ -22,8 +22,9 @@ func (s series) at(q float64) float64 {
 	return sorted[i] + (place-float64(i))*(sorted[min(i+1, len(sorted)-1)]-sorted[i])
 }
 
-// measureAll times Go, C, and C once more, in turns: what differs between the two
-// C jobs is the spread.
+// measureAll times Go, C, and C again, in turns, with 2 and 4 ranks, and writes a table. The
+// difference between the two C jobs is the measurement's uncertainty. With 4 ranks it times
+// only the large AllReduce.
 func measureAll(ctx context.Context, o options, env []string, text *strings.Builder) error {
 	dir, err := os.MkdirTemp("", "gputest")
 	if err != nil {
@@ -54,7 +55,7 @@ func measureAll(ctx context.Context, o options, env []string, text *strings.Buil
 	return nil
 }
 
-// A question is what jobs are asked, and what the table calls it.
+// A question is the text sent to a job, and its name in the table.
 type question struct{ name, text string }
 
 func compare(ctx context.Context, o options, ranks int, env, goRank, cRank []string, questions []question, text *strings.Builder) error {
@@ -78,12 +79,12 @@ func compare(ctx context.Context, o options, ranks int, env, goRank, cRank []str
 		all := make([]series, len(jobs))
 		for round := range o.rounds + 1 {
 			for i := range jobs {
-				k := (i + round) % len(jobs) // nobody is always first
+				k := (i + round) % len(jobs) // each job is first in turn
 				numbers, err := jobs[k].ask(ctx, q.text)
 				if err != nil {
 					return err
 				}
-				if round > 0 { // the first warms up
+				if round > 0 { // the first round warms up
 					all[k] = append(all[k], series(numbers).at(0.5)/1000)
 				}
 			}

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// mps is the service by which processes share the GPU at the same time, without
-// which small operations take milliseconds. It is started for this program only,
-// in a folder of its own.
+// An mps is the CUDA Multi-Process Service, with which processes use the GPU at the same
+// time. Without it small operations take milliseconds. It runs in a folder of its own, for
+// this program only.
 type mps struct {
 	wanted  bool
 	dir     string
-	env     []string // for those who are to use it; none if it does not run
-	problem string
+	env     []string // of the processes that use the service; nil: it does not run
+	problem string   // why it could not be started or stopped
 }
 
 const mpsControl = "nvidia-cuda-mps-control"
@@ -48,16 +48,16 @@ func (m *mps) restart(ctx context.Context) {
 	m.dir, m.env = dir, env
 }
 
-// mpsPatience is how long the service may take to end: it waits for those who use
-// it, and one of them may hang.
-const mpsPatience = 8 * time.Second
+// mpsStopTimeout bounds the wait for the service to end: it waits for its clients, and one of
+// them may hang.
+const mpsStopTimeout = 8 * time.Second
 
 // stop ends the service.
 func (m *mps) stop() {
 	if m.env == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), mpsPatience)
+	ctx, cancel := context.WithTimeout(context.Background(), mpsStopTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, mpsControl)
 	cmd.WaitDelay = time.Second
@@ -70,7 +70,7 @@ func (m *mps) stop() {
 	m.env = nil
 }
 
-// String says whether it runs.
+// String says whether the service runs.
 func (m *mps) String() string {
 	switch {
 	case m.env != nil:

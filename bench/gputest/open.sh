@@ -1,15 +1,19 @@
 #!/bin/sh
-# Shows on a machine with one GPU, and no Go, what has not been shown there yet. "make
-# gpu-open" puts this script and all that it runs into out/open.
+# Runs the checks that need a machine with one real GPU. The machine needs no Go
+# installation: "make gpu-open" puts this script and all programs that it runs into
+# out/open.
 #
 #	NCCL=/path/libnccl.so.2 OTHER=/other/libnccl.so.2 out/open/open.sh shrink mismatch
 #
-# The steps that are named are run, one after the other, or all; each ends in time, and
-# none is left out because another failed, but one is when there is no time left. At the
-# end there is a table. NCCL is the library (none: what is found), OTHER another version
-# of it for the conformance suite (none: the same), TIME how many seconds there are in
-# all (none: 580). Logs go to the folder OUT (none: log, beside this script), as soon as
-# there is something to write.
+# The arguments name the steps to run, one after the other; without arguments all steps
+# run. Each step has a time limit. A step runs even if another one failed, unless there
+# is no time left. At the end the script prints a table.
+#
+# Variables:
+#	NCCL	path of libnccl; default: the one that is found
+#	OTHER	path of another version for the conformance suite; default: NCCL
+#	TIME	seconds for all steps; default: 580
+#	OUT	folder for the logs; default: log, next to this script
 set -u
 start=$(date +%s)
 here=$(cd "$(dirname "$0")" && pwd)
@@ -19,7 +23,7 @@ OTHER=${OTHER:-}
 TIME=${TIME:-580}
 export NCCL_SOCKET_IFNAME="${NCCL_SOCKET_IFNAME:-lo}"
 
-# In order of value, and how many seconds each may take.
+# The steps in order of importance, and their time limits in seconds.
 all='shrink mismatch bench calls staged suite1 suite8 enqueue cycles'
 limit() {
 	case $1 in
@@ -36,24 +40,24 @@ limit() {
 	esac
 }
 
-# step runs what a step consists of, in so many seconds.
+# step runs step $1 within $2 seconds.
 step() {
-	budget=$(($2 - 20)) # the rest is for its end
+	budget=$(($2 - 20)) # the rest is for cleaning up
 	wrong=0
 	case $1 in
-	shrink) # four ranks, two are killed, two others come; without MPS
+	shrink) # four ranks: two are killed and two others are added; without MPS
 		"$here/gputest" shrink -nccl "$NCCL" -rounds 5 -budget ${budget}s
 		;;
-	mismatch) # ranks that do different things
+	mismatch) # ranks that make different calls
 		"$here/faults" mismatch --engine nccl --nccl "$NCCL"
 		;;
-	bench) # 2, 4 and 8 ranks beside C, and 2 by way of host memory
+	bench) # 2, 4 and 8 ranks compared with C, and 2 with host staging
 		"$here/gputest" bench -nccl "$NCCL" -budget ${budget}s
 		;;
 	calls) # the same, one operation at a time
 		"$here/gputest" bench -nccl "$NCCL" -e 1048576 -ahead 1 -budget ${budget}s
 		;;
-	staged) # 4 and 8 ranks by way of host memory
+	staged) # 4 and 8 ranks with host staging
 		for n in 4 8; do
 			"$here/tutti" bench --engine staged -n $n --op allreduce,broadcast,allgather,reducescatter,alltoall -b 1K -e 32M -f 32 --budget 40ms || wrong=1
 		done
@@ -61,7 +65,7 @@ step() {
 		;;
 	suite1) suite 1 ;;
 	suite8) suite 8 ;;
-	enqueue) # package nccl beside C, three times, and beside an older gputest if there is one; then a Comm
+	enqueue) # package nccl compared with C, three times, and with an older gputest if there is one; then a Comm
 		set -- short -nccl "$NCCL" -rounds 40 -budget $((budget / 4))s
 		[ ! -x "$here/gputest.old" ] || old=$here/gputest.old
 		for _ in 1 2 3; do
@@ -76,8 +80,8 @@ step() {
 	esac
 }
 
-# suite runs the conformance suite with so many ranks. What the ranks print is in files,
-# which are gone if the test came to its end.
+# suite runs the conformance suite with $1 ranks. The ranks print to files, which the test
+# removes when it completes.
 suite() {
 	TMPDIR=$(mktemp -d) && export TMPDIR
 	TUTTI_TEST_GPU=1 TUTTI_TEST_RANKS=$1 TUTTI_NCCL_LIBRARY=${OTHER:-$NCCL} "$here/engine.test" -test.run '^TestProcesses$' -test.v
@@ -91,9 +95,9 @@ suite_end() {
 	rm -rf "$TMPDIR"
 }
 
-# Processes take turns of milliseconds on a GPU, unless they share it by MPS. gputest
-# starts that itself; for the rest, it is started here. It is waited for in vain where a
-# process that uses it does not end.
+# Without MPS, processes use the GPU in time slices of milliseconds. gputest starts MPS
+# itself; mps_on starts it for the other programs. MPS does not end while a process that
+# uses it hangs, so mps_off has a time limit.
 mps=
 mps_on() {
 	command -v nvidia-cuda-mps-control >/dev/null || return 0
@@ -112,7 +116,7 @@ mps_off() {
 if [ "${1:-}" = --step ]; then # the script itself, under timeout
 	before=${TMPDIR:-}
 	trap 'suite_end "$before"' EXIT
-	trap 'exit 143' TERM # when what runs has ended
+	trap 'exit 143' TERM # runs after the current command has ended
 	step "$2" "$3"
 	exit
 fi
@@ -127,7 +131,7 @@ done
 mkdir -p "$log" || exit 2
 trap mps_off EXIT
 
-# faults would take the fake GPU if it were told of no library.
+# Without a library, faults would use the fake GPU.
 about() { TUTTI_NCCL_LIBRARY=$1 timeout -k 1 60 "$here/gputest" about 2>&1; }
 what=$(about "$NCCL") || { echo "open.sh: there is no GPU or no NCCL: $what" >&2; exit 1; }
 echo "$what"
@@ -144,18 +148,18 @@ for name; do
 	echo
 	echo "## $name"
 	seconds=$(limit "$name")
-	left=$((TIME - (begin - start) - 10)) # until it is killed, and the table is there
+	left=$((TIME - (begin - start) - 10)) # leaves time for the kill and the table
 	[ "$seconds" -le "$left" ] || seconds=$left
 	if [ "$seconds" -lt 30 ]; then
 		result='not begun: there is no time left' failed=1
 	else
 		case $name in mismatch | staged | suite1 | suite8) mps_on ;; esac
-		# In the background, so that its group has a known number.
+		# In the background, so that its process group is known.
 		timeout -k 10 "$seconds" sh "$0" --step "$name" "$seconds" >"$log/$name.txt" 2>&1 &
 		group=$!
 		wait $group
 		rc=$?
-		kill -KILL -$group 2>/dev/null # what is left of it
+		kill -KILL -$group 2>/dev/null # its remaining processes
 		mps_off
 		case $rc in
 		0) result=ok ;;

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// probe lets Python say which PyTorch there is, and which libnccl it has loaded:
-// Go ranks need the same.
+// probe prints the path of the libnccl that PyTorch has loaded, which the Go ranks must load
+// too, and PyTorch's version.
 const probe = `
 import torch
 assert torch.cuda.is_available(), "PyTorch has no GPU"
@@ -26,16 +26,16 @@ print(next(l.split()[-1] for l in open("/proc/self/maps") if "libnccl" in l))
 print("PyTorch", torch.__version__ + ", NCCL", ".".join(map(str, torch.cuda.nccl.version())))
 `
 
-// torchOptions are what "gputest torch" is told.
+// torchOptions are the flags of "gputest torch".
 type torchOptions struct {
 	dir         string
-	mib, rounds int
+	mib, rounds int // MiB of weights; rounds of sending them
 	turns       int // of each receiver
 	mps         bool
 }
 
-// torchMain tests Go ranks beside PyTorch's, and measures weights sent from
-// Python to Go beside the same to Python.
+// torchMain tests Go ranks together with PyTorch's. It compares the time to send weights from
+// Python to Go with that from Python to Python.
 func torchMain(args []string) error {
 	var o torchOptions
 	f := flag.NewFlagSet("gputest torch", flag.ExitOnError)
@@ -44,8 +44,8 @@ func torchMain(args []string) error {
 	f.IntVar(&o.rounds, "rounds", 3, "rounds of sending them, for each receiver and turn")
 	f.IntVar(&o.turns, "turns", 6, "turns of each receiver: a group's rate depends on how its connections fall out")
 	f.BoolVar(&o.mps, "mps", true, "start MPS where possible")
-	_ = f.Parse(args)               // it exits
-	dir, err := filepath.Abs(o.dir) // a bare name would be looked for in PATH
+	_ = f.Parse(args)               // exits on an error
+	dir, err := filepath.Abs(o.dir) // exec would search PATH for a bare name
 	if err != nil {
 		return err
 	}
@@ -53,20 +53,20 @@ func torchMain(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var text strings.Builder
-	err = besideTorch(ctx, o, &text)
+	err = withPyTorch(ctx, o, &text)
 	fmt.Print(text.String())
 	return err
 }
 
-func besideTorch(ctx context.Context, o torchOptions, text *strings.Builder) error {
+func withPyTorch(ctx context.Context, o torchOptions, text *strings.Builder) error {
 	out, err := exec.CommandContext(ctx, "python3", "-c", probe).Output()
 	library, about, ok := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	if err != nil || !ok {
-		return fmt.Errorf("PyTorch cannot be used here: %w %s", err, complaint(err))
+		return fmt.Errorf("PyTorch cannot be used here: %w %s", err, stderrOf(err))
 	}
 	server := startMPS(ctx, o.mps)
 	defer server.stop()
-	fmt.Fprintf(text, "# Beside PyTorch\n\n%s, `gputest torch`: %s (%s), MPS: %s\n\n", time.Now().UTC().Format("2006-01-02 15:04 MST"), about, library, server)
+	fmt.Fprintf(text, "# With PyTorch\n\n%s, `gputest torch`: %s (%s), MPS: %s\n\n", time.Now().UTC().Format("2006-01-02 15:04 MST"), about, library, server)
 	env := append([]string{"TUTTI_NCCL_LIBRARY=" + library, "TUTTI_TEST_GPU=1"}, server.env...)
 
 	text.WriteString("| 2 Go and 2 Python ranks | result | seconds |\n| --- | --- | --- |\n")
@@ -83,7 +83,7 @@ func besideTorch(ctx context.Context, o torchOptions, text *strings.Builder) err
 	return errors.Join(append(failures, err)...)
 }
 
-func complaint(err error) string {
+func stderrOf(err error) string {
 	if e, ok := errors.AsType[*exec.ExitError](err); ok {
 		return strings.TrimSpace(string(e.Stderr))
 	}
@@ -92,7 +92,7 @@ func complaint(err error) string {
 
 var groupLine = regexp.MustCompile(`--- (PASS|FAIL|SKIP): TestPyTorch/(\S+) \(([0-9.]+)s\)`)
 
-// groupRows turns the tests' output into rows of a table.
+// groupRows converts the tests' output to rows of a table.
 func groupRows(out string) (rows []string) {
 	words := map[string]string{"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
 	for _, m := range groupLine.FindAllStringSubmatch(out, -1) {
@@ -101,8 +101,8 @@ func groupRows(out string) (rows []string) {
 	return rows
 }
 
-// weights runs the three processes of examples/weightsync, and returns what the
-// trainer says. The groups are made in turns.
+// weights runs the three processes of examples/weightsync in turns, and returns the sender's
+// and the Go receiver's output.
 func weights(ctx context.Context, o torchOptions, env []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
@@ -133,7 +133,7 @@ func weights(ctx context.Context, o torchOptions, env []string) (string, error) 
 		all.Go(func() {
 			if errs[i] = cmd.Run(); errs[i] != nil {
 				errs[i] = fmt.Errorf("%s: %w", filepath.Base(c[0]), errs[i])
-				cancel() // the others wait for it
+				cancel() // the other processes wait for it
 			}
 		})
 	}

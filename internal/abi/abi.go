@@ -1,7 +1,7 @@
-// Package abi describes what two ranks must have in common to understand each
-// other: constants, tables, the layout of structs in shared memory. Each package
-// that has any describes them in a function ABI; package job makes one hash of
-// all descriptions, which ranks compare when they join.
+// Package abi describes what two ranks must have in common to communicate: constants, tables,
+// and the layout of structs in shared memory. Each package with such parts describes them in
+// a function ABI. Package job hashes all descriptions, and ranks compare the hash when they
+// join.
 package abi
 
 import (
@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// Text is the description of a package: one line for each pair of a name and a
-// value.
+// Text returns a package's description: one line for each pair of a name and a value.
 func Text(pkg string, pairs ...any) string {
 	var b strings.Builder
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -20,10 +19,11 @@ func Text(pkg string, pairs ...any) string {
 	return b.String()
 }
 
-// Struct describes how a struct lies in memory: its size, and of every field the
-// name, the place, the kind and the tag.
+// Struct describes the memory layout of a struct: its size, and each field's name, offset,
+// kind and tag.
 func Struct[T any]() string { return describe(reflect.TypeFor[T]()) }
 
+// describe describes a type's kind, size and parts.
 func describe(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Struct:

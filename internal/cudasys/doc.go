@@ -1,7 +1,6 @@
-// Package cudasys is the CUDA driver's interface as raw calls: handles are
-// numbers, and nothing is checked but the driver's results. Package cuda makes
-// it safe.
+// Package cudasys makes raw calls into the CUDA driver. Handles are numbers. The only
+// check is that of the driver's results. Package cuda is the safe layer above.
 //
-// Calls neither allocate nor keep Go memory. Those that use the current context
-// say nothing about it: the caller locks the thread and makes a context current.
+// Calls neither allocate nor keep Go memory. A call that needs a current context does not
+// set it: the caller locks the goroutine to its thread and makes a context current.
 package cudasys

@@ -9,12 +9,12 @@ import (
 	"github.com/tutti-go/tutti/internal/dl"
 )
 
-// LibraryEnv names the environment variable that says which libcuda to load.
+// LibraryEnv is the environment variable with the path of the libcuda to load.
 const LibraryEnv = "TUTTI_CUDA_LIBRARY"
 
 const hint = "install the NVIDIA driver, or set " + LibraryEnv + " to the path of libcuda.so.1"
 
-// The functions, by their place in a Driver's table.
+// The functions, as indexes of Driver.fn.
 const (
 	fnInit = iota
 	fnDriverGetVersion
@@ -80,8 +80,8 @@ const (
 	functions
 )
 
-// symbols are the functions' names, with the version of CUDA that brought those
-// that not every driver has.
+// symbols are the functions' names. since is the CUDA version that introduced the function;
+// "" if every supported driver has it.
 var symbols = [functions]struct{ name, since string }{
 	fnInit:                     {"cuInit", ""},
 	fnDriverGetVersion:         {"cuDriverGetVersion", ""},
@@ -149,10 +149,10 @@ var symbols = [functions]struct{ name, since string }{
 // A Driver is a loaded libcuda. It may be shared between goroutines.
 type Driver struct {
 	lib *dl.Library
-	fn  [functions]dl.Func
+	fn  [functions]dl.Func // 0: the library does not have the function
 }
 
-// Load opens libcuda and looks its functions up. It does not initialise CUDA.
+// Load opens libcuda and looks up its functions. It does not initialise CUDA.
 func Load() (*Driver, error) {
 	lib, err := dl.Open("the CUDA driver (libcuda)", hint, candidates()...)
 	if err != nil {
@@ -165,8 +165,8 @@ func Load() (*Driver, error) {
 	return d, nil
 }
 
-// candidates are a named library alone, or the loader's own search and then the
-// folders where drivers lie that the loader was not told of.
+// candidates returns the paths to try: only LibraryEnv if it is set, else the dynamic loader's
+// own search and then folders that drivers use without configuring the loader.
 func candidates() []string {
 	if path := os.Getenv(LibraryEnv); path != "" {
 		return []string{path}
@@ -183,18 +183,18 @@ func candidates() []string {
 	return paths
 }
 
-// Path is the library's path, or the name by which the loader found it.
+// Path returns the library's path, or the name with which the dynamic loader found it.
 func (d *Driver) Path() string { return d.lib.Path() }
 
-// An Error is a result other than success.
+// An Error is a result of the driver other than CUDA_SUCCESS.
 type Error struct {
 	Func string // the driver's function
-	Code int    // CUresult
+	Code int    // the CUresult
 	Name string // such as CUDA_ERROR_OUT_OF_MEMORY; "" if the driver has none
-	Text string // the driver's words
+	Text string // the driver's description
 }
 
-// Error says which call failed, and how.
+// Error names the function that failed and the result.
 func (e *Error) Error() string {
 	if e.Name == "" {
 		return fmt.Sprintf("%s failed with the unknown code %d", e.Func, e.Code)
@@ -202,7 +202,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s failed: %s (%s, %d)", e.Func, e.Text, e.Name, e.Code)
 }
 
-// Codes that callers look at.
+// Results that callers handle.
 const (
 	ErrorInvalidContext       = 201
 	ErrorNotReady             = 600
@@ -210,7 +210,7 @@ const (
 	ErrorPeerAccessNotEnabled = 705
 )
 
-// raw calls a function and returns its result.
+// raw calls function i and returns its result.
 func (d *Driver) raw(fr *dl.Frame, i int, args ...uintptr) (int32, error) {
 	if d.fn[i] == 0 {
 		return 0, d.missing(i)
@@ -218,7 +218,7 @@ func (d *Driver) raw(fr *dl.Frame, i int, args ...uintptr) (int32, error) {
 	return int32(fr.Call(d.fn[i], args...)), nil
 }
 
-// call calls a function that returns success or an error.
+// call calls function i and converts its result to an error.
 func (d *Driver) call(fr *dl.Frame, i int, args ...uintptr) error {
 	code, err := d.raw(fr, i, args...)
 	if err == nil && code == 0 {
@@ -227,16 +227,15 @@ func (d *Driver) call(fr *dl.Frame, i int, args ...uintptr) error {
 	return d.failure(i, code, err)
 }
 
-// simple is a call without results.
+// simple calls function i, none of whose arguments points to Go memory.
 func (d *Driver) simple(i int, args ...uintptr) error {
 	var all dl.Args
 	copy(all[:], args)
-	return d.within(nil, i, &all)
+	return d.callIn(nil, i, &all)
 }
 
-// within is a call without results, in a bracket that makes a context current, or
-// in none.
-func (d *Driver) within(in *dl.Bracket, i int, args *dl.Args) error {
+// callIn is simple inside a bracket, which makes a context current. A nil bracket is none.
+func (d *Driver) callIn(in *dl.Bracket, i int, args *dl.Args) error {
 	if d.fn[i] == 0 {
 		return d.missing(i)
 	}
@@ -250,9 +249,9 @@ func (d *Driver) within(in *dl.Bracket, i int, args *dl.Args) error {
 	return nil
 }
 
-// made is a call that returns one number, by a pointer that is its first
-// argument.
-func (d *Driver) made(i int, args ...uintptr) (uintptr, error) {
+// out1 calls a function that writes one number to the address in its first argument. args
+// are the other arguments.
+func (d *Driver) out1(i int, args ...uintptr) (uintptr, error) {
 	fr := dl.NewFrame()
 	defer fr.Done()
 	var all [8]uintptr
@@ -262,8 +261,8 @@ func (d *Driver) made(i int, args ...uintptr) (uintptr, error) {
 	return uintptr(fr.Result(0)), err
 }
 
-// asked is a question that the driver answers by success or "not ready".
-func (d *Driver) asked(i int, handle uintptr) (bool, error) {
+// query calls a function whose result is success for true and CUDA_ERROR_NOT_READY for false.
+func (d *Driver) query(i int, handle uintptr) (bool, error) {
 	fr := dl.NewFrame()
 	defer fr.Done()
 	code, err := d.raw(fr, i, handle)
@@ -273,6 +272,7 @@ func (d *Driver) asked(i int, handle uintptr) (bool, error) {
 	return false, d.failure(i, code, err)
 }
 
+// missing returns the error for a function that the library does not have.
 func (d *Driver) missing(i int) error {
 	found := "an unknown version"
 	if v, err := d.Version(); err == nil {
@@ -281,6 +281,7 @@ func (d *Driver) missing(i int) error {
 	return &dl.MissingError{Library: "CUDA", Symbol: symbols[i].name, Need: symbols[i].since, Found: found}
 }
 
+// failure returns err, or else the error for a result of function i.
 func (d *Driver) failure(i int, code int32, err error) error {
 	if err != nil {
 		return err
@@ -291,6 +292,7 @@ func (d *Driver) failure(i int, code int32, err error) error {
 	}
 }
 
+// text returns the driver's text for a result; "" if it has none.
 func (d *Driver) text(i int, code int32) string {
 	fr := dl.NewFrame()
 	defer fr.Done()

@@ -31,7 +31,7 @@ func load(t *testing.T) *Driver {
 	return d
 }
 
-// TestEverySymbolIsThere also holds the fake GPU to the table.
+// TestEverySymbolIsThere also checks that the fake GPU has every function of the table.
 func TestEverySymbolIsThere(t *testing.T) {
 	d := load(t)
 	for i, f := range d.fn {

@@ -7,7 +7,7 @@ import (
 	"github.com/tutti-go/tutti/internal/dl"
 )
 
-// Flags and attributes of memory.
+// Flags of host memory, memory types, and the attribute of pools that is used.
 const (
 	HostPortable = 1
 	HostMapped   = 2
@@ -18,7 +18,7 @@ const (
 	poolReleaseThreshold = 4
 )
 
-// MemInfo returns the free and all bytes of the current context's device.
+// MemInfo returns the free and the total bytes of the current context's device.
 func (d *Driver) MemInfo() (free, total uint64, err error) {
 	fr := dl.NewFrame()
 	defer fr.Done()
@@ -27,14 +27,14 @@ func (d *Driver) MemInfo() (free, total uint64, err error) {
 }
 
 // MemAlloc allocates device memory.
-func (d *Driver) MemAlloc(bytes uintptr) (uintptr, error) { return d.made(fnMemAlloc, bytes) }
+func (d *Driver) MemAlloc(bytes uintptr) (uintptr, error) { return d.out1(fnMemAlloc, bytes) }
 
 // MemFree waits for the device and frees device memory.
 func (d *Driver) MemFree(ptr uintptr) error { return d.simple(fnMemFree, ptr) }
 
 // MemHostAlloc allocates pinned host memory.
 func (d *Driver) MemHostAlloc(bytes uintptr, flags uint32) (uintptr, error) {
-	return d.made(fnMemHostAlloc, bytes, uintptr(flags))
+	return d.out1(fnMemHostAlloc, bytes, uintptr(flags))
 }
 
 // MemFreeHost frees pinned host memory.
@@ -47,86 +47,85 @@ func (d *Driver) MemHostRegister(ptr unsafe.Pointer, bytes uintptr, flags uint32
 	return d.call(fr, fnMemHostRegister, fr.Hold(0, ptr), bytes, uintptr(flags))
 }
 
-// MemHostUnregister ends what MemHostRegister began.
+// MemHostUnregister undoes MemHostRegister.
 func (d *Driver) MemHostUnregister(ptr unsafe.Pointer) error {
 	fr := dl.NewFrame()
 	defer fr.Done()
 	return d.call(fr, fnMemHostUnregister, fr.Hold(0, ptr))
 }
 
-// MemHostDevicePointer returns the address by which the device reaches pinned
-// host memory.
+// MemHostDevicePointer returns the address of pinned host memory on the device.
 func (d *Driver) MemHostDevicePointer(ptr uintptr) (uintptr, error) {
-	return d.made(fnMemHostGetDevicePointer, ptr, 0)
+	return d.out1(fnMemHostGetDevicePointer, ptr, 0)
 }
 
-// A Place is what the driver knows of the memory at an address: nothing is its zero,
-// and so is what it does not know of memory.
+// A Place describes the memory at an address. It is zero if the driver does not know the
+// address.
 type Place struct {
 	Kind        uint32 // MemoryTypeHost, MemoryTypeDevice, ...
 	Device      int32
 	Start, Size uint64 // of the allocation
 }
 
-// placed are the attributes of which a Place consists: memory type, number of the
-// device, start and size of the range.
-var placed = [4]int32{2, 9, 11, 12}
+// placeAttributes lists the pointer attributes in the order of Place's fields: memory type, device
+// ordinal, start and size of the range.
+var placeAttributes = [4]int32{2, 9, 11, 12}
 
-// A question about memory lives on the heap, where C finds its parts.
-type question struct {
-	attributes [len(placed)]int32
-	answers    [len(placed)]uint64
-	to         [len(placed)]*uint64
+// A pointerQuery holds the arguments of cuPointerGetAttributes. It is on the heap because C
+// writes to it.
+type pointerQuery struct {
+	attributes [len(placeAttributes)]int32
+	answers    [len(placeAttributes)]uint64
+	to         [len(placeAttributes)]*uint64
 }
 
-var questions = sync.Pool{New: func() any {
-	q := &question{attributes: placed}
+var pointerQueries = sync.Pool{New: func() any {
+	q := &pointerQuery{attributes: placeAttributes}
 	for i := range q.to {
 		q.to[i] = &q.answers[i]
 	}
 	return q
 }}
 
-// Place returns what is at an address. The call is made in a bracket that makes a
-// context current.
+// Place describes the memory at an address. The bracket makes a context current.
 func (d *Driver) Place(in *dl.Bracket, ptr uintptr) (Place, error) {
-	q := questions.Get().(*question)
-	defer questions.Put(q)
+	q := pointerQueries.Get().(*pointerQuery)
+	defer pointerQueries.Put(q)
 	clear(q.answers[:])
-	err := d.within(in, fnPointerGetAttributes, &dl.Args{
-		uintptr(len(placed)), uintptr(unsafe.Pointer(&q.attributes)), uintptr(unsafe.Pointer(&q.to)), ptr,
+	err := d.callIn(in, fnPointerGetAttributes, &dl.Args{
+		uintptr(len(placeAttributes)), uintptr(unsafe.Pointer(&q.attributes)), uintptr(unsafe.Pointer(&q.to)), ptr,
 	})
 	a := &q.answers
 	return Place{uint32(a[0]), int32(a[1]), a[2], a[3]}, err
 }
 
-// MemcpyHtoDAsync copies to the device in a stream's order. Memory that is not
-// pinned has been read when it returns.
+// MemcpyHtoDAsync copies to the device in the order of a stream. Pageable memory has been
+// read when it returns.
 func (d *Driver) MemcpyHtoDAsync(dst uintptr, src unsafe.Pointer, bytes, stream uintptr) error {
 	fr := dl.NewFrame()
 	defer fr.Done()
 	return d.call(fr, fnMemcpyHtoDAsync, dst, fr.Hold(0, src), bytes, stream)
 }
 
-// MemcpyDtoHAsync copies from the device in a stream's order. Memory that is
-// not pinned has been written when it returns.
+// MemcpyDtoHAsync copies from the device in the order of a stream. Pageable memory has been
+// written when it returns.
 func (d *Driver) MemcpyDtoHAsync(dst unsafe.Pointer, src, bytes, stream uintptr) error {
 	fr := dl.NewFrame()
 	defer fr.Done()
 	return d.call(fr, fnMemcpyDtoHAsync, fr.Hold(0, dst), src, bytes, stream)
 }
 
-// MemcpyDtoDAsync copies on the device in a stream's order.
+// MemcpyDtoDAsync copies on a device in the order of a stream.
 func (d *Driver) MemcpyDtoDAsync(dst, src, bytes, stream uintptr) error {
 	return d.simple(fnMemcpyDtoDAsync, dst, src, bytes, stream)
 }
 
-// MemcpyPeerAsync copies between devices in a stream's order.
+// MemcpyPeerAsync copies between devices in the order of a stream.
 func (d *Driver) MemcpyPeerAsync(dst, dstCtx, src, srcCtx, bytes, stream uintptr) error {
 	return d.simple(fnMemcpyPeerAsync, dst, dstCtx, src, srcCtx, bytes, stream)
 }
 
-// MemsetAsync fills n elements of 1, 2, 4 or 8 bytes in a stream's order.
+// MemsetAsync fills n elements of 1, 2, 4 or 8 bytes in the order of a stream.
 func (d *Driver) MemsetAsync(dst uintptr, value uint64, size, n, stream uintptr) error {
 	switch size {
 	case 1:
@@ -139,7 +138,7 @@ func (d *Driver) MemsetAsync(dst uintptr, value uint64, size, n, stream uintptr)
 	if uint32(value) == uint32(value>>32) {
 		return d.simple(fnMemsetD32Async, dst, uintptr(uint32(value)), 2*n, stream)
 	}
-	// The driver has no fill of 8 bytes: two columns of 4, 8 bytes apart.
+	// The driver has no fill of 8 bytes: fill two columns of 4 bytes with a pitch of 8.
 	err := d.simple(fnMemsetD2D32Async, dst, 8, uintptr(uint32(value)), 1, n, stream)
 	if err != nil {
 		return err
@@ -147,7 +146,7 @@ func (d *Driver) MemsetAsync(dst uintptr, value uint64, size, n, stream uintptr)
 	return d.simple(fnMemsetD2D32Async, dst+4, 8, uintptr(uint32(value>>32)), 1, n, stream)
 }
 
-// poolProps is CUmemPoolProps: pinned memory on one device, shared with nobody.
+// poolProps is CUmemPoolProps: pinned memory on one device, not shared between processes.
 type poolProps struct {
 	allocType, handleTypes   int32
 	locationType, locationID int32
@@ -157,8 +156,8 @@ type poolProps struct {
 	_                        [54]byte
 }
 
-// MemPoolCreate makes a pool of stream-ordered memory on a device. Max bounds
-// its bytes; 0 leaves that to the driver.
+// MemPoolCreate makes a memory pool on a device. limit bounds its bytes; 0 means the driver's
+// limit.
 func (d *Driver) MemPoolCreate(ordinal int, limit uintptr) (uintptr, error) {
 	fr := dl.NewFrame()
 	defer fr.Done()
@@ -167,32 +166,31 @@ func (d *Driver) MemPoolCreate(ordinal int, limit uintptr) (uintptr, error) {
 	return uintptr(fr.Result(0)), err
 }
 
-// MemPoolDestroy ends a pool; its memory goes when the last of it is freed.
+// MemPoolDestroy destroys a pool. Memory from it stays valid until it is freed.
 func (d *Driver) MemPoolDestroy(pool uintptr) error { return d.simple(fnMemPoolDestroy, pool) }
 
-// MemPoolKeep sets how many freed bytes a pool keeps when a stream is
-// synchronized.
+// MemPoolKeep sets how many freed bytes a pool keeps when a stream is synchronized.
 func (d *Driver) MemPoolKeep(pool uintptr, bytes uint64) error {
 	fr := dl.NewFrame()
 	defer fr.Done()
 	return d.call(fr, fnMemPoolSetAttribute, pool, poolReleaseThreshold, fr.Hold(0, unsafe.Pointer(&bytes)))
 }
 
-// MemPoolTrim gives freed memory beyond that many bytes back.
+// MemPoolTrim returns freed memory beyond keep bytes to the device.
 func (d *Driver) MemPoolTrim(pool, keep uintptr) error {
 	return d.simple(fnMemPoolTrimTo, pool, keep)
 }
 
-// MemAllocAsync allocates in a stream's order, from a pool or, if that is 0,
-// the device's own.
+// MemAllocAsync allocates in the order of a stream, from a pool, or from the device's default
+// pool if pool is 0.
 func (d *Driver) MemAllocAsync(bytes, pool, stream uintptr) (uintptr, error) {
 	if pool == 0 {
-		return d.made(fnMemAllocAsync, bytes, stream)
+		return d.out1(fnMemAllocAsync, bytes, stream)
 	}
-	return d.made(fnMemAllocFromPoolAsync, bytes, pool, stream)
+	return d.out1(fnMemAllocFromPoolAsync, bytes, pool, stream)
 }
 
-// MemFreeAsync frees in a stream's order.
+// MemFreeAsync frees in the order of a stream.
 func (d *Driver) MemFreeAsync(ptr, stream uintptr) error {
 	return d.simple(fnMemFreeAsync, ptr, stream)
 }

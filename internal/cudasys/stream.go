@@ -6,7 +6,7 @@ import (
 	"github.com/tutti-go/tutti/internal/dl"
 )
 
-// Flags of streams and events, and conditions of waiting for values.
+// Flags of streams and events, and the condition of StreamWaitValue.
 const (
 	StreamNonBlocking = 1
 
@@ -17,23 +17,23 @@ const (
 
 // StreamCreate makes a stream in the current context.
 func (d *Driver) StreamCreate(flags uint32, priority int) (uintptr, error) {
-	return d.made(fnStreamCreateWithPriority, uintptr(flags), uintptr(priority))
+	return d.out1(fnStreamCreateWithPriority, uintptr(flags), uintptr(priority))
 }
 
-// StreamDestroy ends a stream when its work is done.
+// StreamDestroy destroys a stream once its work is complete. It does not wait.
 func (d *Driver) StreamDestroy(stream uintptr) error { return d.simple(fnStreamDestroy, stream) }
 
-// StreamSynchronize waits for a stream's work.
+// StreamSynchronize waits until a stream's work is complete.
 func (d *Driver) StreamSynchronize(stream uintptr) error {
 	return d.simple(fnStreamSynchronize, stream)
 }
 
-// StreamQuery reports whether a stream's work is done.
-func (d *Driver) StreamQuery(stream uintptr) (bool, error) { return d.asked(fnStreamQuery, stream) }
+// StreamQuery reports whether a stream's work is complete.
+func (d *Driver) StreamQuery(stream uintptr) (bool, error) { return d.query(fnStreamQuery, stream) }
 
-// StreamWaitEvent makes a stream wait for what an event last marked.
+// StreamWaitEvent makes a stream wait for an event's last record.
 func (d *Driver) StreamWaitEvent(stream, event uintptr) error {
-	return d.within(nil, fnStreamWaitEvent, &dl.Args{stream, event})
+	return d.callIn(nil, fnStreamWaitEvent, &dl.Args{stream, event})
 }
 
 // StreamCtx returns the context that a stream belongs to.
@@ -52,7 +52,7 @@ func (d *Driver) StreamCapturing(stream uintptr) (bool, error) {
 	return uint32(fr.Result(0)) != 0, err
 }
 
-// StreamBeginCapture begins a capture that only this thread's calls are in.
+// StreamBeginCapture begins a capture that affects only this thread's calls.
 func (d *Driver) StreamBeginCapture(stream uintptr) error {
 	return d.simple(fnStreamBeginCapture, stream, 1)
 }
@@ -68,38 +68,37 @@ func (d *Driver) StreamEndCapture(stream uintptr) (uintptr, error) {
 // GraphDestroy frees a graph.
 func (d *Driver) GraphDestroy(graph uintptr) error { return d.simple(fnGraphDestroy, graph) }
 
-// StreamWaitValue makes a stream wait until the number at an address meets the
-// condition.
+// StreamWaitValue makes a stream wait until the number at an address satisfies the condition.
 func (d *Driver) StreamWaitValue(in *dl.Bracket, stream, addr uintptr, value uint32, condition int) error {
-	return d.within(in, fnStreamWaitValue32, &dl.Args{stream, addr, uintptr(value), uintptr(condition)})
+	return d.callIn(in, fnStreamWaitValue32, &dl.Args{stream, addr, uintptr(value), uintptr(condition)})
 }
 
 // StreamWriteValue makes a stream write a number to an address.
 func (d *Driver) StreamWriteValue(in *dl.Bracket, stream, addr uintptr, value uint32) error {
-	return d.within(in, fnStreamWriteValue32, &dl.Args{stream, addr, uintptr(value)})
+	return d.callIn(in, fnStreamWriteValue32, &dl.Args{stream, addr, uintptr(value)})
 }
 
 // EventCreate makes an event in the current context.
 func (d *Driver) EventCreate(flags uint32) (uintptr, error) {
-	return d.made(fnEventCreate, uintptr(flags))
+	return d.out1(fnEventCreate, uintptr(flags))
 }
 
-// EventDestroy ends an event.
+// EventDestroy destroys an event.
 func (d *Driver) EventDestroy(event uintptr) error { return d.simple(fnEventDestroy, event) }
 
-// EventRecord marks the end of what a stream holds now.
+// EventRecord records an event behind the work now in a stream.
 func (d *Driver) EventRecord(event, stream uintptr) error {
-	return d.within(nil, fnEventRecord, &dl.Args{event, stream})
+	return d.callIn(nil, fnEventRecord, &dl.Args{event, stream})
 }
 
-// EventQuery reports whether what an event last marked is done.
-func (d *Driver) EventQuery(event uintptr) (bool, error) { return d.asked(fnEventQuery, event) }
+// EventQuery reports whether the work before an event's last record is complete.
+func (d *Driver) EventQuery(event uintptr) (bool, error) { return d.query(fnEventQuery, event) }
 
-// EventSynchronize waits for what an event last marked.
+// EventSynchronize waits until the work before an event's last record is complete.
 func (d *Driver) EventSynchronize(event uintptr) error { return d.simple(fnEventSynchronize, event) }
 
 // EventElapsed returns the milliseconds between two events.
 func (d *Driver) EventElapsed(from, to uintptr) (float32, error) {
-	v, err := d.made(fnEventElapsedTime, from, to)
+	v, err := d.out1(fnEventElapsedTime, from, to)
 	return math.Float32frombits(uint32(v)), err
 }

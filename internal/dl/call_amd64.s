@@ -2,10 +2,10 @@
 
 #include "textflag.h"
 
-// calls makes the calls of a block (see dl.go), whose address is in DI, in C's
-// way: it runs on the thread's own stack, called by the runtime. Six arguments are
-// in registers, six on the stack, which is aligned to 16 bytes at the call. BX and
-// R12 are C's to preserve.
+// calls makes the calls of a block; see dl.go. DI has the block's address. The runtime calls
+// it on the thread's own stack, with C's calling convention. Each call gets six arguments in
+// registers and six on the stack, which is aligned to 16 bytes at the call. BX, the block, and
+// R12, the bracket, are callee-saved in C.
 GLOBL ·callsABI0(SB), NOPTR|RODATA, $8
 DATA ·callsABI0(SB)/8, $calls(SB)
 

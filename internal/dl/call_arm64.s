@@ -2,9 +2,9 @@
 
 #include "textflag.h"
 
-// calls makes the calls of a block (see dl.go), whose address is in R0, in C's
-// way: it runs on the thread's own stack, called by the runtime. Eight arguments
-// are in registers, four on the stack. R19 and R20 are C's to preserve.
+// calls makes the calls of a block; see dl.go. R0 has the block's address. The runtime calls it
+// on the thread's own stack, with C's calling convention. Each call gets eight arguments in
+// registers and four on the stack. R19, the block, and R20, the bracket, are callee-saved in C.
 GLOBL ·callsABI0(SB), NOPTR|RODATA, $8
 DATA ·callsABI0(SB)/8, $calls(SB)
 

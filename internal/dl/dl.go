@@ -15,19 +15,18 @@ type Library struct {
 	handle uintptr
 }
 
-// Path returns the candidate that was opened.
+// Path returns the path or name with which the library was opened.
 func (l *Library) Path() string { return l.path }
 
-// Open opens the first of the candidates that the loader accepts. Library says
-// what is looked for, and hint what a person can do when it is not there: both
-// go into the error.
+// Open opens the first candidate that the dynamic loader accepts. library names the library
+// and hint says what the user can do if it is missing; both are only for the error.
 func Open(library, hint string, candidates ...string) (*Library, error) {
 	e := &NotFoundError{Library: library, Hint: hint}
 	for i, path := range candidates {
 		if slices.Contains(candidates[:i], path) {
 			continue
 		}
-		handle, err := locked(func() (uintptr, error) { return open(path) })
+		handle, err := onThread(func() (uintptr, error) { return open(path) })
 		if err == nil {
 			return &Library{path: path, handle: handle}, nil
 		}
@@ -36,92 +35,88 @@ func Open(library, hint string, candidates ...string) (*Library, error) {
 	return nil, e
 }
 
-// locked keeps the goroutine on its thread, to which the loader's last error
-// belongs.
-func locked(f func() (uintptr, error)) (uintptr, error) {
+// onThread calls f with the goroutine onThread to its thread, because dlerror is per thread.
+func onThread(f func() (uintptr, error)) (uintptr, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	return f()
 }
 
-// reason leaves out the path, with which the loader begins its messages.
+// reason returns the loader's message without the path that it begins with.
 func reason(path string, err error) string {
 	return strings.TrimPrefix(err.Error(), path+": ")
 }
 
-// Func looks a function up; it is 0 if the library does not have it.
+// Func looks up a function. The result is 0 if the library does not have it.
 func (l *Library) Func(name string) Func {
-	addr, err := locked(func() (uintptr, error) { return symbol(l.handle, name) })
+	addr, err := onThread(func() (uintptr, error) { return symbol(l.handle, name) })
 	if err != nil {
 		return 0
 	}
 	return Func(addr)
 }
 
-// A Func is the address of a C function that takes and returns integers and
-// pointers only. Calls return the first result register; of a C int that is the
-// lower half.
+// A Func is the address of a C function that takes and returns only integers and pointers.
+// Calls return the first result register; a C int is its lower half.
 type Func uintptr
 
-// Args are the arguments of a call, in order; those that the function does not
-// have are not looked at.
+// Args are the arguments of a call, in order. The function ignores the ones that it does not
+// have.
 type Args [12]uintptr
 
-// A Call is a function with its arguments. The assembly knows how long it is, and
-// where its fields are.
+// A Call is a function with its arguments. The assembly depends on its size and layout.
 type Call struct {
 	Fn   Func
 	Args Args
 }
 
-// A Bracket is two calls that go around others: Before(Arg), which must return
-// zero, and After(address of a result that nobody needs), on the same thread. The
-// assembly knows where its fields are.
+// A Bracket is a pair of calls around other calls, on the same thread: first Before(Arg),
+// which must return zero, and at the end After(p), where p points to memory for a result that
+// is not used. The assembly depends on its layout.
 type Bracket struct {
 	Before Func
 	Arg    uintptr
 	After  Func
 }
 
-// A block is calls, and the two around them, which are made one after the other,
-// without going back to Go in between. The assembly knows where its fields are.
+// A block is a list of calls, and the bracket around them, that are made one after the other
+// without returning to Go. The assembly depends on its layout.
 type block struct {
-	in      *Bracket       // nil: only the calls themselves
-	call    *Call          // the next one
-	left    uintptr        // how many follow, with that one
-	stop    *atomic.Uint32 // between two of them: if it is not zero, none follows
-	before  uintptr        // what the first returned
-	result  uintptr        // of the last one that was made
-	ignored uintptr        // what the last may write to
+	in        *Bracket       // nil: none
+	call      *Call          // the next call
+	remaining uintptr        // the number of calls that have not been made
+	stop      *atomic.Uint32 // checked between two calls: not zero ends the block
+	before    uintptr        // the result of Before
+	result    uintptr        // the result of the last call that was made
+	ignored   uintptr        // After may write to it
 }
 
-// CallIn calls f within a bracket; nil is none. The first result is Before's: if
-// it is not zero, nothing else was called. The arguments may be on the stack,
-// because that does not move while C runs, but none of them may point there, or to
-// other memory of Go's: see Frame.
+// CallIn calls f inside a bracket; nil means none. before is the result of Before: if it is
+// not zero, neither f nor After was called. args may be on the stack, which does not move
+// while C runs. No argument may point to the stack or to other Go memory; see Frame.
 func CallIn(in *Bracket, f Func, args *Args) (before, result uintptr) {
 	c := Call{f, *args}
-	b := block{in: in, call: &c, left: 1}
+	b := block{in: in, call: &c, remaining: 1}
 	b.run()
 	return b.before, b.result
 }
 
-// CallAll makes calls one after the other within a bracket, until one returns a C int
-// that is not zero, or stop is not zero any more when one has returned. Made is how many
-// were made, and result is the last one's; all else is as in CallIn. It is for calls of a
-// few microseconds, which throw out of the caches what Go would need between two of them.
+// CallAll makes calls one after the other inside a bracket. It ends when a call returns a C
+// int other than zero, or when stop is not zero after a call. made is the number of calls
+// made, and result the last one's result; the rest is as in CallIn. CallAll is for calls of a
+// few microseconds: returning to Go between them would cost cache misses.
 func CallAll(in *Bracket, list []Call, stop *atomic.Uint32) (before, result uintptr, made int) {
 	if len(list) == 0 {
 		return 0, 0, 0
 	}
-	b := block{in: in, call: &list[0], left: uintptr(len(list)), stop: stop}
+	b := block{in: in, call: &list[0], remaining: uintptr(len(list)), stop: stop}
 	b.run()
-	return b.before, b.result, len(list) - int(b.left)
+	return b.before, b.result, len(list) - int(b.remaining)
 }
 
-// A Frame is the small results of a call, and what has to be kept during it. It
-// lives on the heap, so that C may write to it, and is reused, so that calls do not
-// allocate. It may not be shared while it is in use.
+// A Frame holds the results that C writes during a call, and the memory that must be kept
+// for it. It is on the heap, so that C may write to it, and is reused, so that calls do not
+// allocate. One goroutine may use it at a time.
 type Frame struct {
 	out  [3]uint64
 	held [3]unsafe.Pointer
@@ -129,17 +124,16 @@ type Frame struct {
 
 var frames = sync.Pool{New: func() any { return new(Frame) }}
 
-// NewFrame returns a frame; its Done gives it back.
+// NewFrame returns a frame. The caller calls Done.
 func NewFrame() *Frame { return frames.Get().(*Frame) }
 
-// Done gives the frame back. Nothing of it may be used afterwards.
+// Done returns the frame to the pool. The frame must not be used afterwards.
 func (fr *Frame) Done() {
 	fr.held = [3]unsafe.Pointer{}
 	frames.Put(fr)
 }
 
-// Call calls f. Of Go's memory, only this frame's own may be among the
-// arguments: see Out and Hold.
+// Call calls f. An argument may point to Go memory only if it comes from Out or Hold.
 func (fr *Frame) Call(f Func, args ...uintptr) uintptr {
 	var all Args
 	copy(all[:], args)
@@ -147,25 +141,23 @@ func (fr *Frame) Call(f Func, args ...uintptr) uintptr {
 	return result
 }
 
-// Out clears the i-th result, of three, and returns its address, as an argument.
+// Out clears result i, from 0 to 2, and returns its address as an argument.
 func (fr *Frame) Out(i int) uintptr {
 	fr.out[i] = 0
 	return uintptr(unsafe.Pointer(&fr.out[i]))
 }
 
-// Result is what C wrote to the i-th result. Of a C int it is the lower half.
+// Result returns what C has written to result i. A C int is its lower half.
 func (fr *Frame) Result(i int) uint64 { return fr.out[i] }
 
-// Hold returns p as an argument. Storing it here moves what it points to onto
-// the heap, where it does not move, and keeps it there until Done. Pointers to C's
-// memory may be given too. There is room for three.
+// Hold returns p as argument i, from 0 to 2. Storing p in the frame moves its memory to the
+// heap, where it does not move, and keeps it until Done. p may also point to C memory.
 func (fr *Frame) Hold(i int, p unsafe.Pointer) uintptr {
 	fr.held[i] = p
 	return uintptr(p)
 }
 
-// Pointer turns an address that C returned into a pointer. The memory must not
-// be Go's.
+// Pointer converts an address that C returned to a pointer. The memory must not be Go's.
 func Pointer(addr uintptr) unsafe.Pointer {
 	return *(*unsafe.Pointer)(unsafe.Pointer(&addr))
 }
@@ -183,6 +175,6 @@ func String(addr uintptr) string {
 	return string(unsafe.Slice((*byte)(p), n))
 }
 
-// CString returns s with a zero byte behind it, for C to read while the slice
-// is kept alive.
+// CString returns s with a zero byte appended. The caller keeps the slice alive while C reads
+// it.
 func CString(s string) []byte { return append([]byte(s), 0) }

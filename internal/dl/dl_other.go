@@ -6,8 +6,8 @@ func open(string) (uintptr, error) { return 0, ErrUnsupported }
 
 func symbol(uintptr, string) (uintptr, error) { return 0, ErrUnsupported }
 
-// run is never reached: there is no Func where no library can be opened.
+// run is never called: no library can be opened here, so there is no Func.
 func (b *block) run() {}
 
-// Bind does nothing here: there is no Func where no library can be opened.
+// Bind does nothing: no library can be opened here, so there is no Func.
 func Bind(any, Func) {}

@@ -14,7 +14,7 @@ import (
 	"github.com/tutti-go/tutti/internal/dl"
 )
 
-// libc opens a library that is there whenever this test's binary runs.
+// libc opens a library that exists wherever this test runs.
 func libc(t testing.TB) *dl.Library {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -102,7 +102,7 @@ func TestFrame(t *testing.T) {
 	}
 }
 
-// TestManyArguments has some in registers and some on the stack.
+// TestManyArguments passes arguments in registers and on the stack.
 func TestManyArguments(t *testing.T) {
 	lib := libc(t)
 	fr := dl.NewFrame()
@@ -115,8 +115,8 @@ func TestManyArguments(t *testing.T) {
 	}
 }
 
-// TestCallIn holds that nothing more is called when the first call fails. Whether
-// the last was called is seen by the number that comes next.
+// TestCallIn checks that nothing more is called when the first call of the bracket fails. The
+// next random number shows whether the last call was made.
 func TestCallIn(t *testing.T) {
 	lib := libc(t)
 	call := func(name string, args ...uintptr) uintptr {
@@ -141,11 +141,11 @@ func TestCallIn(t *testing.T) {
 	}
 }
 
-// TestStackWhileCalled calls from stacks that grow and are shrunk: what C is given
-// lies on them.
+// TestStackWhileCalled makes calls while stacks grow and shrink: the arguments are on the
+// stack.
 func TestStackWhileCalled(t *testing.T) {
 	lib := libc(t)
-	// The first call takes a while, in which the collector runs.
+	// The garbage collector runs during the first call.
 	nap, labs := lib.Func("usleep"), lib.Func("labs")
 	b := &dl.Bracket{Before: nap, Arg: 100, After: lib.Func("time")}
 	done := make(chan error)
@@ -160,12 +160,12 @@ func TestStackWhileCalled(t *testing.T) {
 	}
 }
 
-// deep calls from a stack that it makes larger by and by.
+// deep makes a call and recurses, so that its stack grows.
 func deep(depth int, b *dl.Bracket, f dl.Func, x uintptr) error {
 	var room [1 << 10]byte
 	room[depth] = byte(depth)
 	before, result := dl.CallIn(b, f, &dl.Args{x})
-	for int32(before) == -1 { // a signal of the runtime's has ended the nap
+	for int32(before) == -1 { // a signal of the runtime has interrupted usleep
 		before, result = dl.CallIn(b, f, &dl.Args{x})
 	}
 	if before != 0 || result != x {
@@ -225,8 +225,8 @@ func BenchmarkCallIn(b *testing.B) {
 	}
 }
 
-// TestCallAll holds that calls are made in order until one returns something, or they are
-// stopped, and that the bracket is around them once.
+// TestCallAll checks that calls are made in order until one returns a number other than zero
+// or stop is set, and that the bracket's calls are made once.
 func TestCallAll(t *testing.T) {
 	lib := libc(t)
 	abs := lib.Func("abs")

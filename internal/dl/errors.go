@@ -6,21 +6,20 @@ import (
 	"strings"
 )
 
-// ErrUnsupported says that libraries cannot be loaded on this system at all.
+// ErrUnsupported reports that this system cannot load libraries.
 var ErrUnsupported = errors.New("loading libraries needs linux on amd64 or arm64")
 
-// An Attempt is one path that was tried, and why it did not work.
+// An Attempt is one path that was tried, and the reason why it failed.
 type Attempt struct {
-	Path   string // a file, or a bare name that the loader searched for
-	Reason string // the loader's words
+	Path   string // a file, or a name that the loader searched for
+	Reason string // the loader's message
 }
 
-// A NotFoundError says that none of the candidates for a library could be
-// opened.
+// A NotFoundError reports that no candidate for a library could be opened.
 type NotFoundError struct {
-	Library string    // what was looked for, e.g. "NCCL"
+	Library string    // the library's name, such as "NCCL"
 	Tried   []Attempt // every candidate, in order
-	Hint    string    // what to do about it
+	Hint    string    // what the user can do
 }
 
 // Error lists every path that was tried, and each reason once.
@@ -47,16 +46,15 @@ func (e *NotFoundError) Error() string {
 	return b.String()
 }
 
-// A MissingError says that an opened library lacks a function, usually because
-// the library is too old.
+// A MissingError reports that a library lacks a function, usually because it is too old.
 type MissingError struct {
-	Library string // e.g. "NCCL"
-	Symbol  string
+	Library string // such as "NCCL"
+	Symbol  string // the function, or a setting
 	Need    string // the first version that has it; "" if not known
-	Found   string // the version at hand; "" if not known
+	Found   string // the version that is loaded; "" if not known
 }
 
-// Error names the version that is needed, and the one that was found.
+// Error names the version that is needed and the version that is loaded.
 func (e *MissingError) Error() string {
 	if e.Need == "" {
 		return fmt.Sprintf("%s %s has no %s", e.Library, e.Found, e.Symbol)

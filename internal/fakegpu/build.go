@@ -17,11 +17,11 @@ import (
 //go:embed csrc
 var sources embed.FS
 
-// ErrNoCompiler says that there is no C compiler to build the fake GPU with.
+// ErrNoCompiler reports that there is no C compiler to build the fake libraries with.
 var ErrNoCompiler = errors.New("no C compiler for this machine: the fake libcuda and libnccl cannot be built")
 
-// machines are the systems for which libraries can be loaded, with the names of
-// cross compilers: tests may run emulated.
+// machines are the architectures on which libraries can be loaded, with the names of cross
+// compilers: the tests may run in an emulator.
 var machines = map[string]struct {
 	elf      elf.Machine
 	compiler string
@@ -30,8 +30,8 @@ var machines = map[string]struct {
 	"arm64": {elf.EM_AARCH64, "aarch64-linux-gnu-gcc"},
 }
 
-// Versions are the versions of NCCL that the fake GPU can take the form of, as
-// NCCL codes them; each is the first, or the last but one, with something new.
+// Versions are the NCCL versions that the fake libnccl can have, as version codes. Each is the
+// first version, or close to it, with something new.
 var Versions = []int{21403, 21805, 22203, 22304, 22703, 22803, 22809, 22907}
 
 // Newest is the newest of the Versions.
@@ -42,14 +42,14 @@ var (
 	ncclParts = []string{"comm.c", "bootstrap.c", "exchange.c", "reduce.c", "plan.c", "rma.c", "group.c", "calls.c"}
 )
 
-// Libraries are the paths of a built stand-in. All NCCL libraries of one folder
-// share one CUDA library.
+// Libraries are the paths of the fake libraries. The fake libnccl of every version uses the
+// same fake libcuda.
 type Libraries struct{ CUDA, NCCL string }
 
-// Build returns a stand-in for that version of NCCL, compiling it if no test of
-// this user has done so before.
+// Build returns the fake libraries for an NCCL version. It compiles them unless a test of this
+// user has done so before.
 func Build(version int) (Libraries, error) {
-	dir, err := folder()
+	dir, err := cacheDir()
 	if err != nil {
 		return Libraries{}, err
 	}
@@ -66,8 +66,8 @@ func Build(version int) (Libraries, error) {
 	return l, compile(dir, l.NCCL, flags, ncclParts)
 }
 
-// folder holds what was built from these very sources.
-func folder() (string, error) {
+// cacheDir returns the cacheDir for libraries built from exactly these sources.
+func cacheDir() (string, error) {
 	h := sha256.New()
 	err := fs.WalkDir(sources, "csrc", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -88,8 +88,8 @@ func folder() (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// compile makes a library out of sources, under another name first: several
-// tests may be doing the same.
+// compile builds a library. It writes to a temporary name first, because other tests may
+// compile the same library at the same time.
 func compile(dir, target string, flags, parts []string) error {
 	if _, err := os.Stat(target); err == nil {
 		return nil
@@ -117,7 +117,7 @@ func compile(dir, target string, flags, parts []string) error {
 			if cc == "cc" || cc == "gcc" {
 				return fmt.Errorf("building the fake GPU: %w: %s", err, strings.TrimSpace(string(text)))
 			}
-			continue // a cross compiler may come without a C library
+			continue // a cross compiler may lack a C library
 		}
 		if file, err := elf.Open(out); err == nil {
 			fits := file.Machine == machines[runtime.GOARCH].elf

@@ -6,16 +6,16 @@ import (
 	"github.com/tutti-go/tutti/internal/dl"
 )
 
-// Things that the fake GPU counts; see Control.Live.
+// The kinds of objects that the fake GPU counts; see Control.Live.
 const (
 	Memory   = iota // device allocations
 	Host            // pinned and registered host memory
 	Streams         //
 	Events          //
-	Contexts        // primary contexts that are retained
+	Contexts        // retained primary contexts
 	Pools           //
 	Comms           //
-	Ops             // created reduction operators
+	Ops             // reduction operators of ncclRedOpCreatePreMulSum
 	Handles         // registered buffers and windows
 	kinds
 )
@@ -23,17 +23,17 @@ const (
 // Hang is the code of a fault that makes a call hang until Release.
 const Hang = -1
 
-// Kernel is the name of a fault that happens on the stream, in the collective
-// itself, and not in a call.
+// Kernel is the function name for a fault in the kernel of a collective, on the stream, and
+// not in a call.
 const Kernel = "fake_kernel"
 
-// A Control tells a loaded stand-in what to do, and asks it what was done. It
-// may be shared between goroutines; faults and counters belong to the process.
+// A Control injects faults into a loaded fake libcuda and reads its counters. It may be shared
+// between goroutines. Faults and counters belong to the process.
 type Control struct {
 	lib *dl.Library
 }
 
-// NewControl returns the control of the fake GPU at a path that Build returned.
+// NewControl returns the control of the fake libcuda at a path from Build.
 func NewControl(cuda string) (*Control, error) {
 	lib, err := dl.Open("the fake GPU", "", cuda)
 	if err != nil {
@@ -52,29 +52,29 @@ func (c *Control) call(name string, text string, args ...uintptr) int64 {
 	return int64(fr.Call(c.lib.Func(name), args...))
 }
 
-// Fail makes the nth call of a function from now on (1 is the next) return code
-// and do nothing, or hang.
+// Fail makes the nth next call of a function, from 1, return code without doing anything. With
+// the code Hang it hangs instead.
 func (c *Control) Fail(function string, nth, code int) {
 	c.call("fake_fail", function, uintptr(nth), uintptr(code))
 }
 
-// Fired is how many faults have happened.
+// Fired returns the number of faults that have occurred.
 func (c *Control) Fired() int { return int(c.call("fake_fired", "")) }
 
-// Release lets calls that hang go on.
+// Release lets hanging calls continue.
 func (c *Control) Release() { c.call("fake_release", "") }
 
-// Reset forgets faults that have not happened and the lag, and releases.
+// Reset removes pending faults and the lag, and calls Release.
 func (c *Control) Reset() { c.call("fake_reset", "") }
 
-// Calls is how often a function was called.
+// Calls returns the number of calls of a function.
 func (c *Control) Calls(function string) int { return int(c.call("fake_calls", function)) }
 
-// Live is how many things of a kind there are.
+// Live returns the number of live objects of a kind.
 func (c *Control) Live(kind int) int { return int(c.call("fake_live", "", uintptr(kind))) }
 
-// Left reports whether there is more of something than before. What there was may
-// be less by now: others may have left something that ends by itself.
+// Left reports whether there are more objects of some kind than before. There may be fewer: an
+// earlier test's object may have ended meanwhile.
 func (c *Control) Left(before [kinds]int) bool {
 	for i, n := range before {
 		if c.Live(i) > n {
@@ -84,7 +84,7 @@ func (c *Control) Left(before [kinds]int) bool {
 	return false
 }
 
-// AllLive is the numbers of all kinds of things, to be compared later.
+// AllLive returns the numbers of live objects by kind, for Left.
 func (c *Control) AllLive() [kinds]int {
 	var all [kinds]int
 	for i := range all {

@@ -1,9 +1,8 @@
-// Package standin builds libraries that stand in for libcuda and libnccl where
-// there is no GPU, so that tests of what calls them can run anywhere.
+// Package fakegpu builds fake versions of libcuda and libnccl, so that tests of GPU code can
+// run without a GPU.
 //
-// They have the real names and signatures, check every argument, keep device
-// memory in host memory that the caller cannot touch, work streams off on
-// threads of their own, and move real bytes between threads and between
-// processes. They can be told to fail. What runs on them says nothing about
-// a GPU.
+// The libraries have the real names and signatures, and check every argument. Device memory is
+// host memory that the caller cannot access. Streams run on threads of their own, and
+// collectives move real bytes between threads and between processes. Tests can inject
+// faults. Performance on the fake libraries says nothing about a GPU.
 package fakegpu

@@ -21,8 +21,7 @@ func build(t *testing.T, version int) fakegpu.Libraries {
 	return libs
 }
 
-// TestVersionsDiffer holds what makes a stand-in an older version: symbols that
-// are not there.
+// TestVersionsDiffer checks that the libraries of older versions lack newer symbols.
 func TestVersionsDiffer(t *testing.T) {
 	since := map[string]int{
 		"ncclAllReduce": 0, "ncclCommSplit": 21800, "ncclMemAlloc": 21900, "ncclGroupSimulateEnd": 22200,

@@ -6,14 +6,13 @@ import (
 	"os"
 )
 
-// RealEnv is the environment variable by which tests are told to use the real
-// libraries, on a machine with a GPU.
+// RealEnv is the environment variable that makes tests use the real libraries, on a machine
+// with a GPU.
 const RealEnv = "TUTTI_TEST_GPU"
 
-// Use makes this process, and those that it starts, load the fake GPU in the
-// form of the newest version, and returns its control. With RealEnv set it does
-// nothing and returns no control: tests that need one skip. A program that
-// started this one may have chosen the libraries already.
+// Use makes this process and its children load the fake libraries of the newest version, and
+// returns their control. It does not change libraries that a parent process has chosen. With
+// RealEnv set it does nothing and returns nil; tests that need the control skip then.
 func Use() (*Control, error) {
 	if os.Getenv(RealEnv) != "" {
 		return nil, nil
@@ -33,9 +32,8 @@ func Use() (*Control, error) {
 	return NewControl(os.Getenv("TUTTI_CUDA_LIBRARY"))
 }
 
-// Main is a TestMain on the libraries that Use chooses: it sets control, runs
-// the tests and returns the code to exit with. Where nothing can be compiled it
-// says so, and that is no failure.
+// Main is a TestMain: it calls Use, sets control, runs the tests, and returns the exit code. If
+// there is no C compiler, it prints so and returns 0.
 func Main(control **Control, run func() int) int {
 	c, err := Use()
 	switch {

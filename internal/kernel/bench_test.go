@@ -9,15 +9,14 @@ import (
 	"unsafe"
 )
 
-// clockCalls is how many calls are timed at once.
+// clockCalls is the number of calls that are timed together.
 const clockCalls = 4
 
-// BenchmarkSum measures the sum of every type on every path, into a
-// destination that is one of the sources (as collectives do it) and into
-// another one. Beside the kernel it times, turn by turn, the plain Go loop over
-// as many bytes of float32 or int32 ("x-plain": the kernel's speed over the
-// loop's) and the float32 kernel ("of-f32": elements per second over those of
-// float32).
+// BenchmarkSum measures the sum of every type on every path, into a destination that is one of
+// the sources, as collectives do it, and into another destination. In turns with the kernel
+// it times two others. "x-plain" is the kernel's speed divided by that of a plain Go loop over
+// as many bytes of float32 or int32. "of-f32" is its elements per second divided by those of
+// the float32 kernel.
 func BenchmarkSum(b *testing.B) {
 	for _, size := range []struct {
 		name  string
@@ -68,7 +67,7 @@ func benchmarkSum(b *testing.B, table *table, dt DType, bytes int, inPlace bool)
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkSmall is the cost of a call.
+// BenchmarkSmall measures the cost of a call.
 func BenchmarkSmall(b *testing.B) {
 	for _, table := range tables() {
 		for _, dt := range []DType{Int32, Float16, Float32} {
@@ -85,8 +84,7 @@ func BenchmarkSmall(b *testing.B) {
 	}
 }
 
-// newOperand gives memory that has been touched, and that holds small numbers
-// in every type.
+// newOperand returns memory that is mapped and holds small numbers in every type.
 func newOperand(bytes int) unsafe.Pointer {
 	words := make([]uint64, bytes/8)
 	for i := range words {
@@ -103,8 +101,7 @@ func plainLoop[T float32 | int32](dst, a, b unsafe.Pointer, n int) {
 	}
 }
 
-// clock times some calls after one that brings the operands back into the
-// cache.
+// clock times some calls of f, after one that brings the operands into the cache.
 func clock(f func()) time.Duration {
 	f()
 	start := time.Now()

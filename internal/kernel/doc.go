@@ -1,19 +1,17 @@
-// Package kernel does the arithmetic of collectives: it reduces, scales and
-// copies flat runs of elements, with vector instructions where the machine has
-// them.
+// Package kernel does the arithmetic of collectives. It reduces, scales and copies contiguous
+// elements, with vector instructions where the processor has them.
 //
 // # Arguments
 //
-// Pointers address n consecutive elements with the natural alignment of the
-// element type, no more. dst may be exactly a or exactly b; any other overlap
-// is a mistake of the caller, and so are a type or an operation that does not
-// exist. n may be zero. No function allocates, but
-// arguments escape: memory passed in is never on a stack.
+// Pointers address n consecutive elements with the natural alignment of the element type. dst
+// may equal a or b; the caller must not pass buffers that overlap otherwise, nor invalid types
+// or operations. n may be zero. No function allocates, but arguments escape: the
+// memory must not be on a stack.
 //
 // # Results
 //
-// Results are defined to the bit, and every path (generic Go, AVX2, NEON) gives
-// the same bits:
+// Results are defined to the bit. Every path (generic Go, AVX2, NEON) computes the same
+// bits:
 //
 //   - Integers wrap around (two's complement).
 //   - float32 and float64 follow IEEE 754, round to nearest, ties to even. Each
@@ -22,7 +20,7 @@
 //     nearest, ties to even) after each elementary operation, so that ScaleAdd
 //     rounds its product to the type and then its sum.
 //   - Subnormal numbers are kept, as inputs and as results.
-//   - A result that is not a number is the canonical quiet NaN of its type,
+//   - A NaN result is the canonical quiet NaN of its type,
 //     whatever the sign and payload of the inputs: 0x7E00 (float16), 0x7FC0
 //     (bfloat16), 0x7FC00000 (float32), 0x7FF8000000000000 (float64).
 //   - Min and Max of floats give NaN if either input is one, and order -0
@@ -39,13 +37,12 @@
 //
 // # Paths
 //
-// The path is chosen once, at the first call: the best one that the processor
-// supports, or the one that the environment variable TUTTI_KERNEL names
-// (generic, avx2 or neon). A name that this machine has no path for is ignored.
-// AVX-512 was measured, and did not pay.
+// The path is chosen at the first call: the best one that the processor supports, or the one
+// that the environment variable TUTTI_KERNEL names (generic, avx2 or neon). A name that this
+// processor does not support is ignored.
 //
-// AVX2 has all reductions, and scaling of floats. NEON has the floats. What is
-// left, scaling of integers among it, is generic everywhere.
+// AVX2 has all reductions, and the scaling of floats. NEON has the floats. The rest, such as
+// the scaling of integers, is generic.
 //
 // The assembly for amd64 is written by the generator in gen. To check that it
 // is current:

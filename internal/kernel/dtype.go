@@ -1,6 +1,6 @@
 package kernel
 
-// DType is an element type. The zero value is no type.
+// DType is an element type. The zero value is not a type.
 type DType uint8
 
 // The element types.
@@ -20,8 +20,8 @@ const (
 // NumDTypes is the number of element types; they are numbered from 1.
 const NumDTypes = int(Float64)
 
-// Note is the type of the words that engines exchange in place of data that is
-// elsewhere. No user's memory is of it, so that it meets nothing but its like.
+// Note is the type of the words that engines exchange instead of data that is elsewhere. No
+// user memory has this type, so a mismatch of a note with user data is detected.
 const Note DType = 0x80
 
 var dtypes = [NumDTypes + 1]struct {
@@ -41,7 +41,7 @@ var dtypes = [NumDTypes + 1]struct {
 	Float64:  {"float64", 8},
 }
 
-// Size returns the number of bytes of one element, 0 if t is not a type.
+// Size returns the size of an element in bytes, 0 if t is not a type.
 func (t DType) Size() int {
 	if int(t) < len(dtypes) {
 		return dtypes[t].size
@@ -69,7 +69,7 @@ func (t DType) Valid() bool { return t >= Int8 && t <= Float64 }
 // IsFloat reports whether t is a floating-point type.
 func (t DType) IsFloat() bool { return t >= Float16 && t <= Float64 }
 
-// Op is a reduction of two elements to one. The zero value is no operation.
+// Op is a reduction of two elements to one. The zero value is not an operation.
 type Op uint8
 
 // The reductions.

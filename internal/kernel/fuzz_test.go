@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// FuzzReduce compares every path with the reference on elements of the fuzzer's
-// choosing: half of the data is a, the other half b.
+// FuzzReduce compares every path with the reference. The first half of the data is a, the
+// other half b.
 func FuzzReduce(f *testing.F) {
 	for dt := Int8; dt.Valid(); dt++ {
 		f.Add(uint8(dt), uint8(Max), 0.5, []byte("0123456789abcdef\x00\x00\xc0\x7f\x00\x00\x80\xff\x00\x00\x00\x80\x01\x00\x00\x00"))

@@ -2,8 +2,8 @@ package kernel
 
 import "unsafe"
 
-// genericTable is complete: it is the only path on some machines, and what the
-// others fall back to.
+// genericTable returns the complete generic path. It is the only path on some processors, and
+// the base of the others.
 func genericTable() *table {
 	t := &table{path: "generic"}
 	setInteger[int8](t, Int8)
@@ -19,8 +19,8 @@ func genericTable() *table {
 	return t
 }
 
-// slices1 and slices2 give the arguments of a kernel as slices, the sources cut
-// to the length of the destination in a way that the compiler can see.
+// slices1 and slices2 return the arguments of a kernel as slices. The sources are cut to the
+// destination's length, so that the compiler can eliminate bounds checks.
 
 func slices1[T any](dst, a *byte, n int) (d, x []T) {
 	d = unsafe.Slice((*T)(unsafe.Pointer(dst)), n)

@@ -14,7 +14,7 @@ func setFloat[T float](t *table, dt DType) {
 	t.scaleAdd[dt] = scaleAddFloat[T]
 }
 
-// canonical returns x with any NaN replaced by the canonical one.
+// canonical returns x, or the canonical NaN if x is a NaN.
 func canonical[T float](x T) T {
 	if x != x {
 		return T(math.Float64frombits(nanFloat64))
@@ -36,7 +36,7 @@ func prodFloat[T float](dst, a, b *byte, n int) {
 	}
 }
 
-// Go's min and max order the zeros and propagate NaN, as wanted here.
+// Go's min and max order the zeros and propagate NaN, as the package specifies.
 
 func minFloat[T float](dst, a, b *byte, n int) {
 	d, x, y := slices2[T](dst, a, b, n)

@@ -1,7 +1,7 @@
 package kernel
 
-// setHalf fills in a 16-bit type that is computed in float32. load and store
-// convert; store rounds and makes NaNs canonical.
+// setHalf fills in a 16-bit type that is computed in float32. load and store convert; store
+// also rounds and makes NaNs canonical.
 func setHalf(t *table, dt DType, load func(uint16) float32, store func(float32) uint16) {
 	reduce := func(op func(x, y float32) float32) reduceFunc {
 		return func(dst, a, b *byte, n int) {

@@ -2,7 +2,7 @@ package kernel
 
 import "math"
 
-// Canonical quiet NaNs: the only ones that the package produces.
+// The canonical quiet NaNs: the only NaNs that the package produces.
 const (
 	nanFloat16  = 0x7E00
 	nanBFloat16 = 0x7FC0
@@ -42,8 +42,8 @@ func Float32ToFloat16(f float32) uint16 {
 	case u >= 0x477FF000: // 65520, half way between the largest value and 2^16
 		return sign | 0x7C00
 	case u < 0x38800000: // below 2^-14, the smallest normal value
-		// The floats from 0.5 to 1 are spaced as the subnormal halves are, so
-		// that this addition rounds as the conversion has to.
+		// The float32 values from 0.5 to 1 have the spacing of the subnormal float16 values, so
+		// this addition rounds as the conversion must.
 		sum := math.Float32frombits(u) + 0.5
 		return sign | uint16(math.Float32bits(sum)-math.Float32bits(0.5))
 	default:

@@ -21,8 +21,8 @@ func TestHalfToFloat32(t *testing.T) {
 	}
 }
 
-// TestHalfThereAndBack also checks the neighbours of every value and of every
-// tie between two values.
+// TestHalfThereAndBack converts every value and returns. It also checks the neighbours of every
+// value and of every tie between two values.
 func TestHalfThereAndBack(t *testing.T) {
 	for h := range 1 << 16 {
 		x := refFloat(Float16, uint64(h))

@@ -6,8 +6,7 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// pieceBytes bounds the work between two preemption points. From 16 to 256 KiB,
-// speed hardly depends on it.
+// pieceBytes is the number of destination bytes between two preemption points.
 const pieceBytes = 64 << 10
 
 // Reduce sets dst[i] = a[i] op b[i] for n elements of type t.
@@ -60,8 +59,8 @@ func Copy(dst, src unsafe.Pointer, bytes int) {
 // "neon".
 func Path() string { return active().path }
 
-// The pieces are kept out of line for the stack check at their start, which is
-// the preemption point.
+// The pieces are functions that are not inlined: the stack check at their start is the
+// preemption point.
 
 //go:noinline
 func reducePiece(f reduceFunc, dst, a, b unsafe.Pointer, n, size int) {

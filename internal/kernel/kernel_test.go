@@ -19,8 +19,7 @@ func forEachPath(t *testing.T, f func(t *testing.T)) {
 	}
 }
 
-// A call is one exported function with its arguments fixed, next to what it
-// has to compute.
+// A call is one exported function with fixed arguments, and the reference for its result.
 type call struct {
 	name string
 	t    DType
@@ -29,14 +28,14 @@ type call struct {
 	want func(a, b uint64) uint64
 }
 
-// factors has values that round, overflow, wrap, or are not numbers. Short runs
-// make do with the first ones.
+// factors are values that round, overflow, wrap, or are NaN or infinite. Short runs use the
+// first ones.
 var factors = []float64{
 	0.1, -3, math.Float64frombits(0xFFF7FFFFFFFFFFFF), -0x1.8p63, math.Inf(1),
 	1, 0, math.Copysign(0, -1), 1e-7, 300, 0x1p-140, 1e30, 0x1.8p64 + 0x1p13, 1e300, math.Inf(-1), math.NaN(),
 }
 
-// calls has every function, type and operation, with the given factors.
+// calls lists every function with every type and operation, and the given factors.
 func calls(factors []float64) (list []call) {
 	for dt := Int8; dt.Valid(); dt++ {
 		for op := Sum; op <= Max; op++ {
@@ -61,8 +60,8 @@ func calls(factors []float64) (list []call) {
 	return list
 }
 
-// element draws bits. Tame floats are ordinary numbers; the others are any, or
-// one of the cases that need care.
+// element returns random bits of an element. Tame floats are ordinary numbers; the others
+// include special values.
 func element(r *rand.Rand, t DType, tame bool) uint64 {
 	mantissa := map[DType]int{Float16: 10, BFloat16: 7, Float32: 23, Float64: 52}[t]
 	width := 8 * t.Size()
@@ -103,8 +102,8 @@ func element(r *rand.Rand, t DType, tame bool) uint64 {
 	return (bits | sign) & mask
 }
 
-// A buffer has room for guard elements on both sides of n elements, which start
-// at an offset of elements into an allocation.
+// A buffer has guard elements on both sides of n elements, which start at an offset in an
+// allocation.
 type buffer struct {
 	raw           []byte
 	size, from, n int
@@ -128,7 +127,7 @@ func (b buffer) clone() buffer {
 	return b
 }
 
-// check runs c into a fresh destination, into a and into b.
+// check runs c with a separate destination, in place in a, and in place in b.
 func (c call) check(t *testing.T, r *rand.Rand, n int) {
 	t.Helper()
 	a, b := newBuffer(r, c.t, r.IntN(9), n), newBuffer(r, c.t, r.IntN(9), n)
@@ -185,7 +184,7 @@ func TestEveryLength(t *testing.T) {
 	})
 }
 
-// TestManyPieces has lengths beyond the size of a piece.
+// TestManyPieces checks lengths beyond the size of a piece.
 func TestManyPieces(t *testing.T) {
 	forEachPath(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(5, 6))
@@ -202,7 +201,7 @@ func TestManyPieces(t *testing.T) {
 	})
 }
 
-// TestHalfPairs combines every float16 and bfloat16 with some of each kind.
+// TestHalfPairs combines every float16 and bfloat16 value with some of each kind.
 func TestHalfPairs(t *testing.T) {
 	factors := factors[:5]
 	if testing.Short() {

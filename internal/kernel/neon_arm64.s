@@ -114,7 +114,7 @@
 #define ROUND_FLOAT16(d) \
 	FCVTN(d, 16); FCVTL(16, d)
 
-// bfloat16 is taken apart into even and odd elements, each one shift or mask
+// bfloat16 is split into even and odd elements, each one shift or mask
 // away from float32.
 #define LOADA_BFLOAT16 \
 	VLD1.P 32(R1), [V16.B16, V17.B16]; \

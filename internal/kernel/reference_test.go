@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// The reference works on one element at a time, on its bits, and shares no code
-// with the package: integers are big.Ints, floats are computed in float64, the
-// 16-bit ones are rounded by search.
+// The reference computes one element at a time, on its bits, and shares no code with the
+// package. Integers are computed as big.Int, floats in float64. The 16-bit floats are rounded
+// by search.
 
 func getBits(p []byte, t DType, i int) uint64 {
 	switch t.Size() {
@@ -105,7 +105,7 @@ func refFactor(x float64) *big.Int {
 	return v
 }
 
-// refFloat returns the value of an element; all are float64s.
+// refFloat returns the value of an element as a float64, which can represent all of them.
 func refFloat(t DType, bits uint64) float64 {
 	switch t {
 	case Float64:
@@ -121,9 +121,8 @@ func refFloat(t DType, bits uint64) float64 {
 
 var refNaN = [...]uint64{Float16: 0x7E00, BFloat16: 0x7FC0, Float32: 0x7FC00000, Float64: 0x7FF8000000000000}
 
-// refRound rounds a result that is exact, or correctly rounded to float64, to
-// the type. Float64 has more than twice the precision of float32: the two
-// roundings give what one would.
+// refRound rounds a result to the type. x is exact or correctly rounded to float64. float64 has
+// more than twice the precision of float32, so rounding twice equals rounding once.
 func refRound(t DType, x float64) uint64 {
 	if math.IsNaN(x) {
 		return refNaN[t]
@@ -140,7 +139,7 @@ func refRound(t DType, x float64) uint64 {
 	}
 }
 
-// refHalf decodes a 16-bit float that has the given number of exponent bits.
+// refHalf decodes a 16-bit float with the given number of exponent bits.
 func refHalf(h uint16, exponentBits int) float64 {
 	mantissaBits := 15 - exponentBits
 	bias := 1<<(exponentBits-1) - 1
@@ -163,9 +162,9 @@ func refHalf(h uint16, exponentBits int) float64 {
 	return x
 }
 
-// halfValues lists the non-negative finite values of a 16-bit float, in order;
-// an element's index is its bits. The value that would follow the largest one
-// stands for infinity: what is nearer to it overflows.
+// halfValues lists the non-negative finite values of a 16-bit float in order; the index of a
+// value is its bits. One more value, which would follow the largest, stands for infinity:
+// numbers closer to it than to the largest value overflow.
 func halfValues(exponentBits int) []float64 {
 	infinity := (1<<exponentBits - 1) << (15 - exponentBits)
 	values := make([]float64, infinity+1)
@@ -181,7 +180,7 @@ var (
 	bfloat16Values = sync.OnceValue(func() []float64 { return halfValues(8) })
 )
 
-// refToHalf rounds by search among all values.
+// refToHalf rounds x by search among all values.
 func refToHalf(x float64, exponentBits int) uint16 {
 	values := float16Values()
 	if exponentBits == 8 {

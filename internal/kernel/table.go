@@ -12,8 +12,8 @@ type (
 	scaleAddFunc func(dst, a, b *byte, n int, x float64)
 )
 
-// A table holds one path: a function for every type and operation. Vector
-// paths start as copies of the generic one and replace what they do better.
+// A table is one path: a function for every type and operation. A vector path starts as a copy
+// of the generic one and replaces the functions that it does better.
 type table struct {
 	path     string
 	reduce   [NumDTypes + 1][numOps + 1]reduceFunc
@@ -25,7 +25,7 @@ type table struct {
 // run other paths.
 var chosen atomic.Pointer[table]
 
-// tables lists the paths that this machine can run, the best one last.
+// tables lists the paths that this processor can run, the best one last.
 var tables = sync.OnceValue(func() []*table {
 	generic := genericTable()
 	return append([]*table{generic}, vectorTables(generic)...)

@@ -5,7 +5,7 @@ func vectorTables(generic *table) []*table {
 	return []*table{neonTable(generic)}
 }
 
-// neonTable has the floats; integers stay generic.
+// neonTable replaces the floats; integers stay generic.
 func neonTable(generic *table) *table {
 	t := *generic
 	t.path = "neon"

@@ -7,17 +7,17 @@ import (
 	"github.com/tutti-go/tutti/internal/dl"
 )
 
-// Native says which of the composed collectives the library has itself.
+// Native reports whether the library has ncclAlltoAll, ncclGather and ncclScatter.
 func (l *Library) Native() bool { return l.has(fnAlltoAll) && l.has(fnGather) && l.has(fnScatter) }
 
-// AllReduce and the calls below put an operation into a stream: counts are in
-// elements, types and operators are NCCL's numbers. They are made in what makes the
-// device's context current, unless that is nil, or held.
+// AllReduce and the calls below enqueue an operation on a stream. Counts are in elements;
+// types and operators are NCCL's numbers. in makes the device's context current, unless it
+// is nil, or records the call if it holds calls.
 func (l *Library) AllReduce(in *Around, send, recv uintptr, n, dtype, op int, comm, stream uintptr) error {
 	return l.enqueue(in, fnAllReduce, &dl.Args{send, recv, uintptr(n), uintptr(dtype), uintptr(op), comm, stream})
 }
 
-// Reduce combines on the root.
+// Reduce reduces to the root.
 func (l *Library) Reduce(in *Around, send, recv uintptr, n, dtype, op, root int, comm, stream uintptr) error {
 	return l.enqueue(in, fnReduce, &dl.Args{send, recv, uintptr(n), uintptr(dtype), uintptr(op), uintptr(root), comm, stream})
 }
@@ -27,12 +27,12 @@ func (l *Library) Broadcast(in *Around, send, recv uintptr, n, dtype, root int, 
 	return l.enqueue(in, fnBroadcast, &dl.Args{send, recv, uintptr(n), uintptr(dtype), uintptr(root), comm, stream})
 }
 
-// AllGather collects n elements of every rank.
+// AllGather gathers n elements of every rank.
 func (l *Library) AllGather(in *Around, send, recv uintptr, n, dtype int, comm, stream uintptr) error {
 	return l.enqueue(in, fnAllGather, &dl.Args{send, recv, uintptr(n), uintptr(dtype), comm, stream})
 }
 
-// ReduceScatter combines, and leaves n elements to every rank.
+// ReduceScatter reduces, and scatters n elements to every rank.
 func (l *Library) ReduceScatter(in *Around, send, recv uintptr, n, dtype, op int, comm, stream uintptr) error {
 	return l.enqueue(in, fnReduceScatter, &dl.Args{send, recv, uintptr(n), uintptr(dtype), uintptr(op), comm, stream})
 }
@@ -42,17 +42,17 @@ func (l *Library) AllToAll(in *Around, send, recv uintptr, n, dtype int, comm, s
 	return l.enqueue(in, fnAlltoAll, &dl.Args{send, recv, uintptr(n), uintptr(dtype), comm, stream})
 }
 
-// Gather collects n elements of every rank on the root.
+// Gather gathers n elements of every rank on the root.
 func (l *Library) Gather(in *Around, send, recv uintptr, n, dtype, root int, comm, stream uintptr) error {
 	return l.enqueue(in, fnGather, &dl.Args{send, recv, uintptr(n), uintptr(dtype), uintptr(root), comm, stream})
 }
 
-// Scatter leaves n elements of the root's to every rank.
+// Scatter scatters n elements from the root to every rank.
 func (l *Library) Scatter(in *Around, send, recv uintptr, n, dtype, root int, comm, stream uintptr) error {
 	return l.enqueue(in, fnScatter, &dl.Args{send, recv, uintptr(n), uintptr(dtype), uintptr(root), comm, stream})
 }
 
-// Send sends to a rank, which must receive the same.
+// Send sends to a rank, which must receive as many elements.
 func (l *Library) Send(in *Around, send uintptr, n, dtype, peer int, comm, stream uintptr) error {
 	return l.enqueue(in, fnSend, &dl.Args{send, uintptr(n), uintptr(dtype), uintptr(peer), comm, stream})
 }
@@ -72,7 +72,7 @@ func (l *Library) Signal(peer int, comm, stream uintptr) error {
 	return l.simple(fnSignal, uintptr(peer), 0, 0, 0, comm, stream)
 }
 
-// A WaitSignalDesc says how many signals to wait for, and whose.
+// A WaitSignalDesc is ncclWaitSignalDesc_t: how many signals to wait for, and from which rank.
 type WaitSignalDesc struct{ Count, Peer, Index, Ctx int32 }
 
 // WaitSignal makes a stream wait for signals.
@@ -88,8 +88,8 @@ func (l *Library) GroupStart() error { return l.simple(fnGroupStart) }
 // GroupEnd launches this thread's group.
 func (l *Library) GroupEnd() error { return l.simple(fnGroupEnd) }
 
-// GroupSpoil makes the end of this thread's group fail, and launch nothing: NCCL
-// remembers the first error in a group, and a call without a communicator is one.
+// GroupSpoil makes the end of this thread's group fail without launching anything. NCCL
+// remembers the first error in a group, and a call without a communicator is an error.
 func (l *Library) GroupSpoil() { _ = l.AllReduce(nil, 0, 0, 0, 0, 0, 0, 0) }
 
 // simInfo is ncclSimInfo_t.
@@ -99,8 +99,8 @@ type simInfo struct {
 	estimated      float32
 }
 
-// GroupSimulateEnd ends this thread's group without launching it, and returns
-// how many microseconds NCCL thinks that it would have taken.
+// GroupSimulateEnd ends this thread's group without launching it. It returns NCCL's estimate
+// in microseconds.
 func (l *Library) GroupSimulateEnd() (float32, error) {
 	fr := dl.NewFrame()
 	defer fr.Done()
@@ -110,8 +110,8 @@ func (l *Library) GroupSimulateEnd() (float32, error) {
 	return info.estimated, err
 }
 
-// RedOpCreate makes an operator that multiplies by a number and adds. The number
-// is in device memory at addr, or, if that is 0, the bytes given.
+// RedOpCreate makes an operator that multiplies by a factor and adds. The factor is in device
+// memory at addr, or, if addr is 0, in value.
 func (l *Library) RedOpCreate(value *[8]byte, addr uintptr, dtype int, comm uintptr) (int, error) {
 	fr := dl.NewFrame()
 	defer fr.Done()
@@ -123,12 +123,12 @@ func (l *Library) RedOpCreate(value *[8]byte, addr uintptr, dtype int, comm uint
 	return int(int32(fr.Result(0))), err
 }
 
-// RedOpDestroy ends an operator.
+// RedOpDestroy destroys an operator.
 func (l *Library) RedOpDestroy(op int, comm uintptr) error {
 	return l.simple(fnRedOpDestroy, uintptr(op), comm)
 }
 
-// MemAlloc allocates device memory in the way that NCCL likes best.
+// MemAlloc allocates device memory with ncclMemAlloc.
 func (l *Library) MemAlloc(bytes uintptr) (uintptr, error) {
 	fr := dl.NewFrame()
 	defer fr.Done()
@@ -139,7 +139,7 @@ func (l *Library) MemAlloc(bytes uintptr) (uintptr, error) {
 // MemFree frees what MemAlloc allocated.
 func (l *Library) MemFree(ptr uintptr) error { return l.simple(fnMemFree, ptr) }
 
-// CommRegister registers memory for use without copies.
+// CommRegister registers memory, which NCCL then uses without copies.
 func (l *Library) CommRegister(comm, ptr, bytes uintptr) (uintptr, error) {
 	fr := dl.NewFrame()
 	defer fr.Done()
@@ -152,15 +152,15 @@ func (l *Library) CommDeregister(comm, handle uintptr) error {
 	return l.simple(fnCommDeregister, comm, handle)
 }
 
-// CommWindowRegister registers the same memory of all ranks. The handle may be
-// written after the call has returned.
+// CommWindowRegister registers memory of all ranks as a window. NCCL may write the handle
+// after the call has returned.
 func (l *Library) CommWindowRegister(comm, ptr, bytes uintptr, out *Slot, flags int) error {
 	fr := dl.NewFrame()
 	defer fr.Done()
 	return l.call(fr, fnCommWindowRegister, comm, ptr, bytes, fr.Hold(0, unsafe.Pointer(out)), uintptr(flags))
 }
 
-// CommWindowDeregister ends a window.
+// CommWindowDeregister ends the registration of a window.
 func (l *Library) CommWindowDeregister(comm, window uintptr) error {
 	return l.simple(fnCommWindowDeregister, comm, window)
 }
@@ -173,7 +173,7 @@ func (l *Library) WinGetUserPtr(comm, window uintptr) (uintptr, error) {
 	return uintptr(fr.Result(0)), err
 }
 
-// Param returns the value of one of NCCL's parameters, as text.
+// Param returns the value of an NCCL parameter, as text.
 func (l *Library) Param(key string) (string, error) {
 	runtime.LockOSThread() // the text is valid until the thread's next call
 	defer runtime.UnlockOSThread()

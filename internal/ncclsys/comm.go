@@ -7,19 +7,18 @@ import (
 	"github.com/tutti-go/tutti/internal/dl"
 )
 
-// A UniqueID is what the ranks of a communicator find each other by. It is
-// passed by value, and must therefore be a struct that holds the bytes.
+// A UniqueID is ncclUniqueId, which identifies a communicator to its ranks. It is a struct
+// because C passes it by value.
 type UniqueID struct{ Bytes [128]byte }
 
-// A Slot is where NCCL writes a communicator's handle, possibly after the call
-// that was given it has returned. It must be on the heap, and kept.
+// A Slot receives a communicator's handle. NCCL may write it after the call has returned, so
+// it must be on the heap and be kept.
 type Slot struct{ Handle uintptr }
 
-// Undefined is the value of a Config's number that is not set.
+// Undefined is NCCL_CONFIG_UNDEF_INT: the number is not set.
 const Undefined = math.MinInt32
 
-// Config is ncclConfig_t as of 2.30. Older versions read as much of it as they
-// know.
+// Config is ncclConfig_t as of NCCL 2.30. Older versions read a prefix of it.
 type Config struct {
 	size                uintptr
 	magic, version      uint32
@@ -42,8 +41,7 @@ type Config struct {
 	GraphStreamOrdering int32
 }
 
-// NewConfig returns a Config in which nothing is set but that calls block:
-// versions before 2.17 do not accept that unset.
+// NewConfig returns a Config in which only Blocking is set: NCCL before 2.17 requires it.
 func NewConfig() *Config {
 	const u = Undefined
 	c := &Config{
@@ -56,7 +54,7 @@ func NewConfig() *Config {
 	return c
 }
 
-// GetUniqueID makes an id, and with it the place where the ranks meet.
+// GetUniqueID makes an id, and starts the rendezvous of the ranks in this process.
 func (l *Library) GetUniqueID() (UniqueID, error) {
 	fr := dl.NewFrame()
 	defer fr.Done()
@@ -70,8 +68,7 @@ func (l *Library) CommInit(out *Slot, ranks int, id UniqueID, rank int, config *
 	return l.result(fnCommInitRankConfig, l.initConfig(out, int32(ranks), id, int32(rank), config))
 }
 
-// CommInitScalable is CommInit with several ids, which every rank has in the
-// same order.
+// CommInitScalable is CommInit with several ids, which all ranks pass in the same order.
 func (l *Library) CommInitScalable(out *Slot, ranks, rank int, ids []UniqueID, config *Config) error {
 	fr := dl.NewFrame()
 	defer fr.Done()
@@ -79,14 +76,14 @@ func (l *Library) CommInitScalable(out *Slot, ranks, rank int, ids []UniqueID, c
 		uintptr(len(ids)), fr.Hold(2, unsafe.Pointer(unsafe.SliceData(ids))), fr.Hold(1, unsafe.Pointer(config)))
 }
 
-// CommSplit makes communicators of the ranks of one color, or none for -1.
+// CommSplit makes a communicator of the ranks with one color. A rank with color -1 gets none.
 func (l *Library) CommSplit(comm uintptr, color, key int, out *Slot, config *Config) error {
 	fr := dl.NewFrame()
 	defer fr.Done()
 	return l.call(fr, fnCommSplit, comm, uintptr(color), uintptr(key), fr.Hold(0, unsafe.Pointer(out)), fr.Hold(1, unsafe.Pointer(config)))
 }
 
-// CommShrink makes a communicator without some ranks.
+// CommShrink makes a communicator without the excluded ranks.
 func (l *Library) CommShrink(comm uintptr, exclude []int32, out *Slot, config *Config, flags int) error {
 	fr := dl.NewFrame()
 	defer fr.Done()
@@ -94,7 +91,7 @@ func (l *Library) CommShrink(comm uintptr, exclude []int32, out *Slot, config *C
 		fr.Hold(0, unsafe.Pointer(out)), fr.Hold(1, unsafe.Pointer(config)), uintptr(flags))
 }
 
-// CommGetUniqueID makes an id by which new ranks join an existing communicator.
+// CommGetUniqueID makes an id with which new ranks join an existing communicator.
 func (l *Library) CommGetUniqueID(comm uintptr) (UniqueID, error) {
 	fr := dl.NewFrame()
 	defer fr.Done()
@@ -103,9 +100,8 @@ func (l *Library) CommGetUniqueID(comm uintptr) (UniqueID, error) {
 	return *id, err
 }
 
-// CommGrow makes a communicator with more ranks. Existing ranks give their
-// communicator and rank -1, one of them also the id; new ones give no
-// communicator.
+// CommGrow makes a communicator with more ranks. Existing ranks pass their communicator and
+// rank -1, and one of them also the id. New ranks pass no communicator.
 func (l *Library) CommGrow(comm uintptr, ranks int, id *UniqueID, rank int, out *Slot, config *Config) error {
 	fr := dl.NewFrame()
 	defer fr.Done()
@@ -113,38 +109,38 @@ func (l *Library) CommGrow(comm uintptr, ranks int, id *UniqueID, rank int, out 
 		fr.Hold(0, unsafe.Pointer(out)), fr.Hold(1, unsafe.Pointer(config)))
 }
 
-// CommFinalize flushes what was issued and brings the communicator to rest.
+// CommFinalize flushes the operations on a communicator.
 func (l *Library) CommFinalize(comm uintptr) error { return l.simple(fnCommFinalize, comm) }
 
 // CommDestroy frees a communicator.
 func (l *Library) CommDestroy(comm uintptr) error { return l.simple(fnCommDestroy, comm) }
 
-// CommAbort ends what runs on a communicator, and frees it.
+// CommAbort ends the operations on a communicator, and frees it.
 func (l *Library) CommAbort(comm uintptr) error { return l.simple(fnCommAbort, comm) }
 
-// CommRevoke ends what runs on a communicator, and keeps it.
+// CommRevoke ends the operations on a communicator, and keeps it.
 func (l *Library) CommRevoke(comm uintptr) error { return l.simple(fnCommRevoke, comm, 0) }
 
-// CommAsyncError returns the result code of what goes on asynchronously.
+// CommAsyncError returns the result code of the asynchronous operations.
 func (l *Library) CommAsyncError(comm uintptr) (int, error) {
-	return l.asked(fnCommGetAsyncError, comm)
+	return l.commNumber(fnCommGetAsyncError, comm)
 }
 
 // CommCount returns the number of ranks.
-func (l *Library) CommCount(comm uintptr) (int, error) { return l.asked(fnCommCount, comm) }
+func (l *Library) CommCount(comm uintptr) (int, error) { return l.commNumber(fnCommCount, comm) }
 
-// CommUserRank returns this rank's number.
-func (l *Library) CommUserRank(comm uintptr) (int, error) { return l.asked(fnCommUserRank, comm) }
+// CommUserRank returns this rank's number in the communicator.
+func (l *Library) CommUserRank(comm uintptr) (int, error) { return l.commNumber(fnCommUserRank, comm) }
 
-// CommSuspend gives a communicator's memory back until CommResume.
+// CommSuspend releases a communicator's memory until CommResume.
 func (l *Library) CommSuspend(comm uintptr, flags int) error {
 	return l.simple(fnCommSuspend, comm, uintptr(flags))
 }
 
-// CommResume takes the memory again.
+// CommResume undoes CommSuspend.
 func (l *Library) CommResume(comm uintptr) error { return l.simple(fnCommResume, comm) }
 
-// CommMemStats returns one of the statistics about memory.
+// CommMemStats returns a statistic of a communicator's memory.
 func (l *Library) CommMemStats(comm uintptr, stat int) (uint64, error) {
 	fr := dl.NewFrame()
 	defer fr.Done()

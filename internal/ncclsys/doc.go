@@ -1,6 +1,6 @@
-// Package ncclsys is NCCL's interface as raw calls: handles are numbers, and
-// nothing is checked but the library's results. Package nccl makes it safe.
+// Package ncclsys makes raw calls into NCCL. Handles are numbers. The only check is that of
+// the library's results. Package nccl is the safe layer above.
 //
-// One Library serves every version from 2.14 on: functions are looked up when
-// it is loaded, and calling one that is not there says which version has it.
+// A Library can be any NCCL version from 2.14 on. Load looks up the functions. A call of a
+// missing function returns an error that names the version that has it.
 package ncclsys

@@ -6,7 +6,7 @@ import (
 	"runtime"
 )
 
-// LibraryEnv names the environment variable that says which libnccl to load.
+// LibraryEnv is the environment variable with the path of the libnccl to load.
 const LibraryEnv = "TUTTI_NCCL_LIBRARY"
 
 const (
@@ -14,8 +14,8 @@ const (
 	hint   = "install NCCL (for example pip install nvidia-nccl-cu12), or set " + LibraryEnv + " to the path of " + soname
 )
 
-// candidates are a named library alone, or the loader's own search, the wheels
-// that PyTorch brings, and the folders where packages put it.
+// candidates returns the paths to try: only LibraryEnv if it is set, else the dynamic loader's
+// own search, PyTorch's wheels, and the folders that packages use.
 func candidates() []string {
 	if path := os.Getenv(LibraryEnv); path != "" {
 		return []string{path}
@@ -34,5 +34,5 @@ func candidates() []string {
 	return paths
 }
 
-// prefixes are the folders under which other Pythons may have their packages.
+// prefixes are folders in which other Python installations may have packages.
 func prefixes() []string { return []string{userBase(), "/usr/local", "/usr"} }

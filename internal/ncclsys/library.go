@@ -7,7 +7,7 @@ import (
 	"github.com/tutti-go/tutti/internal/dl"
 )
 
-// The functions, by their place in a Library's table.
+// The functions, as indexes of Library.fn.
 const (
 	fnGetVersion = iota
 	fnGetUniqueId
@@ -57,7 +57,8 @@ const (
 	functions
 )
 
-// symbols are the functions' names and the versions that brought them, as codes.
+// symbols are the functions' names. since is the code of the version that introduced the
+// function; 0 if every version has it.
 var symbols = [functions]struct {
 	name  string
 	since int
@@ -109,20 +110,20 @@ var symbols = [functions]struct {
 	fnParamGetParameter:    {"ncclParamGetParameter", 23000},
 }
 
-// oldest is the first version that everything without a version of its own is
-// there for.
+// oldest is the code of the oldest supported version.
 const oldest = 21400
 
 // A Library is a loaded libnccl. It may be shared between goroutines.
 type Library struct {
-	lib        *dl.Library
-	fn         [functions]dl.Func
-	version    int
+	lib     *dl.Library
+	fn      [functions]dl.Func // 0: the library does not have the function
+	version int                // the version code
+	// initConfig is ncclCommInitRankConfig, which takes the id by value.
 	initConfig func(comm *Slot, ranks int32, id UniqueID, rank int32, config *Config) int32
 }
 
-// Load opens the library at a path or, if that is "", the one that is found,
-// and looks its functions up.
+// Load opens the library at a path, or the first of the candidates if path is "", and looks
+// up its functions.
 func Load(path string) (*Library, error) {
 	paths := []string{path}
 	if path == "" {
@@ -143,7 +144,7 @@ func Load(path string) (*Library, error) {
 	}
 	l.version = int(int32(fr.Result(0)))
 	if l.version < oldest {
-		return nil, &dl.MissingError{Library: "NCCL", Symbol: opened.Path(), Need: text(oldest), Found: text(l.version)}
+		return nil, &dl.MissingError{Library: "NCCL", Symbol: opened.Path(), Need: versionText(oldest), Found: versionText(l.version)}
 	}
 	if l.fn[fnCommInitRankConfig] == 0 {
 		return nil, l.missing(fnCommInitRankConfig)
@@ -152,14 +153,14 @@ func Load(path string) (*Library, error) {
 	return l, nil
 }
 
-// Path is the library's path, or the name by which the loader found it.
+// Path returns the library's path, or the name with which the dynamic loader found it.
 func (l *Library) Path() string { return l.lib.Path() }
 
-// Version is the library's version code: 10000*major + 100*minor + patch.
+// Version returns the library's version code: 10000*major + 100*minor + patch.
 func (l *Library) Version() int { return l.version }
 
-// text writes a version code as people do; codes were denser before 2.9.
-func text(code int) string {
+// versionText formats a version code. Codes before 2.9 are 1000*major + 100*minor + patch.
+func versionText(code int) string {
 	if code < 10000 {
 		return fmt.Sprintf("%d.%d.%d", code/1000, code/100%10, code%100)
 	}
@@ -169,40 +170,41 @@ func text(code int) string {
 	return fmt.Sprintf("%d.%d.%d", code/10000, code/100%100, code%100)
 }
 
-// VersionText is the library's version as people write it.
-func (l *Library) VersionText() string { return text(l.version) }
+// VersionText returns the library's version, such as "2.28.9".
+func (l *Library) VersionText() string { return versionText(l.version) }
 
-// Needs returns the error of a call or a setting that needs a newer version; nil
-// if this one will do.
+// Needs returns nil if the library's version code is at least code, else an error that says
+// that what needs that version.
 func (l *Library) Needs(what string, code int) error {
 	if l.version >= code {
 		return nil
 	}
-	return &dl.MissingError{Library: "NCCL", Symbol: what, Need: text(code), Found: l.VersionText()}
+	return &dl.MissingError{Library: "NCCL", Symbol: what, Need: versionText(code), Found: l.VersionText()}
 }
 
-// Has reports whether a function is there.
+// has reports whether the library has function i.
 func (l *Library) has(i int) bool { return l.fn[i] != 0 }
 
+// missing returns the error for a function that the library does not have.
 func (l *Library) missing(i int) error {
 	return &dl.MissingError{
-		Library: "NCCL", Symbol: symbols[i].name, Need: text(max(symbols[i].since, oldest)), Found: l.VersionText(),
+		Library: "NCCL", Symbol: symbols[i].name, Need: versionText(max(symbols[i].since, oldest)), Found: l.VersionText(),
 	}
 }
 
-// ErrInProgress is the result of a call that goes on after it has returned, on a
-// communicator that does not block.
+// ErrInProgress is ncclInProgress: on a nonblocking communicator, NCCL continues the call
+// after returning.
 var ErrInProgress = errors.New("NCCL has not finished the call yet")
 
-// An Error is a result other than success and in progress.
+// An Error is a result of NCCL other than ncclSuccess and ncclInProgress.
 type Error struct {
-	Func string
-	Code int
-	Text string // what the code means
-	Last string // NCCL's words about the last error in this process, if any
+	Func string // NCCL's function
+	Code int    // the ncclResult_t
+	Text string // the meaning of the code
+	Last string // ncclGetLastError: NCCL's last error in this process; may be ""
 }
 
-// Error says which call failed, and how.
+// Error names the function that failed and the result.
 func (e *Error) Error() string {
 	s := fmt.Sprintf("%s failed: %s (%d)", e.Func, e.Text, e.Code)
 	if e.Last != "" {
@@ -211,7 +213,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// result turns a result code into an error.
+// result converts a result code of function i to an error.
 func (l *Library) result(i int, code int32) error {
 	switch code {
 	case 0:
@@ -224,13 +226,13 @@ func (l *Library) result(i int, code int32) error {
 
 const codeInProgress = 7
 
-// resultTexts are the codes' meanings.
+// resultTexts are the meanings of the result codes.
 var resultTexts = [...]string{
 	"success", "a CUDA call failed", "a system call failed", "internal error", "invalid argument", "invalid usage",
-	"a remote process is gone, or the network failed", "in progress", "timeout",
+	"a remote process has exited, or the network failed", "in progress", "timeout",
 }
 
-// Failure is the error for a result code of a function.
+// Failure returns the error for a result code of a function.
 func (l *Library) Failure(function string, code int) error {
 	if code == codeInProgress {
 		return ErrInProgress
@@ -247,6 +249,7 @@ func (l *Library) Failure(function string, code int) error {
 	return e
 }
 
+// call calls function i and converts its result to an error.
 func (l *Library) call(fr *dl.Frame, i int, args ...uintptr) error {
 	if l.fn[i] == 0 {
 		return l.missing(i)
@@ -258,15 +261,15 @@ func (l *Library) call(fr *dl.Frame, i int, args ...uintptr) error {
 	return l.result(i, code)
 }
 
-// simple is a call without results.
+// simple calls function i, none of whose arguments points to Go memory.
 func (l *Library) simple(i int, args ...uintptr) error {
 	var all dl.Args
 	copy(all[:], args)
 	return l.enqueue(nil, i, &all)
 }
 
-// enqueue is a call without results, in a bracket that makes a context current, or
-// in none; or it is held.
+// enqueue is simple inside the bracket of in, or records the call if in holds calls. A nil in
+// means no bracket.
 func (l *Library) enqueue(in *Around, i int, args *dl.Args) error {
 	if l.fn[i] == 0 {
 		return l.missing(i)
@@ -280,10 +283,11 @@ func (l *Library) enqueue(in *Around, i int, args *dl.Args) error {
 		bracket = &in.Bracket
 	}
 	before, code := dl.CallIn(bracket, l.fn[i], args)
-	return l.enqueued(before, code, i)
+	return l.callError(before, code, i)
 }
 
-func (l *Library) enqueued(before, code uintptr, i int) error {
+// callError converts the results of the bracket's push and of function i to an error.
+func (l *Library) callError(before, code uintptr, i int) error {
 	switch {
 	case int32(before) != 0:
 		return &Error{Func: "cuCtxPushCurrent_v2", Code: int(int32(before)), Text: "the device's context cannot be made current"}
@@ -293,8 +297,8 @@ func (l *Library) enqueued(before, code uintptr, i int) error {
 	return l.result(i, int32(code))
 }
 
-// asked is a call about a communicator that returns a number.
-func (l *Library) asked(i int, comm uintptr) (int, error) {
+// commNumber calls a function that writes a number about a communicator.
+func (l *Library) commNumber(i int, comm uintptr) (int, error) {
 	fr := dl.NewFrame()
 	defer fr.Done()
 	err := l.call(fr, i, comm, fr.Out(0))

@@ -28,7 +28,7 @@ func load(t *testing.T, version int) *Library {
 	return l
 }
 
-// TestSymbols holds the table to what the fake GPU of each version has.
+// TestSymbols compares the table with the symbols of the fake library of each version.
 func TestSymbols(t *testing.T) {
 	for _, v := range fakegpu.Versions {
 		l := load(t, v)
@@ -81,7 +81,7 @@ func TestErrors(t *testing.T) {
 
 func TestVersionText(t *testing.T) {
 	for code, want := range map[int]string{2807: "2.8.7", 21403: "2.14.3", 22800: "2.28", 23007: "2.30.7"} {
-		if got := text(code); got != want {
+		if got := versionText(code); got != want {
 			t.Errorf("%d is %q, not %q", code, got, want)
 		}
 	}

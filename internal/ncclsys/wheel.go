@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Wheel returns the libnccl of the Python packages that PyTorch uses: of the
-// python3 on PATH, or else of the environment that VIRTUAL_ENV or CONDA_PREFIX
-// names. It is "" if there is none. Python is not executed.
+// Wheel returns the path of the libnccl that PyTorch uses, "" if there is none. It looks in
+// the packages of the python3 on PATH, and then of the environment that VIRTUAL_ENV or
+// CONDA_PREFIX names. It does not run Python.
 func Wheel() string {
 	if found := wheels(); len(found) > 0 {
 		return found[0]
@@ -19,7 +19,7 @@ func Wheel() string {
 	return ""
 }
 
-// wheels lists the libnccl of Python's packages, in the order of Wheel.
+// wheels lists the paths of libnccl in Python's packages, in the order of Wheel.
 func wheels() []string {
 	var found []string
 	if python, err := exec.LookPath("python3"); err == nil {
@@ -35,18 +35,18 @@ func wheels() []string {
 
 // A python is an installation of Python 3, as its files describe it.
 type python struct {
-	prefixes []string // sys.prefix, and those whose packages it also uses, in the order of sys.path
+	prefixes []string // sys.prefix, and the prefixes whose packages it also uses, in the order of sys.path
 	version  string   // such as "3.12"; "": any
-	user     bool     // packages of the user's own site go first
+	user     bool     // the packages of the user's site come first
 }
 
-// versionPattern finds the version in the name of an executable, python3.12, or
-// in a line of pyvenv.cfg.
+// versionPattern matches the version in the name of an executable, such as python3.12, or in
+// a line of pyvenv.cfg.
 var versionPattern = regexp.MustCompile(`3\.[0-9]+`)
 
-// findPython finds out which installation an executable on PATH belongs to.
+// findPython returns the installation that an executable belongs to.
 func findPython(path string) *python {
-	path = behindShim(path)
+	path = resolveShim(path)
 	prefix := prefixOf(path)
 	if cfg := readVenv(filepath.Join(prefix, "pyvenv.cfg")); cfg != nil {
 		p := &python{prefixes: []string{prefix}, version: versionPattern.FindString(cfg["version"] + " " + cfg["version_info"])}
@@ -63,12 +63,11 @@ func findPython(path string) *python {
 	return p
 }
 
-// prefixOf is the prefix of an executable: prefix/bin/python3.
+// prefixOf returns the prefix of an executable prefix/bin/python3.
 func prefixOf(executable string) string { return filepath.Dir(filepath.Dir(executable)) }
 
-// behindShim returns the executable that pyenv starts, if path is a shim of
-// pyenv's, and else path.
-func behindShim(path string) string {
+// resolveShim returns the executable that a shim of pyenv starts, or path if it is no shim.
+func resolveShim(path string) string {
 	root := prefixOf(path)
 	if filepath.Base(filepath.Dir(path)) != "shims" {
 		return path
@@ -87,8 +86,7 @@ func behindShim(path string) string {
 	return path
 }
 
-// readVenv reads the settings of a virtual environment; nil if there is no such
-// file.
+// readVenv reads the settings in a virtual environment's pyvenv.cfg; nil if there is no file.
 func readVenv(path string) map[string]string {
 	file, err := os.Open(path)
 	if err != nil {
@@ -115,7 +113,7 @@ func (p *python) libraries() []string {
 		dirs = append(dirs, filepath.Join(userBase(), "lib/python"+version, "site-packages"))
 	}
 	for _, prefix := range p.prefixes {
-		if prefix == "/usr" { // where Debian's Python also looks
+		if prefix == "/usr" { // Debian's Python also looks here
 			dirs = append(dirs, filepath.Join("/usr/local/lib/python"+version, "dist-packages"))
 		}
 		for _, packages := range []string{"lib/python" + version + "/site-packages", "lib/python" + version + "/dist-packages", "lib/python3/dist-packages"} {
@@ -129,7 +127,7 @@ func (p *python) libraries() []string {
 			found = append(found, files...)
 		}
 	}
-	for _, prefix := range p.prefixes { // conda's packages are no wheels
+	for _, prefix := range p.prefixes { // conda's packages are not wheels
 		if _, err := os.Stat(filepath.Join(prefix, "conda-meta")); err == nil {
 			files, _ := filepath.Glob(filepath.Join(prefix, "lib", soname))
 			found = append(found, files...)
@@ -138,7 +136,7 @@ func (p *python) libraries() []string {
 	return found
 }
 
-// userBase is the folder of the user's own packages.
+// userBase returns Python's user base directory.
 func userBase() string {
 	if base := os.Getenv("PYTHONUSERBASE"); base != "" {
 		return base

@@ -2,5 +2,5 @@
 
 package platform
 
-// The network code uses poll(2) and unix sockets.
+// The network code needs poll(2) and unix sockets.
 var _ int = "tutti needs Linux or macOS (on Windows: WSL)"

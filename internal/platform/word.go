@@ -2,5 +2,5 @@
 
 package platform
 
-// Words of shared memory and counts of elements have 64 bits.
+// Words of shared memory and element counts have 64 bits.
 var _ int = "tutti needs a 64-bit platform; build with GOARCH=amd64 or GOARCH=arm64"

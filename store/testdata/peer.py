@@ -1,4 +1,4 @@
-# One side of TestTorch: python3 peer.py serve|use host port
+# The PyTorch side of TestTorch: python3 peer.py serve|use host port
 import sys
 from datetime import timedelta
 from torch.distributed import TCPStore, PrefixStore

@@ -1,5 +1,5 @@
-# The Python ranks of TestPyTorch: python3 group.py torch|vllm. The environment
-# says which rank this is. What it does is what verbs.program does in Go.
+# A Python rank of TestPyTorch: python3 group.py torch|vllm. The environment has the rank.
+# It performs the operations of verbs.program in Go.
 import ctypes
 import os
 import pickle
@@ -33,7 +33,7 @@ class Torch:
 
 
 class VLLM:
-    """What vLLM's own classes do, where vLLM is not installed."""
+    """The protocol of vLLM's own classes, for when vLLM is not installed."""
 
     def __init__(self):
         self.store = dist.TCPStore(host, port, size, rank == 0, timedelta(seconds=90), use_libuv=False)

@@ -1,6 +1,5 @@
-// How ranks find each other: a hub listens under an abstract name that the
-// unique id holds, tells every rank where the others listen, and ends. Nothing
-// of this is in the file system.
+// Rendezvous of ranks. A hub listens under the abstract socket name in the unique id, sends
+// every rank the addresses of the others, and ends. Nothing of this is in the file system.
 #define _GNU_SOURCE
 #include "nccl.h"
 
@@ -49,7 +48,7 @@ static int connect_to(const char *name) {
   return fd;
 }
 
-// ready waits until fd has something to read; 0 if it was stopped.
+// ready waits until fd is readable. It returns 0 if it was stopped.
 static int ready(int fd, volatile int *stop, int ms) {
   struct pollfd p = {.fd = fd, .events = POLLIN};
   for (int left = ms; left > 0; left -= 5) {
@@ -189,7 +188,7 @@ ncclResult_t fake_bootstrap(struct comm *c, int hosts_hub) {
   char mine[NAME];
   fake_unique_name(mine);
   int listener = listen_on(mine), fd = -1;
-  // The hub of a derived communicator may not be there yet.
+  // The hub of a derived communicator may not listen yet.
   for (int tries = 0; fd < 0 && tries < 60000 && !c->stop; tries++) {
     fd = connect_to(c->name);
     if (fd < 0) usleep(1000);

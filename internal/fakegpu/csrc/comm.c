@@ -1,4 +1,4 @@
-// Communicators: making, asking, ending.
+// Communicators: making, querying and freeing them.
 #define _GNU_SOURCE
 #include "nccl.h"
 
@@ -10,7 +10,7 @@
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static struct comm *comms;
-static char last_error[256];  // of the process, as NCCL's
+static char last_error[256];  // of the process, as in NCCL
 
 struct comm *fake_comm(ncclComm_t h) {
   pthread_mutex_lock(&mu);
@@ -26,8 +26,8 @@ ncclResult_t fake_error(struct comm *c, ncclResult_t code, const char *format, .
   va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
   va_end(args);
-  // It is read without a lock, and vsnprintf would empty it first: where two ranks
-  // say the same, that is always there.
+  // Readers take no lock, and vsnprintf would empty the buffer first. If two ranks report the
+  // same text, a reader always sees all of it.
   pthread_mutex_lock(&mu);
   memcpy(last_error, text, sizeof last_error);
   pthread_mutex_unlock(&mu);
@@ -47,7 +47,7 @@ void fake_work_end(struct comm *c) {
   pthread_mutex_unlock(&c->mu);
 }
 
-// await_idle waits until nothing runs for the communicator but the caller's own job.
+// await_idle waits until only the caller's own job (own is 1) runs for the communicator.
 static void await_idle(struct comm *c, int own) {
   pthread_mutex_lock(&c->mu);
   while (c->running > own) pthread_cond_wait(&c->changed, &c->mu);
@@ -94,7 +94,7 @@ static void destroy(struct comm *c) {
   fake_count(LIVE_COMMS, -1);
 }
 
-// read_config takes what a caller built for any version has set.
+// read_config reads a config of any version.
 static ncclResult_t read_config(const ncclConfig_t *given, int *blocking) {
   if (!given) return OK;
   ncclConfig_t c;
@@ -114,7 +114,7 @@ static ncclResult_t read_config(const ncclConfig_t *given, int *blocking) {
   return OK;
 }
 
-// birth is a communicator in the making: on the caller's behalf, by a thread.
+// A creation is a communicator that a thread makes for the caller.
 struct creation {
   struct comm *parent, *c;
   ncclComm_t *out;
@@ -124,7 +124,7 @@ struct creation {
 };
 enum { INIT, SPLIT, SHRINK, GROW };
 
-// abort_all ends what runs on a communicator, and the making of its child.
+// abort_all ends the operations on a communicator, and the making of its child.
 static void abort_all(struct comm *c) {
   pthread_mutex_lock(&c->mu);
   c->stop = 1;
@@ -135,7 +135,7 @@ static void abort_all(struct comm *c) {
 // connect_child connects a child, unless its parent is aborted meanwhile.
 static ncclResult_t connect_child(struct creation *b) {
   struct comm *p = b->parent;
-  fake_sync_context(b->c->device);  // for its memory
+  fake_sync_context(b->c->device);  // for the allocation of its memory
   if (!p) return fake_bootstrap(b->c, b->hosts_hub);
   pthread_mutex_lock(&p->mu);
   p->pending_child = b->c;
@@ -151,7 +151,7 @@ static ncclResult_t connect_child(struct creation *b) {
 static ncclResult_t run_init(void *arg) {
   struct creation *b = arg;
   struct comm *c = b->c;
-  fake_sync_context(c->device);  // for its memory
+  fake_sync_context(c->device);  // for the allocation of its memory
   ncclResult_t rc = fake_bootstrap(b->c, b->hosts_hub);
   if (rc && c->blocking) {
     *b->out = NULL;
@@ -238,7 +238,8 @@ EXPORT ncclResult_t ncclCommInitRankScalable(ncclComm_t *out, int n, int rank, i
 }
 #endif
 
-// agree exchanges equal pieces with every rank over the control connections.
+// control_allgather exchanges pieces of equal size with every rank over the control
+// connections.
 static ncclResult_t control_allgather(struct comm *c, int what, void *all, size_t bytes) {
   struct item items[MAX_RANKS];
   for (int r = 0; r < c->n; r++)
@@ -253,7 +254,7 @@ static ncclResult_t run_barrier(void *arg) {
   char all[MAX_RANKS] = {0};
   if (r->what == 'f') await_idle(r->c, !r->c->blocking);
   ncclResult_t rc = control_allgather(r->c, r->what, all, 1);
-  // Others that have finalized and destroyed already are not missed.
+  // Other ranks may have finalized and destroyed their communicator already.
   if (r->what == 'f' && rc == REMOTE) rc = OK;
   free(r);
   return rc;
@@ -329,7 +330,7 @@ EXPORT const char *ncclGetLastError(ncclComm_t comm) {
 static struct comm *new_child(struct creation *b, int n, int rank, const char *suffix) {
   char text[NAME + 64], name[NAME];
   snprintf(text, sizeof text, "%s.%d%s", b->parent->name, b->parent->children, suffix);
-  uint64_t hash = 1469598103934665603u;  // all ranks come to the same name
+  uint64_t hash = 1469598103934665603u;  // FNV-1a: all ranks compute the same name
   for (const char *p = text; *p; p++) hash = (hash ^ (unsigned char)*p) * 1099511628211u;
   snprintf(name, sizeof name, "tutti-fake-%lx", hash);
   return new_comm(n, rank, b->parent->device, b->blocking, name);
@@ -392,8 +393,7 @@ static ncclResult_t plan_grow(struct creation *b) {
 
 struct late_handle { struct comm *parent, *c; ncclComm_t *out; };
 
-// write_late_handle writes the handle of a new communicator when the one that it was made
-// from has been ready for a while.
+// write_late_handle writes the handle of a child some time after its parent is ready.
 static void *write_late_handle(void *arg) {
   struct late_handle *p = arg;
   usleep(700);
@@ -403,8 +403,8 @@ static void *write_late_handle(void *arg) {
   return NULL;
 }
 
-// run_creation writes the new handle where the caller wanted it: on a communicator
-// that must not block, after the call has returned, and even after that is over.
+// run_creation writes the new handle. For a nonblocking communicator that is after the call
+// has returned, and even after its state is no longer in progress.
 static ncclResult_t run_creation(void *arg) {
   struct creation *b = arg;
   int late = b->parent && !b->parent->blocking;

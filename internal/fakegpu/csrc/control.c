@@ -1,4 +1,4 @@
-// Faults that tests ask for, and counters that they look at.
+// Faults that tests inject, and counters that they read.
 #include "fake.h"
 
 #include <stdio.h>
@@ -45,8 +45,8 @@ int fake_probe(struct probe *p, volatile int *give_up) {
   return code == HANG ? 0 : code;
 }
 
-// fake_fail makes the nth call of func from now on return code without doing
-// anything; with code -1 it hangs until fake_release.
+// fake_fail makes the nth next call of func return code without doing anything. With code -1
+// the call hangs until fake_release.
 EXPORT int fake_fail(const char *func, long nth, int code) {
   int rc = -1;
   pthread_mutex_lock(&mu);
@@ -64,7 +64,7 @@ EXPORT int fake_fail(const char *func, long nth, int code) {
 
 EXPORT void fake_release(void) { atomic_fetch_add(&released, 1); }
 
-// fake_reset forgets the faults that have not happened.
+// fake_reset removes the faults that have not occurred.
 EXPORT void fake_reset(void) {
   pthread_mutex_lock(&mu);
   memset(fault, 0, sizeof fault);
@@ -79,7 +79,7 @@ EXPORT long fake_fired(void) { return atomic_load(&fired); }
 EXPORT long fake_calls(const char *func) {
   long n = 0;
   pthread_mutex_lock(&mu);
-  for (struct probe *p = probes; p; p = p->next)  // each loaded version has its own
+  for (struct probe *p = probes; p; p = p->next)  // each loaded library version has its own probe
     if (strcmp(p->name, func) == 0) n += atomic_load(&p->calls);
   pthread_mutex_unlock(&mu);
   return n;
@@ -87,8 +87,8 @@ EXPORT long fake_calls(const char *func) {
 
 EXPORT long fake_live(int kind) { return kind < 0 || kind >= LIVE_KINDS ? -1 : atomic_load(&live[kind]); }
 
-// fake_lag makes every operation on a stream begin that much later, so that
-// what is not ordered by events comes in the wrong order.
+// fake_lag delays the start of every operation on a stream by us microseconds, so that
+// operations that are not ordered by events run in the wrong order.
 EXPORT void fake_lag(long us) { atomic_store(&lag_us, us); }
 
 void fake_count(int kind, int by) { atomic_fetch_add(&live[kind], by); }
@@ -98,7 +98,7 @@ void fake_apply_lag(void) {
   if (us > 0) usleep(us);
 }
 
-// Processes that a test starts are told by their environment:
+// The environment injects faults into processes that a test starts:
 // TUTTI_FAKE_FAULTS=ncclAllReduce:3:1,cuMemAlloc_v2:1:-1
 __attribute__((constructor)) static void from_environment(void) {
   const char *lag = getenv("TUTTI_FAKE_LAG_US");

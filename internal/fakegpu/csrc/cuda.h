@@ -1,4 +1,4 @@
-// The driver's types and codes, as far as the fake has them.
+// The driver's types and result codes, as far as the fake library has them.
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 
@@ -36,7 +36,7 @@ enum { MAX_DEVICES = 16 };
 struct ctx {
   int device, retained;
   atomic_int sticky;
-  unsigned peers;  // bit per device to which access is enabled
+  unsigned peers;  // one bit for each device to which access is enabled
   CUstream null_stream;
 };
 
@@ -44,7 +44,7 @@ extern int fake_initialized;
 CUcontext fake_ctx(int device);
 CUcontext fake_current(void);
 
-// TRY returns from the caller with any result but success.
+// TRY returns any result but success from the calling function.
 #define TRY(x)             \
   do {                     \
     CUresult try_ = (x);   \

@@ -1,7 +1,7 @@
-// Messages between ranks. Everything that one operation sends and receives is
-// moved by one loop over all connections, so that no order of sends and receives
-// can block. Every message begins with a head, which the receiver compares with
-// what it expects: ranks that call different things are told so.
+// Messages between ranks. One loop over all connections moves everything that an operation
+// sends and receives, so that no order of sends and receives can deadlock. Every message
+// begins with a head. The receiver compares it with what it expects, so that a mismatch of
+// calls is an error.
 #define _GNU_SOURCE
 #include "nccl.h"
 
@@ -12,14 +12,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-struct head { uint32_t magic; int32_t kind, type, op, peer, unused; uint64_t count; };  // no padding: it is compared
+struct head { uint32_t magic; int32_t kind, type, op, peer, unused; uint64_t count; };  // no padding: heads are compared as bytes
 
-// A run of bytes in one direction; want is set where they must be those bytes.
+// A seg is a run of bytes in one direction. If want is set, the bytes must equal it.
 struct seg { char *bytes; size_t n, at; const void *want; };
 struct peer_io { struct seg *out, *in; int outs, ins, out_at, in_at; };
 
-// step moves what can be moved now. It returns 1, 0 when the other end is gone,
-// or -1 when a head differs.
+// progress moves the bytes that can be moved now. It returns 1; 0 if the peer has closed the
+// connection; or -1 if a head differs.
 static int progress(struct peer_io *l, int fd, short events) {
   while ((events & (POLLIN | POLLHUP | POLLERR)) && l->in_at < l->ins) {
     struct seg *s = &l->in[l->in_at];
@@ -96,8 +96,8 @@ static struct head head_of(struct message *p) {
   return (struct head){.magic = 0x70327032, .kind = SEND, .type = p->task->type, .count = p->task->count};
 }
 
-// What a rank sends itself needs no connection: the i-th send meets the i-th
-// receive.
+// to_self matches the i-th message that a rank sends to itself with the i-th that it
+// receives, without a connection.
 static ncclResult_t to_self(struct comm *c, struct message *p, int n) {
   int j = 0;
   for (int i = 0; i < n; i++) {

@@ -1,4 +1,4 @@
-// Groups: what a thread calls between start and end is launched together.
+// Groups: the calls of a thread between start and end are launched together.
 #include "nccl.h"
 
 #include <stdlib.h>
@@ -19,8 +19,8 @@ static __thread struct {
 
 EXPORT long fake_group_depth(void) { return group.depth; }
 
-// launch puts what a group holds for one communicator into its streams: all of
-// it runs on the first, which waits for the others, which then wait for it.
+// launch enqueues a group's operations on one communicator. All of them run on the first of
+// their streams, which waits for the others before and which the others wait for after.
 static ncclResult_t launch(struct comm *c, struct entry *e, int n) {
   struct plan *p = malloc(sizeof *p + n * sizeof(struct task));
   void *first = NULL, *others[16];
@@ -49,8 +49,8 @@ static ncclResult_t launch(struct comm *c, struct entry *e, int n) {
 
 struct deferred_launch { struct comm *c; int n; struct entry e[]; };
 
-// A communicator that must not block launches from a thread of its own, some
-// time after the call has returned.
+// A nonblocking communicator launches from a thread of its own, after the call has
+// returned.
 static void *run_deferred_launch(void *arg) {
   struct deferred_launch *l = arg;
   usleep(500);
@@ -102,7 +102,7 @@ static void *run_job(void *arg) {
   return NULL;
 }
 
-// Jobs that make communicators wait for each other: each has a thread.
+// run_jobs runs jobs that make communicators. They wait for each other, so each has a thread.
 static ncclResult_t run_jobs(struct job *jobs, int n) {
   ncclResult_t result = OK;
   for (int i = 0; i < n; i++) {
@@ -129,7 +129,7 @@ static ncclResult_t finish(int simulate) {
   if (group.depth == 0) return BAD_USAGE;
   if (--group.depth > 0) return OK;
   ncclResult_t rc = group.error;
-  // One that was aborted meanwhile ends the group, as it does in NCCL.
+  // As in NCCL, a communicator that was aborted meanwhile makes the group fail.
   for (int i = 0; i < group.entries && rc == OK; i++)
     if (!fake_comm(group.entry[i].c)) rc = INTERNAL;
   if (rc == OK && !simulate) {
@@ -146,8 +146,8 @@ static ncclResult_t finish(int simulate) {
   return rc;
 }
 
-// fail remembers the first error of a group: its end reports it and launches
-// nothing.
+// record_error records the first error of a group. The end of the group returns it and
+// launches nothing.
 static ncclResult_t record_error(ncclResult_t rc) {
   if (group.depth && group.error == OK) group.error = rc;
   return rc;
@@ -199,7 +199,7 @@ EXPORT ncclResult_t ncclGroupStart(void) {
   return OK;
 }
 
-// A fault here still ends the group, as a failing launch does.
+// A fault here still ends the group, as a failed launch does.
 EXPORT ncclResult_t ncclGroupEnd(void) {
   static struct probe probe = {.name = "ncclGroupEnd"};
   int fault = fake_probe(&probe, NULL);

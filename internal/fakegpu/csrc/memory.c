@@ -1,4 +1,4 @@
-// Memory: what is allocated where, and copies and fills of it.
+// Memory: allocations, copies and fills.
 #define _GNU_SOURCE
 #include "cuda.h"
 
@@ -26,7 +26,7 @@ static struct pool *pools, defaults[MAX_DEVICES];
 static size_t used[MAX_DEVICES];
 static const size_t total = (size_t)1 << 32, page = 4096;
 
-// find returns the allocation that holds all of the range. mu is held.
+// find returns the allocation that contains the whole range. The caller holds mu.
 static struct alloc *find(uint64_t addr, size_t bytes) {
   for (struct alloc *a = allocs; a; a = a->next)
     if (addr >= a->base && addr - a->base <= a->size && bytes <= a->size - (addr - a->base)) return a;
@@ -61,7 +61,7 @@ static uint64_t add_alloc(enum kind kind, int device, size_t bytes, void *given,
     a->base = (uint64_t)a->bytes;
     a->reserved = room;
     if (kind == DEVICE) {
-      memset(a->bytes, 0xa5, bytes);  // new memory holds no zeros that a test could rely on
+      memset(a->bytes, 0xa5, bytes);  // no test can rely on zeros in new memory
       a->base = (uint64_t)mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
   }
@@ -74,7 +74,7 @@ static uint64_t add_alloc(enum kind kind, int device, size_t bytes, void *given,
   return a->base;
 }
 
-// drop frees the allocation that begins at addr, if it is of that kind.
+// remove_alloc frees the allocation that begins at addr, if it is of the kind.
 static int remove_alloc(uint64_t addr, enum kind kind) {
   pthread_mutex_lock(&mu);
   struct alloc **at = &allocs, *a;
@@ -131,7 +131,7 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes) {
   return CUDA_SUCCESS;
 }
 
-// Like the driver's, this waits for all that the device has to do.
+// As in the real driver, this waits for all work on the device.
 EXPORT CUresult cuMemFree_v2(CUdeviceptr p) {
   PROBE();
   READY();
@@ -181,8 +181,8 @@ EXPORT CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *out, void *p, unsigned
   return CUDA_SUCCESS;
 }
 
-// Attributes: 2 memory type, 9 device ordinal, 11 start of the range, 12 size. Of an
-// address that is unknown, all are zero.
+// Attributes: 2 memory type, 9 device ordinal, 11 start of the range, 12 size. All are zero
+// for an unknown address.
 EXPORT CUresult cuPointerGetAttributes(unsigned n, const int *attributes, void **out, CUdeviceptr p) {
   PROBE();
   NEED(n > 0 && attributes && out, CUDA_ERROR_INVALID_VALUE);
@@ -200,15 +200,15 @@ EXPORT CUresult cuPointerGetAttributes(unsigned n, const int *attributes, void *
   return rc;
 }
 
-// A move is one copy or fill, checked when it is queued and again when it runs:
-// memory that was freed meanwhile is an illegal access.
+// A memop is one copy or fill. It is checked when it is queued and again when it runs: a
+// copy of memory that was freed meanwhile is an illegal access.
 struct memop {
   uint64_t dst, src;
   size_t bytes, width, pitch, rows;
   unsigned value;
   void *host_dst;        // instead of dst
   const void *host_src;  // instead of src
-  void *staged;          // a copy of pageable memory, freed with the move
+  void *staged;          // a copy of pageable memory, freed with the memop
   int device, fill;
 };
 
@@ -232,7 +232,7 @@ static void run_memop(void *arg) {
   free(m);
 }
 
-// start checks a move and either carries it out or queues it.
+// submit checks a memop, and executes or queues it.
 static CUresult submit(struct memop m, CUstream s, int async) {
   READY();
   if (m.bytes == 0) return CUDA_SUCCESS;
@@ -314,7 +314,7 @@ EXPORT CUresult cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch, unsigned value
   return submit(m, s, 1);
 }
 
-// Stream-ordered memory. It is there at once; only its end is ordered.
+// Stream-ordered memory. It exists at once; only freeing is ordered.
 static struct pool *pool_of(CUmemoryPool p) {
   for (int d = 0; d < MAX_DEVICES; d++)
     if (p == &defaults[d]) return p;

@@ -1,4 +1,4 @@
-// NCCL's types and codes, and what the fake keeps of a communicator.
+// NCCL's types and result codes, and the state of a communicator.
 #ifndef FAKE_NCCL_H
 #define FAKE_NCCL_H
 
@@ -51,14 +51,14 @@ struct comm {
   int rank, n, device, blocking;
   char name[NAME];
   int *sock[CHANNELS];
-  atomic_int state;               // what ncclCommGetAsyncError says
-  volatile int stop;              // abort: everything ends
-  volatile int revoked;             // revoke: what runs on the device ends
+  atomic_int state;               // the result of ncclCommGetAsyncError
+  volatile int stop;              // set by abort: all operations end
+  volatile int revoked;             // set by revoke: operations on the device end
   int finalized, children, windows_made;
-  struct comm *pending_child;            // a child in the making, which ends with this one
+  struct comm *pending_child;            // a child that is being made; it ends with this communicator
   pthread_mutex_t mu;
   pthread_cond_t changed;
-  int running;                    // plans on streams, and threads at work for it
+  int running;                    // plans on streams, and threads that work for the communicator
   struct premul ops[16];
   struct window *windows;
   struct handle *handles;
@@ -75,7 +75,7 @@ struct task {
   int type, op, peer;             // peer: or the root
   int window;                     // PUT: the index of the peer's window
   size_t offset;
-  int times;                      // WAIT_SIGNAL: how many
+  int times;                      // WAIT_SIGNAL: the number of signals
 };
 
 // comm.c
@@ -89,7 +89,7 @@ int fake_start_hub(const char *name);
 void fake_unique_name(char *name);
 ncclResult_t fake_bootstrap(struct comm *c, int hosts_hub);
 void fake_disconnect(struct comm *c);
-// exchange.c: one message to and from every other rank, any of them empty.
+// exchange.c: one message to and one from every other rank; each may be empty.
 struct item { const void *out; size_t out_bytes; void *in; size_t in_bytes; };
 ncclResult_t fake_exchange(struct comm *c, int channel, volatile int *stop, volatile int *revoked, const void *head, size_t head_bytes, struct item *items);
 struct message { int peer, kind; void *bytes; size_t n; struct task *task; };
@@ -98,7 +98,7 @@ ncclResult_t fake_send_recv(struct comm *c, volatile int *stop, volatile int *re
 size_t fake_type_size(int type);
 void fake_scale(int type, char *p, size_t n, const char *scalar);
 void fake_reduce(int ranks, char *dst, char **src, struct task *t);
-// plan.c: what one group does on one communicator, carried out on a stream.
+// plan.c: the operations of one group on one communicator, executed on a stream.
 struct plan { struct comm *c; int n; struct task tasks[]; };
 void fake_run_plan(void *arg);
 // rma.c

@@ -1,15 +1,14 @@
-// Collectives and messages, as they run on a stream. A rank sends each other
-// rank what that rank needs, and combines what it receives: slow, and simple
-// enough to be right.
+// Collectives and messages on a stream. A rank sends every other rank the data that it needs,
+// and reduces what it receives. This is slow, and simple enough to be correct.
 #include "nccl.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-struct head { uint32_t magic; int32_t kind, type, op, peer, unused; uint64_t count; };  // no padding: it is compared
+struct head { uint32_t magic; int32_t kind, type, op, peer, unused; uint64_t count; };  // no padding: heads are compared as bytes
 
-// The sizes of the two sides, in elements, on this rank.
+// sides returns the sizes of the send and the receive buffer on this rank, in elements.
 static void sides(struct comm *c, struct task *t, size_t *send, size_t *recv) {
   size_t n = c->n, one = t->count, at_root = c->rank == t->peer;
   *send = *recv = one;
@@ -27,8 +26,8 @@ static void sides(struct comm *c, struct task *t, size_t *send, size_t *recv) {
   }
 }
 
-// fake_check_buffers refuses addresses that are not wholly allocated, or lie
-// on another device.
+// fake_check_buffers refuses addresses that are not completely allocated, or on another
+// device.
 ncclResult_t fake_check_buffers(struct comm *c, struct task *t) {
   size_t send, recv, size = fake_type_size(t->type);
   sides(c, t, &send, &recv);
@@ -48,7 +47,7 @@ static ncclResult_t collective(struct comm *c, struct task *t) {
   sides(c, t, &ns, &nr);
   char *send = ns ? fake_bytes_at(t->send, ns * size) : NULL, *recv = nr ? fake_bytes_at(t->recv, nr * size) : NULL;
   if ((ns && !send) || (nr && !recv)) return fake_error(c, CUDA_FAILED, "illegal address on the device");
-  // The input is copied first, so that sides may overlap as NCCL allows it.
+  // The input is copied first, because NCCL allows some overlaps.
   char *in = malloc(ns * size + 1), *got = malloc(one * c->n + 1);
   if (ns) memcpy(in, send, ns * size);
   struct premul *p = t->op >= BUILT_IN ? &c->ops[t->op - BUILT_IN] : NULL;
@@ -105,7 +104,7 @@ static ncclResult_t run_messages(struct comm *c, struct plan *p) {
   return rc;
 }
 
-// A fault asked for under this name happens on the stream, not in a call.
+// A fault with the name fake_kernel occurs on the stream, not in a call.
 static int fake_kernel(volatile int *stop) {
   PROBE_UNTIL(stop);
   return 0;
@@ -123,7 +122,7 @@ void fake_run_plan(void *arg) {
     else if (t->kind != SEND && t->kind != RECV && t->count)
       rc = collective(c, t);
   }
-  // Like a kernel whose peer is gone, a failed one runs until it is aborted.
+  // A failed operation runs until it is aborted, like a kernel whose peer has exited.
   if (rc && !c->stop && !c->revoked) {
     atomic_store(&c->state, rc);
     while (!c->stop && !c->revoked) usleep(500);

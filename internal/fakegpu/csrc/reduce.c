@@ -9,8 +9,8 @@ size_t fake_type_size(int type) {
   return sizes[type];
 }
 
-// A small float has e exponent bits and m mantissa bits. In e4m3 only the last
-// code is no number, and there are no infinities.
+// A format has e exponent bits and m mantissa bits. e4m3 has no infinities, and only its last
+// code is a NaN.
 struct format { int e, m, finite; };
 static const struct format half = {5, 10, 0}, brain = {8, 7, 0}, e4m3 = {4, 3, 1}, e5m2 = {5, 2, 0};
 
@@ -29,8 +29,8 @@ static double decode(struct format f, unsigned bits) {
   return sign ? -x : x;
 }
 
-// encode rounds to nearest, ties to even: codes grow with values, from one power
-// of two to the next in equal steps.
+// encode rounds to nearest, ties to even. Codes grow with the values, in equal steps between
+// powers of two.
 static unsigned encode(struct format f, double x) {
   int bias = (1 << (f.e - 1)) - 1, exponent;
   unsigned sign = signbit(x) ? 1u << (f.e + f.m) : 0, top = (1u << f.e) - 1;
@@ -87,8 +87,8 @@ static void write_int(int type, char *p, size_t i, int64_t x) {
   }
 }
 
-// As on a device, the least and the greatest of a number and of none are the
-// number, and of two zeros the negative one is less.
+// As on a device, the minimum and the maximum of a number and a NaN are the number, and the
+// negative zero is less than the positive one.
 static double combine(int op, double a, double b) {
   int less = a < b || (a == b && signbit(a));
   switch (op) {
@@ -138,7 +138,7 @@ void fake_reduce(int ranks, char *dst, char **src, struct task *t) {
       }
       double x = read_float(t->type, src[r], i);
       if (t->op == AVG) x *= 1.0 / ranks;
-      // Partial results are values of the type.
+      // Partial results are rounded to the type.
       write_float(t->type, tmp, 0, r ? combine(t->op, f, x) : x);
       f = read_float(t->type, tmp, 0);
     }

@@ -1,5 +1,5 @@
-// One-sided writes and signals: a thread of each communicator takes them from
-// the others and puts them into this rank's windows.
+// One-sided writes and signals. A thread of each communicator receives them from the other
+// ranks and writes them to this rank's windows.
 #define _GNU_SOURCE
 #include "nccl.h"
 
@@ -64,8 +64,8 @@ static void *rma_thread(void *arg) {
   return NULL;
 }
 
-// fake_rma_start starts the thread, once. Only a communicator with a window, a
-// signal or a wait for one has use for it; until then signals lie in the sockets.
+// fake_rma_start starts the thread, once. Only a communicator with a window, a signal or a
+// wait for a signal needs it. Until then signals stay in the sockets.
 void fake_rma_start(struct comm *c) {
   pthread_mutex_lock(&c->mu);
   if (!c->rma_runs && c->n > 1) c->rma_runs = !pthread_create(&c->rma, NULL, rma_thread, c);

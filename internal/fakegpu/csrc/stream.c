@@ -1,5 +1,5 @@
-// Streams and events. A stream is a queue with a thread that works it off, so
-// that what is not ordered by events really is not ordered.
+// Streams and events. A stream is a queue with a thread that executes it, so that streams
+// that no event orders really run unordered.
 #define _GNU_SOURCE
 #include "cuda.h"
 
@@ -20,20 +20,20 @@ struct stream {
 
 struct event {
   int device, timed;
-  uint64_t recorded, done;  // how often it was put into a stream, and reached
+  uint64_t recorded, done;  // how often it was recorded, and how often reached
   struct timespec at;
   int refs;
   struct event *next;
 };
 
-static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;  // the lists, and all events
+static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;  // guards the lists and all events
 static pthread_cond_t reached = PTHREAD_COND_INITIALIZER;
 static struct stream *streams;
 static struct event *events;
 
-// A gate counts the waits for a value that a device has been given and that are not met.
+// A value_waits counts a device's submitted waits for values that are not satisfied.
 static struct value_waits {
-  pthread_mutex_t context;  // held by a call that synchronises the context
+  pthread_mutex_t context;  // held by a call that synchronizes the context
   atomic_int waiting;
 } value_waits[MAX_DEVICES] = {[0 ... MAX_DEVICES - 1] = {PTHREAD_MUTEX_INITIALIZER, 0}};
 
@@ -62,8 +62,8 @@ static void *run_stream(void *arg) {
     pthread_cond_broadcast(&s->changed);
   }
   pthread_mutex_unlock(&s->mu);
-  // Those who wait in fake_sync_device may still look at it: the memory of
-  // a closed stream is small, and stays.
+  // A thread in fake_sync_device may still look at the stream. The memory of a closed
+  // stream is small and is never freed.
   return NULL;
 }
 
@@ -81,7 +81,7 @@ static struct stream *new_stream(int device) {
   return s;
 }
 
-// get returns a living stream; the null stream is made when it is first used.
+// get returns a live stream. The first use of the null stream makes it.
 static struct stream *get(CUstream h) {
   struct stream *s = NULL;
   CUcontext c = fake_current();
@@ -164,7 +164,7 @@ EXPORT CUresult cuStreamCreateWithPriority(CUstream *out, unsigned flags, int pr
 
 EXPORT CUresult cuStreamCreate(CUstream *out, unsigned flags) { return cuStreamCreateWithPriority(out, flags, 0); }
 
-// What is queued is still worked off, as in the driver.
+// As in the real driver, queued work still completes.
 EXPORT CUresult cuStreamDestroy_v2(CUstream h) {
   PROBE();
   NEED((uintptr_t)h > 2, CUDA_ERROR_INVALID_HANDLE);
@@ -222,7 +222,7 @@ EXPORT CUresult cuStreamIsCapturing(CUstream h, int *status) {
   return CUDA_SUCCESS;
 }
 
-// A capture is only marked: nothing can be put into it.
+// A capture is only marked: no operation can be captured.
 EXPORT CUresult cuStreamBeginCapture_v2(CUstream h, int mode) {
   PROBE();
   NEED(mode >= 0 && mode <= 2, CUDA_ERROR_INVALID_VALUE);
@@ -326,8 +326,8 @@ static struct mark *mark(struct event *e, uint64_t which) {
   return m;
 }
 
-// The context is the stream's, not the thread's: only the default stream needs a
-// current one.
+// The context is the stream's, not the thread's. Only the default stream needs a current
+// context.
 EXPORT CUresult cuEventRecord(CUevent h, CUstream sh) {
   PROBE();
   struct stream *s = get(sh);
@@ -361,7 +361,7 @@ EXPORT CUresult cuStreamWaitEvent(CUstream sh, CUevent h, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
-// fake_stream_join makes first wait for what other holds now.
+// fake_stream_join makes first wait for the work now in other.
 int fake_stream_join(void *first, void *other) {
   CUevent e;
   TRY(cuEventCreate(&e, 2));
@@ -411,7 +411,7 @@ EXPORT CUresult cuEventElapsedTime(float *ms, CUevent from, CUevent to) {
   return rc;
 }
 
-// Values in memory, written and waited for in a stream's order.
+// Writing and waiting for values in memory, in the order of a stream.
 
 struct value { uint64_t addr; uint32_t value; unsigned flags; int device; };
 
@@ -457,7 +457,7 @@ static CUresult queue_value(CUstream s, CUdeviceptr addr, uint32_t value, unsign
 EXPORT CUresult cuStreamWaitValue32_v2(CUstream s, CUdeviceptr addr, uint32_t value, unsigned flags) {
   PROBE();
   NEED(flags <= 3, CUDA_ERROR_INVALID_VALUE);
-  // It counts from now on, not from when the stream's thread comes to it.
+  // The wait counts from now on, not from when the stream's thread reaches it.
   struct value_waits *g = &value_waits[fake_current_device()];
   atomic_fetch_add(&g->waiting, 1);
   CUresult rc = queue_value(s, addr, value, flags, wait_value);

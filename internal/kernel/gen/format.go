@@ -8,7 +8,7 @@ import (
 
 type vec = reg.VecVirtual
 
-// shortest is the width of the registers used for single elements.
+// shortest is the width in bytes of the registers used for single elements.
 const shortest = 16
 
 func newVec(width int) vec {
@@ -27,8 +27,8 @@ func resize(v vec, width int) vec {
 
 func widthOf(v vec) int { return int(v.Size()) }
 
-// A format is how a type lies in memory and in registers. One vector of memory
-// is held in one or more registers, on which operations work.
+// A format is the layout of a type in memory and in registers. One vector in memory is held in
+// one or more registers, on which operations work.
 type format interface {
 	elem() int           // bytes of an element
 	bytes(width int) int // bytes of memory per vector
@@ -86,7 +86,7 @@ func (f float64s) factor(_ *constants, w int) vec {
 	return v
 }
 
-// float16 is half a vector in memory; F16C widens and rounds it.
+// float16 is a float32 in registers, and half as wide in memory. F16C converts and rounds.
 type float16 struct{ float32s }
 
 func (f float16) elem() int       { return 2 }
@@ -106,8 +106,8 @@ func (f float16) round(_ *constants, v vec) vec {
 
 const nearestEven = U8(0)
 
-// bfloat16 is taken apart into its even and its odd elements: no lane has to
-// be crossed, and each is one shift or mask away from float32.
+// bfloat16 is split into its even and its odd elements: no lane is crossed, and each half is
+// one shift or mask away from float32.
 type bfloat16 struct{ float32s }
 
 func (f bfloat16) elem() int   { return 2 }
@@ -123,8 +123,8 @@ func (f bfloat16) constants(w int) *constants {
 	return k
 }
 
-// factor replaces a NaN by the canonical one: nearest cannot take a NaN whose
-// lower bits would carry.
+// factor replaces a NaN by the canonical one, because nearest cannot round a NaN whose lower
+// bits would carry.
 func (f bfloat16) factor(k *constants, w int) vec {
 	x := factor32(w)
 	canonicalize(f, k, []vec{x})
@@ -152,8 +152,8 @@ func (f bfloat16) round(k *constants, v vec) vec {
 	return r
 }
 
-// nearest rounds to the upper half of each lane: it adds just under half a
-// unit, and one more where the unit's bit is odd.
+// nearest rounds to the upper half of each lane, to nearest, ties to even: it adds just under
+// half a unit, and one more if the unit's bit is odd.
 func (f bfloat16) nearest(k *constants, v vec) vec {
 	r := newVec(widthOf(v))
 	VPSRLD(Imm(16), v, r)
@@ -173,7 +173,7 @@ func factor32(w int) vec {
 
 var pool = map[string]Mem{}
 
-// constant places a value in read-only memory, once.
+// constant places a value in read-only memory, once for each name.
 func constant(name string, v Constant) Mem {
 	if _, ok := pool[name]; !ok {
 		pool[name] = ConstData(name, v)

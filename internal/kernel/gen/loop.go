@@ -9,16 +9,14 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// All kernels use AVX2 and F16C. AVX-512 was measured on Ice Lake and does not
-// pay: 256 KiB of float32 sums run at 46 GB/s in place on both, and into
-// another destination at 37 GB/s with AVX2 but 31 with AVX-512.
+// All kernels use AVX2 and F16C.
 const (
 	suffix = "AVX2"
 	width  = 32 // bytes of a vector
 )
 
-// A kernel is one assembly function: its loops are the same for all, its
-// format and op differ.
+// A kernel is one assembly function. All kernels have the same loops, and differ in format and
+// op.
 type kernel struct {
 	name    string
 	format  format
@@ -27,17 +25,16 @@ type kernel struct {
 	op      operation
 }
 
-// An operation computes the result of one step in registers. k has been set up
-// for the whole function.
+// An operation emits the computation of one step in registers. k holds for the whole function.
 type operation func(k *constants, src [][]vec) []vec
 
-// constants are the registers that live through the whole function.
+// constants are registers that keep their values through the whole function.
 type constants struct {
 	nan, x vec
-	extra  []vec // the format's own
+	extra  []vec // used by the format
 }
 
-// at gives the constants for vectors of another width.
+// at returns the constants for vectors of another width.
 func (k *constants) at(width int) *constants {
 	c := &constants{}
 	if k.nan != nil {
@@ -52,9 +49,9 @@ func (k *constants) at(width int) *constants {
 	return c
 }
 
-// emit writes three loops: several vectors, one vector, one element. The last
-// runs the same instructions on the lowest lane of the shortest registers, so
-// that any length and alignment will do.
+// emit writes three loops: over several vectors, one vector, and one element. The last loop
+// runs the same instructions on the lowest lane of the shortest registers, so that every
+// length and alignment works.
 func (kn kernel) emit() {
 	signature := "dst, a *byte, n int"
 	if kn.sources == 2 {
@@ -87,8 +84,8 @@ func (kn kernel) emit() {
 		ADDQ(Imm(uint64(bytes)), dst)
 		SUBQ(Imm(uint64(elements)), n)
 	}
-	// compute leaves the results of count vectors in registers, whose NaNs are
-	// still of any kind.
+	// compute leaves the results of count vectors in registers. Their NaNs are not canonical
+	// yet.
 	compute := func(count int) (results [][]vec) {
 		for u := range count {
 			var operands [][]vec
@@ -100,8 +97,8 @@ func (kn kernel) emit() {
 		return results
 	}
 	var slow []func()
-	// finish stores the results. NaNs are rare: they are looked for in all
-	// vectors at once and replaced out of line.
+	// finish stores the results. NaNs are rare, so it checks all vectors at once and replaces
+	// NaNs out of line.
 	finish := func(label string, results [][]vec) {
 		if k.nan != nil {
 			branchIfNaN(kn.format, results, LabelRef("nan"+label))

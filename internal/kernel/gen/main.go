@@ -1,5 +1,5 @@
-// Command gen writes the amd64 kernels of package kernel. Run it by go generate
-// in that package's directory.
+// Command gen writes the amd64 kernels of package kernel. go generate in that package's
+// directory runs it.
 package main
 
 import . "github.com/mmcloughlin/avo/build"
@@ -12,8 +12,8 @@ func main() {
 	Generate()
 }
 
-// kernels lists what is generated. Signed and unsigned integers share the
-// kernels whose bits do not differ.
+// kernels lists the functions to generate. Signed and unsigned integers share a kernel if their
+// results have the same bits.
 func kernels() []kernel {
 	var list []kernel
 	reduce := func(typeName string, f format, ops ...namedOp) {

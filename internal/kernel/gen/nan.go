@@ -18,8 +18,8 @@ func unorderedMask(f format, v, w vec) vec {
 	return m
 }
 
-// branchIfNaN jumps to target if there is a NaN in any of the vectors. One
-// comparison serves two of them.
+// branchIfNaN jumps to target if any of the vectors contains a NaN. One comparison serves two
+// vectors.
 func branchIfNaN(f format, vectors [][]vec, target LabelRef) {
 	var all []vec
 	for _, values := range vectors {
@@ -40,7 +40,7 @@ func branchIfNaN(f format, vectors [][]vec, target LabelRef) {
 	JNZ(target)
 }
 
-// canonicalize replaces NaNs by the canonical one.
+// canonicalize replaces NaNs by the canonical NaN.
 func canonicalize(f format, k *constants, values []vec) {
 	for _, v := range values {
 		m := unorderedMask(f, v, v)

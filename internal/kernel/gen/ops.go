@@ -41,8 +41,8 @@ func scaleAdd(f format, mul, add binary) operation {
 	}
 }
 
-// simple makes a binary operation of one instruction, written in the
-// assembler's order of operands.
+// simple returns a binary operation of one instruction. The operands are in the assembler's
+// order.
 func simple(instruction func(y, x, dst Op)) binary {
 	return func(x, y vec) vec {
 		r := newVec(widthOf(x))
@@ -78,9 +78,9 @@ var (
 	addQ = variadic(VPADDQ)
 )
 
-// The minimum and maximum instructions return their second operand for two
-// zeros and for NaNs. Asked in both orders, they disagree just there. OR of the
-// answers is the smaller zero, and a NaN if there was one.
+// The minimum and maximum instructions return their second operand for two zeros and for NaNs.
+// The two orders of the operands give different results only then. OR of both results is the
+// smaller zero, and a NaN if there was one.
 
 func minPS(x, y vec) vec {
 	r, s := variadic(VMINPS)(x, y), variadic(VMINPS)(y, x)
@@ -94,7 +94,7 @@ func minPD(x, y vec) vec {
 	return r
 }
 
-// AND of the answers is the larger zero, but may lose a NaN.
+// AND of both results is the larger zero, but may lose a NaN.
 
 func maxPS(x, y vec) vec {
 	r, s := variadic(VMAXPS)(x, y), variadic(VMAXPS)(y, x)
@@ -110,8 +110,8 @@ func maxPD(x, y vec) vec {
 	return r
 }
 
-// mulB multiplies words: the low byte of a product depends on nothing but the
-// low bytes of its factors.
+// mulB multiplies words: the low byte of a product depends only on the low bytes of its
+// factors.
 func mulB(x, y vec) vec {
 	even := variadic(VPMULLW)(x, y)
 	VPSLLW(Imm(8), even, even)
@@ -125,7 +125,7 @@ func mulB(x, y vec) vec {
 	return even
 }
 
-// mulQ multiplies by halves; the product of the upper ones falls out.
+// mulQ multiplies by halves. The product of the upper halves does not affect the result.
 func mulQ(x, y vec) vec {
 	xh, yh := newVec(widthOf(x)), newVec(widthOf(x))
 	VPSRLQ(Imm(32), x, xh)
@@ -139,7 +139,7 @@ func mulQ(x, y vec) vec {
 	return r
 }
 
-// pick returns y in the lanes that m marks, x in the others.
+// pick returns y in the lanes that m marks, and x in the others.
 func pick(m, x, y vec) vec {
 	r := newVec(widthOf(x))
 	VBLENDVPD(m, y, x, r)
@@ -148,7 +148,7 @@ func pick(m, x, y vec) vec {
 
 func greaterSQ(x, y vec) vec { return variadic(VPCMPGTQ)(x, y) }
 
-// greaterUQ compares as signed after moving both by half the range.
+// greaterUQ compares as signed, after offsetting both operands by half the range.
 func greaterUQ(x, y vec) vec {
 	w := widthOf(x)
 	flip, xs, ys := newVec(w), newVec(w), newVec(w)

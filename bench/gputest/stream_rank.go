@@ -13,31 +13,31 @@ import (
 	"github.com/tutti-go/tutti/gpu"
 )
 
-// The number in a question to a stream rank says in which way operations are put in order
-// with new streams.
+// The number in the question "first" is a set of these flags. They say how operations are
+// ordered with new streams.
 const (
-	withBarrier = 1 << iota // a Barrier in place of an AllReduce
-	keepStreams             // the streams are not closed
-	withChurn               // another goroutine allocates and frees device memory all the time
-	lastIsLate              // the last rank comes lateBy after the others
+	withBarrier = 1 << iota // a Barrier instead of an AllReduce
+	keepStreams             // the streams stay open
+	withChurn               // another goroutine allocates and frees device memory meanwhile
+	lastIsLate              // the last rank starts lateBy after the others
 	allWays
 )
 
 const (
-	streamsEach   = 64
+	streamsEach   = 64 // streams of each rank
 	lateBy        = 2 * time.Second
 	streamTimeout = 5 * time.Second // Config.Timeout
-	streamGrace   = 2 * time.Second // how much later ErrTimeout may come
+	streamGrace   = 2 * time.Second // how much later than Config.Timeout ErrTimeout may come
 )
 
-// A streamRank is one rank of a job that puts operations in order with streams.
+// A streamRank is one rank of a job that orders operations with streams.
 type streamRank struct {
 	comm *tutti.Comm
 	dev  *cuda.Device
 	x    *cuda.Slice[float32]
 }
 
-// serveStreams is one rank of such a job.
+// serveStreams is the process of one streamRank.
 func serveStreams(args []string) error {
 	in := bufio.NewScanner(os.Stdin)
 	comm, err := joinRanks(in, args, tutti.Config{Timeout: streamTimeout})
@@ -51,12 +51,12 @@ func serveStreams(args []string) error {
 	if r.x, err = cuda.Alloc[float32](r.dev, small); err != nil {
 		return err
 	}
-	err = answer(in, map[string]func(int) ([]int64, error){"first": r.first, "absent": r.absent})
+	err = answerQuestions(in, map[string]func(int) ([]int64, error){"first": r.first, "absent": r.absentRank})
 	return errors.Join(err, r.comm.Close(), r.x.Free(), r.dev.Close())
 }
 
-// first makes operations in the order of new streams the first that a new Comm has. It
-// returns how many were right.
+// admitted makes operations in the order of new streams the first ones of a new Comm. It returns
+// the number of right results.
 func (r *streamRank) first(way int) ([]int64, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -135,10 +135,10 @@ func churn(ctx context.Context, dev *cuda.Device) error {
 	return nil
 }
 
-// absent has the last rank never come to an operation in a stream's order, while another
-// goroutine allocates. It returns how long the others waited for their ErrTimeout. Then all
-// ranks make a new Comm and use it.
-func (r *streamRank) absent(int) ([]int64, error) {
+// beforeCall orders an operation with a stream while the last rank never calls it, and another
+// goroutine allocates. It returns the time until ErrTimeout. Then all ranks make a new Comm
+// and use it.
+func (r *streamRank) absentRank(int) ([]int64, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	c, err := r.comm.Dup(ctx)
@@ -174,11 +174,11 @@ func (r *streamRank) absent(int) ([]int64, error) {
 		next.AllReduce(context.Background(), gpu.Of(r.x), tutti.Max), next.Close())
 }
 
-// mpsConnections is how many connections to the device MPS has for all processes.
+// mpsConnections is the number of device connections that MPS has for all processes.
 const mpsConnections = 64
 
-// streams shows that operations in a stream's order come to an end whatever the driver is
-// asked to do meanwhile.
+// streams checks that operations in the order of a stream complete, whatever other driver
+// calls the process makes.
 func (s *shortRun) streams(ctx context.Context) error {
 	for _, ranks := range s.streamRanks {
 		for _, connections := range s.connections {
@@ -205,7 +205,7 @@ func (s *shortRun) streamJob(ctx context.Context, ranks, connections int) error 
 	begin := time.Now()
 	for way := range allWays {
 		if way&lastIsLate != 0 && (ranks == 1 || way&keepStreams != 0 || way&withChurn == 0) {
-			continue // nobody can be late, or it shows nothing more
+			continue // a single rank cannot be late; the other flags add nothing
 		}
 		all, err := j.askAll(ctx, fmt.Sprintf("first %d", way))
 		if err != nil {

@@ -21,29 +21,29 @@ import (
 	"github.com/tutti-go/tutti/internal/bench"
 )
 
-// benchOps are the collectives that NCCL has, as tutti bench names them.
+// benchOps are the collectives of NCCL, by their names in tutti bench.
 const benchOps = "allreduce,broadcast,reduce,allgather,reducescatter,gather,scatter,alltoall"
 
-// A benchRun runs tutti bench beside C, or its loop.
+// A benchRun compares tutti bench, or its measuring loop, with the same loop in C.
 type benchRun struct {
 	out    io.Writer
-	tutti  string   // the program
-	self   string   // this program
-	beside []string // other gputests, to be compared with
-	ranks  []int
-	ops    string
-	flags  []string // for tutti bench: sizes and budget
-	sets   int      // of jobs, at most
-	turns  bool     // the jobs of a set answer in turns; else one job at a time
-	rounds int      // of those turns
-	ahead  int      // at most
+	tutti  string   // path of the tutti program
+	self   string   // path of this program
+	others []string // paths of other gputests to compare with
+	ranks  []int    // numbers of ranks
+	ops    string   // operations, separated by commas
+	flags  []string // of tutti bench: sizes and budget
+	sets   int      // maximum number of times that the jobs are started
+	turns  bool     // the jobs of a set answer in turns; else one job runs at a time
+	rounds int      // of turns for each point
+	ahead  int      // maximum number of operations in flight
 	env    []string
-	driver string // of C
+	driver string // path of the C driver
 
-	points, within, again int
+	points, within, againWithin int // counted by rows: points; points close to C; points where the second C job is close to C
 }
 
-// benchMain is gputest bench.
+// benchMain is the command "gputest bench".
 func benchMain(args []string) error {
 	b := &benchRun{out: os.Stdout}
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -62,14 +62,14 @@ func benchMain(args []string) error {
 	set.BoolVar(&b.turns, "turns", false, "have the loop of tutti bench, C, and others answer about each point in turns, not one after the other about all")
 	set.IntVar(&b.rounds, "rounds", 3, "how often each answers about a point in turn")
 	set.IntVar(&b.ahead, "ahead", 256, "operations started before the first is waited for, at most")
-	beside := set.String("other", "", "other gputests, whose tutti is measured, too")
+	other := set.String("other", "", "other gputests, whose tutti is measured, too")
 	bind := set.Bool("bind", true, "divide the cores among the ranks of each job, if there are two for each")
 	withMPS := set.Bool("mps", true, "start MPS where possible")
 	if err := set.Parse(args); err != nil {
 		return err
 	}
-	if *beside != "" {
-		b.beside = strings.Split(*beside, ",")
+	if *other != "" {
+		b.others = strings.Split(*other, ",")
 	}
 	for _, word := range strings.Split(*ranks, ",") {
 		n, err := strconv.Atoi(word)
@@ -91,7 +91,7 @@ func benchMain(args []string) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, *budget)
 	defer cancel()
-	what, err := ask(ctx, b.env)
+	what, err := describeGPU(ctx, b.env)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,8 @@ func benchMain(args []string) error {
 	return b.run(ctx)
 }
 
-// run divides the time: the more ranks, the longer a job takes, and all take some.
+// run divides the time among the numbers of ranks: a job of more ranks takes longer, and
+// every job has a fixed cost.
 func (b *benchRun) run(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "gputest")
 	if err != nil {
@@ -123,7 +124,7 @@ func (b *benchRun) run(ctx context.Context) error {
 	}
 	fmt.Fprintf(b.out, " |\n%s |\n", strings.Repeat("| --- ", 6+len(b.drivers())))
 	const begin = 8
-	weight := begin / 2 // of staging
+	weight := begin / 2 // for staging
 	for _, n := range b.ranks {
 		weight += begin + n
 	}
@@ -142,7 +143,7 @@ func (b *benchRun) run(ctx context.Context) error {
 		}
 	}
 	fmt.Fprintf(b.out, "\n%d of %d points within 3%% of C where that takes 200 us or more, and within 2 us below; "+
-		"a second job of C's: %d.\n", b.within, b.points, b.again)
+		"a second job of C's: %d.\n", b.within, b.points, b.againWithin)
 	fmt.Fprintf(b.out, "\nstaged (device memory by way of the host's), 2 ranks:\n\n| operation | bytes | tutti us | bus GB/s |\n| --- | --- | --- | --- |\n")
 	list, err := b.tuttiBench(ctx, bench.Staged, 2)
 	for _, r := range list {
@@ -151,7 +152,7 @@ func (b *benchRun) run(ctx context.Context) error {
 	return errors.Join(append(failures, err)...)
 }
 
-// share is a part of the time that is left.
+// share returns a context with the fraction part/of of the remaining time.
 func share(ctx context.Context, part, of int) (context.Context, context.CancelFunc) {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -160,54 +161,55 @@ func share(ctx context.Context, part, of int) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, time.Until(end)*time.Duration(part)/time.Duration(of))
 }
 
-// A cell is one point of the table: of each job, the medians of the sets; and how it
-// compares with C, of which it asked in the same set or, in turns, at the same time.
+// A cell is one point of the table. jobs holds each driver's medians of the sets. vsC
+// holds each driver's comparison with the C driver, which was measured in the same set or,
+// in turns, at the same time.
 type cell struct {
 	bench.Result
-	jobs []series
-	than []beside
+	jobs []series   // microseconds, by driver
+	vsC  []ratioToC // by driver
 }
 
-// A beside is by how much a job's times differ from C's.
-type beside struct {
-	ratio, difference series
+// A ratioToC is the difference between a driver's times and C's.
+type ratioToC struct {
+	ratio, difference series // difference in microseconds
 }
 
-func (b *beside) add(us, c float64) {
+func (b *ratioToC) add(us, c float64) {
 	b.ratio = append(b.ratio, us/c)
 	b.difference = append(b.difference, us-c)
 }
 
-// within reports whether that is little, by the medians.
-func (b *beside) within(c float64) bool {
+// within reports whether the medians are close to C's median c, in microseconds.
+func (b *ratioToC) within(c float64) bool {
 	if c >= 200 {
 		return b.ratio.at(0.5) <= 1.03
 	}
 	return b.difference.at(0.5) <= 2
 }
 
-// A driver is a program whose loop is timed.
+// A driver is a program whose measuring loop is timed.
 type driver struct {
 	name    string
-	command []string // none: it is tutti bench itself, which times all points
+	command []string // nil: tutti bench itself, which measures all points in one run
 }
 
-// drivers are those whose times are compared; the second is C.
+// drivers returns the programs to compare. Index 1 is C and index 2 is C again.
 func (b *benchRun) drivers() []driver {
 	list := []driver{{name: "tutti bench"}, {"C", []string{b.driver}}, {"C again", []string{b.driver}}}
 	if b.turns {
 		list[0] = driver{"tutti", []string{b.self, "loop"}}
 	}
-	for _, path := range b.beside {
+	for _, path := range b.others {
 		list = append(list, driver{filepath.Base(path), []string{path, "loop"}})
 	}
 	return list
 }
 
-// measure runs tutti bench, whose results must be right, and C, and C again; or the loop
-// of tutti bench in turns with theirs: what disturbs the machine for a while disturbs all
-// of them. How fast a communicator is also depends on how its connections and threads
-// happen to lie; so the jobs begin anew as often as there is time for.
+// measure runs up to b.sets sets. In each set it runs the drivers one after the other, or
+// in turns, so that a disturbance of the machine affects all of them. A communicator's
+// speed also depends on where its connections and threads happen to be placed, so each
+// set starts the jobs anew.
 func (b *benchRun) measure(ctx context.Context, dir string, ranks int) error {
 	var cells []cell
 	defer func() { b.rows(cells) }()
@@ -216,7 +218,7 @@ func (b *benchRun) measure(ctx context.Context, dir string, ranks int) error {
 		err := b.set(ctx, dir, ranks, set, &cells)
 		switch {
 		case err != nil && ctx.Err() != nil && set > 0:
-			return nil // what there is counts
+			return nil // the completed sets count
 		case err != nil:
 			return err
 		}
@@ -238,18 +240,18 @@ func (b *benchRun) set(ctx context.Context, dir string, ranks, number int, cells
 	}
 	if number == 0 {
 		for i := range list {
-			*cells = append(*cells, cell{Result: list[i], jobs: make([]series, len(b.drivers())), than: make([]beside, len(b.drivers()))})
+			*cells = append(*cells, cell{Result: list[i], jobs: make([]series, len(b.drivers())), vsC: make([]ratioToC, len(b.drivers()))})
 		}
 	}
 	if b.turns {
 		return b.inTurns(ctx, dir, ranks, *cells)
 	}
-	return b.alone(ctx, dir, ranks, *cells, list)
+	return b.oneByOne(ctx, dir, ranks, *cells, list)
 }
 
-// alone has each job answer about all points, while the others do not exist: they would
-// share the GPU with it.
-func (b *benchRun) alone(ctx context.Context, dir string, ranks int, cells []cell, list []bench.Result) error {
+// oneByOne measures all points with one driver after the other. Only one job exists at a
+// time, because jobs share the GPU.
+func (b *benchRun) oneByOne(ctx context.Context, dir string, ranks int, cells []cell, list []bench.Result) error {
 	times := make([]series, len(b.drivers()))
 	for i := range list {
 		times[0] = append(times[0], list[i].P50)
@@ -264,7 +266,7 @@ func (b *benchRun) alone(ctx context.Context, dir string, ranks int, cells []cel
 		}
 		for i := range cells {
 			var us float64
-			if us, err = b.long(ctx, j, &cells[i]); err != nil {
+			if us, err = b.measureLong(ctx, j, &cells[i]); err != nil {
 				break
 			}
 			times[k] = append(times[k], us)
@@ -278,13 +280,13 @@ func (b *benchRun) alone(ctx context.Context, dir string, ranks int, cells []cel
 		for i := range cells {
 			c := &cells[i]
 			c.jobs[k] = append(c.jobs[k], times[k][i])
-			c.than[k].add(times[k][i], times[1][i])
+			c.vsC[k].add(times[k][i], times[1][i])
 		}
 	}
 	return nil
 }
 
-// start starts the job of a driver.
+// start starts the job of drivers()[number].
 func (b *benchRun) start(ctx context.Context, dir string, ranks, number int) (*job, error) {
 	d, meet := b.drivers()[number], filepath.Join(dir, fmt.Sprintf("meet%d", number))
 	if err := os.WriteFile(meet, make([]byte, 64*ranks), 0o600); err != nil {
@@ -293,8 +295,8 @@ func (b *benchRun) start(ctx context.Context, dir string, ranks, number int) (*j
 	return startJob(ctx, d.name, ranks, append(b.env[:len(b.env):len(b.env)], "TUTTI_BENCH_MEET="+meet), d.command...)
 }
 
-// asked asks a job how long an operation takes.
-func asked(ctx context.Context, j *job, c *cell, times, ahead int) (us float64, err error) {
+// measureOp returns the time of an operation in a job, in microseconds.
+func measureOp(ctx context.Context, j *job, c *cell, times, ahead int) (us float64, err error) {
 	all, err := j.askAll(ctx, fmt.Sprintf("loop %s %d %d %d", c.Op, c.Bytes, times, ahead))
 	if err != nil {
 		return 0, err
@@ -302,32 +304,33 @@ func asked(ctx context.Context, j *job, c *cell, times, ahead int) (us float64, 
 	return slowest(c.Op, all) / 1000, nil
 }
 
-// estimate is how long an operation takes when others are started before it is over, about.
+// estimate returns the approximate time of an operation, in microseconds. If it is short,
+// several operations are in flight.
 func (b *benchRun) estimate(ctx context.Context, j *job, c *cell, window float64) (us float64, err error) {
 	const first, few = 5, 16 // operations
-	us, err = asked(ctx, j, c, first, 1)
+	us, err = measureOp(ctx, j, c, first, 1)
 	if err == nil && us < window/few && b.ahead >= few {
-		us, err = asked(ctx, j, c, 3, few)
+		us, err = measureOp(ctx, j, c, 3, few)
 	}
 	return us, err
 }
 
-// long asks a job about a point for as long as tutti bench measures one, in windows of the
-// same length, of which the first does not count.
-func (b *benchRun) long(ctx context.Context, j *job, c *cell) (us float64, err error) {
+// measureLong measures a point for as long as tutti bench does, in windows of the same length. The
+// admitted window warms up and does not count.
+func (b *benchRun) measureLong(ctx context.Context, j *job, c *cell) (us float64, err error) {
 	const budget, window = 150000, 15000 // microseconds
 	each, err := b.estimate(ctx, j, c, window)
 	if err != nil {
 		return 0, err
 	}
 	ahead := min(max(int(window/each), 4), b.ahead)
-	if _, err = asked(ctx, j, c, 1, ahead); err != nil {
+	if _, err = measureOp(ctx, j, c, 1, ahead); err != nil {
 		return 0, err
 	}
-	return asked(ctx, j, c, max(int(budget/each)/ahead, 5), ahead)
+	return measureOp(ctx, j, c, max(int(budget/each)/ahead, 5), ahead)
 }
 
-// inTurns starts the jobs, and asks them about every point in turns.
+// inTurns starts all jobs and measures every point with them in turns.
 func (b *benchRun) inTurns(ctx context.Context, dir string, ranks int, cells []cell) error {
 	var jobs []*job
 	for i := range b.drivers() {
@@ -346,9 +349,9 @@ func (b *benchRun) inTurns(ctx context.Context, dir string, ranks int, cells []c
 	return nil
 }
 
-// point asks the jobs about one point in turns.
+// point measures one point with all jobs in turns.
 func (b *benchRun) point(ctx context.Context, jobs []*job, c *cell) error {
-	const window = 12000 // microseconds that are one answer's part
+	const window = 12000 // microseconds of one answer
 	ahead, times, rounds := 0, 3, b.rounds
 	for i := range jobs {
 		k := (i + 1) % len(jobs)
@@ -356,7 +359,7 @@ func (b *benchRun) point(ctx context.Context, jobs []*job, c *cell) error {
 		if err != nil {
 			return err
 		}
-		if k == 1 { // C says
+		if k == 1 { // C determines the number in flight for all
 			ahead = min(max(int(window/each), 4), b.ahead)
 			if float64(ahead)*each > 2*window {
 				times, rounds = 1, min(rounds, 3)
@@ -366,12 +369,12 @@ func (b *benchRun) point(ctx context.Context, jobs []*job, c *cell) error {
 	answers := make([]series, len(jobs))
 	for round := range rounds + 1 {
 		for i := range jobs {
-			k := (i + round) % len(jobs) // nobody is always first
-			us, err := asked(ctx, jobs[k], c, times, ahead)
+			k := (i + round) % len(jobs) // each job is first in turn
+			us, err := measureOp(ctx, jobs[k], c, times, ahead)
 			if err != nil {
 				return err
 			}
-			if round > 0 { // the first warms up
+			if round > 0 { // the first round warms up
 				answers[k] = append(answers[k], us)
 			}
 		}
@@ -379,13 +382,13 @@ func (b *benchRun) point(ctx context.Context, jobs []*job, c *cell) error {
 	for k := range answers {
 		c.jobs[k] = append(c.jobs[k], answers[k].at(0.5))
 		for i, other := range answers[1] {
-			c.than[k].add(answers[k][i], other)
+			c.vsC[k].add(answers[k][i], other)
 		}
 	}
 	return nil
 }
 
-// slowest is the median as tutti bench takes it: of the slowest rank where every rank
+// slowest returns the median as tutti bench computes it: of the slowest rank if every rank
 // waits for every other, else of the last rank in each iteration.
 func slowest(op string, ranks [][]float64) float64 {
 	if slices.Contains([]string{"allreduce", "allgather", "reducescatter", "alltoall"}, op) {
@@ -404,15 +407,15 @@ func slowest(op string, ranks [][]float64) float64 {
 	return series(last).at(0.5)
 }
 
-// tuttiBench runs tutti bench and returns its results, all of which must be right;
-// beside an error, those that it had told before.
+// tuttiBench runs tutti bench and returns its results. A wrong result is an error. With an
+// error it returns the results before it.
 func (b *benchRun) tuttiBench(ctx context.Context, engine string, ranks int) ([]bench.Result, error) {
 	args := append([]string{"bench", "--engine", engine, "-n", strconv.Itoa(ranks), "--op", b.ops, "--json"}, b.flags...)
 	cmd := exec.CommandContext(ctx, b.tutti, args...)
 	cmd.Env = append(os.Environ(), b.env...)
 	var out, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // so that its ranks end, too
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // tutti ends its ranks
 	cmd.WaitDelay = 10 * time.Second
 	failed := cmd.Run()
 	if failed != nil {
@@ -432,7 +435,7 @@ func (b *benchRun) tuttiBench(ctx context.Context, engine string, ranks int) ([]
 	return list, failed
 }
 
-// rows prints the points that there are and judges them.
+// rows prints the measured points with a verdict, and counts them.
 func (b *benchRun) rows(cells []cell) {
 	for i := range cells {
 		c := &cells[i]
@@ -442,15 +445,15 @@ func (b *benchRun) rows(cells []cell) {
 		}
 		other, verdict := c.jobs[1].at(0.5), "slower"
 		b.points++
-		if c.than[0].within(other) {
+		if c.vsC[0].within(other) {
 			verdict = "ok"
 			b.within++
 		}
-		if c.than[2].within(other) {
-			b.again++
+		if c.vsC[2].within(other) {
+			b.againWithin++
 		}
 		fmt.Fprintf(b.out, "| %s | %d | %d | %.3f (%.3f) | %+.1f (%+.1f) | %s, %d x", c.Op, c.Bytes, c.Ranks,
-			c.than[0].ratio.at(0.5), c.than[2].ratio.at(0.5), c.than[0].difference.at(0.5), c.than[2].difference.at(0.5), verdict, sets)
+			c.vsC[0].ratio.at(0.5), c.vsC[2].ratio.at(0.5), c.vsC[0].difference.at(0.5), c.vsC[2].difference.at(0.5), verdict, sets)
 		for _, s := range c.jobs {
 			fmt.Fprintf(b.out, " | %.1f (%.1f, %.1f)", s.at(0.5), s.at(0), s.at(1))
 		}

@@ -9,29 +9,29 @@ import (
 	"github.com/tutti-go/tutti/internal/ncclsys"
 )
 
-// Close waits for calls that are under way and frees the communicator. If there
-// was an asynchronous error, it aborts instead, which waits for nobody. It may be
-// called again, and while another goroutine aborts. Streams that hold collectives
-// should be synchronized first.
+// Close waits for calls in progress and frees the communicator. After an asynchronous
+// error it aborts instead, which does not wait for other ranks. Further calls of Close,
+// and a concurrent Abort, are allowed. Synchronize the streams that hold collectives
+// first.
 func (c *Comm) Close() error {
 	if c == nil {
 		return nil
 	}
-	if err := c.lib.grouped("Close"); err != nil {
+	if err := c.lib.refuseInGroup("Close"); err != nil {
 		return err
 	}
 	c.lock()
 	wasFinal := c.state == finalized || c.state == revoked
 	if c.state&(open|revoked|finalized) == 0 {
 		c.unlock()
-		<-c.ended
+		<-c.done
 		return nil
 	}
 	c.state = closing
 	c.changed.Broadcast()
-	if !c.rest(closing) {
+	if !c.awaitIdle(closing) {
 		c.unlock()
-		<-c.ended // an abort took over
+		<-c.done // an abort took over
 		return nil
 	}
 	c.busy = true
@@ -39,7 +39,7 @@ func (c *Comm) Close() error {
 
 	failed := c.AsyncError() != nil
 	if !failed && c.nonBlocking && !wasFinal {
-		failed = c.settle(c.dev.Do(func() error { return c.lib.sys.CommFinalize(c.handle()) })) != nil
+		failed = c.awaitResult(c.dev.Do(func() error { return c.lib.sys.CommFinalize(c.handle()) })) != nil
 	}
 
 	c.lock()
@@ -47,7 +47,7 @@ func (c *Comm) Close() error {
 	if c.state != closing {
 		c.changed.Broadcast()
 		c.unlock()
-		<-c.ended
+		<-c.done
 		return nil
 	}
 	c.state = destroying
@@ -60,20 +60,20 @@ func (c *Comm) Close() error {
 	return c.endErr
 }
 
-// rest waits until nothing uses the communicator, and reports whether it is
-// still in that state. mu is held.
-func (c *Comm) rest(s state) bool {
+// awaitIdle waits until no call uses the communicator, and reports whether its state is still
+// s. The caller holds mu.
+func (c *Comm) awaitIdle(s state) bool {
 	for c.state == s && (c.busy || c.readers > 0) {
 		c.wait()
 	}
 	return c.state == s
 }
 
-// end frees the handle and tells everyone who waits for that.
+// end frees the handle, sets the final state and closes done.
 func (c *Comm) end(s state, free func(uintptr) error) {
 	err := c.dev.Do(func() error { return free(c.handle()) })
 	if errors.Is(err, ncclsys.ErrInProgress) {
-		err = nil // it goes on by itself, and the handle is gone
+		err = nil // NCCL completes it in the background; the handle is invalid
 	}
 	err = errors.Join(public(err), c.dev.Release())
 	c.cleanup.Stop()
@@ -81,36 +81,38 @@ func (c *Comm) end(s state, free func(uintptr) error) {
 	c.state, c.endErr = s, err
 	c.changed.Broadcast()
 	c.unlock()
-	close(c.ended)
+	close(c.done)
 }
 
-// Abort ends what runs on the communicator, also what waits for ranks that are
-// gone, and frees it. It may be called from any goroutine, and again; after Close
-// it does nothing. NCCL wants no call on the communicator to be under way: it
-// waits for that, and for NCCL, until the context ends, and then goes on by
-// itself. The error is an ErrBusy if a call had not returned. A call that has been
-// in NCCL for a second after the Abort, because it waits for a rank that does not
-// come, is aborted under way: nothing else ends it.
+// Abort ends the operations on the communicator, also those that wait for ranks that have
+// exited, and frees it. It may be called from any goroutine and more than once; after
+// Close it does nothing.
 //
-// Other ranks are not told. Communicators of one process must be aborted
-// together: see AbortAll.
+// NCCL does not allow an abort while a call on the communicator is in progress. Abort waits
+// for that call, and for NCCL, until ctx ends; then the abort continues in the background.
+// The error matches ErrBusy if the call had not returned by then. A call may be in NCCL for
+// good, because it waits for a rank that does not come. If it has not returned a second
+// after Abort began, Abort aborts during the call, since nothing else would end it.
+//
+// Other ranks are not notified. Communicators of one process must be aborted together; see
+// AbortAll.
 func (c *Comm) Abort(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	if err := c.lib.grouped("Abort"); err != nil {
+	if err := c.lib.refuseInGroup("Abort"); err != nil {
 		return err
 	}
 	c.startAbort()
 	return c.awaitEnd(ctx)
 }
 
-// AbortAll aborts communicators at the same time: NCCL's abort of one may wait
-// for that of another.
+// AbortAll aborts several communicators at the same time: in NCCL, the abort of one
+// communicator may wait for the abort of another.
 func AbortAll(ctx context.Context, comms ...*Comm) error {
 	for _, c := range comms {
 		if c != nil {
-			if err := c.lib.grouped("AbortAll"); err != nil {
+			if err := c.lib.refuseInGroup("AbortAll"); err != nil {
 				return err
 			}
 		}
@@ -129,8 +131,8 @@ func AbortAll(ctx context.Context, comms ...*Comm) error {
 	return errors.Join(errs...)
 }
 
-// startAbort begins an abort, once, on a thread of its own, because NCCL's may
-// hang.
+// startAbort starts an abort, unless one has started or the communicator is being freed.
+// The abort runs on a goroutine of its own, because ncclCommAbort can hang.
 func (c *Comm) startAbort() {
 	c.lock()
 	defer c.unlock()
@@ -143,9 +145,9 @@ func (c *Comm) startAbort() {
 	go func() {
 		c.lock()
 		if c.busy && !c.nonBlocking {
-			defer time.AfterFunc(grace, c.lose).Stop()
+			defer time.AfterFunc(abortGrace, c.graceOver).Stop()
 		}
-		for (c.busy || c.readers > 0) && !(c.lost && c.inside()) {
+		for (c.busy || c.readers > 0) && !(c.gracePassed && c.canAbortInCall()) {
 			c.wait()
 		}
 		c.unlock()
@@ -153,25 +155,26 @@ func (c *Comm) startAbort() {
 	}()
 }
 
-// grace is how long a call may take to return from NCCL before an abort comes
-// upon it.
-const grace = time.Second
+// abortGrace is how long an abort waits for a call to return from NCCL before it aborts during
+// the call.
+const abortGrace = time.Second
 
-// lose gives up the hope that a call returns by itself.
-func (c *Comm) lose() {
+// graceOver makes the abort wait no longer for a call in NCCL.
+func (c *Comm) graceOver() {
 	c.lock()
 	defer c.unlock()
-	c.lost = true
+	c.gracePassed = true
 	c.changed.Broadcast()
 }
 
-// inside reports whether the call that has the communicator is in NCCL, and not in
-// a group that is still open: that would use it when it ends. mu is held.
-func (c *Comm) inside() bool { return c.readers == 0 && (c.owner == nil || c.ending) }
+// canAbortInCall reports whether an abort during the current call is possible: the call is in NCCL.
+// A group that is still open is not; it would use the communicator when it ends. The
+// caller holds mu.
+func (c *Comm) canAbortInCall() bool { return c.readers == 0 && (c.owner == nil || c.ending) }
 
 func (c *Comm) awaitEnd(ctx context.Context) error {
 	select {
-	case <-c.ended:
+	case <-c.done:
 		return c.endErr
 	case <-ctx.Done():
 	}
@@ -183,45 +186,44 @@ func (c *Comm) awaitEnd(ctx context.Context) error {
 	return fmt.Errorf("nccl: Abort: %w: %w", ErrStarted, ctx.Err())
 }
 
-// An AbortHandle aborts a communicator. It can be kept and passed around without
-// the communicator, fired from any goroutine, and is harmless after Close.
+// An AbortHandle aborts a communicator. Its holder needs no access to the communicator.
+// It may be used from any goroutine, and does nothing after Close.
 type AbortHandle struct{ c *Comm }
 
-// AbortHandle returns a handle by which the communicator can be aborted.
+// AbortHandle returns a handle that aborts the communicator.
 func (c *Comm) AbortHandle() AbortHandle { return AbortHandle{c} }
 
 // Abort is Comm.Abort.
 func (h AbortHandle) Abort(ctx context.Context) error { return h.c.Abort(ctx) }
 
-// Revoke ends what runs on the communicator and keeps it for Split, Shrink and
-// Close. Other ranks are not told. It needs NCCL 2.28.7.
+// Revoke ends the operations on the communicator and keeps it for Split, Shrink and Close.
+// Other ranks are not notified. It needs NCCL 2.28.7.
 func (c *Comm) Revoke(ctx context.Context) error {
 	return c.manage(ctx, "Revoke", open, revoked, c.lib.sys.CommRevoke)
 }
 
-// Finalize flushes what was started and brings the communicator to rest, with
-// those of all other ranks; after it, only Close and Abort are of use.
+// Finalize flushes the operations on the communicator. All ranks must call it. After it,
+// only Close and Abort are useful.
 func (c *Comm) Finalize(ctx context.Context) error {
 	return c.manage(ctx, "Finalize", open, finalized, c.lib.sys.CommFinalize)
 }
 
-// Suspend gives the communicator's device memory back until Resume. It needs NCCL
-// 2.29.7.
+// Suspend releases the communicator's device memory until Resume. It needs NCCL 2.29.7.
 func (c *Comm) Suspend(ctx context.Context) error {
 	const memory = 1
 	return c.manage(ctx, "Suspend", open, open, func(h uintptr) error { return c.lib.sys.CommSuspend(h, memory) })
 }
 
-// Resume ends Suspend.
+// Resume undoes Suspend.
 func (c *Comm) Resume(ctx context.Context) error {
 	return c.manage(ctx, "Resume", open, open, c.lib.sys.CommResume)
 }
 
-// manage makes a call that may wait for other ranks, on a thread of its own, and
-// changes the state. When the context ends first, the call is left to itself, and
+// manage makes a call that may wait for other ranks, on a goroutine of its own, and changes
+// the state if it succeeds. When ctx ends first, manage returns; the call continues and
 // keeps the communicator until it returns.
 func (c *Comm) manage(ctx context.Context, what string, from, to state, call func(uintptr) error) error {
-	if err := first(ctx.Err(), c.lib.grouped(what)); err != nil {
+	if err := first(ctx.Err(), c.lib.refuseInGroup(what)); err != nil {
 		return err
 	}
 	if err := c.take(what, nil, from); err != nil {
@@ -230,8 +232,8 @@ func (c *Comm) manage(ctx context.Context, what string, from, to state, call fun
 	done := make(chan error, 1)
 	go func() {
 		err := c.dev.Do(func() error { return call(c.handle()) })
-		if err = c.settle(err); err == nil {
-			c.move(from, to)
+		if err = c.awaitResult(err); err == nil {
+			c.transition(from, to)
 		}
 		c.give()
 		done <- err
@@ -244,15 +246,15 @@ func (c *Comm) manage(ctx context.Context, what string, from, to state, call fun
 	}
 }
 
-// MemoryStats is what a communicator holds of the device's memory, in bytes.
+// MemoryStats is the device memory that a communicator holds, in bytes.
 type MemoryStats struct {
-	Suspendable uint64 // that Suspend gives back
-	Persistent  uint64 // that it does not
+	Suspendable uint64 // released by Suspend
+	Persistent  uint64 // not released by Suspend
 	Total       uint64
-	Suspended   bool // whether it has
+	Suspended   bool // the communicator is suspended
 }
 
-// MemoryStats asks NCCL what the communicator holds. It needs NCCL 2.29.7.
+// MemoryStats returns the memory that the communicator holds. It needs NCCL 2.29.7.
 func (c *Comm) MemoryStats() (MemoryStats, error) {
 	u, err := c.enter("MemoryStats")
 	if err != nil {

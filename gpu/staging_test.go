@@ -17,7 +17,7 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// counter counts the lines of a log that have a word in them.
+// A counter counts the lines of a log that contain a word.
 type counter struct {
 	word string
 	n    atomic.Int64
@@ -28,8 +28,8 @@ func (c *counter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestHostStaging asks for it by Config and by the environment: it is counted, and
-// told of once for each Comm.
+// TestHostStaging enables it by Config and by the environment. Calls are counted, and each Comm logs it
+// once.
 func TestHostStaging(t *testing.T) {
 	for _, env := range []bool{false, true} {
 		t.Run(fmt.Sprintf("env=%v", env), func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestHostStaging(t *testing.T) {
 	}
 }
 
-// TestNotStaged is a Comm with NCCL, and one without a device: both count nothing.
+// TestNotStaged uses a Comm with NCCL and one without a device: both count nothing.
 func TestNotStaged(t *testing.T) {
 	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
 		if err := first(r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum), r.holds(3)); err != nil {
@@ -77,8 +77,8 @@ func TestNotStaged(t *testing.T) {
 	}))
 }
 
-// TestMissingNCCL runs this binary again without NCCL: making a Comm fails with the
-// paths that were tried and the way out, which works.
+// TestMissingNCCL runs this binary again without NCCL. Making a Comm fails; the error lists the paths
+// that were tried and the alternative, which works.
 func TestMissingNCCL(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), proctest.Self(t))
 	cmd.Env = append(os.Environ(), "TUTTI_NCCL_LIBRARY=/no/such/libnccl.so.2", missingEnv+"=1")
@@ -90,7 +90,7 @@ func TestMissingNCCL(t *testing.T) {
 
 const missingEnv = "TUTTI_TEST_MISSING"
 
-// withoutNCCL is the process that TestMissingNCCL starts.
+// withoutNCCL is the process of TestMissingNCCL.
 func withoutNCCL() error {
 	_, err := tutti.Local(1, tutti.Config{Device: gpu.Auto()})
 	for _, word := range []string{"/no/such/libnccl.so.2", "HostStaging", "TUTTI_HOST_STAGING=1"} {

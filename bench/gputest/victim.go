@@ -14,17 +14,18 @@ import (
 	"github.com/tutti-go/tutti/gpu"
 )
 
-// How a rank dies; nobody is for a round in which none does.
+// Where the victim is when it is killed.
 const (
-	absent = iota // it does not come to the operation
-	onGPU         // it has come, and is held back on the device, where the others wait for it
-	nobody
+	beforeCall = iota // it has not called the operation that the others wait in
+	inKernel          // it has called it, and its stream is held back, so that the others wait on the device
+	noVictim          // there is no victim
 )
 
-// mortal is a process that is a rank in one round after another, for as long as it
-// lives. It reads "round ADDR RANK RANKS MODE VICTIM", says "ready" when it is where
-// the victim is to be killed, and "ns" and whether it was told the right thing then.
-func mortal() error {
+// victimMain is a process that is a rank in one round after another, until it is killed. It
+// reads "round ADDR RANK RANKS MODE VICTIM". It prints "ready" when the victim may be
+// killed, "ns 0" when its operation has returned, and "ns 1" when it has seen the right
+// error and has closed its Comm.
+func victimMain() error {
 	dev, err := cuda.Open(0, nil)
 	if err != nil {
 		return err
@@ -51,7 +52,7 @@ func mortal() error {
 		if err != nil {
 			return err
 		}
-		err = liveRound(c, dev, x, mode, victim)
+		err = survive(c, dev, x, mode, victim)
 		took := time.Now()
 		if err = errors.Join(err, c.Close()); err != nil {
 			return fmt.Errorf("%s: %w", in.Text(), err)
@@ -61,16 +62,15 @@ func mortal() error {
 	return errors.Join(x.Free(), dev.Close())
 }
 
-// warm loads and prepares all that the first Comm of a process needs.
+// warm makes the first Comm of the process, which loads and initialises the libraries.
 func warm(x *cuda.Slice[float32]) error {
 	return tutti.RunLocal(context.Background(), 1, tutti.Config{Device: gpu.Device(0)}, func(ctx context.Context, c *tutti.Comm) error {
 		return c.AllReduce(ctx, gpu.Of(x), tutti.Max)
 	})
 }
 
-// liveRound works a little and then waits for an operation that the victim will
-// never do.
-func liveRound(c *tutti.Comm, dev *cuda.Device, x *cuda.Slice[float32], mode, victim int) error {
+// survive performs some operations and then waits in one that the victim never completes.
+func survive(c *tutti.Comm, dev *cuda.Device, x *cuda.Slice[float32], mode, victim int) error {
 	ctx := context.Background()
 	for range 3 {
 		if err := c.AllReduce(ctx, gpu.Of(x), tutti.Max); err != nil {
@@ -78,14 +78,14 @@ func liveRound(c *tutti.Comm, dev *cuda.Device, x *cuda.Slice[float32], mode, vi
 		}
 	}
 	fmt.Println("ready")
-	if mode == nobody {
+	if mode == noVictim {
 		return nil
 	}
 	if c.Rank() == victim {
-		return dieHere(ctx, c, dev, x, mode)
+		return awaitKill(ctx, c, dev, x, mode)
 	}
 	err := c.AllReduce(ctx, gpu.Of(x), tutti.Max)
-	fmt.Println("ns 0") // the time counts from the kill to this line
+	fmt.Println("ns 0") // the parent measures the time from the kill to this line
 	var e *tutti.Error
 	if !errors.Is(err, tutti.ErrRankLost) || !errors.As(err, &e) || !slices.Equal(e.Lost, []int{victim}) {
 		return fmt.Errorf("rank %d was killed, and this one was told: %w", victim, err)
@@ -93,9 +93,9 @@ func liveRound(c *tutti.Comm, dev *cuda.Device, x *cuda.Slice[float32], mode, vi
 	return nil
 }
 
-// dieHere waits to be killed.
-func dieHere(ctx context.Context, c *tutti.Comm, dev *cuda.Device, x *cuda.Slice[float32], mode int) error {
-	if mode == onGPU {
+// awaitKill waits to be killed.
+func awaitKill(ctx context.Context, c *tutti.Comm, dev *cuda.Device, x *cuda.Slice[float32], mode int) error {
+	if mode == inKernel {
 		s, err := dev.NewStream()
 		if err != nil {
 			return err

@@ -2,9 +2,9 @@ package cuda
 
 import "unsafe"
 
-// CopyOut copies device memory to pinned host memory in the stream's order. It
-// checks neither address: it is for callers that know both, and that keep both
-// as they are until the copy is done.
+// CopyOut copies device memory to pinned host memory in the order of the stream. It does
+// not check the addresses. The caller keeps both memories valid until the copy is
+// complete.
 func (s *Stream) CopyOut(dst unsafe.Pointer, src, bytes uintptr) error {
 	if err := s.check(); err != nil {
 		return err
@@ -16,7 +16,7 @@ func (s *Stream) CopyOut(dst unsafe.Pointer, src, bytes uintptr) error {
 	return public(s.dev.drv.MemcpyDtoHAsync(dst, src, bytes, s.handle))
 }
 
-// CopyIn copies pinned host memory to device memory, as CopyOut does the reverse.
+// CopyIn copies pinned host memory to device memory, under the conditions of CopyOut.
 func (s *Stream) CopyIn(dst uintptr, src unsafe.Pointer, bytes uintptr) error {
 	if err := s.check(); err != nil {
 		return err

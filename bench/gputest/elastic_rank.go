@@ -16,36 +16,36 @@ import (
 	"github.com/tutti-go/tutti/gpu"
 )
 
-// An elasticRank adds up, on the device, what all ranks contribute: in each step
-// the step's number times each rank's own. It goes on when ranks are lost and
-// when others come, and nothing may be lost or count twice.
+// An elasticRank adds up, on the device, the contributions of all ranks: in each step the
+// step's number times a number of each rank. It continues when ranks are lost or added.
+// Every contribution must count exactly once.
 type elasticRank struct {
-	ctx   context.Context
-	c     *tutti.Comm
-	x     *cuda.Slice[int64]
-	id    int64
-	asks  chan string
-	knows bool // the sum, as those do who have been there
+	ctx      context.Context
+	c        *tutti.Comm
+	x        *cuda.Slice[int64]
+	id       int64
+	commands chan string // lines of the standard input
+	synced   bool        // step and total are valid; false in a new rank until it has met the others
 
 	step, total int64
-	ops         uint64   // that were completed on c
-	past        []moment // after which of them the sum was what, the last few
-	first       moment   // when this rank came
+	ops         uint64       // operations completed on c
+	history     []checkpoint // the sums after the last few operations
+	admitted    checkpoint   // when this rank was admitted
 	generations []generation
 }
 
-// A moment is the sum after an operation.
-type moment struct {
+// A checkpoint is the sum after an operation.
+type checkpoint struct {
 	op          uint64
 	step, total int64
 }
 
-// A generation is the steps, from one on, in which the ranks' numbers had one sum.
+// A generation says that from step from on, the ranks' numbers had the sum numbers.
 type generation struct{ from, numbers int64 }
 
-// elastic is such a rank's process. It says "ready" when it can join, "ready RANK
-// SIZE" whenever it has a Comm, and in the end "ns STEPS TOTAL". It is told "grow N"
-// and "stop".
+// elastic is the process of an elasticRank. It prints "ready" when it can join, "ready RANK
+// SIZE" whenever it has a new Comm, and finally "ns STEPS TOTAL". It reads the commands
+// "grow N" and "stop".
 func elastic() error {
 	id, err := strconv.ParseInt(os.Getenv("GPUTEST_ID"), 10, 64)
 	if err != nil {
@@ -55,7 +55,7 @@ func elastic() error {
 	if err != nil {
 		return err
 	}
-	m := &elasticRank{ctx: context.Background(), id: id, asks: make(chan string, 4), knows: os.Getenv("TUTTI_LATE") == ""}
+	m := &elasticRank{ctx: context.Background(), id: id, commands: make(chan string, 4), synced: os.Getenv("TUTTI_LATE") == ""}
 	if m.x, err = cuda.Alloc[int64](dev, 3); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func elastic() error {
 	fmt.Println("ready")
 	go func() {
 		for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-			m.asks <- in.Text()
+			m.commands <- in.Text()
 		}
 	}()
 	if m.c, err = tutti.Join(m.ctx, tutti.Config{Device: gpu.Device(0), Timeout: time.Minute}); err != nil {
@@ -91,10 +91,10 @@ func elastic() error {
 	return errors.Join(m.c.Close(), m.x.Free(), dev.Close())
 }
 
-// work goes on until some rank was told to stop.
+// work continues until a rank has read "stop".
 func (m *elasticRank) work() error {
 	for {
-		if err := m.meet(); err != nil {
+		if err := m.exchangeState(); err != nil {
 			return err
 		}
 		grow, err := m.steps()
@@ -109,11 +109,11 @@ func (m *elasticRank) work() error {
 	}
 }
 
-// meet finds out who is here, and tells those who have come what the sum is.
-func (m *elasticRank) meet() error {
-	m.ops, m.past = 0, []moment{{0, m.step, m.total}}
+// exchangeState exchanges the ranks' numbers, and gives new ranks the step and the sum.
+func (m *elasticRank) exchangeState() error {
+	m.ops, m.history = 0, []checkpoint{{0, m.step, m.total}}
 	mine := []int64{m.id + 1, m.step, m.total, 0}
-	if m.knows {
+	if m.synced {
 		mine[3] = 1
 	}
 	all := make([]int64, 4*m.c.Size())
@@ -132,22 +132,22 @@ func (m *elasticRank) meet() error {
 		}
 	}
 	m.step, m.total = known[0], known[1]
-	if !m.knows {
-		m.knows, m.first = true, moment{0, m.step, m.total}
+	if !m.synced {
+		m.synced, m.admitted = true, checkpoint{0, m.step, m.total}
 	}
-	m.past = append(m.past, moment{m.ops, m.step, m.total})
+	m.history = append(m.history, checkpoint{m.ops, m.step, m.total})
 	m.generations = append(m.generations, generation{m.step, numbers})
 	fmt.Println("ready", m.c.Rank(), m.c.Size())
 	return nil
 }
 
-// steps adds up until a rank was told something: to grow by so many, or, zero, to
-// stop.
+// steps adds up until a rank has read a command. It returns N of "grow N", or zero for
+// "stop".
 func (m *elasticRank) steps() (grow int64, err error) {
 	for {
 		x := []int64{(m.step + 1) * (m.id + 1), 0, 0}
 		select {
-		case ask := <-m.asks:
+		case ask := <-m.commands:
 			if n, found := strings.CutPrefix(ask, "grow "); found {
 				x[2], _ = strconv.ParseInt(n, 10, 64)
 			} else {
@@ -167,9 +167,9 @@ func (m *elasticRank) steps() (grow int64, err error) {
 		m.ops++
 		m.step++
 		m.total += x[0]
-		m.past = append(m.past, moment{m.ops, m.step, m.total})
-		if len(m.past) > 8 {
-			m.past = slices.Delete(m.past, 0, 4)
+		m.history = append(m.history, checkpoint{m.ops, m.step, m.total})
+		if len(m.history) > 8 {
+			m.history = slices.Delete(m.history, 0, 4)
 		}
 		if x[1] > 0 || x[2] > 0 {
 			return x[2], m.check()
@@ -177,17 +177,17 @@ func (m *elasticRank) steps() (grow int64, err error) {
 	}
 }
 
-// shrink goes on without who was lost, from where all of the rest were.
+// shrink continues without the lost ranks, from the last operation that all others completed.
 func (m *elasticRank) shrink() error {
 	next, done, err := m.c.Shrink(m.ctx)
 	if err != nil {
 		return err
 	}
 	m.c = next
-	for len(m.past) > 1 && m.past[len(m.past)-1].op > done {
-		m.past = m.past[:len(m.past)-1]
+	for len(m.history) > 1 && m.history[len(m.history)-1].op > done {
+		m.history = m.history[:len(m.history)-1]
 	}
-	last := m.past[len(m.past)-1]
+	last := m.history[len(m.history)-1]
 	if last.op > max(done, 1) {
 		return fmt.Errorf("operation %d was the last of all, and this rank knows only from %d on", done, last.op)
 	}
@@ -195,10 +195,10 @@ func (m *elasticRank) shrink() error {
 	return nil
 }
 
-// check computes the sum again, from who was there when.
+// check computes the sum again, from the generations.
 func (m *elasticRank) check() error {
-	want, numbers := m.first.total, int64(0)
-	for s := m.first.step; s < m.step; s++ {
+	want, numbers := m.admitted.total, int64(0)
+	for s := m.admitted.step; s < m.step; s++ {
 		for _, e := range m.generations {
 			if e.from <= s {
 				numbers = e.numbers

@@ -14,11 +14,11 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// A result is what became of one test binary.
+// A result is the outcome of one test binary.
 type result struct {
 	passed, skipped, failed int
 	took                    time.Duration
-	tail                    string
+	tail                    string // the failed tests' names, and the end of the output
 }
 
 // test runs a test binary and counts its tests.
@@ -53,8 +53,7 @@ func runSelf(ctx context.Context, env []string, args ...string) (took time.Durat
 	return time.Since(begin), string(text), err
 }
 
-// count counts the tests in verbose output. The tail of its result has the names of the tests
-// that failed, and the end of the output.
+// count counts the tests in the output of "go test -v".
 func count(out string) result {
 	var r result
 	for line := range strings.Lines(out) {
@@ -73,8 +72,8 @@ func count(out string) result {
 	return r
 }
 
-// ask lets a process of its own say which GPU and which libraries there are.
-func ask(ctx context.Context, env []string) (string, error) {
+// describeGPU returns the names of the GPU and the libraries, from a process of its own.
+func describeGPU(ctx context.Context, env []string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
@@ -89,8 +88,8 @@ func ask(ctx context.Context, env []string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// about prints the GPU and the libraries.
-func about() error {
+// printGPU prints the GPU and the libraries.
+func printGPU() error {
 	d, err := cuda.Open(0, nil)
 	if err != nil {
 		return err

@@ -14,21 +14,21 @@ import (
 	"github.com/tutti-go/tutti/gpu"
 )
 
-// stagedPiece is how much is copied at once, as the engine does it.
+// stagedPiece is the size of one copy in bytes, the same as in the engine.
 const stagedPiece = 4 << 20
 
-// A stagedRank is one rank that answers questions about host staging.
+// A stagedRank is one rank of a job that answers questions about host staging.
 type stagedRank struct {
 	ctx     context.Context
 	comm    *tutti.Comm
 	dev     *cuda.Device
-	in, out *cuda.Stream
-	x       *cuda.Slice[float32]
-	pinned  *cuda.HostSlice[float32]
-	shared  *tutti.Memory[float32]
+	in, out *cuda.Stream             // for copies from and to the device
+	x       *cuda.Slice[float32]     // the operand in device memory
+	pinned  *cuda.HostSlice[float32] // for copies, as large as x
+	shared  *tutti.Memory[float32]   // the operand in host memory, as large as x
 }
 
-// serveStaged is one rank of a job that answers for a Comm with HostStaging.
+// serveStaged is the process of one stagedRank.
 func serveStaged(args []string) error {
 	bytes, err := strconv.Atoi(os.Getenv("TUTTI_BENCH_BYTES"))
 	if err != nil {
@@ -43,7 +43,7 @@ func serveStaged(args []string) error {
 	if err != nil {
 		return err
 	}
-	err = answer(in, map[string]func(int) ([]int64, error){
+	err = answerQuestions(in, map[string]func(int) ([]int64, error){
 		"staged":     r.every(func() error { return r.comm.AllReduce(r.ctx, gpu.Of(r.x), tutti.Sum) }),
 		"collective": r.every(func() error { return r.comm.AllReduce(r.ctx, r.shared.Buffer(), tutti.Sum) }),
 		"copies":     r.every(r.copies),
@@ -81,7 +81,7 @@ func (r *stagedRank) close() error {
 	return errors.Join(r.comm.Close(), r.shared.Free(), r.pinned.Free(), r.x.Free(), r.in.Close(), r.out.Close(), r.dev.Close())
 }
 
-// every times an operation that all ranks begin together.
+// every times an operation that all ranks start together, with barriers.
 func (r *stagedRank) every(f func() error) func(times int) ([]int64, error) {
 	return func(times int) ([]int64, error) {
 		took := make([]int64, times)
@@ -102,8 +102,7 @@ func (r *stagedRank) every(f func() error) func(times int) ([]int64, error) {
 	}
 }
 
-// copies is what a staged operation copies, in both directions at once, and
-// nothing else.
+// copies performs only the copies of a staged operation, in both directions at once.
 func (r *stagedRank) copies() error {
 	host := r.pinned.Data()
 	for lo := 0; lo < len(host); lo += stagedPiece / 4 {
@@ -119,14 +118,14 @@ func (r *stagedRank) copies() error {
 	return errors.Join(r.in.Wait(r.ctx), r.out.Wait(r.ctx))
 }
 
-// naive is what a program without staging does.
+// naive performs an operation as a program without staging would.
 func (r *stagedRank) naive() error {
 	host := make([]float32, r.x.Len())
 	return errors.Join(r.x.CopyTo(host), r.comm.AllReduce(r.ctx, tutti.Of(host), tutti.Sum), r.x.CopyFrom(host))
 }
 
-// right checks sums of that many elements, at most all, and returns how often calls
-// went through host memory.
+// right checks sums of up to n elements. It returns the number of calls that went through
+// host memory.
 func (r *stagedRank) right(n int) ([]int64, error) {
 	x, err := r.x.Slice(0, min(n, r.x.Len()))
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
-// TestAhead starts an operation that the other rank comes to only when it has
-// heard that this rank's earlier one is over: a rank does not wait for the next
-// operation before it says so.
+// TestAhead starts an operation that the other rank calls only after it has heard that this rank's
+// earlier operation is complete: a rank does not wait for the next operation before it reports.
 func TestAhead(t *testing.T) {
 	heard := make(chan struct{})
 	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
@@ -43,9 +42,8 @@ func TestAhead(t *testing.T) {
 	}))
 }
 
-// TestManyAhead starts more operations than a device is given at once, on device
-// and host memory in turns, and barriers between them: they are over in order, and
-// the results are right.
+// TestManyAhead starts more operations than a device accepts at once, on device and host memory in
+// turns, with barriers between them. They complete in order, and the results are right.
 func TestManyAhead(t *testing.T) {
 	const rounds = 30
 	ok(t, run(t, 3, tutti.Config{}, func(ctx context.Context, r *rank) error {
@@ -88,8 +86,8 @@ func TestManyAhead(t *testing.T) {
 	}))
 }
 
-// TestAheadOfMismatch starts many operations of which one is another on one rank:
-// that is told, whichever it is, and no operation from there on succeeds.
+// TestAheadOfMismatch starts many operations, one of which differs on one rank. The error names that
+// operation, and it and all later ones fail.
 func TestAheadOfMismatch(t *testing.T) {
 	const all = 40
 	for _, odd := range []int{0, 1, 3, 4, 17, 18, all - 1} {
@@ -123,9 +121,8 @@ func TestAheadOfMismatch(t *testing.T) {
 	}
 }
 
-// TestAheadOfFailure lets the first of several operations hang that the device
-// has: all of them fail, with the same cause, their streams go on, and the dump
-// has named what was under way.
+// TestAheadOfFailure makes the first of several submitted operations hang. All of them fail with the
+// same cause, their streams continue, and the dump names the operations in flight.
 func TestAheadOfFailure(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -147,7 +144,7 @@ func TestAheadOfFailure(t *testing.T) {
 		if err := r.Barrier(ctx); err != nil {
 			return err
 		}
-		// The other rank may hear of the abort while it starts the last one.
+		// The other rank may receive the abort while it starts the last operation.
 		aborted := func(err error) bool {
 			return errors.Is(err, tutti.ErrAborted) && strings.Contains(err.Error(), "on rank 0: enough")
 		}
@@ -163,7 +160,7 @@ func TestAheadOfFailure(t *testing.T) {
 			works = append(works, w)
 		}
 		if r.Rank() == 0 {
-			if err := underWay(ctx, r, s, fired, len(works)); err != nil {
+			if err := awaitInFlight(ctx, r, s, fired, len(works)); err != nil {
 				return err
 			}
 			r.Abort(errors.New("enough"))
@@ -177,9 +174,9 @@ func TestAheadOfFailure(t *testing.T) {
 	}))
 }
 
-// underWay waits until the fault has happened and the device has all operations,
-// of which none is over.
-func underWay(ctx context.Context, r *rank, s *cuda.Stream, fired, want int) error {
+// awaitInFlight waits until the fault has occurred and all operations are submitted to the device, none
+// of them complete.
+func awaitInFlight(ctx context.Context, r *rank, s *cuda.Stream, fired, want int) error {
 	for {
 		var dump bytes.Buffer
 		if err := r.Dump(&dump); err != nil {

@@ -19,21 +19,21 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// An elasticRun kills ranks and lets others in, while all add up.
+// An elasticRun kills ranks and adds others, while all add up.
 type elasticRun struct {
-	out    io.Writer
-	self   string
-	env    []string
-	rounds int
-	server *store.Server
-	born   int
-	alive  []*process // by rank
+	out     io.Writer
+	self    string   // path of this program
+	env     []string // of the processes
+	rounds  int
+	server  *store.Server
+	started int        // processes started
+	alive   []*process // by rank
 }
 
-// From so many ranks to so few, and back.
+// The largest and the smallest number of ranks in a round.
 const elasticMost, elasticLeast = 4, 2
 
-// shrinkMain is "gputest shrink".
+// shrinkMain is the command "gputest shrink".
 func shrinkMain(args []string) error {
 	set := flag.NewFlagSet("shrink", flag.ContinueOnError)
 	library := set.String("nccl", os.Getenv("TUTTI_NCCL_LIBRARY"), "path of libnccl; none: what is found")
@@ -58,7 +58,7 @@ func (e *elasticRun) run(ctx context.Context) (err error) {
 	if e.self, err = os.Executable(); err != nil {
 		return err
 	}
-	what, err := ask(ctx, e.env)
+	what, err := describeGPU(ctx, e.env)
 	if err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func (e *elasticRun) run(ctx context.Context) (err error) {
 	return e.end(ctx)
 }
 
-// stop ends the processes. Of a failure it prints what they say, and where each of
-// their goroutines is.
+// stop ends the processes. After a failure it prints their standard error and the stacks of
+// their goroutines.
 func (e *elasticRun) stop(failed bool) {
 	var after time.Duration
 	if failed {
@@ -108,9 +108,9 @@ func (e *elasticRun) stop(failed bool) {
 
 // start starts a process, which becomes the last rank.
 func (e *elasticRun) start(ctx context.Context, env ...string) error {
-	env = append(env, fmt.Sprint("GPUTEST_ID=", e.born), fmt.Sprint("NCCL_HOSTID=tutti-elastic-", e.born))
-	e.born++
-	// It is ended by stop, which asks it first.
+	env = append(env, fmt.Sprint("GPUTEST_ID=", e.started), fmt.Sprint("NCCL_HOSTID=tutti-elastic-", e.started))
+	e.started++
+	// stop ends the process, after asking it to end.
 	p, err := spawn(context.WithoutCancel(ctx), append(e.env[:len(e.env):len(e.env)], env...), e.self, "elastic")
 	if err != nil {
 		return err
@@ -119,7 +119,7 @@ func (e *elasticRun) start(ctx context.Context, env ...string) error {
 	return expect(ctx, []*process{p}, "ready")
 }
 
-// formed waits until all are ranks of one Comm, and returns how long that took.
+// formed waits until all processes are ranks of one Comm, and returns the time.
 func (e *elasticRun) formed(ctx context.Context) (time.Duration, error) {
 	begin := time.Now()
 	for r, p := range e.alive {
@@ -130,13 +130,13 @@ func (e *elasticRun) formed(ctx context.Context) (time.Duration, error) {
 	return time.Since(begin), nil
 }
 
-// round kills until few are left, and lets as many in.
+// round kills ranks until elasticLeast are left, and adds new ones.
 func (e *elasticRun) round(ctx context.Context, round int) error {
 	var killed []string
 	for len(e.alive) > elasticLeast {
-		// Every rank has its turn, rank 0 too.
+		// Every rank is killed in some round, also rank 0.
 		victim := (round + len(killed)*2) % len(e.alive)
-		time.Sleep(time.Duration(20+rand.IntN(80)) * time.Millisecond) // they add up
+		time.Sleep(time.Duration(20+rand.IntN(80)) * time.Millisecond) // the ranks add up
 		p := e.alive[victim]
 		if err := p.cmd.Process.Kill(); err != nil {
 			return err
@@ -146,7 +146,7 @@ func (e *elasticRun) round(ctx context.Context, round int) error {
 		if err != nil {
 			return fmt.Errorf("rank %d was killed: %w", victim, err)
 		}
-		_ = p.stop(patience)
+		_ = p.stop(answerTimeout)
 		if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGKILL {
 			return fmt.Errorf("rank %d was not killed: %v", victim, p.cmd.ProcessState)
 		}
@@ -157,8 +157,8 @@ func (e *elasticRun) round(ctx context.Context, round int) error {
 		if err := e.start(ctx, "TUTTI_LATE=1"); err != nil {
 			return err
 		}
-		// The order in which they come is that in which they are let in.
-		if err := store.Prefix(e.server.Store(), jobstore.Ranks("")).Wait(ctx, jobstore.Ticket(int64(e.born-elasticMost))); err != nil {
+		// Grow admits processes in the order in which they apply.
+		if err := store.Prefix(e.server.Store(), jobstore.Ranks("")).Wait(ctx, jobstore.Ticket(int64(e.started-elasticMost))); err != nil {
 			return err
 		}
 	}
@@ -173,7 +173,7 @@ func (e *elasticRun) round(ctx context.Context, round int) error {
 	return nil
 }
 
-// end has all stop, and compares their sums, which each has checked.
+// end stops all ranks and compares their sums, which each rank has checked.
 func (e *elasticRun) end(ctx context.Context) error {
 	if _, err := fmt.Fprintln(e.alive[0].in, "stop"); err != nil {
 		return err
@@ -192,7 +192,7 @@ func (e *elasticRun) end(ctx context.Context) error {
 			return fmt.Errorf("the ranks' sums: %v: %w", sums, err)
 		}
 		fmt.Fprintf(e.out, "\n%d processes, %d killed, %d steps: all %d ranks have the sum %d, which is exact\n",
-			e.born, e.born-elasticMost, steps, len(e.alive), total)
+			e.started, e.started-elasticMost, steps, len(e.alive), total)
 	}
 	var errs []error
 	for _, p := range e.alive {

@@ -15,30 +15,30 @@ import (
 	"time"
 )
 
-// A shortRun is the short form of everything, within a budget of time.
+// A shortRun is "gputest short": every section, within a budget of time.
 type shortRun struct {
 	out    io.Writer
-	self   string
-	driver string // the C driver; "" if there is no compiler
+	self   string // path of this program
+	driver string // path of the C driver; "": there is no compiler
 	env    []string
 	server *mps
-	ranks  *job // of a Comm, for several sections
+	ranks  *job // two ranks with a Comm, shared by several sections; nil: not started
 
-	only, beside                              string
-	runs, aborts, kills, cycles, dups, rounds int
-	bytes                                     int
-	streamRanks, connections                  []int // of the section streams: numbers of ranks, CUDA_DEVICE_MAX_CONNECTIONS
+	only, otherProgram                        string // the flags of these names
+	runs, aborts, kills, cycles, dups, rounds int    // the flags of these names
+	bytes                                     int    // of a staged AllReduce
+	streamRanks, connections                  []int  // of the section streams: numbers of ranks, CUDA_DEVICE_MAX_CONNECTIONS
 	failed                                    bool
 }
 
-// A section is one thing to show, and how long it may take at most.
+// A section checks one property, within a time limit.
 type section struct {
 	name  string
 	limit time.Duration
 	show  func(ctx context.Context) error
 }
 
-// short shows what must be shown on a real GPU.
+// short is the command "gputest short".
 func short(args []string) error {
 	s := &shortRun{out: os.Stdout, streamRanks: []int{1, 2, 4}, connections: []int{1, 8, 32}}
 	set := flag.NewFlagSet("short", flag.ContinueOnError)
@@ -46,7 +46,7 @@ func short(args []string) error {
 	budget := set.Duration("budget", 190*time.Second, "time for all")
 	withMPS := set.Bool("mps", true, "start MPS where possible")
 	set.StringVar(&s.only, "only", "", "sections, separated by commas: order,streams,batch,staging,enqueue,bare,abort,kill,cycles,dups; none: all")
-	set.StringVar(&s.beside, "beside", "", "another gputest, whose package nccl is measured beside this one's")
+	set.StringVar(&s.otherProgram, "beside", "", "another gputest, whose package nccl is compared with this one's")
 	set.IntVar(&s.runs, "runs", 1000, "runs of stream order")
 	set.IntVar(&s.aborts, "aborts", 50, "operations ended by Abort")
 	set.IntVar(&s.kills, "kills", 50, "ranks killed")
@@ -81,7 +81,7 @@ func (s *shortRun) run(ctx context.Context, withMPS bool) error {
 	if s.driver, err = compile(ctx, dir); err != nil {
 		s.say("", false, "the C side: %v", err)
 	}
-	what, err := ask(ctx, s.env)
+	what, err := describeGPU(ctx, s.env)
 	if err != nil {
 		return err
 	}
@@ -94,7 +94,7 @@ func (s *shortRun) run(ctx context.Context, withMPS bool) error {
 		{"staging", 40 * time.Second, s.staging},
 		{"batch", 15 * time.Second, s.batch},
 		{"enqueue", 40 * time.Second, s.enqueue},
-		{"bare", 40 * time.Second, s.bare},
+		{"bare", 40 * time.Second, s.bareNCCL},
 		{"abort", 80 * time.Second, s.abort},
 		{"dups", 20 * time.Second, s.dupCycles},
 		{"kill", 150 * time.Second, s.kill}, // ends MPS
@@ -110,7 +110,7 @@ func (s *shortRun) run(ctx context.Context, withMPS bool) error {
 		cancel()
 		if err != nil {
 			s.say(part.name, false, "%v", err)
-			s.stopRanks() // they may be anywhere
+			s.stopRanks() // their state is unknown
 		}
 		fmt.Fprintf(s.out, "| %s took | %.1f s | |\n", part.name, time.Since(begin).Seconds())
 		if ctx.Err() != nil {
@@ -125,7 +125,7 @@ func (s *shortRun) run(ctx context.Context, withMPS bool) error {
 	return nil
 }
 
-// say prints one result, at once.
+// say prints one row of the table.
 func (s *shortRun) say(what string, ok bool, format string, args ...any) {
 	verdict := "ok"
 	if !ok {
@@ -134,12 +134,12 @@ func (s *shortRun) say(what string, ok bool, format string, args ...any) {
 	fmt.Fprintf(s.out, "| %s | %s | %s |\n", what, strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " "), verdict)
 }
 
-// comm is a job of two ranks with a Comm, made when it is first needed.
+// comm returns the job of two ranks with a Comm; the first call starts it.
 func (s *shortRun) comm(ctx context.Context) (*job, error) {
 	if s.ranks != nil {
 		return s.ranks, nil
 	}
-	// It outlives the section.
+	// The job outlives the section.
 	j, err := startJob(context.WithoutCancel(ctx), "a Comm", 2, append(s.env, s.server.env...), s.self, "comm")
 	if err == nil {
 		s.ranks = j
@@ -154,20 +154,20 @@ func (s *shortRun) stopRanks() {
 	}
 }
 
-// soon reports whether a section should come to its end.
-func soon(ctx context.Context) bool {
+// almostOver reports whether the section's time is almost spent.
+func almostOver(ctx context.Context) bool {
 	end, ok := ctx.Deadline()
 	return ctx.Err() != nil || ok && time.Until(end) < 3*time.Second
 }
 
-// order counts results of collectives in a stream's order, and without.
+// order counts the right results of collectives with and without Batch.On.
 func (s *shortRun) order(ctx context.Context) error {
 	j, err := s.comm(ctx)
 	if err != nil {
 		return err
 	}
 	count := func(question string, runs int) (right, wrong int, err error) {
-		for done := 0; done < runs && !soon(ctx); {
+		for done := 0; done < runs && !almostOver(ctx); {
 			n := min(50, runs-done)
 			all, err := j.askAll(ctx, fmt.Sprintf("%s %d", question, n))
 			if err != nil {
@@ -192,7 +192,7 @@ func (s *shortRun) order(ctx context.Context) error {
 	return err
 }
 
-// batch compares a Batch of many small tensors with as many calls.
+// batch compares a Batch of many small tensors with one call for each.
 func (s *shortRun) batch(ctx context.Context) error {
 	j, err := s.comm(ctx)
 	if err != nil {
@@ -203,17 +203,17 @@ func (s *shortRun) batch(ctx context.Context) error {
 		return err
 	}
 	group, single := all[0].at(0.5), all[1].at(0.5)
-	s.say(fmt.Sprintf("a Batch of %d x 1 KiB beside as many calls", tensorsInBatch), group < single,
+	s.say(fmt.Sprintf("a Batch of %d x 1 KiB compared with as many calls", tensorsInBatch), group < single,
 		"%.0f us and %.0f us, ratio %.1f (%d rounds)", group, single, single/group, len(all[0]))
 	return nil
 }
 
-// inTurns asks each job its question, round after round, and returns the medians
-// in microseconds. The first round warms up.
+// inTurns asks each job its question, round after round. It returns the jobs' medians in
+// microseconds. The first round warms up.
 func inTurns(ctx context.Context, rounds int, jobs []*job, questions []string) ([]series, error) {
 	all := make([]series, len(jobs))
 	for round := range rounds + 1 {
-		if round > 1 && soon(ctx) {
+		if round > 1 && almostOver(ctx) {
 			break
 		}
 		for i := range jobs {
@@ -230,7 +230,7 @@ func inTurns(ctx context.Context, rounds int, jobs []*job, questions []string) (
 	return all, nil
 }
 
-// staging compares host staging with its parts, and with what is simple.
+// staging compares host staging with its parts, and with the naive way.
 func (s *shortRun) staging(ctx context.Context) error {
 	j, err := startJob(ctx, "staging", 2, append(s.env, s.server.env...), s.self, "staged")
 	if err != nil {
@@ -254,18 +254,18 @@ func (s *shortRun) staging(ctx context.Context) error {
 	s.say(fmt.Sprintf("staged AllReduce of %d MiB, 2 ranks", s.bytes>>20), slower <= 1.3,
 		"%.1f ms; copies alone %.1f, CPU collective alone %.1f: %.2fx of the slower (%d rounds)",
 		staged/1000, copies/1000, collective/1000, slower, len(all[0]))
-	s.say("the same beside the naive way", staged < naive, "naive %.1f ms: %.2fx", naive/1000, naive/staged)
+	s.say("the same compared with the naive way", staged < naive, "naive %.1f ms: %.2fx", naive/1000, naive/staged)
 	return nil
 }
 
-// abort counts operations that Abort ends.
+// abort counts the operations that Abort ended as expected.
 func (s *shortRun) abort(ctx context.Context) error {
 	j, err := s.comm(ctx)
 	if err != nil {
 		return err
 	}
 	good, done, longest := 0, 0, 0.0
-	for done < s.aborts && !soon(ctx) {
+	for done < s.aborts && !almostOver(ctx) {
 		n := min(5, s.aborts-done)
 		all, err := j.askAll(ctx, fmt.Sprintf("abort %d", n))
 		if err != nil {
@@ -283,18 +283,18 @@ func (s *shortRun) abort(ctx context.Context) error {
 	return nil
 }
 
-// dupCycles looks for what Comms leave behind.
+// dupCycles measures the resources that closed Comms leave behind.
 func (s *shortRun) dupCycles(ctx context.Context) error {
 	j, err := s.comm(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := j.ask(ctx, "dups 3"); err != nil { // what is made only once
+	if _, err := j.ask(ctx, "dups 3"); err != nil { // allocates what is allocated only once
 		return err
 	}
 	var first, last []float64
 	done := 0
-	for done < s.dups && !soon(ctx) {
+	for done < s.dups && !almostOver(ctx) {
 		n := min(10, s.dups-done)
 		numbers, err := j.ask(ctx, fmt.Sprintf("dups %d", n))
 		if err != nil {
@@ -309,7 +309,7 @@ func (s *shortRun) dupCycles(ctx context.Context) error {
 	return nil
 }
 
-// growth says what is more than before.
+// growth formats the difference of two usages.
 func growth(before, after []float64) string {
 	if len(before) < 3 || len(after) < 3 {
 		return "not measured"
@@ -318,7 +318,7 @@ func growth(before, after []float64) string {
 		(after[0]-before[0])/(1<<20), after[1]-before[1], after[2]-before[2])
 }
 
-// bareCycles compares what communicators leave behind in Go and in C.
+// bareCycles compares the resources that communicators leave behind in Go and in C.
 func (s *shortRun) bareCycles(ctx context.Context) error {
 	if s.driver == "" {
 		return errNoCompiler
@@ -349,7 +349,7 @@ func (s *shortRun) bareCycles(ctx context.Context) error {
 	}
 	g, c := results[0], results[1]
 	more := func(i int) bool { return g[i+3]-g[i] > max(c[i+3]-c[i], 0) }
-	const slack = 2 // Go's runtime starts threads when it likes
+	const slack = 2 // Go's runtime may start threads at any time
 	bad := more(1) || more(2) || g[6]-g[3] > max(c[6]-c[3], 0)+slack
 	s.say("communicators made, used and closed, one in five given up half way", !bad,
 		"Go, %.0f: %s; C, %.0f: %s; wanted %d", g[0], growth(g[1:4], g[4:]), c[0], growth(c[1:4], c[4:]), s.cycles)

@@ -22,18 +22,18 @@ type job struct {
 	ranks []*process
 }
 
-// A process is one rank.
+// A process is one rank, or another process that prints lines.
 type process struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	lines  chan string
+	lines  chan string // lines of the protocol; closed at the end of the output
 	stderr *strings.Builder
 }
 
-// patience is how long an answer may take where nothing else ends the wait.
-const patience = 3 * time.Minute
+// answerTimeout bounds the wait for an answer in a context without a deadline.
+const answerTimeout = 3 * time.Minute
 
-// startJob starts a driver's ranks and waits until they have met.
+// startJob starts a driver's ranks and waits until they are connected.
 func startJob(ctx context.Context, name string, ranks int, env []string, driver ...string) (*job, error) {
 	j := &job{name: name}
 	for r := range ranks {
@@ -71,7 +71,7 @@ func startProcess(ctx context.Context, env []string, rank, ranks int, driver []s
 	return spawn(ctx, append(env[:len(env):len(env)], fmt.Sprintf("NCCL_HOSTID=tutti-bench-%d", rank)), driver[0], args...)
 }
 
-// spawn starts a process that talks by lines.
+// spawn starts a process and reads its lines of the protocol.
 func spawn(ctx context.Context, env []string, name string, args ...string) (*process, error) {
 	p := &process{cmd: exec.CommandContext(ctx, name, args...), lines: make(chan string, 4), stderr: new(strings.Builder)}
 	p.cmd.Env = append(os.Environ(), env...)
@@ -92,7 +92,7 @@ func spawn(ctx context.Context, env []string, name string, args ...string) (*pro
 		s := bufio.NewScanner(out)
 		s.Buffer(nil, 1<<20)
 		for s.Scan() {
-			// NCCL itself may print lines of its own.
+			// NCCL may print lines of its own.
 			for _, word := range []string{"id ", "ready", "ns "} {
 				if strings.HasPrefix(s.Text(), word) {
 					p.lines <- s.Text()
@@ -103,11 +103,11 @@ func spawn(ctx context.Context, env []string, name string, args ...string) (*pro
 	return p, nil
 }
 
-// line is what the rank says next.
+// line returns the next line of the rank.
 func (p *process) line(ctx context.Context) (string, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, patience)
+		ctx, cancel = context.WithTimeout(ctx, answerTimeout)
 		defer cancel()
 	}
 	select {
@@ -122,7 +122,7 @@ func (p *process) line(ctx context.Context) (string, error) {
 	}
 }
 
-// ask asks all ranks the same and returns rank 0's numbers.
+// describeGPU sends all ranks a question and returns rank 0's numbers.
 func (j *job) ask(ctx context.Context, question string) ([]float64, error) {
 	all, err := j.askAll(ctx, question)
 	if err != nil {
@@ -131,7 +131,7 @@ func (j *job) ask(ctx context.Context, question string) ([]float64, error) {
 	return all[0], nil
 }
 
-// askAll asks all ranks the same and returns their numbers.
+// askAll sends all ranks a question and returns their numbers.
 func (j *job) askAll(ctx context.Context, question string) ([][]float64, error) {
 	for _, p := range j.ranks {
 		if _, err := fmt.Fprintln(p.in, question); err != nil {
@@ -166,12 +166,12 @@ func parse(text string) ([]float64, error) {
 	return numbers, nil
 }
 
-// stop lets the ranks end, or ends them.
+// stop ends the ranks; they have 20 seconds to end by themselves.
 func (j *job) stop() {
 	j.kill(20 * time.Second)
 }
 
-// kill ends the ranks, after a while in which they may end by themselves.
+// kill closes the ranks' input, and kills the ranks that have not exited after a time.
 func (j *job) kill(after time.Duration) {
 	for _, p := range j.ranks {
 		_ = p.in.Close()
@@ -181,13 +181,13 @@ func (j *job) kill(after time.Duration) {
 	}
 }
 
-// stop waits until the process has ended, and ends it after a while. Its error is
-// how it ended.
+// stop closes the process's input, kills it after a time, and waits for its exit. The
+// error is that of Wait.
 func (p *process) stop(after time.Duration) error {
 	_ = p.in.Close()
 	done := time.AfterFunc(after, func() { _ = p.cmd.Process.Kill() })
 	defer done.Stop()
-	for range p.lines { // until it ends
+	for range p.lines { // until the process ends
 	}
 	return p.cmd.Wait()
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/tutti-go/tutti/internal/gpuprobe"
 )
 
-// bindEnv has a rank of a job that answers keep to its part of the cores. NCCL has a
-// thread beside each rank: where there are not two for each, nothing is divided.
+// bindEnv makes a rank use only its part of the cores. NCCL has a thread for each rank, so
+// nothing is divided if there are fewer than two cores for each rank.
 const bindEnv = "TUTTI_BENCH_BIND"
 
 func bindRank(rank, ranks int) error {
@@ -26,12 +26,12 @@ func bindRank(rank, ranks int) error {
 		return nil
 	}
 	own := affinity.Share(all, ranks, rank)
-	runtime.GOMAXPROCS(len(own)) // as in a process that was bound before it began
+	runtime.GOMAXPROCS(len(own)) // as in a process that is bound before its start
 	return affinity.Bind(own)
 }
 
-// serveLoop is one rank of a job that answers as the C driver does: "loop", an
-// operation, bytes, how often, and how many at a time. It is the loop of tutti bench.
+// serveLoop is one rank of a job that answers as the C driver does, with the loop of tutti
+// bench. A question is "loop", an operation, bytes, a count, and the number in flight.
 func serveLoop(args []string) (err error) {
 	most, err := strconv.Atoi(os.Getenv("TUTTI_BENCH_BYTES"))
 	if err != nil {

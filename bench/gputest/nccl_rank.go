@@ -15,11 +15,11 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// What the C driver does, in Go: see peers.NCCL for what is read and printed.
+// The Go counterpart of the C driver; see peers.NCCL for the protocol.
 
 const (
-	burst = 64
-	small = 256
+	burst = 64  // operations that are enqueued and timed together
+	small = 256 // elements of a small operation
 )
 
 // A server is one rank that answers.
@@ -27,9 +27,9 @@ type server struct {
 	dev             *cuda.Device
 	comm            *nccl.Comm
 	stream, compute *cuda.Stream
-	before, after   *cuda.Event
+	before, after   *cuda.Event // order stream after compute, and compute after stream
 	memory          *cuda.Slice[float32]
-	small           nccl.Buffer
+	small           nccl.Buffer // the first small elements of memory
 }
 
 func serve(args []string) error {
@@ -68,7 +68,7 @@ func serve(args []string) error {
 	return errors.Join(s.comm.Close(), s.memory.Free(), s.before.Close(), s.after.Close(), s.compute.Close(), s.stream.Close(), s.dev.Close())
 }
 
-// newServer makes what a rank needs and checks one sum.
+// newServer connects a rank and checks one sum.
 func newServer(in *bufio.Scanner, rank, ranks int) (*server, error) {
 	s := &server{}
 	lib, err := nccl.Load("")
@@ -104,7 +104,7 @@ func newServer(in *bufio.Scanner, rank, ranks int) (*server, error) {
 		return nil, err
 	}
 	s.small = nccl.Of(part)
-	id, err := meet(lib, in, rank)
+	id, err := exchangeID(lib, in, rank)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +123,7 @@ func newServer(in *bufio.Scanner, rank, ranks int) (*server, error) {
 	return s, nil
 }
 
-func meet(lib *nccl.Library, in *bufio.Scanner, rank int) (nccl.UniqueID, error) {
+func exchangeID(lib *nccl.Library, in *bufio.Scanner, rank int) (nccl.UniqueID, error) {
 	if rank == 0 {
 		id, err := lib.NewID()
 		if err == nil {
@@ -143,7 +143,8 @@ func meet(lib *nccl.Library, in *bufio.Scanner, rank int) (nccl.UniqueID, error)
 
 func (s *server) reduce() error { return s.comm.AllReduce(s.small, s.small, nccl.Sum, s.stream) }
 
-// ordered is a reduction after what a compute stream holds, which then waits.
+// ordered enqueues a reduction after the work now in the compute stream. Later work in the
+// compute stream waits for it.
 func (s *server) ordered() error {
 	if err := s.before.Record(s.compute); err != nil {
 		return err

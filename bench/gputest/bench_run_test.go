@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestBench runs tutti bench beside C on the fake GPU, whose times mean nothing.
+// TestBench compares tutti bench with C on the fake GPU, whose times mean nothing.
 func TestBench(t *testing.T) {
 	needCompiler(t)
 	tutti := filepath.Join(t.TempDir(), "tutti")

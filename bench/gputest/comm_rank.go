@@ -19,31 +19,31 @@ import (
 	"github.com/tutti-go/tutti/gpu"
 )
 
-// commTimeout ends what hangs; an answer that takes longer is none.
+// commTimeout is Config.Timeout of the Comms: it ends operations that hang.
 const commTimeout = 20 * time.Second
 
-// A commRank is one rank that answers questions about a Comm.
+// A commRank is one rank of a job that answers questions about a Comm.
 type commRank struct {
 	ctx     context.Context
 	comm    *tutti.Comm
 	dev     *cuda.Device
 	compute *cuda.Stream
-	x       *cuda.Slice[float32]
-	hold    *cuda.HostSlice[uint32]
-	holdAt  uintptr
-	held    uint32
+	x       *cuda.Slice[float32]    // small elements
+	hold    *cuda.HostSlice[uint32] // the number that compute waits for in order and abort
+	holdAt  uintptr                 // the address of hold on the device
+	held    uint32                  // the last number that compute was made to wait for
 	out     *cuda.HostSlice[float32]
 	tensors []*cuda.Slice[float32]
-	ordered *tutti.Batch
-	grouped *tutti.Batch
+	ordered *tutti.Batch // an AllReduce of x in the order of compute
+	grouped *tutti.Batch // an AllReduce of each of tensors
 }
 
-// tensorsInBatch is how many small tensors a Batch has.
+// tensorsInBatch is the number of small tensors in a Batch.
 const tensorsInBatch = 100
 
-// answer reads questions, of a name and a number, and prints the numbers that each
-// gives.
-func answer(in *bufio.Scanner, questions map[string]func(n int) ([]int64, error)) error {
+// answerQuestions reads questions, a name and a number, from in. It prints the numbers that the
+// question's function returns.
+func answerQuestions(in *bufio.Scanner, questions map[string]func(n int) ([]int64, error)) error {
 	fmt.Println("ready")
 	for in.Scan() {
 		name, number, _ := strings.Cut(in.Text(), " ")
@@ -61,7 +61,7 @@ func answer(in *bufio.Scanner, questions map[string]func(n int) ([]int64, error)
 	return nil
 }
 
-// joinRanks joins ranks that were started by startJob: the first says where.
+// joinRanks joins the ranks of a job of startJob. Rank 0 prints its address for the others.
 func joinRanks(in *bufio.Scanner, args []string, cfg tutti.Config) (*tutti.Comm, error) {
 	if len(args) != 2 {
 		return nil, errors.New("usage: gputest comm RANK RANKS")
@@ -92,12 +92,11 @@ func joinRanks(in *bufio.Scanner, args []string, cfg tutti.Config) (*tutti.Comm,
 	return tutti.Join(context.Background(), cfg)
 }
 
-// freeAddrs returns addresses on the loopback that nobody listens on. They are not
-// of those that the kernel gives to connections, and there are many here: one
-// could be taken before it is used.
+// freeAddrs returns n free addresses on the loopback interface. The ports are outside of the
+// range that the kernel assigns to connections, which could take one before it is used.
 func freeAddrs(n int) (addrs []string, err error) {
-	// A process that is being started must not inherit a listener: ranks would find the address in
-	// use, or connect to it.
+	// A process that is being started must not inherit a listener: ranks would find the
+	// address in use, or connect to it.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	for tries := 0; len(addrs) < n; tries++ {
@@ -120,7 +119,7 @@ func freeAddr() (string, error) {
 	return addrs[0], nil
 }
 
-// serveComm is one rank of a job that answers for a Comm with NCCL.
+// serveComm is the process of one commRank.
 func serveComm(args []string) error {
 	in := bufio.NewScanner(os.Stdin)
 	comm, err := joinRanks(in, args, tutti.Config{})
@@ -131,7 +130,7 @@ func serveComm(args []string) error {
 	if err != nil {
 		return err
 	}
-	err = answer(in, map[string]func(int) ([]int64, error){
+	err = answerQuestions(in, map[string]func(int) ([]int64, error){
 		"ordered": func(n int) ([]int64, error) { return r.bursts(n, false) },
 		"through": func(n int) ([]int64, error) { return r.bursts(n, true) },
 		"group":   r.group, "single": r.single, "calls": r.calls,
@@ -188,8 +187,8 @@ func (r *commRank) close() error {
 	return errors.Join(err, r.dev.Close())
 }
 
-// bursts times how long the host needs to put small operations in order with a
-// compute stream; whole says that the wait for them is timed too.
+// bursts returns the host's time to enqueue a small operation in the order of a compute
+// stream, in nanoseconds. With whole it includes the wait for completion.
 func (r *commRank) bursts(times int, whole bool) ([]int64, error) {
 	took := make([]int64, times)
 	for t := range took {
@@ -214,7 +213,7 @@ func (r *commRank) bursts(times int, whole bool) ([]int64, error) {
 	return took, nil
 }
 
-// calls times calls that wait.
+// calls times blocking calls.
 func (r *commRank) calls(times int) ([]int64, error) {
 	return timed(times, func() error { return r.comm.AllReduce(r.ctx, gpu.Of(r.x), tutti.Sum) })
 }
@@ -227,7 +226,7 @@ func (r *commRank) group(times int) ([]int64, error) {
 	})
 }
 
-// single times one call for each of them.
+// single times one call for each small tensor.
 func (r *commRank) single(times int) ([]int64, error) {
 	return timed(times, func() error {
 		for _, t := range r.tensors {
@@ -251,8 +250,8 @@ func timed(times int, f func() error) ([]int64, error) {
 	return took, nil
 }
 
-// order holds the compute stream back until a fill, a collective and a copy of the
-// result have been put into it, and counts right and wrong results.
+// order holds the compute stream back until a fill, a collective and a copy of the result
+// are enqueued on it. It returns the numbers of right and wrong results.
 func (r *commRank) order(runs int, b *tutti.Batch) ([]int64, error) {
 	var right, wrong int64
 	n := r.comm.Size()
@@ -266,7 +265,7 @@ func (r *commRank) order(runs int, b *tutti.Batch) ([]int64, error) {
 		if err = errors.Join(err, r.x.CopyToOn(r.compute, r.out.Data())); err != nil {
 			return nil, err
 		}
-		if b != r.ordered { // nothing holds it back: it is done before the fill
+		if b != r.ordered { // not ordered with the stream: it completes before the fill
 			err = w.Wait(r.ctx)
 		}
 		atomic.StoreUint32(&r.hold.Data()[0], r.held)
@@ -286,9 +285,9 @@ func (r *commRank) order(runs int, b *tutti.Batch) ([]int64, error) {
 	return []int64{right, wrong}, nil
 }
 
-// aborts ends operations whose last rank is held back on the device, by Abort from
-// another goroutine of a rank: each time on a Comm of its own, which is closed then.
-// It returns how often all was as it should be, and the longest time.
+// aborts calls Abort from another goroutine while the last rank holds an operation back on
+// the device. Each run uses a new Comm and closes it. aborts returns the number of runs
+// that ended as expected, and the longest time in nanoseconds.
 func (r *commRank) aborts(times int) ([]int64, error) {
 	var good int64
 	var longest time.Duration
@@ -320,8 +319,8 @@ func (r *commRank) abort(d *tutti.Comm, by int) (time.Duration, error) {
 		if err := r.compute.WaitValue(r.holdAt, r.held); err != nil {
 			return 0, err
 		}
-		// What is in a stream cannot be taken out: its memory is in use until the
-		// stream has come to it.
+		// An operation cannot be removed from a stream: its memory is in use until the
+		// stream has reached it.
 		go func(number uint32) {
 			<-d.Done()
 			atomic.StoreUint32(&r.hold.Data()[0], number)
@@ -331,7 +330,7 @@ func (r *commRank) abort(d *tutti.Comm, by int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Long enough for the others to be on the device, usually.
+	// Usually long enough for the other ranks' operations to reach the device.
 	begin := time.Now().Add(20 * time.Millisecond)
 	if d.Rank() == by {
 		time.AfterFunc(time.Until(begin), func() { d.Abort(errEnough) })
@@ -347,8 +346,8 @@ func (r *commRank) abort(d *tutti.Comm, by int) (time.Duration, error) {
 	return took, nil
 }
 
-// dups makes Comms with communicators of their own, uses and closes them. It returns
-// what there is of device memory, descriptors and threads before and after.
+// dups makes, uses and closes Comms with communicators of their own. It returns the usage
+// before and after.
 func (r *commRank) dups(times int) ([]int64, error) {
 	before, err := usage(r.dev)
 	if err != nil {

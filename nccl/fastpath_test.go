@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// TestTurns has goroutines take a communicator by the quick way and by the other:
-// one has it at a time, and nobody when it is closed. What they count is guarded
-// by their turns alone.
+// TestTurns takes a communicator from many goroutines, on the fast path and on the other. Only one has it
+// at a time, and none after Close. The counters are guarded by taking the communicator alone.
 func TestTurns(t *testing.T) {
 	c := &Comm{lib: &Library{}, state: open}
 	c.changed.L = &c.mu
@@ -18,7 +17,7 @@ func TestTurns(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if u.quick {
+		if u.fast {
 			quickly++
 		} else {
 			slowly++
@@ -33,7 +32,7 @@ func TestTurns(t *testing.T) {
 		}
 		return err
 	}
-	// With nobody else there, calls are quick, and after another one again.
+	// Without contention calls are on the fast path, also after a contended one.
 	for n := 1; n <= 2; n++ {
 		if err := errors.Join(call(), slow()); err != nil || quickly != n {
 			t.Fatalf("%d of %d calls were quick: %v", quickly, n, err)
@@ -69,7 +68,7 @@ func TestTurns(t *testing.T) {
 	})
 	c.lock()
 	c.state = closing
-	if !c.rest(closing) {
+	if !c.awaitIdle(closing) {
 		t.Error("the state has changed")
 	}
 	before := quickly + slowly
