@@ -27,56 +27,26 @@ type Comm struct {
 	home       *home
 	rank, size int
 
-	turn     atomic.Uint64  // see queue.go
-	call     [1]engine.Call // the blocking call that is running
-	finished atomic.Uint64  // number of the last queued operation that succeeded
-	dead     atomic.Bool    // a queued operation failed, and no other will run
-	launched atomic.Uint64  // number of the last operation in a stream's order that was launched
-	left     atomic.Bool    // operations were left behind in the driver; see leaveBehind
-	failedAt atomic.Uint64  // number of the first operation that failed
-	flying   atomic.Int64   // flights that have not landed, and what else Close waits for
-	shut     atomic.Bool    // Close was called
-	retired  atomic.Bool    // the engine is closed, because the Comm has a successor
-	err      atomic.Pointer[Error]
+	queue     queue
+	transfers transfers
+
+	shut    atomic.Bool // Close was called
+	retired atomic.Bool // the engine is closed, because the Comm has a successor
+	err     atomic.Pointer[Error]
 
 	verifier *verifier // nil: nothing is verified
 
-	log    *recorder.Log               // what it did last
+	log    *recorder.Log               // the last operations
 	keeper *keeper                     // nil: there is no folder for dumps
 	driver atomic.Pointer[driverWatch] // nil: the Comm has no device, or has had no operation
-	copies sync.Pool                   // of calls, for the device engine to look at
+	copies sync.Pool                   // of calls, for the device engine to check
 
-	lot       *wait.ParkingLot // where this rank's goroutines wait for its own operations
-	drain     func()           // runQueue, bound once
-	collector func()           // collect, bound once
+	lot *wait.ParkingLot // where this rank's goroutines wait for its own operations
 
 	ballot ballot // of Agree
 
-	mu         sync.Mutex
-	queue      fifo            // operations started and not begun, in order
-	last       <-chan struct{} // the Done channel of the operation queued last
-	given      []given         // operations that the device has, in order
-	giving     bool            // a goroutine launches operations on the device
-	idle       bool            // the queue's goroutine waits, and has no task
-	gifts      []*task         // those
-	launches   []engine.Launch // and what the engine is told of them
-	joined     int             // how many of them, the last, it tells of with the next
-	low        int             // how many of them there may be when the queue goes on
-	collecting bool            // a goroutine waits for them
-	ending     []given         // the first of them, while it asks whether they are over
-	signs      []uint64        // of those that follow
-	tempos     [16]tempo       // by their signs; see tempo.go
-	succeeded  map[uint64]bool // signs of operations that have
-	wanted     []uint64        // operations that are waited for
-	bell       wait.Wakeup     // ends the pause of who waits for the device
-	progress   sync.Cond       // one of them is over, or another operation is queued
-	handed     sync.Cond       // another operation was given to the device; the collector waits for it
-	sent       uint64          // number of the last flight
-	posted     uint64          // and of the last message, as the log counts them
-	tasks      []*task         // for reuse, as are the next two
-	flights    []*flight
-	waits      []*workWait
-	_          [64]byte // the next Comm may be another rank's
+	mu sync.Mutex
+	_  [64]byte // the next Comm may be another rank's
 }
 
 func newComm(e engine.Engine, h *home) *Comm {
@@ -86,8 +56,7 @@ func newComm(e engine.Engine, h *home) *Comm {
 	if h, ok := e.(engine.Hosted); ok {
 		c.lot = wait.NewScheduledParkingLot(h.Host())
 	}
-	c.drain, c.collector = c.runQueue, c.collect
-	c.progress.L, c.handed.L = &c.mu, &c.mu
+	c.queue.drain = c.runQueue
 	if h.cfg.Verify && c.size > 1 {
 		c.verifier = &verifier{sums: make([]uint64, c.size)}
 	}
@@ -121,7 +90,7 @@ func (c *Comm) Err() error {
 // It does nothing if the Comm is poisoned or closed already; it does end what a
 // Close waits for.
 func (c *Comm) Abort(why error) {
-	if c.turn.Load()&closed != 0 && (*calm)(c).Ready() {
+	if c.queue.turn.Load()&closed != 0 && (*idle)(c).Ready() {
 		return
 	}
 	reason := fmt.Sprintf("Abort was called on rank %d", c.rank)
@@ -143,28 +112,13 @@ func (c *Comm) Close() error {
 		return nil
 	}
 	c.shut.Store(true)
-	c.seal()
+	c.stopAccepting()
 	w := wait.NewWaiter(c.lot)
-	if err := w.For((*calm)(c)); err != nil {
+	if err := w.For((*idle)(c)); err != nil {
 		return err
 	}
 	c.release()
 	return c.e.Close()
-}
-
-// seal lets no more operations be started. Who holds the lock and has found it
-// open can still start one.
-func (c *Comm) seal() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.turn.Or(closed)
-}
-
-// calm waits until nothing is under way.
-type calm Comm
-
-func (c *calm) Ready() bool {
-	return (c.turn.Load()&running == 0 || c.left.Load()) && c.flying.Load() == 0
 }
 
 // refusal says why no operation can be started. Who returns it to the caller
@@ -173,7 +127,7 @@ func (c *Comm) refusal(op string) *Error {
 	if f := c.e.Failure(); f != nil {
 		return c.poison(f)
 	}
-	if c.turn.Load()&closed != 0 {
+	if c.queue.turn.Load()&closed != 0 {
 		return &Error{Op: op, Rank: c.rank, Cause: errOver}
 	}
 	return nil

@@ -33,24 +33,12 @@ func (c *Comm) dump() *recorder.Dump {
 		Comm: c.home.title(), Rank: c.rank, Size: c.size, World: c.home.ids[c.rank], Host: host, PID: os.Getpid(),
 	}
 	c.mu.Lock()
-	turn := c.turn.Load()
-	p := recorder.Progress{Last: turn / numberOne, Running: turn&running != 0, Posted: c.posted}
-	var waiting []recorder.Op
-	for _, t := range c.queue.waiting() {
-		p.Last = min(p.Last, t.seq-1)
-		waiting = append(waiting, c.log.Describe(t.seq, t.calls, t.queued))
-	}
-	switch {
-	case len(c.given) > 0:
-		p.Oldest = c.given[0].t.seq
-	case c.giving:
-		p.Oldest = c.gifts[0].seq
-	}
+	p, waiting := c.progress()
+	d.Closed = c.queue.turn.Load()&closed != 0
 	if p.Running {
-		c.flying.Add(1) // Close waits: the engine's memory goes with it
+		c.transfers.active.Add(1) // Close waits: the engine's memory goes with it
 	}
 	c.mu.Unlock()
-	d.Closed = turn&closed != 0
 	if f := c.e.Failure(); f != nil {
 		d.Error = &recorder.Error{
 			Kind: f.Kind.Error(), Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Text: publicError(f, c.rank).Error(),
@@ -58,7 +46,7 @@ func (c *Comm) dump() *recorder.Dump {
 	}
 	if p.Running {
 		d.Behind = engine.Behind(c.e)
-		c.landed()
+		c.done()
 	}
 	c.log.Snapshot(d, p)
 	d.Ops = append(d.Ops, waiting...)

@@ -88,7 +88,7 @@ func undecided(ctx context.Context, err error) *cause {
 // freeze ends the Comm for this rank: when it returns, nothing of it is under
 // way, and nothing more will be completed.
 func (c *Comm) freeze(ctx context.Context, op string) error {
-	c.seal()
+	c.stopAccepting()
 	if c.e.Failure() == nil && !c.retired.Load() {
 		c.e.Fail(&engine.Failure{
 			Kind: ErrAborted, Op: op, Rank: c.rank,
@@ -105,7 +105,7 @@ func (c *Comm) freeze(ctx context.Context, op string) error {
 func (c *Comm) settle(ctx context.Context) error {
 	w := wait.NewWaiter(c.lot)
 	w.Begin(ctx, 0)
-	err := w.For((*calm)(c))
+	err := w.For((*idle)(c))
 	w.End()
 	if err != nil {
 		return fmt.Errorf("operations that this rank has started do not end: %w", err)
@@ -116,17 +116,17 @@ func (c *Comm) settle(ctx context.Context) error {
 // completed is the number of the last operation that this rank has completed.
 // Nothing is under way: operations run in order, and none after one that failed.
 func (c *Comm) completed() uint64 {
-	if first := c.failedAt.Load(); first != 0 {
+	if first := c.queue.failedAt.Load(); first != 0 {
 		return first - 1
 	}
-	return c.turn.Load() / numberOne
+	return c.queue.started()
 }
 
 // noteFailed notes an operation that failed.
 func (c *Comm) noteFailed(seq uint64) {
 	for {
-		first := c.failedAt.Load()
-		if first != 0 && first <= seq || c.failedAt.CompareAndSwap(first, seq) {
+		first := c.queue.failedAt.Load()
+		if first != 0 && first <= seq || c.queue.failedAt.CompareAndSwap(first, seq) {
 			return
 		}
 	}

@@ -71,11 +71,11 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 // stay has Close and Shrink wait, until leave is called, for an operation that goes
 // on after its turn.
 func (c *Comm) stay(op string) (leave func(), err error) {
-	if err := c.board(op); err != nil {
+	if err := c.acquire(op); err != nil {
 		c.kept()
 		return nil, err
 	}
-	return c.landed, nil
+	return c.done, nil
 }
 
 func (c *Comm) sub(ctx context.Context, seq uint64, members []int) (*Comm, error) {

@@ -51,7 +51,7 @@ func (c *Comm) Stats() Stats {
 	if f := c.e.Failure(); f != nil {
 		s.Lost = f.Lost
 	}
-	for _, t := range c.log.Totals(c.turn.Load() / numberOne) {
+	for _, t := range c.log.Totals(c.queue.started()) {
 		o := OpStats{Op: t.Op, Count: t.Count, Bytes: t.Bytes, Failed: t.Failed, Timed: t.Timed, Time: t.Time}
 		for i, n := range t.Lasted {
 			o.Latency = append(o.Latency, LatencyCount{recorder.Bound(i), n})

@@ -155,7 +155,7 @@ func (t *teller) list() []*Comm {
 		switch {
 		case c.e.Failure() != nil:
 			i = 0
-		case c.turn.Load()&running != 0 || c.flying.Load() > 0:
+		case !(*idle)(c).Ready():
 			i = 1
 		}
 		by[i] = append(by[i], c)

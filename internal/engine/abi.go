@@ -8,6 +8,6 @@ func ABI() string {
 	return abi.Text("engine",
 		"sig", abi.Struct[Sig](), "verbs", verbNames, "group", uint8(Group), "reds", redNames, "name", hashName("tutti"),
 		"farewell", abi.Struct[Farewell](), "farewellHead", farewellHead, "mostLost", mostLost, "farewellKinds", farewellKinds,
-		"groupName", GroupName("world", 1, 2), "mostName", mostName, "roundDigits", roundDigits, "signsAhead", SignsAhead, "uses", uses,
+		"groupName", GroupName("world", 1, 2), "mostName", mostName, "roundDigits", roundDigits, "uses", uses,
 	)
 }

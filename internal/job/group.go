@@ -212,8 +212,8 @@ func (n *networked) Run(ctx context.Context, seq uint64, calls []engine.Call) er
 // MarkWaits is the engine's.
 func (n *networked) MarkWaits(m *wait.FirstWait) { engine.MarkWaits(n.Engine, m) }
 
-// Beside is the engine's.
-func (n *networked) Beside() bool { return engine.Beside(n.Engine) }
+// ReserveProxyCPUs is the engine's.
+func (n *networked) ReserveProxyCPUs() bool { return engine.ReserveProxyCPUs(n.Engine) }
 
 // Behind is the engine's.
 func (n *networked) Behind() []int { return engine.Behind(n.Engine) }

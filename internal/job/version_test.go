@@ -23,13 +23,13 @@ var own = map[string]string{
 	"transport":      "sumPiece castagnoli",
 	"transport/tcp":  "stagger again tries statusText maxBody smallBody maxMove lingerFor slotEmpty slotCalling slotAnswering slotUp slotFailed keepNotes piece maxEarly copyPiece turns spinFor holdFor askEvery slice burst maxClosed record maxUnproven controlConnect controlTries",
 	"segment":        "maxUnproven proofTime retryTime futexOwnerDied bytes page sizeSeals LivenessBytes",
-	"engine":         "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming aboveFailed NotBegun Expired KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes LetGo nobody everyRank rootOnly allButRoot thisRank",
+	"engine":         "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming aboveFailed NotBegun Expired KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes AbandonAfter nobody everyRank rootOnly allButRoot thisRank",
 	"engine/shm":     "direct readByNone readByRoot readByAll wholeSource ownShare tooLarge minBytes maxSpareBytes posted matched reading delivered cancelled most prefetchMax accBytes allRanks vmreadCallMax exitReportTime",
 	"engine/network": "nobody lineBytes keepLetters past Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
 	"engine/hier":    "mostLabels digits words number forSum forBlocks numScratch",
 	"control":        "maxHello sendTime version fateTime tries maxEarly verdictTime nonceBytes whatDiffers otherCert helloTime maxPending beatsUnheard lateTime replaceTime gaveUp dialTime linkTime leaveTime leavePace lingerQuiet lingerTime",
 	"overlay":        "here left lost Pace probePace probePerRank maxProbePace leftPace suspectDial buildPerRank lookAhead maxCauses maxPositions Silent notListening largeJob Refused Unanswered CutOff Send Dial Unlink Lose Depart Fail Hear",
-	"engine/gpu":     "hearsay types reds glance patience closeLimit closeGrace abortGrace maxKnown",
+	"engine/gpu":     "reportWait types ops guardInterval abortTimeout closeLimit closeGrace abortGrace maxKnown maxInflight refill coalesceTime maxCoalesced minPollDelay spinBefore maxAwaitedDelay maxPollDelay costWindow",
 }
 
 // TestEveryConstantIsDecided finds constants and tables of which nobody has said

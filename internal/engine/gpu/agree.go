@@ -24,7 +24,7 @@ type operation struct {
 	calls    []engine.Call
 	name     string
 	stream   *cuda.Stream // the caller's, if the operation is put in order with one
-	latest   time.Time    // zero: whenever
+	deadline time.Time    // zero: whenever
 	where    string       // what it waits for, for an error; "": the device
 	onDevice bool
 	uneven   bool
@@ -56,10 +56,10 @@ func (o *operation) agree(next []uint64) error {
 			o.uneven = o.uneven || c.Uneven
 		}
 	}
-	e.mine = marksOf(sign(o.calls), next)
+	e.ownDigest = digestOf(signature(o.calls), next)
 	e.calls = append(e.calls[:0], engine.Call{
 		Verb: engine.AllGather, Method: o.name, Name: apart,
-		Src: memOf(e.mine[:], kernel.Uint64), Dst: memOf(e.all, kernel.Uint64),
+		Src: memOf(e.ownDigest[:], kernel.Uint64), Dst: memOf(e.digests, kernel.Uint64),
 	})
 	if e.comm == nil && e.stage == nil {
 		if e.rank == 0 {
@@ -78,7 +78,7 @@ func (o *operation) agree(next []uint64) error {
 	if err := e.onCPU(o.ctx, o.seq, e.calls); err != nil {
 		return err
 	}
-	same := e.common()
+	same := e.commonPrefix()
 	if same == 0 {
 		return o.disagree()
 	}

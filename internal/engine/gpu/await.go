@@ -13,12 +13,12 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// hearsay is how long a rank that NCCL has let down waits to be told who is
+// reportWait is how long a rank that NCCL has let down waits to be told who is
 // gone, before it blames NCCL.
-const hearsay = 2 * time.Second
+const reportWait = 2 * time.Second
 
-// errLate is that the group's own timeout has passed.
-var errLate = errors.New("it took too long")
+// errTimeout is that the group's own timeout has passed.
+var errTimeout = errors.New("it took too long")
 
 // connect makes the communicator, if there is none.
 func (o *operation) connect() error {
@@ -41,14 +41,14 @@ func (o *operation) connect() error {
 // that blocks, where NCCL has children.
 func (o *operation) open(id nccl.UniqueID, rank, size int) (*nccl.Comm, error) {
 	e := o.e
-	ctx, release := o.bounded()
+	ctx, release := o.boundedContext()
 	defer release()
 	comm, err := e.lib.Init(ctx, e.dev, id, rank, size, nccl.Config{NonBlocking: true})
 	if err == nil {
-		e.keep(comm)
+		e.addComm(comm)
 		child, wrong := comm.Split(ctx, 0, rank, nccl.Config{})
 		if wrong == nil {
-			e.keep(child)
+			e.addComm(child)
 			comm = child
 		} else if !errors.As(wrong, new(*cuda.VersionError)) {
 			err = wrong
@@ -64,7 +64,7 @@ func (o *operation) open(id nccl.UniqueID, rank, size int) (*nccl.Comm, error) {
 }
 
 // keep notes a communicator that is to be aborted when the group fails.
-func (e *Engine) keep(comm *nccl.Comm) {
+func (e *Engine) addComm(comm *nccl.Comm) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.comms = append(e.comms, comm)
@@ -77,7 +77,7 @@ func (e *Engine) keep(comm *nccl.Comm) {
 }
 
 // kept are the communicators there are.
-func (e *Engine) kept() []*nccl.Comm {
+func (e *Engine) allComms() []*nccl.Comm {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.comms)
@@ -85,14 +85,14 @@ func (e *Engine) kept() []*nccl.Comm {
 
 // bounded returns the operation's context, which also ends, with the cause, when
 // its time is over or the group has failed. After release nothing of it is left.
-func (o *operation) bounded() (ctx context.Context, release func()) {
+func (o *operation) boundedContext() (ctx context.Context, release func()) {
 	ctx, cancel := context.WithCancelCause(o.ctx)
 	timer := time.NewTimer(time.Hour)
 	late := timer.C
-	if o.latest.IsZero() {
+	if o.deadline.IsZero() {
 		late = nil
 	} else {
-		timer.Reset(time.Until(o.latest))
+		timer.Reset(time.Until(o.deadline))
 	}
 	over := make(chan struct{})
 	go func() {
@@ -101,7 +101,7 @@ func (o *operation) bounded() (ctx context.Context, release func()) {
 		case <-o.e.Failed():
 			cancel(o.e.Failure())
 		case <-late:
-			cancel(errLate)
+			cancel(errTimeout)
 		case <-ctx.Done():
 		}
 	}()
@@ -126,8 +126,8 @@ func (e *Engine) watch() {
 // of one may wait for another. NCCL may hang in it; then they are left to
 // themselves.
 func (e *Engine) abort() {
-	comms := e.kept()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	comms := e.allComms()
+	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 	defer cancel()
 	if err := nccl.AbortAll(ctx, comms...); err != nil && e.opt.Logger != nil {
 		e.opt.Logger.Warn("a communicator could not be aborted cleanly", "device", e.dev.Ordinal(), "error", err)
@@ -136,7 +136,7 @@ func (e *Engine) abort() {
 
 // await waits until the device is done with what stands before an event.
 func (o *operation) await(event *cuda.Event, comm *nccl.Comm) error {
-	pace := wait.Poller{SpinAllowed: o.e.keen}
+	pace := wait.Poller{SpinAllowed: o.e.spinAllowed}
 	for look := false; ; look = pace.Pause() {
 		if over, err := o.reached(event, comm, look); over || err != nil {
 			return err
@@ -161,8 +161,8 @@ func (o *operation) reached(event *cuda.Event, comm *nccl.Comm, look bool) (bool
 	if !look {
 		return false, nil
 	}
-	if o.late() {
-		return false, errLate
+	if o.pastDeadline() {
+		return false, errTimeout
 	}
 	if comm != nil {
 		return false, comm.AsyncError()
@@ -171,7 +171,7 @@ func (o *operation) reached(event *cuda.Event, comm *nccl.Comm, look bool) (bool
 }
 
 // late reports whether the operation's time is over.
-func (o *operation) late() bool { return !o.latest.IsZero() && time.Now().After(o.latest) }
+func (o *operation) pastDeadline() bool { return !o.deadline.IsZero() && time.Now().After(o.deadline) }
 
 // atWork tells what is known of an operation that the device has.
 func (o *operation) atWork() string {
@@ -205,11 +205,11 @@ func (o *operation) fail(err error) error {
 	switch {
 	case o.ctx.Err() != nil:
 		f.Interrupt(o.ctx, o.ctx.Err(), e.opt.Timeout, where)
-	case o.late():
+	case o.pastDeadline():
 		f.Interrupt(o.ctx, wait.ErrTimeout, e.opt.Timeout, where)
 	default:
 		f.Kind, f.Reason = engine.ErrAborted, fmt.Sprintf("%v has failed on rank %d: %v", e.dev, e.rank, err)
-		t := time.NewTimer(hearsay)
+		t := time.NewTimer(reportWait)
 		defer t.Stop()
 		if errors.As(err, new(*nccl.Error)) {
 			select {
@@ -241,15 +241,15 @@ func (e *Engine) failure() *engine.Failure {
 }
 
 // quiet aborts the communicators and waits until the device no longer uses the memory of what
-// stands before an event. It waits until engine.LetGo after the first such call: the caller gets its
+// stands before an event. It waits until engine.AbandonAfter after the first such call: the caller gets its
 // error then even if the driver or NCCL does not return.
-func (e *Engine) quiet(event *cuda.Event) {
+func (e *Engine) quiesce(event *cuda.Event) {
 	e.mu.Lock()
-	first := e.quietBy.IsZero()
+	first := e.quiesceBy.IsZero()
 	if first {
-		e.quietBy = time.Now().Add(engine.LetGo)
+		e.quiesceBy = time.Now().Add(engine.AbandonAfter)
 	}
-	left := time.Until(e.quietBy)
+	left := time.Until(e.quiesceBy)
 	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), left)
 	done := make(chan struct{})

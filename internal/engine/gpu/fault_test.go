@@ -63,8 +63,8 @@ func TestManyStreams(t *testing.T) {
 		s, err := e.dev.NewStream()
 		ok(t, err)
 		ok(t, e.AdmitStream(s))
-		p := launch(e, engine.Launch{Ctx: t.Context(), Seq: seq + 1, Calls: []engine.Call{{Verb: engine.Barrier}}, Stream: s})
-		ok(t, p.Settle(), s.Wait(t.Context()), s.Close())
+		p := launch(e, request{ctx: t.Context(), seq: seq + 1, calls: []engine.Call{{Verb: engine.Barrier}}, stream: s})
+		ok(t, p.settle(), s.Wait(t.Context()), s.Close())
 	}
 	ok(t, e.Close())
 }

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// glance is how often a guard looks after a call that takes its time.
-const glance = 20 * time.Millisecond
+// guardInterval is how often a guard looks after a call that takes its time.
+const guardInterval = 20 * time.Millisecond
 
 // A guard fails the group if an operation's time is over while a goroutine is in a call of
 // NCCL or the driver for it. The failure aborts the communicators, which ends the call. If the
 // call never ends, all callers but that goroutine's own are told all the same. Calls usually
-// return before the guard looks: it looks every glance while there are calls, because a timer
+// return before the guard looks: it looks every guardInterval while there are calls, because a timer
 // for each call would cost as much as the call.
 type guard struct {
 	mu    sync.Mutex
@@ -32,9 +32,9 @@ func (g *guard) begin(o *operation) {
 	}
 	g.set = true
 	if g.timer == nil {
-		g.timer = time.AfterFunc(glance, g.look)
+		g.timer = time.AfterFunc(guardInterval, g.look)
 	} else {
-		g.timer.Reset(glance)
+		g.timer.Reset(guardInterval)
 	}
 }
 
@@ -53,8 +53,8 @@ func (g *guard) look() {
 		switch {
 		case o.ctx.Err() != nil:
 			g.err = o.ctx.Err()
-		case o.late():
-			g.err = errLate
+		case o.pastDeadline():
+			g.err = errTimeout
 		}
 		if g.err != nil {
 			late, err := *o, g.err // the operation's own goroutine may change o when its call returns
@@ -63,6 +63,6 @@ func (g *guard) look() {
 	}
 	if g.set = g.used || g.o != nil; g.set {
 		g.used = false
-		g.timer.Reset(glance)
+		g.timer.Reset(guardInterval)
 	}
 }

@@ -21,7 +21,7 @@ func TestKeptTooLate(t *testing.T) {
 		ok(t, err)
 		e.Fail(&engine.Failure{Kind: engine.ErrAborted, Reason: "enough"})
 		ok(t, e.Close())
-		e.keep(comm)
+		e.addComm(comm)
 		for begin := time.Now(); !errors.Is(comm.AsyncError(), nccl.ErrAborted); time.Sleep(time.Millisecond) {
 			if time.Since(begin) > time.Minute {
 				t.Fatal("it is not aborted")

@@ -15,7 +15,7 @@ var types = [...]nccl.DataType{
 	kernel.BFloat16: nccl.BFloat16, kernel.Float32: nccl.Float32, kernel.Float64: nccl.Float64,
 }
 
-var reds = [...]nccl.Op{
+var ops = [...]nccl.Op{
 	engine.Sum: nccl.Sum, engine.Prod: nccl.Prod, engine.Min: nccl.Min, engine.Max: nccl.Max, engine.Avg: nccl.Avg,
 }
 
@@ -134,7 +134,7 @@ func (o *operation) prepare(s *step) (err error) {
 		}
 		s.op, err = e.comm.PreMulSum(types[t], s.Scale)
 	case s.Verb.Reduces():
-		s.op = reds[s.Red]
+		s.op = ops[s.Red]
 	case s.Verb == engine.AllToAll && !s.Uneven && s.Src.Ptr == s.Dst.Ptr && s.Src.N > 0:
 		var src *cuda.Slice[byte]
 		if src, err = cuda.Wrap[byte](e.dev, uintptr(s.Src.Ptr), s.Src.Bytes()); err != nil {

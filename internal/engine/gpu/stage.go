@@ -66,7 +66,7 @@ func newStage(dev *cuda.Device, size, slot int) (*stage, error) {
 func (s *stage) close() error {
 	var errs []error
 	if s.in != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 		defer cancel()
 		if err := s.in.Wait(ctx); errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("%v still copies to memory that is to be freed: it is left as it is", s.dev)
@@ -124,7 +124,7 @@ func (o *operation) throughHost() error {
 	s.forget()
 	if err != nil {
 		// Nothing more may come into the slots.
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 		defer cancel()
 		_ = s.in.Wait(ctx)
 	}
@@ -170,14 +170,14 @@ func (o *operation) makeSlots() error {
 // alloc waits for the other ranks, too: until the operation's time is over, or
 // the group has failed.
 func (o *operation) alloc(bytes int) (*engine.Region, error) {
-	ctx, release := o.bounded()
+	ctx, release := o.boundedContext()
 	defer release()
 	region, err := o.e.allocOnCPU(ctx, o.seq, bytes)
 	if err == nil || o.ctx.Err() != nil {
 		return region, err
 	}
 	// A rank that ended meanwhile is soon told of by name.
-	t := time.NewTimer(hearsay)
+	t := time.NewTimer(reportWait)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -240,8 +240,8 @@ func (o *operation) pump() error {
 		}
 	}
 	for i := range s.loads {
-		if i > 0 && !o.latest.IsZero() && time.Now().After(o.latest) {
-			return errLate
+		if i > 0 && !o.deadline.IsZero() && time.Now().After(o.deadline) {
+			return errTimeout
 		}
 		if err := o.await(s.filled[i%slots], nil); err != nil {
 			return err

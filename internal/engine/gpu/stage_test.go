@@ -164,7 +164,7 @@ func TestStagedHeldBack(t *testing.T) {
 			ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
 		}
-		err = launch(e, engine.Launch{Ctx: ctx, Seq: 2, Calls: sum(e, x), Stream: s}).Settle()
+		err = launch(e, request{ctx: ctx, seq: 2, calls: sum(e, x), stream: s}).settle()
 		if !errors.Is(err, engine.ErrTimeout) || !strings.Contains(err.Error(), "on rank 1") {
 			return fmt.Errorf("the deadline of rank 1 is reported as %w", err)
 		}

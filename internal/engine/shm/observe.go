@@ -11,17 +11,17 @@ var _ engine.Observer = (*Engine)(nil)
 // MarkWaits has Run note when it begins to wait.
 func (e *Engine) MarkWaits(m *wait.FirstWait) { e.w.RecordFirstWait(m) }
 
-// Beside has waits for other processes end without giving way, if there is room.
-func (e *Engine) Beside() bool {
+// ReserveProxyCPUs makes waits for other processes stop yielding if there are enough CPUs.
+func (e *Engine) ReserveProxyCPUs() bool {
 	var masks [][]byte // none: the processors of this process are all
 	if s := e.g.shared; s != nil {
 		masks = s.CPUMasks
 	}
-	room := !affinity.Oversubscribed(2*len(e.g.boards), masks)
-	if room && e.g.shared != nil {
+	enough := !affinity.Oversubscribed(2*len(e.g.boards), masks)
+	if enough && e.g.shared != nil {
 		e.g.lot.NeverYield()
 	}
-	return room
+	return enough
 }
 
 // Behind returns the ranks that have begun fewer steps than this one.

@@ -10,7 +10,7 @@ import (
 // TestLane lets ranks agree on the places of messages, in every order of events
 // that chance comes up with: the orders in which the ranks start them must be
 // parts of one.
-func TestLane(t *testing.T) {
+func TestMessageOrder(t *testing.T) {
 	for seed := range uint64(300) {
 		if err := play(rand.New(rand.NewPCG(seed, 0)), 2+int(seed%4), 40); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -20,7 +20,7 @@ func TestLane(t *testing.T) {
 
 // play does one of the things that can be done next, again and again.
 func play(rnd *rand.Rand, ranks, messages int) error {
-	lanes := make([]lane, ranks)
+	lanes := make([]messageOrder, ranks)
 	orders := make([][]uint64, ranks)
 	for r := range lanes {
 		lanes[r].start = func(t *transfer) { orders[r] = append(orders[r], t.number) }

@@ -43,10 +43,10 @@ func TestMarks(t *testing.T) {
 	} {
 		e := &Engine{size: len(c.ranks)}
 		for _, signs := range c.ranks {
-			m := marksOf(signs[0], signs[1:])
-			e.all = append(e.all, m[:]...)
+			m := digestOf(signs[0], signs[1:])
+			e.digests = append(e.digests, m[:]...)
 		}
-		if got := e.common(); got != c.want {
+		if got := e.commonPrefix(); got != c.want {
 			t.Errorf("%s: %d are the same, not %d", name, got, c.want)
 		}
 	}
@@ -67,15 +67,15 @@ func TestSign(t *testing.T) {
 	for i, calls := range [][]engine.Call{
 		{a}, {b}, {named}, {a, a}, {a, b}, {b, a}, {call(engine.AllReduce, 5, 1)}, {call(engine.Broadcast, 4, 1)},
 	} {
-		s := e.Sign(calls)
-		if j, double := seen[s]; s == 0 || double || s != e.Sign(calls) {
+		s := e.signature(calls)
+		if j, double := seen[s]; s == 0 || double || s != e.signature(calls) {
 			t.Errorf("%d has the sign %d, as has %d", i, s, j)
 		}
 		seen[s] = i
 	}
 	uneven := engine.Call{Verb: engine.AllGather, Uneven: true, Src: mem(4, 1), DstParts: []engine.Mem{mem(4, 1), mem(4, 1)}}
 	for i, calls := range [][]engine.Call{{call(engine.AllReduce, 4, 0)}, {a, call(engine.AllReduce, 4, 0)}, {{Verb: engine.Barrier}}, {uneven}} {
-		if s := e.Sign(calls); s != 0 {
+		if s := e.signature(calls); s != 0 {
 			t.Errorf("%d has the sign %d", i, s)
 		}
 	}

@@ -29,11 +29,11 @@ func joined(t *testing.T, n int, program func(e *Engine, x *cuda.Slice[float32])
 			}
 			var next []uint64
 			for range n {
-				next = append(next, e.Sign(sum(e, x)))
+				next = append(next, e.signature(sum(e, x)))
 			}
 			for i := range n {
-				if p := launch(e, engine.Launch{Ctx: t.Context(), Seq: uint64(i + 1), Calls: sum(e, x), Join: true}, next[i:]...); p != nil {
-					err = errors.Join(err, fmt.Errorf("operation %d was not joined: %w", i, p.Settle()))
+				if p := launch(e, request{ctx: t.Context(), seq: uint64(i + 1), calls: sum(e, x), coalesce: true}, next[i:]...); p != nil {
+					err = errors.Join(err, fmt.Errorf("operation %d was not joined: %w", i, p.settle()))
 				}
 			}
 			launched.Done()
@@ -49,10 +49,10 @@ func joined(t *testing.T, n int, program func(e *Engine, x *cuda.Slice[float32])
 }
 
 // launch launches one operation.
-func launch(e *Engine, l engine.Launch, next ...uint64) engine.Pending {
-	list := []engine.Launch{l}
-	e.Launch(list, next)
-	return list[0].Pending
+func launch(e *Engine, l request, next ...uint64) *pending {
+	list := []request{l}
+	e.launch(list, next)
+	return list[0].pending
 }
 
 // holds returns an error if x has another value.
@@ -78,14 +78,14 @@ func TestJoined(t *testing.T) {
 		before = control.Calls("cuEventRecord")
 	}
 	joined(t, 3, func(e *Engine, x *cuda.Slice[float32]) error {
-		if n := e.Agreed(); n != 1 {
+		if n := e.agreedAhead(); n != 1 {
 			return fmt.Errorf("%d more are agreed upon", n)
 		}
-		p := launch(e, engine.Launch{Ctx: t.Context(), Seq: 4, Calls: sum(e, x), Join: true})
+		p := launch(e, request{ctx: t.Context(), seq: 4, calls: sum(e, x), coalesce: true})
 		if p == nil {
 			return errors.New("the last was joined")
 		}
-		return errors.Join(p.Settle(), holds(x, 16))
+		return errors.Join(p.settle(), holds(x, 16))
 	})
 	if control != nil && control.Calls("cuEventRecord")-before != 2 {
 		t.Errorf("%d events were recorded by two ranks", control.Calls("cuEventRecord")-before)
@@ -98,20 +98,20 @@ func TestJoinedFails(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
 	}
-	for name, last := range map[string]func(e *Engine, x *cuda.Slice[float32]) engine.Pending{
-		"launched": func(e *Engine, x *cuda.Slice[float32]) engine.Pending {
-			p := launch(e, engine.Launch{Ctx: t.Context(), Seq: 3, Calls: sum(e, x), Join: true})
+	for name, last := range map[string]func(e *Engine, x *cuda.Slice[float32]) *pending{
+		"launched": func(e *Engine, x *cuda.Slice[float32]) *pending {
+			p := launch(e, request{ctx: t.Context(), seq: 3, calls: sum(e, x), coalesce: true})
 			e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: 0, Reason: "enough"})
 			return p
 		},
-		"not launched": func(e *Engine, x *cuda.Slice[float32]) engine.Pending {
+		"not launched": func(e *Engine, x *cuda.Slice[float32]) *pending {
 			e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: 0, Reason: "enough"})
-			return launch(e, engine.Launch{Ctx: t.Context(), Seq: 3, Calls: sum(e, x), Join: true})
+			return launch(e, request{ctx: t.Context(), seq: 3, calls: sum(e, x), coalesce: true})
 		},
-		"given up": func(e *Engine, x *cuda.Slice[float32]) engine.Pending {
+		"given up": func(e *Engine, x *cuda.Slice[float32]) *pending {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			return launch(e, engine.Launch{Ctx: ctx, Seq: 3, Calls: sum(e, x), Join: true})
+			return launch(e, request{ctx: ctx, seq: 3, calls: sum(e, x), coalesce: true})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestJoinedFails(t *testing.T) {
 			control.Fail(fakegpu.Kernel, 1, fakegpu.Hang)
 			joined(t, 2, func(e *Engine, x *cuda.Slice[float32]) error {
 				p := last(e, x)
-				if err := p.Settle(); !errors.Is(err, engine.ErrAborted) {
+				if err := p.settle(); !errors.Is(err, engine.ErrAborted) {
 					return fmt.Errorf("rank %d was told %w", e.Rank(), err)
 				}
 				if done, err := e.stream.Done(); !done {
@@ -172,19 +172,19 @@ func TestTogether(t *testing.T) {
 						if err := x.CopyFrom(all[2*r : 2*r+2]); err != nil {
 							return err
 						}
-						var list []engine.Launch
+						var list []request
 						var next []uint64
 						for i := range 3 {
-							list = append(list, engine.Launch{Ctx: t.Context(), Seq: uint64(i + 1), Calls: c.calls(e, x), Join: i < 2})
-							next = append(next, e.Sign(list[i].Calls))
+							list = append(list, request{ctx: t.Context(), seq: uint64(i + 1), calls: c.calls(e, x), coalesce: i < 2})
+							next = append(next, e.signature(list[i].calls))
 						}
-						e.Launch(list[:1], next[1:])
-						e.Launch(list[1:], nil)
-						if list[0].Pending != nil || list[1].Pending != nil || list[2].Pending == nil {
+						e.launch(list[:1], next[1:])
+						e.launch(list[1:], nil)
+						if list[0].pending != nil || list[1].pending != nil || list[2].pending == nil {
 							return errors.New("they were not joined")
 						}
 						got := make([]float32, 2)
-						if err := errors.Join(list[2].Pending.Settle(), x.CopyTo(got)); err != nil {
+						if err := errors.Join(list[2].pending.settle(), x.CopyTo(got)); err != nil {
 							return err
 						}
 						if want := c.want(r, all); !slices.Equal(got, want) {

@@ -82,10 +82,10 @@ func (e *Engine) Post(m *engine.Message) {
 	if m.Send {
 		t.from = e.rank
 		e.mu.Lock()
-		e.number++
-		t.number = e.number
+		e.lastNumber++
+		t.number = e.lastNumber
 		if m.Peer == e.rank {
-			e.own[t.number] = t
+			e.selfSends[t.number] = t
 		}
 		e.mu.Unlock()
 		t.words = [noteWords]uint64{uint64(m.Mem.Type), uint64(m.Mem.N), t.number}
@@ -120,7 +120,7 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 		_ = t.operation(ctx).fail(ctx.Err()) // the transfer ends with it
 	case <-e.Failed():
 	}
-	limit := time.NewTimer(engine.LetGo)
+	limit := time.NewTimer(engine.AbandonAfter)
 	defer limit.Stop()
 	select {
 	case <-t.done:
@@ -197,7 +197,7 @@ func (t *transfer) move() error {
 		return nil
 	}
 	if err == nil {
-		e.lane.advance()
+		e.order.advance()
 		select {
 		case <-t.started:
 			return t.await()
@@ -205,7 +205,7 @@ func (t *transfer) move() error {
 			err = e.failure()
 		}
 	}
-	if t.time == 0 || e.lane.leave(t) {
+	if t.time == 0 || e.order.leave(t) {
 		return err
 	}
 	<-t.started // its turn had come
@@ -225,11 +225,11 @@ func (t *transfer) queue() error {
 		if err := e.Engine.Finish(ctx, &t.reply); err != nil || t.mem.N == 0 {
 			return err
 		}
-		t.times[1] = e.lane.decide(t, t.times[0])
+		t.times[1] = e.order.decide(t, t.times[0])
 		return exchange(&t.verdict, true, verdictTag(t.number), 1)
 	}
 	if t.mem.N > 0 {
-		t.times[0] = e.lane.propose(t)
+		t.times[0] = e.order.propose(t)
 	}
 	if err := exchange(&t.reply, true, replyTag(t.number), 0); err != nil || t.mem.N == 0 {
 		return err
@@ -237,7 +237,7 @@ func (t *transfer) queue() error {
 	if err := exchange(&t.verdict, false, verdictTag(t.number), 1); err != nil {
 		return err
 	}
-	e.lane.place(t, t.times[1])
+	e.order.place(t, t.times[1])
 	return nil
 }
 
@@ -255,21 +255,21 @@ func (t *transfer) launch() (err error) {
 		return f
 	}
 	o := t.operation(context.Background())
-	o.latest = e.limit()
+	o.deadline = e.limit()
 	if t.on, err = o.pair(t.m.Peer); err != nil {
 		return err
 	}
 	if t.event, err = e.events.get(); err != nil {
 		return err
 	}
-	e.laneGuard.begin(o)
+	e.orderGuard.begin(o)
 	b := nccl.Known(e.dev, uintptr(t.mem.Ptr), t.mem.N, types[t.mem.Type])
 	if t.m.Send {
 		err = t.on.comm.Send(b, 1-t.on.comm.Rank(), t.on.stream)
 	} else {
 		err = t.on.comm.Recv(b, 1-t.on.comm.Rank(), t.on.stream)
 	}
-	if late := e.laneGuard.end(); err == nil {
+	if late := e.orderGuard.end(); err == nil {
 		err = late
 	}
 	t.before, t.on.last = t.on.last, t
@@ -282,7 +282,7 @@ func (t *transfer) await() error {
 	e.inUse.RLock()
 	defer e.inUse.RUnlock()
 	o := t.operation(context.Background())
-	o.where, o.latest = "", e.limit()
+	o.where, o.deadline = "", e.limit()
 	err := t.startErr
 	if err == nil && t.before != nil {
 		// One of them asks the device; they come to an end in order.
@@ -298,7 +298,7 @@ func (t *transfer) await() error {
 	if err != nil {
 		err = o.fail(err)
 		if t.event != nil {
-			e.quiet(t.event)
+			e.quiesce(t.event)
 		}
 	}
 	if t.event != nil {
@@ -321,8 +321,8 @@ func (t *transfer) lend() error {
 	err := e.Engine.Finish(context.Background(), &t.reply)
 	if err != nil {
 		e.mu.Lock()
-		_, untouched := e.own[t.number]
-		delete(e.own, t.number)
+		_, untouched := e.selfSends[t.number]
+		delete(e.selfSends, t.number)
 		e.mu.Unlock()
 		if !untouched {
 			<-t.started // it is being read
@@ -335,8 +335,8 @@ func (t *transfer) lend() error {
 func (t *transfer) copy() error {
 	e := t.e
 	e.mu.Lock()
-	from := e.own[t.number]
-	delete(e.own, t.number)
+	from := e.selfSends[t.number]
+	delete(e.selfSends, t.number)
 	e.mu.Unlock()
 	if from == nil {
 		return e.failure() // it was taken back
@@ -359,7 +359,7 @@ func (t *transfer) copyFrom(src engine.Mem) error {
 	e.inUse.RLock()
 	defer e.inUse.RUnlock()
 	o := t.operation(context.Background())
-	o.where, o.latest = "", e.limit()
+	o.where, o.deadline = "", e.limit()
 	s, err := e.ownStream()
 	if err == nil {
 		t.event, err = e.events.get()
@@ -374,7 +374,7 @@ func (t *transfer) copyFrom(src engine.Mem) error {
 	}
 	if err != nil {
 		err = o.fail(err)
-		e.quiet(t.event)
+		e.quiesce(t.event)
 	}
 	return err
 }

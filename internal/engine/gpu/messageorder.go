@@ -15,81 +15,81 @@ import (
 // have it. The receiver proposes a time later than all that it has seen, and the
 // sender makes it later than all that it has seen. Until the receiver knows it,
 // nothing that comes after its proposal goes before: the time can only grow.
-type lane struct {
+type messageOrder struct {
 	mu     sync.Mutex
-	clock  uint64 // the latest time seen
+	clock  uint64 // the deadline time seen
 	places []*transfer
 	busy   bool // a goroutine starts messages
 	start  func(*transfer)
 }
 
 // propose gives a received message a place that may still move back.
-func (l *lane) propose(t *transfer) uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.clock++
-	t.time = l.clock
-	l.places = append(l.places, t)
+func (o *messageOrder) propose(t *transfer) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.clock++
+	t.time = o.clock
+	o.places = append(o.places, t)
 	return t.time
 }
 
 // decide gives a sent message its place, not before what was proposed.
-func (l *lane) decide(t *transfer, proposed uint64) uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.clock = max(l.clock+1, proposed)
-	t.time, t.placed = l.clock, true
-	l.places = append(l.places, t)
+func (o *messageOrder) decide(t *transfer, proposed uint64) uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.clock = max(o.clock+1, proposed)
+	t.time, t.placed = o.clock, true
+	o.places = append(o.places, t)
 	return t.time
 }
 
 // place gives a received message the place that was decided.
-func (l *lane) place(t *transfer, time uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.clock = max(l.clock, time)
+func (o *messageOrder) place(t *transfer, time uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.clock = max(o.clock, time)
 	t.time, t.placed = time, true
 }
 
 // leave takes a message out, and reports false if its turn had come already.
-func (l *lane) leave(t *transfer) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	i := slices.Index(l.places, t)
+func (o *messageOrder) leave(t *transfer) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	i := slices.Index(o.places, t)
 	if i >= 0 {
-		l.places = slices.Delete(l.places, i, i+1)
+		o.places = slices.Delete(o.places, i, i+1)
 	}
 	return i >= 0
 }
 
 // advance starts the messages whose turn has come, one after the other, unless
 // another goroutine does.
-func (l *lane) advance() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.busy {
+func (o *messageOrder) advance() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.busy {
 		return
 	}
-	l.busy = true
-	for t := l.next(); t != nil; t = l.next() {
-		l.mu.Unlock()
-		l.start(t)
-		l.mu.Lock()
+	o.busy = true
+	for t := o.next(); t != nil; t = o.next() {
+		o.mu.Unlock()
+		o.start(t)
+		o.mu.Lock()
 	}
-	l.busy = false
+	o.busy = false
 }
 
 // next takes out the message whose turn it is, if it has its place.
-func (l *lane) next() *transfer {
-	if len(l.places) == 0 {
+func (o *messageOrder) next() *transfer {
+	if len(o.places) == 0 {
 		return nil
 	}
-	t := slices.MinFunc(l.places, func(a, b *transfer) int {
+	t := slices.MinFunc(o.places, func(a, b *transfer) int {
 		return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.from, b.from), cmp.Compare(a.number, b.number))
 	})
 	if !t.placed {
 		return nil
 	}
-	l.places = slices.DeleteFunc(l.places, func(o *transfer) bool { return o == t })
+	o.places = slices.DeleteFunc(o.places, func(x *transfer) bool { return x == t })
 	return t
 }
