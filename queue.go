@@ -250,12 +250,15 @@ func (c *Comm) awaitDevice() {
 	}
 }
 
-// deviceBegun notes that the device engine has begun a task.
-func (c *Comm) deviceBegun(t *task) {
+// deviceBegun notes that the device engine begins the tasks up to number seq.
+func (c *Comm) deviceBegun(seq uint64) {
+	q := &c.queue
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.queue.begun++
-	c.log.BeginQueued(t.Seq, t.Calls, t.queuedAt)
+	for list := q.onDevice.All(); q.begun < len(list) && list[q.begun].Seq <= seq; q.begun++ {
+		t := list[q.begun]
+		c.log.BeginQueued(t.Seq, t.Calls, t.queuedAt)
+	}
 }
 
 // deviceLaunched notes that the device has a task with a stream, or that the task failed.

@@ -26,7 +26,7 @@ func (c *Comm) newTask(ctx context.Context) *task {
 	} else {
 		t = new(task)
 		if c.device != nil {
-			t.Begun = func() { c.deviceBegun(t) }
+			t.Begun = func() { c.deviceBegun(t.Seq) }
 			t.Launched = func() { c.deviceLaunched(t) }
 			t.Done = func(err error) { c.deviceDone(t, err) }
 		}

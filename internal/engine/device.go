@@ -52,8 +52,9 @@ type DeviceOp struct {
 	// driver cannot return on a timeout.
 	OnCaller bool
 
-	// Begun is called before the engine waits for the other ranks. Submit calls it only if
-	// OnCaller is set.
+	// Begun reports that the engine begins this operation and all that were submitted before
+	// it. The engine may call it only for the last of several operations. It is called before
+	// the engine waits for the other ranks, and by Submit only if OnCaller is set.
 	Begun func()
 	// Launched is called when an operation with a Stream is in the device's queue or has
 	// failed. It must not call the engine and must not block.

@@ -13,33 +13,34 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// apart tells the comparison from operations of the user's that look alike.
-const apart = "operation on a device"
+// comparison is the name of the calls that compare operations. It distinguishes them from the
+// user's operations.
+const comparison = "operation on a device"
 
-// An operation is what is being done.
+// An operation is one operation on one rank.
 type operation struct {
 	e        *Engine
 	ctx      context.Context
 	seq      uint64
 	calls    []engine.Call
 	name     string
-	stream   *cuda.Stream // the caller's, if the operation is put in order with one
-	deadline time.Time    // zero: whenever
-	where    string       // what it waits for, for an error; "": the device
+	stream   *cuda.Stream // the caller's stream that the operation is ordered with; nil: none
+	deadline time.Time    // zero: none
+	where    string       // what the operation waits for, for errors; "": the device
 	onDevice bool
 	uneven   bool
-	ahead    bool // it was agreed upon together with one before it
-	enqueued bool // the engine's stream may hold a part of it
+	ahead    bool // compared together with an earlier operation
+	enqueued bool // the engine's stream may hold a part of the operation
 }
 
-// agree waits for all ranks and finds out whether they are about to do the same,
-// unless they have found out already. If there is no communicator yet, all of them
-// know the id of one then.
+// agree waits for all ranks and compares their operations, unless an earlier comparison covered
+// this one. If there is no communicator yet, agree also distributes the id of one. next are the
+// signatures of the operations that follow on this rank.
 func (o *operation) agree(next []uint64) error {
 	e := o.e
 	if e.agreed > 0 {
 		e.agreed--
-		o.onDevice = true // whole, or it would have no sign
+		o.onDevice = true // entirely: otherwise it has no signature that is compared ahead
 		if f := e.failure(); f != nil {
 			return f
 		}
@@ -58,13 +59,13 @@ func (o *operation) agree(next []uint64) error {
 	}
 	e.ownDigest = digestOf(signature(o.calls), next)
 	e.calls = append(e.calls[:0], engine.Call{
-		Verb: engine.AllGather, Method: o.name, Name: apart,
+		Verb: engine.AllGather, Method: o.name, Name: comparison,
 		Src: memOf(e.ownDigest[:], kernel.Uint64), Dst: memOf(e.digests, kernel.Uint64),
 	})
 	if e.comm == nil && e.stage == nil {
 		if e.rank == 0 {
 			if f := e.failure(); f != nil {
-				return f // an id that nobody uses would keep its thread
+				return f // NCCL keeps a thread for an id that is never used
 			}
 			id, err := e.lib.NewID()
 			if err != nil {
@@ -73,7 +74,7 @@ func (o *operation) agree(next []uint64) error {
 			e.id = id
 		}
 		m := memOf(e.id[:], kernel.Uint8)
-		e.calls = append(e.calls, engine.Call{Verb: engine.Broadcast, Method: o.name, Name: apart, Src: m, Dst: m})
+		e.calls = append(e.calls, engine.Call{Verb: engine.Broadcast, Method: o.name, Name: comparison, Src: m, Dst: m})
 	}
 	if err := e.onCPU(o.ctx, o.seq, e.calls); err != nil {
 		return err
@@ -89,8 +90,8 @@ func (o *operation) agree(next []uint64) error {
 	return nil
 }
 
-// disagree tells who is about to do what. All ranks come here, and to the same
-// conclusion.
+// disagree fails the group with the first difference between the ranks' operations. All ranks call
+// it and find the same difference.
 func (o *operation) disagree() error {
 	e := o.e
 	var b strings.Builder
@@ -139,7 +140,7 @@ func (o *operation) disagree() error {
 	return e.first(f)
 }
 
-// difference is the first call in which two ranks differ.
+// difference describes the first call in which two ranks differ.
 func difference(a, b []byte) (string, string) {
 	as, bs := bytes.Split(a, []byte{0}), bytes.Split(b, []byte{0})
 	if len(as) != len(bs) {
@@ -150,7 +151,7 @@ func difference(a, b []byte) (string, string) {
 			return string(as[i]), string(bs[i])
 		}
 	}
-	return "what only its hash tells apart", "what only its hash tells apart"
+	return "what only its hash tells comparison", "what only its hash tells comparison"
 }
 
 func count(calls int) string {
@@ -160,8 +161,8 @@ func count(calls int) string {
 	return fmt.Sprintf("a Batch of %d operations", calls)
 }
 
-// compareCounts tells every rank how many elements each other has for it, in
-// the uneven calls on the device. It ends when all ranks have found theirs right.
+// compareCounts checks that the element counts of uneven calls on the device agree in pairs: what
+// one rank sends another is what the other expects. It returns when all ranks have checked theirs.
 func (o *operation) compareCounts() error {
 	e := o.e
 	for i := range o.calls {
@@ -175,7 +176,7 @@ func (o *operation) compareCounts() error {
 		}
 		e.counts = [2][]int64{out, in}
 		e.calls = append(e.calls[:0], engine.Call{
-			Verb: engine.AllToAll, Method: o.name, Name: apart,
+			Verb: engine.AllToAll, Method: o.name, Name: comparison,
 			Src: memOf(out, kernel.Int64), Dst: memOf(in, kernel.Int64),
 		})
 		if err := e.onCPU(o.ctx, o.seq, e.calls); err != nil {
@@ -193,11 +194,11 @@ func (o *operation) compareCounts() error {
 			}
 		}
 	}
-	e.calls = append(e.calls[:0], engine.Call{Verb: engine.Barrier, Method: o.name, Name: apart})
+	e.calls = append(e.calls[:0], engine.Call{Verb: engine.Barrier, Method: o.name, Name: comparison})
 	return e.onCPU(o.ctx, o.seq, e.calls)
 }
 
-// sends is how many elements this rank has for another.
+// sends returns how many elements this rank sends to another.
 func (o *operation) sends(c *engine.Call, to int) int {
 	switch {
 	case c.Verb == engine.AllGather, c.Verb == engine.Gather && to == c.Root:
@@ -208,7 +209,7 @@ func (o *operation) sends(c *engine.Call, to int) int {
 	return 0
 }
 
-// expects is how many elements another rank should have for this one.
+// expects returns how many elements this rank expects from another.
 func (o *operation) expects(c *engine.Call, from int) int {
 	switch {
 	case c.Verb == engine.AllGather, c.Verb == engine.AllToAll, c.Verb == engine.Gather && o.e.rank == c.Root:
@@ -219,8 +220,8 @@ func (o *operation) expects(c *engine.Call, from int) int {
 	return 0
 }
 
-// onCPU carries out calls on the CPU engine, unless Close has closed it: a goroutine may come
-// back from the driver after that.
+// onCPU carries out calls on the CPU engine, unless Close has closed it. A goroutine may return
+// from the driver after Close.
 func (e *Engine) onCPU(ctx context.Context, seq uint64, calls []engine.Call) error {
 	e.cpuUse.RLock()
 	defer e.cpuUse.RUnlock()
@@ -230,7 +231,7 @@ func (e *Engine) onCPU(ctx context.Context, seq uint64, calls []engine.Call) err
 	return e.Engine.Run(ctx, seq, calls)
 }
 
-// closedError is why nothing can be done after Close.
+// closedError returns the error of an operation after Close.
 func (e *Engine) closedError() error {
 	if f := e.failure(); f != nil {
 		return f
@@ -238,7 +239,7 @@ func (e *Engine) closedError() error {
 	return errClosed
 }
 
-// onHost carries out what is on the host of a Batch that is on both.
+// onHost carries out the host calls of a Batch that has calls on host memory and on device memory.
 func (o *operation) onHost() error {
 	e := o.e
 	e.calls = e.calls[:0]
@@ -257,7 +258,7 @@ func (o *operation) onHost() error {
 	return err
 }
 
-// memOf describes numbers to the CPU engine.
+// memOf describes a slice to the CPU engine.
 func memOf[T uint64 | int64 | byte](s []T, t kernel.DType) engine.Mem {
 	return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(s)), N: len(s), Type: t}
 }

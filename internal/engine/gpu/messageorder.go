@@ -6,24 +6,24 @@ import (
 	"sync"
 )
 
-// A lane is the order in which a rank gives its messages to NCCL. Two ranks that
-// wait for each other with different messages would wait for ever, and so would
-// three in a ring: so all messages of a group have one order, of which each rank
-// follows its part.
+// A messageOrder is the order in which a rank passes its messages to NCCL. Two ranks that wait for
+// each other with different messages would deadlock, and so would three in a ring. So all messages
+// of a group have one total order, and each rank follows its part of it.
 //
-// The order is by a time that the two ranks of a message find together, once both
-// have it. The receiver proposes a time later than all that it has seen, and the
-// sender makes it later than all that it has seen. Until the receiver knows it,
-// nothing that comes after its proposal goes before: the time can only grow.
+// The order is by logical time. The two ranks of a message agree on its time once both have posted
+// it: the receiver proposes a time later than all times that it has seen, and the sender decides on
+// a time that is not earlier than the proposal and later than all times that it has seen. Until the
+// receiver knows the decision, it starts no message with a time after its proposal, because the
+// decided time is not earlier than the proposal.
 type messageOrder struct {
 	mu     sync.Mutex
-	clock  uint64 // the deadline time seen
+	clock  uint64 // the latest logical time seen
 	places []*transfer
-	busy   bool // a goroutine starts messages
+	busy   bool // a goroutine is in advance
 	start  func(*transfer)
 }
 
-// propose gives a received message a place that may still move back.
+// propose gives a received message a preliminary time, which decide may increase.
 func (o *messageOrder) propose(t *transfer) uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -33,7 +33,7 @@ func (o *messageOrder) propose(t *transfer) uint64 {
 	return t.time
 }
 
-// decide gives a sent message its place, not before what was proposed.
+// decide gives a sent message its final time, not earlier than the proposed one.
 func (o *messageOrder) decide(t *transfer, proposed uint64) uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -43,7 +43,7 @@ func (o *messageOrder) decide(t *transfer, proposed uint64) uint64 {
 	return t.time
 }
 
-// place gives a received message the place that was decided.
+// place gives a received message the time that the sender decided on.
 func (o *messageOrder) place(t *transfer, time uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -51,7 +51,7 @@ func (o *messageOrder) place(t *transfer, time uint64) {
 	t.time, t.placed = time, true
 }
 
-// leave takes a message out, and reports false if its turn had come already.
+// leave removes a message. It reports false if the message was started already.
 func (o *messageOrder) leave(t *transfer) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -62,8 +62,7 @@ func (o *messageOrder) leave(t *transfer) bool {
 	return i >= 0
 }
 
-// advance starts the messages whose turn has come, one after the other, unless
-// another goroutine does.
+// advance starts the messages that are next, one after the other, unless another goroutine does.
 func (o *messageOrder) advance() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -79,7 +78,8 @@ func (o *messageOrder) advance() {
 	o.busy = false
 }
 
-// next takes out the message whose turn it is, if it has its place.
+// next removes and returns the first message. It returns nil if the time of the first one is not
+// final. o.mu is held.
 func (o *messageOrder) next() *transfer {
 	if len(o.places) == 0 {
 		return nil

@@ -175,9 +175,7 @@ func (p *pipeline) launchBatch(s submission) {
 		}
 	}
 	p.mu.Unlock()
-	for i := range p.batch {
-		p.batch[i].op.Begun()
-	}
+	s.op.Begun()
 	e.launch(p.requests, p.next)
 	p.mu.Lock()
 	p.launching = false
