@@ -12,14 +12,14 @@ import (
 
 // A Comm is one rank's membership in a group of ranks, numbered from 0.
 //
-// All ranks make the same calls in the same order; Send and Recv stand outside
-// that order. The methods may be called from many goroutines, but then it is
-// the caller's duty that the ranks' calls start in one order: another order is
-// ErrMismatch, but operations that look alike can be told apart only by
-// Batch.Named. Comms are independent of each other.
+// All ranks make the same calls in the same order. Send and Recv are not part of
+// that order. The methods may be called from many goroutines, but then the
+// caller must start the calls in the same order on all ranks. A different order
+// is ErrMismatch, but only Batch.Named distinguishes operations that look alike.
+// Comms are independent of each other.
 //
-// A blocking method returns when this rank's part is over: its results are
-// there, and its buffers are its own again. After an error the content of a
+// A blocking method returns when this rank's part is complete: its results are
+// there, and its buffers can be used again. After an error the content of a
 // destination is undefined, and all later calls return that same error.
 type Comm struct {
 	e          engine.Engine
@@ -64,8 +64,8 @@ func newComm(e engine.Engine, h *home) *Comm {
 	return c
 }
 
-// unknown is more waiters than there are processors: those who wait for an
-// operation leave the processor to those who carry it out.
+// unknown is more waiters than there are CPUs, so that a goroutine that waits for an
+// operation leaves its CPU to the goroutines that carry the operation out.
 const unknown = 1 << 30
 
 // Rank returns this rank's number.
@@ -87,8 +87,8 @@ func (c *Comm) Err() error {
 }
 
 // Abort poisons the Comm on all ranks, at once, with a cause that may be nil.
-// It does nothing if the Comm is poisoned or closed already; it does end what a
-// Close waits for.
+// It does nothing if the Comm is poisoned or closed already, but it ends the
+// operations that a Close waits for.
 func (c *Comm) Abort(why error) {
 	if c.queue.turn.Load()&closed != 0 && (*idle)(c).Ready() {
 		return
@@ -100,13 +100,13 @@ func (c *Comm) Abort(why error) {
 	c.e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: c.rank, Err: why, Reason: reason})
 }
 
-// Close ends this rank's membership, after the operations that it has started
-// are over. Other ranks' calls that still need this rank fail with
+// Close ends this rank's membership when the operations that it has started
+// are complete. Other ranks' calls that still need this rank fail with
 // ErrRankLost. Close may be called more than once, and on a nil Comm.
 //
-// In a job of processes the last Close says goodbye to the other ranks. It waits
-// for those that answer to know, not for their Close: a few milliseconds where all
-// ranks run, at most 3 s whatever they do, and 8 s with a device.
+// In a job of processes the last Close notifies the other ranks. It waits until
+// they have acknowledged, not for their Close: a few milliseconds if all ranks
+// run, and at most 3 s, or 8 s with a device.
 func (c *Comm) Close() error {
 	if c == nil {
 		return nil

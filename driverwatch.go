@@ -10,25 +10,25 @@ import (
 // A driverWatch lets callers return from a failed group although a goroutine of the Comm is in a
 // call of the device's driver that does not return.
 type driverWatch struct {
-	once sync.Once
-	over chan struct{} // closed by end
+	once  sync.Once
+	ended chan struct{} // closed by end
 }
 
-func (w *driverWatch) end() { w.once.Do(func() { close(w.over) }) }
+func (w *driverWatch) end() { w.once.Do(func() { close(w.ended) }) }
 
 // watchDriver starts the Comm's driverWatch, once.
 func (c *Comm) watchDriver() {
 	if c.driver.Load() != nil {
 		return
 	}
-	w := &driverWatch{over: make(chan struct{})}
+	w := &driverWatch{ended: make(chan struct{})}
 	if !c.driver.CompareAndSwap(nil, w) {
 		return
 	}
 	go func() {
 		select {
 		case <-c.e.Failed():
-		case <-w.over:
+		case <-w.ended:
 			return
 		}
 		// The engine itself waits for engine.AbandonAfter until the device no longer uses the
@@ -38,7 +38,7 @@ func (c *Comm) watchDriver() {
 		select {
 		case <-t.C:
 			c.abandonOperations()
-		case <-w.over:
+		case <-w.ended:
 		}
 	}()
 }
