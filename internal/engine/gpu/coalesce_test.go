@@ -13,9 +13,9 @@ import (
 	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
-// joined runs a program on two ranks that have launched so many sums of x, which was one,
-// without an event behind them.
-func joined(t *testing.T, n int, program func(e *Engine, x *cuda.Slice[float32]) error) {
+// coalesced runs a program on two ranks after each has launched n sums of x, which begins as one,
+// without a completion event.
+func coalesced(t *testing.T, n int, program func(e *Engine, x *cuda.Slice[float32]) error) {
 	t.Helper()
 	engines := newEngines(t, 2, engine.DeviceOptions{})
 	errs := make([]error, len(engines))
@@ -33,7 +33,7 @@ func joined(t *testing.T, n int, program func(e *Engine, x *cuda.Slice[float32])
 			}
 			for i := range n {
 				if p := launch(e, request{ctx: t.Context(), seq: uint64(i + 1), calls: sum(e, x), coalesce: true}, next[i:]...); p != nil {
-					err = errors.Join(err, fmt.Errorf("operation %d was not joined: %w", i, p.settle()))
+					err = errors.Join(err, fmt.Errorf("operation %d was not coalesced: %w", i, p.settle()))
 				}
 			}
 			launched.Done()
@@ -48,7 +48,7 @@ func joined(t *testing.T, n int, program func(e *Engine, x *cuda.Slice[float32])
 	ok(t, errs...)
 }
 
-// launch launches one operation.
+// launch launches one operation. next are the signatures of those that follow.
 func launch(e *Engine, l request, next ...uint64) *pending {
 	list := []request{l}
 	e.launch(list, next)
@@ -69,21 +69,21 @@ func holds(x *cuda.Slice[float32], want float32) error {
 	return nil
 }
 
-// TestJoined has one event tell of four operations; the last is not joined, because none
-// that the ranks have agreed upon follows.
-func TestJoined(t *testing.T) {
+// TestCoalesced checks that four operations share one completion event. The last one records it,
+// because no operation follows that the ranks have compared.
+func TestCoalesced(t *testing.T) {
 	clean(t)
 	var before int
 	if control != nil {
 		before = control.Calls("cuEventRecord")
 	}
-	joined(t, 3, func(e *Engine, x *cuda.Slice[float32]) error {
+	coalesced(t, 3, func(e *Engine, x *cuda.Slice[float32]) error {
 		if n := e.agreedAhead(); n != 1 {
 			return fmt.Errorf("%d more are agreed upon", n)
 		}
 		p := launch(e, request{ctx: t.Context(), seq: 4, calls: sum(e, x), coalesce: true})
 		if p == nil {
-			return errors.New("the last was joined")
+			return errors.New("the last was coalesced")
 		}
 		return errors.Join(p.settle(), holds(x, 16))
 	})
@@ -92,9 +92,9 @@ func TestJoined(t *testing.T) {
 	}
 }
 
-// TestJoinedFails has the group fail while the device is at work on the first of joined
-// operations: when the last is settled, it uses their memory no more.
-func TestJoinedFails(t *testing.T) {
+// TestCoalescedFails makes the group fail while the device is at work on the first of several
+// operations that share an event: when the last one has settled, the device does not use their memory.
+func TestCoalescedFails(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
 	}
@@ -119,7 +119,7 @@ func TestJoinedFails(t *testing.T) {
 			t.Cleanup(control.Reset)
 			fired := control.Fired()
 			control.Fail(fakegpu.Kernel, 1, fakegpu.Hang)
-			joined(t, 2, func(e *Engine, x *cuda.Slice[float32]) error {
+			coalesced(t, 2, func(e *Engine, x *cuda.Slice[float32]) error {
 				p := last(e, x)
 				if err := p.settle(); !errors.Is(err, engine.ErrAborted) {
 					return fmt.Errorf("rank %d was told %w", e.Rank(), err)
@@ -136,8 +136,8 @@ func TestJoinedFails(t *testing.T) {
 	}
 }
 
-// TestTogether launches operations with one call; those that need more than NCCL's own
-// call keep their place among the others.
+// TestTogether launches operations with one call. Operations that consist of more than one call of
+// NCCL keep their place among the others.
 func TestTogether(t *testing.T) {
 	clean(t)
 	premul := func(e *Engine, x *cuda.Slice[float32]) []engine.Call {
@@ -151,7 +151,7 @@ func TestTogether(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		calls func(e *Engine, x *cuda.Slice[float32]) []engine.Call
-		want  func(rank int, x []float32) []float32 // of three
+		want  func(rank int, x []float32) []float32 // after three operations
 	}{
 		"sums":     {sum, func(_ int, x []float32) []float32 { return []float32{4 * (x[0] + x[2]), 4 * (x[1] + x[3])} }},
 		"products": {premul, func(_ int, x []float32) []float32 { return []float32{32 * (x[0] + x[2]), 32 * (x[1] + x[3])} }},
@@ -181,7 +181,7 @@ func TestTogether(t *testing.T) {
 						e.launch(list[:1], next[1:])
 						e.launch(list[1:], nil)
 						if list[0].pending != nil || list[1].pending != nil || list[2].pending == nil {
-							return errors.New("they were not joined")
+							return errors.New("they were not coalesced")
 						}
 						got := make([]float32, 2)
 						if err := errors.Join(list[2].pending.settle(), x.CopyTo(got)); err != nil {

@@ -7,9 +7,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// TestMarks holds that ranks find as many operations to be the same as all of them
-// know of, and none that differs.
-func TestMarks(t *testing.T) {
+// TestCommonPrefix checks the number of equal next operations that ranks find with their digests.
+func TestCommonPrefix(t *testing.T) {
 	list := func(n, odd int) []uint64 {
 		signs := make([]uint64, n)
 		for i := range signs {
@@ -52,9 +51,9 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestSign holds that what can be agreed upon beforehand has a sign, which tells it
-// apart, and that nothing else has.
-func TestSign(t *testing.T) {
+// TestSignature checks that operations that can be compared ahead have distinct signatures, and that
+// other operations have none.
+func TestSignature(t *testing.T) {
 	e := &Engine{size: 2}
 	mem := func(n int, device int16) engine.Mem { return engine.Mem{N: n, Type: kernel.Float32, Device: device} }
 	call := func(v engine.Verb, n int, device int16) engine.Call {
@@ -69,14 +68,14 @@ func TestSign(t *testing.T) {
 	} {
 		s := e.signature(calls)
 		if j, double := seen[s]; s == 0 || double || s != e.signature(calls) {
-			t.Errorf("%d has the sign %d, as has %d", i, s, j)
+			t.Errorf("%d has the signature %d, as has %d", i, s, j)
 		}
 		seen[s] = i
 	}
 	uneven := engine.Call{Verb: engine.AllGather, Uneven: true, Src: mem(4, 1), DstParts: []engine.Mem{mem(4, 1), mem(4, 1)}}
 	for i, calls := range [][]engine.Call{{call(engine.AllReduce, 4, 0)}, {a, call(engine.AllReduce, 4, 0)}, {{Verb: engine.Barrier}}, {uneven}} {
 		if s := e.signature(calls); s != 0 {
-			t.Errorf("%d has the sign %d", i, s)
+			t.Errorf("%d has the signature %d", i, s)
 		}
 	}
 }

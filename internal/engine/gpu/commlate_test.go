@@ -9,9 +9,9 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// TestKeptTooLate makes a communicator when the group has failed and its engine is
-// closed, as a message can that was given up: it is aborted all the same.
-func TestKeptTooLate(t *testing.T) {
+// TestCommAfterClose creates a communicator after the group has failed and its engine is closed, as
+// an abandoned message can: the communicator is aborted.
+func TestCommAfterClose(t *testing.T) {
 	clean(t)
 	for range 20 {
 		e := newEngines(t, 1, engine.DeviceOptions{})[0]
