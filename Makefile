@@ -75,7 +75,7 @@ gpu-test: gpu-build ## test and measure on this machine's GPU; NCCL=/path/libncc
 # static one needs nothing, and there are no such GPUs in a Mac. The commit is in all
 # of them, whatever GOFLAGS says: tutti version shows it.
 RELEASE := CGO_ENABLED=0 go build -buildvcs=true -trimpath -ldflags=-s
-release: ## build tutti for each platform: out/release, with checksums (docs/release.md)
+release: ## build tutti for each platform: out/release, with checksums (docs/guide/deploying.md)
 	rm -rf out/release
 	mkdir -p out/release
 	for arch in amd64 arm64; do \

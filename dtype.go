@@ -21,9 +21,11 @@ const (
 	Float64Type
 )
 
-// Each DType has the number of the kernel type of the same name: a conversion between the
-// two types is a plain Go conversion. A number that differs is a compile-time error here.
+// Each DType has the number of the kernel type of the same name, so that a Go
+// conversion turns one into the other. A different number or a missing type does
+// not compile.
 var (
+	_ = [1]struct{}{}[int(Float64Type)-int(kernel.NumDTypes)]
 	_ = [1]struct{}{}[int(Int8Type)-int(kernel.Int8)]
 	_ = [1]struct{}{}[int(Uint8Type)-int(kernel.Uint8)]
 	_ = [1]struct{}{}[int(Int32Type)-int(kernel.Int32)]
@@ -42,26 +44,26 @@ func (t DType) String() string { return kernel.DType(t).String() }
 // Size returns the number of bytes of one element.
 func (t DType) Size() int { return kernel.DType(t).Size() }
 
-// Elem is the element types of Go slices that can be communicated. An int is
-// an int64 and a uint a uint64, or the 32-bit types where they are that small.
+// Elem is the set of element types of Go slices that a Buffer can hold. An int is
+// passed as int64 and a uint as uint64, or as the 32-bit types on 32-bit systems.
 type Elem interface {
 	~int8 | ~uint8 | ~int32 | ~uint32 | ~int64 | ~uint64 | ~int | ~uint | ~float32 | ~float64 | Float16 | BFloat16
 }
 
-// Float16 is an IEEE 754 half-precision number, as its bits.
+// Float16 holds the bits of an IEEE 754 half-precision number.
 type Float16 uint16
 
-// BFloat16 is the upper half of a float32, as its bits.
+// BFloat16 holds the upper 16 bits of a float32.
 type BFloat16 uint16
 
 // ToFloat16 rounds to the nearest half-precision number, ties to even.
 func ToFloat16(f float32) Float16 { return Float16(kernel.Float32ToFloat16(f)) }
 
-// Float32 returns the number, exactly.
+// Float32 returns the same number as a float32. The conversion is exact.
 func (f Float16) Float32() float32 { return kernel.Float16ToFloat32(uint16(f)) }
 
 // ToBFloat16 rounds to the nearest bfloat16 number, ties to even.
 func ToBFloat16(f float32) BFloat16 { return BFloat16(kernel.Float32ToBFloat16(f)) }
 
-// Float32 returns the number, exactly.
+// Float32 returns the same number as a float32. The conversion is exact.
 func (f BFloat16) Float32() float32 { return kernel.BFloat16ToFloat32(uint16(f)) }

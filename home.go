@@ -17,7 +17,7 @@ import (
 
 // A home is where a Comm comes from and where its successor is decided. Comms
 // that follow each other are a line, and each is an epoch of it; see
-// docs/agreement.md.
+// docs/design/membership.md.
 type home struct {
 	cfg     Config         // filled
 	site    site           // nil: nobody can decide

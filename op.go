@@ -12,9 +12,9 @@ type Op struct {
 	scale float64
 }
 
-// The operations. They are not to be assigned to; see also PreMul. Avg is for
-// floating-point elements: an average of integers is ErrInvalid, because the sum
-// may overflow the type although the average does not.
+// The operations; see also PreMul. Programs must not assign to them. Avg takes
+// floating-point elements. An average of integers returns ErrInvalid, because the
+// sum may overflow the type where the average does not.
 var (
 	Sum  = Op{red: engine.Sum}
 	Prod = Op{red: engine.Prod}
@@ -23,14 +23,14 @@ var (
 	Avg  = Op{red: engine.Avg}
 )
 
-// PreMul multiplies each element by x before the sum. Ranks may have different
-// factors. It is for floating-point elements; integers are ErrInvalid.
+// PreMul multiplies each element by x before the sum. Ranks may pass different
+// factors. It takes floating-point elements; with integers it returns ErrInvalid.
 func PreMul(x float64) Op { return Op{engine.PreMul, x} }
 
-// String returns the operation's name, such as "sum".
+// String returns the operation's name, such as "sum" or "premul(0.5)".
 func (o Op) String() string {
-	if o.red == engine.PreMul {
-		return fmt.Sprintf("premul(%v)", o.scale)
+	if o.red.Info().Scaling == engine.ByFactor {
+		return fmt.Sprintf("%v(%v)", o.red, o.scale)
 	}
 	return o.red.String()
 }

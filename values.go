@@ -9,8 +9,9 @@ func ReduceValue[T Elem](ctx context.Context, c *Comm, v T, op Op) (T, error) {
 	return buf[0], err
 }
 
-// GatherSlices returns every rank's slice to all ranks. The slices may have
-// different lengths, which the ranks need not know; the result is new memory.
+// GatherSlices returns the slices of all ranks, in rank order, on every rank. The
+// slices may have different lengths, which the ranks need not know. The result is
+// newly allocated.
 func GatherSlices[T Elem](ctx context.Context, c *Comm, mine []T) ([][]T, error) {
 	counts := make([]int, c.Size())
 	if err := c.AllGather(ctx, Of(counts), Of([]int{len(mine)})); err != nil {

@@ -6,97 +6,98 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// AllReduce combines the ranks' buffers element by element and leaves the
-// result in each of them.
+// AllReduce combines the buffers of all ranks element by element and stores the
+// result in each buffer.
 func (c *Comm) AllReduce(ctx context.Context, buf Buffer, op Op) error {
 	call := allReduce(buf, buf, op)
 	return c.verb(ctx, &call)
 }
 
-// AllReduceTo is AllReduce that leaves the source as it is.
+// AllReduceTo is AllReduce from src into dst. It does not change src.
 func (c *Comm) AllReduceTo(ctx context.Context, dst, src Buffer, op Op) error {
 	call := allReduce(dst, src, op)
 	return c.verb(ctx, &call)
 }
 
-// Reduce combines the ranks' sources into the root's destination. The other
-// ranks pass the zero Buffer for dst; the root's may be its source.
+// Reduce combines the sources of all ranks into the root's destination. The root
+// may pass its source as dst. The other ranks pass the zero Buffer for dst.
 func (c *Comm) Reduce(ctx context.Context, dst, src Buffer, op Op, root int) error {
 	call := reduce(dst, src, op, root)
 	return c.verb(ctx, &call)
 }
 
-// Broadcast copies the root's buffer into everybody's.
+// Broadcast copies the root's buffer into the buffers of all other ranks.
 func (c *Comm) Broadcast(ctx context.Context, buf Buffer, root int) error {
 	call := broadcast(buf, root)
 	return c.verb(ctx, &call)
 }
 
-// AllGather copies the ranks' sources into every destination, in rank order.
-// The source may be this rank's own place in the destination.
+// AllGather copies the sources of all ranks into every destination, in rank order.
+// The source may be this rank's share of the destination.
 func (c *Comm) AllGather(ctx context.Context, dst, src Buffer) error {
 	call := allGather(dst, src)
 	return c.verb(ctx, &call)
 }
 
-// AllGatherV is AllGather of sources that need not be equally long: dst[r] is
-// as long as rank r's source.
+// AllGatherV is AllGather of sources of different lengths. dst[r] has the length
+// of rank r's source.
 func (c *Comm) AllGatherV(ctx context.Context, dst []Buffer, src Buffer) error {
 	call := allGatherV(dst, src)
 	return c.verb(ctx, &call)
 }
 
-// ReduceScatter combines the ranks' sources and leaves the r-th of equal parts
-// of the result in rank r's destination, which may be that part of its source.
+// ReduceScatter combines the sources of all ranks and stores the r-th of equal
+// shares of the result in rank r's destination. The destination may be that share
+// of the source.
 func (c *Comm) ReduceScatter(ctx context.Context, dst, src Buffer, op Op) error {
 	call := reduceScatter(dst, src, op)
 	return c.verb(ctx, &call)
 }
 
-// ReduceScatterV is ReduceScatter of parts that need not be equally long:
-// src[r] is as long as rank r's destination.
+// ReduceScatterV is ReduceScatter of shares of different lengths. src[r] has the
+// length of rank r's destination.
 func (c *Comm) ReduceScatterV(ctx context.Context, dst Buffer, src []Buffer, op Op) error {
 	call := reduceScatterV(dst, src, op)
 	return c.verb(ctx, &call)
 }
 
-// Gather copies the ranks' sources into the root's destination, in rank order.
+// Gather copies the sources of all ranks into the root's destination, in rank order.
 // The other ranks pass the zero Buffer for dst.
 func (c *Comm) Gather(ctx context.Context, dst, src Buffer, root int) error {
 	call := gather(dst, src, root)
 	return c.verb(ctx, &call)
 }
 
-// GatherV is Gather of sources that need not be equally long. The other ranks
-// pass nil for dst.
+// GatherV is Gather of sources of different lengths. On the root, dst[r] has the
+// length of rank r's source. The other ranks pass nil for dst.
 func (c *Comm) GatherV(ctx context.Context, dst []Buffer, src Buffer, root int) error {
 	call := gatherV(dst, src, root)
 	return c.verb(ctx, &call)
 }
 
-// Scatter copies the r-th of equal parts of the root's source into rank r's
+// Scatter copies the r-th of equal shares of the root's source into rank r's
 // destination. The other ranks pass the zero Buffer for src.
 func (c *Comm) Scatter(ctx context.Context, dst, src Buffer, root int) error {
 	call := scatter(dst, src, root)
 	return c.verb(ctx, &call)
 }
 
-// ScatterV is Scatter of parts that need not be equally long. The other ranks
-// pass nil for src.
+// ScatterV is Scatter of shares of different lengths. On the root, src[r] has the
+// length of rank r's destination. The other ranks pass nil for src.
 func (c *Comm) ScatterV(ctx context.Context, dst Buffer, src []Buffer, root int) error {
 	call := scatterV(dst, src, root)
 	return c.verb(ctx, &call)
 }
 
-// AllToAll copies the r-th of equal parts of rank s's source into the s-th
-// part of rank r's destination, for all r and s. Both may be the same buffer.
+// AllToAll copies the r-th of equal shares of rank s's source into the s-th share
+// of rank r's destination, for all r and s. The two may be the same buffer.
 func (c *Comm) AllToAll(ctx context.Context, dst, src Buffer) error {
 	call := allToAll(dst, src)
 	return c.verb(ctx, &call)
 }
 
-// AllToAllV is AllToAll of parts that need not be equally long: dst[s] is as
-// long as the part that rank s has for this rank.
+// AllToAllV is AllToAll of shares of different lengths. dst[s] has the length of
+// the share that rank s passes for this rank.
 func (c *Comm) AllToAllV(ctx context.Context, dst, src []Buffer) error {
 	call := allToAllV(dst, src)
 	return c.verb(ctx, &call)

@@ -68,11 +68,7 @@ func (c *Comm) verify(ctx context.Context, seq uint64, calls []engine.Call) erro
 // equalResults reports whether a call leaves the same content in host memory on all
 // ranks.
 func equalResults(c *engine.Call) bool {
-	switch c.Verb {
-	case engine.AllReduce, engine.Broadcast, engine.AllGather:
-		return !c.OnDevice()
-	}
-	return false
+	return c.Verb.Info().EqualResults && !c.OnDevice()
 }
 
 // digest returns the checksum of a call's result.

@@ -118,7 +118,7 @@ Examples:
 Exit codes: 0 success, 1 failure, 2 wrong arguments; bench: 3 if a result was
 wrong; run: the code of the first rank that failed; 128 plus the signal number
 if stopped by a signal. Errors are one line on standard error.
-Manual: docs/bench.md, docs/doctor.md, docs/run.md.
+Manual: docs/guide/measuring.md, docs/guide/deploying.md.
 `
 
 // overview lists the commands.

@@ -53,7 +53,7 @@ replaced, or 1 if that was a host.
 Exit codes: 0 all ranks succeeded; the code of the first rank that failed; 128
 plus the signal number if a signal killed that rank or stopped tutti run; 1 the
 job could not be started, or a host was lost; 2 wrong flags.
-Manual: docs/run.md.
+Manual: docs/guide/deploying.md, docs/guide/staying-alive.md.
 
 Flags:
 `

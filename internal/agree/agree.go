@@ -1,5 +1,5 @@
 // Package agree is how ranks agree although some of them die meanwhile: on who
-// goes on, and on a number, with a store as arbiter. docs/agreement.md is the
+// goes on, and on a number, with a store as arbiter. docs/design/membership.md is the
 // protocol, and folder model its model.
 //
 // It has no goroutines and no clock, and blocks only in calls of the Store: so a

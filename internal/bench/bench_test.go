@@ -100,7 +100,7 @@ func TestOutliersByKind(t *testing.T) {
 func TestPatternExact(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 16, 100, 256, 512} {
 		for d := tutti.Int8Type; d <= tutti.Float64Type; d++ {
-			for _, red := range reduceNames {
+			for _, red := range ReduceNames() {
 				if red == "avg" || !reducible(d.String(), red) { // an average may be rounded
 					continue
 				}

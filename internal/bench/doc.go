@@ -5,5 +5,5 @@
 // in [Event]s, which travel as lines of JSON where ranks are processes that [Start]
 // has started. A [Screen] makes a table, lines of JSON or a page of them.
 //
-// docs/bench.md says what the figures mean.
+// docs/guide/measuring.md says what the figures mean.
 package bench

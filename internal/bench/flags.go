@@ -61,7 +61,7 @@ func NewFlags(o *Options) *flag.FlagSet {
 	f.StringVar(&o.to, "e", "16M", "largest `size`")
 	f.IntVar(&o.factor, "f", 16, "`factor` between sizes")
 	f.StringVar(&o.dtypes, "dtype", "float32", "element `types`: all, "+strings.Join(DTypeNames(), ", "))
-	f.StringVar(&o.reduces, "reduce", "sum", "`reductions`: all, "+strings.Join(reduceNames, ", "))
+	f.StringVar(&o.reduces, "reduce", "sum", "`reductions`: all, "+strings.Join(ReduceNames(), ", "))
 	f.StringVar(&o.Engine, "engine", Auto, "`engine`: "+strings.Join(Engines, ", "))
 	f.IntVar(&o.Iters, "iters", 0, "iterations of a point (default: what fits in the budget)")
 	f.IntVar(&o.Warmup, "warmup", 5, "iterations before that")
@@ -105,7 +105,7 @@ func (o *Options) resolve() error {
 	if o.DTypes, err = parseList("type", o.dtypes, DTypeNames()); err != nil {
 		return err
 	}
-	if o.Reduces, err = parseList("reduction", o.reduces, reduceNames); err != nil {
+	if o.Reduces, err = parseList("reduction", o.reduces, ReduceNames()); err != nil {
 		return err
 	}
 	if !slices.Contains(Engines, o.Engine) {

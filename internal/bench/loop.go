@@ -14,9 +14,12 @@ func (o *op) loop(ctx context.Context, c *tutti.Comm, n int, times []int64, run 
 	if err := c.Barrier(ctx); err != nil {
 		return nil, err
 	}
+	// An operation that synchronizes all ranks is timed back to back. Other
+	// operations would overlap, and are timed separately.
+	separate := !o.verb.Synchronizes()
 	last := time.Now()
 	for range n {
-		if !o.waits {
+		if separate {
 			if err := c.Barrier(ctx); err != nil {
 				return nil, err
 			}
@@ -51,10 +54,10 @@ func (l *Loop) Time(ctx context.Context, name string, bytes, times, ahead int) (
 		return nil, fmt.Errorf("%q, %d ahead: there is no such loop", name, ahead)
 	}
 	s := &spec{op: o, dtype: tutti.Float32Type, reduce: none, elems: bytes / tutti.Float32Type.Size()}
-	if o.reduces {
+	if o.reduces() {
 		s.reduce = "sum"
 	}
-	if o.divided {
+	if o.divided() {
 		s.part = s.elems / n
 	}
 	all := []operands{s.layout(l.x.slice(0, s.elems), l.y.slice(0, s.elems), l.comm.Rank(), false)}

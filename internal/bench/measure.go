@@ -179,7 +179,7 @@ func (r *runner) prepare(s *spec, p *pattern, all []operands) error {
 		if on.dst != nil {
 			poison(on.dst.Bytes)
 		}
-		if on.src != nil && (s.op.name != "broadcast" || rank == root) {
+		if on.src != nil && (!s.op.verb.Info().InPlace || rank == root) {
 			fill(on.src.Bytes, p.source(rank), size, 0)
 		}
 	}
@@ -285,7 +285,7 @@ func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) er
 		return nil, err
 	}
 	three := []float64{micro(sortedMedian(own)), micro(percentile(own, 99)), micro(own[0])}
-	if s.op.waits {
+	if s.op.verb.Synchronizes() {
 		// Every rank is as slow as the slowest, but for a hair.
 		if err := r.comm.AllReduce(ctx, tutti.Of(three), tutti.Max); err != nil {
 			return nil, err

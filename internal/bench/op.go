@@ -4,35 +4,39 @@ import (
 	"context"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// An op is one collective.
+// An op is an operation that can be measured.
 type op struct {
-	name    string
-	reduces bool
-	divided bool // the larger buffer has a share for each rank
-	// waits says that no rank is done before all have begun. Such operations are
-	// timed back to back; others would overlap, and are timed one by one.
-	waits bool
-	// bus is what algorithm bandwidth is multiplied by to be that of the bus.
+	name string
+	verb engine.Verb // zero: messages
+	// bus is the factor from algorithm bandwidth to bus bandwidth, as nccl-tests
+	// define them.
 	bus func(ranks float64) float64
 }
+
+// reduces reports whether the operation combines elements.
+func (o *op) reduces() bool { return o.verb.Reduces() }
+
+// divided reports whether the larger buffer has a share for each rank.
+func (o *op) divided() bool { return o.verb.Info().Source.Divided || o.verb.Info().Dest.Divided }
 
 func busFactorOne(float64) float64      { return 1 }
 func busFactorOthers(n float64) float64 { return (n - 1) / n }
 func busFactorTwice(n float64) float64  { return 2 * (n - 1) / n }
 
 var ops = []op{
-	{name: "allreduce", reduces: true, waits: true, bus: busFactorTwice},
-	{name: "broadcast", bus: busFactorOne},
-	{name: "reduce", reduces: true, bus: busFactorOne},
-	{name: "allgather", divided: true, waits: true, bus: busFactorOthers},
-	{name: "reducescatter", reduces: true, divided: true, waits: true, bus: busFactorOthers},
-	{name: "gather", divided: true, bus: busFactorOthers},
-	{name: "scatter", divided: true, bus: busFactorOthers},
-	{name: "alltoall", divided: true, waits: true, bus: busFactorOthers},
-	{name: "sendrecv", bus: busFactorOne},
-	{name: "barrier", waits: true, bus: busFactorOne},
+	{"allreduce", engine.AllReduce, busFactorTwice},
+	{"broadcast", engine.Broadcast, busFactorOne},
+	{"reduce", engine.Reduce, busFactorOne},
+	{"allgather", engine.AllGather, busFactorOthers},
+	{"reducescatter", engine.ReduceScatter, busFactorOthers},
+	{"gather", engine.Gather, busFactorOthers},
+	{"scatter", engine.Scatter, busFactorOthers},
+	{"alltoall", engine.AllToAll, busFactorOthers},
+	{"sendrecv", 0, busFactorOne},
+	{"barrier", engine.Barrier, busFactorOne},
 }
 
 // OpNames lists the operations.
@@ -52,7 +56,7 @@ func opNamed(name string) *op {
 	return nil
 }
 
-// sides are one operation's buffers on one rank, and the memory behind them. A
+// operands are one operation's buffers on one rank, and the memory behind them. A
 // side that the rank does not have is nil.
 type operands struct {
 	dst, src *Memory
@@ -71,62 +75,46 @@ func (s operands) buffers() (dst, src tutti.Buffer) {
 // root is the root of rooted operations.
 const root = 0
 
-// lay divides two pieces of memory, each as long as the larger buffer, into an
-// operation's sides on one rank. In place, the smaller side lies in the larger.
+// layout divides two pieces of memory, each as long as the larger buffer, into the
+// sides of an operation on one rank. In place, the smaller side lies in the larger.
 func (s *spec) layout(x, y *Memory, rank int, inPlace bool) operands {
-	own := func(m *Memory) *Memory { return m.slice(rank*s.part, s.part) }
-	switch s.op.name {
-	case "allreduce", "alltoall":
-		if inPlace {
-			return operands{x, x}
-		}
-		return operands{x, y}
-	case "reduce":
-		switch {
-		case rank != root:
-			return operands{nil, y}
-		case inPlace:
-			return operands{x, x}
-		}
-		return operands{x, y}
-	case "broadcast":
-		return operands{x, x}
-	case "allgather":
-		if inPlace {
-			return operands{x, own(x)}
-		}
-		return operands{x, y.slice(0, s.part)}
-	case "gather":
-		switch {
-		case rank != root:
-			return operands{nil, y.slice(0, s.part)}
-		case inPlace:
-			return operands{x, own(x)}
-		}
-		return operands{x, y.slice(0, s.part)}
-	case "reducescatter":
-		if inPlace {
-			return operands{own(y), y}
-		}
-		return operands{x.slice(0, s.part), y}
-	case "scatter":
-		switch {
-		case rank != root:
-			return operands{x.slice(0, s.part), nil}
-		case inPlace:
-			return operands{own(y), y}
-		}
-		return operands{x.slice(0, s.part), y}
-	case "sendrecv":
-		return operands{x, y}
+	v := s.op.verb.Info()
+	reads, writes := v.Source.Ranks.Has(rank, root), v.Dest.Ranks.Has(rank, root)
+	if s.op.verb == 0 {
+		reads, writes = true, true
 	}
-	return operands{}
+	inPlace = inPlace && reads && writes
+	on := operands{x, y}
+	switch {
+	case v.InPlace:
+		return operands{x, x}
+	case v.Source.Divided == v.Dest.Divided:
+		if inPlace && s.op.verb != 0 {
+			on.src = x
+		}
+	case v.Dest.Divided:
+		if on.src = y.slice(0, s.part); inPlace {
+			on.src = x.slice(rank*s.part, s.part)
+		}
+	default:
+		if on.dst = x.slice(0, s.part); inPlace {
+			on.dst = y.slice(rank*s.part, s.part)
+		}
+	}
+	if !reads {
+		on.src = nil
+	}
+	if !writes {
+		on.dst = nil
+	}
+	return on
 }
 
-// spoils reports whether an operation in place writes over what others may
-// have read, so that it cannot be repeated on the same values.
+// destroysInput reports whether an operation in place overwrites its source with
+// other values, so that it cannot be repeated on the same values.
 func (s *spec) destroysInput(inPlace bool) bool {
-	return inPlace && (s.op.reduces || s.op.name == "alltoall")
+	v := s.op.verb.Info()
+	return inPlace && (v.Reduces || v.Source.Divided && v.Dest.Divided)
 }
 
 // blocking returns the call that is measured.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/kernel"
 )
 
 // The engines that can be asked for.
@@ -77,7 +79,7 @@ func (p *Plan) validate() error {
 		return fmt.Errorf("there is no engine %q: %s", p.Engine, strings.Join(Engines, ", "))
 	}
 	for _, name := range p.Ops {
-		if opNamed(name).reduces && !p.reducible() {
+		if opNamed(name).reduces() && !p.reducible() {
 			return errors.New("reductions avg and premul are for floating-point types, and --dtype has none")
 		}
 	}
@@ -100,7 +102,7 @@ func (s *spec) String() string {
 	if s.elems > 0 {
 		text += " " + byteText(s.bytes()) + " " + s.dtype.String()
 	}
-	if s.op.reduces {
+	if s.op.reduces() {
 		text += " " + s.reduce
 	}
 	return text
@@ -120,14 +122,14 @@ func (p *Plan) specs(ranks int) []spec {
 		}
 		for _, d := range p.DTypes {
 			for _, red := range p.reduces(o) {
-				if !reducible(d, red) {
+				if red != none && !reducible(d, red) {
 					continue
 				}
 				last := 0
 				for _, bytes := range p.Sizes {
 					s := spec{op: o, dtype: dtypeNamed(d), reduce: red}
 					s.elems = max(1, bytes/s.dtype.Size())
-					if o.divided {
+					if o.divided() {
 						s.part = max(1, s.elems/ranks)
 						s.elems = s.part * ranks
 					}
@@ -143,7 +145,7 @@ func (p *Plan) specs(ranks int) []spec {
 }
 
 func (p *Plan) reduces(o *op) []string {
-	if o.reduces {
+	if o.reduces() {
 		return p.Reduces
 	}
 	return []string{none}
@@ -169,10 +171,9 @@ func DTypeNames() (names []string) {
 	return names
 }
 
-// reducible reports whether a Comm takes a reduction on a type: averages and
-// products with a factor are for floating-point elements.
+// reducible reports whether a Comm takes a reduction on a type.
 func reducible(dtype, reduce string) bool {
-	return reduce != "avg" && reduce != "premul" || isFloat(dtypeNamed(dtype))
+	return engine.OpNamed(reduce).Takes(kernel.DType(dtypeNamed(dtype)))
 }
 
 // reducible reports whether any of the plan's reductions can be made on any of
@@ -189,26 +190,29 @@ func (p *Plan) reducible() bool {
 // preMul is the factor of the reduction of that name.
 const preMul = 2
 
-// reduceNames lists the reductions.
-var reduceNames = []string{"sum", "prod", "min", "max", "avg", "premul"}
+// reductions lists the reductions, as they are measured.
+var reductions = []tutti.Op{tutti.Sum, tutti.Prod, tutti.Min, tutti.Max, tutti.Avg, tutti.PreMul(preMul)}
 
+// reduceName returns the name of a reduction, without its factor.
+func reduceName(op tutti.Op) string {
+	name, _, _ := strings.Cut(op.String(), "(")
+	return name
+}
+
+// reduceNamed returns the reduction with that name, or the zero Op.
 func reduceNamed(name string) tutti.Op {
-	switch name {
-	case "sum":
-		return tutti.Sum
-	case "prod":
-		return tutti.Prod
-	case "min":
-		return tutti.Min
-	case "max":
-		return tutti.Max
-	case "avg":
-		return tutti.Avg
-	case "premul":
-		return tutti.PreMul(preMul)
+	for _, op := range reductions {
+		if reduceName(op) == name {
+			return op
+		}
 	}
 	return tutti.Op{}
 }
 
-// ReduceNames lists the reductions.
-func ReduceNames() []string { return slices.Clone(reduceNames) }
+// ReduceNames lists the names of the reductions.
+func ReduceNames() (names []string) {
+	for _, op := range reductions {
+		names = append(names, reduceName(op))
+	}
+	return names
+}

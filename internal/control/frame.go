@@ -25,7 +25,7 @@ const (
 
 // A frame is one message on the channel: its length, four bytes, and JSON. The
 // encoding of challenge, hello and refused never changes, so that ranks of any two
-// versions can refuse each other in words: see docs/protocol.md. New members may
+// versions can refuse each other in words: see docs/design/security.md. New members may
 // be added to them; none may be removed, renamed, or be given another meaning.
 type frame struct {
 	Kind kind `json:"k"`

@@ -7,7 +7,7 @@ import (
 )
 
 // A Version is what a rank runs, as far as other ranks rely on it. It travels in
-// the challenge and in the hello; docs/protocol.md has their encoding, which never
+// the challenge and in the hello; docs/design/security.md has their encoding, which never
 // changes.
 type Version struct {
 	// Protocol is a number that is raised when ranks behave in another way.

@@ -19,7 +19,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// The peers in this file are written by docs/protocol.md, and use nothing of this
+// The peers in this file are written by docs/design/security.md, and use nothing of this
 // package: what they understand must be understood for ever.
 
 // sendText sends a frame as it stands.

@@ -7,9 +7,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// Check finds out, from this rank's arguments alone and before anything moves,
-// whether a call can be carried out. Its errors match ErrInvalid or
-// ErrNoDevicePath.
+// Check checks this rank's arguments of a call before data moves. Its errors match
+// ErrInvalid or ErrNoDevicePath.
 func (c *Call) Check(rank, size int) error {
 	if c.usual() {
 		return nil
@@ -26,15 +25,16 @@ func (c *Call) Check(rank, size int) error {
 	return c.checkOverlap(rank, size)
 }
 
-// usual reports, soon, that nothing is wrong with the commonest small call. It
-// bounds the number of elements, because their bytes may overflow.
+// usual is the shortest way through Check, for the most frequent call: a valid
+// AllReduce in place in host memory. It bounds the number of elements, because
+// their size in bytes may overflow.
 func (c *Call) usual() bool {
 	m := &c.Src
-	return c.Verb == AllReduce && c.Red >= Sum && c.Red <= Max && c.Dst == *m &&
+	return c.Verb == AllReduce && c.Red.Info().Integers && c.Dst == *m &&
 		m.Ptr != nil && uint(m.N-1) < 1<<30 && m.Device == 0 && m.Type.Valid()
 }
 
-// Check is the same for a message.
+// Check checks this rank's arguments of a message.
 func (m *Message) Check(rank, size int) error {
 	if m.Peer < 0 || m.Peer >= size {
 		return invalid("rank %d is not one of the %d ranks", m.Peer, size)
@@ -45,8 +45,8 @@ func (m *Message) Check(rank, size int) error {
 	return m.Mem.check("buffer")
 }
 
-// CheckApart finds out whether a message that is sent and one that is received
-// at the same time have memory of their own.
+// CheckApart checks that a message that is received and one that is sent at the
+// same time use different memory.
 func CheckApart(dst, src Mem) error {
 	if dst.overlaps(src) {
 		return invalid("the buffer to receive into overlaps the one that is sent; use two buffers")
@@ -58,16 +58,16 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }
 
-// maxBytes is the largest address space that processors have.
+// maxBytes is the size, in bytes, of the largest address space of a processor.
 const maxBytes = min(1<<57, math.MaxInt)
 
-// addressable reports whether the elements, of a valid type, can lie at their
-// address.
+// addressable reports whether the elements fit into the address space. Their type
+// must be valid.
 func (m Mem) addressable() bool {
 	return m.N <= maxBytes/m.Type.Size() && uintptr(m.Bytes()) <= math.MaxUint-uintptr(m.Ptr)
 }
 
-// check finds out whether m is memory that this engine can work on.
+// check checks that m is host memory. The errors call it what.
 func (m Mem) check(what string) error {
 	switch {
 	case m.Device == NoSuchDevice:
@@ -91,65 +91,61 @@ func (m Mem) check(what string) error {
 	return nil
 }
 
+// checkRed checks the operator and whether it takes the type of the elements.
 func (c *Call) checkRed() error {
 	if !c.Verb.Reduces() {
 		return nil
 	}
-	if c.Red < Sum || c.Red > PreMul {
+	if !c.Red.Valid() {
 		return invalid("the zero Op is no reduction")
 	}
-	if t := c.whole().Type; c.Red >= Avg && t.Valid() && !t.IsFloat() {
+	if t := c.whole().Type; t.Valid() && !c.Red.Takes(t) {
 		return invalid("%s of %s: the intermediate sum or product could overflow the type; use Sum, or floating-point elements", c.Red, t)
 	}
 	return nil
 }
 
-// checkSides checks that each side that this rank needs is there, that the
-// types agree, and that the sizes fit each other.
+// checkSides checks that this rank passes each side that it uses, that the types
+// agree, and that the sizes fit each other.
 func (c *Call) checkSides(rank, size int) error {
-	root := rank == c.Root
-	switch c.Verb {
-	case AllReduce:
-		return c.checkEqual(1)
-	case Broadcast:
+	v := c.Verb.Info()
+	reads, writes := v.Source.Ranks.Has(rank, c.Root), v.Dest.Ranks.Has(rank, c.Root)
+	switch {
+	case v.InPlace:
 		return c.Src.check("buffer")
-	case Reduce:
-		if !root {
-			return c.Src.check("source")
-		}
+	case !reads && !writes:
+		return nil
+	case !writes:
+		return c.Src.check("source")
+	case !reads:
+		return c.Dst.check("destination")
+	case v.Source.Divided && v.Dest.Divided && c.Uneven:
+		return c.checkAllParts(size)
+	case v.Source.Divided && v.Dest.Divided:
+		return c.checkEqual(size)
+	case v.Dest.Divided:
+		return c.checkDivided(&c.Src, "source", &c.Dst, c.DstParts, "destination", size)
+	case v.Source.Divided:
+		return c.checkDivided(&c.Dst, "destination", &c.Src, c.SrcParts, "source", size)
+	default:
 		return c.checkEqual(1)
-	case AllGather:
-		return c.checkDivided(&c.Src, "source", &c.Dst, c.DstParts, "destination", size)
-	case Gather:
-		if !root {
-			return c.Src.check("source")
-		}
-		return c.checkDivided(&c.Src, "source", &c.Dst, c.DstParts, "destination", size)
-	case ReduceScatter:
-		return c.checkDivided(&c.Dst, "destination", &c.Src, c.SrcParts, "source", size)
-	case Scatter:
-		if !root {
-			return c.Dst.check("destination")
-		}
-		return c.checkDivided(&c.Dst, "destination", &c.Src, c.SrcParts, "source", size)
-	case AllToAll:
-		if !c.Uneven {
-			return c.checkEqual(size)
-		}
-		t := partsType(c.DstParts, c.SrcParts)
-		if t == 0 {
-			return invalid("every part is missing (zero Buffers)")
-		}
-		if err := checkParts(c.DstParts, "destination", t, size); err != nil {
-			return err
-		}
-		return checkParts(c.SrcParts, "source", t, size)
 	}
-	return nil
 }
 
-// checkEqual checks a source and a destination of the same size, which can be
-// divided by parts.
+// checkAllParts checks both sides of an uneven call that divides both.
+func (c *Call) checkAllParts(size int) error {
+	t := partsType(c.DstParts, c.SrcParts)
+	if t == 0 {
+		return invalid("every part is missing (zero Buffers)")
+	}
+	if err := checkParts(c.DstParts, "destination", t, size); err != nil {
+		return err
+	}
+	return checkParts(c.SrcParts, "source", t, size)
+}
+
+// checkEqual checks that the source and the destination have one type and one
+// size, and that parts divides the number of elements.
 func (c *Call) checkEqual(parts int) error {
 	if err := c.Src.check("source"); err != nil {
 		return err
@@ -171,7 +167,7 @@ func (c *Call) checkEqual(parts int) error {
 	return nil
 }
 
-// checkDivided checks one undivided side and one that has a share per rank.
+// checkDivided checks one undivided side and one side with a share per rank.
 func (c *Call) checkDivided(one *Mem, oneName string, all *Mem, parts []Mem, allName string, size int) error {
 	if err := one.check(oneName); err != nil {
 		return err
@@ -191,6 +187,7 @@ func (c *Call) checkDivided(one *Mem, oneName string, all *Mem, parts []Mem, all
 	return nil
 }
 
+// checkParts checks that there is one part per rank, each of type t or missing.
 func checkParts(parts []Mem, name string, t kernel.DType, size int) error {
 	if len(parts) != size {
 		return invalid("the %s has %d parts, there are %d ranks", name, len(parts), size)
@@ -209,36 +206,45 @@ func checkParts(parts []Mem, name string, t kernel.DType, size int) error {
 	return nil
 }
 
-// checkOverlap checks that the destination overlaps the source only where the
-// operation is in place, which means: the same memory exactly.
+// checkOverlap checks that the destination and the source do not overlap, unless
+// the operation is in place: then both are exactly the same memory.
 func (c *Call) checkOverlap(rank, size int) error {
-	root := rank == c.Root
+	v := c.Verb.Info()
 	switch {
-	case c.Verb == AllReduce, c.Verb == Reduce && root, c.Verb == AllToAll && !c.Uneven:
+	case !v.Source.Ranks.Has(rank, c.Root) || !v.Dest.Ranks.Has(rank, c.Root):
+		return nil
+	case v.Source.Divided && v.Dest.Divided && c.Uneven:
+		return c.checkPartsApart()
+	case v.Source.Divided == v.Dest.Divided:
 		if c.Dst != c.Src && !c.Dst.same(c.Src) && c.Dst.overlaps(c.Src) {
 			return invalid("source and destination overlap without being the same")
 		}
-	case c.Verb == AllGather, c.Verb == Gather && root:
+		return nil
+	case v.Dest.Divided:
 		return checkShare(c.Src, "source", &c.Dst, c.DstParts, c.Uneven, "destination", rank, size)
-	case c.Verb == ReduceScatter, c.Verb == Scatter && root:
+	default:
 		return checkShare(c.Dst, "destination", &c.Src, c.SrcParts, c.Uneven, "source", rank, size)
-	case c.Verb == AllToAll:
-		if err := checkDisjoint(c.DstParts, "destination"); err != nil {
-			return err
-		}
-		for i, d := range c.DstParts {
-			for j, s := range c.SrcParts {
-				if d.overlaps(s) {
-					return invalid("part %d of the destination overlaps part %d of the source", i, j)
-				}
+	}
+}
+
+// checkPartsApart checks that no part of the destination overlaps another part
+// of the call.
+func (c *Call) checkPartsApart() error {
+	if err := checkDisjoint(c.DstParts, "destination"); err != nil {
+		return err
+	}
+	for i, d := range c.DstParts {
+		for j, s := range c.SrcParts {
+			if d.overlaps(s) {
+				return invalid("part %d of the destination overlaps part %d of the source", i, j)
 			}
 		}
 	}
 	return nil
 }
 
-// checkShare checks one buffer against a divided one, in which it may be this
-// rank's own share.
+// checkShare checks that one does not overlap the divided side all. It may be
+// exactly this rank's share of it.
 func checkShare(one Mem, oneName string, all *Mem, parts []Mem, uneven bool, allName string, rank, size int) error {
 	if !uneven {
 		n := all.N / size
@@ -258,8 +264,8 @@ func checkShare(one Mem, oneName string, all *Mem, parts []Mem, uneven bool, all
 	return nil
 }
 
-// checkDisjoint checks that no two parts overlap. Parts of one buffer in
-// order, the usual case, need one pass.
+// checkDisjoint checks that no two parts overlap. It needs one pass if the parts
+// lie in the order of their addresses, which is the usual case.
 func checkDisjoint(parts []Mem, name string) error {
 	end := uintptr(0)
 	for i, p := range parts {

@@ -6,55 +6,15 @@ import (
 	"slices"
 )
 
-// A party says which ranks of a group read or write one side of a call.
-type party uint8
-
-const (
-	nobody party = iota
-	everyRank
-	rootOnly
-	allButRoot
-	thisRank // the rank that checks: messages are its own
-)
-
-// has reports whether rank belongs to the party, on the rank me.
-func (p party) has(rank, root, me int) bool {
-	switch p {
-	case everyRank:
-		return true
-	case rootOnly:
-		return rank == root
-	case allButRoot:
-		return rank != root
-	case thisRank:
-		return rank == me
-	}
-	return false
-}
-
-// uses says which ranks read a verb's source and write its destination. The two
-// sides of Broadcast are the same memory.
-var uses = [...]struct{ reads, writes party }{
-	AllReduce:     {everyRank, everyRank},
-	Reduce:        {everyRank, rootOnly},
-	Broadcast:     {rootOnly, allButRoot},
-	AllGather:     {everyRank, everyRank},
-	ReduceScatter: {everyRank, everyRank},
-	Gather:        {everyRank, rootOnly},
-	Scatter:       {rootOnly, everyRank},
-	AllToAll:      {everyRank, everyRank},
-	Barrier:       {nobody, nobody},
-}
-
-// An extent is memory that an operation reads or writes. It is small, because
-// extents are sorted.
+// An extent is memory that an operation of a Batch reads or writes. It is kept
+// small because extents are sorted.
 type extent struct {
 	low, high uintptr // high is the address behind the last byte
-	number    int32   // of the operation among the collectives or the messages, from 0
-	part      int32   // of an uneven side; -1: the side is whole
+	number    int32   // index of the operation among the collectives or the messages
+	part      int32   // index in an uneven side; -1: the side is one buffer
 	root      int32
 	verb      Verb // zero: a message
-	party     party
+	party     Party
 	write     bool
 	uneven    bool
 }
@@ -70,16 +30,24 @@ func (x *extent) String() string {
 	return fmt.Sprintf("%sthe %s of %s (%s %d)", part, x.side(), x.op(), kind, x.number+1)
 }
 
+// usedBy reports whether rank uses the extent, as rank me sees it.
+func (x *extent) usedBy(rank, me int) bool {
+	if x.party == thisRank {
+		return rank == me
+	}
+	return x.party.Has(rank, int(x.root))
+}
+
 func (x *extent) op() string {
 	if x.verb == 0 {
 		return (&Message{Send: !x.write}).Op()
 	}
-	return (&Call{Verb: x.verb, Uneven: x.uneven}).Op()
+	return x.verb.FormName(x.uneven)
 }
 
 func (x *extent) side() string {
 	switch {
-	case x.verb == 0, x.verb == Broadcast:
+	case x.verb == 0, x.verb.Info().InPlace:
 		return "buffer"
 	case x.write:
 		return "destination"
@@ -87,10 +55,10 @@ func (x *extent) side() string {
 	return "source"
 }
 
-// A Footprint is the memory that the operations of a Batch use on one rank. It
-// finds operations that touch each other's memory: those of a Batch run in any
-// order and at the same time. The zero Footprint is empty. It keeps its own
-// memory from one use to the next, and no reference to that of the operations.
+// A Footprint records the memory that the operations of a Batch use on one rank.
+// The operations run in any order and at the same time, so that none may write
+// memory that another one uses. The zero Footprint is empty. It reuses its lists
+// and keeps no reference to the memory of the operations.
 type Footprint struct {
 	reads, writes extents
 }
@@ -98,16 +66,15 @@ type Footprint struct {
 // Reset empties the Footprint.
 func (f *Footprint) Reset() { f.reads.list, f.writes.list = f.reads.list[:0], f.writes.list[:0] }
 
-// extents are a list, sorted by where they begin, of which the first ones have
-// been looked at.
+// extents is a list that is read in the order of the lowest addresses.
 type extents struct {
 	list []extent
-	next int     // the first that has not been looked at
-	open []int32 // those before it that may reach beyond where it begins
+	next int     // index of the next extent to read
+	open []int32 // indexes of extents read before, which may reach beyond its lowest address
 }
 
 // begin sorts the list, unless operations were added in the order of their
-// memory, as they often are.
+// addresses, which is frequent.
 func (l *extents) begin() {
 	for i := 1; i < len(l.list); i++ {
 		if l.list[i].low < l.list[i-1].low {
@@ -118,8 +85,8 @@ func (l *extents) begin() {
 	l.next, l.open = 0, l.open[:0]
 }
 
-// before reports whether the next extent begins before the next one of another
-// list.
+// before reports whether the next extent of l begins no later than the next one of
+// o.
 func (l *extents) before(o *extents) bool {
 	return l.next < len(l.list) && (o.next == len(o.list) || l.list[l.next].low <= o.list[o.next].low)
 }
@@ -132,8 +99,8 @@ func (l *extents) take() *extent {
 	return x
 }
 
-// clash returns an extent that has been looked at and clashes with x, which
-// begins where those begin or behind them. It drops those that end before x.
+// clash returns an extent of l that was read before and clashes with x, or nil. No
+// extent that was read before begins behind x. It drops extents that end before x.
 func (l *extents) clash(x *extent, rank, size int) *extent {
 	open := l.open
 	l.open = open[:0]
@@ -150,24 +117,22 @@ func (l *extents) clash(x *extent, rank, size int) *extent {
 	return nil
 }
 
-// AddCall adds the memory of a call that has passed Check. Number is its place
-// among the collectives of the Batch, from 0.
+// AddCall adds the memory of a call that has passed Check. Number is its index
+// among the collectives of the Batch.
 func (f *Footprint) AddCall(number int, c *Call) {
-	if int(c.Verb) >= len(uses) {
-		return
-	}
-	use := uses[c.Verb]
+	v := c.Verb.Info()
 	x := extent{number: int32(number), root: int32(c.Root), verb: c.Verb, uneven: c.Uneven}
-	// In place, what is written covers what is read.
-	if c.Uneven || c.Dst != c.Src || use.reads != use.writes {
-		x.party = use.reads
+	// In place, the extent that is written covers the one that is read.
+	if c.Uneven || c.Dst != c.Src || v.Source.Ranks != v.Dest.Ranks {
+		x.party = v.Source.Ranks
 		f.add(x, c.Src, c.SrcParts)
 	}
-	x.party, x.write = use.writes, true
+	x.party, x.write = v.Dest.Ranks, true
 	f.add(x, c.Dst, c.DstParts)
 }
 
-// AddMessage is AddCall for a message.
+// AddMessage adds the memory of a message that has passed Check. Number is its index
+// among the messages of the Batch.
 func (f *Footprint) AddMessage(number int, send bool, m Mem) {
 	f.add(extent{number: int32(number), party: thisRank, write: !send}, m, nil)
 }
@@ -181,8 +146,8 @@ func (f *Footprint) add(x extent, whole Mem, parts []Mem) {
 	}
 }
 
-// addMem leaves out memory without bytes, and what cannot be memory: a rank may
-// pass anything for a side that it does not use.
+// addMem adds one buffer. It ignores buffers that are empty or invalid: a rank may
+// pass any value for a side that it does not use.
 func (f *Footprint) addMem(x extent, m Mem) {
 	if m.N <= 0 || m.Device == NoSuchDevice || !m.Type.Valid() || !m.addressable() {
 		return
@@ -197,10 +162,10 @@ func (f *Footprint) addMem(x extent, m Mem) {
 }
 
 // Check returns an error that matches ErrInvalid if one operation writes memory
-// that another one reads or writes. The rank looks at its own memory, in the part
-// that every rank plays: where all ranks pass the same buffers, all find the
-// same. Extents are compared by address alone, because host and devices have one
-// address space.
+// that another one reads or writes. It compares this rank's buffers as they are
+// used on any rank, so that all ranks come to the same result if they pass the
+// same buffers. It compares addresses alone, because the host and all devices
+// share one address space.
 func (f *Footprint) Check(rank, size int) error {
 	f.reads.begin()
 	f.writes.begin()
@@ -225,14 +190,15 @@ func (f *Footprint) Check(rank, size int) error {
 	}
 }
 
-// clash reports whether there is a rank that would use both extents, of which at
-// least one is written, in two operations. Ranks that are neither root act alike.
+// clash reports whether some rank uses both extents, in two operations. The caller
+// passes at least one extent that is written. It looks at this rank, at both roots,
+// and at one other rank: ranks that are not a root use the same sides.
 func clash(x, y *extent, me, size int) bool {
 	if x.number == y.number && (x.verb == 0) == (y.verb == 0) {
 		return false
 	}
 	a, b := int(x.root), int(y.root)
-	both := func(rank int) bool { return x.party.has(rank, a, me) && y.party.has(rank, b, me) }
+	both := func(rank int) bool { return x.usedBy(rank, me) && y.usedBy(rank, me) }
 	if both(me) || both(a) || both(b) {
 		return true
 	}

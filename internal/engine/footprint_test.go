@@ -9,16 +9,6 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// TestUsesHasEveryVerb fails when a verb of user data is missing from the table
-// of what verbs read and write.
-func TestUsesHasEveryVerb(t *testing.T) {
-	for v := AllReduce; v < Barrier; v++ {
-		if use := uses[v]; use.reads == nobody || use.writes == nobody {
-			t.Errorf("%v reads by %d, writes by %d", v, use.reads, use.writes)
-		}
-	}
-}
-
 // TestFootprintOfMany has one operation among very many that touches another's
 // memory found, and read-only memory shared by all of them accepted.
 func TestFootprintOfMany(t *testing.T) {

@@ -7,20 +7,21 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A Sig is an operation's fingerprint: all that must be equal on every rank.
-// It has a fixed size and no pointers, so that it can be written into memory
-// that other processes map, or into a frame.
+// A Sig is the fingerprint of an operation: the arguments that must be equal on
+// every rank. It has a fixed size and no pointers, so that it can be written into
+// memory that other processes map, or into a frame.
 type Sig struct {
 	Verb   Verb
 	Type   kernel.DType
 	Red    Red
 	Uneven bool
 	Root   int32
-	// Count is the number of elements of the side that the verb does not
-	// divide, or of the whole where it divides both. It is zero for the uneven
-	// forms, whose counts are compared where data meets.
+	// Count is the number of elements of the side that the verb does not divide.
+	// If the verb divides both sides, it is the number of all elements of a side.
+	// It is zero for an uneven form, whose counts are compared pair by pair when
+	// data moves.
 	Count int64
-	// Name is a hash of the operation's name; zero for none.
+	// Name is a hash of the operation's name. Zero: the operation has no name.
 	Name uint64
 }
 
@@ -31,47 +32,45 @@ func (c *Call) Sig() Sig {
 	return s
 }
 
-// PutSig writes the call's fingerprint, field by field: a copy of one that was
-// just written would have to wait for the processor's stores.
+// PutSig writes the call's fingerprint to s, field by field. A copy of a
+// fingerprint that was just written would stall until those stores complete.
 func (c *Call) PutSig(s *Sig) {
-	m := c.whole()
-	s.Verb, s.Uneven, s.Type = c.Verb, c.Uneven, m.Type
+	v := c.Verb.Info()
+	s.Verb, s.Uneven, s.Type = c.Verb, c.Uneven, 0
 	s.Red, s.Root, s.Count, s.Name = 0, 0, 0, 0
-	if c.Verb.Reduces() {
+	if v.Typed {
+		m := c.whole()
+		s.Type = m.Type
+		if !c.Uneven {
+			s.Count = int64(m.N)
+		}
+	}
+	if v.Reduces {
 		s.Red = c.Red
 	}
-	if c.Verb.Rooted() {
+	if v.Rooted {
 		s.Root = int32(c.Root)
 	}
 	if c.Name != "" {
 		s.Name = hashName(c.Name)
 	}
-	switch {
-	case c.Verb == Barrier, c.Verb == Split, c.Verb == Dup:
-		s.Type = 0
-	case !c.Uneven:
-		s.Count = int64(m.N)
-	}
 }
 
-// whole is the buffer whose size does not depend on the number of ranks: the
-// undivided side.
+// whole returns the buffer that Sig.Count counts.
 func (c *Call) whole() Mem {
-	switch c.Verb {
-	case ReduceScatter, Scatter:
-		return c.Dst
-	case AllToAll:
-		if c.Uneven {
-			return Mem{Type: partsType(c.DstParts, c.SrcParts)}
-		}
-		return c.Dst
-	default:
+	v := c.Verb.Info()
+	switch {
+	case !v.Source.Divided:
 		return c.Src
+	case v.Dest.Divided && c.Uneven:
+		return Mem{Type: partsType(c.DstParts, c.SrcParts)}
+	default:
+		return c.Dst
 	}
 }
 
-// partsType is the type of the first part that has one: a part may be the zero
-// Mem, which holds no elements of any type.
+// partsType returns the type of the first part that is not missing, or zero. A
+// part may be the zero Mem, which has no type.
 func partsType(lists ...[]Mem) kernel.DType {
 	for _, list := range lists {
 		for _, m := range list {
@@ -84,13 +83,10 @@ func partsType(lists ...[]Mem) kernel.DType {
 }
 
 // Text describes the operation for an error, e.g. "AllReduce(10 x float32,
-// sum)". The name is what s.Name is the hash of.
+// sum)". The caller passes the name, because s.Name holds only its hash.
 func (s Sig) Text(name string) string {
 	var b strings.Builder
-	b.WriteString(s.Verb.String())
-	if s.Uneven {
-		b.WriteByte('V')
-	}
+	b.WriteString(s.Verb.FormName(s.Uneven))
 	var args []string
 	switch {
 	case s.Verb == Group:
@@ -116,14 +112,5 @@ func (s Sig) Text(name string) string {
 	return b.String()
 }
 
-// hashName is FNV-1a, never zero.
-func hashName(name string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(name) {
-		h = (h ^ uint64(name[i])) * 1099511628211
-	}
-	if h == 0 {
-		h = 1
-	}
-	return h
-}
+// hashName returns a hash of an operation's name. It is never zero.
+func hashName(name string) uint64 { return HashStart.Text(name).NonZero() }

@@ -147,7 +147,7 @@ func (l *Log) readRuns() (list []run) {
 // op puts an operation of a run in words.
 func (l *Log) op(seq uint64, r *run) Op {
 	op := Op{Seq: seq, Verb: kindName(verbOf(r.what)), Type: typeName(r.what), Count: r.count, Bytes: r.bytes, Print: uint32(r.print)}
-	if red := engine.Red(r.what >> redAt & 7); red != 0 {
+	if red := engine.Red(r.what >> redAt & (1<<(unevenAt-redAt) - 1)); red != 0 {
 		op.Red = red.String()
 	}
 	if r.what>>unevenAt&1 != 0 {

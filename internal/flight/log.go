@@ -243,8 +243,11 @@ const (
 	rootMask = 1<<(nameAt-rootAt) - 1
 )
 
-// A type fits in its bits.
-var _ [1<<(redAt-typeAt) - 1 - kernel.NumDTypes]struct{}
+// A type and an operator fit in their bits.
+var (
+	_ [1<<(redAt-typeAt) - 1 - kernel.NumDTypes]struct{}
+	_ [1<<(unevenAt-redAt) - 1 - engine.NumOps]struct{}
+)
 
 // pack is a call in one word, without its name.
 func pack(c *engine.Call) uint64 {
@@ -281,15 +284,14 @@ func extent(c *engine.Call) (count, bytes int) {
 
 // fingerprint tells groups of calls apart.
 func fingerprint(calls []engine.Call) uint32 {
-	const offset, prime = 2166136261, 16777619 // FNV-1a's
-	h := uint32(offset)
+	h := engine.HashStart
 	for i := range calls {
 		s := calls[i].Sig()
 		for _, w := range [...]uint64{uint64(s.Verb), uint64(s.Type), uint64(s.Red), uint64(s.Root), uint64(s.Count), s.Name} {
-			h = (h ^ uint32(w) ^ uint32(w>>32)) * prime
+			h = h.Word(w)
 		}
 	}
-	return h
+	return uint32(h ^ h>>32)
 }
 
 // name returns a number for an operation's name, in its place; zero for none,

@@ -112,15 +112,23 @@ func (n *Node) learnLeft(ranks []int) {
 // acknowledged before it exits. Departures that it learned from another rank need no
 // acknowledgement, because that rank passes them on as well.
 func (n *Node) flushLeft(now time.Time) {
-	if len(n.unsaid) == 0 {
+	again := n.leaving && n.cover > n.byes
+	if len(n.unsaid) == 0 && !again {
 		return
 	}
 	m := &Message{Kind: Left, Ranks: n.unsaid}
 	n.unsaid = nil
-	again := n.leaving && n.cover > n.byes
+	for _, r := range m.Ranks {
+		n.peers[r].uncovered = true
+	}
 	for r := range n.peers {
+		if again {
+			n.peers[r].uncovered = false
+		}
 		if n.other(r) && n.linked(r) && n.here(r) {
-			n.send(r, m)
+			if len(m.Ranks) > 0 {
+				n.send(r, m)
+			}
 			if again {
 				n.bye(now, r)
 			}

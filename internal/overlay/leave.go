@@ -11,6 +11,7 @@ func (n *Node) Leave(now time.Time) {
 	n.flushLeft(now)
 	n.leaving = true
 	for r := range n.peers {
+		n.peers[r].uncovered = false
 		if n.other(r) && n.linked(r) {
 			n.bye(now, r)
 		}
@@ -57,10 +58,11 @@ func (n *Node) receiveBye(now time.Time, from int, number uint64) {
 		n.send(relay, &Message{Kind: Left, Ranks: append(slices.Clone(n.unsaid), from)})
 	}
 	n.learnLeft([]int{from})
+	owes := slices.Contains(n.unsaid, from) || n.peers[from].uncovered
 	switch {
 	case n.leaving && others && relay < 0:
 		number = 0
-	case n.leaving && others:
+	case n.leaving && others && owes:
 		n.cover = n.byes + 1
 		for r := range n.peers {
 			n.peers[r].noted = false

@@ -106,6 +106,41 @@ func TestLeaveLate(t *testing.T) {
 	}
 }
 
+// TestLeaveRepeated has a rank that leaves receive the goodbye of another rank a second time. Its own
+// goodbyes have covered that departure already, so nothing is left to be acknowledged.
+func TestLeaveRepeated(t *testing.T) {
+	now := time.Unix(1000, 0)
+	n := New(1, 5, testSilence)
+	n.Begin()
+	n.Reach(now)
+	for _, r := range []int{2, 3} {
+		n.LinkUp(now, r, true)
+	}
+	n.Leave(now)
+	n.Receive(now, 2, &Message{Kind: Bye, Number: 7})
+	n.Tick(now.Add(leftPace))
+	list := n.Take()
+	for _, r := range []int{0, 3} {
+		byes := sent(list, r, Bye)
+		if len(byes) != 2 {
+			t.Fatalf("rank %d receives %d goodbyes, not one more after the departure of rank 2", r, len(byes))
+		}
+		for _, m := range byes {
+			n.Receive(now, r, &Message{Kind: Noted, Number: m.Number})
+		}
+	}
+	if !n.Gone() {
+		t.Fatal("rank 1 does not exit though ranks 0 and 3 know")
+	}
+	n.Receive(now, 2, &Message{Kind: Bye, Number: 8})
+	if noted := sent(n.Take(), 2, Noted); len(noted) != 1 || noted[0].Number != 8 {
+		t.Fatalf("the second goodbye of rank 2 is acknowledged by %+v", noted)
+	}
+	if !n.Gone() {
+		t.Error("rank 1 does not exit after the second goodbye of rank 2")
+	}
+}
+
 // TestMissing finds that nothing listens at the address of a rank with which there was no link. The
 // rank may have left. It is lost soon if all others answer, and otherwise when a host that is silent
 // would be: a rank that does not answer may know.

@@ -171,14 +171,28 @@ func (n *Node) LinkUp(now time.Time, rank int, made bool) {
 		p.made++
 		p.dialing = false
 	}
-	p.broken, p.unanswered, p.missing, p.cutOff = "", false, time.Time{}, time.Time{}
+	p.broken, p.refused, p.unanswered, p.missing, p.cutOff = "", false, false, time.Time{}, time.Time{}
 	p.asked, p.more = time.Time{}, false // what was asked on an earlier link may not have arrived
 	n.heard(rank)
 	n.share(now, rank)
 	if n.leaving {
 		n.bye(now, rank)
+	} else {
+		n.loseRefused(now)
 	}
 	n.arm(now)
+}
+
+// loseRefused finds the losses that waited for a link. A rank without one cannot forward a loss before
+// it acts on it: the process could exit because of the loss, and another rank could take that for the
+// cause.
+func (n *Node) loseRefused(now time.Time) {
+	for _, r := range slices.Clone(n.touched) {
+		if p := &n.peers[r]; p.refused && p.fate == here {
+			p.refused = false
+			n.lose(now, r, p.broken)
+		}
+	}
 }
 
 // share sends everything that a new link must know.
@@ -258,6 +272,8 @@ func (n *Node) DialFailed(now time.Time, rank int, result DialResult) {
 		p.unanswered = true
 	case result == CutOff && p.cutOff.IsZero():
 		p.cutOff = p.dialed
+	case result == Refused && p.broken != "" && n.isolated():
+		p.refused = true // see loseRefused
 	case result == Refused && p.broken != "":
 		n.lose(now, rank, p.broken)
 	case result == Refused && p.missing.IsZero():

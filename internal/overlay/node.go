@@ -49,9 +49,11 @@ type peer struct {
 	fate       fate
 	greeted    bool // it has sent its State, so it forwards facts on its links
 	dialing    bool // a dial is under way
+	refused    bool // nothing listens at its address after its link broke; it is lost when this rank has a link
 	unanswered bool // a dial was accepted by its host, and not answered: it may be stopped
 	more       bool // messages were sent after the Ask that is not answered
 	suspected  bool // it has not answered in time
+	uncovered  bool // it has left, and the links were notified after this rank's last goodbye
 	noted      bool // it has acknowledged a goodbye that covers all that this rank must pass on
 }
 

@@ -4,31 +4,24 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 // A log is all that has happened in a run: its hash, and its text if somebody
 // wants to read it.
 type log struct {
-	hash    uint64
+	hash    engine.Hash
 	entries int
 	out     io.Writer // nil: nobody
 }
 
-const (
-	fnvOffset = 14695981039346656037
-	fnvPrime  = 1099511628211
-)
-
 // note writes one entry. The numbers mean what the kind of entry says.
 func (l *log) note(now int64, what string, a, b, n int) {
 	l.entries++
-	h := l.hash
-	for i := range len(what) {
-		h = (h ^ uint64(what[i])) * fnvPrime
-	}
+	h := l.hash.Text(what)
 	for _, v := range [...]uint64{uint64(now), uint64(a), uint64(b), uint64(n)} {
-		h = (h ^ v) * fnvPrime
-		h ^= h >> 29
+		h = h.Word(v)
 	}
 	l.hash = h
 	if l.out != nil {

@@ -158,7 +158,7 @@ func (w *World) run(body func(ctx context.Context, s *Seat) error) (*Result, err
 		res.Messages[r] = p.sent
 	}
 	res.Ops = w.ops
-	res.Hash, res.Events, res.Elapsed = w.s.log.hash, w.s.log.entries, time.Duration(w.s.now)
+	res.Hash, res.Events, res.Elapsed = uint64(w.s.log.hash), w.s.log.entries, time.Duration(w.s.now)
 	return res, errors.Join(err, w.wrong)
 }
 
@@ -167,7 +167,7 @@ var errUnwound = errors.New("the function did not return")
 
 func newWorld(opt Options) *World {
 	s := &sched{
-		choice: rand.New(rand.NewPCG(opt.Seed, 1)), log: log{hash: fnvOffset, out: opt.Log},
+		choice: rand.New(rand.NewPCG(opt.Seed, 1)), log: log{hash: engine.HashStart, out: opt.Log},
 		ctxs: contexts{byDone: make(map[<-chan struct{}]*ctxGroup)},
 	}
 	w := &World{

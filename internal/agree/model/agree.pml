@@ -1,5 +1,5 @@
 /*
- * The agreement of docs/agreement.md: N ranks and a newcomer, EPOCHS
+ * The agreement of docs/design/membership.md: N ranks and a newcomer, EPOCHS
  * transitions from one epoch to the next. See check.sh for the variants.
  *
  * What may go wrong is left to chance as widely as possible: a rank may crash

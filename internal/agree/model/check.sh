@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks the model of docs/agreement.md and prints how many states each run had:
+# Checks the model of docs/design/membership.md and prints how many states each run had:
 # sh internal/agree/model/check.sh (or make model). The right forms must have no
 # error; each broken one must have one. With the word quick it checks smaller
 # right forms, some seconds in all. Needs spin and a C compiler.

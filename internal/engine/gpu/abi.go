@@ -6,7 +6,7 @@ import "github.com/tutti-go/tutti/internal/abi"
 // operations that ranks compare, and the division of operations that go through host memory.
 func ABI() string {
 	return abi.Text("gpu",
-		"digestWords", digestWords, "lookahead", lookahead, "prefixLengths", prefixLengths, "hash", uint64(noHash.add(1)), "comparison", comparison,
+		"digestWords", digestWords, "lookahead", lookahead, "prefixLengths", prefixLengths, "comparison", comparison,
 		"tags", []int{idTag, replyTag(1), verdictTag(1)}, "note", []int{noteType, noteCount, noteNumber, noteWords},
 		"stage", []int{slots, slotBytes, leastLoad, steps, line},
 	)

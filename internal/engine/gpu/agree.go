@@ -200,24 +200,26 @@ func (o *operation) compareCounts() error {
 
 // sends returns how many elements this rank sends to another.
 func (o *operation) sends(c *engine.Call, to int) int {
+	v := c.Verb.Info()
 	switch {
-	case c.Verb == engine.AllGather, c.Verb == engine.Gather && to == c.Root:
-		return c.Src.N
-	case c.Verb == engine.ReduceScatter, c.Verb == engine.AllToAll, c.Verb == engine.Scatter && o.e.rank == c.Root:
+	case !v.Source.Ranks.Has(o.e.rank, c.Root) || !v.Dest.Ranks.Has(to, c.Root):
+		return 0
+	case v.Source.Divided:
 		return c.SrcParts[to].N
 	}
-	return 0
+	return c.Src.N
 }
 
 // expects returns how many elements this rank expects from another.
 func (o *operation) expects(c *engine.Call, from int) int {
+	v := c.Verb.Info()
 	switch {
-	case c.Verb == engine.AllGather, c.Verb == engine.AllToAll, c.Verb == engine.Gather && o.e.rank == c.Root:
+	case !v.Source.Ranks.Has(from, c.Root) || !v.Dest.Ranks.Has(o.e.rank, c.Root):
+		return 0
+	case v.Dest.Divided:
 		return c.DstParts[from].N
-	case c.Verb == engine.ReduceScatter, c.Verb == engine.Scatter && from == c.Root:
-		return c.Dst.N
 	}
-	return 0
+	return c.Dst.N
 }
 
 // onCPU carries out calls on the CPU engine, unless Close has closed it. A goroutine may return

@@ -15,7 +15,7 @@ var types = [...]nccl.DataType{
 	kernel.BFloat16: nccl.BFloat16, kernel.Float32: nccl.Float32, kernel.Float64: nccl.Float64,
 }
 
-var ops = [...]nccl.Op{
+var ops = [engine.NumOps + 1]nccl.Op{
 	engine.Sum: nccl.Sum, engine.Prod: nccl.Prod, engine.Min: nccl.Min, engine.Max: nccl.Max, engine.Avg: nccl.Avg,
 }
 
@@ -59,7 +59,12 @@ func (o *operation) plain() bool {
 		return false
 	}
 	c := &o.calls[0]
-	return !c.Uneven && c.Red != engine.PreMul && (c.Verb != engine.AllToAll || c.Src.Ptr != c.Dst.Ptr)
+	return !c.Uneven && !ownFactor(c) && (c.Verb != engine.AllToAll || c.Src.Ptr != c.Dst.Ptr)
+}
+
+// ownFactor reports whether NCCL needs an operator made for this call's factor.
+func ownFactor(c *engine.Call) bool {
+	return c.Scales() && c.Red.Info().Scaling == engine.ByFactor
 }
 
 // flush enqueues the operations that are held back. Its error is that of the last of them, and of
@@ -128,7 +133,7 @@ func (o *operation) prepare(s *step) (err error) {
 		return nil
 	}
 	switch {
-	case s.Verb.Reduces() && s.Red == engine.PreMul:
+	case ownFactor(s.Call):
 		t := s.Src.Type
 		if s.Uneven {
 			t = s.Dst.Type
@@ -151,7 +156,7 @@ func (o *operation) prepare(s *step) (err error) {
 // tidy releases the resources of prepare, in stream order.
 func (o *operation) tidy(s *step) error {
 	var err error
-	if s.Red == engine.PreMul {
+	if ownFactor(s.Call) {
 		err = o.e.comm.FreeOp(s.op)
 	}
 	if s.scratch != nil {

@@ -2,26 +2,10 @@ package gpu
 
 import "github.com/tutti-go/tutti/internal/engine"
 
-// A hash is FNV-1a.
-type hash uint64
-
-const noHash hash = 14695981039346656037
-
-func (h hash) add(v uint64) hash {
-	for range 8 {
-		h = (h ^ hash(v&0xFF)) * 1099511628211
-		v >>= 8
-	}
-	return h
-}
-
-// sum returns the hash as a number that is not zero.
-func (h hash) sum() uint64 { return max(uint64(h), 1) }
-
 // signature returns a hash of calls: of the verbs, types, operators, roots, counts and names, and of
 // the kind of memory. It is not zero.
 func signature(calls []engine.Call) uint64 {
-	h := noHash.add(uint64(len(calls)))
+	h := engine.HashStart.Uint64(uint64(len(calls)))
 	for i := range calls {
 		c := &calls[i]
 		s := c.Sig()
@@ -32,10 +16,10 @@ func signature(calls []engine.Call) uint64 {
 		if s.Uneven {
 			form = 1
 		}
-		h = h.add(uint64(s.Verb) | uint64(s.Type)<<8 | uint64(s.Red)<<16 | form<<24 | uint64(uint32(s.Root))<<32)
-		h = h.add(uint64(s.Count)).add(s.Name).add(where)
+		h = h.Uint64(uint64(s.Verb) | uint64(s.Type)<<8 | uint64(s.Red)<<16 | form<<24 | uint64(uint32(s.Root))<<32)
+		h = h.Uint64(uint64(s.Count)).Uint64(s.Name).Uint64(where)
 	}
-	return h.sum()
+	return h.NonZero()
 }
 
 // signature returns the signature of calls if a comparison of signatures suffices for the ranks to

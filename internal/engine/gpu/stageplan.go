@@ -75,11 +75,12 @@ func (s *stage) plan(o *operation, most []int) {
 
 // width returns how many shares of a call a slot holds.
 func width(v engine.Verb, size int) int {
-	switch v {
-	case engine.AllGather, engine.Gather, engine.ReduceScatter, engine.Scatter:
-		return size
-	case engine.AllToAll:
+	i := v.Info()
+	switch {
+	case i.Source.Divided && i.Dest.Divided:
 		return 2 * size
+	case i.Source.Divided || i.Dest.Divided:
+		return size
 	}
 	return 1
 }
@@ -88,7 +89,7 @@ func width(v engine.Verb, size int) int {
 func largest(c *engine.Call, size int) int {
 	if !c.Uneven {
 		n := int(c.Sig().Count)
-		if c.Verb == engine.AllToAll {
+		if v := c.Verb.Info(); v.Source.Divided && v.Dest.Divided {
 			n /= size
 		}
 		return n

@@ -48,26 +48,19 @@ func (p *stager) pair(k int, m engine.Mem) move { return move{p.area(k, m).Ptr, 
 // in appends the copies that fill the slot.
 func (p *stager) in(list []move) []move {
 	c := p.call
-	switch c.Verb {
-	case engine.AllReduce, engine.Reduce:
-		return append(list, p.pair(0, c.Src))
-	case engine.Broadcast:
-		if p.rank == c.Root {
-			return append(list, p.pair(0, c.Src))
+	v := c.Verb.Info()
+	switch {
+	case !v.Source.Ranks.Has(p.rank, c.Root):
+		return list
+	case v.Source.Divided:
+		for r := range p.size {
+			list = append(list, p.pair(r, c.SrcPart(r, p.size)))
 		}
 		return list
-	case engine.AllGather, engine.Gather:
+	case v.Dest.Divided:
 		return append(list, p.pair(p.rank, c.Src))
-	case engine.Barrier:
-		return list
 	}
-	if c.Verb == engine.Scatter && p.rank != c.Root {
-		return list
-	}
-	for r := range p.size {
-		list = append(list, p.pair(r, c.SrcPart(r, p.size)))
-	}
-	return list
+	return append(list, p.pair(0, c.Src))
 }
 
 // host returns the call of the CPU engine for the slot. The lists of parts of the call are appended
@@ -75,47 +68,34 @@ func (p *stager) in(list []move) []move {
 func (p *stager) host(name string, parts *[]engine.Mem) engine.Call {
 	c := p.call
 	h := engine.Call{Verb: c.Verb, Red: c.Red, Uneven: c.Uneven, Root: c.Root, Scale: c.Scale, Method: name}
-	root := p.rank == c.Root
-	list := func(k int, of []engine.Mem) []engine.Mem {
-		begin := len(*parts)
-		for r, m := range of {
-			*parts = append(*parts, p.area(k+r, m))
+	v := c.Verb.Info()
+	// side lays out one side of the call. Its shares begin with share first, and
+	// within lists the parts that it is divided into. The other side holds all
+	// shares if it is divided: then an undivided side lies in this rank's share.
+	side := func(whole engine.Mem, within []engine.Mem, divided, other bool, first int) (engine.Mem, []engine.Mem) {
+		switch {
+		case divided && c.Uneven:
+			begin := len(*parts)
+			for r, m := range within {
+				*parts = append(*parts, p.area(first+r, m))
+			}
+			return engine.Mem{}, (*parts)[begin:len(*parts):len(*parts)]
+		case divided:
+			return p.run(first), nil
+		case other:
+			return p.area(p.rank, whole), nil
 		}
-		return (*parts)[begin:len(*parts):len(*parts)]
+		return p.area(0, whole), nil
 	}
-	switch c.Verb {
-	case engine.AllReduce, engine.Broadcast:
-		h.Src = p.area(0, c.Src)
-		h.Dst = h.Src
-	case engine.Reduce:
-		h.Src = p.area(0, c.Src)
-		if root {
-			h.Dst = h.Src
-		}
-	case engine.AllGather, engine.Gather:
-		h.Src = p.area(p.rank, c.Src)
-		switch {
-		case c.Verb == engine.Gather && !root:
-		case c.Uneven:
-			h.DstParts = list(0, c.DstParts)
-		default:
-			h.Dst = p.run(0)
-		}
-	case engine.ReduceScatter, engine.Scatter:
-		h.Dst = p.area(p.rank, c.Dst)
-		switch {
-		case c.Verb == engine.Scatter && !root:
-		case c.Uneven:
-			h.SrcParts = list(0, c.SrcParts)
-		default:
-			h.Src = p.run(0)
-		}
-	case engine.AllToAll:
-		if c.Uneven {
-			h.SrcParts, h.DstParts = list(0, c.SrcParts), list(p.size, c.DstParts)
-		} else {
-			h.Src, h.Dst = p.run(0), p.run(p.size)
-		}
+	first := 0
+	if v.Source.Divided {
+		first = p.size
+	}
+	if v.InPlace || v.Source.Ranks.Has(p.rank, c.Root) {
+		h.Src, h.SrcParts = side(c.Src, c.SrcParts, v.Source.Divided, v.Dest.Divided, 0)
+	}
+	if v.InPlace || v.Dest.Ranks.Has(p.rank, c.Root) {
+		h.Dst, h.DstParts = side(c.Dst, c.DstParts, v.Dest.Divided, v.Source.Divided, first)
 	}
 	return h
 }
@@ -123,22 +103,21 @@ func (p *stager) host(name string, parts *[]engine.Mem) engine.Call {
 // out appends the copies that deliver the results.
 func (p *stager) out(list []move) []move {
 	c := p.call
-	root := p.rank == c.Root
+	v := c.Verb.Info()
 	switch {
-	case c.Verb == engine.Barrier, c.Verb == engine.Broadcast && root,
-		(c.Verb == engine.Reduce || c.Verb == engine.Gather) && !root:
+	case !v.Dest.Ranks.Has(p.rank, c.Root):
 		return list
-	case c.Verb == engine.AllReduce, c.Verb == engine.Reduce, c.Verb == engine.Broadcast:
-		return append(list, p.pair(0, c.Dst))
-	case c.Verb == engine.ReduceScatter, c.Verb == engine.Scatter:
+	case v.Dest.Divided:
+		first := 0
+		if v.Source.Divided {
+			first = p.size
+		}
+		for r := range p.size {
+			list = append(list, p.pair(first+r, c.DstPart(r, p.size)))
+		}
+		return list
+	case v.Source.Divided:
 		return append(list, p.pair(p.rank, c.Dst))
 	}
-	first := 0
-	if c.Verb == engine.AllToAll {
-		first = p.size
-	}
-	for r := range p.size {
-		list = append(list, p.pair(first+r, c.DstPart(r, p.size)))
-	}
-	return list
+	return append(list, p.pair(0, c.Dst))
 }

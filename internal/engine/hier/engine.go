@@ -158,8 +158,7 @@ func (e *Engine) layered(s engine.Sig) bool {
 	case s.Uneven, s.Verb == engine.Gather, s.Verb == engine.Scatter, s.Verb == engine.AllToAll:
 		return false
 	case s.Verb.Reduces() && e.opt.Reproducible:
-		// Without rounding the order does not matter.
-		return !s.Type.IsFloat() || s.Red == engine.Min || s.Red == engine.Max
+		return !s.Red.OrderMatters(s.Type)
 	}
 	return true
 }

@@ -33,19 +33,14 @@ func (e *Engine) spread(c *engine.Call, p *part, root int, m engine.Mem) {
 // collect combines the sources of a host in the leader's dst.
 func (e *Engine) collect(c *engine.Call, src, dst engine.Mem) {
 	red, scale := c.Red, c.Scale
-	if red == engine.Avg {
-		red, scale = engine.PreMul, 1/float64(e.Size())
+	if c.Scales() { // by the size of the whole group, not of this host's
+		red, scale = engine.PreMul, c.Factor(e.Size())
 	}
 	e.inside.add(engine.Call{Verb: engine.Reduce, Red: red, Scale: scale, Name: e.label(c), Src: src, Dst: dst})
 }
 
 // between is how the leaders combine what collect has left.
-func between(c *engine.Call) engine.Red {
-	if c.Red == engine.Avg || c.Red == engine.PreMul {
-		return engine.Sum
-	}
-	return c.Red
-}
+func between(c *engine.Call) engine.Red { return c.Red.Info().Inner }
 
 // takeBoth lets this host, and then the leaders take their steps.
 func (e *Engine) takeBoth(ctx context.Context) *engine.Failure {

@@ -38,7 +38,7 @@ func (e *Engine) carryOutTogether(calls []engine.Call) error {
 		r := e.reduction(c)
 		r.load(row.Slice(at, c.Src.N), c.Src)
 		if r.scaled {
-			all.Red = engine.Sum
+			all.Red = c.Red.Info().Inner
 		}
 		at += c.Src.N
 	}
@@ -64,13 +64,11 @@ func groupMark(calls []engine.Call) mark {
 	m := mark{sig: engine.Sig{Verb: engine.Group, Type: s.Type, Red: s.Red, Count: int64(len(calls))}}
 	shown := m.name[:0:nameBytes]
 	var raw [sigBytes + nameBytes]byte
-	h := uint64(14695981039346656037) // FNV-1a
+	h := engine.HashStart
 	for i := range calls {
 		one := newMark(&calls[i])
 		one.put(raw[:])
-		for _, b := range raw[:sigBytes] {
-			h = (h ^ uint64(b)) * 1099511628211
-		}
+		h = h.Bytes(raw[:sigBytes])
 		if i > 0 && len(shown) < nameBytes/2 {
 			shown = append(shown, '+')
 		}
@@ -78,6 +76,6 @@ func groupMark(calls []engine.Call) mark {
 			shown = strconv.AppendInt(shown, one.sig.Count, 10)
 		}
 	}
-	m.sig.Name = h | 1 // zero is for no name
+	m.sig.Name = uint64(h) | 1 // zero is for no name
 	return m
 }

@@ -59,7 +59,7 @@ func (o *Options) choose(s engine.Sig, ranks int) Algorithm {
 		return uneven[s.Verb]
 	}
 	ladder := ladders[s.Verb]
-	inOrder := o.Reproducible && orderMatters(s)
+	inOrder := o.Reproducible && s.Red.OrderMatters(s.Type)
 	if inOrder {
 		ladder = ordered[s.Verb]
 	}
@@ -78,12 +78,6 @@ func (o *Options) choose(s engine.Sig, ranks int) Algorithm {
 	return 0
 }
 
-// orderMatters reports whether a reduction's bits depend on the order of the
-// ranks: only where results are rounded.
-func orderMatters(s engine.Sig) bool {
-	return s.Type.IsFloat() && s.Red != engine.Min && s.Red != engine.Max && s.Red != 0
-}
-
 // canDo reports whether an algorithm is listed for a verb.
 func canDo(v engine.Verb, a Algorithm, inOrder bool) bool {
 	list := ladders[v]
@@ -96,7 +90,7 @@ func canDo(v engine.Verb, a Algorithm, inOrder bool) bool {
 		}
 	}
 	// The ordered ways are ways, too, where any order will do.
-	return !inOrder && (v == engine.AllReduce || v == engine.Reduce || v == engine.ReduceScatter) && canDo(v, a, true)
+	return !inOrder && v.Reduces() && canDo(v, a, true)
 }
 
 func (a *Algorithms) of(v engine.Verb) Algorithm {

@@ -5,8 +5,7 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A reduction is how elements are combined. Avg and PreMul are sums of
-// elements that were multiplied before, each rank's by its own factor.
+// A reduction is how one rank combines elements.
 type reduction struct {
 	op     kernel.Op
 	scaled bool // elements are multiplied before they are combined
@@ -14,20 +13,7 @@ type reduction struct {
 }
 
 func (e *Engine) reduction(c *engine.Call) reduction {
-	r := reduction{op: kernel.Sum}
-	switch c.Red {
-	case engine.Prod:
-		r.op = kernel.Prod
-	case engine.Min:
-		r.op = kernel.Min
-	case engine.Max:
-		r.op = kernel.Max
-	case engine.PreMul:
-		r.scaled, r.factor = true, c.Scale
-	case engine.Avg:
-		r.scaled, r.factor = true, 1/float64(e.size)
-	}
-	return r
+	return reduction{op: c.Red.Info().Kernel, scaled: c.Scales(), factor: c.Factor(e.size)}
 }
 
 // load writes a source to dst as it is combined: multiplied by its factor.

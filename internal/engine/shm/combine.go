@@ -16,7 +16,7 @@ const accBytes = 32 << 10
 // rank order. The destination may be one of the sources. A source that has
 // been multiplied by its factor already has the factor 1, which changes no bit.
 func (e *Engine) combine(c *engine.Call, dst unsafe.Pointer, n int, t kernel.DType) {
-	mul := scaled(c)
+	mul := c.Scales()
 	if len(e.from) == 1 {
 		switch {
 		case mul:
@@ -27,7 +27,7 @@ func (e *Engine) combine(c *engine.Call, dst unsafe.Pointer, n int, t kernel.DTy
 		return
 	}
 	if len(e.from) == 2 && !mul {
-		kernel.Reduce(dst, e.from[0], e.from[1], n, t, kernelOp(c.Red))
+		kernel.Reduce(dst, e.from[0], e.from[1], n, t, c.Red.Info().Kernel)
 	} else {
 		e.combineBlocks(c, dst, n, t, mul)
 	}
@@ -40,7 +40,7 @@ func (e *Engine) combineBlocks(c *engine.Call, dst unsafe.Pointer, n int, t kern
 		e.acc = make([]byte, accBytes)
 	}
 	acc := unsafe.Pointer(unsafe.SliceData(e.acc))
-	op := kernelOp(c.Red)
+	op := c.Red.Info().Kernel
 	last := len(e.from) - 1
 	size := t.Size()
 	for done := 0; done < n; {
@@ -66,17 +66,4 @@ func (e *Engine) combineBlocks(c *engine.Call, dst unsafe.Pointer, n int, t kern
 		}
 		done += m
 	}
-}
-
-// kernelOp is how two elements are combined; Avg and PreMul are sums.
-func kernelOp(r engine.Red) kernel.Op {
-	switch r {
-	case engine.Prod:
-		return kernel.Prod
-	case engine.Min:
-		return kernel.Min
-	case engine.Max:
-		return kernel.Max
-	}
-	return kernel.Sum
 }

@@ -1,28 +1,43 @@
-// Package shm is the engine for ranks that can see each other's memory.
+// Package shm is the engine for ranks that can read each other's memory: the
+// goroutines of one process, or the processes of one host.
 //
 // Each rank has a board: a few words and slots that it alone writes and all
-// others read. A rank announces an operation by writing its fingerprint, and
-// its data if that is small, into the next slot; the others pull what they
-// need from there or, when the data is large, straight from the announcing
-// rank's buffers. No rank ever writes another rank's memory.
+// other ranks read. The boards of processes lie in mapped segments. A rank
+// announces an operation by writing its fingerprint into the next slot. It adds
+// its data if that is small. The other ranks copy or reduce what they need from
+// the slot, or from the place that the slot names. A rank never writes the
+// memory of another rank.
 //
-// There are three ways through an operation:
+// Calls that fit into slots take one of two ways, in both kinds of groups:
 //
-//   - small (small.go): the data lies in the slot beside the fingerprint; every
-//     rank reads all slots and reduces in rank order. One hop. Several small
-//     calls of one batch share a slot.
-//   - pull (pull.go): the verbs in which data has one reader or is not combined.
-//     The readers copy or reduce from the slot or from the buffer.
-//   - parts (parts.go): large AllReduce. Each rank reduces its own part from
-//     everybody's buffers, in pieces, and the others fetch each piece while it
-//     is still in a cache.
+//   - small (small.go): every rank reads all slots and reduces in rank order, in
+//     one hop. Several small calls of a Batch share a slot.
+//   - pull (pull.go): the ranks that need data of another rank copy or reduce it.
+//     Between goroutines this way also serves large data of every verb but
+//     AllReduce: the readers use the announcing rank's buffers.
 //
-// Reductions always run in rank order, so the bits of a result depend neither
-// on the way taken nor on the size of the pieces.
+// A large AllReduce between goroutines is divided into parts
+// (allreduceparts.go). Each rank reduces its own part from all buffers, piece by
+// piece. The other ranks fetch each piece while it is in a cache.
 //
-// The ranks are goroutines of one process. The board is plain memory without
-// pointers, so that it can lie in a mapped segment as well; the one thing that
-// is different there is how a rank reaches another's buffer (reach.go).
+// Large data between processes takes one of three ways, chosen for each source:
+//
+//   - Windows (windows.go, allreducewindows.go): the source goes through a ring
+//     of windows in the rank's segment. One window is filled while the other
+//     ranks empty those before it.
+//   - Regions (region.go): memory of Alloc is mapped by all ranks, which read it
+//     in place.
+//   - Process reads (vmread.go): the reader copies from the memory of the other
+//     process with one system call. If the system refuses, the owner of the
+//     memory copies it for the reader (serve.go).
+//
+// Reductions run in rank order in all of them. The bits of a result depend
+// neither on the way nor on the size of the pieces.
+//
+// Messages between goroutines are matched and copied here (messages.go).
+// Processes pass Send and Recv to another engine, Shared.Messages.
+//
+// docs/design/shm.md explains these decisions.
 package shm
 
 import _ "github.com/tutti-go/tutti/internal/platform" // needs what this package needs

@@ -199,16 +199,11 @@ func (e *Engine) storeDone() { e.w.StoreAndWake(e.board.done(), e.step) }
 // it wait for: whoever posts last finds the first step in which two disagree, before
 // anybody goes on to the next. Of two ranks, the one that waits has compared already.
 func (e *Engine) mustCompare(c *engine.Call) bool {
-	if len(e.g.boards) > 2 {
-		return c.Verb.Rooted()
+	v := c.Verb.Info()
+	if !v.Rooted || len(e.g.boards) > 2 {
+		return v.Rooted
 	}
-	switch c.Verb {
-	case engine.Broadcast, engine.Scatter:
-		return e.rank == c.Root
-	case engine.Reduce, engine.Gather:
-		return e.rank != c.Root
-	}
-	return false
+	return (e.rank == c.Root) == (v.Source.Ranks == engine.RootOnly)
 }
 
 // finishCall is finish for a call that some ranks may have carried out without

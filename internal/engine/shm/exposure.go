@@ -101,21 +101,7 @@ func (e *Engine) stopReading() {
 
 // factor is what each of this rank's elements is multiplied by before it is
 // summed.
-func (e *Engine) factor(c *engine.Call) float64 {
-	switch {
-	case !scaled(c):
-		return 1
-	case c.Red == engine.PreMul:
-		return c.Scale
-	}
-	return 1 / float64(len(e.g.boards))
-}
-
-// scaled reports whether a reduction multiplies before it sums. It is asked of
-// the call, not of the factors, because ranks may have different ones.
-func scaled(c *engine.Call) bool {
-	return c.Verb.Reduces() && (c.Red == engine.Avg || c.Red == engine.PreMul)
-}
+func (e *Engine) factor(c *engine.Call) float64 { return c.Factor(len(e.g.boards)) }
 
 // at is the address of the slot's byte i.
 func (h *header) at(i int) unsafe.Pointer { return unsafe.Add(unsafe.Pointer(h), i) }

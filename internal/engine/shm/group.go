@@ -21,7 +21,7 @@ type Options struct {
 	// if they are few. Tests make it small to reach the other ways cheaply.
 	Small int
 	// Ring is the size, in bytes, of what processes pass large data through.
-	// Zero: 384 KiB.
+	// Zero: 1.5 MiB, which is three windows of 512 KiB.
 	Ring int
 	// Piece is the size, in bytes, of the pieces in which large data is
 	// reduced and fetched. Zero: 128 KiB.

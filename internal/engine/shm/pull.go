@@ -59,19 +59,16 @@ const (
 )
 
 func (e *Engine) readers(c *engine.Call) int {
-	root := e.rank == c.Root
+	v := c.Verb.Info()
 	switch {
-	case len(e.g.boards) == 1, c.Src.Nothing() && c.SrcParts == nil, c.Verb == engine.Alloc:
+	case len(e.g.boards) == 1, c.Src.Nothing() && c.SrcParts == nil, !v.Source.Ranks.Has(e.rank, c.Root):
 		return readByNone
-	case c.Verb == engine.Reduce || c.Verb == engine.Gather:
-		if root {
-			return readByNone
-		}
-		return readByRoot
-	case c.Verb.Rooted() && !root:
+	case v.Dest.Ranks != engine.RootOnly:
+		return readByAll
+	case e.rank == c.Root:
 		return readByNone
 	}
-	return readByAll
+	return readByRoot
 }
 
 // preserve returns a source that stays as it is until the others have read it.
@@ -111,50 +108,29 @@ func (e *Engine) awaitRoot(root int) error {
 // consume takes this rank's results of a call out of the others' slots and
 // buffers.
 func (e *Engine) takeResults(c *engine.Call) error {
-	root := e.rank == c.Root
-	switch c.Verb {
-	case engine.Broadcast:
-		if !root {
-			return e.takeFrom(c, c.Root, c.Dst, wholeSource)
-		}
-	case engine.Scatter:
-		return e.takeFrom(c, c.Root, c.Dst, ownShare)
-	case engine.AllGather, engine.Split:
-		return e.takeFromAll(c, wholeSource)
-	case engine.Gather:
-		if root {
-			return e.takeFromAll(c, wholeSource)
-		}
-	case engine.AllToAll:
-		return e.takeFromAll(c, ownShare)
-	case engine.AllReduce:
-		return e.reduceFromAll(c, c.Dst, wholeSource)
-	case engine.Reduce:
-		if root {
-			return e.reduceFromAll(c, c.Dst, wholeSource)
-		}
-	case engine.ReduceScatter:
-		return e.reduceFromAll(c, c.Dst, ownShare)
+	v := c.Verb.Info()
+	share := v.Source.Divided
+	switch {
+	case !v.Dest.Ranks.Has(e.rank, c.Root):
+		return nil
+	case v.Reduces:
+		return e.reduceFromAll(c, c.Dst, share)
+	case v.Source.Ranks == engine.RootOnly:
+		return e.takeFrom(c, c.Root, c.Dst, share)
+	default:
+		return e.takeFromAll(c, share)
 	}
-	return nil
 }
 
-// What is taken of another rank's source: all of it, or the share that is
-// meant for this rank.
-const (
-	wholeSource = false
-	ownShare    = true
-)
-
-// source is what this rank takes of rank r's source, checked to be as long as
-// expected.
-func (e *Engine) source(c *engine.Call, r, n int, shared bool) (engine.Mem, float64, error) {
+// source returns what this rank takes of rank r's source: this rank's share, or
+// all of it. It checks that there are n elements.
+func (e *Engine) source(c *engine.Call, r, n int, share bool) (engine.Mem, float64, error) {
 	v, err := e.sourceOf(c, r)
 	if err != nil {
 		return engine.Mem{}, 0, err
 	}
 	src := v.src
-	if shared {
+	if share {
 		src = v.part(e.rank, len(e.g.boards))
 	}
 	if src.N != n {
@@ -173,8 +149,8 @@ func (e *Engine) countMismatch(r, want, has int) error {
 	}
 }
 
-func (e *Engine) takeFrom(c *engine.Call, r int, dst engine.Mem, shared bool) error {
-	src, _, err := e.source(c, r, dst.N, shared)
+func (e *Engine) takeFrom(c *engine.Call, r int, dst engine.Mem, share bool) error {
+	src, _, err := e.source(c, r, dst.N, share)
 	if err != nil {
 		return err
 	}
@@ -184,20 +160,20 @@ func (e *Engine) takeFrom(c *engine.Call, r int, dst engine.Mem, shared bool) er
 
 // takeFromAll begins with the next rank, so that not all ranks read the same
 // one at once.
-func (e *Engine) takeFromAll(c *engine.Call, shared bool) error {
+func (e *Engine) takeFromAll(c *engine.Call, share bool) error {
 	n := len(e.g.boards)
 	for i := range n {
 		r := (e.rank + i) % n
-		if err := e.takeFrom(c, r, c.DstPart(r, n), shared); err != nil {
+		if err := e.takeFrom(c, r, c.DstPart(r, n), share); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (e *Engine) reduceFromAll(c *engine.Call, dst engine.Mem, shared bool) error {
+func (e *Engine) reduceFromAll(c *engine.Call, dst engine.Mem, share bool) error {
 	for r := range e.g.boards {
-		src, scale, err := e.source(c, r, dst.N, shared)
+		src, scale, err := e.source(c, r, dst.N, share)
 		if err != nil {
 			return err
 		}

@@ -53,26 +53,21 @@ func (e *Engine) callsPerSlot(calls []engine.Call) int {
 func (e *Engine) slotBytesOf(c *engine.Call) int {
 	const tooLarge = 1 << 40
 	n := len(e.g.boards)
-	switch c.Verb {
-	case engine.AllReduce:
+	if c.Verb == engine.AllReduce { // the call that must be fast
 		return c.Src.Bytes()
-	case engine.Barrier, engine.Dup, engine.Alloc:
-		return 0
-	case engine.ReduceScatter, engine.Scatter:
-		if c.Uneven || c.Dst.Bytes() > e.g.opt.Small {
-			return tooLarge
-		}
-		return c.Dst.Bytes() * n
-	case engine.AllToAll:
-		if c.Uneven {
-			return tooLarge
-		}
-		return c.Dst.Bytes()
 	}
-	if c.Uneven || e.prefersVMRead(c) {
+	v := c.Verb.Info()
+	switch {
+	case v.Source.Ranks == engine.NoRank:
+		return 0
+	case c.Uneven || e.prefersVMRead(c):
+		return tooLarge
+	case !v.Source.Divided || v.Dest.Divided:
+		return c.Src.Bytes()
+	case c.Dst.Bytes() > e.g.opt.Small: // the product below may overflow
 		return tooLarge
 	}
-	return c.Src.Bytes()
+	return c.Dst.Bytes() * n
 }
 
 // small carries out calls whose data fits into one slot.
@@ -141,7 +136,7 @@ func (e *Engine) putData(c *engine.Call, p unsafe.Pointer) {
 	if e.readers(c) == readByNone {
 		return
 	}
-	if scaled(c) {
+	if c.Scales() {
 		kernel.Scale(p, c.Src.Ptr, c.Src.N, c.Src.Type, e.factor(c))
 		return
 	}

@@ -72,9 +72,9 @@ func (e *Engine) runWindows(c *engine.Call) error {
 	}
 	e.largeCalls++
 	f := windowCall{t: e.head.sig.Type, counterBase: e.largeCalls << pieceBits}
-	f.shares = c.Verb == engine.Scatter || c.Verb == engine.AllToAll || c.Verb == engine.ReduceScatter
-	f.combine = c.Verb == engine.Reduce || c.Verb == engine.ReduceScatter
 	parts := c.Verb == engine.AllReduce
+	f.shares = c.Verb.Info().Source.Divided
+	f.combine = c.Verb.Reduces() && !parts
 	f.windowBytes = e.windowBytes(e.head.sig, parts || f.shares)
 	f.perWindow = f.windowBytes / f.t.Size()
 	produce := e.announce(h, c, &f)
@@ -334,7 +334,7 @@ func (e *Engine) copyIn(c *engine.Call, p unsafe.Pointer, m engine.Mem) {
 	if m.N == 0 {
 		return
 	}
-	if scaled(c) {
+	if c.Scales() {
 		kernel.Scale(p, m.Ptr, m.N, m.Type, e.factor(c))
 		return
 	}
@@ -346,7 +346,6 @@ func (e *Engine) copyIn(c *engine.Call, p unsafe.Pointer, m engine.Mem) {
 func (e *Engine) findSources(c *engine.Call, f *windowCall) (most int, err error) {
 	e.sources = e.sources[:0]
 	n := len(e.g.boards)
-	root := e.rank == c.Root
 	add := func(r int, dst engine.Mem) error {
 		if f.combine || r != e.rank {
 			in, err := e.sourceFrom(c, f, r, dst)
@@ -376,10 +375,10 @@ func (e *Engine) findSources(c *engine.Call, f *windowCall) (most int, err error
 		}
 		return nil
 	}
-	switch {
-	case c.Verb == engine.Broadcast && root, (c.Verb == engine.Reduce || c.Verb == engine.Gather) && !root:
+	switch v := c.Verb.Info(); {
+	case !v.Dest.Ranks.Has(e.rank, c.Root):
 		return 0, nil
-	case c.Verb == engine.Broadcast || c.Verb == engine.Scatter:
+	case v.Source.Ranks == engine.RootOnly:
 		return most, add(c.Root, c.Dst)
 	}
 	for i := range n {

@@ -74,6 +74,7 @@
 #define CAUSE 64
 #define DROP 72
 #define END 80
+#define NOTED0 88               /* acknowledges a BYE; the sender cannot pass the departure on */
 chan c[N * N] = [Q] of { byte };
 
 /* The processes. */
@@ -88,6 +89,9 @@ byte unsaid[N];
 byte lnk[N], made[N], greeted[N], dialing[N], suspected[N];
 byte redial[N], broken[N], unanswered[N], missing[N];
 byte owed[N * N], noted[N];
+byte held[N * N];                    /* goodbyes of the second rank that the first acknowledges when it has a link */
+byte uncovered[N];                   /* departures of which the links were notified after the last goodbye */
+byte cover;                          /* ranks that leave, have acknowledged a goodbye, and must say goodbye again */
 byte want[N];                        /* the rank to which a link is wanted; N: none */
 
 /* For the properties alone. */
@@ -109,6 +113,9 @@ byte kills = KILLS, exits = EXITS, stops = STOPS, leaves = LEAVES, cuts = CUTS, 
 
 /* Whether nobody who runs could know that q has left. */
 #define unknowable(q) (has(alone, q) || has(torn, q) || (knew[q] != 0 && (knew[q] & ~((dead & ~gone) | stopped)) == 0))
+
+/* p runs on, other ranks answer, and p has a link with none of them */
+#define isolated(p) (!has(leaving, p) && answering(p) != 0 && (lnk[p] & answering(p)) == 0)
 
 /* quiet: no message, departure, link or redial is under way at a rank that runs. */
 #define idle(p) (unsaid[p] == 0 && redial[p] == 0 && (broken[p] & ~unanswered[p]) == 0 && (want[p] == N || has(lnk[p], want[p])))
@@ -186,9 +193,17 @@ inline flood(m, from) {
 	i = 0
 }
 
+#ifdef OVERCOVER
+#define flushes(p) (unsaid[p] != 0)
+#else
+#define flushes(p) (unsaid[p] != 0 || has(leaving & cover, p))
+#endif
+
 inline flush() {
 	if
-	:: unsaid[me] != 0 ->
+	:: flushes(me) ->
+		uncovered[me] = uncovered[me] | unsaid[me];
+		if :: has(leaving & cover, me) -> uncovered[me] = 0 :: else fi;
 		i = 0;
 		do
 		:: i < N ->
@@ -201,13 +216,14 @@ inline flush() {
 				:: j >= N -> break
 				od;
 				j = 0;
-				if :: has(leaving, me) -> owed[at(me, i)]++; put(me, i, BYE) :: else fi
+				if :: has(leaving & cover, me) -> owed[at(me, i)]++; put(me, i, BYE) :: else fi
 			:: else
 			fi;
 			i++
 		:: i >= N -> break
 		od;
 		i = 0;
+		cover = cover & ~bit(me);
 		unsaid[me] = 0
 	:: else
 	fi
@@ -226,16 +242,18 @@ inline die(p) {
 		:: empty(c[at(i, p)]) -> break
 		od;
 		owed[at(p, i)] = 0;
+		held[at(p, i)] = 0; held[at(i, p)] = 0;
 		i++
 	:: i >= N -> break
 	od;
 	i = 0;
+	cover = cover & ~bit(p);
 	do
 	:: i < nfacts[p] -> facts[p * FACTS + i] = 0; i++
 	:: i >= nfacts[p] -> break
 	od;
 	i = 0;
-	nfacts[p] = 0; lostk[p] = 0; leftk[p] = 0; cause[p] = 0; pend[p] = 0; unsaid[p] = 0;
+	nfacts[p] = 0; lostk[p] = 0; leftk[p] = 0; cause[p] = 0; pend[p] = 0; unsaid[p] = 0; uncovered[p] = 0;
 	lnk[p] = 0; made[p] = 0; greeted[p] = 0; dialing[p] = 0; suspected[p] = 0;
 	redial[p] = 0; broken[p] = 0; unanswered[p] = 0; missing[p] = 0;
 	noted[p] = 0; nosend[p] = 0; want[p] = N
@@ -316,6 +334,7 @@ inline report(r, from) {
 }
 
 inline unlink(p, q) {
+	held[at(p, q)] = 0;
 	lnk[p] = lnk[p] & ~bit(q);
 	made[p] = made[p] & ~bit(q);
 	nosend[p] = nosend[p] & ~bit(q);
@@ -352,21 +371,57 @@ inline linkDown(q) {
 }
 
 inline receiveBye(q) {
-	if
-	:: present(me, q) ->
-		/* one more rank is notified before the goodbye is acknowledged */
-		j = 1;
-		do
-		:: j < N && (me + j) % N != q && has(lnk[me], (me + j) % N) && answers(me, (me + j) % N) ->
-			put(me, (me + j) % N, LEFT + q); break
-		:: j < N && !((me + j) % N != q && has(lnk[me], (me + j) % N) && answers(me, (me + j) % N)) -> j++
-		:: j >= N -> break
-		od;
-		j = 0
-	:: else
-	fi;
+	/* one more rank is notified before the goodbye is acknowledged */
+	j = 1;
+	do
+	:: j < N && (me + j) % N != q && has(lnk[me], (me + j) % N) && answers(me, (me + j) % N) ->
+		if :: present(me, q) -> put(me, (me + j) % N, LEFT + q) :: else fi;
+		break
+	:: j < N && !((me + j) % N != q && has(lnk[me], (me + j) % N) && answers(me, (me + j) % N)) -> j++
+	:: j >= N -> break
+	od;
 	learnLeft(q);
-	if :: has(lnk[me], q) -> put(me, q, NOTED) :: else fi
+	if
+	:: !has(lnk[me], q)
+#ifndef NOCOVER
+	:: has(lnk[me], q) && has(leaving, me) && (answering(me) & ~bit(q)) != 0 && j == N -> put(me, q, NOTED0)
+	:: has(lnk[me], q) && has(leaving, me) && (answering(me) & ~bit(q)) != 0 && j < N ->
+		if
+#ifdef OVERCOVER
+		:: true ->
+#else
+		:: has(unsaid[me] | uncovered[me], q) ->
+#endif
+			cover = cover | bit(me);
+			noted[me] = 0
+#ifndef OVERCOVER
+		:: else
+#endif
+		fi;
+		put(me, q, NOTED)
+	:: has(lnk[me], q) && !(has(leaving, me) && (answering(me) & ~bit(q)) != 0) ->
+#else
+	:: has(lnk[me], q) ->
+#endif
+		/* a rank without another link makes one before it acknowledges */
+		if
+#ifndef NOHOLD
+		:: isolated(me) -> held[at(me, q)]++
+		:: !isolated(me) -> put(me, q, NOTED)
+#else
+		:: put(me, q, NOTED)
+#endif
+		fi
+	fi;
+	j = 0
+}
+
+/* me has another link, or needs none any more */
+inline release(q) {
+	do
+	:: held[at(me, q)] > 0 -> held[at(me, q)]--; if :: has(lnk[me], q) -> put(me, q, NOTED) :: else fi
+	:: held[at(me, q)] == 0 -> break
+	od
 }
 
 inline receive(q) {
@@ -381,7 +436,10 @@ inline receive(q) {
 	:: m == BYE -> receiveBye(q)
 	:: m == NOTED ->
 		if :: owed[at(me, q)] > 0 -> owed[at(me, q)]-- :: else fi;
-		noted[me] = noted[me] | bit(q)
+		/* the last goodbye comes after all departures that this rank has acknowledged */
+		if :: owed[at(me, q)] == 0 && !has(cover, me) -> noted[me] = noted[me] | bit(q) :: else fi
+	:: m == NOTED0 ->
+		if :: owed[at(me, q)] > 0 -> owed[at(me, q)]-- :: else fi
 	:: m >= REPORT && m < CAUSE -> report(x, q)
 	:: m >= CAUSE && m < DROP -> decided = x; source = q
 	:: m == DROP -> unlink(me, q)
@@ -411,7 +469,13 @@ inline dial(q) {
 		suspected[me] = suspected[me] | bit(q);
 		if
 		:: has(leaving, me)
+#ifdef ACTALONE
 		:: !has(leaving, me) && has(broken[me], q) -> found = q
+#else
+		/* a rank without a link cannot forward the loss: it makes a link first, and dials again */
+		:: !has(leaving, me) && has(broken[me], q) && isolated(me)
+		:: !has(leaving, me) && has(broken[me], q) && !isolated(me) -> found = q
+#endif
 		:: !has(leaving, me) && !has(broken[me], q) -> missing[me] = missing[me] | bit(q)
 		fi
 	fi
@@ -446,7 +510,8 @@ inline dial(q) {
 #define gives(q) nempty(c[at(q, me)])
 #define falsely(q) (doubts > 0 && !over && asked(q))
 #define ends(q) (!has(leaving, me) && has(missing[me], q) && quiet)
-#define step(q) (gives(q) || dials(q) || doubt(q) || falsely(q) || hear(q) || surplus(q) || ends(q))
+#define frees(q) (held[at(me, q)] > 0 && !isolated(me))
+#define step(q) (frees(q) || gives(q) || dials(q) || doubt(q) || falsely(q) || hear(q) || surplus(q) || ends(q))
 
 /* One step at a time. What it finds out is acted on at its end: found is a rank
  * that is lost, decided a cause, source the rank that said so. */
@@ -463,6 +528,7 @@ end:	do
 #endif
 		fi;
 		if
+		:: frees(peer) -> release(peer)
 		:: gives(peer) -> receive(peer)
 		:: dials(peer) -> dial(peer)
 		:: doubt(peer) -> suspected[me] = suspected[me] | bit(peer)
@@ -480,12 +546,13 @@ tail:		if
 		peer = 0; source = me; found = N; decided = N }
 	:: atomic { runs(me) && pend[me] != 0 && (coordinator || quiet) -> decided = pend[me] - 1; goto tail }
 	:: atomic { runs(me) && reports > 0 && !over && me == REPORTER && !has(leaving, me) && cause[me] == 0 && pend[me] == 0 -> reports--; report(me, me); goto tail }
-	:: atomic { runs(me) && unsaid[me] != 0 -> flush() }
+	:: atomic { runs(me) && flushes(me) -> flush() }
 	:: atomic { runs(me) && leaves > 0 && !over && !has(leaving, me) && me == LEAVER ->
 		leaves--;
 		fault = true;
 		flush();
 		leaving = leaving | bit(me);
+		uncovered[me] = 0;
 		do
 		:: i < N && has(lnk[me], i) -> owed[at(me, i)]++; put(me, i, BYE); i++
 		:: i < N && !has(lnk[me], i) -> i++

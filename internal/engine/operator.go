@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// A Red says how elements are combined.
+type Red uint8
+
+// The operators. An operator that scales multiplies each rank's elements by a
+// factor before it combines them: Avg by 1/ranks, PreMul by that rank's own
+// factor.
+const (
+	Sum Red = iota + 1
+	Prod
+	Min
+	Max
+	Avg
+	PreMul
+)
+
+// NumOps is the number of operators. They are numbered from 1.
+const NumOps = int(PreMul)
+
+// A Scaling says what an operator multiplies elements by.
+type Scaling uint8
+
+// The scalings.
+const (
+	NoScaling Scaling = iota
+	ByRanks           // 1/ranks, on every rank
+	ByFactor          // Call.Scale, which may differ between ranks
+)
+
+// An OpInfo holds the facts about an operator that do not depend on the engine.
+type OpInfo struct {
+	Name    string
+	Kernel  kernel.Op // combines two elements, after scaling
+	Inner   Red       // the operator that combines scaled elements: itself if there is no scaling
+	Scaling Scaling
+	// Integers reports that the operator takes integer elements. Every operator
+	// takes floating-point elements.
+	Integers bool
+	// Rounds reports that results of floating-point elements are rounded. Then
+	// their bits depend on the order of the ranks.
+	Rounds bool
+}
+
+// opTable is indexed by Red. Entry 0 describes no operator.
+var opTable = [...]OpInfo{
+	Sum:    {Name: "sum", Kernel: kernel.Sum, Inner: Sum, Integers: true, Rounds: true},
+	Prod:   {Name: "prod", Kernel: kernel.Prod, Inner: Prod, Integers: true, Rounds: true},
+	Min:    {Name: "min", Kernel: kernel.Min, Inner: Min, Integers: true},
+	Max:    {Name: "max", Kernel: kernel.Max, Inner: Max, Integers: true},
+	Avg:    {Name: "avg", Kernel: kernel.Sum, Inner: Sum, Scaling: ByRanks, Rounds: true},
+	PreMul: {Name: "premul", Kernel: kernel.Sum, Inner: Sum, Scaling: ByFactor, Rounds: true},
+}
+
+// Info returns the facts about the operator. An unknown operator has the zero
+// OpInfo.
+func (r Red) Info() *OpInfo {
+	if int(r) >= len(opTable) {
+		r = 0
+	}
+	return &opTable[r]
+}
+
+// OpNamed returns the operator with that name, or zero.
+func OpNamed(name string) Red {
+	for r := range opTable {
+		if r != 0 && opTable[r].Name == name {
+			return Red(r)
+		}
+	}
+	return 0
+}
+
+// String returns the operator's name, such as "sum".
+func (r Red) String() string {
+	if name := r.Info().Name; name != "" {
+		return name
+	}
+	return fmt.Sprintf("op %d", uint8(r))
+}
+
+// Valid reports whether r is an operator.
+func (r Red) Valid() bool { return r.Info().Name != "" }
+
+// Takes reports whether the operator takes elements of type t.
+func (r Red) Takes(t kernel.DType) bool { return r.Info().Integers || r.Valid() && t.IsFloat() }
+
+// OrderMatters reports whether the bits of a result of elements of type t depend
+// on the order in which the ranks are combined.
+func (r Red) OrderMatters(t kernel.DType) bool { return r.Info().Rounds && t.IsFloat() }
+
+// Scales reports whether the operator multiplies elements before it combines
+// them. Ask it, and not the factor: ranks may have different factors, and must
+// take the same way.
+func (r Red) Scales() bool { return r.Info().Scaling != NoScaling }
+
+// Factor returns what the call's rank multiplies its elements by, in a group of
+// so many ranks. It is 1 for a call that does not scale.
+func (c *Call) Factor(ranks int) float64 {
+	if !c.Scales() {
+		return 1
+	}
+	if c.Red.Info().Scaling == ByFactor {
+		return c.Scale
+	}
+	return 1 / float64(ranks)
+}
+
+// Scales reports whether the call multiplies elements before it combines them.
+func (c *Call) Scales() bool { return c.Verb.Reduces() && c.Red.Scales() }

@@ -1,0 +1,155 @@
+package engine
+
+import "fmt"
+
+// A Verb is a kind of collective operation.
+type Verb uint8
+
+// The verbs. Split, Dup and Alloc are calls on a communicator that all ranks
+// make together. They carry no data of the caller. Group stands for several
+// calls that travel as one operation; only a Fingerprint and a record of an
+// operation hold it.
+const (
+	AllReduce Verb = iota + 1
+	Reduce
+	Broadcast
+	AllGather
+	ReduceScatter
+	Gather
+	Scatter
+	AllToAll
+	Barrier
+	Split
+	Dup
+	Alloc
+	Group
+)
+
+// A Party is the set of ranks that use one side of a call.
+type Party uint8
+
+// The parties.
+const (
+	NoRank Party = iota
+	EveryRank
+	RootOnly
+	AllButRoot
+	thisRank // of a message in a Footprint: the rank that checks
+)
+
+// Has reports whether rank belongs to the party of a call with that root.
+func (p Party) Has(rank, root int) bool {
+	return p == EveryRank || p == RootOnly && rank == root || p == AllButRoot && rank != root
+}
+
+// A Side describes the source or the destination of a verb.
+type Side struct {
+	// Ranks are the ranks that pass this side and whose memory the verb uses.
+	Ranks Party
+	// Divided reports that the side holds one share per rank. Shares of the
+	// source are read by the rank with that number; shares of the destination
+	// hold the data of that rank. The uneven form passes a divided side as a
+	// list of shares.
+	Divided bool
+}
+
+// A VerbInfo holds the facts about a verb that do not depend on the engine.
+//
+// The side that is not divided is used by every rank. A verb that has data
+// moves it by this rule: rank r writes, into its destination, the sources of
+// the ranks in Source.Ranks. If the source is divided, r takes share r of each
+// source, and otherwise all of it. A verb that reduces combines the data of all
+// ranks element by element. A verb that does not stores the data of rank s in
+// share s if the destination is divided.
+type VerbInfo struct {
+	Name    string // of the method of Comm
+	Uneven  string // name of the method of the uneven form; "": the verb has none
+	Reduces bool   // the verb combines elements with a ReduceOp
+	Rooted  bool   // the verb has a root
+	Source  Side   // what the verb reads
+	Dest    Side   // what the verb writes
+	// InPlace reports that the source and the destination are one buffer on
+	// every rank, and that the caller passes it once.
+	InPlace bool
+	// Typed reports that the type and the number of elements belong to the
+	// Fingerprint.
+	Typed bool
+	// EqualResults reports that the destinations of all ranks are equal.
+	EqualResults bool
+}
+
+// verbTable is indexed by Verb. Entry 0 describes no verb.
+var verbTable = [...]VerbInfo{
+	AllReduce: {
+		Name: "AllReduce", Reduces: true, Typed: true, EqualResults: true,
+		Source: Side{Ranks: EveryRank}, Dest: Side{Ranks: EveryRank},
+	},
+	Reduce: {
+		Name: "Reduce", Reduces: true, Rooted: true, Typed: true,
+		Source: Side{Ranks: EveryRank}, Dest: Side{Ranks: RootOnly},
+	},
+	Broadcast: {
+		Name: "Broadcast", Rooted: true, InPlace: true, Typed: true, EqualResults: true,
+		Source: Side{Ranks: RootOnly}, Dest: Side{Ranks: AllButRoot},
+	},
+	AllGather: {
+		Name: "AllGather", Uneven: "AllGatherV", Typed: true, EqualResults: true,
+		Source: Side{Ranks: EveryRank}, Dest: Side{Ranks: EveryRank, Divided: true},
+	},
+	ReduceScatter: {
+		Name: "ReduceScatter", Uneven: "ReduceScatterV", Reduces: true, Typed: true,
+		Source: Side{Ranks: EveryRank, Divided: true}, Dest: Side{Ranks: EveryRank},
+	},
+	Gather: {
+		Name: "Gather", Uneven: "GatherV", Rooted: true, Typed: true,
+		Source: Side{Ranks: EveryRank}, Dest: Side{Ranks: RootOnly, Divided: true},
+	},
+	Scatter: {
+		Name: "Scatter", Uneven: "ScatterV", Rooted: true, Typed: true,
+		Source: Side{Ranks: RootOnly, Divided: true}, Dest: Side{Ranks: EveryRank},
+	},
+	AllToAll: {
+		Name: "AllToAll", Uneven: "AllToAllV", Typed: true,
+		Source: Side{Ranks: EveryRank, Divided: true}, Dest: Side{Ranks: EveryRank, Divided: true},
+	},
+	Barrier: {Name: "Barrier"},
+	Split:   {Name: "Split", Source: Side{Ranks: EveryRank}, Dest: Side{Ranks: EveryRank, Divided: true}},
+	Dup:     {Name: "Dup"},
+	Alloc:   {Name: "Alloc", Typed: true},
+	Group:   {Name: "Batch", Typed: true},
+}
+
+// Info returns the facts about the verb. An unknown verb has the zero VerbInfo.
+func (v Verb) Info() *VerbInfo {
+	if int(v) >= len(verbTable) {
+		v = 0
+	}
+	return &verbTable[v]
+}
+
+// String returns the name of the method of Comm, such as "AllReduce".
+func (v Verb) String() string {
+	if name := v.Info().Name; name != "" {
+		return name
+	}
+	return fmt.Sprintf("verb %d", uint8(v))
+}
+
+// Reduces reports whether the verb combines elements.
+func (v Verb) Reduces() bool { return v.Info().Reduces }
+
+// Rooted reports whether the verb has a root.
+func (v Verb) Rooted() bool { return v.Info().Rooted }
+
+// Synchronizes reports whether no rank completes such a call before every rank has
+// begun it. A call with a root may complete earlier on some ranks.
+func (v Verb) Synchronizes() bool { return v.Info().Name != "" && !v.Info().Rooted }
+
+// FormName returns the name of the method that makes such a call, in its uneven
+// form or not. It does not allocate for a known verb.
+func (v Verb) FormName(uneven bool) string {
+	if i := v.Info(); uneven && i.Uneven != "" {
+		return i.Uneven
+	}
+	return v.String()
+}

@@ -1,0 +1,98 @@
+package engine
+
+import (
+	"hash/fnv"
+	"testing"
+
+	"github.com/tutti-go/tutti/internal/kernel"
+)
+
+// TestVerbTable holds that every verb has a name, that every verb of user data
+// has sides that ranks use, and that the facts about a verb agree.
+func TestVerbTable(t *testing.T) {
+	if len(verbTable) != int(Group)+1 {
+		t.Errorf("the table has %d verbs, the last verb is %d", len(verbTable)-1, Group)
+	}
+	for v := AllReduce; v <= Group; v++ {
+		i := v.Info()
+		if i.Name == "" {
+			t.Errorf("verb %d has no name", v)
+		}
+		if v < Barrier && (i.Source.Ranks == NoRank || i.Dest.Ranks == NoRank || !i.Typed) {
+			t.Errorf("%v reads on party %d, writes on party %d, typed %v", v, i.Source.Ranks, i.Dest.Ranks, i.Typed)
+		}
+		some := func(p Party) bool { return p == RootOnly || p == AllButRoot }
+		if rooted := some(i.Source.Ranks) || some(i.Dest.Ranks); rooted != i.Rooted {
+			t.Errorf("%v: Rooted is %v, but its sides say %v", v, i.Rooted, rooted)
+		}
+		if divided := i.Source.Divided || i.Dest.Divided; v < Barrier && divided != (i.Uneven != "") {
+			t.Errorf("%v: a side is divided: %v, and the uneven form is %q", v, divided, i.Uneven)
+		}
+		if i.Reduces && i.Dest.Divided {
+			t.Errorf("%v reduces into a divided destination", v)
+		}
+		for _, s := range []Side{i.Source, i.Dest} {
+			other := i.Source
+			if s == i.Source {
+				other = i.Dest
+			}
+			if s.Divided && !other.Divided && other.Ranks != EveryRank {
+				t.Errorf("%v: not every rank uses the side that is not divided", v)
+			}
+		}
+	}
+	for _, v := range []Verb{0, Group + 1, 255} {
+		if *v.Info() != (VerbInfo{}) || v.String() == "" {
+			t.Errorf("%v is known", v)
+		}
+	}
+}
+
+// TestOpTable holds that the facts about an operator agree.
+func TestOpTable(t *testing.T) {
+	if len(opTable) != NumOps+1 {
+		t.Errorf("the table has %d operators, not %d", len(opTable)-1, NumOps)
+	}
+	for r := Sum; r <= Red(NumOps); r++ {
+		i := r.Info()
+		if !r.Valid() || OpNamed(i.Name) != r {
+			t.Errorf("operator %d has the name %q", r, i.Name)
+		}
+		if inner := i.Inner.Info(); inner.Scaling != NoScaling || inner.Kernel != i.Kernel || inner.Inner != i.Inner {
+			t.Errorf("%v combines scaled elements by %v", r, i.Inner)
+		}
+		if r.Scales() == i.Integers {
+			t.Errorf("%v: scales %v, takes integers %v", r, r.Scales(), i.Integers)
+		}
+		if !r.Takes(kernel.Float16) || r.Takes(kernel.Int8) != i.Integers {
+			t.Errorf("%v does not take its types", r)
+		}
+	}
+	for _, r := range []Red{0, Red(NumOps + 1), 255} {
+		if r.Valid() || r.Takes(kernel.Float32) || r.String() == "" {
+			t.Errorf("%v is known", r)
+		}
+	}
+	c := Call{Verb: AllReduce, Red: PreMul, Scale: 3}
+	if c.Factor(4) != 3 {
+		t.Errorf("premul multiplies by %v", c.Factor(4))
+	}
+	if c.Red = Avg; c.Factor(4) != 0.25 {
+		t.Errorf("avg of 4 ranks multiplies by %v", c.Factor(4))
+	}
+	if c.Verb = Broadcast; c.Factor(4) != 1 {
+		t.Errorf("Broadcast multiplies by %v", c.Factor(4))
+	}
+}
+
+// TestHash compares Hash with the standard library.
+func TestHash(t *testing.T) {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte("tutti\x01\x02\x00\x00\x00\x00\x00\x00\x00ab"))
+	if got := HashStart.Text("tutti\x01").Uint64(2).Bytes([]byte("ab")); uint64(got) != h.Sum64() {
+		t.Errorf("%x, want %x", got, h.Sum64())
+	}
+	if HashStart.NonZero() != uint64(HashStart) || Hash(0).NonZero() == 0 {
+		t.Error("NonZero changes a hash, or returns zero")
+	}
+}
