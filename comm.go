@@ -36,10 +36,10 @@ type Comm struct {
 
 	verifier *verifier // nil: nothing is verified
 
-	log    *recorder.Log               // the last operations
-	keeper *keeper                     // nil: there is no folder for dumps
-	driver atomic.Pointer[driverWatch] // nil: the Comm has no device, or has had no operation
-	copies sync.Pool                   // of calls, for the device engine to check
+	log    *recorder.Log // the last operations
+	keeper *keeper       // nil: there is no folder for dumps
+	driver *driverWatch  // nil: the Comm has no device
+	copies sync.Pool     // of calls, for the device engine to check
 
 	lot *wait.ParkingLot // where this rank's goroutines wait for its own operations
 
@@ -59,6 +59,9 @@ func newComm(e engine.Engine, h *home) *Comm {
 	c.queue.drain = c.runQueue
 	if h.cfg.Verify && c.size > 1 {
 		c.verifier = &verifier{sums: make([]uint64, c.size)}
+	}
+	if c.device != nil {
+		c.watchDriver()
 	}
 	c.keep()
 	return c

@@ -16,15 +16,10 @@ type driverWatch struct {
 
 func (w *driverWatch) end() { w.once.Do(func() { close(w.ended) }) }
 
-// watchDriver starts the Comm's driverWatch, once.
+// watchDriver starts the Comm's driverWatch.
 func (c *Comm) watchDriver() {
-	if c.driver.Load() != nil {
-		return
-	}
 	w := &driverWatch{ended: make(chan struct{})}
-	if !c.driver.CompareAndSwap(nil, w) {
-		return
-	}
+	c.driver = w
 	go func() {
 		select {
 		case <-c.e.Failed():

@@ -113,8 +113,8 @@ func (c *Comm) kept() {
 
 // release ends the goroutines that watch the Comm.
 func (c *Comm) release() {
-	if w := c.driver.Load(); w != nil {
-		w.end()
+	if c.driver != nil {
+		c.driver.end()
 	}
 	if c.keeper != nil {
 		c.keeper.end.Do(func() { close(c.keeper.over) })

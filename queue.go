@@ -70,9 +70,6 @@ func (c *Comm) do(ctx context.Context, call *engine.Call) (uint64, error) {
 	seq := turn / numberOne
 
 	q.call[0] = *call
-	if c.device != nil {
-		c.watchDriver()
-	}
 	c.log.Begin(seq, &q.call[0])
 	err := c.e.Run(ctx, seq, q.call[:])
 	if c.verifier != nil && err == nil {
@@ -192,7 +189,6 @@ func (c *Comm) submit(t *task, turn uint64) {
 
 // submitToDevice passes a task to the device engine. The device has the turn. c.mu is held.
 func (c *Comm) submitToDevice(t *task) {
-	c.watchDriver()
 	c.queue.onDevice.Push(t)
 	c.device.Submit(&t.DeviceOp)
 }
@@ -202,7 +198,6 @@ func (c *Comm) submitToDevice(t *task) {
 func (c *Comm) submitOnCaller(t *task) {
 	q := &c.queue
 	t.OnCaller, q.submitting = true, true
-	c.watchDriver()
 	q.onDevice.Push(t)
 	c.mu.Unlock()
 	c.device.Submit(&t.DeviceOp)
@@ -317,9 +312,6 @@ func (c *Comm) runQueue() {
 	c.mu.Lock()
 	for t, ok := q.waiting.First(); ok && !t.device; t, ok = q.waiting.First() {
 		q.waiting.Drop(1)
-		if c.device != nil {
-			c.watchDriver()
-		}
 		// Before c.mu is released, so that a dump finds the operation in the log or in the queue.
 		c.log.BeginQueued(t.Seq, t.Calls, t.queuedAt)
 		c.mu.Unlock()

@@ -170,6 +170,14 @@ func (o *operation) reached(event *cuda.Event, comm *nccl.Comm, checkDue bool) (
 	return false, nil
 }
 
+// limit returns the deadline of an operation that begins now. Zero means none.
+func (e *Engine) limit() time.Time {
+	if e.opt.Timeout <= 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(e.opt.Timeout)
+}
+
 // pastDeadline reports whether the operation's deadline has passed.
 func (o *operation) pastDeadline() bool { return !o.deadline.IsZero() && time.Now().After(o.deadline) }
 

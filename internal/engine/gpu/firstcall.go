@@ -8,18 +8,6 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// maxKnown bounds the number of remembered signatures. A program with more kinds of operations
-// pays for a goroutine in each operation of a further kind.
-const maxKnown = 1024
-
-// noteKnown remembers that an operation with a signature has succeeded. The caller launches
-// operations, or holds e.pipeline.mu while another goroutine may.
-func (e *Engine) noteKnown(signature uint64) {
-	if signature != 0 && len(e.known) < maxKnown && !e.known[signature] {
-		e.known[signature] = true
-	}
-}
-
 // runFirst is Run for an operation that differs from all earlier ones. NCCL may allocate memory
 // and connect to other ranks in such a call, and the driver may then wait for streams that the
 // caller holds back. The call may never return. So it runs on a goroutine of its own, and the

@@ -307,14 +307,6 @@ func (t *transfer) await() error {
 	return err
 }
 
-// limit returns the deadline of an operation that begins now. Zero means none.
-func (e *Engine) limit() time.Time {
-	if e.opt.Timeout <= 0 {
-		return time.Time{}
-	}
-	return time.Now().Add(e.opt.Timeout)
-}
-
 // lend waits until the receiving transfer of this rank has copied a message to this rank itself.
 func (t *transfer) lend() error {
 	e := t.e
