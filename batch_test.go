@@ -169,7 +169,7 @@ func TestQueuedDeadline(t *testing.T) {
 		return second.Wait(ctx)
 	})
 	for r, err := range errs {
-		if !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "Broadcast#2") ||
+		if !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "Broadcast #2") ||
 			errors.Is(err, context.Canceled) != (r == 0) {
 			t.Errorf("rank %d: %v", r, err)
 		}
@@ -279,7 +279,7 @@ func TestMessageErrors(t *testing.T) {
 		}
 		return nil
 	})
-	if err := errs[0]; !errors.Is(err, tutti.ErrRankLost) || !strings.Contains(err.Error(), "Send#1") {
+	if err := errs[0]; !errors.Is(err, tutti.ErrRankLost) || !strings.Contains(err.Error(), "Send #1") {
 		t.Error(err)
 	}
 }

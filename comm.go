@@ -1,7 +1,6 @@
 package tutti
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -96,11 +95,11 @@ func (c *Comm) Abort(why error) {
 	if c.queue.turn.Load()&closed != 0 && (*idle)(c).Ready() {
 		return
 	}
-	reason := fmt.Sprintf("Abort was called on rank %d", c.rank)
+	facts := engine.Facts{Event: engine.AbortCalled}
 	if why != nil {
-		reason += fmt.Sprintf(": %v", why)
+		facts.Text = why.Error()
 	}
-	c.e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: c.rank, Err: why, Reason: reason})
+	c.e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: c.rank, Err: why, Facts: facts})
 }
 
 // Close ends this rank's membership when the operations that it has started

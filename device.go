@@ -37,7 +37,7 @@ func (c *Config) attach(e, before engine.Engine) (engine.Engine, error) {
 				own.kind = kind
 			}
 		}
-		e.Fail(&engine.Failure{Kind: own.kind, Rank: e.Rank(), Reason: own.reason, Err: err})
+		e.Fail(&engine.Failure{Kind: own.kind, Rank: e.Rank(), Facts: engine.Facts{Text: own.reason}, Err: err})
 		return nil, errors.Join(own, e.Close())
 	}
 	return with, nil

@@ -79,7 +79,7 @@ func (c *Comm) unless(err error) (*Comm, error) {
 // failAll poisons the Comm: the others wait for what this rank would have
 // counted, decided or made.
 func (c *Comm) failAll(ctx context.Context, op string, seq uint64, err error) error {
-	c.e.Fail(&engine.Failure{Kind: undecided(ctx, err).kind, Op: op, Seq: seq, Rank: c.rank, Reason: err.Error(), Err: err})
+	c.e.Fail(&engine.Failure{Kind: undecided(ctx, err).kind, Op: op, Seq: seq, Rank: c.rank, Facts: engine.Facts{Text: err.Error()}, Err: err})
 	return c.failure(c.e.Failure())
 }
 

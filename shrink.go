@@ -91,8 +91,7 @@ func (c *Comm) freeze(ctx context.Context, op string) error {
 	c.stopAccepting()
 	if c.e.Failure() == nil && !c.retired.Load() {
 		c.e.Fail(&engine.Failure{
-			Kind: ErrAborted, Op: op, Rank: c.rank,
-			Reason: fmt.Sprintf("%s was called on rank %d; call it, too", op, c.rank),
+			Kind: ErrAborted, Op: op, Rank: c.rank, Facts: engine.Facts{Event: engine.OpCalled},
 		})
 	}
 	if err := c.settle(ctx); err != nil {

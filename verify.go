@@ -2,7 +2,6 @@ package tutti
 
 import (
 	"context"
-	"fmt"
 	"math/bits"
 	"unsafe"
 
@@ -54,14 +53,11 @@ func (c *Comm) verify(ctx context.Context, seq uint64, calls []engine.Call) erro
 	if odd == nil {
 		return nil
 	}
-	f := &engine.Failure{Kind: engine.ErrCorrupt, Op: calls[0].Op(), Seq: seq, Rank: odd[0]}
+	facts := engine.Facts{Event: engine.ResultsDiffer, Ranks: odd}
 	if 2*len(odd) < c.size {
-		f.Reason = fmt.Sprintf("the result of %s is not that of the others; look at the memory and the processors of its host", engine.Ranks(odd))
-	} else {
-		f.Reason = fmt.Sprintf("%s have different results, and none of them is that of most ranks; look at the memory and the processors of their hosts",
-			engine.Ranks(odd))
+		facts.Event = engine.ResultDiffers
 	}
-	c.e.Fail(f)
+	c.e.Fail(&engine.Failure{Kind: engine.ErrCorrupt, Op: calls[0].Op(), Seq: seq, Rank: odd[0], Facts: facts})
 	return c.e.Failure()
 }
 

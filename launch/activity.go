@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -146,10 +145,7 @@ func findings(dumps []*flight.Dump) (list []string) {
 // world if the rank has one.
 func describeActivity(dumps []*flight.Dump) string {
 	d := dumps[0]
-	text := inspect.Where(d)
-	if rest, now := strings.CutPrefix(text, "is in "); now {
-		text = "was in " + rest
-	}
+	text := inspect.WhereWas(d)
 	if len(d.Behind) > 0 {
 		text += ", waiting for " + engine.Ranks(d.Behind)
 	}

@@ -150,7 +150,7 @@ func TestDeadline(t *testing.T) {
 		return c.Err()
 	})
 	for r, err := range res.Errs {
-		if !errors.Is(err, tutti.ErrTimeout) || !strings.Contains(err.Error(), "deadline passed while the operation waited") {
+		if !errors.Is(err, tutti.ErrTimeout) || !strings.Contains(err.Error(), "deadline has passed while the operation waited") {
 			t.Errorf("rank %d: %v", r, err)
 		}
 	}

@@ -4,15 +4,16 @@ import (
 	"errors"
 	"syscall"
 
+	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
 // ended says why a control connection has.
-func ended(err error) string {
+func ended(err error) engine.Loss {
 	for _, e := range []error{syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {
 		if errors.Is(err, e) {
 			return overlay.Silent
 		}
 	}
-	return "its control connection has ended"
+	return engine.Disconnected
 }

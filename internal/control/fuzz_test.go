@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
@@ -28,7 +29,7 @@ func wireForm(tb testing.TB, f *frame) []byte {
 
 // samples are frames of all kinds.
 func samples() []*frame {
-	c := &overlay.Cause{Group: "g", Members: []int{0, 1}, From: 1, Report: 3, Kind: "lost", Lost: []int{1}, Above: []int{2}, Reason: "because"}
+	c := &overlay.Cause{Group: "g", Members: []int{0, 1}, From: 1, Report: 3, Kind: "lost", Lost: []int{1}, Above: []int{2}, Facts: engine.Facts{Text: "because"}}
 	return []*frame{
 		{Kind: challenge, Version: version, Nonce: newNonce()},
 		{Kind: hello, Version: version, Rank: 1, Size: 2, Nonce: newNonce(), Proof: newNonce(), Blob: []byte("me")},

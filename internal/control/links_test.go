@@ -93,11 +93,11 @@ func TestWithoutRankZero(t *testing.T) {
 			w.end(t, 0, c.leaves)
 			w.end(t, 1, c.leaves)
 			members[4].patience = deadline
-			if f := members[4].Report("aborted", &engine.Failure{Kind: engine.ErrAborted, Rank: 2, Reason: "no"}); f.Reason != "no" {
+			if f := members[4].Report("aborted", &engine.Failure{Kind: engine.ErrAborted, Rank: 2, Facts: engine.Facts{Text: "no"}}); f.Reason() != "no" {
 				t.Error(f)
 			}
 			for range 3 {
-				if f := <-aborted; !errors.Is(f, engine.ErrAborted) || f.Reason != "no" {
+				if f := <-aborted; !errors.Is(f, engine.ErrAborted) || f.Reason() != "no" {
 					t.Error(f)
 				}
 			}

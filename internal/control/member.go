@@ -40,7 +40,7 @@ type Member struct {
 	groups   map[string]*group
 	early    map[string]*overlay.Cause // causes for groups that this rank has not made yet
 	earlier  []string                  // the groups of early, the oldest first, and some that are not there any more
-	gone     map[int]string            // ranks that are lost, and why
+	gone     map[int]engine.Loss       // ranks that are lost, and why
 	left     map[int]bool              // ranks that have left in good order
 	losses   []int                     // the ranks of gone, in the order in which they were told
 	results  map[string]*exchange
@@ -88,7 +88,7 @@ type group struct {
 func newMember(cfg Config) *Member {
 	m := &Member{
 		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, keepalive.Limit(cfg.Silence)), links: make([][]*link, cfg.Size), dropped: make(map[*link]bool),
-		stepped: make(chan struct{}, 1), left: make(map[int]bool), groups: make(map[string]*group), early: make(map[string]*overlay.Cause), gone: make(map[int]string),
+		stepped: make(chan struct{}, 1), left: make(map[int]bool), groups: make(map[string]*group), early: make(map[string]*overlay.Cause), gone: make(map[int]engine.Loss),
 		results: make(map[string]*exchange), verdicts: make(map[uint64]*report),
 		follows: make(map[string]func(int, []byte)), done: make(chan struct{}), patience: verdictTime,
 	}
@@ -192,7 +192,7 @@ const maxEarly = 1024
 func (m *Member) Hosts(hosts []int) { m.step(func(time.Time) { m.node.Hosts(hosts) }) }
 
 // lose notifies all groups that ranks are lost.
-func (m *Member) lose(ranks []int, reason string) {
+func (m *Member) lose(ranks []int, reason engine.Loss) {
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
@@ -251,7 +251,7 @@ func (m *Member) Lost() []int {
 }
 
 // loss is the failure of a group that has lost ranks; nil if none was in it.
-func (g *group) loss(ranks []int, reason string) *engine.Failure {
+func (g *group) loss(ranks []int, reason engine.Loss) *engine.Failure {
 	var list []int
 	for i, r := range g.members {
 		if slices.Contains(ranks, r) {
@@ -261,13 +261,9 @@ func (g *group) loss(ranks []int, reason string) *engine.Failure {
 	if list == nil {
 		return nil
 	}
-	are := "is"
-	if len(list) > 1 {
-		are = "are"
-	}
 	return &engine.Failure{
 		Kind: engine.ErrRankLost, Rank: list[0], Lost: list, Told: true,
-		Reason: fmt.Sprintf("%s %s lost: %s", engine.Ranks(list), are, reason),
+		Facts: engine.Facts{Event: engine.RanksLost, Loss: reason},
 	}
 }
 

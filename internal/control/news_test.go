@@ -18,7 +18,7 @@ func TestOwnCauseStands(t *testing.T) {
 	m := newMember(Config{Rank: 0, Size: 3})
 	told := make(chan *engine.Failure, 1)
 	m.Watch("g", []int{0, 1, 2}, func(f *engine.Failure) { told <- f })
-	c := overlay.NewCause("g", &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{2}, Reason: "rank 0 says so"})
+	c := overlay.NewCause("g", &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{2}, Facts: engine.Facts{Text: "rank 0 says so"}})
 	c.Report = 1
 	verdict := make(chan *engine.Failure, 1)
 	m.verdicts[1] = &report{"g", verdict}
@@ -86,7 +86,7 @@ func TestLosses(t *testing.T) {
 		t.Errorf("%v are lost: %v", f.Lost, f)
 	}
 	m.lose([]int{0, 2}, overlay.Silent)
-	if f := <-told; !slices.Equal(f.Lost, []int{1, 2}) || f.Reason != "ranks 1 and 2 are lost: the host does not answer" {
+	if f := <-told; !slices.Equal(f.Lost, []int{1, 2}) || f.Reason() != "ranks 1 and 2 are lost: the host does not answer; call Shrink to continue without them" {
 		t.Errorf("%v are lost: %v", f.Lost, f)
 	}
 	if lost := m.Lost(); !slices.Equal(lost, []int{0, 2, 5}) {
@@ -99,7 +99,7 @@ func TestLosses(t *testing.T) {
 func TestEarlyCausesAreBounded(t *testing.T) {
 	m := newMember(Config{Rank: 1, Size: 3})
 	for i := range 3 * maxEarly {
-		m.fail(&overlay.Cause{Group: fmt.Sprint(i), Members: []int{0, 1 + i%2}, Kind: "aborted", Reason: "no"})
+		m.fail(&overlay.Cause{Group: fmt.Sprint(i), Members: []int{0, 1 + i%2}, Kind: "aborted", Facts: engine.Facts{Text: "no"}})
 	}
 	if len(m.early) != maxEarly || m.early[fmt.Sprint(3*maxEarly-2)] == nil || m.early[fmt.Sprint(3*maxEarly-1)] != nil {
 		t.Errorf("%d causes, or not the newest of this rank's groups", len(m.early))

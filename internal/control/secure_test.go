@@ -53,11 +53,11 @@ func TestEncrypted(t *testing.T) {
 		m.Watch("g", all, func(f *engine.Failure) { told <- f })
 	}
 	ranks.Wait()
-	if f := members[2].Report("g", &engine.Failure{Kind: engine.ErrAborted, Reason: "no"}); f.Reason != "no" {
+	if f := members[2].Report("g", &engine.Failure{Kind: engine.ErrAborted, Facts: engine.Facts{Text: "no"}}); f.Reason() != "no" {
 		t.Error(f)
 	}
 	for range 3 { // the others
-		if f := <-told; f.Reason != "no" {
+		if f := <-told; f.Reason() != "no" {
 			t.Error(f)
 		}
 	}

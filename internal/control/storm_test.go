@@ -268,7 +268,7 @@ func (s *storm) serve(r int, rnd *rand.Rand, m *Member, e *stormEnd) {
 			continue
 		}
 		pause()
-		f := &engine.Failure{Kind: engine.ErrAborted, Rank: number, Reason: fmt.Sprint("so says rank ", number)}
+		f := &engine.Failure{Kind: engine.ErrAborted, Rank: number, Facts: engine.Facts{Text: fmt.Sprint("so says rank ", number)}}
 		_ = e.groups[g].cause.Take(f, func(f *engine.Failure) {
 			if first := m.Report(name, f); first != f {
 				e.groups[g].fail(first)

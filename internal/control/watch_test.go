@@ -141,7 +141,7 @@ func TestFirstCause(t *testing.T) {
 	var ranks sync.WaitGroup
 	for r, m := range members {
 		ranks.Go(func() {
-			f := &engine.Failure{Kind: engine.ErrTimeout, Rank: r, Reason: fmt.Sprint("because of ", r), Err: context.DeadlineExceeded}
+			f := &engine.Failure{Kind: engine.ErrTimeout, Rank: r, Facts: engine.Facts{Text: fmt.Sprint("because of ", r)}, Err: context.DeadlineExceeded}
 			v := m.Report("g", f)
 			if (v.Rank == r) != (v == f) {
 				t.Errorf("rank %d: its own cause came back as another", r)
@@ -150,10 +150,10 @@ func TestFirstCause(t *testing.T) {
 		})
 	}
 	ranks.Wait()
-	first := (<-got[0]).Reason
+	first := (<-got[0]).Reason()
 	for r := range got {
 		for len(got[r]) > 0 {
-			if f := <-got[r]; f.Reason != first || !errors.Is(f, engine.ErrTimeout) {
+			if f := <-got[r]; f.Reason() != first || !errors.Is(f, engine.ErrTimeout) {
 				t.Errorf("rank %d: %v, but rank 0 heard %q", r, f, first)
 			}
 		}
@@ -162,10 +162,10 @@ func TestFirstCause(t *testing.T) {
 	late := make(chan *engine.Failure, 1)
 	members[2].Watch("late", []int{2}, func(f *engine.Failure) { late <- f })
 	members[1].Watch("late", []int{1, 2}, func(*engine.Failure) {})
-	if f := members[1].Report("late", &engine.Failure{Kind: engine.ErrAborted, Reason: "no"}); f.Reason != "no" {
+	if f := members[1].Report("late", &engine.Failure{Kind: engine.ErrAborted, Facts: engine.Facts{Text: "no"}}); f.Reason() != "no" {
 		t.Error(f)
 	}
-	if f := <-late; f.Reason != "no" {
+	if f := <-late; f.Reason() != "no" {
 		t.Error(f)
 	}
 }

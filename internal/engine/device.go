@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -72,12 +71,9 @@ const AbandonAfter = 1500 * time.Millisecond
 // ExpiredInQueue is the failure of an operation whose context ended while the operation waited
 // for earlier ones.
 func ExpiredInQueue(ctx context.Context, op string, seq uint64, rank int) *Failure {
-	f := &Failure{Kind: ErrAborted, Op: op, Seq: seq, Rank: rank, Err: ctx.Err()}
-	f.Reason = "the context was cancelled while the operation waited for those before it"
-	if errors.Is(f.Err, context.DeadlineExceeded) {
-		f.Kind = ErrTimeout
-		f.Reason = "the context's deadline passed while the operation waited for those before it"
-	}
+	f := &Failure{Op: op, Seq: seq, Rank: rank}
+	f.Wait.Phase = Queued
+	f.Interrupt(ctx, ctx.Err(), 0)
 	return f
 }
 

@@ -345,7 +345,7 @@ func (g *group) alloc(ctx context.Context, seq uint64, bytes int) (*engine.Regio
 	defer stop()
 	mapped, err := g.share(during, fmt.Sprintf("%s memory %d", g.name, seq), near, bytes)
 	if err != nil {
-		return nil, engine.Spoil(ctx, g.e, "memory could not be shared", err)
+		return nil, engine.Spoil(ctx, g.e, engine.Facts{Event: engine.SharingFailed}, err)
 	}
 	memory := parts(mapped, len(near))
 	g.local.AddRegion(shm.Region{ID: seq, Base: memory, Bytes: bytes})

@@ -114,7 +114,7 @@ func (j *Job) Abandon(why error) error {
 	j.hasten()
 	f := &engine.Failure{
 		Kind: engine.ErrRankLost, Rank: j.cfg.Rank, Lost: []int{j.cfg.Rank}, Left: true,
-		Reason: fmt.Sprintf("rank %d has left: its Join failed: %v", j.cfg.Rank, why),
+		Facts: engine.Facts{Event: engine.RanksLost, Loss: engine.JoinFailed, Text: why.Error()},
 	}
 	if j.world != nil {
 		j.world.Fail(f)

@@ -60,7 +60,7 @@ func vanish(ctx context.Context, e engine.Engine) error {
 	if !errors.As(err, &f) || !errors.Is(f, engine.ErrRankLost) {
 		return fmt.Errorf("it ended with %w", err)
 	}
-	fmt.Printf("lost %v, because %s\n", f.Lost, f.Reason)
+	fmt.Printf("lost %v, because %s\n", f.Lost, f.Reason())
 	// One that leaves would be what its neighbours have lost, if they have not
 	// heard of the other host yet.
 	_, err = fmt.Scanln(new(string))

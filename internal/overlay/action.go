@@ -1,13 +1,15 @@
 package overlay
 
+import "github.com/tutti-go/tutti/internal/engine"
+
 // An Action is something that the owner of a Node does for it.
 type Action struct {
 	Do      ActionKind
-	Rank    int      // of Send, Dial, Depart and Hear
-	Message *Message // of Send and Hear
-	Ranks   []int    // of Lose
-	Reason  string   // of Lose
-	Cause   *Cause   // of Fail
+	Rank    int         // of Send, Dial, Depart and Hear
+	Message *Message    // of Send and Hear
+	Ranks   []int       // of Lose
+	Reason  engine.Loss // of Lose
+	Cause   *Cause      // of Fail
 }
 
 // An ActionKind is what an Action does.

@@ -3,6 +3,8 @@ package overlay
 import (
 	"slices"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 // flood sends a message on all links but those of the rank that it came from, and has it
@@ -65,7 +67,7 @@ func (n *Node) learn(now time.Time, from int, m *Message) {
 
 // lose is this rank's own finding that a rank is lost. If its host does not answer, all ranks of
 // that host are lost.
-func (n *Node) lose(now time.Time, rank int, reason string) {
+func (n *Node) lose(now time.Time, rank int, reason engine.Loss) {
 	var list []int
 	for r := range n.peers {
 		near := reason == Silent && n.hosts != nil && n.hosts[r] == n.hosts[rank] && n.hosts[r] != n.hosts[n.self]
@@ -80,7 +82,7 @@ func (n *Node) lose(now time.Time, rank int, reason string) {
 
 // spreadLost spreads the fact that ranks are lost, then has this rank's groups notified. If this
 // rank is one of them, the others go on without it, and its groups must end.
-func (n *Node) spreadLost(now time.Time, from int, ranks []int, reason string) {
+func (n *Node) spreadLost(now time.Time, from int, ranks []int, reason engine.Loss) {
 	for _, r := range ranks {
 		n.peers[r].fate = lost
 		n.losses++

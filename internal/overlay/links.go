@@ -3,6 +3,8 @@ package overlay
 import (
 	"slices"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 // wanted are the ranks to which this rank keeps links: the first rank that answers at or after each
@@ -209,7 +211,7 @@ func (n *Node) share(now time.Time, rank int) {
 // LinkDown notes that a link with a rank has ended without a goodbye or a Drop. Made says which side
 // had made it. A rank whose host answers is dialed once more before it is lost: a connection can end
 // alone.
-func (n *Node) LinkDown(now time.Time, rank int, made bool, reason string) {
+func (n *Node) LinkDown(now time.Time, rank int, made bool, reason engine.Loss) {
 	n.touch(rank)
 	p := &n.peers[rank]
 	n.unlink(p, made)

@@ -1,12 +1,14 @@
 package overlay
 
+import "github.com/tutti-go/tutti/internal/engine"
+
 // A Message is what two Nodes send each other. Its fields are used by the kinds that name them.
 type Message struct {
 	Kind Kind `json:"k"`
 	// Rank is the subject of Lost and Position.
 	Rank int `json:"rank,omitempty"`
-	// Reason is why a rank is Lost.
-	Reason string `json:"reason,omitempty"`
+	// Reason is how a rank was Lost.
+	Reason engine.Loss `json:"reason,omitempty"`
 	// Ranks have Left.
 	Ranks []int `json:"ranks,omitempty"`
 	// Cause is that of Failed and Report.

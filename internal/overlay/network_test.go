@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 const (
@@ -69,7 +71,7 @@ type process struct {
 type notice struct {
 	rank       int
 	cause      *Cause
-	reason     string
+	reason     engine.Loss
 	at         time.Time
 	batch      int  // losses of which the rank was notified at once have the same number
 	unknowable bool // the rank had left, and no rank that knew could pass it on
@@ -405,7 +407,7 @@ func (w *network) close(p *process) {
 }
 
 // ended is the end of a connection, as one side sees it.
-func (p *process) ended(rank int, c *connection, reason string) {
+func (p *process) ended(rank int, c *connection, reason engine.Loss) {
 	i := c.side(p)
 	if c.drop[i] || !slices.Contains(p.conns[rank], c) {
 		c.shut[i] = true
@@ -524,6 +526,6 @@ func (w *network) leave(p *process) {
 // report has a process report a cause of a group's failure.
 func (w *network) report(p *process, group, reason string) {
 	p.input(func() {
-		p.node.Report(w.now, &Cause{Group: group, From: p.rank, Reason: reason, Kind: "aborted"})
+		p.node.Report(w.now, &Cause{Group: group, From: p.rank, Facts: engine.Facts{Text: reason}, Kind: "aborted"})
 	})
 }

@@ -3,6 +3,8 @@ package overlay
 import (
 	"slices"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 // A Node is one rank's part of the control channel. It is not safe for concurrent use.
@@ -37,15 +39,15 @@ type Node struct {
 
 // A peer is what a Node knows of another rank.
 type peer struct {
-	links      int       // open links
-	made       int       // of these, links that this rank has made and may drop
-	dialed     time.Time // when the last dial began
-	broken     string    // why its last link ended without a goodbye; "": none has since the last link
-	missing    time.Time // since when nothing listens at its address; zero: something may
-	cutOff     time.Time // since when its host does not answer a dial; zero: it does
-	asked      time.Time // of the Ask, or the dial, that is not answered; zero: none
-	number     uint64    // of the last Ask
-	owed       int       // goodbyes that it has not acknowledged
+	links      int         // open links
+	made       int         // of these, links that this rank has made and may drop
+	dialed     time.Time   // when the last dial began
+	broken     engine.Loss // why its last link ended without a goodbye; "": none has since the last link
+	missing    time.Time   // since when nothing listens at its address; zero: something may
+	cutOff     time.Time   // since when its host does not answer a dial; zero: it does
+	asked      time.Time   // of the Ask, or the dial, that is not answered; zero: none
+	number     uint64      // of the last Ask
+	owed       int         // goodbyes that it has not acknowledged
 	fate       fate
 	greeted    bool // it has sent its State, so it forwards facts on its links
 	dialing    bool // a dial is under way
@@ -100,11 +102,11 @@ const (
 	maxPositions = 64
 )
 
-// Silent is the reason of a loss when the rank's host did not answer.
-const Silent = "the host does not answer"
+// Silent is how a rank is lost whose host did not answer.
+const Silent = engine.HostSilent
 
-// notListening is the reason of a loss when nothing listens at the rank's address.
-const notListening = "its process has ended"
+// notListening is how a rank is lost at whose address nothing listens.
+const notListening = engine.Exited
 
 // New makes the Node of a rank. Silence is how long a host may not answer before its ranks are
 // lost.

@@ -285,10 +285,10 @@ func (d *drill) alike() error {
 		for _, p := range d.procs {
 			if n, ok := p.failed[group]; ok && !p.dead {
 				if reason == "" {
-					reason = n.cause.Reason
+					reason = n.cause.Text
 				}
-				if n.cause.Reason != reason {
-					return fmt.Errorf("%s has two first causes: %s and %s", group, reason, n.cause.Reason)
+				if n.cause.Text != reason {
+					return fmt.Errorf("%s has two first causes: %s and %s", group, reason, n.cause.Text)
 				}
 			}
 		}

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -175,7 +174,7 @@ func (a *post) drop(rank int) {
 }
 
 // end is the end of a link without a goodbye, as one side sees it.
-func (l *link) end(at *post, reason string) {
+func (l *link) end(at *post, reason engine.Loss) {
 	at.p.receive(func() {
 		i := l.side(at)
 		of := l.ends[1-i].rank
@@ -244,7 +243,7 @@ func (d *dial) up(l *link) {
 	a, to, w := d.from, d.to, d.from.j.w
 	if d.over || a.closed {
 		l.shut[0] = true
-		w.later(w.net.delay(a.p.rank, to.p.rank), func() { l.end(to, errReset.Error()) })
+		w.later(w.net.delay(a.p.rank, to.p.rank), func() { l.end(to, engine.Disconnected) })
 		return
 	}
 	d.over = true
@@ -254,15 +253,15 @@ func (d *dial) up(l *link) {
 	case to.p.dead && !w.reset[to.p.rank]:
 		w.later(w.silence(), func() { l.end(a, overlay.Silent) })
 	case to.p.dead || l.shut[1]:
-		w.later(w.net.delay(to.p.rank, a.p.rank), func() { l.end(a, errReset.Error()) })
+		w.later(w.net.delay(to.p.rank, a.p.rank), func() { l.end(a, engine.Disconnected) })
 	}
 }
 
 // hangUp is the end of the control connections with another rank, as one side sees it.
 func (a *post) hangUp(of *post, err error) {
-	reason := err.Error()
+	reason := engine.Disconnected
 	if errors.Is(err, errSilent) {
-		reason = overlay.Silent
+		reason = engine.HostSilent
 	}
 	a.p.receive(func() {
 		switch {
@@ -297,14 +296,14 @@ func (a *post) close() {
 	for r := range a.j.posts {
 		for _, l := range a.links[r] {
 			l.shut[l.side(a)] = true
-			l.send(a, func(to *post) { l.end(to, errReset.Error()) })
+			l.send(a, func(to *post) { l.end(to, engine.Disconnected) })
 		}
 	}
 	clear(a.links)
 }
 
 // lose notifies the process's groups that ranks are lost.
-func (a *post) lose(ranks []int, reason string) {
+func (a *post) lose(ranks []int, reason engine.Loss) {
 	for _, r := range ranks {
 		a.j.w.s.log.note(a.j.w.s.now, "lost", a.p.rank, a.j.posts[r].p.rank, 0)
 	}
@@ -364,7 +363,7 @@ func (a *post) Hasten() { a.hurried = true }
 // A loss is what a post was notified of at once.
 type loss struct {
 	ranks  []int
-	reason string
+	reason engine.Loss
 }
 
 // failure is that of a group that has lost ranks; nil if none was in it.
@@ -378,12 +377,8 @@ func (x *loss) failure(g *group) *engine.Failure {
 	if list == nil {
 		return nil
 	}
-	are := "is"
-	if len(list) > 1 {
-		are = "are"
-	}
 	return &engine.Failure{
 		Kind: engine.ErrRankLost, Rank: list[0], Lost: list, Told: true,
-		Reason: fmt.Sprintf("%s %s lost: %s", engine.Ranks(list), are, x.reason),
+		Facts: engine.Facts{Event: engine.RanksLost, Loss: x.reason},
 	}
 }

@@ -138,7 +138,7 @@ func (m *member) farFrom(p *proc) bool {
 // a process has crashed is known soon, too.
 func (m *member) askFirst(o *post) {
 	if o.p.dead {
-		m.lose(&loss{[]int{o.rank}, errReset.Error()})
+		m.lose(&loss{[]int{o.rank}, engine.Disconnected})
 		return
 	}
 	for i := range o.losses {

@@ -217,7 +217,7 @@ func (d *drill) checkCause(w *World, res *Result, f *Fault, m *member) error {
 		return nil
 	}
 	// A rank that has an error closes its other groups, too, and says why.
-	if c.Left && strings.Contains(c.Reason, "has left after another group's end: ") {
+	if c.Left && c.Event == engine.LeftElsewhere {
 		d.aside++
 		return nil
 	}

@@ -172,7 +172,7 @@ func (p *proc) die() {
 	p.dead, p.frozen = true, false
 	for _, m := range p.members {
 		m.Fail(&engine.Failure{
-			Kind: engine.ErrAborted, Rank: m.Rank(), Told: true, Reason: "this rank has crashed in the simulation",
+			Kind: engine.ErrAborted, Rank: m.Rank(), Told: true, Facts: engine.Facts{Text: "this rank has crashed in the simulation"},
 		})
 	}
 	s := p.w.s

@@ -170,7 +170,7 @@ func cancelCase(op Op) Case {
 
 // stopCase is a group that a goroutine ends while all ranks are busy.
 func stopCase(op Op) Case {
-	cause := &engine.Failure{Kind: engine.ErrAborted, Rank: 2, Reason: "somebody pulled the plug"}
+	cause := &engine.Failure{Kind: engine.ErrAborted, Rank: 2, Facts: engine.Facts{Text: "somebody pulled the plug"}}
 	return Case{
 		Name: caseName("stopped", op), Ranks: 4,
 		Fault: &Fault{Kind: cause.Kind, Text: []string{cause.Error()}},
@@ -255,7 +255,7 @@ func messageEndingCases() []Case {
 			}
 			return r.sawOwn(r.failed(ctx, r.exchange(lateCancel(ctx), false, t)), context.Canceled)
 		})
-		cause := &engine.Failure{Kind: engine.ErrAborted, Rank: 1, Reason: "somebody pulled the plug"}
+		cause := &engine.Failure{Kind: engine.ErrAborted, Rank: 1, Facts: engine.Facts{Text: "somebody pulled the plug"}}
 		stopped := Fault{Kind: engine.ErrAborted, Text: []string{cause.Error()}}
 		add("stopped", stopped, func(ctx context.Context, r *Rank) error {
 			if r.Rank() == 1 {

@@ -73,7 +73,7 @@ func (f *Fault) Check(err error) error {
 			return fmt.Errorf("the text does not say %q: %w", part, err)
 		}
 	}
-	if sides := rankName.FindAllString(failure.Reason, -1); f.Kind == engine.ErrMismatch && !differ(sides) {
+	if sides := rankName.FindAllString(failure.Reason(), -1); f.Kind == engine.ErrMismatch && !differ(sides) {
 		return fmt.Errorf("the text does not name two ranks: %w", err)
 	}
 	for _, rank := range f.Ranks {

@@ -12,7 +12,7 @@ import (
 // has failed on all ranks, for one reason.
 func formingCases() []Case {
 	const missing = 0
-	why := &engine.Failure{Kind: engine.ErrAborted, Rank: missing, Reason: errOnPurpose.Error()}
+	why := &engine.Failure{Kind: engine.ErrAborted, Rank: missing, Facts: engine.Facts{Text: errOnPurpose.Error()}}
 	add := func(name string, fault Fault, absent, member func(context.Context, *Rank, []int) error) Case {
 		return Case{
 			Name: "forming/" + name, Ranks: 3, Fault: &fault,

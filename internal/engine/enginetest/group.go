@@ -185,7 +185,7 @@ func failsAlone(ctx context.Context, r *Rank) error {
 			return err
 		}
 		if r.Rank() == i%r.Size() {
-			sub.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: r.Rank(), Reason: "the small group ends"})
+			sub.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: r.Rank(), Facts: engine.Facts{Text: "the small group ends"}})
 		}
 		err = sub.Try(ctx, Op{Verb: engine.AllToAll, Type: kernel.Int32, N: 3000})
 		for err == nil {

@@ -60,7 +60,7 @@ func (r *Rank) Abandon(err error) {
 	defer r.all.mu.Unlock()
 	for _, e := range r.all.list {
 		e.Fail(&engine.Failure{
-			Kind: engine.ErrAborted, Rank: e.Rank(), Reason: fmt.Sprintf("the test has failed: %v", err),
+			Kind: engine.ErrAborted, Rank: e.Rank(), Facts: engine.Facts{Text: fmt.Sprintf("the test has failed: %v", err)},
 		})
 	}
 }

@@ -3,8 +3,6 @@ package gpu
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -24,9 +22,10 @@ type operation struct {
 	seq      uint64
 	calls    []engine.Call
 	name     string
-	stream   *cuda.Stream // the caller's stream that the operation is ordered with; nil: none
-	deadline time.Time    // zero: none
-	where    string       // what the operation waits for, for errors; "": the device
+	stream   *cuda.Stream    // the caller's stream that the operation is ordered with; nil: none
+	deadline time.Time       // zero: none
+	message  *engine.Message // the message that the operation waits for, for errors; nil: the device
+	queued   bool            // the operation waits for its turn; for errors
 	onDevice bool
 	uneven   bool
 	ahead    bool // compared together with an earlier operation
@@ -45,7 +44,7 @@ func (o *operation) agree(next []uint64) error {
 			return f
 		}
 		if err := o.ctx.Err(); err != nil {
-			o.where = "its turn had not come"
+			o.queued = true
 			return o.fail(err)
 		}
 		o.ahead = true
@@ -94,16 +93,11 @@ func (o *operation) agree(next []uint64) error {
 // it and find the same difference.
 func (o *operation) disagree() error {
 	e := o.e
-	var b strings.Builder
+	var mine []byte
 	for i := range o.calls {
-		c := &o.calls[i]
-		b.WriteString(c.Sig().Text(c.Name))
-		if c.OnDevice() {
-			b.WriteString(" on a device")
-		}
-		b.WriteByte(0)
+		c := o.calls[i].Info()
+		mine = engine.AppendCall(mine, &c)
 	}
-	mine := []byte(b.String())
 	lengths := make([]int64, e.size)
 	err := e.onCPU(o.ctx, o.seq, []engine.Call{{
 		Verb: engine.AllGather, Method: o.name,
@@ -112,11 +106,11 @@ func (o *operation) disagree() error {
 	if err != nil {
 		return err
 	}
-	texts := make([][]byte, e.size)
+	lists := make([][]byte, e.size)
 	parts := make([]engine.Mem, e.size)
 	for r, n := range lengths {
-		texts[r] = make([]byte, n)
-		parts[r] = memOf(texts[r], kernel.Uint8)
+		lists[r] = make([]byte, n)
+		parts[r] = memOf(lists[r], kernel.Uint8)
 	}
 	err = e.onCPU(o.ctx, o.seq, []engine.Call{{
 		Verb: engine.AllGather, Uneven: true, Method: o.name, Src: memOf(mine, kernel.Uint8), DstParts: parts,
@@ -125,40 +119,40 @@ func (o *operation) disagree() error {
 		return err
 	}
 	odd := 0
-	for r := range texts {
-		if !bytes.Equal(texts[r], texts[0]) {
+	for r := range lists {
+		if !bytes.Equal(lists[r], lists[0]) {
 			odd = r
 			break
 		}
 	}
-	a, c := difference(texts[0], texts[odd])
-	f := &engine.Failure{
-		Kind: engine.ErrMismatch, Rank: odd,
-		Reason: fmt.Sprintf("rank 0 calls %s, rank %d calls %s", a, odd, c),
+	f := &engine.Failure{Kind: engine.ErrMismatch, Rank: odd, Facts: engine.Facts{Event: engine.CallsDiffer}}
+	if a, b, differ := difference(engine.ReadCalls(lists[0]), engine.ReadCalls(lists[odd])); differ {
+		f.Sides = []engine.Side{{Rank: 0, Call: a}, {Rank: odd, Call: b}}
 	}
 	e.Fail(f)
 	return e.first(f)
 }
 
-// difference describes the first call in which two ranks differ.
-func difference(a, b []byte) (string, string) {
-	as, bs := bytes.Split(a, []byte{0}), bytes.Split(b, []byte{0})
+// difference returns the first call in which two ranks differ. Batches of different lengths differ
+// as a whole. It reports false if the lists are equal: then only a hash differs.
+func difference(as, bs []engine.CallInfo) (a, b engine.CallInfo, differ bool) {
 	if len(as) != len(bs) {
-		return count(len(as) - 1), count(len(bs) - 1)
+		return together(as), together(bs), true
 	}
 	for i := range as {
-		if !bytes.Equal(as[i], bs[i]) {
-			return string(as[i]), string(bs[i])
+		if as[i] != bs[i] {
+			return as[i], bs[i], true
 		}
 	}
-	return "what only its hash tells comparison", "what only its hash tells comparison"
+	return a, b, false
 }
 
-func count(calls int) string {
-	if calls == 1 {
-		return "one operation"
+// together returns the only call, or a Batch that stands for several.
+func together(calls []engine.CallInfo) engine.CallInfo {
+	if len(calls) == 1 {
+		return calls[0]
 	}
-	return fmt.Sprintf("a Batch of %d operations", calls)
+	return engine.CallInfo{Sig: engine.Sig{Verb: engine.Group, Count: int64(len(calls))}}
 }
 
 // compareCounts checks that the element counts of uneven calls on the device agree in pairs: what
@@ -186,8 +180,9 @@ func (o *operation) compareCounts() error {
 			if want := o.expects(c, r); int64(want) != n {
 				f := &engine.Failure{
 					Kind: engine.ErrMismatch, Op: o.name, Seq: o.seq, Rank: e.rank,
-					Reason: fmt.Sprintf("rank %d expects %d elements from rank %d, which has %d for it; "+
-						"the counts of an uneven operation must agree in pairs", e.rank, want, r, n),
+					Facts: engine.Facts{
+						Event: engine.CountsDiffer, Sides: []engine.Side{{Rank: e.rank, N: int64(want)}, {Rank: r, N: n}},
+					},
 				}
 				e.Fail(f)
 				return e.first(f)

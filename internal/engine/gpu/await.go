@@ -3,7 +3,6 @@ package gpu
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -181,18 +180,20 @@ func (e *Engine) limit() time.Time {
 // pastDeadline reports whether the operation's deadline has passed.
 func (o *operation) pastDeadline() bool { return !o.deadline.IsZero() && time.Now().After(o.deadline) }
 
-// atWork describes for an error an operation that the device has.
-func (o *operation) atWork() string {
-	e := o.e
-	text := fmt.Sprintf("%v was at work, and all ranks had begun", e.dev)
+// waits returns what the operation waits for. If the device has the operation and others follow, a
+// rank that has not arrived at one of them is the likely reason.
+func (o *operation) waits() engine.Facts {
+	switch {
+	case o.message != nil:
+		return o.message.Awaited()
+	case o.queued:
+		return engine.Facts{Wait: engine.Wait{Phase: engine.Queued}}
+	}
+	w := engine.Wait{Phase: engine.DeviceAtWork, Behind: o.e.Behind()}
 	if o.ahead {
-		text = fmt.Sprintf("%v was at work, and all ranks had started the operation", e.dev)
+		w.Phase = engine.DeviceAhead
 	}
-	// A rank that has not arrived at a later operation is the likely reason.
-	if behind := e.Behind(); len(behind) > 0 {
-		text += "; not arrived at one after it: " + engine.Ranks(behind)
-	}
-	return text
+	return engine.Facts{Device: o.e.dev.String(), Wait: w}
 }
 
 // fail fails the group because of err and returns the first failure of the group.
@@ -206,17 +207,15 @@ func (o *operation) fail(err error) error {
 		return known
 	}
 	f = &engine.Failure{Op: o.name, Seq: o.seq, Rank: e.rank, Err: err}
-	where := o.where
-	if where == "" {
-		where = o.atWork()
-	}
+	f.Facts = o.waits()
 	switch {
 	case o.ctx.Err() != nil:
-		f.Interrupt(o.ctx, o.ctx.Err(), e.opt.Timeout, where)
+		f.Interrupt(o.ctx, o.ctx.Err(), e.opt.Timeout)
 	case o.pastDeadline():
-		f.Interrupt(o.ctx, wait.ErrTimeout, e.opt.Timeout, where)
+		f.Interrupt(o.ctx, wait.ErrTimeout, e.opt.Timeout)
 	default:
-		f.Kind, f.Reason = engine.ErrAborted, fmt.Sprintf("%v has failed on rank %d: %v", e.dev, e.rank, err)
+		f.Kind = engine.ErrAborted
+		f.Facts = engine.Facts{Event: engine.DeviceFailed, Device: e.dev.String(), Text: err.Error()}
 		t := time.NewTimer(reportWait)
 		defer t.Stop()
 		if errors.As(err, new(*nccl.Error)) {

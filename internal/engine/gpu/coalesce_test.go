@@ -101,11 +101,11 @@ func TestCoalescedFails(t *testing.T) {
 	for name, last := range map[string]func(e *Engine, x *cuda.Slice[float32]) *pending{
 		"launched": func(e *Engine, x *cuda.Slice[float32]) *pending {
 			p := launch(e, request{ctx: t.Context(), seq: 3, calls: sum(e, x), coalesce: true})
-			e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: 0, Reason: "enough"})
+			e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: 0, Facts: engine.Facts{Text: "enough"}})
 			return p
 		},
 		"not launched": func(e *Engine, x *cuda.Slice[float32]) *pending {
-			e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: 0, Reason: "enough"})
+			e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: 0, Facts: engine.Facts{Text: "enough"}})
 			return launch(e, request{ctx: t.Context(), seq: 3, calls: sum(e, x), coalesce: true})
 		},
 		"given up": func(e *Engine, x *cuda.Slice[float32]) *pending {

@@ -19,7 +19,7 @@ func TestCommAfterClose(t *testing.T) {
 		ok(t, err)
 		comm, err := e.lib.Init(t.Context(), e.dev, id, 0, 1, nccl.Config{NonBlocking: true})
 		ok(t, err)
-		e.Fail(&engine.Failure{Kind: engine.ErrAborted, Reason: "enough"})
+		e.Fail(&engine.Failure{Kind: engine.ErrAborted, Facts: engine.Facts{Text: "enough"}})
 		ok(t, e.Close())
 		e.addComm(comm)
 		for begin := time.Now(); !errors.Is(comm.AsyncError(), nccl.ErrAborted); time.Sleep(time.Millisecond) {

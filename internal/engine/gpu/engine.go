@@ -267,7 +267,7 @@ func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Eng
 	if err != nil {
 		// A group whose subgroup cannot be made fails. Other members may already have the
 		// subgroup and wait for this rank there, so it fails as well.
-		what := fmt.Sprintf("%v cannot be used for a new group", e.dev)
+		what := engine.Facts{Event: engine.DeviceUnfit, Device: e.dev.String()}
 		f := engine.Spoil(ctx, e.Engine, what, err)
 		_ = engine.Spoil(ctx, cpu, what, err)
 		_ = cpu.Close() // the first cause is reported

@@ -199,7 +199,7 @@ func TestSubmitFails(t *testing.T) {
 				return fmt.Errorf("rank %d: operation %d: %w", s.e.Rank(), i+1, err)
 			}
 		}
-		if f := s.e.Failure(); f.Rank != 1 || f.Seq != 11 || f.Reason != "the context was cancelled while the operation waited for those before it" {
+		if f := s.e.Failure(); f.Rank != 1 || f.Seq != 11 || f.Wait.Phase != engine.Queued {
 			return fmt.Errorf("the group failed by %w", f)
 		}
 		return nil

@@ -116,7 +116,7 @@ func TestStagedFaults(t *testing.T) {
 				if err == nil {
 					err = e.Run(t.Context(), 2, sum(e, x))
 				}
-				if !errors.Is(err, engine.ErrAborted) || !strings.Contains(err.Error(), "AllReduce#2") {
+				if !errors.Is(err, engine.ErrAborted) || !strings.Contains(err.Error(), "AllReduce #2") {
 					return fmt.Errorf("a driver that failed is reported as %w", err)
 				}
 				if again := e.Run(t.Context(), 3, sum(e, x)); again == nil || again.Error() != err.Error() {

@@ -133,7 +133,7 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 
 // operation returns an operation for the transfer, for its errors and its calls of NCCL.
 func (t *transfer) operation(ctx context.Context) *operation {
-	return &operation{e: t.e, ctx: ctx, seq: t.m.Seq, name: t.m.Op(), where: t.m.Awaited(t.e.rank)}
+	return &operation{e: t.e, ctx: ctx, seq: t.m.Seq, name: t.m.Op(), message: t.m}
 }
 
 // run carries the message out.
@@ -282,7 +282,7 @@ func (t *transfer) await() error {
 	e.inUse.RLock()
 	defer e.inUse.RUnlock()
 	o := t.operation(context.Background())
-	o.where, o.deadline = "", e.limit()
+	o.message, o.deadline = nil, e.limit()
 	err := t.startErr
 	if err == nil && t.before != nil {
 		// The messages of a stream complete in order, and only the first one polls.
@@ -351,7 +351,7 @@ func (t *transfer) copyFrom(src engine.Mem) error {
 	e.inUse.RLock()
 	defer e.inUse.RUnlock()
 	o := t.operation(context.Background())
-	o.where, o.deadline = "", e.limit()
+	o.message, o.deadline = nil, e.limit()
 	s, err := e.ownStream()
 	if err == nil {
 		t.event, err = e.events.get()

@@ -15,7 +15,7 @@ import (
 func ABI() string {
 	var opt Options
 	opt.fill(1)
-	m := mark{sig: engine.Sig{Verb: 1, Type: 2, Red: 3, Uneven: true, Root: 4, Count: 5, Name: 6}, name: [nameBytes]byte{7}}
+	m := mark{sig: engine.Sig{Verb: 1, Type: 2, Red: 3, Uneven: true, Root: 4, Count: 5, Name: 6}, name: engine.Label{7}}
 	var head transport.Head
 	m.put(head[thisAt:])
 	setWhole(&head, 8)

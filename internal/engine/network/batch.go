@@ -76,6 +76,6 @@ func groupMark(calls []engine.Call) mark {
 			shown = strconv.AppendInt(shown, one.sig.Count, 10)
 		}
 	}
-	m.sig.Name = uint64(h) | 1 // zero is for no name
+	m.sig.Name = (uint64(h) | 1) << 1 // neither zero, which says that there is no name, nor a step's
 	return m
 }

@@ -156,7 +156,7 @@ func damage(t *testing.T, how string, verify bool) {
 	}
 	f := engines[1].Failure()
 	if !errors.Is(errs[1], engine.ErrCorrupt) || f == nil || f.Rank != 1 ||
-		!strings.Contains(f.Reason, "what rank 0 sent to rank 1, from 127.0.0.1:") {
+		!strings.Contains(f.Reason(), "what rank 0 sent to rank 1, from 127.0.0.1:") {
 		t.Errorf("rank 1: %v", errs[1])
 	}
 	// Rank 0 may have had nothing to wait for.

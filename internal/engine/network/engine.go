@@ -3,7 +3,6 @@ package network
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -84,7 +83,7 @@ func (e *Engine) Alloc(_ context.Context, _ uint64, bytes int) (*engine.Region, 
 func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 	f := &engine.Failure{Kind: engine.ErrUnsupported, Op: "Sub", Seq: seq, Rank: e.rank}
 	if e.opt.Sub == nil {
-		f.Reason = "this engine was made without a way to make groups"
+		f.Facts = engine.Facts{Text: "this engine was made without a way to make groups"}
 		return nil, f
 	}
 	sub, err := e.opt.Sub(ctx, seq, members)
@@ -92,13 +91,14 @@ func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Eng
 		return sub, err
 	}
 	f.Kind, f.Err = engine.ErrAborted, err
-	f.Reason = fmt.Sprintf("the group of %s could not be made: %v", engine.Ranks(members), err)
+	f.Facts = engine.Facts{Event: engine.FormingFailed, Ranks: members, Text: err.Error()}
 	return nil, f
 }
 
 // Run carries out calls one after the other, small neighbours together.
 func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
 	e.seq, e.op = seq, calls[0].Op()
+	e.to, e.from = nobody, nobody
 	e.w.Begin(ctx, e.opt.Timeout)
 	err := e.run(ctx, calls)
 	if err != nil {

@@ -2,7 +2,6 @@ package network
 
 import (
 	"errors"
-	"fmt"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -74,8 +73,7 @@ func (e *Engine) wrongLength(l *transport.LengthError, want int) error {
 	if sent := whole(&e.in.Head); sent != want {
 		return e.wrongCount(l.Peer, want, sent)
 	}
-	return e.disagree(fmt.Sprintf("rank %d receives segments of %d bytes, rank %d sends segments of %d; "+
-		"all ranks must be made with the same options", e.rank, l.Want, l.Peer, l.Sent))
+	return e.disagree(engine.SegmentsDiffer, engine.Side{N: int64(l.Want)}, engine.Side{Rank: l.Peer, N: int64(l.Sent)})
 }
 
 // swapReduce is swap for a transfer that is combined with own, segment by

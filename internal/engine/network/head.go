@@ -21,7 +21,7 @@ const (
 	prevAt  = thisAt + markBytes
 
 	sigBytes  = 24
-	nameBytes = 32 // what an error can show of an operation's name
+	nameBytes = engine.LabelBytes
 	markBytes = sigBytes + nameBytes
 )
 
@@ -30,19 +30,18 @@ var _ [transport.HeadBytes - prevAt - markBytes]byte // it fits
 // A mark is a call's fingerprint, with as much of its name as fits.
 type mark struct {
 	sig  engine.Sig
-	name [nameBytes]byte
+	name engine.Label
 }
 
 func newMark(c *engine.Call) mark {
 	p := mark{sig: c.Sig()}
-	copy(p.name[:nameBytes-1], c.Name)
+	if p.sig.Name != 0 {
+		c.PutLabel(&p.name)
+	}
 	return p
 }
 
-func (p *mark) text() string {
-	name, _, _ := bytes.Cut(p.name[:], []byte{0})
-	return p.sig.Text(string(name))
-}
+func (p *mark) call() engine.CallInfo { return engine.ReadCall(p.sig, &p.name) }
 
 func (p *mark) put(b []byte) {
 	s := &p.sig

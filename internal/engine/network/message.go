@@ -64,7 +64,8 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	e.mu.Unlock()
 	if l == nil {
 		return e.fail(&engine.Failure{
-			Kind: engine.ErrInvalid, Op: m.Op(), Seq: m.Seq, Rank: e.rank, Reason: "the message was not posted",
+			Kind: engine.ErrInvalid, Op: m.Op(), Seq: m.Seq, Rank: e.rank,
+			Facts: engine.Facts{Text: "the message was not posted"},
 		})
 	}
 	if err := l.finish(ctx); err != nil {
@@ -114,5 +115,5 @@ func (l *letter) refuse(sent *transport.Head) error {
 	return l.m.Mismatch(l.e.rank, n, t)
 }
 
-// waiting says, for an error, what a message waits for.
-func (l *letter) waiting() string { return l.m.Awaited(l.e.rank) }
+// waiting returns what a message waits for.
+func (l *letter) waiting() engine.Facts { return l.m.Awaited() }

@@ -2,7 +2,6 @@ package network
 
 import (
 	"encoding/binary"
-	"fmt"
 	"sync"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -66,7 +65,9 @@ func (e *Engine) Heard(rank int, p Position) {
 	if differ {
 		e.Fail(&engine.Failure{
 			Kind: engine.ErrMismatch, Op: mine.op, Seq: mine.seq, Rank: e.rank,
-			Reason: calledOther(e.rank, &mine.mark, rank, &theirs),
+			Facts: engine.Facts{
+				Event: engine.CallsDiffer, Sides: []engine.Side{{Rank: e.rank, Call: mine.call()}, {Rank: rank, Call: theirs.call()}},
+			},
 		})
 	}
 }
@@ -129,20 +130,13 @@ func (e *Engine) disagreement(rank int, frame *transport.Head) *engine.Failure {
 	l.mu.Unlock()
 	switch {
 	case differ:
-		return e.disagree(calledOther(e.rank, &mine.mark, rank, &theirs))
+		return e.disagree(engine.CallsDiffer, engine.Side{Call: mine.call()}, engine.Side{Rank: rank, Call: theirs.call()})
 	case h.step != step:
-		return e.disagree(fmt.Sprintf("rank %d is in call %d, %s, and rank %d in call %d, %s; "+
-			"every rank must make the same calls in the same order",
-			e.rank, step, now.text(), rank, h.step, h.this.text()))
+		return e.disagree(engine.StepsDiffer,
+			engine.Side{Call: now.call(), Step: step}, engine.Side{Rank: rank, Call: h.this.call(), Step: h.step})
 	case h.way != way:
-		return e.disagree(fmt.Sprintf("rank %d goes the %v way through %s, rank %d the %v way; "+
-			"all ranks must be made with the same options", e.rank, way, now.text(), rank, h.way))
+		return e.disagree(engine.AlgorithmsDiffer,
+			engine.Side{Call: now.call(), Algorithm: way.String()}, engine.Side{Rank: rank, Algorithm: h.way.String()})
 	}
 	return nil
-}
-
-// calledOther is the text for two ranks that made different calls.
-func calledOther(rank int, mine *mark, other int, theirs *mark) string {
-	return fmt.Sprintf("rank %d called %s, rank %d called %s; every rank must make the same calls in the same order",
-		rank, mine.text(), other, theirs.text())
 }

@@ -222,13 +222,13 @@ func TestFarewell(t *testing.T) {
 	for _, m := range mem.New(3, mem.Options{}) {
 		engines = append(engines, New(m, Options{ParkingLot: m.ParkingLot(), OnFail: func(*engine.Failure) {}}))
 	}
-	engines[0].Fail(&engine.Failure{Kind: engine.ErrRankLost, Rank: 2, Lost: []int{2}, Reason: "rank 2 is lost: on purpose", Told: true})
+	engines[0].Fail(&engine.Failure{Kind: engine.ErrRankLost, Rank: 2, Lost: []int{2}, Facts: engine.Facts{Text: "rank 2 is lost: on purpose"}, Told: true})
 	if err := engines[0].Close(); err != nil {
 		t.Fatal(err)
 	}
 	err := engines[1].Run(t.Context(), 1, []engine.Call{{Verb: engine.Barrier}})
 	f := (*engine.Failure)(nil)
-	if !errors.As(err, &f) || !slices.Equal(f.Lost, []int{2}) || f.Reason != "rank 2 is lost: on purpose" || f.Told {
+	if !errors.As(err, &f) || !slices.Equal(f.Lost, []int{2}) || f.Reason() != "rank 2 is lost: on purpose" || f.Told {
 		t.Errorf("it was told %v", err)
 	}
 }

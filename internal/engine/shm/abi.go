@@ -14,7 +14,7 @@ import (
 func ABI() string {
 	return abi.Text("shm",
 		"header", abi.Struct[header](), "regionBuffer", abi.Struct[regionBuffer](), "remoteBuffer", abi.Struct[remoteBuffer](), "request", abi.Struct[request](),
-		"sizes", []int{lineBytes, slotsPerBoard, numWords, nameBytes, headerBytes, sigBytes, regionBufferBytes, numWindows, pieceBits, ringBytes, ownerBits, serviceBytes},
+		"sizes", []int{lineBytes, slotsPerBoard, numWords, engine.LabelBytes, headerBytes, sigBytes, regionBufferBytes, numWindows, pieceBits, ringBytes, ownerBits, serviceBytes},
 		"marks", []int64{direct, windowed, remote},
 		"vmread", []int{vmreadRootMax, vmreadReduceMax},
 		"window", []int{minWindow, maxWindow, windowsPerCall},

@@ -14,8 +14,6 @@ const (
 	// depth is how many operations a rank that waits for nobody (a broadcast's
 	// root) may be ahead of the slowest.
 	slotsPerBoard = 4
-	// nameBytes is what an error can show of an operation's name.
-	nameBytes = 32
 )
 
 // A board is the memory by which one rank speaks to the others: it writes,
@@ -136,35 +134,24 @@ func (h *header) dataAfterHeader(s *engine.Sig) unsafe.Pointer {
 	return h.at(headerBytes)
 }
 
-// text describes the operation that the slot speaks of.
-func (h *header) describe() string {
-	return describe(&h.sig, unsafe.Add(unsafe.Pointer(h), headerBytes))
-}
+// call describes the operation that the slot speaks of.
+func (h *header) call() engine.CallInfo { return readCall(&h.sig, h.at(headerBytes)) }
 
-// nameRoom is how many bytes an operation's name takes after its Sig.
-func storedNameBytes(s *engine.Sig) int {
+// storedLabelBytes is how many bytes an operation's Label takes after its Sig.
+func storedLabelBytes(s *engine.Sig) int {
 	if s.Name == 0 {
 		return 0
 	}
-	return nameBytes
+	return engine.LabelBytes
 }
 
-// putName writes as much of a name as there is room for, ended by a zero byte.
-func putName(p unsafe.Pointer, name string) {
-	room := unsafe.Slice((*byte)(p), nameBytes)
-	n := copy(room[:nameBytes-1], name)
-	clear(room[n:])
-}
+func labelAt(p unsafe.Pointer) *engine.Label { return (*engine.Label)(p) }
 
-// describe writes a Sig whose name, if it has one, is at p.
-func describe(s *engine.Sig, p unsafe.Pointer) string {
+// readCall describes the call with a Sig whose Label, if it has one, is at p.
+func readCall(s *engine.Sig, p unsafe.Pointer) engine.CallInfo {
 	if s.Name == 0 {
-		return s.Text("")
+		return engine.CallInfo{Sig: *s}
 	}
-	room := unsafe.Slice((*byte)(p), nameBytes)
-	n := 0
-	for n < len(room) && room[n] != 0 {
-		n++
-	}
-	return s.Text(string(room[:n]))
+	label := *labelAt(p)
+	return engine.ReadCall(*s, &label)
 }

@@ -3,8 +3,6 @@ package shm
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -127,7 +125,7 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 		return wait.ErrStopped
 	}
 	if err := ctx.Err(); err != nil {
-		return e.failureOf(ctx, err, e.op, e.seq, func() string { return engine.NotBegun })
+		return e.failureOf(ctx, err, e.op, e.seq, func() engine.Facts { return engine.Facts{Wait: engine.Wait{Phase: engine.NotBegun}} })
 	}
 	for {
 		c := &calls[0]
@@ -175,7 +173,7 @@ func (e *Engine) beginCall(c *engine.Call) (*header, error) {
 	}
 	c.PutSig(&e.head.sig)
 	if e.head.sig.Name != 0 {
-		putName(h.at(headerBytes), c.Name)
+		c.PutLabel(labelAt(h.at(headerBytes)))
 	}
 	return h, nil
 }
@@ -236,7 +234,7 @@ func (e *Engine) awaitSlot(r int) (*header, error) {
 		prefetchData(h)
 	}
 	if h.sig != e.head.sig {
-		return nil, e.mismatch(e.board.slot(e.step).describe(), r, h.describe())
+		return nil, e.mismatch(e.board.slot(e.step).call(), r, h.call())
 	}
 	return h, nil
 }
@@ -247,7 +245,7 @@ func (e *Engine) awaitSlot(r int) (*header, error) {
 func (e *Engine) compareArrived() error {
 	for r, b := range e.g.boards {
 		if h := b.slot(e.step); r != e.rank && h.step.Load() == e.step && h.sig != e.head.sig {
-			return e.mismatch(e.board.slot(e.step).describe(), r, h.describe())
+			return e.mismatch(e.board.slot(e.step).call(), r, h.call())
 		}
 	}
 	return nil
@@ -291,7 +289,7 @@ func (e *Engine) endFailed(ctx context.Context, err error) error {
 		// finds out that what it reads is not what it was. See intact.
 		e.board.withdrawn().Store(1)
 	}
-	f := e.g.fail(e.failureOf(ctx, err, e.op, e.seq, e.missingText))
+	f := e.g.fail(e.failureOf(ctx, err, e.op, e.seq, e.missing))
 	if e.g.shared == nil {
 		for _, b := range e.g.boards {
 			e.w.WaitWhileEqual(b.reading(), 1)
@@ -301,65 +299,64 @@ func (e *Engine) endFailed(ctx context.Context, err error) error {
 	return f
 }
 
-// explain makes a cause of what ended an operation; where says what it waited
+// failureOf makes a cause of what ended an operation; where returns what it waited
 // for.
-func (e *Engine) failureOf(ctx context.Context, err error, op string, seq uint64, where func() string) *engine.Failure {
+func (e *Engine) failureOf(ctx context.Context, err error, op string, seq uint64, where func() engine.Facts) *engine.Failure {
 	if known := (*engine.Failure)(nil); errors.As(err, &known) {
 		return known
 	}
 	if errors.Is(err, wait.ErrStopped) {
 		return e.g.cause.Load()
 	}
-	f := &engine.Failure{Op: op, Seq: seq, Rank: e.rank}
-	f.Interrupt(ctx, err, e.g.opt.Timeout, where())
+	f := &engine.Failure{Op: op, Seq: seq, Rank: e.rank, Facts: where()}
+	f.Interrupt(ctx, err, e.g.opt.Timeout)
 	return f
 }
 
-// whereabouts says, for an error, who is missing.
-func (e *Engine) missingText() string {
-	var absent, busy []int
+// missing returns the ranks that this one waited for, with the last calls of the first
+// ones.
+func (e *Engine) missing() engine.Facts {
+	w := engine.Wait{Phase: engine.Arriving}
+	var busy []int
 	for r, b := range e.g.boards {
 		switch {
 		case r == e.rank:
 		case b.slot(e.step).step.Load() < e.step:
-			absent = append(absent, r)
+			w.Ranks = append(w.Ranks, r)
 		case b.done().Load() < e.step:
 			busy = append(busy, r)
 		}
 	}
-	if len(absent) == 0 {
-		if len(busy) == 0 {
-			return "all ranks have arrived"
-		}
-		return engine.Ranks(busy) + " arrived and did not finish"
+	if len(w.Ranks) == 0 && len(busy) > 0 {
+		return engine.Facts{Wait: engine.Wait{Phase: engine.Finishing, Ranks: busy}}
 	}
-	verb := "has"
-	if len(absent) > 1 {
-		verb = "have"
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s not arrived", engine.Ranks(absent), verb)
 	const most = 4
-	for i, r := range absent[:min(len(absent), most)] {
-		sep := ", "
-		if i == 0 {
-			sep = " ("
-		}
-		did := "has called nothing yet"
+	for _, r := range w.Ranks[:min(len(w.Ranks), most)] {
+		last := engine.Side{Rank: r}
 		if h := e.g.boards[r].last(); h != nil {
-			did = "last called " + h.describe()
+			last.Call = h.call()
 		}
-		fmt.Fprintf(&b, "%srank %d %s", sep, r, did)
+		w.Last = append(w.Last, last)
 	}
-	b.WriteByte(')')
-	return b.String()
+	return engine.Facts{Wait: w}
 }
 
-func (e *Engine) mismatch(mine string, r int, theirs string) error {
+func (e *Engine) mismatch(mine engine.CallInfo, r int, theirs engine.CallInfo) error {
+	return e.differ(engine.Facts{
+		Event: engine.CallsDiffer, Sides: []engine.Side{{Rank: e.rank, Call: mine}, {Rank: r, Call: theirs}},
+	})
+}
+
+// differ is a failure because ranks do not do the same.
+func (e *Engine) differ(facts engine.Facts) *engine.Failure {
+	return &engine.Failure{Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank, Facts: facts}
+}
+
+// lost is a failure because a rank was lost.
+func (e *Engine) lost(r int, how engine.Loss, err error) *engine.Failure {
 	return &engine.Failure{
-		Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank,
-		Reason: fmt.Sprintf("rank %d called %s, rank %d called %s; "+
-			"every rank must make the same calls in the same order", e.rank, mine, r, theirs),
+		Kind: engine.ErrRankLost, Op: e.op, Seq: e.seq, Rank: e.rank, Lost: []int{r}, Err: err,
+		Facts: engine.Facts{Event: engine.RanksLost, Loss: how},
 	}
 }
 
@@ -372,6 +369,6 @@ func (e *Engine) rankLeft(r int, op string, seq uint64) error {
 	}
 	return &engine.Failure{
 		Kind: engine.ErrRankLost, Op: op, Seq: seq, Rank: e.rank, Lost: []int{r}, Left: true,
-		Reason: fmt.Sprintf("rank %d has closed the communicator and takes no part", r),
+		Facts: engine.Facts{Event: engine.RanksLost, Loss: engine.Closed},
 	}
 }

@@ -3,7 +3,6 @@ package shm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -123,7 +122,7 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	if err == nil {
 		return nil
 	}
-	f := e.g.fail(e.failureOf(ctx, err, m.Op(), m.Seq, func() string { return e.awaitedText(m) }))
+	f := e.g.fail(e.failureOf(ctx, err, m.Op(), m.Seq, func() engine.Facts { return e.awaited(m) }))
 	e.cancelMessage(w, m)
 	return f
 }
@@ -186,18 +185,19 @@ func (e *Engine) finishShared(ctx context.Context, m *engine.Message) error {
 	return err
 }
 
-// waiting says, for an error, what a message waits for.
-func (e *Engine) awaitedText(m *engine.Message) string {
+// awaited returns what a message waits for.
+func (e *Engine) awaited(m *engine.Message) engine.Facts {
 	b := e.queueOf(m)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	others, did := b.recvs, "receives"
+	others := b.recvs
 	if !m.Send {
-		others, did = b.sends, "sends"
+		others = b.sends
 	}
-	text := m.Awaited(e.rank)
+	facts := m.Awaited()
 	if len(others) > 0 {
-		text += fmt.Sprintf(" (it %s with tag %d)", did, others[0].Tag)
+		tag := others[0].Tag
+		facts.Wait.OtherTag = &tag
 	}
-	return text
+	return facts
 }

@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -22,9 +21,5 @@ func (e *Engine) checkProcesses(now time.Time) error {
 	if e.endedRank == 0 || now.Sub(e.endedSeen) < exitReportTime {
 		return nil
 	}
-	r := e.endedRank - 1
-	return &engine.Failure{
-		Kind: engine.ErrRankLost, Op: e.op, Seq: e.seq, Rank: e.rank, Lost: []int{r},
-		Reason: fmt.Sprintf("rank %d is lost: its process has ended", r),
-	}
+	return e.lost(e.endedRank-1, engine.Exited, nil)
 }

@@ -51,8 +51,8 @@ func TestProcessCheck(t *testing.T) {
 			}
 			ended[2].Store(true)
 			if c.said {
-				engines[0].Fail(&engine.Failure{Kind: engine.ErrRankLost, Lost: []int{3}, Reason: "rank 3 is lost", Told: true})
-				engines[1].Fail(&engine.Failure{Kind: engine.ErrRankLost, Lost: []int{3}, Reason: "rank 3 is lost", Told: true})
+				engines[0].Fail(&engine.Failure{Kind: engine.ErrRankLost, Lost: []int{3}, Facts: engine.Facts{Text: "rank 3 is lost"}, Told: true})
+				engines[1].Fail(&engine.Failure{Kind: engine.ErrRankLost, Lost: []int{3}, Facts: engine.Facts{Text: "rank 3 is lost"}, Told: true})
 			}
 			waiting.Wait()
 			took := time.Since(begin)

@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"fmt"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -142,11 +141,9 @@ func (e *Engine) source(c *engine.Call, r, n int, share bool) (engine.Mem, float
 // countMismatch says that rank r has another number of elements for this rank
 // than this rank expects.
 func (e *Engine) countMismatch(r, want, has int) error {
-	return &engine.Failure{
-		Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank,
-		Reason: fmt.Sprintf("rank %d expects %d elements from rank %d, which has %d for it; "+
-			"the counts of an uneven operation must agree in pairs", e.rank, want, r, has),
-	}
+	return e.differ(engine.Facts{
+		Event: engine.CountsDiffer, Sides: []engine.Side{{Rank: e.rank, N: int64(want)}, {Rank: r, N: int64(has)}},
+	})
 }
 
 func (e *Engine) takeFrom(c *engine.Call, r int, dst engine.Mem, share bool) error {

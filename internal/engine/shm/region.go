@@ -1,7 +1,6 @@
 package shm
 
 import (
-	"fmt"
 	"slices"
 	"unsafe"
 
@@ -79,11 +78,7 @@ func (e *Engine) resolve(r int, s regionAddr) (unsafe.Pointer, error) {
 			}
 		}
 	}
-	return nil, &engine.Failure{
-		Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank,
-		Reason: fmt.Sprintf("rank %d has freed memory of Alloc that rank %d still works on; "+
-			"it may be freed when no rank uses it any more", e.rank, r),
-	}
+	return nil, e.differ(engine.Facts{Event: engine.MemoryFreed, Sides: []engine.Side{{Rank: e.rank}, {Rank: r}}})
 }
 
 // openPlace says in the slot where this rank's buffers are, if they are in regions.

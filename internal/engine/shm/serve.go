@@ -2,7 +2,6 @@ package shm
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -122,7 +121,9 @@ func (e *Engine) serve() (bool, error) {
 		if q.off < 0 || q.bytes < 0 || q.bytes > serviceBytes || q.off > int64(src.Bytes())-q.bytes {
 			return false, &engine.Failure{
 				Kind: engine.ErrAborted, Op: e.op, Seq: e.seq, Rank: e.rank,
-				Reason: fmt.Sprintf("rank %d requested %d bytes at %d of a buffer of rank %d that has %d", r, q.bytes, q.off, e.rank, src.Bytes()),
+				Facts: engine.Facts{
+					Event: engine.OutOfBounds, Sides: []engine.Side{{Rank: r, N: q.bytes}, {Rank: e.rank, N: int64(src.Bytes())}},
+				},
 			}
 		}
 		if f := e.g.shared.OnUnreadable; f != nil && !e.reported {

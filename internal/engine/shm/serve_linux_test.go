@@ -282,7 +282,7 @@ func TestUnreadableLost(t *testing.T) {
 			once.Do(func() { close(asked) })
 			return syscall.EFAULT
 		})
-		lost := &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{1}, Reason: "rank 1 is lost: on purpose", Told: true}
+		lost := &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{1}, Facts: engine.Facts{Text: "rank 1 is lost: on purpose"}, Told: true}
 		errs := make(chan error, 1)
 		list, _ := batch(engine.Broadcast, 0, 2, 1, 20_000, 0)
 		go func() { errs <- g.engines[0].Run(t.Context(), 1, list) }()

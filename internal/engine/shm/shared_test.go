@@ -228,13 +228,13 @@ func TestPair(t *testing.T) {
 func TestFarewell(t *testing.T) {
 	threads(t)
 	engines := mappedWorld(Options{})(t, 3)
-	engines[0].Fail(&engine.Failure{Kind: engine.ErrRankLost, Rank: 2, Lost: []int{2}, Reason: "rank 2 is lost: on purpose", Told: true})
+	engines[0].Fail(&engine.Failure{Kind: engine.ErrRankLost, Rank: 2, Lost: []int{2}, Facts: engine.Facts{Text: "rank 2 is lost: on purpose"}, Told: true})
 	if err := engines[0].Close(); err != nil {
 		t.Fatal(err)
 	}
 	err := engines[1].Run(t.Context(), 1, []engine.Call{{Verb: engine.Barrier}})
 	f := (*engine.Failure)(nil)
-	if !errors.As(err, &f) || !slices.Equal(f.Lost, []int{2}) || f.Reason != "rank 2 is lost: on purpose" {
+	if !errors.As(err, &f) || !slices.Equal(f.Lost, []int{2}) || f.Reason() != "rank 2 is lost: on purpose" {
 		t.Errorf("it was told %v", err)
 	}
 }
@@ -254,7 +254,7 @@ func TestWithdrawn(t *testing.T) {
 				region.Base = append(region.Base, mem.Part(0))
 			}
 			result := make(chan error, 1)
-			cause := &engine.Failure{Kind: engine.ErrAborted, Reason: "rank 0 gave up", Told: true}
+			cause := &engine.Failure{Kind: engine.ErrAborted, Facts: engine.Facts{Text: "rank 0 gave up"}, Told: true}
 			var running sync.WaitGroup
 			t.Cleanup(func() { // before the memory goes that they look at
 				for _, e := range engines {

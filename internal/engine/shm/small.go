@@ -33,8 +33,8 @@ func (e *Engine) callsPerSlot(calls []engine.Call) int {
 	for i := range calls {
 		c := &calls[i]
 		need := (e.slotBytesOf(c)+7)/8*8 + sigBytes
-		if c.Name != "" {
-			need += nameBytes
+		if c.Labelled() {
+			need += engine.LabelBytes
 		}
 		if need > left {
 			// The first one needs no fingerprint of its own if it is alone.
@@ -149,15 +149,15 @@ func (e *Engine) putSharedCall(h *header, c *engine.Call, off int) int {
 	s := (*engine.Sig)(h.at(off))
 	c.PutSig(s)
 	if s.Name != 0 {
-		putName(h.at(off+sigBytes), c.Name)
+		c.PutLabel(labelAt(h.at(off + sigBytes)))
 	}
-	e.putData(c, h.at(off+sigBytes+storedNameBytes(s)))
+	e.putData(c, h.at(off+sigBytes+storedLabelBytes(s)))
 	return e.nextCallOffset(c, s, off)
 }
 
 // after is where the call behind one at off begins.
 func (e *Engine) nextCallOffset(c *engine.Call, s *engine.Sig, off int) int {
-	return off + sigBytes + storedNameBytes(s) + (e.slotBytesOf(c)+7)/8*8
+	return off + sigBytes + storedLabelBytes(s) + (e.slotBytesOf(c)+7)/8*8
 }
 
 // consumeShared carries out the calls that share the present slots.
@@ -186,7 +186,7 @@ func (e *Engine) compareShared(mine *header) error {
 	for r, b := range e.g.boards {
 		h := b.slot(e.step)
 		if t := (*engine.Sig)(h.at(e.callOffset)); *t != *s {
-			return e.mismatch(describe(s, mine.at(e.callOffset+sigBytes)), r, describe(t, h.at(e.callOffset+sigBytes)))
+			return e.mismatch(readCall(s, mine.at(e.callOffset+sigBytes)), r, readCall(t, h.at(e.callOffset+sigBytes)))
 		}
 	}
 	return nil
@@ -197,5 +197,5 @@ func (e *Engine) sourceInSharedSlot(c *engine.Call, r int) (sourceView, error) {
 	h := e.g.boards[r].slot(e.step)
 	s := (*engine.Sig)(h.at(e.callOffset))
 	n := e.slotBytesOf(c) / max(s.Type.Size(), 1)
-	return sourceView{src: engine.Mem{Ptr: h.at(e.callOffset + sigBytes + storedNameBytes(s)), N: n, Type: s.Type}, scale: 1}, nil
+	return sourceView{src: engine.Mem{Ptr: h.at(e.callOffset + sigBytes + storedLabelBytes(s)), N: n, Type: s.Type}, scale: 1}, nil
 }

@@ -2,7 +2,6 @@ package shm
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"syscall"
 	"unsafe"
@@ -100,10 +99,7 @@ func (e *Engine) vmread(r int, dst engine.Mem, addr uint64) error {
 		switch {
 		case err == nil:
 		case errors.Is(err, syscall.ESRCH):
-			return &engine.Failure{
-				Kind: engine.ErrRankLost, Op: e.op, Seq: e.seq, Rank: e.rank, Lost: []int{r}, Err: err,
-				Reason: fmt.Sprintf("the process of rank %d has ended", r),
-			}
+			return e.lost(r, engine.Exited, err)
 		default:
 			begin := e.g.boards[r].slot(e.step).remoteBuffer().addr
 			return e.requestFrom(r, unsafe.Add(dst.Ptr, off), int(addr-begin)+off, bytes-off, err)

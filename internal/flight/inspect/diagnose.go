@@ -254,7 +254,13 @@ func (c *Comm) fine() string {
 }
 
 // Where says how far a rank is: "is in AllReduce#7 (for 2s)".
-func Where(d *flight.Dump) string {
+func Where(d *flight.Dump) string { return where(d, "is") }
+
+// WhereWas is Where for a rank that has ended since its dump: "was in AllReduce#7 (for 2s)".
+func WhereWas(d *flight.Dump) string { return where(d, "was") }
+
+// where is Where, with the verb for a running operation.
+func where(d *flight.Dump, is string) string {
 	var open *flight.Op
 	for i := range d.Msgs {
 		if d.Msgs[i].State == flight.StateRunning {
@@ -267,7 +273,7 @@ func Where(d *flight.Dump) string {
 	case op == nil:
 		text = "has called no collective operation"
 	case op.State == flight.StateRunning:
-		text = "is in " + since(d, op)
+		text = is + " in " + since(d, op)
 	case op.State == flight.StateFailed:
 		text = "was in " + name(op) + " when it failed"
 	default:
