@@ -6,6 +6,8 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	recorder "github.com/tutti-go/tutti/internal/flight"
+	"github.com/tutti-go/tutti/internal/membership"
+	"github.com/tutti-go/tutti/internal/report"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
@@ -23,46 +25,45 @@ import (
 type Comm struct {
 	e          engine.Engine
 	device     engine.DeviceEngine // e, if it has a device
-	home       *home
+	member     *membership.Membership
 	rank, size int
 
 	queue     queue
 	transfers transfers
 
-	shut    atomic.Bool // Close was called
-	retired atomic.Bool // the engine is closed, because the Comm has a successor
-	err     atomic.Pointer[Error]
+	shut atomic.Bool // Close was called
+	err  atomic.Pointer[Error]
 
 	verifier *verifier // nil: nothing is verified
 
-	log    *recorder.Log // the last operations
-	keeper *keeper       // nil: there is no folder for dumps
-	driver *driverWatch  // nil: the Comm has no device
-	copies sync.Pool     // of calls, for the device engine to check
+	log     *recorder.Log // the last operations
+	reports *report.Watch // nil: nothing is reported
+	driver  *driverWatch  // nil: the Comm has no device
+	copies  sync.Pool     // of calls, for the device engine to check
 
 	lot *wait.ParkingLot // where this rank's goroutines wait for its own operations
-
-	ballot ballot // of Agree
 
 	mu sync.Mutex
 	_  [64]byte // the next Comm may be another rank's
 }
 
-func newComm(e engine.Engine, h *home) *Comm {
-	c := &Comm{e: e, home: h, rank: e.Rank(), size: e.Size(), lot: wait.NewParkingLot(unknown), log: recorder.New()}
+// newComm returns the Comm of a membership, whose failure r reports.
+func newComm(m *membership.Membership, r *report.Reporter) *Comm {
+	e := m.Engine()
+	c := &Comm{e: e, member: m, rank: e.Rank(), size: e.Size(), lot: wait.NewParkingLot(unknown), log: recorder.New()}
 	engine.MarkWaits(e, c.log.Mark())
 	c.device, _ = e.(engine.DeviceEngine)
 	if h, ok := e.(engine.Hosted); ok {
 		c.lot = wait.NewScheduledParkingLot(h.Host())
 	}
 	c.queue.drain = c.runQueue
-	if h.cfg.Verify && c.size > 1 {
+	if m.Verify() && c.size > 1 {
 		c.verifier = &verifier{sums: make([]uint64, c.size)}
 	}
 	if c.device != nil {
 		c.watchDriver()
 	}
-	c.keep()
+	c.reports = r.Watch((*reported)(c))
 	return c
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/store"
 )
@@ -174,7 +175,7 @@ func (f *family) waits(key string) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), deadline)
 	defer cancel()
-	if err := store.Prefix(f.server.Store(), "tutti/").Wait(ctx, key); err != nil {
+	if err := store.Prefix(f.server.Store(), jobstore.Ranks("")).Wait(ctx, key); err != nil {
 		f.fail("%v", err)
 	}
 }
@@ -188,7 +189,7 @@ func (f *family) without(some ...*proc) []*proc {
 func (f *family) sizes(procs []*proc) {
 	f.t.Helper()
 	for r, p := range procs {
-		if got, want := f.expect(p, "epoch "), fmt.Sprintf("%d of %d", r, len(procs)); got != want {
+		if got, want := f.expect(p, "generation "), fmt.Sprintf("%d of %d", r, len(procs)); got != want {
 			f.fail("process %d is rank %s, want %s", p.id, got, want)
 		}
 	}
@@ -201,7 +202,7 @@ func familyBody() error {
 	defer cancel()
 	first, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	m := &familyMember{ctx: ctx, sums: first, id: int64(envNumber("TUTTI_TEST_ID")), asks: make(chan string, 100), epochs: make(map[int64]int64)}
+	m := &familyMember{ctx: ctx, sums: first, id: int64(envNumber("TUTTI_TEST_ID")), asks: make(chan string, 100), generations: make(map[int64]int64)}
 	go func() {
 		scan := bufio.NewScanner(os.Stdin)
 		for scan.Scan() {
@@ -252,7 +253,7 @@ type familyMember struct {
 	step, total int64
 	ops         uint64 // completed on c
 	history     []moment
-	epochs      map[int64]int64 // by the step in which they began: the sum of the ranks' numbers
+	generations map[int64]int64 // by the step in which they began: the sum of the ranks' numbers
 }
 
 type moment struct {
@@ -285,8 +286,8 @@ func (m *familyMember) meet() (ids int64, err error) {
 	}
 	m.step, m.total, m.isNew = step, total, false
 	m.history = []moment{{m.ops, m.step, m.total}}
-	m.epochs[m.step] = ids
-	fmt.Printf("epoch %d of %d\n", m.c.Rank(), m.c.Size())
+	m.generations[m.step] = ids
+	fmt.Printf("generation %d of %d\n", m.c.Rank(), m.c.Size())
 	return ids, nil
 }
 
@@ -350,7 +351,7 @@ func (m *familyMember) check() error {
 	}
 	var want, ids int64
 	for s := range m.step {
-		if n, ok := m.epochs[s]; ok {
+		if n, ok := m.generations[s]; ok {
 			ids = n
 		}
 		want += (s + 1) * ids
@@ -391,11 +392,11 @@ func (m *familyMember) die() error {
 	if err != nil {
 		return err
 	}
-	s := store.Prefix(c, "tutti/")
-	if err := s.Append(m.ctx, "world/0/here", fmt.Appendf(nil, "%d 1000000\n", m.c.Rank())); err != nil {
+	s := store.Prefix(c, jobstore.Ranks(""))
+	if err := s.Append(m.ctx, jobstore.Announced(jobstore.Generation(jobstore.World, 0)), fmt.Appendf(nil, "%d 1000000\n", m.c.Rank())); err != nil {
 		return err
 	}
-	if err := s.Wait(m.ctx, "world/0/next"); err != nil {
+	if err := s.Wait(m.ctx, jobstore.Decision(jobstore.Generation(jobstore.World, 0))); err != nil {
 		return err
 	}
 	return syscall.Kill(os.Getpid(), syscall.SIGKILL)

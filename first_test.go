@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/store"
 )
 
 // TestFirstProtocolMeets holds that ranks of protocol 1, which exchange rank 0's
-// address as text under "address/1", and ranks of this one reach each other through
+// address as text under jobstore.Address(1), and ranks of this one reach each other through
 // a store: only so can they refuse each other in words.
 func TestFirstProtocolMeets(t *testing.T) {
 	const secret = "secret"
@@ -22,11 +23,11 @@ func TestFirstProtocolMeets(t *testing.T) {
 		}
 		defer s.Close()
 		for name, value := range map[string]string{
-			"TUTTI_RANK": rank, "TUTTI_SIZE": "2", "TUTTI_STORE": s.Addr().String(), "TUTTI_SECRET": secret, "TUTTI_EPOCH": "0",
+			"TUTTI_RANK": rank, "TUTTI_SIZE": "2", "TUTTI_STORE": s.Addr().String(), "TUTTI_SECRET": secret, "TUTTI_ATTEMPT": "0",
 		} {
 			t.Setenv(name, value)
 		}
-		keys := store.Prefix(s.Store(), "tutti/0")
+		keys := store.Prefix(s.Store(), jobstore.Ranks("0"))
 		ctx, cancel := context.WithTimeout(t.Context(), deadline)
 		over := make(chan struct{})
 		go func() {
@@ -34,7 +35,7 @@ func TestFirstProtocolMeets(t *testing.T) {
 			_, _ = tutti.Join(ctx, tutti.Config{Logger: slog.New(slog.DiscardHandler)})
 		}()
 		if rank == "0" {
-			addr, err := keys.Get(ctx, "address/1")
+			addr, err := keys.Get(ctx, jobstore.Address(1))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,7 +51,7 @@ func TestFirstProtocolMeets(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			if err := keys.Set(ctx, "address/1", []byte(l.Addr().String())); err != nil {
+			if err := keys.Set(ctx, jobstore.Address(1), []byte(l.Addr().String())); err != nil {
 				t.Fatal(err)
 			}
 			context.AfterFunc(ctx, func() { l.Close() })

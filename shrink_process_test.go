@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/internal/race"
 	"github.com/tutti-go/tutti/store"
@@ -157,7 +158,7 @@ func TestJoinGrow(t *testing.T) {
 		for range size - len(alive) {
 			p := f.start("TUTTI_LATE=1")
 			// The order in which they come is that in which they are let in.
-			f.waits(fmt.Sprint("late/", p.id-size+1))
+			f.waits(jobstore.Ticket(int64(p.id - size + 1)))
 			alive = append(alive, p)
 		}
 		ask := fmt.Sprint("grow ", size-3)
@@ -201,8 +202,8 @@ func TestJoinLateErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		// It has withdrawn, so that nobody waits for it.
-		who, err := store.Prefix(f.server.Store(), "tutti/").Get(t.Context(), "late/1")
-		if err != nil || string(who) != "gone" {
+		who, err := store.Prefix(f.server.Store(), jobstore.Ranks("")).Get(t.Context(), jobstore.Ticket(1))
+		if err != nil || string(who) != jobstore.Withdrawn {
 			t.Errorf("%q, %v", who, err)
 		}
 		return

@@ -5,9 +5,9 @@ import (
 	"math/bits"
 	"unsafe"
 
+	"github.com/tutti-go/tutti/internal/crc32c"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
-	"github.com/tutti-go/tutti/internal/transport"
 )
 
 // verifyEvery is the interval at which operations with equal results on all ranks are compared.
@@ -83,7 +83,7 @@ func digestMem(sum uint32, m engine.Mem) uint32 {
 	if m.Bytes() == 0 {
 		return sum
 	}
-	return transport.Sum(sum, unsafe.Slice((*byte)(m.Ptr), m.Bytes()))
+	return crc32c.Update(sum, unsafe.Slice((*byte)(m.Ptr), m.Bytes()))
 }
 
 // minority returns the ranks whose sum differs from that of the majority. It returns all ranks if

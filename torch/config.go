@@ -78,7 +78,7 @@ func (c *Config) fill() (site, string) {
 		if agent = p.Store != ""; agent {
 			c.Addr = p.Store
 			// PyTorch up to about 2.5 keeps the attempts apart.
-			s.prefixes = append(s.prefixes, "/worker/attempt_"+p.Epoch+"/")
+			s.prefixes = append(s.prefixes, "/worker/attempt_"+p.Attempt+"/")
 		}
 	}
 	s.hosts = c.Rank == 0 && !agent

@@ -20,25 +20,25 @@ type life struct {
 	abort   int // before which step somebody aborts; -1: nobody does
 	aborter int
 
-	epochs map[string][]int          // who is in each, as the first saw it
-	done   map[string]uint64         // the number that was agreed on at its end
-	went   map[string]map[int]uint64 // how far each rank was then
-	ends   []*ending                 // by rank; nil: it has not come to the end
-	shrunk int                       // Comms that were made
-	wrong  error
+	generations map[string][]int          // who is in each, as the first saw it
+	done        map[string]uint64         // the number that was agreed on at its end
+	went        map[string]map[int]uint64 // how far each rank was then
+	ends        []*ending                 // by rank; nil: it has not come to the end
+	shrunk      int                       // Comms that were made
+	wrong       error
 }
 
 // An ending is what a rank has when all is done.
 type ending struct {
-	epoch string
-	took  []step
+	generation string
+	took       []step
 }
 
 // A step counts when all have completed its last operation.
 type step struct {
-	epoch string
-	seq   uint64
-	sum   int64
+	generation string
+	seq        uint64
+	sum        int64
 }
 
 func newLife(seed uint64, ranks int) *life {
@@ -52,7 +52,7 @@ func newLife(seed uint64, ranks int) *life {
 
 // begin forgets the run before.
 func (l *life) begin(ranks int) {
-	l.epochs, l.done, l.went = make(map[string][]int), make(map[string]uint64), make(map[string]map[int]uint64)
+	l.generations, l.done, l.went = make(map[string][]int), make(map[string]uint64), make(map[string]map[int]uint64)
 	l.ends, l.wrong, l.shrunk = make([]*ending, ranks), nil, 0
 }
 
@@ -74,17 +74,17 @@ func (l *life) value(id, step int) int64 {
 // A soul is one rank.
 type soul struct {
 	*life
-	id    int
-	c     *tutti.Comm
-	epoch string
-	ids   []int  // who is in the Comm; nil: it does not know yet
-	seq   uint64 // operations completed there
-	took  []step
+	id         int
+	c          *tutti.Comm
+	generation string
+	ids        []int  // who is in the Comm; nil: it does not know yet
+	seq        uint64 // operations completed there
+	took       []step
 }
 
 // live is a rank's function.
 func (l *life) live(ctx context.Context, c *tutti.Comm) error {
-	s := &soul{life: l, id: c.Rank(), c: c, epoch: c.Stats().Comm}
+	s := &soul{life: l, id: c.Rank(), c: c, generation: c.Stats().Comm}
 	for r := range c.Size() {
 		s.ids = append(s.ids, r)
 	}
@@ -102,7 +102,7 @@ func (l *life) live(ctx context.Context, c *tutti.Comm) error {
 			if err != nil {
 				l.violate("rank %d: all have agreed that it has finished, but %w", s.id, err)
 			}
-			l.ends[s.id] = &ending{s.epoch, s.took}
+			l.ends[s.id] = &ending{s.generation, s.took}
 			return s.c.Close()
 		}
 		if err := s.shrink(ctx); err != nil {
@@ -132,7 +132,7 @@ func (s *soul) work(ctx context.Context) error {
 		}
 	}
 	for k := len(s.took); k < s.steps; k++ {
-		if k == s.abort && s.id == s.aborter && s.epoch == "world" {
+		if k == s.abort && s.id == s.aborter && s.generation == "world" {
 			s.c.Abort(errors.New("the seed wants it"))
 		}
 		rnd := rand.New(rand.NewPCG(s.seed, 100+uint64(k)))
@@ -152,10 +152,10 @@ func (s *soul) work(ctx context.Context) error {
 		}
 		for i, v := range sum {
 			if w := want + int64(i*len(s.ids)); v != w {
-				return wrongf("epoch %s, step %d: element %d of the sum is %d, want %d", s.epoch, k, i, v, w)
+				return wrongf("generation %s, step %d: element %d of the sum is %d, want %d", s.generation, k, i, v, w)
 			}
 		}
-		s.took = append(s.took, step{s.epoch, s.seq, want})
+		s.took = append(s.took, step{s.generation, s.seq, want})
 	}
 	return nil
 }
@@ -164,8 +164,8 @@ func (s *soul) work(ctx context.Context) error {
 func (s *soul) vary(ctx context.Context, rnd *rand.Rand, k int) error {
 	n, me := s.c.Size(), s.c.Rank()
 	root := rnd.IntN(n)
-	mark := s.value(s.ids[root], k) // and differs from epoch to epoch
-	for _, b := range []byte(s.epoch) {
+	mark := s.value(s.ids[root], k) // and differs from generation to generation
+	for _, b := range []byte(s.generation) {
 		mark = mark*31 + int64(b)
 	}
 	switch rnd.IntN(6) {
@@ -176,7 +176,7 @@ func (s *soul) vary(ctx context.Context, rnd *rand.Rand, k int) error {
 		}
 		for r, v := range all {
 			if want := s.value(s.ids[r], k); v != want {
-				return wrongf("epoch %s, step %d: rank %d gave %d, want %d", s.epoch, k, r, v, want)
+				return wrongf("generation %s, step %d: rank %d gave %d, want %d", s.generation, k, r, v, want)
 			}
 		}
 	case 1:
@@ -191,7 +191,7 @@ func (s *soul) vary(ctx context.Context, rnd *rand.Rand, k int) error {
 		}
 		for i, v := range buf {
 			if v != mark+int64(i) {
-				return wrongf("epoch %s, step %d: element %d of a broadcast is %d", s.epoch, k, i, v)
+				return wrongf("generation %s, step %d: element %d of a broadcast is %d", s.generation, k, i, v)
 			}
 		}
 	case 2:
@@ -200,7 +200,7 @@ func (s *soul) vary(ctx context.Context, rnd *rand.Rand, k int) error {
 			return err
 		}
 		if in[0] != mark+int64(from) {
-			return wrongf("epoch %s, step %d: a message of rank %d is %d", s.epoch, k, from, in[0])
+			return wrongf("generation %s, step %d: a message of rank %d is %d", s.generation, k, from, in[0])
 		}
 	case 3:
 		a, b := []int32{int32(me)}, []float64{float64(me)}
@@ -212,7 +212,7 @@ func (s *soul) vary(ctx context.Context, rnd *rand.Rand, k int) error {
 			return err
 		}
 		if a[0] != int32(n-1) || b[0] != 0 {
-			return wrongf("epoch %s, step %d: a batch gave %d and %v", s.epoch, k, a[0], b[0])
+			return wrongf("generation %s, step %d: a batch gave %d and %v", s.generation, k, a[0], b[0])
 		}
 	case 4:
 		return s.divide(ctx, k)
@@ -234,17 +234,17 @@ func (s *soul) divide(ctx context.Context, k int) error {
 	}
 	got, err := tutti.ReduceValue(ctx, sub, s.value(s.id, k), tutti.Sum)
 	if err == nil && got != want {
-		err = wrongf("epoch %s, step %d: the sum of a group is %d, want %d", s.epoch, k, got, want)
+		err = wrongf("generation %s, step %d: the sum of a group is %d, want %d", s.generation, k, got, want)
 	}
 	return errors.Join(err, sub.Close())
 }
 
 // shrink goes on with those who are left.
 func (s *soul) shrink(ctx context.Context) error {
-	if s.went[s.epoch] == nil {
-		s.went[s.epoch] = make(map[int]uint64)
+	if s.went[s.generation] == nil {
+		s.went[s.generation] = make(map[int]uint64)
 	}
-	s.went[s.epoch][s.id] = s.seq
+	s.went[s.generation][s.id] = s.seq
 	next, done, err := s.c.Shrink(ctx)
 	if errors.Is(err, tutti.ErrAborted) { // the store's connection broke
 		next, done, err = s.c.Shrink(ctx)
@@ -253,20 +253,20 @@ func (s *soul) shrink(ctx context.Context) error {
 		return err
 	}
 	s.shrunk++
-	if first, known := s.done[s.epoch]; known && first != done {
-		s.violate("rank %d: epoch %s ended with operation %d, but others were told %d", s.id, s.epoch, done, first)
+	if first, known := s.done[s.generation]; known && first != done {
+		s.violate("rank %d: generation %s ended with operation %d, but others were told %d", s.id, s.generation, done, first)
 	}
 	if done > s.seq {
-		s.violate("rank %d: epoch %s ended with operation %d, but this rank had completed %d", s.id, s.epoch, done, s.seq)
+		s.violate("rank %d: generation %s ended with operation %d, but this rank had completed %d", s.id, s.generation, done, s.seq)
 	}
-	s.done[s.epoch] = done
+	s.done[s.generation] = done
 	if err := s.c.Close(); err != nil {
 		return err
 	}
-	for n := len(s.took); n > 0 && s.took[n-1].epoch == s.epoch && s.took[n-1].seq > done; n = len(s.took) {
+	for n := len(s.took); n > 0 && s.took[n-1].generation == s.generation && s.took[n-1].seq > done; n = len(s.took) {
 		s.took = s.took[:n-1]
 	}
-	s.c, s.seq, s.epoch, s.ids = next, 0, next.Stats().Comm, nil
+	s.c, s.seq, s.generation, s.ids = next, 0, next.Stats().Comm, nil
 	return nil
 }
 
@@ -278,11 +278,11 @@ func (s *soul) meet(ctx context.Context) error {
 	}
 	s.ids = ids
 	if !slices.IsSorted(ids) || ids[s.c.Rank()] != s.id {
-		s.violate("rank %d: epoch %s has the ranks %v", s.id, s.epoch, ids)
+		s.violate("rank %d: generation %s has the ranks %v", s.id, s.generation, ids)
 	}
-	if first, known := s.epochs[s.epoch]; known && !slices.Equal(first, ids) {
-		s.violate("rank %d: epoch %s has the ranks %v, others saw %v", s.id, s.epoch, ids, first)
+	if first, known := s.generations[s.generation]; known && !slices.Equal(first, ids) {
+		s.violate("rank %d: generation %s has the ranks %v, others saw %v", s.id, s.generation, ids, first)
 	}
-	s.epochs[s.epoch] = ids
+	s.generations[s.generation] = ids
 	return nil
 }

@@ -50,7 +50,7 @@ type plug struct{ seat *sim.Seat }
 
 // Attach returns the simulated engine.
 func (p plug) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine, error) {
-	if opt.Before != nil { // a later epoch's is simulated already
+	if opt.Before != nil { // a later generation's is simulated already
 		return e, nil
 	}
 	return p.seat, e.Close()

@@ -47,7 +47,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// A broken agreement is caught: a store that sets an epoch's successor, whatever
+// A broken agreement is caught: a store that sets a generation's successor, whatever
 // is there.
 func TestBroken(t *testing.T) {
 	d := tally{broken: true}
@@ -166,8 +166,8 @@ func (d *tally) check(opt *Options, l *life, res *Result) error {
 			return fmt.Errorf("%w: rank %d ends with %+v, others with %+v", errDisagree, r, *e, *first)
 		}
 	}
-	for epoch, done := range l.done {
-		if err := l.checkDone(epoch, done); err != nil {
+	for generation, done := range l.done {
+		if err := l.checkDone(generation, done); err != nil {
 			return err
 		}
 	}
@@ -229,25 +229,25 @@ func mayStay(opt *sim.Options, l *life, patience time.Duration, r int, err error
 	return true
 }
 
-// checkDone looks at the number that was agreed on at the end of an epoch.
-func (l *life) checkDone(epoch string, done uint64) error {
+// checkDone looks at the number that was agreed on at the end of a generation.
+func (l *life) checkDone(generation string, done uint64) error {
 	var number int
 	name := "world/1"
-	if _, err := fmt.Sscanf(epoch, "world/%d", &number); err == nil {
+	if _, err := fmt.Sscanf(generation, "world/%d", &number); err == nil {
 		name = fmt.Sprintf("world/%d", number+1)
 	}
-	next, formed := l.epochs[name]
+	next, formed := l.generations[name]
 	if !formed {
 		return nil
 	}
 	least := ^uint64(0)
 	for _, id := range next {
-		if went, came := l.went[epoch][id]; came {
+		if went, came := l.went[generation][id]; came {
 			least = min(least, went)
 		}
 	}
 	if done != least {
-		return fmt.Errorf("%w: epoch %s ended with operation %d, but the members of the next had all completed %d", errDisagree, epoch, done, least)
+		return fmt.Errorf("%w: generation %s ended with operation %d, but the members of the next had all completed %d", errDisagree, generation, done, least)
 	}
 	return nil
 }

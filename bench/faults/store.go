@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/internal/netns"
 	"github.com/tutti-go/tutti/store"
 )
@@ -62,7 +63,7 @@ func announced(s store.Store, rank int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for {
-		said, err := store.Prefix(s, "tutti/").Get(ctx, "world/0/here")
+		said, err := store.Prefix(s, jobstore.Ranks("")).Get(ctx, jobstore.Announced(jobstore.Generation(jobstore.World, 0)))
 		if err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ type elasticRank struct {
 	ops         uint64   // that were completed on c
 	past        []moment // after which of them the sum was what, the last few
 	first       moment   // when this rank came
-	epochs      []epoch
+	generations []generation
 }
 
 // A moment is the sum after an operation.
@@ -40,8 +40,8 @@ type moment struct {
 	step, total int64
 }
 
-// An epoch is the steps, from one on, in which the ranks' numbers had one sum.
-type epoch struct{ from, numbers int64 }
+// A generation is the steps, from one on, in which the ranks' numbers had one sum.
+type generation struct{ from, numbers int64 }
 
 // elastic is such a rank's process. It says "ready" when it can join, "ready RANK
 // SIZE" whenever it has a Comm, and in the end "ns STEPS TOTAL". It is told "grow N"
@@ -136,7 +136,7 @@ func (m *elasticRank) meet() error {
 		m.knows, m.first = true, moment{0, m.step, m.total}
 	}
 	m.past = append(m.past, moment{m.ops, m.step, m.total})
-	m.epochs = append(m.epochs, epoch{m.step, numbers})
+	m.generations = append(m.generations, generation{m.step, numbers})
 	fmt.Println("ready", m.c.Rank(), m.c.Size())
 	return nil
 }
@@ -199,7 +199,7 @@ func (m *elasticRank) shrink() error {
 func (m *elasticRank) check() error {
 	want, numbers := m.first.total, int64(0)
 	for s := m.first.step; s < m.step; s++ {
-		for _, e := range m.epochs {
+		for _, e := range m.generations {
 			if e.from <= s {
 				numbers = e.numbers
 			}

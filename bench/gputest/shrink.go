@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -157,7 +158,7 @@ func (e *elasticRun) round(ctx context.Context, round int) error {
 			return err
 		}
 		// The order in which they come is that in which they are let in.
-		if err := store.Prefix(e.server.Store(), "tutti/").Wait(ctx, fmt.Sprint("late/", e.born-elasticMost)); err != nil {
+		if err := store.Prefix(e.server.Store(), jobstore.Ranks("")).Wait(ctx, jobstore.Ticket(int64(e.born-elasticMost))); err != nil {
 			return err
 		}
 	}

@@ -81,7 +81,7 @@ func Version() string {
 // are nobody's business.
 var (
 	rankVars = []string{
-		"TUTTI_RANK", "TUTTI_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE", "TUTTI_STORE", "TUTTI_EPOCH", "TUTTI_LIFELINE",
+		"TUTTI_RANK", "TUTTI_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE", "TUTTI_STORE", "TUTTI_ATTEMPT", "TUTTI_EPOCH", "TUTTI_LIFELINE",
 		"TUTTI_NAME", "TUTTI_LATE",
 		PlanEnv,
 	}

@@ -20,7 +20,7 @@ import (
 // are the same. Everything else must be in the package's abi.go.
 var own = map[string]string{
 	"kernel":         "Int8 Uint8 Int32 Uint32 Int64 Uint64 Float16 BFloat16 Float32 Float64 Sum Prod Min Max numOps pieceBytes NumDTypes tables",
-	"transport":      "sumPiece castagnoli",
+	"transport":      "",
 	"transport/tcp":  "stagger again tries statusText maxBody smallBody maxMove lingerFor slotEmpty slotCalling slotAnswering slotUp slotFailed keepNotes piece maxEarly copyPiece turns spinFor holdFor askEvery slice burst maxClosed record maxUnproven controlConnect controlTries",
 	"segment":        "maxUnproven proofTime retryTime futexOwnerDied bytes page sizeSeals LivenessBytes",
 	"engine":         "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes AbandonAfter NoRank EveryRank RootOnly AllButRoot thisRank NumOps NoScaling ByRanks ByFactor least farewellOp mostCauses travelKinds",

@@ -25,7 +25,7 @@
 //     Every rank has a host of its own. The Node asks its successor five times a
 //     second of virtual time, so events never end, and ranks that hang are found
 //     when the run's Limit has passed.
-//   - Later epochs (job.go): the root package's Shrink runs as it is. Each epoch
+//   - Later generations (job.go): the root package's Shrink runs as it is. Each generation
 //     is a job of its own, with connections and a control channel of its own, and
 //     begins when all its ranks have said hello to its rank 0.
 //   - The store (store.go): the root package's arbiter, reached over the network

@@ -14,7 +14,7 @@ import (
 )
 
 // A job is processes that share a control channel: all of them at first, and
-// those of a later epoch. Rank 0 collects them.
+// those of a later generation. Rank 0 collects them.
 type job struct {
 	w      *World
 	name   string
@@ -176,7 +176,7 @@ func (j *job) end(at, of *post, err error, control bool) {
 // Roster is the rank's for the job of all ranks.
 func (s *Seat) Roster() engine.Roster { return s.post }
 
-// Listen begins a new job, of the epoch of that name, as its rank 0. It returns
+// Listen begins a new job, of the generation of that name, as its rank 0. It returns
 // where the others find it.
 func (s *Seat) Listen(name string, size int) string {
 	w := s.p.w
@@ -229,7 +229,7 @@ func (a *post) hello() {
 				case j.posts[a.rank] != nil && j.posts[a.rank].p == a.p: // it has called Shrink again
 					j.w.net.send(&a.down, 0, func() { a.answer(refused) })
 				case j.posts[a.rank] != nil:
-					j.w.violate(fmt.Errorf("%w: rank %d and rank %d of the world are both rank %d of epoch %s",
+					j.w.violate(fmt.Errorf("%w: rank %d and rank %d of the world are both rank %d of generation %s",
 						ErrTwoSuccessors, j.posts[a.rank].p.rank, a.p.rank, a.rank, j.name))
 				default:
 					j.posts[a.rank] = a
@@ -250,7 +250,7 @@ func (j *job) mayBegin() {
 	j.w.s.log.note(j.w.s.now, "formed", j.hub().p.rank, len(j.posts), 0)
 	for _, o := range j.w.jobs {
 		if o != j && o.formed && o.name == j.name {
-			j.w.violate(fmt.Errorf("%w: epoch %s begins twice: with rank %d of the world as its first, and with rank %d",
+			j.w.violate(fmt.Errorf("%w: generation %s begins twice: with rank %d of the world as its first, and with rank %d",
 				ErrTwoSuccessors, j.name, o.hub().p.rank, j.hub().p.rank))
 		}
 	}

@@ -190,8 +190,8 @@ func newWorld(opt Options) *World {
 }
 
 // ErrTwoSuccessors is behind the error of a run in which ranks went on in two
-// ways from one epoch.
-var ErrTwoSuccessors = errors.New("an epoch has two successors")
+// ways from one generation.
+var ErrTwoSuccessors = errors.New("a generation has two successors")
 
 // violate notes that an invariant does not hold.
 func (w *World) violate(err error) {

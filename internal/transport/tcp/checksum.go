@@ -3,6 +3,7 @@ package tcp
 import (
 	"net/netip"
 
+	"github.com/tutti-go/tutti/internal/crc32c"
 	"github.com/tutti-go/tutti/internal/transport"
 	"golang.org/x/sys/unix"
 )
@@ -14,9 +15,9 @@ const hasSum = 1 << 32
 func checksum(head *transport.Head, body []byte) uint64 {
 	var sum uint32
 	if head != nil {
-		sum = transport.Sum(0, head[:])
+		sum = crc32c.Update(0, head[:])
 	}
-	return hasSum | uint64(transport.Sum(sum, body))
+	return hasSum | uint64(crc32c.Update(sum, body))
 }
 
 // damaged is the error for what has another checksum than it was sent with.

@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/store"
 )
 
-// startPlaced starts ranks as processes that find their place in the
-// environment, and returns what each printed.
+// startPlaced starts ranks as processes with the given environments. It returns their
+// output, and their errors.
 func startPlaced(t *testing.T, envs ...[]string) (outs []string, errs []error) {
 	t.Helper()
 	outs, errs = make([]string, len(envs)), make([]error, len(envs))
@@ -28,7 +29,7 @@ func startPlaced(t *testing.T, envs ...[]string) (outs []string, errs []error) {
 	for i, env := range envs {
 		wg.Go(func() {
 			cmd := exec.CommandContext(t.Context(), self)
-			// Raced programs sleep for a second at their end, unless told not to.
+			// Programs built with -race sleep for a second at exit by default.
 			cmd.Env = append(append(os.Environ(), "TUTTI_TEST_RANK=-1", "GORACE=atexit_sleep_ms=0"), env...)
 			out, err := cmd.CombinedOutput()
 			outs[i], errs[i] = string(out), err
@@ -38,7 +39,7 @@ func startPlaced(t *testing.T, envs ...[]string) (outs []string, errs []error) {
 	return outs, errs
 }
 
-// TestJoinStore joins through a store, as under a launcher or torchrun's agent.
+// TestJoinStore joins through a store like a launcher's, or like that of torchrun's agent.
 func TestJoinStore(t *testing.T) {
 	for name, plain := range map[string]bool{"launcher": false, "torchrun's agent": true} {
 		t.Run(name, func(t *testing.T) {
@@ -68,16 +69,16 @@ func TestJoinStore(t *testing.T) {
 				t.Error(err, outs)
 			}
 			for r := range 3 {
-				ok, err := store.Prefix(s.Store(), "tutti/").Check(t.Context(), fmt.Sprint("joined/", r))
+				ok, err := store.Prefix(s.Store(), jobstore.Ranks("")).Check(t.Context(), jobstore.Joined(r))
 				if err != nil || !ok {
-					t.Errorf("rank %d is not noted, %v", r, err)
+					t.Errorf("rank %d is not recorded, %v", r, err)
 				}
 			}
 		})
 	}
 }
 
-// TestJoinStoreMissing lacks a rank, and has one twice.
+// TestJoinStoreMissing has no process of rank 2 that is accepted, and two of rank 1.
 func TestJoinStoreMissing(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Secret: []byte("secret"), Logger: slog.New(slog.DiscardHandler)})
@@ -88,12 +89,12 @@ func TestJoinStoreMissing(t *testing.T) {
 	env := func(rank int, secret string) []string {
 		return []string{fmt.Sprint("TUTTI_RANK=", rank), "TUTTI_SIZE=3", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=" + secret}
 	}
-	// So that the offender is not the first.
-	if err := store.Prefix(s.Store(), "tutti/").Set(t.Context(), "size", []byte("3")); err != nil {
+	// The refused process must not be the first to write the size.
+	if err := store.Prefix(s.Store(), jobstore.Ranks("")).Set(t.Context(), jobstore.Size, []byte("3")); err != nil {
 		t.Fatal(err)
 	}
-	// Rank 1 waits, and all who are refused are gone, when rank 0 comes, whose time
-	// is short.
+	// Rank 1 waits, and all refused processes have exited, when rank 0 starts with a short
+	// timeout.
 	proctest.Self(t)
 	type outcome struct {
 		outs []string
@@ -104,7 +105,7 @@ func TestJoinStoreMissing(t *testing.T) {
 		outs, errs := startPlaced(t, env(1, "secret"))
 		first <- outcome{outs, errs}
 	}()
-	if err := store.Prefix(s.Store(), "tutti/").Wait(t.Context(), "rank/1"); err != nil {
+	if err := store.Prefix(s.Store(), jobstore.Ranks("")).Wait(t.Context(), jobstore.Rank(1)); err != nil {
 		t.Fatal(err)
 	}
 	outs, errs := startPlaced(t, env(1, "secret"), env(2, "wrong"), append(env(2, "secret"), "TUTTI_SIZE=4"))
@@ -118,14 +119,14 @@ func TestJoinStoreMissing(t *testing.T) {
 	}
 	all := strings.Join(outs, "")
 	for says, times := range map[string]int{
-		"2 of 3 ranks joined; rank 2 missing": 2, "rank 1 is here already": 1, "the secrets differ": 1,
-		"it believes in 4 ranks, this job has 3": 1,
+		"2 of 3 ranks joined; rank 2 missing": 2, "rank 1 is already in the job": 1, "the secrets differ": 1,
+		"it was started for a job of 4 ranks, this job has 3": 1,
 	} {
 		if strings.Count(all, says) != times {
 			t.Errorf("%q is not there %d times:\n%s", says, times, all)
 		}
 	}
-	if n, err := store.Prefix(s.Store(), "tutti/").QueueLen(t.Context(), "refused"); n != 2 || err != nil {
+	if n, err := store.Prefix(s.Store(), jobstore.Ranks("")).QueueLen(t.Context(), jobstore.Refused); n != 2 || err != nil {
 		t.Errorf("the job was told of %d refusals, %v", n, err)
 	}
 }
@@ -148,8 +149,8 @@ func TestJoinAgain(t *testing.T) {
 	}
 }
 
-// TestJoinReplaced kills a process that waits in Join, and starts another one as the
-// same rank. A third one, while that lives, is refused by its name.
+// TestJoinReplaced kills a process that waits in Join, and starts another process of its
+// rank. While the first process runs, another one is refused, and the error names the first.
 func TestJoinReplaced(t *testing.T) {
 	for name, plain := range map[string]bool{"launcher": false, "torchrun's agent": true} {
 		for _, victim := range []int{0, 1} {
@@ -173,24 +174,24 @@ func TestJoinReplaced(t *testing.T) {
 						}
 					}
 					return []string{
-						fmt.Sprint("TUTTI_RANK=", rank), "TUTTI_SIZE=3", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=" + secret, "TUTTI_EPOCH=0",
+						fmt.Sprint("TUTTI_RANK=", rank), "TUTTI_SIZE=3", "TUTTI_STORE=" + s.Addr().String(), "TUTTI_SECRET=" + secret, "TUTTI_ATTEMPT=0",
 					}
 				}
-				keys := store.Prefix(s.Store(), "tutti/0")
+				keys := store.Prefix(s.Store(), jobstore.Ranks("0"))
 				first := exec.CommandContext(t.Context(), proctest.Self(t))
 				first.Env = append(append(os.Environ(), "TUTTI_TEST_RANK=-1"), env(victim)...)
 				if err := first.Start(); err != nil {
 					t.Fatal(err)
 				}
-				waits := []string{fmt.Sprint("rank/", victim)}
+				waits := []string{jobstore.Rank(victim)}
 				if victim == 0 {
-					waits = append(waits, "address/1")
+					waits = append(waits, jobstore.Address(1))
 				}
 				if err := keys.Wait(t.Context(), waits...); err != nil {
 					t.Fatal(err)
 				}
 				outs, errs := startPlaced(t, env(victim))
-				if want := fmt.Sprintf("rank %d is here already: process %d on ", victim, first.Process.Pid); errs[0] == nil || !strings.Contains(outs[0], want) {
+				if want := fmt.Sprintf("rank %d is already in the job: process %d on ", victim, first.Process.Pid); errs[0] == nil || !strings.Contains(outs[0], want) {
 					t.Errorf("%v: %s; want %q", errs[0], outs[0], want)
 				}
 				_ = first.Process.Kill()
@@ -201,7 +202,7 @@ func TestJoinReplaced(t *testing.T) {
 				if err := errors.Join(errs...); err != nil {
 					t.Error(err, outs)
 				}
-				// Another program of the same job, with the same store.
+				// Another program of the same job uses the same store.
 				outs, errs = startPlaced(t, env(0), env(1), env(2))
 				if err := errors.Join(errs...); err != nil {
 					t.Error(err, outs)
@@ -211,7 +212,7 @@ func TestJoinReplaced(t *testing.T) {
 	}
 }
 
-// TestJoinNoAddress says what a launcher has not said.
+// TestJoinNoAddress has a launcher that does not set an address.
 func TestJoinNoAddress(t *testing.T) {
 	t.Setenv("OMPI_COMM_WORLD_RANK", "1")
 	t.Setenv("OMPI_COMM_WORLD_SIZE", "2")
