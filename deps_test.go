@@ -23,6 +23,7 @@ var layers = []string{
 	"internal/acceptloop",
 	"internal/affinity",
 	"internal/race",
+	"internal/fifo",
 	"internal/kernel",
 	"internal/launchenv",
 	"internal/jobstore",

@@ -28,24 +28,12 @@ func (c *Comm) dump() *recorder.Dump {
 		Comm: c.member.Title(), Rank: c.rank, Size: c.size, World: c.member.World(), Host: host, PID: os.Getpid(),
 	}
 	c.mu.Lock()
-	turn := c.turn.Load()
-	p := recorder.Progress{Last: turn / numberOne, Running: turn&running != 0, Posted: c.posted}
-	var waiting []recorder.Op
-	for _, t := range c.queue.waiting() {
-		p.Last = min(p.Last, t.seq-1)
-		waiting = append(waiting, c.log.Describe(t.seq, t.calls, t.queued))
-	}
-	switch {
-	case len(c.given) > 0:
-		p.Oldest = c.given[0].t.seq
-	case c.giving:
-		p.Oldest = c.gifts[0].seq
-	}
+	p, waiting := c.progress()
+	d.Closed = c.queue.turn.Load()&closed != 0
 	if p.Running {
-		c.flying.Add(1) // Close waits: the engine's memory goes with it
+		c.transfers.active.Add(1) // Close waits: the engine's memory goes with it
 	}
 	c.mu.Unlock()
-	d.Closed = turn&closed != 0
 	if f := c.e.Failure(); f != nil {
 		d.Error = &recorder.Error{
 			Kind: f.Kind.Error(), Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Text: publicError(f, c.rank).Error(),
@@ -53,7 +41,7 @@ func (c *Comm) dump() *recorder.Dump {
 	}
 	if p.Running {
 		d.Behind = engine.Behind(c.e)
-		c.landed()
+		c.done()
 	}
 	c.log.Snapshot(d, p)
 	d.Ops = append(d.Ops, waiting...)
@@ -66,7 +54,7 @@ type reported Comm
 func (c *reported) Title() string           { return c.member.Title() }
 func (c *reported) Failed() <-chan struct{} { return c.e.Failed() }
 func (c *reported) Poisoned() bool          { return c.e.Failure() != nil }
-func (c *reported) Busy() bool              { return c.turn.Load()&running != 0 || c.flying.Load() > 0 }
+func (c *reported) Busy() bool              { return !(*idle)(c).Ready() }
 func (c *reported) Dump() *recorder.Dump    { return (*Comm)(c).dump() }
 
 // kept waits until a poisoned Comm is reported, for a short time at most: the program may
@@ -75,8 +63,8 @@ func (c *Comm) kept() { c.reports.Await() }
 
 // release ends the goroutines that watch the Comm.
 func (c *Comm) release() {
-	if w := c.driver.Load(); w != nil {
-		w.end()
+	if c.driver != nil {
+		c.driver.end()
 	}
 	c.reports.Close()
 }

@@ -46,7 +46,7 @@ func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.seal()
+	c.stopAccepting()
 	if err := c.settle(ctx); err != nil {
 		return nil, c.failAll(ctx, op, seq, err)
 	}

@@ -65,7 +65,7 @@ func (c *Comm) undecided(ctx context.Context, op string, err error) error {
 // freeze poisons the Comm, and waits until none of this rank's operations is under way. No
 // operation completes afterwards.
 func (c *Comm) freeze(ctx context.Context, op string) error {
-	c.seal()
+	c.stopAccepting()
 	if c.e.Failure() == nil && !c.member.Decided() {
 		c.e.Fail(&engine.Failure{
 			Kind: ErrAborted, Op: op, Rank: c.rank, Facts: engine.Facts{Event: engine.OpCalled},
@@ -81,7 +81,7 @@ func (c *Comm) freeze(ctx context.Context, op string) error {
 func (c *Comm) settle(ctx context.Context) error {
 	w := wait.NewWaiter(c.lot)
 	w.Begin(ctx, 0)
-	err := w.For((*calm)(c))
+	err := w.For((*idle)(c))
 	w.End()
 	if err != nil {
 		return fmt.Errorf("operations that this rank has started have not ended: %w", err)
@@ -92,17 +92,17 @@ func (c *Comm) settle(ctx context.Context) error {
 // completed returns the number of the last operation that this rank has completed. No
 // operation may be under way. Operations run in order, and none runs after a failed one.
 func (c *Comm) completed() uint64 {
-	if first := c.failedAt.Load(); first != 0 {
+	if first := c.queue.failedAt.Load(); first != 0 {
 		return first - 1
 	}
-	return c.turn.Load() / numberOne
+	return c.queue.started()
 }
 
 // noteFailed records the number of an operation that failed.
 func (c *Comm) noteFailed(seq uint64) {
 	for {
-		first := c.failedAt.Load()
-		if first != 0 && first <= seq || c.failedAt.CompareAndSwap(first, seq) {
+		first := c.queue.failedAt.Load()
+		if first != 0 && first <= seq || c.queue.failedAt.CompareAndSwap(first, seq) {
 			return
 		}
 	}

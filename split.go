@@ -69,11 +69,11 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 // stay makes Close and Shrink wait until leave is called. It is for operations that
 // continue after their turn.
 func (c *Comm) stay(op string) (leave func(), err error) {
-	if err := c.board(op); err != nil {
+	if err := c.acquire(op); err != nil {
 		c.kept()
 		return nil, err
 	}
-	return c.landed, nil
+	return c.done, nil
 }
 
 // sub returns the Comm of the group that operation seq has made of some ranks.

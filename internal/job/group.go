@@ -213,8 +213,8 @@ func (n *networked) Run(ctx context.Context, seq uint64, calls []engine.Call) er
 // MarkWaits forwards to the wrapped engine.
 func (n *networked) MarkWaits(m *wait.FirstWait) { engine.MarkWaits(n.Engine, m) }
 
-// Beside forwards to the wrapped engine.
-func (n *networked) Beside() bool { return engine.Beside(n.Engine) }
+// ReserveProxyCPUs forwards to the wrapped engine.
+func (n *networked) ReserveProxyCPUs() bool { return engine.ReserveProxyCPUs(n.Engine) }
 
 // Behind forwards to the wrapped engine.
 func (n *networked) Behind() []int { return engine.Behind(n.Engine) }

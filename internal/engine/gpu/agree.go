@@ -11,34 +11,35 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// apart tells the comparison from operations of the user's that look alike.
-const apart = "operation on a device"
+// comparison is the name of the calls that compare operations. It distinguishes them from the
+// user's operations.
+const comparison = "operation on a device"
 
-// An operation is what is being done.
+// An operation is one operation on one rank.
 type operation struct {
 	e        *Engine
 	ctx      context.Context
 	seq      uint64
 	calls    []engine.Call
 	name     string
-	stream   *cuda.Stream    // the caller's, if the operation is put in order with one
-	latest   time.Time       // zero: whenever
-	message  *engine.Message // what it waits for, for an error; nil: the device
-	queued   bool            // it waits for its turn
+	stream   *cuda.Stream    // the caller's stream that the operation is ordered with; nil: none
+	deadline time.Time       // zero: none
+	message  *engine.Message // the message that the operation waits for, for errors; nil: the device
+	queued   bool            // the operation waits for its turn; for errors
 	onDevice bool
 	uneven   bool
-	ahead    bool // it was agreed upon together with one before it
-	enqueued bool // the engine's stream may hold a part of it
+	ahead    bool // compared together with an earlier operation
+	enqueued bool // the engine's stream may hold a part of the operation
 }
 
-// agree waits for all ranks and finds out whether they are about to do the same,
-// unless they have found out already. If there is no communicator yet, all of them
-// know the id of one then.
+// agree waits for all ranks and compares their operations, unless an earlier comparison covered
+// this one. If there is no communicator yet, agree also distributes the id of one. next are the
+// signatures of the operations that follow on this rank.
 func (o *operation) agree(next []uint64) error {
 	e := o.e
 	if e.agreed > 0 {
 		e.agreed--
-		o.onDevice = true // whole, or it would have no sign
+		o.onDevice = true // entirely: otherwise it has no signature that is compared ahead
 		if f := e.failure(); f != nil {
 			return f
 		}
@@ -55,15 +56,15 @@ func (o *operation) agree(next []uint64) error {
 			o.uneven = o.uneven || c.Uneven
 		}
 	}
-	e.mine = marksOf(sign(o.calls), next)
+	e.ownDigest = digestOf(signature(o.calls), next)
 	e.calls = append(e.calls[:0], engine.Call{
-		Verb: engine.AllGather, Method: o.name, Name: apart,
-		Src: memOf(e.mine[:], kernel.Uint64), Dst: memOf(e.all, kernel.Uint64),
+		Verb: engine.AllGather, Method: o.name, Name: comparison,
+		Src: memOf(e.ownDigest[:], kernel.Uint64), Dst: memOf(e.digests, kernel.Uint64),
 	})
 	if e.comm == nil && e.stage == nil {
 		if e.rank == 0 {
 			if f := e.failure(); f != nil {
-				return f // an id that nobody uses would keep its thread
+				return f // NCCL keeps a thread for an id that is never used
 			}
 			id, err := e.lib.NewID()
 			if err != nil {
@@ -72,12 +73,12 @@ func (o *operation) agree(next []uint64) error {
 			e.id = id
 		}
 		m := memOf(e.id[:], kernel.Uint8)
-		e.calls = append(e.calls, engine.Call{Verb: engine.Broadcast, Method: o.name, Name: apart, Src: m, Dst: m})
+		e.calls = append(e.calls, engine.Call{Verb: engine.Broadcast, Method: o.name, Name: comparison, Src: m, Dst: m})
 	}
 	if err := e.onCPU(o.ctx, o.seq, e.calls); err != nil {
 		return err
 	}
-	same := e.common()
+	same := e.commonPrefix()
 	if same == 0 {
 		return o.disagree()
 	}
@@ -88,8 +89,8 @@ func (o *operation) agree(next []uint64) error {
 	return nil
 }
 
-// disagree tells who is about to do what. All ranks come here, and to the same
-// conclusion.
+// disagree fails the group with the first difference between the ranks' operations. All ranks call
+// it and find the same difference.
 func (o *operation) disagree() error {
 	e := o.e
 	var mine []byte
@@ -132,8 +133,8 @@ func (o *operation) disagree() error {
 	return e.first(f)
 }
 
-// difference is the first call in which two ranks differ. Batches of different lengths
-// differ as a whole. Two lists may also be equal: what differs may be only in a hash.
+// difference returns the first call in which two ranks differ. Batches of different lengths differ
+// as a whole. It reports false if the lists are equal: then only a hash differs.
 func difference(as, bs []engine.CallInfo) (a, b engine.CallInfo, differ bool) {
 	if len(as) != len(bs) {
 		return together(as), together(bs), true
@@ -146,7 +147,7 @@ func difference(as, bs []engine.CallInfo) (a, b engine.CallInfo, differ bool) {
 	return a, b, false
 }
 
-// together is a call, or a Batch of several.
+// together returns the only call, or a Batch that stands for several.
 func together(calls []engine.CallInfo) engine.CallInfo {
 	if len(calls) == 1 {
 		return calls[0]
@@ -154,8 +155,8 @@ func together(calls []engine.CallInfo) engine.CallInfo {
 	return engine.CallInfo{Sig: engine.Sig{Verb: engine.Group, Count: int64(len(calls))}}
 }
 
-// compareCounts tells every rank how many elements each other has for it, in
-// the uneven calls on the device. It ends when all ranks have found theirs right.
+// compareCounts checks that the element counts of uneven calls on the device agree in pairs: what
+// one rank sends another is what the other expects. It returns when all ranks have checked theirs.
 func (o *operation) compareCounts() error {
 	e := o.e
 	for i := range o.calls {
@@ -169,7 +170,7 @@ func (o *operation) compareCounts() error {
 		}
 		e.counts = [2][]int64{out, in}
 		e.calls = append(e.calls[:0], engine.Call{
-			Verb: engine.AllToAll, Method: o.name, Name: apart,
+			Verb: engine.AllToAll, Method: o.name, Name: comparison,
 			Src: memOf(out, kernel.Int64), Dst: memOf(in, kernel.Int64),
 		})
 		if err := e.onCPU(o.ctx, o.seq, e.calls); err != nil {
@@ -188,11 +189,11 @@ func (o *operation) compareCounts() error {
 			}
 		}
 	}
-	e.calls = append(e.calls[:0], engine.Call{Verb: engine.Barrier, Method: o.name, Name: apart})
+	e.calls = append(e.calls[:0], engine.Call{Verb: engine.Barrier, Method: o.name, Name: comparison})
 	return e.onCPU(o.ctx, o.seq, e.calls)
 }
 
-// sends is how many elements this rank has for another.
+// sends returns how many elements this rank sends to another.
 func (o *operation) sends(c *engine.Call, to int) int {
 	v := c.Verb.Info()
 	switch {
@@ -204,7 +205,7 @@ func (o *operation) sends(c *engine.Call, to int) int {
 	return c.Src.N
 }
 
-// expects is how many elements another rank should have for this one.
+// expects returns how many elements this rank expects from another.
 func (o *operation) expects(c *engine.Call, from int) int {
 	v := c.Verb.Info()
 	switch {
@@ -216,8 +217,8 @@ func (o *operation) expects(c *engine.Call, from int) int {
 	return c.Dst.N
 }
 
-// onCPU carries out calls on the CPU engine, unless Close has closed it: a goroutine may come
-// back from the driver after that.
+// onCPU carries out calls on the CPU engine, unless Close has closed it. A goroutine may return
+// from the driver after Close.
 func (e *Engine) onCPU(ctx context.Context, seq uint64, calls []engine.Call) error {
 	e.cpuUse.RLock()
 	defer e.cpuUse.RUnlock()
@@ -227,7 +228,7 @@ func (e *Engine) onCPU(ctx context.Context, seq uint64, calls []engine.Call) err
 	return e.Engine.Run(ctx, seq, calls)
 }
 
-// closedError is why nothing can be done after Close.
+// closedError returns the error of an operation after Close.
 func (e *Engine) closedError() error {
 	if f := e.failure(); f != nil {
 		return f
@@ -235,7 +236,7 @@ func (e *Engine) closedError() error {
 	return errClosed
 }
 
-// onHost carries out what is on the host of a Batch that is on both.
+// onHost carries out the host calls of a Batch that has calls on host memory and on device memory.
 func (o *operation) onHost() error {
 	e := o.e
 	e.calls = e.calls[:0]
@@ -254,7 +255,7 @@ func (o *operation) onHost() error {
 	return err
 }
 
-// memOf describes numbers to the CPU engine.
+// memOf describes a slice to the CPU engine.
 func memOf[T uint64 | int64 | byte](s []T, t kernel.DType) engine.Mem {
 	return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(s)), N: len(s), Type: t}
 }

@@ -11,19 +11,19 @@ var _ engine.Observer = (*Engine)(nil)
 // MarkWaits makes Run record in m when it begins to wait.
 func (e *Engine) MarkWaits(m *wait.FirstWait) { e.w.RecordFirstWait(m) }
 
-// Beside prepares the group for NCCL's proxy threads, which poll on a core for each
+// ReserveProxyCPUs prepares the group for NCCL's proxy threads, which poll on a core for each
 // rank. If there are enough cores, waits for other processes do not yield. It
 // reports whether there are.
-func (e *Engine) Beside() bool {
+func (e *Engine) ReserveProxyCPUs() bool {
 	var masks [][]byte // nil: all processes have the same processors
 	if s := e.g.shared; s != nil {
 		masks = s.CPUMasks
 	}
-	room := !affinity.Oversubscribed(2*len(e.g.boards), masks)
-	if room && e.g.shared != nil {
+	enough := !affinity.Oversubscribed(2*len(e.g.boards), masks)
+	if enough && e.g.shared != nil {
 		e.g.parking.NeverYield()
 	}
-	return room
+	return enough
 }
 
 // Behind returns the ranks that have published fewer steps than this rank.

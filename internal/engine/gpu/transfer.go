@@ -11,17 +11,18 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// A message of device memory is agreed upon by messages of host memory, which the
-// CPU engine matches and watches over. The sender's note has the message's own
-// tag; the receiver compares it with what it expects and answers with a time (see
-// lane); the sender tells what became of that. Then both call NCCL. The answers
-// have tags that no user can have, made of the sender's number for the message.
+// The two ranks of a message of device memory first exchange messages of host memory, which the CPU
+// engine matches and bounds in time. The sender's note has the tag of the message. The receiver
+// compares the note with its own arguments and replies with a proposed time; see messageOrder. The
+// sender answers with its verdict, the decided time. Then both ranks call NCCL. The tags of the
+// reply and the verdict are negative, so that they differ from users' tags, and contain the sender's
+// number of the message.
 const idTag = -1
 
 func replyTag(number uint64) int   { return -2 - 2*int(number) }
 func verdictTag(number uint64) int { return -3 - 2*int(number) }
 
-// What is in a note.
+// The words of a note.
 const (
 	noteType = iota
 	noteCount
@@ -29,33 +30,33 @@ const (
 	noteWords
 )
 
-// A transfer is a message of device memory under way, on one of its sides.
+// A transfer is one side of a message of device memory that is under way.
 type transfer struct {
 	e      *Engine
 	m      *engine.Message
 	mem    engine.Mem
 	from   int    // the sender
-	number uint64 // the sender's number for it
+	number uint64 // the sender's number of the message
 
 	note, reply, verdict engine.Message
 	words                [noteWords]uint64
 	times                [2]uint64 // proposed, decided
 
-	// In the lane.
-	time   uint64
-	placed bool
+	// Guarded by the mu of the messageOrder.
+	time   uint64 // logical time; zero: none
+	placed bool   // time is final
 
-	started  chan struct{} // closed when NCCL has it, or will not have it
+	started  chan struct{} // closed when the message was passed to NCCL, or passing it failed
 	startErr error
-	event    *cuda.Event // behind it
+	event    *cuda.Event // recorded after the message
 	on       *pair
-	before   *transfer // the one before it on the pair's stream
+	before   *transfer // the previous message on the pair's stream
 
 	done chan struct{}
-	err  error // once done
+	err  error // valid when done is closed
 }
 
-// AdmitMessage finds out whether a message can be carried out.
+// AdmitMessage returns an error if a message cannot be carried out.
 func (e *Engine) AdmitMessage(m *engine.Message) error {
 	switch {
 	case m.Mem.Device == 0:
@@ -69,7 +70,7 @@ func (e *Engine) AdmitMessage(m *engine.Message) error {
 	return e.holds(&m.Mem)
 }
 
-// Post announces a message.
+// Post announces a message. See engine.Engine.
 func (e *Engine) Post(m *engine.Message) {
 	m.Extra = nil
 	if m.Mem.Device == 0 {
@@ -82,10 +83,10 @@ func (e *Engine) Post(m *engine.Message) {
 	if m.Send {
 		t.from = e.rank
 		e.mu.Lock()
-		e.number++
-		t.number = e.number
+		e.lastNumber++
+		t.number = e.lastNumber
 		if m.Peer == e.rank {
-			e.own[t.number] = t
+			e.selfSends[t.number] = t
 		}
 		e.mu.Unlock()
 		t.words = [noteWords]uint64{uint64(m.Mem.Type), uint64(m.Mem.N), t.number}
@@ -96,12 +97,12 @@ func (e *Engine) Post(m *engine.Message) {
 	go t.run()
 }
 
-// message is one of the answers, which is a time.
+// message returns the message of host memory that carries one of t.times.
 func (t *transfer) message(send bool, tag, which int) engine.Message {
 	return engine.Message{Send: send, Peer: t.m.Peer, Tag: tag, Seq: t.m.Seq, Mem: memOf(t.times[which:which+1], kernel.Note)}
 }
 
-// Finish waits until a message has been delivered.
+// Finish waits until a message has been delivered. See engine.Engine.
 func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	t, ok := m.Extra.(*transfer)
 	if !ok {
@@ -117,10 +118,10 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	case <-t.done:
 		return t.err
 	case <-ctx.Done():
-		_ = t.operation(ctx).fail(ctx.Err()) // the transfer ends with it
+		_ = t.operation(ctx).fail(ctx.Err()) // which also ends the transfer
 	case <-e.Failed():
 	}
-	limit := time.NewTimer(engine.LetGo)
+	limit := time.NewTimer(engine.AbandonAfter)
 	defer limit.Stop()
 	select {
 	case <-t.done:
@@ -130,7 +131,7 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	}
 }
 
-// operation is the transfer as something that can fail.
+// operation returns an operation for the transfer, for its errors and its calls of NCCL.
 func (t *transfer) operation(ctx context.Context) *operation {
 	return &operation{e: t.e, ctx: ctx, seq: t.m.Seq, name: t.m.Op(), message: t.m}
 }
@@ -143,7 +144,7 @@ func (t *transfer) run() {
 	}
 	if err == nil {
 		if f := t.e.failure(); f != nil {
-			// Who failed may have changed the memory while it was read.
+			// A rank that failed may have changed the memory while it was read.
 			err = f
 		}
 	}
@@ -151,7 +152,7 @@ func (t *transfer) run() {
 	close(t.done)
 }
 
-// agree waits for the other side, and compares.
+// agree waits for the other side and compares the arguments.
 func (t *transfer) agree() error {
 	e, ctx := t.e, context.Background()
 	if err := e.Engine.Finish(ctx, &t.note); err != nil {
@@ -171,7 +172,7 @@ func (t *transfer) agree() error {
 	return e.first(f)
 }
 
-// forget ends the receive of an answer that will not come: the group has failed.
+// forget ends the receive of a reply that will not arrive, because the group has failed.
 func (t *transfer) forget() {
 	if !t.m.Send {
 		return
@@ -183,7 +184,7 @@ func (t *transfer) forget() {
 	_ = t.e.Engine.Finish(context.Background(), &t.reply)
 }
 
-// move moves the data.
+// move transfers the data.
 func (t *transfer) move() error {
 	e := t.e
 	if t.m.Peer == e.rank {
@@ -197,7 +198,7 @@ func (t *transfer) move() error {
 		return nil
 	}
 	if err == nil {
-		e.lane.advance()
+		e.order.advance()
 		select {
 		case <-t.started:
 			return t.await()
@@ -205,15 +206,14 @@ func (t *transfer) move() error {
 			err = e.failure()
 		}
 	}
-	if t.time == 0 || e.lane.leave(t) {
+	if t.time == 0 || e.order.leave(t) {
 		return err
 	}
-	<-t.started // its turn had come
+	<-t.started // advance has started it
 	return t.await()
 }
 
-// queue finds the message's place in the lane, with the other rank. A message
-// without data needs none.
+// queue agrees with the other rank on the message's time. A message without data needs none.
 func (t *transfer) queue() error {
 	e, ctx := t.e, context.Background()
 	exchange := func(m *engine.Message, send bool, tag, which int) error {
@@ -225,11 +225,11 @@ func (t *transfer) queue() error {
 		if err := e.Engine.Finish(ctx, &t.reply); err != nil || t.mem.N == 0 {
 			return err
 		}
-		t.times[1] = e.lane.decide(t, t.times[0])
+		t.times[1] = e.order.decide(t, t.times[0])
 		return exchange(&t.verdict, true, verdictTag(t.number), 1)
 	}
 	if t.mem.N > 0 {
-		t.times[0] = e.lane.propose(t)
+		t.times[0] = e.order.propose(t)
 	}
 	if err := exchange(&t.reply, true, replyTag(t.number), 0); err != nil || t.mem.N == 0 {
 		return err
@@ -237,11 +237,11 @@ func (t *transfer) queue() error {
 	if err := exchange(&t.verdict, false, verdictTag(t.number), 1); err != nil {
 		return err
 	}
-	e.lane.place(t, t.times[1])
+	e.order.place(t, t.times[1])
 	return nil
 }
 
-// start gives the message to NCCL. It is its turn.
+// start passes the message to NCCL. The messageOrder calls it.
 func (t *transfer) start() {
 	t.startErr = t.launch()
 	close(t.started)
@@ -255,37 +255,37 @@ func (t *transfer) launch() (err error) {
 		return f
 	}
 	o := t.operation(context.Background())
-	o.latest = e.limit()
+	o.deadline = e.limit()
 	if t.on, err = o.pair(t.m.Peer); err != nil {
 		return err
 	}
 	if t.event, err = e.events.get(); err != nil {
 		return err
 	}
-	e.laneGuard.begin(o)
+	e.orderGuard.begin(o)
 	b := nccl.Known(e.dev, uintptr(t.mem.Ptr), t.mem.N, types[t.mem.Type])
 	if t.m.Send {
 		err = t.on.comm.Send(b, 1-t.on.comm.Rank(), t.on.stream)
 	} else {
 		err = t.on.comm.Recv(b, 1-t.on.comm.Rank(), t.on.stream)
 	}
-	if late := e.laneGuard.end(); err == nil {
+	if late := e.orderGuard.end(); err == nil {
 		err = late
 	}
 	t.before, t.on.last = t.on.last, t
 	return errors.Join(err, t.event.Record(t.on.stream))
 }
 
-// await waits for the device.
+// await waits until the device has carried out the message.
 func (t *transfer) await() error {
 	e := t.e
 	e.inUse.RLock()
 	defer e.inUse.RUnlock()
 	o := t.operation(context.Background())
-	o.message, o.latest = nil, e.limit()
+	o.message, o.deadline = nil, e.limit()
 	err := t.startErr
 	if err == nil && t.before != nil {
-		// One of them asks the device; they come to an end in order.
+		// The messages of a stream complete in order, and only the first one polls.
 		select {
 		case <-t.before.done:
 		case <-e.Failed():
@@ -298,7 +298,7 @@ func (t *transfer) await() error {
 	if err != nil {
 		err = o.fail(err)
 		if t.event != nil {
-			e.quiet(t.event)
+			e.quiesce(t.event)
 		}
 	}
 	if t.event != nil {
@@ -307,39 +307,31 @@ func (t *transfer) await() error {
 	return err
 }
 
-// limit is when an operation that begins now must be over.
-func (e *Engine) limit() time.Time {
-	if e.opt.Timeout <= 0 {
-		return time.Time{}
-	}
-	return time.Now().Add(e.opt.Timeout)
-}
-
-// lend waits until this rank itself has copied what it sends itself.
+// lend waits until the receiving transfer of this rank has copied a message to this rank itself.
 func (t *transfer) lend() error {
 	e := t.e
 	err := e.Engine.Finish(context.Background(), &t.reply)
 	if err != nil {
 		e.mu.Lock()
-		_, untouched := e.own[t.number]
-		delete(e.own, t.number)
+		_, untouched := e.selfSends[t.number]
+		delete(e.selfSends, t.number)
 		e.mu.Unlock()
 		if !untouched {
-			<-t.started // it is being read
+			<-t.started // the receiver is reading the memory
 		}
 	}
 	return err
 }
 
-// copy is a message from this rank to itself.
+// copy receives a message from this rank itself.
 func (t *transfer) copy() error {
 	e := t.e
 	e.mu.Lock()
-	from := e.own[t.number]
-	delete(e.own, t.number)
+	from := e.selfSends[t.number]
+	delete(e.selfSends, t.number)
 	e.mu.Unlock()
 	if from == nil {
-		return e.failure() // it was taken back
+		return e.failure() // lend has withdrawn the message
 	}
 	err := t.copyFrom(from.mem)
 	close(from.started)
@@ -359,7 +351,7 @@ func (t *transfer) copyFrom(src engine.Mem) error {
 	e.inUse.RLock()
 	defer e.inUse.RUnlock()
 	o := t.operation(context.Background())
-	o.message, o.latest = nil, e.limit()
+	o.message, o.deadline = nil, e.limit()
 	s, err := e.ownStream()
 	if err == nil {
 		t.event, err = e.events.get()
@@ -374,7 +366,7 @@ func (t *transfer) copyFrom(src engine.Mem) error {
 	}
 	if err != nil {
 		err = o.fail(err)
-		e.quiet(t.event)
+		e.quiesce(t.event)
 	}
 	return err
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
-// joined runs a program on two ranks that have launched so many sums of x, which was one,
-// without an event behind them.
-func joined(t *testing.T, n int, program func(e *Engine, x *cuda.Slice[float32]) error) {
+// coalesced runs a program on two ranks after each has launched n sums of x, which begins as one,
+// without a completion event.
+func coalesced(t *testing.T, n int, program func(e *Engine, x *cuda.Slice[float32]) error) {
 	t.Helper()
 	engines := newEngines(t, 2, engine.DeviceOptions{})
 	errs := make([]error, len(engines))
@@ -29,11 +29,11 @@ func joined(t *testing.T, n int, program func(e *Engine, x *cuda.Slice[float32])
 			}
 			var next []uint64
 			for range n {
-				next = append(next, e.Sign(sum(e, x)))
+				next = append(next, e.signature(sum(e, x)))
 			}
 			for i := range n {
-				if p := launch(e, engine.Launch{Ctx: t.Context(), Seq: uint64(i + 1), Calls: sum(e, x), Join: true}, next[i:]...); p != nil {
-					err = errors.Join(err, fmt.Errorf("operation %d was not joined: %w", i, p.Settle()))
+				if p := launch(e, request{ctx: t.Context(), seq: uint64(i + 1), calls: sum(e, x), coalesce: true}, next[i:]...); p != nil {
+					err = errors.Join(err, fmt.Errorf("operation %d was not coalesced: %w", i, p.settle()))
 				}
 			}
 			launched.Done()
@@ -48,11 +48,11 @@ func joined(t *testing.T, n int, program func(e *Engine, x *cuda.Slice[float32])
 	ok(t, errs...)
 }
 
-// launch launches one operation.
-func launch(e *Engine, l engine.Launch, next ...uint64) engine.Pending {
-	list := []engine.Launch{l}
-	e.Launch(list, next)
-	return list[0].Pending
+// launch launches one operation. next are the signatures of those that follow.
+func launch(e *Engine, l request, next ...uint64) *pending {
+	list := []request{l}
+	e.launch(list, next)
+	return list[0].pending
 }
 
 // holds returns an error if x has another value.
@@ -69,49 +69,49 @@ func holds(x *cuda.Slice[float32], want float32) error {
 	return nil
 }
 
-// TestJoined has one event tell of four operations; the last is not joined, because none
-// that the ranks have agreed upon follows.
-func TestJoined(t *testing.T) {
+// TestCoalesced checks that four operations share one completion event. The last one records it,
+// because no operation follows that the ranks have compared.
+func TestCoalesced(t *testing.T) {
 	clean(t)
 	var before int
 	if control != nil {
 		before = control.Calls("cuEventRecord")
 	}
-	joined(t, 3, func(e *Engine, x *cuda.Slice[float32]) error {
-		if n := e.Agreed(); n != 1 {
+	coalesced(t, 3, func(e *Engine, x *cuda.Slice[float32]) error {
+		if n := e.agreedAhead(); n != 1 {
 			return fmt.Errorf("%d more are agreed upon", n)
 		}
-		p := launch(e, engine.Launch{Ctx: t.Context(), Seq: 4, Calls: sum(e, x), Join: true})
+		p := launch(e, request{ctx: t.Context(), seq: 4, calls: sum(e, x), coalesce: true})
 		if p == nil {
-			return errors.New("the last was joined")
+			return errors.New("the last was coalesced")
 		}
-		return errors.Join(p.Settle(), holds(x, 16))
+		return errors.Join(p.settle(), holds(x, 16))
 	})
 	if control != nil && control.Calls("cuEventRecord")-before != 2 {
 		t.Errorf("%d events were recorded by two ranks", control.Calls("cuEventRecord")-before)
 	}
 }
 
-// TestJoinedFails has the group fail while the device is at work on the first of joined
-// operations: when the last is settled, it uses their memory no more.
-func TestJoinedFails(t *testing.T) {
+// TestCoalescedFails makes the group fail while the device is at work on the first of several
+// operations that share an event: when the last one has settled, the device does not use their memory.
+func TestCoalescedFails(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
 	}
-	for name, last := range map[string]func(e *Engine, x *cuda.Slice[float32]) engine.Pending{
-		"launched": func(e *Engine, x *cuda.Slice[float32]) engine.Pending {
-			p := launch(e, engine.Launch{Ctx: t.Context(), Seq: 3, Calls: sum(e, x), Join: true})
+	for name, last := range map[string]func(e *Engine, x *cuda.Slice[float32]) *pending{
+		"launched": func(e *Engine, x *cuda.Slice[float32]) *pending {
+			p := launch(e, request{ctx: t.Context(), seq: 3, calls: sum(e, x), coalesce: true})
 			e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: 0, Facts: engine.Facts{Text: "enough"}})
 			return p
 		},
-		"not launched": func(e *Engine, x *cuda.Slice[float32]) engine.Pending {
+		"not launched": func(e *Engine, x *cuda.Slice[float32]) *pending {
 			e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: 0, Facts: engine.Facts{Text: "enough"}})
-			return launch(e, engine.Launch{Ctx: t.Context(), Seq: 3, Calls: sum(e, x), Join: true})
+			return launch(e, request{ctx: t.Context(), seq: 3, calls: sum(e, x), coalesce: true})
 		},
-		"given up": func(e *Engine, x *cuda.Slice[float32]) engine.Pending {
+		"given up": func(e *Engine, x *cuda.Slice[float32]) *pending {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			return launch(e, engine.Launch{Ctx: ctx, Seq: 3, Calls: sum(e, x), Join: true})
+			return launch(e, request{ctx: ctx, seq: 3, calls: sum(e, x), coalesce: true})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,9 +119,9 @@ func TestJoinedFails(t *testing.T) {
 			t.Cleanup(control.Reset)
 			fired := control.Fired()
 			control.Fail(fakegpu.Kernel, 1, fakegpu.Hang)
-			joined(t, 2, func(e *Engine, x *cuda.Slice[float32]) error {
+			coalesced(t, 2, func(e *Engine, x *cuda.Slice[float32]) error {
 				p := last(e, x)
-				if err := p.Settle(); !errors.Is(err, engine.ErrAborted) {
+				if err := p.settle(); !errors.Is(err, engine.ErrAborted) {
 					return fmt.Errorf("rank %d was told %w", e.Rank(), err)
 				}
 				if done, err := e.stream.Done(); !done {
@@ -136,8 +136,8 @@ func TestJoinedFails(t *testing.T) {
 	}
 }
 
-// TestTogether launches operations with one call; those that need more than NCCL's own
-// call keep their place among the others.
+// TestTogether launches operations with one call. Operations that consist of more than one call of
+// NCCL keep their place among the others.
 func TestTogether(t *testing.T) {
 	clean(t)
 	premul := func(e *Engine, x *cuda.Slice[float32]) []engine.Call {
@@ -151,7 +151,7 @@ func TestTogether(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		calls func(e *Engine, x *cuda.Slice[float32]) []engine.Call
-		want  func(rank int, x []float32) []float32 // of three
+		want  func(rank int, x []float32) []float32 // after three operations
 	}{
 		"sums":     {sum, func(_ int, x []float32) []float32 { return []float32{4 * (x[0] + x[2]), 4 * (x[1] + x[3])} }},
 		"products": {premul, func(_ int, x []float32) []float32 { return []float32{32 * (x[0] + x[2]), 32 * (x[1] + x[3])} }},
@@ -172,19 +172,19 @@ func TestTogether(t *testing.T) {
 						if err := x.CopyFrom(all[2*r : 2*r+2]); err != nil {
 							return err
 						}
-						var list []engine.Launch
+						var list []request
 						var next []uint64
 						for i := range 3 {
-							list = append(list, engine.Launch{Ctx: t.Context(), Seq: uint64(i + 1), Calls: c.calls(e, x), Join: i < 2})
-							next = append(next, e.Sign(list[i].Calls))
+							list = append(list, request{ctx: t.Context(), seq: uint64(i + 1), calls: c.calls(e, x), coalesce: i < 2})
+							next = append(next, e.signature(list[i].calls))
 						}
-						e.Launch(list[:1], next[1:])
-						e.Launch(list[1:], nil)
-						if list[0].Pending != nil || list[1].Pending != nil || list[2].Pending == nil {
-							return errors.New("they were not joined")
+						e.launch(list[:1], next[1:])
+						e.launch(list[1:], nil)
+						if list[0].pending != nil || list[1].pending != nil || list[2].pending == nil {
+							return errors.New("they were not coalesced")
 						}
 						got := make([]float32, 2)
-						if err := errors.Join(list[2].Pending.Settle(), x.CopyTo(got)); err != nil {
+						if err := errors.Join(list[2].pending.settle(), x.CopyTo(got)); err != nil {
 							return err
 						}
 						if want := c.want(r, all); !slices.Equal(got, want) {

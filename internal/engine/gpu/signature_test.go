@@ -7,9 +7,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// TestMarks holds that ranks find as many operations to be the same as all of them
-// know of, and none that differs.
-func TestMarks(t *testing.T) {
+// TestCommonPrefix checks the number of equal next operations that ranks find with their digests.
+func TestCommonPrefix(t *testing.T) {
 	list := func(n, odd int) []uint64 {
 		signs := make([]uint64, n)
 		for i := range signs {
@@ -43,18 +42,18 @@ func TestMarks(t *testing.T) {
 	} {
 		e := &Engine{size: len(c.ranks)}
 		for _, signs := range c.ranks {
-			m := marksOf(signs[0], signs[1:])
-			e.all = append(e.all, m[:]...)
+			m := digestOf(signs[0], signs[1:])
+			e.digests = append(e.digests, m[:]...)
 		}
-		if got := e.common(); got != c.want {
+		if got := e.commonPrefix(); got != c.want {
 			t.Errorf("%s: %d are the same, not %d", name, got, c.want)
 		}
 	}
 }
 
-// TestSign holds that what can be agreed upon beforehand has a sign, which tells it
-// apart, and that nothing else has.
-func TestSign(t *testing.T) {
+// TestSignature checks that operations that can be compared ahead have distinct signatures, and that
+// other operations have none.
+func TestSignature(t *testing.T) {
 	e := &Engine{size: 2}
 	mem := func(n int, device int16) engine.Mem { return engine.Mem{N: n, Type: kernel.Float32, Device: device} }
 	call := func(v engine.Verb, n int, device int16) engine.Call {
@@ -67,16 +66,16 @@ func TestSign(t *testing.T) {
 	for i, calls := range [][]engine.Call{
 		{a}, {b}, {named}, {a, a}, {a, b}, {b, a}, {call(engine.AllReduce, 5, 1)}, {call(engine.Broadcast, 4, 1)},
 	} {
-		s := e.Sign(calls)
-		if j, double := seen[s]; s == 0 || double || s != e.Sign(calls) {
-			t.Errorf("%d has the sign %d, as has %d", i, s, j)
+		s := e.signature(calls)
+		if j, double := seen[s]; s == 0 || double || s != e.signature(calls) {
+			t.Errorf("%d has the signature %d, as has %d", i, s, j)
 		}
 		seen[s] = i
 	}
 	uneven := engine.Call{Verb: engine.AllGather, Uneven: true, Src: mem(4, 1), DstParts: []engine.Mem{mem(4, 1), mem(4, 1)}}
 	for i, calls := range [][]engine.Call{{call(engine.AllReduce, 4, 0)}, {a, call(engine.AllReduce, 4, 0)}, {{Verb: engine.Barrier}}, {uneven}} {
-		if s := e.Sign(calls); s != 0 {
-			t.Errorf("%d has the sign %d", i, s)
+		if s := e.signature(calls); s != 0 {
+			t.Errorf("%d has the signature %d", i, s)
 		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// TestKeptTooLate makes a communicator when the group has failed and its engine is
-// closed, as a message can that was given up: it is aborted all the same.
-func TestKeptTooLate(t *testing.T) {
+// TestCommAfterClose creates a communicator after the group has failed and its engine is closed, as
+// an abandoned message can: the communicator is aborted.
+func TestCommAfterClose(t *testing.T) {
 	clean(t)
 	for range 20 {
 		e := newEngines(t, 1, engine.DeviceOptions{})[0]
@@ -21,7 +21,7 @@ func TestKeptTooLate(t *testing.T) {
 		ok(t, err)
 		e.Fail(&engine.Failure{Kind: engine.ErrAborted, Facts: engine.Facts{Text: "enough"}})
 		ok(t, e.Close())
-		e.keep(comm)
+		e.addComm(comm)
 		for begin := time.Now(); !errors.Is(comm.AsyncError(), nccl.ErrAborted); time.Sleep(time.Millisecond) {
 			if time.Since(begin) > time.Minute {
 				t.Fatal("it is not aborted")

@@ -7,10 +7,9 @@ import (
 	"testing"
 )
 
-// TestLane lets ranks agree on the places of messages, in every order of events
-// that chance comes up with: the orders in which the ranks start them must be
-// parts of one.
-func TestLane(t *testing.T) {
+// TestMessageOrder lets ranks agree on the times of messages, with events in random order: the
+// orders in which the ranks start the messages must be parts of one total order.
+func TestMessageOrder(t *testing.T) {
 	for seed := range uint64(300) {
 		if err := play(rand.New(rand.NewPCG(seed, 0)), 2+int(seed%4), 40); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -18,9 +17,9 @@ func TestLane(t *testing.T) {
 	}
 }
 
-// play does one of the things that can be done next, again and again.
+// play carries out possible events in random order until none is left.
 func play(rnd *rand.Rand, ranks, messages int) error {
-	lanes := make([]lane, ranks)
+	lanes := make([]messageOrder, ranks)
 	orders := make([][]uint64, ranks)
 	for r := range lanes {
 		lanes[r].start = func(t *transfer) { orders[r] = append(orders[r], t.number) }
@@ -51,7 +50,7 @@ func play(rnd *rand.Rand, ranks, messages int) error {
 		steps = slices.Delete(steps, i, i+1)
 		do()
 	}
-	// Ranks carry out what stands first with both of its ends: nothing is left.
+	// A message is carried out when it is first on both of its ranks: none may be left.
 	for done := 0; done < messages; done++ {
 		next := uint64(0)
 		for _, order := range orders {
