@@ -15,12 +15,12 @@ import (
 func ABI() string {
 	var opt Options
 	opt.fill(1)
-	f := fingerprint{sig: engine.Sig{Verb: 1, Type: 2, Red: 3, Uneven: true, Root: 4, Count: 5, Name: 6}, name: engine.Label{7}}
+	f := namedFingerprint{sig: engine.Sig{Verb: 1, Type: 2, Red: 3, Uneven: true, Root: 4, Count: 5, Name: 6}, name: engine.Label{7}}
 	var head transport.Head
 	f.put(head[thisAt:])
 	setTransferBytes(&head, 8)
 	return abi.Text("wire",
-		"head", []int{stepAt, algorithmAt, transferBytesAt, thisAt, prevAt, sigBytes, nameBytes, fingerprintBytes}, "sample", fmt.Sprintf("%x", head),
+		"head", []int{stepAt, algorithmAt, transferBytesAt, thisAt, prevAt, sigBytes, nameBytes, namedFingerprintBytes}, "sample", fmt.Sprintf("%x", head),
 		"segment", []int{defaultSegment, grain, opt.Segment}, "fuseMost", maxFusedBytes,
 		"ladders", crossovers, "ordered", orderedCrossovers, "uneven", unevenAlgorithms, "rest", unlimited, "algorithms", algorithmNames,
 		"choices", choices(),

@@ -24,7 +24,7 @@ type callLog struct {
 
 // A record is one call of this rank.
 type record struct {
-	fingerprint
+	namedFingerprint
 	op  string
 	seq uint64
 }
@@ -32,7 +32,7 @@ type record struct {
 // peerCall is the newest known call of another rank.
 type peerCall struct {
 	step uint64
-	call fingerprint
+	call namedFingerprint
 }
 
 // Position is a call that a rank runs, or its last one. The zero Position is that
@@ -103,7 +103,7 @@ func (l *callLog) record(rank int, h *head) {
 
 // compare finds a call that both this rank and the sender of h have made and in
 // which they differ. The caller holds l.mu.
-func (l *callLog) compare(h *head) (mine record, theirs fingerprint, differ bool) {
+func (l *callLog) compare(h *head) (mine record, theirs namedFingerprint, differ bool) {
 	switch {
 	case h.step == l.step+1:
 		mine, theirs = l.calls[l.step%rememberedCalls], h.prev

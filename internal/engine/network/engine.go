@@ -135,7 +135,7 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 }
 
 // beginStep begins the step of one call, or of several fused calls.
-func (e *Engine) beginStep(m fingerprint, alg Algorithm, op string) {
+func (e *Engine) beginStep(m namedFingerprint, alg Algorithm, op string) {
 	e.op = op
 	e.head = e.calls.beginStep(record{m, op, e.seq}, alg)
 	e.step++
@@ -145,7 +145,7 @@ func (e *Engine) beginStep(m fingerprint, alg Algorithm, op string) {
 
 // runCall runs one call as one step.
 func (e *Engine) runCall(c *engine.Call) error {
-	m := newFingerprint(c)
+	m := newNamedFingerprint(c)
 	alg := e.opt.choose(m.sig, e.size)
 	e.beginStep(m, alg, c.Op())
 	switch c.Verb {

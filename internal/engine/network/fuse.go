@@ -59,14 +59,14 @@ func (e *Engine) runFused(calls []engine.Call) error {
 
 // fusedFingerprint is the fingerprint of calls that run as one step. In place of a
 // name it shows their counts.
-func fusedFingerprint(calls []engine.Call) fingerprint {
+func fusedFingerprint(calls []engine.Call) namedFingerprint {
 	s := calls[0].Sig()
-	m := fingerprint{sig: engine.Sig{Verb: engine.Group, Type: s.Type, Red: s.Red, Count: int64(len(calls))}}
+	m := namedFingerprint{sig: engine.Sig{Verb: engine.Group, Type: s.Type, Red: s.Red, Count: int64(len(calls))}}
 	shown := m.name[:0:nameBytes]
 	var raw [sigBytes + nameBytes]byte
 	h := engine.HashStart
 	for i := range calls {
-		one := newFingerprint(&calls[i])
+		one := newNamedFingerprint(&calls[i])
 		one.put(raw[:])
 		h = h.Bytes(raw[:sigBytes])
 		if i > 0 && len(shown) < nameBytes/2 {

@@ -18,23 +18,23 @@ const (
 	algorithmAt     = 8 // one byte
 	transferBytesAt = 9 // seven bytes, read together with the algorithm as one word
 	thisAt          = 16
-	prevAt          = thisAt + fingerprintBytes
+	prevAt          = thisAt + namedFingerprintBytes
 
 	sigBytes         = 24
 	nameBytes        = engine.LabelBytes
-	fingerprintBytes = sigBytes + nameBytes
+	namedFingerprintBytes = sigBytes + nameBytes
 )
 
-var _ [transport.HeadBytes - prevAt - fingerprintBytes]byte // it fits
+var _ [transport.HeadBytes - prevAt - namedFingerprintBytes]byte // it fits
 
-// fingerprint is a call's engine.Sig, with as much of its name as fits.
-type fingerprint struct {
+// namedFingerprint is a call's engine.Sig, with as much of its name as fits.
+type namedFingerprint struct {
 	sig  engine.Sig
 	name engine.Label
 }
 
-func newFingerprint(c *engine.Call) fingerprint {
-	f := fingerprint{sig: c.Sig()}
+func newNamedFingerprint(c *engine.Call) namedFingerprint {
+	f := namedFingerprint{sig: c.Sig()}
 	if f.sig.Name != 0 {
 		c.PutLabel(&f.name)
 	}
@@ -42,9 +42,9 @@ func newFingerprint(c *engine.Call) fingerprint {
 }
 
 // call returns the description of the call, for errors.
-func (f *fingerprint) call() engine.CallInfo { return engine.ReadCall(f.sig, &f.name) }
+func (f *namedFingerprint) call() engine.CallInfo { return engine.ReadCall(f.sig, &f.name) }
 
-func (f *fingerprint) put(b []byte) {
+func (f *namedFingerprint) put(b []byte) {
 	s := &f.sig
 	b[0], b[1], b[2], b[3] = byte(s.Verb), byte(s.Type), byte(s.Red), 0
 	if s.Uneven {
@@ -56,7 +56,7 @@ func (f *fingerprint) put(b []byte) {
 	copy(b[sigBytes:], f.name[:])
 }
 
-func readFingerprint(b []byte) (f fingerprint) {
+func readNamedFingerprint(b []byte) (f namedFingerprint) {
 	f.sig = engine.Sig{
 		Verb: engine.Verb(b[0]), Type: kernel.DType(b[1]), Red: engine.Red(b[2]), Uneven: b[3] != 0,
 		Root:  int32(binary.LittleEndian.Uint32(b[4:])),
@@ -71,15 +71,15 @@ func readFingerprint(b []byte) (f fingerprint) {
 type head struct {
 	step       uint64
 	algorithm  Algorithm
-	this, prev fingerprint
+	this, prev namedFingerprint
 }
 
 func readHead(h *transport.Head) head {
 	return head{
 		step:      binary.LittleEndian.Uint64(h[stepAt:]),
 		algorithm: Algorithm(h[algorithmAt]),
-		this:      readFingerprint(h[thisAt:]),
-		prev:      readFingerprint(h[prevAt:]),
+		this:      readNamedFingerprint(h[thisAt:]),
+		prev:      readNamedFingerprint(h[prevAt:]),
 	}
 }
 
