@@ -83,17 +83,17 @@ func invalidTexts() (lines []string) {
 	for _, c := range []engine.Call{
 		{Verb: engine.Broadcast, Root: 4, Src: mem(0, 4), Dst: mem(0, 4)},
 		{Verb: engine.AllReduce, Src: mem(0, 4), Dst: mem(0, 4)},
-		{Verb: engine.AllReduce, Red: engine.Avg, Src: typed(mem(0, 4), kernel.Int32), Dst: typed(mem(0, 4), kernel.Int32)},
-		{Verb: engine.AllReduce, Red: engine.Sum},
-		{Verb: engine.AllReduce, Red: engine.Sum, Src: engine.Mem{N: 4, Type: kernel.Float64}, Dst: mem(0, 4)},
-		{Verb: engine.AllReduce, Red: engine.Sum, Src: engine.Mem{Ptr: unsafe.Pointer(&room[0]), N: engine.OutOfRange, Type: kernel.Float64}, Dst: mem(0, 4)},
-		{Verb: engine.AllReduce, Red: engine.Sum, Src: mem(0, -1), Dst: mem(0, 4)},
-		{Verb: engine.AllReduce, Red: engine.Sum, Src: engine.OnDevice(-3, nil, kernel.Float64, 4), Dst: mem(0, 4)},
-		{Verb: engine.AllReduce, Red: engine.Sum, Src: engine.OnDevice(0, unsafe.Pointer(&room[0]), kernel.Float64, 4), Dst: mem(8, 4)},
-		{Verb: engine.AllReduce, Red: engine.Sum, Src: typed(mem(0, 4), 99), Dst: mem(0, 4)},
-		{Verb: engine.AllReduce, Red: engine.Sum, Src: mem(0, 4), Dst: typed(mem(8, 4), kernel.Int64)},
-		{Verb: engine.AllReduce, Red: engine.Sum, Src: mem(0, 4), Dst: mem(8, 5)},
-		{Verb: engine.AllReduce, Red: engine.Sum, Src: mem(0, 4), Dst: mem(2, 4)},
+		{Verb: engine.AllReduce, ReduceOp: engine.Avg, Src: typed(mem(0, 4), kernel.Int32), Dst: typed(mem(0, 4), kernel.Int32)},
+		{Verb: engine.AllReduce, ReduceOp: engine.Sum},
+		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: engine.Mem{N: 4, Type: kernel.Float64}, Dst: mem(0, 4)},
+		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: engine.Mem{Ptr: unsafe.Pointer(&room[0]), N: engine.OutOfRange, Type: kernel.Float64}, Dst: mem(0, 4)},
+		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: mem(0, -1), Dst: mem(0, 4)},
+		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: engine.OnDevice(-3, nil, kernel.Float64, 4), Dst: mem(0, 4)},
+		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: engine.OnDevice(0, unsafe.Pointer(&room[0]), kernel.Float64, 4), Dst: mem(8, 4)},
+		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: typed(mem(0, 4), 99), Dst: mem(0, 4)},
+		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: mem(0, 4), Dst: typed(mem(8, 4), kernel.Int64)},
+		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: mem(0, 4), Dst: mem(8, 5)},
+		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: mem(0, 4), Dst: mem(2, 4)},
 		{Verb: engine.AllToAll, Src: mem(0, 6), Dst: mem(8, 6)},
 		{Verb: engine.AllToAll, Uneven: true},
 		{Verb: engine.AllToAll, Uneven: true, Src: mem(0, 1), DstParts: four[:3], SrcParts: four},
@@ -165,9 +165,9 @@ func failureTexts() (lines []string) {
 
 // disagreements are the facts of calls that differ.
 func disagreements() []engine.Facts {
-	reduce := engine.CallInfo{Sig: engine.Sig{Verb: engine.AllReduce, Type: kernel.Float32, Red: engine.Sum, Count: 4, Name: 2}, Name: "bias"}
-	barrier := engine.CallInfo{Sig: engine.Sig{Verb: engine.Barrier}}
-	device, batch := reduce, engine.CallInfo{Sig: engine.Sig{Verb: engine.Group, Count: 2}}
+	reduce := engine.CallInfo{Fingerprint: engine.Fingerprint{Verb: engine.AllReduce, Type: kernel.Float32, ReduceOp: engine.Sum, Count: 4, Name: 2}, Name: "bias"}
+	barrier := engine.CallInfo{Fingerprint: engine.Fingerprint{Verb: engine.Barrier}}
+	device, batch := reduce, engine.CallInfo{Fingerprint: engine.Fingerprint{Verb: engine.Group, Count: 2}}
 	device.Device = true
 	sides := func(a, b engine.Side) []engine.Side {
 		b.Rank = 1
@@ -189,7 +189,7 @@ func disagreements() []engine.Facts {
 // interruptions are the facts of operations that their context or a limit has ended.
 func interruptions() (list []engine.Facts) {
 	tag := 9
-	barrier := engine.CallInfo{Sig: engine.Sig{Verb: engine.Barrier}}
+	barrier := engine.CallInfo{Fingerprint: engine.Fingerprint{Verb: engine.Barrier}}
 	last := []engine.Side{{Rank: 1}, {Rank: 2, Call: barrier}}
 	for _, w := range []engine.Wait{
 		{},

@@ -8,7 +8,7 @@ import (
 
 // An Op says how elements are combined. Its zero value is no operation.
 type Op struct {
-	red   engine.Red
+	red   engine.ReduceOp
 	scale float64
 }
 

@@ -114,11 +114,11 @@ func (c *Comm) verb(ctx context.Context, call *engine.Call) error {
 }
 
 func allReduce(dst, src Buffer, op Op) engine.Call {
-	return engine.Call{Verb: engine.AllReduce, Dst: dst.m, Src: src.m, Red: op.red, Scale: op.scale}
+	return engine.Call{Verb: engine.AllReduce, Dst: dst.m, Src: src.m, ReduceOp: op.red, Scale: op.scale}
 }
 
 func reduce(dst, src Buffer, op Op, root int) engine.Call {
-	return engine.Call{Verb: engine.Reduce, Dst: dst.m, Src: src.m, Red: op.red, Scale: op.scale, Root: root}
+	return engine.Call{Verb: engine.Reduce, Dst: dst.m, Src: src.m, ReduceOp: op.red, Scale: op.scale, Root: root}
 }
 
 func broadcast(buf Buffer, root int) engine.Call {
@@ -134,12 +134,12 @@ func allGatherV(dst []Buffer, src Buffer) engine.Call {
 }
 
 func reduceScatter(dst, src Buffer, op Op) engine.Call {
-	return engine.Call{Verb: engine.ReduceScatter, Dst: dst.m, Src: src.m, Red: op.red, Scale: op.scale}
+	return engine.Call{Verb: engine.ReduceScatter, Dst: dst.m, Src: src.m, ReduceOp: op.red, Scale: op.scale}
 }
 
 func reduceScatterV(dst Buffer, src []Buffer, op Op) engine.Call {
 	return engine.Call{
-		Verb: engine.ReduceScatter, Uneven: true, Dst: dst.m, SrcParts: mems(src), Red: op.red, Scale: op.scale,
+		Verb: engine.ReduceScatter, Uneven: true, Dst: dst.m, SrcParts: mems(src), ReduceOp: op.red, Scale: op.scale,
 	}
 }
 

@@ -2,12 +2,12 @@ package engine
 
 import "github.com/tutti-go/tutti/internal/abi"
 
-// ABI describes what ranks must have in common: fingerprints, farewells, and
+// ABI describes what ranks must have in common: fingerprints, exit reasons, and
 // the names of groups.
 func ABI() string {
 	return abi.Text("engine",
-		"sig", abi.Struct[Sig](), "verbs", verbTable, "group", uint8(Group), "operators", opTable, "name", hashName("tutti"), "hash", uint64(HashStart.Word(hashPrime)),
-		"farewell", abi.Struct[Farewell](), "farewellHead", farewellHead, "mostLost", mostLost, "travelKinds", KindNames(),
+		"sig", abi.Struct[Fingerprint](), "verbs", verbTable, "group", uint8(Group), "operators", opTable, "name", hashName("tutti"), "hash", uint64(HashStart.Word(hashPrime)),
+		"farewell", abi.Struct[ExitReason](), "exitReasonHead", exitReasonHead, "mostLost", mostLost, "travelKinds", KindNames(),
 		"farewellFacts", []int{factEnd, factLoss, factLimit, factTag, factWait, factSide, factRanks, factUnheard, factBehind, factRelay, factDevice, factCause, factText, factLast},
 		"facts", abi.Struct[Facts](), "side", abi.Struct[Side](), "failure", abi.Struct[failureJSON](),
 		"events", []Event{
@@ -20,8 +20,8 @@ func ABI() string {
 			PhaseUnknown, NotBegun, Queued, AboutToWait, Arriving, Finishing, Exchanging, Sending, Receiving, DeviceAtWork, DeviceAhead, numPhases,
 		},
 		"relays", []Relay{NoRelay, HostsWait, LeaderWaits, HostsNotAsked, numRelays}, "losses", []Loss{Closed, Exited, HostSilent, Disconnected, JoinFailed},
-		"call", AppendCall(nil, &CallInfo{Sig: Sig{Verb: 1, Type: 2, Red: 3, Uneven: true, Root: 4, Count: 5, Name: 6}, Name: "n", Device: true}),
-		"label", []int{LabelBytes, stepBit, formBit}, "step", stepName(Sig{Verb: AllReduce, Count: 3}),
+		"call", AppendCall(nil, &CallInfo{Fingerprint: Fingerprint{Verb: 1, Type: 2, ReduceOp: 3, Uneven: true, Root: 4, Count: 5, Name: 6}, Name: "n", Device: true}),
+		"label", []int{LabelBytes, stepBit, formBit}, "step", stepName(Fingerprint{Verb: AllReduce, Count: 3}),
 		"groupName", GroupName("world", 1, 2), "mostName", mostName, "roundDigits", roundDigits,
 	)
 }

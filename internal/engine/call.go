@@ -78,13 +78,13 @@ func (m Mem) same(o Mem) bool { return m.Ptr == o.Ptr && m.Bytes() == o.Bytes() 
 // is the r-th of equal parts. An uneven form passes a divided side as one Mem per
 // rank, in DstParts or SrcParts.
 type Call struct {
-	Verb   Verb
-	Red    Red
-	Uneven bool
-	Root   int
-	Scale  float64 // factor of an operator with Scaling ByFactor
-	Name   string  // of the operation, for error texts; must be equal on all ranks
-	Method string  // result of Op for a call that an engine makes for another one; "": none
+	Verb     Verb
+	ReduceOp ReduceOp
+	Uneven   bool
+	Root     int
+	Scale    float64 // factor of an operator with Scaling ByFactor
+	Name     string  // of the operation, for error texts; must be equal on all ranks
+	Method   string  // result of Op for a call that an engine makes for another one; "": none
 	// Of is the call of which this one is a step, for an engine that contains other engines. Nil: none.
 	// The ranks compare it in place of Name, and errors show it in place of the step.
 	Of *Call

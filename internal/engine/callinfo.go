@@ -12,9 +12,9 @@ import (
 // A CallInfo describes a call in a failure: its fingerprint and its name, or the beginning of the
 // name. The zero CallInfo is no call.
 type CallInfo struct {
-	Sig    Sig    `json:"sig"`
-	Name   string `json:"name,omitempty"`
-	Device bool   `json:"device,omitempty"` // its buffers are in device memory
+	Fingerprint Fingerprint `json:"sig"`
+	Name        string      `json:"name,omitempty"`
+	Device      bool        `json:"device,omitempty"` // its buffers are in device memory
 }
 
 // Info describes the call. For a step it describes the call of which it is one.
@@ -22,11 +22,11 @@ func (c *Call) Info() CallInfo {
 	if c.Of != nil {
 		c = c.Of
 	}
-	return CallInfo{Sig: c.Sig(), Name: c.Name, Device: c.OnDevice()}
+	return CallInfo{Fingerprint: c.Fingerprint(), Name: c.Name, Device: c.OnDevice()}
 }
 
 func (c CallInfo) String() string {
-	text := c.Sig.Text(c.Name)
+	text := c.Fingerprint.Text(c.Name)
 	if c.Device {
 		text += " on a device"
 	}
@@ -56,8 +56,8 @@ func (c *Call) Labelled() bool { return c.Name != "" || c.Of != nil }
 func (c *Call) PutLabel(l *Label) {
 	n, name := 0, c.Name
 	if c.Of != nil {
-		s := c.Of.Sig()
-		l[0], l[1], l[2] = byte(s.Verb), byte(s.Type), byte(s.Red)
+		s := c.Of.Fingerprint()
+		l[0], l[1], l[2] = byte(s.Verb), byte(s.Type), byte(s.ReduceOp)
 		if s.Uneven {
 			l[2] |= formBit
 		}
@@ -72,22 +72,22 @@ func (c *Call) PutLabel(l *Label) {
 
 // ReadCall describes a call of which a rank has shown the fingerprint and, if that has a Name, the
 // Label.
-func ReadCall(s Sig, l *Label) CallInfo {
+func ReadCall(s Fingerprint, l *Label) CallInfo {
 	if s.Name == 0 {
-		return CallInfo{Sig: s}
+		return CallInfo{Fingerprint: s}
 	}
 	rest := l[:]
 	if s.Name&stepBit != 0 {
-		of := Sig{Verb: Verb(l[0]), Type: kernel.DType(l[1]), Red: Red(l[2] &^ formBit), Uneven: l[2]&formBit != 0}
+		of := Fingerprint{Verb: Verb(l[0]), Type: kernel.DType(l[1]), ReduceOp: ReduceOp(l[2] &^ formBit), Uneven: l[2]&formBit != 0}
 		rest = l[3:]
 		root, n := binary.Uvarint(rest)
 		if n <= 0 {
-			return CallInfo{Sig: s}
+			return CallInfo{Fingerprint: s}
 		}
 		rest = rest[n:]
 		count, n := binary.Uvarint(rest)
 		if n <= 0 {
-			return CallInfo{Sig: s}
+			return CallInfo{Fingerprint: s}
 		}
 		rest = rest[n:]
 		of.Root, of.Count = int32(root), int64(count)
@@ -97,7 +97,7 @@ func ReadCall(s Sig, l *Label) CallInfo {
 		s = of
 	}
 	name, _, _ := bytes.Cut(rest, []byte{0})
-	return CallInfo{Sig: s, Name: strings.ToValidUTF8(string(name), "")}
+	return CallInfo{Fingerprint: s, Name: strings.ToValidUTF8(string(name), "")}
 }
 
 // AppendCall appends a call as ReadCalls reads it, with its whole name.
@@ -137,11 +137,11 @@ func validPrefix(b []byte) string {
 
 // stepName is the Name in the fingerprint of a step: a hash of the fingerprint of the call that it is
 // a step of.
-func stepName(s Sig) uint64 {
+func stepName(s Fingerprint) uint64 {
 	form := uint64(0)
 	if s.Uneven {
 		form = 1
 	}
-	head := uint64(s.Verb) | uint64(s.Type)<<8 | uint64(s.Red)<<16 | form<<24 | uint64(uint32(s.Root))<<32
+	head := uint64(s.Verb) | uint64(s.Type)<<8 | uint64(s.ReduceOp)<<16 | form<<24 | uint64(uint32(s.Root))<<32
 	return uint64(HashStart.Word(head).Word(uint64(s.Count)).Word(s.Name)) | stepBit
 }

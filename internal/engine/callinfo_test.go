@@ -19,11 +19,11 @@ func TestLabel(t *testing.T) {
 			"AllGatherV(uint8)",
 		},
 		{
-			Call{Verb: Reduce, Red: Max, Root: 4095, Src: Mem{N: 1 << 40, Type: kernel.BFloat16}},
+			Call{Verb: Reduce, ReduceOp: Max, Root: 4095, Src: Mem{N: 1 << 40, Type: kernel.BFloat16}},
 			"Reduce(1099511627776 x bfloat16, max, root 4095)",
 		},
 		{
-			Call{Verb: AllReduce, Red: Sum, Src: whole, Name: "a: b:c"},
+			Call{Verb: AllReduce, ReduceOp: Sum, Src: whole, Name: "a: b:c"},
 			`AllReduce(20000 x float32, sum, name "a: b:c")`,
 		},
 		{
@@ -31,7 +31,7 @@ func TestLabel(t *testing.T) {
 			`Broadcast(7 x int64, root 0, name "the bias of the seventh")`,
 		},
 	} {
-		for _, call := range []Call{c.call, {Verb: Reduce, Red: Sum, Src: whole, Of: &c.call}} {
+		for _, call := range []Call{c.call, {Verb: Reduce, ReduceOp: Sum, Src: whole, Of: &c.call}} {
 			var l Label
 			for i := range l {
 				l[i] = 0xff // what was there before
@@ -39,7 +39,7 @@ func TestLabel(t *testing.T) {
 			if call.Labelled() {
 				call.PutLabel(&l)
 			}
-			if got := ReadCall(call.Sig(), &l).String(); got != c.text {
+			if got := ReadCall(call.Fingerprint(), &l).String(); got != c.text {
 				t.Errorf("%s, want %s", got, c.text)
 			}
 			if got := call.Info().String(); got != c.text {
@@ -47,13 +47,13 @@ func TestLabel(t *testing.T) {
 			}
 		}
 		step, other := Call{Verb: Barrier, Of: &c.call}, c.call
-		if (other.Name != "") != other.Labelled() || !step.Labelled() || step.Sig().Name&stepBit == 0 || c.call.Sig().Name&stepBit != 0 {
+		if (other.Name != "") != other.Labelled() || !step.Labelled() || step.Fingerprint().Name&stepBit == 0 || c.call.Fingerprint().Name&stepBit != 0 {
 			t.Errorf("%s: a step and a name look alike", c.text)
 		}
-		if other.Root++; other.Verb.Rooted() && (&Call{Verb: Barrier, Of: &other}).Sig() == step.Sig() {
+		if other.Root++; other.Verb.Rooted() && (&Call{Verb: Barrier, Of: &other}).Fingerprint() == step.Fingerprint() {
 			t.Errorf("%s: a step is not told from that of another call", c.text)
 		}
-		if n := testing.AllocsPerRun(10, func() { var l Label; step.PutLabel(&l); _ = step.Sig() }); n != 0 {
+		if n := testing.AllocsPerRun(10, func() { var l Label; step.PutLabel(&l); _ = step.Fingerprint() }); n != 0 {
 			t.Errorf("%v allocations", n)
 		}
 	}
@@ -61,7 +61,7 @@ func TestLabel(t *testing.T) {
 		c := Call{Verb: Barrier, Name: name}
 		var l Label
 		c.PutLabel(&l)
-		if got := ReadCall(c.Sig(), &l).Name; len(got) < 29 || name[:len(got)] != got {
+		if got := ReadCall(c.Fingerprint(), &l).Name; len(got) < 29 || name[:len(got)] != got {
 			t.Errorf("%q became %q", name, got)
 		}
 	}
@@ -74,7 +74,7 @@ func FuzzLabel(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, name uint64, b []byte) {
 		var l Label
 		copy(l[:], b)
-		_ = ReadCall(Sig{Verb: Barrier, Name: name}, &l).String()
+		_ = ReadCall(Fingerprint{Verb: Barrier, Name: name}, &l).String()
 		for _, c := range ReadCalls(b) {
 			_ = c.String()
 		}

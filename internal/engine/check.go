@@ -30,7 +30,7 @@ func (c *Call) Check(rank, size int) error {
 // their size in bytes may overflow.
 func (c *Call) usual() bool {
 	m := &c.Src
-	return c.Verb == AllReduce && c.Red.Info().Integers && c.Dst == *m &&
+	return c.Verb == AllReduce && c.ReduceOp.Info().Integers && c.Dst == *m &&
 		m.Ptr != nil && uint(m.N-1) < 1<<30 && m.Device == 0 && m.Type.Valid()
 }
 
@@ -96,11 +96,11 @@ func (c *Call) checkRed() error {
 	if !c.Verb.Reduces() {
 		return nil
 	}
-	if !c.Red.Valid() {
+	if !c.ReduceOp.Valid() {
 		return invalid("the zero Op is no reduction")
 	}
-	if t := c.whole().Type; t.Valid() && !c.Red.Takes(t) {
-		return invalid("%s of %s: the intermediate sum or product could overflow the type; use Sum, or floating-point elements", c.Red, t)
+	if t := c.whole().Type; t.Valid() && !c.ReduceOp.Takes(t) {
+		return invalid("%s of %s: the intermediate sum or product could overflow the type; use Sum, or floating-point elements", c.ReduceOp, t)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (f *Failure) Error() string {
 func (f *Failure) Unwrap() error { return f.Kind }
 
 // travelKinds are the kinds of failure that end a group, with the names by which they travel. A
-// Farewell numbers them from one, in this order.
+// ExitReason numbers them from one, in this order.
 var travelKinds = [...]struct {
 	name string
 	kind error

@@ -22,7 +22,7 @@ func TestFootprintOfMany(t *testing.T) {
 		f.Reset()
 		for i := range n {
 			k := (i*7919 + 5) % n
-			f.AddCall(i, &Call{Verb: AllReduce, Red: Sum, Dst: mem(own[8*k : 8*k+8]), Src: mem(shared)})
+			f.AddCall(i, &Call{Verb: AllReduce, ReduceOp: Sum, Dst: mem(own[8*k : 8*k+8]), Src: mem(shared)})
 		}
 	}
 	add()
@@ -48,7 +48,7 @@ func TestLengths(t *testing.T) {
 	for _, n := range []int{-1, math.MinInt, math.MaxInt, math.MaxInt / 4, math.MaxInt/2 + 1, math.MaxInt/4 + 1} {
 		m := Mem{Ptr: unsafe.Pointer(&x), N: n, Type: kernel.Float32}
 		for v := AllReduce; v < Barrier; v++ {
-			c := Call{Verb: v, Red: Sum, Dst: m, Src: m}
+			c := Call{Verb: v, ReduceOp: Sum, Dst: m, Src: m}
 			if err := c.Check(0, 2); !errors.Is(err, ErrInvalid) {
 				t.Errorf("%v of %d elements: %v", v, n, err)
 			}

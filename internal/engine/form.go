@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// While returns a context that ends with ctx, or when the group fails: its cause
+// UntilFailure returns a context that ends with ctx, or when the group fails: its cause
 // is the failure then. Cancel gives back what it holds.
-func While(ctx context.Context, e Engine) (while context.Context, cancel func()) {
+func UntilFailure(ctx context.Context, e Engine) (while context.Context, cancel func()) {
 	while, end := context.WithCancelCause(ctx)
 	stop := afterFailure(e, func() { end(e.Failure()) })
 	return while, func() {
@@ -29,11 +29,11 @@ const forming = "Sub"
 // the group itself.
 func Form(ctx context.Context, parent Engine, members []int, create func(context.Context) (Engine, error)) (Engine, error) {
 	formingFailed := Facts{Event: FormingFailed, Ranks: members}
-	making, cancel := While(ctx, parent)
+	making, cancel := UntilFailure(ctx, parent)
 	sub, err := create(making)
 	cancel()
 	if err != nil {
-		return nil, Spoil(ctx, parent, formingFailed, err)
+		return nil, FailGroup(ctx, parent, formingFailed, err)
 	}
 	inherit := func() { sub.Fail(inherited(parent.Failure(), members, sub.Rank())) }
 	stop := afterFailure(parent, inherit)
@@ -47,7 +47,7 @@ func Form(ctx context.Context, parent Engine, members []int, create func(context
 		return sub, nil
 	case parent.Failure() != nil:
 	case f == nil:
-		_ = Spoil(ctx, parent, formingFailed, err)
+		_ = FailGroup(ctx, parent, formingFailed, err)
 	case f.Op != forming:
 		return sub, nil // another member had it already, and has ended it
 	default:
@@ -79,11 +79,11 @@ func own(first, saw *Failure, rank int) *Failure {
 	return &f
 }
 
-// Spoil ends a group because something that belongs to one of its operations
+// FailGroup ends a group because something that belongs to one of its operations
 // failed outside of Run, unless the group has failed already. It returns the
-// first cause. Ctx is the operation's, and what says what was tried: Spoil adds
+// first cause. Ctx is the operation's, and what says what was tried: FailGroup adds
 // err to it.
-func Spoil(ctx context.Context, e Engine, what Facts, err error) *Failure {
+func FailGroup(ctx context.Context, e Engine, what Facts, err error) *Failure {
 	if e.Failure() != nil {
 		return ended(e)
 	}

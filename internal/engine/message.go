@@ -44,8 +44,8 @@ func (m *Message) Mismatch(rank int, n uint64, t kernel.DType) *Failure {
 	return &Failure{Kind: ErrMismatch, Op: "Recv", Seq: m.Seq, Rank: rank, Facts: Facts{
 		Event: MessagesDiffer, Tag: m.Tag,
 		Sides: []Side{
-			{Rank: rank, Call: CallInfo{Sig: Sig{Type: m.Mem.Type, Count: int64(m.Mem.N)}}},
-			{Rank: m.Peer, Call: CallInfo{Sig: Sig{Type: t, Count: int64(n)}}},
+			{Rank: rank, Call: CallInfo{Fingerprint: Fingerprint{Type: m.Mem.Type, Count: int64(m.Mem.N)}}},
+			{Rank: m.Peer, Call: CallInfo{Fingerprint: Fingerprint{Type: t, Count: int64(n)}}},
 		},
 	}}
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A Red says how elements are combined.
-type Red uint8
+// A ReduceOp says how elements are combined.
+type ReduceOp uint8
 
 // The operators. An operator that scales multiplies each rank's elements by a
 // factor before it combines them: Avg by 1/ranks, PreMul by that rank's own
 // factor.
 const (
-	Sum Red = iota + 1
+	Sum ReduceOp = iota + 1
 	Prod
 	Min
 	Max
@@ -38,7 +38,7 @@ const (
 type OpInfo struct {
 	Name    string
 	Kernel  kernel.Op // combines two elements, after scaling
-	Inner   Red       // the operator that combines scaled elements: itself if there is no scaling
+	Inner   ReduceOp  // the operator that combines scaled elements: itself if there is no scaling
 	Scaling Scaling
 	// Integers reports that the operator takes integer elements. Every operator
 	// takes floating-point elements.
@@ -48,7 +48,7 @@ type OpInfo struct {
 	Rounds bool
 }
 
-// opTable is indexed by Red. Entry 0 describes no operator.
+// opTable is indexed by ReduceOp. Entry 0 describes no operator.
 var opTable = [...]OpInfo{
 	Sum:    {Name: "sum", Kernel: kernel.Sum, Inner: Sum, Integers: true, Rounds: true},
 	Prod:   {Name: "prod", Kernel: kernel.Prod, Inner: Prod, Integers: true, Rounds: true},
@@ -60,7 +60,7 @@ var opTable = [...]OpInfo{
 
 // Info returns the facts about the operator. An unknown operator has the zero
 // OpInfo.
-func (r Red) Info() *OpInfo {
+func (r ReduceOp) Info() *OpInfo {
 	if int(r) >= len(opTable) {
 		r = 0
 	}
@@ -68,17 +68,17 @@ func (r Red) Info() *OpInfo {
 }
 
 // OpNamed returns the operator with that name, or zero.
-func OpNamed(name string) Red {
+func OpNamed(name string) ReduceOp {
 	for r := range opTable {
 		if r != 0 && opTable[r].Name == name {
-			return Red(r)
+			return ReduceOp(r)
 		}
 	}
 	return 0
 }
 
 // String returns the operator's name, such as "sum".
-func (r Red) String() string {
+func (r ReduceOp) String() string {
 	if name := r.Info().Name; name != "" {
 		return name
 	}
@@ -86,19 +86,19 @@ func (r Red) String() string {
 }
 
 // Valid reports whether r is an operator.
-func (r Red) Valid() bool { return r.Info().Name != "" }
+func (r ReduceOp) Valid() bool { return r.Info().Name != "" }
 
 // Takes reports whether the operator takes elements of type t.
-func (r Red) Takes(t kernel.DType) bool { return r.Info().Integers || r.Valid() && t.IsFloat() }
+func (r ReduceOp) Takes(t kernel.DType) bool { return r.Info().Integers || r.Valid() && t.IsFloat() }
 
 // OrderMatters reports whether the bits of a result of elements of type t depend
 // on the order in which the ranks are combined.
-func (r Red) OrderMatters(t kernel.DType) bool { return r.Info().Rounds && t.IsFloat() }
+func (r ReduceOp) OrderMatters(t kernel.DType) bool { return r.Info().Rounds && t.IsFloat() }
 
 // Scales reports whether the operator multiplies elements before it combines
 // them. Ask it, and not the factor: ranks may have different factors, and must
 // take the same way.
-func (r Red) Scales() bool { return r.Info().Scaling != NoScaling }
+func (r ReduceOp) Scales() bool { return r.Info().Scaling != NoScaling }
 
 // Factor returns what the call's rank multiplies its elements by, in a group of
 // so many ranks. It is 1 for a call that does not scale.
@@ -106,11 +106,11 @@ func (c *Call) Factor(ranks int) float64 {
 	if !c.Scales() {
 		return 1
 	}
-	if c.Red.Info().Scaling == ByFactor {
+	if c.ReduceOp.Info().Scaling == ByFactor {
 		return c.Scale
 	}
 	return 1 / float64(ranks)
 }
 
 // Scales reports whether the call multiplies elements before it combines them.
-func (c *Call) Scales() bool { return c.Verb.Reduces() && c.Red.Scales() }
+func (c *Call) Scales() bool { return c.Verb.Reduces() && c.ReduceOp.Scales() }

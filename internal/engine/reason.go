@@ -53,7 +53,7 @@ func (f *Failure) what(causes int) string {
 	case SegmentsDiffer:
 		return fmt.Sprintf("rank %d receives segments of %d bytes, rank %d sends segments of %d", a.Rank, a.N, b.Rank, b.N)
 	case MessagesDiffer:
-		return fmt.Sprintf("rank %d receives %s with tag %d, rank %d sends %s", a.Rank, a.Call.Sig.elements(), f.Tag, b.Rank, b.Call.Sig.elements())
+		return fmt.Sprintf("rank %d receives %s with tag %d, rank %d sends %s", a.Rank, a.Call.Fingerprint.elements(), f.Tag, b.Rank, b.Call.Fingerprint.elements())
 	case MemoryFreed:
 		return fmt.Sprintf("rank %d has freed memory of Alloc that rank %d still uses", a.Rank, b.Rank)
 	case OutOfBounds:
@@ -263,7 +263,7 @@ func (w *Wait) lastCalls() string {
 	var list []string
 	for _, s := range w.Last {
 		switch {
-		case s.Call.Sig.Verb == 0:
+		case s.Call.Fingerprint.Verb == 0:
 			list = append(list, fmt.Sprintf("rank %d has called nothing yet", s.Rank))
 		case w.Phase == Arriving:
 			list = append(list, fmt.Sprintf("rank %d last called %s", s.Rank, s.Call))
@@ -278,7 +278,7 @@ func (w *Wait) lastCalls() string {
 }
 
 // elements is a number of elements and their type.
-func (s Sig) elements() string { return fmt.Sprintf("%d x %s", s.Count, s.Type) }
+func (s Fingerprint) elements() string { return fmt.Sprintf("%d x %s", s.Count, s.Type) }
 
 func eachRank(list []int) (texts []string) {
 	for _, r := range list {

@@ -53,7 +53,7 @@ func TestOpTable(t *testing.T) {
 	if len(opTable) != NumOps+1 {
 		t.Errorf("the table has %d operators, not %d", len(opTable)-1, NumOps)
 	}
-	for r := Sum; r <= Red(NumOps); r++ {
+	for r := Sum; r <= ReduceOp(NumOps); r++ {
 		i := r.Info()
 		if !r.Valid() || OpNamed(i.Name) != r {
 			t.Errorf("operator %d has the name %q", r, i.Name)
@@ -68,16 +68,16 @@ func TestOpTable(t *testing.T) {
 			t.Errorf("%v does not take its types", r)
 		}
 	}
-	for _, r := range []Red{0, Red(NumOps + 1), 255} {
+	for _, r := range []ReduceOp{0, ReduceOp(NumOps + 1), 255} {
 		if r.Valid() || r.Takes(kernel.Float32) || r.String() == "" {
 			t.Errorf("%v is known", r)
 		}
 	}
-	c := Call{Verb: AllReduce, Red: PreMul, Scale: 3}
+	c := Call{Verb: AllReduce, ReduceOp: PreMul, Scale: 3}
 	if c.Factor(4) != 3 {
 		t.Errorf("premul multiplies by %v", c.Factor(4))
 	}
-	if c.Red = Avg; c.Factor(4) != 0.25 {
+	if c.ReduceOp = Avg; c.Factor(4) != 0.25 {
 		t.Errorf("avg of 4 ranks multiplies by %v", c.Factor(4))
 	}
 	if c.Verb = Broadcast; c.Factor(4) != 1 {

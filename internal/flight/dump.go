@@ -147,7 +147,7 @@ func (l *Log) readRuns() (list []run) {
 // describe returns an operation of a run as an Op.
 func (l *Log) describe(seq uint64, r *run) Op {
 	op := Op{Seq: seq, Verb: kindName(verbOf(r.packed)), Type: typeName(r.packed), Count: r.count, Bytes: r.bytes, Print: uint32(r.print)}
-	if red := engine.Red(r.packed >> redAt & (1<<(unevenAt-redAt) - 1)); red != 0 {
+	if red := engine.ReduceOp(r.packed >> redAt & (1<<(unevenAt-redAt) - 1)); red != 0 {
 		op.Red = red.String()
 	}
 	if r.packed>>unevenAt&1 != 0 {

@@ -11,7 +11,7 @@ import (
 
 func call(verb engine.Verb, n int) engine.Call {
 	m := engine.Mem{N: n, Type: kernel.Float32}
-	return engine.Call{Verb: verb, Red: engine.Sum, Dst: m, Src: m}
+	return engine.Call{Verb: verb, ReduceOp: engine.Sum, Dst: m, Src: m}
 }
 
 // TestOperations checks that a dump lists the operations of a run one by one, with

@@ -52,7 +52,7 @@ type opTimes struct {
 type Log struct {
 	// The current run, as calls are compared with it.
 	verb   engine.Verb
-	red    engine.Red
+	red    engine.ReduceOp
 	kind   kernel.DType
 	root   int
 	dst    int
@@ -88,7 +88,7 @@ func (l *Log) now() uint64 { return uint64(max(time.Since(l.began), 1)) }
 
 // Begin records that a call begins now.
 func (l *Log) Begin(seq uint64, c *engine.Call) {
-	if c.Verb != l.verb || c.Src.N != l.src || c.Dst.N != l.dst || c.Red != l.red || c.Src.Type != l.kind ||
+	if c.Verb != l.verb || c.Src.N != l.src || c.Dst.N != l.dst || c.ReduceOp != l.red || c.Src.Type != l.kind ||
 		c.Root != l.root || seq%every == 0 {
 		l.begin(seq, c)
 	}
@@ -102,7 +102,7 @@ func (l *Log) begin(seq uint64, c *engine.Call) {
 	if c.Uneven || c.Name != "" || bytes >= large {
 		l.verb = 0
 	} else {
-		l.verb, l.red, l.kind, l.root, l.dst, l.src = c.Verb, c.Red, c.Src.Type, c.Root, c.Dst.N, c.Src.N
+		l.verb, l.red, l.kind, l.root, l.dst, l.src = c.Verb, c.ReduceOp, c.Src.Type, c.Root, c.Dst.N, c.Src.N
 	}
 	if bytes >= large || seq%every == 0 {
 		l.recordBegin(seq, 0)
@@ -252,8 +252,8 @@ var (
 
 // pack encodes a call, without its name, in one word.
 func pack(c *engine.Call) uint64 {
-	s := c.Sig()
-	w := uint64(s.Verb) | uint64(s.Type)<<typeAt | uint64(s.Red)<<redAt
+	s := c.Fingerprint()
+	w := uint64(s.Verb) | uint64(s.Type)<<typeAt | uint64(s.ReduceOp)<<redAt
 	if s.Uneven {
 		w |= 1 << unevenAt
 	}
@@ -270,7 +270,7 @@ func verbOf(what uint64) int { return int(what & 0xff) }
 func callSize(c *engine.Call) (count, bytes int) {
 	bytes = max(c.Src.Bytes(), c.Dst.Bytes())
 	if !c.Uneven {
-		return int(c.Sig().Count), bytes
+		return int(c.Fingerprint().Count), bytes
 	}
 	count = max(c.Src.N, c.Dst.N)
 	for _, list := range [][]engine.Mem{c.DstParts, c.SrcParts} {
@@ -287,8 +287,8 @@ func callSize(c *engine.Call) (count, bytes int) {
 func fingerprint(calls []engine.Call) uint32 {
 	h := engine.HashStart
 	for i := range calls {
-		s := calls[i].Sig()
-		for _, w := range [...]uint64{uint64(s.Verb), uint64(s.Type), uint64(s.Red), uint64(s.Root), uint64(s.Count), s.Name} {
+		s := calls[i].Fingerprint()
+		for _, w := range [...]uint64{uint64(s.Verb), uint64(s.Type), uint64(s.ReduceOp), uint64(s.Root), uint64(s.Count), s.Name} {
 			h = h.Word(w)
 		}
 	}

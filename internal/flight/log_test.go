@@ -13,7 +13,7 @@ import (
 func BenchmarkSmall(b *testing.B) {
 	x := make([]float32, 1)
 	m := engine.Mem{N: 1, Type: kernel.Float32}
-	call := engine.Call{Verb: engine.AllReduce, Red: engine.Sum, Dst: m, Src: m}
+	call := engine.Call{Verb: engine.AllReduce, ReduceOp: engine.Sum, Dst: m, Src: m}
 	var word atomic.Uint64
 	_ = x
 	b.Run("nothing", func(b *testing.B) {

@@ -45,7 +45,7 @@ func floodRank(ctx context.Context, e engine.Engine) error {
 			x[0] = want
 			m := engine.Mem{Ptr: unsafe.Pointer(&x[0]), N: n, Type: kernel.Float32}
 			seq++
-			if err := e.Run(ctx, seq, []engine.Call{{Verb: engine.AllReduce, Red: engine.Sum, Dst: m, Src: m}}); err != nil {
+			if err := e.Run(ctx, seq, []engine.Call{{Verb: engine.AllReduce, ReduceOp: engine.Sum, Dst: m, Src: m}}); err != nil {
 				return false, err
 			}
 			size := e.Size()

@@ -342,13 +342,13 @@ func (g *group) alloc(ctx context.Context, seq uint64, bytes int) (*engine.Regio
 			local = append(local, r)
 		}
 	}
-	during, cancel := engine.While(ctx, g.e)
+	during, cancel := engine.UntilFailure(ctx, g.e)
 	defer cancel()
 	during, stop := g.withTimeout(during)
 	defer stop()
 	mapped, err := g.share(during, fmt.Sprintf("%s memory %d", g.name, seq), local, bytes)
 	if err != nil {
-		return nil, engine.Spoil(ctx, g.e, engine.Facts{Event: engine.SharingFailed}, err)
+		return nil, engine.FailGroup(ctx, g.e, engine.Facts{Event: engine.SharingFailed}, err)
 	}
 	memory := parts(mapped, len(local))
 	g.local.AddRegion(shm.Region{ID: seq, Base: memory, Bytes: bytes})

@@ -23,7 +23,7 @@ func hostLossRank(ctx context.Context, e engine.Engine) error {
 	x := make([]float32, 100_000)
 	m := engine.Mem{Ptr: unsafe.Pointer(&x[0]), N: len(x), Type: kernel.Float32}
 	reduce := func(seq uint64) error {
-		return e.Run(ctx, seq, []engine.Call{{Verb: engine.AllReduce, Red: engine.Sum, Dst: m, Src: m}})
+		return e.Run(ctx, seq, []engine.Call{{Verb: engine.AllReduce, ReduceOp: engine.Sum, Dst: m, Src: m}})
 	}
 	if how != "unconnected" {
 		if err := reduce(1); err != nil {

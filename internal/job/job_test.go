@@ -178,7 +178,7 @@ func hello(ctx context.Context, e engine.Engine) error {
 			x[j] = float32(e.Rank() + j%100)
 		}
 		m := engine.Mem{Ptr: unsafe.Pointer(&x[0]), N: n, Type: kernel.Float32}
-		if err := e.Run(ctx, uint64(i+1), []engine.Call{{Verb: engine.AllReduce, Red: engine.Sum, Dst: m, Src: m}}); err != nil {
+		if err := e.Run(ctx, uint64(i+1), []engine.Call{{Verb: engine.AllReduce, ReduceOp: engine.Sum, Dst: m, Src: m}}); err != nil {
 			return err
 		}
 		size := e.Size()
@@ -345,7 +345,7 @@ func alloc(ctx context.Context, e engine.Engine) error {
 		plain[i] = engine.Mem{Ptr: unsafe.Pointer(&views[2+i][0]), N: n * elems, Type: kernel.Float32}
 	}
 	for verb := engine.AllReduce; verb <= engine.AllToAll; verb++ {
-		for _, red := range []engine.Red{engine.Sum, engine.Avg} {
+		for _, red := range []engine.ReduceOp{engine.Sum, engine.Avg} {
 			for _, inPlace := range []bool{false, true} {
 				for i, m := range [2][2]engine.Mem{shared, plain} {
 					for j := range views[2*i] {
@@ -369,8 +369,8 @@ func alloc(ctx context.Context, e engine.Engine) error {
 }
 
 // allocCall is a call with two buffers of n equal parts.
-func allocCall(verb engine.Verb, red engine.Red, dst, src engine.Mem, inPlace bool, rank, n int) engine.Call {
-	c := engine.Call{Verb: verb, Red: red, Root: 1 % n, Dst: dst, Src: src}
+func allocCall(verb engine.Verb, red engine.ReduceOp, dst, src engine.Mem, inPlace bool, rank, n int) engine.Call {
+	c := engine.Call{Verb: verb, ReduceOp: red, Root: 1 % n, Dst: dst, Src: src}
 	part := func(m engine.Mem) engine.Mem { return m.Slice(rank*(m.N/n), m.N/n) }
 	if inPlace {
 		c.Dst = src

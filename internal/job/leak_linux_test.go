@@ -34,7 +34,7 @@ func steady(ctx context.Context, e engine.Engine) error {
 		}
 		m := engine.Mem{Ptr: unsafe.Pointer(&x[0]), N: n, Type: kernel.Float32}
 		seq++
-		if err := e.Run(ctx, seq, []engine.Call{{Verb: verb, Red: engine.Sum, Dst: m, Src: m}}); err != nil {
+		if err := e.Run(ctx, seq, []engine.Call{{Verb: verb, ReduceOp: engine.Sum, Dst: m, Src: m}}); err != nil {
 			return err
 		}
 		size := e.Size()
@@ -120,7 +120,7 @@ func endless(ctx context.Context, e engine.Engine) error {
 	}
 	defer func() { _ = r.Free() }()
 	for seq := uint64(2); ; seq++ {
-		if err := e.Run(ctx, seq, []engine.Call{{Verb: engine.AllReduce, Red: engine.Max, Dst: m, Src: m}}); err != nil {
+		if err := e.Run(ctx, seq, []engine.Call{{Verb: engine.AllReduce, ReduceOp: engine.Max, Dst: m, Src: m}}); err != nil {
 			return err
 		}
 		if seq == 10 {

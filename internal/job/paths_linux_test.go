@@ -74,7 +74,7 @@ func pair(ctx context.Context, e engine.Engine, near bool) error {
 	if err != nil {
 		return err
 	}
-	if err := e.Run(ctx, 1, []engine.Call{{Verb: engine.AllReduce, Red: engine.Sum, Dst: m, Src: m}}); err != nil {
+	if err := e.Run(ctx, 1, []engine.Call{{Verb: engine.AllReduce, ReduceOp: engine.Sum, Dst: m, Src: m}}); err != nil {
 		return err
 	}
 	after, err := sentOverTCP()

@@ -107,7 +107,7 @@ func oversubscribe(ctx context.Context, e engine.Engine) error {
 		x := []int64{int64(g.Rank())}
 		m := engine.Mem{Ptr: unsafe.Pointer(&x[0]), N: 1, Type: kernel.Int64}
 		for seq := uint64(2); seq < 4; seq++ { // later than the first, because other ranks may still be connecting in that one
-			if err := g.Run(ctx, seq, []engine.Call{{Verb: engine.AllReduce, Red: engine.Max, Dst: m, Src: m}}); err != nil {
+			if err := g.Run(ctx, seq, []engine.Call{{Verb: engine.AllReduce, ReduceOp: engine.Max, Dst: m, Src: m}}); err != nil {
 				return err
 			}
 		}

@@ -70,8 +70,8 @@ func unreadable(ctx context.Context, e engine.Engine) error {
 			{Verb: engine.AllGather, Src: mem(src, elems), Dst: mem(dst, size*elems)},
 			{Verb: engine.AllToAll, Src: mem(src, size*elems), Dst: mem(dst, size*elems)},
 			{Verb: engine.Broadcast, Root: root, Src: mem(dst, elems), Dst: mem(dst, elems)},
-			{Verb: engine.Reduce, Root: root, Red: engine.Sum, Src: mem(src, few), Dst: mem(dst, few)},
-			{Verb: engine.Reduce, Root: 0, Red: engine.Sum, Src: mem(src, few), Dst: mem(dst, few)},
+			{Verb: engine.Reduce, Root: root, ReduceOp: engine.Sum, Src: mem(src, few), Dst: mem(dst, few)},
+			{Verb: engine.Reduce, Root: 0, ReduceOp: engine.Sum, Src: mem(src, few), Dst: mem(dst, few)},
 		} {
 			if c.Verb == engine.Broadcast && e.Rank() == root {
 				c.Src, c.Dst = mem(src, elems), mem(src, elems)

@@ -61,7 +61,7 @@ func barrier(ctx context.Context, m *Membership) error {
 func countRanks(ctx context.Context, m *Membership) (int64, error) {
 	sum := []int64{1}
 	mem := engine.Mem{Ptr: unsafe.Pointer(&sum[0]), N: 1, Type: kernel.Int64}
-	err := m.engine.Run(ctx, 1, []engine.Call{{Verb: engine.AllReduce, Red: engine.Sum, Dst: mem, Src: mem}})
+	err := m.engine.Run(ctx, 1, []engine.Call{{Verb: engine.AllReduce, ReduceOp: engine.Sum, Dst: mem, Src: mem}})
 	return sum[0], err
 }
 

@@ -104,8 +104,8 @@ func (p *plan) op() enginetest.Op {
 		N:    p.size(), Root: p.rnd.IntN(p.opt.Ranks), Exact: true, Seed: p.rnd.Uint64(),
 	}
 	if o.Verb.Reduces() {
-		reds := enginetest.RedsOf(o.Type)
-		o.Red = reds[p.rnd.IntN(len(reds))]
+		reds := enginetest.ReduceOpsOf(o.Type)
+		o.ReduceOp = reds[p.rnd.IntN(len(reds))]
 	}
 	switch o.Verb {
 	case engine.AllReduce, engine.Reduce:

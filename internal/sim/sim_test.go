@@ -24,7 +24,7 @@ func allReduce(ctx context.Context, e engine.Engine, seq uint64, n int) error {
 		s[i] = float32(i%7 + e.Rank())
 	}
 	m := engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(s)), N: n, Type: kernel.Float32}
-	if err := e.Run(ctx, seq, []engine.Call{{Verb: engine.AllReduce, Red: engine.Sum, Src: m, Dst: m}}); err != nil {
+	if err := e.Run(ctx, seq, []engine.Call{{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: m, Dst: m}}); err != nil {
 		return err
 	}
 	size := e.Size()
@@ -61,7 +61,7 @@ func TestReplay(t *testing.T) {
 			res := must(t, opt, func(ctx context.Context, s *Rank) error {
 				r := ranks.Rank(s)
 				for v := engine.AllReduce; v <= engine.Barrier; v++ {
-					op := enginetest.Op{Verb: v, Red: engine.Sum, Type: kernel.Int32, N: 40, Root: int(v), Seed: seed}
+					op := enginetest.Op{Verb: v, ReduceOp: engine.Sum, Type: kernel.Int32, N: 40, Root: int(v), Seed: seed}
 					if err := r.Do(ctx, op); err != nil {
 						return err
 					}

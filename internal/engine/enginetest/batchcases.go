@@ -79,8 +79,8 @@ func (o Options) randomOp(r *random, draw func(*random) int) Op {
 	op.Type = types[r.below(len(types))]
 	op.N = draw(r) / op.Type.Size()
 	if op.reduces() {
-		of := RedsOf(op.Type)
-		op.Red = of[r.below(len(of))]
+		of := ReduceOpsOf(op.Type)
+		op.ReduceOp = of[r.below(len(of))]
 	}
 	forms := op.forms()
 	form := forms[r.below(len(forms))]

@@ -19,7 +19,7 @@ type cache struct {
 type cacheKey struct {
 	t     kernel.DType
 	c     class
-	red   engine.Red // zero: the entry is an input
+	red   engine.ReduceOp // zero: the entry is an input
 	rank  int
 	ranks int
 	n     int

@@ -18,7 +18,7 @@ func endingCases(opt Options) []Case {
 			if v == engine.Barrier && n > 5 {
 				continue
 			}
-			op := Op{Verb: v, Red: engine.Sum, Type: kernel.Float32, N: n, Exact: !opt.RankOrder}
+			op := Op{Verb: v, ReduceOp: engine.Sum, Type: kernel.Float32, N: n, Exact: !opt.RankOrder}
 			for who := range 2 {
 				cases = append(cases, absentCase(op, who), leavingCase(op, who))
 			}
@@ -95,7 +95,7 @@ func givingUpCase(op Op) Case {
 
 // endedContextCase is a context that has ended before the call.
 func endedContextCase() Case {
-	op := Op{Verb: engine.AllReduce, Red: engine.Sum, Type: kernel.Int32, N: 5}
+	op := Op{Verb: engine.AllReduce, ReduceOp: engine.Sum, Type: kernel.Int32, N: 5}
 	return Case{
 		Name: caseName("cancelled before", op), Ranks: 2,
 		Fault: &Fault{Kind: engine.ErrAborted, Ranks: []int{1}, Text: []string{errOnPurpose.Error()}},

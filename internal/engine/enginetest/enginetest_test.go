@@ -19,9 +19,9 @@ import (
 // order.
 func TestExactInputsHaveNoOrder(t *testing.T) {
 	for dtype := kernel.Int8; dtype.Valid(); dtype++ {
-		for _, red := range RedsOf(dtype) {
+		for _, red := range ReduceOpsOf(dtype) {
 			for _, size := range []int{2, 3, 5, 7, 8, 13, 16} {
-				op := Op{Verb: engine.AllReduce, Red: red, Type: dtype, N: 5000, Exact: true, Seed: uint64(size)}
+				op := Op{Verb: engine.AllReduce, ReduceOp: red, Type: dtype, N: 5000, Exact: true, Seed: uint64(size)}
 				c := newCache()
 				in, scales := make([][]byte, size), make([]float64, size)
 				for rank := range in {
@@ -58,7 +58,7 @@ func TestReference(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	negative := math.Copysign(0, -1)
 	for _, c := range []struct {
-		red    engine.Red
+		red    engine.ReduceOp
 		scales []float64
 		in     []float64
 		want   float64

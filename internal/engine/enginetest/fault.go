@@ -120,7 +120,7 @@ func (r *Rank) failed(ctx context.Context, err error) error {
 	default:
 		return fmt.Errorf("the channel Failed is open after %v", err)
 	}
-	again := r.Try(ctx, Op{Verb: engine.AllReduce, Red: engine.Sum, Type: kernel.Float32, N: 3})
+	again := r.Try(ctx, Op{Verb: engine.AllReduce, ReduceOp: engine.Sum, Type: kernel.Float32, N: 3})
 	if again == nil || again.Error() != err.Error() {
 		return fmt.Errorf("the next operation returned %v after %v", again, err)
 	}

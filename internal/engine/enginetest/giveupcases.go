@@ -39,7 +39,7 @@ func giveUpCases(opt Options) []Case {
 		return r.exchange(ctx, false, list...)
 	})}
 	for _, v := range verbs {
-		op := Op{Verb: v, Red: engine.Max, Type: kernel.Int32, N: 30_000}
+		op := Op{Verb: v, ReduceOp: engine.Max, Type: kernel.Int32, N: 30_000}
 		cases = append(cases, add(v.String(), func(ctx context.Context, r *Rank) error { return r.Do(ctx, op) }))
 	}
 	return cases

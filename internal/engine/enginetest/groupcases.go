@@ -130,7 +130,7 @@ func allocate(ctx context.Context, r *Rank) error {
 			words[i] = int64(i + r.Rank())
 		}
 		r.calls = append(r.calls[:0], engine.Call{
-			Verb: engine.AllReduce, Red: engine.Max, Src: int64s(words), Dst: int64s(words),
+			Verb: engine.AllReduce, ReduceOp: engine.Max, Src: int64s(words), Dst: int64s(words),
 		})
 		if err := r.run(ctx); err != nil {
 			return err
@@ -169,7 +169,7 @@ func closeAtOnce(ctx context.Context, r *Rank) error {
 			if err != nil {
 				return err
 			}
-			op := Op{Verb: v, Red: engine.Max, Type: kernel.Int32, N: n, Root: i, Seed: uint64(i)}
+			op := Op{Verb: v, ReduceOp: engine.Max, Type: kernel.Int32, N: n, Root: i, Seed: uint64(i)}
 			if err := errors.Join(sub.Do(ctx, op), sub.Close()); err != nil {
 				return err
 			}

@@ -74,7 +74,7 @@ func (d disagreement) onRank(odd, ranks, n int) Case {
 
 // callDisagreements are disagreements about one call.
 func callDisagreements(v engine.Verb, n int) []disagreement {
-	base := Op{Verb: v, Red: engine.Sum, Type: kernel.Float32, N: n}
+	base := Op{Verb: v, ReduceOp: engine.Sum, Type: kernel.Float32, N: n}
 	var list []disagreement
 	add := func(what string, change func(o *Op)) {
 		odd := base
@@ -90,7 +90,7 @@ func callDisagreements(v engine.Verb, n int) []disagreement {
 		}
 	}
 	if base.reduces() {
-		add("op", func(o *Op) { o.Red = engine.Max })
+		add("op", func(o *Op) { o.ReduceOp = engine.Max })
 	}
 	if v.Rooted() {
 		add("root", func(o *Op) { o.Root = 1 })
@@ -106,7 +106,7 @@ func callDisagreements(v engine.Verb, n int) []disagreement {
 
 // batchDisagreements are disagreements about the contents of a batch.
 func batchDisagreements(n int) []disagreement {
-	a := Op{Verb: engine.AllReduce, Red: engine.Sum, Type: kernel.Float32, N: n}
+	a := Op{Verb: engine.AllReduce, ReduceOp: engine.Sum, Type: kernel.Float32, N: n}
 	b := Op{Verb: engine.AllGather, Type: kernel.Int64, N: n}
 	c := Op{Verb: engine.Broadcast, Type: kernel.Uint8, N: n}
 	d := b
@@ -126,7 +126,7 @@ func batchDisagreements(n int) []disagreement {
 // unevenDisagreement is a disagreement about a count of an uneven verb: the odd
 // rank sends, or expects, one element more than another rank.
 func unevenDisagreement(v engine.Verb, n, odd, ranks int) (disagreement, bool) {
-	all := Op{Verb: v, Red: engine.Sum, Type: kernel.Float32, N: n, Uneven: true, Root: odd + 1}
+	all := Op{Verb: v, ReduceOp: engine.Sum, Type: kernel.Float32, N: n, Uneven: true, Root: odd + 1}
 	if !all.dividesSource() && !all.dividesResult() {
 		return disagreement{}, false
 	}
@@ -172,7 +172,7 @@ func messageDisagreements(n int) []Case {
 // passed them and failed.
 func warmUp(ctx context.Context, r *Rank) error {
 	for i := range 3 {
-		if err := r.Do(ctx, Op{Verb: engine.AllReduce, Red: engine.Max, Type: kernel.Int32, N: 1 + i*3000}); err != nil {
+		if err := r.Do(ctx, Op{Verb: engine.AllReduce, ReduceOp: engine.Max, Type: kernel.Int32, N: 1 + i*3000}); err != nil {
 			return err
 		}
 	}

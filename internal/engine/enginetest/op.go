@@ -10,17 +10,17 @@ import (
 // An Op describes a collective operation in terms that are valid for every rank of
 // a group of any size.
 type Op struct {
-	Verb    engine.Verb
-	Red     engine.Red
-	Type    kernel.DType
-	N       int // elements of one rank's share; of the largest share, if uneven
-	Root    int // modulo the number of ranks
-	InPlace bool
-	Uneven  bool
-	Exact   bool // the input has the same result in every order
-	Numbers bool // the input of Min and Max has neither NaNs nor negative zeros
-	Name    string
-	Seed    uint64 // selects the inputs, the factors and the uneven counts
+	Verb     engine.Verb
+	ReduceOp engine.ReduceOp
+	Type     kernel.DType
+	N        int // elements of one rank's share; of the largest share, if uneven
+	Root     int // modulo the number of ranks
+	InPlace  bool
+	Uneven   bool
+	Exact    bool // the input has the same result in every order
+	Numbers  bool // the input of Min and Max has neither NaNs nor negative zeros
+	Name     string
+	Seed     uint64 // selects the inputs, the factors and the uneven counts
 }
 
 // String describes the operation for a failed test.
@@ -33,7 +33,7 @@ func (o Op) String() string {
 		place = "in place"
 	}
 	return fmt.Sprintf("%v%s(%d x %v, %v, root %d, %s, seed %#x)",
-		o.Verb, form, o.N, o.Type, o.Red, o.Root, place, o.Seed)
+		o.Verb, form, o.N, o.Type, o.ReduceOp, o.Root, place, o.Seed)
 }
 
 // text is how an engine describes the operation in its errors.
@@ -42,7 +42,7 @@ func (o Op) text(size int) string {
 	if o.Verb == engine.AllToAll {
 		m.N *= size
 	}
-	c := engine.Call{Verb: o.Verb, Red: o.Red, Uneven: o.Uneven, Root: o.root(size), Name: o.Name}
+	c := engine.Call{Verb: o.Verb, ReduceOp: o.ReduceOp, Uneven: o.Uneven, Root: o.root(size), Name: o.Name}
 	switch {
 	case o.Verb == engine.Barrier:
 	case o.Verb == engine.AllToAll && o.Uneven:
@@ -50,7 +50,7 @@ func (o Op) text(size int) string {
 	default:
 		c.Src, c.Dst = m, m
 	}
-	return c.Sig().Text(o.Name)
+	return c.Fingerprint().Text(o.Name)
 }
 
 func (o Op) reduces() bool {
@@ -69,11 +69,11 @@ func (o Op) class() class {
 	switch {
 	case !o.reduces() || !o.Exact || !o.Type.IsFloat():
 		return wild
-	case o.Red == engine.Prod:
+	case o.ReduceOp == engine.Prod:
 		return factors
-	case (o.Red == engine.Min || o.Red == engine.Max) && !o.Numbers:
+	case (o.ReduceOp == engine.Min || o.ReduceOp == engine.Max) && !o.Numbers:
 		return wild
-	case o.Red == engine.Avg:
+	case o.ReduceOp == engine.Avg:
 		return averages
 	}
 	return addends
@@ -209,6 +209,6 @@ func (o Op) reduction(c *cache, size int) []byte {
 		scales[rank] = o.scale(rank)
 		n = len(in[rank])
 	}
-	key := cacheKey{t: o.Type, c: o.class(), red: o.Red, ranks: size, n: n, seed: o.Seed}
-	return c.get(key, func() []byte { return reduce(o.Type, o.Red, scales, in) })
+	key := cacheKey{t: o.Type, c: o.class(), red: o.ReduceOp, ranks: size, n: n, seed: o.Seed}
+	return c.get(key, func() []byte { return reduce(o.Type, o.ReduceOp, scales, in) })
 }

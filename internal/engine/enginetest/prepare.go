@@ -31,9 +31,9 @@ func (p *prepared) expect(what string, got, want []byte) {
 // prepare allocates the memory of one rank's call and fills it.
 func (o Op) prepare(a *arena, c *cache, rank, size int) prepared {
 	p := prepared{op: o, call: engine.Call{
-		Verb: o.Verb, Red: o.Red, Uneven: o.Uneven, Root: o.root(size), Name: o.Name,
+		Verb: o.Verb, ReduceOp: o.ReduceOp, Uneven: o.Uneven, Root: o.root(size), Name: o.Name,
 	}}
-	if o.Red == engine.PreMul {
+	if o.ReduceOp == engine.PreMul {
 		p.call.Scale = o.scale(rank)
 	}
 	if o.Verb == engine.Barrier {
@@ -174,7 +174,7 @@ func (p *prepared) verify(rank, size int) error {
 // sameCall reports whether an engine has left a call unchanged.
 func sameCall(a, b *engine.Call) bool {
 	return a.Dst == b.Dst && a.Src == b.Src && slices.Equal(a.DstParts, b.DstParts) &&
-		slices.Equal(a.SrcParts, b.SrcParts) && a.Verb == b.Verb && a.Red == b.Red &&
+		slices.Equal(a.SrcParts, b.SrcParts) && a.Verb == b.Verb && a.ReduceOp == b.ReduceOp &&
 		a.Root == b.Root && a.Scale == b.Scale && a.Name == b.Name
 }
 

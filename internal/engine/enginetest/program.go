@@ -149,7 +149,7 @@ func (o Options) drawOp(t *rapid.T) Op {
 	}
 	op.N = drawBytes(t) / op.Type.Size()
 	if op.reduces() {
-		op.Red = rapid.SampledFrom(RedsOf(op.Type)).Draw(t, "red")
+		op.ReduceOp = rapid.SampledFrom(ReduceOpsOf(op.Type)).Draw(t, "red")
 	}
 	form := rapid.SampledFrom(op.forms()).Draw(t, "form")
 	op.InPlace, op.Uneven = form.InPlace, form.Uneven

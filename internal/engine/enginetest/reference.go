@@ -10,7 +10,7 @@ import (
 
 // reduce is the sequential reference: it combines one source per rank in rank
 // order. scales are the ranks' factors for PreMul.
-func reduce(t kernel.DType, red engine.Red, scales []float64, in [][]byte) []byte {
+func reduce(t kernel.DType, red engine.ReduceOp, scales []float64, in [][]byte) []byte {
 	if len(in) == 1 && red != engine.PreMul && red != engine.Avg {
 		return in[0] // nothing is computed, so a NaN keeps its payload
 	}
@@ -42,7 +42,7 @@ type integer interface {
 	int8 | uint8 | int32 | uint32 | int64 | uint64
 }
 
-func foldIntegers[T integer](red engine.Red, in [][]byte) []byte {
+func foldIntegers[T integer](red engine.ReduceOp, in [][]byte) []byte {
 	out := newBytes(len(in[0]))
 	acc := elements[T](out)
 	for rank := range in {
@@ -75,7 +75,7 @@ type float interface{ float32 | float64 }
 
 // factorOf returns the factor of a rank's elements, and whether there is one.
 // Without a factor no product is formed, because 1*x would change the NaN x.
-func factorOf(red engine.Red, scales []float64, rank, ranks int) (float64, bool) {
+func factorOf(red engine.ReduceOp, scales []float64, rank, ranks int) (float64, bool) {
 	switch red {
 	case engine.PreMul:
 		return scales[rank], true
@@ -87,7 +87,7 @@ func factorOf(red engine.Red, scales []float64, rank, ranks int) (float64, bool)
 
 // The conversions T(a*b) keep the compiler from fusing a product and a sum.
 
-func foldFloats[T float](nan T, red engine.Red, scales []float64, in [][]byte) []byte {
+func foldFloats[T float](nan T, red engine.ReduceOp, scales []float64, in [][]byte) []byte {
 	out := newBytes(len(in[0]))
 	acc := elements[T](out)
 	scaled := make([]T, len(acc))
@@ -115,7 +115,7 @@ func foldFloats[T float](nan T, red engine.Red, scales []float64, in [][]byte) [
 
 // foldHalves computes in float32 and rounds after every step.
 func foldHalves(
-	widen func(uint16) float32, round func(float32) uint16, red engine.Red, scales []float64, in [][]byte,
+	widen func(uint16) float32, round func(float32) uint16, red engine.ReduceOp, scales []float64, in [][]byte,
 ) []byte {
 	acc := make([]float32, len(in[0])/2)
 	next := slices.Clone(acc)
@@ -146,7 +146,7 @@ func foldHalves(
 }
 
 // combine adds one more source to acc.
-func combine[T float](acc, b []T, red engine.Red) {
+func combine[T float](acc, b []T, red engine.ReduceOp) {
 	switch red {
 	case engine.Prod:
 		for i, x := range b {

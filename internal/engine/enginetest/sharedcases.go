@@ -353,7 +353,7 @@ func (s *sharedRun) check(bufs [][]byte, ops []sharedOp, rank int) (one, both er
 
 // call returns the operation as a rank calls it.
 func (o *sharedOp) call(bufs [][]byte, rank, size int) engine.Call {
-	c := engine.Call{Verb: o.Verb, Red: o.Red, Uneven: o.Uneven, Root: o.root(size)}
+	c := engine.Call{Verb: o.Verb, ReduceOp: o.ReduceOp, Uneven: o.Uneven, Root: o.root(size)}
 	src, dst := o.spans(rank, size)
 	put := func(list []span, divided bool, whole *engine.Mem, parts *[]engine.Mem) {
 		mem := func(x span) engine.Mem { return memOf(bufs[x.buf][x.off:x.off+x.n], o.Type) }
@@ -438,7 +438,7 @@ func (o *sharedOp) reference(all [][][]byte) {
 		for rank := range list {
 			list[rank] = in[rank][part]
 		}
-		return reduce(o.Type, o.Red, nil, list)
+		return reduce(o.Type, o.ReduceOp, nil, list)
 	}
 	root := o.root(size)
 	for rank := range size {
@@ -485,8 +485,8 @@ func drawShared(rnd *random, size int) (used int, ops []sharedOp) {
 			o.Verb, o.message, o.to = engine.Broadcast, true, rnd.below(size)
 		}
 		if o.reduces() {
-			of := RedsOf(o.Type)
-			o.Red = of[rnd.below(len(of))]
+			of := ReduceOpsOf(o.Type)
+			o.ReduceOp = of[rnd.below(len(of))]
 		}
 		forms := o.forms()
 		form := forms[rnd.below(len(forms))]

@@ -17,11 +17,11 @@ var verbs = []engine.Verb{
 
 var allVerbs = append(verbs[:len(verbs):len(verbs)], engine.Barrier)
 
-var reds = []engine.Red{engine.Sum, engine.Prod, engine.Min, engine.Max, engine.Avg, engine.PreMul}
+var reds = []engine.ReduceOp{engine.Sum, engine.Prod, engine.Min, engine.Max, engine.Avg, engine.PreMul}
 
-// RedsOf returns the operators for a type's elements: Avg and PreMul are for
+// ReduceOpsOf returns the operators for a type's elements: Avg and PreMul are for
 // floats.
-func RedsOf(t kernel.DType) []engine.Red {
+func ReduceOpsOf(t kernel.DType) []engine.ReduceOp {
 	if t.IsFloat() {
 		return reds
 	}
@@ -80,7 +80,7 @@ func sweepCases(opt Options) []Case {
 	for _, v := range verbs {
 		for _, t := range opt.types() {
 			for _, n := range opt.ranks() {
-				cases = append(cases, opt.sweep(v, t, n, opt.sizes(t), RedsOf(t)))
+				cases = append(cases, opt.sweep(v, t, n, opt.sizes(t), ReduceOpsOf(t)))
 			}
 		}
 	}
@@ -94,11 +94,11 @@ func sweepCases(opt Options) []Case {
 	}
 	for i, v := range verbs {
 		for _, t := range []kernel.DType{kernel.Float16, kernel.Float64, kernel.Int32} {
-			cases = append(cases, opt.sweep(v, t, many, []int{0, 7, share(v, t, largeBytes, many) + 1}, RedsOf(t)))
+			cases = append(cases, opt.sweep(v, t, many, []int{0, 7, share(v, t, largeBytes, many) + 1}, ReduceOpsOf(t)))
 		}
 		for j, t := range huge {
 			n := opt.ranks()[(1+(i+j)%4)%len(opt.ranks())]
-			c := opt.sweep(v, t, n, []int{share(v, t, hugeBytes, n)}, RedsOf(t)[(i+j)%len(RedsOf(t)):][:1])
+			c := opt.sweep(v, t, n, []int{share(v, t, hugeBytes, n)}, ReduceOpsOf(t)[(i+j)%len(ReduceOpsOf(t)):][:1])
 			c.Name += "/4MiB"
 			cases = append(cases, c)
 		}
@@ -106,7 +106,7 @@ func sweepCases(opt Options) []Case {
 	return cases
 }
 
-func (o Options) sweep(v engine.Verb, t kernel.DType, ranks int, sizes []int, reds []engine.Red) Case {
+func (o Options) sweep(v engine.Verb, t kernel.DType, ranks int, sizes []int, reds []engine.ReduceOp) Case {
 	return Case{
 		Name: fmt.Sprintf("%v/%v/ranks=%d", v, t, ranks), Ranks: ranks,
 		Body: func(ctx context.Context, r *Rank) error {
@@ -116,13 +116,13 @@ func (o Options) sweep(v engine.Verb, t kernel.DType, ranks int, sizes []int, re
 }
 
 // sweepOps calls do with every variant of a verb.
-func (o Options) sweepOps(v engine.Verb, t kernel.DType, sizes []int, reds []engine.Red, do func(Op) error) error {
+func (o Options) sweepOps(v engine.Verb, t kernel.DType, sizes []int, reds []engine.ReduceOp, do func(Op) error) error {
 	op := Op{Verb: v, Type: t, Exact: !o.RankOrder, Numbers: o.Numbers, Seed: uint64(t)}
 	if !op.reduces() {
-		reds = []engine.Red{0}
+		reds = []engine.ReduceOp{0}
 	}
 	for _, op.N = range sizes {
-		for _, op.Red = range reds {
+		for _, op.ReduceOp = range reds {
 			for _, form := range op.forms() {
 				op.InPlace, op.Uneven = form.InPlace, form.Uneven
 				op.Root++

@@ -152,7 +152,7 @@ func together(calls []engine.CallInfo) engine.CallInfo {
 	if len(calls) == 1 {
 		return calls[0]
 	}
-	return engine.CallInfo{Sig: engine.Sig{Verb: engine.Group, Count: int64(len(calls))}}
+	return engine.CallInfo{Fingerprint: engine.Fingerprint{Verb: engine.Group, Count: int64(len(calls))}}
 }
 
 // compareCounts checks that the element counts of uneven calls on the device agree in pairs: what

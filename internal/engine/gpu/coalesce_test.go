@@ -142,7 +142,7 @@ func TestTogether(t *testing.T) {
 	clean(t)
 	premul := func(e *Engine, x *cuda.Slice[float32]) []engine.Call {
 		calls := sum(e, x)
-		calls[0].Red, calls[0].Scale = engine.PreMul, 2
+		calls[0].ReduceOp, calls[0].Scale = engine.PreMul, 2
 		return calls
 	}
 	swap := func(e *Engine, x *cuda.Slice[float32]) []engine.Call {

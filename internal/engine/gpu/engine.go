@@ -268,8 +268,8 @@ func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Eng
 		// A group whose subgroup cannot be made fails. Other members may already have the
 		// subgroup and wait for this rank there, so it fails as well.
 		what := engine.Facts{Event: engine.DeviceUnfit, Device: e.dev.String()}
-		f := engine.Spoil(ctx, e.Engine, what, err)
-		_ = engine.Spoil(ctx, cpu, what, err)
+		f := engine.FailGroup(ctx, e.Engine, what, err)
+		_ = engine.FailGroup(ctx, cpu, what, err)
 		_ = cpu.Close() // the first cause is reported
 		return nil, f
 	}

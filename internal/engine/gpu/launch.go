@@ -64,7 +64,7 @@ func (o *operation) plain() bool {
 
 // ownFactor reports whether NCCL needs an operator made for this call's factor.
 func ownFactor(c *engine.Call) bool {
-	return c.Scales() && c.Red.Info().Scaling == engine.ByFactor
+	return c.Scales() && c.ReduceOp.Info().Scaling == engine.ByFactor
 }
 
 // flush enqueues the operations that are held back. Its error is that of the last of them, and of
@@ -140,7 +140,7 @@ func (o *operation) prepare(s *step) (err error) {
 		}
 		s.op, err = e.comm.PreMulSum(types[t], s.Scale)
 	case s.Verb.Reduces():
-		s.op = ops[s.Red]
+		s.op = ops[s.ReduceOp]
 	case s.Verb == engine.AllToAll && !s.Uneven && s.Src.Ptr == s.Dst.Ptr && s.Src.N > 0:
 		var src *cuda.Slice[byte]
 		if src, err = cuda.Wrap[byte](e.dev, uintptr(s.Src.Ptr), s.Src.Bytes()); err != nil {

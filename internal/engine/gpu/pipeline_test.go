@@ -94,7 +94,7 @@ func onRanks(t *testing.T, program func(s *submitter, x *cuda.Slice[float32]) er
 // maxOf returns an AllReduce of x with the operator Max, so that any number of operations leaves x as it is.
 func maxOf(e *Engine, x *cuda.Slice[float32]) []engine.Call {
 	calls := sum(e, x)
-	calls[0].Red = engine.Max
+	calls[0].ReduceOp = engine.Max
 	return calls
 }
 

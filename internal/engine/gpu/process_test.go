@@ -194,7 +194,7 @@ func lose(ctx context.Context, w *twin) error {
 		if seq == 10 && w.Rank() == w.Size()-1 {
 			return syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
 		}
-		call := engine.Call{Verb: engine.AllReduce, Red: engine.Max, Src: m, Dst: m}
+		call := engine.Call{Verb: engine.AllReduce, ReduceOp: engine.Max, Src: m, Dst: m}
 		err := w.gpu.Run(ctx, seq, []engine.Call{call})
 		if err == nil {
 			continue

@@ -8,7 +8,7 @@ func signature(calls []engine.Call) uint64 {
 	h := engine.HashStart.Uint64(uint64(len(calls)))
 	for i := range calls {
 		c := &calls[i]
-		s := c.Sig()
+		s := c.Fingerprint()
 		where, form := uint64(0), uint64(0)
 		if c.OnDevice() {
 			where = 1
@@ -16,7 +16,7 @@ func signature(calls []engine.Call) uint64 {
 		if s.Uneven {
 			form = 1
 		}
-		h = h.Uint64(uint64(s.Verb) | uint64(s.Type)<<8 | uint64(s.Red)<<16 | form<<24 | uint64(uint32(s.Root))<<32)
+		h = h.Uint64(uint64(s.Verb) | uint64(s.Type)<<8 | uint64(s.ReduceOp)<<16 | form<<24 | uint64(uint32(s.Root))<<32)
 		h = h.Uint64(uint64(s.Count)).Uint64(s.Name).Uint64(where)
 	}
 	return h.NonZero()

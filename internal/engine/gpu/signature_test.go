@@ -61,7 +61,7 @@ func TestSignature(t *testing.T) {
 	}
 	a := call(engine.AllReduce, 4, 1)
 	b, named := a, a
-	b.Red, named.Name = engine.Max, "x"
+	b.ReduceOp, named.Name = engine.Max, "x"
 	seen := map[uint64]int{}
 	for i, calls := range [][]engine.Call{
 		{a}, {b}, {named}, {a, a}, {a, b}, {b, a}, {call(engine.AllReduce, 5, 1)}, {call(engine.Broadcast, 4, 1)},

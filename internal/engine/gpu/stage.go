@@ -216,7 +216,7 @@ func (o *operation) countShares() error {
 		return nil
 	}
 	m := memOf(s.shared, kernel.Int64)
-	s.host = append(s.host[:0], engine.Call{Verb: engine.AllReduce, Red: engine.Max, Src: m, Dst: m, Method: o.name, Name: comparison})
+	s.host = append(s.host[:0], engine.Call{Verb: engine.AllReduce, ReduceOp: engine.Max, Src: m, Dst: m, Method: o.name, Name: comparison})
 	if err := e.onCPU(o.ctx, o.seq, s.host); err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func stagedRanks(t *testing.T, opt engine.DeviceOptions, program func(e *Engine,
 
 func sum(e *Engine, x *cuda.Slice[float32]) []engine.Call {
 	m := deviceMem(e, x)
-	return []engine.Call{{Verb: engine.AllReduce, Red: engine.Sum, Src: m, Dst: m}}
+	return []engine.Call{{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: m, Dst: m}}
 }
 
 // TestStagedFaults lets calls of the driver fail: all ranks get the error, and no resource leaks.
@@ -192,7 +192,7 @@ func TestStagedWarns(t *testing.T) {
 				return err
 			}
 		}
-		host := engine.Call{Verb: engine.AllReduce, Red: engine.Sum, Src: memOf(make([]int64, 3), kernel.Int64)}
+		host := engine.Call{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: memOf(make([]int64, 3), kernel.Int64)}
 		host.Dst = host.Src
 		if err := e.Run(t.Context(), 6, []engine.Call{host}); err != nil {
 			return err

@@ -35,7 +35,7 @@ func (s *stage) plan(o *operation, most []int) {
 	total := 0
 	for i := range o.calls {
 		if c := &o.calls[i]; c.OnDevice() {
-			total += most[i] * width(c.Verb, s.size) * c.Sig().Type.Size()
+			total += most[i] * width(c.Verb, s.size) * c.Fingerprint().Type.Size()
 		}
 	}
 	room := min(max(total/steps, leastLoad), s.slot)
@@ -55,7 +55,7 @@ func (s *stage) plan(o *operation, most []int) {
 		if !c.OnDevice() || most[i] == 0 {
 			continue
 		}
-		t, wide := c.Sig().Type, width(c.Verb, s.size)
+		t, wide := c.Fingerprint().Type, width(c.Verb, s.size)
 		per := most[i]
 		if wide*per*t.Size() > room {
 			per = max(room/wide/line*line, line) / t.Size()
@@ -88,7 +88,7 @@ func width(v engine.Verb, size int) int {
 // largest returns the number of elements of a call's largest share that this rank knows of.
 func largest(c *engine.Call, size int) int {
 	if !c.Uneven {
-		n := int(c.Sig().Count)
+		n := int(c.Fingerprint().Count)
 		if v := c.Verb.Info(); v.Source.Divided && v.Dest.Divided {
 			n /= size
 		}

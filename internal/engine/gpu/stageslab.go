@@ -67,7 +67,7 @@ func (p *stager) in(list []move) []move {
 // to parts.
 func (p *stager) host(name string, parts *[]engine.Mem) engine.Call {
 	c := p.call
-	h := engine.Call{Verb: c.Verb, Red: c.Red, Uneven: c.Uneven, Root: c.Root, Scale: c.Scale, Method: name}
+	h := engine.Call{Verb: c.Verb, ReduceOp: c.ReduceOp, Uneven: c.Uneven, Root: c.Root, Scale: c.Scale, Method: name}
 	v := c.Verb.Info()
 	// side lays out one side of the call. Its shares begin with share first, and
 	// within lists the parts that it is divided into. The other side holds all

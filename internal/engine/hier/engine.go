@@ -131,7 +131,7 @@ func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error
 // carryOut is one call, or several AllReduces.
 func (e *Engine) carryOut(ctx context.Context, calls []engine.Call) *engine.Failure {
 	c := &calls[0]
-	if !e.layered(c.Sig()) {
+	if !e.layered(c.Fingerprint()) {
 		return e.whole(ctx, calls)
 	}
 	switch c.Verb {
@@ -152,12 +152,12 @@ func (e *Engine) carryOut(ctx context.Context, calls []engine.Call) *engine.Fail
 
 // layered reports whether a call goes host by host. It follows from the
 // fingerprint, so that all ranks come to the same.
-func (e *Engine) layered(s engine.Sig) bool {
+func (e *Engine) layered(s engine.Fingerprint) bool {
 	switch {
 	case s.Uneven, s.Verb == engine.Gather, s.Verb == engine.Scatter, s.Verb == engine.AllToAll:
 		return false
 	case s.Verb.Reduces() && e.opt.Reproducible:
-		return !s.Red.OrderMatters(s.Type)
+		return !s.ReduceOp.OrderMatters(s.Type)
 	}
 	return true
 }
@@ -165,7 +165,7 @@ func (e *Engine) layered(s engine.Sig) bool {
 // together returns how many of the first calls are carried out together.
 func (e *Engine) together(calls []engine.Call) int {
 	n := 0
-	for n < len(calls) && calls[n].Verb == engine.AllReduce && e.layered(calls[n].Sig()) {
+	for n < len(calls) && calls[n].Verb == engine.AllReduce && e.layered(calls[n].Fingerprint()) {
 		n++
 	}
 	return max(n, 1)

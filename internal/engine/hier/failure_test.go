@@ -15,13 +15,13 @@ import (
 func TestTranslateMismatch(t *testing.T) {
 	e := New(Options{Rank: 1, Hosts: []int{0, 1, 0, 1}})
 	e.op, e.seq = "AllReduce", 7
-	user := &engine.Call{Verb: engine.AllReduce, Red: engine.Sum, Name: `a "b" rank 1`}
+	user := &engine.Call{Verb: engine.AllReduce, ReduceOp: engine.Sum, Name: `a "b" rank 1`}
 	user.Src = engine.Mem{N: 5, Type: kernel.Float32}
-	step := engine.Call{Verb: engine.Reduce, Red: engine.Sum, Of: user, Src: user.Src}
+	step := engine.Call{Verb: engine.Reduce, ReduceOp: engine.Sum, Of: user, Src: user.Src}
 	f := e.translate(&engine.Failure{
 		Kind: engine.ErrMismatch, Op: "Reduce", Seq: 1, Rank: 1,
 		Facts: engine.Facts{Event: engine.CallsDiffer, Sides: []engine.Side{
-			{Rank: 1, Call: step.Info()}, {Rank: 0, Call: engine.CallInfo{Sig: engine.Sig{Verb: engine.Barrier}}},
+			{Rank: 1, Call: step.Info()}, {Rank: 0, Call: engine.CallInfo{Fingerprint: engine.Fingerprint{Verb: engine.Barrier}}},
 		}},
 	}, &e.inside)
 	const want = `AllReduce #7 on rank 3: ranks disagree: rank 3 called AllReduce(5 x float32, sum, name "a \"b\" rank 1"), rank 1 called Barrier; ` +

@@ -62,7 +62,7 @@ func (e *Engine) reduceScatter(ctx context.Context, c *engine.Call) *engine.Fail
 		e.divide(work, n)
 		mine := e.shares[e.host(e.rank)]
 		e.across.add(e.divided(engine.Call{
-			Verb: engine.ReduceScatter, Red: between(c), Of: c, Src: work, SrcParts: e.shares, Dst: mine,
+			Verb: engine.ReduceScatter, ReduceOp: between(c), Of: c, Src: work, SrcParts: e.shares, Dst: mine,
 		}))
 		if f := e.take(ctx, &e.across); f != nil {
 			return f

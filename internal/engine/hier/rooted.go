@@ -29,7 +29,7 @@ func (e *Engine) reducePiece(ctx context.Context, c *engine.Call, p *piece) *eng
 	}
 	e.collect(c, src, sum)
 	e.across.add(engine.Call{
-		Verb: engine.Reduce, Red: between(c), Root: e.host(c.Root), Of: c, Src: sum, Dst: sum,
+		Verb: engine.Reduce, ReduceOp: between(c), Root: e.host(c.Root), Of: c, Src: sum, Dst: sum,
 	})
 	if f := e.takeBoth(ctx); f != nil || !e.here(c.Root) {
 		return f

@@ -14,7 +14,7 @@ import (
 // first step of calls that have no data to begin with.
 func (e *Engine) arrive(c *engine.Call) {
 	nothing := engine.Mem{Type: kernel.Uint8}
-	e.inside.add(engine.Call{Verb: engine.Reduce, Red: engine.Max, Of: c, Src: nothing, Dst: nothing})
+	e.inside.add(engine.Call{Verb: engine.Reduce, ReduceOp: engine.Max, Of: c, Src: nothing, Dst: nothing})
 }
 
 // meet is a barrier.
@@ -32,15 +32,15 @@ func (e *Engine) spread(c *engine.Call, p *part, root int, m engine.Mem) {
 
 // collect combines the sources of a host in the leader's dst.
 func (e *Engine) collect(c *engine.Call, src, dst engine.Mem) {
-	red, scale := c.Red, c.Scale
+	red, scale := c.ReduceOp, c.Scale
 	if c.Scales() { // by the size of the whole group, not of this host's
 		red, scale = engine.PreMul, c.Factor(e.Size())
 	}
-	e.inside.add(engine.Call{Verb: engine.Reduce, Red: red, Scale: scale, Of: c, Src: src, Dst: dst})
+	e.inside.add(engine.Call{Verb: engine.Reduce, ReduceOp: red, Scale: scale, Of: c, Src: src, Dst: dst})
 }
 
 // between is how the leaders combine what collect has left.
-func between(c *engine.Call) engine.Red { return c.Red.Info().Inner }
+func between(c *engine.Call) engine.ReduceOp { return c.ReduceOp.Info().Inner }
 
 // takeBoth lets this host, and then the leaders take their steps.
 func (e *Engine) takeBoth(ctx context.Context) *engine.Failure {

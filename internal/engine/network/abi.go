@@ -15,12 +15,12 @@ import (
 func ABI() string {
 	var opt Options
 	opt.fill(1)
-	f := namedFingerprint{sig: engine.Sig{Verb: 1, Type: 2, Red: 3, Uneven: true, Root: 4, Count: 5, Name: 6}, name: engine.Label{7}}
+	f := namedFingerprint{sig: engine.Fingerprint{Verb: 1, Type: 2, ReduceOp: 3, Uneven: true, Root: 4, Count: 5, Name: 6}, name: engine.Label{7}}
 	var head transport.Head
 	f.put(head[thisAt:])
 	setTransferBytes(&head, 8)
 	return abi.Text("wire",
-		"head", []int{stepAt, algorithmAt, transferBytesAt, thisAt, prevAt, sigBytes, nameBytes, namedFingerprintBytes}, "sample", fmt.Sprintf("%x", head),
+		"head", []int{stepAt, algorithmAt, transferBytesAt, thisAt, prevAt, fingerprintBytes, nameBytes, namedFingerprintBytes}, "sample", fmt.Sprintf("%x", head),
 		"segment", []int{defaultSegment, grain, opt.Segment}, "fuseMost", maxFusedBytes,
 		"ladders", crossovers, "ordered", orderedCrossovers, "uneven", unevenAlgorithms, "rest", unlimited, "algorithms", algorithmNames,
 		"choices", choices(),
@@ -36,9 +36,9 @@ func choices() uint64 {
 		for verb := engine.AllReduce; verb <= engine.Alloc; verb++ {
 			for _, ranks := range []int{2, 3, 4, 5, 8, 12, 16, 100} {
 				for count := int64(0); count < 1<<22; count = 2*count + 1 {
-					s := engine.Sig{Verb: verb, Type: kernel.Float32, Count: count}
+					s := engine.Fingerprint{Verb: verb, Type: kernel.Float32, Count: count}
 					if verb.Reduces() {
-						s.Red = engine.Sum
+						s.ReduceOp = engine.Sum
 					}
 					_, _ = h.Write([]byte{byte(opt.choose(s, ranks))}) // never fails
 				}

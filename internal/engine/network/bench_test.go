@@ -40,7 +40,7 @@ func benchmark(b *testing.B, v engine.Verb, alg Algorithm, ranks, bytes int) {
 	b.ResetTimer()
 	errs := onAll(b, engines, func(ctx context.Context, e engine.Engine) error {
 		one, all := make([]float32, bytes/4), make([]float32, ranks*bytes/4)
-		c := engine.Call{Verb: v, Red: engine.Sum, Src: mem32(one), Dst: mem32(make([]float32, bytes/4))}
+		c := engine.Call{Verb: v, ReduceOp: engine.Sum, Src: mem32(one), Dst: mem32(make([]float32, bytes/4))}
 		switch v {
 		case engine.Broadcast:
 			c.Dst = c.Src

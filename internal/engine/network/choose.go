@@ -56,12 +56,12 @@ var (
 // choose returns the algorithm for a call. All ranks compute the same result,
 // because it follows from the fingerprint, the number of ranks, and options that
 // are equal on all ranks.
-func (o *Options) choose(s engine.Sig, ranks int) Algorithm {
+func (o *Options) choose(s engine.Fingerprint, ranks int) Algorithm {
 	if s.Uneven {
 		return unevenAlgorithms[s.Verb]
 	}
 	table := crossovers[s.Verb]
-	inOrder := o.Reproducible && s.Red.OrderMatters(s.Type)
+	inOrder := o.Reproducible && s.ReduceOp.OrderMatters(s.Type)
 	if inOrder {
 		table = orderedCrossovers[s.Verb]
 	}

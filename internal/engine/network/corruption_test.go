@@ -130,7 +130,7 @@ func testCorruption(t *testing.T, how string, verify bool) {
 			got[r] = x
 			// The ranks connect before the proxy is armed.
 			warm := m.Slice(0, 10)
-			if errs[r] = e.Run(ctx, 1, []engine.Call{{Verb: engine.AllReduce, Red: engine.Max, Dst: warm, Src: warm}}); errs[r] != nil {
+			if errs[r] = e.Run(ctx, 1, []engine.Call{{Verb: engine.AllReduce, ReduceOp: engine.Max, Dst: warm, Src: warm}}); errs[r] != nil {
 				return
 			}
 			if r == 0 {

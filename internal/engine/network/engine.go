@@ -67,7 +67,7 @@ func (e *Engine) Close() error {
 	if f == nil && e.opt.Excuse != nil {
 		f = e.opt.Excuse()
 	}
-	why := engine.NewFarewell(f)
+	why := engine.NewExitReason(f)
 	var head transport.Head
 	copy(head[:], why[:])
 	return e.mesh.Leave(&head)

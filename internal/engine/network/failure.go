@@ -69,7 +69,7 @@ func (e *Engine) farewell(err error) *engine.Failure {
 	if !errors.As(err, &bye) {
 		return nil
 	}
-	w := engine.Farewell(bye.Why[:len(engine.Farewell{})])
+	w := engine.ExitReason(bye.Why[:len(engine.ExitReason{})])
 	return w.Failure(e.size, e.opt.OnFail != nil)
 }
 

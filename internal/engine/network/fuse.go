@@ -14,7 +14,7 @@ func (e *Engine) callsPerStep(calls []engine.Call) int {
 	left := maxFusedBytes
 	for i := range calls {
 		c := &calls[i]
-		if c.Verb != engine.AllReduce || c.Red != first.Red || c.Src.Type != first.Src.Type || c.Src.Bytes() > left {
+		if c.Verb != engine.AllReduce || c.ReduceOp != first.ReduceOp || c.Src.Type != first.Src.Type || c.Src.Bytes() > left {
 			return max(i, 1)
 		}
 		left -= c.Src.Bytes()
@@ -26,7 +26,7 @@ func (e *Engine) callsPerStep(calls []engine.Call) int {
 // by their factors, one after the other into scratch memory.
 func (e *Engine) runFused(calls []engine.Call) error {
 	t := calls[0].Src.Type
-	all := engine.Call{Verb: engine.AllReduce, Red: calls[0].Red}
+	all := engine.Call{Verb: engine.AllReduce, ReduceOp: calls[0].ReduceOp}
 	n := 0
 	for i := range calls {
 		n += calls[i].Src.N
@@ -38,12 +38,12 @@ func (e *Engine) runFused(calls []engine.Call) error {
 		r := e.reduction(c)
 		r.load(joined.Slice(at, c.Src.N), c.Src)
 		if r.scaled {
-			all.Red = c.Red.Info().Inner
+			all.ReduceOp = c.ReduceOp.Info().Inner
 		}
 		at += c.Src.N
 	}
 	all.Src, all.Dst = joined, joined
-	alg := e.opt.choose(all.Sig(), e.size)
+	alg := e.opt.choose(all.Fingerprint(), e.size)
 	e.beginStep(fusedFingerprint(calls), alg, calls[0].Op())
 	if err := e.allReduce(&all, alg); err != nil {
 		return err
@@ -60,15 +60,15 @@ func (e *Engine) runFused(calls []engine.Call) error {
 // fusedFingerprint is the fingerprint of calls that run as one step. In place of a
 // name it shows their counts.
 func fusedFingerprint(calls []engine.Call) namedFingerprint {
-	s := calls[0].Sig()
-	m := namedFingerprint{sig: engine.Sig{Verb: engine.Group, Type: s.Type, Red: s.Red, Count: int64(len(calls))}}
+	s := calls[0].Fingerprint()
+	m := namedFingerprint{sig: engine.Fingerprint{Verb: engine.Group, Type: s.Type, ReduceOp: s.ReduceOp, Count: int64(len(calls))}}
 	shown := m.name[:0:nameBytes]
-	var raw [sigBytes + nameBytes]byte
+	var raw [fingerprintBytes + nameBytes]byte
 	h := engine.HashStart
 	for i := range calls {
 		one := newNamedFingerprint(&calls[i])
 		one.put(raw[:])
-		h = h.Bytes(raw[:sigBytes])
+		h = h.Bytes(raw[:fingerprintBytes])
 		if i > 0 && len(shown) < nameBytes/2 {
 			shown = append(shown, '+')
 		}

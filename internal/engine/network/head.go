@@ -20,21 +20,21 @@ const (
 	thisAt          = 16
 	prevAt          = thisAt + namedFingerprintBytes
 
-	sigBytes         = 24
-	nameBytes        = engine.LabelBytes
-	namedFingerprintBytes = sigBytes + nameBytes
+	fingerprintBytes      = 24
+	nameBytes             = engine.LabelBytes
+	namedFingerprintBytes = fingerprintBytes + nameBytes
 )
 
 var _ [transport.HeadBytes - prevAt - namedFingerprintBytes]byte // it fits
 
-// namedFingerprint is a call's engine.Sig, with as much of its name as fits.
+// namedFingerprint is a call's engine.Fingerprint, with as much of its name as fits.
 type namedFingerprint struct {
-	sig  engine.Sig
+	sig  engine.Fingerprint
 	name engine.Label
 }
 
 func newNamedFingerprint(c *engine.Call) namedFingerprint {
-	f := namedFingerprint{sig: c.Sig()}
+	f := namedFingerprint{sig: c.Fingerprint()}
 	if f.sig.Name != 0 {
 		c.PutLabel(&f.name)
 	}
@@ -46,24 +46,24 @@ func (f *namedFingerprint) call() engine.CallInfo { return engine.ReadCall(f.sig
 
 func (f *namedFingerprint) put(b []byte) {
 	s := &f.sig
-	b[0], b[1], b[2], b[3] = byte(s.Verb), byte(s.Type), byte(s.Red), 0
+	b[0], b[1], b[2], b[3] = byte(s.Verb), byte(s.Type), byte(s.ReduceOp), 0
 	if s.Uneven {
 		b[3] = 1
 	}
 	binary.LittleEndian.PutUint32(b[4:], uint32(s.Root))
 	binary.LittleEndian.PutUint64(b[8:], uint64(s.Count))
 	binary.LittleEndian.PutUint64(b[16:], s.Name)
-	copy(b[sigBytes:], f.name[:])
+	copy(b[fingerprintBytes:], f.name[:])
 }
 
 func readNamedFingerprint(b []byte) (f namedFingerprint) {
-	f.sig = engine.Sig{
-		Verb: engine.Verb(b[0]), Type: kernel.DType(b[1]), Red: engine.Red(b[2]), Uneven: b[3] != 0,
+	f.sig = engine.Fingerprint{
+		Verb: engine.Verb(b[0]), Type: kernel.DType(b[1]), ReduceOp: engine.ReduceOp(b[2]), Uneven: b[3] != 0,
 		Root:  int32(binary.LittleEndian.Uint32(b[4:])),
 		Count: int64(binary.LittleEndian.Uint64(b[8:])),
 		Name:  binary.LittleEndian.Uint64(b[16:]),
 	}
-	copy(f.name[:], b[sigBytes:])
+	copy(f.name[:], b[fingerprintBytes:])
 	return f
 }
 
@@ -98,6 +98,6 @@ func transferBytes(h *transport.Head) int {
 // have exchanged no frame.
 func agrees(own, h *transport.Head) bool {
 	return bytes.Equal(own[:transferBytesAt], h[:transferBytesAt]) &&
-		bytes.Equal(own[thisAt:thisAt+sigBytes], h[thisAt:thisAt+sigBytes]) &&
-		bytes.Equal(own[prevAt:prevAt+sigBytes], h[prevAt:prevAt+sigBytes])
+		bytes.Equal(own[thisAt:thisAt+fingerprintBytes], h[thisAt:thisAt+fingerprintBytes]) &&
+		bytes.Equal(own[prevAt:prevAt+fingerprintBytes], h[prevAt:prevAt+fingerprintBytes])
 }

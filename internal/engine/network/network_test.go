@@ -96,8 +96,8 @@ func TestEveryNumberOfRanks(t *testing.T) {
 
 func everyVerb(ctx context.Context, r *enginetest.Rank) error {
 	for v := engine.AllReduce; v <= engine.AllToAll; v++ {
-		for i, red := range []engine.Red{engine.Sum, engine.Avg, engine.PreMul, engine.Max} {
-			op := enginetest.Op{Verb: v, Red: red, Type: kernel.Float32, Exact: true, N: i * 17, Root: i}
+		for i, red := range []engine.ReduceOp{engine.Sum, engine.Avg, engine.PreMul, engine.Max} {
+			op := enginetest.Op{Verb: v, ReduceOp: red, Type: kernel.Float32, Exact: true, N: i * 17, Root: i}
 			if err := r.Do(ctx, op); err != nil {
 				return err
 			}
@@ -126,7 +126,7 @@ func TestSameBits(t *testing.T) {
 				s[7] = float32(math.Copysign(0, float64(e.Rank()%2)-0.5))
 				s[8+e.Rank()] = math.Float32frombits(0x7FC00000 + rnd.Uint32N(1000))
 				results[e.Rank()] = s
-				return e.Run(ctx, 1, []engine.Call{{Verb: engine.AllReduce, Red: engine.Sum, Src: mem32(s), Dst: mem32(s)}})
+				return e.Run(ctx, 1, []engine.Call{{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: mem32(s), Dst: mem32(s)}})
 			})
 			if err := errors.Join(errs...); err != nil {
 				t.Fatal(err)
@@ -172,7 +172,7 @@ func TestDifferentOptions(t *testing.T) {
 			engines := newWorld(mem.Options{}, c.a, c.b, c.a)
 			text := failures(t, engines, func(int) engine.Call {
 				s := make([]float32, 1000)
-				return engine.Call{Verb: engine.AllReduce, Red: engine.Sum, Src: mem32(s), Dst: mem32(s)}
+				return engine.Call{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: mem32(s), Dst: mem32(s)}
 			})
 			if !strings.Contains(text, c.text) {
 				t.Errorf("the text does not say %q: %s", c.text, text)
@@ -197,7 +197,7 @@ func TestBrokenConnection(t *testing.T) {
 		opt := Options{Segment: 64, Algorithms: Algorithms{AllReduce: Ring}}
 		text := failures(t, world(opt, net)(t, 4), func(int) engine.Call {
 			s := make([]float32, 100)
-			return engine.Call{Verb: engine.AllReduce, Red: engine.Sum, Src: mem32(s), Dst: mem32(s)}
+			return engine.Call{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: mem32(s), Dst: mem32(s)}
 		})
 		if !broke || !strings.Contains(text, errCut.Error()) {
 			t.Errorf("frame %d: the fault happened: %v; the ranks say %s", nth, broke, text)
@@ -220,9 +220,9 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestFarewell checks that a rank that waits for a rank that has left because of a
+// TestExitReason checks that a rank that waits for a rank that has left because of a
 // failure reports that failure, also without a control channel.
-func TestFarewell(t *testing.T) {
+func TestExitReason(t *testing.T) {
 	var engines []*Engine
 	for _, m := range mem.New(3, mem.Options{}) {
 		engines = append(engines, New(m, Options{ParkingLot: m.ParkingLot(), OnFail: func(*engine.Failure) {}}))

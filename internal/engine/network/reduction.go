@@ -14,7 +14,7 @@ type reduction struct {
 }
 
 func (e *Engine) reduction(c *engine.Call) reduction {
-	return reduction{op: c.Red.Info().Kernel, scaled: c.Scales(), factor: c.Factor(e.size)}
+	return reduction{op: c.ReduceOp.Info().Kernel, scaled: c.Scales(), factor: c.Factor(e.size)}
 }
 
 // load copies a source to dst, multiplied by this rank's factor if there is one.

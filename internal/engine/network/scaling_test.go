@@ -49,7 +49,7 @@ func TestScaling(t *testing.T) {
 		fmt.Fprintf(&b, "\n| %v Gbit/s, ranks | bytes | algorithm | predicted | bound | ratio |\n| --- | --- | --- | --- | --- | --- |\n", gbit)
 		for _, n := range []int{8, 64, 256, 1024} {
 			for _, bytes := range []int64{4, 64 << 10, 1 << 20, 64 << 20} {
-				alg := o.choose(engine.Sig{Verb: engine.AllReduce, Red: engine.Sum, Type: kernel.Float32, Count: bytes / 4}, n)
+				alg := o.choose(engine.Fingerprint{Verb: engine.AllReduce, ReduceOp: engine.Sum, Type: kernel.Float32, Count: bytes / 4}, n)
 				took, bound := predict(alg, n, float64(bytes), gbit*1e9/8)
 				if took < bound {
 					t.Errorf("%v, %d ranks, %d bytes: %v, the bound is %v", alg, n, bytes, took, bound)

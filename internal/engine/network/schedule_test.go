@@ -133,10 +133,10 @@ func TestChoose(t *testing.T) {
 				o := Options{Reproducible: reproducible, Algorithms: Algorithms{alg, alg, alg, alg, alg, alg, alg, alg}}
 				last := Algorithm(0)
 				for _, n := range []int64{0, 1, 1 << 10, 1 << 20, 1 << 40} {
-					s := engine.Sig{Verb: v, Type: kernel.Float32, Count: n}
+					s := engine.Fingerprint{Verb: v, Type: kernel.Float32, Count: n}
 					inOrder := false
 					if v == engine.AllReduce || v == engine.Reduce || v == engine.ReduceScatter {
-						s.Red, inOrder = engine.Sum, reproducible
+						s.ReduceOp, inOrder = engine.Sum, reproducible
 					}
 					name := fmt.Sprintf("%s, forced %v, reproducible %v", s.Text(""), alg, reproducible)
 					got := o.choose(s, 8)

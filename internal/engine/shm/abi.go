@@ -14,7 +14,7 @@ import (
 func ABI() string {
 	return abi.Text("shm",
 		"header", abi.Struct[header](), "regionBuffer", abi.Struct[regionBuffer](), "remoteBuffer", abi.Struct[remoteBuffer](), "request", abi.Struct[request](),
-		"sizes", []int{lineBytes, slotsPerBoard, numWords, engine.LabelBytes, headerBytes, sigBytes, regionBufferBytes, numWindows, pieceBits, ringBytes, ownerBits, serviceBytes},
+		"sizes", []int{lineBytes, slotsPerBoard, numWords, engine.LabelBytes, headerBytes, fingerprintBytes, regionBufferBytes, numWindows, pieceBits, ringBytes, ownerBits, serviceBytes},
 		"marks", []int64{direct, windowed, remote},
 		"vmread", []int{vmreadRootMax, vmreadReduceMax},
 		"window", []int{minWindow, maxWindow, windowsPerCall},
@@ -37,7 +37,7 @@ func divisions() uint64 {
 			m := engine.Mem{N: bytes, Type: kernel.Uint8}
 			for verb := engine.AllReduce; verb <= engine.AllToAll; verb++ {
 				c := engine.Call{Verb: verb, Src: m, Dst: m}
-				fmt.Fprintln(h, verb, e.windowBytes(c.Sig(), true), e.windowBytes(c.Sig(), false), e.slotBytesOf(&c), e.prefersVMRead(&c))
+				fmt.Fprintln(h, verb, e.windowBytes(c.Fingerprint(), true), e.windowBytes(c.Fingerprint(), false), e.slotBytesOf(&c), e.prefersVMRead(&c))
 			}
 			fmt.Fprintln(h, newPartPlan(bytes, ranks, kernel.Uint8, opt.Piece))
 		}

@@ -32,7 +32,7 @@ type board struct {
 // data that is too large for the tail follow it.
 type header struct {
 	step atomic.Uint64 // step whose operation the slot holds; written last
-	sig  engine.Sig
+	sig  engine.Fingerprint
 	n    int64 // elements of data in the slot, or direct, windowed (or less), remote
 	tail [24]byte
 }
@@ -76,8 +76,8 @@ func (b board) left() *atomic.Uint64 { return b.word(2) }
 
 // exitReason is why the rank left. The owner writes it before left; other ranks
 // read it after left is 1.
-func (b board) exitReason() *engine.Farewell {
-	return (*engine.Farewell)(unsafe.Add(b.base, 2*lineBytes+8))
+func (b board) exitReason() *engine.ExitReason {
+	return (*engine.ExitReason)(unsafe.Add(b.base, 2*lineBytes+8))
 }
 
 // reading is 1 while this rank may read other ranks' buffers in the same process. A
@@ -145,7 +145,7 @@ func (h *header) inTail() bool {
 
 // dataAfterHeader returns the address of data that does not fit into the tail. The
 // data begins at a cache line of its own, behind the name if s has one.
-func (h *header) dataAfterHeader(s *engine.Sig) unsafe.Pointer {
+func (h *header) dataAfterHeader(s *engine.Fingerprint) unsafe.Pointer {
 	if s.Name != 0 {
 		return h.at(2 * headerBytes)
 	}
@@ -157,7 +157,7 @@ func (h *header) call() engine.CallInfo { return readCall(&h.sig, h.at(headerByt
 
 // storedLabelBytes returns how many bytes the Label of an operation takes behind
 // its fingerprint.
-func storedLabelBytes(s *engine.Sig) int {
+func storedLabelBytes(s *engine.Fingerprint) int {
 	if s.Name == 0 {
 		return 0
 	}
@@ -168,9 +168,9 @@ func labelAt(p unsafe.Pointer) *engine.Label { return (*engine.Label)(p) }
 
 // readCall returns the description of a fingerprint whose Label, if it has one, is
 // at p.
-func readCall(s *engine.Sig, p unsafe.Pointer) engine.CallInfo {
+func readCall(s *engine.Fingerprint, p unsafe.Pointer) engine.CallInfo {
 	if s.Name == 0 {
-		return engine.CallInfo{Sig: *s}
+		return engine.CallInfo{Fingerprint: *s}
 	}
 	label := *labelAt(p)
 	return engine.ReadCall(*s, &label)

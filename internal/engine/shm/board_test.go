@@ -11,16 +11,16 @@ import (
 func TestInTail(t *testing.T) {
 	for name, test := range map[string]struct {
 		n    int64
-		sig  engine.Sig
+		sig  engine.Fingerprint
 		want bool
 	}{
-		"nothing":            {0, engine.Sig{}, true},
-		"six floats":         {6, engine.Sig{Type: kernel.Float32}, true},
-		"seven floats":       {7, engine.Sig{Type: kernel.Float32}, false},
-		"split":              {2, engine.Sig{Verb: engine.Split}, true},
-		"more than a tail":   {4, engine.Sig{Verb: engine.Split}, false},
-		"in its own buffers": {direct, engine.Sig{Type: kernel.Uint8}, false},
-		"in windows":         {windowed, engine.Sig{Type: kernel.Uint8}, false},
+		"nothing":            {0, engine.Fingerprint{}, true},
+		"six floats":         {6, engine.Fingerprint{Type: kernel.Float32}, true},
+		"seven floats":       {7, engine.Fingerprint{Type: kernel.Float32}, false},
+		"split":              {2, engine.Fingerprint{Verb: engine.Split}, true},
+		"more than a tail":   {4, engine.Fingerprint{Verb: engine.Split}, false},
+		"in its own buffers": {direct, engine.Fingerprint{Type: kernel.Uint8}, false},
+		"in windows":         {windowed, engine.Fingerprint{Type: kernel.Uint8}, false},
 	} {
 		h := header{n: test.n, sig: test.sig}
 		if got := h.inTail(); got != test.want {

@@ -27,7 +27,7 @@ func (e *Engine) combine(c *engine.Call, dst unsafe.Pointer, n int, t kernel.DTy
 		return
 	}
 	if len(e.from) == 2 && !mul {
-		kernel.Reduce(dst, e.from[0], e.from[1], n, t, c.Red.Info().Kernel)
+		kernel.Reduce(dst, e.from[0], e.from[1], n, t, c.ReduceOp.Info().Kernel)
 	} else {
 		e.combineBlocks(c, dst, n, t, mul)
 	}
@@ -40,7 +40,7 @@ func (e *Engine) combineBlocks(c *engine.Call, dst unsafe.Pointer, n int, t kern
 		e.acc = make([]byte, accBytes)
 	}
 	acc := unsafe.Pointer(unsafe.SliceData(e.acc))
-	op := c.Red.Info().Kernel
+	op := c.ReduceOp.Info().Kernel
 	last := len(e.from) - 1
 	size := t.Size()
 	for done := 0; done < n; {

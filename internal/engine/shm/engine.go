@@ -96,7 +96,7 @@ func (e *Engine) Close() (err error) {
 			if f == nil && s.Excuse != nil {
 				f = s.Excuse()
 			}
-			*e.board.exitReason() = engine.NewFarewell(f)
+			*e.board.exitReason() = engine.NewExitReason(f)
 		}
 		e.storeWord(e.board.left(), 1)
 		if s := e.g.shared; s != nil {
@@ -178,7 +178,7 @@ func (e *Engine) beginCall(c *engine.Call) (*header, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.PutSig(&e.head.sig)
+	c.PutFingerprint(&e.head.sig)
 	if e.head.sig.Name != 0 {
 		c.PutLabel(labelAt(h.at(headerBytes)))
 	}

@@ -73,7 +73,7 @@ func batch(verb engine.Verb, rank, ranks, calls, n, round int) (list []engine.Ca
 		mem := func(s []int32, n int) engine.Mem {
 			return engine.Mem{Ptr: unsafe.Pointer(&s[0]), N: n, Type: kernel.Int32}
 		}
-		c := engine.Call{Verb: verb, Src: mem(src, n), Dst: mem(dst, n), Red: engine.Sum}
+		c := engine.Call{Verb: verb, Src: mem(src, n), Dst: mem(dst, n), ReduceOp: engine.Sum}
 		switch verb {
 		case engine.AllGather:
 			c.Dst.N = ranks * n

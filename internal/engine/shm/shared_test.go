@@ -180,7 +180,7 @@ func TestPair(t *testing.T) {
 							for j := range src {
 								src[j] = value(r, i, j)
 							}
-							c := engine.Call{Verb: verb, Root: 1, Red: engine.Sum}
+							c := engine.Call{Verb: verb, Root: 1, ReduceOp: engine.Sum}
 							c.Src = engine.Mem{Ptr: unsafe.Pointer(&src[0]), N: n, Type: kernel.Int32}
 							c.Dst = engine.Mem{Ptr: unsafe.Pointer(&dst[0]), N: n, Type: kernel.Int32}
 							switch {
@@ -224,9 +224,9 @@ func TestPair(t *testing.T) {
 	}
 }
 
-// TestFarewell checks that a rank that waits for a rank that has left because of a
+// TestExitReason checks that a rank that waits for a rank that has left because of a
 // failure reports that failure.
-func TestFarewell(t *testing.T) {
+func TestExitReason(t *testing.T) {
 	threadPerRank(t)
 	engines := mappedWorld(Options{})(t, 3)
 	engines[0].Fail(&engine.Failure{Kind: engine.ErrRankLost, Rank: 2, Lost: []int{2}, Facts: engine.Facts{Text: "rank 2 is lost: on purpose"}, Told: true})
@@ -270,7 +270,7 @@ func TestWithdrawn(t *testing.T) {
 					e.(*Engine).board.withdrawn().Store(1)
 				}
 				running.Go(func() {
-					err := e.Run(context.Background(), 1, []engine.Call{{Verb: verb, Red: engine.Sum, Dst: m, Src: m}})
+					err := e.Run(context.Background(), 1, []engine.Call{{Verb: verb, ReduceOp: engine.Sum, Dst: m, Src: m}})
 					if r == 1 {
 						result <- err
 					}
@@ -320,7 +320,7 @@ func TestFreedTooSoon(t *testing.T) {
 					e.(*Engine).DropRegion(1)
 				}
 				m := engine.Mem{Ptr: regions[r].Base[r], N: elems, Type: kernel.Float32}
-				c := engine.Call{Verb: verb, Red: engine.Sum, Dst: m, Src: m}
+				c := engine.Call{Verb: verb, ReduceOp: engine.Sum, Dst: m, Src: m}
 				if verb == engine.AllGather {
 					c.Dst.N *= 2
 					c.Src = c.Dst.Slice(r*elems, elems)
@@ -369,7 +369,7 @@ func TestManySteps(t *testing.T) {
 						for i := range x {
 							x[i] = int32(r+1) * int32(seq)
 						}
-						errs[r] = e.Run(ctx, seq, []engine.Call{{Verb: engine.AllReduce, Red: engine.Sum, Dst: m, Src: m}})
+						errs[r] = e.Run(ctx, seq, []engine.Call{{Verb: engine.AllReduce, ReduceOp: engine.Sum, Dst: m, Src: m}})
 						for i := 0; i < elems && errs[r] == nil; i++ {
 							if x[i] != 6*int32(seq) {
 								errs[r] = fmt.Errorf("call %d: element %d is %d", seq, i, x[i])

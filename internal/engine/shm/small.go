@@ -7,9 +7,9 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// sigBytes is the size, in bytes, of a call's fingerprint in a slot that several
+// fingerprintBytes is the size, in bytes, of a call's fingerprint in a slot that several
 // calls share.
-const sigBytes = int(unsafe.Sizeof(engine.Sig{}))
+const fingerprintBytes = int(unsafe.Sizeof(engine.Fingerprint{}))
 
 // oneHop reports whether all ranks read all slots for a verb with small data. In
 // these verbs every rank waits for all others anyway.
@@ -34,7 +34,7 @@ func (e *Engine) callsPerSlot(calls []engine.Call) int {
 	}
 	for i := range calls {
 		c := &calls[i]
-		need := (e.slotBytesOf(c)+7)/8*8 + sigBytes
+		need := (e.slotBytesOf(c)+7)/8*8 + fingerprintBytes
 		if c.Labelled() {
 			need += engine.LabelBytes
 		}
@@ -87,7 +87,7 @@ func (e *Engine) runSmall(calls []engine.Call) error {
 		if h, err = e.beginStep(); err != nil {
 			return err
 		}
-		e.head.sig = engine.Sig{Verb: engine.Group, Count: int64(len(calls))}
+		e.head.sig = engine.Fingerprint{Verb: engine.Group, Count: int64(len(calls))}
 		e.head.n = 0
 		off := headerBytes
 		for i := range calls {
@@ -150,18 +150,18 @@ func (e *Engine) putData(c *engine.Call, p unsafe.Pointer) {
 // putSharedCall writes one of several calls to the slot, at offset off, and returns
 // the offset of the next call.
 func (e *Engine) putSharedCall(h *header, c *engine.Call, off int) int {
-	s := (*engine.Sig)(h.at(off))
-	c.PutSig(s)
+	s := (*engine.Fingerprint)(h.at(off))
+	c.PutFingerprint(s)
 	if s.Name != 0 {
-		c.PutLabel(labelAt(h.at(off + sigBytes)))
+		c.PutLabel(labelAt(h.at(off + fingerprintBytes)))
 	}
-	e.putData(c, h.at(off+sigBytes+storedLabelBytes(s)))
+	e.putData(c, h.at(off+fingerprintBytes+storedLabelBytes(s)))
 	return e.nextCallOffset(c, s, off)
 }
 
 // nextCallOffset returns the offset of the call behind the call at off.
-func (e *Engine) nextCallOffset(c *engine.Call, s *engine.Sig, off int) int {
-	return off + sigBytes + storedLabelBytes(s) + (e.slotBytesOf(c)+7)/8*8
+func (e *Engine) nextCallOffset(c *engine.Call, s *engine.Fingerprint, off int) int {
+	return off + fingerprintBytes + storedLabelBytes(s) + (e.slotBytesOf(c)+7)/8*8
 }
 
 // takeSharedResults completes the calls that share the current slots, in order.
@@ -178,7 +178,7 @@ func (e *Engine) takeSharedResults(calls []engine.Call) error {
 		if err != nil {
 			break
 		}
-		e.callOffset = e.nextCallOffset(c, (*engine.Sig)(mine.at(e.callOffset)), e.callOffset)
+		e.callOffset = e.nextCallOffset(c, (*engine.Fingerprint)(mine.at(e.callOffset)), e.callOffset)
 	}
 	e.slotShared = false
 	return err
@@ -186,11 +186,11 @@ func (e *Engine) takeSharedResults(calls []engine.Call) error {
 
 // compareShared checks that all ranks agree on the call at e.callOffset.
 func (e *Engine) compareShared(mine *header) error {
-	s := (*engine.Sig)(mine.at(e.callOffset))
+	s := (*engine.Fingerprint)(mine.at(e.callOffset))
 	for r, b := range e.g.boards {
 		h := b.slot(e.step)
-		if t := (*engine.Sig)(h.at(e.callOffset)); *t != *s {
-			return e.mismatch(readCall(s, mine.at(e.callOffset+sigBytes)), r, readCall(t, h.at(e.callOffset+sigBytes)))
+		if t := (*engine.Fingerprint)(h.at(e.callOffset)); *t != *s {
+			return e.mismatch(readCall(s, mine.at(e.callOffset+fingerprintBytes)), r, readCall(t, h.at(e.callOffset+fingerprintBytes)))
 		}
 	}
 	return nil
@@ -200,7 +200,7 @@ func (e *Engine) compareShared(mine *header) error {
 // ranks have already arrived.
 func (e *Engine) sourceInSharedSlot(c *engine.Call, r int) (sourceView, error) {
 	h := e.g.boards[r].slot(e.step)
-	s := (*engine.Sig)(h.at(e.callOffset))
+	s := (*engine.Fingerprint)(h.at(e.callOffset))
 	n := e.slotBytesOf(c) / max(s.Type.Size(), 1)
-	return sourceView{src: engine.Mem{Ptr: h.at(e.callOffset + sigBytes + storedLabelBytes(s)), N: n, Type: s.Type}, scale: 1}, nil
+	return sourceView{src: engine.Mem{Ptr: h.at(e.callOffset + fingerprintBytes + storedLabelBytes(s)), N: n, Type: s.Type}, scale: 1}, nil
 }

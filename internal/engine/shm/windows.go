@@ -139,7 +139,7 @@ func (e *Engine) runWindows(c *engine.Call) error {
 // large windows are best, because a line is reused long after the others have read
 // it. In the other verbs some ranks wait for the first window, so a window is a
 // fraction of the whole.
-func (e *Engine) windowBytes(s engine.Sig, divided bool) int {
+func (e *Engine) windowBytes(s engine.Fingerprint, divided bool) int {
 	n := e.g.rings[e.rank].win
 	if divided {
 		n /= len(e.g.boards)

@@ -10,11 +10,11 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A Farewell is what a rank that leaves a group tells the others of why: the
-// group's failure, as far as there is room. The zero Farewell says nothing. A rank
+// An ExitReason is what a rank that leaves a group tells the others of why: the
+// group's failure, as far as there is room. The zero ExitReason says nothing. A rank
 // that needs the one that has left takes that as the cause, and not that it has
 // left: rank 0, which knows what came first, may be out of reach.
-type Farewell [120]byte
+type ExitReason [120]byte
 
 // The layout: kind, two flags, the number of ranks lost and, in the upper half of
 // that byte, of those lost above, the length of the operation's name; rank, its
@@ -23,11 +23,11 @@ type Farewell [120]byte
 // its name, the length of what follows, both one byte, and that. Facts for which
 // there is no room are left out, and texts are cut.
 const (
-	farewellHead = 16
-	mostLost     = 4
+	exitReasonHead = 16
+	mostLost       = 4
 )
 
-// The names of facts in a Farewell.
+// The names of facts in a ExitReason.
 const (
 	factEnd = iota
 	factLoss
@@ -45,12 +45,12 @@ const (
 	factLast
 )
 
-// farewellOp is how many bytes of an operation's name a Farewell holds.
+// farewellOp is how many bytes of an operation's name a ExitReason holds.
 const farewellOp = 32
 
-// NewFarewell is the farewell of a rank whose group has failed, or has not if f
+// NewExitReason returns the exit reason of a rank whose group has failed, or has not if f
 // is nil.
-func NewFarewell(f *Failure) (w Farewell) {
+func NewExitReason(f *Failure) (w ExitReason) {
 	if f == nil {
 		return w
 	}
@@ -68,7 +68,7 @@ func NewFarewell(f *Failure) (w Farewell) {
 	}
 	binary.LittleEndian.PutUint32(w[4:], uint32(f.Rank))
 	binary.LittleEndian.PutUint64(w[8:], f.Seq)
-	rest := w[farewellHead:]
+	rest := w[exitReasonHead:]
 	for _, r := range slices.Concat(f.Lost, above) {
 		binary.LittleEndian.PutUint32(rest, uint32(r))
 		rest = rest[4:]
@@ -78,11 +78,11 @@ func NewFarewell(f *Failure) (w Farewell) {
 	return w
 }
 
-// Failure is what a farewell says in a group of so many ranks, nil if that is
+// Failure is what an exit reason says in a group of so many ranks, nil if that is
 // nothing, or makes no sense. A group that stands on its own finds out what came
 // first, and all of what was said; one that is a part of another takes it as it
 // is, because it may be in the numbers of that.
-func (w *Farewell) Failure(size int, whole bool) *Failure {
+func (w *ExitReason) Failure(size int, whole bool) *Failure {
 	kind, lost, above, op := int(w[0]), int(w[2]&15), int(w[2]>>4), int(w[3])
 	if kind < 1 || kind > len(travelKinds) || lost+above > mostLost {
 		return nil
@@ -91,7 +91,7 @@ func (w *Farewell) Failure(size int, whole bool) *Failure {
 		Kind: travelKinds[kind-1].kind, Told: w[1]&1 != 0 && !whole, Left: w[1]&2 != 0,
 		Rank: int(binary.LittleEndian.Uint32(w[4:])), Seq: binary.LittleEndian.Uint64(w[8:]),
 	}
-	rest := w[farewellHead:]
+	rest := w[exitReasonHead:]
 	for i := range lost + above {
 		to := &f.Lost
 		if i >= lost {
@@ -246,14 +246,14 @@ func packSide(s *Side) []byte {
 // packCall writes a call; its name is at the end.
 func packCall(c *CallInfo) []byte {
 	form := byte(0)
-	for i, set := range [...]bool{c.Sig.Uneven, c.Device, c.Sig.Name != 0} {
+	for i, set := range [...]bool{c.Fingerprint.Uneven, c.Device, c.Fingerprint.Name != 0} {
 		if set {
 			form |= 1 << i
 		}
 	}
-	b := []byte{byte(c.Sig.Verb), byte(c.Sig.Type), byte(c.Sig.Red), form}
-	b = binary.AppendUvarint(b, uint64(uint32(c.Sig.Root)))
-	b = binary.AppendVarint(b, c.Sig.Count)
+	b := []byte{byte(c.Fingerprint.Verb), byte(c.Fingerprint.Type), byte(c.Fingerprint.ReduceOp), form}
+	b = binary.AppendUvarint(b, uint64(uint32(c.Fingerprint.Root)))
+	b = binary.AppendVarint(b, c.Fingerprint.Count)
 	return append(b, c.Name...)
 }
 
@@ -326,8 +326,8 @@ func (u *unpacker) side() (s Side) {
 }
 
 func (u *unpacker) call() (c CallInfo) {
-	s := &c.Sig
-	s.Verb, s.Type, s.Red = Verb(u.octet()), kernel.DType(u.octet()), Red(u.octet())
+	s := &c.Fingerprint
+	s.Verb, s.Type, s.ReduceOp = Verb(u.octet()), kernel.DType(u.octet()), ReduceOp(u.octet())
 	form := u.octet()
 	s.Uneven, c.Device = form&1 != 0, form&2 != 0
 	if form&4 != 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-func TestFarewell(t *testing.T) {
+func TestExitReason(t *testing.T) {
 	for _, f := range []*Failure{
 		{Kind: ErrRankLost, Op: "AllReduce", Seq: 1 << 40, Rank: 3, Lost: []int{1, 2}, Facts: Facts{Text: "rank 1 is lost: its host does not answer"}},
 		{Kind: ErrCorrupt, Op: "AllGather", Seq: 3, Rank: 1, Facts: Facts{Text: "the result of rank 1 is not that of the others"}},
@@ -24,7 +24,7 @@ func TestFarewell(t *testing.T) {
 		{Kind: ErrRankLost, Op: forming, Rank: 1, Lost: []int{2, 3}, Above: []int{0, 7}, Facts: Facts{Text: "four ranks are lost"}},
 		{Kind: ErrAborted, Op: "Barrier", Seq: 1, Rank: 2, Facts: Facts{Text: strings.Repeat("länger als der Platz ", 20)}, Told: true},
 	} {
-		w := NewFarewell(f)
+		w := NewExitReason(f)
 		for _, whole := range []bool{false, true} {
 			got := w.Failure(4, whole)
 			if got == nil {
@@ -40,10 +40,10 @@ func TestFarewell(t *testing.T) {
 			}
 		}
 	}
-	if w := NewFarewell(nil); w.Failure(4, true) != nil {
+	if w := NewExitReason(nil); w.Failure(4, true) != nil {
 		t.Error("no failure became one")
 	}
-	if w := NewFarewell(&Failure{Kind: ErrRankLost, Lost: []int{5}, Facts: Facts{Text: "x"}}); w.Failure(5, true) != nil {
+	if w := NewExitReason(&Failure{Kind: ErrRankLost, Lost: []int{5}, Facts: Facts{Text: "x"}}); w.Failure(5, true) != nil {
 		t.Error("a rank was lost that does not exist")
 	}
 }
@@ -79,7 +79,7 @@ func TestLifted(t *testing.T) {
 			nil,
 		},
 	} {
-		w := NewFarewell(inherited(&c.f, members, 1))
+		w := NewExitReason(inherited(&c.f, members, 1))
 		said := w.Failure(len(members), true)
 		if said == nil {
 			t.Fatalf("%v: nothing came over", &c.f)
@@ -112,8 +112,8 @@ func TestLiftedNumbers(t *testing.T) {
 
 // allFacts are failures with every kind of fact.
 func allFacts() (list []*Failure) {
-	call := CallInfo{Sig: Sig{Verb: AllReduce, Type: kernel.Float32, Red: Sum, Count: 20000, Name: 2}, Name: "bias"}
-	sides := []Side{{Rank: 1, Call: call, N: 3, Step: 9, Algorithm: "ring"}, {Rank: 3, Call: CallInfo{Sig: Sig{Verb: Barrier}}, N: 4, Step: 10, Algorithm: "tree"}}
+	call := CallInfo{Fingerprint: Fingerprint{Verb: AllReduce, Type: kernel.Float32, ReduceOp: Sum, Count: 20000, Name: 2}, Name: "bias"}
+	sides := []Side{{Rank: 1, Call: call, N: 3, Step: 9, Algorithm: "ring"}, {Rank: 3, Call: CallInfo{Fingerprint: Fingerprint{Verb: Barrier}}, N: 4, Step: 10, Algorithm: "tree"}}
 	tag := -5
 	for event := Described + 1; event < numEvents; event++ {
 		f := &Failure{Kind: ErrTimeout, Op: "AllReduce", Seq: 7, Rank: 1, Lost: []int{2, 3}, Facts: Facts{Event: event, Ranks: []int{1, 2}, Tag: 4}}
@@ -151,13 +151,13 @@ func allFacts() (list []*Failure) {
 	return list
 }
 
-// All facts travel, as a Farewell and as JSON, and say the same then.
+// All facts travel, as a ExitReason and as JSON, and say the same then.
 func TestFactsTravel(t *testing.T) {
 	for _, f := range allFacts() {
 		if f.Event != Described && f.Reason() == f.Text || f.Reason() == new(Failure).Reason() {
 			t.Errorf("event %d has no text of its own: %v", f.Event, f)
 		}
-		w := NewFarewell(f)
+		w := NewExitReason(f)
 		if got := w.Failure(4, true); got == nil || got.Error() != f.Error() || !reflect.DeepEqual(got.Cause, f.Cause) {
 			t.Errorf("%v\ncame over as %v", f, got)
 		}
@@ -176,7 +176,7 @@ func TestFactsTravel(t *testing.T) {
 }
 
 // Facts for which there is no room are left out; what is there is right.
-func TestFarewellIsShort(t *testing.T) {
+func TestExitReasonIsShort(t *testing.T) {
 	name := strings.Repeat("n", 31)
 	many := make([]int, 100)
 	for i := range many {
@@ -188,8 +188,8 @@ func TestFarewellIsShort(t *testing.T) {
 	}{
 		{
 			Facts{Event: CallsDiffer, Sides: []Side{
-				{Rank: 1, Call: CallInfo{Sig: Sig{Verb: Reduce, Type: kernel.Float32, Red: Sum, Root: 3, Count: 1 << 40, Name: 2}, Name: name}},
-				{Rank: 0, Call: CallInfo{Sig: Sig{Verb: Barrier, Name: 2}, Name: name}},
+				{Rank: 1, Call: CallInfo{Fingerprint: Fingerprint{Verb: Reduce, Type: kernel.Float32, ReduceOp: Sum, Root: 3, Count: 1 << 40, Name: 2}, Name: name}},
+				{Rank: 0, Call: CallInfo{Fingerprint: Fingerprint{Verb: Barrier, Name: 2}, Name: name}},
 			}},
 			`rank 1 called Reduce(1099511627776 x float32, sum, root 3, name "nnn`,
 		},
@@ -200,7 +200,7 @@ func TestFarewellIsShort(t *testing.T) {
 		},
 	} {
 		f := &Failure{Kind: ErrMismatch, Op: "AllReduce", Seq: 1, Facts: c.facts}
-		w := NewFarewell(f)
+		w := NewExitReason(f)
 		got := w.Failure(4, true)
 		if got == nil || !strings.HasPrefix(got.Reason(), c.want) || c.facts.Limit != 0 && got.Reason() != c.want {
 			t.Errorf("%v\ncame over as %v", f, got)
@@ -212,11 +212,11 @@ func TestFarewellIsShort(t *testing.T) {
 }
 
 // What comes from another process may be anything.
-func TestFarewellGarbage(t *testing.T) {
+func TestExitReasonGarbage(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	list := append(allFacts(), &Failure{Kind: ErrRankLost, Op: "Split", Lost: []int{1}, Facts: Facts{Text: "gone"}})
 	for i := range 100_000 {
-		w := NewFarewell(list[i%len(list)])
+		w := NewExitReason(list[i%len(list)])
 		for range 1 + rnd.IntN(4) {
 			w[rnd.IntN(len(w))] = byte(rnd.Uint32())
 		}

@@ -7,15 +7,15 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A Sig is the fingerprint of an operation: the arguments that must be equal on
+// A Fingerprint holds the arguments of an operation that must be equal on
 // every rank. It has a fixed size and no pointers, so that it can be written into
 // memory that other processes map, or into a frame.
-type Sig struct {
-	Verb   Verb
-	Type   kernel.DType
-	Red    Red
-	Uneven bool
-	Root   int32
+type Fingerprint struct {
+	Verb     Verb
+	Type     kernel.DType
+	ReduceOp ReduceOp
+	Uneven   bool
+	Root     int32
 	// Count is the number of elements of the side that the verb does not divide.
 	// If the verb divides both sides, it is the number of all elements of a side.
 	// It is zero for an uneven form, whose counts are compared pair by pair when
@@ -26,19 +26,19 @@ type Sig struct {
 	Name uint64
 }
 
-// Sig returns the call's fingerprint.
-func (c *Call) Sig() Sig {
-	var s Sig
-	c.PutSig(&s)
+// Fingerprint returns the call's fingerprint.
+func (c *Call) Fingerprint() Fingerprint {
+	var s Fingerprint
+	c.PutFingerprint(&s)
 	return s
 }
 
-// PutSig writes the call's fingerprint to s, field by field. A copy of a
+// PutFingerprint writes the call's fingerprint to s, field by field. A copy of a
 // fingerprint that was just written would stall until those stores complete.
-func (c *Call) PutSig(s *Sig) {
+func (c *Call) PutFingerprint(s *Fingerprint) {
 	v := c.Verb.Info()
 	s.Verb, s.Uneven, s.Type = c.Verb, c.Uneven, 0
-	s.Red, s.Root, s.Count, s.Name = 0, 0, 0, 0
+	s.ReduceOp, s.Root, s.Count, s.Name = 0, 0, 0, 0
 	if v.Typed {
 		m := c.whole()
 		s.Type = m.Type
@@ -47,20 +47,20 @@ func (c *Call) PutSig(s *Sig) {
 		}
 	}
 	if v.Reduces {
-		s.Red = c.Red
+		s.ReduceOp = c.ReduceOp
 	}
 	if v.Rooted {
 		s.Root = int32(c.Root)
 	}
 	switch {
 	case c.Of != nil:
-		s.Name = stepName(c.Of.Sig())
+		s.Name = stepName(c.Of.Fingerprint())
 	case c.Name != "":
 		s.Name = hashName(c.Name)
 	}
 }
 
-// whole returns the buffer that Sig.Count counts.
+// whole returns the buffer that Fingerprint.Count counts.
 func (c *Call) whole() Mem {
 	v := c.Verb.Info()
 	switch {
@@ -88,7 +88,7 @@ func partsType(lists ...[]Mem) kernel.DType {
 
 // Text describes the operation for an error, e.g. "AllReduce(10 x float32,
 // sum)". The caller passes the name, because s.Name holds only its hash.
-func (s Sig) Text(name string) string {
+func (s Fingerprint) Text(name string) string {
 	var b strings.Builder
 	b.WriteString(s.Verb.FormName(s.Uneven))
 	var args []string
@@ -101,8 +101,8 @@ func (s Sig) Text(name string) string {
 	default:
 		args = append(args, fmt.Sprintf("%d x %s", s.Count, s.Type))
 	}
-	if s.Red != 0 {
-		args = append(args, s.Red.String())
+	if s.ReduceOp != 0 {
+		args = append(args, s.ReduceOp.String())
 	}
 	if s.Verb.Rooted() {
 		args = append(args, fmt.Sprintf("root %d", s.Root))
