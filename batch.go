@@ -47,7 +47,7 @@ func (b *Batch) Start(ctx context.Context) (Work, error) {
 	}
 	if b.on != nil {
 		if err := c.refusal("Batch"); err != nil {
-			c.kept()
+			c.awaitReport()
 			return Work{}, err
 		}
 		// Without c.mu: a call of the driver that does not return must not keep the lock.
@@ -57,7 +57,7 @@ func (b *Batch) Start(ctx context.Context) (Work, error) {
 	}
 	w, err := b.start(ctx)
 	if err != nil {
-		c.kept()
+		c.awaitReport()
 		return w, err
 	}
 	if b.on != nil && w.seq != 0 {

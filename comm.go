@@ -83,7 +83,7 @@ func (c *Comm) Done() <-chan struct{} { return c.e.Failed() }
 // Err returns why the Comm is poisoned, that it is closed, or nil.
 func (c *Comm) Err() error {
 	if err := c.refusal(""); err != nil {
-		c.kept()
+		c.awaitReport()
 		return err
 	}
 	return nil
@@ -139,7 +139,7 @@ func (c *Comm) refusal(op string) *Error {
 // failure is the error of a Comm that is poisoned, when that has been told and
 // kept. c.mu is not held.
 func (c *Comm) failure(f *engine.Failure) *Error {
-	c.kept()
+	c.awaitReport()
 	return c.poison(f)
 }
 

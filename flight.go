@@ -57,9 +57,9 @@ func (c *reported) Poisoned() bool          { return c.e.Failure() != nil }
 func (c *reported) Busy() bool              { return !(*idle)(c).Ready() }
 func (c *reported) Dump() *recorder.Dump    { return (*Comm)(c).dump() }
 
-// kept waits until a poisoned Comm is reported, for a short time at most: the program may
+// awaitReport waits until a poisoned Comm is reported, for a short time at most: the program may
 // exit on its error. The caller must not hold c.mu, which a dump needs.
-func (c *Comm) kept() { c.reports.Await() }
+func (c *Comm) awaitReport() { c.reports.Await() }
 
 // release ends the goroutines that watch the Comm.
 func (c *Comm) release() {

@@ -99,7 +99,7 @@ func (c *Comm) doInTurn(ctx context.Context, call *engine.Call) (uint64, error) 
 	seq := t.Seq
 	c.mu.Unlock()
 	if err != nil {
-		c.kept()
+		c.awaitReport()
 		return 0, err
 	}
 	return seq, Work{c: c, seq: seq}.wait(context.Background())

@@ -70,7 +70,7 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 // continue after their turn.
 func (c *Comm) stay(op string) (leave func(), err error) {
 	if err := c.acquire(op); err != nil {
-		c.kept()
+		c.awaitReport()
 		return nil, err
 	}
 	return c.done, nil

@@ -74,7 +74,7 @@ func (c *Comm) exchange(ctx context.Context, op string, a, b side) error {
 	c.mu.Lock()
 	if err := c.acquire(op); err != nil {
 		c.mu.Unlock()
-		c.kept()
+		c.awaitReport()
 		return err
 	}
 	t := c.newTransfer(ctx)
