@@ -302,7 +302,7 @@ func TestNoID(t *testing.T) {
 		"Python ranks wait in Gloo": func(ctx context.Context, s store.Store) error {
 			return s.Set(ctx, "default_pg/0//cpu//0/rank_0", nil)
 		},
-		"3 bytes are no id": func(ctx context.Context, s store.Store) error {
+		"3 bytes are not an NCCL id": func(ctx context.Context, s store.Store) error {
 			return s.Set(ctx, "default_pg/0//cuda//0", []byte("xyz"))
 		},
 	} {
@@ -347,8 +347,8 @@ func TestConfig(t *testing.T) {
 	for says, cfg := range map[string]torch.Config{
 		"rank 2 of 2 ranks":       {Rank: 2, Size: 2, Addr: "127.0.0.1:1"},
 		"not host:port":           {Rank: 1, Size: 2, Addr: "here"},
-		"where the job's store":   {Rank: 1, Size: 2},
-		"how many ranks":          {},
+		"the address of the job's store":   {Rank: 1, Size: 2},
+		"the number of ranks":          {},
 		"not supported: 200 rank": {Rank: 1, Size: 200, Addr: "127.0.0.1:1"},
 		"not reached in time":     {Rank: 1, Size: 2, Addr: "127.0.0.1:1", Timeout: 50 * time.Millisecond},
 		"/no/such/library":        {Rank: 1, Size: 2, Addr: "127.0.0.1:1", Library: "/no/such/library"},
