@@ -20,8 +20,8 @@ type Memory[T Elem] struct {
 	err    error
 }
 
-// maxAlloc is more bytes than any process has; the runtime panics if asked for much
-// more.
+// maxAlloc is the largest size in bytes: more than any process has. The Go runtime panics
+// on much larger sizes.
 const maxAlloc = min(1<<46, math.MaxInt)
 
 // Alloc returns n zeroed elements of shared memory. All ranks call it
@@ -54,8 +54,8 @@ func (m *Memory[T]) Slice() []T { return m.elems }
 // Buffer returns the elements as a Buffer.
 func (m *Memory[T]) Buffer() Buffer { return Of(m.elems) }
 
-// Free gives the memory back, when no rank uses it any more. It may be called
-// more than once.
+// Free releases the memory. No rank may use it any more. Free may be called more
+// than once.
 func (m *Memory[T]) Free() error {
 	m.free.Do(func() {
 		m.elems = nil

@@ -8,12 +8,12 @@ import (
 
 // A Batch is several operations that are started together, as one: no other
 // operation of this rank comes between them, small ones travel together, and
-// nobody has to block for them.
+// no goroutine has to block for them.
 //
 // The operations run in any order and at the same time, so they must not touch
 // each other's memory: none may write what another one reads or writes. Two may
 // read the same memory. Start refuses such a Batch with ErrInvalid. Each rank
-// looks at its own buffers; a Broadcast's counts as written on the root, too,
+// checks its own buffers. A Broadcast's buffer counts as written also on the root,
 // against buffers that all ranks use, so that all ranks refuse the Batch.
 //
 // The methods that describe an operation take what the Comm's methods take and
@@ -27,7 +27,7 @@ type Batch struct {
 	on    Stream
 	err   error // of the first wrong argument
 
-	apart     bool // the operations are known not to touch each other's memory
+	checked   bool // the operations do not touch each other's memory
 	footprint engine.Footprint
 }
 
@@ -35,8 +35,8 @@ type Batch struct {
 func (c *Comm) Batch() *Batch { return &Batch{c: c} }
 
 // Start starts the operations and returns at once, unless the Batch has a stream (see On).
-// The context governs the operations; their buffers must be left alone until the Work is
-// over.
+// The context governs the operations. Their buffers must not be used until the Work is
+// complete.
 func (b *Batch) Start(ctx context.Context) (Work, error) {
 	c := b.c
 	if ctx == nil {
@@ -50,7 +50,7 @@ func (b *Batch) Start(ctx context.Context) (Work, error) {
 			c.kept()
 			return Work{}, err
 		}
-		// Not under c.mu: a driver that does not return must not keep the lock.
+		// Without c.mu: a call of the driver that does not return must not keep the lock.
 		if err := c.device.AdmitStream(b.on); err != nil {
 			return Work{}, c.refuse("Batch", err)
 		}
@@ -67,16 +67,16 @@ func (b *Batch) Start(ctx context.Context) (Work, error) {
 }
 
 // check returns the error of the first wrong argument, or of operations that
-// touch each other's memory. What it has found holds until an operation is added.
+// touch each other's memory. The result is kept until an operation is added.
 func (b *Batch) check() error {
-	if b.err != nil || b.apart {
+	if b.err != nil || b.checked {
 		return b.err
 	}
-	if len(b.calls.calls)+len(b.msgs) > 1 {
+	if len(b.calls.Calls)+len(b.msgs) > 1 {
 		f := &b.footprint
 		f.Reset()
-		for i := range b.calls.calls {
-			f.AddCall(i, &b.calls.calls[i])
+		for i := range b.calls.Calls {
+			f.AddCall(i, &b.calls.Calls[i])
 		}
 		for i, s := range b.msgs {
 			f.AddMessage(i, s.send, s.buf.m)
@@ -86,7 +86,7 @@ func (b *Batch) check() error {
 			return b.err
 		}
 	}
-	b.apart = true
+	b.checked = true
 	return nil
 }
 
@@ -99,53 +99,55 @@ func (b *Batch) start(ctx context.Context) (Work, error) {
 	}
 	w := Work{c: c}
 	if len(b.msgs) > 0 {
-		if err := c.board("Batch"); err != nil {
+		if err := c.acquire("Batch"); err != nil {
 			return Work{}, err
 		}
 	}
 	var t *task
 	var turn uint64
-	if len(b.calls.calls) > 0 {
+	if len(b.calls.Calls) > 0 {
 		t = c.newTask(ctx)
-		t.on = b.on
-		for i := range b.calls.calls {
-			t.add(&b.calls.calls[i])
-			t.calls[i].Name = b.name
+		if b.on != nil {
+			t.Stream = b.on
+		}
+		for i := range b.calls.Calls {
+			t.add(&b.calls.Calls[i])
+			t.Calls[i].Name = b.name
 		}
 		var err error
 		if turn, err = c.number(t); err != nil {
 			if len(b.msgs) > 0 {
-				c.landed()
+				c.done()
 			}
 			return Work{}, err
 		}
-		w.seq = t.seq
+		w.seq = t.Seq
 	}
 	if len(b.msgs) > 0 {
-		f := c.newFlight(ctx)
+		m := c.newTransfer(ctx)
 		for _, s := range b.msgs {
-			f.add(s)
+			m.add(s)
 		}
-		w.flight, w.trip = f, f.landed.Load()+1
-		c.depart(f)
-		c.lot.Go(f.run)
+		w.transfer, w.use = m, m.completed.Load()+1
+		c.post(m)
+		c.lot.Go(m.run)
 	}
 	if t != nil {
-		c.submit(t, turn) // after the messages: it may wait for other ranks
+		c.submit(t, turn) // after the messages: submit may wait for other ranks
 	}
 	return w, nil
 }
 
-// On puts the collectives of the Batch in order with a stream of the Comm's device: they
-// begin when the stream has done what it holds when the Batch is started, and what is put
-// into the stream after Start has returned waits for them, or for their failure. Messages are
-// not put in order.
+// On orders the collectives of the Batch with a stream of the Comm's device. They begin when the
+// stream has completed the work that it holds when the Batch is started. Work that enters the
+// stream after Start has returned waits until they are complete or have failed. Messages are not
+// ordered.
 //
 // Start then returns when all ranks have started the Batch and the operations are in the
 // device's queue; it does not wait for the device. With Config.HostStaging it returns when
 // the operations are complete. The first operation of a Comm makes NCCL's communicator, and
-// the driver may wait for everything in the device's queue then: a stream that is held back
-// by the host (cuStreamWaitValue) must not depend on Start having returned.
+// the driver may then wait for everything in the device's queue: a stream that is held back
+// by the host (cuStreamWaitValue) must not depend on the return of Start.
 //
 // Start calls the driver on the caller's goroutine. If the driver itself does not return,
 // neither does Start; Wait, Close and the calls of other goroutines still end in time.
@@ -161,19 +163,19 @@ func (b *Batch) On(s Stream) *Batch {
 	return b
 }
 
-// Named gives the Batch a name, which must be the same on all ranks: it tells
-// operations that look alike apart.
+// Named gives the Batch a name, which must be the same on all ranks. It distinguishes
+// operations that look alike.
 func (b *Batch) Named(name string) *Batch {
 	b.name = name
 	return b
 }
 
-// Reset empties the Batch. What was started goes on.
+// Reset empties the Batch. Operations that were started continue.
 func (b *Batch) Reset() *Batch {
-	clear(b.calls.calls)
-	b.calls.calls, b.calls.parts = b.calls.calls[:0], b.calls.parts[:0]
+	clear(b.calls.Calls)
+	b.calls.Calls, b.calls.parts = b.calls.Calls[:0], b.calls.parts[:0]
 	clear(b.msgs)
-	b.msgs, b.name, b.on, b.err, b.apart = b.msgs[:0], "", nil, nil, false
+	b.msgs, b.name, b.on, b.err, b.checked = b.msgs[:0], "", nil, nil, false
 	return b
 }
 
@@ -185,7 +187,7 @@ func (b *Batch) add(call engine.Call) *Batch {
 		return b
 	}
 	b.calls.add(&call)
-	b.apart = false
+	b.checked = false
 	return b
 }
 
@@ -197,7 +199,7 @@ func (b *Batch) message(op string, s side) *Batch {
 		return b
 	}
 	b.msgs = append(b.msgs, s)
-	b.apart = false
+	b.checked = false
 	return b
 }
 

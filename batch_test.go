@@ -12,8 +12,8 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// TestBatch starts many batches, of small and large operations and messages,
-// before it waits for any.
+// TestBatch starts many batches of small and large operations and messages before
+// it waits for any of them.
 func TestBatch(t *testing.T) {
 	const outstanding = 50
 	comms := local(t, 3, tutti.Config{})
@@ -57,8 +57,8 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// TestBatchReuse starts one Batch many times, and from many goroutines other
-// Batches and blocking calls that look alike on all ranks.
+// TestBatchReuse starts one Batch many times. Other goroutines start other Batches
+// and make blocking calls, in the same way on all ranks.
 func TestBatchReuse(t *testing.T) {
 	comms := local(t, 4, tutti.Config{})
 	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
@@ -107,7 +107,7 @@ func TestBatchReuse(t *testing.T) {
 	})
 }
 
-// TestGiveUpWait gives up waiting for an operation, which goes on.
+// TestGiveUpWait ends the wait for an operation; the operation itself continues.
 func TestGiveUpWait(t *testing.T) {
 	comms := local(t, 2, tutti.Config{})
 	gaveUp := make(chan struct{})
@@ -143,7 +143,7 @@ func TestGiveUpWait(t *testing.T) {
 	}
 }
 
-// TestQueuedDeadline ends the context of an operation that waits behind
+// TestQueuedDeadline ends the context of an operation that is queued behind
 // another.
 func TestQueuedDeadline(t *testing.T) {
 	comms := local(t, 2, tutti.Config{})
@@ -169,7 +169,7 @@ func TestQueuedDeadline(t *testing.T) {
 		return second.Wait(ctx)
 	})
 	for r, err := range errs {
-		if !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "Broadcast#2") ||
+		if !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "Broadcast #2") ||
 			errors.Is(err, context.Canceled) != (r == 0) {
 			t.Errorf("rank %d: %v", r, err)
 		}
@@ -224,9 +224,9 @@ func TestMessagesOutsideTheOrder(t *testing.T) {
 	})
 }
 
-// TestKeptWork waits once more for messages that were delivered, after others have
-// failed that were started later.
-func TestKeptWork(t *testing.T) {
+// TestWaitTwice waits a second time for messages that were delivered, after later
+// operations have failed.
+func TestWaitTwice(t *testing.T) {
 	c := local(t, 1, tutti.Config{})[0]
 	x := []int{1}
 	b := c.Batch().Send(0, tutti.Of(x), 1).Recv(0, tutti.Of([]int{0}), 1)
@@ -279,20 +279,20 @@ func TestMessageErrors(t *testing.T) {
 		}
 		return nil
 	})
-	if err := errs[0]; !errors.Is(err, tutti.ErrRankLost) || !strings.Contains(err.Error(), "Send#1") {
+	if err := errs[0]; !errors.Is(err, tutti.ErrRankLost) || !strings.Contains(err.Error(), "Send #1") {
 		t.Error(err)
 	}
 }
 
-// TestBatchOverlap has Batches whose operations touch each other's memory
-// refused on every rank, before anything moves, and lets others through.
+// TestBatchOverlap checks that Batches whose operations use overlapping memory are
+// refused on every rank before any data moves, and that others are not.
 func TestBatchOverlap(t *testing.T) {
 	const n = 3
 	type batch func(b *tutti.Batch, x, y []int32, rank int)
 	buf := func(x []int32, i, j int) tutti.Buffer { return tutti.Of(x[i:j]) }
 	for name, test := range map[string]struct {
 		add  batch
-		says []string // nil: it is fine
+		says []string // nil: not refused
 	}{
 		"read, then written": {func(b *tutti.Batch, x, y []int32, _ int) {
 			b.AllGather(buf(y, 0, 6), buf(x, 0, 2)).Broadcast(buf(x, 0, 2), 0)
@@ -344,7 +344,7 @@ func TestBatchOverlap(t *testing.T) {
 				x, y := make([]int32, 12), make([]int32, 12)
 				b := c.Batch()
 				test.add(b, x, y, c.Rank())
-				for range 2 { // a Batch that is started again is refused again
+				for range 2 { // a refused Batch is refused again
 					w, err := b.Start(ctx)
 					if test.says == nil {
 						if err != nil {
@@ -364,7 +364,8 @@ func TestBatchOverlap(t *testing.T) {
 						}
 					}
 				}
-				// Nothing has happened: the same Batch, emptied, does something else.
+				// The refusal has no effect: after Reset the same Batch runs other
+				// operations.
 				w, err := b.Reset().AllReduce(tutti.Of(x[:1]), tutti.Sum).AllReduce(tutti.Of(y[:1]), tutti.Sum).Start(ctx)
 				if err != nil {
 					return err
@@ -375,8 +376,8 @@ func TestBatchOverlap(t *testing.T) {
 	}
 }
 
-// TestBatchOverlapOnOneRank has one rank alone pass buffers that overlap. It is
-// told, and corrects them; the others wait for it.
+// TestBatchOverlapOnOneRank has only one rank pass overlapping buffers. Its call
+// fails, and it corrects them while the others wait for it.
 func TestBatchOverlapOnOneRank(t *testing.T) {
 	comms := local(t, 3, tutti.Config{})
 	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
@@ -398,8 +399,8 @@ func TestBatchOverlapOnOneRank(t *testing.T) {
 	})
 }
 
-// TestBatchCheckAllocates finds that a Batch is checked once, and that one that is
-// filled again needs no memory for the check.
+// TestBatchCheckAllocates checks that a Batch is checked only once, and that
+// checking a refilled Batch allocates no memory.
 func TestBatchCheckAllocates(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

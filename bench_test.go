@@ -16,14 +16,14 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// BenchmarkAllReduceSmall prints the median time of one AllReduce between two
-// ranks, each locked to a thread of its own.
+// BenchmarkAllReduceSmall reports the median time of one AllReduce between two
+// ranks, each locked to a thread.
 func BenchmarkAllReduceSmall(b *testing.B) {
 	for _, bytes := range []int{4, 64, 1 << 10, 4 << 10, 8 << 10, 16 << 10, 64 << 10} {
 		b.Run(fmt.Sprintf("bytes=%d", bytes), func(b *testing.B) {
 			b.ReportAllocs()
 			times := make([]time.Duration, b.N)
-			// A context that can be cancelled, as a program's would be.
+			// A context that can be cancelled, as a program would use.
 			ctx, cancel := context.WithCancel(b.Context())
 			defer cancel()
 			err := tutti.RunLocal(ctx, 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
@@ -67,8 +67,8 @@ func BenchmarkAllReduceSmall(b *testing.B) {
 }
 
 // BenchmarkAllReduceFloor compares a large AllReduce between two ranks with its
-// floor: the same kernel and copies on the same memory in the same order, with
-// nobody waiting for anybody. The two alternate; the medians are compared.
+// floor: the same kernel and copies on the same memory in the same order, without
+// any wait. The two alternate; the medians are compared.
 func BenchmarkAllReduceFloor(b *testing.B) {
 	for _, mib := range []int{1, 8, 64, 256} {
 		b.Run(fmt.Sprintf("MiB=%d", mib), func(b *testing.B) {
@@ -86,7 +86,7 @@ func BenchmarkAllReduceFloor(b *testing.B) {
 						buf[i] = float32(r + i%1000)
 					}
 				}
-				op = append(op, both(func(r int) {
+				op = append(op, runBoth(func(r int) {
 					if err := comms[r].AllReduce(b.Context(), tutti.Of(bufs[r]), tutti.Sum); err != nil {
 						b.Error(err)
 					}
@@ -98,7 +98,7 @@ func BenchmarkAllReduceFloor(b *testing.B) {
 						}
 					}
 				}
-				floor = append(floor, both(func(r int) { unsynchronised(&bufs, r) }))
+				floor = append(floor, runBoth(func(r int) { unsynchronised(&bufs, r) }))
 			}
 			for _, c := range comms {
 				c.Close()
@@ -114,8 +114,8 @@ func BenchmarkAllReduceFloor(b *testing.B) {
 	}
 }
 
-// both runs f for two ranks at once, and returns how long the slower took.
-func both(f func(r int)) time.Duration {
+// runBoth runs f for two ranks at the same time, and returns the longer duration.
+func runBoth(f func(r int)) time.Duration {
 	var ready, done sync.WaitGroup
 	start := make(chan struct{})
 	ready.Add(2)
@@ -135,8 +135,8 @@ func both(f func(r int)) time.Duration {
 	return time.Since(began)
 }
 
-// unsynchronised does rank r's part of an AllReduce of two ranks without
-// waiting for the other.
+// unsynchronised does rank r's part of an AllReduce of two ranks without waiting
+// for the other rank.
 func unsynchronised(bufs *[2][]float32, r int) {
 	const piece = 128 << 10 / 4
 	n := len(bufs[0]) / 2
@@ -151,8 +151,9 @@ func unsynchronised(bufs *[2][]float32, r int) {
 	}
 }
 
-// BenchmarkStopTheWorld prints the longest stop of the world while two ranks
-// AllReduce 256 MiB and a third goroutine makes garbage and collects it.
+// BenchmarkStopTheWorld reports the longest stop of the world while two ranks run
+// AllReduce on 256 MiB and a third goroutine allocates memory and runs the garbage
+// collector.
 func BenchmarkStopTheWorld(b *testing.B) {
 	const name = "/sched/pauses/total/gc:seconds"
 	read := func() *metrics.Float64Histogram {
@@ -212,8 +213,8 @@ func BenchmarkStopTheWorld(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkFailure prints the time from a failure's cause to the error on the
-// last of eight ranks, of which seven are blocked.
+// BenchmarkFailure reports the time from a failure's cause to the error on the last
+// of eight ranks, of which seven are blocked.
 func BenchmarkFailure(b *testing.B) {
 	const ranks = 8
 	for _, elems := range []int{1, 1 << 20} {
@@ -251,7 +252,7 @@ func BenchmarkFailure(b *testing.B) {
 						})
 					}
 					blocked.Wait()
-					// Long enough for them to be parked, in most rounds.
+					// Long enough for the ranks to be parked, in most rounds.
 					time.Sleep(2 * time.Millisecond)
 					cause := time.Now()
 					if err := fault(b.Context(), comms[0]); err == nil && name != "leave" {

@@ -1,102 +1,74 @@
 package tutti
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	recorder "github.com/tutti-go/tutti/internal/flight"
+	"github.com/tutti-go/tutti/internal/membership"
+	"github.com/tutti-go/tutti/internal/report"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
 // A Comm is one rank's membership in a group of ranks, numbered from 0.
 //
-// All ranks make the same calls in the same order; Send and Recv stand outside
-// that order. The methods may be called from many goroutines, but then it is
-// the caller's duty that the ranks' calls start in one order: another order is
-// ErrMismatch, but operations that look alike can be told apart only by
-// Batch.Named. Comms are independent of each other.
+// All ranks make the same calls in the same order. Send and Recv are not part of
+// that order. The methods may be called from many goroutines, but then the
+// caller must start the calls in the same order on all ranks. A different order
+// is ErrMismatch, but only Batch.Named distinguishes operations that look alike.
+// Comms are independent of each other.
 //
-// A blocking method returns when this rank's part is over: its results are
-// there, and its buffers are its own again. After an error the content of a
+// A blocking method returns when this rank's part is complete: its results are
+// there, and its buffers can be used again. After an error the content of a
 // destination is undefined, and all later calls return that same error.
 type Comm struct {
 	e          engine.Engine
 	device     engine.DeviceEngine // e, if it has a device
-	home       *home
+	member     *membership.Membership
 	rank, size int
 
-	turn     atomic.Uint64  // see queue.go
-	call     [1]engine.Call // the blocking call that is running
-	finished atomic.Uint64  // number of the last queued operation that succeeded
-	dead     atomic.Bool    // a queued operation failed, and no other will run
-	launched atomic.Uint64  // number of the last operation in a stream's order that was launched
-	left     atomic.Bool    // operations were left behind in the driver; see leaveBehind
-	failedAt atomic.Uint64  // number of the first operation that failed
-	flying   atomic.Int64   // flights that have not landed, and what else Close waits for
-	shut     atomic.Bool    // Close was called
-	retired  atomic.Bool    // the engine is closed, because the Comm has a successor
-	err      atomic.Pointer[Error]
+	queue     queue
+	transfers transfers
+
+	shut atomic.Bool // Close was called
+	err  atomic.Pointer[Error]
 
 	verifier *verifier // nil: nothing is verified
 
-	log    *recorder.Log               // what it did last
-	keeper *keeper                     // nil: there is no folder for dumps
-	driver atomic.Pointer[driverWatch] // nil: the Comm has no device, or has had no operation
-	copies sync.Pool                   // of calls, for the device engine to look at
+	log     *recorder.Log // the last operations
+	reports *report.Watch // nil: nothing is reported
+	driver  *driverWatch  // nil: the Comm has no device
+	copies  sync.Pool     // of calls, for the device engine to check
 
-	lot       *wait.ParkingLot // where this rank's goroutines wait for its own operations
-	drain     func()           // runQueue, bound once
-	collector func()           // collect, bound once
+	lot *wait.ParkingLot // where this rank's goroutines wait for its own operations
 
-	ballot ballot // of Agree
-
-	mu         sync.Mutex
-	queue      fifo            // operations started and not begun, in order
-	last       <-chan struct{} // the Done channel of the operation queued last
-	given      []given         // operations that the device has, in order
-	giving     bool            // a goroutine launches operations on the device
-	idle       bool            // the queue's goroutine waits, and has no task
-	gifts      []*task         // those
-	launches   []engine.Launch // and what the engine is told of them
-	joined     int             // how many of them, the last, it tells of with the next
-	low        int             // how many of them there may be when the queue goes on
-	collecting bool            // a goroutine waits for them
-	ending     []given         // the first of them, while it asks whether they are over
-	signs      []uint64        // of those that follow
-	tempos     [16]tempo       // by their signs; see tempo.go
-	succeeded  map[uint64]bool // signs of operations that have
-	wanted     []uint64        // operations that are waited for
-	bell       wait.Wakeup     // ends the pause of who waits for the device
-	progress   sync.Cond       // one of them is over, or another operation is queued
-	handed     sync.Cond       // another operation was given to the device; the collector waits for it
-	sent       uint64          // number of the last flight
-	posted     uint64          // and of the last message, as the log counts them
-	tasks      []*task         // for reuse, as are the next two
-	flights    []*flight
-	waits      []*workWait
-	_          [64]byte // the next Comm may be another rank's
+	mu sync.Mutex
+	_  [64]byte // the next Comm may be another rank's
 }
 
-func newComm(e engine.Engine, h *home) *Comm {
-	c := &Comm{e: e, home: h, rank: e.Rank(), size: e.Size(), lot: wait.NewParkingLot(unknown), log: recorder.New()}
-	engine.MarkWaits(e, c.log.Mark())
+// newComm returns the Comm of a membership, whose failure r reports.
+func newComm(m *membership.Membership, r *report.Reporter) *Comm {
+	e := m.Engine()
+	c := &Comm{e: e, member: m, rank: e.Rank(), size: e.Size(), lot: wait.NewParkingLot(unknown), log: recorder.New()}
+	engine.MarkWaits(e, c.log.FirstWait())
 	c.device, _ = e.(engine.DeviceEngine)
 	if h, ok := e.(engine.Hosted); ok {
 		c.lot = wait.NewScheduledParkingLot(h.Host())
 	}
-	c.drain, c.collector = c.runQueue, c.collect
-	c.progress.L, c.handed.L = &c.mu, &c.mu
-	if h.cfg.Verify && c.size > 1 {
+	c.queue.drain = c.runQueue
+	if m.Verify() && c.size > 1 {
 		c.verifier = &verifier{sums: make([]uint64, c.size)}
 	}
-	c.keep()
+	if c.device != nil {
+		c.watchDriver()
+	}
+	c.reports = r.Watch((*reported)(c))
 	return c
 }
 
-// unknown is more waiters than there are processors: those who wait for an
-// operation leave the processor to those who carry it out.
+// unknown is more waiters than there are CPUs, so that a goroutine that waits for an
+// operation leaves its CPU to the goroutines that carry the operation out.
 const unknown = 1 << 30
 
 // Rank returns this rank's number.
@@ -118,53 +90,38 @@ func (c *Comm) Err() error {
 }
 
 // Abort poisons the Comm on all ranks, at once, with a cause that may be nil.
-// It does nothing if the Comm is poisoned or closed already; it does end what a
-// Close waits for.
+// It does nothing if the Comm is poisoned or closed already, but it ends the
+// operations that a Close waits for.
 func (c *Comm) Abort(why error) {
-	if c.turn.Load()&closed != 0 && (*calm)(c).Ready() {
+	if c.queue.turn.Load()&closed != 0 && (*idle)(c).Ready() {
 		return
 	}
-	reason := fmt.Sprintf("Abort was called on rank %d", c.rank)
+	facts := engine.Facts{Event: engine.AbortCalled}
 	if why != nil {
-		reason += fmt.Sprintf(": %v", why)
+		facts.Text = why.Error()
 	}
-	c.e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: c.rank, Err: why, Reason: reason})
+	c.e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: c.rank, Err: why, Facts: facts})
 }
 
-// Close ends this rank's membership, after the operations that it has started
-// are over. Other ranks' calls that still need this rank fail with
+// Close ends this rank's membership when the operations that it has started
+// are complete. Other ranks' calls that still need this rank fail with
 // ErrRankLost. Close may be called more than once, and on a nil Comm.
 //
-// In a job of processes the last Close says goodbye to the other ranks. It waits
-// for those that answer to know, not for their Close: a few milliseconds where all
-// ranks run, at most 3 s whatever they do, and 8 s with a device.
+// In a job of processes the last Close notifies the other ranks. It waits until
+// they have acknowledged, not for their Close: a few milliseconds if all ranks
+// run, and at most 3 s, or 8 s with a device.
 func (c *Comm) Close() error {
 	if c == nil {
 		return nil
 	}
 	c.shut.Store(true)
-	c.seal()
+	c.stopAccepting()
 	w := wait.NewWaiter(c.lot)
-	if err := w.For((*calm)(c)); err != nil {
+	if err := w.For((*idle)(c)); err != nil {
 		return err
 	}
 	c.release()
 	return c.e.Close()
-}
-
-// seal lets no more operations be started. Who holds the lock and has found it
-// open can still start one.
-func (c *Comm) seal() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.turn.Or(closed)
-}
-
-// calm waits until nothing is under way.
-type calm Comm
-
-func (c *calm) Ready() bool {
-	return (c.turn.Load()&running == 0 || c.left.Load()) && c.flying.Load() == 0
 }
 
 // refusal says why no operation can be started. Who returns it to the caller
@@ -173,7 +130,7 @@ func (c *Comm) refusal(op string) *Error {
 	if f := c.e.Failure(); f != nil {
 		return c.poison(f)
 	}
-	if c.turn.Load()&closed != 0 {
+	if c.queue.turn.Load()&closed != 0 {
 		return &Error{Op: op, Rank: c.rank, Cause: errOver}
 	}
 	return nil

@@ -1,159 +1,118 @@
 package tutti
 
 import (
-	"crypto/tls"
-	"fmt"
 	"log/slog"
-	"net"
 	"os"
-	"strconv"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/abi"
 	"github.com/tutti-go/tutti/internal/jobtls"
-	"github.com/tutti-go/tutti/internal/keepalive"
-	"github.com/tutti-go/tutti/internal/launchenv"
+	"github.com/tutti-go/tutti/internal/membership"
+	"github.com/tutti-go/tutti/internal/report"
 )
 
-// Config says how a Comm is made. Its zero value is right for most programs.
-// Where all ranks must have the same, Join compares: a difference is ErrMismatch.
+// Config holds the options of a Comm. Its zero value is right for most programs.
+// Join compares the options that all ranks must have in common; a difference is
+// ErrMismatch.
 type Config struct {
-	// Timeout bounds every operation whose context has no earlier deadline:
-	// when it has waited that long for other ranks, it fails with ErrTimeout.
-	// Zero means five minutes; negative, no bound.
+	// Timeout bounds every operation whose context has no earlier deadline: an
+	// operation that has waited so long for other ranks fails with ErrTimeout.
+	// Zero means five minutes; negative means no bound.
 	Timeout time.Duration
 
 	// Silence is about how long another rank's host may not answer before the
-	// rank is lost. A host answers also when its ranks are stopped or busy: so
-	// this tells of hosts and networks that are gone, and never of slow ranks. A
-	// process that ends is noticed at once. Zero means 30 seconds; more than 24
-	// days, which is the most that a kernel can be asked for, means 24 days.
+	// rank is lost. The kernel of a host answers also when its ranks are stopped
+	// or busy. So Silence detects failed hosts and networks, and never slow ranks.
+	// A process that exits is noticed at once. Zero means 30 seconds. The maximum
+	// is 24 days, a limit of the kernel.
 	Silence time.Duration
 
-	// Patience is how long Shrink waits for ranks of which nothing is known, and
-	// Shrink and Grow for a new Comm to be made, before they go on without those
-	// who do not come. Zero means ten seconds.
+	// Patience is how long Shrink waits for ranks that do not call it and are not
+	// known to be lost, and how long Shrink and Grow wait for the ranks of the new
+	// Comm to connect. They continue without the ranks that are missing then. Zero
+	// means ten seconds.
 	Patience time.Duration
 
 	// Device is this rank's GPU, for operations on its memory; see package gpu.
-	// Nil means none: host memory only. All ranks have one, or none has.
+	// Nil means host memory only. All ranks set it, or none.
 	Device Device
-	// HostStaging makes operations on the device's memory go through host memory
-	// and the CPU's engine, in pieces, instead of NCCL, which is not loaded then:
-	// for GPUs that have none, or that several ranks share. It is slower; the
-	// Logger is told once, and StagedCalls counts. False means what
-	// TUTTI_HOST_STAGING says, if that is 1. All ranks have it, or none has.
+	// HostStaging copies device memory through host memory, in pieces, and runs
+	// operations on the CPU instead of NCCL, which is not loaded then. It is for
+	// GPUs without NCCL, and for GPUs that several ranks share. It is slower: the
+	// Logger gets one message, and StagedCalls counts the operations. The
+	// environment variable TUTTI_HOST_STAGING=1 sets it, too. All ranks set it, or
+	// none.
 	HostStaging bool
 
-	// Verify has data that was damaged found. What goes over the network has a
-	// checksum (CRC-32C), and after every 16th AllReduce, Broadcast and AllGather
-	// of host memory the ranks compare their results, which must be equal, except
-	// in a Batch that has device memory, too. Damage is ErrCorrupt, which says who
-	// sent it to whom and from which address, or whose result differs. False means
-	// that nothing is checked, except by what is below: TCP's own weak checksum, or
-	// Cert's encryption. All ranks have it, or none has.
+	// Verify enables corruption checks. Data on the network gets a checksum
+	// (CRC-32C). After every 16th AllReduce, Broadcast and AllGather of host memory
+	// the ranks compare their results, which must be equal; a Batch that also has
+	// device memory is not compared. Corrupt data is ErrCorrupt, which names the
+	// sender, the receiver and the address, or the rank whose result differs. If
+	// Verify is false, only TCP's weak checksum and the encryption of Cert check the
+	// data. All ranks set it, or none.
 	Verify bool
 
-	// FlightDir is a folder in which each rank leaves, when the Comm is poisoned,
-	// what its flight recorder holds: a file of JSON for tutti inspect. Empty
-	// means TUTTI_FLIGHT_DIR; without that no file is written, see Comm.Dump.
+	// FlightDir is a directory. When the Comm is poisoned, each rank writes the
+	// content of its flight recorder there, as a file of JSON for tutti inspect; see
+	// Comm.Dump. Empty means TUTTI_FLIGHT_DIR. If that is empty, too, no file is
+	// written.
 	FlightDir string
 
-	// Rank and Size are this process's number and how many there are. A Size
-	// of zero means what the environment says; see Join. These and what follows
-	// are for Join.
+	// Rank and Size are this process's number and the number of processes. If Size
+	// is zero, both come from the environment; see Join. These and the following
+	// fields are for Join.
 	Rank, Size int
-	// Late has Join wait until the job, which is running, calls Grow, and join
-	// it then. Rank and Size mean nothing. False means what TUTTI_LATE says.
+	// Late makes Join wait until the ranks of a running job call Grow. Rank and Size
+	// are ignored. The environment variable TUTTI_LATE=1 sets it, too.
 	Late bool
-	// Addr is where rank 0 listens and the others find it, "host:port". Empty
-	// means what the environment says, if Size is zero. If it is on the loopback, or
-	// the store where ranks meet is, the ranks listen on the loopback alone, for
-	// data, too; then they must all be on one host.
+	// Addr is the address at which rank 0 listens, "host:port". Empty means the
+	// address in the environment, if Size is zero. If Addr or the job's store is on
+	// the loopback, the ranks listen on the loopback alone, for data, too; then all
+	// ranks must be on one host.
 	Addr string
-	// Secret is known to the ranks of the job and to nobody else: 16 bytes or more,
-	// made at random (openssl rand -hex 32). Empty means TUTTI_SECRET. It may be
-	// missing, or shorter, only if Addr is on the loopback. A job without a secret
-	// can be joined by every user of the host, who can then read and change its data.
+	// Secret is a random text of 16 bytes or more that only the ranks of the job
+	// know (openssl rand -hex 32). Empty means TUTTI_SECRET. It may be missing, or
+	// shorter, only if Addr is on the loopback. Every user of the host can join a
+	// job without a secret, and then read and change its data.
 	Secret string
-	// Interface names the network interfaces to use, separated by commas; with
-	// a leading ^, those not to use. Empty means what TUTTI_SOCKET_IFNAME says,
-	// or else whatever reaches the other ranks. It does not concern jobs on the
-	// loopback.
+	// Interface names the network interfaces to use, separated by commas, or, with
+	// a leading ^, the interfaces not to use. Empty means TUTTI_SOCKET_IFNAME. If
+	// that is empty, too, all interfaces that reach the other ranks are used. Jobs
+	// on the loopback ignore it.
 	Interface string
-	// Cert and Key, in PEM, encrypt and authenticate all that goes over the
-	// network, data and the control channel; all ranks have the same. See
-	// NewJobCert. Nil means TUTTI_CERT and TUTTI_KEY; without those they are made of
-	// Secret, except where Addr, or the store where the ranks meet, is on the
-	// loopback: nothing is encrypted there.
+	// Cert and Key, in PEM, encrypt and authenticate all connections between ranks,
+	// for data and for the control channel. All ranks have the same; see NewJobCert.
+	// Nil means TUTTI_CERT and TUTTI_KEY. Without these, they are derived from
+	// Secret. If Addr or the job's store is on the loopback, they are not derived,
+	// and nothing is encrypted.
 	Cert, Key []byte
-	// Plain has nothing encrypted that the ranks send each other, for networks to
-	// which nobody else has access. They still prove to each other that they know
-	// Secret when they connect. It does not concern the store of tutti run. False
-	// means what TUTTI_PLAIN says, if that is 1. All ranks have it, or none has.
+	// Plain disables the encryption between ranks, for networks to which nobody else
+	// has access. Ranks that connect still prove that they know Secret. The
+	// connection to the store of tutti run stays encrypted. The environment variable
+	// TUTTI_PLAIN=1 sets it, too. All ranks set it, or none.
 	Plain bool
 	// NoSharedMemory makes ranks of one host use the network.
 	NoSharedMemory bool
-	// Host tells hosts apart that look alike: only ranks that give the same share
-	// one. Empty is what all give, usually.
+	// Host distinguishes hosts that tutti cannot tell apart: only ranks with the same
+	// Host share memory. It is usually empty on all ranks.
 	Host string
-	// Reproducible makes the bits of a result independent of the algorithm and
-	// of where ranks are: those of a reduction in rank order. It costs some
-	// speed on the network. The bits are the same on all ranks in any case. All
-	// ranks have it, or none has.
+	// Reproducible makes the bits of a result independent of the algorithm and of the
+	// placement of ranks: they are those of a reduction in rank order. It is slower
+	// on the network. All ranks get the same bits in any case. All ranks set it, or
+	// none.
 	Reproducible bool
-	// Logger is told what a person should know, such as who was refused. Nil
-	// means slog.Default.
+	// Logger receives messages for people, such as refused connections. Nil means
+	// slog.Default.
 	Logger *slog.Logger
 }
 
 const (
 	defaultTimeout  = 5 * time.Minute
 	defaultPatience = 10 * time.Second
-
-	maxRanks = 1 << 16 // of a group
 )
 
-// place finds out which rank this is, and where the ranks meet. It is nil where
-// Config says it all, or nobody says anything.
-func (c *Config) place() (p *launchenv.Place, wrong string) {
-	if c.Secret == "" {
-		c.Secret = os.Getenv("TUTTI_SECRET")
-	}
-	if cert, key := os.Getenv("TUTTI_CERT"), os.Getenv("TUTTI_KEY"); c.Cert == nil && c.Key == nil && cert != "" && key != "" {
-		c.Cert, c.Key = []byte(cert), []byte(key)
-	}
-	if late, _ := strconv.ParseBool(os.Getenv("TUTTI_LATE")); late {
-		c.Late = true
-	}
-	if c.Late {
-		p := launchenv.Late(os.Getenv)
-		if p == nil {
-			return nil, "nobody says where the store of the running job is (TUTTI_STORE)"
-		}
-		return p, ""
-	}
-	if c.Size != 0 {
-		return nil, ""
-	}
-	p, wrong = launchenv.Find(os.Getenv)
-	if p == nil {
-		return nil, wrong
-	}
-	c.Rank, c.Size = p.Rank, p.Size
-	if c.Secret == "" {
-		p.StayLocal()
-	} else {
-		p.Local = false // the ranks may use any address, because they encrypt
-	}
-	if c.Addr != "" {
-		p.Store = ""
-	} else {
-		c.Addr = p.Addr
-	}
-	return p, ""
-}
-
-// fill puts the defaults in.
+// fill sets the defaults. membership.Config.Locate sets those of Join.
 func (c *Config) fill() {
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
@@ -161,17 +120,8 @@ func (c *Config) fill() {
 	if c.Patience <= 0 {
 		c.Patience = defaultPatience
 	}
-	if c.Size == 0 {
-		c.Size = 1
-	}
 	if os.Getenv("TUTTI_HOST_STAGING") == "1" {
 		c.HostStaging = true
-	}
-	if os.Getenv("TUTTI_PLAIN") == "1" {
-		c.Plain = true
-	}
-	if c.Interface == "" {
-		c.Interface = os.Getenv("TUTTI_SOCKET_IFNAME")
 	}
 	if c.FlightDir == "" {
 		c.FlightDir = os.Getenv("TUTTI_FLIGHT_DIR")
@@ -181,78 +131,49 @@ func (c *Config) fill() {
 	}
 }
 
-// meetingPoint is where the ranks find each other, the same on all; "": nowhere.
-func (c *Config) meetingPoint(p *launchenv.Place) string {
-	if p != nil && p.Store != "" {
-		return p.Near()
+// membership returns the options of a filled Config that concern the membership.
+func (c *Config) membership() *membership.Config {
+	return &membership.Config{
+		Rank: c.Rank, Size: c.Size, Late: c.Late, Addr: c.Addr, Secret: c.Secret, Interface: c.Interface, Host: c.Host,
+		Cert: c.Cert, Key: c.Key, Plain: c.Plain, NoSharedMemory: c.NoSharedMemory, Reproducible: c.Reproducible, Verify: c.Verify,
+		Timeout: c.Timeout, Silence: c.Silence, Patience: c.Patience, ABI: c.abi(), Alike: c.alike(), Attach: c.attach, Logger: c.Logger,
 	}
-	return c.Addr
 }
 
-// certify makes the job's certificate where it needs one and was given none. It
-// says what is wrong.
-func (c *Config) certify(p *launchenv.Place) string {
-	addr := c.meetingPoint(p)
-	if c.Cert != nil || c.Key != nil || c.Secret == "" || addr == "" || launchenv.OnLoopback(addr) {
-		return ""
-	}
-	var err error
-	if c.Cert, c.Key, err = jobtls.DeriveCertificate(c.Secret); err != nil {
-		return fmt.Sprintf("no certificate can be made of Config.Secret (NewJobCert makes another): %v", err)
-	}
-	return ""
+// reporter returns the Reporter of the Comms that start with a membership; nil if nothing is
+// to be reported.
+func (c *Config) reporter(m *membership.Membership) *report.Reporter {
+	name, open := m.Process()
+	return report.New(report.Config{Name: name, Open: open, FlightDir: c.FlightDir, Logger: c.Logger})
 }
 
-// validate says what is wrong with a filled Config, for Join.
-func (c *Config) validate(p *launchenv.Place) string {
-	addr := c.meetingPoint(p)
-	switch {
-	case c.Size < 1:
-		return fmt.Sprintf("%d ranks (Config.Size); there must be one at least", c.Size)
-	case c.Size > maxRanks:
-		return fmt.Sprintf("%d ranks (Config.Size); there can be %d at most", c.Size, maxRanks)
-	case c.Rank < 0 || c.Rank >= c.Size:
-		said := "Config.Rank and Config.Size say"
-		if p != nil {
-			said = p.From + " says"
-		}
-		return fmt.Sprintf("%s that this is rank %d of %d ranks, which are numbered from 0 to %d", said, c.Rank, c.Size, c.Size-1)
-	case c.Silence < 0:
-		return fmt.Sprintf("a Config.Silence of %v; it must be positive, or zero for %v", c.Silence, keepalive.Default)
-	case c.Size == 1 && !c.Late:
-		return ""
-	case addr == "" && p != nil:
-		return fmt.Sprintf("%s says which rank this is, but not where rank 0 listens (Config.Addr or TUTTI_ADDR, host:port)", p.From)
-	case addr == "":
-		return "no address at which rank 0 listens (Config.Addr, host:port, the same on all ranks)"
+// abi describes the constants of this package, and of the device's, that all ranks must
+// have in common.
+func (c *Config) abi() string {
+	text := abi.Text("tutti", "verifyEvery", verifyEvery)
+	if d, ok := c.Device.(interface{ ABI() string }); ok {
+		text += d.ABI()
 	}
-	if _, _, err := net.SplitHostPort(addr); err != nil {
-		return fmt.Sprintf("the address %q is not host:port", addr)
-	}
-	if !launchenv.OnLoopback(addr) {
-		if wrong := launchenv.CheckSecret(c.Secret); wrong != "" {
-			return fmt.Sprintf("%s is not on the loopback, and %s (Config.Secret or TUTTI_SECRET)", addr, wrong)
+	return text
+}
+
+// alike returns the options that all ranks must set, or none, by their names. Names and
+// values are for people.
+func (c *Config) alike() map[string]string {
+	all := make(map[string]string)
+	for name, on := range map[string]bool{
+		"Config.Device": c.Device != nil, "Config.HostStaging": c.Device != nil && c.HostStaging,
+		"Config.Verify": c.Verify, "Config.Reproducible": c.Reproducible,
+	} {
+		if on {
+			all[name] = "set"
 		}
 	}
-	if (c.Cert == nil) != (c.Key == nil) {
-		return "a certificate without a key, or the reverse (Config.Cert and Config.Key; NewJobCert makes both)"
-	}
-	if _, err := c.tls(); err != nil {
-		return fmt.Sprintf("Config.Cert and Config.Key cannot be used (NewJobCert makes both): %v", err)
-	}
-	return ""
+	return all
 }
 
-// tls returns the ranks' way to encrypt; nil if they have none.
-func (c *Config) tls() (*tls.Config, error) {
-	if c.Cert == nil || c.Plain {
-		return nil, nil
-	}
-	return jobtls.Config(c.Cert, c.Key)
-}
-
-// NewJobCert makes a certificate and a key for one job, valid for so long, to
-// be given to all its ranks and to nobody else.
+// NewJobCert makes a certificate and a key for one job, valid for the given time.
+// Pass them to all ranks of the job and to nobody else.
 func NewJobCert(valid time.Duration) (cert, key []byte, err error) {
 	return jobtls.NewCertificate(valid)
 }

@@ -23,12 +23,15 @@ var layers = []string{
 	"internal/acceptloop",
 	"internal/affinity",
 	"internal/race",
+	"internal/fifo",
 	"internal/kernel",
 	"internal/launchenv",
+	"internal/jobstore",
 	"internal/cliflag",
 	"internal/wait",
 	"internal/segment",
 	"internal/jobtls",
+	"internal/crc32c",
 	"internal/transport",
 	"internal/transport/mem",
 	"internal/transport/tcp",
@@ -53,6 +56,8 @@ var layers = []string{
 	"nccl",
 	"internal/engine/gpu",
 	"internal/job",
+	"internal/membership",
+	"internal/report",
 	"",
 	"tuttitest",
 	"gpu",
@@ -146,6 +151,39 @@ func TestNoLoaderInCPUPrograms(t *testing.T) {
 	}
 	if !done["internal/engine"] {
 		t.Error("the imports were not followed")
+	}
+}
+
+// notInRoot are the imports that the root package must not have, with all packages below
+// them: the API knows neither connections nor engines, only package membership does.
+var notInRoot = []string{
+	"net", "crypto", module + "/store", module + "/internal/transport", module + "/internal/job", module + "/internal/control",
+	module + "/internal/engine/shm", module + "/internal/engine/network", module + "/internal/engine/hier", module + "/internal/engine/gpu",
+	module + "/internal/jobstore", module + "/internal/launchenv",
+}
+
+// TestRootImports keeps the root package the API: it imports no network, no cryptography, no
+// store, no transport and no engine.
+func TestRootImports(t *testing.T) {
+	pkg, err := build.ImportDir(".", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, imp := range pkg.Imports {
+		for _, no := range notInRoot {
+			if imp == no || strings.HasPrefix(imp, no+"/") {
+				t.Errorf("the root package imports %q", imp)
+			}
+		}
+	}
+	for _, path := range []string{"internal/membership", "internal/report"} {
+		pkg, err := build.ImportDir(path, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(pkg.Imports, module) {
+			t.Errorf("%q imports the root package", path)
+		}
 	}
 }
 

@@ -6,10 +6,11 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// A Device is a GPU for a Comm. Package gpu makes them: programs that do not
-// import it need no CUDA, and stay static.
+// A Device is a GPU for a Comm. Package gpu creates Devices. A program that does not
+// import it needs no CUDA and can be linked statically.
 type Device interface {
-	// Attach puts the device beside a rank's engine. It is for this module.
+	// Attach returns an engine for host memory and the device, made of a rank's engine.
+	// It is for use by this module.
 	Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine, error)
 }
 
@@ -19,8 +20,8 @@ type Stream interface {
 	Handle() uintptr
 }
 
-// attach puts the configured device beside an engine, the same as beside the
-// rank's engine before, if there was one. The engine is closed if that fails.
+// attach returns an engine for host memory and the configured device, made of e. If before is not
+// nil, attach uses the same device as before does. It closes e if it fails.
 func (c *Config) attach(e, before engine.Engine) (engine.Engine, error) {
 	if c.Device == nil {
 		return e, nil
@@ -29,21 +30,21 @@ func (c *Config) attach(e, before engine.Engine) (engine.Engine, error) {
 		Timeout: c.Timeout, Logger: c.Logger, HostStaging: c.HostStaging, Before: before,
 	})
 	if err != nil {
-		// The others are told why this rank does not come.
+		// So that the other ranks report why this rank does not join.
 		own := &cause{kind: ErrUnsupported, reason: err.Error(), own: err}
 		for _, kind := range []error{ErrNoDevicePath, ErrInvalid} {
 			if errors.Is(err, kind) {
 				own.kind = kind
 			}
 		}
-		e.Fail(&engine.Failure{Kind: own.kind, Rank: e.Rank(), Reason: own.reason, Err: err})
+		e.Fail(&engine.Failure{Kind: own.kind, Rank: e.Rank(), Facts: engine.Facts{Text: own.reason}, Err: err})
 		return nil, errors.Join(own, e.Close())
 	}
 	return with, nil
 }
 
-// StagedCalls returns how many operations on device memory this rank has passed
-// through host memory, because Config.HostStaging says so.
+// StagedCalls returns the number of operations on device memory that this rank has passed
+// through host memory because Config.HostStaging is set.
 func (c *Comm) StagedCalls() uint64 {
 	if c.device == nil {
 		return 0

@@ -8,60 +8,54 @@ import (
 )
 
 // A driverWatch lets callers return from a failed group although a goroutine of the Comm is in a
-// driver call that does not return.
+// call of the device's driver that does not return.
 type driverWatch struct {
-	once sync.Once
-	over chan struct{} // closed by end
+	once  sync.Once
+	ended chan struct{} // closed by end
 }
 
-func (w *driverWatch) end() { w.once.Do(func() { close(w.over) }) }
+func (w *driverWatch) end() { w.once.Do(func() { close(w.ended) }) }
 
-// watchDriver starts the Comm's driverWatch, once.
+// watchDriver starts the Comm's driverWatch.
 func (c *Comm) watchDriver() {
-	if c.driver.Load() != nil {
-		return
-	}
-	w := &driverWatch{over: make(chan struct{})}
-	if !c.driver.CompareAndSwap(nil, w) {
-		return
-	}
+	w := &driverWatch{ended: make(chan struct{})}
+	c.driver = w
 	go func() {
 		select {
 		case <-c.e.Failed():
-		case <-w.over:
+		case <-w.ended:
 			return
 		}
-		// The engine itself waits for engine.LetGo until the device no longer uses the
+		// The engine itself waits for engine.AbandonAfter until the device no longer uses the
 		// callers' memory.
-		t := time.NewTimer(engine.LetGo + 200*time.Millisecond)
+		t := time.NewTimer(engine.AbandonAfter + 200*time.Millisecond)
 		defer t.Stop()
 		select {
 		case <-t.C:
-			c.leaveBehind()
-		case <-w.over:
+			c.abandonOperations()
+		case <-w.ended:
 		}
 	}()
 }
 
-// leaveBehind ends the operations that are under way without the driver. Their goroutines keep
-// what they use until the driver returns.
-func (c *Comm) leaveBehind() {
+// abandonOperations fails the operations that are under way without waiting for the driver. Their
+// goroutines keep the memory that they use until the driver returns.
+func (c *Comm) abandonOperations() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	turn, next := c.turn.Load(), c.queue.first()
-	switch {
-	case turn&running == 0:
+	q := &c.queue
+	turn := q.turn.Load()
+	if turn&running == 0 {
 		return
-	case len(c.given) > 0:
-		c.noteFailed(c.given[0].t.seq)
-	case c.giving:
-		c.noteFailed(c.gifts[0].seq)
-	case next != nil:
-		c.noteFailed(next.seq - 1)
-	default:
+	}
+	if t, ok := q.onDevice.First(); ok {
+		c.noteFailed(t.Seq)
+	} else if t, ok := q.waiting.First(); ok {
+		c.noteFailed(t.Seq - 1)
+	} else {
 		c.noteFailed(turn / numberOne)
 	}
-	c.left.Store(true)
-	c.dead.Store(true)
+	q.abandoned.Store(true)
+	q.dead.Store(true)
 	c.lot.Wake(nil)
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// TestJoinEncryptsHosts has processes on two hosts join with a secret and nothing
-// else, and reads along: what they say to each other is seen only if they are told
-// not to encrypt. One with another secret is refused.
+// TestJoinEncryptsHosts has processes on two hosts join with only a secret, and
+// captures their traffic. A marker is visible in it only if encryption is off. A
+// process with another secret is refused.
 func TestJoinEncryptsHosts(t *testing.T) {
 	self := proctest.Self(t)
 	n, err := netns.New(1, 2, false)
@@ -55,7 +55,7 @@ func TestJoinEncryptsHosts(t *testing.T) {
 				if err := stranger.Wait(); err == nil || !strings.Contains(why.String(), "does not have this rank's certificate") {
 					t.Errorf("one with another secret: %v: %s", err, why)
 				}
-				said.Await(t, "does not take this job's certificate", 1)
+				said.Await(t, "does not accept this job's certificate", 1)
 			}
 			second, also := start(t, 1, secret, mode)
 			if err := errors.Join(first.Wait(), second.Wait()); err != nil {
@@ -71,7 +71,7 @@ func TestJoinEncryptsHosts(t *testing.T) {
 			}{
 				"the control channel's first word": {`"k":"challenge"`, true},
 				"what follows on it":               {`"k":"put"`, plain != ""},
-				"data":                             {theWord, plain != ""},
+				"data":                             {marker, plain != ""},
 			} {
 				if got := bytes.Contains(seen, []byte(c.text)); got != c.want {
 					t.Errorf("%s could be read: %v, want %v", what, got, c.want)

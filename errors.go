@@ -1,11 +1,6 @@
 package tutti
 
-import (
-	"fmt"
-	"strings"
-
-	"github.com/tutti-go/tutti/internal/engine"
-)
+import "github.com/tutti-go/tutti/internal/engine"
 
 // The kinds of error, for errors.Is.
 var (
@@ -34,17 +29,7 @@ type Error struct {
 
 // Error is one sentence that says who did what.
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("tutti: ")
-	if e.Op != "" {
-		b.WriteString(e.Op)
-		if e.Seq > 0 {
-			fmt.Fprintf(&b, "#%d", e.Seq)
-		}
-		fmt.Fprintf(&b, " on rank %d: ", e.Rank)
-	}
-	b.WriteString(e.Cause.Error())
-	return b.String()
+	return "tutti: " + engine.Sentence(e.Op, e.Seq, e.Rank, e.Cause.Error())
 }
 
 // Unwrap returns the cause.
@@ -72,7 +57,7 @@ var errOver = &cause{kind: ErrClosed, reason: "this rank has closed the Comm, an
 
 // publicError is a group's failure as one of its ranks reports it.
 func publicError(f *engine.Failure, rank int) *Error {
-	c := &cause{kind: f.Kind, reason: f.Reason}
+	c := &cause{kind: f.Kind, reason: f.Reason()}
 	if f.Rank == rank {
 		c.own = f.Err
 	}

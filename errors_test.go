@@ -15,10 +15,11 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// deadline is how long a test waits before it calls something a hang.
+// deadline is how long a test waits before a step counts as hung.
 const deadline = 60 * time.Second
 
-// local returns n ranks that are closed, and checked for leaks, at the end.
+// local returns n ranks. At the end of the test it closes them and checks for
+// leaks.
 func local(t testing.TB, n int, cfg tutti.Config) []*tutti.Comm {
 	t.Helper()
 	comms, err := tutti.Local(n, cfg)
@@ -35,7 +36,7 @@ func local(t testing.TB, n int, cfg tutti.Config) []*tutti.Comm {
 	return comms
 }
 
-// each runs f on every rank at once and returns the ranks' errors.
+// each runs f on every rank concurrently and returns the errors by rank.
 func each(t testing.TB, comms []*tutti.Comm, f func(ctx context.Context, c *tutti.Comm) error) []error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -49,8 +50,8 @@ func each(t testing.TB, comms []*tutti.Comm, f func(ctx context.Context, c *tutt
 	return errs
 }
 
-// all is each for what must not fail. It tells of all who did: the first may have
-// failed because of another.
+// all is each for functions that must not fail. It reports all errors, because the
+// first may be a consequence of another.
 func all(t testing.TB, comms []*tutti.Comm, f func(ctx context.Context, c *tutti.Comm) error) {
 	t.Helper()
 	var bad error
@@ -64,7 +65,7 @@ func all(t testing.TB, comms []*tutti.Comm, f func(ctx context.Context, c *tutti
 	}
 }
 
-// TestMismatch has one rank call something else than the others.
+// TestMismatch has one rank make another call than the others.
 func TestMismatch(t *testing.T) {
 	f32 := func(n int) tutti.Buffer { return tutti.Of(make([]float32, n)) }
 	i32 := func(n int) tutti.Buffer { return tutti.Of(make([]int32, n)) }
@@ -124,7 +125,7 @@ func TestMismatch(t *testing.T) {
 					if err := f(ctx, c); err != nil {
 						return err
 					}
-					// This rank's part was over. The next call cannot succeed.
+					// This rank had completed its part. The next call must fail.
 					return c.Barrier(ctx)
 				})
 				for r, err := range errs {
@@ -149,7 +150,7 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-// TestAbsentRank has one rank call nothing.
+// TestAbsentRank has one rank make no call.
 func TestAbsentRank(t *testing.T) {
 	for _, elems := range []int{1, 100_000} {
 		errs := untilOthersCome("rank 2 has not arrived (rank 2 last called Barrier)", func(late time.Duration) []error {
@@ -170,9 +171,9 @@ func TestAbsentRank(t *testing.T) {
 	}
 }
 
-// untilOthersCome has ranks wait for one that does not come, longer and longer
-// until the errors say it: on a busy machine the time may pass before the others
-// have come, or before the call.
+// untilOthersCome repeats try with longer times until the errors contain a text. On
+// a busy machine the time may pass before the other ranks arrive, or before the
+// call.
 func untilOthersCome(says string, try func(late time.Duration) []error) []error {
 	for late := 20 * time.Millisecond; ; late *= 4 {
 		errs := try(late)
@@ -182,8 +183,8 @@ func untilOthersCome(says string, try func(late time.Duration) []error) []error 
 	}
 }
 
-// absentRank returns what four ranks are told when one of them calls nothing
-// until the deadline of another.
+// absentRank returns the errors of four ranks when one of them makes no call until
+// the deadline of another.
 func absentRank(t *testing.T, elems int, late time.Duration) []error {
 	t.Helper()
 	comms := local(t, 4, tutti.Config{})
@@ -202,7 +203,7 @@ func absentRank(t *testing.T, elems int, late time.Duration) []error {
 	})
 }
 
-// TestTimeout is the same with no deadline but the Config's.
+// TestTimeout is TestAbsentRank with only the Config's timeout.
 func TestTimeout(t *testing.T) {
 	var waited time.Duration
 	errs := untilOthersCome("rank 1 has not arrived", func(late time.Duration) []error {
@@ -265,7 +266,7 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestClosedPeer has one rank leave while the others go on.
+// TestClosedPeer has one rank close its Comm while the others continue.
 func TestClosedPeer(t *testing.T) {
 	for _, elems := range []int{1, 100_000} {
 		comms := local(t, 3, tutti.Config{})
@@ -290,8 +291,8 @@ func TestClosedPeer(t *testing.T) {
 	}
 }
 
-// TestWrongArguments makes, on one rank, every kind of wrong call while the
-// others are in the right one, and then the right one.
+// TestWrongArguments makes every kind of invalid call on one rank while the others
+// are in the valid call, and then the valid call.
 func TestWrongArguments(t *testing.T) {
 	const n = 3
 	var x [12]float32
@@ -447,7 +448,7 @@ func TestUseAfterClose(t *testing.T) {
 			t.Errorf("Local(%d): %v", n, err)
 		}
 		cfg := tutti.Config{Size: n, Addr: "127.0.0.1:1"}
-		if _, err := tutti.Join(t.Context(), cfg); n != 0 && !errors.Is(err, tutti.ErrInvalid) { // 0: what the environment says
+		if _, err := tutti.Join(t.Context(), cfg); n != 0 && !errors.Is(err, tutti.ErrInvalid) { // 0: the environment determines the size
 			t.Errorf("Join of %d ranks: %v", n, err)
 		}
 	}

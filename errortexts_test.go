@@ -111,20 +111,117 @@ func invalidTexts() (lines []string) {
 	return lines
 }
 
-// failureTexts are the texts of failures that engines share.
-func failureTexts() []string {
+// failureTexts are the texts of failures: of every event with every shape of its facts.
+func failureTexts() (lines []string) {
+	add := func(f engine.Failure) { lines = append(lines, f.Error()) }
 	m := engine.Message{Peer: 2, Tag: 7, Seq: 3, Mem: engine.Mem{N: 4, Type: kernel.Float32}}
-	lost := &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{1}, Reason: "rank 1 is lost"}
-	list := []error{
-		m.Mismatch(1, 5, kernel.Int32),
-		engine.Excuse(lost, []int{4, 7}, []int{4, 7, 9}, 0),
-		engine.Excuse(lost, []int{4, 7}, []int{4, 9}, 0),
+	add(*m.Mismatch(1, 5, kernel.Int32))
+	for _, facts := range disagreements() {
+		add(engine.Failure{Kind: engine.ErrMismatch, Op: "AllReduce", Seq: 7, Facts: facts})
 	}
-	var lines []string
-	for _, err := range list {
-		lines = append(lines, err.Error())
+	for _, loss := range []engine.Loss{"", engine.Closed, engine.Exited, engine.HostSilent, engine.Disconnected, engine.JoinFailed} {
+		f := engine.Failure{Kind: engine.ErrRankLost, Op: "AllReduce", Seq: 7, Left: loss == engine.Closed || loss == engine.JoinFailed}
+		f.Event, f.Loss = engine.RanksLost, loss
+		f.Lost = []int{1}
+		add(f)
+		f.Lost, f.Text = []int{1, 2}, "an error"
+		add(f)
+	}
+	lost := &engine.Failure{Kind: engine.ErrRankLost, Op: "Barrier", Seq: 2, Lost: []int{1}, Facts: engine.Facts{Event: engine.RanksLost, Loss: engine.Exited}}
+	add(*engine.Excuse(lost, []int{4, 7}, []int{4, 7, 9}, 0))
+	add(*engine.Excuse(lost, []int{4, 7}, []int{4, 9}, 0))
+	for _, event := range []engine.Event{engine.LostWhileForming, engine.FormingFailed, engine.ParentFailed, engine.SharingFailed} {
+		f := engine.Failure{Kind: engine.ErrRankLost, Op: "Split", Seq: 7, Lost: []int{1}, Facts: engine.Facts{Event: event, Ranks: []int{0, 1}, Cause: lost}}
+		add(f)
+		f.Kind, f.Lost, f.Cause, f.Text = engine.ErrAborted, nil, nil, "an error"
+		if event == engine.FormingFailed || event == engine.SharingFailed {
+			add(f)
+		}
+	}
+	for _, facts := range interruptions() {
+		kind := engine.ErrTimeout
+		if facts.Event == engine.Cancelled {
+			kind = engine.ErrAborted
+		}
+		add(engine.Failure{Kind: kind, Op: "AllReduce", Seq: 7, Facts: facts})
+	}
+	for _, f := range []engine.Failure{
+		{Kind: engine.ErrCorrupt, Facts: engine.Facts{Event: engine.TransferDamaged, Sides: []engine.Side{{Rank: 1}, {Rank: 2}}, Text: "192.0.2.1:80"}},
+		{Kind: engine.ErrCorrupt, Facts: engine.Facts{Event: engine.ResultDiffers, Ranks: []int{1}}},
+		{Kind: engine.ErrCorrupt, Facts: engine.Facts{Event: engine.ResultsDiffer, Ranks: []int{1, 2}}},
+		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.TransportFailed, Text: "an error"}},
+		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.DeviceFailed, Device: "device 0", Text: "an error"}},
+		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.DeviceUnfit, Device: "device 0", Text: "an error"}},
+		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.AbortCalled}},
+		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.AbortCalled, Text: "the user's reason"}},
+		{Kind: engine.ErrAborted, Op: "Shrink", Facts: engine.Facts{Event: engine.OpCalled}},
+		{Kind: engine.ErrUnsupported, Facts: engine.Facts{Text: "an error"}},
+		{Kind: engine.ErrAborted},
+	} {
+		add(f)
 	}
 	return lines
+}
+
+// disagreements are the facts of calls that differ.
+func disagreements() []engine.Facts {
+	reduce := engine.CallInfo{Sig: engine.Sig{Verb: engine.AllReduce, Type: kernel.Float32, Red: engine.Sum, Count: 4, Name: 2}, Name: "bias"}
+	barrier := engine.CallInfo{Sig: engine.Sig{Verb: engine.Barrier}}
+	device, batch := reduce, engine.CallInfo{Sig: engine.Sig{Verb: engine.Group, Count: 2}}
+	device.Device = true
+	sides := func(a, b engine.Side) []engine.Side {
+		b.Rank = 1
+		return []engine.Side{a, b}
+	}
+	return []engine.Facts{
+		{Event: engine.CallsDiffer, Sides: sides(engine.Side{Call: reduce}, engine.Side{Call: barrier})},
+		{Event: engine.CallsDiffer, Sides: sides(engine.Side{Call: device}, engine.Side{Call: batch})},
+		{Event: engine.CallsDiffer},
+		{Event: engine.StepsDiffer, Sides: sides(engine.Side{Call: reduce, Step: 7}, engine.Side{Call: barrier, Step: 9})},
+		{Event: engine.AlgorithmsDiffer, Sides: sides(engine.Side{Call: reduce, Algorithm: "ring"}, engine.Side{Algorithm: "tree"})},
+		{Event: engine.CountsDiffer, Sides: sides(engine.Side{N: 3}, engine.Side{N: 4})},
+		{Event: engine.SegmentsDiffer, Sides: sides(engine.Side{N: 3}, engine.Side{N: 4})},
+		{Event: engine.MemoryFreed, Sides: sides(engine.Side{}, engine.Side{})},
+		{Event: engine.OutOfBounds, Sides: sides(engine.Side{N: 5}, engine.Side{N: 4})},
+	}
+}
+
+// interruptions are the facts of operations that their context or a limit has ended.
+func interruptions() (list []engine.Facts) {
+	tag := 9
+	barrier := engine.CallInfo{Sig: engine.Sig{Verb: engine.Barrier}}
+	last := []engine.Side{{Rank: 1}, {Rank: 2, Call: barrier}}
+	for _, w := range []engine.Wait{
+		{},
+		{Phase: engine.NotBegun},
+		{Phase: engine.NotBegun, Unheard: []int{1}},
+		{Phase: engine.Queued},
+		{Phase: engine.AboutToWait, Ranks: []int{1, 2}},
+		{Phase: engine.Arriving},
+		{Phase: engine.Arriving, Ranks: []int{1}, Last: last[:1]},
+		{Phase: engine.Arriving, Ranks: []int{1, 2}, Last: last},
+		{Phase: engine.Finishing, Ranks: []int{1, 2}},
+		{Phase: engine.Exchanging, Ranks: []int{1}},
+		{Phase: engine.Exchanging, Ranks: []int{1, 2}, Unheard: []int{2, 3}, Last: last[1:]},
+		{Phase: engine.Exchanging, Ranks: []int{2}, Relay: engine.HostsWait, Beyond: []int{3}},
+		{Phase: engine.Exchanging, Ranks: []int{2}, Relay: engine.LeaderWaits, Leader: 2, Beyond: []int{3, 4}},
+		{Phase: engine.Exchanging, Ranks: []int{2}, Relay: engine.HostsNotAsked, Beyond: []int{3, 4}},
+		{Phase: engine.Sending, Ranks: []int{1}},
+		{Phase: engine.Receiving, Ranks: []int{1}},
+		{Phase: engine.Sending, Ranks: []int{1}, OtherTag: &tag},
+		{Phase: engine.Receiving, Ranks: []int{1}, OtherTag: &tag},
+		{Phase: engine.DeviceAtWork},
+		{Phase: engine.DeviceAhead, Behind: []int{1}},
+	} {
+		list = append(list, engine.Facts{Event: engine.LimitPassed, Limit: time.Minute, Tag: 5, Device: "device 0", Wait: w})
+	}
+	for _, phase := range []engine.Phase{engine.PhaseUnknown, engine.NotBegun, engine.Queued} {
+		w := engine.Wait{Phase: phase}
+		list = append(list,
+			engine.Facts{Event: engine.DeadlinePassed, Wait: w}, engine.Facts{Event: engine.Cancelled, Wait: w},
+			engine.Facts{Event: engine.Cancelled, Text: "the user's reason", Wait: w})
+	}
+	return list
 }
 
 // localTexts are what goroutine ranks report.
@@ -279,6 +376,8 @@ func errorFormats(n ast.Node) (list []string) {
 				list = append(list, literals(arg)...)
 			}
 		}
+	case *ast.CompositeLit:
+		return factsText(n)
 	case *ast.KeyValueExpr:
 		if key, ok := n.Key.(*ast.Ident); ok && strings.EqualFold(key.Name, "reason") {
 			return literals(n.Value)
@@ -291,6 +390,21 @@ func errorFormats(n ast.Node) (list []string) {
 		}
 	}
 	return list
+}
+
+// factsText is the text in the facts of a failure that are nothing else.
+func factsText(n *ast.CompositeLit) []string {
+	if s, ok := n.Type.(*ast.SelectorExpr); !ok || s.Sel.Name != "Facts" {
+		return nil
+	}
+	for _, e := range n.Elts {
+		if kv, ok := e.(*ast.KeyValueExpr); ok {
+			if key, ok := kv.Key.(*ast.Ident); ok && key.Name == "Text" {
+				return literals(kv.Value)
+			}
+		}
+	}
+	return nil
 }
 
 // literals are the texts that an expression is made of.

@@ -9,7 +9,7 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// Four ranks, as goroutines, average what each of them has.
+// ExampleRunLocal runs four ranks, as goroutines, that average their values.
 func ExampleRunLocal() {
 	err := tutti.RunLocal(context.Background(), 4, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
 		grad := []float32{float32(c.Rank()), 1}
@@ -27,8 +27,8 @@ func ExampleRunLocal() {
 	// Output: [1.5 1]
 }
 
-// A process joins the others of its job; nobody has started this one as a part
-// of one, so it is alone.
+// ExampleJoin joins the other processes of the job. No launcher has started this
+// process, so it is the only rank.
 func ExampleJoin() {
 	ctx := context.Background()
 	comm, err := tutti.Join(ctx, tutti.Config{})
@@ -42,14 +42,15 @@ func ExampleJoin() {
 	// Output: rank 0 of 1: 10 <nil>
 }
 
-// Memory that all ranks of the host can see needs no copies on the way.
+// ExampleAlloc allocates memory that all ranks of the host can access, so
+// operations need no extra copies.
 func ExampleAlloc() {
 	err := tutti.RunLocal(context.Background(), 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
 		mem, err := tutti.Alloc[float64](ctx, c, 3)
 		if err != nil {
 			return err
 		}
-		defer mem.Free() //nolint:errcheck // nothing depends on it any more
+		defer mem.Free() //nolint:errcheck // the example ends here
 		x := mem.Slice()
 		x[c.Rank()] = 1
 		if err := c.AllReduce(ctx, mem.Buffer(), tutti.Sum); err != nil {
@@ -66,7 +67,7 @@ func ExampleAlloc() {
 	// Output: [1 1 0]
 }
 
-// What was counted can be looked at, or written in the form of Prometheus.
+// ExampleComm_Stats prints a counter, and all counters in the format of Prometheus.
 func ExampleComm_Stats() {
 	err := tutti.RunLocal(context.Background(), 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
 		for range 3 {
@@ -87,7 +88,7 @@ func ExampleComm_Stats() {
 	// Output: AllReduce 3 24
 }
 
-// Two operations are started as one, and waited for later.
+// ExampleBatch starts two operations as one, and waits for them later.
 func ExampleBatch() {
 	err := tutti.RunLocal(context.Background(), 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
 		weights, bias := []float64{1, 2}, []float64{3}
@@ -95,7 +96,7 @@ func ExampleBatch() {
 		if err != nil {
 			return err
 		}
-		// Other work can be done here.
+		// Other work can run here.
 		if err := w.Wait(ctx); err != nil {
 			return err
 		}
@@ -110,7 +111,7 @@ func ExampleBatch() {
 	// Output: [2 4] [3]
 }
 
-// Even and odd ranks form groups of their own.
+// ExampleComm_Split makes a group of the even ranks and a group of the odd ranks.
 func ExampleComm_Split() {
 	err := tutti.RunLocal(context.Background(), 5, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
 		group, err := c.Split(ctx, c.Rank()%2, c.Rank())
@@ -133,7 +134,7 @@ func ExampleComm_Split() {
 	// Output: rank 2 of 3, sum 6
 }
 
-// Each rank contributes a different number of elements.
+// ExampleComm_AllGatherV gathers a different number of elements from each rank.
 func ExampleComm_AllGatherV() {
 	counts := []int{1, 2, 3}
 	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
@@ -156,7 +157,7 @@ func ExampleComm_AllGatherV() {
 	// Output: [0 10 11 20 21 22]
 }
 
-// The ranks need not know how much the others have.
+// ExampleGatherSlices gathers slices whose lengths the other ranks do not know.
 func ExampleGatherSlices() {
 	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
 		words, err := tutti.GatherSlices(ctx, c, []byte("abc")[:c.Rank()+1])
@@ -171,7 +172,8 @@ func ExampleGatherSlices() {
 	// Output: [a ab abc]
 }
 
-// A rank stays away; the other learns which, and why it goes no further.
+// ExampleError shows the error for a rank that does not arrive: it names the rank,
+// the operation and the reason.
 func ExampleError() {
 	cfg := tutti.Config{Timeout: 20 * time.Millisecond} // a context's deadline does the same for one call
 	err := tutti.RunLocal(context.Background(), 2, cfg, func(ctx context.Context, c *tutti.Comm) error {
@@ -191,7 +193,7 @@ func ExampleError() {
 	// timed out: not done after 20ms: rank 1 has not arrived (rank 1 has called nothing yet)
 }
 
-// A ring: every rank passes a value to the next.
+// ExampleComm_SendRecv passes a value around a ring.
 func ExampleComm_SendRecv() {
 	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
 		in, out := make([]int, 1), []int{c.Rank()}

@@ -2,26 +2,21 @@ package tutti
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	recorder "github.com/tutti-go/tutti/internal/flight"
 )
 
-// Dump writes, as JSON, what this rank has done last on this Comm, and what it
-// is doing: up to 2048 operations, and as many messages, with their sizes, times
-// and states. It waits for no other rank, and may be called at any time, also
-// while operations hang, and after the Comm was poisoned or closed. `tutti
-// inspect` puts the dumps of several ranks together and says who is behind.
+// Dump writes this rank's flight recorder as JSON: the last 2048 operations on this
+// Comm, and as many messages, with their sizes, times and states. It waits for no other
+// rank. It may be called at any time, also while operations hang, and after the Comm was
+// poisoned or closed. `tutti inspect` combines the dumps of several ranks and names the
+// ranks that are behind.
 //
-// Recording is always on. Most small operations have a number and no times; see
-// OpStats for those that have.
+// Recording is always on. Most small operations have a number and no times; OpStats
+// says which have times.
 func (c *Comm) Dump(w io.Writer) error {
 	e := json.NewEncoder(w)
 	return e.Encode(c.dump())
@@ -30,27 +25,15 @@ func (c *Comm) Dump(w io.Writer) error {
 func (c *Comm) dump() *recorder.Dump {
 	host, _ := os.Hostname() // for people
 	d := &recorder.Dump{
-		Comm: c.home.title(), Rank: c.rank, Size: c.size, World: c.home.ids[c.rank], Host: host, PID: os.Getpid(),
+		Comm: c.member.Title(), Rank: c.rank, Size: c.size, World: c.member.World(), Host: host, PID: os.Getpid(),
 	}
 	c.mu.Lock()
-	turn := c.turn.Load()
-	p := recorder.Progress{Last: turn / numberOne, Running: turn&running != 0, Posted: c.posted}
-	var waiting []recorder.Op
-	for _, t := range c.queue.waiting() {
-		p.Last = min(p.Last, t.seq-1)
-		waiting = append(waiting, c.log.Describe(t.seq, t.calls, t.queued))
-	}
-	switch {
-	case len(c.given) > 0:
-		p.Oldest = c.given[0].t.seq
-	case c.giving:
-		p.Oldest = c.gifts[0].seq
-	}
+	p, waiting := c.progress()
+	d.Closed = c.queue.turn.Load()&closed != 0
 	if p.Running {
-		c.flying.Add(1) // Close waits: the engine's memory goes with it
+		c.transfers.active.Add(1) // Close waits: the engine's memory goes with it
 	}
 	c.mu.Unlock()
-	d.Closed = turn&closed != 0
 	if f := c.e.Failure(); f != nil {
 		d.Error = &recorder.Error{
 			Kind: f.Kind.Error(), Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Text: publicError(f, c.rank).Error(),
@@ -58,103 +41,30 @@ func (c *Comm) dump() *recorder.Dump {
 	}
 	if p.Running {
 		d.Behind = engine.Behind(c.e)
-		c.landed()
+		c.done()
 	}
 	c.log.Snapshot(d, p)
 	d.Ops = append(d.Ops, waiting...)
 	return d
 }
 
-// A keeper tells the launcher, and leaves a dump in a folder, when a Comm is
-// poisoned.
-type keeper struct {
-	over chan struct{} // closed by Close
-	end  sync.Once
-	done chan struct{} // closed when there will be no dump any more, or not soon
-	late sync.Once
-}
+// reported is a Comm as package report uses it.
+type reported Comm
 
-// finish has nobody wait any more.
-func (k *keeper) finish() { k.late.Do(func() { close(k.done) }) }
+func (c *reported) Title() string           { return c.member.Title() }
+func (c *reported) Failed() <-chan struct{} { return c.e.Failed() }
+func (c *reported) Poisoned() bool          { return c.e.Failure() != nil }
+func (c *reported) Busy() bool              { return !(*idle)(c).Ready() }
+func (c *reported) Dump() *recorder.Dump    { return (*Comm)(c).dump() }
 
-// dumpTime is how long an error may be held back until that is done: a program
-// may exit on it. A folder may also never answer.
-const dumpTime = time.Second
-
-// keep begins to look after a Comm, if somebody wants to know.
-func (c *Comm) keep() {
-	t, dir := c.home.teller, c.home.cfg.FlightDir
-	if dir == "" && t == nil {
-		return
-	}
-	k := &keeper{over: make(chan struct{}), done: make(chan struct{})}
-	c.keeper = k
-	t.add(c)
-	go func() {
-		defer k.finish()
-		select {
-		case <-c.e.Failed():
-		case <-k.over:
-			if c.e.Failure() == nil {
-				return
-			}
-		}
-		defer time.AfterFunc(dumpTime, k.finish).Stop()
-		t.tell()
-		c.leave()
-	}()
-}
-
-// leave leaves a dump, if there is a folder.
-func (c *Comm) leave() {
-	if c.home.cfg.FlightDir == "" {
-		return
-	}
-	if err := c.leaveDump(); err != nil {
-		c.home.cfg.Logger.Warn("tutti: the flight recorder's dump could not be written", "reason", err)
-	}
-}
-
-// kept waits until the launcher knows that a Comm is poisoned, and its dump is
-// written, but not for long. The dump needs c.mu.
-func (c *Comm) kept() {
-	if c.keeper != nil && c.e.Failure() != nil {
-		<-c.keeper.done
-	}
-}
+// kept waits until a poisoned Comm is reported, for a short time at most: the program may
+// exit on its error. The caller must not hold c.mu, which a dump needs.
+func (c *Comm) kept() { c.reports.Await() }
 
 // release ends the goroutines that watch the Comm.
 func (c *Comm) release() {
-	if w := c.driver.Load(); w != nil {
-		w.end()
+	if c.driver != nil {
+		c.driver.end()
 	}
-	if c.keeper != nil {
-		c.keeper.end.Do(func() { close(c.keeper.over) })
-		<-c.keeper.done
-		c.home.teller.remove(c)
-	}
-}
-
-// leaveDump writes the dump to its file, which is never seen half written.
-func (c *Comm) leaveDump() error {
-	if err := os.MkdirAll(c.home.cfg.FlightDir, 0o755); err != nil {
-		return err
-	}
-	name := strings.NewReplacer("/", "_", ".", "-").Replace(c.home.title())
-	f, err := os.CreateTemp(c.home.cfg.FlightDir, ".flight-*")
-	if err != nil {
-		return err
-	}
-	err = c.Dump(f)
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		path := filepath.Join(c.home.cfg.FlightDir, fmt.Sprintf("flight-%s-rank%d-pid%d.json", name, c.rank, os.Getpid()))
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
+	c.reports.Close()
 }

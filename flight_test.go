@@ -13,9 +13,10 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// TestFlightDir: each rank of a poisoned Comm leaves a file, also one that calls
-// nothing, and the error is returned when it is there. It is waited for a second; a
-// machine that is slower than that has another chance.
+// TestFlightDir checks that each rank of a failed Comm writes a file, including a
+// rank that makes no call, and that the error is returned after the file is
+// written. Join waits for the file for at most a second, so a slow machine gets
+// another attempt.
 func TestFlightDir(t *testing.T) {
 	var files []string
 	for try := 0; try < 5 && len(files) != 3; try++ {
@@ -55,8 +56,8 @@ func TestFlightDir(t *testing.T) {
 	}
 }
 
-// TestNoDump: a Comm that is closed leaves nothing, and a folder that cannot be
-// made changes nothing.
+// TestNoDump checks that a closed Comm writes no file, and that a folder that
+// cannot be created causes no error.
 func TestNoDump(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range local(t, 2, tutti.Config{FlightDir: dir}) {
@@ -76,7 +77,7 @@ func TestNoDump(t *testing.T) {
 	}
 }
 
-// TestQueuedInDump: a dump shows what waits for its turn, and messages.
+// TestQueuedInDump checks that a dump contains queued operations and messages.
 func TestQueuedInDump(t *testing.T) {
 	comms := local(t, 2, tutti.Config{})
 	c := comms[0]
@@ -161,9 +162,10 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// TestDumpBeforeRefusal: what cannot be started on a poisoned Comm is refused when
-// the dump is there, too, which needs the lock under which things are started. It is
-// waited for a second; a machine that is slower than that has another chance.
+// TestDumpBeforeRefusal checks that a call on a failed Comm is refused only after
+// the dump is written, and that writing the dump does not deadlock with starting
+// operations. A call waits for the file for at most a second, so a slow machine
+// gets another attempt.
 func TestDumpBeforeRefusal(t *testing.T) {
 	for name, start := range map[string]func(c *tutti.Comm) error{
 		"Batch": func(c *tutti.Comm) error {

@@ -19,7 +19,7 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// TestMain lets tests start this binary again, as a rank.
+// TestMain lets tests start this binary as a rank.
 func TestMain(m *testing.M) {
 	if os.Getenv("TUTTI_TEST_RANK") == "" {
 		os.Exit(m.Run())
@@ -27,11 +27,11 @@ func TestMain(m *testing.M) {
 	body := rankProcess
 	switch os.Getenv("TUTTI_TEST_BODY") {
 	case "family":
-		body = familyBody
+		body = processJobBody
 	case "word":
-		body = wordBody
+		body = markerBody
 	case "stay":
-		body = stayBody
+		body = idleBody
 	case "launch":
 		body = launchBody
 	case "attack":
@@ -47,11 +47,11 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// theWord is what ranks tell each other where somebody reads along.
-const theWord = "what only the ranks of this job are to know"
+// marker is what ranks send each other in tests that capture their traffic.
+const marker = "what only the ranks of this job are to know"
 
-// wordBody joins, and tells the word.
-func wordBody() error {
+// markerBody joins, and sends the marker.
+func markerBody() error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
 	c, err := tutti.Join(ctx, tutti.Config{
@@ -60,7 +60,7 @@ func wordBody() error {
 	if err != nil {
 		return err
 	}
-	x := []byte(strings.Repeat(theWord, 100))
+	x := []byte(strings.Repeat(marker, 100))
 	return errors.Join(c.AllReduce(ctx, tutti.Of(x), tutti.Max), c.Close())
 }
 
@@ -77,7 +77,7 @@ func rankProcess() error {
 	if len(cfg.Cert) == 0 {
 		cfg.Cert, cfg.Key = nil, nil
 	}
-	if cfg.Rank < 0 { // the environment says which
+	if cfg.Rank < 0 { // the environment determines the rank
 		cfg.Rank = 0
 		cfg.Timeout, _ = time.ParseDuration(os.Getenv("TUTTI_TEST_TIMEOUT"))
 	}
@@ -86,7 +86,7 @@ func rankProcess() error {
 		return err
 	}
 	defer c.Close()
-	defer c.Close() // twice is once
+	defer c.Close() // a second Close has no effect
 	if cfg.Size != 0 && (c.Rank() != cfg.Rank || c.Size() != cfg.Size) {
 		return fmt.Errorf("rank %d of %d", c.Rank(), c.Size())
 	}
@@ -111,7 +111,7 @@ func rankProcess() error {
 		return err
 	}
 	defer sub.Close()
-	defer sub.Close() // twice is once
+	defer sub.Close() // a second Close has no effect
 	all, err := tutti.GatherSlices(ctx, sub, make([]byte, c.Rank()))
 	if err != nil {
 		return err
@@ -233,12 +233,12 @@ func TestJoinErrors(t *testing.T) {
 	}
 }
 
-// TestJoinOptionsDiffer has ranks that were not made alike: all are told by Join
-// itself what differs.
+// TestJoinOptionsDiffer has ranks with different options. Join itself reports the
+// difference on all ranks.
 func TestJoinOptionsDiffer(t *testing.T) {
 	errs := make([]error, 3)
 	errs[0] = syscall.EADDRINUSE
-	for errors.Is(errs[0], syscall.EADDRINUSE) { // somebody may be quicker to take a free one
+	for errors.Is(errs[0], syscall.EADDRINUSE) { // another process may have taken the free port
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		addr := proctest.FreeAddr(t)
@@ -260,13 +260,13 @@ func TestJoinOptionsDiffer(t *testing.T) {
 	}
 }
 
-// TestJoinEncrypts has ranks meet off the loopback, as far as addresses say, with
-// a secret and nothing else: they encrypt, unless they are told not to. Who does
-// not do as rank 0 does finds out.
+// TestJoinEncrypts has ranks join over addresses that are not on the loopback, with
+// only a secret. They encrypt, unless the Config says otherwise. A rank whose
+// setting differs from rank 0's gets an error.
 func TestJoinEncrypts(t *testing.T) {
 	for _, plain := range [][2]bool{{false, false}, {true, true}, {true, false}, {false, true}} {
 		errs := [2]error{syscall.EADDRINUSE}
-		for errors.Is(errs[0], syscall.EADDRINUSE) { // somebody may be quicker to take a free one
+		for errors.Is(errs[0], syscall.EADDRINUSE) { // another process may have taken the free port
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
 			_, port, _ := net.SplitHostPort(proctest.FreeAddr(t))
 			var ranks sync.WaitGroup
@@ -286,7 +286,7 @@ func TestJoinEncrypts(t *testing.T) {
 						return
 					}
 					for r == 1 && plain[0] != plain[1] && len(logs[0].Lines()) == 0 && ctx.Err() == nil {
-						time.Sleep(time.Millisecond) // until rank 0 knows why, too
+						time.Sleep(time.Millisecond) // until rank 0 knows the reason too
 					}
 					cancel()
 				})

@@ -15,7 +15,7 @@ import (
 )
 
 // TestCycles makes and closes Comms ten thousand times, some of them after a
-// failure, and finds as much in use at the end as after a tenth.
+// failure. Resource use at the end must be the same as after a tenth.
 func TestCycles(t *testing.T) {
 	cycles := 10_000
 	if testing.Short() || race.Enabled {
@@ -48,7 +48,7 @@ func TestCycles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			keep := local(t, 3, tutti.Config{})
 			var early usage
-			// The runtime itself takes a while to have all that it wants.
+			// The runtime needs some cycles to reach its steady state.
 			const warm = 500
 			for i := range warm + cycles {
 				if i == warm+cycles/10 {
@@ -69,7 +69,8 @@ func TestCycles(t *testing.T) {
 				})
 			}
 			late := measure()
-			// What is on its way out, here or since another test, may take a while.
+			// Resources that are being released, also by earlier tests, may take a
+			// while.
 			for end := time.Now().Add(deadline / 6); late.grown(early, cycles) != "" && time.Now().Before(end); {
 				late = measure()
 			}
@@ -82,25 +83,24 @@ func TestCycles(t *testing.T) {
 	}
 }
 
-// usage is what a process holds.
+// usage is the resources of a process.
 type usage struct {
 	bytes, objects              uint64
 	goroutines, files, mappings int
-	shared                      int // of the mappings, those of memory files
+	shared                      int // mappings of memory files
 }
 
-// grown says what has become more in so many cycles; "": nothing.
+// grown says which resource has increased over the cycles; "": none.
 func (u usage) grown(early usage, cycles int) string {
 	switch {
-	// The runtime's own objects come and go. So many cycles leak more than this if
-	// they leak anything.
+	// The runtime's own objects vary. A leak per cycle exceeds this limit.
 	case int(u.objects)-int(early.objects) > cycles/10+100:
 		return fmt.Sprintf("%d more objects on the heap", u.objects-early.objects)
 	case int(u.bytes)-int(early.bytes) > 64<<10:
 		return fmt.Sprintf("%d more bytes on the heap", u.bytes-early.bytes)
 	case u.goroutines > early.goroutines || u.files > early.files:
 		return "goroutines or descriptors have grown"
-	// The runtime maps memory for threads and its heap as it goes.
+	// The runtime maps memory for threads and its heap from time to time.
 	case u.shared > early.shared || u.mappings > early.mappings+cycles/20:
 		return "mappings have grown"
 	}
@@ -108,7 +108,7 @@ func (u usage) grown(early usage, cycles int) string {
 }
 
 func measure() usage {
-	// Goroutines that have done their work may still be on their way out.
+	// Goroutines that have completed may not have exited yet.
 	for before := -1; before != runtime.NumGoroutine(); {
 		before = runtime.NumGoroutine()
 		time.Sleep(time.Millisecond)
@@ -125,12 +125,12 @@ func measure() usage {
 	return u
 }
 
-// TestNoAllocation counts what operations allocate once they are warm.
+// TestNoAllocation counts the allocations of operations in the steady state.
 func TestNoAllocation(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
-	// One allocation for each run is more than what the runtime does meanwhile.
+	// One allocation per run would exceed what the runtime allocates meanwhile.
 	const most = 100
 	runs := 10 * most
 	if testing.Short() {

@@ -6,37 +6,35 @@ import (
 	"fmt"
 	"sync"
 
-	"github.com/tutti-go/tutti/internal/engine/shm"
+	"github.com/tutti-go/tutti/internal/membership"
 )
 
-// Local returns the Comms of n ranks in this process, to be used by n
-// goroutines. Each is to be closed.
+// Local returns the Comms of n ranks in this process, for n goroutines. The caller
+// closes each of them.
 func Local(n int, cfg Config) ([]*Comm, error) {
-	if n < 1 || n > maxRanks {
-		return nil, &Error{Op: "Local", Cause: &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d ranks; there must be 1 to %d", n, maxRanks)}}
+	if n < 1 || n > membership.MaxRanks {
+		return nil, &Error{Op: "Local", Cause: &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d ranks; the number must be 1 to %d", n, membership.MaxRanks)}}
 	}
 	cfg.fill()
 	comms := make([]*Comm, n)
-	h := newLocalHome(&cfg, n)
-	for r, rank := range shm.NewLocal(n, shm.Options{Timeout: cfg.Timeout}) {
-		e, err := cfg.attach(rank, nil)
-		if err != nil {
+	for r, m := range membership.Local(n, cfg.membership()) {
+		if err := m.AttachDevice(nil); err != nil {
 			for _, c := range comms[:r] {
-				_ = c.Close() // nobody has used it
+				_ = c.Close() // no operation was started
 			}
 			return nil, &Error{Op: "Local", Rank: r, Cause: err}
 		}
-		comms[r] = newComm(e, h)
+		comms[r] = newComm(m, cfg.reporter(m))
 	}
 	return comms, nil
 }
 
 var errExited = errors.New("the function exited its goroutine without returning")
 
-// RunLocal runs fn on n goroutines, each with its own rank's Comm, and returns
-// when all have returned, with the first error. That error also ends the
-// others: their Comms are poisoned and their context is cancelled. RunLocal
-// closes the Comms.
+// RunLocal runs fn on n goroutines, each with its own rank's Comm. It returns the
+// first error when all goroutines have returned. The first error also ends the other
+// goroutines: it poisons their Comms and cancels their context. RunLocal closes the
+// Comms.
 func RunLocal(ctx context.Context, n int, cfg Config, fn func(ctx context.Context, c *Comm) error) error {
 	switch {
 	case ctx == nil:

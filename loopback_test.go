@@ -30,8 +30,8 @@ import (
 	"github.com/tutti-go/tutti/launch"
 )
 
-// stayBody joins as the environment says, and stays until rank 0's input ends.
-func stayBody() error {
+// idleBody joins as the environment says, and waits until rank 0's input ends.
+func idleBody() error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
 	cfg := tutti.Config{NoSharedMemory: os.Getenv("TUTTI_TEST_NETWORK") != "", Timeout: deadline}
@@ -54,7 +54,7 @@ func stayBody() error {
 	return errors.Join(c.Barrier(ctx), c.Close())
 }
 
-// launchBody runs two ranks of stayBody as tutti run does.
+// launchBody runs two ranks of idleBody as tutti run does.
 func launchBody() error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
@@ -69,15 +69,15 @@ func launchBody() error {
 	return err
 }
 
-// attackBody knocks at listeners with all that a stranger knows who has read the
-// code: the protocol, and the names and keys that a job of an earlier version had.
+// attackBody connects to listeners with everything that the source code reveals:
+// the protocol, and the names and keys of a job of an earlier version.
 func attackBody() error {
 	var all sync.WaitGroup
 	for _, at := range strings.Fields(os.Getenv("TUTTI_TEST_TARGETS")) {
 		all.Go(func() {
 			got := attackData(at)
 			fmt.Println(at, "as data:", got)
-			if !strings.Contains(got, "status") { // a data listener waits for its caller to speak
+			if !strings.Contains(got, "status") { // a data listener waits for its peer to speak first
 				fmt.Println(at, "as control:", attackControl(at))
 			}
 		})
@@ -86,11 +86,11 @@ func attackBody() error {
 	return nil
 }
 
-// attackTime bounds how long an attacker waits for an answer; some listeners wait
-// for the caller to speak first.
+// attackTime bounds how long the attacker waits for an answer, because some
+// listeners wait for the peer to speak first.
 const attackTime = 3 * time.Second
 
-// attackData calls a data listener with the constants of commit 28e183b.
+// attackData connects to a data listener with the constants of commit 28e183b.
 func attackData(at string) string {
 	c, err := net.Dial("tcp", at)
 	if err != nil {
@@ -165,7 +165,7 @@ func attackControl(at string) string {
 	m.Write(f.Nonce)
 	m.Write(nonce)
 	m.Write(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, 1), 2))
-	build, _ := json.Marshal(f.Build) // what rank 0 runs
+	build, _ := json.Marshal(f.Build) // the version of rank 0
 	text := fmt.Sprintf(`{"k":"hello","version":1,"build":%s,"rank":1,"size":2,"nonce":%q,"proof":%q,"blob":"e30="}`, build,
 		base64.StdEncoding.EncodeToString(nonce), base64.StdEncoding.EncodeToString(m.Sum(nil)))
 	_, _ = c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...))
@@ -178,7 +178,7 @@ func attackControl(at string) string {
 	return "refused: " + f.Reason
 }
 
-// listeners are the addresses at which somebody listens on a host of a network.
+// listeners returns the addresses of all listeners on a host of a network.
 func listeners(t *testing.T, n *netns.Network, host int) (list []netip.AddrPort) {
 	t.Helper()
 	for _, file := range []string{"tcp", "tcp6", "udp", "udp6"} {
@@ -199,7 +199,7 @@ func listeners(t *testing.T, n *netns.Network, host int) (list []netip.AddrPort)
 			if err != nil || e != nil {
 				t.Fatalf("%s: %s", file, lines.Text())
 			}
-			for word := range slices.Chunk(raw, 4) { // each word in the host's order
+			for word := range slices.Chunk(raw, 4) { // each word is in the host's byte order
 				slices.Reverse(word)
 			}
 			at, _ := netip.AddrFromSlice(raw)
@@ -209,9 +209,9 @@ func listeners(t *testing.T, n *netns.Network, host int) (list []netip.AddrPort)
 	return list
 }
 
-// TestLoopbackListeners runs jobs of one host without a secret, and finds that none
-// of their listeners can be reached from another host; who comes with the names and
-// keys of an earlier version is refused by each.
+// TestLoopbackListeners runs jobs on one host without a secret. None of their
+// listeners may be reachable from another host. Each refuses a peer with the names
+// and keys of an earlier version.
 func TestLoopbackListeners(t *testing.T) {
 	self := proctest.Self(t)
 	n, err := netns.New(2, 2, false)
@@ -248,7 +248,7 @@ func TestLoopbackListeners(t *testing.T) {
 				cmd := n.Command(t.Context(), 0, self)
 				cmd.Env = append(os.Environ(), "TUTTI_TEST_BODY="+body, "TUTTI_TEST_SIZE=2", fmt.Sprint("TUTTI_TEST_RANK=", r))
 				for _, e := range env {
-					if !strings.Contains(e, "=") { // the name of the rank's number
+					if !strings.Contains(e, "=") { // the name of the variable for the rank
 						e = fmt.Sprint(e, "=", r)
 					}
 					cmd.Env = append(cmd.Env, e)
@@ -284,7 +284,8 @@ func TestLoopbackListeners(t *testing.T) {
 	}
 }
 
-// attack attacks the listeners of two ranks from their own host, and from another.
+// attack attacks the listeners of two ranks from their own host, and from another
+// host.
 func attack(t *testing.T, n *netns.Network, self string, near, far []string) {
 	t.Helper()
 	from := func(host int, targets []string) string {
@@ -300,8 +301,8 @@ func attack(t *testing.T, n *netns.Network, self string, near, far []string) {
 	if strings.Contains(said, "LET IN") {
 		t.Errorf("somebody was let in:\n%s", said)
 	}
-	// Each rank has a data listener, which belongs to another job; rank 0 has its
-	// rank 1 already, or wants a secret.
+	// Each rank has a data listener, which belongs to another job. Rank 0 already
+	// has its rank 1, or requires a secret.
 	if strings.Count(said, "as data: refused with status 2\n") != 2 || strings.Count(said, "as control: refused: ") != 1 {
 		t.Errorf("not all listeners were attacked:\n%s", said)
 	}
@@ -311,8 +312,8 @@ func attack(t *testing.T, n *netns.Network, self string, near, far []string) {
 	}
 }
 
-// TestLoopbackPassedOn has the address of a job on the loopback passed on to another
-// host, as a tunnel does: the rank there is refused in words, on both sides.
+// TestLoopbackPassedOn forwards the loopback address of a job to another host,
+// through a tunnel. The rank there is refused with an error on both sides.
 func TestLoopbackPassedOn(t *testing.T) {
 	self := proctest.Self(t)
 	n, err := netns.New(3, 2, false)
@@ -324,7 +325,7 @@ func TestLoopbackPassedOn(t *testing.T) {
 	}
 	defer n.Close()
 	socket := t.TempDir() + "/tunnel"
-	// One end of the tunnel on each host; the file system is the same.
+	// One end of the tunnel on each host; both hosts share the file system.
 	start := func(host int, out io.Writer, env ...string) *exec.Cmd {
 		cmd := n.Command(t.Context(), host, self)
 		cmd.Env = append(append(os.Environ(), "TUTTI_TEST_SIZE=2", "TUTTI_TEST_ADDR=127.0.0.1:7474", "TUTTI_TEST_TUNNEL="+socket), env...)
@@ -348,7 +349,8 @@ func TestLoopbackPassedOn(t *testing.T) {
 		var cmds [2]*exec.Cmd
 		for r := range cmds {
 			cmds[r] = start(r, &outs[r], "TUTTI_TEST_BODY=stay", fmt.Sprint("TUTTI_TEST_RANK=", r), secret)
-			// A tunnel to nobody ends at once, which a rank takes for a refusal.
+			// A tunnel without a listener ends the connection at once, which a rank
+			// treats as a refusal.
 			end := time.Now().Add(deadline)
 			for r == 0 && !slices.ContainsFunc(listeners(t, n, 0), func(a netip.AddrPort) bool { return a.Port() == 7474 }) {
 				if time.Now().After(end) {
@@ -366,8 +368,8 @@ func TestLoopbackPassedOn(t *testing.T) {
 	}
 }
 
-// tunnelBody is one end of a tunnel: on the host of rank 1 it takes connections to
-// rank 0's address, on that of rank 0 it makes them.
+// tunnelBody is one end of a tunnel: on the host of rank 1 it accepts connections
+// to rank 0's address, on the host of rank 0 it makes them.
 func tunnelBody() error {
 	path, addr := os.Getenv("TUTTI_TEST_TUNNEL"), os.Getenv("TUTTI_TEST_ADDR")
 	listen, dial := [2]string{"unix", path}, [2]string{"tcp", addr}

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestUnsupportedPlatforms has builds for platforms that tutti does not run on end with a
-// sentence that says so. The packages that would not build there import the one that holds
-// the sentence, so that the compiler never comes to them.
+// TestUnsupportedPlatforms checks that builds for unsupported platforms fail with a
+// sentence that says so. Packages that do not compile there import package
+// platform, which holds the sentence, so the compiler reports it first.
 func TestUnsupportedPlatforms(t *testing.T) {
 	const platform = module + "/internal/platform"
 	for _, dir := range []string{"internal/engine/shm", "internal/transport/tcp"} {

@@ -3,52 +3,85 @@ package tutti
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/fifo"
+	recorder "github.com/tutti-go/tutti/internal/flight"
 )
 
-// The turn word says who may run operations: one goroutine at a time, in the
-// order in which they were started. Its upper bits are the number of the
-// operation that was started last, so that taking a number and taking the turn
-// are one step. The lowest three bits:
+// A queue holds the operations of a Comm that have been started and are not complete. They run in
+// the order of their numbers. The turn is the right to run them, and one of these has it at a time:
+// a caller of a blocking method, the goroutine that runs runQueue, or the device engine with the
+// operations that were submitted to it.
+type queue struct {
+	turn      atomic.Uint64 // the number of the last started operation and three bits; see running
+	finished  atomic.Uint64 // number of the last queued operation that succeeded
+	launched  atomic.Uint64 // number of the last operation with a stream that the device has, or that failed
+	failedAt  atomic.Uint64 // number of the first operation that failed; zero: none
+	dead      atomic.Bool   // a queued operation failed, and no other will succeed
+	abandoned atomic.Bool   // operations were left in the driver; see abandonOperations
+
+	call  [1]engine.Call // the running call of a blocking method; belongs to the turn
+	drain func()         // Comm.runQueue, bound once so that starting a goroutine does not allocate
+
+	// Comm.mu guards the fields below.
+	waiting    fifo.Queue[*task] // not begun
+	onDevice   fifo.Queue[*task] // submitted to the device engine and not complete
+	begun      int               // number of tasks of onDevice that the device engine has begun
+	draining   bool              // runQueue has the turn
+	submitting bool              // a caller submits its task without Comm.mu, and has the turn
+	awaited    uint64            // number of the device operation that a host operation waits for; zero: none
+	lastDone   <-chan struct{}   // the Done channel of the context of the last queued operation
+	tasks      []*task           // for reuse
+	waits      []*workWait       // for reuse
+}
+
+// The turn word has the number of the last started operation in its upper bits, so that taking a
+// number and taking the turn are one step. The lowest three bits:
 const (
-	running = 1 << iota // a goroutine runs operations
-	queued              // and will find others in the queue; set only by holders of c.mu
-	closed              // no operation can be started
-	numberOne
+	running   = 1 << iota // a goroutine or the device has the turn
+	queued                // and finds other operations in the queue; set only with Comm.mu held
+	closed                // no operation can be started
+	numberOne             // the number one
 )
 
 var errNilContext = errors.New("the context is nil")
 
-// do carries out one call, on the caller's goroutine if nothing is before it.
+// started returns the number of the operation that was started last.
+func (q *queue) started() uint64 { return q.turn.Load() / numberOne }
+
+// deviceHasTurn reports whether the device engine has the turn, so that further device operations
+// can be submitted at once. Comm.mu is held.
+func (q *queue) deviceHasTurn() bool { return !q.onDevice.Empty() && !q.draining && !q.submitting }
+
+// do carries out one call. It runs on the caller's goroutine if no operation is before it.
 func (c *Comm) do(ctx context.Context, call *engine.Call) (uint64, error) {
 	if err := c.check(ctx, call); err != nil {
 		return 0, err
 	}
-	// A closed Comm refuses it in doInTurn, a poisoned one in Run.
-	turn := c.turn.Load()
-	if turn%numberOne != 0 || !c.turn.CompareAndSwap(turn, turn+numberOne|running) {
+	// doInTurn refuses the call on a closed Comm, and Run on a poisoned one.
+	q := &c.queue
+	turn := q.turn.Load()
+	if turn%numberOne != 0 || !q.turn.CompareAndSwap(turn, turn+numberOne|running) {
 		return c.doInTurn(ctx, call)
 	}
 	turn += numberOne | running
 	seq := turn / numberOne
 
-	c.call[0] = *call
-	if c.device != nil {
-		c.watchDriver()
-	}
-	c.log.Begin(seq, &c.call[0])
-	err := c.e.Run(ctx, seq, c.call[:])
+	q.call[0] = *call
+	c.log.Begin(seq, &q.call[0])
+	err := c.e.Run(ctx, seq, q.call[:])
 	if c.verifier != nil && err == nil {
-		err = c.verify(ctx, seq, c.call[:])
+		err = c.verify(ctx, seq, q.call[:])
 	}
 	c.log.End(seq, err != nil)
-	c.call[0].Forget()
+	q.call[0].Forget()
 
 	if err != nil {
-		c.noteFailed(seq) // before the turn is over: Shrink counts then
+		c.noteFailed(seq) // before the turn ends: Shrink then reads the number
 	}
-	if !c.turn.CompareAndSwap(turn, turn&^running) {
+	if !q.turn.CompareAndSwap(turn, turn&^running) {
 		c.passTurn()
 	}
 	if err != nil {
@@ -57,13 +90,13 @@ func (c *Comm) do(ctx context.Context, call *engine.Call) (uint64, error) {
 	return seq, nil
 }
 
-// doInTurn carries out one call after those that were started before it.
+// doInTurn carries out one call after the operations that were started before it.
 func (c *Comm) doInTurn(ctx context.Context, call *engine.Call) (uint64, error) {
 	c.mu.Lock()
 	t := c.newTask(ctx)
 	t.add(call)
 	err := c.enqueue(t)
-	seq := t.seq
+	seq := t.Seq
 	c.mu.Unlock()
 	if err != nil {
 		c.kept()
@@ -72,7 +105,7 @@ func (c *Comm) doInTurn(ctx context.Context, call *engine.Call) (uint64, error) 
 	return seq, Work{c: c, seq: seq}.wait(context.Background())
 }
 
-// check finds out whether the arguments can be right.
+// check returns an error if the arguments of a call are wrong.
 func (c *Comm) check(ctx context.Context, call *engine.Call) error {
 	if ctx == nil {
 		return c.refuse(call.Op(), &cause{kind: ErrInvalid, reason: errNilContext.Error()})
@@ -83,10 +116,10 @@ func (c *Comm) check(ctx context.Context, call *engine.Call) error {
 	return nil
 }
 
-// admit finds out whether the engine takes a call.
+// admit returns an error if the engine does not accept a call.
 func (c *Comm) admit(call *engine.Call) error {
 	if c.device != nil {
-		// A copy, so that the caller's does not escape where there is no device.
+		// A copy, so that the caller's call escapes to the heap only with a device.
 		own, _ := c.copies.Get().(*engine.Call)
 		if own == nil {
 			own = new(engine.Call)
@@ -100,8 +133,7 @@ func (c *Comm) admit(call *engine.Call) error {
 	return call.Check(c.rank, c.size)
 }
 
-// enqueue gives a task its number and puts it behind those that wait. c.mu is
-// held.
+// enqueue numbers a task and submits it. c.mu is held.
 func (c *Comm) enqueue(t *task) error {
 	turn, err := c.number(t)
 	if err == nil {
@@ -110,184 +142,248 @@ func (c *Comm) enqueue(t *task) error {
 	return err
 }
 
-// number gives a task its number. It returns the turn word from before, for submit, which
-// must follow. c.mu is held.
+// number gives a task its number. It returns the turn word from before, for submit, which must
+// follow before c.mu is released. c.mu is held.
 func (c *Comm) number(t *task) (turn uint64, err error) {
+	q := &c.queue
 	for {
-		turn = c.turn.Load()
+		turn = q.turn.Load()
 		if turn&closed != 0 {
-			return 0, c.refusal(t.calls[0].Op())
+			return 0, c.refusal(t.Calls[0].Op())
 		}
-		if c.turn.CompareAndSwap(turn, turn+numberOne|running|queued) {
+		if q.turn.CompareAndSwap(turn, turn+numberOne|running|queued) {
 			break
 		}
 	}
-	t.seq = turn/numberOne + 1
-	t.queued = c.log.Now()
-	if c.device != nil {
-		t.sign = c.device.Sign(t.calls)
-	}
+	t.Seq = turn/numberOne + 1
+	t.queuedAt = c.log.Now()
+	t.device = c.device != nil && t.usesDevice()
 	return turn, nil
 }
 
-// submit puts a numbered task behind those that wait. A task in a stream's order, whose
-// caller waits until it is launched, is launched here if nothing is before it: to wake the
-// queue's goroutine takes longer. c.mu is held, but not while other ranks are waited for.
+// submit begins a numbered task if it has the turn, and queues it otherwise. turn is the turn word
+// from before the task was numbered. c.mu is held, but not while the caller launches a task with a
+// stream.
 func (c *Comm) submit(t *task, turn uint64) {
-	if t.on != nil && c.mayLaunch(t, turn) {
-		c.last = t.ctx.Done()
-		c.give(t)
-	} else {
-		c.watch(t, turn)
-		c.queue.push(t)
+	q := &c.queue
+	free := turn&running == 0
+	if t.device && (free || q.deviceHasTurn()) && q.waiting.Empty() {
+		q.lastDone = t.Ctx.Done()
+		if t.Stream == nil {
+			c.submitToDevice(t)
+		} else {
+			c.submitOnCaller(t)
+		}
+		return
+	}
+	c.watch(t, turn)
+	q.waiting.Push(t)
+	switch {
+	case free:
+		q.draining = true
+		c.lot.Go(q.drain)
+	case q.deviceHasTurn():
+		c.awaitDevice()
+	}
+}
+
+// submitToDevice passes a task to the device engine. The device has the turn. c.mu is held.
+func (c *Comm) submitToDevice(t *task) {
+	c.queue.onDevice.Push(t)
+	c.device.Submit(&t.DeviceOp)
+}
+
+// submitOnCaller is submitToDevice for a task with a stream, whose caller waits until the device
+// has the operation. The caller may wait there for the other ranks, so c.mu is released meanwhile.
+func (c *Comm) submitOnCaller(t *task) {
+	q := &c.queue
+	t.OnCaller, q.submitting = true, true
+	q.onDevice.Push(t)
+	c.mu.Unlock()
+	c.device.Submit(&t.DeviceOp)
+	c.mu.Lock()
+	q.submitting = false
+	c.advance()
+	c.lot.Wake(nil)
+}
+
+// advance passes the turn on. It submits the device operations that are first in the queue, has
+// runQueue run a host operation when the device is idle, or ends the turn. The caller has the turn
+// or acts for the device. c.mu is held.
+func (c *Comm) advance() {
+	q := &c.queue
+	for t, ok := q.waiting.First(); ok && t.device; t, ok = q.waiting.First() {
+		q.waiting.Drop(1)
+		if t.stop != nil {
+			t.stop() // the device engine watches the context from now on
+			t.stop = nil
+		}
+		c.submitToDevice(t)
 	}
 	switch {
-	case turn&running == 0:
-		c.lot.Go(c.drain)
-	case c.device != nil && !c.queue.empty():
-		c.progress.Broadcast() // the queue's goroutine may be waiting for the device
+	case !q.onDevice.Empty():
+		if !q.waiting.Empty() {
+			c.awaitDevice()
+		}
+	case !q.waiting.Empty():
+		q.draining = true
+		c.lot.Go(q.drain)
+	default:
+		for turn := q.turn.Load(); !q.turn.CompareAndSwap(turn, turn&^(running|queued)); {
+			turn = q.turn.Load()
+		}
 	}
 }
 
-// mayLaunch reports whether a caller may launch its own task, which was numbered when turn was
-// the turn word. Nothing may be before it: no operation runs, none is queued, and the device
-// has room. And an operation of its kind must have succeeded before: NCCL may allocate in the
-// first one, and a caller that is stuck in the driver cannot be told of its timeout. c.mu is
-// held.
-func (c *Comm) mayLaunch(t *task, turn uint64) bool {
-	idle := turn&running == 0 || c.idle
-	return idle && c.queue.empty() && !c.giving && len(c.given) < maxGiven && c.succeeded[t.sign]
+// awaitDevice tells the device engine that a host operation waits for the submitted operations.
+// c.mu is held.
+func (c *Comm) awaitDevice() {
+	if q := &c.queue; q.awaited == 0 {
+		list := q.onDevice.All()
+		q.awaited = list[len(list)-1].Seq
+		c.device.Await(q.awaited, 1)
+	}
 }
 
-// maxSigns bounds how many kinds of operations are remembered.
-const maxSigns = 1024
-
-// noteSuccess remembers that an operation with a sign has succeeded. c.mu is held.
-func (c *Comm) noteSuccess(sign uint64) {
-	if sign == 0 || c.succeeded[sign] || len(c.succeeded) == maxSigns {
-		return
-	}
-	if c.succeeded == nil {
-		c.succeeded = make(map[uint64]bool)
-	}
-	c.succeeded[sign] = true
-}
-
-// watch watches over the context of a task that waits for its turn: a deadline
-// counts also then. If the task before it in the queue has the same context it
-// needs no watch, because that one is watched until it runs, and watches while
-// it runs.
-func (c *Comm) watch(t *task, turn uint64) {
-	done := t.ctx.Done()
-	if turn&running != 0 && done != nil && (turn&queued == 0 || done != c.last) {
-		op, seq, ctx := t.calls[0].Op(), t.seq, t.ctx
-		t.stop = c.lot.AfterFunc(ctx, func() { c.expire(ctx, op, seq) })
-	}
-	c.last = done
-}
-
-// expire poisons the Comm because the context of an operation ended before it
-// had its turn.
-func (c *Comm) expire(ctx context.Context, op string, seq uint64) {
-	f := &engine.Failure{Kind: ErrAborted, Op: op, Seq: seq, Rank: c.rank, Err: ctx.Err()}
-	f.Reason = "the context was cancelled while the operation waited for those before it"
-	if errors.Is(f.Err, context.DeadlineExceeded) {
-		f.Kind = ErrTimeout
-		f.Reason = "the context's deadline passed while the operation waited for those before it"
-	}
-	c.e.Fail(f)
-}
-
-// runQueue runs tasks until there are none. It is the goroutine behind
-// operations that nobody blocks for; it lives only as long as there are any.
-func (c *Comm) runQueue() {
+// deviceBegun notes that the device engine begins the tasks up to number seq.
+func (c *Comm) deviceBegun(seq uint64) {
+	q := &c.queue
 	c.mu.Lock()
-	for t := c.next(); t != nil; t = c.next() {
-		if c.toDevice(t) {
-			c.give(t)
-			continue
-		}
-		if c.device != nil {
-			c.watchDriver()
-		}
-		c.log.BeginQueued(t.seq, t.calls, t.queued) // a dump finds it there, or in the queue
-		c.mu.Unlock()
-		if t.stop != nil {
-			t.stop()
-		}
-		err := c.e.Run(t.ctx, t.seq, t.calls)
-		if c.verifier != nil && err == nil {
-			err = c.verify(t.ctx, t.seq, t.calls)
-		}
-		c.log.End(t.seq, err != nil)
-		if err != nil {
-			// Those behind it fail too: the engine refuses them.
-			c.noteFailed(t.seq)
-			c.dead.Store(true)
-		} else {
-			c.finished.Store(t.seq)
-		}
-		c.lot.Wake(nil)
-		c.mu.Lock()
-		c.putTask(t)
-	}
-	c.endTurn()
-}
-
-// next returns the task that may be begun next, and nil when none is left and
-// none under way. c.mu is held.
-func (c *Comm) next() *task {
-	for {
-		if c.giving { // a caller launches its own task
-			c.idle = true
-			c.progress.Wait()
-			c.idle = false
-			continue
-		}
-		t := c.queue.first()
-		if len(c.given) == 0 || t != nil && c.toDevice(t) && len(c.given) < maxGiven {
-			return c.queue.pop()
-		}
-		switch {
-		case t == nil:
-			c.low, c.idle = 0, true
-			c.progress.Wait()
-			c.idle = false
-		case c.toDevice(t):
-			c.low = maxGiven - refill
-			c.progress.Wait()
-		default: // the host waits for the device
-			c.low = 0
-			last := c.given[len(c.given)-1].t.seq
-			c.want(last)
-			c.progress.Wait()
-			c.unwant(last)
-		}
+	defer c.mu.Unlock()
+	for list := q.onDevice.All(); q.begun < len(list) && list[q.begun].Seq <= seq; q.begun++ {
+		t := list[q.begun]
+		c.log.BeginQueued(t.Seq, t.Calls, t.queuedAt)
 	}
 }
 
-// passTurn ends the turn of a goroutine that found, when its operation was
-// over, that others had been started or the Comm closed meanwhile.
-func (c *Comm) passTurn() {
+// deviceLaunched notes that the device has a task with a stream, or that the task failed.
+func (c *Comm) deviceLaunched(t *task) {
+	c.queue.launched.Store(t.Seq)
+	c.lot.Wake(nil)
+}
+
+// deviceDone notes that the first task on the device is complete.
+func (c *Comm) deviceDone(t *task, err error) {
+	q := &c.queue
 	c.mu.Lock()
-	if !c.queue.empty() {
-		c.mu.Unlock()
-		c.lot.Go(c.drain)
-		return
+	q.onDevice.Drop(1)
+	q.begun--
+	c.log.EndEarlier(t.Seq, err != nil)
+	if err != nil {
+		c.noteFailed(t.Seq)
+	} else {
+		q.finished.Store(t.Seq)
 	}
-	c.endTurn()
-}
-
-// endTurn leaves the turn to whoever comes next. c.mu is held, and given up.
-func (c *Comm) endTurn() {
-	for turn := c.turn.Load(); !c.turn.CompareAndSwap(turn, turn&^(running|queued)); {
-		turn = c.turn.Load()
+	c.putTask(t)
+	if q.onDevice.Empty() {
+		if q.failedAt.Load() != 0 {
+			// Not before: the later operations have failed too, but until now the device
+			// may have used their memory.
+			q.dead.Store(true)
+		}
+		if q.awaited != 0 {
+			c.device.Await(q.awaited, -1)
+			q.awaited = 0
+		}
+		if !q.submitting {
+			c.advance()
+		}
 	}
 	c.mu.Unlock()
 	c.lot.Wake(nil)
 }
 
-// report is the public form of what an engine returned.
+// watch fails the Comm when the context of a task ends before the task has the turn. It does
+// nothing if the task before it in the queue has the same context: that task is watched until it
+// runs, and its engine watches the context while it runs. c.mu is held.
+func (c *Comm) watch(t *task, turn uint64) {
+	done := t.Ctx.Done()
+	if turn&running != 0 && done != nil && (turn&queued == 0 || done != c.queue.lastDone) {
+		op, seq, ctx := t.Calls[0].Op(), t.Seq, t.Ctx
+		t.stop = c.lot.AfterFunc(ctx, func() { c.e.Fail(engine.ExpiredInQueue(ctx, op, seq, c.rank)) })
+	}
+	c.queue.lastDone = done
+}
+
+// runQueue runs the host operations that are first in the queue, then passes the turn on. Its
+// goroutine exists only while there are such operations.
+func (c *Comm) runQueue() {
+	q := &c.queue
+	c.mu.Lock()
+	for t, ok := q.waiting.First(); ok && !t.device; t, ok = q.waiting.First() {
+		q.waiting.Drop(1)
+		// Before c.mu is released, so that a dump finds the operation in the log or in the queue.
+		c.log.BeginQueued(t.Seq, t.Calls, t.queuedAt)
+		c.mu.Unlock()
+		if t.stop != nil {
+			t.stop()
+		}
+		err := c.e.Run(t.Ctx, t.Seq, t.Calls)
+		if c.verifier != nil && err == nil {
+			err = c.verify(t.Ctx, t.Seq, t.Calls)
+		}
+		c.log.End(t.Seq, err != nil)
+		if err != nil {
+			// The engine refuses the later operations, so they fail too.
+			c.noteFailed(t.Seq)
+			q.dead.Store(true)
+		} else {
+			q.finished.Store(t.Seq)
+		}
+		c.lot.Wake(nil)
+		c.mu.Lock()
+		c.putTask(t)
+	}
+	q.draining = false
+	c.advance()
+	c.mu.Unlock()
+	c.lot.Wake(nil)
+}
+
+// passTurn ends the turn of a blocking call that found at its end that other operations were
+// started or the Comm closed meanwhile.
+func (c *Comm) passTurn() {
+	c.mu.Lock()
+	c.advance()
+	c.mu.Unlock()
+	c.lot.Wake(nil)
+}
+
+// stopAccepting refuses operations from now on. A caller that holds c.mu and has found the Comm
+// open can still start one.
+func (c *Comm) stopAccepting() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.queue.turn.Or(closed)
+}
+
+// idle is a wait.Cond: no operation and no message is under way.
+type idle Comm
+
+// Ready reports whether the Comm is idle.
+func (c *idle) Ready() bool {
+	return (c.queue.turn.Load()&running == 0 || c.queue.abandoned.Load()) && c.transfers.active.Load() == 0
+}
+
+// progress returns what a dump needs to know of the queue: how far the operations are, and a
+// description of those that have not begun. c.mu is held.
+func (c *Comm) progress() (p recorder.Progress, waiting []recorder.Op) {
+	q := &c.queue
+	turn := q.turn.Load()
+	p = recorder.Progress{Last: turn / numberOne, Running: turn&running != 0, Posted: c.transfers.posted}
+	for _, list := range [...][]*task{q.onDevice.All()[q.begun:], q.waiting.All()} {
+		for _, t := range list {
+			p.Last = min(p.Last, t.Seq-1)
+			waiting = append(waiting, c.log.Describe(t.Seq, t.Calls, t.queuedAt))
+		}
+	}
+	if q.begun > 0 {
+		p.Oldest = q.onDevice.All()[0].Seq
+	}
+	return p, waiting
+}
+
+// report returns the public form of an engine's error.
 func (c *Comm) report(err error) error {
 	if f := (*engine.Failure)(nil); errors.As(err, &f) {
 		return c.failure(f)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/internal/race"
 	"github.com/tutti-go/tutti/store"
@@ -18,14 +19,14 @@ import (
 
 var families = map[string][]string{"shared memory": nil, "network": {"TUTTI_TEST_NETWORK=1"}}
 
-// TestJoinShrink kills one of four ranks, of which each has its turn.
+// TestJoinShrink kills one of four ranks; every rank is killed in one of the cases.
 func TestJoinShrink(t *testing.T) {
 	for name, env := range families {
 		for victim := range 4 {
 			t.Run(fmt.Sprintf("%s/rank=%d", name, victim), func(t *testing.T) {
-				f := newFamily(t, env...)
+				f := newProcessJob(t, env...)
 				f.ranks(4)
-				f.sizes(f.procs)
+				f.checkSize(f.procs)
 				f.kill(f.procs[victim])
 				rest := f.without(f.procs[victim])
 				for _, p := range rest {
@@ -33,15 +34,15 @@ func TestJoinShrink(t *testing.T) {
 						f.fail("process %d lost %s, want %d", p.id, got, victim)
 					}
 				}
-				f.sizes(rest)
+				f.checkSize(rest)
 				f.end(rest)
 			})
 		}
 	}
 }
 
-// TestJoinShrinkTwice has a second rank die in Shrink, when it has been agreed
-// that it goes on: as the new rank 0, for which the others wait, and as another.
+// TestJoinShrinkTwice kills a second rank during Shrink, after the decision that it
+// continues: the new rank 0, for which the others wait, or another.
 func TestJoinShrinkTwice(t *testing.T) {
 	t.Parallel()
 	for _, second := range []int{0, 3} {
@@ -50,40 +51,40 @@ func TestJoinShrinkTwice(t *testing.T) {
 		}
 		t.Run(fmt.Sprint("rank=", second), func(t *testing.T) {
 			t.Parallel() // it mostly waits
-			f := newFamily(t, fmt.Sprint("TUTTI_TEST_DIES=", second), "TUTTI_TEST_PATIENCE=6s")
+			f := newProcessJob(t, fmt.Sprint("TUTTI_TEST_DIES=", second), "TUTTI_TEST_PATIENCE=6s")
 			f.ranks(5)
-			f.sizes(f.procs)
+			f.checkSize(f.procs)
 			f.kill(f.procs[1])
 			f.died(f.procs[second])
 			rest := f.without(f.procs[1], f.procs[second])
 			for _, p := range rest {
 				f.expect(p, "formed again")
 			}
-			f.sizes(rest)
+			f.checkSize(rest)
 			f.end(rest)
 		})
 	}
 }
 
-// TestJoinShrinkStopped has a rank wake up when the others have gone on.
+// TestJoinShrinkStopped continues a stopped rank after the others have shrunk.
 func TestJoinShrinkStopped(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]int{"network": 0, "shared memory": 1} {
 		t.Run(fmt.Sprintf("%s/rank=%d", name, stop), func(t *testing.T) {
 			t.Parallel() // it mostly waits
-			f := newFamily(t, append(families[name], "TUTTI_TEST_PATIENCE=6s")...)
+			f := newProcessJob(t, append(families[name], "TUTTI_TEST_PATIENCE=6s")...)
 			f.ranks(4)
-			f.sizes(f.procs)
+			f.checkSize(f.procs)
 			stopped := f.procs[stop]
 			proctest.Stop(t, stopped.cmd.Process.Pid)
 			f.kill(f.procs[2])
 			rest := f.without(stopped, f.procs[2])
-			if stop == 0 { // which would pass on who is lost
+			if stop == 0 { // a stopped rank 0 would otherwise forward the loss
 				for _, p := range rest {
-					f.ask(p, "give up")
+					f.tell(p, "give up")
 				}
 			}
-			f.sizes(rest)
+			f.checkSize(rest)
 			stopped.signal(t, syscall.SIGCONT)
 			if got := f.expect(stopped, "cannot shrink: "); !strings.Contains(got, "left behind") {
 				f.fail("the rank that was stopped: %s", got)
@@ -93,12 +94,13 @@ func TestJoinShrinkStopped(t *testing.T) {
 	}
 }
 
-// TestJoinShrinkNoStore has nobody to decide.
+// TestJoinShrinkNoStore checks Shrink without a reachable store, which is needed
+// for the decision.
 func TestJoinShrinkNoStore(t *testing.T) {
 	t.Parallel() // it mostly waits
-	f := newFamily(t, "TUTTI_TEST_PATIENCE=1s")
+	f := newProcessJob(t, "TUTTI_TEST_PATIENCE=1s")
 	f.ranks(3)
-	f.sizes(f.procs)
+	f.checkSize(f.procs)
 	f.server.Close()
 	f.kill(f.procs[1])
 	for _, p := range f.without(f.procs[1]) {
@@ -108,7 +110,7 @@ func TestJoinShrinkNoStore(t *testing.T) {
 	}
 }
 
-// TestJoinNoStore has a job without a store.
+// TestJoinNoStore checks Shrink in a job without a store.
 func TestJoinNoStore(t *testing.T) {
 	addr := proctest.FreeAddr(t)
 	errs := make(chan error, 2)
@@ -133,18 +135,18 @@ func TestJoinNoStore(t *testing.T) {
 	}
 }
 
-// TestJoinGrow kills ranks, one after the other, lets as many new ones in, and
-// that several times. Every rank counts what all have contributed: at the end
-// all must have the same sum, and it must be that of the ranks that were there.
+// TestJoinGrow repeatedly kills ranks, one after the other, and admits the same
+// number of new processes. Every rank sums the contributions of all. At the end all
+// must have the same sum, and it must be the sum for the ranks that were there.
 func TestJoinGrow(t *testing.T) {
 	size, rounds, network := 8, 4, []string(nil)
 	if testing.Short() || race.Enabled {
 		size, rounds, network = 4, 2, []string{"TUTTI_TEST_NETWORK=1"}
 	}
-	f := newFamily(t, network...)
+	f := newProcessJob(t, network...)
 	f.ranks(size)
 	alive := slices.Clone(f.procs)
-	f.sizes(alive)
+	f.checkSize(alive)
 	kills := 0
 	for round := range rounds {
 		for range size - 3 {
@@ -152,22 +154,22 @@ func TestJoinGrow(t *testing.T) {
 			f.kill(alive[victim])
 			kills++
 			alive = slices.Delete(alive, victim, victim+1)
-			f.sizes(alive)
+			f.checkSize(alive)
 		}
 		for range size - len(alive) {
 			p := f.start("TUTTI_LATE=1")
-			// The order in which they come is that in which they are let in.
-			f.waits(fmt.Sprint("late/", p.id-size+1))
+			// Processes are admitted in the order in which they arrive.
+			f.awaitKey(jobstore.Ticket(int64(p.id - size + 1)))
 			alive = append(alive, p)
 		}
 		ask := fmt.Sprint("grow ", size-3)
 		if round%2 == 1 {
-			ask = "welcome" // all who have come
+			ask = "welcome" // admit all processes that have arrived
 		}
-		f.ask(alive[round%3], ask)
-		f.sizes(alive)
+		f.tell(alive[round%3], ask)
+		f.checkSize(alive)
 	}
-	f.ask(alive[0], "stop")
+	f.tell(alive[0], "stop")
 	sums := make(map[string]int)
 	for _, p := range alive {
 		sums[f.expect(p, "end")]++
@@ -180,7 +182,7 @@ func TestJoinGrow(t *testing.T) {
 	}
 }
 
-// TestJoinLateErrors has nobody let a process in.
+// TestJoinLateErrors checks the errors of a process that is never admitted.
 func TestJoinLateErrors(t *testing.T) {
 	_, err := tutti.Join(t.Context(), tutti.Config{Late: true})
 	if !errors.Is(err, tutti.ErrInvalid) || !strings.Contains(err.Error(), "TUTTI_STORE") {
@@ -188,7 +190,7 @@ func TestJoinLateErrors(t *testing.T) {
 	}
 	t.Setenv("TUTTI_SECRET", "a secret")
 	for late := 50 * time.Millisecond; ; late *= 4 {
-		f := newFamily(t)
+		f := newProcessJob(t)
 		t.Setenv("TUTTI_STORE", f.server.Addr().String())
 		_, err := tutti.Join(t.Context(), tutti.Config{Late: true, Timeout: late})
 		if !errors.Is(err, tutti.ErrTimeout) {
@@ -196,23 +198,23 @@ func TestJoinLateErrors(t *testing.T) {
 		}
 		if !strings.Contains(err.Error(), "have not called Grow") {
 			if late < deadline {
-				continue // the machine is busy, and the time passed before it waited for them
+				continue // the machine is busy, and the time passed before the process waited
 			}
 			t.Fatal(err)
 		}
-		// It has withdrawn, so that nobody waits for it.
-		who, err := store.Prefix(f.server.Store(), "tutti/").Get(t.Context(), "late/1")
-		if err != nil || string(who) != "gone" {
+		// The process has withdrawn, so no rank waits for it.
+		who, err := store.Prefix(f.server.Store(), jobstore.Ranks("")).Get(t.Context(), jobstore.Ticket(1))
+		if err != nil || string(who) != jobstore.Withdrawn {
 			t.Errorf("%q, %v", who, err)
 		}
 		return
 	}
 }
 
-// TestGrowByNobody lets in who has come, and nobody has, or waits no longer: the
-// Comm goes on.
+// TestGrowByNobody checks Grow when no process has arrived, or none waits any
+// longer. The Comm continues.
 func TestGrowByNobody(t *testing.T) {
-	f := newFamily(t)
+	f := newProcessJob(t)
 	t.Setenv("TUTTI_STORE", f.server.Addr().String())
 	t.Setenv("TUTTI_SECRET", "a secret")
 	t.Setenv("TUTTI_RANK", "0")
@@ -240,10 +242,10 @@ func TestGrowByNobody(t *testing.T) {
 	}
 }
 
-// TestGrowDiffers has a process come that was not made as the job was: it is told
-// so, and the job goes on without it.
+// TestGrowDiffers checks Grow for a process with other options than the job: it
+// gets an error, and the job continues without it.
 func TestGrowDiffers(t *testing.T) {
-	f := newFamily(t)
+	f := newProcessJob(t)
 	t.Setenv("TUTTI_STORE", f.server.Addr().String())
 	t.Setenv("TUTTI_SECRET", "a secret")
 	t.Setenv("TUTTI_RANK", "0")

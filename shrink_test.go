@@ -14,7 +14,8 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// TestShrinkLocal has one goroutine after the other leave, and the rest go on.
+// TestShrinkLocal has the goroutine ranks leave one after the other; the others
+// continue.
 func TestShrinkLocal(t *testing.T) {
 	comms := local(t, 5, tutti.Config{})
 	for len(comms) > 1 {
@@ -58,8 +59,8 @@ func TestShrinkLocal(t *testing.T) {
 	}
 }
 
-// TestShrinkQueue shrinks while operations are under way and queued: all are told
-// the same number, and what was completed up to it is right.
+// TestShrinkQueue calls Shrink while operations are running and queued. All ranks
+// get the same number, and the operations up to it have correct results.
 func TestShrinkQueue(t *testing.T) {
 	comms := local(t, 4, tutti.Config{Patience: deadline})
 	var mu sync.Mutex
@@ -99,11 +100,11 @@ func TestShrinkQueue(t *testing.T) {
 	}
 }
 
-// TestShrinkExcluded has a rank come too late. On a busy machine another one may, too:
-// then they are given more time.
+// TestShrinkExcluded has a rank call Shrink too late. On a busy machine another
+// rank may be late too; then the test repeats with more time.
 func TestShrinkExcluded(t *testing.T) {
 	patience := 20 * time.Millisecond
-	for !comesTooLate(t, patience) && patience < deadline {
+	for !oneRankExcluded(t, patience) && patience < deadline {
 		patience *= 4
 	}
 	if patience >= deadline {
@@ -111,8 +112,8 @@ func TestShrinkExcluded(t *testing.T) {
 	}
 }
 
-// comesTooLate reports whether all but rank 1 were in time.
-func comesTooLate(t *testing.T, patience time.Duration) bool {
+// oneRankExcluded reports whether all ranks but rank 1 were in time.
+func oneRankExcluded(t *testing.T, patience time.Duration) bool {
 	t.Helper()
 	comms := local(t, 3, tutti.Config{Patience: patience})
 	var late atomic.Bool
@@ -128,7 +129,7 @@ func comesTooLate(t *testing.T, patience time.Duration) bool {
 			if <-over; late.Load() {
 				return nil
 			}
-			// The others have ended this Comm.
+			// The other ranks have ended this Comm.
 			if err := c.Barrier(ctx); !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "Shrink was called on rank") {
 				return fmt.Errorf("%w, want the end", err)
 			}
@@ -157,7 +158,7 @@ func comesTooLate(t *testing.T, patience time.Duration) bool {
 	return !late.Load()
 }
 
-// TestShrinkGroup shrinks a group, while the Comm that it was made of goes on.
+// TestShrinkGroup shrinks a group. The Comm that it was made from continues.
 func TestShrinkGroup(t *testing.T) {
 	comms := local(t, 5, tutti.Config{})
 	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
@@ -186,7 +187,7 @@ func TestShrinkGroup(t *testing.T) {
 	})
 }
 
-// TestAgreeLocal asks questions, before and after a rank is lost.
+// TestAgreeLocal calls Agree before and after a rank is lost.
 func TestAgreeLocal(t *testing.T) {
 	comms := local(t, 4, tutti.Config{})
 	ask := func(ctx context.Context, c *tutti.Comm, yes, want bool) error {
@@ -207,8 +208,8 @@ func TestAgreeLocal(t *testing.T) {
 	})
 }
 
-// TestAgreeAgain gives up questions, and asks them again: no rank is given the
-// answer to another question.
+// TestAgreeAgain cancels calls of Agree and repeats them. No rank may get the
+// result of another call.
 func TestAgreeAgain(t *testing.T) {
 	comms := local(t, 2, tutti.Config{})
 	gaveUp := make(chan struct{})
@@ -226,7 +227,7 @@ func TestAgreeAgain(t *testing.T) {
 		} else {
 			<-gaveUp
 		}
-		// Question 1: rank 1 says no. Question 2: both say yes.
+		// Call 1: rank 1 votes no. Call 2: both vote yes.
 		for number, want := range []bool{false, true} {
 			got, err := c.Agree(ctx, c.Rank() == 0 || want)
 			if err != nil || got != want {
@@ -237,18 +238,19 @@ func TestAgreeAgain(t *testing.T) {
 	})
 }
 
-// TestAgreeStorm asks many questions, on which ranks give up again and again. Each answer must be that to its own question.
-func TestAgreeStorm(t *testing.T) {
+// TestAgreeRandomCancel makes many calls of Agree that ranks cancel at random. Each
+// result must belong to its own call.
+func TestAgreeRandomCancel(t *testing.T) {
 	const questions, size = 60, 3
 	comms := local(t, size, tutti.Config{})
 	var givenUp atomic.Int64
 	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
 		random := rand.New(rand.NewPCG(1, uint64(c.Rank())))
 		for number := range questions {
-			want := number%(size+1) == size // else one rank says no
+			want := number%(size+1) == size // otherwise one rank votes no
 			vote := want || number%(size+1) != c.Rank()
 			if random.IntN(3) == 0 {
-				time.Sleep(2 * time.Millisecond) // the others give up meanwhile, or not
+				time.Sleep(2 * time.Millisecond) // the others may cancel meanwhile
 			}
 			for most := time.Duration(0); ; most = time.Duration(random.IntN(3000)) * time.Microsecond {
 				short, cancel := context.WithTimeout(ctx, most)
@@ -270,7 +272,7 @@ func TestAgreeStorm(t *testing.T) {
 	}
 }
 
-// TestShrinkErrors is what cannot be decided.
+// TestShrinkErrors checks calls that cannot be decided.
 func TestShrinkErrors(t *testing.T) {
 	comms := local(t, 2, tutti.Config{Timeout: 20 * time.Millisecond})
 	c := comms[0]
@@ -283,7 +285,8 @@ func TestShrinkErrors(t *testing.T) {
 	if _, err := c.Grow(t.Context(), -1); !errors.Is(err, tutti.ErrInvalid) {
 		t.Error(err)
 	}
-	// Nobody else comes, and on a Comm that is well nobody is given up.
+	// No other rank calls Agree, and on a Comm without failure no rank counts as
+	// lost.
 	if _, err := c.Agree(t.Context(), true); !errors.Is(err, tutti.ErrTimeout) {
 		t.Error(err)
 	}

@@ -9,16 +9,15 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// NoGroup is the colour of a rank that is to be in none of the new groups.
+// NoGroup is the colour of a rank that joins none of the new groups.
 const NoGroup = -1
 
-// Split divides the ranks into new groups, one for each colour, and returns
-// this rank's membership in its group, to be closed on its own. Within a group
-// ranks are ordered by key, and by rank where keys are equal. A rank with the
-// colour NoGroup gets a nil Comm.
+// Split divides the ranks into new groups, one for each colour, and returns a new Comm
+// of this rank's group, which the caller closes. Within a group, ranks are ordered by
+// key, and by rank where keys are equal. A rank with the colour NoGroup gets a nil Comm.
 //
-// It returns when all members of the group have come. If that fails, c is
-// poisoned as by any operation, and so is a group that some have got already.
+// Split returns when all members of the group have called it. If it fails, c is poisoned
+// as by any operation, and so is the group on ranks where Split has returned already.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if color < 0 && color != NoGroup {
 		return nil, c.refuse("Split", &cause{kind: ErrInvalid, reason: fmt.Sprintf("the colour %d is negative", color)})
@@ -49,8 +48,7 @@ func (c *Comm) SplitHost(ctx context.Context) (*Comm, error) {
 	return c.Split(ctx, c.e.SameHost()[c.rank], c.rank)
 }
 
-// Dup returns a Comm of the same ranks that is independent of this one, when all
-// have come; see Split.
+// Dup returns a new Comm of the same ranks, which is independent of this one; see Split.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	leave, err := c.stay("Dup")
 	if err != nil {
@@ -68,21 +66,22 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	return c.sub(ctx, seq, members)
 }
 
-// stay has Close and Shrink wait, until leave is called, for an operation that goes
-// on after its turn.
+// stay makes Close and Shrink wait until leave is called. It is for operations that
+// continue after their turn.
 func (c *Comm) stay(op string) (leave func(), err error) {
-	if err := c.board(op); err != nil {
+	if err := c.acquire(op); err != nil {
 		c.kept()
 		return nil, err
 	}
-	return c.landed, nil
+	return c.done, nil
 }
 
+// sub returns the Comm of the group that operation seq has made of some ranks.
 func (c *Comm) sub(ctx context.Context, seq uint64, members []int) (*Comm, error) {
 	e, err := c.e.Sub(ctx, seq, members)
 	if err != nil {
 		c.noteFailed(seq)
 		return nil, c.report(err)
 	}
-	return newComm(e, c.home.sub(seq, members)), nil
+	return newComm(c.member.Group(e, seq, members), c.reports.Reporter()), nil
 }

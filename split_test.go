@@ -30,7 +30,7 @@ func TestSplit(t *testing.T) {
 			return sub.Close()
 		}
 		defer sub.Close()
-		// Keys were given in reverse.
+		// The keys reverse the order.
 		if sub.Size() != 2 || sub.Rank() != 1-c.Rank()/3 {
 			return fmt.Errorf("rank %d of %d", sub.Rank(), sub.Size())
 		}
@@ -66,7 +66,7 @@ func TestSplit(t *testing.T) {
 		if dup.Size() != 7 || dup.Rank() != c.Rank() {
 			return fmt.Errorf("rank %d of %d", dup.Rank(), dup.Size())
 		}
-		// Poison stays in the Comm where it began.
+		// A failure stays in the Comm where it began.
 		if c.Rank() == 3 {
 			dup.Abort(nil)
 		}
@@ -77,7 +77,7 @@ func TestSplit(t *testing.T) {
 	})
 }
 
-// TestComms drives different Comms of one rank from different goroutines.
+// TestComms uses different Comms of one rank from different goroutines.
 func TestComms(t *testing.T) {
 	const groups = 4
 	comms := local(t, 3, tutti.Config{})
@@ -228,7 +228,7 @@ func TestRunLocal(t *testing.T) {
 	}
 	err = tutti.RunLocal(t.Context(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
 		if c.Rank() == 0 {
-			return nil // and is gone
+			return nil // and leaves
 		}
 		return c.Barrier(ctx)
 	})

@@ -11,47 +11,47 @@ import (
 	recorder "github.com/tutti-go/tutti/internal/flight"
 )
 
-// Stats is what was counted on a Comm since it was made. It is a value: it does
+// Stats are the counters of a Comm since its creation. Stats is a value: it does
 // not change.
 type Stats struct {
 	Comm       string // "world", or for what was split from it a name that its ranks share
 	Rank, Size int
-	Ops        []OpStats // by kind of operation, of what there was any of
+	Ops        []OpStats // by kind of operation, without kinds that did not occur
 	Staged     uint64    // operations on device memory that went through host memory; see Config.HostStaging
-	Lost       []int     // the ranks that are gone
+	Lost       []int     // the lost ranks
 	Err        error     // why the Comm is poisoned, that it is closed, or nil
 }
 
-// OpStats is what was counted of one kind of operation, such as AllReduce or
+// OpStats are the counters of one kind of operation, such as AllReduce or
 // Send. A Batch of several operations is of the kind "Batch".
 type OpStats struct {
 	Op     string
-	Count  uint64 // how many were begun
-	Bytes  uint64 // of this rank's larger buffers
-	Failed uint64 // how many ended with an error
-	// Timed is how many of them were timed: all large ones, all of a Batch, all
-	// messages, all that had to wait for another rank for more than about a
-	// microsecond, and one in 64 of the others. Time is how long those took
-	// together, and Latency how many of them took how long.
+	Count  uint64 // number of operations that began
+	Bytes  uint64 // sum over this rank's larger buffer of each operation
+	Failed uint64 // number of operations that ended with an error
+	// Timed is the number of timed operations: all large ones, all of a Batch, all
+	// messages, all that waited for another rank for more than about a
+	// microsecond, and one in 64 of the others. Time is the sum of their
+	// durations, and Latency the histogram.
 	Timed   uint64
 	Time    time.Duration
 	Latency []LatencyCount
 }
 
-// LatencyCount is how many operations took less than Below, and no less than
-// the one before it says. The last has no bound; its Below is zero.
+// LatencyCount is the number of operations that took less than Below, and at least
+// the Below of the previous element. The last element has no bound: its Below is zero.
 type LatencyCount struct {
 	Below time.Duration
 	Count uint64
 }
 
-// Stats returns what was counted so far. It may be called at any time.
+// Stats returns the current counters. It may be called at any time.
 func (c *Comm) Stats() Stats {
-	s := Stats{Comm: c.home.title(), Rank: c.rank, Size: c.size, Staged: c.StagedCalls(), Err: c.Err()}
+	s := Stats{Comm: c.member.Title(), Rank: c.rank, Size: c.size, Staged: c.StagedCalls(), Err: c.Err()}
 	if f := c.e.Failure(); f != nil {
 		s.Lost = f.Lost
 	}
-	for _, t := range c.log.Totals(c.turn.Load() / numberOne) {
+	for _, t := range c.log.Totals(c.queue.started()) {
 		o := OpStats{Op: t.Op, Count: t.Count, Bytes: t.Bytes, Failed: t.Failed, Timed: t.Timed, Time: t.Time}
 		for i, n := range t.Lasted {
 			o.Latency = append(o.Latency, LatencyCount{recorder.Bound(i), n})
@@ -109,7 +109,7 @@ func WriteMetrics(w io.Writer, stats ...Stats) error {
 	return b.Flush()
 }
 
-// escape is for the values of labels.
+// escape escapes the values of labels.
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 func (o *OpStats) histogram(w io.Writer, name, labels string) {

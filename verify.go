@@ -2,28 +2,27 @@ package tutti
 
 import (
 	"context"
-	"fmt"
 	"math/bits"
 	"unsafe"
 
+	"github.com/tutti-go/tutti/internal/crc32c"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
-	"github.com/tutti-go/tutti/internal/transport"
 )
 
-// verifyEvery is of how many operations with equal results one is compared.
+// verifyEvery is the interval at which operations with equal results on all ranks are compared.
 const verifyEvery = 16
 
-// A verifier compares ranks' results. It belongs to whoever has the turn.
+// A verifier compares the ranks' results. It belongs to the turn; see queue.
 type verifier struct {
-	done uint64 // operations with equal results, the same on all ranks
+	done uint64 // number of operations with equal results, which is the same on all ranks
 	own  [1]uint64
 	sums []uint64 // by rank
 	call [1]engine.Call
 }
 
-// verify compares the ranks' results of an operation that is over, if it is its
-// turn to be compared.
+// verify compares the ranks' results of every verifyEvery-th operation that leaves equal results
+// on all ranks. The operation is complete.
 func (c *Comm) verify(ctx context.Context, seq uint64, calls []engine.Call) error {
 	v := c.verifier
 	equal := false
@@ -54,24 +53,21 @@ func (c *Comm) verify(ctx context.Context, seq uint64, calls []engine.Call) erro
 	if odd == nil {
 		return nil
 	}
-	f := &engine.Failure{Kind: engine.ErrCorrupt, Op: calls[0].Op(), Seq: seq, Rank: odd[0]}
+	facts := engine.Facts{Event: engine.ResultsDiffer, Ranks: odd}
 	if 2*len(odd) < c.size {
-		f.Reason = fmt.Sprintf("the result of %s is not that of the others; look at the memory and the processors of its host", engine.Ranks(odd))
-	} else {
-		f.Reason = fmt.Sprintf("%s have different results, and none of them is that of most ranks; look at the memory and the processors of their hosts",
-			engine.Ranks(odd))
+		facts.Event = engine.ResultDiffers
 	}
-	c.e.Fail(f)
+	c.e.Fail(&engine.Failure{Kind: engine.ErrCorrupt, Op: calls[0].Op(), Seq: seq, Rank: odd[0], Facts: facts})
 	return c.e.Failure()
 }
 
-// equalResults reports whether a call leaves the same in host memory on all
+// equalResults reports whether a call leaves the same content in host memory on all
 // ranks.
 func equalResults(c *engine.Call) bool {
 	return c.Verb.Info().EqualResults && !c.OnDevice()
 }
 
-// digest is the checksum of a call's result.
+// digest returns the checksum of a call's result.
 func digest(c *engine.Call) uint64 {
 	sum := uint32(0)
 	if c.Uneven {
@@ -87,11 +83,11 @@ func digestMem(sum uint32, m engine.Mem) uint32 {
 	if m.Bytes() == 0 {
 		return sum
 	}
-	return transport.Sum(sum, unsafe.Slice((*byte)(m.Ptr), m.Bytes()))
+	return crc32c.Update(sum, unsafe.Slice((*byte)(m.Ptr), m.Bytes()))
 }
 
-// minority are the ranks that differ from most, or all of them if there is no
-// such; nil if all are equal.
+// minority returns the ranks whose sum differs from that of the majority. It returns all ranks if
+// there is no majority, and nil if all sums are equal.
 func minority(sums []uint64) (odd []int) {
 	count := make(map[uint64]int, 1)
 	for _, s := range sums {

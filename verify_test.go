@@ -13,20 +13,20 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// badMemory is a Device only in name: it changes a bit in the results of one
-// rank, from one operation on.
-type badMemory struct {
+// A corruptingDevice wraps an engine: it flips a bit in the results of one rank,
+// beginning with one operation.
+type corruptingDevice struct {
 	rank int
 	from uint64
 }
 
-func (b badMemory) Attach(e engine.Engine, _ engine.DeviceOptions) (engine.Engine, error) {
+func (b corruptingDevice) Attach(e engine.Engine, _ engine.DeviceOptions) (engine.Engine, error) {
 	return &badEngine{e, b}, nil
 }
 
 type badEngine struct {
 	engine.Engine
-	bad badMemory
+	bad corruptingDevice
 }
 
 func (e *badEngine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
@@ -64,8 +64,8 @@ var verifyOps = map[string]func(ctx context.Context, c *tutti.Comm) error{
 	},
 }
 
-// runVerified has ranks do so many operations, and returns their errors and how
-// many each has done.
+// runVerified runs the given number of operations on all ranks. It returns their
+// errors and how many operations each completed.
 func runVerified(t *testing.T, ranks, ops int, cfg tutti.Config, op func(context.Context, *tutti.Comm) error) ([]error, []int) {
 	t.Helper()
 	comms, err := tutti.Local(ranks, cfg)
@@ -99,11 +99,11 @@ func TestVerify(t *testing.T) {
 			if err := errors.Join(errs...); err != nil {
 				t.Fatal(err)
 			}
-			errs, _ = runVerified(t, 3, 40, tutti.Config{Device: badMemory{1, 20}}, op)
+			errs, _ = runVerified(t, 3, 40, tutti.Config{Device: corruptingDevice{1, 20}}, op)
 			if err := errors.Join(errs...); err != nil {
 				t.Fatal("nothing is compared, but", err)
 			}
-			errs, did := runVerified(t, 3, 40, tutti.Config{Verify: true, Device: badMemory{1, 20}}, op)
+			errs, did := runVerified(t, 3, 40, tutti.Config{Verify: true, Device: corruptingDevice{1, 20}}, op)
 			for r, err := range errs {
 				e := (*tutti.Error)(nil)
 				if !errors.As(err, &e) || !errors.Is(err, tutti.ErrCorrupt) || e.Rank != 1 || e.Seq != 32 || did[r] != 31 ||
@@ -111,7 +111,7 @@ func TestVerify(t *testing.T) {
 					t.Errorf("rank %d, after %d: %v", r, did[r], err)
 				}
 			}
-			errs, _ = runVerified(t, 2, 40, tutti.Config{Verify: true, Device: badMemory{1, 1}}, op)
+			errs, _ = runVerified(t, 2, 40, tutti.Config{Verify: true, Device: corruptingDevice{1, 1}}, op)
 			for r, err := range errs {
 				if !errors.Is(err, tutti.ErrCorrupt) || !strings.Contains(err.Error(), "ranks 0 and 1 have different results") {
 					t.Errorf("rank %d of 2: %v", r, err)

@@ -7,16 +7,16 @@ import (
 )
 
 // A Work is a Batch that was started. It is a small value and may be copied,
-// kept, waited for from many goroutines, or dropped. The zero Work is over.
+// kept, waited for from many goroutines, or dropped. The zero Work is complete.
 type Work struct {
-	c      *Comm
-	seq    uint64  // of the collectives; zero: none
-	flight *flight // of the messages; nil: none
-	trip   uint64  // how often flight will have landed when this is over
+	c        *Comm
+	seq      uint64    // number of the collectives; zero: none
+	transfer *transfer // of the messages; nil: none
+	use      uint64    // the use of transfer, counted from 1, that carries the messages
 }
 
-// Wait returns when the operations are over, with their error. When ctx ends
-// before that, it returns that context's error; the operations go on.
+// Wait returns when the operations are complete, with their error. When ctx ends
+// before that, Wait returns the context's error and the operations continue.
 func (w Work) Wait(ctx context.Context) error {
 	if w.c == nil {
 		return nil
@@ -27,39 +27,41 @@ func (w Work) Wait(ctx context.Context) error {
 	return w.wait(ctx)
 }
 
-// Over reports whether the operations are over, well or not.
+// Over reports whether the operations are complete, successfully or not.
 func (w Work) Over() bool {
-	if w.c == nil || w.over() {
+	if w.c == nil || w.complete() {
 		return true
 	}
-	w.c.bell.Signal() // who asks again should be told
+	if w.c.device != nil {
+		w.c.device.Await(w.seq, 0) // so that polling Over does not depend on the engine's pauses
+	}
 	return false
 }
 
-func (w *Work) over() bool {
-	c := w.c
-	if c.finished.Load() < w.seq && !c.dead.Load() {
+func (w *Work) complete() bool {
+	q := &w.c.queue
+	if q.finished.Load() < w.seq && !q.dead.Load() {
 		return false
 	}
-	return w.flight == nil || w.flight.landed.Load() >= w.trip
+	return w.transfer == nil || w.transfer.completed.Load() >= w.use
 }
 
 func (w Work) wait(ctx context.Context) error {
-	if !w.over() {
+	if !w.complete() {
 		if err := w.c.waitFor(ctx, w); err != nil {
 			return &Error{Op: "Wait", Seq: w.seq, Rank: w.c.rank, Cause: err}
 		}
 	}
-	if w.c.finished.Load() < w.seq || w.flight != nil && w.flight.failed.Load() == w.trip {
+	if w.c.queue.finished.Load() < w.seq || w.transfer != nil && w.transfer.failed.Load() == w.use {
 		return w.c.failure(w.c.e.Failure())
 	}
 	return nil
 }
 
-// launched waits until the operations of a Batch with a stream are in the device's queue, and
-// returns the Work, or the error of operations that are not.
+// launched waits until the operations of a Batch with a stream are in the device's queue. It
+// returns the Work, or the error of operations that failed.
 func (w Work) launched() (Work, error) {
-	if w.c.launched.Load() < w.seq {
+	if w.c.queue.launched.Load() < w.seq {
 		if err := w.c.waitLaunched(w); err != nil {
 			return Work{}, &Error{Op: "Batch", Seq: w.seq, Rank: w.c.rank, Cause: err}
 		}
@@ -72,40 +74,41 @@ func (w Work) launched() (Work, error) {
 	return w, nil
 }
 
-// workWait waits for a Work: until it is over, or only until it is in the device's queue.
+// A workWait waits until a Work is complete, or only until it is in the device's queue.
 type workWait struct {
 	*wait.Waiter
 	work   Work
-	launch bool
+	launch bool // only until the device has it
 }
 
 // Ready reports whether the wait is over.
 func (w *workWait) Ready() bool {
-	if c := w.work.c; w.launch {
-		return c.launched.Load() >= w.work.seq || c.dead.Load()
+	if q := &w.work.c.queue; w.launch {
+		return q.launched.Load() >= w.work.seq || q.dead.Load()
 	}
-	return w.work.over()
+	return w.work.complete()
 }
 
-// takeWait returns a waiter, which keepWait keeps for reuse. c.mu is held, as it is there.
+// takeWait returns a workWait, which keepWait keeps for reuse. c.mu is held for both.
 func (c *Comm) takeWait() *workWait {
-	n := len(c.waits)
+	q := &c.queue
+	n := len(q.waits)
 	if n == 0 {
 		return &workWait{Waiter: wait.NewWaiter(c.lot)}
 	}
-	w := c.waits[n-1]
-	c.waits = c.waits[:n-1]
+	w := q.waits[n-1]
+	q.waits = q.waits[:n-1]
 	return w
 }
 
 func (c *Comm) keepWait(w *workWait) {
 	w.work, w.launch = Work{}, false
-	if len(c.waits) < keepTasks {
-		c.waits = append(c.waits, w)
+	if len(c.queue.waits) < keepTasks {
+		c.queue.waits = append(c.queue.waits, w)
 	}
 }
 
-// waitLaunched waits until operations are in the device's queue, or have failed.
+// waitLaunched waits until operations are in the device's queue or have failed.
 func (c *Comm) waitLaunched(work Work) error {
 	c.mu.Lock()
 	w := c.takeWait()
@@ -120,22 +123,26 @@ func (c *Comm) waitLaunched(work Work) error {
 	return err
 }
 
-// waitFor waits with a reused waiter.
+// waitFor waits until a Work is complete.
 func (c *Comm) waitFor(ctx context.Context, work Work) error {
+	onDevice := c.device != nil && work.seq != 0
+	if onDevice {
+		c.device.Await(work.seq, 1)
+	}
 	c.mu.Lock()
 	w := c.takeWait()
-	c.want(work.seq)
-	others := c.device != nil && work.seq > c.finished.Load()+1
 	c.mu.Unlock()
 	w.work = work
 	w.Begin(ctx, 0)
-	if others {
-		w.ParkAtOnce() // the processor is the device's threads'
+	if onDevice && work.seq > c.queue.finished.Load()+1 {
+		w.ParkAtOnce() // leaves the CPU to NCCL's threads
 	}
 	err := w.For(w)
 	w.End()
+	if onDevice {
+		c.device.Await(work.seq, -1)
+	}
 	c.mu.Lock()
-	c.unwant(work.seq)
 	c.keepWait(w)
 	c.mu.Unlock()
 	return err

@@ -160,7 +160,7 @@ func TestMessageHangs(t *testing.T) {
 			<-r.Done()
 			err = r.Err()
 		}
-		if !errors.Is(err, tutti.ErrTimeout) || !strings.Contains(err.Error(), "Recv#") {
+		if !errors.Is(err, tutti.ErrTimeout) || !strings.Contains(err.Error(), "Recv #") {
 			return fmt.Errorf("rank %d: %w", r.Rank(), err)
 		}
 		return nil

@@ -7,19 +7,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/flight"
 	"github.com/tutti-go/tutti/internal/flight/inspect"
-	"github.com/tutti-go/tutti/internal/launchenv"
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/store"
 )
 
 // rankStore returns the part of the store that the ranks of an attempt use.
 func (h *host) rankStore(attempt int) store.Store {
-	return store.Prefix(h.all, "tutti/"+strconv.Itoa(attempt))
+	return store.Prefix(h.all, jobstore.Ranks(strconv.Itoa(attempt)))
 }
 
 // joinStates returns the progress of an attempt's ranks in Join, by rank.
@@ -38,11 +37,10 @@ func joinStates(ctx context.Context, ranks store.Store) map[int]string {
 	}
 	state := make(map[int]string)
 	for _, k := range keys {
-		var rank int
-		if n, _ := fmt.Sscanf(k, "joined/%d", &rank); n == 1 {
+		if rank, ok := jobstore.ParseJoined(k); ok {
 			state[rank] = hadJoined
 		}
-		if n, _ := fmt.Sscanf(k, "rank/%d", &rank); n == 1 && state[rank] == "" {
+		if rank, ok := jobstore.ParseRank(k); ok && state[rank] == "" {
 			state[rank] = inJoin
 		}
 	}
@@ -83,7 +81,7 @@ func (a *attempt) requestActivity() <-chan struct{} {
 	var keys []string
 	for _, r := range a.ranks {
 		if r.exit == nil && r.activity == hadJoined {
-			keys = append(keys, launchenv.AnsweredKey(r.name()))
+			keys = append(keys, jobstore.ReportComplete(r.name()))
 		}
 	}
 	if len(keys) == 0 {
@@ -95,7 +93,7 @@ func (a *attempt) requestActivity() <-chan struct{} {
 		ctx, cancel := context.WithTimeout(context.Background(), a.activityTimeout())
 		defer cancel()
 		s := a.h.rankStore(a.number)
-		if s.Set(ctx, launchenv.AskKey, nil) == nil {
+		if s.Set(ctx, jobstore.ReportRequest, nil) == nil {
 			_ = s.Wait(ctx, keys...)
 		}
 	}()
@@ -107,7 +105,7 @@ func (a *attempt) requestActivity() <-chan struct{} {
 func (h *host) activityDumps(attempt int, name string) []*flight.Dump {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s, key := h.rankStore(attempt), launchenv.ToldKey(name)
+	s, key := h.rankStore(attempt), jobstore.Report(name)
 	if there, err := s.Check(ctx, key); err != nil || !there {
 		return nil
 	}
@@ -146,14 +144,11 @@ func findings(dumps []*flight.Dump) (list []string) {
 // world if the rank has one.
 func describeActivity(dumps []*flight.Dump) string {
 	d := dumps[0]
-	text := inspect.Where(d)
-	if rest, now := strings.CutPrefix(text, "is in "); now {
-		text = "was in " + rest
-	}
+	text := inspect.WhereWas(d)
 	if len(d.Behind) > 0 {
 		text += ", waiting for " + engine.Ranks(d.Behind)
 	}
-	if d.Comm != launchenv.WorldLine {
+	if d.Comm != jobstore.World {
 		text += fmt.Sprintf(", as rank %d of %s", d.Rank, d.Comm)
 	}
 	return text

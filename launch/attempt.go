@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/affinity"
+	"github.com/tutti-go/tutti/internal/jobstore"
 )
 
 // An attempt is one start of this host's ranks. One goroutine, run, owns it.
@@ -246,7 +247,7 @@ func (a *attempt) awaitHosts(ctx context.Context, remoteFailure <-chan Exit, lif
 	all := make(chan error, 1)
 	waiting, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go func() { all <- a.h.own.Barrier(waiting, fmt.Sprintf("%d/ended", a.number), a.cfg.Nodes) }()
+	go func() { all <- a.h.own.Barrier(waiting, jobstore.Ended(a.number), a.cfg.Nodes) }()
 	done := ctx.Done()
 	for {
 		var timeout <-chan time.Time

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/agree"
-	"github.com/tutti-go/tutti/internal/launchenv"
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -18,7 +18,7 @@ import (
 // registers the launchers, including node 0's own, counts their ranks, and decides when
 // the job ends. One goroutine, run, owns all fields except the channels.
 //
-// Launchers write to one queue, queueKey: applications and heartbeats. The coordinator
+// Launchers write to one queue, jobstore.Coordination: applications and heartbeats. The coordinator
 // alone writes all other keys. A launcher that was declared lost cannot change the job:
 // it has no key to write to, and its heartbeats carry an invalid registration.
 type coordinator struct {
@@ -53,14 +53,6 @@ const (
 	closing                // the job has ended
 )
 
-// Keys of an elastic job over several hosts, in the launchers' part of the store.
-const queueKey = "desk"
-
-func replyKey(token string) string              { return "reply/" + token }
-func goneKey(registration int64) string         { return fmt.Sprintf("gone/%d", registration) }
-func beginKey(registration int64, n int) string { return fmt.Sprintf("begin/%d/%d", registration, n) }
-func eventKey(attempt, n int) string            { return fmt.Sprintf("event/%d/%d", attempt, n) }
-
 // A message is an element of the launchers' queue to the coordinator.
 type message struct {
 	Apply *application `json:"apply,omitempty"`
@@ -77,7 +69,7 @@ type reply struct {
 // A startMessage tells a launcher to start its processes.
 type startMessage struct {
 	Stop    string `json:"stop,omitempty"` // why the job does not start; "": it starts
-	Attempt int    `json:"epoch"`
+	Attempt int    `json:"attempt"`
 	Base    int    `json:"base"`
 	Size    int    `json:"size"`
 	// FirstReplacements are the replacement numbers of the launcher's first processes,
@@ -150,7 +142,7 @@ func (c *coordinator) run(ctx context.Context) {
 // receive moves valid messages from the launchers' queue to the inbox.
 func (c *coordinator) receive(ctx context.Context) {
 	for {
-		text, err := c.own.Pop(ctx, queueKey)
+		text, err := c.own.Pop(ctx, jobstore.Coordination)
 		if err != nil {
 			return
 		}
@@ -204,7 +196,7 @@ func (c *coordinator) step(ctx context.Context, now time.Time) {
 	c.readDecisions(ctx)
 	for _, n := range t.silent(now) {
 		how := fmt.Sprintf("no heartbeat of its launcher for %v", now.Sub(t.nodes[n].lastHeartbeat).Round(100*time.Millisecond))
-		c.set(ctx, goneKey(t.nodes[n].registration), how)
+		c.set(ctx, jobstore.DeclaredLost(t.nodes[n].registration), how)
 		t.declareLost(n, how, now)
 	}
 	c.applicants = slices.DeleteFunc(c.applicants, func(a *application) bool { return c.decideApplication(ctx, a, now) })
@@ -244,7 +236,7 @@ func (c *coordinator) decideApplication(ctx context.Context, a *application, now
 	}
 	switch {
 	case refusal != "":
-		c.set(ctx, replyKey(a.Token), reply{Refused: refusal})
+		c.set(ctx, jobstore.Reply(a.Token), reply{Refused: refusal})
 		return true
 	case !ok:
 		return false
@@ -256,7 +248,7 @@ func (c *coordinator) decideApplication(ctx context.Context, a *application, now
 			other.seq = 0 // heartbeats of the new launcher count from 1
 		}
 	}
-	c.set(ctx, replyKey(a.Token), reply{Registration: c.registered, LostTime: c.cfg.LostTime})
+	c.set(ctx, jobstore.Reply(a.Token), reply{Registration: c.registered, LostTime: c.cfg.LostTime})
 	if c.phase == running {
 		c.sendStart(ctx, a.Node, t.addReplacements(a.Node))
 		c.publish(ctx, event{Kind: eventHost, Why: fmt.Sprintf("node %d has rejoined: %s; its ranks wait to be admitted", a.Node, a.Who)})
@@ -267,7 +259,7 @@ func (c *coordinator) decideApplication(ctx context.Context, a *application, now
 // sendStart tells a launcher to start its processes.
 func (c *coordinator) sendStart(ctx context.Context, node int, firstReplacements []int) {
 	n := &c.state.nodes[node]
-	c.set(ctx, beginKey(n.registration, n.starts), startMessage{
+	c.set(ctx, jobstore.Start(n.registration, n.starts), startMessage{
 		Attempt: c.attempt, Base: c.state.base(node), Size: c.cfg.Max, FirstReplacements: firstReplacements, PastEvents: c.events,
 	})
 	n.starts++
@@ -302,7 +294,7 @@ func (c *coordinator) beginIfComplete(ctx context.Context, now time.Time) {
 func (c *coordinator) cancelStart(ctx context.Context, why string) {
 	for i := range c.state.nodes {
 		if n := &c.state.nodes[i]; n.registration != 0 {
-			c.set(ctx, beginKey(n.registration, n.starts), startMessage{Stop: why})
+			c.set(ctx, jobstore.Start(n.registration, n.starts), startMessage{Stop: why})
 			n.starts++
 		}
 	}
@@ -384,8 +376,8 @@ func (c *coordinator) readDecisions(ctx context.Context) {
 	}
 	s := c.rankStore(c.attempt)
 	for {
-		key := launchenv.WorldKey(c.decisions)
-		if there, err := s.Check(ctx, agree.DecisionKey(key)); err != nil || !there {
+		key := jobstore.Generation(jobstore.World, c.decisions)
+		if there, err := s.Check(ctx, jobstore.Decision(key)); err != nil || !there {
 			return
 		}
 		d, err := agree.Learn(ctx, agree.On(s), key)
@@ -401,7 +393,7 @@ func (c *coordinator) readDecisions(ctx context.Context) {
 // publish appends an event to the attempt's events.
 func (c *coordinator) publish(ctx context.Context, e event) {
 	c.events++
-	c.set(ctx, eventKey(c.attempt, c.events), e)
+	c.set(ctx, jobstore.Event(c.attempt, c.events), e)
 }
 
 // set writes a key. The store is in this process, so set fails only when the process

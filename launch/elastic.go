@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/agree"
-	"github.com/tutti-go/tutti/internal/launchenv"
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -296,7 +296,7 @@ func (h *host) watchDecisions(ctx context.Context, attempt int) <-chan []string 
 func (h *host) awaitDecision(ctx context.Context, attempt, n int) (*agree.Decision, error) {
 	for {
 		try, cancel := context.WithTimeout(ctx, max(h.cfg.LostTime, time.Second))
-		d, err := agree.Learn(try, agree.On(h.rankStore(attempt)), launchenv.WorldKey(n))
+		d, err := agree.Learn(try, agree.On(h.rankStore(attempt)), jobstore.Generation(jobstore.World, n))
 		cancel()
 		if err == nil {
 			return d, nil
@@ -318,8 +318,8 @@ func nextNames(ctx context.Context, ranks store.Store, names []string, d *agree.
 		}
 	}
 	for _, ticket := range d.Late {
-		holder, _ := ranks.Get(ctx, launchenv.LateKey(ticket)) // "" is a process without a name
-		next = append(next, launchenv.HolderName(string(holder)))
+		holder, _ := ranks.Get(ctx, jobstore.Ticket(ticket)) // "" is a process without a name
+		next = append(next, jobstore.HolderName(string(holder)))
 	}
 	return next
 }
@@ -333,7 +333,7 @@ func (h *host) admittedAs(attempt int, name string) string {
 
 // readAdmittedAs reads the rank that a process got; "" if it got none.
 func readAdmittedAs(ctx context.Context, s store.Store, name string) string {
-	key := launchenv.LetInKey(name)
+	key := jobstore.Admitted(name)
 	if there, err := s.Check(ctx, key); err != nil || !there {
 		return ""
 	}
@@ -351,7 +351,7 @@ func (h *host) withdrawTicket(attempt int, name string) {
 	defer cancel()
 	s := h.rankStore(attempt)
 	for ticket := int64(1); ; ticket++ {
-		key := launchenv.LateKey(ticket)
+		key := jobstore.Ticket(ticket)
 		if there, err := s.Check(ctx, key); err != nil || !there {
 			return
 		}
@@ -359,8 +359,8 @@ func (h *host) withdrawTicket(attempt int, name string) {
 		if err != nil {
 			return
 		}
-		if launchenv.HolderName(string(who)) == name {
-			_, _ = s.CompareAndSet(ctx, key, who, []byte(launchenv.Withdrawn))
+		if jobstore.HolderName(string(who)) == name {
+			_, _ = s.CompareAndSet(ctx, key, who, []byte(jobstore.Withdrawn))
 			return
 		}
 	}

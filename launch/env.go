@@ -24,6 +24,9 @@ func (h *host) environ(attempt, local int, master string) []string {
 		"TUTTI_LOCAL_RANK=" + strconv.Itoa(local),
 		"TUTTI_LOCAL_SIZE=" + strconv.Itoa(c.Ranks),
 		"TUTTI_STORE=" + h.storeAddr,
+		"TUTTI_ATTEMPT=" + strconv.Itoa(attempt),
+		// Ranks of older versions read this name. They must find the other ranks' keys, so that
+		// they are refused because of their version.
 		"TUTTI_EPOCH=" + strconv.Itoa(attempt),
 		"TUTTI_NAME=" + rank,
 		"TUTTI_LATE=",

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/claim"
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/internal/jobtls"
 	"github.com/tutti-go/tutti/store"
 )
@@ -57,7 +58,7 @@ func openHost(ctx context.Context, cfg *Config) (*host, error) {
 	h := &host{cfg: cfg, storeAddr: cfg.Addr, lost: make(chan Exit, 1), stop: func() {}}
 	err := h.open(ctx)
 	if err == nil {
-		h.own = store.Prefix(h.all, "launch")
+		h.own = store.Prefix(h.all, jobstore.Launchers)
 		if err = h.sameElastic(ctx); err == nil && cfg.elasticOverHosts() {
 			err = h.coordinate(ctx)
 		} else if err == nil {
@@ -84,12 +85,12 @@ func openHost(ctx context.Context, cfg *Config) (*host, error) {
 func (h *host) sameElastic(ctx context.Context) error {
 	mine := h.cfg.elastic()
 	if h.cfg.Node == 0 {
-		if err := h.own.Set(ctx, "elastic", []byte(mine)); err != nil {
+		if err := h.own.Set(ctx, jobstore.Elastic, []byte(mine)); err != nil {
 			return &Error{"the store", err}
 		}
 		return nil
 	}
-	theirs, err := h.own.Get(ctx, "elastic")
+	theirs, err := h.own.Get(ctx, jobstore.Elastic)
 	if err != nil {
 		return &Error{"the store", err}
 	}
@@ -162,13 +163,13 @@ func (h *host) exchangeHeartbeats(ctx context.Context, seen []int64, since []tim
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.LostTime)
 	defer cancel()
 	if h.cfg.Node > 0 {
-		if _, err := h.own.Add(ctx, "beat/"+strconv.Itoa(h.cfg.Node), 1); err != nil {
+		if _, err := h.own.Add(ctx, jobstore.Heartbeat(h.cfg.Node), 1); err != nil {
 			return &Exit{Rank: -1, Code: 1, How: "node 0 is lost: " + err.Error()}
 		}
 		return nil
 	}
 	for n := 1; n < h.cfg.Nodes; n++ {
-		count, err := h.own.Add(ctx, "beat/"+strconv.Itoa(n), 0)
+		count, err := h.own.Add(ctx, jobstore.Heartbeat(n), 0)
 		if err != nil || count != seen[n] {
 			seen[n], since[n] = count, time.Now()
 		}
@@ -246,7 +247,7 @@ func withPort(addr string, taken net.Addr) string {
 // sameNodes compares Nodes of this host with the other hosts.
 func (h *host) sameNodes(ctx context.Context) error {
 	mine := strconv.Itoa(h.cfg.Nodes)
-	if theirs, err := h.own.CompareAndSet(ctx, "nodes", nil, []byte(mine)); err != nil {
+	if theirs, err := h.own.CompareAndSet(ctx, jobstore.Nodes, nil, []byte(mine)); err != nil {
 		return &Error{"the store", err}
 	} else if string(theirs) != mine {
 		return h.reportRefusal(ctx, fmt.Sprintf("it was started with --nodes %s, this job with --nodes %s", mine, theirs))
@@ -259,18 +260,18 @@ func (h *host) sameNodes(ctx context.Context) error {
 // launcher with the same node number is refused. If it fails, it frees the place for
 // another launcher, unless the claim itself was lost.
 func (h *host) countRanks(ctx context.Context) error {
-	node := strconv.Itoa(h.cfg.Node)
+	node := h.cfg.Node
 	if err := h.sameNodes(ctx); err != nil {
 		return err
 	}
-	held, err := claim.Take(ctx, h.own, "here/"+node, claim.Options{Using: func(ctx context.Context, _ string) bool { return h.hasBegun(ctx) }})
+	held, err := claim.Take(ctx, h.own, jobstore.Launcher(node), claim.Options{Using: func(ctx context.Context, _ string) bool { return h.hasBegun(ctx) }})
 	if taken := (*claim.TakenError)(nil); errors.As(err, &taken) {
-		return h.reportRefusal(ctx, fmt.Sprintf("node %s is already in the job: %s", node, taken.Holder))
+		return h.reportRefusal(ctx, fmt.Sprintf("node %d is already in the job: %s", node, taken.Holder))
 	} else if err != nil {
 		return &Error{"the store", err}
 	}
 	if h.hasBegun(ctx) {
-		return h.reportRefusal(ctx, fmt.Sprintf("the job has begun, and the launcher of node %s has exited since", node))
+		return h.reportRefusal(ctx, fmt.Sprintf("the job has begun, and the launcher of node %d has exited since", node))
 	}
 	// The goroutine renews the claim. If the claim is lost, it cancels ctx with the cause.
 	outer := ctx
@@ -298,7 +299,7 @@ func (h *host) countRanks(ctx context.Context) error {
 	if err != nil && lost == nil { // another launcher may take the place
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_, _ = h.own.Delete(ctx, "ranks/"+node)
+		_, _ = h.own.Delete(ctx, jobstore.NodeRanks(node))
 		held.Release(ctx)
 	}
 	return err
@@ -308,7 +309,7 @@ func (h *host) countRanks(ctx context.Context) error {
 func (h *host) hasBegun(ctx context.Context) bool {
 	keys := make([]string, h.cfg.Nodes)
 	for n := range keys {
-		keys[n] = "ranks/" + strconv.Itoa(n)
+		keys[n] = jobstore.NodeRanks(n)
 	}
 	all, err := h.own.Check(ctx, keys...)
 	return err == nil && all
@@ -316,16 +317,16 @@ func (h *host) hasBegun(ctx context.Context) bool {
 
 // exchangeRankCounts waits for the launchers of the other hosts and sums their ranks.
 func (h *host) exchangeRankCounts(ctx context.Context) error {
-	node := strconv.Itoa(h.cfg.Node)
-	err := h.own.Set(ctx, "ranks/"+node, []byte(strconv.Itoa(h.cfg.Ranks)))
+	node := h.cfg.Node
+	err := h.own.Set(ctx, jobstore.NodeRanks(node), []byte(strconv.Itoa(h.cfg.Ranks)))
 	if h.torchAddr != "" {
-		err = errors.Join(err, h.own.Set(ctx, "torch", []byte(h.torchAddr)))
+		err = errors.Join(err, h.own.Set(ctx, jobstore.Torch, []byte(h.torchAddr)))
 	}
 	if err != nil {
 		return &Error{"the store", err}
 	}
 	for n := range h.cfg.Nodes {
-		text, err := h.own.Get(ctx, "ranks/"+strconv.Itoa(n))
+		text, err := h.own.Get(ctx, jobstore.NodeRanks(n))
 		if err != nil {
 			return &Error{fmt.Sprintf("node %d of %d has not connected", n, h.cfg.Nodes), err}
 		}
@@ -339,7 +340,7 @@ func (h *host) exchangeRankCounts(ctx context.Context) error {
 		h.size += ranks
 	}
 	if h.cfg.Torch && h.cfg.Node > 0 {
-		addr, err := h.own.Get(ctx, "torch")
+		addr, err := h.own.Get(ctx, jobstore.Torch)
 		if err != nil {
 			return &Error{"node 0 has no plain store; give it the same flags", err}
 		}
@@ -351,14 +352,14 @@ func (h *host) exchangeRankCounts(ctx context.Context) error {
 // reportRefusal tells node 0 that this host cannot join, and returns the error.
 func (h *host) reportRefusal(ctx context.Context, why string) error {
 	name, _ := os.Hostname() // for people
-	_ = h.own.Push(ctx, "refused", fmt.Appendf(nil, "node %d, process %d on %s: %s", h.cfg.Node, os.Getpid(), name, why))
+	_ = h.own.Push(ctx, jobstore.Refused, fmt.Appendf(nil, "node %d, process %d on %s: %s", h.cfg.Node, os.Getpid(), name, why))
 	return &Error{"cannot join the job", errors.New(why)}
 }
 
 // logRefusals logs the refusals that are queued in s until ctx ends.
 func (h *host) logRefusals(ctx context.Context, s store.Store, text string) {
 	for {
-		why, err := s.Pop(ctx, "refused")
+		why, err := s.Pop(ctx, jobstore.Refused)
 		if err != nil {
 			return
 		}
@@ -373,7 +374,7 @@ func (h *host) openAttempt(ctx context.Context, attempt int) error {
 		return nil
 	}
 	ranks := h.rankStore(attempt)
-	if err := ranks.Set(ctx, "size", []byte(strconv.Itoa(h.size))); err != nil {
+	if err := ranks.Set(ctx, jobstore.Size, []byte(strconv.Itoa(h.size))); err != nil {
 		return err
 	}
 	go h.logRefusals(ctx, ranks, "tutti: refused a rank")
@@ -383,7 +384,7 @@ func (h *host) openAttempt(ctx context.Context, attempt int) error {
 // masterAddr returns the address for PyTorch's rendezvous in an attempt, chosen by node
 // 0.
 func (h *host) masterAddr(ctx context.Context, attempt int) (string, error) {
-	key := fmt.Sprintf("%d/master", attempt)
+	key := jobstore.Master(attempt)
 	if h.cfg.Node > 0 {
 		addr, err := h.own.Get(ctx, key)
 		return string(addr), err
@@ -424,7 +425,7 @@ func (h *host) publishFailure(attempt int, e Exit) Exit {
 	if err != nil {
 		return e
 	}
-	text, err := h.own.CompareAndSet(ctx, fmt.Sprintf("%d/failed", attempt), nil, mine)
+	text, err := h.own.CompareAndSet(ctx, jobstore.Failed(attempt), nil, mine)
 	if err != nil {
 		return e
 	}
@@ -442,7 +443,7 @@ func (h *host) watchFailure(ctx context.Context, attempt int) <-chan Exit {
 		return failures
 	}
 	go func() {
-		text, err := h.own.Get(ctx, fmt.Sprintf("%d/failed", attempt))
+		text, err := h.own.Get(ctx, jobstore.Failed(attempt))
 		var e Exit
 		switch {
 		case ctx.Err() != nil:
@@ -484,7 +485,7 @@ func (e *Exit) check() error {
 func (h *host) firstFailure(attempt int) *Exit {
 	ctx, cancel := context.WithTimeout(context.Background(), maxCloseTime)
 	defer cancel()
-	failed, err := h.own.Check(ctx, fmt.Sprintf("%d/failed", attempt))
+	failed, err := h.own.Check(ctx, jobstore.Failed(attempt))
 	if err != nil {
 		return &Exit{Rank: -1, Code: 1, How: "the store of node 0 is lost: " + err.Error()}
 	}
@@ -502,7 +503,7 @@ func (h *host) leave() {
 	} else if h.cfg.Nodes > 1 {
 		ctx, cancel := context.WithTimeout(context.Background(), h.closeTimeout())
 		defer cancel()
-		_ = h.own.Barrier(ctx, "left", h.cfg.Nodes)
+		_ = h.own.Barrier(ctx, jobstore.Left, h.cfg.Nodes)
 	}
 	h.close()
 }

@@ -68,7 +68,7 @@ type heartbeat struct {
 	Node         int             `json:"node"`
 	Registration int64           `json:"registration"`
 	Seq          int64           `json:"seq"`
-	Attempt      int             `json:"epoch"` // the attempt of Processes and Ended
+	Attempt      int             `json:"attempt"` // the attempt of Processes and Ended
 	Processes    []processReport `json:"processes"`
 	Ended        bool            `json:"ended,omitempty"`   // no process runs or will be started
 	Leaving      string          `json:"leaving,omitempty"` // why this host leaves the job; "": it stays

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -323,7 +324,7 @@ func TestCoordinatorSum(t *testing.T) {
 	hosts := make([]*host, 2)
 	for n := range hosts {
 		cfg := &Config{Nodes: 2, Node: n, Ranks: 1 + n, Min: 2, Max: 4, LostTime: time.Minute, Logger: slog.New(slog.DiscardHandler)}
-		hosts[n] = &host{cfg: cfg, all: memory, own: store.Prefix(memory, "launch"), lost: make(chan Exit, 1), stop: func() {}}
+		hosts[n] = &host{cfg: cfg, all: memory, own: store.Prefix(memory, jobstore.Launchers), lost: make(chan Exit, 1), stop: func() {}}
 		all.Go(func() { failed[n] = hosts[n].coordinate(t.Context()) })
 	}
 	all.Wait()

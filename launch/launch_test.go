@@ -78,7 +78,7 @@ func TestEnviron(t *testing.T) {
 	for _, want := range []string{
 		"A=b", "RANK=3", "WORLD_SIZE=6", "LOCAL_RANK=1", "LOCAL_WORLD_SIZE=4", "GROUP_RANK=1", "MASTER_ADDR=m", "MASTER_PORT=29500",
 		"TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_MAX_RESTARTS=3", "TORCHELASTIC_USE_AGENT_STORE=False",
-		"TUTTI_RANK=3", "TUTTI_SIZE=6", "TUTTI_STORE=h:1", "TUTTI_EPOCH=2", "TUTTI_NAME=3", "TUTTI_SECRET=s", "CUDA_VISIBLE_DEVICES=7",
+		"TUTTI_RANK=3", "TUTTI_SIZE=6", "TUTTI_STORE=h:1", "TUTTI_ATTEMPT=2", "TUTTI_EPOCH=2", "TUTTI_NAME=3", "TUTTI_SECRET=s", "CUDA_VISIBLE_DEVICES=7",
 	} {
 		if !slices.Contains(env, want) {
 			t.Errorf("%s is not in %q", want, env)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/claim"
+	"github.com/tutti-go/tutti/internal/jobstore"
 )
 
 // A registration connects a launcher with the coordinator of an elastic job over
@@ -34,13 +35,13 @@ func (h *host) register(ctx context.Context) error {
 	a := application{Token: rand.Text(), Node: h.cfg.Node, Ranks: h.cfg.Ranks, Who: claim.Name()}
 	text, err := json.Marshal(message{Apply: &a})
 	if err == nil {
-		err = h.own.Push(ctx, queueKey, text)
+		err = h.own.Push(ctx, jobstore.Coordination, text)
 	}
 	if err != nil {
 		return &Error{"the store", err}
 	}
 	var answer reply
-	if err := h.read(ctx, replyKey(a.Token), &answer); err != nil {
+	if err := h.read(ctx, jobstore.Reply(a.Token), &answer); err != nil {
 		return &Error{fmt.Sprintf("the place of node %d has not become free: its launcher still runs, or its ranks are still in the job", h.cfg.Node), err}
 	}
 	if answer.Refused != "" {
@@ -65,7 +66,7 @@ func (h *host) register(ctx context.Context) error {
 // awaitBegin waits until this launcher may start its processes in the next attempt.
 func (h *host) awaitBegin(ctx context.Context) error {
 	var b startMessage
-	err := h.read(ctx, beginKey(h.reg.number, h.starts), &b)
+	err := h.read(ctx, jobstore.Start(h.reg.number, h.starts), &b)
 	h.starts++
 	switch {
 	case err != nil && h.coord != nil:
@@ -162,7 +163,7 @@ func (r *registration) sendHeartbeat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.h.own.Push(ctx, queueKey, text)
+	return r.h.own.Push(ctx, jobstore.Coordination, text)
 }
 
 // sendHeartbeats sends heartbeats until ctx ends, or node 0 has been unreachable for
@@ -216,7 +217,7 @@ func (r *registration) sendLast(leaving string) {
 // awaitDeclaredLost waits until the coordinator declares this launcher lost.
 func (r *registration) awaitDeclaredLost(ctx context.Context) {
 	var why string
-	if err := r.h.read(ctx, goneKey(r.number), &why); err == nil {
+	if err := r.h.read(ctx, jobstore.DeclaredLost(r.number), &why); err == nil {
 		r.declaredLost <- why
 	}
 }
@@ -227,7 +228,7 @@ func (r *registration) events(ctx context.Context, attempt int) <-chan event {
 	go func() {
 		for n := 1; ; n++ {
 			var e event
-			if err := r.h.read(ctx, eventKey(attempt, n), &e); err != nil {
+			if err := r.h.read(ctx, jobstore.Event(attempt, n), &e); err != nil {
 				return // sendHeartbeats reports a lost node 0
 			}
 			if n <= before {

@@ -98,7 +98,7 @@ func (c *Client) connect(ctx context.Context) (*clientConn, error) {
 	if err != nil {
 		return nil, &kindError{ErrLost, err.Error(), errors.Join(err, netctx.Err(ctx, err))}
 	}
-	if err := keepalive.Bound(raw, c.config.Silence); err != nil {
+	if err := keepalive.Apply(raw, c.config.Silence); err != nil {
 		raw.Close()
 		return nil, &kindError{ErrLost, err.Error(), err}
 	}

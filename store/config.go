@@ -39,7 +39,7 @@ type Config struct {
 func (c *Config) fill(addr net.Addr) (*tls.Config, error) {
 	c.Limits.fill()
 	if c.Silence <= 0 {
-		c.Silence = keepalive.Default
+		c.Silence = keepalive.DefaultSilence
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -86,7 +86,7 @@ func (s *Server) Close() error {
 
 // accept accepts connections until the listener is closed.
 func (s *Server) accept() {
-	acceptloop.Each(s.listener, func(err error) { s.config.Logger.Warn("tutti store: cannot accept connections", "reason", err) }, s.receive)
+	acceptloop.Run(s.listener, func(err error) { s.config.Logger.Warn("tutti store: cannot accept connections", "reason", err) }, s.receive)
 }
 
 // receive starts a session for a new connection. If the server is full, it closes a

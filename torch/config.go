@@ -77,7 +77,7 @@ func (c *Config) fill() (storePlan, string) {
 		if agent = p.Store != ""; agent {
 			c.Addr = p.Store
 			// PyTorch up to about 2.5 prefixes the keys with the attempt.
-			s.prefixes = append(s.prefixes, "/worker/attempt_"+p.Epoch+"/")
+			s.prefixes = append(s.prefixes, "/worker/attempt_"+p.Attempt+"/")
 		}
 	}
 	s.hosts = c.Rank == 0 && !agent

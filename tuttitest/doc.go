@@ -1,32 +1,35 @@
-// Package tuttitest tests programs under faults: it runs their ranks in one
-// process, in virtual time, over a simulated network on which ranks crash,
+// Package tuttitest tests programs under faults. It runs the ranks of a program in
+// one process, in virtual time, over a simulated network on which ranks crash,
 // stall, vanish and are cut off from each other.
 //
-// [Run] gives a function to every rank, as tutti.RunLocal does, with Comms that
-// do all that others do, by the algorithms that real networks are used with. A
-// run depends on nothing but its Options: what fails with a seed fails again
-// with that seed, at the same message. [Explore] tries many seeds, with a fault
-// each.
+// [Run] calls a function on every rank, as tutti.RunLocal does. The Comms have the
+// full API and use the algorithms for real networks. A run depends only on its
+// Options: a failure with one seed happens again with that seed, at the same
+// message. [Explore] tries many seeds, with one fault each.
 //
-// Ranks run one at a time, each until it waits for others in a call of its Comm.
-// So that virtual time and the replay hold, a rank's function
-//   - waits for nothing but its Comms: no channel, lock or sync.WaitGroup that
-//     another rank or task must do something about, no select, no time.Sleep;
-//   - starts no goroutines that use a Comm: [Go] does what go does;
-//   - uses [Sleep], [Now] and [WithTimeout] where it would use those of packages
-//     time and context. Other contexts made of the one it is given are fine;
-//   - draws random numbers from the seed, and does not depend on the order of a
+// Ranks run one at a time, each until it waits for other ranks in a call of its
+// Comm. For virtual time and replay to work, a rank's function must follow these
+// rules:
+//   - It waits only in calls of its Comms. It uses no channel, lock or
+//     sync.WaitGroup that depends on another rank or task, no select, and no
+//     time.Sleep.
+//   - It starts no goroutine that uses a Comm. [Go] takes the place of the go
+//     statement.
+//   - It uses [Sleep], [Now] and [WithTimeout] in place of the functions of packages
+//     time and context. Other contexts derived from the context of the rank are
+//     allowed.
+//   - It draws random numbers from the seed, and does not depend on the order of a
 //     map.
 //
-// A rank that crashes in the simulation runs no further: its function unwinds as
-// if it had panicked, so that its deferred calls run; what they do reaches
-// nobody.
+// A rank that crashes in the simulation stops at once. Its function unwinds as if
+// it had panicked, so its deferred calls run, but these have no effect on other
+// ranks.
 //
-// Simulated Comms shrink and agree, too, with a store as arbiter. It stands on a
-// host of its own: requests to it count as messages, and a partition lies between
-// it and the ranks that are named. Grow is not simulated.
+// Simulated Comms support Shrink and Agree, with a store on a host of its own.
+// Requests to the store count as messages. A partition separates the store from
+// the ranks that the fault names. Grow is not simulated.
 //
-// The simulator's model of the control channel, by which ranks tell each other
-// why something failed, is a simple one. Which of two causes comes first can
-// differ from a real job's.
+// The simulated control channel, through which ranks exchange the causes of
+// failures, is simpler than the real one. Which of two causes comes first can
+// differ from a real job.
 package tuttitest

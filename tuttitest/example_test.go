@@ -9,7 +9,8 @@ import (
 	"github.com/tutti-go/tutti/tuttitest"
 )
 
-// Rank 2 of four crashes in the middle of an operation. The others learn of it.
+// Rank 2 of four crashes during an operation. The other ranks get an error that
+// names it.
 func Example() {
 	opt := tuttitest.Options{
 		Ranks: 4, Seed: 1,
@@ -38,7 +39,7 @@ func Example() {
 	// rank 3 lost [2]
 }
 
-// Rank 2 of four crashes. The others go on without it.
+// Example_shrink shows how the other ranks continue without rank 2, which crashes.
 func Example_shrink() {
 	opt := tuttitest.Options{
 		Ranks: 4, Seed: 1,

@@ -8,80 +8,80 @@ import (
 	"github.com/tutti-go/tutti/internal/sim"
 )
 
-// Options say what is simulated. All times are virtual. The zero value of all
-// but Ranks is right for most tests.
+// Options configure a simulation. All times are virtual. The zero value of every
+// field but Ranks suits most tests.
 type Options struct {
-	// Ranks is how many there are: up to some thousand.
+	// Ranks is the number of ranks, at most a few thousand.
 	Ranks int
-	// Seed decides all that is left to chance.
+	// Seed determines every random choice.
 	Seed uint64
-	// Faults are what goes wrong.
+	// Faults are the faults of the run.
 	Faults []Fault
 
-	// Timeout is tutti.Config's: zero means five minutes; negative, no bound.
+	// Timeout is tutti.Config.Timeout. Zero means five minutes; negative, no bound.
 	Timeout time.Duration
-	// Patience is tutti.Config's: zero means ten seconds.
+	// Patience is tutti.Config.Patience. Zero means ten seconds.
 	Patience time.Duration
-	// Reproducible is tutti.Config's.
+	// Reproducible is tutti.Config.Reproducible.
 	Reproducible bool
-	// Silence is how long a host may not answer before its rank is lost. Zero
-	// means 30 s.
+	// Silence is how long a host may not answer before its rank counts as lost.
+	// Zero means 30 s.
 	Silence time.Duration
-	// Latency is about that of a link, one way. Zero means 20 us.
+	// Latency is the approximate one-way latency of a link. Zero means 20 us.
 	Latency time.Duration
-	// Bandwidth is that of a link, in bytes a second. Zero means 12.5e9.
+	// Bandwidth is the bandwidth of a link, in bytes per second. Zero means 12.5e9.
 	Bandwidth float64
-	// Limit is after how long ranks that have not returned count as hung. Zero
-	// means an hour.
+	// Limit is the time after which ranks that have not returned count as hung.
+	// Zero means an hour.
 	Limit time.Duration
-	// Log is told all that happens, a line each. Nil means nobody is.
+	// Log receives a line for every event. Nil means no log.
 	Log io.Writer
 
-	broken bool // the store does not compare what it sets; see sim.Options
+	broken bool // the store sets unconditionally instead of comparing; see sim.Options
 }
 
-// A Kind is what a fault does.
+// A Kind is the kind of a fault.
 type Kind uint8
 
-// The kinds of fault.
+// The kinds of faults.
 const (
-	// Crash ends the rank's process. Its connections end; what it has sent may
+	// Crash ends the rank's process. Its connections end; data that it has sent may
 	// still arrive.
 	Crash Kind = iota + 1
-	// Vanish ends the rank's host: nothing more comes from it.
+	// Vanish ends the rank's host: nothing more arrives from it.
 	Vanish
-	// Stall stops the rank's process, as SIGSTOP does.
+	// Stall stops the rank's process, like SIGSTOP.
 	Stall
-	// Cut ends the data connections between the rank and its Peers or, without
-	// any, the rank that a message was for. If that was for the store, the
-	// request fails, though it may have been served.
+	// Cut ends the data connections between the rank and its Peers. Without Peers,
+	// it ends the connection of the message that triggers it. If that message was
+	// for the store, the request fails, although the store may have served it.
 	Cut
-	// Partition cuts the rank and its Peers off from the others. What is sent
-	// meanwhile arrives when it is over, if it is over before the time of
-	// Silence. The store is on the others' side.
+	// Partition cuts the rank and its Peers off from the other ranks. Messages that
+	// are sent meanwhile arrive after the partition, if it ends before the time of
+	// Silence. The store is on the side of the other ranks.
 	Partition
-	// OneWay does so only with what goes from the rank and its Peers to the
-	// others.
+	// OneWay does so only in the direction from the rank and its Peers to the other
+	// ranks.
 	OneWay
 )
 
-// String names the kind.
+// String returns the name of the kind.
 func (k Kind) String() string { return sim.Kind(k).String() }
 
 // A Fault is something that goes wrong, once.
 type Fault struct {
 	Kind Kind
-	// Rank is whom it happens to.
+	// Rank is the rank that the fault affects.
 	Rank int
-	// Message is when: when the rank sends its nth message on the network, from
-	// zero. One operation usually takes several. What a rank sends without the
-	// fault is in Result.Messages.
+	// Message triggers the fault when the rank sends its nth message on the
+	// network, counted from zero. One operation usually sends several.
+	// Result.Messages of a run without the fault has the number of messages.
 	Message int
-	// At, if it is not zero, is a time since the beginning in place of that.
+	// At, if not zero, triggers the fault at a time after the start instead.
 	At time.Duration
-	// For is how long a Stall or a partition lasts. Zero means for good.
+	// For is the duration of a Stall or a partition. Zero means forever.
 	For time.Duration
-	// Peers are the other ranks that it is about; see the kinds.
+	// Peers are the other ranks that the fault affects; see the kinds.
 	Peers []int
 }
 
@@ -98,26 +98,25 @@ func (o *Options) internal() sim.Options {
 	return s
 }
 
-// A Result is what a run was.
+// A Result describes a run.
 type Result struct {
-	// Seed and Faults are the Options'.
+	// Seed and Faults are those of the Options.
 	Seed   uint64
 	Faults []Fault
-	// Hash is that of all that happened: the same for the same Options.
+	// Hash is a hash of all events. It is the same for the same Options.
 	Hash uint64
-	// Elapsed is how long it took, in virtual time.
+	// Elapsed is the duration of the run, in virtual time.
 	Elapsed time.Duration
-	// Errs has, by rank, what its function returned. Those of ranks that are Dead
-	// mean nothing.
+	// Errs has, by rank, the error that its function returned. It is undefined for
+	// ranks that are Dead.
 	Errs []error
-	// Dead are the ranks that crashed, vanished, or were stopped for good, by
-	// rank.
+	// Dead tells, by rank, whether it crashed, vanished, or was stopped forever.
 	Dead []bool
-	// Fired says, by fault, whether it happened: a rank may never come to that
-	// message.
+	// Fired tells, by fault, whether it happened. It does not happen if the rank
+	// never sends that message.
 	Fired []bool
-	// Messages is how many each rank sent: on the network to other ranks, and to
-	// the store.
+	// Messages has, by rank, the number of messages that it sent to other ranks and
+	// to the store.
 	Messages []int
 
 	all *sim.Result

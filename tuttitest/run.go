@@ -14,18 +14,19 @@ import (
 	"github.com/tutti-go/tutti/internal/sim"
 )
 
-// Simulate runs fn on every simulated rank and returns when all have returned
-// that are not dead. What the ranks returned is in the Result; Simulate's own
-// error says that ranks hang, that one panicked, or that the Options are wrong.
-// It closes the Comms when fn returns.
+// Simulate runs fn on every simulated rank. It returns when fn has returned on all
+// ranks that are not dead, and closes the Comms. The Result has the errors of the
+// ranks. The error of Simulate itself says that ranks hang, that a rank panicked,
+// or that the Options are invalid.
 func Simulate(opt Options, fn func(ctx context.Context, c *tutti.Comm) error) (*Result, error) {
 	if fn == nil {
 		return nil, errors.New("tuttitest: the function is nil")
 	}
-	res, err := sim.Run(opt.internal(), func(ctx context.Context, s *sim.Seat) error {
-		// A world of one, with the simulator's engine in the place of its own.
+	res, err := sim.Run(opt.internal(), func(ctx context.Context, s *sim.Rank) error {
+		// The Comm is made for a world of one rank; attacher replaces its engine
+		// with the simulator's.
 		c, err := tutti.Join(ctx, tutti.Config{
-			Size: 1, Timeout: opt.Timeout, Patience: opt.Patience, Device: plug{s}, Logger: slog.New(slog.DiscardHandler),
+			Size: 1, Timeout: opt.Timeout, Patience: opt.Patience, Device: attacher{s}, Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			return err
@@ -45,18 +46,18 @@ func Simulate(opt Options, fn func(ctx context.Context, c *tutti.Comm) error) (*
 	}, err
 }
 
-// plug puts a simulated rank's engine where Join would put another.
-type plug struct{ seat *sim.Seat }
+// An attacher puts a simulated rank's engine where Join would put another.
+type attacher struct{ rank *sim.Rank }
 
 // Attach returns the simulated engine.
-func (p plug) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine, error) {
-	if opt.Before != nil { // a later epoch's is simulated already
+func (p attacher) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine, error) {
+	if opt.Before != nil { // the engine of a later generation is already simulated
 		return e, nil
 	}
-	return p.seat, e.Close()
+	return p.rank, e.Close()
 }
 
-// Run is Simulate in a test: it fails the test if Simulate has an error, or if
+// Run is Simulate in a test. It fails the test if Simulate returns an error, or if
 // one of the faults did not happen.
 func Run(tb testing.TB, opt Options, fn func(ctx context.Context, c *tutti.Comm) error) *Result {
 	tb.Helper()
@@ -73,13 +74,13 @@ func Run(tb testing.TB, opt Options, fn func(ctx context.Context, c *tutti.Comm)
 	return res
 }
 
-// Explore runs fn with n seeds, from opt.Seed on: first without a fault, where
-// all ranks must succeed, and then with one at a message that the seed decides.
-// Check, if it is not nil, looks at the result of the latter. Explore's own part
-// is that nothing hangs, that the fault happens, and that one which nobody
-// should notice, such as a short stall, has no error follow. It stops at the
-// first seed that fails; Run with that Seed and the Faults that are printed
-// repeats it.
+// Explore runs fn with n seeds, beginning with opt.Seed. For each seed it runs fn
+// without a fault, where all ranks must succeed, and then with a fault at a message
+// that the seed selects. Explore checks that nothing hangs, that the fault happens,
+// and that a fault that must go unnoticed, such as a short stall, causes no error.
+// check, if not nil, checks the result of the run with the fault. Explore stops at
+// the first seed that fails. Run with the Seed and the Faults that it prints
+// replays the failure.
 func Explore(tb testing.TB, opt Options, n int, fn func(ctx context.Context, c *tutti.Comm) error, check func(*Result) error) {
 	tb.Helper()
 	for range n {
@@ -124,41 +125,42 @@ func draw(opt *Options, messages []int) (f Fault, harmless, ok bool) {
 	return f, d.Harmless(&in), true
 }
 
-// errNotSimulated is what a function gets that is called with another context.
+// errNotSimulated is the error for a context of another origin.
 var errNotSimulated = errors.New("tuttitest: the context is not that of a simulated rank")
 
-// Sleep lets virtual time pass on the rank to which ctx belongs. It returns
-// ctx's error if that ends before.
+// Sleep waits for a virtual duration on the rank to which ctx belongs. It returns
+// ctx's error if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) error {
-	s := sim.SeatOf(ctx)
+	s := sim.RankOf(ctx)
 	if s == nil {
 		return errNotSimulated
 	}
 	return s.Sleep(ctx, d)
 }
 
-// Now returns how much virtual time has passed since the run began, zero if ctx
-// belongs to no simulated rank.
+// Now returns the virtual time since the start of the run, or zero if ctx belongs
+// to no simulated rank.
 func Now(ctx context.Context) time.Duration {
-	if s := sim.SeatOf(ctx); s != nil {
+	if s := sim.RankOf(ctx); s != nil {
 		return s.Now()
 	}
 	return 0
 }
 
-// WithTimeout is context.WithTimeout in virtual time; outside of a simulation it
-// is that of package context.
+// WithTimeout is context.WithTimeout in virtual time. Outside of a simulation it is
+// context.WithTimeout.
 func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if s := sim.SeatOf(ctx); s != nil {
+	if s := sim.RankOf(ctx); s != nil {
 		return s.WithTimeout(ctx, d)
 	}
 	return context.WithTimeout(ctx, d)
 }
 
-// Go runs f beside its caller, on the rank to which ctx belongs, as a goroutine
-// would; outside of a simulation it is one. What it returns waits for f to end.
+// Go runs f concurrently with its caller, on the rank to which ctx belongs. Outside
+// of a simulation it starts a goroutine. The returned function waits until f has
+// returned.
 func Go(ctx context.Context, f func()) (wait func()) {
-	if s := sim.SeatOf(ctx); s != nil {
+	if s := sim.RankOf(ctx); s != nil {
 		return s.Go(f)
 	}
 	over := make(chan struct{})

@@ -14,7 +14,7 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// program uses most of what a Comm has, and checks what comes out.
+// program uses most of the API of a Comm and checks the results.
 func program(ctx context.Context, c *tutti.Comm) error {
 	n := c.Size()
 	for round := range 2 {
@@ -27,7 +27,7 @@ func program(ctx context.Context, c *tutti.Comm) error {
 		}
 	}
 
-	// Two batches that overlap, with messages round a ring.
+	// Two batches in flight at the same time, with messages around a ring.
 	a, b, in := make([]int32, 100), []float32{2}, []int64{-1}
 	for i := range a {
 		a[i] = int32(i)
@@ -68,7 +68,8 @@ func program(ctx context.Context, c *tutti.Comm) error {
 	return errors.Join(c.Barrier(ctx), sub.Close())
 }
 
-// A run of the whole public API goes well, and is the same again.
+// TestReplay checks that a run of the whole public API succeeds and can be
+// replayed.
 func TestReplay(t *testing.T) {
 	for seed := range uint64(5) {
 		var first *Result
@@ -87,8 +88,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong, ranks come back with a right result or with an error that
-// says what happened, and the same seed says the same.
+// TestExplore checks that with any fault each rank has a right result or an error
+// that names the fault, and that a seed can be replayed.
 func TestExplore(t *testing.T) {
 	kinds := make(map[Kind]int)
 	hurt, seeds := 0, 100
@@ -104,7 +105,8 @@ func TestExplore(t *testing.T) {
 			hurt++
 			e := (*tutti.Error)(nil)
 			lost := errors.Is(err, tutti.ErrRankLost) || errors.Is(err, tutti.ErrTimeout)
-			// A group of ranks that are all there ends if it was being made meanwhile.
+			// A group that was being made during the fault fails, even if all its
+			// members are alive.
 			unmade := errors.Is(err, tutti.ErrAborted) && strings.Contains(err.Error(), "being made of has failed: a rank was lost")
 			if !errors.As(err, &e) || !lost && !unmade {
 				return fmt.Errorf("rank %d: %w", r, err)
@@ -124,7 +126,8 @@ func TestExplore(t *testing.T) {
 	}
 }
 
-// A deadline in virtual time ends an operation, and one that waits behind it.
+// TestDeadline checks that a deadline in virtual time ends an operation, and an
+// operation that is queued behind it.
 func TestDeadline(t *testing.T) {
 	began := time.Now()
 	res := Run(t, Options{Ranks: 3}, func(ctx context.Context, c *tutti.Comm) error {
@@ -150,7 +153,7 @@ func TestDeadline(t *testing.T) {
 		return c.Err()
 	})
 	for r, err := range res.Errs {
-		if !errors.Is(err, tutti.ErrTimeout) || !strings.Contains(err.Error(), "deadline passed while the operation waited") {
+		if !errors.Is(err, tutti.ErrTimeout) || !strings.Contains(err.Error(), "deadline has passed while the operation waited") {
 			t.Errorf("rank %d: %v", r, err)
 		}
 	}
@@ -159,7 +162,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// Ranks that call different things are told so.
+// TestMismatch checks that ranks that call different operations get ErrMismatch.
 func TestMismatch(t *testing.T) {
 	res := Run(t, Options{Ranks: 4}, func(ctx context.Context, c *tutti.Comm) error {
 		if c.Rank() == 3 {
@@ -174,7 +177,8 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-// A fault that cannot happen is told of, as are ranks that hang.
+// TestWrong checks the errors for a fault that cannot happen and for ranks that
+// hang.
 func TestWrong(t *testing.T) {
 	never := Options{Ranks: 2, Faults: []Fault{{Kind: Crash, Rank: 1, Message: 1000}}}
 	res, err := Simulate(never, program)

@@ -16,16 +16,17 @@ import (
 	"github.com/tutti-go/tutti/internal/sim"
 )
 
-// Pieces of the long run: go test ./tuttitest -run TestSeeds -seeds 10000 -from 20000
+// Flags for a part of a long run: go test ./tuttitest -run TestSeeds -seeds 10000
+// -from 20000
 var (
 	seeds = flag.Int("seeds", 0, "how many seeds TestSeeds runs; zero: a usual number")
 	from  = flag.Uint64("from", 0, "the first seed")
 	table = flag.String("record", "", "a file to which a row is added that says what TestSeeds did")
 )
 
-// TestSeeds has ranks go on after losses: with one fault, with a second one
-// afterwards, most often while they shrink, and checks that all who go on agree
-// on everything.
+// TestSeeds runs ranks that continue after losses: with one fault, and with a
+// second, later fault, most often during Shrink. It checks that all ranks that
+// continue agree on everything.
 func TestSeeds(t *testing.T) {
 	n := *seeds
 	switch {
@@ -35,7 +36,7 @@ func TestSeeds(t *testing.T) {
 	default:
 		n = 250
 	}
-	d := tally{Tally: sim.Tally{First: *from, Seeds: n}}
+	d := seedStats{Tally: sim.Tally{First: *from, Seeds: n}}
 	began := time.Now()
 	for seed := *from; seed < *from+uint64(n); seed++ {
 		if err := d.seed(seed); err != nil {
@@ -47,10 +48,10 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// A broken agreement is caught: a store that sets an epoch's successor, whatever
-// is there.
+// TestBroken checks that the test detects a broken agreement: a store that
+// overwrites a generation's successor.
 func TestBroken(t *testing.T) {
-	d := tally{broken: true}
+	d := seedStats{broken: true}
 	for seed := range uint64(1000) {
 		if err := d.seed(seed); err != nil {
 			if !errors.Is(err, errDisagree) && !errors.Is(err, sim.ErrTwoSuccessors) {
@@ -63,23 +64,23 @@ func TestBroken(t *testing.T) {
 	t.Error("no seed has shown it")
 }
 
-// A tally counts what was seen.
-type tally struct {
+// seedStats counts results of TestSeeds.
+type seedStats struct {
 	sim.Tally
-	broken bool // the store does not compare what it sets
+	broken bool // the store sets unconditionally
 
-	shrunk   int // Comms that were made
-	finished int // ranks that came to the end
-	excluded int // ranks that were left behind
-	failed   int // ranks that could not reach the store, or waited for others in vain
+	shrunk   int // number of Comms made by Shrink
+	finished int // ranks that completed the program
+	excluded int // ranks that were excluded
+	failed   int // ranks that could not reach the store, or timed out waiting for others
 }
 
-func (d *tally) String() string {
+func (d *seedStats) String() string {
 	return fmt.Sprintf("all fired; %d new Comms; %d ranks finished, %d were excluded, %d could not agree",
 		d.shrunk, d.finished, d.excluded, d.failed)
 }
 
-func (d *tally) seed(seed uint64) error {
+func (d *seedStats) seed(seed uint64) error {
 	rnd := rand.New(rand.NewPCG(seed, 6))
 	ranks := 2 + rnd.IntN(7)
 	opt := Options{
@@ -98,7 +99,7 @@ func (d *tally) seed(seed uint64) error {
 	}
 	faults := 1 + rnd.IntN(2)
 	for range faults {
-		f, ok := after(rnd, &opt, res)
+		f, ok := drawLaterFault(rnd, &opt, res)
 		if !ok {
 			break
 		}
@@ -111,7 +112,7 @@ func (d *tally) seed(seed uint64) error {
 		}
 	}
 	if seed%16 == 0 {
-		again, err := Simulate(opt, l.live)
+		again, err := Simulate(opt, l.rankMain)
 		if err != nil || again.Hash != res.Hash {
 			return fmt.Errorf("%+v: runs differ: %x and %x: %w", opt.Faults, res.Hash, again.Hash, err)
 		}
@@ -120,8 +121,8 @@ func (d *tally) seed(seed uint64) error {
 	return nil
 }
 
-// after draws a fault that will happen after those that there are.
-func after(rnd *rand.Rand, opt *Options, res *Result) (Fault, bool) {
+// drawLaterFault draws a fault that happens after the existing faults.
+func drawLaterFault(rnd *rand.Rand, opt *Options, res *Result) (Fault, bool) {
 	left, any := make([]int, len(res.Messages)), false
 	for r, n := range res.Messages {
 		if !res.Dead[r] {
@@ -137,9 +138,9 @@ func after(rnd *rand.Rand, opt *Options, res *Result) (Fault, bool) {
 	return Fault{Kind: Kind(d.Kind), Rank: d.Rank, Message: d.Message + res.all.SentThen[d.Rank], For: d.For, Peers: d.Peers}, true
 }
 
-func (d *tally) run(opt Options, l *life) (*Result, error) {
+func (d *seedStats) run(opt Options, l *elasticProgram) (*Result, error) {
 	l.begin(opt.Ranks)
-	res, err := Simulate(opt, l.live)
+	res, err := Simulate(opt, l.rankMain)
 	if err != nil {
 		return nil, err
 	}
@@ -151,13 +152,13 @@ func (d *tally) run(opt Options, l *life) (*Result, error) {
 			return nil, fmt.Errorf("%+v did not happen", opt.Faults[i])
 		}
 	}
-	return res, l.wrong
+	return res, l.violation
 }
 
-// check looks at a run with faults.
-func (d *tally) check(opt *Options, l *life, res *Result) error {
+// check checks a run with faults.
+func (d *seedStats) check(opt *Options, l *elasticProgram, res *Result) error {
 	var first *ending
-	for r, e := range l.ends {
+	for r, e := range l.endings {
 		switch {
 		case e == nil:
 		case first == nil:
@@ -166,8 +167,8 @@ func (d *tally) check(opt *Options, l *life, res *Result) error {
 			return fmt.Errorf("%w: rank %d ends with %+v, others with %+v", errDisagree, r, *e, *first)
 		}
 	}
-	for epoch, done := range l.done {
-		if err := l.checkDone(epoch, done); err != nil {
+	for generation, done := range l.done {
+		if err := l.checkDone(generation, done); err != nil {
 			return err
 		}
 	}
@@ -180,7 +181,7 @@ func (d *tally) check(opt *Options, l *life, res *Result) error {
 			continue
 		}
 		e := (*tutti.Error)(nil)
-		switch ended := l.ends[r] != nil; {
+		switch ended := l.endings[r] != nil; {
 		case ended && err == nil:
 			d.finished++
 			continue
@@ -191,68 +192,70 @@ func (d *tally) check(opt *Options, l *life, res *Result) error {
 		case errors.Is(err, tutti.ErrTimeout):
 			d.failed++
 		case errors.Is(err, tutti.ErrAborted) && slices.ContainsFunc(opt.Faults, func(f Fault) bool { return f.Kind == Cut && f.Rank == r }):
-			d.failed++ // it asked the store, and the answer was lost
+			d.failed++ // its request to the store was lost
 		default:
 			return fmt.Errorf("rank %d: %w", r, err)
 		}
-		if len(opt.Faults) == 1 && !mayStay(&in, l, opt.Patience, r, err) {
+		if len(opt.Faults) == 1 && !mayBeExcluded(&in, l, opt.Patience, r, err) {
 			return fmt.Errorf("rank %d did not go on: %w", r, err)
 		}
 	}
 	return nil
 }
 
-// mayStay reports whether a rank may be left behind by the fault. Short ones do
-// no harm unless the ranks shrink meanwhile for another reason.
-func mayStay(opt *sim.Options, l *life, patience time.Duration, r int, err error) bool {
+// mayBeExcluded reports whether the fault may lead to the exclusion of a rank. A
+// short fault does no harm, unless the ranks shrink meanwhile for another reason.
+func mayBeExcluded(opt *sim.Options, l *elasticProgram, patience time.Duration, r int, err error) bool {
 	f := &opt.Faults[0]
 	if f.Harmless(opt) && l.abort < 0 {
 		return false
 	}
-	// Not all notice at the same time that a host does not answer.
+	// Ranks detect at different times that a host does not answer.
 	hasty := patience < opt.Silence/8 && errors.Is(err, tutti.ErrExcluded)
 	switch f.Kind {
 	case sim.Crash:
-		// The new Comm's rank 0 may die when some have joined it and others have not:
-		// those wait in Agree for these, which decide meanwhile without them.
+		// The new Comm's rank 0 may die when only some ranks have joined. These
+		// wait in Agree for the others, which may decide meanwhile without them.
 		return f.Rank == 0 && l.abort >= 0 && errors.Is(err, tutti.ErrExcluded)
 	case sim.Vanish:
 		return hasty
 	case sim.Stall:
-		// The others may wait for it in Agree, on a Comm that is well.
+		// The other ranks may wait for it in Agree, on a Comm that has not failed.
 		return r == f.Rank || errors.Is(err, tutti.ErrTimeout)
 	case sim.Partition, sim.OneWay:
-		// The store is on the side of the others. After an Abort they shrink while the
-		// partition lasts, and the new Comm's rank 0 may be on the other side.
+		// The store is on the side of the other ranks. After an Abort they shrink
+		// while the partition lasts, and the new Comm's rank 0 may be on the other
+		// side.
 		return r == f.Rank || slices.Contains(f.Peers, r) || hasty || l.abort >= 0
 	}
 	return true
 }
 
-// checkDone looks at the number that was agreed on at the end of an epoch.
-func (l *life) checkDone(epoch string, done uint64) error {
+// checkDone checks the number that was agreed on at the end of a generation.
+func (l *elasticProgram) checkDone(generation string, done uint64) error {
 	var number int
 	name := "world/1"
-	if _, err := fmt.Sscanf(epoch, "world/%d", &number); err == nil {
+	if _, err := fmt.Sscanf(generation, "world/%d", &number); err == nil {
 		name = fmt.Sprintf("world/%d", number+1)
 	}
-	next, formed := l.epochs[name]
+	next, formed := l.generations[name]
 	if !formed {
 		return nil
 	}
 	least := ^uint64(0)
 	for _, id := range next {
-		if went, came := l.went[epoch][id]; came {
+		if went, came := l.progress[generation][id]; came {
 			least = min(least, went)
 		}
 	}
 	if done != least {
-		return fmt.Errorf("%w: epoch %s ended with operation %d, but the members of the next had all completed %d", errDisagree, epoch, done, least)
+		return fmt.Errorf("%w: generation %s ended with operation %d, but the members of the next had all completed %d", errDisagree, generation, done, least)
 	}
 	return nil
 }
 
-// A thousand ranks lose one in the middle of an AllReduce, and the others go on.
+// TestThousand loses one of a thousand ranks during an AllReduce; the others
+// continue.
 func TestThousand(t *testing.T) {
 	ranks := 1000
 	if testing.Short() || race.Enabled {

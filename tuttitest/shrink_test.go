@@ -11,9 +11,9 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// onward adds until something fails, and then shrinks and adds once more. It
-// returns how many are left.
-func onward(ctx context.Context, c *tutti.Comm) (int, error) {
+// addAndShrink adds until an operation fails, then shrinks and adds once more. It
+// returns the number of remaining ranks.
+func addAndShrink(ctx context.Context, c *tutti.Comm) (int, error) {
 	var err error
 	for err == nil {
 		_, err = tutti.ReduceValue(ctx, c, 1, tutti.Sum)
@@ -26,9 +26,9 @@ func onward(ctx context.Context, c *tutti.Comm) (int, error) {
 	return n, errors.Join(err, next.Close())
 }
 
-// Of two sides of a partition only the one that reaches the store goes on. The
-// other is told that it was left behind, if it comes back, and else that it
-// cannot agree; nobody goes on if nobody reaches the store.
+// TestPartition checks that only the side of a partition that reaches the store
+// continues. The ranks of the other side are excluded if the partition ends, and
+// otherwise cannot agree. No rank continues if no rank reaches the store.
 func TestPartition(t *testing.T) {
 	const ranks = 6
 	for _, c := range []struct {
@@ -49,7 +49,7 @@ func TestPartition(t *testing.T) {
 			}}
 			res := Run(t, opt, func(ctx context.Context, comm *tutti.Comm) error {
 				cut := slices.Contains(c.side, comm.Rank())
-				n, err := onward(ctx, comm)
+				n, err := addAndShrink(ctx, comm)
 				switch {
 				case !cut && (err != nil || n != c.left):
 					return fmt.Errorf("%d ranks went on: %w", n, err)
@@ -68,7 +68,7 @@ func TestPartition(t *testing.T) {
 			{Kind: Partition, Rank: 0, Message: 5, Peers: []int{1, 2, 3, 4, 5}}, {Kind: Crash, Rank: 3, Message: 20},
 		}}
 		res := Run(t, opt, func(ctx context.Context, c *tutti.Comm) error {
-			if n, err := onward(ctx, c); !errors.Is(err, tutti.ErrTimeout) {
+			if n, err := addAndShrink(ctx, c); !errors.Is(err, tutti.ErrTimeout) {
 				return fmt.Errorf("%d ranks went on without the store: %w", n, err)
 			}
 			return nil
@@ -81,13 +81,13 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// Ranks that die while the others shrink are left behind, whatever they were
-// doing, and waited for once: this one dies at each message that it sends then.
-// Rank 0 is the first of the new Comm, too.
+// TestDeathInShrink checks that ranks that die while the others shrink are
+// excluded, at any moment, and are waited for only once: a rank dies at each
+// message that it sends meanwhile. The same holds for rank 0 of the new Comm.
 func TestDeathInShrink(t *testing.T) {
 	const ranks, first, patience = 4, 2, 10 * time.Second
 	body := func(ctx context.Context, c *tutti.Comm) error {
-		n, err := onward(ctx, c)
+		n, err := addAndShrink(ctx, c)
 		if err == nil && (n == ranks-1 || n == ranks-2) || errors.Is(err, tutti.ErrRankLost) {
 			return nil // in the new Comm, if it was made before the death
 		}

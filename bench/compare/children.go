@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// child returns a command in a process group of its own, so that a Ctrl-C at
-// the terminal reaches only this process, which then ends the group. Launchers
-// pass SIGTERM on to ranks that they have put in groups of their own.
+// child returns a command in a process group of its own, so that Ctrl-C at the
+// terminal reaches only this process, which then ends the group. Launchers forward
+// SIGTERM to ranks that they have put into other groups.
 func child(ctx context.Context, env []string, name string, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Env = append(os.Environ(), env...)
@@ -24,8 +24,8 @@ func child(ctx context.Context, env []string, name string, args ...string) *exec
 	return c
 }
 
-// runAll runs commands together and returns what each wrote on its standard
-// output. The first that fails ends the others, by way of stop.
+// runAll runs commands concurrently and returns the standard output of each. The
+// first command that fails ends the others, through stop.
 func runAll(stop context.CancelCauseFunc, all []*exec.Cmd) ([]string, error) {
 	outs := make([]bytes.Buffer, len(all))
 	var running sync.WaitGroup
@@ -51,7 +51,7 @@ func runAll(stop context.CancelCauseFunc, all []*exec.Cmd) ([]string, error) {
 	return texts, first
 }
 
-// tail returns the end of a complaint, which is where its reason is.
+// tail returns the end of an error text, where its reason is.
 func tail(s string) string {
 	const most = 600
 	s = strings.TrimSpace(s)
@@ -77,7 +77,7 @@ func samples(text string) (all []sample, about []string) {
 	return all, about
 }
 
-// String is the line that samples reads.
+// String returns the line that samples reads.
 func (s sample) String() string {
 	return fmt.Sprintf("R %d %d %d %.3f %.3f %.3f %.3f %.1f",
 		s.bytes, s.rank, s.iters, s.p50, s.p99, s.p999, s.min, s.perSecond)

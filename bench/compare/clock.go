@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostClock returns a clock in nanoseconds that is one for all processes of the
-// host. Go's own monotonic clock is, but begins at zero in each process, and the
-// system call is too slow to time with: so one is set by the other, once, by
-// the closest of several readings.
+// hostClock returns a clock in nanoseconds that all processes of the host share.
+// Go's monotonic clock begins at zero in each process, and the system call is too
+// slow for timing. So hostClock computes the offset between the two once, from the
+// closest of several readings.
 func hostClock() func() int64 {
 	base := time.Now()
 	var offset int64
@@ -31,7 +31,7 @@ func hostClock() func() int64 {
 	return func() int64 { return offset + int64(time.Since(base)) }
 }
 
-// summary sorts times in nanoseconds and returns what a table shows of them.
+// summary sorts times in nanoseconds and returns the columns of a table.
 func summary(times []int64, elapsed int64) sample {
 	slices.Sort(times)
 	n := len(times)

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// compared runs the command with arguments and returns what it prints.
+// compared runs the command with arguments and returns its output.
 func compared(t *testing.T, args ...string) string {
 	t.Helper()
 	o, err := parse(append([]string{"--rounds=1", "--budget=5ms", "--timeout=1m"}, args...), io.Discard)
@@ -137,8 +137,8 @@ func TestPeers(t *testing.T) {
 			}
 			var log bytes.Buffer
 			dir := t.TempDir()
-			// MPICH never yields: beside other tests it can make no progress for
-			// a quarter of an hour, which is nothing that tutti could mend.
+			// MPICH never yields. During other tests it may make no progress for
+			// minutes, which is not a fault of tutti.
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			found := findPeers(ctx, o, dir, &log)
@@ -150,7 +150,7 @@ func TestPeers(t *testing.T) {
 				t.Errorf("%d samples instead of 4, %v", len(samples), err)
 			}
 
-			o.iters = 1e8 // for ever
+			o.iters = 1e8 // longer than the deadline
 			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if _, err := found[0].run(ctx, o, "tcp"); err == nil {
@@ -165,7 +165,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// running returns the command lines of processes that mention a text.
+// running returns the command lines of processes that contain a text.
 func running(text string) []string {
 	var all []string
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -206,7 +206,7 @@ func TestMedianOverRounds(t *testing.T) {
 	}
 }
 
-// TestStart times the launchers that are here, once.
+// TestStart times the launchers that the machine has, once.
 func TestStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("building takes seconds")
@@ -233,10 +233,10 @@ func TestHoldings(t *testing.T) {
 	if got := parseHoldings(text); !slices.Equal(got, []holdings{b, a}) {
 		t.Errorf("%v, want %v and %v", got, b, a)
 	}
-	if got, want := heldText([]holdings{a, {0, 6, 40, 20, 8 << 10}}), "6 (6) | 40 (40) | 20 (20) | 9 (9)"; got != want {
+	if got, want := holdingsText([]holdings{a, {0, 6, 40, 20, 8 << 10}}), "6 (6) | 40 (40) | 20 (20) | 9 (9)"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got := heldText(nil); got != "- | - | - | -" {
+	if got := holdingsText(nil); got != "- | - | - | -" {
 		t.Error(got)
 	}
 	if runtime.GOOS == "linux" && (b.mappings == 0 || b.descriptors < 3 || b.resident == 0) {

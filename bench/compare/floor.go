@@ -13,8 +13,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// floorOf returns how the floor of an operation on a transport is measured;
-// nil if it is not defined. The help text says what it is.
+// floorOf returns the measurement of the floor of an operation on a transport, or
+// nil if it is not defined. The help text defines the floor.
 func floorOf(o options, transport string) func(ctx context.Context) ([]sample, error) {
 	var floor func(ctx context.Context, o options, bytes int) ([]int64, error)
 	switch {
@@ -45,14 +45,15 @@ func floorOf(o options, transport string) func(ctx context.Context) ([]sample, e
 	}
 }
 
-// A line is a counter that shares no cache line with another.
+// A line is a counter on cache lines of its own.
 type line struct {
 	n atomic.Int64
 	_ [120]byte
 }
 
-// meet is how threads wait for each other: each writes its own line only.
-func meet(lines []line, me int, turn int64) {
+// spinBarrier makes threads wait for each other. Each thread writes only its own
+// line.
+func spinBarrier(lines []line, me int, turn int64) {
 	lines[me].n.Store(turn)
 	for i := range lines {
 		for lines[i].n.Load() < turn {
@@ -60,24 +61,24 @@ func meet(lines []line, me int, turn int64) {
 	}
 }
 
-// together runs f on n threads, in turns that begin together, until the budget
-// is spent, and returns how long each turn was for the first of them. The first
-// turn touches the memory and does not count.
-func together(ctx context.Context, o options, n int, f func(me int)) []int64 {
+// runThreads runs f on n threads, in turns that begin together, until the budget is
+// spent. It returns the duration of each turn on the first thread. The first turn
+// touches the memory and does not count.
+func runThreads(ctx context.Context, o options, n int, f func(me int)) []int64 {
 	lines := make([]line, n)
 	times := make([]int64, 0, maxIters)
-	var final atomic.Int64 // the turn after which all stop
+	var final atomic.Int64 // the last turn
 	final.Store(1 << 62)
 	var threads sync.WaitGroup
 	for me := range n {
 		threads.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			meet(lines, me, 1)
+			spinBarrier(lines, me, 1)
 			f(me)
 			start, last := time.Now(), time.Duration(0)
 			for turn := int64(2); turn <= final.Load(); turn++ {
-				meet(lines, me, turn)
+				spinBarrier(lines, me, turn)
 				f(me)
 				if me != 0 {
 					continue
@@ -86,7 +87,7 @@ func together(ctx context.Context, o options, n int, f func(me int)) []int64 {
 				times = append(times, int64(end-last))
 				last = end
 				if len(times) >= minIters && (end > o.budget || len(times) == maxIters-1) || ctx.Err() != nil {
-					final.CompareAndSwap(1<<62, turn+1) // the others may wait there
+					final.CompareAndSwap(1<<62, turn+1) // the other threads may already be in the next turn
 				}
 			}
 		})
@@ -95,15 +96,15 @@ func together(ctx context.Context, o options, n int, f func(me int)) []int64 {
 	return times
 }
 
-// memoryFloor times threads that each read and write a buffer, with a meeting.
+// memoryFloor times threads that each read and write a buffer, and a barrier.
 func memoryFloor(ctx context.Context, o options, bytes int) ([]int64, error) {
-	const piece = 64 << 10 // so that the garbage collector need not wait
+	const piece = 64 << 10 // small, so that the garbage collector need not wait
 	n := min(o.ranks, runtime.NumCPU())
 	bufs := make([][]float32, n)
 	for i := range bufs {
 		bufs[i] = make([]float32, (bytes/4*o.ranks+n-1)/n)
 	}
-	return together(ctx, o, n, func(me int) {
+	return runThreads(ctx, o, n, func(me int) {
 		buf := bufs[me]
 		for i := 0; i < len(buf); i += piece / 4 {
 			p := unsafe.Pointer(&buf[i])
@@ -125,7 +126,7 @@ func wireFloor(ctx context.Context, o options, bytes int) ([]int64, error) {
 		out[i], in[i] = make([]byte, bytes), make([]byte, bytes)
 	}
 	var failed [2]error
-	times := together(ctx, o, 2, func(me int) {
+	times := runThreads(ctx, o, 2, func(me int) {
 		if failed[me] == nil {
 			failed[me] = exchange(ctx, ends[me], out[me], in[me])
 		}

@@ -8,32 +8,33 @@ import (
 	"time"
 )
 
-// holdings is what a rank's process holds, as the kernel knows it.
+// holdings are the resources of a rank's process, as the kernel reports them.
 type holdings struct {
 	rank        int
 	files       int // mappings of memory files
-	mappings    int // all of them, those of the program and of its runtime included
+	mappings    int // all mappings, including those of the program and its runtime
 	descriptors int
 	resident    int // KiB
 }
 
-// measureHoldings looks at this process. Where the system does not say, the numbers are 0.
+// measureHoldings measures this process. Numbers that the system does not report
+// are 0.
 func measureHoldings(rank int) holdings {
 	h := holdings{rank: rank}
 	maps, _ := os.ReadFile("/proc/self/maps")
 	h.mappings, h.files = strings.Count(string(maps), "\n"), strings.Count(string(maps), " /memfd:")
 	if list, err := os.ReadDir("/proc/self/fd"); err == nil {
-		h.descriptors = len(list) - 1 // that of the directory
+		h.descriptors = len(list) - 1 // without that of the directory
 	}
 	status, _ := os.ReadFile("/proc/self/status")
 	for line := range strings.Lines(string(status)) {
-		_, _ = fmt.Sscanf(line, "VmRSS: %d kB", &h.resident) // most lines are others
+		_, _ = fmt.Sscanf(line, "VmRSS: %d kB", &h.resident) // other lines do not match
 	}
 	return h
 }
 
-// settledHoldings is measureHoldings when the descriptors have not changed for longer than the ranks
-// take to connect to each other, which they do after they have joined.
+// settledHoldings is measureHoldings when the number of descriptors has been
+// constant for longer than the ranks take to connect to each other after Join.
 func settledHoldings(rank, size int) holdings {
 	h := measureHoldings(rank)
 	for since := time.Now(); time.Since(since) < time.Second+8*time.Duration(size)*time.Millisecond; time.Sleep(50 * time.Millisecond) {
@@ -47,12 +48,12 @@ func settledHoldings(rank, size int) holdings {
 // holdingsFormat is the line that parseHoldings reads.
 const holdingsFormat = "holds rank %d files %d mappings %d descriptors %d resident %d"
 
-// String is that line.
+// String returns that line.
 func (h holdings) String() string {
 	return fmt.Sprintf(holdingsFormat, h.rank, h.files, h.mappings, h.descriptors, h.resident)
 }
 
-// parseHoldings finds what ranks said among other lines.
+// parseHoldings reads the ranks' holdings from a text with other lines.
 func parseHoldings(text string) (list []holdings) {
 	for line := range strings.Lines(text) {
 		var h holdings
@@ -65,8 +66,9 @@ func parseHoldings(text string) (list []holdings) {
 	return list
 }
 
-// heldText is the columns of what ranks hold: the median, and the most of one rank.
-func heldText(list []holdings) string {
+// holdingsText returns the columns for the holdings: the median, and the maximum of
+// a rank.
+func holdingsText(list []holdings) string {
 	column := func(of func(h holdings) int) string {
 		var all []int
 		for _, h := range list {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loopback returns both ends of a TCP connection with this host, which do not
-// block and do not hold small writes back.
+// loopback returns both ends of a TCP connection on this host, non-blocking and
+// without Nagle's algorithm.
 func loopback() (ends [2]int, err error) {
 	listener, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -44,7 +44,7 @@ func loopback() (ends [2]int, err error) {
 	return ends, nil
 }
 
-// exchange sends out and fills in, both at once, without ever blocking.
+// exchange sends out and receives in at the same time, without blocking calls.
 func exchange(ctx context.Context, fd int, out, in []byte) error {
 	for spins := 0; len(out)+len(in) > 0; spins++ {
 		if len(out) > 0 {

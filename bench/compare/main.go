@@ -1,12 +1,12 @@
-// Command compare times tutti's collectives beside those of Open MPI, MPICH and
-// Gloo, in one run: same sizes, same ranks, one after the other, several rounds.
+// Command compare times the collectives of tutti, Open MPI, MPICH and Gloo in one
+// run: same sizes, same ranks, one library after the other, in several rounds.
 //
 //	go run ./bench/compare --ranks 2 --transport shm,tcp
 //	go run ./bench/compare --other ./compare.old --peers= --rounds 9
 //	go run ./bench/compare start --ranks 8    the launchers, to the end of the first AllReduce
 //
-// The peers are compiled on the spot from bench/peers, where the machine has
-// their compilers and libraries; those it lacks are named and left out.
+// It compiles the drivers of the peers from bench/peers if the machine has their
+// compilers and libraries. It names the peers that it leaves out.
 package main
 
 import (
@@ -51,7 +51,7 @@ var (
 	peerNames  = []string{"openmpi", "mpich", "gloo"}
 )
 
-// options is what the flags say.
+// options are the parsed flags.
 type options struct {
 	ranks      int
 	sizes      []int
@@ -101,7 +101,7 @@ func exit(err error) {
 	}
 }
 
-// parse reads the flags; help and complaints go to w.
+// parse parses the flags; help and errors go to w.
 func parse(args []string, w io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("compare", flag.ContinueOnError)
@@ -141,7 +141,8 @@ func parse(args []string, w io.Writer) (options, error) {
 	return o, o.validate()
 }
 
-// parseSizes reads the sizes; without any it returns the operation's usual ones.
+// parseSizes parses the sizes. Without any it returns the operation's default
+// sizes.
 func (o *options) parseSizes(s string) ([]int, error) {
 	switch {
 	case o.op == "barrier":

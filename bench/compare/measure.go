@@ -11,8 +11,8 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// What follows is the twin of bench/peers/mpi.c, whose package comment says
-// how an iteration is timed.
+// This file and bench/peers/mpi.c measure in the same way; package peers describes
+// it.
 
 const (
 	minIters = 5
@@ -26,11 +26,11 @@ type bench[T float32 | tutti.BFloat16] struct {
 	from     func(float32) T
 	part     int // elements in one rank's part of the larger buffer
 	src, dst []T
-	limit    time.Duration // the time for one size; 0 means any
+	limit    time.Duration // the time for one size; 0 means no limit
 	run      func(ctx context.Context) error
 }
 
-// measure measures one size, and prints the result if this is rank 0.
+// measure measures one size, and prints the result on rank 0.
 func measure[T float32 | tutti.BFloat16](ctx context.Context, comm *tutti.Comm, job rankJob, bytes int, from func(float32) T) (err error) {
 	var zero T
 	n, ranks := bytes/int(unsafe.Sizeof(zero)), comm.Size()
@@ -119,8 +119,8 @@ func (b *bench[T]) operation(src, dst tutti.Buffer) func(ctx context.Context) er
 	}
 }
 
-// value is element i of rank r's contribution, sum what all of them add up to,
-// and expect element i of the result on this rank.
+// value is element i of rank r's source, sum is element i of the sum of all
+// sources, and expect is element i of the result on this rank.
 func value(i, r int) float32 { return float32(i%13 + r) }
 
 func (b *bench[T]) sum(i int) float32 {
@@ -171,8 +171,9 @@ func (b *bench[T]) check(ctx context.Context) error {
 	return nil
 }
 
-// calibrate warms up and returns how many iterations fit in the budget, by the
-// middle one of the last three batches: a hiccup must not leave a handful.
+// calibrate warms up and returns how many iterations fit into the budget, by the
+// median of the last three batches. A single slow batch must not reduce the number
+// to a few.
 func (b *bench[T]) calibrate(ctx context.Context, budget time.Duration) (int, error) {
 	var total time.Duration
 	var mean [3]float64
@@ -207,9 +208,9 @@ func (b *bench[T]) calibrate(ctx context.Context, budget time.Duration) (int, er
 	}
 }
 
-// enough reports whether a busy machine has made a loop take twice its budget;
-// the ranks agree on it. It is asked ten times in a loop.
-func (b *bench[T]) enough(ctx context.Context, start time.Time) (bool, error) {
+// overBudget reports whether a busy machine has made a loop take twice its budget;
+// the ranks agree on it. Each loop calls it ten times.
+func (b *bench[T]) overBudget(ctx context.Context, start time.Time) (bool, error) {
 	var over [1]int32
 	if b.limit > 0 && time.Since(start) > 2*b.limit {
 		over[0] = 1
@@ -232,7 +233,7 @@ func (b *bench[T]) backToBack(ctx context.Context, iters int) ([]sample, error) 
 		times[done] = end - last
 		last = end
 		if done++; err == nil && done%block == 0 {
-			over, err = b.enough(ctx, start)
+			over, err = b.overBudget(ctx, start)
 			last = int64(time.Since(start))
 		}
 		if err != nil {
@@ -263,7 +264,7 @@ func (b *bench[T]) untilAllDone(ctx context.Context, iters int) ([]sample, error
 		err := b.run(ctx)
 		stamps[2*done+1] = now()
 		if done++; err == nil && done%block == 0 {
-			over, err = b.enough(ctx, start)
+			over, err = b.overBudget(ctx, start)
 		}
 		if err != nil {
 			return nil, err

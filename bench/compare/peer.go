@@ -14,16 +14,16 @@ import (
 	"github.com/tutti-go/tutti/bench/peers"
 )
 
-// A peer is another library, its driver compiled.
+// A peer is another library with its compiled driver.
 type peer interface {
 	name() string
-	// lacks says why it cannot take part; empty if it can.
+	// lacks returns why the peer cannot take part, or "" if it can.
 	lacks(o options, transport string) string
 	run(ctx context.Context, o options, transport string) ([]sample, error)
 }
 
-// findPeers compiles the drivers of the peers that the machine has, and says
-// in log what it found and what is missing.
+// findPeers compiles the drivers of the peers that the machine has, and logs what
+// it found and what is missing.
 func findPeers(ctx context.Context, o options, dir string, log io.Writer) []peer {
 	var found []peer
 	for _, name := range o.peers {
@@ -72,7 +72,7 @@ func build(ctx context.Context, driver, ext, text, compiler string, flags ...str
 	return nil
 }
 
-// driverArgs are the arguments that all drivers take.
+// driverArgs are the arguments of all drivers.
 func driverArgs(o options) []string {
 	sizes := make([]string, len(o.sizes))
 	for i, n := range o.sizes {
@@ -81,21 +81,21 @@ func driverArgs(o options) []string {
 	return []string{o.op, strings.Join(sizes, ","), strconv.FormatInt(o.budget.Microseconds(), 10), strconv.Itoa(o.iters)}
 }
 
-// crowded reports whether ranks have to share cores.
-func crowded(o options) bool { return o.ranks > runtime.NumCPU() }
+// oversubscribed reports whether ranks have to share cores.
+func oversubscribed(o options) bool { return o.ranks > runtime.NumCPU() }
 
-// mpi is Open MPI or MPICH, under the names that Debian gives their tools.
+// An mpi is Open MPI or MPICH, under the names that Debian gives their tools.
 type mpi struct{ flavour, driver string }
 
 func (m mpi) name() string { return m.flavour }
 
 func (m mpi) lacks(options, string) string { return "" }
 
-// command is the launcher's, with what makes the library use one transport and
-// nothing else, and yield the core while it waits if ranks have to share one.
-// MPICH's setting for that has no effect in builds on UCX, such as Debian 12's:
-// they never yield. Binding is left to the launchers: Open MPI gives two ranks a
-// core each and binds nobody when ranks outnumber cores; MPICH binds nobody.
+// command returns the launcher's command. It makes the library use only one
+// transport, and yield the core during waits if ranks share cores. MPICH's setting
+// for that has no effect in builds on UCX, such as Debian 12's, which never yield.
+// Binding is left to the launchers: Open MPI gives two ranks a core each and does
+// not bind if there are more ranks than cores. MPICH does not bind.
 func (m mpi) command(ctx context.Context, o options, transport string) *exec.Cmd {
 	var env []string
 	args := []string{"-n", strconv.Itoa(o.ranks)}
@@ -104,9 +104,9 @@ func (m mpi) command(ctx context.Context, o options, transport string) *exec.Cmd
 		args = append(args, "--mca", "pml", "ob1", "--mca", "btl", "self,vader")
 	case "openmpi tcp":
 		args = append(args, "--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca", "btl_tcp_if_include", "lo")
-	case "mpich shm": // its own shared memory comes first; UCX may offer only that, too
+	case "mpich shm": // its own shared memory has priority; UCX may not offer any other transport
 		env = append(env, "UCX_TLS=sm,self")
-	case "mpich tcp": // ranks of one host are treated as if they were not, by UCX or libfabric
+	case "mpich tcp": // treat ranks of one host as remote, in UCX and libfabric
 		env = append(env, "MPIR_CVAR_NOLOCAL=1", "UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo", "FI_PROVIDER=tcp", "FI_TCP_IFACE=lo")
 	}
 	switch {
@@ -114,10 +114,10 @@ func (m mpi) command(ctx context.Context, o options, transport string) *exec.Cmd
 		if os.Geteuid() == 0 {
 			args = append(args, "--allow-run-as-root")
 		}
-		if crowded(o) {
+		if oversubscribed(o) {
 			args = append(args, "--oversubscribe", "--mca", "mpi_yield_when_idle", "1")
 		}
-	case crowded(o):
+	case oversubscribed(o):
 		env = append(env, "MPIR_CVAR_POLLS_BEFORE_YIELD=1")
 	}
 	args = append(args, m.driver)
@@ -145,7 +145,7 @@ func (m mpi) about(ctx context.Context, o options) string {
 	return strings.Join(about, ", ")
 }
 
-// gloo has no launcher: its ranks find each other through files.
+// gloo has no launcher: its ranks rendezvous through files.
 type gloo struct{ driver, dir string }
 
 func (gloo) name() string { return "gloo" }

@@ -16,7 +16,7 @@ import (
 // rankEnv makes this program one of tutti's ranks; it holds a rankJob.
 const rankEnv = "TUTTI_COMPARE_RANK"
 
-// A rankJob is what one of tutti's ranks has to do.
+// A rankJob says what one of tutti's ranks measures.
 type rankJob struct {
 	Rank, Ranks    int
 	Addr           string
@@ -27,7 +27,7 @@ type rankJob struct {
 	Iters          int
 }
 
-// runTutti runs a program, which is this one or another build of it, once for each rank.
+// runTutti runs a program, this one or another build of it, once for each rank.
 func runTutti(ctx context.Context, o options, transport, program string) ([]sample, error) {
 	addr, err := freeAddr()
 	if err != nil {
@@ -51,7 +51,7 @@ func runTutti(ctx context.Context, o options, transport, program string) ([]samp
 	return all, err
 }
 
-// freeAddr returns an address on the loopback that nobody listens on.
+// freeAddr returns a free address on the loopback.
 func freeAddr() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -60,8 +60,8 @@ func freeAddr() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// bind keeps this process on one core, as mpirun does with its ranks when
-// there is a core for each. With fewer cores nobody is bound.
+// bind binds this process to one core, as mpirun does if there is a core for each
+// rank. Otherwise it does nothing.
 func bind(rank, ranks int) error {
 	all := affinity.Allowed()
 	if ranks > len(all) {
@@ -70,7 +70,7 @@ func bind(rank, ranks int) error {
 	return affinity.Bind(all[rank : rank+1])
 }
 
-// rankMain is a rank: it joins, measures, and prints if it is rank 0.
+// rankMain is a rank: it joins, measures, and prints on rank 0.
 func rankMain() error {
 	var job rankJob
 	if err := json.Unmarshal([]byte(os.Getenv(rankEnv)), &job); err != nil {
@@ -79,7 +79,7 @@ func rankMain() error {
 	if err := bind(job.Rank, job.Ranks); err != nil {
 		return err
 	}
-	// A context that can be cancelled, as a program's would be.
+	// A context that can be cancelled, as a program would use.
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	comm, err := tutti.Join(ctx, tutti.Config{

@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// A sample is what one rank measured of one size in one run, in microseconds.
+// A sample is one rank's measurement of one size in one run, in microseconds.
 type sample struct {
 	bytes, rank, iters  int
 	p50, p99, p999, min float64
 	perSecond           float64
 }
 
-// A system is one of those that are compared.
+// A system is one of the compared libraries or builds.
 type system struct {
 	name string
 	// run measures all sizes once.
 	run func(ctx context.Context) ([]sample, error)
 }
 
-// results are all samples, by the name of the system, of one transport.
+// results are all samples of one transport, by the name of the system.
 type results map[string][]sample
 
-// compare does what the options say. The table goes to out, progress to log.
+// compare runs the comparison. The table goes to out, progress to log.
 func compare(ctx context.Context, o options, out, log io.Writer) error {
 	dir, err := os.MkdirTemp("", "tutti-compare-")
 	if err != nil {
@@ -59,7 +59,7 @@ func compare(ctx context.Context, o options, out, log io.Writer) error {
 	return nil
 }
 
-// systems returns who takes part on a transport.
+// systems returns the systems for a transport.
 func systems(o options, self string, found []peer, transport string, log io.Writer) []system {
 	build := func(name, program string) system {
 		return system{name, func(ctx context.Context) ([]sample, error) { return runTutti(ctx, o, transport, program) }}
@@ -81,8 +81,8 @@ func systems(o options, self string, found []peer, transport string, log io.Writ
 	return all
 }
 
-// rounds runs everybody in turn, each round beginning with another one, so
-// that nobody always has the place after the same predecessor.
+// rounds runs all systems in turn. Each round begins with another system, so that
+// no system always runs after the same one.
 func rounds(ctx context.Context, o options, all []system, transport string, log io.Writer) (results, error) {
 	got := results{}
 	for round := range o.rounds {
@@ -100,7 +100,7 @@ func rounds(ctx context.Context, o options, all []system, transport string, log 
 				return nil, errors.New("interrupted")
 			case err != nil && s.name == "tutti":
 				return nil, fmt.Errorf("tutti on %s: %w", transport, err)
-			case err != nil: // a peer that fails is a gap in the table, not the end
+			case err != nil: // a peer that fails leaves a gap in the table
 				fmt.Fprintf(log, "%s on %s: %v\n", s.name, transport, err)
 			}
 			got[s.name] = append(got[s.name], samples...)
@@ -111,8 +111,8 @@ func rounds(ctx context.Context, o options, all []system, transport string, log 
 	return got, nil
 }
 
-// sorted returns what pick takes from a rank's samples of one size in each of
-// the rounds, the smallest first.
+// sorted returns a value of a rank's samples of one size in each round, smallest
+// first. pick selects the value.
 func (r results) sorted(system string, bytes, rank int, pick func(sample) float64) []float64 {
 	var all []float64
 	for _, s := range r[system] {
@@ -124,7 +124,7 @@ func (r results) sorted(system string, bytes, rank int, pick func(sample) float6
 	return all
 }
 
-// median returns the median of those; nil if there are none.
+// median returns the median of these values, or nil if there are none.
 func (r results) median(system string, bytes, rank int, pick func(sample) float64) *float64 {
 	all := r.sorted(system, bytes, rank, pick)
 	if len(all) == 0 {

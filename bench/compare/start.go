@@ -22,25 +22,25 @@ import (
 	"github.com/tutti-go/tutti/internal/netns"
 )
 
-// startEnv makes this program a rank that does one AllReduce.
+// startEnv makes this program a rank that runs one AllReduce.
 const startEnv = "TUTTI_COMPARE_START"
 
-// settleEnv has such a rank wait, before it says what it holds, until that does not change any more.
+// settleEnv makes such a rank wait until its holdings are constant before it prints
+// them.
 const settleEnv = "TUTTI_COMPARE_SETTLE"
 
 // A starter is a launcher with its program.
 type starter struct {
 	name    string
-	command func(ctx context.Context, ranks int) []*exec.Cmd // one for each host
+	command func(ctx context.Context, ranks int) []*exec.Cmd // one command for each host
 	first   []time.Duration                                  // from the launcher's start to the end of the last rank's AllReduce
-	whole   []time.Duration                                  // to the launcher's end
-	early   []time.Duration                                  // of each rank: Close right after the first AllReduce
-	late    []time.Duration                                  // of each rank: Close when the ranks have settled
-	held    []holdings                                       // of each rank, when it has settled; empty: the ranks do not print it
+	whole   []time.Duration                                  // until the launcher exits
+	early   []time.Duration                                  // by rank: duration of Close right after the first AllReduce
+	late    []time.Duration                                  // by rank: duration of Close when the ranks have settled
+	held    []holdings                                       // by rank, when settled; empty: the ranks do not print them
 }
 
-// startMain times launchers, in turns: tutti run, and mpirun where it is
-// installed.
+// startMain times launchers in turn: tutti run, and mpirun where it is installed.
 func startMain(ctx context.Context, args []string, out, log io.Writer) error {
 	f := flag.NewFlagSet("compare start", flag.ContinueOnError)
 	f.SetOutput(log)
@@ -88,7 +88,7 @@ func startMain(ctx context.Context, args []string, out, log io.Writer) error {
 	return nil
 }
 
-// startTable times the launchers with so many ranks.
+// startTable times the launchers with a number of ranks.
 func startTable(ctx context.Context, all []*starter, ranks, hosts, rounds int, out io.Writer) error {
 	for _, s := range all {
 		s.first, s.whole, s.early, s.late, s.held = nil, nil, nil, nil, nil
@@ -110,13 +110,14 @@ func startTable(ctx context.Context, all []*starter, ranks, hosts, rounds int, o
 	fmt.Fprintln(out, "| launcher | to the end of the first AllReduce | to the launcher's end | a rank's Close | Close when settled | "+
 		"mappings of memory files | all mappings | descriptors | resident, MiB |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, s := range all {
-		fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s |\n", s.name, spread(s.first), spread(s.whole), spread(s.early), spread(s.late), heldText(s.held))
+		fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s |\n", s.name, spread(s.first), spread(s.whole), spread(s.early), spread(s.late), holdingsText(s.held))
 	}
 	fmt.Fprintln(out)
 	return nil
 }
 
-// tuttiCommand is the path of the tutti command, which it builds if none is passed.
+// tuttiCommand returns the path of the tutti command, and builds it if command is
+// empty.
 func tuttiCommand(ctx context.Context, dir, command string) (string, error) {
 	if command != "" {
 		return command, nil
@@ -128,7 +129,7 @@ func tuttiCommand(ctx context.Context, dir, command string) (string, error) {
 	return command, nil
 }
 
-// hostStarters is tutti run on several hosts, once on each.
+// hostStarters returns tutti run on several hosts, once on each.
 func hostStarters(n *netns.Network, tutti string, hosts int) ([]*starter, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -145,10 +146,10 @@ func hostStarters(n *netns.Network, tutti string, hosts int) ([]*starter, error)
 	}}}, nil
 }
 
-// startSecret is the secret of jobs on several hosts, which are namespaces of this one.
+// startSecret is the secret of jobs on several hosts, which are network namespaces.
 const startSecret = "compare start: a secret of some length"
 
-// starters are the launchers that there are.
+// starters returns the launchers that the machine has.
 func starters(ctx context.Context, dir, tutti string, log io.Writer) ([]*starter, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -180,8 +181,8 @@ var firstLine = regexp.MustCompile(`(?m)first (\d+)\s*$`)
 
 var closeLine = regexp.MustCompile(`(?m)closed in (\d+) ns\s*$`)
 
-// run runs a job once: for the time until its first AllReduce is complete, or with settle for what
-// its ranks hold.
+// run runs a job once: for the time until its first AllReduce completes, or with
+// settle for the holdings of its ranks.
 func (s *starter) run(ctx context.Context, ranks int, settle bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -229,7 +230,8 @@ func (s *starter) run(ctx context.Context, ranks int, settle bool) error {
 	return nil
 }
 
-// runTogether runs commands at the same time. If one cannot be started, the others are killed.
+// runTogether runs commands concurrently. If one cannot be started, it kills the
+// others.
 func runTogether(commands []*exec.Cmd) (err error) {
 	for i, c := range commands {
 		if err = c.Start(); err != nil {
@@ -246,7 +248,7 @@ func runTogether(commands []*exec.Cmd) (err error) {
 	return err
 }
 
-// A lockedBuffer takes the output of several commands.
+// A lockedBuffer collects the output of several commands.
 type lockedBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -264,7 +266,7 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// spread is the median, and the ends.
+// spread formats the median, the minimum and the maximum.
 func spread(times []time.Duration) string {
 	if len(times) == 0 {
 		return "-"
@@ -290,7 +292,7 @@ func startRank() error {
 		return errors.New("a wrong sum")
 	}
 	if os.Getenv(settleEnv) != "" {
-		// No rank measures while another is on its way, or has left.
+		// No rank measures while another rank joins or has left.
 		if err := c.Barrier(ctx); err != nil {
 			return err
 		}

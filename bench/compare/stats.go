@@ -7,8 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-// A rankRow is what one rank of one system saw of one size: medians over the
-// rounds. Operations that are timed until all ranks are done have only rank 0.
+// A rankRow is one rank's results for one size: medians over the rounds. Operations
+// that are timed until all ranks are done have only rank 0.
 type rankRow struct {
 	System    string   `json:"system"`
 	Bytes     int      `json:"bytes"`

@@ -8,8 +8,8 @@ import (
 	"text/tabwriter"
 )
 
-// A row is one size on one transport. Times are in microseconds; null is what
-// was not measured.
+// A row is one size on one transport. Times are in microseconds; null means not
+// measured.
 type row struct {
 	Bytes     int      `json:"bytes"`
 	Ranks     int      `json:"ranks"`
@@ -20,13 +20,13 @@ type row struct {
 	MPICH     *float64 `json:"mpich_us"`
 	Gloo      *float64 `json:"gloo_us"`
 	Floor     *float64 `json:"floor_us"`
-	RatioBest *float64 `json:"ratio_best"` // tutti's over the fastest peer's
+	RatioBest *float64 `json:"ratio_best"` // tutti's time over the fastest peer's
 	// With --other only.
 	Other      *float64 `json:"other_us,omitempty"`
-	RatioOther *float64 `json:"ratio_other,omitempty"` // tutti's over the other build's
+	RatioOther *float64 `json:"ratio_other,omitempty"` // tutti's time over the other build's
 }
 
-// rows makes the table of one transport.
+// rows returns the table of one transport.
 func rows(o options, transport string, got results) []row {
 	var all []row
 	for _, bytes := range o.sizes {
@@ -37,7 +37,8 @@ func rows(o options, transport string, got results) []row {
 			Tutti: p50("tutti"), OpenMPI: p50("openmpi"), MPICH: p50("mpich"), Gloo: p50("gloo"),
 			Other: p50("other"),
 		}
-		// Its threads only spin, so that other load harms it most: the quietest round counts.
+		// The threads of the floor only spin, so other load harms it most. The
+		// quietest round counts.
 		if floor := got.sorted("floor", bytes, 0, pick); len(floor) > 0 {
 			r.Floor = rounded(&floor[0])
 		}
@@ -60,7 +61,7 @@ func rows(o options, transport string, got results) []row {
 	return all
 }
 
-// rounded keeps three places, which is a nanosecond.
+// rounded rounds to three decimal places, which is a nanosecond.
 func rounded(x *float64) *float64 {
 	if x == nil {
 		return nil
@@ -97,7 +98,7 @@ func printTable(out io.Writer, o options, transport string, all []row) error {
 	return w.Flush()
 }
 
-// cell prints three significant digits, or a dash.
+// cell formats three significant digits, or a dash.
 func cell(x *float64) string {
 	switch {
 	case x == nil:

@@ -11,47 +11,47 @@ import (
 	"time"
 )
 
-// In a drill of three ranks, rank 2 has the fault. Ranks 0 and 1 are in the
-// state that is tried, except that where rank 2 itself must be blocked rank 1
-// calls nothing and only listens.
+// A trial of the drill has three ranks. Rank 2 has the fault. Ranks 0 and 1 are in
+// the state of the trial. Exception: where rank 2 itself must be blocked, rank 1
+// makes no call and only waits for the failure.
 const (
 	drillSize = 3
 	victim    = drillSize - 1
 )
 
-// shrinking is the state in which rank 2 itself is in Shrink, too, and waits for
-// rank 1, which comes after the fault.
+// shrinking is the state in which rank 2 is in Shrink too, and waits for rank 1,
+// which calls Shrink after the fault.
 const shrinking = "shrinking"
 
 var (
 	states = []string{"init", "collective", "message", "idle", "close", "shrink"}
 	faults = []string{"kill", "stop", "cut", "cancel", "mismatch", "abort"}
-	// senseless says why some cells have no meaning.
-	senseless = map[string]string{
+	// undefinedCells says why some combinations have no meaning.
+	undefinedCells = map[string]string{
 		"init abort":    "there is no Comm to abort",
 		"idle cancel":   "there is no operation",
 		"idle mismatch": "there is no operation",
 		"close cancel":  "Close takes no context",
 		"close abort":   "the others have left already",
 	}
-	// errorNames are how kinds of error are printed.
+	// errorNames are the printed names of kinds of errors.
 	errorNames = map[string]string{
 		"lost": "ErrRankLost", "timeout": "ErrTimeout", "mismatch": "ErrMismatch", "aborted": "ErrAborted", "closed": "ErrClosed",
 		"invalid": "ErrInvalid", "excluded": "ErrExcluded",
 	}
 )
 
-// A drilling says how the drill is done.
-type drilling struct {
+// drillOptions are the options of the drill.
+type drillOptions struct {
 	silence  time.Duration // how long a host may not answer
-	patience time.Duration // how long Shrink waits for ranks of which nothing is known; 0: opTime
+	patience time.Duration // how long Shrink waits for ranks whose state is unknown; 0: opTime
 	only     string        // a state, or a state and a fault; "": all
 	out      io.Writer
 }
 
-// drill tries each fault in each state, and writes a table: after how long the
-// last of those was told who are to be, and what.
-func drill(transport string, o drilling) error {
+// drill tries each fault in each state. It writes a table with the time until the
+// last rank that must be notified is notified, and with the error.
+func drill(transport string, o drillOptions) error {
 	fmt.Fprintf(o.out, "| %s | %s |\n|%s\n", transport, strings.Join(faults, " | "), strings.Repeat(" --- |", 1+len(faults)))
 	for _, state := range states {
 		row := []string{state}
@@ -69,13 +69,13 @@ func drill(transport string, o drilling) error {
 	return nil
 }
 
-// cell is what the table says of a fault in a state.
-func (o *drilling) cell(transport, state, fault string) (string, error) {
+// cell returns the table's text for a fault in a state.
+func (o *drillOptions) cell(transport, state, fault string) (string, error) {
 	switch name := state + " " + fault; {
 	case !strings.HasPrefix(name, o.only):
 		return "", nil
-	case senseless[name] != "":
-		return senseless[name], nil
+	case undefinedCells[name] != "":
+		return undefinedCells[name], nil
 	case fault == "cut" && transport == "shm":
 		return "ranks of one host have no network between them", nil
 	case state != "shrink", fault == "mismatch", fault == "abort":
@@ -91,8 +91,9 @@ func (o *drilling) cell(transport, state, fault string) (string, error) {
 	return fmt.Sprintf("before it has come: %s; when it is in it, too: %s", before, in), err
 }
 
-// expected is what ranks 0 and 1 are to be told, and what rank 2, if it is alive
-// and told without being asked: kinds of error, "none", or "some" error.
+// expected returns the kinds of errors that ranks 0 and 1 must get, and that rank 2
+// must get if it is alive and is notified without a call: an error, "none", or
+// "some" for any error.
 func expected(state, fault string) (others, own string) {
 	shrink := state == "shrink" || state == shrinking
 	switch fault {
@@ -107,7 +108,7 @@ func expected(state, fault string) (others, own string) {
 	}
 	switch {
 	case state == "init":
-		// Whose deadline is first tells the others by leaving.
+		// The rank whose deadline is first notifies the others by leaving.
 		others = "some"
 		if fault == "mismatch" {
 			own = "aborted"
@@ -134,8 +135,8 @@ func expected(state, fault string) (others, own string) {
 	return others, own
 }
 
-// try is one trial.
-func (o *drilling) try(transport, state, fault string) (string, error) {
+// try runs one trial.
+func (o *drillOptions) try(transport, state, fault string) (string, error) {
 	job := spec{ranks: drillSize, transport: transport, state: state, env: []string{
 		"FAULTS_FAULT=" + fault, fmt.Sprint("FAULTS_SILENCE=", o.silence), fmt.Sprint("FAULTS_PATIENCE=", cmp.Or(o.patience, opTime)),
 	}}
@@ -152,28 +153,28 @@ func (o *drilling) try(transport, state, fault string) (string, error) {
 	}
 	if state != "init" {
 		for _, k := range j.ranks {
-			k.say("begin")
+			k.send("begin")
 		}
 	}
-	if err := j.settled(state); err != nil {
+	if err := j.awaitState(state); err != nil {
 		return "", err
 	}
-	f := &fate{job: j, state: state, fault: fault, begin: time.Now(), ends: make(map[int]end)}
-	if err := f.strike(); err != nil {
+	f := &drillTrial{job: j, state: state, fault: fault, begin: time.Now(), ends: make(map[int]end)}
+	if err := f.inject(); err != nil {
 		return "", err
 	}
 	told := []int{0, 1}
 	if state == "init" && fault == "cancel" {
-		told = []int{0} // rank 1 does not come
+		told = []int{0} // rank 1 does not call Shrink
 	}
 	others, own := expected(state, fault)
 	if own != "" {
 		told = append(told, victim)
 	}
-	if err := f.hear(told); err != nil {
+	if err := f.awaitEnds(told); err != nil {
 		return "", err
 	}
-	if err := f.happened(); err != nil {
+	if err := f.verifyInjected(); err != nil {
 		return "", err
 	}
 	for r, e := range f.ends {
@@ -181,17 +182,17 @@ func (o *drilling) try(transport, state, fault string) (string, error) {
 		if r == victim {
 			want = own
 		}
-		if err := f.judge(r, e, want); err != nil {
+		if err := f.check(r, e, want); err != nil {
 			return "", err
 		}
 	}
 	return f.text(told), nil
 }
 
-// settled waits until the ranks are in the state.
-func (j *job) settled(state string) error {
+// awaitState waits until the ranks are in the state.
+func (j *job) awaitState(state string) error {
 	if j.net != nil && state != "init" {
-		// They have exchanged something large.
+		// The ranks have exchanged warmBytes.
 		if sent, _, err := j.net.Traffic(j.hosts[victim]); err != nil || sent < warmBytes {
 			return fmt.Errorf("rank %d has sent only %d bytes over the network: %w", victim, sent, err)
 		}
@@ -215,17 +216,17 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// A fate is what happens to rank 2, and what became of all.
-type fate struct {
-	job          *job
-	state, fault string
-	begin        time.Time
-	ends         map[int]end
-	sent, heard  uint64 // by its host, before the network was cut
+// A drillTrial is the fault of rank 2 and its consequences.
+type drillTrial struct {
+	job            *job
+	state, fault   string
+	begin          time.Time
+	ends           map[int]end
+	sent, received uint64 // by its host, before the network was cut
 }
 
-// strike does it.
-func (f *fate) strike() (err error) {
+// inject injects the fault.
+func (f *drillTrial) inject() (err error) {
 	v := f.job.ranks[victim]
 	switch f.fault {
 	case "kill":
@@ -234,35 +235,35 @@ func (f *fate) strike() (err error) {
 		err = v.stop()
 	case "cut":
 		host := f.job.hosts[victim]
-		if err = f.job.net.Cut(host); err == nil {
-			f.sent, f.heard, err = f.job.net.Traffic(host)
+		if err = f.job.net.Disconnect(host); err == nil {
+			f.sent, f.received, err = f.job.net.Traffic(host)
 		}
-		v.say("go")
+		v.send("go")
 	default:
-		v.say("go")
+		v.send("go")
 	}
 	if err != nil {
 		return err
 	}
 	switch {
 	case f.state == shrinking && f.fault == "cancel":
-		// Rank 1 comes after that.
-		if err := f.hear([]int{victim}); err != nil {
+		// Rank 1 calls Shrink after that.
+		if err := f.awaitEnds([]int{victim}); err != nil {
 			return err
 		}
-		f.job.ranks[1].say("go")
+		f.job.ranks[1].send("go")
 	case f.state == shrinking:
-		f.job.ranks[1].say("go")
+		f.job.ranks[1].send("go")
 	case f.state == "idle" && f.fault == "stop":
-		// Nobody notices while nobody needs it.
-		f.job.ranks[0].say("go")
-		f.job.ranks[1].say("go")
+		// No rank detects the fault while no rank needs rank 2.
+		f.job.ranks[0].send("go")
+		f.job.ranks[1].send("go")
 	}
 	return nil
 }
 
-// hear waits for what ranks are told.
-func (f *fate) hear(ranks []int) error {
+// awaitEnds waits for the errors of ranks.
+func (f *drillTrial) awaitEnds(ranks []int) error {
 	for _, r := range ranks {
 		if _, known := f.ends[r]; known {
 			continue
@@ -276,9 +277,9 @@ func (f *fate) hear(ranks []int) error {
 	return nil
 }
 
-// happened makes sure that the fault did. A rank that was stopped goes on, and
-// must be told, too.
-func (f *fate) happened() error {
+// verifyInjected checks that the fault happened. A rank that was stopped is
+// continued, and must get its error too.
+func (f *drillTrial) verifyInjected() error {
 	v := f.job.ranks[victim]
 	switch f.fault {
 	case "kill":
@@ -290,7 +291,7 @@ func (f *fate) happened() error {
 		if err := v.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			return err
 		}
-		v.say("go")
+		v.send("go")
 		own, err := f.job.ends([]int{victim})
 		if err != nil {
 			return fmt.Errorf("it was stopped and continued: %w", err)
@@ -299,19 +300,19 @@ func (f *fate) happened() error {
 		if f.state == "shrink" || f.state == shrinking {
 			want = "excluded"
 		}
-		return f.judge(victim, own[victim], want)
+		return f.check(victim, own[victim], want)
 	case "cut":
 		sent, heard, err := f.job.net.Traffic(f.job.hosts[victim])
-		if err != nil || heard > f.heard+chatter || sent <= f.sent {
+		if err != nil || heard > f.received+backgroundBytes || sent <= f.sent {
 			return fmt.Errorf("the host of rank %d has sent %d bytes and received %d although it was cut off: %w",
-				victim, sent-f.sent, heard-f.heard, err)
+				victim, sent-f.sent, heard-f.received, err)
 		}
 	}
 	return nil
 }
 
-// judge finds out whether a rank was told the right thing.
-func (f *fate) judge(rank int, e end, want string) error {
+// check checks that a rank got the right error.
+func (f *drillTrial) check(rank int, e end, want string) error {
 	wrong := func() error { return fmt.Errorf("rank %d was told %s: %q, and not %s", rank, e.Kind, e.Text, want) }
 	shrink := f.state == "shrink" || f.state == shrinking
 	switch {
@@ -329,8 +330,8 @@ func (f *fate) judge(rank int, e end, want string) error {
 	return nil
 }
 
-// text says what they were told. Who is told the same is one item.
-func (f *fate) text(told []int) string {
+// text describes the errors of the ranks. Ranks with the same error are one item.
+func (f *drillTrial) text(told []int) string {
 	var items []string
 	last := make(map[string]time.Duration)
 	for _, r := range told {
@@ -360,13 +361,13 @@ func (f *fate) text(told []int) string {
 	return strings.Join(items, ", ")
 }
 
-// own reports whether rank 2 is told something else than the others.
+// own reports whether rank 2 gets another error than the other ranks.
 func own(state, fault string) bool {
 	others, own := expected(state, fault)
 	return others != own || fault == "cut"
 }
 
-// stop stops a process, and returns when it is.
+// stop stops a process, and returns when it has stopped.
 func (k *rank) stop() error {
 	if err := k.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -376,7 +377,7 @@ func (k *rank) stop() error {
 		if err != nil || time.Now().After(end) {
 			return fmt.Errorf("it does not stop: %w", err)
 		}
-		// The state follows the name, which is in brackets.
+		// The state follows the name, which is in parentheses.
 		if _, state, _ := strings.Cut(string(text), ") "); strings.HasPrefix(state, "T") {
 			return nil
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// TestMain lets the processes of trials be this binary.
+// TestMain lets the test binary be the processes of trials.
 func TestMain(m *testing.M) {
 	if os.Getenv(stateName) != "" {
 		main()
@@ -21,7 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestFaults is a few trials of each kind; TUTTI_TEST_HEAVY makes it a thousand.
+// TestFaults runs a few trials of each kind. With TUTTI_TEST_HEAVY it runs a
+// thousand.
 func TestFaults(t *testing.T) {
 	_ = proctest.Self(t)
 	trials := 4
@@ -30,14 +31,14 @@ func TestFaults(t *testing.T) {
 	}
 	for _, transport := range []string{"shm", "tcp"} {
 		t.Run("kill "+transport, func(t *testing.T) {
-			k, err := kill(transport, killing{trials: trials, seed: 1, most: 8})
+			k, err := kill(transport, killOptions{trials: trials, seed: 1, most: 8})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Log(k)
 		})
 		t.Run("survivors "+transport, func(t *testing.T) {
-			s, err := survivors(transport, surviving{trials: max(trials/4, 2), seed: 1})
+			s, err := runSurvivors(transport, survivorsOptions{trials: max(trials/4, 2), seed: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,7 +55,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestDrill is some cells of the drill that are soon over.
+// TestDrill runs some fast cells of the drill.
 func TestDrill(t *testing.T) {
 	_ = proctest.Self(t)
 	for _, c := range []struct{ transport, state, fault string }{
@@ -68,8 +69,8 @@ func TestDrill(t *testing.T) {
 			if c.fault == "cut" && testing.Short() {
 				t.Skip("it waits for a silent host")
 			}
-			// Nobody is taken for lost because it is slow, unless that is waited for.
-			o := drilling{patience: patience / 4}
+			// A slow rank must not count as lost, unless the test waits for that.
+			o := drillOptions{patience: patience / 4}
 			if c.fault == "cut" {
 				o.silence = 3 * time.Second
 			}
@@ -85,7 +86,7 @@ func TestDrill(t *testing.T) {
 	}
 }
 
-// TestMismatch is every kind of disagreement, of few elements.
+// TestMismatch runs every kind of disagreement, with few elements.
 func TestMismatch(t *testing.T) {
 	_ = proctest.Self(t)
 	engines := []string{"local", "hier", "nccl"}
@@ -94,7 +95,7 @@ func TestMismatch(t *testing.T) {
 	}
 	for _, e := range engines {
 		t.Run(e, func(t *testing.T) {
-			err := mismatch(mismatching{engines: []string{e}, elems: []int{10}, out: logger{t}, progress: logger{t}})
+			err := mismatch(mismatchOptions{engines: []string{e}, elems: []int{10}, out: logger{t}, progress: logger{t}})
 			if errors.Is(err, fakegpu.ErrNoCompiler) {
 				t.Skip(err)
 			}
@@ -105,13 +106,13 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-// TestPartition is one-way loss between two hosts.
+// TestPartition drops packets in one direction between two hosts.
 func TestPartition(t *testing.T) {
 	_ = proctest.Self(t)
 	if testing.Short() {
 		t.Skip("it waits for a silent host")
 	}
-	err := partitionAll(partitioning{silence: 3 * time.Second, only: "nothing reaches the host of ranks 2 and 3", out: logger{t}})
+	err := partitionAll(partitionOptions{silence: 3 * time.Second, only: "nothing reaches the host of ranks 2 and 3", out: logger{t}})
 	if errors.Is(err, netns.ErrUnavailable) {
 		t.Skip(err)
 	}
@@ -120,8 +121,8 @@ func TestPartition(t *testing.T) {
 	}
 }
 
-// TestHosts loses a host of an elastic job, in both ways; TUTTI_TEST_HEAVY makes it 50
-// trials.
+// TestHosts loses a host of an elastic job, in both ways. With TUTTI_TEST_HEAVY it
+// runs 50 trials.
 func TestHosts(t *testing.T) {
 	_ = proctest.Self(t)
 	if testing.Short() {
@@ -131,7 +132,7 @@ func TestHosts(t *testing.T) {
 	if os.Getenv("TUTTI_TEST_HEAVY") != "" {
 		trials = 50
 	}
-	err := hostsAll(hosting{trials: trials, seed: 1, out: logger{t}, log: logger{t}})
+	err := hostsAll(hostsOptions{trials: trials, seed: 1, out: logger{t}, log: logger{t}})
 	if errors.Is(err, netns.ErrUnavailable) {
 		t.Skip(err)
 	}
@@ -140,7 +141,7 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// logger logs what is written.
+// logger writes to the test's log.
 type logger struct{ t *testing.T }
 
 func (l logger) Write(p []byte) (int, error) {

@@ -21,17 +21,17 @@ import (
 	"github.com/tutti-go/tutti/internal/netns"
 )
 
-// A hosting says how trials with whole hosts are done: three hosts with two ranks of
-// examples/elastic on each. One that is not node 0 is lost with its launcher, and later
-// replaced by the same tutti run line.
-type hosting struct {
+// hostsOptions are the options of trials with whole hosts: three hosts with two
+// ranks of examples/elastic on each. A host other than node 0 is lost with its
+// launcher, and later replaced by the same tutti run command.
+type hostsOptions struct {
 	trials int
 	seed   uint64
-	out    io.Writer // the table
+	out    io.Writer // for the table
 	log    io.Writer // a line for each trial
 
 	net            *netns.Network
-	tutti, elastic string // programs
+	tutti, elastic string // paths of programs
 	dir            string
 }
 
@@ -42,19 +42,19 @@ const (
 	markName     = "FAULTS_MARK"
 )
 
-// A hostTrial is what was done, and when the others had noticed.
+// A hostTrial is a fault of a host, and when the other hosts had recovered.
 type hostTrial struct {
 	fault    string // "killed" or "cut off"
 	host     int
-	early    bool          // the new launcher came before the old one was given up
+	early    bool          // the new launcher started before the old one was given up
 	survived time.Duration // from the fault until the other ranks worked without the host
 	replaced time.Duration // from the fault until all ranks worked again
 
 	received uint64 // bytes that had reached the host when it was cut off
 }
 
-// hostsAll does the trials, and writes a table.
-func hostsAll(o hosting) (err error) {
+// hostsAll runs the trials, and writes a table.
+func hostsAll(o hostsOptions) (err error) {
 	if o.dir, err = os.MkdirTemp("", "faults-hosts-"); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func hostsAll(o hosting) (err error) {
 			return fmt.Errorf("go build %s: %w: %s", pkg, err, text)
 		}
 	}
-	if o.net, err = netns.New(int(networks.Add(1)), hostCount, false); err != nil {
+	if o.net, err = netns.New(int(networkCount.Add(1)), hostCount, false); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, o.net.Close()) }()
@@ -83,7 +83,7 @@ func hostsAll(o hosting) (err error) {
 	return hostTable(o.out, done)
 }
 
-// hostTable writes what came out.
+// hostTable writes the results.
 func hostTable(out io.Writer, done []hostTrial) error {
 	fmt.Fprintf(out, "| the host was | trials | exact sum, true reports | others go on after: median, most | replaced after: median, most |\n| --- | --- | --- | --- | --- |\n")
 	for _, fault := range []string{"killed", "cut off"} {
@@ -104,7 +104,7 @@ func hostTable(out io.Writer, done []hostTrial) error {
 	return nil
 }
 
-// A hostLauncher is one tutti run.
+// A hostLauncher is a process of tutti run.
 type hostLauncher struct {
 	cmd  *exec.Cmd
 	out  lockedText
@@ -112,8 +112,8 @@ type hostLauncher struct {
 	done chan struct{}
 }
 
-// start starts the launcher of a node, always with the same line.
-func (o *hosting) start(node int) (*hostLauncher, error) {
+// start starts the launcher of a node, always with the same command.
+func (o *hostsOptions) start(node int) (*hostLauncher, error) {
 	l := &hostLauncher{mark: markName + "=" + crand.Text(), done: make(chan struct{})}
 	l.cmd = o.net.Command(context.Background(), node, o.tutti, "run",
 		"--nodes", strconv.Itoa(hostCount), "--node", strconv.Itoa(node), "--addr", o.net.Addr(0)+":29400",
@@ -131,7 +131,8 @@ func (o *hosting) start(node int) (*hostLauncher, error) {
 	return l, nil
 }
 
-// await waits until a launcher, or its ranks, have printed a text so many times.
+// await waits until a launcher, or its ranks, have printed a text the given number
+// of times.
 func (l *hostLauncher) await(text string, times int) error {
 	for end := time.Now().Add(patience); strings.Count(l.out.String(), text) < times; time.Sleep(time.Millisecond) {
 		select {
@@ -148,7 +149,7 @@ func (l *hostLauncher) await(text string, times int) error {
 	return nil
 }
 
-// wait waits for a launcher's end.
+// wait waits until the launcher exits.
 func (l *hostLauncher) wait() error {
 	select {
 	case <-l.done:
@@ -158,7 +159,7 @@ func (l *hostLauncher) wait() error {
 	}
 }
 
-// left returns the processes that a launcher has started, and itself.
+// left returns the launcher's processes, including itself.
 func (l *hostLauncher) left() (pids []int) {
 	list, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range list {
@@ -170,12 +171,12 @@ func (l *hostLauncher) left() (pids []int) {
 	return pids
 }
 
-// kill kills all processes of a launcher. They are stopped first: none is to notice that
-// others are dead.
+// kill kills all processes of a launcher. It stops them first, so that none detects
+// the death of another.
 func (l *hostLauncher) kill() error {
 	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 		for _, pid := range l.left() {
-			_ = syscall.Kill(pid, sig) // by the mark it is of this trial
+			_ = syscall.Kill(pid, sig) // the mark identifies the processes of this trial
 		}
 	}
 	for end := time.Now().Add(patience); len(l.left()) > 0; time.Sleep(time.Millisecond) {
@@ -186,8 +187,8 @@ func (l *hostLauncher) kill() error {
 	return l.wait()
 }
 
-// try is one trial.
-func (o *hosting) try(t *hostTrial, moment time.Duration) (err error) {
+// try runs one trial.
+func (o *hostsOptions) try(t *hostTrial, moment time.Duration) (err error) {
 	nodes := make([]*hostLauncher, hostCount)
 	var all []*hostLauncher
 	defer func() {
@@ -215,7 +216,7 @@ func (o *hosting) try(t *hostTrial, moment time.Duration) (err error) {
 	}
 	time.Sleep(moment) // the moment is random
 	struck := time.Now()
-	if err := o.strike(t, nodes[t.host]); err != nil {
+	if err := o.inject(t, nodes[t.host]); err != nil {
 		return err
 	}
 	if t.early && t.fault == "killed" {
@@ -233,7 +234,7 @@ func (o *hosting) try(t *hostTrial, moment time.Duration) (err error) {
 	}
 	t.survived = time.Since(struck)
 	if t.fault == "cut off" {
-		if err := o.heal(t, nodes[t.host]); err != nil {
+		if err := o.reconnect(t, nodes[t.host]); err != nil {
 			return err
 		}
 	}
@@ -249,16 +250,16 @@ func (o *hosting) try(t *hostTrial, moment time.Duration) (err error) {
 	if err := nodes[0].cmd.Process.Signal(syscall.SIGUSR1); err != nil {
 		return err
 	}
-	return t.judge(nodes)
+	return t.check(nodes)
 }
 
-// strike has the host fail, and makes sure that it does.
-func (o *hosting) strike(t *hostTrial, l *hostLauncher) error {
-	if list := l.left(); len(list) != 3+hostRanks { // a launcher is three processes
+// inject makes the host fail, and checks that it does.
+func (o *hostsOptions) inject(t *hostTrial, l *hostLauncher) error {
+	if list := l.left(); len(list) != 3+hostRanks { // a launcher has three processes
 		return fmt.Errorf("before the fault the host has processes %v", list)
 	}
 	if t.fault == "cut off" {
-		err := o.net.Cut(t.host)
+		err := o.net.Disconnect(t.host)
 		if err == nil {
 			_, t.received, err = o.net.Traffic(t.host)
 		}
@@ -273,9 +274,9 @@ func (o *hosting) strike(t *hostTrial, l *hostLauncher) error {
 	return nil
 }
 
-// heal plugs a host in again, after its launcher has ended its ranks. Nothing may have
-// reached the host until then.
-func (o *hosting) heal(t *hostTrial, l *hostLauncher) error {
+// reconnect connects a host again, after its launcher has ended its ranks. No data
+// may have reached the host meanwhile.
+func (o *hostsOptions) reconnect(t *hostTrial, l *hostLauncher) error {
 	if err := l.wait(); err != nil {
 		return err
 	}
@@ -285,10 +286,10 @@ func (o *hosting) heal(t *hostTrial, l *hostLauncher) error {
 	if list := l.left(); len(list) > 0 {
 		return fmt.Errorf("the launcher that was cut off has left processes %v", list)
 	}
-	if _, received, err := o.net.Traffic(t.host); err != nil || received > t.received+chatter {
+	if _, received, err := o.net.Traffic(t.host); err != nil || received > t.received+backgroundBytes {
 		return fmt.Errorf("%d bytes have reached the host although it was cut off: %w", received-t.received, err)
 	}
-	return o.net.Plug(t.host)
+	return o.net.Reconnect(t.host)
 }
 
 var (
@@ -296,8 +297,9 @@ var (
 	lossLine = regexp.MustCompile(`tutti: .* was lost after .*\n`)
 )
 
-// judge finds out whether the sum is exact and what the launchers report is true.
-func (t *hostTrial) judge(nodes []*hostLauncher) error {
+// check checks that the sum is exact and that the reports of the launchers are
+// true.
+func (t *hostTrial) check(nodes []*hostLauncher) error {
 	first := t.host * hostRanks
 	loss := regexp.MustCompile(fmt.Sprintf(`^tutti: node %d was lost after [\w.µ]+: no heartbeat of its launcher for [\w.]+, and with it ranks %d and %d; process \d+ on \S+ replaced it after [\w.µ]+, and was admitted as rank [45] of [56], rank [45] of [56]\n$`,
 		t.host, first, first+1))

@@ -18,24 +18,24 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// patience is how long anything may take before it counts as a hang.
+// patience is the time after which any step counts as hung.
 const patience = time.Minute
 
-// A job is the processes of one trial, and the store in which they meet.
+// A job is the processes of one trial, and the store through which they join.
 type job struct {
 	ranks  []*rank
-	server *store.Server  // where all are on this host
-	net    *netns.Network // and else where they are,
-	hosts  []int          // by rank,
-	keeper *rank          // with the store, on the last host
+	server *store.Server  // if all ranks are on this host
+	net    *netns.Network // otherwise: the network between the hosts
+	hosts  []int          // by rank; with net only
+	keeper *rank          // the process with the store, on the last host; with net only
 }
 
-// A rank is one of them.
+// A rank is a process of a job.
 type rank struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	lines  chan string // what it prints
-	errors lockedText  // and what it says of errors
+	lines  chan string // its standard output
+	errors lockedText  // its standard error
 	once   sync.Once
 	waited error
 }
@@ -57,34 +57,34 @@ func (l *lockedText) String() string {
 	return l.text.String()
 }
 
-// An end is how a rank's work ended, as it prints it.
+// An end is how a rank's work ended, as the rank prints it.
 type end struct {
 	At    int64  `json:"at"`              // wall clock, in nanoseconds
-	Began int64  `json:"began,omitempty"` // the call that ended so, where that is asked for
+	Began int64  `json:"began,omitempty"` // start of the call that ended so; only in some trials
 	Kind  string `json:"kind"`
 	Text  string `json:"text"`
 	Lost  []int  `json:"lost"`
-	Wrong string `json:"wrong,omitempty"` // a wrong result
+	Wrong string `json:"wrong,omitempty"` // describes a wrong result
 	Did   int    `json:"did"`             // operations before it
-	Size  int    `json:"size,omitempty"`  // ranks of the Comm with which it goes on
+	Size  int    `json:"size,omitempty"`  // ranks of the Comm with which it continues
 }
 
-// A spec says what job to start.
+// A spec is the job to start.
 type spec struct {
 	ranks     int
 	transport string
 	state     string
 	env       []string
-	// hosts is on which host each rank is, if they are not all on this one. The
-	// store has a host of its own, after the last.
+	// hosts is the host of each rank, if not all ranks are on this host. The store
+	// has a host of its own, after the last.
 	hosts []int
-	// names are what the ranks call their hosts, where they are all on this one
-	// and are to believe something else.
+	// names are the host names that the ranks report, if all ranks are on this host
+	// but must not know it.
 	names []string
 }
 
-// networks counts the networks of this process.
-var networks atomic.Int32
+// networkCount counts the networks of this process.
+var networkCount atomic.Int32
 
 const jobSecret = "a secret of this drill"
 
@@ -121,7 +121,7 @@ func start(o spec) (*job, error) {
 	return j, nil
 }
 
-// launch starts a process on a host; -1 is this one.
+// launch starts a process on a host; -1 is this host.
 func (j *job) launch(host int, env []string) (*rank, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -182,7 +182,7 @@ func (j *job) awaitAll(word string, ranks []int) error {
 	return nil
 }
 
-// ends returns how it ended for some ranks.
+// ends returns the ends of some ranks.
 func (j *job) ends(ranks []int) (map[int]end, error) {
 	m := make(map[int]end)
 	for _, r := range ranks {
@@ -199,16 +199,16 @@ func (j *job) ends(ranks []int) (map[int]end, error) {
 	return m, nil
 }
 
-// say says a line to a rank. One that has ended does not hear it.
-func (k *rank) say(line string) { _, _ = io.WriteString(k.in, line+"\n") }
+// send sends a line to a rank. It has no effect on a rank that has exited.
+func (k *rank) send(line string) { _, _ = io.WriteString(k.in, line+"\n") }
 
-// wait waits for the process's end.
+// wait waits until the process exits.
 func (k *rank) wait() error {
 	k.once.Do(func() { k.waited = k.cmd.Wait() })
 	return k.waited
 }
 
-// others are all ranks but one.
+// others returns all ranks but one.
 func (j *job) others(not int) (list []int) {
 	for r := range j.ranks {
 		if r != not {
@@ -218,7 +218,7 @@ func (j *job) others(not int) (list []int) {
 	return list
 }
 
-// end ends what is left of the job.
+// end ends the remaining processes of the job.
 func (j *job) end() {
 	all := j.ranks
 	if j.keeper != nil {
@@ -237,8 +237,8 @@ func (j *job) end() {
 	}
 }
 
-// latest is the last end, after a moment.
-func latest(ends map[int]end, since time.Time) time.Duration {
+// lastEnd returns the time from since to the last end.
+func lastEnd(ends map[int]end, since time.Time) time.Duration {
 	var t time.Duration
 	for _, e := range ends {
 		t = max(t, time.Unix(0, e.At).Sub(since))

@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// killed is what trials of kill have shown.
-type killed struct {
+// killResults are the results of kill trials.
+type killResults struct {
 	transport string
 	trials    int
-	inFlight  int // killed inside an operation
-	ops       int // operations that the survivors had done and checked
+	inFlight  int // trials in which the rank was killed inside an operation
+	ops       int // operations that the survivors had completed and checked
 	times     []time.Duration
-	log       *os.File // a line for each; may be nil
+	log       *os.File // a line for each trial; may be nil
 }
 
-// buckets are the upper ends of the distribution's parts.
+// buckets are the upper ends of the parts of the distribution.
 var buckets = []time.Duration{
 	5 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond,
 	500 * time.Millisecond, time.Second, patience,
 }
 
-// String is a line, and one for the distribution.
-func (k *killed) String() string {
+// String returns a line with the summary and a line with the distribution.
+func (k *killResults) String() string {
 	if len(k.times) == 0 {
 		return "no trials"
 	}
@@ -49,8 +49,8 @@ func (k *killed) String() string {
 	return strings.TrimSuffix(b.String(), ";")
 }
 
-// note keeps what one trial has shown.
-func (k *killed) note(inFlight bool, ops int, took time.Duration) {
+// note adds the result of one trial.
+func (k *killResults) note(inFlight bool, ops int, took time.Duration) {
 	k.trials++
 	if inFlight {
 		k.inFlight++
@@ -60,7 +60,7 @@ func (k *killed) note(inFlight bool, ops int, took time.Duration) {
 }
 
 // read reads the trials of earlier runs from a log, and leaves it open for more.
-func (k *killed) read(path string) (err error) {
+func (k *killResults) read(path string) (err error) {
 	if k.log, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
@@ -77,27 +77,27 @@ func (k *killed) read(path string) (err error) {
 	return s.Err()
 }
 
-// A killing says what trials of kill are to be done.
-type killing struct {
+// killOptions are the options of kill trials.
+type killOptions struct {
 	trials int
 	seed   uint64
-	mib    int           // that each rank holds beside
+	mib    int           // memory that each rank holds in addition
 	most   int           // ranks
-	log    string        // the file that trials are added to, where it ended; may be empty
-	bound  time.Duration // after which no trial begins; 0: none
-	out    io.Writer     // is told of the progress; may be nil
+	log    string        // file to continue; may be empty
+	bound  time.Duration // time after which no trial begins; 0: none
+	out    io.Writer     // for the progress; may be nil
 }
 
-// kill kills a random rank of 2 or more at a random moment, again and again. It
-// fails at the first hang, wrong result, or survivor that does not name the
-// killed rank, and if fewer than half of the killed were in an operation.
-func kill(transport string, o killing) (*killed, error) {
+// kill repeatedly kills a random rank of 2 or more at a random moment. It fails at
+// the first hang, wrong result, or survivor that does not name the killed rank. It
+// also fails if fewer than half of the killed ranks were in an operation.
+func kill(transport string, o killOptions) (*killResults, error) {
 	dir, err := os.MkdirTemp("", "faults")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	k := &killed{transport: transport}
+	k := &killResults{transport: transport}
 	if o.log != "" {
 		if err := k.read(o.log); err != nil {
 			return nil, err
@@ -113,13 +113,13 @@ func kill(transport string, o killing) (*killed, error) {
 			fmt.Fprintf(o.out, "%d of %d trials after %v\n", k.trials, o.trials, time.Since(begin).Round(time.Second))
 		}
 	}
-	if k.trials >= 20 && 2*k.inFlight <= k.trials { // of a handful, most may miss by chance
+	if k.trials >= 20 && 2*k.inFlight <= k.trials { // a few trials may all miss by chance
 		return k, fmt.Errorf("only %d of %d were killed in an operation", k.inFlight, k.trials)
 	}
 	return k, nil
 }
 
-func (k *killed) trial(rnd *rand.Rand, dir string, o killing) error {
+func (k *killResults) trial(rnd *rand.Rand, dir string, o killOptions) error {
 	n := 2 + rnd.IntN(o.most-1)
 	victim := rnd.IntN(n)
 	note := filepath.Join(dir, "note")
@@ -147,7 +147,7 @@ func (k *killed) trial(rnd *rand.Rand, dir string, o killing) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	_ = j.ranks[victim].wait() // killed
+	_ = j.ranks[victim].wait() // the error is that it was killed
 	ops := 0
 	for r, e := range ends {
 		switch {
@@ -164,7 +164,7 @@ func (k *killed) trial(rnd *rand.Rand, dir string, o killing) error {
 	if err != nil {
 		return err
 	}
-	took := latest(ends, begin)
+	took := lastEnd(ends, begin)
 	if k.log != nil {
 		if _, err := fmt.Fprintln(k.log, k.trials, in, ops, int64(took)); err != nil {
 			return err

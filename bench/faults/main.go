@@ -1,16 +1,16 @@
-// Command faults does to the ranks of small jobs what happens to them in life,
-// and looks at what the others are told, and when.
+// Command faults injects faults into small jobs, and measures which errors the
+// other ranks get, and when.
 //
 //	go run ./bench/faults kill --trials 1000 --transport shm,tcp    a random rank is killed at a random moment
 //	go run ./bench/faults stop                                      a rank is stopped, and continued
-//	go run ./bench/faults survivors --trials 300                    ranks die, stop and leave; then something happens among the others
+//	go run ./bench/faults survivors --trials 300                    ranks die, stop and leave; then an event in a group of the others
 //	go run ./bench/faults drill                                     a fault in each state of a rank
-//	go run ./bench/faults mismatch                                  ranks call different things, on every engine
+//	go run ./bench/faults mismatch                                  ranks make different calls, on every engine
 //	go run ./bench/faults partition                                 the network between two hosts fails
 //	go run ./bench/faults hosts --trials 50                         a host of an elastic job is lost, and replaced
-//	go run ./bench/faults verify                                    what Config.Verify costs: bytes, without, with
+//	go run ./bench/faults verify                                    the cost of Config.Verify: bytes, without, with
 //
-// Where the network is cut, ranks are in network namespaces, which need root.
+// Trials that cut the network use network namespaces, which need root.
 package main
 
 import (
@@ -49,15 +49,15 @@ func command(args []string) error {
 	trials := f.Int("trials", most, "how often, for each transport")
 	transports := f.String("transport", "shm,tcp", "shm, tcp or both")
 	seed := f.Uint64("seed", uint64(time.Now().UnixNano()), "of all that is random")
-	o := killing{out: os.Stderr}
+	o := killOptions{out: os.Stderr}
 	f.IntVar(&o.mib, "mib", 0, "MiB of memory that each rank holds beside, for kill")
 	f.IntVar(&o.most, "ranks", 8, "the most ranks, for kill")
 	log := f.String("log", "", "file that kill's trials are added to, after those that are in it; its name ends with the transport's")
 	f.DurationVar(&o.bound, "for", 0, "time after which kill begins no trial; 0: none")
-	d := drilling{out: os.Stdout}
+	d := drillOptions{out: os.Stdout}
 	f.DurationVar(&d.silence, "silence", 3*time.Second, "how long a host may not answer before it is lost, for drill and partition")
 	f.StringVar(&d.only, "only", "", "a state, or a state and a fault, for drill; a part of a case's name, for partition and mismatch; all if it is empty")
-	m := mismatching{strict: true, out: os.Stdout, progress: os.Stderr}
+	m := mismatchOptions{strict: true, out: os.Stdout, progress: os.Stderr}
 	engines := f.String("engine", "local,shm,tcp,hier,nccl", "engines, for mismatch")
 	elems := f.String("elems", "10,300000", "numbers of elements, for mismatch")
 	f.StringVar(&m.library, "nccl", "", "path of libnccl, for mismatch on a GPU; empty: the fake GPU")
@@ -66,9 +66,9 @@ func command(args []string) error {
 	}
 	switch args[0] {
 	case "partition":
-		return partitionAll(partitioning{silence: d.silence, only: d.only, strict: true, out: d.out})
+		return partitionAll(partitionOptions{silence: d.silence, only: d.only, strict: true, out: d.out})
 	case "hosts":
-		return hostsAll(hosting{trials: *trials, seed: *seed, out: os.Stdout, log: os.Stderr})
+		return hostsAll(hostsOptions{trials: *trials, seed: *seed, out: os.Stdout, log: os.Stderr})
 	case "mismatch":
 		m.engines, m.only = strings.Split(*engines, ","), d.only
 		for text := range strings.SplitSeq(*elems, ",") {
@@ -87,7 +87,7 @@ func command(args []string) error {
 		var err error
 		switch args[0] {
 		case "kill":
-			var s *killed
+			var s *killResults
 			o.trials, o.seed = *trials, *seed
 			if *log != "" {
 				o.log = *log + "." + transport
@@ -96,8 +96,8 @@ func command(args []string) error {
 				fmt.Println(s)
 			}
 		case "survivors":
-			var s *survived
-			if s, err = survivors(transport, surviving{trials: *trials, seed: *seed, limit: time.Second, out: os.Stderr}); s != nil {
+			var s *survivorsResults
+			if s, err = runSurvivors(transport, survivorsOptions{trials: *trials, seed: *seed, limit: time.Second, out: os.Stderr}); s != nil {
 				fmt.Println(s)
 			}
 		case "stop":

@@ -15,36 +15,36 @@ import (
 	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
-// Three ranks disagree; where there are hosts, the third is alone on one.
+// Three ranks disagree. Where there are hosts, the third rank is alone on one.
 const mismatchSize = 3
 
-// mismatchEngines are the ways of moving data, and how long ranks that disagree
-// may take to be told.
+// mismatchEngines are the engines, and how long it may take until ranks that
+// disagree are notified.
 var mismatchEngines = []struct {
 	name  string
 	limit time.Duration
 }{{"local", time.Second}, {"shm", time.Second}, {"tcp", time.Second}, {"hier", time.Second}, {"nccl", 3 * time.Second}}
 
-// tagTime is the deadline of messages whose tags differ: that is all that ends
-// them, because another message may still come.
+// tagTime is the deadline of messages with different tags. Only the deadline ends
+// them, because a matching message may still be posted.
 const tagTime = time.Second
 
-// A disagreement is what one rank does while the others do something else.
+// A disagreement is a call that one rank makes while the others make another.
 type disagreement struct {
 	name string
-	// do returns how it ended for this rank. One that has all that it needs may
-	// return without an error, and is told in its next call.
+	// do returns this rank's error. A rank that has all that it needs may return
+	// nil, and gets the error in its next call.
 	do func(ctx context.Context, c *tutti.Comm, m *memory, n int, odd int) error
-	// kind is what all are told; "": a mismatch.
+	// kind is the expected kind of error on all ranks; "": a mismatch.
 	kind   string
-	device bool // it needs device memory
+	device bool // needs device memory
 }
 
-// A memory is where a rank's buffers are.
+// A memory holds a rank's buffers.
 type memory struct {
 	floats [3]tutti.Buffer
 	ints   tutti.Buffer
-	host   tutti.Buffer // the first floats', in host memory
+	host   tutti.Buffer // the first floats, in host memory
 	free   func() error
 }
 
@@ -59,7 +59,8 @@ func hostMemory(n int) *memory {
 	return m
 }
 
-// both chooses between what the odd rank does and what the others do.
+// both returns a disagreement of which the odd rank runs odd and the others run
+// all.
 func both(all, odd func(b *tutti.Batch, m *memory, n int) *tutti.Batch) func(context.Context, *tutti.Comm, *memory, int, int) error {
 	return func(ctx context.Context, c *tutti.Comm, m *memory, n, who int) error {
 		f := all
@@ -74,8 +75,8 @@ func both(all, odd func(b *tutti.Batch, m *memory, n int) *tutti.Batch) func(con
 	}
 }
 
-// message has the odd rank send something else than the next one expects, while
-// the third does nothing.
+// message returns a disagreement in which the odd rank sends something other than
+// the next rank expects. The third rank does nothing.
 func message(kind func(m *memory, n int) (tutti.Buffer, int)) func(context.Context, *tutti.Comm, *memory, int, int) error {
 	return func(ctx context.Context, c *tutti.Comm, m *memory, n, who int) error {
 		switch c.Rank() {
@@ -137,10 +138,10 @@ var disagreements = []disagreement{
 	})},
 }
 
-// disagree has one rank of a Comm have its part in a disagreement, and returns
-// how it ended and when the call began.
+// disagree runs one rank's part in a disagreement, and returns its error and when
+// the call began.
 func (d *disagreement) disagree(ctx context.Context, c *tutti.Comm, m *memory, n, odd int) (began time.Time, err error) {
-	// All are here, and have what they need.
+	// All ranks have arrived, and their connections exist.
 	if err := c.AllReduce(ctx, m.f(0, 100), tutti.Sum); err != nil {
 		return time.Now(), err
 	}
@@ -148,27 +149,27 @@ func (d *disagreement) disagree(ctx context.Context, c *tutti.Comm, m *memory, n
 	if err = d.do(ctx, c, m, n, odd); err != nil {
 		return began, err
 	}
-	// It is told in its next call.
+	// The rank gets the error in its next call.
 	ctx, cancel := context.WithTimeout(ctx, patience/2)
 	defer cancel()
 	return began, c.Barrier(ctx)
 }
 
-// A mismatching says which disagreements are tried.
-type mismatching struct {
+// mismatchOptions are the options of mismatch.
+type mismatchOptions struct {
 	engines []string
 	elems   []int
-	library string // libnccl's path; "": the fake GPU
-	only    string // a disagreement's name; "": all
-	strict  bool   // being late is an error
+	library string // path of libnccl; "": the fake GPU
+	only    string // name of a disagreement; "": all
+	strict  bool   // a late error is a failure
 	out     io.Writer
-	// progress is told of each kind as soon as it was tried.
+	// progress receives a line for each kind when it has been tried.
 	progress io.Writer
 }
 
-// mismatch tries every kind of disagreement on every engine, and writes a table:
+// mismatch tries every kind of disagreement on every engine. It writes a table with
 // the time from the last rank's call to the last rank's error.
-func mismatch(o mismatching) error {
+func mismatch(o mismatchOptions) error {
 	table := make(map[string]map[string]string) // by disagreement and engine
 	var failures []error
 	for _, name := range o.engines {
@@ -200,9 +201,9 @@ func mismatch(o mismatching) error {
 	return errors.Join(failures...)
 }
 
-// column tries every kind on one engine, whether or not others failed.
-func (o *mismatching) column(engine string, limit time.Duration, table map[string]map[string]string) error {
-	w, err := o.crew(engine)
+// column tries every kind on one engine, even if others fail.
+func (o *mismatchOptions) column(engine string, limit time.Duration, table map[string]map[string]string) error {
+	w, err := o.newJob(engine)
 	if err != nil {
 		return err
 	}
@@ -227,16 +228,16 @@ func (o *mismatching) column(engine string, limit time.Duration, table map[strin
 			continue
 		}
 		fmt.Fprintln(o.progress, failures[len(failures)-1])
-		w.end() // its ranks may be anywhere
-		if w, err = o.crew(engine); err != nil {
+		w.end() // the state of its ranks is unknown
+		if w, err = o.newJob(engine); err != nil {
 			return errors.Join(append(failures, err)...)
 		}
 	}
 	return errors.Join(failures...)
 }
 
-// cell tries one kind, and says what is to be in the table.
-func (o *mismatching) cell(w *crew, number int, limit time.Duration) (string, error) {
+// cell tries one kind, and returns the text for the table.
+func (o *mismatchOptions) cell(w *mismatchJob, number int, limit time.Duration) (string, error) {
 	d := &disagreements[number]
 	if d.device && w.engine != "nccl" {
 		return "no device", nil
@@ -260,15 +261,15 @@ func (o *mismatching) cell(w *crew, number int, limit time.Duration) (string, er
 	return text, nil
 }
 
-// A crew is the ranks that disagree on one engine: processes, or goroutines of
-// this one.
-type crew struct {
+// A mismatchJob is the ranks that disagree on one engine: processes, or goroutines
+// of this process.
+type mismatchJob struct {
 	engine string
 	job    *job // nil: goroutines
 }
 
-func (o *mismatching) crew(name string) (*crew, error) {
-	w := &crew{engine: name}
+func (o *mismatchOptions) newJob(name string) (*mismatchJob, error) {
+	w := &mismatchJob{engine: name}
 	if name == "local" {
 		return w, nil
 	}
@@ -296,9 +297,9 @@ func (o *mismatching) crew(name string) (*crew, error) {
 	return w, err
 }
 
-// end ends the ranks, which get a while in which to end by themselves: those that
-// share a GPU by MPS should not be killed.
-func (w *crew) end() {
+// end ends the ranks. It gives them time to exit by themselves, because processes
+// that share a GPU through MPS should not be killed.
+func (w *mismatchJob) end() {
 	if w == nil || w.job == nil {
 		return
 	}
@@ -313,9 +314,9 @@ func (w *crew) end() {
 	w.job.end()
 }
 
-// try is one trial of the disagreement of that number: from the last rank's call
-// to the last rank's error.
-func (w *crew) try(number, n int) (time.Duration, error) {
+// try runs one trial of the disagreement with that number. It returns the time from
+// the last rank's call to the last rank's error.
+func (w *mismatchJob) try(number, n int) (time.Duration, error) {
 	d := &disagreements[number]
 	odd := number % mismatchSize
 	ends, err := w.ends(number, n, odd)
@@ -336,17 +337,17 @@ func (w *crew) try(number, n int) (time.Duration, error) {
 	return time.Duration(ended - began), nil
 }
 
-func (w *crew) ends(number, n, odd int) (map[int]end, error) {
+func (w *mismatchJob) ends(number, n, odd int) (map[int]end, error) {
 	if w.job != nil {
 		for _, k := range w.job.ranks {
-			k.say(fmt.Sprintf("%d %d %d", number, n, odd))
+			k.send(fmt.Sprintf("%d %d %d", number, n, odd))
 		}
 		return w.job.ends([]int{0, 1, 2})
 	}
 	var mu sync.Mutex
 	ends := make(map[int]end)
 	err := tutti.RunLocal(context.Background(), mismatchSize, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
-		began, err := disagreements[number].disagree(ctx, c, hostMemory(room(n)), n, odd)
+		began, err := disagreements[number].disagree(ctx, c, hostMemory(bufferElems(n)), n, odd)
 		e := newEnd(0, nil, err)
 		e.Began = began.UnixNano()
 		mu.Lock()
@@ -357,5 +358,5 @@ func (w *crew) ends(number, n, odd int) (map[int]end, error) {
 	return ends, err
 }
 
-// room is how many elements a rank's buffers need.
-func room(n int) int { return max(100, mismatchSize*n+1) }
+// bufferElems returns how many elements a rank's buffers need.
+func bufferElems(n int) int { return max(100, mismatchSize*n+1) }

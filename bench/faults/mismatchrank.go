@@ -12,8 +12,8 @@ import (
 	"github.com/tutti-go/tutti/gpu"
 )
 
-// mismatchRank is a rank that disagrees with others, or they with it: in one Comm
-// after the other, as it is told.
+// mismatchRank is a rank that takes part in disagreements, in one Comm after the
+// other, as its input says.
 func mismatchRank(cfg tutti.Config, in *bufio.Reader) error {
 	most := hostMemory
 	if os.Getenv("FAULTS_TRANSPORT") == "nccl" {
@@ -23,7 +23,7 @@ func mismatchRank(cfg tutti.Config, in *bufio.Reader) error {
 		}
 		defer dev.Close()
 		cfg.Device = gpu.Device(0)
-		// Processes of one GPU are hosts of their own to NCCL.
+		// Processes that share a GPU must be different hosts to NCCL.
 		for name, value := range map[string]string{"NCCL_HOSTID": "faults-" + os.Getenv("TUTTI_RANK"), "NCCL_SOCKET_IFNAME": "lo"} {
 			if err := os.Setenv(name, value); err != nil {
 				return err
@@ -35,9 +35,9 @@ func mismatchRank(cfg tutti.Config, in *bufio.Reader) error {
 	for {
 		var number, n, odd int
 		if _, err := fmt.Fscanln(in, &number, &n, &odd); err != nil {
-			return nil // nobody asks any more
+			return nil // end of input
 		}
-		m := most(room(n))
+		m := most(bufferElems(n))
 		if m == nil {
 			return errors.New("there is not enough device memory")
 		}
@@ -55,7 +55,7 @@ func mismatchRank(cfg tutti.Config, in *bufio.Reader) error {
 	}
 }
 
-// deviceMemory has buffers on a device; nil if there is no room.
+// deviceMemory returns buffers on a device, or nil if there is not enough memory.
 func deviceMemory(dev *cuda.Device, n int) *memory {
 	m := &memory{host: tutti.Of(make([]float32, n))}
 	var free []func() error

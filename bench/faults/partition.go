@@ -13,38 +13,38 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// A partition is what happens to the network between two hosts, of two ranks
-// each. The store is on a third.
+// A partition is a fault of the network between two hosts, with two ranks each. The
+// store is on a third host.
 type partition struct {
 	name string
 	do   func(j *job) error
-	// gone is the host whose processes end with it; -1: none.
+	// gone is the host whose processes exit; -1: none.
 	gone int
-	// cut is the host that does not reach the store any more; -1: both do.
+	// cut is the host that can no longer reach the store; -1: both.
 	cut int
-	// heals says that the host is plugged in again at the end.
+	// heals says that the host is connected again at the end.
 	heals bool
 }
 
-// partitionHosts is on which host the ranks are.
+// partitionHosts is the host of each rank.
 var partitionHosts = []int{0, 0, 1, 1}
 
 var partitions = []partition{
 	{name: "the host of ranks 2 and 3 is cut off", do: cutting(1), gone: -1, cut: 1, heals: true},
 	{name: "the host of ranks 0 and 1 is cut off", do: cutting(0), gone: -1, cut: 0, heals: true},
 	{name: "the hosts do not reach each other, but both the store", do: func(j *job) error { return j.net.Isolate(0, 1) }, gone: -1, cut: -1},
-	{name: "nothing reaches the host of ranks 2 and 3", do: func(j *job) error { return j.net.Deafen(1) }, gone: -1, cut: 1},
-	{name: "nothing reaches the host of ranks 0 and 1", do: func(j *job) error { return j.net.Deafen(0) }, gone: -1, cut: 0},
+	{name: "nothing reaches the host of ranks 2 and 3", do: func(j *job) error { return j.net.DropInbound(1) }, gone: -1, cut: 1},
+	{name: "nothing reaches the host of ranks 0 and 1", do: func(j *job) error { return j.net.DropInbound(0) }, gone: -1, cut: 0},
 	{name: "the host of ranks 2 and 3 is lost", do: cutting(1), gone: 1, cut: 1},
 	{name: "the host of ranks 0 and 1 is lost", do: cutting(0), gone: 0, cut: 0},
 }
 
 func cutting(host int) func(*job) error {
-	return func(j *job) error { return j.net.Cut(host) }
+	return func(j *job) error { return j.net.Disconnect(host) }
 }
 
-// partitionRank works until the network fails, and then tries to go on: at once,
-// and again whenever it is told to.
+// partitionRank works until the network fails. It then calls Shrink at once, and
+// again when its input says so.
 func partitionRank(c *tutti.Comm, in *bufio.Reader) error {
 	ctx := context.Background()
 	x := make([]float32, warmBytes/4)
@@ -62,7 +62,7 @@ func partitionRank(c *tutti.Comm, in *bufio.Reader) error {
 		did++
 	}
 	report(did, err)
-	d := &drilled{c: c}
+	d := &drillState{c: c}
 	for {
 		bound, cancel := context.WithTimeout(ctx, patience/2)
 		err := d.shrink(bound)
@@ -74,29 +74,29 @@ func partitionRank(c *tutti.Comm, in *bufio.Reader) error {
 	}
 }
 
-// shrinkPatience is Config.Patience: how long a side that does not reach the store
-// tries.
+// shrinkPatience is Config.Patience: how long a side tries that does not reach the
+// store.
 const shrinkPatience = 5 * time.Second
 
-// side is the ranks of one host, and what became of them.
+// A side is the ranks of one host, and their results.
 type side struct {
-	ranks []int
-	told  time.Duration // after which all had their error
-	lost  []int         // whom they named
-	next  string        // what became of Shrink
-	goes  bool          // they go on
+	ranks     []int
+	told      time.Duration // time until all its ranks had their error
+	lost      []int         // the ranks that their errors name
+	next      string        // result of Shrink
+	continues bool          // its ranks continue
 }
 
-// A partitioning says which of them are tried.
-type partitioning struct {
+// partitionOptions are the options of partition trials.
+type partitionOptions struct {
 	silence time.Duration // how long a host may not answer
 	only    string        // a part of a name; "": all
-	strict  bool          // being told late is an error
+	strict  bool          // a late error is a failure
 	out     io.Writer
 }
 
-// partitionAll does what can happen to the network, and writes a table.
-func partitionAll(o partitioning) error {
+// partitionAll tries all faults of the network, and writes a table.
+func partitionAll(o partitionOptions) error {
 	fmt.Fprintf(o.out, "| silence %v | ranks 0 and 1 | ranks 2 and 3 |\n| --- | --- | --- |\n", o.silence)
 	for _, p := range partitions {
 		if !strings.Contains(p.name, o.only) {
@@ -118,9 +118,9 @@ func (s *side) text(gone bool) string {
 	return fmt.Sprintf("ErrRankLost of %v after %v; Shrink: %s", s.lost, s.told.Round(10*time.Millisecond), s.next)
 }
 
-// try is one trial. It fails if a side is not told who cannot be reached within
-// the time of silence and a second, if that is asked for, or if both go on.
-func (p *partition) try(o partitioning) ([]*side, error) {
+// try runs one trial. It fails if both sides continue, or, if strict is set, if a
+// side does not learn within silence plus a second which ranks cannot be reached.
+func (p *partition) try(o partitionOptions) ([]*side, error) {
 	j, err := start(spec{
 		ranks: len(partitionHosts), transport: "shm", state: "partition", hosts: partitionHosts,
 		env: []string{fmt.Sprint("FAULTS_SILENCE=", o.silence), fmt.Sprint("FAULTS_PATIENCE=", shrinkPatience)},
@@ -164,24 +164,24 @@ func (p *partition) try(o partitioning) ([]*side, error) {
 		if h == p.gone {
 			continue
 		}
-		if err := s.hear(j, begin); err != nil {
+		if err := s.awaitErrors(j, begin); err != nil {
 			return nil, err
 		}
 		if o.strict && s.told > o.silence+time.Second {
 			return nil, fmt.Errorf("ranks %v were told after %v", s.ranks, s.told)
 		}
 	}
-	if err := p.happened(j, struck); err != nil {
+	if err := p.verifyInjected(j, struck); err != nil {
 		return nil, err
 	}
-	return sides, p.goOn(j, sides)
+	return sides, p.checkContinuation(j, sides)
 }
 
-// chatter is more than the few bytes with which the switch itself may greet a host
-// (IPv6's multicast), and less than one frame of what ranks have sent.
-const chatter = 512
+// backgroundBytes is more than the switch itself may send to a host (IPv6
+// multicast), and less than one frame of the ranks.
+const backgroundBytes = 512
 
-// traffic is what the switch has counted, by host.
+// traffic is what the switch has counted for a host.
 type traffic struct{ sent, received uint64 }
 
 func (j *job) traffic() (list []traffic, err error) {
@@ -195,9 +195,9 @@ func (j *job) traffic() (list []traffic, err error) {
 	return list, nil
 }
 
-// happened makes sure that nothing reaches a host that nothing is to reach, and
-// that one that can still send has done so.
-func (p *partition) happened(j *job, struck []traffic) error {
+// verifyInjected checks that no data reaches a host that must not receive any, and
+// that a host that can still send has done so.
+func (p *partition) verifyInjected(j *job, struck []traffic) error {
 	now, err := j.traffic()
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func (p *partition) happened(j *job, struck []traffic) error {
 	for h, t := range now {
 		got, sent := t.received-struck[h].received, t.sent-struck[h].sent
 		switch {
-		case p.cut == h && got > chatter:
+		case p.cut == h && got > backgroundBytes:
 			return fmt.Errorf("host %d has received %d bytes after it was cut off", h, got)
 		case p.gone != h && sent == 0:
 			return fmt.Errorf("host %d has not tried to send", h)
@@ -216,8 +216,8 @@ func (p *partition) happened(j *job, struck []traffic) error {
 	return nil
 }
 
-// hear waits for a side's errors.
-func (s *side) hear(j *job, begin time.Time) error {
+// awaitErrors waits for a side's errors.
+func (s *side) awaitErrors(j *job, begin time.Time) error {
 	ends, err := j.ends(s.ranks)
 	if err != nil {
 		return err
@@ -233,47 +233,49 @@ func (s *side) hear(j *job, begin time.Time) error {
 		}
 	}
 	slices.Sort(s.lost)
-	s.told = latest(ends, begin)
+	s.told = lastEnd(ends, begin)
 	return nil
 }
 
-// goOn finds out who goes on: one side, and where there is a choice not both.
-func (p *partition) goOn(j *job, sides []*side) error {
+// checkContinuation checks which sides continue: one side, and never both where the
+// store decides.
+func (p *partition) checkContinuation(j *job, sides []*side) error {
 	for h, s := range sides {
 		if h == p.gone {
 			continue
 		}
-		if err := s.shrunk(j); err != nil {
+		if err := s.awaitShrink(j); err != nil {
 			return err
 		}
-		if s.goes && h == p.cut {
+		if s.continues && h == p.cut {
 			return fmt.Errorf("ranks %v go on, although they do not reach the store", s.ranks)
 		}
 	}
-	if sides[0].goes == sides[1].goes {
+	if sides[0].continues == sides[1].continues {
 		return fmt.Errorf("it is not one side that goes on: %s; %s", sides[0].next, sides[1].next)
 	}
 	if !p.heals {
 		return nil
 	}
-	if err := j.net.Plug(p.cut); err != nil {
+	if err := j.net.Reconnect(p.cut); err != nil {
 		return err
 	}
 	late := sides[p.cut]
 	for _, r := range late.ranks {
-		j.ranks[r].say("again")
+		j.ranks[r].send("again")
 	}
 	first := late.next
-	err := late.shrunk(j)
-	if late.goes || !strings.Contains(late.next, errorNames["excluded"]) {
+	err := late.awaitShrink(j)
+	if late.continues || !strings.Contains(late.next, errorNames["excluded"]) {
 		err = fmt.Errorf("ranks %v, who have come back, were told %s: %w", late.ranks, late.next, err)
 	}
 	late.next = first + "; when it is plugged in again: " + late.next
 	return err
 }
 
-// shrunk hears what became of a side's Shrink: the same for all.
-func (s *side) shrunk(j *job) error {
+// awaitShrink waits for the result of a side's Shrink, which must be the same on
+// all its ranks.
+func (s *side) awaitShrink(j *job) error {
 	ends, err := j.ends(s.ranks)
 	if err != nil {
 		return err
@@ -292,12 +294,12 @@ func (s *side) shrunk(j *job) error {
 			kinds = append(kinds, kind)
 		}
 	}
-	s.goes = size > 0
-	if s.goes && size != len(s.ranks) {
+	s.continues = size > 0
+	if s.continues && size != len(s.ranks) {
 		return fmt.Errorf("ranks %v go on with %d", s.ranks, size)
 	}
 	s.next = strings.Join(kinds, ", ")
-	if s.goes {
+	if s.continues {
 		s.next = fmt.Sprintf("go on, %d ranks", size)
 	}
 	return nil

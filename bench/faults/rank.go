@@ -15,42 +15,42 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// stateName is the environment's name for what a rank does.
+// stateName is the environment variable that says what a rank does.
 const stateName = "FAULTS_STATE"
 
-// kinds are the kinds of error, by the name under which they are printed.
+// kinds are the kinds of errors, by their printed names.
 var kinds = map[string]error{
 	"lost": tutti.ErrRankLost, "timeout": tutti.ErrTimeout, "mismatch": tutti.ErrMismatch, "aborted": tutti.ErrAborted,
 	"closed": tutti.ErrClosed, "invalid": tutti.ErrInvalid, "excluded": tutti.ErrExcluded, "corrupt": tutti.ErrCorrupt,
 }
 
-// number is a number of the environment.
+// number reads a number from the environment.
 func number(name string) int {
 	n, _ := strconv.Atoi(os.Getenv(name))
 	return n
 }
 
-// duration is a duration of the environment.
+// duration reads a duration from the environment.
 func duration(name string) time.Duration {
 	d, _ := time.ParseDuration(os.Getenv(name))
 	return d
 }
 
-// report prints how it ended.
+// report prints how the rank's work ended.
 func report(did int, err error) { reportNext(did, nil, err) }
 
-// reportNext is report of one that may go on with another Comm.
+// reportNext is report for a rank that may continue with another Comm.
 func reportNext(did int, next *tutti.Comm, err error) {
 	e := newEnd(did, next, err)
 	e.print()
 }
 
 func (e *end) print() {
-	text, _ := json.Marshal(e) // there is nothing in it that cannot be written
+	text, _ := json.Marshal(e) // Marshal cannot fail for an end
 	fmt.Println("ended " + string(text))
 }
 
-// newEnd describes how it ended, now.
+// newEnd returns the end of a rank's work, now.
 func newEnd(did int, next *tutti.Comm, err error) end {
 	e := end{At: time.Now().UnixNano(), Kind: "none", Did: did}
 	if next != nil {
@@ -75,7 +75,7 @@ func newEnd(did int, next *tutti.Comm, err error) end {
 	return e
 }
 
-// rankProcess is what a process that this one has started does.
+// rankProcess is the main function of a process of a trial.
 func rankProcess() error {
 	state := os.Getenv(stateName)
 	in := bufio.NewReader(os.Stdin)
@@ -112,30 +112,30 @@ func rankProcess() error {
 	return drillRank(c, state, in)
 }
 
-// mixRank does random operations, the same on all ranks, until it fails.
+// mixRank runs random operations, the same on all ranks, until one fails.
 func mixRank(c *tutti.Comm, in *bufio.Reader) error {
 	ballast := make([]byte, number("FAULTS_MIB")<<20)
 	for i := 0; i < len(ballast); i += 4096 {
 		ballast[i] = 1
 	}
-	note, err := openNote(fmt.Sprint(os.Getenv("FAULTS_NOTE"), c.Rank()))
+	note, err := openFlag(fmt.Sprint(os.Getenv("FAULTS_NOTE"), c.Rank()))
 	if err != nil {
 		return err
 	}
 	seed, _ := strconv.ParseUint(os.Getenv("FAULTS_SEED"), 10, 64)
-	m := &mix{c: c, rnd: rand.New(rand.NewPCG(seed, 0))}
+	m := &randomOps{c: c, rnd: rand.New(rand.NewPCG(seed, 0))}
 	ctx := context.Background()
 	for did := 0; ; did++ {
 		if did == 20 {
 			fmt.Println("ready")
 		}
-		if err := m.one(ctx, note); err != nil {
+		if err := m.runOne(ctx, note); err != nil {
 			report(did, err)
 			break
 		}
 	}
 	if os.Getenv("FAULTS_LEAVE") != "" {
-		return nil // without a word, as a program that exits on an error
+		return nil // exits without Close, like a program that exits on an error
 	}
 	_, _ = in.ReadString('\n')
 	return c.Close()

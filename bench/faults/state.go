@@ -11,7 +11,7 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// warmBytes is how much ranks exchange before they are in a state.
+// warmBytes is how many bytes ranks exchange before they enter a state.
 const warmBytes = 1 << 20
 
 // initRank tries to join, within opTime.
@@ -24,7 +24,7 @@ func initRank(cfg tutti.Config, in *bufio.Reader) error {
 		_, _ = in.ReadString('\n')
 		switch fault {
 		case "cancel":
-			// The others are not complete without rank 1.
+			// Without rank 1 the job is not complete.
 			time.AfterFunc(50*time.Millisecond, cancel)
 		case "mismatch":
 			if err := os.Setenv("TUTTI_SIZE", fmt.Sprint(drillSize+1)); err != nil {
@@ -42,8 +42,9 @@ func initRank(cfg tutti.Config, in *bufio.Reader) error {
 	return c.Close()
 }
 
-// A drilled rank is in a state when rank 2 has its fault.
-type drilled struct {
+// A drillState is a rank of a drill, which is in its state when rank 2 has its
+// fault.
+type drillState struct {
 	c            *tutti.Comm
 	state, fault string
 	in           *bufio.Reader
@@ -56,33 +57,33 @@ func drillRank(c *tutti.Comm, state string, in *bufio.Reader) error {
 	if err := c.AllReduce(context.Background(), tutti.Of(warm), tutti.Sum); err != nil {
 		return err
 	}
-	d := &drilled{c: c, state: state, fault: os.Getenv("FAULTS_FAULT"), in: in, x: tutti.Of(make([]float32, 10))}
+	d := &drillState{c: c, state: state, fault: os.Getenv("FAULTS_FAULT"), in: in, x: tutti.Of(make([]float32, 10))}
 	limit := opTime
 	if d.fault == "cut" || d.shrinks() {
-		limit = patience / 2 // what ends these is something else
+		limit = patience / 2 // something other than the deadline ends these
 	}
 	fmt.Println("ready")
-	d.told()
+	d.awaitLine()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	var err error
 	if c.Rank() == victim {
-		err = d.suffer(ctx, cancel)
+		err = d.runVictim(ctx, cancel)
 	} else {
-		err = d.undergo(ctx)
+		err = d.runSurvivor(ctx)
 	}
 	reportNext(1, d.next, err)
 	_, _ = in.ReadString('\n')
 	return errors.Join(d.next.Close(), c.Close())
 }
 
-func (d *drilled) shrinks() bool { return d.state == "shrink" || d.state == shrinking }
+func (d *drillState) shrinks() bool { return d.state == "shrink" || d.state == shrinking }
 
-// told waits for a word.
-func (d *drilled) told() { _, _ = d.in.ReadString('\n') }
+// awaitLine waits for a line of input.
+func (d *drillState) awaitLine() { _, _ = d.in.ReadString('\n') }
 
-// listen waits until the Comm is poisoned.
-func (d *drilled) listen() error {
+// awaitFailure waits until the Comm has failed.
+func (d *drillState) awaitFailure() error {
 	select {
 	case <-d.c.Done():
 		return d.c.Err()
@@ -91,8 +92,8 @@ func (d *drilled) listen() error {
 	}
 }
 
-// shrink goes on, and makes sure that it can.
-func (d *drilled) shrink(ctx context.Context) error {
+// shrink calls Shrink, and checks that the new Comm works.
+func (d *drillState) shrink(ctx context.Context) error {
 	next, _, err := d.c.Shrink(ctx)
 	if err != nil {
 		return err
@@ -108,14 +109,14 @@ func (d *drilled) shrink(ctx context.Context) error {
 	return nil
 }
 
-// undergo is what ranks 0 and 1 do.
-func (d *drilled) undergo(ctx context.Context) error {
+// runSurvivor is the part of ranks 0 and 1.
+func (d *drillState) runSurvivor(ctx context.Context) error {
 	c := d.c
 	switch {
 	case d.state == "close":
 		return c.Close()
 	case d.state == "idle" && d.fault == "stop":
-		d.told()
+		d.awaitLine()
 		if err := c.Err(); err != nil {
 			return fmt.Errorf("before anybody needed it: %w", err)
 		}
@@ -124,45 +125,45 @@ func (d *drilled) undergo(ctx context.Context) error {
 		return c.AllReduce(ctx, d.x, tutti.Sum)
 	case d.shrinks():
 		if d.state == shrinking && c.Rank() == 1 {
-			d.told()
+			d.awaitLine()
 		}
 		return d.shrink(ctx)
 	case d.state == "idle", c.Rank() == 1 && (d.state == "message" || d.fault != "stop"):
-		return d.listen()
+		return d.awaitFailure()
 	case d.state == "message":
 		return c.Recv(ctx, victim, d.x, 1)
 	}
 	return c.AllReduce(ctx, d.x, tutti.Sum)
 }
 
-// suffer is what rank 2 does.
-func (d *drilled) suffer(ctx context.Context, cancel func()) error {
+// runVictim is the part of rank 2.
+func (d *drillState) runVictim(ctx context.Context, cancel func()) error {
 	c := d.c
 	switch {
 	case d.state == shrinking && d.fault == "cancel":
 		go func() {
-			d.told()
+			d.awaitLine()
 			cancel()
 		}()
 		return d.shrink(ctx)
 	case d.state == shrinking:
 		return d.shrink(ctx)
 	case d.fault == "kill", d.fault == "cut":
-		// In the middle of it, where there is one.
+		// During the operation, where there is one.
 		switch d.state {
 		case "collective":
 			return c.AllReduce(ctx, d.x, tutti.Sum)
 		case "message":
 			return c.Recv(ctx, 0, d.x, 1)
 		case "idle", "close":
-			return d.listen()
+			return d.awaitFailure()
 		}
 	}
-	d.told()
+	d.awaitLine()
 	switch d.fault {
 	case "stop", "cut":
-		// It goes on, and does what the others did. If all that it needs for that
-		// was there already, the next operation fails.
+		// The rank continues, and runs the operation of the others. If all that it
+		// needs has already arrived, its next operation fails.
 		if d.shrinks() {
 			return d.shrink(ctx)
 		}

@@ -16,7 +16,7 @@ import (
 // opTime is the deadline of operations while ranks are stopped.
 const opTime = 2 * time.Second
 
-// stopRank does operations that may take opTime each, until one fails.
+// stopRank runs operations with the deadline opTime until one fails.
 func stopRank(c *tutti.Comm, in *bufio.Reader) error {
 	x := make([]float32, 5000)
 	for did := 0; ; did++ {
@@ -35,8 +35,8 @@ func stopRank(c *tutti.Comm, in *bufio.Reader) error {
 	return c.Close()
 }
 
-// stopAll stops a rank of 2 to 5, again and again: the others are told at the
-// deadline who is missing, and the stopped rank when it goes on.
+// stopAll repeatedly stops a rank of 2 to 5. At the deadline the other ranks must
+// name the missing rank. The stopped rank must get an error when it continues.
 func stopAll(trials int, transport string, seed uint64, out io.Writer) error {
 	var most, least time.Duration
 	for i := range trials {
@@ -88,5 +88,5 @@ func stopOne(rnd *rand.Rand, transport string) (time.Duration, error) {
 	if own[victim].Kind == "none" {
 		return 0, fmt.Errorf("rank %d was stopped and continued, and has no error", victim)
 	}
-	return latest(ends, begin), nil
+	return lastEnd(ends, begin), nil
 }

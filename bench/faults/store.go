@@ -11,11 +11,12 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/internal/netns"
 	"github.com/tutti-go/tutti/store"
 )
 
-// serve has this process be the store.
+// serve makes this process the store.
 func (j *job) serve(env []string) ([]string, error) {
 	var err error
 	j.server, err = store.Listen(context.Background(), "127.0.0.1:0", store.Config{
@@ -27,14 +28,14 @@ func (j *job) serve(env []string) ([]string, error) {
 	return append(env, "TUTTI_STORE="+j.server.Addr().String()), nil
 }
 
-// serveFar makes the hosts, and has a process on the last of them be the store.
+// serveFar makes the hosts, and a process on the last host that is the store.
 func (j *job) serveFar(env []string) ([]string, error) {
 	cert, key, err := tutti.NewJobCert(time.Hour)
 	if err != nil {
 		return nil, err
 	}
 	at := slices.Max(j.hosts) + 1
-	if j.net, err = netns.New(int(networks.Add(1)), at+1, false); err != nil {
+	if j.net, err = netns.New(int(networkCount.Add(1)), at+1, false); err != nil {
 		return nil, err
 	}
 	env = append(env, "TUTTI_CERT="+string(cert), "TUTTI_KEY="+string(key), fmt.Sprintf("TUTTI_STORE=%s:%d", j.net.Addr(at), farPort))
@@ -47,22 +48,22 @@ func (j *job) serveFar(env []string) ([]string, error) {
 
 const farPort = 7474
 
-// arrived waits until a rank has announced itself to those who Shrink.
+// arrived waits until a rank has announced in the store that it is in Shrink.
 func (j *job) arrived(rank int) error {
 	if j.server != nil {
 		return announced(j.server.Store(), rank)
 	}
-	j.keeper.say(fmt.Sprint(rank))
+	j.keeper.send(fmt.Sprint(rank))
 	_, err := j.keeper.await(fmt.Sprint("announced ", rank))
 	return err
 }
 
-// announced waits until it is in the store that a rank takes part in Shrink.
+// announced waits for that announcement.
 func announced(s store.Store, rank int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for {
-		said, err := store.Prefix(s, "tutti/").Get(ctx, "world/0/here")
+		said, err := store.Prefix(s, jobstore.Ranks("")).Get(ctx, jobstore.Announced(jobstore.Generation(jobstore.World, 0)))
 		if err != nil {
 			return err
 		}
@@ -79,7 +80,7 @@ func announced(s store.Store, rank int) error {
 	}
 }
 
-// storeProcess is the store, and answers who has called Shrink.
+// storeProcess is the store, and answers which ranks have called Shrink.
 func storeProcess(in *bufio.Reader) error {
 	s, err := store.Listen(context.Background(), os.Getenv("TUTTI_STORE"), store.Config{
 		Secret: []byte(jobSecret), Cert: []byte(os.Getenv("TUTTI_CERT")), Key: []byte(os.Getenv("TUTTI_KEY")),
@@ -93,7 +94,7 @@ func storeProcess(in *bufio.Reader) error {
 	for {
 		var rank int
 		if _, err := fmt.Fscanln(in, &rank); err != nil {
-			return nil // nobody asks any more
+			return nil // end of input
 		}
 		if err := announced(s.Store(), rank); err != nil {
 			return err

@@ -17,27 +17,27 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// errAbort is what a rank says when it aborts the survivors' group.
+// errAbort is the reason with which a rank aborts the survivors' group.
 var errAbort = errors.New("the reason of the trial")
 
-// A surviving says what trials of survivors are to be done.
-type surviving struct {
+// survivorsOptions are the options of survivors trials.
+type survivorsOptions struct {
 	trials int
 	seed   uint64
 	limit  time.Duration // how soon all members of a group must be notified; 0: before they count as hung
-	out    io.Writer     // is told of the progress; may be nil
+	out    io.Writer     // for the progress; may be nil
 }
 
-// survived is what trials of survivors have shown.
-type survived struct {
+// survivorsResults are the results of survivors trials.
+type survivorsResults struct {
 	transport string
-	times     map[string][]time.Duration // by event, to the last member's error
-	victims   map[string]int             // by what was done to them
+	times     map[string][]time.Duration // by event: time until the last member's error
+	victims   map[string]int             // by kind of fault
 	first     int                        // trials in which rank 0 was a victim
 	trials    int
 }
 
-func (s *survived) String() string {
+func (s *survivorsResults) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "survivors, %s: %d trials; victims: %d killed, %d stopped, %d left, rank 0 in %d trials; to the last member's error:",
 		s.transport, s.trials, s.victims["kill"], s.victims["stop"], s.victims["leave"], s.first)
@@ -55,14 +55,14 @@ func (s *survived) String() string {
 	return b.String()
 }
 
-// survivorEvents are what happens in the group of the ranks that are left.
+// survivorEvents are the events in the group of the remaining ranks.
 var survivorEvents = []string{"abort", "cancel", "death", "mismatch"}
 
-// survivors has ranks of a job die, stop or leave, rank 0 more often than others, at once or one
-// after the other. Then something happens in a group of the others. Every member of it must be
-// notified in time, of the right cause.
-func survivors(transport string, o surviving) (*survived, error) {
-	s := &survived{transport: transport, times: make(map[string][]time.Duration), victims: make(map[string]int)}
+// runSurvivors makes ranks of a job die, stop or leave, rank 0 more often than
+// others, at once or one after the other. Then an event happens in a group of the
+// remaining ranks. Every member must be notified in time, of the right cause.
+func runSurvivors(transport string, o survivorsOptions) (*survivorsResults, error) {
+	s := &survivorsResults{transport: transport, times: make(map[string][]time.Duration), victims: make(map[string]int)}
 	begin := time.Now()
 	for i := range o.trials {
 		if err := s.trial(rand.New(rand.NewPCG(o.seed, uint64(i))), o.limit); err != nil {
@@ -75,7 +75,7 @@ func survivors(transport string, o surviving) (*survived, error) {
 	return s, nil
 }
 
-func (s *survived) trial(rnd *rand.Rand, limit time.Duration) error {
+func (s *survivorsResults) trial(rnd *rand.Rand, limit time.Duration) error {
 	n := 4 + rnd.IntN(4)
 	order := rnd.Perm(n)
 	if rnd.IntN(3) > 0 {
@@ -102,7 +102,7 @@ func (s *survived) trial(rnd *rand.Rand, limit time.Duration) error {
 		if r == 0 {
 			s.first++
 		}
-		if err := harm(j.ranks[r], how); err != nil {
+		if err := injectFault(j.ranks[r], how); err != nil {
 			return err
 		}
 		if !together {
@@ -112,7 +112,7 @@ func (s *survived) trial(rnd *rand.Rand, limit time.Duration) error {
 	what += fmt.Sprintf(", then %s on rank %d", event, actor)
 	pause(600)
 	for _, r := range rest {
-		j.ranks[r].say("go")
+		j.ranks[r].send("go")
 	}
 	if err := j.awaitAll("busy", rest); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -125,7 +125,7 @@ func (s *survived) trial(rnd *rand.Rand, limit time.Duration) error {
 			return err
 		}
 	} else {
-		j.ranks[actor].say(event)
+		j.ranks[actor].send(event)
 	}
 	ends, err := j.ends(told)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *survived) trial(rnd *rand.Rand, limit time.Duration) error {
 	if err := rightCause(ends, event, slices.Index(rest, actor)); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	took := latest(ends, begin)
+	took := lastEnd(ends, begin)
 	if limit > 0 && took > limit {
 		return fmt.Errorf("%s: the last member was notified after %v", what, took)
 	}
@@ -143,20 +143,21 @@ func (s *survived) trial(rnd *rand.Rand, limit time.Duration) error {
 	return nil
 }
 
-// harm does something to a rank's process, and asserts that it happened.
-func harm(k *rank, how string) error {
+// injectFault injects a fault into a rank's process, and checks that it happened.
+func injectFault(k *rank, how string) error {
 	switch how {
 	case "kill":
 		return k.cmd.Process.Kill()
 	case "stop":
 		return k.cmd.Process.Signal(syscall.SIGSTOP)
 	}
-	k.say("leave")
+	k.send("leave")
 	_, err := k.await("left")
 	return err
 }
 
-// rightCause checks what the members of the group were notified of. Actor is a rank of it.
+// rightCause checks the cause that the members of the group report. actor is the
+// rank with the event.
 func rightCause(ends map[int]end, event string, actor int) error {
 	for r, e := range ends {
 		right := e.Wrong == ""
@@ -177,7 +178,8 @@ func rightCause(ends map[int]end, event string, actor int) error {
 	return nil
 }
 
-// survivorsRank is a rank of such a job: a victim, or a member of the group of the others.
+// survivorsRank is a rank of such a job: a victim, or a member of the group of the
+// others.
 func survivorsRank(c *tutti.Comm, in *bufio.Reader) error {
 	ctx := context.Background()
 	var rest []int
@@ -219,7 +221,7 @@ func survivorsRank(c *tutti.Comm, in *bufio.Reader) error {
 		x := []float32{1}
 		select {
 		case what := <-event:
-			err = act(during, cancel, d, what)
+			err = triggerEvent(during, cancel, d, what)
 		default:
 			if err = d.AllReduce(during, tutti.Of(x), tutti.Sum); err == nil && x[0] != float32(d.Size()) {
 				err = &wrongError{fmt.Sprintf("a sum is %v", x[0])}
@@ -229,11 +231,11 @@ func survivorsRank(c *tutti.Comm, in *bufio.Reader) error {
 			report(did, err)
 		}
 	}
-	return nil // without a word, as a program that exits on an error
+	return nil // exits without Close, like a program that exits on an error
 }
 
-// act has something happen in the group, on this rank.
-func act(ctx context.Context, cancel func(), d *tutti.Comm, what string) error {
+// triggerEvent makes an event happen in the group, on this rank.
+func triggerEvent(ctx context.Context, cancel func(), d *tutti.Comm, what string) error {
 	switch what {
 	case "abort":
 		d.Abort(errAbort)

@@ -13,14 +13,14 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// verifySizes are the bytes of an AllReduce with and without Config.Verify, and
-// how many are timed together.
+// verifySizes are the bytes of an AllReduce with and without Config.Verify, and the
+// number of operations per measurement.
 var verifySizes = []struct{ bytes, count int }{{4, 1600}, {64 << 10, 160}, {16 << 20, 16}}
 
-// verifyRounds is how often both are timed, in turns.
+// verifyRounds is how often both are measured, alternately.
 const verifyRounds = 9
 
-// verifyRank has two Comms, of which one verifies, and times both.
+// verifyRank has two Comms, one of which verifies, and measures both.
 func verifyRank(cfg tutti.Config, in *bufio.Reader) error {
 	ctx := context.Background()
 	var comms [2]*tutti.Comm
@@ -54,7 +54,7 @@ func verifyRank(cfg tutti.Config, in *bufio.Reader) error {
 	return errors.Join(comms[1].Close(), comms[0].Close())
 }
 
-// verifyCost writes what Config.Verify costs.
+// verifyCost writes the cost of Config.Verify.
 func verifyCost(transport string, out io.Writer) error {
 	j, err := start(spec{ranks: 2, transport: transport, state: "verify"})
 	if err != nil {

@@ -31,7 +31,7 @@ type elasticRank struct {
 	ops         uint64       // operations completed on c
 	history     []checkpoint // the sums after the last few operations
 	admitted    checkpoint   // when this rank was admitted
-	memberships []membership
+	generations []generation
 }
 
 // A checkpoint is the sum after an operation.
@@ -40,8 +40,8 @@ type checkpoint struct {
 	step, total int64
 }
 
-// A membership says that from step from on, the ranks' numbers had the sum numbers.
-type membership struct{ from, numbers int64 }
+// A generation says that from step from on, the ranks' numbers had the sum numbers.
+type generation struct{ from, numbers int64 }
 
 // elastic is the process of an elasticRank. It prints "ready" when it can join, "ready RANK
 // SIZE" whenever it has a new Comm, and finally "ns STEPS TOTAL". It reads the commands
@@ -136,7 +136,7 @@ func (m *elasticRank) exchangeState() error {
 		m.synced, m.admitted = true, checkpoint{0, m.step, m.total}
 	}
 	m.history = append(m.history, checkpoint{m.ops, m.step, m.total})
-	m.memberships = append(m.memberships, membership{m.step, numbers})
+	m.generations = append(m.generations, generation{m.step, numbers})
 	fmt.Println("ready", m.c.Rank(), m.c.Size())
 	return nil
 }
@@ -195,11 +195,11 @@ func (m *elasticRank) shrink() error {
 	return nil
 }
 
-// check computes the sum again, from the memberships.
+// check computes the sum again, from the generations.
 func (m *elasticRank) check() error {
 	want, numbers := m.admitted.total, int64(0)
 	for s := m.admitted.step; s < m.step; s++ {
-		for _, e := range m.memberships {
+		for _, e := range m.generations {
 			if e.from <= s {
 				numbers = e.numbers
 			}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/store"
 )
 
@@ -157,7 +158,7 @@ func (e *elasticRun) round(ctx context.Context, round int) error {
 			return err
 		}
 		// Grow admits processes in the order in which they apply.
-		if err := store.Prefix(e.server.Store(), "tutti/").Wait(ctx, fmt.Sprint("late/", e.started-elasticMost)); err != nil {
+		if err := store.Prefix(e.server.Store(), jobstore.Ranks("")).Wait(ctx, jobstore.Ticket(int64(e.started-elasticMost))); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,6 @@
 //go:build ignore
 
-// One rank of a Gloo job that times an all-reduce over TCP. See peers.go.
+// One rank of a Gloo job that times an all-reduce over TCP; see peers.go.
 // The line above keeps the Go tool from compiling this file.
 
 #include <gloo/allgather.h>
@@ -33,7 +33,7 @@ class Bench {
  public:
   Bench(std::shared_ptr<gloo::Context> context, size_t bytes)
       : context_(context), bytes_(bytes), buf_(bytes / 4), opts_(context) {
-    // The options are made once, which is Gloo's best case.
+    // The options are made only once, which is fastest for Gloo.
     opts_.setOutput(buf_.data(), buf_.size());
     opts_.setReduceFunction(
         static_cast<void (*)(void*, const void*, const void*, size_t)>(&gloo::sum<float>));
@@ -69,8 +69,9 @@ class Bench {
     return std::clamp(m[2], std::min(m[0], m[1]), std::max(m[0], m[1]));
   }
 
-  // calibrate warms up and returns how many iterations fit in the budget, by the
-  // middle one of the last three batches: a hiccup must not leave a handful.
+  // calibrate warms up and returns how many iterations fit into the budget, by the
+  // median of the last three batches. A single slow batch must not reduce the
+  // number to a few.
   int calibrate(double budgetUs) {
     double fit = 0, total = 0, mean[3];
     gloo::BroadcastOptions agree(context_);
@@ -88,8 +89,8 @@ class Bench {
     }
   }
 
-  // time measures each iteration from return to return, on every rank. Ten times
-  // in the loop the ranks agree whether a busy machine has made it take too long.
+  // time measures each iteration from return to return, on every rank. Ten times per
+  // loop the ranks agree whether a busy machine has made it take too long.
   void time(int iters, int64_t limit) {
     std::vector<int64_t> t;
     t.reserve(iters);

@@ -1,7 +1,7 @@
 //go:build ignore
 
-// A part of nccl.c, which includes it: the loop that `tutti bench` times, for
-// every collective. The line above keeps the Go tool from compiling this file.
+// The loop that `tutti bench` times, for every collective. nccl.c includes this
+// file. The line above keeps the Go tool from compiling this file.
 
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -13,16 +13,16 @@ static int (*ncclAllGather)(uint64_t, uint64_t, size_t, int, void *, void *);
 static int (*ncclReduceScatter)(uint64_t, uint64_t, size_t, int, int, void *, void *);
 static int (*ncclSend)(uint64_t, size_t, int, int, void *, void *), (*ncclRecv)(uint64_t, size_t, int, int, void *, void *);
 static int (*ncclGroupStart)(void), (*ncclGroupEnd)(void);
-// Of newer libraries; else they are made of sends.
+// Only in newer libraries; exchange replaces them in older ones.
 static int (*ncclAlltoAll)(uint64_t, uint64_t, size_t, int, void *, void *);
 static int (*ncclGather)(uint64_t, uint64_t, size_t, int, int, void *, void *);
 static int (*ncclScatter)(uint64_t, uint64_t, size_t, int, int, void *, void *);
 
 enum { LINE = 64, PATIENCE = 2000 };
 
-static uint64_t other;        // where results go
-static char *places;          // a line of memory for each rank
-static uint64_t arrivals;     // barriers so far
+static uint64_t other;        // destination
+static char *places;          // one cache line per rank
+static uint64_t arrivals;     // number of barriers so far
 
 static void load_loop(void) {
   void *nccl = library("TUTTI_NCCL_LIBRARY", "libnccl.so.2");
@@ -50,7 +50,7 @@ static void load_loop(void) {
 
 static _Atomic uint64_t *place(int r) { return (_Atomic uint64_t *)(places + (size_t)r * LINE); }
 
-// barrier waits until all ranks are there, in memory that they share.
+// barrier waits until all ranks have arrived, through memory that they share.
 static void barrier(void) {
   arrivals++;
   atomic_store(place(rank), arrivals);
@@ -59,7 +59,7 @@ static void barrier(void) {
       if (spins > PATIENCE) sched_yield();
 }
 
-// exchange is what gather, scatter and alltoall are without functions of their own.
+// exchange implements gather, scatter and alltoall with sends and receives.
 static void exchange(size_t n, int send_all, int recv_all, int root) {
   CHECK(ncclGroupStart());
   for (int r = 0; r < ranks; r++) {
@@ -97,9 +97,9 @@ static void start(const char *op, size_t n) {
     die(op, 0);
 }
 
-// loop times an operation as tutti bench does: so many are started, and then waited
-// for; those that make every rank wait for every other back to back, the rest after a
-// barrier that is not timed.
+// loop times an operation as tutti bench does: it starts ahead operations and waits for
+// the last. Operations in which every rank waits for every other run back to back; all
+// others run after a barrier that is not timed.
 static void loop(const char *op, size_t bytes, int times, int ahead) {
   if (!places) load_loop();
   if (bytes > capacity) die("too many bytes", 0);

@@ -1,6 +1,6 @@
 //go:build ignore
 
-// One rank of an MPI job that times a collective. See peers.go.
+// One rank of an MPI job that times a collective; see peers.go.
 // The line above keeps the Go tool from compiling this file.
 
 #include <mpi.h>
@@ -50,7 +50,7 @@ static void run(void) {
   }
 }
 
-// value is element i of rank r's contribution; sum is what all of them add up to.
+// value is element i of rank r's source; sum is element i of the sum of all sources.
 static float value(int i, int r) { return (float)(i % 13 + r); }
 static float sum(int i) { return (float)(ranks * (i % 13) + ranks * (ranks - 1) / 2); }
 
@@ -83,8 +83,9 @@ static double middle(const double m[3]) {
   return m[2] < low ? low : m[2] > high ? high : m[2];
 }
 
-// calibrate warms up and returns how many iterations fit in the budget, by the
-// middle one of the last three batches: a hiccup must not leave a handful.
+// calibrate warms up and returns how many iterations fit into the budget, by the
+// median of the last three batches. A single slow batch must not reduce the number
+// to a few.
 static int calibrate(double budget_us) {
   double total = 0, mean[3] = {0};
   for (int64_t batch = 1, k = 0;; batch *= 2, k++) {
@@ -102,8 +103,8 @@ static int calibrate(double budget_us) {
   }
 }
 
-// enough reports whether a busy machine has made a loop take twice its budget;
-// the ranks agree on it. It is asked ten times in a loop.
+// enough reports whether a busy machine has made a loop take twice its budget; the
+// ranks agree on it. Each loop calls it ten times.
 static int enough(int64_t start) {
   int over = now() - start > 2 * limit_ns;
   MPI_Bcast(&over, 1, MPI_INT, 0, MPI_COMM_WORLD);
@@ -115,7 +116,7 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// report prints what each of the ranks measured; with alone, rank 0 only.
+// report prints the results of each rank; with alone, of rank 0 only.
 static void report(long bytes, int64_t *t, int iters, int64_t elapsed, int alone) {
   qsort(t, iters, sizeof *t, ascending);
   double mine[5] = {t[iters / 2] / 1e3, t[(int64_t)iters * 99 / 100] / 1e3,
@@ -192,8 +193,8 @@ static void measure(long bytes, double budget_us, int iters) {
   free(dst);
 }
 
-// about prints the library's version and, for Open MPI, how a rank reads
-// another's memory: cma is a single copy by the kernel, none is two copies.
+// about prints the library's version and, for Open MPI, how a rank reads another
+// rank's memory: cma is a single copy by the kernel, none is two copies.
 static void about(void) {
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
   int len, provided, at, scope, verbosity, bind, count, mechanism, size;
@@ -223,7 +224,7 @@ static void about(void) {
 
 int main(int argc, char **argv) {
 #ifdef __linux__
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // whoever ends the launcher ends the ranks
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // the ranks end with the launcher
 #endif
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -1,9 +1,9 @@
 //go:build ignore
 
-// One rank of a job that times AllReduce by NCCL, without Go: see NCCL in
-// peers.go for what it reads and prints. It loads the libraries itself, so that
-// it can be compiled where there are no headers of CUDA and NCCL, and runs on the
-// very files that the Go side is given.
+// One rank of a job that times NCCL's AllReduce without Go; NCCL in peers.go
+// describes its input and output. It loads the libraries itself, so it compiles
+// without the headers of CUDA and NCCL, and uses the same library files as the Go
+// side.
 // The line above keeps the Go tool from compiling this file.
 
 #define _GNU_SOURCE
@@ -97,8 +97,8 @@ static void load(void) {
   }
 }
 
-// meet gets the id: rank 0 makes and prints it, the others read it.
-static id_t_ meet(void) {
+// exchange_id returns the id: rank 0 makes and prints it, the other ranks read it.
+static id_t_ exchange_id(void) {
   id_t_ id;
   char line[MAX_LINE];
   if (rank == 0) {
@@ -134,8 +134,8 @@ static config_t settings(int blocking) {
   return config;
 }
 
-// bind_rank keeps this rank, and the threads to come, to its part of the cores, if that
-// is wanted and there are two for each.
+// bind_rank binds this rank, and the threads that it starts later, to its part of the
+// cores, if that is requested and each rank has two.
 static void bind_rank(void) {
   cpu_set_t all, mine;
   if (!getenv("TUTTI_BENCH_BIND")) return;
@@ -162,7 +162,7 @@ static void init(void) {
   if (most) capacity = strtoull(most, NULL, 10);
   CHECK(cuMemAlloc(&buffer, capacity));
   config_t config = settings(1);
-  CHECK(ncclCommInitRankConfig(&comm, ranks, meet(), rank, &config));
+  CHECK(ncclCommInitRankConfig(&comm, ranks, exchange_id(), rank, &config));
 }
 
 static long long entries(const char *path) {
@@ -180,8 +180,8 @@ static void usage(long long *to) {
   to[0] = (long long)(total - unused), to[1] = entries("/proc/self/fd"), to[2] = entries("/proc/self/task");
 }
 
-// settled waits while a call on a communicator that does not block is in progress.
-static void settled(void *c, int code) {
+// wait_settled waits while a call on a non-blocking communicator is in progress.
+static void wait_settled(void *c, int code) {
   while (code == IN_PROGRESS) {
     usleep(100);
     int rc = ncclCommGetAsyncError(c, &code);
@@ -197,22 +197,22 @@ static void cycle(int fail) {
   CHECK(cuStreamCreate(&s, 1, 0));
   CHECK(ncclGetUniqueId(&id));
   int code = ncclCommInitRankConfig(&c, fail ? 2 : 1, id, 0, &config);
-  if (fail) {  // the other rank does not come
+  if (fail) {  // the other rank never joins
     if (code && code != IN_PROGRESS) die("ncclCommInitRankConfig", code);
     usleep(20000);
     CHECK(ncclCommAbort(c));
   } else {
-    settled(c, code);
-    settled(c, ncclAllReduce(buffer, buffer, SMALL, FLOAT32, SUM, c, s));
+    wait_settled(c, code);
+    wait_settled(c, ncclAllReduce(buffer, buffer, SMALL, FLOAT32, SUM, c, s));
     CHECK(cuStreamSynchronize(s));
-    settled(c, ncclCommFinalize(c));
+    wait_settled(c, ncclCommFinalize(c));
     CHECK(ncclCommDestroy(c));
   }
   CHECK(cuStreamDestroy(s));
 }
 
-// cycles makes, uses and ends communicators of one rank, and tells what there is
-// after the first few and after the last.
+// cycles makes, uses and destroys communicators of one rank. It prints the resource
+// usage after the first few and after the last.
 static void cycles(int times, int seconds) {
   long long before[3] = {0}, after[3];
   int64_t end = now() + (int64_t)seconds * 1000000000;
@@ -236,25 +236,27 @@ static void cycles(int times, int seconds) {
 
 static void reduce(size_t n) { CHECK(ncclAllReduce(buffer, buffer, n, FLOAT32, SUM, comm, stream)); }
 
-// pushed is a reduction as one must call it who may not change the thread's
-// context, and does not know it.
-static void pushed(size_t n) {
+// reduce_pushed is a reduction for a caller that must not change the thread's context
+// and does not know it: it pushes the context and pops it.
+static void reduce_pushed(size_t n) {
   void *popped;
   CHECK(cuCtxPushCurrent(context));
   reduce(n);
   CHECK(cuCtxPopCurrent(&popped));
 }
 
-// asked is the same where the context turns out to be the right one.
-static void asked(size_t n) {
+// reduce_checked is a reduction for such a caller if the context is already current:
+// it only checks that.
+static void reduce_checked(size_t n) {
   void *current;
   CHECK(cuCtxGetCurrent(&current));
   if (current != context) die("another context", 0);
   reduce(n);
 }
 
-// ordered is a reduction after what a compute stream holds, which then waits.
-static void ordered(size_t n) {
+// reduce_ordered is a reduction after the work of a compute stream, which then waits
+// for it.
+static void reduce_ordered(size_t n) {
   CHECK(cuEventRecord(before, compute));
   CHECK(cuStreamWaitEvent(stream, before, 0));
   reduce(n);
@@ -262,7 +264,7 @@ static void ordered(size_t n) {
   CHECK(cuStreamWaitEvent(compute, after, 0));
 }
 
-// verify reduces ones, and clears the buffer so that sums stay finite.
+// verify checks a reduction of ones, and clears the buffer so that sums stay finite.
 static void verify(void) {
   float got[SMALL];
   CHECK(cuMemsetD32(buffer, 0x3f800000, SMALL));
@@ -324,13 +326,13 @@ int main(int argc, char **argv) {
     if (sscanf(line, "burst %d", &times) == 1)
       bursts(times, reduce, 0);
     else if (sscanf(line, "pushed %d", &times) == 1)
-      bursts(times, pushed, 0);
+      bursts(times, reduce_pushed, 0);
     else if (sscanf(line, "asked %d", &times) == 1)
-      bursts(times, asked, 0);
+      bursts(times, reduce_checked, 0);
     else if (sscanf(line, "ordered %d", &times) == 1)
-      bursts(times, ordered, 0);
+      bursts(times, reduce_ordered, 0);
     else if (sscanf(line, "through %d", &times) == 1)
-      bursts(times, ordered, 1);
+      bursts(times, reduce_ordered, 1);
     else if (sscanf(line, "whole %llu %d", &bytes, &times) == 2)
       whole(bytes, times);
     else if (sscanf(line, "loop %31s %llu %d %d", op, &bytes, &times, &ahead) == 4)

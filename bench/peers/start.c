@@ -1,6 +1,6 @@
 //go:build ignore
 
-// One rank of an MPI job that does one AllReduce and says when it was over. See
+// One rank of an MPI job that runs one AllReduce and prints when it completed; see
 // peers.go. The line above keeps the Go tool from compiling this file.
 
 #include <mpi.h>

@@ -140,7 +140,7 @@ func envWithoutJob(env []string) (rest []string) {
 		switch name {
 		case "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
 			"TUTTI_RANK", "TUTTI_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE", "TUTTI_STORE", "TUTTI_ADDR",
-			"TUTTI_EPOCH", "TUTTI_NAME", "TUTTI_LATE", bench.PlanEnv:
+			"TUTTI_ATTEMPT", "TUTTI_EPOCH", "TUTTI_NAME", "TUTTI_LATE", bench.PlanEnv:
 			continue
 		}
 		if strings.HasPrefix(name, "SLURM_") || strings.HasPrefix(name, "OMPI_") || strings.HasPrefix(name, "PMI_") {

@@ -188,7 +188,7 @@ func hostTooFew(t *testing.T, program string) {
 // network works again, the host rejoins.
 func hostCutOff(t *testing.T, program string) {
 	c := newCluster(t, program, "-elastic", "3:6")
-	if err := c.net.Cut(2); err != nil {
+	if err := c.net.Disconnect(2); err != nil {
 		t.Fatal(err)
 	}
 	cut := c.nodes[2]
@@ -198,7 +198,7 @@ func hostCutOff(t *testing.T, program string) {
 	cut.checkOutput(t, "tutti: node 0 is lost: ")
 	cut.checkNoProcesses(t)
 	c.awaitShrunk(t)
-	if err := c.net.Plug(2); err != nil {
+	if err := c.net.Reconnect(2); err != nil {
 		t.Fatal(err)
 	}
 	c.start(t, 2).out.Await(t, " of 6 from step", 2)

@@ -122,7 +122,7 @@ func TestTerminalTostop(t *testing.T) {
 		if code := j.wait(t); code != 0 {
 			t.Errorf("code %d", code)
 		}
-		j.out.Await(t, "[1] sum 1 of 2, epoch 0", 1)
+		j.out.Await(t, "[1] sum 1 of 2, attempt 0", 1)
 	})
 	t.Run("interrupted", func(t *testing.T) {
 		t.Parallel()

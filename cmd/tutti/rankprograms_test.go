@@ -99,7 +99,7 @@ var rankPrograms = map[string]func(isRank1 bool) error{
 		return nil
 	},
 	"second time": func(isRank1 bool) error {
-		if isRank1 && os.Getenv("TUTTI_EPOCH") == "0" {
+		if isRank1 && os.Getenv("TUTTI_ATTEMPT") == "0" {
 			return errors.New("not yet")
 		}
 		return hello(isRank1)
@@ -204,7 +204,7 @@ func hello(bool) error {
 	if err := c.AllReduce(context.Background(), tutti.Of(sum), tutti.Sum); err != nil {
 		return err
 	}
-	fmt.Printf("sum %d of %d, epoch %s\n", sum[0], c.Size(), os.Getenv("TUTTI_EPOCH"))
+	fmt.Printf("sum %d of %d, attempt %s\n", sum[0], c.Size(), os.Getenv("TUTTI_ATTEMPT"))
 	return c.Close()
 }
 

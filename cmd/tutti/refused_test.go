@@ -26,7 +26,7 @@ func TestRefused(t *testing.T) {
 	rank := func(env ...string) func(t *testing.T) string {
 		return func(t *testing.T) string {
 			return runRefused(t, append([]string{
-				"TUTTI_TEST_ACT=hello", "TUTTI_RANK=1", "TUTTI_SIZE=2", "TUTTI_EPOCH=0", "TUTTI_STORE=" + addr, "TUTTI_SECRET=" + secret,
+				"TUTTI_TEST_ACT=hello", "TUTTI_RANK=1", "TUTTI_SIZE=2", "TUTTI_ATTEMPT=0", "TUTTI_STORE=" + addr, "TUTTI_SECRET=" + secret,
 			}, env...))
 		}
 	}
@@ -45,8 +45,8 @@ func TestRefused(t *testing.T) {
 		{"no secret", rank("TUTTI_SECRET="), "no secret", "refused a connection"},
 		{"plain client", plainClient(addr), "wants the job's secret first", "refused a connection"},
 		{"garbage", garbage(addr), "", "refused a connection"},
-		{"taken rank", rank(), "rank 1 is here already: process ", "refused a rank"},
-		{"wrong size", rank("TUTTI_SIZE=3"), "it believes in 3 ranks, this job has 2", "refused a rank"},
+		{"taken rank", rank(), "rank 1 is already in the job: process ", "refused a rank"},
+		{"wrong size", rank("TUTTI_SIZE=3"), "it was started for a job of 3 ranks, this job has 2", "refused a rank"},
 		// The first job owns the port and does not see the attempt to use it.
 		{"second job", launcher(secret, "-n", "2", "-addr", addr), "address already in use", ""},
 		{"host of a second job", launcher("the secret of the other", "-nodes", "2", "-node", "1", "-addr", addr), "the secrets differ", "the secrets differ"},

@@ -108,7 +108,7 @@ func TestHello(t *testing.T) {
 		t.Errorf("code %d", code)
 	}
 	for r := range 4 {
-		if want := fmt.Sprintf("[%d] sum 6 of 4, epoch 0\n", r); !strings.Contains(j.out.String(), want) {
+		if want := fmt.Sprintf("[%d] sum 6 of 4, attempt 0\n", r); !strings.Contains(j.out.String(), want) {
 			t.Errorf("%q is missing:\n%s", want, &j.out)
 		}
 	}
@@ -261,13 +261,13 @@ func TestRestarts(t *testing.T) {
 	if code := j.wait(t); code != 0 {
 		t.Errorf("code %d", code)
 	}
-	for _, says := range []string{"rank 1 failed first: exit code 1", "all ranks are started again", "[0] sum 1 of 2, epoch 1"} {
+	for _, says := range []string{"rank 1 failed first: exit code 1", "all ranks are started again", "[0] sum 1 of 2, attempt 1"} {
 		if !strings.Contains(j.out.String(), says) {
 			t.Errorf("%q is missing:\n%s", says, &j.out)
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "attempt-1", "rank-1.out"))
-	if err != nil || string(text) != "sum 1 of 2, epoch 1\n" {
+	if err != nil || string(text) != "sum 1 of 2, attempt 1\n" {
 		t.Errorf("%q, %v", text, err)
 	}
 	j = start(t, "exit 3", nil, "-n", "2", "-restarts", "1")
@@ -349,7 +349,7 @@ func TestNodes(t *testing.T) {
 		t.Errorf("%v\n%s\n%s", codes, &jobs[0].out, &jobs[1].out)
 	}
 	codes, jobs = two("second time", "-restarts", "1")
-	if codes != [2]int{0, 0} || !strings.Contains(jobs[0].out.String(), "[0] sum 3 of 3, epoch 1") {
+	if codes != [2]int{0, 0} || !strings.Contains(jobs[0].out.String(), "[0] sum 3 of 3, attempt 1") {
 		t.Errorf("%v\n%s\n%s", codes, &jobs[0].out, &jobs[1].out)
 	}
 }

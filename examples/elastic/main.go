@@ -1,11 +1,11 @@
-// Elastic adds up the squares of the first numbers, a hundred in a step, and does
-// not mind who dies meanwhile:
+// Elastic adds up the squares of the first numbers, a hundred per step. It continues
+// when ranks die:
 //
 //	go run ./cmd/tutti run --elastic 2:4 -- go run ./examples/elastic
 //
-// Kill any of its processes while it runs. The others go on without it, tutti run
-// starts another in its place, and that is let in. On several hosts a whole host may
-// be lost, too; the same tutti run line takes its place. The sum at the end is exact.
+// Kill any of its processes while it runs. The others continue without it, tutti run
+// starts another in its place, and the others admit it. On several hosts a whole host
+// may be lost; run the same tutti run command to replace it. The final sum is exact.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// perStep is how many numbers are added in a step, whatever the number of ranks.
+// perStep is how many numbers a step adds, for any number of ranks.
 const perStep = 100
 
 func main() {
@@ -31,7 +31,7 @@ func main() {
 	flag.Parse()
 	enough := make(chan os.Signal, 1)
 	signal.Notify(enough, syscall.SIGUSR1)
-	w := &worker{steps: *steps, pause: *pause, silence: *silence, enough: enough}
+	w := &worker{steps: *steps, pause: *pause, silence: *silence, interrupted: enough}
 	if err := w.run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -40,15 +40,15 @@ func main() {
 
 // A worker is one rank.
 type worker struct {
-	c      *tutti.Comm
-	steps  int
-	pause  time.Duration
-	enough <-chan os.Signal // has all stop after the step
+	c           *tutti.Comm
+	steps       int
+	pause       time.Duration
+	interrupted <-chan os.Signal // a signal on it makes all ranks stop after the step
 
-	silence time.Duration // Config.Silence
+	silence time.Duration // for Config.Silence
 
-	step, sum int // how far it is
-	last      int // after which step it ends; 0: not known yet
+	step, sum int // progress: completed steps and their sum
+	last      int // step after which the worker ends; 0: not known yet
 	stop      int // 1: this rank was asked to end
 }
 
@@ -63,7 +63,8 @@ func (w *worker) run(ctx context.Context) error {
 			fmt.Printf("the sum of %d squares is %d\n", w.step*perStep, w.sum)
 			return w.c.Close()
 		}
-		// Whoever notices first calls Shrink, which ends the others' operations.
+		// The first rank that detects the loss calls Shrink, which ends the
+		// operations of the others.
 		if !errors.Is(err, tutti.ErrRankLost) && !errors.Is(err, tutti.ErrAborted) {
 			return err
 		}
@@ -73,9 +74,9 @@ func (w *worker) run(ctx context.Context) error {
 	}
 }
 
-// work does steps, and lets in whoever waits.
+// work does steps, and admits new processes.
 func (w *worker) work(ctx context.Context) error {
-	if err := w.meet(ctx); err != nil {
+	if err := w.synchronize(ctx); err != nil {
 		return err
 	}
 	for w.last == 0 || w.step < w.last {
@@ -83,7 +84,7 @@ func (w *worker) work(ctx context.Context) error {
 			return err
 		}
 		time.Sleep(w.pause)
-		// All ranks ask in the same steps.
+		// All ranks call Grow in the same steps.
 		if w.step%5 != 0 {
 			continue
 		}
@@ -93,7 +94,7 @@ func (w *worker) work(ctx context.Context) error {
 		}
 		if c != w.c {
 			w.c = c
-			if err := w.meet(ctx); err != nil {
+			if err := w.synchronize(ctx); err != nil {
 				return err
 			}
 		}
@@ -101,10 +102,10 @@ func (w *worker) work(ctx context.Context) error {
 	return nil
 }
 
-// meet brings all ranks of a new Comm to where the first of them is: newcomers
-// know nothing, and of two survivors one may have got the last step's result and
-// the other not. That result is whole, so it counts. All numbers only grow.
-func (w *worker) meet(ctx context.Context) error {
+// synchronize brings all ranks of a new Comm to the most advanced state. New ranks
+// have no state, and of two survivors only one may have the last step's result.
+// That result is complete, so it counts. All numbers only grow.
+func (w *worker) synchronize(ctx context.Context) error {
 	x := []int{w.step, w.sum, w.last}
 	if err := w.c.AllReduce(ctx, tutti.Of(x), tutti.Max); err != nil {
 		return err
@@ -114,10 +115,10 @@ func (w *worker) meet(ctx context.Context) error {
 	return nil
 }
 
-// add does one step: the ranks divide its numbers among themselves.
+// add runs one step: the ranks divide its numbers among themselves.
 func (w *worker) add(ctx context.Context) error {
 	select {
-	case <-w.enough:
+	case <-w.interrupted:
 		w.stop = 1
 	default:
 	}

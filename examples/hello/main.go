@@ -1,4 +1,4 @@
-// Hello is one AllReduce: every rank gives its number and gets the sum.
+// Hello is one AllReduce: every rank contributes its number and gets the sum.
 //
 //	go run ./cmd/tutti run -n 4 -- go run ./examples/hello
 package main

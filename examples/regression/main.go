@@ -44,7 +44,7 @@ func fit(ctx context.Context, c *tutti.Comm, points, steps int) error {
 	slope, offset := 0.0, 0.0
 	start := time.Now()
 	for step := range steps {
-		// The gradient, and the squared error, of this rank's points.
+		// The gradient and the squared error of this rank's points.
 		sums := make([]float64, 3)
 		for i, x := range xs {
 			miss := slope*x + offset - ys[i]

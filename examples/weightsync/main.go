@@ -1,6 +1,6 @@
-// Weightsync is an inference server, in Go, that gets its weights from a PyTorch
-// trainer over NCCL: from GPU to GPU, with no Python in the server. README.md
-// tells how to run it.
+// Weightsync is an inference server in Go that receives its weights from a PyTorch
+// trainer through NCCL, from GPU to GPU. The server contains no Python. README.md
+// says how to run it.
 //
 //	go run ./examples/weightsync [-http 127.0.0.1:8080] [-store 127.0.0.1:29500] [-once]
 package main
@@ -66,5 +66,5 @@ func run(ctx context.Context, addr string, stores []string, once bool) error {
 	}
 }
 
-// errDigest says that a tensor is not what the trainer sent.
+// errDigest says that a tensor differs from the one that the trainer sent.
 var errDigest = errors.New("a digest is wrong")

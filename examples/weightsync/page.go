@@ -15,14 +15,14 @@ type server struct {
 	model *model
 }
 
-// show replaces the weights, and frees those that were there.
+// show replaces the weights, and frees the old ones.
 func (s *server) show(m *model) {
 	s.mu.Lock()
 	old := s.model
 	s.model = m
 	s.mu.Unlock()
 	if old != nil {
-		_ = old.close() // nothing depends on it any more
+		_ = old.close() // a failure to free them has no consequence
 	}
 }
 
@@ -51,10 +51,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_ = page.Execute(w, s.model) // who reads it has gone
+	_ = page.Execute(w, s.model) // an error means that the client has disconnected
 }
 
-// Values is a tensor's first elements as text.
+// Values returns a tensor's first elements as text.
 func (t *tensor) Values() string {
 	var values []any
 	for b := t.First; len(values) < 4; {

@@ -15,21 +15,21 @@ import (
 	"github.com/tutti-go/tutti/torch"
 )
 
-// A manifest is what the trainer says of the weights: it puts it into the job's
-// store under "weights".
+// A manifest describes the weights. The trainer stores it in the job's store under
+// "weights".
 type manifest struct {
-	Rounds  int       `json:"rounds"` // how often all of it is sent
+	Rounds  int       `json:"rounds"` // how often all tensors are sent
 	Tensors []*tensor `json:"tensors"`
 }
 
-// A tensor is one of them, and its place in this process's device memory.
+// A tensor is one of the weights, with its device memory in this process.
 type tensor struct {
 	Name   string `json:"name"`
 	DType  string `json:"dtype"`
 	Shape  []int  `json:"shape"`
 	SHA256 string `json:"sha256"`
 
-	Got    string `json:"-"` // the digest of what has arrived
+	Got    string `json:"-"` // digest of the received data
 	First  []byte `json:"-"` // its first bytes
 	memory *cuda.Slice[byte]
 	buffer nccl.Buffer
@@ -41,7 +41,7 @@ var types = map[string]nccl.DataType{
 	"float16": nccl.Float16, "bfloat16": nccl.BFloat16, "float32": nccl.Float32, "float64": nccl.Float64,
 }
 
-// A model is weights in device memory. Whoever received it closes it.
+// A model is weights in device memory. The caller of receive closes it.
 type model struct {
 	Tensors []*tensor
 	Bytes   int
@@ -52,7 +52,7 @@ type model struct {
 }
 
 // receive joins the trainer's group, receives all tensors, checks their digests,
-// and tells the trainer. The error is about the transfer, not the digests.
+// and reports to the trainer. The error is about the transfer, not about digests.
 func receive(ctx context.Context, cfg torch.Config) (_ *model, err error) {
 	dev, err := cuda.Open(0, nil)
 	if err != nil {
@@ -95,11 +95,11 @@ func receive(ctx context.Context, cfg torch.Config) (_ *model, err error) {
 	if err := g.Store().Set(ctx, "checked", []byte(verdict)); err != nil {
 		return nil, err
 	}
-	// The trainer hosts the store: it waits until this rank has left.
+	// The trainer hosts the store, so it waits until this rank has left.
 	return m, g.Barrier(ctx)
 }
 
-// prepare allocates what the manifest says.
+// prepare allocates the tensors of the manifest.
 func (m *model) prepare(text []byte) error {
 	var list manifest
 	if err := json.Unmarshal(text, &list); err != nil {
@@ -151,7 +151,7 @@ func (m *model) transfer(ctx context.Context, g *torch.Group) error {
 	return errors.Join(err, g.Barrier(ctx))
 }
 
-// digest computes every tensor's digest from what is in device memory.
+// digest computes every tensor's digest from its device memory.
 func (m *model) digest() error {
 	for _, t := range m.Tensors {
 		host := make([]byte, t.memory.Len())
@@ -165,10 +165,10 @@ func (m *model) digest() error {
 	return nil
 }
 
-// OK reports whether the tensor is what the trainer sent.
+// OK reports whether the tensor is the one that the trainer sent.
 func (t *tensor) OK() bool { return t.Got == t.SHA256 }
 
-// wrong is which tensors are not what the trainer sent.
+// wrong returns an error that names the tensors with wrong digests.
 func (m *model) wrong() error {
 	for _, t := range m.Tensors {
 		if !t.OK() {
@@ -178,7 +178,7 @@ func (m *model) wrong() error {
 	return nil
 }
 
-// Rate is the fastest round, in GiB/s.
+// Rate is the rate of the fastest round, in GiB/s.
 func (m *model) Rate() float64 { return float64(m.Bytes) / (1 << 30) / max(m.Best.Seconds(), 1e-9) }
 
 // String is one line.

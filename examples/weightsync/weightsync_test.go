@@ -31,11 +31,11 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// trainer is weights.py's send, written in Go against PyTorch's protocol. It
-// returns what the server says of the digests.
+// trainer does what weights.py's send does, in Go, with PyTorch's protocol. It
+// returns the server's verdict on the digests.
 func trainer(ctx context.Context, s *store.Server, list manifest, data [][]byte) (verdict string, err error) {
 	m := s.Store()
-	for m.Members() < 1 { // the server's; PyTorch counts itself, too
+	for m.Members() < 1 { // the server; PyTorch counts itself too
 		if err := ctx.Err(); err != nil {
 			return "", err
 		}
@@ -105,8 +105,8 @@ func trainer(ctx context.Context, s *store.Server, list manifest, data [][]byte)
 	return string(says), errors.Join(err, barrier())
 }
 
-// TestReceive sends three tensors, once well and once with a digest of something
-// else, and looks at the page.
+// TestReceive sends three tensors, once correctly and once with a wrong digest, and
+// checks the page.
 func TestReceive(t *testing.T) {
 	data := [][]byte{make([]byte, 4*1000), make([]byte, 2*6*7), make([]byte, 8)}
 	for i := range data {
@@ -167,7 +167,7 @@ func TestReceive(t *testing.T) {
 	}
 }
 
-// TestManifest refuses what it cannot receive.
+// TestManifest checks that invalid manifests are refused.
 func TestManifest(t *testing.T) {
 	dev, err := cuda.Open(0, nil)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package agree is how ranks agree although some of them die meanwhile: on who
-// goes on, and on a number, with a store as arbiter. docs/design/membership.md is the
-// protocol, and folder model its model.
+// Package agree makes ranks agree on the members of the next generation, and on a number,
+// although some ranks may exit meanwhile. A store decides which proposal counts.
+// docs/design/membership.md describes the protocol; directory model has its model.
 //
-// It has no goroutines and no clock, and blocks only in calls of the Store: so a
-// simulated store decides all that happens.
+// The package has no goroutines and no clock, and blocks only in calls of the Store. So a
+// simulated store controls all schedules.
 package agree
 
 import (
@@ -15,48 +15,50 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/jobstore"
 )
 
-// A Question is what the ranks of a group are to agree on.
+// A Question is what the ranks of a group agree on.
 type Question struct {
-	// Key names the question; all ranks use the same, once.
+	// Key names the question in the store. All ranks use the same name, for one question.
 	Key string
-	// Self is this rank's number in the group, Size how many there are.
+	// Self is this rank's number in the group, Size the number of ranks.
 	Self, Size int
-	// Value is this rank's number. The least of all is agreed on. It must not
-	// change any more: this rank may ask again, with the same.
+	// Value is this rank's number; the minimum is agreed on. It must be the same when the
+	// rank calls Settle again.
 	Value uint64
-	// Tickets is how many newcomers have been dealt with; see Decision.
+	// Tickets is the last ticket that an earlier decision has dealt with; see Decision.
 	Tickets int64
-	// Look returns the ranks that are known to be lost, and whether those of which
-	// nothing is known are waited for without end. Nil: nobody, and no.
+	// Look returns the ranks that are known to be lost, and whether Settle waits for all other
+	// ranks without a bound. Nil: none are lost, and Patience is the bound.
 	Look func() (lost []int, patient bool)
-	// Absent are ranks that have been waited for already: they count if they come,
-	// but nobody waits for them again.
+	// Absent are ranks that have been waited for already. They become members if they take
+	// part, but Settle does not wait for them.
 	Absent []int
-	// Patience is how long ranks of which nothing is known are waited for.
+	// Patience is how long Settle waits for ranks that neither take part nor are lost.
 	Patience time.Duration
 }
 
-// A Decision is what was agreed on. All who learn of it learn the same.
+// A Decision is the answer to a Question. It is the same for all processes that read it.
 type Decision struct {
-	// Members are the ranks that took part and go on, by their numbers, in order.
+	// Members are the ranks that took part and continue, by their old numbers, in order.
 	Members []int `json:"members"`
-	// Late are the tickets of newcomers, who come after them, and Tickets is the
-	// last ticket that was dealt with, here or before.
+	// Late are the tickets of the newcomers, which follow the members. Tickets is the last
+	// ticket that this or an earlier decision has dealt with.
 	Late    []int64 `json:"late,omitempty"`
 	Tickets int64   `json:"tickets,omitempty"`
-	// Value is the least of the members' numbers.
+	// Value is the minimum of the members' numbers.
 	Value uint64 `json:"value"`
 }
 
-// Size is how many go on.
+// Size returns the number of members and newcomers.
 func (d *Decision) Size() int { return len(d.Members) + len(d.Late) }
 
-// Rank is the new number of a rank; -1 if it is not a member.
+// Rank returns the new number of a rank; -1 if it is not a member.
 func (d *Decision) Rank(old int) int { return slices.Index(d.Members, old) }
 
-// Newcomer is the new number of the holder of a ticket; -1 if it is not let in.
+// Newcomer returns the new number of the holder of a ticket; -1 if it is not admitted.
 func (d *Decision) Newcomer(ticket int64) int {
 	if i := slices.Index(d.Late, ticket); i >= 0 {
 		return len(d.Members) + i
@@ -64,30 +66,22 @@ func (d *Decision) Newcomer(ticket int64) int {
 	return -1
 }
 
-// The keys of a question.
-func here(key string) string { return key + "/here" }
-func next(key string) string { return key + "/next" }
-
-// DecisionKey is the store's key that is there once a question is decided. It lets a
-// process ask whether Learn would wait.
-func DecisionKey(key string) string { return next(key) }
-
-// A rank that waits for the decision looks around after 5 ms, and then less and
-// less often.
+// A rank that waits for the decision looks for lost ranks after firstLook. Each further
+// interval is twice as long, up to lastLook.
 const (
 	firstLook = 5 * time.Millisecond
 	lastLook  = 100 * time.Millisecond
 )
 
-// Settle takes part in a decision and returns it, whether or not this rank is a
-// member. It may be called again after an error.
+// Settle takes part in a decision and returns it, whether or not this rank is a member. It
+// may be called again after an error.
 func Settle(ctx context.Context, s Store, q Question) (*Decision, error) {
-	if err := s.Append(ctx, here(q.Key), fmt.Appendf(nil, "%d %d\n", q.Self, q.Value)); err != nil {
+	if err := s.Append(ctx, jobstore.Announced(q.Key), fmt.Appendf(nil, "%d %d\n", q.Self, q.Value)); err != nil {
 		return nil, err
 	}
 	look := firstLook
 	for waited := time.Duration(0); ; {
-		said, err := s.Get(ctx, here(q.Key))
+		said, err := s.Get(ctx, jobstore.Announced(q.Key))
 		if err != nil {
 			return nil, err
 		}
@@ -98,9 +92,9 @@ func Settle(ctx context.Context, s Store, q Question) (*Decision, error) {
 		if missing == nil || !patient && waited >= q.Patience {
 			return Propose(ctx, s, q.Key, d)
 		}
-		decided, err := s.Await(ctx, next(q.Key), look)
+		decided, err := s.Await(ctx, jobstore.Decision(q.Key), look)
 		if err != nil && ctx.Err() != nil {
-			err = fmt.Errorf("of ranks 0 to %d these have not come: %v: %w", q.Size-1, missing, err)
+			err = fmt.Errorf("ranks %v of %d did not take part: %w", missing, q.Size, err)
 		}
 		if err != nil {
 			return nil, err
@@ -115,8 +109,8 @@ func Settle(ctx context.Context, s Store, q Question) (*Decision, error) {
 	}
 }
 
-// propose is the decision that this rank would make, and who else is to be
-// expected.
+// propose returns the decision that this rank would make, and the ranks that may still take
+// part.
 func (q *Question) propose(said []byte) (d *Decision, missing []int, patient bool, err error) {
 	values, err := q.announced(said)
 	if err != nil {
@@ -142,7 +136,7 @@ func (q *Question) propose(said []byte) (d *Decision, missing []int, patient boo
 	return d, missing, patient, nil
 }
 
-// announced reads who has announced itself with which number.
+// announced parses the announcements. A rank that has called Settle again has several.
 func (q *Question) announced(said []byte) (map[int]uint64, error) {
 	values := make(map[int]uint64)
 	for line := range bytes.Lines(said) {
@@ -150,7 +144,7 @@ func (q *Question) announced(said []byte) (map[int]uint64, error) {
 		rank, err := strconv.Atoi(who)
 		value, bad := strconv.ParseUint(what, 10, 64)
 		if err != nil || bad != nil || rank < 0 || rank >= q.Size {
-			return nil, fmt.Errorf("the store's key %q holds something else than ranks: %.40q", here(q.Key), line)
+			return nil, fmt.Errorf("the store's value of %q is not a list of ranks: %.40q; use a store that no other program writes to", jobstore.Announced(q.Key), line)
 		}
 		if old, again := values[rank]; !again || value < old {
 			values[rank] = value
@@ -159,22 +153,22 @@ func (q *Question) announced(said []byte) (map[int]uint64, error) {
 	return values, nil
 }
 
-// Propose makes a decision, unless there is one, and returns the one there is.
+// Propose writes a decision unless there is one, and returns the one that the store has.
 func Propose(ctx context.Context, s Store, key string, d *Decision) (*Decision, error) {
 	mine, err := json.Marshal(d)
 	if err != nil {
 		return nil, err
 	}
-	decided, err := s.Create(ctx, next(key), mine)
+	decided, err := s.Create(ctx, jobstore.Decision(key), mine)
 	if err != nil {
 		return nil, err
 	}
 	return parse(key, decided)
 }
 
-// Learn waits for a decision in which this process has no say.
+// Learn waits for a decision in which this process does not take part, and returns it.
 func Learn(ctx context.Context, s Store, key string) (*Decision, error) {
-	decided, err := s.Get(ctx, next(key))
+	decided, err := s.Get(ctx, jobstore.Decision(key))
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +178,7 @@ func Learn(ctx context.Context, s Store, key string) (*Decision, error) {
 func parse(key string, decided []byte) (*Decision, error) {
 	d := new(Decision)
 	if err := json.Unmarshal(decided, d); err != nil || d.Size() == 0 {
-		return nil, fmt.Errorf("the store's key %q holds something else than a decision: %.40q", next(key), decided)
+		return nil, fmt.Errorf("the store's value of %q is not a decision: %.40q; use a store that no other program writes to", jobstore.Decision(key), decided)
 	}
 	return d, nil
 }

@@ -12,21 +12,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/store"
 )
 
-// A trial is a job that goes through some epochs in a sim.
+// A trial is a job that goes through some generations in a sim.
 type trial struct {
 	sim
-	views map[string]map[string]*Decision // by epoch and actor
-	said  map[string]uint64               // each one's number, by epoch and actor
+	views map[string]map[string]*Decision // by generation and actor
+	said  map[string]uint64               // each one's number, by generation and actor
 	grown int
 	ends  map[string]string
 }
 
 const (
-	trialRanks  = 5
-	trialEpochs = 4
+	trialRanks       = 5
+	trialGenerations = 4
 )
 
 func newTrial(seed uint64, plain bool) *trial {
@@ -54,9 +55,9 @@ func (t *trial) some(size int) (list []int) {
 	return list
 }
 
-// member goes through the epochs from e on, and says how that ended.
+// member goes through the generations from e on, and says how that ended.
 func (t *trial) member(a *actor, e, self, size int) string {
-	for ; e < trialEpochs; e++ {
+	for ; e < trialGenerations; e++ {
 		key := fmt.Sprint(e)
 		q := Question{
 			Key: key, Self: self, Size: size, Value: uint64(t.rng.IntN(9)), Patience: 50 * time.Millisecond,
@@ -101,7 +102,7 @@ func (t *trial) grow(a *actor, q Question) (*Decision, error) {
 }
 
 func (t *trial) newcomer(a *actor) string {
-	for e := range trialEpochs {
+	for e := range trialGenerations {
 		d, err := Learn(context.Background(), a, fmt.Sprint(e))
 		for errors.Is(err, errAnswer) {
 			d, err = Learn(context.Background(), a, fmt.Sprint(e))
@@ -130,7 +131,7 @@ func (t *trial) check() error {
 	for r := range names {
 		names[r] = fmt.Sprint("rank ", r)
 	}
-	for e := range trialEpochs {
+	for e := range trialGenerations {
 		key := fmt.Sprint(e)
 		views := t.views[key]
 		if len(views) == 0 {
@@ -142,7 +143,7 @@ func (t *trial) check() error {
 				first = views[name]
 			}
 			if !reflect.DeepEqual(first, views[name]) {
-				return fmt.Errorf("epoch %d has two successors: %+v and, as %s saw it, %+v", e, first, name, views[name])
+				return fmt.Errorf("generation %d has two successors: %+v and, as %s saw it, %+v", e, first, name, views[name])
 			}
 		}
 		least := uint64(99)
@@ -152,18 +153,18 @@ func (t *trial) check() error {
 			if v, came := t.said[key+names[m]]; came {
 				least = min(least, v)
 			} else if first.Late == nil {
-				return fmt.Errorf("%s is in the successor of epoch %d, but never came", names[m], e)
+				return fmt.Errorf("%s is in the successor of generation %d, but never came", names[m], e)
 			}
 		}
 		if first.Late == nil && first.Value != least {
-			return fmt.Errorf("epoch %d: the number is %d, the least is %d", e, first.Value, least)
+			return fmt.Errorf("generation %d: the number is %d, the least is %d", e, first.Value, least)
 		}
 		for range first.Late {
 			next = append(next, "newcomer")
 		}
 		for name := range views {
 			if !slices.Contains(names, name) && name != "newcomer" && !slices.Contains(next, name) {
-				return fmt.Errorf("%s came back in epoch %d", name, e)
+				return fmt.Errorf("%s came back in generation %d", name, e)
 			}
 		}
 		names = next
@@ -182,7 +183,7 @@ func (t *trial) conduct() error {
 	return t.check()
 }
 
-// TestSchedules goes through epochs in random order, with ranks that die at any
+// TestSchedules goes through generations in random order, with ranks that die at any
 // request, lose answers, and are taken for lost.
 func TestSchedules(t *testing.T) {
 	seeds := 1_000
@@ -280,7 +281,7 @@ func TestStore(t *testing.T) {
 	if err != nil || d.Size() != 1 || d.Rank(1) != 0 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if err := s.Append(t.Context(), here("b"), []byte("0 5\n")); err != nil {
+	if err := s.Append(t.Context(), jobstore.Announced("b"), []byte("0 5\n")); err != nil {
 		t.Fatal(err)
 	}
 	d, err = Settle(t.Context(), s, Question{Key: "b", Self: 1, Size: 3, Value: 6, Absent: []int{0, 2}, Patience: time.Hour})
@@ -304,13 +305,13 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestStrange finds something else in the store.
+// TestStrange finds other values in the store.
 func TestStrange(t *testing.T) {
 	for _, c := range []struct{ key, text, says string }{
-		{"q/here", "0 1\n7 1\n", "something else than ranks"},
-		{"q/here", "hello\n", "something else than ranks"},
-		{"q/next", "hello", "something else than a decision"},
-		{"q/next", "{}", "something else than a decision"},
+		{"q/here", "0 1\n7 1\n", "is not a list of ranks"},
+		{"q/here", "hello\n", "is not a list of ranks"},
+		{"q/next", "hello", "is not a decision"},
+		{"q/next", "{}", "is not a decision"},
 	} {
 		m := store.NewMemory(store.Limits{})
 		defer m.Close()

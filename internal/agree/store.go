@@ -7,41 +7,41 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// A Store is what the agreement needs of the arbiter. It serves one request
-// after another. Whether a request whose error is not nil has been served is not
-// known; all of them may be repeated.
+// A Store is what the agreement needs of the job's store. It serves one request after
+// another. A request that returns an error may have been served; every request may be
+// repeated.
 type Store interface {
 	// Append adds to the end of a key's value.
 	Append(ctx context.Context, key string, value []byte) error
-	// Get waits until a key is there, and returns its value.
+	// Get waits until a key exists, and returns its value.
 	Get(ctx context.Context, key string) ([]byte, error)
-	// Await is Get that waits no longer than that. It returns nil if the key is
-	// not there by then.
-	Await(ctx context.Context, key string, most time.Duration) ([]byte, error)
-	// Create gives a key a value unless it has one, and returns the one it has.
+	// Await is Get with a timeout. It returns nil if the key does not exist by then.
+	Await(ctx context.Context, key string, timeout time.Duration) ([]byte, error)
+	// Create sets a key unless it exists, and returns its value.
 	Create(ctx context.Context, key string, value []byte) ([]byte, error)
 }
 
-// On makes a Store of a rendezvous store, unless it is one. It owns nothing.
+// On returns a Store that uses s. The caller closes s.
 func On(s store.Store) Store {
-	if own, is := s.(Store); is { // a simulated one, which has its own time
+	if own, ok := s.(Store); ok { // a simulated store, which measures timeouts in virtual time
 		return own
 	}
-	return rendezvous{s}
+	return adapter{s}
 }
 
-type rendezvous struct{ store.Store }
+// An adapter makes a Store of a store.Store.
+type adapter struct{ store.Store }
 
-func (r rendezvous) Await(ctx context.Context, key string, most time.Duration) ([]byte, error) {
-	short, cancel := context.WithTimeout(ctx, most)
+func (a adapter) Await(ctx context.Context, key string, timeout time.Duration) ([]byte, error) {
+	short, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	value, err := r.Get(short, key)
+	value, err := a.Get(short, key)
 	if err != nil && ctx.Err() == nil && short.Err() != nil {
 		return nil, nil
 	}
 	return value, err
 }
 
-func (r rendezvous) Create(ctx context.Context, key string, value []byte) ([]byte, error) {
-	return r.CompareAndSet(ctx, key, nil, value)
+func (a adapter) Create(ctx context.Context, key string, value []byte) ([]byte, error) {
+	return a.CompareAndSet(ctx, key, nil, value)
 }

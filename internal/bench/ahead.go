@@ -8,17 +8,18 @@ import (
 )
 
 const (
-	// aheadOnGPU is how many operations are started before the first is waited for
-	// on GPUs, if nothing else is said: they have a queue of their own, which
-	// programs keep filled, and so does nccl-tests.
+	// defaultAheadGPU is the default number of operations in flight on GPUs. A GPU
+	// has a queue, which programs and nccl-tests keep filled.
 	defaultAheadGPU = 256
-	// aheadLeast is how many those are even if they take long.
+	// minAhead is the least number of operations in flight, even if operations take
+	// long.
 	minAhead = 4
-	// aheadFew is how many tell how long each takes among others.
+	// sampleAhead is the number of operations in flight when their time is
+	// estimated.
 	sampleAhead = 16
 )
 
-// ahead is how many operations are started before the first is waited for, at most.
+// ahead returns the largest number of operations in flight.
 func (p *Plan) ahead() int {
 	switch {
 	case p.Ahead > 0:
@@ -29,12 +30,12 @@ func (p *Plan) ahead() int {
 	return 1
 }
 
-// window is how many operations of a point are started before the first is waited
-// for, on all ranks the same. Each is how long one takes by itself, about, on this rank.
+// window returns how many operations of a point are in flight, the same on all
+// ranks. each is the approximate time of a single operation on this rank.
 func (r *runner) window(ctx context.Context, s *spec, each time.Duration, all []operands) (int, error) {
 	most := r.plan.ahead()
 	if most == 1 || s.elems == 0 || s.op.name == "sendrecv" {
-		return 1, nil // of barriers one ends before the next begins; messages have no order
+		return 1, nil // barriers run one after the other; messages are unordered
 	}
 	if all := r.plan.Iters; all > 0 {
 		windows := (all + most - 1) / most
@@ -42,7 +43,7 @@ func (r *runner) window(ctx context.Context, s *spec, each time.Duration, all []
 	}
 	n, err := r.windowSize(ctx, each, minAhead, most)
 	if few := min(n, sampleAhead); err == nil && few > minAhead {
-		// Several take less than as many times one.
+		// Several operations in flight take less than the same number one by one.
 		run, begin := s.startAhead(r.comm, all, few), time.Now()
 		if err = run(ctx); err == nil {
 			n, err = r.windowSize(ctx, time.Since(begin)/time.Duration(few), few, most)
@@ -51,14 +52,15 @@ func (r *runner) window(ctx context.Context, s *spec, each time.Duration, all []
 	return n, err
 }
 
-// fit is how many operations there are in a window, by the rank that takes longest.
+// windowSize returns the number of operations in a window. The slowest rank
+// determines it.
 func (r *runner) windowSize(ctx context.Context, each time.Duration, least, most int) (int, error) {
 	longest, err := tutti.ReduceValue(ctx, r.comm, int64(each), tutti.Max)
 	return min(max(int(int64(r.plan.Budget/(2*blocks))/max(longest, 1)), least), most), err
 }
 
-// started returns what starts an operation, or a batch of them, so many times and
-// waits for the last.
+// startAhead returns a function that starts the given number of operations, or
+// batches, and waits for the last.
 func (s *spec) startAhead(c *tutti.Comm, all []operands, times int) func(ctx context.Context) error {
 	b := c.Batch()
 	for _, on := range all {

@@ -13,7 +13,8 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// TestTournament has everybody meet everybody once, and nobody two at a time.
+// TestPairRounds checks that each rank is paired with each other rank once, and
+// with at most one rank at a time.
 func TestPairRounds(t *testing.T) {
 	for n := 2; n < 20; n++ {
 		met := map[[2]int]int{}
@@ -39,14 +40,14 @@ func TestPairRounds(t *testing.T) {
 	}
 }
 
-// links makes all links of n ranks, of which some are slow.
+// testLinks returns all links of n ranks, of which some are slow.
 func testLinks(n int, slow func(from, to int) bool) (list []Link) {
 	for from := range n {
 		for to := range n {
 			if from == to {
 				continue
 			}
-			// No two links are equally fast.
+			// No two links have the same speed.
 			l := Link{From: from, To: to, Small: Result{P50: 10 + float64(from)}, Large: Result{P50: 200 + float64(5*to)}}
 			if slow(from, to) {
 				l.Small.P50, l.Large.P50 = 500, 5000
@@ -84,7 +85,8 @@ func TestOutliers(t *testing.T) {
 	}
 }
 
-// TestOutliersByKind does not take the network for slow memory.
+// TestOutliersByKind checks that links between hosts are not reported because they
+// are slower than links within a host.
 func TestOutliersByKind(t *testing.T) {
 	list := testLinks(4, func(a, b int) bool { return a/2 != b/2 })
 	for i := range list {
@@ -95,8 +97,8 @@ func TestOutliersByKind(t *testing.T) {
 	}
 }
 
-// TestPatternsAreExact folds in both directions, in the type itself: any order
-// gives the bits that are expected.
+// TestPatternExact reduces in both directions, in the element type. The bits must
+// not depend on the order.
 func TestPatternExact(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 16, 100, 256, 512} {
 		for d := tutti.Int8Type; d <= tutti.Float64Type; d++ {
@@ -202,7 +204,7 @@ func TestBytesAndNumbers(t *testing.T) {
 	}
 }
 
-// TestBandwidths compares with nccl-tests' definitions.
+// TestBandwidths compares with the definitions of nccl-tests.
 func TestBandwidths(t *testing.T) {
 	for op, want := range map[string]float64{
 		"allreduce": 1.5, "broadcast": 1, "reduce": 1, "allgather": .75, "reducescatter": .75, "gather": .75, "scatter": .75,
@@ -262,8 +264,8 @@ func TestCompare(t *testing.T) {
 		{100, 90, 0, false, "+0%"},
 		{109, 99, 0, false, "+9%"},
 		{120, 100, 0.05, true, "+20% *"},
-		{120, 100, 0.30, false, "+20%"}, // it wavers by more
-		{120, 91, 0, false, "+20%"},     // the best is what it was
+		{120, 100, 0.30, false, "+20%"}, // the noise is larger
+		{120, 91, 0, false, "+20%"},     // the best time is unchanged
 		{80, 70, 0, true, "-20% *"},
 		{80, 99, 0, false, "-20%"},
 	} {
@@ -298,7 +300,7 @@ func TestCores(t *testing.T) {
 	}
 }
 
-// TestTicks has few enough labels on an axis for them to stand apart.
+// TestTicks checks that an axis has so few labels that they do not overlap.
 func TestTicks(t *testing.T) {
 	for low := 0.03; low < 30; low *= 1.7 {
 		for span := 1.0; span < 1e9; span *= 1.9 {
@@ -309,7 +311,8 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestFits refuses what has no room, and nothing else.
+// TestCheckMemory checks that exactly the plans are refused that do not fit into
+// memory.
 func TestCheckMemory(t *testing.T) {
 	for args, fits := range map[string]bool{
 		"-n 2 -e 1M": true, "-n 2 -e 2M": true, "-n 2 -b 4M -e 4M": false, "-n 5 -e 1M": false, "-n 2 -e 1M --batch 4": false,
@@ -324,7 +327,7 @@ func TestCheckMemory(t *testing.T) {
 	}
 }
 
-// TestSoakStopped holds that a long run which is stopped shows what it had.
+// TestStoppedRun checks that a long run that is stopped shows its results so far.
 func TestStoppedRun(t *testing.T) {
 	var out, errs bytes.Buffer
 	s, err := newPrinter(&Options{Plan: Plan{Duration: time.Hour}}, &Command{Stdout: &out, Stderr: &errs})

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A chart is drawn as SVG, in colours that the page's style gives: no script, so
-// that it prints, and so that nothing can go wrong.
+// A chart is drawn as SVG, with the colours of the page's style sheet. It needs no
+// script and can be printed.
 type chart struct {
 	title, unit string
 	lines       []chartLine
@@ -17,12 +17,12 @@ type chart struct {
 
 type chartLine struct {
 	name  string
-	class string // of the style
+	class string // CSS class
 	xs    []float64
 	ys    []float64
 }
 
-// The measures of a chart; the page scales it to the width that is there.
+// Dimensions of a chart. The page scales it to the available width.
 const (
 	chartWidth  = 460
 	chartHeight = 270
@@ -32,7 +32,7 @@ const (
 	bottom      = 34
 )
 
-// svg draws a chart over bytes; both axes are logarithmic.
+// svg draws a chart over bytes. Both axes are logarithmic.
 func (c *chart) svg() template.HTML {
 	var xs, ys []float64
 	for _, l := range c.lines {
@@ -69,7 +69,7 @@ func (c *chart) svg() template.HTML {
 	return template.HTML(b.String())
 }
 
-// draw draws a line, and its points with what they stand for.
+// draw draws a line, and its points with tooltips.
 func (l *chartLine) draw(b *strings.Builder, x, y scale) {
 	var path strings.Builder
 	var dots strings.Builder
@@ -89,7 +89,7 @@ func (l *chartLine) draw(b *strings.Builder, x, y scale) {
 	fmt.Fprintf(b, `<path class="line %s" d="%s"/>%s`, l.class, path.String(), dots.String())
 }
 
-// A scale maps values to places, logarithmically.
+// A scale maps values to positions, logarithmically.
 type scale struct {
 	base, low, high float64 // logarithms of the ends
 	from, to        float64
@@ -100,10 +100,10 @@ func logScale(values []float64, base, from, to float64) scale {
 	for _, v := range values {
 		s.low, s.high = min(s.low, math.Log(v)/s.base), max(s.high, math.Log(v)/s.base)
 	}
-	if base == 10 { // room above and below
+	if base == 10 { // a margin above and below
 		s.low, s.high = s.low-0.08*(s.high-s.low), s.high+0.08*(s.high-s.low)
 	}
-	if s.high-s.low < 0.7 { // in which there are two ticks
+	if s.high-s.low < 0.7 { // so that there are two ticks
 		s.low, s.high = s.low-0.5, s.high+0.5
 	}
 	return s
@@ -113,8 +113,8 @@ func (s scale) at(v float64) float64 {
 	return s.from + (s.to-s.from)*(math.Log(v)/s.base-s.low)/(s.high-s.low)
 }
 
-// ticks are whole powers, not more than so many, or one more; between close ones,
-// halves.
+// ticks returns powers of the base, at most most of them, or one more. If the ends
+// are close it adds halves.
 func (s scale) ticks(most int) (list []float64) {
 	step := max(1, math.Ceil((s.high-s.low)/float64(most)))
 	if list = s.powers(step); len(list) < 3 && step > 1 {
@@ -133,7 +133,7 @@ func (s scale) ticks(most int) (list []float64) {
 	return list
 }
 
-// powers are whole powers, every so many.
+// powers returns powers of the base, step apart.
 func (s scale) powers(step float64) (list []float64) {
 	for e := math.Ceil(s.low/step) * step; e <= s.high+1e-9; e += step {
 		list = append(list, math.Exp(e*s.base))
@@ -141,7 +141,7 @@ func (s scale) powers(step float64) (list []float64) {
 	return list
 }
 
-// bars draws a histogram whose bins lie on a logarithmic scale.
+// histogramSVG draws a histogram whose bins have a logarithmic scale.
 func (p *Point) histogramSVG() template.HTML {
 	const w, h = chartWidth, 150
 	var most int64
@@ -175,8 +175,8 @@ func (p *Point) histogramSVG() template.HTML {
 	return template.HTML(b.String())
 }
 
-// heat is the class of a colour for how many times slower than usual something is,
-// if it is slower by so much that it can be named.
+// heat returns a CSS class for how many times slower than usual x is, or none if it
+// is not slow enough to be reported.
 func heat(x, usual, atLeast float64) string {
 	times := x / max(usual, 1e-9)
 	switch {

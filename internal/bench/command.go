@@ -28,34 +28,35 @@ import (
 // PlanEnv holds the plan of a rank that Start has started.
 const PlanEnv = "TUTTI_BENCH_PLAN"
 
-// The codes that a command exits with.
+// Exit codes of the command.
 const (
-	ExitOK     = 0 // all was measured, and right
-	ExitFailed = 1 // it could not be measured
-	ExitUsage  = 2 // the flags are wrong
+	ExitOK     = 0 // everything was measured, and all results were right
+	ExitFailed = 1 // the measurement failed
+	ExitUsage  = 2 // invalid flags
 	ExitWrong  = 3 // a result was wrong
 )
 
-// A Command is everything that tutti bench needs of the program that it is.
+// A Command is what tutti bench needs from the program that it is part of.
 type Command struct {
-	Self           []string // starts this program as `tutti bench`
+	Self           []string // command line that starts this program as `tutti bench`
 	Stdout, Stderr io.Writer
 	Progress       bool // Stderr is a terminal
 	// Catch keeps signals from ending this program, and returns them. A rank of
-	// another launcher does not call it: that one ends its ranks by signals.
+	// another launcher does not call it, because the launcher ends its ranks by
+	// signals.
 	Catch func() <-chan os.Signal
-	// Devices asks, in another process, how many GPUs there are, and why they cannot be
-	// used, with an NCCL if that is needed.
+	// Devices returns, in another process, the number of GPUs, or why they cannot
+	// be used. With nccl it also checks NCCL.
 	Devices func(ctx context.Context, nccl bool) (int, error)
-	// Open opens a rank's GPU, the one for the local-th rank of a host. Nil: this
-	// program was built without GPUs.
+	// Open opens the GPU of the runLocal-th rank of a host. Nil: this program was
+	// built without GPUs.
 	Open func(runLocal int, nccl bool) (GPU, error)
 	// Damage and Slow are for tests; see Job.
 	Damage func(runRank int, what string, dst []byte)
 	Slow   func(runRank int)
 }
 
-// Run is tutti bench: it returns the code to exit with. Errors are printed.
+// Run is tutti bench. It prints errors and returns the exit code.
 func (c *Command) Run(ctx context.Context, args []string) int {
 	if text := os.Getenv(PlanEnv); text != "" {
 		return c.exit(c.runChild(ctx, text))
@@ -77,7 +78,7 @@ func (c *Command) Run(ctx context.Context, args []string) int {
 		return c.exit(ExitUsage, fmt.Errorf("engine local is one process; %s has started %d", here.From, here.Size))
 	}
 	if here != nil && here.Rank != 0 {
-		o.HTML, o.Against = "", "" // files of rank 0's host
+		o.HTML, o.Against = "", "" // the files are on rank 0's host
 	}
 	printer, err := newPrinter(o, c)
 	if err != nil {
@@ -99,7 +100,7 @@ func (c *Command) Run(ctx context.Context, args []string) int {
 	return c.exit(c.runProcesses(ctx, o, devices, printer))
 }
 
-// exit prints an error in one line.
+// exit prints an error in one line and returns code.
 func (c *Command) exit(code int, err error) int {
 	if err != nil {
 		fmt.Fprintln(c.Stderr, "tutti bench:", strings.ReplaceAll(err.Error(), "\n", "; "))
@@ -107,8 +108,8 @@ func (c *Command) exit(code int, err error) int {
 	return code
 }
 
-// engine decides what auto means on this machine: the GPUs, if there are any. Those that
-// there are, and cannot be used, are worth a note.
+// chooseEngine decides what auto means on this machine: the GPUs, if there are any.
+// It adds a note about GPUs that cannot be used.
 func (c *Command) chooseEngine(ctx context.Context, o *Options) (devices int, err error) {
 	p := &o.Plan
 	if p.Engine != Auto && !p.device() {
@@ -133,7 +134,8 @@ func (c *Command) chooseEngine(ctx context.Context, o *Options) (devices int, er
 	return devices, nil
 }
 
-// local runs all ranks in this process. A second signal does not wait for them.
+// runLocal runs all ranks in this process. A second signal ends it without waiting
+// for them.
 func (c *Command) runLocal(ctx context.Context, o *Options, printer *Printer) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -163,7 +165,7 @@ func (c *Command) runLocal(ctx context.Context, o *Options, printer *Printer) (i
 	}
 }
 
-// end is the code and the error of a run.
+// finish returns the exit code and the error of a run.
 func (c *Command) finish(printer *Printer, err error) (int, error) {
 	if e := printer.Close(err); err == nil {
 		err = e
@@ -177,16 +179,16 @@ func (c *Command) finish(printer *Printer, err error) (int, error) {
 	return ExitOK, nil
 }
 
-// inherited is what ranks are told.
+// childArgs are passed to ranks in PlanEnv.
 type childArgs struct {
 	Plan    Plan
 	Devices int
 	Bind    bool
 }
 
-// start starts the ranks as processes, and shows what rank 0 tells.
+// runProcesses starts the ranks as processes and shows rank 0's events.
 func (c *Command) runProcesses(ctx context.Context, o *Options, devices int, printer *Printer) (int, error) {
-	// NCCL has threads of its own, and knows which cores are near.
+	// NCCL has threads of its own, and selects their cores itself.
 	plan, err := json.Marshal(childArgs{o.Plan, devices, o.Bind && (o.bindSet || !o.device())})
 	if err != nil {
 		return ExitFailed, err
@@ -197,8 +199,8 @@ func (c *Command) runProcesses(ctx context.Context, o *Options, devices int, pri
 	report, err := launch.Run(ctx, launch.Config{
 		Command: c.Self, Ranks: o.Ranks, Env: env,
 		Stdout: out, Stderr: printer.Notices(), Signals: c.Catch(),
-		// Nobody else knows where the ranks meet. Only a rank that ends while it
-		// connects would be told of, and that is how a short run ends.
+		// No other process knows the address, so the only warning would be about a
+		// rank that exits while it connects. That is how a short run ends.
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	switch {
@@ -216,16 +218,16 @@ func (c *Command) runProcesses(ctx context.Context, o *Options, devices int, pri
 	return c.finish(printer, out.failed())
 }
 
-// events reads rank 0's events from the lines of all ranks.
+// events reads rank 0's events from the output of all ranks.
 type events struct {
 	printer *Printer
 	mu      sync.Mutex
-	line    []byte // the beginning of a line that has not ended; guarded by mu
+	line    []byte // beginning of an incomplete line; guarded by mu
 	err     error
 }
 
-// Write takes lines, which may come in pieces. What is no event goes beside the
-// results.
+// Write reads lines, which may arrive in pieces. Lines that are not events are
+// printed as notices.
 func (e *events) Write(p []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -255,7 +257,8 @@ func (e *events) failed() error {
 	return e.err
 }
 
-// child is a rank that start has started: it tells its events to its parent.
+// runChild is a rank that runProcesses has started. It writes its events to its
+// standard output.
 func (c *Command) runChild(ctx context.Context, text string) (int, error) {
 	var in childArgs
 	if err := json.Unmarshal([]byte(text), &in); err != nil {
@@ -276,10 +279,10 @@ func (c *Command) runChild(ctx context.Context, text string) (int, error) {
 	if _, err := c.runRank(ctx, &in.Plan, here, in.Devices, in.Bind, emit); err != nil {
 		return c.onlyFirst(err, here.Rank)
 	}
-	return ExitOK, nil // the parent knows what was wrong
+	return ExitOK, nil // the parent prints the wrong results
 }
 
-// member is a rank of another launcher's job. Rank 0 prints.
+// runMember is a rank of another launcher's job. Rank 0 prints.
 func (c *Command) runMember(ctx context.Context, o *Options, here *launchenv.Place, printer *Printer) (int, error) {
 	o.Ranks = here.Size
 	devices, err := c.chooseEngine(ctx, o)
@@ -305,8 +308,8 @@ func (c *Command) runMember(ctx context.Context, o *Options, here *launchenv.Pla
 	return ExitOK, nil
 }
 
-// settleEngine makes ranks that found different things on their hosts agree: on
-// GPUs only if all have them.
+// agreeOnEngine makes ranks with different devices agree on an engine: GPUs only if
+// all ranks have them.
 func (c *Command) agreeOnEngine(ctx context.Context, mine string) (string, error) {
 	if c.Open == nil || mine != Auto && mine != NCCL {
 		return mine, nil
@@ -332,7 +335,7 @@ func (c *Command) agreeOnEngine(ctx context.Context, mine string) (string, error
 	return Auto, nil
 }
 
-// first keeps an error of the whole group from being printed by every rank.
+// onlyFirst prints an error of the whole group on rank 0 only.
 func (c *Command) onlyFirst(err error, rank int) (int, error) {
 	var e *tutti.Error
 	if errors.As(err, &e) && e.Rank != rank {
@@ -341,7 +344,7 @@ func (c *Command) onlyFirst(err error, rank int) (int, error) {
 	return ExitFailed, err
 }
 
-// rank joins, and measures.
+// runRank joins the job and measures.
 func (c *Command) runRank(ctx context.Context, p *Plan, here *launchenv.Place, devices int, bind bool, emit func(Event) error) (wrong int, err error) {
 	local := findLocalRank(os.Getenv, here.Rank, here.Size)
 	cfg := p.config(local.rank, local.ranks)
@@ -352,16 +355,18 @@ func (c *Command) runRank(ctx context.Context, p *Plan, here *launchenv.Place, d
 	}
 	if bind {
 		own := affinity.Share(affinity.Allowed(), local.ranks, local.rank)
-		// It does this itself, so that it knows how many cores the host has: with fewer
-		// than ranks, waiting is done differently. Where it may not, the table says so.
+		// The process binds itself, so that Join knows how many cores the host has:
+		// with fewer cores than ranks, waits do not spin. Where binding is not
+		// permitted, the table says so.
 		if err := affinity.Bind(own); err == nil && own != nil && p.device() {
-			runtime.GOMAXPROCS(len(own)) // more threads of Go's would be in the way of NCCL's
+			runtime.GOMAXPROCS(len(own)) // more Go threads would compete with NCCL's
 		}
 	}
 	var gpu GPU
 	if p.device() {
 		if cfg.HostStaging = p.Engine == Staged; cfg.HostStaging {
-			// It was asked for: no warning that it is slow.
+			// The user asked for this engine, so a warning that it is slow is not
+			// needed.
 			cfg.Logger = slog.New(slog.NewTextHandler(c.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 		}
 		if gpu, err = c.Open(local.rank, p.Engine == NCCL); err != nil {
@@ -381,9 +386,9 @@ func (c *Command) runRank(ctx context.Context, p *Plan, here *launchenv.Place, d
 	return wrong, errors.Join(err, comm.Close())
 }
 
-// apart makes this process a host of its own to NCCL, if ranks share a GPU: NCCL
-// refuses that within a host. It reads its environment when it is loaded, so the
-// program is begun once more.
+// separateHost makes this process a host of its own to NCCL if ranks share a GPU,
+// which NCCL refuses within a host. NCCL reads its environment when it is loaded,
+// so the program is executed again.
 func (c *Command) separateHost(rank int, local localRank, devices int) error {
 	const name = "NCCL_HOSTID"
 	if devices >= local.ranks || os.Getenv(name) != "" {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestEventsInPieces reads events and other lines that come byte by byte.
+// TestEventsInPieces reads events and other lines that arrive byte by byte.
 func TestEventsInPieces(t *testing.T) {
 	var aside bytes.Buffer
 	printer := &Printer{o: new(Options), err: &aside}

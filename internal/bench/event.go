@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// An Event is what rank 0 tells: one of its fields is set.
+// An Event is a message from rank 0: one of its fields is set.
 type Event struct {
 	Start *Start  `json:"start,omitempty"`
 	Step  *Step   `json:"step,omitempty"`
@@ -15,13 +15,13 @@ type Event struct {
 	Done  *Finish `json:"done,omitempty"`
 }
 
-// Start is what is known before anything was measured.
+// Start is what is known before the measurement.
 type Start struct {
 	Engine  string   `json:"engine"`
 	Ranks   int      `json:"ranks"`
 	Hosts   []int    `json:"hosts"` // by rank: the lowest rank of the same host
 	Names   []string `json:"names"` // by rank: the host, and its GPU if it has one
-	Cores   int      `json:"cores"` // that the ranks of rank 0's host have
+	Cores   int      `json:"cores"` // cores of the ranks of rank 0's host
 	Bound   bool     `json:"bound"` // each of these ranks has its own cores
 	Points  int      `json:"points"`
 	InPlace bool     `json:"in_place"`
@@ -39,7 +39,7 @@ type Step struct {
 	Of   int    `json:"of"`
 }
 
-// A Result is a line of --json. The names are a promise.
+// A Result is a line of --json. The names of its fields are stable.
 type Result struct {
 	Op     string  `json:"op"`
 	Engine string  `json:"engine"`
@@ -56,7 +56,7 @@ type Result struct {
 	Wrong  int     `json:"wrong"`
 }
 
-// key tells points apart.
+// key identifies a point.
 type key struct {
 	op, engine    string
 	ranks, bytes  int
@@ -65,7 +65,7 @@ type key struct {
 
 func (r *Result) key() key { return key{r.Op, r.Engine, r.Ranks, r.Bytes, r.DType, r.Reduce} }
 
-// rates fills in the bandwidths, and rounds what was measured to five digits.
+// rates computes the bandwidths, and rounds the measured values to five digits.
 func (r *Result) rates(o *op) {
 	if r.P50 > 0 {
 		r.AlgBW = float64(r.Bytes) / r.P50 / 1e3
@@ -78,7 +78,7 @@ func (r *Result) rates(o *op) {
 	}
 }
 
-// digits rounds to so many significant digits.
+// digits rounds x to n significant digits.
 func digits(x float64, n int) float64 {
 	if x == 0 || math.IsInf(x, 0) || math.IsNaN(x) {
 		return 0
@@ -87,14 +87,14 @@ func digits(x float64, n int) float64 {
 	return math.Round(x*scale) / scale
 }
 
-// A Point is a result and what stands behind it.
+// A Point is a result with its details.
 type Point struct {
 	Result Result    `json:"result"`
-	Ranks  []float64 `json:"rank_p50_us"` // each rank's own median
-	Noise  float64   `json:"noise"`       // how far the medians of parts of the run lie apart, relative
-	Low    float64   `json:"low_us"`      // where the histogram begins,
-	High   float64   `json:"high_us"`     // where it ends,
-	Bins   []int64   `json:"bins"`        // and its counts, on a logarithmic scale
+	Ranks  []float64 `json:"rank_p50_us"` // by rank: its own median
+	Noise  float64   `json:"noise"`       // relative spread of the medians of the blocks
+	Low    float64   `json:"low_us"`      // lower end of the histogram
+	High   float64   `json:"high_us"`     // upper end of the histogram
+	Bins   []int64   `json:"bins"`        // counts of the histogram, on a logarithmic scale
 	Wrongs []Wrong   `json:"wrongs,omitempty"`
 }
 
@@ -102,23 +102,23 @@ type Point struct {
 type Link struct {
 	From   int    `json:"from"`
 	To     int    `json:"to"`
-	Small  Result `json:"small"` // one way of a small message
+	Small  Result `json:"small"` // one-way time of a small message
 	Large  Result `json:"large"`
-	Remote bool   `json:"remote"` // they are on different hosts
+	Remote bool   `json:"remote"` // the ranks are on different hosts
 }
 
 // Finish ends a run.
 type Finish struct {
 	Passes  int     `json:"passes"`
 	Seconds float64 `json:"seconds"`
-	// Outliers names what --pairs found, in words.
+	// Outliers describes the outliers that --pairs has found.
 	Outliers []string `json:"outliers,omitempty"`
 }
 
-// eventMark stands before an event on a rank's standard output.
+// eventMark is the prefix of an event on a rank's standard output.
 const eventMark = "tutti-bench-event "
 
-// encode makes a line of an event.
+// encode returns an event as a line.
 func encode(e Event) ([]byte, error) {
 	text, err := json.Marshal(e)
 	if err != nil {
@@ -127,7 +127,7 @@ func encode(e Event) ([]byte, error) {
 	return append(append([]byte(eventMark), text...), '\n'), nil
 }
 
-// decode reads a line. It is no error that it holds no event.
+// decode reads a line. ok is false if the line is not an event.
 func decode(line string) (e Event, ok bool, err error) {
 	_, text, ok := strings.Cut(line, eventMark)
 	if !ok {

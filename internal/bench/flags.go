@@ -13,7 +13,7 @@ import (
 	"github.com/tutti-go/tutti/internal/cliflag"
 )
 
-// Help is what `tutti bench -h` says before its flags.
+// Help is the output of `tutti bench -h` before the flags.
 const Help = `Usage: tutti bench [flags]
 
 Measures collectives and checks every result. Without flags it starts as many
@@ -36,7 +36,7 @@ nccl-tests defines it. Exit codes: 0 all is right, 1 it could not be measured,
 Flags:
 `
 
-// Options are what the flags say.
+// Options are the parsed flags.
 type Options struct {
 	Plan
 	JSON    bool
@@ -48,7 +48,7 @@ type Options struct {
 	ops, dtypes, reduces        string
 	from, to                    string
 	factor                      int
-	note                        string // what this machine has, and auto cannot use
+	note                        string // about devices that auto cannot use
 }
 
 // NewFlags returns the flags of tutti bench, for Parse and for completion.
@@ -78,7 +78,7 @@ func NewFlags(o *Options) *flag.FlagSet {
 	return f
 }
 
-// Parse reads the flags. It prints nothing; the error may be flag.ErrHelp.
+// Parse parses the flags. It prints nothing; the error may be flag.ErrHelp.
 func Parse(args []string) (*Options, error) {
 	o := new(Options)
 	f := NewFlags(o)
@@ -96,7 +96,7 @@ func Parse(args []string) (*Options, error) {
 	return o, o.resolve()
 }
 
-// resolve makes lists of what the flags say.
+// resolve converts the flags to lists.
 func (o *Options) resolve() error {
 	var err error
 	if o.Ops, err = parseList("operation", o.ops, OpNames()); err != nil {
@@ -136,7 +136,7 @@ func (o *Options) resolve() error {
 	return nil
 }
 
-// choose reads a list of names; all means all of them.
+// parseList reads a list of names; "all" means all of them.
 func parseList(what, text string, all []string) ([]string, error) {
 	if text == "all" {
 		return all, nil
@@ -153,10 +153,10 @@ func parseList(what, text string, all []string) ([]string, error) {
 	return list, nil
 }
 
-// settle fills in how many ranks there are, for an engine that is known, and bounds
-// the default sizes by the memory that is there.
+// setDefaults sets the number of ranks for a known engine, and limits the default
+// sizes to the available memory.
 func (o *Options) setDefaults(devices int) error {
-	cores := runtime.GOMAXPROCS(0) // those of the machine, or what the control group grants
+	cores := runtime.GOMAXPROCS(0) // of the machine or of the control group
 	switch {
 	case o.ranksSet:
 	case o.device():
@@ -175,8 +175,9 @@ func (o *Options) setDefaults(devices int) error {
 	return o.checkMemory(freeMemory())
 }
 
-// fits refuses what has no room on this host, before the system kills somebody for it:
-// a rank has two buffers, on GPUs too, for checking.
+// checkMemory refuses a plan that does not fit into this host's memory, before the
+// out-of-memory killer ends a process. A rank has two buffers, on GPUs too, for
+// checks.
 func (o *Options) checkMemory(free int) error {
 	longest := slices.Max(append([]int{0}, o.Sizes...))
 	if need := 2 * float64(longest) * float64(o.Batch) * float64(o.Ranks); free > 0 && need > float64(free) {
@@ -186,7 +187,7 @@ func (o *Options) checkMemory(free int) error {
 	return nil
 }
 
-// freeMemory is how much memory can be had, 0 if that is not known.
+// freeMemory returns the available memory in bytes, or 0 if it is unknown.
 func freeMemory() int {
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

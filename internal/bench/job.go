@@ -13,21 +13,21 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// A Job is one rank's part in a run.
+// A Job is one rank's part of a run.
 type Job struct {
 	Plan *Plan
 	Comm *tutti.Comm
 	GPU  GPU // nil: host memory
-	// Emit takes what rank 0 tells. It is called by one goroutine.
+	// Emit receives rank 0's events. One goroutine calls it.
 	Emit func(Event) error
-	// Damage, in tests, spoils a rank's result before it is checked.
+	// Damage, in tests, changes a rank's result before it is checked.
 	Damage func(rank int, what string, dst []byte)
-	// Slow, in tests, is called before every operation that is timed.
+	// Slow, in tests, is called before every timed operation.
 	Slow func(rank int)
 }
 
-// Measure measures what the plan says and returns how many elements were wrong,
-// on all ranks the same number. All ranks call it.
+// Measure runs the plan and returns the number of wrong elements, the same on all
+// ranks. All ranks call it.
 func Measure(ctx context.Context, j Job) (wrong int, err error) {
 	r := &runner{plan: j.Plan, comm: j.Comm, gpu: j.GPU, emit: j.Emit, damage: j.Damage, slow: j.Slow, patterns: map[key]*pattern{}}
 	defer func() { err = errors.Join(err, r.release()) }()
@@ -60,7 +60,7 @@ func Measure(ctx context.Context, j Job) (wrong int, err error) {
 	return wrong, r.emitEvent(Event{Done: &done})
 }
 
-// again asks rank 0 whether there is time for another pass.
+// anotherPass asks rank 0 whether there is time for another pass.
 func (r *runner) anotherPass(ctx context.Context, begin time.Time) (bool, error) {
 	more := []uint8{0}
 	if time.Since(begin) < r.plan.Duration {
@@ -70,8 +70,8 @@ func (r *runner) anotherPass(ctx context.Context, begin time.Time) (bool, error)
 	return more[0] == 1, err
 }
 
-// meet finds out where the ranks are, and makes sure that they have got the engine
-// that was asked for.
+// gatherStart collects where the ranks run, and checks that they use the requested
+// engine.
 func (r *runner) gatherStart(ctx context.Context, points int) (*Start, error) {
 	c := r.comm
 	first, near, err := r.hostRanks(ctx)
@@ -115,7 +115,7 @@ func (r *runner) gatherStart(ctx context.Context, points int) (*Start, error) {
 	return s, nil
 }
 
-// seats asks all ranks where they run.
+// placements collects the placement of all ranks.
 func (r *runner) placements(ctx context.Context) ([]placement, error) {
 	mine, err := localPlacement()
 	if err != nil {
@@ -134,8 +134,8 @@ func (r *runner) placements(ctx context.Context) ([]placement, error) {
 	return seats, nil
 }
 
-// neighbours finds the lowest rank of this host, and how many it has. Over the
-// network alone every rank is by itself.
+// hostRanks finds the lowest rank of each rank's host and the number of its ranks.
+// Over the network alone, every rank counts as a host of its own.
 func (r *runner) hostRanks(ctx context.Context) (first []int32, ranks int, err error) {
 	first = []int32{int32(r.comm.Rank())}
 	if r.plan.Engine == TCP {
@@ -149,7 +149,7 @@ func (r *runner) hostRanks(ctx context.Context) (first []int32, ranks int, err e
 	return first, host.Size(), errors.Join(err, host.Close())
 }
 
-// kind is the engine that so many hosts make.
+// engineName returns the engine for that number of hosts.
 func (r *runner) engineName(hosts int) string {
 	switch {
 	case r.plan.device() || r.plan.Engine == Local:
@@ -162,10 +162,10 @@ func (r *runner) engineName(hosts int) string {
 	return Hier
 }
 
-// A place is where a rank is on its host.
+// A localRank is a rank's index on its host, and the number of ranks there.
 type localRank struct{ rank, ranks int }
 
-// localPlace finds that in the environment of whoever started the rank.
+// findLocalRank reads that from the environment of the launcher.
 func findLocalRank(getenv func(string) string, rank, ranks int) localRank {
 	for _, names := range [][2]string{
 		{"TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE"},
@@ -184,8 +184,8 @@ func findLocalRank(getenv func(string) string, rank, ranks int) localRank {
 	return localRank{rank, ranks}
 }
 
-// config is how a rank of a plan joins. On one machine the engine for several hosts
-// is had by giving the ranks two names for it.
+// config returns the Config of a rank. On one machine, the engine for several hosts
+// is selected by two host names.
 func (p *Plan) config(rank, ranks int) tutti.Config {
 	cfg := tutti.Config{NoSharedMemory: p.Engine == TCP}
 	if p.Engine == Hier && ranks > 0 {

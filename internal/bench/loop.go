@@ -8,8 +8,8 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// loop is what is timed: it appends what each of n iterations took on this rank, in
-// nanoseconds.
+// loop is the timed loop: it appends the time of each of n iterations on this rank,
+// in nanoseconds.
 func (o *op) loop(ctx context.Context, c *tutti.Comm, n int, times []int64, run func(context.Context) error) ([]int64, error) {
 	if err := c.Barrier(ctx); err != nil {
 		return nil, err
@@ -35,19 +35,19 @@ func (o *op) loop(ctx context.Context, c *tutti.Comm, n int, times []int64, run 
 	return times, nil
 }
 
-// A Loop is the loop that a run times, for those who compare it with another one. It
-// checks nothing.
+// A Loop is the timed loop of a run, for comparisons with other implementations. It
+// checks no results.
 type Loop struct {
 	comm *tutti.Comm
 	x, y *Memory
 }
 
-// NewLoop returns a Loop on float32s, in two pieces of memory that stay the caller's.
+// NewLoop returns a Loop on float32 elements, in two buffers that the caller owns.
 func NewLoop(c *tutti.Comm, x, y *Memory) *Loop { return &Loop{c, x, y} }
 
-// Time returns what operations of a size, as a Result has it, took on this rank, in
-// nanoseconds: the means of so many that were started before the first was waited
-// for. All ranks call it alike.
+// Time returns the times of operations of a size (see Result) on this rank, in
+// nanoseconds: the means of ahead operations in flight. All ranks call it with the
+// same arguments.
 func (l *Loop) Time(ctx context.Context, name string, bytes, times, ahead int) ([]int64, error) {
 	o, n := opNamed(name), l.comm.Size()
 	if o == nil || ahead < 1 {

@@ -12,17 +12,17 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// Machine is what a report says of rank 0's host.
+// Machine describes rank 0's host in a report.
 type Machine struct {
 	Host    string   `json:"host"`
 	CPU     string   `json:"cpu"`
 	Cores   int      `json:"cores"`
 	System  string   `json:"system"`
-	Kernel  string   `json:"kernel"` // the path of the reductions
+	Kernel  string   `json:"kernel"` // code path of the reductions
 	Go      string   `json:"go"`
 	Version string   `json:"version"` // of tutti
 	Time    string   `json:"time"`
-	Env     []string `json:"env"` // that matters; no secrets
+	Env     []string `json:"env"` // relevant variables, without secrets
 }
 
 func describeMachine() Machine {
@@ -34,7 +34,7 @@ func describeMachine() Machine {
 	return m
 }
 
-// System is the operating system and its version.
+// System returns the operating system and its version.
 func System() string {
 	text, err := os.ReadFile("/proc/sys/kernel/osrelease")
 	if err != nil {
@@ -57,7 +57,7 @@ func cpuModel() string {
 	return runtime.GOARCH
 }
 
-// Version is what this program was built from.
+// Version returns the version of this program.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -77,18 +77,19 @@ func Version() string {
 	return text
 }
 
-// places are variables of which every rank has its own, and secrets those that
-// are nobody's business.
+// rankVars are variables that differ per rank. secretVars are variables that a
+// report must not contain.
 var (
 	rankVars = []string{
-		"TUTTI_RANK", "TUTTI_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE", "TUTTI_STORE", "TUTTI_EPOCH", "TUTTI_LIFELINE",
+		"TUTTI_RANK", "TUTTI_SIZE", "TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE", "TUTTI_STORE", "TUTTI_ATTEMPT", "TUTTI_EPOCH", "TUTTI_LIFELINE",
 		"TUTTI_NAME", "TUTTI_LATE",
 		PlanEnv,
 	}
 	secretVars = []string{"TUTTI_SECRET", "TUTTI_KEY", "TUTTI_CERT"}
 )
 
-// Environment returns what may change results, sorted, without secrets.
+// Environment returns the variables that may change results, sorted, without
+// secrets.
 func Environment(env []string) (list []string) {
 	for _, e := range env {
 		name, _, _ := strings.Cut(e, "=")

@@ -14,27 +14,27 @@ import (
 const (
 	minIters = 5
 	maxIters = 100_000
-	blocks   = 5  // of a point, at least: their medians tell the noise
+	blocks   = 5  // of a point, at least: the spread of their medians is the noise
 	bins     = 32 // of a histogram
 )
 
-// A runner is one rank's side of a run.
+// A runner is one rank's state in a run.
 type runner struct {
 	plan *Plan
 	comm *tutti.Comm
 	gpu  GPU // nil: host memory
 	emit func(Event) error
-	// damage spoils a rank's result before it is checked, in tests.
+	// damage changes a rank's result before it is checked, in tests.
 	damage func(rank int, what string, dst []byte)
-	slow   func(rank int) // keeps a rank, in tests
+	slow   func(rank int) // delays a rank, in tests
 
 	engine   string
-	memory   [2]*Memory // as long as the longest point of this type needs
+	memory   [2]*Memory // each as long as the longest point of this type
 	dtype    tutti.DType
 	patterns map[key]*pattern
 }
 
-// tell emits an event, if this is rank 0.
+// emitEvent emits an event on rank 0.
 func (r *runner) emitEvent(e Event) error {
 	if r.comm.Rank() != 0 {
 		return nil
@@ -42,8 +42,7 @@ func (r *runner) emitEvent(e Event) error {
 	return r.emit(e)
 }
 
-// sweep measures all points once. The sum of wrong elements is the same on all
-// ranks.
+// sweep measures all points once. wrong is the same on all ranks.
 func (r *runner) sweep(ctx context.Context, list []spec, pass int) (wrong int, err error) {
 	for i := range list {
 		s := &list[i]
@@ -65,7 +64,7 @@ func (r *runner) sweep(ctx context.Context, list []spec, pass int) (wrong int, e
 	return wrong, nil
 }
 
-// provide makes the memory for the points of one type.
+// allocate allocates the memory for the points of one type.
 func (r *runner) allocate(ctx context.Context, s *spec, list []spec) error {
 	if s.elems == 0 || r.dtype == s.dtype {
 		return nil
@@ -95,15 +94,15 @@ func (r *runner) allocate(ctx context.Context, s *spec, list []spec) error {
 	return nil
 }
 
-// release frees the memory. Nobody uses it any more: all ranks have got through
-// the last point.
+// release frees the memory. All ranks have completed the last point, so no rank
+// uses it any more.
 func (r *runner) release() error {
 	err := errors.Join(r.memory[0].free(), r.memory[1].free())
 	r.memory, r.dtype = [2]*Memory{}, 0
 	return err
 }
 
-// lay divides the memory among the operations of a batch.
+// layout divides the memory among the operations of a batch.
 func (r *runner) layout(s *spec) []operands {
 	var all []operands
 	for i := range r.plan.Batch {
@@ -117,7 +116,8 @@ func (r *runner) layout(s *spec) []operands {
 	return all
 }
 
-// point measures and checks one point: before the timing, and once more after it.
+// point measures one point. It checks the results before the timing and once after
+// it.
 func (r *runner) point(ctx context.Context, s *spec) (*Point, error) {
 	all := r.layout(s)
 	run := s.iteration(r.comm, all)
@@ -132,8 +132,8 @@ func (r *runner) point(ctx context.Context, s *spec) (*Point, error) {
 	if err := r.check(s, p, all, &w); err != nil {
 		return nil, err
 	}
-	// What cannot be repeated is repeated on zeros. All else works on the values,
-	// and it is its last timed result that is checked.
+	// An operation that destroys its input is repeated on zeros. All others work on
+	// the pattern, and their last timed result is checked.
 	destroyed := s.destroysInput(r.plan.InPlace)
 	if destroyed {
 		if err := r.clear(s); err != nil {
@@ -160,7 +160,7 @@ func (r *runner) point(ctx context.Context, s *spec) (*Point, error) {
 	return point, r.collect(ctx, s, point, &w)
 }
 
-// pattern returns the values for a point; they are the same for all its sizes.
+// pattern returns the values for a point; all its sizes have the same.
 func (r *runner) pattern(s *spec) *pattern {
 	k := key{dtype: s.dtype.String(), reduce: s.reduce}
 	if r.patterns[k] == nil {
@@ -169,7 +169,7 @@ func (r *runner) pattern(s *spec) *pattern {
 	return r.patterns[k]
 }
 
-// prepare writes sources, and into destinations what no result is.
+// prepare writes sources, and fills destinations with a value that no result has.
 func (r *runner) prepare(s *spec, p *pattern, all []operands) error {
 	if s.elems == 0 {
 		return nil
@@ -186,14 +186,14 @@ func (r *runner) prepare(s *spec, p *pattern, all []operands) error {
 	return r.push(s)
 }
 
-// used is how many bytes of the memory a point uses.
+// used returns how many bytes of the memory a point uses.
 func (r *runner) used(s *spec) int { return r.plan.Batch * s.bytes() }
 
 func (r *runner) push(s *spec) error {
 	return errors.Join(r.memory[0].push(r.used(s)), r.memory[1].push(r.used(s)))
 }
 
-// clear makes the memory of a point zero.
+// clear writes zeros to the memory of a point.
 func (r *runner) clear(s *spec) error {
 	for _, m := range r.memory {
 		clear(m.Bytes[:r.used(s)])
@@ -201,7 +201,7 @@ func (r *runner) clear(s *spec) error {
 	return r.push(s)
 }
 
-// check adds what is wrong with this rank's results.
+// check adds this rank's wrong results to w.
 func (r *runner) check(s *spec, p *pattern, all []operands, w *Wrong) error {
 	if s.elems == 0 {
 		return nil
@@ -222,7 +222,7 @@ func (r *runner) check(s *spec, p *pattern, all []operands, w *Wrong) error {
 	return nil
 }
 
-// collect puts all ranks' wrong elements together.
+// collect gathers the wrong elements of all ranks.
 func (r *runner) collect(ctx context.Context, s *spec, p *Point, w *Wrong) error {
 	var mine []byte
 	if w.Count > 0 {
@@ -252,13 +252,13 @@ func (r *runner) collect(ctx context.Context, s *spec, p *Point, w *Wrong) error
 
 // time times a point. All ranks return the same.
 func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) error, all []operands) (*Point, error) {
-	each := r.plan.Budget // if nothing is known of it
+	each := r.plan.Budget // upper bound without a measurement
 	for range r.plan.Warmup {
 		begin := time.Now()
 		if err := run(ctx); err != nil {
 			return nil, err
 		}
-		each = min(each, time.Since(begin)) // the first can take long
+		each = min(each, time.Since(begin)) // the first operation can take long
 	}
 	ahead, err := r.window(ctx, s, each, all)
 	if err != nil {
@@ -286,12 +286,12 @@ func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) er
 	}
 	three := []float64{micro(sortedMedian(own)), micro(percentile(own, 99)), micro(own[0])}
 	if s.op.verb.Synchronizes() {
-		// Every rank is as slow as the slowest, but for a hair.
+		// All ranks are about as slow as the slowest rank.
 		if err := r.comm.AllReduce(ctx, tutti.Of(three), tutti.Max); err != nil {
 			return nil, err
 		}
 	} else {
-		// An operation is over when it is on its last rank.
+		// An operation has completed when it has completed on its last rank.
 		if err := r.comm.AllReduce(ctx, tutti.Of(times), tutti.Max); err != nil {
 			return nil, err
 		}
@@ -313,8 +313,8 @@ func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) er
 }
 
 // iterate times iterations on this rank, in nanoseconds, in blocks whose length
-// rank 0 decides: as many as are wanted, or, if that is 0, as there is time for. It
-// returns the blocks' medians, too.
+// rank 0 decides. It runs as many as wanted, or, if wanted is 0, as many as there
+// is time for. It also returns the medians of the blocks.
 func (r *runner) iterate(ctx context.Context, s *spec, wanted int, run func(context.Context) error) (times, medians []int64, err error) {
 	begin := time.Now()
 	for {
@@ -339,15 +339,15 @@ func (r *runner) iterate(ctx context.Context, s *spec, wanted int, run func(cont
 	}
 }
 
-// dawdle makes a rank slow whose test wants it so.
+// delay delays a rank in tests.
 func (r *runner) delay() {
 	if r.slow != nil {
 		r.slow(r.comm.Rank())
 	}
 }
 
-// next is how many iterations follow, of which rank 0 decides: enough for those
-// that are wanted, or for the time that is left.
+// next returns how many iterations follow. Rank 0 decides: enough for the wanted
+// number, or for the remaining time.
 func (r *runner) next(ctx context.Context, wanted, done int, took time.Duration) (int, error) {
 	n := 0
 	switch {
@@ -364,7 +364,7 @@ func (r *runner) next(ctx context.Context, wanted, done int, took time.Duration)
 	return int(number[0]), err
 }
 
-// histogram counts sorted times between their first and their 99.9th percent.
+// histogram counts sorted times between their 1st and 99.9th percentile.
 func (p *Point) histogram(sorted []int64) {
 	low, high := max(sorted[0], 1), sorted[len(sorted)*999/1000]
 	p.Low, p.High = micro(low), micro(max(high, low+1))

@@ -7,32 +7,32 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// Memory is what operations are measured on.
+// Memory is a buffer for the measured operations.
 type Memory struct {
 	Buf tutti.Buffer
-	// Bytes is the memory, or, of a GPU's, a copy in the host's.
+	// Bytes is the memory, or, for GPU memory, a copy in host memory.
 	Bytes []byte
 	// Push writes the first n bytes of the copy to the GPU, Pull reads them back.
-	// Nil: Bytes is no copy.
+	// Nil: Bytes is not a copy.
 	Push, Pull func(n int) error
-	// Free gives it back. Nil: the garbage collector does.
+	// Free frees the memory. Nil: the garbage collector does.
 	Free func() error
 }
 
-// A Card is a rank's GPU.
+// A GPU is a rank's GPU.
 type GPU interface {
 	// Device is for Config.Device.
 	Device() tutti.Device
 	// Alloc returns n elements of the GPU's memory.
 	Alloc(t tutti.DType, n int) (*Memory, error)
-	// About names the GPU and its library.
+	// Description names the GPU and its library.
 	Description() string
-	// Close gives everything back, after all memory was freed.
+	// Close releases the GPU after all memory was freed.
 	Close() error
 }
 
-// slice is n elements from the i-th on. It is freed, pushed and pulled with the
-// whole.
+// slice returns n elements from element i on. The whole is freed, pushed and
+// pulled.
 func (m *Memory) slice(i, n int) *Memory {
 	size := m.Buf.Type().Size()
 	return &Memory{Buf: m.Buf.Slice(i, i+n), Bytes: m.Bytes[i*size : (i+n)*size : (i+n)*size]}
@@ -59,8 +59,8 @@ func (m *Memory) free() error {
 	return m.Free()
 }
 
-// newMemory returns n elements of host memory, of the kind that all ranks of a
-// host see if shared is set.
+// newMemory returns n elements of host memory. If shared is set it is memory that
+// all ranks of a host can access.
 func newMemory(ctx context.Context, c *tutti.Comm, t tutti.DType, n int, shared bool) (*Memory, error) {
 	switch t {
 	case tutti.Int8Type:
@@ -97,7 +97,7 @@ func hostMemory[T tutti.Elem](ctx context.Context, c *tutti.Comm, n int, shared 
 	return &Memory{Buf: m.Buffer(), Bytes: Bytes(m.Slice()), Free: m.Free}, nil
 }
 
-// Bytes is the memory of a slice.
+// Bytes returns the memory of a slice.
 func Bytes[T tutti.Elem](s []T) []byte {
 	var zero T
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(zero)))

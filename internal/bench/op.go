@@ -75,8 +75,8 @@ func (s operands) buffers() (dst, src tutti.Buffer) {
 // root is the root of rooted operations.
 const root = 0
 
-// layout divides two pieces of memory, each as long as the larger buffer, into the
-// sides of an operation on one rank. In place, the smaller side lies in the larger.
+// layout divides two buffers, each as long as the larger side, into an operation's
+// sides on one rank. In place, the smaller side lies in the larger.
 func (s *spec) layout(x, y *Memory, rank int, inPlace bool) operands {
 	v := s.op.verb.Info()
 	reads, writes := v.Source.Ranks.Has(rank, root), v.Dest.Ranks.Has(rank, root)
@@ -177,13 +177,13 @@ func (s *spec) add(c *tutti.Comm, b *tutti.Batch, on operands) {
 	}
 }
 
-// ring is whom a rank sends to, and whom it receives from.
+// ring returns the ranks to which a rank sends and from which it receives.
 func ring(c *tutti.Comm) (to, from int) {
 	n := c.Size()
 	return (c.Rank() + 1) % n, (c.Rank() + n - 1) % n
 }
 
-// call returns what one iteration does: one operation, or a batch of them.
+// iteration returns what one iteration does: one operation, or a batch.
 func (s *spec) iteration(c *tutti.Comm, all []operands) func(ctx context.Context) error {
 	if len(all) == 1 {
 		return s.blocking(c, all[0])

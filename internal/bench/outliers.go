@@ -6,23 +6,25 @@ import (
 	"strings"
 )
 
-// How much slower than what is usual for its kind a link must be to be named: so many
-// times, and by so many microseconds, which the wake-up of a thread may take.
+// How much slower than the typical link of its kind a link must be to be reported:
+// by a factor, and by a number of microseconds, which the wakeup of a thread may
+// take.
 const (
 	slowFactor     = 2.0
 	slowSmallDelay = 20.0
 	slowLargeDelay = 50.0
-	// crowdedSlow is for both where ranks share cores, and wait for them.
+	// crowdedDelay replaces both delays where ranks share cores.
 	crowdedDelay = 1000.0
 )
 
-// slowLink is a link that stands out, and why.
+// A slowLink is a slow link and the reason why it is reported.
 type slowLink struct {
 	Link
 	why string
 }
 
-// leastSlow is by how many microseconds a small and a large message must be late.
+// minDelays returns by how many microseconds a small and a large message must be
+// late.
 func minDelays(crowded bool) [2]float64 {
 	if crowded {
 		return [2]float64{crowdedDelay, crowdedDelay}
@@ -30,8 +32,8 @@ func minDelays(crowded bool) [2]float64 {
 	return [2]float64{slowSmallDelay, slowLargeDelay}
 }
 
-// slowLinks returns the links that stand out among those of their kind: within
-// hosts, or between them.
+// slowLinks returns the links that are slow among the links of their kind: within
+// hosts, or between hosts.
 func slowLinks(links []Link, crowded bool) []slowLink {
 	least := minDelays(crowded)
 	var slow []slowLink
@@ -61,7 +63,8 @@ func slowLinks(links []Link, crowded bool) []slowLink {
 	return slow
 }
 
-// usually is the first quartile: one slow rank of three has two thirds of all links.
+// typical returns the first quartile, because one slow rank of three is part of two
+// thirds of all links.
 func typical(list []float64) float64 {
 	if len(list) == 0 {
 		return 0
@@ -69,8 +72,8 @@ func typical(list []float64) float64 {
 	return slices.Sorted(slices.Values(list))[(len(list)-1)/4]
 }
 
-// Outliers names, in words, what stands out among the links of so many ranks: a
-// rank, if all its links do and those of the others do not; else links.
+// Outliers describes the slow links: a rank, if all its links and no other links
+// are slow; otherwise links.
 func Outliers(links []Link, ranks int, crowded bool) []string {
 	slow := slowLinks(links, crowded)
 	count := make([]int, ranks)
@@ -81,7 +84,7 @@ func Outliers(links []Link, ranks int, crowded bool) []string {
 	var words []string
 	named := make([]bool, ranks)
 	for r := range ranks {
-		// All its links, and more than of any other.
+		// All its links are slow, and more of them than of any other rank.
 		others := slices.Concat(count[:r], count[r+1:])
 		if ranks > 2 && count[r] == 2*(ranks-1) && count[r] > slices.Max(others) {
 			named[r] = true
@@ -96,7 +99,7 @@ func Outliers(links []Link, ranks int, crowded bool) []string {
 	return words
 }
 
-// example is why one of a rank's links stands out.
+// example describes why one of a rank's links is slow.
 func example(slow []slowLink, rank int) string {
 	for _, l := range slow {
 		if l.From == rank || l.To == rank {

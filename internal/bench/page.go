@@ -15,7 +15,7 @@ import (
 //go:embed page.tmpl
 var pageText string
 
-// saved is a run as a page holds it.
+// pageData is a run as a page stores it.
 type pageData struct {
 	Start  *Start   `json:"start"`
 	Points []Point  `json:"points"`
@@ -37,11 +37,12 @@ func (s *Printer) page() error {
 	return os.WriteFile(s.o.HTML, []byte(text), 0o644)
 }
 
-// writable is why a page cannot be written: better known before the run than after it.
+// writable returns why a page cannot be written. The check before the run saves the
+// time of a run whose report would be lost.
 func writable(path string) error {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
-		return nil // a pipe has a reader, who waits for one page
+		return nil // a pipe must not be opened and closed before its reader gets the page
 	}
 	fresh := errors.Is(err, fs.ErrNotExist)
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o644)
@@ -55,13 +56,13 @@ func writable(path string) error {
 	return err
 }
 
-// view is what the page's template is given.
+// A view is the data for the page's template.
 type view struct {
 	pageData
 	Verdict, Title string
 	Against        string
 	Data           template.HTML
-	Charts         [][2]template.HTML // of an operation: bandwidth, time
+	Charts         [][2]template.HTML // by operation: bandwidth, time
 	Bars           []template.HTML
 	Legend         []chartLine
 	Rows           []pageRow
@@ -86,7 +87,7 @@ type heatRow struct {
 type heatCell struct{ Text, Class, Title string }
 
 func (s *Printer) render(run pageData) (string, error) {
-	data, err := json.Marshal(run) // which escapes what would end the element
+	data, err := json.Marshal(run) // Marshal escapes characters that would end the element
 	if err != nil {
 		return "", err
 	}
@@ -120,7 +121,7 @@ func (s *Printer) render(run pageData) (string, error) {
 	return b.String(), nil
 }
 
-// groups divides points by what one chart shows, in order.
+// groups groups points by chart, in order.
 func (v *view) groups() (names []string, of map[string][]int) {
 	of = map[string][]int{}
 	for i := range v.Points {
@@ -149,8 +150,8 @@ func (v *view) firstReduce() string {
 	return none
 }
 
-// charts draws bandwidth and time over size for each operation: this run, the best
-// and the worst of it, and the saved one.
+// charts draws bandwidth and time over size for each operation: this run with its
+// best and worst times, and the saved run.
 func (v *view) charts() {
 	names, of := v.groups()
 	for _, name := range names {
@@ -185,7 +186,7 @@ func (v *view) charts() {
 	}
 }
 
-// savedName names the saved run, with its engine if that is another one.
+// savedName names the saved run, with its engine if it is another one.
 func (v *view) savedName() string {
 	var engines []string
 	for i := range v.Old {
@@ -205,7 +206,7 @@ func (l chartLine) Name() string { return l.name }
 // Class is for the template.
 func (l chartLine) Class() string { return l.class }
 
-// distributions shows the first operation's points.
+// distributions draws the histograms of the first operation.
 func (v *view) distributions() {
 	const most = 12
 	for i := range v.Points {
@@ -215,7 +216,7 @@ func (v *view) distributions() {
 	}
 }
 
-// ranks compares each rank's own median with the others'.
+// ranks compares the medians of the ranks.
 func (v *view) ranks() {
 	if v.Start.Ranks < 2 {
 		return

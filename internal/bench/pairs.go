@@ -14,14 +14,14 @@ import (
 const (
 	smallBytes = 8
 	largeBytes = 1 << 20
-	linkBudget = 30 * time.Millisecond // for one direction, and for the way to and fro
-	// looks is how often a link that stands out is measured again: a busy machine
-	// makes some of them slow for a moment.
+	linkBudget = 30 * time.Millisecond // for each of three measurements: round trip, and each direction
+	// remeasurements is how often a slow link is measured again. A busy machine
+	// makes some links slow for a moment.
 	remeasurements = 3
 )
 
-// pairs measures every two ranks, both ways, while the others wait, and returns
-// what stands out.
+// pairs measures every two ranks, in both directions, while the others wait, and
+// returns descriptions of outliers.
 func (r *runner) pairs(ctx context.Context, start *Start) ([]string, error) {
 	hosts := start.Hosts
 	n := r.comm.Size()
@@ -38,7 +38,7 @@ func (r *runner) pairs(ctx context.Context, start *Start) ([]string, error) {
 	if err := r.allocate(ctx, s, []spec{*s}); err != nil {
 		return nil, err
 	}
-	// Hosts may have different numbers of cores; all ranks must decide alike.
+	// Hosts may have different numbers of cores; all ranks must decide the same.
 	full := int32(0)
 	if start.ranksOnHost() > start.Cores {
 		full = 1
@@ -67,15 +67,15 @@ func (r *runner) pairs(ctx context.Context, start *Start) ([]string, error) {
 	return Outliers(all, n, crowded), nil
 }
 
-// sortedLinks is the links by their ranks.
+// sortedLinks returns the links by their ranks.
 func sortedLinks(links map[[2]int]Link) []Link {
 	list := slices.Collect(maps.Values(links))
 	slices.SortFunc(list, func(a, b Link) int { return cmp.Or(cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To)) })
 	return list
 }
 
-// tournament measures the pairs that are wanted, and keeps the better result of
-// each link. All ranks have the same links.
+// measurePairs measures the wanted pairs, and keeps the better result of each link.
+// All ranks have the same links.
 func (r *runner) measurePairs(ctx context.Context, hosts []int, wanted func(a, b int) bool, links map[[2]int]Link) error {
 	n := r.comm.Size()
 	rounds := n - 1 + n%2
@@ -110,15 +110,16 @@ func (r *runner) measurePairs(ctx context.Context, hosts []int, wanted func(a, b
 	return nil
 }
 
-// partner is whom a rank plays with in a round of a tournament in which everybody
-// meets everybody once; itself if it has nobody.
+// partner returns a rank's partner in a round of a round-robin schedule in which
+// all ranks are paired once, or the rank itself if it has none.
 func partner(rank, round, ranks int) int {
 	even := ranks + ranks%2
 	last := even - 1
 	var other int
 	switch rank {
 	case last:
-		// The one that stays: it meets whoever would meet himself.
+		// The rank with a fixed place is paired with the rank that would be paired
+		// with itself.
 		other = round * (even / 2) % last
 	default:
 		other = ((round-rank)%last + last) % last
@@ -141,7 +142,8 @@ func (r *runner) round(ctx context.Context, round int, hosts []int, wanted func(
 	if err != nil {
 		return nil, err
 	}
-	// Three numbers for each pair: to and fro, up, down, in nanoseconds.
+	// Three numbers for each pair, in nanoseconds: round trip, to the higher rank,
+	// to the lower rank.
 	found := make([]float64, 3*n)
 	for low := range n {
 		high := partner(low, round, n)
@@ -162,7 +164,7 @@ func (r *runner) round(ctx context.Context, round int, hosts []int, wanted func(
 	if err := pair.Close(); err != nil {
 		return nil, err
 	}
-	// Both ranks of a pair have numbers; the slower one's count.
+	// Both ranks of a pair have measured; the larger value counts.
 	if err := c.AllReduce(ctx, tutti.Of(found), tutti.Max); err != nil {
 		return nil, err
 	}
@@ -190,9 +192,10 @@ func (r *runner) link(from, to int, remote bool, small, large float64) Link {
 	return Link{From: from, To: to, Remote: remote, Small: result(smallBytes, small), Large: result(largeBytes, large)}
 }
 
-// pair measures one pair: the mean time of a small message to and fro, and of a large
-// one in each direction, followed by a small answer. Of a rank that is stopped now and
-// then, as a quota of its control group does, the mean tells, and no median.
+// pair measures one pair: the mean time of a round trip of a small message, and of
+// a large message in each direction followed by a small answer. For a rank that is
+// stopped from time to time, for example by a quota of its control group, the mean
+// is meaningful and the median is not.
 func (r *runner) pair(ctx context.Context, c *tutti.Comm) ([]float64, error) {
 	m := r.memory[0]
 	small, large := m.Buf.Slice(0, smallBytes), m.Buf.Slice(0, largeBytes)
@@ -212,7 +215,7 @@ func (r *runner) pair(ctx context.Context, c *tutti.Comm) ([]float64, error) {
 			if err := c.Broadcast(ctx, way.back, way.backRoot); err != nil {
 				return nil, err
 			}
-			if i > 0 { // the first makes connections
+			if i > 0 { // the first message makes connections
 				total += time.Since(now)
 				n++
 			}
@@ -232,8 +235,8 @@ func (r *runner) pair(ctx context.Context, c *tutti.Comm) ([]float64, error) {
 		}
 		three = append(three, float64(total)/float64(n))
 	}
-	// The answer's way is no part of a large message's, which has more than half of
-	// the time, however slow a small message happened to be.
+	// The time of the small answer is subtracted. At least half of the time
+	// remains, however slow the small message was.
 	for i := range three[1:] {
 		three[1+i] = max(three[1+i]-three[0]/2, three[1+i]/2, 1)
 	}

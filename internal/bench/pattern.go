@@ -9,25 +9,25 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// period is after how many elements a source repeats itself. It is prime, so that
-// nothing that is moved by a round number of bytes looks right.
+// period is the period of a source, in elements. It is prime, so that data that is
+// shifted by a round number of bytes is wrong.
 const period = 509
 
-// A pattern is the values of all ranks' sources for one type and reduction: whole
-// numbers, so small that every result is exact in every type and order.
+// A pattern is the values of all ranks' sources for one type and reduction:
+// integers so small that every result is exact in every type and order.
 type pattern struct {
 	t      tutti.DType
 	reduce string
 	ranks  int
 	tables map[int][]byte // by rank: one period of its source
-	total  []byte         // one period of the reduction of all
+	total  []byte         // one period of the reduction of all sources
 }
 
 func newPattern(t tutti.DType, reduce string, ranks int) *pattern {
 	return &pattern{t: t, reduce: reduce, ranks: ranks, tables: map[int][]byte{}}
 }
 
-// value is element k of a period of a rank's source.
+// value returns element k of a period of a rank's source.
 func (p *pattern) value(k, rank int) int {
 	if p.reduce == "prod" {
 		if rank == k%p.ranks || rank == (7*k+3)%p.ranks {
@@ -35,7 +35,7 @@ func (p *pattern) value(k, rank int) int {
 		}
 		return 1
 	}
-	// A number below m, so that all ranks' sum stays below maxSum.
+	// A number below m, so that the sum over all ranks is below maxSum.
 	m := max(2, min(13, maxSum/p.ranks))
 	h := uint32(k+1)*2654435761 ^ uint32(rank+1)*2246822519
 	v := int(h >> 16 % uint32(m))
@@ -50,7 +50,7 @@ func (p *pattern) value(k, rank int) int {
 
 func isFloat(t tutti.DType) bool { return t >= tutti.Float16Type }
 
-// source is one period of a rank's source.
+// source returns one period of a rank's source.
 func (p *pattern) source(rank int) []byte {
 	if b := p.tables[rank]; b != nil {
 		return b
@@ -63,7 +63,7 @@ func (p *pattern) source(rank int) []byte {
 	return b
 }
 
-// result is one period of what a reduction yields.
+// result returns one period of a reduction's result.
 func (p *pattern) result() []byte {
 	if p.total != nil {
 		return p.total
@@ -95,7 +95,7 @@ func (p *pattern) result() []byte {
 	return p.total
 }
 
-// put writes a whole number as element k. Integers wrap, as the engines' do.
+// put writes an integer as element k. Integers wrap, as in the engines.
 func put(t tutti.DType, b []byte, k, v int) {
 	order := binary.NativeEndian
 	switch t {
@@ -144,7 +144,7 @@ func get(t tutti.DType, b []byte, k int) float64 {
 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
-// fill writes a period again and again, beginning with its element at phase.
+// fill repeats a period in b, beginning with its element at phase.
 func fill(b, table []byte, size, phase int) {
 	n := copy(b, table[phase%period*size:])
 	for n < len(b) {
@@ -152,21 +152,21 @@ func fill(b, table []byte, size, phase int) {
 	}
 }
 
-// poison writes what no result is.
+// poison writes a value that no result has.
 func poison(b []byte) {
 	for i := range b {
 		b[i] = 0xA5
 	}
 }
 
-// A piece of a destination, and what has to be there.
+// A region is a part of a destination, with its expected values.
 type region struct {
 	at, n int // elements
 	table []byte
 	phase int
 }
 
-// pieces says what has to be in a rank's destination.
+// regions returns the expected contents of a rank's destination.
 func (s *spec) regions(p *pattern, rank int) []region {
 	switch s.op.name {
 	case "allreduce":
@@ -201,17 +201,17 @@ func (s *spec) regions(p *pattern, rank int) []region {
 	return nil
 }
 
-// A Wrong is a result that is not what it has to be.
+// A Wrong describes wrong results of a rank at a point.
 type Wrong struct {
 	What  string `json:"what"` // the point
 	Rank  int    `json:"rank"`
-	Index int    `json:"index"` // the first wrong element of the rank's destination
+	Index int    `json:"index"` // of the first wrong element in the rank's destination
 	Got   string `json:"got"`
 	Want  string `json:"want"`
-	Count int    `json:"count"` // how many elements of the rank's are wrong
+	Count int    `json:"count"` // number of wrong elements of the rank
 }
 
-// check compares a destination with its pieces.
+// check compares a destination with its regions.
 func (p *pattern) check(dst []byte, list []region, w *Wrong) {
 	size := p.t.Size()
 	for _, c := range list {
@@ -227,7 +227,7 @@ func (p *pattern) check(dst []byte, list []region, w *Wrong) {
 	}
 }
 
-// scan finds the wrong elements of a run.
+// scan finds the wrong elements of a part of a destination.
 func (p *pattern) scan(got, want []byte, at int, w *Wrong) {
 	size := p.t.Size()
 	for j := range len(got) / size {
@@ -245,8 +245,8 @@ func (p *pattern) scan(got, want []byte, at int, w *Wrong) {
 	}
 }
 
-// tolerance is for averages of floats: ranks * (1/ranks) need not be one, and then
-// sums are rounded.
+// tolerance is the accepted relative error of averages of floats: ranks * (1/ranks)
+// can differ from one, so sums are rounded.
 func (p *pattern) tolerance() float64 {
 	eps := map[tutti.DType]float64{
 		tutti.Float16Type: 1. / (1 << 10), tutti.BFloat16Type: 1. / (1 << 7), tutti.Float32Type: 1. / (1 << 23),

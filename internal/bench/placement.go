@@ -8,20 +8,20 @@ import (
 	"github.com/tutti-go/tutti/internal/affinity"
 )
 
-// A seat is where a process runs.
+// A placement is where a process runs.
 type placement struct {
 	Host  string
-	Cores []int // that it may use; none where the system does not say
+	Cores []int // that it may use; none if the system does not report it
 }
 
-// mySeat is this process's, as JSON.
+// localPlacement returns this process's placement, as JSON.
 func localPlacement() ([]byte, error) {
 	host, _ := os.Hostname()
 	return json.Marshal(placement{host, affinity.Allowed()})
 }
 
-// coresOf counts the cores that the ranks of rank 0's host have together, and tells
-// whether each has its own. A rank that is bound sees only its own.
+// countCores counts the cores of the ranks on rank 0's host together, and reports
+// whether each rank has its own. A rank that is bound sees only its own cores.
 func countCores(seats []placement) (n int, bound bool) {
 	var masks [][]byte
 	sum := 0

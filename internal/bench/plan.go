@@ -12,7 +12,7 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// The engines that can be asked for.
+// The engines that can be requested.
 const (
 	Auto   = "auto"
 	Local  = "local"
@@ -23,33 +23,33 @@ const (
 	Staged = "staged"
 )
 
-// Engines lists them.
+// Engines lists the engines.
 var Engines = []string{Auto, Local, Shm, TCP, Hier, NCCL, Staged}
 
-// A Plan is what to measure, the same on all ranks. It travels as JSON.
+// A Plan is what to measure, the same on all ranks. Ranks pass it on as JSON.
 type Plan struct {
-	Ranks   int // only Start and RunLocal look at it
+	Ranks   int // only used by Start and RunLocal
 	Ops     []string
 	DTypes  []string
 	Reduces []string
 	Sizes   []int // bytes, ascending
 	Engine  string
-	Iters   int // of a point; 0 means what fits in Budget
+	Iters   int // of a point; 0 means as many as fit into Budget
 	Warmup  int
-	Batch   int // operations that are started together
-	Ahead   int // how many are started before the first is waited for; 0 means what the engine likes
+	Batch   int // operations that are submitted together
+	Ahead   int // operations in flight; 0 means the engine's default
 	Alloc   bool
 	InPlace bool
 	Pairs   bool
 	Budget  time.Duration // for timing one point
-	// Duration is how long to go on, pass after pass; 0 means one pass.
+	// Duration is the total time, pass after pass; 0 means one pass.
 	Duration time.Duration
 }
 
-// device reports whether the ranks' memory is a GPU's.
+// device reports whether the ranks use GPU memory.
 func (p *Plan) device() bool { return p.Engine == NCCL || p.Engine == Staged }
 
-// minRanks is how many ranks make sense at least.
+// minRanks returns the smallest useful number of ranks.
 func (p *Plan) minRanks() int {
 	if p.Engine == Hier {
 		return 3
@@ -57,8 +57,8 @@ func (p *Plan) minRanks() int {
 	return 1
 }
 
-// maxSum is the greatest whole number up to which all are exact in every type:
-// that of bfloat16, whose sums must be.
+// maxSum is the largest integer up to which all integers are exact in every type.
+// bfloat16 is the least precise.
 const maxSum = 256
 
 func (p *Plan) validate() error {
@@ -108,13 +108,13 @@ func (s *spec) String() string {
 	return text
 }
 
-// specs lists the points of one pass, for so many ranks.
+// specs lists the points of one pass for a number of ranks.
 func (p *Plan) specs(ranks int) []spec {
 	var list []spec
 	for _, name := range p.Ops {
 		o := opNamed(name)
 		if name == "sendrecv" && (p.device() || ranks < 2 || p.InPlace) {
-			continue // messages take host memory, and are between two
+			continue // messages use host memory and two ranks
 		}
 		if name == "barrier" {
 			list = append(list, spec{op: o, reduce: none})
@@ -171,13 +171,12 @@ func DTypeNames() (names []string) {
 	return names
 }
 
-// reducible reports whether a Comm takes a reduction on a type.
+// reducible reports whether a Comm supports a reduction on a type.
 func reducible(dtype, reduce string) bool {
 	return engine.OpNamed(reduce).Takes(kernel.DType(dtypeNamed(dtype)))
 }
 
-// reducible reports whether any of the plan's reductions can be made on any of
-// its types.
+// reducible reports whether any of the plan's reductions supports any of its types.
 func (p *Plan) reducible() bool {
 	for _, d := range p.DTypes {
 		if slices.ContainsFunc(p.Reduces, func(red string) bool { return reducible(d, red) }) {
@@ -187,7 +186,7 @@ func (p *Plan) reducible() bool {
 	return false
 }
 
-// preMul is the factor of the reduction of that name.
+// preMul is the factor of the reduction "premul".
 const preMul = 2
 
 // reductions lists the reductions, as they are measured.

@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// A Screen shows a run to a person, or writes it for a program. It may be used by
-// several goroutines.
+// A Printer shows a run on a terminal or writes it as JSON. Several goroutines may
+// use it.
 type Printer struct {
 	mu            sync.Mutex
 	o             *Options
 	out, err      io.Writer
 	progress      bool
 	begin         time.Time
-	progressShown bool      // a line of progress stands on the terminal
-	current       string    // what is measured,
-	since         time.Time // and since when
+	progressShown bool      // a line of progress is on the terminal
+	current       string    // what is measured
+	since         time.Time // when its measurement began
 
 	start  *Start
-	group  string  // what the last row was of
+	group  string  // group of the last row
 	points []Point // in order; passes are merged
 	index  map[key]int
 	links  []Link
@@ -47,7 +47,7 @@ func newPrinter(o *Options, c *Command) (*Printer, error) {
 	return s, nil
 }
 
-// Take shows an event.
+// Handle shows an event.
 func (s *Printer) Handle(e Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,8 @@ func (s *Printer) Handle(e Event) error {
 	return nil
 }
 
-// Aside is for text that is no result. It does not disturb the progress.
+// Notices returns a writer for text that is not a result. It does not disturb the
+// progress line.
 func (s *Printer) Notices() io.Writer { return notices{s} }
 
 type notices struct{ s *Printer }
@@ -84,7 +85,7 @@ func (a notices) Write(p []byte) (int, error) {
 	return a.s.err.Write(p)
 }
 
-// print writes results, where progress may stand.
+// print writes results over the progress line.
 func (s *Printer) print(text string) error {
 	s.clearProgress()
 	_, err := io.WriteString(s.out, text)
@@ -122,11 +123,12 @@ func (s *Printer) step(t *Step) {
 	s.progressShown = true
 }
 
-// stuckTime is how long a step may take before one asks who keeps it.
+// stuckTime is how long a step may take before the report on a stopped run includes
+// the ranks' diagnosis.
 const stuckTime = 5 * time.Second
 
-// stopped says what a run was at when it was stopped, and, if that took long, what was
-// found out about its ranks.
+// stopText describes what a run measured when it was stopped, and, if that took
+// long, the diagnosis of its ranks.
 func (s *Printer) stopText(found []string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +141,7 @@ func (s *Printer) stopText(found []string) string {
 	return " during " + s.current + ": " + strings.Join(found, " ")
 }
 
-// wipe takes the progress away.
+// clearProgress clears the progress line.
 func (s *Printer) clearProgress() {
 	if s.progressShown {
 		fmt.Fprint(s.err, "\r\x1b[K")
@@ -147,7 +149,7 @@ func (s *Printer) clearProgress() {
 	}
 }
 
-// point shows one point, and names what is wrong with it.
+// point shows one point and its wrong results.
 func (s *Printer) point(p *Point) error {
 	i, again := s.index[p.Result.key()]
 	if again {
@@ -175,7 +177,8 @@ func (w Wrong) String() string {
 	return fmt.Sprintf("%s: rank %d, index %d: got %s, want %s (%d wrong on this rank)", w.What, w.Rank, w.Index, w.Got, w.Want, w.Count)
 }
 
-// merge adds another pass: the usual time of all, the worst and the best.
+// merge adds another pass: it keeps the typical time of all, the worst and the
+// best.
 func (p *Point) merge(q *Point) {
 	a, b := &p.Result, &q.Result
 	n := float64(a.Iters + b.Iters)
@@ -195,11 +198,11 @@ func (p *Point) merge(q *Point) {
 	for i := range p.Ranks {
 		p.Ranks[i] = max(p.Ranks[i], q.Ranks[i])
 	}
-	p.Low, p.High, p.Bins = q.Low, q.High, q.Bins // the last pass's
+	p.Low, p.High, p.Bins = q.Low, q.High, q.Bins // of the last pass
 	p.Wrongs = append(p.Wrongs, q.Wrongs...)
 }
 
-// wrong is how many elements were.
+// wrong returns the number of wrong elements.
 func (s *Printer) wrong() (n int) {
 	for i := range s.points {
 		n += s.points[i].Result.Wrong
@@ -207,8 +210,8 @@ func (s *Printer) wrong() (n int) {
 	return n
 }
 
-// Close ends the run: with a verdict and the page, if it went well. A long one that did
-// not shows what it had.
+// Close ends the run. A run that succeeded gets a verdict and the page. A long run
+// that failed shows its results so far.
 func (s *Printer) Close(failed error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +229,7 @@ func (s *Printer) Close(failed error) error {
 	if s.start == nil || s.done == nil {
 		return fmt.Errorf("rank 0 has ended without a result")
 	}
-	var lost error // without its page the run still has a verdict
+	var lost error // the run has a verdict even if its page cannot be written
 	if s.o.HTML != "" {
 		lost = s.page()
 	}

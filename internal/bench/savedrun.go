@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// Old is a run that was saved.
+// A SavedRun is a run that was saved.
 type SavedRun struct {
 	Name    string
 	Results []Result
 	index   map[key]*Result
 }
 
-// The tags between which a page holds its run.
+// The tags around the run in a page.
 const (
 	dataOpen  = `<script type="application/json" id="tutti-bench">`
 	dataClose = `</script>`
 )
 
-// ReadOld reads the saved output of --json, or a page.
+// ReadSaved reads the saved output of --json, or a page.
 func ReadSaved(path string) (*SavedRun, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -61,8 +61,8 @@ func ReadSaved(path string) (*SavedRun, error) {
 	return old, nil
 }
 
-// How much a median must have changed at least to be called a change, and the best
-// time with it.
+// The least relative changes of the median and of the best time that count as a
+// change.
 const (
 	minChange = 0.10
 	minBest   = 0.05
@@ -75,7 +75,7 @@ type Change struct {
 	Beyond bool    // beyond the noise
 }
 
-// String is what the table shows: a star marks what is beyond the noise.
+// String returns the text for the table; a star marks changes beyond the noise.
 func (c Change) String() string {
 	if !c.Known {
 		return "new"
@@ -87,8 +87,8 @@ func (c Change) String() string {
 	return fmt.Sprintf("%+.0f%%%s", 100*c.P50, mark)
 }
 
-// Compare compares a point with the saved one: a change is beyond the noise if the
-// median has changed by a tenth and by more than it wavers within the run, and the
+// Compare compares a point with the saved one. A change is beyond the noise if the
+// median has changed by a tenth and by more than its noise within the run, and the
 // best time has changed in the same direction.
 func (old *SavedRun) Compare(p *Point) Change {
 	was := old.index[p.Result.key()]

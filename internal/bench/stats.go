@@ -8,12 +8,13 @@ import (
 	"strings"
 )
 
-// at is the value that so many percent of sorted ones do not exceed.
+// percentile returns the value that the given percentage of sorted values does not
+// exceed.
 func percentile(sorted []int64, percent int) int64 {
 	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
 }
 
-// middle is the median of sorted values.
+// sortedMedian returns the median of sorted values.
 func sortedMedian(sorted []int64) int64 {
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
@@ -21,8 +22,8 @@ func sortedMedian(sorted []int64) int64 {
 
 func micro(ns int64) float64 { return float64(ns) / 1e3 }
 
-// spread is how far values lie apart, relative to their middle. The first block
-// is short and cold.
+// spread returns the range of values relative to their median. It ignores the first
+// block, which is short and cold.
 func spread(medians []int64) float64 {
 	if len(medians) > 2 {
 		medians = medians[1:]
@@ -34,12 +35,12 @@ func spread(medians []int64) float64 {
 	return float64(s[len(s)-1]-s[0]) / float64(max(s[len(s)/2], 1))
 }
 
-// binOf is the bin of a value between two, on a logarithmic scale.
+// binOf returns the bin of a value between low and high, on a logarithmic scale.
 func binOf(x, low, high float64) int {
 	return min(max(int(bins*math.Log(x/low)/math.Log(high/low)), 0), bins-1)
 }
 
-// median is the middle of some numbers.
+// median returns the median.
 func median(list []float64) float64 {
 	if len(list) == 0 {
 		return 0
@@ -53,7 +54,7 @@ func median(list []float64) float64 {
 
 var units = []string{"", "K", "M", "G", "T"}
 
-// byteText writes a number of bytes shortly: 16M.
+// byteText formats a number of bytes: 16M.
 func byteText(n int) string {
 	unit := 0
 	for n >= 1024 && n%1024 == 0 && unit < len(units)-1 {
@@ -82,7 +83,7 @@ func parseBytes(text string) (int, error) {
 	return int(bytes), nil
 }
 
-// shortNumber writes a number in about four digits.
+// shortNumber formats a number with about four digits.
 func shortNumber(x float64) string {
 	switch {
 	case x == 0:

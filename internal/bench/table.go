@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// head is what stands before the table.
+// header returns the text before the table.
 func (s *Printer) header() string {
 	st := s.start
 	var b strings.Builder
@@ -46,7 +46,8 @@ func (s *Printer) header() string {
 	return b.String()
 }
 
-// place is what the ranks run on: cores, or GPUs, of which rank 0's is named.
+// hardware returns what the ranks run on: cores, or GPUs, of which rank 0's is
+// named.
 func (st *Start) hardware() string {
 	switch {
 	case st.device():
@@ -72,7 +73,7 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// row is a line of the table.
+// row returns a line of the table.
 func (s *Printer) row(p *Point) string {
 	r := &p.Result
 	var b strings.Builder
@@ -91,8 +92,7 @@ func (s *Printer) row(p *Point) string {
 	return b.String()
 }
 
-// tail is what stands after the table: one line of verdict, and what a person
-// should know about it before that.
+// footer returns the text after the table: notes, and one line with the verdict.
 func (s *Printer) footer(paged bool) string {
 	var b strings.Builder
 	b.WriteString("\n")
@@ -115,12 +115,13 @@ func (s *Printer) footer(paged bool) string {
 	return b.String()
 }
 
-// compared is one line about the saved run.
+// comparison is one line about the saved run.
 func (s *Printer) comparison() string {
 	return fmt.Sprintf("against %s: %s", s.o.Against, s.saved.summary(s.points))
 }
 
-// crowd is how many ranks rank 0's host has; GPUs do not share its cores.
+// ranksOnHost returns how many ranks share the cores of rank 0's host. Ranks with
+// GPUs do not count.
 func (st *Start) ranksOnHost() (n int) {
 	if st.device() {
 		return 0
@@ -158,7 +159,7 @@ func (s *Printer) verdict() string {
 	return text
 }
 
-// best is the fastest point of the first operation that has a bandwidth.
+// best returns the fastest point of the first operation that has a bandwidth.
 func (s *Printer) best() (best *Result) {
 	for i := range s.points {
 		r := &s.points[i].Result

@@ -1,11 +1,11 @@
-// Package claim makes a process the only holder of a key in a store. A claim
-// whose holder has ended can be taken over; one whose holder lives cannot.
+// Package claim makes a process the only holder of a key in a store. Another process can
+// take a claim over if the holder has exited, and cannot if the holder runs.
 //
-// Whether a holder lives is known at once if it is on the same host, by its
-// process id. Otherwise it is known by its beats: Keep changes the key once a
-// second, and a holder whose key has not changed for five seconds has ended, or is
-// stopped. A holder that was stopped and goes on finds that it has lost its claim.
-// The store needs only what PyTorch's has.
+// The process id shows at once whether a holder on the same host runs. A holder on another
+// host sends heartbeats: Keep changes the key once per second. A holder whose key has not
+// changed for five seconds has exited, or is stopped (SIGSTOP). A holder that was stopped
+// and continues finds that it has lost its claim. The package uses only operations that
+// PyTorch's store has, too.
 package claim
 
 import (
@@ -21,64 +21,64 @@ import (
 )
 
 const (
-	// beatTime is the time between two beats.
+	// beatTime is the time between two heartbeats.
 	beatTime = time.Second
-	// lostTime is how long a holder may not beat.
+	// lostTime is the time without heartbeats after which a holder has lost its claim.
 	lostTime = 5 * beatTime
-	// lookTime is how often beats are looked for.
+	// lookTime is the time between two checks for a heartbeat.
 	lookTime = beatTime / 4
 )
 
-// A holder is what the key holds, as JSON.
+// A holder is the value of the key, as JSON.
 type holder struct {
-	Name    string  `json:"name"` // for people
+	Name    string  `json:"name"` // of the process, for people
 	Process process `json:"process"`
-	Token   string  `json:"token"` // in no other claim
-	Beat    int64   `json:"beat"`
+	Token   string  `json:"token"`          // unique to the claim
+	Beat    int64   `json:"beat"`           // number of the last heartbeat
 	Left    bool    `json:"left,omitempty"` // the claim is free; see Leave
 }
 
-// Name is what a claim of this process calls it, for people.
+// Name returns the name of this process in its claims, for people.
 func Name() string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("process %d on %s", os.Getpid(), host)
 }
 
-// A Claim is this process's hold on a key. Its methods must not be called at the
-// same time, except Token.
+// A Claim is this process's hold on a key. Its methods must not be called concurrently,
+// except Token.
 type Claim struct {
 	store store.Store
 	key   string
 	me    holder
-	value []byte // of the key, as far as this process knows
+	value []byte // the last value of the key that this process has seen
 	beat  time.Duration
 }
 
-// A TakenError says that another process, which lives, holds the key.
+// A TakenError means that another process, which runs, holds the key.
 type TakenError struct{ Holder string }
 
 func (e *TakenError) Error() string { return e.Holder }
 
-// A LostError says that another process has taken the claim over.
+// A LostError means that another process has taken the claim over.
 type LostError struct{ Holder string }
 
 func (e *LostError) Error() string {
-	return fmt.Sprintf("%s has taken the place that this process held; a process loses it if it gives no sign of life for %v, or claims it again", e.Holder, lostTime)
+	return fmt.Sprintf("%s has replaced this process; a process is replaced if it is stopped for %v, or registers again", e.Holder, lostTime)
 }
 
 // Options are for Take.
 type Options struct {
-	// Using reports whether the holder with a token uses what it has claimed
-	// without beats. It is asked about holders on other hosts, before and after
-	// their beats are waited for. Nil: none does.
+	// Using reports whether the holder with a token uses what it has claimed, without
+	// heartbeats. Take calls it for holders on other hosts, before and after it waits for
+	// their heartbeats. Nil: no holder does.
 	Using func(ctx context.Context, token string) bool
 
 	lost time.Duration // zero: lostTime; for tests
 	self *process      // nil: this process; for tests
 }
 
-// Take claims a key. The error is a *TakenError if another process holds it. A
-// claim of this process itself, by an earlier call, is taken over.
+// Take claims a key. The error is a *TakenError if another process holds it. Take replaces
+// an earlier claim of this process.
 func Take(ctx context.Context, s store.Store, key string, opt Options) (*Claim, error) {
 	c := &Claim{store: s, key: key, me: holder{Name: Name(), Process: self(), Token: rand.Text()}, beat: beatTime}
 	if opt.self != nil {
@@ -88,7 +88,7 @@ func Take(ctx context.Context, s store.Store, key string, opt Options) (*Claim, 
 		opt.lost = lostTime
 	}
 	c.value = c.me.encode()
-	var before []byte // nil: nobody
+	var before []byte // the value to replace; nil: the key is free
 	for {
 		value, err := s.CompareAndSet(ctx, key, before, c.value)
 		if err != nil {
@@ -97,10 +97,10 @@ func Take(ctx context.Context, s store.Store, key string, opt Options) (*Claim, 
 		if string(value) == string(c.value) {
 			return c, nil
 		}
-		// A key that is not there answers with what was expected.
-		gone := before != nil && string(value) == string(before)
+		// If the key does not exist, the store answers with the expected value.
+		deleted := before != nil && string(value) == string(before)
 		before = nil
-		if gone {
+		if deleted {
 			continue
 		}
 		if other, ok := decode(value); ok {
@@ -109,7 +109,7 @@ func Take(ctx context.Context, s store.Store, key string, opt Options) (*Claim, 
 			}
 			before = value
 		} else if len(value) > 0 {
-			return nil, fmt.Errorf("the store's key %q holds something else than a claim: %.40q", key, value)
+			return nil, fmt.Errorf("the store's value of %q is not a claim: %.40q; use a store that no other program writes to", key, value)
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -117,7 +117,7 @@ func Take(ctx context.Context, s store.Store, key string, opt Options) (*Claim, 
 	}
 }
 
-// displace returns nil if the key may be taken from another holder.
+// displace returns nil if this process may take the key from another holder.
 func (c *Claim) displace(ctx context.Context, value []byte, other holder, opt *Options) error {
 	if other.Left {
 		return nil
@@ -135,7 +135,7 @@ func (c *Claim) displace(ctx context.Context, value []byte, other holder, opt *O
 	for end := time.Now().Add(opt.lost); time.Now().Before(end); {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s holds the place, and it is not known yet whether it lives: %w", other.Name, ctx.Err())
+			return fmt.Errorf("%s has the place, and it is not known yet whether it runs: %w", other.Name, ctx.Err())
 		case <-time.After(min(lookTime, opt.lost/4)):
 		}
 		now, err := c.store.CompareAndSet(ctx, c.key, nil, c.value)
@@ -146,23 +146,23 @@ func (c *Claim) displace(ctx context.Context, value []byte, other holder, opt *O
 			if again, ok := decode(now); ok && again.Token == other.Token && !again.Left {
 				return &TakenError{other.Name}
 			}
-			return nil // released, or somebody else's: Take looks again
+			return nil // released, or another process's: Take looks again
 		}
 	}
-	// The holder may have begun to use the claim meanwhile; then it no longer beats. If the
-	// holder begins after this question, its Confirm fails once this process has the claim.
+	// The holder may have begun to use the claim meanwhile; then it sends no heartbeats. If it
+	// begins after this call, its Confirm fails once this process has the claim.
 	if using() {
 		return &TakenError{other.Name}
 	}
 	return nil
 }
 
-// Token returns what is in no other claim.
+// Token returns a text that no other claim has.
 func (c *Claim) Token() string { return c.me.Token }
 
-// Keep beats until ctx ends, and then returns nil. It returns a *LostError if the
-// claim was taken over. It does not begin at once: most claims are needed for
-// milliseconds only.
+// Keep sends heartbeats until ctx ends, and then returns nil. It returns a *LostError if the
+// claim was taken over. The first heartbeat is sent after beatTime: most claims are needed
+// for milliseconds only.
 func (c *Claim) Keep(ctx context.Context) error {
 	tick := time.NewTicker(c.beat)
 	defer tick.Stop()
@@ -176,16 +176,16 @@ func (c *Claim) Keep(ctx context.Context) error {
 		if lost := (*LostError)(nil); errors.As(err, &lost) {
 			return lost
 		}
-		// Other errors of the store reach the caller in its own calls.
+		// The caller sees other errors of the store in its own calls.
 	}
 }
 
-// Confirm makes sure that this process still holds the key. It is for a holder that
-// beats no more because Options.Using reports it from now on. A process that takes the claim
-// over after a silence either sees that, or is found here. The error is a *LostError
-// if the claim was taken over.
+// Confirm checks that this process still holds the key. A holder calls it when it stops its
+// heartbeats because Options.Using reports it from now on. A process that takes the claim
+// over either sees that, or Confirm finds it. The error is a *LostError if the claim was
+// taken over.
 func (c *Claim) Confirm(ctx context.Context) error {
-	c.me.Beat++ // a beat whose answer has not arrived must not be taken for this one
+	c.me.Beat++ // a heartbeat whose answer was lost must differ from this one
 	for {
 		if again, err := c.renew(ctx); !again {
 			return err
@@ -193,8 +193,9 @@ func (c *Claim) Confirm(ctx context.Context) error {
 	}
 }
 
-// renew is one beat. It is to be called again if the key held a beat whose answer
-// had not arrived. The error is a *LostError if the claim was taken over.
+// renew sends one heartbeat. If again is true, the key had an earlier heartbeat whose answer
+// was lost, and the caller calls renew again. The error is a *LostError if the claim was
+// taken over.
 func (c *Claim) renew(ctx context.Context) (again bool, err error) {
 	next := c.me
 	next.Beat++
@@ -209,26 +210,26 @@ func (c *Claim) renew(ctx context.Context) (again bool, err error) {
 	case held.Token != c.me.Token:
 		return false, &LostError{held.Name}
 	default:
-		// A key that is not there answers with c.value. Nobody deletes it.
+		// If the key did not exist, the store would answer with c.value. It is never deleted.
 		again = string(now) != string(value) && string(now) != string(c.value)
-		c.me.Beat, c.value = held.Beat, now // and not the token, which others may read
+		c.me.Beat, c.value = held.Beat, now
 		return again, nil
 	}
 }
 
-// Release gives the key back, if this process still holds it: the key is empty then.
-// It is not deleted, because another process may have taken it by then.
+// Release frees the key if this process still holds it. The key is then empty. It is not
+// deleted, because another process may have taken it meanwhile.
 func (c *Claim) Release(ctx context.Context) { c.free(ctx, nil) }
 
-// Leave gives the key back, too, but the key still says that there was a holder.
+// Leave frees the key like Release, but the key still names the last holder.
 func (c *Claim) Leave(ctx context.Context) {
 	left := c.me
 	left.Left = true
 	c.free(ctx, left.encode())
 }
 
-// free puts a value into the key that lets other processes take it, if this process
-// still holds it.
+// free sets the key to a value that lets other processes take it, if this process still
+// holds it.
 func (c *Claim) free(ctx context.Context, value []byte) {
 	for {
 		now, err := c.store.CompareAndSet(ctx, c.key, c.value, value)
@@ -236,7 +237,7 @@ func (c *Claim) free(ctx context.Context, value []byte) {
 		if err != nil || !ok || held.Token != c.me.Token || held.Left || string(now) == string(c.value) {
 			return
 		}
-		c.value = now // a beat had arrived whose answer had not
+		c.value = now // a heartbeat whose answer was lost
 	}
 }
 

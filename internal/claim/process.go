@@ -1,13 +1,13 @@
 package claim
 
-// A process is what identifies a process for others that may be on its host.
+// A process identifies a process to other processes of its host.
 type process struct {
-	Host  string `json:"host"`  // of this boot, and the namespace of process ids; "": not known
-	ID    int    `json:"id"`    // there
-	Start string `json:"start"` // when it began, in the kernel's words; "": not known
+	Host  string `json:"host"`  // the boot and the namespace of process ids; "": unknown
+	ID    int    `json:"id"`    // the process id in that namespace
+	Start string `json:"start"` // the start time, in the kernel's format; "": unknown
 }
 
-// A fate is what this process knows of another.
+// A fate is the state of another process, as far as this process knows it.
 type fate int
 
 const (
@@ -17,7 +17,7 @@ const (
 	ended
 )
 
-// compare finds out what became of p. This process is me.
+// compare returns the state of p. This process is me.
 func (p process) compare(me process) fate {
 	switch {
 	case p.Host == "" || p.Host != me.Host:

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// self is this process.
+// self returns the identity of this process.
 func self() process {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	space, bad := os.Readlink("/proc/self/ns/pid")
@@ -19,14 +19,14 @@ func self() process {
 	return p
 }
 
-// look finds out what became of a process of this host.
+// look returns the state of a process of this host.
 func (p process) look() fate {
 	if err := syscall.Kill(p.ID, 0); errors.Is(err, syscall.ESRCH) {
 		return ended
 	}
 	start, state, ok := stat(p.ID)
 	switch {
-	case !ok: // it has just ended, or is hidden
+	case !ok: // it has just exited, or is hidden
 		return unknown
 	case start != p.Start || state == "Z" || state == "X":
 		return ended
@@ -34,13 +34,13 @@ func (p process) look() fate {
 	return living
 }
 
-// stat reads when a process began, and its state.
+// stat reads the start time and the state of a process.
 func stat(id int) (start, state string, ok bool) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", id))
 	if err != nil {
 		return "", "", false
 	}
-	// The name, in brackets, may hold anything.
+	// The name, in brackets, may contain any characters.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	const stateField, startField = 0, 19 // after the name
 	if len(fields) <= startField {

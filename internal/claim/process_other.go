@@ -4,11 +4,11 @@ package claim
 
 import "os"
 
-// self is this process.
+// self returns the identity of this process.
 func self() process {
 	host, _ := os.Hostname()
 	return process{Host: host, ID: os.Getpid()}
 }
 
-// look finds out what became of a process of this host.
+// look returns the state of a process of this host. This system does not tell.
 func (p process) look() fate { return unknown }

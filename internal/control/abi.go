@@ -2,11 +2,12 @@ package control
 
 import "github.com/tutti-go/tutti/internal/abi"
 
-// ABI describes what ranks must have in common once they have joined: the kinds of
-// frames. Package overlay describes the messages. What comes before that never changes.
+// ABI describes what the ranks must have in common after Join: the kinds and the layout of frames.
+// Package overlay describes its messages. The encoding of the handshake never changes and is not
+// part of the ABI.
 func ABI() string {
-	return abi.Text("watch",
-		"kinds", []kind{challenge, hello, refused, welcome, put, all, control, beat},
+	return abi.Text("control",
+		"kinds", []kind{challenge, hello, refused, welcome, putBlob, allBlobs, control, heartbeat},
 		"maxFrame", maxFrame, "keyBytes", keyBytes,
 		"frame", abi.Struct[frame](),
 	)

@@ -1,10 +1,9 @@
-// Package watch is the control channel between the ranks of a job: it lets
-// them find each other, exchange what they need to connect, and learn who has
-// failed and why. It carries no data of users.
+// Package control is the control channel between the ranks of a job. By Join the ranks find each
+// other and exchange the data that they need to connect. After that a rank learns over the channel
+// which ranks are lost and why a group has failed. The channel carries no user data.
 //
-// The channel is a star. Rank 0 listens, the others connect to it, both sides
-// prove that they know the job's secret, and rank 0 passes on what concerns
-// others. Where the job has a certificate, all that is encrypted. A connection
-// that ends without a goodbye, or whose other side's host does not answer for a
-// while, means that its rank is lost, and all others are told.
+// Join is a star: rank 0 listens and the other ranks connect to it. Both sides prove that they know
+// the job's secret. If the job has a certificate, the channel is encrypted. After Join every rank
+// has links to a few other ranks, see package overlay. A rank is lost if its link ends without a
+// goodbye, or if its host does not answer for Config.Silence; all other ranks are notified.
 package control

@@ -13,10 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
-// wireForm is a frame as it travels.
+// wireForm encodes a frame.
 func wireForm(tb testing.TB, f *frame) []byte {
 	tb.Helper()
 	body, err := json.Marshal(f)
@@ -26,16 +27,16 @@ func wireForm(tb testing.TB, f *frame) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 }
 
-// samples are frames of all kinds.
+// samples returns frames of all kinds.
 func samples() []*frame {
-	c := &overlay.Cause{Group: "g", Members: []int{0, 1}, From: 1, Report: 3, Kind: "lost", Lost: []int{1}, Above: []int{2}, Reason: "because"}
+	c := &overlay.Cause{Group: "g", Members: []int{0, 1}, From: 1, Report: 3, Kind: "lost", Lost: []int{1}, Above: []int{2}, Facts: engine.Facts{Text: "because"}}
 	return []*frame{
 		{Kind: challenge, Version: version, Nonce: newNonce()},
 		{Kind: hello, Version: version, Rank: 1, Size: 2, Nonce: newNonce(), Proof: newNonce(), Blob: []byte("me")},
 		{Kind: refused, Reason: "no"},
 		{Kind: welcome, Proof: newNonce(), Blobs: [][]byte{{1}, {2}}},
-		{Kind: put, Rank: 1, Key: "k", Members: []int{1, 0}, Blob: []byte("b")},
-		{Kind: all, Key: "k", Members: []int{1, 0}, Blobs: [][]byte{{1}, nil}},
+		{Kind: putBlob, Rank: 1, Key: "k", Members: []int{1, 0}, Blob: []byte("b")},
+		{Kind: allBlobs, Key: "k", Members: []int{1, 0}, Blobs: [][]byte{{1}, nil}},
 		{Kind: control, Message: &overlay.Message{Kind: overlay.Position, Rank: 1, Number: 1, Group: "g", Members: []int{0, 1}, Where: []byte("here")}},
 		{Kind: control, Message: &overlay.Message{Kind: overlay.Report, Cause: c}},
 		{Kind: control, Message: &overlay.Message{Kind: overlay.State, Facts: []*overlay.Message{{Kind: overlay.Failed, Cause: c}, {Kind: overlay.Lost, Rank: 1}}}},
@@ -45,13 +46,13 @@ func samples() []*frame {
 		{Kind: control, Message: &overlay.Message{Kind: overlay.Here, Number: 7}},
 		{Kind: control, Message: &overlay.Message{Kind: overlay.Noted}},
 		{Kind: control, Message: &overlay.Message{Kind: overlay.Drop}},
-		{Kind: beat},
+		{Kind: heartbeat},
 		{Kind: control, Message: &overlay.Message{Kind: overlay.Bye}},
 	}
 }
 
-// FuzzFrame reads a stream of frames. What is accepted is what was sent, and
-// nothing is read that is longer than it may be.
+// FuzzFrame decodes a stream of frames. An accepted frame encodes to the same bytes, and no frame
+// longer than the limit is read.
 func FuzzFrame(f *testing.F) {
 	var stream []byte
 	for _, s := range samples() {
@@ -77,40 +78,40 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// same compares frames; JSON does not tell empty from missing.
+// same compares frames. JSON does not distinguish empty from missing members.
 func same(a, b *frame) bool {
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)
 	return reflect.DeepEqual(x, y)
 }
 
-// FuzzRank has a rank that has proved itself say anything: rank 0 takes it.
+// FuzzRank lets an authenticated rank send arbitrary frames. Rank 0 must not fail.
 func FuzzRank(f *testing.F) {
 	for _, s := range samples() {
 		f.Add(wireForm(f, s))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
 		m := newMember(Config{Size: 3})
-		m.hub = &hub{m: m, conns: make([]*conn, 3), gathers: make(map[string]*gather)}
+		m.server = &joinServer{member: m, conns: make([]*conn, 3), gathers: make(map[string]*gatherState)}
 		m.Watch("g", []int{0, 1}, ignoreFailure)
-		m.Follow("g", func(int, []byte) {})
+		m.HandlePositions("g", func(int, []byte) {})
 		near, far := net.Pipe()
 		defer far.Close()
 		go func() { _, _ = io.Copy(io.Discard, far) }()
 		c := newConn(near)
 		c.in = bufio.NewReader(bytes.NewReader(in))
-		l := m.begin([]*conn{nil, c})[1]
+		l := m.startNode([]*conn{nil, c})[1]
 		f, err := l.receive(maxFrame)
-		m.serve(1, l, f, err)
+		m.readLink(1, l, f, err)
 		m.cancel()
 		m.timer.Stop()
-		m.work.Wait()
+		m.wg.Wait()
 	})
 }
 
-// FuzzControl throws bytes at the listener of a job that goes on.
+// FuzzControl sends arbitrary bytes to the listener of a running job.
 func FuzzControl(f *testing.F) {
-	members, _ := job(f, 3)
+	members, _ := joinAll(f, 3)
 	f.Cleanup(func() { leave(f, members) })
 	for _, s := range samples() {
 		f.Add(wireForm(f, s))
@@ -127,7 +128,7 @@ func FuzzControl(f *testing.F) {
 		_ = c.SetDeadline(time.Now().Add(deadline))
 		_, _ = c.Write(in)
 		_ = c.(*net.TCPConn).CloseWrite()
-		// A challenge and a refusal; a refusal may quote what was sent.
+		// The answer is a challenge and a refusal, which may quote what was sent.
 		if said, _ := io.ReadAll(c); len(said) > 4096 {
 			t.Fatalf("a stranger was told %d bytes", len(said))
 		}

@@ -16,48 +16,46 @@ import (
 	"github.com/tutti-go/tutti/internal/launchenv"
 )
 
-// version is that of the encoding of challenge, hello and refused, which never
-// changes. What ranks run is a Version.
+// version is the encoding of challenge, hello and refused. It never changes. The version of the
+// program is Version.
 const version = 1
 
-// fateTime is how long a rank that cannot join waits for rank 0 to have read its
-// hello.
-const fateTime = time.Second
+// helloReadTime is how long a rank that cannot join waits for rank 0 to read its hello.
+const helloReadTime = time.Second
 
 // Config says which rank joins which job.
 type Config struct {
 	Rank, Size int
-	// Addr is where rank 0 listens and the others connect, "host:port".
+	// Addr is the "host:port" where rank 0 listens and the other ranks connect.
 	Addr string
-	// Listener, on rank 0, is used in place of listening on Addr.
+	// Listener, on rank 0, replaces a listener on Addr.
 	Listener net.Listener
-	// Secret is known to all ranks of the job and to nobody else.
+	// Secret is known only to the ranks of the job.
 	Secret []byte
-	// TLS, if not nil, encrypts the channel; all ranks have it, or none has. See
-	// jobtls.Config.
+	// TLS, if not nil, encrypts the channel. Either all ranks have it or none. See jobtls.Config.
 	TLS *tls.Config
-	// Version is what this rank runs. Ranks of different versions refuse each other.
+	// Version describes this rank's program. Ranks of different versions refuse each other.
 	Version Version
-	// Blob is what the others need to know of this rank.
+	// Blob is this rank's data for all other ranks; see Member.Blobs.
 	Blob []byte
-	// FirstBlob takes its place where rank 0 is of protocol 1, which compares no
-	// versions: it makes ranks of that protocol end their own Join, and say why.
-	FirstBlob []byte
-	// Silence is about how long another rank's host may not answer before the
-	// rank is lost. Zero: 30 s.
+	// Protocol1Blob replaces Blob if rank 0 uses protocol 1, which compares no versions. It makes the
+	// ranks of protocol 1 fail their own Join with a reason.
+	Protocol1Blob []byte
+	// Silence is how long another rank's host may not answer, approximately, before the rank is
+	// lost. Zero: 30 s.
 	Silence time.Duration
-	// Logger is told of those who are refused. It must not be nil.
+	// Logger logs refused connections. It must not be nil.
 	Logger *slog.Logger
 }
 
-// Join connects this rank with the others, and returns when all have joined.
-// When ctx ends before that, the error says who is missing as far as this rank
-// can know; if it knows that, it is an *engine.AbsentError.
+// Join connects this rank with the other ranks and returns when all have joined. If ctx ends first,
+// the error names the missing ranks as far as this rank knows them: on rank 0 it is an
+// *engine.AbsentError.
 func Join(ctx context.Context, cfg Config) (*Member, error) {
 	m := newMember(cfg)
 	var err error
 	if cfg.Rank == 0 {
-		err = m.host(ctx)
+		err = m.serveJoin(ctx)
 	} else {
 		err = m.connect(ctx)
 	}
@@ -67,36 +65,38 @@ func Join(ctx context.Context, cfg Config) (*Member, error) {
 	return m, nil
 }
 
-// tries is how often a rank comes again that was cut off when it came.
-const tries = 6
+// maxTries is how often a rank connects to rank 0 if the connection ends during the handshake.
+const maxTries = 6
 
-// connect joins as a rank other than 0.
+// connect joins as a rank other than 0. It retries if the connection ends during the handshake. The
+// error is an *engine.AbsentError if rank 0 does not listen before ctx ends, and a *RootLostError if
+// rank 0 has exited or closes every connection.
 func (m *Member) connect(ctx context.Context) error {
 	nc, err := dial(ctx, m.cfg.Addr)
 	if err != nil {
 		return &engine.AbsentError{Ranks: []int{0}, Err: fmt.Errorf("rank 0 cannot be reached at %s: %w", m.cfg.Addr, err)}
 	}
 	for try := 1; ; try++ {
-		err = m.join(ctx, nc)
-		if ctx.Err() != nil || !cutOff(err) {
+		err = m.joinOver(ctx, nc)
+		if ctx.Err() != nil || !disconnected(err) {
 			return err
 		}
-		if try == tries {
+		if try == maxTries {
 			return &RootLostError{err}
 		}
-		// Rank 0 may have had no room, for all the strangers that came. If it
-		// has died instead, nobody answers now.
-		var gone error
-		if nc, gone = dialOnce(ctx, m.cfg.Addr); errors.As(gone, new(*elsewhereError)) {
-			return gone
-		} else if gone != nil {
+		// Rank 0 may have evicted this connection because too many were pending. If the process of
+		// rank 0 has exited, nothing listens now.
+		var dialErr error
+		if nc, dialErr = dialOnce(ctx, m.cfg.Addr); errors.As(dialErr, new(*notLoopbackError)) {
+			return dialErr
+		} else if dialErr != nil {
 			return &RootLostError{err}
 		}
 	}
 }
 
-// A RootLostError says that rank 0 has ended the connection without a word before
-// all ranks had joined: it has died, or was replaced.
+// A RootLostError says that rank 0 has closed the connection without a reason before all ranks had
+// joined: its process has exited or was replaced.
 type RootLostError struct{ Err error }
 
 func (e *RootLostError) Error() string { return e.Err.Error() }
@@ -104,27 +104,26 @@ func (e *RootLostError) Error() string { return e.Err.Error() }
 // Unwrap returns why the connection has ended.
 func (e *RootLostError) Unwrap() error { return e.Err }
 
-// A TakenError says that another process of the rank is connected to rank 0. If that
-// process has ended, its place becomes free when rank 0 notices.
+// A TakenError says that another process of the rank is connected to rank 0. After that process
+// exits, the rank can join as soon as rank 0 has noticed.
 type TakenError struct{ reason string }
 
 func (e *TakenError) Error() string { return e.reason }
 
-// cutOff reports whether a connection ended in a way that says nothing about
-// the other side.
-func cutOff(err error) bool {
+// disconnected reports whether err is the end of a connection for an unknown reason.
+func disconnected(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// join joins on a new connection.
-func (m *Member) join(ctx context.Context, nc net.Conn) error {
-	// A context that ends closes the connection, and so ends every read.
+// joinOver joins on a new connection.
+func (m *Member) joinOver(ctx context.Context, nc net.Conn) error {
+	// Closing the connection ends every read when ctx ends.
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
-	m.up = newConn(nc)
-	err := keepalive.Bound(nc, m.cfg.Silence)
+	m.rootConn = newConn(nc)
+	err := keepalive.Apply(nc, m.cfg.Silence)
 	if err == nil {
-		err = m.greet()
+		err = m.handshake()
 	}
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -134,58 +133,58 @@ func (m *Member) join(ctx context.Context, nc net.Conn) error {
 		if ctx.Err() != nil {
 			what := "not all ranks have joined"
 			if !m.answered {
-				what = fmt.Sprintf("what listens at %s does not answer as rank 0 of a job does", m.cfg.Addr)
+				what = fmt.Sprintf("the process at %s does not answer like rank 0 of a job; check Config.Addr (TUTTI_ADDR)", m.cfg.Addr)
 			}
 			err = fmt.Errorf("%s: %w", what, ctx.Err())
 		}
 		return err
 	}
-	l := m.begin([]*conn{m.up})[0]
-	m.work.Go(func() {
+	l := m.startNode([]*conn{m.rootConn})[0]
+	m.wg.Go(func() {
 		f, err := l.receive(maxFrame)
-		m.serve(0, l, f, err)
+		m.readLink(0, l, f, err)
 	})
 	return nil
 }
 
-// An elsewhereError says that an address has led away from the loopback.
-type elsewhereError struct {
-	said string
-	is   net.Addr
+// A notLoopbackError says that an address that names the loopback resolved to another interface.
+type notLoopbackError struct {
+	addr   string
+	actual net.Addr
 }
 
-func (e *elsewhereError) Error() string {
-	return fmt.Sprintf("%s is %v here, which is not on the loopback", e.said, e.is)
+func (e *notLoopbackError) Error() string {
+	return fmt.Sprintf("%s resolves to %v on this host, which is not on the loopback", e.addr, e.actual)
 }
 
-// onLoopback returns an *elsewhereError if an address that is said to be on the loopback has
-// led somewhere else: a name may.
-func onLoopback(said string, is net.Addr) error {
-	if tcp, ok := is.(*net.TCPAddr); launchenv.OnLoopback(said) && ok && !tcp.IP.IsLoopback() {
-		return &elsewhereError{said, is}
+// checkLoopback returns a *notLoopbackError if the address said names the loopback and is does not:
+// the name may resolve to anything.
+func checkLoopback(addr string, actual net.Addr) error {
+	if tcp, ok := actual.(*net.TCPAddr); launchenv.OnLoopback(addr) && ok && !tcp.IP.IsLoopback() {
+		return &notLoopbackError{addr, actual}
 	}
 	return nil
 }
 
-// dialOnce connects, if there is somebody.
+// dialOnce connects to rank 0 with one attempt.
 func dialOnce(ctx context.Context, addr string) (net.Conn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
-	if err := onLoopback(addr, c.RemoteAddr()); err != nil {
+	if err := checkLoopback(addr, c.RemoteAddr()); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// dial tries until there is somebody: ranks start in any order.
+// dial retries until rank 0 listens, because ranks start in any order.
 func dial(ctx context.Context, addr string) (net.Conn, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		c, err := dialOnce(ctx, addr)
-		if err == nil || errors.As(err, new(*elsewhereError)) {
+		if err == nil || errors.As(err, new(*notLoopbackError)) {
 			return c, err
 		}
 		select {
@@ -196,18 +195,18 @@ func dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 }
 
-// greet proves who this rank is, and finds out that rank 0 is who it must be.
-func (m *Member) greet() error {
+// handshake authenticates this rank and rank 0 to each other and receives the welcome.
+func (m *Member) handshake() error {
 	cfg := &m.cfg
-	f, err := m.up.receive(maxHello)
+	f, err := m.rootConn.receive(maxHello)
 	if err != nil {
 		return fmt.Errorf("no answer from rank 0 at %s: %w", cfg.Addr, err)
 	}
 	if f.Kind != challenge || len(f.Nonce) != nonceBytes {
-		return fmt.Errorf("there is something else than a tutti job at %s", cfg.Addr)
+		return fmt.Errorf("a program other than tutti listens at %s; check Config.Addr (TUTTI_ADDR)", cfg.Addr)
 	}
 	if f.Version != version {
-		return mismatchError(fmt.Sprintf("rank 0 speaks version %d of the control protocol, this rank version %d", f.Version, version))
+		return mismatchError(fmt.Sprintf("rank 0 uses version %d of the handshake, this rank uses version %d; build all ranks with the same version of tutti", f.Version, version))
 	}
 	m.answered = true
 	if err := m.encrypt(f.TLS); err != nil {
@@ -216,26 +215,26 @@ func (m *Member) greet() error {
 	root, fits := f.Build, cfg.Version.fits(f.Build)
 	blob := cfg.Blob
 	if root == nil {
-		blob = cfg.FirstBlob
+		blob = cfg.Protocol1Blob
 	}
 	theirs, ours := f.Nonce, newNonce()
-	err = m.up.send(&frame{
+	err = m.rootConn.send(&frame{
 		Kind: hello, Version: version, Build: &cfg.Version, Rank: cfg.Rank, Size: cfg.Size, Nonce: ours, Blob: blob, TLS: cfg.TLS != nil,
-		Proof: prove(cfg.Secret, "rank", theirs, ours, cfg.Rank, cfg.Size, m.up.binding),
+		Proof: prove(cfg.Secret, "rank", theirs, ours, cfg.Rank, cfg.Size, m.rootConn.binding),
 	})
 	if err != nil {
 		return err
 	}
 	if !fits {
-		// Rank 0 finds out by the hello. It need not answer.
-		_ = m.up.SetReadDeadline(time.Now().Add(fateTime))
-		_, _ = m.up.receive(maxFrame)
-		return mismatchError(versionsDiffer(cfg.Rank, &cfg.Version, root))
+		// Rank 0 detects the difference in the hello. Its answer is not needed.
+		_ = m.rootConn.SetReadDeadline(time.Now().Add(helloReadTime))
+		_, _ = m.rootConn.receive(maxFrame)
+		return mismatchError(versionMismatch(cfg.Rank, &cfg.Version, root))
 	}
-	f, err = m.up.receive(maxFrame)
+	f, err = m.rootConn.receive(maxFrame)
 	switch {
 	case err != nil:
-		return fmt.Errorf("rank 0 has ended the connection: %w", err)
+		return fmt.Errorf("rank 0 has closed the connection: %w", err)
 	case f.Kind == refused && f.Mismatch:
 		return mismatchError(f.Reason)
 	case f.Kind == refused:
@@ -245,9 +244,9 @@ func (m *Member) greet() error {
 		}
 		return errors.New(text)
 	case f.Kind != welcome || len(f.Blobs) != cfg.Size || len(f.JobKey) != keyBytes:
-		return errors.New("rank 0 has sent something else than a welcome")
-	case !proved(cfg.Secret, "root", theirs, ours, cfg.Rank, cfg.Size, m.up.binding, f.Proof):
-		return fmt.Errorf("what listens at %s does not know the job's secret", cfg.Addr)
+		return errors.New("rank 0 has sent an invalid answer")
+	case !proved(cfg.Secret, "root", theirs, ours, cfg.Rank, cfg.Size, m.rootConn.binding, f.Proof):
+		return fmt.Errorf("the process at %s does not know the job's secret; set the same secret on all ranks (Config.Secret, TUTTI_SECRET)", cfg.Addr)
 	}
 	m.blobs, m.key = f.Blobs, f.JobKey
 	return nil

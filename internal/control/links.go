@@ -13,34 +13,34 @@ import (
 )
 
 const (
-	// dialTime bounds a dial of another rank. It is long, because a process that is stopped answers
-	// late, and the end of such a process is noticed at once by a dial that waits for it.
+	// dialTime bounds a dial of another rank. It is long because a stopped process answers late,
+	// and a dial that waits for the process fails at once when the process ends.
 	dialTime = time.Minute
-	// linkTime is how long a message may take to leave on a link. Notices for all ranks wait that
-	// long for one that does not read; its connection ends then, and is made again.
+	// linkTime bounds the write of messages to one link. Messages for other ranks wait that long
+	// for a rank that does not read. Its connection is then closed, and dialed again.
 	linkTime = 200 * time.Millisecond
-	// leaveTime bounds how long a rank that leaves waits for the others to know.
+	// leaveTime bounds how long a leaving rank waits for acknowledgements.
 	leaveTime = 1500 * time.Millisecond
-	// lingerQuiet is how long rank 0, when it leaves early, waits for another departure; lingerTime
-	// bounds all of that. See linger.
-	lingerQuiet = 50 * time.Millisecond
-	lingerTime  = time.Second
-	// leavePace is how often a rank that leaves does what is due.
-	leavePace = 2 * time.Millisecond
+	// lingerIdle is how long a leaving rank 0 waits for the next departure. lingerTime bounds the
+	// whole wait. See linger.
+	lingerIdle = 50 * time.Millisecond
+	lingerTime = time.Second
+	// leaveTick is the interval between ticks of the node while this rank leaves.
+	leaveTick = 2 * time.Millisecond
 )
 
-// A link is a connection with another rank after Join.
+// A link is a connection with another rank after Join. Its conn is safe for concurrent use.
 type link struct {
 	*conn
-	made    bool // this rank has made it
-	dropped bool // this rank sends nothing on it any more; guarded by Member.news
+	made    bool // this rank dialed it
+	dropped bool // this rank sends nothing on it any more; guarded by Member.nodeMu
 }
 
-// A Dialer connects to another rank of the job, and proves to it which rank this is.
+// A Dialer connects to another rank of the job and proves to it the number of this rank.
 type Dialer func(ctx context.Context, rank int) (net.Conn, error)
 
-// Reach lets this rank connect to others than rank 0. It is called when all exchanges of Join are
-// complete. Before it is called, a rank whose connection has ended is lost.
+// Reach allows this rank to connect to ranks other than rank 0. The caller calls it when all
+// Gathers of Join are complete. Before Reach, a rank whose connection ends is lost.
 func (m *Member) Reach(dial Dialer) {
 	m.step(func(now time.Time) {
 		m.dialer = dial
@@ -48,35 +48,37 @@ func (m *Member) Reach(dial Dialer) {
 	})
 }
 
-// Accept takes a connection of another rank that has proved itself.
+// Accept adds a connection that another rank has made and authenticated. It closes nc if this rank
+// has left.
 func (m *Member) Accept(rank int, nc net.Conn) {
 	if !m.step(func(now time.Time) { m.attach(now, rank, &link{conn: newConn(nc)}) }) {
 		nc.Close()
 	}
 }
 
-// begin starts with the connections of Join, by rank. No message is read before.
-func (m *Member) begin(conns []*conn) (links []*link) {
-	m.news.Lock()
-	defer m.news.Unlock()
+// startNode starts the node with the connections of Join, indexed by rank. The caller must not read
+// messages from them before.
+func (m *Member) startNode(conns []*conn) (links []*link) {
+	m.nodeMu.Lock()
+	defer m.nodeMu.Unlock()
 	m.node.Begin()
 	links = make([]*link, len(conns))
 	for r, c := range conns {
 		if c != nil {
 			links[r] = &link{conn: c, made: m.cfg.Rank != 0}
 			m.links[r] = []*link{links[r]}
-			m.work.Go(func() { c.beat(m.cfg.Silence, c.over) })
+			m.wg.Go(func() { c.sendHeartbeats(m.cfg.Silence, c.readerDone) })
 		}
 	}
 	m.timer = time.AfterFunc(time.Hour, func() { _ = m.step(m.node.Tick) })
 	return links
 }
 
-// step has the node take something, and carries out what it asks for. It reports false, and does
-// nothing, if this rank has left.
+// step runs f, which passes an input to the node, and performs the resulting actions, all with
+// nodeMu held. It reports false and does nothing if this rank has left.
 func (m *Member) step(f func(now time.Time)) bool {
-	m.news.Lock()
-	defer m.news.Unlock()
+	m.nodeMu.Lock()
+	defer m.nodeMu.Unlock()
 	if m.ctx.Err() != nil {
 		return false
 	}
@@ -94,9 +96,9 @@ func (m *Member) step(f func(now time.Time)) bool {
 	return true
 }
 
-// perform carries out actions in their order. Messages to a rank that follow each other leave in one
-// write; they leave before any other action is carried out. m.news is held, so that all groups are
-// notified in one order.
+// perform carries out actions in order. Consecutive messages to one rank leave in one write, before
+// any other action is performed. The caller holds nodeMu, so that all groups are notified in the
+// same order.
 func (m *Member) perform(list []overlay.Action) {
 	var out outbox
 	for _, a := range list {
@@ -115,27 +117,28 @@ func (m *Member) perform(list []overlay.Action) {
 		case overlay.Depart:
 			m.depart(a.Rank)
 		case overlay.Fail:
-			m.fail(a.Cause)
-		case overlay.Hear:
-			m.hear(a.Message)
+			m.failGroup(a.Cause)
+		case overlay.NotifyPosition:
+			m.deliverPosition(a.Message)
 		}
 	}
 	m.flush(&out)
 }
 
-// An outbox collects the frames of one step, encoded, by the rank that they go to.
+// An outbox collects the encoded frames of one step by destination rank.
 type outbox struct {
-	last    *overlay.Message // the message that was encoded last: it may go to many ranks
-	encoded []byte           // last as it travels; nil: it is too long, and is not sent
+	last    *overlay.Message // the message encoded last; it may go to many ranks
+	encoded []byte           // last, encoded; nil: it exceeds maxFrame and is not sent
 	to      []outgoing
 }
 
-// outgoing is what one rank is sent.
+// outgoing holds the frames for one rank.
 type outgoing struct {
 	rank  int
 	bytes []byte
 }
 
+// add appends a message to the frames for a rank.
 func (o *outbox) add(rank int, message *overlay.Message) {
 	if o.last != message {
 		o.last = message
@@ -149,19 +152,19 @@ func (o *outbox) add(rank int, message *overlay.Message) {
 	o.to[i].bytes = append(o.to[i].bytes, o.encoded...)
 }
 
-// flush writes what the outbox holds, to each rank on its newest link. m.news is held.
+// flush writes the frames of the outbox, to each rank on its newest link. The caller holds nodeMu.
 func (m *Member) flush(out *outbox) {
 	for _, g := range out.to {
 		if links := m.links[g.rank]; len(links) > 0 && len(g.bytes) > 0 {
-			_ = links[len(links)-1].write(g.bytes, linkTime) // the end of the connection is noticed by its reader
+			_ = links[len(links)-1].write(g.bytes, linkTime) // the reader notices the end of the connection
 		}
 	}
 	out.to = out.to[:0]
 }
 
-// dial connects to a rank in the background. m.news is held.
+// dial connects to a rank in the background. The caller holds nodeMu.
 func (m *Member) dial(rank int) {
-	m.work.Go(func() {
+	m.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(m.ctx, dialTime)
 		defer cancel()
 		nc, err := m.dialer(ctx, rank)
@@ -178,7 +181,8 @@ func (m *Member) dial(rank int) {
 	})
 }
 
-// dialResult tells a rank that has exited from one that is stopped or cut off.
+// dialResult classifies the error of a dial: the rank has exited, is stopped, or its host is cut
+// off.
 func dialResult(err error) overlay.DialResult {
 	for _, e := range []error{syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {
 		if errors.Is(err, e) {
@@ -194,19 +198,20 @@ func dialResult(err error) overlay.DialResult {
 	return overlay.Refused
 }
 
-// attach begins to use a connection with a rank. m.news is held.
+// attach adds a link with a rank and starts its heartbeats and its reader. The caller holds nodeMu.
 func (m *Member) attach(now time.Time, rank int, l *link) {
 	m.links[rank] = append(m.links[rank], l)
 	m.node.LinkUp(now, rank, l.made)
-	m.work.Go(func() { l.beat(m.cfg.Silence, l.over) })
-	m.work.Go(func() {
+	m.wg.Go(func() { l.sendHeartbeats(m.cfg.Silence, l.readerDone) })
+	m.wg.Go(func() {
 		f, err := l.receive(maxFrame)
-		m.serve(rank, l, f, err)
+		m.readLink(rank, l, f, err)
 	})
 }
 
-// drop uses a link that this rank has made no more. The other side ends it when it has read that;
-// what it has sent before is still taken. m.news is held.
+// drop stops sending on the oldest link that this rank dialed, and sends Drop there. The other side
+// closes the link when it reads Drop; messages that it sent before are still received. The caller
+// holds nodeMu.
 func (m *Member) drop(rank int) {
 	for _, l := range m.links[rank] {
 		if l.made {
@@ -221,22 +226,23 @@ func (m *Member) drop(rank int) {
 	}
 }
 
-// detach ends the use of a link. m.news is held.
+// detach removes a link from m.links. The caller holds nodeMu.
 func (m *Member) detach(rank int, l *link) {
 	m.links[rank] = slices.DeleteFunc(m.links[rank], func(o *link) bool { return o == l })
 }
 
-// serve takes what comes on a link, of which it is passed the first frame, until it ends.
-func (m *Member) serve(rank int, l *link, f *frame, err error) {
-	defer close(l.over)
+// readLink passes the frames of a link to the node until the link ends, beginning with f, the first
+// frame. The link's reader goroutine runs it.
+func (m *Member) readLink(rank int, l *link, f *frame, err error) {
+	defer close(l.readerDone)
 	defer l.Close()
 	for ; err == nil; f, err = l.receive(maxFrame) {
 		switch {
-		case f.Kind == put && m.hub != nil:
+		case f.Kind == putBlob && m.server != nil:
 			f.Rank = rank
-			m.hub.collect(f)
-		case f.Kind == all:
-			m.take(f)
+			m.server.addBlob(f)
+		case f.Kind == allBlobs:
+			m.deliverGather(f)
 		case f.Kind != control || f.Message == nil:
 		case f.Message.Kind == overlay.Drop:
 			m.step(func(now time.Time) {
@@ -250,7 +256,7 @@ func (m *Member) serve(rank int, l *link, f *frame, err error) {
 			m.step(func(now time.Time) { m.node.Receive(now, rank, f.Message) })
 		}
 	}
-	reason := ended(err)
+	reason := lossReason(err)
 	m.step(func(now time.Time) {
 		delete(m.dropped, l)
 		if !l.dropped && slices.Contains(m.links[rank], l) {
@@ -260,8 +266,9 @@ func (m *Member) serve(rank int, l *link, f *frame, err error) {
 	})
 }
 
-// Close says goodbye, and returns when the ranks that answer know, or ctx ends; leaveTime bounds
-// it. The other ranks go on among themselves. Rank 0 may wait for lingerTime before that.
+// Close says goodbye to the other ranks. It returns when all ranks that answer have acknowledged,
+// when ctx ends, or after leaveTime. The other ranks stay connected. Rank 0 may first wait for
+// lingerTime; see linger. Reports and Gathers in progress return. Later calls of Close do nothing.
 func (m *Member) Close(ctx context.Context) error {
 	m.mu.Lock()
 	again := m.closed
@@ -274,9 +281,9 @@ func (m *Member) Close(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
 	m.step(m.node.Leave)
-	m.awaitGone(ctx)
+	m.awaitExit(ctx)
 	close(m.done)
-	m.news.Lock()
+	m.nodeMu.Lock()
 	m.cancel()
 	m.timer.Stop()
 	for _, links := range m.links {
@@ -287,33 +294,33 @@ func (m *Member) Close(ctx context.Context) error {
 	for l := range m.dropped {
 		l.Close()
 	}
-	m.news.Unlock()
+	m.nodeMu.Unlock()
 	var err error
-	if m.hub != nil {
-		err = m.hub.close()
+	if m.server != nil {
+		err = m.server.close()
 	}
-	m.work.Wait()
+	m.wg.Wait()
 	return err
 }
 
-// linger has rank 0 leave after the other ranks, if they leave now, too, and may have no link but
-// that with rank 0. Each of them would otherwise connect to another rank, only to leave.
+// linger delays the departure of rank 0 while other ranks leave that may have no link but the one
+// with rank 0. If rank 0 left first, each of them would connect to another rank only to leave.
 func (m *Member) linger(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lingerTime)
 	defer cancel()
-	quiet := time.NewTimer(lingerQuiet)
+	quiet := time.NewTimer(lingerIdle)
 	defer quiet.Stop()
 	for present := -1; ; {
-		m.news.Lock()
+		m.nodeMu.Lock()
 		others := m.node.Dependents(time.Now())
-		m.news.Unlock()
+		m.nodeMu.Unlock()
 		switch others {
 		case 0:
 			return
 		case present:
 		default:
 			present = others
-			quiet.Reset(lingerQuiet)
+			quiet.Reset(lingerIdle)
 		}
 		select {
 		case <-m.stepped:
@@ -325,14 +332,14 @@ func (m *Member) linger(ctx context.Context) {
 	}
 }
 
-// awaitGone returns when this rank may exit, or ctx ends.
-func (m *Member) awaitGone(ctx context.Context) {
-	tick := time.NewTicker(leavePace)
+// awaitExit returns when this rank may exit or ctx ends.
+func (m *Member) awaitExit(ctx context.Context) {
+	tick := time.NewTicker(leaveTick)
 	defer tick.Stop()
 	for {
-		m.news.Lock()
-		gone := m.node.Gone()
-		m.news.Unlock()
+		m.nodeMu.Lock()
+		gone := m.node.MayExit()
+		m.nodeMu.Unlock()
 		if gone {
 			return
 		}

@@ -14,16 +14,16 @@ import (
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
-// A mesh lets the members of a job connect to each other.
-type mesh struct {
+// A testMesh connects the members of a job by in-memory dialers.
+type testMesh struct {
 	mu      sync.Mutex
 	members []*Member
 	ended   map[int]bool
 }
 
-// reach lets the members of a job connect to each other.
-func reach(members []*Member) *mesh {
-	w := &mesh{members: members, ended: make(map[int]bool)}
+// connectAll calls Reach on all members.
+func connectAll(members []*Member) *testMesh {
+	w := &testMesh{members: members, ended: make(map[int]bool)}
 	for from, m := range members {
 		m.Reach(func(_ context.Context, to int) (net.Conn, error) {
 			w.mu.Lock()
@@ -41,7 +41,7 @@ func reach(members []*Member) *mesh {
 	return w
 }
 
-// connected is a connection that has room for what is not read yet, as those of ranks have.
+// connected returns a connection with a socket buffer, like those of real ranks.
 func connected() (near, far net.Conn, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -55,8 +55,8 @@ func connected() (near, far net.Conn, err error) {
 	return near, far, err
 }
 
-// end kills a rank, or has it leave.
-func (w *mesh) end(t *testing.T, rank int, leaves bool) {
+// end kills a rank or lets it leave.
+func (w *testMesh) end(t *testing.T, rank int, leaves bool) {
 	t.Helper()
 	if leaves {
 		leave(t, w.members[rank:rank+1])
@@ -69,16 +69,16 @@ func (w *mesh) end(t *testing.T, rank int, leaves bool) {
 	}
 }
 
-// TestWithoutRankZero ends rank 0, and then rank 1, by a death or in good order, before and after the
-// ranks have connected to each other. The others are notified of everything that happens after that.
+// TestWithoutRankZero ends rank 0 and then rank 1, by a kill or in good order, before and after the
+// ranks have links to each other. The other ranks are notified of all later events.
 func TestWithoutRankZero(t *testing.T) {
 	for name, c := range map[string]struct{ leaves, linked bool }{
 		"dies at once": {}, "leaves at once": {leaves: true}, "dies": {linked: true}, "leaves": {leaves: true, linked: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			members, _ := job(t, 6)
-			w := reach(members)
+			members, _ := joinAll(t, 6)
+			w := connectAll(members)
 			if c.linked {
 				for _, m := range members {
 					m.awaitLinks(t)
@@ -92,12 +92,12 @@ func TestWithoutRankZero(t *testing.T) {
 			}
 			w.end(t, 0, c.leaves)
 			w.end(t, 1, c.leaves)
-			members[4].patience = deadline
-			if f := members[4].Report("aborted", &engine.Failure{Kind: engine.ErrAborted, Rank: 2, Reason: "no"}); f.Reason != "no" {
+			members[4].reportTimeout = deadline
+			if f := members[4].Report("aborted", &engine.Failure{Kind: engine.ErrAborted, Rank: 2, Facts: engine.Facts{Text: "no"}}); f.Reason() != "no" {
 				t.Error(f)
 			}
 			for range 3 {
-				if f := <-aborted; !errors.Is(f, engine.ErrAborted) || f.Reason != "no" {
+				if f := <-aborted; !errors.Is(f, engine.ErrAborted) || f.Reason() != "no" {
 					t.Error(f)
 				}
 			}
@@ -123,16 +123,16 @@ func TestWithoutRankZero(t *testing.T) {
 	}
 }
 
-// awaitLinks waits until a rank has links to its neighbours: at the distances 1, 2 and 4.
+// awaitLinks waits until a rank has links at the distances 1, 2 and 4.
 func (m *Member) awaitLinks(t *testing.T) {
 	t.Helper()
 	for end := time.Now().Add(deadline); ; time.Sleep(time.Millisecond) {
-		m.news.Lock()
+		m.nodeMu.Lock()
 		linked := true
 		for _, d := range []int{1, 2, 4} {
 			linked = linked && len(m.links[(m.cfg.Rank+d)%m.cfg.Size]) > 0
 		}
-		m.news.Unlock()
+		m.nodeMu.Unlock()
 		if linked {
 			return
 		}
@@ -142,7 +142,7 @@ func (m *Member) awaitLinks(t *testing.T) {
 	}
 }
 
-// TestDialResults tells ranks that have exited from ranks that are stopped or cut off.
+// TestDialResults distinguishes ranks that have exited from ranks that are stopped or cut off.
 func TestDialResults(t *testing.T) {
 	dial := func(err error) error { return &net.OpError{Op: "dial", Err: err} }
 	timeout := &net.OpError{Op: "read", Err: context.DeadlineExceeded}

@@ -14,111 +14,115 @@ import (
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
-// A Member is one rank's end of the channel. It is safe for concurrent use.
+// A Member is one rank's end of the control channel. It is safe for concurrent use. The lock order
+// is nodeMu, then mu.
 type Member struct {
 	cfg      Config
 	blobs    [][]byte
 	key      []byte
-	hub      *hub  // rank 0's
-	up       *conn // the others': the connection of Join
-	answered bool  // rank 0 has
+	server   *joinServer // nil on ranks other than 0
+	rootConn *conn       // on ranks other than 0: the connection of Join
+	answered bool        // rank 0 has sent its challenge
 
-	// news is held while the node takes something and its actions are carried out: all groups are
-	// notified in one order, and other ranks before them.
-	news    sync.Mutex
+	// nodeMu guards node, links, dropped, dialer and timer. It is held while the node takes an
+	// input and its actions are performed, so that all groups are notified in one order, and other
+	// ranks before the local groups.
+	nodeMu  sync.Mutex
 	node    *overlay.Node
 	links   [][]*link      // by rank, the newest last
-	dropped map[*link]bool // links that this rank uses no more, until the other side ends them
+	dropped map[*link]bool // links that this rank has dropped and the other side has not closed
 	dialer  Dialer
 	timer   *time.Timer // of the node's next tick
 	stepped chan struct{}
 	ctx     context.Context // ends when this rank has left
 	cancel  context.CancelFunc
-	work    sync.WaitGroup // all goroutines but the hub's
+	wg      sync.WaitGroup // all goroutines but the joinServer's
 
-	mu       sync.Mutex
-	groups   map[string]*group
-	early    map[string]*overlay.Cause // causes for groups that this rank has not made yet
-	earlier  []string                  // the groups of early, the oldest first, and some that are not there any more
-	gone     map[int]string            // ranks that are lost, and why
-	left     map[int]bool              // ranks that have left in good order
-	losses   []int                     // the ranks of gone, in the order in which they were told
-	results  map[string]*exchange
-	follows  map[string]func(from int, position []byte)
-	closed   bool
-	reports  uint64
-	verdicts map[uint64]*report // this rank's that are not judged
-	patience time.Duration      // verdictTime
-	done     chan struct{}      // closed when this rank has left
+	mu               sync.Mutex
+	groups           map[string]*group
+	early            map[string]*overlay.Cause // causes for groups that this rank has not formed yet
+	earlyOrder       []string                  // names of groups, oldest first; may contain names that are no longer in early
+	lost             map[int]engine.Loss       // lost ranks, with the reason
+	left             map[int]bool              // ranks that have left in good order
+	losses           []int                     // the keys of lost, in the order of notification
+	gathers          map[string]*pendingGather
+	positionHandlers map[string]func(from int, position []byte)
+	closed           bool
+	numReports       uint64
+	pendingReports   map[uint64]*pendingReport // reports of this rank without a decision
+	reportTimeout    time.Duration             // reportTime; tests change it
+	done             chan struct{}             // closed when this rank has left
 }
 
-// exchange is one whose blobs this rank waits for.
-type exchange struct {
+// A pendingGather is a Gather of this rank whose blobs have not arrived.
+type pendingGather struct {
 	members []int
 	blobs   chan [][]byte // nil is sent if a member is lost
 }
 
-// report is a cause whose group may have failed before for another reason.
-type report struct {
-	group   string
-	verdict chan *engine.Failure // what came first; nil: this cause did
+// A pendingReport is a cause that this rank has reported and whose group may have failed before for
+// another reason.
+type pendingReport struct {
+	group string
+	first chan *engine.Failure // receives the first cause; nil: this cause is the first
 }
 
-// settle ends the wait of a report, if nothing has before.
-func (r *report) settle(first *engine.Failure) {
+// settle ends the wait of a report. Only the first call has an effect.
+func (r *pendingReport) settle(first *engine.Failure) {
 	select {
-	case r.verdict <- first:
+	case r.first <- first:
 	default:
 	}
 }
 
-// group is who is to be told of a group's failure.
+// A group is notified of its failure by fail. Member.mu guards the fields.
 type group struct {
-	members []int // by their numbers in the job
+	members []int // by rank in the group: the rank in the job
 	fail    func(*engine.Failure)
-	// ended is set when the first cause of its end has been judged. Whoever
-	// reported that may not have come back to its engine with it yet, while those
-	// who were told have left: that is no cause any more.
+	// ended reports that the first cause has been decided. Later losses are then ignored: the rank
+	// that reported the cause may not have returned to its engine yet, and a rank that was notified
+	// may have left because of it.
 	ended bool
-	// cause is the first cause of its end, if this rank was notified of one. Then it
-	// reports no other.
+	// cause is the first cause, if this rank was notified of it. After that this rank reports no
+	// other cause.
 	cause *overlay.Cause
 }
 
+// newMember returns a Member that has not joined yet.
 func newMember(cfg Config) *Member {
 	m := &Member{
-		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, keepalive.Limit(cfg.Silence)), links: make([][]*link, cfg.Size), dropped: make(map[*link]bool),
-		stepped: make(chan struct{}, 1), left: make(map[int]bool), groups: make(map[string]*group), early: make(map[string]*overlay.Cause), gone: make(map[int]string),
-		results: make(map[string]*exchange), verdicts: make(map[uint64]*report),
-		follows: make(map[string]func(int, []byte)), done: make(chan struct{}), patience: verdictTime,
+		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, keepalive.Clamp(cfg.Silence)), links: make([][]*link, cfg.Size), dropped: make(map[*link]bool),
+		stepped: make(chan struct{}, 1), left: make(map[int]bool), groups: make(map[string]*group), early: make(map[string]*overlay.Cause), lost: make(map[int]engine.Loss),
+		gathers: make(map[string]*pendingGather), pendingReports: make(map[uint64]*pendingReport),
+		positionHandlers: make(map[string]func(int, []byte)), done: make(chan struct{}), reportTimeout: reportTime,
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
 
-// Blobs returns what the ranks said of themselves when they joined.
+// Blobs returns Config.Blob of every rank, by rank.
 func (m *Member) Blobs() [][]byte { return m.blobs }
 
 // keyBytes is the size of a job's key.
 const keyBytes = 32
 
-// Key is made at random by rank 0 for this job, and known to its ranks alone, as far
-// as the control channel is private: where it is not encrypted, others on the network
-// may have read it. A caller that must tell ranks from strangers adds the job's secret.
+// Key returns a random key that rank 0 has made for this job. Only the ranks know it if the control
+// channel is encrypted. Without encryption an observer of the network may know it, so a caller that
+// authenticates ranks must use the job's secret as well.
 func (m *Member) Key() []byte { return m.key }
 
-// take takes the result of an exchange.
-func (m *Member) take(f *frame) {
+// deliverGather passes the result of a Gather to its caller.
+func (m *Member) deliverGather(f *frame) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e := m.results[f.Key]; e != nil {
-		delete(m.results, f.Key)
+	if e := m.gathers[f.Key]; e != nil {
+		delete(m.gathers, f.Key)
 		e.blobs <- f.Blobs
 	}
 }
 
-// fail tells a group why it has ended, and whoever reported a cause of it.
-func (m *Member) fail(c *overlay.Cause) {
+// failGroup notifies the local group and the local reporters of the first cause c. nodeMu is held.
+func (m *Member) failGroup(c *overlay.Cause) {
 	m.mu.Lock()
 	g := m.groups[c.Group]
 	if g != nil {
@@ -127,14 +131,14 @@ func (m *Member) fail(c *overlay.Cause) {
 			g.cause = c
 		}
 	}
-	r, own := m.verdicts[c.Report]
+	r, own := m.pendingReports[c.Report]
 	if own = own && c.From == m.cfg.Rank && r.group == c.Group; own {
 		r.settle(nil)
-		g = nil // the call that reported it knows more of it than has travelled
+		g = nil // the reporting call knows details that are not in the message
 	}
-	m.settle(c.Group, c.Failure())
+	m.settleReports(c.Group, c.Failure())
 	mine := c.Members == nil || slices.Contains(c.Members, m.cfg.Rank)
-	if g == nil && !own && mine && !slices.ContainsFunc(c.Members, m.isGone) {
+	if g == nil && !own && mine && !slices.ContainsFunc(c.Members, m.isLost) {
 		m.keepEarly(c)
 	}
 	m.mu.Unlock()
@@ -143,27 +147,26 @@ func (m *Member) fail(c *overlay.Cause) {
 	}
 }
 
-// settle ends the waits of this rank's reports of a group's failure. m.mu is held.
-func (m *Member) settle(group string, first *engine.Failure) {
-	for _, r := range m.verdicts {
+// settleReports ends the waits of this rank's reports of a group's failure. The caller holds m.mu.
+func (m *Member) settleReports(group string, first *engine.Failure) {
+	for _, r := range m.pendingReports {
 		if r.group == group {
 			r.settle(first)
 		}
 	}
 }
 
-// keepEarly keeps a cause for a group that this rank may still make. The lock is
-// held.
+// keepEarly stores a cause for a group that this rank may still form. The caller holds m.mu.
 func (m *Member) keepEarly(c *overlay.Cause) {
 	m.early[c.Group] = c
-	if m.earlier = append(m.earlier, c.Group); len(m.earlier) > maxEarly {
-		delete(m.early, m.earlier[0])
-		m.earlier = m.earlier[1:]
+	if m.earlyOrder = append(m.earlyOrder, c.Group); len(m.earlyOrder) > maxEarly {
+		delete(m.early, m.earlyOrder[0])
+		m.earlyOrder = m.earlyOrder[1:]
 	}
 }
 
-// Cause returns the first cause of a group's end, as far as this rank was notified, or nil. The group may
-// be one that this rank has not made yet.
+// Cause returns the first cause of a group's failure, or nil if this rank was not notified of one.
+// This rank need not have formed the group.
 func (m *Member) Cause(group string) *engine.Failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,81 +180,81 @@ func (m *Member) Cause(group string) *engine.Failure {
 	return c.Failure()
 }
 
-// isGone reports whether a rank is lost. A group that has lost one has ended
-// before any cause that is told later. The lock is held.
-func (m *Member) isGone(rank int) bool {
-	_, gone := m.gone[rank]
+// isLost reports whether a rank is lost. A group with a lost member has failed before any later
+// cause. The caller holds m.mu.
+func (m *Member) isLost(rank int) bool {
+	_, gone := m.lost[rank]
 	return gone
 }
 
-// maxEarly bounds the causes kept for groups that are not there yet.
+// maxEarly bounds the causes kept for groups that are not formed yet.
 const maxEarly = 1024
 
-// Hosts says which ranks share a host: the ranks that have the same number. When a
-// host does not answer, all its ranks are lost.
+// Hosts sets the host number of each rank. Ranks with the same number share a host and are lost
+// together when the host does not answer.
 func (m *Member) Hosts(hosts []int) { m.step(func(time.Time) { m.node.Hosts(hosts) }) }
 
-// lose notifies all groups that ranks are lost.
-func (m *Member) lose(ranks []int, reason string) {
+// lose notifies all groups that ranks are lost. nodeMu is held.
+func (m *Member) lose(ranks []int, reason engine.Loss) {
 	m.mu.Lock()
 	if m.closed {
 		m.mu.Unlock()
 		return
 	}
 	for _, r := range ranks {
-		m.gone[r] = reason
+		m.lost[r] = reason
 	}
 	m.losses = append(m.losses, ranks...)
 	var tell []func()
-	// Groups come before those that were made of them, as their names do.
+	// In sorted order a group precedes the groups split from it.
 	for _, name := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[name]
 		if f := g.loss(ranks, reason); f != nil && !g.ended {
-			m.settle(name, f)
+			m.settleReports(name, f)
 			tell = append(tell, func() { g.fail(f) })
 		}
 	}
-	m.endExchanges(ranks)
+	m.endGathers(ranks)
 	m.mu.Unlock()
 	for _, f := range tell {
 		f()
 	}
 }
 
-// depart notes that a rank has left in good order.
+// depart records that a rank has left in good order. nodeMu is held.
 func (m *Member) depart(rank int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.left[rank] = true
-	m.endExchanges([]int{rank})
+	m.endGathers([]int{rank})
 }
 
-// endExchanges ends the exchanges of which one of some ranks is a member. m.mu is held.
-func (m *Member) endExchanges(ranks []int) {
-	for key, e := range m.results {
+// endGathers ends the Gathers that have one of ranks as a member. The caller holds m.mu.
+func (m *Member) endGathers(ranks []int) {
+	for key, e := range m.gathers {
 		if slices.ContainsFunc(ranks, func(r int) bool { return slices.Contains(e.members, r) }) {
-			delete(m.results, key)
+			delete(m.gathers, key)
 			e.blobs <- nil
 		}
 	}
 }
 
-// Left returns the ranks that are known to have left in good order.
+// Left returns the ranks that have left in good order, as far as this rank was notified.
 func (m *Member) Left() []int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.left))
 }
 
-// Lost returns the ranks that are known to be lost.
+// Lost returns the lost ranks, as far as this rank was notified.
 func (m *Member) Lost() []int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.Sorted(maps.Keys(m.gone))
+	return slices.Sorted(maps.Keys(m.lost))
 }
 
-// loss is the failure of a group that has lost ranks; nil if none was in it.
-func (g *group) loss(ranks []int, reason string) *engine.Failure {
+// loss returns the failure of the group when ranks are lost, or nil if no member is among them.
+func (g *group) loss(ranks []int, reason engine.Loss) *engine.Failure {
 	var list []int
 	for i, r := range g.members {
 		if slices.Contains(ranks, r) {
@@ -261,19 +264,15 @@ func (g *group) loss(ranks []int, reason string) *engine.Failure {
 	if list == nil {
 		return nil
 	}
-	are := "is"
-	if len(list) > 1 {
-		are = "are"
-	}
 	return &engine.Failure{
 		Kind: engine.ErrRankLost, Rank: list[0], Lost: list, Told: true,
-		Reason: fmt.Sprintf("%s %s lost: %s", engine.Ranks(list), are, reason),
+		Facts: engine.Facts{Event: engine.RanksLost, Loss: reason},
 	}
 }
 
-// Watch has fail called, from any goroutine, when the group of that name ends:
-// when one of its members reports a cause, or is lost. What has happened
-// already is told at once.
+// Watch registers fail for the group of that name. A goroutine of the Member calls fail when a
+// member reports a cause or is lost; fail must not block. If the group has failed already, Watch
+// calls fail before it returns.
 func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
 	g := &group{members: slices.Clone(members), fail: fail}
 	m.mu.Lock()
@@ -285,7 +284,7 @@ func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
 		delete(m.early, name)
 	}
 	for _, rank := range m.losses {
-		if l := g.loss([]int{rank}, m.gone[rank]); l != nil && f == nil {
+		if l := g.loss([]int{rank}, m.lost[rank]); l != nil && f == nil {
 			f = l
 		}
 	}
@@ -295,20 +294,19 @@ func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
 	}
 }
 
-// Unwatch ends that.
+// Unwatch removes the registration of Watch.
 func (m *Member) Unwatch(name string) {
 	m.mu.Lock()
 	delete(m.groups, name)
 	m.mu.Unlock()
 }
 
-// verdictTime is how long a failing rank waits to hear whether another failed
-// first.
-const verdictTime = time.Second
+// reportTime is how long Report waits for a decision on the first cause.
+const reportTime = time.Second
 
-// Report tells the members of a group why it has ended, and returns the cause
-// that came first, which is what all of them are told. If that is this one, or
-// cannot be found out soon, it returns f itself.
+// Report reports the cause f of a group's failure to its members and returns the first cause, which
+// all members are notified of. It returns f itself if f is the first, if there is no decision
+// within reportTime, or if this rank leaves.
 func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 	c := overlay.NewCause(name, f)
 	verdict := make(chan *engine.Failure, 1)
@@ -321,13 +319,13 @@ func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 		m.mu.Unlock()
 		return first.Failure()
 	}
-	m.reports++
-	c.From, c.Report = m.cfg.Rank, m.reports
-	m.verdicts[c.Report] = &report{name, verdict}
+	m.numReports++
+	c.From, c.Report = m.cfg.Rank, m.numReports
+	m.pendingReports[c.Report] = &pendingReport{name, verdict}
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
-		delete(m.verdicts, c.Report)
+		delete(m.pendingReports, c.Report)
 		m.mu.Unlock()
 	}()
 	m.step(func(now time.Time) { m.node.Report(now, c) })
@@ -336,57 +334,57 @@ func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 		if v != nil {
 			return v
 		}
-	case <-time.After(m.patience):
+	case <-time.After(m.reportTimeout):
 	case <-m.done:
 	}
 	return f
 }
 
-// Gather exchanges blobs between the members of a group through rank 0: each gets all, in the
-// order of members. The key names the exchange; all members use the same, once.
-// It fails when a member is lost. It is for Join, before Reach is called.
+// Gather exchanges blobs between the members of a group through rank 0. It returns the blobs in the
+// order of members. All members call it with the same key, which is used once. It fails when a
+// member is lost or has left, or when ctx ends. It must not be called after Reach.
 func (m *Member) Gather(ctx context.Context, key string, members []int, blob []byte) ([][]byte, error) {
-	e := &exchange{members, make(chan [][]byte, 1)}
+	e := &pendingGather{members, make(chan [][]byte, 1)}
 	m.mu.Lock()
-	m.results[key] = e
+	m.gathers[key] = e
 	for _, r := range members {
-		if _, lost := m.gone[r]; lost || m.left[r] {
-			delete(m.results, key)
+		if _, lost := m.lost[r]; lost || m.left[r] {
+			delete(m.gathers, key)
 			m.mu.Unlock()
-			return nil, m.missed(members)
+			return nil, m.gatherError(members)
 		}
 	}
 	m.mu.Unlock()
 	defer func() {
 		m.mu.Lock()
-		delete(m.results, key)
+		delete(m.gathers, key)
 		m.mu.Unlock()
 	}()
-	f := &frame{Kind: put, Rank: m.cfg.Rank, Key: key, Members: members, Blob: blob}
-	if m.hub != nil {
-		m.hub.collect(f)
-	} else if err := m.up.send(f); err != nil {
+	f := &frame{Kind: putBlob, Rank: m.cfg.Rank, Key: key, Members: members, Blob: blob}
+	if m.server != nil {
+		m.server.addBlob(f)
+	} else if err := m.rootConn.send(f); err != nil {
 		return nil, fmt.Errorf("rank 0 is lost: %w", err)
 	}
 	select {
 	case blobs := <-e.blobs:
 		if blobs == nil {
-			return nil, m.missed(members)
+			return nil, m.gatherError(members)
 		}
 		return blobs, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-m.done:
-		return nil, errors.New("the control channel has ended")
+		return nil, errors.New("this rank has left the job")
 	}
 }
 
-// missed says which member of an exchange is lost, and why.
-func (m *Member) missed(members []int) error {
+// gatherError names a member that is lost or has left, with the reason.
+func (m *Member) gatherError(members []int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, r := range members {
-		if reason, lost := m.gone[r]; lost {
+		if reason, lost := m.lost[r]; lost {
 			return fmt.Errorf("rank %d of the job is lost: %s", r, reason)
 		}
 		if m.left[r] {

@@ -6,32 +6,31 @@ import (
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
-// Follow has heard called with what other members of a group Tell, and who
-// they are, by their numbers in the job. It is called by the goroutine that
-// takes all that comes, and must not wait for anything.
-func (m *Member) Follow(name string, heard func(from int, position []byte)) {
+// HandlePositions registers heard for the positions that other members of a group send. from is a
+// rank of the job. A reading goroutine of the Member calls heard, which must not block.
+func (m *Member) HandlePositions(name string, heard func(from int, position []byte)) {
 	m.mu.Lock()
-	m.follows[name] = heard
+	m.positionHandlers[name] = heard
 	m.mu.Unlock()
 }
 
-// Unfollow ends that.
-func (m *Member) Unfollow(name string) {
+// StopPositions removes the handler of HandlePositions.
+func (m *Member) StopPositions(name string) {
 	m.mu.Lock()
-	delete(m.follows, name)
+	delete(m.positionHandlers, name)
 	m.mu.Unlock()
 }
 
-// Tell tells the other members of a group where this rank is. A position that
-// another has told before need not reach them again: the same means the same.
-func (m *Member) Tell(name string, members []int, position []byte) {
-	m.step(func(now time.Time) { m.node.Tell(now, name, members, position) })
+// SendPosition sends this rank's position to the other members of a group. A position equal to one
+// that another member has sent is not forwarded, because the members know it already.
+func (m *Member) SendPosition(name string, members []int, position []byte) {
+	m.step(func(now time.Time) { m.node.SharePosition(now, name, members, position) })
 }
 
-// hear takes a position.
-func (m *Member) hear(p *overlay.Message) {
+// deliverPosition passes a received position to the handler of its group.
+func (m *Member) deliverPosition(p *overlay.Message) {
 	m.mu.Lock()
-	heard := m.follows[p.Group]
+	heard := m.positionHandlers[p.Group]
 	m.mu.Unlock()
 	if heard != nil {
 		heard(p.Rank, p.Where)

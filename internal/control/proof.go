@@ -15,12 +15,11 @@ func newNonce() []byte {
 	return n
 }
 
-// prove shows that one side knows the secret, without showing the secret: a
-// keyed hash over who speaks, both sides' random numbers, what is claimed, and
-// what names the TLS session, if there is one.
-func prove(secret []byte, who string, theirs, ours []byte, rank, size int, binding []byte) []byte {
+// prove returns an HMAC that proves knowledge of the secret. It covers the sender's side, both
+// nonces, the claimed rank and size, and the binding of the TLS session, which is nil without TLS.
+func prove(secret []byte, side string, theirs, ours []byte, rank, size int, binding []byte) []byte {
 	h := hmac.New(sha256.New, secret)
-	h.Write([]byte("tutti control 1 " + who))
+	h.Write([]byte("tutti control 1 " + side))
 	h.Write(theirs)
 	h.Write(ours)
 	var claim [16]byte
@@ -31,6 +30,6 @@ func prove(secret []byte, who string, theirs, ours []byte, rank, size int, bindi
 	return h.Sum(nil)
 }
 
-func proved(secret []byte, who string, theirs, ours []byte, rank, size int, binding, proof []byte) bool {
-	return hmac.Equal(prove(secret, who, theirs, ours, rank, size, binding), proof)
+func proved(secret []byte, side string, theirs, ours []byte, rank, size int, binding, proof []byte) bool {
+	return hmac.Equal(prove(secret, side, theirs, ours, rank, size, binding), proof)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// TestReplace has a rank that waits for the others go away: a second process of the
-// rank is refused while it is there, and takes its place afterwards.
+// TestReplace ends a rank that has joined and waits for the other ranks. A second process of the
+// rank is refused before that, and joins afterwards.
 func TestReplace(t *testing.T) {
 	const size = 3
 	all, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -35,7 +35,7 @@ func TestReplace(t *testing.T) {
 		return done
 	}
 	root := join(all, 0)
-	// Two processes of rank 1: one of them is let in, and the other is refused.
+	// Of two processes of rank 1 one joins and the other is refused.
 	first, leave := context.WithCancel(all)
 	defer leave()
 	a, b := join(first, 1), join(first, 1)
@@ -46,7 +46,7 @@ func TestReplace(t *testing.T) {
 		waits = b
 	case got = <-b:
 	}
-	if got.err == nil || !strings.Contains(got.err.Error(), "rank 1 is here already, at 127.0.0.1:") || !errors.As(got.err, new(*TakenError)) {
+	if got.err == nil || !strings.Contains(got.err.Error(), "rank 1 has joined already, from 127.0.0.1:") || !errors.As(got.err, new(*TakenError)) {
 		t.Fatalf("the second process of a rank: %v", got.err)
 	}
 	leave()
@@ -71,17 +71,17 @@ func TestReplace(t *testing.T) {
 			}
 		}()
 	}
-	// Members leave from the last to the first: the root waits for them.
+	// Members close from the last to the first, because rank 0 waits for the others.
 }
 
-// TestGiveUp has rank 0 give up: the ranks that wait are told why.
+// TestGiveUp lets rank 0's Join time out. The ranks that have joined get the reason.
 func TestGiveUp(t *testing.T) {
 	addr := proctest.FreeAddr(t)
 	cfg := Config{Size: 3, Addr: addr, Secret: []byte("secret"), Logger: slog.New(slog.DiscardHandler)}
 	waits := make(chan error, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	for range 2 { // one of them is let in; the refusal of the other one shows that
+	for range 2 { // one joins; the refusal of the other shows that
 		go func() {
 			one := cfg
 			one.Rank = 1
@@ -94,19 +94,19 @@ func TestGiveUp(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "2 of 3 ranks joined; rank 2 missing") {
 		t.Errorf("rank 0: %v", err)
 	}
-	for _, want := range []string{"is here already", "rank 0 has given up waiting for all to join: 2 of 3 ranks joined; rank 2 missing"} {
+	for _, want := range []string{"has joined already", "rank 0 has stopped waiting for ranks to join: 2 of 3 ranks joined; rank 2 missing"} {
 		if err := <-waits; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("rank 1: %v, want %q", err, want)
 		}
 	}
 }
 
-// TestFullAtTheEnd has the context of rank 0 end when all have joined: they have been
-// told so, and rank 0 has joined, too.
-func TestFullAtTheEnd(t *testing.T) {
+// TestCompleteAtDeadline ends the context of rank 0 when all ranks have joined. The ranks have
+// their welcome, so rank 0's Join must succeed as well.
+func TestCompleteAtDeadline(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 64 { // which of the two is seen first is chance
+	for range 64 { // the order of the two events is random
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -121,24 +121,24 @@ func TestFullAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestSpoilReplaced has a rank of another version come when its predecessor's
-// connection is about to end, or does not end.
-func TestSpoilReplaced(t *testing.T) {
+// TestFailFormingReplaced lets a rank of another version connect while the connection of its
+// predecessor is about to end, or does not end.
+func TestFailFormingReplaced(t *testing.T) {
 	for name, ends := range map[string]bool{"ends": true, "stays": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := &hub{
-					m: &Member{cfg: Config{Size: 3}}, conns: make([]*conn, 3), joined: 2, ruin: newRuin(3), full: make(chan struct{}),
+				h := &joinServer{
+					member: &Member{cfg: Config{Size: 3}}, conns: make([]*conn, 3), joined: 2, formFailure: newFormFailure(3), complete: make(chan struct{}),
 				}
-				h.m.blobs = make([][]byte, 3)
+				h.member.blobs = make([][]byte, 3)
 				a, b := net.Pipe()
 				defer b.Close()
 				h.conns[1] = newConn(a)
 				if ends {
-					time.AfterFunc(replaceTime/2, func() { h.vacate(1) })
+					time.AfterFunc(replaceTime/2, func() { h.removeRank(1) })
 				}
-				if h.spoil(1, "versions differ") != ends || h.ruin.reason != map[bool]string{true: "versions differ"}[ends] {
-					t.Errorf("the job cannot be formed because of %q", h.ruin.reason)
+				if h.failForming(1, "versions differ") != ends || h.formFailure.reason != map[bool]string{true: "versions differ"}[ends] {
+					t.Errorf("the job cannot be formed because of %q", h.formFailure.reason)
 				}
 			})
 		})

@@ -19,10 +19,10 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// The peers in this file are written by docs/design/security.md, and use nothing of this
-// package: what they understand must be understood for ever.
+// The peers in this file follow docs/design/security.md and use no code of this package. This package must
+// understand them in all future versions.
 
-// sendText sends a frame as it stands.
+// sendText sends a frame with the given JSON.
 func sendText(t *testing.T, c net.Conn, text string) {
 	t.Helper()
 	if _, err := c.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(text))), text...)); err != nil {
@@ -30,7 +30,7 @@ func sendText(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-// receiveText reads a frame as it stands.
+// receiveText receives a frame as JSON.
 func receiveText(t *testing.T, c net.Conn) (text string, members map[string]any) {
 	t.Helper()
 	var head [4]byte
@@ -47,7 +47,7 @@ func receiveText(t *testing.T, c net.Conn) (text string, members map[string]any)
 	return string(body), members
 }
 
-// proofOf is a proof as the document has it.
+// proofOf computes a proof as documented.
 func proofOf(secret, who, theirs, ours string, rank, size int) string {
 	h := hmac.New(sha256.New, []byte(secret))
 	h.Write([]byte("tutti control 1 " + who))
@@ -59,11 +59,11 @@ func proofOf(secret, who, theirs, ours string, rank, size int) string {
 	return base64.StdEncoding.EncodeToString(h.Sum(nil))
 }
 
-// aNonce is one of 32 bytes.
+// aNonce is a nonce of 32 bytes.
 var aNonce = base64.StdEncoding.EncodeToString([]byte("0123456789abcdef0123456789ABCDEF"))
 
-// TestOldRankJoins has a rank of protocol 1, that of commit 28e183b, come to rank 0:
-// both sides have the same sentence, and so has a rank that had joined.
+// TestOldRankJoins lets a rank of protocol 1 (commit 28e183b) connect to rank 0. Both sides, and a
+// rank that has joined, report the same error.
 func TestOldRankJoins(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -89,7 +89,7 @@ func TestOldRankJoins(t *testing.T) {
 	}
 	defer old.Close()
 	text, f := receiveText(t, old)
-	// The whole text, but for the nonce: that of a challenge never changes.
+	// The whole text except the nonce: the encoding of a challenge never changes.
 	want := `{"k":"challenge","version":1,"build":{"protocol":7,"abi":"cafe","release":"v1.2.3"},"rank":0,"nonce":"` + f["nonce"].(string) + `"}`
 	if text != want {
 		t.Errorf("the challenge is %s, want %s", text, want)
@@ -109,9 +109,8 @@ func TestOldRankJoins(t *testing.T) {
 	}
 }
 
-// TestOldRankZero has a rank come to a rank 0 of protocol 1. That compares no
-// versions: it must be sent a hello that it accepts, with the blob that is made for
-// it.
+// TestOldRankZero connects a rank to a rank 0 of protocol 1, which compares no versions. The rank
+// must send a hello that rank 0 accepts, with Protocol1Blob.
 func TestOldRankZero(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -123,7 +122,7 @@ func TestOldRankZero(t *testing.T) {
 	joined := make(chan error, 1)
 	go func() {
 		_, err := Join(ctx, Config{
-			Rank: 1, Size: 2, Addr: l.Addr().String(), Secret: []byte("secret"), Blob: []byte("new"), FirstBlob: []byte("old"),
+			Rank: 1, Size: 2, Addr: l.Addr().String(), Secret: []byte("secret"), Blob: []byte("new"), Protocol1Blob: []byte("old"),
 			Version: Version{Protocol: 7, ABI: "cafe"}, Logger: slog.New(slog.DiscardHandler),
 		})
 		joined <- err
@@ -146,8 +145,7 @@ func TestOldRankZero(t *testing.T) {
 	}
 }
 
-// TestRefusedForEver has a rank 0 of some later version refuse in the words of the
-// document, with members that nobody knows today.
+// TestRefusedForEver receives a refusal from a rank 0 of a later version, with unknown members.
 func TestRefusedForEver(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -176,8 +174,8 @@ func TestRefusedForEver(t *testing.T) {
 	}
 }
 
-// TestVersionsDiffer has ranks of two versions join: all have one sentence. One that
-// comes when the job is there is refused, and does not end it.
+// TestVersionsDiffer lets ranks of two versions join. All report the same error. A rank of another
+// version that connects to a formed job is refused and does not end the job.
 func TestVersionsDiffer(t *testing.T) {
 	one := Version{Protocol: 2, ABI: "aa", Release: "v1.0.0"}
 	for says, other := range map[string]Version{

@@ -7,7 +7,21 @@ import "github.com/tutti-go/tutti/internal/abi"
 func ABI() string {
 	return abi.Text("engine",
 		"sig", abi.Struct[Sig](), "verbs", verbTable, "group", uint8(Group), "operators", opTable, "name", hashName("tutti"), "hash", uint64(HashStart.Word(hashPrime)),
-		"farewell", abi.Struct[Farewell](), "farewellHead", farewellHead, "mostLost", mostLost, "farewellKinds", farewellKinds,
-		"groupName", GroupName("world", 1, 2), "mostName", mostName, "roundDigits", roundDigits, "signsAhead", SignsAhead,
+		"farewell", abi.Struct[Farewell](), "farewellHead", farewellHead, "mostLost", mostLost, "travelKinds", KindNames(),
+		"farewellFacts", []int{factEnd, factLoss, factLimit, factTag, factWait, factSide, factRanks, factUnheard, factBehind, factRelay, factDevice, factCause, factText, factLast},
+		"facts", abi.Struct[Facts](), "side", abi.Struct[Side](), "failure", abi.Struct[failureJSON](),
+		"events", []Event{
+			Described, CallsDiffer, StepsDiffer, AlgorithmsDiffer, CountsDiffer, SegmentsDiffer, MessagesDiffer, MemoryFreed, OutOfBounds,
+			RanksLost, LostElsewhere, LeftElsewhere, LostWhileForming, ParentFailed, FormingFailed, SharingFailed,
+			LimitPassed, DeadlinePassed, Cancelled, TransferDamaged, ResultDiffers, ResultsDiffer,
+			TransportFailed, DeviceFailed, DeviceUnfit, AbortCalled, OpCalled, numEvents,
+		},
+		"phases", []Phase{
+			PhaseUnknown, NotBegun, Queued, AboutToWait, Arriving, Finishing, Exchanging, Sending, Receiving, DeviceAtWork, DeviceAhead, numPhases,
+		},
+		"relays", []Relay{NoRelay, HostsWait, LeaderWaits, HostsNotAsked, numRelays}, "losses", []Loss{Closed, Exited, HostSilent, Disconnected, JoinFailed},
+		"call", AppendCall(nil, &CallInfo{Sig: Sig{Verb: 1, Type: 2, Red: 3, Uneven: true, Root: 4, Count: 5, Name: 6}, Name: "n", Device: true}),
+		"label", []int{LabelBytes, stepBit, formBit}, "step", stepName(Sig{Verb: AllReduce, Count: 3}),
+		"groupName", GroupName("world", 1, 2), "mostName", mostName, "roundDigits", roundDigits,
 	)
 }

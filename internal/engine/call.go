@@ -85,6 +85,9 @@ type Call struct {
 	Scale  float64 // factor of an operator with Scaling ByFactor
 	Name   string  // of the operation, for error texts; must be equal on all ranks
 	Method string  // result of Op for a call that an engine makes for another one; "": none
+	// Of is the call of which this one is a step, for an engine that contains other engines. Nil: none.
+	// The ranks compare it in place of Name, and errors show it in place of the step.
+	Of *Call
 
 	Dst, Src           Mem
 	DstParts, SrcParts []Mem

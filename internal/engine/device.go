@@ -8,84 +8,91 @@ import (
 	"time"
 )
 
-// A DeviceEngine is an Engine that takes, beside host memory, memory of one
-// device.
+// A DeviceEngine is an Engine that works on the memory of one device in addition to host
+// memory.
+//
+// Run and Submit exclude each other: Run must not be called while a submitted operation is
+// incomplete, and Submit not while Run is under way.
 type DeviceEngine interface {
 	Engine
-	// Admit is Check for calls that may be on the device.
+	// Admit is Call.Check for a call whose buffers may be device memory.
 	Admit(c *Call) error
-	// AdmitStream returns an error if operations cannot be put in order with a stream.
+	// AdmitStream returns an error if operations cannot be ordered with stream.
 	AdmitStream(stream any) error
-	// Sign returns a number that tells operations apart; zero says that nobody need
-	// know of this one before its turn.
-	Sign(calls []Call) uint64
-	// Launch is the first half of Run, for operations one after the other: when it
-	// returns, the device has them. Launch is called as Run is, not twice at a time.
-	// Those after the first are joined with those before them, and agreed upon. Next are
-	// the signs of those that will be launched after the first one, as far as they are
-	// known; while Agreed is not zero, they need not be told.
-	Launch(list []Launch, next []uint64)
-	// Agreed is how many of the operations to be launched next the ranks have agreed
-	// upon. It is for the goroutine that launches.
-	Agreed() int
-	// Keen reports whether there are processors enough: who waits for the device need
-	// not give its own away.
-	Keen() bool
-	// Staged is how many calls on device memory went through host memory.
+	// Submit appends op to the engine's queue and returns without waiting, unless
+	// op.OnCaller allows otherwise. The engine launches the operations on the device in the
+	// order of submission, keeps at most 256 of them launched and incomplete, and calls
+	// op.Done exactly once for each, in that order, from its completion goroutine. Submit
+	// must not be called concurrently.
+	Submit(op *DeviceOp)
+	// Await adds delta to the number of callers that wait for the operation with number
+	// seq, which need not have been submitted. The engine polls the device often only for
+	// an operation with waiting callers. A delta of zero asks for one immediate poll.
+	Await(seq uint64, delta int)
+	// Staged returns the number of calls on device memory that went through host memory.
 	Staged() uint64
 }
 
-// LetGo is how long calls that have failed wait for the device to stop using their memory.
-// They return after that even if the driver does not.
-const LetGo = 1500 * time.Millisecond
-
-// A Launch is an operation that a device is given.
-type Launch struct {
+// A DeviceOp is an operation on device memory for DeviceEngine.Submit. The engine owns it from
+// Submit until it calls Done. The engine calls the three functions without allocating, so the
+// caller can reuse a DeviceOp together with its functions.
+type DeviceOp struct {
 	Ctx   context.Context
 	Seq   uint64
 	Calls []Call
-	// Stream is the caller's stream that the operation is put in order with: the operation
-	// starts after what the stream holds when Launch is called, and what is put into the
-	// stream after Launch has returned waits for the operation. Nil: none.
+	// Stream orders the operation with a stream of the caller. The operation starts after the
+	// work that the stream holds at the launch. Work that enters the stream after the call of
+	// Launched waits for the operation. Nil means no ordering.
 	Stream any
-	// Join says that it is enough to know that this one is over when the next one is:
-	// then Pending may stay nil, and how the next one ends is how this one does.
-	Join bool
-	// Pending is what Launch makes of it. Each must be settled, in their order, by another
-	// goroutine if need be.
-	Pending Pending
+	// OnCaller lets Submit launch the operation on the calling goroutine, which saves waking
+	// another goroutine. Submit then waits for the other ranks. The engine does so only for an
+	// operation with a Stream, when nothing is queued before it, and when an operation like it
+	// has succeeded: NCCL may allocate in the first one, and a caller that is stuck in the
+	// driver cannot return on a timeout.
+	OnCaller bool
+
+	// Begun reports that the engine begins this operation and all that were submitted before
+	// it. The engine may call it only for the last of several operations. It is called before
+	// the engine waits for the other ranks, and by Submit only if OnCaller is set.
+	Begun func()
+	// Launched is called when an operation with a Stream is in the device's queue or has
+	// failed. It must not call the engine and must not block.
+	Launched func()
+	// Done is called when the operation is complete, with the error that Run would return.
+	// After a failure of the group, Done is delayed for as long as a call of the driver does
+	// not return; see AbandonAfter.
+	Done func(error)
 }
 
-// SignsAhead is how many signs Launch makes use of.
-const SignsAhead = 255
+// AbandonAfter is how long a failed operation waits until the device no longer uses the memory
+// of the operation. Callers return after that time even if the driver does not.
+const AbandonAfter = 1500 * time.Millisecond
 
-// A Pending is an operation that was launched, with those that were joined with it. Its
-// methods are called by one goroutine at a time.
-type Pending interface {
-	// Over reports whether the operation is over, well or not. Look says that there is
-	// time for more than a glance.
-	Over(look bool) bool
-	// Settle waits until the operation is over, and returns what Run would return.
-	// It is called once.
-	Settle() error
+// ExpiredInQueue is the failure of an operation whose context ended while the operation waited
+// for earlier ones.
+func ExpiredInQueue(ctx context.Context, op string, seq uint64, rank int) *Failure {
+	f := &Failure{Op: op, Seq: seq, Rank: rank}
+	f.Wait.Phase = Queued
+	f.Interrupt(ctx, ctx.Err(), 0)
+	return f
 }
 
-// DeviceOptions are what a Device may need to know.
+// DeviceOptions configure the attachment of a device to an engine.
 type DeviceOptions struct {
-	// Timeout bounds each operation. Zero or less: no bound.
+	// Timeout bounds each operation. Zero or less means no bound.
 	Timeout time.Duration
 	Logger  *slog.Logger
-	// HostStaging lets device memory go through host memory, without NCCL.
+	// HostStaging copies device memory through host memory in place of using NCCL.
 	HostStaging bool
-	// Slot is how many bytes go through host memory at once. Zero: 4 MiB. Tests
-	// make it small to reach many pieces cheaply.
+	// Slot is the size in bytes of one staging buffer in host memory. Zero means 4 MiB.
+	// Tests make it small so that small operations have many pieces.
 	Slot int
-	// Before is the rank's engine in a group whose place the new one takes: its
-	// device is to be used again. Nil: there was none.
+	// Before is the rank's engine in the group that the new group replaces. The new engine
+	// uses the same device. Nil means that there is no such group.
 	Before Engine
 }
 
-// Memories calls f with every buffer of the call, also with missing ones.
+// Memories calls f with every buffer of the call, including missing buffers.
 func (c *Call) Memories(f func(m *Mem)) {
 	if !c.Uneven || c.DstParts == nil {
 		f(&c.Dst)
@@ -101,7 +108,7 @@ func (c *Call) Memories(f func(m *Mem)) {
 	}
 }
 
-// OnDevice reports whether any of the call's memory is a device's.
+// OnDevice reports whether any buffer of the call is device memory.
 func (c *Call) OnDevice() bool {
 	if c.Dst.Device != 0 || c.Src.Device != 0 {
 		return true
@@ -110,8 +117,7 @@ func (c *Call) OnDevice() bool {
 	return slices.ContainsFunc(c.DstParts, there) || slices.ContainsFunc(c.SrcParts, there)
 }
 
-// CheckOn is Check on behalf of an engine that takes the memory of one device,
-// beside that of the host.
+// CheckOn is Check for an engine that accepts host memory and the memory of one device.
 func (c *Call) CheckOn(rank, size, device int) error {
 	if !c.OnDevice() {
 		return c.Check(rank, size)
@@ -135,10 +141,10 @@ func (c *Call) CheckOn(rank, size, device int) error {
 	return plain.Check(rank, size)
 }
 
-// bring makes memory of a device the host's, for checks.
+// bring turns device memory into host memory, so that Check accepts it.
 func (m *Mem) bring(device int) error {
 	switch {
-	case m.Nothing(), m.Device == NoSuchDevice: // for check to refuse
+	case m.Nothing(), m.Device == NoSuchDevice: // Check refuses NoSuchDevice
 		return nil
 	case m.Device == 0:
 		return invalid("some of the memory is the host's and some is device %d's: one call takes only one kind", device)
@@ -149,18 +155,16 @@ func (m *Mem) bring(device int) error {
 	return nil
 }
 
-// A DeviceMessenger is a DeviceEngine whose messages may be of device memory,
-// too.
+// A DeviceMessenger is a DeviceEngine that sends and receives device memory.
 type DeviceMessenger interface {
-	// AdmitMessage is Check for messages that may be.
+	// AdmitMessage is Message.Check for a message whose buffer may be device memory.
 	AdmitMessage(m *Message) error
 }
 
-// errDeviceMessage is why messages of device memory are refused.
+// errDeviceMessage is the error for messages of device memory where only host memory works.
 var errDeviceMessage = fmt.Errorf("%w: Send and Recv take host memory only; copy it there, or use AllToAllV", ErrUnsupported)
 
-// CheckOn is Check on behalf of an engine that takes the memory of one device in
-// collectives, but not in messages.
+// CheckOn is Check for an engine that accepts device memory in collectives but not in messages.
 func (m *Message) CheckOn(rank, size int) error {
 	if m.Mem.Device > 0 {
 		return errDeviceMessage
@@ -168,7 +172,7 @@ func (m *Message) CheckOn(rank, size int) error {
 	return m.Check(rank, size)
 }
 
-// CheckThere is Check for a message of memory of one device.
+// CheckThere is Check for an engine that sends and receives the memory of one device.
 func (m *Message) CheckThere(rank, size, device int) error {
 	if m.Mem.Device != NoSuchDevice && int(m.Mem.Device) != device+1 {
 		return invalid("the memory is on device %d, the Comm on device %d", m.Mem.Device-1, device)

@@ -1,9 +1,8 @@
 package engine
 
 import (
+	"encoding/json"
 	"errors"
-	"fmt"
-	"strings"
 )
 
 // The kinds of failure.
@@ -20,56 +19,109 @@ var (
 	ErrNoDevicePath = errors.New("no path for device memory")
 )
 
-// A Failure is why a group has ended. It is made once, where the trouble
-// began, and not changed afterwards.
+// A Failure is why a group has ended. It is made once, on the rank where the failure began, and
+// not changed afterwards. It holds facts; Reason and Error put them into words.
 type Failure struct {
-	Kind   error  // one of the kinds above
-	Op     string // the operation in which it began, "" for none
-	Seq    uint64 // its number
-	Rank   int    // where it began
-	Lost   []int  // the ranks that are gone
-	Left   bool   // they have closed the group, and may be well
-	Above  []int  // ranks that are gone of the group that this one was being made of, in its numbers
-	Reason string // what happened and what to do, for a person
-	Told   bool   // the other ranks know of it
-	Err    error  // what Rank itself saw, e.g. its context's error; other ranks do not match it
+	Kind  error  // one of the kinds above
+	Op    string // the operation in which the failure began, "" for none
+	Seq   uint64 // the number of that operation; 0 for none
+	Rank  int    // the rank where the failure began
+	Lost  []int  // the ranks that are lost
+	Left  bool   // the lost ranks have closed the group, and may be well
+	Above []int  // lost ranks of the group that this one was being made of, in that group's numbers
+	Told  bool   // the other ranks know of the failure
+	Err   error  // the error that Rank itself saw, e.g. its context's; other ranks do not match it
+
+	Facts
 }
 
+// Error describes the failure in one sentence.
 func (f *Failure) Error() string {
-	var b strings.Builder
-	if f.Op != "" {
-		fmt.Fprintf(&b, "%s#%d on rank %d: ", f.Op, f.Seq, f.Rank)
-	}
-	fmt.Fprintf(&b, "%v: %s", f.Kind, f.Reason)
-	return b.String()
+	return Sentence(f.Op, f.Seq, f.Rank, f.Kind.Error()+": "+f.Reason())
 }
 
 // Unwrap returns the kind.
 func (f *Failure) Unwrap() error { return f.Kind }
 
-// Ranks writes a list of ranks for an error: "rank 3", "ranks 0, 2 and 5".
-func Ranks(list []int) string {
-	switch len(list) {
-	case 0:
-		return "no rank"
-	case 1:
-		return fmt.Sprintf("rank %d", list[0])
+// travelKinds are the kinds of failure that end a group, with the names by which they travel. A
+// Farewell numbers them from one, in this order.
+var travelKinds = [...]struct {
+	name string
+	kind error
+}{
+	{"lost", ErrRankLost},
+	{"timeout", ErrTimeout},
+	{"mismatch", ErrMismatch},
+	{"aborted", ErrAborted},
+	{"closed", ErrClosed},
+	{"unsupported", ErrUnsupported},
+	{"corrupt", ErrCorrupt},
+	{"device", ErrNoDevicePath},
+}
+
+// KindName returns the name by which a kind of failure travels, "" if it does not.
+func KindName(kind error) string {
+	if i := kindIndex(kind); i >= 0 {
+		return travelKinds[i].name
 	}
-	const most = 16
-	var b strings.Builder
-	b.WriteString("ranks ")
-	for i, r := range list {
-		switch {
-		case i == most:
-			fmt.Fprintf(&b, " and %d more", len(list)-most)
-			return b.String()
-		case i == 0:
-		case i == len(list)-1:
-			b.WriteString(" and ")
-		default:
-			b.WriteString(", ")
+	return ""
+}
+
+// KindNames returns the names of all kinds that travel.
+func KindNames() (names []string) {
+	for i := range travelKinds {
+		names = append(names, travelKinds[i].name)
+	}
+	return names
+}
+
+// KindNamed returns the kind with that name. A name that this rank does not know is that of
+// ErrAborted.
+func KindNamed(name string) error {
+	for i := range travelKinds {
+		if travelKinds[i].name == name {
+			return travelKinds[i].kind
 		}
-		fmt.Fprintf(&b, "%d", r)
 	}
-	return b.String()
+	return ErrAborted
+}
+
+func kindIndex(kind error) int {
+	for i := range travelKinds {
+		if errors.Is(kind, travelKinds[i].kind) {
+			return i
+		}
+	}
+	return -1
+}
+
+// failureJSON is a Failure as JSON. Told and Err concern one rank only.
+type failureJSON struct {
+	Kind  string `json:"kind"`
+	Op    string `json:"op,omitempty"`
+	Seq   uint64 `json:"seq,omitempty"`
+	Rank  int    `json:"rank"`
+	Lost  []int  `json:"lost,omitempty"`
+	Left  bool   `json:"left,omitempty"`
+	Above []int  `json:"above,omitempty"`
+	Facts
+}
+
+// MarshalJSON writes what other ranks are told of a failure.
+func (f *Failure) MarshalJSON() ([]byte, error) {
+	return json.Marshal(&failureJSON{
+		Kind: KindName(f.Kind), Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Left: f.Left, Above: f.Above, Facts: f.Facts,
+	})
+}
+
+// UnmarshalJSON reads a failure of which another rank told.
+func (f *Failure) UnmarshalJSON(text []byte) error {
+	var j failureJSON
+	if err := json.Unmarshal(text, &j); err != nil {
+		return err
+	}
+	*f = Failure{
+		Kind: KindNamed(j.Kind), Op: j.Op, Seq: j.Seq, Rank: j.Rank, Lost: j.Lost, Left: j.Left, Above: j.Above, Facts: j.Facts,
+	}
+	return nil
 }

@@ -3,9 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 )
 
 // While returns a context that ends with ctx, or when the group fails: its cause
@@ -30,11 +28,12 @@ const forming = "Sub"
 // and ends the making on all members. One that has the group by then is told in
 // the group itself.
 func Form(ctx context.Context, parent Engine, members []int, create func(context.Context) (Engine, error)) (Engine, error) {
+	formingFailed := Facts{Event: FormingFailed, Ranks: members}
 	making, cancel := While(ctx, parent)
 	sub, err := create(making)
 	cancel()
 	if err != nil {
-		return nil, Spoil(ctx, parent, fmt.Sprintf("the group of %s could not be made", Ranks(members)), err)
+		return nil, Spoil(ctx, parent, formingFailed, err)
 	}
 	inherit := func() { sub.Fail(inherited(parent.Failure(), members, sub.Rank())) }
 	stop := afterFailure(parent, inherit)
@@ -48,7 +47,7 @@ func Form(ctx context.Context, parent Engine, members []int, create func(context
 		return sub, nil
 	case parent.Failure() != nil:
 	case f == nil:
-		_ = Spoil(ctx, parent, fmt.Sprintf("the group of %s could not be made", Ranks(members)), err)
+		_ = Spoil(ctx, parent, formingFailed, err)
 	case f.Op != forming:
 		return sub, nil // another member had it already, and has ended it
 	default:
@@ -82,12 +81,14 @@ func own(first, saw *Failure, rank int) *Failure {
 
 // Spoil ends a group because something that belongs to one of its operations
 // failed outside of Run, unless the group has failed already. It returns the
-// first cause. Ctx is the operation's, and what says what was tried.
-func Spoil(ctx context.Context, e Engine, what string, err error) *Failure {
+// first cause. Ctx is the operation's, and what says what was tried: Spoil adds
+// err to it.
+func Spoil(ctx context.Context, e Engine, what Facts, err error) *Failure {
 	if e.Failure() != nil {
 		return ended(e)
 	}
-	f := &Failure{Kind: ErrAborted, Rank: e.Rank(), Reason: fmt.Sprintf("%s on rank %d: %v", what, e.Rank(), err), Err: err}
+	f := &Failure{Kind: ErrAborted, Rank: e.Rank(), Err: err, Facts: what}
+	f.Text = err.Error()
 	if ctx.Err() != nil {
 		f.Err = ctx.Err()
 	}
@@ -101,7 +102,7 @@ func Spoil(ctx context.Context, e Engine, what string, err error) *Failure {
 // inherited is the failure of a new group, as its rank of that number reports
 // it, because the one that it was being made of has failed.
 func inherited(f *Failure, members []int, rank int) *Failure {
-	sub := &Failure{Kind: f.Kind, Op: forming, Rank: rank, Left: f.Left, Reason: aboveFailed + f.Error()}
+	sub := &Failure{Kind: f.Kind, Op: forming, Rank: rank, Left: f.Left, Facts: Facts{Event: ParentFailed, Cause: f}}
 	for _, r := range f.Lost {
 		if i := slices.Index(members, r); i >= 0 {
 			sub.Lost = append(sub.Lost, i)
@@ -115,9 +116,6 @@ func inherited(f *Failure, members []int, rank int) *Failure {
 	return sub
 }
 
-// aboveFailed is how the reason of such a failure begins.
-const aboveFailed = "the group that this one was being made of has failed: "
-
 // lifted is the failure of a group of so many ranks because a new one could not be
 // made of it. Others may know of it, but perhaps of another before it. If it is
 // that this group has lost ranks, as another member has found before this one, it
@@ -127,14 +125,18 @@ func lifted(f *Failure, members []int, size int) *Failure {
 	for _, i := range f.Lost {
 		up.Lost = append(up.Lost, members[i])
 	}
-	up.Reason = fmt.Sprintf("the group of %s could not be made; with its own numbers: %s", Ranks(members), f.Reason)
+	own := &Failure{Kind: f.Kind, Rank: up.Rank, Lost: slices.Clone(up.Lost), Left: f.Left, Facts: f.Renumber(members)}
 	for _, r := range f.Above {
 		if r >= 0 && r < size && !slices.Contains(up.Lost, r) {
 			up.Kind, up.Lost = ErrRankLost, append(up.Lost, r)
 		}
 	}
-	if why, of := strings.CutPrefix(f.Reason, aboveFailed); of && up.Lost != nil && !up.Left {
-		up.Reason = fmt.Sprintf("%s lost, as rank %d found while the group of %s was being made: %s", isOrAre(up.Lost), up.Rank, Ranks(members), why)
+	up.Facts = Facts{Event: FormingFailed, Ranks: members, Cause: own}
+	if f.Event == ParentFailed && f.Cause != nil {
+		up.Cause = f.Cause
+		if up.Lost != nil && !up.Left {
+			up.Event = LostWhileForming
+		}
 	}
 	return up
 }

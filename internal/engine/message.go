@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"sync/atomic"
 
 	"github.com/tutti-go/tutti/internal/kernel"
@@ -30,21 +29,23 @@ func (m *Message) Op() string {
 	return "Recv"
 }
 
-// Awaited says, for an error, what this message of a rank's waits for.
-func (m *Message) Awaited(rank int) string {
-	does := "send to"
+// Awaited is what this message waits for.
+func (m *Message) Awaited() Facts {
+	w := Wait{Phase: Receiving, Ranks: []int{m.Peer}}
 	if m.Send {
-		does = "receive from"
+		w.Phase = Sending
 	}
-	return fmt.Sprintf("rank %d did not %s rank %d with tag %d", m.Peer, does, rank, m.Tag)
+	return Facts{Tag: m.Tag, Wait: w}
 }
 
 // Mismatch is the failure of a rank that was sent something else than it receives: n
 // elements of type t.
 func (m *Message) Mismatch(rank int, n uint64, t kernel.DType) *Failure {
-	return &Failure{
-		Kind: ErrMismatch, Op: "Recv", Seq: m.Seq, Rank: rank,
-		Reason: fmt.Sprintf("rank %d receives %d x %s with tag %d, rank %d sends %d x %s; both sides must agree",
-			rank, m.Mem.N, m.Mem.Type, m.Tag, m.Peer, n, t),
-	}
+	return &Failure{Kind: ErrMismatch, Op: "Recv", Seq: m.Seq, Rank: rank, Facts: Facts{
+		Event: MessagesDiffer, Tag: m.Tag,
+		Sides: []Side{
+			{Rank: rank, Call: CallInfo{Sig: Sig{Type: m.Mem.Type, Count: int64(m.Mem.N)}}},
+			{Rank: m.Peer, Call: CallInfo{Sig: Sig{Type: t, Count: int64(n)}}},
+		},
+	}}
 }

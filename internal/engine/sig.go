@@ -21,7 +21,8 @@ type Sig struct {
 	// It is zero for an uneven form, whose counts are compared pair by pair when
 	// data moves.
 	Count int64
-	// Name is a hash of the operation's name. Zero: the operation has no name.
+	// Name is a hash of the operation's name or, with stepBit, of the fingerprint of the call that
+	// the operation is a step of. Zero: neither.
 	Name uint64
 }
 
@@ -51,7 +52,10 @@ func (c *Call) PutSig(s *Sig) {
 	if v.Rooted {
 		s.Root = int32(c.Root)
 	}
-	if c.Name != "" {
+	switch {
+	case c.Of != nil:
+		s.Name = stepName(c.Of.Sig())
+	case c.Name != "":
 		s.Name = hashName(c.Name)
 	}
 }
@@ -112,5 +116,8 @@ func (s Sig) Text(name string) string {
 	return b.String()
 }
 
-// hashName returns a hash of an operation's name. It is never zero.
-func hashName(name string) uint64 { return HashStart.Text(name).NonZero() }
+// hashName returns a hash of an operation's name, without stepBit. It is never zero.
+func hashName(name string) uint64 {
+	h := uint64(HashStart.Text(name)) &^ stepBit
+	return max(h, stepBit<<1)
+}

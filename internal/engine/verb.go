@@ -42,8 +42,8 @@ func (p Party) Has(rank, root int) bool {
 	return p == EveryRank || p == RootOnly && rank == root || p == AllButRoot && rank != root
 }
 
-// A Side describes the source or the destination of a verb.
-type Side struct {
+// An Operand describes the source or the destination of a verb.
+type Operand struct {
 	// Ranks are the ranks that pass this side and whose memory the verb uses.
 	Ranks Party
 	// Divided reports that the side holds one share per rank. Shares of the
@@ -62,12 +62,12 @@ type Side struct {
 // ranks element by element. A verb that does not stores the data of rank s in
 // share s if the destination is divided.
 type VerbInfo struct {
-	Name    string // of the method of Comm
-	Uneven  string // name of the method of the uneven form; "": the verb has none
-	Reduces bool   // the verb combines elements with a ReduceOp
-	Rooted  bool   // the verb has a root
-	Source  Side   // what the verb reads
-	Dest    Side   // what the verb writes
+	Name    string  // of the method of Comm
+	Uneven  string  // name of the method of the uneven form; "": the verb has none
+	Reduces bool    // the verb combines elements with a ReduceOp
+	Rooted  bool    // the verb has a root
+	Source  Operand // what the verb reads
+	Dest    Operand // what the verb writes
 	// InPlace reports that the source and the destination are one buffer on
 	// every rank, and that the caller passes it once.
 	InPlace bool
@@ -82,38 +82,38 @@ type VerbInfo struct {
 var verbTable = [...]VerbInfo{
 	AllReduce: {
 		Name: "AllReduce", Reduces: true, Typed: true, EqualResults: true,
-		Source: Side{Ranks: EveryRank}, Dest: Side{Ranks: EveryRank},
+		Source: Operand{Ranks: EveryRank}, Dest: Operand{Ranks: EveryRank},
 	},
 	Reduce: {
 		Name: "Reduce", Reduces: true, Rooted: true, Typed: true,
-		Source: Side{Ranks: EveryRank}, Dest: Side{Ranks: RootOnly},
+		Source: Operand{Ranks: EveryRank}, Dest: Operand{Ranks: RootOnly},
 	},
 	Broadcast: {
 		Name: "Broadcast", Rooted: true, InPlace: true, Typed: true, EqualResults: true,
-		Source: Side{Ranks: RootOnly}, Dest: Side{Ranks: AllButRoot},
+		Source: Operand{Ranks: RootOnly}, Dest: Operand{Ranks: AllButRoot},
 	},
 	AllGather: {
 		Name: "AllGather", Uneven: "AllGatherV", Typed: true, EqualResults: true,
-		Source: Side{Ranks: EveryRank}, Dest: Side{Ranks: EveryRank, Divided: true},
+		Source: Operand{Ranks: EveryRank}, Dest: Operand{Ranks: EveryRank, Divided: true},
 	},
 	ReduceScatter: {
 		Name: "ReduceScatter", Uneven: "ReduceScatterV", Reduces: true, Typed: true,
-		Source: Side{Ranks: EveryRank, Divided: true}, Dest: Side{Ranks: EveryRank},
+		Source: Operand{Ranks: EveryRank, Divided: true}, Dest: Operand{Ranks: EveryRank},
 	},
 	Gather: {
 		Name: "Gather", Uneven: "GatherV", Rooted: true, Typed: true,
-		Source: Side{Ranks: EveryRank}, Dest: Side{Ranks: RootOnly, Divided: true},
+		Source: Operand{Ranks: EveryRank}, Dest: Operand{Ranks: RootOnly, Divided: true},
 	},
 	Scatter: {
 		Name: "Scatter", Uneven: "ScatterV", Rooted: true, Typed: true,
-		Source: Side{Ranks: RootOnly, Divided: true}, Dest: Side{Ranks: EveryRank},
+		Source: Operand{Ranks: RootOnly, Divided: true}, Dest: Operand{Ranks: EveryRank},
 	},
 	AllToAll: {
 		Name: "AllToAll", Uneven: "AllToAllV", Typed: true,
-		Source: Side{Ranks: EveryRank, Divided: true}, Dest: Side{Ranks: EveryRank, Divided: true},
+		Source: Operand{Ranks: EveryRank, Divided: true}, Dest: Operand{Ranks: EveryRank, Divided: true},
 	},
 	Barrier: {Name: "Barrier"},
-	Split:   {Name: "Split", Source: Side{Ranks: EveryRank}, Dest: Side{Ranks: EveryRank, Divided: true}},
+	Split:   {Name: "Split", Source: Operand{Ranks: EveryRank}, Dest: Operand{Ranks: EveryRank, Divided: true}},
 	Dup:     {Name: "Dup"},
 	Alloc:   {Name: "Alloc", Typed: true},
 	Group:   {Name: "Batch", Typed: true},

@@ -31,7 +31,7 @@ func TestVerbTable(t *testing.T) {
 		if i.Reduces && i.Dest.Divided {
 			t.Errorf("%v reduces into a divided destination", v)
 		}
-		for _, s := range []Side{i.Source, i.Dest} {
+		for _, s := range []Operand{i.Source, i.Dest} {
 			other := i.Source
 			if s == i.Source {
 				other = i.Dest

@@ -1,20 +1,22 @@
-// Package flight is the flight recorder: what a rank has called last, when, and
-// how that ended, in rings of memory that are always written and seldom read.
+// Package flight is the flight recorder: it records a rank's last calls, their
+// times and their results in ring buffers, which are always written and rarely
+// read.
 //
-// Writing must cost next to nothing beside an operation of a third of a
-// microsecond. So operations that look like the one before them, which is the
-// rule in a loop, are not written at all: a run is one record, and an operation's
-// number says which run it belongs to. Records are written with plain stores by
-// the goroutine whose turn it is; nothing is allocated and nothing locked. Two
-// looks at the clock would cost more than all the rest, so times are taken only
-// where they cost little or tell much:
+// A record must cost almost nothing compared with the smallest operation. The
+// recorder therefore does not write operations that are similar to the previous
+// one, as in a loop: a run of them is one record, and an operation's number says
+// to which run it belongs. The goroutine that runs the operation writes the record
+// with plain stores, without allocation and without a lock. Reading the clock
+// twice would cost more than all of that, so the recorder takes times only where
+// they cost little or are informative:
 //
 //   - of operations of 64 KiB and more;
-//   - of operations that had to wait for another rank for more than about a
-//     microsecond: the clock is read in that wait anyway (see wait.FirstWait), so that
-//     whatever hangs has a time, and what has waited has an end;
-//   - of one in 64 of the others, and of all that was queued (Batch);
+//   - of operations that waited for another rank for more than a moment: the wait
+//     reads the clock anyway (see wait.FirstWait), so an operation that hangs has a
+//     time, and an operation that has waited has an end;
+//   - of one in 64 of the others, and of all queued operations (Batch);
 //   - of messages.
 //
-// The rest have their number, and so their place between two that have times.
+// All other operations have only their number, and so their order among those
+// with times.
 package flight

@@ -7,11 +7,11 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// Version is that of the dump's form.
+// Version is the version of the dump format.
 const Version = 1
 
-// A Dump is what one rank's recorder holds, as it is written to files. Times
-// are nanoseconds since Began; zero means that they were not taken.
+// A Dump is the contents of one rank's recorder, as written to files. Times are
+// nanoseconds since Began; zero means not recorded.
 type Dump struct {
 	Version int       `json:"tutti_flight"`
 	Comm    string    `json:"comm"`  // the same on all its ranks
@@ -21,16 +21,16 @@ type Dump struct {
 	Host    string    `json:"host"`
 	PID     int       `json:"pid"`
 	Began   time.Time `json:"began"`            // when the communicator was made
-	At      int64     `json:"at"`               // when this was written
-	Behind  []int     `json:"behind,omitempty"` // who had not arrived in the operation that was running
+	At      int64     `json:"at"`               // when the dump was written
+	Behind  []int     `json:"behind,omitempty"` // ranks that had not arrived in the running operation
 	Closed  bool      `json:"closed,omitempty"`
 	Error   *Error    `json:"error,omitempty"`
 	Ops     []Op      `json:"ops"`
 	Msgs    []Op      `json:"messages,omitempty"`
 }
 
-// Brief is a dump with the last few operations and messages, enough to say what
-// the rank was doing.
+// Brief returns a dump with the last few operations and messages, enough to tell
+// what the rank was doing.
 func (d *Dump) Brief() *Dump {
 	const few = 16
 	b := *d
@@ -39,7 +39,7 @@ func (d *Dump) Brief() *Dump {
 	return &b
 }
 
-// An Error is why the communicator has ended.
+// An Error is why the communicator has failed.
 type Error struct {
 	Kind string `json:"kind"`
 	Op   string `json:"op,omitempty"`
@@ -61,14 +61,14 @@ type Op struct {
 	Count  uint64 `json:"count"`
 	Bytes  uint64 `json:"bytes"`
 	Name   string `json:"name,omitempty"`
-	Print  uint32 `json:"print,omitempty"` // of a Batch: tells different ones apart
+	Print  uint32 `json:"print,omitempty"` // of a Batch: hash that differs between different batches
 	State  string `json:"state"`
 	Queued int64  `json:"queued,omitempty"`
 	Start  int64  `json:"start,omitempty"`
 	End    int64  `json:"end,omitempty"`
 }
 
-// The states' names in a dump.
+// Names of the states in a dump.
 const (
 	StateQueued  = "queued"
 	StateRunning = "running"
@@ -76,29 +76,29 @@ const (
 	StateDone    = "done"
 )
 
-// Progress is how far a communicator's rank is.
+// Progress is the position of a rank in a communicator's operations.
 type Progress struct {
-	Last    uint64 // the number of the last operation that was begun
-	Running bool   // it is not over
-	Oldest  uint64 // the first that is not over; zero: the last is the only one
-	Posted  uint64 // the number of the last message
+	Last    uint64 // number of the last operation that was begun
+	Running bool   // that operation has not ended
+	Oldest  uint64 // first operation that has not ended; zero: Last is the only one
+	Posted  uint64 // number of the last message
 }
 
-// Snapshot fills in what the Log knows. What is written meanwhile is left out.
+// Snapshot fills d from the Log. It omits records that are written meanwhile.
 func (l *Log) Snapshot(d *Dump, p Progress) {
 	d.Version, d.Began, d.At = Version, l.began, int64(l.now())
 	d.Ops = l.operations(p)
 	d.Msgs = l.messages(p.Posted)
 }
 
-// operations returns the last ones, oldest first.
+// operations returns the last operations, oldest first.
 func (l *Log) operations(p Progress) []Op {
 	runs := l.readRuns()
-	times := make(map[uint64]timed)
+	times := make(map[uint64]opTimes)
 	for n, i := load(&l.nTimes), uint64(0); i < min(n, Size-1); i++ {
 		t := &l.times[(n-i)%Size]
-		c := timed{load(&t.seq), load(&t.queued), load(&t.started), load(&t.ended), load(&t.failed)}
-		if load(&l.nTimes) < n-i+Size-1 { // which is then not being overwritten
+		c := opTimes{load(&t.seq), load(&t.queued), load(&t.started), load(&t.ended), load(&t.failed)}
+		if load(&l.nTimes) < n-i+Size-1 { // the slot is not being overwritten
 			times[c.seq] = c
 		}
 	}
@@ -113,7 +113,7 @@ func (l *Log) operations(p Progress) []Op {
 			end = runs[i+1].first - 1
 		}
 		for seq := max(r.first, first); seq <= end; seq++ {
-			op, t := l.op(seq, &r), times[seq]
+			op, t := l.describe(seq, &r), times[seq]
 			op.Queued, op.Start, op.End, op.State = int64(t.queued), int64(t.started), int64(t.ended), StateDone
 			switch {
 			case t.failed != 0:
@@ -136,7 +136,7 @@ func (l *Log) readRuns() (list []run) {
 	n := min(last, Size-1)
 	for i := last - n + 1; i <= last; i++ {
 		r := &l.runs[i%Size]
-		c := run{load(&r.first), load(&r.what), load(&r.count), load(&r.bytes), load(&r.print)}
+		c := run{load(&r.first), load(&r.packed), load(&r.count), load(&r.bytes), load(&r.print)}
 		if load(&l.nRuns) < i+Size-1 {
 			list = append(list, c)
 		}
@@ -144,20 +144,20 @@ func (l *Log) readRuns() (list []run) {
 	return list
 }
 
-// op puts an operation of a run in words.
-func (l *Log) op(seq uint64, r *run) Op {
-	op := Op{Seq: seq, Verb: kindName(verbOf(r.what)), Type: typeName(r.what), Count: r.count, Bytes: r.bytes, Print: uint32(r.print)}
-	if red := engine.Red(r.what >> redAt & (1<<(unevenAt-redAt) - 1)); red != 0 {
+// describe returns an operation of a run as an Op.
+func (l *Log) describe(seq uint64, r *run) Op {
+	op := Op{Seq: seq, Verb: kindName(verbOf(r.packed)), Type: typeName(r.packed), Count: r.count, Bytes: r.bytes, Print: uint32(r.print)}
+	if red := engine.Red(r.packed >> redAt & (1<<(unevenAt-redAt) - 1)); red != 0 {
 		op.Red = red.String()
 	}
-	if r.what>>unevenAt&1 != 0 {
+	if r.packed>>unevenAt&1 != 0 {
 		op.Verb += "V"
 	}
-	if r.what>>rootedAt&1 != 0 {
-		root := int(r.what >> rootAt & rootMask)
+	if r.packed>>rootedAt&1 != 0 {
+		root := int(r.packed >> rootAt & rootMask)
 		op.Root = &root
 	}
-	if id := r.what >> nameAt; id != 0 {
+	if id := r.packed >> nameAt; id != 0 {
 		l.mu.Lock()
 		op.Name = l.names[id-1]
 		l.mu.Unlock()
@@ -172,15 +172,15 @@ func typeName(what uint64) string {
 	return ""
 }
 
-// Describe puts calls that have not begun in words.
+// Describe returns calls that have not begun as an Op.
 func (l *Log) Describe(seq uint64, calls []engine.Call, queued uint64) Op {
 	r := l.runOf(calls)
-	op := l.op(seq, &r)
+	op := l.describe(seq, &r)
 	op.State, op.Queued = StateQueued, int64(queued)
 	return op
 }
 
-// messages returns the last ones, oldest first.
+// messages returns the last messages, oldest first.
 func (l *Log) messages(last uint64) (list []Op) {
 	for i := last - min(last, Size) + 1; i <= last; i++ {
 		r := &l.msgs[i%Size]

@@ -14,8 +14,8 @@ func call(verb engine.Verb, n int) engine.Call {
 	return engine.Call{Verb: verb, Red: engine.Sum, Dst: m, Src: m}
 }
 
-// TestOperations: runs of like operations come back one by one, with what was
-// timed.
+// TestOperations checks that a dump lists the operations of a run one by one, with
+// the recorded times.
 func TestOperations(t *testing.T) {
 	l := New()
 	small, big, bcast := call(engine.AllReduce, 1), call(engine.AllReduce, large/4), call(engine.Broadcast, 7)
@@ -77,7 +77,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestNames: one that differs in nothing but its name is another run.
+// TestNames checks that an operation that differs only in its name begins a new
+// run.
 func TestNames(t *testing.T) {
 	l := New()
 	for i := range 2 * maxNames {
@@ -97,7 +98,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestReadersAndWriters: what is read while it is written makes sense.
+// TestReadersAndWriters checks that a snapshot that is taken during writes is
+// consistent.
 func TestReadersAndWriters(t *testing.T) {
 	l := New()
 	var readers sync.WaitGroup
@@ -126,8 +128,8 @@ func TestReadersAndWriters(t *testing.T) {
 		c := call(engine.AllReduce, 1+int(seq%3/2))
 		l.Begin(seq, &c)
 		l.End(seq, false)
-		l.Depart(seq, 1, &m)
-		l.Land(seq, 2, false)
+		l.BeginMessage(seq, 1, &m)
+		l.EndMessage(seq, 2, false)
 	}
 	close(stop)
 	readers.Wait()
@@ -141,10 +143,10 @@ func TestReadersAndWriters(t *testing.T) {
 	}
 }
 
-// TestBounds: what lasted as long as a bound is not below it.
+// TestBounds checks that a duration equal to a bound is not counted below it.
 func TestBounds(t *testing.T) {
 	for _, nanos := range []uint64{0, 255, 256, 511, 512, 1 << 40, 1 << 60} {
-		var s sum
+		var s counter
 		s.time(nanos)
 		for i, n := range s.lasted {
 			if n == 1 && (Bound(i) != 0 && nanos >= uint64(Bound(i)) || i > 0 && nanos < uint64(Bound(i-1))) {
@@ -154,8 +156,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestFailedAtOnce: an operation that fails without having waited has taken no time,
-// and not less.
+// TestFailedAtOnce checks that an operation that fails without a wait has the
+// duration zero, and not a negative one.
 func TestFailedAtOnce(t *testing.T) {
 	l := New()
 	c := call(engine.AllReduce, 1)

@@ -12,30 +12,31 @@ import (
 )
 
 const (
-	// Size is how many runs of like operations, how many operations' times, and
-	// how many messages are remembered.
+	// Size is the number of runs of similar operations, of operation times, and of
+	// messages that are kept.
 	Size = 2048
 	// large is the least data, in bytes, of an operation whose times are always
-	// taken: it lasts so long that two looks at the clock are nothing.
+	// recorded. Compared with its duration, reading the clock twice is cheap.
 	large = 64 << 10
-	// every is how many of the others there are for each whose times are taken.
+	// every is the sampling interval of all other operations: the times of one in
+	// every are recorded.
 	every = 64
-	// maxNames bounds the names of operations that are remembered.
+	// maxNames bounds the number of operation names that are kept.
 	maxNames = 1024
 )
 
-// A run is operations that look alike, one after another.
+// A run is a sequence of consecutive, similar operations.
 type run struct {
-	first uint64 // the number of the first
-	what  uint64 // see pack
-	count uint64 // elements; of a group, calls
-	bytes uint64
-	print uint64 // of a group: tells different ones apart
+	first  uint64 // number of the first operation
+	packed uint64 // verb, operator, type and root; see pack
+	count  uint64 // elements; of a batch, calls
+	bytes  uint64
+	print  uint64 // of a batch: hash that differs between different batches
 }
 
-// timed are an operation's times, in nanoseconds since the Log was made. Zero:
-// not taken.
-type timed struct {
+// opTimes are an operation's times, in nanoseconds since the Log was made. Zero:
+// not recorded.
+type opTimes struct {
 	seq                    uint64
 	queued, started, ended uint64
 	failed                 uint64
@@ -43,28 +44,28 @@ type timed struct {
 
 // A Log is the recorder of one rank's operations on one communicator.
 //
-// Begin, BeginQueued and End are called by the goroutine whose turn it is,
-// Depart and Land by whoever holds the communicator's lock. EndEarlier is called
-// under that lock, too, and while operations that it is for are under way,
-// nothing else but BeginQueued, also under the lock. All else may be called by
-// anybody at any time.
+// The goroutine that runs operations calls Begin, BeginQueued and End. BeginMessage
+// and EndMessage require the communicator's lock. EndEarlier requires that lock
+// too; while operations that it is for are in flight, only BeginQueued may be
+// called besides, also with the lock. Any goroutine may call all other methods at
+// any time.
 type Log struct {
-	// The run that goes on, as calls are compared with it.
+	// The current run, as calls are compared with it.
 	verb   engine.Verb
 	red    engine.Red
 	kind   kernel.DType
 	root   int
 	dst    int
 	src    int
-	busy   uint64 // the number of the running operation, if its times are taken
+	timing uint64 // number of the running operation, if its times are recorded
 	wait   wait.FirstWait
 	_      [64]byte
-	nRuns  uint64 // how many runs there were; the newest is runs[nRuns%Size]
-	nTimes uint64 // the same of times
+	nRuns  uint64 // number of runs so far; the newest is runs[nRuns%Size]
+	nTimes uint64 // number of recorded times so far, likewise
 	runs   [Size]run
-	times  [Size]timed
+	times  [Size]opTimes
 	msgs   [Size]message
-	sums   [kinds]sum
+	sums   [kinds]counter
 	began  time.Time
 
 	mu    sync.Mutex
@@ -79,13 +80,13 @@ func New() *Log {
 	return l
 }
 
-// Mark is where an engine notes since when it waits.
-func (l *Log) Mark() *wait.FirstWait { return &l.wait }
+// FirstWait returns where an engine records when an operation begins to wait.
+func (l *Log) FirstWait() *wait.FirstWait { return &l.wait }
 
-// now is never zero.
+// now returns the time in nanoseconds since the Log was made. It is never zero.
 func (l *Log) now() uint64 { return uint64(max(time.Since(l.began), 1)) }
 
-// Begin notes that a call is carried out, at once.
+// Begin records that a call begins now.
 func (l *Log) Begin(seq uint64, c *engine.Call) {
 	if c.Verb != l.verb || c.Src.N != l.src || c.Dst.N != l.dst || c.Red != l.red || c.Src.Type != l.kind ||
 		c.Root != l.root || seq%every == 0 {
@@ -95,30 +96,30 @@ func (l *Log) Begin(seq uint64, c *engine.Call) {
 
 //go:noinline
 func (l *Log) begin(seq uint64, c *engine.Call) {
-	bytes := l.open(seq, unsafe.Slice(c, 1))
-	// Only even calls without a name can be compared, and times are taken of all
-	// large ones.
+	bytes := l.startRun(seq, unsafe.Slice(c, 1))
+	// Only even calls without a name can be compared with the run. The times of
+	// large calls are always recorded.
 	if c.Uneven || c.Name != "" || bytes >= large {
 		l.verb = 0
 	} else {
 		l.verb, l.red, l.kind, l.root, l.dst, l.src = c.Verb, c.Red, c.Src.Type, c.Root, c.Dst.N, c.Src.N
 	}
 	if bytes >= large || seq%every == 0 {
-		l.clock(seq, 0)
+		l.recordBegin(seq, 0)
 	}
 }
 
-// BeginQueued notes that an operation of one or several calls has its turn. It
-// was queued at a time that Now returned.
+// BeginQueued records that an operation of one or several calls begins. queued is
+// the time, from Now, when it was queued.
 func (l *Log) BeginQueued(seq uint64, calls []engine.Call, queued uint64) {
-	l.open(seq, calls)
+	l.startRun(seq, calls)
 	l.verb = 0
-	l.clock(seq, queued)
+	l.recordBegin(seq, queued)
 }
 
-// open makes the run that an operation belongs to the newest, and returns the
-// operation's size.
-func (l *Log) open(seq uint64, calls []engine.Call) int {
+// startRun makes the run of an operation the newest, and returns the operation's
+// size in bytes.
+func (l *Log) startRun(seq uint64, calls []engine.Call) int {
 	r := l.runOf(calls)
 	old := &l.runs[l.nRuns%Size]
 	if r.first = old.first; *old == r && l.nRuns > 0 {
@@ -126,11 +127,11 @@ func (l *Log) open(seq uint64, calls []engine.Call) int {
 	}
 	r.first = seq
 	if l.nRuns > 0 {
-		l.sums[verbOf(old.what)].add(seq-old.first, old.bytes)
+		l.sums[verbOf(old.packed)].add(seq-old.first, old.bytes)
 	}
 	p := &l.runs[(l.nRuns+1)%Size]
 	put(&p.first, r.first)
-	put(&p.what, r.what)
+	put(&p.packed, r.packed)
 	put(&p.count, r.count)
 	put(&p.bytes, r.bytes)
 	put(&p.print, r.print)
@@ -138,17 +139,17 @@ func (l *Log) open(seq uint64, calls []engine.Call) int {
 	return int(r.bytes)
 }
 
-// runOf describes an operation, as one of a run.
+// runOf returns the run that an operation belongs to.
 func (l *Log) runOf(calls []engine.Call) run {
 	c := &calls[0]
-	r := run{what: pack(c) | l.name(c.Name)}
-	count, bytes := extent(c)
+	r := run{packed: pack(c) | l.name(c.Name)}
+	count, bytes := callSize(c)
 	if len(calls) > 1 {
-		r.what = uint64(engine.Group) | l.name(c.Name)
+		r.packed = uint64(engine.Group) | l.name(c.Name)
 		r.print = uint64(fingerprint(calls))
 		count = len(calls)
 		for i := range calls[1:] {
-			_, b := extent(&calls[1+i])
+			_, b := callSize(&calls[1+i])
 			bytes += b
 		}
 	}
@@ -156,9 +157,9 @@ func (l *Log) runOf(calls []engine.Call) run {
 	return r
 }
 
-// clock notes when an operation has begun.
-func (l *Log) clock(seq, queued uint64) {
-	l.busy = seq
+// recordBegin records when an operation begins.
+func (l *Log) recordBegin(seq, queued uint64) {
+	l.timing = seq
 	t := &l.times[(l.nTimes+1)%Size]
 	put(&t.seq, seq)
 	put(&t.queued, queued)
@@ -168,9 +169,9 @@ func (l *Log) clock(seq, queued uint64) {
 	put(&l.nTimes, l.nTimes+1)
 }
 
-// End notes that the operation that was begun last is over.
+// End records that the last operation has ended.
 func (l *Log) End(seq uint64, failed bool) {
-	if failed || l.busy == seq || l.wait.Waits() {
+	if failed || l.timing == seq || l.wait.Waits() {
 		l.end(seq, failed)
 	}
 }
@@ -178,8 +179,8 @@ func (l *Log) End(seq uint64, failed bool) {
 //go:noinline
 func (l *Log) end(seq uint64, failed bool) {
 	now, since := l.now(), l.wait.Take()
-	if l.busy != seq {
-		l.clock(seq, 0)
+	if l.timing != seq {
+		l.recordBegin(seq, 0)
 		started := now // it has failed without a wait
 		if since != 0 {
 			started = uint64(since)
@@ -188,7 +189,7 @@ func (l *Log) end(seq uint64, failed bool) {
 	}
 	t := &l.times[l.nTimes%Size]
 	put(&t.ended, now)
-	s := &l.sums[verbOf(l.runs[l.nRuns%Size].what)]
+	s := &l.sums[verbOf(l.runs[l.nRuns%Size].packed)]
 	if failed {
 		put(&t.failed, 1)
 		put(&s.failed, s.failed+1)
@@ -198,7 +199,7 @@ func (l *Log) end(seq uint64, failed bool) {
 	}
 }
 
-// EndEarlier notes that an operation is over after which others may have begun.
+// EndEarlier records that an operation has ended after which others may have begun.
 func (l *Log) EndEarlier(seq uint64, failed bool) {
 	n := l.nTimes
 	for n > 0 && l.times[n%Size].seq != seq && n+Size > l.nTimes+1 {
@@ -206,7 +207,7 @@ func (l *Log) EndEarlier(seq uint64, failed bool) {
 	}
 	t := &l.times[n%Size]
 	if n == 0 || t.seq != seq {
-		return // more have begun since than are remembered
+		return // its record was overwritten
 	}
 	now := l.now()
 	put(&t.ended, now)
@@ -214,7 +215,7 @@ func (l *Log) EndEarlier(seq uint64, failed bool) {
 	for r > 1 && l.runs[r%Size].first > seq && r+Size > l.nRuns+1 {
 		r--
 	}
-	s := &l.sums[verbOf(l.runs[r%Size].what)]
+	s := &l.sums[verbOf(l.runs[r%Size].packed)]
 	if failed {
 		put(&t.failed, 1)
 		put(&s.failed, s.failed+1)
@@ -222,17 +223,17 @@ func (l *Log) EndEarlier(seq uint64, failed bool) {
 	s.time(now - t.started)
 }
 
-// Now is the time as BeginQueued, Depart and Land take it.
+// Now returns the time for BeginQueued, BeginMessage and EndMessage.
 func (l *Log) Now() uint64 { return l.now() }
 
-// The kinds of what is recorded: the verbs, and after them messages.
+// Kinds of records: the verbs, and after them messages.
 const (
 	send  = int(engine.Group) + 1
 	recv  = send + 1
 	kinds = recv + 1
 )
 
-// Where things are in run.what: the kind is in its lowest byte.
+// Bit positions in run.packed. The lowest byte is the kind.
 const (
 	typeAt   = 8
 	redAt    = 13
@@ -243,13 +244,13 @@ const (
 	rootMask = 1<<(nameAt-rootAt) - 1
 )
 
-// A type and an operator fit in their bits.
+// The largest type and the largest operator fit into their bits.
 var (
 	_ [1<<(redAt-typeAt) - 1 - kernel.NumDTypes]struct{}
 	_ [1<<(unevenAt-redAt) - 1 - engine.NumOps]struct{}
 )
 
-// pack is a call in one word, without its name.
+// pack encodes a call, without its name, in one word.
 func pack(c *engine.Call) uint64 {
 	s := c.Sig()
 	w := uint64(s.Verb) | uint64(s.Type)<<typeAt | uint64(s.Red)<<redAt
@@ -264,9 +265,9 @@ func pack(c *engine.Call) uint64 {
 
 func verbOf(what uint64) int { return int(what & 0xff) }
 
-// extent is how much an operation moves: the elements that all ranks must agree
-// on, of an uneven one those of this rank, and the bytes of its larger side.
-func extent(c *engine.Call) (count, bytes int) {
+// callSize returns the number of elements on which all ranks agree (of an uneven
+// operation, the elements of this rank), and the bytes of the call's larger side.
+func callSize(c *engine.Call) (count, bytes int) {
 	bytes = max(c.Src.Bytes(), c.Dst.Bytes())
 	if !c.Uneven {
 		return int(c.Sig().Count), bytes
@@ -282,7 +283,7 @@ func extent(c *engine.Call) (count, bytes int) {
 	return count, bytes
 }
 
-// fingerprint tells groups of calls apart.
+// fingerprint hashes a batch, so that different batches differ.
 func fingerprint(calls []engine.Call) uint32 {
 	h := engine.HashStart
 	for i := range calls {
@@ -294,8 +295,8 @@ func fingerprint(calls []engine.Call) uint32 {
 	return uint32(h ^ h>>32)
 }
 
-// name returns a number for an operation's name, in its place; zero for none,
-// or if there are too many.
+// name returns a number for an operation's name, in the name's bits. It returns
+// zero for no name, or if there are too many names.
 func (l *Log) name(name string) uint64 {
 	if name == "" {
 		return 0
@@ -311,5 +312,5 @@ func (l *Log) name(name string) uint64 {
 	return uint64(id) << nameAt
 }
 
-// load reads a word that is being written by others.
+// load reads a word that another goroutine may be writing.
 func load(p *uint64) uint64 { return atomic.LoadUint64(p) }

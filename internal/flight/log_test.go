@@ -8,8 +8,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// BenchmarkSmall is what recording adds to the smallest operation. The swap
-// stands for those of an operation: it waits for the stores before it.
+// BenchmarkSmall measures what recording adds to the smallest operation. The atomic
+// swap stands for that of an operation: it waits for the stores before it.
 func BenchmarkSmall(b *testing.B) {
 	x := make([]float32, 1)
 	m := engine.Mem{N: 1, Type: kernel.Float32}

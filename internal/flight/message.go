@@ -2,7 +2,7 @@ package flight
 
 import "github.com/tutti-go/tutti/internal/engine"
 
-// A message is one side of a message.
+// A message is the record of one side of a message.
 type message struct {
 	number         uint64
 	kind           uint64 // send or recv, and the type
@@ -12,8 +12,8 @@ type message struct {
 	failed         uint64
 }
 
-// Depart notes that a message was posted, at a time that Now returned.
-func (l *Log) Depart(number, now uint64, m *engine.Message) {
+// BeginMessage records that a message was posted. now is a time from Now.
+func (l *Log) BeginMessage(number, now uint64, m *engine.Message) {
 	r := &l.msgs[number%Size]
 	kind := recv
 	if m.Send {
@@ -32,11 +32,11 @@ func (l *Log) Depart(number, now uint64, m *engine.Message) {
 	l.sums[kind].add(1, r.bytes)
 }
 
-// Land notes that a message was delivered, or will not be.
-func (l *Log) Land(number, now uint64, failed bool) {
+// EndMessage records that a message was delivered, or has failed.
+func (l *Log) EndMessage(number, now uint64, failed bool) {
 	r := &l.msgs[number%Size]
 	if r.number != number {
-		return // very many are under way, and it was overwritten
+		return // its record was overwritten by later messages
 	}
 	s := &l.sums[verbOf(r.kind)]
 	put(&r.ended, now)

@@ -10,9 +10,9 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// abandon has a rank wait for memory of groups and allocations to which the other one never
-// comes: because it never asks, because its group has failed, or because it has closed its
-// group. Rank 0 would pass the memory, rank 1 would fetch it.
+// abandon waits for the memory of groups and allocations in which the other rank does not take
+// part: it never calls, its group has failed, or it has closed its group. Rank 0 would pass the
+// memory, rank 1 would fetch it.
 func abandon(ctx context.Context, e engine.Engine) error {
 	seq := uint64(0)
 	meet := func() error {
@@ -48,7 +48,7 @@ func abandon(ctx context.Context, e engine.Engine) error {
 		if err := meet(); err != nil {
 			return err
 		}
-		return sub.Close() // perhaps once more, which changes nothing
+		return sub.Close() // a second Close changes nothing
 	}
 	const warm, rounds = 8, 40
 	var before usage
@@ -70,6 +70,6 @@ func abandon(ctx context.Context, e engine.Engine) error {
 	return err
 }
 
-// TestAbandon gives up groups and allocations. No process keeps descriptors, mappings or
-// goroutines of them.
+// TestAbandon abandons groups and allocations. No process keeps descriptors, mappings or goroutines
+// of them.
 func TestAbandon(t *testing.T) { start(t, 2, "abandon").wait(t) }

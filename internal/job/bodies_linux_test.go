@@ -1,14 +1,14 @@
 package job
 
-// linuxBodies are bodies that look at what the kernel knows of them.
+// linuxBodies are bodies that read Linux's /proc.
 var linuxBodies = map[string]body{
-	"vanish":     vanish,
-	"besieged":   besieged,
+	"vanish":     hostLossRank,
+	"besieged":   floodRank,
 	"steady":     steady,
 	"endless":    endless,
-	"parting":    parting,
+	"parting":    leaveRank,
 	"abandon":    abandon,
-	"orphaned":   orphaned,
-	"crowd":      crowd,
+	"orphaned":   formWithoutFirst,
+	"crowd":      oversubscribe,
 	"unreadable": unreadable,
 }

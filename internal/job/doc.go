@@ -1,4 +1,4 @@
-// Package job makes the groups of a job's ranks that are processes: it lets
-// them find each other through package watch, finds out which of them share a
-// host, and picks for every group the engine that its ranks can use.
+// Package job forms the groups of a job whose ranks are processes. The ranks find each other
+// through package control. Package job determines which ranks share a host, and selects for every
+// group the engine that its ranks can use.
 package job

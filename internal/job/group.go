@@ -18,24 +18,23 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A group is some of the job's ranks.
+// A group is a subset of the job's ranks with its engine.
 type group struct {
 	j       *Job
 	name    string
-	members []int // by their numbers in the job
-	rank    int   // this process's number in the group
+	members []int // by rank in the group: the rank in the job
+	rank    int   // this process's rank in the group
 	hosts   []int // by rank in the group: the lowest rank of the same host
 	e       engine.Engine
-	local   *shm.Engine      // of this host's ranks; nil if it is alone
-	boards  *segment.Segment // theirs; nil: none
+	local   *shm.Engine      // engine of this host's members; nil if this rank is alone on its host
+	memory  *segment.Segment // of local; nil: none
 
-	mu    sync.Mutex
-	made  bool            // the engine can be told of failures; guarded by mu
-	ended *engine.Failure // the first one before that; guarded by mu
+	mu      sync.Mutex
+	made    bool            // e is ready for Fail; guarded by mu
+	endedBy *engine.Failure // the first failure before made; guarded by mu
 }
 
-// group makes this process's side of a group. All members do, with the same
-// name.
+// group makes this process's side of a group. All members call it with the same name.
 func (j *Job) group(ctx context.Context, name string, members []int) (engine.Engine, error) {
 	g := &group{j: j, name: name, members: members, rank: slices.Index(members, j.cfg.Rank)}
 	first := make(map[int]int)
@@ -47,14 +46,14 @@ func (j *Job) group(ctx context.Context, name string, members []int) (engine.Eng
 	}
 	making, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// From here on, so that nobody is waited for who is lost while the group is being made.
-	j.member.Watch(name, members, func(f *engine.Failure) { g.end(f, cancel) })
-	if err := g.make(making, len(first)); err != nil {
-		return nil, errors.Join(err, g.boards.Close())
+	// Watch before the engine is made, so that no member waits for a lost rank in makeEngine.
+	j.member.Watch(name, members, func(f *engine.Failure) { g.endGroup(f, cancel) })
+	if err := g.makeEngine(making, len(first)); err != nil {
+		return nil, errors.Join(err, g.memory.Close())
 	}
 	g.mu.Lock()
 	g.made = true
-	f := g.ended
+	f := g.endedBy
 	g.mu.Unlock()
 	if f != nil {
 		g.e.Fail(f)
@@ -62,13 +61,14 @@ func (j *Job) group(ctx context.Context, name string, members []int) (engine.Eng
 	return g.e, nil
 }
 
-// end ends the group, or its making, because of a failure that this process was told of.
-func (g *group) end(f *engine.Failure, cancel context.CancelCauseFunc) {
-	g.j.blame(g.members, f)
+// endGroup fails the group, or cancels its making, because of a failure that this process was
+// notified of.
+func (g *group) endGroup(f *engine.Failure, cancel context.CancelCauseFunc) {
+	g.j.recordFailure(g.members, f)
 	g.mu.Lock()
 	made := g.made
-	if !made && g.ended == nil {
-		g.ended = f
+	if !made && g.endedBy == nil {
+		g.endedBy = f
 	}
 	g.mu.Unlock()
 	if made {
@@ -78,29 +78,30 @@ func (g *group) end(f *engine.Failure, cancel context.CancelCauseFunc) {
 	}
 }
 
-// make picks the engine: shared memory if all are on one host, the network if
-// nobody shares one, and otherwise both.
-func (g *group) make(ctx context.Context, hosts int) error {
+// makeEngine selects the engine: shared memory if all members are on one host, the network if no
+// two members share a host, and both otherwise.
+func (g *group) makeEngine(ctx context.Context, hosts int) error {
 	switch hosts {
 	case 1:
 		return g.makeShared(ctx)
 	case len(g.members):
-		w, err := g.wire("", g.members, g.fail)
+		w, err := g.networkEngine("", g.members, g.fail)
 		if err != nil {
 			return err
 		}
-		g.e = &networked{Engine: w, g: g, post: g.j.sentry.add(g.name, g.members, w)}
+		g.e = &networked{Engine: w, g: g, reported: g.j.positions.add(g.name, g.members, w)}
 		return nil
 	}
 	return g.makeBoth(ctx)
 }
 
+// makeShared makes an engine over shared memory, with a network engine for its messages.
 func (g *group) makeShared(ctx context.Context) error {
-	messages, err := g.wire("", g.members, nil)
+	messages, err := g.networkEngine("", g.members, nil)
 	if err != nil {
 		return err
 	}
-	g.local, err = g.shared(ctx, g.members, messages, g.fail, g.close)
+	g.local, err = g.sharedEngine(ctx, g.members, messages, g.fail, g.close)
 	if err != nil {
 		return errors.Join(err, messages.Close())
 	}
@@ -108,8 +109,8 @@ func (g *group) makeShared(ctx context.Context) error {
 	return nil
 }
 
-// makeBoth makes an engine of three: one for this host, one for the first ranks
-// of all hosts, and one for all.
+// makeBoth combines three engines: one for the members on this host, one for the first member of
+// each host, and one for all members.
 func (g *group) makeBoth(ctx context.Context) error {
 	var near, first []int
 	for i, r := range g.members {
@@ -124,53 +125,53 @@ func (g *group) makeBoth(ctx context.Context) error {
 		Rank: g.rank, Hosts: g.hosts, Reproducible: g.j.cfg.Reproducible, OnFail: g.fail, Sub: g.sub, Alloc: g.alloc,
 	}
 	nothing := func() error { return nil }
-	local, err := g.shared(ctx, near, hier.Mute{}, nil, nothing)
+	local, err := g.sharedEngine(ctx, near, hier.Mute{}, nil, nothing)
 	if err != nil {
 		return err
 	}
 	g.local, opt.Local = local, local
-	if opt.All, err = g.wire("", g.members, nil); err != nil {
+	if opt.All, err = g.networkEngine("", g.members, nil); err != nil {
 		return err
 	}
-	var p *post
+	var p *reportedGroup
 	if slices.Contains(first, g.j.cfg.Rank) {
-		w, err := g.wire(leadersSuffix, first, nil)
+		w, err := g.networkEngine(leadersSuffix, first, nil)
 		if err != nil {
 			return errors.Join(err, opt.All.Close())
 		}
-		opt.Leaders, p = w, g.j.sentry.add(g.name+" leaders", first, w)
+		opt.Leaders, p = w, g.j.positions.add(g.name+" leaders", first, w)
 	}
-	g.e = &networked{Engine: hier.New(opt), g: g, post: p}
+	g.e = &networked{Engine: hier.New(opt), g: g, reported: p}
 	return nil
 }
 
-// shared makes an engine over shared memory for ranks of this host.
-func (g *group) shared(ctx context.Context, members []int, messages engine.Engine,
+// sharedEngine makes an engine over shared memory for members on this host.
+func (g *group) sharedEngine(ctx context.Context, members []int, messages engine.Engine,
 	onFail func(*engine.Failure), onClose func() error,
 ) (*shm.Engine, error) {
 	opt := shm.Options{Timeout: g.j.cfg.Timeout}
 	var err error
-	if g.boards, err = g.share(ctx, g.name+" board", members, shm.SharedBytes(len(members), opt)); err != nil {
+	if g.memory, err = g.share(ctx, g.name+" board", members, shm.SharedBytes(len(members), opt)); err != nil {
 		return nil, err
 	}
 	return shm.NewShared(shm.Shared{
-		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: parts(g.boards, len(members)), CPUMasks: g.j.cores(members), Messages: messages,
-		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, ReadProcess: g.j.peek(members), Ended: g.j.processEnded(members),
-		Excuse:       g.j.excuse(members),
+		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: parts(g.memory, len(members)), CPUMasks: g.j.cpuMasks(members), Messages: messages,
+		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, ReadProcess: g.j.processReader(members), Ended: g.j.processEnded(members),
+		Excuse:       g.j.exitReason(members),
 		OnUnreadable: func(reader int, reason error) { g.j.unreadable(members[reader], reason) },
 	}), nil
 }
 
-// cores are the processors that each of some ranks may use.
-func (j *Job) cores(members []int) (masks [][]byte) {
+// cpuMasks returns the CPU masks of the members.
+func (j *Job) cpuMasks(members []int) (masks [][]byte) {
 	for _, r := range members {
-		masks = append(masks, j.peers[r].cores)
+		masks = append(masks, j.peers[r].cpus)
 	}
 	return masks
 }
 
-// wire makes an engine over the network for some of the ranks.
-func (g *group) wire(suffix string, members []int, onFail func(*engine.Failure)) (*network.Engine, error) {
+// networkEngine makes an engine over TCP for the given members.
+func (g *group) networkEngine(suffix string, members []int, onFail func(*engine.Failure)) (*network.Engine, error) {
 	j := g.j
 	peers := make([][]string, len(members))
 	hosts := make([]int, len(members))
@@ -179,60 +180,61 @@ func (g *group) wire(suffix string, members []int, onFail func(*engine.Failure))
 		hosts[i] = slices.IndexFunc(members, func(s int) bool { return j.hosts[s] == j.hosts[r] })
 	}
 	mesh, err := j.listener.Mesh(tcp.MeshOptions{
-		Group: tcp.Group(j.mac(j.key, "group", g.name+suffix)[:16]), Rank: slices.Index(members, j.cfg.Rank), Peers: peers, CPUMasks: j.cores(members),
+		Group: tcp.Group(j.deriveKey(j.key, "group", g.name+suffix)[:16]), Rank: slices.Index(members, j.cfg.Rank), Peers: peers, CPUMasks: j.cpuMasks(members),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return network.New(mesh, network.Options{
 		Timeout: j.cfg.Timeout, Reproducible: j.cfg.Reproducible, Hosts: hosts, OnFail: onFail, Sub: g.sub,
-		Excuse: j.excuse(members),
+		Excuse: j.exitReason(members),
 	}), nil
 }
 
-// networked gives back what the group was made of when its engine is closed.
+// networked wraps an engine that uses the network. Its Close releases the resources of the group.
 type networked struct {
 	engine.Engine
-	g    *group
-	post *post // nil: this rank does not speak to other hosts
-	once sync.Once
+	g        *group
+	reported *reportedGroup // nil: this rank does not communicate with other hosts
+	once     sync.Once
 }
 
-// Run carries out calls, while the sentry looks.
+// Run runs calls and marks the group as busy for the positionReporter.
 func (n *networked) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
-	if n.post == nil {
+	if n.reported == nil {
 		return n.Engine.Run(ctx, seq, calls)
 	}
-	n.post.busy.Store(true)
+	n.reported.busy.Store(true)
 	err := n.Engine.Run(ctx, seq, calls)
-	n.post.busy.Store(false)
+	n.reported.busy.Store(false)
 	return err
 }
 
-// MarkWaits is the engine's.
+// MarkWaits forwards to the wrapped engine.
 func (n *networked) MarkWaits(m *wait.FirstWait) { engine.MarkWaits(n.Engine, m) }
 
-// Beside is the engine's.
-func (n *networked) Beside() bool { return engine.Beside(n.Engine) }
+// ReserveProxyCPUs forwards to the wrapped engine.
+func (n *networked) ReserveProxyCPUs() bool { return engine.ReserveProxyCPUs(n.Engine) }
 
-// Behind is the engine's.
+// Behind forwards to the wrapped engine.
 func (n *networked) Behind() []int { return engine.Behind(n.Engine) }
 
-// Close says goodbye to the other ranks, once.
+// Close closes the engine and leaves the group, once.
 func (n *networked) Close() (err error) {
 	n.once.Do(func() {
-		if n.post != nil {
-			n.g.j.sentry.remove(n.post)
+		if n.reported != nil {
+			n.g.j.positions.remove(n.reported)
 		}
 		err = errors.Join(n.Engine.Close(), n.g.close())
 	})
 	return err
 }
 
-// fail tells all of a failure that began here.
+// fail reports a failure that began in this process. If another cause was first, the engine fails
+// with that one.
 func (g *group) fail(f *engine.Failure) {
 	first := g.j.member.Report(g.name, f)
-	g.j.blame(g.members, first)
+	g.j.recordFailure(g.members, first)
 	if first != f {
 		g.e.Fail(first)
 	}
@@ -240,13 +242,14 @@ func (g *group) fail(f *engine.Failure) {
 
 func (g *group) close() error {
 	g.j.member.Unwatch(g.name)
-	return errors.Join(g.boards.Close(), g.j.done())
+	return errors.Join(g.memory.Close(), g.j.groupClosed())
 }
 
-// share makes memory for members that are all on this host: a part of so many bytes for each,
-// which that member writes. The first of them makes it, under a name that is used once, and
-// passes it to the others. It returns when all have it, so that it may leave the job then. A
-// member that is alone needs nothing that others could map, which is not to be had everywhere.
+// share makes memory with a part of the given size for each member; all members are on this host.
+// Each member writes its own part only. The first member makes the memory and passes it to the
+// others under a name that is used once. It returns when all members have the memory, so that it
+// may leave the job at once. A member that is alone uses private memory, because some systems do
+// not allow memory files.
 func (g *group) share(ctx context.Context, name string, members []int, bytes int) (s *segment.Segment, err error) {
 	j, first, own := g.j, members[0], slices.Index(members, g.j.cfg.Rank)
 	if len(members) == 1 {
@@ -270,12 +273,12 @@ func (g *group) share(ctx context.Context, name string, members []int, bytes int
 		return s, nil
 	}
 	if errors.Is(err, segment.ErrGone) || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		err = told(ctx, err)
+		err = awaitCause(ctx, err) // prefer the cause that all ranks report
 	}
-	return nil, errors.Join(fmt.Errorf("memory that rank %d of the job shares: %w", first, err), s.Close())
+	return nil, errors.Join(fmt.Errorf("sharing memory of rank %d of the job: %w", first, err), s.Close())
 }
 
-// parts are the addresses of a segment's parts.
+// parts returns the addresses of a segment's parts.
 func parts(s *segment.Segment, n int) []unsafe.Pointer {
 	list := make([]unsafe.Pointer, n)
 	for i := range list {
@@ -284,13 +287,14 @@ func parts(s *segment.Segment, n int) []unsafe.Pointer {
 	return list
 }
 
-// lossTime is how long a rank that finds a process gone waits for the control channel to
-// say so: the control channel says it to all.
-const lossTime = time.Second
+// causeTime is how long a rank that finds a process exited waits for the control channel to report
+// the cause, so that all ranks report the same cause.
+const causeTime = time.Second
 
-// told waits for a group's end, and returns why it came.
-func told(ctx context.Context, otherwise error) error {
-	t := time.NewTimer(lossTime)
+// awaitCause waits for the end of a group and returns its cause. It returns otherwise after
+// causeTime.
+func awaitCause(ctx context.Context, otherwise error) error {
+	t := time.NewTimer(causeTime)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -300,7 +304,7 @@ func told(ctx context.Context, otherwise error) error {
 	}
 }
 
-// sub makes a group of some of this one's ranks.
+// sub makes a group of some members of this group.
 func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 	ranks := make([]int, len(members))
 	for i, m := range members {
@@ -308,7 +312,7 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 	}
 	name := engine.GroupName(g.name, seq, members[0])
 	return engine.Form(ctx, g.e, members, func(ctx context.Context) (engine.Engine, error) {
-		ctx, cancel := g.bound(ctx)
+		ctx, cancel := g.withTimeout(ctx)
 		defer cancel()
 		g.j.mu.Lock()
 		g.j.groups++
@@ -316,40 +320,39 @@ func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engi
 		e, err := g.j.group(ctx, name, ranks)
 		if err != nil {
 			g.j.member.Unwatch(name)
-			return nil, errors.Join(err, g.j.done())
+			return nil, errors.Join(err, g.j.groupClosed())
 		}
 		return e, nil
 	})
 }
 
-// bound gives what is no operation of an engine the time of one.
-func (g *group) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+// withTimeout applies the timeout of operations to work that is not an operation of an engine.
+func (g *group) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if t := g.j.cfg.Timeout; t > 0 {
-		return context.WithTimeoutCause(ctx, t, fmt.Errorf("%w: it has not come in %v", engine.ErrTimeout, t))
+		return context.WithTimeoutCause(ctx, t, fmt.Errorf("%w: not complete after %v", engine.ErrTimeout, t))
 	}
 	return context.WithCancel(ctx)
 }
 
-// alloc makes memory that outlives the group, and that all members on this host
-// map.
+// alloc makes memory that outlives the group, mapped by all members on this host.
 func (g *group) alloc(ctx context.Context, seq uint64, bytes int) (*engine.Region, error) {
-	var near []int
+	var local []int
 	for i, r := range g.members {
 		if g.hosts[i] == g.hosts[g.rank] {
-			near = append(near, r)
+			local = append(local, r)
 		}
 	}
 	during, cancel := engine.While(ctx, g.e)
 	defer cancel()
-	during, stop := g.bound(during)
+	during, stop := g.withTimeout(during)
 	defer stop()
-	mapped, err := g.share(during, fmt.Sprintf("%s memory %d", g.name, seq), near, bytes)
+	mapped, err := g.share(during, fmt.Sprintf("%s memory %d", g.name, seq), local, bytes)
 	if err != nil {
-		return nil, engine.Spoil(ctx, g.e, "memory could not be shared", err)
+		return nil, engine.Spoil(ctx, g.e, engine.Facts{Event: engine.SharingFailed}, err)
 	}
-	memory := parts(mapped, len(near))
+	memory := parts(mapped, len(local))
 	g.local.AddRegion(shm.Region{ID: seq, Base: memory, Bytes: bytes})
-	return &engine.Region{Ptr: memory[slices.Index(near, g.j.cfg.Rank)], Bytes: bytes, Mapped: true, Free: func() error {
+	return &engine.Region{Ptr: memory[slices.Index(local, g.j.cfg.Rank)], Bytes: bytes, Mapped: true, Free: func() error {
 		g.local.DropRegion(seq)
 		return mapped.Close()
 	}}, nil

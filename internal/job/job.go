@@ -19,87 +19,85 @@ import (
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 )
 
-// Config says which rank joins which job. All ranks give the same values,
-// except for Rank, Interface, Listener and Logger.
+// Config says which rank joins which job. All ranks have the same values, except for Rank,
+// Interface, Listener and Logger.
 type Config struct {
 	Rank, Size int
-	// Addr is where rank 0 listens, "host:port".
+	// Addr is the "host:port" where rank 0 listens.
 	Addr string
-	// Listener, on rank 0, is used in place of listening on Addr.
+	// Listener, on rank 0, replaces a listener on Addr.
 	Listener net.Listener
-	// Secret is known to all ranks of the job and to nobody else.
+	// Secret is known only to the ranks of the job.
 	Secret []byte
 	// Timeout bounds each operation. Zero or less: no bound.
 	Timeout time.Duration
-	// Interface names the network interfaces to use; see tcp.Options. A job whose
-	// Addr is on the loopback uses no other.
+	// Interface names the network interfaces to use; see tcp.Options. It is ignored if Addr is on
+	// the loopback.
 	Interface string
-	// TLS, if not nil, encrypts what goes over the network, the control channel
-	// included.
+	// TLS, if not nil, encrypts all network traffic, including the control channel.
 	TLS *tls.Config
-	// Plain says that without TLS, too, data may leave the host. If it is false, a job
-	// without TLS must have its Addr on the loopback.
+	// Plain allows unencrypted data to leave the host. If it is false, a job without TLS must have
+	// its Addr on the loopback.
 	Plain bool
-	// Network keeps ranks that share a host from using shared memory.
+	// Network disables shared memory between the ranks of a host.
 	Network bool
-	// Host names this host apart from others that look like it. Ranks share a
-	// host only if they give the same.
+	// Host distinguishes this host from others with the same HostHint. Ranks share a host only if
+	// their Host is equal.
 	Host string
-	// Silence is about how long another rank's host may not answer before the
-	// rank is lost. Zero: 30 s.
+	// Silence is how long another rank's host may not answer, approximately, before the rank is
+	// lost. Zero: 30 s.
 	Silence time.Duration
-	// Look is how often a rank looks whether it is stuck. Zero: 50 ms.
-	Look time.Duration
-	// Reproducible makes the bits of a result independent of where ranks are.
+	// Look is the interval at which a rank checks whether it is stuck. Zero: 50 ms.
+	StuckInterval time.Duration
+	// Reproducible makes the bits of a result independent of the placement of the ranks.
 	Reproducible bool
-	// Verify gives what goes over the network a checksum.
+	// Verify adds a checksum to network traffic.
 	Verify bool
-	// ABI describes what callers of this package rely on in all ranks; see package
-	// abi.
+	// ABI describes what the callers of this package rely on in all ranks; see package abi.
 	ABI string
-	// Alike are other options that all ranks must be given alike, by the names
-	// that users know them by. What is not set is left out.
-	Alike map[string]string
+	// Options are other options that must be equal on all ranks, by the names that users know.
+	// Options that are not set are omitted.
+	Options map[string]string
 	// Logger must not be nil.
 	Logger *slog.Logger
 }
 
-// A Job is one process's part in it. It is safe for concurrent use.
+// A Job is one process's part in a job. It is safe for concurrent use.
 type Job struct {
-	world    engine.Engine
-	cfg      Config
-	member   *control.Member
-	listener *tcp.Listener
-	key      []byte // of this job: names its groups to the listeners of other ranks
-	memory   hostMemory
-	peers    []card
-	hosts    []int  // by rank: the lowest rank of the same host
-	reads    []bool // by rank: it can read the memory of the next rank of its host
-	sentry   sentry
-	hurry    context.Context // ends when nobody is to be waited for any more
-	hasten   context.CancelFunc
+	world     engine.Engine
+	cfg       Config
+	member    *control.Member
+	listener  *tcp.Listener
+	key       []byte // of this job; identifies its groups to the listeners of other ranks
+	memory    hostMemory
+	peers     []rankInfo
+	hosts     []int  // by rank: the lowest rank of the same host
+	reads     []bool // by rank: it can read the memory of the next rank of its host
+	positions positionReporter
+	closeCtx  context.Context // ends when Close of the member must not wait for other ranks any more
+	closeNow  context.CancelFunc
 
-	blamed atomic.Pointer[blame] // what came first
-	logged sync.Once             // this process's memory cannot be read by others: see unreadable
+	firstFailure   atomic.Pointer[firstFailure] // nil: no failure yet
+	unreadableOnce sync.Once                    // logs once that other processes cannot read this process's memory; see unreadable
 
 	mu     sync.Mutex
-	groups int // that are not closed
+	groups int // open groups; guarded by mu
 }
 
 // Names that all ranks use.
 const (
 	worldGroup    = "world"    // the group of all ranks
-	meetKey       = "meet"     // with a round's number: the exchange of what ranks share
-	hostName      = "host"     // with a round's number: the memory of a host
-	leadersSuffix = " leaders" // added to a group's name: that of the first ranks of its hosts
+	hostsKey      = "meet"     // followed by the round: the Gather of findHosts
+	hostName      = "host"     // followed by the round: the memory of a host
+	leadersSuffix = " leaders" // appended to a group's name: the group of the first rank of each host
 )
 
-// Enter joins the job. This process leaves it when the group that World returns, and
-// all groups made of it, are closed.
+// Enter joins the job. This process leaves the job when the group of World and all groups made from
+// it are closed.
 func Enter(ctx context.Context, cfg Config) (*Job, error) {
 	j := &Job{cfg: cfg, groups: 1}
-	j.hurry, j.hasten = context.WithCancel(context.Background())
-	j.sentry.j = j
+	j.closeCtx, j.closeNow = context.WithCancel(context.Background())
+	j.positions.j = j
 	world, err := j.join(ctx)
 	if err != nil {
 		return nil, errors.Join(err, j.Abandon(err))
@@ -108,77 +106,80 @@ func Enter(ctx context.Context, cfg Config) (*Job, error) {
 	return j, nil
 }
 
-// Abandon leaves a job that this rank cannot take part in. Other ranks that have joined
-// are told why, so that they do not wait for this one. It waits for none of them.
+// Abandon leaves a job in which this rank cannot take part. Ranks that have joined are notified of
+// the reason, so that they do not wait for this rank. Abandon does not wait for them.
 func (j *Job) Abandon(why error) error {
-	j.hasten()
+	j.closeNow()
 	f := &engine.Failure{
 		Kind: engine.ErrRankLost, Rank: j.cfg.Rank, Lost: []int{j.cfg.Rank}, Left: true,
-		Reason: fmt.Sprintf("rank %d has left: its Join failed: %v", j.cfg.Rank, why),
+		Facts: engine.Facts{Event: engine.RanksLost, Loss: engine.JoinFailed, Text: why.Error()},
 	}
 	if j.world != nil {
 		j.world.Fail(f)
 		return j.world.Close()
 	}
 	if j.member != nil {
-		_ = j.member.Report(worldGroup, f) // the first cause, of which all are told
+		_ = j.member.Report(worldGroup, f) // all ranks are notified of the first cause
 	}
 	return j.leave()
 }
 
-// World is this rank's side of the group of all ranks. Who closes it, and all
-// groups made of it, leaves the job.
+// World returns this rank's side of the group of all ranks. The job ends when it and all groups
+// made from it are closed.
 func (j *Job) World() engine.Engine { return j.world }
 
-// Lost returns the ranks that are known to be lost.
+// Lost returns the lost ranks, as far as this rank was notified.
 func (j *Job) Lost() []int { return j.member.Lost() }
 
-// Left returns the ranks that are known to have left the job in good order.
+// Left returns the ranks that have left the job in good order, as far as this rank was notified.
 func (j *Job) Left() []int { return j.member.Left() }
 
-// Hasten has this process leave the job without waiting for the other ranks,
-// now or when its last group is closed.
-func (j *Job) Hasten() { j.hasten() }
+// Hasten lets this process leave the job without waiting for other ranks, now or when its last
+// group is closed.
+func (j *Job) Hasten() { j.closeNow() }
 
+// join joins the control channel, compares the ranks, determines the hosts and forms the group of
+// all ranks. If it fails because the group has failed, it returns the first cause. The caller calls
+// Abandon after an error.
 func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	cfg := &j.cfg
 	mine, err := j.open()
 	if err != nil {
 		return nil, err
 	}
-	runs := version(cfg.ABI)
-	first, err := firstBlob(runs, cfg.Alike)
+	ver := version(cfg.ABI)
+	first, err := protocol1Blob(ver, cfg.Options)
 	if err != nil {
 		return nil, err
 	}
 	j.member, err = control.Join(ctx, control.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Listener: cfg.Listener, Secret: cfg.Secret, TLS: cfg.TLS,
-		Version: runs, Blob: mine.encode(), FirstBlob: first, Silence: cfg.Silence, Logger: cfg.Logger,
+		Version: ver, Blob: mine.encode(), Protocol1Blob: first, Silence: cfg.Silence, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err
 	}
-	j.peers = make([]card, cfg.Size)
+	j.peers = make([]rankInfo, cfg.Size)
 	all := make([]int, cfg.Size)
 	for r, blob := range j.member.Blobs() {
 		all[r] = r
-		if j.peers[r], err = decodeCard(blob); err != nil {
-			return nil, fmt.Errorf("rank %d said of itself what cannot be read: %w", r, err)
+		if j.peers[r], err = decodeRankInfo(blob); err != nil {
+			return nil, fmt.Errorf("the data of rank %d from Join cannot be decoded: %w", r, err)
 		}
 	}
-	if err := alike(j.peers); err != nil {
+	if err := checkOptions(j.peers); err != nil {
 		return nil, err
 	}
-	if err := oneNetwork(cfg.Addr, j.peers); err != nil {
+	if err := checkOneNetwork(cfg.Addr, j.peers); err != nil {
 		return nil, err
 	}
 	j.key = j.member.Key()
 	j.listener.Control(cfg.Rank, cfg.Size, j.member.Accept)
-	if err := j.listener.Open(hex.EncodeToString(j.mac(j.key, "job", "")), j.mac(cfg.Secret, "data", string(j.key))); err != nil {
+	if err := j.listener.Open(hex.EncodeToString(j.deriveKey(j.key, "job", "")), j.deriveKey(cfg.Secret, "data", string(j.key))); err != nil {
 		return nil, err
 	}
 	var world engine.Engine
-	if err = j.meet(ctx, all); err == nil {
+	if err = j.findHosts(ctx, all); err == nil {
 		world, err = j.group(ctx, worldGroup, all)
 	}
 	if err == nil {
@@ -187,19 +188,19 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 		})
 	}
 	if first := j.member.Cause(worldGroup); err != nil && first != nil && !errors.Is(err, context.Cause(ctx)) {
-		err = first // of which what this rank has met is a consequence
+		err = first // the error of this rank is a consequence of first
 	}
 	return world, err
 }
 
-// open makes this process reachable.
-func (j *Job) open() (card, error) {
+// open makes the listeners of this process and returns its rankInfo.
+func (j *Job) open() (rankInfo, error) {
 	cfg := &j.cfg
 	var err error
 	if j.listener, err = j.listen(); err != nil {
-		return card{}, err
+		return rankInfo{}, err
 	}
-	c := card{addrs: j.listener.Addrs(), network: networkHint(), cores: affinity.Mask(affinity.Allowed()), alike: cfg.Alike}
+	c := rankInfo{addrs: j.listener.Addrs(), network: networkHint(), cpus: affinity.Mask(affinity.Allowed()), options: cfg.Options}
 	if cfg.Network {
 		return c, nil
 	}
@@ -207,15 +208,15 @@ func (j *Job) open() (card, error) {
 		cfg.Logger.Info("tutti: no shared memory with other processes", "reason", err)
 		return c, nil
 	} else if err != nil {
-		cfg.Logger.Warn("tutti: shared memory cannot be had here; ranks of this host will use TCP, which is slower (tutti doctor says more)", "reason", err)
+		cfg.Logger.Warn("tutti: shared memory is not available; ranks of this host will use TCP, which is slower (run tutti doctor for the reason)", "reason", err)
 		return c, nil
 	}
-	c.host, c.listener, c.sign = hostHint(cfg.Host), j.memory.listener.Addr(), j.memory.sign
+	c.host, c.listener, c.identity = hostHint(cfg.Host), j.memory.listener.Addr(), j.memory.identity
 	return c, nil
 }
 
-// done counts a group as closed, and leaves the job after the last.
-func (j *Job) done() error {
+// groupClosed counts a group as closed, and leaves the job after the last group.
+func (j *Job) groupClosed() error {
 	j.mu.Lock()
 	j.groups--
 	last := j.groups == 0
@@ -226,12 +227,14 @@ func (j *Job) done() error {
 	return j.leave()
 }
 
+// leave leaves the control channel and closes the listeners. It is called once, after the last
+// group is closed or when Join has failed.
 func (j *Job) leave() error {
 	var errs []error
-	j.sentry.close()
+	j.positions.close()
 	if j.member != nil {
-		errs = append(errs, j.member.Close(j.hurry))
-		j.hasten() // gives its context back
+		errs = append(errs, j.member.Close(j.closeCtx))
+		j.closeNow() // releases closeCtx
 	}
 	errs = append(errs, j.memory.close())
 	if j.listener != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// A body is what a rank, a process of its own, does in a test.
+// A body is the function of a rank, which is a process of its own, in a test.
 type body func(ctx context.Context, e engine.Engine) error
 
 var bodies = map[string]body{
@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child is what a process that a test has started does.
+// child runs the body of a process that a test has started.
 func child(f body) error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
@@ -67,7 +67,7 @@ func child(f body) error {
 			return err
 		}
 	}
-	cfg.Look = 2 * time.Millisecond
+	cfg.StuckInterval = 2 * time.Millisecond
 	cfg.Silence, _ = time.ParseDuration(os.Getenv("TUTTI_TEST_SILENCE"))
 	if hosts := strings.Fields(os.Getenv("TUTTI_TEST_HOSTS")); len(hosts) > 0 {
 		cfg.Host = hosts[cfg.Rank]
@@ -91,7 +91,7 @@ func child(f body) error {
 	return errors.Join(f(ctx, e), e.Close())
 }
 
-// enterWorld joins the job and returns this rank's side of the group of all its ranks.
+// enterWorld joins the job and returns this rank's side of the group of all ranks.
 func enterWorld(ctx context.Context, cfg Config) (engine.Engine, error) {
 	j, err := Enter(ctx, cfg)
 	if err != nil {
@@ -107,7 +107,7 @@ type world struct {
 	out  []*proctest.Output
 }
 
-// start starts n ranks that do something.
+// start starts n ranks that run a body.
 func start(t *testing.T, n int, name string, env ...string) *world {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -133,7 +133,7 @@ func start(t *testing.T, n int, name string, env ...string) *world {
 	return w
 }
 
-// add starts one rank more of n.
+// add starts one more rank of n.
 func (w *world) add(t *testing.T, cmd *exec.Cmd, n int, name, addr string, env []string) {
 	t.Helper()
 	cmd.Env = append(append(os.Environ(), env...), "TUTTI_TEST_BODY="+name, "TUTTI_TEST_ADDR="+addr,
@@ -150,7 +150,7 @@ func (w *world) add(t *testing.T, cmd *exec.Cmd, n int, name, addr string, env [
 	w.cmds, w.in, w.out = append(w.cmds, cmd), append(w.in, in), append(w.out, out)
 }
 
-// say says a line to all ranks.
+// say writes a line to all ranks.
 func (w *world) say(t *testing.T, line string) {
 	t.Helper()
 	for _, in := range w.in {
@@ -160,7 +160,7 @@ func (w *world) say(t *testing.T, line string) {
 	}
 }
 
-// wait waits until all have ended well.
+// wait waits until all ranks have exited successfully.
 func (w *world) wait(t *testing.T) {
 	t.Helper()
 	for r, cmd := range w.cmds {
@@ -170,7 +170,7 @@ func (w *world) wait(t *testing.T) {
 	}
 }
 
-// hello is one AllReduce, large enough for every way.
+// hello runs one AllReduce that is large enough for every path.
 func hello(ctx context.Context, e engine.Engine) error {
 	for i, n := range []int{1, 1000, 100_000, 1_000_000} {
 		x := make([]float32, n)
@@ -201,10 +201,9 @@ func TestHello(t *testing.T) {
 	}
 }
 
-// stay blocks in an operation for which the last rank never comes, and says how
-// that ended.
+// stay blocks in an operation in which the last rank does not take part, and prints the error.
 func stay(ctx context.Context, e engine.Engine) error {
-	err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Barrier}}) // all have joined
+	err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Barrier}}) // all ranks have joined
 	if e.Rank() == e.Size()-1 {
 		fmt.Println("ready")
 		<-ctx.Done()
@@ -241,8 +240,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// form makes a group of some ranks, to which the last rank comes or not, and says
-// how the first operation in it ended.
+// form makes a group of some ranks, in which the last rank takes part or not, and prints the error
+// of the first operation in it.
 func form(ctx context.Context, e engine.Engine) error {
 	how, last := os.Getenv("TUTTI_TEST_HOW"), e.Rank() == e.Size()-1
 	if err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Dup}}); err != nil {
@@ -266,19 +265,19 @@ func form(ctx context.Context, e engine.Engine) error {
 			err = sub.Run(ctx, 1, []engine.Call{{Verb: engine.Barrier}})
 		}
 	}
-	if err == nil { // to be killed
+	if err == nil { // waits to be killed
 		fmt.Println("ready")
 		<-ctx.Done()
 	}
 	fmt.Println("ended:", err)
 	if how == "rank 0 first" && os.Getenv("TUTTI_TEST_NETWORK") == "" {
-		os.Exit(0) // without a word: it must not be taken for the one that was killed
+		os.Exit(0) // without a goodbye: it must not be taken for the rank that was killed
 	}
 	return nil
 }
 
-// TestKillForming kills a rank before it has come to a new group, when it has,
-// and when nobody is left through whom the others would hear of it.
+// TestKillForming kills a rank before it takes part in a new group, when it does, and when no rank
+// is left through which the others would learn of it.
 func TestKillForming(t *testing.T) {
 	const n = 4
 	for _, network := range []string{"", "1"} {
@@ -290,8 +289,8 @@ func TestKillForming(t *testing.T) {
 					kill = []int{0, n - 1}
 				}
 				for r := range n {
-					// Whoever has not come so far would lose the rank in the group
-					// of all.
+					// A rank that has not come so far would lose the killed rank in the group of
+					// all ranks.
 					w.out[r].Await(t, "about to", 1)
 					if r == n-1 || how != "before" {
 						w.out[r].Await(t, "ready", 1)
@@ -317,8 +316,7 @@ func TestKillForming(t *testing.T) {
 	}
 }
 
-// alloc does the same operations on memory that all ranks see and on memory
-// that only this one has; the results must be the same.
+// alloc runs the same operations on shared and on private memory. The results must be equal.
 func alloc(ctx context.Context, e engine.Engine) error {
 	const elems = 60_000
 	n := e.Size()

@@ -10,17 +10,17 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// A testNetwork is hosts that have nothing in common but a switch.
+// A testNetwork is a network of hosts that share only a switch.
 type testNetwork struct {
 	*netns.Network
 	t  *testing.T
 	v6 bool
 }
 
-// networks counts those of this process.
+// networks counts the networks of this process.
 var networks atomic.Int32
 
-// newNetwork makes hosts that are gone after the test.
+// newNetwork makes hosts that are deleted after the test.
 func newNetwork(t *testing.T, hosts int, v6 bool) *testNetwork {
 	t.Helper()
 	_ = proctest.Self(t)
@@ -51,7 +51,7 @@ func (n *testNetwork) start(hosts []int, name string, env ...string) *world {
 	return w
 }
 
-// wanted is what SameHost must say.
+// wanted is the expected result of SameHost.
 func wanted(hosts []int) string {
 	first := make(map[int]int)
 	var list []int
@@ -64,16 +64,16 @@ func wanted(hosts []int) string {
 	return fmt.Sprint("TUTTI_TEST_WANT=", list)
 }
 
-// TestNamespaces runs the suite on hosts that are network namespaces. They have
-// one kernel, but must not find that they share a host.
+// TestNamespaces runs the suite on hosts that are network namespaces. They have one kernel, but
+// must not appear as one host.
 func TestNamespaces(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		hosts []int // by rank
 		v6    bool
 		tls   bool
-		long  bool // not under -short
-		// stride is the part of the suite that is run.
+		long  bool // skipped under -short
+		// stride selects every stride-th case of the suite.
 		stride int
 	}{
 		{name: "2x2", hosts: []int{0, 0, 1, 1}, stride: 1},

@@ -11,9 +11,9 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// parting meets the others, waits for a word, and leaves; the last rank tries to
-// meet them again, and says how that ended.
-func parting(ctx context.Context, e engine.Engine) error {
+// leaveRank runs a Barrier, waits for a line, and leaves. The last rank runs a second Barrier and
+// prints the error.
+func leaveRank(ctx context.Context, e engine.Engine) error {
 	if err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Barrier}}); err != nil {
 		return err
 	}
@@ -27,8 +27,8 @@ func parting(ctx context.Context, e engine.Engine) error {
 	return nil
 }
 
-// TestLeaveStopped has all but a stopped rank leave: they do not wait for it. When it goes on, it
-// gets an error.
+// TestLeaveStopped lets all ranks but a stopped one leave. They must not wait for it. When it
+// continues, it gets an error.
 func TestLeaveStopped(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes the time after which a rank counts as stopped")

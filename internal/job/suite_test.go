@@ -27,7 +27,7 @@ func suite(ctx context.Context, e engine.Engine) error {
 	if err := pairs(ctx, e); err != nil {
 		return err
 	}
-	s := &sitting{e: e}
+	s := &suiteRun{e: e}
 	opt := enginetest.Options{Light: true, RankOrder: len(slices.Compact(slices.Sorted(slices.Values(e.SameHost())))) == 1}
 	stride, err := strconv.Atoi(os.Getenv("TUTTI_TEST_STRIDE"))
 	if err != nil {
@@ -44,15 +44,15 @@ func suite(ctx context.Context, e engine.Engine) error {
 	return s.compare(ctx)
 }
 
-// A sitting is one rank's way through the suite.
-type sitting struct {
+// A suiteRun is one rank's run of the suite.
+type suiteRun struct {
 	e     engine.Engine
 	names []string
-	said  []byte // for each case a digest of what this rank was told; zeros: nothing
+	said  []byte // for each case a digest of this rank's result; zeros: none
 }
 
 // run runs one case.
-func (s *sitting) run(ctx context.Context, seq uint64, c *enginetest.Case) error {
+func (s *suiteRun) run(ctx context.Context, seq uint64, c *enginetest.Case) error {
 	s.names = append(s.names, c.Name)
 	s.said = append(s.said, make([]byte, sha256.Size)...)
 	if s.e.Rank() >= c.Ranks {
@@ -66,7 +66,7 @@ func (s *sitting) run(ctx context.Context, seq uint64, c *enginetest.Case) error
 	if err != nil {
 		return err
 	}
-	told, err := c.On(ctx, sub)
+	told, err := c.RunOn(ctx, sub)
 	if told == nil || err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func (s *sitting) run(ctx context.Context, seq uint64, c *enginetest.Case) error
 	return nil
 }
 
-// compare checks that in every case all ranks were told the same.
-func (s *sitting) compare(ctx context.Context) error {
+// compare checks that all ranks have the same result in every case.
+func (s *suiteRun) compare(ctx context.Context) error {
 	mem := func(b []byte) engine.Mem {
 		return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(b)), N: len(b), Type: kernel.Uint8}
 	}
@@ -102,7 +102,7 @@ func (s *sitting) compare(ctx context.Context) error {
 	return nil
 }
 
-// encrypted returns what makes a job encrypt its traffic.
+// encrypted returns the environment that makes a job encrypt its traffic.
 func encrypted(t *testing.T) []string {
 	t.Helper()
 	cert, key, err := jobtls.NewCertificate(time.Hour)
@@ -112,7 +112,7 @@ func encrypted(t *testing.T) []string {
 	return []string{"TUTTI_TEST_CERT=" + string(cert), "TUTTI_TEST_KEY=" + string(key)}
 }
 
-// TestSuite has all ranks on one host, on hosts of their own, and some of both.
+// TestSuite runs the suite with all ranks on one host, on separate hosts, and on some of both.
 func TestSuite(t *testing.T) {
 	for name, env := range map[string][]string{
 		"shared memory":  {"TUTTI_TEST_WANT=[0 0 0 0 0]"},
@@ -123,14 +123,13 @@ func TestSuite(t *testing.T) {
 	} {
 		stride := 1
 		if strings.Contains(name, "TLS") {
-			stride = 5 // the rest is the same without
+			stride = 5 // the other cases do not depend on TLS
 		}
 		t.Run(name, func(t *testing.T) { start(t, 5, "suite", append(env, sample(stride))...).wait(t) })
 	}
 }
 
-// sample has the suite run every so manieth case; fewer where tests are to be
-// short.
+// sample selects every stride-th case of the suite, and fewer under -short.
 func sample(stride int) string {
 	if testing.Short() {
 		stride = 11

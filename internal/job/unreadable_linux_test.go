@@ -14,14 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropPrivileges makes this process one of an ordinary user that others of the same user
-// may read.
+// dropPrivileges makes this process an unprivileged one that processes of the same user may read.
 func dropPrivileges() error {
 	const nobody = 65534
 	return errors.Join(unix.Setgroups(nil), unix.Setgid(nobody), unix.Setuid(nobody), unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0))
 }
 
-// secretMemory is n elements that the kernel shows to no other process.
+// secretMemory returns n elements that the kernel shows to no other process.
 func secretMemory(n int) ([]int32, error) {
 	fd, err := unix.MemfdSecret(unix.O_CLOEXEC)
 	if err != nil {
@@ -38,8 +37,8 @@ func secretMemory(n int) ([]int32, error) {
 	return unsafe.Slice((*int32)(unsafe.Pointer(&mem[0])), n), nil
 }
 
-// unreadable exchanges data that other processes cannot read: all of it, in secret memory,
-// or that of rank 1, which becomes undumpable after it has joined.
+// unreadable exchanges data that other processes cannot read: secret memory on all ranks, or the
+// memory of rank 1, which becomes undumpable after Join.
 func unreadable(ctx context.Context, e engine.Engine) error {
 	const elems = 1 << 14
 	size := e.Size()
@@ -107,8 +106,8 @@ func unreadable(ctx context.Context, e engine.Engine) error {
 	return nil
 }
 
-// TestUnreadable has processes exchange data that the system does not let them read of each
-// other. They all go on, with the right results, and those whose memory it is say so once.
+// TestUnreadable exchanges data that the system does not let other processes read. The results must
+// be right, and each process with such memory logs it once.
 func TestUnreadable(t *testing.T) {
 	if text, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope"); err == nil && strings.TrimSpace(string(text)) != "0" {
 		t.Skip("this system does not let processes read each other's memory at all")
@@ -117,7 +116,7 @@ func TestUnreadable(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		ranks  int
-		secret bool // the memory of all ranks, or otherwise rank 1 is undumpable
+		secret bool // secret memory on all ranks; otherwise rank 1 is undumpable
 		hosts  string
 	}{
 		{"secret/ranks=2", 2, true, ""},

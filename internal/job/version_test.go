@@ -15,26 +15,26 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// own lists, for each package that has a function ABI, the constants and tables
-// that a rank uses for itself: another rank may have other values, and the results
-// are the same. Everything else must be in the package's abi.go.
+// own lists, for each package with an ABI function, the constants and tables that only this rank
+// uses: another rank may have other values with the same results. All others must be in the
+// package's abi.go.
 var own = map[string]string{
 	"kernel":         "Int8 Uint8 Int32 Uint32 Int64 Uint64 Float16 BFloat16 Float32 Float64 Sum Prod Min Max numOps pieceBytes NumDTypes tables",
-	"transport":      "sumPiece castagnoli",
-	"transport/tcp":  "stagger again tries statusText maxBody smallBody maxMove lingerFor slotEmpty slotCalling slotAnswering slotUp slotFailed keepNotes piece maxEarly copyPiece turns spinFor holdFor askEvery slice burst maxClosed record maxUnproven controlConnect controlTries",
+	"transport":      "",
+	"transport/tcp":  "stagger retryPause maxTries statusText maxBody smallBody maxSyscallBytes lingerFor slotEmpty slotDialing slotAccepting slotUp slotFailed maxSpareStates maxPieceBytes maxAnnounced copyPieceBytes triesPerCheck spinFor noYieldFor hostCheckEvery maxSleep maxTurnBytes maxClosed recordBytes maxUnproven controlConnectTime controlTries",
 	"segment":        "maxUnproven proofTime retryTime futexOwnerDied bytes page sizeSeals LivenessBytes",
-	"engine":         "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming aboveFailed NotBegun Expired KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes LetGo NoRank EveryRank RootOnly AllButRoot thisRank NumOps NoScaling ByRanks ByFactor",
+	"engine":         "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes AbandonAfter NoRank EveryRank RootOnly AllButRoot thisRank NumOps NoScaling ByRanks ByFactor least farewellOp mostCauses travelKinds",
 	"engine/shm":     "direct readByNone readByRoot readByAll tooLarge minBytes maxSpareBytes posted matched reading delivered cancelled most prefetchMax accBytes allRanks vmreadCallMax exitReportTime",
-	"engine/network": "nobody lineBytes keepLetters past Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
-	"engine/hier":    "mostLabels digits words number forSum forBlocks numScratch",
-	"control":        "maxHello sendTime version fateTime tries maxEarly verdictTime nonceBytes whatDiffers otherCert helloTime maxPending beatsUnheard lateTime replaceTime gaveUp dialTime linkTime leaveTime leavePace lingerQuiet lingerTime",
-	"overlay":        "here left lost Pace probePace probePerRank maxProbePace leftPace suspectDial buildPerRank lookAhead maxCauses maxPositions Silent notListening largeJob Refused Unanswered CutOff Send Dial Unlink Lose Depart Fail Hear",
-	"engine/gpu":     "hearsay types reds glance patience closeLimit closeGrace abortGrace maxKnown",
+	"engine/network": "noRank lineBytes maxIdleMessages rememberedCalls Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
+	"engine/hier":    "forSum forBlocks numScratch",
+	"control":        "maxHello sendTime version helloReadTime maxTries maxEarly reportTime nonceBytes tlsHint certHint helloTime maxPending maxUnanswered abortTime replaceTime gaveUpReason dialTime linkTime leaveTime leaveTick lingerIdle lingerTime",
+	"overlay":        "present left lost Pace probePace probePerRank maxProbePace leftPace suspectDial buildPerRank lookAhead maxCauses maxPositions Silent notListening largeJob Refused Unanswered CutOff Send Dial Unlink Lose Depart Fail NotifyPosition",
+	"engine/gpu":     "reportWait types ops guardInterval abortTimeout closeLimit closeGrace abortGrace maxKnown maxInflight refill coalesceTime maxCoalesced minPollDelay spinBefore maxAwaitedDelay maxPollDelay costWindow",
 }
 
-// TestEveryConstantIsDecided finds constants and tables of which nobody has said
-// whether ranks must have them in common: a new one goes into the package's ABI
-// function, or, if a rank uses it for itself alone, into the list above.
+// TestEveryConstantIsDecided finds constants and tables for which it is not decided whether all
+// ranks must have the same. A new one goes into the package's ABI function, or into the list above
+// if only this rank uses it.
 func TestEveryConstantIsDecided(t *testing.T) {
 	for dir, list := range own {
 		exempt := strings.Fields(list)
@@ -77,19 +77,19 @@ func TestEveryConstantIsDecided(t *testing.T) {
 	}
 }
 
-// TestFirstBlob has ranks of protocol 1 compare options, as they do: they find that
-// this rank is of another one.
-func TestFirstBlob(t *testing.T) {
+// TestProtocol1Blob compares options as a rank of protocol 1 does. It must find that this rank has
+// another protocol.
+func TestProtocol1Blob(t *testing.T) {
 	alikes := map[string]string{"Config.Verify": "set"}
-	blob, err := firstBlob(version(""), alikes)
+	blob, err := protocol1Blob(version(""), alikes)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var theirs firstCard
+	var theirs protocol1Info
 	if err := json.Unmarshal(blob, &theirs); err != nil {
 		t.Fatal(err)
 	}
-	err = alike([]card{{alike: alikes}, {alike: theirs.Alike}})
+	err = checkOptions([]rankInfo{{options: alikes}, {options: theirs.Alike}})
 	want := fmt.Sprintf("tutti's protocol (1 where it is not set) is not set on rank 0, and %d (ABI %s) on rank 1; all ranks must have the same",
 		Protocol, version("").ABI)
 	if err == nil || err.Error() != want || !errors.Is(err, engine.ErrMismatch) {
@@ -97,7 +97,7 @@ func TestFirstBlob(t *testing.T) {
 	}
 }
 
-// TestVersionIsSteady holds that the hash depends on nothing but the ABI.
+// TestVersionIsSteady checks that the hash depends only on the ABI.
 func TestVersionIsSteady(t *testing.T) {
 	if a, b := description(""), description(""); a != b {
 		t.Errorf("%s\nand then\n%s", a, b)
@@ -107,8 +107,8 @@ func TestVersionIsSteady(t *testing.T) {
 	}
 }
 
-// inspect finds the constants of a file, also those inside functions, and its
-// variables that have a value.
+// inspect calls found for the constants of a file, including those inside functions, and for its
+// variables with an initial value.
 func inspect(file *ast.File, found func(*ast.Ident)) {
 	for _, decl := range file.Decls {
 		top, _ := decl.(*ast.GenDecl)

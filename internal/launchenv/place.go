@@ -16,7 +16,7 @@ type Place struct {
 	Addr       string // where rank 0 listens; "": unknown
 	Store      string // store for the rendezvous; "": none
 	Plain      bool   // the store is PyTorch's, without authentication
-	Epoch      string // number of the job's attempt, from 0
+	Attempt    string // number of the job's attempt, from 0
 	Name       string // unique name that the launcher assigned to this process; "": none
 	// Local is set if all ranks are on this host, even if Addr and Store are names that
 	// other hosts use.
@@ -94,7 +94,10 @@ func (s source) find(getenv func(string) string) (p *Place, wrong string) {
 }
 
 func fromTutti(p *Place, getenv func(string) string) {
-	p.Store, p.Addr, p.Epoch, p.Name = getenv("TUTTI_STORE"), getenv("TUTTI_ADDR"), getenv("TUTTI_EPOCH"), getenv("TUTTI_NAME")
+	p.Store, p.Addr, p.Attempt, p.Name = getenv("TUTTI_STORE"), getenv("TUTTI_ADDR"), getenv("TUTTI_ATTEMPT"), getenv("TUTTI_NAME")
+	if p.Attempt == "" {
+		p.Attempt = getenv("TUTTI_EPOCH") // a launcher of an older version sets only this
+	}
 }
 
 // fromTorchrun uses the store of torchrun's agent if there is one. Otherwise the
@@ -109,7 +112,7 @@ func fromTorchrun(p *Place, getenv func(string) string) {
 	}
 	addr := net.JoinHostPort(host, port)
 	if agent, _ := strconv.ParseBool(getenv("TORCHELASTIC_USE_AGENT_STORE")); agent {
-		p.Store, p.Plain, p.Epoch = addr, true, getenv("TORCHELASTIC_RESTART_COUNT")
+		p.Store, p.Plain, p.Attempt = addr, true, getenv("TORCHELASTIC_RESTART_COUNT")
 		return
 	}
 	p.Addr = addr

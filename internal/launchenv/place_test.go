@@ -14,8 +14,8 @@ func TestFind(t *testing.T) {
 	}{
 		"nothing": {"", nil, ""},
 		"tutti": {
-			"TUTTI_RANK=1 TUTTI_SIZE=4 TUTTI_STORE=127.0.0.1:5 TUTTI_EPOCH=2 RANK=0 WORLD_SIZE=9",
-			&Place{From: "tutti run", Rank: 1, Size: 4, Store: "127.0.0.1:5", Epoch: "2"}, "",
+			"TUTTI_RANK=1 TUTTI_SIZE=4 TUTTI_STORE=127.0.0.1:5 TUTTI_ATTEMPT=2 RANK=0 WORLD_SIZE=9",
+			&Place{From: "tutti run", Rank: 1, Size: 4, Store: "127.0.0.1:5", Attempt: "2"}, "",
 		},
 		"torchrun": {
 			"RANK=3 WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=29500 OMPI_COMM_WORLD_SIZE=9 OMPI_COMM_WORLD_RANK=1",
@@ -23,7 +23,7 @@ func TestFind(t *testing.T) {
 		},
 		"torchrun's agent": {
 			"RANK=3 WORLD_SIZE=4 MASTER_ADDR=::1 MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True TORCHELASTIC_RESTART_COUNT=1",
-			&Place{From: "torchrun", Rank: 3, Size: 4, Store: "[::1]:29500", Plain: true, Epoch: "1"}, "",
+			&Place{From: "torchrun", Rank: 3, Size: 4, Store: "[::1]:29500", Plain: true, Attempt: "1"}, "",
 		},
 		"torchrun, one host": {
 			"RANK=3 WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 MASTER_ADDR=h MASTER_PORT=29500 TORCHELASTIC_USE_AGENT_STORE=True",

@@ -1,7 +1,6 @@
-// Package netns makes hosts that have nothing in common but a switch: network
-// namespaces, linked by a bridge in one more. Nothing of it is seen outside. It
-// is for tests and drills, needs root and the ip command (iproute2), and works
-// on Linux alone.
+// Package netns simulates hosts by network namespaces that are connected by a bridge in another
+// namespace. The namespaces are isolated from the machine's network. The package is for tests,
+// works on Linux only, and needs root and the ip command (iproute2).
 package netns
 
 import (
@@ -18,47 +17,47 @@ import (
 	"time"
 )
 
-// ErrUnavailable says that no namespaces can be made here.
-var ErrUnavailable = errors.New("no network namespaces can be made here")
+// ErrUnavailable says that network namespaces cannot be made here.
+var ErrUnavailable = errors.New("network namespaces are not available")
 
-// A Network is some hosts and their switch. It is for one goroutine at a time.
-// Whoever made it closes it.
+// A Network is a set of hosts and their switch. It is not safe for concurrent use. The caller of
+// New closes it.
 type Network struct {
-	hub   string
-	hosts []string
-	v6    bool
+	switchNS string
+	hosts    []string
+	v6       bool
 }
 
 const prefix = "tutti-test-"
 
-// New makes so many hosts, with addresses of IPv4 or IPv6. Its error matches
-// ErrUnavailable where that cannot be done at all. The number tells networks of
-// one process apart.
+// New makes the given number of hosts with IPv4 or IPv6 addresses. number distinguishes the
+// networks of one process. The error matches ErrUnavailable if the system does not support network
+// namespaces.
 func New(number, hosts int, v6 bool) (*Network, error) {
 	if os.Geteuid() != 0 {
-		return nil, fmt.Errorf("%w: only root can", ErrUnavailable)
+		return nil, fmt.Errorf("%w: they require root", ErrUnavailable)
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
 		return nil, fmt.Errorf("%w: there is no ip command (iproute2)", ErrUnavailable)
 	}
-	sweep()
+	deleteStale()
 	id := fmt.Sprint(prefix, os.Getpid(), "-", number, "-")
-	n := &Network{hub: id + "hub", v6: v6}
-	if err := ip("netns", "add", n.hub); err != nil {
+	n := &Network{switchNS: id + "hub", v6: v6}
+	if err := ip("netns", "add", n.switchNS); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	err := each(
-		[]string{"-n", n.hub, "link", "add", "switch", "type", "bridge"},
-		[]string{"-n", n.hub, "link", "set", "switch", "addrgenmode", "none"},
-		[]string{"-n", n.hub, "link", "set", "switch", "up"},
+	err := ipAll(
+		[]string{"-n", n.switchNS, "link", "add", "switch", "type", "bridge"},
+		[]string{"-n", n.switchNS, "link", "set", "switch", "addrgenmode", "none"},
+		[]string{"-n", n.switchNS, "link", "set", "switch", "up"},
 	)
 	for h := 0; h < hosts && err == nil; h++ {
 		err = n.add(id+strconv.Itoa(h), h)
 	}
 	if err == nil {
-		err = ip("netns", "exec", n.hub, "true")
+		err = ip("netns", "exec", n.switchNS, "true")
 	}
-	if err != nil && lacking(err) {
+	if err != nil && unsupported(err) {
 		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	if err != nil {
@@ -67,9 +66,9 @@ func New(number, hosts int, v6 bool) (*Network, error) {
 	return n, nil
 }
 
-// lacking reports whether a command has failed because of what the system does
-// not have, or does not allow: bridges, pairs of interfaces, IPv6, mounts.
-func lacking(err error) bool {
+// unsupported reports whether a command failed because the system lacks or forbids a feature:
+// bridges, veth pairs, IPv6 or mounts.
+func unsupported(err error) bool {
 	return slices.ContainsFunc([]string{"not supported", "not permitted", "Permission denied", "Unknown device type"},
 		func(text string) bool { return strings.Contains(err.Error(), text) })
 }
@@ -81,25 +80,25 @@ func (n *Network) add(host string, h int) error {
 	}
 	n.hosts = append(n.hosts, host)
 	port := n.port(h)
-	// Without link-local addresses nobody sends anything that was not asked for.
+	// Without link-local addresses the host sends no unsolicited packets.
 	mode := "none"
 	addr := []string{"-n", host, "addr", "add", n.Addr(h) + "/24", "dev", "eth0"}
 	if n.v6 {
 		mode = "eui64"
 		addr = []string{"-n", host, "addr", "add", n.Addr(h) + "/64", "dev", "eth0", "nodad"}
 	}
-	return each(
-		[]string{"-n", n.hub, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host},
-		[]string{"-n", n.hub, "link", "set", port, "addrgenmode", "none"},
+	return ipAll(
+		[]string{"-n", n.switchNS, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", host},
+		[]string{"-n", n.switchNS, "link", "set", port, "addrgenmode", "none"},
 		[]string{"-n", host, "link", "set", "eth0", "addrgenmode", mode},
-		[]string{"-n", n.hub, "link", "set", port, "master", "switch", "up"},
+		[]string{"-n", n.switchNS, "link", "set", port, "master", "switch", "up"},
 		[]string{"-n", host, "link", "set", "lo", "up"},
 		[]string{"-n", host, "link", "set", "eth0", "up"},
 		addr,
 	)
 }
 
-// ip runs the command of that name.
+// ip runs the ip command.
 func ip(args ...string) error {
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
@@ -107,7 +106,8 @@ func ip(args ...string) error {
 	return nil
 }
 
-func each(commands ...[]string) error {
+// ipAll runs ip commands until one fails.
+func ipAll(commands ...[]string) error {
 	for _, args := range commands {
 		if err := ip(args...); err != nil {
 			return err
@@ -116,10 +116,10 @@ func each(commands ...[]string) error {
 	return nil
 }
 
-// port is where a host is plugged in.
+// port is the switch port of a host.
 func (n *Network) port(host int) string { return "port" + strconv.Itoa(host) }
 
-// Addr is a host's address.
+// Addr returns a host's address.
 func (n *Network) Addr(host int) string {
 	if n.v6 {
 		return fmt.Sprintf("fd00:7474::%d", host+1)
@@ -127,75 +127,72 @@ func (n *Network) Addr(host int) string {
 	return fmt.Sprintf("192.0.2.%d", host+1)
 }
 
-// Command is a command to be started on a host; its process is the command's
-// own.
+// Command returns a command to run on a host. Its process is the process of the command, not of ip.
 func (n *Network) Command(ctx context.Context, host int, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", n.hosts[host], name}, args...)...)
 }
 
-// Cut unplugs a host. Neither side is told.
-func (n *Network) Cut(host int) error {
-	return ip("-n", n.hub, "link", "set", n.port(host), "nomaster")
+// Disconnect unplugs a host from the switch. Neither side is notified.
+func (n *Network) Disconnect(host int) error {
+	return ip("-n", n.switchNS, "link", "set", n.port(host), "nomaster")
 }
 
-// Plug plugs a host in again.
-func (n *Network) Plug(host int) error {
-	return ip("-n", n.hub, "link", "set", n.port(host), "master", "switch")
+// Reconnect plugs a host in again.
+func (n *Network) Reconnect(host int) error {
+	return ip("-n", n.switchNS, "link", "set", n.port(host), "master", "switch")
 }
 
-// Isolate keeps hosts from reaching each other. They reach all others.
+// Isolate prevents hosts from reaching each other. They still reach all other hosts.
 func (n *Network) Isolate(hosts ...int) error {
 	for _, h := range hosts {
-		if err := n.slave(h, "isolated", "on"); err != nil {
+		if err := n.setBridgePort(h, "isolated", "on"); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Deafen lets nothing reach a host any more. What it sends still arrives.
-func (n *Network) Deafen(host int) error {
-	// The switch forgets where the host is and does not learn it again, and does
-	// not send there what is meant for an unknown place, or for all.
-	err := n.slave(host, "learning", "off", "flood", "off", "mcast_flood", "off", "bcast_flood", "off")
+// DropInbound drops all packets to a host. Packets from it still arrive.
+func (n *Network) DropInbound(host int) error {
+	// The switch forgets the host's address, does not learn it again, and does not flood unknown or
+	// broadcast packets to the host.
+	err := n.setBridgePort(host, "learning", "off", "flood", "off", "mcast_flood", "off", "bcast_flood", "off")
 	if err != nil {
 		return err
 	}
-	return n.slave(host, "fdb_flush")
+	return n.setBridgePort(host, "fdb_flush")
 }
 
-func (n *Network) slave(host int, settings ...string) error {
-	return ip(append([]string{"-n", n.hub, "link", "set", n.port(host), "type", "bridge_slave"}, settings...)...)
+func (n *Network) setBridgePort(host int, settings ...string) error {
+	return ip(append([]string{"-n", n.switchNS, "link", "set", n.port(host), "type", "bridge_slave"}, settings...)...)
 }
 
-// Traffic is how many bytes a host has sent and been sent, as the switch counts
-// them.
+// Traffic returns the bytes that a host has sent and received, as counted by the switch.
 func (n *Network) Traffic(host int) (sent, received uint64, err error) {
-	out, err := exec.Command("ip", "-n", n.hub, "-s", "-j", "link", "show", n.port(host)).Output()
+	out, err := exec.Command("ip", "-n", n.switchNS, "-s", "-j", "link", "show", n.port(host)).Output()
 	if err != nil {
 		return 0, 0, err
 	}
 	type count struct{ Bytes uint64 }
 	var links []struct{ Stats64 struct{ RX, TX count } }
 	if err := json.Unmarshal(out, &links); err != nil || len(links) != 1 {
-		return 0, 0, fmt.Errorf("ip has printed something else than a link: %w: %.80q", err, out)
+		return 0, 0, fmt.Errorf("cannot parse the output of ip: %w: %.80q", err, out)
 	}
 	return links[0].Stats64.RX.Bytes, links[0].Stats64.TX.Bytes, nil
 }
 
-// Close deletes the namespaces. Processes that are in them keep theirs until
-// they end.
+// Close deletes the namespaces. A process in a namespace keeps it until it exits.
 func (n *Network) Close() error {
 	var errs []error
-	for _, h := range append(n.hosts, n.hub) {
+	for _, h := range append(n.hosts, n.switchNS) {
 		errs = append(errs, ip("netns", "del", h))
 	}
 	n.hosts = nil
 	return errors.Join(errs...)
 }
 
-// sweep deletes namespaces of processes that were killed.
-func sweep() {
+// deleteStale deletes the namespaces of processes that have exited without Close.
+func deleteStale() {
 	list, err := os.ReadDir("/run/netns")
 	if err != nil {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// TestMain lets the test start this binary on hosts.
+// TestMain runs talk if the test has started this binary on a host.
 func TestMain(m *testing.M) {
 	if at := os.Getenv("NETNS_TEST_AT"); at != "" {
 		if err := talk(at); err != nil {
@@ -30,10 +30,11 @@ func TestMain(m *testing.M) {
 
 const (
 	port = ":7474"
-	size = 1000 // of a datagram: nothing else in these networks is as large
+	size = 1000 // bytes of a datagram: no other packet in these networks is as large
 )
 
-// talk sends a datagram to each host that it reads, and prints who sends it one.
+// talk sends a datagram to each address read from standard input, and prints the senders of
+// received datagrams.
 func talk(at string) error {
 	c, err := net.ListenPacket("udp", at+port)
 	if err != nil {
@@ -61,9 +62,9 @@ func talk(at string) error {
 	return nil
 }
 
-// acquaint has hosts know each other for good: they would ask again after some
-// seconds, and one that hears nothing could not be told.
-func acquaint(t *testing.T, n *Network) {
+// setNeighbours enters permanent neighbour entries on all hosts. Otherwise hosts would send ARP
+// requests again after some seconds, and a deaf host could not be distinguished.
+func setNeighbours(t *testing.T, n *Network) {
 	t.Helper()
 	for h, host := range n.hosts {
 		out, err := exec.Command("ip", "-n", host, "-j", "link", "show", "eth0").Output()
@@ -140,7 +141,8 @@ func TestNetwork(t *testing.T) {
 		}
 		return sent, received
 	}
-	// hearsNot waits until the switch has got it, and finds that it has not passed it on.
+	// hearsNot waits until the switch has received the datagram, and checks that the switch has not
+	// forwarded it.
 	hearsNot := func(from, to int) {
 		t.Helper()
 		before, _ := traffic(from)
@@ -162,14 +164,14 @@ func TestNetwork(t *testing.T) {
 	hears(1, 0)
 	hears(2, 1)
 	hears(2, 0)
-	acquaint(t, n)
-	if err := n.Deafen(1); err != nil {
+	setNeighbours(t, n)
+	if err := n.DropInbound(1); err != nil {
 		t.Fatal(err)
 	}
 	hears(1, 0)
 	hears(1, 2)
 	hearsNot(0, 1)
-	hears(1, 0) // what it says does not tell the switch where it is
+	hears(1, 0) // packets from host 1 do not teach the switch its port
 	hearsNot(2, 1)
 	hears(0, 2)
 	if err := n.Isolate(0, 2); err != nil {
@@ -178,11 +180,11 @@ func TestNetwork(t *testing.T) {
 	hearsNot(0, 2)
 	hearsNot(2, 0)
 	hears(1, 0)
-	if err := n.Cut(0); err != nil {
+	if err := n.Disconnect(0); err != nil {
 		t.Fatal(err)
 	}
 	hearsNot(1, 0)
-	if err := n.Plug(0); err != nil {
+	if err := n.Reconnect(0); err != nil {
 		t.Fatal(err)
 	}
 	hears(1, 0)

@@ -9,15 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Tap has what goes over a network's switch. It is for one goroutine at a time.
-// Whoever made it closes it, before the network.
+// A Tap records the packets on a network's switch. It is not safe for concurrent use. The caller of
+// Network.Tap closes it, before the network.
 type Tap struct{ fd int }
 
-// tapBytes is how much the kernel keeps until it is asked for.
+// tapBytes is the size of the kernel's buffer for unread packets.
 const tapBytes = 64 << 20
 
-// Tap begins to keep what hosts send each other. Its error matches ErrUnavailable
-// where that is not allowed.
+// Tap begins to record packets. The error matches ErrUnavailable if the system does not allow it.
 func (n *Network) Tap() (*Tap, error) {
 	type opened struct {
 		fd  int
@@ -25,10 +24,10 @@ func (n *Network) Tap() (*Tap, error) {
 	}
 	done := make(chan opened)
 	go func() {
-		// The thread is in another namespace from now on, and ends with the
+		// The thread changes its namespace and must not run other goroutines. It exits with this
 		// goroutine.
 		runtime.LockOSThread()
-		fd, err := openTap(n.hub)
+		fd, err := openTap(n.switchNS)
 		done <- opened{fd, err}
 	}()
 	o := <-done
@@ -38,16 +37,17 @@ func (n *Network) Tap() (*Tap, error) {
 	return &Tap{o.fd}, nil
 }
 
+// openTap moves the calling thread to a namespace and opens a packet socket there.
 func openTap(namespace string) (int, error) {
-	place, err := os.Open("/run/netns/" + namespace)
+	file, err := os.Open("/run/netns/" + namespace)
 	if err != nil {
 		return 0, err
 	}
-	defer place.Close()
-	if err := unix.Setns(int(place.Fd()), unix.CLONE_NEWNET); err != nil {
+	defer file.Close()
+	if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
 		return 0, err
 	}
-	const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL&0xff<<8 // in the network's order
+	const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL&0xff<<8 // in network byte order
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, all)
 	if err != nil {
 		return 0, err
@@ -58,8 +58,8 @@ func openTap(namespace string) (int, error) {
 	return fd, nil
 }
 
-// Read returns what has been sent so far and was not read before, packet after
-// packet, each at least once. It fails if that was more than is kept.
+// Read returns the unread packets, one after the other, each at least once. It fails if the
+// kernel's buffer has overflowed.
 func (t *Tap) Read() ([]byte, error) {
 	var seen []byte
 	for buf := make([]byte, 128<<10); ; {
@@ -69,7 +69,7 @@ func (t *Tap) Read() ([]byte, error) {
 		case errors.Is(err, unix.EAGAIN):
 			stats, err := unix.GetsockoptTpacketStats(t.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 			if err == nil && stats.Drops > 0 {
-				err = fmt.Errorf("%d packets were not kept", stats.Drops)
+				err = fmt.Errorf("%d packets were dropped because the buffer was full", stats.Drops)
 			}
 			return seen, err
 		case err != nil:
@@ -80,5 +80,5 @@ func (t *Tap) Read() ([]byte, error) {
 	}
 }
 
-// Close ends it.
+// Close ends the recording.
 func (t *Tap) Close() error { return unix.Close(t.fd) }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Leave begins to say goodbye on every link. The rank may exit when Gone reports true, or when its
-// patience ends.
+// Leave begins to say goodbye on every link. The rank may exit when MayExit reports true. The owner
+// bounds the wait.
 func (n *Node) Leave(now time.Time) {
 	n.flushLeft(now)
 	n.leaving = true
@@ -16,33 +16,33 @@ func (n *Node) Leave(now time.Time) {
 			n.bye(now, r)
 		}
 	}
-	if n.reach {
+	if n.canDial {
 		n.relink(now)
 	}
 	n.arm(now)
 }
 
-// bye says goodbye on a link. The peer acknowledges it, and every message before it, by Noted. Bye
-// therefore takes the place of an Ask.
+// bye says goodbye on a link. The peer's Noted acknowledges the goodbye and every message before
+// it, so a Bye replaces an Ask.
 func (n *Node) bye(now time.Time, rank int) {
 	n.byes++
 	p := &n.peers[rank]
-	p.owed++
+	p.unackedByes++
 	n.send(rank, &Message{Kind: Bye, Number: n.byes})
-	if p.asked.IsZero() && n.answers(rank) {
-		p.asked, p.more = now, false
-		p.number++ // a Here that is on its way answers an earlier Ask
+	if p.askedAt.IsZero() && n.answers(rank) {
+		p.askedAt, p.askAgain = now, false
+		p.lastAsk++ // a Here in transit answers an earlier Ask
 	}
 }
 
-// receiveBye takes a rank's goodbye. One more rank is notified before the goodbye is acknowledged,
-// the others by the next tick: the fact must not be lost with this rank. See rejoin for the time of
-// the acknowledgement.
+// receiveBye handles a rank's goodbye. One more rank is notified before the goodbye is
+// acknowledged, so that the fact is not lost with this rank. The other ranks are notified by the
+// next tick. See reconnectIsolated for the time of the acknowledgement.
 //
-// A rank that leaves itself, and has no link on which it can pass the fact on though other ranks
-// answer, acknowledges without the number: the sender must find another rank. Otherwise two ranks
-// that leave could acknowledge each other, and no rank that stays would know. A rank that leaves and
-// does acknowledge the fact does not exit before a rank has acknowledged it in turn.
+// A rank that leaves itself acknowledges without a number if it has no link on which it can forward
+// the fact although other ranks answer. The sender must then find another rank. Otherwise two
+// leaving ranks could acknowledge each other, and no rank that stays would know. A leaving rank
+// that does acknowledge the fact does not exit before another rank has acknowledged it in turn.
 func (n *Node) receiveBye(now time.Time, from int, number uint64) {
 	relay, others := -1, false
 	for i := 1; i < len(n.peers); i++ {
@@ -54,57 +54,57 @@ func (n *Node) receiveBye(now time.Time, from int, number uint64) {
 			}
 		}
 	}
-	if n.here(from) && relay >= 0 {
-		n.send(relay, &Message{Kind: Left, Ranks: append(slices.Clone(n.unsaid), from)})
+	if n.present(from) && relay >= 0 {
+		n.send(relay, &Message{Kind: Left, Ranks: append(slices.Clone(n.unforwarded), from)})
 	}
 	n.learnLeft([]int{from})
-	owes := slices.Contains(n.unsaid, from) || n.peers[from].uncovered
+	owes := slices.Contains(n.unforwarded, from) || n.peers[from].uncovered
 	switch {
 	case n.leaving && others && relay < 0:
 		number = 0
 	case n.leaving && others && owes:
-		n.cover = n.byes + 1
+		n.coverBye = n.byes + 1
 		for r := range n.peers {
-			n.peers[r].noted = false
+			n.peers[r].acked = false
 		}
 	}
-	if len(n.unnoted) == 0 {
-		n.since = now
+	if len(n.unacked) == 0 {
+		n.unackedSince = now
 	}
-	n.unnoted = append(n.unnoted, noted{rank: from, number: number})
+	n.unacked = append(n.unacked, byeAck{rank: from, number: number})
 }
 
-// noted is the acknowledgement of a goodbye.
-type noted struct {
-	rank   int
-	number uint64 // of the goodbye; 0: this rank cannot pass the departure on
-	held   bool   // this rank has sent Here, because Noted must wait; see rejoin
+// A byeAck is an acknowledgement of a goodbye that is not sent yet.
+type byeAck struct {
+	rank     int
+	number   uint64 // of the goodbye; 0: this rank cannot forward the departure
+	deferred bool   // this rank has sent Here because Noted must wait; see reconnectIsolated
 }
 
-// receiveNoted takes the acknowledgement of a goodbye.
+// receiveNoted handles the acknowledgement of a goodbye.
 func (n *Node) receiveNoted(from int, number uint64) {
 	p := &n.peers[from]
-	p.owed = max(p.owed-1, 0)
-	if p.owed == 0 {
-		p.asked, p.more = time.Time{}, false
+	p.unackedByes = max(p.unackedByes-1, 0)
+	if p.unackedByes == 0 {
+		p.askedAt, p.askAgain = time.Time{}, false
 	}
-	p.noted = p.noted || number > 0 && number >= n.cover
+	p.acked = p.acked || number > 0 && number >= n.coverBye
 }
 
-// Gone reports whether this rank can exit. Every rank that answers on a link has acknowledged this
-// rank's goodbye, and the departures that this rank has acknowledged; and at least one rank has that
-// can pass them on, if any answers.
-func (n *Node) Gone() bool {
+// MayExit reports whether this rank can exit. Every rank that answers on a link must have
+// acknowledged this rank's goodbye and the departures that this rank has acknowledged. If any rank
+// answers, at least one rank that can forward the departures must have acknowledged.
+func (n *Node) MayExit() bool {
 	acknowledged, answer := false, false
 	for r := range n.peers {
 		if !n.other(r) {
 			continue
 		}
 		p := &n.peers[r]
-		if n.answers(r) && n.linked(r) && (p.owed > 0 || len(n.unsaid) > 0) {
+		if n.answers(r) && n.linked(r) && (p.unackedByes > 0 || len(n.unforwarded) > 0) {
 			return false
 		}
-		acknowledged = acknowledged || p.noted
+		acknowledged = acknowledged || p.acked
 		answer = answer || n.answers(r)
 	}
 	return acknowledged || !answer

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// leaver is a Node of rank 1 of four that leaves: rank 0, its link of Join, has left, and it has made
-// links with other ranks.
+// leaver returns a Node of rank 1 of four that leaves. Rank 0, its link of Join, has left, and the
+// rank has made links with other ranks.
 func leaver(t *testing.T, now time.Time, links ...int) *Node {
 	t.Helper()
 	n := New(1, 4, testSilence)
@@ -31,7 +31,7 @@ func dials(list []Action, rank int) bool {
 	return slices.ContainsFunc(list, func(a Action) bool { return a.Do == Dial && a.Rank == rank })
 }
 
-// sent are the messages of a kind that a Node sends a rank.
+// sent returns the messages of a kind that a Node has sent to a rank.
 func sent(list []Action, rank int, kind Kind) (messages []*Message) {
 	for _, a := range list {
 		if a.Do == Send && a.Rank == rank && a.Message.Kind == kind {
@@ -41,8 +41,9 @@ func sent(list []Action, rank int, kind Kind) (messages []*Message) {
 	return messages
 }
 
-// TestLeaveTogether has two ranks leave that have a link with each other alone, while other ranks
-// stay. The acknowledgement of either does not let the other exit: each finds a rank that stays.
+// TestLeaveTogether lets two ranks leave that have a link only with each other, while other ranks
+// stay. The acknowledgement of either does not let the other exit: each must connect to a rank that
+// stays.
 func TestLeaveTogether(t *testing.T) {
 	now := time.Unix(1000, 0)
 	n := leaver(t, now, 2)
@@ -51,25 +52,25 @@ func TestLeaveTogether(t *testing.T) {
 	if len(noted) != 1 || noted[0].Number != 0 {
 		t.Fatalf("rank 2 leaves, and is acknowledged by %+v", noted)
 	}
-	n.Receive(now, 2, &Message{Kind: Noted}) // rank 2 is in the same position
-	if n.Gone() {
+	n.Receive(now, 2, &Message{Kind: Noted}) // rank 2 is in the same state
+	if n.MayExit() {
 		t.Fatal("rank 1 exits, and no rank that stays knows")
 	}
 	n.Tick(now.Add(leftPace))
 	n.LinkUp(now, 3, true)
 	byes := sent(n.Take(), 3, Bye)
-	if len(byes) != 1 || n.Gone() {
+	if len(byes) != 1 || n.MayExit() {
 		t.Fatalf("goodbyes to rank 3: %v", byes)
 	}
 	n.Receive(now, 3, &Message{Kind: Noted, Number: byes[0].Number})
-	if !n.Gone() {
+	if !n.MayExit() {
 		t.Error("rank 1 does not exit though rank 3 knows")
 	}
 }
 
-// TestLeaveLate has a rank that leaves acknowledge another rank's goodbye. It does not exit before
-// another rank has acknowledged that in turn, though its own goodbye is acknowledged: the ranks with
-// which it has links do not answer any more, so it makes another link.
+// TestLeaveLate lets a leaving rank acknowledge another rank's goodbye. It must not exit before
+// another rank has acknowledged that departure, although its own goodbye is acknowledged. The ranks
+// with which it has links no longer answer, so it makes another link.
 func TestLeaveLate(t *testing.T) {
 	now := time.Unix(1000, 0)
 	n := New(1, 5, testSilence)
@@ -88,7 +89,7 @@ func TestLeaveLate(t *testing.T) {
 		n.Receive(now, r, &Message{Kind: Noted, Number: sent(byes, r, Bye)[0].Number})
 		n.peers[r].suspected = true
 	}
-	if n.Gone() {
+	if n.MayExit() {
 		t.Fatal("rank 1 exits, and rank 4 does not know that rank 2 has left")
 	}
 	n.Tick(now.Add(leftPace))
@@ -101,13 +102,13 @@ func TestLeaveLate(t *testing.T) {
 		t.Fatalf("rank 4 is not notified that rank 2 has left: %v", list)
 	}
 	n.Receive(now, 4, &Message{Kind: Noted, Number: sent(list, 4, Bye)[0].Number})
-	if !n.Gone() {
+	if !n.MayExit() {
 		t.Error("rank 1 does not exit though rank 4 knows")
 	}
 }
 
-// TestLeaveRepeated has a rank that leaves receive the goodbye of another rank a second time. Its own
-// goodbyes have covered that departure already, so nothing is left to be acknowledged.
+// TestLeaveRepeated passes a rank's goodbye a second time to a leaving rank. Its own goodbyes cover that
+// departure already, so no further acknowledgement is needed.
 func TestLeaveRepeated(t *testing.T) {
 	now := time.Unix(1000, 0)
 	n := New(1, 5, testSilence)
@@ -129,21 +130,21 @@ func TestLeaveRepeated(t *testing.T) {
 			n.Receive(now, r, &Message{Kind: Noted, Number: m.Number})
 		}
 	}
-	if !n.Gone() {
+	if !n.MayExit() {
 		t.Fatal("rank 1 does not exit though ranks 0 and 3 know")
 	}
 	n.Receive(now, 2, &Message{Kind: Bye, Number: 8})
 	if noted := sent(n.Take(), 2, Noted); len(noted) != 1 || noted[0].Number != 8 {
 		t.Fatalf("the second goodbye of rank 2 is acknowledged by %+v", noted)
 	}
-	if !n.Gone() {
+	if !n.MayExit() {
 		t.Error("rank 1 does not exit after the second goodbye of rank 2")
 	}
 }
 
-// TestMissing finds that nothing listens at the address of a rank with which there was no link. The
-// rank may have left. It is lost soon if all others answer, and otherwise when a host that is silent
-// would be: a rank that does not answer may know.
+// TestMissing dials a rank at whose address nothing listens and with which there was no link. The
+// rank may have left. It is lost after missingFor if all others answer. If a rank does not answer,
+// which may know of the departure, it is lost after the silence of a host.
 func TestMissing(t *testing.T) {
 	for _, c := range []struct {
 		suspected bool
@@ -179,7 +180,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestLeaverDecides has a rank that leaves decide on nothing.
+// TestLeaverDecides checks that a leaving rank decides nothing.
 func TestLeaverDecides(t *testing.T) {
 	now := time.Unix(1000, 0)
 	n := New(0, 3, testSilence)

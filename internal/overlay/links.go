@@ -3,11 +3,13 @@ package overlay
 import (
 	"slices"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// wanted are the ranks to which this rank keeps links: the first rank that answers at or after each
-// distance that is a power of two. Beyond a successor that does not answer there may be more of
-// them, so the next few are wanted at once.
+// wanted returns the ranks to which this rank keeps links: for each distance that is a power of
+// two, the first rank at or after it that answers. If the successor does not answer, the ranks
+// after it may be stopped as well, so the next lookAhead ranks are wanted at once.
 func (n *Node) wanted() (list []int) {
 	size := len(n.peers)
 	for d := 1; d < size; d *= 2 {
@@ -20,7 +22,7 @@ func (n *Node) wanted() (list []int) {
 				if !slices.Contains(list, r) {
 					list = append(list, r)
 				}
-			case d == 1 && need == 1 && n.here(r):
+			case d == 1 && need == 1 && n.present(r):
 				need = lookAhead
 			}
 		}
@@ -28,15 +30,15 @@ func (n *Node) wanted() (list []int) {
 	return list
 }
 
-// unlinked are the wanted ranks to which there is no link.
+// unlinked returns the wanted ranks to which there is no link.
 func (n *Node) unlinked() []int {
 	return slices.DeleteFunc(n.wanted(), n.linked)
 }
 
-// surplus are the ranks to which this rank has made a link that neither side wants.
+// surplus returns the ranks to which this rank has made a link that neither side wants.
 func (n *Node) surplus() (list []int) {
 	var want []int
-	for _, r := range n.touched {
+	for _, r := range n.active {
 		if n.peers[r].made == 0 || !n.answers(r) {
 			continue
 		}
@@ -51,9 +53,9 @@ func (n *Node) surplus() (list []int) {
 	return list
 }
 
-// relink makes the links that are wanted, and drops links that are not.
+// relink dials the wanted ranks without a link. If there are none, it drops surplus links.
 func (n *Node) relink(now time.Time) {
-	if n.calm() && now.Before(n.build) || n.leaving && n.attached() {
+	if n.quiescent() && now.Before(n.buildAt) || n.leaving && n.attached() {
 		return
 	}
 	missing := n.unlinked()
@@ -65,8 +67,8 @@ func (n *Node) relink(now time.Time) {
 		return
 	}
 	for i, r := range missing {
-		if i > 0 && n.calm() && len(n.peers) > largeJob {
-			break // one link at a time
+		if i > 0 && n.quiescent() && len(n.peers) > largeJob {
+			break // one link per tick
 		}
 		n.dial(now, r)
 	}
@@ -86,33 +88,35 @@ func (n *Node) isolated() bool {
 	return answer
 }
 
-// rejoin makes a new link at once if this rank has lost its last one: until then the other ranks could
-// learn a fact, act on it and exit without this rank. Goodbyes are acknowledged when it has one.
-func (n *Node) rejoin(now time.Time) {
-	apart := n.reach && !n.leaving && n.isolated()
+// reconnectIsolated dials at once if no rank that answers has a link with this rank. Without a
+// link, other ranks could learn a fact, act on it and exit before this rank learns it. Goodbyes are
+// acknowledged only when there is a link again, or after SuspectAfter.
+func (n *Node) reconnectIsolated(now time.Time) {
+	apart := n.canDial && !n.leaving && n.isolated()
 	if apart {
 		for i, r := range n.unlinked() {
 			if i > 0 && len(n.peers) > largeJob {
-				break // a ring suffices
+				break // one link suffices to rejoin the ring
 			}
 			n.dial(now, r)
 		}
 	}
-	if apart && now.Sub(n.since) < SuspectAfter {
-		n.hold()
+	if apart && now.Sub(n.unackedSince) < SuspectAfter {
+		n.deferAcks()
 		return
 	}
-	for _, a := range n.unnoted {
+	for _, a := range n.unacked {
 		n.send(a.rank, &Message{Kind: Noted, Number: a.number})
 	}
-	n.unnoted = nil
+	n.unacked = nil
 }
 
-// hold answers goodbyes whose Noted must wait, so that this rank is not suspected meanwhile.
-func (n *Node) hold() {
-	for i := range n.unnoted {
-		if a := &n.unnoted[i]; !a.held {
-			a.held = true
+// deferAcks sends Here for goodbyes whose Noted must wait, so that this rank is not suspected
+// meanwhile.
+func (n *Node) deferAcks() {
+	for i := range n.unacked {
+		if a := &n.unacked[i]; !a.deferred {
+			a.deferred = true
 			n.send(a.rank, &Message{Kind: Here})
 		}
 	}
@@ -122,59 +126,59 @@ func (n *Node) hold() {
 // goodbye.
 func (n *Node) attached() bool {
 	for r := range n.peers {
-		if n.other(r) && n.linked(r) && (n.answers(r) || n.peers[r].noted) {
+		if n.other(r) && n.linked(r) && (n.answers(r) || n.peers[r].acked) {
 			return true
 		}
 	}
 	return false
 }
 
-// largeJob is the number of ranks up to which a rank makes all its links at once.
+// largeJob is the largest number of ranks in which a rank makes all its links at once.
 const largeJob = 32
 
-// calm reports whether nothing has happened that is urgent to spread.
-func (n *Node) calm() bool {
+// quiescent reports whether there is no urgent fact to spread.
+func (n *Node) quiescent() bool {
 	if n.leaving || len(n.pending) > 0 || n.losses > 0 {
 		return false
 	}
-	for _, r := range n.touched {
-		if p := &n.peers[r]; p.fate == here && p.suspected || p.unresolved() {
+	for _, r := range n.active {
+		if p := &n.peers[r]; p.status == present && p.suspected || p.unresolved() {
 			return false
 		}
 	}
 	return true
 }
 
-// dial connects to a rank, unless that is under way.
+// dial requests a connection to a rank, unless a dial is in progress.
 func (n *Node) dial(now time.Time, rank int) {
 	p := &n.peers[rank]
 	if p.dialing {
 		return
 	}
-	n.touch(rank)
-	p.dialing, p.dialed = true, now
-	if p.asked.IsZero() {
-		p.asked = now
+	n.markActive(rank)
+	p.dialing, p.dialedAt = true, now
+	if p.askedAt.IsZero() {
+		p.askedAt = now
 	}
 	n.act(Action{Do: Dial, Rank: rank})
 }
 
-// LinkUp notes a new link with a rank. Made says that this rank has made it.
+// LinkUp records a new link with a rank. made reports that this rank dialed it.
 func (n *Node) LinkUp(now time.Time, rank int, made bool) {
-	n.touch(rank)
+	n.markActive(rank)
 	p := &n.peers[rank]
 	if p.links == 0 {
-		p.greeted = false // what came on earlier links says nothing of this one
+		p.gotState = false // a State of an earlier link does not cover this one
 	}
 	p.links++
 	if made {
 		p.made++
 		p.dialing = false
 	}
-	p.broken, p.refused, p.unanswered, p.missing, p.cutOff = "", false, false, time.Time{}, time.Time{}
-	p.asked, p.more = time.Time{}, false // what was asked on an earlier link may not have arrived
-	n.heard(rank)
-	n.share(now, rank)
+	p.broken, p.refused, p.unanswered, p.missingSince, p.cutOffSince = "", false, false, time.Time{}, time.Time{}
+	p.askedAt, p.askAgain = time.Time{}, false // an Ask of an earlier link may not have arrived
+	n.markAlive(rank)
+	n.sendState(now, rank)
 	if n.leaving {
 		n.bye(now, rank)
 	} else {
@@ -183,20 +187,20 @@ func (n *Node) LinkUp(now time.Time, rank int, made bool) {
 	n.arm(now)
 }
 
-// loseRefused finds the losses that waited for a link. A rank without one cannot forward a loss before
-// it acts on it: the process could exit because of the loss, and another rank could take that for the
-// cause.
+// loseRefused reports the losses that were deferred until this rank has a link. A rank without a link
+// cannot forward a loss before it acts on it: the process could exit because of the loss, and another
+// rank could take that exit for the cause.
 func (n *Node) loseRefused(now time.Time) {
-	for _, r := range slices.Clone(n.touched) {
-		if p := &n.peers[r]; p.refused && p.fate == here {
+	for _, r := range slices.Clone(n.active) {
+		if p := &n.peers[r]; p.refused && p.status == present {
 			p.refused = false
 			n.lose(now, r, p.broken)
 		}
 	}
 }
 
-// share sends everything that a new link must know.
-func (n *Node) share(now time.Time, rank int) {
+// sendState sends everything that the other side of a new link must know.
+func (n *Node) sendState(now time.Time, rank int) {
 	m := &Message{Kind: State, Facts: slices.Clone(n.facts)}
 	for _, group := range n.undecided() {
 		m.Facts = append(m.Facts, &Message{Kind: Report, Cause: n.pending[group].cause})
@@ -206,42 +210,44 @@ func (n *Node) share(now time.Time, rank int) {
 	n.ask(now, rank)
 }
 
-// LinkDown notes that a link with a rank has ended without a goodbye or a Drop. Made says which side
-// had made it. A rank whose host answers is dialed once more before it is lost: a connection can end
-// alone.
-func (n *Node) LinkDown(now time.Time, rank int, made bool, reason string) {
-	n.touch(rank)
+// LinkDown records that a link with a rank has ended without a goodbye or a Drop. made reports that
+// this rank had dialed it. A rank whose host answers is dialed once more before it is lost, because
+// a connection can end while its process runs.
+func (n *Node) LinkDown(now time.Time, rank int, made bool, reason engine.Loss) {
+	n.markActive(rank)
 	p := &n.peers[rank]
 	n.unlink(p, made)
 	switch {
-	case p.fate != here || p.links > 0 && reason != Silent:
+	case p.status != present || p.links > 0 && reason != Silent:
 	case n.leaving:
 		p.suspected = true
-	case reason == Silent || !n.reach:
+	case reason == Silent || !n.canDial:
 		n.lose(now, rank, reason)
 	default:
-		if p.greeted {
-			p.broken = reason // otherwise the rank may have exited before it knew of the link
+		if p.gotState {
+			p.broken = reason // otherwise the rank may have exited before it noticed the link
 		}
-		p.greeted = false
+		p.gotState = false
 		n.dial(now, rank)
 	}
 	n.arm(now)
 }
 
-// LinkDropped notes that the other side uses a link no more.
+// LinkDropped records that the other side has dropped a link.
 func (n *Node) LinkDropped(now time.Time, rank int, made bool) {
 	n.unlink(&n.peers[rank], made)
 	n.arm(now)
 }
 
+// unlink removes one link with a peer. With the last link the peer owes no acknowledgement any
+// longer.
 func (n *Node) unlink(p *peer, made bool) {
 	p.links--
 	if made {
 		p.made--
 	}
 	if p.links == 0 {
-		p.asked, p.more, p.owed = time.Time{}, false, 0
+		p.askedAt, p.askAgain, p.unackedByes = time.Time{}, false, 0
 	}
 }
 
@@ -251,65 +257,65 @@ type DialResult uint8
 // The results of a dial that failed.
 const (
 	Refused    DialResult = iota // nothing listens at the address, or another process does
-	Unanswered                   // a process listens, and does not answer: it may be stopped
+	Unanswered                   // a process listens and does not answer: it may be stopped
 	CutOff                       // the host does not answer
 )
 
-// DialFailed notes that a rank cannot be reached. A rank with which there was a link has said no
-// goodbye on it, and is lost. Any other rank may have left in good order: see resolve.
+// DialFailed records that a dial of a rank has failed. A rank with which there was a link has said
+// no goodbye on it and is lost. Any other rank may have left in good order; see resolve.
 func (n *Node) DialFailed(now time.Time, rank int, result DialResult) {
-	n.touch(rank)
+	n.markActive(rank)
 	p := &n.peers[rank]
 	p.dialing = false
-	if p.links > 0 || p.fate != here {
+	if p.links > 0 || p.status != present {
 		n.arm(now)
 		return
 	}
-	p.suspected, p.asked = true, time.Time{}
+	p.suspected, p.askedAt = true, time.Time{}
 	switch {
 	case n.leaving:
 	case result == Unanswered:
 		p.unanswered = true
-	case result == CutOff && p.cutOff.IsZero():
-		p.cutOff = p.dialed
+	case result == CutOff && p.cutOffSince.IsZero():
+		p.cutOffSince = p.dialedAt
 	case result == Refused && p.broken != "" && n.isolated():
 		p.refused = true // see loseRefused
 	case result == Refused && p.broken != "":
 		n.lose(now, rank, p.broken)
-	case result == Refused && p.missing.IsZero():
-		p.missing = now
+	case result == Refused && p.missingSince.IsZero():
+		p.missingSince = now
 	}
 	n.arm(now)
 }
 
-// unresolved reports whether a rank could not be reached, and it is not known what becomes of it.
+// unresolved reports whether a rank could not be reached and it is not known whether it is lost or has left.
 func (p *peer) unresolved() bool {
-	return p.fate == here && (p.broken != "" || p.unanswered || !p.missing.IsZero() || !p.cutOff.IsZero())
+	return p.status == present && (p.broken != "" || p.unanswered || !p.missingSince.IsZero() || !p.cutOffSince.IsZero())
 }
 
-// patience is how long nothing may listen at a rank's address before the rank is lost. If another
-// rank does not answer, that rank may be the one that knows of a departure.
-func (n *Node) patience() time.Duration {
-	for _, r := range n.touched {
-		if p := &n.peers[r]; p.fate == here && p.suspected && p.missing.IsZero() {
+// missingLimit is how long nothing may listen at a rank's address before the rank is lost. It is
+// longer while another rank does not answer, because that rank may know of a departure.
+func (n *Node) missingLimit() time.Duration {
+	for _, r := range n.active {
+		if p := &n.peers[r]; p.status == present && p.suspected && p.missingSince.IsZero() {
 			return max(n.silence, missingFor)
 		}
 	}
 	return missingFor
 }
 
-// resolve dials ranks that could not be reached until their fate is known.
+// resolve dials the ranks that could not be reached until each is connected, lost or has left.
 func (n *Node) resolve(now time.Time) {
 	if n.leaving {
 		return
 	}
-	patience := n.patience()
-	for _, r := range slices.Clone(n.touched) {
+	limit := n.missingLimit()
+	for _, r := range slices.Clone(n.active) {
 		switch p := &n.peers[r]; {
 		case !p.unresolved():
-		case !p.missing.IsZero() && now.Sub(p.missing) >= patience:
+		case !p.missingSince.IsZero() && now.Sub(p.missingSince) >= limit:
 			n.lose(now, r, notListening)
-		case !p.cutOff.IsZero() && now.Sub(p.cutOff) >= n.silence:
+		case !p.cutOffSince.IsZero() && now.Sub(p.cutOffSince) >= n.silence:
 			n.lose(now, r, Silent)
 		default:
 			n.dial(now, r)
@@ -317,56 +323,56 @@ func (n *Node) resolve(now time.Time) {
 	}
 }
 
-// ask has a rank acknowledge what it was sent. A rank that is suspected is not asked.
+// ask requests an acknowledgement of all messages so far. A suspected rank is not asked.
 func (n *Node) ask(now time.Time, rank int) {
 	p := &n.peers[rank]
 	switch {
 	case !n.answers(rank) || !n.linked(rank):
-	case !p.asked.IsZero():
-		p.more = true
+	case !p.askedAt.IsZero():
+		p.askAgain = true
 	default:
-		p.asked, p.more = now, false
-		p.number++
-		n.send(rank, &Message{Kind: Ask, Number: p.number})
+		p.askedAt, p.askAgain = now, false
+		p.lastAsk++
+		n.send(rank, &Message{Kind: Ask, Number: p.lastAsk})
 	}
 }
 
-// answered takes the acknowledgement of an Ask, or of a Bye whose Noted must wait: that one has no
-// number.
+// answered handles the acknowledgement of an Ask. Number 0 acknowledges a Bye whose Noted must
+// wait.
 func (n *Node) answered(now time.Time, rank int, number uint64) {
 	p := &n.peers[rank]
-	if number != p.number && number != 0 {
+	if number != p.lastAsk && number != 0 {
 		return
 	}
-	p.asked = time.Time{}
-	if p.more {
+	p.askedAt = time.Time{}
+	if p.askAgain {
 		n.ask(now, rank)
 	}
 }
 
-// heard notes that a rank runs.
-func (n *Node) heard(rank int) { n.peers[rank].suspected = false }
+// markAlive records that a rank runs.
+func (n *Node) markAlive(rank int) { n.peers[rank].suspected = false }
 
-// suspect finds the ranks that have not answered in time.
+// suspect marks the ranks that have not answered in time.
 func (n *Node) suspect(now time.Time) {
-	for _, r := range n.touched {
+	for _, r := range n.active {
 		p := &n.peers[r]
 		limit := SuspectAfter
 		if p.links == 0 {
 			limit = suspectDial
 		}
-		if !p.asked.IsZero() && now.Sub(p.asked) >= limit {
-			p.asked, p.more = time.Time{}, false
-			p.suspected = p.fate == here
+		if !p.askedAt.IsZero() && now.Sub(p.askedAt) >= limit {
+			p.askedAt, p.askAgain = time.Time{}, false
+			p.suspected = p.status == present
 		}
 	}
 }
 
-// excuse gives all ranks new time to answer.
-func (n *Node) excuse(now time.Time) {
-	for _, r := range n.touched {
-		if p := &n.peers[r]; !p.asked.IsZero() {
-			p.asked = now
+// restartTimers gives all ranks the full time to answer again.
+func (n *Node) restartTimers(now time.Time) {
+	for _, r := range n.active {
+		if p := &n.peers[r]; !p.askedAt.IsZero() {
+			p.askedAt = now
 		}
 	}
 }

@@ -1,30 +1,32 @@
 package overlay
 
-// A Message is what two Nodes send each other. Its fields are used by the kinds that name them.
+import "github.com/tutti-go/tutti/internal/engine"
+
+// A Message is sent from one Node to another. Each field is used by the kinds named in its comment.
 type Message struct {
 	Kind Kind `json:"k"`
-	// Rank is the subject of Lost and Position.
+	// Rank is the rank that Lost or Position is about.
 	Rank int `json:"rank,omitempty"`
-	// Reason is why a rank is Lost.
-	Reason string `json:"reason,omitempty"`
-	// Ranks have Left.
+	// Reason is how the rank of Lost is lost.
+	Reason engine.Loss `json:"reason,omitempty"`
+	// Ranks are the ranks of Left.
 	Ranks []int `json:"ranks,omitempty"`
-	// Cause is that of Failed and Report.
+	// Cause is the cause of Failed or Report.
 	Cause *Cause `json:"cause,omitempty"`
-	// Facts are those of State: Lost, Left and Failed in the order in which the sender learned
+	// Facts is the content of State: Lost, Left and Failed in the order in which the sender learned
 	// them, then Reports, then Positions.
 	Facts []*Message `json:"facts,omitempty"`
-	// Number counts a rank's Positions, the questions between two ranks, or a rank's goodbyes: an
-	// Ask and its Here have the same, and so have a Bye and its Noted. A Noted without it is that of
-	// a rank that cannot pass the fact on.
+	// Number counts a rank's Positions, its goodbyes, or the Asks between two ranks. A Here has the
+	// number of its Ask, and a Noted that of its Bye. A Noted without a number comes from a rank
+	// that cannot forward the departure.
 	Number uint64 `json:"n,omitempty"`
-	// Group, Members and Where are a Position.
+	// Group, Members and Where are the content of a Position.
 	Group   string `json:"group,omitempty"`
-	Members []int  `json:"members,omitempty"` // by their ranks in the job
+	Members []int  `json:"members,omitempty"` // ranks of the job
 	Where   []byte `json:"where,omitempty"`
 }
 
-// A Kind is what a Message says.
+// A Kind is the type of a Message.
 type Kind uint8
 
 // The kinds of Message.
@@ -33,11 +35,11 @@ const (
 	Left                     // fact: ranks have left in good order
 	Failed                   // fact: the first cause of a group's failure
 	State                    // the first message on a link: all facts
-	Report                   // a cause on which the coordinator is to decide
+	Report                   // a cause for the coordinator to decide on
 	Position                 // which operation a rank is in
-	Ask                      // all messages before this one are to be acknowledged
+	Ask                      // requests an acknowledgement of all messages before it
 	Here                     // acknowledges an Ask; without a number, a Bye whose Noted must wait
 	Bye                      // the sender leaves the job
 	Noted                    // acknowledges a Bye
-	Drop                     // the sender uses this link no more
+	Drop                     // the sender has dropped this link
 )

@@ -6,13 +6,15 @@ import (
 	"math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 const (
 	testSilence = 3 * time.Second
-	connectTime = 3 * time.Second         // bounds the wait for a host, as in package watch
-	dialTime    = time.Minute             // bounds the wait for a process, as in package watch
-	leaveTime   = 1500 * time.Millisecond // bounds a goodbye, as in package watch
+	connectTime = 3 * time.Second         // bounds a dial of a silent host, as in package control
+	dialTime    = time.Minute             // bounds a dial of a stopped process, as in package control
+	leaveTime   = 1500 * time.Millisecond // bounds a goodbye, as in package control
 )
 
 // A network connects Nodes in virtual time.
@@ -23,64 +25,64 @@ type network struct {
 	order  uint64
 	procs  []*process
 	hosts  []int
-	jitter time.Duration // latencies are up to this
+	jitter time.Duration // the upper bound of latencies
 	bugs   bugs
 	// Counters of TestMany.
 	messages []int
 }
 
-// bugs break a rule, so that a test can show that it would be noticed.
+// bugs break a rule each, so that a test can show that scenarios detect it.
 type bugs struct {
-	actFirst  bool // a rank acts on a fact before it forwards it
-	noState   bool // a new link does not begin with all facts
-	noSuspect bool // a rank that does not answer is never suspected
-	noRedial  bool // a link that ends is a loss
-	noStand   bool // the coordinator alone decides
-	leaveFast bool // a rank exits without an acknowledgement of its goodbye
+	actFirst  bool // act on a fact before forwarding it
+	noState   bool // begin a new link without all facts
+	noSuspect bool // never suspect a rank that does not answer
+	noRedial  bool // take the end of a link for a loss
+	noStand   bool // let only the coordinator decide
+	leaveFast bool // exit without an acknowledgement of the goodbye
 }
 
 // A process runs a Node.
 type process struct {
-	w       *network
-	rank    int
-	node    *Node
-	dead    bool      // it runs no more
-	died    time.Time // when it ended without a goodbye; zero: it has not
-	stopped bool
-	silent  bool // its host does not answer
-	leaving bool
-	gone    bool                  // it has left in good order
-	alone   bool                  // when it left, no other rank ran, or none answered in time
-	held    []func()              // what came while it was stopped
-	conns   map[int][]*connection // by peer, the newest last
-	armed   time.Time             // when the next tick is scheduled
-	dials   []*pendingDial
-	quick   bool              // it exits without a goodbye when it is notified of a loss or a failure
-	exited  string            // the group whose failure made it exit
-	unknown bool              // it has left, and was taken for lost when no rank that ran knew
-	lost    []notice          // losses in the order of their notification
-	failed  map[string]notice // causes by group
-	heard   []string          // positions
-	batches int
-	left    map[int]bool // departures
+	w              *network
+	rank           int
+	node           *Node
+	dead           bool      // the process has exited or was killed
+	died           time.Time // when it ended without a goodbye; zero: it did not
+	stopped        bool
+	silent         bool // its host does not answer
+	leaving        bool
+	gone           bool                  // it has left in good order
+	alone          bool                  // when it left, no other rank ran, or none answered in time
+	queued         []func()              // inputs that arrived while it was stopped
+	conns          map[int][]*connection // by peer, the newest last
+	armed          time.Time             // when the next tick is scheduled
+	dials          []*pendingDial
+	exitsOnFailure bool              // it exits without a goodbye when it is notified of a loss or a failure
+	exited         string            // the group whose failure made it exit
+	unknown        bool              // it has left, and was taken for lost when no running rank knew
+	lost           []notice          // losses in the order of their notification
+	failed         map[string]notice // causes by group
+	heard          []string          // positions
+	batches        int
+	left           map[int]bool // departures
 }
 
-// A notice is something that a rank was notified of.
+// A notice is one notification of a rank.
 type notice struct {
 	rank       int
 	cause      *Cause
-	reason     string
+	reason     engine.Loss
 	at         time.Time
-	batch      int  // losses of which the rank was notified at once have the same number
-	unknowable bool // the rank had left, and no rank that knew could pass it on
+	batch      int  // losses notified at once have the same number
+	unknowable bool // the rank had left, and no rank that knew could forward it
 }
 
-// A connection is a link between two processes. Side 0 has made it.
+// A connection is a link between two processes. Side 0 dialed it.
 type connection struct {
 	ends [2]*process
 	last [2]time.Time // when the last message for this side arrives
-	shut [2]bool      // this side reads no more
-	drop [2]bool      // this side sends no more
+	shut [2]bool      // this side does not read any more
+	drop [2]bool      // this side does not send any more
 }
 
 type event struct {
@@ -132,7 +134,7 @@ func (w *network) delay() time.Duration { return time.Duration(w.rnd.Int64N(int6
 
 func (w *network) at(t time.Time, do func()) {
 	if t.Before(w.now) {
-		t = w.now // of a process that was stopped
+		t = w.now // for a process that was stopped
 	}
 	w.order++
 	heap.Push(&w.events, event{t, w.order, do})
@@ -140,7 +142,7 @@ func (w *network) at(t time.Time, do func()) {
 
 func (w *network) after(d time.Duration, do func()) { w.at(w.now.Add(d), do) }
 
-// run carries out events until a time.
+// run processes events until a time.
 func (w *network) run(until time.Time) {
 	for len(w.events) > 0 && !w.events[0].at.After(until) {
 		e := heap.Pop(&w.events).(event)
@@ -164,7 +166,7 @@ func (c *connection) side(p *process) int {
 	return 1
 }
 
-// deliver has something arrive at the other side of a connection, in order.
+// deliver makes an event arrive at the other side of a connection, in order.
 func (c *connection) deliver(from *process, do func(to *process)) {
 	w, i := from.w, 1-c.side(from)
 	to := c.ends[i]
@@ -184,18 +186,18 @@ func (c *connection) deliver(from *process, do func(to *process)) {
 	})
 }
 
-// receive has a process take something, now or when it runs again.
+// receive passes an event to a process, now or when it is resumed.
 func (p *process) receive(do func()) {
 	switch {
 	case p.dead:
 	case p.stopped:
-		p.held = append(p.held, do)
+		p.queued = append(p.queued, do)
 	default:
 		do()
 	}
 }
 
-// input passes something to the Node, and carries out its actions.
+// input passes an input to the Node and performs its actions.
 func (p *process) input(do func()) {
 	p.receive(func() {
 		do()
@@ -222,7 +224,7 @@ func (p *process) arm() {
 			if p.w.bugs.noSuspect {
 				for r := range p.node.peers {
 					if p.node.peers[r].links > 0 {
-						p.node.peers[r].asked = time.Time{}
+						p.node.peers[r].askedAt = time.Time{}
 					}
 				}
 			}
@@ -253,12 +255,12 @@ func (p *process) perform() {
 			if p.dead {
 				return
 			}
-			p.carryOut(a)
+			p.performOne(a)
 		}
 	}
 }
 
-func (p *process) carryOut(a Action) {
+func (p *process) performOne(a Action) {
 	switch a.Do {
 	case Send:
 		p.send(a.Rank, a.Message)
@@ -279,20 +281,20 @@ func (p *process) carryOut(a Action) {
 			p.w.procs[r].unknown = n.unknowable
 			p.lost = append(p.lost, n)
 		}
-		if p.quick && !p.leaving {
+		if p.exitsOnFailure && !p.leaving {
 			p.w.kill(p)
 		}
 	case Fail:
 		if _, ok := p.failed[a.Cause.Group]; !ok {
 			p.failed[a.Cause.Group] = notice{cause: a.Cause, at: p.w.now}
 		}
-		if p.quick && !p.leaving {
+		if p.exitsOnFailure && !p.leaving {
 			p.exited = a.Cause.Group
 			p.w.kill(p)
 		}
 	case Depart:
 		p.left[a.Rank] = true
-	case Hear:
+	case NotifyPosition:
 		p.heard = append(p.heard, fmt.Sprint(a.Rank, string(a.Message.Where)))
 	}
 }
@@ -311,7 +313,7 @@ func (p *process) detach(rank int, c *connection) {
 	p.conns[rank] = slices.DeleteFunc(p.conns[rank], func(o *connection) bool { return o == c })
 }
 
-// dropped is a Drop of the other side.
+// dropped handles a Drop of the other side.
 func (p *process) dropped(rank int, c *connection) {
 	i := c.side(p)
 	if !slices.Contains(p.conns[rank], c) {
@@ -338,7 +340,7 @@ func (p *process) dial(q *process) {
 		case q.stopped:
 			d := &pendingDial{from: p, to: q}
 			q.dials = append(q.dials, d)
-			q.held = append(q.held, func() { d.end(func() { p.accepted(q) }) })
+			q.queued = append(q.queued, func() { d.end(func() { p.accepted(q) }) })
 			w.after(dialTime, func() { d.fail(Unanswered) })
 		default:
 			p.accepted(q)
@@ -346,7 +348,7 @@ func (p *process) dial(q *process) {
 	})
 }
 
-// A pendingDial waits for a process that is stopped.
+// A pendingDial waits for a stopped process.
 type pendingDial struct {
 	from, to *process
 	over     bool
@@ -363,7 +365,7 @@ func (d *pendingDial) fail(why DialResult) {
 	d.end(func() { d.from.input(func() { d.from.node.DialFailed(d.from.w.now, d.to.rank, why) }) })
 }
 
-// accepted is a dial that the other process has answered.
+// accepted handles a dial that the other process has answered.
 func (p *process) accepted(q *process) {
 	w := p.w
 	c := &connection{ends: [2]*process{p, q}}
@@ -377,7 +379,7 @@ func (p *process) accepted(q *process) {
 		}
 		p.conns[q.rank] = append(p.conns[q.rank], c)
 		p.input(func() { p.node.LinkUp(w.now, q.rank, true) })
-		if p.silent || q.silent { // one of them vanished meanwhile
+		if p.silent || q.silent { // a host has become silent in the meantime
 			w.after(testSilence, func() {
 				p.receive(func() { p.ended(q.rank, c, Silent) })
 				q.receive(func() { q.ended(p.rank, c, Silent) })
@@ -387,7 +389,7 @@ func (p *process) accepted(q *process) {
 	q.input(func() { q.node.LinkUp(w.now, p.rank, false) })
 }
 
-// close ends all connections of a process that runs no more.
+// close closes all connections of a process that has ended.
 func (w *network) close(p *process) {
 	p.dead = true
 	conns := p.conns
@@ -404,8 +406,8 @@ func (w *network) close(p *process) {
 	}
 }
 
-// ended is the end of a connection, as one side sees it.
-func (p *process) ended(rank int, c *connection, reason string) {
+// ended handles the end of a connection at one side.
+func (p *process) ended(rank int, c *connection, reason engine.Loss) {
 	i := c.side(p)
 	if c.drop[i] || !slices.Contains(p.conns[rank], c) {
 		c.shut[i] = true
@@ -414,7 +416,7 @@ func (p *process) ended(rank int, c *connection, reason string) {
 	p.detach(rank, c)
 	c.shut[i] = true
 	p.input(func() {
-		if p.w.bugs.noRedial && p.node.here(rank) && !p.leaving {
+		if p.w.bugs.noRedial && p.node.present(rank) && !p.leaving {
 			p.node.lose(p.w.now, rank, reason)
 		}
 		p.node.LinkDown(p.w.now, rank, i == 0, reason)
@@ -424,13 +426,13 @@ func (p *process) ended(rank int, c *connection, reason string) {
 // kill ends a process without a goodbye.
 func (w *network) kill(p *process) {
 	if !p.dead {
-		p.perish()
+		p.markDead()
 		w.close(p)
 	}
 }
 
-// unknowable reports whether a process has left, and every rank that knew was killed or is stopped. A
-// rank that knew and left in good order has passed it on.
+// unknowable reports whether a process has left, and every rank that knew was killed or is stopped.
+// A rank that knew and left in good order has forwarded the departure.
 func (p *process) unknowable() bool {
 	knew := false
 	for _, q := range p.w.procs {
@@ -444,10 +446,10 @@ func (p *process) unknowable() bool {
 	return p.gone && (knew || p.alone)
 }
 
-// perish notes that a process ends without a goodbye, or before it was acknowledged.
-func (p *process) perish() { p.died = p.w.now }
+// markDead records that a process ends without a goodbye, or before its goodbye was acknowledged.
+func (p *process) markDead() { p.died = p.w.now }
 
-// cut ends one connection between two processes that both live.
+// cut ends one connection between two running processes.
 func (w *network) cut(p, q *process) bool {
 	if p.dead || q.dead || len(p.conns[q.rank]) == 0 || p.silent || q.silent {
 		return false
@@ -459,12 +461,12 @@ func (w *network) cut(p, q *process) bool {
 	return true
 }
 
-// vanish makes a process's host silent.
-func (w *network) vanish(p *process) {
+// silence makes a process's host silent.
+func (w *network) silence(p *process) {
 	if p.dead {
 		return
 	}
-	p.perish()
+	p.markDead()
 	p.silent, p.dead = true, true
 	for _, d := range p.dials {
 		w.after(testSilence, func() { d.fail(CutOff) })
@@ -489,14 +491,14 @@ func (w *network) resume(p *process) {
 		return
 	}
 	p.stopped = false
-	held := p.held
-	p.held = nil
+	held := p.queued
+	p.queued = nil
 	for _, do := range held {
 		p.receive(do)
 	}
 }
 
-// leave has a process say goodbye and exit.
+// leave lets a process say goodbye and exit.
 func (w *network) leave(p *process) {
 	p.receive(func() {
 		if p.leaving {
@@ -508,7 +510,7 @@ func (w *network) leave(p *process) {
 		var look func()
 		look = func() {
 			p.receive(func() {
-				if p.node.Gone() || w.now.Sub(begun) >= leaveTime || w.bugs.leaveFast {
+				if p.node.MayExit() || w.now.Sub(begun) >= leaveTime || w.bugs.leaveFast {
 					p.gone = true
 					p.alone = w.now.Sub(begun) >= leaveTime || !slices.ContainsFunc(w.procs, func(q *process) bool { return q != p && !q.dead && !q.stopped })
 					w.close(p)
@@ -521,9 +523,9 @@ func (w *network) leave(p *process) {
 	})
 }
 
-// report has a process report a cause of a group's failure.
+// report lets a process report a cause of a group's failure.
 func (w *network) report(p *process, group, reason string) {
 	p.input(func() {
-		p.node.Report(w.now, &Cause{Group: group, From: p.rank, Reason: reason, Kind: "aborted"})
+		p.node.Report(w.now, &Cause{Group: group, From: p.rank, Facts: engine.Facts{Text: reason}, Kind: "aborted"})
 	})
 }

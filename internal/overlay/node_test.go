@@ -12,7 +12,7 @@ import (
 
 var start = time.Unix(1000, 0)
 
-// newNode makes a Node of a job of one host, which can dial.
+// newNode returns a Node that can dial, in a job of one host.
 func newNode(rank, size int) *Node {
 	n := New(rank, size, testSilence)
 	n.Begin()
@@ -21,12 +21,12 @@ func newNode(rank, size int) *Node {
 	return n
 }
 
-// do takes the actions of one kind.
+// do returns the actions of one kind.
 func do(n *Node, kind ActionKind) (list []Action) {
 	return slices.DeleteFunc(n.Take(), func(a Action) bool { return a.Do != kind })
 }
 
-// A rank keeps the newest causes, and passes only those to a new link.
+// TestMaxCauses checks that a rank keeps the newest causes and sends only these on a new link.
 func TestMaxCauses(t *testing.T) {
 	n := newNode(1, 4)
 	const more = 3
@@ -44,7 +44,7 @@ func TestMaxCauses(t *testing.T) {
 	}
 }
 
-// A loss is kept, however many causes come after it.
+// TestCausesDisplaceNoLoss checks that a loss is kept however many causes follow.
 func TestCausesDisplaceNoLoss(t *testing.T) {
 	n := newNode(1, 4)
 	n.Receive(start, 0, &Message{Kind: Lost, Rank: 3})
@@ -56,7 +56,7 @@ func TestCausesDisplaceNoLoss(t *testing.T) {
 	}
 }
 
-// A rank keeps the newest positions, and forwards a position once.
+// TestMaxPositions checks that a rank keeps the newest positions and forwards each once.
 func TestMaxPositions(t *testing.T) {
 	n := newNode(1, 4)
 	for i := range maxPositions + 2 {
@@ -66,17 +66,18 @@ func TestMaxPositions(t *testing.T) {
 	if len(n.positions) != maxPositions || string(n.positions[0].Where) != "operation 2" {
 		t.Errorf("%d positions, of which the first is %s", len(n.positions), n.positions[0].Where)
 	}
-	if heard := do(n, Hear); len(heard) != maxPositions+2 {
+	if heard := do(n, NotifyPosition); len(heard) != maxPositions+2 {
 		t.Errorf("%d positions were heard", len(heard))
 	}
 	n.Receive(start, 0, &Message{Kind: Position, Rank: 2, Number: 5, Group: "g", Members: []int{1, 2}, Where: []byte("late")})
 	n.Receive(start, 0, &Message{Kind: Position, Rank: 3, Number: 1, Group: "g", Members: []int{1, 2}, Where: n.positions[0].Where})
-	if heard := do(n, Hear); len(heard) != 0 {
+	if heard := do(n, NotifyPosition); len(heard) != 0 {
 		t.Errorf("an old position, or that of another rank, was heard again: %v", heard)
 	}
 }
 
-// All ranks of a host that does not answer are lost at once. No rank of this rank's own host is.
+// TestSilentHost checks that all ranks of a silent host are lost at once, but no rank of this
+// rank's own host.
 func TestSilentHost(t *testing.T) {
 	for _, c := range []struct {
 		rank int
@@ -95,7 +96,8 @@ func TestSilentHost(t *testing.T) {
 	}
 }
 
-// A rank whose host does not answer a dial is lost after the silence that is allowed, not before.
+// TestCutOff checks that a rank whose host does not answer a dial is lost after the silence, not
+// before.
 func TestCutOff(t *testing.T) {
 	n := newNode(1, 4)
 	n.dial(start, 2)
@@ -111,7 +113,8 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// A process that accepts connections and does not answer is never lost.
+// TestStoppedIsNotLost checks that a process that accepts connections and does not answer is never
+// lost.
 func TestStoppedIsNotLost(t *testing.T) {
 	n := newNode(1, 4)
 	now := start
@@ -126,8 +129,8 @@ func TestStoppedIsNotLost(t *testing.T) {
 	}
 }
 
-// The other side of a new link may exit before it knows of the link, and so before it sends a loss
-// or a goodbye on it. What it had sent on an earlier link, which was dropped, is no sign of that.
+// TestNewLinkIsNotGreeted: the other side of a new link may exit before it notices the link, and so
+// before it sends a loss or a goodbye there. A State on an earlier, dropped link does not count.
 func TestNewLinkIsNotGreeted(t *testing.T) {
 	n := newNode(0, 4)
 	n.LinkDropped(start, 2, false)
@@ -144,7 +147,7 @@ func TestNewLinkIsNotGreeted(t *testing.T) {
 	}
 }
 
-// Messages that make no sense are ignored.
+// TestInvalidMessages checks that invalid messages are ignored.
 func TestInvalidMessages(t *testing.T) {
 	for _, m := range []*Message{
 		{},
@@ -171,7 +174,7 @@ func TestInvalidMessages(t *testing.T) {
 	}
 }
 
-// FuzzReceive passes a message as it may come from another rank.
+// FuzzReceive passes arbitrary messages of another rank.
 func FuzzReceive(f *testing.F) {
 	for _, m := range []*Message{
 		{Kind: Lost, Rank: 3, Reason: "killed"},
@@ -199,7 +202,7 @@ func FuzzReceive(f *testing.F) {
 		n.LinkDown(start, 0, true, "its connection has ended")
 		n.Tick(start.Add(time.Second))
 		n.Leave(start.Add(time.Second))
-		n.Gone()
+		n.MayExit()
 		for _, a := range n.Take() {
 			if a.Do == Lose && slices.ContainsFunc(a.Ranks, func(r int) bool { return !n.valid(r) }) {
 				t.Errorf("lost: %v", a.Ranks)
@@ -210,8 +213,8 @@ func FuzzReceive(f *testing.F) {
 
 var many = flag.Int("many", 1024, "how many ranks TestMany has")
 
-// TestMany prints what the channel costs in a large job, links and messages per rank:
-// go test ./internal/overlay -run TestMany -v -many 4096
+// TestMany prints the number of links and messages per rank in a large job: go test
+// ./internal/overlay -run TestMany -v -many 4096
 func TestMany(t *testing.T) {
 	t.Parallel()
 	size := *many
@@ -219,7 +222,7 @@ func TestMany(t *testing.T) {
 	w.jitter = time.Millisecond
 	w.run(w.now.Add(2 * w.jitter))
 	for _, p := range w.procs {
-		p.node.build = w.now // not after buildPerRank: idle ranks take long in a test
+		p.node.buildAt = w.now // not after buildPerRank, because idle ranks take long in a test
 	}
 	w.run(w.now.Add(1500 * time.Millisecond))
 	links, most := 0, 0

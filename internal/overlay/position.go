@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Tell spreads this rank's position in a group. A position that another rank has told need not
-// reach the members again.
-func (n *Node) Tell(now time.Time, group string, members []int, where []byte) {
-	n.told++
+// SharePosition spreads this rank's position in a group to its members. A position equal to one
+// that another rank has sent is not sent again.
+func (n *Node) SharePosition(now time.Time, group string, members []int, where []byte) {
+	n.numPositions++
 	n.position(now, n.self, &Message{
-		Kind: Position, Rank: n.self, Number: n.told, Group: group, Members: members, Where: slices.Clone(where),
+		Kind: Position, Rank: n.self, Number: n.numPositions, Group: group, Members: members, Where: slices.Clone(where),
 	})
 	n.arm(now)
 }
 
-// position takes a position, forwards it once, and notifies this rank's group.
+// position handles a position: it forwards the position once and notifies this rank's group.
 func (n *Node) position(now time.Time, from int, m *Message) {
 	if !n.valid(m.Rank) || m.Number <= n.seen[m.Rank] {
 		return
@@ -23,7 +23,7 @@ func (n *Node) position(now time.Time, from int, m *Message) {
 	n.seen[m.Rank] = m.Number
 	same := func(o *Message) bool { return o.Group == m.Group && string(o.Where) == string(m.Where) }
 	if slices.ContainsFunc(n.positions, same) {
-		return // ranks that wait for one rank are all in the same place
+		return // ranks that wait for the same rank have equal positions
 	}
 	if len(n.positions) == maxPositions {
 		n.positions = slices.Delete(n.positions, 0, 1)
@@ -31,6 +31,6 @@ func (n *Node) position(now time.Time, from int, m *Message) {
 	n.positions = append(n.positions, m)
 	n.flood(now, m, from)
 	if m.Rank != n.self && slices.Contains(m.Members, n.self) {
-		n.act(Action{Do: Hear, Rank: m.Rank, Message: m})
+		n.act(Action{Do: NotifyPosition, Rank: m.Rank, Message: m})
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Again is the running test binary, to be started once more with these
-// variables. What it prints goes to a file: see Finish.
+// Again returns a command that starts the running test binary with additional environment
+// variables. Its output goes to a file; see Finish.
 func Again(tb testing.TB, env ...string) *exec.Cmd {
 	tb.Helper()
 	cmd := exec.CommandContext(tb.Context(), Self(tb))
@@ -21,7 +21,7 @@ func Again(tb testing.TB, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// Finish waits for a process of Again, and returns what it has printed.
+// Finish waits for a process of Again, and returns its output and its exit error.
 func Finish(tb testing.TB, cmd *exec.Cmd) (string, error) {
 	tb.Helper()
 	ended := cmd.Wait()

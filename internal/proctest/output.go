@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Output collects what processes or loggers print. It may be read while it
-// grows, from any goroutine. The zero value is empty.
+// Output collects the output of processes or loggers. It is safe for concurrent use. The zero value
+// is empty.
 type Output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -27,7 +27,7 @@ func (o *Output) String() string {
 	return o.buf.String()
 }
 
-// Lines are the lines that have been printed, none if nothing was.
+// Lines returns the lines so far, without surrounding white space.
 func (o *Output) Lines() []string {
 	text := strings.TrimSpace(o.String())
 	if text == "" {
@@ -36,7 +36,7 @@ func (o *Output) Lines() []string {
 	return strings.Split(text, "\n")
 }
 
-// Await waits until a text has been printed so many times.
+// Await waits until the output contains text the given number of times.
 func (o *Output) Await(tb testing.TB, text string, times int) {
 	tb.Helper()
 	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {

@@ -1,4 +1,4 @@
-// Package proctest is what tests share that start processes.
+// Package proctest holds helpers for tests that start processes.
 package proctest
 
 import (
@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Self is the path of the running test binary, to be started once more. The
-// test is skipped where that cannot be: under an emulator.
+// Self returns the path of the running test binary. It skips the test under an emulator, where the
+// binary cannot be started again.
 func Self(tb testing.TB) string {
 	tb.Helper()
 	if Emulated() {
@@ -24,11 +24,10 @@ func Self(tb testing.TB) string {
 	return self
 }
 
-// Emulated reports whether this binary is of another architecture than the
-// machine. The kernel does not know how to start such a one, and trying it is
-// more than some emulators stand.
+// Emulated reports whether this binary is built for another architecture than the machine's. The
+// kernel cannot start such a binary, and some emulators crash on the attempt.
 var Emulated = sync.OnceValue(func() bool {
-	// What a native program says of the machine, no emulator changes.
+	// A native program reports the real architecture even under an emulator.
 	out, err := exec.Command("uname", "-m").Output()
 	if err != nil {
 		return false

@@ -9,9 +9,8 @@ func bootID() (string, error) {
 
 func networkNamespace() (string, error) { return os.Readlink("/proc/self/ns/net") }
 
-// HostHint names, as far as one can guess, the host that this process shares
-// memory and listeners with: the boot of the kernel and the network namespace.
-// That two processes have the same hint proves nothing.
+// HostHint identifies the host with which this process probably shares memory and listeners: the
+// boot of the kernel and the network namespace. Equal hints of two processes prove nothing.
 func HostHint() string {
 	var hint string
 	for _, read := range []func() (string, error){bootID, networkNamespace} {

@@ -18,43 +18,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUnproven is how many connections may be open at once that have not proved that they
-// know the key.
+// maxUnproven bounds the open connections without a valid request.
 const maxUnproven = 256
 
-// proofTime is how long a connection may take to send its request.
+// proofTime bounds the time until a connection has sent its request.
 const proofTime = 10 * time.Second
 
-// retryTime is the pause before something is tried again that the system, or a flood of other
-// connections, did not let happen.
+// retryTime is the pause before a retry when the system, or a flood of other connections, has
+// prevented an operation.
 const retryTime = time.Millisecond
 
-// A Listener is where other processes of this host fetch the descriptors of segments that
-// this process has made. It listens on an abstract unix socket, which only processes in the
-// same network namespace can reach and which leaves nothing behind. It is safe for
-// concurrent use.
+// A Listener passes the descriptors of segments to other processes of this host. It listens on an
+// abstract unix socket: only processes in the same network namespace can connect, and nothing is
+// left behind in a file system. It is safe for concurrent use.
 type Listener struct {
 	listener *net.UnixListener
 	key      []byte
-	serving  chan struct{} // nil before Serve; closed when the accepting goroutine has ended
+	serving  chan struct{} // nil before Serve; closed when accepting has ended
 	closed   chan struct{}
 	handlers sync.WaitGroup
 
 	mu       sync.Mutex
 	conns    map[*net.UnixConn]bool
-	unproven []*net.UnixConn      // the oldest first
+	unproven []*net.UnixConn      // oldest first
 	requests map[string][]pending // by digest of the segment's name
 	passing  map[string]chan struct{}
 }
 
-// A pending is a request whose segment is not there yet.
+// A pending is a request whose segment is not passed yet.
 type pending struct {
 	c    *net.UnixConn
 	rank int
 }
 
-// Listen returns a listener with an address of its own. Connections wait until Serve is
-// called.
+// Listen returns a listener with a new address. Connections are queued until Serve is called.
 func Listen() (*Listener, error) {
 	random := make([]byte, addrBytes)
 	_, _ = rand.Read(random) // never fails
@@ -68,24 +65,24 @@ func Listen() (*Listener, error) {
 	}, nil
 }
 
-// abstract is the name of the socket with an address.
+// socketName returns the name of the socket with an address.
 func socketName(addr []byte) string { return addrPrefix + hex.EncodeToString(addr) }
 
-// Addr is what Fetch needs to connect: addrBytes random bytes.
+// Addr returns the address for Fetch: addrBytes random bytes.
 func (l *Listener) Addr() []byte {
 	addr, err := hex.DecodeString(l.listener.Addr().String()[len(addrPrefix):])
 	if err != nil {
-		return nil // Listen has made the name
+		return nil // cannot happen: Listen has made the name
 	}
 	return addr
 }
 
-// Serve begins to accept connections, from processes that know the key. It is called once.
+// Serve begins to accept connections from processes that know the key. It is called once.
 func (l *Listener) Serve(key []byte) {
 	l.key, l.serving = key, make(chan struct{})
 	go func() {
 		defer close(l.serving)
-		acceptloop.Each(l.listener, func(error) {}, func(nc net.Conn) {
+		acceptloop.Run(l.listener, func(error) {}, func(nc net.Conn) {
 			c := nc.(*net.UnixConn)
 			if !l.admit(c) {
 				c.Close()
@@ -99,8 +96,8 @@ func (l *Listener) Serve(key []byte) {
 	}()
 }
 
-// admit takes a connection that has proved nothing yet. Any process of the host can
-// connect: of more than maxUnproven the oldest is closed.
+// admit adds a new connection. Any process of the host can connect, so of more than maxUnproven
+// connections the oldest is closed. It reports false if the listener is closed.
 func (l *Listener) admit(c *net.UnixConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,7 +112,7 @@ func (l *Listener) admit(c *net.UnixConn) bool {
 	return true
 }
 
-// handle serves a connection until it ends.
+// handle serves a connection until it ends, in a goroutine of its own.
 func (l *Listener) handle(c *net.UnixConn) {
 	if err := c.SetDeadline(time.Now().Add(proofTime)); err != nil {
 		return
@@ -131,7 +128,7 @@ func (l *Listener) handle(c *net.UnixConn) {
 	}
 	l.mu.Lock()
 	i := slices.Index(l.unproven, c)
-	if i < 0 { // closed in favour of a newer connection
+	if i < 0 { // closed by admit
 		l.mu.Unlock()
 		return
 	}
@@ -141,7 +138,7 @@ func (l *Listener) handle(c *net.UnixConn) {
 		signal(wake)
 	}
 	l.mu.Unlock()
-	// The other side closes the connection when it has the descriptor, or gives up.
+	// The other side closes the connection when it has the descriptor or gives up.
 	_, _ = c.Read(message)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,7 +155,7 @@ func signal(wake chan struct{}) {
 	}
 }
 
-// forget closes a connection.
+// remove closes a connection.
 func (l *Listener) remove(c *net.UnixConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,10 +164,10 @@ func (l *Listener) remove(c *net.UnixConn) {
 	c.Close()
 }
 
-// Pass passes the descriptor of a segment, under a name, to processes that request it by Fetch, and
-// returns when all of ranks have it. When ctx ends, Pass gives up and returns its error; so it
-// does when the system does not let it pass descriptors. A name is passed by one call at a
-// time. The descriptor stays the segment's.
+// Pass passes the descriptor of a segment under a name to the ranks that request it by Fetch. It
+// returns when all of ranks have it, when ctx ends, when the listener is closed, or when the system
+// does not let it pass descriptors. Only one Pass per name may be active. The segment keeps its
+// descriptor.
 func (l *Listener) Pass(ctx context.Context, name string, s *Segment, ranks []int) error {
 	id := string(digest(name))
 	missing := make(map[int]bool)
@@ -205,7 +202,7 @@ func (l *Listener) Pass(ctx context.Context, name string, s *Segment, ranks []in
 			case err == nil:
 				delete(missing, p.rank)
 			case errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed):
-				// The process has given up, and may come again, or it has ended.
+				// The process has given up and may retry, or has exited.
 			default:
 				l.deny(p, id, withheld)
 				denied = fmt.Errorf("segment: passing memory to rank %d: %w", p.rank, err)
@@ -227,7 +224,7 @@ func (l *Listener) Pass(ctx context.Context, name string, s *Segment, ranks []in
 	}
 }
 
-// answer is the one message that a connection is answered with.
+// answer encodes the answer to a request.
 func (l *Listener) answer(p pending, id string, status byte) []byte {
 	return append([]byte{status}, prove(l.key, answering, l.listener.Addr().String(), []byte(id), p.rank)...)
 }
@@ -236,16 +233,16 @@ func (l *Listener) answer(p pending, id string, status byte) []byte {
 func (l *Listener) pass(ctx context.Context, p pending, id string, fd int) error {
 	for {
 		_, _, err := p.c.WriteMsgUnix(l.answer(p, id, passed), unix.UnixRights(fd), nil)
-		// The system bounds how many descriptors of a user are on their way.
+		// The system bounds the descriptors of a user that are in transit.
 		if !errors.Is(err, unix.ETOOMANYREFS) || !pause(ctx) {
 			return err
 		}
 	}
 }
 
-// deny answers that there is no descriptor, and why.
+// deny answers without a descriptor.
 func (l *Listener) deny(p pending, id string, status byte) {
-	_, _ = p.c.Write(l.answer(p, id, status)) // the process may have ended
+	_, _ = p.c.Write(l.answer(p, id, status)) // the process may have exited
 }
 
 // pause waits for retryTime. It reports false if ctx has ended.
@@ -260,7 +257,8 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// Close closes the listener and its connections, once. Calls of Pass return.
+// Close closes the listener and its connections. Calls of Pass return. Close may be called more
+// than once.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	again := l.conns == nil
@@ -281,14 +279,13 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// Fetch requests the descriptor of a segment, by its name, as process rank, from the
-// listener at addr, and waits until that process passes it. The caller owns the descriptor.
-// Fetch returns ErrGone if nothing listens there any more. If it returns an error, a
-// descriptor that was passed is closed by the system.
+// Fetch requests a segment by its name, as the given rank, from the listener at addr, and waits
+// until that process passes the descriptor. The caller owns the descriptor. Fetch returns ErrGone
+// if nothing listens at addr, and the error of ctx if ctx ends first.
 func Fetch(ctx context.Context, addr, key []byte, name string, rank int) (fd int, err error) {
 	for {
 		fd, err = fetch(ctx, socketName(addr), key, name, rank)
-		// A listener that is flooded may close a connection before it has read the request.
+		// A flooded listener may close a connection before it has read the request.
 		if !errors.Is(err, errDropped) && !errors.Is(err, unix.EAGAIN) {
 			return fd, err
 		}
@@ -301,6 +298,7 @@ func Fetch(ctx context.Context, addr, key []byte, name string, rank int) (fd int
 // errDropped says that a connection ended without an answer.
 var errDropped = errors.New("segment: the connection has ended")
 
+// fetch makes one attempt of Fetch. The end of ctx interrupts it.
 func fetch(ctx context.Context, addr string, key []byte, name string, rank int) (int, error) {
 	var dialer net.Dialer
 	nc, err := dialer.DialContext(ctx, "unixpacket", addr)
@@ -333,7 +331,8 @@ func fetch(ctx context.Context, addr string, key []byte, name string, rank int) 
 	return -1, errors.New("segment: passing memory: the system did not let the descriptor through")
 }
 
-// Probe finds out whether this process can make memory and pass it, by passing some to itself.
+// Probe reports by its error whether this process can make and pass segments. It passes one to
+// itself.
 func Probe() error {
 	s, err := New("tutti probe", 1, 1, 0)
 	if err != nil {
@@ -347,6 +346,7 @@ func Probe() error {
 	return errors.Join(err, unix.Close(fds[0]), unix.Close(fds[1]), s.Close())
 }
 
+// probe passes fd over a pair of sockets and closes the received descriptor.
 func probe(fds [2]int, fd int) error {
 	if err := unix.Sendmsg(fds[0], []byte{passed}, unix.UnixRights(fd), nil, 0); err != nil {
 		return fmt.Errorf("segment: passing memory: %w", err)
@@ -364,7 +364,7 @@ func probe(fds [2]int, fd int) error {
 	return nil
 }
 
-// exchange sends a request and returns the answer, with its descriptor, or -1 if it has none.
+// exchange sends a request and returns the answer with its descriptor, or -1 if it has none.
 func exchange(c *net.UnixConn, message, proof []byte) (status byte, fd int, err error) {
 	dropped := func(err error) error {
 		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, io.EOF) {
@@ -387,19 +387,19 @@ func exchange(c *net.UnixConn, message, proof []byte) (status byte, fd int, err 
 	}
 	if n != answerBytes || !hmac.Equal(answer[1:n], proof) {
 		closeFD(fd)
-		return 0, -1, errors.New("segment: another process listens in place of the rank")
+		return 0, -1, errors.New("segment: a process other than the rank listens at its address")
 	}
 	return answer[0], fd, nil
 }
 
-// descriptor finds the one that a message carries. If there is none, or more than one, it
-// closes what has arrived and returns -1. There is none where the system's policy forbids
-// this process to have it, or where this process has as many descriptors as it may.
+// descriptor returns the descriptor in a control message. If there is none, or more than one, it
+// closes all of them and returns -1. There is none if a security policy forbids this process to
+// have it, or if this process has reached its limit of descriptors.
 func descriptor(rights []byte, flags int) int {
 	var all []int
 	list, _ := unix.ParseSocketControlMessage(rights)
 	for i := range list {
-		fds, _ := unix.ParseUnixRights(&list[i]) // an error: it holds no descriptors
+		fds, _ := unix.ParseUnixRights(&list[i]) // an error means that it holds no descriptors
 		all = append(all, fds...)
 	}
 	if len(all) == 1 && flags&unix.MSG_CTRUNC == 0 {

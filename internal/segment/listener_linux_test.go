@@ -21,7 +21,7 @@ import (
 
 var testKey = []byte("a key of the tests")
 
-// served is a listener that serves.
+// served returns a listener after Serve.
 func served(t *testing.T) *Listener {
 	t.Helper()
 	l, err := Listen()
@@ -33,7 +33,7 @@ func served(t *testing.T) *Listener {
 	return l
 }
 
-// made is a segment that is unmapped after the test.
+// made returns a segment that is unmapped after the test.
 func made(t *testing.T, name string, parts int) *Segment {
 	t.Helper()
 	s, err := New(name, parts, 1, 0)
@@ -44,7 +44,7 @@ func made(t *testing.T, name string, parts int) *Segment {
 	return s
 }
 
-// requested waits until so many requests for a name wait at a listener.
+// requested waits until n requests for a name are pending at a listener.
 func requested(t *testing.T, l *Listener, name string, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprint(n, " requests"), func() bool {
@@ -54,7 +54,7 @@ func requested(t *testing.T, l *Listener, name string, n int) {
 	})
 }
 
-// eventually waits until something is so.
+// eventually waits until is reports true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
@@ -64,8 +64,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestPass passes a segment to processes of which some request it before it is there, some
-// afterwards. All see what the others write.
+// TestPass passes a segment to processes, some of which request it before Pass. All see what the
+// others write.
 func TestPass(t *testing.T) {
 	const name, early, n = "tutti-pass", 5, 12
 	l, s := served(t), made(t, "tutti-pass", n)
@@ -127,8 +127,8 @@ func TestPass(t *testing.T) {
 	})
 }
 
-// TestPassFlood has more strangers connect, and say nothing, than may be about to prove that
-// they know the key. The oldest are closed, and who knows it gets the segment.
+// TestPassFlood opens more silent connections than maxUnproven. The oldest are closed, and a
+// process that knows the key gets the segment.
 func TestPassFlood(t *testing.T) {
 	const name, extra = "tutti-flood", 50
 	l, s := served(t), made(t, name, 2)
@@ -171,8 +171,8 @@ func TestPassFlood(t *testing.T) {
 	})
 }
 
-// TestFetchEvicted has a flood close the connections of a process that knows the key, before its
-// request is read. It comes again.
+// TestFetchEvicted evicts the connections of a process that knows the key before its request is
+// read. The process retries.
 func TestFetchEvicted(t *testing.T) {
 	var dropped atomic.Int32
 	addr := make([]byte, addrBytes)
@@ -195,7 +195,7 @@ func TestFetchEvicted(t *testing.T) {
 	}
 }
 
-// impostor listens at an address, and handles the connections one after the other.
+// impostor listens at an address and handles the connections one after the other.
 func impostor(t *testing.T, addr []byte, handle func(c *net.UnixConn, i int)) *net.UnixListener {
 	t.Helper()
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socketName(addr), Net: "unixpacket"})
@@ -221,7 +221,7 @@ func impostor(t *testing.T, addr []byte, handle func(c *net.UnixConn, i int)) *n
 	return l
 }
 
-// answerWith sends an answer with any descriptors, when the request has come.
+// answerWith sends an answer with arbitrary descriptors after the request.
 func answerWith(t *testing.T, c *net.UnixConn, addr []byte, name string, rank int, status byte, fds []int) {
 	t.Helper()
 	if _, err := c.Read(make([]byte, requestBytes)); err != nil {
@@ -235,11 +235,11 @@ func answerWith(t *testing.T, c *net.UnixConn, addr []byte, name string, rank in
 	if _, _, err := c.WriteMsgUnix(text, rights, nil); err != nil {
 		t.Error(err)
 	}
-	_, _ = c.Read(make([]byte, 1)) // its end
+	_, _ = c.Read(make([]byte, 1)) // until the peer closes
 }
 
-// TestStrangers has processes request a segment that they must not have.
-func TestStrangers(t *testing.T) {
+// TestRefused requests a segment that the requesting process must not have.
+func TestRefused(t *testing.T) {
 	const name = "tutti-strangers"
 	l, s := served(t), made(t, name, 3)
 	elsewhere := served(t)
@@ -289,8 +289,7 @@ func TestStrangers(t *testing.T) {
 	cancel()
 }
 
-// TestDescriptors has descriptors arrive in every way that nobody expects. None stays
-// open.
+// TestDescriptors sends descriptors in every invalid way. None may stay open.
 func TestDescriptors(t *testing.T) {
 	const name = "tutti-descriptors"
 	s := made(t, name, 2)
@@ -348,8 +347,8 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// TestLateDescriptors has a process give up a segment before and while it is passed. No
-// descriptor stays open, and Pass goes on waiting for the process, which comes again.
+// TestLateDescriptors gives up a request before and while the segment is passed. No descriptor may
+// stay open, and Pass must wait for the process, which retries.
 func TestLateDescriptors(t *testing.T) {
 	const name, rounds = "tutti-late", 200
 	l, s := served(t), made(t, name, 2)
@@ -397,7 +396,7 @@ func TestLateDescriptors(t *testing.T) {
 	eventually(t, "no descriptors", func() bool { return countDescriptors(t, name) == before })
 }
 
-// TestFetchGone requests a segment of a process that ends, or never was.
+// TestFetchGone requests a segment from a process that exits or does not exist.
 func TestFetchGone(t *testing.T) {
 	for _, how := range []string{"never there", "before", "while it waits"} {
 		t.Run(how, func(t *testing.T) {
@@ -419,7 +418,7 @@ func TestFetchGone(t *testing.T) {
 			}()
 			if how == "while it waits" {
 				requested(t, l, "gone", 1)
-				if err := l.listener.Close(); err != nil { // as the end of its process would
+				if err := l.listener.Close(); err != nil { // like the exit of its process
 					t.Fatal(err)
 				}
 				l.mu.Lock()
@@ -435,8 +434,8 @@ func TestFetchGone(t *testing.T) {
 	}
 }
 
-// TestPassEnds ends calls of Pass and Fetch, and listeners, in every way. No goroutine,
-// connection or descriptor stays.
+// TestPassEnds ends calls of Pass and Fetch, and listeners, in every way. No goroutine, connection
+// or descriptor may stay.
 func TestPassEnds(t *testing.T) {
 	const name = "tutti-ends"
 	goroutines, files := runtime.NumGoroutine(), proctest.OpenFiles()
@@ -444,7 +443,7 @@ func TestPassEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	idle, err := Listen() // nobody calls Serve
+	idle, err := Listen() // Serve is not called
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -493,11 +492,11 @@ func TestPassEnds(t *testing.T) {
 	}
 }
 
-// TestWithheld passes a descriptor that cannot be sent. Both sides are told, and do not wait.
+// TestWithheld passes a descriptor that cannot be sent. Both sides return an error at once.
 func TestWithheld(t *testing.T) {
 	const name = "tutti-withheld"
 	l, s := served(t), made(t, name, 2)
-	if err := s.CloseFD(); err != nil { // there is none
+	if err := s.CloseFD(); err != nil { // so that there is no descriptor
 		t.Fatal(err)
 	}
 	passed := make(chan error, 1)

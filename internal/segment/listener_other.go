@@ -4,13 +4,13 @@ package segment
 
 import "context"
 
-// A Listener cannot be had on this system.
+// A Listener is not available on this system.
 type Listener struct{}
 
 // Listen returns ErrUnsupported.
 func Listen() (*Listener, error) { return nil, ErrUnsupported }
 
-// Addr is empty.
+// Addr returns nil.
 func (*Listener) Addr() []byte { return nil }
 
 // Serve does nothing.
@@ -25,7 +25,7 @@ func (*Listener) Close() error { return nil }
 // Fetch returns ErrUnsupported.
 func Fetch(context.Context, []byte, []byte, string, int) (int, error) { return -1, ErrUnsupported }
 
-// HostHint is empty.
+// HostHint returns an empty string.
 func HostHint() string { return "" }
 
 // Probe returns ErrUnsupported.

@@ -8,16 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Life is how others see, without a call of the system, that this process has not
-// ended: a thread of it holds a lock in memory that they share, and the system
-// notes there, however the process ends, that the holder is gone. It does so before
-// the process's number can become another's.
+// A Liveness shows other processes, without system calls, that this process has not exited. One of
+// its threads owns a robust futex in shared memory. However the process ends, the kernel marks the
+// futex before it reuses the PID.
 type Liveness struct {
 	release, released chan struct{}
 }
 
-// Live begins a Life in memory of this process that others map: LifeBytes that are used for
-// nothing else. It is closed before the memory is unmapped.
+// NewLiveness begins a Liveness in p: LivenessBytes of shared memory that are used for nothing
+// else. It must be closed before the memory is unmapped.
 func NewLiveness(p unsafe.Pointer) (*Liveness, error) {
 	l := &Liveness{make(chan struct{}), make(chan struct{})}
 	started := make(chan error)
@@ -28,12 +27,12 @@ func NewLiveness(p unsafe.Pointer) (*Liveness, error) {
 	return l, nil
 }
 
-// hold has a thread hold the lock until the end.
+// hold locks a thread to this goroutine and owns the futex until release is closed.
 func (l *Liveness) hold(list *robustList, started chan<- error) {
 	defer close(l.released)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// A program that contains C may have given the thread a list already.
+	// The C library may have registered a list for this thread.
 	var previous, size uintptr
 	_, _, errno := unix.RawSyscall(unix.SYS_GET_ROBUST_LIST, 0, uintptr(unsafe.Pointer(&previous)), uintptr(unsafe.Pointer(&size)))
 	if errno != 0 {
@@ -56,7 +55,7 @@ func (l *Liveness) hold(list *robustList, started chan<- error) {
 	_, _, _ = unix.RawSyscall(unix.SYS_SET_ROBUST_LIST, previous, bytes, 0)
 }
 
-// Close ends it: others do not see any more whether the process lives.
+// Close ends the Liveness. Other processes do not see any more whether this process runs.
 func (l *Liveness) Close() {
 	close(l.release)
 	<-l.released

@@ -18,14 +18,14 @@ import (
 
 const holderEnv = "TUTTI_TEST_LIFE"
 
-// A holder is what the process of TestLiveness tells of itself.
+// A holder is the output of the process of TestLiveness.
 type holder struct {
 	FD   int
 	Sign *ProcessIdentity
-	Why  string // it shows no Life
+	Why  string // why it has no Liveness
 }
 
-// TestLivenessHolder is that process: it shows that it lives until it is ended.
+// TestLivenessHolder is that process: it holds a Liveness until it is killed.
 func TestLivenessHolder(t *testing.T) {
 	if os.Getenv(holderEnv) == "" {
 		t.Skip("this is the process of TestLiveness")
@@ -46,7 +46,7 @@ func TestLivenessHolder(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// TestLiveness reads the memory of a process that shows that it lives, and kills it.
+// TestLiveness reads the memory of a process with a Liveness, and kills the process.
 func TestLiveness(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), proctest.Self(t), "-test.run=^TestLivenessHolder$")
 	cmd.Env = append(os.Environ(), holderEnv+"=1")
@@ -106,7 +106,7 @@ func TestLiveness(t *testing.T) {
 	if h.Sign.liveness.held() {
 		t.Error("a process that was killed seems to live")
 	}
-	// Another process with its number: this one.
+	// Another process with the same PID: this one.
 	h.Sign.PID = os.Getpid()
 	if err := peek(); err == nil {
 		t.Error("what another process has was taken for that of one that has ended")
@@ -116,7 +116,7 @@ func TestLiveness(t *testing.T) {
 	}
 }
 
-// TestLivenessClose has a process show no more that it lives.
+// TestLivenessClose closes a Liveness.
 func TestLivenessClose(t *testing.T) {
 	s, err := New("tutti-test", 2, LivenessBytes, 0)
 	if err != nil {

@@ -4,10 +4,10 @@ package segment
 
 import "unsafe"
 
-// A Life cannot be had on this system.
+// A Liveness is not available on this system.
 type Liveness struct{}
 
-// Live returns ErrUnsupported.
+// NewLiveness returns ErrUnsupported.
 func NewLiveness(unsafe.Pointer) (*Liveness, error) { return nil, ErrUnsupported }
 
 // Close does nothing.

@@ -8,18 +8,18 @@ import (
 
 const nonceBytes = 16
 
-// A Sign is by what other processes know this one: its number, which means another
-// process in another container, and after its end; and something random, and where
-// in its memory that is.
+// A ProcessIdentity identifies a process for ReadProcess. The PID alone does not: another container
+// uses it for another process, and the system reuses it after the process exits. The identity
+// therefore contains a random nonce and its address in the process's memory.
 type ProcessIdentity struct {
 	PID   int    `json:"pid"`
 	Addr  uint64 `json:"addr"`
 	Nonce []byte `json:"mark"`
 
-	liveness *robustList // nil: none is known; see Trust
+	liveness *robustList // nil: not available; see UseLiveness
 }
 
-// NewSign makes a sign of this process, which others find as long as it is kept.
+// NewProcessIdentity returns an identity of this process. It is valid while it is reachable.
 func NewProcessIdentity() *ProcessIdentity {
 	nonce := make([]byte, nonceBytes)
 	_, _ = rand.Read(nonce) // never fails

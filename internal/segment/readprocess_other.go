@@ -7,5 +7,5 @@ import (
 	"unsafe"
 )
 
-// Peek is not possible on this system.
+// ReadProcess returns errors.ErrUnsupported.
 func ReadProcess(*ProcessIdentity, unsafe.Pointer, uint64, int) error { return errors.ErrUnsupported }

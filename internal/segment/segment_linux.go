@@ -8,13 +8,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sizeSeals keep a segment's size, without which a reader could be killed by a bus
-// error.
+// sizeSeals seal a segment's size. If another process could shrink the file, a read would end this
+// process with SIGBUS.
 const sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
 
-// New makes a segment of zeros with so many parts of at least so many bytes, of which
-// this process writes part own. The name is for the lists of mappings that a
-// person reads.
+// New makes a zeroed segment with parts of at least the given bytes. This process writes part own.
+// The name appears in /proc/PID/maps.
 func New(name string, parts, bytes, own int) (*Segment, error) {
 	part, err := partBytes(parts, bytes, unix.Getpagesize())
 	if err != nil {
@@ -27,7 +26,7 @@ func New(name string, parts, bytes, own int) (*Segment, error) {
 	if err := unix.Ftruncate(fd, int64(parts)*int64(part)); err != nil {
 		return nil, errors.Join(fmt.Errorf("segment: %d parts of %d bytes: %w", parts, part, err), unix.Close(fd))
 	}
-	// No process may add a seal either: one against writing would keep the others from
+	// F_SEAL_SEAL prevents further seals: a seal against writing would prevent other processes from
 	// mapping their parts.
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sizeSeals|unix.F_SEAL_SEAL); err != nil {
 		return nil, errors.Join(fmt.Errorf("segment: sealing: %w", err), unix.Close(fd))
@@ -35,9 +34,9 @@ func New(name string, parts, bytes, own int) (*Segment, error) {
 	return Map(fd, parts, bytes, own)
 }
 
-// Map maps a segment that another process made by New with the same parts and bytes. This
-// process writes part own. Map takes over the descriptor, and refuses a file that has
-// another size or could be made smaller later.
+// Map maps a segment that another process made by New with the same parts and bytes. This process
+// writes part own. Map takes ownership of fd. It refuses a file of another size or without size
+// seals.
 func Map(fd, parts, bytes, own int) (*Segment, error) {
 	s := &Segment{fd: fd}
 	if err := s.attach(parts, bytes, own); err != nil {
@@ -46,13 +45,15 @@ func Map(fd, parts, bytes, own int) (*Segment, error) {
 	return s, nil
 }
 
+// attach checks the seals and the size of the file and maps it. After an error the caller calls
+// Close.
 func (s *Segment) attach(parts, bytes, own int) error {
 	part, err := partBytes(parts, bytes, unix.Getpagesize())
 	if err != nil {
 		return err
 	}
 	if own < 0 || own >= parts {
-		return fmt.Errorf("segment: there is no part %d of %d", own, parts)
+		return fmt.Errorf("segment: part %d is out of range: there are %d parts", own, parts)
 	}
 	seals, err := unix.FcntlInt(uintptr(s.fd), unix.F_GET_SEALS, 0)
 	if err != nil {
@@ -66,7 +67,7 @@ func (s *Segment) attach(parts, bytes, own int) error {
 		return fmt.Errorf("segment: %w", err)
 	}
 	if st.Size != int64(parts)*int64(part) {
-		return fmt.Errorf("segment: the memory file has %d bytes in place of %d", st.Size, int64(parts)*int64(part))
+		return fmt.Errorf("segment: the memory file has %d bytes instead of %d", st.Size, int64(parts)*int64(part))
 	}
 	p, err := unix.MmapPtr(s.fd, 0, nil, uintptr(st.Size), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
@@ -80,8 +81,8 @@ func (s *Segment) attach(parts, bytes, own int) error {
 	return nil
 }
 
-// Private makes memory of one part that looks like a segment but is passed to nobody:
-// where a system forbids memory files, a process alone can still do without them.
+// Private makes a segment of one part that cannot be passed to other processes. It works on systems
+// that forbid memory files.
 func Private(bytes int) (*Segment, error) {
 	part, err := partBytes(1, bytes, unix.Getpagesize())
 	if err != nil {
@@ -94,11 +95,10 @@ func Private(bytes int) (*Segment, error) {
 	return &Segment{mem: unsafe.Slice((*byte)(p), part), part: part, fd: -1}, nil
 }
 
-// FD is the descriptor to pass on, -1 if it is closed. It stays the segment's.
+// FD returns the descriptor, or -1 if it is closed. The segment owns it.
 func (s *Segment) FD() int { return s.fd }
 
-// CloseFD closes the descriptor, when it need not be passed any more. The
-// memory stays.
+// CloseFD closes the descriptor when it is not passed any more. The memory stays mapped.
 func (s *Segment) CloseFD() error {
 	if s.fd < 0 {
 		return nil
@@ -108,7 +108,7 @@ func (s *Segment) CloseFD() error {
 	return err
 }
 
-// Close unmaps the memory, which must not be touched any more. A nil Segment has none.
+// Close unmaps the memory. Close of a nil Segment does nothing.
 func (s *Segment) Close() error {
 	if s == nil {
 		return nil

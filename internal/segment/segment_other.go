@@ -10,7 +10,7 @@ func New(string, int, int, int) (*Segment, error) { return nil, ErrUnsupported }
 // Map returns ErrUnsupported.
 func Map(int, int, int, int) (*Segment, error) { return nil, ErrUnsupported }
 
-// Private makes memory that is passed to nobody.
+// Private makes memory that cannot be passed to other processes.
 func Private(bytes int) (*Segment, error) {
 	const page = 4096
 	part, err := partBytes(1, bytes, page)
@@ -22,7 +22,7 @@ func Private(bytes int) (*Segment, error) {
 	return &Segment{mem: mem[skip : skip+part], part: part, fd: -1}, nil
 }
 
-// FD is -1.
+// FD returns -1.
 func (s *Segment) FD() int { return -1 }
 
 // CloseFD does nothing.

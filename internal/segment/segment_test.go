@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// again maps a segment once more, as another process would.
-func again(t *testing.T, s *Segment, parts, bytes, own int) (*Segment, error) {
+// mapAgain maps a segment once more, as another process would.
+func mapAgain(t *testing.T, s *Segment, parts, bytes, own int) (*Segment, error) {
 	t.Helper()
 	fd, err := unix.FcntlInt(uintptr(s.FD()), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -26,7 +26,7 @@ func again(t *testing.T, s *Segment, parts, bytes, own int) (*Segment, error) {
 	return Map(fd, parts, bytes, own)
 }
 
-// store writes a byte, and reports whether the system allows it.
+// store writes a byte and reports whether the system allows it.
 func store(p unsafe.Pointer, v byte) (allowed bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() { _ = recover() }()
@@ -34,15 +34,14 @@ func store(p unsafe.Pointer, v byte) (allowed bool) {
 	return true
 }
 
-// TestParts maps a segment in two places. Each writes its own part and nothing else, and
-// reads all of them.
+// TestParts maps a segment twice. Each mapping writes only its own part and reads all parts.
 func TestParts(t *testing.T) {
 	const name, parts, bytes = "tutti-parts", 3, 5000
 	s, err := New(name, parts, bytes, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := again(t, s, parts, bytes, 0)
+	other, err := mapAgain(t, s, parts, bytes, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,8 +78,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestSeals tries what must not be possible with a segment, and maps what must not be
-// taken for one. Nothing of that stays open.
+// TestSeals tries operations that the seals forbid, and maps files that are not valid segments. No
+// descriptor may stay open.
 func TestSeals(t *testing.T) {
 	const name, parts, bytes = "tutti-seals", 2, 5000
 	s, err := New(name, parts, bytes, 0)
@@ -97,13 +96,13 @@ func TestSeals(t *testing.T) {
 	}
 	maps, fds := countMappings(t, name), countDescriptors(t, name)
 	for what, f := range map[string]func() (*Segment, error){
-		"too few parts":                     func() (*Segment, error) { return again(t, s, parts-1, bytes, 0) },
-		"too many parts":                    func() (*Segment, error) { return again(t, s, parts+1, bytes, 0) },
-		"another size":                      func() (*Segment, error) { return again(t, s, parts, 2*bytes, 0) },
-		"a part too many":                   func() (*Segment, error) { return again(t, s, parts, bytes, parts) },
-		"a part before all":                 func() (*Segment, error) { return again(t, s, parts, bytes, -1) },
-		"no parts":                          func() (*Segment, error) { return again(t, s, 0, bytes, 0) },
-		"more than there is":                func() (*Segment, error) { return again(t, s, parts, math.MaxInt, 0) },
+		"too few parts":                     func() (*Segment, error) { return mapAgain(t, s, parts-1, bytes, 0) },
+		"too many parts":                    func() (*Segment, error) { return mapAgain(t, s, parts+1, bytes, 0) },
+		"another size":                      func() (*Segment, error) { return mapAgain(t, s, parts, 2*bytes, 0) },
+		"a part too many":                   func() (*Segment, error) { return mapAgain(t, s, parts, bytes, parts) },
+		"a part before all":                 func() (*Segment, error) { return mapAgain(t, s, parts, bytes, -1) },
+		"no parts":                          func() (*Segment, error) { return mapAgain(t, s, 0, bytes, 0) },
+		"more than there is":                func() (*Segment, error) { return mapAgain(t, s, parts, math.MaxInt, 0) },
 		"new, with more":                    func() (*Segment, error) { return New(name, parts, math.MaxInt/2, 0) },
 		"new, larger than an address space": func() (*Segment, error) { return New(name, 1<<20, 1<<40, 0) },
 		"new, without a part":               func() (*Segment, error) { return New(name, parts, bytes, parts) },
@@ -139,7 +138,7 @@ func TestSeals(t *testing.T) {
 	}
 }
 
-// countDescriptors is how many descriptors of memory files of a name this process has.
+// countDescriptors counts this process's descriptors of memory files with a name.
 func countDescriptors(t *testing.T, name string) (n int) {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
@@ -154,7 +153,7 @@ func countDescriptors(t *testing.T, name string) (n int) {
 	return n
 }
 
-// countMappings is how many mappings of memory files of a name this process has.
+// countMappings counts this process's mappings of memory files with a name.
 func countMappings(t *testing.T, name string) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/maps")
@@ -164,8 +163,8 @@ func countMappings(t *testing.T, name string) int {
 	return strings.Count(string(text), "/memfd:"+name+" ")
 }
 
-// TestReadProcess reads memory of a process that has its sign, and not of one that has only
-// its number.
+// TestReadProcess reads the memory of a process with the given identity, and not that of another
+// process with the same PID.
 func TestReadProcess(t *testing.T) {
 	self := NewProcessIdentity()
 	from, to := make([]byte, 10_000), make([]byte, 10_000)
@@ -198,7 +197,7 @@ func TestReadProcess(t *testing.T) {
 	runtime.KeepAlive(from)
 }
 
-func BenchmarkPeek(b *testing.B) {
+func BenchmarkReadProcess(b *testing.B) {
 	self := NewProcessIdentity()
 	from, to := make([]byte, 16<<10), make([]byte, 16<<10)
 	b.SetBytes(int64(len(to)))

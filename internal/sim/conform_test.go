@@ -12,12 +12,12 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// outside are cases that wait for something else than the engine, such as a
-// goroutine of their own or a real clock: these would stop the simulation.
+// outside are cases that wait for something other than the engine, such as a
+// goroutine of their own or a real clock. They would block the simulation.
 var outside = []string{"at once", "goroutines", "beside", "absent", "cancelled", "stopped", "give up"}
 
-// TestConformance runs the conformance suite's cases in the simulator, as far as
-// they block only in the engine.
+// TestConformance runs the cases of the conformance suite that block only in the
+// engine.
 func TestConformance(t *testing.T) {
 	ran, faults, some := 0, 0, race.Enabled || testing.Short()
 	for i, c := range enginetest.Cases(enginetest.Options{Light: true}) {
@@ -36,9 +36,9 @@ func TestConformance(t *testing.T) {
 }
 
 func runCase(t *testing.T, seed uint64, c *enginetest.Case) {
-	crew := enginetest.NewCrew()
-	res := must(t, Options{Seed: seed, Ranks: c.Ranks}, func(ctx context.Context, s *Seat) error {
-		return c.Body(ctx, crew.Rank(s))
+	ranks := enginetest.NewRankFactory()
+	res := must(t, Options{Seed: seed, Ranks: c.Ranks}, func(ctx context.Context, s *Rank) error {
+		return c.Body(ctx, ranks.Rank(s))
 	})
 	if c.Fault == nil {
 		if err := errors.Join(res.Errs...); err != nil {

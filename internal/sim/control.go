@@ -11,13 +11,13 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A member is one rank's engine in a group, and its end of the control channel
-// there.
+// A member is one rank's engine in a group, and its end of the group's control
+// channel.
 type member struct {
 	*network.Engine
 	g      *group
 	p      *proc
-	at     *post
+	at     *participant
 	closed bool
 
 	busy, looking bool
@@ -27,15 +27,15 @@ type member struct {
 
 var _ engine.Hosted = (*member)(nil)
 
-// join makes a process's side of a group.
-func (a *post) join(g *group) *member {
+// join makes a process's engine in a group.
+func (a *participant) join(g *group) *member {
 	w, rank := a.j.w, slices.Index(g.ranks, a.rank)
 	m := &member{g: g, p: a.p, at: a}
 	opt := w.opt.Wire
 	opt.Timeout, opt.ParkingLot = w.opt.Timeout, g.meshes[rank].lot
 	opt.OnFail = m.report
 	opt.Excuse = func() *engine.Failure {
-		for _, o := range a.members { // the first that was made, which is as good
+		for _, o := range a.members { // the first member that was made determines the cause
 			if f := o.Failure(); f != nil {
 				return engine.Excuse(f, o.g.ranks, g.ranks, rank)
 			}
@@ -63,16 +63,17 @@ func (a *post) join(g *group) *member {
 	return m
 }
 
-// Host is the process.
+// Host returns the process.
 func (m *member) Host() wait.Scheduler { return m.p }
 
-// Fail ends the group, and what was to end with it.
+// Fail fails the group, and ends the contexts that depend on it.
 func (m *member) Fail(f *engine.Failure) {
 	m.Engine.Fail(f)
 	m.g.w.s.ctxs.sweep()
 }
 
-// Close says goodbye to the other ranks. With its last group the process leaves the job.
+// Close announces the departure to the other ranks. With its last group the process
+// leaves the job.
 func (m *member) Close() error {
 	m.closed = true
 	err := m.Engine.Close()
@@ -82,16 +83,17 @@ func (m *member) Close() error {
 	return err
 }
 
-// lose ends the group if it has lost ranks.
+// lose fails the group if it has lost ranks.
 func (m *member) lose(x *loss) {
 	if f := x.failure(m.g); f != nil && !m.closed {
 		m.Fail(f)
 	}
 }
 
-// report has a failure that began here decided on. The caller must not wait, so the decision takes
-// no time: the lowest rank that can be reached makes it. If a rank on the way to it knows of an
-// earlier cause, or of a loss, the group fails with that.
+// report lets the control channel decide on a failure that began on this rank. The
+// caller must not wait, so the decision takes no time: the lowest rank that can be
+// reached makes it. If a rank between knows of an earlier cause, or of a loss, the
+// group fails with that.
 func (m *member) report(f *engine.Failure) {
 	a := m.at
 	if m.p.dead || a.closed {
@@ -102,20 +104,20 @@ func (m *member) report(f *engine.Failure) {
 	c.Members, c.From, c.Report = m.g.ranks, a.rank, a.reports
 	m.g.w.s.log.note(m.g.w.s.now, "report", m.p.rank, f.Rank, int(f.Seq))
 	by := a
-	for _, o := range a.j.posts[:a.rank] {
-		if !a.node.Present(o.rank) || m.farFrom(o.p) {
+	for _, o := range a.j.participants[:a.rank] {
+		if !a.node.Present(o.rank) || m.unreachable(o.p) {
 			continue
 		}
 		if !o.p.dead && !o.leaving && !o.closed {
 			by = o
 			break
 		}
-		if m.askFirst(o); m.Failure() != nil {
+		if m.failWithCauseOf(o); m.Failure() != nil {
 			return
 		}
 	}
 	by.step(func(now time.Time) { by.node.Decide(now, c.Group) })
-	if m.askFirst(by); m.Failure() != nil {
+	if m.failWithCauseOf(by); m.Failure() != nil {
 		return
 	}
 	by.step(func(now time.Time) {
@@ -127,18 +129,18 @@ func (m *member) report(f *engine.Failure) {
 	}
 }
 
-// farFrom reports whether a process does not answer this one: a partition lies between them, it is
-// stopped, or its host has vanished.
-func (m *member) farFrom(p *proc) bool {
+// unreachable reports whether a process does not answer this process: a partition
+// lies between them, it is stopped, or its host has vanished.
+func (m *member) unreachable(p *proc) bool {
 	w, own := m.g.w, m.p.rank
-	return w.net.blocked(own, p.rank) || w.net.blocked(p.rank, own) || p.frozen || p.dead && !w.reset[p.rank]
+	return w.net.blocked(own, p.rank) || w.net.blocked(p.rank, own) || p.suspended || p.dead && !w.reset[p.rank]
 }
 
-// askFirst fails the group with what another process knows of its end: the notice is on its way. That
-// a process has crashed is known soon, too.
-func (m *member) askFirst(o *post) {
+// failWithCauseOf fails the group with the cause that another process knows, whose
+// notification is on its way. The crash of a process also becomes known soon.
+func (m *member) failWithCauseOf(o *participant) {
 	if o.p.dead {
-		m.lose(&loss{[]int{o.rank}, errReset.Error()})
+		m.lose(&loss{[]int{o.rank}, engine.Disconnected})
 		return
 	}
 	for i := range o.losses {
@@ -149,20 +151,19 @@ func (m *member) askFirst(o *post) {
 	}
 }
 
-// looks is how often a rank looks whether it is stuck, and mostLooks what that
-// grows to while it stays where it has said to be.
+// A rank checks in this interval whether it is stuck. The interval grows up to the
+// second value while the rank stays at the position that it has announced.
 const (
 	looks     = 50 * time.Millisecond
 	mostLooks = 10 * time.Second
 )
 
-// Run carries out calls, and tells the others where this rank is when it is
-// stuck.
+// Run runs calls, and announces this rank's position when it is stuck.
 func (m *member) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
 	m.busy = true
 	if !m.looking && len(m.g.ranks) > 1 {
 		m.looking, m.pause = true, int64(looks)
-		m.g.w.s.at(m.g.w.s.now+m.pause, m.look)
+		m.g.w.s.at(m.g.w.s.now+m.pause, m.checkStuck)
 	}
 	err := m.Engine.Run(ctx, seq, calls)
 	m.busy = false
@@ -172,7 +173,7 @@ func (m *member) Run(ctx context.Context, seq uint64, calls []engine.Call) error
 	return err
 }
 
-func (m *member) look() {
+func (m *member) checkStuck() {
 	w, p := m.g.w, m.p
 	if p.dead || m.closed || !m.busy {
 		m.looking = false
@@ -180,14 +181,14 @@ func (m *member) look() {
 	}
 	now, a := m.Position(), m.at
 	switch {
-	case p.frozen:
+	case p.suspended:
 	case now != m.was:
 		m.was, m.pause = now, int64(looks)
 	case now != m.told:
 		m.told = now
-		a.step(func(t time.Time) { a.node.Tell(t, m.g.name, m.g.ranks, now[:]) })
+		a.step(func(t time.Time) { a.node.SharePosition(t, m.g.name, m.g.ranks, now[:]) })
 	default:
 		m.pause = min(2*m.pause, int64(mostLooks))
 	}
-	w.s.at(w.s.now+m.pause, m.look)
+	w.s.at(w.s.now+m.pause, m.checkStuck)
 }

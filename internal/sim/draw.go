@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Draw returns a fault that will happen in a run with these options, given how
-// many messages the ranks send without it. Some must have been sent.
+// Draw returns a fault that will happen in a run with these options. messages is
+// how many messages each rank sends without a fault; it must not be all zero.
 func Draw(rnd *rand.Rand, opt *Options, messages []int) Fault {
 	f := Fault{Kind: Crash + Kind(rnd.IntN(int(OneWay)))}
 	var speak []int
@@ -17,11 +17,12 @@ func Draw(rnd *rand.Rand, opt *Options, messages []int) Fault {
 	}
 	f.Rank = speak[rnd.IntN(len(speak))]
 	f.Message = rnd.IntN(messages[f.Rank])
-	// What lasts for a while either must go unnoticed or must not.
+	// A fault of limited duration must either go unnoticed or have an effect, never
+	// be borderline.
 	switch f.Kind {
 	case Stall:
 		f.For = []time.Duration{0, opt.Timeout / 2, 2 * opt.Timeout}[rnd.IntN(3)]
-		if opt.Timeout < 0 { // nothing would ever end a longer one
+		if opt.Timeout < 0 { // no timeout would end a longer fault
 			f.For = time.Minute
 		}
 	case Partition, OneWay:
@@ -35,7 +36,7 @@ func Draw(rnd *rand.Rand, opt *Options, messages []int) Fault {
 	return f
 }
 
-// Harmless reports whether a fault must go by without an error.
+// Harmless reports whether a fault must cause no error.
 func (f *Fault) Harmless(opt *Options) bool {
 	switch f.Kind {
 	case Stall:

@@ -8,27 +8,27 @@ import (
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
-// A Kind is what a fault does.
+// A Kind is the kind of a fault.
 type Kind uint8
 
-// The kinds of fault.
+// The kinds of faults.
 const (
-	// Crash ends the rank's process: its connections end, what it has sent may
-	// arrive or not.
+	// Crash ends the rank's process. Its connections end; data that it has sent may
+	// or may not arrive.
 	Crash Kind = iota + 1
-	// Vanish ends the rank's host: its connections just stay silent.
+	// Vanish ends the rank's host. Its connections stay silent.
 	Vanish
-	// Stall stops the rank's process, for a time or for good. Its connections
-	// stay.
+	// Stall stops the rank's process, for a time or forever. Its connections stay.
 	Stall
-	// Cut ends the data connections between the rank and another: those of
-	// Peers, or else the one that a message was for, which may be the store's.
+	// Cut ends the data connections between the rank and the ranks in Peers.
+	// Without Peers it ends the connection of the message that triggers it, which
+	// may be to the store.
 	Cut
-	// Partition holds back all that goes between the rank with its Peers and
-	// the others, for a time or for good.
+	// Partition holds back everything between the rank with its Peers and the other
+	// ranks, for a time or forever.
 	Partition
-	// OneWay does so only with what goes from the rank and its Peers to the
-	// others.
+	// OneWay does so only in the direction from the rank and its Peers to the other
+	// ranks.
 	OneWay
 )
 
@@ -44,26 +44,27 @@ func (k Kind) String() string {
 type Fault struct {
 	Kind Kind
 	Rank int
-	// Message is when: when the rank sends its nth frame or message, from zero.
+	// Message triggers the fault when the rank sends its nth frame or message,
+	// counted from zero.
 	Message int
-	// At, if it is not zero, is a time in place of that.
+	// At, if not zero, triggers the fault at a virtual time instead.
 	At time.Duration
-	// For is how long it lasts. Zero: for good.
+	// For is the duration. Zero: forever.
 	For time.Duration
-	// Peers are the other ranks that it is about.
+	// Peers are the other ranks that the fault affects.
 	Peers []int
 }
 
-// errReset and the others are what connections say when they end.
+// The errors of connections that end.
 var (
 	errReset  = errors.New("connection reset by peer")
 	errCut    = errors.New("the connection was cut")
 	errSilent = errors.New("its host does not answer")
 )
 
-// leaving counts a message that a process is about to send, and lets faults
-// happen. It reports whether the message is sent.
-func (p *proc) leaving(to *proc) bool {
+// beforeSend counts a message that a process is about to send, and triggers faults.
+// It reports whether the message is sent.
+func (p *proc) beforeSend(to *proc) bool {
 	n := p.sent
 	p.sent++
 	sent := true
@@ -71,19 +72,19 @@ func (p *proc) leaving(to *proc) bool {
 		f := &p.w.opt.Faults[i]
 		if f.Rank == p.rank && f.At == 0 && f.Message == n && !p.w.fired[i] {
 			p.w.fire(i, to)
-			// Whoever dies may do so just before or just after.
+			// A process may die just before or just after it sends.
 			sent = !p.dead || p.w.net.rnd.IntN(2) == 0
 		}
 	}
 	return sent
 }
 
-// fire has a fault happen.
+// fire makes a fault happen.
 func (w *World) fire(i int, to *proc) {
 	f := &w.opt.Faults[i]
 	p := w.procs[f.Rank]
 	if p.dead || p.left {
-		return // there is nothing that could go wrong any more
+		return // nothing can go wrong any more
 	}
 	w.fired[i], w.when[i] = true, time.Duration(w.s.now)
 	for r, p := range w.procs {
@@ -102,9 +103,9 @@ func (w *World) fire(i int, to *proc) {
 			w.later(w.silence(), func() { d.fail(overlay.CutOff) })
 		}
 	case Stall:
-		p.freeze(f.For == 0)
+		p.stop(f.For == 0)
 		if f.For != 0 {
-			w.later(int64(f.For), p.thaw)
+			w.later(int64(f.For), p.resume)
 		}
 	case Cut:
 		peers := f.Peers
@@ -121,12 +122,12 @@ func (w *World) fire(i int, to *proc) {
 			w.later(w.net.delay(p.rank, r), func() { w.end(p, q, errCut, false) })
 		}
 	case Partition, OneWay:
-		w.part(f)
+		w.startPartition(f)
 	}
 }
 
-// silence is after how long one side of a connection notices that the other does
-// not answer.
+// silence returns after how many nanoseconds one side of a connection detects that
+// the other side does not answer.
 func (w *World) silence() int64 {
 	d := int64(w.opt.Silence)
 	return d + w.net.rnd.Int64N(d/8+1)
@@ -134,8 +135,8 @@ func (w *World) silence() int64 {
 
 func (w *World) later(d int64, do func()) { w.s.at(w.s.now+d, do) }
 
-// crash ends a process. What it has sent on a connection arrives whole, or up to
-// where the connection's end overtakes it.
+// crash ends a process. Data that it has sent on a connection arrives completely,
+// or up to the point where the connection's end overtakes it.
 func (w *World) crash(p *proc) {
 	p.die()
 	w.reset[p.rank] = true
@@ -151,7 +152,7 @@ func (w *World) crash(p *proc) {
 			for _, m := range p.members {
 				for r, o := range m.g.meshes {
 					if c := m.g.meshes[m.Rank()].peers[r]; o.p == q && c != nil {
-						d = max(d, c.frames.last-w.s.now, c.mail.last-w.s.now)
+						d = max(d, c.frames.last-w.s.now, c.messages.last-w.s.now)
 					}
 				}
 			}
@@ -160,21 +161,21 @@ func (w *World) crash(p *proc) {
 	}
 }
 
-// end ends the connections to a process, as another sees it, in all jobs that
-// they share.
+// end ends the connections to a process, as another process sees it, in all jobs
+// that they share.
 func (w *World) end(at, of *proc, err error, control bool) {
-	for _, a := range at.posts {
-		if o := of.postIn(a.j); o != nil {
+	for _, a := range at.participants {
+		if o := of.participantIn(a.j); o != nil {
 			a.j.end(a, o, err, control)
 		}
 	}
 }
 
-// part begins a partition. If it is still there after the time of silence,
+// startPartition begins a partition. If it still exists after the time of silence,
 // connections across it end.
-func (w *World) part(f *Fault) {
-	// The store is on the side of the others.
-	s := &split{side: make([]bool, len(w.procs)+1), oneWay: f.Kind == OneWay}
+func (w *World) startPartition(f *Fault) {
+	// The store is on the side of the other ranks.
+	s := &partition{side: make([]bool, len(w.procs)+1), oneWay: f.Kind == OneWay}
 	if f.For != 0 {
 		s.until = w.s.now + int64(f.For)
 	}
@@ -182,15 +183,16 @@ func (w *World) part(f *Fault) {
 	for _, r := range f.Peers {
 		s.side[r] = true
 	}
-	w.net.part(s)
+	w.net.addPartition(s)
 	if f.For != 0 {
 		w.later(int64(f.For), func() { w.net.heal(s) })
 	}
-	w.severe(s, w.procs)
+	w.cutAcross(s, w.procs)
 }
 
-// severe ends connections of these processes across a partition, if it lasts.
-func (w *World) severe(s *split, procs []*proc) {
+// cutAcross ends connections of these processes across a partition that still
+// exists.
+func (w *World) cutAcross(s *partition, procs []*proc) {
 	if s.until != 0 && s.until-w.s.now < int64(w.opt.Silence) {
 		return
 	}

@@ -1,7 +1,7 @@
 package sim
 
-// An event is something that happens at a time. Those of one time happen in the
-// order in which they were planned.
+// An event is something that happens at a virtual time. Events of one time happen
+// in the order in which they were scheduled.
 type event struct {
 	at     int64
 	number uint64
@@ -12,7 +12,7 @@ func (e *event) before(o *event) bool {
 	return e.at < o.at || e.at == o.at && e.number < o.number
 }
 
-// A heap gives events in order.
+// A heap returns events in order.
 type heap []event
 
 func (h *heap) push(e event) {

@@ -8,15 +8,14 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// A log is all that has happened in a run: its hash, and its text if somebody
-// wants to read it.
+// A log is the hash of all events of a run, and their text if a writer is set.
 type log struct {
 	hash    engine.Hash
 	entries int
-	out     io.Writer // nil: nobody
+	out     io.Writer // nil: no text
 }
 
-// note writes one entry. The numbers mean what the kind of entry says.
+// note adds one entry. The kind of entry defines what the numbers mean.
 func (l *log) note(now int64, what string, a, b, n int) {
 	l.entries++
 	h := l.hash.Text(what)

@@ -10,24 +10,24 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A group is some of a job's ranks, and their connections.
+// A group is a set of ranks of a job, and their connections.
 type group struct {
 	w       *World
 	j       *job
 	name    string
-	ranks   []int // by their numbers in the job
+	ranks   []int // the members' ranks in the job
 	meshes  []*mesh
-	members []*member // nil: it has not come yet
+	members []*member // nil: has not joined yet
 }
 
-// A mesh is one rank's side of a group.
+// A mesh is one rank's transport in a group.
 type mesh struct {
 	g      *group
 	p      *proc
-	at     *post
+	at     *participant
 	rank   int
 	lot    *wait.ParkingLot
-	news   atomic.Uint64 // counts what has happened to this rank's connections
+	events atomic.Uint64 // number of events on this rank's connections; waiters wait for a change
 	peers  map[int]*peer
 	closed bool
 	why    transport.Head
@@ -35,22 +35,22 @@ type mesh struct {
 
 var _ transport.Mesh = (*mesh)(nil)
 
-// A peer is one rank's side of its connection to another.
+// A peer is one rank's side of its connection to another rank.
 type peer struct {
-	frames, mail lane // to the peer
+	frames, messages lane // to the peer
 
-	sent     uint64 // frames
-	under    int    // frames that are sent and not known to be taken
-	inbox    []*frame
-	taken    uint64 // frames
-	sends    []*letter
-	recvs    []*letter
-	goodbyes int // on how many of its lanes the peer has said that it has closed its mesh
-	why      transport.Head
-	farewell bool // this rank has told it that it has
+	sent           uint64 // frames
+	unacknowledged int    // frames that are sent and not known to be taken
+	inbox          []*frame
+	taken          uint64 // frames
+	sends          []*pendingMessage
+	recvs          []*pendingMessage
+	goodbyes       int // number of its lanes on which the peer has announced that it has closed its mesh
+	why            transport.Head
+	goodbyeSent    bool // this rank has announced that it has closed its mesh
 }
 
-// A frame is one on its way, or arrived.
+// A frame is in transit or has arrived.
 type frame struct {
 	number uint64
 	head   transport.Head
@@ -58,20 +58,19 @@ type frame struct {
 	taken  bool
 }
 
-// Rank is this rank's number in the group.
+// Rank returns this rank's number in the group.
 func (m *mesh) Rank() int { return m.rank }
 
-// Size is the number of ranks.
+// Size returns the number of ranks.
 func (m *mesh) Size() int { return len(m.g.meshes) }
 
-// tell lets the rank look again.
-func (m *mesh) tell() {
-	m.news.Add(1)
+// notify makes the rank's waits check their conditions again.
+func (m *mesh) notify() {
+	m.events.Add(1)
 	m.lot.Wake(nil)
 }
 
-// peer is this rank's side of a connection, which is made when it is first
-// asked for.
+// peer returns this rank's side of a connection, and makes it on the first call.
 func (m *mesh) peer(rank int) *peer {
 	if c := m.peers[rank]; c != nil {
 		return c
@@ -89,10 +88,10 @@ func (m *mesh) peer(rank int) *peer {
 }
 
 func newPeer(from, to *proc) *peer {
-	return &peer{frames: lane{from: from, to: to}, mail: lane{from: from, to: to}}
+	return &peer{frames: lane{from: from, to: to}, messages: lane{from: from, to: to}}
 }
 
-// lost is why nothing moves between this rank and a peer any more, or nil.
+// lost returns why data no longer moves between this rank and a peer, or nil.
 func (m *mesh) lost(rank int, c *peer) error {
 	switch err := m.at.cut[m.g.ranks[rank]]; {
 	case m.closed:
@@ -105,10 +104,10 @@ func (m *mesh) lost(rank int, c *peer) error {
 	return nil
 }
 
-// arrived reports whether what comes from a peer still reaches this rank.
+// arrived reports whether data from a peer still reaches this rank.
 func (m *mesh) arrived(from *mesh) bool { return !m.closed && m.at.cut[from.at.rank] == nil }
 
-// Close ends the connections. What was sent still arrives.
+// Close ends the connections. Data that was sent still arrives.
 func (m *mesh) Close() error { return m.Leave(nil) }
 
 // Leave is Close with a reason.
@@ -128,18 +127,18 @@ func (m *mesh) Leave(why *transport.Head) error {
 	return nil
 }
 
-// sayGoodbye tells a peer, after all that was sent, that nothing will follow.
+// sayGoodbye announces to a peer, after all data, that nothing will follow.
 func (m *mesh) sayGoodbye(rank int) {
 	c, o := m.peers[rank], m.g.meshes[rank]
-	if c.farewell || o == m || m.p.dead {
+	if c.goodbyeSent || o == m || m.p.dead {
 		return
 	}
-	c.farewell = true
-	for _, l := range []*lane{&c.frames, &c.mail} {
+	c.goodbyeSent = true
+	for _, l := range []*lane{&c.frames, &c.messages} {
 		m.g.w.net.send(l, 0, func() {
 			o.peers[m.rank].why = m.why
 			o.peers[m.rank].goodbyes++
-			o.tell()
+			o.notify()
 		})
 	}
 }
@@ -149,30 +148,30 @@ var (
 	errNotPosted = errors.New("sim: the message was not posted")
 )
 
-// transit is how far an Exchange has come.
-type transit struct {
+// exchangeState is the progress of an Exchange.
+type exchangeState struct {
 	out, in *transport.Frame // nil: done
-	frame   *frame           // out's, once it is on its way
+	frame   *frame           // the outgoing frame, once it is in transit
 }
 
-// Exchange sends a frame and receives one.
+// Exchange sends a frame and receives a frame.
 func (m *mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
 	m.p.checkpoint()
-	t := transit{out: out, in: in}
+	t := exchangeState{out: out, in: in}
 	for {
-		seen := m.news.Load()
+		seen := m.events.Load()
 		err := m.advance(&t)
 		if err != nil || t.out == nil && t.in == nil {
 			return err
 		}
-		if _, err := w.AtLeast(&m.news, seen+1, nil); err != nil {
+		if _, err := w.AtLeast(&m.events, seen+1, nil); err != nil {
 			return err
 		}
 	}
 }
 
-// advance does what can be done without waiting.
-func (m *mesh) advance(t *transit) error {
+// advance does what is possible without waiting.
+func (m *mesh) advance(t *exchangeState) error {
 	if t.out != nil {
 		if err := m.sendFrame(t); err != nil {
 			return err
@@ -184,9 +183,9 @@ func (m *mesh) advance(t *transit) error {
 	return nil
 }
 
-// sendFrame puts the frame on its way when there is room. Without any, the
-// sender waits until it is taken.
-func (m *mesh) sendFrame(t *transit) error {
+// sendFrame sends the frame when the window has room. With no window, the sender
+// waits until the frame is taken.
+func (m *mesh) sendFrame(t *exchangeState) error {
 	if t.frame != nil && t.frame.taken {
 		t.out = nil
 		return nil
@@ -197,11 +196,11 @@ func (m *mesh) sendFrame(t *transit) error {
 		return err
 	}
 	room := m.g.w.opt.Window
-	if t.frame != nil || c.under >= max(room, 1) {
+	if t.frame != nil || c.unacknowledged >= max(room, 1) {
 		return nil
 	}
 	o := m.g.meshes[f.Peer]
-	sent := m.p.leaving(o.p)
+	sent := m.p.beforeSend(o.p)
 	if !sent {
 		m.p.checkpoint()
 	}
@@ -211,13 +210,13 @@ func (m *mesh) sendFrame(t *transit) error {
 		t.out = nil
 	}
 	c.sent++
-	c.under++
+	c.unacknowledged++
 	m.g.w.s.log.note(m.g.w.s.now, "frame", m.p.rank, o.p.rank, len(f.Body))
 	m.g.w.net.send(&c.frames, transport.HeadBytes+len(f.Body), func() {
 		if o.arrived(m) {
 			theirs := o.peers[m.rank]
 			theirs.inbox = append(theirs.inbox, x)
-			o.tell()
+			o.notify()
 		}
 	})
 	m.p.checkpoint()
@@ -225,7 +224,7 @@ func (m *mesh) sendFrame(t *transit) error {
 }
 
 // takeFrame takes the first frame that has arrived, if there is one.
-func (m *mesh) takeFrame(t *transit) error {
+func (m *mesh) takeFrame(t *exchangeState) error {
 	f := t.in
 	c := m.peer(f.Peer)
 	if len(c.inbox) == 0 {
@@ -250,8 +249,8 @@ func (m *mesh) takeFrame(t *transit) error {
 			return
 		}
 		x.taken = true
-		o.peers[m.rank].under--
-		o.tell()
+		o.peers[m.rank].unacknowledged--
+		o.notify()
 	})
 	return nil
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// Operations that wait longer than planTimeout fail, and so do connections
-// that are silent for planSilence.
+// Time limits: operations fail after planTimeout, silent connections after
+// planSilence.
 const (
 	planTimeout = 60 * time.Second
 	planSilence = 30 * time.Second
 )
 
-// A plan is what a seed stands for: a network, a program for all ranks, and
-// what goes wrong.
+// A plan is what a seed determines: a network, a program for all ranks, and the
+// faults.
 type plan struct {
 	opt     Options
 	program enginetest.Program
@@ -46,7 +46,7 @@ func newPlan(seed uint64) *plan {
 	return p
 }
 
-// algorithms are sets that together have all.
+// algorithms are sets that together contain every algorithm.
 var algorithms = []network.Algorithms{
 	{},
 	{
@@ -63,7 +63,7 @@ var algorithms = []network.Algorithms{
 }
 
 func (p *plan) steps(depth int) enginetest.Program {
-	// The first has everybody send something, so that a fault has its moment.
+	// The first step makes every rank send, so that every fault is triggered.
 	program := enginetest.Program{{Ops: []enginetest.Op{{Verb: engine.Barrier}}}}
 	for range 1 + p.rnd.IntN(4) {
 		var s enginetest.Step
@@ -118,7 +118,7 @@ func (p *plan) op() enginetest.Op {
 	return o
 }
 
-// run has all ranks play the program, with the given faults.
+// run makes all ranks run the program, with the given faults.
 func (p *plan) run(faults ...Fault) (*World, *Result, error) {
 	opt := p.opt
 	opt.Faults = faults
@@ -126,7 +126,7 @@ func (p *plan) run(faults ...Fault) (*World, *Result, error) {
 		return nil, nil, err
 	}
 	w := newWorld(opt)
-	crew := enginetest.NewCrew()
-	res, err := w.run(func(ctx context.Context, s *Seat) error { return p.program.Play(ctx, crew.Rank(s)) })
+	ranks := enginetest.NewRankFactory()
+	res, err := w.run(func(ctx context.Context, s *Rank) error { return p.program.Run(ctx, ranks.Rank(s)) })
 	return w, res, err
 }

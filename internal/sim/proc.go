@@ -8,34 +8,34 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A proc is a simulated process: one rank of the world, with all its groups. It
-// is the host in which its tasks wait.
+// A proc is a simulated process: one rank of the world, with all its groups. It is
+// the Scheduler in which its tasks wait.
 type proc struct {
 	w    *World
 	rank int
 
-	dead    bool // it runs no more, though its coroutines may still unwind
-	frozen  bool // it is stopped, and may go on later
-	stopped bool // it is stopped for good
-	left    bool // its function has returned
+	dead      bool // it runs no more, but its coroutines may still unwind
+	suspended bool // it is stopped, and may be resumed later
+	stopped   bool // it is stopped forever
+	left      bool // its function has returned
 
 	parked   []*task
-	waiting  []*task  // ready, but frozen
-	deferred []func() // control frames that came while it was frozen
+	waiting  []*task  // ready, but the process is suspended
+	deferred []func() // control frames that have arrived while it was suspended
 
-	sent    int       // frames, messages, and what it asked of the store
-	posts   []*post   // its places in jobs, one after another
-	members []*member // its sides of groups
-	store   *client   // its way to the store; nil: it has never asked
-	dials   []*dial   // that came while it was frozen
+	sent         int            // frames, messages, and requests to the store
+	participants []*participant // its participants in jobs, in order of joining
+	members      []*member      // its engines in groups
+	store        *client        // its connection to the store; nil: not used yet
+	dials        []*dial        // that have arrived while it was suspended
 }
 
 var _ wait.Scheduler = (*proc)(nil)
 
-// Now is the virtual time.
+// Now returns the virtual time.
 func (p *proc) Now() time.Time { return p.w.s.time() }
 
-// Park has the running task wait.
+// Park makes the running task wait.
 func (p *proc) Park(l *wait.ParkingLot, c wait.Cond, ctx context.Context, until time.Time) {
 	t := p.current()
 	t.lot, t.cond, t.until = l, c, 0
@@ -47,7 +47,7 @@ func (p *proc) Park(l *wait.ParkingLot, c wait.Cond, ctx context.Context, until 
 	t.lot, t.cond = nil, nil
 }
 
-// current is the running task. One of a dead process ends here.
+// current returns the running task. A task of a dead process ends here.
 func (p *proc) current() *task {
 	if p.dead {
 		panic(killed{})
@@ -55,7 +55,7 @@ func (p *proc) current() *task {
 	return p.w.s.running
 }
 
-// Wake makes those ready whose wait in the lot is over.
+// Wake makes the tasks ready whose wait in the lot has ended.
 func (p *proc) Wake(l *wait.ParkingLot) {
 	for i := 0; i < len(p.parked); {
 		if t := p.parked[i]; t.lot == l && (l.Stopped() || t.cond.Ready()) {
@@ -93,11 +93,11 @@ func (p *proc) WithTimeout(ctx context.Context, d time.Duration) (context.Contex
 	return p.w.s.withTimeout(ctx, d)
 }
 
-// checkpoint is where a task ends or waits whose process has died or was
-// stopped while it ran. It holds no lock.
+// checkpoint ends or suspends a task whose process has died or was stopped while
+// the task ran. The task must hold no lock.
 func (p *proc) checkpoint() {
 	t := p.current()
-	for p.frozen {
+	for p.suspended {
 		p.waiting = append(p.waiting, t)
 		t.yield(struct{}{})
 		if p.dead {
@@ -106,7 +106,7 @@ func (p *proc) checkpoint() {
 	}
 }
 
-// sleep has the running task wait for a while, or until ctx ends.
+// sleep makes the running task wait for a time, or until ctx ends.
 func (p *proc) sleep(ctx context.Context, d time.Duration) error {
 	t := p.current()
 	for end := p.w.s.now + int64(d); p.w.s.now < end && ctx.Err() == nil; {
@@ -117,21 +117,21 @@ func (p *proc) sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// receive takes a control frame, now or when the process goes on.
+// receive handles a control frame, now or when the process is resumed.
 func (p *proc) receive(do func()) {
 	switch {
 	case p.dead:
-	case p.frozen:
+	case p.suspended:
 		p.deferred = append(p.deferred, do)
 	default:
 		do()
 	}
 }
 
-// freeze stops the process.
-func (p *proc) freeze(forGood bool) {
+// stop stops the process, forever or until resume.
+func (p *proc) stop(forGood bool) {
 	s := p.w.s
-	p.frozen, p.stopped = true, forGood
+	p.suspended, p.stopped = true, forGood
 	rest := s.ready[:0]
 	for _, t := range s.ready {
 		if t.p == p {
@@ -151,12 +151,12 @@ func (p *proc) freeze(forGood bool) {
 	}
 }
 
-// thaw lets it go on.
-func (p *proc) thaw() {
-	if p.dead || !p.frozen {
+// resume lets a stopped process continue.
+func (p *proc) resume() {
+	if p.dead || !p.suspended {
 		return
 	}
-	p.frozen = false
+	p.suspended = false
 	s := p.w.s
 	s.ready = append(s.ready, p.waiting...)
 	p.waiting = nil
@@ -166,13 +166,13 @@ func (p *proc) thaw() {
 	p.deferred, p.dials = nil, nil
 }
 
-// die ends the process. Its coroutines unwind; what they still call fails, and
-// reaches nobody.
+// die ends the process. Its coroutines unwind; calls that they still make fail and
+// have no effect on others.
 func (p *proc) die() {
-	p.dead, p.frozen = true, false
+	p.dead, p.suspended = true, false
 	for _, m := range p.members {
 		m.Fail(&engine.Failure{
-			Kind: engine.ErrAborted, Rank: m.Rank(), Told: true, Reason: "this rank has crashed in the simulation",
+			Kind: engine.ErrAborted, Rank: m.Rank(), Told: true, Facts: engine.Facts{Text: "this rank has crashed in the simulation"},
 		})
 	}
 	s := p.w.s

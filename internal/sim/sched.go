@@ -17,17 +17,18 @@ import (
 type sched struct {
 	now     int64 // nanoseconds since the run began
 	events  heap
-	started uint64 // events
+	started uint64 // number of events that were scheduled
 	ready   []*task
 	tasks   []*task
 	running *task
-	live    int // tasks that are not over and not frozen for good
+	live    int // tasks that have not ended and whose process is not stopped forever
 	choice  *rand.Rand
 	log     log
 	ctxs    contexts
 }
 
-// A task is a coroutine: a rank's function, or what it started beside itself.
+// A task is a coroutine: a rank's function, or a function that it has started with
+// Go.
 type task struct {
 	p      *proc
 	number int
@@ -36,16 +37,16 @@ type task struct {
 	over   bool
 	panic  error // why it ended, if it panicked
 
-	// While it is parked:
+	// Valid while the task is parked:
 	parked bool
-	lot    *wait.ParkingLot // nil: it waits for time alone
+	lot    *wait.ParkingLot // nil: it waits for a time only
 	cond   wait.Cond
-	until  int64 // zero: no end
-	timer  int64 // when the event that looks at until comes; zero: none does
+	until  int64 // zero: no deadline
+	timer  int64 // virtual time of the event that checks until; zero: none
 	ctx    ctxWait
 }
 
-// killed is what ends a coroutine whose process is no more.
+// killed is the panic value that ends a coroutine of a dead process.
 type killed struct{}
 
 // spawn makes a task that is ready to run.
@@ -68,7 +69,7 @@ func (s *sched) spawn(p *proc, f func()) *task {
 	return t
 }
 
-// recover ends the task, and keeps what it panicked with.
+// recover ends the task, and keeps the value with which it panicked.
 func (t *task) recover() {
 	r := recover()
 	if _, gone := r.(killed); r == nil || gone {
@@ -78,14 +79,14 @@ func (t *task) recover() {
 }
 
 func (s *sched) makeReady(t *task) {
-	if t.p.frozen && !t.p.dead {
+	if t.p.suspended && !t.p.dead {
 		t.p.waiting = append(t.p.waiting, t)
 		return
 	}
 	s.ready = append(s.ready, t)
 }
 
-// park gives way until the task is made ready again.
+// park suspends the running task until unpark.
 func (s *sched) park(t *task) {
 	t.parked = true
 	t.p.parked = append(t.p.parked, t)
@@ -98,8 +99,8 @@ func (s *sched) park(t *task) {
 	}
 }
 
-// arm has the task looked at when its wait may be over. A task has one such
-// event that matters: most waits end long before their time.
+// arm schedules a check of the task's deadline. A task has one such event that
+// matters, because most waits end long before their deadline.
 func (s *sched) arm(t *task) {
 	at := t.until
 	t.timer = at
@@ -130,16 +131,16 @@ func (s *sched) unpark(t *task) {
 	s.makeReady(t)
 }
 
-// at has do called at a time.
+// at calls do at a virtual time.
 func (s *sched) at(at int64, do func()) {
 	s.started++
 	s.events.push(event{at, s.started, do})
 }
 
-// A HangError says that a run did not come to its end.
+// A HangError says that a run did not end.
 type HangError struct {
-	After time.Duration // virtual
-	Ranks []int         // that had not returned
+	After time.Duration // virtual time
+	Ranks []int         // ranks whose functions had not returned
 	why   string
 }
 
@@ -154,10 +155,10 @@ func (e *HangError) Error() string {
 	return fmt.Sprintf("the simulated ranks %s hang after %v: %s", list.String(), e.After, e.why)
 }
 
-// errPanic is behind the error of a run in which a rank panicked.
+// errPanic is wrapped by the error of a run in which a rank panicked.
 var errPanic = errors.New("a simulated rank panicked")
 
-// run runs until all tasks are over.
+// run runs until all tasks have ended.
 func (s *sched) run(limit int64) error {
 	for s.live > 0 {
 		if n := len(s.ready); n > 0 {
@@ -186,7 +187,7 @@ func (s *sched) run(limit int64) error {
 	return nil
 }
 
-// step lets a task run until it waits.
+// step runs a task until it waits.
 func (s *sched) step(t *task) error {
 	s.log.note(s.now, "run", t.p.rank, t.number, 0)
 	s.running = t
@@ -216,12 +217,12 @@ func (s *sched) hang(why string) error {
 	return e
 }
 
-// drain ends all coroutines that are left, so that nothing of a run remains.
+// drain ends all remaining coroutines, so that nothing of a run remains.
 func (s *sched) drain() {
 	for _, t := range s.tasks {
 		t.p.dead = true
 	}
-	for i := 0; i < len(s.tasks); i++ { // those that end may start others
+	for i := 0; i < len(s.tasks); i++ { // a task that ends may start others
 		t := s.tasks[i]
 		for more := !t.over; more; {
 			t.parked = false
@@ -233,7 +234,7 @@ func (s *sched) drain() {
 	s.running = nil
 }
 
-// start is when virtual time begins.
+// start is the beginning of virtual time.
 var start = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (s *sched) time() time.Time { return start.Add(time.Duration(s.now)) }

@@ -17,7 +17,7 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// allReduce adds one to n elements and checks what comes out.
+// allReduce adds one to n elements on every rank and checks the result.
 func allReduce(ctx context.Context, e engine.Engine, seq uint64, n int) error {
 	s := make([]float32, n)
 	for i := range s {
@@ -36,8 +36,8 @@ func allReduce(ctx context.Context, e engine.Engine, seq uint64, n int) error {
 	return nil
 }
 
-// must runs and fails the test if the run does.
-func must(t testing.TB, opt Options, body func(ctx context.Context, s *Seat) error) *Result {
+// must runs a simulation and fails the test if the run fails.
+func must(t testing.TB, opt Options, body func(ctx context.Context, s *Rank) error) *Result {
 	t.Helper()
 	res, err := Run(opt, body)
 	if err != nil {
@@ -46,7 +46,8 @@ func must(t testing.TB, opt Options, body func(ctx context.Context, s *Seat) err
 	return res
 }
 
-// Two runs of a seed are the same; other seeds differ.
+// TestReplay checks that two runs of a seed are the same, and runs of other seeds
+// differ.
 func TestReplay(t *testing.T) {
 	hashes := make(map[uint64]uint64)
 	for seed := range uint64(10) {
@@ -56,9 +57,9 @@ func TestReplay(t *testing.T) {
 		}
 		var first *Result
 		for range 3 {
-			crew := enginetest.NewCrew()
-			res := must(t, opt, func(ctx context.Context, s *Seat) error {
-				r := crew.Rank(s)
+			ranks := enginetest.NewRankFactory()
+			res := must(t, opt, func(ctx context.Context, s *Rank) error {
+				r := ranks.Rank(s)
 				for v := engine.AllReduce; v <= engine.Barrier; v++ {
 					op := enginetest.Op{Verb: v, Red: engine.Sum, Type: kernel.Int32, N: 40, Root: int(v), Seed: seed}
 					if err := r.Do(ctx, op); err != nil {
@@ -84,7 +85,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// A thousand ranks lose one in the middle of an AllReduce.
+// TestThousand loses one of a thousand ranks during an AllReduce.
 func TestThousand(t *testing.T) {
 	ranks := 1000
 	if testing.Short() || race.Enabled {
@@ -96,7 +97,7 @@ func TestThousand(t *testing.T) {
 			Seed: 1, Ranks: ranks, Wire: network.Options{Algorithms: network.Algorithms{AllReduce: way}},
 			Faults: []Fault{{Kind: Crash, Rank: 77, Message: 5}},
 		}
-		res := must(t, opt, func(ctx context.Context, s *Seat) error {
+		res := must(t, opt, func(ctx context.Context, s *Rank) error {
 			for seq := uint64(1); ; seq++ {
 				if err := allReduce(ctx, s, seq, 1000); err != nil {
 					return err
@@ -119,9 +120,10 @@ func TestThousand(t *testing.T) {
 	}
 }
 
-// Ranks that wait for one another are found out, and nothing of them is left.
+// TestHang checks that ranks that wait for each other are detected, and that no
+// goroutine of theirs remains.
 func TestHang(t *testing.T) {
-	_, err := Run(Options{Ranks: 3, Timeout: -1}, func(ctx context.Context, s *Seat) error {
+	_, err := Run(Options{Ranks: 3, Timeout: -1}, func(ctx context.Context, s *Rank) error {
 		if s.Rank() == 1 {
 			return s.Sleep(ctx, 24*time.Hour)
 		}
@@ -134,7 +136,7 @@ func TestHang(t *testing.T) {
 }
 
 func TestPanic(t *testing.T) {
-	_, err := Run(Options{Ranks: 3}, func(ctx context.Context, s *Seat) error {
+	_, err := Run(Options{Ranks: 3}, func(ctx context.Context, s *Rank) error {
 		if s.Rank() == 1 {
 			panic("on purpose")
 		}
@@ -145,9 +147,9 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// Contexts end in virtual time.
+// TestContexts checks that contexts end in virtual time.
 func TestContexts(t *testing.T) {
-	res := must(t, Options{Ranks: 2}, func(ctx context.Context, s *Seat) error {
+	res := must(t, Options{Ranks: 2}, func(ctx context.Context, s *Rank) error {
 		if s.Rank() == 1 {
 			return s.Sleep(ctx, time.Minute)
 		}

@@ -10,44 +10,44 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// An arbiter is the job's store, on a host of its own that never fails: it
-// serves one request after another. What is said to it and what it answers goes
-// over the network.
-type arbiter struct {
-	w      *World
-	at     *proc
-	memory *store.Memory
-	asks   []*ask // that wait for a key
+// A storeServer is the job's store, on a host of its own that never fails. It
+// serves requests one after the other. Requests and answers are sent over the
+// simulated network.
+type storeServer struct {
+	w       *World
+	at      *proc
+	memory  *store.Memory
+	waiting []*storeRequest // requests that wait for a key
 }
 
-// An ask is a request.
-type ask struct {
-	c        *client
-	ready    func() bool // nil: always
-	serve    func()
-	answered atomic.Uint64
-	given    bool // the client waits no more
+// A storeRequest is a request of a client.
+type storeRequest struct {
+	c         *client
+	ready     func() bool // nil: always ready
+	serve     func()
+	answered  atomic.Uint64
+	abandoned bool // the client does not wait any more
 }
 
-// A client is a process's way to the arbiter.
+// A client is a process's connection to the store server.
 type client struct {
-	a        *arbiter
+	a        *storeServer
 	p        *proc
 	lot      *wait.ParkingLot
 	up, down lane
-	broken   bool // the connection ends now; the next request has another
+	broken   bool // the connection is about to end; the next request makes a new one
 }
 
 var _ store.Store = (*client)(nil)
 
-func newArbiter(w *World) *arbiter {
-	return &arbiter{
+func newStoreServer(w *World) *storeServer {
+	return &storeServer{
 		w: w, at: &proc{w: w, rank: len(w.procs)}, memory: store.NewMemory(store.Limits{}),
 	}
 }
 
-// Store is the job's store, as this rank reaches it.
-func (s *Seat) Store() store.Store {
+// Store returns this rank's client of the job's store.
+func (s *Rank) Store() store.Store {
 	p := s.p
 	if p.store == nil {
 		a := p.w.store
@@ -58,63 +58,63 @@ func (s *Seat) Store() store.Store {
 	return p.store
 }
 
-// requestBytes is about what a request or an answer takes on the network.
+// requestBytes is the approximate size of a request or an answer on the network.
 const requestBytes = 100
 
-// request has the arbiter serve something when it is ready for it, and waits for
-// the answer.
+// request asks the store server to call serve when ready returns true, and waits
+// for the answer.
 func request[T any](ctx context.Context, c *client, ready func() bool, serve func(m *store.Memory) (T, error)) (T, error) {
 	var answer struct {
 		value T
 		err   error
 	}
-	err := c.ask(ctx, &ask{c: c, ready: ready, serve: func() { answer.value, answer.err = serve(c.a.memory) }})
+	err := c.ask(ctx, &storeRequest{c: c, ready: ready, serve: func() { answer.value, answer.err = serve(c.a.memory) }})
 	if err != nil {
 		return *new(T), err
 	}
 	return answer.value, answer.err
 }
 
-// ask sends a request and waits until it is served.
-func (c *client) ask(ctx context.Context, x *ask) error {
+// ask sends a request and waits for the answer.
+func (c *client) ask(ctx context.Context, x *storeRequest) error {
 	c.p.checkpoint()
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	c.a.w.s.log.note(c.a.w.s.now, "ask", c.p.rank, 0, 0)
-	sent := c.p.leaving(c.a.at)
+	sent := c.p.beforeSend(c.a.at)
 	broken := c.broken
 	c.broken = false
 	if sent && (!broken || c.a.w.net.rnd.IntN(2) == 0) {
 		c.a.w.net.send(&c.up, requestBytes, func() { c.a.take(x) })
 	}
 	c.p.checkpoint()
-	if broken { // whether it is served is not known
-		x.given = true
+	if broken { // it is not known whether the request is served
+		x.abandoned = true
 		return errCut
 	}
 	w := wait.NewWaiter(c.lot)
 	w.Begin(ctx, 0)
 	_, err := w.AtLeast(&x.answered, 1, nil)
 	w.End()
-	x.given = err != nil
+	x.abandoned = err != nil
 	return err
 }
 
-// take serves a request, now or when it can be.
-func (a *arbiter) take(x *ask) {
+// take serves a request, now or when it is ready.
+func (a *storeServer) take(x *storeRequest) {
 	if x.ready != nil && !x.ready() {
-		a.asks = append(a.asks, x)
+		a.waiting = append(a.waiting, x)
 		return
 	}
 	a.answer(x)
-	// What it has done may be what others wait for.
-	for i := 0; i < len(a.asks); {
-		switch y := a.asks[i]; {
-		case y.given || y.c.p.dead:
-			a.asks = slices.Delete(a.asks, i, i+1)
+	// The request may have made others ready.
+	for i := 0; i < len(a.waiting); {
+		switch y := a.waiting[i]; {
+		case y.abandoned || y.c.p.dead:
+			a.waiting = slices.Delete(a.waiting, i, i+1)
 		case y.ready():
-			a.asks = slices.Delete(a.asks, i, i+1)
+			a.waiting = slices.Delete(a.waiting, i, i+1)
 			a.answer(y)
 			i = 0
 		default:
@@ -123,7 +123,7 @@ func (a *arbiter) take(x *ask) {
 	}
 }
 
-func (a *arbiter) answer(x *ask) {
+func (a *storeServer) answer(x *storeRequest) {
 	x.serve()
 	a.w.net.send(&x.c.down, requestBytes, func() {
 		x.answered.Store(1)
@@ -131,7 +131,7 @@ func (a *arbiter) answer(x *ask) {
 	})
 }
 
-// now is the context of what does not wait.
+// now is the context of requests that do not wait.
 var now = context.Background()
 
 func (c *client) do(ctx context.Context, serve func(m *store.Memory) error) error {
@@ -139,15 +139,15 @@ func (c *client) do(ctx context.Context, serve func(m *store.Memory) error) erro
 	return err
 }
 
-// there is whether keys are in the store.
-func (c *client) there(keys ...string) func() bool {
+// present returns a function that reports whether keys are in the store.
+func (c *client) present(keys ...string) func() bool {
 	return func() bool {
 		ok, err := c.a.memory.Check(now, keys...)
 		return ok || err != nil
 	}
 }
 
-// Await is Get that waits no longer than that; see package agree.
+// Await is Get with a time limit; see package agree.
 func (c *client) Await(ctx context.Context, key string, most time.Duration) ([]byte, error) {
 	short, cancel := c.p.WithTimeout(ctx, most)
 	defer cancel()
@@ -158,18 +158,18 @@ func (c *client) Await(ctx context.Context, key string, most time.Duration) ([]b
 	return value, err
 }
 
-// Create gives a key a value unless it has one; see package agree.
+// Create sets a key unless it has a value; see package agree.
 func (c *client) Create(ctx context.Context, key string, value []byte) ([]byte, error) {
 	return c.CompareAndSet(ctx, key, nil, value)
 }
 
-// Set implements [store.Store], as do those that follow.
+// Set implements [store.Store], like the methods below.
 func (c *client) Set(ctx context.Context, key string, value []byte) error {
 	value = slices.Clone(value)
 	return c.do(ctx, func(m *store.Memory) error { return m.Set(now, key, value) })
 }
 
-// Append adds to the end of a key's value.
+// Append appends to a key's value.
 func (c *client) Append(ctx context.Context, key string, value []byte) error {
 	value = slices.Clone(value)
 	return c.do(ctx, func(m *store.Memory) error { return m.Append(now, key, value) })
@@ -184,29 +184,29 @@ func (c *client) MultiSet(ctx context.Context, pairs ...store.Pair) error {
 	return c.do(ctx, func(m *store.Memory) error { return m.MultiSet(now, pairs...) })
 }
 
-// Push adds to the end of a queue.
+// Push appends to a queue.
 func (c *client) Push(ctx context.Context, key string, value []byte) error {
 	value = slices.Clone(value)
 	return c.do(ctx, func(m *store.Memory) error { return m.Push(now, key, value) })
 }
 
-// Get waits until a key is there.
+// Get waits until a key exists.
 func (c *client) Get(ctx context.Context, key string) ([]byte, error) {
-	return request(ctx, c, c.there(key), func(m *store.Memory) ([]byte, error) { return m.Get(now, key) })
+	return request(ctx, c, c.present(key), func(m *store.Memory) ([]byte, error) { return m.Get(now, key) })
 }
 
-// Wait waits until keys are there.
+// Wait waits until keys exist.
 func (c *client) Wait(ctx context.Context, keys ...string) error {
-	_, err := request(ctx, c, c.there(keys...), func(m *store.Memory) (bool, error) { return m.Check(now, keys...) })
+	_, err := request(ctx, c, c.present(keys...), func(m *store.Memory) (bool, error) { return m.Check(now, keys...) })
 	return err
 }
 
-// MultiGet waits until keys are there.
+// MultiGet waits until keys exist.
 func (c *client) MultiGet(ctx context.Context, keys ...string) ([][]byte, error) {
-	return request(ctx, c, c.there(keys...), func(m *store.Memory) ([][]byte, error) { return m.MultiGet(now, keys...) })
+	return request(ctx, c, c.present(keys...), func(m *store.Memory) ([][]byte, error) { return m.MultiGet(now, keys...) })
 }
 
-// Pop waits until a queue holds something.
+// Pop waits until a queue has a value.
 func (c *client) Pop(ctx context.Context, key string) ([]byte, error) {
 	holds := func() bool {
 		n, err := c.a.memory.QueueLen(now, key)
@@ -215,7 +215,7 @@ func (c *client) Pop(ctx context.Context, key string) ([]byte, error) {
 	return request(ctx, c, holds, func(m *store.Memory) ([]byte, error) { return m.TryPop(now, key) })
 }
 
-// Barrier waits until n have called it.
+// Barrier waits until n clients have called it.
 func (c *client) Barrier(ctx context.Context, key string, n int) error {
 	if _, err := c.Add(ctx, key, 1); err != nil {
 		return err
@@ -233,7 +233,7 @@ func (c *client) Add(ctx context.Context, key string, delta int64) (int64, error
 	return request(ctx, c, nil, func(m *store.Memory) (int64, error) { return m.Add(now, key, delta) })
 }
 
-// CompareAndSet sets a key that has a certain value.
+// CompareAndSet sets a key that has an expected value.
 func (c *client) CompareAndSet(ctx context.Context, key string, expected, desired []byte) ([]byte, error) {
 	expected, desired = slices.Clone(expected), slices.Clone(desired)
 	return request(ctx, c, nil, func(m *store.Memory) ([]byte, error) {
@@ -244,7 +244,7 @@ func (c *client) CompareAndSet(ctx context.Context, key string, expected, desire
 	})
 }
 
-// Check reports whether keys are there.
+// Check reports whether keys exist.
 func (c *client) Check(ctx context.Context, keys ...string) (bool, error) {
 	return request(ctx, c, nil, func(m *store.Memory) (bool, error) { return m.Check(now, keys...) })
 }
@@ -258,12 +258,12 @@ func (c *client) Delete(ctx context.Context, key string) (bool, error) {
 func (c *client) List(ctx context.Context) ([]string, error) {
 	return request(ctx, c, nil, func(m *store.Memory) ([]string, error) {
 		keys, err := m.List(now)
-		slices.Sort(keys) // a run depends on its seed alone
+		slices.Sort(keys) // a run must depend only on its seed
 		return keys, err
 	})
 }
 
-// NumKeys returns how many keys there are.
+// NumKeys returns the number of keys.
 func (c *client) NumKeys(ctx context.Context) (int64, error) {
 	return request(ctx, c, nil, func(m *store.Memory) (int64, error) { return m.NumKeys(now) })
 }
@@ -273,7 +273,7 @@ func (c *client) TryPop(ctx context.Context, key string) ([]byte, error) {
 	return request(ctx, c, nil, func(m *store.Memory) ([]byte, error) { return m.TryPop(now, key) })
 }
 
-// QueueLen returns how many values a queue holds.
+// QueueLen returns the number of values in a queue.
 func (c *client) QueueLen(ctx context.Context, key string) (int64, error) {
 	return request(ctx, c, nil, func(m *store.Memory) (int64, error) { return m.QueueLen(now, key) })
 }

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// A Tally counts what happened in runs, for the tables of long ones.
+// A Tally counts what happened in runs, for a table of results.
 type Tally struct {
-	First    uint64 // seed
+	First    uint64 // first seed
 	Seeds    int
 	Runs     int
-	Fired    [OneWay + 1]int // by kind: faults that happened
+	Fired    [OneWay + 1]int // by kind: number of faults that happened
 	Ops      int             // operations that ranks completed
 	Messages int
-	Replays  int // runs that were done twice, and were the same
+	Replays  int // runs that were repeated with the same result
 }
 
 // Add counts a run.
@@ -33,8 +33,8 @@ func (t *Tally) Add(res *Result, faults []Fault) {
 	}
 }
 
-// Record writes the counts as a table to out, and as a row of the table in a
-// file, if that has a name.
+// Record writes the counts as a table to out, and as a row of the table in a file,
+// if file is not empty.
 func (t *Tally) Record(out io.Writer, file, what string, took time.Duration, note string) error {
 	if err := t.row(out, true, what, took, note); err != nil || file == "" {
 		return err
@@ -47,7 +47,8 @@ func (t *Tally) Record(out io.Writer, file, what string, took time.Duration, not
 	return errors.Join(err, t.row(f, at == 0, what, took, note), f.Close())
 }
 
-// row writes the counts as a row of a table, after its head if that is wanted.
+// row writes the counts as a row of a table, and the head of the table before it if
+// head is true.
 func (t *Tally) row(out io.Writer, head bool, what string, took time.Duration, note string) error {
 	if head {
 		row, line := "| what | seeds | runs |", "| --- | --- | --- |"

@@ -14,7 +14,7 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Options say what is simulated. All times are virtual.
+// Options configure a simulation. All times are virtual.
 type Options struct {
 	Seed  uint64
 	Ranks int
@@ -22,29 +22,29 @@ type Options struct {
 	Timeout time.Duration
 	// Silence is how long a host may not answer before it is lost. Zero: 30 s.
 	Silence time.Duration
-	// Latency is about that of a link, one way. Zero: 20 us.
+	// Latency is the approximate latency of a link, one way. Zero: 20 us.
 	Latency time.Duration
-	// Bandwidth is that of a link, in bytes a second. Zero: 100 Gbit/s.
+	// Bandwidth is the bandwidth of a link, in bytes per second. Zero: 100 Gbit/s.
 	Bandwidth float64
-	// Window is how many frames from one rank to another are under way before
-	// the sender waits. Zero: 4. Negative: none, so that it waits until a frame
-	// is taken.
+	// Window is how many frames from one rank to another are in transit before the
+	// sender waits. Zero: 4. Negative: none, so the sender waits until a frame is
+	// taken.
 	Window int
-	// Limit is after how long a run counts as hung. Zero: an hour.
+	// Limit is the time after which a run counts as hung. Zero: an hour.
 	Limit time.Duration
-	// Faults are what goes wrong.
+	// Faults are the faults of the run.
 	Faults []Fault
-	// Wire has the engines' own options; its Timeout, ParkingLot, OnFail and Sub are
-	// the simulator's.
+	// Wire are the options of the network engines. The simulator sets Timeout,
+	// ParkingLot, OnFail and Sub.
 	Wire network.Options
-	// Broken makes the store set what it should compare and set: for tests that
-	// show that they would notice.
+	// Broken makes the store set unconditionally where it should compare and set.
+	// Tests use it to show that they detect the error.
 	Broken bool
-	// Log is told all that happens, a line each. Nil: nobody is.
+	// Log receives a line for every event. Nil: no log.
 	Log io.Writer
 }
 
-// Fill puts the defaults in, and says what is wrong with the rest.
+// Fill sets the defaults, and returns an error if an option is invalid.
 func (o *Options) Fill() error {
 	if o.Ranks < 1 {
 		return fmt.Errorf("%d ranks cannot be simulated", o.Ranks)
@@ -81,47 +81,47 @@ func (o *Options) Fill() error {
 
 // A World is the simulated ranks of one run.
 type World struct {
-	opt   Options
-	s     *sched
-	net   links
-	procs []*proc
-	wrong error // an invariant that does not hold
-	ops   int   // calls that ranks completed
+	opt       Options
+	s         *sched
+	net       simNetwork
+	procs     []*proc
+	violation error // an invariant that does not hold
+	ops       int   // calls that ranks completed
 
-	jobs  []*job // one after another; the first is that of all ranks
-	store *arbiter
+	jobs  []*job // in order of creation; the first is that of all ranks
+	store *storeServer
 	fired []bool          // by fault: it happened
-	when  []time.Duration // and when
+	when  []time.Duration // by fault: virtual time when it happened
 	then  []int           // by rank: messages sent when the last fault happened
-	reset []bool          // by rank: it crashed, and its connections end
+	reset []bool          // by rank: it crashed, so its connections are reset
 }
 
-// A Result is what a run was.
+// A Result describes a run.
 type Result struct {
-	Hash     uint64          // of all that happened
-	Events   int             // how much that was
-	Elapsed  time.Duration   // virtual
-	Errs     []error         // by rank: what its function returned
-	Dead     []bool          // by rank: it crashed, vanished, or stopped for good
+	Hash     uint64          // of all events
+	Events   int             // number of events
+	Elapsed  time.Duration   // virtual time
+	Errs     []error         // by rank: error of its function
+	Dead     []bool          // by rank: it crashed, vanished, or stopped forever
 	Fired    []bool          // by fault: it happened
-	FiredAt  []time.Duration // and when
+	FiredAt  []time.Duration // by fault: virtual time when it happened
 	Messages []int           // by rank: frames and messages sent, and requests to the store
 	Ops      int             // calls that ranks completed
-	SentThen []int           // by rank: how many of them when the last fault happened
+	SentThen []int           // by rank: Messages when the last fault happened
 }
 
-// Run simulates ranks that each run a function with their engine in the group
-// of all of them. The engines are closed when the functions return. An error
-// means that the ranks hang, that one panicked, or that an invariant of the
-// simulated network does not hold; the result is as far as it goes then.
-func Run(opt Options, body func(ctx context.Context, s *Seat) error) (*Result, error) {
+// Run simulates ranks that each run body with their engine in the group of all
+// ranks. It closes the engines when the functions return. An error means that ranks
+// hang, that a rank panicked, or that an invariant of the simulated network does
+// not hold. The result is then incomplete.
+func Run(opt Options, body func(ctx context.Context, s *Rank) error) (*Result, error) {
 	if err := opt.Fill(); err != nil {
 		return nil, err
 	}
 	return newWorld(opt).run(body)
 }
 
-func (w *World) run(body func(ctx context.Context, s *Seat) error) (*Result, error) {
+func (w *World) run(body func(ctx context.Context, s *Rank) error) (*Result, error) {
 	opt := w.opt
 	first := w.newJob("world", opt.Ranks)
 	for r, p := range w.procs {
@@ -139,9 +139,9 @@ func (w *World) run(body func(ctx context.Context, s *Seat) error) (*Result, err
 	}
 	root := w.s.newContext(context.Background())
 	for r, p := range w.procs {
-		m := first.posts[r].join(world)
-		seat := &Seat{Engine: m, p: p, post: first.posts[r]}
-		ctx := context.WithValue(root, seatKey{}, seat)
+		m := first.participants[r].join(world)
+		seat := &Rank{Engine: m, p: p, participant: first.participants[r]}
+		ctx := context.WithValue(root, rankKey{}, seat)
 		w.s.spawn(p, func() {
 			res.Errs[r] = errUnwound
 			res.Errs[r] = body(ctx, seat)
@@ -159,7 +159,7 @@ func (w *World) run(body func(ctx context.Context, s *Seat) error) (*Result, err
 	}
 	res.Ops = w.ops
 	res.Hash, res.Events, res.Elapsed = uint64(w.s.log.hash), w.s.log.entries, time.Duration(w.s.now)
-	return res, errors.Join(err, w.wrong)
+	return res, errors.Join(err, w.violation)
 }
 
 // errUnwound is the error of a rank whose function has not returned.
@@ -174,7 +174,7 @@ func newWorld(opt Options) *World {
 		opt: opt, s: s, procs: make([]*proc, opt.Ranks),
 		fired: make([]bool, len(opt.Faults)), when: make([]time.Duration, len(opt.Faults)),
 		then: make([]int, opt.Ranks), reset: make([]bool, opt.Ranks),
-		net: links{
+		net: simNetwork{
 			s: s, seed: opt.Seed, rnd: rand.New(rand.NewPCG(opt.Seed, 2)),
 			latency: int64(opt.Latency), bandwidth: opt.Bandwidth / 1e9,
 		},
@@ -185,40 +185,40 @@ func newWorld(opt Options) *World {
 	for r := range w.procs {
 		w.procs[r] = &proc{w: w, rank: r}
 	}
-	w.store = newArbiter(w)
+	w.store = newStoreServer(w)
 	return w
 }
 
-// ErrTwoSuccessors is behind the error of a run in which ranks went on in two
-// ways from one epoch.
-var ErrTwoSuccessors = errors.New("an epoch has two successors")
+// ErrTwoSuccessors is wrapped by the error of a run in which one generation has two
+// successors.
+var ErrTwoSuccessors = errors.New("a generation has two successors")
 
-// violate notes that an invariant does not hold.
+// violate records that an invariant does not hold.
 func (w *World) violate(err error) {
-	if w.wrong == nil {
-		w.wrong = err
+	if w.violation == nil {
+		w.violation = err
 	}
 }
 
-// A Seat is a rank's place in the simulation. It is for that rank's function
-// and what that starts.
-type Seat struct {
+// A Rank is a simulated rank. It is for that rank's function and the tasks that the
+// function starts.
+type Rank struct {
 	engine.Engine // in the group of all ranks
 	p             *proc
-	post          *post
+	participant   *participant
 }
 
-type seatKey struct{}
+type rankKey struct{}
 
-// SeatOf returns the seat to which a context belongs, nil if to none.
-func SeatOf(ctx context.Context) *Seat {
-	s, _ := ctx.Value(seatKey{}).(*Seat)
+// RankOf returns the rank to which a context belongs, or nil.
+func RankOf(ctx context.Context) *Rank {
+	s, _ := ctx.Value(rankKey{}).(*Rank)
 	return s
 }
 
-// Go runs f beside its caller, as a goroutine would. What it returns waits until
-// f is over.
-func (s *Seat) Go(f func()) (join func()) {
+// Go runs f concurrently with its caller, like a goroutine. join waits until f has
+// returned.
+func (s *Rank) Go(f func()) (join func()) {
 	lot := wait.NewScheduledParkingLot(s.p)
 	over := new(atomic.Uint64)
 	s.p.Go(func() {
@@ -226,19 +226,19 @@ func (s *Seat) Go(f func()) (join func()) {
 		over.Store(1)
 		lot.Wake(over)
 	})
-	return func() { _, _ = wait.NewWaiter(lot).AtLeast(over, 1, nil) } // nothing else ends it
+	return func() { _, _ = wait.NewWaiter(lot).AtLeast(over, 1, nil) } // it cannot fail
 }
 
-// Now is the virtual time since the run began.
-func (s *Seat) Now() time.Duration { return time.Duration(s.p.w.s.now) }
+// Now returns the virtual time since the run began.
+func (s *Rank) Now() time.Duration { return time.Duration(s.p.w.s.now) }
 
-// Host is the process.
-func (s *Seat) Host() wait.Scheduler { return s.p }
+// Host returns the process.
+func (s *Rank) Host() wait.Scheduler { return s.p }
 
-// Sleep lets virtual time pass.
-func (s *Seat) Sleep(ctx context.Context, d time.Duration) error { return s.p.sleep(ctx, d) }
+// Sleep waits for a virtual duration.
+func (s *Rank) Sleep(ctx context.Context, d time.Duration) error { return s.p.sleep(ctx, d) }
 
 // WithTimeout is context.WithTimeout in virtual time.
-func (s *Seat) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+func (s *Rank) WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return s.p.WithTimeout(ctx, d)
 }

@@ -2,19 +2,18 @@ package wait
 
 import "sync/atomic"
 
-// Posted says that a word that others may wait for has just been stored, by a
-// store that the processor may still hold back. Those who sleep are looked for
-// later, so that what is loaded next is on its way meanwhile: before this
-// waiter gives way or sleeps, when another word is posted, at Flush or at End.
+// DeferWake defers the wake-up for a word that was just stored. The wake-up must read the number of
+// sleepers after the store is visible. Deferring lets later loads start before that. The wake-up
+// happens before this waiter yields or sleeps, at the next DeferWake or StoreAndWake, at Flush, or
+// at End.
 func (w *Waiter) DeferWake(word *atomic.Uint64) {
 	w.Flush()
 	w.deferred = word
 }
 
-// Tell stores a word that others may wait for, and wakes those who sleep until it
-// changes, or until what was posted before does.
+// StoreAndWake stores v in word and wakes the waiters of word and of the deferred word.
 func (w *Waiter) StoreAndWake(word *atomic.Uint64, v uint64) {
-	word.Store(v) // what is loaded next is not older: see Flush
+	word.Store(v) // a barrier: the number of sleepers is loaded after it
 	if w.deferred != nil {
 		w.lot.Wake(w.deferred)
 		w.deferred = nil
@@ -22,13 +21,13 @@ func (w *Waiter) StoreAndWake(word *atomic.Uint64, v uint64) {
 	w.lot.Wake(word)
 }
 
-// Flush wakes those who sleep until the posted word changes. When it returns,
-// nothing that this waiter loads from now on is older than what it posted.
+// Flush wakes the waiters of the deferred word. Loads after Flush are not older than the store of
+// that word.
 func (w *Waiter) Flush() {
 	if w.deferred == nil {
 		return
 	}
-	w.fence.Store(0) // who sleeps is looked at after the store
+	w.fence.Store(0) // a barrier: Wake loads the number of sleepers after the deferred store
 	w.lot.Wake(w.deferred)
 	w.deferred = nil
 }

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestPosted posts words to a side that sleeps: it is woken when the poster
-// begins to wait, when it posts or tells another word, and when its operation ends.
-func TestPosted(t *testing.T) {
+// TestDeferWake defers wake-ups of a sleeping side. It must be woken when the deferring waiter
+// begins to wait, calls DeferWake or StoreAndWake, and when its operation ends.
+func TestDeferWake(t *testing.T) {
 	var words, sleeping [2]atomic.Uint64
 	var other atomic.Uint64
 	lots := [2]*ParkingLot{

@@ -5,26 +5,25 @@ import (
 	"time"
 )
 
-// A Mark says since when an operation has had to wait for more than a moment.
-// It is written where the clock is read anyway, so it costs nothing. Waiters
-// and readers may use it at the same time.
+// A FirstWait records when an operation first had to wait for more than a moment. The waiter
+// records it when it reads the clock anyway. It is safe for concurrent use.
 type FirstWait struct {
-	Base  time.Time // what it counts from; set before it is used
+	Base  time.Time // the reference time; set before first use
 	nanos atomic.Int64
 }
 
-// note notes a first look at the clock, unless there was one.
+// record stores now unless a time is stored.
 func (m *FirstWait) record(now time.Time) {
 	m.nanos.CompareAndSwap(0, max(int64(now.Sub(m.Base)), 1))
 }
 
-// Waits reports whether something was noted.
+// Waits reports whether a time is stored.
 func (m *FirstWait) Waits() bool { return m.nanos.Load() != 0 }
 
-// Value returns what was noted, in nanoseconds; zero: nothing.
+// Value returns the stored time in nanoseconds after Base, or zero.
 func (m *FirstWait) Value() int64 { return m.nanos.Load() }
 
-// Take returns it and begins anew, for the next operation.
+// Take returns Value and resets it for the next operation.
 func (m *FirstWait) Take() int64 {
 	v := m.nanos.Load()
 	if v != 0 {

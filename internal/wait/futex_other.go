@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// futexWait only gives way: there is no shared memory between processes here.
+// futexWait only yields: on this system no memory is shared between processes.
 func futexWait(*atomic.Uint64, uint32, time.Duration) { runtime.Gosched() }
 
 func futexWake(*atomic.Uint64) {}

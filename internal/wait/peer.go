@@ -5,15 +5,13 @@ import (
 	"time"
 )
 
-// yieldPeerFor is how long a wait for another process gives its processor
-// away, again and again, before it sleeps. A sleep and its end cost some thirty
-// microseconds.
+// yieldPeerFor is how long a wait for another process yields its CPU repeatedly before it sleeps.
+// Going to sleep and waking takes some thirty microseconds.
 const yieldPeerFor = 300 * time.Microsecond
 
-// NewPeerLot returns a lot for waiting on words in memory that other processes
-// write. Each process counts, in a word of its own that the others can read,
-// its waiters that sleep: mine is this process's, peers are the others'. Crowded
-// says that they have fewer processors than they are.
+// NewPeerParkingLot returns a lot for waiting on words in memory that other processes write.
+// sleeping counts this process's sleeping waiters; the other processes read it. peerSleeping are
+// their counts. oversubscribed says that the processes have fewer CPUs than they are.
 func NewPeerParkingLot(oversubscribed bool, sleeping *atomic.Uint64, peerSleeping []*atomic.Uint64) *ParkingLot {
 	l := &ParkingLot{stop: make(chan struct{}), sleeping: sleeping, peerSleeping: peerSleeping, maxSleep: sleepSlice}
 	if !oversubscribed {
@@ -24,29 +22,27 @@ func NewPeerParkingLot(oversubscribed bool, sleeping *atomic.Uint64, peerSleepin
 	return l
 }
 
-// spinPeerFor is how long a wait spins where nobody who is waited for can be on the
-// same processor: as long as the operations take that are still small to the one
-// who calls them. To give way is to be late by a part of a microsecond.
+// spinPeerFor is how long a wait spins if the awaited process cannot be on the same CPU. It covers
+// small operations, because yielding delays the detection of a change.
 const spinPeerFor = 50 * time.Microsecond
 
-// Apart says that no two of the processes have a processor in common. It is called
-// before the lot is used.
+// SpinLonger says that no two of the processes share a CPU. It must be called before the lot is
+// used.
 func (l *ParkingLot) SpinLonger() { l.spin = spinPeerFor }
 
-// Beside says that threads that never rest are beside the processes, and that there are
-// processors for all: the system lets who gives way to such a thread wait for a whole
-// slice of its time, which is more than it takes to sleep and to be woken. It is called
+// NeverYield says that threads which busy-poll, such as NCCL's proxy threads, share the CPUs with the
+// processes, and that there is a CPU for every rank and thread. After sched_yield the system may give
+// such a thread a full time slice, which is longer than a sleep and a wake-up. It must be called
 // before the lot is used.
 func (l *ParkingLot) NeverYield() { l.spin, l.neverYield = spinPeerFor, true }
 
-// cedes is how often the processor is given away between two looks at the
-// context, the clock and the stop flag.
+// yieldsPerCheck is how often the CPU is yielded between two checks of the context, the clock and
+// the stop flag.
 const yieldsPerCheck = 16
 
-// cede gives the processor to other processes, and looks at the word once each
-// time it comes back: where there are more ranks than processors, the one that
-// is waited for may need this one, and every look before that is time lost. It
-// reports whether the wait is over.
+// yieldToPeers yields the CPU to other processes, and polls the word once after each yield. If
+// there are more ranks than CPUs, the awaited rank may need this CPU, and further polls would delay
+// it. It reports whether the condition is true.
 func (w *Waiter) yieldToPeers(c *wordCond) bool {
 	w.Flush()
 	for range yieldsPerCheck {
@@ -61,7 +57,7 @@ func (w *Waiter) yieldToPeers(c *wordCond) bool {
 	return false
 }
 
-// wakePeers wakes other processes' waiters that sleep on a word of this one.
+// wakePeers wakes other processes' waiters that sleep on a word of this process.
 func (l *ParkingLot) wakePeers(word *atomic.Uint64) {
 	for _, n := range l.peerSleeping {
 		if n.Load() != 0 {
@@ -71,30 +67,31 @@ func (l *ParkingLot) wakePeers(word *atomic.Uint64) {
 	}
 }
 
-// sleep sleeps until the word changes, but no longer than a slice: contexts
-// and stops are looked at between two of them.
+// sleep sleeps until the word changes, but at most maxSleep, because the context and the stop flag
+// are checked between two sleeps.
 func (w *Waiter) sleep(c *wordCond) {
 	w.lot.sleeping.Add(1)
-	// The writer stores, then looks at the count; this waiter counts, then
-	// looks at the word. One of the two sees the other.
+	// The writer stores and then loads the count. This waiter increments the count and then loads
+	// the word. At least one of the two sees the other's store, so no wake-up is lost.
 	if seen := c.word.Load(); seen < c.least && (c.left == nil || c.left.Load() == 0) {
 		futexWait(c.word, uint32(seen), w.lot.maxSleep)
 	}
 	w.lot.sleeping.Add(^uint64(0))
 }
 
-// Look has f called now and then while an operation waits for another process: first when it has
-// waited for lookAfter, and then at most every lookAgain. It finds out whether that
-// process has ended; its error ends the wait. It is called before the first operation.
+// CheckPeers registers f, which a wait for another process calls after checkPeersAfter and then at
+// most every checkPeersEvery. f detects that the other process has exited; its error ends the wait.
+// CheckPeers must be called before the first operation.
 func (w *Waiter) CheckPeers(f func(now time.Time) error) { w.checkPeers = f }
 
-// An operation that takes less than lookAfter pays nothing for Look: most do, and so does the
-// first one of many ranks that start together.
+// checkPeersAfter is longer than most operations, and than the first operation of many ranks that
+// start together, so that these never call f.
 const (
 	checkPeersAfter = 200 * time.Millisecond
 	checkPeersEvery = 50 * time.Millisecond
 )
 
+// maybeCheckPeers calls checkPeers if it is due.
 func (w *Waiter) maybeCheckPeers(now time.Time) error {
 	if w.checkPeers == nil || now.Sub(w.began) < checkPeersAfter || now.Sub(w.peersChecked) < checkPeersEvery {
 		return nil
@@ -104,9 +101,9 @@ func (w *Waiter) maybeCheckPeers(now time.Time) error {
 }
 
 const (
-	// sleepSlice bounds one sleep. Where more than manyPeers processes share fewer processors, a sleep
-	// is longer in proportion, up to maxSleepSlice: the ends of the sleeps would otherwise take
-	// the processors from the processes that have work.
+	// sleepSlice bounds one sleep. If more than manyPeers processes share fewer CPUs, the bound
+	// grows in proportion, up to maxSleepSlice. Otherwise the frequent wake-ups would take the CPUs
+	// from the processes that have work.
 	sleepSlice    = 5 * time.Millisecond
 	maxSleepSlice = 50 * time.Millisecond
 	manyPeers     = 16

@@ -6,41 +6,39 @@ import (
 )
 
 const (
-	// eager is how long the questions come one after the other: to fall asleep and
-	// to wake takes a part of it.
+	// noSleepFor is how long a wait polls without sleeping. A sleep and its wake-up take a part of
+	// it.
 	noSleepFor = 200 * time.Microsecond
-	// longest is the longest pause between two questions.
+	// maxPause bounds the pause between two polls.
 	maxPause = time.Millisecond
-	// others is how long other goroutines may be kept waiting for the processor. To
-	// let them have it wakes a thread that looks for some, on a processor that the
-	// device's own threads may need.
+	// yieldEvery is how often other goroutines get this CPU. Yielding more often wakes a runtime
+	// thread on a CPU that the device's own threads may need.
 	yieldEvery = 50 * time.Microsecond
-	// lookEvery is how often there is time for more than the question.
+	// checkEvery is the interval at which Pause reports that checks are due.
 	checkEvery = time.Millisecond
 )
 
-// A Pace is for those who wait for what can only be asked for again and again,
-// such as a device. The zero Pace is ready; it is for one wait of one goroutine.
+// A Poller paces the polls of a goroutine that waits for an event without a notification, such as
+// the completion of a device operation. The zero Poller is ready. It is for one wait of one
+// goroutine.
 //
-// The runtime's timers are a millisecond late when all is quiet, which is
-// twenty times what a small operation takes: pauses are the kernel's.
+// Its pauses use the kernel's timers: those of the Go runtime can be a millisecond late, many times
+// the duration of a small operation.
 type Poller struct {
-	// Nap is how late the answer may be, if it may: it is the least pause before a
-	// question.
+	// MinPause is the least pause before a poll. It bounds how late the event may be noticed.
 	MinPause time.Duration
-	// Keen says that there are processors enough: it is not given away while questions
-	// come one after the other, because it may come back late.
+	// SpinAllowed says that there are enough CPUs. The goroutine then does not yield between polls,
+	// because it might get the CPU back late.
 	SpinAllowed bool
-	// Bell ends a pause, if it has been rung more often than Rings. Nil: nothing does.
+	// Wakeup ends a pause if its Count differs from Seen. Nil: no early end.
 	Wakeup *Wakeup
 	Seen   uint64
 
 	began, yielded, checked time.Time
 }
 
-// Pause waits before the next question: first only for others on this processor,
-// later for a small part of the time that has passed. It reports, every millisecond,
-// that there is time for more than the question itself.
+// Pause waits before the next poll. For noSleepFor it only yields the CPU. Later it sleeps for a 64th
+// of the time waited so far, at most maxPause. It reports every checkEvery that there is time for checks other than the poll.
 func (p *Poller) Pause() (checkDue bool) {
 	now := time.Now()
 	if p.began.IsZero() {

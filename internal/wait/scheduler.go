@@ -5,31 +5,30 @@ import (
 	"time"
 )
 
-// A Host carries waits out in place of the runtime, and starts what would
-// otherwise be goroutines: it is how a simulator runs algorithms in its own
-// time, one rank at a time. All calls come from what the host runs.
+// A Scheduler replaces the Go runtime for waits and goroutines. A simulator uses it to run
+// algorithms in virtual time, one rank at a time. All calls come from code that the Scheduler runs.
 type Scheduler interface {
-	// Now returns the host's time.
+	// Now returns the virtual time.
 	Now() time.Time
-	// Park returns when something may have changed: c is ready, l is stopped,
-	// ctx has ended, or it is until, unless that is zero.
+	// Park returns when something may have changed: c is ready, l is stopped, ctx has ended, or
+	// until has passed, unless until is zero.
 	Park(l *ParkingLot, c Cond, ctx context.Context, until time.Time)
-	// Wake is called when what is waited for in l may have come true.
+	// Wake is called when a condition of a waiter in l may have become true.
 	Wake(l *ParkingLot)
-	// Go runs f beside its caller.
+	// Go runs f concurrently.
 	Go(f func())
 	// AfterFunc is context.AfterFunc.
 	AfterFunc(ctx context.Context, f func()) (stop func() bool)
-	// WithTimeout is context.WithTimeout in the host's time.
+	// WithTimeout is context.WithTimeout in virtual time.
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 }
 
-// NewHostedLot returns a lot whose waiters wait in a host.
+// NewScheduledParkingLot returns a lot whose waiters wait in a Scheduler.
 func NewScheduledParkingLot(h Scheduler) *ParkingLot {
 	return &ParkingLot{stop: make(chan struct{}), scheduler: h}
 }
 
-// Go runs f beside its caller: on a goroutine, or where the lot's host says.
+// Go runs f concurrently: in the lot's Scheduler if it has one, or as a goroutine.
 func (l *ParkingLot) Go(f func()) {
 	if l.scheduler != nil {
 		l.scheduler.Go(f)
@@ -38,7 +37,7 @@ func (l *ParkingLot) Go(f func()) {
 	go f()
 }
 
-// AfterFunc is context.AfterFunc, of the lot's host if it has one.
+// AfterFunc is context.AfterFunc, in the lot's Scheduler if it has one.
 func (l *ParkingLot) AfterFunc(ctx context.Context, f func()) (stop func() bool) {
 	if l.scheduler != nil {
 		return l.scheduler.AfterFunc(ctx, f)
@@ -53,7 +52,7 @@ func (l *ParkingLot) now() time.Time {
 	return time.Now()
 }
 
-// parkInHost is wait for a lot that has a host.
+// parkInScheduler waits until c is ready in a lot with a Scheduler.
 func (w *Waiter) parkInScheduler(c Cond) error {
 	for !c.Ready() {
 		if _, err := w.Check(); err != nil {

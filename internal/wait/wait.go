@@ -1,14 +1,12 @@
-// Package wait is how a rank waits for words that other ranks write.
+// Package wait lets a rank wait for words that other ranks write.
 //
-// A waiting rank first spins, because the word usually changes within a
-// microsecond; then it yields to other goroutines; then it parks, so that a
-// rank whose peers compute for seconds costs nothing. It always comes back:
-// when the word has the value, when the group is stopped, when the operation's
-// context ends, or when the operation's timeout has passed.
+// A waiting rank first spins, because the word usually changes within a microsecond. Then it yields
+// to other goroutines. Then it parks, so that it uses no CPU while its peers compute for seconds. A
+// wait always ends: when the word has the value, when the group is stopped, when the context of the
+// operation ends, or when its timeout has passed.
 //
-// Algorithms block nowhere else. They contain no goroutine, no select and no
-// clock of their own, so that a simulator can run them by replacing this
-// package's slow path alone.
+// Algorithms block in this package only. They start no goroutine and use no select and no clock, so
+// that a simulator can run them by replacing this package's Scheduler.
 package wait
 
 import (
@@ -20,66 +18,62 @@ import (
 	"time"
 )
 
-// The reasons, other than success, for which a wait ends. The error of a
-// context is returned as it is.
+// The errors of a wait. The error of a context is returned unchanged.
 var (
 	ErrStopped = errors.New("wait: the group was stopped")
 	ErrTimeout = errors.New("wait: the operation's timeout has passed")
 )
 
 const (
-	// turns is how often a condition is looked at between two looks at the
-	// context, the clock and the stop flag.
+	// pollsPerCheck is how many times a condition is polled between two checks of the context, the
+	// clock and the stop flag.
 	pollsPerCheck = 64
-	// spinFor and yieldFor are how long a wait spins, and then yields, before
-	// it goes to the next, cheaper and slower, way of waiting. Spinning is
-	// short: the system may have put the one that is waited for on the same
-	// processor, where it runs only when this one gives way. Parking and waking
-	// costs some ten microseconds, so a wait that is a little longer than an
-	// operation is still worth yielding through.
+	// spinFor and yieldFor are how long a wait spins and then yields before it uses the next way of
+	// waiting, which costs less CPU and is slower. spinFor is short because the system may have
+	// placed the awaited rank on the same CPU, where it runs only when this rank yields. Parking
+	// and waking takes some ten microseconds, so yieldFor is a little longer than an operation.
 	spinFor  = 5 * time.Microsecond
 	yieldFor = 500 * time.Microsecond
 )
 
-// A Cond is what is waited for. Ready may only load atomic values: a parked
-// waiter's condition is evaluated by the goroutine that wakes it.
+// A Cond is a condition to wait for. Ready may only load atomic values, because the goroutine that
+// wakes a parked waiter calls it.
 type Cond interface {
-	// Ready reports whether the wait is over.
+	// Ready reports whether the condition is true.
 	Ready() bool
 }
 
-// A Lot is where the waiters of one group park, and where they are stopped.
-// It is safe for concurrent use and must not be copied.
+// A ParkingLot is where the waiters of one group park and are stopped. It is safe for concurrent
+// use and must not be copied. mu guards waiters.
 type ParkingLot struct {
 	parked       atomic.Int32
 	stopped      atomic.Bool
 	once         sync.Once
 	stop         chan struct{}
 	spin         time.Duration
-	maxSleep     time.Duration    // between processes: the longest sleep on a word
-	neverYield   bool             // between processes: waiters do not give way, but sleep
-	sleeping     *atomic.Uint64   // between processes: how many waiters of this one sleep
-	peerSleeping []*atomic.Uint64 // and the other processes' counts
-	scheduler    Scheduler        // nil: the runtime
+	maxSleep     time.Duration    // between processes: bounds one sleep on a word
+	neverYield   bool             // between processes: waiters sleep without yielding first
+	sleeping     *atomic.Uint64   // between processes: the number of this process's sleeping waiters
+	peerSleeping []*atomic.Uint64 // between processes: the other processes' sleeping counts
+	scheduler    Scheduler        // nil: the Go runtime
 	mu           sync.Mutex
 	waiters      []*Waiter
 }
 
-// NewLot returns a lot for a group in which up to ranks waiters of this
-// process wait for one another.
+// NewParkingLot returns a lot for a group with the given number of ranks in this process, which
+// wait for one another.
 func NewParkingLot(ranks int) *ParkingLot {
 	l := &ParkingLot{stop: make(chan struct{})}
-	// A waiter that spins with no processor left for the one it waits for
-	// only delays it.
+	// With fewer CPUs than ranks, a spinning waiter only delays the rank that it waits for.
 	if ranks <= runtime.GOMAXPROCS(0) {
 		l.spin = spinFor
 	}
 	return l
 }
 
-// Wake wakes the parked waiters whose condition has come true. It is called
-// after every store to a word that somebody may wait for, and costs one load
-// when nobody is parked. The word itself matters only between processes.
+// Wake wakes the parked waiters whose condition is true. It must be called after every store to a
+// word that a waiter may wait for. It costs one load if no waiter is parked. word matters only
+// between processes.
 func (l *ParkingLot) Wake(word *atomic.Uint64) {
 	if l.parked.Load() != 0 {
 		l.wake()
@@ -89,6 +83,7 @@ func (l *ParkingLot) Wake(word *atomic.Uint64) {
 	}
 }
 
+// wake wakes the parked waiters of this process whose condition is true.
 func (l *ParkingLot) wake() {
 	if l.scheduler != nil {
 		l.scheduler.Wake(l)
@@ -106,9 +101,8 @@ func (l *ParkingLot) wake() {
 	l.mu.Unlock()
 }
 
-// Stop ends all present and future waits with ErrStopped, except those whose
-// condition holds already. It may be called more than once; when it returns,
-// Done is closed.
+// Stop ends all present and future waits with ErrStopped, except waits whose condition is true.
+// When it returns, Done is closed. It may be called more than once.
 func (l *ParkingLot) Stop() {
 	l.once.Do(func() {
 		l.stopped.Store(true)
@@ -125,25 +119,24 @@ func (l *ParkingLot) Stopped() bool { return l.stopped.Load() }
 // Done is closed by Stop.
 func (l *ParkingLot) Done() <-chan struct{} { return l.stop }
 
-// A Waiter waits on behalf of one activity: one operation after another, one
-// wait at a time. It is not safe for concurrent use.
+// A Waiter waits on behalf of a sequence of operations. It is not safe for concurrent use.
 type Waiter struct {
 	lot          *ParkingLot
 	ctx          context.Context
-	timeout      time.Duration // zero or less: none
-	began        time.Time     // when this operation first had to wait
-	firstWait    *FirstWait    // and where that is noted; nil: nowhere
+	timeout      time.Duration // of the current operation; zero or less: none
+	began        time.Time     // when the current operation first checked the clock; zero: it has not
+	firstWait    *FirstWait    // records began; nil: not recorded
 	word         wordCond
-	deferred     *atomic.Uint64 // stored, but nobody has been woken yet
+	deferred     *atomic.Uint64 // a stored word whose waiters are not woken yet; see DeferWake
 	fence        atomic.Uint64
-	cond         Cond // what a parked waiter waits for; guarded by lot.mu
+	cond         Cond // condition of the parked waiter; guarded by lot.mu
 	token        chan struct{}
 	timer        *time.Timer
 	parkAtOnce   bool
-	whileWaiting func() (bool, error)  // nil: nothing; see Serve
-	checkPeers   func(time.Time) error // nil: nothing; see Look
-	peersChecked time.Time             // when look was last called
-	_            [64]byte              // the next waiter belongs to another rank
+	whileWaiting func() (bool, error)  // see WhileWaiting; nil: none
+	checkPeers   func(time.Time) error // see CheckPeers; nil: none
+	peersChecked time.Time             // when checkPeers was last called
+	_            [64]byte              // padding: the next waiter in memory belongs to another rank
 }
 
 // NewWaiter returns a waiter that parks in lot.
@@ -151,32 +144,32 @@ func NewWaiter(lot *ParkingLot) *Waiter {
 	return &Waiter{lot: lot, ctx: context.Background(), token: make(chan struct{}, 1)}
 }
 
-// Note has the waiter note in m when operations begin to wait. It is called
-// before the first of them.
+// RecordFirstWait makes the waiter record in m when an operation begins to wait. It must be called
+// before the first operation.
 func (w *Waiter) RecordFirstWait(m *FirstWait) { w.firstWait = m }
 
-// Serve has f called again and again while a wait lasts for more than a moment. It does
-// what others need of this waiter's owner before they can go on, and reports whether there
-// was something to do; its error ends the wait. It is called before the first operation.
+// WhileWaiting registers f, which a wait calls repeatedly after a moment. f does work that other
+// ranks need from this rank, and reports whether there was any. An error of f ends the wait. It
+// must be called before the first operation.
 func (w *Waiter) WhileWaiting(f func() (bool, error)) { w.whileWaiting = f }
 
-// Begin starts an operation: the waits that follow end when ctx does, or when
-// together they have lasted for timeout (if it is positive).
+// Begin starts an operation. Its waits end when ctx ends, or when they have lasted for timeout in
+// total, unless timeout is zero or less.
 func (w *Waiter) Begin(ctx context.Context, timeout time.Duration) {
 	w.ctx, w.timeout, w.began, w.parkAtOnce = ctx, timeout, time.Time{}, false
 }
 
-// Patient says that what the operation waits for takes long: its waits park at once.
+// ParkAtOnce makes the waits of the current operation park without spinning, because they will take
+// long.
 func (w *Waiter) ParkAtOnce() { w.parkAtOnce = true }
 
-// End lets go of the operation's context.
+// End ends the operation and releases its context.
 func (w *Waiter) End() {
 	w.Flush()
 	w.ctx = context.Background()
 }
 
-// wordCond waits until a word has reached a value, or until its writer has
-// left for good.
+// wordCond is true when a word has reached a value, or when its writer has left.
 type wordCond struct {
 	word, left *atomic.Uint64
 	least      uint64
@@ -186,12 +179,11 @@ func (c *wordCond) Ready() bool {
 	return c.word.Load() >= c.least || (c.left != nil && c.left.Load() != 0)
 }
 
-// AtLeast waits until word has reached least. It reports false when the word
-// has not, because gone is no longer zero: the writer said goodbye. A nil gone
-// is never looked at.
+// AtLeast waits until word has reached least. It returns false without an error if left becomes
+// nonzero first, which means that the writer has left. left may be nil.
 func (w *Waiter) AtLeast(word *atomic.Uint64, least uint64, left *atomic.Uint64) (bool, error) {
-	// Most waits end here, within a microsecond, without a look at anything
-	// else: whoever looks at the clock sees the word change a little late.
+	// Most waits end here within a microsecond. Reading the clock would delay the detection of the
+	// change.
 	polls := pollsPerCheck
 	if w.lot.spin > 0 {
 		polls = 16 * pollsPerCheck
@@ -214,16 +206,16 @@ func (w *Waiter) AtLeast(word *atomic.Uint64, least uint64, left *atomic.Uint64)
 	if err := w.wait(&w.word, peer); err != nil {
 		return false, err
 	}
-	// The writer says goodbye after its last word.
+	// The writer sets left after its last store to word.
 	return word.Load() >= least, nil
 }
 
 // For waits until c is ready.
 func (w *Waiter) For(c Cond) error { return w.wait(c, nil) }
 
-// wait waits until c is ready. If c is a word of another process, it is passed
-// a second time as that: then other processes are given way to, not goroutines,
-// and the waiter sleeps on the word in place of parking.
+// wait waits until c is ready. peer is c if c is a word of another process, and nil otherwise. With
+// peer the waiter yields to other processes instead of goroutines, and sleeps on the word instead
+// of parking.
 func (w *Waiter) wait(c Cond, peer *wordCond) error {
 	w.Flush()
 	if w.lot.scheduler != nil {
@@ -245,8 +237,8 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 		}
 		now, err := w.Check()
 		if err != nil {
-			// What is waited for may have come after the last look, and those who
-			// saw it have gone on and ended the group in their next operation.
+			// The condition may have become true after the last poll. The ranks that saw it may
+			// have gone on and stopped the group in their next operation.
 			if c.Ready() {
 				return nil
 			}
@@ -260,7 +252,7 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 			if err != nil {
 				return err
 			}
-			if busy { // there is likely more to do soon
+			if busy { // more work is likely soon
 				start, yields = now, yieldPeerFor
 			}
 		}
@@ -281,12 +273,10 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 	}
 }
 
-// giveWay lets others run: other processes, for a word of theirs; goroutines,
-// if there are fewer processors than ranks in this process; and otherwise
-// threads that the system keeps from running. The other kind gets a turn now and
-// then. Looking for a goroutine can wake a thread of the runtime, which then
-// takes a processor from a process that has work: between processes it is done
-// as seldom as the garbage collector and the others can bear.
+// yieldCPU lets others run. For a word of another process it yields to other processes. Otherwise
+// it yields to goroutines if this process has fewer CPUs than ranks, and else to threads. The other
+// kind gets every eighth turn. Between processes goroutines get every second turn: runtime.Gosched
+// can wake a thread that takes a CPU from another process, but the garbage collector needs turns.
 func (w *Waiter) yieldCPU(turn int, peer *wordCond) {
 	threads, other := w.lot.spin > 0, turn%8 == 0
 	if peer != nil {
@@ -300,9 +290,8 @@ func (w *Waiter) yieldCPU(turn int, peer *wordCond) {
 	}
 }
 
-// Check returns why the operation must stop waiting, if it must, and the time.
-// For calls it often enough; so must everything else that waits on behalf of
-// an operation, such as a transport.
+// Check returns the time, and an error if the operation must stop waiting. It is for callers that
+// wait by other means, such as system calls.
 func (w *Waiter) Check() (time.Time, error) {
 	now := w.lot.now()
 	if w.lot.stopped.Load() {
@@ -323,18 +312,18 @@ func (w *Waiter) Check() (time.Time, error) {
 	return now, nil
 }
 
-// While waits as long as word has the value v, whatever else happens. It is
-// for words that their writer changes without waiting for anybody.
+// WaitWhileEqual waits while word has the value v, regardless of stop, context and timeout. The
+// writer must not wait for another rank before it changes the word.
 func (w *Waiter) WaitWhileEqual(word *atomic.Uint64, v uint64) {
 	for word.Load() == v {
 		runtime.Gosched()
 	}
 }
 
-// park sleeps until something may have changed; For finds out what.
+// park sleeps until the condition may have changed.
 func (w *Waiter) park(c Cond, now time.Time) {
 	select {
-	case <-w.token: // left over from an earlier wait
+	case <-w.token: // a token of an earlier wait
 	default:
 	}
 	l := w.lot
@@ -344,7 +333,7 @@ func (w *Waiter) park(c Cond, now time.Time) {
 	l.parked.Add(1)
 	l.mu.Unlock()
 
-	// A store that happened before the waiter was listed woke nobody.
+	// A store before the waiter was in the list has woken no waiter.
 	if !c.Ready() {
 		var expired <-chan time.Time
 		if w.timeout > 0 {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestEnds has waits end for every reason, spinning and parked.
+// TestEnds ends waits for every reason, while spinning and while parked.
 func TestEnds(t *testing.T) {
 	var word, gone atomic.Uint64
 	for name, test := range map[string]struct {
@@ -44,8 +44,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestEndsTooLate has what is waited for come after a look, and the wait end before
-// the next: so it is when the others go on at once, and end the group.
+// TestEndsTooLate makes a condition true after a poll and ends the wait before the next poll, as
+// when other ranks go on at once and stop the group. The wait must succeed.
 func TestEndsTooLate(t *testing.T) {
 	for name, end := range map[string]func(l *ParkingLot, cancel context.CancelFunc){
 		"stop":   func(l *ParkingLot, _ context.CancelFunc) { l.Stop() },
@@ -67,8 +67,7 @@ func TestEndsTooLate(t *testing.T) {
 	}
 }
 
-// lateCond comes true after the last look before the waiter looks at everything
-// else, and then calls end.
+// lateCond becomes true after the waiter's last poll before its checks, and then calls end.
 type lateCond struct {
 	looks int
 	end   func()
@@ -92,8 +91,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestPeers waits as processes do, on words of their own: one side counts up,
-// the other follows, with pauses that make it sleep now and then.
+// TestPeers waits as processes do, each on the other's word: one side counts up, the other follows,
+// with pauses in which it sleeps.
 func TestPeers(t *testing.T) {
 	const rounds = 300
 	var words, sleeping [2]atomic.Uint64
@@ -122,7 +121,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestMany parks many waiters on one word and wakes those whose value has come.
+// TestMany parks many waiters on one word and wakes those whose value is reached.
 func TestMany(t *testing.T) {
 	var word atomic.Uint64
 	l := NewParkingLot(1 << 20)

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// A Bell ends the pauses of a Pace, which is one goroutine's; any may ring. The zero Bell
-// is ready, and must not be copied.
+// A Wakeup ends the pauses of a Poller. One goroutine pauses, any goroutine may call Signal. The
+// zero Wakeup is ready. It must not be copied.
 type Wakeup struct {
 	count    atomic.Uint64
 	sleeping atomic.Bool
 }
 
-// Ring ends a pause that is under way, and one that begins without knowing of it.
+// Signal ends the current pause, and a later pause that begins with an older Count.
 func (b *Wakeup) Signal() {
 	b.count.Add(1)
 	if b.sleeping.Load() {
@@ -20,13 +20,13 @@ func (b *Wakeup) Signal() {
 	}
 }
 
-// Rings is how often it has been rung.
+// Count returns the number of Signals.
 func (b *Wakeup) Count() uint64 { return b.count.Load() }
 
-// nap sleeps until the bell is rung more often than is known, or for a time.
+// sleep sleeps until Count differs from seen, or for d.
 func (b *Wakeup) sleep(d time.Duration, seen uint64) {
-	// Who rings counts, then looks for a sleeper; the sleeper says so, then the kernel
-	// looks at the count.
+	// Signal increments the count and then loads sleeping. The sleeper stores sleeping, and then
+	// the kernel compares the count. At least one of the two sees the other's store.
 	b.sleeping.Store(true)
 	sleepOn(&b.count, uint32(seen), d)
 	b.sleeping.Store(false)

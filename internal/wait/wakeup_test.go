@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// TestBell has a bell end a pause that is under way, and one that begins after it was
-// rung and does not know of that.
-func TestBell(t *testing.T) {
+// TestWakeup ends a pause in progress, and one that begins after a Signal that it has not seen.
+func TestWakeup(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
 		var b Wakeup
 		p := Poller{MinPause: maxPause, Wakeup: &b, Seen: b.Count()}
@@ -30,15 +29,15 @@ func TestBell(t *testing.T) {
 			pauses++
 		}
 		ring.Wait()
-		p.Pause() // it does not know of the ring, and so does not wait
+		p.Pause() // it has not seen the Signal, so it does not wait
 		if b.Count() != 1 || late > 0 && pauses == 0 {
 			t.Errorf("%d rings, %d pauses", b.Count(), pauses)
 		}
 	}
 }
 
-// TestPatient has a waiter park at once, and come back for every reason.
-func TestPatient(t *testing.T) {
+// TestParkAtOnce parks a waiter at once, and ends its wait for every reason.
+func TestParkAtOnce(t *testing.T) {
 	l := NewParkingLot(1)
 	w := NewWaiter(l)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -75,9 +74,9 @@ func TestPatient(t *testing.T) {
 	}
 }
 
-// TestBeside has processes, as it were, wait for each other's words without giving way:
-// for a moment, and so long that they sleep.
-func TestBeside(t *testing.T) {
+// TestNeverYield waits like processes for each other's words without yielding, for short waits and
+// for waits that sleep.
+func TestNeverYield(t *testing.T) {
 	var words, sleeping [2]atomic.Uint64
 	lots := [2]*ParkingLot{
 		NewPeerParkingLot(false, &sleeping[0], []*atomic.Uint64{&sleeping[1]}),

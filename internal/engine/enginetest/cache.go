@@ -7,10 +7,10 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A cache spares the ranks of one process from working out the same inputs and
-// results. It changes no result, and the ranks do not meet through it while an
-// operation's memory is in use: the race detector would take that for
-// synchronisation.
+// cache spares the ranks of one process from computing the same inputs and results
+// again. It does not change any result. Ranks do not synchronize through it while
+// an operation uses its memory, because the race detector would count that as
+// synchronization between the ranks.
 type cache struct {
 	mu      sync.Mutex
 	entries map[cacheKey]*cacheEntry
@@ -19,7 +19,7 @@ type cache struct {
 type cacheKey struct {
 	t     kernel.DType
 	c     class
-	red   engine.Red // zero: an input
+	red   engine.Red // zero: the entry is an input
 	rank  int
 	ranks int
 	n     int

@@ -15,7 +15,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// Inputs that are called exact must have one result in any order.
+// TestExactInputsHaveNoOrder checks that inputs marked exact have one result in any
+// order.
 func TestExactInputsHaveNoOrder(t *testing.T) {
 	for dtype := kernel.Int8; dtype.Valid(); dtype++ {
 		for _, red := range RedsOf(dtype) {
@@ -37,7 +38,8 @@ func TestExactInputsHaveNoOrder(t *testing.T) {
 	}
 }
 
-// Wild inputs must show the order of a sum, or RankOrder would test nothing.
+// TestWildInputsHaveAnOrder checks that the order of a sum changes the result for
+// wild inputs. Otherwise RankOrder would test nothing.
 func TestWildInputsHaveAnOrder(t *testing.T) {
 	for dtype := kernel.Float16; dtype.Valid(); dtype++ {
 		in := make([][]byte, 5)
@@ -90,7 +92,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// An engine that promises no order gets inputs that need none.
+// TestAnyOrder checks that an engine without RankOrder gets inputs that need no
+// order.
 func TestAnyOrder(t *testing.T) {
 	opt := Options{Light: true, Deadline: time.Minute}
 	world := func(_ testing.TB, ranks int) []engine.Engine {
@@ -118,13 +121,13 @@ func TestCaseNames(t *testing.T) {
 	}
 }
 
-// A careless engine does something wrong after every operation.
-type careless struct {
+// faultyEngine does something wrong after every operation.
+type faultyEngine struct {
 	engine.Engine
 	wrong func(calls []engine.Call)
 }
 
-func (e careless) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
+func (e faultyEngine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
 	err := e.Engine.Run(ctx, seq, calls)
 	if e.Rank() == 1 {
 		e.wrong(calls)
@@ -132,7 +135,8 @@ func (e careless) Run(ctx context.Context, seq uint64, calls []engine.Call) erro
 	return err
 }
 
-// The suite must notice an engine that does its work and something else.
+// TestSuiteNotices checks that the suite detects an engine that has a side effect
+// besides its result.
 func TestSuiteNotices(t *testing.T) {
 	flip := func(p unsafe.Pointer) { *(*byte)(p) ^= 1 }
 	opt := Options{RankOrder: true, Deadline: time.Minute}
@@ -150,7 +154,7 @@ func TestSuiteNotices(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var engines []engine.Engine
 			for _, e := range shm.NewLocal(2, shm.Options{}) {
-				engines = append(engines, careless{e, c.wrong})
+				engines = append(engines, faultyEngine{e, c.wrong})
 			}
 			_, err := runBodies(t, engines, opt, &Case{Ranks: 2, Body: body})
 			if err == nil || !strings.Contains(err.Error(), c.text) {

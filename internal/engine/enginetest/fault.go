@@ -12,18 +12,19 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A Fault is what a case makes go wrong, as every rank must be told.
+// Fault is the failure that a case provokes, as every rank must report it.
 type Fault struct {
 	Kind error
-	// Ranks are named in the text.
+	// Ranks are the ranks that the text names.
 	Ranks []int
 	// Text is what the text must contain.
 	Text []string
-	// Lost are the ranks that are gone. They are told nothing.
+	// Lost are the ranks that have exited. They get no error.
 	Lost []int
 }
 
-// verify checks that every rank that is not lost got the same, right failure.
+// verify checks that every rank that is not lost has the same failure, and that it
+// is the expected one.
 func (f *Fault) verify(engines []engine.Engine, errs []error) error {
 	said := ""
 	for rank, err := range errs {
@@ -55,8 +56,8 @@ func differ(list []string) bool {
 	return slices.ContainsFunc(list, func(s string) bool { return s != list[0] })
 }
 
-// Check checks the error of one rank that is not lost. That all ranks have the
-// same, who calls it must find out.
+// Check checks the error of one rank that is not lost. The caller must check that
+// all ranks have the same error.
 func (f *Fault) Check(err error) error {
 	failure := (*engine.Failure)(nil)
 	if !errors.As(err, &failure) {
@@ -73,7 +74,7 @@ func (f *Fault) Check(err error) error {
 			return fmt.Errorf("the text does not say %q: %w", part, err)
 		}
 	}
-	if sides := rankName.FindAllString(failure.Reason, -1); f.Kind == engine.ErrMismatch && !differ(sides) {
+	if sides := rankName.FindAllString(failure.Reason(), -1); f.Kind == engine.ErrMismatch && !differ(sides) {
 		return fmt.Errorf("the text does not name two ranks: %w", err)
 	}
 	for _, rank := range f.Ranks {
@@ -84,26 +85,26 @@ func (f *Fault) Check(err error) error {
 	return nil
 }
 
-// suffer runs operations of which one is known to fail on some rank. A rank
-// whose own part went well, because it had nothing to wait for, must hear of
-// it in its next operation. It returns the failure.
-func (r *Rank) suffer(ctx context.Context, ops ...Op) error {
-	return r.sufferIn(ctx, func(ctx context.Context) context.Context { return ctx }, ops...)
+// expectFailure runs operations of which one is known to fail on some rank. A rank
+// whose own part succeeds, because it waits for nothing, must get the failure in
+// its next operation. It returns the failure.
+func (r *Rank) expectFailure(ctx context.Context, ops ...Op) error {
+	return r.expectFailureIn(ctx, func(ctx context.Context) context.Context { return ctx }, ops...)
 }
 
-// sufferIn gives each operation a context of its own.
-func (r *Rank) sufferIn(ctx context.Context, in func(context.Context) context.Context, ops ...Op) error {
+// expectFailureIn is expectFailure with a context of its own for each operation.
+func (r *Rank) expectFailureIn(ctx context.Context, in func(context.Context) context.Context, ops ...Op) error {
 	err := r.Try(in(ctx), ops...)
-	r.arena.spoil()
+	r.arena.overwrite()
 	if err == nil {
 		err = r.Try(in(ctx), Op{Verb: engine.Barrier})
 	}
 	return r.failed(ctx, err)
 }
 
-// failed checks that a failure is final: every later call returns it. It
-// returns the failure itself, or else an error that wraps none, so that it is
-// not taken for one.
+// failed checks that a failure is final: every later call returns it. It returns
+// the failure itself. Otherwise it returns an error that wraps no Failure, so that
+// the two cannot be confused.
 func (r *Rank) failed(ctx context.Context, err error) error {
 	if err == nil {
 		return errors.New("nothing has failed")
@@ -112,7 +113,7 @@ func (r *Rank) failed(ctx context.Context, err error) error {
 	if !errors.As(err, &f) {
 		return err
 	}
-	// What the test adds to the failure's text is not the same on all ranks.
+	// What the test adds to the text is not the same on all ranks.
 	err = f
 	select {
 	case <-r.Failed():

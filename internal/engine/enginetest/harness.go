@@ -12,8 +12,8 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// grace is how long after its deadline a case may still need to come to an
-// end, before its goroutines are printed and left behind.
+// grace is how long a case may continue after its deadline. After that the harness
+// prints its goroutines and abandons them.
 const grace = time.Minute
 
 func runCase(t *testing.T, world World, opt Options, c *Case) {
@@ -33,9 +33,8 @@ func runCase(t *testing.T, world World, opt Options, c *Case) {
 	checkGoroutines(t)
 }
 
-// runBodies runs a case's body once per engine and closes the engines. It
-// returns what the bodies returned, and the first error that was not meant to
-// be.
+// runBodies runs a case's body once per engine and closes the engines. It returns
+// the errors of the bodies, and the first error that the case does not expect.
 func runBodies(tb testing.TB, engines []engine.Engine, opt Options, c *Case) (errs []error, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), opt.Deadline)
 	defer cancel()
@@ -52,7 +51,7 @@ func runBodies(tb testing.TB, engines []engine.Engine, opt Options, c *Case) (er
 			errs[i] = c.Body(ctx, r)
 			if err := errs[i]; err != nil && !c.expects(err) {
 				once.Do(func() { first = fmt.Errorf("rank %d: %w", i, err) })
-				r.Abandon(err)
+				r.FailGroups(err)
 				cancel()
 			}
 		})
@@ -71,7 +70,7 @@ func runBodies(tb testing.TB, engines []engine.Engine, opt Options, c *Case) (er
 	return errs, first
 }
 
-// expects reports whether an error is what a case is about.
+// expects reports whether a case expects an error.
 func (c *Case) expects(err error) bool {
 	return c.Fault != nil && errors.As(err, new(*engine.Failure))
 }

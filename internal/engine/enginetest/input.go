@@ -6,24 +6,24 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A class is a kind of input.
+// class is a kind of input.
 type class uint8
 
 const (
-	// wild elements are all that a type can hold: extremes, NaNs with
-	// payloads, infinities, both zeros, subnormals, and numbers of which the
-	// order of a sum changes the last bits.
+	// wild elements are any values of a type: extremes, NaNs with payloads,
+	// infinities, both zeros, subnormals, and numbers for which the order of a sum
+	// changes the last bits.
 	wild class = iota
-	// addends are whole numbers whose sum is exact in any order, also of their
-	// small multiples, in every type.
+	// addends are integers whose sum is exact in any order, in every type. The same
+	// holds for small multiples of them.
 	addends
-	// averages are the same for an average.
+	// averages are numbers whose average is exact in any order.
 	averages
-	// factors are numbers whose product is the same in any order.
+	// factors are numbers whose product is exact in any order.
 	factors
 )
 
-// A random is a splitmix64 generator: small, and the same everywhere.
+// A random is a splitmix64 generator: small, and the same on every platform.
 type random uint64
 
 func (r *random) next() uint64 {
@@ -37,7 +37,7 @@ func (r *random) next() uint64 {
 // below returns a number from 0 to n-1.
 func (r *random) below(n int) int { return int(r.next() >> 1 % uint64(n)) }
 
-// mix makes one seed of several numbers.
+// mix combines several numbers into one seed.
 func mix(numbers ...uint64) uint64 {
 	var r random
 	for _, n := range numbers {
@@ -92,9 +92,8 @@ func extremes[T uint8 | uint32 | uint64](b, values []T, r *random) {
 	}
 }
 
-// wildFloats makes floats of random bits: of every eight elements one stays
-// what it is, one becomes special, and six come near one, so that they add up
-// to something.
+// wildFloats makes floats of random bits. Of every eight elements, one keeps its
+// bits, one becomes special, and six are near one, so that their sum has an order.
 func wildFloats[T uint16 | uint32 | uint64](b []T, bias, mantissa int, r *random) {
 	one := T(bias) << mantissa
 	sign := ^(^T(0) >> 1)
@@ -122,8 +121,8 @@ func fillExact(b []byte, t kernel.DType, c class, ranks int, r *random) {
 		values = []float64{0, 1, -1, 2, -2, 4, -4}
 	}
 	if c == averages {
-		// An average multiplies by 1/ranks, rounded: sums of these multiples of
-		// one number are exact in any order.
+		// An average multiplies by 1/ranks, rounded. Sums of such multiples of one
+		// number are exact in any order.
 		for i := range values {
 			values[i] *= float64(ranks)
 		}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// checkGoroutines fails the test if an engine has left a goroutine behind.
-// Goroutines that are on their way out get time to leave.
+// checkGoroutines fails the test if an engine has left a goroutine running. It
+// gives goroutines that are about to end some time.
 func checkGoroutines(tb testing.TB) {
 	const patience = time.Minute
 	var left string
@@ -20,8 +20,8 @@ func checkGoroutines(tb testing.TB) {
 	tb.Errorf("goroutines left behind:\n%s", left)
 }
 
-// engineGoroutines returns the stacks of all goroutines but this one that run
-// code of an engine or of a body.
+// engineGoroutines returns the stacks of all other goroutines that run code of an
+// engine or of a body.
 func engineGoroutines() string {
 	stacks := make([]byte, 64<<10)
 	for {

@@ -7,23 +7,23 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// An Op describes a collective operation in words that mean something to every
-// rank of a group of any size.
+// An Op describes a collective operation in terms that are valid for every rank of
+// a group of any size.
 type Op struct {
 	Verb    engine.Verb
 	Red     engine.Red
 	Type    kernel.DType
-	N       int // elements of one rank's share; of the largest, if uneven
+	N       int // elements of one rank's share; of the largest share, if uneven
 	Root    int // modulo the number of ranks
 	InPlace bool
 	Uneven  bool
 	Exact   bool // the input has the same result in every order
 	Numbers bool // the input of Min and Max has neither NaNs nor negative zeros
 	Name    string
-	Seed    uint64 // decides the inputs, the factors and the uneven counts
+	Seed    uint64 // selects the inputs, the factors and the uneven counts
 }
 
-// String says what the operation is, for a failed test.
+// String describes the operation for a failed test.
 func (o Op) String() string {
 	form, place := "", "out of place"
 	if o.Uneven {
@@ -36,7 +36,7 @@ func (o Op) String() string {
 		o.Verb, form, o.N, o.Type, o.Red, o.Root, place, o.Seed)
 }
 
-// text is what an engine calls the operation in its errors.
+// text is how an engine describes the operation in its errors.
 func (o Op) text(size int) string {
 	m := engine.Mem{N: o.N, Type: o.Type}
 	if o.Verb == engine.AllToAll {
@@ -64,7 +64,7 @@ func (o Op) root(size int) int {
 	return o.Root % size
 }
 
-// class is the kind of input that the operation needs.
+// class returns the kind of input that the operation needs.
 func (o Op) class() class {
 	switch {
 	case !o.reduces() || !o.Exact || !o.Type.IsFloat():
@@ -79,7 +79,7 @@ func (o Op) class() class {
 	return addends
 }
 
-// scale is a rank's factor for PreMul.
+// scale returns a rank's factor for PreMul.
 func (o Op) scale(rank int) float64 {
 	k := mix(o.Seed, uint64(rank), 'x')
 	small := float64(k%5) - 2
@@ -89,8 +89,8 @@ func (o Op) scale(rank int) float64 {
 	return small + float64(k>>8%1000)/1024
 }
 
-// count is how many elements the rank from has for the rank to. Verbs without
-// one of the two give it as zero.
+// count returns how many elements rank from sends to rank to. For a verb without
+// one of the two, that argument is zero.
 func (o Op) count(from, to, size int) int {
 	if !o.Uneven {
 		return o.N
@@ -105,7 +105,7 @@ func (o Op) count(from, to, size int) int {
 	return int(k >> 8 % uint64(o.N+1))
 }
 
-// sourceCounts are the sizes of the shares of a rank's source, one for an
+// sourceCounts returns the sizes of the shares of a rank's source: one for an
 // undivided source, none if the rank has no source.
 func (o Op) sourceCounts(rank, size int) []int {
 	counts := make([]int, 0, size)
@@ -135,7 +135,7 @@ func (o Op) sourceCounts(rank, size int) []int {
 	return counts
 }
 
-// sources are the shares of a rank's source.
+// sources returns the shares of a rank's source.
 func (o Op) sources(c *cache, rank, size int) [][]byte {
 	counts := o.sourceCounts(rank, size)
 	flat := o.input(c, rank, size, counts)
@@ -156,8 +156,8 @@ func (o Op) input(c *cache, rank, size int, counts []int) []byte {
 	return c.get(key, func() []byte { return newInput(key.t, key.c, key.seed, rank, size, n) })
 }
 
-// results are the shares of a rank's destination after the operation, one for
-// an undivided destination, none if the rank gets nothing.
+// results returns the shares of a rank's destination after the operation: one for
+// an undivided destination, none if the rank receives nothing.
 func (o Op) results(c *cache, rank, size int) [][]byte {
 	root := o.root(size)
 	switch o.Verb {
@@ -199,7 +199,7 @@ func (o Op) results(c *cache, rank, size int) [][]byte {
 	return nil
 }
 
-// reduction is the combined source of all ranks.
+// reduction returns the combined source of all ranks.
 func (o Op) reduction(c *cache, size int) []byte {
 	counts := o.sourceCounts(0, size)
 	in, scales := make([][]byte, size), make([]float64, size)

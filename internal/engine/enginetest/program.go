@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A Program is what all ranks of a group do, step by step. It means something
-// for a group of any size.
+// A Program is what all ranks of a group do, step by step. It is valid for a group
+// of any size.
 type Program []Step
 
 // A Step is a batch, an exchange of messages, or programs for other groups.
@@ -19,16 +19,16 @@ type Step struct {
 	Transfers []Transfer `json:",omitempty"`
 	Backwards bool       `json:",omitempty"`
 
-	// Colours splits the group, rank by rank, and Inside runs in its parts.
+	// Colours splits the group by rank; Inside runs in the new groups.
 	Colours []int   `json:",omitempty"`
 	Inside  Program `json:",omitempty"`
 
-	// AtOnce runs at the same time, each in a group of its own.
+	// AtOnce runs at the same time, each program in a group of its own.
 	AtOnce []Program `json:",omitempty"`
 }
 
-// Play is one rank's part in the program.
-func (p Program) Play(ctx context.Context, r *Rank) error {
+// Run runs one rank's part of the program.
+func (p Program) Run(ctx context.Context, r *Rank) error {
 	for i := range p {
 		s := &p[i]
 		var err error
@@ -38,9 +38,9 @@ func (p Program) Play(ctx context.Context, r *Rank) error {
 		case len(s.Transfers) > 0:
 			err = r.exchange(ctx, s.Backwards, s.Transfers...)
 		case len(s.Colours) > 0:
-			err = s.playInside(ctx, r)
+			err = s.runInside(ctx, r)
 		default:
-			err = s.playAtOnce(ctx, r)
+			err = s.runAtOnce(ctx, r)
 		}
 		if err != nil {
 			return fmt.Errorf("step %d: %w", i, err)
@@ -49,7 +49,7 @@ func (p Program) Play(ctx context.Context, r *Rank) error {
 	return nil
 }
 
-func (s *Step) playInside(ctx context.Context, r *Rank) error {
+func (s *Step) runInside(ctx context.Context, r *Rank) error {
 	key := r.Rank()
 	if s.Backwards {
 		key = -key
@@ -58,10 +58,10 @@ func (s *Step) playInside(ctx context.Context, r *Rank) error {
 	if err != nil || sub == nil {
 		return err
 	}
-	return errors.Join(s.Inside.Play(ctx, sub), sub.Close())
+	return errors.Join(s.Inside.Run(ctx, sub), sub.Close())
 }
 
-func (s *Step) playAtOnce(ctx context.Context, r *Rank) error {
+func (s *Step) runAtOnce(ctx context.Context, r *Rank) error {
 	subs := make([]*Rank, len(s.AtOnce))
 	for i := range subs {
 		var err error
@@ -73,9 +73,9 @@ func (s *Step) playAtOnce(ctx context.Context, r *Rank) error {
 	for i := range subs {
 		k := (i + r.Rank()) % len(subs)
 		go func() {
-			err := s.AtOnce[k].Play(ctx, subs[k])
+			err := s.AtOnce[k].Run(ctx, subs[k])
 			if err != nil {
-				r.Abandon(err)
+				r.FailGroups(err)
 			}
 			errs <- errors.Join(err, subs[k].Close())
 		}()
@@ -87,12 +87,12 @@ func (s *Step) playAtOnce(ctx context.Context, r *Rank) error {
 	return all
 }
 
-// runPrograms plays random programs.
+// runPrograms runs random programs.
 func runPrograms(t *testing.T, world World, opt Options) {
 	rapid.Check(t, func(rt *rapid.T) {
 		ranks := rapid.SampledFrom([]int{1, 2, 3, 4, 5, 7, 8}).Draw(rt, "ranks")
 		program := opt.programs(2).Draw(rt, "program")
-		c := Case{Ranks: ranks, Body: program.Play}
+		c := Case{Ranks: ranks, Body: program.Run}
 		if _, err := runBodies(t, world(t, ranks), opt, &c); err != nil {
 			rt.Fatal(err)
 		}
@@ -100,7 +100,7 @@ func runPrograms(t *testing.T, world World, opt Options) {
 	checkGoroutines(t)
 }
 
-// programs draws programs that make groups within groups down to a depth.
+// programs draws programs that make nested groups down to a depth.
 func (o Options) programs(depth int) *rapid.Generator[Program] {
 	kinds := []string{"batch", "batch", "exchange"}
 	if depth > 0 {
@@ -132,7 +132,7 @@ func (o Options) programs(depth int) *rapid.Generator[Program] {
 	return rapid.Map(rapid.SliceOfN(step, 1, most), func(steps []Step) Program { return steps })
 }
 
-// drawBytes draws the size of a share: usually small, at times large.
+// drawBytes draws the size of a share: usually small, sometimes large.
 func drawBytes(t *rapid.T) int {
 	most := rapid.SampledFrom([]int{16, 200, 4 << 10, 40 << 10}).Draw(t, "most")
 	return rapid.IntRange(0, most).Draw(t, "bytes")

@@ -12,9 +12,9 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A Rank is one rank's side of a group, as a body sees it. It counts the
+// A Rank is one rank's engine in a group, as a body uses it. It counts the
 // operations, makes their arguments and checks their results. It is for one
-// goroutine; a group made by Split has a Rank of its own.
+// goroutine. A group made by Split has a Rank of its own.
 type Rank struct {
 	engine.Engine
 
@@ -27,24 +27,25 @@ type Rank struct {
 	all *groups
 }
 
-// groups are all the groups of which one rank is a member, to be ended together.
+// groups are all the groups of which one rank is a member. FailGroups fails all of
+// them.
 type groups struct {
 	mu   sync.Mutex
 	list []engine.Engine
 }
 
-// NewRank returns a rank for a body that has a process to itself.
+// NewRank returns a rank for a body that is alone in its process.
 func NewRank(e engine.Engine) *Rank { return newRank(e, newCache(), new(groups)) }
 
-// A Crew makes the ranks of bodies that share a process: what they compute to
-// check results they compute once.
-type Crew struct{ shared *cache }
+// A RankFactory makes the ranks of bodies that share a process. They share the
+// inputs and results that they compute for checks.
+type RankFactory struct{ shared *cache }
 
-// NewCrew returns a Crew.
-func NewCrew() *Crew { return &Crew{newCache()} }
+// NewRankFactory returns a RankFactory.
+func NewRankFactory() *RankFactory { return &RankFactory{newCache()} }
 
-// Rank is NewRank for one of them. It may be called by any goroutine.
-func (c *Crew) Rank(e engine.Engine) *Rank { return newRank(e, c.shared, new(groups)) }
+// Rank is NewRank for a body that shares the process. Any goroutine may call it.
+func (c *RankFactory) Rank(e engine.Engine) *Rank { return newRank(e, c.shared, new(groups)) }
 
 func newRank(e engine.Engine, c *cache, all *groups) *Rank {
 	all.mu.Lock()
@@ -53,19 +54,19 @@ func newRank(e engine.Engine, c *cache, all *groups) *Rank {
 	return &Rank{Engine: e, cache: c, all: all}
 }
 
-// Abandon ends all groups of which this rank is a member, because its body has
-// failed and the others must not wait for it.
-func (r *Rank) Abandon(err error) {
+// FailGroups fails all groups of which this rank is a member, because its body has
+// failed and the other ranks must not wait for it.
+func (r *Rank) FailGroups(err error) {
 	r.all.mu.Lock()
 	defer r.all.mu.Unlock()
 	for _, e := range r.all.list {
 		e.Fail(&engine.Failure{
-			Kind: engine.ErrAborted, Rank: e.Rank(), Reason: fmt.Sprintf("the test has failed: %v", err),
+			Kind: engine.ErrAborted, Rank: e.Rank(), Facts: engine.Facts{Text: fmt.Sprintf("the test has failed: %v", err)},
 		})
 	}
 }
 
-// Do runs operations as one batch and checks all that they did.
+// Do runs operations as one batch and checks all their effects.
 func (r *Rank) Do(ctx context.Context, ops ...Op) error {
 	if err := r.Try(ctx, ops...); err != nil {
 		return fmt.Errorf("%v on rank %d of %d: %w", ops, r.Rank(), r.Size(), err)
@@ -85,12 +86,12 @@ func (r *Rank) Do(ctx context.Context, ops ...Op) error {
 			return fmt.Errorf("%v: rank %d of %d: memory beside buffer %d was written", ops, r.Rank(), r.Size(), i)
 		}
 	}
-	r.arena.spoil()
+	r.arena.overwrite()
 	return nil
 }
 
-// Try runs operations as one batch and returns the engine's error. If there is
-// one it writes to all memory first: it is the rank's own again.
+// Try runs operations as one batch and returns the engine's error. After an error
+// it overwrites all memory at once, because the memory belongs to the rank again.
 func (r *Rank) Try(ctx context.Context, ops ...Op) error {
 	r.arena.reset()
 	r.ready, r.calls = r.ready[:0], r.calls[:0]
@@ -101,12 +102,12 @@ func (r *Rank) Try(ctx context.Context, ops ...Op) error {
 	}
 	err := r.run(ctx)
 	if err != nil {
-		r.arena.spoil()
+		r.arena.overwrite()
 	}
 	return err
 }
 
-// run runs r.calls, checked as the public API checks them.
+// run runs r.calls after the checks of the public API.
 func (r *Rank) run(ctx context.Context) error {
 	for i := range r.calls {
 		if err := r.calls[i].Check(r.Rank(), r.Size()); err != nil {
@@ -117,8 +118,8 @@ func (r *Rank) run(ctx context.Context) error {
 	return r.Run(ctx, r.seq, r.calls)
 }
 
-// Split divides the group: ranks with one colour form a new one, ordered by
-// key and then by rank. A negative colour takes no part and gets nil.
+// Split divides the group: ranks with one colour form a new group, ordered by key
+// and then by rank. A rank with a negative colour gets nil.
 func (r *Rank) Split(ctx context.Context, colour, key int) (*Rank, error) {
 	mine := []int64{int64(colour), int64(key)}
 	all := make([]int64, 2*r.Size())

@@ -9,10 +9,10 @@ import (
 )
 
 // reduce is the sequential reference: it combines one source per rank in rank
-// order. Scales are the ranks' factors for PreMul.
+// order. scales are the ranks' factors for PreMul.
 func reduce(t kernel.DType, red engine.Red, scales []float64, in [][]byte) []byte {
 	if len(in) == 1 && red != engine.PreMul && red != engine.Avg {
-		return in[0] // nothing is computed: a NaN keeps its payload
+		return in[0] // nothing is computed, so a NaN keeps its payload
 	}
 	switch t {
 	case kernel.Int8:
@@ -73,8 +73,8 @@ func foldIntegers[T integer](red engine.Red, in [][]byte) []byte {
 
 type float interface{ float32 | float64 }
 
-// factorOf is what a rank's elements are multiplied by. Without a factor a
-// product is not even formed: 1*x is no longer the NaN that x was.
+// factorOf returns the factor of a rank's elements, and whether there is one.
+// Without a factor no product is formed, because 1*x would change the NaN x.
 func factorOf(red engine.Red, scales []float64, rank, ranks int) (float64, bool) {
 	switch red {
 	case engine.PreMul:
@@ -85,7 +85,7 @@ func factorOf(red engine.Red, scales []float64, rank, ranks int) (float64, bool)
 	return 1, false
 }
 
-// The conversions T(a*b) keep the compiler from fusing a product with a sum.
+// The conversions T(a*b) keep the compiler from fusing a product and a sum.
 
 func foldFloats[T float](nan T, red engine.Red, scales []float64, in [][]byte) []byte {
 	out := newBytes(len(in[0]))
@@ -167,7 +167,8 @@ func combine[T float](acc, b []T, red engine.Red) {
 	}
 }
 
-// lesser is the smaller of two numbers, -0 before +0, or NaN if one is.
+// lesser returns the smaller of two numbers; -0 is less than +0. It returns NaN if
+// one of them is NaN.
 func lesser[T float](a, b T) T {
 	switch {
 	case a != a || a < b:

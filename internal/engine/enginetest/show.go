@@ -7,7 +7,7 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// show writes an element for a person: its bits and its value.
+// show formats an element for an error: its bits and its value.
 func show(bits uint64, t kernel.DType) string {
 	var v any
 	switch t {

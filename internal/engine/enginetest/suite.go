@@ -9,31 +9,31 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// A World makes the engines of a new group, one per rank. The suite closes
-// them.
+// World makes the engines of a new group, one per rank. The suite closes them.
 type World func(tb testing.TB, ranks int) []engine.Engine
 
-// Options say what an engine promises and how much of the suite it is to run.
+// Options say what an engine promises, and how much of the suite to run.
 type Options struct {
 	// RankOrder says that reductions combine elements in rank order, so that
-	// results are those of the sequential reference whatever the input.
-	// Without it only inputs are used that have one result in any order.
+	// results equal the sequential reference for any input. Without it, the suite
+	// only uses inputs that have one result in any order.
 	RankOrder bool
-	// Numbers says that the engine leaves open what Min and Max make of a NaN
-	// and of two zeros: their inputs are ordinary numbers.
+	// Numbers says that the engine does not define the results of Min and Max for
+	// NaNs and for two zeros. Their inputs are then ordinary numbers.
 	Numbers bool
-	// Light runs a sample: fewer types, sizes and numbers of ranks. It is
-	// for variants of an engine that is tested in full elsewhere, and is what
-	// -short does.
+	// Light runs a sample: fewer types, sizes and numbers of ranks. It is for
+	// variants of an engine that is tested in full elsewhere. The flag -short has
+	// the same effect.
 	Light bool
-	// Ranks are the sizes of the groups, where a case can have any. Nil: a usual
-	// choice.
+	// Ranks are the sizes of the groups, where a case can have any size. Nil: a
+	// default selection.
 	Ranks []int
-	// Brief makes -short run one of so many cases: each engine, and each variant of
-	// one, runs others. Zero: 3. More is for engines whose groups take long to make.
+	// Brief makes -short run one of every Brief cases. Each engine, and each
+	// variant of an engine, runs other cases. Zero: 3. Engines whose groups take
+	// long to make use more.
 	Brief int
-	// Deadline is how long one case may take before it counts as hung. Zero:
-	// a minute.
+	// Deadline is how long one case may take before the suite treats it as hung.
+	// Zero: one minute.
 	Deadline time.Duration
 }
 
@@ -43,13 +43,13 @@ type Case struct {
 	Ranks int
 	// Body is what one rank does.
 	Body func(ctx context.Context, r *Rank) error
-	// Fault, if it is not nil, is what must go wrong.
+	// Fault, if not nil, is the failure that must occur.
 	Fault *Fault
-	// Note, if it is not nil, says for the log what the case did.
+	// Note, if not nil, describes for the log what the case did.
 	Note func() string
 }
 
-// Cases returns all cases, except those that Run makes up anew each time.
+// Cases returns all cases, except those that Run draws at random.
 func Cases(opt Options) []Case {
 	var cases []Case
 	cases = append(cases, sweepCases(opt)...)

@@ -9,7 +9,7 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A Transfer describes a message in words that mean something to every rank.
+// A Transfer describes a message in terms that are valid for every rank.
 type Transfer struct {
 	From, To int // modulo the number of ranks
 	Tag      int
@@ -18,7 +18,7 @@ type Transfer struct {
 	Seed     uint64
 }
 
-// A side of a transfer is what one rank does for it.
+// A transferSide is one rank's side of a transfer.
 type transferSide struct {
 	t    Transfer
 	m    engine.Message
@@ -26,10 +26,10 @@ type transferSide struct {
 	want []byte
 }
 
-// exchange carries out transfers among the ranks. Each rank posts its sides in
-// the order of the list, so that those between two ranks with one tag are
-// matched in that order, and then finishes its receives before its sends;
-// backwards turns the order in which receives are finished around.
+// exchange runs transfers among the ranks. Each rank posts its sides in the order
+// of the list, so that transfers between two ranks with one tag are matched in that
+// order. It then finishes its receives before its sends; backwards reverses the
+// order of the receives.
 func (r *Rank) exchange(ctx context.Context, backwards bool, list ...Transfer) error {
 	r.arena.reset()
 	sides := r.post(list)
@@ -43,7 +43,7 @@ func (r *Rank) exchange(ctx context.Context, backwards bool, list ...Transfer) e
 			if s.m.Send != send {
 				continue
 			}
-			// After an error too: what was posted has its memory until then.
+			// Also after an error: a posted message owns its memory until Finish.
 			if err := r.finish(ctx, s); first == nil {
 				first = err
 			}
@@ -77,14 +77,14 @@ func (r *Rank) post(list []Transfer) []*transferSide {
 	return sides
 }
 
-// finish waits for a message, checks it, and writes to its memory.
+// finish waits for a message, checks it, and overwrites its memory.
 func (r *Rank) finish(ctx context.Context, s *transferSide) error {
 	if err := s.m.Check(r.Rank(), r.Size()); err != nil {
 		return err
 	}
 	err := r.Finish(ctx, &s.m)
 	same := bytes.Equal(s.data, s.want)
-	paint(s.data, spoil)
+	fillPattern(s.data, spoil)
 	if err != nil {
 		return fmt.Errorf("%+v on rank %d of %d: %w", s.t, r.Rank(), r.Size(), err)
 	}

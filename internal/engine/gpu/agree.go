@@ -3,8 +3,6 @@ package gpu
 import (
 	"bytes"
 	"context"
-	"fmt"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -13,38 +11,40 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// apart tells the comparison from operations of the user's that look alike.
-const apart = "operation on a device"
+// comparison is the name of the calls that compare operations. It distinguishes them from the
+// user's operations.
+const comparison = "operation on a device"
 
-// An operation is what is being done.
+// An operation is one operation on one rank.
 type operation struct {
 	e        *Engine
 	ctx      context.Context
 	seq      uint64
 	calls    []engine.Call
 	name     string
-	stream   *cuda.Stream // the caller's, if the operation is put in order with one
-	latest   time.Time    // zero: whenever
-	where    string       // what it waits for, for an error; "": the device
+	stream   *cuda.Stream    // the caller's stream that the operation is ordered with; nil: none
+	deadline time.Time       // zero: none
+	message  *engine.Message // the message that the operation waits for, for errors; nil: the device
+	queued   bool            // the operation waits for its turn; for errors
 	onDevice bool
 	uneven   bool
-	ahead    bool // it was agreed upon together with one before it
-	enqueued bool // the engine's stream may hold a part of it
+	ahead    bool // compared together with an earlier operation
+	enqueued bool // the engine's stream may hold a part of the operation
 }
 
-// agree waits for all ranks and finds out whether they are about to do the same,
-// unless they have found out already. If there is no communicator yet, all of them
-// know the id of one then.
+// agree waits for all ranks and compares their operations, unless an earlier comparison covered
+// this one. If there is no communicator yet, agree also distributes the id of one. next are the
+// signatures of the operations that follow on this rank.
 func (o *operation) agree(next []uint64) error {
 	e := o.e
 	if e.agreed > 0 {
 		e.agreed--
-		o.onDevice = true // whole, or it would have no sign
+		o.onDevice = true // entirely: otherwise it has no signature that is compared ahead
 		if f := e.failure(); f != nil {
 			return f
 		}
 		if err := o.ctx.Err(); err != nil {
-			o.where = "its turn had not come"
+			o.queued = true
 			return o.fail(err)
 		}
 		o.ahead = true
@@ -56,15 +56,15 @@ func (o *operation) agree(next []uint64) error {
 			o.uneven = o.uneven || c.Uneven
 		}
 	}
-	e.mine = marksOf(sign(o.calls), next)
+	e.ownDigest = digestOf(signature(o.calls), next)
 	e.calls = append(e.calls[:0], engine.Call{
-		Verb: engine.AllGather, Method: o.name, Name: apart,
-		Src: memOf(e.mine[:], kernel.Uint64), Dst: memOf(e.all, kernel.Uint64),
+		Verb: engine.AllGather, Method: o.name, Name: comparison,
+		Src: memOf(e.ownDigest[:], kernel.Uint64), Dst: memOf(e.digests, kernel.Uint64),
 	})
 	if e.comm == nil && e.stage == nil {
 		if e.rank == 0 {
 			if f := e.failure(); f != nil {
-				return f // an id that nobody uses would keep its thread
+				return f // NCCL keeps a thread for an id that is never used
 			}
 			id, err := e.lib.NewID()
 			if err != nil {
@@ -73,12 +73,12 @@ func (o *operation) agree(next []uint64) error {
 			e.id = id
 		}
 		m := memOf(e.id[:], kernel.Uint8)
-		e.calls = append(e.calls, engine.Call{Verb: engine.Broadcast, Method: o.name, Name: apart, Src: m, Dst: m})
+		e.calls = append(e.calls, engine.Call{Verb: engine.Broadcast, Method: o.name, Name: comparison, Src: m, Dst: m})
 	}
 	if err := e.onCPU(o.ctx, o.seq, e.calls); err != nil {
 		return err
 	}
-	same := e.common()
+	same := e.commonPrefix()
 	if same == 0 {
 		return o.disagree()
 	}
@@ -89,20 +89,15 @@ func (o *operation) agree(next []uint64) error {
 	return nil
 }
 
-// disagree tells who is about to do what. All ranks come here, and to the same
-// conclusion.
+// disagree fails the group with the first difference between the ranks' operations. All ranks call
+// it and find the same difference.
 func (o *operation) disagree() error {
 	e := o.e
-	var b strings.Builder
+	var mine []byte
 	for i := range o.calls {
-		c := &o.calls[i]
-		b.WriteString(c.Sig().Text(c.Name))
-		if c.OnDevice() {
-			b.WriteString(" on a device")
-		}
-		b.WriteByte(0)
+		c := o.calls[i].Info()
+		mine = engine.AppendCall(mine, &c)
 	}
-	mine := []byte(b.String())
 	lengths := make([]int64, e.size)
 	err := e.onCPU(o.ctx, o.seq, []engine.Call{{
 		Verb: engine.AllGather, Method: o.name,
@@ -111,11 +106,11 @@ func (o *operation) disagree() error {
 	if err != nil {
 		return err
 	}
-	texts := make([][]byte, e.size)
+	lists := make([][]byte, e.size)
 	parts := make([]engine.Mem, e.size)
 	for r, n := range lengths {
-		texts[r] = make([]byte, n)
-		parts[r] = memOf(texts[r], kernel.Uint8)
+		lists[r] = make([]byte, n)
+		parts[r] = memOf(lists[r], kernel.Uint8)
 	}
 	err = e.onCPU(o.ctx, o.seq, []engine.Call{{
 		Verb: engine.AllGather, Uneven: true, Method: o.name, Src: memOf(mine, kernel.Uint8), DstParts: parts,
@@ -124,44 +119,44 @@ func (o *operation) disagree() error {
 		return err
 	}
 	odd := 0
-	for r := range texts {
-		if !bytes.Equal(texts[r], texts[0]) {
+	for r := range lists {
+		if !bytes.Equal(lists[r], lists[0]) {
 			odd = r
 			break
 		}
 	}
-	a, c := difference(texts[0], texts[odd])
-	f := &engine.Failure{
-		Kind: engine.ErrMismatch, Rank: odd,
-		Reason: fmt.Sprintf("rank 0 calls %s, rank %d calls %s", a, odd, c),
+	f := &engine.Failure{Kind: engine.ErrMismatch, Rank: odd, Facts: engine.Facts{Event: engine.CallsDiffer}}
+	if a, b, differ := difference(engine.ReadCalls(lists[0]), engine.ReadCalls(lists[odd])); differ {
+		f.Sides = []engine.Side{{Rank: 0, Call: a}, {Rank: odd, Call: b}}
 	}
 	e.Fail(f)
 	return e.first(f)
 }
 
-// difference is the first call in which two ranks differ.
-func difference(a, b []byte) (string, string) {
-	as, bs := bytes.Split(a, []byte{0}), bytes.Split(b, []byte{0})
+// difference returns the first call in which two ranks differ. Batches of different lengths differ
+// as a whole. It reports false if the lists are equal: then only a hash differs.
+func difference(as, bs []engine.CallInfo) (a, b engine.CallInfo, differ bool) {
 	if len(as) != len(bs) {
-		return count(len(as) - 1), count(len(bs) - 1)
+		return together(as), together(bs), true
 	}
 	for i := range as {
-		if !bytes.Equal(as[i], bs[i]) {
-			return string(as[i]), string(bs[i])
+		if as[i] != bs[i] {
+			return as[i], bs[i], true
 		}
 	}
-	return "what only its hash tells apart", "what only its hash tells apart"
+	return a, b, false
 }
 
-func count(calls int) string {
-	if calls == 1 {
-		return "one operation"
+// together returns the only call, or a Batch that stands for several.
+func together(calls []engine.CallInfo) engine.CallInfo {
+	if len(calls) == 1 {
+		return calls[0]
 	}
-	return fmt.Sprintf("a Batch of %d operations", calls)
+	return engine.CallInfo{Sig: engine.Sig{Verb: engine.Group, Count: int64(len(calls))}}
 }
 
-// compareCounts tells every rank how many elements each other has for it, in
-// the uneven calls on the device. It ends when all ranks have found theirs right.
+// compareCounts checks that the element counts of uneven calls on the device agree in pairs: what
+// one rank sends another is what the other expects. It returns when all ranks have checked theirs.
 func (o *operation) compareCounts() error {
 	e := o.e
 	for i := range o.calls {
@@ -175,7 +170,7 @@ func (o *operation) compareCounts() error {
 		}
 		e.counts = [2][]int64{out, in}
 		e.calls = append(e.calls[:0], engine.Call{
-			Verb: engine.AllToAll, Method: o.name, Name: apart,
+			Verb: engine.AllToAll, Method: o.name, Name: comparison,
 			Src: memOf(out, kernel.Int64), Dst: memOf(in, kernel.Int64),
 		})
 		if err := e.onCPU(o.ctx, o.seq, e.calls); err != nil {
@@ -185,19 +180,20 @@ func (o *operation) compareCounts() error {
 			if want := o.expects(c, r); int64(want) != n {
 				f := &engine.Failure{
 					Kind: engine.ErrMismatch, Op: o.name, Seq: o.seq, Rank: e.rank,
-					Reason: fmt.Sprintf("rank %d expects %d elements from rank %d, which has %d for it; "+
-						"the counts of an uneven operation must agree in pairs", e.rank, want, r, n),
+					Facts: engine.Facts{
+						Event: engine.CountsDiffer, Sides: []engine.Side{{Rank: e.rank, N: int64(want)}, {Rank: r, N: n}},
+					},
 				}
 				e.Fail(f)
 				return e.first(f)
 			}
 		}
 	}
-	e.calls = append(e.calls[:0], engine.Call{Verb: engine.Barrier, Method: o.name, Name: apart})
+	e.calls = append(e.calls[:0], engine.Call{Verb: engine.Barrier, Method: o.name, Name: comparison})
 	return e.onCPU(o.ctx, o.seq, e.calls)
 }
 
-// sends is how many elements this rank has for another.
+// sends returns how many elements this rank sends to another.
 func (o *operation) sends(c *engine.Call, to int) int {
 	v := c.Verb.Info()
 	switch {
@@ -209,7 +205,7 @@ func (o *operation) sends(c *engine.Call, to int) int {
 	return c.Src.N
 }
 
-// expects is how many elements another rank should have for this one.
+// expects returns how many elements this rank expects from another.
 func (o *operation) expects(c *engine.Call, from int) int {
 	v := c.Verb.Info()
 	switch {
@@ -221,8 +217,8 @@ func (o *operation) expects(c *engine.Call, from int) int {
 	return c.Dst.N
 }
 
-// onCPU carries out calls on the CPU engine, unless Close has closed it: a goroutine may come
-// back from the driver after that.
+// onCPU carries out calls on the CPU engine, unless Close has closed it. A goroutine may return
+// from the driver after Close.
 func (e *Engine) onCPU(ctx context.Context, seq uint64, calls []engine.Call) error {
 	e.cpuUse.RLock()
 	defer e.cpuUse.RUnlock()
@@ -232,7 +228,7 @@ func (e *Engine) onCPU(ctx context.Context, seq uint64, calls []engine.Call) err
 	return e.Engine.Run(ctx, seq, calls)
 }
 
-// closedError is why nothing can be done after Close.
+// closedError returns the error of an operation after Close.
 func (e *Engine) closedError() error {
 	if f := e.failure(); f != nil {
 		return f
@@ -240,7 +236,7 @@ func (e *Engine) closedError() error {
 	return errClosed
 }
 
-// onHost carries out what is on the host of a Batch that is on both.
+// onHost carries out the host calls of a Batch that has calls on host memory and on device memory.
 func (o *operation) onHost() error {
 	e := o.e
 	e.calls = e.calls[:0]
@@ -259,7 +255,7 @@ func (o *operation) onHost() error {
 	return err
 }
 
-// memOf describes numbers to the CPU engine.
+// memOf describes a slice to the CPU engine.
 func memOf[T uint64 | int64 | byte](s []T, t kernel.DType) engine.Mem {
 	return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(s)), N: len(s), Type: t}
 }

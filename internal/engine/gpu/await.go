@@ -3,7 +3,6 @@ package gpu
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -13,14 +12,14 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// hearsay is how long a rank that NCCL has let down waits to be told who is
-// gone, before it blames NCCL.
-const hearsay = 2 * time.Second
+// reportWait is how long a rank waits after an error of NCCL for the report of a lost rank, which is
+// the likely reason. After that, the error of NCCL is the failure.
+const reportWait = 2 * time.Second
 
-// errLate is that the group's own timeout has passed.
-var errLate = errors.New("it took too long")
+// errTimeout means that DeviceOptions.Timeout has passed.
+var errTimeout = errors.New("it took too long")
 
-// connect makes the communicator, if there is none.
+// connect creates the communicator of all ranks if there is none.
 func (o *operation) connect() error {
 	e := o.e
 	if e.comm != nil {
@@ -33,22 +32,23 @@ func (o *operation) connect() error {
 	return err
 }
 
-// open makes a communicator of some ranks, which do the same. The engine aborts
-// it when the group fails, and ends it.
+// open creates a communicator of some ranks, which all call it. The engine aborts the communicator
+// when the group fails, and finalizes it on Close.
 //
-// To make one can be given up only if it does not block; but such a one launches
-// every operation from a new thread, in ten times the time. So it has a child
-// that blocks, where NCCL has children.
+// Only the creation of a non-blocking communicator can be cancelled. But NCCL launches each
+// operation of a non-blocking communicator from a new thread, which takes ten times as long. So
+// open returns a blocking child of a non-blocking communicator if this version of NCCL has
+// ncclCommSplit.
 func (o *operation) open(id nccl.UniqueID, rank, size int) (*nccl.Comm, error) {
 	e := o.e
-	ctx, release := o.bounded()
+	ctx, release := o.boundedContext()
 	defer release()
 	comm, err := e.lib.Init(ctx, e.dev, id, rank, size, nccl.Config{NonBlocking: true})
 	if err == nil {
-		e.keep(comm)
+		e.addComm(comm)
 		child, wrong := comm.Split(ctx, 0, rank, nccl.Config{})
 		if wrong == nil {
-			e.keep(child)
+			e.addComm(child)
 			comm = child
 		} else if !errors.As(wrong, new(*cuda.VersionError)) {
 			err = wrong
@@ -63,36 +63,36 @@ func (o *operation) open(id nccl.UniqueID, rank, size int) (*nccl.Comm, error) {
 	return comm, nil
 }
 
-// keep notes a communicator that is to be aborted when the group fails.
-func (e *Engine) keep(comm *nccl.Comm) {
+// addComm registers a communicator for abort and Close.
+func (e *Engine) addComm(comm *nccl.Comm) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.comms = append(e.comms, comm)
 	switch {
 	case e.Failure() != nil:
-		e.aborts.Go(e.abort) // the watcher may have been too early for this one, and so may Close
+		e.aborts.Go(e.abort) // the watcher, and Close, may have run before
 	case len(e.comms) == 1:
 		e.watcher.Go(e.watch)
 	}
 }
 
-// kept are the communicators there are.
-func (e *Engine) kept() []*nccl.Comm {
+// allComms returns the registered communicators.
+func (e *Engine) allComms() []*nccl.Comm {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.comms)
 }
 
-// bounded returns the operation's context, which also ends, with the cause, when
-// its time is over or the group has failed. After release nothing of it is left.
-func (o *operation) bounded() (ctx context.Context, release func()) {
+// boundedContext returns the operation's context, which also ends, with a cause, at the deadline
+// and when the group fails. release ends its goroutine.
+func (o *operation) boundedContext() (ctx context.Context, release func()) {
 	ctx, cancel := context.WithCancelCause(o.ctx)
 	timer := time.NewTimer(time.Hour)
 	late := timer.C
-	if o.latest.IsZero() {
+	if o.deadline.IsZero() {
 		late = nil
 	} else {
-		timer.Reset(time.Until(o.latest))
+		timer.Reset(time.Until(o.deadline))
 	}
 	over := make(chan struct{})
 	go func() {
@@ -101,7 +101,7 @@ func (o *operation) bounded() (ctx context.Context, release func()) {
 		case <-o.e.Failed():
 			cancel(o.e.Failure())
 		case <-late:
-			cancel(errLate)
+			cancel(errTimeout)
 		case <-ctx.Done():
 		}
 	}()
@@ -112,8 +112,7 @@ func (o *operation) bounded() (ctx context.Context, release func()) {
 	}
 }
 
-// watch aborts the communicators as soon as the group has failed, whatever this
-// rank is doing with them.
+// watch aborts the communicators when the group fails, also while this rank uses them.
 func (e *Engine) watch() {
 	select {
 	case <-e.Failed():
@@ -122,31 +121,31 @@ func (e *Engine) watch() {
 	}
 }
 
-// abort ends what runs on the communicators, all together, because NCCL's abort
-// of one may wait for another. NCCL may hang in it; then they are left to
-// themselves.
+// abort aborts all communicators at once, because NCCL's abort of one may wait for another. It
+// returns after abortTimeout even if NCCL hangs.
 func (e *Engine) abort() {
-	comms := e.kept()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	comms := e.allComms()
+	ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 	defer cancel()
 	if err := nccl.AbortAll(ctx, comms...); err != nil && e.opt.Logger != nil {
 		e.opt.Logger.Warn("a communicator could not be aborted cleanly", "device", e.dev.Ordinal(), "error", err)
 	}
 }
 
-// await waits until the device is done with what stands before an event.
+// await waits until the device has reached an event.
 func (o *operation) await(event *cuda.Event, comm *nccl.Comm) error {
-	pace := wait.Poller{SpinAllowed: o.e.keen}
-	for look := false; ; look = pace.Pause() {
-		if over, err := o.reached(event, comm, look); over || err != nil {
+	poller := wait.Poller{SpinAllowed: o.e.spinAllowed}
+	for checkDue := false; ; checkDue = poller.Pause() {
+		if over, err := o.reached(event, comm, checkDue); over || err != nil {
 			return err
 		}
 	}
 }
 
-// reached reports whether the device is done with what stands before an event, or why
-// nobody waits for that any more.
-func (o *operation) reached(event *cuda.Event, comm *nccl.Comm, look bool) (bool, error) {
+// reached reports whether the device has reached an event. It returns an error if the wait must
+// end: of the context, the group or NCCL, or at the deadline. checkDue says that there is time for
+// the last two.
+func (o *operation) reached(event *cuda.Event, comm *nccl.Comm, checkDue bool) (bool, error) {
 	e := o.e
 	if done, err := event.Done(); done || err != nil {
 		return done, err
@@ -158,11 +157,11 @@ func (o *operation) reached(event *cuda.Event, comm *nccl.Comm, look bool) (bool
 		return false, e.Failure()
 	default:
 	}
-	if !look {
+	if !checkDue {
 		return false, nil
 	}
-	if o.late() {
-		return false, errLate
+	if o.pastDeadline() {
+		return false, errTimeout
 	}
 	if comm != nil {
 		return false, comm.AsyncError()
@@ -170,24 +169,34 @@ func (o *operation) reached(event *cuda.Event, comm *nccl.Comm, look bool) (bool
 	return false, nil
 }
 
-// late reports whether the operation's time is over.
-func (o *operation) late() bool { return !o.latest.IsZero() && time.Now().After(o.latest) }
-
-// atWork tells what is known of an operation that the device has.
-func (o *operation) atWork() string {
-	e := o.e
-	text := fmt.Sprintf("%v was at work, and all ranks had begun", e.dev)
-	if o.ahead {
-		text = fmt.Sprintf("%v was at work, and all ranks had started the operation", e.dev)
+// limit returns the deadline of an operation that begins now. Zero means none.
+func (e *Engine) limit() time.Time {
+	if e.opt.Timeout <= 0 {
+		return time.Time{}
 	}
-	// If others follow, who does not come to one of them is the likely reason.
-	if behind := e.Behind(); len(behind) > 0 {
-		text += "; not arrived at one after it: " + engine.Ranks(behind)
-	}
-	return text
+	return time.Now().Add(e.opt.Timeout)
 }
 
-// fail ends the group, and returns the first cause.
+// pastDeadline reports whether the operation's deadline has passed.
+func (o *operation) pastDeadline() bool { return !o.deadline.IsZero() && time.Now().After(o.deadline) }
+
+// waits returns what the operation waits for. If the device has the operation and others follow, a
+// rank that has not arrived at one of them is the likely reason.
+func (o *operation) waits() engine.Facts {
+	switch {
+	case o.message != nil:
+		return o.message.Awaited()
+	case o.queued:
+		return engine.Facts{Wait: engine.Wait{Phase: engine.Queued}}
+	}
+	w := engine.Wait{Phase: engine.DeviceAtWork, Behind: o.e.Behind()}
+	if o.ahead {
+		w.Phase = engine.DeviceAhead
+	}
+	return engine.Facts{Device: o.e.dev.String(), Wait: w}
+}
+
+// fail fails the group because of err and returns the first failure of the group.
 func (o *operation) fail(err error) error {
 	e := o.e
 	f := (*engine.Failure)(nil)
@@ -198,18 +207,16 @@ func (o *operation) fail(err error) error {
 		return known
 	}
 	f = &engine.Failure{Op: o.name, Seq: o.seq, Rank: e.rank, Err: err}
-	where := o.where
-	if where == "" {
-		where = o.atWork()
-	}
+	f.Facts = o.waits()
 	switch {
 	case o.ctx.Err() != nil:
-		f.Interrupt(o.ctx, o.ctx.Err(), e.opt.Timeout, where)
-	case o.late():
-		f.Interrupt(o.ctx, wait.ErrTimeout, e.opt.Timeout, where)
+		f.Interrupt(o.ctx, o.ctx.Err(), e.opt.Timeout)
+	case o.pastDeadline():
+		f.Interrupt(o.ctx, wait.ErrTimeout, e.opt.Timeout)
 	default:
-		f.Kind, f.Reason = engine.ErrAborted, fmt.Sprintf("%v has failed on rank %d: %v", e.dev, e.rank, err)
-		t := time.NewTimer(hearsay)
+		f.Kind = engine.ErrAborted
+		f.Facts = engine.Facts{Event: engine.DeviceFailed, Device: e.dev.String(), Text: err.Error()}
+		t := time.NewTimer(reportWait)
 		defer t.Stop()
 		if errors.As(err, new(*nccl.Error)) {
 			select {
@@ -222,7 +229,7 @@ func (o *operation) fail(err error) error {
 	return e.first(f)
 }
 
-// first is the group's cause, after Fail was called with f.
+// first returns the first failure of the group, after Fail was called with f.
 func (e *Engine) first(f *engine.Failure) error {
 	if known := e.failure(); known != nil {
 		return known
@@ -230,8 +237,8 @@ func (e *Engine) first(f *engine.Failure) error {
 	return f
 }
 
-// failure is the group's cause, nil if it has none. When it returns one, the
-// group has ended for everyone who waits for that, too.
+// failure returns the first failure of the group, or nil. If it returns a failure, Failed is
+// closed.
 func (e *Engine) failure() *engine.Failure {
 	f := e.Failure()
 	if f != nil {
@@ -240,16 +247,16 @@ func (e *Engine) failure() *engine.Failure {
 	return f
 }
 
-// quiet aborts the communicators and waits until the device no longer uses the memory of what
-// stands before an event. It waits until engine.LetGo after the first such call: the caller gets its
-// error then even if the driver or NCCL does not return.
-func (e *Engine) quiet(event *cuda.Event) {
+// quiesce aborts the communicators and waits until the device has reached an event, so that it no
+// longer uses the memory of the operations before it. It returns engine.AbandonAfter after the
+// first such call at the latest, even if the driver or NCCL does not return.
+func (e *Engine) quiesce(event *cuda.Event) {
 	e.mu.Lock()
-	first := e.quietBy.IsZero()
+	first := e.quiesceBy.IsZero()
 	if first {
-		e.quietBy = time.Now().Add(engine.LetGo)
+		e.quiesceBy = time.Now().Add(engine.AbandonAfter)
 	}
-	left := time.Until(e.quietBy)
+	left := time.Until(e.quiesceBy)
 	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), left)
 	done := make(chan struct{})

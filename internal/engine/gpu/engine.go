@@ -15,24 +15,25 @@ import (
 )
 
 const (
-	// patience is how long an abort of NCCL's may take, and a stream to come to its end after
-	// that, where nobody waits for it.
-	patience = 10 * time.Second
-	// closeLimit is how long Close waits for the device and NCCL. After that they are left
-	// to themselves: a driver call that does not return cannot be ended.
+	// abortTimeout bounds NCCL's abort, and after it the wait for a stream, where no caller
+	// waits for them.
+	abortTimeout = 10 * time.Second
+	// closeLimit is how long Close waits for the device and NCCL. Close then returns without
+	// them: a driver call that does not return cannot be ended.
 	closeLimit = 8 * time.Second
-	// closeGrace is how much of that NCCL's own end may take, which waits for other ranks, and
-	// abortGrace how much an abort may take after that.
+	// closeGrace is the part of closeLimit for NCCL's finalization, which waits for other ranks.
+	// abortGrace is the part for an abort after that.
 	closeGrace = 4 * time.Second
 	abortGrace = 2 * time.Second
 )
 
-// errClosed is why a closed engine does nothing.
+// errClosed is the error of a closed engine.
 var errClosed = errors.New("the Comm is closed")
 
-// An Engine is one rank's side of a group of ranks that have a device each.
+// An Engine is one rank's side of a group of ranks with one device each. It implements
+// engine.DeviceEngine.
 type Engine struct {
-	engine.Engine // of the host's memory, and of all that goes wrong
+	engine.Engine // the CPU engine: works on host memory, and holds the failure of the group
 
 	rank, size int
 	lib        *nccl.Library
@@ -40,66 +41,76 @@ type Engine struct {
 	opt        engine.DeviceOptions
 	comm       *nccl.Comm // of all ranks; nil before the first operation
 	stream     *cuda.Stream
-	one        *cuda.Slice[int32] // for a barrier in a stream's order
-	entry      *cuda.Event        // recorded in a caller's stream, for the engine's to wait for
+	one        *cuda.Slice[int32] // buffer of a barrier that is ordered with a stream
+	entry      *cuda.Event        // recorded in a caller's stream; the engine's stream waits for it
 	events     eventPool          // for messages
-	keen       bool               // there are processors for all ranks of the host, and for NCCL's threads
-	stage      *stage             // in place of NCCL, if device memory goes through the host's
+	stage      *stage             // replaces NCCL if device memory goes through host memory; else nil
+	// spinAllowed reports that the host has CPUs for all ranks and NCCL's proxy threads, so that
+	// a goroutine that polls the device need not yield.
+	spinAllowed bool
 
-	// What an operation needs, kept for the next one.
-	id     nccl.UniqueID
-	mine   [marks]uint64
-	all    []uint64
-	agreed int      // so many operations that follow are the same on all ranks
-	joined *pending // the last of some that are launched and have no event behind them yet
-	held   bool     // the communicator holds some of them
-	calls  []engine.Call
-	counts [2][]int64
-	steps  []step
-	guard  guard           // of the goroutine that launches
-	known  map[uint64]bool // signs of operations that have been carried out; see unknown.go
+	pipeline pipeline // submitted operations
 
-	lookout   guard // of the goroutine that waits for the device
-	lane      lane  // see lane.go
-	laneGuard guard
+	// The goroutine that launches owns these fields: the caller of Run, or the launching goroutine
+	// of the pipeline. They are kept for the next operation.
+	id        nccl.UniqueID
+	ownDigest [digestWords]uint64
+	digests   []uint64 // digestWords of each rank
+	agreed    int      // number of next operations that are equal on all ranks
+	coalesced *pending // launched operations that have no completion event yet; nil: none
+	held      bool     // the communicator holds operations back until flush
+	calls     []engine.Call
+	counts    [2][]int64
+	steps     []step
+	guard     guard
+	// known holds the signatures of operations that have succeeded; see noteKnown. The pipeline's
+	// mu guards it as well while operations are in the pipeline.
+	known map[uint64]bool
+
+	pollGuard  guard // of the goroutine that polls the device
+	order      messageOrder
+	orderGuard guard // of the goroutine that passes messages to NCCL
 	// cpuUse is read-locked while a goroutine uses the CPU engine, and locked by Close, which
 	// then sets cpuClosed.
 	cpuUse    sync.RWMutex
 	cpuClosed bool
-	// inUse is read-locked while a goroutine uses what free gives back. A goroutine that is
-	// stuck in the driver keeps it, and with it all that the driver may still touch.
+	// inUse is read-locked while a goroutine uses resources that free releases. A goroutine that
+	// is stuck in the driver keeps the lock, and so keeps everything that the driver may touch.
 	inUse sync.RWMutex
-	mu    sync.Mutex
-	// abandoned is set when a goroutine has been left behind in the driver, with the fields of
-	// the goroutine that launches. No operation is launched after that.
+	// abandoned is set when a goroutine that launches has been left in the driver. That goroutine
+	// keeps the fields above, so no operation is launched after that.
 	abandoned atomic.Bool
-	freed     bool                 // free has given everything back; guarded by mu
-	aborts    sync.WaitGroup       // aborts that nobody waits for; added to while inUse is read-locked
-	quietBy   time.Time            // when callers stop waiting for the device after a failure; zero: none has
-	comms     []*nccl.Comm         // all of them, for abort and Close
-	pendings  []*pending           // for reuse
-	pairs     map[int]*pair        // by the other rank
-	own       map[uint64]*transfer // messages to this rank itself, by their numbers
-	number    uint64               // of the last message sent
-	watcher   sync.WaitGroup
-	closing   chan struct{}
+	aborts    sync.WaitGroup // aborts without a waiting caller; added to while inUse is read-locked
+	watcher   sync.WaitGroup // the goroutine that runs watch
+	closing   chan struct{}  // closed by Close
 	close     sync.Once
-	closeErr  error
+	closeErr  error // result of Close
+
+	mu         sync.Mutex           // guards the fields below
+	freed      bool                 // free has released everything
+	quiesceBy  time.Time            // when callers stop waiting for the device after a failure; zero: no failure
+	comms      []*nccl.Comm         // all communicators, for abort and Close
+	pendings   []*pending           // for reuse
+	pairs      map[int]*pair        // by the other rank
+	selfSends  map[uint64]*transfer // messages to this rank itself, by number
+	lastNumber uint64               // number of the last message sent
 }
 
-// New puts NCCL beside the CPU engine of a rank; with opt.HostStaging, there is no
-// library, and device memory goes through the CPU engine. It takes over the device and,
-// unless it fails, the engine.
+// New returns an engine that carries out operations on device memory with NCCL, and everything
+// else with the CPU engine of the rank. With opt.HostStaging, lib is not used and device memory
+// goes through the CPU engine. New takes ownership of the device and, unless it fails, of the
+// CPU engine.
 func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.DeviceOptions) (*Engine, error) {
 	e := &Engine{
 		Engine: cpu, rank: cpu.Rank(), size: cpu.Size(), lib: lib, dev: dev, opt: opt,
-		all: make([]uint64, marks*cpu.Size()), closing: make(chan struct{}),
-		pairs: map[int]*pair{}, own: map[uint64]*transfer{}, known: map[uint64]bool{},
+		digests: make([]uint64, digestWords*cpu.Size()), closing: make(chan struct{}),
+		pairs: map[int]*pair{}, selfSends: map[uint64]*transfer{}, known: map[uint64]bool{},
 		events: eventPool{dev: dev},
 	}
-	e.lane.start = (*transfer).start
+	e.order.start = (*transfer).start
+	e.pipeline.init(e)
 	if !opt.HostStaging {
-		e.keen = engine.Beside(cpu)
+		e.spinAllowed = engine.ReserveProxyCPUs(cpu)
 	}
 	var err error
 	if e.stream, err = dev.NewStream(); err == nil {
@@ -120,17 +131,14 @@ func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.Devi
 	return e, nil
 }
 
-// Keen reports whether who waits for the device need not give way.
-func (e *Engine) Keen() bool { return e.keen }
-
-// free gives back what New made.
+// free releases what New and the operations have allocated.
 func (e *Engine) free() error {
 	var errs []error
 	e.aborts.Wait()
 	if e.stream != nil {
-		// What is still in the stream may write to what is freed here. If the
-		// device has failed, that is known.
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		// Work that is still in the stream may write to memory that is freed here. An
+		// error of the device has been reported.
+		ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 		defer cancel()
 		_ = e.stream.Wait(ctx)
 	}
@@ -139,7 +147,7 @@ func (e *Engine) free() error {
 	}
 	e.mu.Lock()
 	e.freed = true
-	pendings := append(e.pendings, e.joined)
+	pendings := append(e.pendings, e.coalesced)
 	e.mu.Unlock()
 	for _, p := range pendings {
 		if p != nil && p.event != nil {
@@ -162,10 +170,10 @@ func (e *Engine) free() error {
 	return errors.Join(append(errs, e.dev.Close())...)
 }
 
-// MarkWaits is the CPU engine's.
+// MarkWaits forwards to the CPU engine.
 func (e *Engine) MarkWaits(m *wait.FirstWait) { engine.MarkWaits(e.Engine, m) }
 
-// Behind is the CPU engine's.
+// Behind forwards to the CPU engine. It returns nil after Close.
 func (e *Engine) Behind() []int {
 	e.cpuUse.RLock()
 	defer e.cpuUse.RUnlock()
@@ -175,9 +183,9 @@ func (e *Engine) Behind() []int {
 	return engine.Behind(e.Engine)
 }
 
-// Close leaves the group and frees the communicator. NCCL's own end waits for
-// the other ranks, to whom it may still have something to send: it is aborted if
-// they have failed for want of this rank, or take too long.
+// Close leaves the group and frees the communicators. NCCL's finalization waits for the other
+// ranks, because it may still have data to send. Close aborts the communicators if the group
+// fails or the finalization takes too long.
 func (e *Engine) Close() error {
 	e.close.Do(func() {
 		close(e.closing)
@@ -190,7 +198,7 @@ func (e *Engine) Close() error {
 		defer limit.Stop()
 		select {
 		case <-watched:
-		case <-time.After(engine.LetGo):
+		case <-time.After(engine.AbandonAfter):
 		}
 		e.cpuUse.Lock()
 		e.cpuClosed = true
@@ -214,10 +222,9 @@ func (e *Engine) Close() error {
 	return e.closeErr
 }
 
-// end ends the communicators, all at once: which of them another rank ends first
-// is not known.
+// end finalizes the communicators, all at once: other ranks may finalize them in another order.
 func (e *Engine) end() error {
-	comms := e.kept()
+	comms := e.allComms()
 	if len(comms) == 0 {
 		return nil
 	}
@@ -246,7 +253,7 @@ func (e *Engine) end() error {
 	return errors.Join(errs...)
 }
 
-// Sub returns this rank's side of a group of some of the ranks.
+// Sub returns this rank's side of a new group of some of the ranks.
 func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 	cpu, err := e.Engine.Sub(ctx, seq, members)
 	if err != nil {
@@ -258,21 +265,21 @@ func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Eng
 		sub, err = New(cpu, e.lib, dev, e.opt)
 	}
 	if err != nil {
-		// This group has failed, as always when one cannot be made of it; other
-		// members have that, and wait for this one there.
-		what := fmt.Sprintf("%v cannot be used for a new group", e.dev)
+		// A group whose subgroup cannot be made fails. Other members may already have the
+		// subgroup and wait for this rank there, so it fails as well.
+		what := engine.Facts{Event: engine.DeviceUnfit, Device: e.dev.String()}
 		f := engine.Spoil(ctx, e.Engine, what, err)
 		_ = engine.Spoil(ctx, cpu, what, err)
-		_ = cpu.Close() // the first cause is the one to report
+		_ = cpu.Close() // the first cause is reported
 		return nil, f
 	}
 	return sub, nil
 }
 
-// Ordinal is the number of the rank's device.
+// Ordinal returns the ordinal of the rank's device.
 func (e *Engine) Ordinal() int { return e.dev.Ordinal() }
 
-// Admit finds out whether a call can be carried out.
+// Admit returns an error if a call cannot be carried out.
 func (e *Engine) Admit(c *engine.Call) error {
 	if err := c.CheckOn(e.rank, e.size, e.dev.Ordinal()); err != nil || !c.OnDevice() {
 		return err
@@ -286,7 +293,7 @@ func (e *Engine) Admit(c *engine.Call) error {
 	return wrong
 }
 
-// holds returns an error if memory cannot be the device's.
+// holds returns an error if m is not memory of the device.
 func (e *Engine) holds(m *engine.Mem) error {
 	if m.Bytes() == 0 {
 		return nil
@@ -300,29 +307,30 @@ func (e *Engine) holds(m *engine.Mem) error {
 	return nil
 }
 
-// Run carries out calls on host memory, on the device's, or on both.
+// Run carries out calls on host memory, device memory, or both. A barrier is compared with the
+// other ranks as operations on device memory are; see usesDevice.
 func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
-	if !e.concerned(calls) {
+	if !usesDevice(calls) {
 		return e.onCPU(ctx, seq, calls)
 	}
-	if s := sign(calls); !e.known[s] {
-		return e.runUnknown(ctx, seq, calls, s)
+	if s := signature(calls); !e.known[s] {
+		return e.runFirst(ctx, seq, calls, s)
 	}
 	return e.runDevice(ctx, seq, calls)
 }
 
-// runDevice carries out calls in which the device has a part.
+// runDevice launches an operation and waits for it.
 func (e *Engine) runDevice(ctx context.Context, seq uint64, calls []engine.Call) error {
 	e.inUse.RLock()
 	defer e.inUse.RUnlock()
-	l := engine.Launch{Ctx: ctx, Seq: seq, Calls: calls}
-	return e.begin(&l, nil, false).settle()
+	r := request{ctx: ctx, seq: seq, calls: calls}
+	return e.launchOne(&r, nil, false).settleLocked()
 }
 
-// concerned reports whether the device has a part in an operation. A barrier
-// begins as an operation on device memory does, so that ranks of which one is at
-// a barrier and another in such an operation are told that in clear words.
-func (e *Engine) concerned(calls []engine.Call) bool {
+// usesDevice reports whether the ranks compare an operation as one on device memory. A barrier
+// counts as one: if one rank calls Barrier and another an operation on device memory, the error
+// names both.
+func usesDevice(calls []engine.Call) bool {
 	barriers := 0
 	for i := range calls {
 		if calls[i].OnDevice() {

@@ -17,8 +17,8 @@ import (
 
 const outOfMemory = 2
 
-// TestSubWithoutDevice lets the driver fail on one rank while a group is made: that
-// is the failure of the group it is made of, on all ranks.
+// TestSubWithoutDevice lets the driver fail on one rank in Sub: the parent group fails with that
+// error on all ranks.
 func TestSubWithoutDevice(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -41,7 +41,7 @@ func TestSubWithoutDevice(t *testing.T) {
 				err = nil
 			}
 			<-e.Failed()
-			if f := e.Failure(); !errors.Is(f, engine.ErrAborted) || !strings.Contains(f.Reason, "cannot be used for a new group") {
+			if f := e.Failure(); !errors.Is(f, engine.ErrAborted) || !strings.Contains(f.Reason(), "cannot be used for a new group") {
 				err = errors.Join(err, fmt.Errorf("the group has failed by %w", f))
 			}
 			errs[r] = errors.Join(err, e.Close())
@@ -54,8 +54,8 @@ func TestSubWithoutDevice(t *testing.T) {
 	}
 }
 
-// TestManyStreams puts an operation in the order of one stream after the other, each
-// of which is closed then. The first operation makes the communicator.
+// TestManyStreams orders each operation with another stream, which is closed afterwards. The first
+// operation creates the communicator.
 func TestManyStreams(t *testing.T) {
 	clean(t)
 	e := newEngines(t, 1, engine.DeviceOptions{})[0]
@@ -63,14 +63,14 @@ func TestManyStreams(t *testing.T) {
 		s, err := e.dev.NewStream()
 		ok(t, err)
 		ok(t, e.AdmitStream(s))
-		p := launch(e, engine.Launch{Ctx: t.Context(), Seq: seq + 1, Calls: []engine.Call{{Verb: engine.Barrier}}, Stream: s})
-		ok(t, p.Settle(), s.Wait(t.Context()), s.Close())
+		p := launch(e, request{ctx: t.Context(), seq: seq + 1, calls: []engine.Call{{Verb: engine.Barrier}}, stream: s})
+		ok(t, p.settle(), s.Wait(t.Context()), s.Close())
 	}
 	ok(t, e.Close())
 }
 
-// TestPinnedOnOne has one of two processes, as it were, not pin the memory that they
-// share. The other works on it, and this one reads it there.
+// TestPinnedOnOne lets pinning the shared memory fail on one of two ranks. That rank uses memory of
+// its own, and the ranks still exchange data.
 func TestPinnedOnOne(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")

@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// glance is how often a guard looks after a call that takes its time.
-const glance = 20 * time.Millisecond
+// guardInterval is how often a guard checks a call that is under way.
+const guardInterval = 20 * time.Millisecond
 
-// A guard fails the group if an operation's time is over while a goroutine is in a call of
-// NCCL or the driver for it. The failure aborts the communicators, which ends the call. If the
-// call never ends, all callers but that goroutine's own are told all the same. Calls usually
-// return before the guard looks: it looks every glance while there are calls, because a timer
-// for each call would cost as much as the call.
+// A guard fails the group if an operation's deadline passes or its context ends while a goroutine
+// is in a call of NCCL or the driver for it. The failure aborts the communicators, which ends the
+// call. If the call never returns, only that goroutine does not see the failure. The guard checks
+// every guardInterval while there are calls, because a timer for each call would cost as much as
+// the call. Most calls return before the first check.
 type guard struct {
 	mu    sync.Mutex
 	timer *time.Timer
 	set   bool       // the timer runs
 	used  bool       // begin was called since the timer was set
-	o     *operation // nil: none is in a call
-	err   error      // why it has failed the group
+	o     *operation // whose call is under way; nil: none
+	err   error      // the error with which the guard has failed the group; nil: it has not
 }
 
-// begin watches over an operation until end.
+// begin watches a call for an operation until end.
 func (g *guard) begin(o *operation) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -32,13 +32,13 @@ func (g *guard) begin(o *operation) {
 	}
 	g.set = true
 	if g.timer == nil {
-		g.timer = time.AfterFunc(glance, g.look)
+		g.timer = time.AfterFunc(guardInterval, g.check)
 	} else {
-		g.timer.Reset(glance)
+		g.timer.Reset(guardInterval)
 	}
 }
 
-// end returns why the guard has failed the group, if it has.
+// end returns the error with which the guard has failed the group, or nil.
 func (g *guard) end() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -46,23 +46,24 @@ func (g *guard) end() error {
 	return g.err
 }
 
-func (g *guard) look() {
+// check fails the group if the call was under way at the last check as well and must end.
+func (g *guard) check() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if o := g.o; o != nil && !g.used && g.err == nil { // it was there last time, too
+	if o := g.o; o != nil && !g.used && g.err == nil { // also at the last check
 		switch {
 		case o.ctx.Err() != nil:
 			g.err = o.ctx.Err()
-		case o.late():
-			g.err = errLate
+		case o.pastDeadline():
+			g.err = errTimeout
 		}
 		if g.err != nil {
-			late, err := *o, g.err // the operation's own goroutine may change o when its call returns
+			late, err := *o, g.err // a copy: the operation's goroutine may change o when its call returns
 			go func() { _ = late.fail(err) }()
 		}
 	}
 	if g.set = g.used || g.o != nil; g.set {
 		g.used = false
-		g.timer.Reset(glance)
+		g.timer.Reset(guardInterval)
 	}
 }

@@ -15,19 +15,19 @@ var types = [...]nccl.DataType{
 	kernel.BFloat16: nccl.BFloat16, kernel.Float32: nccl.Float32, kernel.Float64: nccl.Float64,
 }
 
-var reds = [engine.NumOps + 1]nccl.Op{
+var ops = [engine.NumOps + 1]nccl.Op{
 	engine.Sum: nccl.Sum, engine.Prod: nccl.Prod, engine.Min: nccl.Min, engine.Max: nccl.Max, engine.Avg: nccl.Avg,
 }
 
-// A step is a call with what was made for it.
+// A step is a call and the resources that prepare made for it.
 type step struct {
 	*engine.Call
 	op      nccl.Op
 	scratch *cuda.Slice[byte]
 }
 
-// launch puts the operation into the engine's stream; or the next one puts both there,
-// with one way into C and back.
+// launch enqueues the operation on the engine's stream. If hold is set, NCCL may hold it back until
+// the next operation, which saves a call into C.
 func (o *operation) launch(hold bool) error {
 	e := o.e
 	if err := o.connect(); err != nil {
@@ -53,7 +53,7 @@ func (o *operation) launch(hold bool) error {
 	return first(err, e.guard.end())
 }
 
-// plain reports whether nothing but NCCL's call goes into the stream.
+// plain reports whether the operation is a single call of NCCL and nothing else in the stream.
 func (o *operation) plain() bool {
 	if len(o.calls) != 1 || o.stream != nil {
 		return false
@@ -67,8 +67,8 @@ func ownFactor(c *engine.Call) bool {
 	return c.Scales() && c.Red.Info().Scaling == engine.ByFactor
 }
 
-// flush puts the operations that are held into the stream. What it returns is for the
-// last of them, and for all that are joined with it.
+// flush enqueues the operations that are held back. Its error is that of the last of them, and of
+// all that share its completion event.
 func (e *Engine) flush() error {
 	if !e.held {
 		return nil
@@ -77,6 +77,7 @@ func (e *Engine) flush() error {
 	return e.comm.Flush()
 }
 
+// enqueue passes all calls to NCCL.
 func (o *operation) enqueue() (err error) {
 	e := o.e
 	if err := o.followStream(); err != nil {
@@ -105,7 +106,7 @@ func (o *operation) enqueue() (err error) {
 	return err
 }
 
-// startAll hands all calls to NCCL, in a group.
+// startAll passes all calls to NCCL. It is called in a group of NCCL.
 func (o *operation) startAll() error {
 	for i := range o.e.steps {
 		if err := o.start(&o.e.steps[i]); err != nil {
@@ -125,7 +126,7 @@ func first(errs ...error) error {
 	return nil
 }
 
-// prepare makes what a call needs beside its memory.
+// prepare creates the operator and the scratch memory that a call needs.
 func (o *operation) prepare(s *step) (err error) {
 	e := o.e
 	if !s.OnDevice() {
@@ -139,7 +140,7 @@ func (o *operation) prepare(s *step) (err error) {
 		}
 		s.op, err = e.comm.PreMulSum(types[t], s.Scale)
 	case s.Verb.Reduces():
-		s.op = reds[s.Red]
+		s.op = ops[s.Red]
 	case s.Verb == engine.AllToAll && !s.Uneven && s.Src.Ptr == s.Dst.Ptr && s.Src.N > 0:
 		var src *cuda.Slice[byte]
 		if src, err = cuda.Wrap[byte](e.dev, uintptr(s.Src.Ptr), s.Src.Bytes()); err != nil {
@@ -152,7 +153,7 @@ func (o *operation) prepare(s *step) (err error) {
 	return err
 }
 
-// tidy ends what prepare made, when the stream has no more use for it.
+// tidy releases the resources of prepare, in stream order.
 func (o *operation) tidy(s *step) error {
 	var err error
 	if ownFactor(s.Call) {
@@ -164,7 +165,7 @@ func (o *operation) tidy(s *step) error {
 	return err
 }
 
-// buffer is memory as NCCL is told of it; missing memory is no buffer.
+// buffer describes memory to NCCL. Missing memory is the zero Buffer.
 func (o *operation) buffer(s *step, m engine.Mem) nccl.Buffer {
 	if m.Nothing() {
 		return nccl.Buffer{}
@@ -172,12 +173,12 @@ func (o *operation) buffer(s *step, m engine.Mem) nccl.Buffer {
 	return nccl.Known(o.e.dev, uintptr(m.Ptr), m.N, types[m.Type])
 }
 
-// start hands one call to NCCL.
+// start passes one call to NCCL.
 func (o *operation) start(s *step) error {
 	e := o.e
 	if s.Verb == engine.Barrier {
 		if o.stream == nil {
-			return nil // all ranks are here: they have agreed
+			return nil // agree has waited for all ranks
 		}
 		one := nccl.Of(e.one)
 		return e.comm.AllReduce(one, one, nccl.Sum, e.stream)
@@ -215,7 +216,8 @@ func (o *operation) start(s *step) error {
 	}
 }
 
-// startUneven composes a call that NCCL does not have. It is in a group.
+// startUneven composes an uneven call, which NCCL does not have, of several calls of NCCL. It is
+// called in a group of NCCL.
 func (o *operation) startUneven(s *step) error {
 	e := o.e
 	root := e.rank == s.Root
@@ -262,7 +264,8 @@ func (o *operation) startUneven(s *step) error {
 	return nil
 }
 
-// exchange sends to and receives from another rank, or this one, what there is.
+// exchange sends to and receives from a rank, which may be this one. It skips empty buffers. It is
+// called in a group of NCCL.
 func (o *operation) exchange(s *step, peer int, send, recv engine.Mem) error {
 	e := o.e
 	if peer == e.rank && send.Ptr == recv.Ptr {

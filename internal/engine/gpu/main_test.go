@@ -14,7 +14,7 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// control is nil on real libraries.
+// control controls the fake libraries. It is nil with the real ones.
 var control *fakegpu.Control
 
 func TestMain(m *testing.M) {
@@ -44,7 +44,7 @@ func ok(tb testing.TB, errs ...error) {
 	}
 }
 
-// newEngines makes a group of goroutines, each on a device of its own.
+// newEngines creates a group of goroutine ranks, each on a device of its own.
 func newEngines(tb testing.TB, ranks int, opt engine.DeviceOptions) []*Engine {
 	tb.Helper()
 	devices, err := cuda.Devices()
@@ -67,8 +67,7 @@ func newEngines(tb testing.TB, ranks int, opt engine.DeviceOptions) []*Engine {
 	return engines
 }
 
-// world makes groups whose operations run on device memory, although the suite
-// gives them host memory.
+// world creates groups for the conformance suite that carry out its operations in device memory.
 func world(tb testing.TB, ranks int) []engine.Engine {
 	tb.Helper()
 	engines := make([]engine.Engine, ranks)
@@ -78,7 +77,7 @@ func world(tb testing.TB, ranks int) []engine.Engine {
 	return engines
 }
 
-// clean fails the test if it leaves anything behind on a device.
+// clean fails the test if it leaks resources of a device.
 func clean(t testing.TB) {
 	t.Helper()
 	if control == nil {
@@ -86,7 +85,7 @@ func clean(t testing.TB) {
 	}
 	before := control.AllLive()
 	t.Cleanup(func() {
-		// Communicators that nobody waits for any more end on their own.
+		// Abandoned communicators end on their own.
 		for begin := time.Now(); control.Left(before) && time.Since(begin) < time.Minute; {
 			time.Sleep(time.Millisecond)
 		}
@@ -96,7 +95,7 @@ func clean(t testing.TB) {
 	})
 }
 
-// stagedWorld is the same by way of host memory, in slots of that many bytes.
+// stagedWorld is world with host staging, in slots of that many bytes.
 func stagedWorld(slot int) enginetest.World {
 	return func(tb testing.TB, ranks int) []engine.Engine {
 		tb.Helper()

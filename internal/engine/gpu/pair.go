@@ -10,18 +10,19 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// A pair is what two ranks have for their messages: a communicator, whose
-// messages NCCL matches in order, and a stream.
+// A pair carries the messages between this rank and another: a communicator of the two, whose
+// messages NCCL matches in order, and a stream. For messages from this rank to itself it has only
+// a stream.
 type pair struct {
 	comm   *nccl.Comm
 	stream *cuda.Stream
-	last   *transfer // the one that was started last
+	last   *transfer // the message that was started last
 }
 
 func (p *pair) close() error { return p.stream.Close() }
 
-// pair returns what this rank has for messages to and from another, and makes it
-// if these are their first. Both ranks come here with the same message.
+// pair returns the pair for messages to and from another rank, and creates it for their first
+// message. Both ranks call it for the same message.
 func (o *operation) pair(peer int) (*pair, error) {
 	e := o.e
 	e.mu.Lock()
@@ -51,8 +52,7 @@ func (o *operation) pair(peer int) (*pair, error) {
 	return p, nil
 }
 
-// exchangeID tells the rank with the greater number of two the id of their
-// communicator.
+// exchangeID sends the id of a communicator from the lower of two ranks to the higher.
 func (o *operation) exchangeID(peer int) (nccl.UniqueID, error) {
 	e := o.e
 	m := engine.Message{Send: e.rank < peer, Peer: peer, Tag: idTag, Seq: o.seq}
@@ -69,7 +69,7 @@ func (o *operation) exchangeID(peer int) (nccl.UniqueID, error) {
 	return *id, err
 }
 
-// copyOn copies memory of the engine's device in a stream's order.
+// copyOn enqueues a copy of memory of the engine's device on a stream.
 func (e *Engine) copyOn(s *cuda.Stream, dst, src engine.Mem) error {
 	to, err1 := cuda.Wrap[byte](e.dev, uintptr(dst.Ptr), dst.Bytes())
 	from, err2 := cuda.Wrap[byte](e.dev, uintptr(src.Ptr), src.Bytes())
@@ -79,7 +79,7 @@ func (e *Engine) copyOn(s *cuda.Stream, dst, src engine.Mem) error {
 	return to.CopyOn(s, from)
 }
 
-// ownStream is the stream of messages from this rank to itself.
+// ownStream returns the stream for messages from this rank to itself.
 func (e *Engine) ownStream() (*cuda.Stream, error) {
 	e.mu.Lock()
 	p := e.pairs[e.rank]
@@ -87,7 +87,7 @@ func (e *Engine) ownStream() (*cuda.Stream, error) {
 	if p != nil {
 		return p.stream, nil
 	}
-	// Not under the lock, which others need even if the driver does not return.
+	// Without the lock, which other goroutines need even if the driver does not return.
 	s, err := e.dev.NewStream()
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (e *Engine) ownStream() (*cuda.Stream, error) {
 		e.pairs[e.rank] = &pair{stream: s}
 	}
 	e.mu.Unlock()
-	if p != nil { // another message to this rank itself was faster
+	if p != nil { // another goroutine has created one meanwhile
 		return p.stream, s.Close()
 	}
 	return s, nil

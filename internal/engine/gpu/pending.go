@@ -1,54 +1,65 @@
 package gpu
 
 import (
+	"context"
+
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A pending operation is one that the device has, and maybe not done, or that has
-// failed already.
-type pending struct {
-	operation
-	event *cuda.Event // behind it, if it is marked; else kept for reuse
-	mark  bool
-	asked bool // whether it is over
-	over  bool
-	err   error
+// A request describes an operation to Engine.launch.
+type request struct {
+	ctx    context.Context
+	seq    uint64
+	calls  []engine.Call
+	stream any // the caller's *cuda.Stream that the operation is ordered with; nil: none
+	// coalesce lets the operation share the completion event of the next one. Both then end
+	// with the same error.
+	coalesce bool
+	// pending is the result of the launch. Each must be settled, in order. It is nil if the
+	// operation shares the event of the next one.
+	pending *pending
 }
 
-// Launch begins operations in which the device has a part: all ranks agree that
-// they do the same, and the device is given its part. It does not wait for those
-// before them to be done.
-func (e *Engine) Launch(list []engine.Launch, next []uint64) {
+// A pending is a launched operation that may be incomplete, together with the operations that
+// share its completion event. An operation whose launch failed is a pending with an error. One
+// goroutine at a time uses it.
+type pending struct {
+	operation
+	event    *cuda.Event // recorded after the operation if recorded is set; otherwise kept for reuse
+	recorded bool
+	polled   bool // poll was called
+	complete bool
+	err      error
+}
+
+// launch launches operations in which the device has a part. All ranks agree on each operation,
+// then the device gets its part. launch does not wait for earlier operations to complete.
+func (e *Engine) launch(list []request, next []uint64) {
 	e.inUse.RLock()
 	defer e.inUse.RUnlock()
 	for i := range list {
-		if p := e.begin(&list[i], next, i+1 < len(list)); p != nil {
-			list[i].Pending = p
-		}
+		list[i].pending = e.launchOne(&list[i], next, i+1 < len(list))
 	}
 }
 
-// begin begins one, which others may follow at once. It returns nil if the operation is joined
-// with the next one.
-func (e *Engine) begin(l *engine.Launch, next []uint64, followed bool) *pending {
+// launchOne launches one operation. followed reports that the next one is launched at once. It
+// returns nil if the operation shares the event of the next one.
+func (e *Engine) launchOne(r *request, next []uint64, followed bool) *pending {
 	if e.abandoned.Load() {
 		return &pending{operation: operation{e: e}, err: e.failure()}
 	}
-	p, behind := e.joined, e.joined != nil
-	if e.joined = nil; !behind {
-		p = e.idle()
+	p, shared := e.coalesced, e.coalesced != nil
+	if e.coalesced = nil; !shared {
+		p = e.takePending()
 	}
 	o := &p.operation
-	*o = operation{e: e, ctx: l.Ctx, seq: l.Seq, calls: l.Calls, name: "Batch"}
-	if l.Stream != nil {
-		o.stream = l.Stream.(*cuda.Stream) // AdmitStream has checked it
+	*o = operation{e: e, ctx: r.ctx, seq: r.seq, calls: r.calls, name: callName(r.calls)}
+	if r.stream != nil {
+		o.stream = r.stream.(*cuda.Stream) // AdmitStream has checked it
 	}
-	if len(l.Calls) == 1 {
-		o.name = l.Calls[0].Op()
-	}
-	o.latest = e.limit()
+	o.deadline = e.limit()
 	var err error
 	if f := e.failure(); f != nil {
 		err = f
@@ -58,18 +69,18 @@ func (e *Engine) begin(l *engine.Launch, next []uint64, followed bool) *pending 
 	if err == nil && !o.ahead {
 		err = o.onHost()
 	}
-	join := err == nil && l.Join && e.agreed > 0 // the next one follows for sure
-	gives := err == nil && (o.stream != nil || o.onDevice)
-	if gives {
-		if err = p.give(join && followed); err != nil {
-			err = o.fail(err) // at once, so that the others hear of it
+	coalesce := err == nil && r.coalesce && e.agreed > 0 // then the next one certainly follows
+	onDevice := err == nil && (o.stream != nil || o.onDevice)
+	if onDevice {
+		if err = p.execute(coalesce && followed); err != nil {
+			err = o.fail(err) // at once, so that the other ranks are notified
 		}
 	}
-	if gives && err == nil && join {
-		e.joined = p
+	if onDevice && err == nil && coalesce {
+		e.coalesced = p
 		return nil
 	}
-	if (o.enqueued || behind) && !p.mark {
+	if (o.enqueued || shared) && !p.recorded {
 		if wrong := p.record(); err == nil && wrong != nil {
 			err = o.fail(wrong)
 		}
@@ -78,25 +89,34 @@ func (e *Engine) begin(l *engine.Launch, next []uint64, followed bool) *pending 
 	return p
 }
 
-// give gives the device its part, or does so with that of the next one.
-func (p *pending) give(hold bool) error {
+// callName returns the name of an operation that consists of calls, for errors.
+func callName(calls []engine.Call) string {
+	if len(calls) == 1 {
+		return calls[0].Op()
+	}
+	return "Batch"
+}
+
+// execute passes the device's part to NCCL, or carries it out through host memory. If hold is set,
+// NCCL may enqueue the operation together with the next one.
+func (p *pending) execute(hold bool) error {
 	o := &p.operation
 	if o.e.stage == nil {
 		return o.launch(hold)
 	}
-	// Behind all that is in the stream, also if it went wrong.
+	// The event is recorded after everything in the stream, even after a failure.
 	err := first(o.throughHost(), p.record())
 	if err == nil {
-		err = o.await(p.event, nil) // the next one needs the slots
+		err = o.await(p.event, nil) // the next operation needs the staging slots
 	}
 	return err
 }
 
-// record puts an event behind the operation and behind the operations that were joined with
-// it. The caller's stream, if there is one, waits for that event.
+// record records an event after the operation and after the operations that share the event. The
+// caller's stream, if there is one, waits for that event.
 func (p *pending) record() (err error) {
 	e := p.e
-	p.mark = true
+	p.recorded = true
 	if p.event == nil {
 		if p.event, err = e.dev.NewEvent(); err != nil {
 			return err
@@ -107,68 +127,71 @@ func (p *pending) record() (err error) {
 	return first(err, e.guard.end())
 }
 
-// Agreed is how many operations are the next on all ranks, as far as that is known.
-func (e *Engine) Agreed() int {
+// agreedAhead returns the number of next operations that all ranks are known to have in common. It
+// is for the goroutine that launches.
+func (e *Engine) agreedAhead() int {
 	if e.abandoned.Load() {
 		return 0
 	}
 	return e.agreed
 }
 
-// Over reports whether the operation is over.
-func (p *pending) Over(look bool) bool {
+// poll reports whether the operation is complete, successfully or not. checkDue says that there
+// is time to check the deadline and NCCL's asynchronous error as well.
+func (p *pending) poll(checkDue bool) bool {
 	p.e.inUse.RLock()
 	defer p.e.inUse.RUnlock()
-	return p.ended(look)
+	return p.pollLocked(checkDue)
 }
 
-// ended is Over. e.inUse is read-locked.
-func (p *pending) ended(look bool) bool {
-	if p.over || p.err != nil || !p.mark {
+// pollLocked is poll. e.inUse is read-locked.
+func (p *pending) pollLocked(checkDue bool) bool {
+	if p.complete || p.err != nil || !p.recorded {
 		return true
 	}
-	if !p.asked {
-		p.asked, p.latest = true, p.e.limit() // those before it had their own time
+	if !p.polled {
+		p.polled, p.deadline = true, p.e.limit() // the timeout begins when the earlier operations are complete
 	}
-	p.e.lookout.begin(&p.operation)
-	over, err := p.reached(p.event, p.e.comm, look)
-	if err = first(err, p.e.lookout.end()); err != nil {
+	p.e.pollGuard.begin(&p.operation)
+	complete, err := p.reached(p.event, p.e.comm, checkDue)
+	if err = first(err, p.e.pollGuard.end()); err != nil {
 		p.err = p.fail(err)
 	}
-	p.over = over || err != nil
-	return p.over
+	p.complete = complete || err != nil
+	return p.complete
 }
 
-// Settle waits until the operation is over.
-func (p *pending) Settle() error {
+// settle waits until the operation is complete and returns the error that Run returns. It must be
+// called once, and recycles p.
+func (p *pending) settle() error {
 	p.e.inUse.RLock()
 	defer p.e.inUse.RUnlock()
-	return p.settle()
+	return p.settleLocked()
 }
 
-// settle is Settle. e.inUse is read-locked.
-func (p *pending) settle() error {
+// settleLocked is settle. e.inUse is read-locked.
+func (p *pending) settleLocked() error {
 	e := p.e
-	pace := wait.Poller{SpinAllowed: e.keen}
-	for look := false; !p.ended(look); {
-		look = pace.Pause()
+	poller := wait.Poller{SpinAllowed: e.spinAllowed}
+	for checkDue := false; !p.pollLocked(checkDue); {
+		checkDue = poller.Pause()
 	}
 	err := p.err
 	if err == nil {
 		if f := e.failure(); f != nil {
-			// Who failed may have changed the memory that others still read.
+			// A rank that failed may have changed memory that other ranks still read.
 			err = f
 		}
 	}
-	if err != nil && p.mark {
-		e.quiet(p.event)
+	if err != nil && p.recorded {
+		e.quiesce(p.event)
 	}
-	e.rest(p)
+	e.putPending(p)
 	return err
 }
 
-// idle returns something to remember an operation in.
-func (e *Engine) idle() *pending {
+// takePending returns a pending for one operation; putPending keeps it for reuse.
+func (e *Engine) takePending() *pending {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if n := len(e.pendings); n > 0 {
@@ -179,8 +202,7 @@ func (e *Engine) idle() *pending {
 	return new(pending)
 }
 
-// rest keeps it for another operation.
-func (e *Engine) rest(p *pending) {
+func (e *Engine) putPending(p *pending) {
 	*p = pending{event: p.event}
 	e.mu.Lock()
 	freed := e.freed
@@ -189,6 +211,6 @@ func (e *Engine) rest(p *pending) {
 	}
 	e.mu.Unlock()
 	if freed && p.event != nil {
-		_ = p.event.Close() // its goroutine came back from the driver after Close
+		_ = p.event.Close() // the goroutine returned from the driver after Close
 	}
 }

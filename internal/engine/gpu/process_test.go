@@ -24,7 +24,7 @@ import (
 )
 
 // TestProcesses runs a part of the suite with a process for each rank, all on
-// device 0: NCCL takes each for a host of its own.
+// device 0: NCCL treats each process as a host of its own.
 func TestProcesses(t *testing.T) {
 	sizes := []int{2}
 	if text := os.Getenv("TUTTI_TEST_RANKS"); text != "" {
@@ -52,8 +52,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// atOnce is how many ranks may share the device at once. Groups of up to half as many run at
-// the same time, because most of their time is spent waiting.
+// atOnce is how many ranks share the device at once. Several groups run at the same time, because
+// they wait most of the time.
 const atOnce = 8
 
 // TestLostProcess kills a rank while the others wait for it on the device.
@@ -95,7 +95,7 @@ func processes(t *testing.T, n int, program string) []*exec.Cmd {
 	return cmds
 }
 
-// rankProcess is a rank in a process of its own.
+// rankProcess runs one rank in this process.
 func rankProcess() error {
 	number := func(name string) int {
 		v, _ := strconv.Atoi(os.Getenv(name))
@@ -145,8 +145,8 @@ func rankProcess() error {
 	return errors.Join(suite(ctx, w), w.Close())
 }
 
-// suite runs cases without a fault, and some with one, on as many ranks as they are
-// for; a third of them where tests are to be short.
+// suite runs cases without a fault, and some with one, on the number of ranks that they are for. In
+// short mode it runs a third of them.
 func suite(ctx context.Context, w *twin) error {
 	for i, c := range enginetest.Cases(enginetest.Options{Light: true, Numbers: true, Ranks: []int{w.Size()}}) {
 		n := c.Ranks
@@ -158,7 +158,7 @@ func suite(ctx context.Context, w *twin) error {
 		case c.Fault != nil && i%11 != 0:
 			continue
 		case control == nil && strings.HasPrefix(c.Name, "group/at once"):
-			// NCCL wants one order over all communicators of a device.
+			// NCCL requires one order over all communicators of a device.
 			continue
 		}
 		fmt.Println(time.Now().Format(time.TimeOnly), c.Name) // shown if it fails
@@ -173,17 +173,17 @@ func suite(ctx context.Context, w *twin) error {
 	return nil
 }
 
-// runCase runs a case on a group of its own.
+// runCase runs a case on a new group.
 func runCase(ctx context.Context, w *twin, seq uint64, members []int, c *enginetest.Case) error {
 	sub, err := w.Sub(ctx, seq, members)
 	if err != nil {
 		return err
 	}
-	_, err = c.On(ctx, sub)
+	_, err = c.RunOn(ctx, sub)
 	return err
 }
 
-// lose works until the last rank kills itself, and says what it noticed.
+// lose runs operations until the last rank kills itself, and prints the error.
 func lose(ctx context.Context, w *twin) error {
 	x, err := cuda.Alloc[float32](w.gpu.dev, 1000)
 	if err != nil {

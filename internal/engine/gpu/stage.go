@@ -13,24 +13,24 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A stage is what takes NCCL's place where device memory goes through host
-// memory: pinned slots in memory that the CPU engine works on without further
-// copies. While one slot is worked on, others are copied to and from the device,
-// each direction in a stream of its own; results go into the engine's stream.
+// A stage replaces NCCL where device memory goes through host memory. It has pinned slots in memory
+// that the CPU engine works on without further copies. While the CPU engine works on one slot,
+// others are copied to and from the device. Copies from the device use the stream in, copies of
+// results to the device use the engine's stream.
 type stage struct {
 	dev  *cuda.Device
 	size int // ranks
-	slot int // bytes of one
+	slot int // bytes per slot
 	in   *cuda.Stream
 
-	base   unsafe.Pointer // of all slots; nil before the first operation
-	filled [slots]*cuda.Event
-	empty  [slots]*cuda.Event
-	free   func() error // gives the slots back
+	base   unsafe.Pointer     // of the first slot; nil before the first operation
+	filled [slots]*cuda.Event // recorded after the copy into a slot
+	empty  [slots]*cuda.Event // recorded after the copy out of a slot
+	free   func() error       // releases the slots
 
-	calls atomic.Uint64
+	calls atomic.Uint64 // number of staged calls
 
-	// What an operation needs, kept for the next one.
+	// Memory of an operation, kept for the next one.
 	slabs  []slab
 	loads  []load
 	moves  []move
@@ -44,7 +44,7 @@ func newStage(dev *cuda.Device, size, slot int) (*stage, error) {
 	if slot <= 0 {
 		slot = slotBytes
 	}
-	// Every share of a call has its line in a slot, however many ranks there are.
+	// A slot has room for one cache line of every share of a call, for any number of ranks.
 	s := &stage{dev: dev, size: size, slot: max(slot, 2*size*line)}
 	var err error
 	s.in, err = dev.NewStream()
@@ -62,11 +62,11 @@ func newStage(dev *cuda.Device, size, slot int) (*stage, error) {
 	return s, nil
 }
 
-// close gives everything back. The engine's own stream has come to its end.
+// close releases all resources. The engine's stream is idle.
 func (s *stage) close() error {
 	var errs []error
 	if s.in != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 		defer cancel()
 		if err := s.in.Wait(ctx); errors.Is(err, context.DeadlineExceeded) {
 			return fmt.Errorf("%v still copies to memory that is to be freed: it is left as it is", s.dev)
@@ -88,7 +88,7 @@ func (s *stage) close() error {
 	return errors.Join(errs...)
 }
 
-// Staged is how many calls on device memory went through host memory.
+// Staged returns the number of calls on device memory that went through host memory.
 func (e *Engine) Staged() uint64 {
 	if e.stage == nil {
 		return 0
@@ -96,8 +96,8 @@ func (e *Engine) Staged() uint64 {
 	return e.stage.calls.Load()
 }
 
-// throughHost carries out the device's part of an operation on which all ranks
-// have agreed. When it returns, the results are in the engine's stream.
+// throughHost carries out the device's part of an operation on which all ranks have agreed. When it
+// returns, the copies of the results are in the engine's stream.
 func (o *operation) throughHost() error {
 	e, s := o.e, o.e.stage
 	if s.base == nil {
@@ -109,8 +109,7 @@ func (o *operation) throughHost() error {
 		return err
 	}
 	if o.stream != nil {
-		// The host waits, not a stream: if the operation fails before that, no copy comes
-		// after it.
+		// The host waits, not a stream: after a failure before this point, no copy follows.
 		err := e.entry.Record(o.stream)
 		if err == nil {
 			err = o.await(e.entry, nil)
@@ -123,16 +122,16 @@ func (o *operation) throughHost() error {
 	err := o.pump()
 	s.forget()
 	if err != nil {
-		// Nothing more may come into the slots.
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		// No copy may write to the slots later.
+		ctx, cancel := context.WithTimeout(context.Background(), abortTimeout)
 		defer cancel()
 		_ = s.in.Wait(ctx)
 	}
 	return err
 }
 
-// makeSlots makes the slots, in memory that the ranks of this host share, and
-// tells once that there is a detour.
+// makeSlots allocates the slots in memory that the ranks of this host share, and logs once that
+// device memory goes through host memory.
 func (o *operation) makeSlots() error {
 	e, s := o.e, o.e.stage
 	bytes := slots * s.slot
@@ -147,9 +146,9 @@ func (o *operation) makeSlots() error {
 	if pin != nil {
 		s.base, s.free = region.Ptr, func() error { return errors.Join(pin.Unpin(), region.Free()) }
 	} else {
-		// Between goroutines all memory is shared, over the network none is. Other
-		// ranks may have pinned theirs: this one can read it as long as it keeps its
-		// own.
+		// Between goroutines all memory is shared, and over the network none is. Other
+		// ranks may have pinned their part of the region, which this rank can read as long
+		// as it keeps the region.
 		own, err := cuda.AllocHost[byte](s.dev, bytes)
 		if err != nil {
 			return errors.Join(err, region.Free())
@@ -167,17 +166,17 @@ func (o *operation) makeSlots() error {
 	return nil
 }
 
-// alloc waits for the other ranks, too: until the operation's time is over, or
-// the group has failed.
+// alloc allocates memory together with the other ranks. It waits for them until the operation's
+// deadline, or until the group fails.
 func (o *operation) alloc(bytes int) (*engine.Region, error) {
-	ctx, release := o.bounded()
+	ctx, release := o.boundedContext()
 	defer release()
 	region, err := o.e.allocOnCPU(ctx, o.seq, bytes)
 	if err == nil || o.ctx.Err() != nil {
 		return region, err
 	}
-	// A rank that ended meanwhile is soon told of by name.
-	t := time.NewTimer(hearsay)
+	// If a rank exited, a failure that names it arrives soon.
+	t := time.NewTimer(reportWait)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
@@ -187,7 +186,7 @@ func (o *operation) alloc(bytes int) (*engine.Region, error) {
 	return nil, err
 }
 
-// allocOnCPU is Alloc of the CPU engine, unless Close has closed it.
+// allocOnCPU calls Alloc of the CPU engine, unless Close has closed it.
 func (e *Engine) allocOnCPU(ctx context.Context, seq uint64, bytes int) (*engine.Region, error) {
 	e.cpuUse.RLock()
 	defer e.cpuUse.RUnlock()
@@ -197,8 +196,8 @@ func (e *Engine) allocOnCPU(ctx context.Context, seq uint64, bytes int) (*engine
 	return e.Engine.Alloc(ctx, seq, bytes)
 }
 
-// countShares finds out how many elements each call's largest share has on any
-// rank: of the uneven forms, no rank may know all counts.
+// countShares computes the number of elements of each call's largest share on any rank. In an
+// uneven call, no rank may know all counts.
 func (o *operation) countShares() error {
 	e, s := o.e, o.e.stage
 	s.most, s.shared = s.most[:0], s.shared[:0]
@@ -217,7 +216,7 @@ func (o *operation) countShares() error {
 		return nil
 	}
 	m := memOf(s.shared, kernel.Int64)
-	s.host = append(s.host[:0], engine.Call{Verb: engine.AllReduce, Red: engine.Max, Src: m, Dst: m, Method: o.name, Name: apart})
+	s.host = append(s.host[:0], engine.Call{Verb: engine.AllReduce, Red: engine.Max, Src: m, Dst: m, Method: o.name, Name: comparison})
 	if err := e.onCPU(o.ctx, o.seq, s.host); err != nil {
 		return err
 	}
@@ -231,7 +230,7 @@ func (o *operation) countShares() error {
 	return nil
 }
 
-// pump passes the loads through the slots.
+// pump copies the loads through the slots.
 func (o *operation) pump() error {
 	e, s := o.e, o.e.stage
 	for i := range min(slots, len(s.loads)) {
@@ -240,8 +239,8 @@ func (o *operation) pump() error {
 		}
 	}
 	for i := range s.loads {
-		if i > 0 && !o.latest.IsZero() && time.Now().After(o.latest) {
-			return errLate
+		if i > 0 && o.pastDeadline() {
+			return errTimeout
 		}
 		if err := o.await(s.filled[i%slots], nil); err != nil {
 			return err
@@ -270,7 +269,7 @@ func (s *stage) stager(rank, load int, p slab) stager {
 	return stager{p, unsafe.Add(s.base, load%slots*s.slot), rank, s.size}
 }
 
-// fill copies a load into its slot, when what was there before has left it.
+// fill enqueues the copy of a load into its slot, after the copy of the previous load out of it.
 func (o *operation) fill(load int) error {
 	s := o.e.stage
 	s.moves = s.moves[:0]
@@ -293,7 +292,7 @@ func (o *operation) fill(load int) error {
 	return s.filled[load%slots].Record(s.in)
 }
 
-// drain copies a load's results out of its slot.
+// drain enqueues the copy of a load's results out of its slot.
 func (o *operation) drain(load int) error {
 	e, s := o.e, o.e.stage
 	s.moves = s.moves[:0]
@@ -311,7 +310,7 @@ func (o *operation) drain(load int) error {
 	return s.empty[load%slots].Record(e.stream)
 }
 
-// forget lets go of the caller's memory.
+// forget drops the references to the caller's memory.
 func (s *stage) forget() {
 	clear(s.slabs)
 	clear(s.loads)

@@ -21,12 +21,11 @@ import (
 func TestStaged(t *testing.T) {
 	clean(t)
 	opt := enginetest.Options{RankOrder: true, Light: true, Ranks: []int{3}, Brief: 5}
-	// Slots so small that almost everything goes through in many loads.
+	// The slots are so small that almost every operation has many loads.
 	enginetest.Run(t, stagedWorld(16<<10), opt)
 }
 
-// TestStagedProcesses is the same with a process for each rank, in slots that all
-// of them map.
+// TestStagedProcesses is TestStaged with a process for each rank, and slots in shared memory.
 func TestStagedProcesses(t *testing.T) {
 	for n := 2; n <= 3; n++ {
 		if n == 3 && testing.Short() {
@@ -42,7 +41,7 @@ func TestStagedProcesses(t *testing.T) {
 	}
 }
 
-// TestStagedLostProcess kills a rank while the others need it.
+// TestStagedLostProcess kills a rank while the others wait for it.
 func TestStagedLostProcess(t *testing.T) {
 	for r, cmd := range processes(t, 3, "staged lost") {
 		out, err := proctest.Finish(t, cmd)
@@ -87,8 +86,7 @@ func sum(e *Engine, x *cuda.Slice[float32]) []engine.Call {
 	return []engine.Call{{Verb: engine.AllReduce, Red: engine.Sum, Src: m, Dst: m}}
 }
 
-// TestStagedFaults lets the driver fail where it is used: all ranks hear of it, and
-// nothing is left behind.
+// TestStagedFaults lets calls of the driver fail: all ranks get the error, and no resource leaks.
 func TestStagedFaults(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -118,7 +116,7 @@ func TestStagedFaults(t *testing.T) {
 				if err == nil {
 					err = e.Run(t.Context(), 2, sum(e, x))
 				}
-				if !errors.Is(err, engine.ErrAborted) || !strings.Contains(err.Error(), "AllReduce#2") {
+				if !errors.Is(err, engine.ErrAborted) || !strings.Contains(err.Error(), "AllReduce #2") {
 					return fmt.Errorf("a driver that failed is reported as %w", err)
 				}
 				if again := e.Run(t.Context(), 3, sum(e, x)); again == nil || again.Error() != err.Error() {
@@ -134,8 +132,8 @@ func TestStagedFaults(t *testing.T) {
 	}
 }
 
-// TestStagedHeldBack is an operation in the order of a stream that does not get on:
-// its deadline ends it on all ranks, the stream goes on, and no copy comes later.
+// TestStagedHeldBack orders an operation with a stream that is held back: the deadline ends the
+// operation on all ranks, the stream continues, and no copy follows.
 func TestStagedHeldBack(t *testing.T) {
 	errs := stagedRanks(t, engine.DeviceOptions{}, func(e *Engine, x *cuda.Slice[float32]) error {
 		s, err := e.dev.NewStream()
@@ -164,7 +162,7 @@ func TestStagedHeldBack(t *testing.T) {
 			ctx, cancel = context.WithTimeout(ctx, 50*time.Millisecond)
 			defer cancel()
 		}
-		err = launch(e, engine.Launch{Ctx: ctx, Seq: 2, Calls: sum(e, x), Stream: s}).Settle()
+		err = launch(e, request{ctx: ctx, seq: 2, calls: sum(e, x), stream: s}).settle()
 		if !errors.Is(err, engine.ErrTimeout) || !strings.Contains(err.Error(), "on rank 1") {
 			return fmt.Errorf("the deadline of rank 1 is reported as %w", err)
 		}
@@ -183,7 +181,7 @@ func TestStagedHeldBack(t *testing.T) {
 	ok(t, errs...)
 }
 
-// TestStagedWarns counts calls, and tells of the detour once.
+// TestStagedWarns checks the count of staged calls, and that staging is logged once.
 func TestStagedWarns(t *testing.T) {
 	var mu sync.Mutex
 	var text bytes.Buffer
@@ -221,7 +219,7 @@ func (l *lockedWriter) Write(b []byte) (int, error) {
 	return l.w.Write(b)
 }
 
-// TestPlan looks at loads: nothing overlaps in a slot, and all elements are in one.
+// TestPlan checks that slabs do not overlap in a slot and that every element is in a slab.
 func TestPlan(t *testing.T) {
 	for _, verb := range []engine.Verb{engine.AllReduce, engine.AllGather, engine.AllToAll} {
 		for _, slot := range []int{1024, slotBytes} {

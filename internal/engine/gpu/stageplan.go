@@ -5,32 +5,31 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// How much goes through host memory at once. A slab is large enough that
-// beginning it costs little, and small enough to stay in a cache; three slots
-// are copied in, worked on and copied out at the same time.
+// Sizes of pieces. A piece is large enough that its fixed cost does not matter, and small enough to
+// stay in a cache. At the same time one slot is copied in, one is worked on and one is copied out.
 const (
 	slots     = 3
-	slotBytes = 4 << 20
-	leastLoad = 512 << 10 // an operation is not divided further than this
-	steps     = 8         // into how many loads one is divided, if they are not too small or too large
-	line      = 64
+	slotBytes = 4 << 20   // default of DeviceOptions.Slot
+	leastLoad = 512 << 10 // bytes; the smallest load of a larger operation
+	steps     = 8         // number of loads of an operation, unless they become too small or too large
+	line      = 64        // bytes of a cache line; slabs are aligned to it
 )
 
-// A slab is a run of a call's elements that goes through a slot: of each of its
-// shares, where the call has shares, or of the whole.
+// A slab is a range of a call's elements that goes through a slot: the same range of each share if
+// the call has shares, or a range of the whole buffer.
 type slab struct {
 	call  *engine.Call
 	t     kernel.DType
-	lo, n int // the elements of each share, as far as it has so many
-	at    int // where in the slot it begins, in bytes
+	lo, n int // first element and number of elements; a shorter share has fewer
+	at    int // offset in the slot, in bytes
 }
 
-// A load is the slabs that go through a slot together.
+// A load is a list of slabs that go through a slot together.
 type load []slab
 
-// plan divides the operation's calls on the device into loads, the same way on
-// every rank. Most is the number of elements of each call's largest share on any
-// rank. A barrier in a stream's order is a slab without memory.
+// plan divides the operation's calls on the device into loads, equally on every rank. most has the
+// number of elements of each call's largest share on any rank. A barrier that is ordered with a
+// stream is a slab without memory.
 func (s *stage) plan(o *operation, most []int) {
 	s.slabs, s.loads = s.slabs[:0], s.loads[:0]
 	total := 0
@@ -74,7 +73,7 @@ func (s *stage) plan(o *operation, most []int) {
 	flush()
 }
 
-// width is how many shares of a call lie in a slot at once.
+// width returns how many shares of a call a slot holds.
 func width(v engine.Verb, size int) int {
 	i := v.Info()
 	switch {
@@ -86,8 +85,7 @@ func width(v engine.Verb, size int) int {
 	return 1
 }
 
-// largest is the number of elements of a call's largest share, as far as this
-// rank knows.
+// largest returns the number of elements of a call's largest share that this rank knows of.
 func largest(c *engine.Call, size int) int {
 	if !c.Uneven {
 		n := int(c.Sig().Count)

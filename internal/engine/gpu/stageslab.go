@@ -6,23 +6,22 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// A move is a copy between a slot and device memory, of elements that both have.
+// A move is a copy between a slot and device memory.
 type move struct {
 	host   unsafe.Pointer
 	device engine.Mem
 }
 
-// A stager lays a slab out in a slot: what is copied in, what the CPU engine is
-// to do with it, and what is copied out. The shares of a slab lie one behind the
-// other; a result takes the place of its source, wherever the CPU engine allows that.
+// A stager lays out a slab in a slot: the copies into it, the call of the CPU engine, and the
+// copies out of it. The shares of a slab are contiguous. A result replaces its source wherever the
+// CPU engine allows that.
 type stager struct {
 	slab
 	base       unsafe.Pointer
 	rank, size int
 }
 
-// area is share k of the slot, with room for as many of m's elements as belong to
-// the slab.
+// area returns share k of the slot, with the length of m's part in the slab.
 func (p *stager) area(k int, m engine.Mem) engine.Mem {
 	return engine.Mem{
 		Ptr: unsafe.Add(p.base, p.at+k*p.n*p.t.Size()),
@@ -30,20 +29,20 @@ func (p *stager) area(k int, m engine.Mem) engine.Mem {
 	}
 }
 
-// run is all shares of the slot from the k-th on, as one buffer.
+// run returns the shares of all ranks in the slot, starting with share k, as one buffer.
 func (p *stager) run(k int) engine.Mem {
 	m := p.area(k, engine.Mem{})
 	m.N = p.size * p.n
 	return m
 }
 
-// cut is those of m's elements that belong to the slab.
+// cut returns m's part in the slab.
 func (p *stager) cut(m engine.Mem) engine.Mem {
 	lo := min(p.lo, m.N)
 	return m.Slice(lo, min(p.n, m.N-lo))
 }
 
-// pair is the move of m's elements to or from share k.
+// pair returns the move between m's part in the slab and share k.
 func (p *stager) pair(k int, m engine.Mem) move { return move{p.area(k, m).Ptr, p.cut(m)} }
 
 // in appends the copies that fill the slot.
@@ -64,8 +63,8 @@ func (p *stager) in(list []move) []move {
 	return append(list, p.pair(0, c.Src))
 }
 
-// host is what the CPU engine is to do with the slot. Its lists of parts are
-// appended to parts.
+// host returns the call of the CPU engine for the slot. The lists of parts of the call are appended
+// to parts.
 func (p *stager) host(name string, parts *[]engine.Mem) engine.Call {
 	c := p.call
 	h := engine.Call{Verb: c.Verb, Red: c.Red, Uneven: c.Uneven, Root: c.Root, Scale: c.Scale, Method: name}

@@ -9,11 +9,11 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// An operation is put in order with a caller's stream by two events. The engine's stream
-// waits for an event recorded in the caller's stream, and the caller's stream waits for the
-// event recorded behind the operation. Both are recorded before anything waits for them, and
-// only when all ranks have agreed. No stream ever waits for the host: such a stream would
-// block every driver call that synchronises the context, NCCL's init and abort among them.
+// Two events order an operation with a caller's stream. The engine's stream waits for an event
+// recorded in the caller's stream, and the caller's stream waits for the event recorded after the
+// operation. Each is recorded before a stream waits for it, and only when all ranks have agreed. No
+// stream ever waits for the host: such a stream would block every driver call that synchronizes
+// the context, such as NCCL's init and abort.
 
 // AdmitStream returns an error if stream is not an open *cuda.Stream of the engine's device,
 // or is being captured.
@@ -36,7 +36,7 @@ func (e *Engine) AdmitStream(stream any) error {
 	return nil
 }
 
-// followStream makes the engine's stream wait for what the caller's stream holds now.
+// followStream makes the engine's stream wait for the work that the caller's stream holds now.
 func (o *operation) followStream() error {
 	if o.stream == nil {
 		return nil
@@ -44,7 +44,7 @@ func (o *operation) followStream() error {
 	return first(o.e.entry.Record(o.stream), o.e.stream.WaitEvent(o.e.entry))
 }
 
-// holdStream makes the caller's stream wait for an event that stands behind the operation.
+// holdStream makes the caller's stream wait for an event recorded after the operation.
 func (o *operation) holdStream(event *cuda.Event) error {
 	if o.stream == nil {
 		return nil
@@ -60,7 +60,7 @@ type eventPool struct {
 	closed bool
 }
 
-// get returns an event, which put gives back.
+// get returns an event; put returns it to the pool.
 func (p *eventPool) get() (*cuda.Event, error) {
 	p.mu.Lock()
 	if n := len(p.list); n > 0 {
@@ -77,7 +77,7 @@ func (p *eventPool) put(ev *cuda.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		_ = ev.Close() // its goroutine came back from the driver after Close
+		_ = ev.Close() // the goroutine returned from the driver after Close
 		return
 	}
 	p.list = append(p.list, ev)

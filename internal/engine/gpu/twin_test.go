@@ -16,20 +16,20 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A twin is an engine that carries out operations on host memory in device
-// memory: it copies there all that a call speaks of, and all of it back.
+// A twin is an engine that carries out operations on host memory in device memory: it copies all
+// buffers of a call to the device, and back.
 type twin struct {
 	engine.Engine
 	gpu   *Engine
 	arena *cuda.Slice[byte]
 
 	mu    sync.Mutex
-	post  *cuda.Slice[byte] // messages' memory
+	post  *cuda.Slice[byte] // memory for messages
 	used  int
-	moved map[*engine.Message]*parcel // by the one that the suite has
+	moved map[*engine.Message]*parcel // by the message of the suite
 }
 
-// A parcel is a message in the place of another.
+// A parcel is a message of device memory that replaces a message of the suite.
 type parcel struct {
 	m    engine.Message
 	host []byte
@@ -41,9 +41,9 @@ func newTwin(e *Engine) *twin {
 	return &twin{Engine: e, gpu: e, moved: map[*engine.Message]*parcel{}}
 }
 
-// room is for the messages that are under way at once, and little for small
-// operations. Memory is not allocated or freed while there are messages, if that
-// can be helped: it may wait for the device, and so for another rank.
+// room is the size in bytes of the memory for messages that are under way at once, and little that
+// of the memory for small operations. They avoid allocations while messages are under way: an
+// allocation may wait for the device, and so for another rank.
 const (
 	room   = 4 << 20
 	little = 256 << 10
@@ -73,7 +73,7 @@ func (w *twin) Post(m *engine.Message) {
 	}
 }
 
-// take returns room for a message.
+// take returns device memory for a message.
 func (w *twin) take(n int) (*cuda.Slice[byte], error) {
 	if w.post == nil {
 		var err error
@@ -110,7 +110,7 @@ func (w *twin) Finish(ctx context.Context, m *engine.Message) error {
 	return p.at.CopyTo(p.host)
 }
 
-// border lies around each piece of memory and must stay as it is.
+// border is the number of bytes around each piece of memory that must not change.
 const border = 32
 
 // A piece is host memory and where it is on the device.
@@ -167,8 +167,8 @@ func (w *twin) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
 	return nil
 }
 
-// layOut gives every piece of host memory a place in the arena; memory that
-// overlaps other memory is one piece with it, and overlaps it there, too.
+// layOut assigns every piece of host memory a place in the arena. Overlapping buffers are one
+// piece, and overlap in the arena in the same way.
 func layOut(mems []*engine.Mem) (pieces []piece, size int) {
 	order := slices.Clone(mems)
 	slices.SortStableFunc(order, func(a, b *engine.Mem) int { return cmp.Compare(uintptr(a.Ptr), uintptr(b.Ptr)) })
@@ -188,14 +188,14 @@ func layOut(mems []*engine.Mem) (pieces []piece, size int) {
 	size = border
 	for i := range pieces {
 		p := &pieces[i]
-		// Aligned as it is on the host: for its elements, and for nothing more.
+		// Aligned as on the host modulo 8: enough for the elements and no more.
 		p.at = size + int(uintptr(unsafe.Pointer(unsafe.SliceData(p.host)))%8)
 		size = (p.at+len(p.host)+7)/8*8 + border
 	}
 	return pieces, size
 }
 
-// find is where memory is in the arena; -1 is nowhere.
+// find returns the offset of memory in the arena, or -1.
 func find(m *engine.Mem, pieces []piece) int {
 	for _, p := range pieces {
 		off := uintptr(m.Ptr) - uintptr(unsafe.Pointer(unsafe.SliceData(p.host)))
@@ -206,7 +206,7 @@ func find(m *engine.Mem, pieces []piece) int {
 	return -1
 }
 
-// move makes memory that of the device.
+// move replaces host memory with its copy in the arena.
 func (w *twin) move(m *engine.Mem, pieces []piece) {
 	if m.Nothing() {
 		return

@@ -91,7 +91,7 @@ func (e *Engine) combineWave(ctx context.Context, list []piece) *engine.Failure 
 	for i := range list {
 		w := &list[i]
 		m := w.of(w.c.Dst)
-		e.across.add(engine.Call{Verb: engine.AllReduce, Red: between(w.c), Name: e.label(w.c), Src: m, Dst: m})
+		e.across.add(engine.Call{Verb: engine.AllReduce, Red: between(w.c), Of: w.c, Src: m, Dst: m})
 	}
 	return e.take(ctx, &e.across)
 }

@@ -11,9 +11,10 @@
 //
 // Which way a call goes follows from its fingerprint. Whatever the way, its
 // first step is among the ranks of a host, and its second, if the call has
-// several, among the leaders. Every step carries the user's call as its name
-// (label.go), so that ranks that disagree meet each other there, and the failure
-// of an inner engine is put into the words of the user's call (failure.go).
+// several, among the leaders. Every step carries the user's call (engine.Call.Of),
+// so that ranks that disagree find out there, and the failure of an inner engine
+// shows the user's calls; its ranks are put into the numbers of this group
+// (failure.go).
 // Leaders that disagree about a root may both wait and send nothing: as for any
 // group on the network, the owner passes their positions on.
 package hier

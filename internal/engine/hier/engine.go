@@ -25,7 +25,6 @@ type Engine struct {
 	op      string // and its name
 	begun   bool   // it has taken a step
 	crossed bool   // the present call has gone to other hosts
-	labels  map[labelKey]string
 	waves   [2][]piece
 	scratch [numScratch]engine.Scratch
 	shares  []engine.Mem // by host
@@ -55,7 +54,7 @@ func New(opt Options) *Engine {
 	}
 	e := &Engine{
 		layout: newLayout(opt.Rank, opt.Hosts), opt: opt,
-		done: make(chan struct{}), labels: make(map[labelKey]string),
+		done: make(chan struct{}),
 	}
 	e.inside = part{Engine: opt.Local, ranks: e.local}
 	e.across = part{Engine: opt.Leaders, ranks: e.leaders}
@@ -178,7 +177,7 @@ func (e *Engine) take(ctx context.Context, p *part) *engine.Failure {
 	clear(p.steps)
 	p.steps = p.steps[:0]
 	if err != nil {
-		return e.translate(ctx, failureOf(err), p)
+		return e.translate(failureOf(err), p)
 	}
 	e.begun = true
 	e.crossed = e.crossed || p == &e.across

@@ -1,11 +1,8 @@
 package hier
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -44,12 +41,12 @@ func failureOf(err error) *engine.Failure {
 	if errors.As(err, &f) {
 		return f
 	}
-	return &engine.Failure{Kind: engine.ErrAborted, Reason: err.Error(), Err: err}
+	return &engine.Failure{Kind: engine.ErrAborted, Err: err, Facts: engine.Facts{Text: err.Error()}}
 }
 
 // translate makes a failure of this group of one that began in an inner group.
 // One that others know of came from there, and is this group's already.
-func (e *Engine) translate(ctx context.Context, f *engine.Failure, p *part) *engine.Failure {
+func (e *Engine) translate(f *engine.Failure, p *part) *engine.Failure {
 	if f.Told {
 		return e.heard(f)
 	}
@@ -61,11 +58,10 @@ func (e *Engine) translate(ctx context.Context, f *engine.Failure, p *part) *eng
 	if t.Rank != e.rank {
 		t.Err = nil
 	}
-	what, where := cut(ctx, f.Reason)
-	where, named := reword(where, p.ranks)
-	t.Reason = e.locate(t.Rank, what, where)
-	if errors.Is(f, engine.ErrTimeout) || errors.Is(f, engine.ErrAborted) {
-		t.Reason += e.behind(t.Rank, named, p)
+	t.Facts = f.Renumber(p.ranks)
+	if t.Interrupted() {
+		e.locate(&t)
+		e.behind(&t, p)
 	}
 	return &t
 }
@@ -97,54 +93,45 @@ func (e *Engine) lostWith(rank int, why error) (list []int) {
 
 // translateAll is the same for the group of all ranks, where calls and ranks are
 // what they are here.
-func (e *Engine) translateAll(ctx context.Context, f *engine.Failure) *engine.Failure {
+func (e *Engine) translateAll(f *engine.Failure) *engine.Failure {
 	if f.Told {
 		return e.heard(f)
 	}
 	t := *f
-	what, where := cut(ctx, f.Reason)
-	t.Reason = e.locate(t.Rank, what, where)
+	if t.Interrupted() {
+		e.locate(&t)
+	}
 	return &t
 }
 
-// cut divides the reason of a failure for which a context is to blame into what
-// happened, of which the user's own text may be a part, and where. The context
-// may be that of another rank, whose text is not known here.
-func cut(ctx context.Context, reason string) (what, where string) {
-	if what, found := strings.CutSuffix(reason, engine.NotBegun); found {
-		return what, engine.NotBegun
-	}
-	for _, what := range []string{engine.Cancelled(ctx), engine.Expired} {
-		if where, found := strings.CutPrefix(reason, what); found {
-			return what, where
-		}
-	}
-	return "", reason
-}
-
-// locate puts the two together again. What happened to a rank between two steps
-// happened, for an inner group, before it began. How far another rank had come
-// is not known here: perhaps it had not begun, but then it was about to.
-func (e *Engine) locate(rank int, what, where string) string {
-	if what == "" || words.MatchString(where) || rank == e.rank && !e.begun {
-		return what + where
+// locate corrects what an interrupted rank waited for. What happened to a rank
+// between two steps happened, for an inner group, before it began. How far another
+// rank had come is not known here: perhaps it had not begun, but then it was about to.
+func (e *Engine) locate(f *engine.Failure) {
+	if len(f.Wait.Ranks) > 0 || len(f.Wait.Unheard) > 0 || f.Rank == e.rank && !e.begun {
+		return
 	}
 	var others []int
 	for r := range e.hosts {
-		if r != rank {
+		if r != f.Rank {
 			others = append(others, r)
 		}
 	}
-	return what + "it was about to wait for " + engine.Ranks(others)
+	f.Wait = engine.Wait{Phase: engine.AboutToWait, Ranks: others}
 }
 
-// behind says whom else the rank that failed may have been waiting for, apart
-// from the named ones: a leader waits for its host, and inside a host the others
-// wait for their leader, which waits for other hosts.
-func (e *Engine) behind(rank int, named []int, p *part) string {
+// behind adds the ranks that the rank that failed may also have been waiting for: a
+// leader waits for its host, and inside a host the others wait for their leader,
+// which waits for other hosts.
+func (e *Engine) behind(f *engine.Failure, p *part) {
+	w := &f.Wait
+	named := slices.Concat(w.Ranks, w.Unheard)
+	if w.Phase == engine.AboutToWait || w.Phase == engine.NotBegun {
+		named = nil
+	}
 	var mates, far []int
 	for r, host := range e.hosts {
-		if host == e.hosts[rank] {
+		if host == e.hosts[f.Rank] {
 			continue
 		}
 		far = append(far, r)
@@ -152,15 +139,13 @@ func (e *Engine) behind(rank int, named []int, p *part) string {
 			mates = append(mates, r)
 		}
 	}
-	switch leader := e.hosts[rank]; {
+	switch leader := e.hosts[f.Rank]; {
 	case p == &e.across && len(mates) > 0:
-		return fmt.Sprintf("; who leads a host may be waiting for others there (%s)", engine.Ranks(mates))
+		w.Relay, w.Beyond = engine.HostsWait, mates
 	case p == &e.across || len(far) == 0:
-		return ""
-	case rank != leader:
-		return fmt.Sprintf("; rank %d may be waiting for other hosts (%s)", leader, engine.Ranks(far))
-	case rank == e.rank && !e.crossed:
-		return fmt.Sprintf("; other hosts (%s) have not been asked yet", engine.Ranks(far))
+	case f.Rank != leader:
+		w.Relay, w.Beyond, w.Leader = engine.LeaderWaits, far, leader
+	case f.Rank == e.rank && !e.crossed:
+		w.Relay, w.Beyond = engine.HostsNotAsked, far
 	}
-	return ""
 }

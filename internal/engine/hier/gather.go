@@ -11,7 +11,7 @@ import (
 // leaders, and everything to all ranks. The leader works in its destination, if
 // blocks lie there host by host.
 func (e *Engine) allGather(ctx context.Context, c *engine.Call) *engine.Failure {
-	step := engine.Call{Verb: engine.Gather, Name: e.label(c), Src: c.Src}
+	step := engine.Call{Verb: engine.Gather, Of: c, Src: c.Src}
 	n := c.Src.N
 	var work engine.Mem
 	if e.leads() {
@@ -22,7 +22,7 @@ func (e *Engine) allGather(ctx context.Context, c *engine.Call) *engine.Failure 
 		mine := e.shares[e.host(e.rank)]
 		step.Dst = mine
 		e.across.add(e.divided(engine.Call{
-			Verb: engine.AllGather, Name: e.label(c), Src: mine, Dst: work, DstParts: e.shares,
+			Verb: engine.AllGather, Of: c, Src: mine, Dst: work, DstParts: e.shares,
 		}))
 	}
 	e.inside.add(step)
@@ -41,7 +41,7 @@ func (e *Engine) allGather(ctx context.Context, c *engine.Call) *engine.Failure 
 // reduceScatter combines the sources of a host in its leader, each host's blocks
 // in that host's leader, and brings them to the ranks.
 func (e *Engine) reduceScatter(ctx context.Context, c *engine.Call) *engine.Failure {
-	step := engine.Call{Verb: engine.Scatter, Name: e.label(c), Dst: c.Dst}
+	step := engine.Call{Verb: engine.Scatter, Of: c, Dst: c.Dst}
 	n := c.Dst.N
 	var sum engine.Mem
 	if e.leads() {
@@ -62,7 +62,7 @@ func (e *Engine) reduceScatter(ctx context.Context, c *engine.Call) *engine.Fail
 		e.divide(work, n)
 		mine := e.shares[e.host(e.rank)]
 		e.across.add(e.divided(engine.Call{
-			Verb: engine.ReduceScatter, Red: between(c), Name: e.label(c), Src: work, SrcParts: e.shares, Dst: mine,
+			Verb: engine.ReduceScatter, Red: between(c), Of: c, Src: work, SrcParts: e.shares, Dst: mine,
 		}))
 		if f := e.take(ctx, &e.across); f != nil {
 			return f

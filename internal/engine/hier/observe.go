@@ -14,13 +14,13 @@ func (e *Engine) MarkWaits(m *wait.FirstWait) {
 	}
 }
 
-// Beside tells the parts.
-func (e *Engine) Beside() bool {
-	room := true
+// ReserveProxyCPUs forwards the call to the inner engines.
+func (e *Engine) ReserveProxyCPUs() bool {
+	enough := true
 	for _, inner := range e.inner() {
-		room = engine.Beside(inner) && room
+		enough = engine.ReserveProxyCPUs(inner) && enough
 	}
-	return room
+	return enough
 }
 
 // Behind returns nil: the parts count their own steps.

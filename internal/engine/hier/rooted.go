@@ -29,7 +29,7 @@ func (e *Engine) reducePiece(ctx context.Context, c *engine.Call, p *piece) *eng
 	}
 	e.collect(c, src, sum)
 	e.across.add(engine.Call{
-		Verb: engine.Reduce, Red: between(c), Root: e.host(c.Root), Name: e.label(c), Src: sum, Dst: sum,
+		Verb: engine.Reduce, Red: between(c), Root: e.host(c.Root), Of: c, Src: sum, Dst: sum,
 	})
 	if f := e.takeBoth(ctx); f != nil || !e.here(c.Root) {
 		return f
@@ -43,7 +43,7 @@ func (e *Engine) reducePiece(ctx context.Context, c *engine.Call, p *piece) *eng
 // handOver brings what the leader has to the root on its host: a Scatter in
 // which nobody else gets anything.
 func (e *Engine) handOver(ctx context.Context, c *engine.Call, p *piece, sum engine.Mem) *engine.Failure {
-	step := engine.Call{Verb: engine.Scatter, Uneven: true, Name: e.label(c), Dst: engine.Mem{Type: c.Src.Type}}
+	step := engine.Call{Verb: engine.Scatter, Uneven: true, Of: c, Dst: engine.Mem{Type: c.Src.Type}}
 	if e.rank == c.Root {
 		step.Dst = p.of(c.Dst)
 	}

@@ -7,19 +7,19 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// The steps that calls are made of. All are named after the call, so that
-// whoever takes part finds out if others do something else.
+// The steps that calls are made of. All say of which call they are one, so that the
+// ranks that take part find out if others do something else.
 
 // arrive lets the leader know that the ranks of its host have come. It is the
 // first step of calls that have no data to begin with.
 func (e *Engine) arrive(c *engine.Call) {
 	nothing := engine.Mem{Type: kernel.Uint8}
-	e.inside.add(engine.Call{Verb: engine.Reduce, Red: engine.Max, Name: e.label(c), Src: nothing, Dst: nothing})
+	e.inside.add(engine.Call{Verb: engine.Reduce, Red: engine.Max, Of: c, Src: nothing, Dst: nothing})
 }
 
 // meet is a barrier.
 func (e *Engine) meet(c *engine.Call, p *part) {
-	p.add(engine.Call{Verb: engine.Barrier, Name: e.label(c)})
+	p.add(engine.Call{Verb: engine.Barrier, Of: c})
 }
 
 // give brings what the leader has to all ranks of its host.
@@ -27,7 +27,7 @@ func (e *Engine) give(c *engine.Call, m engine.Mem) { e.spread(c, &e.inside, 0, 
 
 // spread brings what one has to all of a part.
 func (e *Engine) spread(c *engine.Call, p *part, root int, m engine.Mem) {
-	p.add(engine.Call{Verb: engine.Broadcast, Root: root, Name: e.label(c), Src: m, Dst: m})
+	p.add(engine.Call{Verb: engine.Broadcast, Root: root, Of: c, Src: m, Dst: m})
 }
 
 // collect combines the sources of a host in the leader's dst.
@@ -36,7 +36,7 @@ func (e *Engine) collect(c *engine.Call, src, dst engine.Mem) {
 	if c.Scales() { // by the size of the whole group, not of this host's
 		red, scale = engine.PreMul, c.Factor(e.Size())
 	}
-	e.inside.add(engine.Call{Verb: engine.Reduce, Red: red, Scale: scale, Name: e.label(c), Src: src, Dst: dst})
+	e.inside.add(engine.Call{Verb: engine.Reduce, Red: red, Scale: scale, Of: c, Src: src, Dst: dst})
 }
 
 // between is how the leaders combine what collect has left.
@@ -71,7 +71,7 @@ func (e *Engine) whole(ctx context.Context, calls []engine.Call) *engine.Failure
 		return f
 	}
 	if err := e.opt.All.Run(ctx, e.seq, calls); err != nil {
-		return e.translateAll(ctx, failureOf(err))
+		return e.translateAll(failureOf(err))
 	}
 	return nil
 }

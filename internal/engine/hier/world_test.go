@@ -169,8 +169,8 @@ func (s *site) beat() {
 		for _, leaders := range s.well() {
 			for i, a := range leaders {
 				for _, b := range leaders[:i] {
-					a.Heard(b.Rank(), b.Position())
-					b.Heard(a.Rank(), a.Position())
+					a.CheckPosition(b.Rank(), b.Position())
+					b.CheckPosition(a.Rank(), a.Position())
 				}
 			}
 		}

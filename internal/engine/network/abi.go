@@ -10,25 +10,25 @@ import (
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
-// ABI describes what ranks must have in common: a frame's head, and which
-// algorithm carries out a call, in segments of how many bytes.
+// ABI describes what all ranks of a group must have in common: the head of a frame,
+// and the algorithm and segment size for each call.
 func ABI() string {
 	var opt Options
 	opt.fill(1)
-	m := mark{sig: engine.Sig{Verb: 1, Type: 2, Red: 3, Uneven: true, Root: 4, Count: 5, Name: 6}, name: [nameBytes]byte{7}}
+	f := fingerprint{sig: engine.Sig{Verb: 1, Type: 2, Red: 3, Uneven: true, Root: 4, Count: 5, Name: 6}, name: engine.Label{7}}
 	var head transport.Head
-	m.put(head[thisAt:])
-	setWhole(&head, 8)
+	f.put(head[thisAt:])
+	setTransferBytes(&head, 8)
 	return abi.Text("wire",
-		"head", []int{stepAt, wayAt, wholeAt, thisAt, prevAt, sigBytes, nameBytes, markBytes}, "sample", fmt.Sprintf("%x", head),
-		"segment", []int{defaultSegment, grain, opt.Segment}, "fuseMost", fuseMost,
-		"ladders", ladders, "ordered", ordered, "uneven", uneven, "rest", rest, "algorithms", algorithmNames,
+		"head", []int{stepAt, algorithmAt, transferBytesAt, thisAt, prevAt, sigBytes, nameBytes, fingerprintBytes}, "sample", fmt.Sprintf("%x", head),
+		"segment", []int{defaultSegment, grain, opt.Segment}, "fuseMost", maxFusedBytes,
+		"ladders", crossovers, "ordered", orderedCrossovers, "uneven", unevenAlgorithms, "rest", unlimited, "algorithms", algorithmNames,
 		"choices", choices(),
 	)
 }
 
-// choices is a hash of which algorithms are chosen, over verbs, sizes and numbers
-// of ranks: it changes when choose does, also where no table has.
+// choices hashes the chosen algorithms over verbs, sizes and numbers of ranks. The
+// hash changes when choose changes, even if no table does.
 func choices() uint64 {
 	h := fnv.New64a()
 	for _, reproducible := range []bool{false, true} {

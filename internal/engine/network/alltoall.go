@@ -2,21 +2,21 @@ package network
 
 import "github.com/tutti-go/tutti/internal/engine"
 
-// allToAll brings every rank's share of every source to it.
-func (e *Engine) allToAll(c *engine.Call, way Algorithm) error {
+// allToAll sends each rank's share of every source to that rank.
+func (e *Engine) allToAll(c *engine.Call, alg Algorithm) error {
 	switch {
-	case way == Bruck:
+	case alg == Bruck:
 		return e.bruckToAll(c)
 	case c.Uneven:
-		return e.rotations(c)
+		return e.rotate(c)
 	}
-	return e.pairs(c)
+	return e.pairwise(c)
 }
 
-// rotations is for uneven shares, which are never in place: in round k a rank
-// sends to the kth rank after it and receives from the kth before it.
-func (e *Engine) rotations(c *engine.Call) error {
-	if err := e.takeOwn(c.DstParts[e.rank], c.SrcParts[e.rank]); err != nil {
+// rotate exchanges uneven shares, which are never in place. In round k a rank sends
+// to rank+k and receives from rank-k.
+func (e *Engine) rotate(c *engine.Call) error {
+	if err := e.copyOwn(c.DstParts[e.rank], c.SrcParts[e.rank]); err != nil {
 		return err
 	}
 	for k := 1; k < e.size; k++ {
@@ -28,12 +28,13 @@ func (e *Engine) rotations(c *engine.Call) error {
 	return nil
 }
 
-// pairs swaps with one rank at a time, so that what comes can take the place of
-// what went. Ranks that work in place and ranks that do not go the same way.
-func (e *Engine) pairs(c *engine.Call) error {
+// pairwise exchanges with one rank at a time, so that received data can overwrite
+// sent data in an AllToAll in place. Ranks that work in place and ranks that do not
+// use the same schedule.
+func (e *Engine) pairwise(c *engine.Call) error {
 	src, dst := e.shares(c.Src, nil), e.shares(c.Dst, nil)
 	engine.Copy(dst.at(e.rank), src.at(e.rank))
-	tmp := e.room(forSegment, min(dst.at(0).N, e.segmentElems(c.Dst.Type)), c.Dst.Type)
+	tmp := e.scratchMem(forSegment, min(dst.at(0).N, e.segmentElems(c.Dst.Type)), c.Dst.Type)
 	for k := range e.size {
 		peer := partner(e.rank, k, e.size)
 		if peer == e.rank {
@@ -55,8 +56,8 @@ func (e *Engine) pairs(c *engine.Call) error {
 	return nil
 }
 
-// partner is whom a rank meets in round k: itself, or a rank that meets it. In
-// the rounds from 0 to ranks-1 it meets all.
+// partner returns the rank with which a rank exchanges in round k, possibly itself.
+// The relation is symmetric, and the rounds from 0 to ranks-1 cover all ranks.
 func partner(rank, k, ranks int) int {
 	if ranks&(ranks-1) == 0 {
 		return rank ^ k

@@ -9,22 +9,22 @@ import (
 	"github.com/tutti-go/tutti/internal/transport/mem"
 )
 
-// BenchmarkAlgorithms compares the algorithms of each verb: see choose.go.
+// BenchmarkAlgorithms compares the algorithms of each verb; see choose.go.
 func BenchmarkAlgorithms(b *testing.B) {
-	for v, ladder := range ladders {
+	for v, table := range crossovers {
 		verb := engine.Verb(v)
 		if verb < engine.AllReduce || verb > engine.AllToAll {
 			continue
 		}
-		list := ladder
-		if v < len(ordered) {
-			list = append(list[:len(list):len(list)], ordered[v]...)
+		list := table
+		if v < len(orderedCrossovers) {
+			list = append(list[:len(list):len(list)], orderedCrossovers[v]...)
 		}
 		for _, ranks := range []int{4, 8} {
 			for bytes := 64; bytes <= 4<<20; bytes *= 4 {
 				for _, r := range list {
-					b.Run(fmt.Sprintf("%v/ranks=%d/bytes=%d/%v", verb, ranks, bytes, r.use), func(b *testing.B) {
-						benchmark(b, verb, r.use, ranks, bytes)
+					b.Run(fmt.Sprintf("%v/ranks=%d/bytes=%d/%v", verb, ranks, bytes, r.algorithm), func(b *testing.B) {
+						benchmark(b, verb, r.algorithm, ranks, bytes)
 					})
 				}
 			}
@@ -32,8 +32,9 @@ func BenchmarkAlgorithms(b *testing.B) {
 	}
 }
 
-func benchmark(b *testing.B, v engine.Verb, way Algorithm, ranks, bytes int) {
-	opt := Options{Algorithms: Algorithms{way, way, way, way, way, way, way, way}}
+// benchmark runs one verb with one algorithm.
+func benchmark(b *testing.B, v engine.Verb, alg Algorithm, ranks, bytes int) {
+	opt := Options{Algorithms: Algorithms{alg, alg, alg, alg, alg, alg, alg, alg}}
 	engines := world(opt, mem.Options{})(b, ranks)
 	b.SetBytes(int64(bytes))
 	b.ResetTimer()

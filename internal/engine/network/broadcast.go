@@ -2,30 +2,31 @@ package network
 
 import "github.com/tutti-go/tutti/internal/engine"
 
-// broadcast brings the root's buffer to all others.
-func (e *Engine) broadcast(c *engine.Call, way Algorithm) error {
+// broadcast copies the root's buffer to all other ranks.
+func (e *Engine) broadcast(c *engine.Call, alg Algorithm) error {
 	m := c.Dst
 	if e.rank == c.Root {
 		m = c.Src
 	}
-	if way == Tree {
+	if alg == Tree {
 		return e.treeBroadcast(m, c.Root)
 	}
 	return e.chain(m, c.Root)
 }
 
-// chain passes m along the line of ranks that begins at the root, in segments:
-// while one is passed on the next one arrives.
+// chain passes m along the ranks from the root on, in segments. In round j a rank
+// receives segment j from the previous rank and sends segment j-1 to the next rank.
+// An error from move ends the call; the group fails.
 func (e *Engine) chain(m engine.Mem, root int) error {
-	me := e.number(root)
+	me := e.relativeRank(root)
 	prev, next := e.mod(e.rank-1), e.mod(e.rank+1)
 	if me == 0 {
-		prev = nobody
+		prev = noRank
 	}
 	if me == e.size-1 {
-		next = nobody
+		next = noRank
 	}
-	if prev == nobody && next == nobody {
+	if prev == noRank && next == noRank {
 		return nil
 	}
 	n := e.segments(m)
@@ -33,12 +34,12 @@ func (e *Engine) chain(m engine.Mem, root int) error {
 		to, from := next, prev
 		out, in := engine.Mem{}, engine.Mem{}
 		if j == 0 {
-			to = nobody
+			to = noRank
 		} else {
 			out = e.segment(m, j-1)
 		}
 		if j == n {
-			from = nobody
+			from = noRank
 		} else {
 			in = e.segment(m, j)
 		}

@@ -2,12 +2,12 @@ package network
 
 import "github.com/tutti-go/tutti/internal/engine"
 
-// bruckGather returns the blocks of all ranks, in memory of the engine's own:
-// this rank's first, then those of the ranks after it. In the round with
-// distance d a rank gets the blocks that the dth rank after it has so far.
+// bruckGather returns the blocks of all ranks in scratch memory: this rank's block
+// first, then those of the ranks after it. In the round with distance d, a rank
+// receives the blocks that rank+d has collected so far.
 func (e *Engine) bruckGather(mine engine.Mem) (engine.Mem, error) {
 	n := mine.N
-	blocks := e.room(forWork, e.size*n, mine.Type)
+	blocks := e.scratchMem(forWork, e.size*n, mine.Type)
 	engine.Copy(blocks.Slice(0, n), mine)
 	for d := 1; d < e.size; d *= 2 {
 		k := min(d, e.size-d) * n
@@ -18,10 +18,11 @@ func (e *Engine) bruckGather(mine engine.Mem) (engine.Mem, error) {
 	return blocks, nil
 }
 
-// allReduceBruck lets every rank combine all sources by itself.
+// allReduceBruck collects all sources on every rank; each rank combines them in
+// rank order.
 func (e *Engine) allReduceBruck(r *reduction, dst, src engine.Mem) error {
 	if r.scaled {
-		scaled := e.room(forPart, src.N, src.Type)
+		scaled := e.scratchMem(forPart, src.N, src.Type)
 		r.load(scaled, src)
 		src = scaled
 	}
@@ -35,16 +36,16 @@ func (e *Engine) allReduceBruck(r *reduction, dst, src engine.Mem) error {
 	return nil
 }
 
-// bruckToAll moves blocks by the binary digits of the distance that they have
-// to go. Block i of work is the one that still has to go i ranks on, or that
-// has come i ranks.
+// bruckToAll moves blocks by the binary digits of their distance. work[i] holds the
+// block that still has to move i ranks on, and later the block that has moved i
+// ranks.
 func (e *Engine) bruckToAll(c *engine.Call) error {
 	n, t := c.Dst.N/e.size, c.Dst.Type
-	work := e.room(forWork, e.size*n, t)
+	work := e.scratchMem(forWork, e.size*n, t)
 	for i := range e.size {
 		engine.Copy(work.Slice(i*n, n), c.SrcPart(e.mod(e.rank+i), e.size))
 	}
-	pack := e.room(forPack, e.size*n, t)
+	pack := e.scratchMem(forPack, e.size*n, t)
 	for d := 1; d < e.size; d *= 2 {
 		k := 0
 		for i := range e.size {
@@ -53,8 +54,8 @@ func (e *Engine) bruckToAll(c *engine.Call) error {
 				k++
 			}
 		}
-		// What is sent lies at the front, what comes behind it; there is room,
-		// because no more than half of the blocks move.
+		// Sent blocks are at the front of pack and received blocks behind them.
+		// Both fit, because at most half of the blocks move in a round.
 		out, in := pack.Slice(0, k*n), pack.Slice(k*n, k*n)
 		if err := e.swap(e.mod(e.rank+d), out, e.mod(e.rank-d), in); err != nil {
 			return err

@@ -6,93 +6,96 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// A rung is an algorithm and the largest data that it is chosen for: most
-// bytes, and perRank more for every rank. The bytes are those that the
-// fingerprint counts.
-type rung struct {
-	use           Algorithm
-	most, perRank int
+// crossover is an algorithm and the largest data for which it is chosen: maxBytes
+// plus perRank for every rank. The size is the one that the fingerprint counts.
+type crossover struct {
+	algorithm         Algorithm
+	maxBytes, perRank int
 }
 
-const rest = math.MaxInt
+// unlimited, as crossover.maxBytes, is no upper limit.
+const unlimited = math.MaxInt
 
-// fuseMost is how many bytes of small AllReduces are carried out as one.
-const fuseMost = 32 << 10
+// maxFusedBytes is the largest total size, in bytes, of small AllReduces that run
+// as one step.
+const maxFusedBytes = 32 << 10
 
-// The crossover points. BenchmarkAlgorithms runs every algorithm of a verb over
-// a range of sizes, on 4 and 8 ranks in memory: there doubling and trees win up
-// to about 8 KiB, and ways that move each byte once beyond 64 to 256 KiB. Memory
-// has no latency to speak of, so the points between the rungs are estimates
-// until they are measured on a network.
+// The tables of algorithms, by verb, in order of size. BenchmarkAlgorithms runs
+// every algorithm of a verb over a range of sizes in memory, where doubling and
+// trees win for small data and algorithms that move each byte once win for large
+// data. Memory has almost no latency, so the limits are estimates for a network.
 var (
-	ladders = [...][]rung{
-		engine.AllReduce:     {{Doubling, 8 << 10, 0}, {Halving, 128 << 10, 16 << 10}, {Ring, rest, 0}},
-		engine.Reduce:        {{Tree, 64 << 10, 0}, {Ring, rest, 0}},
-		engine.Broadcast:     {{Tree, 128 << 10, 0}, {Chain, rest, 0}},
-		engine.AllGather:     {{Bruck, 8 << 10, 0}, {Ring, rest, 0}},
-		engine.ReduceScatter: {{Halving, 4 << 10, 0}, {Ring, rest, 0}},
-		engine.Gather:        {{Tree, 4 << 10, 0}, {Direct, rest, 0}},
-		engine.Scatter:       {{Tree, 4 << 10, 0}, {Direct, rest, 0}},
-		engine.AllToAll:      {{Bruck, 0, 512}, {Direct, rest, 0}},
-		engine.Barrier:       {{Dissemination, rest, 0}},
-		engine.Split:         {{Bruck, rest, 0}},
-		engine.Dup:           {{Dissemination, rest, 0}},
-		engine.Alloc:         {{Dissemination, rest, 0}},
+	crossovers = [...][]crossover{
+		engine.AllReduce:     {{Doubling, 8 << 10, 0}, {Halving, 128 << 10, 16 << 10}, {Ring, unlimited, 0}},
+		engine.Reduce:        {{Tree, 64 << 10, 0}, {Ring, unlimited, 0}},
+		engine.Broadcast:     {{Tree, 128 << 10, 0}, {Chain, unlimited, 0}},
+		engine.AllGather:     {{Bruck, 8 << 10, 0}, {Ring, unlimited, 0}},
+		engine.ReduceScatter: {{Halving, 4 << 10, 0}, {Ring, unlimited, 0}},
+		engine.Gather:        {{Tree, 4 << 10, 0}, {Direct, unlimited, 0}},
+		engine.Scatter:       {{Tree, 4 << 10, 0}, {Direct, unlimited, 0}},
+		engine.AllToAll:      {{Bruck, 0, 512}, {Direct, unlimited, 0}},
+		engine.Barrier:       {{Dissemination, unlimited, 0}},
+		engine.Split:         {{Bruck, unlimited, 0}},
+		engine.Dup:           {{Dissemination, unlimited, 0}},
+		engine.Alloc:         {{Dissemination, unlimited, 0}},
 	}
-	// ordered is for reductions whose bits depend on the order.
-	ordered = [...][]rung{
-		engine.AllReduce:     {{Bruck, 2 << 10, 0}, {Direct, rest, 0}},
-		engine.Reduce:        {{Linear, 4 << 10, 0}, {Direct, rest, 0}},
-		engine.ReduceScatter: {{Direct, rest, 0}},
+	// orderedCrossovers is for reductions whose result depends on the order of the
+	// sources.
+	orderedCrossovers = [...][]crossover{
+		engine.AllReduce:     {{Bruck, 2 << 10, 0}, {Direct, unlimited, 0}},
+		engine.Reduce:        {{Linear, 4 << 10, 0}, {Direct, unlimited, 0}},
+		engine.ReduceScatter: {{Direct, unlimited, 0}},
 	}
-	// uneven is for the forms in which shares have different sizes.
-	uneven = [...]Algorithm{
+	// unevenAlgorithms is for the forms whose counts differ per rank.
+	unevenAlgorithms = [...]Algorithm{
 		engine.AllGather: Ring, engine.ReduceScatter: Direct, engine.Gather: Direct, engine.Scatter: Direct,
 		engine.AllToAll: Direct,
 	}
 )
 
-// choose decides how a call is carried out. All ranks come to the same result,
-// because it follows from the fingerprint.
+// choose returns the algorithm for a call. All ranks compute the same result,
+// because it follows from the fingerprint, the number of ranks, and options that
+// are equal on all ranks.
 func (o *Options) choose(s engine.Sig, ranks int) Algorithm {
 	if s.Uneven {
-		return uneven[s.Verb]
+		return unevenAlgorithms[s.Verb]
 	}
-	ladder := ladders[s.Verb]
+	table := crossovers[s.Verb]
 	inOrder := o.Reproducible && s.Red.OrderMatters(s.Type)
 	if inOrder {
-		ladder = ordered[s.Verb]
+		table = orderedCrossovers[s.Verb]
 	}
 	if forced := o.Algorithms.of(s.Verb); forced != 0 && canDo(s.Verb, forced, inOrder) {
 		return forced
 	}
 	bytes := int(s.Count) * s.Type.Size()
-	if s.Verb == engine.AllReduce && !inOrder && ranks&(ranks-1) == 0 && bytes > ladder[0].most {
-		return Halving // moves as little as the ring, in fewer steps
+	if s.Verb == engine.AllReduce && !inOrder && ranks&(ranks-1) == 0 && bytes > table[0].maxBytes {
+		return Halving // moves as little data as the ring, in fewer rounds
 	}
-	for _, r := range ladder {
-		if r.most == rest || bytes <= r.most+r.perRank*ranks {
-			return r.use
+	for _, r := range table {
+		if r.maxBytes == unlimited || bytes <= r.maxBytes+r.perRank*ranks {
+			return r.algorithm
 		}
 	}
 	return 0
 }
 
-// canDo reports whether an algorithm is listed for a verb.
+// canDo reports whether the tables list an algorithm for a verb.
 func canDo(v engine.Verb, a Algorithm, inOrder bool) bool {
-	list := ladders[v]
+	table := crossovers[v]
 	if inOrder {
-		list = ordered[v]
+		table = orderedCrossovers[v]
 	}
-	for _, r := range list {
-		if r.use == a {
+	for _, r := range table {
+		if r.algorithm == a {
 			return true
 		}
 	}
-	// The ordered ways are ways, too, where any order will do.
+	// The ordered algorithms can also be used where any order is correct.
 	return !inOrder && v.Reduces() && canDo(v, a, true)
 }
 
+// of returns the algorithm that is forced for a verb, or zero.
 func (a *Algorithms) of(v engine.Verb) Algorithm {
 	switch v {
 	case engine.AllReduce:

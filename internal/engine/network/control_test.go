@@ -13,9 +13,8 @@ import (
 	"github.com/tutti-go/tutti/internal/transport/mem"
 )
 
-// A control does for groups in memory what a control channel does for groups on
-// a network: it passes failures and positions from rank to rank. It lives until
-// all ranks of the first group have left.
+// control passes failures and positions between ranks in memory, as a control
+// channel does on a network. It runs until all ranks of the first group have left.
 type control struct {
 	mu     sync.Mutex
 	groups map[string]*group
@@ -23,22 +22,23 @@ type control struct {
 	end    chan struct{}
 }
 
-// A group is who must be told.
+// A group is the ranks among which a failure is passed on.
 type group struct {
-	members []*Engine // by rank; nil: not there yet
+	members []*Engine // by rank; nil: has not joined yet
 	cause   *engine.Failure
 }
 
-// heartbeat is how often positions are passed on. No result depends on it.
+// heartbeat is the interval at which positions are passed on. No result depends on
+// it.
 const heartbeat = 2 * time.Millisecond
 
 func newControl(ranks int) *control {
 	c := &control{groups: make(map[string]*group), left: ranks, end: make(chan struct{})}
-	go c.beat()
+	go c.run()
 	return c
 }
 
-func (c *control) beat() {
+func (c *control) run() {
 	tick := time.NewTicker(heartbeat)
 	defer tick.Stop()
 	for {
@@ -47,14 +47,14 @@ func (c *control) beat() {
 			return
 		case <-tick.C:
 		}
-		for _, members := range c.well() {
-			pass(members)
+		for _, members := range c.running() {
+			exchangePositions(members)
 		}
 	}
 }
 
-// well are the members of all groups that have not failed.
-func (c *control) well() (list [][]*Engine) {
+// running returns the members of all groups that have not failed.
+func (c *control) running() (list [][]*Engine) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, g := range c.groups {
@@ -65,20 +65,20 @@ func (c *control) well() (list [][]*Engine) {
 	return list
 }
 
-// pass tells all where all are.
-func pass(members []*Engine) {
+// exchangePositions passes the position of every rank to every other rank.
+func exchangePositions(members []*Engine) {
 	for from, a := range members {
 		for _, b := range members {
 			if a != nil && b != nil && a != b {
-				b.Heard(from, a.Position())
+				b.CheckPosition(from, a.Position())
 			}
 		}
 	}
 }
 
-// spread makes the first failure of a group everybody's. It comes from one of
-// the ranks, which keeps it as it is.
-func (c *control) spread(g *group, from *Engine, f *engine.Failure) {
+// propagate makes the first failure of a group the cause on all its ranks. The rank
+// on which the failure began keeps its own copy.
+func (c *control) propagate(g *group, from *Engine, f *engine.Failure) {
 	told := *f
 	told.Told, told.Err = true, nil
 	c.mu.Lock()
@@ -95,7 +95,8 @@ func (c *control) spread(g *group, from *Engine, f *engine.Failure) {
 	}
 }
 
-// join makes one rank's side of a group, with a way to make others.
+// join creates one rank's engine in a group, with a function that creates
+// subgroups.
 func (c *control) join(m *mem.Mesh, name string, opt Options) *Engine {
 	c.mu.Lock()
 	g := c.groups[name]
@@ -105,17 +106,17 @@ func (c *control) join(m *mem.Mesh, name string, opt Options) *Engine {
 	}
 	c.mu.Unlock()
 
-	given := opt
+	base := opt
 	var e *Engine
 	opt.ParkingLot = m.ParkingLot()
-	opt.OnFail = func(f *engine.Failure) { c.spread(g, e, f) }
+	opt.OnFail = func(f *engine.Failure) { c.propagate(g, e, f) }
 	opt.Sub = func(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 		return engine.Form(ctx, e, members, func(context.Context) (engine.Engine, error) {
 			sub, err := m.Sub(seq, members)
 			if err != nil {
 				return nil, err
 			}
-			return c.join(sub, fmt.Sprintf("%s/%d:%v", name, seq, members), given), nil
+			return c.join(sub, fmt.Sprintf("%s/%d:%v", name, seq, members), base), nil
 		})
 	}
 	e = New(m, opt)
@@ -129,8 +130,7 @@ func (c *control) join(m *mem.Mesh, name string, opt Options) *Engine {
 	return e
 }
 
-// A member is an engine of the first group. It tells the control when it is
-// closed.
+// A member is an engine of the first group. Its Close notifies the control.
 type member struct {
 	*Engine
 	c    *control
@@ -148,7 +148,7 @@ func (m *member) Close() error {
 	return m.Engine.Close()
 }
 
-// world makes groups in memory.
+// world returns a function that makes groups in memory.
 func world(opt Options, net mem.Options) enginetest.World {
 	return func(_ testing.TB, ranks int) []engine.Engine {
 		return newWorld(net, slices.Repeat([]Options{opt}, ranks)...)

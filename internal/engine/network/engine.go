@@ -3,7 +3,6 @@ package network
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -12,58 +11,57 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Engine is one rank's side of a group whose ranks reach each other through a
-// Mesh.
+// Engine is one rank's part in a group whose ranks communicate through a Mesh.
 type Engine struct {
 	opt        Options
 	mesh       transport.Mesh
 	rank, size int
-	cause      engine.Cause
-	log        log
+	cause      engine.Cause // first failure of the group
+	calls      callLog      // this rank's calls and those of other ranks
 
-	mu      sync.Mutex
-	letters map[*engine.Message]*letter // posted
-	spare   []*letter                   // for reuse
+	mu           sync.Mutex
+	pending      map[*engine.Message]*pendingMessage // posted and not yet finished; guarded by mu
+	idleMessages []*pendingMessage                   // for reuse; guarded by mu
 
-	// What follows belongs to the goroutine that is in Run.
+	// The fields from here to scratch belong to the goroutine that is in Run.
 
 	w        *wait.Waiter
-	seq      uint64 // the running operation's number
-	op       string // and its name
-	step     uint64 // the number of the call
-	elem     int    // the size of its elements, at least one
-	head     transport.Head
-	out, in  transport.Frame
-	to, from int      // whom the last frame was for, and from whom
-	met      []uint64 // the last step in which a frame came from a rank
+	seq      uint64          // sequence number of the running operation
+	op       string          // name of the running call, for errors
+	step     uint64          // number of the current call, from 1
+	elem     int             // size of an element of the current call, in bytes; at least one
+	head     transport.Head  // head of the frames of the current call
+	out, in  transport.Frame // for move; kept here to avoid an allocation per frame
+	to, from int             // destination and source of the last exchange, or noRank
+	lastStep []uint64        // by rank: last step in which a frame from that rank arrived
 	scratch  [numScratch]engine.Scratch
 }
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New returns this rank's side of the mesh's group. The engine closes the mesh.
+// New returns this rank's engine for the group of mesh. The engine closes the mesh.
 func New(mesh transport.Mesh, opt Options) *Engine {
 	n := mesh.Size()
 	opt.fill(n)
 	return &Engine{
 		opt: opt, mesh: mesh, rank: mesh.Rank(), size: n,
-		log:     log{heard: make([]seen, n)},
-		letters: make(map[*engine.Message]*letter),
-		w:       wait.NewWaiter(opt.ParkingLot),
-		met:     make([]uint64, n),
+		calls:    callLog{heard: make([]peerCall, n)},
+		pending:  make(map[*engine.Message]*pendingMessage),
+		w:        wait.NewWaiter(opt.ParkingLot),
+		lastStep: make([]uint64, n),
 	}
 }
 
-// Rank is this rank's number in the group.
+// Rank returns this rank's number in the group.
 func (e *Engine) Rank() int { return e.rank }
 
-// Size is the number of ranks in the group.
+// Size returns the number of ranks in the group.
 func (e *Engine) Size() int { return e.size }
 
-// SameHost says which ranks share a host.
+// SameHost returns which ranks share a host. See engine.Engine.
 func (e *Engine) SameHost() []int { return slices.Clone(e.opt.Hosts) }
 
-// Close says goodbye to the other ranks, and why.
+// Close announces to the other ranks that this rank leaves, and why.
 func (e *Engine) Close() error {
 	f := e.cause.Load()
 	if f == nil && e.opt.Excuse != nil {
@@ -75,16 +73,17 @@ func (e *Engine) Close() error {
 	return e.mesh.Leave(&head)
 }
 
-// Alloc returns memory of this process: nothing is faster for the network.
+// Alloc returns memory of this process. Registered memory has no advantage for a
+// network transport.
 func (e *Engine) Alloc(_ context.Context, _ uint64, bytes int) (*engine.Region, error) {
 	return engine.NewRegion(bytes), nil
 }
 
-// Sub asks the owner for a group of some of the ranks.
+// Sub calls Options.Sub, which makes a group of some of the ranks.
 func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 	f := &engine.Failure{Kind: engine.ErrUnsupported, Op: "Sub", Seq: seq, Rank: e.rank}
 	if e.opt.Sub == nil {
-		f.Reason = "this engine was made without a way to make groups"
+		f.Facts = engine.Facts{Text: "this engine was made without a way to make groups"}
 		return nil, f
 	}
 	sub, err := e.opt.Sub(ctx, seq, members)
@@ -92,20 +91,23 @@ func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Eng
 		return sub, err
 	}
 	f.Kind, f.Err = engine.ErrAborted, err
-	f.Reason = fmt.Sprintf("the group of %s could not be made: %v", engine.Ranks(members), err)
+	f.Facts = engine.Facts{Event: engine.FormingFailed, Ranks: members, Text: err.Error()}
 	return nil, f
 }
 
-// Run carries out calls one after the other, small neighbours together.
+// Run carries out calls in order, and consecutive small AllReduces as one step.
+// When a call fails, is cancelled or times out, Run fails the group and returns the
+// first cause.
 func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
 	e.seq, e.op = seq, calls[0].Op()
+	e.to, e.from = noRank, noRank
 	e.w.Begin(ctx, e.opt.Timeout)
 	err := e.run(ctx, calls)
 	if err != nil {
-		err = e.fail(e.explain(ctx, err, e.op, e.seq, e.whereabouts))
+		err = e.fail(e.explain(ctx, err, e.op, e.seq, e.missing))
 	}
 	e.w.End()
-	e.forget()
+	e.releaseBuffers()
 	return err
 }
 
@@ -117,12 +119,12 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 		return err
 	}
 	for len(calls) > 0 {
-		n := e.together(calls)
+		n := e.callsPerStep(calls)
 		var err error
 		if n > 1 {
-			err = e.carryOutTogether(calls[:n])
+			err = e.runFused(calls[:n])
 		} else {
-			err = e.carryOut(&calls[0])
+			err = e.runCall(&calls[0])
 		}
 		if err != nil {
 			return err
@@ -132,45 +134,46 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 	return nil
 }
 
-// enter begins a step.
-func (e *Engine) enter(m mark, way Algorithm, op string) {
+// beginStep begins the step of one call, or of several fused calls.
+func (e *Engine) beginStep(m fingerprint, alg Algorithm, op string) {
 	e.op = op
-	e.head = e.log.enter(record{m, op, e.seq}, way)
+	e.head = e.calls.beginStep(record{m, op, e.seq}, alg)
 	e.step++
 	e.elem = max(m.sig.Type.Size(), 1)
-	e.to, e.from = nobody, nobody
+	e.to, e.from = noRank, noRank
 }
 
-// carryOut is one step.
-func (e *Engine) carryOut(c *engine.Call) error {
-	m := newMark(c)
-	way := e.opt.choose(m.sig, e.size)
-	e.enter(m, way, c.Op())
+// runCall runs one call as one step.
+func (e *Engine) runCall(c *engine.Call) error {
+	m := newFingerprint(c)
+	alg := e.opt.choose(m.sig, e.size)
+	e.beginStep(m, alg, c.Op())
 	switch c.Verb {
 	case engine.AllReduce:
-		return e.allReduce(c, way)
+		return e.allReduce(c, alg)
 	case engine.Reduce:
-		return e.reduce(c, way)
+		return e.reduce(c, alg)
 	case engine.Broadcast:
-		return e.broadcast(c, way)
+		return e.broadcast(c, alg)
 	case engine.AllGather, engine.Split:
-		return e.allGather(c, way)
+		return e.allGather(c, alg)
 	case engine.ReduceScatter:
-		return e.reduceScatter(c, way)
+		return e.reduceScatter(c, alg)
 	case engine.Gather:
-		return e.gather(c, way)
+		return e.gather(c, alg)
 	case engine.Scatter:
-		return e.scatter(c, way)
+		return e.scatter(c, alg)
 	case engine.AllToAll:
-		return e.allToAll(c, way)
+		return e.allToAll(c, alg)
 	default:
+		// Barrier, Dup and Alloc carry no data.
 		return e.disseminate()
 	}
 }
 
-// forget lets go of the caller's memory, and of scratch that is too large to
-// keep.
-func (e *Engine) forget() {
+// releaseBuffers drops references to the caller's memory, and scratch memory that
+// is too large to keep.
+func (e *Engine) releaseBuffers() {
 	e.out.Body, e.in.Body = nil, nil
 	for i := range e.scratch {
 		e.scratch[i].Trim()

@@ -3,32 +3,31 @@ package network
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Fail ends the group. A failure that the other ranks know of already is not
-// passed on to OnFail.
+// Fail ends the group. A failure that is marked as Told is known to the other
+// ranks, so it is not reported to OnFail.
 func (e *Engine) Fail(f *engine.Failure) { _ = e.fail(f) }
 
-// Failure is why the group has ended.
+// Failure returns the cause of the group's failure, or nil.
 func (e *Engine) Failure() *engine.Failure { return e.cause.Load() }
 
-// Failed is closed when the group has ended.
+// Failed is closed when the group has failed.
 func (e *Engine) Failed() <-chan struct{} { return e.opt.ParkingLot.Done() }
 
-// fail ends the group, and returns the cause that came first.
+// fail ends the group with the cause f, unless it has one, and returns the first
+// cause.
 func (e *Engine) fail(f *engine.Failure) *engine.Failure {
 	return e.cause.Take(f, e.opt.OnFail, e.opt.ParkingLot.Stop)
 }
 
-// explain makes a cause of what ended an operation; where says what it waited
-// for.
-func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, where func() string) *engine.Failure {
+// explain turns err into a cause. where returns, for a timeout or a cancellation,
+// what the operation waited for.
+func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, where func() engine.Facts) *engine.Failure {
 	if known := (*engine.Failure)(nil); errors.As(err, &known) {
 		return known
 	}
@@ -42,26 +41,29 @@ func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, 
 		return e.farewell(err)
 	case errors.As(err, &lost):
 		f.Kind, f.Lost, f.Err = engine.ErrRankLost, []int{lost.Peer}, err
-		f.Reason = fmt.Sprintf("the connection to rank %d is gone: %v", lost.Peer, lost.Err)
+		f.Facts = engine.Facts{Event: engine.RanksLost, Loss: engine.Disconnected, Text: lost.Err.Error()}
 		if errors.Is(err, transport.ErrClosed) {
 			f.Left = true
-			f.Reason = fmt.Sprintf("rank %d has closed the communicator and takes no part", lost.Peer)
+			f.Facts = engine.Facts{Event: engine.RanksLost, Loss: engine.Closed}
 		}
 	case errors.As(err, &damaged):
 		f.Kind, f.Err = engine.ErrCorrupt, err
-		f.Reason = fmt.Sprintf("what rank %d sent to rank %d, from %s, has another checksum than it was sent with; "+
-			"look at the network between them and at the memory of their hosts", damaged.Peer, e.rank, damaged.Addr)
+		f.Facts = engine.Facts{
+			Event: engine.TransferDamaged, Sides: []engine.Side{{Rank: damaged.Peer}, {Rank: e.rank}}, Text: damaged.Addr,
+		}
 	case errors.Is(err, wait.ErrTimeout), errors.Is(err, context.DeadlineExceeded),
 		ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		f.Interrupt(ctx, err, e.opt.Timeout, where())
+		f.Facts = where()
+		f.Interrupt(ctx, err, e.opt.Timeout)
 	default:
 		f.Kind, f.Err = engine.ErrAborted, err
-		f.Reason = fmt.Sprintf("the transport has failed: %v", err)
+		f.Facts = engine.Facts{Event: engine.TransportFailed, Text: err.Error()}
 	}
 	return f
 }
 
-// farewell is why another rank has left, nil if it did not say.
+// farewell returns the failure because of which another rank has left, or nil if it
+// gave no reason.
 func (e *Engine) farewell(err error) *engine.Failure {
 	bye := (*transport.Goodbye)(nil)
 	if !errors.As(err, &bye) {
@@ -71,55 +73,50 @@ func (e *Engine) farewell(err error) *engine.Failure {
 	return w.Failure(e.size, e.opt.OnFail != nil)
 }
 
-// whereabouts says, for an error, whom this rank was waiting for, and who has
-// not been seen in the present call.
-func (e *Engine) whereabouts() string {
-	var b strings.Builder
+// missing returns, for an error, the ranks that this rank was waiting for, and the
+// ranks that have sent nothing in the current call.
+func (e *Engine) missing() engine.Facts {
+	w := engine.Wait{Phase: engine.Exchanging}
 	switch {
-	case e.step == 0 || e.to == nobody && e.from == nobody:
-		b.WriteString("it had not begun")
-	case e.from == nobody || e.from == e.to:
-		fmt.Fprintf(&b, "it was waiting for rank %d", e.to)
-	case e.to == nobody:
-		fmt.Fprintf(&b, "it was waiting for rank %d", e.from)
+	case e.step == 0 || e.to == noRank && e.from == noRank:
+		w.Phase = engine.NotBegun
+	case e.from == noRank || e.from == e.to:
+		w.Ranks = []int{e.to}
+	case e.to == noRank:
+		w.Ranks = []int{e.from}
 	default:
-		fmt.Fprintf(&b, "it was waiting for rank %d or rank %d", e.from, e.to)
+		w.Ranks = []int{e.from, e.to}
 	}
-	l := &e.log
+	l := &e.calls
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var unseen []int
 	for r, h := range l.heard {
-		if r != e.rank && e.met[r] < e.step && h.step < e.step {
-			unseen = append(unseen, r)
+		if r != e.rank && e.lastStep[r] < e.step && h.step < e.step {
+			w.Unheard = append(w.Unheard, r)
 		}
 	}
-	if len(unseen) == 0 {
-		return b.String()
-	}
-	fmt.Fprintf(&b, "; in this call nothing was heard of %s", engine.Ranks(unseen))
 	const most = 4
-	sep := " ("
-	for _, r := range unseen[:min(len(unseen), most)] {
+	for _, r := range w.Unheard[:min(len(w.Unheard), most)] {
 		if h := l.heard[r]; h.step > 0 {
-			fmt.Fprintf(&b, "%srank %d was last heard of in %s", sep, r, h.call.text())
-			sep = ", "
+			w.Last = append(w.Last, engine.Side{Rank: r, Call: h.call.call()})
 		}
 	}
-	if sep == ", " {
-		b.WriteByte(')')
+	return engine.Facts{Wait: w}
+}
+
+// disagree returns the failure for two ranks that run different calls. mine and
+// theirs describe this rank's side and the other's.
+func (e *Engine) disagree(event engine.Event, mine, theirs engine.Side) *engine.Failure {
+	mine.Rank = e.rank
+	return &engine.Failure{
+		Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank,
+		Facts: engine.Facts{Event: event, Sides: []engine.Side{mine, theirs}},
 	}
-	return b.String()
 }
 
-// disagree is a failure because ranks do not do the same.
-func (e *Engine) disagree(reason string) *engine.Failure {
-	return &engine.Failure{Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank, Reason: reason}
-}
-
-// wrongCount is for a transfer that has another size, in bytes, than expected:
-// of an uneven operation, because all else is in the fingerprint.
+// wrongCount returns the failure for a transfer whose size, in bytes, differs from
+// the expected size. Only an uneven operation can fail so, because the fingerprint
+// covers all other counts.
 func (e *Engine) wrongCount(r, want, sent int) error {
-	return e.disagree(fmt.Sprintf("rank %d expects %d elements from rank %d, which has %d for it; "+
-		"the counts of an uneven operation must agree in pairs", e.rank, want/e.elem, r, sent/e.elem))
+	return e.disagree(engine.CountsDiffer, engine.Side{N: int64(want / e.elem)}, engine.Side{Rank: r, N: int64(sent / e.elem)})
 }

@@ -2,7 +2,6 @@ package network
 
 import (
 	"errors"
-	"fmt"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -10,34 +9,36 @@ import (
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
-// nobody in place of a rank says that nothing is sent, or received.
-const nobody = -1
+// noRank, in place of a rank, says that nothing is sent, or nothing received.
+const noRank = -1
 
-// send sends m and returns when it may be changed.
+// send sends m. When it returns, m may be changed.
 func (e *Engine) send(to int, m engine.Mem) error {
-	return e.move(to, m, m.Bytes(), nobody, engine.Mem{}, 0)
+	return e.move(to, m, m.Bytes(), noRank, engine.Mem{}, 0)
 }
 
-// recv receives m.
+// recv receives into m.
 func (e *Engine) recv(from int, m engine.Mem) error {
-	return e.move(nobody, engine.Mem{}, 0, from, m, m.Bytes())
+	return e.move(noRank, engine.Mem{}, 0, from, m, m.Bytes())
 }
 
-// swap sends and receives at once.
+// swap sends out and receives in at the same time.
 func (e *Engine) swap(to int, out engine.Mem, from int, in engine.Mem) error {
 	return e.move(to, out, out.Bytes(), from, in, in.Bytes())
 }
 
-// move sends and receives a frame each: whole transfers, or segments of ones of
-// the given sizes in bytes.
+// move sends one frame and receives one frame at the same time. A frame is a whole
+// transfer or one segment of it; outWhole and inWhole are the sizes of the whole
+// transfers, in bytes. move blocks until both are done, the group fails, or the
+// context ends. It checks that the received frame belongs to the same call.
 func (e *Engine) move(to int, out engine.Mem, outWhole, from int, in engine.Mem, inWhole int) error {
 	var o, i *transport.Frame
-	if to != nobody {
+	if to != noRank {
 		o = &e.out
 		o.Peer, o.Head, o.Body = to, e.head, bytesOf(out)
-		setWhole(&o.Head, outWhole)
+		setTransferBytes(&o.Head, outWhole)
 	}
-	if from != nobody {
+	if from != noRank {
 		i = &e.in
 		i.Peer, i.Body = from, bytesOf(in)
 	}
@@ -59,38 +60,37 @@ func (e *Engine) move(to int, out engine.Mem, outWhole, from int, in engine.Mem,
 			return f
 		}
 	}
-	e.met[from] = e.step
-	if sent := whole(&i.Head); sent != inWhole {
+	e.lastStep[from] = e.step
+	if sent := transferBytes(&i.Head); sent != inWhole {
 		return e.wrongCount(from, inWhole, sent)
 	}
 	return nil
 }
 
-// wrongLength explains a frame that was not as long as expected.
+// wrongLength returns the failure for a frame of unexpected length.
 func (e *Engine) wrongLength(l *transport.LengthError, want int) error {
 	if f := e.disagreement(l.Peer, &e.in.Head); f != nil {
 		return f
 	}
-	if sent := whole(&e.in.Head); sent != want {
+	if sent := transferBytes(&e.in.Head); sent != want {
 		return e.wrongCount(l.Peer, want, sent)
 	}
-	return e.disagree(fmt.Sprintf("rank %d receives segments of %d bytes, rank %d sends segments of %d; "+
-		"all ranks must be made with the same options", e.rank, l.Want, l.Peer, l.Sent))
+	return e.disagree(engine.SegmentsDiffer, engine.Side{N: int64(l.Want)}, engine.Side{Rank: l.Peer, N: int64(l.Sent)})
 }
 
-// swapReduce is swap for a transfer that is combined with own, segment by
-// segment, into dst. It may be that out or own is dst.
+// swapReduce exchanges out for a transfer that is combined with own into dst,
+// segment by segment. out or own may be dst.
 func (e *Engine) swapReduce(r *reduction, to int, out engine.Mem, from int, dst, own engine.Mem) error {
-	tmp := e.room(forSegment, min(dst.N, e.segmentElems(dst.Type)), dst.Type)
+	tmp := e.scratchMem(forSegment, min(dst.N, e.segmentElems(dst.Type)), dst.Type)
 	sends, receives := 0, 0
-	if to != nobody {
+	if to != noRank {
 		sends = e.segments(out)
 	}
-	if from != nobody {
+	if from != noRank {
 		receives = e.segments(dst)
 	}
 	for j := range max(sends, receives) {
-		o, i, got := nobody, nobody, engine.Mem{}
+		o, i, got := noRank, noRank, engine.Mem{}
 		if j < sends {
 			o = to
 		}
@@ -108,10 +108,10 @@ func (e *Engine) swapReduce(r *reduction, to int, out engine.Mem, from int, dst,
 	return nil
 }
 
-// sendSegments sends m to a rank that combines it as it comes.
+// sendSegments sends m in segments to a rank that combines it segment by segment.
 func (e *Engine) sendSegments(to int, m engine.Mem) error {
 	for j := range e.segments(m) {
-		if err := e.move(to, e.segment(m, j), m.Bytes(), nobody, engine.Mem{}, 0); err != nil {
+		if err := e.move(to, e.segment(m, j), m.Bytes(), noRank, engine.Mem{}, 0); err != nil {
 			return err
 		}
 	}
@@ -121,27 +121,28 @@ func (e *Engine) sendSegments(to int, m engine.Mem) error {
 // recvSegments receives what sendSegments sends.
 func (e *Engine) recvSegments(from int, m engine.Mem) error {
 	for j := range e.segments(m) {
-		if err := e.move(nobody, engine.Mem{}, 0, from, e.segment(m, j), m.Bytes()); err != nil {
+		if err := e.move(noRank, engine.Mem{}, 0, from, e.segment(m, j), m.Bytes()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// segments is how many frames a transfer takes. Even an empty one takes one, so
-// that whoever expects something else finds out.
+// segments returns the number of frames of a transfer. An empty transfer takes one
+// frame, so that a receiver that expects something else detects the mismatch.
 func (e *Engine) segments(m engine.Mem) int {
 	return max(1, (m.Bytes()+e.opt.Segment-1)/e.opt.Segment)
 }
 
-// segment is the jth segment of m, empty behind its end.
+// segment returns segment j of m; it is empty beyond the end of m.
 func (e *Engine) segment(m engine.Mem, j int) engine.Mem {
 	return piece(m, j, e.segmentElems(m.Type))
 }
 
+// segmentElems returns the number of elements of a segment.
 func (e *Engine) segmentElems(t kernel.DType) int { return e.opt.Segment / max(t.Size(), 1) }
 
-// piece is the jth piece of m when it is cut into pieces of per elements.
+// piece returns piece j of m, when m is divided into pieces of per elements.
 func piece(m engine.Mem, j, per int) engine.Mem {
 	lo := min(j*per, m.N)
 	return m.Slice(lo, min(per, m.N-lo))

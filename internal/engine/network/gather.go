@@ -2,10 +2,10 @@ package network
 
 import "github.com/tutti-go/tutti/internal/engine"
 
-// allGather brings every rank's source to all.
-func (e *Engine) allGather(c *engine.Call, way Algorithm) error {
+// allGather copies every rank's source to all ranks.
+func (e *Engine) allGather(c *engine.Call, alg Algorithm) error {
 	dst := e.shares(c.Dst, c.DstParts)
-	if way == Bruck {
+	if alg == Bruck {
 		blocks, err := e.bruckGather(c.Src)
 		if err != nil {
 			return err
@@ -15,30 +15,30 @@ func (e *Engine) allGather(c *engine.Call, way Algorithm) error {
 		}
 		return nil
 	}
-	if err := e.takeOwn(dst.at(e.rank), c.Src); err != nil {
+	if err := e.copyOwn(dst.at(e.rank), c.Src); err != nil {
 		return err
 	}
 	return e.ringGather(&dst)
 }
 
-// gather brings every rank's source to the root.
-func (e *Engine) gather(c *engine.Call, way Algorithm) error {
-	if way == Tree {
+// gather copies every rank's source to the root.
+func (e *Engine) gather(c *engine.Call, alg Algorithm) error {
+	if alg == Tree {
 		return e.treeGather(c)
 	}
 	if e.rank != c.Root {
 		return e.send(c.Root, c.Src)
 	}
 	dst := e.shares(c.Dst, c.DstParts)
-	if err := e.takeOwn(dst.at(e.rank), c.Src); err != nil {
+	if err := e.copyOwn(dst.at(e.rank), c.Src); err != nil {
 		return err
 	}
 	return e.recvFromAll(&dst)
 }
 
-// scatter brings every rank its share of the root's source.
-func (e *Engine) scatter(c *engine.Call, way Algorithm) error {
-	if way == Tree {
+// scatter copies to every rank its share of the root's source.
+func (e *Engine) scatter(c *engine.Call, alg Algorithm) error {
+	if alg == Tree {
 		return e.treeScatter(c)
 	}
 	if e.rank != c.Root {
@@ -51,10 +51,10 @@ func (e *Engine) scatter(c *engine.Call, way Algorithm) error {
 			return err
 		}
 	}
-	return e.takeOwn(c.Dst, src.at(e.rank))
+	return e.copyOwn(c.Dst, src.at(e.rank))
 }
 
-// recvFromAll receives the parts of all other ranks.
+// recvFromAll receives the parts of all other ranks, the next rank's first.
 func (e *Engine) recvFromAll(dst *layout) error {
 	for i := 1; i < e.size; i++ {
 		from := e.mod(e.rank + i)

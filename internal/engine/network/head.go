@@ -9,43 +9,43 @@ import (
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
-// A frame's head: the number of the step, the algorithm, the bytes of the
-// transfer that the frame is a segment of, and the fingerprints of this call
-// and of the one before. The latter is for a rank that misses something from a
-// sender that is already one call further.
+// Layout of a frame's head, as offsets in bytes: the step, the algorithm, the size
+// of the transfer that the frame is a segment of, and the fingerprints of this call
+// and of the previous one. A rank that misses data from a sender that is already
+// one call further compares the previous fingerprint.
 const (
-	stepAt  = 0
-	wayAt   = 8 // one byte
-	wholeAt = 9 // seven bytes, read with the algorithm as one word
-	thisAt  = 16
-	prevAt  = thisAt + markBytes
+	stepAt          = 0
+	algorithmAt     = 8 // one byte
+	transferBytesAt = 9 // seven bytes, read together with the algorithm as one word
+	thisAt          = 16
+	prevAt          = thisAt + fingerprintBytes
 
-	sigBytes  = 24
-	nameBytes = 32 // what an error can show of an operation's name
-	markBytes = sigBytes + nameBytes
+	sigBytes         = 24
+	nameBytes        = engine.LabelBytes
+	fingerprintBytes = sigBytes + nameBytes
 )
 
-var _ [transport.HeadBytes - prevAt - markBytes]byte // it fits
+var _ [transport.HeadBytes - prevAt - fingerprintBytes]byte // it fits
 
-// A mark is a call's fingerprint, with as much of its name as fits.
-type mark struct {
+// fingerprint is a call's engine.Sig, with as much of its name as fits.
+type fingerprint struct {
 	sig  engine.Sig
-	name [nameBytes]byte
+	name engine.Label
 }
 
-func newMark(c *engine.Call) mark {
-	p := mark{sig: c.Sig()}
-	copy(p.name[:nameBytes-1], c.Name)
-	return p
+func newFingerprint(c *engine.Call) fingerprint {
+	f := fingerprint{sig: c.Sig()}
+	if f.sig.Name != 0 {
+		c.PutLabel(&f.name)
+	}
+	return f
 }
 
-func (p *mark) text() string {
-	name, _, _ := bytes.Cut(p.name[:], []byte{0})
-	return p.sig.Text(string(name))
-}
+// call returns the description of the call, for errors.
+func (f *fingerprint) call() engine.CallInfo { return engine.ReadCall(f.sig, &f.name) }
 
-func (p *mark) put(b []byte) {
-	s := &p.sig
+func (f *fingerprint) put(b []byte) {
+	s := &f.sig
 	b[0], b[1], b[2], b[3] = byte(s.Verb), byte(s.Type), byte(s.Red), 0
 	if s.Uneven {
 		b[3] = 1
@@ -53,47 +53,51 @@ func (p *mark) put(b []byte) {
 	binary.LittleEndian.PutUint32(b[4:], uint32(s.Root))
 	binary.LittleEndian.PutUint64(b[8:], uint64(s.Count))
 	binary.LittleEndian.PutUint64(b[16:], s.Name)
-	copy(b[sigBytes:], p.name[:])
+	copy(b[sigBytes:], f.name[:])
 }
 
-func readMark(b []byte) (p mark) {
-	p.sig = engine.Sig{
+func readFingerprint(b []byte) (f fingerprint) {
+	f.sig = engine.Sig{
 		Verb: engine.Verb(b[0]), Type: kernel.DType(b[1]), Red: engine.Red(b[2]), Uneven: b[3] != 0,
 		Root:  int32(binary.LittleEndian.Uint32(b[4:])),
 		Count: int64(binary.LittleEndian.Uint64(b[8:])),
 		Name:  binary.LittleEndian.Uint64(b[16:]),
 	}
-	copy(p.name[:], b[sigBytes:])
-	return p
+	copy(f.name[:], b[sigBytes:])
+	return f
 }
 
-// A head is a frame's head, taken apart.
+// head is a decoded frame head.
 type head struct {
 	step       uint64
-	way        Algorithm
-	this, prev mark
+	algorithm  Algorithm
+	this, prev fingerprint
 }
 
 func readHead(h *transport.Head) head {
 	return head{
-		step: binary.LittleEndian.Uint64(h[stepAt:]),
-		way:  Algorithm(h[wayAt]),
-		this: readMark(h[thisAt:]),
-		prev: readMark(h[prevAt:]),
+		step:      binary.LittleEndian.Uint64(h[stepAt:]),
+		algorithm: Algorithm(h[algorithmAt]),
+		this:      readFingerprint(h[thisAt:]),
+		prev:      readFingerprint(h[prevAt:]),
 	}
 }
 
-func setWhole(h *transport.Head, bytes int) {
-	binary.LittleEndian.PutUint64(h[wayAt:], uint64(bytes)<<8|uint64(h[wayAt]))
+// setTransferBytes stores the size of the transfer in the head.
+func setTransferBytes(h *transport.Head, bytes int) {
+	binary.LittleEndian.PutUint64(h[algorithmAt:], uint64(bytes)<<8|uint64(h[algorithmAt]))
 }
 
-func whole(h *transport.Head) int { return int(binary.LittleEndian.Uint64(h[wayAt:]) >> 8) }
+// transferBytes returns the size of the transfer, in bytes.
+func transferBytes(h *transport.Head) int {
+	return int(binary.LittleEndian.Uint64(h[algorithmAt:]) >> 8)
+}
 
-// agrees reports, fast, whether a frame is of the call that own describes, and
-// its sender made the same call before it: in that one, the two ranks may have
-// sent each other nothing.
+// agrees reports, without decoding, whether a frame belongs to the call of own and
+// its sender made the same previous call. In the previous call the two ranks may
+// have exchanged no frame.
 func agrees(own, h *transport.Head) bool {
-	return bytes.Equal(own[:wholeAt], h[:wholeAt]) &&
+	return bytes.Equal(own[:transferBytesAt], h[:transferBytesAt]) &&
 		bytes.Equal(own[thisAt:thisAt+sigBytes], h[thisAt:thisAt+sigBytes]) &&
 		bytes.Equal(own[prevAt:prevAt+sigBytes], h[prevAt:prevAt+sigBytes])
 }

@@ -11,108 +11,114 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A letter is a message under way: what the transport needs for it.
-type letter struct {
+// pendingMessage is a posted message with its state in the transport.
+type pendingMessage struct {
 	e    *Engine
 	m    *engine.Message
-	mail transport.Message
+	msg  transport.Message
 	w    *wait.Waiter
-	sent bool // the transport has it
+	sent bool // the transport has the message
 }
 
-// keepLetters bounds what is kept for reuse.
-const keepLetters = 256
+// maxIdleMessages bounds the number of pendingMessages that are kept for reuse.
+const maxIdleMessages = 256
 
-// Post announces a message to the transport. After the group's end there is
-// nothing to announce: Finish says so.
+// Post passes a message to the transport. After the group has failed it does
+// nothing; Finish then returns the failure.
 func (e *Engine) Post(m *engine.Message) {
 	e.mu.Lock()
-	var l *letter
-	if n := len(e.spare); n > 0 {
-		l = e.spare[n-1]
-		e.spare = e.spare[:n-1]
+	var p *pendingMessage
+	if n := len(e.idleMessages); n > 0 {
+		p = e.idleMessages[n-1]
+		e.idleMessages = e.idleMessages[:n-1]
 	} else {
-		l = &letter{e: e, w: wait.NewWaiter(e.opt.ParkingLot)}
-		l.mail.Accept = l.accept
+		p = &pendingMessage{e: e, w: wait.NewWaiter(e.opt.ParkingLot)}
+		p.msg.Accept = p.accept
 	}
-	l.m = m
-	l.mail.Send, l.mail.Peer, l.mail.Tag, l.mail.Body = m.Send, m.Peer, m.Tag, bytesOf(m.Mem)
-	putMail(&l.mail.Head, m.Mem)
-	e.letters[m] = l
-	l.sent = !e.opt.ParkingLot.Stopped()
+	p.m = m
+	p.msg.Send, p.msg.Peer, p.msg.Tag, p.msg.Body = m.Send, m.Peer, m.Tag, bytesOf(m.Mem)
+	putMessageHead(&p.msg.Head, m.Mem)
+	e.pending[m] = p
+	p.sent = !e.opt.ParkingLot.Stopped()
 	e.mu.Unlock()
-	if l.sent {
-		e.mesh.Post(&l.mail)
+	if p.sent {
+		e.mesh.Post(&p.msg)
 	}
 }
 
-// A message's head is what it holds.
-func putMail(h *transport.Head, m engine.Mem) {
+// putMessageHead encodes type and count of a message; the receiver compares them
+// with its own.
+func putMessageHead(h *transport.Head, m engine.Mem) {
 	h[0] = byte(m.Type)
 	binary.LittleEndian.PutUint64(h[8:], uint64(m.N))
 }
 
-func readMail(h *transport.Head) (n uint64, t kernel.DType) {
+func readMessageHead(h *transport.Head) (n uint64, t kernel.DType) {
 	return binary.LittleEndian.Uint64(h[8:]), kernel.DType(h[0])
 }
 
-// Finish waits until a message has been delivered.
+// Finish waits until a message is delivered. On an error it fails the group.
 func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	e.mu.Lock()
-	l := e.letters[m]
-	delete(e.letters, m)
+	p := e.pending[m]
+	delete(e.pending, m)
 	e.mu.Unlock()
-	if l == nil {
+	if p == nil {
 		return e.fail(&engine.Failure{
-			Kind: engine.ErrInvalid, Op: m.Op(), Seq: m.Seq, Rank: e.rank, Reason: "the message was not posted",
+			Kind: engine.ErrInvalid, Op: m.Op(), Seq: m.Seq, Rank: e.rank,
+			Facts: engine.Facts{Text: "the message was not posted"},
 		})
 	}
-	if err := l.finish(ctx); err != nil {
-		return e.fail(e.explain(ctx, err, m.Op(), m.Seq, l.waiting))
+	if err := p.finish(ctx); err != nil {
+		return e.fail(e.explain(ctx, err, m.Op(), m.Seq, p.awaited))
 	}
 	e.mu.Lock()
-	if len(e.spare) < keepLetters {
-		l.m, l.mail.Body, l.mail.State = nil, nil, nil
-		e.spare = append(e.spare, l)
+	if len(e.idleMessages) < maxIdleMessages {
+		p.m, p.msg.Body, p.msg.State = nil, nil, nil
+		e.idleMessages = append(e.idleMessages, p)
 	}
 	e.mu.Unlock()
 	return nil
 }
 
-// finish goes to the transport also when the operation is over before it has
-// begun: only then nobody reads or writes the message's memory.
-func (l *letter) finish(ctx context.Context) error {
-	over := ctx.Err()
-	if l.e.opt.ParkingLot.Stopped() {
-		over = wait.ErrStopped
+// finish waits until the transport has delivered or abandoned the message. It calls
+// the transport's Finish even if the group has failed or ctx has ended, because
+// only after that the transport no longer accesses the message's memory. A message
+// that was never passed to the transport needs no wait.
+func (p *pendingMessage) finish(ctx context.Context) error {
+	ended := ctx.Err()
+	if p.e.opt.ParkingLot.Stopped() {
+		ended = wait.ErrStopped
 	}
-	if !l.sent {
-		return over
+	if !p.sent {
+		return ended
 	}
-	l.w.Begin(ctx, l.e.opt.Timeout)
-	err := l.e.mesh.Finish(l.w, &l.mail)
-	l.w.End()
+	p.w.Begin(ctx, p.e.opt.Timeout)
+	err := p.e.mesh.Finish(p.w, &p.msg)
+	p.w.End()
 	switch {
-	case over != nil:
-		return over
+	case ended != nil:
+		return ended
 	case errors.As(err, new(*transport.LengthError)):
-		return l.refuse(&l.mail.Head)
+		return p.refuse(&p.msg.Head)
 	}
 	return err
 }
 
-// accept compares what is sent with what is received.
-func (l *letter) accept(sent *transport.Head) error {
-	if n, t := readMail(sent); n != uint64(l.m.Mem.N) || t != l.m.Mem.Type {
-		return l.refuse(sent)
+// accept checks that the sent message has the type and count of the receive. The
+// transport calls it.
+func (p *pendingMessage) accept(sent *transport.Head) error {
+	if n, t := readMessageHead(sent); n != uint64(p.m.Mem.N) || t != p.m.Mem.Type {
+		return p.refuse(sent)
 	}
 	return nil
 }
 
-func (l *letter) refuse(sent *transport.Head) error {
-	n, t := readMail(sent)
-	return l.m.Mismatch(l.e.rank, n, t)
+// refuse returns the failure for a message of another type or count.
+func (p *pendingMessage) refuse(sent *transport.Head) error {
+	n, t := readMessageHead(sent)
+	return p.m.Mismatch(p.e.rank, n, t)
 }
 
-// waiting says, for an error, what a message waits for.
-func (l *letter) waiting() string { return l.m.Awaited(l.e.rank) }
+// awaited returns, for an error, what a message waits for.
+func (p *pendingMessage) awaited() engine.Facts { return p.m.Awaited() }

@@ -7,8 +7,9 @@ import (
 
 var _ engine.Observer = (*Engine)(nil)
 
-// MarkWaits has Run note when it begins to wait.
+// MarkWaits makes Run record in m when it begins to wait.
 func (e *Engine) MarkWaits(m *wait.FirstWait) { e.w.RecordFirstWait(m) }
 
-// Behind returns nil: a rank hears of another only what it needs.
+// Behind returns nil: a rank does not know how far ranks are with which it
+// exchanges nothing.
 func (e *Engine) Behind() []int { return nil }

@@ -8,43 +8,45 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Options are what an engine can be made with. The zero value is right for
-// ranks on hosts of their own. All ranks of a group are made with the same
-// Reproducible, Segment and Algorithms.
+// Options configure an engine. The zero value is for ranks on separate hosts. All
+// ranks of a group must have the same Reproducible, Segment and Algorithms.
 type Options struct {
 	// Timeout bounds each operation. Zero or less: no bound.
 	Timeout time.Duration
 	// Reproducible makes reductions combine in rank order.
 	Reproducible bool
-	// Segment is how many bytes are received before they are reduced or passed
-	// on. Zero: 256 KiB. Tests make it small to reach many segments cheaply.
+	// Segment is the size, in bytes, of the pieces in which received data is
+	// reduced or passed on. Zero: 256 KiB. Tests set it low to reach many segments
+	// cheaply.
 	Segment int
-	// Algorithms forces algorithms. Zero: the size of the data decides.
+	// Algorithms forces algorithms. Zero: the engine chooses by the size of the
+	// data.
 	Algorithms Algorithms
 
-	// Lot is where the engine's goroutines park. A transport that wakes them
-	// has it, too. Nil: the engine makes one.
+	// ParkingLot is where the engine's goroutines wait. The transport must use the
+	// same one to wake them. Nil: the engine makes one.
 	ParkingLot *wait.ParkingLot
-	// Hosts names each rank's host by the lowest rank on it. Nil: every rank
-	// is on a host of its own.
+	// Hosts names each rank's host by the lowest rank on it. Nil: every rank is on
+	// a host of its own.
 	Hosts []int
 
-	// OnFail is told of a failure that began on this rank, once, before the
-	// engine takes it as its cause. The owner tells the other ranks; if it knows
-	// of an earlier failure, it calls Fail with that, marked as Told. OnFail
-	// must not block. Nil: nobody is told.
+	// OnFail reports a failure that began on this rank, once, before the engine
+	// takes it as its cause. The owner forwards it to the other ranks. If the owner
+	// knows of an earlier failure, it calls Fail with that failure, marked as Told.
+	// OnFail must not block. Nil: the failure is not reported.
 	OnFail func(*engine.Failure)
-	// Excuse says why this rank leaves the group though it is well; it returns nil
-	// if that is for no reason. See engine.Excuse. Nil: it never has one.
+	// Excuse returns why this rank leaves the group although it has not failed, or
+	// nil if there is no reason. See engine.Excuse. Nil: there never is one.
 	Excuse func() *engine.Failure
-	// Sub makes this rank's side of a group of some of the ranks, as
-	// engine.Engine says. Nil: there are no such groups.
+	// Sub creates this rank's engine in a group of some of the ranks, see
+	// engine.Engine. Nil: Engine.Sub fails.
 	Sub func(ctx context.Context, seq uint64, members []int) (engine.Engine, error)
 }
 
 const (
 	defaultSegment = 256 << 10
-	// grain is what segments are a multiple of, so that no element is cut.
+	// grain divides the size of a segment, in bytes, so that segments end between
+	// elements.
 	grain = 8
 )
 
@@ -64,39 +66,40 @@ func (o *Options) fill(ranks int) {
 	}
 }
 
-// Algorithms names an algorithm per verb. One that cannot carry out a call (an
-// uneven form, or a reproducible reduction) is not used for it.
+// Algorithms selects an algorithm per verb. An algorithm that cannot run a call (an
+// uneven form, or a reproducible reduction) is ignored for that call.
 type Algorithms struct {
 	AllReduce, Reduce, Broadcast, AllGather, ReduceScatter, Gather, Scatter, AllToAll Algorithm
 }
 
-// An Algorithm is a way to carry out a verb. The zero value leaves the choice
-// to the engine.
+// An Algorithm is a schedule of sends and receives for a verb. The zero value lets
+// the engine choose.
 type Algorithm uint8
 
-// The algorithms, and the verbs that they are for.
+// The algorithms, and the verbs that use them.
 const (
-	// Doubling swaps everything with ranks at doubling distances: AllReduce.
+	// Doubling is recursive doubling, which exchanges all data in each round:
+	// AllReduce.
 	Doubling Algorithm = 1 + iota
-	// Halving swaps ever smaller halves, after which each rank has reduced a
-	// part of its own, and the same backwards: AllReduce, ReduceScatter.
+	// Halving is recursive halving, after which each rank has reduced one part,
+	// followed for AllReduce by recursive doubling: AllReduce, ReduceScatter.
 	Halving
-	// Ring passes parts from each rank to the next: AllReduce, Reduce,
-	// AllGather, ReduceScatter.
+	// Ring passes parts from each rank to the next: AllReduce, Reduce, AllGather,
+	// ReduceScatter.
 	Ring
-	// Direct sends each part straight to where it is needed, and combines in
+	// Direct sends each part directly to the rank that needs it, which combines in
 	// rank order: AllReduce, Reduce, ReduceScatter, Gather, Scatter, AllToAll.
 	Direct
-	// Linear lets the root take everybody's data in rank order: Reduce.
+	// Linear makes the root receive all data in rank order: Reduce.
 	Linear
 	// Bruck collects blocks at doubling distances: AllGather, AllToAll, and
-	// AllReduce, where everybody then combines all data in rank order.
+	// AllReduce, where every rank then combines all data in rank order.
 	Bruck
 	// Tree is the binomial tree: Reduce, Broadcast, Gather, Scatter.
 	Tree
-	// Chain passes segments along a line of all ranks: Broadcast.
+	// Chain passes segments from each rank to the next: Broadcast.
 	Chain
-	// Dissemination is the one way through a Barrier.
+	// Dissemination sends an empty frame at doubling distances: Barrier.
 	Dissemination
 )
 

@@ -2,15 +2,17 @@ package network
 
 import "github.com/tutti-go/tutti/internal/engine"
 
-// allReduce leaves the combination of all sources in every destination.
-func (e *Engine) allReduce(c *engine.Call, way Algorithm) error {
+// allReduce combines all sources into every destination. Ring and Direct first
+// combine each rank's part on that rank, and then copy the parts to all ranks.
+// Destinations are undefined after an error.
+func (e *Engine) allReduce(c *engine.Call, alg Algorithm) error {
 	r := e.reduction(c)
 	if e.size == 1 {
 		r.load(c.Dst, c.Src)
 		return nil
 	}
 	dst, src := e.divided(c.Dst), e.divided(c.Src)
-	switch way {
+	switch alg {
 	case Doubling:
 		r.load(c.Dst, c.Src)
 		r = r.loaded()
@@ -33,15 +35,15 @@ func (e *Engine) allReduce(c *engine.Call, way Algorithm) error {
 	return e.ringGather(&dst)
 }
 
-// reduce leaves the combination of all sources in the root's destination.
-func (e *Engine) reduce(c *engine.Call, way Algorithm) error {
+// reduce combines all sources into the root's destination.
+func (e *Engine) reduce(c *engine.Call, alg Algorithm) error {
 	r := e.reduction(c)
 	root := e.rank == c.Root
 	if e.size == 1 {
 		r.load(c.Dst, c.Src)
 		return nil
 	}
-	switch way {
+	switch alg {
 	case Tree:
 		return e.treeReduce(&r, c)
 	case Linear:
@@ -53,17 +55,17 @@ func (e *Engine) reduce(c *engine.Call, way Algorithm) error {
 		dst := e.divided(c.Dst)
 		part = dst.at(e.rank)
 	} else {
-		part = e.room(forPart, part.N, part.Type)
+		part = e.scratchMem(forPart, part.N, part.Type)
 	}
-	return e.reduceInParts(&r, c, way, &src, part)
+	return e.reduceInParts(&r, c, alg, &src, part)
 }
 
-// reduceInParts reduces each rank's part at that rank, and brings the parts to
-// the root.
-func (e *Engine) reduceInParts(r *reduction, c *engine.Call, way Algorithm, src *layout, part engine.Mem) error {
+// reduceInParts reduces each rank's part on that rank and sends the parts to the
+// root.
+func (e *Engine) reduceInParts(r *reduction, c *engine.Call, alg Algorithm, src *layout, part engine.Mem) error {
 	var err error
-	if way == Ring {
-		hold := e.room(forWork, src.longest(), part.Type)
+	if alg == Ring {
+		hold := e.scratchMem(forWork, src.longest(), part.Type)
 		err = e.ringReduce(r, src, func(p int) engine.Mem { return hold.Slice(0, src.at(p).N) }, part)
 	} else {
 		err = e.directReduce(r, src, part)
@@ -78,8 +80,9 @@ func (e *Engine) reduceInParts(r *reduction, c *engine.Call, way Algorithm, src 
 	return e.recvFromAll(&dst)
 }
 
-// reduceScatter leaves each rank's part of the combination in its destination.
-func (e *Engine) reduceScatter(c *engine.Call, way Algorithm) error {
+// reduceScatter combines all sources and leaves each rank's part in its
+// destination.
+func (e *Engine) reduceScatter(c *engine.Call, alg Algorithm) error {
 	r := e.reduction(c)
 	src := e.shares(c.Src, c.SrcParts)
 	if own := src.at(e.rank); own.N != c.Dst.N {
@@ -90,11 +93,11 @@ func (e *Engine) reduceScatter(c *engine.Call, way Algorithm) error {
 		return nil
 	}
 	var err error
-	switch way {
+	switch alg {
 	case Halving:
 		err = e.halvingScatter(&r, &src, c.Dst)
 	case Ring:
-		hold := e.room(forWork, c.Dst.N, c.Dst.Type)
+		hold := e.scratchMem(forWork, c.Dst.N, c.Dst.Type)
 		err = e.ringReduce(&r, &src, func(int) engine.Mem { return hold }, c.Dst)
 	default:
 		err = e.directReduce(&r, &src, c.Dst)

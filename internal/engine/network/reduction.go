@@ -5,18 +5,19 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A reduction is how one rank combines elements.
+// A reduction is how one rank combines elements. Avg and PreMul are sums of
+// elements that each rank multiplies by its own factor first.
 type reduction struct {
 	op     kernel.Op
-	scaled bool // elements are multiplied before they are combined
-	factor float64
+	scaled bool    // elements are multiplied before they are combined
+	factor float64 // of this rank's elements
 }
 
 func (e *Engine) reduction(c *engine.Call) reduction {
 	return reduction{op: c.Red.Info().Kernel, scaled: c.Scales(), factor: c.Factor(e.size)}
 }
 
-// load writes a source to dst as it is combined: multiplied by its factor.
+// load copies a source to dst, multiplied by this rank's factor if there is one.
 func (r *reduction) load(dst, src engine.Mem) {
 	if r.scaled {
 		kernel.Scale(dst.Ptr, src.Ptr, dst.N, dst.Type, r.factor)
@@ -25,13 +26,13 @@ func (r *reduction) load(dst, src engine.Mem) {
 	engine.Copy(dst, src)
 }
 
-// loaded is the same reduction for sources that have gone through load.
+// loaded returns the same reduction for sources that load has already multiplied.
 func (r reduction) loaded() reduction {
 	r.scaled = false
 	return r
 }
 
-// add combines what was received with a source of this rank's.
+// add combines received elements with a source of this rank.
 func (r *reduction) add(dst, got, own engine.Mem) {
 	if r.scaled {
 		kernel.ScaleAdd(dst.Ptr, got.Ptr, own.Ptr, dst.N, dst.Type, r.factor)
@@ -40,9 +41,9 @@ func (r *reduction) add(dst, got, own engine.Mem) {
 	kernel.Reduce(dst.Ptr, got.Ptr, own.Ptr, dst.N, dst.Type, r.op)
 }
 
-// inOrder combines one source per rank, in rank order, into dst. The sources
-// have gone through load. Partial results go to acc, which may be the first of
-// them; dst may be any.
+// inOrder combines one source per rank, in rank order, into dst. The sources must
+// have been multiplied by load. Partial results go to acc, which may be the first
+// source; dst may be any source.
 func (r *reduction) inOrder(dst, acc engine.Mem, source func(rank int) engine.Mem, ranks int) {
 	a := source(0)
 	for i := 1; i < ranks; i++ {

@@ -2,10 +2,10 @@ package network
 
 import "github.com/tutti-go/tutti/internal/engine"
 
-// ringReduce sends each part once around the ring, where every rank adds its
-// own source, so that it arrives complete at the rank that it belongs to: this
-// rank's own part ends in last. The parts before it go through hold, which may
-// be the same memory for all.
+// ringReduce sends each part once around the ring. Every rank combines it with its
+// own source, so the part is complete when it reaches its rank. This rank's own
+// part ends in last. Parts in transit go through hold, which may return the same
+// memory for all.
 func (e *Engine) ringReduce(r *reduction, src *layout, hold func(part int) engine.Mem, last engine.Mem) error {
 	next, prev := e.mod(e.rank+1), e.mod(e.rank-1)
 	out := src.at(prev)
@@ -27,7 +27,7 @@ func (e *Engine) ringReduce(r *reduction, src *layout, hold func(part int) engin
 	return nil
 }
 
-// ringGather brings every rank's part to all others.
+// ringGather copies every rank's part to all other ranks, around the ring.
 func (e *Engine) ringGather(dst *layout) error {
 	next, prev := e.mod(e.rank+1), e.mod(e.rank-1)
 	for s := range e.size - 1 {

@@ -9,11 +9,11 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-const mostRanks = 40
+const maxRanks = 40
 
-// The parts of a layout are all of the memory, in order.
+// TestLayout checks that the parts of a layout cover the memory in order.
 func TestLayout(t *testing.T) {
-	for ranks := 1; ranks <= mostRanks; ranks++ {
+	for ranks := 1; ranks <= maxRanks; ranks++ {
 		for _, n := range []int{0, 1, 15, 16, 17, 1000, 4096} {
 			for _, unit := range []int{1, 16} {
 				l := layout{mem: mem32(make([]float32, n)), ranks: ranks, unit: unit}
@@ -32,42 +32,43 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// A fold leaves a power of two of the ranks, which stand for all.
+// TestFold checks that the active ranks of a fold are a power of two and stand for
+// all ranks.
 func TestFold(t *testing.T) {
-	for ranks := 1; ranks <= mostRanks; ranks++ {
+	for ranks := 1; ranks <= maxRanks; ranks++ {
 		f := newFold(ranks)
 		next := 0
-		for v := range f.left {
+		for v := range f.active {
 			r := f.rank(v)
-			if r != next || f.number(r) != v || f.out(r) {
+			if r != next || f.number(r) != v || f.folded(r) {
 				t.Fatalf("%d ranks: number %d is rank %d, which is number %d; the rank before was %d", ranks, v, r, f.number(r), next-1)
 			}
 			next++
-			if f.in(r) {
-				if !f.out(next) {
+			if f.absorbs(r) {
+				if !f.folded(next) {
 					t.Fatalf("%d ranks: rank %d stands for rank %d, which does not sit out", ranks, r, next)
 				}
 				next++
 			}
 		}
-		if next != ranks || f.rank(f.left) != ranks || f.left&(f.left-1) != 0 {
-			t.Fatalf("%d ranks: %d are left, which stand for %d", ranks, f.left, next)
+		if next != ranks || f.rank(f.active) != ranks || f.active&(f.active-1) != 0 {
+			t.Fatalf("%d ranks: %d are left, which stand for %d", ranks, f.active, next)
 		}
 	}
 }
 
-// Halving leaves every number with itself, and partners keep what they are
-// given.
+// TestHalve checks that halving leaves every number with its own part, and that
+// partners keep the parts that they receive.
 func TestHalve(t *testing.T) {
 	for ranks := 1; ranks <= 64; ranks *= 2 {
 		for v := range ranks {
 			first, last := 0, ranks
 			for width := ranks / 2; width > 0; width /= 2 {
 				h, p := halve(v, width), halve(v^width, width)
-				if h.partner != v^width || p.partner != v || h.keepFirst != p.givenFirst || h.keepLast != p.givenLast {
+				if h.partner != v^width || p.partner != v || h.keepFirst != p.sendFirst || h.keepLast != p.sendLast {
 					t.Fatalf("%d ranks: number %d does %+v, number %d does %+v", ranks, v, h, h.partner, p)
 				}
-				if min(h.keepFirst, h.givenFirst) != first || max(h.keepLast, h.givenLast) != last || h.keepLast-h.keepFirst != width {
+				if min(h.keepFirst, h.sendFirst) != first || max(h.keepLast, h.sendLast) != last || h.keepLast-h.keepFirst != width {
 					t.Fatalf("%d ranks: number %d had %d to %d and does %+v", ranks, v, first, last, h)
 				}
 				first, last = h.keepFirst, h.keepLast
@@ -79,22 +80,22 @@ func TestHalve(t *testing.T) {
 	}
 }
 
-// Every number of a tree is below one other, and what is below a number lies in
-// a row behind it.
+// TestTree checks that every number of a tree has one parent, and that the numbers
+// of a subtree are adjacent.
 func TestTree(t *testing.T) {
-	for ranks := 1; ranks <= mostRanks; ranks++ {
-		if below(0, ranks) != ranks {
-			t.Fatalf("%d ranks: %d are below the root", ranks, below(0, ranks))
+	for ranks := 1; ranks <= maxRanks; ranks++ {
+		if subtreeSize(0, ranks) != ranks {
+			t.Fatalf("%d ranks: %d are below the root", ranks, subtreeSize(0, ranks))
 		}
 		parents := make([]int, ranks)
 		for v := range ranks {
-			rest := below(v, ranks) - 1
-			for d := 1; d < reach(v, ranks) && v+d < ranks; d *= 2 {
-				if got := v + d - reach(v+d, ranks); got != v {
+			rest := subtreeSize(v, ranks) - 1
+			for d := 1; d < subtreeSpan(v, ranks) && v+d < ranks; d *= 2 {
+				if got := v + d - subtreeSpan(v+d, ranks); got != v {
 					t.Fatalf("%d ranks: number %d is below %d, and thinks it is below %d", ranks, v+d, v, got)
 				}
 				parents[v+d]++
-				rest -= below(v+d, ranks)
+				rest -= subtreeSize(v+d, ranks)
 			}
 			if rest != 0 {
 				t.Fatalf("%d ranks: the branches of number %d leave %d out", ranks, v, rest)
@@ -106,9 +107,10 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// In each round ranks meet in pairs, and in all rounds everybody.
+// TestPartner checks that in each round ranks exchange in pairs, and in all rounds
+// with all ranks.
 func TestPartner(t *testing.T) {
-	for ranks := 1; ranks <= mostRanks; ranks++ {
+	for ranks := 1; ranks <= maxRanks; ranks++ {
 		for r := range ranks {
 			met := make([]bool, ranks)
 			for k := range ranks {
@@ -122,12 +124,13 @@ func TestPartner(t *testing.T) {
 	}
 }
 
-// Every call has an algorithm that can carry it out, forced or not.
+// TestChoose checks that the algorithm chosen for a call, forced or not, can run
+// it.
 func TestChoose(t *testing.T) {
 	for v := engine.AllReduce; v <= engine.Alloc; v++ {
-		for way := Algorithm(0); way <= Dissemination; way++ {
+		for alg := Algorithm(0); alg <= Dissemination; alg++ {
 			for _, reproducible := range []bool{false, true} {
-				o := Options{Reproducible: reproducible, Algorithms: Algorithms{way, way, way, way, way, way, way, way}}
+				o := Options{Reproducible: reproducible, Algorithms: Algorithms{alg, alg, alg, alg, alg, alg, alg, alg}}
 				last := Algorithm(0)
 				for _, n := range []int64{0, 1, 1 << 10, 1 << 20, 1 << 40} {
 					s := engine.Sig{Verb: v, Type: kernel.Float32, Count: n}
@@ -135,12 +138,12 @@ func TestChoose(t *testing.T) {
 					if v == engine.AllReduce || v == engine.Reduce || v == engine.ReduceScatter {
 						s.Red, inOrder = engine.Sum, reproducible
 					}
-					name := fmt.Sprintf("%s, forced %v, reproducible %v", s.Text(""), way, reproducible)
+					name := fmt.Sprintf("%s, forced %v, reproducible %v", s.Text(""), alg, reproducible)
 					got := o.choose(s, 8)
 					if !canDo(v, got, inOrder) {
 						t.Fatalf("%s: %v", name, got)
 					}
-					if last != 0 && got != last && canDo(v, way, inOrder) {
+					if last != 0 && got != last && canDo(v, alg, inOrder) {
 						t.Fatalf("%s: %v, for less %v", name, got, last)
 					}
 					last = got

@@ -2,14 +2,14 @@ package network
 
 import "github.com/tutti-go/tutti/internal/engine"
 
-// The binomial tree has the root as number 0, the ranks after it as 1, 2 and so
-// on. Below number v are the numbers v+1, v+2, v+4 and so on, as far as these
-// steps are smaller than v's own lowest bit, and what is below them. So a
-// number and all below it lie in a row.
+// In the binomial tree the root has number 0, the ranks after it 1, 2 and so on
+// (the relative rank). The children of number v are v+1, v+2, v+4 and so on, as
+// long as the step is less than the lowest set bit of v. The numbers of a subtree
+// are therefore adjacent.
 
-// reach is how many numbers there are from v on that are v or below it, were
-// there enough of them: a power of two.
-func reach(v, ranks int) int {
+// subtreeSpan returns the size of the subtree of v in a tree with 2^k ranks, k
+// large enough for all ranks: a power of two.
+func subtreeSpan(v, ranks int) int {
 	if v != 0 {
 		return v & -v
 	}
@@ -20,16 +20,16 @@ func reach(v, ranks int) int {
 	return all
 }
 
-// below is how many numbers are v or below it.
-func below(v, ranks int) int { return min(reach(v, ranks), ranks-v) }
+// subtreeSize returns the number of ranks in the subtree of v.
+func subtreeSize(v, ranks int) int { return min(subtreeSpan(v, ranks), ranks-v) }
 
-// number is this rank's number in the tree of a root.
-func (e *Engine) number(root int) int { return e.mod(e.rank - root) }
+// relativeRank returns this rank's number in the tree of a root.
+func (e *Engine) relativeRank(root int) int { return e.mod(e.rank - root) }
 
-// treeBroadcast passes m down the tree, the longest branch first.
+// treeBroadcast passes m down the tree, to the largest subtree first.
 func (e *Engine) treeBroadcast(m engine.Mem, root int) error {
-	me := e.number(root)
-	span := reach(me, e.size)
+	me := e.relativeRank(root)
+	span := subtreeSpan(me, e.size)
 	if me != 0 {
 		if err := e.recv(e.mod(root+me-span), m); err != nil {
 			return err
@@ -46,23 +46,23 @@ func (e *Engine) treeBroadcast(m engine.Mem, root int) error {
 	return nil
 }
 
-// treeReduce combines up the tree, the shortest branch first.
+// treeReduce combines up the tree, from the smallest subtree first.
 func (e *Engine) treeReduce(r *reduction, c *engine.Call) error {
-	me := e.number(c.Root)
-	span := reach(me, e.size)
+	me := e.relativeRank(c.Root)
+	span := subtreeSpan(me, e.size)
 	acc := c.Dst
 	switch {
 	case me == 0:
 		r.load(acc, c.Src)
-	case below(me, e.size) == 1 && !r.scaled:
-		acc = c.Src // a leaf: it is only read
+	case subtreeSize(me, e.size) == 1 && !r.scaled:
+		acc = c.Src // a leaf: the source is only read
 	default:
-		acc = e.room(forWork, c.Src.N, c.Src.Type)
+		acc = e.scratchMem(forWork, c.Src.N, c.Src.Type)
 		r.load(acc, c.Src)
 	}
 	loaded := r.loaded()
 	for d := 1; d < span && me+d < e.size; d *= 2 {
-		if err := e.swapReduce(&loaded, nobody, engine.Mem{}, e.mod(c.Root+me+d), acc, acc); err != nil {
+		if err := e.swapReduce(&loaded, noRank, engine.Mem{}, e.mod(c.Root+me+d), acc, acc); err != nil {
 			return err
 		}
 	}
@@ -72,18 +72,18 @@ func (e *Engine) treeReduce(r *reduction, c *engine.Call) error {
 	return nil
 }
 
-// treeGather collects blocks up the tree: each rank has those of all below it
-// in a row.
+// treeGather collects blocks up the tree. Each rank has the blocks of its subtree
+// in order.
 func (e *Engine) treeGather(c *engine.Call) error {
-	me, n := e.number(c.Root), c.Src.N
-	span := reach(me, e.size)
+	me, n := e.relativeRank(c.Root), c.Src.N
+	span := subtreeSpan(me, e.size)
 	blocks := c.Src
-	if all := below(me, e.size); all > 1 {
-		blocks = e.room(forWork, all*n, c.Src.Type)
+	if all := subtreeSize(me, e.size); all > 1 {
+		blocks = e.scratchMem(forWork, all*n, c.Src.Type)
 		engine.Copy(blocks.Slice(0, n), c.Src)
 	}
 	for d := 1; d < span && me+d < e.size; d *= 2 {
-		if err := e.recv(e.mod(c.Root+me+d), blocks.Slice(d*n, below(me+d, e.size)*n)); err != nil {
+		if err := e.recv(e.mod(c.Root+me+d), blocks.Slice(d*n, subtreeSize(me+d, e.size)*n)); err != nil {
 			return err
 		}
 	}
@@ -96,14 +96,14 @@ func (e *Engine) treeGather(c *engine.Call) error {
 	return nil
 }
 
-// treeScatter hands blocks down the tree.
+// treeScatter passes blocks down the tree.
 func (e *Engine) treeScatter(c *engine.Call) error {
-	me, n := e.number(c.Root), c.Dst.N
-	span := reach(me, e.size)
-	all := below(me, e.size)
+	me, n := e.relativeRank(c.Root), c.Dst.N
+	span := subtreeSpan(me, e.size)
+	all := subtreeSize(me, e.size)
 	blocks := c.Dst
 	if all > 1 {
-		blocks = e.room(forWork, all*n, c.Dst.Type)
+		blocks = e.scratchMem(forWork, all*n, c.Dst.Type)
 	}
 	if me != 0 {
 		if err := e.recv(e.mod(c.Root+me-span), blocks); err != nil {
@@ -118,7 +118,7 @@ func (e *Engine) treeScatter(c *engine.Call) error {
 		if me+d >= e.size {
 			continue
 		}
-		if err := e.send(e.mod(c.Root+me+d), blocks.Slice(d*n, below(me+d, e.size)*n)); err != nil {
+		if err := e.send(e.mod(c.Root+me+d), blocks.Slice(d*n, subtreeSize(me+d, e.size)*n)); err != nil {
 			return err
 		}
 	}

@@ -9,12 +9,12 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// ABI describes what processes must have in common: how their boards and rings
-// lie in segments, and which way a call's data takes.
+// ABI describes what all processes of a group must have in common: the layout of
+// boards and rings in a segment, and the choice of the path for a call.
 func ABI() string {
 	return abi.Text("shm",
 		"header", abi.Struct[header](), "regionBuffer", abi.Struct[regionBuffer](), "remoteBuffer", abi.Struct[remoteBuffer](), "request", abi.Struct[request](),
-		"sizes", []int{lineBytes, slotsPerBoard, numWords, nameBytes, headerBytes, sigBytes, regionBufferBytes, numWindows, pieceBits, ringBytes, ownerBits, serviceBytes},
+		"sizes", []int{lineBytes, slotsPerBoard, numWords, engine.LabelBytes, headerBytes, sigBytes, regionBufferBytes, numWindows, pieceBits, ringBytes, ownerBits, serviceBytes},
 		"marks", []int64{direct, windowed, remote},
 		"vmread", []int{vmreadRootMax, vmreadReduceMax},
 		"window", []int{minWindow, maxWindow, windowsPerCall},
@@ -22,8 +22,9 @@ func ABI() string {
 	)
 }
 
-// ways is a hash of how segments, windows and parts are divided, over numbers of
-// ranks and sizes: it changes when the arithmetic does, also where no constant has.
+// divisions hashes how segments, windows and parts are divided, over several
+// numbers of ranks and sizes. The hash changes when the arithmetic changes, even if
+// no constant does.
 func divisions() uint64 {
 	h := fnv.New64a()
 	for _, ranks := range []int{2, 3, 4, 7, 8, 16, 64, 100} {

@@ -8,14 +8,14 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// streamParts is a large AllReduce between processes: each rank puts the
-// others' shares of a window into its ring, reduces its own share of everybody's
-// window, puts the result into a second ring, and takes the other results from
-// theirs. Three windows are under way at once: one being filled, one reduced,
-// one fetched.
+// allReduceWindows runs a large AllReduce between processes. Each rank copies the
+// other ranks' shares of a window into its ring and reduces its own share of all
+// ranks' windows. It stores the result behind its ring, from where the other ranks
+// copy it. Three windows are in progress at once: one is filled, one is reduced,
+// one is fetched.
 func (e *Engine) allReduceWindows(c *engine.Call, f *windowCall) error {
 	n := len(e.g.boards)
-	// Shares end at cache lines, so that windows begin at them.
+	// Shares end at cache lines, so windows begin at cache lines.
 	round := 64 / f.t.Size()
 	part := ((c.Src.N+n-1)/n + round - 1) / round * round
 	share := func(m engine.Mem, r int) engine.Mem {
@@ -24,7 +24,7 @@ func (e *Engine) allReduceWindows(c *engine.Call, f *windowCall) error {
 	}
 	total := (part + f.perWindow - 1) / f.perWindow
 	for w := range total + 2 {
-		if e.g.lot.Stopped() {
+		if e.g.parking.Stopped() {
 			return wait.ErrStopped
 		}
 		if w < total {
@@ -47,11 +47,15 @@ func (e *Engine) allReduceWindows(c *engine.Call, f *windowCall) error {
 	return nil
 }
 
+// shareFunc returns the share of m that rank r reduces.
 type shareFunc func(m engine.Mem, r int) engine.Mem
 
+// fillShares copies the other ranks' shares of window w into this rank's ring, and
+// publishes them in the word staged. The store of the word comes after the copies,
+// so a rank that sees the word sees the data.
 func (e *Engine) fillShares(c *engine.Call, f *windowCall, w int, share shareFunc) error {
-	// A rank has done with the others' windows when it has reduced them.
 	if w >= numWindows {
+		// The window w-numWindows is free once every other rank has reduced it.
 		if err := e.waitProgress(f.counterBase | uint64(w-numWindows+1)); err != nil {
 			return err
 		}
@@ -65,7 +69,7 @@ func (e *Engine) fillShares(c *engine.Call, f *windowCall, w int, share shareFun
 	return nil
 }
 
-// hearProgress waits until all have reduced so many windows.
+// waitProgress waits until the progress word of every other rank is at least least.
 func (e *Engine) waitProgress(least uint64) error {
 	for r, b := range e.g.boards {
 		if r == e.rank {
@@ -78,6 +82,8 @@ func (e *Engine) waitProgress(least uint64) error {
 	return nil
 }
 
+// reduceShare reduces this rank's share of window w and publishes the result in the
+// progress word.
 func (e *Engine) reduceShare(c *engine.Call, f *windowCall, w int, share shareFunc) error {
 	mine := window(share(c.Src, e.rank), w, f.perWindow)
 	for r, b := range e.g.boards {
@@ -108,12 +114,14 @@ func (e *Engine) reduceShare(c *engine.Call, f *windowCall, w int, share shareFu
 	return nil
 }
 
-// result is where rank r puts what it has reduced of window w: behind its ring.
+// result returns where rank r stores its reduced share of window w: behind its
+// ring.
 func (e *Engine) result(r, w int, f *windowCall) unsafe.Pointer {
 	ring := e.g.rings[r]
 	return unsafe.Add(ring.base, numWindows*ring.win+w%numWindows*f.windowBytes)
 }
 
+// fetchShares copies the other ranks' results of window w into the destination.
 func (e *Engine) fetchShares(c *engine.Call, f *windowCall, w int, share shareFunc) error {
 	n := len(e.g.boards)
 	for i := 1; i < n; i++ {

@@ -7,8 +7,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// TestTail has data lie in a slot's first line only where it fits there.
-func TestTail(t *testing.T) {
+// TestTail checks which data lies in the tail of a slot's header.
+func TestInTail(t *testing.T) {
 	for name, test := range map[string]struct {
 		n    int64
 		sig  engine.Sig

@@ -7,14 +7,14 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// block is how many bytes of partial results are kept at a time when more than
-// two sources are combined: they stay in the first-level cache's neighbourhood
-// from one source to the next.
+// accBytes is the size of the accumulator, in bytes, when more than two sources are
+// combined. It bounds a block of partial results, so that a block stays in the L1
+// or L2 cache from one source to the next.
 const accBytes = 32 << 10
 
-// combine reduces the elements at e.from, one source per rank, into dst, in
-// rank order. The destination may be one of the sources. A source that has
-// been multiplied by its factor already has the factor 1, which changes no bit.
+// combine reduces the elements at e.from, one source per rank, into dst, in rank
+// order. dst may be one of the sources. A source that is already multiplied by its
+// factor has scale 1, and a multiplication by 1 changes no bit.
 func (e *Engine) combine(c *engine.Call, dst unsafe.Pointer, n int, t kernel.DType) {
 	mul := c.Scales()
 	if len(e.from) == 1 {
@@ -33,8 +33,8 @@ func (e *Engine) combine(c *engine.Call, dst unsafe.Pointer, n int, t kernel.DTy
 	}
 }
 
-// combineBlocks writes dst only with the last source, because dst may be any
-// of them.
+// combineBlocks combines block by block in e.acc. It writes dst only together with
+// the last source, because dst may be any of the sources.
 func (e *Engine) combineBlocks(c *engine.Call, dst unsafe.Pointer, n int, t kernel.DType, mul bool) {
 	if e.acc == nil {
 		e.acc = make([]byte, accBytes)

@@ -3,8 +3,6 @@ package shm
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -13,70 +11,70 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Engine is one rank's side of the group.
+// Engine is one rank's part in a group.
 type Engine struct {
 	g     *group
 	rank  int
 	board board
 
-	// What follows belongs to the goroutine that is in Run.
+	// The fields from here to closing belong to the goroutine that is in Run.
 
 	w           *wait.Waiter
-	head        header // what the present slot begins with, or will
-	step        uint64 // the step this rank is in, or was in last
-	allDone     uint64 // all ranks are known to have finished reading this step
-	exposedStep uint64 // the last step in which others read this rank's buffers; zero when they are known to have finished
-	seq         uint64 // the running operation's number
-	op          string // and its name
+	head        header // header of the present slot, prepared here and copied to the board by header.put
+	step        uint64 // the current step, or the last one if no call runs
+	allDone     uint64 // all ranks are known to have finished reading up to this step
+	exposedStep uint64 // last step in which other ranks may read this rank's buffers; zero when all have finished
+	seq         uint64 // sequence number of the running operation
+	op          string // name of the running call, for errors
 	slotShared  bool   // several calls share the present slot
-	callOffset  int    // where in the slot the present call's fingerprint is, when they do
+	callOffset  int    // offset in bytes, in the slot, of the current call's fingerprint; valid while slotShared
 
-	largeCalls    uint64 // how many calls there were whose data did not fit into slots
-	ringCall      uint64 // the number among them of the last that used this rank's ring
-	ringReader    int    // and who read it
-	sources       []windowSource
-	peerExposures []exposure // where other processes' buffers are, for a large AllReduce
+	largeCalls    uint64         // number of calls so far whose data did not fit into slots
+	ringCall      uint64         // value of largeCalls in the last call that used this rank's ring
+	ringReader    int            // rank that reads the ring in that call, or allRanks
+	sources       []windowSource // sources of the current call, in order; see windowSource
+	peerExposures []exposure     // buffers of all ranks for a large AllReduce between processes, by rank
 
-	exposures [slotsPerBoard]exposure
-	from      []unsafe.Pointer // one source per rank, for a reduction
-	scale     []float64        // and its factor
-	acc       []byte           // partial results of a reduction
-	spare     []byte           // for an AllToAll in place
-	gathered  []byte           // what the root of a Reduce has of the others
+	exposures     [slotsPerBoard]exposure // buffers that other ranks may read, by step modulo slotsPerBoard; in one process the other ranks read it
+	from          []unsafe.Pointer        // address of each rank's source for combine, by rank
+	scale         []float64               // factor of each rank's source, by rank
+	acc           []byte                  // accumulator of combineBlocks; nil until it is needed
+	inPlaceCopy   []byte                  // copy of the source of an AllToAll in place
+	vmreadScratch []byte                  // scratch memory of the root of a Reduce for the sources of other processes
 
-	vmreadExposed bool   // others may read a buffer of this rank by the system
-	unreadable    bool   // a rank could not read another's buffer: see readable
-	reported      bool   // it was this rank's buffer, and that was reported
-	requests      uint64 // how many requests this rank has made, and ended
-	servedRequest uint64 // the request whose answer is in this rank's window; zero: none
-	servedRank    int    // the rank that made it, or the last one
+	vmreadExposed bool   // other ranks may read a buffer of this rank with ReadProcess
+	unreadable    bool   // ReadProcess failed for some rank of the group; see readable
+	reported      bool   // OnUnreadable was called for this rank's buffers
+	requests      uint64 // number of this rank's last request; see request.word
+	servedRequest uint64 // word of the request whose answer is in this rank's window; zero: none
+	servedRank    int    // rank that made the last answered request
 
-	endedRank int       // the first rank whose process was seen to have ended, plus one; zero: none
-	endedSeen time.Time // when it was seen
+	endedRank int       // 1 + the first rank whose process was seen to have ended; zero: none
+	endedSeen time.Time // when checkProcesses saw that
 
-	closing sync.Once
-	_       [64]byte // the next Engine is another rank's
+	closing sync.Once // Close runs once
+	_       [64]byte  // Engines of one process are adjacent in memory; this keeps them on separate cache lines.
 }
 
 var _ engine.Engine = (*Engine)(nil)
 
-// Rank is this rank's number in the group.
+// Rank returns this rank's number in the group.
 func (e *Engine) Rank() int { return e.rank }
 
-// Size is the number of ranks in the group.
+// Size returns the number of ranks in the group.
 func (e *Engine) Size() int { return len(e.g.boards) }
 
-// Fail ends the group.
+// Fail ends the group with the cause f, unless it has one. See engine.Engine.
 func (e *Engine) Fail(f *engine.Failure) { _ = e.g.fail(f) }
 
-// Failure is why the group has ended.
+// Failure returns the cause of the group's failure, or nil.
 func (e *Engine) Failure() *engine.Failure { return e.g.cause.Load() }
 
-// Failed is closed when the group has ended.
-func (e *Engine) Failed() <-chan struct{} { return e.g.lot.Done() }
+// Failed is closed when the group has failed.
+func (e *Engine) Failed() <-chan struct{} { return e.g.parking.Done() }
 
-// Left returns the ranks of this process that have said goodbye. Between
-// processes it returns none: the boards may not be there any more.
+// Left returns the ranks of this process that have closed their engine. Between
+// processes it returns nil, because the boards may already be unmapped.
 func (e *Engine) Left() (list []int) {
 	if e.g.shared != nil {
 		return nil
@@ -89,8 +87,8 @@ func (e *Engine) Left() (list []int) {
 	return list
 }
 
-// Close says goodbye to the other ranks, once: after that, between processes,
-// the board is not there any more.
+// Close announces to the other ranks that this rank makes no more calls. Only the
+// first call has an effect: between processes the board may be unmapped after it.
 func (e *Engine) Close() (err error) {
 	e.closing.Do(func() {
 		if s := e.g.shared; s != nil {
@@ -108,7 +106,9 @@ func (e *Engine) Close() (err error) {
 	return err
 }
 
-// Run carries out calls, small neighbours together.
+// Run carries out calls in order. It combines consecutive small calls into one
+// step. When an operation fails, is cancelled or times out, Run fails the whole
+// group and returns the cause; see endFailed.
 func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
 	e.prefetchSlot(calls[0].Src.Bytes())
 	e.seq, e.op = seq, calls[0].Op()
@@ -122,12 +122,16 @@ func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error
 	return err
 }
 
+// run carries out the calls in steps. A step is one call, or several small calls
+// whose data fits into one slot. All ranks select the same path for a call, because
+// the choice follows from the fingerprints and the options. After an error the
+// remaining calls are not run.
 func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
-	if e.g.lot.Stopped() {
+	if e.g.parking.Stopped() {
 		return wait.ErrStopped
 	}
 	if err := ctx.Err(); err != nil {
-		return e.failureOf(ctx, err, e.op, e.seq, func() string { return engine.NotBegun })
+		return e.failureOf(ctx, err, e.op, e.seq, func() engine.Facts { return engine.Facts{Wait: engine.Wait{Phase: engine.NotBegun}} })
 	}
 	for {
 		c := &calls[0]
@@ -135,15 +139,15 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 		var err error
 		switch {
 		case n > 1, n == 1 && oneHop(c.Verb):
-			err = e.small(calls[:n])
+			err = e.runSmall(calls[:n])
 		case n == 1:
-			err = e.pull(c)
+			err = e.runPull(c)
 		case e.g.shared != nil:
 			n, err = 1, e.runWindows(c)
 		case c.Verb == engine.AllReduce:
 			n, err = 1, e.allReduceParts(c)
 		default:
-			n, err = 1, e.pull(c)
+			n, err = 1, e.runPull(c)
 		}
 		if err != nil {
 			return err
@@ -155,8 +159,8 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 	}
 }
 
-// begin returns the slot for the next step, once every rank has finished
-// reading what it held before.
+// beginStep returns the slot for the next step. It first waits until every rank has
+// finished reading the slot's previous content.
 func (e *Engine) beginStep() (*header, error) {
 	e.step++
 	if e.step > slotsPerBoard && e.allDone < e.step-slotsPerBoard {
@@ -167,7 +171,8 @@ func (e *Engine) beginStep() (*header, error) {
 	return e.board.slot(e.step), nil
 }
 
-// beginCall is begin for a slot that speaks of one call.
+// beginCall is beginStep for a slot that holds one call. It puts the call's
+// fingerprint into e.head.
 func (e *Engine) beginCall(c *engine.Call) (*header, error) {
 	h, err := e.beginStep()
 	if err != nil {
@@ -175,29 +180,32 @@ func (e *Engine) beginCall(c *engine.Call) (*header, error) {
 	}
 	c.PutSig(&e.head.sig)
 	if e.head.sig.Name != 0 {
-		putName(h.at(headerBytes), c.Name)
+		c.PutLabel(labelAt(h.at(headerBytes)))
 	}
 	return h, nil
 }
 
-// post makes the slot visible to the others, and does not wait until it is.
+// publishDeferred makes the slot visible to the other ranks and defers the wakeup
+// of sleeping ranks to the next Flush, store or wait.
 func (e *Engine) publishDeferred(h *header) {
 	h.put(&e.head, e.step)
 	e.w.DeferWake(&h.step)
 }
 
-// publish makes the slot visible to the others.
+// publish makes the slot visible and wakes the ranks that wait for it.
 func (e *Engine) publish(h *header) {
 	e.publishDeferred(h)
 	e.w.Flush()
 }
 
-// finish says that this rank has read all it needs of the present step.
+// storeDone announces that this rank has read all it needs of the current step.
 func (e *Engine) storeDone() { e.w.StoreAndWake(e.board.done(), e.step) }
 
-// compares reports whether this rank must look at ranks that a call does not make
-// it wait for: whoever posts last finds the first step in which two disagree, before
-// anybody goes on to the next. Of two ranks, the one that waits has compared already.
+// mustCompare reports whether this rank must compare fingerprints with ranks that
+// the call does not make it wait for. Without that, a mismatch in a rooted verb
+// could pass unnoticed. The rank that publishes last finds the mismatch before any
+// rank continues with the next step. In a group of two, the rank that waits
+// compares anyway.
 func (e *Engine) mustCompare(c *engine.Call) bool {
 	v := c.Verb.Info()
 	if !v.Rooted || len(e.g.boards) > 2 {
@@ -206,9 +214,10 @@ func (e *Engine) mustCompare(c *engine.Call) bool {
 	return (e.rank == c.Root) == (v.Source.Ranks == engine.RootOnly)
 }
 
-// finishCall is finish for a call that some ranks may have carried out without
-// waiting for all others. Of two that posted at once, neither may have seen the
-// other.
+// finishCall is storeDone for a call that some ranks may carry out without waiting
+// for all others. When two ranks publish at the same time, each may have loaded the
+// other's slot too early. The second comparison, after Flush, cannot miss it on
+// both.
 func (e *Engine) finishCall(c *engine.Call) error {
 	if e.mustCompare(c) {
 		e.w.Flush()
@@ -220,8 +229,8 @@ func (e *Engine) finishCall(c *engine.Call) error {
 	return nil
 }
 
-// await waits for rank r's slot of the present step, and checks that r is in
-// the same operation.
+// awaitSlot waits for rank r's slot of the current step and checks that r runs the
+// same operation.
 func (e *Engine) awaitSlot(r int) (*header, error) {
 	b := e.g.boards[r]
 	h := b.slot(e.step)
@@ -236,24 +245,25 @@ func (e *Engine) awaitSlot(r int) (*header, error) {
 		prefetchData(h)
 	}
 	if h.sig != e.head.sig {
-		return nil, e.mismatch(e.board.slot(e.step).describe(), r, h.describe())
+		return nil, e.mismatch(e.board.slot(e.step).call(), r, h.call())
 	}
 	return h, nil
 }
 
-// compare checks the ranks that have arrived already. Of two ranks that
-// disagree, the one that publishes last sees it, even if neither waits for the
-// other.
+// compareArrived compares fingerprints with the ranks that have already published
+// this step. Of two ranks that disagree, the one that publishes last sees the
+// mismatch, even if neither waits for the other.
 func (e *Engine) compareArrived() error {
 	for r, b := range e.g.boards {
 		if h := b.slot(e.step); r != e.rank && h.step.Load() == e.step && h.sig != e.head.sig {
-			return e.mismatch(e.board.slot(e.step).describe(), r, h.describe())
+			return e.mismatch(e.board.slot(e.step).call(), r, h.call())
 		}
 	}
 	return nil
 }
 
-// awaitDone waits until every rank has finished reading step.
+// awaitDone waits until every rank has finished reading step. It returns an error
+// if a rank leaves before that, the group fails, or the context ends.
 func (e *Engine) awaitDone(step uint64) error {
 	for r, b := range e.g.boards {
 		if r == e.rank {
@@ -271,7 +281,7 @@ func (e *Engine) awaitDone(step uint64) error {
 	return nil
 }
 
-// settleReaders waits until nobody reads this rank's buffers any more.
+// awaitReaders waits until no rank reads this rank's buffers any more.
 func (e *Engine) awaitReaders() error {
 	if e.exposedStep == 0 {
 		return nil
@@ -283,15 +293,18 @@ func (e *Engine) awaitReaders() error {
 	return nil
 }
 
-// settle turns what ended an operation into the cause of the group's end, and
-// returns when no other rank reads this rank's buffers any more.
+// endFailed makes err the cause of the group's failure, unless there is one, and
+// returns the cause. In one process it returns when no other rank reads this rank's
+// buffers. Between processes it does not wait, because another process may be
+// stopped forever. It marks the buffers as withdrawn instead.
 func (e *Engine) endFailed(ctx context.Context, err error) error {
 	if e.g.shared != nil {
-		// Another process may be stopped for good: it is not waited for, but
-		// finds out that what it reads is not what it was. See intact.
+		// Readers load withdrawn after their reads and discard what they read; see
+		// checkNotWithdrawn. The store comes before the failure, so the cause
+		// cannot overtake it.
 		e.board.withdrawn().Store(1)
 	}
-	f := e.g.fail(e.failureOf(ctx, err, e.op, e.seq, e.missingText))
+	f := e.g.fail(e.failureOf(ctx, err, e.op, e.seq, e.missing))
 	if e.g.shared == nil {
 		for _, b := range e.g.boards {
 			e.w.WaitWhileEqual(b.reading(), 1)
@@ -301,65 +314,64 @@ func (e *Engine) endFailed(ctx context.Context, err error) error {
 	return f
 }
 
-// explain makes a cause of what ended an operation; where says what it waited
-// for.
-func (e *Engine) failureOf(ctx context.Context, err error, op string, seq uint64, where func() string) *engine.Failure {
+// failureOf turns err into a cause. where returns, for a timeout or a cancellation,
+// what the operation waited for.
+func (e *Engine) failureOf(ctx context.Context, err error, op string, seq uint64, where func() engine.Facts) *engine.Failure {
 	if known := (*engine.Failure)(nil); errors.As(err, &known) {
 		return known
 	}
 	if errors.Is(err, wait.ErrStopped) {
 		return e.g.cause.Load()
 	}
-	f := &engine.Failure{Op: op, Seq: seq, Rank: e.rank}
-	f.Interrupt(ctx, err, e.g.opt.Timeout, where())
+	f := &engine.Failure{Op: op, Seq: seq, Rank: e.rank, Facts: where()}
+	f.Interrupt(ctx, err, e.g.opt.Timeout)
 	return f
 }
 
-// whereabouts says, for an error, who is missing.
-func (e *Engine) missingText() string {
-	var absent, busy []int
+// missing returns, for an error, the ranks that have not arrived or not finished,
+// with the last calls of the first ones.
+func (e *Engine) missing() engine.Facts {
+	w := engine.Wait{Phase: engine.Arriving}
+	var busy []int
 	for r, b := range e.g.boards {
 		switch {
 		case r == e.rank:
 		case b.slot(e.step).step.Load() < e.step:
-			absent = append(absent, r)
+			w.Ranks = append(w.Ranks, r)
 		case b.done().Load() < e.step:
 			busy = append(busy, r)
 		}
 	}
-	if len(absent) == 0 {
-		if len(busy) == 0 {
-			return "all ranks have arrived"
-		}
-		return engine.Ranks(busy) + " arrived and did not finish"
+	if len(w.Ranks) == 0 && len(busy) > 0 {
+		return engine.Facts{Wait: engine.Wait{Phase: engine.Finishing, Ranks: busy}}
 	}
-	verb := "has"
-	if len(absent) > 1 {
-		verb = "have"
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s not arrived", engine.Ranks(absent), verb)
 	const most = 4
-	for i, r := range absent[:min(len(absent), most)] {
-		sep := ", "
-		if i == 0 {
-			sep = " ("
-		}
-		did := "has called nothing yet"
+	for _, r := range w.Ranks[:min(len(w.Ranks), most)] {
+		last := engine.Side{Rank: r}
 		if h := e.g.boards[r].last(); h != nil {
-			did = "last called " + h.describe()
+			last.Call = h.call()
 		}
-		fmt.Fprintf(&b, "%srank %d %s", sep, r, did)
+		w.Last = append(w.Last, last)
 	}
-	b.WriteByte(')')
-	return b.String()
+	return engine.Facts{Wait: w}
 }
 
-func (e *Engine) mismatch(mine string, r int, theirs string) error {
+func (e *Engine) mismatch(mine engine.CallInfo, r int, theirs engine.CallInfo) error {
+	return e.differ(engine.Facts{
+		Event: engine.CallsDiffer, Sides: []engine.Side{{Rank: e.rank, Call: mine}, {Rank: r, Call: theirs}},
+	})
+}
+
+// differ is a failure because ranks do not do the same.
+func (e *Engine) differ(facts engine.Facts) *engine.Failure {
+	return &engine.Failure{Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank, Facts: facts}
+}
+
+// lost is a failure because a rank was lost.
+func (e *Engine) lost(r int, how engine.Loss, err error) *engine.Failure {
 	return &engine.Failure{
-		Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank,
-		Reason: fmt.Sprintf("rank %d called %s, rank %d called %s; "+
-			"every rank must make the same calls in the same order", e.rank, mine, r, theirs),
+		Kind: engine.ErrRankLost, Op: e.op, Seq: e.seq, Rank: e.rank, Lost: []int{r}, Err: err,
+		Facts: engine.Facts{Event: engine.RanksLost, Loss: how},
 	}
 }
 
@@ -372,6 +384,6 @@ func (e *Engine) rankLeft(r int, op string, seq uint64) error {
 	}
 	return &engine.Failure{
 		Kind: engine.ErrRankLost, Op: op, Seq: seq, Rank: e.rank, Lost: []int{r}, Left: true,
-		Reason: fmt.Sprintf("rank %d has closed the communicator and takes no part", r),
+		Facts: engine.Facts{Event: engine.RanksLost, Loss: engine.Closed},
 	}
 }

@@ -12,26 +12,27 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Options are what a group can be made with. The zero value is right.
+// Options configure a group. The zero value selects the defaults.
 type Options struct {
 	// Timeout bounds each operation. Zero or less: no bound.
 	Timeout time.Duration
-	// Small is the largest data, in bytes, that goes through a slot.
-	// Zero: 8 KiB; between processes, which have no other way of one hop, 32 KiB
-	// if they are few. Tests make it small to reach the other ways cheaply.
+	// Small is the largest data, in bytes, that goes through a slot. Zero: 8 KiB in
+	// one process. Between processes, zero means 128 KiB divided by the number of
+	// ranks, at least 4 KiB and at most 32 KiB. Tests set it low to reach the other
+	// paths cheaply.
 	Small int
-	// Ring is the size, in bytes, of what processes pass large data through.
-	// Zero: 1.5 MiB, which is three windows of 512 KiB.
+	// Ring is the size, in bytes, of the ring through which processes pass large
+	// data. Zero: 1.5 MiB, which is three windows of 512 KiB.
 	Ring int
-	// Piece is the size, in bytes, of the pieces in which large data is
-	// reduced and fetched. Zero: 128 KiB.
+	// Piece is the size, in bytes, of the pieces in which large data is reduced and
+	// fetched in one process. Zero: 128 KiB.
 	Piece int
-	// Service is the most bytes that a rank copies for another at a time where the
-	// system refuses to. Zero: 64 KiB, which is also the most.
+	// Service is the largest answer, in bytes, to one request for a buffer that
+	// ReadProcess cannot read. Zero: 64 KiB, which is also the maximum.
 	Service int
-	// Peek is the least data, in bytes, of one process for another that the
-	// system copies from one to the other. Zero: 16 KiB, because a call of the
-	// system costs as much as the copy of some of them.
+	// VMReadMin is the smallest data, in bytes, that ReadProcess copies. Zero: 16
+	// KiB. Below that, the system call costs more than the second copy through a
+	// ring.
 	VMReadMin int
 }
 
@@ -50,7 +51,7 @@ func (o *Options) fill() {
 	}
 }
 
-// service is Service, or what it is when that is not set.
+// service returns Service, or its default.
 func (o *Options) service() int {
 	if o.Service <= 0 || o.Service > serviceBytes {
 		return serviceBytes
@@ -58,50 +59,55 @@ func (o *Options) service() int {
 	return o.Service
 }
 
-// group is what the ranks of one process share.
+// group is the state that the ranks of one process share. Between processes each
+// process has its own group with one rank.
 type group struct {
 	opt        Options
-	lot        *wait.ParkingLot
-	boards     []board
-	rings      []ring  // between processes
-	shared     *Shared // between processes
-	vmreadPair bool    // they are two, can read each other's memory and have a core each
-	// Memory of Alloc, between processes. The list is replaced, not changed.
+	parking    *wait.ParkingLot // all waiters of this process; stopped when the group fails
+	boards     []board          // by rank
+	rings      []ring           // by rank; between processes only
+	shared     *Shared          // nil in one process
+	vmreadPair bool             // two processes that can read each other's memory and have a core each
+	// Alloc's regions, between processes only. Writers hold mu and replace the
+	// slice; readers load it without a lock.
 	regions atomic.Pointer[[]Region]
-	ranks   []*Engine // the other side of each board; a rank's buffers are reached through it
-	cause   engine.Cause
+	ranks   []*Engine    // engines of all ranks; in one process only
+	cause   engine.Cause // first failure of the group
 
-	mu          sync.Mutex
-	pending     map[pendingGroupKey]*pendingGroup
+	mu          sync.Mutex                        // guards pending, queues and idleWaiters
+	pending     map[pendingGroupKey]*pendingGroup // in one process only
 	queues      map[queueKey]*messageQueue
-	idleWaiters []*wait.Waiter // for messages
+	idleWaiters []*wait.Waiter // for Finish
 
-	services []serviceArea // where each rank answers requests, between processes; see serve.go
+	services []serviceArea // where each rank answers requests, by rank; between processes only, see serve.go
 }
 
-// subKey names a group that is being made: the operation that decided it, and
-// its first member.
+// pendingGroupKey identifies a group that is being made: the operation that decided
+// on it, and its first member.
 type pendingGroupKey struct {
 	seq   uint64
 	first int
 }
 
-// sub is a new group and how many of its members have not yet come for it.
+// pendingGroup is a new group and the number of members that have not yet called
+// Sub.
 type pendingGroup struct {
 	g       *group
-	missing int
+	missing int // members that have not called Sub yet
 }
 
-// NewLocal returns the engines of n ranks in this process.
+// NewLocal returns the engines of n ranks in this process, by rank.
 func NewLocal(n int, opt Options) []*Engine {
 	opt.fill()
 	return newGroup(n, opt).ranks
 }
 
+// newGroup returns a group of n ranks in this process, with boards in memory of
+// this process.
 func newGroup(n int, opt Options) *group {
 	g := &group{
 		opt:     opt,
-		lot:     wait.NewParkingLot(n),
+		parking: wait.NewParkingLot(n),
 		boards:  make([]board, n),
 		ranks:   make([]*Engine, n),
 		pending: make(map[pendingGroupKey]*pendingGroup),
@@ -110,44 +116,47 @@ func newGroup(n int, opt Options) *group {
 	for r := range g.ranks {
 		g.boards[r] = newBoard(opt.Small)
 		g.ranks[r] = &Engine{
-			g: g, rank: r, board: g.boards[r], w: wait.NewWaiter(g.lot),
-			// No less than a line, or two ranks would write the same one.
+			g: g, rank: r, board: g.boards[r], w: wait.NewWaiter(g.parking),
+			// At least a line of capacity, so that no two ranks write to the same
+			// cache line.
 			from: make([]unsafe.Pointer, n, max(n, lineBytes/8)), scale: make([]float64, n, max(n, lineBytes/8)),
 		}
 	}
 	return g
 }
 
-// fail ends the group, and returns the cause that came first. When it returns,
-// the group is stopped, whoever stopped it.
+// fail ends the group with the cause f and returns the first cause, which may be an
+// earlier one. When fail returns, the waiters of the group are stopped.
 func (g *group) fail(f *engine.Failure) *engine.Failure {
 	s := g.shared
 	if s == nil {
-		return g.cause.Take(f, nil, g.lot.Stop)
+		return g.cause.Take(f, nil, g.parking.Stop)
 	}
 	return g.cause.Take(f, s.OnFail, func() {
-		g.lot.Stop()
+		g.parking.Stop()
 		s.Messages.Fail(g.cause.Load())
 	})
 }
 
-// join returns this process's one group for the members that seq decided on.
-func (g *group) join(seq uint64, members []int) *group {
+// join returns the group for members that operation seq decided on. The first
+// member creates it; the last member removes it from pending.
+func (g *group) subgroup(seq uint64, members []int) *group {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	key := pendingGroupKey{seq, members[0]}
-	s := g.pending[key]
-	if s == nil {
-		s = &pendingGroup{newGroup(len(members), g.opt), len(members)}
-		g.pending[key] = s
+	p := g.pending[key]
+	if p == nil {
+		p = &pendingGroup{newGroup(len(members), g.opt), len(members)}
+		g.pending[key] = p
 	}
-	if s.missing--; s.missing == 0 {
+	if p.missing--; p.missing == 0 {
 		delete(g.pending, key)
 	}
-	return s.g
+	return p.g
 }
 
-// Sub returns this rank's side of a group of some of the ranks.
+// Sub returns this rank's engine in a group of some of the ranks. See
+// engine.Engine.
 func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 	if s := e.g.shared; s != nil {
 		return s.Sub(ctx, seq, members)
@@ -157,11 +166,11 @@ func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Eng
 		return nil, engine.ErrInvalid
 	}
 	return engine.Form(ctx, e, members, func(context.Context) (engine.Engine, error) {
-		return e.g.join(seq, members).ranks[i], nil
+		return e.g.subgroup(seq, members).ranks[i], nil
 	})
 }
 
-// Alloc returns memory that all ranks see: in one process, any memory.
+// Alloc returns memory that all ranks can access. In one process any memory is.
 func (e *Engine) Alloc(ctx context.Context, seq uint64, bytes int) (*engine.Region, error) {
 	if s := e.g.shared; s != nil {
 		return s.Alloc(ctx, seq, bytes)
@@ -169,5 +178,5 @@ func (e *Engine) Alloc(ctx context.Context, seq uint64, bytes int) (*engine.Regi
 	return engine.NewRegion(bytes), nil
 }
 
-// SameHost says that all ranks share this one.
+// SameHost says that all ranks share one host.
 func (e *Engine) SameHost() []int { return make([]int, len(e.g.boards)) }

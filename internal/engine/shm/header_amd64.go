@@ -4,11 +4,14 @@ package shm
 
 import "unsafe"
 
-// put writes the head, its step last. The others may be looking at the line all
-// the time, and take it away after any store; these come so close to each other
-// that it goes to them once. The processor keeps stores in order. A store of
-// sync/atomic would do that, too, but also wait until the others have let go of
-// the line. The function is not inlined, so that the compiler keeps the order.
+// put copies from to the slot, the step last. The other ranks poll this cache line,
+// and each of their loads can take the line away between two stores. Plain stores
+// in a row leave little time for that, so the line usually moves once.
+//
+// On amd64 the processor does not reorder stores, so a rank that sees the step sees
+// the rest of the line and all earlier stores. An atomic store would also order
+// them, but it would wait until the line has arrived. The function is not inlined,
+// so that the compiler keeps the order.
 //
 //go:noinline
 func (h *header) put(from *header, step uint64) {

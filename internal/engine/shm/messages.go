@@ -3,7 +3,6 @@ package shm
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -12,8 +11,9 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// The states of a message. A receive goes from posted to matched; a send from
-// posted to reading, while the receiver copies, and to delivered.
+// States of a message. A receive goes from posted to matched. A send goes from
+// posted to reading, while the receiver copies, and to delivered. A send that fails
+// goes from posted to cancelled.
 const (
 	posted = iota
 	matched
@@ -22,17 +22,19 @@ const (
 	cancelled
 )
 
-// boxKey names a box: messages from one rank to another.
+// queueKey identifies the queue of messages from one rank to another.
 type queueKey struct{ from, to int }
 
-// A box holds the sends and receives between two ranks, in one direction, that
-// have not met yet. At most one of the lists has messages of any one tag.
+// A messageQueue holds the sends and receives from one rank to another that are not
+// matched yet. At most one of the two lists has messages with a given tag.
 type messageQueue struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards sends and recvs
 	sends []*engine.Message
 	recvs []*engine.Message
 }
 
+// queue returns the queue of messages between two ranks, and creates it if
+// necessary.
 func (g *group) queue(from, to int) *messageQueue {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -45,7 +47,7 @@ func (g *group) queue(from, to int) *messageQueue {
 	return b
 }
 
-// waiter returns a waiter for one message.
+// waiter returns an idle or new waiter for one message.
 func (g *group) waiter() *wait.Waiter {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -54,9 +56,10 @@ func (g *group) waiter() *wait.Waiter {
 		g.idleWaiters = g.idleWaiters[:n-1]
 		return w
 	}
-	return wait.NewWaiter(g.lot)
+	return wait.NewWaiter(g.parking)
 }
 
+// putWaiter makes w available to other messages.
 func (g *group) putWaiter(w *wait.Waiter) {
 	w.End()
 	g.mu.Lock()
@@ -64,7 +67,7 @@ func (g *group) putWaiter(w *wait.Waiter) {
 	g.mu.Unlock()
 }
 
-// boxOf is the box that a message of this rank's goes through.
+// queueOf returns the queue of a message that this rank posts.
 func (e *Engine) queueOf(m *engine.Message) *messageQueue {
 	if m.Send {
 		return e.g.queue(e.rank, m.Peer)
@@ -72,7 +75,8 @@ func (e *Engine) queueOf(m *engine.Message) *messageQueue {
 	return e.g.queue(m.Peer, e.rank)
 }
 
-// Post puts a message into its box, or takes out the one it was waiting for.
+// Post matches m with the oldest message of the other side with the same tag, or
+// queues m.
 func (e *Engine) Post(m *engine.Message) {
 	if s := e.g.shared; s != nil {
 		s.Messages.Post(m)
@@ -101,10 +105,11 @@ func (e *Engine) Post(m *engine.Message) {
 	recv.Pair = send
 	recv.State.Store(matched)
 	b.mu.Unlock()
-	e.g.lot.Wake(&recv.State)
+	e.g.parking.Wake(&recv.State)
 }
 
-// Finish waits until a message has been delivered. The receiver copies it.
+// Finish waits until m is delivered. The receiver's Finish copies the data. When
+// Finish fails, the group fails and m is removed from its queue.
 func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	if e.g.shared != nil {
 		return e.finishShared(ctx, m)
@@ -123,32 +128,35 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	if err == nil {
 		return nil
 	}
-	f := e.g.fail(e.failureOf(ctx, err, m.Op(), m.Seq, func() string { return e.awaitedText(m) }))
+	f := e.g.fail(e.failureOf(ctx, err, m.Op(), m.Seq, func() engine.Facts { return e.awaited(m) }))
 	e.cancelMessage(w, m)
 	return f
 }
 
+// receive waits for the matching send and copies its data.
 func (e *Engine) receive(w *wait.Waiter, m *engine.Message) error {
 	if err := e.awaitMessage(w, m, matched); err != nil {
 		return err
 	}
 	send := m.Pair
-	// From here until it is delivered the sender does not return.
-	if e.g.lot.Stopped() || !send.State.CompareAndSwap(posted, reading) {
+	// From here to delivered the sender does not return, so its memory stays valid.
+	// A sender that was cancelled first makes the swap fail.
+	if e.g.parking.Stopped() || !send.State.CompareAndSwap(posted, reading) {
 		return wait.ErrStopped
 	}
-	defer e.g.lot.Wake(&send.State)
+	defer e.g.parking.Wake(&send.State)
 	defer send.State.Store(delivered)
 	if send.Mem.Type != m.Mem.Type || send.Mem.N != m.Mem.N {
-		// The sender must not see delivery before the failure.
+		// The failure comes before delivered is stored, so the sender cannot return
+		// success.
 		return e.g.fail(m.Mismatch(e.rank, uint64(send.Mem.N), send.Mem.Type))
 	}
 	kernel.Copy(m.Mem.Ptr, send.Mem.Ptr, m.Mem.Bytes())
 	return nil
 }
 
-// awaitMessage waits until a message has reached a state, or its other side is
-// gone.
+// awaitMessage waits until m reaches a state. It returns an error if the peer
+// leaves or the group fails.
 func (e *Engine) awaitMessage(w *wait.Waiter, m *engine.Message, state uint64) error {
 	ok, err := w.AtLeast(&m.State, state, e.g.boards[m.Peer].left())
 	if err != nil {
@@ -157,14 +165,15 @@ func (e *Engine) awaitMessage(w *wait.Waiter, m *engine.Message, state uint64) e
 	if !ok {
 		return e.rankLeft(m.Peer, m.Op(), m.Seq)
 	}
-	if m.Send && e.g.lot.Stopped() {
+	if m.Send && e.g.parking.Stopped() {
 		return wait.ErrStopped
 	}
 	return nil
 }
 
-// withdraw takes a failed message back: when it returns, nobody reads from it
-// or will find it.
+// cancelMessage takes back a message that has failed. When it returns, no other
+// goroutine reads m.Mem or can match m. A send that is already being copied is
+// waited for.
 func (e *Engine) cancelMessage(w *wait.Waiter, m *engine.Message) {
 	b := e.queueOf(m)
 	b.mu.Lock()
@@ -177,7 +186,8 @@ func (e *Engine) cancelMessage(w *wait.Waiter, m *engine.Message) {
 	}
 }
 
-// finishShared lets the other engine finish, and shares its fate.
+// finishShared lets the engine for messages finish m. A failure of that engine
+// fails this group too.
 func (e *Engine) finishShared(ctx context.Context, m *engine.Message) error {
 	err := e.g.shared.Messages.Finish(ctx, m)
 	if f := (*engine.Failure)(nil); errors.As(err, &f) {
@@ -186,18 +196,19 @@ func (e *Engine) finishShared(ctx context.Context, m *engine.Message) error {
 	return err
 }
 
-// waiting says, for an error, what a message waits for.
-func (e *Engine) awaitedText(m *engine.Message) string {
+// awaited returns, for an error, what m waits for.
+func (e *Engine) awaited(m *engine.Message) engine.Facts {
 	b := e.queueOf(m)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	others, did := b.recvs, "receives"
+	others := b.recvs
 	if !m.Send {
-		others, did = b.sends, "sends"
+		others = b.sends
 	}
-	text := m.Awaited(e.rank)
+	facts := m.Awaited()
 	if len(others) > 0 {
-		text += fmt.Sprintf(" (it %s with tag %d)", did, others[0].Tag)
+		tag := others[0].Tag
+		facts.Wait.OtherTag = &tag
 	}
-	return text
+	return facts
 }

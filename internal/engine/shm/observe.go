@@ -8,23 +8,25 @@ import (
 
 var _ engine.Observer = (*Engine)(nil)
 
-// MarkWaits has Run note when it begins to wait.
+// MarkWaits makes Run record in m when it begins to wait.
 func (e *Engine) MarkWaits(m *wait.FirstWait) { e.w.RecordFirstWait(m) }
 
-// Beside has waits for other processes end without giving way, if there is room.
-func (e *Engine) Beside() bool {
-	var masks [][]byte // none: the processors of this process are all
+// ReserveProxyCPUs prepares the group for NCCL's proxy threads, which poll on a core for each
+// rank. If there are enough cores, waits for other processes do not yield. It
+// reports whether there are.
+func (e *Engine) ReserveProxyCPUs() bool {
+	var masks [][]byte // nil: all processes have the same processors
 	if s := e.g.shared; s != nil {
 		masks = s.CPUMasks
 	}
-	room := !affinity.Oversubscribed(2*len(e.g.boards), masks)
-	if room && e.g.shared != nil {
-		e.g.lot.NeverYield()
+	enough := !affinity.Oversubscribed(2*len(e.g.boards), masks)
+	if enough && e.g.shared != nil {
+		e.g.parking.NeverYield()
 	}
-	return room
+	return enough
 }
 
-// Behind returns the ranks that have begun fewer steps than this one.
+// Behind returns the ranks that have published fewer steps than this rank.
 func (e *Engine) Behind() (list []int) {
 	steps := func(b board) uint64 {
 		if h := b.last(); h != nil {

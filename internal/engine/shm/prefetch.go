@@ -1,16 +1,15 @@
 package shm
 
-// The others have read what this rank is about to write: its slots' heads they
-// look at all the time. Each line has to come back from their caches before a
-// store to it is seen, and stores are seen in order. So lines are asked for
-// early, and come while something else is done.
+// Other ranks have read the cache lines that this rank writes next, and they poll
+// the headers of its slots. Each line must come back from their caches before a
+// store to it becomes visible, and stores become visible in order. The engine
+// therefore prefetches lines early, so that they arrive during other work.
 
-// claimMost is the largest call for which lines are claimed: a core waits for few
-// of them at a time.
+// prefetchMax is the largest data, in bytes, that is prefetched. A core can wait
+// for only a few lines at a time.
 const prefetchMax = 4 << 10
 
-// claimSlot claims what a call will write of the next slot: its head, which comes
-// while the call is got ready, and its data.
+// prefetchSlot prefetches for writing the next slot: its header and its data.
 func (e *Engine) prefetchSlot(bytes int) {
 	if bytes > prefetchMax {
 		bytes = 0
@@ -18,9 +17,10 @@ func (e *Engine) prefetchSlot(bytes int) {
 	prefetchWrite(e.board.slot(e.step+1).at(0), headerBytes+bytes)
 }
 
-// claimNext claims the data's place in the two slots after this one, for calls as
-// large as this one: a call without data may come between. Less data than this
-// comes in time. Heads are not claimed so early, for the others take them back.
+// prefetchNextSlots prefetches for writing the data areas of the next two slots,
+// for calls as large as the present one. Two, because a call without data may come
+// between. Smaller data arrives in time without it. Headers are left out, because
+// polling ranks would take them back.
 func (e *Engine) prefetchNextSlots(bytes int) {
 	const minBytes = 512
 	if bytes > minBytes && bytes <= prefetchMax {
@@ -29,9 +29,10 @@ func (e *Engine) prefetchNextSlots(bytes int) {
 	}
 }
 
-// wantData asks for the data of another rank's slot whose head has just come, unless
-// it came with it: it is on its way while the head is compared. More than this the
-// processor sees coming.
+// prefetchData prefetches for reading the data of another rank's slot whose header
+// has just arrived. The data arrives while the fingerprints are compared. Data in
+// the tail has arrived with the header, and the hardware prefetcher handles larger
+// data.
 func prefetchData(h *header) {
 	if bytes := int(h.n) * h.sig.Type.Size(); bytes > len(h.tail) && bytes <= prefetchMax {
 		prefetchRead(h.dataAfterHeader(&h.sig), bytes)

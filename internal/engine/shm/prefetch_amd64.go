@@ -2,15 +2,14 @@ package shm
 
 import "unsafe"
 
-// claim asks for cache lines that will be written soon, and does not wait for
-// them: they are taken from the cores that have read them. Processors that
-// cannot do that do nothing.
+// prefetchWrite asks for cache lines that will be written soon and does not wait
+// for them. Processors without PREFETCHW ignore it.
 //
 //go:noescape
 func prefetchWrite(p unsafe.Pointer, bytes int)
 
-// want asks for cache lines that will be read soon, and does not wait for them.
-// There must be at least one byte.
+// prefetchRead asks for cache lines that will be read soon and does not wait for
+// them. bytes must be at least one.
 //
 //go:noescape
 func prefetchRead(p unsafe.Pointer, bytes int)

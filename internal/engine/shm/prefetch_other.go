@@ -4,8 +4,8 @@ package shm
 
 import "unsafe"
 
-// claim does nothing.
+// prefetchWrite does nothing on this architecture.
 func prefetchWrite(unsafe.Pointer, int) {}
 
-// want does nothing.
+// prefetchRead does nothing on this architecture.
 func prefetchRead(unsafe.Pointer, int) {}

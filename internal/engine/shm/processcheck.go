@@ -1,18 +1,18 @@
 package shm
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// endedTime is how long a rank that has seen another's process end waits for its owner to
-// say which rank was lost first: the process may have ended because of that one.
+// exitReportTime is how long a rank that has seen the end of another rank's process
+// waits for the owner of the group to report a loss. The process may have ended
+// because another rank was lost first, and the first loss is the cause to report.
 const exitReportTime = 300 * time.Millisecond
 
-// lookout ends a wait if the process of a rank has ended, and nobody has said so for
-// endedTime. It is called while this rank waits.
+// checkProcesses ends a wait if the process of a rank has ended and the owner has
+// reported no failure for exitReportTime. The waiting goroutine in Run calls it.
 func (e *Engine) checkProcesses(now time.Time) error {
 	for r := 0; e.endedRank == 0 && r < len(e.g.boards); r++ {
 		if r != e.rank && e.g.shared.Ended(r) && e.g.boards[r].left().Load() == 0 {
@@ -22,9 +22,5 @@ func (e *Engine) checkProcesses(now time.Time) error {
 	if e.endedRank == 0 || now.Sub(e.endedSeen) < exitReportTime {
 		return nil
 	}
-	r := e.endedRank - 1
-	return &engine.Failure{
-		Kind: engine.ErrRankLost, Op: e.op, Seq: e.seq, Rank: e.rank, Lost: []int{r},
-		Reason: fmt.Sprintf("rank %d is lost: its process has ended", r),
-	}
+	return e.lost(e.endedRank-1, engine.Exited, nil)
 }

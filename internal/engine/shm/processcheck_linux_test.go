@@ -12,13 +12,13 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// TestProcessCheck has the process of rank 2 end while ranks 0 and 1 wait for it.
+// TestProcessCheck ends the process of rank 2 while ranks 0 and 1 wait for it.
 func TestProcessCheck(t *testing.T) {
-	threads(t)
+	threadPerRank(t)
 	for _, c := range []struct {
 		name string
-		said bool // the owner says, soon, that rank 3 was lost first
-		left bool // rank 2 has left the group before
+		said bool // the owner soon reports that rank 3 was lost first
+		left bool // rank 2 has left the group before its process ends
 		lost int
 	}{
 		{name: "nobody says so", lost: 2},
@@ -51,8 +51,8 @@ func TestProcessCheck(t *testing.T) {
 			}
 			ended[2].Store(true)
 			if c.said {
-				engines[0].Fail(&engine.Failure{Kind: engine.ErrRankLost, Lost: []int{3}, Reason: "rank 3 is lost", Told: true})
-				engines[1].Fail(&engine.Failure{Kind: engine.ErrRankLost, Lost: []int{3}, Reason: "rank 3 is lost", Told: true})
+				engines[0].Fail(&engine.Failure{Kind: engine.ErrRankLost, Lost: []int{3}, Facts: engine.Facts{Text: "rank 3 is lost"}, Told: true})
+				engines[1].Fail(&engine.Failure{Kind: engine.ErrRankLost, Lost: []int{3}, Facts: engine.Facts{Text: "rank 3 is lost"}, Told: true})
 			}
 			waiting.Wait()
 			took := time.Since(begin)

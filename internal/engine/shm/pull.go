@@ -1,16 +1,17 @@
 package shm
 
 import (
-	"fmt"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// pull carries out one call in which each rank takes what it needs from the
-// others' slots or buffers.
-func (e *Engine) pull(c *engine.Call) error {
+// pull runs one call in which each rank copies or combines what it needs from the
+// other ranks' slots or buffers. When it returns, other ranks may still read this
+// rank's buffers, except for the root of a Reduce or Gather; awaitReaders waits for
+// them at the end of Run.
+func (e *Engine) runPull(c *engine.Call) error {
 	h, err := e.beginCall(c)
 	if err != nil {
 		return err
@@ -51,13 +52,14 @@ func (e *Engine) pull(c *engine.Call) error {
 	return nil
 }
 
-// Who reads a rank's source.
+// Which ranks read a rank's source.
 const (
 	readByNone = iota
 	readByRoot
 	readByAll
 )
 
+// readers returns which ranks read this rank's source.
 func (e *Engine) readers(c *engine.Call) int {
 	v := c.Verb.Info()
 	switch {
@@ -71,9 +73,9 @@ func (e *Engine) readers(c *engine.Call) int {
 	return readByRoot
 }
 
-// preserve returns a source that stays as it is until the others have read it.
-// An AllToAll in place writes its results before that, so its source is copied,
-// once the others have done with the copy that was there before.
+// stableSource returns a source that stays unchanged until the other ranks have
+// read it. An AllToAll in place overwrites its source before that, so the source is
+// copied to e.spare. The previous content of e.spare must have been read first.
 func (e *Engine) stableSource(c *engine.Call) (engine.Mem, error) {
 	src := c.Src
 	if c.Verb != engine.AllToAll || c.Uneven || c.Src.Ptr != c.Dst.Ptr {
@@ -82,15 +84,16 @@ func (e *Engine) stableSource(c *engine.Call) (engine.Mem, error) {
 	if err := e.awaitReaders(); err != nil {
 		return src, err
 	}
-	if cap(e.spare) < src.Bytes() {
-		e.spare = make([]byte, src.Bytes())
+	if cap(e.inPlaceCopy) < src.Bytes() {
+		e.inPlaceCopy = make([]byte, src.Bytes())
 	}
-	src.Ptr = unsafe.Pointer(unsafe.SliceData(e.spare))
+	src.Ptr = unsafe.Pointer(unsafe.SliceData(e.inPlaceCopy))
 	kernel.Copy(src.Ptr, c.Src.Ptr, src.Bytes())
 	return src, nil
 }
 
-// awaitRoot waits until the root has read this rank's buffer.
+// awaitRoot waits until the root has read this rank's buffer, and ends the
+// exposure.
 func (e *Engine) awaitRoot(root int) error {
 	b := e.g.boards[root]
 	ok, err := e.w.AtLeast(b.done(), e.step, b.left())
@@ -105,8 +108,10 @@ func (e *Engine) awaitRoot(root int) error {
 	return nil
 }
 
-// consume takes this rank's results of a call out of the others' slots and
-// buffers.
+// takeResults copies or combines this rank's results out of the other ranks' slots
+// and buffers. It waits for each rank whose data it needs. The wait returns an
+// error if that rank leaves or runs another call, if the group fails, or if the
+// context ends.
 func (e *Engine) takeResults(c *engine.Call) error {
 	v := c.Verb.Info()
 	share := v.Source.Divided
@@ -122,8 +127,8 @@ func (e *Engine) takeResults(c *engine.Call) error {
 	}
 }
 
-// source returns what this rank takes of rank r's source: this rank's share, or
-// all of it. It checks that there are n elements.
+// source returns the elements that this rank takes of rank r's source (all of them,
+// or this rank's share), and their factor. It checks that there are n.
 func (e *Engine) source(c *engine.Call, r, n int, share bool) (engine.Mem, float64, error) {
 	v, err := e.sourceOf(c, r)
 	if err != nil {
@@ -139,16 +144,15 @@ func (e *Engine) source(c *engine.Call, r, n int, share bool) (engine.Mem, float
 	return src, v.scale, nil
 }
 
-// countMismatch says that rank r has another number of elements for this rank
-// than this rank expects.
+// countMismatch is the error for a rank r that has another number of elements for
+// this rank than this rank expects.
 func (e *Engine) countMismatch(r, want, has int) error {
-	return &engine.Failure{
-		Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank,
-		Reason: fmt.Sprintf("rank %d expects %d elements from rank %d, which has %d for it; "+
-			"the counts of an uneven operation must agree in pairs", e.rank, want, r, has),
-	}
+	return e.differ(engine.Facts{
+		Event: engine.CountsDiffer, Sides: []engine.Side{{Rank: e.rank, N: int64(want)}, {Rank: r, N: int64(has)}},
+	})
 }
 
+// takeFrom copies rank r's elements for this rank to dst.
 func (e *Engine) takeFrom(c *engine.Call, r int, dst engine.Mem, share bool) error {
 	src, _, err := e.source(c, r, dst.N, share)
 	if err != nil {
@@ -158,8 +162,8 @@ func (e *Engine) takeFrom(c *engine.Call, r int, dst engine.Mem, share bool) err
 	return nil
 }
 
-// takeFromAll begins with the next rank, so that not all ranks read the same
-// one at once.
+// takeFromAll copies from all ranks. It begins with this rank, so that not all
+// ranks read the same source at once.
 func (e *Engine) takeFromAll(c *engine.Call, share bool) error {
 	n := len(e.g.boards)
 	for i := range n {
@@ -171,6 +175,7 @@ func (e *Engine) takeFromAll(c *engine.Call, share bool) error {
 	return nil
 }
 
+// reduceFromAll combines all ranks' elements for this rank into dst.
 func (e *Engine) reduceFromAll(c *engine.Call, dst engine.Mem, share bool) error {
 	for r := range e.g.boards {
 		src, scale, err := e.source(c, r, dst.N, share)

@@ -1,37 +1,37 @@
 package shm
 
 import (
-	"fmt"
 	"slices"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// A Region is memory that processes have allocated together: this process's
-// mappings of every rank's.
+// A Region is memory that processes have allocated together with Alloc. Base holds
+// this process's mapping of each rank's part.
 type Region struct {
-	ID    uint64 // not zero
-	Base  []unsafe.Pointer
-	Bytes int
+	ID    uint64           // not zero; the same in all processes
+	Base  []unsafe.Pointer // by rank
+	Bytes int              // of each rank's part
 }
 
-// A spot is an address that means the same to all processes.
+// A regionAddr is an address in a region. It means the same in all processes.
 type regionAddr struct {
-	region uint64 // zero: none
-	off    int64
+	region uint64 // Region.ID; zero: not in a region
+	off    int64  // offset in bytes
 }
 
-// A place, in a slot, says where a rank's buffers are for others to read.
+// A regionBuffer, in a slot, says where a rank's buffers are for the other ranks to
+// read.
 type regionBuffer struct {
 	src, dst regionAddr
-	n        int64 // elements of the source
-	scale    float64
+	n        int64   // elements of the source
+	scale    float64 // factor by which a reader multiplies the elements
 }
 
 const regionBufferBytes = int(unsafe.Sizeof(regionBuffer{}))
 
-// AddRegion makes operations on a region go without copies through segments.
+// AddRegion lets operations on buffers in r work without copies through rings.
 func (e *Engine) AddRegion(r Region) {
 	e.g.mu.Lock()
 	defer e.g.mu.Unlock()
@@ -43,7 +43,7 @@ func (e *Engine) AddRegion(r Region) {
 	e.g.regions.Store(&list)
 }
 
-// DropRegion ends that. No operation on the region may be under way.
+// DropRegion undoes AddRegion. No operation on the region may be in progress.
 func (e *Engine) DropRegion(id uint64) {
 	e.g.mu.Lock()
 	defer e.g.mu.Unlock()
@@ -53,8 +53,8 @@ func (e *Engine) DropRegion(id uint64) {
 	}
 }
 
-// spotOf is where others find a buffer of this rank's; none if it is not in a
-// region.
+// regionAddrOf returns the address of a buffer of this rank for the other ranks, or
+// the zero value if the buffer is not in a region.
 func (e *Engine) regionAddrOf(m engine.Mem) regionAddr {
 	list := e.g.regions.Load()
 	if list == nil {
@@ -69,8 +69,9 @@ func (e *Engine) regionAddrOf(m engine.Mem) regionAddr {
 	return regionAddr{}
 }
 
-// find is this process's address of rank r's spot. All ranks have all regions until
-// they are freed; one that is freed too soon must not lead them different ways.
+// resolve returns this process's address of s in rank r's part. All ranks have all
+// regions until they are freed. If a rank frees a region too early, resolve fails
+// rather than let the ranks take different paths.
 func (e *Engine) resolve(r int, s regionAddr) (unsafe.Pointer, error) {
 	if list := e.g.regions.Load(); list != nil {
 		for _, reg := range *list {
@@ -79,14 +80,11 @@ func (e *Engine) resolve(r int, s regionAddr) (unsafe.Pointer, error) {
 			}
 		}
 	}
-	return nil, &engine.Failure{
-		Kind: engine.ErrMismatch, Op: e.op, Seq: e.seq, Rank: e.rank,
-		Reason: fmt.Sprintf("rank %d has freed memory of Alloc that rank %d still works on; "+
-			"it may be freed when no rank uses it any more", e.rank, r),
-	}
+	return nil, e.differ(engine.Facts{Event: engine.MemoryFreed, Sides: []engine.Side{{Rank: e.rank}, {Rank: r}}})
 }
 
-// openPlace says in the slot where this rank's buffers are, if they are in regions.
+// announceRegion puts the location of this rank's buffers into the slot, if they
+// are in regions. It reports whether they are.
 func (e *Engine) announceRegion(h *header, c *engine.Call, dst bool) bool {
 	p := regionBuffer{src: e.regionAddrOf(c.Src), n: int64(c.Src.N), scale: e.factor(c)}
 	if p.src.region == 0 {
@@ -102,8 +100,8 @@ func (e *Engine) announceRegion(h *header, c *engine.Call, dst bool) bool {
 	return true
 }
 
-// allOpen waits for all ranks, and reports whether the buffers of all of them
-// can be read in place; e.seen then says where they are.
+// allDirect waits for all ranks and reports whether all of them have announced
+// buffers in regions. If so, e.peerExposures holds the buffers.
 func (e *Engine) allDirect(c *engine.Call) (bool, error) {
 	if e.peerExposures == nil {
 		e.peerExposures = make([]exposure, len(e.g.boards))

@@ -2,7 +2,6 @@ package shm
 
 import (
 	"errors"
-	"fmt"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -11,57 +10,63 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// The system may refuse to copy from a living process: the buffer is memory that it
-// shows to no other process (memfd_secret, mappings of drivers), or the process has become
-// undumpable. The reader then requests the bytes from the buffer's owner. The request is
-// on the reader's board. The owner, which stays in Run until all readers are done, answers
-// whenever it waits: it copies the bytes into a window of its own segment, from where
-// the reader takes them. A request lasts until it is answered, the owner leaves, or
-// the group fails, so an owner that dies is reported as in any other wait.
+// The kernel may refuse to copy from a live process: the buffer is memory that it
+// shows to no other process (memfd_secret, mappings of drivers), or the process has
+// become undumpable. The reader then requests the bytes from the buffer's owner.
+// The request is on the reader's board. The owner stays in Run until all readers
+// are done, and answers while it waits. It copies the bytes into a window of its
+// own segment, and the reader copies them from there. A reader waits until its
+// request is answered, the owner leaves, or the group fails, so the death of an
+// owner is reported as in any other wait.
 //
-// From the first request on, no rank announces buffers to be read in this way.
-// Ranks find that out at different steps, which does no harm: a reader follows what each
-// owner has announced in its slot.
+// After the first request, no rank announces buffers for ReadProcess any more.
+// Ranks notice the request at different steps. That is correct, because a reader
+// follows what each owner has announced in its slot.
 
-// A request is what a rank asks of another. The reader writes the other fields only while
-// word does not name an owner that has yet to answer.
+// A request is what a rank asks of the owner of a buffer. The reader writes it; the
+// owner reads it. The reader stores word last, and changes the other fields only
+// while no answer is outstanding.
 type request struct {
-	// word is the request's number, in the upper bits, and the owner's rank plus one. With
-	// zero for the owner it says that the reader has taken its last answer. The number
-	// grows; zero: this rank has never requested anything.
+	// word holds the request's number in the upper bits and 1 + the owner's rank in
+	// the lower ownerBits. A zero in the lower bits says that the reader has copied
+	// its last answer. The number only grows. A zero word: this rank has never made
+	// a request.
 	word  atomic.Uint64
-	step  uint64 // in which the owner announced the buffer
-	off   int64  // bytes from the beginning of the buffer
+	step  uint64 // step in which the owner announced the buffer
+	off   int64  // offset in the buffer, in bytes
 	bytes int64  // at most serviceBytes
-	errno int64  // why the system refused; zero: not known
+	errno int64  // why the kernel refused; zero: unknown
 }
 
-// ownerBits is how many bits of a request's word name the owner.
+// ownerBits is the number of bits in a request's word that hold the owner.
 const ownerBits = 24
 
-// serviceBytes is the size of the window through which a rank answers requests.
+// serviceBytes is the size, in bytes, of the window through which a rank answers
+// requests.
 const serviceBytes = 64 << 10
 
-// A service is where a rank answers requests: a word for each reader, which holds the number
-// of its last request that was answered, and a window. The window holds one answer until its
-// reader has changed its request.
+// A serviceArea is the part of a rank's segment for its answers: one word for each
+// reader, with the number of its last answered request, and a window. The owner
+// writes the area. It stores the word after the bytes of the window. The window
+// holds one answer until its reader changes the request's word.
 type serviceArea struct {
 	base   unsafe.Pointer
 	window unsafe.Pointer
 }
 
+// newServiceArea returns the service area at base.
 func newServiceArea(base unsafe.Pointer, ranks int) serviceArea {
 	return serviceArea{base, unsafe.Add(base, answersBytes(ranks))}
 }
 
-// answersBytes is the size of the words.
+// answersBytes returns the size of the words, in bytes.
 func answersBytes(ranks int) int { return (8*ranks + lineBytes - 1) / lineBytes * lineBytes }
 
-// answered is the number of rank r's last request that was answered.
+// answered returns the word with the number of rank r's last answered request.
 func (s serviceArea) answered(r int) *atomic.Uint64 { return (*atomic.Uint64)(unsafe.Add(s.base, 8*r)) }
 
-// readable reports whether ranks of the group may still announce buffers for others to
-// read by the system.
+// readable reports whether buffers may still be announced for ReadProcess. It is
+// false once any rank has made a request.
 func (e *Engine) readable() bool {
 	if e.g.shared.ReadProcess == nil || e.unreadable {
 		return false
@@ -75,8 +80,8 @@ func (e *Engine) readable() bool {
 	return true
 }
 
-// requestFrom copies bytes of rank r's buffer of the present step, beginning at off, with
-// the help of r, because the system refused for the reason why.
+// requestFrom copies bytes from offset off of the buffer that rank r has announced
+// in the current step. Rank r helps, because the kernel refused with the error why.
 func (e *Engine) requestFrom(r int, dst unsafe.Pointer, off, bytes int, why error) error {
 	q, s := e.board.request(), e.g.services[r]
 	var errno syscall.Errno
@@ -97,21 +102,21 @@ func (e *Engine) requestFrom(r int, dst unsafe.Pointer, off, bytes int, why erro
 	return nil
 }
 
-// serve answers a request of another rank, if there is one, and reports whether it has. It
-// is called while this rank waits.
+// serve answers one request of another rank, if there is any, and reports whether
+// it did. The waiting goroutine in Run calls it, so it needs no lock.
 func (e *Engine) serve() (bool, error) {
 	if !e.vmreadExposed {
 		return false, nil
 	}
 	if e.servedRequest != 0 {
 		if e.g.boards[e.servedRank].request().word.Load() == e.servedRequest {
-			return false, nil // the reader has not taken it yet
+			return false, nil // the reader has not copied the answer yet
 		}
 		e.servedRequest = 0
 	}
 	n := len(e.g.boards)
 	for i := range n {
-		r := (e.servedRank + 1 + i) % n // not always the same one first
+		r := (e.servedRank + 1 + i) % n // round robin, so that no reader starves
 		q := e.g.boards[r].request()
 		word := q.word.Load()
 		s := e.g.services[e.rank]
@@ -122,7 +127,9 @@ func (e *Engine) serve() (bool, error) {
 		if q.off < 0 || q.bytes < 0 || q.bytes > serviceBytes || q.off > int64(src.Bytes())-q.bytes {
 			return false, &engine.Failure{
 				Kind: engine.ErrAborted, Op: e.op, Seq: e.seq, Rank: e.rank,
-				Reason: fmt.Sprintf("rank %d requested %d bytes at %d of a buffer of rank %d that has %d", r, q.bytes, q.off, e.rank, src.Bytes()),
+				Facts: engine.Facts{
+					Event: engine.OutOfBounds, Sides: []engine.Side{{Rank: r, N: q.bytes}, {Rank: e.rank, N: int64(src.Bytes())}},
+				},
 			}
 		}
 		if f := e.g.shared.OnUnreadable; f != nil && !e.reported {

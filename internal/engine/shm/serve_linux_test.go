@@ -17,35 +17,36 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// refusing is a group in which some reads of others' memory fail. It counts all of them.
-type refusing struct {
+// refusing is a group in which some calls of ReadProcess fail. It counts all calls.
+type refusingGroup struct {
 	engines []engine.Engine
-	// refuse says why the nth read of a rank fails, counted from zero; nil: it does not.
+	// refuse returns the error for the nth read of a rank, counted from zero, or
+	// nil.
 	refuse func(reader, nth, owner int) error
 
-	reads   []atomic.Int64 // by reader
-	refused atomic.Int64
-	mu      sync.Mutex
-	told    []string // calls of OnUnreadable; guarded by mu
+	reads    []atomic.Int64 // number of reads, by reader
+	refused  atomic.Int64
+	mu       sync.Mutex
+	reported []string // calls of OnUnreadable; guarded by mu
 }
 
-func newRefusing(t *testing.T, ranks int, opt Options, refuse func(reader, nth, owner int) error) *refusing {
+func newRefusingGroup(t *testing.T, ranks int, opt Options, refuse func(reader, nth, owner int) error) *refusingGroup {
 	t.Helper()
-	g := &refusing{refuse: refuse, reads: make([]atomic.Int64, ranks)}
-	if peekSelf() == nil {
+	g := &refusingGroup{refuse: refuse, reads: make([]atomic.Int64, ranks)}
+	if readSelf() == nil {
 		t.Skip("this system does not let a process read another's memory")
 	}
 	m := &mapped{tb: t, opt: opt, subs: make(map[string][]engine.Engine)}
-	m.peek = func(reader int, peek peekFunc) peekFunc {
+	m.wrapRead = func(reader int, read readFunc) readFunc {
 		return func(owner int, dst unsafe.Pointer, addr uint64, n int) error {
 			nth := int(g.reads[reader].Add(1) - 1)
 			why := g.refuse(reader, nth, owner)
 			if why == nil {
-				return peek(owner, dst, addr, n)
+				return read(owner, dst, addr, n)
 			}
 			g.refused.Add(1)
-			// A part may have come before the system refuses.
-			if err := peek(owner, dst, addr, n/2); err != nil {
+			// The kernel may copy a part before it refuses.
+			if err := read(owner, dst, addr, n/2); err != nil {
 				return err
 			}
 			return why
@@ -54,14 +55,14 @@ func newRefusing(t *testing.T, ranks int, opt Options, refuse func(reader, nth, 
 	m.unreadable = func(rank, reader int, reason error) {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.told = append(g.told, fmt.Sprintf("rank %d: %d: %v", rank, reader, reason))
+		g.reported = append(g.reported, fmt.Sprintf("rank %d: %d: %v", rank, reader, reason))
 	}
 	g.engines = m.group("world", ranks)
 	return g
 }
 
-// batch is so many calls of one verb, with elements that differ in all ranks and calls, and
-// what becomes of them.
+// batch returns calls of one verb, with elements that differ between ranks and
+// calls, and a function that checks the results.
 func batch(verb engine.Verb, rank, ranks, calls, n, round int) (list []engine.Call, check func() error) {
 	value := func(rank, call, i int) int32 { return int32(rank<<24 + round<<20 + call<<16 + i) }
 	for call := range calls {
@@ -118,8 +119,8 @@ func batch(verb engine.Verb, rank, ranks, calls, n, round int) (list []engine.Ca
 	}
 }
 
-// run has all ranks carry out a batch.
-func (g *refusing) run(t *testing.T, verb engine.Verb, calls, n, round int) error {
+// run makes all ranks carry out a batch.
+func (g *refusingGroup) run(t *testing.T, verb engine.Verb, calls, n, round int) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -137,24 +138,25 @@ func (g *refusing) run(t *testing.T, verb engine.Verb, calls, n, round int) erro
 	return errors.Join(errs...)
 }
 
-func (g *refusing) allReads() (n int64) {
+func (g *refusingGroup) allReads() (n int64) {
 	for r := range g.reads {
 		n += g.reads[r].Load()
 	}
 	return n
 }
 
-var peekingVerbs = []engine.Verb{engine.AllGather, engine.AllToAll, engine.Broadcast, engine.Reduce}
+var vmreadVerbs = []engine.Verb{engine.AllGather, engine.AllToAll, engine.Broadcast, engine.Reduce}
 
-// TestUnreadable has each read of each rank refused in turn, and those after it or not. All
-// ranks have the right results of that batch, in which ranks run ahead of each other, and
-// of the next one, in which nothing is read in this way any more.
+// TestUnreadable refuses each read of each rank in turn, alone or with all later
+// reads. All ranks must have correct results in that batch, in which ranks run
+// ahead of each other, and in the next batches, in which ReadProcess is not called
+// any more.
 func TestUnreadable(t *testing.T) {
-	threads(t)
+	threadPerRank(t)
 	const calls, elems = slotsPerBoard + 2, 70
 	tiny := Options{Small: 64, Ring: 3 * 1024, VMReadMin: 128, Service: 100}
-	large := Options{Small: 2048, Ring: 3 * 1024, VMReadMin: 128, Service: 100} // what a pair swaps would fit into slots
-	for _, verb := range peekingVerbs {
+	large := Options{Small: 2048, Ring: 3 * 1024, VMReadMin: 128, Service: 100} // data that vmreadPair copies with ReadProcess would fit into slots
+	for _, verb := range vmreadVerbs {
 		for _, ranks := range []int{2, 3} {
 			for _, pair := range []bool{false, true}[:4-ranks] {
 				t.Run(fmt.Sprintf("%v/ranks=%d/pair=%v", verb, ranks, pair), func(t *testing.T) {
@@ -169,7 +171,7 @@ func TestUnreadable(t *testing.T) {
 						for nth := 0; ; nth++ {
 							hit := false
 							for _, rest := range []bool{false, true} {
-								g := newRefusing(t, ranks, opt, func(r, n, _ int) error {
+								g := newRefusingGroup(t, ranks, opt, func(r, n, _ int) error {
 									if r == reader && (n == nth || rest && n > nth) {
 										return syscall.EFAULT
 									}
@@ -193,14 +195,15 @@ func TestUnreadable(t *testing.T) {
 								if n := g.allReads() - before; n != 0 {
 									t.Fatalf("%d reads after one was refused", n)
 								}
-								// With all later reads refused, it may be several ranks' buffers.
+								// With all later reads refused, buffers of several
+								// ranks may be affected.
 								most := 1
 								if rest {
 									most = ranks - 1
 								}
 								want := fmt.Sprintf(": %d: bad address", reader)
-								if n := len(g.told); n == 0 || n > most || !strings.HasSuffix(g.told[0], want) {
-									t.Fatalf("it was reported as %q", g.told)
+								if n := len(g.reported); n == 0 || n > most || !strings.HasSuffix(g.reported[0], want) {
+									t.Fatalf("it was reported as %q", g.reported)
 								}
 							}
 							if !hit {
@@ -218,23 +221,23 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestUnreadableAll has all ranks refused, or one rank's memory, or what chance will have,
-// in much data that is answered in many parts.
+// TestUnreadableAll refuses the reads of all ranks, of one rank's memory, or a
+// pseudo-random choice, with data that takes many answers.
 func TestUnreadableAll(t *testing.T) {
-	threads(t)
+	threadPerRank(t)
 	const ranks = 4
 	for name, refuse := range map[string]func(reader, nth, owner int) error{
 		"all":       func(int, int, int) error { return syscall.EPERM },
 		"one owner": func(_, _, owner int) error { return map[bool]error{true: syscall.EFAULT}[owner == 1] },
 		"some":      func(r, nth, owner int) error { return map[bool]error{true: syscall.ENOMEM}[(7*r+5*nth+3*owner)%4 == 0] },
 	} {
-		for _, verb := range peekingVerbs {
+		for _, verb := range vmreadVerbs {
 			t.Run(fmt.Sprintf("%v/%s", verb, name), func(t *testing.T) {
 				elems := 60_000
 				if verb == engine.Reduce {
 					elems = 5000
 				}
-				g := newRefusing(t, ranks, Options{Small: 4096}, refuse)
+				g := newRefusingGroup(t, ranks, Options{Small: 4096}, refuse)
 				for round := range 3 {
 					if err := g.run(t, verb, 3, elems, round); err != nil {
 						t.Fatal(err)
@@ -248,16 +251,16 @@ func TestUnreadableAll(t *testing.T) {
 	}
 }
 
-// TestUnreadableSuite has the conformance suite run where every read is refused.
+// TestUnreadableSuite runs the conformance suite with every read refused.
 func TestUnreadableSuite(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes long")
 	}
-	threads(t)
+	threadPerRank(t)
 	var refused atomic.Int64
 	world := func(tb testing.TB, ranks int) []engine.Engine {
 		m := &mapped{tb: tb, opt: Options{Small: 64, Ring: 3 * 1024, VMReadMin: 1}, subs: make(map[string][]engine.Engine)}
-		m.peek = func(int, peekFunc) peekFunc {
+		m.wrapRead = func(int, readFunc) readFunc {
 			return func(int, unsafe.Pointer, uint64, int) error {
 				refused.Add(1)
 				return syscall.EPERM
@@ -266,27 +269,27 @@ func TestUnreadableSuite(t *testing.T) {
 		return m.group("world", ranks)
 	}
 	enginetest.Run(t, world, enginetest.Options{RankOrder: true, Light: true})
-	if refused.Load() == 0 && peekSelf() != nil {
+	if refused.Load() == 0 && readSelf() != nil {
 		t.Error("nothing was refused")
 	}
 }
 
-// TestUnreadableLost has the owner of a buffer that cannot be read die before it
-// answers, and one that is known to have ended. The reader reports the loss.
+// TestUnreadableLost tests a buffer that cannot be read and whose owner dies before
+// it answers, or is known to have ended. The reader reports the loss.
 func TestUnreadableLost(t *testing.T) {
-	threads(t)
+	threadPerRank(t)
 	t.Run("dies", func(t *testing.T) {
 		asked := make(chan struct{})
 		var once sync.Once
-		g := newRefusing(t, 2, Options{VMReadMin: 128}, func(int, int, int) error {
+		g := newRefusingGroup(t, 2, Options{VMReadMin: 128}, func(int, int, int) error {
 			once.Do(func() { close(asked) })
 			return syscall.EFAULT
 		})
-		lost := &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{1}, Reason: "rank 1 is lost: on purpose", Told: true}
+		lost := &engine.Failure{Kind: engine.ErrRankLost, Lost: []int{1}, Facts: engine.Facts{Text: "rank 1 is lost: on purpose"}, Told: true}
 		errs := make(chan error, 1)
 		list, _ := batch(engine.Broadcast, 0, 2, 1, 20_000, 0)
 		go func() { errs <- g.engines[0].Run(t.Context(), 1, list) }()
-		// Rank 1 announces its buffer, and does nothing more.
+		// Rank 1 announces its buffer and does nothing more.
 		src, _ := batch(engine.Broadcast, 1, 2, 1, 20_000, 0)
 		owner := g.engines[1].(*Engine)
 		h, err := owner.beginCall(&src[0])
@@ -305,14 +308,14 @@ func TestUnreadableLost(t *testing.T) {
 		owner.clearExposures()
 	})
 	t.Run("has ended", func(t *testing.T) {
-		g := newRefusing(t, 2, Options{VMReadMin: 128}, func(int, int, int) error { return syscall.ESRCH })
+		g := newRefusingGroup(t, 2, Options{VMReadMin: 128}, func(int, int, int) error { return syscall.ESRCH })
 		err := g.run(t, engine.Broadcast, 1, 20_000, 0)
 		f := (*engine.Failure)(nil)
 		if !errors.As(err, &f) || !errors.Is(f.Kind, engine.ErrRankLost) || len(f.Lost) != 1 || f.Lost[0] != 1 {
 			t.Errorf("it ended with %v", err)
 		}
-		if len(g.told) != 0 {
-			t.Errorf("it was reported as %q", g.told)
+		if len(g.reported) != 0 {
+			t.Errorf("it was reported as %q", g.reported)
 		}
 	})
 }

@@ -10,63 +10,66 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Shared is what a group of processes is made of.
+// Shared configures the rank of this process in a group of processes.
 type Shared struct {
 	Options
 	Rank int
-	// Memory is each rank's segment, of SharedBytes: this rank's own, which it
-	// writes, and the others', which it reads.
+	// Memory is this process's mapping of each rank's segment, by rank, of
+	// SharedBytes each. This rank writes only its own segment and reads the others.
 	Memory []unsafe.Pointer
-	// Cores holds, for each rank, the processors that its process may use: see
-	// cores.Mask. Where there are fewer than ranks, one that waits does not spin. Nil
-	// means that all have this process's.
+	// CPUMasks holds, for each rank, the processors that its process may use: see
+	// affinity.Mask. If there are fewer processors than ranks, a waiting rank does
+	// not spin. Nil: all processes have the same processors as this one.
 	CPUMasks [][]byte
 	// Messages carries Send and Recv: an engine of the same ranks.
 	Messages engine.Engine
-	// Peek copies bytes at an address of another rank's process into this one's
-	// memory. Nil: not all ranks can read each other's. The error ESRCH says that
+	// ReadProcess copies bytes from an address in another rank's process to dst.
+	// Nil: not all ranks can read each other's memory. The error ESRCH says that
 	// the process has ended.
 	ReadProcess func(rank int, dst unsafe.Pointer, addr uint64, bytes int) error
-	// OnUnreadable, if it is not nil, is called once, on a rank whose buffer another
-	// one, reader, could not read by Peek. What would be read by Peek then goes through
-	// the segments.
+	// OnUnreadable, if not nil, is called at most once, by the goroutine in Run,
+	// when the rank named reader could not read this rank's buffer with
+	// ReadProcess. Afterwards such data goes through the segments.
 	OnUnreadable func(reader int, reason error)
-	// Ended reports whether the process of another rank has ended without leaving the group;
-	// see lookout. Nil: that cannot be seen.
+	// Ended reports whether the process of another rank has ended without leaving
+	// the group; see checkProcesses. Nil: that cannot be detected.
 	Ended func(rank int) bool
-	// OnFail is told of a failure that began on this rank, before the engine
-	// takes it as its cause. If the owner knows of an earlier one, it calls Fail
-	// with that, marked as Told. Nil: this is a part of another group, which tells
-	// it of its failures, and takes its as they are.
+	// OnFail reports a failure that began on this rank, before the engine takes it
+	// as its cause. If the owner knows of an earlier failure, it calls Fail with
+	// that failure, marked as Told. Nil: this group is part of another group, which
+	// reports the failures and passes its own to this group.
 	OnFail func(*engine.Failure)
-	// Excuse, if it is not nil, says why this rank leaves the group though it is
-	// well, nil if for no reason; see engine.Excuse.
+	// Excuse, if not nil, returns why this rank leaves the group although it has
+	// not failed, or nil if there is no reason; see engine.Excuse.
 	Excuse func() *engine.Failure
-	// Sub and Alloc make what needs more than this group's memory.
+	// Sub and Alloc create groups and memory, which need more than this group's
+	// segments.
 	Sub   func(ctx context.Context, seq uint64, members []int) (engine.Engine, error)
 	Alloc func(ctx context.Context, seq uint64, bytes int) (*engine.Region, error)
-	// OnClose gives back what the group was made of.
+	// OnClose releases the resources of the group.
 	OnClose func() error
 }
 
-// ringBytes is the size of a ring: its windows should stay in a core's cache.
+// ringBytes is the default size of a ring, in bytes. The windows should stay in a
+// core's cache.
 const ringBytes = numWindows * (512 << 10)
 
-// SharedBytes is the size of one rank's segment in a group of so many.
+// SharedBytes returns the size, in bytes, of one rank's segment in a group of the
+// given number of ranks.
 func SharedBytes(ranks int, opt Options) int {
 	opt.fillShared(ranks)
 	return opt.serviceAt(ranks) + answersBytes(ranks) + serviceBytes
 }
 
-// serviceAt is where a rank's service begins in its segment: behind its board and its
-// rings.
+// serviceAt returns the offset of a rank's service area in its segment, behind its
+// board and its ring with the results.
 func (o *Options) serviceAt(ranks int) int {
 	b, _ := boardBytes(o.slotDataBytes(ranks))
 	return (b + o.Ring + o.Ring/ranks + numWindows*lineBytes + lineBytes - 1) / lineBytes * lineBytes
 }
 
-// fillShared is fill for processes. A slot is read by all others whole: the
-// more they are, the sooner dividing the work pays.
+// fillShared sets the defaults between processes. All other ranks read a whole
+// slot, so with more ranks dividing the work pays at smaller sizes.
 func (o *Options) fillShared(ranks int) {
 	if o.Small <= 0 {
 		o.Small = min(32<<10, max(4<<10, 128<<10/ranks))
@@ -74,11 +77,11 @@ func (o *Options) fillShared(ranks int) {
 	o.fill()
 }
 
-// small is the room for data in a slot: at least for one count per rank, or a
-// place.
+// slotDataBytes returns the size of a slot's data area, in bytes: at least one
+// count per rank, or a regionBuffer.
 func (o *Options) slotDataBytes(ranks int) int { return max(o.Small, 8*ranks, regionBufferBytes) }
 
-// NewShared returns this process's rank.
+// NewShared returns the engine of this process's rank.
 func NewShared(s Shared) *Engine {
 	n := len(s.Memory)
 	s.fillShared(n)
@@ -93,14 +96,14 @@ func NewShared(s Shared) *Engine {
 			others = append(others, g.boards[r].sleeping())
 		}
 	}
-	g.lot = wait.NewPeerParkingLot(affinity.Oversubscribed(n, s.CPUMasks), g.boards[s.Rank].sleeping(), others)
+	g.parking = wait.NewPeerParkingLot(affinity.Oversubscribed(n, s.CPUMasks), g.boards[s.Rank].sleeping(), others)
 	if affinity.Disjoint(s.CPUMasks) {
-		g.lot.SpinLonger()
+		g.parking.SpinLonger()
 	}
-	// All ranks must come to the same.
+	// All ranks must compute the same value, because it selects the path of a call.
 	g.vmreadPair = n == 2 && s.ReadProcess != nil && affinity.Known(s.CPUMasks) && !affinity.Oversubscribed(n, s.CPUMasks)
 	e := &Engine{
-		g: g, rank: s.Rank, board: g.boards[s.Rank], w: wait.NewWaiter(g.lot),
+		g: g, rank: s.Rank, board: g.boards[s.Rank], w: wait.NewWaiter(g.parking),
 		from: make([]unsafe.Pointer, n), scale: make([]float64, n),
 	}
 	if s.ReadProcess != nil {

@@ -23,17 +23,17 @@ import (
 	"github.com/tutti-go/tutti/internal/segment"
 )
 
-// mapped makes groups as processes do, in this process: every rank has its own
-// mapping of every segment, and writes only its own.
+// mapped makes groups as processes do, within this process: every rank has its own
+// mapping of every segment and writes only its own segment.
 type mapped struct {
 	tb  testing.TB
 	opt Options
-	// peek, if it is not nil, makes what a rank reads others' memory with of what
-	// it otherwise would have.
-	peek func(reader int, peek peekFunc) peekFunc
-	// ended, if it is not nil, is each rank's Ended.
+	// wrapRead, if not nil, wraps the function with which a rank reads other ranks'
+	// memory.
+	wrapRead func(reader int, read readFunc) readFunc
+	// ended, if not nil, is Shared.Ended of each rank.
 	ended func(rank int) bool
-	// unreadable, if it is not nil, is each rank's OnUnreadable.
+	// unreadable, if not nil, is Shared.OnUnreadable of each rank.
 	unreadable func(rank, reader int, reason error)
 
 	mu   sync.Mutex
@@ -69,7 +69,7 @@ func (m *mapped) group(name string, ranks int) []engine.Engine {
 		})
 		engines[r] = NewShared(Shared{
 			Options: m.opt, Rank: r, Memory: memory, Messages: messages,
-			ReadProcess: m.peekOf(r), Ended: m.ended,
+			ReadProcess: m.readProcess(r), Ended: m.ended,
 			OnUnreadable: func(reader int, reason error) {
 				if m.unreadable != nil {
 					m.unreadable(r, reader, reason)
@@ -104,28 +104,28 @@ func (m *mapped) group(name string, ranks int) []engine.Engine {
 	return engines
 }
 
-type peekFunc = func(rank int, dst unsafe.Pointer, addr uint64, n int) error
+type readFunc = func(rank int, dst unsafe.Pointer, addr uint64, n int) error
 
-func (m *mapped) peekOf(reader int) peekFunc {
-	peek := peekSelf()
-	if m.peek == nil || peek == nil {
-		return peek
+func (m *mapped) readProcess(reader int) readFunc {
+	read := readSelf()
+	if m.wrapRead == nil || read == nil {
+		return read
 	}
-	return m.peek(reader, peek)
+	return m.wrapRead(reader, read)
 }
 
-// peekSelf reads this process's memory as if it were another's, where the system
-// can do that.
-func peekSelf() peekFunc {
+// peekSelf returns a function that reads this process's memory as if it were
+// another process's, or nil where the system cannot do that.
+func readSelf() readFunc {
 	self := segment.NewProcessIdentity()
-	peek := func(_ int, dst unsafe.Pointer, addr uint64, n int) error {
+	read := func(_ int, dst unsafe.Pointer, addr uint64, n int) error {
 		return segment.ReadProcess(self, dst, addr, n)
 	}
 	var words [2]uint64
-	if peek(0, unsafe.Pointer(&words[0]), uint64(uintptr(unsafe.Pointer(&words[1]))), 8) != nil {
+	if read(0, unsafe.Pointer(&words[0]), uint64(uintptr(unsafe.Pointer(&words[1]))), 8) != nil {
 		return nil
 	}
-	return peek
+	return read
 }
 
 func must[T any](v T, err error) T {
@@ -135,28 +135,28 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// threads gives each rank a thread to itself, as a process would have, because
-// ranks that wait for another process do not give way to goroutines.
-func threads(t *testing.T) {
+// threads gives each rank a thread of its own, as a process would have. Ranks that
+// wait for another process do not yield to goroutines.
+func threadPerRank(t *testing.T) {
 	before := runtime.GOMAXPROCS(20)
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
 }
 
 func TestShared(t *testing.T) {
-	threads(t)
+	threadPerRank(t)
 	enginetest.Run(t, mappedWorld(Options{}), enginetest.Options{RankOrder: true, Light: true})
 }
 
 func TestSharedInPieces(t *testing.T) {
-	threads(t)
+	threadPerRank(t)
 	tiny := Options{Small: 64, Ring: 3 * 1024, VMReadMin: 1}
 	enginetest.Run(t, mappedWorld(tiny), enginetest.Options{RankOrder: true, Light: true})
 }
 
-// TestPair has two processes that have a core each exchange what would fit into
-// slots: by one call, and by several at once.
+// TestPair tests two processes with a core each that exchange data which would fit
+// into slots, in one call and in several calls at once.
 func TestPair(t *testing.T) {
-	threads(t)
+	threadPerRank(t)
 	value := func(rank, call, i int) int32 { return int32(rank<<20 + call<<16 + i) }
 	for _, verb := range []engine.Verb{engine.AllGather, engine.Broadcast, engine.Reduce} {
 		t.Run(verb.String(), func(t *testing.T) {
@@ -224,25 +224,26 @@ func TestPair(t *testing.T) {
 	}
 }
 
-// Who needs a rank that has left because of a failure is told of that.
+// TestFarewell checks that a rank that waits for a rank that has left because of a
+// failure reports that failure.
 func TestFarewell(t *testing.T) {
-	threads(t)
+	threadPerRank(t)
 	engines := mappedWorld(Options{})(t, 3)
-	engines[0].Fail(&engine.Failure{Kind: engine.ErrRankLost, Rank: 2, Lost: []int{2}, Reason: "rank 2 is lost: on purpose", Told: true})
+	engines[0].Fail(&engine.Failure{Kind: engine.ErrRankLost, Rank: 2, Lost: []int{2}, Facts: engine.Facts{Text: "rank 2 is lost: on purpose"}, Told: true})
 	if err := engines[0].Close(); err != nil {
 		t.Fatal(err)
 	}
 	err := engines[1].Run(t.Context(), 1, []engine.Call{{Verb: engine.Barrier}})
 	f := (*engine.Failure)(nil)
-	if !errors.As(err, &f) || !slices.Equal(f.Lost, []int{2}) || f.Reason != "rank 2 is lost: on purpose" {
+	if !errors.As(err, &f) || !slices.Equal(f.Lost, []int{2}) || f.Reason() != "rank 2 is lost: on purpose" {
 		t.Errorf("it was told %v", err)
 	}
 }
 
-// A rank that reads in another's own buffer does not take what it finds there
-// for right when that rank has given the buffer back.
+// TestWithdrawn checks that a rank does not return data that it has read in another
+// rank's own buffer after that rank has withdrawn the buffer.
 func TestWithdrawn(t *testing.T) {
-	threads(t)
+	threadPerRank(t)
 	const elems = 1 << 20
 	for _, verb := range []engine.Verb{engine.Broadcast, engine.AllReduce} {
 		t.Run(verb.String(), func(t *testing.T) {
@@ -254,9 +255,9 @@ func TestWithdrawn(t *testing.T) {
 				region.Base = append(region.Base, mem.Part(0))
 			}
 			result := make(chan error, 1)
-			cause := &engine.Failure{Kind: engine.ErrAborted, Reason: "rank 0 gave up", Told: true}
+			cause := &engine.Failure{Kind: engine.ErrAborted, Facts: engine.Facts{Text: "rank 0 gave up"}, Told: true}
 			var running sync.WaitGroup
-			t.Cleanup(func() { // before the memory goes that they look at
+			t.Cleanup(func() { // end the ranks before the memory that they read is unmapped
 				for _, e := range engines {
 					e.Fail(cause)
 				}
@@ -278,7 +279,7 @@ func TestWithdrawn(t *testing.T) {
 			select {
 			case err := <-result:
 				t.Fatalf("it ended with %v", err)
-			case <-time.After(50 * time.Millisecond): // nothing can end it, however long
+			case <-time.After(50 * time.Millisecond): // nothing ends the operation, however long the test waits
 			}
 			for _, e := range engines {
 				e.Fail(cause)
@@ -290,10 +291,10 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// A rank that has freed memory on which another still works says so, and does not go
-// another way than the rest.
+// TestFreedTooSoon checks that a rank that has freed memory of Alloc too early
+// makes all ranks fail, and that the ranks do not take different paths.
 func TestFreedTooSoon(t *testing.T) {
-	threads(t)
+	threadPerRank(t)
 	const elems = 1 << 16
 	for _, verb := range []engine.Verb{engine.Broadcast, engine.AllGather, engine.AllReduce} {
 		t.Run(verb.String(), func(t *testing.T) {
@@ -336,10 +337,10 @@ func TestFreedTooSoon(t *testing.T) {
 	}
 }
 
-// TestOld has groups go on that have done more small calls than the words by which
-// large ones go have bits for.
-func TestOld(t *testing.T) {
-	threads(t)
+// TestOld tests groups that have run more small calls than pieceBits leaves bits
+// for in the words of large calls.
+func TestManySteps(t *testing.T) {
+	threadPerRank(t)
 	const ranks, elems = 3, 20_000
 	local := func(tb testing.TB, n int) (list []engine.Engine) {
 		for _, e := range NewLocal(n, Options{}) {

@@ -10,7 +10,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine/enginetest"
 )
 
-// world makes groups of goroutines.
+// world returns a function that makes groups of goroutines.
 func world(opt Options) enginetest.World {
 	return func(_ testing.TB, ranks int) []engine.Engine {
 		engines := make([]engine.Engine, ranks)
@@ -25,13 +25,15 @@ func TestEngine(t *testing.T) {
 	enginetest.Run(t, world(Options{}), enginetest.Options{RankOrder: true})
 }
 
-// With tiny slots and pieces little data goes every way.
+// TestEngineInPieces runs the suite with tiny slots and pieces, so that little data
+// reaches every path.
 func TestEngineInPieces(t *testing.T) {
 	tiny := Options{Small: 64, Piece: 256}
 	enginetest.Run(t, world(tiny), enginetest.Options{RankOrder: true, Light: true})
 }
 
-// A group's own timeout ends operations whose context has no end.
+// TestTimeout checks that a group's own timeout ends operations whose context has
+// no deadline.
 func TestTimeout(t *testing.T) {
 	ranks := NewLocal(2, Options{Timeout: time.Millisecond})
 	err := ranks[0].Run(t.Context(), 1, []engine.Call{{Verb: engine.Barrier}})

@@ -7,11 +7,12 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// sigBytes is a call's fingerprint in a slot that several calls share.
+// sigBytes is the size, in bytes, of a call's fingerprint in a slot that several
+// calls share.
 const sigBytes = int(unsafe.Sizeof(engine.Sig{}))
 
-// oneHop reports whether a verb, when its data is small, is best done by all
-// ranks reading all slots: they all wait for all others anyway.
+// oneHop reports whether all ranks read all slots for a verb with small data. In
+// these verbs every rank waits for all others anyway.
 func oneHop(v engine.Verb) bool {
 	switch v {
 	case engine.AllReduce, engine.Barrier, engine.Split, engine.Dup, engine.Alloc:
@@ -20,8 +21,9 @@ func oneHop(v engine.Verb) bool {
 	return false
 }
 
-// together returns how many of the first calls fit into one slot. All ranks
-// come to the same number, because it follows from the fingerprints.
+// callsPerSlot returns how many of the first calls fit into one slot. All ranks
+// compute the same number, because it follows from the fingerprints. Zero: the
+// first call is too large for a slot.
 func (e *Engine) callsPerSlot(calls []engine.Call) int {
 	left := e.g.opt.Small
 	if len(calls) == 1 {
@@ -33,11 +35,11 @@ func (e *Engine) callsPerSlot(calls []engine.Call) int {
 	for i := range calls {
 		c := &calls[i]
 		need := (e.slotBytesOf(c)+7)/8*8 + sigBytes
-		if c.Name != "" {
-			need += nameBytes
+		if c.Labelled() {
+			need += engine.LabelBytes
 		}
 		if need > left {
-			// The first one needs no fingerprint of its own if it is alone.
+			// A call that is alone in a slot needs no fingerprint in the data area.
 			if i == 0 && e.slotBytesOf(c) <= left {
 				return 1
 			}
@@ -48,8 +50,9 @@ func (e *Engine) callsPerSlot(calls []engine.Call) int {
 	return len(calls)
 }
 
-// room is how many bytes of a slot a call needs on every rank; more than there
-// are if its data cannot go through a slot.
+// slotBytesOf returns how many bytes of a slot's data area a call needs on every
+// rank. The result is larger than any slot if the call's data cannot go through a
+// slot.
 func (e *Engine) slotBytesOf(c *engine.Call) int {
 	const tooLarge = 1 << 40
 	n := len(e.g.boards)
@@ -70,8 +73,9 @@ func (e *Engine) slotBytesOf(c *engine.Call) int {
 	return c.Dst.Bytes() * n
 }
 
-// small carries out calls whose data fits into one slot.
-func (e *Engine) small(calls []engine.Call) error {
+// small runs calls whose data fits into one slot: one step for all of them. Every
+// rank reads the slots of all ranks.
+func (e *Engine) runSmall(calls []engine.Call) error {
 	var h *header
 	var err error
 	if len(calls) == 1 {
@@ -103,7 +107,7 @@ func (e *Engine) small(calls []engine.Call) error {
 		}
 		e.from[r], e.scale[r] = h.data(), 1
 	}
-	// Who is in this step has finished the one before.
+	// A rank that has published this step has finished reading the previous one.
 	e.allDone = max(e.allDone, e.step-1)
 	switch c := &calls[0]; {
 	case len(calls) > 1:
@@ -120,8 +124,8 @@ func (e *Engine) small(calls []engine.Call) error {
 	return nil
 }
 
-// fill writes a call's data into the slot; into the head that the slot will
-// get, if there is room.
+// fillSlot writes a call's data: into e.head's tail if it fits there, otherwise
+// into the slot.
 func (e *Engine) fillSlot(h *header, c *engine.Call) {
 	e.head.n = int64(c.Src.N)
 	if e.head.inTail() {
@@ -131,7 +135,7 @@ func (e *Engine) fillSlot(h *header, c *engine.Call) {
 	}
 }
 
-// put writes this rank's data, multiplied by its factor if it has one.
+// putData writes this rank's data to p, multiplied by its factor if it has one.
 func (e *Engine) putData(c *engine.Call, p unsafe.Pointer) {
 	if e.readers(c) == readByNone {
 		return
@@ -143,24 +147,24 @@ func (e *Engine) putData(c *engine.Call, p unsafe.Pointer) {
 	kernel.Copy(p, c.Src.Ptr, c.Src.Bytes())
 }
 
-// putShared writes one of several calls at off, and returns where the next
-// one goes.
+// putSharedCall writes one of several calls to the slot, at offset off, and returns
+// the offset of the next call.
 func (e *Engine) putSharedCall(h *header, c *engine.Call, off int) int {
 	s := (*engine.Sig)(h.at(off))
 	c.PutSig(s)
 	if s.Name != 0 {
-		putName(h.at(off+sigBytes), c.Name)
+		c.PutLabel(labelAt(h.at(off + sigBytes)))
 	}
-	e.putData(c, h.at(off+sigBytes+storedNameBytes(s)))
+	e.putData(c, h.at(off+sigBytes+storedLabelBytes(s)))
 	return e.nextCallOffset(c, s, off)
 }
 
-// after is where the call behind one at off begins.
+// nextCallOffset returns the offset of the call behind the call at off.
 func (e *Engine) nextCallOffset(c *engine.Call, s *engine.Sig, off int) int {
-	return off + sigBytes + storedNameBytes(s) + (e.slotBytesOf(c)+7)/8*8
+	return off + sigBytes + storedLabelBytes(s) + (e.slotBytesOf(c)+7)/8*8
 }
 
-// consumeShared carries out the calls that share the present slots.
+// takeSharedResults completes the calls that share the current slots, in order.
 func (e *Engine) takeSharedResults(calls []engine.Call) error {
 	e.slotShared, e.callOffset = true, headerBytes
 	mine := e.board.slot(e.step)
@@ -180,22 +184,23 @@ func (e *Engine) takeSharedResults(calls []engine.Call) error {
 	return err
 }
 
-// compareShared checks that the ranks agree on the call at e.off.
+// compareShared checks that all ranks agree on the call at e.callOffset.
 func (e *Engine) compareShared(mine *header) error {
 	s := (*engine.Sig)(mine.at(e.callOffset))
 	for r, b := range e.g.boards {
 		h := b.slot(e.step)
 		if t := (*engine.Sig)(h.at(e.callOffset)); *t != *s {
-			return e.mismatch(describe(s, mine.at(e.callOffset+sigBytes)), r, describe(t, h.at(e.callOffset+sigBytes)))
+			return e.mismatch(readCall(s, mine.at(e.callOffset+sigBytes)), r, readCall(t, h.at(e.callOffset+sigBytes)))
 		}
 	}
 	return nil
 }
 
-// reachShared is reach for a call that shares its slot with others.
+// sourceInSharedSlot is sourceOf for a call that shares its slot with others. All
+// ranks have already arrived.
 func (e *Engine) sourceInSharedSlot(c *engine.Call, r int) (sourceView, error) {
 	h := e.g.boards[r].slot(e.step)
 	s := (*engine.Sig)(h.at(e.callOffset))
 	n := e.slotBytesOf(c) / max(s.Type.Size(), 1)
-	return sourceView{src: engine.Mem{Ptr: h.at(e.callOffset + sigBytes + storedNameBytes(s)), N: n, Type: s.Type}, scale: 1}, nil
+	return sourceView{src: engine.Mem{Ptr: h.at(e.callOffset + sigBytes + storedLabelBytes(s)), N: n, Type: s.Type}, scale: 1}, nil
 }

@@ -2,7 +2,6 @@ package shm
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"syscall"
 	"unsafe"
@@ -11,38 +10,42 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Large data that is only copied, and by all ranks at once, goes from one
-// process's buffer to another's by the system, in one copy: through windows it
-// would be two. Where ranks reduce what comes, or wait for a root, windows are
-// faster for much data: then the two copies go on at once.
+// ReadProcess (process_vm_readv) copies data from one process's buffer to another's
+// in one copy; through windows it takes two. It is used where all ranks copy at the
+// same time. Where ranks reduce the data, or wait for a root, windows are faster
+// for large data, because both copies run at the same time.
 
-// afar in place of the number of elements says that the data is to be read from
-// the rank's process; the tail says where it is.
+// remote, as header.n, says that the data is to be read from the rank's process.
+// The header's tail holds a remoteBuffer.
 const remote = math.MinInt64
 
-// A far is that place. It comes with the head's cache line.
+// A remoteBuffer is the location of a rank's source in its own process. It is in
+// the header's cache line.
 type remoteBuffer struct {
-	addr  uint64
-	n     int64 // elements
-	scale float64
+	addr  uint64  // virtual address in the owner's process
+	n     int64   // number of elements
+	scale float64 // factor by which a reader multiplies the elements
 }
 
-// far is where the data is, if it is afar.
+// remoteBuffer returns the location of the data; valid if h.n is remote.
 func (h *header) remoteBuffer() *remoteBuffer { return (*remoteBuffer)(unsafe.Pointer(&h.tail)) }
 
-// peekRoot is the most that is taken of a root in this way.
+// vmreadRootMax is the largest Broadcast, in bytes, that is read from the root's
+// process.
 const vmreadRootMax = 256 << 10
 
-// peekReduce is the most that the root of a Reduce takes of all others together.
+// vmreadReduceMax is the most data, in bytes, that the root of a Reduce reads from
+// all other processes together.
 const vmreadReduceMax = 64 << 10
 
-// peekMost bounds one call of the system, in which nothing else is looked at.
+// vmreadCallMax bounds one system call, in bytes. During the call the rank checks
+// neither the context nor the group.
 const vmreadCallMax = 256 << 10
 
-// swaps reports whether a call that would fit into slots is better copied by the
-// system: between two processes that have a core each, it is copied once, and not
-// by the one who waits for nothing. Where both copy, or one of them combines as
-// well, that pays a little later.
+// prefersVMRead reports whether a call that would fit into slots is copied with
+// ReadProcess. That applies to two processes with a core each: the data is copied
+// once, by the rank that waits. Where both ranks copy, or one also combines, it
+// pays from a larger size on.
 func (e *Engine) prefersVMRead(c *engine.Call) bool {
 	if !e.g.vmreadPair {
 		return false
@@ -56,7 +59,8 @@ func (e *Engine) prefersVMRead(c *engine.Call) bool {
 	return false
 }
 
-// openBuffer says in the head where this rank's source is in its own process.
+// announceRemote writes the location of this rank's source to e.head, if the other
+// ranks are to read it with ReadProcess. It reports whether they are.
 func (e *Engine) announceRemote(c *engine.Call) bool {
 	if e.g.shared.ReadProcess == nil || c.Uneven {
 		return false
@@ -80,19 +84,19 @@ func (e *Engine) announceRemote(c *engine.Call) bool {
 	if c.Src.Bytes() < minBytes || !e.readable() {
 		return false
 	}
-	e.exposures[e.step%slotsPerBoard].src = c.Src // for serve
+	e.exposures[e.step%slotsPerBoard].src = c.Src // serve reads it
 	e.vmreadExposed = true
 	e.head.n = remote
 	*e.head.remoteBuffer() = remoteBuffer{uint64(uintptr(c.Src.Ptr)), int64(c.Src.N), e.factor(c)}
 	return true
 }
 
-// peek copies what lies at an address of rank r's process, in the buffer that r has
-// announced in the present step. Only ESRCH says that the process has ended; for
-// every other reason r is asked to help.
+// vmread copies from an address in rank r's process, in the buffer that r has
+// announced in the current step. The error ESRCH says that the process has ended.
+// On every other error rank r is asked to copy the rest.
 func (e *Engine) vmread(r int, dst engine.Mem, addr uint64) error {
 	for off, bytes := 0, dst.Bytes(); off < bytes; off += vmreadCallMax {
-		if e.g.lot.Stopped() {
+		if e.g.parking.Stopped() {
 			return wait.ErrStopped
 		}
 		n := min(vmreadCallMax, bytes-off)
@@ -100,10 +104,7 @@ func (e *Engine) vmread(r int, dst engine.Mem, addr uint64) error {
 		switch {
 		case err == nil:
 		case errors.Is(err, syscall.ESRCH):
-			return &engine.Failure{
-				Kind: engine.ErrRankLost, Op: e.op, Seq: e.seq, Rank: e.rank, Lost: []int{r}, Err: err,
-				Reason: fmt.Sprintf("the process of rank %d has ended", r),
-			}
+			return e.lost(r, engine.Exited, err)
 		default:
 			begin := e.g.boards[r].slot(e.step).remoteBuffer().addr
 			return e.requestFrom(r, unsafe.Add(dst.Ptr, off), int(addr-begin)+off, bytes-off, err)
@@ -112,13 +113,13 @@ func (e *Engine) vmread(r int, dst engine.Mem, addr uint64) error {
 	return nil
 }
 
-// fetch is peek into memory of the root's own, from where it is reduced while it
-// is in a cache.
+// vmreadToScratch is vmread into this rank's scratch memory, where the data is
+// combined while it is in a cache.
 func (e *Engine) vmreadToScratch(r int, like engine.Mem, addr uint64) (unsafe.Pointer, error) {
 	bytes := like.Bytes()
-	if len(e.gathered) < len(e.g.boards)*bytes {
-		e.gathered = make([]byte, len(e.g.boards)*bytes)
+	if len(e.vmreadScratch) < len(e.g.boards)*bytes {
+		e.vmreadScratch = make([]byte, len(e.g.boards)*bytes)
 	}
-	like.Ptr = unsafe.Pointer(&e.gathered[r*bytes])
+	like.Ptr = unsafe.Pointer(&e.vmreadScratch[r*bytes])
 	return like.Ptr, e.vmread(r, like, addr)
 }

@@ -9,62 +9,67 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Between processes a rank's buffers are its own: what is too large for a slot
-// goes, window after window, through a ring in the rank's segment, from where
-// the others take it while it is in a cache. The word staged counts the windows
-// that are there, the word taken those that a rank has done with. Both carry
-// the call's number in their upper bits, so that they only ever grow.
+// Between processes, a rank cannot access the buffers of another rank directly.
+// Data that is too large for a slot goes through a ring in the rank's segment,
+// window by window. The other ranks copy each window while it is still in a cache.
+// The word staged counts the windows that a rank has filled, the word taken those
+// that it has emptied. Both hold the number of the large call in their upper bits,
+// so they only grow.
 
-// windows is how many of them a ring holds: one is filled while the others are
+// numWindows is the number of windows in a ring: one is filled while the others are
 // emptied.
 const numWindows = 3
 
-// Bounds of what goes through one window where not all ranks fill windows at
-// once: see windowBytes.
+// Bounds, in bytes, of a window in verbs in which not all ranks fill windows at the
+// same time: see windowBytes.
 const (
 	minWindow      = 16 << 10
 	maxWindow      = 128 << 10
-	windowsPerCall = 16 // a call is divided into so many windows between these bounds
+	windowsPerCall = 16 // between these bounds a call is divided into this many windows
 )
 
-// A ring is where a rank's windows lie.
+// ring is the memory of a rank's windows.
 type ring struct {
 	base unsafe.Pointer
-	win  int // bytes of one window
+	win  int // size of one window, in bytes
 }
 
-// at is the address of share s, of so many bytes, in window w.
+// at returns the address of share s in window w; each share has the given number of
+// bytes.
 func (r ring) at(w, s, bytes int) unsafe.Pointer {
 	return unsafe.Add(r.base, w%numWindows*r.win+s*bytes)
 }
 
-// An intake is what this rank takes of one rank in a step.
+// windowSource is what this rank takes of one rank in a call.
 type windowSource struct {
 	rank       int
-	ptr        unsafe.Pointer // where it lies, if not in windows
-	remoteAddr uint64         // where it lies in that rank's process, if it is there
-	n          int            // elements
-	scale      float64        // what they are still to be multiplied by
-	dst        engine.Mem     // where it goes, if it is not combined
+	ptr        unsafe.Pointer // where the elements are, if not in windows
+	remoteAddr uint64         // where they are in that rank's process, if they are read from there; else zero
+	n          int            // number of elements
+	scale      float64        // factor by which the elements are still to be multiplied
+	dst        engine.Mem     // where the elements go, if they are not combined
 }
 
-// flow is the shape of a call whose data goes through windows.
+// windowCall is the layout of a call whose data goes through windows.
 type windowCall struct {
 	t           kernel.DType
-	shares      bool // the source has a share for every rank
-	combine     bool
-	perWindow   int // elements of a window, or of each share in it
-	windowBytes int // the same in bytes
-	toFill      int // windows that this rank fills
-	toEmpty     int // windows that it empties
-	counterBase uint64
-	// Somebody's own buffers are read.
+	shares      bool   // the source has a share for every rank
+	combine     bool   // the destination is a reduction of the sources
+	perWindow   int    // elements of a window, or of each share in it
+	windowBytes int    // perWindow in bytes
+	toFill      int    // windows that this rank fills
+	toEmpty     int    // windows that this rank empties
+	counterBase uint64 // the call's number in the upper bits of staged, taken and progress
+	// readsBuffers: this rank reads other ranks' own buffers, so it must check
+	// withdrawn.
 	readsBuffers bool
-	// The destination holds what came first of another rank's process, to be combined.
+	// dstHoldsSource: the destination already holds a source that was copied from
+	// another process and is to be combined.
 	dstHoldsSource bool
 }
 
-// stream carries out one call whose data may not fit into slots.
+// runWindows runs one call whose data may not fit into slots. If a rank leaves, the
+// group fails or the context ends, every wait in it returns an error.
 func (e *Engine) runWindows(c *engine.Call) error {
 	h, err := e.beginCall(c)
 	if err != nil {
@@ -129,11 +134,11 @@ func (e *Engine) runWindows(c *engine.Call) error {
 	return nil
 }
 
-// windowBytes is how much of a call goes through one window, or through one
-// rank's share of it. A window that fills the ring's place is best where all
-// ranks do the same at once, and come back to a line long after the others have
-// read it. Where some wait for the first window of others, it is a part of the
-// whole.
+// windowBytes returns how many bytes of a call go through one window, or through
+// one rank's share of it. In AllReduce all ranks fill windows at the same time;
+// large windows are best, because a line is reused long after the others have read
+// it. In the other verbs some ranks wait for the first window, so a window is a
+// fraction of the whole.
 func (e *Engine) windowBytes(s engine.Sig, divided bool) int {
 	n := e.g.rings[e.rank].win
 	if divided {
@@ -148,13 +153,17 @@ func (e *Engine) windowBytes(s engine.Sig, divided bool) int {
 	return n / lineBytes * lineBytes
 }
 
-// intact finds out whether what was read in others' own buffers was still what
-// they had put there: a rank whose operation fails gives its buffers back to its
-// caller. It says so before that, and all hear the reason. This rank must have
-// said that it has finished: that comes after its reads, and before this.
+// checkNotWithdrawn returns an error if data that this rank has read in other
+// ranks' own buffers may have changed meanwhile. A rank whose operation fails
+// stores withdrawn before its caller gets the buffers back. This rank loads
+// withdrawn after its reads and after it has stored done. If it loads zero, all its
+// reads came before the owner's store, so the data is valid. If not, it waits for
+// the failure, which the owner reports to all ranks.
 func (e *Engine) checkNotWithdrawn() error {
 	for r, b := range e.g.boards {
 		if r != e.rank && b.withdrawn().Load() != 0 {
+			// The wait cannot succeed. It ends with the cause, with the context, or
+			// with the timeout.
 			var never atomic.Uint64
 			_, err := e.w.AtLeast(&never, 1, nil)
 			return err
@@ -163,15 +172,16 @@ func (e *Engine) checkNotWithdrawn() error {
 	return nil
 }
 
-// announce says in the slot what this rank has for the others, and returns how
-// many elements, of one share if it has shares, go through windows.
+// announce writes to the slot's header what this rank has for the other ranks. It
+// returns how many elements go through windows; if the source has shares, how many
+// of one share.
 func (e *Engine) announce(h *header, c *engine.Call, f *windowCall) (produce int) {
 	e.head.n = 0
 	switch {
 	case e.readers(c) == readByNone:
 		return 0
 	case f.shares && c.Uneven:
-		// The counts go into the slot, where each rank finds its own.
+		// The slot holds the counts of all ranks; each rank reads its own.
 		counts := unsafe.Slice((*int64)(h.dataAfterHeader(&e.head.sig)), len(c.SrcParts))
 		for r, m := range c.SrcParts {
 			counts[r] = int64(m.N)
@@ -183,7 +193,8 @@ func (e *Engine) announce(h *header, c *engine.Call, f *windowCall) (produce int
 		e.fillSlot(h, c)
 		return 0
 	case c.Verb == engine.AllReduce && e.announceRegion(h, c, true):
-		// Whether the others are as far is not known yet.
+		// It is not known yet whether all other ranks have announced regions. If
+		// not, the data goes through windows.
 		return c.Src.N
 	case c.Verb != engine.AllReduce && !inPlace(c) && (e.announceRegion(h, c, false) || e.announceRemote(c)):
 		return 0
@@ -195,21 +206,23 @@ func (e *Engine) announce(h *header, c *engine.Call, f *windowCall) (produce int
 	return c.Src.N
 }
 
-// inPlace reports whether a call writes what others still read of this rank's
-// source, if they read it in place.
+// inPlace reports whether a call overwrites the part of this rank's source that the
+// other ranks may still read in place.
 func inPlace(c *engine.Call) bool { return c.Verb == engine.AllToAll && c.Src.Ptr == c.Dst.Ptr }
 
-// windowed in place of the number of elements says that the data goes through
-// windows; less the number of elements, where that cannot be known otherwise.
+// windowed, as header.n, says that the data goes through windows. Values below it
+// hold the number of elements too, as windowed minus that number, where the
+// receiver cannot know it otherwise.
 const windowed = direct - 1
 
-// tell stores a word of this rank's and wakes those who wait for it.
+// storeWord stores v in a word of this rank and wakes the ranks that wait for it.
 func (e *Engine) storeWord(word *atomic.Uint64, v uint64) {
 	word.Store(v)
-	e.g.lot.Wake(word)
+	e.g.parking.Wake(word)
 }
 
-// hear waits until a word of rank r's has reached a value.
+// waitWord waits until a word of rank r is at least least. It returns an error if
+// rank r leaves, the group fails, or the wait is cancelled or times out.
 func (e *Engine) waitWord(word *atomic.Uint64, r int, least uint64) error {
 	ok, err := e.w.AtLeast(word, least, e.g.boards[r].left())
 	if err != nil {
@@ -221,7 +234,8 @@ func (e *Engine) waitWord(word *atomic.Uint64, r int, least uint64) error {
 	return nil
 }
 
-// reuseRing waits until nobody needs what an earlier step left in the ring.
+// waitRingFree waits until no rank needs what an earlier call left in this rank's
+// ring.
 func (e *Engine) waitRingFree(c *engine.Call) error {
 	if e.ringCall > 0 {
 		if err := e.waitTaken(e.ringReader, (e.ringCall+1)<<pieceBits); err != nil {
@@ -235,10 +249,11 @@ func (e *Engine) waitRingFree(c *engine.Call) error {
 	return nil
 }
 
-// everyone, in place of a root, reads this rank's ring.
+// allRanks, in place of a root, says that all ranks read this rank's ring.
 const allRanks = -1
 
-// hearTaken waits until those who read this rank's ring have taken so much.
+// waitTaken waits until the readers of this rank's ring (the root, or allRanks)
+// have stored at least least in taken.
 func (e *Engine) waitTaken(root int, least uint64) error {
 	if root != allRanks {
 		return e.waitWord(e.g.boards[root].taken(), root, least)
@@ -254,8 +269,8 @@ func (e *Engine) waitTaken(root int, least uint64) error {
 	return nil
 }
 
-// streamWindows fills this rank's windows and empties the others', in turns:
-// while one is taken, the next is on its way.
+// moveWindows fills this rank's windows and empties the others' in turns, so that
+// window w+1 is filled while window w is emptied.
 func (e *Engine) moveWindows(c *engine.Call, f *windowCall) error {
 	if f.toFill > 0 {
 		if err := e.fillWindow(c, f, 0); err != nil {
@@ -271,7 +286,7 @@ func (e *Engine) moveWindows(c *engine.Call, f *windowCall) error {
 		e.storeAllTaken()
 	}
 	for w := range max(f.toFill-1, f.toEmpty) {
-		if e.g.lot.Stopped() {
+		if e.g.parking.Stopped() {
 			return wait.ErrStopped
 		}
 		if w+1 < f.toFill {
@@ -293,8 +308,8 @@ func (e *Engine) moveWindows(c *engine.Call, f *windowCall) error {
 	return nil
 }
 
-// takenAll says that this rank needs nothing more of the others' windows, even
-// if they have more for each other.
+// storeAllTaken announces that this rank needs no more windows of this call, even
+// if the other ranks exchange more among themselves.
 func (e *Engine) storeAllTaken() { e.storeWord(e.board.taken(), (e.largeCalls+1)<<pieceBits) }
 
 // fillWindow copies window w of this rank's source into its ring.
@@ -308,7 +323,7 @@ func (e *Engine) fillWindow(c *engine.Call, f *windowCall, w int) error {
 	if !f.shares {
 		src := window(c.Src, w, f.perWindow)
 		e.copyIn(c, out.at(w, 0, 0), src)
-		if c.Verb == engine.AllGather { // while it is in the cache
+		if c.Verb == engine.AllGather { // the window is still in the cache
 			engine.Copy(window(c.DstPart(e.rank, len(e.g.boards)), w, f.perWindow), src)
 		}
 	} else {
@@ -322,14 +337,14 @@ func (e *Engine) fillWindow(c *engine.Call, f *windowCall, w int) error {
 	return nil
 }
 
-// window is the part of m that window w holds, of so many elements.
+// window returns the part of m that is in window w, when a window has per elements.
 func window(m engine.Mem, w, per int) engine.Mem {
 	lo := min(w*per, m.N)
 	return m.Slice(lo, min(per, m.N-lo))
 }
 
-// copyIn copies elements for others, multiplied by this rank's factor if it
-// has one.
+// copyIn copies elements for other ranks to p, multiplied by this rank's factor if
+// it has one.
 func (e *Engine) copyIn(c *engine.Call, p unsafe.Pointer, m engine.Mem) {
 	if m.N == 0 {
 		return
@@ -341,8 +356,9 @@ func (e *Engine) copyIn(c *engine.Call, p unsafe.Pointer, m engine.Mem) {
 	kernel.Copy(p, m.Ptr, m.Bytes())
 }
 
-// intake finds out what this rank takes of whom, and returns the largest number
-// of elements among them. What it has of its own it copies at once.
+// findSources collects in e.sources what this rank takes of which rank, and returns
+// the largest number of elements among them. It copies this rank's own share at
+// once, and reads buffers of other processes where they are announced.
 func (e *Engine) findSources(c *engine.Call, f *windowCall) (most int, err error) {
 	e.sources = e.sources[:0]
 	n := len(e.g.boards)
@@ -356,7 +372,8 @@ func (e *Engine) findSources(c *engine.Call, f *windowCall) (most int, err error
 			case in.remoteAddr != 0 && !f.combine:
 				return e.vmread(r, dst, in.remoteAddr)
 			case in.remoteAddr != 0 && !f.dstHoldsSource && dst.Ptr != c.Src.Ptr:
-				// Combined where it is: less memory has to be in the cache.
+				// The first remote source is read into the destination and combined
+				// there, which needs less cache than scratch memory.
 				f.dstHoldsSource, in.ptr = true, dst.Ptr
 				if err := e.vmread(r, dst, in.remoteAddr); err != nil {
 					return err
@@ -385,7 +402,8 @@ func (e *Engine) findSources(c *engine.Call, f *windowCall) (most int, err error
 		r := i
 		dst := c.Dst
 		if !f.combine {
-			// Not all ranks begin with the same one.
+			// Each rank begins with itself, so that not all ranks read the same
+			// rank at once.
 			r = (e.rank + i) % n
 			dst = c.DstPart(r, n)
 		}
@@ -396,7 +414,7 @@ func (e *Engine) findSources(c *engine.Call, f *windowCall) (most int, err error
 	return most, nil
 }
 
-// intakeFrom waits until rank r has arrived, and checks that it has as many
+// sourceFrom waits until rank r has arrived, and checks that it has as many
 // elements as this rank expects.
 func (e *Engine) sourceFrom(c *engine.Call, f *windowCall, r int, dst engine.Mem) (windowSource, error) {
 	in := windowSource{rank: r, n: dst.N, dst: dst}
@@ -447,7 +465,7 @@ func (e *Engine) sourceFrom(c *engine.Call, f *windowCall, r int, dst engine.Mem
 	return in, nil
 }
 
-// emptyWindow takes window w of everybody's.
+// emptyWindow copies or combines window w of all sources into the destination.
 func (e *Engine) emptyWindow(c *engine.Call, f *windowCall, w int) error {
 	for i := range e.sources {
 		in := &e.sources[i]
@@ -474,7 +492,8 @@ func (e *Engine) emptyWindow(c *engine.Call, f *windowCall, w int) error {
 	return nil
 }
 
-// windowOf is where window w of an intake lies, once it is there.
+// windowOf returns the address of window w of a source. It waits until the source's
+// rank has filled the window.
 func (e *Engine) windowOf(c *engine.Call, f *windowCall, in *windowSource, w int) (unsafe.Pointer, error) {
 	off := w * f.windowBytes
 	switch {

@@ -10,19 +10,19 @@ import (
 	"github.com/tutti-go/tutti/internal/flight"
 )
 
-// Limits of one dump. A dump file may come from anywhere; they bound the memory
-// and the time that reading it takes. Comm.Dump stays far below them.
+// Limits of one dump. A dump file may come from an untrusted source; the limits
+// bound the memory and time of reading it. Comm.Dump stays far below them.
 const (
 	maxDump = 16 << 20 // bytes of JSON
-	maxOps  = 1 << 16  // operations, and as many messages
+	maxOps  = 1 << 16  // operations, and the same number of messages
 	maxSize = 1 << 30  // ranks
 )
 
-// errDumpSize is the error of a dump that is longer than maxDump.
+// errDumpSize is the error for a dump that is longer than maxDump.
 var errDumpSize = fmt.Errorf("the dump is longer than %d MiB; Comm.Dump writes at most a few", maxDump>>20)
 
-// A boundedReader fails when more than left bytes are read. The decoder reads
-// ahead by less than one dump, so a new allowance for each dump is enough.
+// A boundedReader fails when more than left bytes are read. The decoder reads ahead
+// by less than one dump, so resetting left for each dump is sufficient.
 type boundedReader struct {
 	r    io.Reader
 	left int // bytes that the current dump may still take
@@ -37,15 +37,16 @@ func (b *boundedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// encodedDump is a dump whose operations are not decoded yet: a decoded operation
-// takes up to 60 times the memory of its JSON, so they are counted first.
+// An encodedDump is a dump whose operations are not decoded yet. A decoded
+// operation takes up to 60 times the memory of its JSON, so operations are counted
+// before they are decoded.
 type encodedDump struct {
 	flight.Dump
 	Ops  []json.RawMessage `json:"ops"`
 	Msgs []json.RawMessage `json:"messages"`
 }
 
-// decode returns the whole dump, or an error that names the field that is wrong.
+// decode returns the whole dump, or an error that names the invalid field.
 func (e *encodedDump) decode() (*flight.Dump, error) {
 	d := &e.Dump
 	if d.Version != flight.Version {
@@ -92,9 +93,9 @@ func checkRank(field string, rank, size int) error {
 	return nil
 }
 
-// decodeOps decodes operations, in the order of their numbers. Of two with the
-// same number the first is kept: an operation that begins while the dump is
-// written may also be in the list of those that wait.
+// decodeOps decodes operations and sorts them by number. Of two with the same
+// number it keeps the first: an operation that begins while the dump is written may
+// also be in the list of waiting operations.
 func decodeOps(field string, list []json.RawMessage, size int) ([]flight.Op, error) {
 	if len(list) > maxOps {
 		return nil, fmt.Errorf("%s has %d entries; at most %d are possible", field, len(list), maxOps)

@@ -15,13 +15,14 @@ import (
 	"github.com/tutti-go/tutti/internal/flight/inspect"
 )
 
-// head is the beginning of a dump of rank 0 of size ranks, up to its operations.
+// head returns the beginning of a dump of rank 0 of size ranks, up to its
+// operations.
 func head(size string) string {
 	return fmt.Sprintf(`{"tutti_flight":1,"comm":"world","rank":0,"size":%s,"began":"2026-01-02T03:04:05Z","at":10,`, size)
 }
 
-// TestDamaged refuses dumps with values that no recorder writes. The error names
-// the file and the field.
+// TestDamaged checks that dumps with values that no recorder writes are refused.
+// The error names the file and the field.
 func TestDamaged(t *testing.T) {
 	op := func(fields string) string { return head("2") + `"ops":[{"seq":1,"verb":"Barrier",` + fields + `}]}` }
 	message := func(fields string) string {
@@ -58,9 +59,9 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestExtremes shows dumps whose values are possible and far apart: the last
-// operation number, centuries between clocks, a communicator of a billion ranks,
-// operations in no order.
+// TestExtremes renders dumps with extreme but possible values: the last operation
+// number, centuries between clocks, a communicator of a billion ranks, unsorted
+// operations.
 func TestExtremes(t *testing.T) {
 	const last = `{"seq":18446744073709551615,"verb":"AllReduce","state":"running","start":5,"end":1}`
 	for name, text := range map[string]string{
@@ -72,14 +73,14 @@ func TestExtremes(t *testing.T) {
 		"letters":   head("1") + `"ops":[{"seq":1,"verb":"ああああああああ\u001b[2J","state":"running","start":5}]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			if shown, _ := show(t, []byte(text)); !shown {
+			if shown, _ := decodeAndRender(t, []byte(text)); !shown {
 				t.Error("it was refused")
 			}
 		})
 	}
 }
 
-// TestUnanswered pairs messages by rank, tag and direction.
+// TestUnanswered checks that messages are paired by rank, tag and direction.
 func TestUnanswered(t *testing.T) {
 	dump := func(rank int, messages string) string {
 		return strings.Replace(head("2"), `"rank":0`, fmt.Sprintf(`"rank":%d`, rank), 1) + `"ops":[],"messages":[` + messages + `]}`
@@ -100,9 +101,9 @@ func TestUnanswered(t *testing.T) {
 	}
 }
 
-// show reads dumps and writes all forms of the report, if they can be read. It
-// returns how many bytes it wrote.
-func show(t *testing.T, text []byte) (shown bool, size int) {
+// decodeAndRender decodes dumps and writes all forms of the report, if they are
+// valid. It returns how many bytes it wrote.
+func decodeAndRender(t *testing.T, text []byte) (shown bool, size int) {
 	t.Helper()
 	dumps, err := inspect.Decode(bytes.NewReader(text))
 	if err != nil || len(dumps) == 0 {
@@ -130,8 +131,8 @@ func show(t *testing.T, text []byte) (shown bool, size int) {
 	return true, words.Len() + page.Len() + trace.Len()
 }
 
-// FuzzDecode reads damaged dumps and shows those that can be read. The report must
-// not be larger than the dumps by more than a constant factor.
+// FuzzDecode reads damaged dumps and renders the valid ones. The report must not be
+// larger than the dumps by more than a constant factor.
 func FuzzDecode(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.json")
 	if err != nil || len(files) == 0 {
@@ -147,13 +148,13 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(head("2") + `"error":{"kind":"lost","rank":1,"lost":[1,-1,9],"text":"rank 1 is lost"},"closed":true,"ops":[]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		const most, perByte = 4 << 20, 4096
-		if shown, size := show(t, text); shown && size > most+perByte*len(text) {
+		if shown, size := decodeAndRender(t, text); shown && size > most+perByte*len(text) {
 			t.Errorf("%d bytes of dumps made a report of %d bytes", len(text), size)
 		}
 	})
 }
 
-// FuzzPage varies single values of a dump that is otherwise valid.
+// FuzzPage varies single values of an otherwise valid dump.
 func FuzzPage(f *testing.F) {
 	f.Add(0, 2, uint64(1), 1, int64(5), int64(6), int64(10), int64(1_700_000_000), "AllReduce", "running")
 	f.Add(0, 1<<30, ^uint64(0), 0, int64(1)<<62, int64(1), int64(1)<<62, int64(-62_135_596_799), "Recv", "failed")
@@ -165,21 +166,21 @@ func FuzzPage(f *testing.F) {
 			op := map[string]any{"seq": seq + uint64(i), "verb": verb, "state": state, "start": start, "end": end, "peer": peer, "name": verb}
 			dump := map[string]any{
 				"tutti_flight": 1, "comm": []string{"world", "world", verb}[i], "rank": rank + i, "size": size, "at": at,
-				"began": unix(began + int64(i)*at), "host": verb, "ops": []any{op}, "messages": []any{op, op},
+				"began": unixTime(began + int64(i)*at), "host": verb, "ops": []any{op}, "messages": []any{op, op},
 			}
 			if err := e.Encode(dump); err != nil {
 				t.Skip(err)
 			}
 		}
-		show(t, b.Bytes())
+		decodeAndRender(t, b.Bytes())
 		if dumps, err := inspect.Decode(io.LimitReader(&b, int64(b.Len()/2))); err == nil {
 			inspect.Comms(dumps)
 		}
 	})
 }
 
-// unix is a time as a dump has it, within the years that JSON can hold.
-func unix(seconds int64) time.Time {
+// unixTime returns a time within the years that JSON can represent.
+func unixTime(seconds int64) time.Time {
 	const first, last = -62_135_596_799, 253_402_300_799
 	return time.Unix(min(max(seconds, first), last), 0).UTC()
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/tutti-go/tutti/internal/flight"
 )
 
-// A Finding is one thing that is wrong with a communicator.
+// A Finding is one problem of a communicator.
 type Finding struct {
-	Ranks []int  // whom it is about
-	Seq   uint64 // the operation it is about; zero: none
+	Ranks []int  // ranks with the problem
+	Seq   uint64 // number of the operation; zero: none
 	Text  string // one sentence
 }
 
-// A Diagnosis is what can be said of a communicator.
+// A Diagnosis is the findings about a communicator.
 type Diagnosis struct {
-	Findings []Finding // what matters most first
-	Details  []string  // the error, and where each rank is
+	Findings []Finding // most important first
+	Details  []string  // the error, and the position of each rank
 }
 
-// Diagnose says who is missing, who disagrees, and who is behind.
+// Diagnose finds ranks that are missing, that disagree, and that are behind.
 func (c *Comm) Diagnose() *Diagnosis {
 	d := new(Diagnosis)
 	d.add(c.missing())
@@ -81,11 +81,11 @@ func (c *Comm) missing() *Finding {
 	return f
 }
 
-// mostAbsent is how many ranks without a dump are named and drawn. A dump may
-// claim any number of ranks.
+// mostAbsent bounds how many ranks without a dump are named and drawn, because a
+// dump can claim any number of ranks.
 const mostAbsent = 16
 
-// ranks names ranks of which only the first are in the list.
+// ranks formats a list of ranks of which only the first are in list.
 func ranks(list []int, n int) string {
 	if n == len(list) {
 		return engine.Ranks(list)
@@ -94,22 +94,21 @@ func ranks(list []int, n int) string {
 	return fmt.Sprintf("ranks %s and %d more", text, n-len(list))
 }
 
-// A called operation is one rank's part of an operation.
-type called struct {
+// A calledOp is one rank's part of an operation.
+type calledOp struct {
 	rank int
 	op   *flight.Op
 }
 
-// disagreeing compares what ranks called at the first number at which they
-// differ.
+// disagreeing compares the ranks' calls at the first number at which they differ.
 func (c *Comm) disagreeing() *Finding {
-	var all []called
+	var all []calledOp
 	for _, d := range c.Ranks {
 		for i := range d.Ops {
-			all = append(all, called{d.Rank, &d.Ops[i]})
+			all = append(all, calledOp{d.Rank, &d.Ops[i]})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b called) int { return bySeq(*a.op, *b.op) })
+	slices.SortStableFunc(all, func(a, b calledOp) int { return bySeq(*a.op, *b.op) })
 	for len(all) > 0 {
 		seq, n := all[0].op.Seq, 1
 		for n < len(all) && all[n].op.Seq == seq {
@@ -133,7 +132,7 @@ func (c *Comm) disagreeing() *Finding {
 }
 
 func disagreement(n uint64, texts []string, by map[string][]int) *Finding {
-	// The few are named first: they are more likely to be wrong.
+	// Smaller groups of ranks come first, because they are more likely to be wrong.
 	slices.SortStableFunc(texts, func(a, b string) int { return len(by[a]) - len(by[b]) })
 	f := &Finding{Seq: n}
 	var parts []string
@@ -178,20 +177,20 @@ func (c *Comm) behind() *Finding {
 	return f
 }
 
-// A mailbox holds a rank's messages that are not delivered yet.
-type mailbox map[route]verbs
+// pendingMessages are a rank's messages that are not delivered yet.
+type pendingMessages map[route]messageVerbs
 
-// A route is what a message and its answer have in common, from one side.
+// A route is the peer and the tag of a message, from one side.
 type route struct{ peer, tag int }
 
-// verbs are those of the messages of one route.
-type verbs struct {
+// messageVerbs counts the messages of one route by verb.
+type messageVerbs struct {
 	first string
-	mixed bool // there are others than the first
+	mixed bool // there are other verbs than the first
 }
 
-func openMessages(d *flight.Dump) mailbox {
-	box := make(mailbox)
+func openMessages(d *flight.Dump) pendingMessages {
+	box := make(pendingMessages)
 	for i := range d.Msgs {
 		m := &d.Msgs[i]
 		if m.Peer == nil || m.State == flight.StateDone {
@@ -210,9 +209,9 @@ func openMessages(d *flight.Dump) mailbox {
 	return box
 }
 
-// unanswered names messages that nobody has taken or sent.
+// unanswered names messages whose other side was not posted.
 func (c *Comm) unanswered() (list []Finding) {
-	boxes := make(map[int]mailbox)
+	boxes := make(map[int]pendingMessages)
 	for _, d := range c.Ranks {
 		for i := range d.Msgs {
 			m := &d.Msgs[i]
@@ -240,7 +239,7 @@ func (c *Comm) unanswered() (list []Finding) {
 	return list
 }
 
-// fine is what there is to say when nobody differs.
+// fine returns the text for a communicator without findings.
 func (c *Comm) fine() string {
 	d := c.Ranks[0]
 	op := last(d)
@@ -253,8 +252,15 @@ func (c *Comm) fine() string {
 	return fmt.Sprintf("Nobody is behind: all %d ranks have come to %s.", c.Size, name(op))
 }
 
-// Where says how far a rank is: "is in AllReduce#7 (for 2s)".
-func Where(d *flight.Dump) string {
+// Where describes the position of a rank: "is in AllReduce#7 (for 2s)".
+func Where(d *flight.Dump) string { return where(d, "is") }
+
+// WhereWas is Where for a rank that has exited since its dump: "was in AllReduce#7
+// (for 2s)".
+func WhereWas(d *flight.Dump) string { return where(d, "was") }
+
+// where is Where with the verb for a running operation.
+func where(d *flight.Dump, is string) string {
 	var open *flight.Op
 	for i := range d.Msgs {
 		if d.Msgs[i].State == flight.StateRunning {
@@ -267,7 +273,7 @@ func Where(d *flight.Dump) string {
 	case op == nil:
 		text = "has called no collective operation"
 	case op.State == flight.StateRunning:
-		text = "is in " + since(d, op)
+		text = is + " in " + since(d, op)
 	case op.State == flight.StateFailed:
 		text = "was in " + name(op) + " when it failed"
 	default:
@@ -285,7 +291,7 @@ func Where(d *flight.Dump) string {
 	return text
 }
 
-// since is an operation and how long it has lasted.
+// since describes an operation and how long it has lasted.
 func since(d *flight.Dump, op *flight.Op) string {
 	if op.Start == 0 || op.State == flight.StateDone {
 		return name(op)
@@ -299,11 +305,11 @@ func since(d *flight.Dump, op *flight.Op) string {
 
 func age(d *flight.Dump, at int64) time.Duration { return round(span(at, d.At)) }
 
-// span is the time from one moment to a later one. A recorder that is written
-// while it is read may have them in the wrong order.
+// span returns the time between two moments, at least zero: a record that is read
+// during a write may have them in the wrong order.
 func span(from, to int64) time.Duration { return time.Duration(max(to-from, 0)) }
 
-// round leaves three digits or so.
+// round rounds to about three digits.
 func round(t time.Duration) time.Duration {
 	for unit := 1000 * time.Second; unit > time.Nanosecond; unit /= 10 {
 		if t >= 100*unit {
@@ -313,7 +319,7 @@ func round(t time.Duration) time.Duration {
 	return t
 }
 
-// name is an operation as error texts call it.
+// name returns an operation's name as error texts use it.
 func name(op *flight.Op) string {
 	if op.Peer != nil {
 		dir := "from"
@@ -329,14 +335,15 @@ func name(op *flight.Op) string {
 	return text
 }
 
-// Describe is all of an operation that must be the same on all ranks.
+// Describe describes everything about an operation that must be the same on all
+// ranks.
 func Describe(op *flight.Op) string {
 	var args []string
 	switch {
 	case op.Verb == "Batch":
 		args = append(args, fmt.Sprintf("%d operations, fingerprint %08x", op.Count, op.Print))
 	case op.Type == "":
-	case strings.HasSuffix(op.Verb, "V"): // whose counts differ
+	case strings.HasSuffix(op.Verb, "V"): // counts differ per rank
 		args = append(args, op.Type)
 	default:
 		args = append(args, fmt.Sprintf("%d x %s", op.Count, op.Type))

@@ -20,9 +20,9 @@ import (
 
 const deadline = time.Minute
 
-// hang has ranks do something until all of those that can hang do, and returns
-// their dumps. One begins after the other, in order, so that each has begun before
-// another's failure reaches it. A rank whose body is nil leaves none.
+// hang runs one body per rank until all bodies that can hang do, and returns the
+// ranks' dumps. The bodies begin one after the other, so that each has begun before
+// it gets another rank's failure. A rank with a nil body leaves no dump.
 func hang(t *testing.T, bodies ...func(ctx context.Context, c *tutti.Comm) error) string {
 	t.Helper()
 	comms, err := tutti.Local(len(bodies), tutti.Config{})
@@ -62,7 +62,7 @@ func hang(t *testing.T, bodies ...func(ctx context.Context, c *tutti.Comm) error
 				t.Errorf("rank %d: %v", r, err)
 			}
 		})
-		// It has begun to wait, or it has failed, when its dump says so.
+		// The rank's dump shows that it waits or has failed.
 		for end := time.Now().Add(deadline); ; time.Sleep(time.Millisecond) {
 			text := write(r)
 			if strings.Contains(text, `"state":"running","start"`) || strings.Contains(text, `"error":`) {
@@ -73,7 +73,8 @@ func hang(t *testing.T, bodies ...func(ctx context.Context, c *tutti.Comm) error
 			}
 		}
 	}
-	// All have come to where they stay; once more, so that all dumps show it.
+	// All ranks have reached their final state. Dump once more, so that all dumps
+	// show it.
 	for r, body := range bodies {
 		if body != nil {
 			write(r)
@@ -104,7 +105,7 @@ var (
 	processes = regexp.MustCompile(`process \d+ on [^)]*`)
 )
 
-// TestDiagnosis: the first lines say what is wrong.
+// TestDiagnosis checks that the first lines of a report name the problem.
 func TestDiagnosis(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -136,7 +137,7 @@ func TestDiagnosis(t *testing.T) {
 				t.Fatal(err)
 			}
 			plain := processes.ReplaceAllString(times.ReplaceAllString(text.String(), "TIME"), "process N")
-			// Whether a wait was long enough to be timed is chance.
+			// It depends on timing whether a wait is long enough to be recorded.
 			plain = strings.Replace(plain, "AllReduce#5, and waits", "AllReduce#5, TIME before its dump, and waits", 1)
 			lines := strings.Split(plain, "\n")
 			for i, want := range c.want {
@@ -144,13 +145,13 @@ func TestDiagnosis(t *testing.T) {
 					t.Errorf("line %d is not %q in:\n%s", i+1, want, text.String())
 				}
 			}
-			looks(t, comms, c.want[0])
+			checkOutputs(t, comms, c.want[0])
 		})
 	}
 }
 
-// looks checks the page and the trace.
-func looks(t *testing.T, comms []*inspect.Comm, first string) {
+// checkOutputs checks the page and the trace.
+func checkOutputs(t *testing.T, comms []*inspect.Comm, first string) {
 	t.Helper()
 	var page, trace bytes.Buffer
 	if err := errors.Join(inspect.Page(&page, comms), inspect.Trace(&trace, comms)); err != nil {
@@ -187,7 +188,8 @@ func looks(t *testing.T, comms []*inspect.Comm, first string) {
 	}
 }
 
-// TestRead refuses what is no dump, and takes the newest of two.
+// TestRead checks that invalid files are refused, and that the newer of two dumps
+// is used.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {

@@ -15,9 +15,9 @@ import (
 //go:embed page.html
 var pageText string
 
-// Page writes a page that shows the same as Text, with two pictures for each
-// communicator: the last operations by number, and what has times on an axis
-// of how long ago it was. It needs nothing but a browser.
+// Page writes an HTML page with the same contents as Text, and two charts per
+// communicator: the last operations by number, and the operations with times on a
+// time axis. It needs only a browser.
 func Page(w io.Writer, comms []*Comm) error {
 	page, err := template.New("page").Parse(pageText)
 	if err != nil {
@@ -32,25 +32,25 @@ func Page(w io.Writer, comms []*Comm) error {
 }
 
 const (
-	columns  = 24 // operations in the first picture
-	cellW    = 40
-	rowH     = 26
-	labelW   = 80
-	axisW    = columns * cellW
-	nameRoom = 6 // letters in a cell
-	// emptyRows is how many rows the whole page has for ranks without a dump. A
-	// dump of a few bytes may claim any number of ranks.
+	gridColumns = 24 // operations in the first chart
+	cellW       = 40
+	rowH        = 26
+	labelW      = 80
+	axisW       = gridColumns * cellW
+	nameColumns = 6 // characters in a cell
+	// emptyRows is the number of rows on the whole page for ranks without a dump. A
+	// small dump can claim any number of ranks.
 	emptyRows = 1024
 )
 
-// A row is a rank in both pictures.
+// A row is a rank in both charts.
 type row struct {
 	rank int
-	dump *flight.Dump // nil: the rank left none
+	dump *flight.Dump // nil: the rank left no dump
 }
 
-// rowsOf returns the rows of a communicator. It takes those of ranks without a
-// dump from empty, and returns how many ranks have no row.
+// rowsOf returns the rows of a communicator. It subtracts the rows of ranks without
+// a dump from empty, and returns how many ranks have no row.
 func rowsOf(c *Comm, empty *int) (rows []row, left int) {
 	absent, n := c.absent(min(*empty, mostAbsent))
 	*empty -= len(absent)
@@ -72,7 +72,7 @@ type view struct {
 	Width     int
 	GridH     int
 	LineH     int
-	Axis      int // where the axis of times is
+	Axis      int // position of the time axis
 	Rows      []label
 	Columns   []label
 	Cells     []cell
@@ -83,7 +83,7 @@ type view struct {
 	EndOfAxis int
 }
 
-// A label is a text at a place.
+// A label is a text at a position.
 type label struct {
 	X, Y  int
 	Text  string
@@ -94,9 +94,9 @@ type label struct {
 type cell struct {
 	X, Y  float64
 	W, H  float64
-	Class string // how it is coloured
+	Class string // CSS class, for the colour
 	Text  string
-	Title string // what is shown to who points at it
+	Title string // tooltip
 }
 
 func newView(c *Comm, empty *int) view {
@@ -143,7 +143,7 @@ func (v *view) grid(rows []row, odd map[uint64]map[int]bool) {
 			newest = max(newest, r.dump.Ops[len(r.dump.Ops)-1].Seq)
 		}
 	}
-	shown := min(newest, columns)
+	shown := min(newest, gridColumns)
 	for i := range shown {
 		n := newest - shown + 1 + i
 		x := labelW + int(i)*cellW
@@ -153,7 +153,7 @@ func (v *view) grid(rows []row, odd map[uint64]map[int]bool) {
 			if r.dump == nil {
 				k.Title = fmt.Sprintf("rank %d: no dump", r.rank)
 			} else if op := find(r.dump, n); op != nil {
-				k.Class, k.Text = op.State, fmt.Sprintf("%.*s", nameRoom, op.Verb)
+				k.Class, k.Text = op.State, fmt.Sprintf("%.*s", nameColumns, op.Verb)
 				k.Title = title(r.rank, r.dump, op)
 			}
 			if odd[n][r.rank] {
@@ -178,8 +178,8 @@ func title(r int, d *flight.Dump, op *flight.Op) string {
 	return text
 }
 
-// line draws what has times. The axis is logarithmic: what was last is wide,
-// and an hour ago is still on it.
+// line draws the operations with times. The axis is logarithmic: recent operations
+// are wide, and an hour ago is still visible.
 func (v *view) line(rows []row) {
 	var end time.Time
 	oldest := time.Microsecond
@@ -227,7 +227,7 @@ func (v *view) line(rows []row) {
 		}
 		v.Bars = append(v.Bars, b)
 	}
-	// Compared by division: the product may be more than a Duration holds.
+	// Division, because the product may overflow a Duration.
 	for t := newest; ; t *= 10 {
 		v.Ticks = append(v.Ticks, label{X: int(x(t)), Y: len(rows)*rowH + 20, Text: t.String()})
 		if t > oldest/10 {

@@ -1,6 +1,6 @@
-// Package inspect reads what the flight recorders of a job's ranks have left,
-// puts it together, and says in plain words who is behind, who is missing and
-// who disagrees; as text, as a page, and as a trace.
+// Package inspect reads the dumps of the flight recorders of a job's ranks and
+// combines them. It names the ranks that are behind, that are missing and that
+// disagree, and writes a report as text, as an HTML page, and as a trace.
 package inspect
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/tutti-go/tutti/internal/flight"
 )
 
-// Read reads dumps from files, each of which may hold several, and from all
-// files of folders whose names end in .json.
+// Read reads dumps from files, each of which may hold several dumps, and from all
+// files in folders whose names end in .json.
 func Read(paths []string) ([]*flight.Dump, error) {
 	var list []*flight.Dump
 	for _, p := range paths {
@@ -53,8 +53,8 @@ func readFile(name string) ([]*flight.Dump, error) {
 	return Decode(f)
 }
 
-// Decode reads dumps, one after another, and checks them: what it returns is safe
-// to show, whoever wrote it.
+// Decode reads consecutive dumps and checks them. The result is safe to render,
+// even if the source is not trusted.
 func Decode(r io.Reader) (list []*flight.Dump, err error) {
 	in := &boundedReader{r: r}
 	d := json.NewDecoder(in)
@@ -77,16 +77,16 @@ func Decode(r io.Reader) (list []*flight.Dump, err error) {
 	}
 }
 
-// A Comm is a communicator, as its ranks' dumps show it.
+// A Comm is a communicator, as the dumps of its ranks describe it.
 type Comm struct {
 	Name  string
-	Size  int            // ranks, as the dumps say
-	Ranks []*flight.Dump // one for each rank that left a dump, in the order of ranks
+	Size  int            // number of ranks, as the dumps say
+	Ranks []*flight.Dump // one per rank that left a dump, in the order of ranks
 }
 
-// Comms puts dumps of one communicator together. Of several by one rank the
-// newest counts. The one with an error, or whose ranks differ, comes first.
-// The memory that it takes depends on the number of dumps, not on Size.
+// Comms groups dumps by communicator. Of several dumps of one rank it uses the
+// newest. Communicators with an error or with ranks that differ come first. Memory
+// use depends on the number of dumps, not on Size.
 func Comms(dumps []*flight.Dump) []*Comm {
 	type rankOf struct {
 		comm string
@@ -115,11 +115,11 @@ func Comms(dumps []*flight.Dump) []*Comm {
 	for _, c := range list {
 		slices.SortFunc(c.Ranks, func(a, b *flight.Dump) int { return a.Rank - b.Rank })
 	}
-	slices.SortStableFunc(list, func(a, b *Comm) int { return b.trouble() - a.trouble() })
+	slices.SortStableFunc(list, func(a, b *Comm) int { return b.severity() - a.severity() })
 	return list
 }
 
-// of returns a rank's dump; nil if there is none.
+// of returns a rank's dump, or nil.
 func (c *Comm) of(rank int) *flight.Dump {
 	i, ok := slices.BinarySearchFunc(c.Ranks, rank, func(d *flight.Dump, rank int) int { return d.Rank - rank })
 	if !ok {
@@ -128,8 +128,8 @@ func (c *Comm) of(rank int) *flight.Dump {
 	return c.Ranks[i]
 }
 
-// absent returns the first few ranks without a dump, at most most, and how many
-// there are in all.
+// absent returns the first ranks without a dump, at most most, and the total number
+// of them.
 func (c *Comm) absent(most int) (list []int, n int) {
 	n = c.Size - len(c.Ranks)
 	next := 0
@@ -143,8 +143,8 @@ func (c *Comm) absent(most int) (list []int, n int) {
 	return list, n
 }
 
-// trouble is how much a communicator deserves to be looked at.
-func (c *Comm) trouble() int {
+// severity orders communicators: higher values come first.
+func (c *Comm) severity() int {
 	t := 0
 	if len(c.Ranks) < c.Size {
 		t = 1
@@ -160,10 +160,10 @@ func (c *Comm) trouble() int {
 	return t
 }
 
-// written is when a dump was.
+// written returns when a dump was written.
 func written(d *flight.Dump) time.Time { return d.Began.Add(time.Duration(d.At)) }
 
-// last is the newest operation that was begun; nil if there was none.
+// last returns the newest operation that was begun, or nil.
 func last(d *flight.Dump) *flight.Op {
 	for i := len(d.Ops) - 1; i >= 0; i-- {
 		if d.Ops[i].State != flight.StateQueued {
@@ -173,7 +173,7 @@ func last(d *flight.Dump) *flight.Op {
 	return nil
 }
 
-// find is the operation with a number; nil if it is not there.
+// find returns the operation with a number, or nil.
 func find(d *flight.Dump, seq uint64) *flight.Op {
 	i, ok := slices.BinarySearchFunc(d.Ops, seq, func(op flight.Op, seq uint64) int {
 		return bySeq(op, flight.Op{Seq: seq})

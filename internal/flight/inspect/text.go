@@ -8,8 +8,8 @@ import (
 	"unicode"
 )
 
-// Text writes what can be said of each communicator, the worst first: the first
-// lines say what is wrong.
+// Text writes a report about each communicator, in order of severity. The first
+// lines name the problem.
 func Text(w io.Writer, comms []*Comm) error {
 	b := bufio.NewWriter(w)
 	for i, c := range comms {
@@ -31,8 +31,8 @@ func Text(w io.Writer, comms []*Comm) error {
 	return b.Flush()
 }
 
-// printable replaces control characters: names and texts in a dump may come from
-// anywhere, and a terminal acts on them.
+// printable replaces control characters. Names and texts in a dump may come from an
+// untrusted source, and a terminal interprets them.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/tutti-go/tutti/internal/flight"
 )
 
-// event is one of Chrome's trace events.
+// An event is an event in Chrome's trace format.
 type event struct {
 	Name  string         `json:"name"`
 	Phase string         `json:"ph"`
@@ -21,9 +21,9 @@ type event struct {
 	Args  map[string]any `json:"args,omitempty"`
 }
 
-// Trace writes the operations that have times in the form that Perfetto and
-// Chrome (about:tracing) open: a process for each rank, a thread for each
-// communicator and one for its messages. What is not over lasts until the dump.
+// Trace writes the operations with times in the format that Perfetto and Chrome
+// (about:tracing) open: a process for each rank, a thread for each communicator and
+// another for its messages. An operation that has not ended lasts until the dump.
 func Trace(w io.Writer, comms []*Comm) error {
 	var zero time.Time
 	for _, c := range comms {

@@ -1,9 +1,8 @@
 #!/bin/sh
-# Checks the model of the rules of package overlay and prints how many states each
-# run had: sh internal/overlay/model/check.sh (or make model). The right forms must
-# have no error; each broken one must have one. With the word quick it checks
-# smaller right forms, some 15 s in all; without it takes about two minutes.
-# Needs spin and a C compiler.
+# Checks the model of the rules of package overlay with Spin and prints the number
+# of states of each run: sh internal/overlay/model/check.sh (or make model). The
+# configurations named right must have no error, and each broken variant must have
+# one. The argument quick selects smaller configurations. Needs spin and a C compiler.
 set -eu
 model=$(cd "$(dirname "$0")" && pwd)/overlay.pml
 spin=${SPIN:-spin}

@@ -1,16 +1,17 @@
 /*
- * The rules of package overlay (doc.go): N ranks that begin with the links of
- * Join, a star around rank 0. See check.sh for the forms and the variants.
+ * A model of the rules of package overlay (doc.go). N ranks begin with the links
+ * of Join, a star around rank 0. check.sh lists the configurations and the
+ * broken variants.
  *
- * Each rank wants one link, to the first rank after it that answers. The real
- * one wants O(log n); with 4 ranks that would be all of them, and nothing would
- * have to be forwarded. Between two ranks there is one link at a time. A link
- * is a FIFO channel in each direction; UP is the acceptance of a dial, END the
- * end of the connection.
+ * Each rank wants one link, to the first rank after it that answers. A Node
+ * wants O(log n) links; with 4 ranks these would be all links, and no fact would
+ * have to be forwarded. There is at most one link between two ranks. A link is
+ * a FIFO channel in each direction. UP is the acceptance of a dial, END the end
+ * of the connection.
  *
- * Times are left out, except for one: what happens after missingFor or
- * decideAfter does not happen while messages, links or departures are under
- * way (quiet). Hosts that do not answer are left out, too.
+ * The model has no times, with one exception: a step that waits for missingFor
+ * or decideAfter is disabled while messages, links or departures are in transit
+ * (quiet). The model has no silent hosts.
  */
 #ifndef N
 #define N 3
@@ -32,16 +33,16 @@
 #define LEAVES 0                /* a rank leaves */
 #endif
 #ifndef CUTS
-#define CUTS 0                  /* a connection between two living ranks ends */
+#define CUTS 0                  /* a connection between two running ranks ends */
 #endif
 #ifndef REPORTS
 #define REPORTS 0               /* a rank reports a cause of the group's failure */
 #endif
 #ifndef DOUBTS
-#define DOUBTS 0                /* a rank that runs does not answer in time */
+#define DOUBTS 0                /* a running rank does not answer in time */
 #endif
 
-/* Which rank is killed, leaves, reports or is stopped, where a form is to be small. */
+/* To reduce a configuration: the rank that is killed, leaves, reports or is stopped. */
 #ifndef VICTIM
 #define VICTIM me
 #endif
@@ -63,7 +64,7 @@
 #define FACTS (N + 1)
 #define ALL ((1 << N) - 1)
 
-/* Messages: a kind, times 8, plus a rank. Those of LOST, LEFT and CAUSE are facts. */
+/* Messages: kind * 8 + rank. LOST, LEFT and CAUSE are facts. */
 #define UP 8                    /* the dial is accepted, and the other's STATE begins */
 #define HELLO 16                /* the dialer's STATE begins */
 #define LOST 24
@@ -77,10 +78,10 @@
 #define NOTED0 88               /* acknowledges a BYE; the sender cannot pass the departure on */
 chan c[N * N] = [Q] of { byte };
 
-/* The processes. */
+/* The state of the processes: sets of ranks. */
 byte dead, gone, stopped, leaving;   /* gone: it has left in good order */
 
-/* What each rank knows: sets of ranks. */
+/* The knowledge of each rank: sets of ranks. */
 byte lostk[N], leftk[N];
 byte facts[N * FACTS];
 byte nfacts[N];
@@ -89,14 +90,14 @@ byte unsaid[N];
 byte lnk[N], made[N], greeted[N], dialing[N], suspected[N];
 byte redial[N], broken[N], unanswered[N], missing[N];
 byte owed[N * N], noted[N];
-byte held[N * N];                    /* goodbyes of the second rank that the first acknowledges when it has a link */
-byte uncovered[N];                   /* departures of which the links were notified after the last goodbye */
-byte cover;                          /* ranks that leave, have acknowledged a goodbye, and must say goodbye again */
-byte want[N];                        /* the rank to which a link is wanted; N: none */
+byte held[N * N];                    /* the first rank acknowledges a goodbye of the second when it has a link */
+byte uncovered[N];                   /* departures announced on the links after the last goodbye */
+byte cover;                          /* leaving ranks that have acknowledged a goodbye and must say goodbye again */
+byte want[N];                        /* the rank to which it wants a link; N: none */
 
-/* For the properties alone. */
+/* Used by the properties only. */
 byte why[N];                         /* the loss because of which a rank exited, plus 1 */
-byte knew[N];                        /* who has learned that a rank has left */
+byte knew[N];                        /* the ranks that have learned that a rank has left */
 byte alone;                          /* ranks that left when no other ran */
 byte guessed;                        /* ranks that were found missing, and so lost */
 byte torn;                           /* ranks of which a connection was cut */
@@ -111,13 +112,13 @@ byte kills = KILLS, exits = EXITS, stops = STOPS, leaves = LEAVES, cuts = CUTS, 
 #define others(p) (ALL & ~bit(p))
 #define answering(p) (others(p) & ~(lostk[p] | leftk[p] | suspected[p]))
 
-/* Whether nobody who runs could know that q has left. */
+/* No running rank can know that q has left. */
 #define unknowable(q) (has(alone, q) || has(torn, q) || (knew[q] != 0 && (knew[q] & ~((dead & ~gone) | stopped)) == 0))
 
-/* p runs on, other ranks answer, and p has a link with none of them */
+/* p does not leave, other ranks answer, and p has a link with none of them */
 #define isolated(p) (!has(leaving, p) && answering(p) != 0 && (lnk[p] & answering(p)) == 0)
 
-/* quiet: no message, departure, link or redial is under way at a rank that runs. */
+/* quiet: no message, departure, link or redial is in progress at a running rank. */
 #define idle(p) (unsaid[p] == 0 && redial[p] == 0 && (broken[p] & ~unanswered[p]) == 0 && (want[p] == N || has(lnk[p], want[p])))
 #define in3(p, a, b) (empty(c[at(a, p)]) && empty(c[at(b, p)]))
 #if N == 3
@@ -135,7 +136,7 @@ inline put(f, t, m) {
 	fi
 }
 
-/* what p wants, after each change */
+/* updates the wanted link of p after a change */
 inline rewant(p) {
 	want[p] = N;
 	w = 1;
@@ -145,14 +146,14 @@ inline rewant(p) {
 	:: w >= N -> break
 	od;
 	w = 0;
-	/* a rank that leaves makes links only if it has none that is of use */
+	/* a leaving rank makes links only if it has no useful link */
 	if
 	:: has(leaving, p) && (lnk[p] & (answering(p) | noted[p])) != 0 -> want[p] = N
 	:: else
 	fi
 }
 
-/* the State of f, for t, behind the message first */
+/* sends the State of f to t, after the message first */
 inline share(f, t, first) {
 	put(f, t, first);
 #ifndef NOSTATE
@@ -169,7 +170,7 @@ inline share(f, t, first) {
 
 inline remember(p, m) { facts[p * FACTS + nfacts[p]] = m; nfacts[p]++ }
 
-/* the fate of q is known */
+/* records that the fate of q is known */
 inline settle(p, q) {
 	redial[p] = redial[p] & ~bit(q);
 	broken[p] = broken[p] & ~bit(q);
@@ -270,7 +271,7 @@ inline react(x) {
 inline learnLost(x, from) {
 	if
 	:: x != me && present(me, x) ->
-		/* (a) nobody who lives, or has left in good order, is taken for lost */
+		/* (a) no rank that runs or has left in good order is taken for lost */
 		assert(has(dead, x) && (!has(gone, x) || unknowable(x)));
 		/* (b) the cause is known before a rank that exited because of it. A connection that is cut just
 		 * then can leave a rank with nothing but new links, on which neither has said anything. */
@@ -319,7 +320,7 @@ inline learnCause(r, from) {
 	fi
 }
 
-/* no rank before me answers */
+/* true if no rank before me answers */
 #define coordinator ((answering(me) & (bit(me) - 1)) == 0)
 
 inline report(r, from) {
@@ -448,7 +449,7 @@ inline receive(q) {
 	m = 0; x = 0
 }
 
-/* whether me dials q, and something comes of it */
+/* me can dial q, and the dial changes the state */
 #define dials(q) (!has(lnk[me] | dialing[me], q) && present(me, q) && \
 	(want[me] == (q) || (has(unresolved(me), q) && !has(leaving, me))) && \
 	((has(dead, q) && (!has(missing[me], q) || want[me] == (q))) || (has(stopped, q) && !has(unanswered[me], q)) || \
@@ -481,7 +482,7 @@ inline dial(q) {
 	fi
 }
 
-/* whether me finds out that q does not answer; or that it does again */
+/* me can notice that q does not answer, or answers again */
 #define asked(q) (has(lnk[me], q) && answers(me, q) && (want[me] == (q) || nempty(c[at(me, q)])))
 #ifdef NOSUSPECT
 #define doubt(q) false
@@ -513,8 +514,8 @@ inline dial(q) {
 #define frees(q) (held[at(me, q)] > 0 && !isolated(me))
 #define step(q) (frees(q) || gives(q) || dials(q) || doubt(q) || falsely(q) || hear(q) || surplus(q) || ends(q))
 
-/* One step at a time. What it finds out is acted on at its end: found is a rank
- * that is lost, decided a cause, source the rank that said so. */
+/* One step at a time. Its result is applied at its end: found is a lost rank,
+ * decided is a cause, source is the rank that sent it. */
 proctype rank(byte me) {
 	byte i, j, k, w, m, x, peer, source = me, found = N, decided = N;
 	bool dying;
@@ -564,7 +565,7 @@ tail:		if
 		gone = gone | bit(me);
 		if :: (dead | stopped | bit(me)) == ALL -> alone = alone | bit(me) :: else fi;
 		die(me) }
-	/* what may go wrong */
+	/* faults */
 	:: atomic { !has(dead, me) && kills > 0 && !over && me == VICTIM -> kills--; fault = true; die(me) }
 	:: atomic { runs(me) && stops > 0 && !over && SLEEPER -> stops--; fault = true; stopped = stopped | bit(me) }
 #ifndef STAY
@@ -574,7 +575,7 @@ tail:		if
 	od
 }
 
-/* Connections that end alone, and the end of all that may go wrong. */
+/* Connections that end while both ranks run, and the end of all faults. */
 active proctype world() {
 	byte p, q;
 	do
@@ -586,7 +587,7 @@ active proctype world() {
 		if
 		:: p != q && has(lnk[p], q) && has(lnk[q], p) && !has(nosend[p], q) ->
 			torn = torn | bit(p) | bit(q);
-			/* what is under way from p to q may be lost */
+			/* messages in transit from p to q may be lost */
 			if
 			:: true
 			:: do
@@ -603,7 +604,7 @@ active proctype world() {
 	:: !over -> over = true
 	:: timeout -> break
 	od;
-	/* (c) Nothing more happens. Whoever runs knows everything. */
+	/* (c) Nothing more happens. Every running rank knows everything. */
 	atomic {
 		p = 0;
 		do
@@ -614,7 +615,7 @@ active proctype world() {
 			:: q < N && runs(p) ->
 				assert(!has(dead, q) || has(lostk[p] | leftk[p], q));
 				if :: runs(q) && (cause[q] != 0 || pend[q] != 0) -> assert(cause[p] != 0) :: else fi;
-				/* (d) one cause, where the coordinator decided */
+				/* (d) one cause, if the coordinator decided */
 				if :: !fault && cause[q] != 0 -> assert(cause[p] == cause[q]) :: else fi;
 				q++
 			:: q >= N || !runs(p) -> break

@@ -1,8 +1,7 @@
-// Package mem is the transport between ranks of one process, in memory. It is
-// for tests of all that is written over [transport.Mesh]: it can be made to
-// hold back as little as a real connection does, or nothing at all, and to
-// lose a connection at a chosen frame.
+// Package mem is the transport between ranks of one process, in memory, for tests of all code
+// written over [transport.Mesh]. Options set how many frames a connection buffers, down to none,
+// and can break a connection at a chosen frame.
 //
-// It blocks nowhere but in the waiters that it is given. These must park in
-// the lots of the ranks they belong to: see [Mesh.Lot].
+// Calls block only in the waiters passed to them. A waiter must park in the parking lot of its
+// rank; see [Mesh.ParkingLot].
 package mem

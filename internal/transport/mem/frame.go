@@ -7,31 +7,31 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A parcel is a frame on its way. Its body is a copy, or the sender's own
-// memory while the sender waits for it to be taken.
-type parcel struct {
+// A sentFrame is a frame that is not received yet. Its body is a copy, or the sender's memory while
+// the sender waits for the receiver.
+type sentFrame struct {
 	head  transport.Head
 	body  []byte
 	taken bool
 }
 
-// transit is how far an Exchange has come.
-type transit struct {
-	out, in *transport.Frame // nil: done
-	parcel  *parcel          // out's, once it is on its way
+// progress is the state of one Exchange.
+type progress struct {
+	out, in *transport.Frame // nil: complete
+	sent    *sentFrame       // out's frame in the route; nil: not sent yet
 }
 
-// Exchange sends a frame and receives one.
+// Exchange sends a frame and receives a frame.
 func (m *Mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
-	t := transit{out: out, in: in}
+	t := progress{out: out, in: in}
 	for {
-		seen := m.news.Load()
+		seen := m.events.Load()
 		err := m.advance(&t)
 		if err == nil && t.out == nil && t.in == nil {
 			return nil
 		}
 		if err == nil {
-			_, err = w.AtLeast(&m.news, seen+1, nil)
+			_, err = w.AtLeast(&m.events, seen+1, nil)
 		}
 		if err != nil {
 			m.withdrawFrame(&t)
@@ -40,8 +40,8 @@ func (m *Mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
 	}
 }
 
-// advance does what can be done without waiting.
-func (m *Mesh) advance(t *transit) error {
+// advance does what is possible without waiting.
+func (m *Mesh) advance(t *progress) error {
 	m.n.mu.Lock()
 	defer m.n.mu.Unlock()
 	if t.out != nil {
@@ -55,9 +55,9 @@ func (m *Mesh) advance(t *transit) error {
 	return nil
 }
 
-// sendFrame puts the frame on its line when there is room; n.mu is held.
-func (m *Mesh) sendFrame(t *transit) error {
-	if t.parcel != nil && t.parcel.taken {
+// sendFrame appends the frame to its route if there is room. The caller holds n.mu.
+func (m *Mesh) sendFrame(t *progress) error {
+	if t.sent != nil && t.sent.taken {
 		t.out = nil
 		return nil
 	}
@@ -65,32 +65,32 @@ func (m *Mesh) sendFrame(t *transit) error {
 	if err := m.lost(f.Peer); err != nil {
 		return err
 	}
-	l := m.n.line(m.rank, f.Peer)
+	l := m.n.route(m.rank, f.Peer)
 	room := m.n.opt.Frames
-	if t.parcel != nil || len(l.frames) >= max(room, 1) {
+	if t.sent != nil || len(l.frames) >= max(room, 1) {
 		return nil
 	}
 	if hook := m.n.opt.Fault; hook != nil {
 		if err := hook(m.rank, f.Peer, l.sent); err != nil {
-			m.cut(f.Peer, err)
+			m.breakRoute(f.Peer, err)
 			return m.lost(f.Peer)
 		}
 	}
 	l.sent++
-	t.parcel = &parcel{head: f.Head, body: f.Body}
+	t.sent = &sentFrame{head: f.Head, body: f.Body}
 	if room > 0 {
-		t.parcel.body = slices.Clone(f.Body)
+		t.sent.body = slices.Clone(f.Body)
 		t.out = nil
 	}
-	l.frames = append(l.frames, t.parcel)
-	m.n.ranks[f.Peer].tell()
+	l.frames = append(l.frames, t.sent)
+	m.n.ranks[f.Peer].wake()
 	return nil
 }
 
-// takeFrame takes the first frame off its line, if there is one; n.mu is held.
-func (m *Mesh) takeFrame(t *transit) error {
+// takeFrame receives the first frame of the route, if there is one. The caller holds n.mu.
+func (m *Mesh) takeFrame(t *progress) error {
 	f := t.in
-	l := m.n.line(f.Peer, m.rank)
+	l := m.n.route(f.Peer, m.rank)
 	if len(l.frames) == 0 {
 		return m.lost(f.Peer)
 	}
@@ -104,24 +104,25 @@ func (m *Mesh) takeFrame(t *transit) error {
 	p.body = nil
 	l.frames = slices.Delete(l.frames, 0, 1)
 	t.in = nil
-	m.n.ranks[f.Peer].tell()
+	m.n.ranks[f.Peer].wake()
 	return nil
 }
 
-// cut breaks the connection to a peer, both ways; n.mu is held.
-func (m *Mesh) cut(peer int, err error) {
-	m.n.line(m.rank, peer).broken = err
-	m.n.line(peer, m.rank).broken = err
-	m.n.ranks[peer].tell()
+// breakRoute breaks the connection to a peer in both directions. The caller holds n.mu.
+func (m *Mesh) breakRoute(peer int, err error) {
+	m.n.route(m.rank, peer).broken = err
+	m.n.route(peer, m.rank).broken = err
+	m.n.ranks[peer].wake()
 }
 
-// withdrawFrame takes the sender's memory back when an Exchange has failed.
-func (m *Mesh) withdrawFrame(t *transit) {
-	if t.parcel == nil || t.out == nil {
+// withdrawFrame removes the frame of a failed Exchange, so that no receiver reads the sender's
+// memory.
+func (m *Mesh) withdrawFrame(t *progress) {
+	if t.sent == nil || t.out == nil {
 		return
 	}
 	m.n.mu.Lock()
-	l := m.n.line(m.rank, t.out.Peer)
-	l.frames = slices.DeleteFunc(l.frames, func(p *parcel) bool { return p == t.parcel })
+	l := m.n.route(m.rank, t.out.Peer)
+	l.frames = slices.DeleteFunc(l.frames, func(p *sentFrame) bool { return p == t.sent })
 	m.n.mu.Unlock()
 }

@@ -10,53 +10,52 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Options say how the connections behave. The zero value is right for most.
+// Options configure the connections. The zero value suits most tests.
 type Options struct {
-	// Frames is how many frames from one rank to another are held until they
-	// are received. Zero: 4. Negative: none, so that whoever sends waits for
-	// the receiver, and an algorithm that needs a buffer anywhere gets stuck.
+	// Frames is how many unreceived frames a connection buffers per direction. Zero: 4. Negative:
+	// none; then a sender waits for its receiver, and an algorithm that depends on buffering
+	// deadlocks.
 	Frames int
-	// Fault, if it is not nil, is asked before the nth frame (from zero) goes
-	// from one rank to another. An error breaks the connection between them.
-	// It must not call back into a Mesh.
+	// Fault, if not nil, is called before the nth frame (from zero) from one rank to another. An
+	// error breaks the connection between the two ranks. Fault must not call a Mesh.
 	Fault func(from, to, nth int) error
 }
 
 const defaultFrames = 4
 
-// network is what the ranks of one group share. One lock guards it all.
+// network is the state that the ranks of a group share. mu guards everything but opt and ranks.
 type network struct {
 	opt   Options
 	ranks []*Mesh
 
-	mu    sync.Mutex
-	lines []line // from one rank to another: from*ranks + to
-	subs  map[subKey]*sub
+	mu     sync.Mutex
+	routes []route // by from*len(ranks) + to
+	subs   map[subKey]*sub
 }
 
-// A line is what goes from one rank to another.
-type line struct {
-	sent   int // frames
-	frames []*parcel
-	sends  []*letter
-	recvs  []*letter
+// A route holds what one rank has sent to another. network.mu guards it.
+type route struct {
+	sent   int // frames sent so far
+	frames []*sentFrame
+	sends  []*msgState
+	recvs  []*msgState
 	broken error
 }
 
-// Mesh is one rank's side of a group.
+// A Mesh is one rank's side of a group.
 type Mesh struct {
-	n    *network
-	rank int
-	lot  *wait.ParkingLot
-	news atomic.Uint64 // counts what has happened to this rank's connections
+	n      *network
+	rank   int
+	lot    *wait.ParkingLot
+	events atomic.Uint64 // incremented when a connection of this rank changes
 
-	closed bool // guarded by n.mu, as is the next
+	closed bool // guarded by n.mu, as is why
 	why    transport.Head
 }
 
 var _ transport.Mesh = (*Mesh)(nil)
 
-// New returns the sides of a group of n ranks.
+// New returns the Meshes of a group of n ranks, by rank.
 func New(n int, opt Options) []*Mesh {
 	if opt.Frames == 0 {
 		opt.Frames = defaultFrames
@@ -65,7 +64,7 @@ func New(n int, opt Options) []*Mesh {
 }
 
 func newNetwork(n int, opt Options) *network {
-	net := &network{opt: opt, ranks: make([]*Mesh, n), lines: make([]line, n*n), subs: make(map[subKey]*sub)}
+	net := &network{opt: opt, ranks: make([]*Mesh, n), routes: make([]route, n*n), subs: make(map[subKey]*sub)}
 	for r := range net.ranks {
 		net.ranks[r] = &Mesh{n: net, rank: r, lot: wait.NewParkingLot(n)}
 	}
@@ -78,10 +77,10 @@ func (m *Mesh) Rank() int { return m.rank }
 // Size is the number of ranks.
 func (m *Mesh) Size() int { return len(m.n.ranks) }
 
-// Lot is where this rank's waiters must park to be woken.
+// ParkingLot is where this rank's waiters must park.
 func (m *Mesh) ParkingLot() *wait.ParkingLot { return m.lot }
 
-// Close ends the connections. What was sent and is held can still be received.
+// Close ends the connections. Peers can still receive buffered frames.
 func (m *Mesh) Close() error { return m.Leave(nil) }
 
 // Leave is Close with a reason.
@@ -93,27 +92,26 @@ func (m *Mesh) Leave(why *transport.Head) error {
 	m.closed = true
 	m.n.mu.Unlock()
 	for _, o := range m.n.ranks {
-		o.tell()
+		o.wake()
 	}
 	return nil
 }
 
-// tell lets the rank look again.
-func (m *Mesh) tell() {
-	m.news.Add(1)
+// wake makes the waiters of this rank check their connections again.
+func (m *Mesh) wake() {
+	m.events.Add(1)
 	m.lot.Wake(nil)
 }
 
-// line is what goes from one rank to another; n.mu is held.
-func (n *network) line(from, to int) *line { return &n.lines[from*len(n.ranks)+to] }
+// route returns the route between two ranks. The caller holds n.mu.
+func (n *network) route(from, to int) *route { return &n.routes[from*len(n.ranks)+to] }
 
-// lost is why nothing moves between this rank and a peer any more, or nil;
-// n.mu is held.
+// lost returns why this rank cannot exchange with a peer any more, or nil. The caller holds n.mu.
 func (m *Mesh) lost(peer int) error {
 	if m.closed {
 		return errClosed
 	}
-	err := m.n.line(m.rank, peer).broken
+	err := m.n.route(m.rank, peer).broken
 	if p := m.n.ranks[peer]; p.closed {
 		err = &transport.Goodbye{Why: p.why}
 	}
@@ -128,21 +126,20 @@ var (
 	errNoMember = errors.New("mem: this rank is not a member of the new group")
 )
 
-// subKey names a group that is being made: the operation that decided it, and
-// its first member.
+// subKey identifies a new group: the operation that formed it and its first member.
 type subKey struct {
 	seq   uint64
 	first int
 }
 
-// sub is a new group and how many of its members have not yet come for it.
+// sub is a new group and the number of members that have not called Sub.
 type sub struct {
 	n       *network
 	missing int
 }
 
-// Sub returns this rank's side of a new group of some of the ranks, in the
-// given order. All members call it with the same arguments.
+// Sub returns this rank's Mesh of a new group with the given members, in order. All members call it
+// with the same arguments.
 func (m *Mesh) Sub(seq uint64, members []int) (*Mesh, error) {
 	me := slices.Index(members, m.rank)
 	if me < 0 {

@@ -8,25 +8,25 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// A letter is one side of a message.
-type letter struct {
-	m    *transport.Message
-	pair *letter // a receive's send, once they have met
-	over bool    // it was delivered
-	gone bool    // it was taken back
+// msgState is one side of a message. network.mu guards it.
+type msgState struct {
+	m         *transport.Message
+	send      *msgState // of a receive: the matching send
+	delivered bool      // complete
+	withdrawn bool      // its Finish has failed
 }
 
-// Post puts a message on its line, or hands it to the receive that waits.
+// Post adds a message to its route, or matches it with a waiting one.
 func (m *Mesh) Post(msg *transport.Message) {
-	x := &letter{m: msg}
+	x := &msgState{m: msg}
 	msg.State = x
 	m.n.mu.Lock()
-	l := m.lineOf(msg)
+	l := m.routeOf(msg)
 	mine, others := &l.recvs, &l.sends
 	if msg.Send {
 		mine, others = others, mine
 	}
-	i := slices.IndexFunc(*others, func(o *letter) bool { return o.m.Tag == msg.Tag })
+	i := slices.IndexFunc(*others, func(o *msgState) bool { return o.m.Tag == msg.Tag })
 	if i < 0 {
 		*mine = append(*mine, x)
 	} else {
@@ -36,39 +36,39 @@ func (m *Mesh) Post(msg *transport.Message) {
 		if msg.Send {
 			recv, send = o, x
 		}
-		recv.pair = send
+		recv.send = send
 	}
 	m.n.mu.Unlock()
 	if i >= 0 {
-		m.n.ranks[msg.Peer].tell()
+		m.n.ranks[msg.Peer].wake()
 	}
 }
 
-// lineOf is the line that a message of this rank's goes through; n.mu is held.
-func (m *Mesh) lineOf(msg *transport.Message) *line {
+// routeOf returns the route of a message of this rank. The caller holds n.mu.
+func (m *Mesh) routeOf(msg *transport.Message) *route {
 	if msg.Send {
-		return m.n.line(m.rank, msg.Peer)
+		return m.n.route(m.rank, msg.Peer)
 	}
-	return m.n.line(msg.Peer, m.rank)
+	return m.n.route(msg.Peer, m.rank)
 }
 
-// Finish waits until a message is delivered. The receiver copies it.
+// Finish waits until a message is delivered. The receiver copies the body.
 func (m *Mesh) Finish(w *wait.Waiter, msg *transport.Message) error {
-	x, ok := msg.State.(*letter)
+	x, ok := msg.State.(*msgState)
 	if !ok {
 		return errNotPosted
 	}
 	for {
-		seen := m.news.Load()
+		seen := m.events.Load()
 		over, err := m.deliver(x)
 		if err == nil && over {
 			return nil
 		}
 		if err == nil {
-			_, err = w.AtLeast(&m.news, seen+1, nil)
+			_, err = w.AtLeast(&m.events, seen+1, nil)
 		}
 		if err != nil {
-			m.withdrawLetter(x)
+			m.withdrawMessage(x)
 			return err
 		}
 	}
@@ -76,18 +76,18 @@ func (m *Mesh) Finish(w *wait.Waiter, msg *transport.Message) error {
 
 var errNotPosted = errors.New("mem: the message was not posted")
 
-// deliver does what can be done without waiting.
-func (m *Mesh) deliver(x *letter) (bool, error) {
+// deliver does what is possible without waiting. It reports whether the message is delivered.
+func (m *Mesh) deliver(x *msgState) (bool, error) {
 	m.n.mu.Lock()
 	defer m.n.mu.Unlock()
-	if x.over {
+	if x.delivered {
 		return true, nil
 	}
 	msg := x.m
-	if msg.Send || x.pair == nil || x.pair.gone {
+	if msg.Send || x.send == nil || x.send.withdrawn {
 		return false, m.lost(msg.Peer)
 	}
-	sent := x.pair.m
+	sent := x.send.m
 	msg.Head = sent.Head
 	if len(sent.Body) != len(msg.Body) {
 		return false, &transport.LengthError{Peer: msg.Peer, Want: len(msg.Body), Sent: len(sent.Body)}
@@ -98,18 +98,18 @@ func (m *Mesh) deliver(x *letter) (bool, error) {
 		}
 	}
 	copy(msg.Body, sent.Body)
-	x.over, x.pair.over = true, true
-	m.n.ranks[msg.Peer].tell()
+	x.delivered, x.send.delivered = true, true
+	m.n.ranks[msg.Peer].wake()
 	return true, nil
 }
 
-// withdrawLetter takes a failed message back: nobody will find it or read it.
-func (m *Mesh) withdrawLetter(x *letter) {
+// withdrawMessage removes a failed message, so that no peer matches it or reads its body.
+func (m *Mesh) withdrawMessage(x *msgState) {
 	m.n.mu.Lock()
 	defer m.n.mu.Unlock()
-	l := m.lineOf(x.m)
-	is := func(o *letter) bool { return o == x }
+	l := m.routeOf(x.m)
+	is := func(o *msgState) bool { return o == x }
 	l.sends = slices.DeleteFunc(l.sends, is)
 	l.recvs = slices.DeleteFunc(l.recvs, is)
-	x.gone = true
+	x.withdrawn = true
 }

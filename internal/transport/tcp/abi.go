@@ -8,8 +8,8 @@ import (
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
-// ABI describes what ranks must have in common: the encoding of the handshake,
-// of headers and of checksums.
+// ABI describes what ranks must have in common: the encoding of the handshake, of headers and of
+// checksums.
 func ABI() string {
 	sample := hello{lane: laneMessages, from: 1, to: 2, size: 3, job: [16]byte{4}, group: Group{5}, listener: [8]byte{6}, nonce: [32]byte{7}}
 	var head [headerBytes]byte
@@ -23,7 +23,7 @@ func ABI() string {
 		}),
 		"sides", sideCaller+sideListener, "server", jobtls.ServerName,
 		"header", fmt.Sprintf("%x", head), "magic", headerMagic,
-		"kinds", []int{kindFrame, kindReady, kindClear, kindData, kindGone, kindBye, kindEnd},
+		"kinds", []int{kindFrame, kindReady, kindClear, kindData, kindWithdrawn, kindBye, kindEnd},
 		"sum", checksum(&transport.Head{1}, []byte("tutti")), "hasSum", hasSum,
 	)
 }

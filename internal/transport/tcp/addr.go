@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// An addr is one way to reach a listener. The id tells listeners apart: an
-// address such as 127.0.0.1 or that of a container bridge leads to a different
-// one on every host. A zero id is any listener's.
+// An addr is one address of a listener. id identifies the listener, because an address such as
+// 127.0.0.1 or that of a container bridge leads to a different listener on every host. A zero id
+// matches any listener.
 type addr struct {
 	hostPort string
 	id       [8]byte
@@ -20,6 +20,7 @@ type addr struct {
 
 func (a addr) String() string { return a.hostPort + "/" + hex.EncodeToString(a.id[:]) }
 
+// parseAddr parses a host:port, optionally followed by a slash and the id.
 func parseAddr(s string) (addr, error) {
 	hostPort, id, found := strings.Cut(s, "/")
 	a := addr{hostPort: hostPort}
@@ -29,16 +30,16 @@ func parseAddr(s string) (addr, error) {
 	if found {
 		b, err := hex.DecodeString(id)
 		if err != nil || len(b) != len(a.id) {
-			return a, fmt.Errorf("the address %q does not end in a listener's number", s)
+			return a, fmt.Errorf("the address %q does not end in a listener id of 16 hexadecimal digits", s)
 		}
 		copy(a.id[:], b)
 	}
 	return a, nil
 }
 
-// offered returns the addresses under which others may reach a listener that
-// is bound to at, the most useful first.
-func offered(at netip.AddrPort, choice string) ([]string, error) {
+// offeredAddrs returns the addresses at which other ranks may reach a listener bound to at, the
+// most useful first. choice is Options.Interface.
+func offeredAddrs(at netip.AddrPort, choice string) ([]string, error) {
 	port := strconv.Itoa(int(at.Port()))
 	if !at.Addr().IsUnspecified() && choice == "" {
 		return []string{net.JoinHostPort(at.Addr().Unmap().String(), port)}, nil
@@ -49,7 +50,7 @@ func offered(at netip.AddrPort, choice string) ([]string, error) {
 	}
 	var ips []netip.Addr
 	for _, i := range interfaces {
-		if i.Flags&net.FlagUp == 0 || !chosen(choice, i.Name) {
+		if i.Flags&net.FlagUp == 0 || !interfaceChosen(choice, i.Name) {
 			continue
 		}
 		list, err := i.Addrs()
@@ -63,7 +64,7 @@ func offered(at netip.AddrPort, choice string) ([]string, error) {
 			}
 			ip, ok := netip.AddrFromSlice(n.IP)
 			ip = ip.Unmap()
-			// A link-local address means nothing without the other side's zone.
+			// A link-local address is useless without the other host's zone.
 			if ok && !ip.IsLinkLocalUnicast() && reaches(at.Addr(), ip) {
 				ips = append(ips, ip)
 			}
@@ -72,7 +73,7 @@ func offered(at netip.AddrPort, choice string) ([]string, error) {
 	if len(ips) == 0 {
 		return nil, fmt.Errorf("tcp: no address to offer on interface %q (TUTTI_SOCKET_IFNAME) for a listener on %v; tutti doctor lists the interfaces", choice, at)
 	}
-	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return class(a) - class(b) })
+	slices.SortStableFunc(ips, func(a, b netip.Addr) int { return addrClass(a) - addrClass(b) })
 	var addrs []string
 	for _, ip := range ips {
 		addrs = append(addrs, net.JoinHostPort(ip.String(), port))
@@ -80,13 +81,13 @@ func offered(at netip.AddrPort, choice string) ([]string, error) {
 	return addrs, nil
 }
 
-// reaches reports whether a socket bound to at can be reached as ip.
+// reaches reports whether a socket bound to at accepts connections to ip.
 func reaches(at, ip netip.Addr) bool {
 	return at == netip.IPv6Unspecified() || at == ip || (at.IsUnspecified() && ip.Is4())
 }
 
-// class orders addresses: IPv4, IPv6, loopback.
-func class(ip netip.Addr) int {
+// addrClass orders addresses: IPv4, IPv6, loopback.
+func addrClass(ip netip.Addr) int {
 	switch {
 	case ip.IsLoopback():
 		return 2
@@ -97,8 +98,8 @@ func class(ip netip.Addr) int {
 	}
 }
 
-// chosen reports whether an interface is among those asked for.
-func chosen(choice, name string) bool {
+// interfaceChosen reports whether Options.Interface selects an interface.
+func interfaceChosen(choice, name string) bool {
 	if choice == "" {
 		return true
 	}
@@ -106,8 +107,8 @@ func chosen(choice, name string) bool {
 	return slices.Contains(strings.Split(names, ","), name) != except
 }
 
-// neighbours are the ranks whose first address is on the same host as rank's.
-func neighbours(peers [][]string, rank int) (list []int) {
+// sameHostRanks returns the ranks whose first address has the same host as rank's.
+func sameHostRanks(peers [][]string, rank int) (list []int) {
 	host := func(r int) string {
 		if len(peers[r]) == 0 {
 			return ""

@@ -11,7 +11,7 @@ import (
 
 func TestOffered(t *testing.T) {
 	bound := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
-	all, err := offered(bound("[::]:7"), "")
+	all, err := offeredAddrs(bound("[::]:7"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,10 +21,10 @@ func TestOffered(t *testing.T) {
 			t.Errorf("a loopback address comes before %s: %v", a, all)
 		}
 	}
-	if one, err := offered(bound("127.0.0.1:7"), ""); err != nil || len(one) != 1 || one[0] != "127.0.0.1:7" {
+	if one, err := offeredAddrs(bound("127.0.0.1:7"), ""); err != nil || len(one) != 1 || one[0] != "127.0.0.1:7" {
 		t.Errorf("got %v, %v", one, err)
 	}
-	four, err := offered(bound("0.0.0.0:7"), "")
+	four, err := offeredAddrs(bound("0.0.0.0:7"), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestOffered(t *testing.T) {
 			t.Errorf("an IPv4 listener offers %s", a)
 		}
 	}
-	if _, err := offered(bound("[::]:7"), "no-such-interface"); err == nil {
+	if _, err := offeredAddrs(bound("[::]:7"), "no-such-interface"); err == nil {
 		t.Error("an interface that is not there was found")
 	}
 }
@@ -50,7 +50,7 @@ func TestChosen(t *testing.T) {
 		{"^docker0,lo", "lo", false},
 		{"^docker0,lo", "eth0", true},
 	} {
-		if got := chosen(c.choice, c.name); got != c.want {
+		if got := interfaceChosen(c.choice, c.name); got != c.want {
 			t.Errorf("chosen(%q, %q) = %v", c.choice, c.name, got)
 		}
 	}
@@ -59,14 +59,14 @@ func TestChosen(t *testing.T) {
 func TestNeighbours(t *testing.T) {
 	peers := [][]string{{"10.0.0.1:1/0000000000000001", "127.0.0.1:1"}, {"10.0.0.2:1"}, {"10.0.0.1:9"}, nil}
 	for rank, want := range [][]int{{0, 2}, {1}, {0, 2}, {3}} {
-		if got := neighbours(peers, rank); !slices.Equal(got, want) {
+		if got := sameHostRanks(peers, rank); !slices.Equal(got, want) {
 			t.Errorf("rank %d has the neighbours %v, not %v", rank, got, want)
 		}
 	}
 }
 
-// TestSeveralAddresses reaches a rank although its first addresses lead
-// nowhere, or to somebody else.
+// TestSeveralAddresses connects to a rank whose first addresses lead nowhere or to another
+// listener.
 func TestSeveralAddresses(t *testing.T) {
 	world := newWorld(t, 3, testOptions())
 	port := func(l *Listener) string {
@@ -74,11 +74,11 @@ func TestSeveralAddresses(t *testing.T) {
 		return a.hostPort
 	}
 	a, _ := parseAddr(world.listeners[2].Addrs()[0])
-	// Rank 1's address, but rank 2's number.
+	// rank 1's address with rank 2's id
 	wrong := addr{port(world.listeners[1]), a.id}.String()
 	peers := [][]string{world.listeners[0].Addrs(), world.listeners[1].Addrs(), {"127.0.0.1:1", wrong, a.String()}}
 	group := newGroup()
-	second := &world2{t: t}
+	second := &extraGroup{t: t}
 	for _, r := range []int{0, 1, 2} {
 		second.add(world.listeners[r].Mesh(MeshOptions{Group: group, Rank: r, Peers: peers}))
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// benchSizes are the bodies that BenchmarkExchange moves both ways.
+// benchSizes are the body sizes that BenchmarkExchange moves both ways.
 var benchSizes = []struct {
 	name  string
 	bytes int
-	count int // of exchanges in one round
+	count int // exchanges per round
 }{
 	{"4B", 4, 2000},
 	{"1KiB", 1 << 10, 2000},
@@ -26,14 +26,14 @@ var benchSizes = []struct {
 	{"64MiB", 64 << 20, 2},
 }
 
-// An order tells a child what to do next.
-type order struct {
+// A benchStep tells a child what to run next.
+type benchStep struct {
 	floor bool
 	bytes int
-	count int // zero: no more
+	count int // zero: no further step
 }
 
-func (o order) frame(peer int) *transport.Frame {
+func (o benchStep) frame(peer int) *transport.Frame {
 	b := make([]byte, 24)
 	if o.floor {
 		b[0] = 1
@@ -43,8 +43,8 @@ func (o order) frame(peer int) *transport.Frame {
 	return &transport.Frame{Peer: peer, Body: b}
 }
 
-// An exchanger is one end of a benchmark: a mesh, and beside it a bare socket.
-type exchanger struct {
+// A benchPeer is one end of a benchmark: a mesh, and a plain socket for comparison.
+type benchPeer struct {
 	m    *Mesh
 	w    *wait.Waiter
 	bare *conn
@@ -52,8 +52,8 @@ type exchanger struct {
 	in   []byte
 }
 
-// run carries out an order and returns how long each exchange took.
-func (x *exchanger) run(o order) ([]time.Duration, error) {
+// run runs a step and returns how long each exchange took.
+func (x *benchPeer) run(o benchStep) ([]time.Duration, error) {
 	if len(x.out) < o.bytes {
 		x.out, x.in = make([]byte, o.bytes), make([]byte, o.bytes)
 	}
@@ -77,8 +77,8 @@ func (x *exchanger) run(o order) ([]time.Duration, error) {
 	return took, nil
 }
 
-// bareExchange is the floor: the same bytes, no framing, no waiting but
-// trying.
+// bareExchange is the lower bound: the same bytes on plain sockets, without headers, by polling
+// only.
 func bareExchange(fd int, out, in []byte) error {
 	for len(out)+len(in) > 0 {
 		if len(out) > 0 {
@@ -94,7 +94,7 @@ func bareExchange(fd int, out, in []byte) error {
 				return err
 			}
 			if n == 0 && e == 0 {
-				return errCut
+				return errNoGoodbye
 			}
 			in = in[n:]
 		}
@@ -102,10 +102,10 @@ func bareExchange(fd int, out, in []byte) error {
 	return nil
 }
 
-// newExchanger connects the bare sockets of two ranks: rank 0 listens and
-// sends its address in a frame.
-func newExchanger(m *Mesh) (*exchanger, error) {
-	x := &exchanger{m: m, w: newWaiter()}
+// newExchanger connects the plain sockets of two ranks. Rank 0 listens and sends its address in a
+// frame.
+func newExchanger(m *Mesh) (*benchPeer, error) {
+	x := &benchPeer{m: m, w: newWaiter()}
 	where := &transport.Frame{Peer: 1 - m.Rank(), Body: make([]byte, 2)}
 	var c net.Conn
 	var err error
@@ -129,20 +129,20 @@ func newExchanger(m *Mesh) (*exchanger, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.bare, err = detach(c, time.Minute)
+	x.bare, err = detachFD(c, time.Minute)
 	return x, err
 }
 
-// obey carries out orders until there are no more.
-func (x *exchanger) obey() error {
+// serve runs the steps of the other end until there are no more.
+func (x *benchPeer) serve() error {
 	defer x.bare.close()
-	f := order{}.frame(1 - x.m.Rank())
+	f := benchStep{}.frame(1 - x.m.Rank())
 	for {
 		x.w = newWaiter()
 		if err := x.m.Exchange(x.w, nil, f); err != nil {
 			return err
 		}
-		o := order{
+		o := benchStep{
 			f.Body[0] != 0, int(binary.LittleEndian.Uint64(f.Body[8:])), int(binary.LittleEndian.Uint64(f.Body[16:])),
 		}
 		if o.count == 0 {
@@ -154,8 +154,8 @@ func (x *exchanger) obey() error {
 	}
 }
 
-// give gives an order to the other end and takes part in it.
-func (x *exchanger) give(o order) ([]time.Duration, error) {
+// lead sends a step to the other end and takes part in it.
+func (x *benchPeer) lead(o benchStep) ([]time.Duration, error) {
 	x.w = newWaiter()
 	if err := x.m.Exchange(x.w, o.frame(1-x.m.Rank()), nil); err != nil || o.count == 0 {
 		return nil, err
@@ -168,10 +168,10 @@ func childBench(m *Mesh) error {
 	if err != nil {
 		return err
 	}
-	return x.obey()
+	return x.serve()
 }
 
-// benchExchange measures both ways in turn, and reports the medians.
+// benchExchange measures mesh and plain sockets in turn, and reports the medians.
 func benchExchange(b *testing.B, m *Mesh) {
 	x, err := newExchanger(m)
 	if err != nil {
@@ -182,13 +182,13 @@ func benchExchange(b *testing.B, m *Mesh) {
 		b.Run(size.name, func(b *testing.B) {
 			var took [2][]time.Duration
 			for _, floor := range []bool{false, true} {
-				if _, err := x.give(order{floor, size.bytes, max(size.count/4, 2)}); err != nil {
+				if _, err := x.lead(benchStep{floor, size.bytes, max(size.count/4, 2)}); err != nil {
 					b.Fatal(err)
 				}
 			}
 			for b.Loop() {
 				for i, floor := range []bool{false, true} {
-					list, err := x.give(order{floor, size.bytes, size.count})
+					list, err := x.lead(benchStep{floor, size.bytes, size.count})
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -202,7 +202,7 @@ func benchExchange(b *testing.B, m *Mesh) {
 			b.ReportMetric(float64(own)/float64(floor), "ratio")
 		})
 	}
-	if _, err := x.give(order{}); err != nil {
+	if _, err := x.lead(benchStep{}); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -212,15 +212,14 @@ func median(list []time.Duration) time.Duration {
 	return list[len(list)/2]
 }
 
-// BenchmarkProcesses exchanges bodies with another process, beside a bare
-// socket that moves the same bytes.
+// BenchmarkProcesses exchanges bodies with another process, compared with plain sockets.
 func BenchmarkProcesses(b *testing.B) {
-	m, children := newFamily(b, 2, "bench")
+	m, children := startChildren(b, 2, "bench")
 	benchExchange(b, m)
 	children[0].wait(b)
 }
 
-// BenchmarkThreads is the same between two goroutines of this process.
+// BenchmarkThreads exchanges bodies between two goroutines.
 func BenchmarkThreads(b *testing.B) {
 	w := newWorld(b, 2, testOptions())
 	end := make(chan error, 1)

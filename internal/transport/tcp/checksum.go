@@ -3,28 +3,29 @@ package tcp
 import (
 	"net/netip"
 
+	"github.com/tutti-go/tutti/internal/crc32c"
 	"github.com/tutti-go/tutti/internal/transport"
 	"golang.org/x/sys/unix"
 )
 
-// hasSum tells a checksum of zero from none.
+// hasSum marks a checksum as present, so that a checksum of zero differs from none.
 const hasSum = 1 << 32
 
-// checksum is that of a head, if there is one, and a body. It is never zero.
+// checksum returns the checksum of a head, which may be nil, and a body. It is never zero.
 func checksum(head *transport.Head, body []byte) uint64 {
 	var sum uint32
 	if head != nil {
-		sum = transport.Sum(0, head[:])
+		sum = crc32c.Update(0, head[:])
 	}
-	return hasSum | uint64(transport.Sum(sum, body))
+	return hasSum | uint64(crc32c.Update(sum, body))
 }
 
-// damaged is the error for what has another checksum than it was sent with.
+// damaged returns the error for a wrong checksum.
 func (l *link) damaged() error {
 	return &transport.CorruptError{Peer: l.peer, Addr: l.remote()}
 }
 
-// remote is where the other side of a connection is.
+// remote is the address of the other side.
 func (c *conn) remote() string {
 	at, _ := unix.Getpeername(c.fd)
 	switch a := at.(type) {

@@ -13,10 +13,10 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// childEnv tells the test binary that it is a rank of a test in its parent.
+// childEnv makes the test binary a rank of a test in its parent. It names the role.
 const childEnv = "TUTTI_TCP_TEST_CHILD"
 
-// roles are what a child can do. What it returns is the end of the process.
+// roles are the functions of child processes, whose exit status is the result.
 var roles = map[string]func(m *Mesh) error{
 	"ring":  childRing,
 	"bench": childBench,
@@ -34,8 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A job is what a child is told on its standard input, after it has told its
-// addresses on its standard output.
+// A job is sent to a child on its standard input, after the child has printed its addresses.
 type job struct {
 	Group Group
 	Rank  int
@@ -73,8 +72,8 @@ type child struct {
 	out *bufio.Reader
 }
 
-// newFamily makes a group of this process, rank 0, and n-1 children.
-func newFamily(tb testing.TB, n int, role string) (*Mesh, []*child) {
+// startChildren makes a group of this process, rank 0, and n-1 children.
+func startChildren(tb testing.TB, n int, role string) (*Mesh, []*child) {
 	tb.Helper()
 	self := proctest.Self(tb)
 	l, err := Listen(testOptions())
@@ -123,7 +122,7 @@ func newFamily(tb testing.TB, n int, role string) (*Mesh, []*child) {
 	return m, children
 }
 
-// line reads what a child says next.
+// line reads the next line of a child's output.
 func (c *child) line(tb testing.TB) string {
 	tb.Helper()
 	line, err := c.out.ReadString('\n')
@@ -133,7 +132,7 @@ func (c *child) line(tb testing.TB) string {
 	return line
 }
 
-// wait waits for a child to end well.
+// wait waits until a child exits successfully.
 func (c *child) wait(tb testing.TB) {
 	tb.Helper()
 	if err := c.cmd.Wait(); err != nil {

@@ -10,28 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxMove bounds what one system call moves.
-const maxMove = 512 << 10
+// maxSyscallBytes bounds what one system call moves.
+const maxSyscallBytes = 512 << 10
 
 // A conn is a connected, non-blocking socket. One goroutine at a time uses it.
 type conn struct {
-	fd     int
-	secure *secure // nil: in the clear
-	vec    vector
-	dead   time.Duration // how long the other side's kernel may be silent
+	fd        int
+	tls       *tlsConn // nil: not encrypted
+	vec       vector
+	deadAfter time.Duration // how long the peer's kernel may be silent
 }
 
-// detach takes the descriptor out of a connection of package net, whose
-// handshake is over, and closes the connection. See Options.DeadAfter.
-func detach(c net.Conn, dead time.Duration) (*conn, error) {
+// detachFD takes the descriptor out of a connection of package net after its handshake, and closes
+// that connection. dead is Options.DeadAfter.
+func detachFD(c net.Conn, dead time.Duration) (*conn, error) {
 	defer c.Close()
-	s := secured(c)
+	s := tlsConnOf(c)
 	if s != nil {
 		c = s.plain
 	}
 	socket, ok := c.(syscall.Conn)
 	if !ok {
-		return nil, errors.New("not a socket")
+		return nil, errors.New("the connection is not a socket")
 	}
 	raw, err := socket.SyscallConn()
 	if err != nil {
@@ -47,21 +47,20 @@ func detach(c net.Conn, dead time.Duration) (*conn, error) {
 	if dupErr != nil {
 		return nil, dupErr
 	}
-	if err := errors.Join(unix.SetNonblock(fd, true), tune(fd, dead)); err != nil {
+	if err := errors.Join(unix.SetNonblock(fd, true), setOptions(fd, dead)); err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}
 	if s != nil {
-		s.use(fd)
+		s.setFD(fd)
 	}
-	return &conn{fd: fd, secure: s, dead: dead}, nil
+	return &conn{fd: fd, tls: s, deadAfter: dead}, nil
 }
 
-// write writes what it can of a and then b: zero bytes means that the socket
-// would block.
+// write writes what the socket takes of a and then b. Zero bytes means that it would block.
 func (c *conn) write(a, b []byte) (int, error) {
-	if c.secure != nil {
-		return c.secure.write(a, b)
+	if c.tls != nil {
+		return c.tls.write(a, b)
 	}
 	var n int
 	var e syscall.Errno
@@ -69,18 +68,17 @@ func (c *conn) write(a, b []byte) (int, error) {
 	case len(b) == 0:
 		n, e = sysSend(c.fd, a)
 	case len(a) == 0:
-		n, e = sysSend(c.fd, b[:min(len(b), maxMove)])
+		n, e = sysSend(c.fd, b[:min(len(b), maxSyscallBytes)])
 	default:
-		n, e = c.vec.send(c.fd, a, b[:min(len(b), maxMove)])
+		n, e = c.vec.send(c.fd, a, b[:min(len(b), maxSyscallBytes)])
 	}
 	return n, failure(e)
 }
 
-// read reads what there is into a and then b: zero bytes means that there is
-// nothing yet.
+// read reads into a and then b. Zero bytes means that it would block.
 func (c *conn) read(a, b []byte) (int, error) {
-	if c.secure != nil {
-		return c.secure.read(a, b)
+	if c.tls != nil {
+		return c.tls.read(a, b)
 	}
 	var n int
 	var e syscall.Errno
@@ -88,9 +86,9 @@ func (c *conn) read(a, b []byte) (int, error) {
 	case len(b) == 0:
 		n, e = sysRecv(c.fd, a)
 	case len(a) == 0:
-		n, e = sysRecv(c.fd, b[:min(len(b), maxMove)])
+		n, e = sysRecv(c.fd, b[:min(len(b), maxSyscallBytes)])
 	default:
-		n, e = c.vec.recv(c.fd, a, b[:min(len(b), maxMove)])
+		n, e = c.vec.recv(c.fd, a, b[:min(len(b), maxSyscallBytes)])
 	}
 	if n == 0 && e == 0 {
 		return 0, io.EOF
@@ -98,12 +96,12 @@ func (c *conn) read(a, b []byte) (int, error) {
 	return n, failure(e)
 }
 
-// flushed reports whether all that write has taken is with the kernel.
-func (c *conn) flushed() bool { return c.secure == nil || len(c.secure.out) == 0 }
+// flushed reports whether the kernel has all data that write has taken.
+func (c *conn) flushed() bool { return c.tls == nil || len(c.tls.out) == 0 }
 
 func (c *conn) close() { _ = unix.Close(c.fd) }
 
-// failure is the error for e, unless e only means "not now".
+// failure returns the error for e, nil if the call would block or was interrupted.
 func failure(e syscall.Errno) error {
 	if e == 0 || e == unix.EAGAIN || e == unix.EINTR {
 		return nil

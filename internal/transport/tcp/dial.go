@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// stagger is the head start that each address of a peer has over the next.
+	// stagger is the delay between dials of two addresses of a peer.
 	stagger = 200 * time.Millisecond
-	// again is the pause before a peer is called once more, tries how often
-	// that is done when the handshake was cut off.
-	again = 50 * time.Millisecond
-	tries = 6
+	// retryPause is the pause before a peer is dialed again. maxTries bounds the dials of a peer
+	// whose connection ends during the handshake.
+	retryPause = 50 * time.Millisecond
+	maxTries   = 6
 )
 
-// dial calls a peer until it answers or is known to be gone.
+// dial dials a peer until it answers, refuses or has exited.
 func (m *Mesh) dial(ctx context.Context, s *slot) (*conn, error) {
 	for try := 1; ; try++ {
 		c, err := m.dialOnce(ctx, s)
@@ -38,30 +38,30 @@ func (m *Mesh) dial(ctx context.Context, s *slot) (*conn, error) {
 		case errors.Is(err, statusClosed):
 			return nil, transport.ErrClosed
 		case errors.Is(err, statusCrossed):
-			// The peer's own call is on its way, unless the peer dies first;
-			// then the next call finds out.
+			// The peer's own dial is under way. If the peer exits before it arrives, the next dial
+			// fails.
 			try = 1
-		case try < tries && cutOff(err):
+		case try < maxTries && disconnected(err):
 		default:
 			return nil, err
 		}
 		select {
 		case <-s.ready:
 		case <-ctx.Done():
-		case <-time.After(time.Duration(try) * again):
+		case <-time.After(time.Duration(try) * retryPause):
 		}
 	}
 }
 
-// cutOff reports whether a handshake ended in a way that says nothing about
-// the peer: its listener may just have had too many callers.
-func cutOff(err error) bool {
+// disconnected reports whether a handshake ended without a reason: the listener may have had too
+// many pending connections.
+func disconnected(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// dialOnce makes one call: it tries the peer's addresses, takes the first
-// where the right listener answers, and waits to be welcome.
+// dialOnce dials the addresses of a peer, takes the first at which the right listener answers, and
+// waits for the welcome.
 func (m *Mesh) dialOnce(ctx context.Context, s *slot) (*conn, error) {
 	t := target{
 		l: m.l, wg: &m.wg, addrs: m.peers[s.peer], limit: m.l.opts.HandshakeTimeout,
@@ -71,31 +71,31 @@ func (m *Mesh) dialOnce(ctx context.Context, s *slot) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return detach(c, m.l.opts.DeadAfter)
+	return detachFD(c, m.l.opts.DeadAfter)
 }
 
-// A target is a listener that is called.
+// A target is a listener to connect to.
 type target struct {
 	l     *Listener
-	wg    *sync.WaitGroup // of the attempts
+	wg    *sync.WaitGroup // counts the attempts
 	addrs []addr
 	hello hello
-	// limit bounds the handshake up to the proof. Zero: the context alone does.
+	// limit bounds the handshake up to the proof. Zero: only the context does.
 	limit time.Duration
-	// connectTime bounds the connection to one address. Zero: limit alone does.
+	// connectTime bounds the connection to one address. Zero: only limit does.
 	connectTime time.Duration
 }
 
-// connect returns a connection on which this caller is welcome.
+// connect returns a connection for which the listener has sent a welcome.
 func (t *target) connect(ctx context.Context) (net.Conn, error) {
-	answered, err := t.race(ctx)
+	answered, err := t.firstAnswer(ctx)
 	if err != nil {
 		return nil, err
 	}
 	c := answered.conn
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	defer stop()
-	// The welcome comes when the peer has made the group.
+	// The welcome comes when the peer has made the group, so there is no deadline.
 	_ = c.SetDeadline(time.Time{})
 	_, err = c.Write(answered.proof)
 	if err == nil {
@@ -109,14 +109,14 @@ func (t *target) connect(ctx context.Context) (net.Conn, error) {
 	return c, nil
 }
 
-// An attempt is one address's answer.
+// An attempt is the result of dialing one address.
 type attempt struct {
 	conn  net.Conn
 	proof []byte
 	err   error
 }
 
-// attemptErrors are why no address answered. Addresses often fail alike.
+// attemptErrors are the errors of all addresses. Error lists equal texts once.
 type attemptErrors []error
 
 func (a attemptErrors) Error() string {
@@ -131,11 +131,10 @@ func (a attemptErrors) Error() string {
 
 func (a attemptErrors) Unwrap() []error { return a }
 
-// race calls the addresses, each a little after the one before it or at
-// once when that has failed, and returns the first that passes the handshake
-// up to the proof. The others never see one and are closed. If none does, the error
-// has the reason of each attempt.
-func (t *target) race(ctx context.Context) (attempt, error) {
+// firstAnswer dials the addresses, each stagger after the one before, or at once after a failure.
+// It returns the first connection that passes the handshake up to the proof, and closes the others
+// without sending a proof. If none passes, the error holds the reason of each attempt.
+func (t *target) firstAnswer(ctx context.Context) (attempt, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if t.limit > 0 {
@@ -150,10 +149,10 @@ func (t *target) race(ctx context.Context) (attempt, error) {
 			a := t.addrs[next]
 			next++
 			running++
-			t.wg.Go(func() { answers <- t.knock(ctx, a) })
+			t.wg.Go(func() { answers <- t.tryAddr(ctx, a) })
 		}
 	}
-	// The attempts that have lost end with the context.
+	// The losing attempts end with the context.
 	defer func() {
 		if rest := running; rest > 0 {
 			cancel()
@@ -189,9 +188,8 @@ func (t *target) race(ctx context.Context) (attempt, error) {
 	return attempt{}, errs
 }
 
-// knock connects to one address and finds out whether the right listener is
-// there.
-func (t *target) knock(ctx context.Context, a addr) attempt {
+// tryAddr connects to one address and runs clientHandshake.
+func (t *target) tryAddr(ctx context.Context, a addr) attempt {
 	d := net.Dialer{KeepAlive: -1, Timeout: t.connectTime}
 	c, err := d.DialContext(ctx, "tcp", a.hostPort)
 	if err != nil {
@@ -204,11 +202,11 @@ func (t *target) knock(ctx context.Context, a addr) attempt {
 	stop := context.AfterFunc(ctx, func() { _ = plain.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if t.limit == 0 {
-		_ = keepalive.Bound(c, t.l.opts.DeadAfter) // where it cannot be had, the deadline ends the wait
+		_ = keepalive.Apply(c, t.l.opts.DeadAfter) // without it the deadline ends the wait
 	}
 	var binding []byte
 	if config := t.l.opts.TLS; config != nil {
-		sc, err := secureClient(c, config)
+		sc, err := newTLSClient(c, config)
 		if err != nil {
 			_ = c.Close()
 			return attempt{err: err}
@@ -217,7 +215,7 @@ func (t *target) knock(ctx context.Context, a addr) attempt {
 	}
 	h := t.hello
 	h.listener = a.id
-	proof, err := greet(c, &h, t.l.opts.Secret, binding)
+	proof, err := clientHandshake(c, &h, t.l.opts.Secret, binding)
 	if err != nil {
 		_ = c.Close()
 		return attempt{err: err}

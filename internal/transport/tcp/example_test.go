@@ -10,8 +10,8 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Two ranks of one process exchange a frame. In a job each process has one
-// listener, and learns the others' addresses from the store.
+// Two ranks of one process exchange a frame. In a job each process has one listener and gets the
+// other addresses through the control channel.
 func Example() {
 	var listeners [2]*tcp.Listener
 	var peers [][]string

@@ -8,11 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exchange moves frames on the calling goroutine: it tries to write and to
-// read in turn until both are done.
+// Exchange writes and reads in turn on the calling goroutine until both frames are complete.
 func (m *Mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
-	m.exchanging.Lock()
-	defer m.exchanging.Unlock()
+	m.exchangeMu.Lock()
+	defer m.exchangeMu.Unlock()
 	x := &m.exchange
 	x.out, x.in, x.broken = nil, nil, nil
 	if out != nil {
@@ -39,28 +38,29 @@ func (m *Mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
 	return x.run(w, in)
 }
 
-// frameLink returns the link for frames with a peer, and waits for it if need
-// be.
+// frameLink returns the link for frames with a peer, and waits until it is connected.
 func (m *Mesh) frameLink(w *wait.Waiter, peer int) (*link, error) {
 	if peer < 0 || peer >= m.size || peer == m.rank {
-		return nil, fmt.Errorf("tcp: rank %d exchanges frames with rank %d of %d", m.rank, peer, m.size)
+		return nil, fmt.Errorf("tcp: rank %d cannot exchange frames with rank %d of %d", m.rank, peer, m.size)
 	}
 	s := &m.slots[laneFrames][peer]
 	if l := s.link.Load(); l != nil {
 		return l, nil
 	}
-	return m.await(w, s)
+	return m.awaitLink(w, s)
 }
 
-// An exchange is the state of Exchange, kept from call to call so that nothing
-// is allocated.
+// An exchange is the state of Exchange. It is kept between calls so that no call allocates.
+// Mesh.exchangeMu guards it.
 type exchange struct {
-	patience
-	out, in *link // nil: none, or done
+	spinPoll
+	out, in *link // nil: none, or complete
 	broken  error // why out's frame could not be sent
 	fds     [2]unix.PollFd
 }
 
+// run moves both frames until they are complete. After an error a frame may be partly moved, and the
+// mesh can only be closed. A peer whose host is silent is lost. The caller holds Mesh.exchangeMu.
 func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
 	x.begin()
 	for {
@@ -71,7 +71,7 @@ func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
 				return x.out.lost(err)
 			}
 			if err != nil {
-				// What the peer said before it went may explain it.
+				// A goodbye that the peer sent before may explain it.
 				x.broken = &transport.LostError{Peer: x.out.peer, Err: err}
 			}
 			if done || err != nil {
@@ -85,7 +85,7 @@ func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
 				return x.in.lost(err)
 			}
 			if done {
-				if err := x.take(in); err != nil {
+				if err := x.completeReceive(in); err != nil {
 					return err
 				}
 			}
@@ -94,13 +94,13 @@ func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
 		if x.out == nil && x.in == nil {
 			return x.broken
 		}
-		asleep, err := x.turn(w, moved)
+		sleepNow, err := x.afterTry(w, moved)
 		if err != nil {
 			return err
 		}
-		if asleep && x.sleep(x.poll()) {
+		if sleepNow && x.sleep(x.pollFDs()) {
 			for _, l := range [2]*link{x.out, x.in} {
-				if l != nil && silent(l.fd, l.dead) {
+				if l != nil && hostSilent(l.fd, l.deadAfter) {
 					return l.lost(unix.ETIMEDOUT)
 				}
 			}
@@ -108,19 +108,19 @@ func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
 	}
 }
 
-// take completes the frame that has been received.
-func (x *exchange) take(in *transport.Frame) error {
+// completeReceive validates the received frame.
+func (x *exchange) completeReceive(in *transport.Frame) error {
 	l := x.in
 	x.in = nil
 	h := &l.in.header
 	if h.kind != kindFrame {
 		return l.unexpected()
 	}
-	l.got++
-	if h.id != l.got {
-		return l.lost(fmt.Errorf("it sent frame %d where %d was due", h.id, l.got))
+	l.received++
+	if h.id != l.received {
+		return l.lost(fmt.Errorf("it sent frame %d instead of frame %d", h.id, l.received))
 	}
-	in.Head = *l.in.headOf()
+	in.Head = *l.in.headBytes()
 	if h.length != len(in.Body) {
 		return &transport.LengthError{Peer: l.peer, Want: len(in.Body), Sent: h.length}
 	}
@@ -131,8 +131,8 @@ func (x *exchange) take(in *transport.Frame) error {
 	return nil
 }
 
-// poll returns what to sleep on.
-func (x *exchange) poll() []unix.PollFd {
+// pollFDs returns the descriptors to sleep on.
+func (x *exchange) pollFDs() []unix.PollFd {
 	n := 0
 	if x.in != nil {
 		x.fds[n] = unix.PollFd{Fd: int32(x.in.fd), Events: unix.POLLIN}

@@ -12,13 +12,13 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// someSizes go round the edges of headers, small bodies and single calls.
+// someSizes lie around the sizes of headers, small bodies and single system calls.
 var someSizes = []int{
 	0, 1, 3, 4, 47, 48, 79, 80, 81, 1000, smallBody - 1, smallBody, smallBody + 1, 4096, 65_535, 65_536, 100_001,
-	maxMove - headerBytes, maxMove - 1, maxMove, maxMove + 1, 3<<20 + 5, 8 << 20, 0, 1,
+	maxSyscallBytes - headerBytes, maxSyscallBytes - 1, maxSyscallBytes, maxSyscallBytes + 1, 3<<20 + 5, 8 << 20, 0, 1,
 }
 
-// kinds are the ways to connect that tests go through.
+// kinds are the Options that tests run with.
 func kinds(t *testing.T) map[string]Options {
 	six := testOptions()
 	six.Listen = "[::1]:0"
@@ -42,8 +42,7 @@ func TestExchangeSizes(t *testing.T) {
 	}
 }
 
-// TestExchangeOneWay sends without receiving and the other way round, more
-// than the buffers between hold.
+// TestExchangeOneWay sends without receiving and the reverse, more than the socket buffers hold.
 func TestExchangeOneWay(t *testing.T) {
 	for name, opts := range kinds(t) {
 		t.Run(name, func(t *testing.T) {
@@ -71,8 +70,7 @@ func TestExchangeOneWay(t *testing.T) {
 	}
 }
 
-// TestExchangeLength compares lengths where the receiver expects more, less,
-// or nothing.
+// TestExchangeLength receives with an expected length that is larger, smaller or zero.
 func TestExchangeLength(t *testing.T) {
 	for _, c := range []struct{ sent, want int }{{4, 5}, {5, 4}, {0, 1}, {1, 0}, {4, 100_000}, {100_000, 4}, {100_000, 100_001}} {
 		t.Run(fmt.Sprintf("%d for %d", c.sent, c.want), func(t *testing.T) {
@@ -107,14 +105,13 @@ func TestExchangeWrongPeer(t *testing.T) {
 	}
 }
 
-// TestNoAllocation counts what frames and messages allocate once they are
-// warm. The runtime allocates, too, for threads that it starts: the fewest of
-// several rounds count.
+// TestNoAllocation counts the allocations of frames and messages after a warm-up. The runtime
+// allocates for threads that it starts, so the round with the fewest allocations counts.
 func TestNoAllocation(t *testing.T) {
 	const runs, warm, rounds = 250, 4, 4
 	one := func(name string, f func(m *Mesh, w *wait.Waiter) func() error) {
 		t.Run(name, func(t *testing.T) {
-			var counts []uint64 // of allocations, after each round
+			var counts []uint64 // allocations after each round
 			world := newWorld(t, 2, testOptions())
 			world.run(t, func(m *Mesh, w *wait.Waiter) error {
 				g := f(m, w)
@@ -134,7 +131,7 @@ func TestNoAllocation(t *testing.T) {
 			for i := warm; i < len(counts); i++ {
 				fewest = min(fewest, counts[i]-counts[i-1])
 			}
-			// Much less than one per run is the runtime's own.
+			// Fewer than one per ten runs are the runtime's.
 			if fewest > runs/10 {
 				t.Errorf("%d allocations in %d runs of 2 ranks", fewest, runs)
 			}

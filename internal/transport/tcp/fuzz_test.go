@@ -56,13 +56,13 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// script is a connection on which the other side says what it was told to.
+// script is a connection whose peer sends a fixed sequence of bytes.
 type script struct {
 	io.Reader
 	io.Writer
 }
 
-// FuzzHandshake feeds both sides of the handshake with a stranger's words.
+// FuzzHandshake runs both sides of the handshake against arbitrary bytes.
 func FuzzHandshake(f *testing.F) {
 	h := hello{from: 0, to: 1, size: 2}
 	b := h.encode()
@@ -71,11 +71,11 @@ func FuzzHandshake(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		var h hello
 		accept := func(*hello) error { return nil }
-		if err := examine(script{bytes.NewReader(in), io.Discard}, &h, testSecret, nil, accept); err == nil {
+		if err := serverHandshake(script{bytes.NewReader(in), io.Discard}, &h, testSecret, nil, accept); err == nil {
 			t.Fatal("a stranger was believed")
 		}
 		h = hello{from: 0, to: 1, size: 2}
-		if _, err := greet(script{bytes.NewReader(in), io.Discard}, &h, testSecret, nil); err == nil {
+		if _, err := clientHandshake(script{bytes.NewReader(in), io.Discard}, &h, testSecret, nil); err == nil {
 			t.Fatal("a strange listener was believed")
 		}
 	})
@@ -94,7 +94,7 @@ func FuzzAddr(f *testing.F) {
 	})
 }
 
-// FuzzListener throws bytes at a live listener whose job goes on.
+// FuzzListener sends arbitrary bytes to a listener of a running job.
 func FuzzListener(f *testing.F) {
 	world := newWorld(f, 2, testOptions())
 	h := hello{from: 1, to: 0, size: 2, job: world.listeners[0].job, group: world.meshes[0].key.group}
@@ -103,7 +103,7 @@ func FuzzListener(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.0\r\n\r\n"))
 	f.Add(append(b[:], make([]byte, 100)...))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		c := knockOn(t, world.listeners[0])
+		c := dialListener(t, world.listeners[0])
 		_, _ = c.Write(in)
 		_ = c.(*net.TCPConn).CloseWrite()
 		said, err := io.ReadAll(c)
@@ -117,8 +117,8 @@ func FuzzListener(f *testing.F) {
 	})
 }
 
-// strange makes a stream of headers, some with bodies, of what the fuzzer says.
-func strange(in []byte) (out []byte) {
+// fuzzStream makes a stream of headers, some with bodies, from the fuzzer's input.
+func fuzzStream(in []byte) (out []byte) {
 	lengths := []int{0, 1, 9, 10, 11, 100, 1 << 20, maxBody, -1}
 	for ; len(in) >= 4; in = in[4:] {
 		h := header{
@@ -134,8 +134,8 @@ func strange(in []byte) (out []byte) {
 	return append(out, in...)
 }
 
-// FuzzPeer has a peer that has proven itself send anything on either lane:
-// whatever waits for it ends, well or with an error, and nothing else happens.
+// FuzzPeer lets an authenticated peer send arbitrary data on either lane. Every blocked call must
+// end, with or without an error.
 func FuzzPeer(f *testing.F) {
 	l, err := Listen(testOptions())
 	if err != nil {
@@ -143,7 +143,7 @@ func FuzzPeer(f *testing.F) {
 	}
 	f.Cleanup(func() { _ = l.Close() })
 	f.Add(byte(laneFrames), false, []byte{kindFrame, 3, 1, 0, kindFrame, 3, 2, 0, kindBye, 0, 0, 0})
-	f.Add(byte(laneMessages), false, []byte{kindReady, 3, 1, 0, kindData, 3, 1, 0, kindReady, 3, 2, 1, kindGone, 0, 2, 0})
+	f.Add(byte(laneMessages), false, []byte{kindReady, 3, 1, 0, kindData, 3, 1, 0, kindReady, 3, 2, 1, kindWithdrawn, 0, 2, 0})
 	f.Add(byte(laneMessages), false, []byte{kindReady, 3, 1, 0, kindReady, 3, 1, 1, kindData, 2, 1, 0, kindClear, 0, 1, 0})
 	f.Add(byte(laneMessages), true, []byte("what?"))
 	f.Fuzz(func(t *testing.T, lane byte, raw bool, in []byte) {
@@ -154,12 +154,12 @@ func FuzzPeer(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		c, err := pose(t, l, hello{lane: lane, from: 0, to: 1, size: 2, job: l.job, group: group}, testSecret)
+		c, err := dialAsRank(t, l, hello{lane: lane, from: 0, to: 1, size: 2, job: l.job, group: group}, testSecret)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !raw {
-			in = strange(in)
+			in = fuzzStream(in)
 		}
 		go func() {
 			_, _ = c.Write(in)
@@ -168,12 +168,12 @@ func FuzzPeer(f *testing.F) {
 		}()
 		w := newWaiter()
 		if lane == laneFrames {
-			// Whoever has received what it expected waits for more.
+			// A receiver that has its data receives more.
 			for err == nil {
 				err = m.Exchange(w, nil, &transport.Frame{Peer: 0, Body: make([]byte, 10)})
 			}
 		} else {
-			mails := []*mail{inMail(0, 0, 1, 10), inMail(0, 1, 1, 10), inMail(0, 1, 2, 10), outMail(1, 0, 2, 1, 10)}
+			mails := []*testMessage{newReceive(0, 0, 1, 10), newReceive(0, 1, 1, 10), newReceive(0, 1, 2, 10), newSend(1, 0, 2, 1, 10)}
 			for _, x := range mails {
 				m.Post(&x.Message)
 			}

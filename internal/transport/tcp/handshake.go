@@ -10,14 +10,14 @@ import (
 	"io"
 )
 
-// The handshake, all of fixed size:
+// The handshake consists of four messages of fixed size:
 //
-//	caller    hello       who calls whom, and a random number
-//	listener  challenge   its own random number, and its proof
-//	caller    proof       the caller commits to this connection
-//	listener  welcome     when the group is there
+//	dialer    hello       the ranks, the group and a nonce
+//	listener  challenge   a nonce and the listener's proof
+//	dialer    proof       the dialer commits to this connection
+//	listener  welcome     sent when the listener has made the group
 //
-// A proof is an HMAC, keyed with the job's secret, of everything said so far.
+// A proof is an HMAC over all earlier messages, keyed with the job's secret.
 const (
 	protocolVersion = 1
 	helloBytes      = 96
@@ -28,7 +28,7 @@ const (
 
 var handshakeMagic = [8]byte{'t', 'u', 't', 't', 'i', 't', 'c', 'p'}
 
-// The lanes of a mesh, and the one of connections that belong to no mesh.
+// The lanes of a mesh. laneControl is for connections that belong to no mesh.
 const (
 	laneFrames = iota
 	laneMessages
@@ -36,35 +36,35 @@ const (
 	laneControl = lanes
 )
 
-// A status is a listener's answer.
+// A status is a listener's answer in a challenge or a welcome.
 type status uint16
 
 const (
 	statusOK        status = iota
-	statusVersion          // it speaks another version
-	statusJob              // it belongs to another job
-	statusListener         // it is not the listener the caller looks for
-	statusClosed           // the group is closed already
-	statusCrossed          // both called at once, and its own call counts
+	statusVersion          // the dialer has another protocol version
+	statusJob              // the dialer belongs to another job
+	statusListener         // the hello names another listener
+	statusClosed           // the group is closed
+	statusCrossed          // both ranks dialed at once, and the listener's own dial is used
 	statusConnected        // the rank is connected already
-	statusFull             // too many wait for their groups
-	statusLate             // the group was not made in time
+	statusFull             // MaxParked connections wait for their groups
+	statusLate             // the group was not made within ParkTimeout
 	statusSize             // the group has another number of ranks
 )
 
 var statusText = map[status]string{
-	statusVersion:   "it speaks another version of the protocol",
+	statusVersion:   "it uses another version of the protocol",
 	statusJob:       "it belongs to another job",
 	statusListener:  "another process listens there",
 	statusClosed:    "it has closed the group",
-	statusCrossed:   "both ranks called at once",
+	statusCrossed:   "both ranks connected at once",
 	statusConnected: "the rank is connected already",
 	statusFull:      "too many connections wait for their groups",
 	statusLate:      "it did not make the group in time",
 	statusSize:      "its group has another number of ranks",
 }
 
-// Error says why the listener refused.
+// Error says why the listener has refused the connection.
 func (s status) Error() string {
 	if text, ok := statusText[s]; ok {
 		return text
@@ -73,11 +73,11 @@ func (s status) Error() string {
 }
 
 var (
-	errNotTutti = errors.New("it does not speak this protocol")
+	errNotTutti = errors.New("it does not use this protocol")
 	errSecret   = errors.New("it does not know the job's secret")
 )
 
-// A hello says who calls whom.
+// A hello says which rank connects to which.
 type hello struct {
 	lane     byte
 	from, to int
@@ -88,6 +88,7 @@ type hello struct {
 	nonce    [32]byte
 }
 
+// encode encodes a hello in its fixed layout.
 func (h *hello) encode() (b [helloBytes]byte) {
 	copy(b[:], handshakeMagic[:])
 	binary.LittleEndian.PutUint16(b[8:], protocolVersion)
@@ -102,8 +103,7 @@ func (h *hello) encode() (b [helloBytes]byte) {
 	return b
 }
 
-// decode reads a hello and checks that it makes sense. The error is a status
-// where the caller deserves an answer.
+// decode reads and validates a hello. The error is a status if the dialer should be sent an answer.
 func (h *hello) decode(b *[helloBytes]byte) error {
 	if [8]byte(b[:8]) != handshakeMagic {
 		return errNotTutti
@@ -114,7 +114,7 @@ func (h *hello) decode(b *[helloBytes]byte) error {
 	h.lane = b[10]
 	from, to, size := binary.LittleEndian.Uint32(b[12:]), binary.LittleEndian.Uint32(b[16:]), binary.LittleEndian.Uint32(b[20:])
 	if h.lane > laneControl || b[11] != 0 || size > 1<<24 || from >= size || to >= size || from == to {
-		return fmt.Errorf("it says that rank %d calls rank %d of %d on lane %d", from, to, size, h.lane)
+		return fmt.Errorf("it sent an invalid hello: from rank %d to rank %d of %d on lane %d", from, to, size, h.lane)
 	}
 	h.from, h.to, h.size = int(from), int(to), int(size)
 	copy(h.job[:], b[24:])
@@ -124,8 +124,7 @@ func (h *hello) decode(b *[helloBytes]byte) error {
 	return nil
 }
 
-// prove returns the proof of one side. The binding ties it to the TLS session,
-// if there is one.
+// prove returns the proof of one side. binding ties it to the TLS session; nil without TLS.
 func prove(secret []byte, side string, hello *[helloBytes]byte, nonce, binding []byte) []byte {
 	mac := hmac.New(sha256.New, secret)
 	mac.Write([]byte(side))
@@ -151,7 +150,7 @@ func challenge(s status, nonce, proof []byte) []byte {
 	return b
 }
 
-// welcome encodes the listener's last word.
+// welcome encodes the listener's last message.
 func welcome(s status) []byte {
 	b := make([]byte, welcomeBytes)
 	copy(b, handshakeMagic[:])
@@ -159,8 +158,8 @@ func welcome(s status) []byte {
 	return b
 }
 
-// readAnswer reads a challenge or a welcome, whose status is at the given
-// place.
+// readAnswer reads a challenge or a welcome whose status is at offset at. It returns the status as
+// an error.
 func readAnswer(r io.Reader, b []byte, at int) error {
 	if _, err := io.ReadFull(r, b); err != nil {
 		return err
@@ -174,9 +173,9 @@ func readAnswer(r io.Reader, b []byte, at int) error {
 	return nil
 }
 
-// greet is the caller's side up to the point where it knows that it has the
-// right listener. commit sends what is returned.
-func greet(c io.ReadWriter, h *hello, secret, binding []byte) (proof []byte, err error) {
+// clientHandshake is the dialer's side up to the listener's proof. The dialer sends the returned
+// proof to commit to this connection.
+func clientHandshake(c io.ReadWriter, h *hello, secret, binding []byte) (proof []byte, err error) {
 	_, _ = rand.Read(h.nonce[:]) // never fails
 	sent := h.encode()
 	if _, err := c.Write(sent[:]); err != nil {
@@ -187,20 +186,20 @@ func greet(c io.ReadWriter, h *hello, secret, binding []byte) (proof []byte, err
 		return nil, err
 	}
 	if !hmac.Equal(b[48:80], prove(secret, sideListener, &sent, b[16:48], binding)) {
-		// The listener deserves to know why the caller leaves.
+		// A wrong proof lets the listener log that the secrets differ.
 		_, _ = c.Write(make([]byte, proofBytes))
 		return nil, errSecret
 	}
 	return prove(secret, sideCaller, &sent, b[16:48], binding), nil
 }
 
-// examine is the listener's side up to the point where it knows the caller.
-// accept decides whether a hello is for this listener.
-func examine(c io.ReadWriter, h *hello, secret, binding []byte, accept func(*hello) error) error {
+// serverHandshake is the listener's side up to the dialer's proof. accept decides whether a hello
+// is for this listener.
+func serverHandshake(c io.ReadWriter, h *hello, secret, binding []byte, accept func(*hello) error) error {
 	var got [helloBytes]byte
 	if n, err := io.ReadFull(c, got[:]); err != nil {
-		if n == 0 && cutOff(err) {
-			return errElsewhere
+		if n == 0 && disconnected(err) {
+			return errCallerLeft
 		}
 		return err
 	}
@@ -221,8 +220,8 @@ func examine(c io.ReadWriter, h *hello, secret, binding []byte, accept func(*hel
 	}
 	var proof [proofBytes]byte
 	if _, err := io.ReadFull(c, proof[:]); err != nil {
-		if cutOff(err) {
-			return errElsewhere
+		if disconnected(err) {
+			return errCallerLeft
 		}
 		return err
 	}
@@ -232,7 +231,6 @@ func examine(c io.ReadWriter, h *hello, secret, binding []byte, accept func(*hel
 	return nil
 }
 
-// errElsewhere is why a caller left who had done nothing wrong: ranks call all
-// addresses of a peer, and go on with the first that answers, or with the
-// peer's own call.
-var errElsewhere = errors.New("it went on with another connection")
+// errCallerLeft says that a dialer has closed the connection in good order. A rank dials several
+// addresses of a peer, and continues with the first that answers or with the peer's own connection.
+var errCallerLeft = errors.New("it uses another connection")

@@ -8,38 +8,38 @@ import (
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
-// The kinds of things that follow each other on a connection.
+// The kinds of headers on a connection.
 const (
-	kindFrame = 1 + iota // a frame; a body follows
-	kindReady            // a message is ready to be sent
-	kindClear            // its receive is there: send it
-	kindData             // a piece of a message; a body follows
-	kindGone             // a message that was ready no longer is
-	kindBye              // nothing more will come
+	kindFrame     = 1 + iota // a frame; a body follows
+	kindReady                // announces a message
+	kindClear                // the receive is posted: send the data
+	kindData                 // a piece of a message; a body follows
+	kindWithdrawn            // an announced message is withdrawn
+	kindBye                  // the last header: the sender has closed its mesh
 	kindEnd
 )
 
 const (
-	// headerBytes is the size of what comes before every body.
+	// headerBytes is the size of the header before every body.
 	headerBytes = 32 + transport.HeadBytes
-	headerMagic = 0x31697474 // "tti1"
-	// maxBody bounds what a header may announce.
+	headerMagic = 0x31697474 // "tti1" in little-endian order
+	// maxBody bounds the length in a header, in bytes.
 	maxBody = min(1<<40, math.MaxInt)
 )
 
-// A header announces what follows: magic, kind, length, id and tag in 32
-// bytes, then the caller's head, which only frames and ready messages use.
+// A header precedes each body. It is encoded as magic, kind, length, id and tag in 32 bytes. The
+// caller's Head follows, which only frames and announcements use.
 type header struct {
 	kind   byte
-	length int    // of the body; of a ready message: of all of it
-	id     uint64 // a frame's number on its connection, a message's among the sender's
+	length int    // bytes of the body; of an announcement: of the whole message
+	id     uint64 // a frame's number on its connection, or a message's number at its sender
 	tag    int
-	// sum is the checksum of a frame or of a piece of a message, in the place of
-	// the tag, which those do not have; zero: it has none.
+	// sum is the checksum of a frame or a piece, zero if there is none. It is encoded in place of
+	// the tag, which those kinds do not have.
 	sum uint64
 }
 
-// put writes h without its head.
+// put encodes h without its Head.
 func (h *header) put(b []byte) {
 	_ = b[31]
 	binary.LittleEndian.PutUint32(b, headerMagic)
@@ -49,19 +49,19 @@ func (h *header) put(b []byte) {
 	binary.LittleEndian.PutUint64(b[24:], uint64(h.tag)|h.sum)
 }
 
-// parse reads what put has written, and trusts none of it.
+// parse decodes and validates a header.
 func (h *header) parse(b []byte) error {
 	_ = b[31]
 	if magic := binary.LittleEndian.Uint32(b); magic != headerMagic {
-		return fmt.Errorf("a header begins with %#08x", magic)
+		return fmt.Errorf("it sent a header that begins with %#08x", magic)
 	}
 	kind := binary.LittleEndian.Uint32(b[4:])
 	if kind == 0 || kind >= kindEnd {
-		return fmt.Errorf("a header of unknown kind %d", kind)
+		return fmt.Errorf("it sent a header of unknown kind %d", kind)
 	}
 	length := binary.LittleEndian.Uint64(b[8:])
 	if length > maxBody {
-		return fmt.Errorf("a header that announces %d bytes", length)
+		return fmt.Errorf("it sent a header with a length of %d bytes", length)
 	}
 	h.kind = byte(kind)
 	h.length = int(length)

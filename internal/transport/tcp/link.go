@@ -11,25 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// smallBody is the longest body that is copied behind its header, so that both
-// move in one plain call: for few bytes that is cheaper than a vector.
+// smallBody is the longest body, in bytes, that is copied behind its header, so that both move in
+// one plain call. For few bytes a copy is cheaper than a vector.
 const smallBody = 2 << 10
 
-// errCut is the reason when a connection ends without a goodbye.
-var errCut = errors.New("the connection ended without a goodbye: its process has died, or it gave up")
+// errNoGoodbye is the reason for a connection that ends without a goodbye.
+var errNoGoodbye = errors.New("the connection ended without a goodbye: its process has exited, or a transfer failed")
 
-// A link is one lane's connection to one peer: a conn on which headers and
-// bodies follow each other. Each direction has at most one of them under way.
+// A link is one lane's connection to one peer, which carries headers and bodies. In each direction
+// at most one is in progress. Mesh.exchangeMu or messenger.mu guards it, depending on the lane.
 type link struct {
 	peer int
 	conn
-	out  sending
-	in   receiving
-	sent uint64 // frames so far
-	got  uint64
+	out      sending
+	in       receiving
+	sent     uint64 // frames sent
+	received uint64
 
-	said   bool // goodbye
-	broken bool // in the middle of something, for good
+	byeSent bool // the goodbye is sent
+	broken  bool // a header or body is partly sent and will not be completed
 }
 
 func newLink(peer int, c *conn) *link {
@@ -38,15 +38,15 @@ func newLink(peer int, c *conn) *link {
 	return l
 }
 
-// sending is what is left to write of a header and its body.
+// sending holds the rest of a header and its body.
 type sending struct {
-	buf  [headerBytes + smallBody]byte
-	head []byte
-	body []byte
-	mid  bool // something of it is written
+	buf     [headerBytes + smallBody]byte
+	head    []byte
+	body    []byte
+	partial bool // a part is written
 }
 
-// start begins to send. The body is the caller's until it is done.
+// start begins to send. The caller must not change body until send reports done.
 func (s *sending) start(h header, head *transport.Head, body []byte) {
 	race.ReadRange(unsafe.Pointer(unsafe.SliceData(body)), len(body))
 	h.put(s.buf[:])
@@ -55,15 +55,14 @@ func (s *sending) start(h header, head *transport.Head, body []byte) {
 	} else {
 		clear(s.buf[headerBytes-len(head) : headerBytes])
 	}
-	s.head, s.body, s.mid = s.buf[:headerBytes], body, false
+	s.head, s.body, s.partial = s.buf[:headerBytes], body, false
 	if len(body) <= smallBody {
 		s.head = s.buf[:headerBytes+copy(s.buf[headerBytes:], body)]
 		s.body = nil
 	}
 }
 
-// send writes what it can and reports whether anything moved and whether it
-// is all gone.
+// send writes what the socket takes. It reports whether anything moved and whether all is written.
 func (l *link) send() (moved, done bool, err error) {
 	s := &l.out
 	n, err := l.write(s.head, s.body)
@@ -71,7 +70,7 @@ func (l *link) send() (moved, done bool, err error) {
 		return false, false, err
 	}
 	if n > 0 {
-		s.mid = true
+		s.partial = true
 		k := min(n, len(s.head))
 		s.head = s.head[k:]
 		s.body = s.body[n-k:]
@@ -79,36 +78,34 @@ func (l *link) send() (moved, done bool, err error) {
 	if len(s.head)+len(s.body) > 0 || !l.flushed() {
 		return n > 0, false, nil
 	}
-	s.head, s.body, s.mid = nil, nil, false // lets go of the caller's memory
+	s.head, s.body, s.partial = nil, nil, false // releases the caller's memory
 	return true, true, nil
 }
 
-// receiving is what is left to read of a header and the body expected with it.
+// receiving holds the rest of a header and of the body expected with it.
 type receiving struct {
-	buf    [headerBytes + smallBody]byte
-	head   []byte
-	body   []byte
-	small  []byte // where a body goes that arrives behind its header in buf
-	whole  []byte // the body
-	header header
-	known  bool // the header is there
+	buf       [headerBytes + smallBody]byte
+	head      []byte
+	body      []byte
+	smallBody []byte // destination of a body that arrives behind its header in buf
+	fullBody  []byte // the destination of the body
+	header    header
+	parsed    bool // the header is complete
 }
 
-// start begins to receive a header, and a body that the caller expects to
-// follow it.
+// start begins to receive a header, and the body that the caller expects after it.
 func (r *receiving) start(body []byte) {
-	r.head, r.body, r.small, r.whole, r.known = r.buf[:headerBytes], body, nil, body, false
+	r.head, r.body, r.smallBody, r.fullBody, r.parsed = r.buf[:headerBytes], body, nil, body, false
 	if len(body) <= smallBody {
-		r.head, r.body, r.small = r.buf[:headerBytes+len(body)], nil, body
+		r.head, r.body, r.smallBody = r.buf[:headerBytes+len(body)], nil, body
 	}
 }
 
-// started reports whether a part has been read.
-func (r *receiving) started() bool { return r.known || len(r.head) < headerBytes+len(r.small) }
+// started reports whether a part was read.
+func (r *receiving) started() bool { return r.parsed || len(r.head) < headerBytes+len(r.smallBody) }
 
-// receive reads what there is and reports whether anything moved, and whether
-// all that start asked for is there. It stops after the header when that is
-// not of the given kind or length.
+// receive reads without blocking. It reports whether anything moved, and whether the header and
+// body of start are complete. It stops after the header if the kind or the length differs.
 func (l *link) receive(kind byte, length int) (moved, done bool, err error) {
 	r := &l.in
 	n, err := l.read(r.head, r.body)
@@ -121,14 +118,14 @@ func (l *link) receive(kind byte, length int) (moved, done bool, err error) {
 	k := min(n, len(r.head))
 	r.head = r.head[k:]
 	r.body = r.body[n-k:]
-	if !r.known {
-		if len(r.head) > len(r.small) {
+	if !r.parsed {
+		if len(r.head) > len(r.smallBody) {
 			return true, false, nil
 		}
 		if err := r.header.parse(r.buf[:]); err != nil {
 			return true, false, err
 		}
-		r.known = true
+		r.parsed = true
 		if r.header.kind != kind || r.header.length != length {
 			return true, true, nil
 		}
@@ -136,34 +133,35 @@ func (l *link) receive(kind byte, length int) (moved, done bool, err error) {
 	if len(r.head)+len(r.body) > 0 {
 		return true, false, nil
 	}
-	copy(r.small, r.buf[headerBytes:])
-	race.WriteRange(unsafe.Pointer(unsafe.SliceData(r.whole)), len(r.whole))
+	copy(r.smallBody, r.buf[headerBytes:])
+	race.WriteRange(unsafe.Pointer(unsafe.SliceData(r.fullBody)), len(r.fullBody))
 	return true, true, nil
 }
 
-// headOf is the head of what was received.
-func (r *receiving) headOf() *transport.Head {
+// headBytes returns the Head of the received header.
+func (r *receiving) headBytes() *transport.Head {
 	return (*transport.Head)(r.buf[headerBytes-transport.HeadBytes : headerBytes])
 }
 
-// lost explains the end of the connection. If writing failed, the reason may
-// still be waiting to be read.
+// lost returns the error for the end of the connection. If a write failed, the peer's goodbye may
+// still be unread.
 func (l *link) lost(err error) error {
 	if damaged := (*transport.CorruptError)(nil); errors.As(err, &damaged) {
 		return err
 	}
 	if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
-		if l.saidBye() {
+		if l.receivedBye() {
 			err = l.goodbye()
 		}
 	}
 	if errors.Is(err, io.EOF) {
-		err = errCut
+		err = errNoGoodbye
 	}
 	return &transport.LostError{Peer: l.peer, Err: err}
 }
 
-func (l *link) saidBye() bool {
+// receivedBye reads the rest of the input and reports whether it ends with a goodbye.
+func (l *link) receivedBye() bool {
 	if l.in.started() {
 		return false
 	}
@@ -175,14 +173,14 @@ func (l *link) saidBye() bool {
 	}
 }
 
-// goodbye is what the peer has said.
-func (l *link) goodbye() error { return &transport.Goodbye{Why: *l.in.headOf()} }
+// goodbye returns the goodbye that the peer has sent.
+func (l *link) goodbye() error { return &transport.Goodbye{Why: *l.in.headBytes()} }
 
-// unexpected is the error for a header that does not belong here.
+// unexpected returns the error for a header of the wrong kind.
 func (l *link) unexpected() error {
 	h := &l.in.header
 	if h.kind == kindBye {
 		return l.lost(l.goodbye())
 	}
-	return l.lost(fmt.Errorf("it sent a header of kind %d where that makes no sense", h.kind))
+	return l.lost(fmt.Errorf("it sent a header of kind %d which is not valid here", h.kind))
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/tutti-go/tutti/internal/acceptloop"
 )
 
-// A Listener accepts the connections of all meshes of a process. It is safe
-// for concurrent use.
+// A Listener accepts the connections of all meshes of a process. It is safe for concurrent use.
 type Listener struct {
 	opts   Options
 	job    [16]byte
@@ -26,21 +25,21 @@ type Listener struct {
 	wg     sync.WaitGroup
 
 	mu      sync.Mutex
-	pending *list.List // of *caller, in the order of their arrival
+	pending *list.List // of *pendingConn, oldest first; guarded by mu
 	closed  bool
 
-	registry registry
-	control  control
+	registry       registry
+	controlHandler controlHandler
 }
 
-// A caller is a connection that has not proven itself.
-type caller struct {
+// A pendingConn is a connection without a proof.
+type pendingConn struct {
 	conn    net.Conn
 	evicted bool // guarded by Listener.mu
 }
 
-// Listen starts to listen for callers of a job whose name and secret are known. The
-// caller closes the listener after its meshes.
+// Listen is Bind and Open for a job whose name and secret are known. The caller closes the listener
+// after its meshes.
 func Listen(opts Options) (*Listener, error) {
 	if len(opts.Secret) == 0 {
 		return nil, errNoSecret
@@ -54,9 +53,9 @@ func Listen(opts Options) (*Listener, error) {
 
 var errNoSecret = errors.New("tcp: no secret")
 
-// Bind makes a listener that has its addresses, and accepts nobody until Open: a
-// process tells the others its addresses before it knows the job's key. Job and
-// Secret are not used. The kernel queues connections that come early.
+// Bind makes a listener that has addresses but accepts no connection until Open. A process
+// publishes its addresses before it knows the job's key. opts.Job and opts.Secret are not used. The
+// kernel queues early connections.
 func Bind(opts Options) (*Listener, error) {
 	opts = opts.withDefaults()
 	config := net.ListenConfig{KeepAlive: -1}
@@ -66,18 +65,18 @@ func Bind(opts Options) (*Listener, error) {
 	}
 	l := &Listener{opts: opts, socket: socket.(*net.TCPListener), pending: list.New()}
 	_, _ = rand.Read(l.id[:]) // never fails
-	hosts, err := offered(l.socket.Addr().(*net.TCPAddr).AddrPort(), opts.Interface)
+	hosts, err := offeredAddrs(l.socket.Addr().(*net.TCPAddr).AddrPort(), opts.Interface)
 	if err != nil {
 		return nil, errors.Join(err, socket.Close())
 	}
 	for _, h := range hosts {
 		l.addrs = append(l.addrs, addr{h, l.id}.String())
 	}
-	l.registry.start(&l.opts)
+	l.registry.setup(&l.opts)
 	return l, nil
 }
 
-// Open begins to accept callers of a job. It is called once, before Mesh.
+// Open begins to accept connections of a job. It is called once, before Mesh.
 func (l *Listener) Open(job string, secret []byte) error {
 	if len(secret) == 0 {
 		return errors.Join(errNoSecret, l.Close())
@@ -87,17 +86,16 @@ func (l *Listener) Open(job string, secret []byte) error {
 	return nil
 }
 
-// Addrs returns what other ranks need to reach this process: see
-// MeshOptions.Peers.
+// Addrs returns the addresses of this process for MeshOptions.Peers of other ranks.
 func (l *Listener) Addrs() []string { return l.addrs }
 
-// Close stops listening and turns away whoever waits. Meshes are not touched.
-// It may be called more than once.
+// Close stops listening and closes pending and parked connections. Meshes stay open. Close may be
+// called more than once.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	l.closed = true
 	for e := l.pending.Front(); e != nil; e = e.Next() {
-		_ = e.Value.(*caller).conn.Close()
+		_ = e.Value.(*pendingConn).conn.Close()
 	}
 	l.mu.Unlock()
 	err := l.socket.Close()
@@ -111,12 +109,12 @@ func (l *Listener) Close() error {
 
 // accept runs until the socket is closed.
 func (l *Listener) accept() {
-	acceptloop.Each(l.socket, func(err error) { l.opts.Logger.Warn("cannot accept connections", "error", err) }, l.receive)
+	acceptloop.Run(l.socket, func(err error) { l.opts.Logger.Warn("cannot accept connections", "error", err) }, l.startHandshake)
 }
 
-// receive starts a handshake. The longest waiting caller makes room if there
-// are too many: an honest one needs milliseconds.
-func (l *Listener) receive(c net.Conn) {
+// startHandshake starts the handshake of a new connection. If too many are pending, the oldest is
+// closed: a rank needs milliseconds.
+func (l *Listener) startHandshake(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -124,38 +122,37 @@ func (l *Listener) receive(c net.Conn) {
 		return
 	}
 	if l.pending.Len() >= l.opts.MaxPending {
-		oldest := l.pending.Remove(l.pending.Front()).(*caller)
+		oldest := l.pending.Remove(l.pending.Front()).(*pendingConn)
 		oldest.evicted = true
 		_ = oldest.conn.Close()
 	}
-	who := &caller{conn: c}
-	e := l.pending.PushBack(who)
-	l.wg.Go(func() { l.handshake(who, e) })
+	p := &pendingConn{conn: c}
+	e := l.pending.PushBack(p)
+	l.wg.Go(func() { l.handshake(p, e) })
 }
 
-// handshake examines a caller and passes it on, or refuses it with one line in
-// the log.
-func (l *Listener) handshake(who *caller, e *list.Element) {
-	c := who.conn
+// handshake authenticates a connection and delivers it, or refuses it with one line in the log.
+func (l *Listener) handshake(p *pendingConn, e *list.Element) {
+	c := p.conn
 	_ = c.SetDeadline(time.Now().Add(l.opts.HandshakeTimeout))
 	var h hello
 	c, err := l.admit(c, &h)
 	l.mu.Lock()
-	if !who.evicted {
+	if !p.evicted {
 		l.pending.Remove(e)
 	}
-	evicted, closed := who.evicted, l.closed
+	evicted, closed := p.evicted, l.closed
 	l.mu.Unlock()
 	switch {
 	case closed:
 		_ = c.Close()
 	case evicted:
-		l.refuse(c, slog.LevelWarn, errors.New("too many connections are waiting to prove themselves"))
-	case errors.Is(err, errElsewhere):
+		l.refuse(c, slog.LevelWarn, errors.New("too many connections are not authenticated yet"))
+	case errors.Is(err, errCallerLeft):
 		l.refuse(c, slog.LevelDebug, err)
 	case err != nil:
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = errors.New("it left before it had said who it is")
+			err = errors.New("it closed the connection before it sent its hello")
 		}
 		l.refuse(c, slog.LevelWarn, err)
 	default:
@@ -164,21 +161,21 @@ func (l *Listener) handshake(who *caller, e *list.Element) {
 	}
 }
 
-// admit carries out the handshake up to the proof. It returns the connection
-// to go on with, or to close.
+// admit performs the handshake up to the dialer's proof. It returns the connection to use, also
+// with an error.
 func (l *Listener) admit(c net.Conn, h *hello) (net.Conn, error) {
 	var binding []byte
 	if l.opts.TLS != nil {
-		s, err := secureServer(c, l.opts.TLS)
+		s, err := newTLSServer(c, l.opts.TLS)
 		if err != nil {
-			if cutOff(err) {
-				err = errElsewhere
+			if disconnected(err) {
+				err = errCallerLeft
 			}
 			return c, err
 		}
 		c, binding = s, s.binding
 	}
-	return c, examine(c, h, l.opts.Secret, binding, func(h *hello) error {
+	return c, serverHandshake(c, h, l.opts.Secret, binding, func(h *hello) error {
 		switch {
 		case h.job != l.job:
 			return statusJob
@@ -189,30 +186,29 @@ func (l *Listener) admit(c net.Conn, h *hello) (net.Conn, error) {
 	})
 }
 
-// deliver hands a proven connection to its mesh, or keeps it until there is
-// one.
+// deliver passes an authenticated connection to its mesh, or parks it until the mesh is made.
 func (l *Listener) deliver(c net.Conn, h *hello) {
-	call := &call{conn: c, hello: *h}
+	call := &incoming{conn: c, hello: *h}
 	if h.lane == laneControl {
 		if s := l.deliverControl(c, h); s != statusOK {
-			l.dismiss(call, s)
+			l.refuseWith(call, s)
 		}
 		return
 	}
 	m, s := l.registry.find(call)
 	if m != nil {
-		s = m.adopt(call)
+		s = m.accept(call)
 	}
 	if s != statusOK {
-		l.dismiss(call, s)
+		l.refuseWith(call, s)
 	}
 }
 
-// dismiss tells a proven caller why it is refused.
-func (l *Listener) dismiss(c *call, s status) {
+// refuseWith sends the reason to an authenticated dialer and closes the connection.
+func (l *Listener) refuseWith(c *incoming, s status) {
 	level := slog.LevelWarn
 	if s == statusCrossed || s == statusClosed {
-		level = slog.LevelDebug // happens in the best of jobs
+		level = slog.LevelDebug // normal when ranks connect or leave
 	}
 	_ = c.conn.SetDeadline(time.Now().Add(l.opts.HandshakeTimeout))
 	_, _ = c.conn.Write(welcome(s))

@@ -12,14 +12,13 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// lingerFor is how long Close waits for a peer that does not take what it was
-// sent.
+// lingerFor bounds how long Close waits for a peer that does not read what it was sent.
 const lingerFor = time.Second
 
 var errMeshClosed = errors.New("tcp: this rank has closed the mesh")
 
-// A Mesh is one rank's connections within one group. Exchange is for one
-// goroutine at a time, the other methods for any number.
+// A Mesh is one rank's connections within one group. One goroutine at a time may call Exchange. The
+// other methods are safe for concurrent use.
 type Mesh struct {
 	key   key
 	rank  int
@@ -28,44 +27,46 @@ type Mesh struct {
 	l     *Listener
 
 	closing atomic.Bool
-	ctx     context.Context // of the calls this mesh makes
+	ctx     context.Context // of this mesh's dials
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
 	mu    sync.Mutex
-	slots [lanes][]slot // by peer
+	slots [lanes][]slot // by lane and peer; see slot for the lock
 
-	exchanging sync.Mutex
+	exchangeMu sync.Mutex
 	exchange   exchange
 	messages   messenger
 }
 
 var _ transport.Mesh = (*Mesh)(nil)
 
-// A slot is where a link will be. All but link is guarded by Mesh.mu.
+// A slot holds the link of one lane to one peer, once there is one. Mesh.mu guards all fields but
+// link.
 type slot struct {
 	link   atomic.Pointer[link]
 	peer   int
 	lane   byte
 	state  slotState
-	mine   bool // this rank has called
+	dialed bool // this rank has dialed
 	err    error
 	ready  chan struct{}      // closed when there is a link or an error
-	cancel context.CancelFunc // ends this rank's call
+	cancel context.CancelFunc // ends this rank's dial
 }
 
+// A slotState is the state of a slot. slotUp and slotFailed are final.
 type slotState int
 
 const (
 	slotEmpty slotState = iota
-	slotCalling
-	slotAnswering // a peer's call is being welcomed
+	slotDialing
+	slotAccepting // the peer's connection is being sent its welcome
 	slotUp
 	slotFailed
 )
 
-// Mesh makes one rank's side of a group, which a process does at most once.
-// Connections are made when they are first needed.
+// Mesh makes one rank's side of a group. A process makes each side at most once. Connections are
+// made on first use.
 func (l *Listener) Mesh(opts MeshOptions) (*Mesh, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func (l *Listener) Mesh(opts MeshOptions) (*Mesh, error) {
 	for _, list := range opts.Peers {
 		var addrs []addr
 		for _, s := range list {
-			a, _ := parseAddr(s) // validate has
+			a, _ := parseAddr(s) // validate has checked it
 			addrs = append(addrs, a)
 		}
 		m.peers = append(m.peers, addrs)
@@ -86,18 +87,18 @@ func (l *Listener) Mesh(opts MeshOptions) (*Mesh, error) {
 			s.peer, s.lane, s.ready = peer, byte(lane), make(chan struct{})
 		}
 	}
-	crowded := opts.crowded()
-	m.exchange.patience = patience{crowded: crowded, closing: &m.closing}
-	m.messages.init(m, crowded)
+	oversubscribed := opts.oversubscribed()
+	m.exchange.spinPoll = spinPoll{oversubscribed: oversubscribed, closing: &m.closing}
+	m.messages.setup(m, oversubscribed)
 	m.ctx, m.cancel = context.WithCancel(context.Background())
-	calls, ok := l.registry.add(m)
+	parked, ok := l.registry.add(m)
 	if !ok {
 		m.cancel()
-		return nil, fmt.Errorf("tcp: rank %d has made group %x before", m.rank, m.key.group)
+		return nil, fmt.Errorf("tcp: rank %d has already made group %x", m.rank, m.key.group)
 	}
-	for _, c := range calls {
-		if s := m.adopt(c); s != statusOK {
-			l.dismiss(c, s)
+	for _, c := range parked {
+		if s := m.accept(c); s != statusOK {
+			l.refuseWith(c, s)
 		}
 	}
 	return m, nil
@@ -112,11 +113,10 @@ func (m *Mesh) Size() int { return m.size }
 // Close says goodbye on all links and closes them.
 func (m *Mesh) Close() error { return m.Leave(nil) }
 
-// Leave is Close with a reason, which reaches those with whom nothing is in the
-// middle of being sent.
+// Leave is Close with a reason. A peer gets the reason unless a frame or message to it is partly
+// sent.
 func (m *Mesh) Leave(why *transport.Head) error {
-	// Under the lock: no call is started after this one has begun to wait for
-	// those that were.
+	// With the lock held, no dial starts after wg.Wait has begun.
 	m.mu.Lock()
 	closed := m.closing.Swap(true)
 	m.mu.Unlock()
@@ -127,7 +127,7 @@ func (m *Mesh) Leave(why *transport.Head) error {
 	m.cancel()
 	m.wg.Wait()
 	var links []*link
-	m.exchanging.Lock()
+	m.exchangeMu.Lock()
 	m.messages.close()
 	m.mu.Lock()
 	for lane := range m.slots {
@@ -140,13 +140,13 @@ func (m *Mesh) Leave(why *transport.Head) error {
 		}
 	}
 	m.mu.Unlock()
-	m.exchanging.Unlock()
-	part(links, why, lingerFor)
-	m.messages.closed()
+	m.exchangeMu.Unlock()
+	closeLinks(links, why, lingerFor)
+	m.messages.release()
 	return nil
 }
 
-// settle gives a slot its final state; Mesh.mu is held.
+// settle sets the final state of a slot. The caller holds Mesh.mu.
 func (s *slot) settle(state slotState, l *link, err error) {
 	if s.state != slotUp && s.state != slotFailed {
 		close(s.ready)
@@ -155,25 +155,25 @@ func (s *slot) settle(state slotState, l *link, err error) {
 	s.link.Store(l)
 }
 
-// need starts to connect a slot, unless that is under way.
-func (m *Mesh) need(s *slot) {
+// startDial starts to dial for a slot, unless the slot is in use.
+func (m *Mesh) startDial(s *slot) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s.state != slotEmpty || m.closing.Load() {
 		return
 	}
 	ctx, cancel := context.WithCancel(m.ctx)
-	s.state, s.mine, s.cancel = slotCalling, true, cancel
+	s.state, s.dialed, s.cancel = slotDialing, true, cancel
 	m.wg.Go(func() {
 		defer cancel()
-		m.call(ctx, s)
+		m.dialSlot(ctx, s)
 	})
 }
 
-// await returns a slot's link once it is there.
-func (m *Mesh) await(w *wait.Waiter, s *slot) (*link, error) {
-	m.need(s)
-	tick := time.NewTicker(slice)
+// awaitLink returns the link of a slot when it is connected.
+func (m *Mesh) awaitLink(w *wait.Waiter, s *slot) (*link, error) {
+	m.startDial(s)
+	tick := time.NewTicker(maxSleep)
 	defer tick.Stop()
 	for {
 		if m.closing.Load() {
@@ -192,14 +192,14 @@ func (m *Mesh) await(w *wait.Waiter, s *slot) (*link, error) {
 	}
 }
 
-// call connects to a peer.
-func (m *Mesh) call(ctx context.Context, s *slot) {
+// dialSlot dials a peer.
+func (m *Mesh) dialSlot(ctx context.Context, s *slot) {
 	c, err := m.dial(ctx, s)
-	m.conclude(s, slotCalling, c, err)
+	m.settleSlot(s, slotDialing, c, err)
 }
 
-// conclude settles a slot, unless it has gone on from the given state.
-func (m *Mesh) conclude(s *slot, from slotState, c *conn, err error) {
+// settleSlot settles a slot with a connection or an error, unless the slot has left state from.
+func (m *Mesh) settleSlot(s *slot, from slotState, c *conn, err error) {
 	var l *link
 	if err != nil {
 		err = &transport.LostError{Peer: s.peer, Err: err}
@@ -216,19 +216,20 @@ func (m *Mesh) conclude(s *slot, from slotState, c *conn, err error) {
 	m.mu.Unlock()
 	if !current {
 		if l != nil {
-			part([]*link{l}, nil, lingerFor)
+			closeLinks([]*link{l}, nil, lingerFor)
 		}
 		return
 	}
-	// Frames wait for the slot, messages for this.
+	// A waiting Exchange reads the slot; the messenger is called.
 	if s.lane == laneMessages {
-		m.messages.settled(s)
+		m.messages.linkSettled(s)
 	}
 }
 
-// adopt takes a peer's call, or says why not. When both ranks call at once,
-// the lower rank's call counts.
-func (m *Mesh) adopt(c *call) status {
+// accept takes an authenticated connection of a peer, or returns why not. If both ranks dial at
+// once, the lower rank's connection is used. After statusOK the mesh owns the connection, and the
+// slot holds the error if the welcome could not be sent.
+func (m *Mesh) accept(c *incoming) status {
 	if c.hello.size != m.size {
 		return statusSize
 	}
@@ -241,27 +242,27 @@ func (m *Mesh) adopt(c *call) status {
 	case s.state == slotFailed:
 		m.mu.Unlock()
 		return statusClosed
-	case s.mine && m.rank < s.peer:
+	case s.dialed && m.rank < s.peer:
 		m.mu.Unlock()
 		return statusCrossed
-	case s.state == slotAnswering || s.state == slotUp:
+	case s.state == slotAccepting || s.state == slotUp:
 		m.mu.Unlock()
 		return statusConnected
 	}
 	if s.cancel != nil {
 		s.cancel()
 	}
-	s.state, s.mine = slotAnswering, false
+	s.state, s.dialed = slotAccepting, false
 	m.mu.Unlock()
 
 	_ = c.conn.SetWriteDeadline(time.Now().Add(m.l.opts.HandshakeTimeout))
 	_, err := c.conn.Write(welcome(statusOK))
 	var fd *conn
 	if err == nil {
-		fd, err = detach(c.conn, m.l.opts.DeadAfter)
+		fd, err = detachFD(c.conn, m.l.opts.DeadAfter)
 	} else {
 		_ = c.conn.Close()
 	}
-	m.conclude(s, slotAnswering, fd, err)
+	m.settleSlot(s, slotAccepting, fd, err)
 	return statusOK
 }

@@ -11,27 +11,27 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// mail is a message and the number from which its body is made.
-type mail struct {
+// testMessage is a message and the number from which its body is made.
+type testMessage struct {
 	transport.Message
 	step int
 }
 
-func outMail(from, to, tag, step, size int) *mail {
-	m := &mail{step: step}
+func newSend(from, to, tag, step, size int) *testMessage {
+	m := &testMessage{step: step}
 	m.Send, m.Peer, m.Tag, m.Body = true, to, tag, make([]byte, size)
 	m.Head[5] = byte(step)
 	fill(m.Body, from, to, step)
 	return m
 }
 
-func inMail(from, tag, step, size int) *mail {
-	m := &mail{step: step}
+func newReceive(from, tag, step, size int) *testMessage {
+	m := &testMessage{step: step}
 	m.Peer, m.Tag, m.Body = from, tag, make([]byte, size)
 	return m
 }
 
-func (m *mail) check(me int) error {
+func (m *testMessage) check(me int) error {
 	if m.Send {
 		return nil
 	}
@@ -41,8 +41,8 @@ func (m *mail) check(me int) error {
 	return checkBody(m.Body, m.Peer, me, m.step)
 }
 
-// finishAll finishes messages in a random order, some by other goroutines.
-func finishAll(m *Mesh, w *wait.Waiter, list []*mail, spread bool) error {
+// finishAll finishes messages in a random order, some in other goroutines.
+func finishAll(m *Mesh, w *wait.Waiter, list []*testMessage, spread bool) error {
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
 	var wg sync.WaitGroup
 	errs := make([]error, len(list))
@@ -64,7 +64,7 @@ func finishAll(m *Mesh, w *wait.Waiter, list []*mail, spread bool) error {
 }
 
 func TestMessages(t *testing.T) {
-	sizes := []int{0, 1, 100, smallBody + 1, 70_000, piece - 1, piece, piece + 1, 2*piece + 7}
+	sizes := []int{0, 1, 100, smallBody + 1, 70_000, maxPieceBytes - 1, maxPieceBytes, maxPieceBytes + 1, 2*maxPieceBytes + 7}
 	type way struct {
 		ranks  int
 		spread bool
@@ -86,21 +86,21 @@ func TestMessages(t *testing.T) {
 			world.run(t, func(m *Mesh, w *wait.Waiter) error {
 				me := m.Rank()
 				for range 1 + way.ranks%2 {
-					var list []*mail
-					// Every rank posts to and from every rank, itself included,
-					// tags interleaved, each tag in order.
+					var list []*testMessage
+					// Every rank posts to and from every rank including itself, with interleaved
+					// tags, each tag in order.
 					for peer := range n {
 						for step, size := range sizes {
 							for tag := range 2 {
-								list = append(list, outMail(me, peer, tag, 10*step+tag, size), inMail(peer, tag, 10*step+tag, size))
+								list = append(list, newSend(me, peer, tag, 10*step+tag, size), newReceive(peer, tag, 10*step+tag, size))
 							}
 						}
 					}
 					for _, x := range list {
 						m.Post(&x.Message)
 					}
-					// A single goroutine that finishes in any order cannot get
-					// stuck: all is posted, and the driver moves all.
+					// A single goroutine may finish in any order without a deadlock: all messages
+					// are posted, and the driver moves all of them.
 					if err := finishAll(m, w, list, way.spread); err != nil {
 						return err
 					}
@@ -115,18 +115,17 @@ func TestManyMessages(t *testing.T) {
 	const count = 5000
 	world := newWorld(t, 2, testOptions())
 	world.run(t, func(m *Mesh, w *wait.Waiter) error {
-		var list []*mail
+		var list []*testMessage
 		for i := range count {
 			if m.Rank() == 0 {
-				list = append(list, outMail(0, 1, i%7, i, i%50))
+				list = append(list, newSend(0, 1, i%7, i, i%50))
 			} else {
-				// The receives are posted in another order of tags, but each tag's
-				// in order.
+				// The receives are posted in another order of tags, each tag in order.
 				j := (i%(count/7))*7 + i/(count/7)
 				if i < count/7*7 {
-					list = append(list, inMail(0, j%7, j, j%50))
+					list = append(list, newReceive(0, j%7, j, j%50))
 				} else {
-					list = append(list, inMail(0, i%7, i, i%50))
+					list = append(list, newReceive(0, i%7, i, i%50))
 				}
 			}
 		}

@@ -13,163 +13,163 @@ import (
 
 var (
 	errNotPosted = errors.New("tcp: the message was not posted")
-	errGone      = errors.New("it has given up the message")
+	errWithdrawn = errors.New("it has withdrawn the message")
 )
 
-// A messenger is the messages lane of a mesh.
+// A messenger is the message lane of a mesh.
 //
-// Whoever is in Finish and finds nobody at it drives the sockets for all,
-// until its own message is through; then it hands that over. Everything but
-// sleeping happens under one lock, so a message that is given up is out of
-// reach of everybody else when the lock is free.
+// One goroutine in Finish, the driver, polls the sockets of all peers until its own message is
+// done. Other goroutines in Finish sleep; a driver that returns wakes one of them as the next
+// driver. mu is held for everything but sleeping, so that no other goroutine accesses the body of a
+// withdrawn message once mu is free.
 type messenger struct {
-	m        *Mesh
-	patience patience // the driver's
+	m    *Mesh
+	poll spinPoll // the driver's
 
-	mu       sync.Mutex
-	pairs    []*pair // by peer; nil: no message yet
-	active   []*pair // with open messages
-	self     pair    // of this rank with itself
-	waiting  []*note // in Finish, and not driving
-	driving  bool
-	sleeping bool // the driver is
-	bell     *bell
-	fds      []unix.PollFd // the driver's
-	spare    []*note
-	err      error // the mesh is closed
+	mu        sync.Mutex
+	peers     []*peerMessages // by peer; nil: no message yet
+	active    []*peerMessages // peers with open messages
+	self      peerMessages    // messages of this rank with itself
+	waiting   []*msgState     // messages in Finish without the driver
+	driving   bool
+	sleeping  bool // the driver sleeps in poll(2)
+	wakeup    *wakeup
+	fds       []unix.PollFd // the driver's buffer for poll(2)
+	spare     []*msgState
+	closedErr error // set when the mesh is closed
 }
 
-func (s *messenger) init(m *Mesh, crowded bool) {
+func (s *messenger) setup(m *Mesh, oversubscribed bool) {
 	s.m = m
-	s.patience = patience{crowded: crowded, closing: &m.closing}
-	s.pairs = make([]*pair, m.size)
-	s.self.init(s, m.rank)
+	s.poll = spinPoll{oversubscribed: oversubscribed, closing: &m.closing}
+	s.peers = make([]*peerMessages, m.size)
+	s.self.setup(s, m.rank)
 }
 
-// pair returns what is known about the messages with a peer.
-func (s *messenger) pair(peer int) *pair {
+// peer returns the messages with a peer. The caller holds s.mu.
+func (s *messenger) peer(peer int) *peerMessages {
 	if peer == s.m.rank {
 		return &s.self
 	}
-	p := s.pairs[peer]
+	p := s.peers[peer]
 	if p == nil {
-		p = new(pair)
-		p.init(s, peer)
-		s.pairs[peer] = p
+		p = new(peerMessages)
+		p.setup(s, peer)
+		s.peers[peer] = p
 	}
 	return p
 }
 
-// Post announces a message. A receive that finds its message announced, and a
-// send, say so to the peer at once if the socket takes it.
+// Post announces a message. If the socket takes it, a send, or a receive that matches an
+// announcement, notifies the peer at once.
 func (m *Mesh) Post(msg *transport.Message) {
 	s := &m.messages
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	x := s.note(msg)
+	x := s.newState(msg)
 	msg.State = x
 	if msg.Peer < 0 || msg.Peer >= m.size {
 		x.finish(errNotPosted)
 		return
 	}
-	p := s.pair(msg.Peer)
-	if err := cmp.Or(p.err, s.err); err != nil {
+	p := s.peer(msg.Peer)
+	if err := cmp.Or(p.err, s.closedErr); err != nil {
 		x.finish(err)
 		return
 	}
-	s.open(p)
+	s.addOpen(p)
 	if msg.Send {
-		p.announce(x)
+		p.postSend(x)
 	} else {
-		p.expect(x)
+		p.postReceive(x)
 	}
 	switch {
-	case p.own:
+	case p.self:
 	case p.link == nil:
-		m.need(&m.slots[laneMessages][p.peer])
+		m.startDial(&m.slots[laneMessages][p.peer])
 	default:
-		s.push(p)
+		s.writeOut(p)
 	}
-	s.wake()
+	s.wakeDriver()
 }
 
-// open counts a message in, and puts its pair before the driver.
-func (s *messenger) open(p *pair) {
+// open counts a message as open and makes its peer active. The caller holds s.mu.
+func (s *messenger) addOpen(p *peerMessages) {
 	p.open++
-	if !p.listed && !p.own {
+	if !p.listed && !p.self {
 		p.listed = true
 		s.active = append(s.active, p)
 	}
 }
 
-// wake makes a sleeping driver look at the pairs again.
-func (s *messenger) wake() {
+// wakeDriver makes a sleeping driver poll again. The caller holds s.mu.
+func (s *messenger) wakeDriver() {
 	if s.sleeping {
-		s.bell.ring()
+		s.wakeup.signal()
 	}
 }
 
-// settled is told that a slot has a link, or never will have.
-func (s *messenger) settled(at *slot) {
+// linkSettled is called when a slot has a link or an error.
+func (s *messenger) linkSettled(at *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.pair(at.peer)
+	p := s.peer(at.peer)
 	s.m.mu.Lock()
 	l, err := at.link.Load(), at.err
 	s.m.mu.Unlock()
-	if s.err != nil {
+	if s.closedErr != nil {
 		return
 	}
 	if err != nil {
 		p.fail(err)
 	} else {
 		p.link = l
-		s.push(p)
+		s.writeOut(p)
 	}
-	s.wake()
+	s.wakeDriver()
 }
 
-// push writes what waits to be written to a peer.
-func (s *messenger) push(p *pair) bool {
-	moved, err := p.push()
+// writeOut writes the queued headers of a peer. The caller holds s.mu.
+func (s *messenger) writeOut(p *peerMessages) bool {
+	moved, err := p.writeOut()
 	if err != nil {
 		p.fail(p.link.lost(err))
 	}
 	return moved
 }
 
-// Finish waits until a message is delivered. If it gives up, nothing reads or
-// writes the message's body any more.
+// Finish waits until a message is delivered. If w ends or the peer is lost, Finish withdraws the
+// message. After Finish the messenger does not access the message's body.
 func (m *Mesh) Finish(w *wait.Waiter, msg *transport.Message) error {
-	x, ok := msg.State.(*note)
+	x, ok := msg.State.(*msgState)
 	if !ok || x.msg != msg {
 		return errNotPosted
 	}
 	s := &m.messages
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.settle(w, x)
+	err := s.await(w, x)
 	if !x.done {
-		p := s.pair(msg.Peer)
+		p := s.peer(msg.Peer)
 		p.withdraw(x)
 		if p.link != nil && p.err == nil {
-			s.push(p)
+			s.writeOut(p)
 		}
-		s.wake()
+		s.wakeDriver()
 	}
-	s.handOver()
+	s.wakeNextDriver()
 	msg.State = nil
-	s.keep(x)
+	s.recycle(x)
 	return err
 }
 
-// settle waits until a message is done, as the driver or beside it.
-func (s *messenger) settle(w *wait.Waiter, x *note) error {
+// await waits until a message is done, as the driver or sleeping. The caller holds s.mu.
+func (s *messenger) await(w *wait.Waiter, x *msgState) error {
 	for {
 		if x.done {
 			return x.err
 		}
-		p := s.pair(x.msg.Peer)
+		p := s.peer(x.msg.Peer)
 		if p.err != nil {
 			return p.err
 		}
@@ -178,9 +178,9 @@ func (s *messenger) settle(w *wait.Waiter, x *note) error {
 				return err
 			}
 			if p.link != nil {
-				s.push(p)
+				s.writeOut(p)
 			}
-			s.wake()
+			s.wakeDriver()
 			continue
 		}
 		var err error
@@ -197,13 +197,14 @@ func (s *messenger) settle(w *wait.Waiter, x *note) error {
 	}
 }
 
-// standBy waits until a message has come further, or a driver is needed.
-func (s *messenger) standBy(w *wait.Waiter, x *note) error {
+// standBy sleeps until the message has changed, a driver is needed or maxSleep has passed. The
+// caller holds s.mu, which is released meanwhile.
+func (s *messenger) standBy(w *wait.Waiter, x *msgState) error {
 	s.waiting = append(s.waiting, x)
 	s.mu.Unlock()
-	x.timer.Reset(slice)
+	x.timer.Reset(maxSleep)
 	select {
-	case <-x.token:
+	case <-x.wake:
 	case <-x.timer.C:
 	}
 	_, err := w.Check()
@@ -220,53 +221,53 @@ func (s *messenger) standBy(w *wait.Waiter, x *note) error {
 	return err
 }
 
-// handOver wakes somebody to drive, if nobody does.
-func (s *messenger) handOver() {
+// wakeNextDriver wakes a goroutine in standBy if there is no driver.
+func (s *messenger) wakeNextDriver() {
 	if !s.driving && len(s.waiting) > 0 {
-		s.waiting[len(s.waiting)-1].nudge()
+		s.waiting[len(s.waiting)-1].signal()
 	}
 }
 
-// drive moves everybody's messages until x has come further.
-func (s *messenger) drive(w *wait.Waiter, x *note) error {
-	if s.bell == nil {
-		b, err := newBell()
+// drive polls all active peers until x has changed. The caller holds s.mu.
+func (s *messenger) drive(w *wait.Waiter, x *msgState) error {
+	if s.wakeup == nil {
+		b, err := newWakeup()
 		if err != nil {
 			return err
 		}
-		s.bell = b
+		s.wakeup = b
 	}
-	s.patience.begin()
+	s.poll.begin()
 	for {
-		moved := s.round()
+		moved := s.pollPeers()
 		if x.done || (x.matched && !x.cleared) {
 			return nil
 		}
 		s.mu.Unlock()
-		asleep, err := s.patience.turn(w, moved)
+		sleepNow, err := s.poll.afterTry(w, moved)
 		s.mu.Lock()
 		if err != nil {
 			return err
 		}
-		// Trying many sockets in vain takes longer than to be woken.
-		if asleep || (!moved && len(s.active) > 8) {
+		// With many peers a futile round takes longer than a wake-up from poll(2).
+		if sleepNow || (!moved && len(s.active) > 8) {
 			s.sleep()
 		}
 	}
 }
 
-// round gives every pair with open messages a turn.
-func (s *messenger) round() (moved bool) {
+// pollPeers reads from and writes to every active peer once. It reports whether anything moved.
+func (s *messenger) pollPeers() (moved bool) {
 	for i := 0; i < len(s.active); i++ {
 		p := s.active[i]
 		if p.link != nil && p.err == nil {
-			did, err := p.pull()
+			did, err := p.readIn()
 			if err != nil {
 				p.fail(p.link.lost(err))
 			}
 			moved = did || moved
 			if p.err == nil {
-				moved = s.push(p) || moved
+				moved = s.writeOut(p) || moved
 			}
 		}
 		if p.open == 0 {
@@ -281,61 +282,61 @@ func (s *messenger) round() (moved bool) {
 	return moved
 }
 
-// sleep waits for the sockets with the lock released.
+// sleep waits in poll(2) for the sockets, with s.mu released.
 func (s *messenger) sleep() {
-	s.fds = append(s.fds[:0], unix.PollFd{Fd: int32(s.bell.fd), Events: unix.POLLIN})
+	s.fds = append(s.fds[:0], unix.PollFd{Fd: int32(s.wakeup.fd), Events: unix.POLLIN})
 	for _, p := range s.active {
 		if p.link == nil || p.err != nil {
 			continue
 		}
 		events := int16(unix.POLLIN)
-		if p.busy() {
+		if p.hasOutput() {
 			events |= unix.POLLOUT
 		}
 		s.fds = append(s.fds, unix.PollFd{Fd: int32(p.link.fd), Events: events})
 	}
 	s.sleeping = true
 	s.mu.Unlock()
-	ask := s.patience.sleep(s.fds)
+	ask := s.poll.sleep(s.fds)
 	s.mu.Lock()
 	s.sleeping = false
 	if s.fds[0].Revents != 0 {
-		s.bell.quiet()
+		s.wakeup.reset()
 	}
 	for _, p := range s.active {
-		if ask && p.link != nil && p.err == nil && silent(p.link.fd, p.link.dead) {
+		if ask && p.link != nil && p.err == nil && hostSilent(p.link.fd, p.link.deadAfter) {
 			p.fail(p.link.lost(unix.ETIMEDOUT))
 		}
 	}
 }
 
-// close fails all messages, now and later.
+// close fails all messages, and later ones.
 func (s *messenger) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.err = errMeshClosed
+	s.closedErr = errMeshClosed
 	s.self.fail(errMeshClosed)
-	for _, p := range s.pairs {
+	for _, p := range s.peers {
 		if p != nil {
 			p.fail(errMeshClosed)
 		}
 	}
-	s.wake()
+	s.wakeDriver()
 }
 
-// closed releases the bell once nobody listens for it.
-func (s *messenger) closed() {
+// release closes the wakeup when there is no driver any more.
+func (s *messenger) release() {
 	for {
 		s.mu.Lock()
 		if !s.driving {
-			if s.bell != nil {
-				s.bell.close()
-				s.bell = nil
+			if s.wakeup != nil {
+				s.wakeup.close()
+				s.wakeup = nil
 			}
 			s.mu.Unlock()
 			return
 		}
-		s.wake()
+		s.wakeDriver()
 		s.mu.Unlock()
 		time.Sleep(time.Millisecond / 10)
 	}

@@ -11,42 +11,37 @@ import (
 	"github.com/tutti-go/tutti/internal/keepalive"
 )
 
-// Options say how a process is reached and who may reach it.
+// Options configure a Listener.
 type Options struct {
-	// Job names the job. Whoever calls on behalf of another one is refused.
+	// Job names the job. Connections for another job are refused.
 	Job string
-	// Secret is known to the ranks of the job and to nobody else. It never
-	// travels. It must not be empty.
+	// Secret is known only to the ranks of the job and is never sent. It must not be empty.
 	Secret []byte
-	// Listen is the address to listen on, as in net.Listen. Empty: any port
-	// of all addresses.
+	// Listen is the address to listen on, as in net.Listen. Empty: any port on all addresses.
 	Listen string
-	// Interface names the network interfaces whose addresses are offered to
-	// other ranks, separated by commas; with a leading ^, those whose
-	// addresses are not. Empty: all, the loopback last.
+	// Interface names the network interfaces whose addresses are offered to other ranks, separated
+	// by commas. A leading ^ excludes the named interfaces instead. Empty: all, the loopback last.
 	Interface string
-	// TLS, if not nil, encrypts all connections. Both sides use it, as clients
-	// and as servers, and always ask for the other side's certificate. See
-	// jobtls.Config.
+	// TLS, if not nil, encrypts all connections. Both sides use it, as client and as server, and
+	// require the other side's certificate. See jobtls.Config.
 	TLS *tls.Config
-	// Logger is told once about every connection that is refused. Nil: nobody.
+	// Logger logs each refused connection once. Nil: no log.
 	Logger *slog.Logger
-	// HandshakeTimeout is how long a caller may take to prove itself. Zero: 10 s.
+	// HandshakeTimeout bounds the time until the dialer's proof. Zero: 10 s.
 	HandshakeTimeout time.Duration
-	// MaxPending is how many callers may be about to prove themselves; beyond
-	// that, the longest waiting one is refused. Zero: 256.
+	// MaxPending bounds the connections without a proof. Beyond it the oldest is closed. Zero: 256.
 	MaxPending int
-	// ParkTimeout is how long a proven caller waits for a group that is not
-	// there yet. Zero: 10 minutes.
+	// ParkTimeout is how long an authenticated connection waits for its group to be made here.
+	// Zero: 10 minutes.
 	ParkTimeout time.Duration
-	// MaxParked is how many of them may wait. Zero: 4096.
+	// MaxParked bounds the connections that wait for their group. Zero: 4096.
 	MaxParked int
-	// DeadAfter is about how long a peer's host may not answer before the peer
-	// is lost; counted in seconds. A living host answers even if its ranks are
-	// stopped. Zero: 30 s; at most silence.Longest.
+	// DeadAfter is how long a peer's host may not answer, approximately, before the peer is lost;
+	// it is rounded to seconds. A running host answers even if its processes are stopped. Zero: 30
+	// s. Maximum: keepalive.MaxSilence.
 	DeadAfter time.Duration
-	// Verify gives what is sent a checksum. What has one is checked by its
-	// receiver in any case.
+	// Verify adds a checksum to frames and messages. A receiver checks checksums even if its own
+	// Verify is false.
 	Verify bool
 }
 
@@ -70,17 +65,17 @@ func (o Options) withDefaults() Options {
 	if o.MaxParked <= 0 {
 		o.MaxParked = 4096
 	}
-	o.DeadAfter = keepalive.Limit(o.DeadAfter)
+	o.DeadAfter = keepalive.Clamp(o.DeadAfter)
 	if o.TLS != nil {
-		o.TLS = hardened(o.TLS)
+		o.TLS = requireTLS13(o.TLS)
 	}
 	return o
 }
 
-// A Group tells the groups of a job apart. Its ranks agree on it.
+// A Group identifies a group of the job. All its ranks use the same value.
 type Group [16]byte
 
-// jobID is what travels of a job's name.
+// jobID returns the part of a job's name that is sent.
 func jobID(name string) (id [16]byte) {
 	sum := sha256.Sum256([]byte(name))
 	copy(id[:], sum[:])
@@ -91,18 +86,17 @@ func jobID(name string) (id [16]byte) {
 type MeshOptions struct {
 	Group Group
 	Rank  int
-	// Peers holds, for each rank, what its Listener's Addrs has returned. A
-	// plain host:port is fine too.
+	// Peers holds the result of each rank's Listener.Addrs. A plain host:port is valid, too.
 	Peers [][]string
-	// Cores holds, for each rank, the processors that its process may use: see
-	// cores.Mask. Where a host has fewer than ranks, one that waits leaves its
-	// processor to others at every turn. Nil means that all have this process's.
+	// CPUMasks holds for each rank the CPUs that its process may use; see affinity.Mask. If a host
+	// has fewer CPUs than ranks, a waiting rank yields its CPU after every try. Nil: every rank has
+	// the CPUs of this process.
 	CPUMasks [][]byte
 }
 
-// crowded reports whether there are more ranks on this host than processors.
-func (o *MeshOptions) crowded() bool {
-	near := neighbours(o.Peers, o.Rank)
+// oversubscribed reports whether this host has more ranks of the group than CPUs.
+func (o *MeshOptions) oversubscribed() bool {
+	near := sameHostRanks(o.Peers, o.Rank)
 	var masks [][]byte
 	for _, r := range near {
 		if o.CPUMasks != nil {
@@ -112,9 +106,10 @@ func (o *MeshOptions) crowded() bool {
 	return affinity.Oversubscribed(len(near), masks)
 }
 
+// validate checks the rank and the syntax of all addresses.
 func (o *MeshOptions) validate() error {
 	if o.Rank < 0 || o.Rank >= len(o.Peers) {
-		return fmt.Errorf("tcp: rank %d of %d", o.Rank, len(o.Peers))
+		return fmt.Errorf("tcp: rank %d is out of range for %d ranks", o.Rank, len(o.Peers))
 	}
 	for r, addrs := range o.Peers {
 		if r == o.Rank {

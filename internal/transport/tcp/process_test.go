@@ -15,7 +15,7 @@ func childRing(m *Mesh) error { return ring(m, newWaiter(), someSizes) }
 func TestProcesses(t *testing.T) {
 	for n := 2; n <= 4; n++ {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
-			m, children := newFamily(t, n, "ring")
+			m, children := startChildren(t, n, "ring")
 			if err := ring(m, newWaiter(), someSizes); err != nil {
 				t.Error(err)
 			}
@@ -26,8 +26,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// childHold sends half of a large frame, because nobody takes the rest, and
-// tells.
+// childHold sends half of a large frame, because the receiver does not read the rest, and reports
+// that.
 func childHold(m *Mesh) error {
 	w := newWaiter()
 	small := transport.Frame{Peer: 0, Body: make([]byte, 10)}

@@ -6,54 +6,53 @@ import (
 	"time"
 )
 
-// maxClosed is how many closed groups a process remembers, so that whoever
-// still calls for one is told so.
+// maxClosed is how many closed groups a process remembers, so that later dialers get statusClosed.
 const maxClosed = 4096
 
-// A key names one rank's side of a group.
+// A key identifies one rank's side of a group.
 type key struct {
 	group Group
 	rank  int
 }
 
-// A call is a proven connection and what it is for.
-type call struct {
+// An incoming is an authenticated connection with its hello.
+type incoming struct {
 	conn  net.Conn
 	hello hello
-	timer *time.Timer // while parked
+	timer *time.Timer // ends the parking
 }
 
-func (c *call) key() key { return key{c.hello.group, c.hello.to} }
+func (c *incoming) key() key { return key{c.hello.group, c.hello.to} }
 
-// place tells parked calls apart; a rank that calls again replaces its call.
-type place struct {
+// A parkKey identifies a parked connection. A rank that dials again replaces its connection.
+type parkKey struct {
 	key
 	from int
 	lane byte
 }
 
-func (c *call) place() place { return place{c.key(), c.hello.from, c.hello.lane} }
+func (c *incoming) parkKey() parkKey { return parkKey{c.key(), c.hello.from, c.hello.lane} }
 
-// A registry knows the meshes of a process, the calls that came before theirs
-// was made, and those that are no more.
+// A registry holds the meshes of a process, the parked connections whose mesh is not made yet, and
+// the keys of closed meshes. mu guards all fields but opts.
 type registry struct {
-	opts    *Options
-	mu      sync.Mutex
-	meshes  map[key]*Mesh
-	parked  map[place]*call
-	closed  map[key]struct{}
-	oldest  []key // the order of closed
-	stopped bool
+	opts        *Options
+	mu          sync.Mutex
+	meshes      map[key]*Mesh
+	parked      map[parkKey]*incoming
+	closed      map[key]struct{}
+	closedOrder []key // the keys of closed, oldest first
+	stopped     bool
 }
 
-func (r *registry) start(opts *Options) {
+func (r *registry) setup(opts *Options) {
 	r.opts = opts
 	r.meshes = make(map[key]*Mesh)
-	r.parked = make(map[place]*call)
+	r.parked = make(map[parkKey]*incoming)
 	r.closed = make(map[key]struct{})
 }
 
-// stop turns away all parked calls, now and later.
+// stop closes all parked connections. find refuses later ones.
 func (r *registry) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,9 +64,9 @@ func (r *registry) stop() {
 	}
 }
 
-// find returns the mesh that a call is for. If there is none it parks the
-// call, or returns why not.
-func (r *registry) find(c *call) (*Mesh, status) {
+// find returns the mesh of a connection. If there is none, it parks the connection or returns why
+// not.
+func (r *registry) find(c *incoming) (*Mesh, status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m := r.meshes[c.key()]; m != nil {
@@ -76,7 +75,7 @@ func (r *registry) find(c *call) (*Mesh, status) {
 	if _, ok := r.closed[c.key()]; ok || r.stopped {
 		return nil, statusClosed
 	}
-	at := c.place()
+	at := c.parkKey()
 	if old := r.parked[at]; old != nil {
 		old.timer.Stop()
 		_ = old.conn.Close()
@@ -88,15 +87,16 @@ func (r *registry) find(c *call) (*Mesh, status) {
 	return nil, statusOK
 }
 
-// expire ends the wait of a parked call.
-func (r *registry) expire(c *call) {
+// expire refuses a parked connection after ParkTimeout. It runs in a timer's goroutine and does
+// nothing if the connection is not parked any more.
+func (r *registry) expire(c *incoming) {
 	r.mu.Lock()
-	waits := r.parked[c.place()] == c
-	if waits {
-		delete(r.parked, c.place())
+	parked := r.parked[c.parkKey()] == c
+	if parked {
+		delete(r.parked, c.parkKey())
 	}
 	r.mu.Unlock()
-	if waits {
+	if parked {
 		_ = c.conn.SetDeadline(time.Now().Add(r.opts.HandshakeTimeout))
 		_, _ = c.conn.Write(welcome(statusLate))
 		_ = c.conn.Close()
@@ -105,16 +105,16 @@ func (r *registry) expire(c *call) {
 	}
 }
 
-// add makes a mesh known and returns the calls that have waited for it. It
-// reports false if the mesh is known already, or was closed.
-func (r *registry) add(m *Mesh) ([]*call, bool) {
+// add registers a mesh and returns its parked connections. It reports false if the mesh exists or
+// was closed.
+func (r *registry) add(m *Mesh) ([]*incoming, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.closed[m.key]; ok || r.meshes[m.key] != nil {
 		return nil, false
 	}
 	r.meshes[m.key] = m
-	var calls []*call
+	var calls []*incoming
 	for at, c := range r.parked {
 		if at.key == m.key {
 			c.timer.Stop()
@@ -125,15 +125,15 @@ func (r *registry) add(m *Mesh) ([]*call, bool) {
 	return calls, true
 }
 
-// remove makes a mesh known as closed.
+// remove marks a mesh as closed.
 func (r *registry) remove(m *Mesh) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.meshes, m.key)
 	r.closed[m.key] = struct{}{}
-	r.oldest = append(r.oldest, m.key)
-	if len(r.oldest) > maxClosed {
-		delete(r.closed, r.oldest[0])
-		r.oldest = r.oldest[1:]
+	r.closedOrder = append(r.closedOrder, m.key)
+	if len(r.closedOrder) > maxClosed {
+		delete(r.closed, r.closedOrder[0])
+		r.closedOrder = r.closedOrder[1:]
 	}
 }

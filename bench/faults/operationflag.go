@@ -1,0 +1,47 @@
+package main
+
+import (
+	"os"
+	"sync/atomic"
+	"syscall"
+	"unsafe"
+)
+
+// An operationFlag is a word in a file that outlives its process. It says whether
+// the process was in an operation. The nil value does nothing.
+type operationFlag struct{ word *atomic.Uint32 }
+
+// openFlag maps a file.
+func openFlag(path string) (*operationFlag, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := f.Truncate(4096); err != nil {
+		return nil, err
+	}
+	mem, err := syscall.Mmap(int(f.Fd()), 0, 4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	return &operationFlag{(*atomic.Uint32)(unsafe.Pointer(&mem[0]))}, nil
+}
+
+func (n *operationFlag) enter() {
+	if n != nil {
+		n.word.Store(1)
+	}
+}
+
+func (n *operationFlag) leave() {
+	if n != nil {
+		n.word.Store(0)
+	}
+}
+
+// inOperation reads the flag of a process that is dead.
+func inOperation(path string) (bool, error) {
+	text, err := os.ReadFile(path)
+	return len(text) > 0 && text[0] == 1, err
+}

@@ -1,0 +1,322 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Sentence is the text of an error: the operation, its number and the rank, then what happened.
+func Sentence(op string, seq uint64, rank int, what string) string {
+	switch {
+	case op == "":
+		return what
+	case seq == 0:
+		return fmt.Sprintf("%s on rank %d: %s", op, rank, what)
+	}
+	return fmt.Sprintf("%s #%d on rank %d: %s", op, seq, rank, what)
+}
+
+// mostCauses bounds how many failures a reason tells of, one because of the other.
+const mostCauses = 4
+
+// Reason says what has happened and what to do.
+func (f *Failure) Reason() string {
+	text := f.what(mostCauses)
+	if advice := f.advice(); advice != "" {
+		text += "; " + advice
+	}
+	return text
+}
+
+// what says what has happened.
+func (f *Failure) what(causes int) string {
+	side := func(i int) Side {
+		if i < len(f.Sides) {
+			return f.Sides[i]
+		}
+		return Side{}
+	}
+	a, b := side(0), side(1)
+	switch f.Event {
+	case CallsDiffer:
+		if len(f.Sides) < 2 {
+			return "the calls of the ranks differ in more than can be shown"
+		}
+		return fmt.Sprintf("rank %d called %s, rank %d called %s", a.Rank, a.Call, b.Rank, b.Call)
+	case StepsDiffer:
+		return fmt.Sprintf("rank %d is in call %d, %s, and rank %d in call %d, %s", a.Rank, a.Step, a.Call, b.Rank, b.Step, b.Call)
+	case AlgorithmsDiffer:
+		return fmt.Sprintf("rank %d carries out %s by algorithm %s, rank %d by algorithm %s", a.Rank, a.Call, a.Algorithm, b.Rank, b.Algorithm)
+	case CountsDiffer:
+		return fmt.Sprintf("rank %d expects %d elements from rank %d, which has %d for it", a.Rank, a.N, b.Rank, b.N)
+	case SegmentsDiffer:
+		return fmt.Sprintf("rank %d receives segments of %d bytes, rank %d sends segments of %d", a.Rank, a.N, b.Rank, b.N)
+	case MessagesDiffer:
+		return fmt.Sprintf("rank %d receives %s with tag %d, rank %d sends %s", a.Rank, a.Call.Sig.elements(), f.Tag, b.Rank, b.Call.Sig.elements())
+	case MemoryFreed:
+		return fmt.Sprintf("rank %d has freed memory of Alloc that rank %d still uses", a.Rank, b.Rank)
+	case OutOfBounds:
+		return fmt.Sprintf("rank %d has requested %d bytes that are not in a buffer of rank %d, which has %d", a.Rank, a.N, b.Rank, b.N)
+	case RanksLost:
+		return f.lossText()
+	case LostElsewhere:
+		return fmt.Sprintf("%s lost, as rank %d found in another group", areRanks(f.Lost), f.Rank)
+	case LeftElsewhere:
+		return fmt.Sprintf("rank %d has left after another group's end", f.Rank) + f.because(causes)
+	case LostWhileForming:
+		return fmt.Sprintf("%s lost, as rank %d found while the group of %s was being made", areRanks(f.Lost), f.Rank, Ranks(f.Ranks)) + f.because(causes)
+	case ParentFailed:
+		return "the group that this one was being made of has failed" + f.because(causes)
+	case FormingFailed:
+		return fmt.Sprintf("the group of %s could not be made on rank %d", Ranks(f.Ranks), f.Rank) + f.because(causes)
+	case SharingFailed:
+		return fmt.Sprintf("memory could not be shared on rank %d", f.Rank) + f.because(causes)
+	case LimitPassed:
+		return fmt.Sprintf("not done after %v", f.Limit) + f.waiting()
+	case DeadlinePassed:
+		return "the context's deadline has passed" + f.waiting()
+	case Cancelled:
+		text := "the context was cancelled"
+		if f.Text != "" {
+			text += " (" + f.Text + ")"
+		}
+		return text + f.waiting()
+	case TransferDamaged:
+		from := ""
+		if f.Text != "" {
+			from = ", from " + f.Text + ","
+		}
+		return fmt.Sprintf("what rank %d sent to rank %d%s has another checksum than it was sent with", a.Rank, b.Rank, from)
+	case ResultDiffers:
+		return fmt.Sprintf("the result of %s is not that of the others", Ranks(f.Ranks))
+	case ResultsDiffer:
+		return fmt.Sprintf("%s have different results, and no result is that of most ranks", Ranks(f.Ranks))
+	case TransportFailed:
+		return "the transport has failed" + f.because(causes)
+	case DeviceFailed:
+		return fmt.Sprintf("%s has failed on rank %d", f.Device, f.Rank) + f.because(causes)
+	case DeviceUnfit:
+		return fmt.Sprintf("%s cannot be used for a new group on rank %d", f.Device, f.Rank) + f.because(causes)
+	case AbortCalled:
+		return fmt.Sprintf("Abort was called on rank %d", f.Rank) + f.because(causes)
+	case OpCalled:
+		return fmt.Sprintf("%s was called on rank %d", f.Op, f.Rank)
+	}
+	if f.Text == "" {
+		return "the reason is not known"
+	}
+	return f.Text
+}
+
+// advice says what to do, "" if there is nothing special.
+func (f *Failure) advice() string {
+	switch f.Event {
+	case CallsDiffer, StepsDiffer:
+		return "every rank must make the same calls in the same order"
+	case AlgorithmsDiffer, SegmentsDiffer:
+		return "all ranks must be made with the same options"
+	case CountsDiffer:
+		return "the counts of an uneven operation must agree in pairs"
+	case MessagesDiffer:
+		return "both sides must agree"
+	case MemoryFreed:
+		return "it may be freed when no rank uses it any more"
+	case RanksLost, LostElsewhere, LostWhileForming:
+		switch {
+		case f.Left || len(f.Lost) == 0:
+			return ""
+		case len(f.Lost) == 1:
+			return "call Shrink to continue without it"
+		}
+		return "call Shrink to continue without them"
+	case TransferDamaged:
+		return "look at the network between them and at the memory of their hosts"
+	case ResultDiffers, ResultsDiffer:
+		if len(f.Ranks) == 1 {
+			return "look at the memory and the processors of its host"
+		}
+		return "look at the memory and the processors of their hosts"
+	case OpCalled:
+		return "call it, too"
+	}
+	return ""
+}
+
+// because is what a failure says of its own cause.
+func (f *Failure) because(causes int) string {
+	switch c := f.Cause; {
+	case c != nil && causes <= 1:
+		return ": ..."
+	case c != nil:
+		text := c.what(causes - 1)
+		if c.Op != "" || !errors.Is(c.Kind, f.Kind) {
+			text = Sentence(c.Op, c.Seq, c.Rank, c.Kind.Error()+": "+text)
+		}
+		return ": " + text
+	case f.Text != "":
+		return ": " + f.Text
+	}
+	return ""
+}
+
+// lossText says which ranks were lost, and how.
+func (f *Failure) lossText() string {
+	has := "has"
+	if len(f.Lost) > 1 {
+		has = "have"
+	}
+	switch f.Loss {
+	case Closed:
+		return fmt.Sprintf("%s %s closed the communicator", Ranks(f.Lost), has)
+	case Exited:
+		return fmt.Sprintf("%s exited without Close", Ranks(f.Lost))
+	case JoinFailed:
+		return fmt.Sprintf("%s %s left: Join failed", Ranks(f.Lost), has) + f.because(1)
+	case "":
+		return areRanks(f.Lost) + " lost" + f.because(1)
+	}
+	return fmt.Sprintf("%s lost: %v", areRanks(f.Lost), f.Loss) + f.because(1)
+}
+
+// String says how a rank was lost.
+func (l Loss) String() string {
+	switch l {
+	case Closed:
+		return "it has closed the communicator"
+	case Exited:
+		return "its process exited without Close"
+	case HostSilent:
+		return "the host does not answer"
+	case Disconnected:
+		return "the connection has ended without Close"
+	case JoinFailed:
+		return "Join failed"
+	}
+	return string(l)
+}
+
+// waiting says, after what has happened, what the rank waited for.
+func (f *Failure) waiting() string {
+	w := &f.Wait
+	text := w.phaseText(f)
+	if len(w.Unheard) > 0 {
+		text += fmt.Sprintf("; in this call nothing was heard of %s", Ranks(w.Unheard))
+		if w.Phase != Arriving {
+			text += w.lastCalls()
+		}
+	}
+	if len(w.Behind) > 0 {
+		text += "; not arrived at one after it: " + Ranks(w.Behind)
+	}
+	switch w.Relay {
+	case HostsWait:
+		text += fmt.Sprintf("; a rank that leads a host may be waiting for others there (%s)", Ranks(w.Beyond))
+	case LeaderWaits:
+		text += fmt.Sprintf("; rank %d may be waiting for other hosts (%s)", w.Leader, Ranks(w.Beyond))
+	case HostsNotAsked:
+		text += fmt.Sprintf("; other hosts (%s) have not been asked yet", Ranks(w.Beyond))
+	}
+	return text
+}
+
+func (w *Wait) phaseText(f *Failure) string {
+	switch w.Phase {
+	case NotBegun:
+		return ": before the operation began"
+	case Queued:
+		return " while the operation waited for the operations before it"
+	case AboutToWait:
+		return ": it was about to wait for " + Ranks(w.Ranks)
+	case Arriving:
+		switch len(w.Ranks) {
+		case 0:
+			return ": all ranks have arrived"
+		case 1:
+			return ": " + Ranks(w.Ranks) + " has not arrived" + w.lastCalls()
+		}
+		return ": " + Ranks(w.Ranks) + " have not arrived" + w.lastCalls()
+	case Finishing:
+		return ": " + Ranks(w.Ranks) + " arrived and did not finish"
+	case Exchanging:
+		return ": it was waiting for " + strings.Join(eachRank(w.Ranks), " or ")
+	case Sending, Receiving:
+		does, did := "send to", "sends"
+		if w.Phase == Sending {
+			does, did = "receive from", "receives"
+		}
+		text := fmt.Sprintf(": %s did not %s rank %d with tag %d", Ranks(w.Ranks), does, f.Rank, f.Tag)
+		if w.OtherTag != nil {
+			text += fmt.Sprintf(" (it %s with tag %d)", did, *w.OtherTag)
+		}
+		return text
+	case DeviceAtWork:
+		return fmt.Sprintf(": %s was at work, and all ranks had begun", f.Device)
+	case DeviceAhead:
+		return fmt.Sprintf(": %s was at work, and all ranks had started the operation", f.Device)
+	}
+	return ""
+}
+
+// lastCalls lists the last calls of ranks.
+func (w *Wait) lastCalls() string {
+	var list []string
+	for _, s := range w.Last {
+		switch {
+		case s.Call.Sig.Verb == 0:
+			list = append(list, fmt.Sprintf("rank %d has called nothing yet", s.Rank))
+		case w.Phase == Arriving:
+			list = append(list, fmt.Sprintf("rank %d last called %s", s.Rank, s.Call))
+		default:
+			list = append(list, fmt.Sprintf("rank %d was last heard of in %s", s.Rank, s.Call))
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	return " (" + strings.Join(list, ", ") + ")"
+}
+
+// elements is a number of elements and their type.
+func (s Sig) elements() string { return fmt.Sprintf("%d x %s", s.Count, s.Type) }
+
+func eachRank(list []int) (texts []string) {
+	for _, r := range list {
+		texts = append(texts, fmt.Sprintf("rank %d", r))
+	}
+	return texts
+}
+
+func areRanks(ranks []int) string {
+	if len(ranks) == 1 {
+		return Ranks(ranks) + " is"
+	}
+	return Ranks(ranks) + " are"
+}
+
+// Ranks writes a list of ranks for an error: "rank 3", "ranks 0, 2 and 5".
+func Ranks(list []int) string {
+	switch len(list) {
+	case 0:
+		return "no rank"
+	case 1:
+		return fmt.Sprintf("rank %d", list[0])
+	}
+	const most = 16
+	var b strings.Builder
+	b.WriteString("ranks ")
+	for i, r := range list {
+		switch {
+		case i == most:
+			fmt.Fprintf(&b, " and %d more", len(list)-most)
+			return b.String()
+		case i == 0:
+		case i == len(list)-1:
+			b.WriteString(" and ")
+		default:
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%d", r)
+	}
+	return b.String()
+}

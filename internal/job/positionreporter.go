@@ -1,0 +1,120 @@
+package job
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/engine/network"
+	"github.com/tutti-go/tutti/internal/transport"
+)
+
+// positionInterval is the default of Config.StuckInterval.
+const positionInterval = 50 * time.Millisecond
+
+// A positionReporter reports where this process is stuck in its network groups. Ranks that run
+// different operations may all wait without sending each other anything that shows the difference.
+// A rank that is stuck in a call therefore sends its position to the other members. mu guards
+// groups, stop and done.
+type positionReporter struct {
+	j      *Job
+	mu     sync.Mutex
+	groups map[string]*reportedGroup
+	stop   chan struct{} // closed by close; nil: run was not started
+	done   chan struct{}
+}
+
+// A reportedGroup is a group whose position is reported. Only the goroutine of run uses last and sent.
+type reportedGroup struct {
+	name    string
+	members []int // ranks of the job
+	engine  *network.Engine
+	busy    atomic.Bool // the group is in an operation
+	last    network.Position
+	sent    network.Position
+}
+
+// add begins to report the positions of a group.
+func (s *positionReporter) add(name string, members []int, w *network.Engine) *reportedGroup {
+	p := &reportedGroup{name: name, members: members, engine: w}
+	s.j.member.HandlePositions(name, func(from int, position []byte) {
+		i := slices.Index(members, from)
+		if i < 0 || len(position) != transport.HeadBytes {
+			return
+		}
+		// Heard may report a mismatch, which waits for an answer, so it must not run on the
+		// Member's goroutine.
+		go w.CheckPosition(i, network.Position(position))
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stop == nil {
+		s.groups, s.stop, s.done = make(map[string]*reportedGroup), make(chan struct{}), make(chan struct{})
+		go s.run()
+	}
+	s.groups[name] = p
+	return p
+}
+
+func (s *positionReporter) remove(p *reportedGroup) {
+	s.j.member.StopPositions(p.name)
+	s.mu.Lock()
+	delete(s.groups, p.name)
+	s.mu.Unlock()
+}
+
+// close ends run. No group may be added concurrently.
+func (s *positionReporter) close() {
+	if s.stop != nil {
+		close(s.stop)
+		<-s.done
+	}
+}
+
+// run checks all groups every Config.StuckInterval until stop is closed, and sends the positions of
+// stuck groups. It runs in a goroutine of its own.
+func (s *positionReporter) run() {
+	defer close(s.done)
+	every := s.j.cfg.StuckInterval
+	if every <= 0 {
+		every = positionInterval
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+		s.mu.Lock()
+		var stuck []*reportedGroup
+		for _, p := range s.groups {
+			if p.stuck() {
+				stuck = append(stuck, p)
+			}
+		}
+		s.mu.Unlock()
+		for _, p := range stuck {
+			s.j.member.SendPosition(p.name, p.members, p.sent[:])
+		}
+	}
+}
+
+// stuck reports whether the group has the same position as at the last check and has not sent it.
+func (p *reportedGroup) stuck() bool {
+	if !p.busy.Load() {
+		return false
+	}
+	now := p.engine.Position()
+	if now != p.last {
+		p.last = now
+		return false
+	}
+	if now == p.sent {
+		return false
+	}
+	p.sent = now
+	return true
+}

@@ -1,0 +1,88 @@
+package membership
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+
+	"github.com/tutti-go/tutti/internal/agree"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/store"
+)
+
+// An Error is why a rank has no membership: a kind of package engine, and the reason.
+type Error struct {
+	Kind   error
+	Reason string
+	Err    error // what this rank itself saw; nil: nothing else
+}
+
+func (e *Error) Error() string { return e.Kind.Error() + ": " + e.Reason }
+
+// Unwrap returns the kind, and what this rank itself saw.
+func (e *Error) Unwrap() []error {
+	if e.Err == nil {
+		return []error{e.Kind}
+	}
+	return []error{e.Kind, e.Err}
+}
+
+// An attachError is an error of Config.Attach. The text and the kind are final.
+type attachError struct{ error }
+
+func (e attachError) Unwrap() error { return e.error }
+
+// final reports whether an error has its kind and its whole text already.
+func final(err error) bool {
+	return errors.As(err, new(*Error)) || errors.As(err, new(attachError))
+}
+
+// Undecided returns the error of a call that got no answer from the store, or could not
+// form what was decided. ctx is that of the call.
+func Undecided(ctx context.Context, err error) *Error {
+	kind := engine.ErrAborted
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		kind = engine.ErrTimeout
+	}
+	return &Error{Kind: kind, Reason: "the ranks could not agree: " + err.Error(), Err: err}
+}
+
+// excluded returns the error of a rank that is not among the members of a decision.
+func excluded(d *agree.Decision) *Error {
+	return &Error{Kind: engine.ErrExcluded, Reason: fmt.Sprintf(
+		"%s of the old Comm continue without this rank: it was considered lost, or called too late", engine.Ranks(d.Members))}
+}
+
+// joinError returns the error of Join, with its kind and with what to do.
+func joinError(ctx context.Context, err error) error {
+	switch {
+	case final(err):
+		return err
+	case errors.Is(err, engine.ErrMismatch):
+		return &Error{Kind: engine.ErrMismatch, Reason: err.Error(), Err: err}
+	case ctx.Err() == context.DeadlineExceeded:
+		return &Error{Kind: engine.ErrTimeout, Reason: err.Error() + advice(err), Err: err}
+	}
+	return &Error{Kind: engine.ErrAborted, Reason: err.Error() + advice(err), Err: err}
+}
+
+// advice returns what to do about a network error, which says only what happened; "" if
+// the error says it.
+func advice(err error) string {
+	unknown, launcher := (*net.DNSError)(nil), (*store.Error)(nil)
+	switch {
+	case errors.As(err, &launcher):
+		return ""
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "; end the process that has the port, or give all ranks another address"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "; the address must be one of rank 0's host"
+	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &unknown):
+		return "; is rank 0 running, and is that its address?"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "; have all ranks been started?"
+	}
+	return ""
+}

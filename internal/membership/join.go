@@ -1,0 +1,101 @@
+package membership
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tutti-go/tutti/internal/engine/shm"
+	"github.com/tutti-go/tutti/internal/job"
+	"github.com/tutti-go/tutti/internal/jobstore"
+)
+
+// Join joins this process to the others of its job, and returns its membership in the
+// group of all ranks once all have joined. cfg was located and validated; it must not be
+// changed any more.
+func Join(ctx context.Context, cfg *Config) (*Membership, error) {
+	if cfg.Size == 1 && !cfg.Late {
+		return joinAlone(cfg)
+	}
+	if cfg.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, cfg.Timeout)
+		defer cancel()
+	}
+	join := joinAll
+	if cfg.Late {
+		join = joinLate
+	}
+	m, err := join(ctx, cfg)
+	if err != nil {
+		return nil, joinError(ctx, err)
+	}
+	return m, nil
+}
+
+// joinAlone returns the membership of a job of one rank. A simulated rank has the
+// simulator's engine as its device; the engine is that of a larger group.
+func joinAlone(cfg *Config) (*Membership, error) {
+	m := &Membership{
+		cfg: cfg, engine: shm.NewLocal(1, shm.Options{Timeout: cfg.Timeout})[0],
+		factory: newLocalFactory(cfg), lineage: jobstore.World,
+	}
+	if cfg.hasStore() {
+		m.factory = newProcessFactory(cfg)
+	}
+	if err := m.AttachDevice(nil); err != nil {
+		return nil, err
+	}
+	m.ids = count(m.engine.Size())
+	if e, ok := m.engine.(simulated); ok {
+		m.factory, m.roster, m.host = simulatedFactory{e}, e.Roster(), e.Host()
+	}
+	return m, nil
+}
+
+// joinAll joins a job of several ranks, through the store if there is one.
+func joinAll(ctx context.Context, cfg *Config) (*Membership, error) {
+	m := newMembership(cfg)
+	var j *job.Job
+	var err error
+	if m.factory == nil {
+		j, err = cfg.enter(ctx, cfg.Rank, cfg.Size, cfg.Addr, nil, []byte(cfg.Secret))
+	} else {
+		j, err = m.rendezvous(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.ids, m.engine, m.roster = count(cfg.Size), j.World(), j
+	if err := m.AttachDevice(nil); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// newMembership returns the membership of a process in the world. It has no engine yet.
+func newMembership(cfg *Config) *Membership {
+	m := &Membership{cfg: cfg, lineage: jobstore.World}
+	if cfg.hasStore() {
+		m.factory, m.process = newProcessFactory(cfg), cfg.place.Name
+	}
+	return m
+}
+
+// rendezvous joins the job through the store, and sets the lineage.
+func (m *Membership) rendezvous(ctx context.Context) (*job.Job, error) {
+	r, err := newRendezvous(ctx, m.cfg)
+	if err != nil {
+		return nil, err
+	}
+	j, err := r.join(ctx)
+	if err != nil {
+		err = r.release(err)
+		r.close()
+		return nil, err
+	}
+	defer r.client.Close() // the job owns the listener
+	if r.now.Lineage > 1 {
+		m.lineage = fmt.Sprint(jobstore.World, ".", r.now.Lineage)
+	}
+	return j, nil
+}

@@ -1,0 +1,101 @@
+package membership
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/tutti-go/tutti/internal/agree"
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/jobstore"
+	"github.com/tutti-go/tutti/store"
+)
+
+// A ticket is a new process's request for admission. Rank 0 admits the processes in the
+// order of their tickets.
+type ticket struct {
+	number int64
+	holder string // the value of the ticket's key; in no other ticket
+}
+
+// takeTicket takes the first free ticket. One store request takes it, so that a process that
+// exits here either has a ticket or leaves no trace. After an error the ticket may be taken.
+func takeTicket(ctx context.Context, s store.Store, process string) (ticket, error) {
+	host, _ := os.Hostname() // for people
+	t := ticket{1, jobstore.Holder(process, fmt.Sprintf("process %d on %s", os.Getpid(), host), rand.Text())}
+	for ; ; t.number++ {
+		holder, err := s.CompareAndSet(ctx, jobstore.Ticket(t.number), nil, []byte(t.holder))
+		if err != nil || string(holder) == t.holder {
+			return t, err
+		}
+	}
+}
+
+// withdraw gives the ticket up if this process has it, so that rank 0 does not wait for this
+// process. If the process was admitted meanwhile, the other ranks notice its absence.
+func (t ticket) withdraw(s store.Store) {
+	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
+	defer cancel()
+	_, _ = s.CompareAndSet(ctx, jobstore.Ticket(t.number), []byte(t.holder), []byte(jobstore.Withdrawn))
+}
+
+// ticketHolder returns the holder of a ticket. If the ticket is free it waits, or returns ""
+// if wait is false.
+func ticketHolder(ctx context.Context, s store.Store, number int64, wait bool) (holder string, err error) {
+	key := jobstore.Ticket(number)
+	if !wait {
+		if taken, err := s.Check(ctx, key); err != nil || !taken {
+			return "", err
+		}
+	}
+	text, err := s.Get(ctx, key)
+	return string(text), err
+}
+
+// joinLate joins a running job when its ranks call Grow. It follows the decisions of the
+// world's lineage from the first one on.
+func joinLate(ctx context.Context, cfg *Config) (*Membership, error) {
+	m := newMembership(cfg)
+	client, s, err := newProcessFactory(cfg).dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	t, err := takeTicket(ctx, s, m.process)
+	if err != nil {
+		t.withdraw(s) // the store's answer may be lost
+		return nil, err
+	}
+	for {
+		d, err := agree.Learn(ctx, agree.On(s), m.name())
+		if err != nil {
+			t.withdraw(s)
+			return nil, fmt.Errorf("the ranks of the job have not called Grow: %w", err)
+		}
+		if rank := d.Newcomer(t.number); rank >= 0 {
+			return m.enterLate(ctx, s, d, rank)
+		}
+		if d.Tickets >= t.number {
+			return nil, &Error{Kind: engine.ErrExcluded, Reason: "the job grew without this process"}
+		}
+		m = m.next(d.Size(), d.Tickets)
+	}
+}
+
+// enterLate forms the generation that has admitted this process, and tells the launcher.
+func (m *Membership) enterLate(ctx context.Context, s store.Store, d *agree.Decision, rank int) (*Membership, error) {
+	next, err := m.form(ctx, s, d, rank, nil)
+	if err != nil {
+		return nil, err
+	}
+	if m.process == "" {
+		return next, nil
+	}
+	text := fmt.Appendf(nil, "rank %d of %d", next.engine.Rank(), next.engine.Size())
+	if err := s.Set(ctx, jobstore.Admitted(m.process), text); err != nil {
+		return nil, errors.Join(err, next.engine.Close())
+	}
+	return next, nil
+}

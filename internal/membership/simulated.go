@@ -1,0 +1,34 @@
+package membership
+
+import (
+	"context"
+
+	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/wait"
+	"github.com/tutti-go/tutti/store"
+)
+
+// A simulated engine is one of package tuttitest's. The simulator has a store of its own,
+// and makes the engines of later generations itself.
+type simulated interface {
+	Host() wait.Scheduler
+	Roster() engine.Roster
+	Store() store.Store
+	Listen(name string, size int) (addr string)
+	Enter(ctx context.Context, addr string, rank, size int) (engine.Engine, engine.Roster, error)
+}
+
+// A simulatedFactory makes the engines of simulated ranks.
+type simulatedFactory struct{ rank simulated }
+
+func (f simulatedFactory) open(context.Context) (store.Store, func() error, error) {
+	return f.rank.Store(), func() error { return nil }, nil
+}
+
+func (f simulatedFactory) form(ctx context.Context, s store.Store, generation string, rank, size int) (engine.Engine, engine.Roster, error) {
+	addr, err := exchangeAddr(ctx, s, generation, rank, func() (string, error) { return f.rank.Listen(generation, size), nil })
+	if err != nil {
+		return nil, nil, err
+	}
+	return f.rank.Enter(ctx, addr, rank, size)
+}

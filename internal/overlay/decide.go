@@ -1,0 +1,73 @@
+package overlay
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// A report is a cause without a decision of the coordinator.
+type report struct {
+	cause *Cause
+	since time.Time // when this rank learned of it
+}
+
+// Report submits a cause that this rank has found to the coordinator. The Node answers by Fail with
+// the first cause of the group's failure.
+func (n *Node) Report(now time.Time, c *Cause) {
+	n.report(now, n.self, c)
+	n.arm(now)
+}
+
+// report handles a cause that this rank or rank from has found.
+func (n *Node) report(now time.Time, from int, c *Cause) {
+	if first := n.causes[c.Group]; first != nil {
+		if from == n.self {
+			n.act(Action{Do: Fail, Cause: first})
+		} else if n.linked(from) {
+			n.send(from, &Message{Kind: Failed, Cause: first})
+		}
+		return
+	}
+	if n.pending[c.Group] == nil {
+		n.pending[c.Group] = &report{c, now}
+		n.flood(now, &Message{Kind: Report, Cause: c}, from)
+		n.decide(now)
+	}
+}
+
+// First returns the first cause of a group's failure, or nil if this rank knows no decision.
+func (n *Node) First(group string) *Cause { return n.causes[group] }
+
+// Decide decides on the reported cause of a group, if there is one, without waiting for the ranks
+// before this one. The owner calls it if it knows that they do not answer.
+func (n *Node) Decide(now time.Time, group string) {
+	if p := n.pending[group]; p != nil {
+		n.learnCause(now, n.self, p.cause)
+	}
+	n.arm(now)
+}
+
+// undecided returns the groups of the pending reports in sorted order.
+func (n *Node) undecided() []string { return slices.Sorted(maps.Keys(n.pending)) }
+
+// decide decides on reported causes if this rank is the coordinator, or if the ranks before it have
+// not decided in time. A leaving rank decides nothing: another rank may know that it leaves and
+// decide in its place.
+func (n *Node) decide(now time.Time) {
+	if len(n.pending) == 0 || n.leaving {
+		return
+	}
+	before := 0
+	for r := range n.self {
+		if n.answers(r) {
+			before++
+		}
+	}
+	for _, group := range n.undecided() {
+		p := n.pending[group]
+		if before == 0 || now.Sub(p.since) >= decideAfter+time.Duration(before)*decidePerRank {
+			n.learnCause(now, n.self, p.cause)
+		}
+	}
+}

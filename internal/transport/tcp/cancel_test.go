@@ -1,0 +1,453 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/tutti-go/tutti/internal/transport"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// calls are the ways to block on rank 1.
+var calls = map[string]func(m *Mesh, w *wait.Waiter) error{
+	"receive a frame": func(m *Mesh, w *wait.Waiter) error {
+		return m.Exchange(w, nil, &transport.Frame{Peer: 1, Body: make([]byte, 100)})
+	},
+	"send a large frame": func(m *Mesh, w *wait.Waiter) error {
+		return m.Exchange(w, &transport.Frame{Peer: 1, Body: make([]byte, 64<<20)}, nil)
+	},
+	"both": func(m *Mesh, w *wait.Waiter) error {
+		return m.Exchange(w, &transport.Frame{Peer: 1, Body: make([]byte, 64<<20)},
+			&transport.Frame{Peer: 1, Body: make([]byte, 64<<20)})
+	},
+	"receive a message": func(m *Mesh, w *wait.Waiter) error {
+		x := &transport.Message{Peer: 1, Tag: 3, Body: make([]byte, 100)}
+		m.Post(x)
+		return m.Finish(w, x)
+	},
+	"send a message": func(m *Mesh, w *wait.Waiter) error {
+		x := &transport.Message{Send: true, Peer: 1, Tag: 3, Body: make([]byte, 64<<20)}
+		m.Post(x)
+		return m.Finish(w, x)
+	},
+	"receive from itself": func(m *Mesh, w *wait.Waiter) error {
+		x := &transport.Message{Peer: 0, Tag: 3, Body: make([]byte, 100)}
+		m.Post(x)
+		return m.Finish(w, x)
+	},
+}
+
+// TestWaiterEnds ends blocked calls in each way in which a waiter can end.
+func TestWaiterEnds(t *testing.T) {
+	for name, call := range calls {
+		for _, how := range []string{"cancel", "deadline", "stop", "timeout"} {
+			t.Run(name+", "+how, func(t *testing.T) {
+				world := newWorld(t, 2, testOptions())
+				lot := wait.NewParkingLot(1)
+				w := wait.NewWaiter(lot)
+				ctx, cancel := context.WithCancel(context.Background())
+				timeout := testTimeout
+				var want error
+				// Long enough that most calls are asleep. The test holds for any timing.
+				const soon = 20 * time.Millisecond
+				switch how {
+				case "cancel":
+					want = context.Canceled
+					defer time.AfterFunc(soon, cancel).Stop()
+				case "deadline":
+					want = context.DeadlineExceeded
+					ctx, cancel = context.WithTimeout(ctx, soon)
+				case "stop":
+					want = wait.ErrStopped
+					defer time.AfterFunc(soon, lot.Stop).Stop()
+				case "timeout":
+					want = wait.ErrTimeout
+					timeout = soon
+				}
+				defer cancel()
+				w.Begin(ctx, timeout)
+				if err := call(world.meshes[0], w); !errors.Is(err, want) {
+					t.Errorf("got %v, not %v", err, want)
+				}
+			})
+		}
+	}
+}
+
+// TestCloseEnds closes one rank while the other is blocked on it, or about to be, with and without
+// a connection.
+func TestCloseEnds(t *testing.T) {
+	for name, call := range calls {
+		if name == "receive from itself" {
+			continue
+		}
+		for _, connected := range []bool{true, false} {
+			for _, early := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, connected: %v, before: %v", name, connected, early), func(t *testing.T) {
+					world := newWorld(t, 2, testOptions())
+					if connected {
+						world.run(t, func(m *Mesh, w *wait.Waiter) error {
+							x := newReceive(1-m.Rank(), 0, 1, 10)
+							y := newSend(m.Rank(), 1-m.Rank(), 0, 1, 10)
+							m.Post(&x.Message)
+							m.Post(&y.Message)
+							return errors.Join(ring(m, w, []int{4}), finishAll(m, w, []*testMessage{x, y}, false))
+						})
+					}
+					ended := make(chan error, 1)
+					go func() {
+						if early {
+							if err := world.meshes[1].Close(); err != nil {
+								t.Error(err)
+							}
+						}
+						ended <- call(world.meshes[0], newWaiter())
+					}()
+					if !early {
+						time.Sleep(time.Millisecond) // the test holds for either order
+						if err := world.meshes[1].Close(); err != nil {
+							t.Error(err)
+						}
+					}
+					err := <-ended
+					var lost *transport.LostError
+					if !errors.As(err, &lost) || lost.Peer != 1 || !errors.Is(err, transport.ErrClosed) {
+						t.Errorf("got %v", err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestOwnClose closes a mesh under its own blocked calls.
+func TestOwnClose(t *testing.T) {
+	for name, call := range calls {
+		t.Run(name, func(t *testing.T) {
+			world := newWorld(t, 2, testOptions())
+			ended := make(chan error, 1)
+			go func() { ended <- call(world.meshes[0], newWaiter()) }()
+			time.Sleep(time.Millisecond) // the test holds for either order
+			if err := world.meshes[0].Close(); err != nil {
+				t.Error(err)
+			}
+			if err := <-ended; !errors.Is(err, errMeshClosed) {
+				t.Errorf("got %v", err)
+			}
+			if err := call(world.meshes[0], newWaiter()); !errors.Is(err, errMeshClosed) {
+				t.Errorf("afterwards: %v", err)
+			}
+			if err := world.meshes[0].Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestCloseAtOnce closes a mesh when it begins to dial a peer. Close must wait for the dial, or
+// there is none.
+func TestCloseAtOnce(t *testing.T) {
+	for i := range 50 {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			m := newWorld(t, 2, testOptions()).meshes[0]
+			ended := make(chan error, 1)
+			begun := make(chan struct{})
+			go func() {
+				close(begun)
+				ended <- m.Exchange(newWaiter(), nil, &transport.Frame{Peer: 1})
+			}()
+			<-begun
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := <-ended; !errors.Is(err, errMeshClosed) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestCloseDelivers sends, closes, and only then reads on the other side. All data must arrive,
+// although the closing side has unread input.
+func TestCloseDelivers(t *testing.T) {
+	world := newWorld(t, 2, testOptions())
+	closed := make(chan struct{})
+	world.run(t, func(m *Mesh, w *wait.Waiter) error {
+		const frames, size = 20, 1000
+		if m.Rank() == 0 {
+			for step := range frames {
+				f := &transport.Frame{Peer: 1, Body: make([]byte, size)}
+				fill(f.Body, 0, 1, step)
+				if err := m.Exchange(w, f, nil); err != nil {
+					return err
+				}
+			}
+			err := m.Leave(&transport.Head{0: 7, transport.HeadBytes - 1: 9})
+			close(closed)
+			return err
+		}
+		if err := m.Exchange(w, &transport.Frame{Peer: 0, Body: make([]byte, 10)}, nil); err != nil {
+			return err
+		}
+		<-closed
+		for step := range frames {
+			f := &transport.Frame{Peer: 0, Body: make([]byte, size)}
+			if err := m.Exchange(w, nil, f); err != nil {
+				return fmt.Errorf("frame %d: %w", step, err)
+			}
+			if err := checkBody(f.Body, 0, 1, step); err != nil {
+				return err
+			}
+		}
+		err := m.Exchange(w, nil, &transport.Frame{Peer: 0})
+		bye := (*transport.Goodbye)(nil)
+		if !errors.Is(err, transport.ErrClosed) || !errors.As(err, &bye) || bye.Why[0] != 7 || bye.Why[transport.HeadBytes-1] != 9 {
+			return fmt.Errorf("after the last frame: %v", err)
+		}
+		return nil
+	})
+}
+
+// TestKill kills a child in the middle of a frame. The loss must be noticed at once.
+func TestKill(t *testing.T) {
+	m, children := startChildren(t, 2, "hold")
+	w := newWaiter()
+	if err := m.Exchange(w, nil, &transport.Frame{Peer: 1, Body: make([]byte, 10)}); err != nil {
+		t.Fatal(err)
+	}
+	children[0].line(t)
+	if err := children[0].cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = children[0].cmd.Wait()
+	err := m.Exchange(w, nil, &transport.Frame{Peer: 1, Body: make([]byte, 256<<20)})
+	var lost *transport.LostError
+	if !errors.As(err, &lost) || lost.Peer != 1 || errors.Is(err, transport.ErrClosed) {
+		t.Errorf("got %v", err)
+	}
+	// A new connection fails as well.
+	x := &transport.Message{Send: true, Peer: 1, Body: make([]byte, 10)}
+	m.Post(x)
+	if err := m.Finish(w, x); !errors.As(err, &lost) || errors.Is(err, transport.ErrClosed) {
+		t.Errorf("a message: %v", err)
+	}
+}
+
+// TestWithdraw withdraws messages at every stage while other messages continue.
+func TestWithdraw(t *testing.T) {
+	world := newWorld(t, 2, testOptions())
+	given := make(chan struct{})
+	world.run(t, func(m *Mesh, w *wait.Waiter) error {
+		me, peer := m.Rank(), 1-m.Rank()
+		stopped := wait.NewWaiter(wait.NewParkingLot(1))
+		gone, cancel := context.WithCancel(context.Background())
+		cancel()
+		stopped.Begin(gone, 0)
+		giveUp := func(x *testMessage) error {
+			m.Post(&x.Message)
+			if err := m.Finish(stopped, &x.Message); !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("giving up: %v", err)
+			}
+			return nil
+		}
+		// tag 9 is never withdrawn
+		undisturbed := func() error {
+			in, out := newReceive(peer, 9, 5, 3<<20), newSend(me, peer, 9, 5, 3<<20)
+			m.Post(&in.Message)
+			m.Post(&out.Message)
+			return finishAll(m, w, []*testMessage{in, out}, false)
+		}
+		if err := undisturbed(); err != nil {
+			return err
+		}
+		// Rank 0 withdraws an announced send, and a receive.
+		if me == 0 {
+			if err := errors.Join(giveUp(newSend(me, peer, 1, 1, 1000)), giveUp(newReceive(peer, 2, 1, 1000))); err != nil {
+				return err
+			}
+			close(given)
+		}
+		<-given
+		if err := undisturbed(); err != nil {
+			return err
+		}
+		if me == 1 {
+			x := newReceive(peer, 1, 1, 1000)
+			m.Post(&x.Message)
+			err := m.Finish(w, &x.Message)
+			if !errors.Is(err, errWithdrawn) {
+				return fmt.Errorf("receiving what was given up: %v", err)
+			}
+			y := newSend(me, peer, 4, 6, 1000)
+			m.Post(&y.Message)
+			return m.Finish(w, &y.Message)
+		}
+		y := newReceive(peer, 4, 6, 1000)
+		m.Post(&y.Message)
+		return finishAll(m, w, []*testMessage{y}, false)
+	})
+}
+
+// TestAccept refuses a message. Its sender waits, and other messages continue.
+func TestAccept(t *testing.T) {
+	refusal := errors.New("no")
+	for _, far := range []bool{true, false} {
+		t.Run(fmt.Sprint("to another rank: ", far), func(t *testing.T) {
+			world := newWorld(t, 2, testOptions())
+			lot := wait.NewParkingLot(1)
+			world.run(t, func(m *Mesh, w *wait.Waiter) error {
+				to, from := 0, 0
+				if far {
+					to = 1
+				}
+				if m.Rank() == from {
+					// one goroutine per message, as the interface requires
+					good, bad := newSend(from, to, 0, 1, 50), newSend(from, to, 1, 2, 50)
+					m.Post(&good.Message)
+					m.Post(&bad.Message)
+					ended := make(chan error, 1)
+					go func() {
+						w := wait.NewWaiter(lot)
+						w.Begin(context.Background(), testTimeout)
+						ended <- m.Finish(w, &bad.Message)
+					}()
+					if !far {
+						if err := refuseOne(m, w, from, refusal, lot); err != nil {
+							return err
+						}
+					}
+					if err := m.Finish(w, &good.Message); err != nil {
+						return err
+					}
+					if err := <-ended; !errors.Is(err, wait.ErrStopped) {
+						return fmt.Errorf("the sender of the refused message: %v", err)
+					}
+					return nil
+				}
+				if far {
+					return refuseOne(m, w, from, refusal, lot)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// refuseOne receives two messages and refuses the second; then it stops lot.
+func refuseOne(m *Mesh, w *wait.Waiter, from int, refusal error, lot *wait.ParkingLot) error {
+	good, bad := newReceive(from, 0, 1, 50), newReceive(from, 1, 2, 50)
+	good.Accept = func(sent *transport.Head) error {
+		if sent[5] != 1 {
+			return fmt.Errorf("asked about head %d", sent[5])
+		}
+		return nil
+	}
+	bad.Accept = func(*transport.Head) error { return refusal }
+	m.Post(&bad.Message)
+	m.Post(&good.Message)
+	if err := m.Finish(w, &bad.Message); !errors.Is(err, refusal) {
+		return fmt.Errorf("the refused message: %v", err)
+	}
+	err := finishAll(m, w, []*testMessage{good}, false)
+	lot.Stop()
+	return err
+}
+
+// TestMessageLength posts a receive of another length than the send.
+func TestMessageLength(t *testing.T) {
+	world := newWorld(t, 2, testOptions())
+	lot := wait.NewParkingLot(1)
+	world.run(t, func(m *Mesh, w *wait.Waiter) error {
+		if m.Rank() == 0 {
+			x := newSend(0, 1, 0, 1, 50)
+			m.Post(&x.Message)
+			w := wait.NewWaiter(lot)
+			w.Begin(context.Background(), testTimeout)
+			if err := m.Finish(w, &x.Message); !errors.Is(err, wait.ErrStopped) {
+				return fmt.Errorf("the sender: %v", err)
+			}
+			return nil
+		}
+		x := newReceive(0, 0, 1, 49)
+		m.Post(&x.Message)
+		err := m.Finish(w, &x.Message)
+		lot.Stop()
+		var wrong *transport.LengthError
+		if !errors.As(err, &wrong) || wrong.Want != 49 || wrong.Sent != 50 || x.Head[5] != 1 {
+			return fmt.Errorf("got %v", err)
+		}
+		return nil
+	})
+}
+
+// TestWithdrawMidTransfer withdraws a message on either side while its data is being sent. The
+// receiver's memory must not be written afterwards, and the other side must not take the partial
+// data for the whole.
+func TestWithdrawMidTransfer(t *testing.T) {
+	for _, sender := range []bool{true, false} {
+		t.Run(fmt.Sprint("the sender: ", sender), func(t *testing.T) {
+			world := newWorld(t, 2, testOptions())
+			const size = 64 << 20
+			out := &transport.Message{Send: true, Peer: 1, Body: make([]byte, size)}
+			in := &transport.Message{Peer: 0, Body: make([]byte, size)}
+			world.meshes[0].Post(out)
+			world.meshes[1].Post(in)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			given, other := world.meshes[0], world.meshes[1]
+			mine, theirs := out, in
+			if !sender {
+				given, other, mine, theirs = other, given, theirs, mine
+			}
+			x := mine.State.(*msgState)
+			ended := make(chan error, 1)
+			go func() {
+				w := wait.NewWaiter(wait.NewParkingLot(1))
+				w.Begin(ctx, testTimeout)
+				ended <- given.Finish(w, mine)
+			}()
+			lot := wait.NewParkingLot(1)
+			done := make(chan error, 1)
+			go func() {
+				w := wait.NewWaiter(lot)
+				w.Begin(context.Background(), testTimeout)
+				done <- other.Finish(w, theirs)
+			}()
+			// Wait until a part of the body has moved.
+			for begun := false; !begun && len(ended) == 0; runtime.Gosched() {
+				given.messages.mu.Lock()
+				begun = x.moved > 0
+				given.messages.mu.Unlock()
+			}
+			cancel()
+			err := <-ended
+			if err == nil {
+				t.Log("the message was faster")
+				lot.Stop()
+				<-done
+				return
+			}
+			if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+			if sender {
+				var lost *transport.LostError
+				if err := <-done; !errors.As(err, &lost) {
+					t.Errorf("the receiver: %v", err)
+				}
+				return
+			}
+			// No receiver reads any more. The sender waits until it is stopped or has sent
+			// everything.
+			lot.Stop()
+			if err := <-done; err != nil && !errors.Is(err, wait.ErrStopped) {
+				t.Errorf("the sender: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,205 @@
+package tutti
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
+
+// A transfer is a message, or a group of messages, under way.
+type transfer struct {
+	ctx       context.Context
+	msgs      []*engine.Message
+	logged    uint64        // the log's number of the first message
+	completed atomic.Uint64 // how often the transfer has completed: it is reused
+	failed    atomic.Uint64 // the use that failed, counted from 1; zero: none. A failed transfer is not reused.
+	run       func()        // Comm.finish with this transfer, bound once
+}
+
+// transfers holds the state of a Comm's messages.
+type transfers struct {
+	active atomic.Int64 // transfers and other activities that Close waits for
+
+	// Comm.mu guards the fields below.
+	sent   uint64      // number of the last transfer
+	posted uint64      // number of the last message, as the log counts them
+	free   []*transfer // for reuse
+}
+
+// Send sends a buffer to another rank, which calls Recv: messages between
+// two ranks with one tag arrive in order, tags are independent of each other.
+// Send returns when the receiver has taken the data.
+func (c *Comm) Send(ctx context.Context, to int, buf Buffer, tag int) error {
+	return c.exchange(ctx, "Send", side{true, to, tag, buf}, side{})
+}
+
+// Recv receives a buffer that another rank sends with this tag. Type and
+// length must be the sender's.
+func (c *Comm) Recv(ctx context.Context, from int, buf Buffer, tag int) error {
+	return c.exchange(ctx, "Recv", side{false, from, tag, buf}, side{})
+}
+
+// SendRecv sends and receives at once, so that ranks may exchange data or pass
+// it round a ring. The two buffers must not overlap.
+func (c *Comm) SendRecv(ctx context.Context, to int, src Buffer, from int, dst Buffer, tag int) error {
+	return c.exchange(ctx, "SendRecv", side{false, from, tag, dst}, side{true, to, tag, src})
+}
+
+// A side is the arguments of one message.
+type side struct {
+	send bool
+	peer int
+	tag  int
+	buf  Buffer
+}
+
+// exchange carries out the message a, and for SendRecv also b.
+func (c *Comm) exchange(ctx context.Context, op string, a, b side) error {
+	if ctx == nil {
+		return c.refuse(op, &cause{kind: ErrInvalid, reason: errNilContext.Error()})
+	}
+	two := op == "SendRecv"
+	if err := a.check(c); err != nil {
+		return c.refuse(op, err)
+	}
+	if two {
+		if err := b.check(c); err != nil {
+			return c.refuse(op, err)
+		}
+		if err := engine.CheckApart(a.buf.m, b.buf.m); err != nil {
+			return c.refuse(op, err)
+		}
+	}
+	c.mu.Lock()
+	if err := c.acquire(op); err != nil {
+		c.mu.Unlock()
+		c.kept()
+		return err
+	}
+	t := c.newTransfer(ctx)
+	t.add(a)
+	if two {
+		t.add(b)
+	}
+	c.post(t)
+	c.mu.Unlock()
+	return c.finish(t)
+}
+
+func (s side) check(c *Comm) error {
+	if c.device != nil {
+		return s.checkOn(c)
+	}
+	m := engine.Message{Peer: s.peer, Tag: s.tag, Mem: s.buf.m}
+	return m.Check(c.rank, c.size)
+}
+
+// checkOn is check on a Comm with a device. Only here does the message escape to the heap.
+func (s side) checkOn(c *Comm) error {
+	m := engine.Message{Peer: s.peer, Tag: s.tag, Mem: s.buf.m}
+	if d, ok := c.device.(engine.DeviceMessenger); ok {
+		return d.AdmitMessage(&m)
+	}
+	return m.CheckOn(c.rank, c.size)
+}
+
+// newTransfer returns a transfer without messages. c.mu is held.
+func (c *Comm) newTransfer(ctx context.Context) *transfer {
+	var t *transfer
+	if n := len(c.transfers.free); n > 0 {
+		t = c.transfers.free[n-1]
+		c.transfers.free = c.transfers.free[:n-1]
+	} else {
+		t = new(transfer)
+		t.run = func() { _ = c.finish(t) }
+	}
+	t.ctx = ctx
+	return t
+}
+
+// add adds a message to the transfer. It reuses the structs of earlier messages.
+func (t *transfer) add(s side) {
+	n := len(t.msgs)
+	if n < cap(t.msgs) {
+		t.msgs = t.msgs[:n+1]
+	} else {
+		t.msgs = append(t.msgs, nil)
+	}
+	if t.msgs[n] == nil {
+		t.msgs[n] = new(engine.Message)
+	}
+	m := t.msgs[n]
+	m.Send, m.Peer, m.Tag, m.Mem = s.send, s.peer, s.tag, s.buf.m
+}
+
+// acquire has Close and Shrink wait for an activity until done is called. It returns an error on
+// a Comm that is poisoned or closed. The count increases before the check, and Close sets its flag
+// before it reads the count, so no activity begins after Close has found none.
+func (c *Comm) acquire(op string) *Error {
+	c.transfers.active.Add(1)
+	err := c.refusal(op)
+	if err != nil {
+		c.done()
+	}
+	return err
+}
+
+// done ends an activity that acquire began.
+func (c *Comm) done() {
+	c.transfers.active.Add(-1)
+	c.lot.Wake(nil)
+}
+
+// post announces the messages. c.mu is held, so that groups of messages do not mix.
+func (c *Comm) post(t *transfer) {
+	list := &c.transfers
+	list.sent++
+	t.logged = list.posted + 1
+	now := c.log.Now()
+	for _, m := range t.msgs {
+		m.Seq = list.sent
+		list.posted++
+		c.log.BeginMessage(list.posted, now, m)
+		c.e.Post(m)
+	}
+}
+
+// finish waits until all messages of a transfer are delivered. Receives come first: they depend
+// only on the other side having posted, so a group of messages cannot block itself.
+func (c *Comm) finish(t *transfer) error {
+	var err error
+	for _, send := range []bool{false, true} {
+		for _, m := range t.msgs {
+			if m.Send != send {
+				continue
+			}
+			if e := c.e.Finish(t.ctx, m); err == nil {
+				err = e
+			}
+		}
+	}
+	if err != nil {
+		t.failed.Store(t.completed.Load() + 1)
+	}
+	c.mu.Lock()
+	now := c.log.Now()
+	for i := range t.msgs {
+		c.log.EndMessage(t.logged+uint64(i), now, err != nil)
+	}
+	t.completed.Add(1)
+	c.transfers.active.Add(-1)
+	if err == nil && len(c.transfers.free) < keepTasks {
+		for _, m := range t.msgs {
+			m.Mem, m.Pair, m.Extra = engine.Mem{}, nil, nil
+		}
+		t.ctx, t.msgs = nil, t.msgs[:0]
+		c.transfers.free = append(c.transfers.free, t)
+	}
+	c.mu.Unlock()
+	c.lot.Wake(nil)
+	if err != nil {
+		return c.report(err)
+	}
+	return nil
+}
