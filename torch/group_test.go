@@ -345,13 +345,13 @@ func withoutID(t *testing.T, fill func(ctx context.Context, s store.Store) error
 func TestConfig(t *testing.T) {
 	fake(t)
 	for says, cfg := range map[string]torch.Config{
-		"rank 2 of 2 ranks":       {Rank: 2, Size: 2, Addr: "127.0.0.1:1"},
-		"not host:port":           {Rank: 1, Size: 2, Addr: "here"},
-		"the address of the job's store":   {Rank: 1, Size: 2},
-		"the number of ranks":          {},
-		"not supported: 200 rank": {Rank: 1, Size: 200, Addr: "127.0.0.1:1"},
-		"not reached in time":     {Rank: 1, Size: 2, Addr: "127.0.0.1:1", Timeout: 50 * time.Millisecond},
-		"/no/such/library":        {Rank: 1, Size: 2, Addr: "127.0.0.1:1", Library: "/no/such/library"},
+		"rank 2 of 2 ranks":              {Rank: 2, Size: 2, Addr: "127.0.0.1:1"},
+		"not host:port":                  {Rank: 1, Size: 2, Addr: "here"},
+		"the address of the job's store": {Rank: 1, Size: 2},
+		"the number of ranks":            {},
+		"not supported: 200 rank":        {Rank: 1, Size: 200, Addr: "127.0.0.1:1"},
+		"not reached in time":            {Rank: 1, Size: 2, Addr: "127.0.0.1:1", Timeout: 50 * time.Millisecond},
+		"/no/such/library":               {Rank: 1, Size: 2, Addr: "127.0.0.1:1", Library: "/no/such/library"},
 	} {
 		_, err := torch.Join(t.Context(), cfg)
 		var e *tutti.Error

@@ -231,7 +231,7 @@ func TestDoctorConfined(t *testing.T) {
 // and to one of three, which then counts as a host of its own. The ranks are informed.
 func TestJoinWithoutSharedMemory(t *testing.T) {
 	point := append([]string{"--op", "allreduce", "-b", "1K", "-e", "1K", "--json"}, fewIters...)
-	for take, words := range map[string]string{"refused": "memfd_create", "passing": "passing memory", "connecting": "seem to be near", "unix": "address family"} {
+	for take, words := range map[string]string{"refused": "memfd_create", "passing": "passing memory", "connecting": "seem to be on this host", "unix": "address family"} {
 		t.Run(take, func(t *testing.T) {
 			got := runConfined(t, take, append([]string{"bench", "-n", "3"}, point...)...)
 			list := results(t, got.out)
