@@ -36,20 +36,20 @@ func (c CallInfo) String() string {
 // LabelBytes is the size of a Label.
 const LabelBytes = 32
 
-// A Label is what a rank shows other ranks of a call, after its fingerprint, for errors: the call's
-// name, or the call of which it is a step. A name is cut if there is no room for it. The fingerprint
-// of a call that needs a Label has a Name that is not zero.
+// A Label follows the fingerprint of a call in memory or messages for other ranks. It holds the call's
+// name, or the call of which it is a step, for error texts. A name that does not fit is cut. The
+// fingerprint of a call that needs a Label has a Name that is not zero.
 type Label [LabelBytes]byte
 
-// stepBit is set in the Name of the fingerprint of a step. Its Label holds the call that it is a
-// step of: verb, element type, reduction and form in a byte each but for the last two, then the root,
-// the count and the name.
+// stepBit is set in the Name of the fingerprint of a step. Its Label holds the call of which it is a
+// step: a byte each for the verb and the element type, a byte for the operator with formBit for the
+// uneven form, then the root and the count as varints, and the name.
 const (
 	stepBit = 1
 	formBit = 0x80
 )
 
-// Labelled reports whether other ranks are shown a Label of the call.
+// Labelled reports whether the call needs a Label.
 func (c *Call) Labelled() bool { return c.Name != "" || c.Of != nil }
 
 // PutLabel writes the call's Label. It does not allocate.
@@ -70,8 +70,7 @@ func (c *Call) PutLabel(l *Label) {
 	clear(l[n:])
 }
 
-// ReadCall describes a call of which a rank has shown the fingerprint and, if that has a Name, the
-// Label.
+// ReadCall describes a call of another rank by its fingerprint and, if that has a Name, its Label.
 func ReadCall(s Fingerprint, l *Label) CallInfo {
 	if s.Name == 0 {
 		return CallInfo{Fingerprint: s}
@@ -100,13 +99,13 @@ func ReadCall(s Fingerprint, l *Label) CallInfo {
 	return CallInfo{Fingerprint: s, Name: strings.ToValidUTF8(string(name), "")}
 }
 
-// AppendCall appends a call as ReadCalls reads it, with its whole name.
+// AppendCall appends the encoding of a call for ReadCalls, with its whole name.
 func AppendCall(b []byte, c *CallInfo) []byte {
 	call := packCall(c)
 	return append(binary.AppendUvarint(b, uint64(len(call))), call...)
 }
 
-// ReadCalls reads calls up to the first that makes no sense.
+// ReadCalls decodes calls up to the first invalid one.
 func ReadCalls(b []byte) (list []CallInfo) {
 	for len(b) > 0 {
 		n, size := binary.Uvarint(b)
@@ -124,7 +123,7 @@ func ReadCalls(b []byte) (list []CallInfo) {
 	return list
 }
 
-// validPrefix is the text up to a character that was cut.
+// validPrefix returns the text without an incomplete character at its end.
 func validPrefix(b []byte) string {
 	for len(b) > 0 {
 		if r, n := utf8.DecodeLastRune(b); r != utf8.RuneError || n > 1 {
@@ -135,8 +134,8 @@ func validPrefix(b []byte) string {
 	return string(b)
 }
 
-// stepName is the Name in the fingerprint of a step: a hash of the fingerprint of the call that it is
-// a step of.
+// stepName returns the Name in the fingerprint of a step: a hash of the fingerprint of the call of
+// which it is a step.
 func stepName(s Fingerprint) uint64 {
 	form := uint64(0)
 	if s.Uneven {

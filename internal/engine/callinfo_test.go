@@ -6,7 +6,7 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A Label shows the name of a call, or the call that a step is of, as far as there is room.
+// TestLabel checks that a Label holds the name of a call, or the call of a step, as far as it fits.
 func TestLabel(t *testing.T) {
 	whole := Mem{N: 20000, Type: kernel.Float32}
 	for _, c := range []struct {
@@ -34,7 +34,7 @@ func TestLabel(t *testing.T) {
 		for _, call := range []Call{c.call, {Verb: Reduce, ReduceOp: Sum, Src: whole, Of: &c.call}} {
 			var l Label
 			for i := range l {
-				l[i] = 0xff // what was there before
+				l[i] = 0xff // the content of a reused Label
 			}
 			if call.Labelled() {
 				call.PutLabel(&l)
@@ -67,7 +67,7 @@ func TestLabel(t *testing.T) {
 	}
 }
 
-// What comes from another process may be anything.
+// A Label comes from another process and may hold any bytes.
 func FuzzLabel(f *testing.F) {
 	f.Add(uint64(1), []byte("\x01\x02\x03"))
 	f.Add(uint64(2), []byte("a name"))

@@ -1,10 +1,8 @@
-// Package engine is what stands between the public API and the ways of moving
-// data: the interface that every engine implements, the description of an
-// operation, the checks on its arguments, its fingerprint, and the reason for
-// which a group has ended.
+// Package engine defines the interface between the public API and the engines,
+// which move data. It holds the description of an operation, the checks on its
+// arguments, its fingerprint, and the failure that has ended a group.
 //
-// Package enginetest holds the conformance suite: an engine is done when it
-// passes.
+// Package enginetest holds the conformance suite, which every engine must pass.
 package engine
 
 import (
@@ -14,22 +12,21 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// An Engine is one rank's side of a group of ranks.
+// An Engine is one rank's part of a group of ranks.
 //
 // A group fails as a whole: when an operation fails on one rank, the first
-// cause reaches all ranks, their blocked calls return it, and so does every
-// later call.
+// failure reaches all ranks. Their blocked calls and all later calls return it.
 type Engine interface {
-	// Rank is this rank's number in the group.
+	// Rank returns this rank's number in the group.
 	Rank() int
-	// Size is the number of ranks.
+	// Size returns the number of ranks.
 	Size() int
 
 	// Run carries out calls as one operation and returns when this rank's
-	// part of it is over: its results are there, and no other rank reads or
-	// writes its memory any more. The calls have passed Check; the engine
-	// does not keep them. Run is called by one goroutine at a time, and seq
-	// grows by one with every Run. An error is always a *Failure.
+	// part is complete: its results are stored, and no other rank reads or
+	// writes its memory any more. The calls have passed Check. The engine
+	// does not keep them. Run must not be called concurrently. seq increases
+	// by one with every Run. An error is always a *Failure.
 	Run(ctx context.Context, seq uint64, calls []Call) error
 
 	// Post announces a message without blocking. Messages between two ranks
@@ -39,76 +36,76 @@ type Engine interface {
 	// called by one goroutine per message. An error is always a *Failure.
 	Finish(ctx context.Context, m *Message) error
 
-	// Sub returns this rank's side of a new group that consists of the given
+	// Sub returns this rank's engine of a new group that consists of the given
 	// ranks of this one, in that order. All members call it with the same
-	// arguments, right after an operation with sequence number seq told them
-	// who the members are. It returns when all members have come; if that
-	// fails, this group has failed. See Form.
+	// arguments, right after operation seq, in which they learned the members.
+	// It returns when all members have called it. If that fails, this group
+	// has failed. See Form.
 	Sub(ctx context.Context, seq uint64, members []int) (Engine, error)
 
 	// Alloc returns zeroed memory that every rank of this host can see. All
 	// ranks call it together.
 	Alloc(ctx context.Context, seq uint64, bytes int) (*Region, error)
 
-	// SameHost reports which ranks share a host with this one: each rank's
-	// host is named by the lowest rank on it.
+	// SameHost returns, for each rank, the lowest rank on its host.
 	SameHost() []int
 
-	// Fail ends the group with a cause, unless it has one. It may be called by
-	// any goroutine. It waits for no operation, but may take a moment to find
-	// out whether another rank has failed first.
+	// Fail ends the group with f, unless it has failed already. It may be
+	// called concurrently. It waits for no operation. It may wait for a short
+	// time to find out whether another rank has failed first.
 	Fail(f *Failure)
-	// Failure returns the first cause, or nil while the group is well.
+	// Failure returns the first failure, or nil if the group has not failed.
 	Failure() *Failure
 	// Failed is closed when the group has failed.
 	Failed() <-chan struct{}
 
-	// Close tells the other ranks that this one makes no more calls. Calls
-	// of theirs that need it fail; what it has already done stands.
+	// Close notifies the other ranks that this rank makes no more calls. Their
+	// calls that need this rank fail. Its complete operations stay valid.
 	Close() error
 }
 
-// A Hosted engine waits in a host, such as a simulator, and so does all that
-// uses it.
+// A Hosted engine waits in a wait.Scheduler, such as a simulator. All code that uses
+// the engine must wait there, too.
 type Hosted interface {
 	Engine
-	// Host is where it waits.
+	// Host returns the scheduler.
 	Host() wait.Scheduler
 }
 
-// A Roster is what a process knows of the others in its job.
+// A Roster reports which ranks have left a process's job. Its methods may be called
+// concurrently.
 type Roster interface {
 	// Lost returns the ranks that are known to be lost.
 	Lost() []int
-	// Left returns the ranks that are known to have left the job in good order.
+	// Left returns the ranks that are known to have closed their engines.
 	Left() []int
-	// Hasten has the process leave the job without waiting for the others.
+	// Hasten makes the process leave the job at once, without waiting for the others.
 	Hasten()
 }
 
-// An AbsentError is why processes could not form a group: some have not come in
-// the time that there was.
+// An AbsentError means that processes could not form a group because some ranks did
+// not connect in time.
 type AbsentError struct {
-	Ranks []int // those that are known not to have come
-	Err   error
+	Ranks []int // the ranks that are known to be missing
+	Err   error // describes the failure
 }
 
 func (e *AbsentError) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error itself.
+// Unwrap returns Err.
 func (e *AbsentError) Unwrap() error { return e.Err }
 
 // A Region is memory that every rank of a host can see.
 type Region struct {
 	Ptr    unsafe.Pointer
 	Bytes  int
-	Mapped bool // it is mapped for this alone, and not part of Go's heap
-	// Free gives the memory back. The caller calls it once, when no rank uses
+	Mapped bool // a mapping of its own; false: part of Go's heap
+	// Free releases the memory. The caller calls it once, when no rank uses
 	// the memory any more.
 	Free func() error
 }
 
-// NewRegion returns zeroed memory of this process, which the collector frees.
+// NewRegion returns zeroed memory of this process, which the garbage collector frees.
 func NewRegion(bytes int) *Region {
 	mem := make([]uint64, (bytes+7)/8)
 	return &Region{Ptr: unsafe.Pointer(unsafe.SliceData(mem)), Bytes: bytes, Free: func() error { return nil }}

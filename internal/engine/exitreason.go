@@ -10,24 +10,31 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// An ExitReason is what a rank that leaves a group tells the others of why: the
-// group's failure, as far as there is room. The zero ExitReason says nothing. A rank
-// that needs the one that has left takes that as the cause, and not that it has
-// left: rank 0, which knows what came first, may be out of reach.
+// An ExitReason is the message of a rank that leaves a group to the other ranks: the
+// group's failure, as far as it fits. The zero ExitReason holds no failure. A rank that
+// waits for a rank that has left takes this failure as its cause, instead of the loss of
+// that rank: rank 0, which knows the first failure, may be unreachable.
 type ExitReason [120]byte
 
-// The layout: kind, two flags, the number of ranks lost and, in the upper half of
-// that byte, of those lost above, the length of the operation's name; rank, its
-// number; then the ranks lost, those lost above, as far as there is room, the
-// operation's name, the event, and facts up to a zero byte or the end. A fact is
-// its name, the length of what follows, both one byte, and that. Facts for which
-// there is no room are left out, and texts are cut.
+// The layout, with integers in little-endian order:
+//
+//	byte 0      kind of failure, counted from 1
+//	byte 1      flags: bit 0 Told, bit 1 Left
+//	byte 2      number of lost ranks (low half), number of ranks in Above (high half)
+//	byte 3      length of the operation's name
+//	bytes 4-7   rank
+//	bytes 8-15  number of the operation
+//
+// Then follow the lost ranks and the ranks in Above, four bytes each, the operation's
+// name, the event, and facts up to a zero byte or the end. A fact has a byte for its
+// name, a byte for the length of its value, and the value. Facts that do not fit are
+// omitted, and texts are cut.
 const (
-	exitReasonHead = 16
-	mostLost       = 4
+	exitReasonHead = 16 // bytes before the ranks
+	mostLost       = 4  // ranks in Lost and Above together
 )
 
-// The names of facts in a ExitReason.
+// The names of facts in an ExitReason.
 const (
 	factEnd = iota
 	factLoss
@@ -45,11 +52,11 @@ const (
 	factLast
 )
 
-// farewellOp is how many bytes of an operation's name a ExitReason holds.
-const farewellOp = 32
+// maxOpBytes is the maximum length of an operation's name in an ExitReason, in bytes.
+const maxOpBytes = 32
 
-// NewExitReason returns the exit reason of a rank whose group has failed, or has not if f
-// is nil.
+// NewExitReason returns the exit reason of a rank whose group has failed with f. It is zero
+// if f is nil: the group has not failed.
 func NewExitReason(f *Failure) (w ExitReason) {
 	if f == nil {
 		return w
@@ -59,7 +66,7 @@ func NewExitReason(f *Failure) (w ExitReason) {
 		return w
 	}
 	above := f.Above[:min(len(f.Above), mostLost-len(f.Lost))]
-	w[0], w[2], w[3] = byte(1+kind), byte(len(f.Lost)|len(above)<<4), byte(min(len(f.Op), farewellOp))
+	w[0], w[2], w[3] = byte(1+kind), byte(len(f.Lost)|len(above)<<4), byte(min(len(f.Op), maxOpBytes))
 	if f.Told {
 		w[1] |= 1
 	}
@@ -78,10 +85,10 @@ func NewExitReason(f *Failure) (w ExitReason) {
 	return w
 }
 
-// Failure is what an exit reason says in a group of so many ranks, nil if that is
-// nothing, or makes no sense. A group that stands on its own finds out what came
-// first, and all of what was said; one that is a part of another takes it as it
-// is, because it may be in the numbers of that.
+// Failure decodes an exit reason in a group of size ranks. It returns nil if the exit
+// reason is zero or invalid. If whole is true, the group is not a part of another one:
+// Failure clears Told, so that the group finds out which failure is the first one. A
+// group inside another engine keeps Told: the ranks may have numbers of the outer group.
 func (w *ExitReason) Failure(size int, whole bool) *Failure {
 	kind, lost, above, op := int(w[0]), int(w[2]&15), int(w[2]>>4), int(w[3])
 	if kind < 1 || kind > len(travelKinds) || lost+above > mostLost {
@@ -111,13 +118,13 @@ func (w *ExitReason) Failure(size int, whole bool) *Failure {
 	return f
 }
 
-// A packer writes facts into a number of bytes.
+// A packer encodes facts into a limited number of bytes.
 type packer struct {
 	to   []byte
-	room int
+	room int // maximum length of to
 }
 
-// add writes a fact, and reports whether there was room.
+// add appends a fact, and reports whether it fitted.
 func (p *packer) add(name byte, fact []byte) bool {
 	if len(fact) > math.MaxUint8 || len(p.to)+2+len(fact) > p.room {
 		return false
@@ -126,7 +133,7 @@ func (p *packer) add(name byte, fact []byte) bool {
 	return true
 }
 
-// addText writes a text, cut if there is too little room.
+// addText appends a text, cut if it does not fit.
 func (p *packer) addText(name byte, text string) {
 	const more = "..."
 	room := min(p.room-len(p.to)-2, math.MaxUint8)
@@ -143,7 +150,7 @@ func (p *packer) addText(name byte, text string) {
 	p.add(name, []byte(text))
 }
 
-// addSide writes a side with as much of the call's name as there is room for.
+// addSide appends a side with as much of the call's name as fits into room bytes.
 func (p *packer) addSide(name byte, s *Side, room int) {
 	fact := packSide(s)
 	room = min(room, p.room-len(p.to)) - 2
@@ -158,8 +165,8 @@ func (p *packer) addRanks(name byte, list []int) {
 	}
 }
 
-// packFacts writes facts into at most so many bytes, those first without which a
-// text makes no sense.
+// packFacts encodes facts into at most room bytes. Facts that the text of the failure
+// needs come first.
 func (f *Failure) packFacts(room int) []byte {
 	if room < 1 {
 		return nil
@@ -184,7 +191,7 @@ func (f *Failure) packFacts(room int) []byte {
 		p.add(factWait, packRanks(fact, w.Ranks))
 	}
 	for i := range f.Sides {
-		// Each side has its part of what is left.
+		// The sides share the remaining bytes equally.
 		p.addSide(factSide, &f.Sides[i], (p.room-len(p.to))/(len(f.Sides)-i))
 	}
 	p.addRanks(factRanks, f.Ranks)
@@ -195,7 +202,7 @@ func (f *Failure) packFacts(room int) []byte {
 	}
 	p.addText(factDevice, f.Device)
 	if c := f.Cause; c != nil {
-		const least = 12 // the facts of a cause without which it says nothing
+		const least = 12 // bytes of the smallest useful cause
 		if left := p.room - len(p.to) - 2; left > least {
 			p.add(factCause, c.pack(min(left, math.MaxUint8)))
 		}
@@ -207,8 +214,8 @@ func (f *Failure) packFacts(room int) []byte {
 	return p.to
 }
 
-// pack writes a failure into at most so many bytes: kind, flags, number and name of
-// the operation, rank, lost ranks, and facts.
+// pack encodes a failure into at most room bytes: kind, flags, number of the operation,
+// rank, lost ranks, name of the operation, and facts. It returns nil if that does not fit.
 func (f *Failure) pack(room int) []byte {
 	flags := byte(0)
 	if f.Left {
@@ -218,7 +225,7 @@ func (f *Failure) pack(room int) []byte {
 	b = binary.AppendUvarint(b, f.Seq)
 	b = binary.AppendUvarint(b, uint64(f.Rank))
 	b = packRanks(b, f.Lost[:min(len(f.Lost), 2*mostLost)])
-	op := f.Op[:min(len(f.Op), farewellOp)]
+	op := f.Op[:min(len(f.Op), maxOpBytes)]
 	b = append(append(b, byte(len(op))), op...)
 	if len(b) >= room {
 		return nil
@@ -234,7 +241,7 @@ func packRanks(b []byte, list []int) []byte {
 	return b
 }
 
-// packSide writes a side; the name of its call is at the end.
+// packSide encodes a side. The name of its call is at the end, so that it can be cut.
 func packSide(s *Side) []byte {
 	b := binary.AppendUvarint(nil, uint64(s.Rank))
 	b = binary.AppendVarint(b, s.N)
@@ -243,7 +250,7 @@ func packSide(s *Side) []byte {
 	return append(b, packCall(&s.Call)...)
 }
 
-// packCall writes a call; its name is at the end.
+// packCall encodes a call. Its name is at the end, so that it can be cut.
 func packCall(c *CallInfo) []byte {
 	form := byte(0)
 	for i, set := range [...]bool{c.Fingerprint.Uneven, c.Device, c.Fingerprint.Name != 0} {
@@ -338,7 +345,7 @@ func (u *unpacker) call() (c CallInfo) {
 	return c
 }
 
-// unpackFacts reads what packFacts has written, and reports whether it makes sense.
+// unpackFacts decodes the result of packFacts, and reports whether it is valid.
 func (f *Failure) unpackFacts(from []byte) bool {
 	u := unpacker{from: from}
 	if f.Event = Event(u.octet()); f.Event >= numEvents {
@@ -402,7 +409,7 @@ func (f *Failure) unpackFact(name byte, u *unpacker) {
 	}
 }
 
-// unpackFailure reads what pack has written; nil if there is nothing.
+// unpackFailure decodes the result of pack. It returns nil if u is empty.
 func unpackFailure(u *unpacker) *Failure {
 	if len(u.from) == 0 {
 		return nil
@@ -419,9 +426,10 @@ func unpackFailure(u *unpacker) *Failure {
 	return f
 }
 
-// Excuse is why a rank leaves a group that is well: because another of its
-// groups has failed. Both groups are lists of ranks in the same numbers, and rank
-// is the one in this group. It is nil if nothing has.
+// Excuse returns the reason of a rank that leaves a group because another of its groups
+// has failed with f. It returns nil if f is nil. failed and group hold the ranks of the
+// failed group and of the group that the rank leaves, in common numbers. rank is the
+// rank's number in group.
 func Excuse(f *Failure, failed, group []int, rank int) *Failure {
 	if f == nil {
 		return nil

@@ -48,8 +48,8 @@ func TestExitReason(t *testing.T) {
 	}
 }
 
-// A rank that hears in a new group, from a member that leaves it, whom the group
-// that it is made of has lost takes that as its cause, with all that it says.
+// TestLifted has a member leave a new group because the parent group has lost ranks. The other
+// members must take the whole exit reason as their cause.
 func TestLifted(t *testing.T) {
 	members := []int{7, 2, 4}
 	for _, c := range []struct {
@@ -94,8 +94,7 @@ func TestLifted(t *testing.T) {
 	}
 }
 
-// A failure of the new group itself is put into the numbers of the group that it was
-// being made of.
+// TestLiftedNumbers checks that a failure of the new group is renumbered for the parent group.
 func TestLiftedNumbers(t *testing.T) {
 	f := &Failure{Kind: ErrTimeout, Op: forming, Rank: 2, Facts: Facts{
 		Event: LimitPassed, Limit: time.Second, Wait: Wait{Phase: Arriving, Ranks: []int{0, 1}, Last: []Side{{Rank: 0}}},
@@ -110,7 +109,7 @@ func TestLiftedNumbers(t *testing.T) {
 	}
 }
 
-// allFacts are failures with every kind of fact.
+// allFacts returns failures that together have every kind of fact.
 func allFacts() (list []*Failure) {
 	call := CallInfo{Fingerprint: Fingerprint{Verb: AllReduce, Type: kernel.Float32, ReduceOp: Sum, Count: 20000, Name: 2}, Name: "bias"}
 	sides := []Side{{Rank: 1, Call: call, N: 3, Step: 9, Algorithm: "ring"}, {Rank: 3, Call: CallInfo{Fingerprint: Fingerprint{Verb: Barrier}}, N: 4, Step: 10, Algorithm: "tree"}}
@@ -151,7 +150,7 @@ func allFacts() (list []*Failure) {
 	return list
 }
 
-// All facts travel, as a ExitReason and as JSON, and say the same then.
+// TestFactsTravel checks that an ExitReason and JSON preserve all facts and the text of a failure.
 func TestFactsTravel(t *testing.T) {
 	for _, f := range allFacts() {
 		if f.Event != Described && f.Reason() == f.Text || f.Reason() == new(Failure).Reason() {
@@ -175,7 +174,7 @@ func TestFactsTravel(t *testing.T) {
 	}
 }
 
-// Facts for which there is no room are left out; what is there is right.
+// TestExitReasonIsShort checks that facts that do not fit are omitted, and that the others are correct.
 func TestExitReasonIsShort(t *testing.T) {
 	name := strings.Repeat("n", 31)
 	many := make([]int, 100)
@@ -211,7 +210,7 @@ func TestExitReasonIsShort(t *testing.T) {
 	}
 }
 
-// What comes from another process may be anything.
+// An exit reason comes from another process and may hold any bytes.
 func TestExitReasonGarbage(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	list := append(allFacts(), &Failure{Kind: ErrRankLost, Op: "Split", Lost: []int{1}, Facts: Facts{Text: "gone"}})

@@ -5,50 +5,49 @@ import (
 	"time"
 )
 
-// Facts say what has happened in a failure, in numbers and names. Event says which of the other
-// fields have a meaning. All ranks in them are numbers of the group that has failed, except in
-// Cause.
+// Facts describe a failure in numbers and names. Event determines which of the other fields are
+// set. All ranks are numbers of the group that has failed, except in Cause.
 type Facts struct {
 	Event Event  `json:"event,omitempty"`
 	Sides []Side `json:"sides,omitempty"` // the ranks that disagree, or between which data was damaged
 	Ranks []int  `json:"ranks,omitempty"` // the members of the group that was being made, or the ranks with other results
 	Tag   int    `json:"tag,omitempty"`   // of a message
-	Loss  Loss   `json:"loss,omitempty"`  // how the lost ranks were lost
+	Loss  Loss   `json:"loss,omitempty"`  // of the lost ranks
 	// Limit is the time limit that has passed.
 	Limit time.Duration `json:"limit,omitempty"`
 	// Wait is what the rank waited for when its operation was interrupted.
 	Wait Wait `json:"wait,omitzero"`
 	// Device is the device that has failed.
 	Device string `json:"device,omitempty"`
-	// Cause is the failure of another group because of which this one has failed. It is in the
-	// numbers of that group.
+	// Cause is the failure of another group that made this group fail. Its ranks are numbers of
+	// that group.
 	Cause *Failure `json:"cause,omitempty"`
-	// Text holds the words of an underlying error, or the user's own. An error without any other
-	// facts is only this.
+	// Text is the text of an underlying error, or a text from the user. It is the whole reason if
+	// Event is Described.
 	Text string `json:"text,omitempty"`
 }
 
-// An Event is what has happened.
+// An Event is the kind of thing that happened.
 type Event uint8
 
-// The events, and the facts that belong to them. An Event that is not known is Described.
+// The events, and the facts that belong to them. An unknown Event is treated as Described.
 const (
 	Described Event = iota // Text is the whole reason
 
 	CallsDiffer      // two Sides made different calls; without Sides only hashes of the calls differ
 	StepsDiffer      // two Sides are in calls with different Steps
-	AlgorithmsDiffer // two Sides carry out one call by different algorithms
+	AlgorithmsDiffer // two Sides use different algorithms for one call
 	CountsDiffer     // Sides[0] expects N elements from Sides[1], which has another N for it
 	SegmentsDiffer   // Sides[0] receives segments of N bytes, Sides[1] sends segments of another N
-	MessagesDiffer   // Sides[0] receives other elements with Tag than Sides[1] sends
+	MessagesDiffer   // the elements that Sides[0] receives with Tag differ from those that Sides[1] sends
 	MemoryFreed      // Sides[0] has freed memory of Alloc that Sides[1] still uses
 	OutOfBounds      // Sides[0] has requested N bytes outside of a buffer of Sides[1], which has N
 
-	RanksLost        // the lost ranks were lost by Loss; Text is an error that says more
+	RanksLost        // the lost ranks were lost by Loss; Text is an error with details
 	LostElsewhere    // Rank found in another group that ranks are lost
 	LeftElsewhere    // Rank has left because another group failed, by Cause
 	LostWhileForming // Rank found that ranks are lost while the group of Ranks was being made; see Cause
-	ParentFailed     // the group that this one was being made of has failed, by Cause
+	ParentFailed     // the parent group has failed while this group was being made, by Cause
 	FormingFailed    // the group of Ranks could not be made, because of Cause or Text
 	SharingFailed    // memory could not be shared on Rank, because of Text
 
@@ -56,9 +55,9 @@ const (
 	DeadlinePassed // the context's deadline passed
 	Cancelled      // the context was cancelled, for the cause in Text
 
-	TransferDamaged // what Sides[0] sent to Sides[1], from the address in Text, has another checksum
-	ResultDiffers   // the results of Ranks are not that of most ranks
-	ResultsDiffer   // the results of Ranks differ, and no result is that of most ranks
+	TransferDamaged // data from Sides[0] at the address in Text arrived at Sides[1] with a wrong checksum
+	ResultDiffers   // the results of Ranks differ from the result of most ranks
+	ResultsDiffer   // the results of Ranks differ, and no result has a majority
 
 	TransportFailed // by the error in Text
 	DeviceFailed    // Device has failed on Rank, by the error in Text
@@ -75,10 +74,10 @@ type Side struct {
 	Call      CallInfo `json:"call,omitzero"`
 	N         int64    `json:"n,omitempty"`         // elements or bytes
 	Step      uint64   `json:"step,omitempty"`      // the number of the call
-	Algorithm string   `json:"algorithm,omitempty"` // by which the rank carries out the call
+	Algorithm string   `json:"algorithm,omitempty"` // that the rank uses for the call
 }
 
-// A Loss is how a rank was lost. A value that is not known is shown as it is.
+// A Loss is the way in which a rank was lost. An unknown value is its own text.
 type Loss string
 
 // The ways in which ranks are lost.
@@ -90,25 +89,25 @@ const (
 	JoinFailed   Loss = "join"         // it has left because its Join failed
 )
 
-// A Wait says what a rank waited for.
+// A Wait describes for which ranks a rank waited, and in which phase.
 type Wait struct {
 	Phase Phase  `json:"phase,omitempty"`
 	Ranks []int  `json:"ranks,omitempty"` // the ranks that it waited for
 	Last  []Side `json:"last,omitempty"`  // the last calls of some of these ranks; a zero Call: none yet
-	// Unheard are the ranks from which nothing has come in this call.
+	// Unheard are the ranks from which this rank received nothing in this call.
 	Unheard []int `json:"unheard,omitempty"`
-	// Behind are the ranks that have not come to a later operation.
+	// Behind are the ranks that have not arrived at a later operation.
 	Behind []int `json:"behind,omitempty"`
-	// OtherTag is the tag of a message that the peer has posted instead; nil if it has posted none.
+	// OtherTag is the tag of another message that the peer has posted; nil: none.
 	OtherTag *int `json:"otherTag,omitempty"`
-	// Beyond are ranks that the rank may have waited for through another rank; see Relay.
+	// Beyond are ranks for which the rank may have waited indirectly; see Relay.
 	Beyond []int `json:"beyond,omitempty"`
 	Relay  Relay `json:"relay,omitempty"`
 	// Leader is the rank that waits for Beyond, if Relay is LeaderWaits.
 	Leader int `json:"leader,omitempty"`
 }
 
-// A Phase is how far an operation was.
+// A Phase is the progress of an operation.
 type Phase uint8
 
 // The phases.
@@ -128,27 +127,26 @@ const (
 	numPhases
 )
 
-// A Relay is how a rank may wait for ranks beyond those that it knows of.
+// A Relay is the way in which a rank may wait indirectly for other ranks.
 type Relay uint8
 
 // The relays.
 const (
 	NoRelay       Relay = iota
-	HostsWait           // the leaders among the ranks waited for may wait for ranks of their hosts, Beyond
+	HostsWait           // leaders in Ranks may wait for ranks of their hosts, Beyond
 	LeaderWaits         // Leader may wait for ranks of other hosts, Beyond
-	HostsNotAsked       // ranks of other hosts, Beyond, have not been asked yet
+	HostsNotAsked       // the leader has not contacted other hosts yet; Beyond are their ranks
 
 	numRelays
 )
 
-// Interrupted reports whether the facts are those of an operation that a time limit or its context
-// has ended.
+// Interrupted reports whether a time limit or the context has ended the operation.
 func (f *Facts) Interrupted() bool {
 	return f.Event == LimitPassed || f.Event == DeadlinePassed || f.Event == Cancelled
 }
 
-// Renumber returns the facts with the numbers of another group: ranks holds the new number of each
-// rank. Numbers that it does not hold stay.
+// Renumber returns the facts with the rank numbers of another group. ranks[r] is the new number of
+// rank r. Numbers outside of ranks do not change.
 func (f *Facts) Renumber(ranks []int) Facts {
 	number := func(r int) int {
 		if r >= 0 && r < len(ranks) {

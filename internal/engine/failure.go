@@ -19,18 +19,18 @@ var (
 	ErrNoDevicePath = errors.New("no path for device memory")
 )
 
-// A Failure is why a group has ended. It is made once, on the rank where the failure began, and
-// not changed afterwards. It holds facts; Reason and Error put them into words.
+// A Failure is the reason why a group has ended. It is created once, on the rank where the failure
+// began, and not changed afterwards. It holds facts; Reason and Error put them into words.
 type Failure struct {
 	Kind  error  // one of the kinds above
-	Op    string // the operation in which the failure began, "" for none
-	Seq   uint64 // the number of that operation; 0 for none
+	Op    string // the operation in which the failure began; "": none
+	Seq   uint64 // the number of that operation; zero: none
 	Rank  int    // the rank where the failure began
 	Lost  []int  // the ranks that are lost
-	Left  bool   // the lost ranks have closed the group, and may be well
+	Left  bool   // the lost ranks have closed the group, and may still run
 	Above []int  // lost ranks of the group that this one was being made of, in that group's numbers
 	Told  bool   // the other ranks know of the failure
-	Err   error  // the error that Rank itself saw, e.g. its context's; other ranks do not match it
+	Err   error  // the error on Rank itself, e.g. its context's; errors.Is finds it only on that rank
 
 	Facts
 }
@@ -43,8 +43,8 @@ func (f *Failure) Error() string {
 // Unwrap returns the kind.
 func (f *Failure) Unwrap() error { return f.Kind }
 
-// travelKinds are the kinds of failure that end a group, with the names by which they travel. A
-// ExitReason numbers them from one, in this order.
+// travelKinds are the kinds of failure that end a group, with their names in JSON. An ExitReason
+// numbers them from one, in this order.
 var travelKinds = [...]struct {
 	name string
 	kind error
@@ -59,7 +59,7 @@ var travelKinds = [...]struct {
 	{"device", ErrNoDevicePath},
 }
 
-// KindName returns the name by which a kind of failure travels, "" if it does not.
+// KindName returns the name of a kind of failure in JSON; "" if the kind does not end a group.
 func KindName(kind error) string {
 	if i := kindIndex(kind); i >= 0 {
 		return travelKinds[i].name
@@ -67,7 +67,7 @@ func KindName(kind error) string {
 	return ""
 }
 
-// KindNames returns the names of all kinds that travel.
+// KindNames returns the names of all kinds that end a group.
 func KindNames() (names []string) {
 	for i := range travelKinds {
 		names = append(names, travelKinds[i].name)
@@ -75,7 +75,7 @@ func KindNames() (names []string) {
 	return names
 }
 
-// KindNamed returns the kind with that name. A name that this rank does not know is that of
+// KindNamed returns the kind with that name. For a name that this rank does not know it returns
 // ErrAborted.
 func KindNamed(name string) error {
 	for i := range travelKinds {
@@ -95,7 +95,7 @@ func kindIndex(kind error) int {
 	return -1
 }
 
-// failureJSON is a Failure as JSON. Told and Err concern one rank only.
+// failureJSON is a Failure as JSON. It omits Told and Err, which are valid on one rank only.
 type failureJSON struct {
 	Kind  string `json:"kind"`
 	Op    string `json:"op,omitempty"`
@@ -107,14 +107,14 @@ type failureJSON struct {
 	Facts
 }
 
-// MarshalJSON writes what other ranks are told of a failure.
+// MarshalJSON encodes the failure for other ranks.
 func (f *Failure) MarshalJSON() ([]byte, error) {
 	return json.Marshal(&failureJSON{
 		Kind: KindName(f.Kind), Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Left: f.Left, Above: f.Above, Facts: f.Facts,
 	})
 }
 
-// UnmarshalJSON reads a failure of which another rank told.
+// UnmarshalJSON decodes a failure from another rank.
 func (f *Failure) UnmarshalJSON(text []byte) error {
 	var j failureJSON
 	if err := json.Unmarshal(text, &j); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// TestFootprintOfMany has one operation among very many that touches another's
-// memory found, and read-only memory shared by all of them accepted.
+// TestFootprintOfMany checks that Footprint finds one overlap among very many operations, and
+// accepts memory that all of them only read.
 func TestFootprintOfMany(t *testing.T) {
 	const n = 20_000
 	shared, own := make([]byte, 8), make([]byte, 8*n)
@@ -41,8 +41,8 @@ func TestFootprintOfMany(t *testing.T) {
 	}
 }
 
-// TestLengths has lengths refused whose bytes, or whose last address, overflow, by
-// every verb, and the usual call among them.
+// TestLengths checks that every verb, and Call.usual, refuse lengths whose size in bytes or whose
+// last address overflows.
 func TestLengths(t *testing.T) {
 	var x [1]float32
 	for _, n := range []int{-1, math.MinInt, math.MaxInt, math.MaxInt / 4, math.MaxInt/2 + 1, math.MaxInt/4 + 1} {

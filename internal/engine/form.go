@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// UntilFailure returns a context that ends with ctx, or when the group fails: its cause
-// is the failure then. Cancel gives back what it holds.
+// UntilFailure returns a context that ends with ctx, or when the group fails. Its cause is
+// the failure then. The caller calls cancel to release its resources.
 func UntilFailure(ctx context.Context, e Engine) (while context.Context, cancel func()) {
 	while, end := context.WithCancelCause(ctx)
 	stop := afterFailure(e, func() { end(e.Failure()) })
@@ -17,16 +17,15 @@ func UntilFailure(ctx context.Context, e Engine) (while context.Context, cancel 
 	}
 }
 
-// forming is what the making of a group is called in a failure.
+// forming is the name of the operation that makes a group.
 const forming = "Sub"
 
-// Form makes this rank's side of a group of some of parent's ranks by create,
-// whose context ends when parent fails, and returns it when all members have
-// come: none is left waiting in the new group for one that will never have it.
+// Form makes this rank's engine of a group of some of parent's ranks with create. The
+// context of create ends when parent fails. Form returns the engine when all members
+// have made theirs. So no member waits in the new group for a rank that cannot join it.
 //
-// What goes wrong before that is parent's failure, as it is with any operation,
-// and ends the making on all members. One that has the group by then is told in
-// the group itself.
+// An error before that fails parent, like the error of any operation, and Form fails on
+// all members. The new group fails, too, on members where Form has returned already.
 func Form(ctx context.Context, parent Engine, members []int, create func(context.Context) (Engine, error)) (Engine, error) {
 	formingFailed := Facts{Event: FormingFailed, Ranks: members}
 	making, cancel := UntilFailure(ctx, parent)
@@ -38,7 +37,7 @@ func Form(ctx context.Context, parent Engine, members []int, create func(context
 	inherit := func() { sub.Fail(inherited(parent.Failure(), members, sub.Rank())) }
 	stop := afterFailure(parent, inherit)
 	failed, f := parent.Failure() != nil, (*Failure)(nil)
-	if !failed { // otherwise nobody is to have the group
+	if !failed { // otherwise no member returns the group
 		err = sub.Run(ctx, 0, []Call{{Verb: Barrier, Method: forming, Name: "the group is made"}})
 	}
 	errors.As(err, &f)
@@ -49,27 +48,27 @@ func Form(ctx context.Context, parent Engine, members []int, create func(context
 	case f == nil:
 		_ = FailGroup(ctx, parent, formingFailed, err)
 	case f.Op != forming:
-		return sub, nil // another member had it already, and has ended it
+		return sub, nil // another member's Form had returned, and that member has ended the group
 	default:
 		parent.Fail(lifted(f, members, parent.Size()))
 	}
 	inherit()
-	_ = sub.Close() // the first cause is the one to report
+	_ = sub.Close() // parent's failure is reported instead
 	return nil, own(ended(parent), f, parent.Rank())
 }
 
-// ended returns the first cause of a group that has one. When it returns, the
-// group has ended for those who wait for that, too.
+// ended returns the first failure of a group that has failed. When it returns,
+// e.Failed is closed.
 func ended(e Engine) *Failure {
 	f := e.Failure()
-	told := *f
-	told.Told = true
-	e.Fail(&told)
+	again := *f
+	again.Told = true
+	e.Fail(&again)
 	return f
 }
 
-// own is the first cause as the rank reports it where that began. Another rank may
-// have told of it before, without what this one saw.
+// own returns the failure that rank reports if first is the group's failure. If first began
+// on rank itself, but reached it through another rank without Err, own adds the Err of saw.
 func own(first, saw *Failure, rank int) *Failure {
 	if saw == nil || saw.Err == nil || first.Err != nil || first.Rank != rank {
 		return first
@@ -79,10 +78,9 @@ func own(first, saw *Failure, rank int) *Failure {
 	return &f
 }
 
-// FailGroup ends a group because something that belongs to one of its operations
-// failed outside of Run, unless the group has failed already. It returns the
-// first cause. Ctx is the operation's, and what says what was tried: FailGroup adds
-// err to it.
+// FailGroup ends a group because a part of one of its operations failed outside of Run,
+// unless the group has failed already. It returns the group's first failure. ctx is the
+// operation's context. what describes the attempt; FailGroup adds err to it.
 func FailGroup(ctx context.Context, e Engine, what Facts, err error) *Failure {
 	if e.Failure() != nil {
 		return ended(e)
@@ -99,8 +97,8 @@ func FailGroup(ctx context.Context, e Engine, what Facts, err error) *Failure {
 	return e.Failure()
 }
 
-// inherited is the failure of a new group, as its rank of that number reports
-// it, because the one that it was being made of has failed.
+// inherited returns the failure of a new group whose parent group has failed with f. rank
+// is this rank's number in the new group.
 func inherited(f *Failure, members []int, rank int) *Failure {
 	sub := &Failure{Kind: f.Kind, Op: forming, Rank: rank, Left: f.Left, Facts: Facts{Event: ParentFailed, Cause: f}}
 	for _, r := range f.Lost {
@@ -111,15 +109,15 @@ func inherited(f *Failure, members []int, rank int) *Failure {
 		}
 	}
 	if sub.Lost == nil && errors.Is(f.Kind, ErrRankLost) {
-		sub.Kind = ErrAborted // all ranks of this group are there
+		sub.Kind = ErrAborted // no rank of this group is lost
 	}
 	return sub
 }
 
-// lifted is the failure of a group of so many ranks because a new one could not be
-// made of it. Others may know of it, but perhaps of another before it. If it is
-// that this group has lost ranks, as another member has found before this one, it
-// says just that.
+// lifted returns the failure of a parent group of size ranks because of f, the failure of
+// the new group. Told is false, because other ranks may know of an earlier failure of the
+// parent. If another member has already found that the parent has lost ranks, the result
+// reports that loss.
 func lifted(f *Failure, members []int, size int) *Failure {
 	up := &Failure{Kind: f.Kind, Rank: members[f.Rank], Left: f.Left, Err: f.Err}
 	for _, i := range f.Lost {
@@ -141,25 +139,26 @@ func lifted(f *Failure, members []int, size int) *Failure {
 	return up
 }
 
-// afterFailure has f called, beside whoever runs, when a group has failed.
+// afterFailure calls f on another goroutine when a group has failed. stop is that of
+// context.AfterFunc.
 func afterFailure(e Engine, f func()) (stop func() bool) {
 	if h, ok := e.(Hosted); ok {
-		return h.Host().AfterFunc(life{context.Background(), e}, f)
+		return h.Host().AfterFunc(groupContext{context.Background(), e}, f)
 	}
-	return context.AfterFunc(life{context.Background(), e}, f)
+	return context.AfterFunc(groupContext{context.Background(), e}, f)
 }
 
-// A life is a context that ends when a group fails.
-type life struct {
+// A groupContext is a context that ends when a group fails.
+type groupContext struct {
 	context.Context
 	e Engine
 }
 
 // Done is closed when the group has failed.
-func (l life) Done() <-chan struct{} { return l.e.Failed() }
+func (l groupContext) Done() <-chan struct{} { return l.e.Failed() }
 
-// Err is the failure.
-func (l life) Err() error {
+// Err returns the failure.
+func (l groupContext) Err() error {
 	select {
 	case <-l.e.Failed():
 		return l.e.Failure()

@@ -8,9 +8,9 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Interrupt makes f the failure of an operation that err has ended: wait.ErrTimeout, because limit
-// has passed, or else its context's. The rest of f says what the operation waited for. It belongs to
-// the making of f.
+// Interrupt sets the kind and the event of f, the failure of an operation that err has ended. err is
+// wait.ErrTimeout if limit has passed, or the error of ctx. The caller sets the other fields of f. It
+// must not have published f yet.
 func (f *Failure) Interrupt(ctx context.Context, err error, limit time.Duration) {
 	switch {
 	case errors.Is(err, wait.ErrTimeout):

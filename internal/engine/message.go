@@ -6,22 +6,24 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A Message is one side of a point-to-point transfer. The caller fills in the
-// first group of fields and leaves the rest to the engine; after Finish it may
-// be used again.
+// A Message is one side of a point-to-point transfer. The caller sets the first group
+// of fields. The engine owns the Message from Post until Finish returns. Then the
+// caller may reuse it.
 type Message struct {
 	Send bool
-	Peer int
+	Peer int // rank of the other side
 	Tag  int
 	Mem  Mem
 	Seq  uint64 // for error texts
 
-	Pair  *Message      // the engine's: the other side
-	State atomic.Uint64 // the engine's: how far it is
-	Extra any           // the engine's: what else it knows of it
+	// The fields below are for the engine alone.
+
+	Pair  *Message      // the other side
+	State atomic.Uint64 // progress of the transfer
+	Extra any           // further state of the engine
 }
 
-// Op is the name of the method that makes such a message.
+// Op returns the name of the method that makes such a message.
 func (m *Message) Op() string {
 	if m.Send {
 		return "Send"
@@ -29,7 +31,7 @@ func (m *Message) Op() string {
 	return "Recv"
 }
 
-// Awaited is what this message waits for.
+// Awaited returns the facts of a message that waits for its peer.
 func (m *Message) Awaited() Facts {
 	w := Wait{Phase: Receiving, Ranks: []int{m.Peer}}
 	if m.Send {
@@ -38,8 +40,8 @@ func (m *Message) Awaited() Facts {
 	return Facts{Tag: m.Tag, Wait: w}
 }
 
-// Mismatch is the failure of a rank that was sent something else than it receives: n
-// elements of type t.
+// Mismatch returns the failure of rank, whose receive m does not match the message
+// that its peer sends: n elements of type t.
 func (m *Message) Mismatch(rank int, n uint64, t kernel.DType) *Failure {
 	return &Failure{Kind: ErrMismatch, Op: "Recv", Seq: m.Seq, Rank: rank, Facts: Facts{
 		Event: MessagesDiffer, Tag: m.Tag,

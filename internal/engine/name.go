@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// mostName is how long a group's name may be. The system takes no longer ones for
-// memory and files.
+// mostName is the maximum length of a group's name in bytes. Names are part of file
+// names, whose length the kernel limits.
 const mostName = 128
 
-// roundDigits is how many digits say how often a name was made shorter.
+// roundDigits is the number of digits of the counter in a name that was shortened.
 const roundDigits = 8
 
-// GroupName names a group that an operation makes of the group of that name, by the
-// operation's number and the new group's first member. A group made of a group made
-// of a group, and so on, has no longer name than others: what came before is a hash
-// then. Names sort behind those of the groups they are made of.
+// GroupName returns the name of a group that operation seq of the group named of has
+// made. first is the lowest member of the new group. If the name became longer than
+// mostName, a hash replaces all but the first part, with a counter of replacements. A
+// name sorts after the names of the groups that the group was made from.
 func GroupName(of string, seq uint64, first int) string {
 	name := fmt.Sprintf("%s/%d.%d", of, seq, first)
 	if len(name) <= mostName {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestGroupName makes a long line of groups, and a sister of each: their names differ,
-// are short, and come in order.
+// TestGroupName makes a long chain of groups, and a sibling of each. The names must differ, be
+// short, and sort in the order of creation.
 func TestGroupName(t *testing.T) {
 	name, names := "world", []string{"world"}
 	for i := range 1000 {

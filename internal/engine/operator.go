@@ -6,7 +6,7 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A ReduceOp says how elements are combined.
+// A ReduceOp is a reduction operator.
 type ReduceOp uint8
 
 // The operators. An operator that scales multiplies each rank's elements by a
@@ -24,7 +24,7 @@ const (
 // NumOps is the number of operators. They are numbered from 1.
 const NumOps = int(PreMul)
 
-// A Scaling says what an operator multiplies elements by.
+// A Scaling is the factor by which an operator multiplies elements.
 type Scaling uint8
 
 // The scalings.
@@ -96,12 +96,12 @@ func (r ReduceOp) Takes(t kernel.DType) bool { return r.Info().Integers || r.Val
 func (r ReduceOp) OrderMatters(t kernel.DType) bool { return r.Info().Rounds && t.IsFloat() }
 
 // Scales reports whether the operator multiplies elements before it combines
-// them. Ask it, and not the factor: ranks may have different factors, and must
-// take the same way.
+// them. Callers must decide by Scales, not by the factor: ranks may have different
+// factors, and all ranks must choose the same algorithm.
 func (r ReduceOp) Scales() bool { return r.Info().Scaling != NoScaling }
 
-// Factor returns what the call's rank multiplies its elements by, in a group of
-// so many ranks. It is 1 for a call that does not scale.
+// Factor returns the factor by which the rank multiplies its elements, in a group of
+// the given number of ranks. It is 1 for a call that does not scale.
 func (c *Call) Factor(ranks int) float64 {
 	if !c.Scales() {
 		return 1

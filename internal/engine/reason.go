@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Sentence is the text of an error: the operation, its number and the rank, then what happened.
+// Sentence returns the text of an error: the operation, its number, the rank, and what happened.
 func Sentence(op string, seq uint64, rank int, what string) string {
 	switch {
 	case op == "":
@@ -17,10 +17,10 @@ func Sentence(op string, seq uint64, rank int, what string) string {
 	return fmt.Sprintf("%s #%d on rank %d: %s", op, seq, rank, what)
 }
 
-// mostCauses bounds how many failures a reason tells of, one because of the other.
+// mostCauses is the maximum number of failures in a chain of causes that a reason describes.
 const mostCauses = 4
 
-// Reason says what has happened and what to do.
+// Reason returns what happened and what to do.
 func (f *Failure) Reason() string {
 	text := f.what(mostCauses)
 	if advice := f.advice(); advice != "" {
@@ -29,7 +29,7 @@ func (f *Failure) Reason() string {
 	return text
 }
 
-// what says what has happened.
+// what returns what happened, with at most the given number of causes.
 func (f *Failure) what(causes int) string {
 	side := func(i int) Side {
 		if i < len(f.Sides) {
@@ -109,7 +109,7 @@ func (f *Failure) what(causes int) string {
 	return f.Text
 }
 
-// advice says what to do, "" if there is nothing special.
+// advice returns what to do; "" if there is nothing special.
 func (f *Failure) advice() string {
 	switch f.Event {
 	case CallsDiffer, StepsDiffer:
@@ -143,7 +143,7 @@ func (f *Failure) advice() string {
 	return ""
 }
 
-// because is what a failure says of its own cause.
+// because returns the part of the text that describes the cause, or Text if there is none.
 func (f *Failure) because(causes int) string {
 	switch c := f.Cause; {
 	case c != nil && causes <= 1:
@@ -160,7 +160,7 @@ func (f *Failure) because(causes int) string {
 	return ""
 }
 
-// lossText says which ranks were lost, and how.
+// lossText returns which ranks were lost, and how.
 func (f *Failure) lossText() string {
 	has := "has"
 	if len(f.Lost) > 1 {
@@ -179,7 +179,7 @@ func (f *Failure) lossText() string {
 	return fmt.Sprintf("%s lost: %v", areRanks(f.Lost), f.Loss) + f.because(1)
 }
 
-// String says how a rank was lost.
+// String returns the text of the loss of one rank.
 func (l Loss) String() string {
 	switch l {
 	case Closed:
@@ -196,7 +196,7 @@ func (l Loss) String() string {
 	return string(l)
 }
 
-// waiting says, after what has happened, what the rank waited for.
+// waiting returns the part of the text that describes the Wait.
 func (f *Failure) waiting() string {
 	w := &f.Wait
 	text := w.phaseText(f)
@@ -220,6 +220,7 @@ func (f *Failure) waiting() string {
 	return text
 }
 
+// phaseText returns the part of the text that describes the phase.
 func (w *Wait) phaseText(f *Failure) string {
 	switch w.Phase {
 	case NotBegun:
@@ -277,7 +278,7 @@ func (w *Wait) lastCalls() string {
 	return " (" + strings.Join(list, ", ") + ")"
 }
 
-// elements is a number of elements and their type.
+// elements returns the number of elements and their type.
 func (s Fingerprint) elements() string { return fmt.Sprintf("%d x %s", s.Count, s.Type) }
 
 func eachRank(list []int) (texts []string) {

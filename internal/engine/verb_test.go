@@ -7,7 +7,7 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// TestVerbTable holds that every verb has a name, that every verb of user data
+// TestVerbTable checks that every verb has a name, that every verb of user data
 // has sides that ranks use, and that the facts about a verb agree.
 func TestVerbTable(t *testing.T) {
 	if len(verbTable) != int(Group)+1 {
@@ -48,7 +48,7 @@ func TestVerbTable(t *testing.T) {
 	}
 }
 
-// TestOpTable holds that the facts about an operator agree.
+// TestOpTable checks that the facts about an operator agree.
 func TestOpTable(t *testing.T) {
 	if len(opTable) != NumOps+1 {
 		t.Errorf("the table has %d operators, not %d", len(opTable)-1, NumOps)

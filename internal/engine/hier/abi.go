@@ -2,6 +2,6 @@ package hier
 
 import "github.com/tutti-go/tutti/internal/abi"
 
-// ABI describes what ranks must have in common: how much of a vector is on its
-// way at a time. Package engine describes how steps show the call that they are of.
+// ABI describes the constants that must be equal on all ranks: the segment size. Package
+// engine describes how the fingerprint of a step identifies its call.
 func ABI() string { return abi.Text("hier", "segment", defaultSegment) }

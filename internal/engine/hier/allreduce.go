@@ -6,29 +6,31 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// A piece is a run of the elements of a call.
+// A piece is n consecutive elements of a call, from element lo on.
 type piece struct {
 	c     *engine.Call
 	lo, n int
 }
 
-func (p *piece) of(m engine.Mem) engine.Mem { return m.Slice(p.lo, p.n) }
+// slice returns the piece's elements of a buffer of the call.
 
-// pieces goes through the elements of calls.
-type pieces struct {
+func (p *piece) slice(m engine.Mem) engine.Mem { return m.Slice(p.lo, p.n) }
+
+// A pieceIter divides the elements of calls into pieces, in order.
+type pieceIter struct {
 	calls []engine.Call
-	lo    int // where in the first call
+	lo    int // the first element of calls[0] that no piece holds yet
 }
 
-func (p *pieces) more() bool { return len(p.calls) > 0 }
+func (p *pieceIter) hasNext() bool { return len(p.calls) > 0 }
 
-// left is how many bytes there are from here to the end of the call.
-func (p *pieces) left() int { return p.calls[0].Src.Bytes() - p.lo*p.calls[0].Src.Type.Size() }
+// remaining returns the number of bytes of the first call that no piece holds yet.
+func (p *pieceIter) remaining() int { return p.calls[0].Src.Bytes() - p.lo*p.calls[0].Src.Type.Size() }
 
-// next is the next run of at most so many bytes, but at least one element. Even
-// a call without elements has one run, so that whoever calls something else
-// finds out.
-func (p *pieces) next(bytes int) piece {
+// next returns a piece of at most the given number of bytes, and at least one element. A
+// call without elements has one empty piece: without a step, a rank that makes a different
+// call would not be detected.
+func (p *pieceIter) next(bytes int) piece {
 	c := &p.calls[0]
 	out := piece{c, p.lo, min(c.Src.N-p.lo, max(bytes/c.Src.Type.Size(), 1))}
 	if p.lo += out.n; p.lo == c.Src.N {
@@ -37,38 +39,39 @@ func (p *pieces) next(bytes int) piece {
 	return out
 }
 
-// wave is a segment of a long call, or several short ones that fit into one.
-func (e *Engine) wave(list []piece, p *pieces) []piece {
+// nextSegment returns the next segment in list's memory: one piece of a long call, or several
+// short calls that fit into Options.Segment together.
+func (e *Engine) nextSegment(list []piece, p *pieceIter) []piece {
 	list = list[:0]
-	for room := e.opt.Segment; p.more() && (len(list) == 0 || p.left() <= room); {
+	for room := e.opt.Segment; p.hasNext() && (len(list) == 0 || p.remaining() <= room); {
 		next := p.next(room)
 		list = append(list, next)
-		room -= next.of(next.c.Src).Bytes()
+		room -= next.slice(next.c.Src).Bytes()
 	}
 	return list
 }
 
-// allReduce goes in waves: while the leaders work on one, the ranks of their
-// hosts fetch the one before.
+// allReduce pipelines the segments. One step of the local group broadcasts the result of a
+// segment and reduces the next segment.
 func (e *Engine) allReduce(ctx context.Context, calls []engine.Call) *engine.Failure {
-	p := pieces{calls: calls}
-	now, next := &e.waves[0], &e.waves[1]
-	*now = e.wave(*now, &p)
-	e.collectWave(*now)
-	if f := e.take(ctx, &e.inside); f != nil {
+	p := pieceIter{calls: calls}
+	now, next := &e.segments[0], &e.segments[1]
+	*now = e.nextSegment(*now, &p)
+	e.addSegmentReduce(*now)
+	if f := e.runSteps(ctx, &e.localGroup); f != nil {
 		return f
 	}
 	for len(*now) > 0 {
-		if f := e.combineWave(ctx, *now); f != nil {
+		if f := e.reduceSegment(ctx, *now); f != nil {
 			return f
 		}
-		*next = e.wave(*next, &p)
-		e.collectWave(*next)
+		*next = e.nextSegment(*next, &p)
+		e.addSegmentReduce(*next)
 		for i := range *now {
 			w := &(*now)[i]
-			e.give(w.c, w.of(w.c.Dst))
+			e.addLocalBroadcast(w.c, w.slice(w.c.Dst))
 		}
-		if f := e.take(ctx, &e.inside); f != nil {
+		if f := e.runSteps(ctx, &e.localGroup); f != nil {
 			return f
 		}
 		now, next = next, now
@@ -76,22 +79,24 @@ func (e *Engine) allReduce(ctx context.Context, calls []engine.Call) *engine.Fai
 	return nil
 }
 
-func (e *Engine) collectWave(list []piece) {
+// addSegmentReduce adds the local reductions of a segment.
+func (e *Engine) addSegmentReduce(list []piece) {
 	for i := range list {
 		w := &list[i]
-		e.collect(w.c, w.of(w.c.Src), w.of(w.c.Dst))
+		e.addLocalReduce(w.c, w.slice(w.c.Src), w.slice(w.c.Dst))
 	}
 }
 
-// combineWave is the leaders' part.
-func (e *Engine) combineWave(ctx context.Context, list []piece) *engine.Failure {
-	if !e.leads() {
+// reduceSegment combines the segment's local results across hosts. On ranks that are not
+// leaders it does nothing.
+func (e *Engine) reduceSegment(ctx context.Context, list []piece) *engine.Failure {
+	if !e.isLeader() {
 		return nil
 	}
 	for i := range list {
 		w := &list[i]
-		m := w.of(w.c.Dst)
-		e.across.add(engine.Call{Verb: engine.AllReduce, ReduceOp: between(w.c), Of: w.c, Src: m, Dst: m})
+		m := w.slice(w.c.Dst)
+		e.leaderGroup.add(engine.Call{Verb: engine.AllReduce, ReduceOp: leaderOp(w.c), Of: w.c, Src: m, Dst: m})
 	}
-	return e.take(ctx, &e.across)
+	return e.runSteps(ctx, &e.leaderGroup)
 }

@@ -1,20 +1,21 @@
 // Package hier is the engine for ranks of which some share a host: shared
 // memory inside each host, the network between hosts.
 //
-// It moves nothing itself. It is made of other engines: one for the ranks of
-// this host, one for the first ranks of all hosts, which lead them, and one for
-// all ranks. A reduction goes up to the leader, across between the leaders, and
-// down again, so that every byte crosses the network once per host and not once
-// per rank. What has nothing to gain from that (Gather, Scatter, AllToAll, the
-// uneven forms, messages) goes straight through the engine for all ranks, and so
-// do reductions whose order matters, if they are to be reproducible.
+// The engine moves no data itself. It contains three inner engines: one for the ranks of
+// this host (local), one for the lowest rank of each host (the leaders), and one for all
+// ranks. A reduction combines the data of each host on its leader, then the leaders' data,
+// and broadcasts the result on each host. So each byte crosses the network once per host
+// instead of once per rank. Gather, Scatter, AllToAll, the uneven forms and messages gain
+// nothing from that and use the engine for all ranks. So do reductions whose result depends
+// on the order, if Options.Reproducible is set.
 //
-// Which way a call goes follows from its fingerprint. Whatever the way, its
-// first step is among the ranks of a host, and its second, if the call has
-// several, among the leaders. Every step carries the user's call (engine.Call.Of),
-// so that ranks that disagree find out there, and the failure of an inner engine
-// shows the user's calls; its ranks are put into the numbers of this group
-// (failure.go).
-// Leaders that disagree about a root may both wait and send nothing: as for any
-// group on the network, the owner passes their positions on.
+// The fingerprint of a call alone decides between the two ways, so that all ranks choose the
+// same one. In both, the first step is among the ranks of a host. The second step, if the
+// call has several, is among the leaders. Every step carries the user's call
+// (engine.Call.Of). So ranks that disagree detect it in the first steps, and the failure of
+// an inner engine shows the user's calls. failure.go translates its rank numbers into this
+// group's.
+//
+// Leaders that disagree about a root may both wait for data without sending any. As for any
+// group on the network, the owner exchanges their positions to detect this.
 package hier

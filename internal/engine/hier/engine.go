@@ -9,37 +9,37 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// Engine is one rank's side of a group that has several hosts.
+// Engine is one rank's part of a group that spans several hosts.
 type Engine struct {
 	layout
-	opt   Options
-	cause engine.Cause
-	stop  sync.Once
-	done  chan struct{}
+	opt      Options
+	cause    engine.Cause
+	stopOnce sync.Once
+	done     chan struct{}
 
-	// What follows belongs to the goroutine that is in Run.
+	// Run owns the fields below.
 
-	inside  part   // the ranks of this host
-	across  part   // the leaders; only on them
-	seq     uint64 // the running operation's number
-	op      string // and its name
-	begun   bool   // it has taken a step
-	crossed bool   // the present call has gone to other hosts
-	waves   [2][]piece
-	scratch [numScratch]engine.Scratch
-	shares  []engine.Mem // by host
-	handed  []engine.Mem // by rank of this host
+	localGroup  subgroup   // the ranks of this host
+	leaderGroup subgroup   // the leaders; its Engine is nil on other ranks
+	seq         uint64     // number of the running operation
+	op          string     // name of the running operation
+	begun       bool       // the operation has completed a step
+	leadersRan  bool       // the running call has completed a step of leaderGroup
+	segments    [2][]piece // the segment at work and the next one; reused
+	scratch     [numScratch]engine.Scratch
+	hostShares  []engine.Mem // by host
+	rootShares  []engine.Mem // by index on this host
 }
 
-// A part is an inner group, and the steps that it takes next.
-type part struct {
+// A subgroup is an inner group with the steps that it runs next.
+type subgroup struct {
 	engine.Engine
-	ranks []int // by its own numbers
+	ranks []int // by rank in the subgroup: the rank in this group
 	steps []engine.Call
 }
 
-// add is a step more, if this rank belongs to the part.
-func (p *part) add(step engine.Call) {
+// add appends a step if this rank belongs to the subgroup.
+func (p *subgroup) add(step engine.Call) {
 	if p.Engine != nil {
 		p.steps = append(p.steps, step)
 	}
@@ -47,7 +47,7 @@ func (p *part) add(step engine.Call) {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New returns this rank's side. The engine closes the inner ones.
+// New returns this rank's engine. Close closes the inner engines.
 func New(opt Options) *Engine {
 	if opt.Segment <= 0 {
 		opt.Segment = defaultSegment
@@ -56,33 +56,33 @@ func New(opt Options) *Engine {
 		layout: newLayout(opt.Rank, opt.Hosts), opt: opt,
 		done: make(chan struct{}),
 	}
-	e.inside = part{Engine: opt.Local, ranks: e.local}
-	e.across = part{Engine: opt.Leaders, ranks: e.leaders}
-	e.shares = make([]engine.Mem, len(e.leaders))
-	e.handed = make([]engine.Mem, len(e.local))
+	e.localGroup = subgroup{Engine: opt.Local, ranks: e.local}
+	e.leaderGroup = subgroup{Engine: opt.Leaders, ranks: e.leaders}
+	e.hostShares = make([]engine.Mem, len(e.leaders))
+	e.rootShares = make([]engine.Mem, len(e.local))
 	return e
 }
 
-// Rank is this rank's number in the group.
+// Rank returns this rank's number in the group.
 func (e *Engine) Rank() int { return e.rank }
 
-// Size is the number of ranks in the group.
+// Size returns the number of ranks in the group.
 func (e *Engine) Size() int { return len(e.hosts) }
 
-// SameHost says which ranks share a host.
+// SameHost returns, for each rank, the lowest rank on its host.
 func (e *Engine) SameHost() []int { return slices.Clone(e.hosts) }
 
-// Sub asks the owner for a group of some of the ranks.
+// Sub calls Options.Sub.
 func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 	return e.opt.Sub(ctx, seq, members)
 }
 
-// Alloc asks the owner for memory that the ranks of this host can see.
+// Alloc calls Options.Alloc.
 func (e *Engine) Alloc(ctx context.Context, seq uint64, bytes int) (*engine.Region, error) {
 	return e.opt.Alloc(ctx, seq, bytes)
 }
 
-// Close says goodbye to the other ranks.
+// Close closes the inner engines.
 func (e *Engine) Close() error {
 	var errs []error
 	for _, inner := range e.inner() {
@@ -91,7 +91,7 @@ func (e *Engine) Close() error {
 	return errors.Join(errs...)
 }
 
-// inner are the engines that this one is made of.
+// inner returns the inner engines.
 func (e *Engine) inner() []engine.Engine {
 	list := []engine.Engine{e.opt.Local, e.opt.All}
 	if e.opt.Leaders != nil {
@@ -111,28 +111,28 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	return nil
 }
 
-// Run carries out calls one after the other, neighbouring AllReduces together.
+// Run carries out the calls in order. It joins consecutive AllReduces.
 func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
 	e.seq, e.begun = seq, false
 	var failed *engine.Failure
 	for len(calls) > 0 && failed == nil {
-		n := e.together(calls)
-		e.op, e.crossed = calls[0].Op(), false
-		failed = e.carryOut(ctx, calls[:n])
+		n := e.fusable(calls)
+		e.op, e.leadersRan = calls[0].Op(), false
+		failed = e.dispatch(ctx, calls[:n])
 		calls = calls[n:]
 	}
-	e.forget()
+	e.releaseBuffers()
 	if failed != nil {
 		return e.fail(failed)
 	}
 	return nil
 }
 
-// carryOut is one call, or several AllReduces.
-func (e *Engine) carryOut(ctx context.Context, calls []engine.Call) *engine.Failure {
+// dispatch carries out one call, or several AllReduces.
+func (e *Engine) dispatch(ctx context.Context, calls []engine.Call) *engine.Failure {
 	c := &calls[0]
-	if !e.layered(c.Fingerprint()) {
-		return e.whole(ctx, calls)
+	if !e.hierarchical(c.Fingerprint()) {
+		return e.runFlat(ctx, calls)
 	}
 	switch c.Verb {
 	case engine.AllReduce:
@@ -150,9 +150,10 @@ func (e *Engine) carryOut(ctx context.Context, calls []engine.Call) *engine.Fail
 	}
 }
 
-// layered reports whether a call goes host by host. It follows from the
-// fingerprint, so that all ranks come to the same.
-func (e *Engine) layered(s engine.Fingerprint) bool {
+// hierarchical reports whether a call uses the groups of hosts and of leaders. The result
+// depends only on the fingerprint and on options that all ranks share, so that all ranks
+// choose the same way.
+func (e *Engine) hierarchical(s engine.Fingerprint) bool {
 	switch {
 	case s.Uneven, s.Verb == engine.Gather, s.Verb == engine.Scatter, s.Verb == engine.AllToAll:
 		return false
@@ -162,17 +163,18 @@ func (e *Engine) layered(s engine.Fingerprint) bool {
 	return true
 }
 
-// together returns how many of the first calls are carried out together.
-func (e *Engine) together(calls []engine.Call) int {
+// fusable returns the number of calls at the start of the list that dispatch can carry out as
+// one. It is at least 1.
+func (e *Engine) fusable(calls []engine.Call) int {
 	n := 0
-	for n < len(calls) && calls[n].Verb == engine.AllReduce && e.layered(calls[n].Fingerprint()) {
+	for n < len(calls) && calls[n].Verb == engine.AllReduce && e.hierarchical(calls[n].Fingerprint()) {
 		n++
 	}
 	return max(n, 1)
 }
 
-// take lets an inner group take its next steps.
-func (e *Engine) take(ctx context.Context, p *part) *engine.Failure {
+// runSteps runs the pending steps of an inner group as one operation.
+func (e *Engine) runSteps(ctx context.Context, p *subgroup) *engine.Failure {
 	err := p.Run(ctx, e.seq, p.steps)
 	clear(p.steps)
 	p.steps = p.steps[:0]
@@ -180,6 +182,6 @@ func (e *Engine) take(ctx context.Context, p *part) *engine.Failure {
 		return e.translate(failureOf(err), p)
 	}
 	e.begun = true
-	e.crossed = e.crossed || p == &e.across
+	e.leadersRan = e.leadersRan || p == &e.leaderGroup
 	return nil
 }

@@ -8,34 +8,34 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// Fail ends the group. A failure that the other ranks know of already is not
-// passed on to OnFail.
+// Fail ends the group. It does not pass a failure with Told to OnFail.
 func (e *Engine) Fail(f *engine.Failure) { _ = e.fail(f) }
 
-// Failure is why the group has ended.
+// Failure returns the first failure of the group, or nil.
 func (e *Engine) Failure() *engine.Failure { return e.cause.Load() }
 
 // Failed is closed when the group has ended.
 func (e *Engine) Failed() <-chan struct{} { return e.done }
 
-// fail ends the group, and returns the cause that came first. When it returns,
-// all inner groups have ended, too, whoever ended them.
+// fail ends the group, and returns its first cause. When it returns, all inner groups have
+// ended.
 func (e *Engine) fail(f *engine.Failure) *engine.Failure {
-	return e.cause.Take(f, e.opt.OnFail, e.end)
+	return e.cause.Take(f, e.opt.OnFail, e.failInner)
 }
 
-// end passes the cause on to the inner groups.
-func (e *Engine) end() {
-	e.stop.Do(func() {
-		told := *e.cause.Load()
-		told.Told, told.Err = true, nil
+// failInner ends the inner groups with the cause of this group.
+func (e *Engine) failInner() {
+	e.stopOnce.Do(func() {
+		shared := *e.cause.Load()
+		shared.Told, shared.Err = true, nil
 		for _, inner := range e.inner() {
-			inner.Fail(&told)
+			inner.Fail(&shared)
 		}
 		close(e.done)
 	})
 }
 
+// failureOf returns the Failure in an error of an inner engine.
 func failureOf(err error) *engine.Failure {
 	f := (*engine.Failure)(nil)
 	if errors.As(err, &f) {
@@ -44,31 +44,33 @@ func failureOf(err error) *engine.Failure {
 	return &engine.Failure{Kind: engine.ErrAborted, Err: err, Facts: engine.Facts{Text: err.Error()}}
 }
 
-// translate makes a failure of this group of one that began in an inner group.
-// One that others know of came from there, and is this group's already.
-func (e *Engine) translate(f *engine.Failure, p *part) *engine.Failure {
+// translate turns a failure of an inner group into a failure of this group. A failure with
+// Told is already one of this group: failInner or another rank has passed it to the inner
+// group.
+func (e *Engine) translate(f *engine.Failure, p *subgroup) *engine.Failure {
 	if f.Told {
-		return e.heard(f)
+		return e.adopt(f)
 	}
 	t := *f
 	t.Op, t.Seq, t.Rank, t.Lost = e.op, e.seq, p.ranks[f.Rank], nil
 	for _, r := range f.Lost {
-		t.Lost = append(t.Lost, e.lostWith(p.ranks[r], f.Err)...)
+		t.Lost = append(t.Lost, e.lostWithHost(p.ranks[r], f.Err)...)
 	}
 	if t.Rank != e.rank {
 		t.Err = nil
 	}
 	t.Facts = f.Renumber(p.ranks)
 	if t.Interrupted() {
-		e.locate(&t)
-		e.behind(&t, p)
+		e.correctWait(&t)
+		e.addRelay(&t, p)
 	}
 	return &t
 }
 
-// heard is a failure of this group that an inner one knows. If this rank does
-// not, then from a rank that has left: what came first is still to be found out.
-func (e *Engine) heard(f *engine.Failure) *engine.Failure {
+// adopt returns a failure with Told from an inner group as this group's failure. If this
+// group has no cause yet, the exit reason of a rank that has left carried it. It may not be
+// the first failure, so adopt clears Told and OnFail finds out.
+func (e *Engine) adopt(f *engine.Failure) *engine.Failure {
 	if e.cause.Load() != nil {
 		return f
 	}
@@ -77,9 +79,9 @@ func (e *Engine) heard(f *engine.Failure) *engine.Failure {
 	return &t
 }
 
-// lostWith are the ranks that are lost when one is: all of its host, if that is
-// because the host does not answer.
-func (e *Engine) lostWith(rank int, why error) (list []int) {
+// lostWithHost returns the ranks that are lost if a rank is lost because of why: all ranks of
+// its host if the host does not answer, and otherwise the rank alone.
+func (e *Engine) lostWithHost(rank int, why error) (list []int) {
 	if !errors.Is(why, syscall.ETIMEDOUT) && !errors.Is(why, syscall.EHOSTUNREACH) {
 		return []int{rank}
 	}
@@ -91,23 +93,23 @@ func (e *Engine) lostWith(rank int, why error) (list []int) {
 	return list
 }
 
-// translateAll is the same for the group of all ranks, where calls and ranks are
-// what they are here.
+// translateAll is translate for Options.All, whose calls and rank numbers are those of this
+// group.
 func (e *Engine) translateAll(f *engine.Failure) *engine.Failure {
 	if f.Told {
-		return e.heard(f)
+		return e.adopt(f)
 	}
 	t := *f
 	if t.Interrupted() {
-		e.locate(&t)
+		e.correctWait(&t)
 	}
 	return &t
 }
 
-// locate corrects what an interrupted rank waited for. What happened to a rank
-// between two steps happened, for an inner group, before it began. How far another
-// rank had come is not known here: perhaps it had not begun, but then it was about to.
-func (e *Engine) locate(f *engine.Failure) {
+// correctWait corrects the Wait of a rank that was interrupted between two steps. The inner
+// group reports that its operation had not begun, although this rank's had. Whether another
+// rank's operation had begun is not known here; that rank was at least about to wait.
+func (e *Engine) correctWait(f *engine.Failure) {
 	if len(f.Wait.Ranks) > 0 || len(f.Wait.Unheard) > 0 || f.Rank == e.rank && !e.begun {
 		return
 	}
@@ -120,10 +122,10 @@ func (e *Engine) locate(f *engine.Failure) {
 	f.Wait = engine.Wait{Phase: engine.AboutToWait, Ranks: others}
 }
 
-// behind adds the ranks that the rank that failed may also have been waiting for: a
-// leader waits for its host, and inside a host the others wait for their leader,
-// which waits for other hosts.
-func (e *Engine) behind(f *engine.Failure, p *part) {
+// addRelay adds the ranks for which the failed rank may have waited indirectly. A leader may
+// wait for ranks of its host. The other ranks of a host wait for their leader, which may wait
+// for other hosts.
+func (e *Engine) addRelay(f *engine.Failure, p *subgroup) {
 	w := &f.Wait
 	named := slices.Concat(w.Ranks, w.Unheard)
 	if w.Phase == engine.AboutToWait || w.Phase == engine.NotBegun {
@@ -140,12 +142,12 @@ func (e *Engine) behind(f *engine.Failure, p *part) {
 		}
 	}
 	switch leader := e.hosts[f.Rank]; {
-	case p == &e.across && len(mates) > 0:
+	case p == &e.leaderGroup && len(mates) > 0:
 		w.Relay, w.Beyond = engine.HostsWait, mates
-	case p == &e.across || len(far) == 0:
+	case p == &e.leaderGroup || len(far) == 0:
 	case f.Rank != leader:
 		w.Relay, w.Beyond, w.Leader = engine.LeaderWaits, far, leader
-	case f.Rank == e.rank && !e.crossed:
+	case f.Rank == e.rank && !e.leadersRan:
 		w.Relay, w.Beyond = engine.HostsNotAsked, far
 	}
 }

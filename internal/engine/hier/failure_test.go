@@ -11,7 +11,8 @@ import (
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
-// A failure of an inner group shows the user's calls and this group's numbers.
+// TestTranslateMismatch checks that a failure of an inner group shows the user's calls and this
+// group's rank numbers.
 func TestTranslateMismatch(t *testing.T) {
 	e := New(Options{Rank: 1, Hosts: []int{0, 1, 0, 1}})
 	e.op, e.seq = "AllReduce", 7
@@ -23,7 +24,7 @@ func TestTranslateMismatch(t *testing.T) {
 		Facts: engine.Facts{Event: engine.CallsDiffer, Sides: []engine.Side{
 			{Rank: 1, Call: step.Info()}, {Rank: 0, Call: engine.CallInfo{Fingerprint: engine.Fingerprint{Verb: engine.Barrier}}},
 		}},
-	}, &e.inside)
+	}, &e.localGroup)
 	const want = `AllReduce #7 on rank 3: ranks disagree: rank 3 called AllReduce(5 x float32, sum, name "a \"b\" rank 1"), rank 1 called Barrier; ` +
 		"every rank must make the same calls in the same order"
 	if f.Error() != want {
@@ -31,32 +32,33 @@ func TestTranslateMismatch(t *testing.T) {
 	}
 }
 
-// Whoever waits for a host hears which ranks that may be about.
-func TestBehind(t *testing.T) {
+// TestAddRelay checks that the failure of a rank that waits for a host names the ranks behind
+// that host.
+func TestAddRelay(t *testing.T) {
 	e := New(Options{Rank: 2, Hosts: []int{0, 0, 2, 2, 4}})
 	for _, c := range []struct {
 		rank  int
 		named []int
-		p     *part
+		p     *subgroup
 		want  string
 	}{
-		{2, []int{0}, &e.across, "others there (rank 1)"},
-		{2, []int{4}, &e.across, ""},
-		{2, []int{3}, &e.inside, "other hosts (ranks 0, 1 and 4) have not been asked"},
-		{3, []int{2}, &e.inside, "rank 2 may be waiting for other hosts (ranks 0, 1 and 4)"},
+		{2, []int{0}, &e.leaderGroup, "others there (rank 1)"},
+		{2, []int{4}, &e.leaderGroup, ""},
+		{2, []int{3}, &e.localGroup, "other hosts (ranks 0, 1 and 4) have not been asked"},
+		{3, []int{2}, &e.localGroup, "rank 2 may be waiting for other hosts (ranks 0, 1 and 4)"},
 	} {
 		f := &engine.Failure{Kind: engine.ErrTimeout, Rank: c.rank, Facts: engine.Facts{
 			Event: engine.LimitPassed, Wait: engine.Wait{Phase: engine.Exchanging, Ranks: c.named},
 		}}
-		e.behind(f, c.p)
+		e.addRelay(f, c.p)
 		if got := f.Reason(); !strings.Contains(got, c.want) || c.want == "" && strings.Contains(got, ";") {
 			t.Errorf("rank %d waits for %v: %q, want %q", c.rank, c.named, got, c.want)
 		}
 	}
 }
 
-// A context that ends between two steps ends, for an inner group, before it has
-// begun; the rank was in the middle all the same.
+// TestBetweenSteps checks that a context that ends between two steps, before the next step has
+// begun, is not reported as ending before the operation began.
 func TestBetweenSteps(t *testing.T) {
 	e := New(Options{Rank: 1, Hosts: []int{0, 0, 0}})
 	const what = "the context was cancelled (rank 7 said so): "
@@ -73,17 +75,17 @@ func TestBetweenSteps(t *testing.T) {
 		f := &engine.Failure{Kind: engine.ErrAborted, Rank: c.rank, Facts: engine.Facts{
 			Event: engine.Cancelled, Text: "rank 7 said so", Wait: engine.Wait{Phase: engine.NotBegun},
 		}}
-		if got := e.translate(f, &e.inside).Reason(); got != c.want {
+		if got := e.translate(f, &e.localGroup).Reason(); got != c.want {
 			t.Errorf("rank %d: %q, want %q", c.rank, got, c.want)
 		}
 	}
 }
 
-// TestLostHost: a host that does not answer has lost all its ranks, a process
-// that has ended is one.
+// TestLostHost checks that all ranks of a host are lost if it does not answer, and one rank is
+// lost if its process has exited.
 func TestLostHost(t *testing.T) {
 	e := &Engine{layout: newLayout(0, []int{0, 1, 0, 1, 4})}
-	p := &part{ranks: []int{0, 1, 4}} // the first of each host
+	p := &subgroup{ranks: []int{0, 1, 4}} // the leaders
 	for _, c := range []struct {
 		why  error
 		lost []int

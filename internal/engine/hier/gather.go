@@ -7,82 +7,83 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// allGather brings the blocks of a host to its leader, the hosts' to all
-// leaders, and everything to all ranks. The leader works in its destination, if
-// blocks lie there host by host.
+// allGather collects the blocks of each host on its leader, exchanges them between the
+// leaders, and broadcasts all blocks on each host. The leader works directly in its
+// destination if the ranks of each host are consecutive.
 func (e *Engine) allGather(ctx context.Context, c *engine.Call) *engine.Failure {
 	step := engine.Call{Verb: engine.Gather, Of: c, Src: c.Src}
 	n := c.Src.N
 	var work engine.Mem
-	if e.leads() {
+	if e.isLeader() {
 		if work = c.Dst; !e.inOrder {
-			work = e.room(forBlocks, n*e.Size(), c.Src.Type)
+			work = e.scratchFor(blockScratch, n*e.Size(), c.Src.Type)
 		}
-		e.divide(work, n)
-		mine := e.shares[e.host(e.rank)]
+		e.setHostShares(work, n)
+		mine := e.hostShares[e.hostIndex(e.rank)]
 		step.Dst = mine
-		e.across.add(e.divided(engine.Call{
-			Verb: engine.AllGather, Of: c, Src: mine, Dst: work, DstParts: e.shares,
+		e.leaderGroup.add(e.withShares(engine.Call{
+			Verb: engine.AllGather, Of: c, Src: mine, Dst: work, DstParts: e.hostShares,
 		}))
 	}
-	e.inside.add(step)
-	if f := e.takeBoth(ctx); f != nil {
+	e.localGroup.add(step)
+	if f := e.runBoth(ctx); f != nil {
 		return f
 	}
-	if e.leads() && !e.inOrder {
+	if e.isLeader() && !e.inOrder {
 		for i, r := range e.order {
 			move(block(c.Dst, r, n), block(work, i, n))
 		}
 	}
-	e.give(c, c.Dst)
-	return e.take(ctx, &e.inside)
+	e.addLocalBroadcast(c, c.Dst)
+	return e.runSteps(ctx, &e.localGroup)
 }
 
-// reduceScatter combines the sources of a host in its leader, each host's blocks
-// in that host's leader, and brings them to the ranks.
+// reduceScatter combines the sources of a host on its leader, combines each host's blocks on
+// that host's leader, and scatters them to the host's ranks.
 func (e *Engine) reduceScatter(ctx context.Context, c *engine.Call) *engine.Failure {
 	step := engine.Call{Verb: engine.Scatter, Of: c, Dst: c.Dst}
 	n := c.Dst.N
 	var sum engine.Mem
-	if e.leads() {
-		sum = e.room(forSum, c.Src.N, c.Src.Type)
+	if e.isLeader() {
+		sum = e.scratchFor(sumScratch, c.Src.N, c.Src.Type)
 	}
-	e.collect(c, c.Src, sum)
-	if f := e.take(ctx, &e.inside); f != nil {
+	e.addLocalReduce(c, c.Src, sum)
+	if f := e.runSteps(ctx, &e.localGroup); f != nil {
 		return f
 	}
-	if e.leads() {
+	if e.isLeader() {
 		work := sum
 		if !e.inOrder {
-			work = e.room(forBlocks, sum.N, sum.Type)
+			work = e.scratchFor(blockScratch, sum.N, sum.Type)
 			for i, r := range e.order {
 				move(block(work, i, n), block(sum, r, n))
 			}
 		}
-		e.divide(work, n)
-		mine := e.shares[e.host(e.rank)]
-		e.across.add(e.divided(engine.Call{
-			Verb: engine.ReduceScatter, ReduceOp: between(c), Of: c, Src: work, SrcParts: e.shares, Dst: mine,
+		e.setHostShares(work, n)
+		mine := e.hostShares[e.hostIndex(e.rank)]
+		e.leaderGroup.add(e.withShares(engine.Call{
+			Verb: engine.ReduceScatter, ReduceOp: leaderOp(c), Of: c, Src: work, SrcParts: e.hostShares, Dst: mine,
 		}))
-		if f := e.take(ctx, &e.across); f != nil {
+		if f := e.runSteps(ctx, &e.leaderGroup); f != nil {
 			return f
 		}
 		step.Src = mine
 	}
-	e.inside.add(step)
-	return e.take(ctx, &e.inside)
+	e.localGroup.add(step)
+	return e.runSteps(ctx, &e.localGroup)
 }
 
-// divide finds the hosts' shares of blocks that lie host by host.
-func (e *Engine) divide(m engine.Mem, n int) {
-	for h := range e.shares {
-		e.shares[h] = m.Slice(min(e.starts[h]*n, m.N), e.ranks(h)*n)
+// setHostShares sets hostShares to the hosts' shares of m, which holds blocks of n elements in
+// the order of layout.order.
+func (e *Engine) setHostShares(m engine.Mem, n int) {
+	for h := range e.hostShares {
+		e.hostShares[h] = m.Slice(min(e.offsets[h]*n, m.N), e.rankCount(h)*n)
 	}
 }
 
-// divided is the leaders' call, given with both its forms: with the even one, if
-// all hosts have the same share, and otherwise with the uneven one.
-func (e *Engine) divided(c engine.Call) engine.Call {
+// withShares returns the leaders' call in its even form if all hosts have the same number of
+// ranks, and otherwise in its uneven form. The caller sets the buffers of both forms.
+func (e *Engine) withShares(c engine.Call) engine.Call {
 	c.Uneven = !e.even
 	if c.Uneven {
 		if c.Verb == engine.AllGather {
@@ -96,7 +97,7 @@ func (e *Engine) divided(c engine.Call) engine.Call {
 	return c
 }
 
-// block is the ith of blocks of n elements.
+// block returns block i of a buffer of blocks of n elements.
 func block(m engine.Mem, i, n int) engine.Mem { return m.Slice(i*n, n) }
 
 func move(dst, src engine.Mem) { kernel.Copy(dst.Ptr, src.Ptr, dst.Bytes()) }

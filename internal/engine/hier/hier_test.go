@@ -7,16 +7,16 @@ import (
 	"github.com/tutti-go/tutti/internal/engine/shm"
 )
 
-// uneven hosts and hosts whose ranks are not neighbours reach all there is; the
-// other placements are special cases.
+// Hosts of different sizes, and hosts whose ranks are not consecutive, together cover all code.
+// The other placements are special cases.
 var (
-	uneven     = inTurns(3, 1, 2)
-	notInOrder = roundRobin(2)
+	uneven      = hostSizes(3, 1, 2)
+	interleaved = roundRobin(2)
 )
 
 func TestEngine(t *testing.T) {
-	for name, place := range map[string]placement{"3+1+2": uneven, "round robin": notInOrder} {
-		t.Run(name, func(t *testing.T) { enginetest.Run(t, world(place, kit{}), enginetest.Options{}) })
+	for name, place := range map[string]placement{"3+1+2": uneven, "round robin": interleaved} {
+		t.Run(name, func(t *testing.T) { enginetest.Run(t, world(place, groupConfig{}), enginetest.Options{}) })
 	}
 }
 
@@ -25,19 +25,19 @@ func TestPlacements(t *testing.T) {
 		t.Skip("the suite in four more placements takes long")
 	}
 	for name, place := range map[string]placement{
-		"2+2": inTurns(2), "1+3": inTurns(1, 3), "alone": inTurns(1), "one host": roundRobin(1),
+		"2+2": hostSizes(2), "1+3": hostSizes(1, 3), "alone": hostSizes(1), "one host": roundRobin(1),
 	} {
-		t.Run(name, func(t *testing.T) { enginetest.Run(t, world(place, kit{}), enginetest.Options{Light: true}) })
+		t.Run(name, func(t *testing.T) { enginetest.Run(t, world(place, groupConfig{}), enginetest.Options{Light: true}) })
 	}
 }
 
-// With tiny segments little data goes in many waves.
+// TestEngineInPieces uses tiny segments, so that small calls have many segments.
 func TestEngineInPieces(t *testing.T) {
-	k := kit{opt: Options{Segment: 4000}, local: shm.Options{Small: 64, Piece: 256}}
-	enginetest.Run(t, world(inTurns(1, 3), k), enginetest.Options{Light: true})
+	k := groupConfig{opt: Options{Segment: 4000}, local: shm.Options{Small: 64, Piece: 256}}
+	enginetest.Run(t, world(hostSizes(1, 3), k), enginetest.Options{Light: true})
 }
 
 func TestEngineReproducible(t *testing.T) {
-	k := kit{opt: Options{Reproducible: true}}
+	k := groupConfig{opt: Options{Reproducible: true}}
 	enginetest.Run(t, world(uneven, k), enginetest.Options{RankOrder: true, Light: true})
 }

@@ -5,29 +5,29 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A leader's own memory, by what it is for.
+// The scratch buffers of a leader: indexes into Engine.scratch.
 const (
-	forSum    = iota // combined elements
-	forBlocks        // blocks, host by host
+	sumScratch   = iota // combined elements of this host
+	blockScratch        // one block per rank, in the order of layout.order
 	numScratch
 )
 
-// room returns memory for n elements. It is the same memory whenever it is for
-// the same.
-func (e *Engine) room(use, n int, t kernel.DType) engine.Mem { return e.scratch[use].Room(n, t) }
+// scratchFor returns a scratch buffer of n elements. A later call with the same index returns
+// the same memory.
+func (e *Engine) scratchFor(use, n int, t kernel.DType) engine.Mem { return e.scratch[use].Room(n, t) }
 
-// forget lets go of the caller's memory, of steps that a failure has left, and
-// of memory that is too large to keep.
-func (e *Engine) forget() {
-	for _, p := range []*part{&e.inside, &e.across} {
+// releaseBuffers drops references to the caller's memory, the steps that a failure left over,
+// and scratch buffers that are too large to keep.
+func (e *Engine) releaseBuffers() {
+	for _, p := range []*subgroup{&e.localGroup, &e.leaderGroup} {
 		clear(p.steps)
 		p.steps = p.steps[:0]
 	}
-	for i := range e.waves {
-		clear(e.waves[i])
+	for i := range e.segments {
+		clear(e.segments[i])
 	}
-	clear(e.shares)
-	clear(e.handed)
+	clear(e.hostShares)
+	clear(e.rootShares)
 	for i := range e.scratch {
 		e.scratch[i].Trim()
 	}

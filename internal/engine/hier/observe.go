@@ -7,7 +7,7 @@ import (
 
 var _ engine.Observer = (*Engine)(nil)
 
-// MarkWaits has Run note when one of its parts begins to wait.
+// MarkWaits forwards the call to the inner engines.
 func (e *Engine) MarkWaits(m *wait.FirstWait) {
 	for _, inner := range e.inner() {
 		engine.MarkWaits(inner, m)
@@ -23,5 +23,5 @@ func (e *Engine) ReserveProxyCPUs() bool {
 	return enough
 }
 
-// Behind returns nil: the parts count their own steps.
+// Behind returns nil: the inner engines count their own steps, not this engine's operations.
 func (e *Engine) Behind() []int { return nil }

@@ -6,47 +6,42 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// Options are what an engine is made of. The inner engines are made for it
-// alone; each bounds its own operations in time. They need nobody to tell of
-// failures, because this engine does it: a failure that they are told of is
-// marked as Told.
+// Options configure an Engine. The Engine owns the inner engines and closes them. Each inner
+// engine applies its own timeout to its steps. The inner engines need no OnFail: this engine
+// reports their failures, and sets Told in the failures that it passes to them.
 type Options struct {
 	Rank int
-	// Hosts names each rank's host by the lowest rank on it. It is the same on
-	// all ranks.
+	// Hosts holds, for each rank, the lowest rank on its host. It is the same on all ranks.
 	Hosts []int
-	// Local is the group of the ranks of this host, in their order, also if
-	// there is only one.
+	// Local is the group of the ranks of this host, in ascending order. A host with one rank
+	// has it, too.
 	Local engine.Engine
-	// Leaders is the group of the first ranks of all hosts, in their order. It
-	// is nil on all other ranks, and there the interface itself is.
+	// Leaders is the group of the lowest ranks of all hosts, in ascending order. It must be a
+	// nil interface on all other ranks.
 	Leaders engine.Engine
 	// All is the group of all ranks.
 	All engine.Engine
 
-	// Reproducible makes reductions combine in rank order. All must have been
-	// made so, too.
+	// Reproducible makes reductions combine in rank order. All must have the same setting.
 	Reproducible bool
-	// Segment is how many bytes of a long vector are on their way up, across or
-	// down at a time. Zero: 1 MiB. Tests make it small. It is the same on all
-	// ranks.
+	// Segment is the number of bytes of a long vector that one step moves. Zero means 1 MiB.
+	// Tests make it small. It must be the same on all ranks.
 	Segment int
 
-	// OnFail is told of a failure that began on this rank, once, before the
-	// engine takes it as its cause. The owner tells the other ranks; if it knows
-	// of an earlier failure, it calls Fail with that, marked as Told. OnFail
-	// must not block. Nil: nobody is told.
+	// OnFail is called once with a failure that began on this rank, before the engine takes it
+	// as its cause. The owner notifies the other ranks. If it knows of an earlier failure, it
+	// calls Fail with that one, with Told set. OnFail must not block. Nil means no
+	// notification.
 	OnFail func(*engine.Failure)
-	// Sub and Alloc make what needs more than these groups, as engine.Engine
-	// says.
+	// Sub and Alloc implement the methods of engine.Engine with these names.
 	Sub   func(ctx context.Context, seq uint64, members []int) (engine.Engine, error)
 	Alloc func(ctx context.Context, seq uint64, bytes int) (*engine.Region, error)
 }
 
 const defaultSegment = 1 << 20
 
-// Mute stands for the engine of a Local group's own messages, which are never
-// sent: messages go through All.
+// Mute is the message engine of a Local group. It is never used, because messages go through
+// All. Its other methods panic.
 type Mute struct{ engine.Engine }
 
 // Fail does nothing.

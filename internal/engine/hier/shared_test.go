@@ -9,9 +9,9 @@ import (
 	"github.com/tutti-go/tutti/internal/engine/shm"
 )
 
-// processes makes the ranks of a host as if they were processes, each with
-// memory of its own, so that they do not share their host's failures.
-func processes(k *kit, c *crew, host int) {
+// processes gives each rank of a host its own memory, as for ranks that are processes. So the
+// ranks do not share the failures of their host.
+func processes(k *groupConfig, c *group, host int) {
 	ranks := c.ranks(host)
 	memory := make([]unsafe.Pointer, len(ranks))
 	for i := range memory {
@@ -29,9 +29,9 @@ func processes(k *kit, c *crew, host int) {
 }
 
 func TestProcesses(t *testing.T) {
-	// Ranks that wait for another process do not give way to goroutines.
+	// Ranks that wait for another process do not yield to goroutines, so each needs a thread.
 	before := runtime.GOMAXPROCS(20)
 	t.Cleanup(func() { runtime.GOMAXPROCS(before) })
-	k := kit{host: processes, opt: Options{Segment: 16 << 10}, local: shm.Options{Small: 512}}
-	enginetest.Run(t, world(notInOrder, k), enginetest.Options{Light: true})
+	k := groupConfig{host: processes, opt: Options{Segment: 16 << 10}, local: shm.Options{Small: 512}}
+	enginetest.Run(t, world(interleaved, k), enginetest.Options{Light: true})
 }

@@ -7,67 +7,70 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// The steps that calls are made of. All say of which call they are one, so that the
-// ranks that take part find out if others do something else.
+// The methods named add... append a step to an inner group. Each step names its call in
+// engine.Call.Of, so that ranks of the inner group that make different calls detect it.
 
-// arrive lets the leader know that the ranks of its host have come. It is the
-// first step of calls that have no data to begin with.
-func (e *Engine) arrive(c *engine.Call) {
+// addArrival notifies the leader that the ranks of its host have arrived. It is the first step
+// of calls that begin without data.
+func (e *Engine) addArrival(c *engine.Call) {
 	nothing := engine.Mem{Type: kernel.Uint8}
-	e.inside.add(engine.Call{Verb: engine.Reduce, ReduceOp: engine.Max, Of: c, Src: nothing, Dst: nothing})
+	e.localGroup.add(engine.Call{Verb: engine.Reduce, ReduceOp: engine.Max, Of: c, Src: nothing, Dst: nothing})
 }
 
-// meet is a barrier.
-func (e *Engine) meet(c *engine.Call, p *part) {
+// addBarrier adds a barrier of a subgroup.
+func (e *Engine) addBarrier(c *engine.Call, p *subgroup) {
 	p.add(engine.Call{Verb: engine.Barrier, Of: c})
 }
 
-// give brings what the leader has to all ranks of its host.
-func (e *Engine) give(c *engine.Call, m engine.Mem) { e.spread(c, &e.inside, 0, m) }
+// addLocalBroadcast copies the leader's elements to all ranks of its host.
+func (e *Engine) addLocalBroadcast(c *engine.Call, m engine.Mem) {
+	e.addBroadcast(c, &e.localGroup, 0, m)
+}
 
-// spread brings what one has to all of a part.
-func (e *Engine) spread(c *engine.Call, p *part, root int, m engine.Mem) {
+// addBroadcast copies the elements of rank root of a subgroup to all its ranks.
+func (e *Engine) addBroadcast(c *engine.Call, p *subgroup, root int, m engine.Mem) {
 	p.add(engine.Call{Verb: engine.Broadcast, Root: root, Of: c, Src: m, Dst: m})
 }
 
-// collect combines the sources of a host in the leader's dst.
-func (e *Engine) collect(c *engine.Call, src, dst engine.Mem) {
+// addLocalReduce combines the sources of this host in the leader's dst.
+func (e *Engine) addLocalReduce(c *engine.Call, src, dst engine.Mem) {
 	red, scale := c.ReduceOp, c.Scale
 	if c.Scales() { // by the size of the whole group, not of this host's
 		red, scale = engine.PreMul, c.Factor(e.Size())
 	}
-	e.inside.add(engine.Call{Verb: engine.Reduce, ReduceOp: red, Scale: scale, Of: c, Src: src, Dst: dst})
+	e.localGroup.add(engine.Call{Verb: engine.Reduce, ReduceOp: red, Scale: scale, Of: c, Src: src, Dst: dst})
 }
 
-// between is how the leaders combine what collect has left.
-func between(c *engine.Call) engine.ReduceOp { return c.ReduceOp.Info().Inner }
+// leaderOp returns the operator by which the leaders combine the results of addLocalReduce,
+// which are scaled already.
+func leaderOp(c *engine.Call) engine.ReduceOp { return c.ReduceOp.Info().Inner }
 
-// takeBoth lets this host, and then the leaders take their steps.
-func (e *Engine) takeBoth(ctx context.Context) *engine.Failure {
-	if f := e.take(ctx, &e.inside); f != nil || !e.leads() {
+// runBoth runs the steps of the local group, and then those of the leaders.
+func (e *Engine) runBoth(ctx context.Context) *engine.Failure {
+	if f := e.runSteps(ctx, &e.localGroup); f != nil || !e.isLeader() {
 		return f
 	}
-	return e.take(ctx, &e.across)
+	return e.runSteps(ctx, &e.leaderGroup)
 }
 
-// barrier returns when all ranks have come.
+// barrier returns when all ranks have arrived.
 func (e *Engine) barrier(ctx context.Context, c *engine.Call) *engine.Failure {
-	e.arrive(c)
-	e.meet(c, &e.across)
-	if f := e.takeBoth(ctx); f != nil {
+	e.addArrival(c)
+	e.addBarrier(c, &e.leaderGroup)
+	if f := e.runBoth(ctx); f != nil {
 		return f
 	}
-	e.meet(c, &e.inside)
-	return e.take(ctx, &e.inside)
+	e.addBarrier(c, &e.localGroup)
+	return e.runSteps(ctx, &e.localGroup)
 }
 
-// whole carries a call out among all ranks. The leaders meet first: without
-// that, hosts that do not agree about the call could wait for each other in
+// runFlat runs calls on the engine for all ranks. A barrier of the leaders precedes it:
+// without the barrier, hosts that disagree about the call could wait for each other in
 // different groups.
-func (e *Engine) whole(ctx context.Context, calls []engine.Call) *engine.Failure {
-	e.arrive(&calls[0])
-	e.meet(&calls[0], &e.across)
-	if f := e.takeBoth(ctx); f != nil {
+func (e *Engine) runFlat(ctx context.Context, calls []engine.Call) *engine.Failure {
+	e.addArrival(&calls[0])
+	e.addBarrier(&calls[0], &e.leaderGroup)
+	if f := e.runBoth(ctx); f != nil {
 		return f
 	}
 	if err := e.opt.All.Run(ctx, e.seq, calls); err != nil {

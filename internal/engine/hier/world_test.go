@@ -16,68 +16,68 @@ import (
 	"github.com/tutti-go/tutti/internal/transport/mem"
 )
 
-// A site is hosts in one process: it makes groups of their ranks, and passes
-// failures and the leaders' positions on, as the control channel of a job does.
-type site struct {
-	kit
+// A cluster simulates hosts in one process. It forms groups of ranks, and forwards failures and
+// the leaders' positions, as the control channel of a job does.
+type cluster struct {
+	groupConfig
 
-	mu    sync.Mutex
-	crews map[string]*crew
-	open  int // engines of the first group
-	end   chan struct{}
+	mu     sync.Mutex
+	groups map[string]*group // by name; guarded by mu
+	open   int               // engines of the first group that are not closed; guarded by mu
+	end    chan struct{}     // closed when open is zero
 }
 
-// A kit is what groups are made of. The zero kit is right.
-type kit struct {
+// A groupConfig holds the options of groups. The zero value is usable.
+type groupConfig struct {
 	opt   Options
 	local shm.Options
-	host  func(k *kit, c *crew, host int) // makes the engines of one host's ranks
+	host  func(k *groupConfig, c *group, host int) // makes the engines of one host's ranks
 }
 
-// A crew is what the ranks of one group have in common.
-type crew struct {
+// A group is the state that the ranks of one group share. Guarded by cluster.mu.
+type group struct {
 	hosts   []int
-	engines []*Engine // by rank; nil: not there yet
+	engines []*Engine // by rank; nil: not joined yet
 	cause   *engine.Failure
 
 	local   []engine.Engine   // by rank
 	all     []*mem.Mesh       // by rank
-	leaders []*network.Engine // by rank; nil: leads nobody, or not there yet
+	leaders []*network.Engine // by rank; nil: no leader, or not joined yet
 	between map[int]*mem.Mesh
 }
 
-// hostsOf names hosts, given by any number for each rank, by their first ranks.
-func hostsOf(places []int) []int {
-	hosts := make([]int, len(places))
-	for r, p := range places {
-		hosts[r] = slices.Index(places, p)
+// hostsOf returns Options.Hosts for ranks on the given hosts, which have any numbers.
+func hostsOf(hostOf []int) []int {
+	hosts := make([]int, len(hostOf))
+	for r, p := range hostOf {
+		hosts[r] = slices.Index(hostOf, p)
 	}
 	return hosts
 }
 
-// crew returns the group of that name, and makes it for the first who asks.
-func (s *site) crew(name string, places []int) *crew {
+// group returns the group with that name. The first call creates it.
+func (s *cluster) group(name string, hostOf []int) *group {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.crews[name]; c != nil {
+	if c := s.groups[name]; c != nil {
 		return c
 	}
-	n := len(places)
-	c := &crew{
-		hosts: hostsOf(places), engines: make([]*Engine, n), local: make([]engine.Engine, n),
+	n := len(hostOf)
+	c := &group{
+		hosts: hostsOf(hostOf), engines: make([]*Engine, n), local: make([]engine.Engine, n),
 		all: mem.New(n, mem.Options{}), leaders: make([]*network.Engine, n), between: make(map[int]*mem.Mesh),
 	}
 	l := newLayout(0, c.hosts)
 	for h, m := range mem.New(len(l.leaders), mem.Options{}) {
 		c.between[l.leaders[h]] = m
-		s.host(&s.kit, c, l.leaders[h])
+		s.host(&s.groupConfig, c, l.leaders[h])
 	}
-	s.crews[name] = c
+	s.groups[name] = c
 	return c
 }
 
-// ranks are those of a host.
-func (c *crew) ranks(host int) (list []int) {
+// ranks returns the ranks of a host.
+func (c *group) ranks(host int) (list []int) {
 	for r, h := range c.hosts {
 		if h == host {
 			list = append(list, r)
@@ -86,17 +86,17 @@ func (c *crew) ranks(host int) (list []int) {
 	return list
 }
 
-// goroutines makes the ranks of a host goroutines of this process.
-func goroutines(k *kit, c *crew, host int) {
+// goroutines makes the engines of a host's ranks as goroutines of this process.
+func goroutines(k *groupConfig, c *group, host int) {
 	ranks := c.ranks(host)
 	for i, e := range shm.NewLocal(len(ranks), k.local) {
 		c.local[ranks[i]] = e
 	}
 }
 
-// join makes one rank's side of a group. Places are the hosts of its ranks.
-func (s *site) join(name string, places []int, rank int) *Engine {
-	c := s.crew(name, places)
+// join makes one rank's engine of a group. hostOf holds the host of each rank.
+func (s *cluster) join(name string, hostOf []int, rank int) *Engine {
+	c := s.group(name, hostOf)
 	all := c.all[rank]
 	opt := s.opt
 	opt.Rank, opt.Hosts, opt.Local = rank, c.hosts, c.local[rank]
@@ -107,11 +107,11 @@ func (s *site) join(name string, places []int, rank int) *Engine {
 		opt.Leaders = leader
 	}
 	var e *Engine
-	opt.OnFail = func(f *engine.Failure) { s.spread(c, e, f) }
+	opt.OnFail = func(f *engine.Failure) { s.shareFailure(c, e, f) }
 	opt.Sub = func(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 		var sub []int
 		for _, r := range members {
-			sub = append(sub, places[r])
+			sub = append(sub, hostOf[r])
 		}
 		return engine.Form(ctx, e, members, func(context.Context) (engine.Engine, error) {
 			return s.join(fmt.Sprint(name, seq, members), sub, slices.Index(members, rank)), nil
@@ -131,16 +131,16 @@ func (s *site) join(name string, places []int, rank int) *Engine {
 	return e
 }
 
-// spread makes the first failure of a group everybody's. Goroutines share the
-// failures of their host, so it may come from another rank than the one that it
-// began on. That one will come, too, with what it saw.
-func (s *site) spread(c *crew, from *Engine, f *engine.Failure) {
+// shareFailure ends all engines of a group with its first failure. Goroutines share the
+// failures of their host, so another rank than the one where it began may report it. The rank
+// where it began reports it, too, with its own Err.
+func (s *cluster) shareFailure(c *group, from *Engine, f *engine.Failure) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.cause == nil {
-		told := *f
-		told.Told, told.Err = true, nil
-		c.cause = &told
+		shared := *f
+		shared.Told, shared.Err = true, nil
+		c.cause = &shared
 	}
 	for _, e := range c.engines {
 		switch {
@@ -155,9 +155,9 @@ func (s *site) spread(c *crew, from *Engine, f *engine.Failure) {
 	}
 }
 
-// beat passes positions on until all ranks have left. No result depends on how
-// often.
-func (s *site) beat() {
+// exchangePositions forwards the leaders' positions until all ranks have closed their engines.
+// No result depends on the interval.
+func (s *cluster) exchangePositions() {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -166,7 +166,7 @@ func (s *site) beat() {
 			return
 		case <-tick.C:
 		}
-		for _, leaders := range s.well() {
+		for _, leaders := range s.liveLeaders() {
 			for i, a := range leaders {
 				for _, b := range leaders[:i] {
 					a.CheckPosition(b.Rank(), b.Position())
@@ -177,11 +177,11 @@ func (s *site) beat() {
 	}
 }
 
-// well are the leaders of all groups that have not failed.
-func (s *site) well() (list [][]*network.Engine) {
+// liveLeaders returns the leaders of all groups that have not failed.
+func (s *cluster) liveLeaders() (list [][]*network.Engine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range s.crews {
+	for _, c := range s.groups {
 		if c.cause == nil {
 			list = append(list, slices.DeleteFunc(slices.Clone(c.leaders), func(e *network.Engine) bool { return e == nil }))
 		}
@@ -189,10 +189,10 @@ func (s *site) well() (list [][]*network.Engine) {
 	return list
 }
 
-// A member is an engine of the first group. The site ends with the last.
+// A member is an engine of the first group. Closing the last member ends exchangePositions.
 type member struct {
 	*Engine
-	s    *site
+	s    *cluster
 	once sync.Once
 }
 
@@ -207,11 +207,11 @@ func (m *member) Close() error {
 	return m.Engine.Close()
 }
 
-// A placement puts ranks on hosts.
+// A placement returns the host of a rank.
 type placement func(rank int) (host int)
 
-// inTurns has hosts of the given sizes, over and over.
-func inTurns(sizes ...int) placement {
+// hostSizes places consecutive ranks on hosts of the given sizes, which repeat.
+func hostSizes(sizes ...int) placement {
 	return func(rank int) int {
 		for host := 0; ; host++ {
 			if rank -= sizes[host%len(sizes)]; rank < 0 {
@@ -221,24 +221,25 @@ func inTurns(sizes ...int) placement {
 	}
 }
 
+// roundRobin places rank r on host r modulo the number of hosts.
 func roundRobin(hosts int) placement { return func(rank int) int { return rank % hosts } }
 
-// world makes groups on a new site each.
-func world(place placement, k kit) enginetest.World {
+// world makes each group in a new cluster.
+func world(place placement, k groupConfig) enginetest.World {
 	return func(_ testing.TB, ranks int) []engine.Engine {
-		s := &site{kit: k, crews: make(map[string]*crew), open: ranks, end: make(chan struct{})}
+		s := &cluster{groupConfig: k, groups: make(map[string]*group), open: ranks, end: make(chan struct{})}
 		if s.host == nil {
 			s.host = goroutines
 		}
-		places := make([]int, ranks)
-		for r := range places {
-			places[r] = place(r)
+		hostOf := make([]int, ranks)
+		for r := range hostOf {
+			hostOf[r] = place(r)
 		}
 		engines := make([]engine.Engine, ranks)
 		for r := range engines {
-			engines[r] = &member{Engine: s.join("world", places, r), s: s}
+			engines[r] = &member{Engine: s.join("world", hostOf, r), s: s}
 		}
-		go s.beat()
+		go s.exchangePositions()
 		return engines
 	}
 }
