@@ -2,8 +2,8 @@
 // although some ranks may exit meanwhile. A store decides which proposal counts.
 // docs/design/membership.md describes the protocol; directory model has its model.
 //
-// The package has no goroutines and no clock, and blocks only in calls of the Store. So a
-// simulated store controls all schedules.
+// The package starts no goroutines, reads no clock, and blocks only in calls of the Store. So
+// a simulated store controls all schedules.
 package agree
 
 import (
@@ -123,8 +123,8 @@ func (q *Question) propose(said []byte) (d *Decision, missing []int, patient boo
 	d = &Decision{Value: q.Value, Tickets: q.Tickets}
 	for r := range q.Size {
 		value, came := values[r]
-		switch gone := r != q.Self && slices.Contains(lost, r); {
-		case gone:
+		switch exited := r != q.Self && slices.Contains(lost, r); {
+		case exited:
 		case came:
 			d.Members = append(d.Members, r)
 			d.Value = min(d.Value, value)
@@ -140,9 +140,9 @@ func (q *Question) propose(said []byte) (d *Decision, missing []int, patient boo
 func (q *Question) announced(said []byte) (map[int]uint64, error) {
 	values := make(map[int]uint64)
 	for line := range bytes.Lines(said) {
-		who, what, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
-		rank, err := strconv.Atoi(who)
-		value, bad := strconv.ParseUint(what, 10, 64)
+		number, rest, _ := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
+		rank, err := strconv.Atoi(number)
+		value, bad := strconv.ParseUint(rest, 10, 64)
 		if err != nil || bad != nil || rank < 0 || rank >= q.Size {
 			return nil, fmt.Errorf("the store's value of %q is not a list of ranks: %.40q; use a store that no other program writes to", jobstore.Announced(q.Key), line)
 		}

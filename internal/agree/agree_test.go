@@ -16,13 +16,13 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// A trial is a job that goes through some generations in a sim.
+// A trial is a job whose ranks decide on several generations in a sim.
 type trial struct {
 	sim
-	views map[string]map[string]*Decision // by generation and actor
-	said  map[string]uint64               // each one's number, by generation and actor
-	grown int
-	ends  map[string]string
+	views map[string]map[string]*Decision // the decision that each actor saw, by generation and actor
+	said  map[string]uint64               // Question.Value of each actor, by generation and actor
+	grown int                             // number of decisions by grow
+	ends  map[string]string               // result of each actor, by name
 }
 
 const (
@@ -45,7 +45,7 @@ func newTrial(seed uint64, plain bool) *trial {
 	return t
 }
 
-// some are a few of so many ranks.
+// some returns a few random ranks of a group of the given size.
 func (t *trial) some(size int) (list []int) {
 	for r := range size {
 		if t.rng.IntN(12) == 0 {
@@ -55,7 +55,7 @@ func (t *trial) some(size int) (list []int) {
 	return list
 }
 
-// member goes through the generations from e on, and says how that ended.
+// member takes part in the decisions from generation e on, and returns how that ended.
 func (t *trial) member(a *actor, e, self, size int) string {
 	for ; e < trialGenerations; e++ {
 		key := fmt.Sprint(e)
@@ -88,7 +88,7 @@ func (t *trial) member(a *actor, e, self, size int) string {
 	return "done"
 }
 
-// grow proposes all members, and the newcomer.
+// grow proposes all members and the newcomer.
 func (t *trial) grow(a *actor, q Question) (*Decision, error) {
 	d := &Decision{Late: []int64{1}, Tickets: 1}
 	for r := range q.Size {
@@ -125,7 +125,7 @@ func (t *trial) saw(key string, a *actor, d *Decision) {
 	t.views[key][a.name] = d
 }
 
-// check says what is wrong with how the trial went.
+// check returns an error if the decisions of the trial break the contract of the package.
 func (t *trial) check() error {
 	names := make([]string, trialRanks)
 	for r := range names {
@@ -183,8 +183,8 @@ func (t *trial) conduct() error {
 	return t.check()
 }
 
-// TestSchedules goes through generations in random order, with ranks that die at any
-// request, lose answers, and are taken for lost.
+// TestSchedules runs trials with random schedules. Ranks crash at any request, lose answers, and
+// are wrongly reported as lost.
 func TestSchedules(t *testing.T) {
 	seeds := 1_000
 	if testing.Short() {
@@ -217,7 +217,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// TestReplay runs a seed twice.
+// TestReplay runs each seed twice. Both runs must be equal.
 func TestReplay(t *testing.T) {
 	for seed := range uint64(100) {
 		a, b := newTrial(seed, false), newTrial(seed, false)
@@ -230,7 +230,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestBroken is caught: a store that sets the successor, whatever is there.
+// TestBroken checks that the trials detect a store whose Create overwrites an existing key.
 func TestBroken(t *testing.T) {
 	for seed := range uint64(1000) {
 		if err := newTrial(seed, true).conduct(); err != nil {
@@ -241,7 +241,7 @@ func TestBroken(t *testing.T) {
 	t.Error("no seed has shown it")
 }
 
-// TestStore is the protocol over a real store, in memory.
+// TestStore runs the protocol on a real store in memory.
 func TestStore(t *testing.T) {
 	m := store.NewMemory(store.Limits{})
 	defer m.Close()
@@ -271,12 +271,12 @@ func TestStore(t *testing.T) {
 	if err != nil || d.Rank(2) != -1 || d.Rank(3) != 2 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	// Who is alone and out of patience goes on alone.
+	// A rank whose Patience ends alone decides alone.
 	d, err = Settle(t.Context(), s, Question{Key: "r", Self: 1, Size: 2, Patience: time.Millisecond})
 	if err != nil || d.Size() != 1 || d.Rank(1) != 0 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	// Who has been waited for counts if it comes, and is not waited for.
+	// Settle does not wait for Absent ranks. They become members if they take part.
 	d, err = Settle(t.Context(), s, Question{Key: "a", Self: 1, Size: 3, Absent: []int{0, 2}, Patience: time.Hour})
 	if err != nil || d.Size() != 1 || d.Rank(1) != 0 {
 		t.Errorf("%+v, %v", d, err)
@@ -288,7 +288,7 @@ func TestStore(t *testing.T) {
 	if want := (&Decision{Members: []int{0, 1}, Value: 5}); err != nil || !reflect.DeepEqual(d, want) {
 		t.Errorf("%+v, %v", d, err)
 	}
-	// A context ends a wait that has no end of its own.
+	// The context ends a wait without a bound.
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	_, err = Settle(ctx, s, Question{Key: "s", Self: 0, Size: 2, Look: func() ([]int, bool) { return nil, true }})
@@ -298,15 +298,15 @@ func TestStore(t *testing.T) {
 	if _, err := Learn(ctx, s, "s"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
-	// Without the store there is no decision.
+	// A closed store returns an error.
 	m.Close()
 	if _, err := Settle(t.Context(), s, Question{Key: "t", Size: 1}); !errors.Is(err, store.ErrClosed) {
 		t.Error(err)
 	}
 }
 
-// TestStrange finds other values in the store.
-func TestStrange(t *testing.T) {
+// TestInvalidValues checks that invalid values in the store are reported.
+func TestInvalidValues(t *testing.T) {
 	for _, c := range []struct{ key, text, says string }{
 		{"q/here", "0 1\n7 1\n", "is not a list of ranks"},
 		{"q/here", "hello\n", "is not a list of ranks"},

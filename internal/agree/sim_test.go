@@ -11,32 +11,33 @@ import (
 	"time"
 )
 
-// A sim runs ranks as coroutines, one at a time, over a store that decides who
-// goes on, who dies, whose answer is lost and who waits in vain: a seed replays.
+// A sim runs ranks as coroutines, one at a time, on a simulated store. The store
+// decides by a random generator which rank runs next, which rank crashes, which
+// answer is lost, and which wait times out. So a seed determines the whole run.
 type sim struct {
 	rng     *rand.Rand
 	values  map[string][]byte
 	actors  []*actor
-	plain   bool // Create sets, whatever is there: the broken form
-	fatal   int  // how many may die
+	plain   bool // Create overwrites an existing key: a broken store, which trials must detect
+	fatal   int  // maximum number of crashes
 	log     []string
-	crashes int // what has happened
-	lost    int
-	vain    int
+	crashes int // number of crashes
+	lost    int // number of lost answers
+	vain    int // number of calls of Await that timed out
 }
 
-// An actor is a rank or a newcomer. It is the store as that one sees it.
+// An actor is a rank or a newcomer. It implements Store for that process.
 type actor struct {
 	s     *sim
 	name  string
 	yield func(request) bool
 	step  func() (request, bool)
 	stop  func()
-	ask   request
-	value []byte
-	err   error
-	over  bool
-	dead  bool
+	ask   request // the pending request
+	value []byte  // answer to the last request
+	err   error   // error of the last request
+	over  bool    // the coroutine has ended
+	dead  bool    // the process has crashed
 }
 
 type request struct {
@@ -91,7 +92,7 @@ func (s *sim) resume(a *actor) {
 	a.ask, a.over = next, !more
 }
 
-// serve carries out a request.
+// serve carries out a request, and returns the value of its key.
 func (s *sim) serve(r request) []byte {
 	old, there := s.values[r.key]
 	switch r.verb {
@@ -105,7 +106,7 @@ func (s *sim) serve(r request) []byte {
 	return s.values[r.key]
 }
 
-// run goes on until nobody can. It reports whether that took too long.
+// run runs the actors until all have ended. It reports whether that took too many steps.
 func (s *sim) run() (hang bool) {
 	for range 20_000 {
 		var ready []*actor
@@ -145,7 +146,7 @@ func (s *sim) run() (hang bool) {
 	return true
 }
 
-// act decides what becomes of an actor's request, and says so.
+// act decides the outcome of an actor's request, and returns it for the log.
 func (s *sim) act(a *actor) string {
 	a.value, a.err = nil, nil
 	switch p := s.rng.IntN(100); {
@@ -169,7 +170,7 @@ func (s *sim) act(a *actor) string {
 	return fmt.Sprintf("%q", a.value)
 }
 
-// hash is of all that happened.
+// hash returns a hash of the log.
 func (s *sim) hash() uint64 {
 	h := fnv.New64a()
 	for _, l := range s.log {

@@ -2,9 +2,9 @@
  * The agreement of docs/design/membership.md: N ranks and a newcomer, EPOCHS
  * transitions from one epoch to the next. See check.sh for the variants.
  *
- * What may go wrong is left to chance as widely as possible: a rank may crash
- * at any step, may take any other for lost, may lose the store's answer and
- * ask again, and may give up forming an epoch.
+ * The model allows as many faults as possible: a rank may crash at any step, may
+ * take any other rank for lost, may lose the store's answer and repeat the
+ * request, and may fail to form an epoch.
  */
 #ifndef N
 #define N 3
@@ -40,12 +40,12 @@ byte number[EPOCHS + 1];
 byte said[(EPOCHS + 1) * (N + 1)];
 
 /* The ranks. */
-byte members[EPOCHS + 1];                /* of each epoch, as the first who entered it saw them */
-byte arrived[EPOCHS + 1];                /* who has come to form it */
-byte called[EPOCHS + 1];                 /* who has called the operation */
-byte met[EPOCHS + 1];                    /* who has called Grow, which is the second operation */
-byte completed[(EPOCHS + 1) * (N + 1)];  /* the last that each has completed */
-byte known[EPOCHS + 1];                  /* the number, as the first saw it */
+byte members[EPOCHS + 1];                /* of each epoch, as the first rank to enter it saw them */
+byte arrived[EPOCHS + 1];                /* the ranks that are ready to form it */
+byte called[EPOCHS + 1];                 /* the ranks that have called the operation */
+byte met[EPOCHS + 1];                    /* the ranks that have called Grow, the second operation */
+byte completed[(EPOCHS + 1) * (N + 1)];  /* by rank: the last operation that it has completed */
+byte known[EPOCHS + 1];                  /* the number, as the first rank saw it */
 byte over;                               /* processes that have ended */
 byte crashes;
 byte retries;
@@ -58,7 +58,7 @@ bool left_behind;
 #define MAYCRASH if :: true :: crashes < CRASHES -> crashes++; goto end fi
 #endif
 
-/* choose whom this rank takes for lost: anybody but itself */
+/* choose the ranks that this rank takes for lost: any but itself */
 inline suspect() {
 	lost = 0;
 	i = 0;
@@ -73,7 +73,7 @@ inline suspect() {
 	od
 }
 
-/* the least number of those in m */
+/* set low to the minimum number of the ranks in m */
 inline least(m) {
 	low = 2;
 	i = 0;
@@ -85,9 +85,8 @@ inline least(m) {
 	od
 }
 
-/* what holds of a successor, from when it is first obeyed until the end */
+/* check a successor: all ranks that follow it must see the same one */
 inline obey() {
-	/* one successor, the same for all who see it */
 	assert(members[e + 1] == 0 || (members[e + 1] == got && known[e + 1] == gotnumber));
 	members[e + 1] = got;
 	known[e + 1] = gotnumber;
@@ -135,7 +134,7 @@ again:
 	:: atomic { next[e] != 0 -> got = next[e]; gotnumber = number[e] }
 	:: atomic {
 #ifdef ACCURATE
-		/* it proposes when all have come */
+		/* it proposes when all members have announced */
 		(here[e] & mine) == mine;
 #endif
 		suspect(); plan = here[e] & mine & ~lost; least(plan); lost = 0; i = 0 };
@@ -161,7 +160,7 @@ again:
 	goto decided;
 
 #ifdef GROW
-grow:	/* a meeting, which is an operation; then the first rank proposes, and the others wait or are told */
+grow:	/* a barrier, which is an operation; then the first rank proposes, and the others wait */
 	atomic { met[e] = met[e] | bit(me) };
 	if
 	:: atomic { (met[e] & mine) == mine -> completed[at(e, me)] = 2; MAYCRASH }
@@ -183,7 +182,7 @@ grow:	/* a meeting, which is an operation; then the first rank proposes, and the
 	:: !(has(mine, me) && (mine & (bit(me) - 1)) == 0) ->
 		if
 		:: atomic { next[e] != 0 -> got = next[e]; gotnumber = number[e] }
-		:: goto shrink                              /* told that somebody is lost */
+		:: goto shrink                              /* notified that a rank is lost */
 		fi
 	fi;
 	goto decided;
@@ -221,7 +220,7 @@ decided:
 end:	atomic { over++; e = 0; mine = 0; lost = 0; i = 0; low = 0; plan = 0; got = 0; gotnumber = 0 }
 }
 
-/* When all is over, every number is right for every member of its epoch. */
+/* When all processes have ended, every number must be correct for every member of its epoch. */
 proctype judge() {
 	byte e, r, low, done;
 	over == PROCESSES;
@@ -245,7 +244,7 @@ proctype judge() {
 				fi;
 				r++
 			od;
-			/* and it is no less than it need be */
+			/* and it is the maximum of the correct numbers */
 			if :: shrunk[e] -> assert(known[e + 1] == low) :: else fi
 		:: else
 		fi;

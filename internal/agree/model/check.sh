@@ -1,8 +1,8 @@
 #!/bin/sh
 # Checks the model of docs/design/membership.md and prints how many states each run had:
-# sh internal/agree/model/check.sh (or make model). The right forms must have no
-# error; each broken one must have one. With the word quick it checks smaller
-# right forms, some seconds in all. Needs spin and a C compiler.
+# sh internal/agree/model/check.sh (or make model). The correct variants must have no
+# error; each broken variant must have one. The argument quick selects smaller correct
+# variants, which take some seconds. It needs spin and a C compiler.
 set -eu
 model=$(cd "$(dirname "$0")" && pwd)/agree.pml
 spin=${SPIN:-spin}
@@ -13,7 +13,7 @@ tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp"
 
-# check WANT NAME FLAGS... runs one form and compares the number of errors.
+# check WANT NAME FLAGS... runs one variant and compares the number of errors.
 check() {
 	want=$1 name=$2
 	shift 2
