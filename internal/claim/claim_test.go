@@ -12,7 +12,7 @@ import (
 
 const deadline = time.Minute
 
-// stores are a store in memory, and PyTorch's protocol.
+// stores runs a test with a store in memory, and with one over PyTorch's protocol.
 func stores(t *testing.T, test func(t *testing.T, ctx context.Context, s store.Store)) {
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
@@ -32,11 +32,12 @@ func stores(t *testing.T, test func(t *testing.T, ctx context.Context, s store.S
 	})
 }
 
-// elsewhere is a process of another host.
+// elsewhere returns a process of another host.
 func elsewhere(id int) *process { return &process{Host: "another boot", ID: id, Start: "1"} }
 
-// TestBeats has holders on other hosts: one that beats cannot be displaced, one
-// that has stopped can, and is told when it goes on.
+// TestBeats checks that a holder on another host keeps its claim while it sends heartbeats.
+// After it stops sending them, another process can take the claim, and Keep of the first
+// holder returns a *LostError.
 func TestBeats(t *testing.T) {
 	stores(t, func(t *testing.T, ctx context.Context, s store.Store) {
 		first, err := Take(ctx, s, "rank/1", Options{})
@@ -63,7 +64,7 @@ func TestBeats(t *testing.T) {
 		if err := first.Keep(ctx); !errors.As(err, &lost) {
 			t.Errorf("%v, want a lost claim", err)
 		}
-		first.Release(ctx) // which is not its any more
+		first.Release(ctx) // must not release the claim of second
 		if there, err := s.Check(ctx, "rank/1"); err != nil || !there {
 			t.Errorf("%v, %v: a claim was released by another", there, err)
 		}
@@ -77,7 +78,7 @@ func TestBeats(t *testing.T) {
 	})
 }
 
-// TestUsing has a holder that does not beat, and uses what it has claimed.
+// TestUsing has a holder that sends no heartbeats, but for which Options.Using is true.
 func TestUsing(t *testing.T) {
 	stores(t, func(t *testing.T, ctx context.Context, s store.Store) {
 		first, err := Take(ctx, s, "key", Options{self: elsewhere(7)})
@@ -89,7 +90,7 @@ func TestUsing(t *testing.T) {
 		if _, err := Take(ctx, s, "key", Options{Using: using, lost: time.Millisecond}); !errors.As(err, &taken) {
 			t.Error(err)
 		}
-		// A context that ends before the answer is known.
+		// The context ends before Take knows whether the holder runs.
 		short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 		defer cancel()
 		if _, err := Take(short, s, "key", Options{}); !errors.Is(err, context.DeadlineExceeded) {
@@ -98,8 +99,8 @@ func TestUsing(t *testing.T) {
 	})
 }
 
-// TestUsingLater has a holder that beats no more because it begins to use what it
-// has claimed, while its beats are waited for.
+// TestUsingLater has a holder that stops its heartbeats, and for which Options.Using becomes
+// true, while Take waits for a heartbeat.
 func TestUsingLater(t *testing.T) {
 	stores(t, func(t *testing.T, ctx context.Context, s store.Store) {
 		first, err := Take(ctx, s, "key", Options{self: elsewhere(7)})
@@ -121,8 +122,8 @@ func TestUsingLater(t *testing.T) {
 	})
 }
 
-// TestConfirm has a holder begin to use what it has claimed at the last moment: when
-// another process has been told that it does not. One of them has the claim.
+// TestConfirm has a holder begin to use its claim just before or after the last call of
+// Options.Using. Exactly one of the two processes must have the claim.
 func TestConfirm(t *testing.T) {
 	for name, before := range map[string]bool{"before": true, "after": false} {
 		t.Run(name, func(t *testing.T) {
@@ -131,7 +132,7 @@ func TestConfirm(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// A beat whose answer has not arrived.
+				// A heartbeat whose answer is lost.
 				old := *first
 				if _, err := old.renew(ctx); err != nil {
 					t.Fatal(err)
@@ -162,8 +163,8 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// TestReleased has claims that are released, and left: they are free, and their
-// holder takes nothing from the next one.
+// TestReleased checks that the key is free after Release and Leave, and that a second call
+// does not free the claim of the next holder.
 func TestReleased(t *testing.T) {
 	stores(t, func(t *testing.T, ctx context.Context, s store.Store) {
 		for name, free := range map[string]func(*Claim, context.Context){"released": (*Claim).Release, "left": (*Claim).Leave} {
@@ -171,8 +172,8 @@ func TestReleased(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			beaten := *first // its beat's answer does not arrive
-			if _, err := beaten.renew(ctx); err != nil {
+			renewed := *first // first does not see the answer to this heartbeat
+			if _, err := renewed.renew(ctx); err != nil {
 				t.Fatal(err)
 			}
 			free(first, ctx)
@@ -199,7 +200,7 @@ func TestReleased(t *testing.T) {
 	})
 }
 
-// noDelete is a store of which no key may be deleted.
+// noDelete is a store that fails the test if a key is deleted.
 type noDelete struct {
 	store.Store
 	t *testing.T
@@ -210,7 +211,7 @@ func (s noDelete) Delete(ctx context.Context, key string) (bool, error) {
 	return s.Store.Delete(ctx, key)
 }
 
-// TestNoDelete holds that giving a claim back is one step.
+// TestNoDelete checks that Release does not delete the key.
 func TestNoDelete(t *testing.T) {
 	stores(t, func(t *testing.T, ctx context.Context, s store.Store) {
 		c, err := Take(ctx, noDelete{s, t}, "key", Options{})
@@ -221,8 +222,8 @@ func TestNoDelete(t *testing.T) {
 	})
 }
 
-// TestRace has many processes claim a key whose holder has ended, and some release
-// theirs: never do two hold it.
+// TestRace has many processes claim and release a key whose holder has exited. No two of them
+// may hold it at the same time.
 func TestRace(t *testing.T) {
 	stores(t, func(t *testing.T, ctx context.Context, s store.Store) {
 		if err := s.Set(ctx, "key", (&holder{Name: "old", Process: *elsewhere(1), Token: "old"}).encode()); err != nil {
@@ -254,7 +255,7 @@ func TestRace(t *testing.T) {
 				}
 			})
 		}
-		// The old holder ends when all are waiting for it.
+		// The old claim disappears while the processes wait for its heartbeats.
 		time.AfterFunc(20*time.Millisecond, func() { _, _ = s.Delete(ctx, "key") })
 		all.Wait()
 		if most > 1 || total == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// TestSameHost has holders of this host: this process itself, one that lives, and
-// the same when it has been killed and nobody has waited for it.
+// TestSameHost has holders on this host: this process itself, a running process, and a killed
+// process for which no process has called wait.
 func TestSameHost(t *testing.T) {
 	stores(t, func(t *testing.T, ctx context.Context, s store.Store) {
 		for range 2 { // again, by the same process

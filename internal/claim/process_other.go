@@ -10,5 +10,5 @@ func self() process {
 	return process{Host: host, ID: os.Getpid()}
 }
 
-// look returns the state of a process of this host. This system does not tell.
+// look returns unknown: the package knows no way to identify processes on this system.
 func (p process) look() fate { return unknown }
