@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// DefaultSilence is how long a host may not answer before its ranks are lost.
+// DefaultSilence is the time without an answer from a host after which its ranks are lost.
 const DefaultSilence = 30 * time.Second
 
 // MaxSilence is the longest silence that the kernel can bound: TCP_USER_TIMEOUT is a signed 32-bit
