@@ -1,4 +1,4 @@
-// Package membership is how processes and goroutines become the ranks of a Comm: the
+// Package membership forms the groups of ranks of Comms, from processes or goroutines: the
 // rendezvous in Join, and the generations that Shrink and Grow make.
 //
 // A generation is a group of ranks whose members never change. The generations that follow

@@ -68,8 +68,8 @@ func joinError(ctx context.Context, err error) error {
 	return &Error{Kind: engine.ErrAborted, Reason: err.Error() + advice(err), Err: err}
 }
 
-// advice returns what to do about a network error, which says only what happened; "" if
-// the error says it.
+// advice returns what to do about a network error; "" if the text of the error already
+// contains it.
 func advice(err error) string {
 	unknown, launcher := (*net.DNSError)(nil), (*store.Error)(nil)
 	switch {

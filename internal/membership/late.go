@@ -33,7 +33,7 @@ func takeTicket(ctx context.Context, s store.Store, process string) (ticket, err
 	}
 }
 
-// withdraw gives the ticket up if this process has it, so that rank 0 does not wait for this
+// withdraw releases the ticket if this process has it, so that rank 0 does not wait for this
 // process. If the process was admitted meanwhile, the other ranks notice its absence.
 func (t ticket) withdraw(s store.Store) {
 	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
@@ -84,7 +84,7 @@ func joinLate(ctx context.Context, cfg *Config) (*Membership, error) {
 	}
 }
 
-// enterLate forms the generation that has admitted this process, and tells the launcher.
+// enterLate forms the generation that has admitted this process, and notifies the launcher.
 func (m *Membership) enterLate(ctx context.Context, s store.Store, d *agree.Decision, rank int) (*Membership, error) {
 	next, err := m.form(ctx, s, d, rank, nil)
 	if err != nil {

@@ -32,8 +32,8 @@ type localFactory struct {
 
 // A pendingGroup holds the engines of a generation until all its ranks have called form.
 type pendingGroup struct {
-	engines []*shm.Engine // by rank; nil: the rank has its engine
-	missing int           // engines that are not nil
+	engines []*shm.Engine // by rank; nil: form has returned it; guarded by localFactory.mu
+	missing int           // ranks that have not called form; guarded by localFactory.mu
 }
 
 func newLocalFactory(cfg *Config) *localFactory {

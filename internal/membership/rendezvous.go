@@ -38,8 +38,8 @@ const queryTimeout = 2 * time.Second
 // refuses them in words.
 //
 // A Comm is named after its lineage. The first attempt that succeeds has lineage 1. Rank 0
-// proposes the lineage with its address; jobstore.Lineage says which attempt has it, so
-// that no two attempts have the same.
+// proposes the lineage with its address. The key jobstore.Lineage assigns a lineage to one
+// attempt, so that no two attempts have the same lineage.
 type rendezvous struct {
 	cfg      *Config
 	factory  *processFactory
@@ -48,8 +48,8 @@ type rendezvous struct {
 	claim    *claim.Claim  // on this rank
 	listener net.Listener  // rank 0's; nil on other ranks
 	joining  bool          // this rank knows the address of now, and connects to it
-	last     attempt       // the last one in which this rank has joined; zero: none
-	now      attempt       // the one in which this rank joins
+	last     attempt       // the last attempt in which this rank has joined; zero: none
+	now      attempt       // the attempt in which this rank joins
 	keeping  chan struct{} // closed when claim.Keep has returned
 }
 

@@ -68,7 +68,7 @@ const maxForm = 16
 
 // form forms the generation after m that was decided, as one of its ranks. If that fails, a
 // rank has exited meanwhile, and the ranks that are left decide on the generation after it.
-// They do not wait again for ranks that are known not to have come.
+// They do not wait again for ranks that are known to be missing.
 func (m *Membership) form(ctx context.Context, s store.Store, d *agree.Decision, rank int, before engine.Engine) (*Membership, error) {
 	for range maxForm {
 		m = m.next(d.Size(), d.Tickets)

@@ -126,7 +126,7 @@ func TestPoisoned(t *testing.T) {
 	}
 }
 
-// TestNothing has neither a launcher nor a directory.
+// TestNothing checks a Reporter with neither a launcher nor a directory.
 func TestNothing(t *testing.T) {
 	r := New(Config{})
 	w := r.Watch(newTestComm("world"))
