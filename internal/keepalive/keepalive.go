@@ -30,8 +30,8 @@ func Clamp(silence time.Duration) time.Duration {
 	return min(silence, MaxSilence)
 }
 
-// A KeepAlive says when the kernel probes a connection on which nothing is sent: first after Idle,
-// then every Interval. After Count probes without an answer it ends the connection. Idle and
+// A KeepAlive holds the times at which the kernel probes an idle connection: first after Idle, then
+// every Interval. After Count probes without an answer it ends the connection. Idle and
 // Interval are whole seconds, the kernel's unit. The kernel accepts all values of NewKeepAlive.
 type KeepAlive struct {
 	Idle, Interval time.Duration
