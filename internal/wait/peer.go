@@ -9,9 +9,9 @@ import (
 // Going to sleep and waking takes some thirty microseconds.
 const yieldPeerFor = 300 * time.Microsecond
 
-// NewPeerParkingLot returns a lot for waiting on words in memory that other processes write.
+// NewPeerParkingLot returns a ParkingLot for waiting on words in memory that other processes write.
 // sleeping counts this process's sleeping waiters; the other processes read it. peerSleeping are
-// their counts. oversubscribed says that the processes have fewer CPUs than they are.
+// their counts. oversubscribed reports whether there are fewer CPUs than processes.
 func NewPeerParkingLot(oversubscribed bool, sleeping *atomic.Uint64, peerSleeping []*atomic.Uint64) *ParkingLot {
 	l := &ParkingLot{stop: make(chan struct{}), sleeping: sleeping, peerSleeping: peerSleeping, maxSleep: sleepSlice}
 	if !oversubscribed {
@@ -26,14 +26,14 @@ func NewPeerParkingLot(oversubscribed bool, sleeping *atomic.Uint64, peerSleepin
 // small operations, because yielding delays the detection of a change.
 const spinPeerFor = 50 * time.Microsecond
 
-// SpinLonger says that no two of the processes share a CPU. It must be called before the lot is
-// used.
+// SpinLonger makes waits spin longer. The caller must know that no two of the processes share a CPU.
+// SpinLonger must be called before the ParkingLot is used.
 func (l *ParkingLot) SpinLonger() { l.spin = spinPeerFor }
 
-// NeverYield says that threads which busy-poll, such as NCCL's proxy threads, share the CPUs with the
-// processes, and that there is a CPU for every rank and thread. After sched_yield the system may give
-// such a thread a full time slice, which is longer than a sleep and a wake-up. It must be called
-// before the lot is used.
+// NeverYield makes waits spin and sleep, but not call sched_yield. It is for processes that share the
+// CPUs with busy-polling threads, such as NCCL's proxy threads, if there is a CPU for every rank and
+// thread. After sched_yield such a thread may run for a full time slice, which is longer than a sleep
+// and a wake-up. NeverYield must be called before the ParkingLot is used.
 func (l *ParkingLot) NeverYield() { l.spin, l.neverYield = spinPeerFor, true }
 
 // yieldsPerCheck is how often the CPU is yielded between two checks of the context, the clock and

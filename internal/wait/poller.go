@@ -25,10 +25,10 @@ const (
 // Its pauses use the kernel's timers: those of the Go runtime can be a millisecond late, many times
 // the duration of a small operation.
 type Poller struct {
-	// MinPause is the least pause before a poll. It bounds how late the event may be noticed.
+	// MinPause is the minimum pause before a poll. The event may be detected that much later.
 	MinPause time.Duration
-	// SpinAllowed says that there are enough CPUs. The goroutine then does not yield between polls,
-	// because it might get the CPU back late.
+	// SpinAllowed disables yields between polls, after which the goroutine might run only much later.
+	// The caller sets it if there are enough CPUs.
 	SpinAllowed bool
 	// Wakeup ends a pause if its Count differs from Seen. Nil: no early end.
 	Wakeup *Wakeup

@@ -23,7 +23,7 @@ type Scheduler interface {
 	WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc)
 }
 
-// NewScheduledParkingLot returns a lot whose waiters wait in a Scheduler.
+// NewScheduledParkingLot returns a ParkingLot whose waiters wait in a Scheduler.
 func NewScheduledParkingLot(h Scheduler) *ParkingLot {
 	return &ParkingLot{stop: make(chan struct{}), scheduler: h}
 }

@@ -60,7 +60,7 @@ type ParkingLot struct {
 	waiters      []*Waiter
 }
 
-// NewParkingLot returns a lot for a group with the given number of ranks in this process, which
+// NewParkingLot returns a ParkingLot for a group with the given number of ranks in this process, which
 // wait for one another.
 func NewParkingLot(ranks int) *ParkingLot {
 	l := &ParkingLot{stop: make(chan struct{})}
@@ -238,7 +238,7 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 		now, err := w.Check()
 		if err != nil {
 			// The condition may have become true after the last poll. The ranks that saw it may
-			// have gone on and stopped the group in their next operation.
+			// have begun their next operation and stopped the group there.
 			if c.Ready() {
 				return nil
 			}
