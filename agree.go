@@ -10,7 +10,7 @@ import "context"
 //
 // A call that fails because the store cannot be reached, or because ctx ended, leaves
 // its question open: this rank's answer may count. The next call asks the same question
-// again. It must give the same answer; otherwise it returns ErrInvalid.
+// again. It must pass the same answer; otherwise it returns ErrInvalid.
 //
 // On a poisoned Comm, Agree waits at most Config.Patience for the other ranks. The answer
 // of a rank that calls it later does not count, and the call returns ErrExcluded. Like

@@ -11,8 +11,9 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// Memory is elements in memory that every rank of the host can see, so that
-// operations on it need no copies. It outlives its Comm, and is freed by Free.
+// Memory holds elements in memory that every rank of the host can access, so that
+// operations on it need no copies. It stays valid after its Comm is closed. Free
+// releases it.
 type Memory[T Elem] struct {
 	region *engine.Region
 	elems  []T

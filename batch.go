@@ -6,13 +6,13 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// A Batch is several operations that are started together, as one: no other
-// operation of this rank comes between them, small ones travel together, and
-// no goroutine has to block for them.
+// A Batch is several operations that are started together, as one operation. No
+// other operation of this rank runs between them, small operations share messages,
+// and no goroutine has to block for them.
 //
-// The operations run in any order and at the same time, so they must not touch
-// each other's memory: none may write what another one reads or writes. Two may
-// read the same memory. Start refuses such a Batch with ErrInvalid. Each rank
+// The operations run in any order and at the same time. So no operation may write
+// memory that another one reads or writes. Two operations may read the same memory.
+// Start refuses a Batch that breaks this rule, with ErrInvalid. Each rank
 // checks its own buffers. A Broadcast's buffer counts as written also on the root,
 // against buffers that all ranks use, so that all ranks refuse the Batch.
 //
@@ -27,7 +27,7 @@ type Batch struct {
 	on    Stream
 	err   error // of the first wrong argument
 
-	checked   bool // the operations do not touch each other's memory
+	checked   bool // no operation writes memory that another one uses
 	footprint engine.Footprint
 }
 
@@ -66,8 +66,8 @@ func (b *Batch) Start(ctx context.Context) (Work, error) {
 	return w, nil
 }
 
-// check returns the error of the first wrong argument, or of operations that
-// touch each other's memory. The result is kept until an operation is added.
+// check returns the error of the first wrong argument, or of operations that write
+// memory that another one uses. The result is kept until an operation is added.
 func (b *Batch) check() error {
 	if b.err != nil || b.checked {
 		return b.err
@@ -163,7 +163,7 @@ func (b *Batch) On(s Stream) *Batch {
 	return b
 }
 
-// Named gives the Batch a name, which must be the same on all ranks. It distinguishes
+// Named sets the name of the Batch, which must be the same on all ranks. It distinguishes
 // operations that look alike.
 func (b *Batch) Named(name string) *Batch {
 	b.name = name

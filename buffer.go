@@ -8,10 +8,9 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// A Buffer says where elements lie, how many, and of which type. It is a small
-// value and does not own the memory; the memory must stay as it is while an
-// operation uses it. The zero Buffer means "nothing here": it is what a rank
-// passes for a side that it does not have.
+// A Buffer describes elements in memory: their address, number and type. It is a small
+// value and does not own the memory. The program must not change the memory while an
+// operation uses it. A rank passes the zero Buffer for a side that it does not have.
 type Buffer struct {
 	m engine.Mem
 }
@@ -78,8 +77,8 @@ func (b Buffer) Len() int {
 // Type returns the type of the elements.
 func (b Buffer) Type() DType { return DType(b.m.Type) }
 
-// Slice returns the Buffer of elements i to j-1. Out of range, it returns one
-// that every operation refuses.
+// Slice returns the Buffer of elements i to j-1. If i or j is out of range, every
+// operation refuses the result with ErrInvalid.
 func (b Buffer) Slice(i, j int) Buffer {
 	switch {
 	case b.m.Device == engine.NoSuchDevice:
@@ -93,7 +92,7 @@ func (b Buffer) Slice(i, j int) Buffer {
 }
 
 // Parts appends to list the Buffers of the first counts[0] elements, the next
-// counts[1], and so on: the form that the uneven operations take.
+// counts[1], and so on. The uneven operations take such lists.
 func (b Buffer) Parts(list []Buffer, counts ...int) []Buffer {
 	at := 0
 	for _, n := range counts {
@@ -103,7 +102,7 @@ func (b Buffer) Parts(list []Buffer, counts ...int) []Buffer {
 	return list
 }
 
-// mems is the same memory as the engine sees it: a Buffer is a Mem.
+// mems converts a list without copying it: a Buffer has the layout of a Mem.
 func mems(list []Buffer) []engine.Mem {
 	return unsafe.Slice((*engine.Mem)(unsafe.Pointer(unsafe.SliceData(list))), len(list))
 }

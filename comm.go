@@ -23,34 +23,36 @@ import (
 // there, and its buffers can be used again. After an error the content of a
 // destination is undefined, and all later calls return that same error.
 type Comm struct {
+	// Constant after newComm: e to size, and verifier to lot.
+
 	e          engine.Engine
-	device     engine.DeviceEngine // e, if it has a device
+	device     engine.DeviceEngine // e if it has a device; otherwise nil
 	member     *membership.Membership
 	rank, size int
 
 	queue     queue
 	transfers transfers
 
-	shut atomic.Bool // Close was called
-	err  atomic.Pointer[Error]
+	shut atomic.Bool           // Close was called
+	err  atomic.Pointer[Error] // the error of the poisoned Comm, once a call has needed it
 
-	verifier *verifier // nil: nothing is verified
+	verifier *verifier // nil: results are not compared
 
 	log     *recorder.Log // the last operations
 	reports *report.Watch // nil: nothing is reported
 	driver  *driverWatch  // nil: the Comm has no device
 	copies  sync.Pool     // of calls, for the device engine to check
 
-	lot *wait.ParkingLot // where this rank's goroutines wait for its own operations
+	lot *wait.ParkingLot // callers of this rank wait here for operations in the queue
 
-	mu sync.Mutex
-	_  [64]byte // the next Comm may be another rank's
+	mu sync.Mutex // guards fields of queue and transfers; see there
+	_  [64]byte   // keeps Comms of different ranks on different cache lines
 }
 
-// newComm returns the Comm of a membership, whose failure r reports.
+// newComm returns the Comm of a membership. r reports the Comm when it is poisoned; r may be nil.
 func newComm(m *membership.Membership, r *report.Reporter) *Comm {
 	e := m.Engine()
-	c := &Comm{e: e, member: m, rank: e.Rank(), size: e.Size(), lot: wait.NewParkingLot(unknown), log: recorder.New()}
+	c := &Comm{e: e, member: m, rank: e.Rank(), size: e.Size(), lot: wait.NewParkingLot(manyWaiters), log: recorder.New()}
 	engine.MarkWaits(e, c.log.FirstWait())
 	c.device, _ = e.(engine.DeviceEngine)
 	if h, ok := e.(engine.Hosted); ok {
@@ -67,9 +69,9 @@ func newComm(m *membership.Membership, r *report.Reporter) *Comm {
 	return c
 }
 
-// unknown is more waiters than there are CPUs, so that a goroutine that waits for an
-// operation leaves its CPU to the goroutines that carry the operation out.
-const unknown = 1 << 30
+// manyWaiters is more than the number of CPUs. So a goroutine that waits for an operation yields its
+// CPU to the goroutines that carry the operation out.
+const manyWaiters = 1 << 30
 
 // Rank returns this rank's number.
 func (c *Comm) Rank() int { return c.rank }
@@ -124,8 +126,8 @@ func (c *Comm) Close() error {
 	return c.e.Close()
 }
 
-// refusal says why no operation can be started. Who returns it to the caller
-// calls kept before, without c.mu, which a dump needs.
+// refusal returns the reason why no operation can be started, or nil. Before a method returns the
+// error to the user, it calls awaitReport, without holding c.mu.
 func (c *Comm) refusal(op string) *Error {
 	if f := c.e.Failure(); f != nil {
 		return c.poison(f)
@@ -136,14 +138,13 @@ func (c *Comm) refusal(op string) *Error {
 	return nil
 }
 
-// failure is the error of a Comm that is poisoned, when that has been told and
-// kept. c.mu is not held.
+// failure returns the error of a poisoned Comm after the Comm is reported. c.mu must not be held.
 func (c *Comm) failure(f *engine.Failure) *Error {
 	c.awaitReport()
 	return c.poison(f)
 }
 
-// poison is the one error by which this Comm reports that it is poisoned.
+// poison returns the error of a poisoned Comm. It is the same value in every call.
 func (c *Comm) poison(f *engine.Failure) *Error {
 	if err := c.err.Load(); err != nil {
 		return err
@@ -152,7 +153,7 @@ func (c *Comm) poison(f *engine.Failure) *Error {
 	return c.err.Load()
 }
 
-// refuse is the error for arguments that are wrong.
+// refuse returns the error for wrong arguments.
 func (c *Comm) refuse(op string, err error) error {
 	return &Error{Op: op, Rank: c.rank, Cause: err}
 }

@@ -94,7 +94,7 @@ type Config struct {
 	Plain bool
 	// NoSharedMemory makes ranks of one host use the network.
 	NoSharedMemory bool
-	// Host distinguishes hosts that tutti cannot tell apart: only ranks with the same
+	// Host distinguishes hosts that tutti takes for one: only ranks with the same
 	// Host share memory. It is usually empty on all ranks.
 	Host string
 	// Reproducible makes the bits of a result independent of the algorithm and of the

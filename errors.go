@@ -4,30 +4,30 @@ import "github.com/tutti-go/tutti/internal/engine"
 
 // The kinds of error, for errors.Is.
 var (
-	ErrInvalid      = engine.ErrInvalid      // the arguments are wrong; nothing has happened
-	ErrMismatch     = engine.ErrMismatch     // ranks called different things, or joined with different options
+	ErrInvalid      = engine.ErrInvalid      // the arguments are wrong; the call has no effect
+	ErrMismatch     = engine.ErrMismatch     // ranks made different calls, or joined with different options
 	ErrTimeout      = engine.ErrTimeout      // a deadline passed
-	ErrRankLost     = engine.ErrRankLost     // a rank is gone
+	ErrRankLost     = engine.ErrRankLost     // a rank has exited or closed the Comm, or its host does not answer
 	ErrAborted      = engine.ErrAborted      // a context was cancelled, Abort was called, or Join failed
 	ErrClosed       = engine.ErrClosed       // this rank has closed the Comm
-	ErrExcluded     = engine.ErrExcluded     // the others have gone on without this rank
+	ErrExcluded     = engine.ErrExcluded     // the other ranks have continued without this rank
 	ErrCorrupt      = engine.ErrCorrupt      // data was damaged; see Config.Verify
-	ErrUnsupported  = engine.ErrUnsupported  // the engine cannot do that
+	ErrUnsupported  = engine.ErrUnsupported  // the engine does not support the operation
 	ErrNoDevicePath = engine.ErrNoDevicePath // device memory on a Comm without a device
 )
 
-// An Error says what went wrong, and where it began. All ranks of a poisoned
-// Comm have the same first cause; only the rank whose own context ended also
-// matches that context's error.
+// An Error describes a failure and the rank where it began. All ranks of a poisoned
+// Comm report the same first cause. Only on the rank whose own context ended does
+// the Error also match that context's error.
 type Error struct {
-	Op    string // the operation, e.g. "AllReduce"; "" if it was none
-	Seq   uint64 // its number on the Comm, from 1; 0 if it never started
-	Rank  int    // the rank where it began
-	Lost  []int  // the ranks that are gone
-	Cause error  // what happened; it matches one of the kinds above
+	Op    string // the operation, e.g. "AllReduce"; "": none
+	Seq   uint64 // number of the operation on the Comm, counted from 1; zero: it did not start
+	Rank  int    // the rank where the failure began
+	Lost  []int  // the lost ranks; see ErrRankLost
+	Cause error  // the reason; it matches one of the kinds above
 }
 
-// Error is one sentence that says who did what.
+// Error returns one sentence: the operation, the rank and the reason.
 func (e *Error) Error() string {
 	return "tutti: " + engine.Sentence(e.Op, e.Seq, e.Rank, e.Cause.Error())
 }
@@ -35,12 +35,11 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// cause is a kind of error, what happened in words, and what this rank itself
-// saw.
+// A cause is the Cause of an Error.
 type cause struct {
-	kind   error
-	reason string
-	own    error
+	kind   error  // one of the kinds above
+	reason string // for people
+	own    error  // the error on this rank itself; nil: none
 }
 
 func (c *cause) Error() string { return c.kind.Error() + ": " + c.reason }
@@ -52,10 +51,10 @@ func (c *cause) Unwrap() []error {
 	return []error{c.kind, c.own}
 }
 
-// errOver is why a Comm that this rank has closed starts nothing more.
+// errOver is the cause of errors of calls on a closed Comm.
 var errOver = &cause{kind: ErrClosed, reason: "this rank has closed the Comm, and can call nothing more on it"}
 
-// publicError is a group's failure as one of its ranks reports it.
+// publicError returns the public form of a group's failure, for one of its ranks.
 func publicError(f *engine.Failure, rank int) *Error {
 	c := &cause{kind: f.Kind, reason: f.Reason()}
 	if f.Rank == rank {

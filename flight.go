@@ -16,7 +16,7 @@ import (
 // ranks that are behind.
 //
 // Recording is always on. Most small operations have a number and no times; OpStats
-// says which have times.
+// describes which operations are timed.
 func (c *Comm) Dump(w io.Writer) error {
 	e := json.NewEncoder(w)
 	return e.Encode(c.dump())
@@ -31,7 +31,7 @@ func (c *Comm) dump() *recorder.Dump {
 	p, waiting := c.progress()
 	d.Closed = c.queue.turn.Load()&closed != 0
 	if p.Running {
-		c.transfers.active.Add(1) // Close waits: the engine's memory goes with it
+		c.transfers.active.Add(1) // makes Close wait, because it unmaps memory that the engine reads here
 	}
 	c.mu.Unlock()
 	if f := c.e.Failure(); f != nil {

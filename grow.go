@@ -38,7 +38,7 @@ func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 	if !wait {
 		var err error
 		if n, err = c.waiting(ctx, op); err != nil || n == 0 {
-			return c.unless(err)
+			return c.thisOr(err)
 		}
 	}
 	// Once all ranks have called Grow, all have completed the operations before it.
@@ -58,16 +58,16 @@ func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 	return c.follow(ctx, op, successor)
 }
 
-// unless returns this Comm, or the error if there is one.
-func (c *Comm) unless(err error) (*Comm, error) {
+// thisOr returns this Comm, or the error if err is not nil.
+func (c *Comm) thisOr(err error) (*Comm, error) {
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
-// failAll poisons the Comm. The other ranks wait for what this rank did not count, decide or
-// form.
+// failAll poisons the Comm on all ranks. Without that, the other ranks would wait for this rank,
+// which has failed in one step of Grow.
 func (c *Comm) failAll(ctx context.Context, op string, seq uint64, err error) error {
 	kind := membership.Undecided(ctx, err).Kind
 	c.e.Fail(&engine.Failure{Kind: kind, Op: op, Seq: seq, Rank: c.rank, Facts: engine.Facts{Text: err.Error()}, Err: err})

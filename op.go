@@ -6,7 +6,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// An Op says how elements are combined. Its zero value is no operation.
+// An Op is a reduction operator. Its zero value is no operator.
 type Op struct {
 	red   engine.ReduceOp
 	scale float64

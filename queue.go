@@ -142,7 +142,7 @@ func (c *Comm) enqueue(t *task) error {
 	return err
 }
 
-// number gives a task its number. It returns the turn word from before, for submit, which must
+// number assigns the next number to a task. It returns the turn word from before, for submit, which must
 // follow before c.mu is released. c.mu is held.
 func (c *Comm) number(t *task) (turn uint64, err error) {
 	q := &c.queue
@@ -235,7 +235,7 @@ func (c *Comm) advance() {
 	}
 }
 
-// awaitDevice tells the device engine that a host operation waits for the submitted operations.
+// awaitDevice notifies the device engine that a host operation waits for the submitted operations.
 // c.mu is held.
 func (c *Comm) awaitDevice() {
 	if q := &c.queue; q.awaited == 0 {

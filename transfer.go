@@ -40,8 +40,8 @@ func (c *Comm) Recv(ctx context.Context, from int, buf Buffer, tag int) error {
 	return c.exchange(ctx, "Recv", side{false, from, tag, buf}, side{})
 }
 
-// SendRecv sends and receives at once, so that ranks may exchange data or pass
-// it round a ring. The two buffers must not overlap.
+// SendRecv sends and receives at the same time, so that ranks can exchange data or
+// forward it in a ring. The two buffers must not overlap.
 func (c *Comm) SendRecv(ctx context.Context, to int, src Buffer, from int, dst Buffer, tag int) error {
 	return c.exchange(ctx, "SendRecv", side{false, from, tag, dst}, side{true, to, tag, src})
 }
@@ -133,7 +133,7 @@ func (t *transfer) add(s side) {
 	m.Send, m.Peer, m.Tag, m.Mem = s.send, s.peer, s.tag, s.buf.m
 }
 
-// acquire has Close and Shrink wait for an activity until done is called. It returns an error on
+// acquire makes Close and Shrink wait for an activity until done is called. It returns an error on
 // a Comm that is poisoned or closed. The count increases before the check, and Close sets its flag
 // before it reads the count, so no activity begins after Close has found none.
 func (c *Comm) acquire(op string) *Error {

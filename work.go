@@ -78,10 +78,10 @@ func (w Work) launched() (Work, error) {
 type workWait struct {
 	*wait.Waiter
 	work   Work
-	launch bool // only until the device has it
+	launch bool // wait only until the Work is in the device's queue
 }
 
-// Ready reports whether the wait is over.
+// Ready reports whether the wait is complete.
 func (w *workWait) Ready() bool {
 	if q := &w.work.c.queue; w.launch {
 		return q.launched.Load() >= w.work.seq || q.dead.Load()
