@@ -151,8 +151,8 @@ func (c *Client) Add(ctx context.Context, key string, delta int64) (int64, error
 }
 
 // CountIn registers this process as a member of a PyTorch job and returns the
-// number of members registered so far. A PyTorch server that was told the number of
-// members waits until all of them are registered.
+// number of members registered so far. A PyTorch server that has the number of
+// members among its options waits until all of them are registered.
 func (c *Client) CountIn(ctx context.Context) (int64, error) {
 	return c.number(ctx, "CountIn", idAdd, nil, appendNumber(appendBytes(nil, memberKey), int64(1)))
 }

@@ -37,7 +37,7 @@ type waiter struct {
 
 // entryBytes is the overhead of an entry in the budget, added to its key and value.
 
-// entryBytes is what an entry costs beside its key and value.
+// entryBytes is the overhead of an entry in bytes, in addition to its key and value.
 const entryBytes = 64
 
 func newState(limits Limits) *state {

@@ -18,11 +18,11 @@ import (
 type partition struct {
 	name string
 	do   func(j *job) error
-	// gone is the host whose processes exit; -1: none.
-	gone int
+	// exited is the host whose processes exit; -1: none.
+	exited int
 	// cut is the host that can no longer reach the store; -1: both.
 	cut int
-	// heals says that the host is connected again at the end.
+	// heals reports whether the host is connected again at the end.
 	heals bool
 }
 
@@ -30,13 +30,13 @@ type partition struct {
 var partitionHosts = []int{0, 0, 1, 1}
 
 var partitions = []partition{
-	{name: "the host of ranks 2 and 3 is cut off", do: cutting(1), gone: -1, cut: 1, heals: true},
-	{name: "the host of ranks 0 and 1 is cut off", do: cutting(0), gone: -1, cut: 0, heals: true},
-	{name: "the hosts do not reach each other, but both the store", do: func(j *job) error { return j.net.Isolate(0, 1) }, gone: -1, cut: -1},
-	{name: "nothing reaches the host of ranks 2 and 3", do: func(j *job) error { return j.net.DropInbound(1) }, gone: -1, cut: 1},
-	{name: "nothing reaches the host of ranks 0 and 1", do: func(j *job) error { return j.net.DropInbound(0) }, gone: -1, cut: 0},
-	{name: "the host of ranks 2 and 3 is lost", do: cutting(1), gone: 1, cut: 1},
-	{name: "the host of ranks 0 and 1 is lost", do: cutting(0), gone: 0, cut: 0},
+	{name: "the host of ranks 2 and 3 is cut off", do: cutting(1), exited: -1, cut: 1, heals: true},
+	{name: "the host of ranks 0 and 1 is cut off", do: cutting(0), exited: -1, cut: 0, heals: true},
+	{name: "the hosts do not reach each other, but both the store", do: func(j *job) error { return j.net.Isolate(0, 1) }, exited: -1, cut: -1},
+	{name: "nothing reaches the host of ranks 2 and 3", do: func(j *job) error { return j.net.DropInbound(1) }, exited: -1, cut: 1},
+	{name: "nothing reaches the host of ranks 0 and 1", do: func(j *job) error { return j.net.DropInbound(0) }, exited: -1, cut: 0},
+	{name: "the host of ranks 2 and 3 is lost", do: cutting(1), exited: 1, cut: 1},
+	{name: "the host of ranks 0 and 1 is lost", do: cutting(0), exited: 0, cut: 0},
 }
 
 func cutting(host int) func(*job) error {
@@ -106,13 +106,13 @@ func partitionAll(o partitionOptions) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		fmt.Fprintf(o.out, "| %s | %s | %s |\n", p.name, sides[0].text(p.gone == 0), sides[1].text(p.gone == 1))
+		fmt.Fprintf(o.out, "| %s | %s | %s |\n", p.name, sides[0].text(p.exited == 0), sides[1].text(p.exited == 1))
 	}
 	return nil
 }
 
-func (s *side) text(gone bool) string {
-	if gone {
+func (s *side) text(exited bool) string {
+	if exited {
 		return "gone"
 	}
 	return fmt.Sprintf("ErrRankLost of %v after %v; Shrink: %s", s.lost, s.told.Round(10*time.Millisecond), s.next)
@@ -149,8 +149,8 @@ func (p *partition) try(o partitionOptions) ([]*side, error) {
 	if err := p.do(j); err != nil {
 		return nil, err
 	}
-	if p.gone >= 0 {
-		for _, r := range sides[p.gone].ranks {
+	if p.exited >= 0 {
+		for _, r := range sides[p.exited].ranks {
 			if err := j.ranks[r].cmd.Process.Kill(); err != nil {
 				return nil, err
 			}
@@ -161,7 +161,7 @@ func (p *partition) try(o partitionOptions) ([]*side, error) {
 		return nil, err
 	}
 	for h, s := range sides {
-		if h == p.gone {
+		if h == p.exited {
 			continue
 		}
 		if err := s.awaitErrors(j, begin); err != nil {
@@ -207,7 +207,7 @@ func (p *partition) verifyInjected(j *job, struck []traffic) error {
 		switch {
 		case p.cut == h && got > backgroundBytes:
 			return fmt.Errorf("host %d has received %d bytes after it was cut off", h, got)
-		case p.gone != h && sent == 0:
+		case p.exited != h && sent == 0:
 			return fmt.Errorf("host %d has not tried to send", h)
 		case p.cut < 0 && got >= warmBytes:
 			return fmt.Errorf("host %d has received %d bytes although it is kept apart from the other", h, got)
@@ -241,7 +241,7 @@ func (s *side) awaitErrors(j *job, begin time.Time) error {
 // store decides.
 func (p *partition) checkContinuation(j *job, sides []*side) error {
 	for h, s := range sides {
-		if h == p.gone {
+		if h == p.exited {
 			continue
 		}
 		if err := s.awaitShrink(j); err != nil {

@@ -10,9 +10,9 @@ import (
 )
 
 // RunOn runs a case's body on a group of which this process has only one rank, and
-// closes the engine. told is the failure that the case expects, or nil if the rank
-// got none. The caller must check that all ranks have the same one.
-func (c *Case) RunOn(ctx context.Context, e engine.Engine) (told, err error) {
+// closes the engine. expected is the failure of the group if the case expects one and the
+// rank got it; otherwise nil. The caller must check that all ranks have the same failure.
+func (c *Case) RunOn(ctx context.Context, e engine.Engine) (expected, err error) {
 	rank := NewRank(e)
 	err = c.Body(ctx, rank)
 	failure := e.Failure()

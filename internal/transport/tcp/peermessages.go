@@ -269,7 +269,7 @@ func (p *peerMessages) handleHeader() error {
 
 // handleReady handles an announcement.
 func (p *peerMessages) handleReady(h *header) error {
-	// Two messages with one id could not be told apart, and one of them would wait forever.
+	// Two messages with one id would be indistinguishable, and one of them would wait forever.
 	if h.id <= p.lastPeerID {
 		return fmt.Errorf("it has announced message %d after message %d", h.id, p.lastPeerID)
 	}
