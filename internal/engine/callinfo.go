@@ -41,12 +41,13 @@ const LabelBytes = 32
 // of a call that needs a Label has a Name that is not zero.
 type Label [LabelBytes]byte
 
-// stepBit is set in the Name of the fingerprint of a step. Its Label holds the call that it is a
-// step of: verb, element type, reduction and form in a byte each but for the last two, then the root,
-// the count and the name.
+// A step is a call that an engine makes to carry out a part of the user's call; see Call.Of. Its
+// Label holds the user's call: one byte each for verb, element type and operator, then the root and
+// the count as varints, then the name.
 const (
-	stepBit = 1
-	formBit = 0x80
+	stepBit = 1    // in Fingerprint.Name: the call is a step
+	formBit = 0x80 // in the operator's byte of a Label: the uneven form
+	unnamed = 2    // a value of Fingerprint.Name for a call whose name is known only as text
 )
 
 // Labelled reports whether other ranks are shown a Label of the call.
@@ -70,8 +71,9 @@ func (c *Call) PutLabel(l *Label) {
 	clear(l[n:])
 }
 
-// ReadCall describes a call of which a rank has shown the fingerprint and, if that has a Name, the
-// Label.
+// ReadCall returns the description of another rank's call from its fingerprint and, if the
+// fingerprint has a Name, its Label. The caller passes a copy of the Label. Bytes that the other rank
+// overwrote meanwhile give a wrong description, and nothing worse.
 func ReadCall(s Fingerprint, l *Label) CallInfo {
 	if s.Name == 0 {
 		return CallInfo{Fingerprint: s}
@@ -92,7 +94,7 @@ func ReadCall(s Fingerprint, l *Label) CallInfo {
 		rest = rest[n:]
 		of.Root, of.Count = int32(root), int64(count)
 		if len(rest) > 0 && rest[0] != 0 {
-			of.Name = 1 << 1 // there is a name
+			of.Name = unnamed
 		}
 		s = of
 	}
