@@ -41,9 +41,9 @@ type queue struct {
 // number and taking the turn are one step. The lowest three bits:
 const (
 	running   = 1 << iota // a goroutine or the device has the turn
-	queued                // and finds other operations in the queue; set only with Comm.mu held
+	queued                // other operations wait in the queue; set only with Comm.mu held
 	closed                // no operation can be started
-	numberOne             // the number one
+	numberOne             // the unit of the number in the upper bits
 )
 
 var errNilContext = errors.New("the context is nil")
@@ -79,7 +79,7 @@ func (c *Comm) do(ctx context.Context, call *engine.Call) (uint64, error) {
 	q.call[0].Forget()
 
 	if err != nil {
-		c.noteFailed(seq) // before the turn ends: Shrink then reads the number
+		c.noteFailed(seq) // before the turn ends, because Shrink reads the number after that
 	}
 	if !q.turn.CompareAndSwap(turn, turn&^running) {
 		c.passTurn()

@@ -100,8 +100,9 @@ func (a *attempt) requestActivity() <-chan struct{} {
 	return done
 }
 
-// activityDumps returns the flight dumps that a rank has put in the store; nil if there
-// are none.
+// activityDumps returns the flight dumps that a rank has put in the store. It returns nil
+// if there are none, if the store does not answer within a second, or if they cannot be
+// decoded: they are for a report, which goes without them. It may be called by any goroutine.
 func (h *host) activityDumps(attempt int, name string) []*flight.Dump {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -80,8 +80,9 @@ func lookupEnv(env []string, name string) string {
 	return ""
 }
 
-// mergeEnv replaces variables of env by those in vars. An empty value removes the
-// variable.
+// mergeEnv replaces variables of env by those in vars, which are NAME=VALUE. An empty
+// value removes the variable. The variables by which launchers find each other are
+// removed: they belong to this launcher alone.
 func mergeEnv(env, vars []string) []string {
 	names := make(map[string]bool)
 	for _, e := range vars {
@@ -95,7 +96,7 @@ func mergeEnv(env, vars []string) []string {
 		}
 	}
 	for _, e := range vars {
-		if !strings.HasSuffix(e, "=") {
+		if _, value, _ := strings.Cut(e, "="); value != "" {
 			out = append(out, e)
 		}
 	}

@@ -225,7 +225,8 @@ func (c *Comm) Gather(send, recv Buffer, root int, s *cuda.Stream) error {
 }
 
 // Scatter copies the i-th part of the root's send to rank i's recv. The other ranks' send
-// is not used. It is in place if recv is the root's part of send.
+// is not used. It is in place if recv is the root's part of send. Scatter returns when the operation
+// is enqueued on the stream; Abort ends it.
 func (c *Comm) Scatter(send, recv Buffer, root int, s *cuda.Stream) error {
 	err := c.checkRoot(root)
 	if err == nil {

@@ -66,7 +66,8 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 // when the server is closed.
 func (s *Server) Store() *Memory { return &Memory{s.state} }
 
-// Close ends all connections and waiting calls. Further calls of Close do nothing.
+// Close ends all connections and waiting calls, and returns when all goroutines of the server
+// have returned. It may be called more than once; only the first call returns an error.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	again := s.closed

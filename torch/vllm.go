@@ -98,8 +98,9 @@ func unpickled(value []byte) (id nccl.UniqueID, err error) {
 	return id, errPickle
 }
 
-// operand returns the number of bytes of an operation's operands. isBytes reports whether
-// they end in the content of a bytes object.
+// operand returns the number of bytes that follow a pickle opcode as its arguments. isBytes reports
+// whether they end in the content of a bytes object. It returns ok false for an opcode that vLLM's
+// messages do not contain, and for arguments that are cut off.
 func operand(op byte, rest []byte) (skip int, isBytes, ok bool) {
 	switch op {
 	case pickleProto, pickleShortPut:

@@ -160,8 +160,10 @@ func (gloo) lacks(o options, transport string) string {
 	return ""
 }
 
+// run runs one job of Gloo. Its ranks find each other through files in a new folder. If a rank fails,
+// the others are killed.
 func (g gloo) run(ctx context.Context, o options, _ string) ([]sample, error) {
-	meet, err := os.MkdirTemp(g.dir, "meet-")
+	rendezvous, err := os.MkdirTemp(g.dir, "rendezvous-")
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +171,7 @@ func (g gloo) run(ctx context.Context, o options, _ string) ([]sample, error) {
 	defer stop(nil)
 	var ranks []*exec.Cmd
 	for r := range o.ranks {
-		args := append(driverArgs(o), strconv.Itoa(r), strconv.Itoa(o.ranks), meet)
+		args := append(driverArgs(o), strconv.Itoa(r), strconv.Itoa(o.ranks), rendezvous)
 		ranks = append(ranks, child(ctx, nil, g.driver, args...))
 	}
 	texts, err := runAll(stop, ranks)

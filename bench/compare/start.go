@@ -129,7 +129,8 @@ func tuttiCommand(ctx context.Context, dir, command string) (string, error) {
 	return command, nil
 }
 
-// hostStarters returns tutti run on several hosts, once on each.
+// hostStarters returns the only launcher of jobs on several hosts: tutti run, started once in
+// each host's network namespace.
 func hostStarters(n *netns.Network, tutti string, hosts int) ([]*starter, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -273,8 +273,9 @@ func (p *partition) checkContinuation(j *job, sides []*side) error {
 	return err
 }
 
-// awaitShrink waits for the result of a side's Shrink, which must be the same on
-// all its ranks.
+// awaitShrink waits until each rank of a side has reported the result of its Shrink,
+// as long as job.ends waits. All ranks must report the same size; the kinds of their
+// errors may differ. It is called by the goroutine that runs the trial.
 func (s *side) awaitShrink(j *job) error {
 	ends, err := j.ends(s.ranks)
 	if err != nil {
@@ -287,7 +288,7 @@ func (s *side) awaitShrink(j *job) error {
 			return fmt.Errorf("rank %d: %s", r, e.Wrong)
 		}
 		if size >= 0 && e.Size != size {
-			return fmt.Errorf("ranks %v do not agree: rank %d goes on with %d: %q", s.ranks, r, e.Size, e.Text)
+			return fmt.Errorf("ranks %v do not agree: the Comm of rank %d has %d ranks: %q", s.ranks, r, e.Size, e.Text)
 		}
 		size = e.Size
 		if kind := errorNames[e.Kind]; e.Size == 0 && !slices.Contains(kinds, kind) {
@@ -296,7 +297,7 @@ func (s *side) awaitShrink(j *job) error {
 	}
 	s.continues = size > 0
 	if s.continues && size != len(s.ranks) {
-		return fmt.Errorf("ranks %v go on with %d", s.ranks, size)
+		return fmt.Errorf("the Comm of ranks %v has %d ranks", s.ranks, size)
 	}
 	s.next = strings.Join(kinds, ", ")
 	if s.continues {

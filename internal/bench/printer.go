@@ -31,6 +31,8 @@ type Printer struct {
 	saved  *SavedRun
 }
 
+// newPrinter returns the Printer of a run. It fails before anything is measured if the page cannot
+// be written or the saved run cannot be read. One goroutine uses the Printer.
 func newPrinter(o *Options, c *Command) (*Printer, error) {
 	s := &Printer{o: o, out: c.Stdout, err: c.Stderr, progress: c.Progress, begin: time.Now(), index: map[key]int{}}
 	if o.HTML != "" {

@@ -253,7 +253,8 @@ func (m *Member) Lost() []int {
 	return slices.Sorted(maps.Keys(m.lost))
 }
 
-// loss returns the failure of the group when ranks are lost, or nil if no member is among them.
+// loss returns the failure of the group when ranks of the job are lost, or nil if no member is among
+// them. The Failure has the ranks' numbers in the group. Member.mu is held.
 func (g *group) loss(ranks []int, reason engine.Loss) *engine.Failure {
 	var list []int
 	for i, r := range g.members {

@@ -105,8 +105,10 @@ func readNumber(parts ...string) int {
 	return n
 }
 
-// ProbeMemory tries the memory operations that ranks of one host use. A seccomp filter
-// may kill the process, so ProbeMemory should run in a process of its own.
+// ProbeMemory tries the memory operations that ranks of one host use, on this process: it makes a
+// segment, passes it to itself over a socket, and reads its own memory by the call that reads
+// another process's. If no segment can be made, the other two are not tried. A seccomp
+// filter may kill the process, so ProbeMemory should run in a process of its own.
 func ProbeMemory() Memory {
 	m := Memory{Supported: true}
 	s, err := segment.New("tutti doctor", 2, 1<<16, 0)
@@ -119,9 +121,8 @@ func ProbeMemory() Memory {
 	if err := passSegment(s); err != nil {
 		m.Pass = err.Error()
 	}
-	var here, there [8]byte
-	there[3] = 7
-	if err := segment.ReadProcess(segment.NewProcessIdentity(), unsafe.Pointer(&here), uint64(uintptr(unsafe.Pointer(&there))), len(there)); err != nil {
+	var dst, src [8]byte
+	if err := segment.ReadProcess(segment.NewProcessIdentity(), unsafe.Pointer(&dst), uint64(uintptr(unsafe.Pointer(&src))), len(src)); err != nil {
 		m.Read = err.Error()
 	}
 	return m

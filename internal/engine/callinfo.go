@@ -41,12 +41,13 @@ const LabelBytes = 32
 // fingerprint of a call that needs a Label has a Name that is not zero.
 type Label [LabelBytes]byte
 
-// stepBit is set in the Name of the fingerprint of a step. Its Label holds the call of which it is a
-// step: a byte each for the verb and the element type, a byte for the operator with formBit for the
-// uneven form, then the root and the count as varints, and the name.
+// A step is a call that an engine makes to carry out a part of the user's call; see Call.Of. Its
+// Label holds the user's call: one byte each for verb, element type and operator, then the root and
+// the count as varints, then the name.
 const (
-	stepBit = 1
-	formBit = 0x80
+	stepBit = 1    // in Fingerprint.Name: the call is a step
+	formBit = 0x80 // in the operator's byte of a Label: the uneven form
+	unnamed = 2    // a value of Fingerprint.Name for a call whose name is known only as text
 )
 
 // Labelled reports whether the call needs a Label.
@@ -70,7 +71,9 @@ func (c *Call) PutLabel(l *Label) {
 	clear(l[n:])
 }
 
-// ReadCall describes a call of another rank by its fingerprint and, if that has a Name, its Label.
+// ReadCall returns the description of another rank's call from its fingerprint and, if the
+// fingerprint has a Name, its Label. The caller passes a copy of the Label. Bytes that the other rank
+// overwrote meanwhile give a wrong description, and nothing worse.
 func ReadCall(s Fingerprint, l *Label) CallInfo {
 	if s.Name == 0 {
 		return CallInfo{Fingerprint: s}
@@ -91,7 +94,7 @@ func ReadCall(s Fingerprint, l *Label) CallInfo {
 		rest = rest[n:]
 		of.Root, of.Count = int32(root), int64(count)
 		if len(rest) > 0 && rest[0] != 0 {
-			of.Name = 1 << 1 // there is a name
+			of.Name = unnamed
 		}
 		s = of
 	}

@@ -338,7 +338,7 @@ func (u *unpacker) call() (c CallInfo) {
 	form := u.octet()
 	s.Uneven, c.Device = form&1 != 0, form&2 != 0
 	if form&4 != 0 {
-		s.Name = stepBit << 1 // there is a name
+		s.Name = unnamed
 	}
 	s.Root, s.Count = int32(u.uvarint()), u.varint()
 	c.Name = u.text(len(u.from))

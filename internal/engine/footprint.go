@@ -99,9 +99,9 @@ func (l *extents) take() *extent {
 	return x
 }
 
-// clash returns an extent of l that was read before and clashes with x, or nil. No
+// overlapping returns an extent of l that was read before and clashes with x, or nil. No
 // extent that was read before begins behind x. It drops extents that end before x.
-func (l *extents) clash(x *extent, rank, size int) *extent {
+func (l *extents) overlapping(x *extent, rank, size int) *extent {
 	open := l.open
 	l.open = open[:0]
 	for _, i := range open {
@@ -110,7 +110,7 @@ func (l *extents) clash(x *extent, rank, size int) *extent {
 			continue
 		}
 		l.open = append(l.open, i)
-		if clash(x, y, rank, size) {
+		if overlapping(x, y, rank, size) {
 			return y
 		}
 	}
@@ -162,10 +162,11 @@ func (f *Footprint) addMem(x extent, m Mem) {
 }
 
 // Check returns an error that matches ErrInvalid if one operation writes memory
-// that another one reads or writes. It compares this rank's buffers as they are
-// used on any rank, so that all ranks come to the same result if they pass the
-// same buffers. It compares addresses alone, because the host and all devices
-// share one address space.
+// that another one reads or writes. It takes the buffers that rank, one of size
+// ranks, has passed, and counts a buffer as written if any rank writes it. So all
+// ranks come to the same result if they pass the same buffers. It compares
+// addresses alone, because the host and all devices share one address space. A
+// Footprint belongs to one goroutine.
 func (f *Footprint) Check(rank, size int) error {
 	f.reads.begin()
 	f.writes.begin()
@@ -174,13 +175,13 @@ func (f *Footprint) Check(rank, size int) error {
 		switch {
 		case f.writes.before(&f.reads):
 			at := &f.writes.list[f.writes.next]
-			if y = f.writes.clash(at, rank, size); y == nil {
-				y = f.reads.clash(at, rank, size)
+			if y = f.writes.overlapping(at, rank, size); y == nil {
+				y = f.reads.overlapping(at, rank, size)
 			}
 			x = f.writes.take()
 		case f.reads.before(&f.writes):
 			y = f.reads.take()
-			x = f.writes.clash(y, rank, size)
+			x = f.writes.overlapping(y, rank, size)
 		default:
 			return nil
 		}
@@ -190,10 +191,10 @@ func (f *Footprint) Check(rank, size int) error {
 	}
 }
 
-// clash reports whether some rank uses both extents, in two operations. The caller
+// overlapping reports whether some rank uses both extents, in two operations. The caller
 // passes at least one extent that is written. It looks at this rank, at both roots,
 // and at one other rank: ranks that are not a root use the same sides.
-func clash(x, y *extent, me, size int) bool {
+func overlapping(x, y *extent, me, size int) bool {
 	if x.number == y.number && (x.verb == 0) == (y.verb == 0) {
 		return false
 	}

@@ -133,8 +133,9 @@ func (r *Rank) untilFailure(ctx context.Context, do func(turn int) error, turns 
 // endless is more turns than any test runs.
 const endless = 1 << 62
 
-// work returns what busy ranks repeat: an operation with changing roots, or, if op
-// has no verb, large messages in both directions.
+// work returns the function that ranks repeat until a fault ends it: the operation op, with
+// another root in each turn, or, if op has no verb, messages of op.N elements between all
+// pairs of ranks.
 func (r *Rank) work(ctx context.Context, op Op) func(turn int) error {
 	if op.Verb != 0 {
 		return func(turn int) error {

@@ -102,9 +102,9 @@ func (r *Rank) expectFailureIn(ctx context.Context, in func(context.Context) con
 	return r.failed(ctx, err)
 }
 
-// failed checks that a failure is final: every later call returns it. It returns
-// the failure itself. Otherwise it returns an error that wraps no Failure, so that
-// the two cannot be confused.
+// failed checks that the failure in err is final: every later call returns it. If so, it
+// returns the Failure itself. If a later call does not return it, failed returns an error
+// that wraps no Failure, so that its caller can tell the two results apart.
 func (r *Rank) failed(ctx context.Context, err error) error {
 	if err == nil {
 		return errors.New("nothing has failed")
@@ -113,7 +113,7 @@ func (r *Rank) failed(ctx context.Context, err error) error {
 	if !errors.As(err, &f) {
 		return err
 	}
-	// What the test adds to the text is not the same on all ranks.
+	// Texts that the test has wrapped around the Failure differ between ranks.
 	err = f
 	select {
 	case <-r.Failed():

@@ -6,7 +6,8 @@ import (
 )
 
 // Sizes of pieces. A piece is large enough that its fixed cost does not matter, and small enough to
-// stay in a cache. At the same time one slot is copied in, one is worked on and one is copied out.
+// stay in a cache. With three slots, one can be copied in while the ranks exchange the second and the
+// third is copied out.
 const (
 	slots     = 3
 	slotBytes = 4 << 20   // default of DeviceOptions.Slot
@@ -27,9 +28,11 @@ type slab struct {
 // A load is a list of slabs that go through a slot together.
 type load []slab
 
-// plan divides the operation's calls on the device into loads, equally on every rank. most has the
-// number of elements of each call's largest share on any rank. A barrier that is ordered with a
-// stream is a slab without memory.
+// plan divides the operation's calls on device memory into loads. All ranks come to the same loads,
+// because plan uses only what all ranks have in common: the calls' fingerprints, and most, which has
+// for each call the number of elements of the largest share on any rank. A share is what one rank
+// contributes or receives. A barrier that is ordered with a stream becomes a slab without memory. A
+// stage belongs to the goroutine in Run.
 func (s *stage) plan(o *operation, most []int) {
 	s.slabs, s.loads = s.slabs[:0], s.loads[:0]
 	total := 0
@@ -38,12 +41,12 @@ func (s *stage) plan(o *operation, most []int) {
 			total += most[i] * width(c.Verb, s.size) * c.Fingerprint().Type.Size()
 		}
 	}
-	room := min(max(total/steps, leastLoad), s.slot)
-	left, begin := room, 0
+	loadBytes := min(max(total/steps, leastLoad), s.slot)
+	left, begin := loadBytes, 0
 	flush := func() {
 		if len(s.slabs) > begin {
 			s.loads = append(s.loads, s.slabs[begin:len(s.slabs):len(s.slabs)])
-			left, begin = room, len(s.slabs)
+			left, begin = loadBytes, len(s.slabs)
 		}
 	}
 	for i := range o.calls {
@@ -55,18 +58,18 @@ func (s *stage) plan(o *operation, most []int) {
 		if !c.OnDevice() || most[i] == 0 {
 			continue
 		}
-		t, wide := c.Fingerprint().Type, width(c.Verb, s.size)
-		per := most[i]
-		if wide*per*t.Size() > room {
-			per = max(room/wide/line*line, line) / t.Size()
+		t, shares := c.Fingerprint().Type, width(c.Verb, s.size)
+		slabElems := most[i]
+		if shares*slabElems*t.Size() > loadBytes {
+			slabElems = max(loadBytes/shares/line*line, line) / t.Size()
 		}
-		for lo := 0; lo < most[i]; lo += per {
-			n := min(per, most[i]-lo)
-			need := (wide*n*t.Size() + line - 1) / line * line
+		for lo := 0; lo < most[i]; lo += slabElems {
+			n := min(slabElems, most[i]-lo)
+			need := (shares*n*t.Size() + line - 1) / line * line
 			if need > left {
 				flush()
 			}
-			s.slabs = append(s.slabs, slab{c, t, lo, n, room - left})
+			s.slabs = append(s.slabs, slab{c, t, lo, n, loadBytes - left})
 			left -= need
 		}
 	}

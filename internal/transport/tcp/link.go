@@ -19,7 +19,8 @@ const smallBody = 2 << 10
 var errNoGoodbye = errors.New("the connection ended without a goodbye: its process has exited, or a transfer failed")
 
 // A link is one lane's connection to one peer, which carries headers and bodies. In each direction
-// at most one is in progress. Mesh.exchangeMu or messenger.mu guards it, depending on the lane.
+// at most one is in progress. Mesh.exchangeMu guards a link of collectives,
+// messenger.mu a link of messages.
 type link struct {
 	peer int
 	conn
@@ -62,7 +63,8 @@ func (s *sending) start(h header, head *transport.Head, body []byte) {
 	}
 }
 
-// send writes what the socket takes. It reports whether anything moved and whether all is written.
+// send writes as many bytes as the socket accepts without blocking. It reports whether any were
+// written and whether all are.
 func (l *link) send() (moved, done bool, err error) {
 	s := &l.out
 	n, err := l.write(s.head, s.body)

@@ -188,7 +188,9 @@ func (p *peerMessages) abandon(x *msgState, err error) {
 	}
 }
 
-// withdraw removes a message that is not done. Its body is not accessed afterwards.
+// withdraw ends a message that is not done. Its body is not accessed afterwards. A matched receive
+// stays known until the peer has sent the data, which is discarded. If the peer is lost, nothing is
+// left to do. messenger.mu is held.
 func (p *peerMessages) withdraw(x *msgState) {
 	m := x.msg
 	x.msg = nil
