@@ -55,7 +55,7 @@ func (p *proc) current() *task {
 	return p.w.s.running
 }
 
-// Wake makes the tasks ready whose wait in the lot has ended.
+// Wake makes the tasks ready whose wait in the ParkingLot has ended.
 func (p *proc) Wake(l *wait.ParkingLot) {
 	for i := 0; i < len(p.parked); {
 		if t := p.parked[i]; t.lot == l && (l.Stopped() || t.cond.Ready()) {

@@ -28,7 +28,7 @@ func NewScheduledParkingLot(h Scheduler) *ParkingLot {
 	return &ParkingLot{stop: make(chan struct{}), scheduler: h}
 }
 
-// Go runs f concurrently: in the lot's Scheduler if it has one, or as a goroutine.
+// Go runs f concurrently: in the ParkingLot's Scheduler if it has one, or as a goroutine.
 func (l *ParkingLot) Go(f func()) {
 	if l.scheduler != nil {
 		l.scheduler.Go(f)
@@ -37,7 +37,7 @@ func (l *ParkingLot) Go(f func()) {
 	go f()
 }
 
-// AfterFunc is context.AfterFunc, in the lot's Scheduler if it has one.
+// AfterFunc is context.AfterFunc, in the ParkingLot's Scheduler if it has one.
 func (l *ParkingLot) AfterFunc(ctx context.Context, f func()) (stop func() bool) {
 	if l.scheduler != nil {
 		return l.scheduler.AfterFunc(ctx, f)
@@ -52,7 +52,7 @@ func (l *ParkingLot) now() time.Time {
 	return time.Now()
 }
 
-// parkInScheduler waits until c is ready in a lot with a Scheduler.
+// parkInScheduler waits until c is ready in a ParkingLot with a Scheduler.
 func (w *Waiter) parkInScheduler(c Cond) error {
 	for !c.Ready() {
 		if _, err := w.Check(); err != nil {
