@@ -417,7 +417,7 @@ func (h *host) newMasterAddr(ctx context.Context, attempt int) (string, error) {
 }
 
 // publishFailure publishes e as the first failure of an attempt. It returns the failure
-// that was published first.
+// that was published first, or e if the store does not answer.
 func (h *host) publishFailure(attempt int, e Exit) Exit {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -138,7 +138,7 @@ func dialError(ctx context.Context, err error) error {
 	return &kindError{ErrRefused, err.Error(), err}
 }
 
-// A link is one connection of a Client. One call uses it at a time.
+// A clientConn is one connection of a Client. One call uses it at a time.
 type clientConn struct {
 	raw    net.Conn
 	conn   net.Conn // raw, or TLS on top of it
@@ -175,18 +175,18 @@ func (l *clientConn) open(config *Config, encrypt *tls.Config) error {
 	if binary.LittleEndian.Uint32(b[:]) == nonce {
 		return nil
 	}
-	if string(b[:]) == mark[:len(b)] {
+	if string(b[:]) == mark[:len(b)] { // a server of tutti that refuses the connection, and says why
 		rest := make([]byte, statusBytes)
 		copy(rest, b[:])
 		if _, err := io.ReadFull(l.in, rest[len(b):]); err == nil && string(rest[:len(mark)]) == mark {
 			return status(rest[len(mark)])
 		}
 	}
-	return kindf(ErrAnswer, "it answered a PING with something else")
+	return kindf(ErrAnswer, "the server answered a PING with something else")
 }
 
-// whileOpen calls f, which reads and writes the link. When ctx ends, f's reads and
-// writes fail and during returns the context's error.
+// whileOpen calls f, which reads and writes the connection. When ctx ends, f's reads and
+// writes fail and whileOpen returns the context's error.
 func (l *clientConn) whileOpen(ctx context.Context, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err

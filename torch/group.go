@@ -298,7 +298,8 @@ func (g *Group) end(cause error) error {
 	}
 }
 
-// free frees what Join has made, apart from the communicator.
+// free closes or frees everything that Join has made, except the communicator. It is called once, by
+// Close or by a Join that fails, when no other goroutine uses the Group.
 func (g *Group) free() error {
 	var errs []error
 	if g.client != nil {

@@ -18,7 +18,7 @@ import (
 
 // An elasticRank adds up, on the device, the contributions of all ranks: in each step the
 // step's number times a number of each rank. It continues when ranks are lost or added.
-// Every contribution must count exactly once.
+// Every contribution must count exactly once. One goroutine uses it; another fills commands.
 type elasticRank struct {
 	ctx      context.Context
 	c        *tutti.Comm
@@ -40,7 +40,7 @@ type checkpoint struct {
 	step, total int64
 }
 
-// A generation says that from step from on, the ranks' numbers had the sum numbers.
+// A generation says which ranks contributed from step from on: numbers is the sum of their ids.
 type generation struct{ from, numbers int64 }
 
 // elastic is the process of an elasticRank. It prints "ready" when it can join, "ready RANK
@@ -195,7 +195,8 @@ func (m *elasticRank) shrink() error {
 	return nil
 }
 
-// check computes the sum again, from the generations.
+// check computes the sum that the ranks of all generations must have added up to, and returns an error
+// if the total differs.
 func (m *elasticRank) check() error {
 	want, numbers := m.admitted.total, int64(0)
 	for s := m.admitted.step; s < m.step; s++ {

@@ -53,6 +53,8 @@ func serveStaged(args []string) error {
 	return errors.Join(err, r.close())
 }
 
+// newStagedRank opens the device and allocates the buffers of n elements. After an error the process
+// exits, so that nothing is freed.
 func newStagedRank(comm *tutti.Comm, n int) (*stagedRank, error) {
 	r := &stagedRank{ctx: context.Background(), comm: comm}
 	var err error

@@ -48,8 +48,6 @@ func (p *pattern) value(k, rank int) int {
 	return v
 }
 
-func isFloat(t tutti.DType) bool { return t >= tutti.Float16Type }
-
 // source returns one period of a rank's source.
 func (p *pattern) source(rank int) []byte {
 	if b := p.tables[rank]; b != nil {

@@ -107,6 +107,7 @@ func (f *Facts) processor(l *list) {
 	}
 }
 
+// memory diagnoses memory and the sharing of memory between processes. Sizes below zero are unknown.
 func (f *Facts) memory(l *list) {
 	free := f.MemoryFree
 	limited := ""
@@ -125,7 +126,7 @@ func (f *Facts) memory(l *list) {
 	const slower = "until then ranks of this host use TCP, which is slower"
 	switch {
 	case f.MemoryError != "":
-		l.fail("sharing", "allow memfd_create and descriptor passing (seccomp, container runtime), or set Config.NoSharedMemory: until then Join ends the same way",
+		l.fail("sharing", "allow memfd_create and descriptor passing (seccomp, container runtime), or set Config.NoSharedMemory: until then Join kills the process in the same way",
 			"the process that tried to share memory failed: %s", f.MemoryError)
 	case !m.Supported:
 		l.warn("sharing", "use Linux for shared memory between processes", "processes share no memory on this system: ranks of this host use TCP, which is slower")

@@ -90,9 +90,11 @@ func (r *rendezvous) lead(ctx context.Context) (*job.Job, error) {
 	return r.cfg.enter(ctx, 0, r.cfg.Size, r.now.Addr, r.listener, []byte(r.cfg.Secret))
 }
 
-// create writes the attempt now into the store, unless there is one of its number. It
-// writes the address of either: an earlier process may have exited between both writes, and
-// the other ranks wait for the address.
+// create writes r.now, the attempt that this process makes, into the store, and reports whether it
+// did. If the store already has an attempt with that number, create leaves it there. In both
+// cases it writes the address of the attempt that the store has: an earlier process may have exited
+// between its two writes, and the other ranks wait for the address. Only the goroutine in
+// join uses r.
 func (r *rendezvous) create(ctx context.Context) (created bool, err error) {
 	mine, err := json.Marshal(r.now)
 	if err != nil {

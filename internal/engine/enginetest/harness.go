@@ -13,9 +13,11 @@ import (
 )
 
 // grace is how long a case may continue after its deadline. After that the harness
-// prints its goroutines and abandons them.
+// prints the goroutines of the process and abandons the case.
 const grace = time.Minute
 
+// runCase runs a case on new engines from world, one goroutine for each rank, and checks its fault and
+// that no goroutine is left.
 func runCase(t *testing.T, world World, opt Options, c *Case) {
 	engines := world(t, c.Ranks)
 	errs, first := runBodies(t, engines, opt, c)

@@ -115,6 +115,8 @@ func wildFloats[T uint16 | uint32 | uint64](b []T, bias, mantissa int, r *random
 	}
 }
 
+// fillExact fills b with values of type t whose sums and products over all ranks are exact in any
+// order of the operands, so that every correct algorithm has the same result.
 func fillExact(b []byte, t kernel.DType, c class, ranks int, r *random) {
 	values := []float64{1, -1, 2, -2}
 	if c != factors {

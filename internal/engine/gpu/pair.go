@@ -52,7 +52,10 @@ func (o *operation) pair(peer int) (*pair, error) {
 	return p, nil
 }
 
-// exchangeID sends the id of a communicator from the lower of two ranks to the higher.
+// exchangeID returns the id of the communicator of two ranks. The lower rank makes it and sends it to
+// the higher. The message is posted under the operation's number and is not bounded by a context: the
+// end of the operation's own context fails the group, and a failed group ends every message. So does
+// the error that the lower rank returns if no id can be made.
 func (o *operation) exchangeID(peer int) (nccl.UniqueID, error) {
 	e := o.e
 	m := engine.Message{Send: e.rank < peer, Peer: peer, Tag: idTag, Seq: o.seq}

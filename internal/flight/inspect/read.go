@@ -17,8 +17,8 @@ import (
 	"github.com/tutti-go/tutti/internal/flight"
 )
 
-// Read reads dumps from files, each of which may hold several dumps, and from all
-// files in folders whose names end in .json.
+// Read reads dumps from paths. A path is a file, which may hold several dumps, or a folder, of which
+// it reads the files whose names end in .json.
 func Read(paths []string) ([]*flight.Dump, error) {
 	var list []*flight.Dump
 	for _, p := range paths {
