@@ -112,7 +112,8 @@ const (
 	defaultPatience = 10 * time.Second
 )
 
-// fill sets the defaults. membership.Config.Locate sets those of Join.
+// fill sets the defaults of a copy of the user's Config. membership.Config.Locate sets the defaults that
+// only Join needs, such as the rank.
 func (c *Config) fill() {
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout

@@ -75,8 +75,9 @@ func (a *attempt) activityTimeout() time.Duration {
 }
 
 // requestActivity asks the ranks that run and have joined to report their activity. The
-// returned channel is closed when all have answered or the time is up. It is nil if
-// there is no such rank.
+// returned channel is closed when all have answered, when activityTimeout has passed, or when
+// the store does not answer. It is nil if there is no such rank. The goroutine that
+// waits reads only fields that do not change during an attempt.
 func (a *attempt) requestActivity() <-chan struct{} {
 	var keys []string
 	for _, r := range a.ranks {

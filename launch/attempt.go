@@ -485,8 +485,8 @@ func (a *attempt) killAll() {
 }
 
 const (
-	// killTimeout bounds the repeated killing of leftover processes. Only a process
-	// that hangs in the kernel takes longer.
+	// killTimeout bounds how long processes may take to exit after SIGKILL, or a leader after its
+	// lifeline is closed. Only a process that hangs in the kernel takes longer.
 	killTimeout = 10 * time.Second
 	// outputTimeout bounds the wait for the ranks' last output.
 	outputTimeout = 30 * time.Second

@@ -55,14 +55,18 @@ func reap(exits chan<- []childExit) {
 	defer close(exits)
 	for {
 		var list []childExit
-		for how := 0; ; how = syscall.WNOHANG {
+		for {
+			options := syscall.WNOHANG
+			if len(list) == 0 {
+				options = 0 // waits for the first exit
+			}
 			var e childExit
 			var err error
-			e.pid, err = syscall.Wait4(-1, &e.status, how, nil)
+			e.pid, err = syscall.Wait4(-1, &e.status, options, nil)
 			if err == syscall.EINTR {
 				continue
 			}
-			if err != nil || e.pid <= 0 { // no children, or none has exited
+			if err != nil || e.pid <= 0 { // no children, or no other has exited
 				break
 			}
 			list = append(list, e)

@@ -58,7 +58,7 @@ func Watchdog() (code int, was bool, err error) {
 // signals to it. When the first process exits, it closes the leader's lifeline, and kills
 // the leader after killTimeout. It returns the leader's exit code.
 func runWatchdog(pipe *os.File) (code int, err error) {
-	_ = becomeReaper() // Run reports a failure
+	_ = becomeReaper() // the leader calls it, too, and reports the error
 	setTitle(watchdogTitle)
 	in := bufio.NewReader(pipe)
 	text, err := in.ReadBytes('\n')

@@ -56,8 +56,8 @@ func (t DataType) Size() int {
 // code returns the ncclDataType_t.
 func (t DataType) code() int { return int(t) - 1 }
 
-// TypeOf returns the DataType of T. It returns no type for int16 and uint16, which may hold
-// several; see As.
+// TypeOf returns the DataType of T. It returns zero, which is no DataType, for int16 and uint16:
+// elements of these types may hold float16 or bfloat16. As states which.
 func TypeOf[T cuda.Elem]() DataType {
 	switch reflect.TypeFor[T]().Kind() {
 	case reflect.Int8:

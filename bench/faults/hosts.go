@@ -187,7 +187,10 @@ func (l *hostLauncher) kill() error {
 	return l.wait()
 }
 
-// try runs one trial.
+// try runs one trial. It starts an elastic job on three hosts, loses one of them at moment, starts a new
+// launcher in its place, and stops the job by SIGUSR1, on which the ranks of node 0 finish their sum.
+// It then checks the sum and what the launchers report. If the new launcher is to start early, it starts
+// before the old one is given up.
 func (o *hostsOptions) try(t *hostTrial, moment time.Duration) (err error) {
 	nodes := make([]*hostLauncher, hostCount)
 	var all []*hostLauncher

@@ -43,8 +43,8 @@ func cutting(host int) func(*job) error {
 	return func(j *job) error { return j.net.Disconnect(host) }
 }
 
-// partitionRank works until the network fails. It then calls Shrink at once, and
-// again when its input says so.
+// partitionRank runs operations until the network fails. It then calls Shrink at once, and again
+// for each line of its input, until the input ends.
 func partitionRank(c *tutti.Comm, in *bufio.Reader) error {
 	ctx := context.Background()
 	x := make([]float32, warmBytes/4)

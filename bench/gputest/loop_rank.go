@@ -30,8 +30,8 @@ func bindRank(rank, ranks int) error {
 	return affinity.Bind(own)
 }
 
-// serveLoop is one rank of a job that answers as the C driver does, with the loop of tutti
-// bench. A question is "loop", an operation, bytes, a count, and the number in flight.
+// serveLoop is one rank of a job that measures with the loop of tutti bench. It reads questions and
+// prints answers in the form of the C driver bench/peers/nccl.c, so that both can be compared. A question is "loop", an operation, bytes, a count, and the number in flight.
 func serveLoop(args []string) (err error) {
 	most, err := strconv.Atoi(os.Getenv("TUTTI_BENCH_BYTES"))
 	if err != nil {

@@ -121,7 +121,8 @@ func (m *Member) deliverGather(f *frame) {
 	}
 }
 
-// failGroup notifies the local group and the local reporters of the first cause c. nodeMu is held.
+// failGroup notifies this rank's group, and the calls of Report that wait for it, of the first cause c.
+// A call whose own cause came first is notified by nil. nodeMu is held.
 func (m *Member) failGroup(c *overlay.Cause) {
 	m.mu.Lock()
 	g := m.groups[c.Group]

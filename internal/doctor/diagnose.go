@@ -78,6 +78,7 @@ func (f *Facts) build(l *list) {
 	}
 }
 
+// processor diagnoses the CPU: its vector instructions, and whether TUTTI_KERNEL forces a slower path.
 func (f *Facts) processor(l *list) {
 	has := "no vector instructions"
 	if len(f.Features) > 0 {

@@ -56,8 +56,8 @@ func hostHint(name string) hint {
 	return h
 }
 
-// encode encodes the info: each field follows its length, and each list follows the number of its
-// elements.
+// encode encodes the info. Before each field of variable size stands its length, and before each list
+// the number of its elements.
 func (c *rankInfo) encode() (b []byte) {
 	put := func(field []byte) { b = append(binary.AppendUvarint(b, uint64(len(field))), field...) }
 	b = binary.AppendUvarint(b, uint64(len(c.addrs)))

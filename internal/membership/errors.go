@@ -68,18 +68,18 @@ func joinError(ctx context.Context, err error) error {
 	return &Error{Kind: engine.ErrAborted, Reason: err.Error() + advice(err), Err: err}
 }
 
-// advice returns what to do about a network error; "" if the text of the error already
-// contains it.
+// advice returns what to do about a network error. It returns "" for an error of the store client,
+// whose text already contains advice, and for all other errors.
 func advice(err error) string {
-	unknown, launcher := (*net.DNSError)(nil), (*store.Error)(nil)
+	unknownHost, storeErr := (*net.DNSError)(nil), (*store.Error)(nil)
 	switch {
-	case errors.As(err, &launcher):
+	case errors.As(err, &storeErr):
 		return ""
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "; end the process that has the port, or give all ranks another address"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return "; the address must be one of rank 0's host"
-	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &unknown):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &unknownHost):
 		return "; is rank 0 running, and is that its address?"
 	case errors.Is(err, context.DeadlineExceeded):
 		return "; have all ranks been started?"

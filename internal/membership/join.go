@@ -10,8 +10,8 @@ import (
 )
 
 // Join joins this process to the others of its job, and returns its membership in the
-// group of all ranks once all have joined. cfg was located and validated; it must not be
-// changed any more.
+// group of all ranks once all have joined. cfg has passed Config.Locate and
+// validation. The caller does not change it any more.
 func Join(ctx context.Context, cfg *Config) (*Membership, error) {
 	if cfg.Size == 1 && !cfg.Late {
 		return joinAlone(cfg)

@@ -211,7 +211,7 @@ func TestJoinLineageTaken(t *testing.T) {
 	m, err := rejoin(ctx, p, 1, 2, time.Minute)
 	began = time.Now()
 	// Rank 0 may have left before this rank has its engine.
-	if err != nil && !strings.Contains(err.Error(), "rank 0 has left: its Join failed") {
+	if err != nil && !strings.Contains(err.Error(), "rank 0 has left: Join failed") {
 		t.Fatal(err)
 	}
 	if err := <-failed; err == nil || !strings.Contains(err.Error(), "attempt 9 of rank 0 was joined at the same time as attempt 1") {

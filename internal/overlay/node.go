@@ -196,7 +196,9 @@ func (n *Node) due() bool {
 	return n.canDial && (len(n.unlinked()) > 0 || len(n.surplus()) > 0)
 }
 
-// Tick does the work that is due.
+// Tick does what depends on time. It forwards departures, suspects ranks that have not answered,
+// makes and drops links, finds losses, decides on reported causes, asks the successor whether it runs,
+// and schedules the next tick.
 func (n *Node) Tick(now time.Time) {
 	if late := now.Sub(n.tickAt); !n.tickAt.IsZero() && late > 3*Pace {
 		n.restartTimers(now) // this process did not run in the meantime

@@ -96,7 +96,9 @@ func (e *Engine) treeGather(c *engine.Call) error {
 	return nil
 }
 
-// treeScatter passes blocks down the tree.
+// treeScatter passes blocks down the tree: each rank receives the blocks of its subtree from its parent
+// and sends each child the blocks of that child's subtree. The scratch memory belongs to the goroutine
+// in Run until treeScatter returns. If a transfer fails or its context ends, the group fails.
 func (e *Engine) treeScatter(c *engine.Call) error {
 	me, n := e.relativeRank(c.Root), c.Dst.N
 	span := subtreeSpan(me, e.size)
