@@ -227,7 +227,7 @@ func (l *clientConn) value(most int) ([]byte, error) {
 }
 
 // readWaitAnswer reads the answer to a request that waits. When ctx ends it cancels the
-// request on the server. usable reports whether the link can carry another request.
+// request on the server. usable reports whether the connection can carry another request.
 func (l *clientConn) readWaitAnswer(ctx context.Context) (usable bool, err error) {
 	var got byte
 	read := func() error {

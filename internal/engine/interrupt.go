@@ -8,9 +8,9 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// Interrupt sets the kind and the event of f, the failure of an operation that err has ended. err is
-// wait.ErrTimeout if limit has passed, or the error of ctx. The caller sets the other fields of f. It
-// must not have published f yet.
+// Interrupt sets the kind, the event, Err, Limit and Text of f, the failure of an operation that err has
+// ended. err is wait.ErrTimeout if limit has passed, or the error of ctx. The caller sets where f
+// began and what it waited for. It must not have published f yet.
 func (f *Failure) Interrupt(ctx context.Context, err error, limit time.Duration) {
 	switch {
 	case errors.Is(err, wait.ErrTimeout):

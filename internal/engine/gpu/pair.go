@@ -53,9 +53,9 @@ func (o *operation) pair(peer int) (*pair, error) {
 }
 
 // exchangeID returns the id of the communicator of two ranks. The lower rank makes it and sends it to
-// the higher. The message is posted under the operation's number and is not bounded by a context: the
-// end of the operation's own context fails the group, and a failed group ends every message. So does
-// the error that the lower rank returns if no id can be made.
+// the higher. The message is posted under the operation's number. The timeout of the CPU engine bounds it.
+// A failure of the group ends it as well: the end of the context with which the caller waits for the device
+// message fails the group, and so does the lower rank's error if no id can be made.
 func (o *operation) exchangeID(peer int) (nccl.UniqueID, error) {
 	e := o.e
 	m := engine.Message{Send: e.rank < peer, Peer: peer, Tag: idTag, Seq: o.seq}

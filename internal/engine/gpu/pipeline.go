@@ -143,7 +143,7 @@ func (p *pipeline) launchAll() {
 
 // launchBatch launches s together with the operations behind it in the queue that can share one
 // completion event, which is recorded after the last of them. It takes no more operations than the
-// ranks have already compared. The caller holds p.mu; launchBatch releases it while it launches,
+// ranks have already compared, and one if they have compared none: launch compares that one. The caller holds p.mu; launchBatch releases it while it launches,
 // because that can wait for other ranks. An operation that cannot be launched gets a request.pending
 // that is complete and has the error.
 func (p *pipeline) launchBatch(s submission) {
@@ -195,7 +195,8 @@ func (p *pipeline) launchBatch(s submission) {
 	clear(p.batch)
 	clear(p.requests)
 	// The goroutine in pollLoop must learn of the batch. If it sleeps between two polls, it is woken
-	// only for an operation that a caller waits for, or that no other operation follows.
+	// only for an operation that a caller waits for, or that no other operation follows and
+	// that has no stream.
 	switch {
 	case !p.completer:
 		p.completer = true

@@ -13,7 +13,6 @@ type piece struct {
 }
 
 // slice returns the piece's elements of a buffer of the call.
-
 func (p *piece) slice(m engine.Mem) engine.Mem { return m.Slice(p.lo, p.n) }
 
 // A pieceIter divides the elements of calls into pieces, in order.

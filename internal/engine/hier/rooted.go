@@ -57,7 +57,8 @@ func (e *Engine) scatterToRoot(ctx context.Context, c *engine.Call, p *piece, su
 }
 
 // broadcast copies the root's buffer to the ranks of its host, then to the other leaders, then
-// to the ranks of their hosts.
+// to the ranks of their hosts, after these have notified their leader that they have arrived. call is a
+// list of one call.
 func (e *Engine) broadcast(ctx context.Context, call []engine.Call) *engine.Failure {
 	c := &call[0]
 	m := c.Dst

@@ -8,10 +8,10 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// allReduceWindows runs a large AllReduce between processes. Each rank copies the
-// other ranks' shares of a window into its ring and reduces its own share of all
-// ranks' windows. It stores the result behind its ring, from where the other ranks
-// copy it. Three windows are in progress at once: one is filled, one is reduced,
+// allReduceWindows runs a large AllReduce between processes. Each rank
+// reduces one share of every window. A rank copies from its own source the shares that
+// other ranks reduce into its ring, reduces its own share from the rings of all ranks,
+// and stores the result behind its ring, from where the other ranks copy it. Three windows are in progress at once: one is filled, one is reduced,
 // one is fetched.
 func (e *Engine) allReduceWindows(c *engine.Call, f *windowCall) error {
 	n := len(e.g.boards)
