@@ -53,7 +53,7 @@ func (g *group) add(c *Comm) error {
 // no operation starts at all. The group is ended in every case. A Group within a Group is
 // part of the outer one.
 //
-// A function of an inner Group that fails does not undo the group by itself: f must return that error.
+// If the function of an inner Group fails, the operations start all the same, unless f returns its error.
 //
 // The group keeps the communicators until its end. Goroutines with concurrent groups must
 // first use shared communicators in the same order, or they deadlock.
