@@ -175,28 +175,14 @@ func (n *Node) LinkUp(now time.Time, rank int, made bool) {
 		p.made++
 		p.dialing = false
 	}
-	p.broken, p.refused, p.unanswered, p.missingSince, p.cutOffSince = "", false, false, time.Time{}, time.Time{}
+	p.broken, p.unanswered, p.missingSince, p.cutOffSince = "", false, time.Time{}, time.Time{}
 	p.askedAt, p.askAgain = time.Time{}, false // an Ask of an earlier link may not have arrived
 	n.markAlive(rank)
 	n.sendState(now, rank)
 	if n.leaving {
 		n.bye(now, rank)
-	} else {
-		n.loseRefused(now)
 	}
 	n.arm(now)
-}
-
-// loseRefused reports the losses that were deferred until this rank has a link. A rank without a link
-// cannot forward a loss before it acts on it: the process could exit because of the loss, and another
-// rank could take that exit for the cause.
-func (n *Node) loseRefused(now time.Time) {
-	for _, r := range slices.Clone(n.active) {
-		if p := &n.peers[r]; p.refused && p.status == present {
-			p.refused = false
-			n.lose(now, r, p.broken)
-		}
-	}
 }
 
 // sendState sends everything that the other side of a new link must know.
@@ -278,8 +264,6 @@ func (n *Node) DialFailed(now time.Time, rank int, result DialResult) {
 		p.unanswered = true
 	case result == CutOff && p.cutOffSince.IsZero():
 		p.cutOffSince = p.dialedAt
-	case result == Refused && p.broken != "" && n.isolated():
-		p.refused = true // see loseRefused
 	case result == Refused && p.broken != "":
 		n.lose(now, rank, p.broken)
 	case result == Refused && p.missingSince.IsZero():

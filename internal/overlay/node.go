@@ -52,7 +52,6 @@ type peer struct {
 	status       rankStatus
 	gotState     bool // it has sent its State on a link, so it forwards facts there
 	dialing      bool // a dial is in progress
-	refused      bool // nothing listens at its address after its link broke; it is lost when this rank has a link
 	unanswered   bool // its host accepted a dial that was not answered: the process may be stopped
 	askAgain     bool // messages were sent after the unanswered Ask
 	suspected    bool // it has not answered in time

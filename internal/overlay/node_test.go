@@ -257,31 +257,3 @@ func TestMany(t *testing.T) {
 	w.run(w.now.Add(2 * Pace))
 	count("a report", func() { w.report(w.procs[size/3], "g", "aborted") }, func(p *process) bool { return len(p.failed) == 1 })
 }
-
-// TestLoseWithoutLink has the only link of a rank end, and nothing listens at that peer's address. The
-// rank cannot forward the loss before it has another link, so it does not act on it before.
-func TestLoseWithoutLink(t *testing.T) {
-	now := time.Unix(1000, 0)
-	n := New(2, 4, testSilence)
-	n.Begin()
-	n.Reach(now)
-	n.LinkUp(now, 3, true)
-	n.Receive(now, 3, &Message{Kind: State})
-	n.LinkDropped(now, 0, true)
-	n.LinkDown(now, 3, true, "the connection has ended")
-	n.DialFailed(now, 3, Refused)
-	list := n.Take()
-	if slices.ContainsFunc(list, func(a Action) bool { return a.Do == Lose }) {
-		t.Fatal("rank 2 acts on the loss of rank 3, and no other rank can know of it")
-	}
-	if !dials(list, 0) {
-		t.Fatalf("rank 0 is not dialed: %+v", list)
-	}
-	n.LinkUp(now, 0, true)
-	list = n.Take()
-	lose := slices.IndexFunc(list, func(a Action) bool { return a.Do == Lose })
-	forward := slices.IndexFunc(list, func(a Action) bool { return a.Do == Send && a.Message.Kind == Lost && a.Message.Rank == 3 })
-	if lose < 0 || forward < 0 || forward > lose {
-		t.Fatalf("rank 2 does not forward the loss and then act on it: %+v", list)
-	}
-}

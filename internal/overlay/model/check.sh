@@ -58,5 +58,4 @@ check 1 "broken: a rank exits before its goodbye is noted" -DLEAVEFAST -DLEAVES=
 check 1 "broken: no suspicion" -DN=4 -DNOSUSPECT -DEVEN -DSTAY -DSTOPS=2 -DREPORTS=1 -DREPORTER=1
 check 1 "broken: greetings of earlier links count" -DN=4 -DOLDGREETING -DKILLS=1 -DLEAVES=1 -DVICTIM=3 -DLEAVER=2
 check 1 "broken: a repeated goodbye is never acknowledged" -DOVERCOVER -DLEAVES=2
-check 1 "broken: a rank without a link acts on a loss" -DACTALONE -DN=4 -DLEAVES=1 -DKILLS=1 -DEXITS=1 -DLEAVER=0
 echo "the right forms have no error, and each broken one was caught"

@@ -470,13 +470,7 @@ inline dial(q) {
 		suspected[me] = suspected[me] | bit(q);
 		if
 		:: has(leaving, me)
-#ifdef ACTALONE
 		:: !has(leaving, me) && has(broken[me], q) -> found = q
-#else
-		/* a rank without a link cannot forward the loss: it makes a link first, and dials again */
-		:: !has(leaving, me) && has(broken[me], q) && isolated(me)
-		:: !has(leaving, me) && has(broken[me], q) && !isolated(me) -> found = q
-#endif
 		:: !has(leaving, me) && !has(broken[me], q) -> missing[me] = missing[me] | bit(q)
 		fi
 	fi
