@@ -83,9 +83,10 @@ type group struct {
 	// that reported the cause may not have returned to its engine yet, and a rank that was notified
 	// may have left because of it.
 	ended bool
-	// cause is the first cause, if this rank was notified of it. After that this rank reports no
-	// other cause.
-	cause *overlay.Cause
+	// first is the cause or loss of which this rank was notified first. After that this rank reports
+	// no other cause: what it finds may be a consequence, such as the exit of a rank that was notified
+	// before it.
+	first *engine.Failure
 }
 
 // newMember returns a Member that has not joined yet.
@@ -128,8 +129,8 @@ func (m *Member) failGroup(c *overlay.Cause) {
 	g := m.groups[c.Group]
 	if g != nil {
 		g.ended = true
-		if g.cause == nil {
-			g.cause = c
+		if g.first == nil {
+			g.first = c.Failure()
 		}
 	}
 	r, own := m.pendingReports[c.Report]
@@ -166,19 +167,23 @@ func (m *Member) keepEarly(c *overlay.Cause) {
 	}
 }
 
-// Cause returns the first cause of a group's failure, or nil if this rank was not notified of one.
+// Cause returns the first cause of a group's failure, or nil if this rank was not notified of any.
 // This rank need not have formed the group.
 func (m *Member) Cause(group string) *engine.Failure {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := m.early[group]
+	return m.firstCause(group)
+}
+
+// firstCause is Cause for a caller that holds m.mu.
+func (m *Member) firstCause(group string) *engine.Failure {
 	if g := m.groups[group]; g != nil {
-		c = g.cause
+		return g.first
 	}
-	if c == nil {
-		return nil
+	if c := m.early[group]; c != nil {
+		return c.Failure()
 	}
-	return c.Failure()
+	return nil
 }
 
 // isLost reports whether a rank is lost. A group with a lost member has failed before any later
@@ -211,6 +216,9 @@ func (m *Member) lose(ranks []int, reason engine.Loss) {
 	for _, name := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[name]
 		if f := g.loss(ranks, reason); f != nil && !g.ended {
+			if g.first == nil {
+				g.first = f
+			}
 			m.settleReports(name, f)
 			tell = append(tell, func() { g.fail(f) })
 		}
@@ -282,7 +290,7 @@ func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
 	var f *engine.Failure
 	if c := m.early[name]; c != nil {
 		f = c.Failure()
-		g.ended, g.cause = true, c
+		g.ended = true
 		delete(m.early, name)
 	}
 	for _, rank := range m.losses {
@@ -290,6 +298,7 @@ func (m *Member) Watch(name string, members []int, fail func(*engine.Failure)) {
 			f = l
 		}
 	}
+	g.first = f
 	m.mu.Unlock()
 	if f != nil {
 		fail(f)
@@ -313,13 +322,12 @@ func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 	c := overlay.NewCause(name, f)
 	verdict := make(chan *engine.Failure, 1)
 	m.mu.Lock()
-	first := m.early[name]
-	if g := m.groups[name]; g != nil {
-		c.Members, first = g.members, g.cause
-	}
-	if first != nil {
+	if first := m.firstCause(name); first != nil {
 		m.mu.Unlock()
-		return first.Failure()
+		return first
+	}
+	if g := m.groups[name]; g != nil {
+		c.Members = g.members
 	}
 	m.numReports++
 	c.From, c.Report = m.cfg.Rank, m.numReports

@@ -104,3 +104,18 @@ func TestEarlyCausesAreBounded(t *testing.T) {
 		t.Errorf("%d causes, or not the newest of this rank's groups", len(m.early))
 	}
 }
+
+// TestReportAfterLoss has a rank find, after it was notified of a loss, that a rank that was
+// notified before it has exited. The loss stays the cause.
+func TestReportAfterLoss(t *testing.T) {
+	m := newMember(Config{Rank: 0, Size: 3})
+	m.Watch("g", []int{0, 1, 2}, func(*engine.Failure) {})
+	m.lose([]int{2}, engine.Exited)
+	later := &engine.Failure{Kind: engine.ErrRankLost, Rank: 1, Lost: []int{1}, Facts: engine.Facts{Event: engine.RanksLost, Loss: engine.Exited}}
+	if first := m.Report("g", later); !slices.Equal(first.Lost, []int{2}) {
+		t.Errorf("the first cause is %v", first)
+	}
+	if first := m.Cause("g"); first == nil || !slices.Equal(first.Lost, []int{2}) {
+		t.Errorf("the first cause is %v", first)
+	}
+}
