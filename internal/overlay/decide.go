@@ -23,7 +23,7 @@ func (n *Node) Report(now time.Time, c *Cause) {
 func (n *Node) report(now time.Time, from int, c *Cause) {
 	if first := n.causes[c.Group]; first != nil {
 		if from == n.self {
-			n.act(Action{Do: Fail, Cause: first})
+			n.notify(now, Action{Do: Fail, Cause: first})
 		} else if n.linked(from) {
 			n.send(from, &Message{Kind: Failed, Cause: first})
 		}
@@ -53,9 +53,9 @@ func (n *Node) undecided() []string { return slices.Sorted(maps.Keys(n.pending))
 
 // decide decides on reported causes if this rank is the coordinator, or if the ranks before it have
 // not decided in time. A leaving rank decides nothing: another rank may know that it leaves and
-// decide in its place.
+// decide in its place. A rank that is apart waits: the other ranks may know an earlier cause.
 func (n *Node) decide(now time.Time) {
-	if len(n.pending) == 0 || n.leaving {
+	if len(n.pending) == 0 || n.leaving || n.apart(now) {
 		return
 	}
 	before := 0

@@ -10,6 +10,7 @@
 //
 //  1. Facts are never withdrawn. A rank that learns a fact forwards it on its other links before
 //     it acts on it. A process that exits because of a fact is therefore never taken for its cause.
+//     A rank that has no link to a rank that answers makes one first; see apart in links.go.
 //  2. Each rank keeps links to the ranks at distances 1, 2, 4, ... after it, cyclically. A rank that
 //     is lost, has left or does not answer is skipped, and its successor replaces it. A rank has
 //     O(log n) links, and the ranks that answer are always connected with each other.

@@ -88,6 +88,39 @@ func (n *Node) isolated() bool {
 	return answer
 }
 
+// apart reports whether this rank must not act on losses and causes yet: it can forward them to no
+// rank, and is connecting to one. If the process acted now and exited, another rank could take the
+// exit for the cause. After SuspectAfter the rank acts without a link.
+func (n *Node) apart(now time.Time) bool {
+	return n.canDial && !n.leaving && n.isolated() && (n.apartSince.IsZero() || now.Sub(n.apartSince) < SuspectAfter)
+}
+
+// notify has this rank's groups notified of a loss or a cause, when the rank is not apart.
+func (n *Node) notify(now time.Time, a Action) {
+	if len(n.held) > 0 || n.apart(now) {
+		n.held = append(n.held, a)
+		return
+	}
+	n.act(a)
+}
+
+// releaseHeld performs the actions of notify that have waited for a link, and decides on the causes
+// reported meanwhile.
+func (n *Node) releaseHeld(now time.Time) {
+	switch {
+	case !n.isolated():
+		n.apartSince = time.Time{}
+	case n.apartSince.IsZero():
+		n.apartSince = now
+	}
+	if n.apart(now) {
+		return
+	}
+	n.actions = append(n.actions, n.held...)
+	n.held = nil
+	n.decide(now)
+}
+
 // reconnectIsolated dials at once if no rank that answers has a link with this rank. Without a
 // link, other ranks could learn a fact, act on it and exit before this rank learns it. Goodbyes are
 // acknowledged only when there is a link again, or after SuspectAfter.

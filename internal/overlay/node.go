@@ -35,6 +35,9 @@ type Node struct {
 	byes     uint64 // goodbyes that this rank has sent
 	coverBye uint64 // number of the first goodbye whose acknowledgement covers all departures that this rank has acknowledged
 
+	apartSince time.Time // since when no rank that answers has a link with this rank; zero: one has
+	held       []Action  // Lose and Fail actions that wait for a link; see apart
+
 	actions []Action
 }
 
@@ -155,6 +158,7 @@ func (n *Node) Next() (time.Time, bool) { return n.tickAt, !n.tickAt.IsZero() }
 // arm schedules the next tick. Every input ends with a call of arm.
 func (n *Node) arm(now time.Time) {
 	n.reconnectIsolated(now)
+	n.releaseHeld(now)
 	var next time.Time
 	switch {
 	case len(n.unforwarded) > 0:
@@ -184,7 +188,7 @@ func (n *Node) askSuccessor(now time.Time) {
 
 // due reports whether the next tick has work to do.
 func (n *Node) due() bool {
-	if len(n.pending) > 0 || len(n.unacked) > 0 || n.leaving {
+	if len(n.pending) > 0 || len(n.unacked) > 0 || len(n.held) > 0 || n.leaving {
 		return true
 	}
 	for _, r := range n.active {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 var start = time.Unix(1000, 0)
@@ -256,4 +258,62 @@ func TestMany(t *testing.T) {
 	count("a loss", func() { w.kill(w.procs[size/2]) }, func(p *process) bool { return len(p.lost) == 1 })
 	w.run(w.now.Add(2 * Pace))
 	count("a report", func() { w.report(w.procs[size/3], "g", "aborted") }, func(p *process) bool { return len(p.failed) == 1 })
+}
+
+// TestActWithoutLink has the only link of a rank end, and nothing listen at that peer's address. The
+// rank knows the loss at once. It acts on it, and decides on causes reported meanwhile, after it has
+// sent both on a new link, or after SuspectAfter.
+func TestActWithoutLink(t *testing.T) {
+	for _, linked := range []bool{true, false} {
+		n := newNode(2, 4)
+		n.LinkUp(start, 3, true)
+		n.Receive(start, 3, &Message{Kind: State})
+		n.LinkDropped(start, 0, true)
+		n.Take()
+		n.LinkDown(start, 3, true, engine.Exited)
+		n.DialFailed(start, 3, Refused)
+		n.Report(start, &Cause{Group: "g", Rank: 1})
+		if n.Present(3) {
+			t.Fatal("rank 2 does not know that rank 3 is lost")
+		}
+		list := n.Take()
+		if kinds := acts(list); kinds != "" {
+			t.Fatalf("rank 2 acts (%s) before any other rank can know why", kinds)
+		}
+		if !slices.ContainsFunc(list, func(a Action) bool { return a.Do == Dial && a.Rank == 0 }) {
+			t.Fatalf("rank 0 is not dialed: %+v", list)
+		}
+		if linked {
+			n.LinkUp(start, 0, true)
+			list = n.Take()
+			if i := slices.IndexFunc(list, func(a Action) bool { return a.Do == Send && a.Message.Kind == State }); i != 0 {
+				t.Errorf("rank 2 does not send its facts first: %+v", list)
+			}
+			if kinds := acts(list); kinds != "lose " {
+				t.Errorf("rank 2 acts: %s", kinds) // rank 0 decides on the cause
+			}
+			continue
+		}
+		for _, r := range []int{0, 1} {
+			n.DialFailed(start, r, Unanswered)
+		}
+		n.Tick(start.Add(SuspectAfter))
+		n.Tick(start.Add(SuspectAfter + Pace))
+		if kinds := acts(n.Take()); kinds != "lose fail " {
+			t.Errorf("without a link rank 2 acts: %s", kinds)
+		}
+	}
+}
+
+// acts names the Lose and Fail actions of a list in order.
+func acts(list []Action) (kinds string) {
+	for _, a := range list {
+		switch a.Do {
+		case Lose:
+			kinds += "lose "
+		case Fail:
+			kinds += "fail "
+		}
+	}
+	return kinds
 }

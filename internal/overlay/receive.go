@@ -93,7 +93,7 @@ func (n *Node) spreadLost(now time.Time, from int, ranks []int, reason engine.Lo
 		n.flood(now, m, from)
 	}
 	n.flushLeft(now)
-	n.act(Action{Do: Lose, Ranks: ranks, Reason: reason})
+	n.notify(now, Action{Do: Lose, Ranks: ranks, Reason: reason})
 }
 
 // learnLeft handles the fact that ranks have left. The links are notified by the next tick, with
@@ -156,6 +156,6 @@ func (n *Node) learnCause(now time.Time, from int, c *Cause) {
 	n.flood(now, m, from)
 	n.flushLeft(now)
 	if c.Members == nil || slices.Contains(c.Members, n.self) {
-		n.act(Action{Do: Fail, Cause: c})
+		n.notify(now, Action{Do: Fail, Cause: c})
 	}
 }

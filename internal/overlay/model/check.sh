@@ -50,6 +50,7 @@ else
 	check 0 "right: 4 ranks, 1 killed, 1 exits" -DN=4 -DKILLS=1 -DEXITS=1
 	check 0 "right: 4 ranks, 1 stopped, 1 killed" -DN=4 -DSTOPS=1 -DKILLS=1
 	check 0 "right: 4 ranks, rank 3 killed, rank 2 leaves" -DN=4 -DKILLS=1 -DLEAVES=1 -DVICTIM=3 -DLEAVER=2
+	check 0 "right: 4 ranks, rank 0 leaves, rank 3 killed, 1 exits" -DN=4 -DLEAVES=1 -DKILLS=1 -DEXITS=1 -DLEAVER=0 -DVICTIM=3
 fi
 check 1 "broken: a rank acts before it forwards" -DACTFIRST -DKILLS=1 -DEXITS=1
 check 1 "broken: no redial" -DNOREDIAL -DCUTS=1
@@ -57,5 +58,6 @@ check 1 "broken: a new link begins without the facts" -DN=4 -DNOSTATE -DKILLS=2
 check 1 "broken: a rank exits before its goodbye is noted" -DLEAVEFAST -DLEAVES=2
 check 1 "broken: no suspicion" -DN=4 -DNOSUSPECT -DEVEN -DSTAY -DSTOPS=2 -DREPORTS=1 -DREPORTER=1
 check 1 "broken: greetings of earlier links count" -DN=4 -DOLDGREETING -DKILLS=1 -DLEAVES=1 -DVICTIM=3 -DLEAVER=2
+check 1 "broken: a rank acts without a link" -DACTALONE -DN=4 -DLEAVES=1 -DKILLS=1 -DEXITS=1 -DLEAVER=0 -DVICTIM=3
 check 1 "broken: a repeated goodbye is never acknowledged" -DOVERCOVER -DLEAVES=2
 echo "the right forms have no error, and each broken one was caught"

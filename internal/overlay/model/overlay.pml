@@ -91,6 +91,7 @@ byte lnk[N], made[N], greeted[N], dialing[N], suspected[N];
 byte redial[N], broken[N], unanswered[N], missing[N];
 byte owed[N * N], noted[N];
 byte held[N * N];                    /* the first rank acknowledges a goodbye of the second when it has a link */
+byte waits[N];                       /* losses on which a rank acts when it has a link */
 byte uncovered[N];                   /* departures announced on the links after the last goodbye */
 byte cover;                          /* leaving ranks that have acknowledged a goodbye and must say goodbye again */
 byte want[N];                        /* the rank to which it wants a link; N: none */
@@ -255,7 +256,7 @@ inline die(p) {
 	od;
 	i = 0;
 	nfacts[p] = 0; lostk[p] = 0; leftk[p] = 0; cause[p] = 0; pend[p] = 0; unsaid[p] = 0; uncovered[p] = 0;
-	lnk[p] = 0; made[p] = 0; greeted[p] = 0; dialing[p] = 0; suspected[p] = 0;
+	lnk[p] = 0; made[p] = 0; greeted[p] = 0; dialing[p] = 0; suspected[p] = 0; waits[p] = 0;
 	redial[p] = 0; broken[p] = 0; unanswered[p] = 0; missing[p] = 0;
 	noted[p] = 0; nosend[p] = 0; want[p] = N
 }
@@ -289,7 +290,14 @@ inline learnLost(x, from) {
 		:: else ->
 			flush();
 #ifndef ACTFIRST
-			react(x)
+			if
+#ifndef ACTALONE
+			:: isolated(me) -> waits[me] = waits[me] | bit(x)
+			:: !isolated(me) -> react(x)
+#else
+			:: react(x)
+#endif
+			fi
 #endif
 		fi
 	:: else
@@ -321,7 +329,7 @@ inline learnCause(r, from) {
 }
 
 /* true if no rank before me answers */
-#define coordinator ((answering(me) & (bit(me) - 1)) == 0)
+#define coordinator (!isolated(me) && (answering(me) & (bit(me) - 1)) == 0)
 
 inline report(r, from) {
 	if
@@ -422,7 +430,11 @@ inline release(q) {
 	do
 	:: held[at(me, q)] > 0 -> held[at(me, q)]--; if :: has(lnk[me], q) -> put(me, q, NOTED) :: else fi
 	:: held[at(me, q)] == 0 -> break
-	od
+	od;
+	if
+	:: has(waits[me], q) -> waits[me] = waits[me] & ~bit(q); react(q)
+	:: else
+	fi
 }
 
 inline receive(q) {
@@ -505,7 +517,7 @@ inline dial(q) {
 #define gives(q) nempty(c[at(q, me)])
 #define falsely(q) (doubts > 0 && !over && asked(q))
 #define ends(q) (!has(leaving, me) && has(missing[me], q) && quiet)
-#define frees(q) (held[at(me, q)] > 0 && !isolated(me))
+#define frees(q) ((held[at(me, q)] > 0 || has(waits[me], q)) && !isolated(me))
 #define step(q) (frees(q) || gives(q) || dials(q) || doubt(q) || falsely(q) || hear(q) || surplus(q) || ends(q))
 
 /* One step at a time. Its result is applied at its end: found is a lost rank,
@@ -539,7 +551,7 @@ tail:		if
 		fi;
 		if :: !has(dead, me) -> rewant(me) :: else fi;
 		peer = 0; source = me; found = N; decided = N }
-	:: atomic { runs(me) && pend[me] != 0 && (coordinator || quiet) -> decided = pend[me] - 1; goto tail }
+	:: atomic { runs(me) && pend[me] != 0 && (coordinator || (quiet && !isolated(me))) -> decided = pend[me] - 1; goto tail }
 	:: atomic { runs(me) && reports > 0 && !over && me == REPORTER && !has(leaving, me) && cause[me] == 0 && pend[me] == 0 -> reports--; report(me, me); goto tail }
 	:: atomic { runs(me) && flushes(me) -> flush() }
 	:: atomic { runs(me) && leaves > 0 && !over && !has(leaving, me) && me == LEAVER ->
