@@ -13,7 +13,8 @@ import (
 // An elasticProgram continues after losses. Its ranks add to a running sum, among
 // other operations, and shrink when an operation fails, until all remaining ranks
 // agree that all steps are done. It records the state of each rank, so that the
-// ranks can be compared. Ranks are numbered as at the beginning.
+// ranks can be compared. The records need no lock, because the simulator runs one
+// rank at a time. Ranks are numbered as at the beginning.
 type elasticProgram struct {
 	seed    uint64
 	steps   int
@@ -82,7 +83,9 @@ type rankRun struct {
 	took       []step
 }
 
-// rankMain is a rank's function.
+// rankMain is a rank's function. A failed operation makes the rank shrink, and is
+// not an error. rankMain returns the error of Agree or Shrink, or that of a wrong
+// result.
 func (l *elasticProgram) rankMain(ctx context.Context, c *tutti.Comm) error {
 	s := &rankRun{elasticProgram: l, id: c.Rank(), c: c, generation: c.Stats().Comm}
 	for r := range c.Size() {
@@ -124,7 +127,8 @@ func (s *rankRun) op(err error) error {
 	return err
 }
 
-// work does the remaining steps.
+// work does the remaining steps. It returns the first error of an operation, or an
+// errWrong for a wrong result; s.took has the steps that are done.
 func (s *rankRun) work(ctx context.Context) error {
 	if s.ids == nil {
 		if err := s.exchangeIDs(ctx); err != nil {
@@ -160,7 +164,8 @@ func (s *rankRun) work(ctx context.Context) error {
 	return nil
 }
 
-// randomOp runs another operation, the same on all ranks, and checks its result.
+// randomOp runs another operation, the same on all ranks, and checks its result. It
+// returns the error of the operation, or an errWrong.
 func (s *rankRun) randomOp(ctx context.Context, rnd *rand.Rand, k int) error {
 	n, me := s.c.Size(), s.c.Rank()
 	root := rnd.IntN(n)
@@ -239,7 +244,9 @@ func (s *rankRun) useSubgroup(ctx context.Context, k int) error {
 	return errors.Join(err, sub.Close())
 }
 
-// shrink continues with the remaining ranks.
+// shrink continues with the remaining ranks: it replaces s.c and drops the steps
+// that not all of them have completed. If it returns an error of Shrink, s.c is
+// still the old Comm.
 func (s *rankRun) shrink(ctx context.Context) error {
 	if s.progress[s.generation] == nil {
 		s.progress[s.generation] = make(map[int]uint64)
@@ -270,7 +277,8 @@ func (s *rankRun) shrink(ctx context.Context) error {
 	return nil
 }
 
-// exchangeIDs finds out which ranks are in a new Comm.
+// exchangeIDs finds out which ranks are in a new Comm. A difference from the
+// members that another rank recorded is a violation.
 func (s *rankRun) exchangeIDs(ctx context.Context) error {
 	ids := make([]int, s.c.Size())
 	if err := s.op(s.c.AllGather(ctx, tutti.Of(ids), tutti.Of([]int{s.id}))); err != nil {

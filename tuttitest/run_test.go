@@ -14,7 +14,9 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// program uses most of the API of a Comm and checks the results.
+// program uses most of the API of a Comm and checks the results. It runs on every
+// rank, and returns the first error or wrong result. The task that waits for w2
+// sets err, which is read after join.
 func program(ctx context.Context, c *tutti.Comm) error {
 	n := c.Size()
 	for round := range 2 {

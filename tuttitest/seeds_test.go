@@ -80,6 +80,9 @@ func (d *seedStats) String() string {
 		d.shrunk, d.finished, d.excluded, d.failed)
 }
 
+// seed runs the program without a fault, where every rank must succeed, and then
+// with one or two faults, which check judges. Every 16th seed repeats the last run,
+// which must have the same log. The error names the faults.
 func (d *seedStats) seed(seed uint64) error {
 	rnd := rand.New(rand.NewPCG(seed, 6))
 	ranks := 2 + rnd.IntN(7)
@@ -121,7 +124,8 @@ func (d *seedStats) seed(seed uint64) error {
 	return nil
 }
 
-// drawLaterFault draws a fault that happens after the existing faults.
+// drawLaterFault draws a fault that happens after the existing faults. It returns
+// false if no rank that is alive sends anything after them.
 func drawLaterFault(rnd *rand.Rand, opt *Options, res *Result) (Fault, bool) {
 	left, any := make([]int, len(res.Messages)), false
 	for r, n := range res.Messages {
@@ -138,6 +142,8 @@ func drawLaterFault(rnd *rand.Rand, opt *Options, res *Result) (Fault, bool) {
 	return Fault{Kind: Kind(d.Kind), Rank: d.Rank, Message: d.Message + res.all.SentThen[d.Rank], For: d.For, Peers: d.Peers}, true
 }
 
+// run runs the program once, with fresh records. It returns an error if the run
+// fails, a fault does not happen, or a rank has recorded a violation.
 func (d *seedStats) run(opt Options, l *elasticProgram) (*Result, error) {
 	l.begin(opt.Ranks)
 	res, err := Simulate(opt, l.rankMain)
@@ -155,7 +161,10 @@ func (d *seedStats) run(opt Options, l *elasticProgram) (*Result, error) {
 	return res, l.violation
 }
 
-// check checks a run with faults.
+// check returns the first violation in a run with faults. Ranks that have completed
+// the program must have equal endings. The numbers that ended the generations must
+// be right. Any other survivor must have an error that the faults explain. check
+// also counts the results in d.
 func (d *seedStats) check(opt *Options, l *elasticProgram, res *Result) error {
 	var first *ending
 	for r, e := range l.endings {

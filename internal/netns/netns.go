@@ -73,7 +73,8 @@ func unsupported(err error) bool {
 		func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
-// add makes one host.
+// add makes one host and connects it to the switch. If it fails after it has made the namespace,
+// the host is in n.hosts, so that Close deletes it.
 func (n *Network) add(host string, h int) error {
 	if err := ip("netns", "add", host); err != nil {
 		return err
@@ -191,7 +192,8 @@ func (n *Network) Close() error {
 	return errors.Join(errs...)
 }
 
-// deleteStale deletes the namespaces of processes that have exited without Close.
+// deleteStale deletes the namespaces of processes that have exited without Close. It ignores
+// errors.
 func deleteStale() {
 	list, err := os.ReadDir("/run/netns")
 	if err != nil {

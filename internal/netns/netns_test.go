@@ -84,6 +84,9 @@ func setNeighbours(t *testing.T, n *Network) {
 	}
 }
 
+// TestNetwork starts this binary on three hosts as talk, and checks which datagrams arrive before
+// and after DropInbound, Isolate, Disconnect and Reconnect. A process ends when the test closes its
+// standard input. The test is skipped where namespaces are not available.
 func TestNetwork(t *testing.T) {
 	self := proctest.Self(t)
 	n, err := New(1, 3, false)

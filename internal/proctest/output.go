@@ -12,7 +12,7 @@ import (
 // is empty.
 type Output struct {
 	mu  sync.Mutex
-	buf bytes.Buffer
+	buf bytes.Buffer // guarded by mu
 }
 
 func (o *Output) Write(p []byte) (int, error) {

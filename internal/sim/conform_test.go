@@ -35,6 +35,10 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// runCase runs one case of the conformance suite on all simulated ranks. Without a
+// fault every rank must return nil. With a fault every survivor must return an
+// engine.Failure that passes the case's check, and all survivors must report the
+// same text.
 func runCase(t *testing.T, seed uint64, c *enginetest.Case) {
 	ranks := enginetest.NewRankFactory()
 	res := must(t, Options{Seed: seed, Ranks: c.Ranks}, func(ctx context.Context, s *Rank) error {

@@ -27,7 +27,8 @@ type member struct {
 
 var _ engine.Hosted = (*member)(nil)
 
-// join makes a process's engine in a group.
+// join makes a process's engine in a group. Losses and a first cause that the
+// process learned earlier fail the engine at once.
 func (a *participant) join(g *group) *member {
 	w, rank := a.j.w, slices.Index(g.ranks, a.rank)
 	m := &member{g: g, p: a.p, at: a}
@@ -173,6 +174,10 @@ func (m *member) Run(ctx context.Context, seq uint64, calls []engine.Call) error
 	return err
 }
 
+// checkStuck is an event that repeats while Run runs. If the rank's position has
+// not changed since the last check, it sends the position to the group, once per
+// position. It stops when the process is dead, the engine is closed, or no
+// operation runs.
 func (m *member) checkStuck() {
 	w, p := m.g.w, m.p
 	if p.dead || m.closed || !m.busy {

@@ -104,6 +104,7 @@ func (a *participant) perform() {
 	a.arm()
 }
 
+// carryOut performs one action of the Node.
 func (a *participant) carryOut(x *overlay.Action) {
 	switch x.Do {
 	case overlay.Send:
@@ -123,7 +124,8 @@ func (a *participant) carryOut(x *overlay.Action) {
 	}
 }
 
-// arm schedules the Node's next tick.
+// arm schedules the Node's next tick, unless an earlier one is scheduled. While the
+// participant leaves, it ticks every leavePace.
 func (a *participant) arm() {
 	w := a.j.w
 	t, due := a.node.Next()
@@ -202,7 +204,9 @@ func (d *dial) fail(why overlay.DialResult) {
 	}
 }
 
-// dial connects to another participant.
+// dial connects to another participant and returns at once. An event later passes
+// the result to the Node: a link, or the reason why there is none. A participant
+// that has died or closed meanwhile gets no result.
 func (a *participant) dial(to *participant) {
 	w, d := a.j.w, &dial{from: a, to: to}
 	w.later(w.net.delay(a.p.rank, to.p.rank), func() {
@@ -240,7 +244,8 @@ func (d *dial) accept() {
 	to.step(func(now time.Time) { to.node.LinkUp(now, a.rank, false) })
 }
 
-// up adds the new link at the side that has dialed.
+// up adds the new link at the side that has dialed. If this side has given up or
+// closed meanwhile, the link ends at the other side.
 func (d *dial) up(l *controlLink) {
 	a, to, w := d.from, d.to, d.from.j.w
 	if d.over || a.closed {

@@ -79,7 +79,9 @@ func (p *proc) beforeSend(to *proc) bool {
 	return sent
 }
 
-// fire makes a fault happen.
+// fire makes fault i happen, unless its process is dead or has left. to is the
+// receiver of the message that triggers it; nil for a fault at a virtual time. The
+// caller is the sending task, or an event of the simulator.
 func (w *World) fire(i int, to *proc) {
 	f := &w.opt.Faults[i]
 	p := w.procs[f.Rank]

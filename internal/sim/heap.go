@@ -29,6 +29,7 @@ func (h *heap) push(e event) {
 	}
 }
 
+// pop removes and returns the first event. The heap must not be empty.
 func (h *heap) pop() event {
 	s := *h
 	first := s[0]

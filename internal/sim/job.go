@@ -155,7 +155,9 @@ func (j *job) group(name string, ranks []int) *group {
 	return g
 }
 
-// end ends the connections to a rank, as another rank sees it.
+// end ends the data connections to a rank, as another rank sees it, and with
+// control also the control connections. Only the first error is kept. The waits of
+// the rank's groups that contain the lost rank check again.
 func (j *job) end(at, of *participant, err error, control bool) {
 	if at == of || at.p.dead {
 		return
@@ -217,7 +219,9 @@ func (s *Rank) Enter(ctx context.Context, addr string, rank, size int) (engine.E
 	return a.join(j.groups[j.name]), a, nil
 }
 
-// hello tells rank 0 that this rank joins.
+// hello tells rank 0 that this rank joins. It does not wait for the answer, for
+// which Enter waits. Two processes that join as the same rank violate an invariant
+// of the run.
 func (a *participant) hello() {
 	j, hub := a.j, a.j.rank0().p
 	a.p.checkpoint()
@@ -243,7 +247,8 @@ func (a *participant) hello() {
 	a.p.checkpoint()
 }
 
-// maybeBegin notifies all ranks if all have joined.
+// maybeBegin starts the control channel and notifies all ranks, once all have
+// joined. A second job of the same generation is recorded as a violation.
 func (j *job) maybeBegin() {
 	if j.joined < len(j.participants) || j.formed {
 		return
@@ -282,7 +287,8 @@ func (a *participant) absent() (list []int) {
 	return list
 }
 
-// giveUpJoining ends a process's attempt to join: its connections end.
+// giveUpJoining ends a process's attempt to join: its connections end. If rank 0
+// gives up before all have joined, it refuses all ranks.
 func (a *participant) giveUpJoining() {
 	j := a.j
 	a.state.Store(refused)

@@ -110,7 +110,9 @@ func (m *mesh) arrived(from *mesh) bool { return !m.closed && m.at.cut[from.at.r
 // Close ends the connections. Data that was sent still arrives.
 func (m *mesh) Close() error { return m.Leave(nil) }
 
-// Leave is Close with a reason.
+// Leave is Close with a reason. It announces to each connected peer, after all
+// data, that nothing will follow. A second call, or a call of a dead process, does
+// nothing. The error is always nil.
 func (m *mesh) Leave(why *transport.Head) error {
 	if m.closed || m.p.dead {
 		return nil
@@ -223,7 +225,10 @@ func (m *mesh) sendFrame(t *exchangeState) error {
 	return nil
 }
 
-// takeFrame takes the first frame that has arrived, if there is one.
+// takeFrame takes the first frame that has arrived, if there is one. If none has
+// arrived, it returns nil, or the reason why none will arrive; the exchange is
+// complete when t.in is nil. The acknowledgement that it sends makes room in the
+// sender's window.
 func (m *mesh) takeFrame(t *exchangeState) error {
 	f := t.in
 	c := m.peer(f.Peer)

@@ -73,7 +73,9 @@ func (l *simNetwork) delay(from, to int) int64 {
 // on average.
 const spikeInterval = 200
 
-// send puts a packet on a lane.
+// send puts a packet on a lane. arrive is called in an event, in the order of the
+// lane, unless the receiver is dead then. A packet that a partition blocks waits
+// for heal.
 func (l *simNetwork) send(n *lane, bytes int, arrive func()) {
 	if l.blocked(n.from.rank, n.to.rank) {
 		if len(n.held) == 0 {

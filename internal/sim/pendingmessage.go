@@ -63,7 +63,9 @@ func (c *peer) match() {
 	}
 }
 
-// Finish waits until a message is delivered.
+// Finish waits until a message is delivered. It returns an error if the peer is
+// lost, if w's context or time limit ends, or if the receiver refuses the message.
+// A receive that has no send yet is then withdrawn.
 func (m *mesh) Finish(w *wait.Waiter, msg *transport.Message) error {
 	m.p.checkpoint()
 	x, ok := msg.State.(*pendingMessage)
@@ -87,7 +89,9 @@ func (m *mesh) Finish(w *wait.Waiter, msg *transport.Message) error {
 	}
 }
 
-// deliver does what is possible without waiting.
+// deliver does what is possible without waiting, and reports whether this side is
+// done. A receive is done when the body of its send is copied. A send is done when
+// the acknowledgement of the receiver has arrived.
 func (m *mesh) deliver(x *pendingMessage) (bool, error) {
 	if x.over {
 		return true, nil

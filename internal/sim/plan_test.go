@@ -26,6 +26,8 @@ type plan struct {
 	rnd     *rand.Rand
 }
 
+// newPlan draws the options and the program of a seed. Equal seeds give equal
+// plans.
 func newPlan(seed uint64) *plan {
 	rnd := rand.New(rand.NewPCG(seed, 3))
 	p := &plan{rnd: rnd}
@@ -62,6 +64,8 @@ var algorithms = []network.Algorithms{
 	{AllReduce: network.Bruck},
 }
 
+// steps draws a program of collectives, messages and steps inside subgroups. depth
+// is how many levels of subgroups it may have.
 func (p *plan) steps(depth int) enginetest.Program {
 	// The first step makes every rank send, so that every fault is triggered.
 	program := enginetest.Program{{Ops: []enginetest.Op{{Verb: engine.Barrier}}}}
@@ -97,6 +101,7 @@ func (p *plan) size() int {
 	return p.rnd.IntN(100)
 }
 
+// op draws a collective with arguments that are valid for its verb and type.
 func (p *plan) op() enginetest.Op {
 	o := enginetest.Op{
 		Verb: engine.AllReduce + engine.Verb(p.rnd.IntN(int(engine.Barrier))),

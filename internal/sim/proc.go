@@ -128,7 +128,9 @@ func (p *proc) receive(do func()) {
 	}
 }
 
-// stop stops the process, forever or until resume.
+// stop stops the process, forever or until resume. Its ready tasks wait in
+// p.waiting. The run does not wait for the tasks of a process that is stopped
+// forever.
 func (p *proc) stop(forGood bool) {
 	s := p.w.s
 	p.suspended, p.stopped = true, forGood

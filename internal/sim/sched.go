@@ -49,7 +49,8 @@ type task struct {
 // killed is the panic value that ends a coroutine of a dead process.
 type killed struct{}
 
-// spawn makes a task that is ready to run.
+// spawn makes a coroutine that runs f, and makes it ready. Only step and drain
+// resume it. If the process is dead by then, f is not called.
 func (s *sched) spawn(p *proc, f func()) *task {
 	t := &task{p: p, number: len(s.tasks)}
 	t.ctx.fire = func() { s.unpark(t) }
@@ -158,7 +159,10 @@ func (e *HangError) Error() string {
 // errPanic is wrapped by the error of a run in which a rank panicked.
 var errPanic = errors.New("a simulated rank panicked")
 
-// run runs until all tasks have ended.
+// run resumes ready tasks, and performs events when none is ready, until every live
+// task has ended. limit is a virtual time in nanoseconds. run returns a HangError
+// if no event is left or the next one is after limit, and an error that wraps
+// errPanic if a task panicked. The caller then ends the remaining tasks with drain.
 func (s *sched) run(limit int64) error {
 	for s.live > 0 {
 		if n := len(s.ready); n > 0 {
@@ -187,7 +191,9 @@ func (s *sched) run(limit int64) error {
 	return nil
 }
 
-// step runs a task until it waits.
+// step runs a task until it parks or ends, and then fires the waits of contexts
+// that the task has ended. It returns an error that wraps errPanic if the task
+// panicked. The death of the task's process is no error.
 func (s *sched) step(t *task) error {
 	s.log.note(s.now, "run", t.p.rank, t.number, 0)
 	s.running = t
@@ -217,7 +223,9 @@ func (s *sched) hang(why string) error {
 	return e
 }
 
-// drain ends all remaining coroutines, so that nothing of a run remains.
+// drain ends all remaining coroutines, so that nothing of a run remains. It marks
+// every process dead, and resumes each task, which then panics with killed and
+// unwinds.
 func (s *sched) drain() {
 	for _, t := range s.tasks {
 		t.p.dead = true

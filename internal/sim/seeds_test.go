@@ -62,6 +62,9 @@ func (d *seedStats) String() string {
 		d.failedRuns, d.correct, d.withError, d.withRemoteError)
 }
 
+// seed runs a plan without a fault, where every rank must succeed, and then with a
+// drawn fault, which check judges. Every 16th seed repeats the second run, which
+// must have the same log. The error names the fault.
 func (d *seedStats) seed(seed uint64) error {
 	p := newPlan(seed)
 	w, res, err := p.run()
@@ -91,7 +94,10 @@ func (d *seedStats) seed(seed uint64) error {
 	return nil
 }
 
-// check checks a run with a fault.
+// check returns the first violation in a run with a fault. Each survivor must have
+// succeeded or return an engine.Failure. The cause of each failed group must fit
+// the fault and be the same on all its ranks. The last rank must return in time.
+// check also counts the results in d.
 func (d *seedStats) check(w *World, res *Result, f *Fault) error {
 	if !res.Fired[0] {
 		return errors.New("the fault did not happen")
@@ -189,7 +195,8 @@ func lossUnknown(w *World, f *Fault, kind error, lost []int) bool {
 	return long && kind == engine.ErrRankLost && !slices.ContainsFunc(lost, func(r int) bool { return !w.procs[r].left })
 }
 
-// checkCause checks the cause of a survivor's group.
+// checkCause returns an error unless the cause of a survivor's group fits the fault
+// in its kind and its lost ranks. m must have failed.
 func (d *seedStats) checkCause(w *World, res *Result, f *Fault, m *member) error {
 	c := m.Failure()
 	kind, ranks := c.Kind, m.g.ranks

@@ -17,7 +17,8 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// allReduce adds one to n elements on every rank and checks the result.
+// allReduce sums n elements over all ranks. It returns an error if the operation
+// fails or a sum is wrong.
 func allReduce(ctx context.Context, e engine.Engine, seq uint64, n int) error {
 	s := make([]float32, n)
 	for i := range s {
@@ -85,7 +86,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestThousand loses one of a thousand ranks during an AllReduce.
+// TestThousand loses one of a thousand ranks during an AllReduce, with three
+// algorithms. Every other rank must get an ErrRankLost that names only that rank.
 func TestThousand(t *testing.T) {
 	ranks := 1000
 	if testing.Short() || race.Enabled {

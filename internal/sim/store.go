@@ -75,7 +75,10 @@ func request[T any](ctx context.Context, c *client, ready func() bool, serve fun
 	return answer.value, answer.err
 }
 
-// ask sends a request and waits for the answer.
+// ask sends a request and parks the calling task until the answer arrives or ctx
+// ends. The server forgets an abandoned request that still waits for a key. If a
+// fault has cut the connection, ask returns errCut; the server may serve the
+// request nevertheless.
 func (c *client) ask(ctx context.Context, x *storeRequest) error {
 	c.p.checkpoint()
 	if err := ctx.Err(); err != nil {
@@ -101,7 +104,8 @@ func (c *client) ask(ctx context.Context, x *storeRequest) error {
 	return err
 }
 
-// take serves a request, now or when it is ready.
+// take serves a request that has arrived, now or when it is ready. It runs in an
+// event of the simulator.
 func (a *storeServer) take(x *storeRequest) {
 	if x.ready != nil && !x.ready() {
 		a.waiting = append(a.waiting, x)

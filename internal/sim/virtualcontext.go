@@ -138,7 +138,8 @@ func (c *contexts) remove(w *ctxWait) {
 // keepContexts is how many contexts without waiters are kept.
 const keepContexts = 64
 
-// sweep fires the waits of contexts that have ended.
+// sweep fires the waits of contexts that have ended. It also forgets contexts
+// without waits when there are more than keepContexts.
 func (c *contexts) sweep() {
 	for i := 0; i < len(c.list); i++ {
 		g := c.list[i]

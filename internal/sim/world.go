@@ -121,6 +121,9 @@ func Run(opt Options, body func(ctx context.Context, s *Rank) error) (*Result, e
 	return newWorld(opt).run(body)
 }
 
+// run starts one task per rank, and runs the simulator until all of them have ended
+// or hang. Each task sets only its own element of res.Errs. When run returns, no
+// coroutine remains.
 func (w *World) run(body func(ctx context.Context, s *Rank) error) (*Result, error) {
 	opt := w.opt
 	first := w.newJob("world", opt.Ranks)
@@ -165,6 +168,8 @@ func (w *World) run(body func(ctx context.Context, s *Rank) error) (*Result, err
 // errUnwound is the error of a rank whose function has not returned.
 var errUnwound = errors.New("the function did not return")
 
+// newWorld makes the processes, the network and the store of a run. opt must have
+// its defaults; see Fill.
 func newWorld(opt Options) *World {
 	s := &sched{
 		choice: rand.New(rand.NewPCG(opt.Seed, 1)), log: log{hash: engine.HashStart, out: opt.Log},
