@@ -38,11 +38,11 @@ type Listener struct {
 	closed   chan struct{}
 	handlers sync.WaitGroup
 
-	mu       sync.Mutex
-	conns    map[*net.UnixConn]bool
-	unproven []*net.UnixConn      // oldest first
-	requests map[string][]pending // by digest of the segment's name
-	passing  map[string]chan struct{}
+	mu       sync.Mutex               // guards the fields below
+	conns    map[*net.UnixConn]bool   // nil: closed
+	unproven []*net.UnixConn          // oldest first
+	requests map[string][]pending     // by digest of the segment's name
+	passing  map[string]chan struct{} // by digest: wakes the active Pass
 }
 
 // A pending is a request whose segment is not passed yet.
@@ -112,7 +112,9 @@ func (l *Listener) admit(c *net.UnixConn) bool {
 	return true
 }
 
-// handle serves a connection until it ends, in a goroutine of its own.
+// handle serves a connection, in a goroutine of its own. It queues a valid request for Pass, and
+// returns when the other side closes the connection. Without a valid request it returns after
+// proofTime. The caller closes the connection.
 func (l *Listener) handle(c *net.UnixConn) {
 	if err := c.SetDeadline(time.Now().Add(proofTime)); err != nil {
 		return

@@ -65,7 +65,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 }
 
 // TestPass passes a segment to processes, some of which request it before Pass. All see what the
-// others write.
+// others write. Goroutine r sets only maps[r].
 func TestPass(t *testing.T) {
 	const name, early, n = "tutti-pass", 5, 12
 	l, s := served(t), made(t, "tutti-pass", n)
@@ -195,7 +195,8 @@ func TestFetchEvicted(t *testing.T) {
 	}
 }
 
-// impostor listens at an address and handles the connections one after the other.
+// impostor listens at an address and handles the connections one after the other, in a goroutine
+// that ends with the test.
 func impostor(t *testing.T, addr []byte, handle func(c *net.UnixConn, i int)) *net.UnixListener {
 	t.Helper()
 	l, err := net.ListenUnix("unixpacket", &net.UnixAddr{Name: socketName(addr), Net: "unixpacket"})
@@ -238,7 +239,8 @@ func answerWith(t *testing.T, c *net.UnixConn, addr []byte, name string, rank in
 	_, _ = c.Read(make([]byte, 1)) // until the peer closes
 }
 
-// TestRefused requests a segment that the requesting process must not have.
+// TestRefused requests a segment with requests that are invalid, and as a rank that must not have
+// it. All are refused, and the right ranks still get the segment.
 func TestRefused(t *testing.T) {
 	const name = "tutti-strangers"
 	l, s := served(t), made(t, name, 3)
@@ -396,7 +398,8 @@ func TestLateDescriptors(t *testing.T) {
 	eventually(t, "no descriptors", func() bool { return countDescriptors(t, name) == before })
 }
 
-// TestFetchGone requests a segment from a process that exits or does not exist.
+// TestFetchGone requests a segment from a process that exits or does not exist. Fetch returns
+// ErrGone.
 func TestFetchGone(t *testing.T) {
 	for _, how := range []string{"never there", "before", "while it waits"} {
 		t.Run(how, func(t *testing.T) {

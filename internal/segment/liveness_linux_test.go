@@ -25,7 +25,8 @@ type holder struct {
 	Why  string // why it has no Liveness
 }
 
-// TestLivenessHolder is that process: it holds a Liveness until it is killed.
+// TestLivenessHolder is that process: it holds a Liveness until it is killed or its
+// standard input ends.
 func TestLivenessHolder(t *testing.T) {
 	if os.Getenv(holderEnv) == "" {
 		t.Skip("this is the process of TestLiveness")
@@ -47,6 +48,7 @@ func TestLivenessHolder(t *testing.T) {
 }
 
 // TestLiveness reads the memory of a process with a Liveness, and kills the process.
+// Afterwards the memory of another process with its PID must not be read as its own.
 func TestLiveness(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), proctest.Self(t), "-test.run=^TestLivenessHolder$")
 	cmd.Env = append(os.Environ(), holderEnv+"=1")
@@ -116,7 +118,8 @@ func TestLiveness(t *testing.T) {
 	}
 }
 
-// TestLivenessClose closes a Liveness.
+// TestLivenessClose closes a Liveness. The process then counts neither as running
+// nor as ended, and its memory can still be read.
 func TestLivenessClose(t *testing.T) {
 	s, err := New("tutti-test", 2, LivenessBytes, 0)
 	if err != nil {

@@ -52,7 +52,8 @@ func (l *ParkingLot) now() time.Time {
 	return time.Now()
 }
 
-// parkInScheduler waits until c is ready in a ParkingLot with a Scheduler.
+// parkInScheduler waits until c is ready in a ParkingLot with a Scheduler. It returns the error of
+// Check if the wait must end first.
 func (w *Waiter) parkInScheduler(c Cond) error {
 	for !c.Ready() {
 		if _, err := w.Check(); err != nil {

@@ -83,7 +83,8 @@ func (l *ParkingLot) Wake(word *atomic.Uint64) {
 	}
 }
 
-// wake wakes the parked waiters of this process whose condition is true.
+// wake wakes the parked waiters of this process whose condition is true. It runs in the goroutine
+// that has stored a word, and does not block: a token that is already there suffices.
 func (l *ParkingLot) wake() {
 	if l.scheduler != nil {
 		l.scheduler.Wake(l)
@@ -320,7 +321,9 @@ func (w *Waiter) WaitWhileEqual(word *atomic.Uint64, v uint64) {
 	}
 }
 
-// park sleeps until the condition may have changed.
+// park sleeps until a wake-up, a stop, the end of the context, or the timeout. It returns no
+// reason: the caller checks the condition and calls Check. lot.mu guards the list of waiters and
+// w.cond.
 func (w *Waiter) park(c Cond, now time.Time) {
 	select {
 	case <-w.token: // a token of an earlier wait

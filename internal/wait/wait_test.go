@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestEnds ends waits for every reason, while spinning and while parked.
+// TestEnds ends waits for every reason, while spinning and while parked. A timer's goroutine ends
+// the wait. No waiter may stay in the ParkingLot.
 func TestEnds(t *testing.T) {
 	var word, gone atomic.Uint64
 	for name, test := range map[string]struct {
