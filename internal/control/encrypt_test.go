@@ -252,7 +252,7 @@ func TestEncryptedSilence(t *testing.T) {
 type recordingListener struct {
 	net.Listener
 	mu   sync.Mutex
-	seen []byte
+	seen []byte // guarded by mu
 }
 
 type tappedConn struct {
@@ -344,7 +344,8 @@ func TestRelayed(t *testing.T) {
 	}
 }
 
-// relay forwards one connection.
+// relay forwards the handshake of one connection, for which it ends TLS on both sides. It runs in
+// a goroutine of the test and returns its first error.
 func relay(l net.Listener, addr string, encrypt *tls.Config) error {
 	defer l.Close()
 	near, err := l.Accept()

@@ -109,7 +109,8 @@ func FuzzRank(f *testing.F) {
 	})
 }
 
-// FuzzControl sends arbitrary bytes to the listener of a running job.
+// FuzzControl sends arbitrary bytes to the listener of a running job. The answer is short, and
+// the ranks can still call Gather.
 func FuzzControl(f *testing.F) {
 	members, _ := joinAll(f, 3)
 	f.Cleanup(func() { leave(f, members) })

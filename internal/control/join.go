@@ -116,7 +116,8 @@ func disconnected(err error) bool {
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// joinOver joins on a new connection.
+// joinOver joins on a new connection, and starts the goroutine that reads from it. It closes the
+// connection if it fails or ctx ends first.
 func (m *Member) joinOver(ctx context.Context, nc net.Conn) error {
 	// Closing the connection ends every read when ctx ends.
 	stop := context.AfterFunc(ctx, func() { nc.Close() })

@@ -27,7 +27,8 @@ func joinAll(t testing.TB, n int) ([]*Member, *proctest.Output) {
 	return joinAllTLS(t, n, nil)
 }
 
-// joinAllTLS joins n ranks, with TLS if encrypt is not nil.
+// joinAllTLS joins n ranks, with TLS if encrypt is not nil. It returns the members and their log,
+// and fails the test if a rank cannot join.
 func joinAllTLS(t testing.TB, n int, encrypt *tls.Config) ([]*Member, *proctest.Output) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -57,7 +58,8 @@ func joinAllTLS(t testing.TB, n int, encrypt *tls.Config) ([]*Member, *proctest.
 	return members, log
 }
 
-// leave closes all members concurrently.
+// leave closes all members concurrently. An error, or a Close that exceeds deadline, fails the
+// test.
 func leave(t testing.TB, members []*Member) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
@@ -76,6 +78,8 @@ func leave(t testing.TB, members []*Member) {
 	}
 }
 
+// TestJoinAndGather joins five ranks. All know the blobs of all, and three of them exchange
+// further blobs by Gather.
 func TestJoinAndGather(t *testing.T) {
 	members, _ := joinAll(t, 5)
 	defer leave(t, members)
@@ -99,7 +103,8 @@ func TestJoinAndGather(t *testing.T) {
 	ranks.Wait()
 }
 
-// TestGatherLoss lets a rank leave during a Gather.
+// TestGatherLoss ends a rank's connection during a Gather. The Gathers of the other members fail
+// and name that rank, and so does a later one.
 func TestGatherLoss(t *testing.T) {
 	members, _ := joinAll(t, 4)
 	some := []int{0, 1, 2}
@@ -170,7 +175,7 @@ func TestFirstCause(t *testing.T) {
 	}
 }
 
-// TestLoss cuts one rank's connection.
+// TestLoss kills a rank. On the other ranks only the group with that rank is notified.
 func TestLoss(t *testing.T) {
 	for _, who := range []int{0, 2} {
 		members, _ := joinAll(t, 3)
@@ -207,7 +212,8 @@ func kill(m *Member) {
 	}
 }
 
-// TestMissing starts a job without one of its ranks.
+// TestMissing starts a job without one of its ranks. When ctx ends, Join fails and names the
+// missing ranks.
 func TestMissing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
@@ -306,7 +312,8 @@ func (c *closeConn) Close() error {
 	return err
 }
 
-// TestRefusals connects peers that must not join to a formed job.
+// TestRefusals connects peers that must not join to a formed job. Each of them leaves one line in
+// the log.
 func TestRefusals(t *testing.T) {
 	members, log := joinAll(t, 2)
 	defer leave(t, members)

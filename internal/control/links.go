@@ -162,7 +162,8 @@ func (m *Member) flush(out *outbox) {
 	out.to = out.to[:0]
 }
 
-// dial connects to a rank in the background. The caller holds nodeMu.
+// dial connects to a rank in a goroutine, which passes the result to the node. If this rank has
+// left by then, the connection is closed. The caller holds nodeMu.
 func (m *Member) dial(rank int) {
 	m.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(m.ctx, dialTime)
@@ -332,7 +333,7 @@ func (m *Member) linger(ctx context.Context) {
 	}
 }
 
-// awaitExit returns when this rank may exit or ctx ends.
+// awaitExit returns when this rank may exit or ctx ends. Meanwhile it ticks the node.
 func (m *Member) awaitExit(ctx context.Context) {
 	tick := time.NewTicker(leaveTick)
 	defer tick.Stop()

@@ -16,12 +16,13 @@ import (
 
 // A testMesh connects the members of a job by in-memory dialers.
 type testMesh struct {
-	mu      sync.Mutex
 	members []*Member
-	ended   map[int]bool
+	mu      sync.Mutex
+	ended   map[int]bool // ranks that have ended; guarded by mu
 }
 
-// connectAll calls Reach on all members.
+// connectAll calls Reach on all members, with dialers that refuse ended ranks. The members'
+// goroutines call the dialers.
 func connectAll(members []*Member) *testMesh {
 	w := &testMesh{members: members, ended: make(map[int]bool)}
 	for from, m := range members {

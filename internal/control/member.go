@@ -38,7 +38,7 @@ type Member struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup // all goroutines but the joinServer's
 
-	mu               sync.Mutex
+	mu               sync.Mutex // guards the fields down to pendingReports
 	groups           map[string]*group
 	early            map[string]*overlay.Cause // causes for groups that this rank has not formed yet
 	earlyOrder       []string                  // names of groups, oldest first; may contain names that are no longer in early
@@ -200,7 +200,8 @@ const maxEarly = 1024
 // together when the host does not answer.
 func (m *Member) Hosts(hosts []int) { m.step(func(time.Time) { m.node.Hosts(hosts) }) }
 
-// lose notifies all groups that ranks are lost. nodeMu is held.
+// lose notifies all groups that ranks are lost. nodeMu is held. The groups' fail functions are
+// called without m.mu. After Close it does nothing.
 func (m *Member) lose(ranks []int, reason engine.Loss) {
 	m.mu.Lock()
 	if m.closed {

@@ -23,8 +23,8 @@ const (
 // out. It is safe for concurrent use.
 type pendingConns struct {
 	mu     sync.Mutex
-	list   []net.Conn
-	closed bool
+	list   []net.Conn // guarded by mu
+	closed bool       // guarded by mu
 }
 
 // add adds a connection. It reports false if pendingConns is closed.

@@ -42,7 +42,8 @@ func TestRandomFailuresEncrypted(t *testing.T) {
 	runScenarios(t, seeds, newTLS)
 }
 
-// runScenarios runs scenarios over TLS if encrypt is not nil.
+// runScenarios runs each seed without and with a death, over TLS if encrypt is not nil. A violation
+// fails the test at once. At the end every kind of event must have happened often enough.
 func runScenarios(t *testing.T, seeds int, encrypt func(testing.TB) *tls.Config) {
 	var seen struct{ crashed, vanished, first, lost, reported, unjoined int }
 	for seed := range uint64(seeds) {
@@ -151,6 +152,7 @@ const (
 	scenarioEnd     = 100 * time.Second // ranks without a notification leave then
 )
 
+// newStorm draws a scenario, in which no rank dies before kill is called.
 func newStorm(seed uint64) *scenario {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	s := &scenario{seed: seed, rnd: rnd, size: 2 + rnd.IntN(6), victim: -1}
@@ -198,7 +200,8 @@ func (s *scenario) run() {
 	time.Sleep(2 * scenarioSilence) // remaining goroutines end
 }
 
-// rank runs one rank.
+// rank runs one rank in a goroutine of its own, which alone sets the errors of s.ends[r]. If the
+// rank cannot join, it ends at once.
 func (s *scenario) rank(r int, rnd *rand.Rand, g *virtualListener) {
 	e := s.ends[r]
 	ctx, cancel := context.WithTimeout(context.Background(), stormJoin)
@@ -222,7 +225,8 @@ func (s *scenario) rank(r int, rnd *rand.Rand, g *virtualListener) {
 	e.close = m.Close(ctx)
 }
 
-// connect connects a rank with rank 0.
+// connect connects a rank with rank 0, and returns the rank's side. The side of a dead host is
+// closed.
 func (s *scenario) connect(r int, g *virtualListener) net.Conn {
 	up, down := newLine(s.seed, 200+uint64(r)), newLine(s.seed, 300+uint64(r))
 	near := &virtualConn{out: up, in: down, owner: s.hosts[r]}
@@ -240,7 +244,8 @@ func (s *scenario) connect(r int, g *virtualListener) net.Conn {
 	return near
 }
 
-// serve acts for a rank until its groups have ended.
+// serve acts for a rank until its groups have ended, at the latest at scenarioEnd. It records the
+// error of Gather in e.
 func (s *scenario) serve(r int, rnd *rand.Rand, m *Member, e *rankResult) {
 	m.Watch("world", s.groups[0], e.groups[0].fail)
 	ctx, cancel := context.WithTimeout(context.Background(), stormJoin)
@@ -287,7 +292,8 @@ func (s *scenario) serve(r int, rnd *rand.Rand, m *Member, e *rankResult) {
 	}
 }
 
-// check compares the results of the ranks.
+// check compares the results of the ranks and returns the first violation. It is called when run
+// has returned.
 func (s *scenario) check() error {
 	var v *virtualHost
 	if s.victim >= 0 && s.hosts[s.victim].dead {

@@ -13,15 +13,15 @@ import (
 // A virtualPipe is one direction of a connection in virtual time. Data arrives after a delay in
 // order, or never. It is used inside a synctest bubble.
 type virtualPipe struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below, except news
 	rnd    *rand.Rand
 	parts  []part
-	last   time.Time // when the last part arrives
-	end    error     // the reader's error after the last part
-	shut   bool      // the reader has closed
-	before time.Time // the reader's deadline; zero: none
-	by     time.Time // the writer's deadline; zero: none
-	news   chan struct{}
+	last   time.Time     // when the last part arrives
+	end    error         // the reader's error after the last part
+	shut   bool          // the reader has closed
+	before time.Time     // the reader's deadline; zero: none
+	by     time.Time     // the writer's deadline; zero: none
+	news   chan struct{} // wakes the reader
 }
 
 type part struct {
@@ -87,6 +87,8 @@ func (l *virtualPipe) closeReader() {
 	l.tell()
 }
 
+// read waits until data has arrived, and returns it. It returns an error after closeReader, at
+// the reader's deadline, or at the end of the pipe. l.mu is not held while it waits.
 func (l *virtualPipe) read(b []byte) (int, error) {
 	for {
 		l.mu.Lock()
@@ -207,9 +209,10 @@ func (g *virtualListener) Close() error {
 
 func (g *virtualListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A virtualHost runs a rank. It fails at the rank's nth write.
+// A virtualHost runs a rank. It fails at the rank's nth write. The lock order is virtualHost.mu, then
+// virtualPipe.mu.
 type virtualHost struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards conns, written, dead and when; the other fields are set before the run
 	conns   []*virtualConn
 	written int
 	fails   int // number of the write; -1: never
@@ -221,6 +224,8 @@ type virtualHost struct {
 	when    time.Time        // when it failed
 }
 
+// writes sends b on a connection of the host, and counts the write. If the host is to fail at
+// this write, it dies, and b is lost unless half is set.
 func (h *virtualHost) writes(c *virtualConn, b []byte) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -239,7 +244,7 @@ func (h *virtualHost) writes(c *virtualConn, b []byte) error {
 	return nil
 }
 
-// die ends the rank. Its peers notice at once, or after the silence.
+// die ends the rank. Its peers notice at once, or after the silence. The caller holds h.mu.
 func (h *virtualHost) die() {
 	h.dead, h.when = true, time.Now()
 	if h.door != nil {

@@ -19,7 +19,8 @@ func (n *Node) Report(now time.Time, c *Cause) {
 	n.arm(now)
 }
 
-// report handles a cause that this rank or rank from has found.
+// report handles a cause that this rank or rank from has found. If the first cause is known, it is
+// the answer. Otherwise the report is forwarded once per group.
 func (n *Node) report(now time.Time, from int, c *Cause) {
 	if first := n.causes[c.Group]; first != nil {
 		if from == n.self {

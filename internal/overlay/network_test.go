@@ -17,7 +17,8 @@ const (
 	leaveTime   = 1500 * time.Millisecond // bounds a goodbye, as in package control
 )
 
-// A network connects Nodes in virtual time.
+// A network connects Nodes in virtual time. Only the goroutine of its test uses it: run calls all
+// events.
 type network struct {
 	rnd    *rand.Rand
 	now    time.Time
@@ -106,7 +107,8 @@ func (e *events) Pop() any {
 	return x
 }
 
-// newNetwork starts a job with the links of Join.
+// newNetwork makes a job with the links of Join. hosts are the host numbers by rank. Nothing
+// happens before run.
 func newNetwork(seed uint64, size int, hosts []int) *network {
 	w := &network{
 		rnd: rand.New(rand.NewPCG(seed, 1)), now: time.Unix(1000, 0), hosts: hosts, jitter: 2 * time.Millisecond,
@@ -206,6 +208,7 @@ func (p *process) input(do func()) {
 	})
 }
 
+// arm schedules the Node's next tick, unless an earlier one is scheduled.
 func (p *process) arm() {
 	t, ok := p.node.Next()
 	if p.leaving {
@@ -238,6 +241,8 @@ func (p *process) arm() {
 	})
 }
 
+// perform performs the Node's actions in order. It stops when the process ends, which an action may
+// cause.
 func (p *process) perform() {
 	for list := p.node.Take(); len(list) > 0 && !p.dead; list = p.node.Take() {
 		if p.w.bugs.actFirst {
@@ -260,6 +265,8 @@ func (p *process) perform() {
 	}
 }
 
+// performOne performs one action on the network, or records a notification for the checks. A
+// process with exitsOnFailure is killed at its first loss or failure.
 func (p *process) performOne(a Action) {
 	switch a.Do {
 	case Send:
@@ -325,6 +332,8 @@ func (p *process) dropped(rank int, c *connection) {
 	p.input(func() { p.node.LinkDropped(p.w.now, rank, i == 0) })
 }
 
+// dial connects to another process. The Node learns the result by an event: a link, or DialFailed.
+// A dial of a stopped process waits until that process is resumed, at most dialTime.
 func (p *process) dial(q *process) {
 	w := p.w
 	failed := func(after time.Duration, why DialResult) {
@@ -365,7 +374,8 @@ func (d *pendingDial) fail(why DialResult) {
 	d.end(func() { d.from.input(func() { d.from.node.DialFailed(d.from.w.now, d.to.rank, why) }) })
 }
 
-// accepted handles a dial that the other process has answered.
+// accepted handles a dial that the other process has answered. The other side has the link at once,
+// and this side after a delay. If this process has exited by then, the link ends at the other side.
 func (p *process) accepted(q *process) {
 	w := p.w
 	c := &connection{ends: [2]*process{p, q}}
@@ -389,7 +399,8 @@ func (p *process) accepted(q *process) {
 	q.input(func() { q.node.LinkUp(w.now, p.rank, false) })
 }
 
-// close closes all connections of a process that has ended.
+// close closes all connections of a process that has ended. The other sides notice after a delay,
+// and dials that wait for the process are refused.
 func (w *network) close(p *process) {
 	p.dead = true
 	conns := p.conns
@@ -406,7 +417,8 @@ func (w *network) close(p *process) {
 	}
 }
 
-// ended handles the end of a connection at one side.
+// ended handles the end of a connection at one side. It ignores a connection that this side no
+// longer uses.
 func (p *process) ended(rank int, c *connection, reason engine.Loss) {
 	i := c.side(p)
 	if c.drop[i] || !slices.Contains(p.conns[rank], c) {
@@ -461,7 +473,7 @@ func (w *network) cut(p, q *process) bool {
 	return true
 }
 
-// silence makes a process's host silent.
+// silence ends a process whose host becomes silent. Its peers notice after testSilence.
 func (w *network) silence(p *process) {
 	if p.dead {
 		return
@@ -498,7 +510,7 @@ func (w *network) resume(p *process) {
 	}
 }
 
-// leave lets a process say goodbye and exit.
+// leave lets a process say goodbye and exit, when its Node may exit or after leaveTime.
 func (w *network) leave(p *process) {
 	p.receive(func() {
 		if p.leaving {

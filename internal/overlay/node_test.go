@@ -176,7 +176,8 @@ func TestInvalidMessages(t *testing.T) {
 	}
 }
 
-// FuzzReceive passes arbitrary messages of another rank.
+// FuzzReceive passes arbitrary messages of another rank. The Node must not panic, and must not lose
+// a rank that does not exist.
 func FuzzReceive(f *testing.F) {
 	for _, m := range []*Message{
 		{Kind: Lost, Rank: 3, Reason: "killed"},

@@ -71,7 +71,7 @@ func newScenario(seed uint64, b bugs) *scenario {
 	return d
 }
 
-// plan schedules faults.
+// plan schedules faults and reports as events of the network.
 func (d *scenario) plan(draw func(int) int, per int) {
 	size := len(d.procs)
 	// during the time of Join's links, or after it
@@ -153,7 +153,8 @@ func (d *scenario) die(p *process, how func(*process), what string) {
 	how(p)
 }
 
-// run runs a scenario and checks the notifications of all ranks.
+// run runs a scenario and checks the notifications of all ranks. Then the remaining ranks leave,
+// and must exit in time. It returns the first violation.
 func (d *scenario) run() error {
 	d.network.run(d.begun.Add(9 * time.Second))
 	if err := d.check(); err != nil {

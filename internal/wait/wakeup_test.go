@@ -36,7 +36,8 @@ func TestWakeup(t *testing.T) {
 	}
 }
 
-// TestParkAtOnce parks a waiter at once, and ends its wait for every reason.
+// TestParkAtOnce parks a waiter at once, and ends its wait by a wake-up and by cancellation, from
+// another goroutine. The next operation does not park at once.
 func TestParkAtOnce(t *testing.T) {
 	l := NewParkingLot(1)
 	w := NewWaiter(l)
