@@ -91,7 +91,8 @@ func (c *Client) dial(ctx context.Context) (*clientConn, error) {
 	}
 }
 
-// connect makes one attempt at a connection: TCP, TLS and the handshake.
+// connect makes one attempt at a connection: TCP, TLS and the handshake. If it fails, or
+// if ctx ends first, the connection is closed.
 func (c *Client) connect(ctx context.Context) (*clientConn, error) {
 	d := net.Dialer{Timeout: c.config.Silence} // zero on the first dial: bounded by ctx only
 	raw, err := d.DialContext(ctx, "tcp", c.addr)
@@ -270,7 +271,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// take returns an idle connection, or a new one.
+// take returns an idle connection, or a new one, which it dials without holding mu. It
+// returns ErrClosed if the client is closed.
 func (c *Client) take(ctx context.Context) (*clientConn, error) {
 	for fresh := (*clientConn)(nil); ; {
 		c.mu.Lock()

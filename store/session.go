@@ -110,7 +110,7 @@ func (c *session) validate() error {
 	return nil
 }
 
-// next reads and answers one request.
+// next reads and answers one request. Any error ends the session.
 func (c *session) next() error {
 	// Between requests a client may be idle without limit.
 	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
@@ -159,7 +159,8 @@ func (c *session) end() {
 	c.server.state.rewake()
 }
 
-// answer applies a request to the state and writes the answer to out.
+// answer applies a request to the state and writes the answer to out. An error, such as
+// that of a limit, ends the session.
 func (c *session) answer(req *request) error {
 	s := c.server.state
 	switch req.id {

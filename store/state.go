@@ -35,8 +35,6 @@ type waiter struct {
 	canceled bool          // the wait ended before all keys existed
 }
 
-// entryBytes is the overhead of an entry in the budget, added to its key and value.
-
 // entryBytes is the overhead of an entry in bytes, in addition to its key and value.
 const entryBytes = 64
 
@@ -125,6 +123,8 @@ func (s *state) get(key string) []byte {
 	return s.values[key]
 }
 
+// compareAndSet sets a key whose value is expected, or that is missing if expected is
+// empty. It returns the value that the key has then, or expected if the key is missing.
 func (s *state) compareAndSet(key string, expected, desired []byte) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +227,8 @@ func (s *state) wait(keys []string) (*waiter, error) {
 	return s.addWaiter(missing)
 }
 
-// addWaiter makes a waiter. The caller holds mu.
+// addWaiter makes a waiter. It fails if a limit is exceeded or the state is closed. The
+// caller holds mu.
 func (s *state) addWaiter(keys []string) (*waiter, error) {
 	switch {
 	case s.closed:
@@ -303,6 +304,8 @@ func (s *state) await(ctx context.Context, w *waiter) error {
 	return nil
 }
 
+// push appends a value to a queue and wakes one request that waits for the queue. It
+// fails if a limit is exceeded or the state is closed.
 func (s *state) push(key string, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -145,7 +145,8 @@ func stores(t *testing.T) map[string]func(t *testing.T) (a, b store.Store) {
 	}
 }
 
-// TestStore calls every method of every kind of store.
+// TestStore calls every method of every kind of store. a and b in the functions below reach
+// the same store. The first difference ends a function's test.
 func TestStore(t *testing.T) {
 	for name, open := range stores(t) {
 		t.Run(name, func(t *testing.T) {
@@ -174,6 +175,8 @@ func wants(t *testing.T, got []byte, err error, want string) {
 	}
 }
 
+// testValues checks Set, Get, Append, List, Delete and NumKeys, also with an empty key and
+// a large value.
 func testValues(t *testing.T, ctx context.Context, a, b store.Store) {
 	must(t, a.Set(ctx, "v", []byte("one")))
 	got, err := b.Get(ctx, "v")
@@ -215,6 +218,8 @@ func testValues(t *testing.T, ctx context.Context, a, b store.Store) {
 	}
 }
 
+// testNumbers checks Add, and that the client can be used after an Add that the store
+// refuses.
 func testNumbers(t *testing.T, ctx context.Context, a, b store.Store) {
 	for _, step := range [][2]int64{{5, 5}, {-7, -2}, {0, -2}, {1 << 40, 1<<40 - 2}} {
 		if n, err := a.Add(ctx, "n", step[0]); err != nil || n != step[1] {
@@ -248,6 +253,8 @@ func testCompare(t *testing.T, ctx context.Context, a, b store.Store) {
 	wants(t, got, err, "two")
 }
 
+// testWaiting checks that Wait and Get, in goroutines of their own, return when all of
+// their keys exist, and not before.
 func testWaiting(t *testing.T, ctx context.Context, a, b store.Store) {
 	if there, err := a.Check(ctx, "w1", "w2"); err != nil || there {
 		t.Fatal(there, err)
@@ -274,6 +281,8 @@ func testWaiting(t *testing.T, ctx context.Context, a, b store.Store) {
 	must(t, a.Wait(ctx))
 }
 
+// testGivingUp ends calls by their contexts. The errors match the context's, and the client
+// can be used afterwards.
 func testGivingUp(t *testing.T, ctx context.Context, a, b store.Store) {
 	for range 20 {
 		short, cancel := context.WithTimeout(ctx, time.Millisecond)
@@ -305,6 +314,8 @@ func testSeveral(t *testing.T, ctx context.Context, a, b store.Store) {
 	}
 }
 
+// testQueues checks that each pushed value goes to one of several goroutines in Pop, and
+// that a key and a queue may have the same name.
 func testQueues(t *testing.T, ctx context.Context, a, b store.Store) {
 	if _, err := a.TryPop(ctx, "q"); !errors.Is(err, store.ErrEmpty) {
 		t.Fatal(err)
@@ -349,6 +360,8 @@ func testQueues(t *testing.T, ctx context.Context, a, b store.Store) {
 	wants(t, got, err, "7")
 }
 
+// testBarrier checks that Barrier returns when enough goroutines have called it. A call
+// that was cancelled still counts.
 func testBarrier(t *testing.T, ctx context.Context, a, b store.Store) {
 	var wg sync.WaitGroup
 	for i := range 6 {
@@ -401,7 +414,8 @@ func TestMembers(t *testing.T) {
 	must(t, dial(t, s, secured()).Ping(within(t)))
 }
 
-// TestClose checks that Close ends waiting calls, on either side.
+// TestClose checks that Close ends waiting calls, on either side. The error is ErrLost for
+// a client whose server is closed, and ErrClosed otherwise.
 func TestClose(t *testing.T) {
 	for _, side := range []string{"client", "server", "memory"} {
 		t.Run(side, func(t *testing.T) {
@@ -462,7 +476,8 @@ func TestMany(t *testing.T) {
 	t.Logf("%d clients joined in %v", n, time.Since(begin))
 }
 
-// TestLate dials before the server listens.
+// TestLate dials before the server listens. Dial succeeds once the server does, and fails
+// when its context ends.
 func TestLate(t *testing.T) {
 	var s *store.Server
 	for got := make(chan error); s == nil; {

@@ -78,7 +78,7 @@ func python(t *testing.T, role string, port int, backend string) <-chan error {
 	return done
 }
 
-// opposite performs the Go side of testdata/peer.py.
+// opposite performs the Go side of testdata/peer.py. A difference fails the test.
 func opposite(t *testing.T, ctx context.Context, c *store.Client) {
 	t.Helper()
 	get := func(key, want string) {
@@ -117,7 +117,8 @@ func opposite(t *testing.T, ctx context.Context, c *store.Client) {
 	must(t, c.Set(ctx, "go done", nil))
 }
 
-// queues exchanges values over queues, if PyTorch supports them.
+// queues exchanges values over queues, and returns "yes", or "no" if PyTorch does not support
+// them. The goroutine that pops and pushes ends with the function.
 func queues(t *testing.T, ctx context.Context, c *store.Client) string {
 	t.Helper()
 	popped := make(chan bool, 1)

@@ -28,6 +28,8 @@ type job struct {
 	barrier bool
 }
 
+// run runs each rank in a goroutine, and returns the errors of all. An error of one rank cancels
+// the others.
 func (j job) run(t *testing.T) error {
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
@@ -71,6 +73,8 @@ func (j job) run(t *testing.T) error {
 	return errors.Join(all...)
 }
 
+// goRank runs a Go rank in the calling goroutine. When its program is complete, it sends to
+// through, and keeps the group until over is closed: all ranks are complete, or one has failed.
 func (j job) goRank(ctx context.Context, addr string, rank int, through chan<- struct{}, over <-chan struct{}) error {
 	dev, err := cuda.Open(rank, nil)
 	if err != nil {
@@ -180,6 +184,8 @@ func pair(t *testing.T, cfg torch.Config) (*torch.Group, *python) {
 	}
 }
 
+// tryPair makes one attempt of pair. If the Go rank fails, the Python rank is ended too, and its
+// error is dropped.
 func tryPair(t *testing.T, cfg torch.Config) (*torch.Group, *python, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
@@ -261,7 +267,7 @@ func TestDeviceFails(t *testing.T) {
 	}
 }
 
-// TestRefused makes invalid calls: the group stays usable.
+// TestRefused makes invalid calls. Each returns ErrInvalid at once, and the group stays usable.
 func TestRefused(t *testing.T) {
 	fake(t)
 	g, p := pair(t, torch.Config{})
@@ -342,6 +348,7 @@ func withoutID(t *testing.T, fill func(ctx context.Context, s store.Store) error
 	return err
 }
 
+// TestConfig checks the error of Join for each mistake in a Config.
 func TestConfig(t *testing.T) {
 	fake(t)
 	for says, cfg := range map[string]torch.Config{

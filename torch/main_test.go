@@ -23,6 +23,8 @@ var control *fakegpu.Control
 
 const deadline = time.Minute
 
+// TestMain is the process that TestPyTorch or a test of the library search starts, if its
+// environment variable is set. Otherwise it runs the tests.
 func TestMain(m *testing.M) {
 	if os.Getenv("TUTTI_TEST_PYTORCH") != "" {
 		if err := goRankProcess(); err != nil {
@@ -157,6 +159,8 @@ func (p *python) initBarrier(ctx context.Context) error {
 	return p.client.Wait(ctx, key+":last_worker")
 }
 
+// exchange returns the NCCL id of the job. Rank 0 makes it and stores it, as PyTorch's bytes or as
+// vLLM's pickle. The other ranks wait for it.
 func (p *python) exchange(ctx context.Context, lib *nccl.Library) (id nccl.UniqueID, err error) {
 	key := p.key("0//cuda//0")
 	before, after := []byte(nil), []byte(nil)
@@ -195,6 +199,7 @@ func (p *python) meet(ctx context.Context) error {
 	return errors.Join(one.Fill(0), p.comm.AllReduce(b, b, nccl.Sum, p.stream), p.stream.Wait(ctx))
 }
 
+// close frees what start has made, even if start failed.
 func (p *python) close() {
 	if p.comm != nil {
 		_ = p.comm.Close()
@@ -243,7 +248,8 @@ func goVerbs(ctx context.Context, g *torch.Group) verbs {
 	}
 }
 
-// program performs every operation once, and checks every element.
+// program performs every operation once, and checks every element. It returns the first error or
+// wrong element.
 func (v verbs) program(rank, size int) error {
 	const n = 1000
 	x, err := cuda.Alloc[float32](v.dev, n)

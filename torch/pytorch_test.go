@@ -62,6 +62,8 @@ func TestPyTorch(t *testing.T) {
 	}
 }
 
+// fourRanks runs the four processes until all have exited. If one fails, the test fails and the
+// others are killed.
 func fourRanks(t *testing.T, how string, golang [4]bool, env string) {
 	file := filepath.Join(t.TempDir(), "group.py")
 	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// A trial is a job whose ranks decide on several generations in a sim.
+// A trial is a job whose ranks decide on several generations in a sim. The sim runs one rank at
+// a time, so the maps need no lock.
 type trial struct {
 	sim
 	views map[string]map[string]*Decision // the decision that each actor saw, by generation and actor
@@ -101,6 +102,8 @@ func (t *trial) grow(a *actor, q Question) (*Decision, error) {
 	return got, err
 }
 
+// newcomer reads the decisions until one admits it, and then takes part like a member. It
+// returns how that ended.
 func (t *trial) newcomer(a *actor) string {
 	for e := range trialGenerations {
 		d, err := Learn(context.Background(), a, fmt.Sprint(e))
@@ -241,7 +244,8 @@ func TestBroken(t *testing.T) {
 	t.Error("no seed has shown it")
 }
 
-// TestStore runs the protocol on a real store in memory.
+// TestStore runs the protocol on a real store in memory. Settle also ends by its Patience, by
+// its context, and with the store.
 func TestStore(t *testing.T) {
 	m := store.NewMemory(store.Limits{})
 	defer m.Close()

@@ -117,7 +117,9 @@ func Take(ctx context.Context, s store.Store, key string, opt Options) (*Claim, 
 	}
 }
 
-// displace returns nil if this process may take the key from another holder.
+// displace returns nil if this process may take the key from another holder, and a *TakenError
+// if that holder runs. It waits up to opt.lost for a heartbeat of a holder on another host,
+// and fails if ctx ends first.
 func (c *Claim) displace(ctx context.Context, value []byte, other holder, opt *Options) error {
 	if other.Left {
 		return nil

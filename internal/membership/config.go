@@ -120,6 +120,8 @@ func (c *Config) Validate() (wrong string) {
 	return c.deriveCertificate()
 }
 
+// validateRank describes a mistake in the rank, the size or the Silence; "" if there is
+// none.
 func (c *Config) validateRank() string {
 	switch {
 	case c.Size < 1:
@@ -138,6 +140,8 @@ func (c *Config) validateRank() string {
 	return ""
 }
 
+// validateNetwork describes a mistake in the address, the secret or the certificate; "" if
+// there is none.
 func (c *Config) validateNetwork() string {
 	addr := c.rendezvousAddr()
 	switch {

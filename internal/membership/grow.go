@@ -37,7 +37,8 @@ func (m *Membership) Grow(ctx context.Context, completed uint64, n int, wait boo
 	})
 }
 
-// admit returns rank 0's proposal: all ranks, and up to n new processes.
+// admit returns rank 0's proposal: all ranks, and up to n new processes. With wait it waits
+// for n processes, and fails if ctx ends first.
 func (m *Membership) admit(ctx context.Context, s store.Store, n int, wait bool) (*agree.Decision, error) {
 	d := &agree.Decision{Members: count(m.engine.Size()), Tickets: m.tickets}
 	for len(d.Late) < n {

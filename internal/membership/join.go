@@ -81,7 +81,8 @@ func newMembership(cfg *Config) *Membership {
 	return m
 }
 
-// rendezvous joins the job through the store, and sets the lineage.
+// rendezvous joins the job through the store, and sets the lineage. If it fails, it
+// frees the rank in the store and closes all connections.
 func (m *Membership) rendezvous(ctx context.Context) (*job.Job, error) {
 	r, err := newRendezvous(ctx, m.cfg)
 	if err != nil {

@@ -49,6 +49,8 @@ func (f *localFactory) open(context.Context) (store.Store, func() error, error) 
 	return f.memory, func() error { return nil }, nil
 }
 
+// form returns a rank's engine of a generation. The first call makes the engines of all
+// ranks. It does not wait for the other ranks. A second call of a rank fails.
 func (f *localFactory) form(_ context.Context, _ store.Store, generation string, rank, size int) (engine.Engine, engine.Roster, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -132,7 +132,9 @@ func (r *rendezvous) keep(ctx context.Context) (context.Context, context.CancelC
 	return ctx, cancel
 }
 
-// join joins the job: rank 0 offers an attempt, the other ranks follow.
+// join joins the job: rank 0 offers an attempt, the other ranks follow. Another goroutine
+// keeps the claim meanwhile; if the claim is lost, join fails with a *claim.LostError. A
+// job that was formed is abandoned if join fails.
 func (r *rendezvous) join(ctx context.Context) (*job.Job, error) {
 	kept, cancel := r.keep(ctx)
 	var j *job.Job
