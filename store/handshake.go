@@ -86,7 +86,8 @@ func prove(secret []byte, side string, client, server, binding []byte) []byte {
 	return h.Sum(nil)
 }
 
-// clientHandshake performs the client's side of the handshake.
+// clientHandshake performs the client's side of the handshake. If the server refuses, or
+// its proof is wrong, the error is a status.
 func clientHandshake(c net.Conn, secret []byte) error {
 	bind, err := binding(c)
 	if err != nil {

@@ -73,7 +73,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestGarbage sends bytes that are not a request.
+// TestGarbage sends bytes that are not a request. The server ends the connection with one line in
+// its log, and serves other clients.
 func TestGarbage(t *testing.T) {
 	old := append([]byte{3}, append(number(5), "init/"...)...) // PyTorch 1.x: ADD
 	for name, c := range map[string]struct {
@@ -120,7 +121,8 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// TestSlow sends the beginning of a request or a handshake, and no more.
+// TestSlow sends the beginning of a request or a handshake, and no more. The server ends the
+// connection after RequestTime.
 func TestSlow(t *testing.T) {
 	for name, c := range map[string]struct {
 		config store.Config
@@ -363,7 +365,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestGone ends the server during a call.
+// TestGone ends the connection of the server during a call, which then returns ErrLost. A
+// goroutine plays the server.
 func TestGone(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

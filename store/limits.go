@@ -23,6 +23,7 @@ type Limits struct {
 	RequestTime time.Duration
 }
 
+// fill sets the fields that are zero to their defaults.
 func (l *Limits) fill() {
 	set := func(p *int, n int) {
 		if *p == 0 {

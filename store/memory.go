@@ -210,7 +210,7 @@ func (m *Memory) Pop(ctx context.Context, key string) ([]byte, error) {
 }
 
 // popLoop calls pop until the queue holds a value or the context ends. A woken caller
-// check find the queue empty, because another caller took the value. It pauses between
+// may find the queue empty, because another caller took the value. It pauses between
 // calls because a key with the queue's name makes Wait return at once.
 func popLoop(ctx context.Context, pop func() ([]byte, error)) ([]byte, error) {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {

@@ -118,7 +118,7 @@ func opposite(t *testing.T, ctx context.Context, c *store.Client) {
 }
 
 // queues exchanges values over queues, and returns "yes", or "no" if PyTorch does not support
-// them. The goroutine that pops and pushes ends with the function.
+// them. The goroutine that pops and pushes is cancelled when queues returns.
 func queues(t *testing.T, ctx context.Context, c *store.Client) string {
 	t.Helper()
 	popped := make(chan bool, 1)

@@ -26,6 +26,7 @@ type line struct {
 	text   string
 }
 
+// transcript reads the lines of a transcript. An unreadable file fails the test.
 func transcript(t *testing.T, file string) (lines []line) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -180,7 +181,8 @@ type actor struct {
 	giveUp  context.CancelFunc
 }
 
-// expect reads the bytes that the client must send.
+// expect reads the bytes that the client must send; others fail the test. Then it cancels
+// the call that is to give up.
 func (a *actor) expect(l line) {
 	a.t.Helper()
 	want := l.bytes(a.t, []byte{0, 0, 0, 0})
@@ -200,7 +202,8 @@ func (a *actor) expect(l line) {
 	}
 }
 
-// begin waits for the previous call and makes the next one.
+// begin waits for the previous call, and makes the next one in a goroutine, which compares
+// the result and closes a.done.
 func (a *actor) begin(l line) {
 	<-a.done
 	a.done = make(chan struct{})
@@ -217,6 +220,8 @@ func (a *actor) begin(l line) {
 	}()
 }
 
+// call makes the call that the words describe, and returns its result as text. The goroutine
+// of begin runs it.
 func (a *actor) call(w []string) (got string, err error) {
 	ctx, cancel := context.WithTimeout(a.t.Context(), deadline)
 	defer cancel()

@@ -163,7 +163,8 @@ func (g *Group) do(ctx context.Context, op string, f func(*nccl.Comm, *cuda.Stre
 	return err
 }
 
-// connect makes the communicator, unless it exists.
+// connect makes the communicator, unless it exists. It fails if ctx ends first. The caller holds
+// turn.
 func (g *Group) connect(ctx context.Context) error {
 	if g.comm != nil {
 		return nil

@@ -97,6 +97,7 @@ func join(ctx context.Context, cfg Config, s storePlan, wrong string, how idExch
 	return g, nil
 }
 
+// open opens what the group needs. After an error the caller calls free.
 func (g *Group) open(ctx context.Context, s storePlan) (err error) {
 	// Report what is missing on this machine before waiting for other ranks.
 	if g.lib, err = g.cfg.library(); err != nil {

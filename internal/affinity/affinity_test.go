@@ -8,6 +8,8 @@ import (
 	"github.com/tutti-go/tutti/internal/affinity"
 )
 
+// TestShare divides five CPUs among three ranks: each CPU goes to one rank. With
+// more ranks than CPUs no rank gets a share.
 func TestShare(t *testing.T) {
 	cpus := []int{2, 3, 5, 8, 9}
 	var all []int
@@ -49,6 +51,8 @@ func TestOversubscribed(t *testing.T) {
 	}
 }
 
+// TestDisjoint checks whether any two processes share a CPU. An unknown mask counts
+// as shared.
 func TestDisjoint(t *testing.T) {
 	for _, c := range []struct {
 		apart bool

@@ -81,7 +81,7 @@ type conn struct {
 	raw        net.Conn
 	binding    []byte // identifies the TLS session; nil without TLS
 	in         *bufio.Reader
-	mu         sync.Mutex
+	mu         sync.Mutex            // held while frames are written; the writer sets the deadline
 	welcome    []byte                // rank 0's proof for this rank; kept until the welcome frame is sent
 	unanswered atomic.Int32          // heartbeats sent since the last frame was received
 	readerDone chan struct{}         // closed when the receiving goroutine has ended

@@ -21,10 +21,10 @@ type joinServer struct {
 	listener     net.Listener
 	pendingConns pendingConns
 
-	mu          sync.Mutex
-	conns       []*conn // by rank; nil: not joined
-	links       []*link // by rank: the links over conns; set when all ranks have joined
-	joinedOnce  []bool  // by rank: it has joined; it may have given up or exited since
+	mu          sync.Mutex // guards the fields below but complete and wg; conns is constant once complete is closed
+	conns       []*conn    // by rank; nil: not joined
+	links       []*link    // by rank: the links over conns; set when all ranks have joined
+	joinedOnce  []bool     // by rank: it has joined; it may have given up or exited since
 	joined      int
 	closed      bool          // rank 0 has given up waiting for ranks
 	refused     string        // the last peer that was refused although it seemed to be a rank, with the reason

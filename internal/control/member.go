@@ -201,7 +201,7 @@ const maxEarly = 1024
 func (m *Member) Hosts(hosts []int) { m.step(func(time.Time) { m.node.Hosts(hosts) }) }
 
 // lose notifies all groups that ranks are lost. nodeMu is held. The groups' fail functions are
-// called without m.mu. After Close it does nothing.
+// called without m.mu. Once Close has begun, lose does nothing.
 func (m *Member) lose(ranks []int, reason engine.Loss) {
 	m.mu.Lock()
 	if m.closed {

@@ -244,8 +244,8 @@ func (s *scenario) connect(r int, g *virtualListener) net.Conn {
 	return near
 }
 
-// serve acts for a rank until its groups have ended, at the latest at scenarioEnd. It records the
-// error of Gather in e.
+// serve acts for a rank until its groups have ended, or for scenarioEnd. It records the error of
+// Gather in e.
 func (s *scenario) serve(r int, rnd *rand.Rand, m *Member, e *rankResult) {
 	m.Watch("world", s.groups[0], e.groups[0].fail)
 	ctx, cancel := context.WithTimeout(context.Background(), stormJoin)

@@ -91,7 +91,8 @@ func (l *Log) Snapshot(d *Dump, p Progress) {
 	d.Msgs = l.messages(p.Posted)
 }
 
-// operations returns the last operations, oldest first.
+// operations returns the last operations, oldest first. It omits times that are
+// overwritten meanwhile.
 func (l *Log) operations(p Progress) []Op {
 	runs := l.readRuns()
 	times := make(map[uint64]opTimes)
@@ -180,7 +181,8 @@ func (l *Log) Describe(seq uint64, calls []engine.Call, queued uint64) Op {
 	return op
 }
 
-// messages returns the last messages, oldest first.
+// messages returns the last messages, oldest first. It omits a record that is
+// overwritten meanwhile.
 func (l *Log) messages(last uint64) (list []Op) {
 	for i := last - min(last, Size) + 1; i <= last; i++ {
 		r := &l.msgs[i%Size]

@@ -98,8 +98,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestReadersAndWriters checks that a snapshot that is taken during writes is
-// consistent.
+// TestReadersAndWriters takes snapshots in two goroutines while the test's
+// goroutine writes. Each snapshot must have consecutive operations.
 func TestReadersAndWriters(t *testing.T) {
 	l := New()
 	var readers sync.WaitGroup

@@ -69,8 +69,8 @@ type Log struct {
 	began  time.Time
 
 	mu    sync.Mutex
-	names []string
-	ids   map[string]uint32
+	names []string          // names of operations; guarded by mu
+	ids   map[string]uint32 // by name: its index in names, plus one; guarded by mu
 }
 
 // New returns an empty Log.
@@ -176,6 +176,10 @@ func (l *Log) End(seq uint64, failed bool) {
 	}
 }
 
+// end is the slow part of End: it records when the operation has ended, and counts
+// its duration and its failure. If its beginning was not recorded, the time of its
+// first wait stands for it, or now.
+//
 //go:noinline
 func (l *Log) end(seq uint64, failed bool) {
 	now, since := l.now(), l.wait.Take()
@@ -200,6 +204,7 @@ func (l *Log) end(seq uint64, failed bool) {
 }
 
 // EndEarlier records that an operation has ended after which others may have begun.
+// It does nothing if the record was overwritten.
 func (l *Log) EndEarlier(seq uint64, failed bool) {
 	n := l.nTimes
 	for n > 0 && l.times[n%Size].seq != seq && n+Size > l.nTimes+1 {

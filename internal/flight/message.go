@@ -12,7 +12,8 @@ type message struct {
 	failed         uint64
 }
 
-// BeginMessage records that a message was posted. now is a time from Now.
+// BeginMessage records that a message was posted. now is a time from Now. The
+// record's number is zero while it is written, so that readers ignore it.
 func (l *Log) BeginMessage(number, now uint64, m *engine.Message) {
 	r := &l.msgs[number%Size]
 	kind := recv

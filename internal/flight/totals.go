@@ -62,6 +62,8 @@ func (l *Log) Totals(last uint64) (list []Total) {
 	}
 }
 
+// totals is one try of Totals. runs is the number of runs; the result is wrong if
+// that number changes meanwhile.
 func (l *Log) totals(runs, last uint64) (list []Total) {
 	now := &l.runs[runs%Size]
 	for kind := range l.sums {

@@ -38,6 +38,9 @@ func BenchmarkSum(b *testing.B) {
 	}
 }
 
+// benchmarkSum measures Reduce with one table, compared with a plain Go loop and with float32
+// of as many bytes. The table is the process's while the benchmark runs, so it must not run in
+// parallel.
 func benchmarkSum(b *testing.B, table *table, dt DType, bytes int, inPlace bool) {
 	defer chosen.Store(chosen.Swap(table))
 	dst, x, y := newOperand(bytes), newOperand(bytes), newOperand(bytes)

@@ -165,6 +165,8 @@ func (c call) check(t *testing.T, r *rand.Rand, n int) {
 	}
 }
 
+// TestEveryLength compares every function on every path with the reference, for lengths
+// around the vectors' sizes.
 func TestEveryLength(t *testing.T) {
 	factors := factors
 	if testing.Short() {

@@ -38,6 +38,8 @@ func putBits(p []byte, t DType, i int, bits uint64) {
 	}
 }
 
+// refReduce combines the bits of two elements: integers exactly, and floats in float64, rounded
+// once.
 func refReduce(t DType, op Op, a, b uint64) uint64 {
 	if !t.IsFloat() {
 		x, y := refInteger(t, a), refInteger(t, b)

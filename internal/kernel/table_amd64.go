@@ -9,6 +9,8 @@ func vectorTables(generic *table) []*table {
 	return []*table{avx2Table(generic)}
 }
 
+// avx2Table replaces all reductions, and the scaling of floats; the scaling of
+// integers stays generic.
 func avx2Table(generic *table) *table {
 	t := *generic
 	t.path = "avx2"

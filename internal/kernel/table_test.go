@@ -28,6 +28,8 @@ func TestPick(t *testing.T) {
 	}
 }
 
+// TestNames checks the names and sizes of all types, and that other numbers are no
+// types.
 func TestNames(t *testing.T) {
 	sizes := map[string]int{
 		"int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,

@@ -70,6 +70,8 @@ func Find(getenv func(string) string) (p *Place, wrong string) {
 // FindTorch reads torchrun's variables alone, which tutti run sets, too.
 func FindTorch(getenv func(string) string) (p *Place, wrong string) { return torchrun.find(getenv) }
 
+// find returns the place that the source's variables describe, or nil if they are not
+// set. wrong describes a mistake in them; "" if there is none.
 func (s source) find(getenv func(string) string) (p *Place, wrong string) {
 	rank, size := getenv(s.rank), getenv(s.size)
 	switch {

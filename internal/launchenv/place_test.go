@@ -6,6 +6,7 @@ import (
 	"testing"
 )
 
+// TestFind reads the variables of each launcher, and incomplete or invalid ones.
 func TestFind(t *testing.T) {
 	for name, c := range map[string]struct {
 		env   string
@@ -72,6 +73,8 @@ func TestFirstHost(t *testing.T) {
 	}
 }
 
+// TestFindHosts reads the number of hosts, this host's number and the address from the
+// variables of each launcher.
 func TestFindHosts(t *testing.T) {
 	for text, want := range map[string]Hosts{
 		"": {1, 0, ""},
@@ -95,6 +98,7 @@ func TestFindHosts(t *testing.T) {
 	}
 }
 
+// TestLate checks which variables give a late process the address of the job's store.
 func TestLate(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                             "",

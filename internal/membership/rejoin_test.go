@@ -67,7 +67,8 @@ func countRanks(ctx context.Context, m *Membership) (int64, error) {
 
 // TestRejoin has one rank call Join repeatedly with a short timeout. Another rank that joins
 // with a long timeout must join the same Comm. If the first rank times out just when the
-// other joins, the other's Join or Barrier fails, and it joins again.
+// other joins, the other's Join or Barrier fails, and it joins again. Each rank's goroutine
+// sets only its own lineage and error.
 func TestRejoin(t *testing.T) {
 	for name, plain := range map[string]bool{"launcher": false, "torchrun's agent": true} {
 		for impatient := range 2 {

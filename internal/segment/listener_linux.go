@@ -113,8 +113,8 @@ func (l *Listener) admit(c *net.UnixConn) bool {
 }
 
 // handle serves a connection, in a goroutine of its own. It queues a valid request for Pass, and
-// returns when the other side closes the connection. Without a valid request it returns after
-// proofTime. The caller closes the connection.
+// returns when the other side closes the connection. It returns at once after an invalid request,
+// and after proofTime without a request. The caller closes the connection.
 func (l *Listener) handle(c *net.UnixConn) {
 	if err := c.SetDeadline(time.Now().Add(proofTime)); err != nil {
 		return

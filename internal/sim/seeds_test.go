@@ -96,8 +96,8 @@ func (d *seedStats) seed(seed uint64) error {
 
 // check returns the first violation in a run with a fault. Each survivor must have
 // succeeded or return an engine.Failure. The cause of each failed group must fit
-// the fault and be the same on all its ranks. The last rank must return in time.
-// check also counts the results in d.
+// the fault, and be the same on its ranks as far as agree demands. The last rank
+// must return in time. check also counts the results in d.
 func (d *seedStats) check(w *World, res *Result, f *Fault) error {
 	if !res.Fired[0] {
 		return errors.New("the fault did not happen")

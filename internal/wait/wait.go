@@ -84,7 +84,8 @@ func (l *ParkingLot) Wake(word *atomic.Uint64) {
 }
 
 // wake wakes the parked waiters of this process whose condition is true. It runs in the goroutine
-// that has stored a word, and does not block: a token that is already there suffices.
+// that has stored a word, and does not wait for the waiters: a token that is already there
+// suffices.
 func (l *ParkingLot) wake() {
 	if l.scheduler != nil {
 		l.scheduler.Wake(l)

@@ -124,6 +124,7 @@ func bySeq(a, b flight.Op) int {
 	return 0
 }
 
+// checkOp returns an error that names an invalid field of an operation, or nil.
 func checkOp(op *flight.Op, size int) error {
 	switch op.State {
 	case flight.StateQueued, flight.StateRunning, flight.StateFailed, flight.StateDone:

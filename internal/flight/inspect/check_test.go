@@ -154,7 +154,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// FuzzPage varies single values of an otherwise valid dump.
+// FuzzPage varies single values of an otherwise valid dump. All forms of the report
+// must be valid for them.
 func FuzzPage(f *testing.F) {
 	f.Add(0, 2, uint64(1), 1, int64(5), int64(6), int64(10), int64(1_700_000_000), "AllReduce", "running")
 	f.Add(0, 1<<30, ^uint64(0), 0, int64(1)<<62, int64(1), int64(1)<<62, int64(-62_135_596_799), "Recv", "failed")

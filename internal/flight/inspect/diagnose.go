@@ -131,6 +131,8 @@ func (c *Comm) disagreeing() *Finding {
 	return nil
 }
 
+// disagreement returns the finding about operation n. texts are the different
+// calls, and by has the ranks that made each of them.
 func disagreement(n uint64, texts []string, by map[string][]int) *Finding {
 	// Smaller groups of ranks come first, because they are more likely to be wrong.
 	slices.SortStableFunc(texts, func(a, b string) int { return len(by[a]) - len(by[b]) })
@@ -189,6 +191,8 @@ type messageVerbs struct {
 	mixed bool // there are other verbs than the first
 }
 
+// openMessages returns a rank's messages that are not delivered, the failed ones
+// included.
 func openMessages(d *flight.Dump) pendingMessages {
 	box := make(pendingMessages)
 	for i := range d.Msgs {

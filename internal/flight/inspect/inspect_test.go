@@ -22,7 +22,8 @@ const deadline = time.Minute
 
 // hang runs one body per rank until all bodies that can hang do, and returns the
 // ranks' dumps. The bodies begin one after the other, so that each has begun before
-// it gets another rank's failure. A rank with a nil body leaves no dump.
+// it gets another rank's failure. A rank with a nil body leaves no dump. At the end Abort
+// makes the bodies return; other errors of theirs fail the test.
 func hang(t *testing.T, bodies ...func(ctx context.Context, c *tutti.Comm) error) string {
 	t.Helper()
 	comms, err := tutti.Local(len(bodies), tutti.Config{})

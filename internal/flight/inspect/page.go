@@ -99,6 +99,8 @@ type cell struct {
 	Title string // tooltip
 }
 
+// newView lays out a communicator's part of the page. empty is how many ranks
+// without a dump the page can still show; newView subtracts those of c.
 func newView(c *Comm, empty *int) view {
 	d := c.Diagnose()
 	rows, left := rowsOf(c, empty)

@@ -153,6 +153,7 @@ func (kn kernel) emit() {
 	}
 }
 
+// loadElement emits the load of one element of size bytes at p into a vector register.
 func loadElement(p reg.Register, size int) vec {
 	m, x := Mem{Base: p}, XMM()
 	switch size {
@@ -172,6 +173,7 @@ func loadElement(p reg.Register, size int) vec {
 	return x
 }
 
+// storeElement emits the store of the lowest size bytes of x at p.
 func storeElement(x vec, p reg.Register, size int) {
 	m := Mem{Base: p}
 	switch size {
