@@ -54,6 +54,8 @@ func shrinkMain(args []string) error {
 	return e.run(ctx)
 }
 
+// run starts the store and the ranks, and runs the rounds and the final check in the caller's
+// goroutine. The first error ends it. All processes have exited when it returns.
 func (e *elasticRun) run(ctx context.Context) (err error) {
 	if e.self, err = os.Executable(); err != nil {
 		return err
@@ -130,7 +132,8 @@ func (e *elasticRun) formed(ctx context.Context) (time.Duration, error) {
 	return time.Since(begin), nil
 }
 
-// round kills ranks until elasticLeast are left, and adds new ones.
+// round kills ranks one by one until elasticLeast are left, and then adds new ones. After each kill
+// the others must form a Comm again, and the killed process must have died of SIGKILL.
 func (e *elasticRun) round(ctx context.Context, round int) error {
 	var killed []string
 	for len(e.alive) > elasticLeast {
@@ -173,7 +176,8 @@ func (e *elasticRun) round(ctx context.Context, round int) error {
 	return nil
 }
 
-// end stops all ranks and compares their sums, which each rank has checked.
+// end stops all ranks and compares their sums, which each rank has checked. It returns an error if
+// the sums differ or a process fails.
 func (e *elasticRun) end(ctx context.Context) error {
 	if _, err := fmt.Fprintln(e.alive[0].in, "stop"); err != nil {
 		return err
