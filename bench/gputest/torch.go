@@ -104,10 +104,10 @@ func groupRows(out string) (rows []string) {
 	return rows
 }
 
-// weights runs the three processes of examples/weightsync in turns, and returns the sender's and
-// the Go receiver's output. A goroutine waits for each process and writes only its own element of
-// outs and errs. The first process that fails ends the others by cancel; weights then returns all
-// output and the errors.
+// weights runs the three processes of examples/weightsync at once, and returns the sender's and the
+// Go receiver's output. The two receivers get the weights in turns. A goroutine waits for each
+// process and writes only its own element of outs and errs. The first process that fails ends the
+// others by cancel; weights then returns all output and the errors.
 func weights(ctx context.Context, o torchOptions, env []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()

@@ -42,7 +42,8 @@ func (r *runner) emitEvent(e Event) error {
 	return r.emit(e)
 }
 
-// sweep measures all points once. wrong is the same on all ranks.
+// sweep measures all points once. wrong is the same on all ranks. The first error ends it; points
+// before it are already emitted.
 func (r *runner) sweep(ctx context.Context, list []spec, pass int) (wrong int, err error) {
 	for i := range list {
 		s := &list[i]
@@ -64,7 +65,8 @@ func (r *runner) sweep(ctx context.Context, list []spec, pass int) (wrong int, e
 	return wrong, nil
 }
 
-// allocate allocates the memory for the points of one type.
+// allocate replaces the memory by memory for the points of s's type, unless it has that type
+// already. After an error release frees what was allocated.
 func (r *runner) allocate(ctx context.Context, s *spec, list []spec) error {
 	if s.elems == 0 || r.dtype == s.dtype {
 		return nil
@@ -116,8 +118,8 @@ func (r *runner) layout(s *spec) []operands {
 	return all
 }
 
-// point measures one point. It checks the results before the timing and once after
-// it.
+// point measures one point. It checks the results before the timing and once after it. Wrong
+// results are counted in the Point; an error ends the run.
 func (r *runner) point(ctx context.Context, s *spec) (*Point, error) {
 	all := r.layout(s)
 	run := s.iteration(r.comm, all)
@@ -250,7 +252,8 @@ func (r *runner) collect(ctx context.Context, s *spec, p *Point, w *Wrong) error
 	return nil
 }
 
-// time times a point. All ranks return the same.
+// time times a point, after the warm-up. All ranks return the same result. Noise is that of this
+// rank, and so is the histogram of an operation that synchronizes.
 func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) error, all []operands) (*Point, error) {
 	each := r.plan.Budget // upper bound without a measurement
 	for range r.plan.Warmup {

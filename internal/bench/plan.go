@@ -61,6 +61,8 @@ func (p *Plan) minRanks() int {
 // bfloat16 is the least precise.
 const maxSum = 256
 
+// validate returns an error for a plan that cannot be measured, or whose results could not be
+// checked.
 func (p *Plan) validate() error {
 	switch {
 	case p.Ranks < p.minRanks():
