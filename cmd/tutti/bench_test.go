@@ -92,6 +92,7 @@ func results(t *testing.T, text string) (list []bench.Result) {
 // fewIters makes measurements fast.
 var fewIters = []string{"--iters", "2", "--warmup", "1"}
 
+// TestBenchTable checks the width of the table, its verdict, and that it has no control characters.
 func TestBenchTable(t *testing.T) {
 	got := tuttiWith(t, nil, "bench", "-n", "2", "--op", "allreduce,gather,barrier", "-b", "8", "-e", "64K", "-f", "64", "--budget", "3ms")
 	if got.code != 0 || got.err != "" {
@@ -248,6 +249,8 @@ func TestBenchUnderRun(t *testing.T) {
 	}
 }
 
+// TestBenchWrongFlags checks that each wrong flag is one line on standard error, with the exit code
+// for usage.
 func TestBenchWrongFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"--op gossip":         `no operation "gossip"`,
@@ -272,8 +275,8 @@ func TestBenchWrongFlags(t *testing.T) {
 	}
 }
 
-// TestBenchInterrupted stops bench. No process remains, whether bench or tutti run
-// started the ranks.
+// TestBenchInterrupted stops bench by SIGINT: it must say so, and return 130. No process remains,
+// whether bench or tutti run started the ranks.
 func TestBenchInterrupted(t *testing.T) {
 	skipUnlessLinux(t)
 	for name, c := range map[string]struct {
@@ -507,8 +510,8 @@ func checkPageData(t *testing.T, page string, list []bench.Result) {
 	}
 }
 
-// TestBenchPageInBrowser opens a page, which must log no error and load nothing from
-// the network.
+// TestBenchPageInBrowser opens a page, which must log no error and load nothing from the network.
+// It is skipped without chromium, or if that does not end within a minute.
 func TestBenchPageInBrowser(t *testing.T) {
 	chromium, err := exec.LookPath("chromium")
 	if err != nil || testing.Short() {

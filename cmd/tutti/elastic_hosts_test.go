@@ -27,7 +27,8 @@ type cluster struct {
 // clusters counts the networks of this process.
 var clusters atomic.Int32
 
-// newCluster starts a job, and waits until all ranks have joined.
+// newCluster starts a job, and waits until all ranks have joined. It skips the test where network
+// namespaces are not available. The test's cleanup removes the network.
 func newCluster(t *testing.T, program string, flags ...string) *cluster {
 	t.Helper()
 	network, err := netns.New(100+int(clusters.Add(1)), 3, false)

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// newNetwork creates hosts as network namespaces behind one bridge.
+// newNetwork creates hosts as network namespaces behind one bridge, and returns their names. It
+// skips the test where this is not permitted. The test's cleanup removes them.
 func newNetwork(t *testing.T, hosts int) (names []string) {
 	t.Helper()
 	if os.Getuid() != 0 {

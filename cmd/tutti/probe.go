@@ -29,8 +29,9 @@ func probe(ctx context.Context, what string, to any) error {
 	return nil // the libraries may crash at exit, after the result
 }
 
-// runProbeProcess runs a probe process that may print several results. It decodes the
-// last one into to. The error describes how the process ended.
+// runProbeProcess runs a probe process that may print several results. It decodes the last one into
+// to. The error describes how the process ended, even if it has answered. The process is killed
+// when ctx ends, or after probeTimeout.
 func runProbeProcess(ctx context.Context, what string, to any) (answered bool, err error) {
 	self, err := os.Executable()
 	if err != nil {

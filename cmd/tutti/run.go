@@ -167,8 +167,9 @@ func defaultRanks(getenv func(string) string) int {
 	return 1
 }
 
-// run is the first launcher process. The watchdog starts the same command as the
-// leader.
+// run is the first launcher process, or the leader, which the watchdog starts with the same command
+// line. It returns the exit code. Signals do not end the process: Guard forwards them to the
+// leader, and launch.Run ends the ranks.
 func run(args []string) int {
 	o, err := parseRun(args, os.Getenv)
 	if err != nil {
@@ -196,7 +197,9 @@ func runWatchdog() (code int, was bool) {
 	return code, was
 }
 
-// runGuard is the work of the first process.
+// runGuard is the work of the first process: it starts the watchdog and returns the leader's exit
+// code. With -stdin in a terminal, a goroutine copies what is typed to the leader; it ends with the
+// process.
 func runGuard(o *options, args []string, signals <-chan os.Signal) int {
 	self, err := os.Executable()
 	if err != nil {

@@ -23,7 +23,8 @@ import (
 
 const deadline = 3 * time.Minute
 
-// A job is one tutti process that a test has started.
+// A job is one tutti process that a test has started. Goroutines of os/exec write to out, which may
+// be read meanwhile.
 type job struct {
 	cmd  *exec.Cmd
 	mark string
@@ -59,7 +60,8 @@ func (j *job) begin(t testing.TB) {
 	t.Cleanup(func() { _ = j.cmd.Process.Kill() })
 }
 
-// wait waits for the exit, and returns the code.
+// wait waits for the exit, and returns the code; -1 if a signal killed the process. After the
+// deadline it fails the test and kills the process.
 func (j *job) wait(t testing.TB) int {
 	t.Helper()
 	timer := time.AfterFunc(deadline, func() {
@@ -102,6 +104,8 @@ func skipUnlessLinux(t *testing.T) {
 	}
 }
 
+// TestHello runs a job in which nothing fails: every rank prints the sum, and the launcher prints
+// nothing.
 func TestHello(t *testing.T) {
 	j := start(t, "hello", nil, "-n", "4")
 	if code := j.wait(t); code != 0 {
@@ -213,7 +217,8 @@ func TestLauncherEnds(t *testing.T) {
 	}
 }
 
-// onlyChild returns the only child of a process.
+// onlyChild returns the only child of a process. Another number of children fails the test; a
+// system that does not list children skips it.
 func onlyChild(t *testing.T, parent int) int {
 	t.Helper()
 	var children []string
@@ -255,6 +260,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// TestRestarts has a rank fail in the first attempt, and in every attempt: the exit code is that of
+// the last attempt.
 func TestRestarts(t *testing.T) {
 	dir := t.TempDir()
 	j := start(t, "second time", nil, "-n", "2", "-restarts", "2", "-log-dir", dir)
@@ -276,6 +283,8 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
+// TestEnvironment checks the variables that rank 1 sees, PyTorch's included, and the warning about
+// the store for PyTorch.
 func TestEnvironment(t *testing.T) {
 	names := "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK ROLE_RANK ROLE_WORLD_SIZE MASTER_ADDR " +
 		"TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE " +
@@ -311,6 +320,8 @@ func TestTorch(t *testing.T) {
 	j.checkNoProcesses(t)
 }
 
+// TestStdin forwards the standard input to rank 0; the other rank has none. The rank numbers are
+// coloured.
 func TestStdin(t *testing.T) {
 	j := newJob(t, "stdin", nil, "-n", "2", "-stdin", "-color", "always")
 	j.cmd.Stdin = strings.NewReader("for rank 0")
