@@ -161,8 +161,8 @@ func (c *coordinator) receive(ctx context.Context) {
 	}
 }
 
-// valid reports whether a launcher can have sent the message. It checks all values that the
-// coordinator uses as an index or an exit code.
+// valid reports whether a launcher can have sent the message: the values of an application, and the
+// exits in a heartbeat, must be possible. jobState checks the rest of a heartbeat.
 func (m *message) valid(nodes int) bool {
 	if a := m.Apply; a != nil && (a.Node < 0 || a.Node >= nodes || a.Ranks < 1 || a.Ranks > maxRanks || a.Token == "") {
 		return false

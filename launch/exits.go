@@ -30,8 +30,8 @@ func (a *attempt) handleExits(list []childExit) {
 const blameTime = time.Second
 
 // decideFailure picks the exit that counts as the failure from the undecided ones. A rank that
-// blames another rank comes last; decideFailure waits for a better candidate until final is set. It
-// does not block: blameTimer calls for the final decision. Only the goroutine of run calls it.
+// blames another rank comes last: unless final is set, decideFailure then returns without a
+// decision, and blameTimer calls it again with final. Only the goroutine of run calls it.
 func (a *attempt) decideFailure(final bool) {
 	if a.ending {
 		a.undecided = nil
@@ -79,7 +79,8 @@ func (a *attempt) handleLostExits() {
 	}
 }
 
-// recordExit records the exit of a rank. It returns the rank if its exit code is not 0.
+// recordExit records the exit of a rank. It returns the rank if its exit code is not 0; nil for
+// other processes, such as orphans of ranks. Only the goroutine of run calls it.
 func (a *attempt) recordExit(e childExit) *rank {
 	for _, r := range a.ranks {
 		if r.pid != e.pid || r.exit != nil {

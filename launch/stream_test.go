@@ -126,7 +126,8 @@ func TestLongLine(t *testing.T) {
 	}
 }
 
-// TestLongPrompt extends a shown prompt to a long line.
+// TestLongPrompt extends a shown prompt to a long line, which keeps the turn: another rank's line
+// comes after it.
 func TestLongPrompt(t *testing.T) {
 	out := new(proctest.Output)
 	to := patientSink()
@@ -208,7 +209,8 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
-// TestPromptInterrupted has another rank print after a prompt was shown.
+// TestPromptInterrupted has another rank print after a prompt was shown. A newline ends the prompt,
+// and its rest gets a prefix of its own.
 func TestPromptInterrupted(t *testing.T) {
 	out := new(proctest.Output)
 	to := patientSink()

@@ -98,7 +98,8 @@ func runThreads(ctx context.Context, o options, n int, f func(me int)) []int64 {
 	return times
 }
 
-// memoryFloor times threads that each read and write a buffer, and a barrier.
+// memoryFloor times threads that each read and write a buffer of their own, and a barrier. It
+// returns no error: its caller checks ctx.
 func memoryFloor(ctx context.Context, o options, bytes int) ([]int64, error) {
 	const piece = 64 << 10 // small, so that the garbage collector need not wait
 	n := min(o.ranks, runtime.NumCPU())

@@ -103,7 +103,8 @@ func exit(err error) {
 	}
 }
 
-// parse parses the flags; help and errors go to w.
+// parse parses the flags; help and errors go to w. The error is flag.ErrHelp if the user asks for
+// help.
 func parse(args []string, w io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("compare", flag.ContinueOnError)

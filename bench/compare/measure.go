@@ -98,7 +98,7 @@ func (b *bench[T]) prepare(ctx context.Context, n int, alloc bool) (free func() 
 	return func() error { return errors.Join(src.Free(), dst.Free()) }, nil
 }
 
-// operation returns the call that is measured.
+// operation returns the call that is measured, on src and dst. All ranks must make it.
 func (b *bench[T]) operation(src, dst tutti.Buffer) func(ctx context.Context) error {
 	c, part := b.comm, b.part
 	switch b.op {

@@ -61,7 +61,8 @@ func compare(ctx context.Context, o options, out, log io.Writer) error {
 	return nil
 }
 
-// systems returns the systems for a transport.
+// systems returns the systems for a transport, tutti first. It logs the peers that cannot take part
+// and leaves them out.
 func systems(o options, self string, found []peer, transport string, log io.Writer) []system {
 	build := func(name, program string) system {
 		return system{name, func(ctx context.Context) ([]sample, error) { return runTutti(ctx, o, transport, program) }}

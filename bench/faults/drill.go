@@ -70,7 +70,8 @@ func drill(transport string, o drillOptions) error {
 	return nil
 }
 
-// cell returns the table's text for a fault in a state.
+// cell runs the trials for a fault in a state and returns the text for the table. The text is empty
+// for cells that --only leaves out. A failed trial is an error.
 func (o *drillOptions) cell(transport, state, fault string) (string, error) {
 	switch name := state + " " + fault; {
 	case !strings.HasPrefix(name, o.only):

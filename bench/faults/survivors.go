@@ -37,6 +37,7 @@ type survivorsResults struct {
 	trials    int
 }
 
+// String returns the numbers of victims, and for each event the percentiles of the times.
 func (s *survivorsResults) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "survivors, %s: %d trials; victims: %d killed, %d stopped, %d left, rank 0 in %d trials; to the last member's error:",

@@ -442,7 +442,8 @@ func (b *benchRun) tuttiBench(ctx context.Context, engine string, ranks int) ([]
 	return list, failed
 }
 
-// rows prints the measured points with a verdict, and counts them.
+// rows prints the measured points with a verdict, and counts them in b. A point without a complete
+// set has no row.
 func (b *benchRun) rows(cells []cell) {
 	for i := range cells {
 		c := &cells[i]

@@ -62,7 +62,8 @@ func answerQuestions(in *bufio.Scanner, questions map[string]func(n int) ([]int6
 	return nil
 }
 
-// joinRanks joins the ranks of a job of startJob. Rank 0 prints its address for the others.
+// joinRanks joins the ranks of a job of startJob. Rank 0 prints its address, and the other ranks
+// read it from in. Config.Timeout, by default commTimeout, bounds Join and the operations.
 func joinRanks(in *bufio.Scanner, args []string, cfg tutti.Config) (*tutti.Comm, error) {
 	if len(args) != 2 {
 		return nil, errors.New("usage: gputest comm RANK RANKS")

@@ -33,7 +33,8 @@ type elasticRun struct {
 // The largest and the smallest number of ranks in a round.
 const elasticMost, elasticLeast = 4, 2
 
-// shrinkMain is the command "gputest shrink".
+// shrinkMain is the command "gputest shrink". The budget, SIGINT and SIGTERM end the run with an
+// error; its processes are then killed.
 func shrinkMain(args []string) error {
 	set := flag.NewFlagSet("shrink", flag.ContinueOnError)
 	library := set.String("nccl", os.Getenv("TUTTI_NCCL_LIBRARY"), "path of libnccl; none: what is found")

@@ -38,7 +38,8 @@ type section struct {
 	show  func(ctx context.Context) error
 }
 
-// short is the command "gputest short".
+// short is the command "gputest short". The budget, SIGINT and SIGTERM end the run; the rows until
+// then are already printed.
 func short(args []string) error {
 	s := &shortRun{out: os.Stdout, streamRanks: []int{1, 2, 4}, connections: []int{1, 8, 32}}
 	set := flag.NewFlagSet("short", flag.ContinueOnError)

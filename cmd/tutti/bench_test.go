@@ -63,7 +63,8 @@ func tuttiWith(t testing.TB, env []string, args ...string) result {
 	return result{out.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// results decodes the output of --json and checks that all documented keys are there.
+// results decodes the output of --json. It fails the test if a line does not have exactly the
+// documented keys.
 func results(t *testing.T, text string) (list []bench.Result) {
 	t.Helper()
 	want := strings.Fields("algbw_gbs busbw_gbs bytes dtype engine iters min_us op p50_us p99_us ranks reduce wrong")
@@ -164,7 +165,8 @@ func TestBenchEngines(t *testing.T) {
 	}
 }
 
-// TestBenchAhead starts several operations before it waits for the first.
+// TestBenchAhead starts several operations before it waits for the first, and checks the number of
+// iterations. Barriers and messages are never started ahead.
 func TestBenchAhead(t *testing.T) {
 	args := []string{"bench", "--engine", "local", "-n", "2", "--json", "--op", "allreduce,broadcast,sendrecv,barrier", "-b", "1K", "-e", "1K"}
 	for text, want := range map[string]struct{ ahead, iters, waited int }{
@@ -191,7 +193,8 @@ func TestBenchAhead(t *testing.T) {
 	}
 }
 
-// TestBenchNamesWrongElements damages a result on one rank.
+// TestBenchNamesWrongElements damages a result on one rank: bench must name the element, go on, and
+// return ExitWrong.
 func TestBenchNamesWrongElements(t *testing.T) {
 	for _, engine := range []string{"local", "tcp"} {
 		env := []string{"TUTTI_TEST_DAMAGE=1 12 allgather"}
@@ -216,7 +219,8 @@ func TestBenchNamesWrongElements(t *testing.T) {
 	}
 }
 
-// TestBenchUnderRun has tutti run start the ranks.
+// TestBenchUnderRun has tutti run start the ranks. Only rank 0 prints and writes files, a wrong
+// result is the job's exit code, and -n is refused.
 func TestBenchUnderRun(t *testing.T) {
 	skipUnlessLinux(t)
 	self := proctest.Self(t)
@@ -365,7 +369,8 @@ func gpuEnv(t *testing.T) []string {
 	return []string{"TUTTI_CUDA_LIBRARY=" + libs.CUDA, "TUTTI_NCCL_LIBRARY=" + libs.NCCL}
 }
 
-// TestBenchGPU runs on the fake GPU libraries, which auto selects.
+// TestBenchGPU runs on the fake GPU libraries, which auto selects. Without NCCL auto uses the CPU,
+// and an engine that was asked for fails.
 func TestBenchGPU(t *testing.T) {
 	env := gpuEnv(t)
 	got := tuttiWith(t, env, append([]string{"bench", "-n", "2", "--json", "--reduce", "sum,avg", "--dtype", "float32,bfloat16", "-b", "1K", "-e", "1K"}, fewIters...)...)

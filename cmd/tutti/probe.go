@@ -81,7 +81,8 @@ func firstLine(text string) string {
 	return ": " + line
 }
 
-// runProbe is the command of the probe process.
+// runProbe is the command of the probe process. It prints the result, and returns the exit code. A
+// probe may crash the process.
 func runProbe(_ app, args []string) int {
 	var found any
 	switch {

@@ -90,7 +90,8 @@ func runFlags(o *options, hosts launchenv.Hosts, getenv func(string) string) *fl
 	return f
 }
 
-// parseRun parses the flags. It prints nothing.
+// parseRun parses the flags and the environment. It prints nothing; the error is flag.ErrHelp if
+// the user asks for help.
 func parseRun(args []string, getenv func(string) string) (*options, error) {
 	o := new(options)
 	hosts, wrong := launchenv.FindHosts(getenv)
@@ -232,7 +233,8 @@ func runGuard(o *options, args []string, signals <-chan os.Signal) int {
 	return code
 }
 
-// runLeader is the work of the leader.
+// runLeader is the work of the leader: it runs the job and prints the report. It returns the job's
+// exit code, or 1 if the job could not be started.
 func runLeader(o *options) int {
 	if o.stdin {
 		o.Stdin = os.Stdin

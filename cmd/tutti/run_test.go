@@ -243,7 +243,8 @@ func onlyChild(t *testing.T, parent int) int {
 	return pid
 }
 
-// TestSignals forwards signals, once each.
+// TestSignals forwards signals to all ranks, once each. A signal that ends the job determines its
+// exit code.
 func TestSignals(t *testing.T) {
 	for sig, code := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 130, syscall.SIGUSR1: 0} {
 		j := start(t, "gentle", nil, "-n", "2")
@@ -336,7 +337,8 @@ func TestStdin(t *testing.T) {
 	}
 }
 
-// TestNodes runs a job of two nodes on one host.
+// TestNodes runs jobs of two nodes on one host: one that succeeds, one that fails, and one that is
+// started again. Both launchers return the code of the rank that failed first.
 func TestNodes(t *testing.T) {
 	secret := "TUTTI_SECRET=0123456789abcdef"
 	two := func(act string, flags ...string) (codes [2]int, jobs [2]*job) {
@@ -479,7 +481,8 @@ func TestSecondRank(t *testing.T) {
 	}
 }
 
-// TestEarlyStop stops a launcher that still waits for another host.
+// TestEarlyStop stops a launcher that still waits for another host. The exit code is that of the
+// signal, and no process remains.
 func TestEarlyStop(t *testing.T) {
 	j := start(t, "hello", []string{"TUTTI_SECRET=0123456789abcdef"}, "-nodes", "2", "-addr", "127.0.0.1:0")
 	// When there are two processes, the first forwards signals, and the second ends by
@@ -496,7 +499,7 @@ func TestEarlyStop(t *testing.T) {
 	j.checkNoProcesses(t)
 }
 
-// TestUsage refuses contradictory flags.
+// TestUsage refuses contradictory flags, when they are parsed or when the job starts.
 func TestUsage(t *testing.T) {
 	for says, args := range map[string][]string{
 		"no program":       {"-n", "2"},

@@ -137,7 +137,8 @@ func (o *Options) resolve() error {
 	return nil
 }
 
-// parseList reads a list of names; "all" means all of them.
+// parseList reads a list of names; "all" means all of them. An unknown name or an empty list is an
+// error.
 func parseList(what, text string, all []string) ([]string, error) {
 	if text == "all" {
 		return all, nil

@@ -116,7 +116,7 @@ func (r *runner) gatherStart(ctx context.Context, points int) (*Start, error) {
 	return s, nil
 }
 
-// placements collects the placement of all ranks.
+// placements collects the placement of all ranks, by rank. All ranks call it together.
 func (r *runner) placements(ctx context.Context) ([]placement, error) {
 	mine, err := localPlacement()
 	if err != nil {
@@ -166,7 +166,8 @@ func (r *runner) engineName(hosts int) string {
 // A localRank is a rank's index on its host, and the number of ranks there.
 type localRank struct{ rank, ranks int }
 
-// findLocalRank reads that from the environment of the launcher.
+// findLocalRank reads the index of a rank on its host from the environment of the launcher. Without
+// such variables all ranks count as ranks of one host.
 func findLocalRank(getenv func(string) string, rank, ranks int) localRank {
 	for _, names := range [][2]string{
 		{"TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE"},

@@ -18,7 +18,7 @@ const (
 	bins     = 32 // of a histogram
 )
 
-// A runner is one rank's state in a run.
+// A runner is one rank's state in a run. Only the goroutine that calls Measure uses it.
 type runner struct {
 	plan *Plan
 	comm *tutti.Comm
@@ -171,7 +171,8 @@ func (r *runner) pattern(s *spec) *pattern {
 	return r.patterns[k]
 }
 
-// prepare writes sources, and fills destinations with a value that no result has.
+// prepare writes sources, and fills destinations with a value that no result has. With a GPU it
+// also copies both to the device.
 func (r *runner) prepare(s *spec, p *pattern, all []operands) error {
 	if s.elems == 0 {
 		return nil
@@ -203,7 +204,8 @@ func (r *runner) clear(s *spec) error {
 	return r.push(s)
 }
 
-// check adds this rank's wrong results to w.
+// check adds this rank's wrong results to w. A wrong result is no error; a failed copy from the
+// device is.
 func (r *runner) check(s *spec, p *pattern, all []operands, w *Wrong) error {
 	if s.elems == 0 {
 		return nil
@@ -224,7 +226,8 @@ func (r *runner) check(s *spec, p *pattern, all []operands, w *Wrong) error {
 	return nil
 }
 
-// collect gathers the wrong elements of all ranks.
+// collect gathers the wrong elements of all ranks into p, the same on all ranks. All ranks call it
+// together, also without wrong elements.
 func (r *runner) collect(ctx context.Context, s *spec, p *Point, w *Wrong) error {
 	var mine []byte
 	if w.Count > 0 {

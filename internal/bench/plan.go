@@ -110,7 +110,8 @@ func (s *spec) String() string {
 	return text
 }
 
-// specs lists the points of one pass for a number of ranks.
+// specs lists the points of one pass for a number of ranks, the same on all ranks. It leaves out
+// combinations that a Comm does not support, and sizes that are equal after rounding.
 func (p *Plan) specs(ranks int) []spec {
 	var list []spec
 	for _, name := range p.Ops {
