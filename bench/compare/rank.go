@@ -72,7 +72,7 @@ func bind(rank, ranks int) error {
 }
 
 // rankMain is a rank: it joins, measures each size in turn, and prints on rank 0. After an error
-// the process exits without Close, so the other ranks fail with ErrRankLost.
+// the process exits without Close, so the other ranks fail too.
 func rankMain() error {
 	var job rankJob
 	if err := json.Unmarshal([]byte(os.Getenv(rankEnv)), &job); err != nil {

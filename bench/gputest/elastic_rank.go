@@ -182,7 +182,8 @@ func (m *elasticRank) steps() (grow int64, err error) {
 }
 
 // shrink continues without the lost ranks. It takes back the steps after the last operation that
-// all other ranks completed, because these ranks have not counted them.
+// all other ranks completed, because some of these ranks may not have counted them. It returns an
+// error if the history does not go back so far.
 func (m *elasticRank) shrink() error {
 	next, done, err := m.c.Shrink(m.ctx)
 	if err != nil {

@@ -116,8 +116,8 @@ func (s *shortRun) drivers(ctx context.Context, programs ...string) (jobs []*job
 	return jobs, end, nil
 }
 
-// judge prints the comparison of Go with C, and with C again. The verdict is ok if Go takes at most
-// most microseconds more than C, or no longer than C again.
+// judge prints the comparison of Go with C, and with C again. The verdict is ok if Go takes no
+// longer than C and the given number of microseconds, or no longer than C again.
 func (s *shortRun) judge(what string, all []series, most float64) {
 	took, c, again := all[0].at(0.5), all[1].at(0.5), all[2].at(0.5)
 	s.say(what, took-c <= most || took <= again, "Go %s; C again %.2f", compareWithC(all[0], all[1]), again)
