@@ -136,8 +136,8 @@ func (c *Command) chooseEngine(ctx context.Context, o *Options) (devices int, er
 }
 
 // runLocal runs all ranks as goroutines of this process. A signal cancels their context; a second
-// one ends the command without waiting for them. The ranks' goroutines call printer.Handle, which
-// the Printer's lock protects.
+// one ends the command without waiting for them. Rank 0's goroutine calls printer.Handle, perhaps
+// during Close here; the Printer's lock serializes the two.
 func (c *Command) runLocal(ctx context.Context, o *Options, printer *Printer) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -38,8 +38,8 @@ func (l *list) fail(area, do, format string, args ...any) {
 	*l = append(*l, Line{Fail, area, fmt.Sprintf(format, args...), do})
 }
 
-// Diagnose turns facts into lines. If processes or threads cannot be started, only these limits are
-// reported, because Gather checked nothing else.
+// Diagnose turns facts into lines. If processes or threads cannot be started, it reports only the
+// build, the processor and the limits, because Gather checked nothing else.
 func Diagnose(f *Facts) []Line {
 	var l list
 	f.build(&l)
