@@ -28,8 +28,9 @@ func (h *host) joinStates(attempt int) map[int]string {
 	return joinStates(ctx, h.rankStore(attempt))
 }
 
-// joinStates reads the ranks' progress in Join from their part of the store. Ranks that
-// have not called Join are not in the map.
+// joinStates reads the ranks' progress in Join from their part of the store. Ranks that have not
+// called Join are not in the map. If the store does not answer, the map is nil. It may be called by
+// any goroutine.
 func joinStates(ctx context.Context, ranks store.Store) map[int]string {
 	keys, err := ranks.List(ctx)
 	if err != nil {

@@ -55,7 +55,8 @@ type attempt struct {
 	lostHosts     []*HostLoss // in this attempt
 }
 
-// A rank is one process of this host.
+// A rank is one process of this host. The goroutine of attempt.run owns it, except tail, which the
+// goroutines of the rank's streams fill.
 type rank struct {
 	number       int // rank in the job
 	local        int // rank on this host
@@ -98,8 +99,10 @@ type childExit struct {
 	status syscall.WaitStatus
 }
 
-// run starts the ranks. It returns when they, and all processes that they started, have
-// exited.
+// run starts the ranks, and handles all events of the attempt in the caller's goroutine. It returns
+// when the ranks, and all processes that they started, have exited. The error is non-nil if not all
+// ranks could be started. When ctx ends, run ends the ranks as after a failure; when the lifeline
+// is closed, it kills them.
 func (a *attempt) run(ctx context.Context, lifeline <-chan struct{}) error {
 	a.begin = time.Now()
 	for _, t := range []**time.Timer{&a.endTimer, &a.joinCheck, &a.blameTimer, &a.elastic.timer} {
@@ -238,8 +241,10 @@ func (a *attempt) stopped(ctx context.Context) Exit {
 	return Exit{Rank: -1, Node: a.cfg.Node, Code: 1, How: "stopped: " + context.Cause(ctx).Error()}
 }
 
-// awaitHosts waits until all hosts have ended the attempt. Without a failure there is
-// no timeout: ranks on other hosts may run for any time.
+// awaitHosts waits until all hosts have ended the attempt, and sets firstFailure to the first
+// failure on any of them. Without a failure there is no timeout: ranks on other hosts may run for
+// any time. Only the goroutine of run calls it; a goroutine of its own waits in the store's barrier
+// until awaitHosts returns.
 func (a *attempt) awaitHosts(ctx context.Context, remoteFailure <-chan Exit, lifeline <-chan struct{}) {
 	if a.cfg.Nodes == 1 || a.lifelineEnded {
 		return
@@ -280,9 +285,9 @@ func (a *attempt) awaitHosts(ctx context.Context, remoteFailure <-chan Exit, lif
 	}
 }
 
-// start starts all ranks from one thread, which lives until release is closed. Linux
-// ties Pdeathsig to the thread that started the process, so that the thread must
-// outlive the ranks.
+// start starts all ranks from one thread, which lives until release is closed. Linux ties Pdeathsig
+// to the thread that started the process, so that the thread must outlive the ranks. After an error
+// the ranks started so far still run, and the caller must kill them; release is never nil.
 func (a *attempt) start(ctx context.Context) (release chan struct{}, err error) {
 	release = make(chan struct{})
 	if err := a.h.openAttempt(ctx, a.number); err != nil {
@@ -310,7 +315,9 @@ func (a *attempt) start(ctx context.Context) (release chan struct{}, err error) 
 	return release, nil
 }
 
-// startRank starts a process and adds r to the ranks.
+// startRank starts a process and adds r to the ranks. Two goroutines, counted in copying, forward
+// its output. After an error all files are closed, or are closed by these goroutines, and r is not
+// added. Only the goroutine of run calls it.
 func (a *attempt) startRank(r *rank, env []string) (err error) {
 	files := []*os.File{nil, nil, nil}
 	var opened []io.Closer
@@ -409,7 +416,9 @@ func (a *attempt) fail(e Exit) {
 	a.terminate(syscall.SIGTERM)
 }
 
-// terminate asks all ranks to report their activity and then to end.
+// terminate asks all ranks to report their activity and then to end. It does not wait: run sends
+// sig when activityReported is closed, and SIGKILL after the grace time. A later call sends sig at
+// once. Only the goroutine of run calls it.
 func (a *attempt) terminate(sig syscall.Signal) {
 	if a.ending {
 		a.signalAll(sig)
@@ -440,7 +449,9 @@ func (a *attempt) signalAll(sig syscall.Signal) {
 	}
 }
 
-// handleSignal handles a signal that the launcher received.
+// handleSignal handles a signal that the launcher received. The first signal that ends the job
+// terminates the ranks, the second one kills them; other signals are forwarded. Only the goroutine
+// of run calls it.
 func (a *attempt) handleSignal(s os.Signal) {
 	sig, ok := s.(syscall.Signal)
 	if !ok {
@@ -492,7 +503,9 @@ const (
 	outputTimeout = 30 * time.Second
 )
 
-// finish kills the processes that ranks left behind and waits for the last output.
+// finish kills the processes that ranks left behind and waits for the last output. After
+// outputTimeout it drops the rest of the output. The goroutines that copy may then still run when
+// it returns.
 func (a *attempt) finish() {
 	timeout := outputTimeout
 	if a.exits == nil {
@@ -524,8 +537,8 @@ func (a *attempt) logFailed(name string, err error) {
 	a.copying.Go(func() { a.outs.logFailed(name, err) })
 }
 
-// killLeftovers kills the processes that ranks left behind. It reports whether none
-// remains.
+// killLeftovers kills the processes that ranks left behind. It reports whether none remains, at the
+// latest after killTimeout. The end of exits says that this process has no children.
 func (a *attempt) killLeftovers() bool {
 	deadline := time.After(killTimeout)
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {

@@ -148,6 +148,8 @@ func (c *Config) fill() error {
 	return c.check()
 }
 
+// check returns an Error for a Config with which no job can start. It expects that the defaults are
+// set.
 func (c *Config) check() error {
 	invalid := func(format string, args ...any) error {
 		return &Error{"cannot start the job", fmt.Errorf(format, args...)}

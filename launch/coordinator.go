@@ -109,7 +109,8 @@ func newCoordinator(h *host) *coordinator {
 	return c
 }
 
-// run coordinates the job until ctx ends. Store calls are fast, because the store is in
+// run coordinates the job until ctx ends. It alone uses the coordinator's state; other goroutines
+// send it messages and requests through channels. Store calls are fast, because the store is in
 // this process.
 func (c *coordinator) run(ctx context.Context) {
 	go c.receive(ctx)
@@ -139,7 +140,8 @@ func (c *coordinator) run(ctx context.Context) {
 	}
 }
 
-// receive moves valid messages from the launchers' queue to the inbox.
+// receive moves valid messages from the launchers' queue to the inbox, in a goroutine of its own,
+// until ctx ends or the store is closed. It logs and drops invalid messages.
 func (c *coordinator) receive(ctx context.Context) {
 	for {
 		text, err := c.own.Pop(ctx, jobstore.Coordination)
@@ -159,7 +161,8 @@ func (c *coordinator) receive(ctx context.Context) {
 	}
 }
 
-// valid reports whether a launcher can have sent the message.
+// valid reports whether a launcher can have sent the message: the values of an application, and the
+// exits in a heartbeat, must be possible. jobState checks the rest of a heartbeat.
 func (m *message) valid(nodes int) bool {
 	if a := m.Apply; a != nil && (a.Node < 0 || a.Node >= nodes || a.Ranks < 1 || a.Ranks > maxRanks || a.Token == "") {
 		return false
@@ -190,7 +193,8 @@ func (c *coordinator) handle(ctx context.Context, m message, now time.Time) {
 	}
 }
 
-// step carries out everything that is due at now.
+// step carries out everything that is due at now. Only the goroutine of run calls it, after each
+// message and at each tick.
 func (c *coordinator) step(ctx context.Context, now time.Time) {
 	t := &c.state
 	c.readDecisions(ctx)
@@ -265,7 +269,8 @@ func (c *coordinator) sendStart(ctx context.Context, node int, firstReplacements
 	n.starts++
 }
 
-// beginIfComplete begins an attempt when all launchers are registered.
+// beginIfComplete begins an attempt when all launchers are registered. If their ranks do not add up
+// to cfg.Max, it cancels the start on all of them.
 func (c *coordinator) beginIfComplete(ctx context.Context, now time.Time) {
 	t := &c.state
 	size := 0
@@ -301,8 +306,8 @@ func (c *coordinator) cancelStart(ctx context.Context, why string) {
 	c.phase = closing
 }
 
-// evaluate publishes new facts about the attempt and decides whether it has failed or
-// finished.
+// evaluate publishes new facts about the attempt and decides whether it has failed or finished.
+// After that it publishes the outcome once, and the phase is ending.
 func (c *coordinator) evaluate(ctx context.Context, now time.Time) {
 	t := &c.state
 	if !t.formed {
@@ -329,8 +334,8 @@ func (c *coordinator) evaluate(ctx context.Context, now time.Time) {
 	c.publish(ctx, c.outcome)
 }
 
-// checkJoin finds out whether the ranks have joined, and whether ranks wait in Join for
-// a rank that exited without calling it.
+// checkJoin finds out whether the ranks have joined, and whether ranks wait in Join for a rank that
+// exited without calling it. It sets state.formed, or state.fatal, which ends the job.
 func (c *coordinator) checkJoin(ctx context.Context) {
 	state := joinStates(ctx, c.rankStore(c.attempt))
 	waits := -1
@@ -351,7 +356,8 @@ func (c *coordinator) checkJoin(ctx context.Context) {
 	}
 }
 
-// closeAttempt publishes the end of an attempt that all launchers have ended.
+// closeAttempt publishes the end of an attempt that all launchers have ended. The next phase is
+// gathering if all ranks are started again, else closing.
 func (c *coordinator) closeAttempt(ctx context.Context) {
 	done := c.outcome
 	done.Kind, done.Hosts = eventDone, c.state.lost
@@ -369,7 +375,8 @@ func (c *coordinator) closeAttempt(ctx context.Context) {
 	}
 }
 
-// readDecisions applies new decisions of the ranks.
+// readDecisions applies the ranks' decisions that are new in the store, in order. If the store does
+// not answer, the next call continues there.
 func (c *coordinator) readDecisions(ctx context.Context) {
 	if c.phase != running {
 		return

@@ -48,8 +48,9 @@ func replacementDelay(n int, lived time.Duration) time.Duration {
 	return min(minReplacementDelay<<min(n-1, 10), maxReplacementDelay)
 }
 
-// handleFailures continues without the failed ranks if enough remain. It ends the
-// replacements when no rank runs any more.
+// handleFailures continues without the failed ranks if enough remain, and else ends the job. It
+// ends the replacements when no rank runs any more. Over several hosts the coordinator decides
+// instead. Only the goroutine of run calls it.
 func (a *attempt) handleFailures(bad []*rank) {
 	if a.h.reg != nil {
 		a.earlyFailures = append(a.earlyFailures, bad...)
@@ -83,8 +84,9 @@ func (a *attempt) hasJoined() bool {
 	return false
 }
 
-// dropRank records a loss, kills the rest of the process group, and schedules a
-// replacement.
+// dropRank records a loss, kills the rest of the process group, and schedules a replacement. It
+// does not wait for the store of another host: a goroutine withdraws the ticket there. Only the
+// goroutine of run calls it.
 func (a *attempt) dropRank(r *rank) {
 	r.loss = new(Loss)
 	a.elastic.losses = append(a.elastic.losses, r)
@@ -126,7 +128,9 @@ func (c *elasticState) setTimer() {
 	}
 }
 
-// runDue starts the replacements and kills the excluded ranks that are due.
+// runDue starts the replacements and kills the excluded ranks that are due, and sets the timer for
+// the rest. Once the ranks are ending, none is started. Only the goroutine of run calls it, when
+// the timer fires.
 func (a *attempt) runDue() {
 	now, replaced, behind := time.Now(), a.elastic.replacements, a.elastic.excluded
 	a.elastic.replacements, a.elastic.excluded = nil, nil
@@ -267,7 +271,8 @@ func (a *attempt) lost() (list []Loss) {
 	return list
 }
 
-// watchDecisions sends the process names of each decision of an attempt's ranks.
+// watchDecisions sends the process names of each decision of an attempt's ranks, in order. Its
+// goroutine owns names and ends with ctx.
 func (h *host) watchDecisions(ctx context.Context, attempt int) <-chan []string {
 	news := make(chan []string)
 	names := make([]string, h.size)
@@ -291,8 +296,8 @@ func (h *host) watchDecisions(ctx context.Context, attempt int) <-chan []string 
 	return news
 }
 
-// awaitDecision waits for decision n of the ranks. Each store call has a timeout: a
-// call on a connection that was cut without notice would never return.
+// awaitDecision waits for decision n of the ranks, and returns an error only when ctx ends. Each
+// store call has a timeout: a call on a connection that was cut without notice would never return.
 func (h *host) awaitDecision(ctx context.Context, attempt, n int) (*agree.Decision, error) {
 	for {
 		try, cancel := context.WithTimeout(ctx, max(h.cfg.LostTime, time.Second))
@@ -344,8 +349,9 @@ func readAdmittedAs(ctx context.Context, s store.Store, name string) string {
 	return string(text)
 }
 
-// withdrawTicket withdraws the admission ticket of a replacement that has exited, so
-// that no rank waits for it.
+// withdrawTicket withdraws the admission ticket of a replacement that has exited, so that no rank
+// waits for it. It gives up after a second, or when the store fails. It may be called by any
+// goroutine.
 func (h *host) withdrawTicket(attempt int, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

@@ -12,7 +12,9 @@ import (
 // coordinator decides about the job. The main loop makes no store call to another host,
 // because that would delay noticing the exit of a rank.
 
-// reportProcesses reports the state of the processes to the coordinator.
+// reportProcesses copies the state of the processes into the next heartbeat to the coordinator. It
+// does not wait: the registration's goroutine sends the heartbeat. Only the goroutine of run calls
+// it.
 func (a *attempt) reportProcesses() {
 	list := make([]processReport, len(a.ranks))
 	for i, r := range a.ranks {
@@ -30,7 +32,8 @@ func (a *attempt) reportProcesses() {
 	})
 }
 
-// applyEvent carries out a decision of the coordinator.
+// applyEvent carries out a decision of the coordinator. It does not wait for the ranks that it
+// ends. Only the goroutine of run calls it, with the events in order.
 func (a *attempt) applyEvent(e event) {
 	if e.Why != "" && !a.leaving {
 		a.outs.printf("%s", e.Why)
@@ -93,8 +96,8 @@ func (a *attempt) pending() bool {
 	return a.h.reg != nil && !a.ending && (len(a.elastic.replacements) > 0 || len(a.earlyFailures) > 0 || len(a.undecided) > 0)
 }
 
-// leave ends this host's ranks. The job continues without them, unless this is node 0,
-// whose failure ends the job.
+// leave ends this host's ranks because of e. The job continues without them, unless this is node 0,
+// whose failure ends the job. A second call only sends sig. Only the goroutine of run calls it.
 func (a *attempt) leave(e Exit, sig syscall.Signal) {
 	if a.firstFailure != nil {
 		a.terminate(sig)
@@ -143,8 +146,9 @@ func (a *attempt) terminateOnce() {
 	}
 }
 
-// awaitLaunchers waits until all launchers have ended the attempt. Without a failure
-// there is no timeout: ranks on other hosts may run for any time.
+// awaitLaunchers waits until all launchers have ended the attempt, this host leaves the job, or the
+// lifeline is closed. Without a failure there is no timeout: ranks on other hosts may run for any
+// time. Only the goroutine of run calls it.
 func (a *attempt) awaitLaunchers(ctx context.Context, events <-chan event, lifeline <-chan struct{}) {
 	a.reportProcesses()
 	a.h.reg.update(func(b *heartbeat) { b.Ended = true })
@@ -189,8 +193,9 @@ func (h *host) awaitRestart(ctx context.Context, cfg *Config, lifeline <-chan st
 	return runUntilStopped(ctx, cfg, lifeline, func(ctx context.Context) error { return h.awaitBegin(ctx) })
 }
 
-// runUntilStopped calls f and cancels it when this launcher is stopped. The report then
-// says so.
+// runUntilStopped calls f in another goroutine and waits until it returns. A signal or the end of
+// the lifeline cancels f's context; the report then says so, and f's error is dropped. If ctx
+// itself ends, there is no report, and the error is that of f.
 func runUntilStopped(ctx context.Context, cfg *Config, lifeline <-chan struct{}, f func(context.Context) error) (early *Report, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// handleExits records exits of child processes, together with all that are already
-// queued.
+// handleExits records exits of child processes, together with all that are already queued, and then
+// decides about the failed ones. Only the goroutine of run calls it.
 func (a *attempt) handleExits(list []childExit) {
 	for more := true; more; {
 		for _, e := range list {
@@ -29,9 +29,9 @@ func (a *attempt) handleExits(list []childExit) {
 // blaming rank can exit first.
 const blameTime = time.Second
 
-// decideFailure picks the exit that counts as the failure from the undecided ones. A
-// rank that blames another rank comes last; decideFailure waits for a better candidate
-// until final is set.
+// decideFailure picks the exit that counts as the failure from the undecided ones. A rank that
+// blames another rank comes last: unless final is set, decideFailure then returns without a
+// decision, and blameTimer calls it again with final. Only the goroutine of run calls it.
 func (a *attempt) decideFailure(final bool) {
 	if a.ending {
 		a.undecided = nil
@@ -79,7 +79,8 @@ func (a *attempt) handleLostExits() {
 	}
 }
 
-// recordExit records the exit of a rank. It returns the rank if its exit code is not 0.
+// recordExit records the exit of a rank. It returns the rank if its exit code is not 0; nil for
+// other processes, such as orphans of ranks. Only the goroutine of run calls it.
 func (a *attempt) recordExit(e childExit) *rank {
 	for _, r := range a.ranks {
 		if r.pid != e.pid || r.exit != nil {
@@ -106,8 +107,8 @@ func (a *attempt) recordExit(e childExit) *rank {
 // that exited without calling it.
 const joinCheckInterval = 100 * time.Millisecond
 
-// checkJoin fails the job if a rank waits in Join for a rank that exited without
-// calling it.
+// checkJoin fails the job if a rank waits in Join for a rank that exited without calling it.
+// Otherwise joinCheck fires again after joinCheckInterval. Only the goroutine of run calls it.
 func (a *attempt) checkJoin() {
 	state := a.h.joinStates(a.number)
 	waits := -1

@@ -85,9 +85,9 @@ func Guard(cmd *exec.Cmd, signals <-chan os.Signal) (code int, err error) {
 	}
 }
 
-// startSession starts a process in its own session. The process inherits the read end
-// of a pipe. The environment variable name holds its descriptor number. The write end
-// is returned.
+// startSession starts a process in its own session. The process inherits the read end of a pipe.
+// The environment variable name holds its descriptor number. The caller closes the write end, which
+// is returned. After an error both ends are closed.
 func startSession(cmd *exec.Cmd, name string) (write *os.File, err error) {
 	read, write, err := os.Pipe()
 	if err != nil {

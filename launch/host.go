@@ -18,8 +18,9 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// A host is this host's part in the job: its connection to the store and the data that
-// the hosts share there.
+// A host is this host's part in the job: its connection to the store and the data that the hosts
+// share there. Only the goroutine of Run, or a goroutine that Run waits for, changes the fields.
+// Other goroutines read cfg, all and own, and use lost.
 type host struct {
 	cfg       *Config
 	base      int // number of this host's first rank
@@ -50,8 +51,9 @@ const maxRanks = 1 << 20
 // maxCloseTime is how long a launcher waits for the others at the end of the job.
 const maxCloseTime = 10 * time.Second
 
-// openHost opens the store, or connects to it, and learns the number of ranks of the
-// other hosts.
+// openHost opens the store, or connects to it, and learns the number of ranks of the other hosts.
+// It waits for them for at most JoinTime. After an error everything is closed. Its goroutines run
+// until host.stop.
 func openHost(ctx context.Context, cfg *Config) (*host, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.JoinTime)
 	defer cancel()
@@ -81,7 +83,8 @@ func openHost(ctx context.Context, cfg *Config) (*host, error) {
 	return h, nil
 }
 
-// sameElastic compares Min and Max of this host with those of node 0.
+// sameElastic compares Min and Max of this host with those of node 0. A difference is an error
+// here, and a warning on node 0.
 func (h *host) sameElastic(ctx context.Context) error {
 	mine := h.cfg.elastic()
 	if h.cfg.Node == 0 {
@@ -136,7 +139,8 @@ func (h *host) stopEarly(why string) {
 	h.close()
 }
 
-// sendHeartbeats exchanges heartbeats with node 0 until ctx ends or a host is lost.
+// sendHeartbeats exchanges heartbeats with node 0 until ctx ends or a host is lost. It runs in a
+// goroutine of its own, and reports a lost host once, through h.lost.
 func (h *host) sendHeartbeats(ctx context.Context) {
 	seen, since := make([]int64, h.cfg.Nodes), make([]time.Time, h.cfg.Nodes)
 	for i := range since {
@@ -157,8 +161,9 @@ func (h *host) sendHeartbeats(ctx context.Context) {
 	}
 }
 
-// exchangeHeartbeats sends one heartbeat to node 0. On node 0 it checks the heartbeats
-// of the other hosts and returns the host that is lost.
+// exchangeHeartbeats sends one heartbeat to node 0. On node 0 it checks the heartbeats of the other
+// hosts and returns the host that is lost; nil if there is none. seen and since, by node, belong to
+// the goroutine of sendHeartbeats.
 func (h *host) exchangeHeartbeats(ctx context.Context, seen []int64, since []time.Time) *Exit {
 	ctx, cancel := context.WithTimeout(ctx, h.cfg.LostTime)
 	defer cancel()
@@ -180,6 +185,8 @@ func (h *host) exchangeHeartbeats(ctx context.Context, seen []int64, since []tim
 	return nil
 }
 
+// open opens the stores on node 0, or connects to node 0's store until ctx ends. After an error
+// closers closes what was opened.
 func (h *host) open(ctx context.Context) error {
 	config := store.Config{Secret: []byte(h.cfg.Secret), Logger: h.cfg.Logger}
 	if h.cfg.encrypted() {
@@ -315,7 +322,8 @@ func (h *host) hasBegun(ctx context.Context) bool {
 	return err == nil && all
 }
 
-// exchangeRankCounts waits for the launchers of the other hosts and sums their ranks.
+// exchangeRankCounts publishes this host's number of ranks, waits for the launchers of the other
+// hosts until ctx ends, and sums their ranks into base and size. An impossible number is an error.
 func (h *host) exchangeRankCounts(ctx context.Context) error {
 	node := h.cfg.Node
 	err := h.own.Set(ctx, jobstore.NodeRanks(node), []byte(strconv.Itoa(h.cfg.Ranks)))
@@ -436,7 +444,9 @@ func (h *host) publishFailure(attempt int, e Exit) Exit {
 	return first
 }
 
-// watchFailure returns the failure that another host publishes.
+// watchFailure returns a channel that receives the first failure that any host publishes, or the
+// loss of the store. Its goroutine ends with ctx. With one host the channel never receives
+// anything.
 func (h *host) watchFailure(ctx context.Context, attempt int) <-chan Exit {
 	failures := make(chan Exit, 1)
 	if h.cfg.Nodes == 1 {

@@ -197,7 +197,9 @@ func (t *jobState) handleHeartbeat(b *heartbeat, attempt int, now time.Time) boo
 	return true
 }
 
-// recordReport applies a launcher's report of a process.
+// recordReport applies a launcher's report of a process. Only the first exit of a process counts: a
+// member that failed is lost, and a member that exited with code 0 means that no process is
+// replaced any more.
 func (t *jobState) recordReport(node int, r *processReport, now time.Time) {
 	i := slices.IndexFunc(t.procs, func(p *process) bool { return p.Name == r.Name })
 	if i < 0 {
@@ -261,7 +263,8 @@ func (t *jobState) declareLost(node int, how string, now time.Time) {
 	n.registration, n.ended = 0, true
 }
 
-// loseHost records the loss of all running processes of a node.
+// loseHost records the loss of all running processes of a node. It does nothing once the attempt
+// has failed or finished.
 func (t *jobState) loseHost(node int, how string, now time.Time) {
 	if t.closed {
 		return
@@ -294,9 +297,9 @@ func (t *jobState) count() (remaining, running int) {
 	return remaining, running
 }
 
-// verdict decides whether the job continues. failedByPeer reports whether a process
-// blames another rank for its failure. verdict then waits for the other rank's exit
-// until blameTime has passed.
+// verdict decides whether the job continues, and changes nothing. failedByPeer reports whether a
+// process blames another rank for its failure. verdict then waits for the other rank's exit: it
+// returns the empty verdict until blameTime has passed.
 func (t *jobState) verdict(now time.Time, failedByPeer func(name string) bool) verdict {
 	if t.closed {
 		return verdict{}

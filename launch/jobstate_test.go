@@ -166,7 +166,8 @@ func TestJobStateTooFew(t *testing.T) {
 	}
 }
 
-// TestJobStateBlame waits for the exit of the rank that another failed rank blames.
+// TestJobStateBlame waits for the exit of the rank that another failed rank blames. After blameTime
+// the failed rank itself is the cause.
 func TestJobStateBlame(t *testing.T) {
 	y := newJobStateTest(6)
 	suffered := func(name string) bool { return name == "4" }

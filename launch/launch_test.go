@@ -45,6 +45,8 @@ func TestJobCert(t *testing.T) {
 	}
 }
 
+// TestConfigErrors checks that Run returns an Error for invalid Configs, a missing program, and a
+// store that cannot be reached.
 func TestConfigErrors(t *testing.T) {
 	secret := strings.Repeat("s", launchenv.MinSecret)
 	for says, c := range map[string]Config{
@@ -69,6 +71,8 @@ func TestConfigErrors(t *testing.T) {
 	}
 }
 
+// TestEnviron checks a rank's variables, that each is set once, and that the launcher's own are
+// removed.
 func TestEnviron(t *testing.T) {
 	h := &host{
 		cfg:  &Config{Ranks: 4, Nodes: 2, Node: 1, Secret: "s", Visible: true, Restarts: 3, Env: []string{"A=b", "RANK=9", "TUTTI_CERT=old", "TUTTI_LATE=1", lifelineName + "=3", "CUDA_VISIBLE_DEVICES=5,7"}},
@@ -100,6 +104,7 @@ func TestEnviron(t *testing.T) {
 	}
 }
 
+// TestReport checks the text of a Report, which is empty if nothing failed.
 func TestReport(t *testing.T) {
 	code, how := decodeStatus(syscall.WaitStatus(9))
 	r := &Report{

@@ -32,7 +32,8 @@ func TestWholeOutput(t *testing.T) {
 	}
 }
 
-// TestPromptShown checks that a prompt is shown while the rank waits for the answer.
+// TestPromptShown checks that a prompt is shown while the rank waits for the answer. Run is in
+// another goroutine; out has a lock of its own.
 func TestPromptShown(t *testing.T) {
 	answer := filepath.Join(t.TempDir(), "answer")
 	if err := syscall.Mkfifo(answer, 0o600); err != nil {
@@ -94,8 +95,8 @@ type (
 
 func (m many) Write(p []byte) (int, error) { return m[0].Write(p) }
 
-// TestSameWriter uses one Writer for both outputs. There is no data race, and lines do
-// not mix.
+// TestSameWriter uses one Writer without a lock for both outputs. The sink's turns serialize the
+// streams, so that there is no data race, and lines do not mix.
 func TestSameWriter(t *testing.T) {
 	var out bytes.Buffer
 	const ranks, lines = 2, 2000

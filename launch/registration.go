@@ -29,8 +29,10 @@ type registration struct {
 	state   heartbeat // guarded by mu
 }
 
-// register applies for this node's place. It waits until the job begins or this host
-// may join the running job.
+// register applies for this node's place. It waits until the job begins or this host may join the
+// running job. A refusal, or the end of ctx, is an error. On success two goroutines run until
+// host.stop: one sends heartbeats, the other waits for the coordinator's declaration that this
+// launcher is lost.
 func (h *host) register(ctx context.Context) error {
 	a := application{Token: rand.Text(), Node: h.cfg.Node, Ranks: h.cfg.Ranks, Who: claim.Name()}
 	text, err := json.Marshal(message{Apply: &a})
@@ -63,7 +65,8 @@ func (h *host) register(ctx context.Context) error {
 	return err
 }
 
-// awaitBegin waits until this launcher may start its processes in the next attempt.
+// awaitBegin waits until this launcher may start its processes in the next attempt. If ctx ends on
+// node 0, the start is cancelled on all hosts.
 func (h *host) awaitBegin(ctx context.Context) error {
 	var b startMessage
 	err := h.read(ctx, jobstore.Start(h.reg.number, h.starts), &b)
@@ -166,8 +169,8 @@ func (r *registration) sendHeartbeat(ctx context.Context) error {
 	return r.h.own.Push(ctx, jobstore.Coordination, text)
 }
 
-// sendHeartbeats sends heartbeats until ctx ends, or node 0 has been unreachable for
-// LostTime.
+// sendHeartbeats sends heartbeats until ctx ends, or node 0 has been unreachable for LostTime,
+// which it reports through h.lost. It runs in a goroutine of its own.
 func (r *registration) sendHeartbeats(ctx context.Context) {
 	var failing time.Duration // since the last successful heartbeat
 	for {
@@ -222,7 +225,8 @@ func (r *registration) awaitDeclaredLost(ctx context.Context) {
 	}
 }
 
-// events returns the coordinator's events of an attempt, in order.
+// events returns the coordinator's events of an attempt, in order, on a channel that is never
+// closed. Its goroutine ends with ctx, or when node 0 is lost.
 func (r *registration) events(ctx context.Context, attempt int) <-chan event {
 	events, before := make(chan event), r.h.pastEvents
 	go func() {

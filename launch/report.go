@@ -104,6 +104,7 @@ func (r *Report) String() string {
 	return b.String()
 }
 
+// failure writes the first failure, the other ranks' activity and ends, and where to look further.
 func (r *Report) failure(b *strings.Builder) {
 	f := r.First
 	switch {

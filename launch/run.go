@@ -90,7 +90,9 @@ func endsJob(sig syscall.Signal) bool {
 	return sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP
 }
 
-// report summarizes the attempt.
+// report summarizes the attempt for a first failure, which is nil if there was none. It adds the
+// ranks' activity to their exits. It is called after run has returned; a store that does not answer
+// costs details, not the report.
 func (a *attempt) report(first *Exit) *Report {
 	r := &Report{Attempts: a.number + 1, First: first, Incomplete: a.outs.incompleteLogs()}
 	r.Hosts = a.lostHosts

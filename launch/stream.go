@@ -66,7 +66,9 @@ type stream struct {
 	pause       time.Duration // until the next call of onIdle
 }
 
-// copy runs until every process that holds the write end has closed it.
+// copy forwards r to the sink until every process that holds the write end has closed it, or drop
+// is called. It runs in a goroutine of its own, and blocks while other streams of the sink hold the
+// turn. Write errors do not end it.
 func (s *stream) copy() {
 	defer s.r.Close()
 	buf := make([]byte, maxHeldLine)
@@ -151,8 +153,9 @@ func (s *stream) extend(data []byte) (left int) {
 	return 0
 }
 
-// onIdle is called when the rank has printed nothing for a while. It returns how many
-// bytes remain held back.
+// onIdle is called by copy when the rank has printed nothing for a while. It ends a turn that was
+// idle for too long, shows the unfinished line, or doubles the pause. It returns how many bytes
+// remain held back.
 func (s *stream) onIdle(line []byte) (left int) {
 	switch {
 	case s.holdsTurn:

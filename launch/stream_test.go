@@ -27,7 +27,8 @@ func newPrinter(t *testing.T, rank int, to *sink, out io.Writer) *printer {
 	return newPromptPrinter(t, rank, to, out, false)
 }
 
-// newPromptPrinter returns a printer for a rank that may read the standard input.
+// newPromptPrinter returns a printer for a rank that may read the standard input. Its stream is
+// copied in another goroutine, which closes done at its end.
 func newPromptPrinter(t *testing.T, rank int, to *sink, out io.Writer, prompt bool) *printer {
 	t.Helper()
 	read, write, err := os.Pipe()
@@ -75,7 +76,8 @@ func waitUntil(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// TestStream forwards lines, very long ones included, and ends the last one.
+// TestStream forwards lines, very long ones included, and ends the last one. The tail must hold the
+// panic and the last lines.
 func TestStream(t *testing.T) {
 	out := new(proctest.Output)
 	p := newPrinter(t, 1, patientSink(), out)
@@ -99,8 +101,8 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestLongLine has another rank print while a long line arrives: its line comes after
-// the long one.
+// TestLongLine has another rank print while a long line arrives: its line comes after the long one.
+// A goroutine prints the long line, because the pipe fills up.
 func TestLongLine(t *testing.T) {
 	out := new(proctest.Output)
 	to := patientSink()
@@ -124,7 +126,8 @@ func TestLongLine(t *testing.T) {
 	}
 }
 
-// TestLongPrompt extends a shown prompt to a long line.
+// TestLongPrompt extends a shown prompt to a long line, which keeps the turn: another rank's line
+// comes after it.
 func TestLongPrompt(t *testing.T) {
 	out := new(proctest.Output)
 	to := patientSink()
@@ -206,7 +209,8 @@ func TestPrompt(t *testing.T) {
 	}
 }
 
-// TestPromptInterrupted has another rank print after a prompt was shown.
+// TestPromptInterrupted has another rank print after a prompt was shown. A newline ends the prompt,
+// and its rest gets a prefix of its own.
 func TestPromptInterrupted(t *testing.T) {
 	out := new(proctest.Output)
 	to := patientSink()

@@ -46,7 +46,8 @@ func killGroup(group int) {
 	}
 }
 
-// descendants returns the running children of a process, their children, and so on.
+// descendants returns the running children of a process, their children, and so on. The list may
+// miss processes that are started meanwhile, so callers that must reach all of them repeat it.
 func descendants(of int) []int {
 	children := make(map[int][]int)
 	entries, err := os.ReadDir("/proc")

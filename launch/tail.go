@@ -9,8 +9,8 @@ import (
 // A tail holds the last lines that a rank printed.
 type tail struct {
 	mu    sync.Mutex
-	lines []string
-	panic string // the line with the reason of a panic; "": none
+	lines []string // guarded by mu
+	panic string   // the line with the reason of a panic; "": none; guarded by mu
 }
 
 const (

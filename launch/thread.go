@@ -12,7 +12,8 @@ import (
 // affinity, and Linux sends Pdeathsig when the thread exits.
 type thread struct{ work chan func() }
 
-// newThread returns a thread that lives until release is closed.
+// newThread returns a thread that lives until release is closed. Its goroutine runs the functions
+// sent to work, one at a time.
 func newThread(release <-chan struct{}) *thread {
 	t := &thread{make(chan func())}
 	go func() {
@@ -29,8 +30,9 @@ func newThread(release <-chan struct{}) *thread {
 	return t
 }
 
-// start starts a process from the thread, on the given CPUs; nil means all. It waits until
-// the process is started.
+// start starts a process from the thread, on the given CPUs; nil means all. It waits until the
+// process is started or cannot be started. The thread's goroutine sets pid and err before it closes
+// done. After release is closed start would block.
 func (t *thread) start(path string, args []string, attr *os.ProcAttr, cpus []int) (pid int, err error) {
 	done := make(chan struct{})
 	t.work <- func() {
@@ -48,9 +50,9 @@ func (t *thread) start(path string, args []string, attr *os.ProcAttr, cpus []int
 	return pid, err
 }
 
-// reap collects the exits of all children, and closes the channel when no child is
-// left. Exits that are pending at the same time are sent together, because wait4 does
-// not return them in order of time.
+// reap collects the exits of all children, and closes the channel when no child is left. Exits that
+// are pending at the same time are sent together, because wait4 does not return them in order of
+// time. It runs in a goroutine of its own, and blocks while the channel is full.
 func reap(exits chan<- []childExit) {
 	defer close(exits)
 	for {

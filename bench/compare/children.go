@@ -24,8 +24,10 @@ func child(ctx context.Context, env []string, name string, args ...string) *exec
 	return c
 }
 
-// runAll runs commands concurrently and returns the standard output of each. The
-// first command that fails ends the others, through stop.
+// runAll runs commands concurrently, one goroutine for each, and returns the standard output of
+// each when all have exited. The first command that fails ends the others through stop, which must
+// cancel their context. The error is that of this command: once guards first until running.Wait
+// returns.
 func runAll(stop context.CancelCauseFunc, all []*exec.Cmd) ([]string, error) {
 	outs := make([]bytes.Buffer, len(all))
 	var running sync.WaitGroup

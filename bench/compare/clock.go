@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostClock returns a clock in nanoseconds that all processes of the host share.
-// Go's monotonic clock begins at zero in each process, and the system call is too
-// slow for timing. So hostClock computes the offset between the two once, from the
-// closest of several readings.
+// hostClock returns a clock in nanoseconds that all processes of the host share. Go's monotonic
+// clock begins at zero in each process, and the system call is too slow for timing. So hostClock
+// computes the offset between the two once, from the closest of several readings. The clock may be
+// called from any goroutine.
 func hostClock() func() int64 {
 	base := time.Now()
 	var offset int64

@@ -51,6 +51,8 @@ func compared(t *testing.T, args ...string) string {
 	return out.String()
 }
 
+// TestTuttiAlone checks the JSON lines of a comparison without peers: one line for each size, with
+// all keys, and with times for tutti and the floor only.
 func TestTuttiAlone(t *testing.T) {
 	want := []string{
 		"bytes", "ranks", "transport", "dtype", "tutti_us", "openmpi_us", "mpich_us", "gloo_us", "floor_us", "ratio_best",
@@ -124,7 +126,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestPeers is skipped for peers that the machine does not have.
+// TestPeers runs each peer once, and once with a deadline that it cannot meet: run must then return
+// an error and leave no process. It is skipped for peers that the machine does not have.
 func TestPeers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiling takes seconds")
@@ -206,7 +209,8 @@ func TestMedianOverRounds(t *testing.T) {
 	}
 }
 
-// TestStart times the launchers that the machine has, once.
+// TestStart times the launchers that the machine has, once, with two numbers of ranks. It is
+// skipped where tutti cannot be built.
 func TestStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("building takes seconds")
@@ -227,6 +231,7 @@ func TestStart(t *testing.T) {
 	}
 }
 
+// TestHoldings checks that parseHoldings reads what ranks print, and the columns of the table.
 func TestHoldings(t *testing.T) {
 	a, b := holdings{1, 6, 35, 12, 9 << 10}, measureHoldings(0)
 	text := fmt.Sprintf("[0] %v\nsomething else\n[1] %v\nfirst 12\n", b, a)

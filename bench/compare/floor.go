@@ -13,8 +13,9 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// floorOf returns the measurement of the floor of an operation on a transport, or
-// nil if it is not defined. The help text defines the floor.
+// floorOf returns the measurement of the floor of an operation on a transport, or nil if it is not
+// defined. The help text defines the floor. The measurement runs in this process. It returns the
+// sizes completed before an error or the end of ctx, together with this error.
 func floorOf(o options, transport string) func(ctx context.Context) ([]sample, error) {
 	var floor func(ctx context.Context, o options, bytes int) ([]int64, error)
 	switch {
@@ -61,9 +62,10 @@ func spinBarrier(lines []line, me int, turn int64) {
 	}
 }
 
-// runThreads runs f on n threads, in turns that begin together, until the budget is
-// spent. It returns the duration of each turn on the first thread. The first turn
-// touches the memory and does not count.
+// runThreads runs f on n locked threads, in turns that begin together, until the budget is spent or
+// ctx ends. It returns the duration of each turn on thread 0, the only thread that uses times.
+// Thread 0 sets final; the other threads may already be in the next turn, so every thread does one
+// more. The first turn touches the memory and does not count.
 func runThreads(ctx context.Context, o options, n int, f func(me int)) []int64 {
 	lines := make([]line, n)
 	times := make([]int64, 0, maxIters)
@@ -96,7 +98,8 @@ func runThreads(ctx context.Context, o options, n int, f func(me int)) []int64 {
 	return times
 }
 
-// memoryFloor times threads that each read and write a buffer, and a barrier.
+// memoryFloor times threads that each read and write a buffer of their own, and a barrier. It
+// returns no error: its caller checks ctx.
 func memoryFloor(ctx context.Context, o options, bytes int) ([]int64, error) {
 	const piece = 64 << 10 // small, so that the garbage collector need not wait
 	n := min(o.ranks, runtime.NumCPU())
@@ -113,7 +116,8 @@ func memoryFloor(ctx context.Context, o options, bytes int) ([]int64, error) {
 	}), nil
 }
 
-// wireFloor times two threads that exchange as many bytes as two ranks must.
+// wireFloor times two threads that exchange as many bytes as two ranks must. Each thread writes
+// only its own element of failed. A thread whose exchange fails does nothing in later turns.
 func wireFloor(ctx context.Context, o options, bytes int) ([]int64, error) {
 	ends, err := loopback()
 	if err != nil {

@@ -44,7 +44,9 @@ func loopback() (ends [2]int, err error) {
 	return ends, nil
 }
 
-// exchange sends out and receives in at the same time, without blocking calls.
+// exchange sends out and receives in at the same time. It polls the non-blocking socket without
+// rest until both are complete, the connection fails or closes, or ctx ends. Each end of the
+// connection has one thread that calls it.
 func exchange(ctx context.Context, fd int, out, in []byte) error {
 	for spins := 0; len(out)+len(in) > 0; spins++ {
 		if len(out) > 0 {

@@ -68,6 +68,8 @@ type options struct {
 	timeout    time.Duration
 }
 
+// main is a measuring rank or a start rank if rankEnv or startEnv is set, else the command. SIGINT
+// and SIGTERM cancel the command's context, which ends the processes that it has started.
 func main() {
 	if os.Getenv(rankEnv) != "" {
 		exit(rankMain())
@@ -101,7 +103,8 @@ func exit(err error) {
 	}
 }
 
-// parse parses the flags; help and errors go to w.
+// parse parses the flags; help and errors go to w. The error is flag.ErrHelp if the user asks for
+// help.
 func parse(args []string, w io.Writer) (options, error) {
 	var o options
 	f := flag.NewFlagSet("compare", flag.ContinueOnError)
@@ -163,6 +166,8 @@ func (o *options) parseSizes(s string) ([]int, error) {
 	return sizes, nil
 }
 
+// validate returns an error for options that cannot be measured, or whose results could not be
+// checked.
 func (o *options) validate() error {
 	among := func(what string, all []string, chosen ...string) error {
 		for _, c := range chosen {

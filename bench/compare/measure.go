@@ -30,7 +30,9 @@ type bench[T float32 | tutti.BFloat16] struct {
 	run      func(ctx context.Context) error
 }
 
-// measure measures one size, and prints the result on rank 0.
+// measure measures one size, and prints the result on rank 0. All ranks call it together. It checks
+// the operation's results before and after the timed iterations. The first error ends it on this
+// rank, which then exits without Close, so that the other ranks fail too.
 func measure[T float32 | tutti.BFloat16](ctx context.Context, comm *tutti.Comm, job rankJob, bytes int, from func(float32) T) (err error) {
 	var zero T
 	n, ranks := bytes/int(unsafe.Sizeof(zero)), comm.Size()
@@ -75,7 +77,8 @@ func measure[T float32 | tutti.BFloat16](ctx context.Context, comm *tutti.Comm, 
 	return b.check(ctx)
 }
 
-// prepare makes the buffers and the call, and returns how to free them.
+// prepare makes the buffers and the call, and returns how to free them. After an error nothing is
+// left to free.
 func (b *bench[T]) prepare(ctx context.Context, n int, alloc bool) (free func() error, err error) {
 	if !alloc || n == 0 {
 		b.src, b.dst = make([]T, n), make([]T, n)
@@ -95,7 +98,7 @@ func (b *bench[T]) prepare(ctx context.Context, n int, alloc bool) (free func() 
 	return func() error { return errors.Join(src.Free(), dst.Free()) }, nil
 }
 
-// operation returns the call that is measured.
+// operation returns the call that is measured, on src and dst. All ranks must make it.
 func (b *bench[T]) operation(src, dst tutti.Buffer) func(ctx context.Context) error {
 	c, part := b.comm, b.part
 	switch b.op {
@@ -128,6 +131,7 @@ func (b *bench[T]) sum(i int) float32 {
 	return float32(n*(i%13) + n*(n-1)/2)
 }
 
+// expect returns element i of the correct result on this rank.
 func (b *bench[T]) expect(i int) float32 {
 	mine := b.comm.Rank() * b.part
 	switch b.op {
@@ -144,7 +148,8 @@ func (b *bench[T]) expect(i int) float32 {
 	}
 }
 
-// check runs the operation on known values.
+// check runs the operation once on known values, on all ranks. It returns an error for the first
+// wrong element of this rank; other ranks do not see that error.
 func (b *bench[T]) check(ctx context.Context) error {
 	rank := b.comm.Rank()
 	for i := range b.src {
@@ -171,9 +176,9 @@ func (b *bench[T]) check(ctx context.Context) error {
 	return nil
 }
 
-// calibrate warms up and returns how many iterations fit into the budget, by the
-// median of the last three batches. A single slow batch must not reduce the number
-// to a few.
+// calibrate warms up and returns how many iterations fit into the budget, by the median of the last
+// three batches. A single slow batch must not reduce the number to a few. Rank 0 decides, and
+// broadcasts the number after each batch, so that all ranks return the same one.
 func (b *bench[T]) calibrate(ctx context.Context, budget time.Duration) (int, error) {
 	var total time.Duration
 	var mean [3]float64
@@ -219,7 +224,8 @@ func (b *bench[T]) overBudget(ctx context.Context, start time.Time) (bool, error
 	return over[0] == 1, err
 }
 
-// backToBack times each iteration from return to return, on every rank.
+// backToBack times each iteration from return to return, on every rank, and returns the samples of
+// all ranks. overBudget ends the loop early, after the same iteration on all ranks.
 func (b *bench[T]) backToBack(ctx context.Context, iters int) ([]sample, error) {
 	times := make([]int64, iters)
 	if err := b.comm.Barrier(ctx); err != nil {
@@ -250,7 +256,8 @@ func (b *bench[T]) backToBack(ctx context.Context, iters int) ([]sample, error) 
 	return all, err
 }
 
-// untilAllDone times each iteration from the last start to the last return.
+// untilAllDone times each iteration from the last start to the last return: an AllReduce takes the
+// maximum of the ranks' stamps on the host's clock. It returns one sample, the same on all ranks.
 func (b *bench[T]) untilAllDone(ctx context.Context, iters int) ([]sample, error) {
 	now := hostClock()
 	stamps := make([]int64, 2*iters)

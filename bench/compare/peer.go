@@ -22,8 +22,9 @@ type peer interface {
 	run(ctx context.Context, o options, transport string) ([]sample, error)
 }
 
-// findPeers compiles the drivers of the peers that the machine has, and logs what
-// it found and what is missing.
+// findPeers compiles the drivers of the peers in o.peers and logs what it found. A peer whose
+// compiler, library or launcher is missing is logged and left out, which is not an error. If ctx is
+// cancelled, findPeers returns nil.
 func findPeers(ctx context.Context, o options, dir string, log io.Writer) []peer {
 	var found []peer
 	for _, name := range o.peers {
@@ -124,6 +125,8 @@ func (m mpi) command(ctx context.Context, o options, transport string) *exec.Cmd
 	return child(ctx, env, "mpirun."+m.flavour, append(args, driverArgs(o)...)...)
 }
 
+// run runs the driver once and returns the samples that its rank 0 printed. If ctx is cancelled,
+// the launcher gets SIGTERM, and run returns an error.
 func (m mpi) run(ctx context.Context, o options, transport string) ([]sample, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -160,8 +163,8 @@ func (gloo) lacks(o options, transport string) string {
 	return ""
 }
 
-// run runs one job of Gloo. Its ranks find each other through files in a new folder. If a rank fails,
-// the others are killed.
+// run runs one job of Gloo. Its ranks find each other through files in a new folder. If a rank
+// fails or ctx is cancelled, the other ranks get SIGTERM, and run returns the first error.
 func (g gloo) run(ctx context.Context, o options, _ string) ([]sample, error) {
 	rendezvous, err := os.MkdirTemp(g.dir, "rendezvous-")
 	if err != nil {

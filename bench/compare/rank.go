@@ -27,7 +27,8 @@ type rankJob struct {
 	Iters          int
 }
 
-// runTutti runs a program, this one or another build of it, once for each rank.
+// runTutti runs a program, this one or another build of it, once for each rank, and returns the
+// samples that rank 0 printed. If a rank fails or ctx is cancelled, the other ranks get SIGTERM.
 func runTutti(ctx context.Context, o options, transport, program string) ([]sample, error) {
 	addr, err := freeAddr()
 	if err != nil {
@@ -70,7 +71,8 @@ func bind(rank, ranks int) error {
 	return affinity.Bind(all[rank : rank+1])
 }
 
-// rankMain is a rank: it joins, measures, and prints on rank 0.
+// rankMain is a rank: it joins, measures each size in turn, and prints on rank 0. After an error
+// the process exits without Close, so the other ranks fail too.
 func rankMain() error {
 	var job rankJob
 	if err := json.Unmarshal([]byte(os.Getenv(rankEnv)), &job); err != nil {

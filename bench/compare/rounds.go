@@ -27,7 +27,9 @@ type system struct {
 // results are all samples of one transport, by the name of the system.
 type results map[string][]sample
 
-// compare runs the comparison. The table goes to out, progress to log.
+// compare runs the comparison, transport after transport. The table of each transport goes to out
+// when its rounds are complete, progress goes to log. A failure of tutti or a cancelled ctx ends it
+// with an error; a failure of a peer only leaves a gap in the table.
 func compare(ctx context.Context, o options, out, log io.Writer) error {
 	dir, err := os.MkdirTemp("", "tutti-compare-")
 	if err != nil {
@@ -59,7 +61,8 @@ func compare(ctx context.Context, o options, out, log io.Writer) error {
 	return nil
 }
 
-// systems returns the systems for a transport.
+// systems returns the systems for a transport, tutti first. It logs the peers that cannot take part
+// and leaves them out.
 func systems(o options, self string, found []peer, transport string, log io.Writer) []system {
 	build := func(name, program string) system {
 		return system{name, func(ctx context.Context) ([]sample, error) { return runTutti(ctx, o, transport, program) }}
@@ -81,8 +84,10 @@ func systems(o options, self string, found []peer, transport string, log io.Writ
 	return all
 }
 
-// rounds runs all systems in turn. Each round begins with another system, so that
-// no system always runs after the same one.
+// rounds runs all systems in turn. Each round begins with another system, so that no system always
+// runs after the same one. A run that takes longer than o.timeout is cancelled. A failed run of
+// tutti, or a cancelled ctx, ends the rounds with an error. A failed run of another system is
+// logged.
 func rounds(ctx context.Context, o options, all []system, transport string, log io.Writer) (results, error) {
 	got := results{}
 	for round := range o.rounds {

@@ -40,7 +40,9 @@ type starter struct {
 	held    []holdings                                       // by rank, when settled; empty: the ranks do not print them
 }
 
-// startMain times launchers in turn: tutti run, and mpirun where it is installed.
+// startMain times launchers in turn: tutti run, and mpirun where it is installed. It writes one
+// table for each number of ranks. It returns the first error; the tables before it are already
+// written.
 func startMain(ctx context.Context, args []string, out, log io.Writer) error {
 	f := flag.NewFlagSet("compare start", flag.ContinueOnError)
 	f.SetOutput(log)
@@ -88,7 +90,8 @@ func startMain(ctx context.Context, args []string, out, log io.Writer) error {
 	return nil
 }
 
-// startTable times the launchers with a number of ranks.
+// startTable times the launchers with one number of ranks, replaces their earlier results, and
+// writes a table. The first launcher or rank that fails ends it without a table.
 func startTable(ctx context.Context, all []*starter, ranks, hosts, rounds int, out io.Writer) error {
 	for _, s := range all {
 		s.first, s.whole, s.early, s.late, s.held = nil, nil, nil, nil, nil
@@ -150,7 +153,7 @@ func hostStarters(n *netns.Network, tutti string, hosts int) ([]*starter, error)
 // startSecret is the secret of jobs on several hosts, which are network namespaces.
 const startSecret = "compare start: a secret of some length"
 
-// starters returns the launchers that the machine has.
+// starters returns the launchers that the machine has. A missing MPI is logged and left out.
 func starters(ctx context.Context, dir, tutti string, log io.Writer) ([]*starter, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -182,8 +185,9 @@ var firstLine = regexp.MustCompile(`(?m)first (\d+)\s*$`)
 
 var closeLine = regexp.MustCompile(`(?m)closed in (\d+) ns\s*$`)
 
-// run runs a job once: for the time until its first AllReduce completes, or with
-// settle for the holdings of its ranks.
+// run runs a job once: for the time until its first AllReduce completes, or with settle for the
+// holdings of its ranks. It adds the results to s. It returns an error if a process fails, if the
+// job takes longer than a minute, or if a rank does not print its time.
 func (s *starter) run(ctx context.Context, ranks int, settle bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -231,8 +235,8 @@ func (s *starter) run(ctx context.Context, ranks int, settle bool) error {
 	return nil
 }
 
-// runTogether runs commands concurrently. If one cannot be started, it kills the
-// others.
+// runTogether runs commands concurrently, and returns when all have exited, with all their errors.
+// If one cannot be started, it kills the others. Their contexts bound the wait.
 func runTogether(commands []*exec.Cmd) (err error) {
 	for i, c := range commands {
 		if err = c.Start(); err != nil {
@@ -252,7 +256,7 @@ func runTogether(commands []*exec.Cmd) (err error) {
 // A lockedBuffer collects the output of several commands.
 type lockedBuffer struct {
 	mu   sync.Mutex
-	text bytes.Buffer
+	text bytes.Buffer // guarded by mu
 }
 
 func (b *lockedBuffer) Write(p []byte) (int, error) {
@@ -277,7 +281,9 @@ func spread(times []time.Duration) string {
 	return fmt.Sprintf("%.1f (%.1f, %.1f)", ms(len(times)/2), ms(0), ms(len(times)-1))
 }
 
-// startRank is a rank of tutti run.
+// startRank is a rank of tutti run. It runs one AllReduce, and prints the time on the host's clock
+// at which it completed and the duration of Close. After an error the process exits without Close,
+// so the launcher fails too.
 func startRank() error {
 	ctx := context.Background()
 	c, err := tutti.Join(ctx, tutti.Config{})

@@ -21,7 +21,8 @@ type rankRow struct {
 	PerSecond *float64 `json:"per_second"`
 }
 
-// printStats prints every rank's distribution and throughput.
+// printStats prints every rank's distribution and throughput, as a table or as JSON lines. A rank
+// without samples has no line.
 func printStats(out io.Writer, o options, transport string, got results) error {
 	var all []rankRow
 	for _, bytes := range o.sizes {

@@ -26,7 +26,8 @@ type row struct {
 	RatioOther *float64 `json:"ratio_other,omitempty"` // tutti's time over the other build's
 }
 
-// rows returns the table of one transport.
+// rows returns the table of one transport, with a row for each size. A system without samples of a
+// size has nil.
 func rows(o options, transport string, got results) []row {
 	var all []row
 	for _, bytes := range o.sizes {
@@ -80,6 +81,7 @@ func printJSON(out io.Writer, all []row) error {
 	return nil
 }
 
+// printTable writes the rows as an aligned table, with the columns of --other if it is set.
 func printTable(out io.Writer, o options, transport string, all []row) error {
 	fmt.Fprintf(out, "%s, %s, %d ranks on %s, p50 in us, median of %d rounds\n", o.op, o.dtype, o.ranks, transport, o.rounds)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -49,8 +49,9 @@ type drillOptions struct {
 	out      io.Writer
 }
 
-// drill tries each fault in each state. It writes a table with the time until the
-// last rank that must be notified is notified, and with the error.
+// drill tries each fault in each state. It writes a table with the time until the last rank that
+// must be notified is notified, and with the error. It ends with an error at the first trial that
+// fails; rows before it are already written.
 func drill(transport string, o drillOptions) error {
 	fmt.Fprintf(o.out, "| %s | %s |\n|%s\n", transport, strings.Join(faults, " | "), strings.Repeat(" --- |", 1+len(faults)))
 	for _, state := range states {
@@ -69,7 +70,8 @@ func drill(transport string, o drillOptions) error {
 	return nil
 }
 
-// cell returns the table's text for a fault in a state.
+// cell runs the trials for a fault in a state and returns the text for the table. The text is empty
+// for cells that --only leaves out. A failed trial is an error.
 func (o *drillOptions) cell(transport, state, fault string) (string, error) {
 	switch name := state + " " + fault; {
 	case !strings.HasPrefix(name, o.only):
@@ -135,7 +137,9 @@ func expected(state, fault string) (others, own string) {
 	return others, own
 }
 
-// try runs one trial.
+// try runs one trial in a new job, and returns the text for the table. It returns an error if the
+// fault did not happen, if a rank gets another error than expected, or if a step takes longer than
+// patience. The job's processes are killed in any case.
 func (o *drillOptions) try(transport, state, fault string) (string, error) {
 	job := spec{ranks: drillSize, transport: transport, state: state, env: []string{
 		"FAULTS_FAULT=" + fault, fmt.Sprint("FAULTS_SILENCE=", o.silence), fmt.Sprint("FAULTS_PATIENCE=", cmp.Or(o.patience, opTime)),
@@ -165,7 +169,7 @@ func (o *drillOptions) try(transport, state, fault string) (string, error) {
 	}
 	told := []int{0, 1}
 	if state == "init" && fault == "cancel" {
-		told = []int{0} // rank 1 does not call Shrink
+		told = []int{0} // rank 1 does not join
 	}
 	others, own := expected(state, fault)
 	if own != "" {
@@ -189,7 +193,9 @@ func (o *drillOptions) try(transport, state, fault string) (string, error) {
 	return f.text(told), nil
 }
 
-// awaitState waits until the ranks are in the state.
+// awaitState waits until the ranks are in the state. Rank 2 on a host of its own must have sent
+// warmBytes over the network. Ranks in Shrink announce it in the store. For other states awaitState
+// sleeps, so that the ranks are blocked.
 func (j *job) awaitState(state string) error {
 	if j.net != nil && state != "init" {
 		// The ranks have exchanged warmBytes.
@@ -225,7 +231,8 @@ type drillTrial struct {
 	sent, received uint64 // by its host, before the network was cut
 }
 
-// inject injects the fault.
+// inject makes the fault happen on rank 2, and then lets ranks that wait for the fault continue. It
+// does not wait for the other ranks' errors.
 func (f *drillTrial) inject() (err error) {
 	v := f.job.ranks[victim]
 	switch f.fault {
@@ -311,7 +318,8 @@ func (f *drillTrial) verifyInjected() error {
 	return nil
 }
 
-// check checks that a rank got the right error.
+// check returns an error unless a rank got the expected kind of error. Ranks 0 and 1 must also name
+// rank 2 when it is lost or late, and after Shrink must have a Comm of two ranks.
 func (f *drillTrial) check(rank int, e end, want string) error {
 	wrong := func() error { return fmt.Errorf("rank %d was told %s: %q, and not %s", rank, e.Kind, e.Text, want) }
 	shrink := f.state == "shrink" || f.state == shrinking
@@ -367,7 +375,8 @@ func own(state, fault string) bool {
 	return others != own || fault == "cut"
 }
 
-// stop stops a process, and returns when it has stopped.
+// stop stops a process by SIGSTOP, and returns when the kernel reports it as stopped, at the latest
+// after patience with an error.
 func (k *rank) stop() error {
 	if err := k.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err

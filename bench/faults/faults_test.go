@@ -55,7 +55,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestDrill runs some fast cells of the drill.
+// TestDrill runs some fast cells of the drill. A cell that cuts the network is skipped where
+// network namespaces are not available.
 func TestDrill(t *testing.T) {
 	_ = proctest.Self(t)
 	for _, c := range []struct{ transport, state, fault string }{
@@ -86,7 +87,8 @@ func TestDrill(t *testing.T) {
 	}
 }
 
-// TestMismatch runs every kind of disagreement, with few elements.
+// TestMismatch runs every kind of disagreement, with few elements. It does not check how soon the
+// errors come. The GPU engine is skipped without a C compiler for the fake GPU.
 func TestMismatch(t *testing.T) {
 	_ = proctest.Self(t)
 	engines := []string{"local", "hier", "nccl"}

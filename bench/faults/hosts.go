@@ -53,7 +53,9 @@ type hostTrial struct {
 	received uint64 // bytes that had reached the host when it was cut off
 }
 
-// hostsAll runs the trials, and writes a table.
+// hostsAll builds the programs, runs the trials one after the other, and writes a table at the end.
+// The first trial that fails ends it without a table. It removes the network and the folder in any
+// case.
 func hostsAll(o hostsOptions) (err error) {
 	if o.dir, err = os.MkdirTemp("", "faults-hosts-"); err != nil {
 		return err
@@ -108,11 +110,12 @@ func hostTable(out io.Writer, done []hostTrial) error {
 type hostLauncher struct {
 	cmd  *exec.Cmd
 	out  lockedText
-	mark string // in the environment of all its processes
-	done chan struct{}
+	mark string        // in the environment of all its processes
+	done chan struct{} // closed after Wait has returned; cmd.ProcessState is valid from then on
 }
 
-// start starts the launcher of a node, always with the same command.
+// start starts the launcher of a node, always with the same command. A goroutine waits for its exit
+// and then closes done.
 func (o *hostsOptions) start(node int) (*hostLauncher, error) {
 	l := &hostLauncher{mark: markName + "=" + crand.Text(), done: make(chan struct{})}
 	l.cmd = o.net.Command(context.Background(), node, o.tutti, "run",
@@ -256,7 +259,8 @@ func (o *hostsOptions) try(t *hostTrial, moment time.Duration) (err error) {
 	return t.check(nodes)
 }
 
-// inject makes the host fail, and checks that it does.
+// inject kills all processes of the host, or disconnects it. It returns an error unless the host
+// had its full number of processes before, and the fault really happened.
 func (o *hostsOptions) inject(t *hostTrial, l *hostLauncher) error {
 	if list := l.left(); len(list) != 3+hostRanks { // a launcher has three processes
 		return fmt.Errorf("before the fault the host has processes %v", list)

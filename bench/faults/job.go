@@ -34,15 +34,16 @@ type job struct {
 type rank struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	lines  chan string // its standard output
+	lines  chan string // its standard output; closed when that ends
 	errors lockedText  // its standard error
-	once   sync.Once
-	waited error
+	once   sync.Once   // guards the only call of cmd.Wait
+	waited error       // result of cmd.Wait; valid after once
 }
 
+// A lockedText collects the output of processes. It may be read while they write.
 type lockedText struct {
 	mu   sync.Mutex
-	text strings.Builder
+	text strings.Builder // guarded by mu
 }
 
 func (l *lockedText) Write(p []byte) (int, error) {
@@ -88,7 +89,8 @@ var networkCount atomic.Int32
 
 const jobSecret = "a secret of this drill"
 
-// start starts the ranks of a job.
+// start starts the store and the ranks of a job, and does not wait until they have joined. After an
+// error no process of the job is left.
 func start(o spec) (*job, error) {
 	j := &job{hosts: o.hosts}
 	env := append(os.Environ(), "TUTTI_SECRET="+jobSecret, stateName+"="+o.state, "FAULTS_TRANSPORT="+o.transport)
@@ -121,7 +123,8 @@ func start(o spec) (*job, error) {
 	return j, nil
 }
 
-// launch starts a process on a host; -1 is this host.
+// launch starts a process on a host; -1 is this host. A goroutine reads its standard output into
+// lines until the output ends. That goroutine blocks while 64 lines are unread.
 func (j *job) launch(host int, env []string) (*rank, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -154,7 +157,9 @@ func (j *job) launch(host int, env []string) (*rank, error) {
 	return k, nil
 }
 
-// await waits for a line that begins with a word, and returns the rest.
+// await waits for a line that begins with a word, and returns the rest. Other lines are dropped. It
+// returns an error, with the rank's standard error, if the output ends or no such line comes within
+// patience.
 func (k *rank) await(word string) (string, error) {
 	late := time.After(patience)
 	for {
@@ -182,7 +187,8 @@ func (j *job) awaitAll(word string, ranks []int) error {
 	return nil
 }
 
-// ends returns the ends of some ranks.
+// ends waits for the ends of some ranks, each for at most patience. It returns no ends if one rank
+// exits or hangs without printing its own.
 func (j *job) ends(ranks []int) (map[int]end, error) {
 	m := make(map[int]end)
 	for _, r := range ranks {
@@ -218,7 +224,8 @@ func (j *job) others(not int) (list []int) {
 	return list
 }
 
-// end ends the remaining processes of the job.
+// end kills the remaining processes of the job, waits until they have exited, and then closes the
+// store and the network.
 func (j *job) end() {
 	all := j.ranks
 	if j.keeper != nil {

@@ -59,7 +59,8 @@ func (k *killResults) note(inFlight bool, ops int, took time.Duration) {
 	k.times = append(k.times, took)
 }
 
-// read reads the trials of earlier runs from a log, and leaves it open for more.
+// read reads the trials of earlier runs from a log, and leaves it open for more in k.log, which the
+// caller closes. A line that is not the next trial is an error.
 func (k *killResults) read(path string) (err error) {
 	if k.log, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
@@ -119,6 +120,9 @@ func kill(transport string, o killOptions) (*killResults, error) {
 	return k, nil
 }
 
+// trial starts a job of random operations and kills a random rank at a random moment. Every
+// survivor must report the loss of this rank, and no wrong result, within patience. Only a
+// successful trial is added to k and to the log.
 func (k *killResults) trial(rnd *rand.Rand, dir string, o killOptions) error {
 	n := 2 + rnd.IntN(o.most-1)
 	victim := rnd.IntN(n)

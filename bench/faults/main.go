@@ -37,6 +37,8 @@ func main() {
 	}
 }
 
+// command runs one kind of trial, for each transport in turn where the kind has transports. It
+// returns the first error. The error of a kind with random trials names the seed that repeats them.
 func command(args []string) error {
 	if len(args) == 0 {
 		return errors.New("kill, survivors, stop, drill, mismatch, partition, hosts or verify?")

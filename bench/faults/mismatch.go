@@ -167,8 +167,9 @@ type mismatchOptions struct {
 	progress io.Writer
 }
 
-// mismatch tries every kind of disagreement on every engine. It writes a table with
-// the time from the last rank's call to the last rank's error.
+// mismatch tries every kind of disagreement on every engine. It writes a table with the time from
+// the last rank's call to the last rank's error. A kind that fails does not end it; the error joins
+// all failures.
 func mismatch(o mismatchOptions) error {
 	table := make(map[string]map[string]string) // by disagreement and engine
 	var failures []error
@@ -201,7 +202,8 @@ func mismatch(o mismatchOptions) error {
 	return errors.Join(failures...)
 }
 
-// column tries every kind on one engine, even if others fail.
+// column tries every kind on one engine, even if others fail, and writes the texts to table. After
+// a failure it starts a new job, because the state of the ranks is unknown.
 func (o *mismatchOptions) column(engine string, limit time.Duration, table map[string]map[string]string) error {
 	w, err := o.newJob(engine)
 	if err != nil {
@@ -236,7 +238,8 @@ func (o *mismatchOptions) column(engine string, limit time.Duration, table map[s
 	return errors.Join(failures...)
 }
 
-// cell tries one kind, and returns the text for the table.
+// cell tries one kind with each number of elements, and returns the text for the table. With
+// strict, ranks that are notified later than limit are a failure.
 func (o *mismatchOptions) cell(w *mismatchJob, number int, limit time.Duration) (string, error) {
 	d := &disagreements[number]
 	if d.device && w.engine != "nccl" {
@@ -268,6 +271,8 @@ type mismatchJob struct {
 	job    *job // nil: goroutines
 }
 
+// newJob starts the ranks of one engine and waits until they are ready. The engine "local" has no
+// processes: try starts its ranks as goroutines. After an error no process is left.
 func (o *mismatchOptions) newJob(name string) (*mismatchJob, error) {
 	w := &mismatchJob{engine: name}
 	if name == "local" {
@@ -314,8 +319,9 @@ func (w *mismatchJob) end() {
 	w.job.end()
 }
 
-// try runs one trial of the disagreement with that number. It returns the time from
-// the last rank's call to the last rank's error.
+// try runs one trial of the disagreement with that number. It returns the time from the last rank's
+// call to the last rank's error. It is an error if a rank gets another kind of error, or is not
+// told which rank differs.
 func (w *mismatchJob) try(number, n int) (time.Duration, error) {
 	d := &disagreements[number]
 	odd := number % mismatchSize
@@ -337,6 +343,8 @@ func (w *mismatchJob) try(number, n int) (time.Duration, error) {
 	return time.Duration(ended - began), nil
 }
 
+// ends lets all ranks run their part of a disagreement and returns how each ended. With the engine
+// "local" every rank is a goroutine, and mu guards ends until RunLocal has returned.
 func (w *mismatchJob) ends(number, n, odd int) (map[int]end, error) {
 	if w.job != nil {
 		for _, k := range w.job.ranks {

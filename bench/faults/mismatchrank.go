@@ -12,8 +12,9 @@ import (
 	"github.com/tutti-go/tutti/gpu"
 )
 
-// mismatchRank is a rank that takes part in disagreements, in one Comm after the
-// other, as its input says.
+// mismatchRank is a rank that takes part in disagreements, in one Comm after the other, as its
+// input says. It prints how each ended; that is no error of the process. It returns when its input
+// ends.
 func mismatchRank(cfg tutti.Config, in *bufio.Reader) error {
 	most := hostMemory
 	if os.Getenv("FAULTS_TRANSPORT") == "nccl" {
@@ -55,7 +56,8 @@ func mismatchRank(cfg tutti.Config, in *bufio.Reader) error {
 	}
 }
 
-// deviceMemory returns buffers on a device, or nil if there is not enough memory.
+// deviceMemory returns buffers on a device, or nil if there is not enough memory. After nil the
+// process exits, so nothing is freed.
 func deviceMemory(dev *cuda.Device, n int) *memory {
 	m := &memory{host: tutti.Of(make([]float32, n))}
 	var free []func() error

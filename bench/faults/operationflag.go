@@ -11,7 +11,8 @@ import (
 // the process was in an operation. The nil value does nothing.
 type operationFlag struct{ word *atomic.Uint32 }
 
-// openFlag maps a file.
+// openFlag maps the file at path, and makes it if it is missing. The mapping stays until the
+// process exits.
 func openFlag(path string) (*operationFlag, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -216,7 +216,8 @@ func (p *partition) verifyInjected(j *job, struck []traffic) error {
 	return nil
 }
 
-// awaitErrors waits for a side's errors.
+// awaitErrors waits for the errors of a side's ranks, and notes which ranks they name and when the
+// last one came. Each rank must report lost ranks, all of them on the other side.
 func (s *side) awaitErrors(j *job, begin time.Time) error {
 	ends, err := j.ends(s.ranks)
 	if err != nil {

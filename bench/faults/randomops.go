@@ -19,8 +19,8 @@ type wrongError struct{ text string }
 
 func (e *wrongError) Error() string { return e.text }
 
-// runOne runs one operation and checks its result. It sets the flag during the
-// call.
+// runOne runs one operation, which rnd chooses, and checks its result. It sets the flag during the
+// call. It returns the operation's error, or a wrongError for a wrong result.
 func (m *randomOps) runOne(ctx context.Context, n *operationFlag) error {
 	c := m.c
 	size, me := c.Size(), c.Rank()

@@ -75,7 +75,9 @@ func newEnd(did int, next *tutti.Comm, err error) end {
 	return e
 }
 
-// rankProcess is the main function of a process of a trial.
+// rankProcess is the main function of a process of a trial. Its state selects the function of the
+// rank. If Join fails, the process exits with an error, except in the state init, which reports how
+// Join ended.
 func rankProcess() error {
 	state := os.Getenv(stateName)
 	in := bufio.NewReader(os.Stdin)
@@ -112,7 +114,8 @@ func rankProcess() error {
 	return drillRank(c, state, in)
 }
 
-// mixRank runs random operations, the same on all ranks, until one fails.
+// mixRank runs random operations, the same on all ranks, until one fails, and reports this failure.
+// It then exits without Close or waits for its input to end, as FAULTS_LEAVE says.
 func mixRank(c *tutti.Comm, in *bufio.Reader) error {
 	ballast := make([]byte, number("FAULTS_MIB")<<20)
 	for i := 0; i < len(ballast); i += 4096 {

@@ -14,7 +14,9 @@ import (
 // warmBytes is how many bytes ranks exchange before they enter a state.
 const warmBytes = 1 << 20
 
-// initRank tries to join, within opTime.
+// initRank tries to join, within opTime, and reports how Join ended. Rank 2 waits for a line of
+// input first, so that it can be killed, stopped or cut off before it joins. In the fault "cancel"
+// rank 1 does not join, so that rank 2 is cancelled inside Join.
 func initRank(cfg tutti.Config, in *bufio.Reader) error {
 	rank, fault := number("TUTTI_RANK"), os.Getenv("FAULTS_FAULT")
 	ctx, cancel := context.WithTimeout(context.Background(), opTime)
@@ -52,6 +54,9 @@ type drillState struct {
 	next         *tutti.Comm // after Shrink
 }
 
+// drillRank is a rank of a drill outside of the state init. It exchanges warmBytes, waits for a
+// line of input, runs its part, and reports how this ended. A deadline of opTime, or longer where
+// another event must end the call, bounds the part.
 func drillRank(c *tutti.Comm, state string, in *bufio.Reader) error {
 	warm := make([]float32, warmBytes/4)
 	if err := c.AllReduce(context.Background(), tutti.Of(warm), tutti.Sum); err != nil {
@@ -92,7 +97,8 @@ func (d *drillState) awaitFailure() error {
 	}
 }
 
-// shrink calls Shrink, and checks that the new Comm works.
+// shrink calls Shrink, and checks that the new Comm works. The new Comm is in next only if both
+// succeed.
 func (d *drillState) shrink(ctx context.Context) error {
 	next, _, err := d.c.Shrink(ctx)
 	if err != nil {
@@ -109,7 +115,8 @@ func (d *drillState) shrink(ctx context.Context) error {
 	return nil
 }
 
-// runSurvivor is the part of ranks 0 and 1.
+// runSurvivor is the part of ranks 0 and 1: the call of the state, or, for a rank that makes no
+// call, the wait for the Comm's failure. It returns the error that the rank reports.
 func (d *drillState) runSurvivor(ctx context.Context) error {
 	c := d.c
 	switch {
@@ -136,7 +143,9 @@ func (d *drillState) runSurvivor(ctx context.Context) error {
 	return c.AllReduce(ctx, d.x, tutti.Sum)
 }
 
-// runVictim is the part of rank 2.
+// runVictim is the part of rank 2, on which the fault happens. The process that runs the trial
+// injects kill, stop and cut from outside; runVictim makes the other faults happen after a line of
+// input. It returns the error that rank 2 itself reports, if it survives.
 func (d *drillState) runVictim(ctx context.Context, cancel func()) error {
 	c := d.c
 	switch {

@@ -16,7 +16,8 @@ import (
 // opTime is the deadline of operations while ranks are stopped.
 const opTime = 2 * time.Second
 
-// stopRank runs operations with the deadline opTime until one fails.
+// stopRank runs operations with the deadline opTime until one fails, and reports that failure. It
+// closes the Comm when its input has a line or ends.
 func stopRank(c *tutti.Comm, in *bufio.Reader) error {
 	x := make([]float32, 5000)
 	for did := 0; ; did++ {
@@ -54,6 +55,9 @@ func stopAll(trials int, transport string, seed uint64, out io.Writer) error {
 	return nil
 }
 
+// stopOne runs one trial and returns the time from the stop to the last other rank's error. It is
+// an error if another rank does not get a timeout that names the stopped rank, or if the stopped
+// rank gets no error after it continues.
 func stopOne(rnd *rand.Rand, transport string) (time.Duration, error) {
 	n := 2 + rnd.IntN(4)
 	victim := rnd.IntN(n)

@@ -28,7 +28,8 @@ func (j *job) serve(env []string) ([]string, error) {
 	return append(env, "TUTTI_STORE="+j.server.Addr().String()), nil
 }
 
-// serveFar makes the hosts, and a process on the last host that is the store.
+// serveFar makes the hosts, and a process on the last host that is the store, and waits until it
+// listens. After an error job.end removes what was made.
 func (j *job) serveFar(env []string) ([]string, error) {
 	cert, key, err := tutti.NewJobCert(time.Hour)
 	if err != nil {
@@ -58,7 +59,8 @@ func (j *job) arrived(rank int) error {
 	return err
 }
 
-// announced waits for that announcement.
+// announced polls the store until the rank has announced that it is in Shrink, for at most
+// patience.
 func announced(s store.Store, rank int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -80,7 +82,9 @@ func announced(s store.Store, rank int) error {
 	}
 }
 
-// storeProcess is the store, and answers which ranks have called Shrink.
+// storeProcess is the store. For each rank that it reads from its input it answers when that rank
+// has called Shrink. It returns at the end of its input, or with an error if a rank does not call
+// Shrink within patience.
 func storeProcess(in *bufio.Reader) error {
 	s, err := store.Listen(context.Background(), os.Getenv("TUTTI_STORE"), store.Config{
 		Secret: []byte(jobSecret), Cert: []byte(os.Getenv("TUTTI_CERT")), Key: []byte(os.Getenv("TUTTI_KEY")),

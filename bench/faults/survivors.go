@@ -37,6 +37,7 @@ type survivorsResults struct {
 	trials    int
 }
 
+// String returns the numbers of victims, and for each event the percentiles of the times.
 func (s *survivorsResults) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "survivors, %s: %d trials; victims: %d killed, %d stopped, %d left, rank 0 in %d trials; to the last member's error:",
@@ -75,6 +76,9 @@ func runSurvivors(transport string, o survivorsOptions) (*survivorsResults, erro
 	return s, nil
 }
 
+// trial starts a job, makes some ranks victims, triggers an event in the group of the others, and
+// checks the cause that each member reports. It fails if a member has another cause, hangs, or is
+// notified after limit. Only a successful trial adds a time to s.
 func (s *survivorsResults) trial(rnd *rand.Rand, limit time.Duration) error {
 	n := 4 + rnd.IntN(4)
 	order := rnd.Perm(n)
@@ -178,8 +182,9 @@ func rightCause(ends map[int]end, event string, actor int) error {
 	return nil
 }
 
-// survivorsRank is a rank of such a job: a victim, or a member of the group of the
-// others.
+// survivorsRank is a rank of such a job: a victim, or a member of the group of the others. A member
+// runs operations until one fails, and reports this failure. A goroutine reads the event from the
+// input; the main goroutine makes it happen between two operations.
 func survivorsRank(c *tutti.Comm, in *bufio.Reader) error {
 	ctx := context.Background()
 	var rest []int

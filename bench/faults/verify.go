@@ -20,7 +20,8 @@ var verifySizes = []struct{ bytes, count int }{{4, 1600}, {64 << 10, 160}, {16 <
 // verifyRounds is how often both are measured, alternately.
 const verifyRounds = 9
 
-// verifyRank has two Comms, one of which verifies, and measures both.
+// verifyRank has two Comms, of which the second verifies, and measures both in turns. It prints the
+// medians in nanoseconds. An error ends the process without Close.
 func verifyRank(cfg tutti.Config, in *bufio.Reader) error {
 	ctx := context.Background()
 	var comms [2]*tutti.Comm
@@ -54,7 +55,8 @@ func verifyRank(cfg tutti.Config, in *bufio.Reader) error {
 	return errors.Join(comms[1].Close(), comms[0].Close())
 }
 
-// verifyCost writes the cost of Config.Verify.
+// verifyCost starts two ranks, and writes the cost of Config.Verify as rank 0 prints it, one row
+// for each size.
 func verifyCost(transport string, out io.Writer) error {
 	j, err := start(spec{ranks: 2, transport: transport, state: "verify"})
 	if err != nil {

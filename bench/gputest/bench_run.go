@@ -43,7 +43,8 @@ type benchRun struct {
 	points, within, againWithin int // counted by rows: points; points close to C; points where the second C job is close to C
 }
 
-// benchMain is the command "gputest bench".
+// benchMain is the command "gputest bench". The budget, SIGINT and SIGTERM end the child processes
+// by way of ctx; the table has the points until then.
 func benchMain(args []string) error {
 	b := &benchRun{out: os.Stdout}
 	set := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -102,8 +103,9 @@ func benchMain(args []string) error {
 	return b.run(ctx)
 }
 
-// run divides the time among the numbers of ranks: a job of more ranks takes longer, and
-// every job has a fixed cost.
+// run prints the table for each number of ranks, and then host staging. It divides the time among
+// the numbers of ranks: a job of more ranks takes longer, and every job has a fixed cost. A number
+// of ranks that fails has a row that says so, and the next one follows; run returns all errors.
 func (b *benchRun) run(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "gputest")
 	if err != nil {
@@ -206,10 +208,11 @@ func (b *benchRun) drivers() []driver {
 	return list
 }
 
-// measure runs up to b.sets sets. In each set it runs the drivers one after the other, or
-// in turns, so that a disturbance of the machine affects all of them. A communicator's
-// speed also depends on where its connections and threads happen to be placed, so each
-// set starts the jobs anew.
+// measure runs up to b.sets sets and prints their rows, also after an error. In each set it runs
+// the drivers one after the other, or in turns, so that a disturbance of the machine affects all of
+// them. A communicator's speed also depends on where its connections and threads happen to be
+// placed, so each set starts the jobs anew. It ends early when the time does not suffice for
+// another set; a set that ctx interrupts is an error only if it is the first.
 func (b *benchRun) measure(ctx context.Context, dir string, ranks int) error {
 	var cells []cell
 	defer func() { b.rows(cells) }()
@@ -229,7 +232,8 @@ func (b *benchRun) measure(ctx context.Context, dir string, ranks int) error {
 	return nil
 }
 
-// set measures all points once.
+// set measures all points once. The first set makes the cells from the results of tutti bench. In
+// turns, only the first set runs tutti bench, for the list of points.
 func (b *benchRun) set(ctx context.Context, dir string, ranks, number int, cells *[]cell) error {
 	if b.turns && number > 0 {
 		return b.inTurns(ctx, dir, ranks, *cells)
@@ -249,8 +253,9 @@ func (b *benchRun) set(ctx context.Context, dir string, ranks, number int, cells
 	return b.oneByOne(ctx, dir, ranks, *cells, list)
 }
 
-// oneByOne measures all points with one driver after the other. Only one job exists at a
-// time, because jobs share the GPU.
+// oneByOne measures all points with one driver after the other, and adds the times to cells only
+// when all drivers have answered. Only one job exists at a time, because jobs share the GPU. list
+// has the times of tutti bench itself.
 func (b *benchRun) oneByOne(ctx context.Context, dir string, ranks int, cells []cell, list []bench.Result) error {
 	times := make([]series, len(b.drivers()))
 	for i := range list {
@@ -316,7 +321,7 @@ func (b *benchRun) estimate(ctx context.Context, j *job, c *cell, window float64
 }
 
 // measureLong measures a point for as long as tutti bench does, in windows of the same length. The
-// admitted window warms up and does not count.
+// first window warms up and does not count.
 func (b *benchRun) measureLong(ctx context.Context, j *job, c *cell) (us float64, err error) {
 	const budget, window = 150000, 15000 // microseconds
 	each, err := b.estimate(ctx, j, c, window)
@@ -330,7 +335,8 @@ func (b *benchRun) measureLong(ctx context.Context, j *job, c *cell) (us float64
 	return measureOp(ctx, j, c, max(int(budget/each)/ahead, 5), ahead)
 }
 
-// inTurns starts all jobs and measures every point with them in turns.
+// inTurns starts all jobs and measures every point with them in turns. The first error ends it; the
+// jobs are killed in any case.
 func (b *benchRun) inTurns(ctx context.Context, dir string, ranks int, cells []cell) error {
 	var jobs []*job
 	for i := range b.drivers() {
@@ -349,7 +355,8 @@ func (b *benchRun) inTurns(ctx context.Context, dir string, ranks int, cells []c
 	return nil
 }
 
-// point measures one point with all jobs in turns.
+// point measures one point with all jobs in turns, and adds the times to c. C's estimate determines
+// the number of operations in flight for all jobs.
 func (b *benchRun) point(ctx context.Context, jobs []*job, c *cell) error {
 	const window = 12000 // microseconds of one answer
 	ahead, times, rounds := 0, 3, b.rounds
@@ -435,7 +442,8 @@ func (b *benchRun) tuttiBench(ctx context.Context, engine string, ranks int) ([]
 	return list, failed
 }
 
-// rows prints the measured points with a verdict, and counts them.
+// rows prints the measured points with a verdict, and counts them in b. A point without a complete
+// set has no row.
 func (b *benchRun) rows(cells []cell) {
 	for i := range cells {
 		c := &cells[i]

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestBench compares tutti bench with C on the fake GPU, whose times mean nothing.
+// TestBench compares tutti bench with C on the fake GPU, whose times mean nothing: it checks the
+// rows of the table, with jobs one after the other and in turns.
 func TestBench(t *testing.T) {
 	needCompiler(t)
 	tutti := filepath.Join(t.TempDir(), "tutti")

@@ -42,7 +42,8 @@ type commRank struct {
 const tensorsInBatch = 100
 
 // answerQuestions reads questions, a name and a number, from in. It prints the numbers that the
-// question's function returns.
+// question's function returns. It returns at the end of the input, or with the first error; the
+// process then exits.
 func answerQuestions(in *bufio.Scanner, questions map[string]func(n int) ([]int64, error)) error {
 	fmt.Println("ready")
 	for in.Scan() {
@@ -61,7 +62,8 @@ func answerQuestions(in *bufio.Scanner, questions map[string]func(n int) ([]int6
 	return nil
 }
 
-// joinRanks joins the ranks of a job of startJob. Rank 0 prints its address for the others.
+// joinRanks joins the ranks of a job of startJob. Rank 0 prints its address, and the other ranks
+// read it from in. Config.Timeout, by default commTimeout, bounds Join and the operations.
 func joinRanks(in *bufio.Scanner, args []string, cfg tutti.Config) (*tutti.Comm, error) {
 	if len(args) != 2 {
 		return nil, errors.New("usage: gputest comm RANK RANKS")
@@ -119,7 +121,8 @@ func freeAddr() (string, error) {
 	return addrs[0], nil
 }
 
-// serveComm is the process of one commRank.
+// serveComm is the process of one commRank. Its single goroutine joins, answers questions, and
+// closes everything.
 func serveComm(args []string) error {
 	in := bufio.NewScanner(os.Stdin)
 	comm, err := joinRanks(in, args, tutti.Config{})
@@ -141,6 +144,8 @@ func serveComm(args []string) error {
 	return errors.Join(err, r.close())
 }
 
+// newCommRank opens the device, allocates the buffers, and runs the first operation, which all
+// ranks must take part in. After an error the process exits, so that nothing is freed.
 func newCommRank(comm *tutti.Comm) (*commRank, error) {
 	r := &commRank{ctx: context.Background(), comm: comm}
 	var err error
@@ -309,6 +314,10 @@ func (r *commRank) aborts(times int) ([]int64, error) {
 
 var errEnough = errors.New("enough")
 
+// abort runs an operation on d that rank by aborts while the last rank's compute stream is held
+// back. It returns the time from the Abort to the error on this rank. A goroutine on the last rank
+// releases the stream when d has failed. Another error than this Abort, or one later than 5
+// seconds, is an error.
 func (r *commRank) abort(d *tutti.Comm, by int) (time.Duration, error) {
 	if err := d.AllReduce(r.ctx, gpu.Of(r.x), tutti.Sum); err != nil {
 		return 0, err

@@ -37,8 +37,9 @@ func usage(d *cuda.Device) ([]int64, error) {
 	return []int64{int64(total - free), int64(len(files)), int64(len(threads))}, err
 }
 
-// cycles prints the number of cycles, and the usage after warmCycles and after the last
-// cycle.
+// cycles makes communicators until their number or the seconds are reached. It prints the number of
+// cycles, and the usage after warmCycles and after the last cycle. After an error the process
+// exits, so that nothing is freed.
 func cycles(args []string) error {
 	if len(args) != 2 {
 		return errors.New("usage: gputest cycles CYCLES SECONDS")
@@ -86,6 +87,8 @@ func cycles(args []string) error {
 	return errors.Join(x.Free(), dev.Close())
 }
 
+// cycle makes a communicator of one rank, uses it once, and closes it. With fail it instead cancels
+// an Init that waits for a second rank, and returns an error unless Init reports the deadline.
 func cycle(lib *nccl.Library, dev *cuda.Device, x *cuda.Slice[float32], fail bool) error {
 	s, err := dev.NewStream()
 	if err != nil {

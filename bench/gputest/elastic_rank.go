@@ -91,7 +91,9 @@ func elastic() error {
 	return errors.Join(m.c.Close(), m.x.Free(), dev.Close())
 }
 
-// work continues until a rank has read "stop".
+// work adds up, in one generation after another as the Comm grows, until a rank has read "stop". It
+// returns the error of the first operation that fails; after a lost rank the caller shrinks and
+// calls work again.
 func (m *elasticRank) work() error {
 	for {
 		if err := m.exchangeState(); err != nil {
@@ -109,7 +111,8 @@ func (m *elasticRank) work() error {
 	}
 }
 
-// exchangeState exchanges the ranks' numbers, and gives new ranks the step and the sum.
+// exchangeState exchanges the ranks' numbers, and passes the step and the sum to new ranks. It
+// begins a new history and generation. Ranks with different sums are an error.
 func (m *elasticRank) exchangeState() error {
 	m.ops, m.history = 0, []checkpoint{{0, m.step, m.total}}
 	mine := []int64{m.id + 1, m.step, m.total, 0}
@@ -141,8 +144,9 @@ func (m *elasticRank) exchangeState() error {
 	return nil
 }
 
-// steps adds up until a rank has read a command. It returns N of "grow N", or zero for
-// "stop".
+// steps adds up until a rank has read a command, which the same AllReduce makes known to all ranks.
+// It returns N of "grow N", or zero for "stop". After an error m has the state of the last
+// completed step.
 func (m *elasticRank) steps() (grow int64, err error) {
 	for {
 		x := []int64{(m.step + 1) * (m.id + 1), 0, 0}
@@ -177,7 +181,9 @@ func (m *elasticRank) steps() (grow int64, err error) {
 	}
 }
 
-// shrink continues without the lost ranks, from the last operation that all others completed.
+// shrink continues without the lost ranks. It takes back the steps after the last operation that
+// all other ranks completed, because some of these ranks may not have counted them. It returns an
+// error if the history does not go back so far.
 func (m *elasticRank) shrink() error {
 	next, done, err := m.c.Shrink(m.ctx)
 	if err != nil {

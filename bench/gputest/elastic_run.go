@@ -33,7 +33,8 @@ type elasticRun struct {
 // The largest and the smallest number of ranks in a round.
 const elasticMost, elasticLeast = 4, 2
 
-// shrinkMain is the command "gputest shrink".
+// shrinkMain is the command "gputest shrink". The budget, SIGINT and SIGTERM end the run with an
+// error; its processes are then killed.
 func shrinkMain(args []string) error {
 	set := flag.NewFlagSet("shrink", flag.ContinueOnError)
 	library := set.String("nccl", os.Getenv("TUTTI_NCCL_LIBRARY"), "path of libnccl; none: what is found")
@@ -54,6 +55,8 @@ func shrinkMain(args []string) error {
 	return e.run(ctx)
 }
 
+// run starts the store and the ranks, and runs the rounds and the final check in the caller's
+// goroutine. The first error ends it. All processes have exited when it returns.
 func (e *elasticRun) run(ctx context.Context) (err error) {
 	if e.self, err = os.Executable(); err != nil {
 		return err
@@ -130,7 +133,8 @@ func (e *elasticRun) formed(ctx context.Context) (time.Duration, error) {
 	return time.Since(begin), nil
 }
 
-// round kills ranks until elasticLeast are left, and adds new ones.
+// round kills ranks one by one until elasticLeast are left, and then adds new ones. After each kill
+// the others must form a Comm again, and the killed process must have died of SIGKILL.
 func (e *elasticRun) round(ctx context.Context, round int) error {
 	var killed []string
 	for len(e.alive) > elasticLeast {
@@ -173,7 +177,8 @@ func (e *elasticRun) round(ctx context.Context, round int) error {
 	return nil
 }
 
-// end stops all ranks and compares their sums, which each rank has checked.
+// end stops all ranks and compares their sums, which each rank has checked. It returns an error if
+// the sums differ or a process fails.
 func (e *elasticRun) end(ctx context.Context) error {
 	if _, err := fmt.Fprintln(e.alive[0].in, "stop"); err != nil {
 		return err

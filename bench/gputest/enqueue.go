@@ -8,7 +8,9 @@ import (
 	"time"
 )
 
-// enqueue compares the host's time to start small operations through a Comm with C.
+// enqueue compares the host's time to start small operations through a Comm with C. Each line of
+// the table has an equal share of the time that ctx leaves. A line that fails does not end the
+// others.
 func (s *shortRun) enqueue(ctx context.Context) error {
 	j, err := s.comm(ctx)
 	if err != nil {
@@ -86,7 +88,8 @@ func (s *shortRun) bareNCCL(ctx context.Context) error {
 	)
 }
 
-// drivers starts two ranks of each program. A program is the C driver or a gputest.
+// drivers starts a job of two ranks of each program, which is the C driver or a gputest. The caller
+// calls end to stop them. After an error none is left.
 func (s *shortRun) drivers(ctx context.Context, programs ...string) (jobs []*job, end func(), err error) {
 	if s.driver == "" {
 		return nil, nil, errNoCompiler
@@ -113,8 +116,8 @@ func (s *shortRun) drivers(ctx context.Context, programs ...string) (jobs []*job
 	return jobs, end, nil
 }
 
-// compareWithC prints the comparison of Go with C, and with C again. The verdict is ok if Go takes
-// at most most microseconds more than C.
+// judge prints the comparison of Go with C, and with C again. The verdict is ok if Go takes no
+// longer than C and the given number of microseconds, or no longer than C again.
 func (s *shortRun) judge(what string, all []series, most float64) {
 	took, c, again := all[0].at(0.5), all[1].at(0.5), all[2].at(0.5)
 	s.say(what, took-c <= most || took <= again, "Go %s; C again %.2f", compareWithC(all[0], all[1]), again)

@@ -33,7 +33,9 @@ type process struct {
 // answerTimeout bounds the wait for an answer in a context without a deadline.
 const answerTimeout = 3 * time.Minute
 
-// startJob starts a driver's ranks and waits until they are connected.
+// startJob starts a driver's ranks, passes rank 0's id to the others, and waits until all are
+// ready. If ctx ends or a rank fails, it ends all ranks and returns an error. ctx also bounds the
+// life of the ranks.
 func startJob(ctx context.Context, name string, ranks int, env []string, driver ...string) (*job, error) {
 	j := &job{name: name}
 	for r := range ranks {
@@ -71,7 +73,9 @@ func startProcess(ctx context.Context, env []string, rank, ranks int, driver []s
 	return spawn(ctx, append(env[:len(env):len(env)], fmt.Sprintf("NCCL_HOSTID=tutti-bench-%d", rank)), driver[0], args...)
 }
 
-// spawn starts a process and reads its lines of the protocol.
+// spawn starts a process, which is killed when ctx ends. A goroutine reads its output and puts the
+// lines of the protocol into lines, until the output ends. The caller must call stop, which drains
+// lines and waits for the exit.
 func spawn(ctx context.Context, env []string, name string, args ...string) (*process, error) {
 	p := &process{cmd: exec.CommandContext(ctx, name, args...), lines: make(chan string, 4), stderr: new(strings.Builder)}
 	p.cmd.Env = append(os.Environ(), env...)
@@ -103,7 +107,8 @@ func spawn(ctx context.Context, env []string, name string, args ...string) (*pro
 	return p, nil
 }
 
-// line returns the next line of the rank.
+// line returns the next line of the rank. It returns an error if the rank exits, with its standard
+// error, or if ctx ends. Without a deadline in ctx it waits for answerTimeout.
 func (p *process) line(ctx context.Context) (string, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -122,7 +127,7 @@ func (p *process) line(ctx context.Context) (string, error) {
 	}
 }
 
-// describeGPU sends all ranks a question and returns rank 0's numbers.
+// ask sends all ranks a question and returns rank 0's numbers.
 func (j *job) ask(ctx context.Context, question string) ([]float64, error) {
 	all, err := j.askAll(ctx, question)
 	if err != nil {
@@ -131,7 +136,8 @@ func (j *job) ask(ctx context.Context, question string) ([]float64, error) {
 	return all[0], nil
 }
 
-// askAll sends all ranks a question and returns their numbers.
+// askAll sends all ranks a question, waits for every answer, and returns their numbers by rank.
+// After an error the ranks' state is unknown, and the job must be stopped.
 func (j *job) askAll(ctx context.Context, question string) ([][]float64, error) {
 	for _, p := range j.ranks {
 		if _, err := fmt.Fprintln(p.in, question); err != nil {
@@ -194,7 +200,8 @@ func (p *process) stop(after time.Duration) error {
 
 var errNoCompiler = errors.New("there is no C compiler to build the driver with")
 
-// compile builds the C driver.
+// compile builds the C driver in dir and returns its path. It returns errNoCompiler if there is no
+// C compiler.
 func compile(ctx context.Context, dir string) (string, error) {
 	source, driver := filepath.Join(dir, "nccl.c"), filepath.Join(dir, "nccl")
 	for path, text := range map[string]string{source: peers.NCCL, filepath.Join(dir, "loop.c"): peers.NCCLLoop} {

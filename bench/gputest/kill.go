@@ -15,8 +15,9 @@ const roundRanks = 3
 // reportTimeout bounds the time from the kill until all survivors have reported the lost rank.
 const reportTimeout = 5 * time.Second
 
-// kill kills a rank in each round. The survivors stay the same processes. In the next
-// round they make a new Comm together with a new process.
+// kill kills a rank in each round. The survivors stay the same processes. In the next round they
+// make a new Comm together with a new process. The first round that fails ends it with an error. It
+// ends all its processes, and leaves MPS stopped.
 func (s *shortRun) kill(ctx context.Context) error {
 	s.stopRanks()
 	s.server.stop() // NVIDIA does not support killing its clients
@@ -79,8 +80,9 @@ func spread(times []time.Duration) string {
 	return fmt.Sprintf("%.0f ms (p50 %.0f, p99 %.0f)", at(100), at(50), at(99))
 }
 
-// round makes a Comm of the processes, and kills the victim, if there is one, when all ranks
-// wait. It returns the time until the last survivor has reported the loss.
+// round makes a Comm of the processes, and kills the victim, if there is one, when all ranks wait.
+// It returns the time until the last survivor has reported the loss. It returns an error if a
+// survivor exits, reports something else, or does not answer before ctx ends.
 func round(ctx context.Context, survivors []*process, victim *process, mode int) (time.Duration, error) {
 	addr, err := freeAddr()
 	if err != nil {
@@ -141,7 +143,9 @@ type procResult struct {
 	err error
 }
 
-// startPool starts processes in three goroutines until ctx ends.
+// startPool starts processes in three goroutines, which hand them over through the returned
+// channel. A goroutine ends with ctx, and then stops the process that it still has. It also ends
+// after the first process that cannot be started, and hands over that error.
 func (s *shortRun) startPool(ctx context.Context) procPool {
 	const atOnce = 3
 	n := make(procPool)

@@ -31,7 +31,9 @@ func bindRank(rank, ranks int) error {
 }
 
 // serveLoop is one rank of a job that measures with the loop of tutti bench. It reads questions and
-// prints answers in the form of the C driver bench/peers/nccl.c, so that both can be compared. A question is "loop", an operation, bytes, a count, and the number in flight.
+// prints answers in the form of the C driver bench/peers/nccl.c, so that both can be compared. A
+// question is "loop", an operation, bytes, a count, and the number in flight. It returns at the end
+// of its input, or with the first error, after which the process exits.
 func serveLoop(args []string) (err error) {
 	most, err := strconv.Atoi(os.Getenv("TUTTI_BENCH_BYTES"))
 	if err != nil {

@@ -60,6 +60,9 @@ var commands = map[string]func(args []string) error{
 	"elastic": func([]string) error { return elastic() },
 }
 
+// main runs a command by its name, or else the tests and the measurements. The summary is printed
+// and written even if something failed; the exit code is then 1. SIGINT and SIGTERM end the child
+// processes by way of ctx.
 func main() {
 	if len(os.Args) > 1 {
 		if command := commands[os.Args[1]]; command != nil {
@@ -113,8 +116,8 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-// run tests and measures with every library and writes the summary. It reports whether
-// anything failed.
+// run tests and measures with every library and writes the summary to text. It reports whether
+// anything failed. A library that fails does not end the run.
 func run(ctx context.Context, o options, text *strings.Builder) (failed bool) {
 	fmt.Fprintf(text, "# GPU tests\n\n%s, `gputest`\n", time.Now().UTC().Format("2006-01-02 15:04 MST"))
 	for _, library := range o.nccl {
@@ -142,7 +145,9 @@ func run(ctx context.Context, o options, text *strings.Builder) (failed bool) {
 	return failed
 }
 
-// testAll runs the test binaries. The tests that kill ranks run without MPS.
+// testAll runs the test binaries and writes a row for each, with the output of failed ones below
+// the table. The tests that kill ranks run without MPS: testAll stops it before them and starts it
+// again at the end.
 func testAll(ctx context.Context, o options, env []string, server *mps, text *strings.Builder) (failed bool) {
 	env = append(env, "TUTTI_TEST_GPU=1", "TUTTI_TEST_RANKS="+o.ranks)
 	text.WriteString("| tests | passed | skipped | failed | seconds |\n| --- | --- | --- | --- | --- |\n")

@@ -58,6 +58,8 @@ func measureAll(ctx context.Context, o options, env []string, text *strings.Buil
 // A question is the text sent to a job, and its name in the table.
 type question struct{ name, text string }
 
+// compare starts a job each for Go, C, and C again, asks them every question in turns, and writes a
+// row for each question. The first error ends it; the jobs are stopped in any case.
 func compare(ctx context.Context, o options, ranks int, env, goRank, cRank []string, questions []question, text *strings.Builder) error {
 	var jobs []*job
 	defer func() {

@@ -27,7 +27,8 @@ func startMPS(ctx context.Context, wanted bool) *mps {
 	return m
 }
 
-// restart starts the service, unless it runs.
+// restart starts the service, unless it runs. If it cannot be started, problem says why, and the
+// program continues without it.
 func (m *mps) restart(ctx context.Context) {
 	if !m.wanted || m.env != nil {
 		return
@@ -52,7 +53,8 @@ func (m *mps) restart(ctx context.Context) {
 // them may hang.
 const mpsStopTimeout = 8 * time.Second
 
-// stop ends the service.
+// stop ends the service, if it runs, and waits for that for at most mpsStopTimeout. If it does not
+// end, problem says why.
 func (m *mps) stop() {
 	if m.env == nil {
 		return

@@ -32,6 +32,9 @@ type server struct {
 	small           nccl.Buffer // the first small elements of memory
 }
 
+// serve is one rank that answers the questions of the C driver's protocol, in a single goroutine.
+// It returns at the end of its input or at an unknown question. After an error the process exits
+// without closing anything.
 func serve(args []string) error {
 	if len(args) != 2 {
 		return errors.New("usage: gputest rank RANK RANKS")
@@ -68,7 +71,8 @@ func serve(args []string) error {
 	return errors.Join(s.comm.Close(), s.memory.Free(), s.before.Close(), s.after.Close(), s.compute.Close(), s.stream.Close(), s.dev.Close())
 }
 
-// newServer connects a rank and checks one sum.
+// newServer connects a rank and checks one sum, which all ranks must take part in. After an error
+// the process exits, so that nothing is freed.
 func newServer(in *bufio.Scanner, rank, ranks int) (*server, error) {
 	s := &server{}
 	lib, err := nccl.Load("")
@@ -123,6 +127,8 @@ func newServer(in *bufio.Scanner, rank, ranks int) (*server, error) {
 	return s, nil
 }
 
+// exchangeID returns the unique id of the communicator. Rank 0 makes and prints it, and the other
+// ranks read it from their input.
 func exchangeID(lib *nccl.Library, in *bufio.Scanner, rank int) (nccl.UniqueID, error) {
 	if rank == 0 {
 		id, err := lib.NewID()
@@ -161,6 +167,8 @@ func (s *server) ordered() error {
 	return s.compute.WaitEvent(s.after)
 }
 
+// bursts returns the host's time to enqueue one operation, in nanoseconds, for each burst. The wait
+// for completion after a burst is not timed.
 func (s *server) bursts(times int, op func() error) ([]int64, error) {
 	took := make([]int64, times)
 	for t := range took {
@@ -178,6 +186,7 @@ func (s *server) bursts(times int, op func() error) ([]int64, error) {
 	return took, nil
 }
 
+// whole returns the time of an AllReduce of a number of bytes with the wait for it, in nanoseconds.
 func (s *server) whole(bytes, times int) ([]int64, error) {
 	part, err := s.memory.Slice(0, bytes/4)
 	if err != nil {

@@ -21,7 +21,8 @@ type result struct {
 	tail                    string // the failed tests' names, and the end of the output
 }
 
-// test runs a test binary and counts its tests.
+// test runs a test binary for at most 9 minutes, and counts its tests. If the binary cannot be run,
+// crashes or is cancelled, at least one test counts as failed.
 func test(ctx context.Context, binary string, env []string, args ...string) result {
 	ctx, cancel := context.WithTimeout(ctx, 9*time.Minute)
 	defer cancel()
@@ -88,7 +89,8 @@ func describeGPU(ctx context.Context, env []string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// printGPU prints the GPU and the libraries.
+// printGPU prints the GPU and the libraries, or returns why they cannot be used. It runs in a
+// process of its own, because the main process loads neither library.
 func printGPU() error {
 	d, err := cuda.Open(0, nil)
 	if err != nil {

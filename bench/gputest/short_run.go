@@ -38,7 +38,8 @@ type section struct {
 	show  func(ctx context.Context) error
 }
 
-// short is the command "gputest short".
+// short is the command "gputest short". The budget, SIGINT and SIGTERM end the run; the rows until
+// then are already printed.
 func short(args []string) error {
 	s := &shortRun{out: os.Stdout, streamRanks: []int{1, 2, 4}, connections: []int{1, 8, 32}}
 	set := flag.NewFlagSet("short", flag.ContinueOnError)
@@ -68,6 +69,9 @@ func short(args []string) error {
 	return s.run(ctx, *withMPS)
 }
 
+// run runs the sections one after the other and prints their rows. A section that fails does not
+// end the run; the shared ranks are then stopped and started again for the next one. run returns an
+// error if any row failed or ctx has ended.
 func (s *shortRun) run(ctx context.Context, withMPS bool) error {
 	var err error
 	if s.self, err = os.Executable(); err != nil {
@@ -160,7 +164,9 @@ func almostOver(ctx context.Context) bool {
 	return ctx.Err() != nil || ok && time.Until(end) < 3*time.Second
 }
 
-// order counts the right results of collectives with and without Batch.On.
+// order counts the right results of collectives with and without Batch.On. It passes if all results
+// with On are right, and some without it are wrong. It ends early, and then fails, when the
+// section's time is almost spent.
 func (s *shortRun) order(ctx context.Context) error {
 	j, err := s.comm(ctx)
 	if err != nil {
@@ -209,7 +215,8 @@ func (s *shortRun) batch(ctx context.Context) error {
 }
 
 // inTurns asks each job its question, round after round. It returns the jobs' medians in
-// microseconds. The first round warms up.
+// microseconds. The first round warms up. It ends early, without an error, when the section's time
+// is almost spent; the first answer that fails is an error.
 func inTurns(ctx context.Context, rounds int, jobs []*job, questions []string) ([]series, error) {
 	all := make([]series, len(jobs))
 	for round := range rounds + 1 {
@@ -230,7 +237,8 @@ func inTurns(ctx context.Context, rounds int, jobs []*job, questions []string) (
 	return all, nil
 }
 
-// staging compares host staging with its parts, and with the naive way.
+// staging compares host staging with its parts, and with the naive way, in a job of its own. It
+// prints FAILED if staging takes 1.3 times the slower part, or more time than the naive way.
 func (s *shortRun) staging(ctx context.Context) error {
 	j, err := startJob(ctx, "staging", 2, append(s.env, s.server.env...), s.self, "staged")
 	if err != nil {
@@ -258,7 +266,8 @@ func (s *shortRun) staging(ctx context.Context) error {
 	return nil
 }
 
-// abort counts the operations that Abort ended as expected.
+// abort counts the operations that Abort ended as expected on every rank. The row fails unless all
+// did; an answer that fails is an error.
 func (s *shortRun) abort(ctx context.Context) error {
 	j, err := s.comm(ctx)
 	if err != nil {
@@ -283,7 +292,8 @@ func (s *shortRun) abort(ctx context.Context) error {
 	return nil
 }
 
-// dupCycles measures the resources that closed Comms leave behind.
+// dupCycles prints the resources that closed Comms leave behind on rank 0. It has no bound; only an
+// answer that fails is an error.
 func (s *shortRun) dupCycles(ctx context.Context) error {
 	j, err := s.comm(ctx)
 	if err != nil {
@@ -318,7 +328,8 @@ func growth(before, after []float64) string {
 		(after[0]-before[0])/(1<<20), after[1]-before[1], after[2]-before[2])
 }
 
-// bareCycles compares the resources that communicators leave behind in Go and in C.
+// bareCycles compares the resources that communicators leave behind in Go and in C, one process
+// after the other with half of the time each. The row fails if Go leaves more behind than C.
 func (s *shortRun) bareCycles(ctx context.Context) error {
 	if s.driver == "" {
 		return errNoCompiler

@@ -28,7 +28,8 @@ type stagedRank struct {
 	shared  *tutti.Memory[float32]   // the operand in host memory, as large as x
 }
 
-// serveStaged is the process of one stagedRank.
+// serveStaged is the process of one stagedRank. Its single goroutine joins, answers questions, and
+// closes everything. An error before the first question ends the process without closing.
 func serveStaged(args []string) error {
 	bytes, err := strconv.Atoi(os.Getenv("TUTTI_BENCH_BYTES"))
 	if err != nil {
@@ -83,7 +84,8 @@ func (r *stagedRank) close() error {
 	return errors.Join(r.comm.Close(), r.shared.Free(), r.pinned.Free(), r.x.Free(), r.in.Close(), r.out.Close(), r.dev.Close())
 }
 
-// every times an operation that all ranks start together, with barriers.
+// every returns a function that times f a number of times, from a barrier before it to a barrier
+// after it. All ranks must run it together.
 func (r *stagedRank) every(f func() error) func(times int) ([]int64, error) {
 	return func(times int) ([]int64, error) {
 		took := make([]int64, times)

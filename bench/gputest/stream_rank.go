@@ -37,7 +37,8 @@ type streamRank struct {
 	x    *cuda.Slice[float32]
 }
 
-// serveStreams is the process of one streamRank.
+// serveStreams is the process of one streamRank. Its main goroutine answers the questions; a churn
+// goroutine exists only during one.
 func serveStreams(args []string) error {
 	in := bufio.NewScanner(os.Stdin)
 	comm, err := joinRanks(in, args, tutti.Config{Timeout: streamTimeout})
@@ -55,8 +56,10 @@ func serveStreams(args []string) error {
 	return errors.Join(err, r.comm.Close(), r.x.Free(), r.dev.Close())
 }
 
-// admitted makes operations in the order of new streams the first ones of a new Comm. It returns
-// the number of right results.
+// first makes operations in the order of new streams the first ones of a new Comm. It returns the
+// number of right results, or an error for a wrong one. With withChurn a second goroutine allocates
+// device memory until cancel; first waits for it at the end, but not after an error, when the
+// process exits.
 func (r *streamRank) first(way int) ([]int64, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -135,9 +138,9 @@ func churn(ctx context.Context, dev *cuda.Device) error {
 	return nil
 }
 
-// beforeCall orders an operation with a stream while the last rank never calls it, and another
-// goroutine allocates. It returns the time until ErrTimeout. Then all ranks make a new Comm
-// and use it.
+// absentRank orders an operation with a stream while the last rank never calls it, and another
+// goroutine allocates. It returns the time until ErrTimeout; another result is an error. Then all
+// ranks make a new Comm and use it.
 func (r *streamRank) absentRank(int) ([]int64, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -190,6 +193,8 @@ func (s *shortRun) streams(ctx context.Context) error {
 	return nil
 }
 
+// streamJob runs all ways of "first", and "absent" if there are several ranks, in one job, and
+// prints a row for each. The job is killed in any case. A rank that fails or hangs is an error.
 func (s *shortRun) streamJob(ctx context.Context, ranks, connections int) error {
 	env := append([]string{fmt.Sprintf("CUDA_DEVICE_MAX_CONNECTIONS=%d", connections)}, s.env...)
 	if ranks*connections <= mpsConnections {

@@ -58,6 +58,9 @@ func torchMain(args []string) error {
 	return err
 }
 
+// withPyTorch runs the tests with mixed groups and sends the weights, and writes both to text. A
+// failed test does not keep the weights from being sent. It returns an error at once if PyTorch
+// cannot be used.
 func withPyTorch(ctx context.Context, o torchOptions, text *strings.Builder) error {
 	out, err := exec.CommandContext(ctx, "python3", "-c", probe).Output()
 	library, about, ok := strings.Cut(strings.TrimSpace(string(out)), "\n")
@@ -101,8 +104,10 @@ func groupRows(out string) (rows []string) {
 	return rows
 }
 
-// weights runs the three processes of examples/weightsync in turns, and returns the sender's
-// and the Go receiver's output.
+// weights runs the three processes of examples/weightsync at once, and returns the sender's and the
+// Go receiver's output. The two receivers get the weights in turns. A goroutine waits for each
+// process and writes only its own element of outs and errs. The first process that fails ends the
+// others by cancel; weights then returns all output and the errors.
 func weights(ctx context.Context, o torchOptions, env []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()

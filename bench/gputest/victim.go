@@ -69,7 +69,9 @@ func warm(x *cuda.Slice[float32]) error {
 	})
 }
 
-// survive performs some operations and then waits in one that the victim never completes.
+// survive performs some operations and then waits in one that the victim never completes. On a
+// survivor it returns an error unless the operation reports exactly the victim as lost. On the
+// victim it does not return before the kill.
 func survive(c *tutti.Comm, dev *cuda.Device, x *cuda.Slice[float32], mode, victim int) error {
 	ctx := context.Background()
 	for range 3 {
@@ -93,7 +95,8 @@ func survive(c *tutti.Comm, dev *cuda.Device, x *cuda.Slice[float32], mode, vict
 	return nil
 }
 
-// awaitKill waits to be killed.
+// awaitKill waits to be killed: without the operation, or, in mode inKernel, with it enqueued on a
+// stream that is never released. It returns only with an error.
 func awaitKill(ctx context.Context, c *tutti.Comm, dev *cuda.Device, x *cuda.Slice[float32], mode int) error {
 	if mode == inKernel {
 		s, err := dev.NewStream()

@@ -75,7 +75,8 @@ func TestActivity(t *testing.T) {
 	}
 }
 
-// awaitStop waits until the process that announces it has stopped itself.
+// awaitStop waits until the process that announces it has stopped itself. It does nothing if none
+// announces it, and fails the test after the deadline.
 func awaitStop(t *testing.T, said string) {
 	t.Helper()
 	m := regexp.MustCompile(`process (\d+) stops`).FindStringSubmatch(said)
@@ -93,8 +94,9 @@ func awaitStop(t *testing.T, said string) {
 	}
 }
 
-// waiting brings ranks 0 and 2 into AllReduce#2. Rank 1 calls f when their dumps show
-// that.
+// waiting returns a rank program that brings ranks 0 and 2 into AllReduce#2. Each of the two waits
+// until its own dump shows that, and sends rank 1 a message. Rank 1 then calls f. The program
+// returns the error of the operation that the test ends.
 func waiting(f func(ctx context.Context, c *tutti.Comm) error) func(isRank1 bool) error {
 	return func(isRank1 bool) error {
 		ctx := context.Background()

@@ -10,7 +10,8 @@ import (
 	"github.com/tutti-go/tutti/internal/bench"
 )
 
-// runBench is the command tutti bench.
+// runBench is the command tutti bench. It returns the exit code of bench.Command.Run, which decides
+// whether this process catches signals.
 func runBench(a app, args []string) int {
 	self, err := os.Executable()
 	if err != nil {

@@ -63,7 +63,8 @@ func tuttiWith(t testing.TB, env []string, args ...string) result {
 	return result{out.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// results decodes the output of --json and checks that all documented keys are there.
+// results decodes the output of --json. It fails the test if a line does not have exactly the
+// documented keys.
 func results(t *testing.T, text string) (list []bench.Result) {
 	t.Helper()
 	want := strings.Fields("algbw_gbs busbw_gbs bytes dtype engine iters min_us op p50_us p99_us ranks reduce wrong")
@@ -92,6 +93,7 @@ func results(t *testing.T, text string) (list []bench.Result) {
 // fewIters makes measurements fast.
 var fewIters = []string{"--iters", "2", "--warmup", "1"}
 
+// TestBenchTable checks the width of the table, its verdict, and that it has no control characters.
 func TestBenchTable(t *testing.T) {
 	got := tuttiWith(t, nil, "bench", "-n", "2", "--op", "allreduce,gather,barrier", "-b", "8", "-e", "64K", "-f", "64", "--budget", "3ms")
 	if got.code != 0 || got.err != "" {
@@ -163,7 +165,8 @@ func TestBenchEngines(t *testing.T) {
 	}
 }
 
-// TestBenchAhead starts several operations before it waits for the first.
+// TestBenchAhead starts several operations before it waits for the first, and checks the number of
+// iterations. Barriers and messages are never started ahead.
 func TestBenchAhead(t *testing.T) {
 	args := []string{"bench", "--engine", "local", "-n", "2", "--json", "--op", "allreduce,broadcast,sendrecv,barrier", "-b", "1K", "-e", "1K"}
 	for text, want := range map[string]struct{ ahead, iters, waited int }{
@@ -190,7 +193,8 @@ func TestBenchAhead(t *testing.T) {
 	}
 }
 
-// TestBenchNamesWrongElements damages a result on one rank.
+// TestBenchNamesWrongElements damages a result on one rank: bench must name the element, go on, and
+// return ExitWrong.
 func TestBenchNamesWrongElements(t *testing.T) {
 	for _, engine := range []string{"local", "tcp"} {
 		env := []string{"TUTTI_TEST_DAMAGE=1 12 allgather"}
@@ -215,7 +219,8 @@ func TestBenchNamesWrongElements(t *testing.T) {
 	}
 }
 
-// TestBenchUnderRun has tutti run start the ranks.
+// TestBenchUnderRun has tutti run start the ranks. Only rank 0 prints and writes files, a wrong
+// result is the job's exit code, and -n is refused.
 func TestBenchUnderRun(t *testing.T) {
 	skipUnlessLinux(t)
 	self := proctest.Self(t)
@@ -248,6 +253,8 @@ func TestBenchUnderRun(t *testing.T) {
 	}
 }
 
+// TestBenchWrongFlags checks that each wrong flag is one line on standard error, with the exit code
+// for usage.
 func TestBenchWrongFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"--op gossip":         `no operation "gossip"`,
@@ -272,8 +279,8 @@ func TestBenchWrongFlags(t *testing.T) {
 	}
 }
 
-// TestBenchInterrupted stops bench. No process remains, whether bench or tutti run
-// started the ranks.
+// TestBenchInterrupted stops bench by SIGINT: it must say so, and return 130. No process remains,
+// whether bench or tutti run started the ranks.
 func TestBenchInterrupted(t *testing.T) {
 	skipUnlessLinux(t)
 	for name, c := range map[string]struct {
@@ -362,7 +369,8 @@ func gpuEnv(t *testing.T) []string {
 	return []string{"TUTTI_CUDA_LIBRARY=" + libs.CUDA, "TUTTI_NCCL_LIBRARY=" + libs.NCCL}
 }
 
-// TestBenchGPU runs on the fake GPU libraries, which auto selects.
+// TestBenchGPU runs on the fake GPU libraries, which auto selects. Without NCCL auto uses the CPU,
+// and an engine that was asked for fails.
 func TestBenchGPU(t *testing.T) {
 	env := gpuEnv(t)
 	got := tuttiWith(t, env, append([]string{"bench", "-n", "2", "--json", "--reduce", "sum,avg", "--dtype", "float32,bfloat16", "-b", "1K", "-e", "1K"}, fewIters...)...)
@@ -507,8 +515,8 @@ func checkPageData(t *testing.T, page string, list []bench.Result) {
 	}
 }
 
-// TestBenchPageInBrowser opens a page, which must log no error and load nothing from
-// the network.
+// TestBenchPageInBrowser opens a page, which must log no error and load nothing from the network.
+// It is skipped without chromium, or if that does not end within a minute.
 func TestBenchPageInBrowser(t *testing.T) {
 	chromium, err := exec.LookPath("chromium")
 	if err != nil || testing.Short() {

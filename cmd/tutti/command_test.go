@@ -9,6 +9,8 @@ import (
 	"testing"
 )
 
+// TestHelp checks the help of all commands, and that a mistake is one line on standard error with
+// exit code 2.
 func TestHelp(t *testing.T) {
 	got := tuttiWith(t, nil, "help")
 	for _, want := range []string{"tutti bench", "tutti doctor", "tutti run", "tutti version", "tutti completion", "Examples:", "Exit codes:"} {
@@ -53,6 +55,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// TestVersion checks both forms of tutti version, and the text for a build with recorded changes.
 func TestVersion(t *testing.T) {
 	got := tuttiWith(t, nil, "version")
 	if got.code != 0 || !strings.HasPrefix(got.out, "tutti ") || !strings.Contains(got.out, "go1.") {
@@ -74,6 +77,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+// TestCompletion checks candidates, and lets each shell that is installed check its script.
 func TestCompletion(t *testing.T) {
 	for line, want := range map[string]string{
 		"":                       "bench completion doctor help inspect run version",

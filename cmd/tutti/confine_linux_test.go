@@ -21,7 +21,8 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// confine restricts this process as TUTTI_TEST_CONFINE says, and then executes tutti.
+// confine restricts this process as TUTTI_TEST_CONFINE says, and then executes tutti in its place.
+// It returns only with an error.
 func confine() error {
 	runtime.LockOSThread()
 	what, value, _ := strings.Cut(os.Getenv("TUTTI_TEST_CONFINE"), "=")
@@ -117,7 +118,8 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, r)
 }
 
-// runConfined runs tutti with a restriction.
+// runConfined runs tutti with a restriction, and waits for it. It skips the test if the restriction
+// is not permitted here.
 func runConfined(t *testing.T, what string, args ...string) result {
 	t.Helper()
 	cmd := commandOf(t, []string{"TUTTI_TEST_CONFINE=" + what, "TUTTI_TEST_ACT=confined"}, args...)
@@ -160,7 +162,8 @@ func copyForAllUsers(t *testing.T, path string) string {
 	return path
 }
 
-// memoryCgroup creates a cgroup with a memory limit.
+// memoryCgroup creates a cgroup with a memory limit and returns its folder, which the test's
+// cleanup removes. It skips the test where this is not permitted.
 func memoryCgroup(t *testing.T, bytes int) string {
 	t.Helper()
 	for root, limit := range map[string]string{"/sys/fs/cgroup/memory": "memory.limit_in_bytes", "/sys/fs/cgroup": "memory.max"} {
@@ -190,6 +193,8 @@ func TestDoctorSmallCgroup(t *testing.T) {
 	checkLine(t, areas, "engine tcp", doctor.OK, "is right")
 }
 
+// TestDoctorConfined runs tutti doctor under one restriction at a time. It must report the
+// restriction, and which engines work, are not available, or fail.
 func TestDoctorConfined(t *testing.T) {
 	if race.Enabled {
 		t.Skip("a raced program needs more than these machines have")

@@ -47,7 +47,8 @@ func doctorFlags(asJSON *bool) *flag.FlagSet {
 	return f
 }
 
-// runDoctor is the command tutti doctor.
+// runDoctor is the command tutti doctor. It returns the exit code: 1 if a check fails, 130 without
+// a report if SIGINT or SIGTERM stops it.
 func runDoctor(_ app, args []string) int {
 	var asJSON bool
 	f := doctorFlags(&asJSON)
@@ -97,7 +98,9 @@ func runDoctor(_ app, args []string) int {
 	return 0
 }
 
-// tryEngine runs a small collective on an engine, in other processes.
+// tryEngine runs a small collective on an engine, in other processes. A failure, or a try that
+// takes too long, is described in Error. At the end of ctx it asks tutti bench to end its ranks,
+// and kills it 10 seconds later. Several goroutines may call it.
 func tryEngine(ctx context.Context, engine string, ranks int) doctor.Engine {
 	e := doctor.Engine{Name: engine, Ranks: ranks}
 	self, err := os.Executable()

@@ -20,6 +20,8 @@ func linesOf(t *testing.T, env []string) (map[string][]doctor.Line, result) {
 	return readLines(t, tuttiWith(t, env, "doctor", "--json"))
 }
 
+// readLines decodes the lines of tutti doctor --json, and checks that each problem has a fix and
+// that the exit code fits the levels.
 func readLines(t *testing.T, got result) (map[string][]doctor.Line, result) {
 	t.Helper()
 	areas := map[string][]doctor.Line{}
@@ -52,6 +54,7 @@ func checkLine(t *testing.T, areas map[string][]doctor.Line, area, level, words 
 	t.Errorf("no line of %s says %s, %q: %+v", area, level, words, areas[area])
 }
 
+// TestDoctor checks the areas of the report, and what it says about variables of the environment.
 func TestDoctor(t *testing.T) {
 	areas, got := linesOf(t, []string{"TUTTI_KERNEL=generic", "NCCL_P2P_DISABLE=1", "RANK=0", "WORLD_SIZE=3"})
 	for _, area := range []string{"build", "cores", "memory", "sharing", "limits", "network", "environment", "engine local", "engine tcp"} {

@@ -27,7 +27,8 @@ type cluster struct {
 // clusters counts the networks of this process.
 var clusters atomic.Int32
 
-// newCluster starts a job, and waits until all ranks have joined.
+// newCluster starts a job, and waits until all ranks have joined. It skips the test where network
+// namespaces are not available. The test's cleanup removes the network.
 func newCluster(t *testing.T, program string, flags ...string) *cluster {
 	t.Helper()
 	network, err := netns.New(100+int(clusters.Add(1)), 3, false)
@@ -97,7 +98,8 @@ func (c *cluster) finish(t *testing.T, says ...string) {
 	}
 }
 
-// killHost kills all processes of a host at once, as a power failure does.
+// killHost kills all processes of a host at once, as a power failure does. It stops the leader
+// first, and returns when all have exited.
 func (j *job) killHost(t *testing.T) {
 	t.Helper()
 	if pids := j.processes(); len(pids) != 5 { // three launcher processes, two ranks
@@ -205,7 +207,8 @@ func hostCutOff(t *testing.T, program string) {
 	c.finish(t, ": no heartbeat of its launcher for 3", ", and with it ranks 4 and 5; process ", " and was admitted as rank ")
 }
 
-// hostStopped stops a launcher by a signal: its host leaves at once.
+// hostStopped stops a launcher by a signal: its host leaves at once, the other ranks continue, and
+// the host can rejoin.
 func hostStopped(t *testing.T, program string) {
 	c := newCluster(t, program, "-elastic", "3:6")
 	stopped := c.nodes[2]
@@ -298,7 +301,8 @@ func hostRestart(t *testing.T, program string) {
 	c.finish(t)
 }
 
-// hostRefused starts launchers that do not fit the job.
+// hostRefused starts launchers that do not fit the job. Each fails with the reason, which node 0
+// also prints, and the job continues.
 func hostRefused(t *testing.T, program string) {
 	c := newCluster(t, program, "-elastic", "3:6")
 	for says, flags := range map[string][]string{

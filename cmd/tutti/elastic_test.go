@@ -291,8 +291,8 @@ func TestElasticStopped(t *testing.T) {
 	j.checkNoProcesses(t)
 }
 
-// shrinkWithoutStopped has rank 1 stop after Join. The other ranks shrink, and grow
-// again.
+// shrinkWithoutStopped is a rank program in which rank 1 stops itself after Join. The other ranks
+// run into a deadline, shrink, and grow again until a replacement is admitted.
 func shrinkWithoutStopped(isRank1 bool) error {
 	ctx := context.Background()
 	c, err := tutti.Join(ctx, tutti.Config{Patience: 4 * time.Second})
@@ -323,8 +323,8 @@ func shrinkWithoutStopped(isRank1 bool) error {
 	return errors.Join(c.Barrier(ctx), c.Close())
 }
 
-// continueWithout has rank 1 die after Join. The other ranks continue and admit no
-// process until the test ends them. Late processes call late.
+// continueWithout returns a rank program in which rank 1 dies after Join. The other ranks continue
+// and admit no process until the test makes the file TUTTI_TEST_GATE. Late processes call late.
 func continueWithout(late func(context.Context) error) func(isRank1 bool) error {
 	return func(isRank1 bool) error {
 		ctx := context.Background()

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// newNetwork creates hosts as network namespaces behind one bridge.
+// newNetwork creates hosts as network namespaces behind one bridge, and returns their names. It
+// skips the test where this is not permitted. The test's cleanup removes them.
 func newNetwork(t *testing.T, hosts int) (names []string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -48,7 +49,7 @@ func newNetwork(t *testing.T, hosts int) (names []string) {
 	return names
 }
 
-// startHosts starts a job with two ranks on each host.
+// startHosts starts a job with two ranks on each host, and does not wait for them.
 func startHosts(t *testing.T, hosts []string, act string, flags ...string) (jobs []*job) {
 	t.Helper()
 	for h, name := range hosts {
@@ -66,7 +67,8 @@ func startHosts(t *testing.T, hosts []string, act string, flags ...string) (jobs
 	return jobs
 }
 
-// TestHosts joins hosts with encryption, has a rank of one fail, and loses a host.
+// TestHosts joins hosts with encryption, has a rank of one fail, and loses a host. In each case all
+// launchers end and leave no process.
 func TestHosts(t *testing.T) {
 	skipUnlessLinux(t)
 	for _, n := range []int{2, 3} {

@@ -35,6 +35,8 @@ func inspectFlags(html, trace *string) *flag.FlagSet {
 	return f
 }
 
+// inspectTo is inspectDumps with other outputs. It returns the exit code. If one of the reports
+// cannot be written, the others still are.
 func inspectTo(args []string, out, errs io.Writer) int {
 	var html, trace string
 	f := inspectFlags(&html, &trace)

@@ -11,7 +11,8 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// TestInspect reads a directory of dumps, and writes a page and a trace.
+// TestInspect reads a directory of dumps of two ranks, of which one is behind, and writes a page
+// and a trace. Wrong arguments must be an error.
 func TestInspect(t *testing.T) {
 	dir := t.TempDir()
 	comms, err := tutti.Local(2, tutti.Config{FlightDir: dir})

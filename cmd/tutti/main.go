@@ -68,6 +68,8 @@ func main() {
 
 func dispatch(args []string) int { return app{}.dispatch(args) }
 
+// dispatch runs the command that args name and returns the exit code; 2 if there is no such
+// command.
 func (a app) dispatch(args []string) int {
 	if len(args) == 0 {
 		overview(os.Stderr)

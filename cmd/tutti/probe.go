@@ -29,8 +29,9 @@ func probe(ctx context.Context, what string, to any) error {
 	return nil // the libraries may crash at exit, after the result
 }
 
-// runProbeProcess runs a probe process that may print several results. It decodes the
-// last one into to. The error describes how the process ended.
+// runProbeProcess runs a probe process that may print several results. It decodes the last one into
+// to. The error describes how the process ended, even if it has answered. The process is killed
+// when ctx ends, or after probeTimeout.
 func runProbeProcess(ctx context.Context, what string, to any) (answered bool, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -80,7 +81,8 @@ func firstLine(text string) string {
 	return ": " + line
 }
 
-// runProbe is the command of the probe process.
+// runProbe is the command of the probe process. It prints the result, and returns the exit code. A
+// probe may crash the process.
 func runProbe(_ app, args []string) int {
 	var found any
 	switch {

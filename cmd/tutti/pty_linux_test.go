@@ -13,7 +13,8 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// pty opens a pseudo-terminal: the screen, and the file that programs write to.
+// pty opens a pseudo-terminal: the screen, and the file that programs write to. It skips the test
+// where there is none. The test's cleanup closes both.
 func pty(t *testing.T) (screen, tty *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
@@ -52,6 +53,7 @@ func inTerminal(t *testing.T, env []string, args ...string) (shown string, code 
 	return string(text), cmd.ProcessState.ExitCode()
 }
 
+// TestBenchInTerminal checks that tutti bench shows its progress in a terminal, and erases it.
 func TestBenchInTerminal(t *testing.T) {
 	shown, code := inTerminal(t, nil, append([]string{"bench", "-n", "2", "--op", "allreduce,barrier", "-b", "1K", "-e", "1K"}, fewIters...)...)
 	for _, want := range []string{"[", "] 1/2 allreduce 1K float32 sum", "] 2/2 barrier", "\r\x1b[K", "allreduce          1K", "ok: 2 points"} {
@@ -76,8 +78,9 @@ func TestBenchInTerminal(t *testing.T) {
 	}
 }
 
-// startInTerminal starts a job in the foreground of a terminal with stty tostop. The
-// job's output receives the shown text. Text written to screen is typed.
+// startInTerminal starts a job in the foreground of a terminal with stty tostop. Text written to
+// screen is typed. A goroutine copies the shown text to the job's output; the test's cleanup waits
+// for that goroutine and checks that no process remains.
 func startInTerminal(t *testing.T, act string, flags ...string) (j *job, screen *os.File) {
 	t.Helper()
 	screen, tty := pty(t)

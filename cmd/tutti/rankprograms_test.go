@@ -20,8 +20,9 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// TestMain lets the test binary act as tutti itself, as its watchdog, as a rank, and as
-// a process that a rank leaves behind.
+// TestMain lets the test binary act as tutti itself, as its watchdog, as a rank, and as a process
+// that a rank leaves behind. TUTTI_TEST_ACT selects the act; a rank program that returns an error
+// exits with code 1.
 func TestMain(m *testing.M) {
 	if code, was := runWatchdog(); was {
 		os.Exit(code)
@@ -249,7 +250,8 @@ func awaitRanks(ranks int) error {
 	return errors.Join(c.Barrier(ctx, "test", ranks), c.Close())
 }
 
-// afterJoin joins. Then rank 1 calls f while the other ranks wait in a barrier.
+// afterJoin returns a rank program that joins. Then rank 1 calls f while the other ranks wait in a
+// barrier. The other ranks ignore the barrier's error and stay until the launcher ends them.
 func afterJoin(f func()) func(isRank1 bool) error {
 	return func(isRank1 bool) error {
 		c, err := tutti.Join(context.Background(), tutti.Config{})
@@ -270,8 +272,8 @@ func afterJoin(f func()) func(isRank1 bool) error {
 	}
 }
 
-// startOrphan starts a process in another session and process group, whose parent
-// exits.
+// startOrphan starts a process in another session and process group, whose parent exits. It returns
+// when the process runs and its parent has exited.
 func startOrphan() error {
 	self, err := os.Executable()
 	if err != nil {

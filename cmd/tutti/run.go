@@ -90,7 +90,8 @@ func runFlags(o *options, hosts launchenv.Hosts, getenv func(string) string) *fl
 	return f
 }
 
-// parseRun parses the flags. It prints nothing.
+// parseRun parses the flags and the environment. It prints nothing; the error is flag.ErrHelp if
+// the user asks for help.
 func parseRun(args []string, getenv func(string) string) (*options, error) {
 	o := new(options)
 	hosts, wrong := launchenv.FindHosts(getenv)
@@ -167,8 +168,9 @@ func defaultRanks(getenv func(string) string) int {
 	return 1
 }
 
-// run is the first launcher process. The watchdog starts the same command as the
-// leader.
+// run is the first launcher process, or the leader, which the watchdog starts with the same command
+// line. It returns the exit code. Signals do not end the process: Guard forwards them to the
+// leader, and launch.Run ends the ranks.
 func run(args []string) int {
 	o, err := parseRun(args, os.Getenv)
 	if err != nil {
@@ -196,7 +198,9 @@ func runWatchdog() (code int, was bool) {
 	return code, was
 }
 
-// runGuard is the work of the first process.
+// runGuard is the work of the first process: it starts the watchdog and returns the leader's exit
+// code. With -stdin in a terminal, a goroutine copies what is typed to the leader; it ends with the
+// process.
 func runGuard(o *options, args []string, signals <-chan os.Signal) int {
 	self, err := os.Executable()
 	if err != nil {
@@ -229,7 +233,8 @@ func runGuard(o *options, args []string, signals <-chan os.Signal) int {
 	return code
 }
 
-// runLeader is the work of the leader.
+// runLeader is the work of the leader: it runs the job and prints the report. It returns the job's
+// exit code, or 1 if the job could not be started.
 func runLeader(o *options) int {
 	if o.stdin {
 		o.Stdin = os.Stdin

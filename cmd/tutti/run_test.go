@@ -23,7 +23,8 @@ import (
 
 const deadline = 3 * time.Minute
 
-// A job is one tutti process that a test has started.
+// A job is one tutti process that a test has started. Goroutines of os/exec write to out, which may
+// be read meanwhile.
 type job struct {
 	cmd  *exec.Cmd
 	mark string
@@ -59,7 +60,8 @@ func (j *job) begin(t testing.TB) {
 	t.Cleanup(func() { _ = j.cmd.Process.Kill() })
 }
 
-// wait waits for the exit, and returns the code.
+// wait waits for the exit, and returns the code; -1 if a signal killed the process. After the
+// deadline it fails the test and kills the process.
 func (j *job) wait(t testing.TB) int {
 	t.Helper()
 	timer := time.AfterFunc(deadline, func() {
@@ -102,6 +104,8 @@ func skipUnlessLinux(t *testing.T) {
 	}
 }
 
+// TestHello runs a job in which nothing fails: every rank prints the sum, and the launcher prints
+// nothing.
 func TestHello(t *testing.T) {
 	j := start(t, "hello", nil, "-n", "4")
 	if code := j.wait(t); code != 0 {
@@ -213,7 +217,8 @@ func TestLauncherEnds(t *testing.T) {
 	}
 }
 
-// onlyChild returns the only child of a process.
+// onlyChild returns the only child of a process. Another number of children fails the test; a
+// system that does not list children skips it.
 func onlyChild(t *testing.T, parent int) int {
 	t.Helper()
 	var children []string
@@ -238,7 +243,8 @@ func onlyChild(t *testing.T, parent int) int {
 	return pid
 }
 
-// TestSignals forwards signals, once each.
+// TestSignals forwards signals to all ranks, once each. A signal that ends the job determines its
+// exit code.
 func TestSignals(t *testing.T) {
 	for sig, code := range map[syscall.Signal]int{syscall.SIGTERM: 143, syscall.SIGINT: 130, syscall.SIGUSR1: 0} {
 		j := start(t, "gentle", nil, "-n", "2")
@@ -255,6 +261,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
+// TestRestarts has a rank fail in the first attempt, and in every attempt: the exit code is that of
+// the last attempt.
 func TestRestarts(t *testing.T) {
 	dir := t.TempDir()
 	j := start(t, "second time", nil, "-n", "2", "-restarts", "2", "-log-dir", dir)
@@ -276,6 +284,8 @@ func TestRestarts(t *testing.T) {
 	}
 }
 
+// TestEnvironment checks the variables that rank 1 sees, PyTorch's included, and the warning about
+// the store for PyTorch.
 func TestEnvironment(t *testing.T) {
 	names := "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK ROLE_RANK ROLE_WORLD_SIZE MASTER_ADDR " +
 		"TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID TORCHELASTIC_USE_AGENT_STORE " +
@@ -311,6 +321,8 @@ func TestTorch(t *testing.T) {
 	j.checkNoProcesses(t)
 }
 
+// TestStdin forwards the standard input to rank 0; the other rank has none. The rank numbers are
+// coloured.
 func TestStdin(t *testing.T) {
 	j := newJob(t, "stdin", nil, "-n", "2", "-stdin", "-color", "always")
 	j.cmd.Stdin = strings.NewReader("for rank 0")
@@ -325,7 +337,8 @@ func TestStdin(t *testing.T) {
 	}
 }
 
-// TestNodes runs a job of two nodes on one host.
+// TestNodes runs jobs of two nodes on one host: one that succeeds, one that fails, and one that is
+// started again. Both launchers return the code of the rank that failed first.
 func TestNodes(t *testing.T) {
 	secret := "TUTTI_SECRET=0123456789abcdef"
 	two := func(act string, flags ...string) (codes [2]int, jobs [2]*job) {
@@ -468,7 +481,8 @@ func TestSecondRank(t *testing.T) {
 	}
 }
 
-// TestEarlyStop stops a launcher that still waits for another host.
+// TestEarlyStop stops a launcher that still waits for another host. The exit code is that of the
+// signal, and no process remains.
 func TestEarlyStop(t *testing.T) {
 	j := start(t, "hello", []string{"TUTTI_SECRET=0123456789abcdef"}, "-nodes", "2", "-addr", "127.0.0.1:0")
 	// When there are two processes, the first forwards signals, and the second ends by
@@ -485,7 +499,7 @@ func TestEarlyStop(t *testing.T) {
 	j.checkNoProcesses(t)
 }
 
-// TestUsage refuses contradictory flags.
+// TestUsage refuses contradictory flags, when they are parsed or when the job starts.
 func TestUsage(t *testing.T) {
 	for says, args := range map[string][]string{
 		"no program":       {"-n", "2"},

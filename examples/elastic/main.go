@@ -52,7 +52,8 @@ type worker struct {
 	stop      int // 1: this rank was asked to end
 }
 
-// run works until all steps are done, on one Comm after another.
+// run works until all steps are done, on one Comm after another. It calls Shrink after ErrRankLost
+// or ErrAborted; every other error ends the worker without Close. One goroutine uses the worker.
 func (w *worker) run(ctx context.Context) error {
 	var err error
 	if w.c, err = tutti.Join(ctx, tutti.Config{Silence: w.silence}); err != nil {
@@ -74,7 +75,8 @@ func (w *worker) run(ctx context.Context) error {
 	}
 }
 
-// work does steps, and admits new processes.
+// work does steps, and admits new processes. After an error w.step and w.sum are those of the last
+// completed step.
 func (w *worker) work(ctx context.Context) error {
 	if err := w.synchronize(ctx); err != nil {
 		return err
@@ -115,7 +117,8 @@ func (w *worker) synchronize(ctx context.Context) error {
 	return nil
 }
 
-// add runs one step: the ranks divide its numbers among themselves.
+// add runs one step: the ranks divide its numbers among themselves. After an error the step does
+// not count. A rank with a pending signal makes this the last step of all ranks.
 func (w *worker) add(ctx context.Context) error {
 	select {
 	case <-w.interrupted:

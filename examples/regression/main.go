@@ -33,7 +33,8 @@ func main() {
 	}
 }
 
-// fit is what each rank does.
+// fit is what each rank does, in its own goroutine with its own data. It returns the first error of
+// an AllReduce, as when ctx ends; RunLocal then ends the other ranks.
 func fit(ctx context.Context, c *tutti.Comm, points, steps int) error {
 	random := rand.New(rand.NewPCG(1, uint64(c.Rank())))
 	xs, ys := make([]float64, points), make([]float64, points)

@@ -33,6 +33,9 @@ func main() {
 	}
 }
 
+// run receives the weights from each store in turn, and then serves the page until ctx ends or the
+// HTTP server fails. A failed transfer or a wrong digest ends it with an error. The HTTP server
+// runs in goroutines of its own; server.mu protects the model.
 func run(ctx context.Context, addr string, stores []string, once bool) error {
 	s := new(server)
 	defer s.close()

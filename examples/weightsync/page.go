@@ -12,7 +12,7 @@ import (
 // A server shows the newest weights on a page.
 type server struct {
 	mu    sync.Mutex
-	model *model
+	model *model // guarded by mu; nil: none has come yet
 }
 
 // show replaces the weights, and frees the old ones.

@@ -51,8 +51,9 @@ type model struct {
 	dev     *cuda.Device
 }
 
-// receive joins the trainer's group, receives all tensors, checks their digests,
-// and reports to the trainer. The error is about the transfer, not about digests.
+// receive joins the trainer's group, receives all tensors, checks their digests, and reports to the
+// trainer. The error is about the transfer, not about digests. After an error the model's memory is
+// freed; otherwise the caller closes the model.
 func receive(ctx context.Context, cfg torch.Config) (_ *model, err error) {
 	dev, err := cuda.Open(0, nil)
 	if err != nil {
@@ -99,7 +100,8 @@ func receive(ctx context.Context, cfg torch.Config) (_ *model, err error) {
 	return m, g.Barrier(ctx)
 }
 
-// prepare allocates the tensors of the manifest.
+// prepare allocates the tensors of the manifest. After an error m holds the tensors so far, and
+// close frees them.
 func (m *model) prepare(text []byte) error {
 	var list manifest
 	if err := json.Unmarshal(text, &list); err != nil {
@@ -131,7 +133,8 @@ func (m *model) prepare(text []byte) error {
 	return nil
 }
 
-// transfer is one round: all tensors, one after the other, between two barriers.
+// transfer is one round: all tensors, one after the other, between two barriers. All members of the
+// group must call it.
 func (m *model) transfer(ctx context.Context, g *torch.Group) error {
 	if err := g.Barrier(ctx); err != nil {
 		return err

@@ -31,8 +31,9 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// trainer does what weights.py's send does, in Go, with PyTorch's protocol. It
-// returns the server's verdict on the digests.
+// trainer does what weights.py's send does, in Go, with PyTorch's protocol. It returns the server's
+// verdict on the digests. It runs in a goroutine of its own beside receive, and ends with an error
+// when ctx does.
 func trainer(ctx context.Context, s *store.Server, list manifest, data [][]byte) (verdict string, err error) {
 	m := s.Store()
 	for m.Members() < 1 { // the server; PyTorch counts itself too
@@ -105,8 +106,8 @@ func trainer(ctx context.Context, s *store.Server, list manifest, data [][]byte)
 	return string(says), errors.Join(err, barrier())
 }
 
-// TestReceive sends three tensors, once correctly and once with a wrong digest, and
-// checks the page.
+// TestReceive sends three tensors, once correctly and once with a wrong digest, and checks the
+// page. The goroutine of trainer writes verdict before it sends on trained.
 func TestReceive(t *testing.T) {
 	data := [][]byte{make([]byte, 4*1000), make([]byte, 2*6*7), make([]byte, 8)}
 	for i := range data {

@@ -59,8 +59,9 @@ func (r *runner) windowSize(ctx context.Context, each time.Duration, least, most
 	return min(max(int(int64(r.plan.Budget/(2*blocks))/max(longest, 1)), least), most), err
 }
 
-// startAhead returns a function that starts the given number of operations, or
-// batches, and waits for the last.
+// startAhead returns a function that starts the given number of operations, or batches, and waits
+// for the last. If one cannot be started, the function returns its error without waiting for the
+// operations before it.
 func (s *spec) startAhead(c *tutti.Comm, all []operands, times int) func(ctx context.Context) error {
 	b := c.Batch()
 	for _, on := range all {

@@ -59,6 +59,7 @@ func testLinks(n int, slow func(from, to int) bool) (list []Link) {
 	return list
 }
 
+// TestOutliers checks whether a rank or single links are reported as slow.
 func TestOutliers(t *testing.T) {
 	for _, c := range []struct {
 		n    int
@@ -161,6 +162,7 @@ func fold(d tutti.DType, red string, a, b float64) float64 {
 	return get(d, one, 0)
 }
 
+// TestWrongCount damages two elements: check must count them and describe the first.
 func TestWrongCount(t *testing.T) {
 	s := &spec{op: opNamed("alltoall"), dtype: tutti.Float32Type, reduce: none, part: 1000, elems: 3000}
 	p := newPattern(s.dtype, s.reduce, 3)
@@ -253,6 +255,7 @@ func TestEventCodec(t *testing.T) {
 	}
 }
 
+// TestCompare checks which changes count as beyond the noise.
 func TestCompare(t *testing.T) {
 	was := Result{Op: "allreduce", P50: 100, Min: 90}
 	old := &SavedRun{index: map[key]*Result{was.key(): &was}}
@@ -279,6 +282,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// TestCores checks the number of cores of rank 0's host, and when its ranks count as bound.
 func TestCores(t *testing.T) {
 	a, b := placement{"a", []int{0, 1}}, placement{"a", []int{2, 3}}
 	for name, c := range map[string]struct {

@@ -56,7 +56,8 @@ type Command struct {
 	Slow   func(runRank int)
 }
 
-// Run is tutti bench. It prints errors and returns the exit code.
+// Run is tutti bench: the command itself, a rank of its own job (PlanEnv), or a rank of another
+// launcher. It prints errors and returns the exit code.
 func (c *Command) Run(ctx context.Context, args []string) int {
 	if text := os.Getenv(PlanEnv); text != "" {
 		return c.exit(c.runChild(ctx, text))
@@ -134,8 +135,9 @@ func (c *Command) chooseEngine(ctx context.Context, o *Options) (devices int, er
 	return devices, nil
 }
 
-// runLocal runs all ranks in this process. A second signal ends it without waiting
-// for them.
+// runLocal runs all ranks as goroutines of this process. A signal cancels their context; a second
+// one ends the command without waiting for them. Rank 0's goroutine calls printer.Handle, perhaps
+// during Close here; the Printer's lock serializes the two.
 func (c *Command) runLocal(ctx context.Context, o *Options, printer *Printer) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -186,7 +188,8 @@ type childArgs struct {
 	Bind    bool
 }
 
-// runProcesses starts the ranks as processes and shows rank 0's events.
+// runProcesses starts the ranks as processes and shows rank 0's events. If a rank fails, launch.Run
+// ends the others, and the exit code is the rank's. A signal ends all ranks in the same way.
 func (c *Command) runProcesses(ctx context.Context, o *Options, devices int, printer *Printer) (int, error) {
 	// NCCL has threads of its own, and selects their cores itself.
 	plan, err := json.Marshal(childArgs{o.Plan, devices, o.Bind && (o.bindSet || !o.device())})
@@ -223,11 +226,12 @@ type events struct {
 	printer *Printer
 	mu      sync.Mutex
 	line    []byte // beginning of an incomplete line; guarded by mu
-	err     error
+	err     error  // the first error of an event; guarded by mu
 }
 
-// Write reads lines, which may arrive in pieces. Lines that are not events are
-// printed as notices.
+// Write reads lines, which may arrive in pieces. Lines that are not events are printed as notices.
+// It always reports success, so that the launcher goes on reading; failed returns the first error
+// later.
 func (e *events) Write(p []byte) (int, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -257,8 +261,8 @@ func (e *events) failed() error {
 	return e.err
 }
 
-// runChild is a rank that runProcesses has started. It writes its events to its
-// standard output.
+// runChild is a rank that runProcesses has started. It writes its events to its standard output. It
+// does not print an error that another rank has caused.
 func (c *Command) runChild(ctx context.Context, text string) (int, error) {
 	var in childArgs
 	if err := json.Unmarshal([]byte(text), &in); err != nil {
@@ -282,7 +286,8 @@ func (c *Command) runChild(ctx context.Context, text string) (int, error) {
 	return ExitOK, nil // the parent prints the wrong results
 }
 
-// runMember is a rank of another launcher's job. Rank 0 prints.
+// runMember is a rank of another launcher's job. Rank 0 prints. Every rank returns a code other
+// than ExitOK if the measurement failed or a result was wrong.
 func (c *Command) runMember(ctx context.Context, o *Options, here *launchenv.Place, printer *Printer) (int, error) {
 	o.Ranks = here.Size
 	devices, err := c.chooseEngine(ctx, o)
@@ -308,8 +313,8 @@ func (c *Command) runMember(ctx context.Context, o *Options, here *launchenv.Pla
 	return ExitOK, nil
 }
 
-// agreeOnEngine makes ranks with different devices agree on an engine: GPUs only if
-// all ranks have them.
+// agreeOnEngine makes ranks with different devices agree on an engine: GPUs only if all ranks have
+// them. It joins a Comm of its own, unless the flags or the build leave nothing to decide.
 func (c *Command) agreeOnEngine(ctx context.Context, mine string) (string, error) {
 	if c.Open == nil || mine != Auto && mine != NCCL {
 		return mine, nil
@@ -344,7 +349,8 @@ func (c *Command) onlyFirst(err error, rank int) (int, error) {
 	return ExitFailed, err
 }
 
-// runRank joins the job and measures.
+// runRank joins the job and measures, in the caller's goroutine. If the measurement fails here, it
+// aborts the Comm, so that the other ranks end with the same cause.
 func (c *Command) runRank(ctx context.Context, p *Plan, here *launchenv.Place, devices int, bind bool, emit func(Event) error) (wrong int, err error) {
 	local := findLocalRank(os.Getenv, here.Rank, here.Size)
 	cfg := p.config(local.rank, local.ranks)

@@ -96,7 +96,8 @@ func Parse(args []string) (*Options, error) {
 	return o, o.resolve()
 }
 
-// resolve converts the flags to lists.
+// resolve converts the flags to lists. It returns an error for the first flag with an invalid
+// value.
 func (o *Options) resolve() error {
 	var err error
 	if o.Ops, err = parseList("operation", o.ops, OpNames()); err != nil {
@@ -136,7 +137,8 @@ func (o *Options) resolve() error {
 	return nil
 }
 
-// parseList reads a list of names; "all" means all of them.
+// parseList reads a list of names; "all" means all of them. An unknown name or an empty list is an
+// error.
 func parseList(what, text string, all []string) ([]string, error) {
 	if text == "all" {
 		return all, nil
@@ -153,8 +155,8 @@ func parseList(what, text string, all []string) ([]string, error) {
 	return list, nil
 }
 
-// setDefaults sets the number of ranks for a known engine, and limits the default
-// sizes to the available memory.
+// setDefaults sets the number of ranks for a known engine, and limits the default sizes to the
+// available memory. It returns an error if the plan is invalid or does not fit into memory.
 func (o *Options) setDefaults(devices int) error {
 	cores := runtime.GOMAXPROCS(0) // of the machine or of the control group
 	switch {

@@ -26,8 +26,9 @@ type Job struct {
 	Slow func(rank int)
 }
 
-// Measure runs the plan and returns the number of wrong elements, the same on all
-// ranks. All ranks call it.
+// Measure runs the plan and returns the number of wrong elements, the same on all ranks. All ranks
+// call it, each in one goroutine. The first error ends it on this rank; the Comm must then be
+// aborted, because other ranks may wait for this one. Wrong results are no error.
 func Measure(ctx context.Context, j Job) (wrong int, err error) {
 	r := &runner{plan: j.Plan, comm: j.Comm, gpu: j.GPU, emit: j.Emit, damage: j.Damage, slow: j.Slow, patterns: map[key]*pattern{}}
 	defer func() { err = errors.Join(err, r.release()) }()
@@ -70,8 +71,8 @@ func (r *runner) anotherPass(ctx context.Context, begin time.Time) (bool, error)
 	return more[0] == 1, err
 }
 
-// gatherStart collects where the ranks run, and checks that they use the requested
-// engine.
+// gatherStart collects where the ranks run. It returns an error on all ranks if they do not use the
+// requested engine.
 func (r *runner) gatherStart(ctx context.Context, points int) (*Start, error) {
 	c := r.comm
 	first, near, err := r.hostRanks(ctx)
@@ -115,7 +116,7 @@ func (r *runner) gatherStart(ctx context.Context, points int) (*Start, error) {
 	return s, nil
 }
 
-// placements collects the placement of all ranks.
+// placements collects the placement of all ranks, by rank. All ranks call it together.
 func (r *runner) placements(ctx context.Context) ([]placement, error) {
 	mine, err := localPlacement()
 	if err != nil {
@@ -165,7 +166,8 @@ func (r *runner) engineName(hosts int) string {
 // A localRank is a rank's index on its host, and the number of ranks there.
 type localRank struct{ rank, ranks int }
 
-// findLocalRank reads that from the environment of the launcher.
+// findLocalRank reads the index of a rank on its host from the environment of the launcher. Without
+// such variables all ranks count as ranks of one host.
 func findLocalRank(getenv func(string) string, rank, ranks int) localRank {
 	for _, names := range [][2]string{
 		{"TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE"},

@@ -8,8 +8,8 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// loop is the timed loop: it appends the time of each of n iterations on this rank,
-// in nanoseconds.
+// loop is the timed loop: it appends the time of each of n iterations on this rank, in nanoseconds.
+// All ranks call it together. After the first error it returns no times.
 func (o *op) loop(ctx context.Context, c *tutti.Comm, n int, times []int64, run func(context.Context) error) ([]int64, error) {
 	if err := c.Barrier(ctx); err != nil {
 		return nil, err
@@ -45,9 +45,9 @@ type Loop struct {
 // NewLoop returns a Loop on float32 elements, in two buffers that the caller owns.
 func NewLoop(c *tutti.Comm, x, y *Memory) *Loop { return &Loop{c, x, y} }
 
-// Time returns the times of operations of a size (see Result) on this rank, in
-// nanoseconds: the means of ahead operations in flight. All ranks call it with the
-// same arguments.
+// Time returns the times of operations of a size (see Result) on this rank, in nanoseconds: the
+// means of ahead operations in flight. All ranks call it with the same arguments, not concurrently.
+// It returns an error for an unknown operation or the first operation that fails.
 func (l *Loop) Time(ctx context.Context, name string, bytes, times, ahead int) ([]int64, error) {
 	o, n := opNamed(name), l.comm.Size()
 	if o == nil || ahead < 1 {

@@ -18,7 +18,7 @@ const (
 	bins     = 32 // of a histogram
 )
 
-// A runner is one rank's state in a run.
+// A runner is one rank's state in a run. Only the goroutine that calls Measure uses it.
 type runner struct {
 	plan *Plan
 	comm *tutti.Comm
@@ -42,7 +42,8 @@ func (r *runner) emitEvent(e Event) error {
 	return r.emit(e)
 }
 
-// sweep measures all points once. wrong is the same on all ranks.
+// sweep measures all points once. wrong is the same on all ranks. The first error ends it; points
+// before it are already emitted.
 func (r *runner) sweep(ctx context.Context, list []spec, pass int) (wrong int, err error) {
 	for i := range list {
 		s := &list[i]
@@ -64,7 +65,8 @@ func (r *runner) sweep(ctx context.Context, list []spec, pass int) (wrong int, e
 	return wrong, nil
 }
 
-// allocate allocates the memory for the points of one type.
+// allocate replaces the memory by memory for the points of s's type, unless it has that type
+// already. After an error release frees what was allocated.
 func (r *runner) allocate(ctx context.Context, s *spec, list []spec) error {
 	if s.elems == 0 || r.dtype == s.dtype {
 		return nil
@@ -116,8 +118,8 @@ func (r *runner) layout(s *spec) []operands {
 	return all
 }
 
-// point measures one point. It checks the results before the timing and once after
-// it.
+// point measures one point. It checks the results before the timing and once after it. Wrong
+// results are counted in the Point; an error ends the run.
 func (r *runner) point(ctx context.Context, s *spec) (*Point, error) {
 	all := r.layout(s)
 	run := s.iteration(r.comm, all)
@@ -169,7 +171,8 @@ func (r *runner) pattern(s *spec) *pattern {
 	return r.patterns[k]
 }
 
-// prepare writes sources, and fills destinations with a value that no result has.
+// prepare writes sources, and fills destinations with a value that no result has. With a GPU it
+// also copies both to the device.
 func (r *runner) prepare(s *spec, p *pattern, all []operands) error {
 	if s.elems == 0 {
 		return nil
@@ -201,7 +204,8 @@ func (r *runner) clear(s *spec) error {
 	return r.push(s)
 }
 
-// check adds this rank's wrong results to w.
+// check adds this rank's wrong results to w. A wrong result is no error; a failed copy from the
+// device is.
 func (r *runner) check(s *spec, p *pattern, all []operands, w *Wrong) error {
 	if s.elems == 0 {
 		return nil
@@ -222,7 +226,8 @@ func (r *runner) check(s *spec, p *pattern, all []operands, w *Wrong) error {
 	return nil
 }
 
-// collect gathers the wrong elements of all ranks.
+// collect gathers the wrong elements of all ranks into p, the same on all ranks. All ranks call it
+// together, also without wrong elements.
 func (r *runner) collect(ctx context.Context, s *spec, p *Point, w *Wrong) error {
 	var mine []byte
 	if w.Count > 0 {
@@ -250,7 +255,8 @@ func (r *runner) collect(ctx context.Context, s *spec, p *Point, w *Wrong) error
 	return nil
 }
 
-// time times a point. All ranks return the same.
+// time times a point, after the warm-up. All ranks return the same result. Noise is that of this
+// rank, and so is the histogram of an operation that synchronizes.
 func (r *runner) time(ctx context.Context, s *spec, run func(context.Context) error, all []operands) (*Point, error) {
 	each := r.plan.Budget // upper bound without a measurement
 	for range r.plan.Warmup {

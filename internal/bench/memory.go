@@ -59,8 +59,8 @@ func (m *Memory) free() error {
 	return m.Free()
 }
 
-// newMemory returns n elements of host memory. If shared is set it is memory that
-// all ranks of a host can access.
+// newMemory returns n elements of host memory. If shared is set it is memory that all ranks of a
+// host can access; all ranks must then call newMemory together.
 func newMemory(ctx context.Context, c *tutti.Comm, t tutti.DType, n int, shared bool) (*Memory, error) {
 	switch t {
 	case tutti.Int8Type:

@@ -86,6 +86,7 @@ type heatRow struct {
 
 type heatCell struct{ Text, Class, Title string }
 
+// render returns the page as HTML. The caller holds s.mu.
 func (s *Printer) render(run pageData) (string, error) {
 	data, err := json.Marshal(run) // Marshal escapes characters that would end the element
 	if err != nil {
@@ -283,6 +284,7 @@ func (v *view) cores() string {
 	return fmt.Sprint(v.Start.Cores)
 }
 
+// facts lists what is known about rank 0's host. Unknown facts are left out.
 func (v *view) facts() {
 	m := v.Start.Machine
 	v.Facts = [][2]string{

@@ -20,8 +20,10 @@ const (
 	remeasurements = 3
 )
 
-// pairs measures every two ranks, in both directions, while the others wait, and
-// returns descriptions of outliers.
+// pairs measures every two ranks, in both directions, while the others wait, and returns
+// descriptions of outliers, the same on all ranks. It replaces the runner's plan and memory, so it
+// is the last measurement of a run. After an error on one rank, the others wait until the Comm is
+// aborted.
 func (r *runner) pairs(ctx context.Context, start *Start) ([]string, error) {
 	hosts := start.Hosts
 	n := r.comm.Size()
@@ -133,7 +135,8 @@ func partner(rank, round, ranks int) int {
 	return other
 }
 
-// round measures disjoint pairs, one after the other. All ranks return the links.
+// round measures disjoint pairs, one after the other. All ranks return the links. Each pair has a
+// Comm of its own, which round closes unless an operation fails.
 func (r *runner) round(ctx context.Context, round int, hosts []int, wanted func(a, b int) bool) ([]Link, error) {
 	c := r.comm
 	me, n := c.Rank(), c.Size()

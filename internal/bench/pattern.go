@@ -13,8 +13,9 @@ import (
 // shifted by a round number of bytes is wrong.
 const period = 509
 
-// A pattern is the values of all ranks' sources for one type and reduction:
-// integers so small that every result is exact in every type and order.
+// A pattern is the values of all ranks' sources for one type and reduction: integers so small that
+// every result is exact in every type and order. It computes its tables when they are first used,
+// so only one goroutine may use it.
 type pattern struct {
 	t      tutti.DType
 	reduce string
@@ -164,7 +165,7 @@ type region struct {
 	phase int
 }
 
-// regions returns the expected contents of a rank's destination.
+// regions returns the expected contents of a rank's destination; nil if the rank has none.
 func (s *spec) regions(p *pattern, rank int) []region {
 	switch s.op.name {
 	case "allreduce":
@@ -225,7 +226,8 @@ func (p *pattern) check(dst []byte, list []region, w *Wrong) {
 	}
 }
 
-// scan finds the wrong elements of a part of a destination.
+// scan finds the wrong elements of a part of a destination. It adds their number to w, and
+// describes the first one of the point.
 func (p *pattern) scan(got, want []byte, at int, w *Wrong) {
 	size := p.t.Size()
 	for j := range len(got) / size {

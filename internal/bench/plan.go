@@ -61,6 +61,8 @@ func (p *Plan) minRanks() int {
 // bfloat16 is the least precise.
 const maxSum = 256
 
+// validate returns an error for a plan that cannot be measured, or whose results could not be
+// checked.
 func (p *Plan) validate() error {
 	switch {
 	case p.Ranks < p.minRanks():
@@ -108,7 +110,8 @@ func (s *spec) String() string {
 	return text
 }
 
-// specs lists the points of one pass for a number of ranks.
+// specs lists the points of one pass for a number of ranks, the same on all ranks. It leaves out
+// combinations that a Comm does not support, and sizes that are equal after rounding.
 func (p *Plan) specs(ranks int) []spec {
 	var list []spec
 	for _, name := range p.Ops {

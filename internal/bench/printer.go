@@ -13,7 +13,7 @@ import (
 // A Printer shows a run on a terminal or writes it as JSON. Several goroutines may
 // use it.
 type Printer struct {
-	mu            sync.Mutex
+	mu            sync.Mutex // guards writing to out and err, and the fields from progressShown on
 	o             *Options
 	out, err      io.Writer
 	progress      bool
@@ -32,7 +32,7 @@ type Printer struct {
 }
 
 // newPrinter returns the Printer of a run. It fails before anything is measured if the page cannot
-// be written or the saved run cannot be read. One goroutine uses the Printer.
+// be written or the saved run cannot be read.
 func newPrinter(o *Options, c *Command) (*Printer, error) {
 	s := &Printer{o: o, out: c.Stdout, err: c.Stderr, progress: c.Progress, begin: time.Now(), index: map[key]int{}}
 	if o.HTML != "" {
@@ -49,7 +49,8 @@ func newPrinter(o *Options, c *Command) (*Printer, error) {
 	return s, nil
 }
 
-// Handle shows an event.
+// Handle shows an event. It returns a write error. It may be called from any goroutine; mu
+// serializes the calls.
 func (s *Printer) Handle(e Event) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +108,7 @@ func (s *Printer) json(list ...*Result) error {
 	return nil
 }
 
-// step shows the progress in one line of a terminal.
+// step shows the progress in one line of a terminal. The caller holds mu.
 func (s *Printer) step(t *Step) {
 	s.current, s.since = t.What, time.Now()
 	if !s.progress {
@@ -151,7 +152,8 @@ func (s *Printer) clearProgress() {
 	}
 }
 
-// point shows one point and its wrong results.
+// point shows one point and its wrong results, and keeps it for the end of the run. The caller
+// holds mu.
 func (s *Printer) point(p *Point) error {
 	i, again := s.index[p.Result.key()]
 	if again {
@@ -204,7 +206,8 @@ func (p *Point) merge(q *Point) {
 	p.Wrongs = append(p.Wrongs, q.Wrongs...)
 }
 
-// wrong returns the number of wrong elements.
+// wrong returns the number of wrong elements. The caller holds mu, or no goroutine calls Handle any
+// more.
 func (s *Printer) wrong() (n int) {
 	for i := range s.points {
 		n += s.points[i].Result.Wrong
@@ -212,8 +215,8 @@ func (s *Printer) wrong() (n int) {
 	return n
 }
 
-// Close ends the run. A run that succeeded gets a verdict and the page. A long run
-// that failed shows its results so far.
+// Close ends the run, and is called once. A run that succeeded gets a verdict and the page; the
+// error says why these could not be written. A long run that failed shows its results so far.
 func (s *Printer) Close(failed error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

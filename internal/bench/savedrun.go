@@ -22,7 +22,8 @@ const (
 	dataClose = `</script>`
 )
 
-// ReadSaved reads the saved output of --json, or a page.
+// ReadSaved reads the saved output of --json, or a page. A file without results, or with a line
+// that is no result, is an error.
 func ReadSaved(path string) (*SavedRun, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -64,7 +64,8 @@ func byteText(n int) string {
 	return strconv.Itoa(n) + units[unit]
 }
 
-// parseBytes reads 4, 64K, 16M, 1G; a B or iB may follow.
+// parseBytes reads 4, 64K, 16M, 1G; a B or iB may follow. A fraction of a byte, or more than 1 TiB,
+// is an error.
 func parseBytes(text string) (int, error) {
 	t := strings.ToUpper(strings.TrimSpace(text))
 	t = strings.TrimSuffix(strings.TrimSuffix(t, "B"), "I")

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// header returns the text before the table.
+// header returns the text before the table. The caller holds mu.
 func (s *Printer) header() string {
 	st := s.start
 	var b strings.Builder
@@ -73,7 +73,8 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// row returns a line of the table.
+// row returns a line of the table, after the name of its group if a new one begins. The caller
+// holds mu.
 func (s *Printer) row(p *Point) string {
 	r := &p.Result
 	var b strings.Builder
@@ -92,7 +93,8 @@ func (s *Printer) row(p *Point) string {
 	return b.String()
 }
 
-// footer returns the text after the table: notes, and one line with the verdict.
+// footer returns the text after the table: notes, and one line with the verdict. The caller holds
+// mu.
 func (s *Printer) footer(paged bool) string {
 	var b strings.Builder
 	b.WriteString("\n")
@@ -134,7 +136,7 @@ func (st *Start) ranksOnHost() (n int) {
 	return n
 }
 
-// verdict is one line.
+// verdict is one line: the first wrong element, or that every result is right. The caller holds mu.
 func (s *Printer) verdict() string {
 	if n := s.wrong(); n > 0 {
 		var first Wrong

@@ -38,7 +38,8 @@ func (l *list) fail(area, do, format string, args ...any) {
 	*l = append(*l, Line{Fail, area, fmt.Sprintf(format, args...), do})
 }
 
-// Diagnose turns facts into lines.
+// Diagnose turns facts into lines. If processes or threads cannot be started, it reports only the
+// build, the processor and the limits, because Gather checked nothing else.
 func Diagnose(f *Facts) []Line {
 	var l list
 	f.build(&l)
@@ -153,6 +154,8 @@ func (f *Facts) memory(l *list) {
 // minFiles is the number of open files below which nothing can be expected to work.
 const minFiles = 128
 
+// limits diagnoses the resource limits. One line says that they suffice, or there is a line for
+// each that does not.
 func (f *Facts) limits(l *list) {
 	what := []string{}
 	bad := len(*l)
@@ -216,6 +219,7 @@ func size(n int) string {
 	return fmt.Sprintf("%d KiB", n>>10)
 }
 
+// network diagnoses the interfaces. Only the loopback is a warning; no usable address is a failure.
 func (f *Facts) network(l *list) {
 	var names []string
 	outside := false
@@ -239,6 +243,7 @@ func (f *Facts) network(l *list) {
 	}
 }
 
+// environment diagnoses the launcher's variables, and warns about variables that slow a job down.
 func (f *Facts) environment(l *list) {
 	if f.LauncherError != "" {
 		l.fail("environment", "correct it, or unset it", "%s", f.LauncherError)
@@ -279,6 +284,8 @@ func (f *Facts) noSharedMemory() string {
 	return ""
 }
 
+// engines reports the tries of the engines. An engine that only lacks shared memory is a warning,
+// because Join uses TCP instead.
 func (f *Facts) engines(l *list) {
 	for _, e := range f.Engines {
 		area := "engine " + e.Name

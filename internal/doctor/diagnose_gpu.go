@@ -16,6 +16,7 @@ var missingCosts = map[string]string{
 	"ncclCommRevoke":         "a communicator can be stopped only by aborting it",
 }
 
+// gpus diagnoses CUDA, and then the devices, NCCL and MPS. A machine without a GPU is ok.
 func (f *Facts) gpus(l *list) {
 	if !f.HasGPUs {
 		l.ok("cuda", "not checked: this tutti was built without GPUs")
@@ -51,6 +52,8 @@ func (f *Facts) gpus(l *list) {
 	}
 }
 
+// devices adds a line for each GPU: its state, its free memory and the GPUs whose memory it
+// reaches.
 func (f *Facts) devices(l *list) {
 	g := &f.GPUs
 	for i, d := range g.Devices {
@@ -71,6 +74,8 @@ func (f *Facts) devices(l *list) {
 	}
 }
 
+// nccl diagnoses the NCCL library. A library that cannot be used is a failure, a missing one only
+// if there are GPUs. Functions that an old one lacks are a warning.
 func (f *Facts) nccl(l *list) {
 	g := &f.GPUs
 	switch {

@@ -159,6 +159,7 @@ func TestEnginesWithoutSharing(t *testing.T) {
 	}
 }
 
+// TestText checks the width of the lines, the summary and the colours.
 func TestText(t *testing.T) {
 	lines := []Line{{OK, "a", "well", ""}, {Warn, "longer", strings.Repeat("many words ", 40), strings.Repeat("do this ", 30)}, {Fail, "b", "ill", "heal"}}
 	text := Text(lines, false)

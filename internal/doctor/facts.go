@@ -128,7 +128,8 @@ type Probes struct {
 	Try func(ctx context.Context, engine string, ranks int) Engine
 }
 
-// Gather collects the facts about this machine.
+// Gather collects the facts about this machine. A probe that fails is a fact, too, and does not end
+// it. If processes or threads cannot be started, it returns the facts until then.
 func Gather(ctx context.Context, p Probes) *Facts {
 	f := &Facts{
 		Version: bench.Version(), Go: runtime.Version(), System: bench.System(), HasGPUs: p.GPUs != nil,
@@ -165,8 +166,9 @@ func Gather(ctx context.Context, p Probes) *Facts {
 	return f
 }
 
-// tryEngines tries the engines. CPU engines run concurrently, if enough threads are
-// allowed, because a hanging engine ends only after a timeout.
+// tryEngines tries the engines and returns when all tries have ended. CPU engines run concurrently,
+// if enough threads are allowed, because a hanging engine ends only after a timeout. Each goroutine
+// writes only its own element of f.Engines.
 func (f *Facts) tryEngines(ctx context.Context, p Probes) {
 	f.Engines = f.candidates()
 	var tries sync.WaitGroup
@@ -204,7 +206,8 @@ func (f *Facts) candidates() []Engine {
 	return list
 }
 
-// readNetwork lists the interfaces, and the addresses that a rank offers to the others.
+// readNetwork lists the interfaces, and the addresses that a rank offers to the others. A failure
+// is stored in AddrError.
 func (f *Facts) readNetwork() {
 	list, err := net.Interfaces()
 	if err != nil {

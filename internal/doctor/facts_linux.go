@@ -29,7 +29,8 @@ func (f *Facts) readLimits() {
 	}
 }
 
-// readSystem reads the memory of the machine and the limits of the cgroup.
+// readSystem reads the memory of the machine and the limits of the cgroup. Facts that cannot be
+// read stay unknown.
 func (f *Facts) readSystem() {
 	var st unix.Statfs_t
 	if unix.Statfs("/dev/shm", &st) == nil {
@@ -128,7 +129,8 @@ func ProbeMemory() Memory {
 	return m
 }
 
-// passSegment passes a segment to this process over a socket and maps it a second time.
+// passSegment passes a segment to this process over a socket and maps it a second time. A goroutine
+// sends it while the caller's goroutine receives it. The context bounds both to 5 seconds.
 func passSegment(s *segment.Segment) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -60,8 +60,9 @@ func (f *Facts) cannotStart() bool {
 	return f.missingAddressSpace() > 0 || f.StartError != "" || f.ThreadError != "" && f.Threads < minThreads
 }
 
-// ProbeThreads starts threads and reports their number in steps. Where the limit is too
-// low, the process dies.
+// ProbeThreads starts threads and reports their number in steps. Where the limit is too low, the
+// process dies. It releases the threads and waits for them before it returns, also after an error
+// of report.
 func ProbeThreads(report func(threads int) error) error {
 	const step = 16
 	release := make(chan struct{})

@@ -20,8 +20,8 @@ type device struct {
 	description string
 }
 
-// Open opens the GPU of local rank local. Ranks are assigned to GPUs round-robin. NCCL
-// is loaded if withNCCL is set.
+// Open opens the GPU of local rank local. Ranks are assigned to GPUs round-robin. NCCL is loaded if
+// withNCCL is set. After an error no device stays open.
 func Open(local int, withNCCL bool) (bench.GPU, error) {
 	n, err := cuda.Devices()
 	if err != nil {
@@ -58,7 +58,8 @@ func (c *device) Description() string { return c.description }
 // Close releases the GPU.
 func (c *device) Close() error { return c.dev.Close() }
 
-// Alloc returns elements in device memory, with a copy in host memory.
+// Alloc returns elements in device memory, with a copy in host memory. Push and Pull copy between
+// the two and wait for the copy. The caller frees the memory before Close.
 func (c *device) Alloc(t tutti.DType, n int) (*bench.Memory, error) {
 	bytes := n * t.Size()
 	mem, err := cuda.Alloc[uint8](c.dev, bytes)

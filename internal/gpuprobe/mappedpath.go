@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// mappedPath returns the file of a library that was loaded by name. Only
-// /proc/self/maps shows which file the loader found.
+// mappedPath returns the file of a library that was loaded by name, or the name itself if the file
+// is not found. Only /proc/self/maps shows which file the loader found.
 func mappedPath(name string) string {
 	stem, _, found := strings.Cut(name, ".so")
 	if strings.Contains(name, "/") || !found {

@@ -50,6 +50,8 @@ func otherLibraries(loaded string) (list []string) {
 	return list
 }
 
+// probeCUDA fills in the facts about CUDA and the devices. It stops at the first failure of CUDA
+// itself, which it stores in g; a device that cannot be opened has an Error of its own.
 func probeCUDA(g *doctor.GPUs) {
 	fail := func(err error) { g.CUDAError = err.Error() }
 	version, path, err := cuda.Version()
@@ -96,6 +98,8 @@ func probeCUDA(g *doctor.GPUs) {
 	}
 }
 
+// describeDevice queries an open device. Error is the first query that fails; the other fields are
+// still filled in.
 func describeDevice(dev *cuda.Device) (d doctor.GPU) {
 	var err error
 	keepFirst := func(e error) {
