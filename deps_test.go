@@ -187,6 +187,9 @@ func TestRootImports(t *testing.T) {
 	}
 }
 
+// checkImports reports each import of a package that is not in an allowed place: of this module, only
+// packages before it in layers; no C; other modules only if outside lists them. The loader is allowed in
+// internal/dl alone.
 func checkImports(t *testing.T, path string, pkg *build.Package) {
 	level := slices.Index(layers, path)
 	if level < 0 {

@@ -16,7 +16,9 @@ type driverWatch struct {
 
 func (w *driverWatch) end() { w.once.Do(func() { close(w.ended) }) }
 
-// watchDriver starts the Comm's driverWatch.
+// watchDriver starts the goroutine of the Comm's driverWatch. After the group has failed, it gives the driver
+// engine.AbandonAfter and 200 ms more, and then calls abandonOperations. It ends at once when w.end is
+// called.
 func (c *Comm) watchDriver() {
 	w := &driverWatch{ended: make(chan struct{})}
 	c.driver = w

@@ -19,8 +19,9 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// startRanksFromEnv starts ranks as processes that find their rank in the
-// environment, and returns the output of each.
+// startRanksFromEnv starts ranks as processes that find their rank in the environment, and returns the output
+// and the exit error of each. It waits for all of them. Each process has a goroutine that writes only its own
+// elements of outs and errs.
 func startRanksFromEnv(t *testing.T, envs ...[]string) (outs []string, errs []error) {
 	t.Helper()
 	outs, errs = make([]string, len(envs)), make([]error, len(envs))
@@ -79,7 +80,9 @@ func TestJoinStore(t *testing.T) {
 	}
 }
 
-// TestJoinStoreMissing starts a job without one rank, and with one rank twice.
+// TestJoinStoreMissing starts a job of three ranks without rank 2, with rank 1 twice, with a wrong secret and
+// with another size. Every process exits with an error that says why; the first rank 1 waits in a goroutine
+// until rank 0 times out. The store counts the two refused processes that know the secret.
 func TestJoinStoreMissing(t *testing.T) {
 	t.Parallel() // mostly waits
 	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Secret: []byte("secret"), Logger: slog.New(slog.DiscardHandler)})
@@ -132,7 +135,7 @@ func TestJoinStoreMissing(t *testing.T) {
 	}
 }
 
-// TestJoinAgain joins, leaves and joins again.
+// TestJoinAgain has two processes join, leave and join again, three times each, through one store.
 func TestJoinAgain(t *testing.T) {
 	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Secret: []byte("secret")})
 	if err != nil {

@@ -107,6 +107,8 @@ func (u usage) grown(early usage, cycles int) string {
 	return ""
 }
 
+// measure waits until the number of goroutines no longer changes, collects garbage, and returns the resources
+// that this process uses. Goroutines of other tests must not run meanwhile.
 func measure() usage {
 	// Goroutines that have completed may not have exited yet.
 	for before := -1; before != runtime.NumGoroutine(); {
@@ -125,7 +127,8 @@ func measure() usage {
 	return u
 }
 
-// TestNoAllocation counts the allocations of operations in the steady state.
+// TestNoAllocation counts the allocations of operations of two ranks in the last third of their runs. The
+// goroutine of rank 0 reads the counters, which count both ranks.
 func TestNoAllocation(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
