@@ -74,7 +74,8 @@ func newMemory(d *Device, bytes uintptr, f func() (uintptr, error)) (*Memory, er
 	return m, nil
 }
 
-// free frees the memory with f. Further calls do nothing.
+// free frees the memory with f, after all calls that use it have returned. The device is released even if f
+// fails. Further calls do nothing, also for foreign memory.
 func (m *Memory) free(f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -66,7 +66,8 @@ func Build(version int) (Libraries, error) {
 	return l, compile(dir, l.NCCL, flags, ncclParts)
 }
 
-// cacheDir returns the cacheDir for libraries built from exactly these sources.
+// cacheDir makes and returns the folder for libraries built from exactly these sources. Its name holds a hash
+// of the sources, so tests of several versions can share the user's cache.
 func cacheDir() (string, error) {
 	h := sha256.New()
 	err := fs.WalkDir(sources, "csrc", func(path string, d fs.DirEntry, err error) error {

@@ -136,8 +136,9 @@ func TestCoalescedFails(t *testing.T) {
 	}
 }
 
-// TestTogether launches operations with one call. Operations that consist of more than one call of
-// NCCL keep their place among the others.
+// TestTogether launches three operations that share one completion event. Operations that consist of more
+// than one call of NCCL keep their place among the others. Each rank runs on a goroutine that launches and
+// settles its own operations.
 func TestTogether(t *testing.T) {
 	clean(t)
 	premul := func(e *Engine, x *cuda.Slice[float32]) []engine.Call {

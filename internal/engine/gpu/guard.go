@@ -46,7 +46,9 @@ func (g *guard) end() error {
 	return g.err
 }
 
-// check fails the group if the call was under way at the last check as well and must end.
+// check fails the group if the call was under way at the last check as well, and its context has ended or its
+// deadline has passed. It runs on the timer's goroutine and fails the group on another one, because fail may
+// wait. The timer runs on while calls are made.
 func (g *guard) check() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

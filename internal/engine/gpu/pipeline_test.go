@@ -31,7 +31,8 @@ func newSubmitter(e *Engine) *submitter {
 	return s
 }
 
-// op returns an operation for Submit.
+// op returns an operation for Submit. Its Done fails the operation if Begun was not called for it or a later
+// one, and records number and error. The engine's goroutines call both; s.mu guards the records.
 func (s *submitter) op(ctx context.Context, calls []engine.Call) *engine.DeviceOp {
 	s.seq++
 	seq := s.seq
@@ -69,7 +70,8 @@ func (s *submitter) wait() error {
 	return nil
 }
 
-// onRanks runs a program on two ranks.
+// onRanks runs a program on two ranks, each on a goroutine with its own engine and 100 elements of device
+// memory. It closes the engines and reports all errors.
 func onRanks(t *testing.T, program func(s *submitter, x *cuda.Slice[float32]) error) {
 	t.Helper()
 	engines := newEngines(t, 2, engine.DeviceOptions{})
@@ -206,7 +208,8 @@ func TestSubmitFails(t *testing.T) {
 	})
 }
 
-// TestSubmitDoesNotAllocate checks that a warm pipeline does not allocate.
+// TestSubmitDoesNotAllocate checks that a warm pipeline does not allocate. Done runs on the completion
+// goroutine and passes its error through a channel.
 func TestSubmitDoesNotAllocate(t *testing.T) {
 	clean(t)
 	engines := newEngines(t, 1, engine.DeviceOptions{})
