@@ -40,8 +40,9 @@ func (c *Comm) watchDriver() {
 	}()
 }
 
-// abandonOperations fails the operations that are under way without waiting for the driver. Their
-// goroutines keep the memory that they use until the driver returns.
+// abandonOperations fails the operations that are under way without waiting for the driver. Their goroutines
+// keep the memory that they use until the driver returns. The goroutine of watchDriver calls it, after the
+// group has failed.
 func (c *Comm) abandonOperations() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

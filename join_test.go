@@ -266,9 +266,9 @@ func TestJoinOptionsDiffer(t *testing.T) {
 	}
 }
 
-// TestJoinEncrypts has ranks join over addresses that are not on the loopback, with
-// only a secret. They encrypt, unless the Config says otherwise. A rank whose
-// setting differs from rank 0's gets an error.
+// TestJoinEncrypts has two ranks, each in a goroutine, join over addresses that are not on the loopback, with
+// only a secret. They encrypt, unless the Config says otherwise. If their settings differ, Join fails on both
+// ranks; rank 1 cancels rank 0 only after rank 0 has logged the refusal.
 func TestJoinEncrypts(t *testing.T) {
 	for _, plain := range [][2]bool{{false, false}, {true, true}, {true, false}, {false, true}} {
 		errs := [2]error{syscall.EADDRINUSE}

@@ -41,7 +41,8 @@ func startRanksFromEnv(t *testing.T, envs ...[]string) (outs []string, errs []er
 	return outs, errs
 }
 
-// TestJoinStore joins through a store like a launcher's, or like that of torchrun's agent.
+// TestJoinStore has three processes join through a store like a launcher's, or like that of torchrun's agent,
+// and checks that the store records each of them as joined.
 func TestJoinStore(t *testing.T) {
 	for name, plain := range map[string]bool{"launcher": false, "torchrun's agent": true} {
 		t.Run(name, func(t *testing.T) {
@@ -153,8 +154,8 @@ func TestJoinAgain(t *testing.T) {
 	}
 }
 
-// TestJoinReplaced kills a process that waits in Join, and starts another as the
-// same rank. A third, while the second lives, is refused with its name.
+// TestJoinReplaced starts a second process as a rank whose first process waits in Join: it is refused with
+// the first one's number. After the first is killed, three new processes join, and then three more.
 func TestJoinReplaced(t *testing.T) {
 	for name, plain := range map[string]bool{"launcher": false, "torchrun's agent": true} {
 		for _, victim := range []int{0, 1} {

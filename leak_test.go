@@ -14,8 +14,9 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// TestCycles makes and closes Comms ten thousand times, some of them after a
-// failure. Resource use at the end must be the same as after a tenth.
+// TestCycles makes and closes Comms ten thousand times, or makes groups of three ranks that stay, some of
+// them after a failure. Each rank has a goroutine per cycle. Resource use at the end must be the same as
+// after a tenth.
 func TestCycles(t *testing.T) {
 	cycles := 10_000
 	if testing.Short() || race.Enabled {

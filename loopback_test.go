@@ -213,9 +213,9 @@ func listeners(t *testing.T, n *netns.Network, host int) (list []netip.AddrPort)
 	return list
 }
 
-// TestLoopbackListeners runs jobs on one host without a secret. None of their
-// listeners may be reachable from another host. Each refuses a peer with the names
-// and keys of an earlier version.
+// TestLoopbackListeners runs jobs of two processes on one host without a secret. None of their listeners may
+// be reachable from another host. Each refuses a peer with the names and keys of an earlier version. The job
+// then ends without an error.
 func TestLoopbackListeners(t *testing.T) {
 	self := proctest.Self(t)
 	n, err := netns.New(2, 2, false)
@@ -372,8 +372,9 @@ func TestLoopbackPassedOn(t *testing.T) {
 	}
 }
 
-// tunnelBody is one end of a tunnel: on the host of rank 1 it accepts connections
-// to rank 0's address, on the host of rank 0 it makes them.
+// tunnelBody is one end of a tunnel: on the host of rank 1 it accepts connections to rank 0's address, on the
+// host of rank 0 it makes them. Two goroutines copy each connection until one side closes it. The test kills
+// the process.
 func tunnelBody() error {
 	path, addr := os.Getenv("TUTTI_TEST_TUNNEL"), os.Getenv("TUTTI_TEST_ADDR")
 	listen, dial := [2]string{"unix", path}, [2]string{"tcp", addr}

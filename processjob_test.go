@@ -34,10 +34,10 @@ type proc struct {
 	id    int
 	cmd   *exec.Cmd
 	in    interface{ Write([]byte) (int, error) }
-	lines chan string
+	lines chan string // output, by line; closed at its end
 
 	mu   sync.Mutex
-	text strings.Builder
+	text strings.Builder // all output; guarded by mu
 }
 
 func newProcessJob(t *testing.T, env ...string) *processJob {
@@ -355,7 +355,8 @@ func (m *processJobRank) steps(ids int64) (grow int64, err error) {
 	}
 }
 
-// check computes the sum again, from the ranks that were there in each step.
+// check computes the sum again, from the ranks that were there in each step, and returns an error if m.total
+// differs. A process that joined late checks nothing.
 func (m *processJobRank) check() error {
 	if os.Getenv("TUTTI_LATE") != "" { // it was not there from the beginning
 		return nil

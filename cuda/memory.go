@@ -56,8 +56,8 @@ func sizeOf[T Elem](n int) (uintptr, error) {
 	return uintptr(n) * unsafe.Sizeof(t), nil
 }
 
-// newMemory makes a Memory from the address that f allocates. It does not call f for
-// zero bytes.
+// newMemory makes a Memory from the address that f allocates. It does not call f for zero bytes. If f fails,
+// the device is released again.
 func newMemory(d *Device, bytes uintptr, f func() (uintptr, error)) (*Memory, error) {
 	if err := d.retain(); err != nil {
 		return nil, err

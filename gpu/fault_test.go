@@ -17,8 +17,9 @@ import (
 
 func store(word *uint32, v uint32) { atomic.StoreUint32(word, v) }
 
-// hang runs a collective whose kernel hangs on one rank, and checks each rank's error. It calls then
-// when the fault has occurred. It lengthens a short timeout if the ranks do not get that far.
+// hang runs a collective whose kernel hangs on one rank, and checks each rank's error with check. A goroutine
+// of rank 1 calls then when the fault has occurred. hang lengthens a short timeout if the ranks do not get
+// that far.
 func hang(t *testing.T, cfg tutti.Config, then func(r *rank), check func(r *rank, err error) bool) {
 	t.Helper()
 	if control == nil {
@@ -162,7 +163,8 @@ func initFails(t *testing.T, timeout time.Duration, code int) {
 	}
 }
 
-// TestLeft closes a rank before the others have completed an operation that needs it.
+// TestLeft closes rank 2 before the others have completed an operation that needs it: they fail with
+// ErrRankLost that lists rank 2.
 func TestLeft(t *testing.T) {
 	ok(t, run(t, 3, tutti.Config{}, func(ctx context.Context, r *rank) error {
 		// A rank may still be in the first operation when another one fails in the second.

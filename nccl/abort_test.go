@@ -189,8 +189,8 @@ func TestAbortHangs(t *testing.T) {
 	ok(t, nccl.AbortAll(t.Context(), w.comms...))
 }
 
-// TestAsyncError makes a collective fail on the device: AsyncError returns the error, Close aborts, and
-// the process stays usable.
+// TestAsyncError makes a collective fail on the device: AsyncError and the next call return the error, Close
+// aborts the communicator, and the process can make new ones.
 func TestAsyncError(t *testing.T) {
 	c := fake(t)
 	clean(t)

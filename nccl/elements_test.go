@@ -29,8 +29,7 @@ var kinds = []kind{
 	{nccl.Float64, math.Float64bits, math.Float64frombits},
 }
 
-// put allocates device memory that holds numbers as elements of a type. The caller frees the slice, also if
-// the error is not nil and the slice is not nil.
+// put allocates device memory that holds numbers as elements of a type. The caller frees the slice.
 func put(r *rank, k kind, numbers []float64) (*cuda.Slice[uint8], nccl.Buffer, error) {
 	size := k.t.Size()
 	host := make([]uint8, len(numbers)*size)

@@ -14,8 +14,8 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// TestInitGivesUp has a rank that never comes. Init returns when the context ends, and nothing is left
-// once NCCL can be ended.
+// TestInitGivesUp has a rank that never comes. A goroutine cancels the context once the call is in NCCL. Init
+// then returns ErrStarted, and nothing is left once NCCL can be ended.
 func TestInitGivesUp(t *testing.T) {
 	c := fake(t)
 	w := newWorld(t, 2, nccl.Config{})

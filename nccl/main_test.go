@@ -101,7 +101,7 @@ type rank struct {
 type program func(ctx context.Context, r *rank) error
 
 // start makes a rank's device, stream and communicator, runs a program on the calling goroutine, and frees
-// them. It aborts the communicator if the program fails, so that the other ranks do not wait.
+// them. It aborts the communicator if the program fails.
 func start(ctx context.Context, lib *nccl.Library, ordinal int, id nccl.UniqueID, r, n int, cfg nccl.Config, p program) (err error) {
 	defer func() {
 		if err != nil {

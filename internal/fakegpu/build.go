@@ -89,8 +89,9 @@ func cacheDir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// compile builds a library. It writes to a temporary name first, because other tests may
-// compile the same library at the same time.
+// compile builds a library unless target exists. It builds under a temporary name and renames the result,
+// because tests of other processes may compile the same library at the same time. Without a C compiler for
+// this architecture it returns ErrNoCompiler.
 func compile(dir, target string, flags, parts []string) error {
 	if _, err := os.Stat(target); err == nil {
 		return nil

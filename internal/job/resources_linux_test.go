@@ -16,8 +16,8 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// formWithoutFirst makes a group in which its first member, rank 1, does not take part, and prints
-// the error.
+// formWithoutFirst makes a group in which its first member, rank 1, does not take part, and prints the error.
+// Rank 1 waits until the test kills it; rank 0 is not a member and runs a Barrier of all ranks.
 func formWithoutFirst(ctx context.Context, e engine.Engine) error {
 	err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Dup}})
 	if err == nil && e.Rank() == 1 {
@@ -36,8 +36,8 @@ func formWithoutFirst(ctx context.Context, e engine.Engine) error {
 	return nil
 }
 
-// TestKillFirstMember kills the rank that would make a group's memory while the other members wait
-// for it.
+// TestKillFirstMember kills the rank that would make a group's memory while the other members wait for it.
+// All other ranks end with ErrRankLost that names it.
 func TestKillFirstMember(t *testing.T) {
 	const n = 4
 	w := start(t, n, "orphaned")

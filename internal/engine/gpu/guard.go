@@ -14,7 +14,7 @@ const guardInterval = 20 * time.Millisecond
 // every guardInterval while there are calls, because a timer for each call would cost as much as
 // the call. Most calls return before the first check.
 type guard struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards all fields
 	timer *time.Timer
 	set   bool       // the timer runs
 	used  bool       // begin was called since the timer was set

@@ -17,12 +17,12 @@ import (
 // A submitter submits operations to one engine and records the calls of their functions.
 type submitter struct {
 	e    *Engine
+	seq  uint64 // number of the last submitted operation; belongs to the rank's goroutine
 	mu   sync.Mutex
-	seq  uint64 // number of the last submitted operation
-	last uint64 // number of the last operation that was begun
-	done []uint64
-	errs []error
-	more sync.Cond
+	last uint64    // number of the last operation that was begun; guarded by mu
+	done []uint64  // numbers of the complete operations; guarded by mu
+	errs []error   // results of the complete operations; guarded by mu
+	more sync.Cond // signals changes of done; its lock is mu
 }
 
 func newSubmitter(e *Engine) *submitter {

@@ -23,9 +23,9 @@ type twin struct {
 	gpu   *Engine
 	arena *cuda.Slice[byte]
 
-	mu    sync.Mutex
-	post  *cuda.Slice[byte] // memory for messages
-	used  int
+	mu    sync.Mutex                  // guards the fields below
+	post  *cuda.Slice[byte]           // memory for messages
+	used  int                         // bytes of post
 	moved map[*engine.Message]*parcel // by the message of the suite
 }
 

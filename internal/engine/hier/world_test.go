@@ -37,12 +37,12 @@ type groupConfig struct {
 // A group is the state that the ranks of one group share. Guarded by cluster.mu.
 type group struct {
 	hosts   []int
-	engines []*Engine // by rank; nil: not joined yet
-	cause   *engine.Failure
+	engines []*Engine       // by rank; nil: not joined yet; guarded by cluster.mu
+	cause   *engine.Failure // first failure; guarded by cluster.mu
 
 	local   []engine.Engine   // by rank
 	all     []*mem.Mesh       // by rank
-	leaders []*network.Engine // by rank; nil: no leader, or not joined yet
+	leaders []*network.Engine // by rank; nil: no leader, or not joined yet; guarded by cluster.mu
 	between map[int]*mem.Mesh
 }
 

@@ -16,10 +16,10 @@ import (
 // control passes failures and positions between ranks in memory, as a control
 // channel does on a network. It runs until all ranks of the first group have left.
 type control struct {
-	mu     sync.Mutex
-	groups map[string]*group
-	left   int // ranks that have not left
-	end    chan struct{}
+	mu     sync.Mutex        // also guards the fields of the groups
+	groups map[string]*group // by name; guarded by mu
+	left   int               // ranks that have not left; guarded by mu
+	end    chan struct{}     // closed when left is zero
 }
 
 // A group is the ranks among which a failure is passed on.

@@ -37,7 +37,7 @@ type mapped struct {
 	unreadable func(rank, reader int, reason error)
 
 	mu   sync.Mutex
-	subs map[string][]engine.Engine
+	subs map[string][]engine.Engine // subgroups by name; guarded by mu
 }
 
 func mappedWorld(opt Options) enginetest.World {
