@@ -201,8 +201,8 @@ func (c *Comm) awaitChild(parent *Comm, unwanted *atomic.Bool) error {
 	return nil
 }
 
-// freeLateChild frees a child communicator that NCCL may still make from a parent that has failed
-// or is being aborted. After the parent has ended, NCCL makes no child.
+// freeLateChild frees a child communicator that NCCL may still make from a parent that has failed or is being
+// aborted. Its goroutine waits for the parent's end, at most childTimeout; after that NCCL makes no child.
 func (c *Comm) freeLateChild(parent *Comm) {
 	if c.dev.Retain() != nil {
 		return

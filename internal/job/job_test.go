@@ -245,8 +245,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// form makes a group of some ranks, in which the last rank takes part or not, and prints the error
-// of the first operation in it.
+// form makes a group of some ranks, in which the last rank takes part or not, and prints the error of the
+// first operation in it. A rank without an error waits until the test kills it.
 func form(ctx context.Context, e engine.Engine) error {
 	how, last := os.Getenv("TUTTI_TEST_HOW"), e.Rank() == e.Size()-1
 	if err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Dup}}); err != nil {
@@ -281,8 +281,9 @@ func form(ctx context.Context, e engine.Engine) error {
 	return nil
 }
 
-// TestKillForming kills a rank before it takes part in a new group, when it does, and when no rank
-// is left through which the others would learn of it.
+// TestKillForming kills a rank before it takes part in a new group, when it does, and when no rank is left
+// through which the others would learn of it. The other members end with an error that names the last member
+// as lost.
 func TestKillForming(t *testing.T) {
 	const n = 4
 	for _, network := range []string{"", "1"} {

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pairs checks which path each two ranks use to exchange data: their engine, the segments they map,
-// and the bytes that the kernel has sent for them.
+// pairs checks which path each two ranks use to exchange data: their engine, the segments they map, and the
+// bytes that the kernel has sent for them. All ranks run it; each pair makes a group of its own.
 func pairs(ctx context.Context, e engine.Engine) error {
 	hosts := e.SameHost()
 	different := len(slices.Compact(slices.Sorted(slices.Values(hosts))))

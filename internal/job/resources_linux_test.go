@@ -92,8 +92,8 @@ func memorySockets(t *testing.T, pid int) (listening []string, connected int) {
 	return listening, connected
 }
 
-// oversubscribe runs a small AllReduce in the group of all ranks and in a group made from it. It
-// checks the resources that the process uses.
+// oversubscribe runs a small AllReduce in the group of all ranks and in a group made from it. It returns an
+// error if this process has more mappings of memory files or descriptors than expected.
 func oversubscribe(ctx context.Context, e engine.Engine) error {
 	all := make([]int, e.Size())
 	for r := range all {

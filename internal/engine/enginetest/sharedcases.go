@@ -255,9 +255,9 @@ func copy2(dst, src [][]byte, n int) {
 	}
 }
 
-// agreeOnRefusal reports whether any rank refuses the batch. It checks that a batch
-// is refused exactly where operations conflict, and on every rank if all ranks pass
-// the same spans.
+// agreeOnRefusal reports whether any rank refuses the batch. It checks that a batch is refused exactly where
+// operations conflict, and on every rank if all ranks pass the same spans. Each rank computes the answers of
+// all ranks, without communication.
 func (s *sharedRun) agreeOnRefusal(ops []sharedOp) (refused bool, err error) {
 	size := s.r.Size()
 	same, touched := true, false

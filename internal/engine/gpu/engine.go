@@ -185,9 +185,10 @@ func (e *Engine) Behind() []int {
 	return engine.Behind(e.Engine)
 }
 
-// Close leaves the group and frees the communicators. NCCL's finalization waits for the other
-// ranks, because it may still have data to send. Close aborts the communicators if the group
-// fails or the finalization takes too long.
+// Close leaves the group and frees the communicators. NCCL's finalization waits for the other ranks, because
+// it may still have data to send. Close aborts the communicators if the group fails or the finalization takes
+// too long. After closeLimit it returns an error; its goroutine then frees everything when the driver
+// returns. Further calls return the same result.
 func (e *Engine) Close() error {
 	e.close.Do(func() {
 		close(e.closing)

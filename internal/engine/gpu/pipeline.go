@@ -143,11 +143,11 @@ func (p *pipeline) launchAll() {
 	}
 }
 
-// launchBatch launches s together with the operations behind it in the queue that can share one
-// completion event, which is recorded after the last of them. It takes no more operations than the
-// ranks have already compared, and one if they have compared none: launch compares that one. The caller holds p.mu; launchBatch releases it while it launches,
-// because that can wait for other ranks. An operation that cannot be launched gets a request.pending
-// that is complete and has the error.
+// launchBatch launches s together with the operations behind it in the queue that can share one completion
+// event, which is recorded after the last of them. It takes no more operations than the ranks have already
+// compared, and one if they have compared none: launch compares that one. The caller holds p.mu; launchBatch
+// releases it while it launches, because that can wait for other ranks. An operation that cannot be launched
+// gets a request.pending that is complete and has the error.
 func (p *pipeline) launchBatch(s submission) {
 	e := p.e
 	p.launching = true

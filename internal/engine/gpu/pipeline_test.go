@@ -100,8 +100,9 @@ func maxOf(e *Engine, x *cuda.Slice[float32]) []engine.Call {
 	return calls
 }
 
-// TestSubmit submits more operations than the device has at once, some of them awaited, and then
-// runs one with Run. Submit does not wait, and Done is called once for each in order.
+// TestSubmit submits more operations than the device has at once, some of them awaited, and then runs one
+// with Run. Submit does not wait, and the completion goroutine calls Done once for each in order, without an
+// error.
 func TestSubmit(t *testing.T) {
 	clean(t)
 	const burst = 3*maxInflight + 10
@@ -132,8 +133,9 @@ func TestSubmit(t *testing.T) {
 	})
 }
 
-// TestSubmitOnCaller checks that Submit launches an operation with a stream on the calling goroutine
-// only if one like it has succeeded, and that Launched is called before Done.
+// TestSubmitOnCaller checks that Submit launches an operation with a stream on the calling goroutine only if
+// one like it has succeeded, and that Launched is called before Done. The channel wait orders the functions
+// with the test.
 func TestSubmitOnCaller(t *testing.T) {
 	clean(t)
 	onRanks(t, func(s *submitter, x *cuda.Slice[float32]) error {
@@ -169,8 +171,8 @@ func TestSubmitOnCaller(t *testing.T) {
 	})
 }
 
-// TestSubmitFails lets an operation hang and cancels the context of one that waits behind it: Done
-// gets an error for both, and for all operations after them.
+// TestSubmitFails lets the first operation hang and cancels, on rank 1, the context of one that waits behind
+// it. Done gets ErrAborted for all operations on both ranks, and the group's failure names the cancelled one.
 func TestSubmitFails(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")

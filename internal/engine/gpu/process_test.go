@@ -147,8 +147,9 @@ func rankProcess() error {
 	return errors.Join(suite(ctx, w), w.Close())
 }
 
-// suite runs cases without a fault, and some with one, on the number of ranks that they are for. In
-// short mode it runs a third of them.
+// suite runs cases without a fault, and some with one, on the number of ranks that they are for. In short
+// mode it runs a third of them. Every rank's process runs the same cases in the same order; the first error
+// ends it.
 func suite(ctx context.Context, w *twin) error {
 	for i, c := range enginetest.Cases(enginetest.Options{Light: true, Numbers: true, Ranks: []int{w.Size()}}) {
 		n := c.Ranks

@@ -133,8 +133,8 @@ func TestStagedFaults(t *testing.T) {
 	}
 }
 
-// TestStagedHeldBack orders an operation with a stream that is held back: the deadline ends the
-// operation on all ranks, the stream continues, and no copy follows.
+// TestStagedHeldBack orders an operation with a stream that is held back on rank 1. Rank 1's deadline ends
+// the operation with ErrTimeout on both ranks, the stream continues, and no copy follows.
 func TestStagedHeldBack(t *testing.T) {
 	errs := stagedRanks(t, engine.DeviceOptions{}, func(e *Engine, x *cuda.Slice[float32]) error {
 		s, err := e.dev.NewStream()

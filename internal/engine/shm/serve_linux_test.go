@@ -225,8 +225,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestUnreadableAll refuses the reads of all ranks, of one rank's memory, or a
-// pseudo-random choice, with data that takes many answers.
+// TestUnreadableAll refuses the reads of all ranks, of one rank's memory, or a pseudo-random choice, with
+// data that takes many answers. All operations must succeed.
 func TestUnreadableAll(t *testing.T) {
 	threadPerRank(t)
 	const ranks = 4
@@ -279,8 +279,9 @@ func TestUnreadableSuite(t *testing.T) {
 	}
 }
 
-// TestUnreadableLost tests a buffer that cannot be read and whose owner dies before
-// it answers, or is known to have ended. The reader reports the loss.
+// TestUnreadableLost tests a buffer that cannot be read and whose owner dies before it answers, or is known
+// to have ended. The reader, on a goroutine of its own, returns ErrRankLost. The test's goroutine plays the
+// owner that dies.
 func TestUnreadableLost(t *testing.T) {
 	threadPerRank(t)
 	t.Run("dies", func(t *testing.T) {

@@ -294,8 +294,9 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// TestFreedTooSoon checks that a rank that has freed memory of Alloc too early
-// makes all ranks fail, and that the ranks do not take different paths.
+// TestFreedTooSoon checks that a rank that has freed memory of Alloc too early makes all ranks fail with
+// ErrMismatch that names it, and that the ranks do not take different paths. Each rank is a goroutine that
+// writes its own element of errs.
 func TestFreedTooSoon(t *testing.T) {
 	threadPerRank(t)
 	const elems = 1 << 16

@@ -53,7 +53,7 @@ type benchPeer struct {
 }
 
 // run runs a step and returns how long each exchange took, on the mesh or, if o.floor is set, on the plain
-// socket. The other end runs the same step in its process.
+// socket. The other rank must run the same step.
 func (x *benchPeer) run(o benchStep) ([]time.Duration, error) {
 	if len(x.out) < o.bytes {
 		x.out, x.in = make([]byte, o.bytes), make([]byte, o.bytes)
@@ -134,8 +134,8 @@ func newExchanger(m *Mesh) (*benchPeer, error) {
 	return x, err
 }
 
-// serve runs the steps that rank 0 sends in frames, until an empty one or an error. It is the other process's
-// part.
+// serve runs the steps that rank 0 sends in frames, until an empty one or an error. It is rank 1's part, in
+// another process or goroutine.
 func (x *benchPeer) serve() error {
 	defer x.bare.close()
 	f := benchStep{}.frame(1 - x.m.Rank())
@@ -173,8 +173,8 @@ func childBench(m *Mesh) error {
 	return x.serve()
 }
 
-// benchExchange measures mesh and plain sockets in turn, from this process, rank 0, and reports the medians.
-// An empty step ends the other process at the end.
+// benchExchange measures mesh and plain sockets in turn, as rank 0, and reports the medians. An empty step
+// ends the other rank's serve at the end.
 func benchExchange(b *testing.B, m *Mesh) {
 	x, err := newExchanger(m)
 	if err != nil {

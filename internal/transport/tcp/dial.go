@@ -133,9 +133,10 @@ func (a attemptErrors) Error() string {
 
 func (a attemptErrors) Unwrap() []error { return a }
 
-// firstAnswer dials the addresses, each stagger after the one before, or at once after a failure.
-// It returns the first connection that passes the handshake up to the proof, and closes the others
-// without sending a proof. If none passes, the error holds the reason of each attempt.
+// firstAnswer dials the addresses, each stagger after the one before, or at once after a failure; t.wg counts
+// the goroutines of the attempts. It returns the first connection that passes the handshake up to the proof,
+// and closes the others without sending a proof. If none passes, or ctx or t.limit ends, the error holds the
+// reason of each attempt.
 func (t *target) firstAnswer(ctx context.Context) (attempt, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -230,9 +230,10 @@ func (m *Mesh) settleSlot(s *slot, from slotState, c *conn, err error) {
 	}
 }
 
-// accept takes an authenticated connection of a peer, or returns why not. If both ranks dial at
-// once, the lower rank's connection is used. After statusOK the mesh owns the connection, and the
-// slot holds the error if the welcome could not be sent.
+// accept takes an authenticated connection of a peer, or returns why not. If both ranks dial at once, the
+// lower rank's connection is used. After statusOK the mesh owns the connection, and the slot holds the error
+// if the welcome could not be sent. It runs on the goroutine of a handshake or of the caller of
+// Listener.Mesh; m.mu guards the slot.
 func (m *Mesh) accept(c *incoming) status {
 	if c.hello.size != m.size {
 		return statusSize
