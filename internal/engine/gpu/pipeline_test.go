@@ -17,8 +17,8 @@ import (
 // A submitter submits operations to one engine and records the calls of their functions.
 type submitter struct {
 	e    *Engine
-	seq  uint64 // number of the last submitted operation; belongs to the rank's goroutine
 	mu   sync.Mutex
+	seq  uint64    // number of the last submitted operation; belongs to the rank's goroutine
 	last uint64    // number of the last operation that was begun; guarded by mu
 	done []uint64  // numbers of the complete operations; guarded by mu
 	errs []error   // results of the complete operations; guarded by mu
