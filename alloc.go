@@ -25,8 +25,9 @@ type Memory[T Elem] struct {
 // on much larger sizes.
 const maxAlloc = min(1<<46, math.MaxInt)
 
-// Alloc returns n zeroed elements of shared memory. All ranks call it
-// together, with the same n; each gets its own elements.
+// Alloc returns n zeroed elements of shared memory. All ranks call it together, with the same n; each gets
+// its own elements. A negative or too large n is refused on this rank alone; any later error poisons the
+// Comm. Close of the Comm waits for an Alloc in progress, and the memory outlives the Comm.
 func Alloc[T Elem](ctx context.Context, c *Comm, n int) (*Memory[T], error) {
 	t := kernel.DType(TypeOf[T]())
 	if n < 0 || n > maxAlloc/t.Size() {

@@ -57,8 +57,9 @@ func TestBatch(t *testing.T) {
 	})
 }
 
-// TestBatchReuse starts one Batch many times. Other goroutines start other Batches
-// and make blocking calls, in the same way on all ranks.
+// TestBatchReuse starts one Batch many times. Then eight goroutines of each rank start other Batches and make
+// blocking calls; all of these calls are alike, so their order does not matter. once guards failed, which is
+// read after all goroutines have ended.
 func TestBatchReuse(t *testing.T) {
 	comms := local(t, 4, tutti.Config{})
 	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
@@ -107,7 +108,8 @@ func TestBatchReuse(t *testing.T) {
 	})
 }
 
-// TestGiveUpWait ends the wait for an operation; the operation itself continues.
+// TestGiveUpWait cancels the context of Wait, not of Start. Wait returns context.Canceled, the operation and
+// the Comm continue, and a second Wait gets the result. Rank 1 joins the operation only after that.
 func TestGiveUpWait(t *testing.T) {
 	comms := local(t, 2, tutti.Config{})
 	gaveUp := make(chan struct{})
@@ -143,8 +145,9 @@ func TestGiveUpWait(t *testing.T) {
 	}
 }
 
-// TestQueuedDeadline ends the context of an operation that is queued behind
-// another.
+// TestQueuedDeadline cancels the context of an operation that is queued behind another, while the other rank
+// makes no call. The whole group fails with ErrAborted, which names the queued operation; only rank 0 also
+// matches context.Canceled.
 func TestQueuedDeadline(t *testing.T) {
 	comms := local(t, 2, tutti.Config{})
 	errs := each(t, comms, func(ctx context.Context, c *tutti.Comm) error {
@@ -176,7 +179,8 @@ func TestQueuedDeadline(t *testing.T) {
 	}
 }
 
-// TestOrder has two ranks start the same operations in different orders.
+// TestOrder has two ranks start the same operations in different orders. Both ranks fail with ErrMismatch,
+// because the names differ.
 func TestOrder(t *testing.T) {
 	comms := local(t, 2, tutti.Config{})
 	errs := each(t, comms, func(ctx context.Context, c *tutti.Comm) error {
@@ -202,7 +206,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestMessagesOutsideTheOrder exchanges messages while a collective waits.
+// TestMessagesOutsideTheOrder receives a message on rank 0 while its Barrier waits for rank 1. Rank 1 enters
+// the Barrier only after its Send.
 func TestMessagesOutsideTheOrder(t *testing.T) {
 	comms := local(t, 2, tutti.Config{})
 	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
@@ -255,6 +260,8 @@ func TestWaitTwice(t *testing.T) {
 	}
 }
 
+// TestMessageErrors posts a Recv with another count than the Send: both ranks fail with ErrMismatch. Then the
+// receiver closes its Comm instead: the sender fails with ErrRankLost.
 func TestMessageErrors(t *testing.T) {
 	comms := local(t, 2, tutti.Config{})
 	errs := each(t, comms, func(ctx context.Context, c *tutti.Comm) error {

@@ -114,7 +114,8 @@ func BenchmarkAllReduceFloor(b *testing.B) {
 	}
 }
 
-// runBoth runs f for two ranks at the same time, and returns the longer duration.
+// runBoth runs f for two ranks at the same time, each on a goroutine that is locked to a thread, and returns
+// the longer duration.
 func runBoth(f func(r int)) time.Duration {
 	var ready, done sync.WaitGroup
 	start := make(chan struct{})
@@ -151,9 +152,8 @@ func unsynchronised(bufs *[2][]float32, r int) {
 	}
 }
 
-// BenchmarkStopTheWorld reports the longest stop of the world while two ranks run
-// AllReduce on 256 MiB and a third goroutine allocates memory and runs the garbage
-// collector.
+// BenchmarkStopTheWorld reports the longest stop of the world while two ranks run AllReduce on 256 MiB and
+// rank 2 runs the garbage collector until the others have called Barrier.
 func BenchmarkStopTheWorld(b *testing.B) {
 	const name = "/sched/pauses/total/gc:seconds"
 	read := func() *metrics.Float64Histogram {
@@ -213,8 +213,9 @@ func BenchmarkStopTheWorld(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkFailure reports the time from a failure's cause to the error on the last
-// of eight ranks, of which seven are blocked.
+// BenchmarkFailure reports the time from a failure's cause to the error on the last of eight ranks, of which
+// seven are blocked on goroutines of their own. The benchmark's goroutine is rank 0, which causes the
+// failure.
 func BenchmarkFailure(b *testing.B) {
 	const ranks = 8
 	for _, elems := range []int{1, 1 << 20} {

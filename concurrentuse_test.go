@@ -64,8 +64,8 @@ func TestShrinkDuringOperation(t *testing.T) {
 	}
 }
 
-// TestAbortWhileClosing has a Close wait for an operation that no other rank joins.
-// Abort ends both.
+// TestAbortWhileClosing has a goroutine in Close wait for an operation that no other rank joins. Abort fails
+// the operation with ErrAborted and lets Close return nil.
 func TestAbortWhileClosing(t *testing.T) {
 	c := local(t, 2, tutti.Config{Timeout: -1})[0]
 	w, err := c.Batch().Barrier().Start(context.Background())
@@ -135,9 +135,9 @@ func (s *observingDevice) Close() error {
 	return s.Engine.Close()
 }
 
-// TestCloseWaits closes a Comm while another goroutine uses its engine outside of
-// operations. Close must wait: between processes, the memory in use would be
-// unmapped.
+// TestCloseWaits closes a Comm while another goroutine uses its engine outside of operations. Close must
+// wait: between processes, the memory in use would be unmapped. observingDevice holds that goroutine until
+// the test closes hold, and sets early if the engine is closed before.
 func TestCloseWaits(t *testing.T) {
 	dup := func(ctx context.Context, c *tutti.Comm) error {
 		next, err := c.Dup(ctx)

@@ -84,8 +84,8 @@ var outside = []string{"golang.org/x/sys"}
 // Only internal/dl may, and what a CPU-only program uses may not reach that.
 const loader = "github.com/ebitengine/purego"
 
-// TestImports holds the direction of imports, and keeps C and loaders of
-// libraries out of programs that use no GPU.
+// TestImports checks the imports of every package on three architectures with checkImports: they point down
+// only, and keep C and loaders of libraries out of programs that use no GPU.
 func TestImports(t *testing.T) {
 	seen := 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -121,8 +121,8 @@ func nested(dir string) bool {
 	return len(files) > 0
 }
 
-// TestNoLoaderInCPUPrograms follows the imports of this package, and of the command
-// without GPUs, to their end.
+// TestNoLoaderInCPUPrograms follows the imports of this package, and of the command without GPUs, to their
+// end. It fails if they reach the loader of libraries.
 func TestNoLoaderInCPUPrograms(t *testing.T) {
 	ctx := build.Default
 	ctx.GOOS, ctx.GOARCH = "linux", "amd64"
@@ -187,6 +187,9 @@ func TestRootImports(t *testing.T) {
 	}
 }
 
+// checkImports reports each import of a package that is not in an allowed place: of this module, only
+// packages before it in layers; no C; other modules only if outside lists them. The loader is allowed in
+// internal/dl alone.
 func checkImports(t *testing.T, path string, pkg *build.Package) {
 	level := slices.Index(layers, path)
 	if level < 0 {

@@ -16,7 +16,9 @@ type driverWatch struct {
 
 func (w *driverWatch) end() { w.once.Do(func() { close(w.ended) }) }
 
-// watchDriver starts the Comm's driverWatch.
+// watchDriver starts the goroutine of the Comm's driverWatch. After the group has failed, it gives the driver
+// engine.AbandonAfter and 200 ms more, and then calls abandonOperations. It ends at once when w.end is
+// called.
 func (c *Comm) watchDriver() {
 	w := &driverWatch{ended: make(chan struct{})}
 	c.driver = w
@@ -38,8 +40,9 @@ func (c *Comm) watchDriver() {
 	}()
 }
 
-// abandonOperations fails the operations that are under way without waiting for the driver. Their
-// goroutines keep the memory that they use until the driver returns.
+// abandonOperations fails the operations that are under way without waiting for the driver. Their goroutines
+// keep the memory that they use until the driver returns. The goroutine of watchDriver calls it, after the
+// group has failed.
 func (c *Comm) abandonOperations() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// TestJoinEncryptsHosts has processes on two hosts join with only a secret, and
-// captures their traffic. A marker is visible in it only if encryption is off. A
-// process with another secret is refused.
+// TestJoinEncryptsHosts has processes on two hosts join with only a secret, and captures their traffic. A
+// marker is visible in it only if encryption is off. A process with another secret is refused, with an error
+// on both sides, and the job continues without it.
 func TestJoinEncryptsHosts(t *testing.T) {
 	self := proctest.Self(t)
 	n, err := netns.New(1, 2, false)

@@ -65,7 +65,9 @@ func all(t testing.TB, comms []*tutti.Comm, f func(ctx context.Context, c *tutti
 	}
 }
 
-// TestMismatch has one rank make another call than the others.
+// TestMismatch has rank 1 make another call than the other ranks, each rank on a goroutine of its own. Every
+// rank, also one whose own part was complete, fails with the same ErrMismatch, which names rank 1 and both
+// calls.
 func TestMismatch(t *testing.T) {
 	f32 := func(n int) tutti.Buffer { return tutti.Of(make([]float32, n)) }
 	i32 := func(n int) tutti.Buffer { return tutti.Of(make([]int32, n)) }
@@ -150,7 +152,8 @@ func TestMismatch(t *testing.T) {
 	}
 }
 
-// TestAbsentRank has one rank make no call.
+// TestAbsentRank has rank 2 make no call until the deadline of rank 0. All ranks fail with ErrTimeout that
+// names rank 2 and its last call; only rank 0 also matches context.DeadlineExceeded.
 func TestAbsentRank(t *testing.T) {
 	for _, elems := range []int{1, 100_000} {
 		errs := untilOthersCome("rank 2 has not arrived (rank 2 last called Barrier)", func(late time.Duration) []error {
@@ -203,7 +206,8 @@ func absentRank(t *testing.T, elems int, late time.Duration) []error {
 	})
 }
 
-// TestTimeout is TestAbsentRank with only the Config's timeout.
+// TestTimeout is TestAbsentRank with only the Config's timeout: no context ends, so no rank matches
+// context.DeadlineExceeded.
 func TestTimeout(t *testing.T) {
 	var waited time.Duration
 	errs := untilOthersCome("rank 1 has not arrived", func(late time.Duration) []error {
@@ -224,7 +228,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestCancel cancels one rank's context while the others wait.
+// TestCancel cancels rank 0's context while ranks 0 and 2 wait in Barrier. All ranks fail with ErrAborted;
+// only rank 0 also matches context.Canceled.
 func TestCancel(t *testing.T) {
 	comms := local(t, 3, tutti.Config{})
 	errs := each(t, comms, func(ctx context.Context, c *tutti.Comm) error {
@@ -246,6 +251,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestAbort calls Abort on rank 1 while the others wait in AllReduce. All ranks fail with ErrAborted and the
+// text of the reason; only rank 1 matches the reason itself. Later calls return the same error.
 func TestAbort(t *testing.T) {
 	comms := local(t, 3, tutti.Config{})
 	why := errors.New("the loss is not a number")
@@ -266,7 +273,8 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestClosedPeer has one rank close its Comm while the others continue.
+// TestClosedPeer has rank 2 close its Comm while the others continue. Its Close succeeds, and the other ranks
+// fail with ErrRankLost that lists rank 2.
 func TestClosedPeer(t *testing.T) {
 	for _, elems := range []int{1, 100_000} {
 		comms := local(t, 3, tutti.Config{})
@@ -291,8 +299,9 @@ func TestClosedPeer(t *testing.T) {
 	}
 }
 
-// TestWrongArguments makes every kind of invalid call on one rank while the others
-// are in the valid call, and then the valid call.
+// TestWrongArguments makes every kind of invalid call on rank 1 while the others are in a valid call. Rank 1
+// gets ErrInvalid or ErrNoDevicePath at once, and its following valid call succeeds on all ranks: a refusal
+// affects no other rank.
 func TestWrongArguments(t *testing.T) {
 	const n = 3
 	var x [12]float32
@@ -421,6 +430,8 @@ func TestWrongArguments(t *testing.T) {
 	}
 }
 
+// TestUseAfterClose checks that every call on a closed Comm returns ErrClosed and that a second Close and
+// Abort have no effect. It also checks that Local and Join refuse numbers of ranks out of range.
 func TestUseAfterClose(t *testing.T) {
 	c := local(t, 1, tutti.Config{})[0]
 	if err := c.Close(); err != nil {

@@ -163,7 +163,7 @@ func failureTexts() (lines []string) {
 	return lines
 }
 
-// disagreements are the facts of calls that differ.
+// disagreements returns the facts of calls that differ between ranks, in every shape that an engine reports.
 func disagreements() []engine.Facts {
 	reduce := engine.CallInfo{Fingerprint: engine.Fingerprint{Verb: engine.AllReduce, Type: kernel.Float32, ReduceOp: engine.Sum, Count: 4, Name: 2}, Name: "bias"}
 	barrier := engine.CallInfo{Fingerprint: engine.Fingerprint{Verb: engine.Barrier}}
@@ -224,7 +224,8 @@ func interruptions() (list []engine.Facts) {
 	return list
 }
 
-// localTexts are what goroutine ranks report.
+// localTexts returns the error that rank 0 of two goroutine ranks gets in each kind of failure. Rank 1 only
+// provokes the failure; its own error is ignored.
 func localTexts(t *testing.T) (lines []string) {
 	var device [16]byte // stands for memory of a device
 	bytes := func(n int) tutti.Buffer { return tutti.Of(make([]uint8, n)) }
@@ -327,7 +328,8 @@ var noUserSees = []string{
 	"internal/engine/enginetest",
 }
 
-// sourceTexts are the formats of errors in the source, by package.
+// sourceTexts returns the formats of errors in the source, by package, sorted and without duplicates. It
+// skips tests and the packages in noUserSees.
 func sourceTexts(t *testing.T) (lines []string) {
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -357,7 +359,8 @@ func sourceTexts(t *testing.T) (lines []string) {
 	return slices.Compact(lines)
 }
 
-// errorFormats are the formats in a node that makes an error.
+// errorFormats returns the formats in a syntax node that makes an error: calls such as errors.New and Errorf,
+// composite literals of facts, and values of fields named reason.
 func errorFormats(n ast.Node) (list []string) {
 	switch n := n.(type) {
 	case *ast.CallExpr:
@@ -407,7 +410,8 @@ func factsText(n *ast.CompositeLit) []string {
 	return nil
 }
 
-// literals are the texts that an expression is made of.
+// literals returns the constant texts of an expression: a literal, a sum of literals, or the format of a
+// Sprintf. It returns nil for any other expression.
 func literals(e ast.Expr) []string {
 	switch e := e.(type) {
 	case *ast.BasicLit:

@@ -22,6 +22,9 @@ func (c *Comm) Dump(w io.Writer) error {
 	return e.Encode(c.dump())
 }
 
+// dump copies the recorder's state, the queue and the first failure for a flight dump. Any goroutine may call
+// it. It holds c.mu only to read the queue, and counts as an active transfer while it reads the engine, so
+// that Close waits for it.
 func (c *Comm) dump() *recorder.Dump {
 	host, _ := os.Hostname() // for people
 	d := &recorder.Dump{

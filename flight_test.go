@@ -77,7 +77,8 @@ func TestNoDump(t *testing.T) {
 	}
 }
 
-// TestQueuedInDump checks that a dump contains queued operations and messages.
+// TestQueuedInDump checks that a dump contains queued operations and messages. The other rank makes no call,
+// so nothing completes until Abort ends all of it.
 func TestQueuedInDump(t *testing.T) {
 	comms := local(t, 2, tutti.Config{})
 	c := comms[0]
@@ -102,6 +103,8 @@ func TestQueuedInDump(t *testing.T) {
 	c.Abort(nil)
 }
 
+// TestStats checks the counters of two ranks after collectives, a Dup and messages, and the text of
+// WriteMetrics. Each rank's goroutine writes its own element of stats.
 func TestStats(t *testing.T) {
 	var stats [2]tutti.Stats
 	err := tutti.RunLocal(t.Context(), 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {

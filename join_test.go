@@ -19,7 +19,8 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// TestMain lets tests start this binary as a rank.
+// TestMain runs the tests, or one rank's body if TUTTI_TEST_RANK is set, because tests start this binary as a
+// rank. A body that fails is printed and makes the process exit with 1.
 func TestMain(m *testing.M) {
 	if os.Getenv("TUTTI_TEST_RANK") == "" {
 		os.Exit(m.Run())
@@ -64,8 +65,9 @@ func markerBody() error {
 	return errors.Join(c.AllReduce(ctx, tutti.Of(x), tutti.Max), c.Close())
 }
 
-// rankProcess is what a rank does: it joins, computes, makes groups, sends, and
-// leaves.
+// rankProcess is the body of one rank: it joins, computes, makes groups, sends, and leaves. The first error
+// ends it, and the process with exit code 1. Environment variables of the test select the rank and the
+// transport.
 func rankProcess() error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
@@ -157,7 +159,7 @@ func envNumber(name string) int {
 	return n
 }
 
-// TestJoin runs ranks as processes, over shared memory and over the network.
+// TestJoin runs rankProcess on 2 and 5 processes, over shared memory, over the network and over TLS.
 func TestJoin(t *testing.T) {
 	cert, key, err := tutti.NewJobCert(time.Hour)
 	if err != nil {
@@ -176,6 +178,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// startRanks starts n processes of this binary with env and waits for all. It reports each that fails, with
+// its output. All processes run until they exit on their own or the test's context ends.
 func startRanks(t *testing.T, n int, env []string) {
 	addr := proctest.FreeAddr(t)
 	var cmds []*exec.Cmd
@@ -198,6 +202,8 @@ func startRanks(t *testing.T, n int, env []string) {
 	}
 }
 
+// TestJoinErrors checks that Join refuses wrong Configs, and that rank 0 and rank 1 time out alone, each with
+// an *Error that says why. A Join without any option makes a group of one rank.
 func TestJoinErrors(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -233,8 +239,8 @@ func TestJoinErrors(t *testing.T) {
 	}
 }
 
-// TestJoinOptionsDiffer has ranks with different options. Join itself reports the
-// difference on all ranks.
+// TestJoinOptionsDiffer has rank 2 join with another option than ranks 0 and 1, each in a goroutine. Join
+// itself reports the difference on all ranks with ErrMismatch.
 func TestJoinOptionsDiffer(t *testing.T) {
 	errs := make([]error, 3)
 	errs[0] = syscall.EADDRINUSE
@@ -260,9 +266,9 @@ func TestJoinOptionsDiffer(t *testing.T) {
 	}
 }
 
-// TestJoinEncrypts has ranks join over addresses that are not on the loopback, with
-// only a secret. They encrypt, unless the Config says otherwise. A rank whose
-// setting differs from rank 0's gets an error.
+// TestJoinEncrypts has two ranks, each in a goroutine, join over addresses that are not on the loopback, with
+// only a secret. They encrypt, unless the Config says otherwise. If their settings differ, Join fails on both
+// ranks; rank 1 cancels rank 0 only after rank 0 has logged the refusal.
 func TestJoinEncrypts(t *testing.T) {
 	for _, plain := range [][2]bool{{false, false}, {true, true}, {true, false}, {false, true}} {
 		errs := [2]error{syscall.EADDRINUSE}

@@ -19,8 +19,9 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// startRanksFromEnv starts ranks as processes that find their rank in the
-// environment, and returns the output of each.
+// startRanksFromEnv starts ranks as processes that find their rank in the environment, and returns the output
+// and the exit error of each. It waits for all of them. Each process has a goroutine that writes only its own
+// elements of outs and errs.
 func startRanksFromEnv(t *testing.T, envs ...[]string) (outs []string, errs []error) {
 	t.Helper()
 	outs, errs = make([]string, len(envs)), make([]error, len(envs))
@@ -40,7 +41,8 @@ func startRanksFromEnv(t *testing.T, envs ...[]string) (outs []string, errs []er
 	return outs, errs
 }
 
-// TestJoinStore joins through a store like a launcher's, or like that of torchrun's agent.
+// TestJoinStore has three processes join through a store like a launcher's, or like that of torchrun's agent,
+// and checks that the store records each of them as joined.
 func TestJoinStore(t *testing.T) {
 	for name, plain := range map[string]bool{"launcher": false, "torchrun's agent": true} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +81,9 @@ func TestJoinStore(t *testing.T) {
 	}
 }
 
-// TestJoinStoreMissing starts a job without one rank, and with one rank twice.
+// TestJoinStoreMissing starts a job of three ranks without rank 2, with rank 1 twice, with a wrong secret and
+// with another size. Every process exits with an error that says why; the first rank 1 waits in a goroutine
+// until rank 0 times out. The store counts the two refused processes that know the secret.
 func TestJoinStoreMissing(t *testing.T) {
 	t.Parallel() // mostly waits
 	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Secret: []byte("secret"), Logger: slog.New(slog.DiscardHandler)})
@@ -132,7 +136,7 @@ func TestJoinStoreMissing(t *testing.T) {
 	}
 }
 
-// TestJoinAgain joins, leaves and joins again.
+// TestJoinAgain has two processes join, leave and join again, three times each, through one store.
 func TestJoinAgain(t *testing.T) {
 	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Secret: []byte("secret")})
 	if err != nil {
@@ -150,8 +154,8 @@ func TestJoinAgain(t *testing.T) {
 	}
 }
 
-// TestJoinReplaced kills a process that waits in Join, and starts another as the
-// same rank. A third, while the second lives, is refused with its name.
+// TestJoinReplaced starts a second process as a rank whose first process waits in Join: it is refused with
+// the first one's number. After the first is killed, three new processes join, and then three more.
 func TestJoinReplaced(t *testing.T) {
 	for name, plain := range map[string]bool{"launcher": false, "torchrun's agent": true} {
 		for _, victim := range []int{0, 1} {

@@ -14,8 +14,8 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// joinTwo joins two ranks on the loopback, runs do on each, closes them, and
-// returns the errors by rank.
+// joinTwo joins two ranks on the loopback, each in a goroutine, runs do on each, closes them, and returns the
+// errors by rank. It begins again with another port if another process has taken the free one.
 func joinTwo(t *testing.T, cfg tutti.Config, do func(ctx context.Context, c *tutti.Comm) error) (errs [2]error) {
 	errs[0] = syscall.EADDRINUSE
 	for errors.Is(errs[0], syscall.EADDRINUSE) { // another process may have taken the free port

@@ -14,8 +14,9 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// TestCycles makes and closes Comms ten thousand times, some of them after a
-// failure. Resource use at the end must be the same as after a tenth.
+// TestCycles makes and closes Comms ten thousand times, or makes groups of three ranks that stay, some of
+// them after a failure. Each rank has a goroutine per cycle. Resource use at the end must be the same as
+// after a tenth.
 func TestCycles(t *testing.T) {
 	cycles := 10_000
 	if testing.Short() || race.Enabled {
@@ -107,6 +108,8 @@ func (u usage) grown(early usage, cycles int) string {
 	return ""
 }
 
+// measure waits until the number of goroutines no longer changes, collects garbage, and returns the resources
+// that this process uses. Goroutines of other tests must not run meanwhile.
 func measure() usage {
 	// Goroutines that have completed may not have exited yet.
 	for before := -1; before != runtime.NumGoroutine(); {
@@ -125,7 +128,8 @@ func measure() usage {
 	return u
 }
 
-// TestNoAllocation counts the allocations of operations in the steady state.
+// TestNoAllocation counts the allocations of operations of two ranks in the last third of their runs. The
+// goroutine of rank 0 reads the counters, which count both ranks.
 func TestNoAllocation(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")

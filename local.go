@@ -9,8 +9,8 @@ import (
 	"github.com/tutti-go/tutti/internal/membership"
 )
 
-// Local returns the Comms of n ranks in this process, for n goroutines. The caller
-// closes each of them.
+// Local returns the Comms of n ranks in this process, for n goroutines. The caller closes each of them. If a
+// device cannot be attached, no Comm stays open.
 func Local(n int, cfg Config) ([]*Comm, error) {
 	if n < 1 || n > membership.MaxRanks {
 		return nil, &Error{Op: "Local", Cause: &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d ranks; the number must be 1 to %d", n, membership.MaxRanks)}}

@@ -30,7 +30,8 @@ import (
 	"github.com/tutti-go/tutti/launch"
 )
 
-// idleBody joins as the environment says, and waits until rank 0's input ends.
+// idleBody joins as the environment says, exchanges one message with the other rank, and waits in Barrier
+// until the test closes rank 0's standard input. Rank 1 waits in Barrier meanwhile.
 func idleBody() error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
@@ -90,7 +91,9 @@ func attackBody() error {
 // listeners wait for the peer to speak first.
 const attackTime = 3 * time.Second
 
-// attackData connects to a data listener with the constants of commit 28e183b.
+// attackData connects to a data listener as rank 0 of a job without a secret, with the protocol's constants
+// of commit 28e183b. It returns what happened as text; "LET IN" means that the listener accepted it.
+// attackTime bounds the attempt.
 func attackData(at string) string {
 	c, err := net.Dial("tcp", at)
 	if err != nil {
@@ -131,7 +134,8 @@ func attackData(at string) string {
 	return "LET IN"
 }
 
-// attackControl joins as rank 1, without a secret.
+// attackControl connects to rank 0's control listener as rank 1, with the proof of an empty secret. It
+// returns what happened as text; "LET IN" means that it was accepted. attackTime bounds the attempt.
 func attackControl(at string) string {
 	c, err := net.Dial("tcp", at)
 	if err != nil {
@@ -178,7 +182,7 @@ func attackControl(at string) string {
 	return "refused: " + f.Reason
 }
 
-// listeners returns the addresses of all listeners on a host of a network.
+// listeners returns the addresses of all TCP and UDP listeners on a host of a network, from /proc/net.
 func listeners(t *testing.T, n *netns.Network, host int) (list []netip.AddrPort) {
 	t.Helper()
 	for _, file := range []string{"tcp", "tcp6", "udp", "udp6"} {
@@ -209,9 +213,9 @@ func listeners(t *testing.T, n *netns.Network, host int) (list []netip.AddrPort)
 	return list
 }
 
-// TestLoopbackListeners runs jobs on one host without a secret. None of their
-// listeners may be reachable from another host. Each refuses a peer with the names
-// and keys of an earlier version.
+// TestLoopbackListeners runs jobs of two processes on one host without a secret. None of their listeners may
+// be reachable from another host. Each refuses a peer with the names and keys of an earlier version. The job
+// then ends without an error.
 func TestLoopbackListeners(t *testing.T) {
 	self := proctest.Self(t)
 	n, err := netns.New(2, 2, false)
@@ -284,8 +288,8 @@ func TestLoopbackListeners(t *testing.T) {
 	}
 }
 
-// attack attacks the listeners of two ranks from their own host, and from another
-// host.
+// attack attacks the listeners of two ranks from their own host at near, and from another host at far, by
+// processes of attackBody. No attack may succeed; from the other host no listener may be reachable.
 func attack(t *testing.T, n *netns.Network, self string, near, far []string) {
 	t.Helper()
 	from := func(host int, targets []string) string {
@@ -368,8 +372,9 @@ func TestLoopbackPassedOn(t *testing.T) {
 	}
 }
 
-// tunnelBody is one end of a tunnel: on the host of rank 1 it accepts connections
-// to rank 0's address, on the host of rank 0 it makes them.
+// tunnelBody is one end of a tunnel: on the host of rank 1 it accepts connections to rank 0's address, on the
+// host of rank 0 it makes them. Two goroutines copy each connection until one side closes it. The test kills
+// the process.
 func tunnelBody() error {
 	path, addr := os.Getenv("TUTTI_TEST_TUNNEL"), os.Getenv("TUTTI_TEST_ADDR")
 	listen, dial := [2]string{"unix", path}, [2]string{"tcp", addr}

@@ -34,10 +34,10 @@ type proc struct {
 	id    int
 	cmd   *exec.Cmd
 	in    interface{ Write([]byte) (int, error) }
-	lines chan string
+	lines chan string // output, by line; closed at its end
 
 	mu   sync.Mutex
-	text strings.Builder
+	text strings.Builder // all output; guarded by mu
 }
 
 func newProcessJob(t *testing.T, env ...string) *processJob {
@@ -55,7 +55,8 @@ func newProcessJob(t *testing.T, env ...string) *processJob {
 	return f
 }
 
-// start starts one more process.
+// start starts one more process. A goroutine reads its output until the process exits, and passes each line
+// to p.lines and to p.text, which p.mu guards. It closes p.lines at the end.
 func (f *processJob) start(env ...string) *proc {
 	f.t.Helper()
 	p := &proc{id: len(f.procs), lines: make(chan string, 10_000)}
@@ -95,7 +96,8 @@ func (f *processJob) ranks(n int) {
 	}
 }
 
-// expect waits for a line with a prefix, and returns the rest of the line.
+// expect waits for a line with a prefix, and returns the rest of the line; earlier lines are dropped. It
+// fails the test if the process ends first or deadline passes. Only the test's goroutine calls it.
 func (f *processJob) expect(p *proc, begin string) string {
 	f.t.Helper()
 	late := time.After(deadline)
@@ -195,8 +197,10 @@ func (f *processJob) checkSize(procs []*proc) {
 	}
 }
 
-// processJobBody is the main function of a process: it adds numbers, and continues
-// after each loss.
+// processJobBody is the main function of a process: it adds numbers, and after each loss shrinks the group
+// and continues. A goroutine passes the lines of standard input to asks; "give up" cancels the running
+// operation instead. The process ends when the job is told to stop, when Shrink fails, or with any error that
+// is not a loss, abort or timeout.
 func processJobBody() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*deadline)
 	defer cancel()
@@ -261,8 +265,9 @@ type moment struct {
 	step, total int64
 }
 
-// exchangeState exchanges the ids and the progress of all ranks. All ranks that
-// know the sum must have the same.
+// exchangeState exchanges the ids and the progress of all ranks of a new generation, and returns the sum of
+// the ids. New ranks take over the progress of the other ranks. It returns an error if the progress of the
+// other ranks differs.
 func (m *processJobRank) exchangeState() (ids int64, err error) {
 	mine := []int64{m.id + 1, m.step, m.total, 1}
 	if m.isNew {
@@ -292,7 +297,8 @@ func (m *processJobRank) exchangeState() (ids int64, err error) {
 	return ids, nil
 }
 
-// work runs steps until a rank was told to end the job.
+// work runs steps until a rank was told to end the job, and then returns nil. Each Grow replaces m.c. It
+// returns the error of a failed operation, after which processJobBody calls shrink.
 func (m *processJobRank) work() error {
 	for {
 		ids, err := m.exchangeState()
@@ -311,6 +317,10 @@ func (m *processJobRank) work() error {
 	}
 }
 
+// steps repeats an AllReduce that carries the ranks' numbers and requests, and checks the sum. It returns 0
+// when a rank was told to stop, and otherwise the number of processes to grow by; -1 means the processes that
+// already wait. It returns the error of a failed operation. The goroutine that reads standard input fills
+// m.asks.
 func (m *processJobRank) steps(ids int64) (grow int64, err error) {
 	for {
 		x := []int64{(m.step + 1) * (m.id + 1), 0, 0, 0}
@@ -345,7 +355,8 @@ func (m *processJobRank) steps(ids int64) (grow int64, err error) {
 	}
 }
 
-// check computes the sum again, from the ranks that were there in each step.
+// check computes the sum again, from the ranks that were there in each step, and returns an error if m.total
+// differs. A process that joined late checks nothing.
 func (m *processJobRank) check() error {
 	if os.Getenv("TUTTI_LATE") != "" { // it was not there from the beginning
 		return nil
@@ -363,8 +374,8 @@ func (m *processJobRank) check() error {
 	return nil
 }
 
-// shrink continues without the lost ranks, from the step that all remaining ranks
-// have completed.
+// shrink continues without the lost ranks, from the step that all remaining ranks have completed: it drops
+// later steps from m.history. It replaces m.c. An error means that this rank cannot continue.
 func (m *processJobRank) shrink() error {
 	if os.Getenv("TUTTI_TEST_DIES") == fmt.Sprint(m.id) {
 		return m.exitInShrink()

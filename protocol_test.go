@@ -11,9 +11,10 @@ import (
 	"github.com/tutti-go/tutti/store"
 )
 
-// TestFirstProtocolAddress checks that ranks of protocol 1, which exchange rank 0's
-// address as text under jobstore.Address(1), and ranks of this version reach each other
-// through a store. Otherwise neither could report the other's version.
+// TestFirstProtocolAddress checks that ranks of protocol 1, which exchange rank 0's address as text under
+// jobstore.Address(1), and ranks of this version reach each other through a store. Otherwise neither could
+// report the other's version. The test plays the rank of protocol 1; a goroutine is in Join until the test
+// cancels it.
 func TestFirstProtocolAddress(t *testing.T) {
 	const secret = "secret"
 	for _, rank := range []string{"0", "1"} {

@@ -55,7 +55,9 @@ func (q *queue) started() uint64 { return q.turn.Load() / numberOne }
 // can be submitted at once. Comm.mu is held.
 func (q *queue) deviceHasTurn() bool { return !q.onDevice.Empty() && !q.draining && !q.submitting }
 
-// do carries out one call. It runs on the caller's goroutine if no operation is before it.
+// do carries out one call and returns its number. It runs on the caller's goroutine if no operation is before
+// it, which then has the turn; otherwise through the queue. Wrong arguments are refused on this rank alone;
+// an error of the engine poisons the Comm.
 func (c *Comm) do(ctx context.Context, call *engine.Call) (uint64, error) {
 	if err := c.check(ctx, call); err != nil {
 		return 0, err
@@ -116,7 +118,8 @@ func (c *Comm) check(ctx context.Context, call *engine.Call) error {
 	return nil
 }
 
-// admit returns an error if the engine does not accept a call.
+// admit returns an error if the engine does not accept a call. The caller's goroutine runs it before the call
+// is numbered, so a refusal affects no other rank.
 func (c *Comm) admit(call *engine.Call) error {
 	if c.device != nil {
 		// A copy, so that the caller's call escapes to the heap only with a device.
@@ -262,7 +265,9 @@ func (c *Comm) deviceLaunched(t *task) {
 	c.lot.Wake(nil)
 }
 
-// deviceDone notes that the first task on the device is complete.
+// deviceDone notes that the first task on the device is complete, with the error err. It is the Done of a
+// DeviceOp: the device engine calls it in submission order, without c.mu. After the last task it lets host
+// operations begin.
 func (c *Comm) deviceDone(t *task, err error) {
 	q := &c.queue
 	c.mu.Lock()

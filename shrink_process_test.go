@@ -41,8 +41,8 @@ func TestJoinShrink(t *testing.T) {
 	}
 }
 
-// TestJoinShrinkTwice kills a second rank during Shrink, after the decision that it
-// continues: the new rank 0, for which the others wait, or another.
+// TestJoinShrinkTwice kills a second rank during Shrink, after the decision that it continues: the new rank
+// 0, for which the others wait, or another. The remaining ranks form the next generation and continue.
 func TestJoinShrinkTwice(t *testing.T) {
 	t.Parallel()
 	for _, second := range []int{0, 3} {
@@ -66,7 +66,8 @@ func TestJoinShrinkTwice(t *testing.T) {
 	}
 }
 
-// TestJoinShrinkStopped continues a stopped rank after the others have shrunk.
+// TestJoinShrinkStopped stops one rank with SIGSTOP and kills another. The others shrink without both. The
+// stopped rank, when it continues, cannot shrink, because it was left behind.
 func TestJoinShrinkStopped(t *testing.T) {
 	t.Parallel()
 	for name, stop := range map[string]int{"network": 0, "shared memory": 1} {
@@ -110,7 +111,8 @@ func TestJoinShrinkNoStore(t *testing.T) {
 	}
 }
 
-// TestJoinNoStore checks Shrink in a job without a store.
+// TestJoinNoStore calls Shrink in a job without a store: it returns ErrUnsupported, and the Comm stays
+// usable. Each rank is a goroutine.
 func TestJoinNoStore(t *testing.T) {
 	addr := proctest.FreeAddr(t)
 	errs := make(chan error, 2)
@@ -182,7 +184,9 @@ func TestJoinGrow(t *testing.T) {
 	}
 }
 
-// TestJoinLateErrors checks the errors of a process that is never admitted.
+// TestJoinLateErrors checks the errors of a late process without a store, and of one that no rank admits with
+// Grow: it times out and marks its ticket as withdrawn. A busy machine lets the timeout pass too early; the
+// test then repeats with a longer one.
 func TestJoinLateErrors(t *testing.T) {
 	_, err := tutti.Join(t.Context(), tutti.Config{Late: true})
 	if !errors.Is(err, tutti.ErrInvalid) || !strings.Contains(err.Error(), "TUTTI_STORE") {
@@ -211,8 +215,8 @@ func TestJoinLateErrors(t *testing.T) {
 	}
 }
 
-// TestGrowByNobody checks Grow when no process has arrived, or none waits any
-// longer. The Comm continues.
+// TestGrowByNobody calls Grow when no process has arrived, or none waits any longer. Grow returns the same
+// Comm, which continues; a negative count is ErrInvalid.
 func TestGrowByNobody(t *testing.T) {
 	f := newProcessJob(t)
 	t.Setenv("TUTTI_STORE", f.server.Addr().String())
@@ -242,8 +246,8 @@ func TestGrowByNobody(t *testing.T) {
 	}
 }
 
-// TestGrowDiffers checks Grow for a process with other options than the job: it
-// gets an error, and the job continues without it.
+// TestGrowDiffers has a late process with other options than the job join in a goroutine. It gets
+// ErrMismatch, and Grow returns a Comm without it.
 func TestGrowDiffers(t *testing.T) {
 	f := newProcessJob(t)
 	t.Setenv("TUTTI_STORE", f.server.Addr().String())

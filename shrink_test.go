@@ -14,8 +14,9 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// TestShrinkLocal has the goroutine ranks leave one after the other; the others
-// continue.
+// TestShrinkLocal has the goroutine ranks leave one after the other, until one remains. The others get
+// ErrRankLost, and Shrink returns the same number of completed operations on all of them. The goroutine of
+// each remaining rank writes its own element of next.
 func TestShrinkLocal(t *testing.T) {
 	comms := local(t, 5, tutti.Config{})
 	for len(comms) > 1 {
@@ -59,8 +60,8 @@ func TestShrinkLocal(t *testing.T) {
 	}
 }
 
-// TestShrinkQueue calls Shrink while operations are running and queued. All ranks
-// get the same number, and the operations up to it have correct results.
+// TestShrinkQueue calls Shrink while operations are running and queued. All ranks get the same number of
+// completed operations, and the operations up to it have succeeded. mu guards dones.
 func TestShrinkQueue(t *testing.T) {
 	comms := local(t, 4, tutti.Config{Patience: deadline})
 	var mu sync.Mutex
@@ -112,7 +113,9 @@ func TestShrinkExcluded(t *testing.T) {
 	}
 }
 
-// oneRankExcluded reports whether all ranks but rank 1 were in time.
+// oneRankExcluded has ranks 0 and 2 call Shrink while rank 1 waits until they are done. It reports whether
+// both were in time; then rank 1's Comm is poisoned and its Shrink returns ErrExcluded. patience is how long
+// Shrink waits for the missing rank.
 func oneRankExcluded(t *testing.T, patience time.Duration) bool {
 	t.Helper()
 	comms := local(t, 3, tutti.Config{Patience: patience})
@@ -158,7 +161,8 @@ func oneRankExcluded(t *testing.T, patience time.Duration) bool {
 	return !late.Load()
 }
 
-// TestShrinkGroup shrinks a group. The Comm that it was made from continues.
+// TestShrinkGroup closes one rank of a group made by Split. The other ranks of the group shrink it; the Comm
+// that it was made from is not affected.
 func TestShrinkGroup(t *testing.T) {
 	comms := local(t, 5, tutti.Config{})
 	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
@@ -187,7 +191,8 @@ func TestShrinkGroup(t *testing.T) {
 	})
 }
 
-// TestAgreeLocal calls Agree before and after a rank is lost.
+// TestAgreeLocal calls Agree before and after rank 2 closes its Comm. Agree returns true only if all
+// remaining ranks vote yes; the loss does not fail it.
 func TestAgreeLocal(t *testing.T) {
 	comms := local(t, 4, tutti.Config{})
 	ask := func(ctx context.Context, c *tutti.Comm, yes, want bool) error {
@@ -272,7 +277,8 @@ func TestAgreeRandomCancel(t *testing.T) {
 	}
 }
 
-// TestShrinkErrors checks calls that cannot be decided.
+// TestShrinkErrors checks the errors of Shrink, Grow and Agree with invalid arguments, without a store,
+// without other ranks, and after Close.
 func TestShrinkErrors(t *testing.T) {
 	comms := local(t, 2, tutti.Config{Timeout: 20 * time.Millisecond})
 	c := comms[0]

@@ -48,7 +48,8 @@ func (c *Comm) SplitHost(ctx context.Context) (*Comm, error) {
 	return c.Split(ctx, c.e.SameHost()[c.rank], c.rank)
 }
 
-// Dup returns a new Comm of the same ranks, which is independent of this one; see Split.
+// Dup returns a new Comm of the same ranks, which is independent of this one; see Split. All ranks must call
+// it. A failure while the ranks make the new Comm poisons this one. Close waits for a Dup in progress.
 func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	leave, err := c.stay("Dup")
 	if err != nil {

@@ -12,6 +12,8 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
+// TestSplit makes groups by color and key, a group of a group, and the ranks of the host. Aborting a Dup
+// fails only that Comm.
 func TestSplit(t *testing.T) {
 	comms := local(t, 7, tutti.Config{})
 	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
@@ -77,7 +79,8 @@ func TestSplit(t *testing.T) {
 	})
 }
 
-// TestComms uses different Comms of one rank from different goroutines.
+// TestComms uses four Comms of each rank, from a goroutine each. Each goroutine closes its Comm and sends one
+// error or nil.
 func TestComms(t *testing.T) {
 	const groups = 4
 	comms := local(t, 3, tutti.Config{})
@@ -111,6 +114,8 @@ func TestComms(t *testing.T) {
 	})
 }
 
+// TestAlloc checks that memory of Alloc can be used after Close of its Comm and freed twice. Ranks with
+// different sizes all fail with ErrMismatch; a negative size is ErrInvalid.
 func TestAlloc(t *testing.T) {
 	comms := local(t, 2, tutti.Config{})
 	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
@@ -148,6 +153,7 @@ func TestAlloc(t *testing.T) {
 	}
 }
 
+// TestValues checks ReduceValue with a named type, and GatherSlices with a different length on each rank.
 func TestValues(t *testing.T) {
 	type grams float64
 	comms := local(t, 3, tutti.Config{})
@@ -171,6 +177,8 @@ func TestValues(t *testing.T) {
 	})
 }
 
+// TestTypes checks TypeOf for every element type, the 16-bit conversions, Slice, and the texts of operators
+// and types.
 func TestTypes(t *testing.T) {
 	for _, test := range []struct{ got, want tutti.DType }{
 		{tutti.TypeOf[int8](), tutti.Int8Type},
@@ -202,6 +210,9 @@ func TestTypes(t *testing.T) {
 	}
 }
 
+// TestRunLocal checks what ends RunLocal: a function that returns an error aborts the other ranks and is the
+// result; one that calls runtime.Goexit counts as failed; one that returns nil early is lost to the ranks
+// that still wait.
 func TestRunLocal(t *testing.T) {
 	why := errors.New("no disk")
 	err := tutti.RunLocal(t.Context(), 4, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {

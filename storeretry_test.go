@@ -9,9 +9,9 @@ import (
 	"github.com/tutti-go/tutti"
 )
 
-// TestStoreRetry has the store close the connection during a request, as happens to
-// a process that was suspended while it connected. The client must send the request
-// again.
+// TestStoreRetry puts a forwarder between a rank and the store. The goroutine that accepts closes the first
+// connection during its request, as happens to a process that was suspended while it connected. The client
+// must send the request again, and Join and Grow succeed.
 func TestStoreRetry(t *testing.T) {
 	f := newProcessJob(t)
 	way, err := net.Listen("tcp", "127.0.0.1:0")

@@ -21,8 +21,9 @@ type verifier struct {
 	call [1]engine.Call
 }
 
-// verify compares the ranks' results of every verifyEvery-th operation that leaves equal results
-// on all ranks. The operation is complete.
+// verify compares the ranks' results of every verifyEvery-th operation that leaves equal results on all
+// ranks. The operation is complete. The goroutine that has the turn calls it and owns c.verifier. If results
+// differ, it fails the group with ErrCorrupt and returns the first cause.
 func (c *Comm) verify(ctx context.Context, seq uint64, calls []engine.Call) error {
 	v := c.verifier
 	equal := false

@@ -64,8 +64,8 @@ var verifyOps = map[string]func(ctx context.Context, c *tutti.Comm) error{
 	},
 }
 
-// runVerified runs the given number of operations on all ranks. It returns their
-// errors and how many operations each completed.
+// runVerified runs the given number of operations on all ranks, a goroutine for each. A rank stops at its
+// first error. It returns the errors and the number of completed operations, by rank.
 func runVerified(t *testing.T, ranks, ops int, cfg tutti.Config, op func(context.Context, *tutti.Comm) error) ([]error, []int) {
 	t.Helper()
 	comms, err := tutti.Local(ranks, cfg)
@@ -92,6 +92,9 @@ func runVerified(t *testing.T, ranks, ops int, cfg tutti.Config, op func(context
 	return errs, did
 }
 
+// TestVerify lets corruptingDevice flip a bit in rank 1's results from some operation on. With Verify all
+// ranks fail with ErrCorrupt at the next operation that is compared, and of three ranks the error names rank
+// 1. Without Verify nothing is noticed.
 func TestVerify(t *testing.T) {
 	for name, op := range verifyOps {
 		t.Run(name, func(t *testing.T) {

@@ -123,7 +123,8 @@ func (c *Comm) waitLaunched(work Work) error {
 	return err
 }
 
-// waitFor waits until a Work is complete.
+// waitFor waits until a Work is complete, on the caller's goroutine. The end of ctx ends the wait, not the
+// operation. c.mu guards only the list of reusable waiters.
 func (c *Comm) waitFor(ctx context.Context, work Work) error {
 	onDevice := c.device != nil && work.seq != 0
 	if onDevice {

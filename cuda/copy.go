@@ -74,6 +74,8 @@ func (s *Slice[T]) Copy(src *Slice[T]) error { return s.copy(nil, false, src) }
 // CopyOn submits Copy to a stream, which must be on s's device.
 func (s *Slice[T]) CopyOn(st *Stream, src *Slice[T]) error { return s.copy(st, true, src) }
 
+// copy enqueues a copy of src in the order of st, or waits for the copy if on is false. Slices on two devices
+// are copied between the devices. Both memories are read-locked meanwhile, so that neither is freed.
 func (s *Slice[T]) copy(st *Stream, on bool, src *Slice[T]) error {
 	if src == nil || src.n != s.n {
 		return invalid("the slices differ in length")

@@ -267,6 +267,8 @@ func (d *Device) EnableAccess(peer *Device) error { return d.setAccess(peer, tru
 // DisableAccess undoes EnableAccess. It does nothing if access is not enabled.
 func (d *Device) DisableAccess(peer *Device) error { return d.setAccess(peer, false) }
 
+// setAccess lets kernels on d access the memory of peer, or ends that. Access that is already as requested is
+// no error.
 func (d *Device) setAccess(peer *Device, on bool) error {
 	if peer == nil || peer.handle == d.handle {
 		return invalid("peer access needs two different devices")

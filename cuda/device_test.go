@@ -17,6 +17,7 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
+// TestDevice checks that the properties of device 0 are plausible.
 func TestDevice(t *testing.T) {
 	ok(t, cuda.Available())
 	d := open(t, 0)
@@ -88,6 +89,8 @@ func TestCurrentContextIsLeftAlone(t *testing.T) {
 	ok(t, drv.CtxPop())
 }
 
+// TestCloseBeforeWhatWasMade closes a device before the objects made on it. They stay usable, the last one to
+// be freed releases the context, and the device makes no new objects.
 func TestCloseBeforeWhatWasMade(t *testing.T) {
 	c := fake(t)
 	before := c.AllLive()
@@ -229,6 +232,8 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
+// busy uses a stream and memory of a device and checks the contents, as one of several goroutines. It returns
+// the first error.
 func busy(d *cuda.Device, v int32) error {
 	st, err := d.NewStream()
 	if err != nil {

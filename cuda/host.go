@@ -100,8 +100,8 @@ func (p *Pinned) DevicePointer() (uintptr, error) {
 	return ptr, public(err)
 }
 
-// Unpin ends the pinning. No copy to or from the memory may be in progress. Further
-// calls of Unpin do nothing.
+// Unpin ends the pinning. No copy to or from the memory may be in progress. Further calls of Unpin do
+// nothing, also after an error. It may be called concurrently.
 func (p *Pinned) Unpin() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -56,8 +56,8 @@ func sizeOf[T Elem](n int) (uintptr, error) {
 	return uintptr(n) * unsafe.Sizeof(t), nil
 }
 
-// newMemory makes a Memory from the address that f allocates. It does not call f for
-// zero bytes.
+// newMemory makes a Memory from the address that f allocates. It does not call f for zero bytes. If f fails,
+// the device is released again.
 func newMemory(d *Device, bytes uintptr, f func() (uintptr, error)) (*Memory, error) {
 	if err := d.retain(); err != nil {
 		return nil, err
@@ -74,7 +74,8 @@ func newMemory(d *Device, bytes uintptr, f func() (uintptr, error)) (*Memory, er
 	return m, nil
 }
 
-// free frees the memory with f. Further calls do nothing.
+// free frees the memory with f, after all calls that use it have returned. The device is released even if f
+// fails. Further calls do nothing, also for foreign memory.
 func (m *Memory) free(f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

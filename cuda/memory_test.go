@@ -9,6 +9,8 @@ import (
 	"github.com/tutti-go/tutti/cuda"
 )
 
+// roundTrip copies elements of type T to the device, fills a part with v, copies them on the device and back,
+// and compares them.
 func roundTrip[T cuda.Elem](t *testing.T, d *cuda.Device, v T) {
 	t.Helper()
 	const n = 1000
@@ -65,7 +67,8 @@ func TestEmpty(t *testing.T) {
 	}
 }
 
-// TestBadInput holds that wrong arguments are errors before CUDA is called.
+// TestBadInput checks that wrong arguments, freed memory and closed objects are errors before CUDA is called:
+// the fake GPU counts no call.
 func TestBadInput(t *testing.T) {
 	c, d := fake(t), open(t, 0)
 	s, err := cuda.Alloc[int32](d, 10)
@@ -145,6 +148,7 @@ func TestBadInput(t *testing.T) {
 
 func second[V any](_ V, err error) error { return err }
 
+// TestWrap wraps a part of allocated memory as another type. Free of the wrapper ends only the wrapper.
 func TestWrap(t *testing.T) {
 	d := open(t, 0)
 	s, err := cuda.Alloc[int32](d, 100)
@@ -161,6 +165,7 @@ func TestWrap(t *testing.T) {
 	}
 }
 
+// TestPinned copies through pinned host memory, and pins a mapping. Unpin may be called twice.
 func TestPinned(t *testing.T) {
 	d := open(t, 0)
 	h, err := cuda.AllocHost[int32](d, 1000)
@@ -213,6 +218,8 @@ func TestOn(t *testing.T) {
 	}
 }
 
+// TestPool allocates from the default pool and from a pool, in the order of a stream. FreeOn and Free may be
+// called more than once, and a closed pool refuses allocations.
 func TestPool(t *testing.T) {
 	d := open(t, 0)
 	st := closing(t, must(d.NewStream())(t), nil)
@@ -236,6 +243,8 @@ func TestPool(t *testing.T) {
 	ok(t, st.Synchronize())
 }
 
+// TestBetweenDevices copies memory between two devices with peer access. Enabling or disabling the access
+// twice is no error.
 func TestBetweenDevices(t *testing.T) {
 	a, b := open(t, 0), open(t, 1)
 	if !must(a.CanAccess(b))(t) {

@@ -78,8 +78,8 @@ func (d *Device) WrapStream(handle uintptr) (*Stream, error) {
 	return &Stream{dev: d, handle: handle, foreign: true}, nil
 }
 
-// Close destroys the stream. Work that is in it still completes. Further calls of Close
-// do nothing.
+// Close destroys the stream. Work that is in it still completes. Further calls of Close do nothing. s.mu
+// makes a concurrent Close wait.
 func (s *Stream) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

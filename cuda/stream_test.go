@@ -64,6 +64,8 @@ func TestWriteValue(t *testing.T) {
 	}
 }
 
+// TestWaitGivesUp waits for a stream and an event that a word of host memory holds back: both waits end with
+// the context. After the word is set, the same waits succeed.
 func TestWaitGivesUp(t *testing.T) {
 	d := open(t, 0)
 	st := closing(t, must(d.NewStream())(t), nil)
@@ -102,6 +104,8 @@ func TestTimer(t *testing.T) {
 	}
 }
 
+// TestWrapStream uses a foreign stream and the legacy stream. Close ends only the wrapper, and a stream of
+// another device is refused.
 func TestWrapStream(t *testing.T) {
 	d := open(t, 0)
 	st := closing(t, must(d.NewStream())(t), nil)
@@ -122,6 +126,7 @@ func TestWrapStream(t *testing.T) {
 	}
 }
 
+// TestCapturing checks that Capturing is true exactly while a stream is captured into a graph.
 func TestCapturing(t *testing.T) {
 	d := open(t, 0)
 	st := closing(t, must(d.NewStream())(t), nil)
@@ -165,6 +170,7 @@ func TestStrictDriver(t *testing.T) {
 	}
 }
 
+// TestOrderingDoesNotAllocate checks that Record, WaitEvent and Done allocate nothing.
 func TestOrderingDoesNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("under the race detector pools drop what they are given")

@@ -59,8 +59,8 @@ func TestBursts(t *testing.T) {
 	}))
 }
 
-// TestBurstFails makes an operation in the middle of a burst hang. The earlier operations complete;
-// it and the later ones fail with the same cause.
+// TestBurstFails makes an operation in the middle of a burst hang on rank 0, which then calls Abort. The
+// earlier operations complete; the one that hangs and the later ones fail with the same cause on both ranks.
 func TestBurstFails(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")

@@ -17,8 +17,9 @@ import (
 
 func store(word *uint32, v uint32) { atomic.StoreUint32(word, v) }
 
-// hang runs a collective whose kernel hangs on one rank, and checks each rank's error. It calls then
-// when the fault has occurred. It lengthens a short timeout if the ranks do not get that far.
+// hang runs a collective whose kernel hangs on one rank, and checks each rank's error with check. A goroutine
+// of rank 1 calls then when the fault has occurred. hang lengthens a short timeout if the ranks do not get
+// that far.
 func hang(t *testing.T, cfg tutti.Config, then func(r *rank), check func(r *rank, err error) bool) {
 	t.Helper()
 	if control == nil {
@@ -39,6 +40,9 @@ func hang(t *testing.T, cfg tutti.Config, then func(r *rank), check func(r *rank
 	}
 }
 
+// tryHang is one attempt of hang, on three ranks. Rank 0 makes its next kernel hang; a goroutine of rank 1
+// waits for the fault and calls then. Each rank passes its error to check and makes a second call, which must
+// return the same error. It returns the first error of a rank.
 func tryHang(t *testing.T, cfg tutti.Config, then func(r *rank), check func(r *rank, err error) bool) error {
 	t.Helper()
 	fired := control.Fired()
@@ -88,7 +92,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// TestKernelFails makes a device fail in the middle of a collective.
+// TestKernelFails makes a device fail in the middle of a collective on rank 0: both ranks return ErrAborted.
 func TestKernelFails(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -112,7 +116,8 @@ func TestKernelFails(t *testing.T) {
 	}
 }
 
-// TestInitFails makes the communicator fail on one rank.
+// TestInitFails lets the making of the communicator fail or hang on one rank; see initFails. It repeats with
+// longer timeouts until the fault occurs.
 func TestInitFails(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -131,6 +136,9 @@ func TestInitFails(t *testing.T) {
 	}
 }
 
+// initFails lets ncclCommInitRankConfig fail with code on rank 0 of two ranks. Every rank's AllReduce must
+// return ErrAborted or ErrTimeout. If the fault did not occur before the timeout, it reports nothing, and the
+// caller tries again.
 func initFails(t *testing.T, timeout time.Duration, code int) {
 	t.Helper()
 	fired := control.Fired()
@@ -155,7 +163,8 @@ func initFails(t *testing.T, timeout time.Duration, code int) {
 	}
 }
 
-// TestLeft closes a rank before the others have completed an operation that needs it.
+// TestLeft closes rank 2 before the others have completed an operation that needs it: they fail with
+// ErrRankLost that lists rank 2.
 func TestLeft(t *testing.T) {
 	ok(t, run(t, 3, tutti.Config{}, func(ctx context.Context, r *rank) error {
 		// A rank may still be in the first operation when another one fails in the second.

@@ -68,8 +68,9 @@ func Devices(ordinals ...int) tutti.Device {
 	})
 }
 
-// Attach implements tutti.Device. It wraps a rank's engine in one that also serves the
-// device. Package tutti calls it.
+// Attach implements tutti.Device. It wraps a rank's engine in one that also serves the device, which then
+// owns the engine. Without NCCL or the device it returns an error, and the engine stays the caller's. Package
+// tutti calls it.
 func (c choice) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine, error) {
 	ordinal, err := c.ordinal(e, opt.Before)
 	if err != nil {

@@ -25,6 +25,8 @@ func TestBothKinds(t *testing.T) {
 	}
 }
 
+// bothKinds runs operations on device memory and on host memory on n ranks: alone, in one Batch, and on a
+// Comm made by Split. It checks all results.
 func bothKinds(t *testing.T, n int, cfg tutti.Config) {
 	sum := float32(n * (n + 1) / 2)
 	ok(t, run(t, n, cfg, func(ctx context.Context, r *rank) error {
@@ -50,7 +52,8 @@ func bothKinds(t *testing.T, n int, cfg tutti.Config) {
 	}))
 }
 
-// TestRefused makes invalid calls: the Comm stays usable.
+// TestRefused makes invalid calls on both ranks. Each returns ErrInvalid without affecting the other rank,
+// and the Comm stays usable.
 func TestRefused(t *testing.T) {
 	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
 		host := tutti.Of(make([]float32, 100))
@@ -148,6 +151,9 @@ func TestStreamOrder(t *testing.T) {
 	}
 }
 
+// streamOrder starts collectives in the order of a stream that waits for the word hold, and checks that each
+// uses the values that were in the stream before it. The rank's goroutine sets hold after the start; with
+// host staging it sets it before, because Start waits for the stream there.
 func streamOrder(t *testing.T, cfg tutti.Config) {
 	const ranks, rounds = 2, 20
 	ok(t, run(t, ranks, cfg, func(ctx context.Context, r *rank) error {
@@ -238,7 +244,9 @@ func TestCapture(t *testing.T) {
 	}))
 }
 
-// TestStreamGoesOn makes a collective fail: the stream does not wait for it.
+// TestStreamGoesOn has two goroutines of rank 0 start operations in the order of a stream, for which rank 1
+// never calls. Cancelling them fails the group, both calls of Start return ErrAborted, and the stream does
+// not wait for the operations.
 func TestStreamGoesOn(t *testing.T) {
 	err := run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
 		s, err := r.dev.NewStream()

@@ -121,8 +121,8 @@ func TestAheadOfMismatch(t *testing.T) {
 	}
 }
 
-// TestAheadOfFailure makes the first of several submitted operations hang. All of them fail with the
-// same cause, their streams continue, and the dump names the operations in flight.
+// TestAheadOfFailure makes the first of several submitted operations hang on rank 0, which calls Abort when
+// all are in flight. All of them fail with the same cause on both ranks, and their streams continue.
 func TestAheadOfFailure(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -174,8 +174,8 @@ func TestAheadOfFailure(t *testing.T) {
 	}))
 }
 
-// awaitInFlight waits until the fault has occurred and all operations are submitted to the device, none
-// of them complete.
+// awaitInFlight polls the rank's dump until the fault has occurred and want operations are submitted to the
+// device, none of them complete. It returns an error if ctx ends first or the stream does not wait.
 func awaitInFlight(ctx context.Context, r *rank, s *cuda.Stream, fired, want int) error {
 	for {
 		var dump bytes.Buffer

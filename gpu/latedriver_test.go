@@ -31,6 +31,9 @@ func TestLateDriver(t *testing.T) {
 	}
 }
 
+// lateDriver runs TestLateDriver on two ranks, each in a goroutine. Rank 0's ncclSend hangs in a goroutine of
+// its own until the test calls control.Release, after Close has returned with an error. If blocking is set,
+// that goroutine makes a blocking call, otherwise a Batch.
 func lateDriver(t *testing.T, blocking bool) {
 	t.Cleanup(control.Reset)
 	before := control.AllLive()

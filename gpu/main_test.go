@@ -49,8 +49,9 @@ type rank struct {
 	x   *cuda.Slice[float32] // a hundred elements, each the rank's number plus one
 }
 
-// run runs a program on n ranks, each with its own device, and checks that nothing stays allocated on
-// the devices.
+// run runs a program on n ranks, each on a goroutine with its own device, and returns the first error;
+// RunLocal then aborts the other ranks. It checks that nothing stays allocated on the devices. It skips the
+// test if there are fewer devices.
 func run(t *testing.T, n int, cfg tutti.Config, program func(ctx context.Context, r *rank) error) error {
 	t.Helper()
 	devices, err := cuda.Devices()

@@ -11,8 +11,9 @@ import (
 	"github.com/tutti-go/tutti/gpu"
 )
 
-// TestShrink continues without a rank, with a new communicator. Each rank keeps its device, whatever
-// its new number is.
+// TestShrink continues without rank 1, with a new communicator. Each rank keeps its device, whatever its new
+// number is. Rank 1 closes its Comm only after all ranks have returned from their first operation; the
+// WaitGroup first counts them.
 func TestShrink(t *testing.T) {
 	const ranks = 3
 	var first sync.WaitGroup // the ranks in their first operation

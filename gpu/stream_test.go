@@ -26,6 +26,10 @@ func TestStreamFirst(t *testing.T) {
 	}
 }
 
+// streamFirst is one case of TestStreamFirst with n ranks. Each rank has a goroutine that runs churn until
+// the rank's function returns; allocated counts its allocations. The last rank starts its operation only
+// after the other ranks' counters have advanced. If keep is not set, each stream is closed after its
+// operation.
 func streamFirst(t *testing.T, n int, verb string, keep bool) {
 	const streams = 8
 	allocated := make([]atomic.Int64, n) // allocations of each rank's goroutine

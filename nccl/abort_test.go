@@ -12,8 +12,8 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// TestAbort aborts a collective that waits for a rank that never comes, from another goroutine, on
-// blocking and nonblocking communicators. The process stays usable.
+// TestAbort aborts a collective that waits for a rank that never comes, from four goroutines, on blocking and
+// nonblocking communicators. Later calls return ErrAborted, and the process can make new communicators.
 func TestAbort(t *testing.T) {
 	fake(t)
 	clean(t)
@@ -43,7 +43,8 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestCloseAndAbort calls both at the same time: the handle is freed once.
+// TestCloseAndAbort calls Close, Abort and AsyncError of each communicator from four goroutines at the same
+// time. The handle is freed exactly once, and no call fails.
 func TestCloseAndAbort(t *testing.T) {
 	c := fake(t)
 	clean(t)
@@ -82,7 +83,9 @@ func TestAbortWaitsForCalls(t *testing.T) {
 	t.Error("in 20 tries the first Abort took a second, or the machine did")
 }
 
-// abortWaits reports whether all steps happened within abortGrace.
+// abortWaits aborts a communicator while a goroutine hangs in ncclAllReduce. Abort gives up at the end of its
+// context with ErrBusy, and NCCL is not called meanwhile; it aborts once the call has returned. It reports
+// whether all steps happened within abortGrace; the caller repeats it otherwise.
 func abortWaits(t *testing.T, c *fakegpu.Control) bool {
 	w := newWorld(t, 2, nccl.Config{})
 	fired, aborts := c.Fired(), c.Calls("ncclCommAbort")
@@ -166,7 +169,8 @@ func TestAbortOfStuckCall(t *testing.T) {
 	}
 }
 
-// TestAbortHangs makes ncclCommAbort hang: the caller does not hang.
+// TestAbortHangs makes ncclCommAbort hang. AbortAll returns ErrStarted when its context ends; the abort's
+// goroutine stays in NCCL and completes after Release.
 func TestAbortHangs(t *testing.T) {
 	c := fake(t)
 	clean(t)
@@ -185,8 +189,8 @@ func TestAbortHangs(t *testing.T) {
 	ok(t, nccl.AbortAll(t.Context(), w.comms...))
 }
 
-// TestAsyncError makes a collective fail on the device: AsyncError returns the error, Close aborts, and
-// the process stays usable.
+// TestAsyncError makes a collective fail on the device: AsyncError and the next call return the error, Close
+// aborts the communicator, and the process can make new ones.
 func TestAsyncError(t *testing.T) {
 	c := fake(t)
 	clean(t)
@@ -215,7 +219,8 @@ func TestAsyncError(t *testing.T) {
 	w.works(t, w.init(t, nccl.Config{}))
 }
 
-// TestMismatch makes ranks call different operations, which the fake GPU reports.
+// TestMismatch makes ranks call different operations, which the fake GPU reports as an asynchronous error of
+// one of them. Both communicators can be aborted.
 func TestMismatch(t *testing.T) {
 	fake(t)
 	clean(t)
@@ -233,8 +238,8 @@ func TestMismatch(t *testing.T) {
 	ok(t, nccl.AbortAll(t.Context(), w.comms...))
 }
 
-// TestAbortWhileSplitting aborts communicators while children are made from them, after various times:
-// no child is left.
+// TestAbortWhileSplitting aborts communicators while a goroutine of each rank makes a child from them, after
+// various times. Split returns a child or an error, and in the end no child is left.
 func TestAbortWhileSplitting(t *testing.T) {
 	c := fake(t)
 	before := c.AllLive()

@@ -107,8 +107,9 @@ func (c *Comm) Abort(ctx context.Context) error {
 	return c.awaitEnd(ctx)
 }
 
-// AbortAll aborts several communicators at the same time: in NCCL, the abort of one
-// communicator may wait for the abort of another.
+// AbortAll aborts several communicators at the same time: in NCCL, the abort of one communicator may wait for
+// the abort of another. It waits for all of them until ctx ends; the aborts then continue on their
+// goroutines. It is refused inside a Group.
 func AbortAll(ctx context.Context, comms ...*Comm) error {
 	for _, c := range comms {
 		if c != nil {

@@ -108,7 +108,9 @@ func (c *Comm) join(what string) (use, error) {
 	return c.joinSlow(what)
 }
 
-// joinSlow is the slow path of join: another call may be in progress, or a group open.
+// joinSlow is the slow path of join: another call may be in progress, or a group open. In a group it locks
+// the goroutine to its thread until leave, and the group keeps the communicator. After an error the goroutine
+// is not locked.
 func (c *Comm) joinSlow(what string) (use, error) {
 	if c == nil {
 		return use{}, invalid("no communicator")
@@ -178,7 +180,8 @@ func (c *Comm) leave(u use) {
 	u.unlock()
 }
 
-// finish ends a call after NCCL returned err, and returns the call's error.
+// finish ends a call after NCCL returned err, releases the communicator, and returns the call's error. A
+// nonblocking communicator is waited for, except in a group, whose end waits.
 func (c *Comm) finish(u use, err error) error {
 	if u.fast && err == nil && !c.nonBlocking {
 		c.giveFast()

@@ -29,7 +29,7 @@ var kinds = []kind{
 	{nccl.Float64, math.Float64bits, math.Float64frombits},
 }
 
-// put allocates device memory that holds numbers as elements of a type.
+// put allocates device memory that holds numbers as elements of a type. The caller frees the slice.
 func put(r *rank, k kind, numbers []float64) (*cuda.Slice[uint8], nccl.Buffer, error) {
 	size := k.t.Size()
 	host := make([]uint8, len(numbers)*size)
@@ -67,6 +67,7 @@ var opList = []nccl.Op{nccl.Sum, nccl.Prod, nccl.Max, nccl.Min, nccl.Avg}
 // value returns element i of rank r's contribution. It is small, so that results fit into every type.
 func value(r, i int) float64 { return float64((i+r)%3 + 1) }
 
+// reference returns element i of the reduction of value over n ranks.
 func reference(op nccl.Op, n, i int) float64 {
 	x := value(0, i)
 	for r := 1; r < n; r++ {

@@ -17,6 +17,8 @@ func Example() {
 	// <nil>
 }
 
+// sumOverDevices adds a slice over n devices, all from this goroutine: Group starts the ranks' AllReduces as
+// one operation. It frees everything before it returns, also after an error.
 func sumOverDevices(ctx context.Context, n int) error {
 	lib, err := nccl.Load("")
 	if err != nil {

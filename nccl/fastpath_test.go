@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// TestTurns takes a communicator from many goroutines, on the fast path and on the other. Only one has it
-// at a time, and none after Close. The counters are guarded by taking the communicator alone.
+// TestTurns takes a communicator from four goroutines, on the fast path and on the other. Only one has it at
+// a time, and none after Close. No lock guards the counters, so the race detector reports two goroutines that
+// have the communicator at once.
 func TestTurns(t *testing.T) {
 	c := &Comm{lib: &Library{}, state: open}
 	c.changed.L = &c.mu

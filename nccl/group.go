@@ -26,7 +26,8 @@ func (l *Library) current() *group {
 	return l.groups[thread()]
 }
 
-// add adds a communicator, which the group has taken.
+// add adds a communicator that the current call has taken; the group keeps it until its end. It is called on
+// the thread of the group. If the device cannot be made current, the communicator is released again.
 func (g *group) add(c *Comm) error {
 	for _, have := range g.comms {
 		if have == c {
@@ -71,6 +72,9 @@ func (l *Library) Simulate(f func() error) (time.Duration, error) {
 	return l.group(f, true)
 }
 
+// group is Group, or Simulate if simulate is set. It locks the goroutine to its thread, because the open
+// group belongs to the thread. If f fails or panics, or a call in it was refused, end starts no operation. A
+// nested group only calls f.
 func (l *Library) group(f func() error, simulate bool) (estimate time.Duration, err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -103,7 +107,9 @@ func (l *Library) group(f func() error, simulate bool) (estimate time.Duration, 
 	return 0, err
 }
 
-// end ends a group. A spoilt group ends without starting anything.
+// end ends a group, on its thread, and releases its communicators. A spoilt group ends without starting
+// anything. For nonblocking communicators it waits until each has started its operations, and returns the
+// first error.
 func (l *Library) end(g *group, spoilt, simulate bool) (estimate time.Duration, err error) {
 	for _, c := range g.comms {
 		c.mu.Lock()

@@ -89,7 +89,8 @@ func TestHoldFails(t *testing.T) {
 	w.works(t, w.comms)
 }
 
-// TestHoldAborted aborts while the first of three calls is in NCCL: the others are not made.
+// TestHoldAborted aborts on one goroutine while another, in Flush, is in NCCL with the first of three calls.
+// The other two calls are not made, and Flush and all later calls return ErrAborted.
 func TestHoldAborted(t *testing.T) {
 	c := fake(t)
 	clean(t)

@@ -144,8 +144,8 @@ func (l *Library) create(ctx context.Context, what string, d *cuda.Device, paren
 	return c, nil
 }
 
-// make makes the call, and waits if NCCL continues it after returning. It gives up the
-// wait when unwanted is set.
+// make makes the call, and waits if NCCL continues it after returning. It runs on a goroutine that its caller
+// may leave when the context ends: that sets unwanted, which ends the wait. After an error no handle is left.
 func (c *Comm) make(parent *Comm, absent bool, unwanted *atomic.Bool, call func() error) error {
 	err := c.dev.Do(call)
 	if err != nil && !errors.Is(err, ncclsys.ErrInProgress) {
@@ -201,8 +201,8 @@ func (c *Comm) awaitChild(parent *Comm, unwanted *atomic.Bool) error {
 	return nil
 }
 
-// freeLateChild frees a child communicator that NCCL may still make from a parent that has failed
-// or is being aborted. After the parent has ended, NCCL makes no child.
+// freeLateChild frees a child communicator that NCCL may still make from a parent that has failed or is being
+// aborted. Its goroutine waits for the parent's end, at most childTimeout; after that NCCL makes no child.
 func (c *Comm) freeLateChild(parent *Comm) {
 	if c.dev.Retain() != nil {
 		return
@@ -223,7 +223,8 @@ func (c *Comm) freeLateChild(parent *Comm) {
 	}()
 }
 
-// awaitReady waits until a nonblocking communicator has been made, or is unwanted.
+// awaitReady polls until a nonblocking communicator has been made. It returns ErrStarted if unwanted is set
+// meanwhile. It is called on the goroutine of make.
 func (c *Comm) awaitReady(unwanted *atomic.Bool) error {
 	for pause := 20 * time.Microsecond; ; pause = min(2*pause, time.Millisecond) {
 		code, err := c.lib.sys.CommAsyncError(c.handle())

@@ -14,8 +14,8 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// TestInitGivesUp has a rank that never comes. Init returns when the context ends, and nothing is left
-// once NCCL can be ended.
+// TestInitGivesUp has a rank that never comes. A goroutine cancels the context once the call is in NCCL. Init
+// then returns ErrStarted, and nothing is left once NCCL can be ended.
 func TestInitGivesUp(t *testing.T) {
 	c := fake(t)
 	w := newWorld(t, 2, nccl.Config{})
@@ -82,6 +82,9 @@ func TestShrinkAndGrow(t *testing.T) {
 	}
 }
 
+// shrinkAndGrow has two of three ranks shrink a communicator whose third rank never calls, after Revoke if
+// revoke is set, and then grow it again by the third. Each rank's call runs in a goroutine; rank 0 passes the
+// id to the new rank through ids. All must succeed, and the old communicators are aborted.
 func shrinkAndGrow(t *testing.T, cfg nccl.Config, revoke bool) {
 	w := newWorld(t, 3, cfg)
 	ids := make(chan nccl.UniqueID, 1)
@@ -135,6 +138,8 @@ func shrinkAndGrow(t *testing.T, cfg nccl.Config, revoke bool) {
 	ok(t, nccl.AbortAll(ctx, append(small, large...)...), nccl.AbortAll(ctx, w.comms...))
 }
 
+// TestSuspend suspends and resumes a communicator and reads its memory statistics from the fake GPU. An
+// inconsistent Config is refused, which shows that the Config reaches NCCL.
 func TestSuspend(t *testing.T) {
 	fake(t) // the usage of real communicators depends on the machine
 	clean(t)

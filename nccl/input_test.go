@@ -141,7 +141,8 @@ func TestBadInput(t *testing.T) {
 	w.works(t, w.comms)
 }
 
-// TestTooOld makes calls that an old version does not have.
+// TestTooOld makes calls that the old fake library does not have. Each returns a *cuda.VersionError with the
+// needed version, and the communicator stays usable.
 func TestTooOld(t *testing.T) {
 	fake(t)
 	clean(t)

@@ -25,10 +25,10 @@ var loaded struct {
 	byPath map[string]*Library // also by the argument of Load; guarded by mu
 }
 
-// Load loads the NCCL library at a path. With "" it loads the library that
-// TUTTI_NCCL_LIBRARY names, or the first one of those that the dynamic loader finds,
-// PyTorch's wheel and the usual folders. If none can be loaded, the error is a
-// *cuda.LibraryError that lists them. Libraries are never unloaded.
+// Load loads the NCCL library at a path. With "" it loads the library that TUTTI_NCCL_LIBRARY names, or the
+// first one of those that the dynamic loader finds, PyTorch's wheel and the usual folders. If none can be
+// loaded, the error is a *cuda.LibraryError that lists them. Libraries are never unloaded, and a second Load
+// of a file returns the same Library. Load may be called concurrently.
 func Load(path string) (*Library, error) {
 	loaded.mu.Lock()
 	defer loaded.mu.Unlock()

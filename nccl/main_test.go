@@ -100,7 +100,8 @@ type rank struct {
 // A program is the function that each rank runs.
 type program func(ctx context.Context, r *rank) error
 
-// start makes a rank's objects and runs a program.
+// start makes a rank's device, stream and communicator, runs a program on the calling goroutine, and frees
+// them. It aborts the communicator if the program fails.
 func start(ctx context.Context, lib *nccl.Library, ordinal int, id nccl.UniqueID, r, n int, cfg nccl.Config, p program) (err error) {
 	defer func() {
 		if err != nil {
@@ -131,7 +132,8 @@ func start(ctx context.Context, lib *nccl.Library, ordinal int, id nccl.UniqueID
 	return errors.Join(stream.Wait(ctx), comm.Close(), comm.Close())
 }
 
-// together runs a program on n ranks of this process, each with its own device.
+// together runs a program on n ranks of this process, each with its own device and goroutine. The first error
+// cancels the context of the others. It returns all errors.
 func together(t testing.TB, lib *nccl.Library, n int, cfg nccl.Config, p program) error {
 	t.Helper()
 	devices, err := cuda.Devices()
@@ -157,7 +159,8 @@ func together(t testing.TB, lib *nccl.Library, n int, cfg nccl.Config, p program
 	return errors.Join(all...)
 }
 
-// rankProcess is the process of one rank.
+// rankProcess is the process of one rank: it runs the program that the environment names, with the id that
+// the environment holds, on device 0. deadline bounds it.
 func rankProcess() error {
 	number := func(name string) int {
 		v, _ := strconv.Atoi(os.Getenv(name))

@@ -81,6 +81,8 @@ func (c *Comm) PreMulSumAt(b Buffer) (Op, error) {
 	return c.newOp(b.t, nil, b.ptr)
 }
 
+// newOp makes an operator that multiplies by value, or by the factor at addr in device memory. It takes the
+// communicator for the call. c.mu guards the list of live operators, c.ops.
 func (c *Comm) newOp(t DataType, value *[8]byte, addr uintptr) (Op, error) {
 	u, err := c.enter("PreMulSum")
 	if err != nil {
@@ -130,7 +132,8 @@ func (c *Comm) FreeOp(o Op) error {
 	return public(c.lib.sys.RedOpDestroy(o.code-1, c.handle()))
 }
 
-// scalar encodes x as an element of type t.
+// scalar encodes x as an element of type t. It returns ErrInvalid if an integer type cannot represent x, or
+// if the type has no encoding on the host.
 func scalar(t DataType, x float64) (*[8]byte, error) {
 	b := new([8]byte)
 	whole := x == math.Trunc(x)

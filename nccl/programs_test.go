@@ -63,7 +63,7 @@ func split(ctx context.Context, r *rank) error {
 	return sums(ctx, r, r.comm)
 }
 
-// sums checks an AllReduce on a communicator.
+// sums checks an AllReduce on a communicator, and that the communicator has no asynchronous error.
 func sums(ctx context.Context, r *rank, c *nccl.Comm) error {
 	s, err := cuda.Alloc[int64](r.dev, 10)
 	if err != nil {
@@ -81,7 +81,8 @@ func sums(ctx context.Context, r *rank, c *nccl.Comm) error {
 	return nil
 }
 
-// memory uses NCCL's allocation, registration and windows.
+// memory uses NCCL's allocation, registration and windows. It returns nil early if this version of NCCL lacks
+// them.
 func memory(ctx context.Context, r *rank) error {
 	s, err := nccl.Alloc[float32](r.lib, r.dev, 1<<16)
 	if missing(err) {
@@ -119,7 +120,8 @@ func memory(ctx context.Context, r *rank) error {
 	return nil
 }
 
-// signals writes into the next rank's window. Without support, Supported is false.
+// signals writes into the next rank's window and waits for two signals of the previous rank. It does nothing
+// on one rank, without support in NCCL, or on one real GPU.
 func signals(ctx context.Context, r *rank) error {
 	v := nccl.Version{Major: 2, Minor: 29}
 	if r.n == 1 || r.lib.Needs("signals", v) != nil || control == nil && os.Getenv("TUTTI_TEST_GPU") != "" {
@@ -277,7 +279,9 @@ func finalize(ctx context.Context, r *rank) error {
 	return nil
 }
 
-// lost kills the last rank's process while the others wait for it. They notice within a time and abort.
+// lost kills the last rank's process while the others wait for it. The others poll AsyncError until it
+// reports the loss, abort, and return nil. On real GPUs a timer's goroutine aborts after 5 s, because NCCL
+// may hang inside the call.
 func lost(ctx context.Context, r *rank) error {
 	if err := sums(ctx, r, r.comm); err != nil {
 		return err

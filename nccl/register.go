@@ -70,7 +70,7 @@ type Window struct {
 	once   sync.Once // runs Close
 	closed bool      // guarded by mu
 	mu     sync.Mutex
-	err    error // of Close
+	err    error // of Close; written inside once
 }
 
 // NewWindow registers memory from Alloc as a window. All ranks must call it, with memory

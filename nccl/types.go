@@ -143,7 +143,8 @@ func (b *Buffer) check(side string, c *Comm) error {
 	return b.checkAll(side, c)
 }
 
-// checkAll is the slow path of check.
+// checkAll is the slow path of check. It returns an error if the buffer has no type, is on another device,
+// was freed, or has a type that this NCCL lacks.
 func (b *Buffer) checkAll(side string, c *Comm) error {
 	if b.t == 0 {
 		return invalid("the %s buffer has no NCCL type; choose one with nccl.As", side)

@@ -9,7 +9,8 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-// everyType runs AllReduce on all types with all operations.
+// everyType runs AllReduce on all types with all operators, and compares each element with reference. All
+// ranks must call it. The first wrong element or error ends it.
 func everyType(ctx context.Context, r *rank) error {
 	for _, k := range kinds {
 		for _, op := range opList {
@@ -41,7 +42,8 @@ func everyType(ctx context.Context, r *rank) error {
 	return nil
 }
 
-// everyVerb runs the other collectives with every root, in place and not.
+// everyVerb runs the other collectives with every root, in place and not. All steps are made, and it returns
+// all their errors.
 func everyVerb(ctx context.Context, r *rank) error {
 	const n = 100
 	mine, err := cuda.Alloc[int32](r.dev, n)

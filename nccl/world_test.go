@@ -20,6 +20,8 @@ type world struct {
 	devices []*cuda.Device
 }
 
+// newWorld makes n devices, streams, slices and communicators, all used by the test's goroutine. It skips the
+// test if there are fewer devices. The end of the test frees everything.
 func newWorld(t testing.TB, n int, cfg nccl.Config) *world {
 	t.Helper()
 	w := &world{lib: load(t)}
@@ -44,7 +46,8 @@ func newWorld(t testing.TB, n int, cfg nccl.Config) *world {
 	return w
 }
 
-// init makes the communicators. The end of the test closes them.
+// init makes the communicators of all ranks. At the end of the test a goroutine closes each, because a Close
+// may wait for the others.
 func (w *world) init(t testing.TB, cfg nccl.Config) []*nccl.Comm {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
@@ -67,7 +70,7 @@ func (w *world) reduce(i int) error {
 	return w.comms[i].AllReduce(b, b, nccl.Sum, w.streams[i])
 }
 
-// works checks that all ranks can still be used, from one goroutine.
+// works checks that all ranks can still be used, from one goroutine: the ranks' calls are one Group.
 func (w *world) works(t testing.TB, comms []*nccl.Comm) {
 	t.Helper()
 	for i := range comms {

@@ -14,6 +14,7 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
+// load builds the fake driver and loads it. It skips the test without a C compiler.
 func load(t *testing.T) *Driver {
 	t.Helper()
 	libs, err := fakegpu.Build(fakegpu.Newest)
@@ -44,6 +45,7 @@ func TestEverySymbolIsThere(t *testing.T) {
 	}
 }
 
+// TestErrors checks the errors for a failed call, an unknown code and a function that the library lacks.
 func TestErrors(t *testing.T) {
 	d := load(t)
 	if err := d.Init(); err != nil {
@@ -83,6 +85,8 @@ func TestPoolPropsLayout(t *testing.T) {
 	}
 }
 
+// TestCallsDoNotAllocate checks that driver calls allocate nothing. The goroutine is locked to its thread,
+// because the current context belongs to the thread.
 func TestCallsDoNotAllocate(t *testing.T) {
 	if race.Enabled {
 		t.Skip("under the race detector pools drop what they are given")

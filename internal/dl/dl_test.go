@@ -27,6 +27,8 @@ func libc(t testing.TB) *dl.Library {
 	return lib
 }
 
+// TestOpenNamesEveryPathTried opens a file that is no library and a name that does not exist. The error lists
+// each path once with its reason, and ends with the hint.
 func TestOpenNamesEveryPathTried(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "libbad.so")
 	if err := os.WriteFile(bad, []byte("not a library"), 0o600); err != nil {
@@ -160,7 +162,8 @@ func TestStackWhileCalled(t *testing.T) {
 	}
 }
 
-// deep makes a call and recurses, so that its stack grows.
+// deep makes a call with arguments on the stack and recurses, so that the goroutine's stack grows. It returns
+// an error if a result or the stack of a caller is wrong.
 func deep(depth int, b *dl.Bracket, f dl.Func, x uintptr) error {
 	var room [1 << 10]byte
 	room[depth] = byte(depth)

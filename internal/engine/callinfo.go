@@ -53,7 +53,8 @@ const (
 // Labelled reports whether the call needs a Label.
 func (c *Call) Labelled() bool { return c.Name != "" || c.Of != nil }
 
-// PutLabel writes the call's Label. It does not allocate.
+// PutLabel writes the call's Label: the name, or for a step of another call that call's fingerprint and name.
+// A text that is too long is cut. It does not allocate.
 func (c *Call) PutLabel(l *Label) {
 	n, name := 0, c.Name
 	if c.Of != nil {
@@ -108,7 +109,8 @@ func AppendCall(b []byte, c *CallInfo) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(call))), call...)
 }
 
-// ReadCalls decodes calls up to the first invalid one.
+// ReadCalls decodes calls up to the first invalid one, which it drops with everything after it. The bytes
+// come from another rank and may hold anything.
 func ReadCalls(b []byte) (list []CallInfo) {
 	for len(b) > 0 {
 		n, size := binary.Uvarint(b)

@@ -67,7 +67,7 @@ func (m Mem) addressable() bool {
 	return m.N <= maxBytes/m.Type.Size() && uintptr(m.Bytes()) <= math.MaxUint-uintptr(m.Ptr)
 }
 
-// check checks that m is host memory. The errors call it what.
+// check returns an error unless m is valid host memory. what names the memory in the error.
 func (m Mem) check(what string) error {
 	switch {
 	case m.Device == NoSuchDevice:

@@ -133,7 +133,8 @@ func (p *packer) add(name byte, fact []byte) bool {
 	return true
 }
 
-// addText appends a text, cut if it does not fit.
+// addText appends a text. It cuts a text that does not fit between two characters, and marks the cut with
+// dots; if there is no room for that, it appends nothing.
 func (p *packer) addText(name byte, text string) {
 	const more = "..."
 	room := min(p.room-len(p.to)-2, math.MaxUint8)
@@ -345,7 +346,8 @@ func (u *unpacker) call() (c CallInfo) {
 	return c
 }
 
-// unpackFacts decodes the result of packFacts, and reports whether it is valid.
+// unpackFacts decodes the result of packFacts into f. It reports false if the bytes, which come from another
+// process, are invalid; f may then hold a part of the facts.
 func (f *Failure) unpackFacts(from []byte) bool {
 	u := unpacker{from: from}
 	if f.Event = Event(u.octet()); f.Event >= numEvents {
@@ -369,6 +371,7 @@ func (f *Failure) unpackFacts(from []byte) bool {
 	return !u.bad
 }
 
+// unpackFact decodes one fact into f. It sets u.bad if the bytes are invalid, and ignores an unknown name.
 func (f *Failure) unpackFact(name byte, u *unpacker) {
 	w := &f.Wait
 	switch name {

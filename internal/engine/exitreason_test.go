@@ -14,6 +14,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
+// TestExitReason checks which fields of a failure survive as an ExitReason, that a long text is cut between
+// characters, and that a lost rank that does not exist makes the reason invalid.
 func TestExitReason(t *testing.T) {
 	for _, f := range []*Failure{
 		{Kind: ErrRankLost, Op: "AllReduce", Seq: 1 << 40, Rank: 3, Lost: []int{1, 2}, Facts: Facts{Text: "rank 1 is lost: its host does not answer"}},
@@ -210,7 +212,8 @@ func TestExitReasonIsShort(t *testing.T) {
 	}
 }
 
-// An exit reason comes from another process and may hold any bytes.
+// TestExitReasonGarbage reads exit reasons with random bytes, as another process may leave them. They decode
+// to nil or to a failure whose ranks exist.
 func TestExitReasonGarbage(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	list := append(allFacts(), &Failure{Kind: ErrRankLost, Op: "Split", Lost: []int{1}, Facts: Facts{Text: "gone"}})
@@ -228,6 +231,8 @@ func TestExitReasonGarbage(t *testing.T) {
 	}
 }
 
+// TestExcuse checks the failure that a rank reports about a rank that left after the failure of another
+// group.
 func TestExcuse(t *testing.T) {
 	lost := &Failure{Kind: ErrRankLost, Lost: []int{1}, Facts: Facts{Text: "rank 1 is lost"}}
 	left := &Failure{Kind: ErrRankLost, Lost: []int{1}, Left: true, Facts: Facts{Text: "rank 1 has closed the communicator"}}

@@ -29,7 +29,8 @@ func (f *Failure) Reason() string {
 	return text
 }
 
-// what returns what happened, with at most the given number of causes.
+// what returns the text of the event, with at most the given number of causes. A failure without an event has
+// its own text.
 func (f *Failure) what(causes int) string {
 	side := func(i int) Side {
 		if i < len(f.Sides) {
@@ -109,7 +110,7 @@ func (f *Failure) what(causes int) string {
 	return f.Text
 }
 
-// advice returns what to do; "" if there is nothing special.
+// advice returns what the user can do about the failure; "" if there is nothing special.
 func (f *Failure) advice() string {
 	switch f.Event {
 	case CallsDiffer, StepsDiffer:
@@ -259,7 +260,7 @@ func (w *Wait) phaseText(f *Failure) string {
 	return ""
 }
 
-// lastCalls lists the last calls of ranks.
+// lastCalls lists the last calls of the ranks in Last, in parentheses; "" if there are none.
 func (w *Wait) lastCalls() string {
 	var list []string
 	for _, s := range w.Last {

@@ -48,7 +48,8 @@ func TestVerbTable(t *testing.T) {
 	}
 }
 
-// TestOpTable checks that the facts about an operator agree.
+// TestOpTable checks that the facts about each operator in opTable agree, that unknown operators are invalid,
+// and the factors of PreMul and Avg.
 func TestOpTable(t *testing.T) {
 	if len(opTable) != NumOps+1 {
 		t.Errorf("the table has %d operators, not %d", len(opTable)-1, NumOps)

@@ -66,7 +66,8 @@ func Build(version int) (Libraries, error) {
 	return l, compile(dir, l.NCCL, flags, ncclParts)
 }
 
-// cacheDir returns the cacheDir for libraries built from exactly these sources.
+// cacheDir makes and returns the folder for libraries built from exactly these sources. Its name holds a hash
+// of the sources, so tests of several versions can share the user's cache.
 func cacheDir() (string, error) {
 	h := sha256.New()
 	err := fs.WalkDir(sources, "csrc", func(path string, d fs.DirEntry, err error) error {
@@ -88,8 +89,9 @@ func cacheDir() (string, error) {
 	return dir, os.MkdirAll(dir, 0o700)
 }
 
-// compile builds a library. It writes to a temporary name first, because other tests may
-// compile the same library at the same time.
+// compile builds a library unless target exists. It builds under a temporary name and renames the result,
+// because tests of other processes may compile the same library at the same time. Without a C compiler for
+// this architecture it returns ErrNoCompiler.
 func compile(dir, target string, flags, parts []string) error {
 	if _, err := os.Stat(target); err == nil {
 		return nil

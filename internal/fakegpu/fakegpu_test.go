@@ -21,7 +21,7 @@ func build(t *testing.T, version int) fakegpu.Libraries {
 	return libs
 }
 
-// TestVersionsDiffer checks that the libraries of older versions lack newer symbols.
+// TestVersionsDiffer checks that the library of each version reports that version and lacks newer symbols.
 func TestVersionsDiffer(t *testing.T) {
 	since := map[string]int{
 		"ncclAllReduce": 0, "ncclCommSplit": 21800, "ncclMemAlloc": 21900, "ncclGroupSimulateEnd": 22200,
@@ -47,6 +47,8 @@ func TestVersionsDiffer(t *testing.T) {
 	}
 }
 
+// TestFaults lets the second of three calls fail, and then a call hang. The hanging call runs in a goroutine,
+// which returns after Release.
 func TestFaults(t *testing.T) {
 	libs := build(t, fakegpu.Newest)
 	c, err := fakegpu.NewControl(libs.CUDA)

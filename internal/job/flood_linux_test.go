@@ -118,8 +118,8 @@ func renew(ctx context.Context, e engine.Engine, seq uint64) error {
 	return errors.Join(sub.Run(ctx, 1, []engine.Call{{Verb: engine.Barrier}}), sub.Close())
 }
 
-// TestFlood floods the data listeners and rank 0's control listener of a running job with
-// connections that are not ranks.
+// TestFlood floods the data listeners and rank 0's control listener of a running job with connections that
+// are not ranks. The job must complete its operations and end without an error.
 func TestFlood(t *testing.T) {
 	for name, env := range map[string][]string{
 		"network":       {"TUTTI_TEST_NETWORK=1"},
@@ -161,7 +161,9 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// flood opens connections of all kinds to all addresses, and returns those that are still open.
+// flood opens connections of all kinds to all addresses, and returns those that are still open, which the
+// caller closes. A goroutine reads or slowly writes each of the others; flood waits for these goroutines. mu
+// guards idle.
 func flood(t *testing.T, addrs []string) []net.Conn {
 	t.Helper()
 	crowd, rounds := 1000, 100
@@ -225,8 +227,8 @@ func flood(t *testing.T, addrs []string) []net.Conn {
 	return idle
 }
 
-// floodMemory opens connections to the listeners that pass memory, if there are any, and returns
-// those that are still open.
+// floodMemory opens connections to the listeners that pass memory, if there are any, and returns those that
+// are still open, which the caller closes. A listener exists exactly if passed is set.
 func floodMemory(t *testing.T, w *world, passed bool) (idle []net.Conn) {
 	t.Helper()
 	// More than the pending connections that a listener keeps.

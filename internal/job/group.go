@@ -34,7 +34,9 @@ type group struct {
 	endedBy *engine.Failure // the first failure before made; guarded by mu
 }
 
-// group makes this process's side of a group. All members call it with the same name.
+// group makes this process's side of a group. All members call it with the same name. A loss or failure of a
+// member, which endGroup learns of on another goroutine, cancels the making or fails the new engine; g.mu
+// orders the two. After an error the caller ends the watch of the group.
 func (j *Job) group(ctx context.Context, name string, members []int) (engine.Engine, error) {
 	g := &group{j: j, name: name, members: members, rank: slices.Index(members, j.cfg.Rank)}
 	first := make(map[int]int)
@@ -109,8 +111,9 @@ func (g *group) makeShared(ctx context.Context) error {
 	return nil
 }
 
-// makeBoth combines three engines: one for the members on this host, one for the first member of
-// each host, and one for all members.
+// makeBoth combines three engines: one for the members on this host, one for the first member of each host,
+// and one for all members. After an error it has closed the network engines; Job.group frees the shared
+// memory.
 func (g *group) makeBoth(ctx context.Context) error {
 	var near, first []int
 	for i, r := range g.members {
@@ -145,7 +148,8 @@ func (g *group) makeBoth(ctx context.Context) error {
 	return nil
 }
 
-// sharedEngine makes an engine over shared memory for members on this host.
+// sharedEngine makes an engine over shared memory for members on this host. It waits until they have mapped
+// the memory, which g.memory holds.
 func (g *group) sharedEngine(ctx context.Context, members []int, messages engine.Engine,
 	onFail func(*engine.Failure), onClose func() error,
 ) (*shm.Engine, error) {
@@ -170,7 +174,8 @@ func (j *Job) cpuMasks(members []int) (masks [][]byte) {
 	return masks
 }
 
-// networkEngine makes an engine over TCP for the given members.
+// networkEngine makes an engine over TCP for the given members. It connects to no member yet. suffix tells
+// several meshes of one group apart.
 func (g *group) networkEngine(suffix string, members []int, onFail func(*engine.Failure)) (*network.Engine, error) {
 	j := g.j
 	peers := make([][]string, len(members))
@@ -304,7 +309,8 @@ func awaitCause(ctx context.Context, otherwise error) error {
 	}
 }
 
-// sub makes a group of some members of this group.
+// sub makes a group of some members of this group. It waits for the other members, at most for the group's
+// timeout. If it cannot be made, engine.Form fails this group. j.mu guards the number of open groups.
 func (g *group) sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 	ranks := make([]int, len(members))
 	for i, m := range members {
@@ -334,7 +340,8 @@ func (g *group) withTimeout(ctx context.Context) (context.Context, context.Cance
 	return context.WithCancel(ctx)
 }
 
-// alloc makes memory that outlives the group, mapped by all members on this host.
+// alloc makes memory that outlives the group, mapped by all members on this host. It waits for them until ctx
+// ends, the timeout passes or the group fails. An error fails the group.
 func (g *group) alloc(ctx context.Context, seq uint64, bytes int) (*engine.Region, error) {
 	var local []int
 	for i, r := range g.members {

@@ -16,8 +16,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// hostLossRank blocks in an operation of some kind when hosts become unreachable, and prints the
-// error.
+// hostLossRank blocks in an operation of some kind when hosts become unreachable, and prints the error, which
+// must be ErrRankLost. It then waits for a line of input, because its exit could be taken for a loss too.
 func hostLossRank(ctx context.Context, e engine.Engine) error {
 	how := os.Getenv("TUTTI_TEST_HOW")
 	x := make([]float32, 100_000)

@@ -82,6 +82,8 @@ func count(list []int, v int) (n int) {
 	return n
 }
 
+// TestRankInfo checks that a rankInfo survives its encoding, that every truncated or extended encoding is an
+// error, and that random bytes cause no panic.
 func TestRankInfo(t *testing.T) {
 	full := rankInfo{
 		addrs: []string{"127.0.0.1:4000", "[fe80::1%eth0]:65535"}, network: networkHint(), host: hostHint("a"),

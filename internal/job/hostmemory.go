@@ -87,8 +87,8 @@ func (j *Job) findHosts(ctx context.Context, all []int) error {
 	return nil
 }
 
-// runRound does this rank's part of a round and returns its status byte. stop ends the sharing of
-// memory with other ranks.
+// runRound does this rank's part of a round and returns its status byte; zero means that it cannot share
+// memory, which it logs. stop ends the sharing of memory with other ranks and is never nil.
 func (j *Job) runRound(ctx context.Context, round int, d *hostMap) (status byte, stop func()) {
 	self, sameHost := j.cfg.Rank, d.sameHost(j.cfg.Rank)
 	stop = func() {}

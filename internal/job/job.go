@@ -193,7 +193,8 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	return world, err
 }
 
-// open makes the listeners of this process and returns its rankInfo.
+// open makes the listeners of this process and returns its rankInfo. Only a data listener that cannot be made
+// is an error. Without shared memory it logs the reason, and the rank uses TCP.
 func (j *Job) open() (rankInfo, error) {
 	cfg := &j.cfg
 	var err error

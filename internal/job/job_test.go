@@ -48,7 +48,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child runs the body of a process that a test has started.
+// child runs the body of a process that a test has started, with the group of all ranks, and closes the
+// group. deadline bounds both. The environment holds the configuration.
 func child(f body) error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
@@ -107,7 +108,8 @@ type world struct {
 	out  []*proctest.Output
 }
 
-// start starts n ranks that run a body.
+// start starts n processes that run a body, without waiting for them. Rank 0 inherits the listener at which
+// the ranks join. The end of the test's context kills them.
 func start(t *testing.T, n int, name string, env ...string) *world {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -133,7 +135,8 @@ func start(t *testing.T, n int, name string, env ...string) *world {
 	return w
 }
 
-// add starts one more rank of n.
+// add starts one more process as the next rank of n, with pipes for its input and output. The caller waits
+// for it.
 func (w *world) add(t *testing.T, cmd *exec.Cmd, n int, name, addr string, env []string) {
 	t.Helper()
 	cmd.Env = append(append(os.Environ(), env...), "TUTTI_TEST_BODY="+name, "TUTTI_TEST_ADDR="+addr,
@@ -170,7 +173,8 @@ func (w *world) wait(t *testing.T) {
 	}
 }
 
-// hello runs one AllReduce that is large enough for every path.
+// hello runs AllReduces of several sizes, so that every path is used, and returns the first error or wrong
+// element.
 func hello(ctx context.Context, e engine.Engine) error {
 	for i, n := range []int{1, 1000, 100_000, 1_000_000} {
 		x := make([]float32, n)
@@ -216,7 +220,8 @@ func stay(ctx context.Context, e engine.Engine) error {
 	return nil
 }
 
-// TestKill kills the rank for which all others wait.
+// TestKill kills the rank for which all others wait. The others must exit with an error that names the lost
+// rank.
 func TestKill(t *testing.T) {
 	const n = 4
 	for _, network := range []string{"", "1"} {
@@ -240,8 +245,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// form makes a group of some ranks, in which the last rank takes part or not, and prints the error
-// of the first operation in it.
+// form makes a group of some ranks, in which the last rank takes part or not, and prints the error of the
+// first operation in it. A rank without an error waits until the test kills it.
 func form(ctx context.Context, e engine.Engine) error {
 	how, last := os.Getenv("TUTTI_TEST_HOW"), e.Rank() == e.Size()-1
 	if err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Dup}}); err != nil {
@@ -276,8 +281,9 @@ func form(ctx context.Context, e engine.Engine) error {
 	return nil
 }
 
-// TestKillForming kills a rank before it takes part in a new group, when it does, and when no rank
-// is left through which the others would learn of it.
+// TestKillForming kills a rank before it takes part in a new group, when it does, and when no rank is left
+// through which the others would learn of it. The other members end with an error that names the last member
+// as lost.
 func TestKillForming(t *testing.T) {
 	const n = 4
 	for _, network := range []string{"", "1"} {
@@ -316,7 +322,8 @@ func TestKillForming(t *testing.T) {
 	}
 }
 
-// alloc runs the same operations on shared and on private memory. The results must be equal.
+// alloc runs the same operations on memory of Alloc and on private memory. The results must be equal. All
+// ranks run it.
 func alloc(ctx context.Context, e engine.Engine) error {
 	const elems = 60_000
 	n := e.Size()
@@ -368,7 +375,8 @@ func alloc(ctx context.Context, e engine.Engine) error {
 	return run(engine.Call{Verb: engine.Barrier})
 }
 
-// allocCall is a call with two buffers of n equal parts.
+// allocCall returns a call whose buffers have n equal parts. In place means that the destination is the
+// source.
 func allocCall(verb engine.Verb, red engine.ReduceOp, dst, src engine.Mem, inPlace bool, rank, n int) engine.Call {
 	c := engine.Call{Verb: verb, ReduceOp: red, Root: 1 % n, Dst: dst, Src: src}
 	part := func(m engine.Mem) engine.Mem { return m.Slice(rank*(m.N/n), m.N/n) }

@@ -47,8 +47,9 @@ func TestJoinFailsLate(t *testing.T) {
 	}
 }
 
-// joinLate lets two ranks join, one of them with a time limit, and returns the error of that one's
-// Join and the other's.
+// joinLate lets two ranks join, each in a goroutine, one of them with a time limit, and returns the error of
+// that one's Join and the other's. If one of them has joined alone, its first operation must fail with
+// ErrRankLost.
 func joinLate(t *testing.T, network bool, impatient int, limit time.Duration) (own, other error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -110,7 +110,7 @@ func TestSteady(t *testing.T) {
 	}
 }
 
-// endless runs operations until the process is killed.
+// endless runs operations until the process is killed, or one fails. It prints "ready" after ten.
 func endless(ctx context.Context, e engine.Engine) error {
 	x := make([]float32, 1<<20)
 	m := engine.Mem{Ptr: unsafe.Pointer(&x[0]), N: len(x), Type: kernel.Float32}
@@ -129,8 +129,8 @@ func endless(ctx context.Context, e engine.Engine) error {
 	}
 }
 
-// TestKillAll kills all ranks at once during operations, so that no rank can clean up. None of
-// their resources may remain.
+// TestKillAll stops and then kills all ranks at once during operations, so that no rank can clean up. None of
+// their segments, sockets and files may remain.
 func TestKillAll(t *testing.T) {
 	const n = 3
 	for name, env := range map[string]string{

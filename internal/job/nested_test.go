@@ -12,8 +12,8 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// TestNestedGroups repeatedly makes a group from the last group, as a program does that replaces
-// its group now and then.
+// TestNestedGroups repeatedly makes a group from the last group and closes the last one, as a program does
+// that replaces its group now and then. Each rank is a goroutine with a job of its own.
 func TestNestedGroups(t *testing.T) {
 	const ranks, depth = 2, 100
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -7,6 +7,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
+// TestOptions checks the error for the first option that differs between ranks; equal options are none.
 func TestOptions(t *testing.T) {
 	set := func(pairs ...string) rankInfo {
 		c := rankInfo{}

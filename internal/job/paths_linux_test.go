@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pairs checks which path each two ranks use to exchange data: their engine, the segments they map,
-// and the bytes that the kernel has sent for them.
+// pairs checks which path each two ranks use to exchange data: their engine, the segments they map, and the
+// bytes that the kernel has sent for them. All ranks run it; each pair makes a group of its own.
 func pairs(ctx context.Context, e engine.Engine) error {
 	hosts := e.SameHost()
 	different := len(slices.Compact(slices.Sorted(slices.Values(hosts))))
@@ -65,7 +65,8 @@ func wayOf(e engine.Engine) string {
 	return fmt.Sprintf("%T", e)
 }
 
-// pair is one side of an exchange of one MiB.
+// pair is one side of an exchange of one MiB. It returns an error unless the ranks use shared memory if near
+// is set, and TCP otherwise, judged by the engine, the bytes sent and the mapped segments.
 func pair(ctx context.Context, e engine.Engine, near bool) error {
 	const elems = 1 << 18
 	x := make([]float32, elems)

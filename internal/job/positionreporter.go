@@ -20,9 +20,9 @@ const positionInterval = 50 * time.Millisecond
 type positionReporter struct {
 	j      *Job
 	mu     sync.Mutex
-	groups map[string]*reportedGroup
-	stop   chan struct{} // closed by close; nil: run was not started
-	done   chan struct{}
+	groups map[string]*reportedGroup // by name
+	stop   chan struct{}             // closed by close; nil: run was not started
+	done   chan struct{}             // closed at the end of run
 }
 
 // A reportedGroup is a group whose position is reported. Only the goroutine of run uses last and sent.
@@ -35,7 +35,8 @@ type reportedGroup struct {
 	sent    network.Position
 }
 
-// add begins to report the positions of a group.
+// add begins to report the positions of a group. The first call starts the goroutine of run. s.mu guards the
+// groups. Positions of other ranks arrive on a goroutine of the Member.
 func (s *positionReporter) add(name string, members []int, w *network.Engine) *reportedGroup {
 	p := &reportedGroup{name: name, members: members, engine: w}
 	s.j.member.HandlePositions(name, func(from int, position []byte) {
@@ -43,7 +44,7 @@ func (s *positionReporter) add(name string, members []int, w *network.Engine) *r
 		if i < 0 || len(position) != transport.HeadBytes {
 			return
 		}
-		// Heard may report a mismatch, which waits for an answer, so it must not run on the
+		// CheckPosition may report a mismatch, which waits for an answer, so it must not run on the
 		// Member's goroutine.
 		go w.CheckPosition(i, network.Position(position))
 	})

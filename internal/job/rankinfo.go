@@ -86,7 +86,8 @@ func (c *rankInfo) encode() (b []byte) {
 
 var errRankInfo = errors.New("its encoding is another one")
 
-// decodeRankInfo decodes the result of encode.
+// decodeRankInfo decodes the result of encode, which comes from another rank. It returns errRankInfo if the
+// bytes are truncated, too long or invalid, and allocates no more than they hold.
 func decodeRankInfo(b []byte) (c rankInfo, err error) {
 	number := func() uint64 {
 		v, n := binary.Uvarint(b)

@@ -16,8 +16,8 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// formWithoutFirst makes a group in which its first member, rank 1, does not take part, and prints
-// the error.
+// formWithoutFirst makes a group in which its first member, rank 1, does not take part, and prints the error.
+// Rank 1 waits until the test kills it; rank 0 is not a member and runs a Barrier of all ranks.
 func formWithoutFirst(ctx context.Context, e engine.Engine) error {
 	err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Dup}})
 	if err == nil && e.Rank() == 1 {
@@ -36,8 +36,8 @@ func formWithoutFirst(ctx context.Context, e engine.Engine) error {
 	return nil
 }
 
-// TestKillFirstMember kills the rank that would make a group's memory while the other members wait
-// for it.
+// TestKillFirstMember kills the rank that would make a group's memory while the other members wait for it.
+// All other ranks end with ErrRankLost that names it.
 func TestKillFirstMember(t *testing.T) {
 	const n = 4
 	w := start(t, n, "orphaned")
@@ -92,8 +92,8 @@ func memorySockets(t *testing.T, pid int) (listening []string, connected int) {
 	return listening, connected
 }
 
-// oversubscribe runs a small AllReduce in the group of all ranks and in a group made from it. It
-// checks the resources that the process uses.
+// oversubscribe runs a small AllReduce in the group of all ranks and in a group made from it. It returns an
+// error if this process has more mappings of memory files or descriptors than expected.
 func oversubscribe(ctx context.Context, e engine.Engine) error {
 	all := make([]int, e.Size())
 	for r := range all {

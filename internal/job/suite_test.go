@@ -19,7 +19,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// suite runs the conformance suite, each case on a group of its own.
+// suite runs the conformance suite, each case on a group of its own, and then compares the ranks' failures.
+// The first failed case ends it. All ranks must run it with the same environment.
 func suite(ctx context.Context, e engine.Engine) error {
 	if got, want := fmt.Sprint(e.SameHost()), os.Getenv("TUTTI_TEST_WANT"); got != want {
 		return fmt.Errorf("the ranks' hosts are %v, want %v", got, want)
@@ -51,7 +52,8 @@ type suiteRun struct {
 	said  []byte // for each case a digest of this rank's result; zeros: none
 }
 
-// run runs one case.
+// run runs one case on a group of the lowest ranks, and records a hash of the failure that this rank was
+// told. Other ranks record zeros. An error means that the case failed on this rank.
 func (s *suiteRun) run(ctx context.Context, seq uint64, c *enginetest.Case) error {
 	s.names = append(s.names, c.Name)
 	s.said = append(s.said, make([]byte, sha256.Size)...)
@@ -75,7 +77,7 @@ func (s *suiteRun) run(ctx context.Context, seq uint64, c *enginetest.Case) erro
 	return nil
 }
 
-// compare checks that all ranks have the same result in every case.
+// compare checks that all ranks were told the same failure in every case. It runs an AllGather of all ranks.
 func (s *suiteRun) compare(ctx context.Context) error {
 	mem := func(b []byte) engine.Mem {
 		return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(b)), N: len(b), Type: kernel.Uint8}

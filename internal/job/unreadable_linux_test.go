@@ -20,7 +20,8 @@ func dropPrivileges() error {
 	return errors.Join(unix.Setgroups(nil), unix.Setgid(nobody), unix.Setuid(nobody), unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0))
 }
 
-// secretMemory returns n elements that the kernel shows to no other process.
+// secretMemory returns n elements that the kernel shows to no other process. They stay mapped until the
+// process ends. It fails on kernels without memfd_secret.
 func secretMemory(n int) ([]int32, error) {
 	fd, err := unix.MemfdSecret(unix.O_CLOEXEC)
 	if err != nil {

@@ -153,6 +153,8 @@ func (w *world) held(t *testing.T) inodes {
 	return h
 }
 
+// add adds the segments, sockets and files that a process uses. The process must not change them meanwhile:
+// tests stop it first or let it wait.
 func (h *inodes) add(t *testing.T, pid int) {
 	t.Helper()
 	for _, inode := range segmentsOf(pid) {
@@ -211,7 +213,7 @@ func segmentsOf(pid int) (list []string) {
 	return list
 }
 
-// left lists the resources of exited processes that still exist.
+// left lists the segments and sockets of h that still exist, after their processes have exited.
 func (h *inodes) left() (list []string) {
 	procs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, p := range procs {

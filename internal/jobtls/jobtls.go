@@ -53,7 +53,8 @@ func DeriveCertificate(secret string) (cert, key []byte, err error) {
 		time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC))
 }
 
-// selfSigned makes a certificate that is signed by its own key.
+// selfSigned makes a certificate for both servers and clients, signed by its own key, and returns both in
+// PEM.
 func selfSigned(private crypto.Signer, serial *big.Int, from, until time.Time) (cert, key []byte, err error) {
 	template := &x509.Certificate{
 		SerialNumber:          serial,

@@ -232,7 +232,8 @@ var resultTexts = [...]string{
 	"a remote process has exited, or the network failed", "in progress", "timeout",
 }
 
-// Failure returns the error for a result code of a function.
+// Failure returns the error for a result code of a function, with NCCL's last error text if this version has
+// one. The code for a call in progress becomes ErrInProgress.
 func (l *Library) Failure(function string, code int) error {
 	if code == codeInProgress {
 		return ErrInProgress

@@ -12,6 +12,7 @@ import (
 	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
+// load builds the fake NCCL of a version and loads it. It skips the test without a C compiler.
 func load(t *testing.T, version int) *Library {
 	t.Helper()
 	libs, err := fakegpu.Build(version)
@@ -61,6 +62,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// TestErrors checks the errors for a failed call, an unknown code, the code for calls in progress, and the
+// end of a group that was not begun.
 func TestErrors(t *testing.T) {
 	l := load(t, fakegpu.Newest)
 	err := l.CommDestroy(12345)
@@ -87,6 +90,7 @@ func TestVersionText(t *testing.T) {
 	}
 }
 
+// TestLayout checks the sizes and offsets of structures that NCCL reads, against its header.
 func TestLayout(t *testing.T) {
 	var c Config
 	for name, at := range map[string][2]uintptr{
@@ -103,6 +107,8 @@ func TestLayout(t *testing.T) {
 	}
 }
 
+// TestFind checks the order of candidates: only TUTTI_NCCL_LIBRARY if it is set, otherwise the plain name and
+// then PyTorch's wheel. The error of a failed search lists all paths.
 func TestFind(t *testing.T) {
 	t.Setenv(LibraryEnv, "/named/libnccl.so")
 	if c := candidates(); len(c) != 1 || c[0] != "/named/libnccl.so" {

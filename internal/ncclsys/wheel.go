@@ -44,7 +44,9 @@ type python struct {
 // a line of pyvenv.cfg.
 var versionPattern = regexp.MustCompile(`3\.[0-9]+`)
 
-// findPython returns the installation that an executable belongs to.
+// findPython returns the installation that an executable belongs to: a virtual environment with its prefixes,
+// or the prefixes of the path and of the file that it links to. It only looks at files and never starts
+// Python.
 func findPython(path string) *python {
 	path = resolveShim(path)
 	prefix := prefixOf(path)
@@ -102,7 +104,7 @@ func readVenv(path string) map[string]string {
 	return settings
 }
 
-// libraries lists the installation's libnccl files, in the order of sys.path.
+// libraries lists the installation's libnccl files, in the order of sys.path. Missing folders are skipped.
 func (p *python) libraries() []string {
 	version := p.version
 	if version == "" {

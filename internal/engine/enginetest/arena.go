@@ -76,8 +76,8 @@ type arena struct {
 	buffers []buffer
 }
 
-// take returns n blank bytes for elements of the given size. Buffers are aligned
-// for the element and for nothing more.
+// take returns n blank bytes for elements of the given size, with guard bytes on both sides. Buffers are
+// aligned for the element and for nothing more. Only the rank's own goroutine uses its arena.
 func (a *arena) take(n, size int) []byte {
 	skew := len(a.buffers) % 7 * size
 	need := (2*guardBytes + skew + n + 7) / 8 * 8

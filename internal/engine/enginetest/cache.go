@@ -13,7 +13,7 @@ import (
 // synchronization between the ranks.
 type cache struct {
 	mu      sync.Mutex
-	entries map[cacheKey]*cacheEntry
+	entries map[cacheKey]*cacheEntry // guarded by mu
 }
 
 type cacheKey struct {

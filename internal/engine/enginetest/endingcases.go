@@ -47,8 +47,8 @@ func callAfterFailure(ctx context.Context, r *Rank, op Op) error {
 	}
 }
 
-// absentCase is a rank that makes no call until the contexts of the other ranks
-// have ended.
+// absentCase is a rank that makes no call until the contexts of the other ranks have ended. All ranks get
+// ErrTimeout that names the absent rank, and a rank with a deadline of its own also matches DeadlineExceeded.
 func absentCase(op Op, absent int) Case {
 	return Case{
 		Name: fmt.Sprintf("%s/rank %d", caseName("absent", op), absent), Ranks: 3,
@@ -74,8 +74,8 @@ func (r *Rank) checkOwnCause(err, saw error) error {
 	return err
 }
 
-// givingUpCase is a rank that waits for an absent rank and is cancelled. The third
-// rank waits without a deadline of its own.
+// givingUpCase is a rank that waits for an absent rank and is cancelled. The third rank waits without a
+// deadline of its own. All fail with ErrAborted that names the first two.
 func givingUpCase(op Op) Case {
 	const absent, cancelled = 0, 2
 	return Case{
@@ -93,7 +93,8 @@ func givingUpCase(op Op) Case {
 	}
 }
 
-// endedContextCase is a context that has ended before the call.
+// endedContextCase is a context of rank 1 that has ended before the call. Both ranks fail with ErrAborted;
+// only rank 1 also matches context.Canceled.
 func endedContextCase() Case {
 	op := Op{Verb: engine.AllReduce, ReduceOp: engine.Sum, Type: kernel.Int32, N: 5}
 	return Case{
@@ -110,8 +111,9 @@ func endedContextCase() Case {
 	}
 }
 
-// untilFailure repeats do until it fails. After the given number of turns it calls
-// then in a goroutine, while the work continues.
+// untilFailure repeats do until it fails, and returns that failure as failed does. After the given number of
+// turns it calls then in a goroutine, while the work continues, and waits for that goroutine before it
+// returns.
 func (r *Rank) untilFailure(ctx context.Context, do func(turn int) error, turns int, then func()) error {
 	done := make(chan struct{})
 	for i := 0; ; i++ {
@@ -152,7 +154,8 @@ func (r *Rank) work(ctx context.Context, op Op) func(turn int) error {
 	return func(int) error { return r.exchange(ctx, false, list...) }
 }
 
-// cancelCase is a rank whose context is cancelled while it is busy.
+// cancelCase is a rank whose context is cancelled while it repeats op. All ranks fail with ErrAborted that
+// names it; a goroutine of that rank cancels.
 func cancelCase(op Op) Case {
 	const cancelled = 1
 	return Case{
@@ -184,7 +187,8 @@ func stopCase(op Op) Case {
 	}
 }
 
-// leavingCase is a rank that closes its engine while the other ranks still need it.
+// leavingCase is a rank that closes its engine while the other ranks still need it: these fail with
+// ErrRankLost.
 func leavingCase(op Op, leaver int) Case {
 	return Case{
 		Name: fmt.Sprintf("%s/rank %d", caseName("left", op), leaver), Ranks: 3,
@@ -201,7 +205,8 @@ func leavingCase(op Op, leaver int) Case {
 	}
 }
 
-// leavingBusyCase is a rank that closes its engine while the other ranks are busy.
+// leavingBusyCase is a rank that closes its engine between two operations while the other ranks continue:
+// these fail with ErrRankLost.
 func leavingBusyCase(op Op) Case {
 	const leaver, turns = 1, 20
 	return Case{
@@ -222,7 +227,8 @@ func leavingBusyCase(op Op) Case {
 	}
 }
 
-// messageEndingCases are messages that the other side never posts.
+// messageEndingCases are messages that the other side never posts: it is absent, cancelled, or calls Fail, or
+// has left. The third rank, in a barrier, gets the same failure.
 func messageEndingCases() []Case {
 	var cases []Case
 	for _, t := range []Transfer{
@@ -269,8 +275,8 @@ func messageEndingCases() []Case {
 	return append(cases, leftMessageCase(true), leftMessageCase(false))
 }
 
-// leftMessageCase is a message whose other side has left the group. There is no
-// third rank, because its barrier would detect the departure by itself.
+// leftMessageCase is a message whose other side has left the group: rank 0 fails with ErrRankLost. There is
+// no third rank, because its barrier would detect the departure by itself.
 func leftMessageCase(send bool) Case {
 	t := Transfer{From: 1, To: 0, Tag: 4, Type: kernel.Int32, N: 5}
 	name := "ending/left/receive"

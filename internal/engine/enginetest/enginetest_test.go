@@ -15,8 +15,8 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// TestExactInputsHaveNoOrder checks that inputs marked exact have one result in any
-// order.
+// TestExactInputsHaveNoOrder checks that inputs marked exact have one result in any order, by reducing them
+// forwards and backwards.
 func TestExactInputsHaveNoOrder(t *testing.T) {
 	for dtype := kernel.Int8; dtype.Valid(); dtype++ {
 		for _, red := range ReduceOpsOf(dtype) {
@@ -54,6 +54,8 @@ func TestWildInputsHaveAnOrder(t *testing.T) {
 	}
 }
 
+// TestReference checks the sequential reference with inputs whose result depends on the order, and with
+// infinities, NaN, signed zeros and overflows.
 func TestReference(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	negative := math.Copysign(0, -1)
@@ -135,8 +137,8 @@ func (e faultyEngine) Run(ctx context.Context, seq uint64, calls []engine.Call) 
 	return err
 }
 
-// TestSuiteNotices checks that the suite detects an engine that has a side effect
-// besides its result.
+// TestSuiteNotices checks that the suite detects an engine that has a side effect besides its result. Both
+// ranks' engines are faulty.
 func TestSuiteNotices(t *testing.T) {
 	flip := func(p unsafe.Pointer) { *(*byte)(p) ^= 1 }
 	opt := Options{RankOrder: true, Deadline: time.Minute}

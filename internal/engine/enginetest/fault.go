@@ -23,8 +23,8 @@ type Fault struct {
 	Lost []int
 }
 
-// verify checks that every rank that is not lost has the same failure, and that it
-// is the expected one.
+// verify checks that every rank that is not lost has the same failure, both as an error of its calls and as
+// its engine's Failure, and that it is the expected one. It is called after all ranks have ended.
 func (f *Fault) verify(engines []engine.Engine, errs []error) error {
 	said := ""
 	for rank, err := range errs {

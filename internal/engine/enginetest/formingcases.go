@@ -7,9 +7,9 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// formingCases are groups that not all members join. No rank waits in the new group
-// for a member that never joins, and the parent group fails on all ranks with one
-// cause.
+// formingCases are groups that not all members join. No rank waits in the new group for a member that never
+// joins, and the parent group fails on all ranks with one cause. Each rank runs its body on a goroutine of
+// its own.
 func formingCases() []Case {
 	const missing = 0
 	why := &engine.Failure{Kind: engine.ErrAborted, Rank: missing, Facts: engine.Facts{Text: errOnPurpose.Error()}}

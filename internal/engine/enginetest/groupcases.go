@@ -28,7 +28,8 @@ func groupCases(opt Options) []Case {
 	return cases
 }
 
-// splitHalves splits a group into halves, in reverse order, and these again.
+// splitHalves splits a group into halves, in reverse order, and these again, and runs operations in every
+// group. It returns the first error.
 func (o Options) splitHalves(ctx context.Context, r *Rank, depth int) error {
 	if err := o.someOps(ctx, r, 5, uint64(depth)); err != nil || depth == 0 {
 		return err
@@ -70,8 +71,8 @@ func (o Options) someOps(ctx context.Context, r *Rank, batches int, seed uint64)
 	return nil
 }
 
-// atOnce uses several groups of the same ranks from a goroutine each. Each rank
-// starts them in another order.
+// atOnce uses several groups of the same ranks from a goroutine each. Each rank starts them in another order.
+// A goroutine that fails makes all groups fail, so that the others end too; atOnce waits for all goroutines.
 func (o Options) atOnce(ctx context.Context, r *Rank) error {
 	const n = 5
 	subs := make([]*Rank, n)
@@ -178,7 +179,8 @@ func closeAtOnce(ctx context.Context, r *Rank) error {
 	return nil
 }
 
-// failsAlone fails a group. The group that it was made from must not fail.
+// failsAlone fails a group by a call of Fail on one rank: all its ranks get ErrAborted. The group that it was
+// made from must not fail.
 func failsAlone(ctx context.Context, r *Rank) error {
 	for i := range 3 {
 		sub, err := r.Dup(ctx)

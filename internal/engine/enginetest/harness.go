@@ -35,8 +35,9 @@ func runCase(t *testing.T, world World, opt Options, c *Case) {
 	checkGoroutines(t)
 }
 
-// runBodies runs a case's body once per engine and closes the engines. It returns
-// the errors of the bodies, and the first error that the case does not expect.
+// runBodies runs a case's body once per engine, each on a goroutine, and closes the engines. It returns the
+// errors of the bodies, and the first error that the case does not expect, which also fails the rank's groups
+// and cancels the context of the others. If the ranks hang, it fails the test with all stacks.
 func runBodies(tb testing.TB, engines []engine.Engine, opt Options, c *Case) (errs []error, first error) {
 	ctx, cancel := context.WithTimeout(context.Background(), opt.Deadline)
 	defer cancel()

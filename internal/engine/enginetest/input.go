@@ -58,6 +58,8 @@ func newInput(t kernel.DType, c class, seed uint64, rank, ranks, n int) []byte {
 	return b
 }
 
+// fillWild fills b with any values of type t, extremes and special values among them. The bits depend only on
+// the state of r.
 func fillWild(b []byte, t kernel.DType, r *random) {
 	words := elements[uint64](b)
 	for i := range words {

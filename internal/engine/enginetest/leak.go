@@ -20,8 +20,8 @@ func checkGoroutines(tb testing.TB) {
 	tb.Errorf("goroutines left behind:\n%s", left)
 }
 
-// engineGoroutines returns the stacks of all other goroutines that run code of an
-// engine or of a body.
+// engineGoroutines returns the stacks of all other goroutines that run code of an engine or of a body; "" if
+// there are none.
 func engineGoroutines() string {
 	stacks := make([]byte, 64<<10)
 	for {

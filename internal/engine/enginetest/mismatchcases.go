@@ -16,7 +16,8 @@ type disagreement struct {
 	silent bool // the engine decides on the text
 }
 
-// mismatchCases are ranks that make different calls.
+// mismatchCases are ranks that make different calls, in groups of several sizes. All ranks fail with
+// ErrMismatch.
 func mismatchCases(opt Options) []Case {
 	var cases []Case
 	sizes := []int{5, 20_000}
@@ -48,7 +49,8 @@ func mismatchCases(opt Options) []Case {
 	return cases
 }
 
-// onRank returns the case in which one rank of a group, odd, disagrees.
+// onRank returns the case in which one rank of a group, odd, disagrees. All ranks fail with ErrMismatch that
+// names odd and, unless d is silent, the texts of both calls.
 func (d disagreement) onRank(odd, ranks, n int) Case {
 	fault := &Fault{Kind: engine.ErrMismatch, Ranks: []int{odd}}
 	if !d.silent {
@@ -72,7 +74,8 @@ func (d disagreement) onRank(odd, ranks, n int) Case {
 	}
 }
 
-// callDisagreements are disagreements about one call.
+// callDisagreements are disagreements about one call of verb v: its count, type, verb, operator, root, form
+// or name.
 func callDisagreements(v engine.Verb, n int) []disagreement {
 	base := Op{Verb: v, ReduceOp: engine.Sum, Type: kernel.Float32, N: n}
 	var list []disagreement

@@ -28,7 +28,8 @@ func (p *prepared) expect(what string, got, want []byte) {
 	p.after = append(p.after, expectation{what, got, want})
 }
 
-// prepare allocates the memory of one rank's call and fills it.
+// prepare allocates the memory of one rank's call in a, fills the source, and notes what each buffer must
+// hold afterwards. Results come from c, which the ranks share.
 func (o Op) prepare(a *arena, c *cache, rank, size int) prepared {
 	p := prepared{op: o, call: engine.Call{
 		Verb: o.Verb, ReduceOp: o.ReduceOp, Uneven: o.Uneven, Root: o.root(size), Name: o.Name,
@@ -101,7 +102,8 @@ type layout struct {
 	whole engine.Mem // of an even form
 }
 
-// take allocates shares with the given contents: separately, or adjacent.
+// take allocates shares with the given contents: separately, or adjacent. It may represent an empty share by
+// a nil pointer or a missing part, which are valid.
 func (l *layout) take(a *arena, shares [][]byte, apart bool) {
 	if len(shares) == 0 {
 		return
@@ -153,7 +155,7 @@ func (p *prepared) expectAll(side string, l *layout, shares [][]byte) {
 	}
 }
 
-// verify compares the memory with the expectations.
+// verify compares the memory with the expectations, and returns an error that names the first wrong element.
 func (p *prepared) verify(rank, size int) error {
 	for _, e := range p.after {
 		if bytes.Equal(e.got, e.want) {

@@ -27,7 +27,8 @@ type Step struct {
 	AtOnce []Program `json:",omitempty"`
 }
 
-// Run runs one rank's part of the program.
+// Run runs one rank's part of the program, step by step, until the first error. All ranks must run the same
+// program.
 func (p Program) Run(ctx context.Context, r *Rank) error {
 	for i := range p {
 		s := &p[i]
@@ -61,6 +62,9 @@ func (s *Step) runInside(ctx context.Context, r *Rank) error {
 	return errors.Join(s.Inside.Run(ctx, sub), sub.Close())
 }
 
+// runAtOnce runs each program of the step in a goroutine, on a duplicate of the group. Each rank starts them
+// in another order. If one fails, FailGroups ends the others. It waits for all goroutines and returns all
+// errors.
 func (s *Step) runAtOnce(ctx context.Context, r *Rank) error {
 	subs := make([]*Rank, len(s.AtOnce))
 	for i := range subs {
@@ -100,7 +104,8 @@ func runPrograms(t *testing.T, world World, opt Options) {
 	checkGoroutines(t)
 }
 
-// programs draws programs that make nested groups down to a depth.
+// programs draws programs that make nested groups down to a depth. It runs before the ranks, on the test's
+// goroutine.
 func (o Options) programs(depth int) *rapid.Generator[Program] {
 	kinds := []string{"batch", "batch", "exchange"}
 	if depth > 0 {
@@ -138,6 +143,7 @@ func drawBytes(t *rapid.T) int {
 	return rapid.IntRange(0, most).Draw(t, "bytes")
 }
 
+// drawOp draws one operation of a batch, with a type, operator, form, size and name that fit each other.
 func (o Options) drawOp(t *rapid.T) Op {
 	op := Op{
 		Verb:  rapid.SampledFrom(allVerbs).Draw(t, "verb"),

@@ -31,7 +31,7 @@ type Rank struct {
 // them.
 type groups struct {
 	mu   sync.Mutex
-	list []engine.Engine
+	list []engine.Engine // guarded by mu
 }
 
 // NewRank returns a rank for a body that is alone in its process.
@@ -66,7 +66,9 @@ func (r *Rank) FailGroups(err error) {
 	}
 }
 
-// Do runs operations as one batch and checks all their effects.
+// Do runs operations as one batch and checks all their effects: results, unchanged sources, guard bytes and
+// the calls themselves. It returns the engine's error or the first wrong effect. Only the rank's goroutine
+// calls it.
 func (r *Rank) Do(ctx context.Context, ops ...Op) error {
 	if err := r.Try(ctx, ops...); err != nil {
 		return fmt.Errorf("%v on rank %d of %d: %w", ops, r.Rank(), r.Size(), err)

@@ -42,6 +42,7 @@ type integer interface {
 	int8 | uint8 | int32 | uint32 | int64 | uint64
 }
 
+// foldIntegers combines one source per rank in rank order; overflow wraps.
 func foldIntegers[T integer](red engine.ReduceOp, in [][]byte) []byte {
 	out := newBytes(len(in[0]))
 	acc := elements[T](out)
@@ -87,6 +88,8 @@ func factorOf(red engine.ReduceOp, scales []float64, rank, ranks int) (float64, 
 
 // The conversions T(a*b) keep the compiler from fusing a product and a sum.
 
+// foldFloats combines one source per rank in rank order, each multiplied by its factor first, and replaces
+// every NaN of the result by nan.
 func foldFloats[T float](nan T, red engine.ReduceOp, scales []float64, in [][]byte) []byte {
 	out := newBytes(len(in[0]))
 	acc := elements[T](out)
@@ -113,7 +116,7 @@ func foldFloats[T float](nan T, red engine.ReduceOp, scales []float64, in [][]by
 	return out
 }
 
-// foldHalves computes in float32 and rounds after every step.
+// foldHalves combines 16-bit floats in rank order: it computes in float32 and rounds after every step.
 func foldHalves(
 	widen func(uint16) float32, round func(float32) uint16, red engine.ReduceOp, scales []float64, in [][]byte,
 ) []byte {

@@ -216,7 +216,8 @@ func (s *sharedRun) fill(bufs [][]byte, n int, seed uint64, rank int) {
 	}
 }
 
-// batch draws a batch and runs it, unless a rank refuses it.
+// batch draws a batch and runs it, unless a rank refuses it; all ranks then agree not to run it. It returns
+// an error if a byte of any buffer differs from the sequential reference.
 func (s *sharedRun) batch(ctx context.Context, seed uint64) (ran bool, err error) {
 	rnd := random(seed)
 	used, ops := drawShared(&rnd, s.r.Size())
@@ -254,9 +255,9 @@ func copy2(dst, src [][]byte, n int) {
 	}
 }
 
-// agreeOnRefusal reports whether any rank refuses the batch. It checks that a batch
-// is refused exactly where operations conflict, and on every rank if all ranks pass
-// the same spans.
+// agreeOnRefusal reports whether any rank refuses the batch. It checks that a batch is refused exactly where
+// operations conflict, and on every rank if all ranks pass the same spans. Each rank computes the answers of
+// all ranks, without communication.
 func (s *sharedRun) agreeOnRefusal(ops []sharedOp) (refused bool, err error) {
 	size := s.r.Size()
 	same, touched := true, false
@@ -323,8 +324,8 @@ func conflicts(ops []sharedOp, rank, size int) bool {
 	return false
 }
 
-// check checks a batch as the public API does: each operation, and all of them
-// together.
+// check checks a batch as the public API does: each operation, with error one, and all of them together, with
+// error both. It leaves the calls in s.r.calls and the messages in s.msgs.
 func (s *sharedRun) check(bufs [][]byte, ops []sharedOp, rank int) (one, both error) {
 	size := s.r.Size()
 	s.foot.Reset()
@@ -390,7 +391,8 @@ func (o *sharedOp) messages(bufs [][]byte, rank, size int) (list []*engine.Messa
 	return list
 }
 
-// run runs a batch on this rank's memory, as a Batch does.
+// run runs a batch on this rank's memory, as a Batch does: it posts the messages, runs the collectives, and
+// finishes all messages even after an error. It returns the first error.
 func (s *sharedRun) run(ctx context.Context, ops []sharedOp) error {
 	if one, both := s.check(s.own, ops, s.r.Rank()); one != nil || both != nil {
 		return errors.Join(one, both)
@@ -416,7 +418,7 @@ func (s *sharedRun) run(ctx context.Context, ops []sharedOp) error {
 	return first
 }
 
-// reference applies an operation to the memory of all ranks.
+// reference applies an operation to the memory of all ranks, which this rank keeps a copy of.
 func (o *sharedOp) reference(all [][][]byte) {
 	size := len(all)
 	if o.Verb == engine.Barrier {

@@ -64,7 +64,8 @@ func Cases(opt Options) []Case {
 	return cases
 }
 
-// Run runs the suite, with the ranks as goroutines of this process.
+// Run runs the suite, with the ranks as goroutines of this process, each case on a new group. With -short it
+// runs only every opt.Brief-th case. A rank that is not done after opt.Deadline fails its case.
 func Run(t *testing.T, world World, opt Options) {
 	if testing.Short() {
 		opt.Light = true

@@ -115,7 +115,7 @@ func (o Options) sweep(v engine.Verb, t kernel.DType, ranks int, sizes []int, re
 	}
 }
 
-// sweepOps calls do with every variant of a verb.
+// sweepOps calls do with every variant of a verb, in the same order on all ranks, until do returns an error.
 func (o Options) sweepOps(v engine.Verb, t kernel.DType, sizes []int, reds []engine.ReduceOp, do func(Op) error) error {
 	op := Op{Verb: v, Type: t, Exact: !o.RankOrder, Numbers: o.Numbers, Seed: uint64(t)}
 	if !op.reduces() {

@@ -52,7 +52,7 @@ func (r *Rank) exchange(ctx context.Context, backwards bool, list ...Transfer) e
 	return first
 }
 
-// post posts this rank's sides of transfers.
+// post posts this rank's sides of transfers, without waiting. The arena keeps their memory until finish.
 func (r *Rank) post(list []Transfer) []*transferSide {
 	var sides []*transferSide
 	for _, t := range list {
@@ -77,7 +77,8 @@ func (r *Rank) post(list []Transfer) []*transferSide {
 	return sides
 }
 
-// finish waits for a message, checks it, and overwrites its memory.
+// finish waits for a message, checks it, and overwrites its memory. An engine that still used the memory
+// would be found.
 func (r *Rank) finish(ctx context.Context, s *transferSide) error {
 	if err := s.m.Check(r.Rank(), r.Size()); err != nil {
 		return err

@@ -89,8 +89,9 @@ func (o *operation) agree(next []uint64) error {
 	return nil
 }
 
-// disagree fails the group with the first difference between the ranks' operations. All ranks call
-// it and find the same difference.
+// disagree fails the group with the first difference between the ranks' operations, and returns the group's
+// first failure. All ranks call it, exchange their calls through the CPU engine, and find the same
+// difference. An error of that exchange is returned instead.
 func (o *operation) disagree() error {
 	e := o.e
 	var mine []byte
@@ -236,7 +237,8 @@ func (e *Engine) closedError() error {
 	return errClosed
 }
 
-// onHost carries out the host calls of a Batch that has calls on host memory and on device memory.
+// onHost carries out the host calls of a Batch that has calls on host memory and on device memory. It is
+// called by the goroutine that launches, which owns e.calls, and waits until they are complete.
 func (o *operation) onHost() error {
 	e := o.e
 	e.calls = e.calls[:0]

@@ -196,7 +196,9 @@ func (o *operation) waits() engine.Facts {
 	return engine.Facts{Device: o.e.dev.String(), Wait: w}
 }
 
-// fail fails the group because of err and returns the first failure of the group.
+// fail fails the group because of err and returns the first failure of the group. For an error of NCCL it
+// first waits up to reportWait, because the cause may be a rank whose loss is reported soon. It may run on
+// any goroutine.
 func (o *operation) fail(err error) error {
 	e := o.e
 	f := (*engine.Failure)(nil)
@@ -247,9 +249,10 @@ func (e *Engine) failure() *engine.Failure {
 	return f
 }
 
-// quiesce aborts the communicators and waits until the device has reached an event, so that it no
-// longer uses the memory of the operations before it. It returns engine.AbandonAfter after the
-// first such call at the latest, even if the driver or NCCL does not return.
+// quiesce aborts the communicators and waits until the device has reached an event, so that it no longer uses
+// the memory of the operations before it. It returns engine.AbandonAfter after the first such call at the
+// latest, even if the driver or NCCL does not return. Its goroutine then stays there and keeps inUse
+// read-locked. e.mu guards quiesceBy.
 func (e *Engine) quiesce(event *cuda.Event) {
 	e.mu.Lock()
 	first := e.quiesceBy.IsZero()

@@ -92,8 +92,9 @@ func TestCoalesced(t *testing.T) {
 	}
 }
 
-// TestCoalescedFails makes the group fail while the device is at work on the first of several
-// operations that share an event: when the last one has settled, the device does not use their memory.
+// TestCoalescedFails makes the group fail while the device is at work on the first of several operations that
+// share an event. The last one settles with ErrAborted on both ranks, and the device then no longer uses the
+// memory of any of them.
 func TestCoalescedFails(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -136,8 +137,9 @@ func TestCoalescedFails(t *testing.T) {
 	}
 }
 
-// TestTogether launches operations with one call. Operations that consist of more than one call of
-// NCCL keep their place among the others.
+// TestTogether launches three operations that share one completion event. Operations that consist of more
+// than one call of NCCL keep their place among the others. Each rank runs on a goroutine that launches and
+// settles its own operations.
 func TestTogether(t *testing.T) {
 	clean(t)
 	premul := func(e *Engine, x *cuda.Slice[float32]) []engine.Call {

@@ -55,7 +55,8 @@ func TestPollDelay(t *testing.T) {
 	}
 }
 
-// TestCoalesces checks which operations need no completion event of their own.
+// TestCoalesces checks which operations need no completion event of their own. No engine runs; the test calls
+// the pipeline's method directly.
 func TestCoalesces(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

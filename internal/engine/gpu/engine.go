@@ -131,7 +131,9 @@ func New(cpu engine.Engine, lib *nccl.Library, dev *cuda.Device, opt engine.Devi
 	return e, nil
 }
 
-// free releases what New and the operations have allocated.
+// free releases what New and the operations have allocated. Close calls it on a goroutine that holds inUse
+// locked, so no other goroutine uses the resources; New calls it after an error. It waits up to abortTimeout
+// for the engine's stream, and returns all errors.
 func (e *Engine) free() error {
 	var errs []error
 	e.aborts.Wait()
@@ -183,9 +185,10 @@ func (e *Engine) Behind() []int {
 	return engine.Behind(e.Engine)
 }
 
-// Close leaves the group and frees the communicators. NCCL's finalization waits for the other
-// ranks, because it may still have data to send. Close aborts the communicators if the group
-// fails or the finalization takes too long.
+// Close leaves the group and frees the communicators. NCCL's finalization waits for the other ranks, because
+// it may still have data to send. Close aborts the communicators if the group fails or the finalization takes
+// too long. After closeLimit it returns an error; its goroutine then frees everything when the driver
+// returns. Further calls return the same result.
 func (e *Engine) Close() error {
 	e.close.Do(func() {
 		close(e.closing)
@@ -222,7 +225,8 @@ func (e *Engine) Close() error {
 	return e.closeErr
 }
 
-// end finalizes the communicators, all at once: other ranks may finalize them in another order.
+// end finalizes the communicators, all at once: other ranks may finalize them in another order. It aborts
+// them if the group has failed, or fails meanwhile, or closeGrace passes. A goroutine of Close calls it.
 func (e *Engine) end() error {
 	comms := e.allComms()
 	if len(comms) == 0 {
@@ -253,7 +257,8 @@ func (e *Engine) end() error {
 	return errors.Join(errs...)
 }
 
-// Sub returns this rank's side of a new group of some of the ranks.
+// Sub returns this rank's side of a new group of some of the ranks. If the device cannot be used for it, Sub
+// fails this group and the new one, and returns the first failure of this group.
 func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 	cpu, err := e.Engine.Sub(ctx, seq, members)
 	if err != nil {

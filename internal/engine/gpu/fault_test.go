@@ -17,8 +17,8 @@ import (
 
 const outOfMemory = 2
 
-// TestSubWithoutDevice lets the driver fail on one rank in Sub: the parent group fails with that
-// error on all ranks.
+// TestSubWithoutDevice lets the driver fail on one rank in Sub: the parent group fails with that error on all
+// ranks. A rank whose own Sub succeeded learns of it by Failed.
 func TestSubWithoutDevice(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -69,8 +69,8 @@ func TestManyStreams(t *testing.T) {
 	ok(t, e.Close())
 }
 
-// TestPinnedOnOne lets pinning the shared memory fail on one of two ranks. That rank uses memory of
-// its own, and the ranks still exchange data.
+// TestPinnedOnOne lets pinning the shared memory fail on one of two ranks, which are goroutines with a job of
+// their own. That rank uses memory of its own, and the ranks still exchange data.
 func TestPinnedOnOne(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")

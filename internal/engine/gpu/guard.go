@@ -14,7 +14,7 @@ const guardInterval = 20 * time.Millisecond
 // every guardInterval while there are calls, because a timer for each call would cost as much as
 // the call. Most calls return before the first check.
 type guard struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards all fields
 	timer *time.Timer
 	set   bool       // the timer runs
 	used  bool       // begin was called since the timer was set
@@ -46,7 +46,9 @@ func (g *guard) end() error {
 	return g.err
 }
 
-// check fails the group if the call was under way at the last check as well and must end.
+// check fails the group if the call was under way at the last check as well, and its context has ended or its
+// deadline has passed. It runs on the timer's goroutine and fails the group on another one, because fail may
+// wait. The timer runs on while calls are made.
 func (g *guard) check() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

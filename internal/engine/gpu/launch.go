@@ -77,7 +77,8 @@ func (e *Engine) flush() error {
 	return e.comm.Flush()
 }
 
-// enqueue passes all calls to NCCL.
+// enqueue passes all calls to NCCL. The goroutine that launches calls it and owns e.steps. After an error no
+// further call is made, and the resources of all steps are freed.
 func (o *operation) enqueue() (err error) {
 	e := o.e
 	if err := o.followStream(); err != nil {
@@ -126,7 +127,8 @@ func first(errs ...error) error {
 	return nil
 }
 
-// prepare creates the operator and the scratch memory that a call needs.
+// prepare creates the operator and the scratch memory that a call needs; tidy frees them, also after an
+// error. Scratch memory is for an AllToAll in place.
 func (o *operation) prepare(s *step) (err error) {
 	e := o.e
 	if !s.OnDevice() {
@@ -173,7 +175,8 @@ func (o *operation) buffer(s *step, m engine.Mem) nccl.Buffer {
 	return nccl.Known(o.e.dev, uintptr(m.Ptr), m.N, types[m.Type])
 }
 
-// start passes one call to NCCL.
+// start passes one even call to NCCL, or an uneven one to startUneven. Host calls and calls without elements
+// start nothing.
 func (o *operation) start(s *step) error {
 	e := o.e
 	if s.Verb == engine.Barrier {

@@ -17,6 +17,8 @@ import (
 // control controls the fake libraries. It is nil with the real ones.
 var control *fakegpu.Control
 
+// TestMain runs the tests on up to 16 fake devices, or one rank's program if TUTTI_TEST_RANK is set. A
+// program that fails is printed and makes the process exit with 1.
 func TestMain(m *testing.M) {
 	// The suite has groups of up to 16 ranks, each on a device of its own.
 	if os.Getenv("TUTTI_FAKE_DEVICES") == "" {
@@ -44,7 +46,8 @@ func ok(tb testing.TB, errs ...error) {
 	}
 }
 
-// newEngines creates a group of goroutine ranks, each on a device of its own.
+// newEngines creates a group of goroutine ranks, each on a device of its own. It skips the test if there are
+// fewer devices. The caller closes the engines.
 func newEngines(tb testing.TB, ranks int, opt engine.DeviceOptions) []*Engine {
 	tb.Helper()
 	devices, err := cuda.Devices()
@@ -77,7 +80,8 @@ func world(tb testing.TB, ranks int) []engine.Engine {
 	return engines
 }
 
-// clean fails the test if it leaks resources of a device.
+// clean fails the test if it leaks resources of a device. It waits up to a minute for communicators that
+// goroutines still abort. It checks nothing on a real GPU.
 func clean(t testing.TB) {
 	t.Helper()
 	if control == nil {

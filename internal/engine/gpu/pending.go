@@ -144,7 +144,8 @@ func (p *pending) poll(checkDue bool) bool {
 	return p.pollLocked(checkDue)
 }
 
-// pollLocked is poll. e.inUse is read-locked.
+// pollLocked is poll. e.inUse is read-locked. Only the goroutine that waits for p calls it: the caller of Run
+// or the completion goroutine. An error fails the group and completes the operation.
 func (p *pending) pollLocked(checkDue bool) bool {
 	if p.complete || p.err != nil || !p.recorded {
 		return true
@@ -169,7 +170,8 @@ func (p *pending) settle() error {
 	return p.settleLocked()
 }
 
-// settleLocked is settle. e.inUse is read-locked.
+// settleLocked is settle. e.inUse is read-locked. If the group has failed, it returns the first failure, and
+// first waits until the device no longer uses the operation's memory.
 func (p *pending) settleLocked() error {
 	e := p.e
 	poller := wait.Poller{SpinAllowed: e.spinAllowed}

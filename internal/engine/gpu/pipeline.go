@@ -77,7 +77,8 @@ func (p *pipeline) init(e *Engine) {
 	p.launchLoop, p.pollLoop = p.launchAll, p.completeAll
 }
 
-// Submit appends op to the queue. See engine.DeviceEngine.
+// Submit appends op to the queue and wakes or starts the launching goroutine. If op.OnCaller allows it,
+// Submit launches op itself and returns after that. Errors reach op.Done only. See engine.DeviceEngine.
 func (e *Engine) Submit(op *engine.DeviceOp) {
 	p := &e.pipeline
 	s := submission{op: op, signature: e.signature(op.Calls)}
@@ -116,8 +117,9 @@ func (p *pipeline) watch(s *submission) {
 	p.lastDone = done
 }
 
-// launchAll launches the operations in the queue. It returns when none is queued or in flight:
-// waking a goroutine costs less than starting one.
+// launchAll is the launching goroutine. It launches the operations in the queue in order, and returns when
+// none is queued or in flight: waking a goroutine costs less than starting one. An operation that cannot be
+// launched stays in flight with its error.
 func (p *pipeline) launchAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,11 +143,11 @@ func (p *pipeline) launchAll() {
 	}
 }
 
-// launchBatch launches s together with the operations behind it in the queue that can share one
-// completion event, which is recorded after the last of them. It takes no more operations than the
-// ranks have already compared, and one if they have compared none: launch compares that one. The caller holds p.mu; launchBatch releases it while it launches,
-// because that can wait for other ranks. An operation that cannot be launched gets a request.pending
-// that is complete and has the error.
+// launchBatch launches s together with the operations behind it in the queue that can share one completion
+// event, which is recorded after the last of them. It takes no more operations than the ranks have already
+// compared, and one if they have compared none: launch compares that one. The caller holds p.mu; launchBatch
+// releases it while it launches, because that can wait for other ranks. An operation that cannot be launched
+// gets a request.pending that is complete and has the error.
 func (p *pipeline) launchBatch(s submission) {
 	e := p.e
 	p.launching = true
@@ -221,7 +223,8 @@ func (p *pipeline) coalesces(s, next *submission, n int) bool {
 	return each > 0 && together <= maxCoalesced && time.Duration(together)*each <= coalesceTime
 }
 
-// Await notes that delta more callers wait for an operation. See engine.DeviceEngine.
+// Await notes that delta more callers wait for an operation; a delta of zero only wakes the completion
+// goroutine. pipeline.mu guards the list. See engine.DeviceEngine.
 func (e *Engine) Await(seq uint64, delta int) {
 	p := &e.pipeline
 	if delta == 0 {
@@ -241,7 +244,8 @@ func (e *Engine) Await(seq uint64, delta int) {
 	}
 }
 
-// completeAll completes operations in order until none is in flight or being launched.
+// completeAll is the completion goroutine. It completes operations in order, failed ones too, until none is
+// in flight or being launched. It releases p.mu while it polls, pauses and calls Done.
 func (p *pipeline) completeAll() {
 	m := costMeter{spinAllowed: p.e.spinAllowed}
 	fresh := wait.Poller{Wakeup: &p.wakeup, SpinAllowed: m.spinAllowed}

@@ -18,11 +18,11 @@ import (
 type submitter struct {
 	e    *Engine
 	mu   sync.Mutex
-	seq  uint64 // number of the last submitted operation
-	last uint64 // number of the last operation that was begun
-	done []uint64
-	errs []error
-	more sync.Cond
+	seq  uint64    // number of the last submitted operation; belongs to the rank's goroutine
+	last uint64    // number of the last operation that was begun; guarded by mu
+	done []uint64  // numbers of the complete operations; guarded by mu
+	errs []error   // results of the complete operations; guarded by mu
+	more sync.Cond // signals changes of done; its lock is mu
 }
 
 func newSubmitter(e *Engine) *submitter {
@@ -31,7 +31,8 @@ func newSubmitter(e *Engine) *submitter {
 	return s
 }
 
-// op returns an operation for Submit.
+// op returns an operation for Submit. Its Done fails the operation if Begun was not called for it or a later
+// one, and records number and error. The engine's goroutines call both; s.mu guards the records.
 func (s *submitter) op(ctx context.Context, calls []engine.Call) *engine.DeviceOp {
 	s.seq++
 	seq := s.seq
@@ -69,7 +70,8 @@ func (s *submitter) wait() error {
 	return nil
 }
 
-// onRanks runs a program on two ranks.
+// onRanks runs a program on two ranks, each on a goroutine with its own engine and 100 elements of device
+// memory. It closes the engines and reports all errors.
 func onRanks(t *testing.T, program func(s *submitter, x *cuda.Slice[float32]) error) {
 	t.Helper()
 	engines := newEngines(t, 2, engine.DeviceOptions{})
@@ -98,8 +100,9 @@ func maxOf(e *Engine, x *cuda.Slice[float32]) []engine.Call {
 	return calls
 }
 
-// TestSubmit submits more operations than the device has at once, some of them awaited, and then
-// runs one with Run. Submit does not wait, and Done is called once for each in order.
+// TestSubmit submits more operations than the device has at once, some of them awaited, and then runs one
+// with Run. Submit does not wait, and the completion goroutine calls Done once for each in order, without an
+// error.
 func TestSubmit(t *testing.T) {
 	clean(t)
 	const burst = 3*maxInflight + 10
@@ -130,8 +133,9 @@ func TestSubmit(t *testing.T) {
 	})
 }
 
-// TestSubmitOnCaller checks that Submit launches an operation with a stream on the calling goroutine
-// only if one like it has succeeded, and that Launched is called before Done.
+// TestSubmitOnCaller checks that Submit launches an operation with a stream on the calling goroutine only if
+// one like it has succeeded, and that Launched is called before Done. The channel wait orders the functions
+// with the test.
 func TestSubmitOnCaller(t *testing.T) {
 	clean(t)
 	onRanks(t, func(s *submitter, x *cuda.Slice[float32]) error {
@@ -167,8 +171,8 @@ func TestSubmitOnCaller(t *testing.T) {
 	})
 }
 
-// TestSubmitFails lets an operation hang and cancels the context of one that waits behind it: Done
-// gets an error for both, and for all operations after them.
+// TestSubmitFails lets the first operation hang and cancels, on rank 1, the context of one that waits behind
+// it. Done gets ErrAborted for all operations on both ranks, and the group's failure names the cancelled one.
 func TestSubmitFails(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -206,7 +210,8 @@ func TestSubmitFails(t *testing.T) {
 	})
 }
 
-// TestSubmitDoesNotAllocate checks that a warm pipeline does not allocate.
+// TestSubmitDoesNotAllocate checks that a warm pipeline does not allocate. Done runs on the completion
+// goroutine and passes its error through a channel.
 func TestSubmitDoesNotAllocate(t *testing.T) {
 	clean(t)
 	engines := newEngines(t, 1, engine.DeviceOptions{})

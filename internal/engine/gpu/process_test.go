@@ -71,7 +71,8 @@ func TestLostProcess(t *testing.T) {
 	}
 }
 
-// processes starts this binary once for each rank.
+// processes starts this binary once for each rank with a program, without waiting. Rank 0 inherits the
+// listener of the rendezvous. Each process has an NCCL_HOSTID of its own, so that ranks may share a GPU.
 func processes(t *testing.T, n int, program string) []*exec.Cmd {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,7 +96,8 @@ func processes(t *testing.T, n int, program string) []*exec.Cmd {
 	return cmds
 }
 
-// rankProcess runs one rank in this process.
+// rankProcess runs one rank in this process: it joins the job, makes the engine for device 0, and runs the
+// program that the environment names. Its context ends after five minutes.
 func rankProcess() error {
 	number := func(name string) int {
 		v, _ := strconv.Atoi(os.Getenv(name))
@@ -145,8 +147,9 @@ func rankProcess() error {
 	return errors.Join(suite(ctx, w), w.Close())
 }
 
-// suite runs cases without a fault, and some with one, on the number of ranks that they are for. In
-// short mode it runs a third of them.
+// suite runs cases without a fault, and some with one, on the number of ranks that they are for. In short
+// mode it runs a third of them. Every rank's process runs the same cases in the same order; the first error
+// ends it.
 func suite(ctx context.Context, w *twin) error {
 	for i, c := range enginetest.Cases(enginetest.Options{Light: true, Numbers: true, Ranks: []int{w.Size()}}) {
 		n := c.Ranks
@@ -183,7 +186,8 @@ func runCase(ctx context.Context, w *twin, seq uint64, members []int, c *enginet
 	return err
 }
 
-// lose runs operations until the last rank kills itself, and prints the error.
+// lose runs operations until the last rank kills itself after nine. The other ranks must get ErrRankLost that
+// lists exactly that rank; they print it and return nil.
 func lose(ctx context.Context, w *twin) error {
 	x, err := cuda.Alloc[float32](w.gpu.dev, 1000)
 	if err != nil {

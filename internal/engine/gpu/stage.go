@@ -40,6 +40,8 @@ type stage struct {
 	shared []int64
 }
 
+// newStage makes the stream and the events of the staging slots; makeSlots allocates the slots later. After
+// an error nothing is left.
 func newStage(dev *cuda.Device, size, slot int) (*stage, error) {
 	if slot <= 0 {
 		slot = slotBytes
@@ -62,7 +64,8 @@ func newStage(dev *cuda.Device, size, slot int) (*stage, error) {
 	return s, nil
 }
 
-// close releases all resources. The engine's stream is idle.
+// close releases all resources; the engine's stream is idle. If a copy from the device is still under way
+// after abortTimeout, close returns an error and releases nothing, because the copy writes to the slots.
 func (s *stage) close() error {
 	var errs []error
 	if s.in != nil {
@@ -230,7 +233,9 @@ func (o *operation) countShares() error {
 	return nil
 }
 
-// pump copies the loads through the slots.
+// pump copies the loads through the slots, and carries out each load on the CPU engine with the other ranks.
+// The goroutine that launches calls it. It returns at the first error or errTimeout; copies may then still be
+// under way, and throughHost waits for them.
 func (o *operation) pump() error {
 	e, s := o.e, o.e.stage
 	for i := range min(slots, len(s.loads)) {
@@ -292,7 +297,8 @@ func (o *operation) fill(load int) error {
 	return s.filled[load%slots].Record(s.in)
 }
 
-// drain enqueues the copy of a load's results out of its slot.
+// drain enqueues the copy of a load's results out of its slot, in the engine's stream, and records the slot
+// as empty after it.
 func (o *operation) drain(load int) error {
 	e, s := o.e, o.e.stage
 	s.moves = s.moves[:0]

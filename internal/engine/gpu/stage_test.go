@@ -56,8 +56,8 @@ func TestStagedLostProcess(t *testing.T) {
 	}
 }
 
-// stagedRanks runs a program on two ranks with floats on their devices, in many
-// loads.
+// stagedRanks runs a program on two ranks, each on a goroutine, with floats on their devices and slots so
+// small that each operation takes many loads. It closes the engines and returns the errors by rank.
 func stagedRanks(t *testing.T, opt engine.DeviceOptions, program func(e *Engine, x *cuda.Slice[float32]) error) []error {
 	t.Helper()
 	clean(t)
@@ -86,7 +86,8 @@ func sum(e *Engine, x *cuda.Slice[float32]) []engine.Call {
 	return []engine.Call{{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: m, Dst: m}}
 }
 
-// TestStagedFaults lets calls of the driver fail: all ranks get the error, and no resource leaks.
+// TestStagedFaults lets a call of the driver fail on one of two ranks. Both ranks get ErrAborted that names
+// the operation, later calls return the same error, and no resource leaks.
 func TestStagedFaults(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -132,8 +133,8 @@ func TestStagedFaults(t *testing.T) {
 	}
 }
 
-// TestStagedHeldBack orders an operation with a stream that is held back: the deadline ends the
-// operation on all ranks, the stream continues, and no copy follows.
+// TestStagedHeldBack orders an operation with a stream that is held back on rank 1. Rank 1's deadline ends
+// the operation with ErrTimeout on both ranks, the stream continues, and no copy follows.
 func TestStagedHeldBack(t *testing.T) {
 	errs := stagedRanks(t, engine.DeviceOptions{}, func(e *Engine, x *cuda.Slice[float32]) error {
 		s, err := e.dev.NewStream()
@@ -181,7 +182,8 @@ func TestStagedHeldBack(t *testing.T) {
 	ok(t, errs...)
 }
 
-// TestStagedWarns checks the count of staged calls, and that staging is logged once.
+// TestStagedWarns checks the count of staged calls, and that each rank logs staging once. mu guards text
+// during the writes; the test reads text after both ranks have ended.
 func TestStagedWarns(t *testing.T) {
 	var mu sync.Mutex
 	var text bytes.Buffer

@@ -45,7 +45,7 @@ func (p *stager) cut(m engine.Mem) engine.Mem {
 // pair returns the move between m's part in the slab and share k.
 func (p *stager) pair(k int, m engine.Mem) move { return move{p.area(k, m).Ptr, p.cut(m)} }
 
-// in appends the copies that fill the slot.
+// in appends the copies that fill the slot: the parts of this rank's source, if the rank has one.
 func (p *stager) in(list []move) []move {
 	c := p.call
 	v := c.Verb.Info()
@@ -100,7 +100,7 @@ func (p *stager) host(name string, parts *[]engine.Mem) engine.Call {
 	return h
 }
 
-// out appends the copies that deliver the results.
+// out appends the copies that deliver the results to this rank's destination, if the rank has one.
 func (p *stager) out(list []move) []move {
 	c := p.call
 	v := c.Verb.Info()

@@ -56,8 +56,8 @@ func (o *operation) holdStream(event *cuda.Event) error {
 type eventPool struct {
 	dev    *cuda.Device
 	mu     sync.Mutex
-	list   []*cuda.Event // guarded by mu, as is closed
-	closed bool
+	list   []*cuda.Event // for reuse; guarded by mu
+	closed bool          // guarded by mu
 }
 
 // get returns an event; put returns it to the pool.

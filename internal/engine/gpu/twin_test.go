@@ -23,9 +23,9 @@ type twin struct {
 	gpu   *Engine
 	arena *cuda.Slice[byte]
 
-	mu    sync.Mutex
-	post  *cuda.Slice[byte] // memory for messages
-	used  int
+	mu    sync.Mutex                  // guards the fields below
+	post  *cuda.Slice[byte]           // memory for messages
+	used  int                         // bytes of post
 	moved map[*engine.Message]*parcel // by the message of the suite
 }
 
@@ -49,6 +49,9 @@ const (
 	little = 256 << 10
 )
 
+// Post copies the message to device memory and posts that copy. Host staging has no messages, so then the CPU
+// engine takes the message as it is. Errors are kept for Finish. w.mu guards the map of messages and the
+// memory for them.
 func (w *twin) Post(m *engine.Message) {
 	if w.gpu.stage != nil { // only collectives are staged
 		w.Engine.Post(m)
@@ -89,6 +92,8 @@ func (w *twin) take(n int) (*cuda.Slice[byte], error) {
 	return w.post.Slice(from, from+n)
 }
 
+// Finish waits for the message's copy on the device and copies received data back. It returns the error of
+// Post, if there was one. It may run concurrently with Post and Finish of other messages.
 func (w *twin) Finish(ctx context.Context, m *engine.Message) error {
 	if w.gpu.stage != nil {
 		return w.Engine.Finish(ctx, m)
@@ -119,6 +124,8 @@ type piece struct {
 	at   int // in the arena
 }
 
+// Run copies all memory of the calls to one block of device memory, runs the calls there, and copies the
+// block back. It returns an error if bytes outside of the buffers changed. One goroutine at a time calls it.
 func (w *twin) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
 	if len(calls) > 0 && calls[0].Verb > engine.Barrier {
 		return w.Engine.Run(ctx, seq, calls)
@@ -219,6 +226,8 @@ func (w *twin) move(m *engine.Mem, pieces []piece) {
 	m.Ptr = dl.Pointer(w.arena.Pointer() + uintptr(find(m, pieces)))
 }
 
+// upload copies image to the beginning of w.arena, which it replaces by a larger one if needed. Only Run
+// calls it.
 func (w *twin) upload(image []byte) error {
 	if w.arena == nil || w.arena.Len() < len(image) {
 		if w.arena != nil {

@@ -111,7 +111,8 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 	return nil
 }
 
-// Run carries out the calls in order. It joins consecutive AllReduces.
+// Run carries out the calls in order. It joins consecutive AllReduces. The first error fails the group, skips
+// the other calls, and is returned as the group's first failure. One goroutine at a time calls it.
 func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
 	e.seq, e.begun = seq, false
 	var failed *engine.Failure
@@ -128,7 +129,8 @@ func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error
 	return nil
 }
 
-// dispatch carries out one call, or several AllReduces.
+// dispatch carries out one call, or several AllReduces, hierarchically or by the engine of all ranks. It
+// returns the failure of the inner group, as this group's ranks see it.
 func (e *Engine) dispatch(ctx context.Context, calls []engine.Call) *engine.Failure {
 	c := &calls[0]
 	if !e.hierarchical(c.Fingerprint()) {

@@ -15,6 +15,7 @@ type layout struct {
 	even    bool  // all hosts have the same number of ranks
 }
 
+// newLayout computes the placement as rank sees it. hosts holds, by rank, the lowest rank of the same host.
 func newLayout(rank int, hosts []int) layout {
 	l := layout{rank: rank, hosts: hosts, index: make([]int, len(hosts))}
 	for first, host := range hosts {

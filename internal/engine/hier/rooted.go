@@ -18,6 +18,9 @@ func (e *Engine) reduce(ctx context.Context, call []engine.Call) *engine.Failure
 	return nil
 }
 
+// reducePiece reduces one piece on the leader of each host, then over the leaders onto the root's host, and
+// passes the result to the root if the root is not the leader. All ranks call it; the first failure of a step
+// ends it.
 func (e *Engine) reducePiece(ctx context.Context, c *engine.Call, p *piece) *engine.Failure {
 	src := p.slice(c.Src)
 	var sum engine.Mem
@@ -80,6 +83,8 @@ func (e *Engine) broadcast(ctx context.Context, call []engine.Call) *engine.Fail
 	return nil
 }
 
+// broadcastPiece broadcasts a piece on the root's host, then between the leaders, then on the other hosts.
+// All ranks call it; the first failure of a step ends it.
 func (e *Engine) broadcastPiece(ctx context.Context, c *engine.Call, m engine.Mem) *engine.Failure {
 	if e.onThisHost(c.Root) {
 		e.addBroadcast(c, &e.localGroup, e.index[c.Root], m)

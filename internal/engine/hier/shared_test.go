@@ -9,8 +9,9 @@ import (
 	"github.com/tutti-go/tutti/internal/engine/shm"
 )
 
-// processes gives each rank of a host its own memory, as for ranks that are processes. So the
-// ranks do not share the failures of their host.
+// processes gives each rank of a host its own memory, as for ranks that are processes. So the ranks do not
+// share the failures of their host. It writes c.local of the host's ranks; cluster.group calls it with
+// cluster.mu held.
 func processes(k *groupConfig, c *group, host int) {
 	ranks := c.ranks(host)
 	memory := make([]unsafe.Pointer, len(ranks))

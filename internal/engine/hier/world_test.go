@@ -37,12 +37,12 @@ type groupConfig struct {
 // A group is the state that the ranks of one group share. Guarded by cluster.mu.
 type group struct {
 	hosts   []int
-	engines []*Engine // by rank; nil: not joined yet
-	cause   *engine.Failure
+	engines []*Engine       // by rank; nil: not joined yet; guarded by cluster.mu
+	cause   *engine.Failure // first failure; guarded by cluster.mu
 
 	local   []engine.Engine   // by rank
 	all     []*mem.Mesh       // by rank
-	leaders []*network.Engine // by rank; nil: no leader, or not joined yet
+	leaders []*network.Engine // by rank; nil: no leader, or not joined yet; guarded by cluster.mu
 	between map[int]*mem.Mesh
 }
 
@@ -55,7 +55,8 @@ func hostsOf(hostOf []int) []int {
 	return hosts
 }
 
-// group returns the group with that name. The first call creates it.
+// group returns the group with that name. The first call creates it. s.mu guards s.groups; a rank's goroutine
+// writes only its own elements of the group's lists, in join.
 func (s *cluster) group(name string, hostOf []int) *group {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +95,8 @@ func goroutines(k *groupConfig, c *group, host int) {
 	}
 }
 
-// join makes one rank's engine of a group. hostOf holds the host of each rank.
+// join makes one rank's engine of a group and registers it under s.mu. If the group has already failed, the
+// engine fails at once. hostOf holds the host of each rank.
 func (s *cluster) join(name string, hostOf []int, rank int) *Engine {
 	c := s.group(name, hostOf)
 	all := c.all[rank]
@@ -155,8 +157,8 @@ func (s *cluster) shareFailure(c *group, from *Engine, f *engine.Failure) {
 	}
 }
 
-// exchangePositions forwards the leaders' positions until all ranks have closed their engines.
-// No result depends on the interval.
+// exchangePositions forwards the leaders' positions until all ranks have closed their engines, on a goroutine
+// of its own. No result depends on the interval.
 func (s *cluster) exchangePositions() {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -224,7 +226,8 @@ func hostSizes(sizes ...int) placement {
 // roundRobin places rank r on host r modulo the number of hosts.
 func roundRobin(hosts int) placement { return func(rank int) int { return rank % hosts } }
 
-// world makes each group in a new cluster.
+// world makes each group in a new cluster, with ranks placed on hosts by place. A goroutine exchanges the
+// leaders' positions until all ranks of the first group are closed.
 func world(place placement, k groupConfig) enginetest.World {
 	return func(_ testing.TB, ranks int) []engine.Engine {
 		s := &cluster{groupConfig: k, groups: make(map[string]*group), open: ranks, end: make(chan struct{})}

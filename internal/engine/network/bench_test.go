@@ -32,7 +32,8 @@ func BenchmarkAlgorithms(b *testing.B) {
 	}
 }
 
-// benchmark runs one verb with one algorithm.
+// benchmark runs one verb with one algorithm b.N times on goroutine ranks in memory. An error of any rank
+// fails the benchmark.
 func benchmark(b *testing.B, v engine.Verb, alg Algorithm, ranks, bytes int) {
 	opt := Options{Algorithms: Algorithms{alg, alg, alg, alg, alg, alg, alg, alg}}
 	engines := world(opt, mem.Options{})(b, ranks)

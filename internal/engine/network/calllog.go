@@ -118,9 +118,9 @@ func (l *callLog) compare(h *head) (mine record, theirs namedFingerprint, differ
 	return mine, theirs, mine.sig != theirs.sig
 }
 
-// disagreement compares a frame's head with this rank's calls and returns the
-// failure if they differ. It returns nil if the calls are the same: agrees, which
-// is faster, may report a difference where there is none that matters.
+// disagreement compares a frame's head with this rank's calls and returns the failure if they differ. It
+// returns nil if the calls are the same: agrees, which is faster, may report a difference where there is none
+// that matters. The goroutine in Run calls it; the lock of the call log guards what it reads.
 func (e *Engine) disagreement(rank int, frame *transport.Head) *engine.Failure {
 	h := readHead(frame)
 	l := &e.calls

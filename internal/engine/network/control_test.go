@@ -16,10 +16,10 @@ import (
 // control passes failures and positions between ranks in memory, as a control
 // channel does on a network. It runs until all ranks of the first group have left.
 type control struct {
-	mu     sync.Mutex
-	groups map[string]*group
-	left   int // ranks that have not left
-	end    chan struct{}
+	mu     sync.Mutex        // also guards the fields of the groups
+	groups map[string]*group // by name; guarded by mu
+	left   int               // ranks that have not left; guarded by mu
+	end    chan struct{}     // closed when left is zero
 }
 
 // A group is the ranks among which a failure is passed on.
@@ -76,8 +76,9 @@ func exchangePositions(members []*Engine) {
 	}
 }
 
-// propagate makes the first failure of a group the cause on all its ranks. The rank
-// on which the failure began keeps its own copy.
+// propagate makes the first failure of a group the cause on all its ranks. The rank on which the failure
+// began keeps its own copy. It runs on the goroutine of the failed rank; c.mu guards the cause and is held
+// while the other ranks' engines fail.
 func (c *control) propagate(g *group, from *Engine, f *engine.Failure) {
 	told := *f
 	told.Told, told.Err = true, nil
@@ -95,8 +96,8 @@ func (c *control) propagate(g *group, from *Engine, f *engine.Failure) {
 	}
 }
 
-// join creates one rank's engine in a group, with a function that creates
-// subgroups.
+// join creates one rank's engine in a group and registers it under c.mu. Its Sub makes subgroups by join. If
+// the group has already failed, the engine fails at once.
 func (c *control) join(m *mem.Mesh, name string, opt Options) *Engine {
 	c.mu.Lock()
 	g := c.groups[name]

@@ -26,7 +26,8 @@ type corruptingProxy struct {
 	flipped atomic.Int32 // number of bits that were flipped
 }
 
-// listen returns an address whose connections are forwarded to another.
+// listen returns an address whose connections are forwarded to another. One goroutine accepts, and two
+// forward each connection. All of them end with the test.
 func (n *corruptingProxy) listen(t *testing.T, to string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -53,6 +54,9 @@ func (n *corruptingProxy) listen(t *testing.T, to string) string {
 	return l.Addr().String()
 }
 
+// forward copies one direction of a connection until it ends. If corrupt is set and the proxy is armed, it
+// flips one bit of the test's data. Only one of the goroutines in forward flips a bit, because it disarms the
+// proxy.
 func (n *corruptingProxy) forward(to, from net.Conn, corrupt bool) {
 	defer to.Close()
 	buf := make([]byte, 64<<10)
@@ -90,6 +94,9 @@ func TestCorruption(t *testing.T) {
 	}
 }
 
+// testCorruption is one case of TestCorruption: two ranks on goroutines connect through the proxy, rank 0
+// arms it, and both make one collective or message. With checksums rank 1 fails with ErrCorrupt and rank 0 is
+// told; without, rank 1 has a wrong bit and no error.
 func testCorruption(t *testing.T, how string, verify bool) {
 	var listeners []*tcp.Listener
 	for range 2 {

@@ -57,7 +57,8 @@ func (e *Engine) directReduce(r *reduction, src *layout, dst engine.Mem) error {
 	return nil
 }
 
-// linearReduce makes the root receive and combine all sources in rank order.
+// linearReduce makes the root receive and combine all sources in rank order. The other ranks send theirs and
+// return.
 func (e *Engine) linearReduce(r *reduction, c *engine.Call) error {
 	if e.rank != c.Root {
 		m := c.Src

@@ -111,6 +111,8 @@ func (e *Engine) Run(ctx context.Context, seq uint64, calls []engine.Call) error
 	return err
 }
 
+// run carries out the calls, small AllReduces together as one step, and returns the first error. It does
+// nothing if the group has failed or the context has ended.
 func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 	if e.opt.ParkingLot.Stopped() {
 		return wait.ErrStopped
@@ -143,7 +145,7 @@ func (e *Engine) beginStep(m namedFingerprint, alg Algorithm, op string) {
 	e.to, e.from = noRank, noRank
 }
 
-// runCall runs one call as one step.
+// runCall runs one call as one step, with the algorithm that all ranks choose for it.
 func (e *Engine) runCall(c *engine.Call) error {
 	m := newNamedFingerprint(c)
 	alg := e.opt.choose(m.sig, e.size)

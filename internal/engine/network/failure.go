@@ -25,8 +25,8 @@ func (e *Engine) fail(f *engine.Failure) *engine.Failure {
 	return e.cause.Take(f, e.opt.OnFail, e.opt.ParkingLot.Stop)
 }
 
-// explain turns err into a cause. where returns, for a timeout or a cancellation,
-// what the operation waited for.
+// explain turns err into a cause. A failure of the group in err, or left behind by the lost peer, is returned
+// itself. where returns, for a timeout or a cancellation, what the operation waited for.
 func (e *Engine) explain(ctx context.Context, err error, op string, seq uint64, where func() engine.Facts) *engine.Failure {
 	if known := (*engine.Failure)(nil); errors.As(err, &known) {
 		return known
@@ -73,8 +73,8 @@ func (e *Engine) farewell(err error) *engine.Failure {
 	return w.Failure(e.size, e.opt.OnFail != nil)
 }
 
-// missing returns, for an error, the ranks that this rank was waiting for, and the
-// ranks that have sent nothing in the current call.
+// missing returns, for an error, the ranks that this rank was waiting for, and the ranks that have sent
+// nothing in the current call. The goroutine in Run calls it; the log of calls has a lock of its own.
 func (e *Engine) missing() engine.Facts {
 	w := engine.Wait{Phase: engine.Exchanging}
 	switch {

@@ -36,7 +36,8 @@ func (e *Engine) gather(c *engine.Call, alg Algorithm) error {
 	return e.recvFromAll(&dst)
 }
 
-// scatter copies to every rank its share of the root's source.
+// scatter copies to every rank its share of the root's source. The root sends in rank order, starting after
+// itself.
 func (e *Engine) scatter(c *engine.Call, alg Algorithm) error {
 	if alg == Tree {
 		return e.treeScatter(c)

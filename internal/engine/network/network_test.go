@@ -74,8 +74,8 @@ func onAll(tb testing.TB, engines []engine.Engine, body func(ctx context.Context
 	return errs
 }
 
-// TestEveryNumberOfRanks runs every algorithm on several numbers of ranks and
-// segment sizes.
+// TestEveryNumberOfRanks runs every algorithm on several numbers of ranks and segment sizes, each rank on a
+// goroutine, without buffering between them: an order of sends and receives that could deadlock would hang.
 func TestEveryNumberOfRanks(t *testing.T) {
 	for name, a := range forced {
 		for _, ranks := range []int{1, 2, 3, 4, 5, 6, 7, 8, 16} {
@@ -159,7 +159,8 @@ func failures(t *testing.T, engines []engine.Engine, call func(rank int) engine.
 	return errs[0].Error()
 }
 
-// TestDifferentOptions checks that ranks detect different options.
+// TestDifferentOptions checks that ranks with different options fail with the same error, which names the
+// difference.
 func TestDifferentOptions(t *testing.T) {
 	for _, c := range []struct {
 		name, text string

@@ -50,6 +50,8 @@ const (
 	grain = 8
 )
 
+// fill sets the defaults for a group of the given number of ranks. Without Hosts, each rank counts as a host
+// of its own.
 func (o *Options) fill(ranks int) {
 	if o.Segment <= 0 {
 		o.Segment = defaultSegment

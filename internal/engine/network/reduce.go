@@ -35,7 +35,8 @@ func (e *Engine) allReduce(c *engine.Call, alg Algorithm) error {
 	return e.ringGather(&dst)
 }
 
-// reduce combines all sources into the root's destination.
+// reduce combines all sources into the root's destination. Trees and the linear algorithm combine on the way;
+// the others reduce each rank's part on that rank and send the parts to the root.
 func (e *Engine) reduce(c *engine.Call, alg Algorithm) error {
 	r := e.reduction(c)
 	root := e.rank == c.Root

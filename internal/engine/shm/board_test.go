@@ -7,7 +7,7 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// TestTail checks which data lies in the tail of a slot's header.
+// TestInTail checks which data lies in the tail of a slot's header.
 func TestInTail(t *testing.T) {
 	for name, test := range map[string]struct {
 		n    int64

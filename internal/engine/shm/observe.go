@@ -26,7 +26,8 @@ func (e *Engine) ReserveProxyCPUs() bool {
 	return enough
 }
 
-// Behind returns the ranks that have published fewer steps than this rank.
+// Behind returns the ranks that have published fewer steps than this rank. Any goroutine may call it while
+// the boards are mapped, because it reads only atomic words of them.
 func (e *Engine) Behind() (list []int) {
 	steps := func(b board) uint64 {
 		if h := b.last(); h != nil {

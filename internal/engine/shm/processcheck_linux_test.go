@@ -12,7 +12,9 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 )
 
-// TestProcessCheck ends the process of rank 2 while ranks 0 and 1 wait for it.
+// TestProcessCheck ends the process of rank 2, as ended reports it, while the goroutines of ranks 0 and 1
+// wait for it. Both fail with ErrRankLost for rank 2, or for rank 3 if the owner reports within
+// exitReportTime that rank 3 was lost first.
 func TestProcessCheck(t *testing.T) {
 	threadPerRank(t)
 	for _, c := range []struct {

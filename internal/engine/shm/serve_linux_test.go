@@ -30,6 +30,9 @@ type refusingGroup struct {
 	reported []string // calls of OnUnreadable; guarded by mu
 }
 
+// newRefusingGroup makes a group whose reads of other processes' memory refuse may fail: it gets the reader,
+// the number of the read, and the owner. A refused read first copies a half. The ranks' goroutines call it;
+// g.mu guards only g.reported. It skips the test if the system allows no such reads.
 func newRefusingGroup(t *testing.T, ranks int, opt Options, refuse func(reader, nth, owner int) error) *refusingGroup {
 	t.Helper()
 	g := &refusingGroup{refuse: refuse, reads: make([]atomic.Int64, ranks)}
@@ -119,7 +122,8 @@ func batch(verb engine.Verb, rank, ranks, calls, n, round int) (list []engine.Ca
 	}
 }
 
-// run makes all ranks carry out a batch.
+// run makes all ranks carry out a batch, each on a goroutine, and check its results. It returns all errors;
+// no rank waits longer than a minute.
 func (g *refusingGroup) run(t *testing.T, verb engine.Verb, calls, n, round int) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -221,8 +225,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestUnreadableAll refuses the reads of all ranks, of one rank's memory, or a
-// pseudo-random choice, with data that takes many answers.
+// TestUnreadableAll refuses the reads of all ranks, of one rank's memory, or a pseudo-random choice, with
+// data that takes many answers. All operations must succeed.
 func TestUnreadableAll(t *testing.T) {
 	threadPerRank(t)
 	const ranks = 4
@@ -251,7 +255,8 @@ func TestUnreadableAll(t *testing.T) {
 	}
 }
 
-// TestUnreadableSuite runs the conformance suite with every read refused.
+// TestUnreadableSuite runs the conformance suite with every read refused, so that every large transfer takes
+// the path through the owner.
 func TestUnreadableSuite(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes long")
@@ -274,8 +279,9 @@ func TestUnreadableSuite(t *testing.T) {
 	}
 }
 
-// TestUnreadableLost tests a buffer that cannot be read and whose owner dies before
-// it answers, or is known to have ended. The reader reports the loss.
+// TestUnreadableLost tests a buffer that cannot be read and whose owner dies before it answers, or is known
+// to have ended. The reader, on a goroutine of its own, returns ErrRankLost. The test's goroutine plays the
+// owner that dies.
 func TestUnreadableLost(t *testing.T) {
 	threadPerRank(t)
 	t.Run("dies", func(t *testing.T) {

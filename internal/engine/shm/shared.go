@@ -81,7 +81,9 @@ func (o *Options) fillShared(ranks int) {
 // count per rank, or a regionBuffer.
 func (o *Options) slotDataBytes(ranks int) int { return max(o.Small, 8*ranks, regionBufferBytes) }
 
-// NewShared returns the engine of this process's rank.
+// NewShared returns the engine of this process's rank. While the rank waits, it answers other ranks' requests
+// and checks for ended processes, on the goroutine in Run. The boards lie in s.Memory, which the caller
+// unmaps only after Close.
 func NewShared(s Shared) *Engine {
 	n := len(s.Memory)
 	s.fillShared(n)

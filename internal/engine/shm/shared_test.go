@@ -37,7 +37,7 @@ type mapped struct {
 	unreadable func(rank, reader int, reason error)
 
 	mu   sync.Mutex
-	subs map[string][]engine.Engine
+	subs map[string][]engine.Engine // subgroups by name; guarded by mu
 }
 
 func mappedWorld(opt Options) enginetest.World {
@@ -47,6 +47,8 @@ func mappedWorld(opt Options) enginetest.World {
 	}
 }
 
+// group makes the engines of all ranks, each with its own mapping of the segments. The first failure of a
+// rank fails all of them; first holds it. The end of the test unmaps the segments.
 func (m *mapped) group(name string, ranks int) []engine.Engine {
 	bytes := SharedBytes(ranks, m.opt)
 	maps := []*segment.Segment{must(segment.New("tutti-test", ranks, bytes, 0))}
@@ -153,8 +155,9 @@ func TestSharedInPieces(t *testing.T) {
 	enginetest.Run(t, mappedWorld(tiny), enginetest.Options{RankOrder: true, Light: true})
 }
 
-// TestPair tests two processes with a core each that exchange data which would fit
-// into slots, in one call and in several calls at once.
+// TestPair tests two processes with a core each that exchange data which would fit into slots, in one call
+// and in several calls at once. Each rank is a goroutine that writes its own element of errs. The goroutines
+// stop at their first error.
 func TestPair(t *testing.T) {
 	threadPerRank(t)
 	value := func(rank, call, i int) int32 { return int32(rank<<20 + call<<16 + i) }
@@ -240,8 +243,8 @@ func TestExitReason(t *testing.T) {
 	}
 }
 
-// TestWithdrawn checks that a rank does not return data that it has read in another
-// rank's own buffer after that rank has withdrawn the buffer.
+// TestWithdrawn checks that a rank does not return data that it has read in another rank's own buffer after
+// that rank has withdrawn the buffer: it waits, on its own goroutine, until the group fails.
 func TestWithdrawn(t *testing.T) {
 	threadPerRank(t)
 	const elems = 1 << 20
@@ -291,8 +294,9 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// TestFreedTooSoon checks that a rank that has freed memory of Alloc too early
-// makes all ranks fail, and that the ranks do not take different paths.
+// TestFreedTooSoon checks that a rank that has freed memory of Alloc too early makes all ranks fail with
+// ErrMismatch that names it, and that the ranks do not take different paths. Each rank is a goroutine that
+// writes its own element of errs.
 func TestFreedTooSoon(t *testing.T) {
 	threadPerRank(t)
 	const elems = 1 << 16
@@ -337,8 +341,8 @@ func TestFreedTooSoon(t *testing.T) {
 	}
 }
 
-// TestOld tests groups that have run more small calls than pieceBits leaves bits
-// for in the words of large calls.
+// TestManySteps tests groups that have run more small calls than pieceBits leaves bits for in the words of
+// large calls.
 func TestManySteps(t *testing.T) {
 	threadPerRank(t)
 	const ranks, elems = 3, 20_000

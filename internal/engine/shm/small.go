@@ -73,8 +73,8 @@ func (e *Engine) slotBytesOf(c *engine.Call) int {
 	return c.Dst.Bytes() * n
 }
 
-// small runs calls whose data fits into one slot: one step for all of them. Every
-// rank reads the slots of all ranks.
+// runSmall runs calls whose data fits into one slot: one step for all of them. Every rank reads the slots of
+// all ranks. It returns an error if a rank's calls differ, or the wait for a rank ends.
 func (e *Engine) runSmall(calls []engine.Call) error {
 	var h *header
 	var err error
@@ -164,7 +164,7 @@ func (e *Engine) nextCallOffset(c *engine.Call, s *engine.Fingerprint, off int) 
 	return off + fingerprintBytes + storedLabelBytes(s) + (e.slotBytesOf(c)+7)/8*8
 }
 
-// takeSharedResults completes the calls that share the current slots, in order.
+// takeSharedResults completes the calls that share the current slots, in order, until the first error.
 func (e *Engine) takeSharedResults(calls []engine.Call) error {
 	e.slotShared, e.callOffset = true, headerBytes
 	mine := e.board.slot(e.step)

@@ -312,7 +312,8 @@ func (e *Engine) moveWindows(c *engine.Call, f *windowCall) error {
 // if the other ranks exchange more among themselves.
 func (e *Engine) storeAllTaken() { e.storeWord(e.board.taken(), (e.largeCalls+1)<<pieceBits) }
 
-// fillWindow copies window w of this rank's source into its ring.
+// fillWindow copies window w of this rank's source into its ring, and publishes it. It first waits until all
+// readers have taken the window whose place it reuses.
 func (e *Engine) fillWindow(c *engine.Call, f *windowCall, w int) error {
 	if w >= numWindows {
 		if err := e.waitTaken(e.ringReader, f.counterBase|uint64(w-numWindows+1)); err != nil {
@@ -465,7 +466,8 @@ func (e *Engine) sourceFrom(c *engine.Call, f *windowCall, r int, dst engine.Mem
 	return in, nil
 }
 
-// emptyWindow copies or combines window w of all sources into the destination.
+// emptyWindow copies or combines window w of all sources into the destination. It waits for each source's
+// rank to fill the window.
 func (e *Engine) emptyWindow(c *engine.Call, f *windowCall, w int) error {
 	for i := range e.sources {
 		in := &e.sources[i]

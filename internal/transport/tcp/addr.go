@@ -20,7 +20,8 @@ type addr struct {
 
 func (a addr) String() string { return a.hostPort + "/" + hex.EncodeToString(a.id[:]) }
 
-// parseAddr parses a host:port, optionally followed by a slash and the id.
+// parseAddr parses a host:port, optionally followed by a slash and the id. It resolves no names. The error is
+// the syntax error.
 func parseAddr(s string) (addr, error) {
 	hostPort, id, found := strings.Cut(s, "/")
 	a := addr{hostPort: hostPort}
@@ -37,8 +38,8 @@ func parseAddr(s string) (addr, error) {
 	return a, nil
 }
 
-// offeredAddrs returns the addresses at which other ranks may reach a listener bound to at, the
-// most useful first. choice is Options.Interface.
+// offeredAddrs returns the addresses at which other ranks may reach a listener bound to at, the most useful
+// first. choice is Options.Interface. It returns an error if the chosen interfaces have no such address.
 func offeredAddrs(at netip.AddrPort, choice string) ([]string, error) {
 	port := strconv.Itoa(int(at.Port()))
 	if !at.Addr().IsUnspecified() && choice == "" {

@@ -9,6 +9,8 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
+// TestOffered checks that loopback addresses come last, that a bound address is offered alone, and that an
+// IPv4 listener offers no IPv6 address. An unknown interface is an error.
 func TestOffered(t *testing.T) {
 	bound := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 	all, err := offeredAddrs(bound("[::]:7"), "")
@@ -38,6 +40,7 @@ func TestOffered(t *testing.T) {
 	}
 }
 
+// TestChosen checks lists of interfaces, and lists with ^, which exclude interfaces.
 func TestChosen(t *testing.T) {
 	for _, c := range []struct {
 		choice, name string
@@ -65,8 +68,8 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
-// TestSeveralAddresses connects to a rank whose first addresses lead nowhere or to another
-// listener.
+// TestSeveralAddresses connects to a rank whose first addresses lead nowhere or to another listener. Every
+// rank exchanges frames all the same.
 func TestSeveralAddresses(t *testing.T) {
 	world := newWorld(t, 3, testOptions())
 	port := func(l *Listener) string {
@@ -85,6 +88,7 @@ func TestSeveralAddresses(t *testing.T) {
 	second.run(t, func(m *Mesh, w *wait.Waiter) error { return ring(m, w, []int{4, 5}) })
 }
 
+// TestMeshOptions checks that wrong MeshOptions, and a listener without a secret, are refused.
 func TestMeshOptions(t *testing.T) {
 	world := newWorld(t, 2, testOptions())
 	for _, o := range []MeshOptions{

@@ -52,7 +52,8 @@ type benchPeer struct {
 	in   []byte
 }
 
-// run runs a step and returns how long each exchange took.
+// run runs a step and returns how long each exchange took, on the mesh or, if o.floor is set, on the plain
+// socket. The other rank must run the same step.
 func (x *benchPeer) run(o benchStep) ([]time.Duration, error) {
 	if len(x.out) < o.bytes {
 		x.out, x.in = make([]byte, o.bytes), make([]byte, o.bytes)
@@ -77,8 +78,8 @@ func (x *benchPeer) run(o benchStep) ([]time.Duration, error) {
 	return took, nil
 }
 
-// bareExchange is the lower bound: the same bytes on plain sockets, without headers, by polling
-// only.
+// bareExchange is the lower bound: the same bytes on plain sockets, without headers, by polling only. It has
+// no timeout, and returns an error when the connection ends.
 func bareExchange(fd int, out, in []byte) error {
 	for len(out)+len(in) > 0 {
 		if len(out) > 0 {
@@ -102,8 +103,8 @@ func bareExchange(fd int, out, in []byte) error {
 	return nil
 }
 
-// newExchanger connects the plain sockets of two ranks. Rank 0 listens and sends its address in a
-// frame.
+// newExchanger connects the plain sockets of two ranks. Rank 0 listens and sends its address in a frame. The
+// caller closes the socket, x.bare.
 func newExchanger(m *Mesh) (*benchPeer, error) {
 	x := &benchPeer{m: m, w: newWaiter()}
 	where := &transport.Frame{Peer: 1 - m.Rank(), Body: make([]byte, 2)}
@@ -133,7 +134,8 @@ func newExchanger(m *Mesh) (*benchPeer, error) {
 	return x, err
 }
 
-// serve runs the steps of the other end until there are no more.
+// serve runs the steps that rank 0 sends in frames, until an empty one or an error. It is rank 1's part, in
+// another process or goroutine.
 func (x *benchPeer) serve() error {
 	defer x.bare.close()
 	f := benchStep{}.frame(1 - x.m.Rank())
@@ -171,7 +173,8 @@ func childBench(m *Mesh) error {
 	return x.serve()
 }
 
-// benchExchange measures mesh and plain sockets in turn, and reports the medians.
+// benchExchange measures mesh and plain sockets in turn, as rank 0, and reports the medians. An empty step
+// ends the other rank's serve at the end.
 func benchExchange(b *testing.B, m *Mesh) {
 	x, err := newExchanger(m)
 	if err != nil {
@@ -230,7 +233,8 @@ func BenchmarkThreads(b *testing.B) {
 	}
 }
 
-// BenchmarkMessages passes messages between two goroutines, both ways at once.
+// BenchmarkMessages passes messages between two goroutines, both ways at once. Only rank 0's goroutine writes
+// took.
 func BenchmarkMessages(b *testing.B) {
 	world := newWorld(b, 2, testOptions())
 	for _, size := range benchSizes[:4] {

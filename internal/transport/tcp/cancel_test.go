@@ -42,7 +42,8 @@ var calls = map[string]func(m *Mesh, w *wait.Waiter) error{
 	},
 }
 
-// TestWaiterEnds ends blocked calls in each way in which a waiter can end.
+// TestWaiterEnds ends blocked calls in each way in which a waiter can end. A timer's goroutine cancels the
+// context or stops the parking lot; the call must return that error.
 func TestWaiterEnds(t *testing.T) {
 	for name, call := range calls {
 		for _, how := range []string{"cancel", "deadline", "stop", "timeout"} {
@@ -79,8 +80,8 @@ func TestWaiterEnds(t *testing.T) {
 	}
 }
 
-// TestCloseEnds closes one rank while the other is blocked on it, or about to be, with and without
-// a connection.
+// TestCloseEnds closes rank 1 while a goroutine of rank 0 is blocked on it, or about to be, with and without
+// a connection. The call returns a LostError for rank 1 that matches ErrClosed.
 func TestCloseEnds(t *testing.T) {
 	for name, call := range calls {
 		if name == "receive from itself" {
@@ -125,7 +126,8 @@ func TestCloseEnds(t *testing.T) {
 	}
 }
 
-// TestOwnClose closes a mesh under its own blocked calls.
+// TestOwnClose closes a mesh while a goroutine is blocked in one of its calls. That call and later ones
+// return errMeshClosed; a second Close returns nil.
 func TestOwnClose(t *testing.T) {
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
@@ -149,8 +151,8 @@ func TestOwnClose(t *testing.T) {
 	}
 }
 
-// TestCloseAtOnce closes a mesh when it begins to dial a peer. Close must wait for the dial, or
-// there is none.
+// TestCloseAtOnce closes a mesh when a goroutine begins to dial a peer. Close must wait for the dial, or
+// there is none. The goroutine's call returns errMeshClosed.
 func TestCloseAtOnce(t *testing.T) {
 	for i := range 50 {
 		t.Run(strconv.Itoa(i), func(t *testing.T) {
@@ -213,7 +215,8 @@ func TestCloseDelivers(t *testing.T) {
 	})
 }
 
-// TestKill kills a child in the middle of a frame. The loss must be noticed at once.
+// TestKill kills a child in the middle of a frame. The receiver returns a LostError at once, without
+// ErrClosed, and so does a message on a new connection.
 func TestKill(t *testing.T) {
 	m, children := startChildren(t, 2, "hold")
 	w := newWaiter()
@@ -238,7 +241,9 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestWithdraw withdraws messages at every stage while other messages continue.
+// TestWithdraw withdraws messages at every stage, by a waiter whose context has ended, while other messages
+// continue. Receiving a withdrawn message returns errWithdrawn, and later messages arrive. given orders the
+// ranks' goroutines.
 func TestWithdraw(t *testing.T) {
 	world := newWorld(t, 2, testOptions())
 	given := make(chan struct{})
@@ -293,7 +298,8 @@ func TestWithdraw(t *testing.T) {
 	})
 }
 
-// TestAccept refuses a message. Its sender waits, and other messages continue.
+// TestAccept refuses a message. Finish returns the refusal on the receiver; the sender waits until its
+// parking lot is stopped, and other messages continue.
 func TestAccept(t *testing.T) {
 	refusal := errors.New("no")
 	for _, far := range []bool{true, false} {
@@ -338,7 +344,7 @@ func TestAccept(t *testing.T) {
 	}
 }
 
-// refuseOne receives two messages and refuses the second; then it stops lot.
+// refuseOne receives two messages and refuses the second. Then it stops lot, which ends the sender's wait.
 func refuseOne(m *Mesh, w *wait.Waiter, from int, refusal error, lot *wait.ParkingLot) error {
 	good, bad := newReceive(from, 0, 1, 50), newReceive(from, 1, 2, 50)
 	good.Accept = func(sent *transport.Head) error {
@@ -358,7 +364,8 @@ func refuseOne(m *Mesh, w *wait.Waiter, from int, refusal error, lot *wait.Parki
 	return err
 }
 
-// TestMessageLength posts a receive of another length than the send.
+// TestMessageLength posts a receive of another length than the send. The receiver returns a LengthError; the
+// sender waits until its parking lot is stopped.
 func TestMessageLength(t *testing.T) {
 	world := newWorld(t, 2, testOptions())
 	lot := wait.NewParkingLot(1)

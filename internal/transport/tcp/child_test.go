@@ -41,6 +41,8 @@ type job struct {
 	Peers [][]string
 }
 
+// beChild is the main function of a child: it prints its addresses, reads its job from standard input, makes
+// the mesh, and plays the role. It returns the role's error.
 func beChild(role string) error {
 	l, err := Listen(testOptions())
 	if err != nil {
@@ -72,7 +74,8 @@ type child struct {
 	out *bufio.Reader
 }
 
-// startChildren makes a group of this process, rank 0, and n-1 children.
+// startChildren makes a group of this process, rank 0, and n-1 children that play role. It closes its own
+// mesh at the end of the test; the caller waits for or kills the children.
 func startChildren(tb testing.TB, n int, role string) (*Mesh, []*child) {
 	tb.Helper()
 	self := proctest.Self(tb)

@@ -38,8 +38,8 @@ func (l *link) startBye(why *transport.Head) {
 	}
 }
 
-// advanceBye sends the goodbye and reads input without blocking. It reports whether the link can be
-// closed.
+// advanceBye sends the goodbye and reads input without blocking. It reports whether the link can be closed:
+// the peer has everything, or the link is broken. Only the goroutine in closeLinks uses the link then.
 func (l *link) advanceBye(discard []byte) bool {
 	if l.broken {
 		return true

@@ -21,8 +21,8 @@ type conn struct {
 	deadAfter time.Duration // how long the peer's kernel may be silent
 }
 
-// detachFD takes the descriptor out of a connection of package net after its handshake, and closes
-// that connection. dead is Options.DeadAfter.
+// detachFD takes the descriptor out of a connection of package net after its handshake, and closes that
+// connection, also after an error. dead is Options.DeadAfter.
 func detachFD(c net.Conn, dead time.Duration) (*conn, error) {
 	defer c.Close()
 	s := tlsConnOf(c)
@@ -57,7 +57,9 @@ func detachFD(c net.Conn, dead time.Duration) (*conn, error) {
 	return &conn{fd: fd, tls: s, deadAfter: dead}, nil
 }
 
-// write writes what the socket takes of a and then b. Zero bytes means that it would block.
+// write writes what the socket takes of a and then b. Zero bytes means that it would block. One goroutine at
+// a time may write: the holder of Mesh.exchangeMu on the lane of frames, of the messenger's mu on the lane of
+// messages.
 func (c *conn) write(a, b []byte) (int, error) {
 	if c.tls != nil {
 		return c.tls.write(a, b)
@@ -75,7 +77,8 @@ func (c *conn) write(a, b []byte) (int, error) {
 	return n, failure(e)
 }
 
-// read reads into a and then b. Zero bytes means that it would block.
+// read reads into a and then b. Zero bytes means that it would block; io.EOF that the peer has closed. The
+// locks are those of write.
 func (c *conn) read(a, b []byte) (int, error) {
 	if c.tls != nil {
 		return c.tls.read(a, b)

@@ -24,7 +24,8 @@ func (l *Listener) Control(rank, size int, accept func(from int, c net.Conn)) {
 	l.controlHandler = controlHandler{rank, size, accept}
 }
 
-// deliverControl passes a connection to the handler, or returns why not.
+// deliverControl passes a connection to the handler, or returns why not; the caller then refuses it. It runs
+// on the goroutine of the connection's handshake.
 func (l *Listener) deliverControl(c net.Conn, h *hello) status {
 	switch {
 	case l.controlHandler.accept == nil || h.group != Group{}:
@@ -43,8 +44,9 @@ func (l *Listener) deliverControl(c net.Conn, h *hello) status {
 	return statusOK
 }
 
-// DialControl connects to the process of another rank by one of its addresses. That process must
-// have called Control.
+// DialControl connects to the process of another rank by one of its addresses. That process must have called
+// Control. It retries a connection that ends without a reason, and returns when all its attempts have ended.
+// The end of ctx ends it.
 func (l *Listener) DialControl(ctx context.Context, to int, addrs []string) (net.Conn, error) {
 	var attempts sync.WaitGroup
 	defer attempts.Wait()

@@ -25,7 +25,8 @@ const (
 	maxTries   = 6
 )
 
-// dial dials a peer until it answers, refuses or has exited.
+// dial dials a peer until it answers, refuses or has exited. It runs on the goroutine that startDial has
+// started. The end of ctx ends it with ctx.Err(). It pauses between two attempts until the slot is settled.
 func (m *Mesh) dial(ctx context.Context, s *slot) (*conn, error) {
 	for try := 1; ; try++ {
 		c, err := m.dialOnce(ctx, s)
@@ -86,7 +87,8 @@ type target struct {
 	connectTime time.Duration
 }
 
-// connect returns a connection for which the listener has sent a welcome.
+// connect returns a connection for which the listener has sent a welcome. The end of ctx closes the
+// connection and ends the wait for the welcome. After an error no connection is left.
 func (t *target) connect(ctx context.Context) (net.Conn, error) {
 	answered, err := t.firstAnswer(ctx)
 	if err != nil {
@@ -131,9 +133,10 @@ func (a attemptErrors) Error() string {
 
 func (a attemptErrors) Unwrap() []error { return a }
 
-// firstAnswer dials the addresses, each stagger after the one before, or at once after a failure.
-// It returns the first connection that passes the handshake up to the proof, and closes the others
-// without sending a proof. If none passes, the error holds the reason of each attempt.
+// firstAnswer dials the addresses, each stagger after the one before, or at once after a failure; t.wg counts
+// the goroutines of the attempts. It returns the first connection that passes the handshake up to the proof,
+// and closes the others without sending a proof. If none passes, or ctx or t.limit ends, the error holds the
+// reason of each attempt.
 func (t *target) firstAnswer(ctx context.Context) (attempt, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -188,7 +191,8 @@ func (t *target) firstAnswer(ctx context.Context) (attempt, error) {
 	return attempt{}, errs
 }
 
-// tryAddr connects to one address and runs clientHandshake.
+// tryAddr connects to one address and runs clientHandshake, on a goroutine of its own that t.wg counts. The
+// end of ctx ends both. After an error it has closed the connection.
 func (t *target) tryAddr(ctx context.Context, a addr) attempt {
 	d := net.Dialer{KeepAlive: -1, Timeout: t.connectTime}
 	c, err := d.DialContext(ctx, "tcp", a.hostPort)

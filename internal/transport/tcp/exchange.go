@@ -8,7 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Exchange writes and reads in turn on the calling goroutine until both frames are complete.
+// Exchange writes and reads in turn on the calling goroutine until both frames are complete, holding
+// m.exchangeMu. The end of w, a lost peer or Close ends it with an error; the frames may then be partly
+// moved, and the mesh can only be closed.
 func (m *Mesh) Exchange(w *wait.Waiter, out, in *transport.Frame) error {
 	m.exchangeMu.Lock()
 	defer m.exchangeMu.Unlock()
@@ -108,7 +110,8 @@ func (x *exchange) run(w *wait.Waiter, in *transport.Frame) error {
 	}
 }
 
-// completeReceive validates the received frame.
+// completeReceive validates the received frame. A frame of another kind or number is a LostError, another
+// length a LengthError. Mesh.exchangeMu is held.
 func (x *exchange) completeReceive(in *transport.Frame) error {
 	l := x.in
 	x.in = nil
@@ -131,7 +134,7 @@ func (x *exchange) completeReceive(in *transport.Frame) error {
 	return nil
 }
 
-// pollFDs returns the descriptors to sleep on.
+// pollFDs returns the descriptors to sleep on, in x.fds. Mesh.exchangeMu is held.
 func (x *exchange) pollFDs() []unix.PollFd {
 	n := 0
 	if x.in != nil {

@@ -70,7 +70,8 @@ func TestExchangeOneWay(t *testing.T) {
 	}
 }
 
-// TestExchangeLength receives with an expected length that is larger, smaller or zero.
+// TestExchangeLength receives with an expected length that is larger, smaller or zero. The receiver gets a
+// LengthError and the frame's head; the sender succeeds.
 func TestExchangeLength(t *testing.T) {
 	for _, c := range []struct{ sent, want int }{{4, 5}, {5, 4}, {0, 1}, {1, 0}, {4, 100_000}, {100_000, 4}, {100_000, 100_001}} {
 		t.Run(fmt.Sprintf("%d for %d", c.sent, c.want), func(t *testing.T) {

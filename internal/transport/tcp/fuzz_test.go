@@ -11,6 +11,7 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
+// FuzzHeader checks that a header that parse accepts is valid and encodes to the same bytes.
 func FuzzHeader(f *testing.F) {
 	var b [headerBytes]byte
 	(&header{kind: kindData, length: 1 << 30, id: 7, tag: -3}).put(b[:])
@@ -34,6 +35,7 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
+// FuzzHello checks that a hello that decode accepts is valid and encodes to the same bytes.
 func FuzzHello(f *testing.F) {
 	h := hello{lane: laneMessages, from: 3, to: 1, size: 4}
 	b := h.encode()
@@ -62,7 +64,7 @@ type script struct {
 	io.Writer
 }
 
-// FuzzHandshake runs both sides of the handshake against arbitrary bytes.
+// FuzzHandshake runs both sides of the handshake against arbitrary bytes. Neither side may accept them.
 func FuzzHandshake(f *testing.F) {
 	h := hello{from: 0, to: 1, size: 2}
 	b := h.encode()
@@ -94,7 +96,8 @@ func FuzzAddr(f *testing.F) {
 	})
 }
 
-// FuzzListener sends arbitrary bytes to a listener of a running job.
+// FuzzListener sends arbitrary bytes to a listener of a running job. It must send no more than a challenge,
+// and the job continues.
 func FuzzListener(f *testing.F) {
 	world := newWorld(f, 2, testOptions())
 	h := hello{from: 1, to: 0, size: 2, job: world.listeners[0].job, group: world.meshes[0].key.group}
@@ -134,8 +137,8 @@ func fuzzStream(in []byte) (out []byte) {
 	return append(out, in...)
 }
 
-// FuzzPeer lets an authenticated peer send arbitrary data on either lane. Every blocked call must
-// end, with or without an error.
+// FuzzPeer lets an authenticated peer, a goroutine, send arbitrary data on either lane and close. Every
+// blocked call must end, with or without an error.
 func FuzzPeer(f *testing.F) {
 	l, err := Listen(testOptions())
 	if err != nil {

@@ -173,8 +173,8 @@ func readAnswer(r io.Reader, b []byte, at int) error {
 	return nil
 }
 
-// clientHandshake is the dialer's side up to the listener's proof. The dialer sends the returned
-// proof to commit to this connection.
+// clientHandshake is the dialer's side up to the listener's proof. The dialer sends the returned proof to
+// commit to this connection. The caller bounds the time and closes the connection after an error.
 func clientHandshake(c io.ReadWriter, h *hello, secret, binding []byte) (proof []byte, err error) {
 	_, _ = rand.Read(h.nonce[:]) // never fails
 	sent := h.encode()
@@ -193,8 +193,9 @@ func clientHandshake(c io.ReadWriter, h *hello, secret, binding []byte) (proof [
 	return prove(secret, sideCaller, &sent, b[16:48], binding), nil
 }
 
-// serverHandshake is the listener's side up to the dialer's proof. accept decides whether a hello
-// is for this listener.
+// serverHandshake is the listener's side up to the dialer's proof. accept decides whether a hello is for this
+// listener; its error is sent to the dialer if it is a status. The caller bounds the time and closes the
+// connection after an error.
 func serverHandshake(c io.ReadWriter, h *hello, secret, binding []byte, accept func(*hello) error) error {
 	var got [helloBytes]byte
 	if n, err := io.ReadFull(c, got[:]); err != nil {

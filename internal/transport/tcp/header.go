@@ -49,7 +49,7 @@ func (h *header) put(b []byte) {
 	binary.LittleEndian.PutUint64(b[24:], uint64(h.tag)|h.sum)
 }
 
-// parse decodes and validates a header.
+// parse decodes a header of at least 32 bytes into h. An invalid header is an error, and h is then unchanged.
 func (h *header) parse(b []byte) error {
 	_ = b[31]
 	if magic := binary.LittleEndian.Uint32(b); magic != headerMagic {

@@ -32,8 +32,8 @@ func testOptions() Options {
 	return Options{Job: "test", Secret: testSecret, Listen: "127.0.0.1:0"}
 }
 
-// newWorld makes a group of n ranks that is closed at the end of the test. It then checks for
-// leaks.
+// newWorld makes a group of n ranks that is closed at the end of the test. It then checks for leaked
+// descriptors and goroutines. The test's goroutine makes and closes it.
 func newWorld(tb testing.TB, n int, opts Options) *world {
 	tb.Helper()
 	before := proctest.OpenFiles()

@@ -26,7 +26,7 @@ type Listener struct {
 
 	mu      sync.Mutex
 	pending *list.List // of *pendingConn, oldest first; guarded by mu
-	closed  bool
+	closed  bool       // guarded by mu
 
 	registry       registry
 	controlHandler controlHandler
@@ -89,8 +89,8 @@ func (l *Listener) Open(job string, secret []byte) error {
 // Addrs returns the addresses of this process for MeshOptions.Peers of other ranks.
 func (l *Listener) Addrs() []string { return l.addrs }
 
-// Close stops listening and closes pending and parked connections. Meshes stay open. Close may be
-// called more than once.
+// Close stops listening and closes pending and parked connections. It waits for the goroutines of the
+// listener. Meshes stay open. Close may be called more than once.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -112,8 +112,9 @@ func (l *Listener) accept() {
 	acceptloop.Run(l.socket, func(err error) { l.opts.Logger.Warn("cannot accept connections", "error", err) }, l.startHandshake)
 }
 
-// startHandshake starts the handshake of a new connection. If too many are pending, the oldest is
-// closed: a rank needs milliseconds.
+// startHandshake starts the handshake of a new connection on a goroutine that l.wg counts. If too many are
+// pending, the oldest is closed: a rank needs milliseconds. The goroutine that accepts calls it; l.mu guards
+// l.pending.
 func (l *Listener) startHandshake(c net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,7 +132,8 @@ func (l *Listener) startHandshake(c net.Conn) {
 	l.wg.Go(func() { l.handshake(p, e) })
 }
 
-// handshake authenticates a connection and delivers it, or refuses it with one line in the log.
+// handshake authenticates a connection and delivers it, or refuses it with one line in the log. It runs on a
+// goroutine of its own. l.mu guards p.evicted, which startHandshake of another connection sets.
 func (l *Listener) handshake(p *pendingConn, e *list.Element) {
 	c := p.conn
 	_ = c.SetDeadline(time.Now().Add(l.opts.HandshakeTimeout))
@@ -186,7 +188,8 @@ func (l *Listener) admit(c net.Conn, h *hello) (net.Conn, error) {
 	})
 }
 
-// deliver passes an authenticated connection to its mesh, or parks it until the mesh is made.
+// deliver passes an authenticated connection to its mesh, or parks it until the mesh is made. It runs on the
+// goroutine of the handshake.
 func (l *Listener) deliver(c net.Conn, h *hello) {
 	call := &incoming{conn: c, hello: *h}
 	if h.lane == laneControl {

@@ -20,7 +20,7 @@ import (
 // logRecorder records log entries of level warning or higher.
 type logRecorder struct {
 	mu    sync.Mutex
-	lines []string
+	lines []string // guarded by mu
 }
 
 func (b *logRecorder) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
@@ -93,6 +93,8 @@ func dialAsRank(tb testing.TB, l *Listener, h hello, secret []byte) (net.Conn, e
 	return c, readAnswer(c, b[:], 8)
 }
 
+// TestRefused opens connections that are refused, each for another reason, at a listener of a running group.
+// Each has one line in the log, and the group continues.
 func TestRefused(t *testing.T) {
 	book := &logRecorder{}
 	opts := testOptions()
@@ -162,7 +164,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestSlowHello sends a valid hello too slowly.
+// TestSlowHello sends a valid hello one byte at a time. The listener closes the connection after
+// HandshakeTimeout and logs one line.
 func TestSlowHello(t *testing.T) {
 	book := &logRecorder{}
 	opts := testOptions()
@@ -188,8 +191,8 @@ func TestSlowHello(t *testing.T) {
 	}
 }
 
-// TestManyPending opens a thousand idle connections to every listener while a job runs and new
-// groups connect.
+// TestManyPending opens a thousand idle connections to every listener, from a goroutine, while a job runs and
+// new groups connect. No more than MaxPending are kept; each of the others has a line in the log.
 func TestManyPending(t *testing.T) {
 	book := &logRecorder{}
 	opts := testOptions()
@@ -247,7 +250,8 @@ func (w *extraGroup) add(m *Mesh, err error) {
 	w.t.Cleanup(func() { _ = m.Close() })
 }
 
-// TestBadHeaders connects as a rank and sends invalid headers.
+// TestBadHeaders connects as a rank and sends invalid headers. The receiver returns a LostError without
+// ErrClosed.
 func TestBadHeaders(t *testing.T) {
 	for name, change := range map[string]func(b []byte){
 		"magic":    func(b []byte) { b[0]++ },
@@ -283,7 +287,8 @@ func TestBadHeaders(t *testing.T) {
 	}
 }
 
-// TestBadMessages sends invalid headers on the message lane.
+// TestBadMessages sends invalid headers on the message lane. A receive from that rank returns a LostError
+// without ErrClosed.
 func TestBadMessages(t *testing.T) {
 	for name, h := range map[string]header{
 		"a frame":          {kind: kindFrame, id: 1},
@@ -316,7 +321,8 @@ func TestBadMessages(t *testing.T) {
 	}
 }
 
-// TestParked makes a mesh on one rank long before the other.
+// TestParked makes a mesh on one rank, whose goroutine already exchanges frames, long before the other. The
+// connection is parked until the other mesh is made. Making a mesh twice is an error.
 func TestParked(t *testing.T) {
 	opts := testOptions()
 	world := newWorld(t, 2, opts)
@@ -348,7 +354,8 @@ func TestParked(t *testing.T) {
 	}
 }
 
-// TestParkedTooLong dials for a group that is never made, and exceeds MaxParked.
+// TestParkedTooLong dials for a group that is never made, and exceeds MaxParked. The dialer gets the status
+// as an error, and the listener logs a line.
 func TestParkedTooLong(t *testing.T) {
 	for name, want := range map[string]status{"late": statusLate, "full": statusFull} {
 		t.Run(name, func(t *testing.T) {
@@ -383,7 +390,8 @@ func TestParkedTooLong(t *testing.T) {
 	}
 }
 
-// TestTLSRefused connects with another job's certificate and without one.
+// TestTLSRefused connects with another job's certificate and without one. The dialer returns a LostError, the
+// listener logs a line, and the group continues.
 func TestTLSRefused(t *testing.T) {
 	for name, other := range map[string]func() Options{
 		"another certificate": func() Options { return withTLS(t, testOptions()) },

@@ -31,11 +31,11 @@ type Mesh struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 
-	mu    sync.Mutex
-	slots [lanes][]slot // by lane and peer; see slot for the lock
+	mu    sync.Mutex    // guards the slots, except their links
+	slots [lanes][]slot // by lane and peer
 
-	exchangeMu sync.Mutex
-	exchange   exchange
+	exchangeMu sync.Mutex // held by Exchange
+	exchange   exchange   // guarded by exchangeMu
 	messages   messenger
 }
 
@@ -113,8 +113,9 @@ func (m *Mesh) Size() int { return m.size }
 // Close says goodbye on all links and closes them.
 func (m *Mesh) Close() error { return m.Leave(nil) }
 
-// Leave is Close with a reason. A peer gets the reason unless a frame or message to it is partly
-// sent.
+// Leave is Close with a reason. A peer gets the reason unless a frame or message to it is partly sent. It
+// ends the dials and waits for their goroutines, and ends blocked calls with errMeshClosed. Later calls do
+// nothing.
 func (m *Mesh) Leave(why *transport.Head) error {
 	// With the lock held, no dial starts after wg.Wait has begun.
 	m.mu.Lock()
@@ -170,7 +171,8 @@ func (m *Mesh) startDial(s *slot) {
 	})
 }
 
-// awaitLink returns the link of a slot when it is connected.
+// awaitLink returns the link of a slot when it is connected, and starts a dial if there is none. It runs on
+// the caller's goroutine; the end of w, Close of the mesh or the slot's error ends it. m.mu guards the slot.
 func (m *Mesh) awaitLink(w *wait.Waiter, s *slot) (*link, error) {
 	m.startDial(s)
 	tick := time.NewTicker(maxSleep)
@@ -198,7 +200,9 @@ func (m *Mesh) dialSlot(ctx context.Context, s *slot) {
 	m.settleSlot(s, slotDialing, c, err)
 }
 
-// settleSlot settles a slot with a connection or an error, unless the slot has left state from.
+// settleSlot settles a slot with a connection or an error, unless the slot has left state from; then it
+// closes the connection. It runs on the goroutine of a dial or of an accepted connection's handshake, without
+// m.mu.
 func (m *Mesh) settleSlot(s *slot, from slotState, c *conn, err error) {
 	var l *link
 	if err != nil {
@@ -226,9 +230,10 @@ func (m *Mesh) settleSlot(s *slot, from slotState, c *conn, err error) {
 	}
 }
 
-// accept takes an authenticated connection of a peer, or returns why not. If both ranks dial at
-// once, the lower rank's connection is used. After statusOK the mesh owns the connection, and the
-// slot holds the error if the welcome could not be sent.
+// accept takes an authenticated connection of a peer, or returns why not. If both ranks dial at once, the
+// lower rank's connection is used. After statusOK the mesh owns the connection, and the slot holds the error
+// if the welcome could not be sent. It runs on the goroutine of a handshake or of the caller of
+// Listener.Mesh; m.mu guards the slot.
 func (m *Mesh) accept(c *incoming) status {
 	if c.hello.size != m.size {
 		return statusSize

@@ -18,8 +18,8 @@ func (p *peerMessages) midHeader() bool {
 	return len(s.head)+len(s.body) > 0 || !p.link.flushed()
 }
 
-// writeOut writes until the socket is full or nothing is left. It reports whether it wrote
-// anything.
+// writeOut writes until the socket is full, maxTurnBytes are written or nothing is left. It reports whether
+// it wrote anything. An error means that the connection is lost. messenger.mu is held.
 func (p *peerMessages) writeOut() (bool, error) {
 	any := false
 	for moved := 0; p.err == nil && moved < maxTurnBytes; moved += headerBytes {
@@ -46,7 +46,8 @@ func (p *peerMessages) writeOut() (bool, error) {
 	return any, nil
 }
 
-// startNext starts to write the first header of the queue.
+// startNext starts to write the first header of the queue, with the next piece of a body if it announces
+// data. messenger.mu is held.
 func (p *peerMessages) startNext() {
 	w := p.out.pop()
 	h := header{kind: w.kind, id: w.id}
@@ -84,8 +85,8 @@ func (p *peerMessages) finishWritten() {
 	p.out.push(outHeader{kindData, x.id, x})
 }
 
-// readIn reads until the socket is empty or maxTurnBytes are read. It reports whether it read
-// anything.
+// readIn reads until the socket is empty or maxTurnBytes are read. It reports whether it read anything. An
+// error means that the connection is lost or damaged. messenger.mu is held.
 func (p *peerMessages) readIn() (bool, error) {
 	any := false
 	for moved := 0; p.err == nil && moved < maxTurnBytes; moved += headerBytes {
@@ -113,7 +114,8 @@ func (p *peerMessages) readIn() (bool, error) {
 	return any, nil
 }
 
-// readBody reads the data of a message and completes the message at its last byte.
+// readBody reads the data of a message and completes the message at its last byte. A withdrawn message's data
+// is read and dropped. A wrong checksum is an error. messenger.mu is held.
 func (p *peerMessages) readBody() (int, error) {
 	x := p.reading
 	n := 0

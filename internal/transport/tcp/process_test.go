@@ -26,8 +26,8 @@ func TestProcesses(t *testing.T) {
 	}
 }
 
-// childHold sends half of a large frame, because the receiver does not read the rest, and reports
-// that.
+// childHold sends half of a large frame, because the receiver does not read the rest. A goroutine reports
+// that by a line of output. The test kills the process.
 func childHold(m *Mesh) error {
 	w := newWaiter()
 	small := transport.Frame{Peer: 0, Body: make([]byte, 10)}

@@ -64,8 +64,8 @@ func (r *registry) stop() {
 	}
 }
 
-// find returns the mesh of a connection. If there is none, it parks the connection or returns why
-// not.
+// find returns the mesh of a connection. If there is none, it parks the connection, for at most ParkTimeout,
+// or returns why not; the caller then refuses it. It runs on the goroutine of the handshake.
 func (r *registry) find(c *incoming) (*Mesh, status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -39,7 +39,8 @@ type spinPoll struct {
 // begin starts an operation.
 func (p *spinPoll) begin() { p.tries, p.idleSince, p.yielding = 0, time.Time{}, false }
 
-// afterTry is called after every try. It reports whether to sleep now.
+// afterTry is called after every try. It reports whether to sleep now. It returns an error when the mesh is
+// closing or w has ended, which it checks at every triesPerCheck-th try.
 func (p *spinPoll) afterTry(w *wait.Waiter, moved bool) (bool, error) {
 	p.tries++
 	switch {

@@ -133,7 +133,8 @@ func (l *tlsBuffers) flush() error {
 	return nil
 }
 
-// write implements conn.write.
+// write implements conn.write. It first flushes what is encrypted already, and returns zero bytes while the
+// socket does not take that. A record takes at most recordBytes of a and b.
 func (s *tlsConn) write(a, b []byte) (int, error) {
 	if err := s.flush(); err != nil || len(s.out) > 0 {
 		return 0, err
@@ -154,7 +155,8 @@ func (s *tlsConn) write(a, b []byte) (int, error) {
 	return n, s.flush()
 }
 
-// read implements conn.read.
+// read implements conn.read. Data that arrived before an error is returned without the error, which the next
+// read returns again.
 func (s *tlsConn) read(a, b []byte) (int, error) {
 	total := 0
 	for _, p := range [2][]byte{a, b} {
