@@ -37,18 +37,25 @@ func (e *Error) Unwrap() error { return e.Cause }
 
 // A cause is the Cause of an Error.
 type cause struct {
-	kind   error  // one of the kinds above
-	reason string // for people
-	own    error  // the error on this rank itself; nil: none
+	kind    error           // one of the kinds above
+	reason  string          // for people
+	own     error           // the error on this rank itself; nil: none
+	failure *engine.Failure // the group's failure; nil: only this rank's call was refused
 }
 
 func (c *cause) Error() string { return c.kind.Error() + ": " + c.reason }
 
+// Unwrap returns the kind, the error on this rank itself, and the group's failure. The type of the failure is
+// internal: packages of this module read its facts, such as the ranks that it waited for, by errors.As.
 func (c *cause) Unwrap() []error {
-	if c.own == nil {
-		return []error{c.kind}
+	list := []error{c.kind}
+	if c.own != nil {
+		list = append(list, c.own)
 	}
-	return []error{c.kind, c.own}
+	if c.failure != nil {
+		list = append(list, c.failure)
+	}
+	return list
 }
 
 // errOver is the cause of errors of calls on a closed Comm.
@@ -56,7 +63,7 @@ var errOver = &cause{kind: ErrClosed, reason: "this rank has closed the Comm, an
 
 // publicError returns the public form of a group's failure, for one of its ranks.
 func publicError(f *engine.Failure, rank int) *Error {
-	c := &cause{kind: f.Kind, reason: f.Reason()}
+	c := &cause{kind: f.Kind, reason: f.Reason(), failure: f}
 	if f.Rank == rank {
 		c.own = f.Err
 	}
