@@ -330,7 +330,7 @@ func (f *drillTrial) check(rank int, e end, want string) error {
 		return wrong()
 	case rank == victim:
 		return nil
-	case want == "lost" && !e.names(victim), (want == "timeout" || want == "some") && !strings.Contains(e.Text, fmt.Sprint(victim)):
+	case want == "lost" && !e.namesLost(victim), want == "timeout" && !e.namesAwaited(victim), want == "some" && !e.mentions(victim):
 		return fmt.Errorf("rank %d was not told that it is rank %d: %q", rank, victim, e.Text)
 	case shrink && e.Size != drillSize-1:
 		return fmt.Errorf("rank %d goes on with %d ranks", rank, e.Size)

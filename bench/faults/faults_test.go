@@ -3,10 +3,13 @@ package main
 import (
 	"errors"
 	"os"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/internal/fakegpu"
 	"github.com/tutti-go/tutti/internal/netns"
 	"github.com/tutti-go/tutti/internal/proctest"
@@ -105,6 +108,39 @@ func TestMismatch(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestMismatchEngines checks that an unknown engine is refused before the first trial.
+func TestMismatchEngines(t *testing.T) {
+	var out strings.Builder
+	err := mismatch(mismatchOptions{engines: []string{"local", "locale"}, elems: []int{10}, out: &out, progress: &out})
+	if err == nil || !strings.Contains(err.Error(), `"locale"`) || out.Len() > 0 {
+		t.Errorf("%v, after %q", err, out.String())
+	}
+}
+
+// TestEnd checks which ranks a timeout names: the rank that did not call, and no other number in the text.
+func TestEnd(t *testing.T) {
+	comms, err := tutti.Local(3, tutti.Config{Timeout: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ranks sync.WaitGroup
+	for _, c := range comms[:2] {
+		ranks.Go(func() {
+			err := c.AllReduce(t.Context(), tutti.Of(make([]float32, 8)), tutti.Sum)
+			e := newEnd(0, nil, err)
+			if e.Kind != "timeout" || !slices.Equal(e.Awaited, []int{2}) || !e.mentions(2) || e.mentions(20) || len(e.Lost) > 0 {
+				t.Errorf("%+v", e)
+			}
+		})
+	}
+	ranks.Wait()
+	for _, c := range comms {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -65,9 +66,12 @@ type end struct {
 	Kind  string `json:"kind"`
 	Text  string `json:"text"`
 	Lost  []int  `json:"lost"`
-	Wrong string `json:"wrong,omitempty"` // describes a wrong result
-	Did   int    `json:"did"`             // operations before it
-	Size  int    `json:"size,omitempty"`  // ranks of the Comm with which it continues
+	// Awaited are the ranks that the failed operation waited for, and those from which it received
+	// nothing. A timeout names them. It is empty if Join failed.
+	Awaited []int  `json:"awaited,omitempty"`
+	Wrong   string `json:"wrong,omitempty"` // describes a wrong result
+	Did     int    `json:"did"`             // operations before it
+	Size    int    `json:"size,omitempty"`  // ranks of the Comm with which it continues
 }
 
 // A spec is the job to start.
@@ -253,5 +257,14 @@ func lastEnd(ends map[int]end, since time.Time) time.Duration {
 	return t
 }
 
-// names reports whether an end names a rank.
-func (e *end) names(rank int) bool { return slices.Contains(e.Lost, rank) }
+// namesLost reports whether the error says that a rank is lost.
+func (e *end) namesLost(rank int) bool { return slices.Contains(e.Lost, rank) }
+
+// namesAwaited reports whether the error says that the failed operation waited for a rank.
+func (e *end) namesAwaited(rank int) bool { return slices.Contains(e.Awaited, rank) }
+
+// mentions reports whether the text of the error has the number of a rank, as in "rank 2" or "ranks 0
+// and 2". It is for errors without further data, such as those of Join.
+func (e *end) mentions(rank int) bool {
+	return regexp.MustCompile(fmt.Sprintf(`\branks? [0-9, and]*\b%d\b`, rank)).MatchString(e.Text)
+}

@@ -157,7 +157,7 @@ func (k *killResults) trial(rnd *rand.Rand, dir string, o killOptions) error {
 		switch {
 		case e.Wrong != "":
 			return fmt.Errorf("%s: %s", what, e.Wrong)
-		case e.Kind != "lost" || !e.names(victim):
+		case e.Kind != "lost" || !e.namesLost(victim):
 			return fmt.Errorf("%s: rank %d was told: %s", what, r, e.Text)
 		case e.Did < 20:
 			return fmt.Errorf("%s: rank %d failed before the fault: %s", what, r, e.Text)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -18,12 +19,11 @@ import (
 // Three ranks disagree. Where there are hosts, the third rank is alone on one.
 const mismatchSize = 3
 
-// mismatchEngines are the engines, and how long it may take until ranks that
+// mismatchEngines are the engines by name, and how long it may take until ranks that
 // disagree are notified.
-var mismatchEngines = []struct {
-	name  string
-	limit time.Duration
-}{{"local", time.Second}, {"shm", time.Second}, {"tcp", time.Second}, {"hier", time.Second}, {"nccl", 3 * time.Second}}
+var mismatchEngines = map[string]time.Duration{
+	"local": time.Second, "shm": time.Second, "tcp": time.Second, "hier": time.Second, "nccl": 3 * time.Second,
+}
 
 // tagTime is the deadline of messages with different tags. Only the deadline ends
 // them, because a matching message may still be posted.
@@ -169,22 +169,17 @@ type mismatchOptions struct {
 
 // mismatch tries every kind of disagreement on every engine. It writes a table with the time from
 // the last rank's call to the last rank's error. A kind that fails does not end it; the error joins
-// all failures.
+// all failures. An unknown engine is an error before the first trial.
 func mismatch(o mismatchOptions) error {
+	for _, name := range o.engines {
+		if _, known := mismatchEngines[name]; !known {
+			return fmt.Errorf("there is no engine %q: %s", name, strings.Join(slices.Sorted(maps.Keys(mismatchEngines)), ", "))
+		}
+	}
 	table := make(map[string]map[string]string) // by disagreement and engine
 	var failures []error
 	for _, name := range o.engines {
-		i := slices.IndexFunc(mismatchEngines, func(e struct {
-			name  string
-			limit time.Duration
-		},
-		) bool {
-			return e.name == name
-		})
-		if i < 0 {
-			return fmt.Errorf("there is no engine %q", name)
-		}
-		if err := o.column(name, mismatchEngines[i].limit, table); err != nil {
+		if err := o.column(name, mismatchEngines[name], table); err != nil {
 			failures = append(failures, fmt.Errorf("%s: %w", name, err))
 		}
 	}
@@ -335,7 +330,7 @@ func (w *mismatchJob) try(number, n int) (time.Duration, error) {
 	}
 	var began, ended int64
 	for r, e := range ends {
-		if e.Kind != want || !strings.Contains(e.Text, fmt.Sprint("rank ", odd)) {
+		if e.Kind != want || !e.mentions(odd) {
 			return 0, fmt.Errorf("rank %d differs, and rank %d was told %s: %q", odd, r, e.Kind, e.Text)
 		}
 		began, ended = max(began, e.Began), max(ended, e.At)

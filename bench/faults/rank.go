@@ -9,10 +9,12 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 // stateName is the environment variable that says what a rank does.
@@ -60,6 +62,10 @@ func newEnd(did int, next *tutti.Comm, err error) end {
 	public := (*tutti.Error)(nil)
 	if errors.As(err, &public) {
 		e.Lost = public.Lost
+	}
+	failure := (*engine.Failure)(nil)
+	if errors.As(err, &failure) {
+		e.Awaited = slices.Concat(failure.Wait.Ranks, failure.Wait.Unheard)
 	}
 	for name, kind := range kinds {
 		if errors.Is(err, kind) {

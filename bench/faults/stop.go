@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strings"
 	"syscall"
 	"time"
 
@@ -56,8 +55,8 @@ func stopAll(trials int, transport string, seed uint64, out io.Writer) error {
 }
 
 // stopOne runs one trial and returns the time from the stop to the last other rank's error. It is
-// an error if another rank does not get a timeout that names the stopped rank, or if the stopped
-// rank gets no error after it continues.
+// an error if another rank does not get a timeout that names the stopped rank among the ranks that the
+// operation waited for, or if the stopped rank gets no error after it continues.
 func stopOne(rnd *rand.Rand, transport string) (time.Duration, error) {
 	n := 2 + rnd.IntN(4)
 	victim := rnd.IntN(n)
@@ -78,7 +77,7 @@ func stopOne(rnd *rand.Rand, transport string) (time.Duration, error) {
 		return 0, fmt.Errorf("rank %d of %d is stopped: %w", victim, n, err)
 	}
 	for r, e := range ends {
-		if e.Kind != "timeout" || !strings.Contains(e.Text, fmt.Sprint(victim)) {
+		if e.Kind != "timeout" || !e.namesAwaited(victim) {
 			return 0, fmt.Errorf("rank %d of %d is stopped, and rank %d was told: %s", victim, n, r, e.Text)
 		}
 	}

@@ -173,7 +173,7 @@ func rightCause(ends map[int]end, event string, actor int) error {
 		case "death":
 			right = right && e.Kind == "lost" && slices.Equal(e.Lost, []int{actor})
 		case "mismatch":
-			right = right && e.Kind == "mismatch" && strings.Contains(e.Text, fmt.Sprint("rank ", actor))
+			right = right && e.Kind == "mismatch" && e.mentions(actor)
 		}
 		if !right {
 			return fmt.Errorf("rank %d was notified of: %s (%s; %s)", r, e.Text, e.Kind, e.Wrong)
