@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// A shortRun is "gputest short": every section, within a budget of time.
+// A shortRun is "gputest short": every section, within a budget of time. Only the goroutine that calls
+// run uses its fields. The ranks are processes, and their jobs are asked one question at a time.
 type shortRun struct {
 	out    io.Writer
 	self   string // path of this program
@@ -180,11 +181,15 @@ func (s *shortRun) order(ctx context.Context) error {
 				return right, wrong, err
 			}
 			done += n
-			bad := 0.0
+			// A rank answers with its numbers of right and wrong runs; see commRank.order. A run is wrong
+			// on a rank whose own result is wrong, and the answers do not say which runs these are. The
+			// largest number is therefore a lower bound of the runs that are wrong on any rank. It is 0
+			// only if every run is right on every rank.
+			mostWrong := 0
 			for _, numbers := range all {
-				bad = max(bad, numbers[1])
+				mostWrong = max(mostWrong, int(numbers[1]))
 			}
-			right, wrong = right+n-int(bad), wrong+int(bad)
+			right, wrong = right+n-mostWrong, wrong+mostWrong
 		}
 		return right, wrong, nil
 	}

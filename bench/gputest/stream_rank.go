@@ -177,7 +177,8 @@ func (r *streamRank) absentRank(int) ([]int64, error) {
 		next.AllReduce(context.Background(), gpu.Of(r.x), tutti.Max), next.Close())
 }
 
-// mpsConnections is the number of device connections that MPS has for all processes.
+// mpsConnections is the number of device connections that the MPS server has for all processes. Each
+// process reserves CUDA_DEVICE_MAX_CONNECTIONS of them.
 const mpsConnections = 64
 
 // streams checks that operations in the order of a stream complete, whatever other driver
@@ -197,6 +198,7 @@ func (s *shortRun) streams(ctx context.Context) error {
 // prints a row for each. The job is killed in any case. A rank that fails or hangs is an error.
 func (s *shortRun) streamJob(ctx context.Context, ranks, connections int) error {
 	env := append([]string{fmt.Sprintf("CUDA_DEVICE_MAX_CONNECTIONS=%d", connections)}, s.env...)
+	// Under MPS the last ranks of a larger job may find no connections left. It runs without MPS.
 	if ranks*connections <= mpsConnections {
 		env = append(env, s.server.env...)
 	}
@@ -210,7 +212,7 @@ func (s *shortRun) streamJob(ctx context.Context, ranks, connections int) error 
 	begin := time.Now()
 	for way := range allWays {
 		if way&lastIsLate != 0 && (ranks == 1 || way&keepStreams != 0 || way&withChurn == 0) {
-			continue // a single rank cannot be late; the other flags add nothing
+			continue // a single rank cannot be late; a late rank costs lateBy, so it is tried only with churn and closed streams
 		}
 		all, err := j.askAll(ctx, fmt.Sprintf("first %d", way))
 		if err != nil {
@@ -221,7 +223,7 @@ func (s *shortRun) streamJob(ctx context.Context, ranks, connections int) error 
 			done += int(n[0])
 		}
 	}
-	s.say(what+"streams in the order of which the first operations of a Comm were", done == ways*ranks*streamsEach,
+	s.say(what+"new streams that order the first operations of a Comm", done == ways*ranks*streamsEach,
 		"%d of %d in %d ways, %.1f s", done, ways*ranks*streamsEach, ways, time.Since(begin).Seconds())
 	if ranks == 1 {
 		return nil
