@@ -222,7 +222,9 @@ func impostor(t *testing.T, addr []byte, handle func(c *net.UnixConn, i int)) *n
 	return l
 }
 
-// answerWith sends an answer with arbitrary descriptors after the request.
+// answerWith is the listener's side of one connection. It reads the request and sends the status, the right
+// proof for this name and rank, and any number of descriptors. It then waits, without a bound of its own, until
+// the peer closes the connection: Fetch closes it on every path.
 func answerWith(t *testing.T, c *net.UnixConn, addr []byte, name string, rank int, status byte, fds []int) {
 	t.Helper()
 	if _, err := c.Read(make([]byte, requestBytes)); err != nil {
@@ -236,7 +238,7 @@ func answerWith(t *testing.T, c *net.UnixConn, addr []byte, name string, rank in
 	if _, _, err := c.WriteMsgUnix(text, rights, nil); err != nil {
 		t.Error(err)
 	}
-	_, _ = c.Read(make([]byte, 1)) // until the peer closes
+	_, _ = c.Read(make([]byte, 1)) // returns when Fetch closes its side
 }
 
 // TestRefused requests a segment with requests that are invalid, and as a rank that must not have

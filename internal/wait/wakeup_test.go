@@ -37,7 +37,7 @@ func TestWakeup(t *testing.T) {
 }
 
 // TestParkAtOnce parks a waiter at once, and ends its wait by a wake-up and by cancellation, from
-// another goroutine. The next operation does not park at once.
+// another goroutine. ParkAtOnce does not apply to the next operation.
 func TestParkAtOnce(t *testing.T) {
 	l := NewParkingLot(1)
 	w := NewWaiter(l)
@@ -45,19 +45,21 @@ func TestParkAtOnce(t *testing.T) {
 	w.Begin(ctx, time.Minute)
 	w.ParkAtOnce()
 	var word atomic.Uint64
-	var side sync.WaitGroup
+	var helper sync.WaitGroup
 	again := make(chan struct{})
-	parked := func() {
+	// awaitParked has no bound of its own: a waiter that never parked would make the test hang until the
+	// timeout of go test, which prints all stacks.
+	awaitParked := func() {
 		for l.parked.Load() == 0 {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	side.Go(func() {
-		parked()
+	helper.Go(func() {
+		awaitParked()
 		word.Store(1)
 		l.Wake(&word)
 		<-again
-		parked()
+		awaitParked()
 		cancel()
 	})
 	if err := w.For(&wordCond{word: &word, least: 1}); err != nil {
@@ -67,11 +69,11 @@ func TestParkAtOnce(t *testing.T) {
 	if err := w.For(&wordCond{word: &word, least: 2}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	side.Wait()
+	helper.Wait()
 	w.End()
 	w.Begin(t.Context(), time.Minute)
 	if w.parkAtOnce {
-		t.Error("the next operation is patient, too")
+		t.Error("ParkAtOnce still applies to the next operation")
 	}
 }
 
