@@ -108,7 +108,10 @@ func interfaceChosen(choice, name string) bool {
 	return slices.Contains(strings.Split(names, ","), name) != except
 }
 
-// sameHostRanks returns the ranks whose first address has the same host as rank's.
+// sameHostRanks returns the ranks, rank itself included, whose first address has the same host part as rank's
+// first address. It compares texts, so the result is a guess: a loopback address that ranks of different hosts
+// offer counts as one host, and two addresses of one machine count as two. Ranks without a valid first address
+// have the host part "" and count as one host. See oversubscribed.
 func sameHostRanks(peers [][]string, rank int) (list []int) {
 	host := func(r int) string {
 		if len(peers[r]) == 0 {

@@ -59,11 +59,13 @@ func TestChosen(t *testing.T) {
 	}
 }
 
-func TestNeighbours(t *testing.T) {
+// TestSameHostRanks compares the host parts of first addresses. Ports, listener ids and further addresses do not
+// count, and a rank without an address is on a host of its own.
+func TestSameHostRanks(t *testing.T) {
 	peers := [][]string{{"10.0.0.1:1/0000000000000001", "127.0.0.1:1"}, {"10.0.0.2:1"}, {"10.0.0.1:9"}, nil}
 	for rank, want := range [][]int{{0, 2}, {1}, {0, 2}, {3}} {
 		if got := sameHostRanks(peers, rank); !slices.Equal(got, want) {
-			t.Errorf("rank %d has the neighbours %v, not %v", rank, got, want)
+			t.Errorf("rank %d shares its host with %v, not %v", rank, got, want)
 		}
 	}
 }

@@ -20,7 +20,8 @@ var errNoGoodbye = errors.New("the connection ended without a goodbye: its proce
 
 // A link is one lane's connection to one peer, which carries headers and bodies. In each direction
 // at most one is in progress. Mesh.exchangeMu guards a link of collectives,
-// messenger.mu a link of messages.
+// messenger.mu a link of messages. A link that is passed to closeLinks belongs to the goroutine
+// there, without a lock.
 type link struct {
 	peer int
 	conn
@@ -64,7 +65,9 @@ func (s *sending) start(h header, head *transport.Head, body []byte) {
 }
 
 // send writes as many bytes as the socket accepts without blocking. It reports whether any were
-// written and whether all are.
+// written and whether all are. After an error nothing can be sent on the link any more: the caller
+// may still receive, because the peer's goodbye may be unread, and the mesh then closes the link. The
+// link refers to the body until all is written or the link is closed.
 func (l *link) send() (moved, done bool, err error) {
 	s := &l.out
 	n, err := l.write(s.head, s.body)

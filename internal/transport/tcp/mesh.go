@@ -200,9 +200,10 @@ func (m *Mesh) dialSlot(ctx context.Context, s *slot) {
 	m.settleSlot(s, slotDialing, c, err)
 }
 
-// settleSlot settles a slot with a connection or an error, unless the slot has left state from; then it
-// closes the connection. It runs on the goroutine of a dial or of an accepted connection's handshake, without
-// m.mu.
+// settleSlot ends a dial or a handshake. If the slot is still in the state from, it gets its final state: up
+// with connection c, or failed with err. If the state has changed meanwhile, or the mesh is closing, err is
+// dropped, and c is closed with a goodbye, which takes up to lingerFor. settleSlot runs without m.mu, on the
+// goroutine of a dial, of an accepted connection's handshake, or of the caller of Listener.Mesh (see accept).
 func (m *Mesh) settleSlot(s *slot, from slotState, c *conn, err error) {
 	var l *link
 	if err != nil {
@@ -224,7 +225,8 @@ func (m *Mesh) settleSlot(s *slot, from slotState, c *conn, err error) {
 		}
 		return
 	}
-	// A waiting Exchange reads the slot; the messenger is called.
+	// On the lane of frames Exchange waits in awaitLink for s.ready, which settle has closed. On the lane of
+	// messages no goroutine waits for the slot, so the messenger is called.
 	if s.lane == laneMessages {
 		m.messages.linkSettled(s)
 	}
