@@ -8,11 +8,13 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// allReduceWindows runs a large AllReduce between processes. Each rank
-// reduces one share of every window. A rank copies from its own source the shares that
-// other ranks reduce into its ring, reduces its own share from the rings of all ranks,
-// and stores the result behind its ring, from where the other ranks copy it. Three windows are in progress at once: one is filled, one is reduced,
-// one is fetched.
+// allReduceWindows runs a large AllReduce between processes. Each rank reduces one share
+// of every window. For each window a rank
+//   - copies the shares that other ranks reduce from its source into its ring,
+//   - reduces its own share from its source and the rings of the other ranks,
+//   - stores the result in its result area, from where the other ranks copy it; see result.
+//
+// Three windows are in progress at once: one is filled, one is reduced, one is fetched.
 func (e *Engine) allReduceWindows(c *engine.Call, f *windowCall) error {
 	n := len(e.g.boards)
 	// Shares end at cache lines, so windows begin at cache lines.
@@ -114,8 +116,8 @@ func (e *Engine) reduceShare(c *engine.Call, f *windowCall, w int, share shareFu
 	return nil
 }
 
-// result returns where rank r stores its reduced share of window w: behind its
-// ring.
+// result returns where rank r stores its reduced share of window w: in its result area, the
+// part of its segment that follows the numWindows windows of its ring.
 func (e *Engine) result(r, w int, f *windowCall) unsafe.Pointer {
 	ring := e.g.rings[r]
 	return unsafe.Add(ring.base, numWindows*ring.win+w%numWindows*f.windowBytes)

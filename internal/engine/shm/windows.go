@@ -13,8 +13,9 @@ import (
 // Data that is too large for a slot goes through a ring in the rank's segment,
 // window by window. The other ranks copy each window while it is still in a cache.
 // The word staged counts the windows that a rank has filled, the word taken those
-// that it has emptied. Both hold the number of the large call in their upper bits,
-// so they only grow.
+// that it has emptied. In a large AllReduce the word progress counts the windows
+// whose share the rank has reduced. All three hold the number of the large call in
+// their upper bits, so they only grow.
 
 // numWindows is the number of windows in a ring: one is filled while the others are
 // emptied.
