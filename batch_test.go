@@ -145,10 +145,10 @@ func TestGiveUpWait(t *testing.T) {
 	}
 }
 
-// TestQueuedDeadline cancels the context of an operation that is queued behind another, while the other rank
+// TestQueuedCancel cancels the context of an operation that is queued behind another, while the other rank
 // makes no call. The whole group fails with ErrAborted, which names the queued operation; only rank 0 also
 // matches context.Canceled.
-func TestQueuedDeadline(t *testing.T) {
+func TestQueuedCancel(t *testing.T) {
 	comms := local(t, 2, tutti.Config{})
 	errs := each(t, comms, func(ctx context.Context, c *tutti.Comm) error {
 		if c.Rank() == 1 {

@@ -13,8 +13,8 @@ import (
 	"github.com/tutti-go/tutti/internal/fakegpu"
 )
 
-// TestMessages passes device memory around the ring, concurrently with collectives and with messages
-// of host memory of the same tag.
+// TestMessages sends half of each rank's device memory to the next rank, and then back to its owner in one
+// Batch with an AllReduce of host memory and with messages of host memory that have the same tag.
 func TestMessages(t *testing.T) {
 	for n := 1; n <= 4; n++ {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestMessages(t *testing.T) {
 				if got[0] != float32(previous) {
 					return fmt.Errorf("host memory holds %v", got[0])
 				}
-				// The data has passed all ranks and is back.
+				// The first half is back from the next rank; the second half is the previous rank's.
 				return first(r.x.CopyTo(all), holds(all[:50], r.Rank()+1), holds(all[50:], previous+1))
 			}))
 		})
@@ -111,7 +111,8 @@ func TestMessageMismatch(t *testing.T) {
 	}
 }
 
-// An expiring context has a deadline that expires when its channel is closed.
+// An expiring context reports that its deadline has passed when its channel is closed. A test closes the channel
+// after its fault has happened, so that the deadline cannot pass too early.
 type expiring struct {
 	context.Context
 	over <-chan struct{}
@@ -128,7 +129,9 @@ func (e expiring) Err() error {
 	}
 }
 
-// TestMessageHangs makes a message's kernel hang on one side until the receiver's deadline.
+// TestMessageHangs makes the next kernel hang: that of the send on rank 0 or of the receive on rank 1, whichever
+// starts first. The receiver's deadline then fails the group on all three ranks. Each rank aborts its NCCL
+// communicator, which ends the hanging kernel.
 func TestMessageHangs(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
