@@ -215,6 +215,26 @@ func TestJoinLateErrors(t *testing.T) {
 	}
 }
 
+// TestJoinLateDamaged has a late process read a decision that is none. The error does not claim that the ranks
+// have not called Grow, and the process withdraws its ticket.
+func TestJoinLateDamaged(t *testing.T) {
+	f := newProcessJob(t)
+	t.Setenv("TUTTI_STORE", f.server.Addr().String())
+	t.Setenv("TUTTI_SECRET", "a secret")
+	s := store.Prefix(f.server.Store(), jobstore.Ranks(""))
+	key := jobstore.Decision(jobstore.Generation(jobstore.World, 0))
+	if err := s.Set(t.Context(), key, []byte("damaged")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := tutti.Join(t.Context(), tutti.Config{Late: true, Timeout: deadline})
+	if !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "waiting until the ranks of the job call Grow: the store's value") {
+		t.Error(err)
+	}
+	if who, err := s.Get(t.Context(), jobstore.Ticket(1)); err != nil || string(who) != jobstore.Withdrawn {
+		t.Errorf("%q, %v", who, err)
+	}
+}
+
 // TestGrowByNobody calls Grow when no process has arrived, or none waits any longer. Grow returns the same
 // Comm, which continues; a negative count is ErrInvalid.
 func TestGrowByNobody(t *testing.T) {

@@ -54,8 +54,13 @@ func ticketHolder(ctx context.Context, s store.Store, number int64, wait bool) (
 	return string(text), err
 }
 
-// joinLate joins a running job when its ranks call Grow. It follows the decisions of the
-// world's lineage from the first one on.
+// joinLate joins a running job when its ranks call Grow. It takes a ticket and reads the
+// decisions of the lineage jobstore.World from the first one on, until one admits the ticket.
+// It runs on the goroutine of the caller of Join.
+//
+// A process that stops waiting withdraws its ticket, so that rank 0 does not wait for it. After
+// a decision about the ticket there is nothing to withdraw: rank 0 does not read it again, and
+// if the process was admitted and does not come, the other ranks notice its absence.
 func joinLate(ctx context.Context, cfg *Config) (*Membership, error) {
 	m := newMembership(cfg)
 	client, s, err := newProcessFactory(cfg).dial(ctx)
@@ -72,12 +77,15 @@ func joinLate(ctx context.Context, cfg *Config) (*Membership, error) {
 		d, err := agree.Learn(ctx, agree.On(s), m.name())
 		if err != nil {
 			t.withdraw(s)
+			if ctx.Err() == nil { // the store has failed, or its value is damaged
+				return nil, fmt.Errorf("waiting until the ranks of the job call Grow: %w", err)
+			}
 			return nil, fmt.Errorf("the ranks of the job have not called Grow: %w", err)
 		}
 		if rank := d.Newcomer(t.number); rank >= 0 {
 			return m.enterLate(ctx, s, d, rank)
 		}
-		if d.Tickets >= t.number {
+		if d.Tickets >= t.number { // rank 0 found the ticket withdrawn, by the launcher
 			return nil, &Error{Kind: engine.ErrExcluded, Reason: "the job grew without this process"}
 		}
 		m = m.next(d.Size(), d.Tickets)
