@@ -39,8 +39,15 @@ const (
 	maxIdle = 2
 	// cancelTime bounds the wait for the server's answer to CANCEL_WAIT.
 	cancelTime = 5 * time.Second
-	// dialTries is how often a client dials while the server resets the connection.
-	dialTries = 7
+	// firstDialPause is the pause of Dial after it found that nothing listens. Each further
+	// pause is twice as long, up to lastDialPause. Only the end of ctx bounds the attempts.
+	firstDialPause = time.Millisecond
+	lastDialPause  = 100 * time.Millisecond
+	// redialTries is how often a connection is dialed in all while a full server resets it.
+	// The pause after the first reset is redialPause. Each further pause is twice as long, so
+	// the pauses add up to 0.63 s.
+	redialTries = 7
+	redialPause = 10 * time.Millisecond
 	// helloTime bounds the wait for the server's answer on a new connection.
 	helloTime = 30 * time.Second
 )
@@ -59,9 +66,10 @@ func Dial(ctx context.Context, addr string, config Config) (*Client, error) {
 	return c, nil
 }
 
-// dialFirst dials until a server listens or ctx ends. Other failures are final.
+// dialFirst makes the first connection, for Dial. It dials until a server listens or ctx
+// ends. Other failures are final.
 func (c *Client) dialFirst(ctx context.Context) (*clientConn, error) {
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	for pause := firstDialPause; ; pause = min(2*pause, lastDialPause) {
 		l, err := c.dial(ctx)
 		nobody, ok := errors.AsType[*net.OpError](err)
 		if err == nil || !ok || nobody.Op != "dial" {
@@ -75,12 +83,13 @@ func (c *Client) dialFirst(ctx context.Context) (*clientConn, error) {
 	}
 }
 
-// dial makes one connection. A full server resets connections that have not
-// authenticated yet; then dial tries again, dialTries times in all.
+// dial makes one connection: the first one, and later those that take needs, also after a
+// connection was lost. It redials when a full server resets the connection before it has
+// authenticated, redialTries times in all. A server that does not listen is an error at once.
 func (c *Client) dial(ctx context.Context) (*clientConn, error) {
-	for try, pause := 1, 10*time.Millisecond; ; try, pause = try+1, 2*pause {
+	for try, pause := 1, redialPause; ; try, pause = try+1, 2*pause {
 		l, err := c.connect(ctx)
-		if err == nil || try == dialTries || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+		if err == nil || try == redialTries || !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
 			return l, err
 		}
 		select {
@@ -272,7 +281,8 @@ func (c *Client) Close() error {
 }
 
 // take returns an idle connection, or a new one, which it dials without holding mu. It
-// returns ErrClosed if the client is closed.
+// returns ErrClosed if the client is closed. A call whose connection is lost fails; the next
+// call takes another connection.
 func (c *Client) take(ctx context.Context) (*clientConn, error) {
 	for fresh := (*clientConn)(nil); ; {
 		c.mu.Lock()

@@ -17,8 +17,8 @@
 // # Hostile clients
 //
 // [Limits] bounds connections, keys, values, bytes and waiting requests. A client
-// that is explainDeadline in the middle of a request is disconnected. The server logs each
-// refused connection in one line.
+// that takes longer than [Limits.RequestTime] to send a request is disconnected. The server
+// logs each refused connection in one line.
 //
 // Connections that have not authenticated yet have limits of their own: by default
 // 256 connections, 16 KiB read from each, and 10 s. When there are more, the server

@@ -81,7 +81,7 @@ func (p *pending) oldest() *session {
 
 var errTooMuchUnproven = errors.New("the client sent too much before it authenticated")
 
-// A gate is a session's connection. Until open is set, it passes at most
+// An authGate is a session's connection. Until open is set, it passes at most
 // unprovenBytes to the reader. Only the session's reading goroutine uses it.
 type authGate struct {
 	net.Conn
