@@ -28,7 +28,7 @@ const (
 	explainTimeout = 2 * time.Second
 )
 
-// A idExchange is how a kind of job exchanges the communicator's id through the store.
+// An idExchange is how a kind of job exchanges the communicator's id through the store.
 type idExchange struct {
 	op     string   // the constructor's name, for errors
 	keys   []string // rank 0 writes the id to each; the others read the first that exists

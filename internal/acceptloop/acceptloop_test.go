@@ -22,7 +22,7 @@ func (s *script) Accept() (net.Conn, error) {
 	return nil, err
 }
 
-// TestEach checks that trouble is called once per sequence of errors, and that only the end of the
+// TestRun checks that trouble is called once per sequence of errors, and that only the end of the
 // listener ends the loop.
 func TestRun(t *testing.T) {
 	full := &net.OpError{Op: "accept", Err: syscall.EMFILE}

@@ -35,7 +35,7 @@ func Open(library, hint string, candidates ...string) (*Library, error) {
 	return nil, e
 }
 
-// onThread calls f with the goroutine onThread to its thread, because dlerror is per thread.
+// onThread calls f with the goroutine locked to its thread, because dlerror is per thread.
 func onThread(f func() (uintptr, error)) (uintptr, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

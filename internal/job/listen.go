@@ -35,7 +35,7 @@ func (j *Job) listen() (*tcp.Listener, error) {
 	return nil, errors.Join(errs...)
 }
 
-// mac derives a key for one purpose from another key.
+// deriveKey derives a key for one purpose from another key.
 func (*Job) deriveKey(key []byte, use, text string) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte("tutti " + use + " 2\x00" + text))

@@ -14,7 +14,7 @@ var silences = []time.Duration{
 	1000 * time.Hour * 24, math.MaxInt64,
 }
 
-// TestBoundAnySilence checks that the kernel accepts every silence.
+// TestApplyAnySilence checks that the kernel accepts every silence.
 func TestApplyAnySilence(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

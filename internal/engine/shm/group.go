@@ -138,7 +138,7 @@ func (g *group) fail(f *engine.Failure) *engine.Failure {
 	})
 }
 
-// join returns the group for members that operation seq decided on. The first
+// subgroup returns the group for members that operation seq decided on. The first
 // member creates it; the last member removes it from pending.
 func (g *group) subgroup(seq uint64, members []int) *group {
 	g.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// pull runs one call in which each rank copies or combines what it needs from the
+// runPull runs one call in which each rank copies or combines what it needs from the
 // other ranks' slots or buffers. When it returns, other ranks may still read this
 // rank's buffers, except for the root of a Reduce or Gather; awaitReaders waits for
 // them at the end of Run.

@@ -17,7 +17,7 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// refusing is a group in which some calls of ReadProcess fail. It counts all calls.
+// A refusingGroup is a group in which some calls of ReadProcess fail. It counts all calls.
 type refusingGroup struct {
 	engines []engine.Engine
 	// refuse returns the error for the nth read of a rank, counted from zero, or

@@ -116,7 +116,7 @@ func (m *mapped) readProcess(reader int) readFunc {
 	return m.wrapRead(reader, read)
 }
 
-// peekSelf returns a function that reads this process's memory as if it were
+// readSelf returns a function that reads this process's memory as if it were
 // another process's, or nil where the system cannot do that.
 func readSelf() readFunc {
 	self := segment.NewProcessIdentity()
@@ -137,7 +137,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// threads gives each rank a thread of its own, as a process would have. Ranks that
+// threadPerRank gives each rank a thread of its own, as a process would have. Ranks that
 // wait for another process do not yield to goroutines.
 func threadPerRank(t *testing.T) {
 	before := runtime.GOMAXPROCS(20)

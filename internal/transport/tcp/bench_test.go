@@ -13,7 +13,7 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// benchSizes are the body sizes that BenchmarkExchange moves both ways.
+// benchSizes are the body sizes that the benchmarks move both ways.
 var benchSizes = []struct {
 	name  string
 	bytes int

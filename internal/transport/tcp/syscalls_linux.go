@@ -84,7 +84,7 @@ func unsentBytes(fd int) int {
 	return n
 }
 
-// tune sets the socket options. It does not set TCP_USER_TIMEOUT, which would also end the
+// setOptions sets the socket options. It does not set TCP_USER_TIMEOUT, which would also end the
 // connection to a rank that computes for longer while its buffers are full; see hostSilent.
 func setOptions(fd int, dead time.Duration) error {
 	keep := keepalive.NewKeepAlive(dead)
