@@ -111,8 +111,11 @@ func (c *Comm) Abort(why error) {
 //
 // In a job of processes the last Close notifies the other ranks. It waits until
 // they have acknowledged, not for their Close: a few milliseconds if all ranks
-// run, and at most 3 s, or 8 s with a device.
+// run. Ranks that do not answer delay it by at most 5 s, or 8 s with a device.
 func (c *Comm) Close() error {
+	// The 5 s: lingerFor of package tcp (1 s) for each of at most two meshes, lingerTime of
+	// package control (1 s, rank 0 only), overlay.LeaveTime (1.5 s), and some time to run. The
+	// 8 s: closeLimit of internal/engine/gpu, which contains these.
 	if c == nil {
 		return nil
 	}

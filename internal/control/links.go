@@ -13,20 +13,13 @@ import (
 )
 
 const (
-	// dialTime bounds a dial of another rank. It is long because a stopped process answers late,
-	// and a dial that waits for the process fails at once when the process ends.
-	dialTime = time.Minute
 	// linkTime bounds the write of messages to one link. Messages for other ranks wait that long
 	// for a rank that does not read. Its connection is then closed, and dialed again.
 	linkTime = 200 * time.Millisecond
-	// leaveTime bounds how long a leaving rank waits for acknowledgements.
-	leaveTime = 1500 * time.Millisecond
 	// lingerIdle is how long a leaving rank 0 waits for the next departure. lingerTime bounds the
-	// whole wait. See linger.
+	// whole wait. See linger. The comment of tutti.Comm.Close counts lingerTime.
 	lingerIdle = 50 * time.Millisecond
 	lingerTime = time.Second
-	// leaveTick is the interval between ticks of the node while this rank leaves.
-	leaveTick = 2 * time.Millisecond
 )
 
 // A link is a connection with another rank after Join. Its conn is safe for concurrent use.
@@ -166,7 +159,7 @@ func (m *Member) flush(out *outbox) {
 // left by then, the connection is closed. The caller holds nodeMu.
 func (m *Member) dial(rank int) {
 	m.wg.Go(func() {
-		ctx, cancel := context.WithTimeout(m.ctx, dialTime)
+		ctx, cancel := context.WithTimeout(m.ctx, overlay.DialTime)
 		defer cancel()
 		nc, err := m.dialer(ctx, rank)
 		used := m.step(func(now time.Time) {
@@ -268,7 +261,7 @@ func (m *Member) readLink(rank int, l *link, f *frame, err error) {
 }
 
 // Close says goodbye to the other ranks. It returns when all ranks that answer have acknowledged,
-// when ctx ends, or after leaveTime. The other ranks stay connected. Rank 0 may first wait for
+// when ctx ends, or after overlay.LeaveTime. The other ranks stay connected. Rank 0 may first wait for
 // lingerTime; see linger. Reports and Gathers in progress return. Later calls of Close do nothing.
 func (m *Member) Close(ctx context.Context) error {
 	m.mu.Lock()
@@ -279,7 +272,7 @@ func (m *Member) Close(ctx context.Context) error {
 		return nil
 	}
 	m.linger(ctx)
-	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	ctx, cancel := context.WithTimeout(ctx, overlay.LeaveTime)
 	defer cancel()
 	m.step(m.node.Leave)
 	m.awaitExit(ctx)
@@ -335,7 +328,7 @@ func (m *Member) linger(ctx context.Context) {
 
 // awaitExit returns when this rank may exit or ctx ends. Meanwhile it ticks the node.
 func (m *Member) awaitExit(ctx context.Context) {
-	tick := time.NewTicker(leaveTick)
+	tick := time.NewTicker(overlay.LeaveTick)
 	defer tick.Stop()
 	for {
 		m.nodeMu.Lock()

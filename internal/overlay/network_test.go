@@ -12,9 +12,7 @@ import (
 
 const (
 	testSilence = 3 * time.Second
-	connectTime = 3 * time.Second         // bounds a dial of a silent host, as in package control
-	dialTime    = time.Minute             // bounds a dial of a stopped process, as in package control
-	leaveTime   = 1500 * time.Millisecond // bounds a goodbye, as in package control
+	connectTime = 3 * time.Second // bounds a dial of a silent host; longer than in package tcp, where one address takes 1 s
 )
 
 // A network connects Nodes in virtual time. Only the goroutine of its test uses it: run calls all
@@ -333,7 +331,7 @@ func (p *process) dropped(rank int, c *connection) {
 }
 
 // dial connects to another process. The Node learns the result by an event: a link, or DialFailed.
-// A dial of a stopped process waits until that process is resumed, at most dialTime.
+// A dial of a stopped process waits until that process is resumed, at most DialTime.
 func (p *process) dial(q *process) {
 	w := p.w
 	failed := func(after time.Duration, why DialResult) {
@@ -350,7 +348,7 @@ func (p *process) dial(q *process) {
 			d := &pendingDial{from: p, to: q}
 			q.dials = append(q.dials, d)
 			q.queued = append(q.queued, func() { d.end(func() { p.accepted(q) }) })
-			w.after(dialTime, func() { d.fail(Unanswered) })
+			w.after(DialTime, func() { d.fail(Unanswered) })
 		default:
 			p.accepted(q)
 		}
@@ -510,7 +508,7 @@ func (w *network) resume(p *process) {
 	}
 }
 
-// leave lets a process say goodbye and exit, when its Node may exit or after leaveTime.
+// leave lets a process say goodbye and exit, when its Node may exit or after LeaveTime.
 func (w *network) leave(p *process) {
 	p.receive(func() {
 		if p.leaving {
@@ -522,9 +520,9 @@ func (w *network) leave(p *process) {
 		var look func()
 		look = func() {
 			p.receive(func() {
-				if p.node.MayExit() || w.now.Sub(begun) >= leaveTime || w.bugs.leaveFast {
+				if p.node.MayExit() || w.now.Sub(begun) >= LeaveTime || w.bugs.leaveFast {
 					p.gone = true
-					p.alone = w.now.Sub(begun) >= leaveTime || !slices.ContainsFunc(w.procs, func(q *process) bool { return q != p && !q.dead && !q.stopped })
+					p.alone = w.now.Sub(begun) >= LeaveTime || !slices.ContainsFunc(w.procs, func(q *process) bool { return q != p && !q.dead && !q.stopped })
 					w.close(p)
 					return
 				}

@@ -106,6 +106,18 @@ const (
 	maxPositions = 64
 )
 
+// Times of the owners of a Node: package control, and in virtual time package sim and this package's tests.
+const (
+	// DialTime bounds a dial of another rank. It is long because a stopped process answers late,
+	// and a dial that waits for the process fails at once when the process ends.
+	DialTime = time.Minute
+	// LeaveTime bounds how long a leaving rank waits for acknowledgements. The comment of
+	// tutti.Comm.Close counts it.
+	LeaveTime = 1500 * time.Millisecond
+	// LeaveTick is the interval between ticks of a Node that leaves.
+	LeaveTick = 2 * time.Millisecond
+)
+
 // Silent is the reason for a loss if the rank's host does not answer.
 const Silent = engine.HostSilent
 

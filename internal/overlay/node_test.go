@@ -122,7 +122,7 @@ func TestStoppedIsNotLost(t *testing.T) {
 	now := start
 	for range 100 {
 		n.dial(now, 2)
-		now = now.Add(dialTime)
+		now = now.Add(DialTime)
 		n.DialFailed(now, 2, Unanswered)
 		n.Tick(now)
 	}

@@ -11,13 +11,9 @@ import (
 	"github.com/tutti-go/tutti/internal/overlay"
 )
 
-// The times of package control; see there.
-const (
-	connectTime = time.Second
-	dialTime    = time.Minute
-	leaveTime   = 1500 * time.Millisecond
-	leavePace   = 2 * time.Millisecond
-)
+// connectTime bounds a dial of a silent host. It is a copy of controlConnectTime in package tcp, which
+// simulated ranks do not import.
+const connectTime = time.Second
 
 // controlLink is a control connection between two participants of a job. Side 0 has
 // dialed.
@@ -125,13 +121,13 @@ func (a *participant) carryOut(x *overlay.Action) {
 }
 
 // arm schedules the Node's next tick, unless an earlier one is scheduled. While the
-// participant leaves, it ticks every leavePace.
+// participant leaves, it ticks every overlay.LeaveTick.
 func (a *participant) arm() {
 	w := a.j.w
 	t, due := a.node.Next()
 	at := int64(t.Sub(start))
 	if a.leaving {
-		at, due = w.s.now+int64(leavePace), true
+		at, due = w.s.now+int64(overlay.LeaveTick), true
 	}
 	at = max(at, w.s.now)
 	if !due || a.armed != 0 && a.armed <= at {
@@ -219,7 +215,7 @@ func (a *participant) dial(to *participant) {
 		case to.p.suspended:
 			to.p.dials = append(to.p.dials, d)
 			to.p.receive(d.accept)
-			w.later(int64(dialTime), func() { d.fail(overlay.Unanswered) })
+			w.later(int64(overlay.DialTime), func() { d.fail(overlay.Unanswered) })
 		default:
 			d.accept()
 		}
@@ -285,13 +281,13 @@ func (a *participant) hangUp(of *participant, err error) {
 }
 
 // leave announces the departure to the other ranks. The process does not wait for
-// them: the participant closes when they know, or after leaveTime.
+// them: the participant closes when they know, or after overlay.LeaveTime.
 func (a *participant) leave() {
 	if a.leaving || a.closed || a.node == nil {
 		return
 	}
 	a.leaving = true
-	a.j.w.later(int64(leaveTime), func() { a.p.receive(a.close) })
+	a.j.w.later(int64(overlay.LeaveTime), func() { a.p.receive(a.close) })
 	a.step(a.node.Leave)
 }
 

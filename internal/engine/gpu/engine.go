@@ -19,7 +19,8 @@ const (
 	// waits for them.
 	abortTimeout = 10 * time.Second
 	// closeLimit is how long Close waits for the device and NCCL. Close then returns without
-	// them: a driver call that does not return cannot be ended.
+	// them: a driver call that does not return cannot be ended. The comment of tutti.Comm.Close
+	// counts it.
 	closeLimit = 8 * time.Second
 	// closeGrace is the part of closeLimit for NCCL's finalization, which waits for other ranks.
 	// abortGrace is the part for an abort after that.

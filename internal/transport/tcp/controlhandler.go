@@ -76,7 +76,7 @@ func (l *Listener) DialControl(ctx context.Context, to int, addrs []string) (net
 	}
 }
 
-// controlConnectTime bounds the connection to one address.
+// controlConnectTime bounds the connection to one address. Package sim has a copy of it, connectTime.
 const controlConnectTime = time.Second
 
 // controlTries bounds the dials of a process that ends the handshake without a reason: it may have

@@ -12,7 +12,8 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// lingerFor bounds how long Close waits for a peer that does not read what it was sent.
+// lingerFor bounds how long Close waits for a peer that does not read what it was sent. The comment of
+// tutti.Comm.Close counts it.
 const lingerFor = time.Second
 
 var errMeshClosed = errors.New("tcp: this rank has closed the mesh")
