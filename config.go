@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/abi"
+	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/jobtls"
 	"github.com/tutti-go/tutti/internal/membership"
 	"github.com/tutti-go/tutti/internal/report"
@@ -107,16 +108,13 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-const (
-	defaultTimeout  = 5 * time.Minute
-	defaultPatience = 10 * time.Second
-)
+const defaultPatience = 10 * time.Second
 
 // fill sets the defaults of a copy of the user's Config. membership.Config.Locate sets the defaults that
 // only Join needs, such as the rank.
 func (c *Config) fill() {
 	if c.Timeout == 0 {
-		c.Timeout = defaultTimeout
+		c.Timeout = engine.DefaultTimeout
 	}
 	if c.Patience <= 0 {
 		c.Patience = defaultPatience

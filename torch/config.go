@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/internal/ncclsys"
 	"github.com/tutti-go/tutti/nccl"
@@ -43,8 +44,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-const defaultTimeout = 5 * time.Minute
-
 // A storePlan is where a job's store is, and how its keys begin.
 type storePlan struct {
 	hosts    bool     // this process serves the store
@@ -56,7 +55,7 @@ type storePlan struct {
 func (c *Config) fill() (storePlan, string) {
 	s := storePlan{prefixes: []string{""}}
 	if c.Timeout == 0 {
-		c.Timeout = defaultTimeout
+		c.Timeout = engine.DefaultTimeout
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

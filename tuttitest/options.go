@@ -47,22 +47,22 @@ type Kind uint8
 const (
 	// Crash ends the rank's process. Its connections end; data that it has sent may
 	// still arrive.
-	Crash Kind = iota + 1
+	Crash Kind = Kind(sim.Crash)
 	// Vanish ends the rank's host: nothing more arrives from it.
-	Vanish
+	Vanish Kind = Kind(sim.Vanish)
 	// Stall stops the rank's process, like SIGSTOP.
-	Stall
+	Stall Kind = Kind(sim.Stall)
 	// Cut ends the data connections between the rank and its Peers. Without Peers,
 	// it ends the connection of the message that triggers it. If that message was
 	// for the store, the request fails, although the store may have served it.
-	Cut
+	Cut Kind = Kind(sim.Cut)
 	// Partition cuts the rank and its Peers off from the other ranks. Messages that
 	// are sent meanwhile arrive after the partition, if it ends before the time of
 	// Silence. The store is on the side of the other ranks.
-	Partition
+	Partition Kind = Kind(sim.Partition)
 	// OneWay does so only in the direction from the rank and its Peers to the other
 	// ranks.
-	OneWay
+	OneWay Kind = Kind(sim.OneWay)
 )
 
 // String returns the name of the kind.

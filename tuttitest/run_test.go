@@ -12,6 +12,7 @@ import (
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/internal/race"
+	"github.com/tutti-go/tutti/internal/sim"
 )
 
 // program uses most of the API of a Comm and checks the results. It runs on every
@@ -123,7 +124,7 @@ func TestExplore(t *testing.T) {
 		}
 		return nil
 	})
-	if len(kinds) != int(OneWay) || hurt == 0 {
+	if len(kinds) != int(sim.LastKind) || hurt == 0 {
 		t.Errorf("only these happened: %v; %d ranks were hurt", kinds, hurt)
 	}
 }

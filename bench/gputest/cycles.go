@@ -14,7 +14,7 @@ import (
 
 // The Go counterpart of the C driver's "cycles". Communicators of one rank are made, used
 // and closed. Every failEvery-th Init waits for a second rank that does not come, and is
-// cancelled after cancelAfter.
+// cancelled after cancelAfter. WARM and FAIL_EVERY of bench/peers/nccl.c are copies.
 const (
 	warmCycles  = 10 // cycles before the first measurement
 	failEvery   = 5  // cycles

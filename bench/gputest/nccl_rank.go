@@ -17,6 +17,7 @@ import (
 
 // The Go counterpart of the C driver; see peers.NCCL for the protocol.
 
+// BURST and SMALL of bench/peers/nccl.c are copies.
 const (
 	burst = 64  // operations that are enqueued and timed together
 	small = 256 // elements of a small operation

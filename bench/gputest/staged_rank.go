@@ -14,7 +14,7 @@ import (
 	"github.com/tutti-go/tutti/gpu"
 )
 
-// stagedPiece is the size of one copy in bytes, the same as in the engine.
+// stagedPiece is the size of one copy in bytes. It is a copy of slotBytes of internal/engine/gpu.
 const stagedPiece = 4 << 20
 
 // A stagedRank is one rank of a job that answers questions about host staging.

@@ -51,7 +51,7 @@ class Bench {
   }
 
  private:
-  static constexpr int kMinIters = 5, kMaxIters = 100000;
+  static constexpr int kMinIters = 5, kMaxIters = 100000;  // copies are in mpi.c and bench/compare/measure.go
 
   void run() { gloo::allreduce(opts_); }
 

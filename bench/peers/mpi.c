@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #endif
 
+// bench/compare/measure.go and gloo.cc have copies.
 enum { MIN_ITERS = 5, MAX_ITERS = 100000 };
 
 enum op { ALLREDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, REDUCE, BARRIER, OPS };

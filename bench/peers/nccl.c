@@ -39,8 +39,10 @@ static int (*cuMemGetInfo)(size_t *, size_t *), (*cuStreamDestroy)(void *);
 static int (*ncclCommAbort)(void *), (*ncclCommGetAsyncError)(void *, int *), (*ncclCommFinalize)(void *);
 static int (*ncclAllReduce)(uint64_t, uint64_t, size_t, int, int, void *, void *);
 
-enum { IN_PROGRESS = 7, WARM = 10, FAIL_EVERY = 5 };
-enum { BURST = 64, SMALL = 256, FLOAT32 = 7, SUM = 0, MAX_LINE = 4096 };
+// bench/gputest has copies: warmCycles and failEvery in cycles.go, burst and small in nccl_rank.go.
+enum { WARM = 10, FAIL_EVERY = 5, BURST = 64, SMALL = 256 };
+// Numbers of NCCL's header, and the longest line of input.
+enum { IN_PROGRESS = 7, FLOAT32 = 7, SUM = 0, MAX_LINE = 4096 };
 
 static int rank, ranks;
 static void *context, *comm, *stream, *compute, *before, *after;

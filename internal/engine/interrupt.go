@@ -8,6 +8,9 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
+// DefaultTimeout is the default of Config.Timeout of packages tutti and torch, and of a simulation.
+const DefaultTimeout = 5 * time.Minute
+
 // Interrupt sets the kind, the event, Err, Limit and Text of f, the failure of an operation that err has
 // ended. err is wait.ErrTimeout if limit has passed, or the error of ctx. The caller sets where f
 // began and what it waited for. It must not have published f yet.

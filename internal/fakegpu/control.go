@@ -6,7 +6,7 @@ import (
 	"github.com/tutti-go/tutti/internal/dl"
 )
 
-// The kinds of objects that the fake GPU counts; see Control.Live.
+// The kinds of objects that the fake GPU counts; see Control.Live. csrc/fake.h numbers them in the same order.
 const (
 	Memory   = iota // device allocations
 	Host            // pinned and registered host memory
@@ -20,7 +20,7 @@ const (
 	kinds
 )
 
-// Hang is the code of a fault that makes a call hang until Release.
+// Hang is the code of a fault that makes a call hang until Release: HANG in csrc/control.c.
 const Hang = -1
 
 // Kernel is the function name for a fault in the kernel of a collective, on the stream, and

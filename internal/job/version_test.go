@@ -23,7 +23,7 @@ var own = map[string]string{
 	"transport":      "",
 	"transport/tcp":  "stagger retryPause maxTries statusText maxBody smallBody maxSyscallBytes lingerFor slotEmpty slotDialing slotAccepting slotUp slotFailed maxSpareStates maxPieceBytes maxAnnounced copyPieceBytes triesPerCheck spinFor noYieldFor hostCheckEvery maxSleep maxTurnBytes maxClosed recordBytes maxUnproven controlConnectTime controlTries",
 	"segment":        "maxUnproven proofTime retryTime futexOwnerDied bytes page sizeSeals LivenessBytes",
-	"engine":         "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes AbandonAfter NoRank EveryRank RootOnly AllButRoot thisRank NumOps NoScaling ByRanks ByFactor least maxOpBytes mostCauses travelKinds unnamed",
+	"engine":         "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes AbandonAfter DefaultTimeout NoRank EveryRank RootOnly AllButRoot thisRank NumOps NoScaling ByRanks ByFactor least maxOpBytes mostCauses travelKinds unnamed",
 	"engine/shm":     "direct readByNone readByRoot readByAll tooLarge minBytes maxSpareBytes posted matched reading delivered cancelled most prefetchMax accBytes allRanks vmreadCallMax exitReportTime",
 	"engine/network": "noRank lineBytes maxIdleMessages rememberedCalls Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
 	"engine/hier":    "sumScratch blockScratch numScratch",

@@ -8,7 +8,7 @@ import (
 // Draw returns a fault that will happen in a run with these options. messages is
 // how many messages each rank sends without a fault; it must not be all zero.
 func Draw(rnd *rand.Rand, opt *Options, messages []int) Fault {
-	f := Fault{Kind: Crash + Kind(rnd.IntN(int(OneWay)))}
+	f := Fault{Kind: Crash + Kind(rnd.IntN(int(LastKind)))}
 	var speak []int
 	for r, n := range messages {
 		if n > 0 {

@@ -11,7 +11,7 @@ import (
 // A Kind is the kind of a fault.
 type Kind uint8
 
-// The kinds of faults.
+// The kinds of faults. Package tuttitest exports them.
 const (
 	// Crash ends the rank's process. Its connections end; data that it has sent may
 	// or may not arrive.
@@ -30,6 +30,9 @@ const (
 	// OneWay does so only in the direction from the rank and its Peers to the other
 	// ranks.
 	OneWay
+
+	// LastKind is the last of the kinds above: Options.Fill, Draw and Tally cover Crash to LastKind.
+	LastKind = OneWay
 )
 
 func (k Kind) String() string {

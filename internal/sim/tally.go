@@ -13,8 +13,8 @@ type Tally struct {
 	First    uint64 // first seed
 	Seeds    int
 	Runs     int
-	Fired    [OneWay + 1]int // by kind: number of faults that happened
-	Ops      int             // operations that ranks completed
+	Fired    [LastKind + 1]int // by kind: number of faults that happened
+	Ops      int               // operations that ranks completed
 	Messages int
 	Replays  int // runs that were repeated with the same result
 }
@@ -52,7 +52,7 @@ func (t *Tally) Record(out io.Writer, file, what string, took time.Duration, not
 func (t *Tally) row(out io.Writer, head bool, what string, took time.Duration, note string) error {
 	if head {
 		row, line := "| what | seeds | runs |", "| --- | --- | --- |"
-		for k := Crash; k <= OneWay; k++ {
+		for k := Crash; k <= LastKind; k++ {
 			row, line = row+fmt.Sprintf(" %v |", k), line+" --- |"
 		}
 		if _, err := fmt.Fprintf(out, "%s operations | messages | replays | time | and |\n%s --- | --- | --- | --- | --- |\n", row, line); err != nil {
@@ -60,7 +60,7 @@ func (t *Tally) row(out io.Writer, head bool, what string, took time.Duration, n
 		}
 	}
 	row := fmt.Sprintf("| %s | %d from %d | %d |", what, t.Seeds, t.First, t.Runs)
-	for k := Crash; k <= OneWay; k++ {
+	for k := Crash; k <= LastKind; k++ {
 		row += fmt.Sprintf(" %d |", t.Fired[k])
 	}
 	_, err := fmt.Fprintf(out, "%s %d | %d | %d | %v | %s |\n", row, t.Ops, t.Messages, t.Replays, took.Round(time.Second), note)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/network"
+	"github.com/tutti-go/tutti/internal/keepalive"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
@@ -18,7 +19,7 @@ import (
 type Options struct {
 	Seed  uint64
 	Ranks int
-	// Timeout bounds each operation. Zero: five minutes. Negative: no bound.
+	// Timeout bounds each operation. Zero: five minutes, as in tutti.Config. Negative: no bound.
 	Timeout time.Duration
 	// Silence is how long a host may not answer before it is lost. Zero: 30 s.
 	Silence time.Duration
@@ -56,7 +57,7 @@ func (o *Options) Fill() error {
 			}
 		}
 		switch {
-		case f.Kind < Crash || f.Kind > OneWay:
+		case f.Kind < Crash || f.Kind > LastKind:
 			return fmt.Errorf("%v is none that can be simulated", f.Kind)
 		case f.Message < 0 || f.At < 0 || f.For < 0:
 			return fmt.Errorf("the %v of rank %d has a negative message or time", f.Kind, f.Rank)
@@ -65,7 +66,7 @@ func (o *Options) Fill() error {
 	for _, d := range []struct {
 		d   *time.Duration
 		def time.Duration
-	}{{&o.Timeout, 5 * time.Minute}, {&o.Silence, 30 * time.Second}, {&o.Latency, defaultLatency}, {&o.Limit, time.Hour}} {
+	}{{&o.Timeout, engine.DefaultTimeout}, {&o.Silence, keepalive.DefaultSilence}, {&o.Latency, defaultLatency}, {&o.Limit, time.Hour}} {
 		if *d.d == 0 {
 			*d.d = d.def
 		}

@@ -10,7 +10,7 @@ import (
 // third is copied out.
 const (
 	slots     = 3
-	slotBytes = 4 << 20   // default of DeviceOptions.Slot
+	slotBytes = 4 << 20   // default of DeviceOptions.Slot; bench/gputest has a copy, stagedPiece
 	leastLoad = 512 << 10 // bytes; the smallest load of a larger operation
 	steps     = 8         // number of loads of an operation, unless they become too small or too large
 	line      = 64        // bytes of a cache line; slabs are aligned to it

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { HANG = -1, MAX_FAULTS = 64 };
+enum { HANG = -1, MAX_FAULTS = 64 };  // HANG is Hang in ../control.go
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static struct probe *probes;

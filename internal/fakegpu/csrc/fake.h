@@ -29,7 +29,7 @@ int fake_probe(struct probe *p, volatile int *give_up);
   } while (0)
 #define PROBE() PROBE_UNTIL(NULL)
 
-// fake_count changes the number of live objects of a kind.
+// fake_count changes the number of live objects of a kind. ../control.go has the kinds in the same order.
 enum { LIVE_MEMORY, LIVE_HOST, LIVE_STREAMS, LIVE_EVENTS, LIVE_CONTEXTS, LIVE_POOLS, LIVE_COMMS, LIVE_OPS, LIVE_HANDLES, LIVE_KINDS };
 void fake_count(int kind, int by);
 void fake_apply_lag(void);
