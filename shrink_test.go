@@ -243,8 +243,9 @@ func TestAgreeAgain(t *testing.T) {
 	})
 }
 
-// TestAgreeRandomCancel makes many calls of Agree that ranks cancel at random. Each
-// result must belong to its own call.
+// TestAgreeRandomCancel settles many questions by Agree, which each rank gives up at
+// random deadlines and then asks again. Each answer must be that of its own question.
+// The first deadline is 0, so that each rank gives up every question at least once.
 func TestAgreeRandomCancel(t *testing.T) {
 	const questions, size = 60, 3
 	comms := local(t, size, tutti.Config{})

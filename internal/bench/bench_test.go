@@ -284,18 +284,18 @@ func TestCompare(t *testing.T) {
 
 // TestCores checks the number of cores of rank 0's host, and when its ranks count as bound.
 func TestCores(t *testing.T) {
-	a, b := placement{"a", []int{0, 1}}, placement{"a", []int{2, 3}}
+	first, second := placement{"a", []int{0, 1}}, placement{"a", []int{2, 3}} // halves of host a
 	for name, c := range map[string]struct {
 		seats []placement
 		cores int
 		bound bool
 	}{
-		"own":           {[]placement{a, b}, 4, true},
-		"shared":        {[]placement{a, a}, 2, false},
-		"overlapping":   {[]placement{a, {"a", []int{1, 2}}}, 3, false},
-		"alone":         {[]placement{a}, 2, false},
-		"another host":  {[]placement{a, {"b", []int{0, 1, 2}}, b}, 4, true},
-		"alone on each": {[]placement{a, {"b", []int{2}}}, 2, false},
+		"own":           {[]placement{first, second}, 4, true},
+		"shared":        {[]placement{first, first}, 2, false},
+		"overlapping":   {[]placement{first, {"a", []int{1, 2}}}, 3, false},
+		"alone":         {[]placement{first}, 2, false},
+		"another host":  {[]placement{first, {"b", []int{0, 1, 2}}, second}, 4, true},
+		"alone on each": {[]placement{first, {"b", []int{2}}}, 2, false},
 		"not known":     {[]placement{{"a", nil}, {"a", nil}}, runtime.NumCPU(), false},
 	} {
 		if n, bound := countCores(c.seats); n != c.cores || bound != c.bound {

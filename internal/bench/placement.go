@@ -21,7 +21,9 @@ func localPlacement() ([]byte, error) {
 }
 
 // countCores counts the cores of the ranks on rank 0's host together, and reports
-// whether each rank has its own. A rank that is bound sees only its own cores.
+// whether these ranks are bound: there are several, and no core belongs to two of
+// them. A rank that is alone on its host is not bound, whatever cores it may use.
+// Where the system does not report cores, they are those of this process, not bound.
 func countCores(seats []placement) (n int, bound bool) {
 	var masks [][]byte
 	sum := 0

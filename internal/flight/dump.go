@@ -173,7 +173,7 @@ func typeName(what uint64) string {
 	return ""
 }
 
-// Describe returns calls that have not begun as an Op.
+// Describe returns calls that have not begun as an Op. It reads the calls, which the communicator's lock guards.
 func (l *Log) Describe(seq uint64, calls []engine.Call, queued uint64) Op {
 	r := l.runOf(calls)
 	op := l.describe(seq, &r)

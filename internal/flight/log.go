@@ -44,11 +44,18 @@ type opTimes struct {
 
 // A Log is the recorder of one rank's operations on one communicator.
 //
-// The goroutine that runs operations calls Begin, BeginQueued and End. BeginMessage
-// and EndMessage require the communicator's lock. EndEarlier requires that lock
-// too; while operations that it is for are in flight, only BeginQueued may be
-// called besides, also with the lock. Any goroutine may call all other methods at
-// any time.
+// One goroutine at a time may call Begin, BeginQueued, End and EndEarlier: that with
+// the turn; see the queue of package tutti. The communicator has two kinds of
+// operations:
+//   - An operation that a goroutine of this process runs. That goroutine calls Begin or
+//     BeginQueued, and then End.
+//   - Operations on a device, of which several are in flight. The device engine's
+//     goroutines call BeginQueued and later EndEarlier for each, with the
+//     communicator's lock held. Begin and End are not called meanwhile.
+//
+// BeginMessage, EndMessage and Describe require the communicator's lock, so that
+// records do not change meanwhile and queued calls are not reused. Any goroutine may
+// call all other methods at any time.
 type Log struct {
 	// The current run, as calls are compared with it.
 	verb   engine.Verb
@@ -270,8 +277,10 @@ func pack(c *engine.Call) uint64 {
 
 func verbOf(what uint64) int { return int(what & 0xff) }
 
-// callSize returns the number of elements on which all ranks agree (of an uneven
-// operation, the elements of this rank), and the bytes of the call's larger side.
+// callSize returns a call's number of elements and the bytes of its larger side on
+// this rank. Of an even call, count is the number in the fingerprint, on which all
+// ranks agree. Of an uneven call, it is the number of elements of this rank's larger
+// side; the parts of a side count together.
 func callSize(c *engine.Call) (count, bytes int) {
 	bytes = max(c.Src.Bytes(), c.Dst.Bytes())
 	if !c.Uneven {

@@ -69,8 +69,9 @@ func TestManyStreams(t *testing.T) {
 	ok(t, e.Close())
 }
 
-// TestPinnedOnOne lets pinning the shared memory fail on one of two ranks, which are goroutines with a job of
-// their own. That rank uses memory of its own, and the ranks still exchange data.
+// TestPinnedOnOne lets pinning the shared memory fail on one of two ranks. That rank uses memory of its own, and
+// the ranks still exchange data. The ranks are goroutines, but they join one job as processes do: only such
+// ranks share a mapped segment, which an engine pins. The ranks of newEngines share ordinary memory.
 func TestPinnedOnOne(t *testing.T) {
 	if control == nil {
 		t.Skip("this test needs the fake GPU")
@@ -97,17 +98,17 @@ func TestPinnedOnOne(t *testing.T) {
 		cpu := entered.World()
 		dev, err := cuda.Open(r, nil)
 		if err != nil {
-			return err
+			return errors.Join(err, cpu.Close())
 		}
 		e, err := New(cpu, nil, dev, engine.DeviceOptions{HostStaging: true, Timeout: time.Minute})
 		if err != nil {
-			return err
+			return errors.Join(err, cpu.Close()) // New has closed dev
 		}
 		x, err := cuda.Alloc[float32](dev, 2*elems)
-		if err == nil {
-			err = x.Fill(float32(r + 1))
+		if err != nil {
+			return errors.Join(err, e.Close())
 		}
-		if err == nil {
+		if err = x.Fill(float32(r + 1)); err == nil {
 			m := deviceMem(e, x)
 			err = e.Run(t.Context(), 1, []engine.Call{{Verb: engine.AllGather, Src: m.Slice(r*elems, elems), Dst: m}})
 		}
