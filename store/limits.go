@@ -14,7 +14,7 @@ type Limits struct {
 	Queued     int   // values in all queues together; zero: 128 Ki
 	Bytes      int64 // stored, and in requests being received; zero: 1 GiB
 	Conns      int   // open connections; zero: 16 Ki
-	Pending    int   // connections that have not authenticated yet; zero: 256
+	Pending    int   // connections that have not authenticated yet; zero: 256, as for all listeners of a job
 	Waiting    int   // waiting requests; zero: 16 Ki
 
 	// RequestTime bounds the time that a request takes to arrive once its first byte

@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	// proofTime bounds the time from accept to the end of the handshake.
+	// proofTime bounds the time from accept to the end of the handshake. All listeners of a
+	// job have this limit; docs/design/security.md lists them.
 	proofTime = 10 * time.Second
 	// unprovenBytes is the most that the server reads from a connection before the
 	// proof. It bounds the memory of a TLS handshake, which otherwise holds

@@ -13,7 +13,8 @@ import (
 const (
 	// helloTime is how long a connection may take to send its hello. maxPending is how many
 	// connections may be in that state, which bounds the memory and descriptors that
-	// unauthenticated peers use.
+	// unauthenticated peers use. All listeners of a job have these limits; docs/design/security.md
+	// lists them.
 	helloTime  = 10 * time.Second
 	maxPending = 256
 )

@@ -18,7 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUnproven bounds the open connections without a valid request.
+// maxUnproven bounds the open connections without a valid request. All listeners of a job have this limit and that
+// of proofTime; docs/design/security.md lists them.
 const maxUnproven = 256
 
 // proofTime bounds the time until a connection has sent its request.
