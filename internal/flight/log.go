@@ -44,9 +44,8 @@ type opTimes struct {
 
 // A Log is the recorder of one rank's operations on one communicator.
 //
-// One goroutine at a time may call Begin, BeginQueued, End and EndEarlier: that with
-// the turn; see the queue of package tutti. The communicator has two kinds of
-// operations:
+// One goroutine at a time may call Begin, BeginQueued, End and EndEarlier. It has the
+// turn; see the queue of package tutti. A communicator has two kinds of operations:
 //   - An operation that a goroutine of this process runs. That goroutine calls Begin or
 //     BeginQueued, and then End.
 //   - Operations on a device, of which several are in flight. The device engine's
