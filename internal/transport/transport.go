@@ -5,7 +5,10 @@ package transport
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
+	"time"
 
+	"github.com/tutti-go/tutti/internal/match"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
@@ -21,8 +24,8 @@ type Head [HeadBytes]byte
 // frames, for collectives, and messages.
 //
 // A blocking call ends when its waiter ends: the group was stopped, the context ended or the
-// timeout passed. The call then returns the waiter's error. After any error only Close may be
-// called.
+// timeout passed. The call then returns the waiter's error. After any error of Exchange only Close
+// may be called.
 type Mesh interface {
 	// Rank is this rank's number in the group.
 	Rank() int
@@ -35,13 +38,7 @@ type Mesh interface {
 	// concurrently. The peer must not be this rank.
 	Exchange(w *wait.Waiter, out, in *Frame) error
 
-	// Post announces a message and does not block. Sends and receives between two ranks with the
-	// same tag match in the order in which they were posted. Tags are independent of each other. A
-	// rank may send to itself.
-	Post(m *Message)
-	// Finish returns when a message is delivered, on the sender's side when the receiver has it.
-	// One goroutine calls it once per message.
-	Finish(w *wait.Waiter, m *Message) error
+	Messenger
 
 	// Close ends the connections. Calls of other ranks that still need them fail with a *LostError.
 	// Close may be called more than once.
@@ -58,23 +55,82 @@ type Frame struct {
 	Body []byte
 }
 
-// A Message is one side of a tagged transfer. The caller owns Body; the transport uses it from Post
+// A Messenger is one rank's message lane in a group. Package match defines which receive gets which
+// message.
+type Messenger interface {
+	// Handle sets the handler. It is called once, before the other methods.
+	Handle(h Handler)
+
+	// Post announces a message and does not block. A rank may send to itself.
+	Post(m *Message)
+
+	// Finish returns when a message is delivered: a send, when the receiver has taken the data. One
+	// goroutine calls it once per message. After an error the Messenger accesses m.Body no more,
+	// and m is withdrawn.
+	//
+	// A receive that fails before its data is on the way takes no message: the message that it was
+	// matched with waits for another receive, before later ones, and m.Untaken is true. A receive
+	// from any rank fails with a *LostError only if every other rank is lost.
+	Finish(w *wait.Waiter, m *Message) error
+
+	// Notify passes a note to the handler of a peer. It does not block. The note arrives when the
+	// peer is in Finish; it is dropped if there is no way to send it now.
+	Notify(peer int, n *Note)
+}
+
+// A Handler is called by a Messenger, which may hold its locks. The methods must not wait and must
+// not call the Messenger.
+type Handler interface {
+	// Accept is called in Finish of a receive that was matched, before its data moves, with
+	// m.From, m.Kind and m.Len set. It may set m.Body. If it returns an error, Finish returns that
+	// error, and the message waits for another receive. If it returns nil, m.Body has at least
+	// m.Len bytes.
+	Accept(m *Message) error
+	// Note is called for each note that arrives.
+	Note(from int, n *Note)
+}
+
+// AnyRank is the Peer of a receive from any rank.
+const AnyRank = match.AnyRank
+
+// A Message is one side of a tagged transfer. The caller owns Body; the Messenger uses it from Post
 // until Finish returns.
 type Message struct {
 	Send bool
-	Peer int
+	Peer int // the other rank; of a receive: may be AnyRank
 	Tag  int
-	Head Head // of a receive: the sender's head, valid after Finish
+	Kind uint8 // of the data, defined by the caller; of a matched receive: the sender's
 	Body []byte
-	// Accept, if not nil, is called by Finish of a receive before delivery. If it returns an error,
-	// Finish returns that error, and Finish of the sender returns only when its waiter ends.
-	Accept func(sent *Head) error
 
-	State any // owned by the transport
+	// Patient is set by the caller of a receive: if the waiter's context ends while the data is on
+	// the way, Finish still waits for the data, for PatientFor.
+	Patient bool
+
+	From int // of a matched receive: the sender
+	Len  int // of a matched receive: the number of bytes that the sender sends
+
+	// Matched is true when the peer's side is known. A message that is not matched waits for a
+	// call of the peer.
+	Matched atomic.Bool
+	// Untaken is valid after Finish of a receive has failed; see Messenger.
+	Untaken bool
+
+	Owner any // for the caller
+	State any // for the Messenger, which may find the State of an earlier use
 }
 
+// PatientFor is how long a Patient receive waits for data that is on the way after its context has
+// ended.
+const PatientFor = 10 * time.Second
+
+// NoteBytes is the size of a Note.
+const NoteBytes = 96
+
+// A Note is a short notification between ranks. The caller of the Messenger defines its content.
+type Note [NoteBytes]byte
+
 // A LengthError says that a body does not have the length that the receiver expects. The Head of
-// the Frame or Message is the sender's.
+// the Frame is the sender's.
 type LengthError struct {
 	Peer       int
 	Want, Sent int

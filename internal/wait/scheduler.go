@@ -56,12 +56,13 @@ func (l *ParkingLot) now() time.Time {
 // Check if the wait must end first.
 func (w *Waiter) parkInScheduler(c Cond) error {
 	for !c.Ready() {
-		if _, err := w.Check(); err != nil {
+		now, err := w.Check()
+		if err != nil {
 			return err
 		}
 		var until time.Time
-		if w.timeout > 0 {
-			until = w.began.Add(w.timeout)
+		if left := w.untilCheck(now); left > 0 {
+			until = now.Add(left)
 		}
 		w.lot.parked.Add(1)
 		w.lot.scheduler.Park(w.lot, c, w.ctx, until)

@@ -135,10 +135,13 @@ type Waiter struct {
 	token        chan struct{}
 	timer        *time.Timer
 	parkAtOnce   bool
-	whileWaiting func() (bool, error)  // see WhileWaiting; nil: none
-	checkPeers   func(time.Time) error // see CheckPeers; nil: none
-	peersChecked time.Time             // when checkPeers was last called
-	_            [64]byte              // padding: the next waiter in memory belongs to another rank
+	whileWaiting func() (bool, error)      // see WhileWaiting; nil: none
+	checkPeers   func(time.Time) error     // see CheckPeers; nil: none
+	peersChecked time.Time                 // when checkPeers was last called
+	notice       func(time.Duration) error // see Notice; nil: none
+	noticeEvery  time.Duration
+	nextNotice   time.Duration // how long the operation has waited when notice is called next
+	_            [64]byte      // padding: the next waiter in memory belongs to another rank
 }
 
 // NewWaiter returns a waiter that parks in lot.
@@ -155,10 +158,27 @@ func (w *Waiter) RecordFirstWait(m *FirstWait) { w.firstWait = m }
 // must be called before the first operation.
 func (w *Waiter) WhileWaiting(f func() (bool, error)) { w.whileWaiting = f }
 
+// Notice registers f, which is called when an operation has waited for the time every, and then
+// again after each such time, with the time waited so far. An error of f ends the wait. Notice must
+// be called before the first operation.
+func (w *Waiter) Notice(every time.Duration, f func(waited time.Duration) error) {
+	w.noticeEvery, w.notice = every, f
+}
+
+// Linger lets the current operation wait for d more, although its context has ended.
+func (w *Waiter) Linger(d time.Duration) {
+	now := w.lot.now()
+	if w.began.IsZero() {
+		w.began = now
+	}
+	w.ctx, w.timeout = context.Background(), now.Sub(w.began)+d
+}
+
 // Begin starts an operation. Its waits end when ctx ends, or when they have lasted for timeout in
 // total, unless timeout is zero or less.
 func (w *Waiter) Begin(ctx context.Context, timeout time.Duration) {
 	w.ctx, w.timeout, w.began, w.parkAtOnce = ctx, timeout, time.Time{}, false
+	w.nextNotice = w.noticeEvery
 }
 
 // ParkAtOnce makes the waits of the current operation park without spinning, because they will take
@@ -311,7 +331,24 @@ func (w *Waiter) Check() (time.Time, error) {
 	if w.timeout > 0 && now.Sub(w.began) >= w.timeout {
 		return now, ErrTimeout
 	}
+	if w.notice != nil && now.Sub(w.began) >= w.nextNotice {
+		waited := now.Sub(w.began)
+		w.nextNotice = waited + w.noticeEvery
+		return now, w.notice(waited)
+	}
 	return now, nil
+}
+
+// untilCheck returns how long the operation may sleep at most before Check must be called. Zero: there is no bound.
+func (w *Waiter) untilCheck(now time.Time) time.Duration {
+	waited := now.Sub(w.began)
+	switch {
+	case w.notice != nil && (w.timeout <= 0 || w.nextNotice < w.timeout):
+		return max(w.nextNotice-waited, 1)
+	case w.timeout > 0:
+		return max(w.timeout-waited, 1)
+	}
+	return 0
 }
 
 // WaitWhileEqual waits while word has the value v, regardless of stop, context and timeout. The
@@ -340,8 +377,7 @@ func (w *Waiter) park(c Cond, now time.Time) {
 	// A store before the waiter was in the list has woken no waiter.
 	if !c.Ready() {
 		var expired <-chan time.Time
-		if w.timeout > 0 {
-			left := w.timeout - now.Sub(w.began)
+		if left := w.untilCheck(now); left > 0 {
 			if w.timer == nil {
 				w.timer = time.NewTimer(left)
 			} else {
