@@ -36,7 +36,7 @@ func (c *Call) usual() bool {
 
 // Check checks this rank's arguments of a message.
 func (m *Message) Check(rank, size int) error {
-	if m.Peer < 0 || m.Peer >= size {
+	if (m.Peer < 0 || m.Peer >= size) && (m.Send || m.Peer != AnyRank) {
 		return invalid("rank %d is not one of the %d ranks", m.Peer, size)
 	}
 	if m.Tag < 0 {

@@ -167,7 +167,7 @@ func (t *transfer) agree() error {
 	if n == uint64(t.mem.N) && kind == t.mem.Type {
 		return nil
 	}
-	f := t.m.Mismatch(e.rank, n, kind)
+	f := t.m.Mismatch(e.rank, t.m.Peer, n, kind)
 	e.Fail(f)
 	return e.first(f)
 }
