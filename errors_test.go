@@ -420,7 +420,7 @@ func TestWrongArguments(t *testing.T) {
 						return fmt.Errorf("%v is not %v with %q", err, test.kind, test.says)
 					}
 				}
-				sum, err := tutti.ReduceValue(ctx, c, c.Rank(), tutti.Sum)
+				sum, err := tutti.AllReduceValue(ctx, c, c.Rank(), tutti.Sum)
 				if err == nil && sum != n {
 					err = fmt.Errorf("the sum is %d", sum)
 				}

@@ -21,7 +21,7 @@ import (
 func program(ctx context.Context, c *tutti.Comm) error {
 	n := c.Size()
 	for round := range 2 {
-		v, err := tutti.ReduceValue(ctx, c, c.Rank()+round, tutti.Sum)
+		v, err := tutti.AllReduceValue(ctx, c, c.Rank()+round, tutti.Sum)
 		if err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func program(ctx context.Context, c *tutti.Comm) error {
 	if err != nil {
 		return err
 	}
-	all, err := tutti.GatherSlices(ctx, sub, slices.Repeat([]uint8{uint8(sub.Rank())}, c.Rank()))
+	all, err := tutti.AllGatherSlices(ctx, sub, slices.Repeat([]uint8{uint8(sub.Rank())}, c.Rank()))
 	if err != nil {
 		return errors.Join(err, sub.Close())
 	}

@@ -248,7 +248,7 @@ func (b *bench[T]) backToBack(ctx context.Context, iters int) ([]sample, error) 
 	}
 	mine := summary(times[:done], last)
 	numbers := []float64{mine.p50, mine.p99, mine.p999, mine.min, mine.perSecond}
-	everybody, err := tutti.GatherSlices(ctx, b.comm, numbers)
+	everybody, err := tutti.AllGatherSlices(ctx, b.comm, numbers)
 	all := make([]sample, 0, len(everybody))
 	for r, s := range everybody {
 		all = append(all, sample{rank: r, iters: done, p50: s[0], p99: s[1], p999: s[2], min: s[3], perSecond: s[4]})

@@ -27,8 +27,8 @@ type Message struct {
 	// Room returns the memory for a flexible receive of n elements, in place of Mem,
 	// of which only the type counts. Nil: Mem is the memory. The engine may hold locks.
 	Room func(n int) Mem
-	// OnWait is called while the message waits for its peer, every few seconds, with
-	// the time waited so far. Nil: it is not called.
+	// OnWait is called once a minute while the message waits for its peer, with the
+	// time waited so far. Nil: it is not called.
 	OnWait func(m *Message, waited time.Duration)
 
 	// The results of a receive, valid when Finish has returned nil.

@@ -96,7 +96,8 @@ const maxNotes = 64
 // finds a cycle.
 func (p *pending) notice(waited time.Duration) error {
 	s := p.s
-	if p.m.OnWait != nil {
+	if minutes := int(waited / time.Minute); minutes > p.minutes && p.m.OnWait != nil {
+		p.minutes = minutes
 		p.m.OnWait(p.m, waited)
 	}
 	if s.opt.Timeout <= 0 {

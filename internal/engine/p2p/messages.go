@@ -56,12 +56,13 @@ const noticeEvery = 10 * time.Second
 // A pending is the state of an engine.Message, which keeps it in Extra. The goroutine that owns the
 // Message owns the pending, but for the fields guarded by Messages.mu.
 type pending struct {
-	s      *Messages
-	m      *engine.Message
-	t      transport.Message
-	w      *wait.Waiter
-	open   bool // between Post and Finish
-	posted bool // the lane has the message
+	s       *Messages
+	m       *engine.Message
+	t       transport.Message
+	w       *wait.Waiter
+	open    bool // between Post and Finish
+	posted  bool // the lane has the message
+	minutes int  // how many minutes the message had waited when OnWait was called
 
 	listed bool          // in Messages.waiting; guarded by Messages.mu
 	waited time.Duration // guarded by Messages.mu
@@ -76,7 +77,7 @@ func (s *Messages) Post(m *engine.Message) {
 		p.w.Notice(s.every, p.notice)
 		m.Extra = p
 	}
-	p.m, p.open = m, true
+	p.m, p.open, p.minutes = m, true, 0
 	t := &p.t
 	t.Send, t.Peer, t.Tag, t.Kind, t.Body = m.Send, m.Peer, m.Tag, uint8(m.Mem.Type), bytesOf(m.Mem)
 	t.Patient, t.Untaken, t.Owner = m.Flexible, false, p
