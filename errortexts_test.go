@@ -278,11 +278,26 @@ func localTexts(t *testing.T) (lines []string) {
 			defer cancel()
 			return c.Barrier(ctx)
 		}},
-		{"message", tutti.Config{Timeout: 20 * time.Millisecond}, func(ctx context.Context, c *tutti.Comm) error {
+		{"message", tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
 			if c.Rank() == 1 {
 				return nil
 			}
-			return c.Recv(ctx, 1, bytes(1), 5)
+			ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer cancel()
+			_, err := c.Recv(ctx, 1, bytes(1), 5)
+			_, anyErr := c.Recv(ctx, tutti.AnyRank, bytes(1), 5)
+			return errors.Join(err, anyErr, c.Send(ctx, 1, bytes(1), 5))
+		}},
+		{"messages in a cycle", tutti.Config{Timeout: 20 * time.Millisecond}, func(ctx context.Context, c *tutti.Comm) error {
+			return c.Send(ctx, 1-c.Rank(), bytes(1), 5)
+		}},
+		{"message longer than its buffer", tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+			if c.Rank() == 1 {
+				return c.Send(ctx, 0, bytes(3), 5)
+			}
+			_, err := c.Recv(ctx, 1, bytes(2), 5)
+			_, next := c.Recv(ctx, 1, bytes(3), 5)
+			return errors.Join(err, next)
 		}},
 		{"closed by the other", tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
 			if c.Rank() == 1 {
