@@ -278,7 +278,7 @@ func TestFlagsAreChecked(t *testing.T) {
 	for _, args := range []string{
 		"--ranks=1", "--op=scan", "--transport=rdma", "--dtype=int32", "--peers=nccl", "--sizes=5", "--sizes=x",
 		"--rounds=0", "--transport=tcp --alloc", "--dtype=bfloat16 --ranks=13", "stray",
-		"--op=pingpong --ranks=3", "--op=rate --sizes=134217728",
+		"--op=pingpong --ranks=3", "--op=rate --sizes=134217728", "--op=rate --sizes=, --rounds=0",
 	} {
 		if _, err := parse(strings.Fields(args), io.Discard); err == nil {
 			t.Errorf("%s: no error", args)

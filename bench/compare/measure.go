@@ -63,7 +63,7 @@ func measure[T float32 | tutti.BFloat16](ctx context.Context, comm *tutti.Comm, 
 		iters, b.limit = job.Iters, 0
 	}
 	timed := b.untilAllDone
-	if b.waitsForAll() {
+	if b.waitsForPeers() {
 		timed = b.backToBack
 	}
 	all, err := timed(ctx, iters)
@@ -79,8 +79,8 @@ func measure[T float32 | tutti.BFloat16](ctx context.Context, comm *tutti.Comm, 
 	return b.check(ctx)
 }
 
-// waitsForAll reports whether no rank can run ahead of the ranks that it exchanges data with.
-func (b *bench[T]) waitsForAll() bool { return b.op == "allreduce" || isMessage(b.op) }
+// waitsForPeers reports whether no rank can run ahead of the ranks that it exchanges data with.
+func (b *bench[T]) waitsForPeers() bool { return b.op == "allreduce" || isMessage(b.op) }
 
 // prepare makes the buffers and the call, and returns how to free them. After an error nothing is
 // left to free.
@@ -208,7 +208,7 @@ func (b *bench[T]) calibrate(ctx context.Context, budget time.Duration) (int, er
 		batch := 1 << k
 		start := time.Now()
 		for range batch {
-			if !b.waitsForAll() {
+			if !b.waitsForPeers() {
 				if err := b.comm.Barrier(ctx); err != nil {
 					return 0, err
 				}
@@ -247,7 +247,8 @@ func (b *bench[T]) overBudget(ctx context.Context, start time.Time) (bool, error
 }
 
 // backToBack times each iteration from return to return, on every rank, and returns the samples of
-// all ranks, or for messages one sample of all pairs. overBudget ends the loop early, after the same iteration on all ranks.
+// all ranks, or for messages one sample of all pairs. overBudget ends the loop early, after the same
+// iteration on all ranks.
 func (b *bench[T]) backToBack(ctx context.Context, iters int) ([]sample, error) {
 	times := make([]int64, iters)
 	if err := b.comm.Barrier(ctx); err != nil {

@@ -44,8 +44,8 @@ static void die(const char *what) {
 
 static int is_message(void) { return op == SENDRECV || op == PINGPONG || op == RATE; }
 
-// waits_for_all reports whether no rank can run ahead of the ranks that it exchanges data with.
-static int waits_for_all(void) { return op == ALLREDUCE || is_message(); }
+// waits_for_peers reports whether no rank can run ahead of the ranks that it exchanges data with.
+static int waits_for_peers(void) { return op == ALLREDUCE || is_message(); }
 
 static void ping_pong(void) {
   MPI_Comm w = MPI_COMM_WORLD;
@@ -138,7 +138,7 @@ static int calibrate(double budget_us) {
   for (int64_t batch = 1, k = 0;; batch *= 2, k++) {
     int64_t start = now();
     for (int64_t i = 0; i < batch; i++) {
-      if (!waits_for_all()) MPI_Barrier(MPI_COMM_WORLD);
+      if (!waits_for_peers()) MPI_Barrier(MPI_COMM_WORLD);
       run();
     }
     double us = (double)(now() - start) / 1e3, fit = 0;
@@ -249,7 +249,7 @@ static void measure(long bytes, double budget_us, int iters) {
   int fit = calibrate(budget_us);
   limit_ns = iters == 0 ? (int64_t)(budget_us * 1e3) : INT64_MAX / 2;
   if (iters == 0) iters = fit;
-  if (waits_for_all())
+  if (waits_for_peers())
     back_to_back(bytes, iters);
   else
     until_all_done(bytes, iters);
