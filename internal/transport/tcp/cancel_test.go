@@ -35,6 +35,11 @@ var calls = map[string]func(m *Mesh, w *wait.Waiter) error{
 		m.Post(x)
 		return m.Finish(w, x)
 	},
+	"receive from any rank": func(m *Mesh, w *wait.Waiter) error {
+		x := &transport.Message{Peer: transport.AnyRank, Tag: 3, Body: make([]byte, 100)}
+		m.Post(x)
+		return m.Finish(w, x)
+	},
 	"receive from itself": func(m *Mesh, w *wait.Waiter) error {
 		x := &transport.Message{Peer: 0, Tag: 3, Body: make([]byte, 100)}
 		m.Post(x)
@@ -295,100 +300,6 @@ func TestWithdraw(t *testing.T) {
 		y := newReceive(peer, 4, 6, 1000)
 		m.Post(&y.Message)
 		return finishAll(m, w, []*testMessage{y}, false)
-	})
-}
-
-// TestAccept refuses a message. Finish returns the refusal on the receiver; the sender waits until its
-// parking lot is stopped, and other messages continue.
-func TestAccept(t *testing.T) {
-	refusal := errors.New("no")
-	for _, far := range []bool{true, false} {
-		t.Run(fmt.Sprint("to another rank: ", far), func(t *testing.T) {
-			world := newWorld(t, 2, testOptions())
-			lot := wait.NewParkingLot(1)
-			world.run(t, func(m *Mesh, w *wait.Waiter) error {
-				to, from := 0, 0
-				if far {
-					to = 1
-				}
-				if m.Rank() == from {
-					// one goroutine per message, as the interface requires
-					good, bad := newSend(from, to, 0, 1, 50), newSend(from, to, 1, 2, 50)
-					m.Post(&good.Message)
-					m.Post(&bad.Message)
-					ended := make(chan error, 1)
-					go func() {
-						w := wait.NewWaiter(lot)
-						w.Begin(context.Background(), testTimeout)
-						ended <- m.Finish(w, &bad.Message)
-					}()
-					if !far {
-						if err := refuseOne(m, w, from, refusal, lot); err != nil {
-							return err
-						}
-					}
-					if err := m.Finish(w, &good.Message); err != nil {
-						return err
-					}
-					if err := <-ended; !errors.Is(err, wait.ErrStopped) {
-						return fmt.Errorf("the sender of the refused message: %v", err)
-					}
-					return nil
-				}
-				if far {
-					return refuseOne(m, w, from, refusal, lot)
-				}
-				return nil
-			})
-		})
-	}
-}
-
-// refuseOne receives two messages and refuses the second. Then it stops lot, which ends the sender's wait.
-func refuseOne(m *Mesh, w *wait.Waiter, from int, refusal error, lot *wait.ParkingLot) error {
-	good, bad := newReceive(from, 0, 1, 50), newReceive(from, 1, 2, 50)
-	good.Accept = func(sent *transport.Head) error {
-		if sent[5] != 1 {
-			return fmt.Errorf("asked about head %d", sent[5])
-		}
-		return nil
-	}
-	bad.Accept = func(*transport.Head) error { return refusal }
-	m.Post(&bad.Message)
-	m.Post(&good.Message)
-	if err := m.Finish(w, &bad.Message); !errors.Is(err, refusal) {
-		return fmt.Errorf("the refused message: %v", err)
-	}
-	err := finishAll(m, w, []*testMessage{good}, false)
-	lot.Stop()
-	return err
-}
-
-// TestMessageLength posts a receive of another length than the send. The receiver returns a LengthError; the
-// sender waits until its parking lot is stopped.
-func TestMessageLength(t *testing.T) {
-	world := newWorld(t, 2, testOptions())
-	lot := wait.NewParkingLot(1)
-	world.run(t, func(m *Mesh, w *wait.Waiter) error {
-		if m.Rank() == 0 {
-			x := newSend(0, 1, 0, 1, 50)
-			m.Post(&x.Message)
-			w := wait.NewWaiter(lot)
-			w.Begin(context.Background(), testTimeout)
-			if err := m.Finish(w, &x.Message); !errors.Is(err, wait.ErrStopped) {
-				return fmt.Errorf("the sender: %v", err)
-			}
-			return nil
-		}
-		x := newReceive(0, 0, 1, 49)
-		m.Post(&x.Message)
-		err := m.Finish(w, &x.Message)
-		lot.Stop()
-		var wrong *transport.LengthError
-		if !errors.As(err, &wrong) || wrong.Want != 49 || wrong.Sent != 50 || x.Head[5] != 1 {
-			return fmt.Errorf("got %v", err)
-		}
-		return nil
 	})
 }
 

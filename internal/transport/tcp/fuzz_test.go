@@ -14,7 +14,7 @@ import (
 // FuzzHeader checks that a header that parse accepts is valid and encodes to the same bytes.
 func FuzzHeader(f *testing.F) {
 	var b [headerBytes]byte
-	(&header{kind: kindData, length: 1 << 30, id: 7, tag: -3}).put(b[:])
+	(&header{kind: kindData, elem: 9, length: 1 << 30, id: 7, tag: -3}).put(b[:])
 	f.Add(b[:])
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) < headerBytes {
@@ -148,6 +148,7 @@ func FuzzPeer(f *testing.F) {
 	f.Add(byte(laneFrames), false, []byte{kindFrame, 3, 1, 0, kindFrame, 3, 2, 0, kindBye, 0, 0, 0})
 	f.Add(byte(laneMessages), false, []byte{kindReady, 3, 1, 0, kindData, 3, 1, 0, kindReady, 3, 2, 1, kindWithdrawn, 0, 2, 0})
 	f.Add(byte(laneMessages), false, []byte{kindReady, 3, 1, 0, kindReady, 3, 1, 1, kindData, 2, 1, 0, kindClear, 0, 1, 0})
+	f.Add(byte(laneMessages), false, []byte{kindReady, 3, 1, 0, kindNote, 0, 0, 0, kindReady, 1, 2, 1, kindWithdrawn, 0, 1, 0})
 	f.Add(byte(laneMessages), true, []byte("what?"))
 	f.Fuzz(func(t *testing.T, lane byte, raw bool, in []byte) {
 		lane %= lanes
@@ -157,6 +158,7 @@ func FuzzPeer(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer m.Close()
+		m.Handle(new(testHandler))
 		c, err := dialAsRank(t, l, hello{lane: lane, from: 0, to: 1, size: 2, job: l.job, group: group}, testSecret)
 		if err != nil {
 			t.Fatal(err)
@@ -176,7 +178,7 @@ func FuzzPeer(f *testing.F) {
 				err = m.Exchange(w, nil, &transport.Frame{Peer: 0, Body: make([]byte, 10)})
 			}
 		} else {
-			mails := []*testMessage{newReceive(0, 0, 1, 10), newReceive(0, 1, 1, 10), newReceive(0, 1, 2, 10), newSend(1, 0, 2, 1, 10)}
+			mails := []*testMessage{newReceive(0, 0, 1, 10), newReceive(0, 1, 1, 10), newReceive(0, 1, 2, 10), newReceive(transport.AnyRank, 1, 3, 10), newSend(1, 0, 2, 1, 10)}
 			for _, x := range mails {
 				m.Post(&x.Message)
 			}

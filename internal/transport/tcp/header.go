@@ -16,6 +16,7 @@ const (
 	kindData                 // a piece of a message; a body follows
 	kindWithdrawn            // an announced message is withdrawn
 	kindBye                  // the last header: the sender has closed its mesh
+	kindNote                 // a note, in place of the Head
 	kindEnd
 )
 
@@ -27,10 +28,11 @@ const (
 	maxBody = min(1<<40, math.MaxInt)
 )
 
-// A header precedes each body. It is encoded as magic, kind, length, id and tag in 32 bytes. The
-// caller's Head follows, which only frames and announcements use.
+// A header precedes each body. It is encoded as magic, kind, type, length, id and tag in 32 bytes. The
+// Head follows, which only frames, goodbyes and notes use.
 type header struct {
 	kind   byte
+	elem   uint8  // of an announcement: the Kind of the message
 	length int    // bytes of the body; of an announcement: of the whole message
 	id     uint64 // a frame's number on its connection, or a message's number at its sender
 	tag    int
@@ -43,7 +45,7 @@ type header struct {
 func (h *header) put(b []byte) {
 	_ = b[31]
 	binary.LittleEndian.PutUint32(b, headerMagic)
-	binary.LittleEndian.PutUint32(b[4:], uint32(h.kind))
+	binary.LittleEndian.PutUint32(b[4:], uint32(h.kind)|uint32(h.elem)<<8)
 	binary.LittleEndian.PutUint64(b[8:], uint64(h.length))
 	binary.LittleEndian.PutUint64(b[16:], h.id)
 	binary.LittleEndian.PutUint64(b[24:], uint64(h.tag)|h.sum)
@@ -56,14 +58,14 @@ func (h *header) parse(b []byte) error {
 		return fmt.Errorf("it sent a header that begins with %#08x", magic)
 	}
 	kind := binary.LittleEndian.Uint32(b[4:])
-	if kind == 0 || kind >= kindEnd {
-		return fmt.Errorf("it sent a header of unknown kind %d", kind)
+	if k := kind & 0xff; k == 0 || k >= kindEnd || kind > 0xffff {
+		return fmt.Errorf("it sent a header of unknown kind %#x", kind)
 	}
 	length := binary.LittleEndian.Uint64(b[8:])
 	if length > maxBody {
 		return fmt.Errorf("it sent a header with a length of %d bytes", length)
 	}
-	h.kind = byte(kind)
+	h.kind, h.elem = byte(kind), byte(kind>>8)
 	h.length = int(length)
 	h.id = binary.LittleEndian.Uint64(b[16:])
 	h.sum = binary.LittleEndian.Uint64(b[24:])

@@ -57,9 +57,44 @@ func newWorld(tb testing.TB, n int, opts Options) *world {
 		if err != nil {
 			tb.Fatal(err)
 		}
+		m.Handle(new(testHandler))
 		w.meshes = append(w.meshes, m)
 	}
 	return w
+}
+
+// A testHandler calls the Owner of a message that is an acceptor, and counts notes. It refuses messages
+// that are longer than their body.
+type testHandler struct {
+	mu    sync.Mutex
+	notes []string // guarded by mu
+}
+
+type acceptor func(*transport.Message) error
+
+func (h *testHandler) Accept(m *transport.Message) error {
+	if f, ok := m.Owner.(acceptor); ok {
+		return f(m)
+	}
+	if m.Len > len(m.Body) {
+		return &transport.LengthError{Peer: m.From, Want: len(m.Body), Sent: m.Len}
+	}
+	return nil
+}
+
+func (h *testHandler) Note(from int, n *transport.Note) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.notes = append(h.notes, fmt.Sprintf("%d: %s", from, bytes.TrimRight(n[:], "\x00")))
+}
+
+// heard returns the notes since the last call.
+func (h *testHandler) heard() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list := h.notes
+	h.notes = nil
+	return list
 }
 
 // withTLS returns opts with a new job certificate.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 
@@ -20,7 +21,7 @@ type testMessage struct {
 func newSend(from, to, tag, step, size int) *testMessage {
 	m := &testMessage{step: step}
 	m.Send, m.Peer, m.Tag, m.Body = true, to, tag, make([]byte, size)
-	m.Head[5] = byte(step)
+	m.Kind = uint8(step)
 	fill(m.Body, from, to, step)
 	return m
 }
@@ -35,15 +36,26 @@ func (m *testMessage) check(me int) error {
 	if m.Send {
 		return nil
 	}
-	if m.Head[5] != byte(m.step) {
-		return fmt.Errorf("the message with tag %d from %d has head %d, not %d", m.Tag, m.Peer, m.Head[5], byte(m.step))
+	if m.Kind != uint8(m.step) || m.Len != len(m.Body) || m.Peer != transport.AnyRank && m.From != m.Peer {
+		return fmt.Errorf("the message with tag %d from %d has kind %d, not %d, and length %d, not %d, from %d",
+			m.Tag, m.Peer, m.Kind, uint8(m.step), m.Len, len(m.Body), m.From)
 	}
-	return checkBody(m.Body, m.Peer, me, m.step)
+	return checkBody(m.Body, m.From, me, m.step)
 }
 
-// finishAll finishes messages in a random order, some in other goroutines.
+// finishAll finishes messages in a random order, each in a goroutine of its own if spread is true. A
+// single goroutine finishes the receives first, because only Finish of a receive clears the sender.
 func finishAll(m *Mesh, w *wait.Waiter, list []*testMessage, spread bool) error {
 	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
+	slices.SortStableFunc(list, func(x, y *testMessage) int {
+		switch {
+		case x.Send == y.Send:
+			return 0
+		case x.Send:
+			return 1
+		}
+		return -1
+	})
 	var wg sync.WaitGroup
 	errs := make([]error, len(list))
 	for i, x := range list {
@@ -99,8 +111,8 @@ func TestMessages(t *testing.T) {
 					for _, x := range list {
 						m.Post(&x.Message)
 					}
-					// A single goroutine may finish in any order without a deadlock: all messages
-					// are posted, and the driver moves all of them.
+					// A single goroutine may finish the receives in any order without a deadlock: all
+					// messages are posted, and the driver moves all of them.
 					if err := finishAll(m, w, list, way.spread); err != nil {
 						return err
 					}

@@ -1,11 +1,11 @@
 package tcp
 
 import (
-	"cmp"
+	"context"
 	"errors"
 	"sync"
-	"time"
 
+	"github.com/tutti-go/tutti/internal/match"
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/wait"
 	"golang.org/x/sys/unix"
@@ -16,7 +16,8 @@ var (
 	errWithdrawn = errors.New("it has withdrawn the message")
 )
 
-// A messenger is the message lane of a mesh.
+// A messenger is the message lane of a mesh. A sender announces a message. The inbox matches it with a
+// receive, whose Finish calls the handler and then clears the sender, which sends the data.
 //
 // One goroutine in Finish, the driver, polls the sockets of all peers until its own message is
 // done. Other goroutines in Finish sleep; a driver that returns wakes one of them as the next
@@ -26,17 +27,24 @@ type messenger struct {
 	m    *Mesh
 	poll spinPoll // the driver's
 
-	mu        sync.Mutex
-	peers     []*peerMessages // by peer; nil: no message yet
-	active    []*peerMessages // peers with open messages
-	self      peerMessages    // messages of this rank with itself
-	waiting   []*msgState     // messages in Finish without the driver
-	driving   bool
-	sleeping  bool // the driver sleeps in poll(2)
-	wakeup    *wakeup
-	fds       []unix.PollFd // the driver's buffer for poll(2)
-	spare     []*msgState
-	closedErr error // set when the mesh is closed
+	mu         sync.Mutex
+	handler    transport.Handler
+	inbox      match.Inbox     // of all peers and this rank
+	anyWaiting int             // receives from any rank in the inbox
+	peers      []*peerMessages // by peer; nil: no message yet
+	active     []*peerMessages // peers that the driver reads from in each round
+	self       peerMessages    // messages of this rank with itself
+	lost       int             // number of lost peers
+	lostErr    error           // of the peer that was lost last
+	waiting    []*msgState     // messages in Finish without the driver
+	driving    bool
+	sleeping   bool // the driver sleeps in poll(2)
+	wakeup     *wakeup
+	rounds     int             // of the driver
+	fds        []unix.PollFd   // the driver's buffer for poll(2)
+	polled     []*peerMessages // of fds[1:]
+	spare      []*msgState
+	closedErr  error // set when the mesh is closed
 }
 
 func (s *messenger) setup(m *Mesh, oversubscribed bool) {
@@ -60,54 +68,83 @@ func (s *messenger) peer(peer int) *peerMessages {
 	return p
 }
 
-// Post announces a message. If the socket takes it, a send, or a receive that matches an
-// announcement, notifies the peer at once.
-func (m *Mesh) Post(msg *transport.Message) {
-	s := &m.messages
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x := s.newState(msg)
-	msg.State = x
-	if msg.Peer < 0 || msg.Peer >= m.size {
-		x.finish(errNotPosted)
-		return
-	}
-	p := s.peer(msg.Peer)
-	if err := cmp.Or(p.err, s.closedErr); err != nil {
-		x.finish(err)
-		return
-	}
-	s.addOpen(p)
-	if msg.Send {
-		p.postSend(x)
-	} else {
-		p.postReceive(x)
-	}
-	switch {
-	case p.self:
-	case p.link == nil:
-		m.startDial(&m.slots[laneMessages][p.peer])
-	default:
-		s.writeOut(p)
-	}
-	s.wakeDriver()
-}
-
-// open counts a message as open and makes its peer active. The caller holds s.mu.
-func (s *messenger) addOpen(p *peerMessages) {
-	p.open++
+// list makes a peer active. The caller holds s.mu.
+func (s *messenger) list(p *peerMessages) {
 	if !p.listed && !p.self {
 		p.listed = true
 		s.active = append(s.active, p)
 	}
 }
 
-// wakeDriver makes a sleeping driver poll again. The caller holds s.mu.
-func (s *messenger) wakeDriver() {
-	if s.sleeping {
-		s.wakeup.signal()
+// Handle sets the handler of the message lane.
+func (m *Mesh) Handle(h transport.Handler) {
+	m.messages.mu.Lock()
+	m.messages.handler = h
+	m.messages.mu.Unlock()
+}
+
+// Post announces a message. If the socket takes the announcement, it is sent at once. A receive from
+// any rank connects this rank with all peers, so that their end is noticed.
+func (m *Mesh) Post(msg *transport.Message) {
+	s := &m.messages
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	x := s.newState(msg)
+	msg.State, msg.Untaken = x, false
+	msg.Matched.Store(false)
+	x.receive = match.Receive{From: msg.Peer, Tag: msg.Tag, Owner: x}
+	switch {
+	case s.closedErr != nil:
+		x.finish(s.closedErr)
+	case msg.Peer == transport.AnyRank && !msg.Send:
+		s.connectAll()
+		s.postReceive(x)
+	case msg.Peer < 0 || msg.Peer >= m.size:
+		x.finish(errNotPosted)
+	default:
+		s.postToPeer(x, s.peer(msg.Peer))
+	}
+	s.wakeDriver()
+}
+
+// postToPeer posts a send, or a receive from one peer. The caller holds s.mu.
+func (s *messenger) postToPeer(x *msgState, p *peerMessages) {
+	if p.err != nil {
+		x.finish(p.err)
+		return
+	}
+	x.peer = p
+	s.addOpen(p)
+	if x.msg.Send {
+		p.postSend(x)
+	} else {
+		s.postReceive(x)
+	}
+	switch {
+	case p.self:
+	case p.link == nil:
+		s.dial(p)
+	default:
+		s.writeOut(p)
 	}
 }
+
+// connectAll makes all peers active and dials those without a link. The caller holds s.mu.
+func (s *messenger) connectAll() {
+	for peer := range s.m.size {
+		p := s.peer(peer)
+		if p.self || p.err != nil {
+			continue
+		}
+		s.list(p)
+		if p.link == nil {
+			s.dial(p)
+		}
+	}
+}
+
+// dial starts to connect to a peer, unless that is under way. The caller holds s.mu.
+func (s *messenger) dial(p *peerMessages) { s.m.startDial(&s.m.slots[laneMessages][p.peer]) }
 
 // linkSettled is called when a slot has a link or an error.
 func (s *messenger) linkSettled(at *slot) {
@@ -124,6 +161,9 @@ func (s *messenger) linkSettled(at *slot) {
 		p.fail(err)
 	} else {
 		p.link = l
+		if s.anyWaiting > 0 {
+			s.list(p)
+		}
 		s.writeOut(p)
 	}
 	s.wakeDriver()
@@ -150,164 +190,63 @@ func (m *Mesh) Finish(w *wait.Waiter, msg *transport.Message) error {
 	defer s.mu.Unlock()
 	err := s.await(w, x)
 	if !x.done {
-		p := s.peer(msg.Peer)
-		p.withdraw(x)
-		if p.link != nil && p.err == nil {
+		s.withdraw(x)
+		if p := x.peer; p != nil && p.link != nil && p.err == nil {
 			s.writeOut(p)
 		}
 		s.wakeDriver()
 	}
+	msg.Untaken = err != nil && !msg.Send && !x.cleared
 	s.wakeNextDriver()
 	msg.State = nil
 	s.recycle(x)
 	return err
 }
 
-// await waits until a message is done, as the driver or sleeping. The caller holds s.mu.
+// await waits until a message is done. If the context of a patient receive ends while its data is on
+// the way, await goes on for transport.PatientFor. The caller holds s.mu.
 func (s *messenger) await(w *wait.Waiter, x *msgState) error {
+	var ended error // of the context
 	for {
-		if x.done {
+		switch {
+		case x.done:
 			return x.err
+		case x.peer != nil && x.peer.err != nil:
+			return x.peer.err
+		case ended != nil && !x.cleared:
+			return ended
 		}
-		p := s.peer(x.msg.Peer)
-		if p.err != nil {
-			return p.err
-		}
-		if x.matched && !x.cleared {
-			if err := p.accept(x); err != nil {
-				return err
-			}
-			if p.link != nil {
-				s.writeOut(p)
-			}
-			s.wakeDriver()
-			continue
-		}
-		var err error
-		if s.driving {
-			err = s.standBy(w, x)
-		} else {
-			s.driving = true
-			err = s.drive(w, x)
-			s.driving = false
-		}
-		if err != nil {
+		err := s.advance(w, x)
+		switch {
+		case err == nil || x.done:
+		case ended != nil && errors.Is(err, wait.ErrTimeout):
+			return ended
+		case ended != nil || !x.cleared || !x.msg.Patient || !isContextError(err):
 			return err
+		default:
+			ended = err
+			w.Linger(transport.PatientFor)
 		}
 	}
 }
 
-// standBy sleeps until the message has changed, a driver is needed or maxSleep has passed. The
-// caller holds s.mu, which is released meanwhile.
-func (s *messenger) standBy(w *wait.Waiter, x *msgState) error {
-	s.waiting = append(s.waiting, x)
-	s.mu.Unlock()
-	x.timer.Reset(maxSleep)
-	select {
-	case <-x.wake:
-	case <-x.timer.C:
-	}
-	_, err := w.Check()
-	s.mu.Lock()
-	for i, o := range s.waiting {
-		if o == x {
-			last := len(s.waiting) - 1
-			s.waiting[i] = s.waiting[last]
-			s.waiting[last] = nil
-			s.waiting = s.waiting[:last]
-			break
-		}
-	}
-	return err
+// isContextError reports whether err is the error of a context.
+func isContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// wakeNextDriver wakes a goroutine in standBy if there is no driver.
-func (s *messenger) wakeNextDriver() {
-	if !s.driving && len(s.waiting) > 0 {
-		s.waiting[len(s.waiting)-1].signal()
+// advance accepts a matched receive, or waits as the driver or sleeping until the message has changed.
+// The caller holds s.mu.
+func (s *messenger) advance(w *wait.Waiter, x *msgState) error {
+	switch {
+	case x.offer != nil:
+		return s.accept(w, x)
+	case s.driving:
+		return s.standBy(w, x)
 	}
-}
-
-// drive polls all active peers until x has changed. The caller holds s.mu.
-func (s *messenger) drive(w *wait.Waiter, x *msgState) error {
-	if s.wakeup == nil {
-		b, err := newWakeup()
-		if err != nil {
-			return err
-		}
-		s.wakeup = b
-	}
-	s.poll.begin()
-	for {
-		moved := s.pollPeers()
-		if x.done || (x.matched && !x.cleared) {
-			return nil
-		}
-		s.mu.Unlock()
-		sleepNow, err := s.poll.afterTry(w, moved)
-		s.mu.Lock()
-		if err != nil {
-			return err
-		}
-		// With many peers a futile round takes longer than a wake-up from poll(2).
-		if sleepNow || (!moved && len(s.active) > 8) {
-			s.sleep()
-		}
-	}
-}
-
-// pollPeers reads from and writes to every active peer once. It reports whether anything moved.
-func (s *messenger) pollPeers() (moved bool) {
-	for i := 0; i < len(s.active); i++ {
-		p := s.active[i]
-		if p.link != nil && p.err == nil {
-			did, err := p.readIn()
-			if err != nil {
-				p.fail(p.link.lost(err))
-			}
-			moved = did || moved
-			if p.err == nil {
-				moved = s.writeOut(p) || moved
-			}
-		}
-		if p.open == 0 {
-			p.listed = false
-			last := len(s.active) - 1
-			s.active[i] = s.active[last]
-			s.active[last] = nil
-			s.active = s.active[:last]
-			i--
-		}
-	}
-	return moved
-}
-
-// sleep waits in poll(2) for the sockets, with s.mu released.
-func (s *messenger) sleep() {
-	s.fds = append(s.fds[:0], unix.PollFd{Fd: int32(s.wakeup.fd), Events: unix.POLLIN})
-	for _, p := range s.active {
-		if p.link == nil || p.err != nil {
-			continue
-		}
-		events := int16(unix.POLLIN)
-		if p.hasOutput() {
-			events |= unix.POLLOUT
-		}
-		s.fds = append(s.fds, unix.PollFd{Fd: int32(p.link.fd), Events: events})
-	}
-	s.sleeping = true
-	s.mu.Unlock()
-	ask := s.poll.sleep(s.fds)
-	s.mu.Lock()
-	s.sleeping = false
-	if s.fds[0].Revents != 0 {
-		s.wakeup.reset()
-	}
-	for _, p := range s.active {
-		if ask && p.link != nil && p.err == nil && hostSilent(p.link.fd, p.link.deadAfter) {
-			p.fail(p.link.lost(unix.ETIMEDOUT))
-		}
-	}
+	s.driving = true
+	defer func() { s.driving = false }()
+	return s.drive(w, x)
 }
 
 // close fails all messages, and later ones.
@@ -321,23 +260,6 @@ func (s *messenger) close() {
 			p.fail(errMeshClosed)
 		}
 	}
+	s.failReceives(errMeshClosed, func(*match.Receive) bool { return true })
 	s.wakeDriver()
-}
-
-// release closes the wakeup when there is no driver any more.
-func (s *messenger) release() {
-	for {
-		s.mu.Lock()
-		if !s.driving {
-			if s.wakeup != nil {
-				s.wakeup.close()
-				s.wakeup = nil
-			}
-			s.mu.Unlock()
-			return
-		}
-		s.wakeDriver()
-		s.mu.Unlock()
-		time.Sleep(time.Millisecond / 10)
-	}
 }

@@ -3,25 +3,29 @@ package tcp
 import (
 	"time"
 
+	"github.com/tutti-go/tutti/internal/match"
 	"github.com/tutti-go/tutti/internal/transport"
 )
 
 // maxSpareStates bounds the states that a messenger keeps for reuse.
 const maxSpareStates = 1024
 
-// A msgState is the messenger's state of one message. messenger.mu guards it.
+// A msgState is the messenger's state of one message: of a message of this rank, or of a message
+// that a peer has announced. messenger.mu guards it.
 type msgState struct {
-	msg      *transport.Message // nil: an announcement, or a withdrawn message
-	id       uint64             // chosen by the sender
-	length   int                // bytes, of the announced message
-	head     transport.Head     // of the announced message
-	moved    int                // bytes of the body that are written or read
-	matched  bool               // a receive has its announcement
-	cleared  bool               // the sender was sent kindClear
-	done     bool
-	err      error
-	selfSend *msgState // of a receive from this rank itself: the matching send
-	next     *msgState // in a queue
+	msg     *transport.Message // nil: an announcement of a peer, or a withdrawn message
+	peer    *peerMessages      // nil: a receive from any rank that is not matched
+	id      uint64             // chosen by the sender
+	length  int                // bytes, of the announced message
+	kind    uint8              // of the announced message; see transport.Message
+	moved   int                // bytes of the body that are written or read
+	offer   *msgState          // of a receive: the announcement that it is matched with, until it is cleared
+	cleared bool               // of a receive: the sender may send the data
+	done    bool
+	err     error
+
+	receive      match.Receive      // of a receive
+	announcement match.Announcement // of a message that a peer or this rank announces to this rank
 
 	wake  chan struct{}
 	timer *time.Timer
@@ -41,8 +45,8 @@ func (s *messenger) newState(m *transport.Message) *msgState {
 	return x
 }
 
-// recycle keeps the state of a completed message for reuse. A withdrawn message is not done, and
-// the peer may still refer to its state.
+// recycle keeps the state of a completed message for reuse. A withdrawn message to which the peer may
+// still refer is not done.
 func (s *messenger) recycle(x *msgState) {
 	x.timer.Stop()
 	if !x.done || len(s.spare) >= maxSpareStates {
@@ -67,79 +71,5 @@ func (x *msgState) signal() {
 	select {
 	case x.wake <- struct{}{}:
 	default:
-	}
-}
-
-// A queue is a list of states, oldest first.
-type queue struct{ first, last *msgState }
-
-func (q *queue) push(x *msgState) {
-	x.next = nil
-	if q.last == nil {
-		q.first = x
-	} else {
-		q.last.next = x
-	}
-	q.last = x
-}
-
-func (q *queue) pop() *msgState {
-	x := q.first
-	if x != nil {
-		q.remove(x)
-	}
-	return x
-}
-
-// remove removes a state and reports whether it was in the queue.
-func (q *queue) remove(x *msgState) bool {
-	var before *msgState
-	for o := q.first; o != nil; before, o = o, o.next {
-		if o != x {
-			continue
-		}
-		if before == nil {
-			q.first = o.next
-		} else {
-			before.next = o.next
-		}
-		if q.last == o {
-			q.last = before
-		}
-		o.next = nil
-		return true
-	}
-	return false
-}
-
-// tags maps each tag to its queue. Empty queues are removed.
-type tags map[int]queue
-
-func (t tags) push(tag int, x *msgState) {
-	q := t[tag]
-	q.push(x)
-	t[tag] = q
-}
-
-func (t tags) pop(tag int) *msgState {
-	q := t[tag]
-	x := q.pop()
-	t.store(tag, q)
-	return x
-}
-
-func (t tags) remove(tag int, x *msgState) bool {
-	q := t[tag]
-	found := q.remove(x)
-	t.store(tag, q)
-	return found
-}
-
-// store sets the queue of a tag, or removes it if it is empty.
-func (t tags) store(tag int, q queue) {
-	if q.first == nil {
-		delete(t, tag)
-	} else {
-		t[tag] = q
 	}
 }

@@ -1,9 +1,11 @@
 package tcp
 
 import (
+	"slices"
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/race"
+	"github.com/tutti-go/tutti/internal/transport"
 )
 
 // maxTurnBytes bounds what one call of writeOut or readIn moves, so that other peers get a turn.
@@ -54,8 +56,13 @@ func (p *peerMessages) startNext() {
 	s := &p.link.out
 	switch w.kind {
 	case kindReady:
-		h.length, h.tag = len(w.state.msg.Body), w.state.msg.Tag
-		s.start(h, &w.state.msg.Head, nil)
+		h.elem, h.length, h.tag = w.state.msg.Kind, len(w.state.msg.Body), w.state.msg.Tag
+		s.start(h, nil, nil)
+	case kindNote:
+		var head transport.Head
+		copy(head[:], p.notes[0][:])
+		p.notes = slices.Delete(p.notes, 0, 1)
+		s.start(h, &head, nil)
 	case kindData:
 		body := w.state.msg.Body[w.state.moved:]
 		body = body[:min(len(body), maxPieceBytes)]
@@ -79,7 +86,7 @@ func (p *peerMessages) finishWritten() {
 	}
 	p.writing = nil
 	if x.moved == len(x.msg.Body) {
-		p.finish(x, nil)
+		p.messenger.finish(x, nil)
 		return
 	}
 	p.out.push(outHeader{kindData, x.id, x})
@@ -148,7 +155,7 @@ func (p *peerMessages) readBody() (int, error) {
 	if x.moved == x.length {
 		delete(p.recvs, x.id)
 		if x.msg != nil {
-			p.finish(x, nil)
+			p.messenger.finish(x, nil)
 		}
 	}
 	return n, nil

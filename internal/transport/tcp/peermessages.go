@@ -12,15 +12,12 @@ const (
 	maxPieceBytes = 1 << 20
 	// maxAnnounced bounds the announcements of one peer that match no posted receive.
 	maxAnnounced = 1 << 20
-	// copyPieceBytes bounds one copy, so that the garbage collector can stop the goroutine between
-	// two.
-	copyPieceBytes = 128 << 10
 )
 
 // peerMessages holds the messages between this rank and one peer, in both directions. A sender
-// announces a message by kindReady with its tag, length and head. When a receive matches, the
-// receiver answers kindClear with the message's id. Then the sender sends the data. messenger.mu
-// guards all fields.
+// announces a message by kindReady with its tag, type and length. When the handler of the receiver has
+// accepted it, the receiver answers kindClear with the message's id. Then the sender sends the data.
+// messenger.mu guards all fields.
 type peerMessages struct {
 	messenger *messenger
 	peer      int
@@ -28,129 +25,41 @@ type peerMessages struct {
 	listed    bool  // in messenger.active
 	link      *link // nil: not connected yet, or the peer is this rank
 	err       error // why the lane has failed; nil: it has not
-	open      int   // messages that are not done
+	open      int   // messages that are not done; without receives from any rank that wait
 
-	posted       tags // receives without a matching announcement
-	announced    tags // announcements without a matching receive; if the peer is this rank, sends
-	numAnnounced int
+	numAnnounced int // announcements of the peer in the inbox
 
 	lastID     uint64               // id of this rank's last announcement
 	lastPeerID uint64               // id of the peer's last announcement
 	sends      map[uint64]*msgState // announced sends, by id
-	recvs      map[uint64]*msgState // cleared receives, by id
+	recvs      map[uint64]*msgState // matched receives, by id
 
 	out        outQueue
-	writing    *msgState // the send whose data is being written; nil: none
-	reading    *msgState // the receive whose data is being read; nil: none
-	pieceLeft  int       // bytes of the current piece still to be read
-	pieceBytes int       // bytes of the current piece
-	pieceSum   uint64    // checksum of the current piece; zero: none
-	discard    []byte    // receives data of withdrawn messages
+	notes      []transport.Note // the queued notes
+	writing    *msgState        // the send whose data is being written; nil: none
+	reading    *msgState        // the receive whose data is being read; nil: none
+	pieceLeft  int              // bytes of the current piece still to be read
+	pieceBytes int              // bytes of the current piece
+	pieceSum   uint64           // checksum of the current piece; zero: none
+	discard    []byte           // receives data of withdrawn messages
 }
 
 func (p *peerMessages) setup(s *messenger, peer int) {
 	p.messenger, p.peer, p.self = s, peer, peer == s.m.rank
-	p.posted, p.announced = make(tags), make(tags)
 	p.sends, p.recvs = make(map[uint64]*msgState), make(map[uint64]*msgState)
 }
 
-// postSend announces a send, or matches it if the peer is this rank.
+// postSend announces a send.
 func (p *peerMessages) postSend(x *msgState) {
-	if p.self {
-		if r := p.posted.pop(x.msg.Tag); r != nil {
-			r.selfSend = x
-			p.match(r, 0, len(x.msg.Body), &x.msg.Head)
-			return
-		}
-		p.announced.push(x.msg.Tag, x)
-		return
-	}
 	p.lastID++
 	x.id = p.lastID
 	p.sends[x.id] = x
-	p.out.push(outHeader{kindReady, x.id, x})
-}
-
-// postReceive posts a receive and matches it with an announcement.
-func (p *peerMessages) postReceive(x *msgState) {
-	a := p.announced.pop(x.msg.Tag)
-	switch {
-	case a == nil:
-		p.posted.push(x.msg.Tag, x)
-	case p.self:
-		x.selfSend = a
-		p.match(x, 0, len(a.msg.Body), &a.msg.Head)
-	default:
-		p.numAnnounced--
-		p.match(x, a.id, a.length, &a.head)
-		a.done = true
-		p.messenger.recycle(a)
-	}
-}
-
-// match matches receive x with an announcement. If x must be accepted first, Finish of x continues.
-func (p *peerMessages) match(x *msgState, id uint64, length int, head *transport.Head) {
-	x.id, x.length, x.matched = id, length, true
-	x.msg.Head = *head
-	if x.msg.Accept != nil || length != len(x.msg.Body) {
-		x.signal()
-		return
-	}
-	p.clearSend(x)
-}
-
-// accept calls Accept of a matched receive and clears the sender. After an error the sender is
-// never cleared: its Finish returns when its waiter ends.
-func (p *peerMessages) accept(x *msgState) error {
-	m := x.msg
-	if x.length != len(m.Body) {
-		return &transport.LengthError{Peer: p.peer, Want: len(m.Body), Sent: x.length}
-	}
-	if m.Accept != nil {
-		if err := m.Accept(&m.Head); err != nil {
-			return err
-		}
-	}
-	p.clearSend(x)
-	return nil
-}
-
-// clearSend allows the sender of a matched receive to send the data.
-func (p *peerMessages) clearSend(x *msgState) {
-	x.cleared = true
 	if p.self {
-		p.deliverSelf(x)
+		x.kind, x.length = x.msg.Kind, len(x.msg.Body)
+		p.messenger.announce(x, x.msg.Tag)
 		return
 	}
-	p.recvs[x.id] = x
-	p.out.push(outHeader{kind: kindClear, id: x.id})
-}
-
-// deliverSelf copies a message from this rank to itself.
-func (p *peerMessages) deliverSelf(x *msgState) {
-	from := x.selfSend
-	x.selfSend = nil
-	if from.msg == nil {
-		p.finish(x, &transport.LostError{Peer: p.peer, Err: errWithdrawn})
-		return
-	}
-	for at := 0; at < len(x.msg.Body); at += copyPieceBytes {
-		copyBody(x.msg.Body[at:], from.msg.Body[at:])
-	}
-	p.finish(x, nil)
-	p.finish(from, nil)
-}
-
-// copyBody copies at most copyPieceBytes. The garbage collector can stop the goroutine between two
-// calls.
-//
-//go:noinline
-func copyBody(to, from []byte) { copy(to[:min(len(to), copyPieceBytes)], from) }
-
-// finish completes a message.
-func (p *peerMessages) finish(x *msgState, err error) {
-	p.open--
-	x.finish(err)
+	p.out.push(outHeader{kindReady, x.id, x})
 }
 
 // fail ends all messages with a peer. Later messages fail in Post.
@@ -158,59 +67,37 @@ func (p *peerMessages) fail(err error) {
 	if p.err != nil {
 		return
 	}
+	s := p.messenger
 	p.err = err
+	if !p.self {
+		s.lost++
+		s.lostErr = err
+	}
+	s.failPeer(p)
 	for _, x := range p.sends {
-		p.abandon(x, err)
+		p.abandon(x)
 	}
-	for _, x := range p.recvs {
-		p.abandon(x, err)
-	}
-	for _, t := range []tags{p.posted, p.announced} {
-		for _, q := range t {
-			for x := q.first; x != nil; x = x.next {
-				p.abandon(x, err)
-			}
-		}
-	}
-	p.open = 0
-	p.out = outQueue{}
-	p.writing, p.reading = nil, nil
 	clear(p.sends)
-	clear(p.recvs)
-	clear(p.posted)
-	clear(p.announced)
+	p.open, p.numAnnounced = 0, 0
+	p.out, p.notes = outQueue{}, nil
+	p.writing, p.reading = nil, nil
+	s.failMatched(p)
 }
 
-// abandon completes one message of a failed peer with an error.
-func (p *peerMessages) abandon(x *msgState, err error) {
+// abandon completes one message of a failed peer.
+func (p *peerMessages) abandon(x *msgState) {
 	if x.msg != nil && !x.done {
-		x.finish(err)
-	}
-}
-
-// withdraw ends a message that is not done. Its body is not accessed afterwards. A matched receive
-// stays known until the peer has sent the data, which is discarded. If the peer is lost, nothing is
-// left to do. messenger.mu is held.
-func (p *peerMessages) withdraw(x *msgState) {
-	m := x.msg
-	x.msg = nil
-	if p.err != nil {
-		return
-	}
-	p.open--
-	switch {
-	case m.Send && p.self:
-		p.announced.remove(m.Tag, x)
-	case m.Send:
-		p.withdrawSend(x)
-	case !x.matched:
-		p.posted.remove(m.Tag, x)
+		x.finish(p.err)
 	}
 }
 
 // withdrawSend withdraws a send. If it was announced, its state stays in p.sends, so that the
 // receiver can be notified.
 func (p *peerMessages) withdrawSend(x *msgState) {
+	if p.self {
+		p.withdrawSelf(x)
+		return
+	}
 	if p.writing == x || x.moved > 0 {
 		// The peer waits for the rest of the body and must learn at once that it will not come. The
 		// socket may have no room for a header, so the connection is ended.
@@ -229,6 +116,17 @@ func (p *peerMessages) withdrawSend(x *msgState) {
 	}
 }
 
+// withdrawSelf withdraws a send to this rank, which no receive has taken.
+func (p *peerMessages) withdrawSelf(x *msgState) {
+	delete(p.sends, x.id)
+	if p.messenger.inbox.Withdraw(&x.announcement) {
+		p.numAnnounced--
+	} else {
+		p.messenger.retract(p.recvs[x.id])
+	}
+	x.done = true
+}
+
 // handleHeader acts on a received header.
 func (p *peerMessages) handleHeader() error {
 	h := &p.link.in.header
@@ -245,22 +143,22 @@ func (p *peerMessages) handleHeader() error {
 			p.out.push(outHeader{kind: kindWithdrawn, id: h.id})
 			return nil
 		}
+		x.msg.Matched.Store(true)
 		p.out.push(outHeader{kindData, h.id, x})
 	case kindData:
 		x := p.recvs[h.id]
-		if x == nil || h.length > x.length-x.moved {
+		if x == nil || !x.cleared || h.length > x.length-x.moved {
 			return fmt.Errorf("it sent %d bytes of message %d, which no receive expects", h.length, h.id)
 		}
 		p.reading, p.pieceLeft, p.pieceBytes, p.pieceSum = x, h.length, h.length, h.sum
 	case kindWithdrawn:
 		x := p.recvs[h.id]
-		if x == nil {
+		if x == nil || !x.cleared {
 			return fmt.Errorf("it withdrew message %d, which no receive expects", h.id)
 		}
-		delete(p.recvs, h.id)
-		if x.msg != nil {
-			p.finish(x, &transport.LostError{Peer: p.peer, Err: errWithdrawn})
-		}
+		p.messenger.retract(x)
+	case kindNote:
+		p.messenger.handler.Note(p.peer, (*transport.Note)(p.link.in.headBytes()[:transport.NoteBytes]))
 	case kindBye:
 		return p.link.goodbye()
 	default:
@@ -276,16 +174,12 @@ func (p *peerMessages) handleReady(h *header) error {
 		return fmt.Errorf("it has announced message %d after message %d", h.id, p.lastPeerID)
 	}
 	p.lastPeerID = h.id
-	if x := p.posted.pop(h.tag); x != nil {
-		p.match(x, h.id, h.length, p.link.in.headBytes())
-		return nil
-	}
-	if p.numAnnounced >= maxAnnounced {
+	s := p.messenger
+	a := s.newState(nil)
+	a.peer, a.id, a.kind, a.length = p, h.id, h.elem, h.length
+	s.announce(a, h.tag)
+	if p.numAnnounced > maxAnnounced {
 		return fmt.Errorf("it has announced %d messages without a matching receive", p.numAnnounced)
 	}
-	p.numAnnounced++
-	a := p.messenger.newState(nil)
-	a.id, a.length, a.head = h.id, h.length, *p.link.in.headBytes()
-	p.announced.push(h.tag, a)
 	return nil
 }
