@@ -115,7 +115,7 @@ func invalidTexts() (lines []string) {
 func failureTexts() (lines []string) {
 	add := func(f engine.Failure) { lines = append(lines, f.Error()) }
 	m := engine.Message{Peer: 2, Tag: 7, Seq: 3, Mem: engine.Mem{N: 4, Type: kernel.Float32}}
-	add(*m.Mismatch(1, 5, kernel.Int32))
+	add(*m.Mismatch(1, 2, 5, kernel.Int32))
 	for _, facts := range disagreements() {
 		add(engine.Failure{Kind: engine.ErrMismatch, Op: "AllReduce", Seq: 7, Facts: facts})
 	}
@@ -149,6 +149,9 @@ func failureTexts() (lines []string) {
 		{Kind: engine.ErrCorrupt, Facts: engine.Facts{Event: engine.TransferDamaged, Sides: []engine.Side{{Rank: 1}, {Rank: 2}}, Text: "192.0.2.1:80"}},
 		{Kind: engine.ErrCorrupt, Facts: engine.Facts{Event: engine.ResultDiffers, Ranks: []int{1}}},
 		{Kind: engine.ErrCorrupt, Facts: engine.Facts{Event: engine.ResultsDiffer, Ranks: []int{1, 2}}},
+		{Kind: engine.ErrTimeout, Op: "Send", Seq: 3, Facts: engine.Facts{Event: engine.WaitCycle, Limit: time.Minute, Total: 5, Waits: []engine.MessageWait{
+			{Rank: 1, Peer: 2, Tag: 3, Send: true}, {Rank: 2, Peer: 4, Tag: -3},
+		}}},
 		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.TransportFailed, Text: "an error"}},
 		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.DeviceFailed, Device: "device 0", Text: "an error"}},
 		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.DeviceUnfit, Device: "device 0", Text: "an error"}},

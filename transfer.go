@@ -174,8 +174,8 @@ func (c *Comm) finish(t *transfer) (received Message, err error) {
 	if m := t.msgs[0]; err == nil && !m.Send {
 		received = Message{From: m.From, Tag: m.Tag, Len: m.Len, Type: DType(m.Mem.Type)}
 	}
-	untaken := (*engine.Unreceived)(nil)
-	poisoned := err != nil && !errors.As(err, &untaken)
+	reason := unreceived(err)
+	poisoned := err != nil && reason == nil
 	if poisoned {
 		t.failed.Store(t.completed.Load() + 1)
 	}
@@ -200,7 +200,19 @@ func (c *Comm) finish(t *transfer) (received Message, err error) {
 	case poisoned:
 		return Message{}, c.report(err)
 	case err != nil:
-		return Message{}, &Error{Op: "Recv", Seq: seq, Rank: c.rank, Cause: untaken.Err}
+		return Message{}, &Error{Op: "Recv", Seq: seq, Rank: c.rank, Cause: reason}
 	}
 	return received, nil
+}
+
+// unreceived returns the reason in the error of a receive that took no message and left the Comm
+// healthy. It returns nil for all other errors.
+func unreceived(err error) error {
+	if err == nil {
+		return nil
+	}
+	if u := (*engine.Unreceived)(nil); errors.As(err, &u) {
+		return u.Err
+	}
+	return nil
 }

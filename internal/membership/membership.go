@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
