@@ -126,7 +126,7 @@ func (b *Batch) start(ctx context.Context) (Work, error) {
 	if len(b.msgs) > 0 {
 		m := c.newTransfer(ctx)
 		for _, s := range b.msgs {
-			m.add(s)
+			m.add(c, s)
 		}
 		w.transfer, w.use = m, m.completed.Load()+1
 		c.post(m)
@@ -260,10 +260,10 @@ func (b *Batch) Barrier() *Batch { return b.add(engine.Call{Verb: engine.Barrier
 
 // Send adds a message; see Comm.Send.
 func (b *Batch) Send(to int, buf Buffer, tag int) *Batch {
-	return b.message("Send", side{true, to, tag, buf})
+	return b.message("Send", side{send: true, peer: to, tag: tag, buf: buf})
 }
 
-// Recv adds a message; see Comm.Recv.
+// Recv adds a message from a named rank with the length of buf; see Comm.Recv.
 func (b *Batch) Recv(from int, buf Buffer, tag int) *Batch {
-	return b.message("Recv", side{false, from, tag, buf})
+	return b.message("Recv", side{peer: from, tag: tag, buf: buf})
 }

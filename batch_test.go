@@ -217,7 +217,7 @@ func TestMessagesOutsideTheOrder(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if err := c.Recv(ctx, 1, tutti.Of(x), 3); err != nil || x[0] != 1 {
+			if _, err := c.Recv(ctx, 1, tutti.Of(x), 3); err != nil || x[0] != 1 {
 				return fmt.Errorf("%v, %w", x, err)
 			}
 			return w.Wait(ctx)
@@ -268,7 +268,8 @@ func TestMessageErrors(t *testing.T) {
 		if c.Rank() == 0 {
 			return c.Send(ctx, 1, tutti.Of(make([]float32, 3)), 5)
 		}
-		return c.Recv(ctx, 0, tutti.Of(make([]float32, 4)), 5)
+		w, err := c.Batch().Recv(0, tutti.Of(make([]float32, 4)), 5).Start(ctx)
+		return errors.Join(err, w.Wait(context.Background()))
 	})
 	for r, err := range errs {
 		if !errors.Is(err, tutti.ErrMismatch) || !strings.Contains(err.Error(), "receives 4 x float32 with tag 5, rank 0 sends 3 x float32") {

@@ -3,6 +3,7 @@ package tutti
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	recorder "github.com/tutti-go/tutti/internal/flight"
@@ -38,10 +39,11 @@ type Comm struct {
 
 	verifier *verifier // nil: results are not compared
 
-	log     *recorder.Log // the last operations
-	reports *report.Watch // nil: nothing is reported
-	driver  *driverWatch  // nil: the Comm has no device
-	copies  sync.Pool     // of calls, for the device engine to check
+	log     *recorder.Log                        // the last operations
+	reports *report.Watch                        // nil: nothing is reported
+	driver  *driverWatch                         // nil: the Comm has no device
+	copies  sync.Pool                            // of calls, for the device engine to check
+	onWait  func(*engine.Message, time.Duration) // logWait, bound once
 
 	lot *wait.ParkingLot // callers of this rank wait here for operations in the queue
 
@@ -58,7 +60,7 @@ func newComm(m *membership.Membership, r *report.Reporter) *Comm {
 	if h, ok := e.(engine.Hosted); ok {
 		c.lot = wait.NewScheduledParkingLot(h.Host())
 	}
-	c.queue.drain = c.runQueue
+	c.queue.drain, c.onWait = c.runQueue, c.logWait
 	if m.Verify() && c.size > 1 {
 		c.verifier = &verifier{sums: make([]uint64, c.size)}
 	}

@@ -235,7 +235,8 @@ func TestCancel(t *testing.T) {
 	errs := each(t, comms, func(ctx context.Context, c *tutti.Comm) error {
 		if c.Rank() == 1 {
 			<-c.Done()
-			return c.Recv(ctx, 0, tutti.Of([]int{0}), 0)
+			_, err := c.Recv(ctx, 0, tutti.Of([]int{0}), 0)
+			return err
 		}
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -397,7 +398,7 @@ func TestWrongArguments(t *testing.T) {
 		}, tutti.ErrInvalid, "overlaps"},
 		"device":  {func(ctx context.Context, c *tutti.Comm) error { return c.AllReduce(ctx, device, tutti.Sum) }, tutti.ErrNoDevicePath, "device 1"},
 		"peer":    {func(ctx context.Context, c *tutti.Comm) error { return c.Send(ctx, n, buf(0, 4), 0) }, tutti.ErrInvalid, "rank 3"},
-		"tag":     {func(ctx context.Context, c *tutti.Comm) error { return c.Recv(ctx, 0, buf(0, 4), -1) }, tutti.ErrInvalid, "tag -1"},
+		"tag":     {func(ctx context.Context, c *tutti.Comm) error { _, err := c.Recv(ctx, 0, buf(0, 4), -1); return err }, tutti.ErrInvalid, "tag -1"},
 		"message": {func(ctx context.Context, c *tutti.Comm) error { return c.SendRecv(ctx, 0, none, 0, buf(0, 4), 0) }, tutti.ErrInvalid, "missing"},
 		"context": {func(_ context.Context, c *tutti.Comm) error { var no context.Context; return c.Barrier(no) }, tutti.ErrInvalid, "context is nil"},
 		"colour":  {func(ctx context.Context, c *tutti.Comm) error { _, err := c.Split(ctx, -2, 0); return err }, tutti.ErrInvalid, "negative"},
@@ -420,7 +421,7 @@ func TestWrongArguments(t *testing.T) {
 						return fmt.Errorf("%v is not %v with %q", err, test.kind, test.says)
 					}
 				}
-				sum, err := tutti.ReduceValue(ctx, c, c.Rank(), tutti.Sum)
+				sum, err := tutti.AllReduceValue(ctx, c, c.Rank(), tutti.Sum)
 				if err == nil && sum != n {
 					err = fmt.Errorf("the sum is %d", sum)
 				}

@@ -115,7 +115,7 @@ func invalidTexts() (lines []string) {
 func failureTexts() (lines []string) {
 	add := func(f engine.Failure) { lines = append(lines, f.Error()) }
 	m := engine.Message{Peer: 2, Tag: 7, Seq: 3, Mem: engine.Mem{N: 4, Type: kernel.Float32}}
-	add(*m.Mismatch(1, 5, kernel.Int32))
+	add(*m.Mismatch(1, 2, 5, kernel.Int32))
 	for _, facts := range disagreements() {
 		add(engine.Failure{Kind: engine.ErrMismatch, Op: "AllReduce", Seq: 7, Facts: facts})
 	}
@@ -149,6 +149,9 @@ func failureTexts() (lines []string) {
 		{Kind: engine.ErrCorrupt, Facts: engine.Facts{Event: engine.TransferDamaged, Sides: []engine.Side{{Rank: 1}, {Rank: 2}}, Text: "192.0.2.1:80"}},
 		{Kind: engine.ErrCorrupt, Facts: engine.Facts{Event: engine.ResultDiffers, Ranks: []int{1}}},
 		{Kind: engine.ErrCorrupt, Facts: engine.Facts{Event: engine.ResultsDiffer, Ranks: []int{1, 2}}},
+		{Kind: engine.ErrTimeout, Op: "Send", Seq: 3, Facts: engine.Facts{Event: engine.WaitCycle, Limit: time.Minute, Total: 5, Waits: []engine.MessageWait{
+			{Rank: 1, Peer: 2, Tag: 3, Send: true}, {Rank: 2, Peer: 4, Tag: -3},
+		}}},
 		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.TransportFailed, Text: "an error"}},
 		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.DeviceFailed, Device: "device 0", Text: "an error"}},
 		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.DeviceUnfit, Device: "device 0", Text: "an error"}},
@@ -278,11 +281,26 @@ func localTexts(t *testing.T) (lines []string) {
 			defer cancel()
 			return c.Barrier(ctx)
 		}},
-		{"message", tutti.Config{Timeout: 20 * time.Millisecond}, func(ctx context.Context, c *tutti.Comm) error {
+		{"message", tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
 			if c.Rank() == 1 {
 				return nil
 			}
-			return c.Recv(ctx, 1, bytes(1), 5)
+			ctx, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			defer cancel()
+			_, err := c.Recv(ctx, 1, bytes(1), 5)
+			_, anyErr := c.Recv(ctx, tutti.AnyRank, bytes(1), 5)
+			return errors.Join(err, anyErr, c.Send(ctx, 1, bytes(1), 5))
+		}},
+		{"messages in a cycle", tutti.Config{Timeout: 20 * time.Millisecond}, func(ctx context.Context, c *tutti.Comm) error {
+			return c.Send(ctx, 1-c.Rank(), bytes(1), 5)
+		}},
+		{"message longer than its buffer", tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+			if c.Rank() == 1 {
+				return c.Send(ctx, 0, bytes(3), 5)
+			}
+			_, err := c.Recv(ctx, 1, bytes(2), 5)
+			_, next := c.Recv(ctx, 1, bytes(3), 5)
+			return errors.Join(err, next)
 		}},
 		{"closed by the other", tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
 			if c.Rank() == 1 {

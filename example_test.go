@@ -37,7 +37,7 @@ func ExampleJoin() {
 		return
 	}
 	defer comm.Close()
-	steps, err := tutti.ReduceValue(ctx, comm, 10, tutti.Min)
+	steps, err := tutti.AllReduceValue(ctx, comm, 10, tutti.Min)
 	fmt.Printf("rank %d of %d: %d %v\n", comm.Rank(), comm.Size(), steps, err)
 	// Output: rank 0 of 1: 10 <nil>
 }
@@ -119,7 +119,7 @@ func ExampleComm_Split() {
 			return err
 		}
 		defer group.Close()
-		sum, err := tutti.ReduceValue(ctx, group, c.Rank(), tutti.Sum)
+		sum, err := tutti.AllReduceValue(ctx, group, c.Rank(), tutti.Sum)
 		if err != nil {
 			return err
 		}
@@ -157,10 +157,10 @@ func ExampleComm_AllGatherV() {
 	// Output: [0 10 11 20 21 22]
 }
 
-// ExampleGatherSlices gathers slices whose lengths the other ranks do not know.
-func ExampleGatherSlices() {
+// ExampleAllGatherSlices gathers slices whose lengths the other ranks do not know.
+func ExampleAllGatherSlices() {
 	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
-		words, err := tutti.GatherSlices(ctx, c, []byte("abc")[:c.Rank()+1])
+		words, err := tutti.AllGatherSlices(ctx, c, []byte("abc")[:c.Rank()+1])
 		if c.Rank() == 0 {
 			fmt.Printf("%s\n", words)
 		}

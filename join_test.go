@@ -114,7 +114,7 @@ func rankProcess() error {
 	}
 	defer sub.Close()
 	defer sub.Close() // a second Close has no effect
-	all, err := tutti.GatherSlices(ctx, sub, make([]byte, c.Rank()))
+	all, err := tutti.AllGatherSlices(ctx, sub, make([]byte, c.Rank()))
 	if err != nil {
 		return err
 	}

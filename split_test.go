@@ -49,7 +49,7 @@ func TestSplit(t *testing.T) {
 			return err
 		}
 		defer own.Close()
-		if one, err := tutti.ReduceValue(ctx, own, 5, tutti.Sum); err != nil || one != 5 {
+		if one, err := tutti.AllReduceValue(ctx, own, 5, tutti.Sum); err != nil || one != 5 {
 			return fmt.Errorf("%d, %w", one, err)
 		}
 		return nil
@@ -94,7 +94,7 @@ func TestComms(t *testing.T) {
 			go func() {
 				defer sub.Close()
 				for i := range 200 {
-					sum, err := tutti.ReduceValue(ctx, sub, i*g, tutti.Sum)
+					sum, err := tutti.AllReduceValue(ctx, sub, i*g, tutti.Sum)
 					if err == nil && sum != 3*i*g {
 						err = fmt.Errorf("group %d, round %d: %d", g, i, sum)
 					}
@@ -153,12 +153,12 @@ func TestAlloc(t *testing.T) {
 	}
 }
 
-// TestValues checks ReduceValue with a named type, and GatherSlices with a different length on each rank.
+// TestValues checks AllReduceValue with a named type, and AllGatherSlices with a different length on each rank.
 func TestValues(t *testing.T) {
 	type grams float64
 	comms := local(t, 3, tutti.Config{})
 	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
-		mean, err := tutti.ReduceValue(ctx, c, grams(c.Rank()), tutti.Max)
+		mean, err := tutti.AllReduceValue(ctx, c, grams(c.Rank()), tutti.Max)
 		if err != nil || mean != 2 {
 			return fmt.Errorf("%v, %w", mean, err)
 		}
@@ -166,7 +166,7 @@ func TestValues(t *testing.T) {
 		for i := range mine {
 			mine[i] = grams(10*c.Rank() + i)
 		}
-		got, err := tutti.GatherSlices(ctx, c, mine)
+		got, err := tutti.AllGatherSlices(ctx, c, mine)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package tutti
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -27,77 +28,66 @@ type transfers struct {
 	free   []*transfer // for reuse
 }
 
-// Send sends a buffer to another rank, which calls Recv: messages between
-// two ranks with one tag arrive in order, tags are independent of each other.
-// Send returns when the receiver has taken the data.
-func (c *Comm) Send(ctx context.Context, to int, buf Buffer, tag int) error {
-	return c.exchange(ctx, "Send", side{true, to, tag, buf}, side{})
-}
-
-// Recv receives a buffer that another rank sends with this tag. Type and
-// length must be the sender's.
-func (c *Comm) Recv(ctx context.Context, from int, buf Buffer, tag int) error {
-	return c.exchange(ctx, "Recv", side{false, from, tag, buf}, side{})
-}
-
-// SendRecv sends and receives at the same time, so that ranks can exchange data or
-// forward it in a ring. The two buffers must not overlap.
-func (c *Comm) SendRecv(ctx context.Context, to int, src Buffer, from int, dst Buffer, tag int) error {
-	return c.exchange(ctx, "SendRecv", side{false, from, tag, dst}, side{true, to, tag, src})
-}
-
-// A side is the arguments of one message.
-type side struct {
-	send bool
-	peer int
-	tag  int
-	buf  Buffer
-}
-
-// exchange carries out the message a, and for SendRecv also b.
-func (c *Comm) exchange(ctx context.Context, op string, a, b side) error {
+// exchange carries out the message a, and for SendRecv also b. It describes the message that was
+// received.
+func (c *Comm) exchange(ctx context.Context, op string, a, b side) (Message, error) {
 	if ctx == nil {
-		return c.refuse(op, &cause{kind: ErrInvalid, reason: errNilContext.Error()})
+		return Message{}, c.refuse(op, &cause{kind: ErrInvalid, reason: errNilContext.Error()})
 	}
 	two := op == "SendRecv"
 	if err := a.check(c); err != nil {
-		return c.refuse(op, err)
+		return Message{}, c.refuse(op, err)
 	}
 	if two {
 		if err := b.check(c); err != nil {
-			return c.refuse(op, err)
+			return Message{}, c.refuse(op, err)
 		}
 		if err := engine.CheckApart(a.buf.m, b.buf.m); err != nil {
-			return c.refuse(op, err)
+			return Message{}, c.refuse(op, err)
 		}
 	}
 	c.mu.Lock()
 	if err := c.acquire(op); err != nil {
 		c.mu.Unlock()
 		c.awaitReport()
-		return err
+		return Message{}, err
 	}
 	t := c.newTransfer(ctx)
-	t.add(a)
+	t.add(c, a)
 	if two {
-		t.add(b)
+		t.add(c, b)
 	}
 	c.post(t)
 	c.mu.Unlock()
 	return c.finish(t)
 }
 
+// A side is the arguments of one message.
+type side struct {
+	send     bool
+	flexible bool // see engine.Message
+	peer     int
+	tag      int
+	buf      Buffer
+	room     func(n int) engine.Mem
+}
+
+// message returns the engine's form of the side.
+func (s *side) message() engine.Message {
+	return engine.Message{Send: s.send, Flexible: s.flexible, Peer: s.peer, Tag: s.tag, Mem: s.buf.m, Room: s.room}
+}
+
 func (s side) check(c *Comm) error {
 	if c.device != nil {
 		return s.checkOn(c)
 	}
-	m := engine.Message{Peer: s.peer, Tag: s.tag, Mem: s.buf.m}
+	m := s.message()
 	return m.Check(c.rank, c.size)
 }
 
 // checkOn is check on a Comm with a device. Only here does the message escape to the heap.
 func (s side) checkOn(c *Comm) error {
-	m := engine.Message{Peer: s.peer, Tag: s.tag, Mem: s.buf.m}
+	m := s.message()
 	if d, ok := c.device.(engine.DeviceMessenger); ok {
 		return d.AdmitMessage(&m)
 	}
@@ -112,14 +102,14 @@ func (c *Comm) newTransfer(ctx context.Context) *transfer {
 		c.transfers.free = c.transfers.free[:n-1]
 	} else {
 		t = new(transfer)
-		t.run = func() { _ = c.finish(t) }
+		t.run = func() { _, _ = c.finish(t) }
 	}
 	t.ctx = ctx
 	return t
 }
 
 // add adds a message to the transfer. It reuses the structs of earlier messages.
-func (t *transfer) add(s side) {
+func (t *transfer) add(c *Comm, s side) {
 	n := len(t.msgs)
 	if n < cap(t.msgs) {
 		t.msgs = t.msgs[:n+1]
@@ -130,7 +120,9 @@ func (t *transfer) add(s side) {
 		t.msgs[n] = new(engine.Message)
 	}
 	m := t.msgs[n]
-	m.Send, m.Peer, m.Tag, m.Mem = s.send, s.peer, s.tag, s.buf.m
+	extra := m.Extra
+	*m = s.message()
+	m.Extra, m.OnWait = extra, c.onWait
 }
 
 // acquire makes Close and Shrink wait for an activity until done is called. It returns an error on
@@ -165,10 +157,10 @@ func (c *Comm) post(t *transfer) {
 	}
 }
 
-// finish waits until all messages of a transfer are delivered. Receives come first: they depend
-// only on the other side having posted, so a group of messages cannot block itself.
-func (c *Comm) finish(t *transfer) error {
-	var err error
+// finish waits until all messages of a transfer are delivered. It describes the first one that was
+// received. Receives come first: they depend only on the other side having posted, so a group of
+// messages cannot block itself.
+func (c *Comm) finish(t *transfer) (received Message, err error) {
 	for _, send := range []bool{false, true} {
 		for _, m := range t.msgs {
 			if m.Send != send {
@@ -179,9 +171,15 @@ func (c *Comm) finish(t *transfer) error {
 			}
 		}
 	}
-	if err != nil {
+	if m := t.msgs[0]; err == nil && !m.Send {
+		received = Message{From: m.From, Tag: m.Tag, Len: m.Len, Type: DType(m.Mem.Type)}
+	}
+	reason := unreceived(err)
+	poisoned := err != nil && reason == nil
+	if poisoned {
 		t.failed.Store(t.completed.Load() + 1)
 	}
+	seq := t.msgs[0].Seq
 	c.mu.Lock()
 	now := c.log.Now()
 	for i := range t.msgs {
@@ -189,17 +187,32 @@ func (c *Comm) finish(t *transfer) error {
 	}
 	t.completed.Add(1)
 	c.transfers.active.Add(-1)
-	if err == nil && len(c.transfers.free) < keepTasks {
+	if !poisoned && len(c.transfers.free) < keepTasks {
 		for _, m := range t.msgs {
-			m.Mem, m.Pair, m.Extra = engine.Mem{}, nil, nil
+			m.Mem, m.Room = engine.Mem{}, nil
 		}
 		t.ctx, t.msgs = nil, t.msgs[:0]
 		c.transfers.free = append(c.transfers.free, t)
 	}
 	c.mu.Unlock()
 	c.lot.Wake(nil)
-	if err != nil {
-		return c.report(err)
+	switch {
+	case poisoned:
+		return Message{}, c.report(err)
+	case err != nil:
+		return Message{}, &Error{Op: "Recv", Seq: seq, Rank: c.rank, Cause: reason}
+	}
+	return received, nil
+}
+
+// unreceived returns the reason in the error of a receive that took no message and left the Comm
+// healthy. It returns nil for all other errors.
+func unreceived(err error) error {
+	if err == nil {
+		return nil
+	}
+	if u := (*engine.Unreceived)(nil); errors.As(err, &u) {
+		return u.Err
 	}
 	return nil
 }

@@ -76,7 +76,7 @@ func TestRefused(t *testing.T) {
 			"a root too many": {r.Broadcast(ctx, x, 2), tutti.ErrInvalid},
 			"to nobody":       {r.Send(ctx, 2, x, 0), tutti.ErrInvalid},
 			"a negative tag":  {r.Send(ctx, 1-r.Rank(), x, -1), tutti.ErrInvalid},
-			"freed message":   {r.Recv(ctx, 1-r.Rank(), gpu.Of(freed), 0), tutti.ErrInvalid},
+			"freed message":   {receive(ctx, r.Comm, 1-r.Rank(), gpu.Of(freed), 0), tutti.ErrInvalid},
 			"other's message": {r.Send(ctx, 1-r.Rank(), other, 0), tutti.ErrInvalid},
 			"no stream":       {second(r.Batch().On(nil).AllReduce(x, tutti.Sum).Start(ctx)), tutti.ErrInvalid},
 			"a false stream":  {second(r.Batch().On(falseStream{}).AllReduce(x, tutti.Sum).Start(ctx)), tutti.ErrInvalid},

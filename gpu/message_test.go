@@ -98,7 +98,7 @@ func TestMessageMismatch(t *testing.T) {
 			case 0:
 				err = r.Send(ctx, 1, gpu.Of(r.x), 7)
 			case 1:
-				err = r.Recv(ctx, 0, recv(r), 7)
+				err = receive(ctx, r.Comm, 0, recv(r), 7)
 			default:
 				<-r.Done()
 				err = r.Err()
@@ -157,7 +157,7 @@ func TestMessageHangs(t *testing.T) {
 				}
 				close(over)
 			}()
-			err = r.Recv(expiring{ctx, over}, 0, gpu.Of(r.x), 7)
+			err = receive(expiring{ctx, over}, r.Comm, 0, gpu.Of(r.x), 7)
 		}
 		if err == nil {
 			<-r.Done()
@@ -171,4 +171,10 @@ func TestMessageHangs(t *testing.T) {
 	if control.Fired() == fired {
 		t.Error("the fault did not happen")
 	}
+}
+
+// receive returns the error of a Recv.
+func receive(ctx context.Context, c *tutti.Comm, from int, buf tutti.Buffer, tag int) error {
+	_, err := c.Recv(ctx, from, buf, tag)
+	return err
 }

@@ -237,7 +237,7 @@ func (s *rankRun) useSubgroup(ctx context.Context, k int) error {
 			want += s.value(id, k)
 		}
 	}
-	got, err := tutti.ReduceValue(ctx, sub, s.value(s.id, k), tutti.Sum)
+	got, err := tutti.AllReduceValue(ctx, sub, s.value(s.id, k), tutti.Sum)
 	if err == nil && got != want {
 		err = wrongf("generation %s, step %d: the sum of a group is %d, want %d", s.generation, k, got, want)
 	}

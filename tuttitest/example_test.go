@@ -48,14 +48,14 @@ func Example_shrink() {
 	res, err := tuttitest.Simulate(opt, func(ctx context.Context, c *tutti.Comm) error {
 		var err error
 		for err == nil {
-			_, err = tutti.ReduceValue(ctx, c, 1, tutti.Sum)
+			_, err = tutti.AllReduceValue(ctx, c, 1, tutti.Sum)
 		}
 		next, _, err := c.Shrink(ctx)
 		if err != nil {
 			return err
 		}
 		defer next.Close()
-		n, err := tutti.ReduceValue(ctx, next, 1, tutti.Sum)
+		n, err := tutti.AllReduceValue(ctx, next, 1, tutti.Sum)
 		if next.Rank() == 0 {
 			fmt.Println(n, "ranks are left")
 		}

@@ -21,7 +21,7 @@ import (
 func program(ctx context.Context, c *tutti.Comm) error {
 	n := c.Size()
 	for round := range 2 {
-		v, err := tutti.ReduceValue(ctx, c, c.Rank()+round, tutti.Sum)
+		v, err := tutti.AllReduceValue(ctx, c, c.Rank()+round, tutti.Sum)
 		if err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ func program(ctx context.Context, c *tutti.Comm) error {
 	if err != nil {
 		return err
 	}
-	all, err := tutti.GatherSlices(ctx, sub, slices.Repeat([]uint8{uint8(sub.Rank())}, c.Rank()))
+	all, err := tutti.AllGatherSlices(ctx, sub, slices.Repeat([]uint8{uint8(sub.Rank())}, c.Rank()))
 	if err != nil {
 		return errors.Join(err, sub.Close())
 	}
@@ -192,7 +192,8 @@ func TestWrong(t *testing.T) {
 		t.Error("a crash of a rank that is not there")
 	}
 	_, err = Simulate(Options{Ranks: 2, Timeout: -1}, func(ctx context.Context, c *tutti.Comm) error {
-		return c.Recv(ctx, 1-c.Rank(), tutti.Of([]int32{0}), 0)
+		_, err := c.Recv(ctx, 1-c.Rank(), tutti.Of([]int32{0}), 0)
+		return err
 	})
 	if err == nil || !strings.Contains(err.Error(), "ranks 0, 1 hang") {
 		t.Errorf("two ranks that wait for each other: %v", err)

@@ -273,7 +273,7 @@ func TestThousand(t *testing.T) {
 	began := time.Now()
 	opt := Options{Ranks: ranks, Seed: 1, Faults: []Fault{{Kind: Crash, Rank: 77, Message: 15}}}
 	res := Run(t, opt, func(ctx context.Context, c *tutti.Comm) error {
-		one := func() (int, error) { return tutti.ReduceValue(ctx, c, 1, tutti.Sum) }
+		one := func() (int, error) { return tutti.AllReduceValue(ctx, c, 1, tutti.Sum) }
 		n, err := one()
 		for err == nil && n == ranks {
 			n, err = one()

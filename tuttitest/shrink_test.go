@@ -16,13 +16,13 @@ import (
 func addAndShrink(ctx context.Context, c *tutti.Comm) (int, error) {
 	var err error
 	for err == nil {
-		_, err = tutti.ReduceValue(ctx, c, 1, tutti.Sum)
+		_, err = tutti.AllReduceValue(ctx, c, 1, tutti.Sum)
 	}
 	next, _, err := c.Shrink(ctx)
 	if err != nil {
 		return 0, err
 	}
-	n, err := tutti.ReduceValue(ctx, next, 1, tutti.Sum)
+	n, err := tutti.AllReduceValue(ctx, next, 1, tutti.Sum)
 	return n, errors.Join(err, next.Close())
 }
 

@@ -81,6 +81,6 @@ func samples(text string) (all []sample, about []string) {
 
 // String returns the line that samples reads.
 func (s sample) String() string {
-	return fmt.Sprintf("R %d %d %d %.3f %.3f %.3f %.3f %.1f",
+	return fmt.Sprintf("R %d %d %d %.5f %.5f %.5f %.5f %.1f",
 		s.bytes, s.rank, s.iters, s.p50, s.p99, s.p999, s.min, s.perSecond)
 }

@@ -55,7 +55,7 @@ func compared(t *testing.T, args ...string) string {
 // all keys, and with times for tutti and the floor only.
 func TestTuttiAlone(t *testing.T) {
 	want := []string{
-		"bytes", "ranks", "transport", "dtype", "tutti_us", "openmpi_us", "mpich_us", "gloo_us", "floor_us", "ratio_best",
+		"op", "bytes", "ranks", "transport", "dtype", "tutti_us", "openmpi_us", "mpich_us", "gloo_us", "floor_us", "ratio_best",
 	}
 	for _, more := range [][]string{
 		{"--transport=shm"},
@@ -77,7 +77,7 @@ func TestTuttiAlone(t *testing.T) {
 				if keys := slices.Sorted(maps.Keys(got)); !slices.Equal(keys, slices.Sorted(slices.Values(want))) {
 					t.Errorf("the keys are %q", keys)
 				}
-				if got["bytes"] != size || got["ranks"] != 2.0 || got["openmpi_us"] != nil || got["ratio_best"] != nil {
+				if got["op"] != "allreduce" || got["bytes"] != size || got["ranks"] != 2.0 || got["openmpi_us"] != nil || got["ratio_best"] != nil {
 					t.Errorf("got %s", lines[i])
 				}
 				for _, key := range []string{"tutti_us", "floor_us"} {
@@ -111,23 +111,77 @@ func TestOther(t *testing.T) {
 	}
 }
 
+// TestMessages checks the JSON lines of messages, below and above smallMessage, in plain memory and in memory
+// of Alloc, compared with this build itself. Each rank checks what it receives.
+func TestMessages(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range messageOps {
+		for _, alloc := range []string{"--alloc=false", "--alloc"} {
+			t.Run(op+" "+alloc, func(t *testing.T) {
+				text := compared(t, "--op="+op, alloc, "--json", "--peers=", "--sizes=4,20000", "--iters=5", "--rounds=2", "--other="+self)
+				lines := strings.Split(strings.TrimSpace(text), "\n")
+				if len(lines) != 2 {
+					t.Fatalf("%d lines instead of 2:\n%s", len(lines), text)
+				}
+				for _, line := range lines {
+					var got row
+					if err := json.Unmarshal([]byte(line), &got); err != nil {
+						t.Fatal(err)
+					}
+					if got.Op != op || got.Tutti == nil || got.RatioOther == nil || got.Floor != nil {
+						t.Errorf("got %s", line)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestCombinePairs checks how the results of pairs become one, from ranks of which the odd ones do not count.
+func TestCombinePairs(t *testing.T) {
+	ranks := []sample{
+		{iters: 7, p50: 2, p99: 4, p999: 6, min: 1, perSecond: 10},
+		{iters: 7, p50: 99, p99: 99, p999: 99, min: 99, perSecond: 99},
+		{iters: 7, p50: 6, p99: 8, p999: 10, min: 3, perSecond: 30},
+		{iters: 7, p50: 99, p99: 99, p999: 99, min: 99, perSecond: 99},
+	}
+	for op, want := range map[string]sample{
+		"pingpong": {iters: 7, p50: 4, p99: 6, p999: 8, min: 2, perSecond: 40},
+		"rate":     {iters: 7, p50: 2, p99: 3, p999: 4, min: 1, perSecond: 40},
+	} {
+		if got := combinePairs(op, ranks); got != want {
+			t.Errorf("%s: %+v, want %+v", op, got, want)
+		}
+	}
+	if got, want := ranks[2].divided(2), (sample{iters: 7, p50: 3, p99: 4, p999: 5, min: 1.5, perSecond: 60}); got != want {
+		t.Errorf("a half of an iteration: %+v, want %+v", got, want)
+	}
+}
+
 func TestOperations(t *testing.T) {
 	for _, op := range ops {
 		t.Run(op, func(t *testing.T) {
-			text := compared(t, "--op="+op, "--peers=", "--sizes=1000", "--ranks=3", "--stats", "--iters=20")
-			ranks := 1
-			if op == "allreduce" {
-				ranks = 3
+			ranks, lines := "3", 1
+			if isMessage(op) {
+				ranks = "4"
 			}
-			if got := strings.Count(text, "tutti"); got != ranks {
-				t.Errorf("%d lines instead of %d:\n%s", got, ranks, text)
+			if op == "allreduce" {
+				lines = 3
+			}
+			text := compared(t, "--op="+op, "--peers=", "--sizes=1000", "--ranks="+ranks, "--stats", "--iters=20")
+			if got := strings.Count(text, "tutti"); got != lines {
+				t.Errorf("%d lines instead of %d:\n%s", got, lines, text)
 			}
 		})
 	}
 }
 
-// TestPeers runs each peer once, and once with a deadline that it cannot meet: run must then return
-// an error and leave no process. It is skipped for peers that the machine does not have.
+// TestPeers runs each peer with AllReduce and with the message operations that it has, and once with a deadline
+// that it cannot meet: run must then return an error and leave no process. It is skipped for peers that the
+// machine does not have.
 func TestPeers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiling takes seconds")
@@ -148,12 +202,18 @@ func TestPeers(t *testing.T) {
 			if len(found) == 0 {
 				t.Skip(log.String())
 			}
-			samples, err := found[0].run(ctx, o, "tcp")
-			if ctx.Err() == nil && (err != nil || len(samples) != 4) {
-				t.Errorf("%d samples instead of 4, %v", len(samples), err)
+			for op, lines := range map[string]int{"allreduce": 4, "sendrecv": 2, "pingpong": 2, "rate": 2} {
+				o.op = op
+				if found[0].lacks(o, "tcp") != "" {
+					continue
+				}
+				samples, err := found[0].run(ctx, o, "tcp")
+				if ctx.Err() == nil && (err != nil || len(samples) != lines) {
+					t.Errorf("%s: %d samples instead of %d, %v", op, len(samples), lines, err)
+				}
 			}
 
-			o.iters = 1e8 // longer than the deadline
+			o.op, o.iters = "allreduce", 1e8 // longer than the deadline
 			ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			if _, err := found[0].run(ctx, o, "tcp"); err == nil {
@@ -165,6 +225,40 @@ func TestPeers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPlainMPINames builds with tools that are named mpicc and mpirun. They are scripts that act as Open MPI's.
+func TestPlainMPINames(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	script := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	build := func(flavour string) (mpi, error) {
+		return buildMPI(t.Context(), flavour, filepath.Join(t.TempDir(), flavour), "")
+	}
+	if _, err := build("openmpi"); err == nil {
+		t.Error("no error without tools")
+	}
+	script("mpirun", "echo 'Report bugs to http://www.open-mpi.org/community/help/'")
+	if _, err := build("openmpi"); err == nil {
+		t.Error("no error without a compiler")
+	}
+	script("mpicc", "exit 0")
+	if m, err := build("openmpi"); err != nil || m.launcher != "mpirun" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	if _, err := build("mpich"); err == nil {
+		t.Error("Open MPI's tools are taken for MPICH's")
+	}
+	script("mpicc.openmpi", "exit 0")
+	script("mpirun.openmpi", "exit 0")
+	if m, err := build("openmpi"); err != nil || m.launcher != "mpirun.openmpi" {
+		t.Errorf("%+v, %v", m, err)
 	}
 }
 
@@ -184,6 +278,7 @@ func TestFlagsAreChecked(t *testing.T) {
 	for _, args := range []string{
 		"--ranks=1", "--op=scan", "--transport=rdma", "--dtype=int32", "--peers=nccl", "--sizes=5", "--sizes=x",
 		"--rounds=0", "--transport=tcp --alloc", "--dtype=bfloat16 --ranks=13", "stray",
+		"--op=pingpong --ranks=3", "--op=rate --sizes=134217728", "--op=rate --sizes=, --rounds=0",
 	} {
 		if _, err := parse(strings.Fields(args), io.Discard); err == nil {
 			t.Errorf("%s: no error", args)

@@ -1,7 +1,8 @@
-// Command compare times the collectives of tutti, Open MPI, MPICH and Gloo in one
+// Command compare times the collectives and messages of tutti, Open MPI, MPICH and Gloo in one
 // run: same sizes, same ranks, one library after the other, in several rounds.
 //
 //	go run ./bench/compare --ranks 2 --transport shm,tcp
+//	go run ./bench/compare --op pingpong --alloc
 //	go run ./bench/compare --other ./compare.old --peers= --rounds 9
 //	go run ./bench/compare start --ranks 8    the launchers, to the end of the first AllReduce
 //
@@ -32,6 +33,15 @@ median time of an iteration, in microseconds. bench/peers says how an iteration
 is timed. A size is the bytes of a rank's larger buffer: what AllGather and
 Broadcast end with, what ReduceScatter, AllToAll, Reduce and AllReduce begin with.
 
+Messages are exchanged by pairs of ranks, r and r^1, all pairs at the same time. A
+size is the bytes of a message. A result is the mean over the pairs.
+  sendrecv: both ranks send to each other and receive; the time of both.
+  pingpong: half of a message's round trip.
+  rate: one rank of a pair sends 64 messages that are outstanding together, the other
+       receives them into different memory and acknowledges the last. The result is
+       the time per message, the inverse of the messages per second of all pairs.
+Up to 4 KiB, an iteration of sendrecv and pingpong is the mean of 16.
+
 The floor is what an AllReduce cannot do without, measured in the same run; its
 fastest round counts.
   shm: the ranks tell each other once, through one cache line each, that they are
@@ -45,7 +55,7 @@ flags:
 `
 
 var (
-	ops        = []string{"allreduce", "broadcast", "allgather", "reducescatter", "alltoall", "reduce", "barrier"}
+	ops        = slices.Concat([]string{"allreduce", "broadcast", "allgather", "reducescatter", "alltoall", "reduce", "barrier"}, messageOps)
 	transports = []string{"shm", "tcp"}
 	dtypes     = []string{"float32", "bfloat16"}
 	peerNames  = []string{"openmpi", "mpich", "gloo"}
@@ -114,7 +124,7 @@ func parse(args []string, w io.Writer) (options, error) {
 		f.PrintDefaults()
 	}
 	f.IntVar(&o.ranks, "ranks", 2, "processes on each side")
-	sizes := f.String("sizes", "", "bytes, separated by commas (default 4 to 256 MiB; other operations: 1 KiB, 64 KiB, 8 MiB)")
+	sizes := f.String("sizes", "", "bytes, separated by commas (default 4 to 256 MiB; messages: 16 to 4 MiB; other operations: 1 KiB, 64 KiB, 8 MiB)")
 	f.StringVar(&o.op, "op", "allreduce", "one of "+strings.Join(ops, ", ")+"; Gloo has allreduce only")
 	f.StringVar(&o.dtype, "dtype", "float32", "float32, or bfloat16 for tutti alone")
 	f.IntVar(&o.rounds, "rounds", 5, "how often everybody is run")
@@ -152,6 +162,8 @@ func (o *options) parseSizes(s string) ([]int, error) {
 		return []int{0}, nil
 	case s == "" && o.op == "allreduce":
 		s = "4,64,1024,16384,65536,1048576,8388608,67108864,268435456"
+	case s == "" && isMessage(o.op):
+		s = "16,256,1024,4096,16384,65536,524288,1048576,4194304"
 	case s == "":
 		s = "1024,65536,8388608"
 	}
@@ -180,6 +192,10 @@ func (o *options) validate() error {
 	switch {
 	case o.ranks < 2:
 		return fmt.Errorf("%d ranks; there must be two at least", o.ranks)
+	case isMessage(o.op) && o.ranks%2 != 0:
+		return fmt.Errorf("%d ranks; messages are measured between the ranks of pairs", o.ranks)
+	case o.op == "rate" && slices.ContainsFunc(o.sizes, func(n int) bool { return n > maxRateSize }):
+		return fmt.Errorf("messages of rate have up to %d MiB, as each of a window has memory of its own", maxRateSize>>20)
 	case o.dtype == "bfloat16" && o.ranks > 12:
 		return errors.New("bfloat16 cannot hold the sums of more than 12 ranks exactly, so they could not be checked")
 	case o.rounds < 1 || o.iters < 0 || o.budget <= 0 || o.timeout <= 0:

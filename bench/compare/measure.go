@@ -24,7 +24,9 @@ type bench[T float32 | tutti.BFloat16] struct {
 	comm     *tutti.Comm
 	op       string
 	from     func(float32) T
+	n        int // elements in the larger buffer, or in a message
 	part     int // elements in one rank's part of the larger buffer
+	group    int // exchanges of messages in one iteration
 	src, dst []T
 	limit    time.Duration // the time for one size; 0 means no limit
 	run      func(ctx context.Context) error
@@ -36,12 +38,12 @@ type bench[T float32 | tutti.BFloat16] struct {
 func measure[T float32 | tutti.BFloat16](ctx context.Context, comm *tutti.Comm, job rankJob, bytes int, from func(float32) T) (err error) {
 	var zero T
 	n, ranks := bytes/int(unsafe.Sizeof(zero)), comm.Size()
-	b := &bench[T]{comm: comm, op: job.Op, from: from, part: (n + ranks - 1) / ranks}
+	b := &bench[T]{comm: comm, op: job.Op, from: from, n: n, part: (n + ranks - 1) / ranks, group: groupOf(bytes)}
 	switch job.Op {
 	case "allgather", "reducescatter", "alltoall":
-		n = b.part * ranks
+		b.n = b.part * ranks
 	}
-	free, err := b.prepare(ctx, n, job.Alloc)
+	free, err := b.prepare(ctx, job.Alloc)
 	if err != nil {
 		return err
 	}
@@ -61,7 +63,7 @@ func measure[T float32 | tutti.BFloat16](ctx context.Context, comm *tutti.Comm, 
 		iters, b.limit = job.Iters, 0
 	}
 	timed := b.untilAllDone
-	if job.Op == "allreduce" {
+	if b.waitsForPeers() {
 		timed = b.backToBack
 	}
 	all, err := timed(ctx, iters)
@@ -77,19 +79,26 @@ func measure[T float32 | tutti.BFloat16](ctx context.Context, comm *tutti.Comm, 
 	return b.check(ctx)
 }
 
+// waitsForPeers reports whether no rank can run ahead of the ranks that it exchanges data with.
+func (b *bench[T]) waitsForPeers() bool { return b.op == "allreduce" || isMessage(b.op) }
+
 // prepare makes the buffers and the call, and returns how to free them. After an error nothing is
 // left to free.
-func (b *bench[T]) prepare(ctx context.Context, n int, alloc bool) (free func() error, err error) {
-	if !alloc || n == 0 {
-		b.src, b.dst = make([]T, n), make([]T, n)
+func (b *bench[T]) prepare(ctx context.Context, alloc bool) (free func() error, err error) {
+	from, to := b.n, b.n
+	if b.op == "rate" {
+		from, to = windowSizes(b.n)
+	}
+	if !alloc || b.n == 0 {
+		b.src, b.dst = make([]T, from), make([]T, to)
 		b.run = b.operation(tutti.Of(b.src), tutti.Of(b.dst))
 		return func() error { return nil }, nil
 	}
-	src, err := tutti.Alloc[T](ctx, b.comm, n)
+	src, err := tutti.Alloc[T](ctx, b.comm, from)
 	if err != nil {
 		return nil, err
 	}
-	dst, err := tutti.Alloc[T](ctx, b.comm, n)
+	dst, err := tutti.Alloc[T](ctx, b.comm, to)
 	if err != nil {
 		return nil, errors.Join(err, src.Free())
 	}
@@ -117,6 +126,12 @@ func (b *bench[T]) operation(src, dst tutti.Buffer) func(ctx context.Context) er
 			dst = tutti.Buffer{}
 		}
 		return func(ctx context.Context) error { return c.Reduce(ctx, dst, src, tutti.Sum, 0) }
+	case "sendrecv":
+		return b.sendRecv(src, dst)
+	case "pingpong":
+		return b.pingPong(src, dst)
+	case "rate":
+		return b.window(src, dst)
 	default:
 		return c.Barrier
 	}
@@ -143,6 +158,10 @@ func (b *bench[T]) expect(i int) float32 {
 		return b.sum(mine + i)
 	case "alltoall":
 		return value(mine+i%b.part, i/b.part)
+	case "sendrecv", "pingpong":
+		return value(i, b.peer())
+	case "rate":
+		return value(i%b.n+i/b.n*windowSpacing, b.peer())
 	default:
 		return b.sum(i)
 	}
@@ -153,7 +172,10 @@ func (b *bench[T]) expect(i int) float32 {
 func (b *bench[T]) check(ctx context.Context) error {
 	rank := b.comm.Rank()
 	for i := range b.src {
-		b.src[i], b.dst[i] = b.from(value(i, rank)), b.from(-1)
+		b.src[i] = b.from(value(i, rank))
+	}
+	for i := range b.dst {
+		b.dst[i] = b.from(-1)
 		if b.op == "allreduce" || b.op == "broadcast" {
 			b.dst[i] = b.src[i]
 		}
@@ -165,7 +187,7 @@ func (b *bench[T]) check(ctx context.Context) error {
 	switch {
 	case b.op == "reducescatter":
 		results = b.dst[:b.part]
-	case b.op == "reduce" && rank != 0:
+	case b.op == "reduce" && rank != 0, b.op == "rate" && b.sends():
 		results = nil
 	}
 	for i, got := range results {
@@ -186,7 +208,7 @@ func (b *bench[T]) calibrate(ctx context.Context, budget time.Duration) (int, er
 		batch := 1 << k
 		start := time.Now()
 		for range batch {
-			if b.op != "allreduce" {
+			if !b.waitsForPeers() {
 				if err := b.comm.Barrier(ctx); err != nil {
 					return 0, err
 				}
@@ -225,7 +247,8 @@ func (b *bench[T]) overBudget(ctx context.Context, start time.Time) (bool, error
 }
 
 // backToBack times each iteration from return to return, on every rank, and returns the samples of
-// all ranks. overBudget ends the loop early, after the same iteration on all ranks.
+// all ranks, or for messages one sample of all pairs. overBudget ends the loop early, after the same
+// iteration on all ranks.
 func (b *bench[T]) backToBack(ctx context.Context, iters int) ([]sample, error) {
 	times := make([]int64, iters)
 	if err := b.comm.Barrier(ctx); err != nil {
@@ -246,12 +269,15 @@ func (b *bench[T]) backToBack(ctx context.Context, iters int) ([]sample, error) 
 			return nil, err
 		}
 	}
-	mine := summary(times[:done], last)
+	mine := summary(times[:done], last).divided(b.messages())
 	numbers := []float64{mine.p50, mine.p99, mine.p999, mine.min, mine.perSecond}
-	everybody, err := tutti.GatherSlices(ctx, b.comm, numbers)
+	everybody, err := tutti.AllGatherSlices(ctx, b.comm, numbers)
 	all := make([]sample, 0, len(everybody))
 	for r, s := range everybody {
 		all = append(all, sample{rank: r, iters: done, p50: s[0], p99: s[1], p999: s[2], min: s[3], perSecond: s[4]})
+	}
+	if err == nil && isMessage(b.op) {
+		all = []sample{combinePairs(b.op, all)}
 	}
 	return all, err
 }

@@ -36,11 +36,7 @@ func findPeers(ctx context.Context, o options, dir string, log io.Writer) []peer
 			p = gloo{driver: driver, dir: dir}
 			err = build(ctx, driver, ".cc", peers.Gloo, "g++", "-std=c++17", "-lgloo", "-lpthread")
 		default:
-			p = mpi{flavour: name, driver: driver}
-			err = build(ctx, driver, ".c", peers.MPI, "mpicc."+name)
-			if err == nil {
-				_, err = exec.LookPath("mpirun." + name)
-			}
+			p, err = buildMPI(ctx, name, driver, peers.MPI)
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -85,8 +81,30 @@ func driverArgs(o options) []string {
 // oversubscribed reports whether ranks have to share cores.
 func oversubscribed(o options) bool { return o.ranks > runtime.NumCPU() }
 
-// An mpi is Open MPI or MPICH, under the names that Debian gives their tools.
-type mpi struct{ flavour, driver string }
+// An mpi is Open MPI or MPICH.
+type mpi struct{ flavour, launcher, driver string }
+
+// buildMPI compiles a program for Open MPI or MPICH by the tools that Debian names mpicc.openmpi and
+// mpirun.openmpi (mpich). Without them it takes mpicc and mpirun, if they are of that library.
+func buildMPI(ctx context.Context, flavour, driver, text string) (mpi, error) {
+	m := mpi{flavour: flavour, launcher: "mpirun." + flavour, driver: driver}
+	compiler := "mpicc." + flavour
+	_, err := exec.LookPath(m.launcher)
+	if _, missing := exec.LookPath(compiler); err != nil || missing != nil {
+		m.launcher, compiler = "mpirun", "mpicc"
+		version, err := child(ctx, nil, m.launcher, "--version").CombinedOutput()
+		if err != nil {
+			return m, fmt.Errorf("neither mpicc.%s nor mpicc with mpirun: %w", flavour, err)
+		}
+		if !strings.Contains(string(version), versionMarks[flavour]) {
+			return m, fmt.Errorf("no mpicc.%s, and mpirun is of another library", flavour)
+		}
+	}
+	return m, build(ctx, driver, ".c", text, compiler)
+}
+
+// versionMarks are texts that only this library's mpirun --version prints.
+var versionMarks = map[string]string{"openmpi": "open-mpi.org", "mpich": "HYDRA"}
 
 func (m mpi) name() string { return m.flavour }
 
@@ -122,7 +140,7 @@ func (m mpi) command(ctx context.Context, o options, transport string) *exec.Cmd
 		env = append(env, "MPIR_CVAR_POLLS_BEFORE_YIELD=1")
 	}
 	args = append(args, m.driver)
-	return child(ctx, env, "mpirun."+m.flavour, append(args, driverArgs(o)...)...)
+	return child(ctx, env, m.launcher, append(args, driverArgs(o)...)...)
 }
 
 // run runs the driver once and returns the samples that its rank 0 printed. If ctx is cancelled,

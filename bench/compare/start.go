@@ -163,11 +163,7 @@ func starters(ctx context.Context, dir, tutti string, log io.Writer) ([]*starter
 		return []*exec.Cmd{child(ctx, []string{startEnv + "=1"}, tutti, "run", "-n", strconv.Itoa(ranks), "--", self)}
 	}}}
 	for _, name := range []string{"openmpi", "mpich"} {
-		m := mpi{flavour: name, driver: filepath.Join(dir, name)}
-		err := build(ctx, m.driver, ".c", peers.Start, "mpicc."+name)
-		if err == nil {
-			_, err = exec.LookPath("mpirun." + name)
-		}
+		m, err := buildMPI(ctx, name, filepath.Join(dir, name), peers.Start)
 		if err != nil {
 			fmt.Fprintf(log, "%s: missing, %v\n", name, err)
 			continue

@@ -7,9 +7,10 @@ import (
 	"text/tabwriter"
 )
 
-// A rankRow is one rank's results for one size: medians over the rounds. Operations
-// that are timed until all ranks are done have only rank 0.
+// A rankRow is one rank's results for one size: medians over the rounds. Messages,
+// and operations that are timed until all ranks are done, have only rank 0.
 type rankRow struct {
+	Op        string   `json:"op"`
 	System    string   `json:"system"`
 	Bytes     int      `json:"bytes"`
 	Ranks     int      `json:"ranks"`
@@ -30,7 +31,7 @@ func printStats(out io.Writer, o options, transport string, got results) error {
 			for rank := range o.ranks {
 				pick := func(of func(sample) float64) *float64 { return rounded(got.median(system, bytes, rank, of)) }
 				r := rankRow{
-					System: system, Bytes: bytes, Ranks: o.ranks, Transport: transport, Rank: rank,
+					Op: o.op, System: system, Bytes: bytes, Ranks: o.ranks, Transport: transport, Rank: rank,
 					P50:       pick(func(s sample) float64 { return s.p50 }),
 					P99:       pick(func(s sample) float64 { return s.p99 }),
 					P999:      pick(func(s sample) float64 { return s.p999 }),

@@ -11,6 +11,7 @@ import (
 // A row is one size on one transport. Times are in microseconds; null means not
 // measured.
 type row struct {
+	Op        string   `json:"op"`
 	Bytes     int      `json:"bytes"`
 	Ranks     int      `json:"ranks"`
 	Transport string   `json:"transport"`
@@ -34,7 +35,7 @@ func rows(o options, transport string, got results) []row {
 		pick := func(s sample) float64 { return s.p50 }
 		p50 := func(system string) *float64 { return rounded(got.median(system, bytes, 0, pick)) }
 		r := row{
-			Bytes: bytes, Ranks: o.ranks, Transport: transport, DType: o.dtype,
+			Op: o.op, Bytes: bytes, Ranks: o.ranks, Transport: transport, DType: o.dtype,
 			Tutti: p50("tutti"), OpenMPI: p50("openmpi"), MPICH: p50("mpich"), Gloo: p50("gloo"),
 			Other: p50("other"),
 		}
@@ -62,12 +63,12 @@ func rows(o options, transport string, got results) []row {
 	return all
 }
 
-// rounded rounds to three decimal places, which is a nanosecond.
+// rounded rounds to five decimal places: a time per message may be few nanoseconds.
 func rounded(x *float64) *float64 {
 	if x == nil {
 		return nil
 	}
-	y := math.Round(*x*1e3) / 1e3
+	y := math.Round(*x*1e5) / 1e5
 	return &y
 }
 
@@ -100,7 +101,7 @@ func printTable(out io.Writer, o options, transport string, all []row) error {
 	return w.Flush()
 }
 
-// cell formats three significant digits, or a dash.
+// cell formats two or three significant digits, or a dash.
 func cell(x *float64) string {
 	switch {
 	case x == nil:
@@ -109,6 +110,8 @@ func cell(x *float64) string {
 		return fmt.Sprintf("%.0f", *x)
 	case *x >= 10:
 		return fmt.Sprintf("%.1f", *x)
+	case *x < 0.1:
+		return fmt.Sprintf("%.4f", *x)
 	}
 	return fmt.Sprintf("%.2f", *x)
 }

@@ -84,7 +84,11 @@ func message(kind func(m *memory, n int) (tutti.Buffer, int)) func(context.Conte
 			buf, tag := kind(m, n)
 			return c.Send(ctx, (who+1)%c.Size(), buf, tag)
 		case (who + 1) % c.Size():
-			return c.Recv(ctx, who, m.f(0, n), 1)
+			w, err := c.Batch().Recv(who, m.f(0, n), 1).Start(ctx)
+			if err != nil {
+				return err
+			}
+			return w.Wait(context.Background())
 		}
 		return nil
 	}

@@ -1,6 +1,6 @@
 //go:build ignore
 
-// One rank of an MPI job that times a collective; see peers.go.
+// One rank of an MPI job that times a collective or messages; see peers.go.
 // The line above keeps the Go tool from compiling this file.
 
 #include <mpi.h>
@@ -16,14 +16,18 @@
 
 // bench/compare/measure.go and gloo.cc have copies.
 enum { MIN_ITERS = 5, MAX_ITERS = 100000 };
+// bench/compare/messages.go has copies.
+enum { WINDOW = 64, SPACING = 16, SMALL_MESSAGE = 4096, GROUP = 16, TAG = 100, ACK_TAG = 101 };
 
-enum op { ALLREDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, REDUCE, BARRIER, OPS };
-static const char *names[OPS] = {
-    "allreduce", "broadcast", "allgather", "reducescatter", "alltoall", "reduce", "barrier"};
+enum op { ALLREDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, REDUCE, BARRIER, SENDRECV, PINGPONG, RATE, OPS };
+static const char *names[OPS] = {"allreduce", "broadcast", "allgather", "reducescatter", "alltoall",
+                                 "reduce",    "barrier",   "sendrecv",  "pingpong",      "rate"};
 
 static enum op op;
 static int rank, ranks;
-static int n, part;  // elements in the larger buffer, and in one rank's part of it
+static int n, part;  // elements in the larger buffer or a message, and in one rank's part of the buffer
+static int from_n, to_n;  // elements in src and in dst
+static int peer, group;   // of messages: the other rank of the pair, and how many exchanges are one iteration
 static float *src, *dst;
 static int64_t limit_ns;  // the time for one size
 
@@ -38,6 +42,39 @@ static void die(const char *what) {
   MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
+static int is_message(void) { return op == SENDRECV || op == PINGPONG || op == RATE; }
+
+// waits_for_peers reports whether no rank can run ahead of the ranks that it exchanges data with.
+static int waits_for_peers(void) { return op == ALLREDUCE || is_message(); }
+
+static void ping_pong(void) {
+  MPI_Comm w = MPI_COMM_WORLD;
+  if (rank % 2 == 0) {
+    MPI_Send(src, n, MPI_FLOAT, peer, TAG, w);
+    MPI_Recv(dst, n, MPI_FLOAT, peer, TAG, w, MPI_STATUS_IGNORE);
+  } else {
+    MPI_Recv(dst, n, MPI_FLOAT, peer, TAG, w, MPI_STATUS_IGNORE);
+    MPI_Send(src, n, MPI_FLOAT, peer, TAG, w);
+  }
+}
+
+// send_window sends WINDOW messages to the odd rank and waits for its acknowledgement.
+// Message j begins SPACING elements behind message j-1, so the receiver can tell them apart.
+static void send_window(void) {
+  MPI_Request all[WINDOW];
+  int ack = 0, sends = rank % 2 == 0;
+  for (int j = 0; j < WINDOW; j++)
+    if (sends)
+      MPI_Isend(src + j * SPACING, n, MPI_FLOAT, peer, TAG, MPI_COMM_WORLD, &all[j]);
+    else
+      MPI_Irecv(dst + (size_t)j * n, n, MPI_FLOAT, peer, TAG, MPI_COMM_WORLD, &all[j]);
+  MPI_Waitall(WINDOW, all, MPI_STATUSES_IGNORE);
+  if (sends)
+    MPI_Recv(&ack, 1, MPI_INT, peer, ACK_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  else
+    MPI_Send(&ack, 1, MPI_INT, peer, ACK_TAG, MPI_COMM_WORLD);
+}
+
 static void run(void) {
   MPI_Comm w = MPI_COMM_WORLD;
   switch (op) {
@@ -47,6 +84,14 @@ static void run(void) {
     case REDUCESCATTER: MPI_Reduce_scatter_block(src, dst, part, MPI_FLOAT, MPI_SUM, w); break;
     case ALLTOALL: MPI_Alltoall(src, part, MPI_FLOAT, dst, part, MPI_FLOAT, w); break;
     case REDUCE: MPI_Reduce(src, dst, n, MPI_FLOAT, MPI_SUM, 0, w); break;
+    case SENDRECV:
+      for (int i = 0; i < group; i++)
+        MPI_Sendrecv(src, n, MPI_FLOAT, peer, TAG, dst, n, MPI_FLOAT, peer, TAG, w, MPI_STATUS_IGNORE);
+      break;
+    case PINGPONG:
+      for (int i = 0; i < group; i++) ping_pong();
+      break;
+    case RATE: send_window(); break;
     default: MPI_Barrier(w);
   }
 }
@@ -62,19 +107,20 @@ static float expect(int i) {
     case ALLGATHER: return value(i % part, i / part);
     case REDUCESCATTER: return sum(rank * part + i);
     case ALLTOALL: return value(rank * part + i % part, i / part);
+    case SENDRECV:
+    case PINGPONG: return value(i, peer);
+    case RATE: return value(i % n + i / n * SPACING, peer);
     default: return sum(i);
   }
 }
 
 // check runs the operation on known values.
 static void check(void) {
-  for (int i = 0; i < n; i++) {
-    src[i] = value(i, rank);
-    dst[i] = op == ALLREDUCE || op == BROADCAST ? value(i, rank) : -1;
-  }
+  for (int i = 0; i < from_n; i++) src[i] = value(i, rank);
+  for (int i = 0; i < to_n; i++) dst[i] = op == ALLREDUCE || op == BROADCAST ? value(i, rank) : -1;
   run();
-  int results = op == REDUCESCATTER ? part : n;
-  if (op == BARRIER || (op == REDUCE && rank != 0)) results = 0;
+  int results = op == REDUCESCATTER ? part : to_n;
+  if (op == BARRIER || (op == REDUCE && rank != 0) || (op == RATE && rank % 2 == 0)) results = 0;
   for (int i = 0; i < results; i++)
     if (dst[i] != expect(i)) die("wrong result");
 }
@@ -92,7 +138,7 @@ static int calibrate(double budget_us) {
   for (int64_t batch = 1, k = 0;; batch *= 2, k++) {
     int64_t start = now();
     for (int64_t i = 0; i < batch; i++) {
-      if (op != ALLREDUCE) MPI_Barrier(MPI_COMM_WORLD);
+      if (!waits_for_peers()) MPI_Barrier(MPI_COMM_WORLD);
       run();
     }
     double us = (double)(now() - start) / 1e3, fit = 0;
@@ -117,16 +163,27 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// report prints the results of each rank; with alone, of rank 0 only.
+// combine_pairs replaces the numbers of rank 0 by those of all pairs, each measured by its
+// even rank: the mean of the times, divided by the pairs for RATE, and the sum of the rates.
+static void combine_pairs(double *all) {
+  double pairs = ranks / 2, sum[5] = {0};
+  for (int r = 0; r < ranks; r += 2)
+    for (int k = 0; k < 5; k++) sum[k] += all[5 * r + k];
+  for (int k = 0; k < 5; k++) all[k] = k == 4 ? sum[k] : sum[k] / pairs / (op == RATE ? pairs : 1);
+}
+
+// report prints the results of each rank; with alone, of rank 0 only; of messages, of all pairs.
 static void report(long bytes, int64_t *t, int iters, int64_t elapsed, int alone) {
   qsort(t, iters, sizeof *t, ascending);
-  double mine[5] = {t[iters / 2] / 1e3, t[(int64_t)iters * 99 / 100] / 1e3,
-                    t[(int64_t)iters * 999 / 1000] / 1e3, t[0] / 1e3, iters * 1e9 / elapsed};
+  double each = op == SENDRECV ? group : op == PINGPONG ? 2 * group : op == RATE ? WINDOW : 1, us = 1e3 * each;
+  double mine[5] = {t[iters / 2] / us, t[(int64_t)iters * 99 / 100] / us,
+                    t[(int64_t)iters * 999 / 1000] / us, t[0] / us, iters * each * 1e9 / elapsed};
   double *all = malloc(ranks * sizeof mine);
   MPI_Gather(mine, 5, MPI_DOUBLE, all, 5, MPI_DOUBLE, 0, MPI_COMM_WORLD);
-  for (int r = 0; rank == 0 && r < (alone ? 1 : ranks); r++) {
+  if (rank == 0 && is_message()) combine_pairs(all);
+  for (int r = 0; rank == 0 && r < (alone || is_message() ? 1 : ranks); r++) {
     double *s = all + 5 * r;
-    printf("R %ld %d %d %.3f %.3f %.3f %.3f %.1f\n", bytes, r, iters, s[0], s[1], s[2], s[3], s[4]);
+    printf("R %ld %d %d %.5f %.5f %.5f %.5f %.1f\n", bytes, r, iters, s[0], s[1], s[2], s[3], s[4]);
     fflush(stdout);
   }
   free(all);
@@ -175,17 +232,24 @@ static void until_all_done(long bytes, int iters) {
 
 static void measure(long bytes, double budget_us, int iters) {
   part = (int)((bytes / 4 + ranks - 1) / ranks);
-  n = op == ALLREDUCE || op == BROADCAST || op == REDUCE ? (int)(bytes / 4) : part * ranks;
-  src = aligned_alloc(4096, ((size_t)n * 4 + 4096) & ~(size_t)4095);
-  dst = aligned_alloc(4096, ((size_t)n * 4 + 4096) & ~(size_t)4095);
+  n = op == ALLREDUCE || op == BROADCAST || op == REDUCE || is_message() ? (int)(bytes / 4) : part * ranks;
+  from_n = to_n = n;
+  if (op == RATE) {
+    from_n += (WINDOW - 1) * SPACING;
+    to_n *= WINDOW;
+  }
+  peer = rank ^ 1;
+  group = bytes <= SMALL_MESSAGE ? GROUP : 1;
+  src = aligned_alloc(4096, ((size_t)from_n * 4 + 4096) & ~(size_t)4095);
+  dst = aligned_alloc(4096, ((size_t)to_n * 4 + 4096) & ~(size_t)4095);
   if (!src || !dst) die("out of memory");
   check();
-  memset(src, 0, (size_t)n * 4);
-  memset(dst, 0, (size_t)n * 4);
+  memset(src, 0, (size_t)from_n * 4);
+  memset(dst, 0, (size_t)to_n * 4);
   int fit = calibrate(budget_us);
   limit_ns = iters == 0 ? (int64_t)(budget_us * 1e3) : INT64_MAX / 2;
   if (iters == 0) iters = fit;
-  if (op == ALLREDUCE)
+  if (waits_for_peers())
     back_to_back(bytes, iters);
   else
     until_all_done(bytes, iters);
@@ -233,6 +297,7 @@ int main(int argc, char **argv) {
   if (argc != 5) die("arguments: operation sizes budget_us iterations");
   while (op < OPS && strcmp(argv[1], names[op]) != 0) op++;
   if (op == OPS) die("no such operation");
+  if (is_message() && ranks % 2) die("an odd number of ranks has no pairs");
   if (rank == 0) about();
   for (char *s = strtok(argv[2], ","); s; s = strtok(NULL, ","))
     measure(atol(s), atof(argv[3]), atoi(argv[4]));

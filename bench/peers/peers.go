@@ -1,6 +1,6 @@
-// Package peers holds the drivers that measure other libraries' collectives, as
-// source text. bench/compare compiles those for which the machine has compilers and
-// libraries. They use the libraries' public interfaces.
+// Package peers holds the drivers that measure other libraries' collectives and
+// messages, as source text. bench/compare compiles those for which the machine has
+// compilers and libraries. They use the libraries' public interfaces.
 //
 // All drivers, and tutti's own rank in bench/compare, measure in the same way. For
 // each size they run the operation on known values and check every element. They
@@ -8,12 +8,18 @@
 // into the budget. They time each iteration on every rank, and check once more.
 //
 // AllReduce runs back to back, in place. An iteration lasts on each rank from one
-// return to the next. In other operations, a rank that waits for no other could run
-// ahead. Each iteration therefore begins with a barrier that is not timed. It lasts
-// from the moment when the last rank has left that barrier to the moment when the
-// last rank has returned. All processes of a host share CLOCK_MONOTONIC.
+// return to the next.
 //
-// Rank 0 prints one line for each size and rank:
+// Messages run back to back too, between the ranks r and r^1 of each pair. An
+// iteration of small messages is 16 exchanges, because reading the clock would be a
+// tenth of one. The even ranks' results are combined into one for all pairs.
+//
+// In other operations, a rank that waits for no other could run ahead. Each iteration
+// therefore begins with a barrier that is not timed. It lasts from the moment when the
+// last rank has left that barrier to the moment when the last rank has returned. All
+// processes of a host share CLOCK_MONOTONIC.
+//
+// Rank 0 prints one line for each size and rank, or for each size:
 //
 //	R bytes rank iterations p50 p99 p99.9 min per_second
 //

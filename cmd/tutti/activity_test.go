@@ -110,7 +110,7 @@ func waiting(f func(ctx context.Context, c *tutti.Comm) error) func(isRank1 bool
 		here := tutti.Of([]byte{0})
 		if isRank1 {
 			for _, r := range []int{0, 2} {
-				if err := c.Recv(ctx, r, here, 1); err != nil {
+				if _, err := c.Recv(ctx, r, here, 1); err != nil {
 					return err
 				}
 			}

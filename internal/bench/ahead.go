@@ -55,7 +55,7 @@ func (r *runner) window(ctx context.Context, s *spec, each time.Duration, all []
 // windowSize returns the number of operations in a window. The slowest rank
 // determines it.
 func (r *runner) windowSize(ctx context.Context, each time.Duration, least, most int) (int, error) {
-	longest, err := tutti.ReduceValue(ctx, r.comm, int64(each), tutti.Max)
+	longest, err := tutti.AllReduceValue(ctx, r.comm, int64(each), tutti.Max)
 	return min(max(int(int64(r.plan.Budget/(2*blocks))/max(longest, 1)), least), most), err
 }
 

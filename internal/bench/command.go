@@ -327,7 +327,7 @@ func (c *Command) agreeOnEngine(ctx context.Context, mine string) (string, error
 	if mine == NCCL {
 		has = 1
 	}
-	all, err := tutti.ReduceValue(ctx, comm, has, tutti.Min)
+	all, err := tutti.AllReduceValue(ctx, comm, has, tutti.Min)
 	if err == nil {
 		err = comm.Close()
 	}

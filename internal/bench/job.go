@@ -87,7 +87,7 @@ func (r *runner) gatherStart(ctx context.Context, points int) (*Start, error) {
 	if r.gpu != nil {
 		name += " " + r.gpu.Description()
 	}
-	names, err := tutti.GatherSlices(ctx, c, []byte(name))
+	names, err := tutti.AllGatherSlices(ctx, c, []byte(name))
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (r *runner) placements(ctx context.Context) ([]placement, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := tutti.GatherSlices(ctx, r.comm, mine)
+	all, err := tutti.AllGatherSlices(ctx, r.comm, mine)
 	if err != nil {
 		return nil, err
 	}

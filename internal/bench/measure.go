@@ -237,7 +237,7 @@ func (r *runner) collect(ctx context.Context, s *spec, p *Point, w *Wrong) error
 			return err
 		}
 	}
-	all, err := tutti.GatherSlices(ctx, r.comm, mine)
+	all, err := tutti.AllGatherSlices(ctx, r.comm, mine)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (r *runner) pairs(ctx context.Context, start *Start) ([]string, error) {
 	if start.ranksOnHost() > start.Cores {
 		full = 1
 	}
-	full, err := tutti.ReduceValue(ctx, r.comm, full, tutti.Max)
+	full, err := tutti.AllReduceValue(ctx, r.comm, full, tutti.Max)
 	if err != nil {
 		return nil, err
 	}

@@ -8,12 +8,12 @@ func ABI() string {
 	return abi.Text("engine",
 		"sig", abi.Struct[Fingerprint](), "verbs", verbTable, "group", uint8(Group), "operators", opTable, "name", hashName("tutti"), "hash", uint64(HashStart.Word(hashPrime)),
 		"farewell", abi.Struct[ExitReason](), "exitReasonHead", exitReasonHead, "mostLost", mostLost, "travelKinds", KindNames(),
-		"farewellFacts", []int{factEnd, factLoss, factLimit, factTag, factWait, factSide, factRanks, factUnheard, factBehind, factRelay, factDevice, factCause, factText, factLast},
-		"facts", abi.Struct[Facts](), "side", abi.Struct[Side](), "failure", abi.Struct[failureJSON](),
+		"farewellFacts", []int{factEnd, factLoss, factLimit, factTag, factWait, factSide, factRanks, factUnheard, factBehind, factRelay, factDevice, factCause, factText, factLast, factWaits},
+		"facts", abi.Struct[Facts](), "side", abi.Struct[Side](), "messageWait", abi.Struct[MessageWait](), "failure", abi.Struct[failureJSON](),
 		"events", []Event{
 			Described, CallsDiffer, StepsDiffer, AlgorithmsDiffer, CountsDiffer, SegmentsDiffer, MessagesDiffer, MemoryFreed, OutOfBounds,
 			RanksLost, LostElsewhere, LeftElsewhere, LostWhileForming, ParentFailed, FormingFailed, SharingFailed,
-			LimitPassed, DeadlinePassed, Cancelled, TransferDamaged, ResultDiffers, ResultsDiffer,
+			LimitPassed, DeadlinePassed, Cancelled, WaitCycle, TransferDamaged, ResultDiffers, ResultsDiffer,
 			TransportFailed, DeviceFailed, DeviceUnfit, AbortCalled, OpCalled, numEvents,
 		},
 		"phases", []Phase{

@@ -36,7 +36,10 @@ func (c *Call) usual() bool {
 
 // Check checks this rank's arguments of a message.
 func (m *Message) Check(rank, size int) error {
-	if m.Peer < 0 || m.Peer >= size {
+	if (m.Peer < 0 || m.Peer >= size) && !(m.Peer == AnyRank && m.Flexible) {
+		if m.Peer == AnyRank && !m.Send {
+			return invalid("AnyRank is for Recv and RecvSlice; name the sender here")
+		}
 		return invalid("rank %d is not one of the %d ranks", m.Peer, size)
 	}
 	if m.Tag < 0 {

@@ -33,7 +33,8 @@ type Engine interface {
 	// with one tag are matched in the order in which they were posted.
 	Post(m *Message)
 	// Finish waits until a posted message has been delivered. It may be
-	// called by one goroutine per message. An error is always a *Failure.
+	// called by one goroutine per message. An error is a *Failure, or an
+	// *Unreceived if the group is healthy.
 	Finish(ctx context.Context, m *Message) error
 
 	// Sub returns this rank's engine of a new group that consists of the given

@@ -50,6 +50,7 @@ const (
 	factCause
 	factText
 	factLast
+	factWaits
 )
 
 // maxOpBytes is the maximum length of an operation's name in an ExitReason, in bytes.
@@ -191,6 +192,9 @@ func (f *Failure) packFacts(room int) []byte {
 		}
 		p.add(factWait, packRanks(fact, w.Ranks))
 	}
+	if f.Total > 0 {
+		p.add(factWaits, packWaits(f.Total, f.Waits[:min(len(f.Waits), 4)]))
+	}
 	for i := range f.Sides {
 		// The sides share the remaining bytes equally.
 		p.addSide(factSide, &f.Sides[i], (p.room-len(p.to))/(len(f.Sides)-i))
@@ -238,6 +242,22 @@ func packRanks(b []byte, list []int) []byte {
 	b = binary.AppendUvarint(b, uint64(len(list)))
 	for _, r := range list {
 		b = binary.AppendUvarint(b, uint64(r))
+	}
+	return b
+}
+
+// packWaits encodes the total number of ranks in a cycle, and their first waits.
+func packWaits(total int, waits []MessageWait) []byte {
+	b := binary.AppendUvarint(nil, uint64(total))
+	for _, w := range waits {
+		send := byte(0)
+		if w.Send {
+			send = 1
+		}
+		b = append(b, send)
+		b = binary.AppendUvarint(b, uint64(w.Rank))
+		b = binary.AppendUvarint(b, uint64(w.Peer))
+		b = binary.AppendVarint(b, int64(w.Tag))
 	}
 	return b
 }
@@ -409,6 +429,11 @@ func (f *Failure) unpackFact(name byte, u *unpacker) {
 		f.Text = u.text(len(u.from))
 	case factLast:
 		w.Last = append(w.Last, u.side())
+	case factWaits:
+		f.Total = u.rank()
+		for len(u.from) > 0 && !u.bad {
+			f.Waits = append(f.Waits, MessageWait{Send: u.octet() != 0, Rank: u.rank(), Peer: u.rank(), Tag: int(u.varint())})
+		}
 	}
 }
 

@@ -17,6 +17,10 @@ type Facts struct {
 	Limit time.Duration `json:"limit,omitempty"`
 	// Wait is what the rank waited for when its operation was interrupted.
 	Wait Wait `json:"wait,omitzero"`
+	// Waits are messages that ranks wait for in a cycle, Total is the number of these ranks, which
+	// may be more than Waits holds.
+	Waits []MessageWait `json:"waits,omitempty"`
+	Total int           `json:"total,omitempty"`
 	// Device is the device that has failed.
 	Device string `json:"device,omitempty"`
 	// Cause is the failure of another group that made this group fail. Its ranks are numbers of
@@ -55,6 +59,8 @@ const (
 	DeadlinePassed // the context's deadline passed
 	Cancelled      // the context was cancelled, for the cause in Text
 
+	WaitCycle // ranks have waited for each other's messages for Limit, as in Waits
+
 	TransferDamaged // data from Sides[0] at the address in Text arrived at Sides[1] with a wrong checksum
 	ResultDiffers   // the results of Ranks differ from the result of most ranks
 	ResultsDiffer   // the results of Ranks differ, and no result has a majority
@@ -75,6 +81,14 @@ type Side struct {
 	N         int64    `json:"n,omitempty"`         // elements or bytes
 	Step      uint64   `json:"step,omitempty"`      // the number of the call
 	Algorithm string   `json:"algorithm,omitempty"` // that the rank uses for the call
+}
+
+// A MessageWait says that a rank waits for a peer to take or to send a message.
+type MessageWait struct {
+	Rank int  `json:"rank"`
+	Peer int  `json:"peer"`
+	Tag  int  `json:"tag,omitempty"`
+	Send bool `json:"send,omitempty"` // Rank waits to send
 }
 
 // A Loss is the way in which a rank was lost. An unknown value is its own text.
@@ -170,6 +184,10 @@ func (f *Facts) Renumber(ranks []int) Facts {
 	}
 	n := *f
 	n.Sides, n.Ranks = sides(f.Sides), numbers(f.Ranks)
+	n.Waits = slices.Clone(f.Waits)
+	for i := range n.Waits {
+		n.Waits[i].Rank, n.Waits[i].Peer = number(n.Waits[i].Rank), number(n.Waits[i].Peer)
+	}
 	w := &n.Wait
 	w.Ranks, w.Last, w.Unheard = numbers(w.Ranks), sides(w.Last), numbers(w.Unheard)
 	w.Behind, w.Beyond = numbers(w.Behind), numbers(w.Beyond)

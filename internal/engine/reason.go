@@ -83,6 +83,8 @@ func (f *Failure) what(causes int) string {
 			text += " (" + f.Text + ")"
 		}
 		return text + f.waiting()
+	case WaitCycle:
+		return f.cycleText()
 	case TransferDamaged:
 		from := ""
 		if f.Text != "" {
@@ -131,6 +133,8 @@ func (f *Failure) advice() string {
 			return "call Shrink to continue without it"
 		}
 		return "call Shrink to continue without them"
+	case WaitCycle:
+		return "where ranks exchange messages, use SendRecv or a Batch"
 	case TransferDamaged:
 		return "look at the network between them and at the memory of their hosts"
 	case ResultDiffers, ResultsDiffer:
@@ -159,6 +163,27 @@ func (f *Failure) because(causes int) string {
 		return ": " + f.Text
 	}
 	return ""
+}
+
+// cycleText returns which ranks wait for each other, and how.
+func (f *Failure) cycleText() string {
+	var list []string
+	for _, w := range f.Waits {
+		does := "to receive from"
+		if w.Send {
+			does = "to send to"
+		}
+		text := fmt.Sprintf("rank %d waits %s rank %d", w.Rank, does, w.Peer)
+		if w.Tag >= 0 { // other tags are not the user's
+			text += fmt.Sprintf(" with tag %d", w.Tag)
+		}
+		list = append(list, text)
+	}
+	text := strings.Join(list, ", ")
+	if more := f.Total - len(f.Waits); more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return fmt.Sprintf("for %v ranks have waited for each other: %s", f.Limit, text)
 }
 
 // lossText returns which ranks were lost, and how.
@@ -246,6 +271,9 @@ func (w *Wait) phaseText(f *Failure) string {
 		does, did := "send to", "sends"
 		if w.Phase == Sending {
 			does, did = "receive from", "receives"
+		}
+		if len(w.Ranks) == 0 {
+			return fmt.Sprintf(": no rank sent to rank %d with tag %d", f.Rank, f.Tag)
 		}
 		text := fmt.Sprintf(": %s did not %s rank %d with tag %d", Ranks(w.Ranks), does, f.Rank, f.Tag)
 		if w.OtherTag != nil {

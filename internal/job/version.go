@@ -14,6 +14,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/hier"
 	"github.com/tutti-go/tutti/internal/engine/network"
+	"github.com/tutti-go/tutti/internal/engine/p2p"
 	"github.com/tutti-go/tutti/internal/engine/shm"
 	"github.com/tutti-go/tutti/internal/kernel"
 	"github.com/tutti-go/tutti/internal/overlay"
@@ -44,7 +45,7 @@ func description(more string) string {
 		"bigEndian", cpu.IsBigEndian, "wordBits", bits.UintSize,
 		"world", worldGroup, "leaders", leadersSuffix, "meet", hostsKey, "host", hostName, "rounds", maxHostRounds,
 		"card", rankInfoFormat, "hint", hintBytes, "standing", []int{attached, readsNext},
-	) + kernel.ABI() + transport.ABI() + tcp.ABI() + segment.ABI() + engine.ABI() + control.ABI() + overlay.ABI() + shm.ABI() + network.ABI() + hier.ABI() + more
+	) + kernel.ABI() + transport.ABI() + tcp.ABI() + segment.ABI() + engine.ABI() + p2p.ABI() + control.ABI() + overlay.ABI() + shm.ABI() + network.ABI() + hier.ABI() + more
 }
 
 // release returns the version of the published tutti module that this program uses. It is empty if

@@ -2,6 +2,7 @@ package membership
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,9 @@ type factory interface {
 
 // Engine returns the rank's engine, with its device.
 func (m *Membership) Engine() engine.Engine { return m.engine }
+
+// Logger returns the Logger of the configuration.
+func (m *Membership) Logger() *slog.Logger { return m.cfg.Logger }
 
 // Verify reports whether the ranks check their data; see tutti.Config.
 func (m *Membership) Verify() bool { return m.cfg.Verify }

@@ -7,5 +7,5 @@ import (
 
 // ABI describes what ranks must have in common: the size of a head and the checksum.
 func ABI() string {
-	return abi.Text("transport", "head", HeadBytes, "sum", crc32c.Update(0, []byte("tutti")))
+	return abi.Text("transport", "head", HeadBytes, "note", NoteBytes, "sum", crc32c.Update(0, []byte("tutti")))
 }

@@ -72,7 +72,6 @@ func (e *Engine) AdmitMessage(m *engine.Message) error {
 
 // Post announces a message. See engine.Engine.
 func (e *Engine) Post(m *engine.Message) {
-	m.Extra = nil
 	if m.Mem.Device == 0 {
 		e.Engine.Post(m)
 		return
@@ -109,6 +108,7 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 		return e.Engine.Finish(ctx, m)
 	}
 	m.Extra = nil
+	m.From, m.Len = m.Peer, m.Mem.N
 	select {
 	case <-t.done:
 		return t.err
@@ -167,7 +167,7 @@ func (t *transfer) agree() error {
 	if n == uint64(t.mem.N) && kind == t.mem.Type {
 		return nil
 	}
-	f := t.m.Mismatch(e.rank, n, kind)
+	f := t.m.Mismatch(e.rank, t.m.Peer, n, kind)
 	e.Fail(f)
 	return e.first(f)
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/p2p"
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/wait"
 )
@@ -19,9 +19,7 @@ type Engine struct {
 	cause      engine.Cause // first failure of the group
 	calls      callLog      // this rank's calls and those of other ranks
 
-	mu           sync.Mutex
-	pending      map[*engine.Message]*pendingMessage // posted and not yet finished; guarded by mu
-	idleMessages []*pendingMessage                   // for reuse; guarded by mu
+	messages *p2p.Messages
 
 	// The fields from here to scratch belong to the goroutine that is in Run.
 
@@ -43,13 +41,33 @@ var _ engine.Engine = (*Engine)(nil)
 func New(mesh transport.Mesh, opt Options) *Engine {
 	n := mesh.Size()
 	opt.fill(n)
-	return &Engine{
+	e := &Engine{
 		opt: opt, mesh: mesh, rank: mesh.Rank(), size: n,
 		calls:    callLog{heard: make([]peerCall, n)},
-		pending:  make(map[*engine.Message]*pendingMessage),
 		w:        wait.NewWaiter(opt.ParkingLot),
 		lastStep: make([]uint64, n),
 	}
+	e.messages = p2p.New(p2p.Options{
+		Rank: e.rank, Size: n, Lane: mesh, ParkingLot: opt.ParkingLot, Timeout: opt.Timeout, Fail: e.failMessage,
+	})
+	return e
+}
+
+// Post announces a message. See engine.Engine.
+func (e *Engine) Post(m *engine.Message) { e.messages.Post(m) }
+
+// Finish waits until a message has been delivered. See engine.Engine.
+func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
+	return e.messages.Finish(ctx, m)
+}
+
+// failMessage ends the group because of an error of a message.
+func (e *Engine) failMessage(ctx context.Context, err error, m *engine.Message) *engine.Failure {
+	f := e.explain(ctx, err, m.Op(), m.Seq, m.Awaited)
+	if lost := (*transport.LostError)(nil); errors.As(f.Err, &lost) {
+		f.Lost = m.Missed(lost.Peer, e.rank, e.size)
+	}
+	return e.fail(f)
 }
 
 // Rank returns this rank's number in the group.

@@ -123,7 +123,7 @@ func (e *Engine) fetchPieces(c *engine.Call, p *partPlan, j int) error {
 			return err
 		}
 		if !ok {
-			return e.rankLeft(r, e.op, e.seq)
+			return e.rankLeft([]int{r}, e.op, e.seq)
 		}
 		lo, hi := p.bounds(r, j)
 		engine.Copy(c.Dst.Slice(lo, hi-lo), e.exposed(r).dst.Slice(lo, hi-lo))

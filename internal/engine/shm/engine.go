@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/engine/p2p"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
@@ -16,6 +17,8 @@ type Engine struct {
 	g     *group
 	rank  int
 	board board
+
+	messages *p2p.Messages
 
 	// The fields from here to closing belong to the goroutine that is in Run.
 
@@ -239,7 +242,7 @@ func (e *Engine) awaitSlot(r int) (*header, error) {
 		return nil, err
 	}
 	if !ok {
-		return nil, e.rankLeft(r, e.op, e.seq)
+		return nil, e.rankLeft([]int{r}, e.op, e.seq)
 	}
 	if h.n > int64(len(h.tail))/8 {
 		prefetchData(h)
@@ -274,7 +277,7 @@ func (e *Engine) awaitDone(step uint64) error {
 			return err
 		}
 		if !ok {
-			return e.rankLeft(r, e.op, e.seq)
+			return e.rankLeft([]int{r}, e.op, e.seq)
 		}
 	}
 	e.allDone = max(e.allDone, step)
@@ -375,15 +378,16 @@ func (e *Engine) lost(r int, how engine.Loss, err error) *engine.Failure {
 	}
 }
 
-func (e *Engine) rankLeft(r int, op string, seq uint64) error {
+// rankLeft is a failure because ranks have closed the group.
+func (e *Engine) rankLeft(ranks []int, op string, seq uint64) error {
 	if e.g.shared != nil {
-		why := *e.g.boards[r].exitReason()
+		why := *e.g.boards[ranks[0]].exitReason()
 		if f := why.Failure(len(e.g.boards), e.g.shared.OnFail != nil); f != nil {
 			return f
 		}
 	}
 	return &engine.Failure{
-		Kind: engine.ErrRankLost, Op: op, Seq: seq, Rank: e.rank, Lost: []int{r}, Left: true,
+		Kind: engine.ErrRankLost, Op: op, Seq: seq, Rank: e.rank, Lost: ranks, Left: true,
 		Facts: engine.Facts{Event: engine.RanksLost, Loss: engine.Closed},
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/transport/mem"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
@@ -74,10 +75,8 @@ type group struct {
 	ranks   []*Engine    // engines of all ranks; in one process only
 	cause   engine.Cause // first failure of the group
 
-	mu          sync.Mutex                        // guards pending, queues and idleWaiters
-	pending     map[pendingGroupKey]*pendingGroup // in one process only
-	queues      map[queueKey]*messageQueue
-	idleWaiters []*wait.Waiter // for Finish
+	mu      sync.Mutex
+	pending map[pendingGroupKey]*pendingGroup // in one process only; guarded by mu
 
 	services []serviceArea // where each rank answers requests, by rank; between processes only, see serve.go
 }
@@ -111,8 +110,12 @@ func newGroup(n int, opt Options) *group {
 		boards:  make([]board, n),
 		ranks:   make([]*Engine, n),
 		pending: make(map[pendingGroupKey]*pendingGroup),
-		queues:  make(map[queueKey]*messageQueue),
 	}
+	lanes := mem.NewLanes(mem.LaneOptions{
+		Ranks:      n,
+		ParkingLot: func(int) *wait.ParkingLot { return g.parking },
+		Gone:       func(_, peer int) *atomic.Uint64 { return g.boards[peer].left() },
+	})
 	for r := range g.ranks {
 		g.boards[r] = newBoard(opt.Small)
 		g.ranks[r] = &Engine{
@@ -121,6 +124,7 @@ func newGroup(n int, opt Options) *group {
 			// cache line.
 			from: make([]unsafe.Pointer, n, max(n, lineBytes/8)), scale: make([]float64, n, max(n, lineBytes/8)),
 		}
+		g.ranks[r].messages = g.ranks[r].newMessages(lanes[r])
 	}
 	return g
 }

@@ -101,7 +101,7 @@ func (e *Engine) awaitRoot(root int) error {
 		return err
 	}
 	if !ok {
-		return e.rankLeft(root, e.op, e.seq)
+		return e.rankLeft([]int{root}, e.op, e.seq)
 	}
 	e.exposures[e.step%slotsPerBoard] = exposure{}
 	e.vmreadExposed = e.vmreadExposed && e.exposedStep != 0

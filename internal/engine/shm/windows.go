@@ -230,7 +230,7 @@ func (e *Engine) waitWord(word *atomic.Uint64, r int, least uint64) error {
 		return err
 	}
 	if !ok {
-		return e.rankLeft(r, e.op, e.seq)
+		return e.rankLeft([]int{r}, e.op, e.seq)
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 
+	"github.com/tutti-go/tutti/internal/engine"
+
 	"github.com/tutti-go/tutti/internal/flight"
 )
 
@@ -145,7 +147,7 @@ func checkOp(op *flight.Op, size int) error {
 			return err
 		}
 	}
-	if op.Peer != nil {
+	if op.Peer != nil && *op.Peer != engine.AnyRank {
 		return checkRank("peer", *op.Peer, size)
 	}
 	return nil

@@ -219,7 +219,7 @@ func (c *Comm) unanswered() (list []Finding) {
 	for _, d := range c.Ranks {
 		for i := range d.Msgs {
 			m := &d.Msgs[i]
-			if m.State != flight.StateRunning && (m.State != flight.StateFailed || d.Error == nil) || m.Peer == nil {
+			if m.State != flight.StateRunning && (m.State != flight.StateFailed || d.Error == nil) || m.Peer == nil || *m.Peer == engine.AnyRank {
 				continue
 			}
 			other := c.of(*m.Peer)
@@ -230,6 +230,9 @@ func (c *Comm) unanswered() (list []Finding) {
 				boxes[other.Rank] = openMessages(other)
 			}
 			if v, there := boxes[other.Rank][route{d.Rank, m.Tag}]; there && (v.mixed || v.first != m.Verb) {
+				continue
+			}
+			if _, there := boxes[other.Rank][route{engine.AnyRank, m.Tag}]; there && m.Verb == "Send" {
 				continue
 			}
 			did := "sent it"
@@ -329,6 +332,9 @@ func name(op *flight.Op) string {
 		dir := "from"
 		if op.Verb == "Send" {
 			dir = "to"
+		}
+		if *op.Peer == engine.AnyRank {
+			return fmt.Sprintf("%s %s any rank, tag %d", op.Verb, dir, op.Tag)
 		}
 		return fmt.Sprintf("%s %s rank %d, tag %d", op.Verb, dir, *op.Peer, op.Tag)
 	}

@@ -94,7 +94,8 @@ func reduce(ctx context.Context, c *tutti.Comm) error {
 }
 
 func receive(ctx context.Context, c *tutti.Comm) error {
-	return c.Recv(ctx, 0, tutti.Of(make([]float32, 4)), 7)
+	_, err := c.Recv(ctx, 0, tutti.Of(make([]float32, 4)), 7)
+	return err
 }
 
 func broadcast(ctx context.Context, c *tutti.Comm) error {

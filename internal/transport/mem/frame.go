@@ -112,7 +112,9 @@ func (m *Mesh) takeFrame(t *progress) error {
 func (m *Mesh) breakRoute(peer int, err error) {
 	m.n.route(m.rank, peer).broken = err
 	m.n.route(peer, m.rank).broken = err
+	m.n.endMessages(m.rank, peer)
 	m.n.ranks[peer].wake()
+	m.lot.Wake(nil)
 }
 
 // withdrawFrame removes the frame of a failed Exchange, so that no receiver reads the sender's

@@ -27,6 +27,7 @@ const defaultFrames = 4
 type network struct {
 	opt   Options
 	ranks []*Mesh
+	gone  []atomic.Uint64 // by from*len(ranks) + to: not zero if from can no longer exchange with to
 
 	mu     sync.Mutex
 	routes []route // by from*len(ranks) + to
@@ -37,13 +38,12 @@ type network struct {
 type route struct {
 	sent   int // frames sent so far
 	frames []*sentFrame
-	sends  []*msgState
-	recvs  []*msgState
 	broken error
 }
 
 // A Mesh is one rank's side of a group.
 type Mesh struct {
+	*Lane
 	n      *network
 	rank   int
 	lot    *wait.ParkingLot
@@ -64,9 +64,19 @@ func New(n int, opt Options) []*Mesh {
 }
 
 func newNetwork(n int, opt Options) *network {
-	net := &network{opt: opt, ranks: make([]*Mesh, n), routes: make([]route, n*n), subs: make(map[subKey]*sub)}
+	net := &network{
+		opt: opt, ranks: make([]*Mesh, n), gone: make([]atomic.Uint64, n*n), routes: make([]route, n*n), subs: make(map[subKey]*sub),
+	}
 	for r := range net.ranks {
 		net.ranks[r] = &Mesh{n: net, rank: r, lot: wait.NewParkingLot(n)}
+	}
+	for r, l := range NewLanes(LaneOptions{
+		Ranks:      n,
+		ParkingLot: func(rank int) *wait.ParkingLot { return net.ranks[rank].lot },
+		Gone:       func(rank, peer int) *atomic.Uint64 { return &net.gone[rank*n+peer] },
+		Why:        net.why,
+	}) {
+		net.ranks[r].Lane = l
 	}
 	return net
 }
@@ -90,6 +100,9 @@ func (m *Mesh) Leave(why *transport.Head) error {
 		m.why = *why
 	}
 	m.closed = true
+	for r := range m.n.ranks {
+		m.n.endMessages(m.rank, r)
+	}
 	m.n.mu.Unlock()
 	for _, o := range m.n.ranks {
 		o.wake()
@@ -105,6 +118,19 @@ func (m *Mesh) wake() {
 
 // route returns the route between two ranks. The caller holds n.mu.
 func (n *network) route(from, to int) *route { return &n.routes[from*len(n.ranks)+to] }
+
+// endMessages ends the messages between two ranks. The caller wakes both.
+func (n *network) endMessages(a, b int) {
+	n.gone[a*len(n.ranks)+b].Store(1)
+	n.gone[b*len(n.ranks)+a].Store(1)
+}
+
+// why returns why a rank cannot exchange with a peer any more.
+func (n *network) why(rank, peer int) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.ranks[rank].lost(peer)
+}
 
 // lost returns why this rank cannot exchange with a peer any more, or nil. The caller holds n.mu.
 func (m *Mesh) lost(peer int) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/wait"
@@ -159,7 +160,7 @@ func TestFault(t *testing.T) {
 
 // TestMessages checks that messages with one tag match in order, whatever the order of Finish.
 func TestMessages(t *testing.T) {
-	onAll(t, New(2, Options{}), func(m *Mesh, w *wait.Waiter) error {
+	onAll(t, newMeshes(2), func(m *Mesh, w *wait.Waiter) error {
 		const n = 30
 		var sends, recvs [n]transport.Message
 		for i := range n {
@@ -185,34 +186,172 @@ func TestMessages(t *testing.T) {
 	})
 }
 
-// TestRefused checks that a message that is refused or too long is not delivered.
+// handler accepts messages by a function, and keeps notes.
+type handler struct {
+	accept func(*transport.Message) error
+	notes  chan int
+}
+
+func (h handler) Accept(m *transport.Message) error {
+	if h.accept == nil {
+		return nil
+	}
+	return h.accept(m)
+}
+
+func (h handler) Note(from int, _ *transport.Note) { h.notes <- from }
+
+// newMeshes returns the Meshes of n ranks that accept every message.
+func newMeshes(n int) []*Mesh {
+	ranks := New(n, Options{})
+	for _, m := range ranks {
+		m.Handle(handler{})
+	}
+	return ranks
+}
+
+// TestRefused checks that a message that a receive refuses goes to the next receive.
 func TestRefused(t *testing.T) {
 	errNo := errors.New("no, thank you")
-	for name, recv := range map[string]transport.Message{
-		"refused":  {Peer: 0, Body: []byte{0}, Accept: func(*transport.Head) error { return errNo }},
-		"too long": {Peer: 0, Body: []byte{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ranks := New(2, Options{})
-			send := transport.Message{Send: true, Peer: 1, Body: []byte{9}}
-			ranks[0].Post(&send)
-			ranks[1].Post(&recv)
-			err := ranks[1].Finish(waiter(t.Context(), ranks[1]), &recv)
-			if !errors.Is(err, errNo) && !errors.As(err, new(*transport.LengthError)) {
-				t.Errorf("the receiver gets %v", err)
+	ranks := newMeshes(2)
+	refuse := true
+	ranks[1].Handle(handler{accept: func(m *transport.Message) error {
+		if m.From != 0 || m.Kind != 7 || m.Len != 1 {
+			t.Errorf("from %d, kind %d, %d bytes", m.From, m.Kind, m.Len)
+		}
+		if refuse {
+			return errNo
+		}
+		return nil
+	}})
+	w := waiter(t.Context(), ranks[1])
+	for _, value := range []byte{8, 9} {
+		ranks[0].Post(&transport.Message{Send: true, Peer: 1, Kind: 7, Body: []byte{value}})
+	}
+	recv := transport.Message{Peer: 0, Body: []byte{0}}
+	ranks[1].Post(&recv)
+	if err := ranks[1].Finish(w, &recv); err != errNo || !recv.Untaken || recv.Matched.Load() {
+		t.Errorf("%v, untaken %v", err, recv.Untaken)
+	}
+	refuse = false
+	for _, value := range []byte{8, 9} {
+		recv := transport.Message{Peer: transport.AnyRank, Body: []byte{0, 1}}
+		ranks[1].Post(&recv)
+		if err := ranks[1].Finish(w, &recv); err != nil || recv.Body[0] != value || recv.Body[1] != 1 {
+			t.Errorf("%v, received %v", err, recv.Body)
+		}
+	}
+}
+
+// TestRefusedForOther checks that a refused message goes to a receive that was posted later.
+func TestRefusedForOther(t *testing.T) {
+	errNo := errors.New("no, thank you")
+	ranks := newMeshes(2)
+	first, second := transport.Message{Peer: 0, Body: []byte{0}}, transport.Message{Peer: 0, Body: []byte{0}}
+	ranks[1].Handle(handler{accept: func(m *transport.Message) error {
+		if m == &first {
+			return errNo
+		}
+		return nil
+	}})
+	ranks[1].Post(&first)
+	ranks[1].Post(&second)
+	ranks[0].Post(&transport.Message{Send: true, Peer: 1, Body: []byte{9}})
+	w := waiter(t.Context(), ranks[1])
+	if err := ranks[1].Finish(w, &first); err != errNo {
+		t.Error(err)
+	}
+	if err := ranks[1].Finish(w, &second); err != nil || second.Body[0] != 9 {
+		t.Errorf("%v, received %v", err, second.Body)
+	}
+}
+
+// TestCancel cancels receives while their messages are sent. No message may be lost or reordered.
+func TestCancel(t *testing.T) {
+	const n = 5_000
+	ranks := newMeshes(2)
+	var side sync.WaitGroup
+	side.Go(func() {
+		w := waiter(t.Context(), ranks[0])
+		for i := range n {
+			m := transport.Message{Send: true, Peer: 1, Body: []byte{byte(i), byte(i >> 8)}}
+			ranks[0].Post(&m)
+			if err := ranks[0].Finish(w, &m); err != nil {
+				t.Error(err)
+				return
 			}
-			ctx, cancel := context.WithCancel(t.Context())
+		}
+	})
+	cancelled := 0
+	recv := transport.Message{Body: make([]byte, 2)}
+	w := wait.NewWaiter(ranks[1].ParkingLot())
+	for i := 0; i < n; {
+		ctx, cancel := context.WithCancel(t.Context())
+		w.Begin(ctx, time.Minute)
+		recv.Peer, recv.Untaken = transport.AnyRank, false
+		if i%2 == 0 {
+			recv.Peer = 0
+		}
+		ranks[1].Post(&recv)
+		if (i+cancelled)%3 != 0 {
 			cancel()
-			if err := ranks[0].Finish(waiter(ctx, ranks[0]), &send); !errors.Is(err, context.Canceled) {
-				t.Errorf("the sender gets %v", err)
+		}
+		err := ranks[1].Finish(w, &recv)
+		cancel()
+		switch {
+		case err == nil:
+			if got := int(recv.Body[0]) | int(recv.Body[1])<<8; got != i&0xFFFF {
+				t.Fatalf("received message %d, want %d", got, i)
 			}
-		})
+			i++
+		case errors.Is(err, context.Canceled) && recv.Untaken:
+			cancelled++
+		default:
+			t.Fatal(err)
+		}
+	}
+	side.Wait()
+	if cancelled == 0 {
+		t.Error("no receive was cancelled")
+	}
+}
+
+// TestAllGone checks that a receive from any rank fails only when all other ranks are gone.
+func TestAllGone(t *testing.T) {
+	ranks := newMeshes(3)
+	if err := ranks[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	recv := transport.Message{Peer: transport.AnyRank, Body: []byte{0}}
+	ranks[0].Post(&recv)
+	ranks[2].Post(&transport.Message{Send: true, Peer: 0, Body: []byte{5}})
+	w := waiter(t.Context(), ranks[0])
+	if err := ranks[0].Finish(w, &recv); err != nil || recv.From != 2 {
+		t.Errorf("from rank %d: %v", recv.From, err)
+	}
+	ranks[0].Post(&recv)
+	var side sync.WaitGroup
+	side.Go(func() { _ = ranks[2].Close() })
+	if err := ranks[0].Finish(w, &recv); !errors.As(err, new(*transport.LostError)) {
+		t.Error(err)
+	}
+	side.Wait()
+}
+
+// TestNote checks that a note reaches the handler.
+func TestNote(t *testing.T) {
+	ranks := newMeshes(2)
+	h := handler{notes: make(chan int, 1)}
+	ranks[1].Handle(h)
+	ranks[0].Notify(1, new(transport.Note))
+	if from := <-h.notes; from != 0 {
+		t.Errorf("from rank %d", from)
 	}
 }
 
 // TestWithdrawn checks that a withdrawn message is not read any more.
 func TestWithdrawn(t *testing.T) {
-	ranks := New(2, Options{})
+	ranks := newMeshes(2)
 	send := transport.Message{Send: true, Peer: 1, Body: []byte{9}}
 	recv := transport.Message{Peer: 0, Body: []byte{0}}
 	ranks[0].Post(&send)

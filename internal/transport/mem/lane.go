@@ -1,0 +1,273 @@
+package mem
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/tutti-go/tutti/internal/match"
+	"github.com/tutti-go/tutti/internal/transport"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// LaneOptions configure the message lanes of a group of ranks in one process.
+type LaneOptions struct {
+	Ranks int
+	// ParkingLot returns where a rank's waiters park.
+	ParkingLot func(rank int) *wait.ParkingLot
+	// Gone returns a word that becomes nonzero when a rank can no longer exchange messages with a
+	// peer. Whoever sets the word wakes the ParkingLot of the rank.
+	Gone func(rank, peer int) *atomic.Uint64
+	// Why returns why the word of Gone is not zero. Nil: the peer has closed its side.
+	Why func(rank, peer int) error
+}
+
+// A Lane is one rank's message lane among ranks in one process. The goroutine of the receiver copies
+// the data from the sender's memory.
+type Lane struct {
+	opt     *LaneOptions
+	lanes   []*Lane // of all ranks
+	rank    int
+	lot     *wait.ParkingLot
+	handler transport.Handler
+
+	mu    sync.Mutex
+	inbox match.Inbox // receives of this rank and messages to it; guarded by mu
+	_     [64]byte    // the next Lane in memory belongs to another rank
+}
+
+var _ transport.Messenger = (*Lane)(nil)
+
+// NewLanes returns the message lanes of a group, by rank.
+func NewLanes(opt LaneOptions) []*Lane {
+	lanes := make([]*Lane, opt.Ranks)
+	for r := range lanes {
+		lanes[r] = &Lane{opt: &opt, lanes: lanes, rank: r, lot: opt.ParkingLot(r)}
+	}
+	return lanes
+}
+
+// The progress of a message. A receive goes from posted to matched. A send goes from posted to
+// reading, while the receiver uses its memory, and to delivered or back to posted. A send that is
+// withdrawn goes from posted to withdrawn.
+const (
+	posted    = 0
+	matched   = 1 // of a receive
+	reading   = 1 // of a send
+	delivered = 2
+	withdrawn = 3
+)
+
+// A laneMessage is the state of a transport.Message, which keeps it for reuse.
+type laneMessage struct {
+	receive  match.Receive
+	announce match.Announcement
+	progress atomic.Uint64
+	msg      *transport.Message
+	send     *laneMessage // of a matched receive: the matching send
+	peers    peersGone    // of a receive from any rank
+}
+
+// Handle sets the handler. See transport.Messenger.
+func (l *Lane) Handle(h transport.Handler) { l.handler = h }
+
+// Post announces a message. See transport.Messenger.
+func (l *Lane) Post(m *transport.Message) {
+	x, ok := m.State.(*laneMessage)
+	if !ok {
+		x = new(laneMessage)
+		x.receive.Owner, x.announce.Owner = x, x
+		m.State = x
+	}
+	x.msg, x.send = m, nil
+	x.progress.Store(posted)
+	if !m.Send {
+		x.receive.From, x.receive.Tag = m.Peer, m.Tag
+		l.mu.Lock()
+		if a := l.inbox.Post(&x.receive); a != nil {
+			x.pair(a)
+		}
+		l.mu.Unlock()
+		return
+	}
+	to := l.lanes[m.Peer]
+	x.announce.From, x.announce.Tag = l.rank, m.Tag
+	to.mu.Lock()
+	r := to.inbox.Announce(&x.announce)
+	if r != nil {
+		r.Owner.(*laneMessage).pair(&x.announce)
+	}
+	to.mu.Unlock()
+	if r != nil {
+		to.lot.Wake(&r.Owner.(*laneMessage).progress)
+	}
+}
+
+// pair matches receive x with a send. The lock of the receiver's lane is held.
+func (x *laneMessage) pair(a *match.Announcement) {
+	x.send = a.Owner.(*laneMessage)
+	x.msg.Matched.Store(true)
+	x.progress.Store(matched)
+}
+
+// Finish waits until a message is delivered. See transport.Messenger.
+func (l *Lane) Finish(w *wait.Waiter, m *transport.Message) error {
+	x := m.State.(*laneMessage)
+	if m.Send {
+		return l.finishSend(w, x)
+	}
+	if err := l.await(w, x, matched); err != nil {
+		return l.cancel(x, err)
+	}
+	send := x.send
+	// From here to the next change of the progress the sender does not return, so its memory stays
+	// valid.
+	if l.lot.Stopped() {
+		return wait.ErrStopped
+	}
+	if !send.progress.CompareAndSwap(posted, reading) {
+		// The sender has withdrawn the message, which ends the group.
+		m.Untaken = true
+		return w.For(never{})
+	}
+	m.From, m.Kind, m.Len = send.announce.From, send.msg.Kind, len(send.msg.Body)
+	from := l.lanes[m.From]
+	if err := l.handler.Accept(m); err != nil {
+		send.progress.Store(posted)
+		from.lot.Wake(&send.progress)
+		return l.unmatch(x, err)
+	}
+	copyAll(m.Body, send.msg.Body)
+	send.progress.Store(delivered)
+	from.lot.Wake(&send.progress)
+	return nil
+}
+
+// finishSend waits until the receiver has taken the data.
+func (l *Lane) finishSend(w *wait.Waiter, x *laneMessage) error {
+	err := l.await(w, x, delivered)
+	if err == nil && !l.lot.Stopped() {
+		return nil
+	}
+	if err == nil {
+		return wait.ErrStopped
+	}
+	to := l.lanes[x.msg.Peer]
+	for !to.withdraw(x) {
+		w.WaitWhileEqual(&x.progress, reading)
+	}
+	return err
+}
+
+// withdraw removes a send to this rank. It reports false if the receiver is using its memory.
+func (l *Lane) withdraw(x *laneMessage) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inbox.Withdraw(&x.announce)
+	return x.progress.CompareAndSwap(posted, withdrawn) || x.progress.Load() == delivered
+}
+
+// cancel ends a receive that err has ended. If it was matched meanwhile, the message waits for
+// another receive.
+func (l *Lane) cancel(x *laneMessage, err error) error {
+	l.mu.Lock()
+	cancelled := l.inbox.Cancel(&x.receive)
+	l.mu.Unlock()
+	x.msg.Untaken = true
+	if cancelled {
+		return err
+	}
+	return l.unmatch(x, err)
+}
+
+// unmatch gives the message of a matched receive to another receive, or lets it wait, unless its
+// sender has withdrawn it.
+func (l *Lane) unmatch(x *laneMessage, err error) error {
+	x.msg.Untaken = true
+	x.msg.Matched.Store(false)
+	var other *laneMessage
+	l.mu.Lock()
+	if s := x.send; s.progress.Load() != withdrawn {
+		if r := l.inbox.Return(&s.announce); r != nil {
+			other = r.Owner.(*laneMessage)
+			other.pair(&s.announce)
+		}
+	}
+	l.mu.Unlock()
+	if other != nil {
+		l.lot.Wake(&other.progress)
+	}
+	return err
+}
+
+// await waits until x has made progress. It returns an error if the peer, or with a receive from
+// any rank every peer, is gone first.
+func (l *Lane) await(w *wait.Waiter, x *laneMessage, progress uint64) error {
+	peer := x.msg.Peer
+	if peer == transport.AnyRank {
+		return l.awaitAny(w, x)
+	}
+	ok, err := w.AtLeast(&x.progress, progress, l.opt.Gone(l.rank, peer))
+	if err == nil && !ok {
+		err = l.lost(peer)
+	}
+	return err
+}
+
+// awaitAny is await of a receive from any rank.
+func (l *Lane) awaitAny(w *wait.Waiter, x *laneMessage) error {
+	x.peers = peersGone{l, x}
+	if err := w.For(&x.peers); err != nil || x.progress.Load() >= matched {
+		return err
+	}
+	return l.lost((l.rank + 1) % len(l.lanes))
+}
+
+// peersGone is true when a receive from any rank is matched, or every other rank is gone.
+type peersGone struct {
+	l *Lane
+	x *laneMessage
+}
+
+// Ready reports whether the condition is true.
+func (p *peersGone) Ready() bool {
+	if p.x.progress.Load() >= matched {
+		return true
+	}
+	for r := range p.l.lanes {
+		if r != p.l.rank && p.l.opt.Gone(p.l.rank, r).Load() == 0 {
+			return false
+		}
+	}
+	return len(p.l.lanes) > 1
+}
+
+// never is a condition that does not become true.
+type never struct{}
+
+// Ready reports false.
+func (never) Ready() bool { return false }
+
+// lost returns the error of a peer that is gone.
+func (l *Lane) lost(peer int) error {
+	if l.opt.Why != nil {
+		return l.opt.Why(l.rank, peer)
+	}
+	return &transport.LostError{Peer: peer, Err: transport.ErrClosed}
+}
+
+// Notify passes a note to a peer. See transport.Messenger.
+func (l *Lane) Notify(peer int, n *transport.Note) { l.lanes[peer].handler.Note(l.rank, n) }
+
+// copyPieceBytes bounds one copy. The garbage collector can stop the goroutine between two.
+const copyPieceBytes = 256 << 10
+
+// copyAll copies src to the start of dst.
+func copyAll(dst, src []byte) {
+	for len(src) > 0 {
+		n := copyPiece(dst, src[:min(len(src), copyPieceBytes)])
+		dst, src = dst[n:], src[n:]
+	}
+}
+
+//go:noinline
+func copyPiece(dst, src []byte) int { return copy(dst, src) }
