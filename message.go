@@ -51,8 +51,14 @@ func (c *Comm) Recv(ctx context.Context, from int, buf Buffer, tag int) (Message
 func RecvSlice[T Elem](ctx context.Context, c *Comm, from, tag int) ([]T, Message, error) {
 	var got []T
 	empty := Of(got)
+	limit := maxAlloc / empty.m.Type.Size()
+	if ctx != nil {
+		if n, ok := engine.RecvLimit(ctx); ok {
+			limit = min(limit, n)
+		}
+	}
 	m, err := c.exchange(ctx, "Recv", side{
-		flexible: true, peer: from, tag: tag, buf: empty,
+		flexible: true, peer: from, tag: tag, buf: empty, limit: limit,
 		room: func(n int) engine.Mem {
 			got = make([]T, n)
 			return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(got)), N: n, Type: empty.m.Type}

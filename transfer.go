@@ -70,11 +70,12 @@ type side struct {
 	tag      int
 	buf      Buffer
 	room     func(n int) engine.Mem
+	limit    int // of room
 }
 
 // message returns the engine's form of the side.
 func (s *side) message() engine.Message {
-	return engine.Message{Send: s.send, Flexible: s.flexible, Peer: s.peer, Tag: s.tag, Mem: s.buf.m, Room: s.room}
+	return engine.Message{Send: s.send, Flexible: s.flexible, Peer: s.peer, Tag: s.tag, Mem: s.buf.m, Room: s.room, Limit: s.limit}
 }
 
 func (s side) check(c *Comm) error {

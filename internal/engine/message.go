@@ -27,6 +27,9 @@ type Message struct {
 	// Room returns the memory for a flexible receive of n elements, in place of Mem,
 	// of which only the type counts. Nil: Mem is the memory. The engine may hold locks.
 	Room func(n int) Mem
+	// Limit is the largest n that Room is called with. A longer message is one that is
+	// too long for its buffer.
+	Limit int
 	// OnWait is called once a minute while the message waits for its peer, with the
 	// time waited so far. Nil: it is not called.
 	OnWait func(m *Message, waited time.Duration)

@@ -179,6 +179,10 @@ func (s *Messages) Accept(t *transport.Message) error {
 		return m.Mismatch(s.opt.Rank, t.From, uint64(n), kind)
 	}
 	if m.Room != nil {
+		if n > m.Limit {
+			return &engine.Unreceived{Err: fmt.Errorf("%w: the message from rank %d with tag %d has %d elements, and the limit is %d; "+
+				"the message waits for another Recv", engine.ErrInvalid, t.From, t.Tag, n, m.Limit)}
+		}
 		m.Mem = m.Room(n)
 		t.Body = bytesOf(m.Mem)
 	}
