@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/tutti-go/tutti/internal/match"
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/wait"
 )
@@ -31,6 +32,9 @@ type mesh struct {
 	peers  map[int]*peer
 	closed bool
 	why    transport.Head
+
+	handler transport.Handler
+	inbox   match.Inbox // of all peers and this rank
 }
 
 var _ transport.Mesh = (*mesh)(nil)
@@ -43,9 +47,7 @@ type peer struct {
 	unacknowledged int    // frames that are sent and not known to be taken
 	inbox          []*frame
 	taken          uint64 // frames
-	sends          []*pendingMessage
-	recvs          []*pendingMessage
-	goodbyes       int // number of its lanes on which the peer has announced that it has closed its mesh
+	goodbyes       int    // number of its lanes on which the peer has announced that it has closed its mesh
 	why            transport.Head
 	goodbyeSent    bool // this rank has announced that it has closed its mesh
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// Time limits: operations fail after planTimeout, silent connections after
-// planSilence.
+// Time limits: collectives fail after planTimeout, silent connections after planSilence, and
+// messages of living ranks at planDeadline.
 const (
-	planTimeout = 60 * time.Second
-	planSilence = 30 * time.Second
+	planTimeout  = 60 * time.Second
+	planSilence  = 30 * time.Second
+	planDeadline = 3 * planTimeout
 )
 
 // A plan is what a seed determines: a network, a program for all ranks, and the
@@ -132,6 +133,10 @@ func (p *plan) run(faults ...Fault) (*World, *Result, error) {
 	}
 	w := newWorld(opt)
 	ranks := enginetest.NewRankFactory()
-	res, err := w.run(func(ctx context.Context, s *Rank) error { return p.program.Run(ctx, ranks.Rank(s)) })
+	res, err := w.run(func(ctx context.Context, s *Rank) error {
+		ctx, cancel := s.WithTimeout(ctx, planDeadline)
+		defer cancel()
+		return p.program.Run(ctx, ranks.Rank(s))
+	})
 	return w, res, err
 }

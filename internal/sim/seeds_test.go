@@ -152,7 +152,7 @@ func mustReturnWithin(f *Fault) time.Duration {
 	const rest = 5 * time.Second
 	switch f.Kind {
 	case Stall:
-		return max(planTimeout, f.For) + rest
+		return max(planDeadline, f.For) + rest
 	case Vanish:
 		return planSilence*5/4 + rest
 	case Partition, OneWay:
