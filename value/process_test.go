@@ -29,8 +29,7 @@ func processBody() error {
 	if err != nil {
 		return err
 	}
-	big := map[string][]byte{"big": make([]byte, 50e6)}
-	return errors.Join(trips(ctx, c), mistakes(ctx, c), trip(ctx, c, big, big), c.Close())
+	return errors.Join(trips(ctx, c), mistakes(ctx, c), big(ctx, c), c.Close())
 }
 
 // TestProcesses runs the tests in processes, over shared memory and over TCP.
@@ -41,11 +40,11 @@ func TestProcesses(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
 			defer cancel()
 			var out lockedBuffer
-			_, err := launch.Run(ctx, launch.Config{
+			report, err := launch.Run(ctx, launch.Config{
 				Ranks: 3, Command: []string{self}, Env: append(os.Environ(), bodyVariable+"="+without), Stdout: &out, Stderr: &out,
 			})
-			if err != nil {
-				t.Fatalf("%v\n%s", err, out.text)
+			if err != nil || report.Code != 0 {
+				t.Fatalf("%v\n%v\n%s", err, report, out.text)
 			}
 		})
 	}
