@@ -138,7 +138,8 @@ func (d *drillState) runSurvivor(ctx context.Context) error {
 	case d.state == "idle", c.Rank() == 1 && (d.state == "message" || d.fault != "stop"):
 		return d.awaitFailure()
 	case d.state == "message":
-		return c.Recv(ctx, victim, d.x, 1)
+		_, err := c.Recv(ctx, victim, d.x, 1)
+		return err
 	}
 	return c.AllReduce(ctx, d.x, tutti.Sum)
 }
@@ -163,7 +164,8 @@ func (d *drillState) runVictim(ctx context.Context, cancel func()) error {
 		case "collective":
 			return c.AllReduce(ctx, d.x, tutti.Sum)
 		case "message":
-			return c.Recv(ctx, 0, d.x, 1)
+			_, err := c.Recv(ctx, 0, d.x, 1)
+			return err
 		case "idle", "close":
 			return d.awaitFailure()
 		}
@@ -184,7 +186,7 @@ func (d *drillState) runVictim(ctx context.Context, cancel func()) error {
 	case "cancel":
 		time.AfterFunc(50*time.Millisecond, cancel)
 		if d.state == "message" {
-			return c.Recv(ctx, 1, d.x, 1)
+			return c.Send(ctx, 1, d.x, 1) // rank 1 does not receive it
 		}
 		return c.AllReduce(ctx, d.x, tutti.Sum)
 	case "mismatch":

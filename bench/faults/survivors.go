@@ -248,7 +248,7 @@ func triggerEvent(ctx context.Context, cancel func(), d *tutti.Comm, what string
 	case "cancel":
 		time.AfterFunc(time.Millisecond, cancel)
 		x := make([]float32, 1)
-		return d.Recv(ctx, (d.Rank()+1)%d.Size(), tutti.Of(x), 1) // no rank sends it
+		return d.Send(ctx, (d.Rank()+1)%d.Size(), tutti.Of(x), 1) // no rank receives it
 	case "mismatch":
 		return d.Barrier(ctx)
 	}

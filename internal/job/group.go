@@ -97,18 +97,13 @@ func (g *group) makeEngine(ctx context.Context, hosts int) error {
 	return g.makeBoth(ctx)
 }
 
-// makeShared makes an engine over shared memory, with a network engine for its messages.
+// makeShared makes an engine over shared memory.
 func (g *group) makeShared(ctx context.Context) error {
-	messages, err := g.networkEngine("", g.members, nil)
-	if err != nil {
-		return err
+	e, err := g.sharedEngine(ctx, g.members, g.fail, g.close)
+	if err == nil {
+		g.local, g.e = e, e
 	}
-	g.local, err = g.sharedEngine(ctx, g.members, messages, g.fail, g.close)
-	if err != nil {
-		return errors.Join(err, messages.Close())
-	}
-	g.e = g.local
-	return nil
+	return err
 }
 
 // makeBoth combines three engines: one for the members on this host, one for the first member of each host,
@@ -128,7 +123,7 @@ func (g *group) makeBoth(ctx context.Context) error {
 		Rank: g.rank, Hosts: g.hosts, Reproducible: g.j.cfg.Reproducible, OnFail: g.fail, Sub: g.sub, Alloc: g.alloc,
 	}
 	nothing := func() error { return nil }
-	local, err := g.sharedEngine(ctx, near, hier.Mute{}, nil, nothing)
+	local, err := g.sharedEngine(ctx, near, nil, nothing)
 	if err != nil {
 		return err
 	}
@@ -150,16 +145,14 @@ func (g *group) makeBoth(ctx context.Context) error {
 
 // sharedEngine makes an engine over shared memory for members on this host. It waits until they have mapped
 // the memory, which g.memory holds.
-func (g *group) sharedEngine(ctx context.Context, members []int, messages engine.Engine,
-	onFail func(*engine.Failure), onClose func() error,
-) (*shm.Engine, error) {
+func (g *group) sharedEngine(ctx context.Context, members []int, onFail func(*engine.Failure), onClose func() error) (*shm.Engine, error) {
 	opt := shm.Options{Timeout: g.j.cfg.Timeout}
 	var err error
 	if g.memory, err = g.share(ctx, g.name+" board", members, shm.SharedBytes(len(members), opt)); err != nil {
 		return nil, err
 	}
 	return shm.NewShared(shm.Shared{
-		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: parts(g.memory, len(members)), CPUMasks: g.j.cpuMasks(members), Messages: messages,
+		Options: opt, Rank: slices.Index(members, g.j.cfg.Rank), Memory: parts(g.memory, len(members)), CPUMasks: g.j.cpuMasks(members),
 		OnFail: onFail, Sub: g.sub, Alloc: g.alloc, OnClose: onClose, ReadProcess: g.j.processReader(members), Ended: g.j.processEnded(members),
 		Excuse:       g.j.exitReason(members),
 		OnUnreadable: func(reader int, reason error) { g.j.unreadable(members[reader], reason) },

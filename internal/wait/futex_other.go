@@ -13,6 +13,11 @@ func futexWait(*atomic.Uint64, uint32, time.Duration) { runtime.Gosched() }
 
 func futexWake(*atomic.Uint64) {}
 
+type futexWaiter struct{}
+
+// Sleep only yields, like futexWait.
+func (l *Words) Sleep(time.Duration) { runtime.Gosched() }
+
 func yield() { runtime.Gosched() }
 
 func sleepFor(d time.Duration) { time.Sleep(d) }

@@ -43,7 +43,7 @@ const yieldsPerCheck = 16
 // yieldToPeers yields the CPU to other processes, and polls the word once after each yield. If
 // there are more ranks than CPUs, the awaited rank may need this CPU, and further polls would delay
 // it. It reports whether the condition is true.
-func (w *Waiter) yieldToPeers(c *wordCond) bool {
+func (w *Waiter) yieldToPeers(c PeerCond) bool {
 	w.Flush()
 	for range yieldsPerCheck {
 		yield()
@@ -67,16 +67,61 @@ func (l *ParkingLot) wakePeers(word *atomic.Uint64) {
 	}
 }
 
-// sleep sleeps until the word changes, but at most maxSleep, because the context and the stop flag
-// are checked between two sleeps.
-func (w *Waiter) sleep(c *wordCond) {
-	w.lot.sleeping.Add(1)
+// A PeerCond is a condition that other processes make true. The waiter does not park: it polls Ready
+// and calls Sleep. No other goroutine calls the methods.
+type PeerCond interface {
+	Cond
+	// Sleep sleeps until Ready may report true, but at most for limit, because the context and the
+	// stop flag are checked between two sleeps. It may return early for any reason.
+	Sleep(limit time.Duration)
+}
+
+// ForPeers waits until c is ready. The ParkingLot must be one of NewPeerParkingLot.
+func (w *Waiter) ForPeers(c PeerCond) error {
+	for range w.lot.firstPolls() {
+		if c.Ready() {
+			return nil
+		}
+	}
+	if w.lot.spin == 0 && w.yieldToPeers(c) {
+		return nil
+	}
+	return w.wait(c, c)
+}
+
+// Sleep sleeps until the word changes.
+func (c *wordCond) Sleep(limit time.Duration) {
+	c.sleeping.Add(1)
 	// The writer stores and then loads the count. This waiter increments the count and then loads
 	// the word. At least one of the two sees the other's store, so no wake-up is lost.
 	if seen := c.word.Load(); seen < c.least && (c.left == nil || c.left.Load() == 0) {
-		futexWait(c.word, uint32(seen), w.lot.maxSleep)
+		futexWait(c.word, uint32(seen), limit)
 	}
-	w.lot.sleeping.Add(^uint64(0))
+	c.sleeping.Add(^uint64(0))
+}
+
+// Ring increments word and wakes all sleepers on it, in all processes.
+func Ring(word *atomic.Uint64) {
+	word.Add(1)
+	futexWake(word)
+}
+
+// maxWords is the number of words that the system call of SleepOnAny accepts.
+const maxWords = 128
+
+// A Words is a list of words to sleep on. The zero Words is empty. It is reused without allocation.
+type Words struct {
+	words []*atomic.Uint64
+	seen  []uint32
+	waits []futexWaiter
+}
+
+// Reset removes all words.
+func (l *Words) Reset() { l.words, l.seen = l.words[:0], l.seen[:0] }
+
+// Add adds a word with its current value.
+func (l *Words) Add(word *atomic.Uint64) {
+	l.words, l.seen = append(l.words, word), append(l.seen, uint32(word.Load()))
 }
 
 // CheckPeers registers f, which a wait for another process calls after checkPeersAfter and then at

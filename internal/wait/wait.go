@@ -75,11 +75,16 @@ func NewParkingLot(ranks int) *ParkingLot {
 // word that a waiter may wait for. It costs one load if no waiter is parked. word matters only
 // between processes.
 func (l *ParkingLot) Wake(word *atomic.Uint64) {
-	if l.parked.Load() != 0 {
-		l.wake()
-	}
+	l.WakeGoroutines()
 	if l.peerSleeping != nil {
 		l.wakePeers(word)
+	}
+}
+
+// WakeGoroutines is Wake for the waiters of this process.
+func (l *ParkingLot) WakeGoroutines() {
+	if l.parked.Load() != 0 {
+		l.wake()
 	}
 }
 
@@ -195,6 +200,7 @@ func (w *Waiter) End() {
 type wordCond struct {
 	word, left *atomic.Uint64
 	least      uint64
+	sleeping   *atomic.Uint64 // between processes: ParkingLot.sleeping
 }
 
 func (c *wordCond) Ready() bool {
@@ -204,21 +210,13 @@ func (c *wordCond) Ready() bool {
 // AtLeast waits until word has reached least. It returns false without an error if left becomes
 // nonzero first, which means that the writer has left. left may be nil.
 func (w *Waiter) AtLeast(word *atomic.Uint64, least uint64, left *atomic.Uint64) (bool, error) {
-	// Most waits end here within a microsecond. Reading the clock would delay the detection of the
-	// change.
-	polls := pollsPerCheck
-	if w.lot.spin > 0 {
-		polls = 16 * pollsPerCheck
-	} else if w.lot.peerSleeping != nil {
-		polls = 1
-	}
-	for range polls {
+	for range w.lot.firstPolls() {
 		if word.Load() >= least {
 			return true, nil
 		}
 	}
-	w.word = wordCond{word, left, least}
-	var peer *wordCond
+	w.word = wordCond{word, left, least, w.lot.sleeping}
+	var peer PeerCond
 	if w.lot.peerSleeping != nil {
 		peer = &w.word
 		if w.lot.spin == 0 && w.yieldToPeers(peer) {
@@ -232,13 +230,25 @@ func (w *Waiter) AtLeast(word *atomic.Uint64, least uint64, left *atomic.Uint64)
 	return word.Load() >= least, nil
 }
 
+// firstPolls returns the number of polls before the clock is read. Most waits end with these polls,
+// within a microsecond. Reading the clock would delay the detection of the change.
+func (l *ParkingLot) firstPolls() int {
+	switch {
+	case l.spin > 0:
+		return 16 * pollsPerCheck
+	case l.peerSleeping != nil:
+		return 1
+	}
+	return pollsPerCheck
+}
+
 // For waits until c is ready.
 func (w *Waiter) For(c Cond) error { return w.wait(c, nil) }
 
-// wait waits until c is ready. peer is c if c is a word of another process, and nil otherwise. With
-// peer the waiter yields to other processes instead of goroutines, and sleeps on the word instead
-// of parking.
-func (w *Waiter) wait(c Cond, peer *wordCond) error {
+// wait waits until c is ready. peer is c if other processes make it true, and nil otherwise. With
+// peer the waiter yields to other processes instead of goroutines, and calls Sleep instead of
+// parking.
+func (w *Waiter) wait(c Cond, peer PeerCond) error {
 	w.Flush()
 	if w.lot.scheduler != nil {
 		return w.parkInScheduler(c)
@@ -288,21 +298,23 @@ func (w *Waiter) wait(c Cond, peer *wordCond) error {
 			if err := w.maybeCheckPeers(now); err != nil {
 				return err
 			}
-			w.sleep(peer)
+			peer.Sleep(w.lot.maxSleep)
 		default:
 			w.park(c, now)
 		}
 	}
 }
 
-// yieldCPU lets others run. For a word of another process it yields to other processes. Otherwise
+// yieldCPU lets others run. In a wait for another process it yields to other processes. Otherwise
 // it yields to goroutines if this process has fewer CPUs than ranks, and else to threads. The other
 // kind gets every eighth turn. Between processes goroutines get every second turn: runtime.Gosched
 // can wake a thread that takes a CPU from another process, but the garbage collector needs turns.
-func (w *Waiter) yieldCPU(turn int, peer *wordCond) {
+func (w *Waiter) yieldCPU(turn int, peer PeerCond) {
 	threads, other := w.lot.spin > 0, turn%8 == 0
 	if peer != nil {
-		w.yieldToPeers(peer)
+		if w.yieldToPeers(peer) {
+			return
+		}
 		threads, other = true, turn%2 == 1
 	}
 	if other != threads {

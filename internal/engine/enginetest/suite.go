@@ -56,6 +56,7 @@ func Cases(opt Options) []Case {
 	cases = append(cases, batchCases(opt)...)
 	cases = append(cases, sharedCases(opt)...)
 	cases = append(cases, messageCases(opt)...)
+	cases = append(cases, receiveCases()...)
 	cases = append(cases, groupCases(opt)...)
 	cases = append(cases, formingCases()...)
 	cases = append(cases, mismatchCases(opt)...)

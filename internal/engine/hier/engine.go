@@ -105,10 +105,11 @@ func (e *Engine) Post(m *engine.Message) { e.opt.All.Post(m) }
 
 // Finish waits until a message has been delivered.
 func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
-	if err := e.opt.All.Finish(ctx, m); err != nil {
-		return e.fail(failureOf(err))
+	err := e.opt.All.Finish(ctx, m)
+	if err == nil || errors.As(err, new(*engine.Unreceived)) {
+		return err
 	}
-	return nil
+	return e.fail(failureOf(err))
 }
 
 // Run carries out the calls in order. It joins consecutive AllReduces. The first error fails the group, skips

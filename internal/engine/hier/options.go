@@ -39,13 +39,3 @@ type Options struct {
 }
 
 const defaultSegment = 1 << 20
-
-// Mute is the message engine of a Local group. It is never used, because messages go through
-// All. Its other methods panic.
-type Mute struct{ engine.Engine }
-
-// Fail does nothing.
-func (Mute) Fail(*engine.Failure) {}
-
-// Close does nothing.
-func (Mute) Close() error { return nil }

@@ -23,7 +23,7 @@ func processes(k *groupConfig, c *group, host int) {
 	}
 	for i, r := range ranks {
 		c.local[r] = shm.NewShared(shm.Shared{
-			Options: k.local, Rank: i, Memory: memory, Messages: Mute{},
+			Options: k.local, Rank: i, Memory: memory,
 			OnClose: func() error { return nil },
 		})
 	}

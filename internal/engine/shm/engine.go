@@ -9,6 +9,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/p2p"
+	"github.com/tutti-go/tutti/internal/transport/shmem"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
@@ -19,6 +20,7 @@ type Engine struct {
 	board board
 
 	messages *p2p.Messages
+	lane     *shmem.Lane // of messages; nil in one process
 
 	// The fields from here to closing belong to the goroutine that is in Run.
 
@@ -103,7 +105,8 @@ func (e *Engine) Close() (err error) {
 		}
 		e.storeWord(e.board.left(), 1)
 		if s := e.g.shared; s != nil {
-			err = errors.Join(s.Messages.Close(), s.OnClose())
+			e.lane.Close()
+			err = s.OnClose()
 		}
 	})
 	return err

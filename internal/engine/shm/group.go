@@ -136,10 +136,7 @@ func (g *group) fail(f *engine.Failure) *engine.Failure {
 	if s == nil {
 		return g.cause.Take(f, nil, g.parking.Stop)
 	}
-	return g.cause.Take(f, s.OnFail, func() {
-		g.parking.Stop()
-		s.Messages.Fail(g.cause.Load())
-	})
+	return g.cause.Take(f, s.OnFail, g.parking.Stop)
 }
 
 // subgroup returns the group for members that operation seq decided on. The first

@@ -3,10 +3,12 @@ package shm
 import (
 	"context"
 	"errors"
+	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/p2p"
 	"github.com/tutti-go/tutti/internal/transport"
+	"github.com/tutti-go/tutti/internal/transport/shmem"
 )
 
 // newMessages returns the state of this rank's messages over a lane.
@@ -16,37 +18,69 @@ func (e *Engine) newMessages(lane transport.Messenger) *p2p.Messages {
 	})
 }
 
-// Post announces a message. See engine.Engine.
-func (e *Engine) Post(m *engine.Message) {
-	if s := e.g.shared; s != nil {
-		s.Messages.Post(m)
-		return
+// newLane returns the message lane of a process.
+func (e *Engine) newLane(s *Shared) *shmem.Lane {
+	parts := make([]unsafe.Pointer, len(s.Memory))
+	for r, p := range s.Memory {
+		parts[r] = unsafe.Add(p, s.messagesAt(len(parts)))
 	}
-	e.messages.Post(m)
+	return shmem.New(shmem.Options{
+		Rank: e.rank, Memory: parts, ParkingLot: e.g.parking, ReadProcess: s.ReadProcess,
+		Locate: e.locate, Resolve: e.resolvePlace,
+		Left: func(rank int) error {
+			if e.g.boards[rank].left().Load() != 0 {
+				return transport.ErrClosed
+			}
+			return nil
+		},
+		Withdrawn: func(rank int) bool { return e.g.boards[rank].withdrawn().Load() != 0 },
+	})
 }
+
+// locate returns the place of this rank's memory in a region of Alloc; zero: it is in none.
+func (e *Engine) locate(p unsafe.Pointer, bytes int) (region uint64, offset int64) {
+	a := e.regionAddrOf(p, bytes)
+	return a.region, a.off
+}
+
+// resolvePlace returns this process's address of a place in another rank's region, or nil if the
+// place is not in a region that this process maps.
+func (e *Engine) resolvePlace(rank int, region uint64, offset, bytes int64) unsafe.Pointer {
+	r := e.g.region(region)
+	if r == nil || offset < 0 || bytes < 0 || offset > int64(r.Bytes)-bytes {
+		return nil
+	}
+	return unsafe.Add(r.Base[rank], offset)
+}
+
+// Post announces a message. See engine.Engine.
+func (e *Engine) Post(m *engine.Message) { e.messages.Post(m) }
 
 // Finish waits until a message has been delivered. See engine.Engine.
 func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
-	if e.g.shared != nil {
-		return e.finishShared(ctx, m)
-	}
 	return e.messages.Finish(ctx, m)
 }
 
 // failMessage ends the group because of an error of a message.
 func (e *Engine) failMessage(ctx context.Context, err error, m *engine.Message) *engine.Failure {
+	if e.g.shared != nil {
+		// Before the failure, as in endFailed.
+		e.board.withdrawn().Store(1)
+	}
 	if lost := (*transport.LostError)(nil); errors.As(err, &lost) {
-		err = e.rankLeft(m.Missed(lost.Peer, e.rank, e.Size()), m.Op(), m.Seq)
+		err = e.messageLost(lost, m)
 	}
 	return e.g.fail(e.failureOf(ctx, err, m.Op(), m.Seq, m.Awaited))
 }
 
-// finishShared lets the engine for messages finish m. A failure of that engine
-// fails this group too.
-func (e *Engine) finishShared(ctx context.Context, m *engine.Message) error {
-	err := e.g.shared.Messages.Finish(ctx, m)
-	if f := (*engine.Failure)(nil); errors.As(err, &f) {
-		return e.g.fail(f)
+// messageLost returns the failure of a message whose peer is lost.
+func (e *Engine) messageLost(lost *transport.LostError, m *engine.Message) error {
+	missed := m.Missed(lost.Peer, e.rank, e.Size())
+	if errors.Is(lost, transport.ErrClosed) {
+		return e.rankLeft(missed, m.Op(), m.Seq)
 	}
-	return err
+	return &engine.Failure{
+		Kind: engine.ErrRankLost, Op: m.Op(), Seq: m.Seq, Rank: e.rank, Lost: missed, Err: lost,
+		Facts: engine.Facts{Event: engine.RanksLost, Loss: engine.Exited},
+	}
 }

@@ -53,16 +53,16 @@ func (e *Engine) DropRegion(id uint64) {
 	}
 }
 
-// regionAddrOf returns the address of a buffer of this rank for the other ranks, or
-// the zero value if the buffer is not in a region.
-func (e *Engine) regionAddrOf(m engine.Mem) regionAddr {
+// regionAddrOf returns the address of memory of this rank for the other ranks, or
+// the zero value if the memory is not in a region.
+func (e *Engine) regionAddrOf(p unsafe.Pointer, bytes int) regionAddr {
 	list := e.g.regions.Load()
 	if list == nil {
 		return regionAddr{}
 	}
 	for _, r := range *list {
-		off := int64(uintptr(m.Ptr)) - int64(uintptr(r.Base[e.rank]))
-		if off >= 0 && off+int64(m.Bytes()) <= int64(r.Bytes) {
+		off := int64(uintptr(p)) - int64(uintptr(r.Base[e.rank]))
+		if off >= 0 && off+int64(bytes) <= int64(r.Bytes) {
 			return regionAddr{r.ID, off}
 		}
 	}
@@ -73,25 +73,33 @@ func (e *Engine) regionAddrOf(m engine.Mem) regionAddr {
 // regions until they are freed. If a rank frees a region too early, resolve fails
 // rather than let the ranks take different paths.
 func (e *Engine) resolve(r int, s regionAddr) (unsafe.Pointer, error) {
-	if list := e.g.regions.Load(); list != nil {
-		for _, reg := range *list {
-			if reg.ID == s.region {
-				return unsafe.Add(reg.Base[r], s.off), nil
+	if reg := e.g.region(s.region); reg != nil {
+		return unsafe.Add(reg.Base[r], s.off), nil
+	}
+	return nil, e.differ(engine.Facts{Event: engine.MemoryFreed, Sides: []engine.Side{{Rank: e.rank}, {Rank: r}}})
+}
+
+// region returns the region with an ID, or nil.
+func (g *group) region(id uint64) *Region {
+	if list := g.regions.Load(); list != nil {
+		for i := range *list {
+			if (*list)[i].ID == id {
+				return &(*list)[i]
 			}
 		}
 	}
-	return nil, e.differ(engine.Facts{Event: engine.MemoryFreed, Sides: []engine.Side{{Rank: e.rank}, {Rank: r}}})
+	return nil
 }
 
 // announceRegion puts the location of this rank's buffers into the slot, if they
 // are in regions. It reports whether they are.
 func (e *Engine) announceRegion(h *header, c *engine.Call, dst bool) bool {
-	p := regionBuffer{src: e.regionAddrOf(c.Src), n: int64(c.Src.N), scale: e.factor(c)}
+	p := regionBuffer{src: e.regionAddrOf(c.Src.Ptr, c.Src.Bytes()), n: int64(c.Src.N), scale: e.factor(c)}
 	if p.src.region == 0 {
 		return false
 	}
 	if dst {
-		if p.dst = e.regionAddrOf(c.Dst); p.dst.region == 0 {
+		if p.dst = e.regionAddrOf(c.Dst.Ptr, c.Dst.Bytes()); p.dst.region == 0 {
 			return false
 		}
 	}

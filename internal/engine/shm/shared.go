@@ -7,6 +7,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/affinity"
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/transport/shmem"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
@@ -21,8 +22,6 @@ type Shared struct {
 	// affinity.Mask. If there are fewer processors than ranks, a waiting rank does
 	// not spin. Nil: all processes have the same processors as this one.
 	CPUMasks [][]byte
-	// Messages carries Send and Recv: an engine of the same ranks.
-	Messages engine.Engine
 	// ReadProcess copies bytes from an address in another rank's process to dst.
 	// Nil: not all ranks can read each other's memory. The error ESRCH says that
 	// the process has ended.
@@ -58,7 +57,12 @@ const ringBytes = numWindows * (512 << 10)
 // given number of ranks.
 func SharedBytes(ranks int, opt Options) int {
 	opt.fillShared(ranks)
-	return opt.serviceAt(ranks) + answersBytes(ranks) + serviceBytes
+	return opt.messagesAt(ranks) + shmem.Bytes(ranks)
+}
+
+// messagesAt returns the offset of a rank's message lane in its segment, behind its service area.
+func (o *Options) messagesAt(ranks int) int {
+	return (o.serviceAt(ranks) + answersBytes(ranks) + serviceBytes + lineBytes - 1) / lineBytes * lineBytes
 }
 
 // serviceAt returns the offset of a rank's service area in its segment, behind its
@@ -114,5 +118,7 @@ func NewShared(s Shared) *Engine {
 	if s.Ended != nil {
 		e.w.CheckPeers(e.checkProcesses)
 	}
+	e.lane = e.newLane(&s)
+	e.messages = e.newMessages(e.lane)
 	return e
 }

@@ -58,7 +58,7 @@ func (m *mapped) group(name string, ranks int) []engine.Engine {
 	}
 	engines := make([]engine.Engine, ranks)
 	var first atomic.Pointer[engine.Failure]
-	for r, messages := range NewLocal(ranks, Options{}) {
+	for r := range ranks {
 		seg := maps[r]
 		memory := make([]unsafe.Pointer, ranks)
 		for s := range memory {
@@ -70,7 +70,7 @@ func (m *mapped) group(name string, ranks int) []engine.Engine {
 			}
 		})
 		engines[r] = NewShared(Shared{
-			Options: m.opt, Rank: r, Memory: memory, Messages: messages,
+			Options: m.opt, Rank: r, Memory: memory,
 			ReadProcess: m.readProcess(r), Ended: m.ended,
 			OnUnreadable: func(reader int, reason error) {
 				if m.unreadable != nil {

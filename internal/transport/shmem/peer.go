@@ -1,0 +1,399 @@
+package shmem
+
+import (
+	"fmt"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/transport"
+	"github.com/tutti-go/tutti/internal/wait"
+)
+
+// maxAnnounced bounds the messages of one peer that are announced and not taken.
+const maxAnnounced = 1 << 20
+
+// A peer holds the messages between this rank and another one. Lane.mu guards all fields. The driver
+// reads seen without the lock, and only the driver writes it.
+type peer struct {
+	lane     *Lane
+	rank     int
+	part     unsafe.Pointer // the peer's
+	sleeping *atomic.Uint64 // of the peer
+	out, in  *header        // what this rank and the peer write for each other
+	outRing  unsafe.Pointer
+	inRing   unsafe.Pointer
+	seen     seen
+
+	err    error // why no message can be completed any more; nil: that is possible
+	open   int   // messages of this rank with the peer
+	listed bool  // in Lane.active
+
+	// to the peer
+	records  uint64   // records written
+	room     uint64   // number of the first record for which there is no room, as far as is known
+	lastID   uint64   // of the last message announced
+	sends    []*state // announced and not taken; the index is the low part of the id
+	queue    queue    // sends that are not announced yet
+	reports  []uint64 // ids of messages of the peer that are taken, for records
+	outgoing outgoing
+
+	// from the peer
+	lastPeerID uint64
+	first      *announcement // messages that are not taken, by id
+	last       *announcement
+	announced  int
+	held       *announcement // announced by a record that is not consumed yet
+	incoming   incoming
+	unreadable bool // the system refuses to read the peer's process
+}
+
+// seen are the values up to which a peer's memory is processed.
+type seen struct {
+	records                                     uint64 // records consumed, and the held one
+	completed, consumed, request, taken, filled uint64
+}
+
+func (p *peer) setup(l *Lane, rank int) {
+	p.lane, p.rank = l, rank
+	if rank == l.opt.Rank {
+		return
+	}
+	p.part = l.opt.Memory[rank]
+	p.sleeping = sleeping(p.part)
+	p.out, p.in = l.layout.header(l.part, rank), l.layout.header(p.part, l.opt.Rank)
+	p.outRing, p.inRing = l.layout.ring(l.part, rank), l.layout.ring(p.part, l.opt.Rank)
+	p.room = uint64(l.layout.entries)
+	p.sends = make([]*state, l.layout.entries)
+}
+
+// entry returns the record at a position of a ring.
+func (p *peer) entry(ring unsafe.Pointer, position uint64) *record {
+	l := &p.lane.layout
+	return (*record)(unsafe.Add(ring, int(position&uint64(l.entries-1))*l.record))
+}
+
+// hasRoom reports whether the ring has room for a record.
+func (p *peer) hasRoom() bool {
+	if p.records < p.room {
+		return true
+	}
+	p.room = min(p.in.consumed.Load(), p.records) + uint64(p.lane.layout.entries)
+	return p.records < p.room
+}
+
+// nextOut returns the next record. There is room for it.
+func (p *peer) nextOut() *record { return p.entry(p.outRing, p.records) }
+
+// put publishes the next record after its data was written.
+func (p *peer) put(r *record, meta uint64, tag int) {
+	r.meta, r.tag = meta, int64(tag)
+	p.records++
+	publish(&r.position, p.records)
+	p.ring()
+}
+
+// ring wakes the peer if it sleeps. It is called after every store that the peer may wait for.
+func (p *peer) ring() {
+	if p.sleeping.Load() != 0 {
+		wait.Ring(&p.out.bell)
+	}
+}
+
+// announce announces a send. It reports false if there is no room.
+func (p *peer) announce(x *state) bool {
+	if !p.hasRoom() || p.lastID-p.seen.completed >= maxAnnounced {
+		return false
+	}
+	p.lastID++
+	x.id = p.lastID
+	p.addSend(x)
+	r := p.nextOut()
+	l, body := p.lane, x.m.Body
+	n := len(body)
+	if n <= l.layout.inline() {
+		copy(unsafe.Slice((*byte)(r.data()), n), body)
+		p.put(r, meta(kindInline, x.m.Kind, n), x.m.Tag)
+		return true
+	}
+	to := (*place)(r.data())
+	kind := uint8(kindBuffer)
+	*to = place{bytes: int64(n), addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(body))))}
+	if l.opt.Locate != nil {
+		to.region, to.offset = l.opt.Locate(unsafe.Pointer(unsafe.SliceData(body)), n)
+	}
+	if to.region == 0 {
+		if x.block = l.slab.take(n); x.block != 0 {
+			kernel.Copy(unsafe.Add(l.part, x.block), unsafe.Pointer(unsafe.SliceData(body)), n)
+			kind, to.offset = kindSlab, int64(x.block)
+		}
+	}
+	p.put(r, meta(kind, x.m.Kind, placeBytes), x.m.Tag)
+	return true
+}
+
+// addSend adds an announced send.
+func (p *peer) addSend(x *state) {
+	if n := uint64(len(p.sends)); p.lastID-p.seen.completed > n {
+		more := make([]*state, 2*n)
+		for id := p.seen.completed + 1; id < p.lastID; id++ {
+			more[id&(2*n-1)] = p.sends[id&(n-1)]
+		}
+		p.sends = more
+	}
+	p.sends[x.id&uint64(len(p.sends)-1)] = x
+}
+
+// send returns an announced send that is not taken, or nil.
+func (p *peer) send(id uint64) *state {
+	if id <= p.seen.completed || id > p.lastID {
+		return nil
+	}
+	return p.sends[id&uint64(len(p.sends)-1)]
+}
+
+// finishSend completes a send whose data is taken. Nothing happens if it was withdrawn.
+func (p *peer) finishSend(id uint64) {
+	x := p.send(id)
+	if x == nil {
+		return
+	}
+	p.sends[id&uint64(len(p.sends)-1)] = nil
+	if p.outgoing.x == x {
+		p.endOutgoing()
+	}
+	if x.block != 0 {
+		p.lane.slab.put(x.block)
+		x.block = 0
+	}
+	x.m.Matched.Store(true)
+	x.finish(nil)
+}
+
+// flush writes records for what waits for room.
+func (p *peer) flush() {
+	n := 0
+	for ; n < len(p.reports) && p.hasRoom(); n++ {
+		r := p.nextOut()
+		*(*uint64)(r.data()) = p.reports[n]
+		p.put(r, meta(kindTaken, 0, 8), 0)
+	}
+	if n > 0 {
+		if p.reports = append(p.reports[:0], p.reports[n:]...); len(p.reports) == 0 {
+			p.lane.wakeAll()
+		}
+	}
+	for p.queue.first != nil && p.announce(p.queue.first) {
+		p.queue.pop()
+	}
+}
+
+// hasNews reports whether the peer has written something that is not processed. The driver calls it
+// without the lock.
+func (p *peer) hasNews() bool {
+	in, s := p.in, &p.seen
+	return p.entry(p.inRing, s.records).position.Load() == s.records+1 ||
+		in.completed.Load() != s.completed || in.consumed.Load() != s.consumed ||
+		in.request.Load() != s.request || in.taken.Load() != s.taken || in.filled.Load() != s.filled
+}
+
+// poll processes what the peer has written since the last poll, at most one record. It reports
+// whether there was a record. x is the driver's message.
+func (p *peer) poll(x *state) bool {
+	if p.err != nil {
+		return false
+	}
+	in, s := p.in, &p.seen
+	if c := in.completed.Load(); c != s.completed {
+		p.complete(c)
+	}
+	if c := in.consumed.Load(); c != s.consumed {
+		if c-s.consumed > p.records-s.consumed {
+			p.corrupt("number of consumed records", c)
+			return false
+		}
+		s.consumed = c
+		p.flush()
+	}
+	if in.request.Load() != s.request || in.taken.Load() != s.taken || in.filled.Load() != s.filled {
+		p.pollStreams()
+	}
+	r := p.entry(p.inRing, s.records)
+	if p.held != nil || r.position.Load() != s.records+1 {
+		return false
+	}
+	p.take(r, x)
+	return true
+}
+
+// complete completes the sends up to an id.
+func (p *peer) complete(id uint64) {
+	if id-p.seen.completed > p.lastID-p.seen.completed {
+		p.corrupt("number of completed messages", id)
+		return
+	}
+	for next := p.seen.completed + 1; next <= id; next++ {
+		p.finishSend(next)
+		p.seen.completed = next
+	}
+	if p.queue.first != nil {
+		p.flush()
+	}
+}
+
+// take processes a record.
+func (p *peer) take(r *record, x *state) {
+	meta, l := r.meta, p.lane
+	kind, n := uint8(meta), int(meta>>32)
+	p.seen.records++
+	switch kind {
+	case kindInline, kindSlab, kindBuffer:
+		p.takeMessage(r, x, kind, uint8(meta>>8), n)
+		return
+	case kindTaken:
+		id := *(*uint64)(r.data())
+		if id > p.lastID {
+			p.corrupt("number of a message", id)
+			return
+		}
+		p.finishSend(id)
+	case kindNote:
+		note := *(*transport.Note)(r.data())
+		l.handler.Note(p.rank, &note)
+	default:
+		p.corrupt("kind of a record", uint64(kind))
+		return
+	}
+	p.consume()
+	p.ring()
+}
+
+// takeMessage announces a message. If it is for the driver's message x, its data stays in the
+// record.
+func (p *peer) takeMessage(r *record, x *state, kind, message uint8, n int) {
+	l := p.lane
+	a := l.newAnnouncement(p, int(r.tag))
+	a.kind, a.message = kind, message
+	if kind == kindInline {
+		if n > l.layout.inline() {
+			p.corrupt("length of a message", uint64(n))
+			return
+		}
+		a.place = place{bytes: int64(n)}
+		a.data = unsafe.Slice((*byte)(r.data()), n)
+	} else {
+		a.place = *(*place)(r.data())
+		if a.place.bytes < 0 || kind == kindSlab && !l.layout.inSlab(a.place.offset, a.place.bytes) {
+			p.corrupt("place of a message", uint64(a.place.offset))
+			return
+		}
+	}
+	if p.announced >= maxAnnounced {
+		p.fail(fmt.Errorf("it has sent %d messages without a matching receive", p.announced))
+		return
+	}
+	p.lastPeerID++
+	a.id = p.lastPeerID
+	p.link(a)
+	to := l.inbox.Announce(&a.Announcement)
+	p.held = a
+	if to == nil || to.Owner.(*state) != x || kind != kindInline {
+		p.keepHeld()
+	}
+	if to != nil {
+		l.match(to.Owner.(*state), a)
+	}
+}
+
+// link adds an announcement to those that are not taken.
+func (p *peer) link(a *announcement) {
+	a.prev, a.next = p.last, nil
+	if p.last == nil {
+		p.first = a
+	} else {
+		p.last.next = a
+	}
+	p.last = a
+	p.announced++
+}
+
+func (p *peer) unlink(a *announcement) {
+	if a.prev == nil {
+		p.first = a.next
+	} else {
+		a.prev.next = a.next
+	}
+	if a.next == nil {
+		p.last = a.prev
+	} else {
+		a.next.prev = a.prev
+	}
+	a.prev, a.next = nil, nil
+	p.announced--
+}
+
+// keepHeld copies the data of the held announcement and consumes its record.
+func (p *peer) keepHeld() {
+	if p.held.kind == kindInline {
+		p.held.keep()
+	}
+	p.consume()
+	p.ring()
+}
+
+// consume frees the record that was processed last for the peer's use.
+func (p *peer) consume() {
+	p.held = nil
+	publish(&p.out.consumed, p.seen.records)
+}
+
+// report tells the peer that the data of its message was taken.
+func (p *peer) report(a *announcement) {
+	if p.held == a {
+		p.consume()
+	}
+	if a.prev != nil {
+		p.reports = append(p.reports, a.id)
+		p.unlink(a)
+		p.flush()
+	} else {
+		p.unlink(a)
+		id := p.lastPeerID
+		if p.first != nil {
+			id = p.first.id - 1
+		}
+		publish(&p.out.completed, id)
+	}
+	p.ring()
+}
+
+// lost returns the error of a message with a failed peer.
+func (p *peer) lost() error { return &transport.LostError{Peer: p.rank, Err: p.err} }
+
+// corrupt fails the peer because of a value that it cannot have written.
+func (p *peer) corrupt(what string, value uint64) {
+	p.fail(fmt.Errorf("its shared memory is damaged: the %s is %d", what, value))
+}
+
+// fail makes the messages with the peer fail.
+func (p *peer) fail(err error) {
+	if p.err == nil {
+		p.err = err
+		p.lane.wakeAll()
+	}
+}
+
+// checkLeft fails the peer if it has left.
+func (p *peer) checkLeft() {
+	if p.err != nil || p.lane.opt.Left == nil {
+		return
+	}
+	err := p.lane.opt.Left(p.rank)
+	if err == nil {
+		return
+	}
+	// The rank may have taken or announced messages before it left.
+	for p.poll(nil) {
+	}
+	p.fail(err)
+}
