@@ -1,6 +1,7 @@
 package tutti_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -210,4 +211,109 @@ func ExampleComm_SendRecv() {
 		fmt.Println(err)
 	}
 	// Output: [2]
+}
+
+// ExampleComm_Send sends a message that is shorter than the buffer of its receiver.
+func ExampleComm_Send() {
+	err := tutti.RunLocal(context.Background(), 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		const tag = 1
+		if c.Rank() == 1 {
+			return c.Send(ctx, 0, tutti.Of([]float32{1, 2, 3}), tag)
+		}
+		buf := make([]float32, 100)
+		m, err := c.Recv(ctx, 1, tutti.Of(buf), tag)
+		if err != nil {
+			return err
+		}
+		fmt.Println(m.Len, m.Type, "from rank", m.From, buf[:m.Len])
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: 3 float32 from rank 1 [1 2 3]
+}
+
+// ExampleComm_Recv receives from the ranks in the order in which they send. The result does not
+// depend on it.
+func ExampleComm_Recv() {
+	err := tutti.RunLocal(context.Background(), 4, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		const tag = 1
+		if c.Rank() > 0 {
+			return c.Send(ctx, 0, tutti.Of([]int{10 * c.Rank()}), tag)
+		}
+		results := make([]int, c.Size())
+		buf := make([]int, 1)
+		for range c.Size() - 1 {
+			m, err := c.Recv(ctx, tutti.AnyRank, tutti.Of(buf), tag)
+			if err != nil {
+				return err
+			}
+			results[m.From] = buf[0]
+		}
+		fmt.Println(results)
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: [0 10 20 30]
+}
+
+// ExampleRecvSlice receives a message whose length the receiver does not know.
+func ExampleRecvSlice() {
+	err := tutti.RunLocal(context.Background(), 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		const tag = 1
+		if c.Rank() == 1 {
+			return c.Send(ctx, 0, tutti.Of([]byte("any length")), tag)
+		}
+		text, m, err := tutti.RecvSlice[byte](ctx, c, tutti.AnyRank, tag)
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s, from rank %d\n", text, m.From)
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: any length, from rank 1
+}
+
+// ExampleAllToAllSlices sends each rank a slice of another length.
+func ExampleAllToAllSlices() {
+	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		shares := make([][]byte, c.Size())
+		for to := range shares {
+			shares[to] = bytes.Repeat([]byte("abc")[c.Rank():c.Rank()+1], to+1)
+		}
+		got, err := tutti.AllToAllSlices(ctx, c, shares)
+		if c.Rank() == 2 {
+			fmt.Printf("%s\n", got)
+		}
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: [aaa bbb ccc]
+}
+
+// ExampleBroadcastSlice copies a slice to ranks that do not know its length.
+func ExampleBroadcastSlice() {
+	err := tutti.RunLocal(context.Background(), 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		var primes []int
+		if c.Rank() == 0 {
+			primes = []int{2, 3, 5, 7}
+		}
+		primes, err := tutti.BroadcastSlice(ctx, c, primes, 0)
+		if c.Rank() == 1 {
+			fmt.Println(primes)
+		}
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: [2 3 5 7]
 }
