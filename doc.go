@@ -9,8 +9,8 @@
 //	err = comm.AllReduce(ctx, tutti.Of(grad), tutti.Avg) // grad is a []float32; in place
 //
 // The program needs no flags for that: tutti run -n 4 -- ./prog starts it four
-// times. Package gpu adds device memory. Package tuttitest tests programs under
-// faults.
+// times. Package gpu adds device memory. Package value passes structs, maps and
+// other Go values between ranks. Package tuttitest tests programs under faults.
 //
 // # Failure
 //

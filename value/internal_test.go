@@ -18,7 +18,6 @@ func TestDescribe(t *testing.T) {
 	type B struct{ X int }
 	type list struct {
 		Next *list
-		c    chan int
 		F    func()
 	}
 	for _, c := range []struct {

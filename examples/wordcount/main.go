@@ -1,15 +1,15 @@
 // Wordcount counts the words of a text. Rank 0 reads it, and the other ranks count pieces:
-// go run ./cmd/tutti run -n 4 -- go run ./examples/wordcount < README.md
+// go run ./cmd/tutti run -n 4 --stdin -- go run ./examples/wordcount < README.md
 package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"log"
 	"os"
-	"strings"
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/value"
@@ -45,16 +45,16 @@ func master(ctx context.Context, c *tutti.Comm, text *bufio.Reader) error {
 		for word, n := range counts {
 			total[word] += n
 		}
-		piece := make([]byte, 1<<20)
-		n, err := io.ReadFull(text, piece)
-		line, _ := text.ReadBytes('\n') // so that no word is cut
-		if piece = append(piece[:n], line...); err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		var piece bytes.Buffer
+		if _, err := io.CopyN(&piece, text, 1<<20); err != nil && err != io.EOF {
 			return err
 		}
-		if len(piece) == 0 {
+		line, _ := text.ReadBytes('\n') // so that no word is cut
+		piece.Write(line)
+		if piece.Len() == 0 {
 			workers--
 		}
-		if err := c.Send(ctx, m.From, tutti.Of(piece), tagPiece); err != nil {
+		if err := c.Send(ctx, m.From, tutti.Of(piece.Bytes()), tagPiece); err != nil {
 			return err
 		}
 	}
@@ -73,8 +73,8 @@ func work(ctx context.Context, c *tutti.Comm) error {
 			return err
 		}
 		clear(counts)
-		for word := range strings.FieldsSeq(string(piece)) {
-			counts[word]++
+		for word := range bytes.FieldsSeq(piece) {
+			counts[string(word)]++
 		}
 	}
 }
