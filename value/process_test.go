@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"strconv"
 	"sync"
 	"testing"
 
@@ -14,34 +13,45 @@ import (
 	"github.com/tutti-go/tutti/tuttitest"
 )
 
-// bodyVariable makes the test binary a rank of TestProcesses. Its value switches shared memory off.
-const bodyVariable = "TUTTI_TEST_NO_SHARED_MEMORY"
+// bodyVariable makes the test binary a rank of TestProcesses. Its value is the way between the ranks.
+const bodyVariable = "TUTTI_TEST_WAY"
+
+// The ways between ranks.
+const (
+	sharedMemory = "shared memory"
+	overTCP      = "TCP"
+	twoHosts     = "two hosts" // shared memory inside each of them, TCP between them
+)
 
 // processBody is the body of a process: the tests that need no memory in common with other ranks.
 func processBody() error {
 	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
-	without, err := strconv.ParseBool(os.Getenv(bodyVariable))
-	if err != nil {
-		return err
+	way := os.Getenv(bodyVariable)
+	cfg := tutti.Config{NoSharedMemory: way == overTCP, Timeout: deadline}
+	if way == twoHosts {
+		cfg.Host = "first host"
+		if os.Getenv("TUTTI_RANK") == "2" {
+			cfg.Host = "second host"
+		}
 	}
-	c, err := tutti.Join(ctx, tutti.Config{NoSharedMemory: without, Timeout: deadline})
+	c, err := tutti.Join(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	return errors.Join(trips(ctx, c), mistakes(ctx, c), big(ctx, c), c.Close())
 }
 
-// TestProcesses runs the tests in processes, over shared memory and over TCP.
+// TestProcesses runs the tests in processes.
 func TestProcesses(t *testing.T) {
 	self := proctest.Self(t)
-	for name, without := range map[string]string{"shared memory": "false", "TCP": "true"} {
-		t.Run(name, func(t *testing.T) {
+	for _, way := range []string{sharedMemory, overTCP, twoHosts} {
+		t.Run(way, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
 			defer cancel()
 			var out lockedBuffer
 			report, err := launch.Run(ctx, launch.Config{
-				Ranks: 3, Command: []string{self}, Env: append(os.Environ(), bodyVariable+"="+without), Stdout: &out, Stderr: &out,
+				Ranks: 3, Command: []string{self}, Env: append(os.Environ(), bodyVariable+"="+way), Stdout: &out, Stderr: &out,
 			})
 			if err != nil || report.Code != 0 {
 				t.Fatalf("%v\n%v\n%s", err, report, out.text)

@@ -46,7 +46,7 @@ func master(ctx context.Context, c *tutti.Comm, text *bufio.Reader) error {
 			total[word] += n
 		}
 		var piece bytes.Buffer
-		if _, err := io.CopyN(&piece, text, 1<<20); err != nil && err != io.EOF {
+		if _, err := io.Copy(&piece, io.LimitReader(text, 1<<20)); err != nil {
 			return err
 		}
 		line, _ := text.ReadBytes('\n') // so that no word is cut
