@@ -144,14 +144,19 @@ func TestNoAllocation(t *testing.T) {
 			in := &transport.Frame{Peer: 1 - m.Rank(), Body: make([]byte, size)}
 			return func() error { return m.Exchange(w, out, in) }
 		})
-		one(fmt.Sprintf("messages of %d", size), func(m *Mesh, w *wait.Waiter) func() error {
-			out := &transport.Message{Send: true, Peer: 1 - m.Rank(), Body: make([]byte, size)}
-			in := &transport.Message{Peer: 1 - m.Rank(), Body: make([]byte, size)}
-			return func() error {
-				m.Post(out)
-				m.Post(in)
-				return errors.Join(m.Finish(w, in), m.Finish(w, out))
-			}
-		})
+		for _, any := range []bool{false, true} {
+			one(fmt.Sprintf("messages of %d, from any rank: %v", size, any), func(m *Mesh, w *wait.Waiter) func() error {
+				out := &transport.Message{Send: true, Peer: 1 - m.Rank(), Body: make([]byte, size)}
+				in := &transport.Message{Peer: 1 - m.Rank(), Body: make([]byte, size)}
+				if any {
+					in.Peer = transport.AnyRank
+				}
+				return func() error {
+					m.Post(out)
+					m.Post(in)
+					return errors.Join(m.Finish(w, in), m.Finish(w, out))
+				}
+			})
+		}
 	}
 }
