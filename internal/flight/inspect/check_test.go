@@ -44,7 +44,7 @@ func TestDamaged(t *testing.T) {
 		"ops[0]: root is 2":                   op(`"state":"done","root":2`),
 		"ops[0]: queued, start and end":       op(`"state":"done","start":-1`),
 		"ops[0]: json: cannot unmarshal":      op(`"state":"done","start":"soon"`),
-		"messages[0]: peer is -1":             message(`"state":"running","peer":-1`),
+		"messages[0]: peer is -2":             message(`"state":"running","peer":-2`),
 		"messages[0]: peer is 2":              message(`"state":"running","peer":2`),
 		"ops has 65537 entries":               head("2") + `"ops":[{}` + strings.Repeat(",{}", 1<<16) + `]}`,
 		"longer than 16 MiB":                  head("2") + `"host":"` + strings.Repeat("h", 17<<20) + `","ops":[]}`,
