@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -148,6 +150,9 @@ func TestStats(t *testing.T) {
 			}
 		}
 	}
+	timed := func(op string) uint64 {
+		return stats[0].Ops[slices.IndexFunc(stats[0].Ops, func(o tutti.OpStats) bool { return o.Op == op })].Timed
+	}
 	var b strings.Builder
 	if err := tutti.WriteMetrics(&b, stats[:]...); err != nil {
 		t.Fatal(err)
@@ -155,9 +160,9 @@ func TestStats(t *testing.T) {
 	for _, line := range []string{
 		`# TYPE tutti_operations_total counter`,
 		`tutti_operations_total{comm="world",rank="1",op="AllReduce"} 101`,
-		`tutti_bytes_total{comm="world",rank="0",op="Send"} 3`,
-		`tutti_operation_seconds_bucket{comm="world",rank="0",op="Recv",le="+Inf"} 1`,
-		`tutti_operation_seconds_count{comm="world",rank="0",op="Recv"} 1`,
+		`tutti_bytes_total{comm="world",rank="0",op="Send"} 210`,
+		fmt.Sprintf(`tutti_operation_seconds_bucket{comm="world",rank="0",op="Recv",le="+Inf"} %d`, timed("Recv")),
+		fmt.Sprintf(`tutti_operation_seconds_count{comm="world",rank="0",op="Recv"} %d`, timed("Recv")),
 		`tutti_up{comm="world",rank="0"} 1`,
 		`tutti_ranks_lost{comm="world",rank="0"} 0`,
 	} {
