@@ -4,10 +4,21 @@ import (
 	"github.com/tutti-go/tutti/cuda"
 )
 
+// checkNil returns an error if there is no communicator.
+func (c *Comm) checkNil() error {
+	if c == nil {
+		return invalid("no communicator")
+	}
+	return nil
+}
+
 // check validates the arguments of a call. The send buffer must have sends*count
 // elements and the receive buffer recvs*count; zero means that this rank does not use
 // that buffer.
 func (c *Comm) check(send, recv *Buffer, count, sends, recvs int, s *cuda.Stream) error {
+	if err := c.checkNil(); err != nil {
+		return err
+	}
 	if err := s.Alive(); err != nil {
 		return err
 	}
@@ -53,6 +64,9 @@ func checkOverlap(send, recv *Buffer, i, j int) error {
 }
 
 func (c *Comm) checkRoot(root int) error {
+	if err := c.checkNil(); err != nil {
+		return err
+	}
 	if root < 0 || root >= c.size {
 		return invalid("rank %d is not one of %d ranks", root, c.size)
 	}
@@ -140,7 +154,11 @@ func (c *Comm) Broadcast(send, recv Buffer, root int, s *cuda.Stream) error {
 // AllGather copies every rank's send into every rank's recv, in rank order. It is in
 // place if send is this rank's part of recv.
 func (c *Comm) AllGather(send, recv Buffer, s *cuda.Stream) error {
-	if err := first(c.check(&send, &recv, send.n, 1, c.size, s), checkOverlap(&send, &recv, c.rank*send.n, -1)); err != nil {
+	err := c.checkNil()
+	if err == nil {
+		err = first(c.check(&send, &recv, send.n, 1, c.size, s), checkOverlap(&send, &recv, c.rank*send.n, -1))
+	}
+	if err != nil {
 		return c.recordRefusal(err)
 	}
 	u, err := c.join("AllGather")
@@ -153,7 +171,10 @@ func (c *Comm) AllGather(send, recv Buffer, s *cuda.Stream) error {
 // ReduceScatter reduces the elements of all ranks and copies the i-th part of the result
 // to rank i's recv. It is in place if recv is this rank's part of send.
 func (c *Comm) ReduceScatter(send, recv Buffer, op Op, s *cuda.Stream) error {
-	err := first(c.check(&send, &recv, recv.n, c.size, 1, s), op.check(c, recv.t), checkOverlap(&send, &recv, -1, c.rank*recv.n))
+	err := c.checkNil()
+	if err == nil {
+		err = first(c.check(&send, &recv, recv.n, c.size, 1, s), op.check(c, recv.t), checkOverlap(&send, &recv, -1, c.rank*recv.n))
+	}
 	if err != nil {
 		return c.recordRefusal(err)
 	}

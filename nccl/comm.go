@@ -112,8 +112,8 @@ func (c *Comm) join(what string) (use, error) {
 // the goroutine to its thread until leave, and the group keeps the communicator. After an error the goroutine
 // is not locked.
 func (c *Comm) joinSlow(what string) (use, error) {
-	if c == nil {
-		return use{}, invalid("no communicator")
+	if err := c.checkNil(); err != nil {
+		return use{}, err
 	}
 	u := use{around: &c.around}
 	if c.lib.open.Load() != 0 {

@@ -185,8 +185,11 @@ func (c *Comm) WaitSignal(peer, count int, s *cuda.Stream) error {
 
 // checkPeer returns an error unless peer is another rank.
 func (c *Comm) checkPeer(peer int) error {
+	if err := c.checkRoot(peer); err != nil {
+		return err
+	}
 	if peer == c.rank {
 		return invalid("rank %d is this rank itself", peer)
 	}
-	return c.checkRoot(peer)
+	return nil
 }
