@@ -131,8 +131,11 @@ func (p *partition) try(o partitionOptions) ([]*side, error) {
 	defer j.end()
 	for r, k := range j.ranks {
 		near, err := k.await("ready")
-		if err != nil || near != "2" {
-			return nil, fmt.Errorf("rank %d shares its host with %s ranks: %w", r, near, err)
+		if err != nil {
+			return nil, fmt.Errorf("rank %d: %w", r, err)
+		}
+		if near != "2" {
+			return nil, fmt.Errorf("rank %d finds %s ranks on its host", r, near)
 		}
 	}
 	sides := []*side{{ranks: []int{0, 1}}, {ranks: []int{2, 3}}}
@@ -266,16 +269,18 @@ func (p *partition) checkContinuation(j *job, sides []*side) error {
 		j.ranks[r].send("again")
 	}
 	first := late.next
-	err := late.awaitShrink(j)
-	if late.continues || !strings.Contains(late.next, errorNames["excluded"]) {
-		err = fmt.Errorf("ranks %v, who have come back, were told %s: %w", late.ranks, late.next, err)
+	if err := late.awaitShrink(j); err != nil {
+		return fmt.Errorf("ranks %v, which are connected again: %w", late.ranks, err)
 	}
-	late.next = first + "; when it is plugged in again: " + late.next
-	return err
+	if late.continues || !strings.Contains(late.next, errorNames["excluded"]) {
+		return fmt.Errorf("ranks %v, which are connected again, have the result: %s", late.ranks, late.next)
+	}
+	late.next = first + "; when it is connected again: " + late.next
+	return nil
 }
 
 // awaitShrink waits until each rank of a side has reported the result of its Shrink,
-// as long as job.ends waits. All ranks must report the same size; the kinds of their
+// each for at most patience. All ranks must report the same size; the kinds of their
 // errors may differ. It is called by the goroutine that runs the trial.
 func (s *side) awaitShrink(j *job) error {
 	ends, err := j.ends(s.ranks)
