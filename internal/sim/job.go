@@ -45,9 +45,9 @@ type participant struct {
 	leaving     bool // is announcing its departure
 	closed      bool // its links have ended, and it accepts no connections
 
-	members  []*member // its engines in the job's groups
-	early    map[string]*engine.Failure
-	losses   []loss // in the order of notification
+	members  []*member                  // its engines in the job's groups
+	early    map[string]*engine.Failure // by group: first causes that came before the group's engine was made
+	losses   []loss                     // in the order of notification
 	departed map[int]bool
 
 	lot   *wait.ParkingLot
@@ -230,7 +230,7 @@ func (a *participant) hello() {
 			hub.receive(func() {
 				a.knownToRank0 = true
 				switch {
-				case j.closed:
+				case j.closed: // rank 0 has given up and answers nobody; Enter ends with its context
 				case j.participants[a.rank] != nil && j.participants[a.rank].p == a.p: // the process has called Shrink again
 					j.w.net.send(&a.down, 0, func() { a.answer(refused) })
 				case j.participants[a.rank] != nil:
