@@ -73,6 +73,8 @@ const (
 	keepCalls = 1024
 )
 
+// putTask keeps a completed task for reuse, unless it is large or many are kept. The caller holds
+// c.mu.
 func (c *Comm) putTask(t *task) {
 	if len(c.queue.tasks) >= keepTasks || cap(t.Calls) > keepCalls || cap(t.parts) > keepCalls {
 		return

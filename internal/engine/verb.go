@@ -55,7 +55,7 @@ type Operand struct {
 
 // A VerbInfo holds the facts about a verb that do not depend on the engine.
 //
-// The side that is not divided is used by every rank. A verb that has data
+// If one side is divided, every rank uses the other side. A verb that has data
 // moves it by this rule: rank r writes, into its destination, the sources of
 // the ranks in Source.Ranks. If the source is divided, r takes share r of each
 // source, and otherwise all of it. A verb that reduces combines the data of all

@@ -298,9 +298,10 @@ func (p *pipeline) untilEvent() int {
 	return 0
 }
 
-// completeFirst polls the event that the first n operations in flight share. If it is complete,
-// completeFirst removes them and calls their Done. p.mu is held, but not during the poll and the
-// calls.
+// completeFirst polls the event that the first n operations in flight share, and passes checkDue to
+// the poll. If it is complete, successfully or not, completeFirst removes the operations, calls
+// their Done, and returns true. Only the completion goroutine calls it. p.mu is held, but not
+// during the poll and the calls.
 func (p *pipeline) completeFirst(n int, checkDue bool, m *costMeter) bool {
 	e, first := p.e, p.inflight.All()
 	event := first[n-1].event
