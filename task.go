@@ -28,7 +28,7 @@ func (c *Comm) newTask(ctx context.Context) *task {
 		if c.device != nil {
 			t.Begun = func() { c.deviceBegun(t.Seq) }
 			t.Launched = func() { c.deviceLaunched(t) }
-			t.Done = func(err error) { c.deviceDone(t, err) }
+			t.Done = func(err error) { c.deviceDone(t.Seq, err) }
 		}
 	}
 	t.Ctx = ctx

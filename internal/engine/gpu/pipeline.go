@@ -300,8 +300,8 @@ func (p *pipeline) untilEvent() int {
 
 // completeFirst polls the event that the first n operations in flight share, and passes checkDue to
 // the poll. If it is complete, successfully or not, completeFirst removes the operations, calls
-// their Done, and returns true. Only the completion goroutine calls it. p.mu is held, but not
-// during the poll and the calls.
+// Done of the last one, which reports all of them, and returns true. Only the completion goroutine
+// calls it. p.mu is held, but not during the poll and the call.
 func (p *pipeline) completeFirst(n int, checkDue bool, m *costMeter) bool {
 	e, first := p.e, p.inflight.All()
 	event := first[n-1].event
@@ -335,9 +335,7 @@ func (p *pipeline) completeFirst(n int, checkDue bool, m *costMeter) bool {
 		p.progress.Broadcast()
 	}
 	p.mu.Unlock()
-	for i := range p.completed {
-		p.completed[i].op.Done(err)
-	}
+	p.completed[n-1].op.Done(err)
 	clear(p.completed)
 	p.mu.Lock()
 	return true
