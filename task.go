@@ -16,7 +16,9 @@ type task struct {
 	queuedAt        uint64       // time of queueing, as the log counts it
 }
 
-// newTask returns a task without calls; putTask keeps it for reuse. c.mu is held.
+// newTask returns a task without calls; putTask keeps it for reuse. On a Comm with a device it has the
+// functions of a DeviceOp. The device engine's goroutines call them without c.mu; the caller of Submit may
+// call Begun and Launched for a task with OnCaller. c.mu is held.
 func (c *Comm) newTask(ctx context.Context) *task {
 	q := &c.queue
 	var t *task
