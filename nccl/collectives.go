@@ -96,7 +96,7 @@ func (c *Comm) AllReduce(send, recv Buffer, op Op, s *cuda.Stream) error {
 	if err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.join("AllReduce")
+	u, err := c.acquire("AllReduce")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -120,7 +120,7 @@ func (c *Comm) Reduce(send, recv Buffer, op Op, root int, s *cuda.Stream) error 
 	if err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.join("Reduce")
+	u, err := c.acquire("Reduce")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -144,7 +144,7 @@ func (c *Comm) Broadcast(send, recv Buffer, root int, s *cuda.Stream) error {
 	if err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.join("Broadcast")
+	u, err := c.acquire("Broadcast")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -161,7 +161,7 @@ func (c *Comm) AllGather(send, recv Buffer, s *cuda.Stream) error {
 	if err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.join("AllGather")
+	u, err := c.acquire("AllGather")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -178,7 +178,7 @@ func (c *Comm) ReduceScatter(send, recv Buffer, op Op, s *cuda.Stream) error {
 	if err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.join("ReduceScatter")
+	u, err := c.acquire("ReduceScatter")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -197,13 +197,13 @@ func (c *Comm) AllToAll(send, recv Buffer, s *cuda.Stream) error {
 	}
 	n := send.n / c.size
 	if c.lib.sys.Native() {
-		u, err := c.join("AllToAll")
+		u, err := c.acquire("AllToAll")
 		if err != nil {
 			return c.recordRefusal(err)
 		}
 		return c.finish(u, c.lib.sys.AllToAll(u.around, send.ptr, recv.ptr, n, send.t.code(), c.handle(), s.Handle()))
 	}
-	u, err := c.enter("AllToAll")
+	u, err := c.acquireInContext("AllToAll")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -228,13 +228,13 @@ func (c *Comm) Gather(send, recv Buffer, root int, s *cuda.Stream) error {
 		return c.recordRefusal(err)
 	}
 	if c.lib.sys.Native() {
-		u, err := c.join("Gather")
+		u, err := c.acquire("Gather")
 		if err != nil {
 			return c.recordRefusal(err)
 		}
 		return c.finish(u, c.lib.sys.Gather(u.around, send.ptr, recv.ptr, send.n, send.t.code(), root, c.handle(), s.Handle()))
 	}
-	u, err := c.enter("Gather")
+	u, err := c.acquireInContext("Gather")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -264,13 +264,13 @@ func (c *Comm) Scatter(send, recv Buffer, root int, s *cuda.Stream) error {
 		return c.recordRefusal(err)
 	}
 	if c.lib.sys.Native() {
-		u, err := c.join("Scatter")
+		u, err := c.acquire("Scatter")
 		if err != nil {
 			return c.recordRefusal(err)
 		}
 		return c.finish(u, c.lib.sys.Scatter(u.around, send.ptr, recv.ptr, recv.n, recv.t.code(), root, c.handle(), s.Handle()))
 	}
-	u, err := c.enter("Scatter")
+	u, err := c.acquireInContext("Scatter")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -322,7 +322,7 @@ func (c *Comm) Send(b Buffer, peer int, s *cuda.Stream) error {
 	if err := first(c.checkRoot(peer), c.check(&b, nil, b.n, 1, 0, s)); err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.join("Send")
+	u, err := c.acquire("Send")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -334,7 +334,7 @@ func (c *Comm) Recv(b Buffer, peer int, s *cuda.Stream) error {
 	if err := first(c.checkRoot(peer), c.check(nil, &b, b.n, 0, 1, s)); err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.join("Recv")
+	u, err := c.acquire("Recv")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
