@@ -81,7 +81,7 @@ const shrinkPatience = 5 * time.Second
 // A side is the ranks of one host, and their results.
 type side struct {
 	ranks     []int
-	told      time.Duration // time until all its ranks had their error
+	notified  time.Duration // time until all its ranks had their error
 	lost      []int         // the ranks that their errors name
 	next      string        // result of Shrink
 	continues bool          // its ranks continue
@@ -115,7 +115,7 @@ func (s *side) text(exited bool) string {
 	if exited {
 		return "gone"
 	}
-	return fmt.Sprintf("ErrRankLost of %v after %v; Shrink: %s", s.lost, s.told.Round(10*time.Millisecond), s.next)
+	return fmt.Sprintf("ErrRankLost of %v after %v; Shrink: %s", s.lost, s.notified.Round(10*time.Millisecond), s.next)
 }
 
 // try runs one trial. It fails if both sides continue, or, if strict is set, if a
@@ -170,8 +170,8 @@ func (p *partition) try(o partitionOptions) ([]*side, error) {
 		if err := s.awaitErrors(j, begin); err != nil {
 			return nil, err
 		}
-		if o.strict && s.told > o.silence+time.Second {
-			return nil, fmt.Errorf("ranks %v were told after %v", s.ranks, s.told)
+		if o.strict && s.notified > o.silence+time.Second {
+			return nil, fmt.Errorf("ranks %v were told after %v", s.ranks, s.notified)
 		}
 	}
 	if err := p.verifyInjected(j, struck); err != nil {
@@ -222,7 +222,7 @@ func (p *partition) verifyInjected(j *job, struck []traffic) error {
 // awaitErrors waits for the errors of a side's ranks, and notes which ranks they name and when the
 // last one came. Each rank must report lost ranks, all of them on the other side.
 func (s *side) awaitErrors(j *job, begin time.Time) error {
-	ends, err := j.ends(s.ranks)
+	ends, err := j.awaitEnds(s.ranks)
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (s *side) awaitErrors(j *job, begin time.Time) error {
 		}
 	}
 	slices.Sort(s.lost)
-	s.told = lastEnd(ends, begin)
+	s.notified = lastEnd(ends, begin)
 	return nil
 }
 
@@ -283,7 +283,7 @@ func (p *partition) checkContinuation(j *job, sides []*side) error {
 // each for at most patience. All ranks must report the same size; the kinds of their
 // errors may differ. It is called by the goroutine that runs the trial.
 func (s *side) awaitShrink(j *job) error {
-	ends, err := j.ends(s.ranks)
+	ends, err := j.awaitEnds(s.ranks)
 	if err != nil {
 		return err
 	}
