@@ -102,7 +102,7 @@ func TestUnanswered(t *testing.T) {
 }
 
 // decodeAndRender decodes dumps and writes all forms of the report, if they are
-// valid. It returns how many bytes it wrote.
+// valid. It returns whether they were valid, and how many bytes it wrote.
 func decodeAndRender(t *testing.T, text []byte) (shown bool, size int) {
 	t.Helper()
 	dumps, err := inspect.Decode(bytes.NewReader(text))
@@ -131,8 +131,8 @@ func decodeAndRender(t *testing.T, text []byte) (shown bool, size int) {
 	return true, words.Len() + page.Len() + trace.Len()
 }
 
-// FuzzDecode reads damaged dumps and renders the valid ones. The report must not be
-// larger than the dumps by more than a constant factor.
+// FuzzDecode reads damaged dumps and renders the valid ones. The report may have at most
+// a fixed number of bytes, plus a constant factor times the size of the dumps.
 func FuzzDecode(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.json")
 	if err != nil || len(files) == 0 {
