@@ -204,10 +204,14 @@ func (b *Batch) message(op string, s side) *Batch {
 }
 
 // AllReduce adds an operation; see Comm.AllReduce.
-func (b *Batch) AllReduce(buf Buffer, op Op) *Batch { return b.add(allReduce(buf, buf, op)) }
+func (b *Batch) AllReduce(buf Buffer, op Op) *Batch { return b.AllReduceTo(buf, buf, op) }
 
 // AllReduceTo adds an operation; see Comm.AllReduceTo.
-func (b *Batch) AllReduceTo(dst, src Buffer, op Op) *Batch { return b.add(allReduce(dst, src, op)) }
+func (b *Batch) AllReduceTo(dst, src Buffer, op Op) *Batch {
+	var call engine.Call
+	putAllReduce(&call, dst, src, op)
+	return b.add(call)
+}
 
 // Reduce adds an operation; see Comm.Reduce.
 func (b *Batch) Reduce(dst, src Buffer, op Op, root int) *Batch {

@@ -5,8 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,8 +123,10 @@ func TestStats(t *testing.T) {
 			return err
 		}
 		defer sub.Close()
-		if err := c.SendRecv(ctx, 1-c.Rank(), tutti.Of(make([]int8, 3)), 1-c.Rank(), tutti.Of(make([]int8, 3)), 1); err != nil {
-			return err
+		for range 70 {
+			if err := c.SendRecv(ctx, 1-c.Rank(), tutti.Of(make([]int8, 3)), 1-c.Rank(), tutti.Of(make([]int8, 3)), 1); err != nil {
+				return err
+			}
 		}
 		if c.Rank() == 0 {
 			if s := sub.Stats(); s.Comm != "world/102.0" || len(s.Ops) != 0 {
@@ -140,11 +144,14 @@ func TestStats(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		for _, o := range s.Ops {
-			want := map[string][2]uint64{"AllReduce": {101, 100*8 + 80_000}, "Dup": {1, 0}, "Send": {1, 3}, "Recv": {1, 3}}[o.Op]
+			want := map[string][2]uint64{"AllReduce": {101, 100*8 + 80_000}, "Dup": {1, 0}, "Send": {70, 210}, "Recv": {70, 210}}[o.Op]
 			if o.Count != want[0] || o.Bytes != want[1] || o.Failed != 0 || o.Op != "Dup" && o.Timed == 0 {
 				t.Errorf("rank %d: %+v, want %v", r, o, want)
 			}
 		}
+	}
+	timed := func(op string) uint64 {
+		return stats[0].Ops[slices.IndexFunc(stats[0].Ops, func(o tutti.OpStats) bool { return o.Op == op })].Timed
 	}
 	var b strings.Builder
 	if err := tutti.WriteMetrics(&b, stats[:]...); err != nil {
@@ -153,9 +160,9 @@ func TestStats(t *testing.T) {
 	for _, line := range []string{
 		`# TYPE tutti_operations_total counter`,
 		`tutti_operations_total{comm="world",rank="1",op="AllReduce"} 101`,
-		`tutti_bytes_total{comm="world",rank="0",op="Send"} 3`,
-		`tutti_operation_seconds_bucket{comm="world",rank="0",op="Recv",le="+Inf"} 1`,
-		`tutti_operation_seconds_count{comm="world",rank="0",op="Recv"} 1`,
+		`tutti_bytes_total{comm="world",rank="0",op="Send"} 210`,
+		fmt.Sprintf(`tutti_operation_seconds_bucket{comm="world",rank="0",op="Recv",le="+Inf"} %d`, timed("Recv")),
+		fmt.Sprintf(`tutti_operation_seconds_count{comm="world",rank="0",op="Recv"} %d`, timed("Recv")),
 		`tutti_up{comm="world",rank="0"} 1`,
 		`tutti_ranks_lost{comm="world",rank="0"} 0`,
 	} {

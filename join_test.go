@@ -39,6 +39,8 @@ func TestMain(m *testing.M) {
 		body = attackBody
 	case "tunnel":
 		body = tunnelBody
+	case "messages":
+		body = messagesBody
 	}
 	for range max(envNumber("TUTTI_TEST_TIMES"), 1) {
 		if err := body(); err != nil {

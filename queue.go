@@ -265,21 +265,24 @@ func (c *Comm) deviceLaunched(t *task) {
 	c.lot.Wake(nil)
 }
 
-// deviceDone notes that the first task on the device is complete, with the error err. It is the Done of a
-// DeviceOp: the device engine calls it in submission order, without c.mu. After the last task it lets host
-// operations begin.
-func (c *Comm) deviceDone(t *task, err error) {
+// deviceDone notes that the tasks on the device up to number seq are complete, each with the error err. It is
+// the Done of a DeviceOp: the device engine calls it in submission order, without c.mu. After the last task on
+// the device it lets host operations begin.
+func (c *Comm) deviceDone(seq uint64, err error) {
 	q := &c.queue
 	c.mu.Lock()
-	q.onDevice.Drop(1)
-	q.begun--
-	c.log.EndEarlier(t.Seq, err != nil)
-	if err != nil {
-		c.noteFailed(t.Seq)
-	} else {
-		q.finished.Store(t.Seq)
+	for t, ok := q.onDevice.First(); ok && t.Seq <= seq; t, ok = q.onDevice.First() {
+		q.onDevice.Drop(1)
+		q.begun--
+		c.log.EndEarlier(t.Seq, err != nil)
+		if err != nil {
+			c.noteFailed(t.Seq)
+		}
+		c.putTask(t)
 	}
-	c.putTask(t)
+	if err == nil {
+		q.finished.Store(seq)
+	}
 	if q.onDevice.Empty() {
 		if q.failedAt.Load() != 0 {
 			// Not before: the later operations have failed too, but until now the device

@@ -29,8 +29,8 @@ type OpStats struct {
 	Count  uint64 // number of operations that began
 	Bytes  uint64 // sum over this rank's larger buffer of each operation
 	Failed uint64 // number of operations that ended with an error
-	// Timed is the number of timed operations: all large ones, all of a Batch, all
-	// messages, all that waited for another rank for more than about a
+	// Timed is the number of timed operations: all large ones, all collectives of a Batch,
+	// all that waited for another rank for more than about a
 	// microsecond, and one in 64 of the others. Time is the sum of their
 	// durations, and Latency the histogram.
 	Timed   uint64

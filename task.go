@@ -16,7 +16,9 @@ type task struct {
 	queuedAt        uint64       // time of queueing, as the log counts it
 }
 
-// newTask returns a task without calls; putTask keeps it for reuse. c.mu is held.
+// newTask returns a task without calls; putTask keeps it for reuse. On a Comm with a device it has the
+// functions of a DeviceOp. The device engine's goroutines call them without c.mu; the caller of Submit may
+// call Begun and Launched for a task with OnCaller. c.mu is held.
 func (c *Comm) newTask(ctx context.Context) *task {
 	q := &c.queue
 	var t *task
@@ -28,7 +30,7 @@ func (c *Comm) newTask(ctx context.Context) *task {
 		if c.device != nil {
 			t.Begun = func() { c.deviceBegun(t.Seq) }
 			t.Launched = func() { c.deviceLaunched(t) }
-			t.Done = func(err error) { c.deviceDone(t, err) }
+			t.Done = func(err error) { c.deviceDone(t.Seq, err) }
 		}
 	}
 	t.Ctx = ctx
@@ -73,6 +75,8 @@ const (
 	keepCalls = 1024
 )
 
+// putTask keeps a completed task for reuse, unless it is large or many are kept. The caller holds
+// c.mu.
 func (c *Comm) putTask(t *task) {
 	if len(c.queue.tasks) >= keepTasks || cap(t.Calls) > keepCalls || cap(t.parts) > keepCalls {
 		return

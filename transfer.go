@@ -149,11 +149,10 @@ func (c *Comm) post(t *transfer) {
 	list := &c.transfers
 	list.sent++
 	t.logged = list.posted + 1
-	now := c.log.Now()
 	for _, m := range t.msgs {
 		m.Seq = list.sent
 		list.posted++
-		c.log.BeginMessage(list.posted, now, m)
+		c.log.BeginMessage(list.posted, m)
 		c.e.Post(m)
 	}
 }
@@ -182,9 +181,8 @@ func (c *Comm) finish(t *transfer) (received Message, err error) {
 	}
 	seq := t.msgs[0].Seq
 	c.mu.Lock()
-	now := c.log.Now()
 	for i := range t.msgs {
-		c.log.EndMessage(t.logged+uint64(i), now, err != nil)
+		c.log.EndMessage(t.logged+uint64(i), err != nil)
 	}
 	t.completed.Add(1)
 	c.transfers.active.Add(-1)

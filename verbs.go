@@ -9,13 +9,15 @@ import (
 // AllReduce combines the buffers of all ranks element by element and stores the
 // result in each buffer.
 func (c *Comm) AllReduce(ctx context.Context, buf Buffer, op Op) error {
-	call := allReduce(buf, buf, op)
+	var call engine.Call
+	putAllReduce(&call, buf, buf, op)
 	return c.verb(ctx, &call)
 }
 
 // AllReduceTo is AllReduce from src into dst. It does not change src.
 func (c *Comm) AllReduceTo(ctx context.Context, dst, src Buffer, op Op) error {
-	call := allReduce(dst, src, op)
+	var call engine.Call
+	putAllReduce(&call, dst, src, op)
 	return c.verb(ctx, &call)
 }
 
@@ -113,8 +115,11 @@ func (c *Comm) verb(ctx context.Context, call *engine.Call) error {
 	return err
 }
 
-func allReduce(dst, src Buffer, op Op) engine.Call {
-	return engine.Call{Verb: engine.AllReduce, Dst: dst.m, Src: src.m, ReduceOp: op.red, Scale: op.scale}
+// putAllReduce sets the fields of a zero call. A function that returns the call would copy it just
+// after its fields were stored, and the copy would stall until those stores complete.
+func putAllReduce(call *engine.Call, dst, src Buffer, op Op) {
+	call.Verb, call.ReduceOp, call.Scale = engine.AllReduce, op.red, op.scale
+	call.Dst, call.Src = dst.m, src.m
 }
 
 func reduce(dst, src Buffer, op Op, root int) engine.Call {

@@ -85,7 +85,7 @@ type Config struct {
 	// Restarts is how often all ranks are started again after a failure.
 	Restarts int
 	// Grace is the time between the request to end, SIGTERM, and SIGKILL. Before
-	// SIGTERM, ranks have a tenth of it, but at least half a second, to report their
+	// SIGTERM, ranks have a tenth of it, but half a second to ten seconds, to report their
 	// activity. Zero means 5 seconds.
 	Grace time.Duration
 	// Signals are forwarded to all ranks. SIGINT, SIGTERM or SIGHUP ends the job; a

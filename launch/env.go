@@ -9,7 +9,7 @@ import (
 )
 
 // environ returns a rank's environment: the launcher's own, and the variables that
-// tutti.Join and PyTorch read.
+// tutti.Join and PyTorch read. Only the goroutine of attempt.run calls it.
 func (h *host) environ(attempt, local int, master string) []string {
 	c := h.cfg
 	masterHost, masterPort, _ := net.SplitHostPort(master)
@@ -55,29 +55,32 @@ func (h *host) environ(attempt, local int, master string) []string {
 	if dir := h.flightDir(attempt); dir != "" {
 		vars = append(vars, "TUTTI_FLIGHT_DIR="+dir)
 	}
-	if c.Visible {
-		vars = append(vars, "CUDA_VISIBLE_DEVICES="+visibleDevice(lookupEnv(c.Env, "CUDA_VISIBLE_DEVICES"), local))
+	if device := visibleDevice(c.Env, local); c.Visible && device != "" {
+		vars = append(vars, "CUDA_VISIBLE_DEVICES="+device)
 	}
 	return mergeEnv(c.Env, vars)
 }
 
-// visibleDevice returns entry local of the list in CUDA_VISIBLE_DEVICES. Without a list
-// it returns local itself.
-func visibleDevice(visible string, local int) string {
-	if list := strings.Split(visible, ","); visible != "" {
-		return list[local%len(list)]
+// visibleDevice returns entry local of the list in CUDA_VISIBLE_DEVICES, or local itself if env
+// does not have the variable. An empty variable means no devices; the result is then empty.
+func visibleDevice(env []string, local int) string {
+	value, set := lookupEnv(env, "CUDA_VISIBLE_DEVICES")
+	if !set {
+		return strconv.Itoa(local)
 	}
-	return strconv.Itoa(local)
+	list := strings.Split(value, ",")
+	return list[local%len(list)]
 }
 
-// lookupEnv returns the last value of a variable, which is the value that programs see.
-func lookupEnv(env []string, name string) string {
+// lookupEnv returns the last value of a variable, which is the value that programs see, and
+// whether the variable is set.
+func lookupEnv(env []string, name string) (value string, set bool) {
 	for _, e := range slices.Backward(env) {
 		if k, v, _ := strings.Cut(e, "="); k == name {
-			return v
+			return v, true
 		}
 	}
-	return ""
+	return "", false
 }
 
 // mergeEnv replaces variables of env by those in vars, which are NAME=VALUE. An empty

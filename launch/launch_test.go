@@ -99,8 +99,12 @@ func TestEnviron(t *testing.T) {
 			t.Errorf("%s is there %d times", name, n)
 		}
 	}
-	if d := visibleDevice("", 3); d != "3" {
-		t.Error(d)
+	if d := visibleDevice(nil, 3); d != "3" {
+		t.Errorf("without a list, the device is %q", d)
+	}
+	h.cfg.Env = []string{"CUDA_VISIBLE_DEVICES="}
+	if env := h.environ(2, 1, ""); !slices.Contains(env, "CUDA_VISIBLE_DEVICES=") {
+		t.Errorf("with an empty list, a rank may see devices: %q", env)
 	}
 }
 

@@ -56,7 +56,7 @@ func (c *Comm) Shrink(ctx context.Context, exclude []int, end bool, cfg Config) 
 // GrowID returns an id with which new ranks join a larger communicator. One rank calls
 // it, and passes the id to Grow. It needs NCCL 2.29.
 func (c *Comm) GrowID() (UniqueID, error) {
-	u, err := c.enter("GrowID")
+	u, err := c.acquireInContext("GrowID")
 	if err != nil {
 		return UniqueID{}, err
 	}

@@ -257,7 +257,7 @@ type MemoryStats struct {
 
 // MemoryStats returns the memory that the communicator holds. It needs NCCL 2.29.7.
 func (c *Comm) MemoryStats() (MemoryStats, error) {
-	u, err := c.enter("MemoryStats")
+	u, err := c.acquireInContext("MemoryStats")
 	if err != nil {
 		return MemoryStats{}, err
 	}

@@ -4,10 +4,21 @@ import (
 	"github.com/tutti-go/tutti/cuda"
 )
 
+// checkNil returns an error if there is no communicator.
+func (c *Comm) checkNil() error {
+	if c == nil {
+		return invalid("no communicator")
+	}
+	return nil
+}
+
 // check validates the arguments of a call. The send buffer must have sends*count
 // elements and the receive buffer recvs*count; zero means that this rank does not use
 // that buffer.
 func (c *Comm) check(send, recv *Buffer, count, sends, recvs int, s *cuda.Stream) error {
+	if err := c.checkNil(); err != nil {
+		return err
+	}
 	if err := s.Alive(); err != nil {
 		return err
 	}
@@ -53,6 +64,9 @@ func checkOverlap(send, recv *Buffer, i, j int) error {
 }
 
 func (c *Comm) checkRoot(root int) error {
+	if err := c.checkNil(); err != nil {
+		return err
+	}
 	if root < 0 || root >= c.size {
 		return invalid("rank %d is not one of %d ranks", root, c.size)
 	}
@@ -82,7 +96,7 @@ func (c *Comm) AllReduce(send, recv Buffer, op Op, s *cuda.Stream) error {
 	if err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.join("AllReduce")
+	u, err := c.acquire("AllReduce")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -106,7 +120,7 @@ func (c *Comm) Reduce(send, recv Buffer, op Op, root int, s *cuda.Stream) error 
 	if err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.join("Reduce")
+	u, err := c.acquire("Reduce")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -130,7 +144,7 @@ func (c *Comm) Broadcast(send, recv Buffer, root int, s *cuda.Stream) error {
 	if err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.join("Broadcast")
+	u, err := c.acquire("Broadcast")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -140,10 +154,14 @@ func (c *Comm) Broadcast(send, recv Buffer, root int, s *cuda.Stream) error {
 // AllGather copies every rank's send into every rank's recv, in rank order. It is in
 // place if send is this rank's part of recv.
 func (c *Comm) AllGather(send, recv Buffer, s *cuda.Stream) error {
-	if err := first(c.check(&send, &recv, send.n, 1, c.size, s), checkOverlap(&send, &recv, c.rank*send.n, -1)); err != nil {
+	err := c.checkNil()
+	if err == nil {
+		err = first(c.check(&send, &recv, send.n, 1, c.size, s), checkOverlap(&send, &recv, c.rank*send.n, -1))
+	}
+	if err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.join("AllGather")
+	u, err := c.acquire("AllGather")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -153,11 +171,14 @@ func (c *Comm) AllGather(send, recv Buffer, s *cuda.Stream) error {
 // ReduceScatter reduces the elements of all ranks and copies the i-th part of the result
 // to rank i's recv. It is in place if recv is this rank's part of send.
 func (c *Comm) ReduceScatter(send, recv Buffer, op Op, s *cuda.Stream) error {
-	err := first(c.check(&send, &recv, recv.n, c.size, 1, s), op.check(c, recv.t), checkOverlap(&send, &recv, -1, c.rank*recv.n))
+	err := c.checkNil()
+	if err == nil {
+		err = first(c.check(&send, &recv, recv.n, c.size, 1, s), op.check(c, recv.t), checkOverlap(&send, &recv, -1, c.rank*recv.n))
+	}
 	if err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.join("ReduceScatter")
+	u, err := c.acquire("ReduceScatter")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -176,13 +197,13 @@ func (c *Comm) AllToAll(send, recv Buffer, s *cuda.Stream) error {
 	}
 	n := send.n / c.size
 	if c.lib.sys.Native() {
-		u, err := c.join("AllToAll")
+		u, err := c.acquire("AllToAll")
 		if err != nil {
 			return c.recordRefusal(err)
 		}
 		return c.finish(u, c.lib.sys.AllToAll(u.around, send.ptr, recv.ptr, n, send.t.code(), c.handle(), s.Handle()))
 	}
-	u, err := c.enter("AllToAll")
+	u, err := c.acquireInContext("AllToAll")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -207,13 +228,13 @@ func (c *Comm) Gather(send, recv Buffer, root int, s *cuda.Stream) error {
 		return c.recordRefusal(err)
 	}
 	if c.lib.sys.Native() {
-		u, err := c.join("Gather")
+		u, err := c.acquire("Gather")
 		if err != nil {
 			return c.recordRefusal(err)
 		}
 		return c.finish(u, c.lib.sys.Gather(u.around, send.ptr, recv.ptr, send.n, send.t.code(), root, c.handle(), s.Handle()))
 	}
-	u, err := c.enter("Gather")
+	u, err := c.acquireInContext("Gather")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -243,13 +264,13 @@ func (c *Comm) Scatter(send, recv Buffer, root int, s *cuda.Stream) error {
 		return c.recordRefusal(err)
 	}
 	if c.lib.sys.Native() {
-		u, err := c.join("Scatter")
+		u, err := c.acquire("Scatter")
 		if err != nil {
 			return c.recordRefusal(err)
 		}
 		return c.finish(u, c.lib.sys.Scatter(u.around, send.ptr, recv.ptr, recv.n, recv.t.code(), root, c.handle(), s.Handle()))
 	}
-	u, err := c.enter("Scatter")
+	u, err := c.acquireInContext("Scatter")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -301,7 +322,7 @@ func (c *Comm) Send(b Buffer, peer int, s *cuda.Stream) error {
 	if err := first(c.checkRoot(peer), c.check(&b, nil, b.n, 1, 0, s)); err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.join("Send")
+	u, err := c.acquire("Send")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -313,7 +334,7 @@ func (c *Comm) Recv(b Buffer, peer int, s *cuda.Stream) error {
 	if err := first(c.checkRoot(peer), c.check(nil, &b, b.n, 0, 1, s)); err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.join("Recv")
+	u, err := c.acquire("Recv")
 	if err != nil {
 		return c.recordRefusal(err)
 	}

@@ -90,30 +90,30 @@ func (c *Comm) stateError(what string) error {
 	return fmt.Errorf("nccl: %s: %w", what, kind)
 }
 
-// A use is one call's possession of a communicator, from join or enter to leave.
+// A use is one call's possession of a communicator, from acquire or acquireInContext to release.
 type use struct {
 	group   *group          // the group that the call belongs to; nil: none
 	around  *ncclsys.Around // to be passed to the NCCL call; nil: the context is current already
 	fast    bool            // taken on the fast path
 	locked  bool            // the goroutine is locked to its thread
-	context bool            // enter has made the context current
+	context bool            // acquireInContext has made the context current
 }
 
-// join takes the communicator for one call into NCCL, which is made inside the use's
+// acquire takes the communicator for one call into NCCL, which is made inside the use's
 // around. It waits for calls in progress.
-func (c *Comm) join(what string) (use, error) {
+func (c *Comm) acquire(what string) (use, error) {
 	if c != nil && c.lib.open.Load() == 0 && c.takeFast() {
 		return use{around: &c.around, fast: true}, nil
 	}
-	return c.joinSlow(what)
+	return c.acquireSlow(what)
 }
 
-// joinSlow is the slow path of join: another call may be in progress, or a group open. In a group it locks
-// the goroutine to its thread until leave, and the group keeps the communicator. After an error the goroutine
+// acquireSlow is the slow path of acquire: another call may be in progress, or a group open. In a group it locks
+// the goroutine to its thread until release, and the group keeps the communicator. After an error the goroutine
 // is not locked.
-func (c *Comm) joinSlow(what string) (use, error) {
-	if c == nil {
-		return use{}, invalid("no communicator")
+func (c *Comm) acquireSlow(what string) (use, error) {
+	if err := c.checkNil(); err != nil {
+		return use{}, err
 	}
 	u := use{around: &c.around}
 	if c.lib.open.Load() != 0 {
@@ -148,10 +148,10 @@ func (u *use) unlock() {
 	}
 }
 
-// enter takes the communicator for NCCL calls that are made with the device's context
+// acquireInContext takes the communicator for NCCL calls that are made with the device's context
 // current on this thread. It first makes the calls that Hold has recorded.
-func (c *Comm) enter(what string) (use, error) {
-	u, err := c.join(what)
+func (c *Comm) acquireInContext(what string) (use, error) {
+	u, err := c.acquire(what)
 	if err != nil || u.around == nil {
 		return u, err
 	}
@@ -159,15 +159,15 @@ func (c *Comm) enter(what string) (use, error) {
 		err = c.dev.Enter()
 	}
 	if err != nil {
-		c.leave(u)
+		c.release(u)
 		return use{}, err
 	}
 	u.around, u.context = nil, true
 	return u, nil
 }
 
-// leave undoes join or enter. In a group, the group keeps the communicator.
-func (c *Comm) leave(u use) {
+// release undoes acquire or acquireInContext. In a group, the group keeps the communicator.
+func (c *Comm) release(u use) {
 	if u.context {
 		c.dev.Leave()
 	}
@@ -195,7 +195,7 @@ func (c *Comm) finish(u use, err error) error {
 	default:
 		err = public(err)
 	}
-	c.leave(u)
+	c.release(u)
 	return err
 }
 

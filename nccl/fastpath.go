@@ -35,8 +35,8 @@ func (c *Comm) wait() {
 // take waits until no call uses the communicator, and takes it. It fails if the state is
 // not one of wanted. A group g keeps it until the group's end, and its calls share it.
 func (c *Comm) take(what string, g *group, wanted state) error {
-	if c == nil {
-		return invalid("no communicator")
+	if err := c.checkNil(); err != nil {
+		return err
 	}
 	c.lock()
 	defer c.unlock()

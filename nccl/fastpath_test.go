@@ -14,7 +14,7 @@ func TestTurns(t *testing.T) {
 	c.changed.L = &c.mu
 	var quickly, slowly int
 	call := func() error {
-		u, err := c.join("a call")
+		u, err := c.acquire("a call")
 		if err != nil {
 			return err
 		}

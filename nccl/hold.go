@@ -16,7 +16,7 @@ import "fmt"
 // A nonblocking communicator does not record: its calls are made at once. Hold cannot be
 // used in a Group.
 func (c *Comm) Hold() error {
-	u, err := c.join("Hold")
+	u, err := c.acquire("Hold")
 	switch {
 	case err != nil:
 		return err
@@ -32,7 +32,7 @@ func (c *Comm) Hold() error {
 // Flush makes the recorded calls, up to the first that fails, and ends Hold. The calls
 // after a failed one are discarded. Without Hold it does nothing.
 func (c *Comm) Flush() error {
-	u, err := c.join("Flush")
+	u, err := c.acquire("Flush")
 	if err != nil {
 		return err
 	}

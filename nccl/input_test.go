@@ -55,7 +55,19 @@ func TestBadInput(t *testing.T) {
 	before := calls()
 	ctx, id := t.Context(), nccl.UniqueID{}
 	d := w.devices[0]
+	var none *nccl.Comm
 	for name, err := range map[string]error{
+		"AllReduce of nil":     none.AllReduce(x, x, nccl.Sum, s),
+		"Reduce of nil":        none.Reduce(x, x, nccl.Sum, 0, s),
+		"Broadcast of nil":     none.Broadcast(x, x, 0, s),
+		"AllGather of nil":     none.AllGather(x, x, s),
+		"ReduceScatter of nil": none.ReduceScatter(x, x, nccl.Sum, s),
+		"AllToAll of nil":      none.AllToAll(x, x, s),
+		"Gather of nil":        none.Gather(x, x, 0, s),
+		"Scatter of nil":       none.Scatter(x, x, 0, s),
+		"Send of nil":          none.Send(x, 1, s),
+		"Recv of nil":          none.Recv(x, 1, s),
+		"Signal of nil":        none.Signal(1, s),
 		"no buffer":            comm.AllReduce(nccl.Buffer{}, x, nccl.Sum, s),
 		"no target":            comm.AllReduce(x, nccl.Buffer{}, nccl.Sum, s),
 		"counts differ":        comm.AllReduce(x, part(0, 50), nccl.Sum, s),

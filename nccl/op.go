@@ -84,11 +84,11 @@ func (c *Comm) PreMulSumAt(b Buffer) (Op, error) {
 // newOp makes an operator that multiplies by value, or by the factor at addr in device memory. It takes the
 // communicator for the call. c.mu guards the list of live operators, c.ops.
 func (c *Comm) newOp(t DataType, value *[8]byte, addr uintptr) (Op, error) {
-	u, err := c.enter("PreMulSum")
+	u, err := c.acquireInContext("PreMulSum")
 	if err != nil {
 		return Op{}, err
 	}
-	defer c.leave(u)
+	defer c.release(u)
 	code, err := c.lib.sys.RedOpCreate(value, addr, t.code(), c.handle())
 	if err != nil {
 		return Op{}, public(err)
@@ -124,11 +124,11 @@ func (c *Comm) FreeOp(o Op) error {
 	if !there {
 		return nil
 	}
-	u, err := c.enter("FreeOp")
+	u, err := c.acquireInContext("FreeOp")
 	if err != nil {
 		return ignoreEnded(err)
 	}
-	defer c.leave(u)
+	defer c.release(u)
 	return public(c.lib.sys.RedOpDestroy(o.code-1, c.handle()))
 }
 

@@ -26,7 +26,7 @@ func (c *Comm) Register(b Buffer) (*Registration, error) {
 	if b.n == 0 {
 		return nil, invalid("there is nothing to register")
 	}
-	u, err := c.enter("Register")
+	u, err := c.acquireInContext("Register")
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (r *Registration) Close() error {
 }
 
 func (c *Comm) deregister(handle uintptr, call func(comm, handle uintptr) error) error {
-	u, err := c.enter("Close")
+	u, err := c.acquireInContext("Close")
 	if err != nil {
 		return ignoreEnded(err)
 	}
@@ -102,7 +102,7 @@ func (w *Window) Pointer() (uintptr, error) {
 	if err := w.check(); err != nil {
 		return 0, err
 	}
-	u, err := w.c.enter("Pointer")
+	u, err := w.c.acquireInContext("Pointer")
 	if err != nil {
 		return 0, err
 	}
@@ -146,7 +146,7 @@ func (c *Comm) PutSignal(b Buffer, peer int, w *Window, element int, s *cuda.Str
 	if err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.enter("PutSignal")
+	u, err := c.acquireInContext("PutSignal")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -158,7 +158,7 @@ func (c *Comm) Signal(peer int, s *cuda.Stream) error {
 	if err := first(c.checkPeer(peer), c.check(nil, nil, 0, 0, 0, s)); err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.enter("Signal")
+	u, err := c.acquireInContext("Signal")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -175,7 +175,7 @@ func (c *Comm) WaitSignal(peer, count int, s *cuda.Stream) error {
 	if err != nil {
 		return c.recordRefusal(err)
 	}
-	u, err := c.enter("WaitSignal")
+	u, err := c.acquireInContext("WaitSignal")
 	if err != nil {
 		return c.recordRefusal(err)
 	}
@@ -185,8 +185,11 @@ func (c *Comm) WaitSignal(peer, count int, s *cuda.Stream) error {
 
 // checkPeer returns an error unless peer is another rank.
 func (c *Comm) checkPeer(peer int) error {
+	if err := c.checkRoot(peer); err != nil {
+		return err
+	}
 	if peer == c.rank {
 		return invalid("rank %d is this rank itself", peer)
 	}
-	return c.checkRoot(peer)
+	return nil
 }

@@ -22,7 +22,7 @@
 //
 // Connections that have not authenticated yet have limits of their own: by default
 // 256 connections, 16 KiB read from each, and 10 s. When there are more, the server
-// closes the oldest connection of the host that has the most of them. A flood from
-// one host therefore does not keep other hosts out. A client whose connection was
-// closed for that reason tries again.
+// closes the oldest connection of the host that has the most of them, once it is
+// 250 ms old. A flood from one host therefore does not keep other hosts out. A
+// client whose connection was closed for that reason tries again.
 package store

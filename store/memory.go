@@ -83,7 +83,7 @@ func (m *Memory) wait(ctx context.Context, op string, keys ...string) error {
 	if err := m.check(ctx, op, keys...); err != nil {
 		return err
 	}
-	w, err := m.s.wait(userKeys(keys))
+	w, err := m.s.wait(userKeys(keys), op == "Pop")
 	if err == nil {
 		err = m.s.await(ctx, w)
 	}

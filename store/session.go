@@ -30,9 +30,14 @@ type session struct {
 	in         *bufio.Reader
 	out        *bufio.Writer
 	decoder    decoder
-	waiter     *waiter       // of the waiting request; nil: none
+	waiter     *waiter       // of the last request, if it had to wait; nil: none
+	proceeded  chan struct{} // closed when the next request has come, or the connection has ended
 	waiterDone chan struct{} // closed when the waiting goroutine has ended
 }
+
+// popTime is how long after a wait for a queue the server expects the QUEUE_POP. A client
+// that is slower may find the queue empty.
+const popTime = time.Second
 
 func newSession(s *Server, conn net.Conn) *session {
 	g := &authGate{Conn: conn, left: unprovenBytes}
@@ -138,13 +143,18 @@ func (c *session) next() error {
 }
 
 // endWait ends the wait of the previous request, if it still waits. Only CANCEL_WAIT is
-// allowed then; any other request is an error.
+// allowed then; any other request is an error. If the wait was complete and the client does
+// not pop, another client may take the value.
 func (c *session) endWait(next id) error {
 	if c.waiter == nil {
 		return nil
 	}
 	waiting := c.server.state.cancel(c.waiter)
+	close(c.proceeded)
 	<-c.waiterDone
+	if !waiting && next != idPop {
+		c.server.state.rewake(c.waiter)
+	}
 	c.waiter = nil
 	if waiting && next != idCancelWait {
 		return kindf(ErrAnswer, "it sent %v while another request waited", next)
@@ -156,7 +166,6 @@ func (c *session) endWait(next id) error {
 func (c *session) end() {
 	_ = c.raw.Close()
 	_ = c.endWait(idCancelWait)
-	c.server.state.rewake()
 }
 
 // answer applies a request to the state and writes the answer to out. An error, such as
@@ -186,7 +195,7 @@ func (c *session) answer(req *request) error {
 		}
 		return c.out.WriteByte(answerNotReady)
 	case idWait:
-		w, err := s.wait(req.keys)
+		w, err := s.wait(req.keys, len(req.keys) == 1)
 		return c.wait(w, err)
 	case idNumKeys:
 		return c.number(s.size())
@@ -271,15 +280,24 @@ func (c *session) wait(w *waiter, err error) error {
 	if w == nil {
 		return c.out.WriteByte(answerStop)
 	}
-	done := make(chan struct{})
-	c.waiter, c.waiterDone = w, done
+	proceeded, done := make(chan struct{}), make(chan struct{})
+	c.waiter, c.proceeded, c.waiterDone = w, proceeded, done
 	out := deadlineWriter{c.conn, c.server.config.Limits.RequestTime}
 	c.server.wg.Go(func() {
 		defer close(done)
 		<-w.ready
-		if !w.canceled {
-			// If the write fails, the reading goroutine fails too and reports it.
-			_, _ = out.Write([]byte{answerStop})
+		if w.canceled {
+			return
+		}
+		// If the write fails, the reading goroutine fails too and reports it.
+		_, _ = out.Write([]byte{answerStop})
+		// The protocol does not show whether the client pops. If it does not, another one may.
+		timer := time.NewTimer(popTime)
+		defer timer.Stop()
+		select {
+		case <-proceeded:
+		case <-timer.C:
+			c.server.state.rewake(w)
 		}
 	})
 	return nil

@@ -30,6 +30,7 @@ type state struct {
 type waiter struct {
 	keys     []string      // the keys that were missing at the start
 	missing  int           // how many keys are still missing
+	mayPop   bool          // the request may be part of a Pop, which takes a value
 	bytes    int64         // taken from the budget
 	ready    chan struct{} // closed when the wait ends
 	canceled bool          // the wait ended before all keys existed
@@ -92,19 +93,24 @@ func (s *state) release(w *waiter) {
 	s.budget.release(w.bytes)
 }
 
-// wakeOne counts a queue's name as present for the first request that waits for it:
-// a pushed value serves one request only. The caller holds mu.
-func (s *state) wakeOne(key string) {
-	list := s.waiters[key]
+// wakeQueue counts a queue's name as present for requests that wait for it: for all that
+// do not pop, and for the first one that may pop, because a pushed value serves one Pop
+// only. The caller holds mu.
+func (s *state) wakeQueue(key string) {
+	popWoken := false
+	list := slices.DeleteFunc(s.waiters[key], func(w *waiter) bool {
+		if w.mayPop && popWoken {
+			return false
+		}
+		popWoken = popWoken || w.mayPop
+		s.arrive(w)
+		return true
+	})
 	if len(list) == 0 {
-		return
-	}
-	if len(list) == 1 {
 		delete(s.waiters, key)
 	} else {
-		s.waiters[key] = list[1:]
+		s.waiters[key] = list
 	}
-	s.arrive(list[0])
 }
 
 func (s *state) set(key string, value []byte) error {
@@ -216,27 +222,28 @@ func (s *state) check(keys []string) bool {
 	return !slices.ContainsFunc(keys, func(k string) bool { return !s.exists(k) })
 }
 
-// wait returns nil if all keys exist, else a waiter for the missing ones.
-func (s *state) wait(keys []string) (*waiter, error) {
+// wait returns nil if all keys exist, else a waiter for the missing ones. With mayPop
+// the request may be part of a Pop.
+func (s *state) wait(keys []string, mayPop bool) (*waiter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	missing := slices.DeleteFunc(slices.Clone(keys), s.exists)
 	if len(missing) == 0 {
 		return nil, nil
 	}
-	return s.addWaiter(missing)
+	return s.addWaiter(missing, mayPop)
 }
 
 // addWaiter makes a waiter. It fails if a limit is exceeded or the state is closed. The
 // caller holds mu.
-func (s *state) addWaiter(keys []string) (*waiter, error) {
+func (s *state) addWaiter(keys []string, mayPop bool) (*waiter, error) {
 	switch {
 	case s.closed:
 		return nil, ErrClosed
 	case s.waiting >= s.limits.Waiting:
 		return nil, kindf(ErrLimit, "more than %d waiting requests", s.limits.Waiting)
 	}
-	w := &waiter{keys: keys, missing: len(keys), ready: make(chan struct{})}
+	w := &waiter{keys: keys, missing: len(keys), mayPop: mayPop, ready: make(chan struct{})}
 	for _, k := range keys {
 		w.bytes += int64(len(k)) + entryBytes
 	}
@@ -262,7 +269,7 @@ func (s *state) barrier(key string, n int64) (*waiter, error) {
 		s.wake(key)
 		return nil, nil
 	}
-	return s.addWaiter([]string{key})
+	return s.addWaiter([]string{key}, false)
 }
 
 // cancel ends a wait. It reports false if the wait was complete already.
@@ -304,8 +311,8 @@ func (s *state) await(ctx context.Context, w *waiter) error {
 	return nil
 }
 
-// push appends a value to a queue and wakes one request that waits for the queue. It
-// fails if a limit is exceeded or the state is closed.
+// push appends a value to a queue and wakes requests that wait for the queue, at most one
+// Pop. It fails if a limit is exceeded or the state is closed.
 func (s *state) push(key string, value []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,7 +329,7 @@ func (s *state) push(key string, value []byte) error {
 	}
 	s.queues[key] = append(s.queues[key], value)
 	s.queued++
-	s.wakeOne(key)
+	s.wakeQueue(key)
 	return nil
 }
 
@@ -338,7 +345,7 @@ func (s *state) pop(key string) (value []byte, n int64) {
 		delete(s.queues, key)
 	} else {
 		s.queues[key] = list[1:]
-		s.wakeOne(key)
+		s.wakeQueue(key)
 	}
 	s.queued--
 	s.budget.release(int64(len(key)+len(list[0])) + entryBytes)
@@ -351,14 +358,14 @@ func (s *state) queueLen(key string) int64 {
 	return int64(len(s.queues[key]))
 }
 
-// rewake wakes a request for each queue that holds a value: the request that was woken
-// for it may have ended without taking the value.
-func (s *state) rewake() {
+// rewake wakes another request for a queue that still holds a value, because w was woken
+// for it and took none.
+func (s *state) rewake(w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for key := range s.waiters {
-		if len(s.queues[key]) > 0 {
-			s.wakeOne(key)
+	for _, key := range w.keys {
+		if w.mayPop && len(s.queues[key]) > 0 {
+			s.wakeQueue(key)
 		}
 	}
 }

@@ -60,7 +60,9 @@ type Store interface {
 	// Push appends a value to a queue. Queues and keys are separate.
 	Push(ctx context.Context, key string, value []byte) error
 
-	// Pop waits until the queue holds a value, and takes the first one.
+	// Pop waits until the queue holds a value, and takes the first one. A server that
+	// has woken another client for the value, which then does not take it, wakes
+	// the next Pop after a second at the latest.
 	Pop(ctx context.Context, key string) ([]byte, error)
 
 	// TryPop takes the first value of a queue. If the queue is empty, the error

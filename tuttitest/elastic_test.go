@@ -42,7 +42,7 @@ type step struct {
 	sum        int64
 }
 
-func newLife(seed uint64, ranks int) *elasticProgram {
+func newElasticProgram(seed uint64, ranks int) *elasticProgram {
 	rnd := rand.New(rand.NewPCG(seed, 5))
 	l := &elasticProgram{seed: seed, steps: 2 + rnd.IntN(6), abort: -1}
 	if rnd.IntN(4) == 0 {

@@ -88,7 +88,7 @@ type Fault struct {
 func (o *Options) internal() sim.Options {
 	s := sim.Options{
 		Seed: o.Seed, Ranks: o.Ranks, Timeout: o.Timeout, Silence: o.Silence, Latency: o.Latency,
-		Bandwidth: o.Bandwidth, Limit: o.Limit, Log: o.Log, Wire: network.Options{Reproducible: o.Reproducible}, Broken: o.broken,
+		Bandwidth: o.Bandwidth, Limit: o.Limit, Log: o.Log, Network: network.Options{Reproducible: o.Reproducible}, Broken: o.broken,
 	}
 	for _, f := range o.Faults {
 		s.Faults = append(s.Faults, sim.Fault{

@@ -75,8 +75,8 @@ func Run(tb testing.TB, opt Options, fn func(ctx context.Context, c *tutti.Comm)
 }
 
 // Explore runs fn with n seeds, beginning with opt.Seed. For each seed it runs fn
-// without a fault, where all ranks must succeed, and then with a fault at a message
-// that the seed selects. Explore checks that nothing hangs, that the fault happens,
+// without a fault, where all ranks must succeed, and then, if the ranks send messages,
+// with a fault at a message that the seed selects. Explore checks that nothing hangs, that the fault happens,
 // and that a fault that must go unnoticed, such as a short stall, causes no error.
 // check, if not nil, checks the result of the run with the fault. Explore stops at
 // the first seed that fails. Run with the Seed and the Faults that it prints

@@ -92,7 +92,7 @@ func (d *seedStats) seed(seed uint64) error {
 		Latency:  time.Duration(5+rnd.IntN(200)) * time.Microsecond,
 		broken:   d.broken,
 	}
-	l := newLife(seed, ranks)
+	l := newElasticProgram(seed, ranks)
 	res, err := d.run(opt, l)
 	if err == nil {
 		err = errors.Join(res.Errs...)

@@ -278,7 +278,8 @@ func spread(times []time.Duration) string {
 }
 
 // startRank is a rank of tutti run. It runs one AllReduce, and prints the time on the host's clock
-// at which it completed and the duration of Close. After an error the process exits without Close,
+// at which it completed and the duration of Close. With settleEnv it also prints its holdings,
+// between two Barriers. After an error the process exits without Close,
 // so the launcher fails too.
 func startRank() error {
 	ctx := context.Background()

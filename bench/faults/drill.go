@@ -275,7 +275,7 @@ func (f *drillTrial) awaitEnds(ranks []int) error {
 		if _, known := f.ends[r]; known {
 			continue
 		}
-		ends, err := f.job.ends([]int{r})
+		ends, err := f.job.awaitEnds([]int{r})
 		if err != nil {
 			return err
 		}
@@ -299,7 +299,7 @@ func (f *drillTrial) verifyInjected() error {
 			return err
 		}
 		v.send("go")
-		own, err := f.job.ends([]int{victim})
+		own, err := f.job.awaitEnds([]int{victim})
 		if err != nil {
 			return fmt.Errorf("it was stopped and continued: %w", err)
 		}

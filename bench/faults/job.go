@@ -191,9 +191,9 @@ func (j *job) awaitAll(word string, ranks []int) error {
 	return nil
 }
 
-// ends waits for the ends of some ranks, each for at most patience. It returns no ends if one rank
-// exits or hangs without printing its own.
-func (j *job) ends(ranks []int) (map[int]end, error) {
+// awaitEnds waits until each of some ranks has printed how its work ended, for each at most patience. It
+// returns nil and an error if a rank exits or hangs before that.
+func (j *job) awaitEnds(ranks []int) (map[int]end, error) {
 	m := make(map[int]end)
 	for _, r := range ranks {
 		text, err := j.ranks[r].await("ended ")

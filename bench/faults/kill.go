@@ -146,7 +146,7 @@ func (k *killResults) trial(rnd *rand.Rand, dir string, o killOptions) error {
 	if err := j.ranks[victim].cmd.Process.Kill(); err != nil {
 		return err
 	}
-	ends, err := j.ends(j.others(victim))
+	ends, err := j.awaitEnds(j.others(victim))
 	what := fmt.Sprintf("rank %d of %d, which then leave: %q", victim, n, leave)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)

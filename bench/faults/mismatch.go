@@ -349,7 +349,7 @@ func (w *mismatchJob) ends(number, n, odd int) (map[int]end, error) {
 		for _, k := range w.job.ranks {
 			k.send(fmt.Sprintf("%d %d %d", number, n, odd))
 		}
-		return w.job.ends([]int{0, 1, 2})
+		return w.job.awaitEnds([]int{0, 1, 2})
 	}
 	var mu sync.Mutex
 	ends := make(map[int]end)

@@ -81,7 +81,7 @@ const shrinkPatience = 5 * time.Second
 // A side is the ranks of one host, and their results.
 type side struct {
 	ranks     []int
-	told      time.Duration // time until all its ranks had their error
+	notified  time.Duration // time until all its ranks had their error
 	lost      []int         // the ranks that their errors name
 	next      string        // result of Shrink
 	continues bool          // its ranks continue
@@ -115,7 +115,7 @@ func (s *side) text(exited bool) string {
 	if exited {
 		return "gone"
 	}
-	return fmt.Sprintf("ErrRankLost of %v after %v; Shrink: %s", s.lost, s.told.Round(10*time.Millisecond), s.next)
+	return fmt.Sprintf("ErrRankLost of %v after %v; Shrink: %s", s.lost, s.notified.Round(10*time.Millisecond), s.next)
 }
 
 // try runs one trial. It fails if both sides continue, or, if strict is set, if a
@@ -131,8 +131,11 @@ func (p *partition) try(o partitionOptions) ([]*side, error) {
 	defer j.end()
 	for r, k := range j.ranks {
 		near, err := k.await("ready")
-		if err != nil || near != "2" {
-			return nil, fmt.Errorf("rank %d shares its host with %s ranks: %w", r, near, err)
+		if err != nil {
+			return nil, fmt.Errorf("rank %d: %w", r, err)
+		}
+		if near != "2" {
+			return nil, fmt.Errorf("rank %d finds %s ranks on its host", r, near)
 		}
 	}
 	sides := []*side{{ranks: []int{0, 1}}, {ranks: []int{2, 3}}}
@@ -167,8 +170,8 @@ func (p *partition) try(o partitionOptions) ([]*side, error) {
 		if err := s.awaitErrors(j, begin); err != nil {
 			return nil, err
 		}
-		if o.strict && s.told > o.silence+time.Second {
-			return nil, fmt.Errorf("ranks %v were told after %v", s.ranks, s.told)
+		if o.strict && s.notified > o.silence+time.Second {
+			return nil, fmt.Errorf("ranks %v were told after %v", s.ranks, s.notified)
 		}
 	}
 	if err := p.verifyInjected(j, struck); err != nil {
@@ -219,7 +222,7 @@ func (p *partition) verifyInjected(j *job, struck []traffic) error {
 // awaitErrors waits for the errors of a side's ranks, and notes which ranks they name and when the
 // last one came. Each rank must report lost ranks, all of them on the other side.
 func (s *side) awaitErrors(j *job, begin time.Time) error {
-	ends, err := j.ends(s.ranks)
+	ends, err := j.awaitEnds(s.ranks)
 	if err != nil {
 		return err
 	}
@@ -234,7 +237,7 @@ func (s *side) awaitErrors(j *job, begin time.Time) error {
 		}
 	}
 	slices.Sort(s.lost)
-	s.told = lastEnd(ends, begin)
+	s.notified = lastEnd(ends, begin)
 	return nil
 }
 
@@ -266,19 +269,21 @@ func (p *partition) checkContinuation(j *job, sides []*side) error {
 		j.ranks[r].send("again")
 	}
 	first := late.next
-	err := late.awaitShrink(j)
-	if late.continues || !strings.Contains(late.next, errorNames["excluded"]) {
-		err = fmt.Errorf("ranks %v, who have come back, were told %s: %w", late.ranks, late.next, err)
+	if err := late.awaitShrink(j); err != nil {
+		return fmt.Errorf("ranks %v, which are connected again: %w", late.ranks, err)
 	}
-	late.next = first + "; when it is plugged in again: " + late.next
-	return err
+	if late.continues || !strings.Contains(late.next, errorNames["excluded"]) {
+		return fmt.Errorf("ranks %v, which are connected again, have the result: %s", late.ranks, late.next)
+	}
+	late.next = first + "; when it is connected again: " + late.next
+	return nil
 }
 
 // awaitShrink waits until each rank of a side has reported the result of its Shrink,
-// as long as job.ends waits. All ranks must report the same size; the kinds of their
+// each for at most patience. All ranks must report the same size; the kinds of their
 // errors may differ. It is called by the goroutine that runs the trial.
 func (s *side) awaitShrink(j *job) error {
-	ends, err := j.ends(s.ranks)
+	ends, err := j.awaitEnds(s.ranks)
 	if err != nil {
 		return err
 	}

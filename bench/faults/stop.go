@@ -72,7 +72,7 @@ func stopOne(rnd *rand.Rand, transport string) (time.Duration, error) {
 	if err := j.ranks[victim].cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return 0, err
 	}
-	ends, err := j.ends(j.others(victim))
+	ends, err := j.awaitEnds(j.others(victim))
 	if err != nil {
 		return 0, fmt.Errorf("rank %d of %d is stopped: %w", victim, n, err)
 	}
@@ -84,7 +84,7 @@ func stopOne(rnd *rand.Rand, transport string) (time.Duration, error) {
 	if err := j.ranks[victim].cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		return 0, err
 	}
-	own, err := j.ends([]int{victim})
+	own, err := j.awaitEnds([]int{victim})
 	if err != nil {
 		return 0, fmt.Errorf("rank %d was stopped and continued: %w", victim, err)
 	}

@@ -131,7 +131,7 @@ func (s *survivorsResults) trial(rnd *rand.Rand, limit time.Duration) error {
 	} else {
 		j.ranks[actor].send(event)
 	}
-	ends, err := j.ends(told)
+	ends, err := j.awaitEnds(told)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}

@@ -146,7 +146,7 @@ func envWithoutJob(env []string) (rest []string) {
 			"TUTTI_ATTEMPT", "TUTTI_EPOCH", "TUTTI_NAME", "TUTTI_LATE", bench.PlanEnv:
 			continue
 		}
-		if strings.HasPrefix(name, "SLURM_") || strings.HasPrefix(name, "OMPI_") || strings.HasPrefix(name, "PMI_") {
+		if strings.HasPrefix(name, "SLURM_") || strings.HasPrefix(name, "OMPI_") || strings.HasPrefix(name, "PMI_") || strings.HasPrefix(name, "MPI_LOCAL") {
 			continue
 		}
 		rest = append(rest, e)

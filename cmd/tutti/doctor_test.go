@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,4 +163,15 @@ func TestDoctorBrokenLibraries(t *testing.T) {
 	areas, _ = linesOf(t, append(env, "TUTTI_NCCL_LIBRARY="+path))
 	checkLine(t, areas, "cuda", doctor.Fail, "the probe process failed")
 	checkLine(t, areas, "engine tcp", doctor.OK, "is right")
+}
+
+// TestEnvWithoutJob checks that the variables of every launcher are removed, and no others.
+func TestEnvWithoutJob(t *testing.T) {
+	rest := []string{"PATH=/bin", "MPI_HOME=/opt/mpi", "TUTTI_SECRET=s"}
+	env := append([]string{
+		"TUTTI_RANK=1", "LOCAL_RANK=1", "OMPI_COMM_WORLD_RANK=1", "PMI_RANK=1", "MPI_LOCALRANKID=1", "MPI_LOCALNRANKS=2", "SLURM_PROCID=1",
+	}, rest...)
+	if got := envWithoutJob(env); !slices.Equal(got, rest) {
+		t.Errorf("the environment is %q, want %q", got, rest)
+	}
 }

@@ -131,7 +131,7 @@ func (o *options) setElastic(f *flag.FlagSet) string {
 	}
 	if o.elastic == "" {
 		if isSet("replacements") {
-			return "-replacements is for -elastic; without that the loss of a rank ends the job"
+			return "--replacements is for --elastic; without that the loss of a rank ends the job"
 		}
 		return ""
 	}
@@ -140,13 +140,13 @@ func (o *options) setElastic(f *flag.FlagSet) string {
 	most, err2 := strconv.Atoi(high)
 	switch {
 	case err1 != nil || err2 != nil || least < 1 || most < least:
-		return fmt.Sprintf("-elastic is %q; use min:max, two numbers of ranks, such as 2:4", o.elastic)
+		return fmt.Sprintf("--elastic is %q; use min:max, two numbers of ranks, such as 2:4", o.elastic)
 	case o.Nodes > 1 && isSet("n") && o.Ranks > most:
-		return fmt.Sprintf("-n is %d, but -elastic %s says that the whole job has %d ranks", o.Ranks, o.elastic, most)
+		return fmt.Sprintf("-n is %d, but --elastic %s says that the whole job has %d ranks", o.Ranks, o.elastic, most)
 	case o.Nodes > 1 && !isSet("n") && most%o.Nodes != 0:
-		return fmt.Sprintf("-elastic is %s, and %d ranks cannot be divided by %d hosts; set the ranks of this host with -n", o.elastic, most, o.Nodes)
+		return fmt.Sprintf("--elastic is %s, and %d ranks cannot be divided by %d hosts; set the ranks of this host with -n", o.elastic, most, o.Nodes)
 	case o.Nodes <= 1 && isSet("n") && o.Ranks != most:
-		return fmt.Sprintf("-n is %d, but -elastic %s starts %d ranks; leave -n out", o.Ranks, o.elastic, most)
+		return fmt.Sprintf("-n is %d, but --elastic %s starts %d ranks; leave -n out", o.Ranks, o.elastic, most)
 	case isSet("replacements") && o.Replacements == 0:
 		o.Replacements = -1 // zero means the default in launch.Config
 	}

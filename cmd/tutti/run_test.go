@@ -502,15 +502,15 @@ func TestEarlyStop(t *testing.T) {
 // TestUsage refuses contradictory flags, when they are parsed or when the job starts.
 func TestUsage(t *testing.T) {
 	for says, args := range map[string][]string{
-		"no program":       {"-n", "2"},
-		"-gpus is":         {"-gpus", "some", "x"},
-		"-color is":        {"-color", "some", "x"},
-		"no flag --what":   {"-what", "x"},
-		"TUTTI_NODES is":   {"x"},
-		"-elastic is":      {"-elastic", "3:2", "x"},
-		"leave -n out":     {"-n", "3", "-elastic", "2:4", "x"},
-		"-replacements is": {"-replacements", "4", "x"},
-		"-n is -1":         {"-n", "-1", "x"},
+		"no program":        {"-n", "2"},
+		"-gpus is":          {"-gpus", "some", "x"},
+		"-color is":         {"-color", "some", "x"},
+		"no flag --what":    {"-what", "x"},
+		"TUTTI_NODES is":    {"x"},
+		"--elastic is":      {"-elastic", "3:2", "x"},
+		"leave -n out":      {"-n", "3", "-elastic", "2:4", "x"},
+		"--replacements is": {"-replacements", "4", "x"},
+		"-n is -1":          {"-n", "-1", "x"},
 	} {
 		getenv := func(name string) string {
 			if name == "TUTTI_NODES" && says == "TUTTI_NODES is" {

@@ -189,7 +189,7 @@ func TestBytesAndNumbers(t *testing.T) {
 			t.Error(text, n, err)
 		}
 	}
-	for _, text := range []string{"", "K", "-1", "1.3", "4X", "1e40", "NaN", "Inf"} {
+	for _, text := range []string{"", "K", "-1", "1.3", "4X", "64I", "8iB", "1e40", "NaN", "Inf"} {
 		if n, err := parseBytes(text); err == nil {
 			t.Error(text, n)
 		}

@@ -108,7 +108,8 @@ func (s *Printer) json(list ...*Result) error {
 	return nil
 }
 
-// step shows the progress in one line of a terminal. The caller holds mu.
+// step records what is measured now. If standard error is a terminal, it shows the progress there in
+// one line. The caller holds mu.
 func (s *Printer) step(t *Step) {
 	s.current, s.since = t.What, time.Now()
 	if !s.progress {

@@ -64,11 +64,14 @@ func byteText(n int) string {
 	return strconv.Itoa(n) + units[unit]
 }
 
-// parseBytes reads 4, 64K, 16M, 1G; a B or iB may follow. A fraction of a byte, or more than 1 TiB,
-// is an error.
+// parseBytes reads a number and a unit: 4, 64K, 16MB, 1.5GiB. Units are powers of 1024, in upper or
+// lower case. A fraction of a byte, or more than 1 TiB, is an error.
 func parseBytes(text string) (int, error) {
 	t := strings.ToUpper(strings.TrimSpace(text))
-	t = strings.TrimSuffix(strings.TrimSuffix(t, "B"), "I")
+	t, binary := strings.CutSuffix(t, "IB")
+	if !binary {
+		t = strings.TrimSuffix(t, "B")
+	}
 	shift := 0
 	for i, u := range units[1:] {
 		if rest, ok := strings.CutSuffix(t, u); ok {
@@ -78,7 +81,7 @@ func parseBytes(text string) (int, error) {
 	}
 	n, err := strconv.ParseFloat(t, 64)
 	bytes := n * float64(int64(1)<<shift)
-	if err != nil || bytes < 0 || bytes != math.Trunc(bytes) || bytes > 1<<40 {
+	if err != nil || binary && shift == 0 || bytes < 0 || bytes != math.Trunc(bytes) || bytes > 1<<40 {
 		return 0, fmt.Errorf("%q is not a number of bytes such as 64K or 16M", text)
 	}
 	return int(bytes), nil

@@ -182,14 +182,14 @@ func (s *scenario) kill(calm *scenario) {
 	s.victim = s.rnd.IntN(s.size)
 	h := s.hosts[s.victim]
 	h.fails = s.rnd.IntN(calm.hosts[s.victim].written)
-	h.vanish, h.half = s.rnd.IntN(3) == 0, s.rnd.IntN(2) == 0
+	h.vanish, h.sendsLast = s.rnd.IntN(3) == 0, s.rnd.IntN(2) == 0
 }
 
 // run runs all ranks.
 func (s *scenario) run() {
 	s.began = time.Now()
 	g := &virtualListener{arrive: make(chan net.Conn, s.size), shut: make(chan struct{})}
-	s.hosts[0].door = g
+	s.hosts[0].listener = g
 	var ranks sync.WaitGroup
 	for r := range s.size {
 		rnd := rand.New(rand.NewPCG(s.seed, 100+uint64(r)))
@@ -228,7 +228,7 @@ func (s *scenario) rank(r int, rnd *rand.Rand, g *virtualListener) {
 // connect connects a rank with rank 0, and returns the rank's side. The side of a dead host is
 // closed.
 func (s *scenario) connect(r int, g *virtualListener) net.Conn {
-	up, down := newLine(s.seed, 200+uint64(r)), newLine(s.seed, 300+uint64(r))
+	up, down := newVirtualPipe(s.seed, 200+uint64(r)), newVirtualPipe(s.seed, 300+uint64(r))
 	near := &virtualConn{out: up, in: down, owner: s.hosts[r]}
 	far := &virtualConn{out: down, in: up, owner: s.hosts[0]}
 	for _, c := range []*virtualConn{near, far} {

@@ -13,15 +13,15 @@ import (
 // A virtualPipe is one direction of a connection in virtual time. Data arrives after a delay in
 // order, or never. It is used inside a synctest bubble.
 type virtualPipe struct {
-	mu     sync.Mutex // guards the fields below, except news
-	rnd    *rand.Rand
-	parts  []part
-	last   time.Time     // when the last part arrives
-	end    error         // the reader's error after the last part
-	shut   bool          // the reader has closed
-	before time.Time     // the reader's deadline; zero: none
-	by     time.Time     // the writer's deadline; zero: none
-	news   chan struct{} // wakes the reader
+	mu            sync.Mutex // guards the fields below, except news
+	rnd           *rand.Rand
+	parts         []part
+	last          time.Time     // when the last part arrives
+	end           error         // the reader's error after the last part
+	shut          bool          // the reader has closed
+	readDeadline  time.Time     // zero: none
+	writeDeadline time.Time     // zero: none
+	news          chan struct{} // wakes the reader
 }
 
 type part struct {
@@ -29,106 +29,106 @@ type part struct {
 	data []byte
 }
 
-func newLine(seed, number uint64) *virtualPipe {
+func newVirtualPipe(seed, number uint64) *virtualPipe {
 	return &virtualPipe{rnd: rand.New(rand.NewPCG(seed, number)), news: make(chan struct{}, 1)}
 }
 
-// tell wakes the reader. The caller holds the lock.
-func (l *virtualPipe) tell() {
+// notify wakes the reader. The caller holds the lock.
+func (p *virtualPipe) notify() {
 	select {
-	case l.news <- struct{}{}:
+	case p.news <- struct{}{}:
 	default:
 	}
 }
 
 // delay returns a random latency, mostly small.
-func (l *virtualPipe) delay() time.Duration {
-	d := time.Duration(50+l.rnd.IntN(200)) * time.Microsecond
-	if l.rnd.IntN(20) == 0 {
-		d += time.Duration(l.rnd.IntN(10)) * time.Millisecond
+func (p *virtualPipe) delay() time.Duration {
+	d := time.Duration(50+p.rnd.IntN(200)) * time.Microsecond
+	if p.rnd.IntN(20) == 0 {
+		d += time.Duration(p.rnd.IntN(10)) * time.Millisecond
 	}
 	return d
 }
 
-func (l *virtualPipe) write(b []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.end != nil || l.shut {
+func (p *virtualPipe) write(b []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end != nil || p.shut {
 		return
 	}
-	if at := time.Now().Add(l.delay()); at.After(l.last) {
-		l.last = at
+	if at := time.Now().Add(p.delay()); at.After(p.last) {
+		p.last = at
 	}
-	l.parts = append(l.parts, part{l.last, append([]byte(nil), b...)})
-	l.tell()
+	p.parts = append(p.parts, part{p.last, append([]byte(nil), b...)})
+	p.notify()
 }
 
 // finish ends the pipe with err, after the written data or overtaking it.
-func (l *virtualPipe) finish(err error, overtake bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.end != nil {
+func (p *virtualPipe) finish(err error, overtake bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end != nil {
 		return
 	}
-	l.end = err
+	p.end = err
 	if overtake {
-		l.parts = nil
+		p.parts = nil
 	}
-	if at := time.Now().Add(l.delay()); overtake || at.After(l.last) {
-		l.last = at
+	if at := time.Now().Add(p.delay()); overtake || at.After(p.last) {
+		p.last = at
 	}
-	l.tell()
+	p.notify()
 }
 
-func (l *virtualPipe) closeReader() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.shut = true
-	l.tell()
+func (p *virtualPipe) closeReader() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.shut = true
+	p.notify()
 }
 
 // read waits until data has arrived, and returns it. It returns an error after closeReader, at
-// the reader's deadline, or at the end of the pipe. l.mu is not held while it waits.
-func (l *virtualPipe) read(b []byte) (int, error) {
+// the reader's deadline, or at the end of the pipe. p.mu is not held while it waits.
+func (p *virtualPipe) read(b []byte) (int, error) {
 	for {
-		l.mu.Lock()
+		p.mu.Lock()
 		now := time.Now()
-		next := l.last
-		if len(l.parts) > 0 {
-			next = l.parts[0].at
+		next := p.last
+		if len(p.parts) > 0 {
+			next = p.parts[0].at
 		}
 		switch {
-		case l.shut:
-			l.mu.Unlock()
+		case p.shut:
+			p.mu.Unlock()
 			return 0, net.ErrClosed
-		case !l.before.IsZero() && !now.Before(l.before):
-			l.mu.Unlock()
+		case !p.readDeadline.IsZero() && !now.Before(p.readDeadline):
+			p.mu.Unlock()
 			return 0, errDeadline
-		case len(l.parts) > 0 && !now.Before(next):
-			p := &l.parts[0]
-			n := copy(b, p.data)
-			if p.data = p.data[n:]; len(p.data) == 0 {
-				l.parts = l.parts[1:]
+		case len(p.parts) > 0 && !now.Before(next):
+			first := &p.parts[0]
+			n := copy(b, first.data)
+			if first.data = first.data[n:]; len(first.data) == 0 {
+				p.parts = p.parts[1:]
 			}
-			l.mu.Unlock()
+			p.mu.Unlock()
 			return n, nil
-		case len(l.parts) == 0 && l.end != nil && !now.Before(next):
-			err := l.end
-			l.mu.Unlock()
+		case len(p.parts) == 0 && p.end != nil && !now.Before(next):
+			err := p.end
+			p.mu.Unlock()
 			return 0, err
 		}
-		until := l.before
-		if (len(l.parts) > 0 || l.end != nil) && (until.IsZero() || next.Before(until)) {
+		until := p.readDeadline
+		if (len(p.parts) > 0 || p.end != nil) && (until.IsZero() || next.Before(until)) {
 			until = next
 		}
-		l.mu.Unlock()
+		p.mu.Unlock()
 		if until.IsZero() {
-			<-l.news
+			<-p.news
 			continue
 		}
 		timer := time.NewTimer(time.Until(until))
 		select {
-		case <-l.news:
+		case <-p.news:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -148,12 +148,12 @@ func (c *virtualConn) Read(b []byte) (int, error) { return c.in.read(b) }
 
 func (c *virtualConn) Write(b []byte) (int, error) {
 	c.out.mu.Lock()
-	late := !c.out.by.IsZero() && !time.Now().Before(c.out.by)
+	late := !c.out.writeDeadline.IsZero() && !time.Now().Before(c.out.writeDeadline)
 	c.out.mu.Unlock()
 	if late {
 		return 0, errDeadline
 	}
-	if err := c.owner.writes(c, b); err != nil {
+	if err := c.owner.send(c, b); err != nil {
 		return 0, err
 	}
 	return len(b), nil
@@ -173,15 +173,15 @@ func (c *virtualConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 
 func (c *virtualConn) SetDeadline(t time.Time) error {
 	c.in.mu.Lock()
-	c.in.before = t
-	c.in.tell()
+	c.in.readDeadline = t
+	c.in.notify()
 	c.in.mu.Unlock()
 	return c.SetWriteDeadline(t)
 }
 
 func (c *virtualConn) SetWriteDeadline(t time.Time) error {
 	c.out.mu.Lock()
-	c.out.by = t
+	c.out.writeDeadline = t
 	c.out.mu.Unlock()
 	return nil
 }
@@ -193,47 +193,48 @@ type virtualListener struct {
 	shut   chan struct{}
 }
 
-func (g *virtualListener) Accept() (net.Conn, error) {
+func (l *virtualListener) Accept() (net.Conn, error) {
 	select {
-	case c := <-g.arrive:
+	case c := <-l.arrive:
 		return c, nil
-	case <-g.shut:
+	case <-l.shut:
 		return nil, net.ErrClosed
 	}
 }
 
-func (g *virtualListener) Close() error {
-	g.once.Do(func() { close(g.shut) })
+func (l *virtualListener) Close() error {
+	l.once.Do(func() { close(l.shut) })
 	return nil
 }
 
-func (g *virtualListener) Addr() net.Addr { return &net.TCPAddr{} }
+func (l *virtualListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 // A virtualHost runs a rank. It fails at the rank's nth write. The lock order is virtualHost.mu, then
 // virtualPipe.mu.
 type virtualHost struct {
-	mu      sync.Mutex // guards conns, written, dead and when; the other fields are set before the run
-	conns   []*virtualConn
-	written int
-	fails   int // number of the write; -1: never
-	vanish  bool
-	silence time.Duration
-	dead    bool
-	door    *virtualListener // rank 0's listener
-	half    bool             // the last write is sent before the failure
-	when    time.Time        // when it failed
+	mu        sync.Mutex // guards conns, written, dead and when; the other fields are set before the run
+	conns     []*virtualConn
+	written   int
+	fails     int // number of the write at which it dies, from 0; -1: never
+	vanish    bool
+	silence   time.Duration
+	dead      bool
+	listener  *virtualListener // rank 0's listener
+	sendsLast bool             // the last write is sent before the failure
+	when      time.Time        // when it failed
 }
 
-// writes sends b on a connection of the host, and counts the write. If the host is to fail at
-// this write, it dies, and b is lost unless half is set.
-func (h *virtualHost) writes(c *virtualConn, b []byte) error {
+// send sends b on a connection of the host, and counts the write. If the host is to fail at this
+// write, it dies. With sendsLast, b is sent first; it is lost all the same if the host vanishes, or
+// if the reset overtakes it.
+func (h *virtualHost) send(c *virtualConn, b []byte) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.dead {
 		return syscall.EPIPE
 	}
 	if h.written == h.fails {
-		if h.half {
+		if h.sendsLast {
 			c.out.write(b)
 		}
 		h.die()
@@ -247,8 +248,8 @@ func (h *virtualHost) writes(c *virtualConn, b []byte) error {
 // die ends the rank. Its peers notice at once, or after the silence. The caller holds h.mu.
 func (h *virtualHost) die() {
 	h.dead, h.when = true, time.Now()
-	if h.door != nil {
-		h.door.Close()
+	if h.listener != nil {
+		h.listener.Close()
 	}
 	for i, c := range h.conns {
 		c.in.closeReader()

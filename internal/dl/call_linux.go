@@ -13,7 +13,6 @@ import "unsafe"
 //go:linkname cgocall runtime.cgocall
 func cgocall(fn uintptr, arg unsafe.Pointer) int32
 
-// callsABI0 is the address of the assembly that makes a block's calls.
 // callsABI0 is the address of the assembly function calls, which makes a block's calls.
 var callsABI0 uintptr
 

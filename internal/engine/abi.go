@@ -6,7 +6,7 @@ import "github.com/tutti-go/tutti/internal/abi"
 // the names of groups.
 func ABI() string {
 	return abi.Text("engine",
-		"sig", abi.Struct[Fingerprint](), "verbs", verbTable, "group", uint8(Group), "operators", opTable, "name", hashName("tutti"), "hash", uint64(HashStart.Word(hashPrime)),
+		"sig", abi.Struct[Fingerprint](), "verbs", verbTable[:Group+1], "group", uint8(Group), "operators", opTable[:NumOps+1], "name", hashName("tutti"), "hash", uint64(HashStart.Word(hashPrime)),
 		"farewell", abi.Struct[ExitReason](), "exitReasonHead", exitReasonHead, "mostLost", mostLost, "travelKinds", KindNames(),
 		"farewellFacts", []int{factEnd, factLoss, factLimit, factTag, factWait, factSide, factRanks, factUnheard, factBehind, factRelay, factDevice, factCause, factText, factLast, factWaits},
 		"facts", abi.Struct[Facts](), "side", abi.Struct[Side](), "messageWait", abi.Struct[MessageWait](), "failure", abi.Struct[failureJSON](),

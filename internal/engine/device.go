@@ -21,9 +21,9 @@ type DeviceEngine interface {
 	AdmitStream(stream any) error
 	// Submit appends op to the engine's queue and returns without waiting, unless
 	// op.OnCaller allows otherwise. The engine launches the operations on the device in the
-	// order of submission, keeps at most 256 of them launched and incomplete, and calls
-	// op.Done exactly once for each, in that order, from its completion goroutine. Submit
-	// must not be called concurrently.
+	// order of submission, keeps at most 256 of them launched and incomplete, and reports
+	// each as complete exactly once, in that order, from its completion goroutine; see
+	// DeviceOp.Done. Submit must not be called concurrently.
 	Submit(op *DeviceOp)
 	// Await adds delta to the number of callers that wait for the operation with number
 	// seq, which need not have been submitted. The engine polls the device often only for
@@ -34,7 +34,7 @@ type DeviceEngine interface {
 }
 
 // A DeviceOp is an operation on device memory for DeviceEngine.Submit. The engine owns it from
-// Submit until it calls Done. The engine calls the three functions without allocating, so the
+// Submit until it calls Done of it or of a later one. The engine calls the three functions without allocating, so the
 // caller can reuse a DeviceOp together with its functions.
 type DeviceOp struct {
 	Ctx   context.Context
@@ -58,8 +58,9 @@ type DeviceOp struct {
 	// Launched is called when an operation with a Stream is in the device's queue or has
 	// failed. It must not call the engine and must not block.
 	Launched func()
-	// Done is called when the operation is complete, with the error that Run would return.
-	// After a failure of the group, Done is delayed for as long as a call of the driver does
+	// Done reports that this operation and all that were submitted before it are complete,
+	// with the error that Run would return for each of them that was not reported before. The
+	// engine may call it only for the last of several operations with one result. After a failure of the group, Done is delayed for as long as a call of the driver does
 	// not return; see AbandonAfter.
 	Done func(error)
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/kernel"
 	"github.com/tutti-go/tutti/internal/match"
+	"github.com/tutti-go/tutti/internal/wait"
 )
 
 // AnyRank is the Peer of a receive from any rank.
@@ -33,6 +34,10 @@ type Message struct {
 	// OnWait is called once a minute while the message waits for its peer, with the
 	// time waited so far. Nil: it is not called.
 	OnWait func(m *Message, waited time.Duration)
+
+	// FirstWait records when the message begins to wait for its peer. Nil: that is not
+	// recorded.
+	FirstWait *wait.FirstWait
 
 	// The results of a receive, valid when Finish has returned nil.
 

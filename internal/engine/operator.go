@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/tutti-go/tutti/internal/kernel"
 )
@@ -48,8 +49,9 @@ type OpInfo struct {
 	Rounds bool
 }
 
-// opTable is indexed by ReduceOp. Entry 0 describes no operator.
-var opTable = [...]OpInfo{
+// opTable is indexed by ReduceOp. It has an entry for every value, as verbTable. Entries that
+// describe no operator are zero.
+var opTable = [math.MaxUint8 + 1]OpInfo{
 	Sum:    {Name: "sum", Kernel: kernel.Sum, Inner: Sum, Integers: true, Rounds: true},
 	Prod:   {Name: "prod", Kernel: kernel.Prod, Inner: Prod, Integers: true, Rounds: true},
 	Min:    {Name: "min", Kernel: kernel.Min, Inner: Min, Integers: true},
@@ -60,18 +62,13 @@ var opTable = [...]OpInfo{
 
 // Info returns the facts about the operator. An unknown operator has the zero
 // OpInfo.
-func (r ReduceOp) Info() *OpInfo {
-	if int(r) >= len(opTable) {
-		r = 0
-	}
-	return &opTable[r]
-}
+func (r ReduceOp) Info() *OpInfo { return &opTable[r] }
 
 // OpNamed returns the operator with that name, or zero.
 func OpNamed(name string) ReduceOp {
-	for r := range opTable {
-		if r != 0 && opTable[r].Name == name {
-			return ReduceOp(r)
+	for r := ReduceOp(1); r.Valid(); r++ {
+		if r.Info().Name == name {
+			return r
 		}
 	}
 	return 0

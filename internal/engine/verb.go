@@ -1,6 +1,9 @@
 package engine
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // A Verb is a kind of collective operation.
 type Verb uint8
@@ -55,7 +58,7 @@ type Operand struct {
 
 // A VerbInfo holds the facts about a verb that do not depend on the engine.
 //
-// The side that is not divided is used by every rank. A verb that has data
+// If one side is divided, every rank uses the other side. A verb that has data
 // moves it by this rule: rank r writes, into its destination, the sources of
 // the ranks in Source.Ranks. If the source is divided, r takes share r of each
 // source, and otherwise all of it. A verb that reduces combines the data of all
@@ -78,8 +81,9 @@ type VerbInfo struct {
 	EqualResults bool
 }
 
-// verbTable is indexed by Verb. Entry 0 describes no verb.
-var verbTable = [...]VerbInfo{
+// verbTable is indexed by Verb. It has an entry for every value, so that a lookup needs no
+// check of the bounds. Entries that describe no verb are zero.
+var verbTable = [math.MaxUint8 + 1]VerbInfo{
 	AllReduce: {
 		Name: "AllReduce", Reduces: true, Typed: true, EqualResults: true,
 		Source: Operand{Ranks: EveryRank}, Dest: Operand{Ranks: EveryRank},
@@ -120,12 +124,7 @@ var verbTable = [...]VerbInfo{
 }
 
 // Info returns the facts about the verb. An unknown verb has the zero VerbInfo.
-func (v Verb) Info() *VerbInfo {
-	if int(v) >= len(verbTable) {
-		v = 0
-	}
-	return &verbTable[v]
-}
+func (v Verb) Info() *VerbInfo { return &verbTable[v] }
 
 // String returns the name of the method of Comm, such as "AllReduce".
 func (v Verb) String() string {
@@ -148,8 +147,11 @@ func (v Verb) Synchronizes() bool { return v.Info().Name != "" && !v.Info().Root
 // FormName returns the name of the method that makes such a call, in its uneven
 // form or not. It does not allocate for a known verb.
 func (v Verb) FormName(uneven bool) string {
-	if i := v.Info(); uneven && i.Uneven != "" {
+	switch i := v.Info(); {
+	case uneven && i.Uneven != "":
 		return i.Uneven
+	case i.Name != "":
+		return i.Name
 	}
 	return v.String()
 }

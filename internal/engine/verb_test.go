@@ -10,9 +10,6 @@ import (
 // TestVerbTable checks that every verb has a name, that every verb of user data
 // has sides that ranks use, and that the facts about a verb agree.
 func TestVerbTable(t *testing.T) {
-	if len(verbTable) != int(Group)+1 {
-		t.Errorf("the table has %d verbs, the last verb is %d", len(verbTable)-1, Group)
-	}
 	for v := AllReduce; v <= Group; v++ {
 		i := v.Info()
 		if i.Name == "" {
@@ -41,7 +38,7 @@ func TestVerbTable(t *testing.T) {
 			}
 		}
 	}
-	for _, v := range []Verb{0, Group + 1, 255} {
+	for v := Group + 1; v != AllReduce; v++ {
 		if *v.Info() != (VerbInfo{}) || v.String() == "" {
 			t.Errorf("%v is known", v)
 		}
@@ -51,9 +48,6 @@ func TestVerbTable(t *testing.T) {
 // TestOpTable checks that the facts about each operator in opTable agree, that unknown operators are invalid,
 // and the factors of PreMul and Avg.
 func TestOpTable(t *testing.T) {
-	if len(opTable) != NumOps+1 {
-		t.Errorf("the table has %d operators, not %d", len(opTable)-1, NumOps)
-	}
 	for r := Sum; r <= ReduceOp(NumOps); r++ {
 		i := r.Info()
 		if !r.Valid() || OpNamed(i.Name) != r {
@@ -69,7 +63,7 @@ func TestOpTable(t *testing.T) {
 			t.Errorf("%v does not take its types", r)
 		}
 	}
-	for _, r := range []ReduceOp{0, ReduceOp(NumOps + 1), 255} {
+	for r := ReduceOp(NumOps + 1); r != Sum; r++ {
 		if r.Valid() || r.Takes(kernel.Float32) || r.String() == "" {
 			t.Errorf("%v is known", r)
 		}

@@ -189,12 +189,12 @@ func (l *Log) messages(last uint64) (list []Op) {
 		peer, kind := int(load(&r.peer)), load(&r.kind)
 		op := Op{
 			Seq: i, Verb: kindName(verbOf(kind)), Type: typeName(kind), Peer: &peer, Tag: int(load(&r.tag)),
-			Count: load(&r.count), Bytes: load(&r.bytes), Start: int64(load(&r.started)), End: int64(load(&r.ended)),
+			Count: load(&r.count), Bytes: load(&r.bytes), Start: int64(r.begin()), End: int64(load(&r.ended)),
 		}
-		switch {
-		case load(&r.failed) != 0:
+		switch load(&r.state) {
+		case messageFailed:
 			op.State = StateFailed
-		case op.End == 0:
+		case messageRuns:
 			op.State = StateRunning
 		default:
 			op.State = StateDone

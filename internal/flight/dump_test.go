@@ -128,8 +128,8 @@ func TestReadersAndWriters(t *testing.T) {
 		c := call(engine.AllReduce, 1+int(seq%3/2))
 		l.Begin(seq, &c)
 		l.End(seq, false)
-		l.BeginMessage(seq, 1, &m)
-		l.EndMessage(seq, 2, false)
+		l.BeginMessage(seq, &m)
+		l.EndMessage(seq, false)
 	}
 	close(stop)
 	readers.Wait()

@@ -234,7 +234,7 @@ func (l *Log) EndEarlier(seq uint64, failed bool) {
 	s.time(now - t.started)
 }
 
-// Now returns the time for BeginQueued, BeginMessage and EndMessage.
+// Now returns the time for BeginQueued.
 func (l *Log) Now() uint64 { return l.now() }
 
 // Kinds of records: the verbs, and after them messages.

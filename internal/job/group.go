@@ -137,7 +137,7 @@ func (g *group) makeBoth(ctx context.Context) error {
 		if err != nil {
 			return errors.Join(err, opt.All.Close())
 		}
-		opt.Leaders, p = w, g.j.positions.add(g.name+" leaders", first, w)
+		opt.Leaders, p = w, g.j.positions.add(g.name+leadersSuffix, first, w)
 	}
 	g.e = &networked{Engine: hier.New(opt), g: g, reported: p}
 	return nil

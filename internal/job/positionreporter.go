@@ -16,7 +16,7 @@ const positionInterval = 50 * time.Millisecond
 // A positionReporter reports where this process is stuck in its network groups. Ranks that run
 // different operations may all wait without sending each other anything that shows the difference.
 // A rank that is stuck in a call therefore sends its position to the other members. mu guards
-// groups, stop and done.
+// groups, stop and done; close reads stop and done without mu, after the last add.
 type positionReporter struct {
 	j      *Job
 	mu     sync.Mutex
@@ -45,7 +45,8 @@ func (s *positionReporter) add(name string, members []int, w *network.Engine) *r
 			return
 		}
 		// CheckPosition may report a mismatch, which waits for an answer, so it must not run on the
-		// Member's goroutine.
+		// Member's goroutine. Nobody waits for it. It may end after the group is closed, when
+		// Engine.Fail no longer affects any operation.
 		go w.CheckPosition(i, network.Position(position))
 	})
 	s.mu.Lock()

@@ -517,8 +517,8 @@ func (w *network) leave(p *process) {
 		p.leaving = true
 		begun := w.now
 		p.input(func() { p.node.Leave(w.now) })
-		var look func()
-		look = func() {
+		var tryExit func()
+		tryExit = func() {
 			p.receive(func() {
 				if p.node.MayExit() || w.now.Sub(begun) >= LeaveTime || w.bugs.leaveFast {
 					p.gone = true
@@ -526,10 +526,10 @@ func (w *network) leave(p *process) {
 					w.close(p)
 					return
 				}
-				w.after(time.Millisecond, look)
+				w.after(time.Millisecond, tryExit)
 			})
 		}
-		look()
+		tryExit()
 	})
 }
 

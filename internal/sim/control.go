@@ -20,23 +20,26 @@ type member struct {
 	at     *participant
 	closed bool
 
-	busy, looking bool
-	was, told     network.Position
-	pause         int64
+	busy    bool             // is in an operation
+	looking bool             // checkStuck is scheduled
+	was     network.Position // at the last check
+	told    network.Position // that was sent last
+	pause   int64            // virtual nanoseconds until the next check
 }
 
 var _ engine.Hosted = (*member)(nil)
 
 // join makes a process's engine in a group. Losses and a first cause that the
-// process learned earlier fail the engine at once.
+// process learned earlier fail the engine at once. Its callers are the process's
+// coroutine, and World.run before the coroutines start.
 func (a *participant) join(g *group) *member {
 	w, rank := a.j.w, slices.Index(g.ranks, a.rank)
 	m := &member{g: g, p: a.p, at: a}
-	opt := w.opt.Wire
+	opt := w.opt.Network
 	opt.Timeout, opt.ParkingLot = w.opt.Timeout, g.meshes[rank].lot
 	opt.OnFail = m.report
 	opt.Excuse = func() *engine.Failure {
-		for _, o := range a.members { // the first member that was made determines the cause
+		for _, o := range a.members { // of the failed members, the one made first determines the cause
 			if f := o.Failure(); f != nil {
 				return engine.Excuse(f, o.g.ranks, g.ranks, rank)
 			}
@@ -155,15 +158,15 @@ func (m *member) failWithCauseOf(o *participant) {
 // A rank checks in this interval whether it is stuck. The interval grows up to the
 // second value while the rank stays at the position that it has announced.
 const (
-	looks     = 50 * time.Millisecond
-	mostLooks = 10 * time.Second
+	stuckInterval    = 50 * time.Millisecond
+	maxStuckInterval = 10 * time.Second
 )
 
 // Run runs calls, and announces this rank's position when it is stuck.
 func (m *member) Run(ctx context.Context, seq uint64, calls []engine.Call) error {
 	m.busy = true
 	if !m.looking && len(m.g.ranks) > 1 {
-		m.looking, m.pause = true, int64(looks)
+		m.looking, m.pause = true, int64(stuckInterval)
 		m.g.w.s.at(m.g.w.s.now+m.pause, m.checkStuck)
 	}
 	err := m.Engine.Run(ctx, seq, calls)
@@ -188,12 +191,12 @@ func (m *member) checkStuck() {
 	switch {
 	case p.suspended:
 	case now != m.was:
-		m.was, m.pause = now, int64(looks)
+		m.was, m.pause = now, int64(stuckInterval)
 	case now != m.told:
 		m.told = now
 		a.step(func(t time.Time) { a.node.SharePosition(t, m.g.name, m.g.ranks, now[:]) })
 	default:
-		m.pause = min(2*m.pause, int64(mostLooks))
+		m.pause = min(2*m.pause, int64(maxStuckInterval))
 	}
 	w.s.at(w.s.now+m.pause, m.checkStuck)
 }

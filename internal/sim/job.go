@@ -45,9 +45,9 @@ type participant struct {
 	leaving     bool // is announcing its departure
 	closed      bool // its links have ended, and it accepts no connections
 
-	members  []*member // its engines in the job's groups
-	early    map[string]*engine.Failure
-	losses   []loss // in the order of notification
+	members  []*member                  // its engines in the job's groups
+	early    map[string]*engine.Failure // by group: first causes that came before the group's engine was made
+	losses   []loss                     // in the order of notification
 	departed map[int]bool
 
 	lot   *wait.ParkingLot
@@ -230,9 +230,9 @@ func (a *participant) hello() {
 			hub.receive(func() {
 				a.knownToRank0 = true
 				switch {
-				case j.closed:
+				case j.closed: // rank 0 has given up and answers nobody; Enter ends with its context
 				case j.participants[a.rank] != nil && j.participants[a.rank].p == a.p: // the process has called Shrink again
-					j.w.net.send(&a.down, 0, func() { a.answer(refused) })
+					a.refuse()
 				case j.participants[a.rank] != nil:
 					j.w.violate(fmt.Errorf("%w: rank %d and rank %d of the world are both rank %d of generation %s",
 						ErrTwoSuccessors, j.participants[a.rank].p.rank, a.p.rank, a.rank, j.name))
@@ -269,6 +269,11 @@ func (j *job) maybeBegin() {
 	}
 }
 
+// refuse sends rank 0's refusal to a process that joins.
+func (a *participant) refuse() {
+	a.j.w.net.send(&a.down, 0, func() { a.p.receive(func() { a.answer(refused) }) })
+}
+
 // answer ends a process's wait for admission.
 func (a *participant) answer(state uint64) {
 	if a.state.CompareAndSwap(0, state) {
@@ -297,7 +302,7 @@ func (a *participant) giveUpJoining() {
 		j.closed = true
 		for _, o := range j.participants[1:] {
 			if o != nil {
-				j.w.net.send(&o.down, 0, func() { o.answer(refused) })
+				o.refuse()
 			}
 		}
 		return

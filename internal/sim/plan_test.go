@@ -41,7 +41,7 @@ func newPlan(seed uint64) *plan {
 		Latency:   time.Duration(5+rnd.IntN(200)) * time.Microsecond,
 		Bandwidth: []float64{1e8, 1e9, 12.5e9}[rnd.IntN(3)],
 		Window:    []int{-1, 1, 4, 16}[rnd.IntN(4)],
-		Wire: network.Options{
+		Network: network.Options{
 			Segment: []int{24, 64, 1 << 10, 0}[rnd.IntN(4)], Algorithms: algorithms[rnd.IntN(len(algorithms))],
 		},
 	}

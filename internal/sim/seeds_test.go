@@ -86,8 +86,11 @@ func (d *seedStats) seed(seed uint64) error {
 	}
 	if seed%16 == 0 {
 		_, again, err := p.run(f)
-		if err != nil || again.Hash != res.Hash || again.Events != res.Events {
-			return fmt.Errorf("%+v: runs differ: %x and %x: %w", f, res.Hash, again.Hash, err)
+		if err != nil {
+			return fmt.Errorf("%+v, run again: %w", f, err)
+		}
+		if again.Hash != res.Hash || again.Events != res.Events {
+			return fmt.Errorf("%+v: runs differ: %x and %x, %d and %d events", f, res.Hash, again.Hash, res.Events, again.Events)
 		}
 		d.Replays++
 	}
@@ -102,7 +105,7 @@ func (d *seedStats) check(w *World, res *Result, f *Fault) error {
 	if !res.Fired[0] {
 		return errors.New("the fault did not happen")
 	}
-	hurt, said := false, make(map[string]*engine.Failure)
+	hurt, causes := false, make(map[string]*engine.Failure)
 	for r, err := range res.Errs {
 		if res.Dead[r] {
 			continue
@@ -130,10 +133,10 @@ func (d *seedStats) check(w *World, res *Result, f *Fault) error {
 			if f.Kind == Stall && (r == f.Rank || lossUnknown(w, f, c.Kind, m.worldRanks(c.Lost))) {
 				continue
 			}
-			if first, known := said[m.g.name]; known && !agree(f, first, c) {
+			if first, known := causes[m.g.name]; known && !agree(f, first, c) {
 				return fmt.Errorf("group %s: ranks do not agree: %w, %w", m.g.name, first, c)
 			}
-			said[m.g.name] = c
+			causes[m.g.name] = c
 		}
 	}
 	if hurt {

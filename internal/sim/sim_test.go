@@ -52,7 +52,7 @@ func must(t testing.TB, opt Options, body func(ctx context.Context, s *Rank) err
 func TestReplay(t *testing.T) {
 	hashes := make(map[uint64]uint64)
 	for seed := range uint64(10) {
-		opt := Options{Seed: seed, Ranks: 7, Wire: network.Options{Segment: 64}}
+		opt := Options{Seed: seed, Ranks: 7, Network: network.Options{Segment: 64}}
 		if seed%2 == 1 {
 			opt.Faults = []Fault{{Kind: Crash, Rank: 3, Message: 9}}
 		}
@@ -96,7 +96,7 @@ func TestThousand(t *testing.T) {
 	for _, way := range []network.Algorithm{0, network.Doubling, network.Halving} {
 		began := time.Now()
 		opt := Options{
-			Seed: 1, Ranks: ranks, Wire: network.Options{Algorithms: network.Algorithms{AllReduce: way}},
+			Seed: 1, Ranks: ranks, Network: network.Options{Algorithms: network.Algorithms{AllReduce: way}},
 			Faults: []Fault{{Kind: Crash, Rank: 77, Message: 5}},
 		}
 		res := must(t, opt, func(ctx context.Context, s *Rank) error {

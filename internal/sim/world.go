@@ -35,9 +35,9 @@ type Options struct {
 	Limit time.Duration
 	// Faults are the faults of the run.
 	Faults []Fault
-	// Wire are the options of the network engines. The simulator sets Timeout,
+	// Network are the options of the network engines. The simulator sets Timeout,
 	// ParkingLot, OnFail and Sub.
-	Wire network.Options
+	Network network.Options
 	// Broken makes the store set unconditionally where it should compare and set.
 	// Tests use it to show that they detect the error.
 	Broken bool

@@ -155,7 +155,7 @@ func NewWaiter(lot *ParkingLot) *Waiter {
 }
 
 // RecordFirstWait makes the waiter record in m when an operation begins to wait. It must be called
-// before the first operation.
+// between operations. Nil: nothing is recorded.
 func (w *Waiter) RecordFirstWait(m *FirstWait) { w.firstWait = m }
 
 // WhileWaiting registers f, which a wait calls repeatedly after a moment. f does work that other

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestEnds ends waits for every reason, while spinning and while parked. A timer's goroutine ends
+// TestEnds ends waits for every reason except the timeout (see TestTimeout), while spinning and while parked. A timer's goroutine ends
 // the wait. No waiter may stay in the ParkingLot.
 func TestEnds(t *testing.T) {
 	var word, gone atomic.Uint64

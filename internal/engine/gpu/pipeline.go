@@ -298,9 +298,10 @@ func (p *pipeline) untilEvent() int {
 	return 0
 }
 
-// completeFirst polls the event that the first n operations in flight share. If it is complete,
-// completeFirst removes them and calls their Done. p.mu is held, but not during the poll and the
-// calls.
+// completeFirst polls the event that the first n operations in flight share, and passes checkDue to
+// the poll. If it is complete, successfully or not, completeFirst removes the operations, calls
+// Done of the last one, which reports all of them, and returns true. Only the completion goroutine
+// calls it. p.mu is held, but not during the poll and the call.
 func (p *pipeline) completeFirst(n int, checkDue bool, m *costMeter) bool {
 	e, first := p.e, p.inflight.All()
 	event := first[n-1].event
@@ -334,9 +335,7 @@ func (p *pipeline) completeFirst(n int, checkDue bool, m *costMeter) bool {
 		p.progress.Broadcast()
 	}
 	p.mu.Unlock()
-	for i := range p.completed {
-		p.completed[i].op.Done(err)
-	}
+	p.completed[n-1].op.Done(err)
 	clear(p.completed)
 	p.mu.Lock()
 	return true

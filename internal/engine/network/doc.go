@@ -8,8 +8,8 @@
 // exchanges their positions from time to time (see [Engine.Position] and
 // [Engine.CheckPosition]).
 //
-// An algorithm is a plain loop. It blocks only in send, recv and swap
-// (frame.go). No algorithm relies on the transport to buffer a frame: where two
+// An algorithm is a plain loop. It blocks only in move and the functions that
+// call it, such as send, recv and swap (frame.go). No algorithm relies on the transport to buffer a frame: where two
 // ranks send to each other, both do it in one swap. Every frame that a rank
 // sends is received in the same step, even if it is empty.
 //

@@ -121,6 +121,7 @@ func (p *pending) finish(ctx context.Context) error {
 	if !p.posted {
 		return ended
 	}
+	p.w.RecordFirstWait(m.FirstWait)
 	p.w.Begin(ctx, 0)
 	err := s.opt.Lane.Finish(p.w, &p.t)
 	p.w.End()

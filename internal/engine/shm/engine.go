@@ -251,7 +251,7 @@ func (e *Engine) awaitSlot(r int) (*header, error) {
 		prefetchData(h)
 	}
 	if h.sig != e.head.sig {
-		return nil, e.mismatch(e.board.slot(e.step).call(), r, h.call())
+		return nil, e.slotsDiffer(r, h)
 	}
 	return h, nil
 }
@@ -262,7 +262,7 @@ func (e *Engine) awaitSlot(r int) (*header, error) {
 func (e *Engine) compareArrived() error {
 	for r, b := range e.g.boards {
 		if h := b.slot(e.step); r != e.rank && h.step.Load() == e.step && h.sig != e.head.sig {
-			return e.mismatch(e.board.slot(e.step).call(), r, h.call())
+			return e.slotsDiffer(r, h)
 		}
 	}
 	return nil
@@ -360,6 +360,11 @@ func (e *Engine) missing() engine.Facts {
 		w.Last = append(w.Last, last)
 	}
 	return engine.Facts{Wait: w}
+}
+
+// slotsDiffer is mismatch for this rank's slot of the current step and rank r's slot h.
+func (e *Engine) slotsDiffer(r int, h *header) error {
+	return e.mismatch(e.board.slot(e.step).call(), r, h.call())
 }
 
 func (e *Engine) mismatch(mine engine.CallInfo, r int, theirs engine.CallInfo) error {

@@ -21,8 +21,9 @@ type LaneOptions struct {
 	Why func(rank, peer int) error
 }
 
-// A Lane is one rank's message lane among ranks in one process. The goroutine of the receiver copies
-// the data from the sender's memory.
+// A Lane is one rank's message lane among ranks in one process. A sender pushes its message onto the
+// arrivals of the receiver's lane. A goroutine of the receiver, in Post or Finish of a receive, moves
+// the arrivals to the inbox, and copies the data from the sender's memory.
 type Lane struct {
 	opt     *LaneOptions
 	lanes   []*Lane // of all ranks
@@ -32,7 +33,10 @@ type Lane struct {
 
 	mu    sync.Mutex
 	inbox match.Inbox // receives of this rank and messages to it; guarded by mu
-	_     [64]byte    // the next Lane in memory belongs to another rank
+
+	_        [64]byte                    // the words around it are for this rank alone
+	arrivals atomic.Pointer[laneMessage] // a stack: the newest message first
+	_        [64]byte
 }
 
 var _ transport.Messenger = (*Lane)(nil)
@@ -59,12 +63,15 @@ const (
 
 // A laneMessage is the state of a transport.Message, which keeps it for reuse.
 type laneMessage struct {
-	receive  match.Receive
-	announce match.Announcement
 	progress atomic.Uint64
+	next     *laneMessage // of a send in the arrivals: the one before it
+	kind     uint8        // of a send
+	body     []byte       // of a send
+	announce match.Announcement
+	receive  match.Receive
 	msg      *transport.Message
 	send     *laneMessage // of a matched receive: the matching send
-	peers    peersGone    // of a receive from any rank
+	arrived  arrived      // what a receive waits for
 }
 
 // Handle sets the handler. See transport.Messenger.
@@ -83,6 +90,9 @@ func (l *Lane) Post(m *transport.Message) {
 	if !m.Send {
 		x.receive.From, x.receive.Tag = m.Peer, m.Tag
 		l.mu.Lock()
+		if l.arrivals.Load() != nil {
+			l.takeArrivals()
+		}
 		if a := l.inbox.Post(&x.receive); a != nil {
 			x.pair(a)
 		}
@@ -90,15 +100,37 @@ func (l *Lane) Post(m *transport.Message) {
 		return
 	}
 	to := l.lanes[m.Peer]
-	x.announce.From, x.announce.Tag = l.rank, m.Tag
-	to.mu.Lock()
-	r := to.inbox.Announce(&x.announce)
-	if r != nil {
-		r.Owner.(*laneMessage).pair(&x.announce)
+	x.announce.From, x.announce.Tag, x.kind, x.body = l.rank, m.Tag, m.Kind, m.Body
+	for {
+		x.next = to.arrivals.Load()
+		if to.arrivals.CompareAndSwap(x.next, x) {
+			break
+		}
 	}
-	to.mu.Unlock()
-	if r != nil {
-		to.lot.Wake(&r.Owner.(*laneMessage).progress)
+	to.lot.Wake(nil)
+}
+
+// takeArrivals moves the arrivals to the inbox, the oldest first. It wakes receives that they match.
+// l.mu is held.
+func (l *Lane) takeArrivals() {
+	var oldest *laneMessage
+	for x := l.arrivals.Swap(nil); x != nil; {
+		next := x.next
+		x.next, oldest = oldest, x
+		x = next
+	}
+	matches := false
+	for x := oldest; x != nil; {
+		next := x.next
+		x.next = nil
+		if r := l.inbox.Announce(&x.announce); r != nil {
+			r.Owner.(*laneMessage).pair(&x.announce)
+			matches = true
+		}
+		x = next
+	}
+	if matches {
+		l.lot.Wake(nil)
 	}
 }
 
@@ -115,7 +147,7 @@ func (l *Lane) Finish(w *wait.Waiter, m *transport.Message) error {
 	if m.Send {
 		return l.finishSend(w, x)
 	}
-	if err := l.await(w, x, matched); err != nil {
+	if err := l.awaitSend(w, x); err != nil {
 		return l.cancel(x, err)
 	}
 	send := x.send
@@ -129,14 +161,14 @@ func (l *Lane) Finish(w *wait.Waiter, m *transport.Message) error {
 		m.Untaken = true
 		return w.For(never{})
 	}
-	m.From, m.Kind, m.Len = send.announce.From, send.msg.Kind, len(send.msg.Body)
+	m.From, m.Kind, m.Len = send.announce.From, send.kind, len(send.body)
 	from := l.lanes[m.From]
 	if err := l.handler.Accept(m); err != nil {
 		send.progress.Store(posted)
 		from.lot.Wake(&send.progress)
 		return l.unmatch(x, err)
 	}
-	copyAll(m.Body, send.msg.Body)
+	copyAll(m.Body, send.body)
 	send.progress.Store(delivered)
 	from.lot.Wake(&send.progress)
 	return nil
@@ -144,12 +176,15 @@ func (l *Lane) Finish(w *wait.Waiter, m *transport.Message) error {
 
 // finishSend waits until the receiver has taken the data.
 func (l *Lane) finishSend(w *wait.Waiter, x *laneMessage) error {
-	err := l.await(w, x, delivered)
-	if err == nil && !l.lot.Stopped() {
-		return nil
-	}
-	if err == nil {
+	ok, err := w.AtLeast(&x.progress, delivered, l.opt.Gone(l.rank, x.msg.Peer))
+	switch {
+	case err != nil:
+	case !ok:
+		err = l.lost(x.msg.Peer)
+	case l.lot.Stopped():
 		return wait.ErrStopped
+	default:
+		return nil
 	}
 	to := l.lanes[x.msg.Peer]
 	for !to.withdraw(x) {
@@ -162,6 +197,7 @@ func (l *Lane) finishSend(w *wait.Waiter, x *laneMessage) error {
 func (l *Lane) withdraw(x *laneMessage) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.takeArrivals() // x may be one of them
 	l.inbox.Withdraw(&x.announce)
 	return x.progress.CompareAndSwap(posted, withdrawn) || x.progress.Load() == delivered
 }
@@ -199,46 +235,69 @@ func (l *Lane) unmatch(x *laneMessage, err error) error {
 	return err
 }
 
-// await waits until x has made progress. It returns an error if the peer, or with a receive from
+// spinPolls is how often a receive looks for its message before it waits by other means.
+const spinPolls = 1000
+
+// awaitSend waits until a receive is matched. It returns an error if the peer, or with a receive from
 // any rank every peer, is gone first.
-func (l *Lane) await(w *wait.Waiter, x *laneMessage, progress uint64) error {
-	peer := x.msg.Peer
-	if peer == transport.AnyRank {
-		return l.awaitAny(w, x)
+func (l *Lane) awaitSend(w *wait.Waiter, x *laneMessage) error {
+	x.arrived = arrived{l, x}
+	for polls := spinPolls; ; polls = 1 {
+		for range polls {
+			if x.progress.Load() >= matched {
+				return nil
+			}
+			if l.arrivals.Load() != nil {
+				break
+			}
+		}
+		if l.arrivals.Load() == nil {
+			if err := w.For(&x.arrived); err != nil {
+				return err
+			}
+		}
+		l.mu.Lock()
+		l.takeArrivals()
+		l.mu.Unlock()
+		if x.progress.Load() < matched && x.arrived.gone() && l.arrivals.Load() == nil {
+			return l.lost(x.lostPeer())
+		}
 	}
-	ok, err := w.AtLeast(&x.progress, progress, l.opt.Gone(l.rank, peer))
-	if err == nil && !ok {
-		err = l.lost(peer)
-	}
-	return err
 }
 
-// awaitAny is await of a receive from any rank.
-func (l *Lane) awaitAny(w *wait.Waiter, x *laneMessage) error {
-	x.peers = peersGone{l, x}
-	if err := w.For(&x.peers); err != nil || x.progress.Load() >= matched {
-		return err
+// lostPeer returns the rank to name when every peer of a receive is gone.
+func (x *laneMessage) lostPeer() int {
+	l := x.arrived.l
+	if x.msg.Peer == transport.AnyRank {
+		return (l.rank + 1) % len(l.lanes)
 	}
-	return l.lost((l.rank + 1) % len(l.lanes))
+	return x.msg.Peer
 }
 
-// peersGone is true when a receive from any rank is matched, or every other rank is gone.
-type peersGone struct {
+// arrived is true when a receive is matched, messages have arrived, or no peer of the receive is
+// left.
+type arrived struct {
 	l *Lane
 	x *laneMessage
 }
 
 // Ready reports whether the condition is true.
-func (p *peersGone) Ready() bool {
-	if p.x.progress.Load() >= matched {
-		return true
+func (a *arrived) Ready() bool {
+	return a.x.progress.Load() >= matched || a.l.arrivals.Load() != nil || a.gone()
+}
+
+// gone reports whether no peer of the receive is left.
+func (a *arrived) gone() bool {
+	l, peer := a.l, a.x.msg.Peer
+	if peer != transport.AnyRank {
+		return l.opt.Gone(l.rank, peer).Load() != 0
 	}
-	for r := range p.l.lanes {
-		if r != p.l.rank && p.l.opt.Gone(p.l.rank, r).Load() == 0 {
+	for r := range l.lanes {
+		if r != l.rank && l.opt.Gone(l.rank, r).Load() == 0 {
 			return false
 		}
 	}
-	return len(p.l.lanes) > 1
+	return len(l.lanes) > 1
 }
 
 // never is a condition that does not become true.
