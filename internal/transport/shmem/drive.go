@@ -13,8 +13,6 @@ const pollsPerSweep = 256
 type driverCond struct {
 	lane   *Lane
 	active []*peer // the peers to poll
-	any    bool    // poll all peers
-	peers  int     // number of active peers
 	kick   uint64  // Lane.kick
 	events uint64  // Lane.events
 	polls  int
@@ -49,9 +47,13 @@ func (l *Lane) drive(w *wait.Waiter, x *state) error {
 // update makes c poll for the messages that are open now.
 func (c *driverCond) update() {
 	l := c.lane
-	c.active, c.any, c.peers = l.active, l.anyOpen > 0, len(l.active)
-	if c.any {
+	l.grown = false
+	c.active = l.active
+	if l.anyOpen > 0 {
 		c.active = l.others
+	}
+	for _, p := range c.active {
+		p.watch()
 	}
 	c.kick, c.events = l.kick.Load(), l.events.Load()
 }
@@ -144,6 +146,7 @@ func (l *Lane) poll(x *state) {
 // have left.
 func (l *Lane) sweep() {
 	for _, p := range l.others {
+		p.watchHeader, p.watchRecords = true, true
 		for p.open == 0 && p.poll(nil) {
 		}
 		if p.open > 0 || l.anyOpen > 0 {

@@ -21,7 +21,7 @@ const deadline = 2 * time.Minute
 // tiny are limits with which few and small messages reach every path.
 var tiny = sizes{
 	record: minRecordBytes, entries: 4, blocks: [numClasses]blocks{{160, 3}, {1024, 2}},
-	chunk: 256, chunks: 2, streams: 1,
+	chunk: 256, chunks: 2, streams: 1, slabMax: 700,
 }
 
 // A world is a group of ranks in one process.
@@ -210,6 +210,7 @@ func (r *rank) pollOnce(tb testing.TB) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.sweep()
 	for _, p := range r.others {
 		for p.poll(nil) {
 		}

@@ -14,7 +14,7 @@ import (
 const maxAnnounced = 1 << 20
 
 // A peer holds the messages between this rank and another one. Lane.mu guards all fields. The driver
-// reads seen without the lock, and only the driver writes it.
+// reads seen, watchHeader and watchRecords without the lock, and only the driver writes them.
 type peer struct {
 	lane     *Lane
 	rank     int
@@ -24,10 +24,14 @@ type peer struct {
 	outRing  unsafe.Pointer
 	inRing   unsafe.Pointer
 	seen     seen
+	// The driver polls the header and the records only if a message waits for them. Otherwise its
+	// polls would slow the peer's stores down.
+	watchHeader, watchRecords bool
 
-	err    error // why no message can be completed any more; nil: that is possible
-	open   int   // messages of this rank with the peer
-	listed bool  // in Lane.active
+	err       error // why no message can be completed any more; nil: that is possible
+	open      int   // messages of this rank with the peer
+	openSends int   // of these, sends
+	listed    bool  // in Lane.active
 
 	// to the peer
 	records  uint64   // records written
@@ -122,7 +126,7 @@ func (p *peer) announce(x *state) bool {
 	if l.opt.Locate != nil {
 		to.region, to.offset = l.opt.Locate(unsafe.Pointer(unsafe.SliceData(body)), n)
 	}
-	if to.region == 0 {
+	if to.region == 0 && n <= l.slabMax {
 		if x.block = l.slab.take(n); x.block != 0 {
 			kernel.Copy(unsafe.Add(l.part, x.block), unsafe.Pointer(unsafe.SliceData(body)), n)
 			kind, to.offset = kindSlab, int64(x.block)
@@ -192,9 +196,17 @@ func (p *peer) flush() {
 // without the lock.
 func (p *peer) hasNews() bool {
 	in, s := p.in, &p.seen
-	return p.entry(p.inRing, s.records).position.Load() == s.records+1 ||
-		in.completed.Load() != s.completed || in.consumed.Load() != s.consumed ||
-		in.request.Load() != s.request || in.taken.Load() != s.taken || in.filled.Load() != s.filled
+	if p.watchRecords && p.entry(p.inRing, s.records).position.Load() == s.records+1 {
+		return true
+	}
+	return p.watchHeader && (in.completed.Load() != s.completed || in.consumed.Load() != s.consumed ||
+		in.request.Load() != s.request || in.taken.Load() != s.taken || in.filled.Load() != s.filled)
+}
+
+// watch updates what the driver polls.
+func (p *peer) watch() {
+	p.watchRecords = p.open > p.openSends || p.lane.anyOpen > 0
+	p.watchHeader = p.openSends > 0 || p.incoming.x != nil || len(p.reports) > 0
 }
 
 // poll processes what the peer has written since the last poll, at most one record. It reports
@@ -203,6 +215,21 @@ func (p *peer) poll(x *state) bool {
 	if p.err != nil {
 		return false
 	}
+	if p.watchHeader && !p.pollHeader() || !p.watchRecords {
+		return false
+	}
+	s := &p.seen
+	r := p.entry(p.inRing, s.records)
+	if p.held != nil || r.position.Load() != s.records+1 {
+		return false
+	}
+	p.take(r, x)
+	return true
+}
+
+// pollHeader processes what the peer has written to its header. It reports false if the peer has
+// failed.
+func (p *peer) pollHeader() bool {
 	in, s := p.in, &p.seen
 	if c := in.completed.Load(); c != s.completed {
 		p.complete(c)
@@ -218,12 +245,7 @@ func (p *peer) poll(x *state) bool {
 	if in.request.Load() != s.request || in.taken.Load() != s.taken || in.filled.Load() != s.filled {
 		p.pollStreams()
 	}
-	r := p.entry(p.inRing, s.records)
-	if p.held != nil || r.position.Load() != s.records+1 {
-		return false
-	}
-	p.take(r, x)
-	return true
+	return p.err == nil
 }
 
 // complete completes the sends up to an id.
@@ -363,6 +385,10 @@ func (p *peer) report(a *announcement) {
 			id = p.first.id - 1
 		}
 		publish(&p.out.completed, id)
+		if p.records < p.room {
+			// A reply is likely. This store makes the processor fetch its cache line now.
+			p.nextOut().meta = 0
+		}
 	}
 	p.ring()
 }

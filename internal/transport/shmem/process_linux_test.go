@@ -19,7 +19,8 @@ import (
 )
 
 // childEnv makes a process of the test binary rank 1 of BenchmarkProcesses. Its value is the
-// pattern, the length, the number of rounds and whether processes may be read.
+// pattern, the length, the number of rounds and how data above a record is moved: by the
+// default choice, read or stream.
 const childEnv = "TUTTI_TEST_SHMEM_CHILD"
 
 func TestMain(m *testing.M) {
@@ -45,16 +46,20 @@ type process struct {
 func (process) Accept(*transport.Message) error { return nil }
 func (process) Note(int, *transport.Note)       {}
 
-func newProcess(s *segment.Segment, rank int, read bool) process {
+func newProcess(s *segment.Segment, rank int, way string) process {
 	word := func(r, i int) *atomic.Uint64 {
 		return (*atomic.Uint64)(unsafe.Add(s.Part(r), Bytes(2)+i*lineBytes))
 	}
 	word(rank, 1).Store(uint64(os.Getpid()))
+	z := defaultSizes(2)
+	if way != "default" {
+		z.blocks, z.readMin = [numClasses]blocks{}, 0
+	}
 	opt := Options{
-		Rank: rank, Memory: []unsafe.Pointer{s.Part(0), s.Part(1)},
+		sizes: &z, Rank: rank, Memory: []unsafe.Pointer{s.Part(0), s.Part(1)},
 		ParkingLot: wait.NewPeerParkingLot(false, word(rank, 0), []*atomic.Uint64{word(1-rank, 0)}),
 	}
-	if read {
+	if way != "stream" {
 		opt.ReadProcess = func(r int, dst unsafe.Pointer, addr uint64, n int) error {
 			local := unix.Iovec{Base: (*byte)(dst), Len: uint64(n)}
 			remote := unix.RemoteIovec{Base: uintptr(addr), Len: n}
@@ -77,15 +82,15 @@ func newProcess(s *segment.Segment, rank int, read bool) process {
 func runChild(job string) error {
 	var pattern string
 	var length, rounds int
-	var read bool
-	if _, err := fmt.Sscan(job, &pattern, &length, &rounds, &read); err != nil {
+	var way string
+	if _, err := fmt.Sscan(job, &pattern, &length, &rounds, &way); err != nil {
 		return err
 	}
 	s, err := segment.Map(3, 2, Bytes(2)+extraBytes, 1)
 	if err != nil {
 		return err
 	}
-	_, err = newProcess(s, 1, read).run(pattern, length, rounds)
+	_, err = newProcess(s, 1, way).run(pattern, length, rounds)
 	return err
 }
 
@@ -159,20 +164,20 @@ func (p process) run(pattern string, length, rounds int) (time.Duration, error) 
 }
 
 // startPair makes this process rank 0 and a child rank 1.
-func startPair(tb testing.TB, pattern string, length, rounds int, read bool) (process, *exec.Cmd) {
+func startPair(tb testing.TB, pattern string, length, rounds int, way string) (process, *exec.Cmd) {
 	s, err := segment.New("shmem-test", 2, Bytes(2)+extraBytes, 0)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { s.Close() })
-	cmd := proctest.Again(tb, childEnv+"="+fmt.Sprint(pattern, " ", length, " ", rounds, " ", read))
+	cmd := proctest.Again(tb, childEnv+"="+fmt.Sprint(pattern, " ", length, " ", rounds, " ", way))
 	file := os.NewFile(uintptr(must(unix.Dup(s.FD()))), "segment")
 	cmd.ExtraFiles = []*os.File{file}
 	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
 	file.Close()
-	return newProcess(s, 0, read), cmd
+	return newProcess(s, 0, way), cmd
 }
 
 func must[T any](v T, err error) T {
@@ -186,8 +191,8 @@ func must[T any](v T, err error) T {
 func TestProcesses(t *testing.T) {
 	for _, pattern := range []string{"pingpong", "sendrecv", "rate"} {
 		for _, length := range []int{0, 16, 4 << 10, 100_000} {
-			for _, read := range []bool{false, true} {
-				p, cmd := startPair(t, pattern, length, 20, read)
+			for _, way := range []string{"default", "read", "stream"} {
+				p, cmd := startPair(t, pattern, length, 20, way)
 				_, err := p.run(pattern, length, 20)
 				text, ended := proctest.Finish(t, cmd)
 				if err != nil || ended != nil {
@@ -203,12 +208,12 @@ func TestProcesses(t *testing.T) {
 func BenchmarkProcesses(b *testing.B) {
 	for _, pattern := range []string{"pingpong", "sendrecv", "rate"} {
 		for _, length := range []int{16, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20} {
-			for _, read := range []bool{false, true} {
-				if length <= 16<<10 && !read {
+			for _, way := range []string{"default", "read", "stream"} {
+				if way != "default" && length < 4<<10 {
 					continue
 				}
-				b.Run(pattern+"/"+strconv.Itoa(length)+"/read="+strconv.FormatBool(read), func(b *testing.B) {
-					p, cmd := startPair(b, pattern, length, b.N, read)
+				b.Run(pattern+"/"+strconv.Itoa(length)+"/"+way, func(b *testing.B) {
+					p, cmd := startPair(b, pattern, length, b.N, way)
 					each, err := p.run(pattern, length, b.N)
 					text, ended := proctest.Finish(b, cmd)
 					if err != nil || ended != nil {
