@@ -6,8 +6,14 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// pollsPerSweep is the number of polls of active peers between two polls of all peers.
-const pollsPerSweep = 256
+const (
+	// pollsPerSweep is the number of polls of active peers between two polls of all peers. All peers
+	// are also polled after each sleep.
+	pollsPerSweep = 4096
+	// lockedPolls is the number of polls before Lane.mu is released for the first time: about the
+	// time in which a peer answers.
+	lockedPolls = 64
+)
 
 // A driverCond is true when the driver's message has changed. Then Lane.mu is locked.
 type driverCond struct {
@@ -29,8 +35,14 @@ func (l *Lane) drive(w *wait.Waiter, x *state) error {
 	l.cond.held = false
 	l.cond.update()
 	l.poll(x)
+	for i := 0; i < lockedPolls && l.standing == 0 && !l.cond.changed(); i++ {
+		if l.cond.hasNews() {
+			l.poll(x)
+		}
+	}
 	var err error
 	if !l.cond.changed() {
+		l.cond.update()
 		l.mu.Unlock()
 		if err = w.ForPeers(&l.cond); err != nil {
 			l.mu.Lock()
@@ -109,6 +121,7 @@ func (c *driverCond) Sleep(limit time.Duration) {
 	}
 	if !c.hasNews() {
 		c.words.Sleep(limit)
+		c.polls = -1 // the next poll is a sweep
 	}
 	s.Store(0)
 }
