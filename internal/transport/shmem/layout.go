@@ -11,6 +11,7 @@ const (
 	// lineBytes keeps memory of different writers and readers apart, in bytes. It is two cache
 	// lines, because processors prefetch lines in pairs.
 	lineBytes = 128
+	cacheLine = 64
 	pageBytes = 4096
 )
 

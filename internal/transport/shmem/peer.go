@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/prefetch"
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/wait"
 )
@@ -118,6 +119,11 @@ func (p *peer) announce(x *state) bool {
 	if n <= l.layout.inline() {
 		copy(unsafe.Slice((*byte)(r.data()), n), body)
 		p.put(r, meta(kindInline, x.m.Kind, n), x.m.Tag)
+		if n > cacheLine-recordHeadBytes {
+			// The next message is likely to be as long. Its first line is not prefetched, because
+			// the peer polls it.
+			prefetch.Write(unsafe.Add(unsafe.Pointer(p.nextOut()), cacheLine), n+recordHeadBytes-cacheLine)
+		}
 		return true
 	}
 	to := (*place)(r.data())
@@ -258,6 +264,10 @@ func (p *peer) complete(id uint64) {
 		p.finishSend(next)
 		p.seen.completed = next
 	}
+	if !p.watchRecords {
+		// A reply is likely. If it is polled already, this would take its line from the peer.
+		prefetch.Read(unsafe.Pointer(p.entry(p.inRing, p.seen.records)), cacheLine)
+	}
 	if p.queue.first != nil {
 		p.flush()
 	}
@@ -303,6 +313,9 @@ func (p *peer) takeMessage(r *record, x *state, kind, message uint8, n int) {
 		}
 		a.place = place{bytes: int64(n)}
 		a.data = unsafe.Slice((*byte)(r.data()), n)
+		if n > cacheLine-recordHeadBytes {
+			prefetch.Read(unsafe.Add(unsafe.Pointer(r), cacheLine), n+recordHeadBytes-cacheLine)
+		}
 	} else {
 		a.place = *(*place)(r.data())
 		if a.place.bytes < 0 || kind == kindSlab && !l.layout.inSlab(a.place.offset, a.place.bytes) {
@@ -385,10 +398,8 @@ func (p *peer) report(a *announcement) {
 			id = p.first.id - 1
 		}
 		publish(&p.out.completed, id)
-		if p.records < p.room {
-			// A reply is likely. This store makes the processor fetch its cache line now.
-			p.nextOut().meta = 0
-		}
+		// A reply is likely. Its cache line arrives together with the header's.
+		prefetch.Write(unsafe.Pointer(p.nextOut()), cacheLine)
 	}
 	p.ring()
 }
