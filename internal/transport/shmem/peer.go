@@ -35,13 +35,14 @@ type peer struct {
 	listed    bool  // in Lane.active
 
 	// to the peer
-	records  uint64   // records written
-	room     uint64   // number of the first record for which there is no room, as far as is known
-	lastID   uint64   // of the last message announced
-	sends    []*state // announced and not taken; the index is the low part of the id
-	queue    queue    // sends that are not announced yet
-	reports  []uint64 // ids of messages of the peer that are taken, for records
-	outgoing outgoing
+	records   uint64   // records written
+	room      uint64   // number of the first record for which there is no room, as far as is known
+	lastLines int      // bytes of the last record of a message after its first cache line
+	lastID    uint64   // of the last message announced
+	sends     []*state // announced and not taken; the index is the low part of the id
+	queue     queue    // sends that are not announced yet
+	reports   []uint64 // ids of messages of the peer that are taken, for records
+	outgoing  outgoing
 
 	// from the peer
 	lastPeerID uint64
@@ -119,11 +120,7 @@ func (p *peer) announce(x *state) bool {
 	if n <= l.layout.inline() {
 		copy(unsafe.Slice((*byte)(r.data()), n), body)
 		p.put(r, meta(kindInline, x.m.Kind, n), x.m.Tag)
-		if n > cacheLine-recordHeadBytes {
-			// The next message is likely to be as long. Its first line is not prefetched, because
-			// the peer polls it.
-			prefetch.Write(unsafe.Add(unsafe.Pointer(p.nextOut()), cacheLine), n+recordHeadBytes-cacheLine)
-		}
+		p.lastLines = n + recordHeadBytes - cacheLine
 		return true
 	}
 	to := (*place)(r.data())
@@ -264,6 +261,11 @@ func (p *peer) complete(id uint64) {
 		p.finishSend(next)
 		p.seen.completed = next
 	}
+	if p.lastLines > 0 {
+		// The next message is likely to be as long. Its first line is not prefetched, because the
+		// peer polls it.
+		prefetch.Write(unsafe.Add(unsafe.Pointer(p.nextOut()), cacheLine), p.lastLines)
+	}
 	if !p.watchRecords {
 		// A reply is likely. If it is polled already, this would take its line from the peer.
 		prefetch.Read(unsafe.Pointer(p.entry(p.inRing, p.seen.records)), cacheLine)
@@ -398,8 +400,10 @@ func (p *peer) report(a *announcement) {
 			id = p.first.id - 1
 		}
 		publish(&p.out.completed, id)
-		// A reply is likely. Its cache line arrives together with the header's.
-		prefetch.Write(unsafe.Pointer(p.nextOut()), cacheLine)
+		if p.openSends == 0 {
+			// A reply is likely. Its cache line arrives together with the header's.
+			prefetch.Write(unsafe.Pointer(p.nextOut()), cacheLine)
+		}
 	}
 	p.ring()
 }
