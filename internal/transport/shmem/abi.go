@@ -9,7 +9,9 @@ import (
 func ABI() string {
 	pairs := []any{
 		"header", abi.Struct[header](), "record", abi.Struct[record](), "place", abi.Struct[place](),
-		"kinds", []int{kindInline, kindSlab, kindBuffer, kindTaken, kindNote}, "note", transport.NoteBytes,
+		"kinds",
+		[]int{kindInline, kindSlab, kindBuffer, kindTaken, kindNote},
+		"note", transport.NoteBytes,
 		"line", lineBytes, "page", pageBytes,
 	}
 	for _, ranks := range []int{2, 4, 5, 16, 17, 64, 65, 128} {

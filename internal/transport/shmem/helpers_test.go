@@ -2,7 +2,6 @@ package shmem
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -194,25 +193,4 @@ func (w *world) each(f func(r *rank)) {
 		g.Go(func() { f(r) })
 	}
 	g.Wait()
-}
-
-// pollOnce lets the rank process what other ranks have written.
-func (r *rank) pollOnce(tb testing.TB) {
-	tb.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	w := r.waiter(ctx, 0)
-	defer w.End()
-	m := r.Lane.opt.Rank
-	x := r.postReceive(m, 1<<40, nil)
-	if err := r.Finish(w, x); !errors.Is(err, context.Canceled) || !x.Untaken {
-		tb.Fatalf("%v, untaken %v", err, x.Untaken)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.sweep()
-	for _, p := range r.others {
-		for p.poll(nil) {
-		}
-	}
 }
