@@ -78,6 +78,7 @@ type Lane struct {
 
 	vacant atomic.Bool   // the driver has returned while others stand by
 	events atomic.Uint64 // incremented when every Finish should look at its message
+	fence  atomic.Uint64
 	kick   atomic.Uint64 // incremented when the driver should look at its message
 }
 

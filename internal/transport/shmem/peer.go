@@ -101,6 +101,7 @@ func (p *peer) put(r *record, meta uint64, tag int) {
 
 // ring wakes the peer if it sleeps. It is called after every store that the peer may wait for.
 func (p *peer) ring() {
+	p.lane.fence.Store(0) // a barrier: the peer's word is loaded after the store is visible
 	if p.sleeping.Load() != 0 {
 		wait.Ring(&p.out.bell)
 	}
