@@ -23,6 +23,7 @@ var layers = []string{
 	"internal/acceptloop",
 	"internal/affinity",
 	"internal/race",
+	"internal/prefetch",
 	"internal/fifo",
 	"internal/match",
 	"internal/kernel",

@@ -47,6 +47,7 @@ type futexWaiter struct {
 const (
 	futexWaitv = 449 // number of the system call on all architectures
 	futex32    = 2   // the flag FUTEX_32
+	maxWords   = 128 // that futex_waitv accepts
 	// maxBlindSleep bounds a sleep that not every word can end.
 	maxBlindSleep = time.Millisecond
 )

@@ -106,9 +106,6 @@ func Ring(word *atomic.Uint64) {
 	futexWake(word)
 }
 
-// maxWords is the number of words that the system call of SleepOnAny accepts.
-const maxWords = 128
-
 // A Words is a list of words to sleep on. The zero Words is empty. It is reused without allocation.
 type Words struct {
 	words []*atomic.Uint64

@@ -1,5 +1,7 @@
 package shm
 
+import "github.com/tutti-go/tutti/internal/prefetch"
+
 // Other ranks have read the cache lines that this rank writes next, and they poll
 // the headers of its slots. Each line must come back from their caches before a
 // store to it becomes visible, and stores become visible in order. The engine
@@ -14,7 +16,7 @@ func (e *Engine) prefetchSlot(bytes int) {
 	if bytes > prefetchMax {
 		bytes = 0
 	}
-	prefetchWrite(e.board.slot(e.step+1).at(0), headerBytes+bytes)
+	prefetch.Write(e.board.slot(e.step+1).at(0), headerBytes+bytes)
 }
 
 // prefetchNextSlots prefetches for writing the data areas of the next two slots,
@@ -24,8 +26,8 @@ func (e *Engine) prefetchSlot(bytes int) {
 func (e *Engine) prefetchNextSlots(bytes int) {
 	const minBytes = 512
 	if bytes > minBytes && bytes <= prefetchMax {
-		prefetchWrite(e.board.slot(e.step+1).at(headerBytes), bytes)
-		prefetchWrite(e.board.slot(e.step+2).at(headerBytes), bytes)
+		prefetch.Write(e.board.slot(e.step+1).at(headerBytes), bytes)
+		prefetch.Write(e.board.slot(e.step+2).at(headerBytes), bytes)
 	}
 }
 
@@ -35,6 +37,6 @@ func (e *Engine) prefetchNextSlots(bytes int) {
 // data.
 func prefetchData(h *header) {
 	if bytes := int(h.n) * h.sig.Type.Size(); bytes > len(h.tail) && bytes <= prefetchMax {
-		prefetchRead(h.dataAfterHeader(&h.sig), bytes)
+		prefetch.Read(h.dataAfterHeader(&h.sig), bytes)
 	}
 }

@@ -6,15 +6,19 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// pollsPerSweep is the number of polls of active peers between two polls of all peers.
-const pollsPerSweep = 256
+const (
+	// pollsPerSweep is the number of polls of active peers between two polls of all peers. All peers
+	// are also polled after each sleep.
+	pollsPerSweep = 4096
+	// lockedPolls is the number of polls before Lane.mu is released for the first time: about the
+	// time in which a peer answers.
+	lockedPolls = 64
+)
 
 // A driverCond is true when the driver's message has changed. Then Lane.mu is locked.
 type driverCond struct {
 	lane   *Lane
 	active []*peer // the peers to poll
-	any    bool    // poll all peers
-	peers  int     // number of active peers
 	kick   uint64  // Lane.kick
 	events uint64  // Lane.events
 	polls  int
@@ -31,8 +35,14 @@ func (l *Lane) drive(w *wait.Waiter, x *state) error {
 	l.cond.held = false
 	l.cond.update()
 	l.poll(x)
+	for i := 0; i < lockedPolls && l.standing == 0 && !l.cond.changed(); i++ {
+		if l.cond.hasNews() {
+			l.poll(x)
+		}
+	}
 	var err error
 	if !l.cond.changed() {
+		l.cond.update()
 		l.mu.Unlock()
 		if err = w.ForPeers(&l.cond); err != nil {
 			l.mu.Lock()
@@ -49,9 +59,13 @@ func (l *Lane) drive(w *wait.Waiter, x *state) error {
 // update makes c poll for the messages that are open now.
 func (c *driverCond) update() {
 	l := c.lane
-	c.active, c.any, c.peers = l.active, l.anyOpen > 0, len(l.active)
-	if c.any {
+	l.grown = false
+	c.active = l.active
+	if l.anyOpen > 0 {
 		c.active = l.others
+	}
+	for _, p := range c.active {
+		p.watch()
 	}
 	c.kick, c.events = l.kick.Load(), l.events.Load()
 }
@@ -107,6 +121,7 @@ func (c *driverCond) Sleep(limit time.Duration) {
 	}
 	if !c.hasNews() {
 		c.words.Sleep(limit)
+		c.polls = -1 // the next poll is a sweep
 	}
 	s.Store(0)
 }
@@ -144,6 +159,7 @@ func (l *Lane) poll(x *state) {
 // have left.
 func (l *Lane) sweep() {
 	for _, p := range l.others {
+		p.watchHeader, p.watchRecords = true, true
 		for p.open == 0 && p.poll(nil) {
 		}
 		if p.open > 0 || l.anyOpen > 0 {

@@ -2,7 +2,6 @@ package shmem
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -21,7 +20,7 @@ const deadline = 2 * time.Minute
 // tiny are limits with which few and small messages reach every path.
 var tiny = sizes{
 	record: minRecordBytes, entries: 4, blocks: [numClasses]blocks{{160, 3}, {1024, 2}},
-	chunk: 256, chunks: 2, streams: 1,
+	chunk: 256, chunks: 2, streams: 1, slabMax: 700,
 }
 
 // A world is a group of ranks in one process.
@@ -194,24 +193,4 @@ func (w *world) each(f func(r *rank)) {
 		g.Go(func() { f(r) })
 	}
 	g.Wait()
-}
-
-// pollOnce lets the rank process what other ranks have written.
-func (r *rank) pollOnce(tb testing.TB) {
-	tb.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	w := r.waiter(ctx, 0)
-	defer w.End()
-	m := r.Lane.opt.Rank
-	x := r.postReceive(m, 1<<40, nil)
-	if err := r.Finish(w, x); !errors.Is(err, context.Canceled) || !x.Untaken {
-		tb.Fatalf("%v, untaken %v", err, x.Untaken)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range r.others {
-		for p.poll(nil) {
-		}
-	}
 }

@@ -2,6 +2,7 @@ package shmem
 
 import (
 	"errors"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -65,16 +66,19 @@ type Lane struct {
 	turn     int     // where the next poll begins
 	inbox    match.Inbox
 	slab     slab
+	slabMax  int // data of more bytes stays in the sender's buffer
 	spare    *announcement
 	numSpare int
 	inside   int // goroutines in Finish
 	standing int // goroutines in standBy
 	closed   bool
 	driver   *state // the message of the driver; nil: there is no driver
+	grown    bool   // the driver may have to watch more
 	cond     driverCond
 
 	vacant atomic.Bool   // the driver has returned while others stand by
 	events atomic.Uint64 // incremented when every Finish should look at its message
+	fence  atomic.Uint64
 	kick   atomic.Uint64 // incremented when the driver should look at its message
 }
 
@@ -87,6 +91,10 @@ func New(opt Options) *Lane {
 	}
 	l := &Lane{opt: opt, lot: opt.ParkingLot, layout: newLayout(n, s), part: opt.Memory[opt.Rank], peers: make([]peer, n)}
 	l.slab = newSlab(&l.layout)
+	l.slabMax = s.slabMax
+	if opt.ReadProcess == nil {
+		l.slabMax = math.MaxInt // as large as a block
+	}
 	l.cond.lane = l
 	for r := range l.peers {
 		p := &l.peers[r]
@@ -148,6 +156,7 @@ func (l *Lane) postReceive(x *state) {
 	x.receive.From, x.receive.Tag = x.m.Peer, x.m.Tag
 	if x.peer == nil {
 		l.anyOpen++
+		l.grown = true
 	}
 	if a := l.inbox.Post(&x.receive); a != nil {
 		l.match(x, a.Owner.(*announcement))
@@ -188,7 +197,12 @@ func (l *Lane) unmatch(x *state) {
 // open counts x as an open message with a peer, which the driver polls.
 func (l *Lane) open(x *state, p *peer) {
 	x.peer = p
-	if p.open++; !p.listed && p.rank != l.opt.Rank {
+	p.open++
+	if x.m.Send {
+		p.openSends++
+	}
+	l.grown = true
+	if !p.listed && p.rank != l.opt.Rank {
 		p.listed = true
 		l.active = append(l.active, p)
 	}
@@ -198,14 +212,16 @@ func (l *Lane) open(x *state, p *peer) {
 func (l *Lane) release(x *state) {
 	if x.peer != nil {
 		x.peer.open--
+		if x.m.Send {
+			x.peer.openSends--
+		}
 	}
 	x.m = nil
 }
 
 // nudge makes the driver look at its message if something has happened that it does not poll for.
 func (l *Lane) nudge() {
-	if x := l.driver; x != nil && (x.changed || l.cond.peers != len(l.active) || l.cond.any != (l.anyOpen > 0) ||
-		l.events.Load() != l.cond.events) {
+	if x := l.driver; x != nil && (x.changed || l.grown || l.events.Load() != l.cond.events) {
 		l.kick.Add(1)
 		if sleeping(l.part).Load() != 0 {
 			wait.Ring(&l.kick)
@@ -259,6 +275,7 @@ func (l *Lane) await(w *wait.Waiter, x *state) error {
 		}
 		if !x.changed {
 			if l.driver != nil {
+				l.nudge()
 				err = l.standBy(w, x)
 			} else {
 				err = l.drive(w, x)

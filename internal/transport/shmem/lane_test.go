@@ -571,3 +571,20 @@ func pingPong(b *testing.B, r *rank, length, rounds int) {
 		}
 	}
 }
+
+// BenchmarkOverhead measures a message whose sides take turns in one goroutine, so that nothing waits.
+func BenchmarkOverhead(b *testing.B) {
+	w := newWorld(b, 2, nil)
+	x, y := w.ranks[0], w.ranks[1]
+	out := &transport.Message{Send: true, Peer: 1, Tag: 1, Body: make([]byte, 16)}
+	in := &transport.Message{Peer: 0, Tag: 1, Body: make([]byte, 16)}
+	xw, yw := x.waiter(context.Background(), 0), y.waiter(context.Background(), 0)
+	b.ReportAllocs()
+	for b.Loop() {
+		x.Post(out)
+		y.Post(in)
+		if y.Finish(yw, in) != nil || x.Finish(xw, out) != nil {
+			b.Fatal("error")
+		}
+	}
+}

@@ -11,6 +11,7 @@ const (
 	// lineBytes keeps memory of different writers and readers apart, in bytes. It is two cache
 	// lines, because processors prefetch lines in pairs.
 	lineBytes = 128
+	cacheLine = 64
 	pageBytes = 4096
 )
 
@@ -39,6 +40,7 @@ type sizes struct {
 	chunk   int                // bytes of a chunk
 	chunks  int                // chunks of a stream
 	streams int                // streams from one rank at a time
+	slabMax int                // more bytes are read from the process, if possible
 	readMin int                // fewer bytes are streamed rather than read from the process
 }
 
@@ -53,7 +55,7 @@ func defaultSizes(ranks int) sizes {
 	s := sizes{
 		record: 512, entries: 32,
 		blocks: [numClasses]blocks{{2 << 10, 64}, {16 << 10, 24}},
-		chunk:  64 << 10, chunks: 4, streams: 2,
+		chunk:  64 << 10, chunks: 4, streams: 2, slabMax: 4 << 10,
 	}
 	switch {
 	case ranks > 64:

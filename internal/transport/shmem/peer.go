@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/prefetch"
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/wait"
 )
@@ -14,7 +15,7 @@ import (
 const maxAnnounced = 1 << 20
 
 // A peer holds the messages between this rank and another one. Lane.mu guards all fields. The driver
-// reads seen without the lock, and only the driver writes it.
+// reads seen, watchHeader and watchRecords without the lock, and only the driver writes them.
 type peer struct {
 	lane     *Lane
 	rank     int
@@ -24,19 +25,24 @@ type peer struct {
 	outRing  unsafe.Pointer
 	inRing   unsafe.Pointer
 	seen     seen
+	// The driver polls the header and the records only if a message waits for them. Otherwise its
+	// polls would slow the peer's stores down.
+	watchHeader, watchRecords bool
 
-	err    error // why no message can be completed any more; nil: that is possible
-	open   int   // messages of this rank with the peer
-	listed bool  // in Lane.active
+	err       error // why no message can be completed any more; nil: that is possible
+	open      int   // messages of this rank with the peer
+	openSends int   // of these, sends
+	listed    bool  // in Lane.active
 
 	// to the peer
-	records  uint64   // records written
-	room     uint64   // number of the first record for which there is no room, as far as is known
-	lastID   uint64   // of the last message announced
-	sends    []*state // announced and not taken; the index is the low part of the id
-	queue    queue    // sends that are not announced yet
-	reports  []uint64 // ids of messages of the peer that are taken, for records
-	outgoing outgoing
+	records   uint64   // records written
+	room      uint64   // number of the first record for which there is no room, as far as is known
+	lastLines int      // bytes of the last record of a message after its first cache line
+	lastID    uint64   // of the last message announced
+	sends     []*state // announced and not taken; the index is the low part of the id
+	queue     queue    // sends that are not announced yet
+	reports   []uint64 // ids of messages of the peer that are taken, for records
+	outgoing  outgoing
 
 	// from the peer
 	lastPeerID uint64
@@ -95,6 +101,7 @@ func (p *peer) put(r *record, meta uint64, tag int) {
 
 // ring wakes the peer if it sleeps. It is called after every store that the peer may wait for.
 func (p *peer) ring() {
+	p.lane.fence.Store(0) // a barrier: the peer's word is loaded after the store is visible
 	if p.sleeping.Load() != 0 {
 		wait.Ring(&p.out.bell)
 	}
@@ -114,6 +121,7 @@ func (p *peer) announce(x *state) bool {
 	if n <= l.layout.inline() {
 		copy(unsafe.Slice((*byte)(r.data()), n), body)
 		p.put(r, meta(kindInline, x.m.Kind, n), x.m.Tag)
+		p.lastLines = n + recordHeadBytes - cacheLine
 		return true
 	}
 	to := (*place)(r.data())
@@ -122,7 +130,7 @@ func (p *peer) announce(x *state) bool {
 	if l.opt.Locate != nil {
 		to.region, to.offset = l.opt.Locate(unsafe.Pointer(unsafe.SliceData(body)), n)
 	}
-	if to.region == 0 {
+	if to.region == 0 && n <= l.slabMax {
 		if x.block = l.slab.take(n); x.block != 0 {
 			kernel.Copy(unsafe.Add(l.part, x.block), unsafe.Pointer(unsafe.SliceData(body)), n)
 			kind, to.offset = kindSlab, int64(x.block)
@@ -192,9 +200,17 @@ func (p *peer) flush() {
 // without the lock.
 func (p *peer) hasNews() bool {
 	in, s := p.in, &p.seen
-	return p.entry(p.inRing, s.records).position.Load() == s.records+1 ||
-		in.completed.Load() != s.completed || in.consumed.Load() != s.consumed ||
-		in.request.Load() != s.request || in.taken.Load() != s.taken || in.filled.Load() != s.filled
+	if p.watchRecords && p.entry(p.inRing, s.records).position.Load() == s.records+1 {
+		return true
+	}
+	return p.watchHeader && (in.completed.Load() != s.completed || in.consumed.Load() != s.consumed ||
+		in.request.Load() != s.request || in.taken.Load() != s.taken || in.filled.Load() != s.filled)
+}
+
+// watch updates what the driver polls.
+func (p *peer) watch() {
+	p.watchRecords = p.open > p.openSends || p.lane.anyOpen > 0
+	p.watchHeader = p.openSends > 0 || p.incoming.x != nil || len(p.reports) > 0
 }
 
 // poll processes what the peer has written since the last poll, at most one record. It reports
@@ -203,6 +219,21 @@ func (p *peer) poll(x *state) bool {
 	if p.err != nil {
 		return false
 	}
+	if p.watchHeader && !p.pollHeader() || !p.watchRecords {
+		return false
+	}
+	s := &p.seen
+	r := p.entry(p.inRing, s.records)
+	if p.held != nil || r.position.Load() != s.records+1 {
+		return false
+	}
+	p.take(r, x)
+	return true
+}
+
+// pollHeader processes what the peer has written to its header. It reports false if the peer has
+// failed.
+func (p *peer) pollHeader() bool {
 	in, s := p.in, &p.seen
 	if c := in.completed.Load(); c != s.completed {
 		p.complete(c)
@@ -218,12 +249,7 @@ func (p *peer) poll(x *state) bool {
 	if in.request.Load() != s.request || in.taken.Load() != s.taken || in.filled.Load() != s.filled {
 		p.pollStreams()
 	}
-	r := p.entry(p.inRing, s.records)
-	if p.held != nil || r.position.Load() != s.records+1 {
-		return false
-	}
-	p.take(r, x)
-	return true
+	return p.err == nil
 }
 
 // complete completes the sends up to an id.
@@ -235,6 +261,15 @@ func (p *peer) complete(id uint64) {
 	for next := p.seen.completed + 1; next <= id; next++ {
 		p.finishSend(next)
 		p.seen.completed = next
+	}
+	if p.lastLines > 0 {
+		// The next message is likely to be as long. Its first line is not prefetched, because the
+		// peer polls it.
+		prefetch.Write(unsafe.Add(unsafe.Pointer(p.nextOut()), cacheLine), p.lastLines)
+	}
+	if !p.watchRecords {
+		// A reply is likely. If it is polled already, this would take its line from the peer.
+		prefetch.Read(unsafe.Pointer(p.entry(p.inRing, p.seen.records)), cacheLine)
 	}
 	if p.queue.first != nil {
 		p.flush()
@@ -281,6 +316,9 @@ func (p *peer) takeMessage(r *record, x *state, kind, message uint8, n int) {
 		}
 		a.place = place{bytes: int64(n)}
 		a.data = unsafe.Slice((*byte)(r.data()), n)
+		if n > cacheLine-recordHeadBytes {
+			prefetch.Read(unsafe.Add(unsafe.Pointer(r), cacheLine), n+recordHeadBytes-cacheLine)
+		}
 	} else {
 		a.place = *(*place)(r.data())
 		if a.place.bytes < 0 || kind == kindSlab && !l.layout.inSlab(a.place.offset, a.place.bytes) {
@@ -363,6 +401,10 @@ func (p *peer) report(a *announcement) {
 			id = p.first.id - 1
 		}
 		publish(&p.out.completed, id)
+		if p.openSends == 0 {
+			// A reply is likely. Its cache line arrives together with the header's.
+			prefetch.Write(unsafe.Pointer(p.nextOut()), cacheLine)
+		}
 	}
 	p.ring()
 }

@@ -38,7 +38,7 @@ func (p *peer) readStream(x *state) (done bool, err error) {
 		publish(&p.out.taken, chunkCount(in.stream, 0))
 		publish(&p.out.request, in.stream)
 		p.ring()
-		return false, nil
+		p.lane.grown = true
 	}
 	if in.x != x {
 		return false, nil

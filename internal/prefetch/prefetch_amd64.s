@@ -1,7 +1,7 @@
 #include "textflag.h"
 
-// func prefetchWrite(p unsafe.Pointer, bytes int)
-TEXT ·prefetchWrite(SB), NOSPLIT, $0-16
+// func Write(p unsafe.Pointer, bytes int)
+TEXT ·Write(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
 	MOVQ bytes+8(FP), CX
 
@@ -15,8 +15,8 @@ line:
 done:
 	RET
 
-// func prefetchRead(p unsafe.Pointer, bytes int)
-TEXT ·prefetchRead(SB), NOSPLIT, $0-16
+// func Read(p unsafe.Pointer, bytes int)
+TEXT ·Read(SB), NOSPLIT, $0-16
 	MOVQ p+0(FP), AX
 	MOVQ bytes+8(FP), CX
 

@@ -1,0 +1,2 @@
+// Package prefetch asks the processor for cache lines before they are needed.
+package prefetch
