@@ -292,7 +292,10 @@ func localTexts(t *testing.T) (lines []string) {
 			return errors.Join(err, anyErr, c.Send(ctx, 1, bytes(1), 5))
 		}},
 		{"messages in a cycle", tutti.Config{Timeout: 20 * time.Millisecond}, func(ctx context.Context, c *tutti.Comm) error {
-			return c.Send(ctx, 1-c.Rank(), bytes(1), 5)
+			if c.Rank() == 1 {
+				return nil
+			}
+			return c.Send(ctx, 0, bytes(1), 5)
 		}},
 		{"message longer than its buffer", tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
 			if c.Rank() == 1 {

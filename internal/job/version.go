@@ -20,6 +20,7 @@ import (
 	"github.com/tutti-go/tutti/internal/overlay"
 	"github.com/tutti-go/tutti/internal/segment"
 	"github.com/tutti-go/tutti/internal/transport"
+	"github.com/tutti-go/tutti/internal/transport/shmem"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
 	"golang.org/x/sys/cpu"
 )
@@ -45,7 +46,7 @@ func description(more string) string {
 		"bigEndian", cpu.IsBigEndian, "wordBits", bits.UintSize,
 		"world", worldGroup, "leaders", leadersSuffix, "meet", hostsKey, "host", hostName, "rounds", maxHostRounds,
 		"card", rankInfoFormat, "hint", hintBytes, "standing", []int{attached, readsNext},
-	) + kernel.ABI() + transport.ABI() + tcp.ABI() + segment.ABI() + engine.ABI() + p2p.ABI() + control.ABI() + overlay.ABI() + shm.ABI() + network.ABI() + hier.ABI() + more
+	) + kernel.ABI() + transport.ABI() + tcp.ABI() + shmem.ABI() + segment.ABI() + engine.ABI() + p2p.ABI() + control.ABI() + overlay.ABI() + shm.ABI() + network.ABI() + hier.ABI() + more
 }
 
 // release returns the version of the published tutti module that this program uses. It is empty if

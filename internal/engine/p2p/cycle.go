@@ -76,6 +76,20 @@ func (n *note) with(w engine.MessageWait) *note {
 	return next
 }
 
+// fromLowest returns the waits of a cycle, from the lowest rank on if all are known.
+func (n *note) fromLowest() []engine.MessageWait {
+	if len(n.waits) < n.visited {
+		return n.waits
+	}
+	i := 0
+	for k, w := range n.waits {
+		if w.Rank < n.waits[i].Rank {
+			i = k
+		}
+	}
+	return slices.Concat(n.waits[i:], n.waits[:i])
+}
+
 // Note keeps a note until a waiting message handles it. See transport.Handler.
 func (s *Messages) Note(_ int, t *transport.Note) {
 	n := parse(t, s.opt.Size)
@@ -181,6 +195,6 @@ func (s *Messages) handleNotes() (out []outgoing, cycle *note) {
 // failureOf returns the failure for a cycle, which p waits in or near to.
 func (s *Messages) failureOf(cycle *note, p *pending) *engine.Failure {
 	return &engine.Failure{Kind: engine.ErrTimeout, Op: p.m.Op(), Seq: p.m.Seq, Rank: s.opt.Rank, Facts: engine.Facts{
-		Event: engine.WaitCycle, Limit: s.opt.Timeout, Waits: cycle.waits, Total: cycle.visited,
+		Event: engine.WaitCycle, Limit: s.opt.Timeout, Waits: cycle.fromLowest(), Total: cycle.visited,
 	}}
 }

@@ -129,7 +129,7 @@ func (p *pending) finish(ctx context.Context) error {
 		s.unlist(p)
 	}
 	switch {
-	case ended == wait.ErrStopped:
+	case errors.Is(ended, wait.ErrStopped):
 		return ended
 	case err == nil && (ended == nil || m.Flexible):
 		m.From, m.Len = p.t.From, p.t.Len/max(m.Mem.Type.Size(), 1)
