@@ -273,3 +273,19 @@ func BenchmarkFailure(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkSendRecv exchanges 16 bytes between two goroutine ranks.
+func BenchmarkSendRecv(b *testing.B) {
+	err := tutti.RunLocal(b.Context(), 2, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		src, dst := make([]byte, 16), make([]byte, 16)
+		for range b.N {
+			if err := c.SendRecv(ctx, 1-c.Rank(), tutti.Of(src), 1-c.Rank(), tutti.Of(dst), 1); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+}
