@@ -321,7 +321,7 @@ func acts(list []Action) (kinds string) {
 
 // TestLossReportWaits has a rank report the exit of another rank, as it finds it on a data connection.
 // The rank exited because of a loss of which the coordinator is notified later. The coordinator
-// decides when it knows both, or after confirmAfter.
+// decides when it knows both, when its own link with the exited rank has ended, or after confirmAfter.
 func TestLossReportWaits(t *testing.T) {
 	report := &Message{Kind: Report, Cause: &Cause{Group: "g", Members: []int{3, 2, 1, 0}, Kind: "lost", Lost: []int{2}, From: 2}}
 	n := newNode(0, 4)
@@ -333,6 +333,13 @@ func TestLossReportWaits(t *testing.T) {
 	n.Receive(start, 3, &Message{Kind: Lost, Ranks: []int{1}})
 	if kinds := acts(n.Take()); kinds != "lose lose fail " {
 		t.Errorf("rank 0 acts: %s", kinds)
+	}
+
+	n = newNode(0, 4)
+	n.Receive(start, 2, report)
+	n.LinkDown(start, 1, false, engine.Disconnected)
+	if kinds := acts(n.Take()); kinds != "fail " {
+		t.Errorf("when its link with rank 1 has ended, rank 0 acts: %s", kinds)
 	}
 
 	n = newNode(0, 4)

@@ -350,9 +350,9 @@ inline learnCause(r, from) {
 /* no rank before me answers */
 #define coordinator (!isolated(me) && (answering(me) & (bit(me) - 1)) == 0)
 
-/* me knows that the rank of a report is lost or has left */
+/* me knows that the rank of a report is lost or has left, or has received everything from it */
 #if SEES > 0 && !defined(UNORDERED)
-#define confirmed(r) (!present(me, r))
+#define confirmed(r) (!present(me, r) || has(broken[me], r))
 #else
 #define confirmed(r) true
 #endif
