@@ -21,7 +21,7 @@ func (p *parentGroup) Failed() <-chan struct{} { return p.failed }
 
 func (p *parentGroup) Fail(f *Failure) {
 	if p.Failure() == nil {
-		p.cause.Take(f, nil, func() { close(p.failed) })
+		_ = p.cause.Take(f, nil, func() { close(p.failed) })
 	}
 }
 

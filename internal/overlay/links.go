@@ -385,11 +385,8 @@ func (n *Node) suspect(now time.Time) {
 	}
 }
 
-// restartTimers gives all ranks the full time to answer and to decide again.
+// restartTimers gives all ranks the full time to answer again.
 func (n *Node) restartTimers(now time.Time) {
-	for _, p := range n.pending {
-		p.since = now
-	}
 	for _, r := range n.active {
 		if p := &n.peers[r]; !p.askedAt.IsZero() {
 			p.askedAt = now
