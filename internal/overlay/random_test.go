@@ -223,7 +223,7 @@ func (d *scenario) checkTrue(p *process) error {
 }
 
 // checkFirst checks that a rank does not take the exit of a rank because of a failure for the first
-// failure of the group of all ranks.
+// failure of the group of all ranks. A connection that was cut may have carried the earlier failure.
 func (d *scenario) checkFirst(p *process) error {
 	if p.first == nil {
 		return nil
