@@ -105,7 +105,7 @@ func (d *abandonedConn) SetWriteDeadline(time.Time) error { return nil }
 // rank continues, its answer cannot be sent, but it must still read the loss.
 func TestReadAfterFailedWrite(t *testing.T) {
 	var said []byte
-	for _, f := range []*overlay.Message{{Kind: overlay.Ask, Number: 1}, {Kind: overlay.Lost, Rank: 2, Reason: "gone"}, {Kind: overlay.Bye}} {
+	for _, f := range []*overlay.Message{{Kind: overlay.Ask, Number: 1}, {Kind: overlay.Lost, Ranks: []int{2}, Reason: "gone"}, {Kind: overlay.Bye}} {
 		said = append(said, wireForm(t, &frame{Kind: control, Message: f})...)
 	}
 	d := &abandonedConn{said: iotest.OneByteReader(bytes.NewReader(said))}

@@ -313,8 +313,13 @@ func (m *Member) Unwatch(name string) {
 	m.mu.Unlock()
 }
 
-// reportTime is how long Report waits for a decision on the first cause.
-const reportTime = time.Second
+const (
+	// reportTime is how long Report waits for a decision on the first cause.
+	reportTime = time.Second
+	// reportSteps divides the wait. A process that is stopped meanwhile loses one step at most, so
+	// that it can still read the decision when it continues.
+	reportSteps = 10
+)
 
 // Report reports the cause f of a group's failure to its members and returns the first cause, which
 // all members are notified of. It returns f itself if f is the first, if there is no decision
@@ -340,13 +345,17 @@ func (m *Member) Report(name string, f *engine.Failure) *engine.Failure {
 		m.mu.Unlock()
 	}()
 	m.step(func(now time.Time) { m.node.Report(now, c) })
-	select {
-	case v := <-verdict:
-		if v != nil {
-			return v
+	for range reportSteps {
+		select {
+		case v := <-verdict:
+			if v != nil {
+				return v
+			}
+			return f
+		case <-time.After(m.reportTimeout / reportSteps):
+		case <-m.done:
+			return f
 		}
-	case <-time.After(m.reportTimeout):
-	case <-m.done:
 	}
 	return f
 }

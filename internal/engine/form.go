@@ -31,6 +31,10 @@ func Form(ctx context.Context, parent Engine, members []int, create func(context
 	making, cancel := UntilFailure(ctx, parent)
 	sub, err := create(making)
 	cancel()
+	if f := (*Failure)(nil); errors.As(err, &f) && parent.Failure() == nil && f.Rank >= 0 && f.Rank < len(members) {
+		parent.Fail(lifted(f, members, parent.Size())) // another member has ended the new group
+		return nil, own(ended(parent), f, parent.Rank())
+	}
 	if err != nil {
 		return nil, FailGroup(ctx, parent, formingFailed, err)
 	}

@@ -11,6 +11,6 @@ func ABI() string {
 	return abi.Text("overlay",
 		"kinds", []Kind{Lost, Left, Failed, State, Report, Position, Ask, Here, Bye, Noted, Drop},
 		"causes", engine.KindNames(), "message", abi.Struct[Message](), "cause", abi.Struct[Cause](),
-		"SuspectAfter", SuspectAfter, "decideAfter", decideAfter, "decidePerRank", decidePerRank, "missingFor", missingFor,
+		"SuspectAfter", SuspectAfter, "decideAfter", decideAfter, "decidePerRank", decidePerRank, "confirmAfter", confirmAfter, "missingFor", missingFor,
 	)
 }

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/engine"
 )
 
 // A report is a cause without a decision of the coordinator.
@@ -55,6 +57,12 @@ func (n *Node) undecided() []string { return slices.Sorted(maps.Keys(n.pending))
 // decide decides on reported causes if this rank is the coordinator, or if the ranks before it have
 // not decided in time. A leaving rank decides nothing: another rank may know that it leaves and
 // decide in its place. A rank that is apart waits: the other ranks may know an earlier cause.
+//
+// A report that a rank is lost waits for the fact that it is lost, or for the end of the links with it.
+// The rank that reports it may have found the end of a connection outside of the control channel, whose
+// order with the facts is not known. The lost rank may have exited because of another loss. It had
+// forwarded that loss, which therefore arrives first. If only the other connection has ended, the
+// decision is made after confirmAfter.
 func (n *Node) decide(now time.Time) {
 	if len(n.pending) == 0 || n.leaving || n.apart(now) {
 		return
@@ -66,9 +74,30 @@ func (n *Node) decide(now time.Time) {
 		}
 	}
 	for _, group := range n.undecided() {
-		p := n.pending[group]
-		if before == 0 || now.Sub(p.since) >= decideAfter+time.Duration(before)*decidePerRank {
+		p, wait := n.pending[group], time.Duration(0)
+		if before > 0 {
+			wait = decideAfter + time.Duration(before)*decidePerRank
+		}
+		if n.unconfirmed(p.cause) {
+			wait += confirmAfter
+		}
+		if now.Sub(p.since) >= wait {
 			n.learnCause(now, n.self, p.cause)
 		}
 	}
+}
+
+// unconfirmed reports whether a cause says that a rank is lost that is present as far as this rank
+// knows, and whose messages this rank may not have received.
+func (n *Node) unconfirmed(c *Cause) bool {
+	if c.Kind != engine.KindName(engine.ErrRankLost) || c.Left {
+		return false
+	}
+	return slices.ContainsFunc(c.Lost, func(i int) bool {
+		if i < 0 || i >= len(c.Members) || !n.valid(c.Members[i]) {
+			return false
+		}
+		p := &n.peers[c.Members[i]]
+		return p.status == present && (p.links > 0 || p.broken == "")
+	})
 }

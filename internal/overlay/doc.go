@@ -25,7 +25,9 @@
 //  6. The coordinator, which is the lowest rank that is neither lost nor has left, decides which of
 //     several reported causes of a group's failure is the first. If it does not decide in time, the
 //     next rank does. Two decisions do no harm: each rank keeps the first one that it learns. A
-//     leaving rank decides nothing.
+//     leaving rank decides nothing. A report that a rank is lost is decided on when that fact is
+//     known, when the links with that rank have ended, or after a time: facts arrive in the order of
+//     their causes, reports do not.
 //  7. A leaving rank says goodbye on all links. It exits when all ranks that answer there have
 //     acknowledged the goodbye and all departures that it has acknowledged itself. The
 //     acknowledgement of a rank that leaves as well and cannot forward the fact does not count. A

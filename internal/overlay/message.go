@@ -5,11 +5,11 @@ import "github.com/tutti-go/tutti/internal/engine"
 // A Message is sent from one Node to another. Each field is used by the kinds named in its comment.
 type Message struct {
 	Kind Kind `json:"k"`
-	// Rank is the rank that Lost or Position is about.
+	// Rank is the rank that Position is about.
 	Rank int `json:"rank,omitempty"`
-	// Reason is how the rank of Lost is lost.
+	// Reason is how the ranks of Lost are lost.
 	Reason engine.Loss `json:"reason,omitempty"`
-	// Ranks are the ranks of Left.
+	// Ranks are the ranks of Lost or Left.
 	Ranks []int `json:"ranks,omitempty"`
 	// Cause is the cause of Failed or Report.
 	Cause *Cause `json:"cause,omitempty"`
@@ -31,7 +31,7 @@ type Kind uint8
 
 // The kinds of Message.
 const (
-	Lost     Kind = iota + 1 // fact: a rank is lost
+	Lost     Kind = iota + 1 // fact: ranks are lost
 	Left                     // fact: ranks have left in good order
 	Failed                   // fact: the first cause of a group's failure
 	State                    // the first message on a link: all facts

@@ -26,6 +26,7 @@ type network struct {
 	hosts  []int
 	jitter time.Duration // the upper bound of latencies
 	bugs   bugs
+	data   bool // the ranks have data connections and report their ends; see endData
 	// Counters of TestMany.
 	messages []int
 }
@@ -38,6 +39,7 @@ type bugs struct {
 	noRedial  bool // take the end of a link for a loss
 	noStand   bool // let only the coordinator decide
 	leaveFast bool // exit without an acknowledgement of the goodbye
+	unordered bool // decide that a rank is lost before the losses that it knew of
 }
 
 // A process runs a Node.
@@ -62,6 +64,9 @@ type process struct {
 	lost           []notice          // losses in the order of their notification
 	failed         map[string]notice // causes by group
 	heard          []string          // positions
+	first          *first            // the failure of the group of all ranks that it was notified of first
+	because        *first            // the failure because of which it exited
+	noticed        bool              // it has reported the end of a data connection
 	batches        int
 	left           map[int]bool // departures
 }
@@ -74,6 +79,12 @@ type notice struct {
 	at         time.Time
 	batch      int  // losses notified at once have the same number
 	unknowable bool // the rank had left, and no rank that knew could forward it
+}
+
+// A first is what a rank learned first of the failure of the group of all ranks.
+type first struct {
+	ranks  []int // the lost ranks that it names; empty: another failure
+	reason engine.Loss
 }
 
 // A connection is a link between two processes. Side 0 dialed it.
@@ -286,15 +297,25 @@ func (p *process) performOne(a Action) {
 			p.w.procs[r].unknown = n.unknowable
 			p.lost = append(p.lost, n)
 		}
+		f := &first{a.Ranks, a.Reason}
+		p.fail(f)
 		if p.exitsOnFailure && !p.leaving {
+			p.because = f
 			p.w.kill(p)
 		}
 	case Fail:
 		if _, ok := p.failed[a.Cause.Group]; !ok {
 			p.failed[a.Cause.Group] = notice{cause: a.Cause, at: p.w.now}
 		}
+		f := &first{ranks: a.Cause.Lost}
+		if a.Cause.Group == jobGroup {
+			p.fail(f)
+		}
 		if p.exitsOnFailure && !p.leaving {
 			p.exited = a.Cause.Group
+			if a.Cause.Group == jobGroup {
+				p.because = f
+			}
 			p.w.kill(p)
 		}
 	case Depart:
@@ -438,6 +459,67 @@ func (w *network) kill(p *process) {
 	if !p.dead {
 		p.markDead()
 		w.close(p)
+		w.endData(p, w.delay)
+	}
+}
+
+// jobGroup is the name of the group of all ranks.
+const jobGroup = "job"
+
+// endData ends the data connections of a process that has ended without a goodbye. About half of the
+// other ranks use theirs, and report that the process is lost if the group of all ranks has not failed.
+func (w *network) endData(p *process, delay func() time.Duration) {
+	for _, q := range w.procs {
+		if w.data && q != p && w.rnd.IntN(2) == 0 {
+			w.after(delay(), func() { q.receive(func() { q.dataEnded(p) }) })
+		}
+	}
+}
+
+// dataEnded reports the end of a data connection. A rank that is not notified of the first cause
+// keeps its own finding.
+func (p *process) dataEnded(q *process) {
+	if p.first != nil || p.noticed || p.leaving {
+		return
+	}
+	p.noticed = true
+	kind := engine.ErrRankLost
+	if p.w.bugs.unordered {
+		kind = engine.ErrAborted
+	}
+	c := &Cause{Group: jobGroup, From: p.rank, Kind: engine.KindName(kind), Lost: []int{q.rank}, Members: p.w.ranks()}
+	p.input(func() { p.node.Report(p.w.now, c) })
+	p.awaitDecision(reportSteps, &first{ranks: []int{q.rank}})
+}
+
+// awaitDecision ends this rank's wait for the decision on its own finding f. Time passes only while
+// the process runs, as in package control.
+func (p *process) awaitDecision(steps int, f *first) {
+	if steps == 0 {
+		p.fail(f)
+		return
+	}
+	p.w.after(reportTime/reportSteps, func() { p.receive(func() { p.awaitDecision(steps-1, f) }) })
+}
+
+// How long a rank waits for the decision on its report.
+const (
+	reportTime  = time.Second
+	reportSteps = 10
+)
+
+// ranks returns the members of the group of all ranks.
+func (w *network) ranks() (list []int) {
+	for r := range w.procs {
+		list = append(list, r)
+	}
+	return list
+}
+
+// fail records the first failure of the group of all ranks.
+func (p *process) fail(f *first) {
+	if p.first == nil {
+		p.first = f
 	}
 }
 
@@ -488,6 +570,7 @@ func (w *network) silence(p *process) {
 			})
 		}
 	}
+	w.endData(p, func() time.Duration { return testSilence + time.Duration(w.rnd.Int64N(int64(testSilence/8))) })
 }
 
 func (w *network) stop(p *process) {

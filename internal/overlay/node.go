@@ -98,6 +98,9 @@ const (
 	// next one waits decidePerRank longer.
 	decideAfter   = 100 * time.Millisecond
 	decidePerRank = 100 * time.Millisecond
+	// confirmAfter is how much longer a rank takes to decide on a report that a rank is lost, unless
+	// it learns of the loss or the links with that rank end.
+	confirmAfter = 200 * time.Millisecond
 	// lookAhead is how many ranks after a suspected successor are dialed at once, because they may
 	// be stopped as well.
 	lookAhead = 4

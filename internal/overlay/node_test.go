@@ -49,7 +49,7 @@ func TestMaxCauses(t *testing.T) {
 // TestCausesDisplaceNoLoss checks that a loss is kept however many causes follow.
 func TestCausesDisplaceNoLoss(t *testing.T) {
 	n := newNode(1, 4)
-	n.Receive(start, 0, &Message{Kind: Lost, Rank: 3})
+	n.Receive(start, 0, &Message{Kind: Lost, Ranks: []int{3}})
 	for i := range maxCauses + 1 {
 		n.Receive(start, 0, &Message{Kind: Failed, Cause: &Cause{Group: fmt.Sprint(i)}})
 	}
@@ -155,8 +155,8 @@ func TestInvalidMessages(t *testing.T) {
 		{},
 		{Kind: 200},
 		{Kind: Drop},
-		{Kind: Lost, Rank: -1},
-		{Kind: Lost, Rank: 4},
+		{Kind: Lost, Ranks: []int{-1}},
+		{Kind: Lost, Ranks: []int{4, 1 << 40}},
 		{Kind: Left, Ranks: []int{-1, 4, 1 << 40}},
 		{Kind: Left, Ranks: []int{1}}, // this rank itself
 		{Kind: Failed},
@@ -180,12 +180,12 @@ func TestInvalidMessages(t *testing.T) {
 // a rank that does not exist.
 func FuzzReceive(f *testing.F) {
 	for _, m := range []*Message{
-		{Kind: Lost, Rank: 3, Reason: "killed"},
+		{Kind: Lost, Ranks: []int{3, 3}, Reason: "killed"},
 		{Kind: Left, Ranks: []int{0, 2, 9}},
 		{Kind: Bye},
 		{Kind: Report, Cause: &Cause{Group: "g", Members: []int{1, 2}}},
 		{Kind: Position, Rank: 2, Number: 1, Group: "g", Members: []int{1}, Where: []byte("w")},
-		{Kind: State, Facts: []*Message{{Kind: Lost, Rank: 1}, nil, {Kind: Failed, Cause: &Cause{Group: "h"}}}},
+		{Kind: State, Facts: []*Message{{Kind: Lost, Ranks: []int{1}}, nil, {Kind: Failed, Cause: &Cause{Group: "h"}}}},
 	} {
 		bytes, err := json.Marshal(m)
 		if err != nil {
@@ -317,4 +317,52 @@ func acts(list []Action) (kinds string) {
 		}
 	}
 	return kinds
+}
+
+// TestLossReportWaits has a rank report the exit of another rank, as it finds it on a data connection.
+// The rank exited because of a loss of which the coordinator is notified later. The coordinator
+// decides when it knows both, when its own link with the exited rank has ended, or after confirmAfter.
+func TestLossReportWaits(t *testing.T) {
+	report := &Message{Kind: Report, Cause: &Cause{Group: "g", Members: []int{3, 2, 1, 0}, Kind: "lost", Lost: []int{2}, From: 2}}
+	n := newNode(0, 4)
+	n.Receive(start, 2, report)
+	if kinds := acts(n.Take()); kinds != "" {
+		t.Fatalf("rank 0 acts (%s) before it knows that rank 1 is lost", kinds)
+	}
+	n.Receive(start, 3, &Message{Kind: Lost, Ranks: []int{3}})
+	n.Receive(start, 3, &Message{Kind: Lost, Ranks: []int{1}})
+	if kinds := acts(n.Take()); kinds != "lose lose fail " {
+		t.Errorf("rank 0 acts: %s", kinds)
+	}
+
+	n = newNode(0, 4)
+	n.Receive(start, 2, report)
+	n.LinkDown(start, 1, false, engine.Disconnected)
+	if kinds := acts(n.Take()); kinds != "fail " {
+		t.Errorf("when its link with rank 1 has ended, rank 0 acts: %s", kinds)
+	}
+
+	n = newNode(0, 4)
+	n.Receive(start, 2, report)
+	n.Tick(start.Add(confirmAfter - 1))
+	if kinds := acts(n.Take()); kinds != "" {
+		t.Errorf("rank 0 acts (%s) before confirmAfter", kinds)
+	}
+	n.Tick(start.Add(confirmAfter))
+	if kinds := acts(n.Take()); kinds != "fail " {
+		t.Errorf("after confirmAfter rank 0 acts: %s", kinds)
+	}
+
+	for name, c := range map[string]*Cause{
+		"another failure": {Group: "g", Members: []int{0, 1}, Kind: "aborted", Lost: []int{1}},
+		"a departure":     {Group: "g", Members: []int{0, 1}, Kind: "lost", Lost: []int{1}, Left: true},
+		"no valid rank":   {Group: "g", Members: []int{0, 1, 9}, Kind: "lost", Lost: []int{-1, 2, 3}},
+		"unknown members": {Group: "g", Kind: "lost", Lost: []int{1}},
+	} {
+		n := newNode(0, 4)
+		n.Receive(start, 2, &Message{Kind: Report, Cause: c})
+		if list := do(n, Fail); len(list) != 1 {
+			t.Errorf("%s: rank 0 does not decide at once", name)
+		}
+	}
 }

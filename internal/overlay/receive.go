@@ -46,8 +46,14 @@ func (n *Node) Receive(now time.Time, from int, m *Message) {
 func (n *Node) learn(now time.Time, from int, m *Message) {
 	switch m.Kind {
 	case Lost:
-		if n.valid(m.Rank) && n.present(m.Rank) {
-			n.spreadLost(now, from, []int{m.Rank}, m.Reason)
+		var list []int
+		for _, r := range m.Ranks {
+			if n.valid(r) && n.present(r) && !slices.Contains(list, r) {
+				list = append(list, r)
+			}
+		}
+		if len(list) > 0 {
+			n.spreadLost(now, from, list, m.Reason)
 		}
 	case Left:
 		n.learnLeft(m.Ranks)
@@ -87,11 +93,9 @@ func (n *Node) spreadLost(now time.Time, from int, ranks []int, reason engine.Lo
 		n.peers[r].status = lost
 		n.losses++
 	}
-	for _, r := range ranks {
-		m := &Message{Kind: Lost, Rank: r, Reason: reason}
-		n.facts = append(n.facts, m)
-		n.flood(now, m, from)
-	}
+	m := &Message{Kind: Lost, Ranks: ranks, Reason: reason}
+	n.facts = append(n.facts, m)
+	n.flood(now, m, from)
 	n.flushLeft(now)
 	n.notify(now, Action{Do: Lose, Ranks: ranks, Reason: reason})
 }

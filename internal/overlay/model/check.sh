@@ -36,6 +36,7 @@ if [ "${1:-}" = quick ]; then
 	check 0 "right: 3 ranks, 1 killed, 1 exits, 1 stopped" -DKILLS=1 -DEXITS=1 -DSTOPS=1
 	check 0 "right: 3 ranks, 1 leaves, 1 killed" -DLEAVES=1 -DKILLS=1
 	check 0 "right: 3 ranks, 1 cut, 1 killed, 1 exits" -DCUTS=1 -DKILLS=1 -DEXITS=1
+	check 0 "right: 3 ranks, 1 killed, 1 exits, 2 found ended" -DKILLS=1 -DEXITS=1 -DSEES=2
 else
 	check 0 "right: 3 ranks, 1 killed, 1 exits, 1 stopped" -DKILLS=1 -DEXITS=1 -DSTOPS=1
 	check 0 "right: 3 ranks, 2 leave" -DLEAVES=2
@@ -46,6 +47,9 @@ else
 	check 0 "right: 3 ranks, 2 causes" -DREPORTS=2
 	check 0 "right: 3 ranks, 1 cause, 1 killed, 1 stopped" -DREPORTS=1 -DKILLS=1 -DSTOPS=1
 	check 0 "right: 3 ranks, 1 cause, 1 leaves" -DREPORTS=1 -DLEAVES=1
+	check 0 "right: 3 ranks, 1 killed, 1 exits, 2 found ended" -DKILLS=1 -DEXITS=1 -DSEES=2
+	check 0 "right: 3 ranks, 1 stopped, 1 killed, 1 exits, 1 found" -DSTOPS=1 -DKILLS=1 -DEXITS=1 -DSEES=1
+	check 0 "right: 3 ranks, 1 leaves, 1 killed, 1 exits, 1 found" -DLEAVES=1 -DKILLS=1 -DEXITS=1 -DSEES=1
 	check 0 "right: 4 ranks, 2 killed" -DN=4 -DKILLS=2
 	check 0 "right: 4 ranks, 1 killed, 1 exits" -DN=4 -DKILLS=1 -DEXITS=1
 	check 0 "right: 4 ranks, 1 stopped, 1 killed" -DN=4 -DSTOPS=1 -DKILLS=1
@@ -59,5 +63,6 @@ check 1 "broken: a rank exits before its goodbye is noted" -DLEAVEFAST -DLEAVES=
 check 1 "broken: no suspicion" -DN=4 -DNOSUSPECT -DEVEN -DSTAY -DSTOPS=2 -DREPORTS=1 -DREPORTER=1
 check 1 "broken: greetings of earlier links count" -DN=4 -DOLDGREETING -DKILLS=1 -DLEAVES=1 -DVICTIM=3 -DLEAVER=2
 check 1 "broken: a rank acts without a link" -DACTALONE -DN=4 -DLEAVES=1 -DKILLS=1 -DEXITS=1 -DLEAVER=0 -DVICTIM=3
+check 1 "broken: losses are decided on in any order" -DUNORDERED -DKILLS=1 -DEXITS=1 -DSEES=1
 check 1 "broken: a repeated goodbye is never acknowledged" -DOVERCOVER -DLEAVES=2
 echo "the right forms have no error, and each broken one was caught"

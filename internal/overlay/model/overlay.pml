@@ -38,6 +38,9 @@
 #ifndef REPORTS
 #define REPORTS 0               /* a rank reports a cause of the group's failure */
 #endif
+#ifndef SEES
+#define SEES 0                  /* a rank finds outside of the control channel that a rank has exited, and reports this */
+#endif
 #ifndef DOUBTS
 #define DOUBTS 0                /* a running rank does not answer in time */
 #endif
@@ -78,6 +81,8 @@
 #define NOTED0 88               /* acknowledges a BYE; the sender cannot pass the departure on */
 chan c[N * N] = [Q] of { byte };
 
+/* A REPORT or CAUSE with rank r: rank r has reported a failure, or with SEES, rank r is lost. */
+
 /* The state of the processes: sets of ranks. */
 byte dead, gone, stopped, leaving;   /* gone: it has left in good order */
 
@@ -85,7 +90,7 @@ byte dead, gone, stopped, leaving;   /* gone: it has left in good order */
 byte lostk[N], leftk[N];
 byte facts[N * FACTS];
 byte nfacts[N];
-byte cause[N], pend[N];              /* the rank that reported it, plus 1 */
+byte cause[N], pend[N];              /* the rank that reported it, or with SEES the lost rank, plus 1 */
 byte unsaid[N];
 byte lnk[N], made[N], greeted[N], dialing[N], suspected[N];
 byte redial[N], broken[N], unanswered[N], missing[N];
@@ -104,7 +109,7 @@ byte guessed;                        /* ranks that were found missing, and so lo
 byte torn;                           /* ranks of which a connection was cut */
 byte nosend[N];                      /* peers to which the connection is cut, and this rank has not noticed */
 bool fault, over;
-byte kills = KILLS, exits = EXITS, stops = STOPS, leaves = LEAVES, cuts = CUTS, reports = REPORTS, doubts = DOUBTS;
+byte kills = KILLS, exits = EXITS, stops = STOPS, leaves = LEAVES, cuts = CUTS, reports = REPORTS, doubts = DOUBTS, sees = SEES;
 
 #define runs(r) (!has(dead | stopped, r))
 #define present(p, r) (!has(lostk[p] | leftk[p], r))
@@ -269,14 +274,29 @@ inline react(x) {
 	fi
 }
 
+/* me may exit because of the loss of x now, or when it has a link */
+inline act(x) {
+	if
+#ifndef ACTALONE
+	:: isolated(me) -> waits[me] = waits[me] | bit(x)
+	:: !isolated(me) -> react(x)
+#else
+	:: react(x)
+#endif
+	fi
+}
+
+/* x exited because of no loss, or me knows that loss, or the decision that names it. A connection that is cut just then can leave a
+ * rank with nothing but new links, on which neither has said anything. */
+#define ordered(x) (why[x] == 0 || why[x] - 1 == me || (SEES > 0 && cause[me] == why[x]) || has(lostk[me], why[x] - 1) || has(torn, x) || (torn != 0 && has(guessed, x)))
+
 inline learnLost(x, from) {
 	if
 	:: x != me && present(me, x) ->
 		/* (a) no rank that runs or has left in good order is taken for lost */
 		assert(has(dead, x) && (!has(gone, x) || unknowable(x)));
-		/* (b) the cause is known before a rank that exited because of it. A connection that is cut just
-		 * then can leave a rank with nothing but new links, on which neither has said anything. */
-		assert(why[x] == 0 || why[x] - 1 == me || has(lostk[me], why[x] - 1) || has(torn, x) || (torn != 0 && has(guessed, x)));
+		/* (b) the cause is known before a rank that exited because of it */
+		assert(ordered(x));
 		lostk[me] = lostk[me] | bit(x);
 		settle(me, x);
 		remember(me, LOST + x);
@@ -290,14 +310,7 @@ inline learnLost(x, from) {
 		:: else ->
 			flush();
 #ifndef ACTFIRST
-			if
-#ifndef ACTALONE
-			:: isolated(me) -> waits[me] = waits[me] | bit(x)
-			:: !isolated(me) -> react(x)
-#else
-			:: react(x)
-#endif
-			fi
+			act(x)
 #endif
 		fi
 	:: else
@@ -319,17 +332,30 @@ inline learnLeft(x) {
 inline learnCause(r, from) {
 	if
 	:: cause[me] == 0 ->          /* (d) the first one that it learns */
+#if SEES > 0
+		assert(lostk[me] != 0 || ordered(r));         /* (b) for what it learns first */
+#endif
 		cause[me] = r + 1;
 		pend[me] = 0;
 		remember(me, CAUSE + r);
 		flood(CAUSE + r, from);
-		flush()
+		flush();
+#if SEES > 0
+		act(r)
+#endif
 	:: else
 	fi
 }
 
-/* true if no rank before me answers */
+/* no rank before me answers */
 #define coordinator (!isolated(me) && (answering(me) & (bit(me) - 1)) == 0)
+
+/* me knows that the rank of a report is lost or has left, or has received everything from it */
+#if SEES > 0 && !defined(UNORDERED)
+#define confirmed(r) (!present(me, r) || has(broken[me], r))
+#else
+#define confirmed(r) true
+#endif
 
 inline report(r, from) {
 	if
@@ -337,7 +363,7 @@ inline report(r, from) {
 	:: cause[me] == 0 && pend[me] == 0 ->
 		pend[me] = r + 1;
 		flood(REPORT + r, from);
-		if :: coordinator -> decided = r :: else fi
+		if :: coordinator && confirmed(r) -> decided = r :: else fi
 	:: else
 	fi
 }
@@ -518,7 +544,8 @@ inline dial(q) {
 #define falsely(q) (doubts > 0 && !over && asked(q))
 #define ends(q) (!has(leaving, me) && has(missing[me], q) && quiet)
 #define frees(q) ((held[at(me, q)] > 0 || has(waits[me], q)) && !isolated(me))
-#define step(q) (frees(q) || gives(q) || dials(q) || doubt(q) || falsely(q) || hear(q) || surplus(q) || ends(q))
+#define finds(q) (sees > 0 && !over && !has(leaving, me) && lostk[me] == 0 && cause[me] == 0 && pend[me] == 0 && has(dead & ~gone, q) && present(me, q))
+#define step(q) (finds(q) || frees(q) || gives(q) || dials(q) || doubt(q) || falsely(q) || hear(q) || surplus(q) || ends(q))
 
 /* One step at a time. Its result is applied at its end: found is a lost rank,
  * decided is a cause, source is the rank that sent it. */
@@ -542,6 +569,7 @@ end:	do
 		:: falsely(peer) -> doubts--; suspected[me] = suspected[me] | bit(peer)
 		:: hear(peer) -> suspected[me] = suspected[me] & ~bit(peer)
 		:: surplus(peer) -> put(me, peer, DROP); unlink(me, peer)
+		:: finds(peer) -> sees--; report(peer, me)
 		:: ends(peer) -> found = peer; guessed = guessed | bit(peer)
 		fi;
 tail:		if
@@ -551,7 +579,7 @@ tail:		if
 		fi;
 		if :: !has(dead, me) -> rewant(me) :: else fi;
 		peer = 0; source = me; found = N; decided = N }
-	:: atomic { runs(me) && pend[me] != 0 && (coordinator || (quiet && !isolated(me))) -> decided = pend[me] - 1; goto tail }
+	:: atomic { runs(me) && pend[me] != 0 && ((coordinator && confirmed(pend[me] - 1)) || (quiet && !isolated(me))) -> decided = pend[me] - 1; goto tail }
 	:: atomic { runs(me) && reports > 0 && !over && me == REPORTER && !has(leaving, me) && cause[me] == 0 && pend[me] == 0 -> reports--; report(me, me); goto tail }
 	:: atomic { runs(me) && flushes(me) -> flush() }
 	:: atomic { runs(me) && leaves > 0 && !over && !has(leaving, me) && me == LEAVER ->
