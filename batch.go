@@ -38,6 +38,30 @@ func (c *Comm) Batch() *Batch { return &Batch{c: c} }
 // The context governs the operations. Their buffers must not be used until the Work is
 // complete.
 func (b *Batch) Start(ctx context.Context) (Work, error) {
+	w, err := b.begin(ctx, true)
+	if err == nil && b.on != nil && w.seq != 0 {
+		return w.launched()
+	}
+	return w, err
+}
+
+// Run starts the operations and returns when they are complete, with their error. Of many small
+// messages, and nothing else, it is faster than Start and Wait, because it starts no goroutine.
+func (b *Batch) Run(ctx context.Context) error {
+	own := len(b.calls.Calls) == 0 && len(b.msgs) > 0
+	w, err := b.begin(ctx, !own)
+	if err != nil {
+		return err
+	}
+	if own {
+		_, err = b.c.finish(w.transfer)
+		return err
+	}
+	return w.wait(context.Background())
+}
+
+// begin starts the operations. If background is false, the caller finishes the messages.
+func (b *Batch) begin(ctx context.Context, background bool) (Work, error) {
 	c := b.c
 	if ctx == nil {
 		return Work{}, c.refuse("Batch", &cause{kind: ErrInvalid, reason: errNilContext.Error()})
@@ -55,15 +79,11 @@ func (b *Batch) Start(ctx context.Context) (Work, error) {
 			return Work{}, c.refuse("Batch", err)
 		}
 	}
-	w, err := b.start(ctx)
+	w, err := b.start(ctx, background)
 	if err != nil {
 		c.awaitReport()
-		return w, err
 	}
-	if b.on != nil && w.seq != 0 {
-		return w.launched()
-	}
-	return w, nil
+	return w, err
 }
 
 // check returns the error of the first wrong argument, or of operations that write
@@ -90,7 +110,7 @@ func (b *Batch) check() error {
 	return nil
 }
 
-func (b *Batch) start(ctx context.Context) (Work, error) {
+func (b *Batch) start(ctx context.Context, background bool) (Work, error) {
 	c := b.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,11 +146,13 @@ func (b *Batch) start(ctx context.Context) (Work, error) {
 	if len(b.msgs) > 0 {
 		m := c.newTransfer(ctx)
 		for _, s := range b.msgs {
-			m.add(c, s)
+			m.add(c, &s)
 		}
 		w.transfer, w.use = m, m.completed.Load()+1
 		c.post(m)
-		c.lot.Go(m.run)
+		if background {
+			c.lot.Go(m.run)
+		}
 	}
 	if t != nil {
 		c.submit(t, turn) // after the messages: submit may wait for other ranks

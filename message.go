@@ -28,7 +28,7 @@ type Message struct {
 // for Config.Timeout fail with ErrTimeout, which lists the cycle; two ranks that both call Send
 // first are one.
 func (c *Comm) Send(ctx context.Context, to int, buf Buffer, tag int) error {
-	_, err := c.exchange(ctx, "Send", side{send: true, peer: to, tag: tag, buf: buf}, side{})
+	_, err := c.exchange(ctx, "Send", &side{send: true, peer: to, tag: tag, buf: buf}, nil)
 	return err
 }
 
@@ -44,7 +44,7 @@ func (c *Comm) Send(ctx context.Context, to int, buf Buffer, tag int) error {
 // In the cycles that Send describes, a Recv from AnyRank takes no part. A goroutine that
 // listens for long, while other goroutines use the Comm, uses AnyRank and a tag of its own.
 func (c *Comm) Recv(ctx context.Context, from int, buf Buffer, tag int) (Message, error) {
-	return c.exchange(ctx, "Recv", side{flexible: true, peer: from, tag: tag, buf: buf}, side{})
+	return c.exchange(ctx, "Recv", &side{flexible: true, peer: from, tag: tag, buf: buf}, nil)
 }
 
 // RecvSlice is Recv into a new slice, of the length of the message.
@@ -57,13 +57,13 @@ func RecvSlice[T Elem](ctx context.Context, c *Comm, from, tag int) ([]T, Messag
 			limit = min(limit, n)
 		}
 	}
-	m, err := c.exchange(ctx, "Recv", side{
+	m, err := c.exchange(ctx, "Recv", &side{
 		flexible: true, peer: from, tag: tag, buf: empty, limit: limit,
 		room: func(n int) engine.Mem {
 			got = make([]T, n)
 			return engine.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(got)), N: n, Type: empty.m.Type}
 		},
-	}, side{})
+	}, nil)
 	if err != nil {
 		return nil, m, err
 	}
@@ -74,7 +74,7 @@ func RecvSlice[T Elem](ctx context.Context, c *Comm, from, tag int) ([]T, Messag
 // ring. The two buffers must not overlap. The received message has the length of dst.
 func (c *Comm) SendRecv(ctx context.Context, to int, src Buffer, from int, dst Buffer, tag int) error {
 	_, err := c.exchange(ctx, "SendRecv",
-		side{peer: from, tag: tag, buf: dst}, side{send: true, peer: to, tag: tag, buf: src})
+		&side{peer: from, tag: tag, buf: dst}, &side{send: true, peer: to, tag: tag, buf: src})
 	return err
 }
 

@@ -307,10 +307,7 @@ func recvExact(ctx context.Context, c *tutti.Comm) error {
 	case 0:
 		err = c.Send(ctx, 1, tutti.Of([]int{1}), 1)
 	case 1:
-		var w tutti.Work
-		if w, err = c.Batch().Recv(0, tutti.Of([]int{0, 0}), 1).Start(ctx); err == nil {
-			err = w.Wait(ctx)
-		}
+		err = c.Batch().Recv(0, tutti.Of([]int{0, 0}), 1).Run(ctx)
 	}
 	if err == nil {
 		err = c.Barrier(ctx)

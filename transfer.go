@@ -28,13 +28,13 @@ type transfers struct {
 	free   []*transfer // for reuse
 }
 
-// exchange carries out the message a, and for SendRecv also b. It describes the message that was
+// exchange carries out the message a, and for SendRecv also b, which is nil otherwise. It describes the message that was
 // received.
-func (c *Comm) exchange(ctx context.Context, op string, a, b side) (Message, error) {
+func (c *Comm) exchange(ctx context.Context, op string, a, b *side) (Message, error) {
 	if ctx == nil {
 		return Message{}, c.refuse(op, &cause{kind: ErrInvalid, reason: errNilContext.Error()})
 	}
-	two := op == "SendRecv"
+	two := b != nil
 	if err := a.check(c); err != nil {
 		return Message{}, c.refuse(op, err)
 	}
@@ -78,7 +78,10 @@ func (s *side) message() engine.Message {
 	return engine.Message{Send: s.send, Flexible: s.flexible, Peer: s.peer, Tag: s.tag, Mem: s.buf.m, Room: s.room, Limit: s.limit}
 }
 
-func (s side) check(c *Comm) error {
+func (s *side) check(c *Comm) error {
+	if engine.IsUsualMessage(s.peer, s.tag, c.size, &s.buf.m) {
+		return nil
+	}
 	if c.device != nil {
 		return s.checkOn(c)
 	}
@@ -87,7 +90,7 @@ func (s side) check(c *Comm) error {
 }
 
 // checkOn is check on a Comm with a device. Only here does the message escape to the heap.
-func (s side) checkOn(c *Comm) error {
+func (s *side) checkOn(c *Comm) error {
 	m := s.message()
 	if d, ok := c.device.(engine.DeviceMessenger); ok {
 		return d.AdmitMessage(&m)
@@ -110,7 +113,7 @@ func (c *Comm) newTransfer(ctx context.Context) *transfer {
 }
 
 // add adds a message to the transfer. It reuses the structs of earlier messages.
-func (t *transfer) add(c *Comm, s side) {
+func (t *transfer) add(c *Comm, s *side) {
 	n := len(t.msgs)
 	if n < cap(t.msgs) {
 		t.msgs = t.msgs[:n+1]
@@ -121,9 +124,8 @@ func (t *transfer) add(c *Comm, s side) {
 		t.msgs[n] = new(engine.Message)
 	}
 	m := t.msgs[n]
-	extra := m.Extra
-	*m = s.message()
-	m.Extra, m.OnWait = extra, c.onWait
+	m.Send, m.Flexible, m.Peer, m.Tag, m.Mem = s.send, s.flexible, s.peer, s.tag, s.buf.m
+	m.Room, m.Limit, m.OnWait = s.room, s.limit, c.onWait
 }
 
 // acquire makes Close and Shrink wait for an activity until done is called. It returns an error on

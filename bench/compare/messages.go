@@ -109,10 +109,7 @@ func (b *bench[T]) window(src, dst tutti.Buffer) func(ctx context.Context) error
 		}
 	}
 	return func(ctx context.Context) error {
-		work, err := batch.Start(ctx)
-		if err == nil {
-			err = work.Wait(ctx)
-		}
+		err := batch.Run(ctx)
 		switch {
 		case err != nil:
 			return err
