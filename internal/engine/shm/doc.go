@@ -34,10 +34,10 @@
 // Reductions run in rank order in all of them. The bits of a result depend
 // neither on the way nor on the size of the pieces.
 //
-// Messages between goroutines are matched and copied here (messages.go).
-// Processes pass Send and Recv to another engine, Shared.Messages.
+// Messages go through a lane: package mem between goroutines, package shmem between
+// processes (messages.go).
 //
-// docs/design/shm.md explains these decisions.
+// docs/design/shm.md and messages.md explain these decisions.
 package shm
 
 import _ "github.com/tutti-go/tutti/internal/platform" // needs what this package needs

@@ -15,4 +15,6 @@
 // Records that find no room wait in memory of their process until a goroutine polls.
 //
 // No word of shared memory is trusted: a value that cannot be valid fails the rank that wrote it.
+//
+// docs/design/messages.md explains these decisions.
 package shmem
