@@ -1,7 +1,8 @@
 // Package p2p carries out the messages of a group, Send and Recv, over a transport's message lane.
 //
 // It checks types and lengths, turns errors of the lane into failures of the group, lets a flexible
-// receive end without one, and finds ranks that wait for each other in a cycle.
+// receive end without one, and finds ranks that wait for each other in a cycle. The decisions are
+// explained in docs/design/messages.md.
 package p2p
 
 import (
