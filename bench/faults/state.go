@@ -192,7 +192,7 @@ func (d *drillState) runVictim(ctx context.Context, cancel func()) error {
 	case "mismatch":
 		switch d.state {
 		case "message":
-			return c.Send(ctx, 0, tutti.Of(make([]float32, 11)), 1)
+			return c.Send(ctx, 0, tutti.Of(make([]int32, 3)), 1)
 		case "close", "shrink":
 			return c.AllReduce(ctx, d.x, tutti.Sum)
 		}
