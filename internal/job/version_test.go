@@ -29,7 +29,7 @@ var own = map[string]string{
 	"engine/p2p":      "noticeEvery maxNotes",
 	"engine/network":  "noRank lineBytes rememberedCalls Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
 	"engine/hier":     "sumScratch blockScratch numScratch",
-	"control":         "maxHello sendTime version helloReadTime maxTries maxEarly reportTime nonceBytes tlsHint certHint helloTime maxPending maxUnanswered abortTime replaceTime gaveUpReason linkTime lingerIdle lingerTime",
+	"control":         "maxHello sendTime version helloReadTime maxTries maxEarly reportTime nonceBytes tlsHint certHint helloTime maxPending maxUnanswered abortTime replaceTime gaveUpReason linkTime lingerIdle lingerTime reportSteps",
 	"overlay":         "present left lost Pace probePace probePerRank maxProbePace leftPace suspectDial buildPerRank lookAhead maxCauses maxPositions DialTime LeaveTime LeaveTick Silent notListening largeJob Refused Unanswered CutOff Send Dial Unlink Lose Depart Fail NotifyPosition",
 	"engine/gpu":      "reportWait types ops guardInterval abortTimeout closeLimit closeGrace abortGrace maxKnown maxInflight refill coalesceTime maxCoalesced minPollDelay spinBefore maxAwaitedDelay maxPollDelay costWindow",
 }

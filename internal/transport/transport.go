@@ -70,7 +70,8 @@ type Messenger interface {
 	//
 	// A receive that fails before its data is on the way takes no message: the message that it was
 	// matched with waits for another receive, before later ones, and m.Untaken is true. A receive
-	// from any rank fails with a *LostError only if every other rank is lost.
+	// from any rank fails with a *LostError only if every other rank is lost. The error
+	// wait.ErrStopped may come before the group is stopped, if the sender has withdrawn the message.
 	Finish(w *wait.Waiter, m *Message) error
 
 	// Notify passes a note to the handler of a peer. It does not block. The note arrives when the

@@ -133,18 +133,11 @@ func shorterMessages(ctx context.Context, r *Rank) error {
 	for i := range values {
 		values[i] = int64(i) + 1
 	}
-	side := make(chan error, 1)
-	go func() {
-		for range 2 {
-			for _, n := range lengths {
-				if err := r.send(ctx, peer, 2, values[:n]...); err != nil {
-					side <- err
-					return
-				}
-			}
-		}
-		side <- nil
-	}()
+	sends := make([]engine.Message, 2*len(lengths))
+	for i := range sends {
+		sends[i] = engine.Message{Send: true, Peer: peer, Tag: 2, Mem: int64s(values[:lengths[i%len(lengths)]])}
+		r.Post(&sends[i])
+	}
 	check := func(m *engine.Message, n int, got []int64) error {
 		if m.Len != n || m.From != peer {
 			return fmt.Errorf("received %d elements from rank %d, want %d from %d", m.Len, m.From, n, peer)
@@ -173,14 +166,14 @@ func shorterMessages(ctx context.Context, r *Rank) error {
 		for _, n := range lengths {
 			var got []int64
 			m := &engine.Message{
-				Flexible: true, Peer: peer, Tag: 2, Mem: engine.Mem{Type: kernel.Int64},
+				Flexible: true, Peer: peer, Tag: 2, Mem: engine.Mem{Type: kernel.Int64}, Limit: most,
 				Room: func(n int) engine.Mem { got = make([]int64, n); return int64s(got) },
 			}
 			r.Post(m)
-			if err := errors.Join(r.Finish(ctx, m)); err != nil {
+			if err := r.Finish(ctx, m); err != nil {
 				return err
 			}
-			if err := errors.Join(check(m, n, got)); err != nil || len(got) != n {
+			if err := check(m, n, got); err != nil || len(got) != n {
 				return fmt.Errorf("%d elements: %w", len(got), err)
 			}
 		}
@@ -189,7 +182,10 @@ func shorterMessages(ctx context.Context, r *Rank) error {
 	if err != nil {
 		r.FailGroups(err)
 	}
-	return errors.Join(err, <-side)
+	for i := range sends {
+		err = errors.Join(err, r.Finish(ctx, &sends[i]))
+	}
+	return err
 }
 
 // tooLongMessage receives messages into buffers that are too short, and then into larger ones. The

@@ -125,6 +125,10 @@ func (p *pending) finish(ctx context.Context) error {
 	p.w.RecordFirstWait(m.FirstWait)
 	p.w.Begin(ctx, 0)
 	err := s.opt.Lane.Finish(p.w, &p.t)
+	if errors.Is(err, wait.ErrStopped) && !s.opt.ParkingLot.Stopped() {
+		// The sender has withdrawn the message. It ends the group, whose cause follows.
+		err = p.w.For(never{})
+	}
 	p.w.End()
 	if p.listed {
 		s.unlist(p)
@@ -142,6 +146,12 @@ func (p *pending) finish(ctx context.Context) error {
 	}
 	return err
 }
+
+// never is a condition that does not become true.
+type never struct{}
+
+// Ready reports false.
+func (never) Ready() bool { return false }
 
 // untaken returns the error of a flexible receive that took no message: an *engine.Unreceived, if no
 // other rank is concerned.
@@ -174,8 +184,8 @@ func (s *Messages) Accept(t *transport.Message) error {
 	m := t.Owner.(*pending).m
 	kind := kernel.DType(t.Kind)
 	n := t.Len
-	if kind.Valid() {
-		n /= kind.Size()
+	if size := kind.Size(); size > 0 {
+		n /= size
 	}
 	if kind != m.Mem.Type || n != m.Mem.N && !m.Flexible {
 		return m.Mismatch(s.opt.Rank, t.From, uint64(n), kind)

@@ -157,9 +157,8 @@ func (l *Lane) Finish(w *wait.Waiter, m *transport.Message) error {
 		return wait.ErrStopped
 	}
 	if !send.progress.CompareAndSwap(posted, reading) {
-		// The sender has withdrawn the message, which ends the group.
 		m.Untaken = true
-		return w.For(never{})
+		return wait.ErrStopped // the sender has withdrawn the message
 	}
 	m.From, m.Kind, m.Len = send.announce.From, send.kind, len(send.body)
 	from := l.lanes[m.From]
@@ -299,12 +298,6 @@ func (a *arrived) gone() bool {
 	}
 	return len(l.lanes) > 1
 }
-
-// never is a condition that does not become true.
-type never struct{}
-
-// Ready reports false.
-func (never) Ready() bool { return false }
 
 // lost returns the error of a peer that is gone.
 func (l *Lane) lost(peer int) error {
