@@ -178,3 +178,24 @@ func receive(ctx context.Context, c *tutti.Comm, from int, buf tutti.Buffer, tag
 	_, err := c.Recv(ctx, from, buf, tag)
 	return err
 }
+
+// TestHostReceives receives host memory on a Comm with a device, from any rank and of unknown length, and
+// device memory from any rank, which is refused.
+func TestHostReceives(t *testing.T) {
+	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
+		if _, err := r.Recv(ctx, tutti.AnyRank, gpu.Of(r.x), 7); !errors.Is(err, tutti.ErrInvalid) {
+			return fmt.Errorf("device memory from any rank: %w", err)
+		}
+		if r.Rank() == 0 {
+			return errors.Join(r.Send(ctx, 1, tutti.Of([]int32{1, 2, 3}), 7), r.Send(ctx, 1, gpu.Of(r.x), 8))
+		}
+		got, m, err := tutti.RecvSlice[int32](ctx, r.Comm, tutti.AnyRank, 7)
+		if err != nil || len(got) != 3 || m.From != 0 || got[2] != 3 {
+			return fmt.Errorf("received %v of %+v: %w", got, m, err)
+		}
+		if m, err = r.Recv(ctx, 0, gpu.Of(r.x), 8); err != nil || m.From != 0 || m.Len != r.x.Len() {
+			return fmt.Errorf("received %+v: %w", m, err)
+		}
+		return nil
+	}))
+}
