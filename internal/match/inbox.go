@@ -81,24 +81,28 @@ func (b *Inbox) Announce(a *Announcement) *Receive {
 	l := b.lane(a.From, a.Tag)
 	b.heard++
 	a.number = b.heard
-	if r := l.firstReceive(); r != nil {
-		b.cancel(r)
-		return r
-	}
-	b.wait(a, l)
-	return nil
+	return b.offer(a, l)
 }
 
 // Return undoes a match: a waits again, before the announcements that arrived after it, unless
 // another receive fits. That receive is returned.
 func (b *Inbox) Return(a *Announcement) *Receive {
-	l := b.lane(a.From, a.Tag)
-	if r := l.firstReceive(); r != nil {
-		b.cancel(r)
-		return r
+	return b.offer(a, b.lane(a.From, a.Tag))
+}
+
+// offer matches a, of lane l, with the first receive that fits. If there is none, a waits.
+func (b *Inbox) offer(a *Announcement, l *lane) *Receive {
+	r := l.firstReceive()
+	if r == nil {
+		b.wait(a, l)
+		return nil
 	}
-	b.wait(a, l)
-	return nil
+	named := r.lane == l
+	b.cancel(r)
+	if !named { // l may have been made for a
+		b.release(l)
+	}
+	return r
 }
 
 // Cancel removes a receive. It reports false if the receive does not wait.

@@ -109,15 +109,17 @@ func TestInbox(t *testing.T) {
 
 // TestLanes checks that an Inbox does not keep a lane for each tag that was ever used.
 func TestLanes(t *testing.T) {
-	var b Inbox
-	for tag := range 10_000 {
-		r, a := &Receive{From: 1, Tag: tag}, &Announcement{From: 1, Tag: tag}
-		if b.Post(r) != nil || b.Announce(a) != r {
-			t.Fatal("not matched")
+	for _, from := range []int{1, AnyRank} {
+		var b Inbox
+		for tag := range 10_000 {
+			r, a := &Receive{From: from, Tag: tag}, &Announcement{From: 1, Tag: tag}
+			if b.Post(r) != nil || b.Announce(a) != r {
+				t.Fatal("not matched")
+			}
 		}
-	}
-	if n := len(b.lanes); n > 2*keepLanes {
-		t.Errorf("%d lanes", n)
+		if n := len(b.lanes); n > 2*keepLanes {
+			t.Errorf("%d lanes of receives from %d", n, from)
+		}
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 // a cycle.
 
 // A note is a transport.Note in decoded form: the number of ranks that it has visited, and the waits
-// of the first ones, from its origin on.
+// of the first ones, from its origin on. A note that has visited a rank in a cycle without its origin
+// is dropped there.
 type note struct {
 	visited int
 	waits   []engine.MessageWait // at most mostWaits
@@ -76,6 +77,11 @@ func (n *note) with(w engine.MessageWait) *note {
 	return next
 }
 
+// hasVisited reports whether a rank is one of those that the note lists.
+func (n *note) hasVisited(rank int) bool {
+	return slices.ContainsFunc(n.waits, func(w engine.MessageWait) bool { return w.Rank == rank })
+}
+
 // fromLowest returns the waits of a cycle, from the lowest rank on if all are known.
 func (n *note) fromLowest() []engine.MessageWait {
 	if len(n.waits) < n.visited {
@@ -98,13 +104,14 @@ func (s *Messages) Note(_ int, t *transport.Note) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.notes) < maxNotes {
+	if len(s.notes) < notesPerRank*s.opt.Size {
 		s.notes = append(s.notes, *n)
 	}
 }
 
-// maxNotes bounds the notes that wait to be handled. Each rank in a cycle repeats its notes.
-const maxNotes = 64
+// notesPerRank bounds the notes that wait to be handled. Each rank in a cycle repeats its notes, and so
+// does each rank that waits for a rank in a cycle.
+const notesPerRank = 4
 
 // notice is called while a message waits. It sends and handles notes, and returns a failure if it
 // finds a cycle.
@@ -122,12 +129,13 @@ func (p *pending) notice(waited time.Duration) error {
 		p.listed = true
 		s.waiting = append(s.waiting, p)
 	}
-	out, cycle := s.handleNotes()
-	if p.stuck() {
+	var out []outgoing
+	if p.stuck() { // before the notes of others: the lane may have room for few
 		out = append(out, outgoing{p.t.Peer, (&note{}).with(p.wait())})
-		if p.t.Peer == s.opt.Rank {
-			cycle = out[len(out)-1].note
-		}
+	}
+	out, cycle := s.handleNotes(out)
+	if p.stuck() && p.t.Peer == s.opt.Rank {
+		cycle = out[0].note
 	}
 	s.mu.Unlock()
 	for _, o := range out {
@@ -173,17 +181,18 @@ type outgoing struct {
 	note *note
 }
 
-// handleNotes returns the notes to send on, and a note that has visited a cycle; nil: none has.
-// Messages.mu is held.
-func (s *Messages) handleNotes() (out []outgoing, cycle *note) {
+// handleNotes adds the notes to send on to out. It also returns a note that has visited a cycle; nil:
+// none has. Messages.mu is held.
+func (s *Messages) handleNotes(out []outgoing) (_ []outgoing, cycle *note) {
+	s.turn += notesTurn // so that other notes come first than the last time
 	for i := range s.notes {
-		n := &s.notes[i]
+		n := &s.notes[(s.turn+i)%len(s.notes)]
 		for _, p := range s.waiting {
 			switch {
 			case !p.stuck():
 			case n.waits[0] == p.wait():
 				cycle = n
-			case n.waits[0].Rank != s.opt.Rank && n.visited < s.opt.Size:
+			case !n.hasVisited(s.opt.Rank) && n.visited < s.opt.Size:
 				out = append(out, outgoing{p.t.Peer, n.with(p.wait())})
 			}
 		}
@@ -191,6 +200,9 @@ func (s *Messages) handleNotes() (out []outgoing, cycle *note) {
 	s.notes = s.notes[:0]
 	return out, cycle
 }
+
+// notesTurn is a prime, so that the notes take turns for most numbers of notes.
+const notesTurn = 17
 
 // failureOf returns the failure for a cycle, which p waits in or near to.
 func (s *Messages) failureOf(cycle *note, p *pending) *engine.Failure {

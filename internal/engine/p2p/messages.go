@@ -39,6 +39,7 @@ type Messages struct {
 	mu      sync.Mutex
 	waiting []*pending // messages that have waited for every; guarded by mu
 	notes   []note     // received and not handled yet; guarded by mu
+	turn    int        // where handleNotes begins; guarded by mu
 }
 
 // New returns the messages of one rank. It sets the lane's handler.

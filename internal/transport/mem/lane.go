@@ -183,6 +183,7 @@ func (l *Lane) finishSend(w *wait.Waiter, x *laneMessage) error {
 	case l.lot.Stopped():
 		return wait.ErrStopped
 	default:
+		x.body = nil
 		return nil
 	}
 	to := l.lanes[x.msg.Peer]
@@ -255,10 +256,11 @@ func (l *Lane) awaitSend(w *wait.Waiter, x *laneMessage) error {
 				return err
 			}
 		}
+		gone := x.arrived.gone() // a message that was sent before is matched below
 		l.mu.Lock()
 		l.takeArrivals()
 		l.mu.Unlock()
-		if x.progress.Load() < matched && x.arrived.gone() && l.arrivals.Load() == nil {
+		if gone && x.progress.Load() < matched {
 			return l.lost(x.lostPeer())
 		}
 	}

@@ -338,6 +338,25 @@ func TestAllGone(t *testing.T) {
 	side.Wait()
 }
 
+// TestKeepsNoBody checks that the state of a sent message, which is kept for reuse, does not hold the
+// body.
+func TestKeepsNoBody(t *testing.T) {
+	ranks := newMeshes(2)
+	send := transport.Message{Send: true, Peer: 1, Body: []byte{1}}
+	recv := transport.Message{Body: []byte{0}}
+	ranks[0].Post(&send)
+	ranks[1].Post(&recv)
+	if err := ranks[1].Finish(waiter(t.Context(), ranks[1]), &recv); err != nil {
+		t.Fatal(err)
+	}
+	if err := ranks[0].Finish(waiter(t.Context(), ranks[0]), &send); err != nil {
+		t.Fatal(err)
+	}
+	if send.State.(*laneMessage).body != nil {
+		t.Error("the body is kept")
+	}
+}
+
 // TestNote checks that a note reaches the handler.
 func TestNote(t *testing.T) {
 	ranks := newMeshes(2)
