@@ -40,6 +40,18 @@ func TestFaults(t *testing.T) {
 			}
 			t.Log(k)
 		})
+		t.Run("kill messages "+transport, func(t *testing.T) {
+			k, err := kill(transport, killOptions{trials: trials, seed: 1, messages: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Log(k)
+		})
+		t.Run("stop messages "+transport, func(t *testing.T) {
+			if err := pauseAll(min(trials, 100), transport, 1, logger{t}); err != nil {
+				t.Fatal(err)
+			}
+		})
 		t.Run("survivors "+transport, func(t *testing.T) {
 			s, err := runSurvivors(transport, survivorsOptions{trials: max(trials/4, 2), seed: 1})
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 
 // killResults are the results of kill trials.
 type killResults struct {
+	kind      string // of the trials
 	transport string
 	trials    int
 	inFlight  int // trials in which the rank was killed inside an operation
@@ -38,8 +39,8 @@ func (k *killResults) String() string {
 		return k.times[min(len(k.times)-1, len(k.times)*p/100)].Round(10 * time.Microsecond)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "kill, %s: %d trials, %d in flight, %d operations checked; to the last survivor's error: p50 %v, p99 %v, max %v\n ",
-		k.transport, k.trials, k.inFlight, k.ops, at(50), at(99), at(100))
+	fmt.Fprintf(&b, "%s, %s: %d trials, %d in flight, %d operations checked; to the last survivor's error: p50 %v, p99 %v, max %v\n ",
+		k.kind, k.transport, k.trials, k.inFlight, k.ops, at(50), at(99), at(100))
 	below := 0
 	for _, to := range buckets {
 		n, _ := slices.BinarySearch(k.times, to)
@@ -83,10 +84,13 @@ type killOptions struct {
 	trials int
 	seed   uint64
 	mib    int           // memory that each rank holds in addition
-	most   int           // ranks
+	most   int           // ranks; not with messages
+	limit  time.Duration // how soon all survivors must be notified; 0: before they count as hung
 	log    string        // file to continue; may be empty
 	bound  time.Duration // time after which no trial begins; 0: none
 	out    io.Writer     // for the progress; may be nil
+	// messages selects ranks that exchange messages, instead of random operations.
+	messages bool
 }
 
 // kill repeatedly kills a random rank of 2 or more at a random moment. It fails at
@@ -98,7 +102,10 @@ func kill(transport string, o killOptions) (*killResults, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	k := &killResults{transport: transport}
+	k := &killResults{kind: "kill", transport: transport}
+	if o.messages {
+		k.kind = "kill with messages"
+	}
 	if o.log != "" {
 		if err := k.read(o.log); err != nil {
 			return nil, err
@@ -120,20 +127,23 @@ func kill(transport string, o killOptions) (*killResults, error) {
 	return k, nil
 }
 
-// trial starts a job of random operations and kills a random rank at a random moment. Every
-// survivor must report the loss of this rank, and no wrong result, within patience. Only a
-// successful trial is added to k and to the log.
+// trial starts a job of random operations, or of messages, and kills a random rank at a random
+// moment. Every survivor must report the loss of this rank, and no wrong result, within the limit. Only
+// a successful trial is added to k and to the log.
 func (k *killResults) trial(rnd *rand.Rand, dir string, o killOptions) error {
-	n := 2 + rnd.IntN(o.most-1)
+	n, state := messageRanks, "messages"
+	if !o.messages {
+		n, state = 2+rnd.IntN(o.most-1), "mix"
+	}
 	victim := rnd.IntN(n)
 	note := filepath.Join(dir, "note")
 	leave := ""
 	if rnd.IntN(2) == 0 {
 		leave = "1"
 	}
-	j, err := start(spec{ranks: n, transport: k.transport, state: "mix", env: []string{
-		"FAULTS_NOTE=" + note, fmt.Sprint("FAULTS_SEED=", rnd.Uint64()), "FAULTS_LEAVE=" + leave, fmt.Sprint("FAULTS_MIB=", o.mib),
-	}})
+	j, err := start(spec{ranks: n, transport: k.transport, state: state, env: append(messageKinds(k.trials),
+		"FAULTS_NOTE="+note, fmt.Sprint("FAULTS_SEED=", rnd.Uint64()), "FAULTS_LEAVE="+leave, fmt.Sprint("FAULTS_MIB=", o.mib),
+	)})
 	if err != nil {
 		return err
 	}
@@ -147,7 +157,7 @@ func (k *killResults) trial(rnd *rand.Rand, dir string, o killOptions) error {
 		return err
 	}
 	ends, err := j.awaitEnds(j.others(victim))
-	what := fmt.Sprintf("rank %d of %d, which then leave: %q", victim, n, leave)
+	what := fmt.Sprintf("%s, rank %d of %d, which then leave: %q", state, victim, n, leave)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
@@ -169,6 +179,9 @@ func (k *killResults) trial(rnd *rand.Rand, dir string, o killOptions) error {
 		return err
 	}
 	took := lastEnd(ends, begin)
+	if o.limit > 0 && took > o.limit {
+		return fmt.Errorf("%s: the last survivor was notified after %v", what, took)
+	}
 	if k.log != nil {
 		if _, err := fmt.Fprintln(k.log, k.trials, in, ops, int64(took)); err != nil {
 			return err

@@ -2,7 +2,9 @@
 // other ranks get, and when.
 //
 //	go run ./bench/faults kill --trials 1000 --transport shm,tcp    a random rank is killed at a random moment
+//	go run ./bench/faults kill --messages --trials 1000             the same, while four ranks exchange messages
 //	go run ./bench/faults stop                                      a rank is stopped, and continued
+//	go run ./bench/faults stop --messages                           the same for part of a second, and nothing fails
 //	go run ./bench/faults survivors --trials 300                    ranks die, stop and leave; then an event in a group of the others
 //	go run ./bench/faults drill                                     a fault in each state of a rank
 //	go run ./bench/faults mismatch                                  ranks make different calls, on every engine
@@ -54,6 +56,7 @@ func command(args []string) error {
 	o := killOptions{out: os.Stderr}
 	f.IntVar(&o.mib, "mib", 0, "MiB of memory that each rank holds beside, for kill")
 	f.IntVar(&o.most, "ranks", 8, "the most ranks, for kill")
+	f.BoolVar(&o.messages, "messages", false, "the ranks only exchange messages, for kill and stop")
 	log := f.String("log", "", "file that kill's trials are added to, after those that are in it; its name ends with the transport's")
 	f.DurationVar(&o.bound, "for", 0, "time after which kill begins no trial; 0: none")
 	d := drillOptions{out: os.Stdout}
@@ -91,6 +94,9 @@ func command(args []string) error {
 		case "kill":
 			var s *killResults
 			o.trials, o.seed = *trials, *seed
+			if o.messages {
+				o.limit = time.Second
+			}
 			if *log != "" {
 				o.log = *log + "." + transport
 			}
@@ -103,7 +109,11 @@ func command(args []string) error {
 				fmt.Println(s)
 			}
 		case "stop":
-			err = stopAll(*trials, transport, *seed, os.Stdout)
+			if o.messages {
+				err = pauseAll(*trials, transport, *seed, os.Stdout)
+			} else {
+				err = stopAll(*trials, transport, *seed, os.Stdout)
+			}
 		case "drill":
 			err = drill(transport, d)
 		case "verify":

@@ -7,14 +7,14 @@ import (
 	"unsafe"
 )
 
-// An operationFlag is a word in a file that outlives its process. It says whether
-// the process was in an operation. The nil value does nothing.
+// An operationFlag is a word in a file that outlives its process. It counts the
+// operations that the process was in. The nil value does nothing.
 type operationFlag struct{ word *atomic.Uint32 }
 
-// openFlag maps the file at path, and makes it if it is missing. The mapping stays until the
+// openFlag maps the file at path, and makes or empties it. The mapping stays until the
 // process exits.
 func openFlag(path string) (*operationFlag, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -31,18 +31,18 @@ func openFlag(path string) (*operationFlag, error) {
 
 func (n *operationFlag) enter() {
 	if n != nil {
-		n.word.Store(1)
+		n.word.Add(1)
 	}
 }
 
 func (n *operationFlag) leave() {
 	if n != nil {
-		n.word.Store(0)
+		n.word.Add(^uint32(0))
 	}
 }
 
 // inOperation reads the flag of a process that is dead.
 func inOperation(path string) (bool, error) {
 	text, err := os.ReadFile(path)
-	return len(text) > 0 && text[0] == 1, err
+	return len(text) > 0 && text[0] > 0, err
 }

@@ -110,6 +110,8 @@ func rankProcess() error {
 	switch state {
 	case "mix":
 		return mixRank(c, in)
+	case "messages":
+		return messagesRank(c, in)
 	case "survivors":
 		return survivorsRank(c, in)
 	case "stop":

@@ -27,9 +27,7 @@ var tiny = sizes{
 type world struct {
 	ranks []*rank
 	left  []atomic.Pointer[error]
-	// withdrawn are the ranks whose group has failed.
-	withdrawn []atomic.Bool
-	reads     atomic.Int64 // calls of ReadProcess
+	reads atomic.Int64 // calls of ReadProcess
 }
 
 // A rank is one rank of a world. It is its Handler.
@@ -56,7 +54,7 @@ func (r *rank) Note(from int, n *transport.Note) {
 
 // newWorld returns a group of n ranks. Each change adapts the options of each rank.
 func newWorld(tb testing.TB, n int, s *sizes, changes ...func(*world, *Options)) *world {
-	w := &world{ranks: make([]*rank, n), left: make([]atomic.Pointer[error], n), withdrawn: make([]atomic.Bool, n)}
+	w := &world{ranks: make([]*rank, n), left: make([]atomic.Pointer[error], n)}
 	bytes := Bytes(n)
 	if s != nil {
 		l := newLayout(n, *s)
@@ -85,7 +83,6 @@ func newWorld(tb testing.TB, n int, s *sizes, changes ...func(*world, *Options))
 				}
 				return nil
 			},
-			Withdrawn: func(r int) bool { return w.withdrawn[r].Load() },
 		}
 		for _, change := range changes {
 			change(w, &opt)

@@ -40,7 +40,8 @@ type Options struct {
 	// Left returns why another rank sends and receives no more, or nil.
 	Left func(rank int) error
 	// Withdrawn reports whether the group of another rank has failed, so that its memory may have
-	// changed since its messages were posted.
+	// changed since its messages were posted. A receive of such a message waits until the ParkingLot
+	// is stopped, because this process's group does not know the cause yet.
 	Withdrawn func(rank int) bool
 
 	sizes *sizes // for tests; nil: those of Bytes

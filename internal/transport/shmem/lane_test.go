@@ -401,28 +401,34 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestWithdrawn checks that no data of a rank whose group has failed is delivered from its memory.
+// TestWithdrawn checks that no data of a rank whose group has failed is delivered from its memory. The
+// receive waits until its own group fails or its context ends.
 func TestWithdrawn(t *testing.T) {
 	region := make([]byte, 1<<16)
 	for name, change := range map[string]func(*world, *Options){
 		"stream": func(*world, *Options) {}, "read": readSelf(t), "region": inRegion(region),
 	} {
 		for _, length := range []int{200, 5000} {
-			w := newWorld(t, 2, &tiny, change)
-			body := region[:length]
-			sent := w.ranks[0].postSend(1, 1, body)
-			w.withdrawn[0].Store(true)
-			ctx, cancel := context.WithCancel(t.Context())
+			sending, endSend := context.WithCancel(t.Context())
+			receiving, endReceive := context.WithCancel(t.Context())
+			w := newWorld(t, 2, &tiny, change, func(_ *world, opt *Options) {
+				opt.Withdrawn = func(rank int) bool {
+					endReceive() // the data is read
+					return rank == 0
+				}
+			})
+			sent := w.ranks[0].postSend(1, 1, region[:length])
 			serving := make(chan bool)
 			go func() {
-				_ = w.ranks[0].Finish(w.ranks[0].waiter(ctx, 0), sent)
+				_ = w.ranks[0].Finish(w.ranks[0].waiter(sending, 0), sent)
 				close(serving)
 			}()
 			r := w.ranks[1]
-			if err := r.Finish(r.waiter(t.Context(), deadline), r.postReceive(0, 1, make([]byte, length))); err != wait.ErrStopped {
-				t.Errorf("%s, %d bytes: %v", name, length, err)
+			m := r.postReceive(0, 1, make([]byte, length))
+			if err := r.Finish(r.waiter(receiving, deadline), m); !errors.Is(err, context.Canceled) || !m.Untaken {
+				t.Errorf("%s, %d bytes: %v, untaken %v", name, length, err, m.Untaken)
 			}
-			cancel()
+			endSend()
 			<-serving
 		}
 	}

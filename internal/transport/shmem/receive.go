@@ -19,8 +19,8 @@ const (
 )
 
 // receive takes the data of a matched receive. It reports true if the receive is done, or has failed
-// and is withdrawn. Otherwise the data comes as a stream. l.mu is held, and released during long
-// copies.
+// and is withdrawn. Otherwise the data comes as a stream, or the group has failed on the sender.
+// l.mu is held, and released during long copies.
 func (l *Lane) receive(x *state) (done bool, err error) {
 	a, p := x.from, x.peer
 	if !x.accepted {
@@ -42,7 +42,6 @@ func (l *Lane) receive(x *state) (done bool, err error) {
 		copy(x.m.Body, a.data)
 	case a.kind == kindSlab:
 		kernel.Copy(unsafe.Pointer(unsafe.SliceData(x.m.Body)), unsafe.Add(p.part, a.place.offset), x.m.Len)
-		err = l.checkNotWithdrawn(p)
 	default:
 		if done, err = l.read(x); !done && err == nil {
 			done, err = p.readStream(x)
@@ -54,6 +53,9 @@ func (l *Lane) receive(x *state) (done bool, err error) {
 	if err != nil {
 		l.abandon(x)
 		return true, err
+	}
+	if a.kind != kindInline && l.opt.Withdrawn != nil && l.opt.Withdrawn(p.rank) {
+		return false, nil // the data may be wrong; the wait ends when the group fails on this rank
 	}
 	p.report(a)
 	l.recycle(a)
@@ -91,15 +93,6 @@ func (l *Lane) copyBytes(x *state, from unsafe.Pointer) {
 	x.copying = false
 }
 
-// checkNotWithdrawn returns an error if memory of a peer that was just copied may have changed
-// meanwhile.
-func (l *Lane) checkNotWithdrawn(p *peer) error {
-	if l.opt.Withdrawn != nil && l.opt.Withdrawn(p.rank) {
-		return wait.ErrStopped
-	}
-	return nil
-}
-
 // read reads data that is in the sender's buffer. It reports false if that is not possible or a
 // stream is faster.
 func (l *Lane) read(x *state) (done bool, err error) {
@@ -107,7 +100,7 @@ func (l *Lane) read(x *state) (done bool, err error) {
 	if at.region != 0 && l.opt.Resolve != nil {
 		if from := l.opt.Resolve(p.rank, at.region, at.offset, at.bytes); from != nil {
 			l.copyBytes(x, from)
-			return true, l.checkNotWithdrawn(p)
+			return true, nil
 		}
 	}
 	if l.opt.ReadProcess == nil || p.unreadable || x.from.unreadable || at.bytes < int64(l.layout.readMin) {
@@ -118,7 +111,7 @@ func (l *Lane) read(x *state) (done bool, err error) {
 	l.mu.Lock()
 	switch {
 	case err == nil:
-		return true, l.checkNotWithdrawn(p)
+		return true, nil
 	case errors.Is(err, wait.ErrStopped):
 		return true, err
 	case errors.Is(err, syscall.ESRCH):

@@ -53,9 +53,6 @@ func (p *peer) readStream(x *state) (done bool, err error) {
 		}
 		off := in.chunks * l.chunk
 		kernel.Copy(unsafe.Pointer(&x.m.Body[off]), unsafe.Add(p.part, at+in.chunks%l.chunks*l.chunk), min(l.chunk, x.m.Len-off))
-		if err := p.lane.checkNotWithdrawn(p); err != nil {
-			return false, err
-		}
 		publish(&p.out.taken, chunkCount(in.stream, in.chunks+1))
 		p.ring()
 	}
