@@ -94,6 +94,36 @@ func TestCancelStream(t *testing.T) {
 	}
 }
 
+// TestPatience checks that a patient receive whose sender stops sending ends with the error of its
+// context, and that its message waits for another receive.
+func TestPatience(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for transport.PatientFor")
+	}
+	t.Parallel()
+	w := newWorld(t, 2, &tiny)
+	a, b := w.ranks[0], w.ranks[1]
+	sent := a.postSend(1, 1, pattern(5000, 1))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	m := b.postReceive(0, 1, make([]byte, 5000))
+	m.Patient = true
+	began := time.Now()
+	if err := b.Finish(b.waiter(ctx, 0), m); !errors.Is(err, context.Canceled) || !m.Untaken {
+		t.Errorf("%v, untaken %v", err, m.Untaken)
+	}
+	if d := time.Since(began); d < transport.PatientFor {
+		t.Errorf("the receive has waited for %v", d)
+	}
+	w.each(func(r *rank) {
+		if r == a {
+			r.finish(t, sent)
+		} else {
+			r.finish(t, r.postReceive(0, 1, make([]byte, 5000)))
+		}
+	})
+}
+
 // TestCancelRace cancels receives while their messages arrive. No message may be lost, and all must
 // arrive in order.
 func TestCancelRace(t *testing.T) {

@@ -1,6 +1,7 @@
 package shmem
 
 import (
+	"context"
 	"errors"
 	"math"
 	"runtime"
@@ -288,10 +289,12 @@ func (l *Lane) await(w *wait.Waiter, x *state) error {
 		switch {
 		case x.done:
 			return x.err
-		case x.taken:
+		case x.taken && (x.ended != nil || !isContextError(err)):
 			return nil
-		case !x.lingers && x.m.Patient && x.receivesStream() && !l.lot.Stopped():
-			x.lingers = true
+		case x.ended != nil && errors.Is(err, wait.ErrTimeout):
+			err = x.ended
+		case x.ended == nil && isContextError(err) && (x.taken || x.m.Patient && x.receivesStream()):
+			x.ended = err
 			w.Linger(transport.PatientFor)
 			continue
 		}
@@ -306,10 +309,15 @@ func (l *Lane) await(w *wait.Waiter, x *state) error {
 	}
 }
 
+// isContextError reports whether err is the error of a context.
+func isContextError(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
 // advance does what is possible for a message without waiting. It reports whether the message is
 // done. After an error the message is withdrawn.
 func (l *Lane) advance(x *state) (done bool, err error) {
-	if x.from != nil && !x.taken {
+	if x.from != nil && !x.taken && !l.closed {
 		if done, err := l.receive(x); done {
 			return true, err
 		}
@@ -381,7 +389,7 @@ func (l *Lane) withdrawSend(x *state) (done bool) {
 		return l.withdrawOwn(x)
 	case p.queue.remove(x):
 	default:
-		p.sends[x.id&uint64(len(p.sends)-1)] = nil
+		p.removeSend(x.id)
 		if p.outgoing.x == x {
 			p.outgoing.x, p.outgoing.at = nil, 0
 		}

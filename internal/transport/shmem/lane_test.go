@@ -157,6 +157,67 @@ func TestTakenInReverse(t *testing.T) {
 	}
 }
 
+// TestOldSend sends many messages while an older one is not received. The memory for the messages
+// does not grow, and the older one is delivered in the end.
+func TestOldSend(t *testing.T) {
+	const count = 3000
+	w := newWorld(t, 2, nil)
+	w.each(func(r *rank) {
+		if r.opt.Rank == 0 {
+			old := r.postSend(1, 7, pattern(8, 7))
+			p := r.others[0]
+			for i := range count {
+				if i > 0 && (p.numSends != 1 || p.send(1) == nil) {
+					t.Errorf("%d messages are announced", p.numSends)
+				}
+				if !r.finish(t, r.postSend(1, 1, pattern(8, i))) {
+					return
+				}
+			}
+			if len(p.sends) > 1000 {
+				t.Errorf("memory for %d messages", len(p.sends))
+			}
+			r.finish(t, old)
+			return
+		}
+		for i := range count {
+			m := r.postReceive(0, 1, make([]byte, 8))
+			if !r.finish(t, m) || !bytes.Equal(m.Body, pattern(8, i)) {
+				t.Errorf("message %d differs", i)
+				return
+			}
+		}
+		if m := r.postReceive(0, 7, make([]byte, 8)); r.finish(t, m) && !bytes.Equal(m.Body, pattern(8, 7)) {
+			t.Error("the old message differs")
+		}
+	})
+	if p := w.ranks[0].others[0]; p.numSends != 0 || len(p.oldSends) != 0 || p.seen.completed != p.lastID {
+		t.Errorf("%d messages announced, %d old ones", p.numSends, len(p.oldSends))
+	}
+}
+
+// TestSleepAfterReport checks that a driver that waits only for sends does not sleep while a record
+// says that one of them is taken.
+func TestSleepAfterReport(t *testing.T) {
+	w := newWorld(t, 2, nil)
+	a, b := w.ranks[0], w.ranks[1]
+	first, second := a.postSend(1, 1, pattern(8, 1)), a.postSend(1, 2, pattern(8, 2))
+	b.finish(t, b.postReceive(0, 2, make([]byte, 8)))
+	a.mu.Lock()
+	a.driver = second.State.(*state)
+	a.cond.update()
+	a.mu.Unlock()
+	began := time.Now()
+	a.cond.Sleep(deadline)
+	if d := time.Since(began); d > deadline/2 {
+		t.Errorf("slept for %v", d)
+	}
+	a.driver = nil
+	a.finish(t, second)
+	b.finish(t, b.postReceive(0, 1, make([]byte, 8)))
+	a.finish(t, first)
+}
+
 // checkSlab checks that all memory of the slab is free.
 func checkSlab(t *testing.T, r *rank) {
 	t.Helper()

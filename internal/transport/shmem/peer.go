@@ -11,7 +11,7 @@ import (
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
-// maxAnnounced bounds the messages of one peer that are announced and not taken.
+// maxAnnounced bounds the messages from one rank to another that are announced and not taken.
 const maxAnnounced = 1 << 20
 
 // A peer holds the messages between this rank and another one. Lane.mu guards all fields. The driver
@@ -39,9 +39,12 @@ type peer struct {
 	room      uint64   // number of the first record for which there is no room, as far as is known
 	lastLines int      // bytes of the last record of a message after its first cache line
 	lastID    uint64   // of the last message announced
-	sends     []*state // announced and not taken; the index is the low part of the id
-	queue     queue    // sends that are not announced yet
-	reports   []uint64 // ids of messages of the peer that are taken, for records
+	numSends  int      // messages announced and not taken
+	sends     []*state // of these, the ones with an id after base; the index is the low part of the id
+	base      uint64
+	oldSends  map[uint64]*state // the other ones, by id
+	queue     queue             // sends that are not announced yet
+	reports   []uint64          // ids of messages of the peer that are taken, for records
 	outgoing  outgoing
 
 	// from the peer
@@ -109,7 +112,7 @@ func (p *peer) ring() {
 
 // announce announces a send. It reports false if there is no room.
 func (p *peer) announce(x *state) bool {
-	if !p.hasRoom() || p.lastID-p.seen.completed >= maxAnnounced {
+	if !p.hasRoom() || p.numSends >= maxAnnounced {
 		return false
 	}
 	p.lastID++
@@ -140,16 +143,52 @@ func (p *peer) announce(x *state) bool {
 	return true
 }
 
-// addSend adds an announced send.
+// addSend adds an announced send. If the ids in p.sends span too much, p.sends grows, or a few old
+// sends move to p.oldSends.
 func (p *peer) addSend(x *state) {
-	if n := uint64(len(p.sends)); p.lastID-p.seen.completed > n {
+	p.base = max(p.base, p.seen.completed)
+	n := uint64(len(p.sends))
+	switch {
+	case p.lastID-p.base <= n:
+	case uint64(p.numSends) > n/2:
 		more := make([]*state, 2*n)
-		for id := p.seen.completed + 1; id < p.lastID; id++ {
+		for id := p.base + 1; id < p.lastID; id++ {
 			more[id&(2*n-1)] = p.sends[id&(n-1)]
 		}
 		p.sends = more
+	default:
+		p.moveOldSends(p.base + n/2)
 	}
-	p.sends[x.id&uint64(len(p.sends)-1)] = x
+	*p.sendAt(x.id) = x
+	p.numSends++
+}
+
+// moveOldSends moves the sends up to an id from p.sends to p.oldSends.
+func (p *peer) moveOldSends(last uint64) {
+	for id := p.base + 1; id <= last; id++ {
+		at := p.sendAt(id)
+		if *at == nil {
+			continue
+		}
+		if p.oldSends == nil {
+			p.oldSends = make(map[uint64]*state)
+		}
+		p.oldSends[id], *at = *at, nil
+	}
+	p.base = last
+}
+
+// sendAt returns the place in p.sends for an id.
+func (p *peer) sendAt(id uint64) **state { return &p.sends[id&uint64(len(p.sends)-1)] }
+
+// removeSend removes an announced send.
+func (p *peer) removeSend(id uint64) {
+	if id <= p.base {
+		delete(p.oldSends, id)
+	} else {
+		*p.sendAt(id) = nil
+	}
+	p.numSends--
 }
 
 // send returns an announced send that is not taken, or nil.
@@ -157,7 +196,10 @@ func (p *peer) send(id uint64) *state {
 	if id <= p.seen.completed || id > p.lastID {
 		return nil
 	}
-	return p.sends[id&uint64(len(p.sends)-1)]
+	if id <= p.base {
+		return p.oldSends[id]
+	}
+	return *p.sendAt(id)
 }
 
 // finishSend completes a send whose data is taken. Nothing happens if it was withdrawn.
@@ -166,7 +208,7 @@ func (p *peer) finishSend(id uint64) {
 	if x == nil {
 		return
 	}
-	p.sends[id&uint64(len(p.sends)-1)] = nil
+	p.removeSend(id)
 	if p.outgoing.x == x {
 		p.endOutgoing()
 	}
@@ -209,7 +251,8 @@ func (p *peer) hasNews() bool {
 
 // watch updates what the driver polls.
 func (p *peer) watch() {
-	p.watchRecords = p.open > p.openSends || p.lane.anyOpen > 0
+	// Of several sends, a record reports one that is taken before an older one.
+	p.watchRecords = p.open > p.openSends || p.lane.anyOpen > 0 || p.numSends > 1
 	p.watchHeader = p.openSends > 0 || p.incoming.x != nil || len(p.reports) > 0
 }
 

@@ -24,7 +24,7 @@ type state struct {
 	accepted bool          // the Handler has accepted from
 	copying  bool          // its data is being copied without the lock
 	taken    bool          // the data is taken; only the sender is not notified yet
-	lingers  bool
+	ended    error         // of the context, while Finish waits for the data nevertheless
 
 	// of a send
 	id    uint64
@@ -47,7 +47,7 @@ func newState(l *Lane) *state {
 // begin prepares x for a message that is posted.
 func (x *state) begin(m *transport.Message) {
 	x.m, x.peer, x.done, x.err, x.changed = m, nil, false, nil, false
-	x.from, x.accepted, x.taken, x.lingers = nil, false, false, false
+	x.from, x.accepted, x.taken, x.ended = nil, false, false, nil
 	x.block, x.own = 0, nil
 	m.Untaken = false
 	if m.Matched.Load() {
