@@ -162,8 +162,8 @@ func (j *job) launch(host int, env []string) (*rank, error) {
 }
 
 // await waits for a line that begins with a word, and returns the rest. Other lines are dropped. It
-// returns an error, with the rank's standard error, if the output ends or no such line comes within
-// patience.
+// returns an error if the rank reports the end of its work instead, and an error with the rank's standard
+// error if the output ends or no such line comes within patience.
 func (k *rank) await(word string) (string, error) {
 	late := time.After(patience)
 	for {
@@ -174,6 +174,9 @@ func (k *rank) await(word string) (string, error) {
 			}
 			if rest, found := strings.CutPrefix(line, word); found {
 				return strings.TrimSpace(rest), nil
+			}
+			if strings.HasPrefix(line, "ended ") {
+				return "", fmt.Errorf("it has failed before %q: %s", word, line)
 			}
 		case <-late:
 			return "", fmt.Errorf("no %q for %v: it hangs: %s", word, patience, &k.errors)

@@ -351,6 +351,9 @@ func (w *Waiter) Check() (time.Time, error) {
 	return now, nil
 }
 
+// Stopped reports whether the group was stopped.
+func (w *Waiter) Stopped() bool { return w.lot.Stopped() }
+
 // untilCheck returns how long the operation may sleep at most before Check must be called. Zero: there is no bound.
 func (w *Waiter) untilCheck(now time.Time) time.Duration {
 	waited := now.Sub(w.began)

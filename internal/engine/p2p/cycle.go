@@ -14,7 +14,7 @@ import (
 // Options.Timeout sends a note to the peer of the message. A rank that receives a note, and waits
 // itself, adds its own wait to the note and passes it on. A note that comes back to its origin has
 // visited a cycle. A receive from any rank, and a message whose other side is known, is no part of
-// a cycle.
+// a cycle. While the data of such a message is on the way, its rank sends no notes and passes none on.
 
 // A note is a transport.Note in decoded form: the number of ranks that it has visited, and the waits
 // of the first ones, from its origin on. A note that has visited a rank in a cycle without its origin
@@ -130,11 +130,11 @@ func (p *pending) notice(waited time.Duration) error {
 		s.waiting = append(s.waiting, p)
 	}
 	var out []outgoing
-	if p.stuck() { // before the notes of others: the lane may have room for few
+	if p.stuck() && !s.transfers() { // before the notes of others: the lane may have room for few
 		out = append(out, outgoing{p.t.Peer, (&note{}).with(p.wait())})
 	}
 	out, cycle := s.handleNotes(out)
-	if p.stuck() && p.t.Peer == s.opt.Rank {
+	if len(out) > 0 && p.stuck() && p.t.Peer == s.opt.Rank && !s.transfers() {
 		cycle = out[0].note
 	}
 	s.mu.Unlock()
@@ -170,6 +170,12 @@ func (p *pending) stuck() bool {
 	return p.waited >= p.s.opt.Timeout && p.t.Peer != engine.AnyRank && !p.t.Matched.Load()
 }
 
+// transfers reports whether the other side of a waiting message is known. The message's goroutine may
+// then still make the call that another rank waits for. Messages.mu is held.
+func (s *Messages) transfers() bool {
+	return slices.ContainsFunc(s.waiting, func(p *pending) bool { return p.t.Matched.Load() })
+}
+
 // wait describes what a message waits for.
 func (p *pending) wait() engine.MessageWait {
 	return engine.MessageWait{Rank: p.s.opt.Rank, Peer: p.t.Peer, Tag: p.t.Tag, Send: p.t.Send}
@@ -189,7 +195,7 @@ func (s *Messages) handleNotes(out []outgoing) (_ []outgoing, cycle *note) {
 		n := &s.notes[(s.turn+i)%len(s.notes)]
 		for _, p := range s.waiting {
 			switch {
-			case !p.stuck():
+			case !p.stuck() || s.transfers():
 			case n.waits[0] == p.wait():
 				cycle = n
 			case !n.hasVisited(s.opt.Rank) && n.visited < s.opt.Size:

@@ -85,6 +85,21 @@ func TestWaiterEnds(t *testing.T) {
 	}
 }
 
+// TestFinishStopped finishes a receive of a group that has failed. It must not poll: a Batch of many messages
+// would keep its caller for long.
+func TestFinishStopped(t *testing.T) {
+	m := newWorld(t, 2, testOptions()).meshes[0]
+	lot := wait.NewParkingLot(1)
+	w := wait.NewWaiter(lot)
+	w.Begin(t.Context(), testTimeout)
+	x := &transport.Message{Peer: 1, Tag: 1, Body: make([]byte, 8)}
+	m.Post(x)
+	lot.Stop()
+	if err := m.Finish(w, x); err != wait.ErrStopped || m.messages.rounds != 0 {
+		t.Errorf("%v after %d rounds", err, m.messages.rounds)
+	}
+}
+
 // TestCloseEnds closes rank 1 while a goroutine of rank 0 is blocked on it, or about to be, with and without
 // a connection. The call returns a LostError for rank 1 that matches ErrClosed.
 func TestCloseEnds(t *testing.T) {

@@ -215,6 +215,8 @@ func (s *messenger) await(w *wait.Waiter, x *msgState) error {
 			return x.peer.err
 		case ended != nil && !x.cleared:
 			return ended
+		case w.Stopped():
+			return wait.ErrStopped // before the first round: a Batch may have many messages
 		}
 		err := s.advance(w, x)
 		switch {
