@@ -15,7 +15,7 @@ import (
 )
 
 // cycleTime is Config.Timeout in tests of ranks that wait for each other.
-const cycleTime = 300 * time.Millisecond
+const cycleTime = time.Second
 
 // messageTests are programs of four ranks that use messages. Those of cycles end with an error that
 // poisons the Comm.
@@ -33,6 +33,7 @@ var messageTests = []struct {
 	{"zero length", sendNothing},
 	{"waits for a slow rank", recvFromSlowRank},
 	{"slices of all", exchangeSlices},
+	{"batch in any order", recvInAnyOrder},
 	{"all gone", recvFromNobody},
 	{"exact", recvExact},
 	{"cycle of sends", cycleOfSends},
@@ -421,6 +422,28 @@ func cycleError(err error, texts ...string) error {
 		if !strings.Contains(err.Error(), text) {
 			return fmt.Errorf("the error does not say %q: %w", text, err)
 		}
+	}
+	return nil
+}
+
+// recvInAnyOrder receives a Batch whose messages arrive in another order, because their senders wait for
+// each other.
+func recvInAnyOrder(ctx context.Context, c *tutti.Comm) error {
+	x := []int32{0}
+	switch c.Rank() {
+	case 0:
+		a, b, d := []int32{0}, []int32{0}, []int32{0}
+		if err := c.Batch().Recv(1, tutti.Of(a), 1).Recv(2, tutti.Of(b), 1).Recv(2, tutti.Of(d), 2).Run(ctx); err != nil {
+			return err
+		}
+		if a[0] != 10 || b[0] != 20 || d[0] != 21 {
+			return fmt.Errorf("received %v, %v and %v", a, b, d)
+		}
+	case 1:
+		_, err := c.Recv(ctx, 2, tutti.Of(x), 1)
+		return errors.Join(err, c.Send(ctx, 0, tutti.Of([]int32{10}), 1))
+	case 2:
+		return errors.Join(c.Send(ctx, 0, tutti.Of([]int32{21}), 2), c.Send(ctx, 0, tutti.Of([]int32{20}), 1), c.Send(ctx, 1, tutti.Of(x), 1))
 	}
 	return nil
 }

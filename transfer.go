@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/wait"
 )
 
 // A transfer is a message, or a group of messages, under way.
@@ -16,6 +17,11 @@ type transfer struct {
 	completed atomic.Uint64 // how often the transfer has completed: it is reused
 	failed    atomic.Uint64 // the use that failed, counted from 1; zero: none. A failed transfer is not reused.
 	run       func()        // Comm.finish with this transfer, bound once
+
+	// Of a Batch with several receives; they belong to Comm.finish.
+	groups []*receiveGroup
+	open   atomic.Int64 // groups that are not finished
+	wait   *wait.Waiter
 }
 
 // transfers holds the state of a Comm's messages.
@@ -163,15 +169,13 @@ func (c *Comm) post(t *transfer) {
 // received. Receives come first: they depend only on the other side having posted, so a group of
 // messages cannot block itself.
 func (c *Comm) finish(t *transfer) (received Message, err error) {
-	for _, send := range []bool{false, true} {
-		for _, m := range t.msgs {
-			if m.Send != send {
-				continue
-			}
-			if e := c.e.Finish(t.ctx, m); err == nil {
-				err = e
-			}
-		}
+	if len(t.msgs) > 2 {
+		err = c.finishMany(t)
+	} else {
+		err = c.finishIf(t, func(m *engine.Message) bool { return !m.Send })
+	}
+	if e := c.finishIf(t, func(m *engine.Message) bool { return m.Send }); err == nil {
+		err = e
 	}
 	if m := t.msgs[0]; err == nil && !m.Send {
 		received = Message{From: m.From, Tag: m.Tag, Len: m.Len, Type: DType(m.Mem.Type)}
@@ -204,6 +208,99 @@ func (c *Comm) finish(t *transfer) (received Message, err error) {
 		return Message{}, &Error{Op: "Recv", Seq: seq, Rank: c.rank, Cause: reason}
 	}
 	return received, nil
+}
+
+// finishIf finishes the messages that are selected, one after the other.
+func (c *Comm) finishIf(t *transfer, selected func(*engine.Message) bool) (err error) {
+	for _, m := range t.msgs {
+		if !selected(m) {
+			continue
+		}
+		if e := c.e.Finish(t.ctx, m); err == nil {
+			err = e
+		}
+	}
+	return err
+}
+
+// finishMany finishes the receives of a Batch. Those from one rank with one tag arrive in order. All
+// others may arrive in any order, and a receive takes its message only in Finish: so a goroutine
+// finishes those of each rank and tag.
+func (c *Comm) finishMany(t *transfer) error {
+	t.groups = t.groups[:0]
+	for _, m := range t.msgs {
+		if !m.Send {
+			t.addToGroup(c, m)
+		}
+	}
+	if len(t.groups) == 0 {
+		return nil
+	}
+	t.open.Store(int64(len(t.groups)))
+	for _, g := range t.groups[1:] {
+		c.lot.Go(g.run)
+	}
+	t.groups[0].run()
+	if t.wait == nil {
+		t.wait = wait.NewWaiter(c.lot)
+	}
+	if err := t.wait.For(t); err != nil {
+		return err
+	}
+	for _, g := range t.groups {
+		if g.err != nil {
+			return g.err
+		}
+	}
+	return nil
+}
+
+// Ready reports whether the receives of all groups are finished.
+func (t *transfer) Ready() bool { return t.open.Load() == 0 }
+
+// A receiveGroup is the receives of a transfer from one rank with one tag, in order. Only the goroutine
+// in run uses it until it decrements transfer.open.
+type receiveGroup struct {
+	peer, tag int
+	msgs      []*engine.Message
+	err       error
+	run       func()
+}
+
+// addToGroup adds a receive to its group. It reuses the groups of earlier uses of the transfer.
+func (t *transfer) addToGroup(c *Comm, m *engine.Message) {
+	for _, g := range t.groups {
+		if g.peer == m.Peer && g.tag == m.Tag {
+			g.msgs = append(g.msgs, m)
+			return
+		}
+	}
+	n := len(t.groups)
+	if n < cap(t.groups) {
+		t.groups = t.groups[:n+1]
+	} else {
+		t.groups = append(t.groups, nil)
+	}
+	g := t.groups[n]
+	if g == nil {
+		g = new(receiveGroup)
+		g.run = func() { c.finishGroup(t, g) }
+		t.groups[n] = g
+	}
+	g.peer, g.tag, g.err = m.Peer, m.Tag, nil
+	g.msgs = append(g.msgs[:0], m)
+}
+
+// finishGroup finishes the receives of a group.
+func (c *Comm) finishGroup(t *transfer, g *receiveGroup) {
+	for _, m := range g.msgs {
+		if err := c.e.Finish(t.ctx, m); g.err == nil {
+			g.err = err
+		}
+	}
+	if t.open.Add(-1) == 0 {
+		c.lot.Wake(nil)
+	}
 }
 
 // unreceived returns the reason in the error of a receive that took no message and left the Comm
