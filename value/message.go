@@ -57,7 +57,7 @@ func open[T any](msg []byte, m tutti.Message, rank int) (T, error) {
 			mine = anotherType
 		}
 		return zero, fail(op, rank, tutti.ErrMismatch,
-			fmt.Sprintf("rank %d sends %s with tag %d, and rank %d receives %s", m.From, name, m.Tag, rank, mine))
+			fmt.Sprintf("rank %d sends %s with tag %d, and rank %d receives %s; use the same type on both sides", m.From, name, m.Tag, rank, mine))
 	}
 	v, err := decode[T](body, m.From)
 	if err != nil {

@@ -44,12 +44,12 @@ func IsUsualMessage(peer, tag, size int, m *Mem) bool {
 func (m *Message) Check(rank, size int) error {
 	if (m.Peer < 0 || m.Peer >= size) && !(m.Peer == AnyRank && m.Flexible) {
 		if m.Peer == AnyRank && !m.Send {
-			return invalid("AnyRank is for Recv and RecvSlice; name the sender here")
+			return invalid("AnyRank is for Comm.Recv and RecvSlice, not for a Batch or SendRecv; name the sender")
 		}
 		return invalid("rank %d is not one of the %d ranks", m.Peer, size)
 	}
 	if m.Tag < 0 {
-		return invalid("tag %d is negative", m.Tag)
+		return invalid("tag %d is negative; tags are zero or higher", m.Tag)
 	}
 	return m.Mem.check("buffer")
 }

@@ -54,6 +54,9 @@ func (f *Failure) what(causes int) string {
 	case SegmentsDiffer:
 		return fmt.Sprintf("rank %d receives segments of %d bytes, rank %d sends segments of %d", a.Rank, a.N, b.Rank, b.N)
 	case MessagesDiffer:
+		if f.typesDiffer() {
+			return fmt.Sprintf("rank %d receives %s with tag %d, rank %d sends %s", a.Rank, a.Call.Fingerprint.Type, f.Tag, b.Rank, b.Call.Fingerprint.Type)
+		}
 		return fmt.Sprintf("rank %d receives %s with tag %d, rank %d sends %s", a.Rank, a.Call.Fingerprint.elements(), f.Tag, b.Rank, b.Call.Fingerprint.elements())
 	case MemoryFreed:
 		return fmt.Sprintf("rank %d has freed memory of Alloc that rank %d still uses", a.Rank, b.Rank)
@@ -122,7 +125,10 @@ func (f *Failure) advice() string {
 	case CountsDiffer:
 		return "the counts of an uneven operation must agree in pairs"
 	case MessagesDiffer:
-		return "both sides must agree"
+		if f.typesDiffer() {
+			return "use the same element type on both sides"
+		}
+		return "a Batch and SendRecv need the same length on both sides; Recv also accepts a shorter message"
 	case MemoryFreed:
 		return "it may be freed when no rank uses it any more"
 	case RanksLost, LostElsewhere, LostWhileForming:
@@ -163,6 +169,11 @@ func (f *Failure) because(causes int) string {
 		return ": " + f.Text
 	}
 	return ""
+}
+
+// typesDiffer reports whether two sides of a message have different element types.
+func (f *Failure) typesDiffer() bool {
+	return len(f.Sides) == 2 && f.Sides[0].Call.Fingerprint.Type != f.Sides[1].Call.Fingerprint.Type
 }
 
 // cycleText returns which ranks wait for each other, and how.

@@ -153,7 +153,12 @@ func messageDisagreements(n int) []Case {
 	} {
 		wanted := sent
 		d.change(&wanted)
-		text := func(t Transfer) string { return fmt.Sprintf("%d x %v", t.N, t.Type) }
+		text := func(t Transfer) string {
+			if sent.Type != wanted.Type {
+				return t.Type.String()
+			}
+			return fmt.Sprintf("%d x %v", t.N, t.Type)
+		}
 		cases = append(cases, Case{
 			Name: fmt.Sprintf("mismatch/message/%s/n=%d", d.name, n), Ranks: 3,
 			Fault: &Fault{Kind: engine.ErrMismatch, Ranks: []int{0, 1}, Text: []string{text(sent), text(wanted)}},
