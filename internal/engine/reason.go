@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/tutti-go/tutti/internal/kernel"
 )
 
 // Sentence returns the text of an error: the operation, its number, the rank, and what happened.
@@ -54,7 +56,7 @@ func (f *Failure) what(causes int) string {
 	case SegmentsDiffer:
 		return fmt.Sprintf("rank %d receives segments of %d bytes, rank %d sends segments of %d", a.Rank, a.N, b.Rank, b.N)
 	case MessagesDiffer:
-		if f.typesDiffer() {
+		if f.typesDiffer() && !f.memoriesDiffer() {
 			return fmt.Sprintf("rank %d receives %s with tag %d, rank %d sends %s", a.Rank, a.Call.Fingerprint.Type, f.Tag, b.Rank, b.Call.Fingerprint.Type)
 		}
 		return fmt.Sprintf("rank %d receives %s with tag %d, rank %d sends %s", a.Rank, a.Call.Fingerprint.elements(), f.Tag, b.Rank, b.Call.Fingerprint.elements())
@@ -125,7 +127,10 @@ func (f *Failure) advice() string {
 	case CountsDiffer:
 		return "the counts of an uneven operation must agree in pairs"
 	case MessagesDiffer:
-		if f.typesDiffer() {
+		switch {
+		case f.memoriesDiffer():
+			return "both sides pass host memory, or both device memory"
+		case f.typesDiffer():
 			return "use the same element type on both sides"
 		}
 		return "a Batch and SendRecv need the same length on both sides; Recv also accepts a shorter message"
@@ -174,6 +179,13 @@ func (f *Failure) because(causes int) string {
 // typesDiffer reports whether two sides of a message have different element types.
 func (f *Failure) typesDiffer() bool {
 	return len(f.Sides) == 2 && f.Sides[0].Call.Fingerprint.Type != f.Sides[1].Call.Fingerprint.Type
+}
+
+// memoriesDiffer reports whether one of two sides of a message is in device memory, and the other in
+// host memory.
+func (f *Failure) memoriesDiffer() bool {
+	note := func(s Side) bool { return s.Call.Fingerprint.Type == kernel.Note }
+	return len(f.Sides) == 2 && note(f.Sides[0]) != note(f.Sides[1])
 }
 
 // cycleText returns which ranks wait for each other, and how.
