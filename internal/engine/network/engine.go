@@ -64,7 +64,8 @@ func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
 // failMessage ends the group because of an error of a message.
 func (e *Engine) failMessage(ctx context.Context, err error, m *engine.Message) *engine.Failure {
 	f := e.explain(ctx, err, m.Op(), m.Seq, m.Awaited)
-	if lost := (*transport.LostError)(nil); errors.As(f.Err, &lost) {
+	known := errors.As(err, new(*engine.Failure)) || errors.Is(err, wait.ErrStopped) // then others read f
+	if lost := (*transport.LostError)(nil); !known && errors.As(f.Err, &lost) {
 		f.Lost = m.Missed(lost.Peer, e.rank, e.size)
 	}
 	return e.fail(f)
