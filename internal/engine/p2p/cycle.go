@@ -197,7 +197,8 @@ func (s *Messages) handleNotes(out []outgoing) (_ []outgoing, cycle *note) {
 			switch {
 			case !p.stuck() || s.transfers():
 			case n.waits[0] == p.wait():
-				cycle = n
+				found := *n // s.notes is reused
+				cycle = &found
 			case !n.hasVisited(s.opt.Rank) && n.visited < s.opt.Size:
 				out = append(out, outgoing{p.t.Peer, n.with(p.wait())})
 			}

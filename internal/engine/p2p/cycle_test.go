@@ -80,3 +80,21 @@ func TestCycleInCrowd(t *testing.T) {
 
 	}
 }
+
+// TestCycleIsKept checks that a cycle that was found does not change when other notes arrive.
+func TestCycleIsKept(t *testing.T) {
+	s := New(Options{Rank: 0, Size: 2, Lane: &noteLane{}, Timeout: time.Second})
+	p := &pending{s: s, m: &engine.Message{}, t: transport.Message{Send: true, Peer: 1}, waited: time.Second}
+	s.waiting = append(s.waiting, p)
+	arrive := func(w engine.MessageWait) {
+		var n transport.Note
+		(&note{}).with(w).put(&n)
+		s.Note(1, &n)
+	}
+	arrive(p.wait())
+	_, cycle := s.handleNotes(nil)
+	arrive(engine.MessageWait{Rank: 1, Tag: 8})
+	if cycle == nil || cycle.waits[0] != p.wait() {
+		t.Errorf("the cycle is %+v", cycle)
+	}
+}
