@@ -26,7 +26,7 @@ var own = map[string]string{
 	"segment":         "maxUnproven proofTime retryTime futexOwnerDied bytes page sizeSeals LivenessBytes",
 	"engine":          "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes AbandonAfter DefaultTimeout NoRank EveryRank RootOnly AllButRoot thisRank NumOps NoScaling ByRanks ByFactor least maxOpBytes mostCauses travelKinds unnamed AnyRank",
 	"engine/shm":      "direct readByNone readByRoot readByAll tooLarge minBytes maxSpareBytes most prefetchMax accBytes allRanks vmreadCallMax exitReportTime",
-	"engine/p2p":      "noticeEvery maxNotes",
+	"engine/p2p":      "noticeEvery notesPerRank notesTurn",
 	"engine/network":  "noRank lineBytes rememberedCalls Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
 	"engine/hier":     "sumScratch blockScratch numScratch",
 	"control":         "maxHello sendTime version helloReadTime maxTries maxEarly reportTime nonceBytes tlsHint certHint helloTime maxPending maxUnanswered abortTime replaceTime gaveUpReason linkTime lingerIdle lingerTime reportSteps",
