@@ -17,7 +17,7 @@ import (
 // cycleTime is Config.Timeout in tests of ranks that wait for each other.
 const cycleTime = time.Second
 
-// messageTests are programs of four ranks that use messages. Those of cycles end with an error that
+// messageTests are programs of four ranks that use messages. The cycle programs end with an error that
 // poisons the Comm.
 var messageTests = []struct {
 	name string

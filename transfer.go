@@ -223,9 +223,9 @@ func (c *Comm) finishIf(t *transfer, selected func(*engine.Message) bool) (err e
 	return err
 }
 
-// finishMany finishes the receives of a Batch. Those from one rank with one tag arrive in order. All
-// others may arrive in any order, and a receive takes its message only in Finish: so a goroutine
-// finishes those of each rank and tag.
+// finishMany finishes the receives of a Batch. Messages from one rank with one tag arrive in order. All
+// other messages may arrive in any order, and a receive takes its message only in Finish. So finishMany
+// runs one goroutine for each pair of a rank and a tag.
 func (c *Comm) finishMany(t *transfer) error {
 	t.groups = t.groups[:0]
 	for _, m := range t.msgs {

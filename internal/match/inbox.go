@@ -141,8 +141,8 @@ func (b *Inbox) EachAnnouncement(f func(*Announcement)) {
 	}
 }
 
-// firstReceive returns the receive that an announcement in l matches: of the receives from its
-// sender and from any rank the one that was posted first. It returns nil if there is none.
+// firstReceive returns the receive that an announcement in l matches: the first posted receive from
+// the announcement's sender or from any rank. It returns nil if no such receive waits.
 func (l *lane) firstReceive() *Receive {
 	named, any := l.receives.first, l.any.receives.first
 	switch {

@@ -45,7 +45,7 @@ func (r *Rank) receive(ctx context.Context, from, tag int, to []int64) (*engine.
 	return m, r.Finish(ctx, m)
 }
 
-// anyRank gathers messages of all other ranks on rank 0. Those of each rank must be in order.
+// anyRank gathers messages of all other ranks on rank 0. The messages of one rank must arrive in order.
 func anyRank(ctx context.Context, r *Rank) error {
 	const each = 100
 	if r.Rank() != 0 {

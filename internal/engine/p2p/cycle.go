@@ -77,7 +77,7 @@ func (n *note) with(w engine.MessageWait) *note {
 	return next
 }
 
-// hasVisited reports whether a rank is one of those that the note lists.
+// hasVisited reports whether the note lists a wait of rank.
 func (n *note) hasVisited(rank int) bool {
 	return slices.ContainsFunc(n.waits, func(w engine.MessageWait) bool { return w.Rank == rank })
 }

@@ -15,7 +15,7 @@ type LaneOptions struct {
 	// ParkingLot returns where a rank's waiters park.
 	ParkingLot func(rank int) *wait.ParkingLot
 	// Gone returns a word that becomes nonzero when a rank can no longer exchange messages with a
-	// peer. Whoever sets the word wakes the ParkingLot of the rank.
+	// peer. The goroutine that sets the word wakes the ParkingLot of the rank.
 	Gone func(rank, peer int) *atomic.Uint64
 	// Why returns why the word of Gone is not zero. Nil: the peer has closed its side.
 	Why func(rank, peer int) error

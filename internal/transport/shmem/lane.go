@@ -45,7 +45,7 @@ type Options struct {
 	// is stopped, because this process's group does not know the cause yet.
 	Withdrawn func(rank int) bool
 
-	sizes *sizes // for tests; nil: those of Bytes
+	sizes *sizes // nil: the sizes that Bytes uses; tests set smaller ones
 }
 
 // A Lane is the message lane of one rank. It is safe for concurrent use.

@@ -386,7 +386,7 @@ func (p *peer) takeMessage(r *record, x *state, kind, message uint8, n int) {
 	}
 }
 
-// link adds an announcement to those that are not taken.
+// link adds an announcement to the list of untaken messages.
 func (p *peer) link(a *announcement) {
 	a.prev, a.next = p.last, nil
 	if p.last == nil {

@@ -42,7 +42,7 @@ func finishEach(m *Mesh, list ...*testMessage) func() error {
 	}
 }
 
-// together waits for all functions, such as those of finishEach, and returns their errors.
+// together calls the functions, such as the results of finishEach, in order. It joins their errors.
 func together(list ...func() error) error {
 	var all error
 	for _, f := range list {
