@@ -439,11 +439,19 @@ func recvInAnyOrder(ctx context.Context, c *tutti.Comm) error {
 		if a[0] != 10 || b[0] != 20 || d[0] != 21 {
 			return fmt.Errorf("received %v, %v and %v", a, b, d)
 		}
+		if err := c.Batch().Recv(1, tutti.Of(a), 3).Recv(2, tutti.Of(b), 3).Run(ctx); err != nil || a[0] != 11 || b[0] != 22 {
+			return fmt.Errorf("received %v and %v: %w", a, b, err)
+		}
 	case 1:
 		_, err := c.Recv(ctx, 2, tutti.Of(x), 1)
-		return errors.Join(err, c.Send(ctx, 0, tutti.Of([]int32{10}), 1))
+		err = errors.Join(err, c.Send(ctx, 0, tutti.Of([]int32{10}), 1))
+		_, again := c.Recv(ctx, 2, tutti.Of(x), 3)
+		return errors.Join(err, again, c.Send(ctx, 0, tutti.Of([]int32{11}), 3))
 	case 2:
-		return errors.Join(c.Send(ctx, 0, tutti.Of([]int32{21}), 2), c.Send(ctx, 0, tutti.Of([]int32{20}), 1), c.Send(ctx, 1, tutti.Of(x), 1))
+		return errors.Join(
+			c.Send(ctx, 0, tutti.Of([]int32{21}), 2), c.Send(ctx, 0, tutti.Of([]int32{20}), 1), c.Send(ctx, 1, tutti.Of(x), 1),
+			c.Send(ctx, 0, tutti.Of([]int32{22}), 3), c.Send(ctx, 1, tutti.Of(x), 3),
+		)
 	}
 	return nil
 }

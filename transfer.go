@@ -169,7 +169,7 @@ func (c *Comm) post(t *transfer) {
 // received. Receives come first: they depend only on the other side having posted, so a group of
 // messages cannot block itself.
 func (c *Comm) finish(t *transfer) (received Message, err error) {
-	if len(t.msgs) > 2 {
+	if t.hasReceives(2) {
 		err = c.finishMany(t)
 	} else {
 		err = c.finishIf(t, func(m *engine.Message) bool { return !m.Send })
@@ -210,6 +210,19 @@ func (c *Comm) finish(t *transfer) (received Message, err error) {
 	return received, nil
 }
 
+// hasReceives reports whether the transfer has at least n receives.
+func (t *transfer) hasReceives(n int) bool {
+	for _, m := range t.msgs {
+		if !m.Send {
+			n--
+		}
+		if n == 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // finishIf finishes the messages that are selected, one after the other.
 func (c *Comm) finishIf(t *transfer, selected func(*engine.Message) bool) (err error) {
 	for _, m := range t.msgs {
@@ -232,9 +245,6 @@ func (c *Comm) finishMany(t *transfer) error {
 		if !m.Send {
 			t.addToGroup(c, m)
 		}
-	}
-	if len(t.groups) == 0 {
-		return nil
 	}
 	t.open.Store(int64(len(t.groups)))
 	for _, g := range t.groups[1:] {
