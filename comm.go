@@ -104,7 +104,7 @@ func (c *Comm) Abort(why error) {
 	if why != nil {
 		facts.Text = why.Error()
 	}
-	c.e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: c.rank, Err: why, Facts: facts})
+	c.e.Fail(&engine.Failure{Kind: engine.ErrRevoked, Rank: c.rank, Err: why, Facts: facts})
 }
 
 // Close ends this rank's membership when the operations that it has started

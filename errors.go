@@ -1,6 +1,10 @@
 package tutti
 
-import "github.com/tutti-go/tutti/internal/engine"
+import (
+	"errors"
+
+	"github.com/tutti-go/tutti/internal/engine"
+)
 
 // The kinds of error, for errors.Is.
 var (
@@ -8,13 +12,37 @@ var (
 	ErrMismatch     = engine.ErrMismatch     // ranks made different calls, or joined with different options
 	ErrTimeout      = engine.ErrTimeout      // a deadline passed
 	ErrRankLost     = engine.ErrRankLost     // a rank has exited or closed the Comm, or its host does not answer
-	ErrAborted      = engine.ErrAborted      // a context was cancelled, Abort was called, or Join failed
+	ErrAborted      = engine.ErrAborted      // a context was cancelled, a device or connection failed, or Join failed
 	ErrClosed       = engine.ErrClosed       // this rank has closed the Comm
 	ErrExcluded     = engine.ErrExcluded     // the other ranks have continued without this rank
 	ErrCorrupt      = engine.ErrCorrupt      // data was damaged; see Config.Verify
 	ErrUnsupported  = engine.ErrUnsupported  // the engine does not support the operation
 	ErrNoDevicePath = engine.ErrNoDevicePath // device memory on a Comm without a device
+	ErrRevoked      = engine.ErrRevoked      // a rank has called Shrink or Abort
 )
+
+// CanShrink reports whether the ranks can continue after err by Shrink. It is true if err
+// is the failure of a Comm because ranks were lost or have closed it, because an
+// operation timed out, because a rank has called Shrink or Abort, or because another
+// rank's operation was ended by its context or its device. It is false for all other
+// errors: those of Join, Shrink and Grow's new Comm, refused calls, the end of this
+// rank's own context, and failures that would occur again, such as calls that differ and
+// messages that wait for each other in a cycle.
+func CanShrink(err error) bool {
+	c := (*cause)(nil)
+	if !errors.As(err, &c) || c.failure == nil {
+		return false
+	}
+	switch c.kind {
+	case ErrRankLost, ErrRevoked:
+		return true
+	case ErrTimeout:
+		return c.failure.Event != engine.WaitCycle
+	case ErrAborted:
+		return !c.here
+	}
+	return false
+}
 
 // An Error describes a failure and the rank where it began. All ranks of a poisoned
 // Comm report the same first cause. Only on the rank whose own context ended does
@@ -41,6 +69,7 @@ type cause struct {
 	reason  string          // for people
 	own     error           // the error on this rank itself; nil: none
 	failure *engine.Failure // the group's failure; nil: only this rank's call was refused
+	here    bool            // the failure began on this rank
 }
 
 func (c *cause) Error() string { return c.kind.Error() + ": " + c.reason }
@@ -63,8 +92,8 @@ var errOver = &cause{kind: ErrClosed, reason: "this rank has closed the Comm, an
 
 // publicError returns the public form of a group's failure, for one of its ranks.
 func publicError(f *engine.Failure, rank int) *Error {
-	c := &cause{kind: f.Kind, reason: f.Reason(), failure: f}
-	if f.Rank == rank {
+	c := &cause{kind: f.Kind, reason: f.Reason(), failure: f, here: f.Rank == rank}
+	if c.here {
 		c.own = f.Err
 	}
 	return &Error{Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Cause: c}

@@ -74,7 +74,7 @@ func TestNoDump(t *testing.T) {
 	}
 	c := local(t, 1, tutti.Config{FlightDir: file})[0]
 	c.Abort(nil)
-	if err := c.Barrier(t.Context()); !errors.Is(err, tutti.ErrAborted) {
+	if err := c.Barrier(t.Context()); !errors.Is(err, tutti.ErrRevoked) {
 		t.Error(err)
 	}
 }
@@ -190,7 +190,7 @@ func TestDumpBeforeRefusal(t *testing.T) {
 			dir := t.TempDir()
 			c := local(t, 1, tutti.Config{FlightDir: dir})[0]
 			c.Abort(nil)
-			if err := start(c); !errors.Is(err, tutti.ErrAborted) {
+			if err := start(c); !errors.Is(err, tutti.ErrRevoked) {
 				t.Errorf("%s: %v", name, err)
 			}
 			files, _ := filepath.Glob(filepath.Join(dir, "flight-*.json"))
