@@ -48,9 +48,9 @@ func CanShrink(err error) bool {
 // Comm report the same first cause. Only on the rank whose own context ended does
 // the Error also match that context's error.
 type Error struct {
-	Op    string // the operation, e.g. "AllReduce"; "": none
+	Op    string // the operation, e.g. "AllReduce"; "": none; see Rank
 	Seq   uint64 // number of the operation on the Comm, counted from 1; zero: it did not start
-	Rank  int    // the rank where the failure began
+	Rank  int    // the rank where the failure began; of a loss in Op: the rank that was in Op; -1: a new process
 	Lost  []int  // the lost ranks; see ErrRankLost
 	Cause error  // the reason; it matches one of the kinds above
 }

@@ -28,6 +28,7 @@ func local(t testing.TB, n int, cfg tutti.Config) []*tutti.Comm {
 	}
 	t.Cleanup(func() {
 		for _, c := range comms {
+			_ = c.Err() // Close returns a failure that no call has returned
 			if err := c.Close(); err != nil {
 				t.Errorf("Close: %v", err)
 			}

@@ -31,7 +31,11 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 	located := cfg.membership()
 	wrong := located.Locate(os.Getenv)
 	fail := func(err error) (*Comm, error) {
-		return nil, &Error{Op: "Join", Rank: located.Rank, Cause: err}
+		rank := located.Rank
+		if located.Late {
+			rank = -1
+		}
+		return nil, &Error{Op: "Join", Rank: rank, Cause: err}
 	}
 	if ctx == nil {
 		return fail(&cause{kind: ErrInvalid, reason: errNilContext.Error()})

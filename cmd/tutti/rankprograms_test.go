@@ -60,6 +60,12 @@ var rankPrograms = map[string]func(isRank1 bool) error{
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
 		return afterJoin(func() { os.Exit(3) })(isRank1)
 	},
+	"panic with Close": reducing(func(c *tutti.Comm) error {
+		defer c.Close()
+		panic("no way")
+	}),
+	"closes early": reducing((*tutti.Comm).Close),
+	"exits early":  reducing(func(*tutti.Comm) error { return nil }),
 	"leaving": func(isRank1 bool) error {
 		if err := startOrphan(); err != nil {
 			return err
@@ -269,6 +275,24 @@ func afterJoin(f func()) func(isRank1 bool) error {
 		_ = c.Barrier(context.Background()) // rank 1 never enters this barrier
 		time.Sleep(time.Hour)
 		return nil
+	}
+}
+
+// reducing returns a rank program in which all ranks but rank 1 call AllReduce, and rank 1 calls f.
+func reducing(f func(*tutti.Comm) error) func(isRank1 bool) error {
+	return func(isRank1 bool) error {
+		ctx := context.Background()
+		c, err := tutti.Join(ctx, tutti.Config{})
+		if err != nil {
+			return err
+		}
+		if err := c.Barrier(ctx); err != nil {
+			return err
+		}
+		if isRank1 {
+			return f(c)
+		}
+		return c.AllReduce(ctx, tutti.Of([]int32{1}), tutti.Sum)
 	}
 }
 
