@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tutti-go/tutti/internal/kernel"
@@ -133,6 +134,8 @@ func (f *Failure) advice() string {
 		switch {
 		case f.memoriesDiffer():
 			return "both sides pass host memory, or both device memory"
+		case f.hasValue():
+			return "receive with value.Recv what value.Send sends, and nothing else"
 		case f.typesDiffer():
 			return "use the same element type on both sides"
 		}
@@ -184,6 +187,11 @@ func (f *Failure) because(causes int) string {
 // typesDiffer reports whether two sides of a message have different element types.
 func (f *Failure) typesDiffer() bool {
 	return len(f.Sides) == 2 && f.Sides[0].Call.Fingerprint.Type != f.Sides[1].Call.Fingerprint.Type
+}
+
+// hasValue reports whether one of two sides of a message is a value of package value.
+func (f *Failure) hasValue() bool {
+	return slices.ContainsFunc(f.Sides, func(s Side) bool { return s.Call.Fingerprint.Type == kernel.Value })
 }
 
 // memoriesDiffer reports whether one of two sides of a message is in device memory, and the other in

@@ -191,7 +191,7 @@ func (l *Log) messages(last uint64) (list []Op) {
 		r := &l.msgs[i%Size]
 		peer, kind := int(load(&r.peer)), load(&r.kind)
 		op := Op{
-			Seq: i, Verb: kindName(verbOf(kind)), Type: typeName(kind), Peer: &peer, Tag: int(load(&r.tag)),
+			Seq: i, Verb: kindName(verbOf(kind)), Type: kernel.DType(kind >> typeAt).String(), Peer: &peer, Tag: int(load(&r.tag)),
 			Count: load(&r.count), Bytes: load(&r.bytes), Start: int64(r.begin()), End: int64(load(&r.ended)),
 		}
 		switch load(&r.state) {
