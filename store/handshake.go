@@ -133,12 +133,9 @@ func readStatus(r io.Reader, b []byte) error {
 	return nil
 }
 
-// errNoProof is the reason for a client that ended the connection before its proof.
+// errNoProof is the reason for a client that ended the connection before its proof: its context ended, it has
+// exited, or it only checks that the server listens. A client with another secret sends a wrong proof.
 var errNoProof = errors.New("the client ended the connection before it authenticated")
-
-// errNothingSent is the reason for a client that ended the connection before it sent anything: its context
-// ended, it has exited, or it only checks that the server listens.
-var errNothingSent = errors.New("the client ended the connection before it sent anything")
 
 // serverHandshake performs the server's side of the handshake. The error is a status if the
 // client must be answered.
@@ -149,9 +146,6 @@ func serverHandshake(c net.Conn, r io.Reader, secret []byte) error {
 	}
 	var first [helloBytes]byte
 	if _, err := io.ReadFull(r, first[:1]); err != nil {
-		if cutOff(err) {
-			return errNothingSent
-		}
 		return err
 	}
 	switch {

@@ -159,7 +159,7 @@ func (s *Server) drop(c *session) {
 func (s *Server) authenticated(c *session) { s.pending.remove(c) }
 
 // run serves one connection until it ends. It logs one line if the connection was
-// refused, evicted or broke the protocol, and a line for debugging if the client sent nothing.
+// refused, evicted or broke the protocol, and a line for debugging if the client ended it before its proof.
 func (s *Server) run(c *session) {
 	err := c.serve()
 	s.mu.Lock()
@@ -174,10 +174,8 @@ func (s *Server) run(c *session) {
 	case refused:
 		s.dismiss(c.conn, word)
 	case err == nil || known && cutOff(err):
-	case errors.Is(err, errNothingSent):
-		s.log(slog.LevelDebug, c.raw, err)
 	case cutOff(err):
-		s.log(slog.LevelWarn, c.raw, errNoProof)
+		s.log(slog.LevelDebug, c.raw, errNoProof)
 	default:
 		s.log(slog.LevelWarn, c.raw, err)
 	}

@@ -55,10 +55,7 @@ func (c *session) serve() error {
 			if notTLS, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 				return fmt.Errorf("the client does not speak TLS, which this store requires: %s", notTLS.Msg)
 			}
-			if errors.Is(err, io.EOF) {
-				return errNothingSent
-			}
-			if errors.Is(err, os.ErrDeadlineExceeded) {
+			if errors.Is(err, io.EOF) || errors.Is(err, os.ErrDeadlineExceeded) {
 				return explainDeadline(err)
 			}
 			return fmt.Errorf("no encrypted connection, it may lack the job's certificate: %v", err) // %v: cutOff must not match it

@@ -137,6 +137,9 @@ func TestFailures(t *testing.T) {
 		"stubborn": {3, "3s", []string{"rank 1 failed first: exit code 3", "rank 2 was in Barrier#", " when it failed; ended by tutti: killed by SIGKILL"}},
 		// Other ranks fail before the process of rank 1 has exited.
 		"panic with Close": {2, "500ms", []string{"rank 1 failed first: panicked, exit code 2", "panic: no way"}},
+		"roots differ": {1, "500ms", []string{
+			"ranks disagree", "Broadcast(1 x int32, root 0)", "Broadcast(1 x int32, root 1)", "rank 1: Broadcast #1", "rank 0: Broadcast #1",
+		}},
 		"closes early": {1, "500ms", []string{
 			"rank 1 has closed the Comm; all ranks must make the same calls before Close", "rank 1 exited with code 0 while other ranks waited for it",
 		}},

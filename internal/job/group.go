@@ -217,9 +217,6 @@ func (n *networked) ReserveProxyCPUs() bool { return engine.ReserveProxyCPUs(n.E
 // Behind forwards to the wrapped engine.
 func (n *networked) Behind() []int { return engine.Behind(n.Engine) }
 
-// Settle forwards to the wrapped engine.
-func (n *networked) Settle(ctx context.Context) { engine.Settle(ctx, n.Engine) }
-
 // Close closes the engine and leaves the group, once.
 func (n *networked) Close() (err error) {
 	n.once.Do(func() {
