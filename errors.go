@@ -33,12 +33,12 @@ func CanShrink(err error) bool {
 	if !errors.As(err, &c) || c.failure == nil {
 		return false
 	}
-	switch c.kind {
-	case ErrRankLost, ErrRevoked:
+	switch {
+	case errors.Is(c.kind, ErrRankLost), errors.Is(c.kind, ErrRevoked):
 		return true
-	case ErrTimeout:
+	case errors.Is(c.kind, ErrTimeout):
 		return c.failure.Event != engine.WaitCycle
-	case ErrAborted:
+	case errors.Is(c.kind, ErrAborted):
 		return !c.here
 	}
 	return false

@@ -70,7 +70,7 @@ func (c *Comm) thisOr(err error) (*Comm, error) {
 // which has failed in one step of Grow.
 func (c *Comm) failAll(ctx context.Context, op string, seq uint64, err error) error {
 	kind := membership.Undecided(ctx, err).Kind
-	c.e.Fail(&engine.Failure{Kind: kind, Op: op, Seq: seq, Rank: c.rank, Facts: engine.Facts{Text: err.Error()}, Err: err})
+	c.e.Fail(&engine.Failure{Kind: kind, Op: op, Seq: seq, Rank: c.rank, Facts: engine.Facts{Text: membership.Text(err)}, Err: err})
 	return c.failure(c.e.Failure(), op, seq)
 }
 
