@@ -101,7 +101,7 @@ func (e *Engine) inner() []engine.Engine {
 }
 
 // Post announces a message.
-func (e *Engine) Post(m *engine.Message) { e.opt.All.Post(m) }
+func (e *Engine) Post(msgs ...*engine.Message) { e.opt.All.Post(msgs...) }
 
 // Finish waits until a message has been delivered.
 func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {

@@ -54,7 +54,7 @@ func (e *Engine) resolvePlace(rank int, region uint64, offset, bytes int64) unsa
 }
 
 // Post announces a message. See engine.Engine.
-func (e *Engine) Post(m *engine.Message) { e.messages.Post(m) }
+func (e *Engine) Post(msgs ...*engine.Message) { e.messages.Post(msgs...) }
 
 // Finish waits until a message has been delivered. See engine.Engine.
 func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {

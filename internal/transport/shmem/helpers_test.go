@@ -19,7 +19,7 @@ const deadline = 2 * time.Minute
 
 // tiny are limits with which few and small messages reach every path.
 var tiny = sizes{
-	record: minRecordBytes, entries: 4, blocks: [numClasses]blocks{{160, 3}, {1024, 2}},
+	record: minRecordBytes, entries: 4, blocks: [numClasses]blocks{{160, 3}, {1024, 2}, {2048, 1}},
 	chunk: 256, chunks: 2, streams: 1, slabMax: 700,
 }
 

@@ -24,11 +24,7 @@ const (
 func (l *Lane) receive(x *state) (done bool, err error) {
 	a, p := x.from, x.peer
 	if !x.accepted {
-		err := l.handler.Accept(x.m)
-		if err == nil && len(x.m.Body) < x.m.Len {
-			err = &transport.LengthError{Peer: x.m.From, Want: len(x.m.Body), Sent: x.m.Len}
-		}
-		if err != nil {
+		if err := l.accept(x, p, a.message, int(a.place.bytes)); err != nil {
 			l.withdrawReceive(x)
 			return true, err
 		}
@@ -58,6 +54,9 @@ func (l *Lane) receive(x *state) (done bool, err error) {
 		return false, nil // the data may be wrong; the wait ends when the group fails on this rank
 	}
 	p.report(a)
+	if a.kind != kindInline {
+		l.showChanges()
+	}
 	l.recycle(a)
 	x.from, x.taken = nil, true
 	return false, nil
@@ -87,7 +86,7 @@ func (l *Lane) copyBytes(x *state, from unsafe.Pointer) {
 		return
 	}
 	x.copying = true
-	l.mu.Unlock()
+	l.unlock()
 	kernel.Copy(to, from, n)
 	l.mu.Lock()
 	x.copying = false
@@ -106,7 +105,7 @@ func (l *Lane) read(x *state) (done bool, err error) {
 	if l.opt.ReadProcess == nil || p.unreadable || x.from.unreadable || at.bytes < int64(l.layout.readMin) {
 		return false, nil
 	}
-	l.mu.Unlock()
+	l.unlock()
 	err = l.readProcess(p.rank, unsafe.Pointer(unsafe.SliceData(x.m.Body)), at)
 	l.mu.Lock()
 	switch {
