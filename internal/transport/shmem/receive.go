@@ -15,7 +15,7 @@ const (
 	lockedBytes = 64 << 10
 	// callBytes bounds one system call. During the call, the garbage collector cannot stop the
 	// goroutine.
-	callBytes = 256 << 10
+	callBytes = 1 << 20
 )
 
 // receive takes the data of a matched receive. It reports true if the receive is done, or has failed
