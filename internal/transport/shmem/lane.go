@@ -35,9 +35,9 @@ type Options struct {
 	// Locate returns the place of memory of this rank in a region that the other ranks map. The
 	// region zero says that the memory is in none. Nil: there are no regions.
 	Locate func(p unsafe.Pointer, bytes int) (region uint64, offset int64)
-	// Resolve returns this process's mapping of a place in a region of another rank, or nil if the
-	// process does not map all of it.
-	Resolve func(rank int, region uint64, offset, bytes int64) unsafe.Pointer
+	// ReadRegion copies bytes from a place in a region of another rank to dst. It reports false if
+	// this process does not map all of the place.
+	ReadRegion func(rank int, region uint64, offset int64, dst unsafe.Pointer, bytes int) bool
 	// Left returns why another rank sends and receives no more, or nil.
 	Left func(rank int) error
 	// Withdrawn reports whether the group of another rank has failed, so that its memory may have
