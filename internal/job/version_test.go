@@ -19,7 +19,7 @@ import (
 // uses: another rank may have other values with the same results. All others must be in the
 // package's abi.go.
 var own = map[string]string{
-	"kernel":          "Int8 Uint8 Int32 Uint32 Int64 Uint64 Float16 BFloat16 Float32 Float64 Sum Prod Min Max numOps pieceBytes NumDTypes tables",
+	"kernel":          "Int8 Uint8 Int32 Uint32 Int64 Uint64 Float16 BFloat16 Float32 Float64 Int16 Uint16 Sum Prod Min Max And Or Xor numOps pieceBytes NumDTypes tables",
 	"transport":       "AnyRank PatientFor",
 	"transport/shmem": "recordHeadBytes lockedBytes pollsPerSweep closePause maxAnnounced lockedPolls cacheLine numClasses placeBytes maxSpare minRecordBytes callBytes",
 	"transport/tcp":   "stagger retryPause maxTries statusText maxBody smallBody maxSyscallBytes lingerFor slotEmpty slotDialing slotAccepting slotUp slotFailed sweepEvery maxNotes maxSpareStates maxPieceBytes maxAnnounced copyPieceBytes triesPerCheck spinFor noYieldFor hostCheckEvery maxSleep maxTurnBytes maxClosed recordBytes maxUnproven controlConnectTime controlTries",
