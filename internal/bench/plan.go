@@ -81,8 +81,9 @@ func (p *Plan) validate() error {
 		return fmt.Errorf("there is no engine %q: %s", p.Engine, strings.Join(Engines, ", "))
 	}
 	for _, name := range p.Ops {
-		if opNamed(name).reduces() && !p.reducible() {
-			return errors.New("reductions avg and premul are for floating-point types, and --dtype has none")
+		if o := opNamed(name); o.reduces() && !p.reducible(o) {
+			return fmt.Errorf("%s cannot be measured with any of --reduce and --dtype: avg and premul are for floating-point types, "+
+				"and, or and xor for integers, and scan and exscan have no avg", name)
 		}
 	}
 	return nil
@@ -125,7 +126,7 @@ func (p *Plan) specs(ranks int) []spec {
 		}
 		for _, d := range p.DTypes {
 			for _, red := range p.reduces(o) {
-				if red != none && !reducible(d, red) {
+				if red != none && !o.reducible(d, red) || p.Engine == NCCL && !inNCCL(o, d, red) {
 					continue
 				}
 				last := 0
@@ -158,7 +159,7 @@ const none = "none"
 
 // dtypeNamed returns the type with a name, or none.
 func dtypeNamed(name string) tutti.DType {
-	for t := tutti.Int8Type; t <= tutti.Float64Type; t++ {
+	for t := tutti.Int8Type; kernel.DType(t).Valid(); t++ {
 		if t.String() == name {
 			return t
 		}
@@ -168,7 +169,7 @@ func dtypeNamed(name string) tutti.DType {
 
 // DTypeNames lists the element types.
 func DTypeNames() (names []string) {
-	for t := tutti.Int8Type; t <= tutti.Float64Type; t++ {
+	for t := tutti.Int8Type; kernel.DType(t).Valid(); t++ {
 		names = append(names, t.String())
 	}
 	return names
@@ -179,10 +180,21 @@ func reducible(dtype, reduce string) bool {
 	return engine.OpNamed(reduce).Takes(kernel.DType(dtypeNamed(dtype)))
 }
 
-// reducible reports whether any of the plan's reductions supports any of its types.
-func (p *Plan) reducible() bool {
+// reducible reports whether the operation supports a reduction on a type.
+func (o *op) reducible(dtype, reduce string) bool {
+	return reducible(dtype, reduce) && o.verb.Accepts(engine.OpNamed(reduce))
+}
+
+// inNCCL reports whether NCCL has an operation with a type and a reduction.
+func inNCCL(o *op, dtype, reduce string) bool {
+	return o.verb.Info().Prefix == engine.NoPrefix && !slices.Contains([]string{"int16", "uint16"}, dtype) &&
+		!slices.Contains([]string{"and", "or", "xor"}, reduce)
+}
+
+// reducible reports whether an operation supports any of the plan's reductions on any of its types.
+func (p *Plan) reducible(o *op) bool {
 	for _, d := range p.DTypes {
-		if slices.ContainsFunc(p.Reduces, func(red string) bool { return reducible(d, red) }) {
+		if slices.ContainsFunc(p.Reduces, func(red string) bool { return o.reducible(d, red) }) {
 			return true
 		}
 	}
@@ -193,7 +205,7 @@ func (p *Plan) reducible() bool {
 const preMul = 2
 
 // reductions lists the reductions, as they are measured.
-var reductions = []tutti.Op{tutti.Sum, tutti.Prod, tutti.Min, tutti.Max, tutti.Avg, tutti.PreMul(preMul)}
+var reductions = []tutti.Op{tutti.Sum, tutti.Prod, tutti.Min, tutti.Max, tutti.Avg, tutti.PreMul(preMul), tutti.And, tutti.Or, tutti.Xor}
 
 // reduceName returns the name of a reduction, without its factor.
 func reduceName(op tutti.Op) string {
