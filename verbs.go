@@ -109,10 +109,11 @@ func (c *Comm) AllToAllV(ctx context.Context, dst, src []Buffer) error {
 // the result in dst. On rank 0 the result is its source. dst and src may be the same
 // buffer. Avg returns ErrInvalid, because the ranks combine different numbers of sources.
 //
-// The sources are combined in rank order. On one host, and on all hosts with
-// Config.Reproducible, the result is that of combining them from rank 0 on, one after the
-// other. Otherwise small data of floating-point elements is combined in groups of neighboring
-// ranks, so that the last bits may differ. The groups depend on the ranks, the hosts and the size alone.
+// The sources are combined in rank order. Within a host, and everywhere with
+// Config.Reproducible, they are combined one after the other from rank 0 on. Otherwise
+// sources of neighboring ranks may be combined first, on which the last bits of
+// floating-point results depend. Which ones follows from the number of elements, the ranks
+// and their hosts alone, so that a repeated call has the same bits.
 func (c *Comm) Scan(ctx context.Context, dst, src Buffer, op Op) error {
 	call := scan(engine.Scan, dst, src, op)
 	return c.verb(ctx, &call)
