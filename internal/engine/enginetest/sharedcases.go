@@ -223,7 +223,7 @@ func (s *sharedRun) fill(bufs [][]byte, n int, seed uint64, rank int) {
 // an error if a byte of any buffer differs from the sequential reference.
 func (s *sharedRun) batch(ctx context.Context, seed uint64) (ran bool, err error) {
 	rnd := random(seed)
-	used, ops := s.opt.drawShared(&rnd, s.r.Size())
+	used, ops := s.draw(&rnd)
 	for rank := range s.all {
 		s.fill(s.all[rank], used, seed, rank)
 	}
@@ -475,9 +475,10 @@ func (o *sharedOp) reference(all [][][]byte) {
 	}
 }
 
-// drawShared draws the operations of a batch, and how many bytes of each buffer
+// draw draws the operations of a batch, and how many bytes of each buffer
 // they use.
-func (opt Options) drawShared(rnd *random, size int) (used int, ops []sharedOp) {
+func (s *sharedRun) draw(rnd *random) (used int, ops []sharedOp) {
+	size := s.r.Size()
 	most := 8 // elements of a share
 	switch rnd.below(100) {
 	case 0:
@@ -486,7 +487,7 @@ func (opt Options) drawShared(rnd *random, size int) (used int, ops []sharedOp) 
 		most = 200
 	}
 	used = sharedBytes(most, size)
-	verbs := opt.allVerbs()
+	verbs := s.opt.allVerbs()
 	for i := range 2 + rnd.below(5) {
 		o := sharedOp{sparse: rnd.below(4) == 0}
 		o.Verb, o.Type = verbs[rnd.below(len(verbs))], sharedTypes[rnd.below(len(sharedTypes))]
@@ -495,7 +496,7 @@ func (opt Options) drawShared(rnd *random, size int) (used int, ops []sharedOp) 
 			o.Verb, o.message, o.to = engine.Broadcast, true, rnd.below(size)
 		}
 		if o.reduces() {
-			of := opt.reduceOps(o.Verb, o.Type)
+			of := s.opt.reduceOps(o.Verb, o.Type)
 			o.ReduceOp = of[rnd.below(len(of))]
 		}
 		forms := o.forms()
