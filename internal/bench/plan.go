@@ -81,10 +81,13 @@ func (p *Plan) validate() error {
 		return fmt.Errorf("there is no engine %q: %s", p.Engine, strings.Join(Engines, ", "))
 	}
 	for _, name := range p.Ops {
-		if o := opNamed(name); o.reduces() && !p.reducible(o) {
-			return fmt.Errorf("%s cannot be measured with any of --reduce and --dtype: avg and premul are for floating-point types, "+
-				"and, or and xor for integers, and scan and exscan have no avg", name)
+		if opNamed(name).reduces() && !p.reducible() {
+			return errors.New("reductions avg and premul are for floating-point types, and, or and xor for integers, and --dtype has no such type")
 		}
+	}
+	if !slices.ContainsFunc(p.Ops, p.measurable) {
+		return errors.New("nothing of --op can be measured: scan and exscan have no avg; " +
+			"NCCL has no scan and exscan, no and, or and xor, no int16 and uint16")
 	}
 	return nil
 }
@@ -126,7 +129,7 @@ func (p *Plan) specs(ranks int) []spec {
 		}
 		for _, d := range p.DTypes {
 			for _, red := range p.reduces(o) {
-				if red != none && !o.reducible(d, red) || p.Engine == NCCL && !inNCCL(o, d, red) {
+				if !p.supports(o, d, red) {
 					continue
 				}
 				last := 0
@@ -180,9 +183,12 @@ func reducible(dtype, reduce string) bool {
 	return engine.OpNamed(reduce).Takes(kernel.DType(dtypeNamed(dtype)))
 }
 
-// reducible reports whether the operation supports a reduction on a type.
-func (o *op) reducible(dtype, reduce string) bool {
-	return reducible(dtype, reduce) && o.verb.Accepts(engine.OpNamed(reduce))
+// supports reports whether an operation supports a type and a reduction, which is none if it does not reduce.
+func (p *Plan) supports(o *op, dtype, reduce string) bool {
+	if p.Engine == NCCL && !inNCCL(o, dtype, reduce) {
+		return false
+	}
+	return reduce == none || reducible(dtype, reduce) && o.verb.Accepts(engine.OpNamed(reduce))
 }
 
 // inNCCL reports whether NCCL has an operation with a type and a reduction.
@@ -191,10 +197,24 @@ func inNCCL(o *op, dtype, reduce string) bool {
 		!slices.Contains([]string{"and", "or", "xor"}, reduce)
 }
 
-// reducible reports whether an operation supports any of the plan's reductions on any of its types.
-func (p *Plan) reducible(o *op) bool {
+// reducible reports whether any of the plan's reductions supports any of its types.
+func (p *Plan) reducible() bool {
 	for _, d := range p.DTypes {
-		if slices.ContainsFunc(p.Reduces, func(red string) bool { return o.reducible(d, red) }) {
+		if slices.ContainsFunc(p.Reduces, func(red string) bool { return reducible(d, red) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// measurable reports whether an operation supports any of the plan's types and reductions.
+func (p *Plan) measurable(name string) bool {
+	o := opNamed(name)
+	if name == "barrier" {
+		return true
+	}
+	for _, d := range p.DTypes {
+		if slices.ContainsFunc(p.reduces(o), func(red string) bool { return p.supports(o, d, red) }) {
 			return true
 		}
 	}
