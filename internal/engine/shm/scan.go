@@ -149,7 +149,8 @@ func (e *Engine) scanPiece(c *engine.Call, from *exposure, p *partPlan, j int) {
 }
 
 // scanWindows runs a Scan or ExScan between processes. A rank's windows hold the combination of its
-// source and all sources before, for the next rank.
+// source and all sources before, for the next rank. The source of rank 0 in an ExScan of two ranks
+// goes through no window if rank 1 can read it from the process of rank 0.
 func (e *Engine) scanWindows(c *engine.Call) error {
 	h, err := e.beginCall(c)
 	if err != nil {
@@ -159,14 +160,27 @@ func (e *Engine) scanWindows(c *engine.Call) error {
 	f := windowCall{t: e.head.sig.Type, counterBase: e.largeCalls << pieceBits}
 	f.windowBytes = e.windowBytes(e.head.sig, false)
 	f.perWindow = f.windowBytes / f.t.Size()
-	e.head.n = windowed - int64(c.Src.N)
+	if !e.announceRemote(c) {
+		e.head.n = windowed - int64(c.Src.N)
+	}
 	e.publish(h)
 	if err := e.compareArrived(); err != nil {
 		return err
 	}
-	if e.rank > 0 {
-		if _, err := e.awaitSlot(e.rank - 1); err != nil {
+	if e.head.n == remote {
+		e.storeAllTaken()
+		if err := e.finishCall(c); err != nil {
 			return err
+		}
+		return e.awaitReader(e.rank + 1)
+	}
+	if e.rank > 0 {
+		before, err := e.awaitSlot(e.rank - 1)
+		if err != nil {
+			return err
+		}
+		if before.n == remote {
+			return e.readFirst(c, before.remoteBuffer())
 		}
 	}
 	if e.rank < len(e.g.boards)-1 {
@@ -185,6 +199,19 @@ func (e *Engine) scanWindows(c *engine.Call) error {
 	}
 	e.storeAllTaken()
 	return e.finishCall(c)
+}
+
+// readFirst completes an ExScan of two processes on rank 1: its result is the source of rank 0.
+func (e *Engine) readFirst(c *engine.Call, p *remoteBuffer) error {
+	if err := e.vmread(0, c.Dst, p.addr); err != nil {
+		return err
+	}
+	load(c, c.Dst, c.Dst, p.scale)
+	e.storeAllTaken()
+	if err := e.finishCall(c); err != nil {
+		return err
+	}
+	return e.checkNotWithdrawn()
 }
 
 // scanWindow combines window w of the rank before this one with this rank's source, into this rank's
