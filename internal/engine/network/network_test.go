@@ -143,6 +143,75 @@ func TestSameBits(t *testing.T) {
 	}
 }
 
+// TestScanGroups compares the bits of scans of floats with sums that are grouped as docs/design/network.md says:
+// by doubling distances, or from rank 0 on.
+func TestScanGroups(t *testing.T) {
+	const elems = 333
+	for _, alg := range []Algorithm{Doubling, Chain, Bruck} {
+		for ranks := 2; ranks <= 9; ranks++ {
+			in := make([][]float32, ranks)
+			for r := range in {
+				rnd := rand.New(rand.NewPCG(2, uint64(r)))
+				for range elems {
+					in[r] = append(in[r], rnd.Float32())
+				}
+			}
+			upTo, before := groupedSums(in, alg == Doubling)
+			opt := Options{Algorithms: Algorithms{Scan: alg}, Segment: 64}
+			errs := onAll(t, world(opt, unbuffered)(t, ranks), func(ctx context.Context, e engine.Engine) error {
+				r := e.Rank()
+				got, gotBefore := make([]float32, elems), make([]float32, elems)
+				err := e.Run(ctx, 1, []engine.Call{
+					{Verb: engine.Scan, ReduceOp: engine.Sum, Src: mem32(in[r]), Dst: mem32(got)},
+					{Verb: engine.ExScan, ReduceOp: engine.Sum, Src: mem32(in[r]), Dst: mem32(gotBefore)},
+				})
+				if err == nil && (!slices.Equal(got, upTo[r]) || r > 0 && !slices.Equal(gotBefore, before[r])) {
+					err = fmt.Errorf("%v on %d ranks: rank %d has sums of other groups", alg, ranks, r)
+				}
+				return err
+			})
+			if err := errors.Join(errs...); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// groupedSums returns, by rank, the sums of the sources up to that rank and before it.
+func groupedSums(in [][]float32, doubling bool) (upTo, before [][]float32) {
+	add := func(a, b []float32) []float32 {
+		if b == nil {
+			return a
+		}
+		sum := make([]float32, len(a))
+		for i := range a {
+			sum[i] = a[i] + b[i]
+		}
+		return sum
+	}
+	before = make([][]float32, len(in))
+	if !doubling {
+		for r := range in {
+			if r == 0 {
+				upTo = append(upTo, in[0])
+				continue
+			}
+			before[r] = upTo[r-1]
+			upTo = append(upTo, add(upTo[r-1], in[r]))
+		}
+		return upTo, before
+	}
+	upTo = in
+	for d := 1; d < len(in); d *= 2 {
+		next := slices.Clone(upTo)
+		for r := d; r < len(in); r++ {
+			next[r], before[r] = add(upTo[r-d], upTo[r]), add(upTo[r-d], before[r])
+		}
+		upTo = next
+	}
+	return upTo, before
+}
+
 // failures runs one call per rank that must fail, and returns the error text, which
 // must be the same on all ranks.
 func failures(t *testing.T, engines []engine.Engine, call func(rank int) engine.Call) string {
