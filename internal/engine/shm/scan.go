@@ -39,8 +39,8 @@ func (e *Engine) takePrefix(c *engine.Call) error {
 	return nil
 }
 
-// addSource sets dst to the combination of acc, which is a result of ranks before, and of src, whose
-// elements are still to be multiplied by scale.
+// addSource sets dst to the combination of acc, a result of the ranks before, and src. The elements of src
+// are still to be multiplied by scale.
 func addSource(c *engine.Call, dst, acc, src unsafe.Pointer, n int, scale float64) {
 	if c.Scales() {
 		kernel.ScaleAdd(dst, acc, src, n, c.Src.Type, scale)
