@@ -296,6 +296,14 @@ func (b *Batch) AllToAll(dst, src Buffer) *Batch { return b.add(allToAll(dst, sr
 // AllToAllV adds an operation; see Comm.AllToAllV.
 func (b *Batch) AllToAllV(dst, src []Buffer) *Batch { return b.add(allToAllV(dst, src)) }
 
+// Scan adds an operation; see Comm.Scan.
+func (b *Batch) Scan(dst, src Buffer, op Op) *Batch { return b.add(scan(engine.Scan, dst, src, op)) }
+
+// ExScan adds an operation; see Comm.ExScan.
+func (b *Batch) ExScan(dst, src Buffer, op Op) *Batch {
+	return b.add(scan(engine.ExScan, dst, src, op))
+}
+
 // Barrier adds an operation; see Comm.Barrier.
 func (b *Batch) Barrier() *Batch { return b.add(engine.Call{Verb: engine.Barrier}) }
 

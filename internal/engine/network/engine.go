@@ -186,6 +186,8 @@ func (e *Engine) runCall(c *engine.Call) error {
 		return e.scatter(c, alg)
 	case engine.AllToAll:
 		return e.allToAll(c, alg)
+	case engine.Scan, engine.ExScan:
+		return e.scan(c, alg)
 	default:
 		// Barrier, Dup and Alloc carry no data.
 		return e.disseminate()
