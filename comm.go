@@ -116,7 +116,7 @@ func (c *Comm) Abort(why error) {
 // error, Close returns it. Close may be called more than once, and on a nil Comm.
 //
 // A Broadcast returns on its root before the other ranks have called it, and so do
-// other operations on ranks that only send. If this rank's last operations were
+// other operations on ranks that only send, and a Scan on rank 0. If this rank's last operations were
 // such, Close waits for 3 s at most until the other ranks have called them, and
 // returns an error if they have called something else.
 //

@@ -20,8 +20,11 @@ func Settle(ctx context.Context, e Engine) {
 }
 
 // AwaitsNoRank reports whether a rank's part of the call may be complete before any other rank has
-// made the call: the root only sends, or the others only send to the root.
+// made the call: the root only sends, the others only send to the root, or the rank is the first of a prefix.
 func (c *Call) AwaitsNoRank(rank int) bool {
 	v := c.Verb.Info()
+	if v.Prefix != NoPrefix {
+		return rank == 0
+	}
 	return v.Rooted && (rank == c.Root) == (v.Source.Ranks == RootOnly)
 }

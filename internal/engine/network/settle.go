@@ -13,7 +13,7 @@ func (e *Engine) Unconfirmed() bool { return e.unconfirmed && e.cause.Load() == 
 // noteConfirmed updates unconfirmed after a call.
 func (e *Engine) noteConfirmed(c *engine.Call) {
 	switch {
-	case !c.Verb.Rooted():
+	case c.Verb.Synchronizes():
 		e.unconfirmed = false
 	case c.AwaitsNoRank(e.rank):
 		e.unconfirmed = true

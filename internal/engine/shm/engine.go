@@ -235,7 +235,7 @@ func (e *Engine) finishCall(c *engine.Call) error {
 		}
 	}
 	switch {
-	case !c.Verb.Rooted():
+	case c.Verb.Synchronizes():
 		e.openStep = 0
 	case c.AwaitsNoRank(e.rank):
 		e.openStep = e.step
