@@ -164,7 +164,8 @@ func (c *Comm) unreported() error {
 	if f == nil || c.err.Load() != nil || f.Rank == c.rank && errors.Is(f.Kind, ErrRevoked) {
 		return nil
 	}
-	return c.failure(f, "Close", 0)
+	c.awaitReport()
+	return closeError(f, c.rank)
 }
 
 // refusal returns the reason why no operation can be started, or nil. Before a method returns the
@@ -192,7 +193,7 @@ func (c *Comm) poison(f *engine.Failure, op string, seq uint64) *Error {
 	if err := c.err.Load(); err != nil {
 		return err
 	}
-	err := publicError(f, c.rank)
+	err, _ := publicError(f, c.rank)
 	if f.Op == "" && f.Event == engine.RanksLost && op != "" {
 		err.Op, err.Seq, err.Rank = op, seq, c.rank
 	}

@@ -25,12 +25,12 @@ var (
 // is the failure of a Comm because ranks were lost or have closed it, because an
 // operation timed out, because a rank has called Shrink or Abort, or because another
 // rank's operation was ended by its context or its device. It is false for all other
-// errors: those of Join, Shrink and Grow's new Comm, refused calls, the end of this
+// errors: those of Join, Close, Shrink and Grow's new Comm, refused calls, the end of this
 // rank's own context, and failures that would occur again, such as calls that differ and
 // messages that wait for each other in a cycle.
 func CanShrink(err error) bool {
 	c := (*cause)(nil)
-	if !errors.As(err, &c) || c.failure == nil {
+	if !errors.As(err, &c) || c.failure == nil || c.closed {
 		return false
 	}
 	switch {
@@ -70,6 +70,7 @@ type cause struct {
 	own     error           // the error on this rank itself; nil: none
 	failure *engine.Failure // the group's failure; nil: only this rank's call was refused
 	here    bool            // the failure began on this rank
+	closed  bool            // it is the error of Close, after which there is no Shrink
 }
 
 func (c *cause) Error() string { return c.kind.Error() + ": " + c.reason }
@@ -90,11 +91,21 @@ func (c *cause) Unwrap() []error {
 // errOver is the cause of errors of calls on a closed Comm.
 var errOver = &cause{kind: ErrClosed, reason: "this rank has closed the Comm, and can call nothing more on it"}
 
-// publicError returns the public form of a group's failure, for one of its ranks.
-func publicError(f *engine.Failure, rank int) *Error {
+// publicError returns the public form of a group's failure, for one of its ranks, and its Cause.
+func publicError(f *engine.Failure, rank int) (*Error, *cause) {
 	c := &cause{kind: f.Kind, reason: f.Reason(), failure: f, here: f.Rank == rank}
 	if c.here {
 		c.own = f.Err
 	}
-	return &Error{Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Cause: c}
+	return &Error{Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Cause: c}, c
+}
+
+// closeError is publicError for the error of Close.
+func closeError(f *engine.Failure, rank int) *Error {
+	e, c := publicError(f, rank)
+	c.reason, c.closed = f.ReasonOfClose(), true
+	if f.Op == "" {
+		e.Op, e.Rank = "Close", rank
+	}
+	return e
 }

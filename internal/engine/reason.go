@@ -27,10 +27,18 @@ func Sentence(op string, seq uint64, rank int, what string) string {
 const mostCauses = 4
 
 // Reason returns what happened and what to do.
-func (f *Failure) Reason() string {
+func (f *Failure) Reason() string { return f.reason(f.advice(), f.shrinkAdvice()) }
+
+// ReasonOfClose is Reason for a rank that has closed the group, and cannot call Shrink any more.
+func (f *Failure) ReasonOfClose() string { return f.reason(f.advice()) }
+
+// reason returns what happened, with advice.
+func (f *Failure) reason(advice ...string) string {
 	text := f.what(mostCauses)
-	if advice := f.advice(); advice != "" {
-		text += "; " + advice
+	for _, a := range advice {
+		if a != "" {
+			text += "; " + a
+		}
 	}
 	return text
 }
@@ -142,16 +150,14 @@ func (f *Failure) advice() string {
 		return "a Batch and SendRecv need the same length on both sides; Recv also accepts a shorter message"
 	case MemoryFreed:
 		return "it may be freed when no rank uses it any more"
-	case RanksLost, LostElsewhere, LostWhileForming:
+	case RanksLost:
 		switch {
-		case f.Left && f.Loss == Closed:
-			return "all ranks must make the same calls before Close; Shrink continues without the ranks that have closed"
-		case f.Left || len(f.Lost) == 0:
-			return ""
-		case len(f.Lost) == 1:
-			return "call Shrink to continue without it"
+		case f.Loss != Closed:
+		case f.Op == "Send" || f.Op == "Recv":
+			return "all messages must be received before Close"
+		default:
+			return "all ranks must make the same calls before Close"
 		}
-		return "call Shrink to continue without them"
 	case WaitCycle:
 		return "where ranks exchange messages, use SendRecv or a Batch"
 	case TransferDamaged:
@@ -161,6 +167,21 @@ func (f *Failure) advice() string {
 			return "look at the memory and the processors of its host"
 		}
 		return "look at the memory and the processors of their hosts"
+	}
+	return ""
+}
+
+// shrinkAdvice returns how Shrink helps after the failure; "" if the text says nothing of it.
+func (f *Failure) shrinkAdvice() string {
+	switch f.Event {
+	case RanksLost, LostElsewhere, LostWhileForming:
+		switch {
+		case len(f.Lost) == 0 || f.Left && f.Loss != Closed:
+			return ""
+		case len(f.Lost) == 1:
+			return "call Shrink to continue without it"
+		}
+		return "call Shrink to continue without them"
 	case OpCalled:
 		return "call " + f.Op + ", too"
 	}
