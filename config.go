@@ -21,18 +21,18 @@ type Config struct {
 	// Zero means five minutes; negative means no bound.
 	Timeout time.Duration
 
-	// Silence is about how long another rank's host may not answer before the
+	// HostTimeout is about how long another rank's host may not answer before the
 	// rank is lost. The kernel of a host answers also when its ranks are stopped
-	// or busy. So Silence detects failed hosts and networks, and never slow ranks.
+	// or busy. So HostTimeout detects failed hosts and networks, and never slow ranks.
 	// A process that exits is noticed at once. Zero means 30 seconds. The maximum
 	// is 24 days, a limit of the kernel.
-	Silence time.Duration
+	HostTimeout time.Duration
 
-	// Patience is how long Shrink waits for ranks that do not call it and are not
+	// ShrinkTimeout is how long Shrink waits for ranks that do not call it and are not
 	// known to be lost, and how long Shrink and Grow wait for the ranks of the new
 	// Comm to connect. They continue without the ranks that are missing then. Zero
 	// means ten seconds.
-	Patience time.Duration
+	ShrinkTimeout time.Duration
 
 	// Device is this rank's GPU, for operations on its memory; see package gpu.
 	// Nil means host memory only. All ranks set it, or none.
@@ -88,11 +88,11 @@ type Config struct {
 	// Secret. If Addr or the job's store is on the loopback, they are not derived,
 	// and nothing is encrypted.
 	Cert, Key []byte
-	// Plain disables the encryption between ranks, for networks to which nobody else
+	// NoEncryption disables the encryption between ranks, for networks to which nobody else
 	// has access. Ranks that connect still prove that they know Secret. The
 	// connection to the store of tutti run stays encrypted. The environment variable
-	// TUTTI_PLAIN=1 sets it, too. All ranks set it, or none.
-	Plain bool
+	// TUTTI_NO_ENCRYPTION=1 sets it, too. All ranks set it, or none.
+	NoEncryption bool
 	// NoSharedMemory makes ranks of one host use the network.
 	NoSharedMemory bool
 	// Host distinguishes hosts that tutti takes for one: only ranks with the same
@@ -108,7 +108,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-const defaultPatience = 10 * time.Second
+const defaultShrinkTimeout = 10 * time.Second
 
 // fill sets the defaults of a copy of the user's Config. membership.Config.Locate sets the defaults that
 // only Join needs, such as the rank.
@@ -116,8 +116,8 @@ func (c *Config) fill() {
 	if c.Timeout == 0 {
 		c.Timeout = engine.DefaultTimeout
 	}
-	if c.Patience <= 0 {
-		c.Patience = defaultPatience
+	if c.ShrinkTimeout <= 0 {
+		c.ShrinkTimeout = defaultShrinkTimeout
 	}
 	if os.Getenv("TUTTI_HOST_STAGING") == "1" {
 		c.HostStaging = true
@@ -134,8 +134,8 @@ func (c *Config) fill() {
 func (c *Config) membership() *membership.Config {
 	return &membership.Config{
 		Rank: c.Rank, Size: c.Size, Late: c.Late, Addr: c.Addr, Secret: c.Secret, Interface: c.Interface, Host: c.Host,
-		Cert: c.Cert, Key: c.Key, Plain: c.Plain, NoSharedMemory: c.NoSharedMemory, Reproducible: c.Reproducible, Verify: c.Verify,
-		Timeout: c.Timeout, Silence: c.Silence, Patience: c.Patience, ABI: c.abi(), Alike: c.alike(), Attach: c.attach, Logger: c.Logger,
+		Cert: c.Cert, Key: c.Key, NoEncryption: c.NoEncryption, NoSharedMemory: c.NoSharedMemory, Reproducible: c.Reproducible, Verify: c.Verify,
+		Timeout: c.Timeout, HostTimeout: c.HostTimeout, ShrinkTimeout: c.ShrinkTimeout, ABI: c.abi(), Alike: c.alike(), Attach: c.attach, Logger: c.Logger,
 	}
 }
 

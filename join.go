@@ -20,12 +20,12 @@ import (
 // process may replace one that exited while it waited in Join. As long as the old
 // process runs, the new one is refused, and the error names the old one. It may take
 // some seconds to find out whether a process on another host runs, and up to
-// Config.Silence if the job has no store and that host has failed.
+// Config.HostTimeout if the job has no store and that host has failed.
 //
 // With Config.Late the process joins a running job when the ranks of that call Grow.
 //
 // Ranks of one host use shared memory, others the network, encrypted unless
-// Config.Plain is set.
+// Config.NoEncryption is set.
 func Join(ctx context.Context, cfg Config) (*Comm, error) {
 	cfg.fill()
 	located := cfg.membership()

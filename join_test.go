@@ -281,7 +281,7 @@ func TestJoinEncrypts(t *testing.T) {
 			var logs [2]proctest.Output
 			for r := range errs {
 				cfg := tutti.Config{
-					Rank: r, Size: 2, Addr: "0.0.0.0:" + port, Secret: "a secret of this job", Plain: plain[r], NoSharedMemory: true,
+					Rank: r, Size: 2, Addr: "0.0.0.0:" + port, Secret: "a secret of this job", NoEncryption: plain[r], NoSharedMemory: true,
 					Logger: slog.New(slog.NewTextHandler(&logs[r], nil)),
 				}
 				ranks.Go(func() {
@@ -312,10 +312,10 @@ func TestJoinEncrypts(t *testing.T) {
 		if plain[0] {
 			does = "rank 1 encrypts"
 		}
-		if !errors.Is(errs[1], tutti.ErrMismatch) || !strings.Contains(errs[1].Error(), does) || !strings.Contains(errs[1].Error(), "TUTTI_PLAIN") {
+		if !errors.Is(errs[1], tutti.ErrMismatch) || !strings.Contains(errs[1].Error(), does) || !strings.Contains(errs[1].Error(), "TUTTI_NO_ENCRYPTION") {
 			t.Errorf("plain %v: rank 1: %v", plain, errs[1])
 		}
-		if errs[0] == nil || !strings.Contains(errs[0].Error(), "was refused: it ") || !strings.Contains(errs[0].Error(), "TUTTI_PLAIN") {
+		if errs[0] == nil || !strings.Contains(errs[0].Error(), "was refused: it ") || !strings.Contains(errs[0].Error(), "TUTTI_NO_ENCRYPTION") {
 			t.Errorf("plain %v: rank 0: %v", plain, errs[0])
 		}
 	}

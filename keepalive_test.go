@@ -41,22 +41,22 @@ func joinTwo(t *testing.T, cfg tutti.Config, do func(ctx context.Context, c *tut
 	return errs
 }
 
-// TestJoinSilence joins with values of Silence that the kernel cannot represent:
+// TestJoinHostTimeout joins with values of HostTimeout that the kernel cannot represent:
 // too long for keep-alive (28 hours), too long for TCP_USER_TIMEOUT (30 days), and
 // shorter than the unit of either.
-func TestJoinSilence(t *testing.T) {
-	for _, silence := range []time.Duration{1, time.Millisecond, 28 * time.Hour, 30 * 24 * time.Hour, math.MaxInt64} {
-		errs := joinTwo(t, tutti.Config{Silence: silence}, func(ctx context.Context, c *tutti.Comm) error {
+func TestJoinHostTimeout(t *testing.T) {
+	for _, hostTimeout := range []time.Duration{1, time.Millisecond, 28 * time.Hour, 30 * 24 * time.Hour, math.MaxInt64} {
+		errs := joinTwo(t, tutti.Config{HostTimeout: hostTimeout}, func(ctx context.Context, c *tutti.Comm) error {
 			in, out := make([]int32, 5), make([]int32, 5)
 			peer := 1 - c.Rank()
 			return c.SendRecv(ctx, peer, tutti.Of(out), peer, tutti.Of(in), 0)
 		})
 		if err := errors.Join(errs[:]...); err != nil {
-			t.Errorf("%v: %v", silence, err)
+			t.Errorf("%v: %v", hostTimeout, err)
 		}
 	}
-	_, err := tutti.Join(t.Context(), tutti.Config{Rank: 0, Size: 2, Addr: "127.0.0.1:1", Silence: -1})
-	if !errors.Is(err, tutti.ErrInvalid) || !strings.Contains(err.Error(), "Config.Silence") {
+	_, err := tutti.Join(t.Context(), tutti.Config{Rank: 0, Size: 2, Addr: "127.0.0.1:1", HostTimeout: -1})
+	if !errors.Is(err, tutti.ErrInvalid) || !strings.Contains(err.Error(), "Config.HostTimeout") {
 		t.Errorf("a negative one: %v", err)
 	}
 }

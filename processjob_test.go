@@ -220,7 +220,7 @@ func processJobBody() error {
 	cfg := tutti.Config{
 		NoSharedMemory: os.Getenv("TUTTI_TEST_NETWORK") != "", Timeout: deadline,
 	}
-	cfg.Patience, _ = time.ParseDuration(os.Getenv("TUTTI_TEST_PATIENCE"))
+	cfg.ShrinkTimeout, _ = time.ParseDuration(os.Getenv("TUTTI_TEST_SHRINK_TIMEOUT"))
 	fmt.Println("joining")
 	var err error
 	if m.c, err = tutti.Join(ctx, cfg); err != nil {

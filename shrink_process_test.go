@@ -51,7 +51,7 @@ func TestJoinShrinkTwice(t *testing.T) {
 		}
 		t.Run(fmt.Sprint("rank=", second), func(t *testing.T) {
 			t.Parallel() // it mostly waits
-			f := newProcessJob(t, fmt.Sprint("TUTTI_TEST_DIES=", second), "TUTTI_TEST_PATIENCE=6s")
+			f := newProcessJob(t, fmt.Sprint("TUTTI_TEST_DIES=", second), "TUTTI_TEST_SHRINK_TIMEOUT=6s")
 			f.ranks(5)
 			f.checkSize(f.procs)
 			f.kill(f.procs[1])
@@ -73,7 +73,7 @@ func TestJoinShrinkStopped(t *testing.T) {
 	for name, stop := range map[string]int{"network": 0, "shared memory": 1} {
 		t.Run(fmt.Sprintf("%s/rank=%d", name, stop), func(t *testing.T) {
 			t.Parallel() // it mostly waits
-			f := newProcessJob(t, append(families[name], "TUTTI_TEST_PATIENCE=6s")...)
+			f := newProcessJob(t, append(families[name], "TUTTI_TEST_SHRINK_TIMEOUT=6s")...)
 			f.ranks(4)
 			f.checkSize(f.procs)
 			stopped := f.procs[stop]
@@ -99,7 +99,7 @@ func TestJoinShrinkStopped(t *testing.T) {
 // for the decision.
 func TestJoinShrinkNoStore(t *testing.T) {
 	t.Parallel() // it mostly waits
-	f := newProcessJob(t, "TUTTI_TEST_PATIENCE=1s")
+	f := newProcessJob(t, "TUTTI_TEST_SHRINK_TIMEOUT=1s")
 	f.ranks(3)
 	f.checkSize(f.procs)
 	f.server.Close()
@@ -275,13 +275,13 @@ func TestGrowDiffers(t *testing.T) {
 	t.Setenv("TUTTI_RANK", "0")
 	t.Setenv("TUTTI_SIZE", "1")
 	quiet := slog.New(slog.DiscardHandler)
-	c, err := tutti.Join(t.Context(), tutti.Config{Patience: deadline, Logger: quiet})
+	c, err := tutti.Join(t.Context(), tutti.Config{ShrinkTimeout: deadline, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	told := make(chan error)
 	go func() {
-		_, err := tutti.Join(t.Context(), tutti.Config{Late: true, Verify: true, Patience: deadline, Logger: quiet})
+		_, err := tutti.Join(t.Context(), tutti.Config{Late: true, Verify: true, ShrinkTimeout: deadline, Logger: quiet})
 		told <- err
 	}()
 	next, err := c.Grow(t.Context(), 1)

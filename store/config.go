@@ -24,9 +24,9 @@ type Config struct {
 	// Plain selects PyTorch's protocol as it is: no authentication and no
 	// encryption. Every process that reaches the port can read and change everything.
 	Plain bool
-	// Silence is how long the peer's host may be unreachable before the connection
+	// HostTimeout is how long the peer's host may be unreachable before the connection
 	// ends, approximately. Zero means 30 seconds.
-	Silence time.Duration
+	HostTimeout time.Duration
 	// Limits bounds what a server accepts, and what a client sends and accepts.
 	Limits Limits
 	// Logger receives one line for each connection that a server refuses. Nil means
@@ -38,8 +38,8 @@ type Config struct {
 // returns nil and no error if connections are not encrypted.
 func (c *Config) fill(addr net.Addr) (*tls.Config, error) {
 	c.Limits.fill()
-	if c.Silence <= 0 {
-		c.Silence = keepalive.DefaultSilence
+	if c.HostTimeout <= 0 {
+		c.HostTimeout = keepalive.DefaultHostTimeout
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

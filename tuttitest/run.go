@@ -26,7 +26,7 @@ func Simulate(opt Options, fn func(ctx context.Context, c *tutti.Comm) error) (*
 		// The Comm is made for a world of one rank; attacher replaces its engine
 		// with the simulator's.
 		c, err := tutti.Join(ctx, tutti.Config{
-			Size: 1, Timeout: opt.Timeout, Patience: opt.Patience, Device: attacher{s}, Logger: slog.New(slog.DiscardHandler),
+			Size: 1, Timeout: opt.Timeout, ShrinkTimeout: opt.ShrinkTimeout, Device: attacher{s}, Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			return err

@@ -86,9 +86,9 @@ func TestDrill(t *testing.T) {
 				t.Skip("it waits for a silent host")
 			}
 			// A slow rank must not count as lost, unless the test waits for that.
-			o := drillOptions{patience: patience / 4}
+			o := drillOptions{shrinkTimeout: patience / 4}
 			if c.fault == "cut" {
-				o.silence = 3 * time.Second
+				o.hostTimeout = 3 * time.Second
 			}
 			text, err := o.try(c.transport, c.state, c.fault)
 			if errors.Is(err, netns.ErrUnavailable) {
@@ -162,7 +162,7 @@ func TestPartition(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits for a silent host")
 	}
-	err := partitionAll(partitionOptions{silence: 3 * time.Second, only: "nothing reaches the host of ranks 2 and 3", out: logger{t}})
+	err := partitionAll(partitionOptions{hostTimeout: 3 * time.Second, only: "nothing reaches the host of ranks 2 and 3", out: logger{t}})
 	if errors.Is(err, netns.ErrUnavailable) {
 		t.Skip(err)
 	}

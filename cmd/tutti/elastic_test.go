@@ -295,7 +295,7 @@ func TestElasticStopped(t *testing.T) {
 // run into a deadline, shrink, and grow again until a replacement is admitted.
 func shrinkWithoutStopped(isRank1 bool) error {
 	ctx := context.Background()
-	c, err := tutti.Join(ctx, tutti.Config{Patience: 4 * time.Second})
+	c, err := tutti.Join(ctx, tutti.Config{ShrinkTimeout: 4 * time.Second})
 	if err != nil {
 		return err
 	}

@@ -41,9 +41,9 @@ type Config struct {
 	// Protocol1Blob replaces Blob if rank 0 uses protocol 1, which compares no versions. It makes the
 	// ranks of protocol 1 fail their own Join with a reason.
 	Protocol1Blob []byte
-	// Silence is how long another rank's host may not answer, approximately, before the rank is
+	// HostTimeout is how long another rank's host may not answer, approximately, before the rank is
 	// lost. Zero: 30 s.
-	Silence time.Duration
+	HostTimeout time.Duration
 	// Logger logs refused connections. It must not be nil.
 	Logger *slog.Logger
 }
@@ -122,7 +122,7 @@ func (m *Member) joinOver(ctx context.Context, nc net.Conn) error {
 	// Closing the connection ends every read when ctx ends.
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	m.rootConn = newConn(nc)
-	err := keepalive.Apply(nc, m.cfg.Silence)
+	err := keepalive.Apply(nc, m.cfg.HostTimeout)
 	if err == nil {
 		err = m.handshake()
 	}

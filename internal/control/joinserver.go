@@ -163,7 +163,7 @@ func (h *joinServer) admit(c *conn) {
 		}
 	}
 	until := time.Now().Add(helloTime)
-	err := errors.Join(c.SetDeadline(until), keepalive.Apply(c.raw, cfg.Silence))
+	err := errors.Join(c.SetDeadline(until), keepalive.Apply(c.raw, cfg.HostTimeout))
 	if err != nil {
 		refuse(err.Error())
 		return

@@ -92,7 +92,7 @@ type group struct {
 // newMember returns a Member that has not joined yet.
 func newMember(cfg Config) *Member {
 	m := &Member{
-		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, keepalive.Clamp(cfg.Silence)), links: make([][]*link, cfg.Size), dropped: make(map[*link]bool),
+		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, keepalive.Clamp(cfg.HostTimeout)), links: make([][]*link, cfg.Size), dropped: make(map[*link]bool),
 		stepped: make(chan struct{}, 1), left: make(map[int]bool), groups: make(map[string]*group), early: make(map[string]*overlay.Cause), lost: make(map[int]engine.Loss),
 		gathers: make(map[string]*pendingGather), pendingReports: make(map[uint64]*pendingReport),
 		positionHandlers: make(map[string]func(int, []byte)), done: make(chan struct{}), reportTimeout: reportTime,

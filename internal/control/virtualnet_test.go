@@ -212,16 +212,16 @@ func (l *virtualListener) Addr() net.Addr { return &net.TCPAddr{} }
 // A virtualHost runs a rank. It fails at the rank's nth write. The lock order is virtualHost.mu, then
 // virtualPipe.mu.
 type virtualHost struct {
-	mu        sync.Mutex // guards conns, written, dead and when; the other fields are set before the run
-	conns     []*virtualConn
-	written   int
-	fails     int // number of the write at which it dies, from 0; -1: never
-	vanish    bool
-	silence   time.Duration
-	dead      bool
-	listener  *virtualListener // rank 0's listener
-	sendsLast bool             // the last write is sent before the failure
-	when      time.Time        // when it failed
+	mu          sync.Mutex // guards conns, written, dead and when; the other fields are set before the run
+	conns       []*virtualConn
+	written     int
+	fails       int // number of the write at which it dies, from 0; -1: never
+	vanish      bool
+	hostTimeout time.Duration
+	dead        bool
+	listener    *virtualListener // rank 0's listener
+	sendsLast   bool             // the last write is sent before the failure
+	when        time.Time        // when it failed
 }
 
 // send sends b on a connection of the host, and counts the write. If the host is to fail at this
@@ -245,7 +245,7 @@ func (h *virtualHost) send(c *virtualConn, b []byte) error {
 	return nil
 }
 
-// die ends the rank. Its peers notice at once, or after the silence. The caller holds h.mu.
+// die ends the rank. Its peers notice at once, or after hostTimeout. The caller holds h.mu.
 func (h *virtualHost) die() {
 	h.dead, h.when = true, time.Now()
 	if h.listener != nil {
@@ -257,7 +257,7 @@ func (h *virtualHost) die() {
 			c.out.mu.Lock()
 			c.out.parts = nil
 			c.out.mu.Unlock()
-			time.AfterFunc(h.silence+time.Duration(i)*time.Millisecond, func() { c.out.finish(syscall.ETIMEDOUT, true) })
+			time.AfterFunc(h.hostTimeout+time.Duration(i)*time.Millisecond, func() { c.out.finish(syscall.ETIMEDOUT, true) })
 			continue
 		}
 		c.out.finish(syscall.ECONNRESET, i%2 == 0)

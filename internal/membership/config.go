@@ -27,13 +27,13 @@ type Config struct {
 	Interface      string
 	Host           string
 	Cert, Key      []byte
-	Plain          bool
+	NoEncryption   bool
 	NoSharedMemory bool
 	Reproducible   bool
 	Verify         bool
 	Timeout        time.Duration // zero or less: no bound
-	Silence        time.Duration // zero: keepalive.DefaultSilence
-	Patience       time.Duration // positive
+	HostTimeout    time.Duration // zero: keepalive.DefaultHostTimeout
+	ShrinkTimeout  time.Duration // positive
 
 	// ABI describes the constants of callers that all ranks must have in common; see
 	// package abi.
@@ -63,8 +63,8 @@ func (c *Config) Locate(getenv func(string) string) (wrong string) {
 	if late, _ := strconv.ParseBool(getenv("TUTTI_LATE")); late {
 		c.Late = true
 	}
-	if getenv("TUTTI_PLAIN") == "1" {
-		c.Plain = true
+	if getenv("TUTTI_NO_ENCRYPTION") == "1" {
+		c.NoEncryption = true
 	}
 	if c.Interface == "" {
 		c.Interface = getenv("TUTTI_SOCKET_IFNAME")
@@ -120,7 +120,7 @@ func (c *Config) Validate() (wrong string) {
 	return c.deriveCertificate()
 }
 
-// validateRank describes a mistake in the rank, the size or the Silence; "" if there is
+// validateRank describes a mistake in the rank, the size or the HostTimeout; "" if there is
 // none.
 func (c *Config) validateRank() string {
 	switch {
@@ -134,8 +134,8 @@ func (c *Config) validateRank() string {
 			source = c.place.From + " says"
 		}
 		return fmt.Sprintf("%s that this is rank %d of %d ranks, which are numbered from 0 to %d", source, c.Rank, c.Size, c.Size-1)
-	case c.Silence < 0:
-		return fmt.Sprintf("a Config.Silence of %v; it must be positive, or zero for %v", c.Silence, keepalive.DefaultSilence)
+	case c.HostTimeout < 0:
+		return fmt.Sprintf("a Config.HostTimeout of %v; it must be positive, or zero for %v", c.HostTimeout, keepalive.DefaultHostTimeout)
 	}
 	return ""
 }
@@ -193,7 +193,7 @@ func (c *Config) rendezvousAddr() string {
 // tls returns the configuration of the ranks' encrypted connections; nil if they are not
 // encrypted.
 func (c *Config) tls() (*tls.Config, error) {
-	if c.Cert == nil || c.Plain {
+	if c.Cert == nil || c.NoEncryption {
 		return nil, nil
 	}
 	return jobtls.Config(c.Cert, c.Key)

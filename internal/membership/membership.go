@@ -172,13 +172,13 @@ func (m *Membership) Decided() bool { return m.decided.Load() }
 const retireTimeout = 15 * time.Second
 
 // Retire closes the engine once the next generation is decided. If patient is false, it does
-// not wait for the other ranks. If patient is true, it waits for half of Config.Patience at
+// not wait for the other ranks. If patient is true, it waits for half of Config.ShrinkTimeout at
 // most: the other ranks wait for this rank in the next generation meanwhile. lot is the
 // ParkingLot of the rank's goroutines.
 func (m *Membership) Retire(lot *wait.ParkingLot, patient bool) {
 	if m.roster != nil {
 		if patient {
-			defer time.AfterFunc(m.cfg.Patience/2, m.roster.Hasten).Stop()
+			defer time.AfterFunc(m.cfg.ShrinkTimeout/2, m.roster.Hasten).Stop()
 		} else {
 			m.roster.Hasten()
 		}

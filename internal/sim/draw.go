@@ -26,7 +26,7 @@ func Draw(rnd *rand.Rand, opt *Options, messages []int) Fault {
 			f.For = time.Minute
 		}
 	case Partition, OneWay:
-		f.For = []time.Duration{0, opt.Silence / 3, 2 * opt.Silence}[rnd.IntN(3)]
+		f.For = []time.Duration{0, opt.HostTimeout / 3, 2 * opt.HostTimeout}[rnd.IntN(3)]
 		for r := range messages {
 			if r != f.Rank && rnd.IntN(2) == 0 && len(f.Peers) < len(messages)-2 {
 				f.Peers = append(f.Peers, r)
@@ -42,7 +42,7 @@ func (f *Fault) Harmless(opt *Options) bool {
 	case Stall:
 		return f.For > 0 && (opt.Timeout < 0 || f.For < opt.Timeout)
 	case Partition, OneWay:
-		return f.For > 0 && f.For < opt.Silence && (opt.Timeout < 0 || f.For < opt.Timeout)
+		return f.For > 0 && f.For < opt.HostTimeout && (opt.Timeout < 0 || f.For < opt.Timeout)
 	}
 	return false
 }

@@ -21,8 +21,8 @@ type Options struct {
 	Ranks int
 	// Timeout bounds each operation. Zero: five minutes, as in tutti.Config. Negative: no bound.
 	Timeout time.Duration
-	// Silence is how long a host may not answer before it is lost. Zero: 30 s.
-	Silence time.Duration
+	// HostTimeout is how long a host may not answer before it is lost. Zero: 30 s.
+	HostTimeout time.Duration
 	// Latency is the approximate latency of a link, one way. Zero: 20 us.
 	Latency time.Duration
 	// Bandwidth is the bandwidth of a link, in bytes per second. Zero: 100 Gbit/s.
@@ -66,13 +66,13 @@ func (o *Options) Fill() error {
 	for _, d := range []struct {
 		d   *time.Duration
 		def time.Duration
-	}{{&o.Timeout, engine.DefaultTimeout}, {&o.Silence, keepalive.DefaultSilence}, {&o.Latency, defaultLatency}, {&o.Limit, time.Hour}} {
+	}{{&o.Timeout, engine.DefaultTimeout}, {&o.HostTimeout, keepalive.DefaultHostTimeout}, {&o.Latency, defaultLatency}, {&o.Limit, time.Hour}} {
 		if *d.d == 0 {
 			*d.d = d.def
 		}
 	}
-	if o.Silence < 0 || o.Latency < 0 || o.Limit < 0 || o.Bandwidth < 0 {
-		return errors.New("a silence, latency, limit or bandwidth is negative")
+	if o.HostTimeout < 0 || o.Latency < 0 || o.Limit < 0 || o.Bandwidth < 0 {
+		return errors.New("a host timeout, latency, limit or bandwidth is negative")
 	}
 	if o.Window == 0 {
 		o.Window = 4
