@@ -40,7 +40,7 @@ type Config struct {
 	// HostStaging copies device memory through host memory, in pieces, and runs
 	// operations on the CPU instead of NCCL, which is not loaded then. It is for
 	// GPUs without NCCL, and for GPUs that several ranks share. It is slower: the
-	// Logger gets one message, and StagedCalls counts the operations. The
+	// Logger gets one message, and Stats.Staged counts the operations. The
 	// environment variable TUTTI_HOST_STAGING=1 sets it, too. All ranks set it, or
 	// none.
 	HostStaging bool

@@ -14,17 +14,22 @@ import (
 	"github.com/tutti-go/tutti/internal/proctest"
 )
 
-// joinTwo joins two ranks on the loopback, each in a goroutine, runs do on each, closes them, and returns the
+// joinTwo is joinRanks with two ranks of one Config.
+func joinTwo(t *testing.T, cfg tutti.Config, do func(ctx context.Context, c *tutti.Comm) error) [2]error {
+	return [2]error(joinRanks(t, []tutti.Config{cfg, cfg}, do))
+}
+
+// joinRanks joins ranks on the loopback, each in a goroutine, runs do on each, closes them, and returns the
 // errors by rank. It begins again with another port if another process has taken the free one.
-func joinTwo(t *testing.T, cfg tutti.Config, do func(ctx context.Context, c *tutti.Comm) error) (errs [2]error) {
+func joinRanks(t *testing.T, cfgs []tutti.Config, do func(ctx context.Context, c *tutti.Comm) error) []error {
+	errs := make([]error, len(cfgs))
 	errs[0] = syscall.EADDRINUSE
 	for errors.Is(errs[0], syscall.EADDRINUSE) { // another process may have taken the free port
 		ctx, cancel := context.WithTimeout(t.Context(), deadline)
-		cfg.Size, cfg.Addr = 2, proctest.FreeAddr(t)
+		addr := proctest.FreeAddr(t)
 		var ranks sync.WaitGroup
-		for r := range errs {
-			mine := cfg
-			mine.Rank = r
+		for r, mine := range cfgs {
+			mine.Rank, mine.Size, mine.Addr = r, len(cfgs), addr
 			ranks.Go(func() {
 				c, err := tutti.Join(ctx, mine)
 				if err == nil {

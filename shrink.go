@@ -17,7 +17,9 @@ import (
 //
 // done is the number of the last operation on the old Comm that all ranks of the new
 // Comm have completed. It is the same on all of them. Some ranks may have completed
-// later operations.
+// later operations. A program whose steps consist of several operations notes Comm.Seq
+// after each step, or Work.Seq: all ranks have completed a step whose number is at most
+// done, and repeat the others.
 //
 // Shrink closes the old Comm. If it fails because the store cannot be reached, or
 // because ctx ended, it may be called again. In a job without a store it returns

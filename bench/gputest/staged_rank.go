@@ -146,5 +146,5 @@ func (r *stagedRank) right(n int) ([]int64, error) {
 			return nil, fmt.Errorf("element %d is %v, not %v", i, v, want)
 		}
 	}
-	return []int64{int64(r.comm.StagedCalls())}, nil
+	return []int64{int64(r.comm.Stats().Staged)}, nil
 }

@@ -74,7 +74,7 @@ func joinAll(ctx context.Context, cfg *Config) (*Membership, error) {
 
 // newMembership returns the membership of a process in the world. It has no engine yet.
 func newMembership(cfg *Config) *Membership {
-	m := &Membership{cfg: cfg, lineage: jobstore.World}
+	m := &Membership{cfg: cfg, lineage: jobstore.World, late: cfg.Late}
 	if cfg.hasStore() {
 		m.factory, m.process = newProcessFactory(cfg), cfg.place.Name
 	}
