@@ -7,6 +7,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/abi"
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/envvar"
 	"github.com/tutti-go/tutti/internal/jobtls"
 	"github.com/tutti-go/tutti/internal/membership"
 	"github.com/tutti-go/tutti/internal/report"
@@ -111,23 +112,26 @@ type Config struct {
 const defaultShrinkTimeout = 10 * time.Second
 
 // fill sets the defaults of a copy of the user's Config. membership.Config.Locate sets the defaults that
-// only Join needs, such as the rank.
-func (c *Config) fill() {
+// only Join needs, such as the rank. The error is that of an environment variable that cannot be parsed.
+func (c *Config) fill() error {
 	if c.Timeout == 0 {
 		c.Timeout = engine.DefaultTimeout
 	}
 	if c.ShrinkTimeout <= 0 {
 		c.ShrinkTimeout = defaultShrinkTimeout
 	}
-	if os.Getenv("TUTTI_HOST_STAGING") == "1" {
-		c.HostStaging = true
-	}
+	staging, err := envvar.Bool(os.Getenv, envvar.HostStaging)
+	c.HostStaging = c.HostStaging || staging
 	if c.FlightDir == "" {
 		c.FlightDir = os.Getenv("TUTTI_FLIGHT_DIR")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	if err == nil {
+		err = envvar.CheckKernel(os.Getenv)
+	}
+	return err
 }
 
 // membership returns the options of a filled Config that concern the membership.

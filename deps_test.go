@@ -15,6 +15,7 @@ const module = "github.com/tutti-go/tutti"
 // stands below it.
 var layers = []string{
 	"internal/platform",
+	"internal/envvar",
 	"internal/proctest",
 	"internal/netns",
 	"internal/abi",

@@ -27,9 +27,12 @@ import (
 // Ranks of one host use shared memory, others the network, encrypted unless
 // Config.NoEncryption is set.
 func Join(ctx context.Context, cfg Config) (*Comm, error) {
-	cfg.fill()
+	err := cfg.fill()
 	located := cfg.membership()
 	wrong := located.Locate(os.Getenv)
+	if err != nil {
+		wrong = err.Error()
+	}
 	fail := func(err error) (*Comm, error) {
 		return nil, &Error{Op: "Join", Rank: located.Rank, Cause: err}
 	}

@@ -226,7 +226,7 @@ func processJobBody() error {
 	if m.c, err = tutti.Join(ctx, cfg); err != nil {
 		return err
 	}
-	m.isNew = os.Getenv("TUTTI_LATE") != ""
+	m.isNew = m.c.Info().Late
 	for {
 		err := m.work()
 		if err == nil {

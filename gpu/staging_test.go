@@ -31,13 +31,11 @@ func (c *counter) Write(b []byte) (int, error) {
 // TestHostStaging enables it by Config and by the environment. Calls are counted, and each Comm logs it
 // once.
 func TestHostStaging(t *testing.T) {
-	for _, env := range []bool{false, true} {
-		t.Run(fmt.Sprintf("env=%v", env), func(t *testing.T) {
+	for _, env := range []string{"", "1", "true"} {
+		t.Run("env="+env, func(t *testing.T) {
 			warned := &counter{word: "HostStaging"}
-			cfg := tutti.Config{HostStaging: !env, Logger: slog.New(slog.NewTextHandler(warned, nil))}
-			if env {
-				t.Setenv("TUTTI_HOST_STAGING", "1")
-			}
+			cfg := tutti.Config{HostStaging: env == "", Logger: slog.New(slog.NewTextHandler(warned, nil))}
+			t.Setenv("TUTTI_HOST_STAGING", env)
 			ok(t, run(t, 2, cfg, func(ctx context.Context, r *rank) error {
 				host := []int{1}
 				err := first(r.AllReduce(ctx, gpu.Of(r.x), tutti.Sum), r.AllReduce(ctx, gpu.Of(r.x), tutti.Avg), r.holds(3),

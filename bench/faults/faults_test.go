@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 func TestFaults(t *testing.T) {
 	_ = proctest.Self(t)
 	trials := 4
-	if os.Getenv("TUTTI_TEST_HEAVY") != "" {
+	if proctest.Heavy(t) {
 		trials = 1000
 	}
 	for _, transport := range []string{"shm", "tcp"} {
@@ -179,7 +179,7 @@ func TestHosts(t *testing.T) {
 		t.Skip("it waits for a silent host")
 	}
 	trials := 2
-	if os.Getenv("TUTTI_TEST_HEAVY") != "" {
+	if proctest.Heavy(t) {
 		trials = 50
 	}
 	err := hostsAll(hostsOptions{trials: trials, seed: 1, out: logger{t}, log: logger{t}})

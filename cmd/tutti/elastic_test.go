@@ -299,7 +299,7 @@ func shrinkWithoutStopped(isRank1 bool) error {
 	if err != nil {
 		return err
 	}
-	if os.Getenv("TUTTI_LATE") == "" {
+	if !c.Info().Late {
 		if err := c.Barrier(ctx); err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/envvar"
 )
 
 // A Job is one rank's part of a run.
@@ -147,7 +148,12 @@ type localRank struct{ rank, ranks int }
 
 // findLocalRank reads the index of a rank on its host from the environment of the launcher. Without
 // such variables all ranks count as ranks of one host.
-func findLocalRank(getenv func(string) string, rank, ranks int) localRank {
+func findLocalRank(getenv func(string) string, rank, ranks int) (localRank, error) {
+	for _, name := range []string{"TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE"} {
+		if _, err := envvar.Int(getenv, name, 0); err != nil {
+			return localRank{}, err
+		}
+	}
 	for _, names := range [][2]string{
 		{"TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE"},
 		{"LOCAL_RANK", "LOCAL_WORLD_SIZE"},
@@ -159,10 +165,10 @@ func findLocalRank(getenv func(string) string, rank, ranks int) localRank {
 		count, _, _ := strings.Cut(getenv(names[1]), "(") // Slurm writes 4(x2)
 		n, e2 := strconv.Atoi(count)
 		if e1 == nil && e2 == nil && n > r {
-			return localRank{r, n}
+			return localRank{r, n}, nil
 		}
 	}
-	return localRank{rank, ranks}
+	return localRank{rank, ranks}, nil
 }
 
 // config returns the Config of a rank. On one machine, the engine for several hosts

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 // TestRandomFailures runs the channel of 2 to 7 ranks many times in virtual time, over connections
@@ -25,7 +25,7 @@ import (
 func TestRandomFailures(t *testing.T) {
 	seeds := 600
 	switch {
-	case os.Getenv("TUTTI_TEST_HEAVY") != "":
+	case proctest.Heavy(t):
 		seeds = 20_000
 	case testing.Short():
 		seeds = 100

@@ -1,14 +1,16 @@
 package membership
 
 import (
+	"cmp"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/envvar"
 	"github.com/tutti-go/tutti/internal/jobtls"
 	"github.com/tutti-go/tutti/internal/keepalive"
 	"github.com/tutti-go/tutti/internal/launchenv"
@@ -57,15 +59,9 @@ func (c *Config) Locate(getenv func(string) string) (wrong string) {
 	if c.Secret == "" {
 		c.Secret = getenv("TUTTI_SECRET")
 	}
-	if cert, key := getenv("TUTTI_CERT"), getenv("TUTTI_KEY"); c.Cert == nil && c.Key == nil && cert != "" && key != "" {
-		c.Cert, c.Key = []byte(cert), []byte(key)
-	}
-	if late, _ := strconv.ParseBool(getenv("TUTTI_LATE")); late {
-		c.Late = true
-	}
-	if getenv("TUTTI_NO_ENCRYPTION") == "1" {
-		c.NoEncryption = true
-	}
+	late, badLate := envvar.Bool(getenv, envvar.Late)
+	plain, badPlain := envvar.Bool(getenv, envvar.NoEncryption)
+	c.Late, c.NoEncryption = c.Late || late, c.NoEncryption || plain
 	if c.Interface == "" {
 		c.Interface = getenv("TUTTI_SOCKET_IFNAME")
 	}
@@ -73,16 +69,32 @@ func (c *Config) Locate(getenv func(string) string) (wrong string) {
 	if c.Size == 0 {
 		c.Size = 1
 	}
+	if err := cmp.Or(badLate, badPlain, c.locateCertificate(getenv)); err != nil {
+		return err.Error()
+	}
 	return wrong
+}
+
+// locateCertificate sets the certificate and the key from the environment, if the Config has neither.
+func (c *Config) locateCertificate(getenv func(string) string) error {
+	cert, key := getenv("TUTTI_CERT"), getenv("TUTTI_KEY")
+	switch {
+	case c.Cert != nil || c.Key != nil || cert == "" && key == "":
+	case key == "":
+		return errors.New("TUTTI_CERT is set but TUTTI_KEY is not; NewJobCert makes both")
+	case cert == "":
+		return errors.New("TUTTI_KEY is set but TUTTI_CERT is not; NewJobCert makes both")
+	default:
+		c.Cert, c.Key = []byte(cert), []byte(key)
+	}
+	return nil
 }
 
 // locateRank sets the place, and the rank, the size and the address according to it.
 func (c *Config) locateRank(getenv func(string) string) (wrong string) {
 	if c.Late {
-		if c.place = launchenv.Late(getenv); c.place == nil {
-			return "the address of the running job's store is not set (TUTTI_STORE)"
-		}
-		return ""
+		c.place, wrong = launchenv.Late(getenv)
+		return wrong
 	}
 	if c.Size != 0 {
 		return ""
@@ -162,7 +174,7 @@ func (c *Config) validateNetwork() string {
 		return "a certificate without a key, or the reverse (Config.Cert and Config.Key; NewJobCert makes both)"
 	}
 	if _, err := c.tls(); err != nil {
-		return fmt.Sprintf("Config.Cert and Config.Key cannot be used (NewJobCert makes both): %v", err)
+		return fmt.Sprintf("Config.Cert and Config.Key (TUTTI_CERT, TUTTI_KEY) cannot be used; NewJobCert makes both: %v", err)
 	}
 	return ""
 }

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/internal/race"
 )
 
@@ -29,7 +29,7 @@ func TestSeeds(t *testing.T) {
 	n := *seeds
 	switch {
 	case n > 0:
-	case os.Getenv("TUTTI_TEST_HEAVY") != "":
+	case proctest.Heavy(t):
 		n = 100_000
 	case testing.Short() || race.Enabled:
 		n = 50
