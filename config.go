@@ -19,7 +19,7 @@ import (
 type Config struct {
 	// Timeout bounds every operation whose context has no earlier deadline: an
 	// operation that has waited so long for other ranks fails with ErrTimeout.
-	// Zero means five minutes; negative means no bound.
+	// Zero means five minutes; negative means no bound. It does not bound Join.
 	Timeout time.Duration
 
 	// HostTimeout is about how long another rank's host may not answer before the

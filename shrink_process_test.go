@@ -1,6 +1,7 @@
 package tutti_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -196,7 +197,9 @@ func TestJoinLateErrors(t *testing.T) {
 	for late := 50 * time.Millisecond; ; late *= 4 {
 		f := newProcessJob(t)
 		t.Setenv("TUTTI_STORE", f.server.Addr().String())
-		_, err := tutti.Join(t.Context(), tutti.Config{Late: true, Timeout: late})
+		ctx, cancel := context.WithTimeout(t.Context(), late)
+		_, err := tutti.Join(ctx, tutti.Config{Late: true, Timeout: 1}) // Timeout is for operations
+		cancel()
 		if !errors.Is(err, tutti.ErrTimeout) {
 			t.Fatal(err)
 		}
@@ -226,7 +229,9 @@ func TestJoinLateDamaged(t *testing.T) {
 	if err := s.Set(t.Context(), key, []byte("damaged")); err != nil {
 		t.Fatal(err)
 	}
-	_, err := tutti.Join(t.Context(), tutti.Config{Late: true, Timeout: deadline})
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	_, err := tutti.Join(ctx, tutti.Config{Late: true})
 	if !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "waiting until the ranks of the job call Grow: the store's value") {
 		t.Error(err)
 	}
@@ -253,7 +258,9 @@ func TestGrowByNobody(t *testing.T) {
 		if err != nil || next != c {
 			t.Fatal(next, err)
 		}
-		_, err = tutti.Join(t.Context(), tutti.Config{Late: true, Timeout: 20 * time.Millisecond})
+		short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		_, err = tutti.Join(short, tutti.Config{Late: true})
+		cancel()
 		if !errors.Is(err, tutti.ErrTimeout) {
 			t.Error(err)
 		}

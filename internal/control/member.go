@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -23,6 +24,7 @@ type Member struct {
 	server   *joinServer // nil on ranks other than 0
 	rootConn *conn       // on ranks other than 0: the connection of Join
 	answered bool        // rank 0 has sent its challenge
+	greeted  atomic.Bool // this rank has sent its hello
 
 	// nodeMu guards node, links, dropped, dialer and timer. It is held while the node takes an
 	// input and its actions are performed, so that all groups are notified in one order, and other

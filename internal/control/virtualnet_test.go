@@ -1,10 +1,10 @@
 package control
 
 import (
-	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -103,7 +103,7 @@ func (p *virtualPipe) read(b []byte) (int, error) {
 			return 0, net.ErrClosed
 		case !p.readDeadline.IsZero() && !now.Before(p.readDeadline):
 			p.mu.Unlock()
-			return 0, errDeadline
+			return 0, os.ErrDeadlineExceeded
 		case len(p.parts) > 0 && !now.Before(next):
 			first := &p.parts[0]
 			n := copy(b, first.data)
@@ -135,8 +135,6 @@ func (p *virtualPipe) read(b []byte) (int, error) {
 	}
 }
 
-var errDeadline = errors.New("the deadline has passed")
-
 // A virtualConn is one side of a connection over two pipes.
 type virtualConn struct {
 	net.Conn // nil: methods that are not defined below are not called
@@ -151,7 +149,7 @@ func (c *virtualConn) Write(b []byte) (int, error) {
 	late := !c.out.writeDeadline.IsZero() && !time.Now().Before(c.out.writeDeadline)
 	c.out.mu.Unlock()
 	if late {
-		return 0, errDeadline
+		return 0, os.ErrDeadlineExceeded
 	}
 	if err := c.owner.send(c, b); err != nil {
 		return 0, err
@@ -172,11 +170,16 @@ func (c *virtualConn) Close() error {
 func (c *virtualConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 
 func (c *virtualConn) SetDeadline(t time.Time) error {
+	_ = c.SetReadDeadline(t)
+	return c.SetWriteDeadline(t)
+}
+
+func (c *virtualConn) SetReadDeadline(t time.Time) error {
 	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
 	c.in.readDeadline = t
 	c.in.notify()
-	c.in.mu.Unlock()
-	return c.SetWriteDeadline(t)
+	return nil
 }
 
 func (c *virtualConn) SetWriteDeadline(t time.Time) error {

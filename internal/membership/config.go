@@ -50,7 +50,8 @@ type Config struct {
 	// Logger must not be nil.
 	Logger *slog.Logger
 
-	place *launchenv.Place // set by Locate; nil: the launcher describes none
+	place  *launchenv.Place // set by Locate; nil: the launcher describes none
+	remind time.Duration    // replaces control.RemindInterval in tests; zero: it does not
 }
 
 // Locate completes the Config from the environment: the rank, the size, and the address of
