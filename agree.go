@@ -14,7 +14,8 @@ import "context"
 //
 // On a poisoned Comm, Agree waits at most Config.ShrinkTimeout for the other ranks. The answer
 // of a rank that calls it later does not count, and the call returns ErrExcluded. Like
-// Shrink, Agree needs a store: that of the launcher, or the one in memory of Local.
+// Shrink, Agree needs a store: that of the launcher, one of store.Listen, or
+// the one in memory of Local.
 func (c *Comm) Agree(ctx context.Context, yes bool) (bool, error) {
 	const op = "Agree"
 	if err := c.mayDecide(ctx, op); err != nil {

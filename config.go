@@ -68,8 +68,9 @@ type Config struct {
 	// Late makes Join wait until the ranks of a running job call Grow. Rank and Size
 	// are ignored. The environment variable TUTTI_LATE=1 sets it, too.
 	Late bool
-	// Addr is the address at which rank 0 listens, "host:port". Empty means the
-	// address in the environment, if Size is zero. If Addr or the job's store is on
+	// Addr is the address at which rank 0 listens, "host:port". Empty means that the
+	// ranks find each other through the job's store (TUTTI_STORE), or, if Size is zero,
+	// at the address in the environment. If Addr or the job's store is on
 	// the loopback, the ranks listen on the loopback alone, for data, too; then all
 	// ranks must be on one host.
 	Addr string

@@ -53,7 +53,7 @@ func (c *Comm) mayDecide(ctx context.Context, op string) error {
 	case !c.member.CanDecide():
 		return c.refuse(op, &cause{
 			kind:   ErrUnsupported,
-			reason: "the job has no store, which the ranks need to agree; start it with tutti run, or with torchrun",
+			reason: "the job has no store, which the ranks need to agree; start it with tutti run or torchrun, or serve a store (store.Listen) and set TUTTI_STORE",
 		})
 	}
 	return nil

@@ -302,3 +302,55 @@ func TestGrowDiffers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestStoreWithoutLauncher serves a store in one call, for ranks that no launcher has started: goroutines here.
+// They shrink after rank 2 has left, and admit a process that joins late.
+func TestStoreWithoutLauncher(t *testing.T) {
+	const secret = "what the ranks of this job know"
+	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Secret: []byte(secret)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	t.Setenv("TUTTI_STORE", s.Addr().String())
+	t.Setenv("TUTTI_SECRET", secret)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	quiet := slog.New(slog.DiscardHandler)
+	rank := func(cfg tutti.Config) error {
+		cfg.ShrinkTimeout, cfg.Logger = deadline, quiet
+		c, err := tutti.Join(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		switch in := c.Info(); {
+		case in.Late:
+		case in.Rank == 2:
+			return c.Close()
+		default:
+			if err := c.Barrier(ctx); !errors.Is(err, tutti.ErrRankLost) && !errors.Is(err, tutti.ErrAborted) {
+				return fmt.Errorf("a Barrier without rank 2: %w", err)
+			}
+			if c, _, err = c.Shrink(ctx); err == nil {
+				c, err = c.Grow(ctx, 1)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if c.Size() != 3 {
+			return fmt.Errorf("%d ranks", c.Size())
+		}
+		return errors.Join(c.Barrier(ctx), c.Close())
+	}
+	cfgs := []tutti.Config{{Rank: 0, Size: 3}, {Rank: 1, Size: 3}, {Rank: 2, Size: 3}, {Late: true}}
+	errs := make(chan error, len(cfgs))
+	for _, cfg := range cfgs {
+		go func() { errs <- rank(cfg) }()
+	}
+	for range cfgs {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -59,8 +59,8 @@ func Find(getenv func(string) string) (p *Place, wrong string) {
 	for _, s := range []source{
 		{"tutti run", "TUTTI_RANK", "TUTTI_SIZE", fromTutti},
 		torchrun,
-		{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", noAddress},
-		{"PMI", "PMI_RANK", "PMI_SIZE", noAddress},
+		{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", fromTutti},
+		{"PMI", "PMI_RANK", "PMI_SIZE", fromTutti},
 		{"Slurm", "SLURM_PROCID", slurmSize(getenv), fromSlurm},
 	} {
 		if p, wrong = s.find(getenv); p != nil || wrong != "" {
@@ -109,6 +109,8 @@ func address(getenv func(string) string, name string) (addr, wrong string) {
 	return addr, ""
 }
 
+// fromTutti reads the job's store, and the address. A store may also be served for ranks that
+// another launcher starts.
 func fromTutti(p *Place, getenv func(string) string) (wrong string) {
 	p.Name = getenv("TUTTI_NAME")
 	if p.Store, wrong = address(getenv, "TUTTI_STORE"); wrong == "" {
@@ -125,15 +127,14 @@ func fromTutti(p *Place, getenv func(string) string) (wrong string) {
 	return wrong
 }
 
-// fromTorchrun uses the store of torchrun's agent if there is one. Otherwise the
-// address is free for rank 0.
+// fromTorchrun uses the store of the job, or that of torchrun's agent if there is one.
+// Otherwise the address is free for rank 0.
 func fromTorchrun(p *Place, getenv func(string) string) (wrong string) {
 	size, err := strconv.Atoi(getenv("LOCAL_WORLD_SIZE"))
 	p.Local = err == nil && size > 0 && size == p.Size
 	host, port := getenv("MASTER_ADDR"), getenv("MASTER_PORT")
-	if host == "" || port == "" {
-		p.Addr, wrong = address(getenv, "TUTTI_ADDR")
-		return wrong
+	if host == "" || port == "" || getenv("TUTTI_STORE") != "" {
+		return fromTutti(p, getenv)
 	}
 	addr := net.JoinHostPort(host, port)
 	if agent, _ := strconv.ParseBool(getenv("TORCHELASTIC_USE_AGENT_STORE")); agent {
@@ -147,9 +148,8 @@ func fromTorchrun(p *Place, getenv func(string) string) (wrong string) {
 // Late reads the store of a running job, for a process that has no rank in it yet. wrong describes
 // a mistake; "" if there is none.
 func Late(getenv func(string) string) (p *Place, wrong string) {
-	p = &Place{From: "tutti run"}
-	if wrong = fromTutti(p, getenv); wrong == "" && p.Store == "" {
-		p.From = "torchrun"
+	if p, wrong = Store(getenv); wrong == "" && p == nil {
+		p = &Place{From: "torchrun"}
 		wrong = fromTorchrun(p, getenv)
 	}
 	switch {
@@ -161,9 +161,14 @@ func Late(getenv func(string) string) (p *Place, wrong string) {
 	return p, ""
 }
 
-func noAddress(p *Place, getenv func(string) string) (wrong string) {
-	p.Addr, wrong = address(getenv, "TUTTI_ADDR")
-	return wrong
+// Store reads the job's store alone, for a process that knows its rank, if any, from elsewhere. p is
+// nil if there is none.
+func Store(getenv func(string) string) (p *Place, wrong string) {
+	p = &Place{From: "TUTTI_STORE"}
+	if wrong = fromTutti(p, getenv); wrong != "" || p.Store == "" {
+		return nil, wrong
+	}
+	return p, ""
 }
 
 // slurmSize names the variable with the number of ranks. Only srun sets the first. A
@@ -175,21 +180,26 @@ func slurmSize(getenv func(string) string) string {
 	return "SLURM_NTASKS"
 }
 
-// fromSlurm derives the address from the job's first host and its job id.
+// fromSlurm derives the address from the job's first host and its job id, if nothing names a
+// store or an address.
 func fromSlurm(p *Place, getenv func(string) string) (wrong string) {
-	p.Addr, wrong = address(getenv, "TUTTI_ADDR")
-	job, err := strconv.Atoi(getenv("SLURM_JOB_ID"))
-	if p.Addr != "" || wrong != "" || err != nil {
-		return wrong
+	if wrong = fromTutti(p, getenv); wrong == "" && p.Store == "" && p.Addr == "" {
+		p.Addr = slurmAddr(getenv)
 	}
+	return wrong
+}
+
+// slurmAddr returns an address on the job's first host; "" if Slurm has not set enough variables.
+func slurmAddr(getenv func(string) string) string {
+	job, err := strconv.Atoi(getenv("SLURM_JOB_ID"))
 	host := FirstHost(getenv("SLURM_JOB_NODELIST"))
 	if getenv("SLURM_JOB_NUM_NODES") == "1" {
 		host = "127.0.0.1"
 	}
-	if host != "" {
-		p.Addr = net.JoinHostPort(host, strconv.Itoa(20000+job%20000))
+	if err != nil || host == "" {
+		return ""
 	}
-	return ""
+	return net.JoinHostPort(host, strconv.Itoa(20000+job%20000))
 }
 
 // FirstHost returns the first host of a list in Slurm's syntax, such as
@@ -286,9 +296,8 @@ func FindHosts(getenv func(string) string) (h Hosts, wrong string) {
 	case getenv("SLURM_STEP_ID") != "" && getenv("SLURM_NNODES") != "":
 		number(&h.Nodes, "SLURM_NNODES")
 		number(&h.Node, "SLURM_NODEID")
-		p := new(Place)
-		bad := fromSlurm(p, getenv)
-		h.Addr, wrong = p.Addr, cmp.Or(wrong, bad)
+		addr, bad := address(getenv, "TUTTI_ADDR")
+		h.Addr, wrong = cmp.Or(addr, slurmAddr(getenv)), cmp.Or(wrong, bad)
 	}
 	return h, wrong
 }

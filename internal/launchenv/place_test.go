@@ -50,6 +50,15 @@ func TestFind(t *testing.T) {
 		"no number of ranks":   {"RANK=1 MASTER_ADDR=h", nil, "RANK is set but WORLD_SIZE is not"},
 		"no number":            {"WORLD_SIZE=4 RANK=one", nil, `RANK is "one"`},
 		"no size":              {"WORLD_SIZE=0 RANK=0", nil, `WORLD_SIZE is "0"`},
+		"a store, PMI":         {"PMI_RANK=2 PMI_SIZE=3 TUTTI_STORE=s:1 TUTTI_ATTEMPT=4", &Place{From: "PMI", Rank: 2, Size: 3, Store: "s:1", Attempt: "4"}, ""},
+		"a store, Slurm": {
+			"SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=3 SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n1 TUTTI_STORE=s:1",
+			&Place{From: "Slurm", Rank: 2, Size: 3, Store: "s:1"}, "",
+		},
+		"a store, torchrun": {
+			"RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1 TORCHELASTIC_USE_AGENT_STORE=True TUTTI_STORE=s:1",
+			&Place{From: "torchrun", Size: 2, Store: "s:1"}, "",
+		},
 		"no store's address":   {"TUTTI_RANK=0 TUTTI_SIZE=2 TUTTI_STORE=h", nil, `TUTTI_STORE is "h", not host:port`},
 		"no address":           {"TUTTI_RANK=0 TUTTI_SIZE=2 TUTTI_ADDR=h", nil, `TUTTI_ADDR is "h", not host:port`},
 		"no address, PMI":      {"PMI_RANK=2 PMI_SIZE=3 TUTTI_ADDR=h", nil, `TUTTI_ADDR is "h", not host:port`},

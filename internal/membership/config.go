@@ -98,7 +98,10 @@ func (c *Config) locateRank(getenv func(string) string) (wrong string) {
 		return wrong
 	}
 	if c.Size != 0 {
-		return ""
+		if c.Addr == "" {
+			c.place, wrong = launchenv.Store(getenv)
+		}
+		return wrong
 	}
 	p, wrong := launchenv.Find(getenv)
 	if p == nil {
