@@ -5,10 +5,16 @@ import (
 	"time"
 )
 
-// Draw returns a fault that will happen in a run with these options. messages is
+// Draw returns a fault that will happen in a run with these options, of one of the
+// kinds, or of any kind if there are none. messages is
 // how many messages each rank sends without a fault; it must not be all zero.
-func Draw(rnd *rand.Rand, opt *Options, messages []int) Fault {
-	f := Fault{Kind: Crash + Kind(rnd.IntN(int(LastKind)))}
+func Draw(rnd *rand.Rand, opt *Options, messages []int, kinds ...Kind) Fault {
+	if len(kinds) == 0 {
+		for k := Crash; k <= LastKind; k++ {
+			kinds = append(kinds, k)
+		}
+	}
+	f := Fault{Kind: kinds[rnd.IntN(len(kinds))]}
 	var speak []int
 	for r, n := range messages {
 		if n > 0 {
