@@ -90,9 +90,9 @@ type Config struct {
 	// Secret. If Addr or the job's store is on the loopback, they are not derived,
 	// and nothing is encrypted.
 	Cert, Key []byte
-	// NoEncryption disables the encryption between ranks, for networks to which nobody else
-	// has access. Ranks that connect still prove that they know Secret. The
-	// connection to the store of tutti run stays encrypted. The environment variable
+	// NoEncryption disables the encryption between ranks, for networks to which
+	// nobody else has access. Ranks that connect still prove that they know Secret.
+	// The connection to the job's store stays encrypted. The environment variable
 	// TUTTI_NO_ENCRYPTION=1 sets it, too. All ranks set it, or none.
 	NoEncryption bool
 	// NoSharedMemory makes ranks of one host use the network.

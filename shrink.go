@@ -12,8 +12,8 @@ import (
 // Shrink returns a new Comm of the ranks that are not lost. They keep their order and
 // are numbered from 0. All of them call Shrink. It poisons the Comm if nothing else
 // has, so that ranks that have not noticed a loss return from their operations and call
-// Shrink, too. A rank that runs but does not call it within Config.ShrinkTimeout is excluded;
-// its later call returns ErrExcluded.
+// Shrink, too. A rank that runs but does not call it within Config.ShrinkTimeout is
+// excluded; its later call returns ErrExcluded.
 //
 // done is the number of the last operation on the old Comm that all ranks of the new
 // Comm have completed. It is the same on all of them. Some ranks may have completed

@@ -18,8 +18,8 @@
 //     statement.
 //   - It uses Sleep, Now and WithTimeout of package clock in place of the functions of
 //     packages time and context. On real ranks they are those functions, so that
-//     programs need not import this package. Other contexts derived from the context of the rank are
-//     allowed.
+//     programs need not import this package. Other contexts derived from the context
+//     of the rank are allowed.
 //   - It draws random numbers from the seed, and does not depend on the order of a
 //     map.
 //

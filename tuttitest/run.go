@@ -76,9 +76,9 @@ func Run(tb testing.TB, opt Options, fn func(ctx context.Context, c *tutti.Comm)
 // Explore runs fn with n seeds, beginning with opt.Seed. For each seed it runs fn
 // without a fault, where all ranks must succeed, and then, if the ranks send messages,
 // with a fault at a message that the seed selects. The fault is of one of the kinds,
-// or of any kind if there are none. Explore checks that nothing hangs, that the fault happens,
-// and that a fault that must go unnoticed, such as a short stall, causes no error.
-// check, if not nil, checks the result of the run with the fault. Explore stops at
+// or of any kind if there are none. Explore checks that nothing hangs, that the fault
+// happens, and that a fault that must go unnoticed, such as a short stall, causes no
+// error. check, if not nil, checks the result of the run with the fault. Explore stops at
 // the first seed that fails. Run with the Seed and the Faults that it prints
 // replays the failure.
 func Explore(tb testing.TB, opt Options, n int, fn func(ctx context.Context, c *tutti.Comm) error, check func(*Result) error, kinds ...Kind) {

@@ -6,8 +6,8 @@ import (
 )
 
 // Draw returns a fault that will happen in a run with these options, of one of the
-// kinds, or of any kind if there are none. messages is
-// how many messages each rank sends without a fault; it must not be all zero.
+// kinds, or of any kind if there are none. messages is how many messages each rank
+// sends without a fault; it must not be all zero.
 func Draw(rnd *rand.Rand, opt *Options, messages []int, kinds ...Kind) Fault {
 	if len(kinds) == 0 {
 		for k := Crash; k <= LastKind; k++ {
