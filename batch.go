@@ -25,7 +25,8 @@ type Batch struct {
 	msgs  []side
 	name  string
 	on    Stream
-	err   error // of the first wrong argument
+	err   error     // of the first wrong argument
+	ran   *transfer // of the last Run; nil: there was none since the messages changed
 
 	checked   bool // no operation writes memory that another one uses
 	footprint engine.Footprint
@@ -144,10 +145,7 @@ func (b *Batch) start(ctx context.Context, background bool) (Work, error) {
 		w.seq = t.Seq
 	}
 	if len(b.msgs) > 0 {
-		m := c.newTransfer(ctx)
-		for _, s := range b.msgs {
-			m.add(c, &s)
-		}
+		m := b.transferFor(ctx, background)
 		w.transfer, w.use = m, m.completed.Load()+1
 		c.post(m)
 		if background {
@@ -158,6 +156,23 @@ func (b *Batch) start(ctx context.Context, background bool) (Work, error) {
 		c.submit(t, turn) // after the messages: submit may wait for other ranks
 	}
 	return w, nil
+}
+
+// transferFor returns a transfer with the messages of the Batch. Run keeps its transfer for the next
+// Run. c.mu is held.
+func (b *Batch) transferFor(ctx context.Context, background bool) *transfer {
+	if !background && b.ran != nil {
+		b.ran.ctx = ctx
+		return b.ran
+	}
+	t := b.c.newTransfer(ctx)
+	for i := range b.msgs {
+		t.add(b.c, &b.msgs[i])
+	}
+	if !background {
+		t.kept, b.ran = true, t
+	}
+	return t
 }
 
 // On orders the collectives of the Batch with a stream of the Comm's device. They begin when the
@@ -197,7 +212,7 @@ func (b *Batch) Reset() *Batch {
 	clear(b.calls.Calls)
 	b.calls.Calls, b.calls.parts = b.calls.Calls[:0], b.calls.parts[:0]
 	clear(b.msgs)
-	b.msgs, b.name, b.on, b.err, b.checked = b.msgs[:0], "", nil, nil, false
+	b.msgs, b.ran, b.name, b.on, b.err, b.checked = b.msgs[:0], nil, "", nil, nil, false
 	return b
 }
 
@@ -221,7 +236,7 @@ func (b *Batch) message(op string, s side) *Batch {
 		return b
 	}
 	b.msgs = append(b.msgs, s)
-	b.checked = false
+	b.ran, b.checked = nil, false
 	return b
 }
 
@@ -280,6 +295,14 @@ func (b *Batch) AllToAll(dst, src Buffer) *Batch { return b.add(allToAll(dst, sr
 
 // AllToAllV adds an operation; see Comm.AllToAllV.
 func (b *Batch) AllToAllV(dst, src []Buffer) *Batch { return b.add(allToAllV(dst, src)) }
+
+// Scan adds an operation; see Comm.Scan.
+func (b *Batch) Scan(dst, src Buffer, op Op) *Batch { return b.add(scan(engine.Scan, dst, src, op)) }
+
+// ExScan adds an operation; see Comm.ExScan.
+func (b *Batch) ExScan(dst, src Buffer, op Op) *Batch {
+	return b.add(scan(engine.ExScan, dst, src, op))
+}
 
 // Barrier adds an operation; see Comm.Barrier.
 func (b *Batch) Barrier() *Batch { return b.add(engine.Call{Verb: engine.Barrier}) }

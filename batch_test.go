@@ -320,6 +320,9 @@ func TestBatchOverlap(t *testing.T) {
 		"parts of AllToAllV": {func(b *tutti.Batch, x, y []int32, _ int) {
 			b.AllToAllV(buf(x, 0, 3).Parts(nil, 1, 1, 1), buf(y, 0, 3).Parts(nil, 1, 1, 1)).Broadcast(buf(y, 2, 4), 0)
 		}, []string{"part 2 of the source of AllToAllV (collective 1)", "Broadcast (collective 2)"}},
+		"the destination of ExScan, on all ranks but 0": {func(b *tutti.Batch, x, y []int32, _ int) {
+			b.ExScan(buf(x, 0, 2), buf(y, 0, 2), tutti.Sum).Scan(buf(y, 4, 6), buf(x, 1, 3), tutti.Max)
+		}, []string{"the destination of ExScan (collective 1)", "the source of Scan (collective 2)"}},
 		"messages": {func(b *tutti.Batch, x, _ []int32, rank int) {
 			b.Send((rank+1)%n, buf(x, 0, 3), 0).Recv((rank+n-1)%n, buf(x, 2, 5), 0)
 		}, []string{"the buffer of Recv (message 2) is written", "the buffer of Send (message 1)"}},

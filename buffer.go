@@ -32,6 +32,10 @@ func TypeOf[T Elem]() DType {
 		return Float16Type
 	case BFloat16:
 		return BFloat16Type
+	case int16:
+		return Int16Type
+	case uint16:
+		return Uint16Type
 	}
 	signed, float := false, false
 	switch reflect.TypeFor[T]().Kind() {

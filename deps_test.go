@@ -18,6 +18,7 @@ var layers = []string{
 	"internal/envvar",
 	"internal/simrank",
 	"clock",
+	"internal/freeaddr",
 	"internal/proctest",
 	"internal/netns",
 	"internal/abi",

@@ -28,10 +28,14 @@
 // Operations that deliver a result to all ranks deliver the same bits to all of
 // them. Within a host, reductions run in rank order. Over a network they run in
 // any order, unless Config.Reproducible is set. Integers wrap. Floats are rounded
-// to their type after each step, and a NaN result is the canonical NaN.
+// to their type after each step, and a NaN result is the canonical NaN. Scan and
+// ExScan combine sources in rank order everywhere; see [Comm.Scan].
 //
 // In host memory Min and Max yield NaN if an input is NaN, and -0 is less than
 // +0. In device memory both follow NCCL, which may ignore a NaN. Avg multiplies
 // by 1/ranks before the sum. Avg and PreMul take floating-point elements only;
-// with integers they return ErrInvalid.
+// with integers they return ErrInvalid. And, Or and Xor take integers only.
+//
+// NCCL has no Scan and ExScan, no And, Or and Xor, and no int16 and uint16. On
+// device memory these return ErrUnsupported, unless Config.HostStaging is set.
 package tutti

@@ -19,13 +19,15 @@ const (
 	BFloat16Type
 	Float32Type
 	Float64Type
+	Int16Type
+	Uint16Type
 )
 
 // Each DType has the number of the kernel type of the same name, so that a Go
 // conversion turns one into the other. A different number or a missing type does
 // not compile.
 var (
-	_ = [1]struct{}{}[int(Float64Type)-int(kernel.NumDTypes)]
+	_ = [1]struct{}{}[int(Uint16Type)-int(kernel.NumDTypes)]
 	_ = [1]struct{}{}[int(Int8Type)-int(kernel.Int8)]
 	_ = [1]struct{}{}[int(Uint8Type)-int(kernel.Uint8)]
 	_ = [1]struct{}{}[int(Int32Type)-int(kernel.Int32)]
@@ -36,6 +38,8 @@ var (
 	_ = [1]struct{}{}[int(BFloat16Type)-int(kernel.BFloat16)]
 	_ = [1]struct{}{}[int(Float32Type)-int(kernel.Float32)]
 	_ = [1]struct{}{}[int(Float64Type)-int(kernel.Float64)]
+	_ = [1]struct{}{}[int(Int16Type)-int(kernel.Int16)]
+	_ = [1]struct{}{}[int(Uint16Type)-int(kernel.Uint16)]
 )
 
 // String returns the type's name, such as "float32".
@@ -46,8 +50,11 @@ func (t DType) Size() int { return kernel.DType(t).Size() }
 
 // Elem is the set of element types of Go slices that a Buffer can hold. An int is
 // passed as int64 and a uint as uint64, or as the 32-bit types on 32-bit systems.
+//
+// Of the types with 16 bits it has int16, uint16, Float16 and BFloat16 themselves, and no
+// other type that is defined by one of them: such a type often holds a float.
 type Elem interface {
-	~int8 | ~uint8 | ~int32 | ~uint32 | ~int64 | ~uint64 | ~int | ~uint | ~float32 | ~float64 | Float16 | BFloat16
+	~int8 | ~uint8 | int16 | uint16 | ~int32 | ~uint32 | ~int64 | ~uint64 | ~int | ~uint | ~float32 | ~float64 | Float16 | BFloat16
 }
 
 // Float16 holds the bits of an IEEE 754 half-precision number.

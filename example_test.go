@@ -186,6 +186,26 @@ func ExampleComm_Split() {
 	// Output: rank 2 of 3, sum 6
 }
 
+// ExampleComm_Scan numbers the records of all ranks without gaps. Each rank needs to know how many records the
+// ranks before it have.
+func ExampleComm_Scan() {
+	records := []int{3, 1, 4} // by rank
+	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		mine, end := []int{records[c.Rank()]}, make([]int, 1)
+		if err := c.Scan(ctx, tutti.Of(end), tutti.Of(mine), tutti.Sum); err != nil {
+			return err
+		}
+		if c.Rank() == 2 {
+			fmt.Printf("rank %d has records %d to %d\n", c.Rank(), end[0]-mine[0], end[0]-1)
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: rank 2 has records 4 to 7
+}
+
 // ExampleComm_AllGatherV gathers a different number of elements from each rank.
 func ExampleComm_AllGatherV() {
 	counts := []int{1, 2, 3}

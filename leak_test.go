@@ -156,6 +156,15 @@ func TestNoAllocation(t *testing.T) {
 					return w.Wait(ctx)
 				}
 			},
+			"scan": func(ctx context.Context, c *tutti.Comm) func() error {
+				dst, src := tutti.Of(make([]float32, elems)), tutti.Of(make([]float32, elems))
+				return func() error {
+					if err := c.Scan(ctx, dst, src, tutti.Sum); err != nil {
+						return err
+					}
+					return c.ExScan(ctx, dst, src, tutti.PreMul(0.5))
+				}
+			},
 			"uneven": func(ctx context.Context, c *tutti.Comm) func() error {
 				dst := tutti.Of(make([]float32, 2*elems)).Parts(nil, elems, elems)
 				src := tutti.Of(make([]float32, elems))

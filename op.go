@@ -14,13 +14,17 @@ type Op struct {
 
 // The operations; see also PreMul. Programs must not assign to them. Avg takes
 // floating-point elements. An average of integers returns ErrInvalid, because the
-// sum may overflow the type where the average does not.
+// sum may overflow the type where the average does not. And, Or and Xor combine the
+// bits of integer elements; with floating-point elements they return ErrInvalid.
 var (
 	Sum  = Op{red: engine.Sum}
 	Prod = Op{red: engine.Prod}
 	Min  = Op{red: engine.Min}
 	Max  = Op{red: engine.Max}
 	Avg  = Op{red: engine.Avg}
+	And  = Op{red: engine.And}
+	Or   = Op{red: engine.Or}
+	Xor  = Op{red: engine.Xor}
 )
 
 // PreMul multiplies each element by x before the sum. Ranks may pass different

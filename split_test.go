@@ -183,6 +183,8 @@ func TestTypes(t *testing.T) {
 	for _, test := range []struct{ got, want tutti.DType }{
 		{tutti.TypeOf[int8](), tutti.Int8Type},
 		{tutti.TypeOf[uint8](), tutti.Uint8Type},
+		{tutti.TypeOf[int16](), tutti.Int16Type},
+		{tutti.TypeOf[uint16](), tutti.Uint16Type},
 		{tutti.TypeOf[int32](), tutti.Int32Type},
 		{tutti.TypeOf[uint32](), tutti.Uint32Type},
 		{tutti.TypeOf[int64](), tutti.Int64Type},
@@ -205,7 +207,7 @@ func TestTypes(t *testing.T) {
 	if s := b.Slice(2, 5); s.Len() != 3 || s.Type() != tutti.Int8Type || s.Type().Size() != 1 {
 		t.Error(s)
 	}
-	if got := fmt.Sprint(tutti.Sum, tutti.PreMul(0.5), tutti.Float16Type); got != "sum premul(0.5) float16" {
+	if got := fmt.Sprint(tutti.Sum, tutti.PreMul(0.5), tutti.Xor, tutti.Float16Type, tutti.Uint16Type); got != "sum premul(0.5) xor float16 uint16" {
 		t.Error(got)
 	}
 }

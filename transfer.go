@@ -17,6 +17,7 @@ type transfer struct {
 	completed atomic.Uint64 // how often the transfer has completed: it is reused
 	failed    atomic.Uint64 // the use that failed, counted from 1; zero: none. A failed transfer is not reused.
 	run       func()        // Comm.finish with this transfer, bound once
+	kept      bool          // a Batch keeps the transfer and its messages for its next Run
 
 	// Of a Batch with several receives; they belong to Comm.finish.
 	groups []*receiveGroup
@@ -149,7 +150,7 @@ func (c *Comm) acquire(op string) *Error {
 // done ends an activity that acquire began.
 func (c *Comm) done() {
 	c.transfers.active.Add(-1)
-	c.lot.Wake(nil)
+	c.lot.WakeGoroutines()
 }
 
 // post announces the messages. c.mu is held, so that groups of messages do not mix.
@@ -161,8 +162,8 @@ func (c *Comm) post(t *transfer) {
 		m.Seq = list.sent
 		list.posted++
 		c.log.BeginMessage(list.posted, m)
-		c.e.Post(m)
 	}
+	c.e.Post(t.msgs...)
 }
 
 // finish waits until all messages of a transfer are delivered. It describes the first one that was
@@ -192,15 +193,15 @@ func (c *Comm) finish(t *transfer) (received Message, err error) {
 	}
 	t.completed.Add(1)
 	c.transfers.active.Add(-1)
-	if !poisoned && len(c.transfers.free) < keepTasks {
+	if !poisoned && !t.kept && len(c.transfers.free) < keepTasks {
 		for _, m := range t.msgs {
 			m.Mem, m.Room = engine.Mem{}, nil
 		}
-		t.ctx, t.msgs = nil, t.msgs[:0]
+		t.ctx, t.msgs, t.groups = nil, t.msgs[:0], t.groups[:0]
 		c.transfers.free = append(c.transfers.free, t)
 	}
 	c.mu.Unlock()
-	c.lot.Wake(nil)
+	c.lot.WakeGoroutines()
 	switch {
 	case poisoned:
 		return Message{}, c.report(err)
@@ -240,10 +241,11 @@ func (c *Comm) finishIf(t *transfer, selected func(*engine.Message) bool) (err e
 // other messages may arrive in any order, and a receive takes its message only in Finish. So finishMany
 // runs one goroutine for each pair of a rank and a tag.
 func (c *Comm) finishMany(t *transfer) error {
-	t.groups = t.groups[:0]
-	for _, m := range t.msgs {
-		if !m.Send {
-			t.addToGroup(c, m)
+	if len(t.groups) == 0 {
+		for _, m := range t.msgs {
+			if !m.Send {
+				t.addToGroup(c, m)
+			}
 		}
 	}
 	t.open.Store(int64(len(t.groups)))
@@ -297,19 +299,20 @@ func (t *transfer) addToGroup(c *Comm, m *engine.Message) {
 		g.run = func() { c.finishGroup(t, g) }
 		t.groups[n] = g
 	}
-	g.peer, g.tag, g.err = m.Peer, m.Tag, nil
+	g.peer, g.tag = m.Peer, m.Tag
 	g.msgs = append(g.msgs[:0], m)
 }
 
 // finishGroup finishes the receives of a group.
 func (c *Comm) finishGroup(t *transfer, g *receiveGroup) {
+	g.err = nil
 	for _, m := range g.msgs {
 		if err := c.e.Finish(t.ctx, m); g.err == nil {
 			g.err = err
 		}
 	}
 	if t.open.Add(-1) == 0 {
-		c.lot.Wake(nil)
+		c.lot.WakeGoroutines()
 	}
 }
 

@@ -105,6 +105,27 @@ func (c *Comm) AllToAllV(ctx context.Context, dst, src []Buffer) error {
 	return c.verb(ctx, &call)
 }
 
+// Scan combines the sources of the ranks up to this one, element by element, and stores
+// the result in dst. On rank 0 the result is its source. dst and src may be the same
+// buffer. Avg returns ErrInvalid, because the ranks combine different numbers of sources.
+//
+// The sources are combined in rank order. Within a host, and everywhere with
+// Config.Reproducible, they are combined one after the other from rank 0 on. Otherwise
+// sources of neighboring ranks may be combined first, on which the last bits of
+// floating-point results depend. Which ones follows from the number of elements, the ranks
+// and their hosts alone, so that a repeated call has the same bits.
+func (c *Comm) Scan(ctx context.Context, dst, src Buffer, op Op) error {
+	call := scan(engine.Scan, dst, src, op)
+	return c.verb(ctx, &call)
+}
+
+// ExScan is Scan without this rank's source: it combines the sources of the ranks before
+// this one. Rank 0 has no result. Its dst is left unchanged and may be the zero Buffer.
+func (c *Comm) ExScan(ctx context.Context, dst, src Buffer, op Op) error {
+	call := scan(engine.ExScan, dst, src, op)
+	return c.verb(ctx, &call)
+}
+
 // Barrier returns when all ranks have called it.
 func (c *Comm) Barrier(ctx context.Context) error {
 	return c.verb(ctx, &engine.Call{Verb: engine.Barrier})
@@ -170,4 +191,8 @@ func allToAll(dst, src Buffer) engine.Call {
 
 func allToAllV(dst, src []Buffer) engine.Call {
 	return engine.Call{Verb: engine.AllToAll, Uneven: true, DstParts: mems(dst), SrcParts: mems(src)}
+}
+
+func scan(verb engine.Verb, dst, src Buffer, op Op) engine.Call {
+	return engine.Call{Verb: verb, Dst: dst.m, Src: src.m, ReduceOp: op.red, Scale: op.scale}
 }

@@ -52,7 +52,7 @@ func bothKinds(t *testing.T, n int, cfg tutti.Config) {
 	}))
 }
 
-// TestRefused makes invalid calls on both ranks. Each returns ErrInvalid without affecting the other rank,
+// TestRefused makes calls on both ranks that are invalid or that NCCL lacks. Each is refused without affecting the other rank,
 // and the Comm stays usable.
 func TestRefused(t *testing.T) {
 	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {
@@ -87,6 +87,13 @@ func TestRefused(t *testing.T) {
 			"more than memory":  {r.AllReduce(ctx, device(r.Rank(), tutti.Float32Type, 1<<62), tutti.Sum), tutti.ErrInvalid},
 			"integer average":   {r.AllReduce(ctx, device(r.Rank(), tutti.Int32Type, 4), tutti.Avg), tutti.ErrInvalid},
 			"integer factor":    {r.AllReduce(ctx, device(r.Rank(), tutti.Int32Type, 4), tutti.PreMul(2)), tutti.ErrInvalid},
+			"bits of floats":    {r.AllReduce(ctx, x, tutti.Xor), tutti.ErrInvalid},
+			"bits":              {r.AllReduce(ctx, device(r.Rank(), tutti.Int32Type, 4), tutti.And), tutti.ErrUnsupported},
+			"scan":              {r.Scan(ctx, x, x, tutti.Sum), tutti.ErrUnsupported},
+			"scan in a batch":   {r.Batch().ExScan(x, x, tutti.Sum).Run(ctx), tutti.ErrUnsupported},
+			"16 bits":           {r.Broadcast(ctx, device(r.Rank(), tutti.Int16Type, 4), 0), tutti.ErrUnsupported},
+			"no 16 bits":        {r.AllReduce(ctx, device(r.Rank(), tutti.Uint16Type, 0), tutti.Sum), tutti.ErrUnsupported},
+			"16-bit message":    {r.Send(ctx, 1-r.Rank(), device(r.Rank(), tutti.Uint16Type, 4), 0), tutti.ErrUnsupported},
 			"exchange in place": {r.SendRecv(ctx, 1-r.Rank(), x, 1-r.Rank(), x, 0), tutti.ErrInvalid},
 			"exchange overlaps": {r.SendRecv(ctx, 1-r.Rank(), x.Slice(0, 9), 1-r.Rank(), x.Slice(8, 17), 0), tutti.ErrInvalid},
 			"batch overlaps": {

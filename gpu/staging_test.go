@@ -8,11 +8,13 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/gpu"
 	"github.com/tutti-go/tutti/internal/proctest"
 )
@@ -53,6 +55,33 @@ func TestHostStaging(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestStagedScan checks that host staging has what NCCL lacks: Scan, bitwise operators and integers of 16 bits.
+func TestStagedScan(t *testing.T) {
+	ok(t, run(t, 2, tutti.Config{HostStaging: true}, func(ctx context.Context, r *rank) error {
+		me := uint16(r.Rank())
+		s, err := cuda.Alloc[uint16](r.dev, 2)
+		if err != nil {
+			return err
+		}
+		defer free(s)
+		x, host := gpu.Of(s), []uint16{1 + me, 4 + me}
+		if err := first(s.CopyFrom(host), r.Scan(ctx, x, x, tutti.Sum), r.ExScan(ctx, x, x, tutti.Prod), s.CopyTo(host)); err != nil {
+			return err
+		}
+		// The Scan leaves the source of rank 0 there, and the ExScan copies it to rank 1.
+		if want := []uint16{1, 4}; !slices.Equal(host, want) {
+			return fmt.Errorf("%d, want %d", host, want)
+		}
+		if err := first(r.AllReduce(ctx, x, tutti.Xor), s.CopyTo(host)); err != nil {
+			return err
+		}
+		if want := []uint16{0, 0}; !slices.Equal(host, want) {
+			return fmt.Errorf("%d, want %d", host, want)
+		}
+		return nil
+	}))
 }
 
 // TestNotStaged uses a Comm with NCCL and one without a device: both count nothing.

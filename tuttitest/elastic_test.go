@@ -225,6 +225,20 @@ func (s *rankRun) randomOp(ctx context.Context, rnd *rand.Rand, k int) error {
 		}
 	case 4:
 		return s.useSubgroup(ctx, k)
+	default:
+		mine := make([]int64, 1+rnd.IntN(5000))
+		for i := range mine {
+			mine[i] = mark + int64(me)
+		}
+		upTo := make([]int64, len(mine))
+		if err := s.op(s.c.Scan(ctx, tutti.Of(upTo), tutti.Of(mine), tutti.Sum)); err != nil {
+			return err
+		}
+		for i, v := range upTo {
+			if want := mark*int64(me+1) + int64(me*(me+1)/2); v != want {
+				return wrongf("generation %s, step %d: element %d of a scan is %d, want %d", s.generation, k, i, v, want)
+			}
+		}
 	}
 	return nil
 }

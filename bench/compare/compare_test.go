@@ -276,7 +276,7 @@ func running(text string) []string {
 
 func TestFlagsAreChecked(t *testing.T) {
 	for _, args := range []string{
-		"--ranks=1", "--op=scan", "--transport=rdma", "--dtype=int32", "--peers=nccl", "--sizes=5", "--sizes=x",
+		"--ranks=1", "--op=gather", "--transport=rdma", "--dtype=int32", "--peers=nccl", "--sizes=5", "--sizes=x",
 		"--rounds=0", "--transport=tcp --alloc", "--dtype=bfloat16 --ranks=13", "stray",
 		"--op=pingpong --ranks=3", "--op=rate --sizes=134217728", "--op=rate --sizes=, --rounds=0",
 	} {

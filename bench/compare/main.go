@@ -55,7 +55,7 @@ flags:
 `
 
 var (
-	ops        = slices.Concat([]string{"allreduce", "broadcast", "allgather", "reducescatter", "alltoall", "reduce", "barrier"}, messageOps)
+	ops        = slices.Concat([]string{"allreduce", "broadcast", "allgather", "reducescatter", "alltoall", "reduce", "scan", "exscan", "barrier"}, messageOps)
 	transports = []string{"shm", "tcp"}
 	dtypes     = []string{"float32", "bfloat16"}
 	peerNames  = []string{"openmpi", "mpich", "gloo"}

@@ -126,6 +126,10 @@ func (b *bench[T]) operation(src, dst tutti.Buffer) func(ctx context.Context) er
 			dst = tutti.Buffer{}
 		}
 		return func(ctx context.Context) error { return c.Reduce(ctx, dst, src, tutti.Sum, 0) }
+	case "scan":
+		return func(ctx context.Context) error { return c.Scan(ctx, dst, src, tutti.Sum) }
+	case "exscan":
+		return func(ctx context.Context) error { return c.ExScan(ctx, dst, src, tutti.Sum) }
 	case "sendrecv":
 		return b.sendRecv(src, dst)
 	case "pingpong":
@@ -137,12 +141,11 @@ func (b *bench[T]) operation(src, dst tutti.Buffer) func(ctx context.Context) er
 	}
 }
 
-// value is element i of rank r's source, sum is element i of the sum of all
-// sources, and expect is element i of the result on this rank.
+// value is element i of rank r's source, sum is element i of the sum of the sources
+// of the first n ranks, and expect is element i of the result on this rank.
 func value(i, r int) float32 { return float32(i%13 + r) }
 
-func (b *bench[T]) sum(i int) float32 {
-	n := b.comm.Size()
+func sum(i, n int) float32 {
 	return float32(n*(i%13) + n*(n-1)/2)
 }
 
@@ -155,15 +158,19 @@ func (b *bench[T]) expect(i int) float32 {
 	case "allgather":
 		return value(i%b.part, i/b.part)
 	case "reducescatter":
-		return b.sum(mine + i)
+		return sum(mine+i, b.comm.Size())
 	case "alltoall":
 		return value(mine+i%b.part, i/b.part)
+	case "scan":
+		return sum(i, b.comm.Rank()+1)
+	case "exscan":
+		return sum(i, b.comm.Rank())
 	case "sendrecv", "pingpong":
 		return value(i, b.peer())
 	case "rate":
 		return value(i%b.n+i/b.n*windowSpacing, b.peer())
 	default:
-		return b.sum(i)
+		return sum(i, b.comm.Size())
 	}
 }
 
@@ -187,7 +194,7 @@ func (b *bench[T]) check(ctx context.Context) error {
 	switch {
 	case b.op == "reducescatter":
 		results = b.dst[:b.part]
-	case b.op == "reduce" && rank != 0, b.op == "rate" && b.sends():
+	case b.op == "reduce" && rank != 0, b.op == "exscan" && rank == 0, b.op == "rate" && b.sends():
 		results = nil
 	}
 	for i, got := range results {

@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"time"
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/internal/affinity"
+	"github.com/tutti-go/tutti/internal/freeaddr"
 )
 
 // rankEnv makes this program one of tutti's ranks; it holds a rankJob.
@@ -30,16 +30,17 @@ type rankJob struct {
 // runTutti runs a program, this one or another build of it, once for each rank, and returns the
 // samples that rank 0 printed. If a rank fails or ctx is cancelled, the other ranks get SIGTERM.
 func runTutti(ctx context.Context, o options, transport, program string) ([]sample, error) {
-	addr, err := freeAddr()
+	addr, err := freeaddr.Reserve()
 	if err != nil {
 		return nil, err
 	}
+	defer addr.Release()
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var ranks []*exec.Cmd
 	for r := range o.ranks {
 		job, err := json.Marshal(rankJob{
-			Rank: r, Ranks: o.ranks, Addr: addr, Network: transport == "tcp", Alloc: o.alloc,
+			Rank: r, Ranks: o.ranks, Addr: addr.Addr, Network: transport == "tcp", Alloc: o.alloc,
 			DType: o.dtype, Op: o.op, Sizes: o.sizes, Budget: o.budget, Iters: o.iters,
 		})
 		if err != nil {
@@ -50,15 +51,6 @@ func runTutti(ctx context.Context, o options, transport, program string) ([]samp
 	texts, err := runAll(stop, ranks)
 	all, _ := samples(texts[0])
 	return all, err
-}
-
-// freeAddr returns a free address on the loopback.
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
 }
 
 // bind binds this process to one core, as mpirun does if there is a core for each

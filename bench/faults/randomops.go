@@ -49,7 +49,7 @@ func (m *randomOps) runOne(ctx context.Context, n *operationFlag) error {
 		}
 		return nil
 	}
-	switch m.rnd.IntN(9) {
+	switch m.rnd.IntN(10) {
 	case 0, 1:
 		x := fill(elems, me, 0)
 		return do("AllReduce", x, sum, func() error { return c.AllReduce(ctx, tutti.Of(x), tutti.Sum) })
@@ -74,6 +74,10 @@ func (m *randomOps) runOne(ctx context.Context, n *operationFlag) error {
 		x, y := fill(elems, me, 0), make([]float32, elems)
 		return do("SendRecv", y, func(i int) float32 { return value((me+size-1)%size, i) },
 			func() error { return c.SendRecv(ctx, (me+1)%size, tutti.Of(x), (me+size-1)%size, tutti.Of(y), 1) })
+	case 8:
+		x := fill(elems, me, 0)
+		return do("Scan", x, func(i int) float32 { return float32(me*(me+1)/2 + (me+1)*((i+shift)%1000)) },
+			func() error { return c.Scan(ctx, tutti.Of(x), tutti.Of(x), tutti.Sum) })
 	}
 	x, y := fill(elems, me, 0), fill(7, me, 0)
 	err := do("Batch", x, sum, func() error {

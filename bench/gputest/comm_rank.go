@@ -5,18 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/gpu"
+	"github.com/tutti-go/tutti/internal/freeaddr"
 )
 
 // commTimeout is Config.Timeout of the Comms: it ends operations that hang.
@@ -78,12 +76,13 @@ func joinRanks(in *bufio.Scanner, args []string, cfg tutti.Config) (*tutti.Comm,
 		return nil, err
 	}
 	if cfg.Rank == 0 {
-		addr, err := freeAddr()
+		addr, err := freeaddr.Reserve()
 		if err != nil {
 			return nil, err
 		}
-		cfg.Addr = addr
-		fmt.Println("id", addr)
+		defer addr.Release()
+		cfg.Addr = addr.Addr
+		fmt.Println("id", cfg.Addr)
 	} else if in.Scan() {
 		cfg.Addr = strings.TrimPrefix(in.Text(), "id ")
 	}
@@ -92,33 +91,6 @@ func joinRanks(in *bufio.Scanner, args []string, cfg tutti.Config) (*tutti.Comm,
 		cfg.Timeout = commTimeout
 	}
 	return tutti.Join(context.Background(), cfg)
-}
-
-// freeAddrs returns n free addresses on the loopback interface. The ports are outside of the
-// range that the kernel assigns to connections, which could take one before it is used.
-func freeAddrs(n int) (addrs []string, err error) {
-	// A process that is being started must not inherit a listener: ranks would find the
-	// address in use, or connect to it.
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	for tries := 0; len(addrs) < n; tries++ {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20000+rand.IntN(12000)))
-		if err == nil {
-			defer l.Close()
-			addrs = append(addrs, l.Addr().String())
-		} else if tries > 10*n {
-			return nil, err
-		}
-	}
-	return addrs, nil
-}
-
-func freeAddr() (string, error) {
-	addrs, err := freeAddrs(1)
-	if err != nil {
-		return "", err
-	}
-	return addrs[0], nil
 }
 
 // serveComm is the process of one commRank. Its single goroutine joins, answers questions, and

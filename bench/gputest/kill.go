@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/freeaddr"
 )
 
 // roundRanks is the number of ranks in a round. One of them is killed.
@@ -84,10 +86,11 @@ func spread(times []time.Duration) string {
 // It returns the time until the last survivor has reported the loss. It returns an error if a
 // survivor exits, reports something else, or does not answer before ctx ends.
 func round(ctx context.Context, survivors []*process, victim *process, mode int) (time.Duration, error) {
-	addr, err := freeAddr()
+	addr, err := freeaddr.Reserve()
 	if err != nil {
 		return 0, err
 	}
+	defer addr.Release()
 	ranks := append([]*process{}, survivors...)
 	place := -1
 	if victim != nil {
@@ -96,7 +99,7 @@ func round(ctx context.Context, survivors []*process, victim *process, mode int)
 		ranks = append(ranks[:place:place], append([]*process{victim}, ranks[place:]...)...)
 	}
 	for r, p := range ranks {
-		if _, err := fmt.Fprintf(p.in, "round %s %d %d %d %d\n", addr, r, len(ranks), mode, place); err != nil {
+		if _, err := fmt.Fprintf(p.in, "round %s %d %d %d %d\n", addr.Addr, r, len(ranks), mode, place); err != nil {
 			return 0, err
 		}
 	}

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/freeaddr"
 )
 
 // probe prints the path of the libnccl that PyTorch has loaded, which the Go ranks must load
@@ -111,16 +113,18 @@ func groupRows(out string) (rows []string) {
 func weights(ctx context.Context, o torchOptions, env []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
-	stores, err := freeAddrs(2 * o.turns)
-	if err != nil {
-		return "", err
-	}
-	var toGo, toPython []string
-	for i, s := range stores {
+	var stores, toGo, toPython []string
+	for i := range 2 * o.turns {
+		s, err := freeaddr.Reserve()
+		if err != nil {
+			return "", err
+		}
+		defer s.Release()
+		stores = append(stores, s.Addr)
 		if i%2 == 0 {
-			toGo = append(toGo, s)
+			toGo = append(toGo, s.Addr)
 		} else {
-			toPython = append(toPython, s)
+			toPython = append(toPython, s.Addr)
 		}
 	}
 	script := filepath.Join(o.dir, "weights.py")

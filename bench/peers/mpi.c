@@ -19,9 +19,9 @@ enum { MIN_ITERS = 5, MAX_ITERS = 100000 };
 // bench/compare/messages.go has copies.
 enum { WINDOW = 64, SPACING = 16, SMALL_MESSAGE = 4096, GROUP = 16, TAG = 100, ACK_TAG = 101 };
 
-enum op { ALLREDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, REDUCE, BARRIER, SENDRECV, PINGPONG, RATE, OPS };
-static const char *names[OPS] = {"allreduce", "broadcast", "allgather", "reducescatter", "alltoall",
-                                 "reduce",    "barrier",   "sendrecv",  "pingpong",      "rate"};
+enum op { ALLREDUCE, BROADCAST, ALLGATHER, REDUCESCATTER, ALLTOALL, REDUCE, SCAN, EXSCAN, BARRIER, SENDRECV, PINGPONG, RATE, OPS };
+static const char *names[OPS] = {"allreduce", "broadcast", "allgather", "reducescatter", "alltoall", "reduce",
+                                 "scan",      "exscan",    "barrier",   "sendrecv",      "pingpong", "rate"};
 
 static enum op op;
 static int rank, ranks;
@@ -84,6 +84,8 @@ static void run(void) {
     case REDUCESCATTER: MPI_Reduce_scatter_block(src, dst, part, MPI_FLOAT, MPI_SUM, w); break;
     case ALLTOALL: MPI_Alltoall(src, part, MPI_FLOAT, dst, part, MPI_FLOAT, w); break;
     case REDUCE: MPI_Reduce(src, dst, n, MPI_FLOAT, MPI_SUM, 0, w); break;
+    case SCAN: MPI_Scan(src, dst, n, MPI_FLOAT, MPI_SUM, w); break;
+    case EXSCAN: MPI_Exscan(src, dst, n, MPI_FLOAT, MPI_SUM, w); break;
     case SENDRECV:
       for (int i = 0; i < group; i++)
         MPI_Sendrecv(src, n, MPI_FLOAT, peer, TAG, dst, n, MPI_FLOAT, peer, TAG, w, MPI_STATUS_IGNORE);
@@ -96,9 +98,10 @@ static void run(void) {
   }
 }
 
-// value is element i of rank r's source; sum is element i of the sum of all sources.
+// value is element i of rank r's source; sum is element i of the sum of all sources, prefix that of the first k.
 static float value(int i, int r) { return (float)(i % 13 + r); }
-static float sum(int i) { return (float)(ranks * (i % 13) + ranks * (ranks - 1) / 2); }
+static float prefix(int i, int k) { return (float)(k * (i % 13) + k * (k - 1) / 2); }
+static float sum(int i) { return prefix(i, ranks); }
 
 // expect is element i of the result on this rank.
 static float expect(int i) {
@@ -107,6 +110,8 @@ static float expect(int i) {
     case ALLGATHER: return value(i % part, i / part);
     case REDUCESCATTER: return sum(rank * part + i);
     case ALLTOALL: return value(rank * part + i % part, i / part);
+    case SCAN: return prefix(i, rank + 1);
+    case EXSCAN: return prefix(i, rank);
     case SENDRECV:
     case PINGPONG: return value(i, peer);
     case RATE: return value(i % n + i / n * SPACING, peer);
@@ -120,7 +125,7 @@ static void check(void) {
   for (int i = 0; i < to_n; i++) dst[i] = op == ALLREDUCE || op == BROADCAST ? value(i, rank) : -1;
   run();
   int results = op == REDUCESCATTER ? part : to_n;
-  if (op == BARRIER || (op == REDUCE && rank != 0) || (op == RATE && rank % 2 == 0)) results = 0;
+  if (op == BARRIER || (op == REDUCE && rank != 0) || (op == EXSCAN && rank == 0) || (op == RATE && rank % 2 == 0)) results = 0;
   for (int i = 0; i < results; i++)
     if (dst[i] != expect(i)) die("wrong result");
 }

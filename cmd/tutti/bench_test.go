@@ -136,11 +136,11 @@ func TestBenchEngines(t *testing.T) {
 		args   []string
 		rows   int
 	}{
-		{"local", []string{"-n", "3"}, 205},
-		{"shm", []string{"-n", "2"}, 205},
-		{"shm", []string{"-n", "3", "--alloc", "--in-place", "--batch", "2"}, 195},
-		{"tcp", []string{"-n", "2", "--batch", "2"}, 205},
-		{"hier", []string{"-n", "3", "--in-place"}, 195},
+		{"local", []string{"-n", "3"}, 465},
+		{"shm", []string{"-n", "2"}, 465},
+		{"shm", []string{"-n", "3", "--alloc", "--in-place", "--batch", "2"}, 453},
+		{"tcp", []string{"-n", "2", "--batch", "2"}, 465},
+		{"hier", []string{"-n", "3", "--in-place"}, 453},
 	} {
 		t.Run(c.engine+strings.Join(c.args, ""), func(t *testing.T) {
 			if c.engine != "local" && c.engine != "tcp" {
@@ -257,20 +257,22 @@ func TestBenchUnderRun(t *testing.T) {
 // for usage.
 func TestBenchWrongFlags(t *testing.T) {
 	for args, want := range map[string]string{
-		"--op gossip":         `no operation "gossip"`,
-		"--dtype int7":        `no type "int7"`,
-		"--reduce xor":        `no reduction "xor"`,
-		"--engine warp":       `no engine "warp"`,
-		"-b 4X":               `"4X" is not a number of bytes`,
-		"-b 1M -e 1K":         "sizes from 1M to 1K",
-		"-n 0":                "-n is 0; it must be 1 or more",
-		"--batch 0":           "--batch is 0; it must be 1 or more",
-		"--html /nowhere/x":   "--html: open /nowhere/x: no such file",
-		"extra":               `"extra" is not a flag`,
-		"--frobnicate":        "frobnicate",
-		"--against /nowhere":  "/nowhere",
-		"--engine hier -n 2":  "needs 3",
-		"--engine tcp -alloc": "--alloc is memory that ranks of a host share",
+		"--op gossip":            `no operation "gossip"`,
+		"--dtype int7":           `no type "int7"`,
+		"--reduce nand":          `no reduction "nand"`,
+		"--reduce xor":           "xor for integers",
+		"--engine warp":          `no engine "warp"`,
+		"-b 4X":                  `"4X" is not a number of bytes`,
+		"-b 1M -e 1K":            "sizes from 1M to 1K",
+		"-n 0":                   "-n is 0; it must be 1 or more",
+		"--batch 0":              "--batch is 0; it must be 1 or more",
+		"--html /nowhere/x":      "--html: open /nowhere/x: no such file",
+		"--op scan --reduce avg": "scan and exscan have no avg",
+		"extra":                  `"extra" is not a flag`,
+		"--frobnicate":           "frobnicate",
+		"--against /nowhere":     "/nowhere",
+		"--engine hier -n 2":     "needs 3",
+		"--engine tcp -alloc":    "--alloc is memory that ranks of a host share",
 	} {
 		got := tuttiWith(t, nil, append([]string{"bench"}, strings.Fields(args)...)...)
 		if got.code != bench.ExitUsage || !strings.Contains(got.err, want) || strings.Count(got.err, "\n") != 1 || got.out != "" {

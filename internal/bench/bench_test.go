@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/kernel"
 )
 
 // TestPairRounds checks that each rank is paired with each other rank once, and
@@ -102,13 +103,13 @@ func TestOutliersByKind(t *testing.T) {
 // not depend on the order.
 func TestPatternExact(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 16, 100, 256, 512} {
-		for d := tutti.Int8Type; d <= tutti.Float64Type; d++ {
+		for d := tutti.Int8Type; kernel.DType(d).Valid(); d++ {
 			for _, red := range ReduceNames() {
 				if red == "avg" || !reducible(d.String(), red) { // an average may be rounded
 					continue
 				}
 				p := newPattern(d, red, n)
-				want := p.result()
+				want := p.result(n)
 				for _, reverse := range []bool{false, true} {
 					got := bytes.Clone(want)
 					for k := 0; k < period; k += 13 {
@@ -148,6 +149,12 @@ func fold(d tutti.DType, red string, a, b float64) float64 {
 		a = min(a, b)
 	case "max":
 		a = max(a, b)
+	case "and":
+		return float64(int(a) & int(b))
+	case "or":
+		return float64(int(a) | int(b))
+	case "xor":
+		return float64(int(a) ^ int(b))
 	default:
 		a += b
 	}

@@ -67,6 +67,10 @@ func newMemory(ctx context.Context, c *tutti.Comm, t tutti.DType, n int, shared 
 		return hostMemory[int8](ctx, c, n, shared)
 	case tutti.Uint8Type:
 		return hostMemory[uint8](ctx, c, n, shared)
+	case tutti.Int16Type:
+		return hostMemory[int16](ctx, c, n, shared)
+	case tutti.Uint16Type:
+		return hostMemory[uint16](ctx, c, n, shared)
 	case tutti.Int32Type:
 		return hostMemory[int32](ctx, c, n, shared)
 	case tutti.Uint32Type:

@@ -35,6 +35,8 @@ var ops = []op{
 	{"gather", engine.Gather, busFactorOthers},
 	{"scatter", engine.Scatter, busFactorOthers},
 	{"alltoall", engine.AllToAll, busFactorOthers},
+	{"scan", engine.Scan, busFactorOne},
+	{"exscan", engine.ExScan, busFactorOne},
 	{"sendrecv", 0, busFactorOne},
 	{"barrier", engine.Barrier, busFactorOne},
 }
@@ -141,6 +143,10 @@ func (s *spec) blocking(c *tutti.Comm, on operands) func(ctx context.Context) er
 		return func(ctx context.Context) error { return c.Scatter(ctx, dst, src, root) }
 	case "alltoall":
 		return func(ctx context.Context) error { return c.AllToAll(ctx, dst, src) }
+	case "scan":
+		return func(ctx context.Context) error { return c.Scan(ctx, dst, src, red) }
+	case "exscan":
+		return func(ctx context.Context) error { return c.ExScan(ctx, dst, src, red) }
 	case "sendrecv":
 		to, from := ring(c)
 		return func(ctx context.Context) error { return c.SendRecv(ctx, to, src, from, dst, 0) }
@@ -169,6 +175,10 @@ func (s *spec) add(c *tutti.Comm, b *tutti.Batch, on operands) {
 		b.Scatter(dst, src, root)
 	case "alltoall":
 		b.AllToAll(dst, src)
+	case "scan":
+		b.Scan(dst, src, red)
+	case "exscan":
+		b.ExScan(dst, src, red)
 	case "sendrecv":
 		to, from := ring(c)
 		b.Send(to, src, 0).Recv(from, dst, 0)

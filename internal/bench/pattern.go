@@ -21,11 +21,11 @@ type pattern struct {
 	reduce string
 	ranks  int
 	tables map[int][]byte // by rank: one period of its source
-	total  []byte         // one period of the reduction of all sources
+	totals map[int][]byte // by number of ranks: one period of the reduction of their sources
 }
 
 func newPattern(t tutti.DType, reduce string, ranks int) *pattern {
-	return &pattern{t: t, reduce: reduce, ranks: ranks, tables: map[int][]byte{}}
+	return &pattern{t: t, reduce: reduce, ranks: ranks, tables: map[int][]byte{}, totals: map[int][]byte{}}
 }
 
 // value returns element k of a period of a rank's source.
@@ -62,15 +62,15 @@ func (p *pattern) source(rank int) []byte {
 	return b
 }
 
-// result returns one period of a reduction's result.
-func (p *pattern) result() []byte {
-	if p.total != nil {
-		return p.total
+// result returns one period of the result of a reduction over the first ranks.
+func (p *pattern) result(ranks int) []byte {
+	if b := p.totals[ranks]; b != nil {
+		return b
 	}
-	p.total = make([]byte, period*p.t.Size())
+	b := make([]byte, period*p.t.Size())
 	for k := range period {
 		acc := p.value(k, 0)
-		for r := 1; r < p.ranks; r++ {
+		for r := 1; r < ranks; r++ {
 			v := p.value(k, r)
 			switch p.reduce {
 			case "prod":
@@ -79,6 +79,12 @@ func (p *pattern) result() []byte {
 				acc = min(acc, v)
 			case "max":
 				acc = max(acc, v)
+			case "and":
+				acc &= v
+			case "or":
+				acc |= v
+			case "xor":
+				acc ^= v
 			default:
 				acc += v
 			}
@@ -89,9 +95,10 @@ func (p *pattern) result() []byte {
 		case "premul":
 			acc *= preMul
 		}
-		put(p.t, p.total, k, acc)
+		put(p.t, b, k, acc)
 	}
-	return p.total
+	p.totals[ranks] = b
+	return b
 }
 
 // put writes an integer as element k. Integers wrap, as in the engines.
@@ -100,6 +107,8 @@ func put(t tutti.DType, b []byte, k, v int) {
 	switch t {
 	case tutti.Int8Type, tutti.Uint8Type:
 		b[k] = byte(v)
+	case tutti.Int16Type, tutti.Uint16Type:
+		order.PutUint16(b[2*k:], uint16(v))
 	case tutti.Int32Type, tutti.Uint32Type:
 		order.PutUint32(b[4*k:], uint32(v))
 	case tutti.Int64Type, tutti.Uint64Type:
@@ -123,6 +132,10 @@ func get(t tutti.DType, b []byte, k int) float64 {
 		return float64(int8(b[k]))
 	case tutti.Uint8Type:
 		return float64(b[k])
+	case tutti.Int16Type:
+		return float64(int16(order.Uint16(b[2*k:])))
+	case tutti.Uint16Type:
+		return float64(order.Uint16(b[2*k:]))
 	case tutti.Int32Type:
 		return float64(int32(order.Uint32(b[4*k:])))
 	case tutti.Uint32Type:
@@ -169,14 +182,21 @@ type region struct {
 func (s *spec) regions(p *pattern, rank int) []region {
 	switch s.op.name {
 	case "allreduce":
-		return []region{{0, s.elems, p.result(), 0}}
+		return []region{{0, s.elems, p.result(p.ranks), 0}}
 	case "reduce":
 		if rank != root {
 			return nil
 		}
-		return []region{{0, s.elems, p.result(), 0}}
+		return []region{{0, s.elems, p.result(p.ranks), 0}}
 	case "reducescatter":
-		return []region{{0, s.part, p.result(), rank * s.part}}
+		return []region{{0, s.part, p.result(p.ranks), rank * s.part}}
+	case "scan":
+		return []region{{0, s.elems, p.result(rank + 1), 0}}
+	case "exscan":
+		if rank == 0 {
+			return nil
+		}
+		return []region{{0, s.elems, p.result(rank), 0}}
 	case "broadcast":
 		return []region{{0, s.elems, p.source(root), 0}}
 	case "scatter":

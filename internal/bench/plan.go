@@ -82,8 +82,12 @@ func (p *Plan) validate() error {
 	}
 	for _, name := range p.Ops {
 		if opNamed(name).reduces() && !p.reducible() {
-			return errors.New("reductions avg and premul are for floating-point types, and --dtype has none")
+			return errors.New("reductions avg and premul are for floating-point types, and, or and xor for integers, and --dtype has no such type")
 		}
+	}
+	if !slices.ContainsFunc(p.Ops, p.measurable) {
+		return errors.New("nothing of --op can be measured: scan and exscan have no avg; " +
+			"NCCL has no scan and exscan, no and, or and xor, no int16 and uint16")
 	}
 	return nil
 }
@@ -125,7 +129,7 @@ func (p *Plan) specs(ranks int) []spec {
 		}
 		for _, d := range p.DTypes {
 			for _, red := range p.reduces(o) {
-				if red != none && !reducible(d, red) {
+				if !p.supports(o, d, red) {
 					continue
 				}
 				last := 0
@@ -158,7 +162,7 @@ const none = "none"
 
 // dtypeNamed returns the type with a name, or none.
 func dtypeNamed(name string) tutti.DType {
-	for t := tutti.Int8Type; t <= tutti.Float64Type; t++ {
+	for t := tutti.Int8Type; kernel.DType(t).Valid(); t++ {
 		if t.String() == name {
 			return t
 		}
@@ -168,7 +172,7 @@ func dtypeNamed(name string) tutti.DType {
 
 // DTypeNames lists the element types.
 func DTypeNames() (names []string) {
-	for t := tutti.Int8Type; t <= tutti.Float64Type; t++ {
+	for t := tutti.Int8Type; kernel.DType(t).Valid(); t++ {
 		names = append(names, t.String())
 	}
 	return names
@@ -177,6 +181,20 @@ func DTypeNames() (names []string) {
 // reducible reports whether a Comm supports a reduction on a type.
 func reducible(dtype, reduce string) bool {
 	return engine.OpNamed(reduce).Takes(kernel.DType(dtypeNamed(dtype)))
+}
+
+// supports reports whether an operation supports a type and a reduction, which is none if it does not reduce.
+func (p *Plan) supports(o *op, dtype, reduce string) bool {
+	if p.Engine == NCCL && !inNCCL(o, dtype, reduce) {
+		return false
+	}
+	return reduce == none || reducible(dtype, reduce) && o.verb.Accepts(engine.OpNamed(reduce))
+}
+
+// inNCCL reports whether NCCL has an operation with a type and a reduction.
+func inNCCL(o *op, dtype, reduce string) bool {
+	return o.verb.Info().Prefix == engine.NoPrefix && !slices.Contains([]string{"int16", "uint16"}, dtype) &&
+		!slices.Contains([]string{"and", "or", "xor"}, reduce)
 }
 
 // reducible reports whether any of the plan's reductions supports any of its types.
@@ -189,11 +207,25 @@ func (p *Plan) reducible() bool {
 	return false
 }
 
+// measurable reports whether an operation supports any of the plan's types and reductions.
+func (p *Plan) measurable(name string) bool {
+	o := opNamed(name)
+	if name == "barrier" {
+		return true
+	}
+	for _, d := range p.DTypes {
+		if slices.ContainsFunc(p.reduces(o), func(red string) bool { return p.supports(o, d, red) }) {
+			return true
+		}
+	}
+	return false
+}
+
 // preMul is the factor of the reduction "premul".
 const preMul = 2
 
 // reductions lists the reductions, as they are measured.
-var reductions = []tutti.Op{tutti.Sum, tutti.Prod, tutti.Min, tutti.Max, tutti.Avg, tutti.PreMul(preMul)}
+var reductions = []tutti.Op{tutti.Sum, tutti.Prod, tutti.Min, tutti.Max, tutti.Avg, tutti.PreMul(preMul), tutti.And, tutti.Or, tutti.Xor}
 
 // reduceName returns the name of a reduction, without its factor.
 func reduceName(op tutti.Op) string {

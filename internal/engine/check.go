@@ -30,7 +30,7 @@ func (c *Call) Check(rank, size int) error {
 // their size in bytes may overflow.
 func (c *Call) usual() bool {
 	m := &c.Src
-	return c.Verb == AllReduce && c.ReduceOp.Info().Integers && c.Dst == *m &&
+	return c.Verb == AllReduce && c.ReduceOp.Info().Elements == AllElements && c.Dst == *m &&
 		m.Ptr != nil && uint(m.N-1) < 1<<30 && m.Device == 0 && m.Type.Valid()
 }
 
@@ -108,10 +108,17 @@ func (c *Call) checkRed() error {
 	if !c.ReduceOp.Valid() {
 		return invalid("the zero Op is no reduction")
 	}
-	if t := c.whole().Type; t.Valid() && !c.ReduceOp.Takes(t) {
+	if !c.Verb.Accepts(c.ReduceOp) {
+		return invalid("%s in %s: the ranks combine different numbers of sources; use Sum and divide the result", c.ReduceOp, c.Verb)
+	}
+	switch t := c.whole().Type; {
+	case !t.Valid() || c.ReduceOp.Takes(t):
+		return nil
+	case t.IsFloat():
+		return invalid("%s of %s: it combines bits; use integer elements", c.ReduceOp, t)
+	default:
 		return invalid("%s of %s: the intermediate sum or product could overflow the type; use Sum, or floating-point elements", c.ReduceOp, t)
 	}
-	return nil
 }
 
 // checkSides checks that this rank passes each side that it uses, that the types

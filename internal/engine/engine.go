@@ -29,9 +29,9 @@ type Engine interface {
 	// by one with every Run. An error is always a *Failure.
 	Run(ctx context.Context, seq uint64, calls []Call) error
 
-	// Post announces a message without blocking. Messages between two ranks
+	// Post announces messages without blocking. Messages between two ranks
 	// with one tag are matched in the order in which they were posted.
-	Post(m *Message)
+	Post(msgs ...*Message)
 	// Finish waits until a posted message has been delivered. It may be
 	// called by one goroutine per message. An error is a *Failure, or an
 	// *Unreceived if the group is healthy.

@@ -193,7 +193,8 @@ func (f *Footprint) Check(rank, size int) error {
 
 // overlapping reports whether some rank uses both extents, in two operations. The caller
 // passes at least one extent that is written. It looks at this rank, at both roots,
-// and at one other rank: ranks that are not a root use the same sides.
+// and at one other rank: ranks that are not a root use the same sides. A call without a
+// root has root 0, so it also looks at rank 0, which may use fewer sides (AllButFirst).
 func overlapping(x, y *extent, me, size int) bool {
 	if x.number == y.number && (x.verb == 0) == (y.verb == 0) {
 		return false

@@ -20,10 +20,13 @@ const (
 	Max
 	Avg
 	PreMul
+	And
+	Or
+	Xor
 )
 
 // NumOps is the number of operators. They are numbered from 1.
-const NumOps = int(PreMul)
+const NumOps = int(Xor)
 
 // A Scaling is the factor by which an operator multiplies elements.
 type Scaling uint8
@@ -35,15 +38,23 @@ const (
 	ByFactor          // Call.Scale, which may differ between ranks
 )
 
+// Elements is a set of element types.
+type Elements uint8
+
+// The sets. The zero value is the empty set.
+const (
+	Integers Elements = 1 << iota
+	Floats
+	AllElements = Integers | Floats
+)
+
 // An OpInfo holds the facts about an operator that do not depend on the engine.
 type OpInfo struct {
-	Name    string
-	Kernel  kernel.Op // combines two elements, after scaling
-	Inner   ReduceOp  // the operator that combines scaled elements: itself if there is no scaling
-	Scaling Scaling
-	// Integers reports that the operator takes integer elements. Every operator
-	// takes floating-point elements.
-	Integers bool
+	Name     string
+	Kernel   kernel.Op // combines two elements, after scaling
+	Inner    ReduceOp  // the operator that combines scaled elements: itself if there is no scaling
+	Scaling  Scaling
+	Elements Elements // the types of elements that the operator takes
 	// Rounds reports that results of floating-point elements are rounded. Then
 	// their bits depend on the order of the ranks.
 	Rounds bool
@@ -52,12 +63,15 @@ type OpInfo struct {
 // opTable is indexed by ReduceOp. It has an entry for every value, as verbTable. Entries that
 // describe no operator are zero.
 var opTable = [math.MaxUint8 + 1]OpInfo{
-	Sum:    {Name: "sum", Kernel: kernel.Sum, Inner: Sum, Integers: true, Rounds: true},
-	Prod:   {Name: "prod", Kernel: kernel.Prod, Inner: Prod, Integers: true, Rounds: true},
-	Min:    {Name: "min", Kernel: kernel.Min, Inner: Min, Integers: true},
-	Max:    {Name: "max", Kernel: kernel.Max, Inner: Max, Integers: true},
-	Avg:    {Name: "avg", Kernel: kernel.Sum, Inner: Sum, Scaling: ByRanks, Rounds: true},
-	PreMul: {Name: "premul", Kernel: kernel.Sum, Inner: Sum, Scaling: ByFactor, Rounds: true},
+	Sum:    {Name: "sum", Kernel: kernel.Sum, Inner: Sum, Elements: AllElements, Rounds: true},
+	Prod:   {Name: "prod", Kernel: kernel.Prod, Inner: Prod, Elements: AllElements, Rounds: true},
+	Min:    {Name: "min", Kernel: kernel.Min, Inner: Min, Elements: AllElements},
+	Max:    {Name: "max", Kernel: kernel.Max, Inner: Max, Elements: AllElements},
+	Avg:    {Name: "avg", Kernel: kernel.Sum, Inner: Sum, Elements: Floats, Scaling: ByRanks, Rounds: true},
+	PreMul: {Name: "premul", Kernel: kernel.Sum, Inner: Sum, Elements: Floats, Scaling: ByFactor, Rounds: true},
+	And:    {Name: "and", Kernel: kernel.And, Inner: And, Elements: Integers},
+	Or:     {Name: "or", Kernel: kernel.Or, Inner: Or, Elements: Integers},
+	Xor:    {Name: "xor", Kernel: kernel.Xor, Inner: Xor, Elements: Integers},
 }
 
 // Info returns the facts about the operator. An unknown operator has the zero
@@ -86,7 +100,12 @@ func (r ReduceOp) String() string {
 func (r ReduceOp) Valid() bool { return r.Info().Name != "" }
 
 // Takes reports whether the operator takes elements of type t.
-func (r ReduceOp) Takes(t kernel.DType) bool { return r.Info().Integers || r.Valid() && t.IsFloat() }
+func (r ReduceOp) Takes(t kernel.DType) bool {
+	if t.IsFloat() {
+		return r.Info().Elements&Floats != 0
+	}
+	return r.Info().Elements&Integers != 0
+}
 
 // OrderMatters reports whether the bits of a result of elements of type t depend
 // on the order in which the ranks are combined.

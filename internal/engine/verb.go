@@ -21,6 +21,8 @@ const (
 	Gather
 	Scatter
 	AllToAll
+	Scan
+	ExScan
 	Barrier
 	Split
 	Dup
@@ -37,12 +39,13 @@ const (
 	EveryRank
 	RootOnly
 	AllButRoot
-	thisRank // of a message in a Footprint: the rank that checks
+	AllButFirst // rank 0 is not in it
+	thisRank    // of a message in a Footprint: the rank that checks
 )
 
 // Has reports whether rank belongs to the party of a call with that root.
 func (p Party) Has(rank, root int) bool {
-	return p == EveryRank || p == RootOnly && rank == root || p == AllButRoot && rank != root
+	return p == EveryRank || p == RootOnly && rank == root || p == AllButRoot && rank != root || p == AllButFirst && rank != 0
 }
 
 // An Operand describes the source or the destination of a verb.
@@ -56,18 +59,40 @@ type Operand struct {
 	Divided bool
 }
 
+// A Prefix selects the ranks whose elements a reduction combines on a rank.
+type Prefix uint8
+
+// The prefixes.
+const (
+	NoPrefix  Prefix = iota // all ranks
+	Inclusive               // the ranks up to this one
+	Exclusive               // the ranks before this one
+)
+
+// Sources returns the number of ranks, from 0 on, whose elements a verb with this prefix combines on a rank.
+func (p Prefix) Sources(rank, size int) int {
+	switch p {
+	case Inclusive:
+		return rank + 1
+	case Exclusive:
+		return rank
+	}
+	return size
+}
+
 // A VerbInfo holds the facts about a verb that do not depend on the engine.
 //
 // If one side is divided, every rank uses the other side. A verb that has data
 // moves it by this rule: rank r writes, into its destination, the sources of
 // the ranks in Source.Ranks. If the source is divided, r takes share r of each
 // source, and otherwise all of it. A verb that reduces combines the data of all
-// ranks element by element. A verb that does not stores the data of rank s in
-// share s if the destination is divided.
+// ranks, or of the ranks that Prefix says, element by element. A verb that does not
+// stores the data of rank s in share s if the destination is divided.
 type VerbInfo struct {
 	Name    string  // of the method of Comm
 	Uneven  string  // name of the method of the uneven form; "": the verb has none
 	Reduces bool    // the verb combines elements with a ReduceOp
+	Prefix  Prefix  // whose elements it combines
 	Rooted  bool    // the verb has a root
 	Source  Operand // what the verb reads
 	Dest    Operand // what the verb writes
@@ -116,6 +141,14 @@ var verbTable = [math.MaxUint8 + 1]VerbInfo{
 		Name: "AllToAll", Uneven: "AllToAllV", Typed: true,
 		Source: Operand{Ranks: EveryRank, Divided: true}, Dest: Operand{Ranks: EveryRank, Divided: true},
 	},
+	Scan: {
+		Name: "Scan", Reduces: true, Prefix: Inclusive, Typed: true,
+		Source: Operand{Ranks: EveryRank}, Dest: Operand{Ranks: EveryRank},
+	},
+	ExScan: {
+		Name: "ExScan", Reduces: true, Prefix: Exclusive, Typed: true,
+		Source: Operand{Ranks: EveryRank}, Dest: Operand{Ranks: AllButFirst},
+	},
 	Barrier: {Name: "Barrier"},
 	Split:   {Name: "Split", Source: Operand{Ranks: EveryRank}, Dest: Operand{Ranks: EveryRank, Divided: true}},
 	Dup:     {Name: "Dup"},
@@ -137,12 +170,21 @@ func (v Verb) String() string {
 // Reduces reports whether the verb combines elements.
 func (v Verb) Reduces() bool { return v.Info().Reduces }
 
+// Accepts reports whether the verb can combine elements with the operator. With a prefix, the ranks
+// combine different numbers of sources, so that one factor for all of them gives no average.
+func (v Verb) Accepts(r ReduceOp) bool {
+	return v.Info().Prefix == NoPrefix || r.Info().Scaling != ByRanks
+}
+
 // Rooted reports whether the verb has a root.
 func (v Verb) Rooted() bool { return v.Info().Rooted }
 
 // Synchronizes reports whether no rank completes such a call before every rank has
-// begun it. A call with a root may complete earlier on some ranks.
-func (v Verb) Synchronizes() bool { return v.Info().Name != "" && !v.Info().Rooted }
+// begun it. A call with a root or a prefix may complete earlier on some ranks.
+func (v Verb) Synchronizes() bool {
+	i := v.Info()
+	return i.Name != "" && !i.Rooted && i.Prefix == NoPrefix
+}
 
 // FormName returns the name of the method that makes such a call, in its uneven
 // form or not. It does not allocate for a known verb.

@@ -28,6 +28,14 @@ func TestVerbTable(t *testing.T) {
 		if i.Reduces && i.Dest.Divided {
 			t.Errorf("%v reduces into a divided destination", v)
 		}
+		if i.Prefix != NoPrefix && (!i.Reduces || i.Rooted || i.EqualResults || i.Source != (Operand{Ranks: EveryRank}) || i.Dest.Divided) {
+			t.Errorf("%v combines a prefix, but its other facts do not fit", v)
+		}
+		for rank := range 3 {
+			if some := i.Prefix.Sources(rank, 3) > 0; i.Prefix != NoPrefix && some != i.Dest.Ranks.Has(rank, 0) {
+				t.Errorf("%v writes on rank %d: %v", v, rank, !some)
+			}
+		}
 		for _, s := range []Operand{i.Source, i.Dest} {
 			other := i.Source
 			if s == i.Source {
@@ -56,15 +64,17 @@ func TestOpTable(t *testing.T) {
 		if inner := i.Inner.Info(); inner.Scaling != NoScaling || inner.Kernel != i.Kernel || inner.Inner != i.Inner {
 			t.Errorf("%v combines scaled elements by %v", r, i.Inner)
 		}
-		if r.Scales() == i.Integers {
-			t.Errorf("%v: scales %v, takes integers %v", r, r.Scales(), i.Integers)
+		if r.Scales() && i.Elements != Floats {
+			t.Errorf("%v scales and takes integers", r)
 		}
-		if !r.Takes(kernel.Float16) || r.Takes(kernel.Int8) != i.Integers {
-			t.Errorf("%v does not take its types", r)
+		for dt := kernel.Int8; dt.Valid(); dt++ {
+			if takes := i.Kernel.Takes(dt) && (dt.IsFloat() || !r.Scales()); r.Takes(dt) != takes {
+				t.Errorf("%v takes %v: %v", r, dt, !takes)
+			}
 		}
 	}
 	for r := ReduceOp(NumOps + 1); r != Sum; r++ {
-		if r.Valid() || r.Takes(kernel.Float32) || r.String() == "" {
+		if r.Valid() || r.Takes(kernel.Float32) || r.Takes(kernel.Int32) || r.String() == "" {
 			t.Errorf("%v is known", r)
 		}
 	}

@@ -248,10 +248,10 @@ const (
 const (
 	typeAt   = 8
 	redAt    = 13
-	unevenAt = 16
-	rootedAt = 17
-	rootAt   = 18
-	nameAt   = 40
+	unevenAt = 17
+	rootedAt = 18
+	rootAt   = 19
+	nameAt   = 41
 	rootMask = 1<<(nameAt-rootAt) - 1
 )
 

@@ -351,8 +351,11 @@ func alloc(ctx context.Context, e engine.Engine) error {
 		shared[i] = engine.Mem{Ptr: r.Ptr, N: n * elems, Type: kernel.Float32}
 		plain[i] = engine.Mem{Ptr: unsafe.Pointer(&views[2+i][0]), N: n * elems, Type: kernel.Float32}
 	}
-	for verb := engine.AllReduce; verb <= engine.AllToAll; verb++ {
+	for verb := engine.AllReduce; verb < engine.Barrier; verb++ {
 		for _, red := range []engine.ReduceOp{engine.Sum, engine.Avg} {
+			if !verb.Accepts(red) {
+				continue
+			}
 			for _, inPlace := range []bool{false, true} {
 				for i, m := range [2][2]engine.Mem{shared, plain} {
 					for j := range views[2*i] {

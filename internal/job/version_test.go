@@ -19,16 +19,16 @@ import (
 // uses: another rank may have other values with the same results. All others must be in the
 // package's abi.go.
 var own = map[string]string{
-	"kernel":          "Int8 Uint8 Int32 Uint32 Int64 Uint64 Float16 BFloat16 Float32 Float64 Sum Prod Min Max numOps pieceBytes NumDTypes tables",
+	"kernel":          "Int8 Uint8 Int32 Uint32 Int64 Uint64 Float16 BFloat16 Float32 Float64 Int16 Uint16 Sum Prod Min Max And Or Xor numOps pieceBytes NumDTypes tables",
 	"transport":       "AnyRank PatientFor",
-	"transport/shmem": "recordHeadBytes lockedBytes pollsPerSweep closePause maxAnnounced lockedPolls cacheLine numClasses placeBytes maxSpare minRecordBytes callBytes",
+	"transport/shmem": "recordHeadBytes lockedBytes pollsPerSweep closePause maxAnnounced lockedPolls cacheLine numClasses placeBytes maxSpare minRecordBytes callBytes recordsPerShow",
 	"transport/tcp":   "stagger retryPause maxTries statusText maxBody smallBody maxSyscallBytes lingerFor slotEmpty slotDialing slotAccepting slotUp slotFailed sweepEvery maxNotes maxSpareStates maxPieceBytes maxAnnounced copyPieceBytes triesPerCheck spinFor noYieldFor hostCheckEvery maxSleep maxTurnBytes maxClosed recordBytes maxUnproven controlConnectTime controlTries",
 	"segment":         "maxUnproven proofTime retryTime futexOwnerDied bytes page sizeSeals LivenessBytes",
-	"engine":          "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul most more forming KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes AbandonAfter DefaultTimeout NoRank EveryRank RootOnly AllButRoot thisRank NumOps NoScaling ByRanks ByFactor least maxOpBytes mostCauses travelKinds unnamed AnyRank NoDevice",
+	"engine":          "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Scan ExScan Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul And Or Xor most more forming KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes AbandonAfter DefaultTimeout NoRank EveryRank RootOnly AllButRoot AllButFirst thisRank NumOps NoScaling ByRanks ByFactor Integers Floats AllElements NoPrefix Inclusive Exclusive least maxOpBytes mostCauses travelKinds unnamed AnyRank NoDevice",
 	"engine/shm":      "direct readByNone readByRoot readByAll tooLarge minBytes maxSpareBytes most prefetchMax accBytes allRanks vmreadCallMax exitReportTime",
 	"engine/p2p":      "noticeEvery notesPerRank notesTurn",
 	"engine/network":  "noRank lineBytes rememberedCalls Doubling Halving Ring Direct Linear Bruck Tree Chain Dissemination most forSegment forWork forPart forPack forBatch numScratch",
-	"engine/hier":     "sumScratch blockScratch numScratch",
+	"engine/hier":     "sumScratch blockScratch beforeScratch numScratch",
 	"control":         "maxHello sendTime version helloReadTime maxTries maxEarly reportTime RemindInterval answerTime nonceBytes tlsHint certHint helloTime maxPending maxUnanswered abortTime replaceTime gaveUpReason linkTime lingerIdle lingerTime reportSteps",
 	"overlay":         "present left lost Pace probePace probePerRank maxProbePace leftPace suspectDial buildPerRank lookAhead maxCauses maxPositions DialTime LeaveTime LeaveTick Silent notListening largeJob Refused Unanswered CutOff Send Dial Unlink Lose Depart Fail NotifyPosition",
 	"engine/gpu":      "reportWait types ops guardInterval abortTimeout closeLimit closeGrace abortGrace maxKnown maxInflight refill coalesceTime maxCoalesced minPollDelay spinBefore maxAwaitedDelay maxPollDelay costWindow",

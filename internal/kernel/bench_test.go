@@ -23,7 +23,7 @@ func BenchmarkSum(b *testing.B) {
 		bytes int
 		types []DType
 	}{
-		{"256KiB", 256 << 10, []DType{Int8, Uint8, Int32, Uint32, Int64, Uint64, Float16, BFloat16, Float32, Float64}},
+		{"256KiB", 256 << 10, []DType{Int8, Uint8, Int16, Uint16, Int32, Uint32, Int64, Uint64, Float16, BFloat16, Float32, Float64}},
 		{"64MiB", 64 << 20, []DType{Int32, Float16, BFloat16, Float32}},
 	} {
 		for _, table := range tables() {

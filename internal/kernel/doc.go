@@ -5,7 +5,7 @@
 //
 // Pointers address n consecutive elements with the natural alignment of the element type. dst
 // may equal a or b; the caller must not pass buffers that overlap otherwise, nor invalid types
-// or operations. n may be zero. No function allocates, but arguments escape: the
+// or operations, nor And, Or and Xor of floats. n may be zero. No function allocates, but arguments escape: the
 // memory must not be on a stack.
 //
 // # Results
@@ -13,7 +13,7 @@
 // Results are defined to the bit. Every path (generic Go, AVX2, NEON) computes the same
 // bits:
 //
-//   - Integers wrap around (two's complement).
+//   - Integers wrap around (two's complement). And, Or and Xor combine their bits.
 //   - float32 and float64 follow IEEE 754, round to nearest, ties to even. Each
 //     elementary operation is rounded to the type; nothing is fused.
 //   - float16 and bfloat16 are computed in float32 and rounded to the type (to

@@ -15,10 +15,12 @@ const (
 	BFloat16
 	Float32
 	Float64
+	Int16
+	Uint16
 )
 
 // NumDTypes is the number of element types; they are numbered from 1.
-const NumDTypes = int(Float64)
+const NumDTypes = int(Uint16)
 
 // Note is the type of the words that engines exchange instead of data that is elsewhere. No
 // user memory has this type, so a mismatch of a note with user data is detected.
@@ -39,6 +41,8 @@ var dtypes = [NumDTypes + 1]struct {
 	BFloat16: {"bfloat16", 2},
 	Float32:  {"float32", 4},
 	Float64:  {"float64", 8},
+	Int16:    {"int16", 2},
+	Uint16:   {"uint16", 2},
 }
 
 // Size returns the size of an element in bytes, 0 if t is not a type.
@@ -64,7 +68,7 @@ func (t DType) String() string {
 }
 
 // Valid reports whether t is one of the element types.
-func (t DType) Valid() bool { return t >= Int8 && t <= Float64 }
+func (t DType) Valid() bool { return t >= Int8 && int(t) <= NumDTypes }
 
 // IsFloat reports whether t is a floating-point type.
 func (t DType) IsFloat() bool { return t >= Float16 && t <= Float64 }
@@ -72,17 +76,25 @@ func (t DType) IsFloat() bool { return t >= Float16 && t <= Float64 }
 // Op is a reduction of two elements to one. The zero value is not an operation.
 type Op uint8
 
-// The reductions.
+// The reductions. And, Or and Xor combine the bits of integers.
 const (
 	Sum Op = 1 + iota
 	Prod
 	Min
 	Max
+	And
+	Or
+	Xor
 )
 
-const numOps = int(Max)
+const numOps = int(Xor)
 
-var opNames = [numOps + 1]string{"none", "sum", "prod", "min", "max"}
+var opNames = [numOps + 1]string{"none", "sum", "prod", "min", "max", "and", "or", "xor"}
+
+// Takes reports whether o combines elements of type t.
+func (o Op) Takes(t DType) bool {
+	return o >= Sum && int(o) <= numOps && t.Valid() && (o <= Max || !t.IsFloat())
+}
 
 // String returns the name of o in lower case, such as "sum".
 func (o Op) String() string {

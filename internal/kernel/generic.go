@@ -8,6 +8,8 @@ func genericTable() *table {
 	t := &table{path: "generic"}
 	setInteger[int8](t, Int8)
 	setInteger[uint8](t, Uint8)
+	setInteger[int16](t, Int16)
+	setInteger[uint16](t, Uint16)
 	setInteger[int32](t, Int32)
 	setInteger[uint32](t, Uint32)
 	setInteger[int64](t, Int64)

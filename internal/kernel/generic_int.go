@@ -5,12 +5,13 @@ import (
 )
 
 type integer interface {
-	int8 | uint8 | int32 | uint32 | int64 | uint64
+	int8 | uint8 | int16 | uint16 | int32 | uint32 | int64 | uint64
 }
 
 func setInteger[T integer](t *table, dt DType) {
 	t.reduce[dt] = [numOps + 1]reduceFunc{
 		Sum: sumInteger[T], Prod: prodInteger[T], Min: minInteger[T], Max: maxInteger[T],
+		And: andInteger[T], Or: orInteger[T], Xor: xorInteger[T],
 	}
 	t.scale[dt] = scaleInteger[T]
 	t.scaleAdd[dt] = scaleAddInteger[T]
@@ -41,6 +42,27 @@ func maxInteger[T integer](dst, a, b *byte, n int) {
 	d, x, y := slices2[T](dst, a, b, n)
 	for i := range d {
 		d[i] = max(x[i], y[i])
+	}
+}
+
+func andInteger[T integer](dst, a, b *byte, n int) {
+	d, x, y := slices2[T](dst, a, b, n)
+	for i := range d {
+		d[i] = x[i] & y[i]
+	}
+}
+
+func orInteger[T integer](dst, a, b *byte, n int) {
+	d, x, y := slices2[T](dst, a, b, n)
+	for i := range d {
+		d[i] = x[i] | y[i]
+	}
+}
+
+func xorInteger[T integer](dst, a, b *byte, n int) {
+	d, x, y := slices2[T](dst, a, b, n)
+	for i := range d {
+		d[i] = x[i] ^ y[i]
 	}
 }
 

@@ -48,6 +48,12 @@ func refReduce(t DType, op Op, a, b uint64) uint64 {
 			x.Add(x, y)
 		case op == Prod:
 			x.Mul(x, y)
+		case op == And:
+			x.And(x, y)
+		case op == Or:
+			x.Or(x, y)
+		case op == Xor:
+			x.Xor(x, y)
 		case op == Min && y.Cmp(x) < 0, op == Max && y.Cmp(x) > 0:
 			x = y
 		}
@@ -87,7 +93,7 @@ func refScaleAdd(t DType, a, b uint64, x float64) uint64 {
 
 func refInteger(t DType, bits uint64) *big.Int {
 	v := new(big.Int).SetUint64(bits)
-	signed := t == Int8 || t == Int32 || t == Int64
+	signed := t == Int8 || t == Int16 || t == Int32 || t == Int64
 	if width := uint(8 * t.Size()); signed && bits>>(width-1) == 1 {
 		v.Sub(v, new(big.Int).Lsh(big.NewInt(1), width))
 	}

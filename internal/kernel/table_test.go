@@ -5,9 +5,9 @@ import "testing"
 func TestTablesAreComplete(t *testing.T) {
 	for _, table := range tables() {
 		for dt := Int8; dt.Valid(); dt++ {
-			for op := Sum; op <= Max; op++ {
-				if table.reduce[dt][op] == nil {
-					t.Errorf("%s has no %v of %v", table.path, op, dt)
+			for op := Sum; int(op) <= numOps; op++ {
+				if (table.reduce[dt][op] != nil) != op.Takes(dt) {
+					t.Errorf("%s: %v takes %v: %v", table.path, op, dt, op.Takes(dt))
 				}
 			}
 			if table.scale[dt] == nil || table.scaleAdd[dt] == nil {
@@ -33,7 +33,7 @@ func TestPick(t *testing.T) {
 func TestNames(t *testing.T) {
 	sizes := map[string]int{
 		"int8": 1, "uint8": 1, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8,
-		"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
+		"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int16": 2, "uint16": 2,
 	}
 	for dt := Int8; dt.Valid(); dt++ {
 		if size, ok := sizes[dt.String()]; !ok || size != dt.Size() {
@@ -49,7 +49,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%d is taken for a type", dt)
 		}
 	}
-	if Sum.String() != "sum" || Max.String() != "max" || Op(9).String() != "unknown" {
+	if Sum.String() != "sum" || Xor.String() != "xor" || Op(numOps+1).String() != "unknown" {
 		t.Error("wrong names of operations")
 	}
 }

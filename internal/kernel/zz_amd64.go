@@ -89,10 +89,46 @@ func minInt8AVX2(dst *byte, a *byte, b *byte, n int)
 func maxInt8AVX2(dst *byte, a *byte, b *byte, n int)
 
 //go:noescape
+func andInt8AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func orInt8AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func xorInt8AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
 func minUint8AVX2(dst *byte, a *byte, b *byte, n int)
 
 //go:noescape
 func maxUint8AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func sumInt16AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func prodInt16AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func minInt16AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func maxInt16AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func andInt16AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func orInt16AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func xorInt16AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func minUint16AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func maxUint16AVX2(dst *byte, a *byte, b *byte, n int)
 
 //go:noescape
 func sumInt32AVX2(dst *byte, a *byte, b *byte, n int)
@@ -105,6 +141,15 @@ func minInt32AVX2(dst *byte, a *byte, b *byte, n int)
 
 //go:noescape
 func maxInt32AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func andInt32AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func orInt32AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func xorInt32AVX2(dst *byte, a *byte, b *byte, n int)
 
 //go:noescape
 func minUint32AVX2(dst *byte, a *byte, b *byte, n int)
@@ -123,6 +168,15 @@ func minInt64AVX2(dst *byte, a *byte, b *byte, n int)
 
 //go:noescape
 func maxInt64AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func andInt64AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func orInt64AVX2(dst *byte, a *byte, b *byte, n int)
+
+//go:noescape
+func xorInt64AVX2(dst *byte, a *byte, b *byte, n int)
 
 //go:noescape
 func minUint64AVX2(dst *byte, a *byte, b *byte, n int)

@@ -3270,6 +3270,207 @@ done:
 	VZEROUPPER
 	RET
 
+// func andInt8AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·andInt8AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x80
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPAND   Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPAND   Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPAND   Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPAND   Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x80, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x20
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPAND   Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x20, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	MOVBLZX (CX), SI
+	VMOVD   SI, X0
+	MOVBLZX (DX), SI
+	VMOVD   SI, X1
+	VPAND   X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, SI
+	MOVB    SI, (AX)
+	ADDQ    $0x01, CX
+	ADDQ    $0x01, DX
+	ADDQ    $0x01, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func orInt8AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·orInt8AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x80
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPOR    Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPOR    Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPOR    Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPOR    Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x80, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x20
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPOR    Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x20, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	MOVBLZX (CX), SI
+	VMOVD   SI, X0
+	MOVBLZX (DX), SI
+	VMOVD   SI, X1
+	VPOR    X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, SI
+	MOVB    SI, (AX)
+	ADDQ    $0x01, CX
+	ADDQ    $0x01, DX
+	ADDQ    $0x01, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func xorInt8AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·xorInt8AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x80
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPXOR   Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPXOR   Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPXOR   Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPXOR   Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x80, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x20
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPXOR   Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x20, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	MOVBLZX (CX), SI
+	VMOVD   SI, X0
+	MOVBLZX (DX), SI
+	VMOVD   SI, X1
+	VPXOR   X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, SI
+	MOVB    SI, (AX)
+	ADDQ    $0x01, CX
+	ADDQ    $0x01, DX
+	ADDQ    $0x01, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
 // func minUint8AVX2(dst *byte, a *byte, b *byte, n int)
 // Requires: AVX, AVX2
 TEXT ·minUint8AVX2(SB), NOSPLIT, $0-32
@@ -3397,6 +3598,609 @@ elements:
 	ADDQ    $0x01, CX
 	ADDQ    $0x01, DX
 	ADDQ    $0x01, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func sumInt16AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·sumInt16AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x40
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPADDW  Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPADDW  Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPADDW  Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPADDW  Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x40, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x10
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPADDW  Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x10, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	MOVWLZX (CX), SI
+	VMOVD   SI, X0
+	MOVWLZX (DX), SI
+	VMOVD   SI, X1
+	VPADDW  X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, SI
+	MOVW    SI, (AX)
+	ADDQ    $0x02, CX
+	ADDQ    $0x02, DX
+	ADDQ    $0x02, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func prodInt16AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·prodInt16AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x40
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPMULLW Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPMULLW Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPMULLW Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPMULLW Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x40, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x10
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPMULLW Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x10, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	MOVWLZX (CX), SI
+	VMOVD   SI, X0
+	MOVWLZX (DX), SI
+	VMOVD   SI, X1
+	VPMULLW X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, SI
+	MOVW    SI, (AX)
+	ADDQ    $0x02, CX
+	ADDQ    $0x02, DX
+	ADDQ    $0x02, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func minInt16AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·minInt16AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x40
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPMINSW Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPMINSW Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPMINSW Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPMINSW Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x40, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x10
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPMINSW Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x10, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	MOVWLZX (CX), SI
+	VMOVD   SI, X0
+	MOVWLZX (DX), SI
+	VMOVD   SI, X1
+	VPMINSW X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, SI
+	MOVW    SI, (AX)
+	ADDQ    $0x02, CX
+	ADDQ    $0x02, DX
+	ADDQ    $0x02, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxInt16AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·maxInt16AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x40
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPMAXSW Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPMAXSW Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPMAXSW Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPMAXSW Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x40, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x10
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPMAXSW Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x10, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	MOVWLZX (CX), SI
+	VMOVD   SI, X0
+	MOVWLZX (DX), SI
+	VMOVD   SI, X1
+	VPMAXSW X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, SI
+	MOVW    SI, (AX)
+	ADDQ    $0x02, CX
+	ADDQ    $0x02, DX
+	ADDQ    $0x02, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func andInt16AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·andInt16AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x40
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPAND   Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPAND   Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPAND   Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPAND   Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x40, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x10
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPAND   Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x10, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	MOVWLZX (CX), SI
+	VMOVD   SI, X0
+	MOVWLZX (DX), SI
+	VMOVD   SI, X1
+	VPAND   X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, SI
+	MOVW    SI, (AX)
+	ADDQ    $0x02, CX
+	ADDQ    $0x02, DX
+	ADDQ    $0x02, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func orInt16AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·orInt16AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x40
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPOR    Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPOR    Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPOR    Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPOR    Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x40, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x10
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPOR    Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x10, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	MOVWLZX (CX), SI
+	VMOVD   SI, X0
+	MOVWLZX (DX), SI
+	VMOVD   SI, X1
+	VPOR    X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, SI
+	MOVW    SI, (AX)
+	ADDQ    $0x02, CX
+	ADDQ    $0x02, DX
+	ADDQ    $0x02, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func xorInt16AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·xorInt16AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x40
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPXOR   Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPXOR   Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPXOR   Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPXOR   Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x40, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x10
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPXOR   Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x10, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	MOVWLZX (CX), SI
+	VMOVD   SI, X0
+	MOVWLZX (DX), SI
+	VMOVD   SI, X1
+	VPXOR   X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, SI
+	MOVW    SI, (AX)
+	ADDQ    $0x02, CX
+	ADDQ    $0x02, DX
+	ADDQ    $0x02, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func minUint16AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·minUint16AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x40
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPMINUW Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPMINUW Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPMINUW Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPMINUW Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x40, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x10
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPMINUW Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x10, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	MOVWLZX (CX), SI
+	VMOVD   SI, X0
+	MOVWLZX (DX), SI
+	VMOVD   SI, X1
+	VPMINUW X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, SI
+	MOVW    SI, (AX)
+	ADDQ    $0x02, CX
+	ADDQ    $0x02, DX
+	ADDQ    $0x02, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxUint16AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·maxUint16AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x40
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPMAXUW Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPMAXUW Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPMAXUW Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPMAXUW Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x40, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x10
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPMAXUW Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x10, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	MOVWLZX (CX), SI
+	VMOVD   SI, X0
+	MOVWLZX (DX), SI
+	VMOVD   SI, X1
+	VPMAXUW X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, SI
+	MOVW    SI, (AX)
+	ADDQ    $0x02, CX
+	ADDQ    $0x02, DX
+	ADDQ    $0x02, AX
 	SUBQ    $0x01, BX
 	JMP     elements
 
@@ -3648,6 +4452,198 @@ elements:
 	VMOVD   (CX), X0
 	VMOVD   (DX), X1
 	VPMAXSD X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, (AX)
+	ADDQ    $0x04, CX
+	ADDQ    $0x04, DX
+	ADDQ    $0x04, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func andInt32AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·andInt32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x20
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPAND   Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPAND   Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPAND   Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPAND   Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x20, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x08
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPAND   Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x08, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	VMOVD   (CX), X0
+	VMOVD   (DX), X1
+	VPAND   X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, (AX)
+	ADDQ    $0x04, CX
+	ADDQ    $0x04, DX
+	ADDQ    $0x04, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func orInt32AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·orInt32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x20
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPOR    Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPOR    Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPOR    Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPOR    Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x20, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x08
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPOR    Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x08, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	VMOVD   (CX), X0
+	VMOVD   (DX), X1
+	VPOR    X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVD   X0, (AX)
+	ADDQ    $0x04, CX
+	ADDQ    $0x04, DX
+	ADDQ    $0x04, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func xorInt32AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·xorInt32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x20
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPXOR   Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPXOR   Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPXOR   Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPXOR   Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x20, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x08
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPXOR   Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x08, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	VMOVD   (CX), X0
+	VMOVD   (DX), X1
+	VPXOR   X1, X0, X0
 	VMOVDQU X0, X0
 	VMOVD   X0, (AX)
 	ADDQ    $0x04, CX
@@ -4093,6 +5089,198 @@ elements:
 	ADDQ      $0x08, AX
 	SUBQ      $0x01, BX
 	JMP       elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func andInt64AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·andInt64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x10
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPAND   Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPAND   Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPAND   Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPAND   Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x10, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x04
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPAND   Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x04, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	VMOVQ   (CX), X0
+	VMOVQ   (DX), X1
+	VPAND   X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVQ   X0, (AX)
+	ADDQ    $0x08, CX
+	ADDQ    $0x08, DX
+	ADDQ    $0x08, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func orInt64AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·orInt64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x10
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPOR    Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPOR    Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPOR    Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPOR    Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x10, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x04
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPOR    Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x04, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	VMOVQ   (CX), X0
+	VMOVQ   (DX), X1
+	VPOR    X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVQ   X0, (AX)
+	ADDQ    $0x08, CX
+	ADDQ    $0x08, DX
+	ADDQ    $0x08, AX
+	SUBQ    $0x01, BX
+	JMP     elements
+
+done:
+	VZEROUPPER
+	RET
+
+// func xorInt64AVX2(dst *byte, a *byte, b *byte, n int)
+// Requires: AVX, AVX2
+TEXT ·xorInt64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+
+blocks:
+	CMPQ    BX, $0x10
+	JLT     vectors
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPXOR   Y1, Y0, Y0
+	VMOVDQU 32(CX), Y1
+	VMOVDQU 32(DX), Y2
+	VPXOR   Y2, Y1, Y1
+	VMOVDQU 64(CX), Y2
+	VMOVDQU 64(DX), Y3
+	VPXOR   Y3, Y2, Y2
+	VMOVDQU 96(CX), Y3
+	VMOVDQU 96(DX), Y4
+	VPXOR   Y4, Y3, Y3
+	VMOVDQU Y0, (AX)
+	VMOVDQU Y1, 32(AX)
+	VMOVDQU Y2, 64(AX)
+	VMOVDQU Y3, 96(AX)
+	ADDQ    $0x80, CX
+	ADDQ    $0x80, DX
+	ADDQ    $0x80, AX
+	SUBQ    $0x10, BX
+	JMP     blocks
+
+vectors:
+	CMPQ    BX, $0x04
+	JLT     elements
+	VMOVDQU (CX), Y0
+	VMOVDQU (DX), Y1
+	VPXOR   Y1, Y0, Y0
+	VMOVDQU Y0, (AX)
+	ADDQ    $0x20, CX
+	ADDQ    $0x20, DX
+	ADDQ    $0x20, AX
+	SUBQ    $0x04, BX
+	JMP     vectors
+
+elements:
+	TESTQ   BX, BX
+	JLE     done
+	VMOVQ   (CX), X0
+	VMOVQ   (DX), X1
+	VPXOR   X1, X0, X0
+	VMOVDQU X0, X0
+	VMOVQ   X0, (AX)
+	ADDQ    $0x08, CX
+	ADDQ    $0x08, DX
+	ADDQ    $0x08, AX
+	SUBQ    $0x01, BX
+	JMP     elements
 
 done:
 	VZEROUPPER

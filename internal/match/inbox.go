@@ -84,6 +84,41 @@ func (b *Inbox) Announce(a *Announcement) *Receive {
 	return b.offer(a, l)
 }
 
+// First returns the receive that Take would remove.
+func (b *Inbox) First(from, tag int) *Receive {
+	l := b.lane(from, tag)
+	r := l.firstReceive()
+	if r == nil {
+		b.release(l)
+	}
+	return r
+}
+
+// Take removes and returns the first receive that a message of a sender with a tag fits. The message
+// must be newer than the announcements that wait. Take returns nil if there is no such receive.
+func (b *Inbox) Take(from, tag int) *Receive {
+	l := b.lane(from, tag)
+	r := b.takeFrom(l)
+	if r == nil {
+		b.release(l)
+	}
+	return r
+}
+
+// takeFrom removes and returns the first receive that an announcement in l fits, or returns nil.
+func (b *Inbox) takeFrom(l *lane) *Receive {
+	r := l.firstReceive()
+	if r == nil {
+		return nil
+	}
+	named := r.lane == l
+	b.cancel(r)
+	if !named { // l may have been made for the announcement
+		b.release(l)
+	}
+	return r
+}
+
 // Return undoes a match: a waits again, before the announcements that arrived after it, unless
 // another receive fits. That receive is returned.
 func (b *Inbox) Return(a *Announcement) *Receive {
@@ -92,15 +127,9 @@ func (b *Inbox) Return(a *Announcement) *Receive {
 
 // offer matches a, of lane l, with the first receive that fits. If there is none, a waits.
 func (b *Inbox) offer(a *Announcement, l *lane) *Receive {
-	r := l.firstReceive()
+	r := b.takeFrom(l)
 	if r == nil {
 		b.wait(a, l)
-		return nil
-	}
-	named := r.lane == l
-	b.cancel(r)
-	if !named { // l may have been made for a
-		b.release(l)
 	}
 	return r
 }

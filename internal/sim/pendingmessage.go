@@ -23,9 +23,19 @@ type pendingMessage struct {
 // Handle sets the handler of the message lane.
 func (m *mesh) Handle(h transport.Handler) { m.handler = h }
 
-// Post sends a message, or waits for one. It does not block, and may be called with
-// locks held: a process that a fault kills meanwhile ends later.
+// Post announces messages. It does not block, and may be called with locks held: a process that a
+// fault kills meanwhile ends later.
 func (m *mesh) Post(msg *transport.Message) {
+	for msg != nil {
+		next := msg.Next
+		msg.Next = nil
+		m.post(msg)
+		msg = next
+	}
+}
+
+// post sends a message, or waits for one.
+func (m *mesh) post(msg *transport.Message) {
 	x := &pendingMessage{m: msg}
 	msg.State, msg.Untaken = x, false
 	msg.Matched.Store(false)

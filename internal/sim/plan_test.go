@@ -55,14 +55,16 @@ var algorithms = []network.Algorithms{
 	{
 		AllReduce: network.Doubling, Reduce: network.Tree, Broadcast: network.Tree, AllGather: network.Bruck,
 		ReduceScatter: network.Halving, Gather: network.Tree, Scatter: network.Tree, AllToAll: network.Bruck,
+		Scan: network.Doubling,
 	},
 	{
 		AllReduce: network.Ring, Reduce: network.Ring, Broadcast: network.Chain, AllGather: network.Ring,
 		ReduceScatter: network.Ring, Gather: network.Direct, Scatter: network.Direct, AllToAll: network.Direct,
+		Scan: network.Chain,
 	},
 	{AllReduce: network.Halving, Reduce: network.Direct, ReduceScatter: network.Direct},
 	{AllReduce: network.Direct, Reduce: network.Linear},
-	{AllReduce: network.Bruck},
+	{AllReduce: network.Bruck, Scan: network.Bruck},
 }
 
 // steps draws a program of collectives, messages and steps inside subgroups. depth
@@ -110,11 +112,11 @@ func (p *plan) op() enginetest.Op {
 		N:    p.size(), Root: p.rnd.IntN(p.opt.Ranks), Exact: true, Seed: p.rnd.Uint64(),
 	}
 	if o.Verb.Reduces() {
-		reds := enginetest.ReduceOpsOf(o.Type)
+		reds := enginetest.ReduceOpsOf(o.Verb, o.Type)
 		o.ReduceOp = reds[p.rnd.IntN(len(reds))]
 	}
 	switch o.Verb {
-	case engine.AllReduce, engine.Reduce:
+	case engine.AllReduce, engine.Reduce, engine.Scan, engine.ExScan:
 		o.InPlace = p.rnd.IntN(2) == 0
 	case engine.AllGather, engine.ReduceScatter, engine.Gather, engine.Scatter:
 		o.InPlace, o.Uneven = p.rnd.IntN(2) == 0, p.rnd.IntN(3) == 0

@@ -63,11 +63,12 @@ type Messenger interface {
 	// Handle sets the handler. It is called once, before the other methods.
 	Handle(h Handler)
 
-	// Post announces a message and does not block. A rank may send to itself.
+	// Post announces m and the messages linked to it by Next, in this order, and does not block. It
+	// clears Next. A rank may send to itself.
 	Post(m *Message)
 
-	// Finish returns when a message is delivered: a send, when the receiver has taken the data. One
-	// goroutine calls it once per message. After an error the Messenger accesses m.Body no more,
+	// Finish returns when a message is delivered: a send, when the receiver has taken the data, or
+	// waits for it with a receive that is not Patient and m.Body is not accessed any more. One goroutine calls it once per message. After an error the Messenger accesses m.Body no more,
 	// and m is withdrawn.
 	//
 	// A receive that fails before its data is on the way takes no message: the message that it was
@@ -84,8 +85,8 @@ type Messenger interface {
 // A Handler is called by a Messenger, which may hold its locks. The methods must not wait and must
 // not call the Messenger.
 type Handler interface {
-	// Accept is called in Finish of a receive that was matched, before its data moves, with
-	// m.From, m.Kind and m.Len set. It may set m.Body. If it returns an error, Finish returns that
+	// Accept is called for a receive that was matched, before its data moves, with m.From, m.Kind
+	// and m.Len set, in Post or in Finish, also of another message. It may set m.Body. If it returns an error, Finish returns that
 	// error, and the message waits for another receive. If it returns nil, m.Body has at least
 	// m.Len bytes.
 	Accept(m *Message) error
@@ -105,22 +106,34 @@ type Message struct {
 	Kind uint8 // of the data, defined by the caller; of a matched receive: the sender's
 	Body []byte
 
-	// Patient is set by the caller of a receive: if the waiter's context ends while the data is on
-	// the way, Finish still waits for the data, for PatientFor.
+	// Patient is set by the caller of a receive that may end without a message while the group goes
+	// on. If the waiter's context ends while the data is on the way, Finish still waits for the
+	// data, for PatientFor. A receive that is not Patient waits until it is matched, or the group
+	// fails.
 	Patient bool
 
 	From int // of a matched receive: the sender
 	Len  int // of a matched receive: the number of bytes that the sender sends
 
-	// Matched is true when the peer's side is known. A message that is not matched waits for a
-	// call of the peer.
+	// Matched is true when the peer's side is known. A message that is neither matched nor done
+	// waits for a call of the peer.
 	Matched atomic.Bool
+	// Posted is how often the message was posted, and Delivered what Posted was when the message was
+	// delivered last. A Messenger need not set them.
+	Posted    uint64
+	Delivered atomic.Uint64
 	// Untaken is valid after Finish of a receive has failed; see Messenger.
 	Untaken bool
+
+	Next *Message // see Messenger.Post
 
 	Owner any // for the caller
 	State any // for the Messenger, which may find the State of an earlier use
 }
+
+// Done reports whether the message is delivered, so that Finish would return nil at once. It may be
+// false although the message is delivered.
+func (m *Message) Done() bool { return m.Posted != 0 && m.Delivered.Load() == m.Posted }
 
 // PatientFor is how long a Patient receive waits for data that is on the way after its context has
 // ended.

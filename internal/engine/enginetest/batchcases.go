@@ -42,7 +42,7 @@ func batchCases(opt Options) []Case {
 				},
 			})
 		}
-		for _, v := range verbs {
+		for _, v := range opt.verbs() {
 			cases = append(cases, opt.repeatedOpBatch(v, ranks))
 		}
 	}
@@ -57,7 +57,7 @@ func (o Options) repeatedOpBatch(v engine.Verb, ranks int) Case {
 		Body: func(ctx context.Context, r *Rank) error {
 			const repeats = 6
 			sizes := []int{5, 5000}
-			return o.sweepOps(v, kernel.Float32, sizes, reds[:1], func(op Op) error {
+			return o.sweepOps(v, kernel.Float32, sizes, []engine.ReduceOp{engine.Sum}, func(op Op) error {
 				ops := make([]Op, repeats)
 				for i := range ops {
 					ops[i] = op
@@ -73,13 +73,14 @@ func (o Options) repeatedOpBatch(v engine.Verb, ranks int) Case {
 // randomOp draws an operation whose shares have about as many bytes as draw
 // returns.
 func (o Options) randomOp(r *random, draw func(*random) int) Op {
-	verb := allVerbs[r.below(len(allVerbs))]
+	verbs := o.allVerbs()
+	verb := verbs[r.below(len(verbs))]
 	op := Op{Verb: verb, Exact: !o.RankOrder, Numbers: o.Numbers, Seed: r.next(), Root: r.below(16)}
 	types := o.types()
 	op.Type = types[r.below(len(types))]
 	op.N = draw(r) / op.Type.Size()
 	if op.reduces() {
-		of := ReduceOpsOf(op.Type)
+		of := o.reduceOps(op.Verb, op.Type)
 		op.ReduceOp = of[r.below(len(of))]
 	}
 	forms := op.forms()

@@ -17,13 +17,14 @@ type cache struct {
 }
 
 type cacheKey struct {
-	t     kernel.DType
-	c     class
-	red   engine.ReduceOp // zero: the entry is an input
-	rank  int
-	ranks int
-	n     int
-	seed  uint64
+	t        kernel.DType
+	c        class
+	red      engine.ReduceOp // zero: the entry is an input
+	combined int             // number of ranks whose inputs are combined
+	rank     int
+	ranks    int
+	n        int
+	seed     uint64
 }
 
 type cacheEntry struct {

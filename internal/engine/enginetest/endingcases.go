@@ -13,7 +13,7 @@ import (
 // one rank is absent, is cancelled, calls Fail, or closes.
 func endingCases(opt Options) []Case {
 	var cases []Case
-	for _, v := range allVerbs {
+	for _, v := range opt.allVerbs() {
 		for _, n := range []int{5, 20_000} {
 			if v == engine.Barrier && n > 5 {
 				continue

@@ -38,7 +38,7 @@ func giveUpCases(opt Options) []Case {
 		}
 		return r.exchange(ctx, false, list...)
 	})}
-	for _, v := range verbs {
+	for _, v := range opt.verbs() {
 		op := Op{Verb: v, ReduceOp: engine.Max, Type: kernel.Int32, N: 30_000}
 		cases = append(cases, add(v.String(), func(ctx context.Context, r *Rank) error { return r.Do(ctx, op) }))
 	}

@@ -22,7 +22,7 @@ func groupCases(opt Options) []Case {
 		add("at once", opt.atOnce)
 		add("alloc", allocate)
 		add("hosts", func(_ context.Context, r *Rank) error { return checkHosts(r.SameHost(), r) })
-		add("close", closeAtOnce)
+		add("close", opt.closeAtOnce)
 		add("fails alone", failsAlone)
 	}
 	return cases
@@ -163,8 +163,8 @@ func checkHosts(hosts []int, r *Rank) error {
 
 // closeAtOnce makes groups that each rank closes as soon as its own operation
 // returns. Data that it has sent must still reach the other ranks.
-func closeAtOnce(ctx context.Context, r *Rank) error {
-	for i, v := range verbs {
+func (o Options) closeAtOnce(ctx context.Context, r *Rank) error {
+	for i, v := range o.verbs() {
 		for _, n := range []int{3, 30_000} {
 			sub, err := r.Dup(ctx)
 			if err != nil {

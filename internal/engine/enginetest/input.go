@@ -72,6 +72,8 @@ func fillWild(b []byte, t kernel.DType, r *random) {
 	switch t {
 	case kernel.Int8, kernel.Uint8:
 		extremes(b, []uint8{0, 1, 0x7F, 0x80, 0xFF}, r)
+	case kernel.Int16, kernel.Uint16:
+		extremes(elements[uint16](b), []uint16{0, 1, 1<<15 - 1, 1 << 15, 1<<16 - 1}, r)
 	case kernel.Int32, kernel.Uint32:
 		extremes(elements[uint32](b), []uint32{0, 1, 1<<31 - 1, 1 << 31, 1<<32 - 1}, r)
 	case kernel.Int64, kernel.Uint64:
@@ -88,7 +90,7 @@ func fillWild(b []byte, t kernel.DType, r *random) {
 }
 
 // extremes puts extreme values among random ones.
-func extremes[T uint8 | uint32 | uint64](b, values []T, r *random) {
+func extremes[T uint8 | uint16 | uint32 | uint64](b, values []T, r *random) {
 	for i := 0; i < len(b); i += 16 {
 		b[i] = values[r.below(len(values))]
 	}

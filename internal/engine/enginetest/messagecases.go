@@ -111,7 +111,7 @@ func (o Options) messagesDuringCollectives(ctx context.Context, r *Rank) error {
 	rnd := random(7)
 	var err error
 	for i := 0; i < 20 && err == nil; i++ {
-		op := Options{Light: true, Numbers: o.Numbers}.randomOp(&rnd, func(r *random) int { return r.below(12 << 10) })
+		op := Options{Light: true, Numbers: o.Numbers, NCCL: o.NCCL}.randomOp(&rnd, func(r *random) int { return r.below(12 << 10) })
 		err = r.Do(ctx, op)
 	}
 	if err != nil {

@@ -27,8 +27,8 @@ func mismatchCases(opt Options) []Case {
 	}
 	for _, n := range sizes {
 		var list []disagreement
-		for _, v := range verbs {
-			list = append(list, callDisagreements(v, n)...)
+		for _, v := range opt.verbs() {
+			list = append(list, opt.callDisagreements(v, n)...)
 		}
 		list = append(list, batchDisagreements(n)...)
 		for i, d := range list {
@@ -37,7 +37,7 @@ func mismatchCases(opt Options) []Case {
 			}
 		}
 		for _, ranks := range groups {
-			for _, v := range verbs {
+			for _, v := range opt.verbs() {
 				odd := 1 + n%(ranks-1)
 				if d, ok := unevenDisagreement(v, n, odd, ranks); ok {
 					cases = append(cases, d.onRank(odd, ranks, n))
@@ -76,7 +76,7 @@ func (d disagreement) onRank(odd, ranks, n int) Case {
 
 // callDisagreements are disagreements about one call of verb v: its count, type, verb, operator, root, form
 // or name.
-func callDisagreements(v engine.Verb, n int) []disagreement {
+func (o Options) callDisagreements(v engine.Verb, n int) []disagreement {
 	base := Op{Verb: v, ReduceOp: engine.Sum, Type: kernel.Float32, N: n}
 	var list []disagreement
 	add := func(what string, change func(o *Op)) {
@@ -86,8 +86,8 @@ func callDisagreements(v engine.Verb, n int) []disagreement {
 	}
 	add("count", func(o *Op) { o.N++ })
 	add("type", func(o *Op) { o.Type = kernel.Int32 })
-	add("barrier", func(o *Op) { *o = Op{Verb: engine.Barrier} })
-	for _, other := range verbs {
+	add("barrier", func(op *Op) { *op = Op{Verb: engine.Barrier} })
+	for _, other := range o.verbs() {
 		if other != v {
 			add("verb "+other.String(), func(o *Op) { o.Verb = other })
 		}

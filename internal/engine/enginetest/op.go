@@ -54,7 +54,11 @@ func (o Op) text(size int) string {
 }
 
 func (o Op) reduces() bool {
-	return o.Verb == engine.AllReduce || o.Verb == engine.Reduce || o.Verb == engine.ReduceScatter
+	switch o.Verb {
+	case engine.AllReduce, engine.Reduce, engine.ReduceScatter, engine.Scan, engine.ExScan:
+		return true
+	}
+	return false
 }
 
 func (o Op) root(size int) int {
@@ -110,7 +114,7 @@ func (o Op) count(from, to, size int) int {
 func (o Op) sourceCounts(rank, size int) []int {
 	counts := make([]int, 0, size)
 	switch o.Verb {
-	case engine.AllReduce, engine.Reduce:
+	case engine.AllReduce, engine.Reduce, engine.Scan, engine.ExScan:
 		counts = append(counts, o.N)
 	case engine.Broadcast:
 		if rank == o.root(size) {
@@ -167,9 +171,15 @@ func (o Op) results(c *cache, rank, size int) [][]byte {
 		}
 		fallthrough
 	case engine.AllReduce:
-		return [][]byte{o.reduction(c, size)}
+		return [][]byte{o.reduction(c, size, size)}
+	case engine.Scan:
+		return [][]byte{o.reduction(c, rank+1, size)}
+	case engine.ExScan:
+		if rank > 0 {
+			return [][]byte{o.reduction(c, rank, size)}
+		}
 	case engine.ReduceScatter:
-		all, lo := o.reduction(c, size), 0
+		all, lo := o.reduction(c, size, size), 0
 		for to := range rank {
 			lo += o.count(0, to, size) * o.Type.Size()
 		}
@@ -199,16 +209,16 @@ func (o Op) results(c *cache, rank, size int) [][]byte {
 	return nil
 }
 
-// reduction returns the combined source of all ranks.
-func (o Op) reduction(c *cache, size int) []byte {
+// reduction returns the combined sources of the first ranks of a group.
+func (o Op) reduction(c *cache, ranks, size int) []byte {
 	counts := o.sourceCounts(0, size)
-	in, scales := make([][]byte, size), make([]float64, size)
+	in, scales := make([][]byte, ranks), make([]float64, ranks)
 	n := 0
 	for rank := range in {
 		in[rank] = o.input(c, rank, size, counts)
 		scales[rank] = o.scale(rank)
 		n = len(in[rank])
 	}
-	key := cacheKey{t: o.Type, c: o.class(), red: o.ReduceOp, ranks: size, n: n, seed: o.Seed}
+	key := cacheKey{t: o.Type, c: o.class(), red: o.ReduceOp, combined: ranks, ranks: size, n: n, seed: o.Seed}
 	return c.get(key, func() []byte { return reduce(o.Type, o.ReduceOp, scales, in) })
 }

@@ -51,6 +51,9 @@ func (o Op) prepare(a *arena, c *cache, rank, size int) prepared {
 		p.expectAll("buffer", &dst, out)
 		p.call.Src, p.call.Dst = dst.whole, dst.whole
 		return p
+	case o.Verb == engine.ExScan && rank == 0:
+		o.prepareFirst(&p, a, in[0])
+		return p
 	case !o.InPlace || len(in) == 0 || len(out) == 0:
 		src.take(a, in, o.Uneven && o.dividesSource())
 		dst.take(a, out, o.Uneven && o.dividesResult())
@@ -83,6 +86,26 @@ func (o Op) prepare(a *arena, c *cache, rank, size int) prepared {
 		p.call.Dst, p.call.DstParts = engine.Mem{}, dst.mems
 	}
 	return p
+}
+
+// prepareFirst prepares an ExScan on rank 0, which must write neither to its source nor to the destination
+// that it may pass.
+func (o Op) prepareFirst(p *prepared, a *arena, in []byte) {
+	src, dst := layout{op: o}, layout{op: o}
+	src.take(a, [][]byte{in}, false)
+	src.fill(0, in)
+	p.expectAll("source", &src, [][]byte{in})
+	p.call.Src = src.whole
+	switch {
+	case o.InPlace:
+		p.call.Dst = src.whole
+	case o.Seed%2 == 1:
+		before := bytes.Repeat([]byte{0xA5}, len(in))
+		dst.take(a, [][]byte{before}, false)
+		dst.fill(0, before)
+		p.expectAll("destination", &dst, [][]byte{before})
+		p.call.Dst = dst.whole
+	}
 }
 
 func (o Op) dividesSource() bool {

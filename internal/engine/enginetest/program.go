@@ -146,7 +146,7 @@ func drawBytes(t *rapid.T) int {
 // drawOp draws one operation of a batch, with a type, operator, form, size and name that fit each other.
 func (o Options) drawOp(t *rapid.T) Op {
 	op := Op{
-		Verb:  rapid.SampledFrom(allVerbs).Draw(t, "verb"),
+		Verb:  rapid.SampledFrom(o.allVerbs()).Draw(t, "verb"),
 		Type:  rapid.SampledFrom(o.types()).Draw(t, "type"),
 		Root:  rapid.IntRange(0, 7).Draw(t, "root"),
 		Name:  rapid.SampledFrom([]string{"", "", "a", "bias of a layer with quite a long name"}).Draw(t, "name"),
@@ -155,7 +155,7 @@ func (o Options) drawOp(t *rapid.T) Op {
 	}
 	op.N = drawBytes(t) / op.Type.Size()
 	if op.reduces() {
-		op.ReduceOp = rapid.SampledFrom(ReduceOpsOf(op.Type)).Draw(t, "red")
+		op.ReduceOp = rapid.SampledFrom(o.reduceOps(op.Verb, op.Type)).Draw(t, "red")
 	}
 	form := rapid.SampledFrom(op.forms()).Draw(t, "form")
 	op.InPlace, op.Uneven = form.InPlace, form.Uneven

@@ -19,6 +19,10 @@ func reduce(t kernel.DType, red engine.ReduceOp, scales []float64, in [][]byte) 
 		return foldIntegers[int8](red, in)
 	case kernel.Uint8:
 		return foldIntegers[uint8](red, in)
+	case kernel.Int16:
+		return foldIntegers[int16](red, in)
+	case kernel.Uint16:
+		return foldIntegers[uint16](red, in)
 	case kernel.Int32:
 		return foldIntegers[int32](red, in)
 	case kernel.Uint32:
@@ -39,7 +43,7 @@ func reduce(t kernel.DType, red engine.ReduceOp, scales []float64, in [][]byte) 
 }
 
 type integer interface {
-	int8 | uint8 | int32 | uint32 | int64 | uint64
+	int8 | uint8 | int16 | uint16 | int32 | uint32 | int64 | uint64
 }
 
 // foldIntegers combines one source per rank in rank order; overflow wraps.
@@ -62,6 +66,18 @@ func foldIntegers[T integer](red engine.ReduceOp, in [][]byte) []byte {
 		case red == engine.Max:
 			for i, x := range b {
 				acc[i] = max(acc[i], x)
+			}
+		case red == engine.And:
+			for i, x := range b {
+				acc[i] &= x
+			}
+		case red == engine.Or:
+			for i, x := range b {
+				acc[i] |= x
+			}
+		case red == engine.Xor:
+			for i, x := range b {
+				acc[i] ^= x
 			}
 		default:
 			for i, x := range b {

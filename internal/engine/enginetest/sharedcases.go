@@ -46,7 +46,7 @@ func sharedCases(opt Options) []Case {
 				if wrong != nil {
 					return wrong
 				}
-				s := newSharedRun(r)
+				s := newSharedRun(r, opt)
 				for i := range rounds {
 					ran, err := s.batch(ctx, mix(uint64(i), uint64(ranks), 'b'))
 					if err != nil {
@@ -122,7 +122,7 @@ func (o *sharedOp) spans(rank, size int) (src, dst []span) {
 	}
 	all := func(int) int { return o.N * o.Type.Size() }
 	switch o.Verb {
-	case engine.AllReduce, engine.Reduce, engine.Broadcast:
+	case engine.AllReduce, engine.Reduce, engine.Broadcast, engine.Scan, engine.ExScan:
 		src, dst = whole(o.src, all(0)), whole(o.dst, all(0))
 	case engine.AllGather, engine.Gather:
 		src, dst = whole(o.src, o.share(rank, 0)), divided(o.dst, func(i int) int { return o.share(i, 0) })
@@ -167,6 +167,8 @@ func (o *sharedOp) writes(rank, size int) bool {
 		return rank == o.root(size)
 	case o.Verb == engine.Broadcast:
 		return rank != o.root(size)
+	case o.Verb == engine.ExScan:
+		return rank > 0
 	}
 	return o.Verb != engine.Barrier
 }
@@ -183,6 +185,7 @@ func (o *sharedOp) root(size int) int {
 // which is the memory of all ranks.
 type sharedRun struct {
 	r    *Rank
+	opt  Options
 	pool []byte
 	own  [][]byte
 	all  [][][]byte
@@ -190,9 +193,9 @@ type sharedRun struct {
 	msgs []*engine.Message
 }
 
-func newSharedRun(r *Rank) *sharedRun {
+func newSharedRun(r *Rank, opt Options) *sharedRun {
 	n := sharedBytes(sharedMost, r.Size())
-	s := &sharedRun{r: r, pool: newInput(kernel.Uint64, wild, 1, 0, 1, n/4), own: newShared(n)}
+	s := &sharedRun{r: r, opt: opt, pool: newInput(kernel.Uint64, wild, 1, 0, 1, n/4), own: newShared(n)}
 	for range r.Size() {
 		s.all = append(s.all, newShared(n))
 	}
@@ -219,7 +222,7 @@ func (s *sharedRun) fill(bufs [][]byte, n int, seed uint64, rank int) {
 // an error if a byte of any buffer differs from the sequential reference.
 func (s *sharedRun) batch(ctx context.Context, seed uint64) (ran bool, err error) {
 	rnd := random(seed)
-	used, ops := drawShared(&rnd, s.r.Size())
+	used, ops := s.draw(&rnd)
 	for rank := range s.all {
 		s.fill(s.all[rank], used, seed, rank)
 	}
@@ -434,8 +437,8 @@ func (o *sharedOp) reference(all [][][]byte) {
 			out[rank] = append(out[rank], at(rank, x))
 		}
 	}
-	fold := func(part int) []byte {
-		list := make([][]byte, size)
+	fold := func(part, ranks int) []byte {
+		list := make([][]byte, ranks)
 		for rank := range list {
 			list[rank] = in[rank][part]
 		}
@@ -450,9 +453,13 @@ func (o *sharedOp) reference(all [][][]byte) {
 		case o.message, o.Verb == engine.Broadcast:
 			copy(out[rank][0], in[root][0])
 		case o.Verb == engine.AllReduce, o.Verb == engine.Reduce:
-			copy(out[rank][0], fold(0))
+			copy(out[rank][0], fold(0, size))
 		case o.Verb == engine.ReduceScatter:
-			copy(out[rank][0], fold(rank))
+			copy(out[rank][0], fold(rank, size))
+		case o.Verb == engine.Scan:
+			copy(out[rank][0], fold(0, rank+1))
+		case o.Verb == engine.ExScan:
+			copy(out[rank][0], fold(0, rank))
 		case o.Verb == engine.Scatter:
 			copy(out[rank][0], in[root][rank])
 		default:
@@ -467,9 +474,10 @@ func (o *sharedOp) reference(all [][][]byte) {
 	}
 }
 
-// drawShared draws the operations of a batch, and how many bytes of each buffer
+// draw draws the operations of a batch, and how many bytes of each buffer
 // they use.
-func drawShared(rnd *random, size int) (used int, ops []sharedOp) {
+func (s *sharedRun) draw(rnd *random) (used int, ops []sharedOp) {
+	size := s.r.Size()
 	most := 8 // elements of a share
 	switch rnd.below(100) {
 	case 0:
@@ -478,15 +486,16 @@ func drawShared(rnd *random, size int) (used int, ops []sharedOp) {
 		most = 200
 	}
 	used = sharedBytes(most, size)
+	verbs := s.opt.allVerbs()
 	for i := range 2 + rnd.below(5) {
 		o := sharedOp{sparse: rnd.below(4) == 0}
-		o.Verb, o.Type = allVerbs[rnd.below(len(allVerbs))], sharedTypes[rnd.below(len(sharedTypes))]
+		o.Verb, o.Type = verbs[rnd.below(len(verbs))], sharedTypes[rnd.below(len(sharedTypes))]
 		o.Root, o.Seed = rnd.below(size), rnd.next()
 		if rnd.below(8) == 0 {
 			o.Verb, o.message, o.to = engine.Broadcast, true, rnd.below(size)
 		}
 		if o.reduces() {
-			of := ReduceOpsOf(o.Type)
+			of := s.opt.reduceOps(o.Verb, o.Type)
 			o.ReduceOp = of[rnd.below(len(of))]
 		}
 		forms := o.forms()

@@ -13,6 +13,8 @@ func show(bits uint64, t kernel.DType) string {
 	switch t {
 	case kernel.Int8:
 		v = int8(bits)
+	case kernel.Int16:
+		v = int16(bits)
 	case kernel.Int32:
 		v = int32(bits)
 	case kernel.Int64:

@@ -24,6 +24,9 @@ type Options struct {
 	// ExactReceives says that receives need a named rank and the exact length, as those into
 	// device memory do.
 	ExactReceives bool
+	// NCCL says that the engine has the verbs, operators and element types of NCCL alone: no Scan
+	// and ExScan, no And, Or and Xor, no integers of 16 bits.
+	NCCL bool
 	// Light runs a sample: fewer types, sizes and numbers of ranks. It is for
 	// variants of an engine that is tested in full elsewhere. The flag -short has
 	// the same effect.

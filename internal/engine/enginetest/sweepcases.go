@@ -9,23 +9,50 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// verbs are the verbs that carry data; allVerbs also has Barrier.
+// verbs are the verbs that carry data, those that NCCL lacks last.
 var verbs = []engine.Verb{
 	engine.AllReduce, engine.Reduce, engine.Broadcast, engine.AllGather,
 	engine.ReduceScatter, engine.Gather, engine.Scatter, engine.AllToAll,
+	engine.Scan, engine.ExScan,
 }
 
-var allVerbs = append(verbs[:len(verbs):len(verbs)], engine.Barrier)
-
-var reds = []engine.ReduceOp{engine.Sum, engine.Prod, engine.Min, engine.Max, engine.Avg, engine.PreMul}
-
-// ReduceOpsOf returns the operators for a type's elements: Avg and PreMul are for
-// floats.
-func ReduceOpsOf(t kernel.DType) []engine.ReduceOp {
-	if t.IsFloat() {
-		return reds
+// verbs returns the verbs that carry data and that the engine has.
+func (o Options) verbs() []engine.Verb {
+	if o.NCCL {
+		return verbs[:8]
 	}
-	return reds[:4]
+	return verbs
+}
+
+// allVerbs is verbs with Barrier.
+func (o Options) allVerbs() []engine.Verb {
+	list := o.verbs()
+	return append(list[:len(list):len(list)], engine.Barrier)
+}
+
+// reds are the operators: those for integers first, those for floats last.
+var reds = []engine.ReduceOp{
+	engine.And, engine.Or, engine.Xor, engine.Sum, engine.Prod, engine.Min, engine.Max, engine.PreMul, engine.Avg,
+}
+
+// ReduceOpsOf returns the operators for a verb and a type's elements: Avg and PreMul are for
+// floats, And, Or and Xor for integers, and a Scan has no Avg.
+func ReduceOpsOf(v engine.Verb, t kernel.DType) []engine.ReduceOp {
+	switch {
+	case !t.IsFloat():
+		return reds[:7]
+	case v == engine.Scan || v == engine.ExScan:
+		return reds[3:8]
+	}
+	return reds[3:]
+}
+
+// reduceOps is ReduceOpsOf without the operators that the engine lacks.
+func (o Options) reduceOps(v engine.Verb, t kernel.DType) []engine.ReduceOp {
+	if o.NCCL && !t.IsFloat() {
+		return reds[3:7]
+	}
+	return ReduceOpsOf(v, t)
 }
 
 const (
@@ -41,7 +68,9 @@ func (o Options) types() []kernel.DType {
 	}
 	var types []kernel.DType
 	for t := kernel.Int8; t.Valid(); t++ {
-		types = append(types, t)
+		if !o.NCCL || t != kernel.Int16 && t != kernel.Uint16 {
+			types = append(types, t)
+		}
 	}
 	return types
 }
@@ -77,10 +106,10 @@ func share(v engine.Verb, t kernel.DType, bytes, ranks int) int {
 // covers the operators, the sizes and the layouts.
 func sweepCases(opt Options) []Case {
 	var cases []Case
-	for _, v := range verbs {
+	for _, v := range opt.verbs() {
 		for _, t := range opt.types() {
 			for _, n := range opt.ranks() {
-				cases = append(cases, opt.sweep(v, t, n, opt.sizes(t), ReduceOpsOf(t)))
+				cases = append(cases, opt.sweep(v, t, n, opt.sizes(t), opt.reduceOps(v, t)))
 			}
 		}
 	}
@@ -92,13 +121,14 @@ func sweepCases(opt Options) []Case {
 	if race.Enabled {
 		huge = huge[:1]
 	}
-	for i, v := range verbs {
+	for i, v := range opt.verbs() {
 		for _, t := range []kernel.DType{kernel.Float16, kernel.Float64, kernel.Int32} {
-			cases = append(cases, opt.sweep(v, t, many, []int{0, 7, share(v, t, largeBytes, many) + 1}, ReduceOpsOf(t)))
+			cases = append(cases, opt.sweep(v, t, many, []int{0, 7, share(v, t, largeBytes, many) + 1}, opt.reduceOps(v, t)))
 		}
 		for j, t := range huge {
 			n := opt.ranks()[(1+(i+j)%4)%len(opt.ranks())]
-			c := opt.sweep(v, t, n, []int{share(v, t, hugeBytes, n)}, ReduceOpsOf(t)[(i+j)%len(ReduceOpsOf(t)):][:1])
+			reds := opt.reduceOps(v, t)
+			c := opt.sweep(v, t, n, []int{share(v, t, hugeBytes, n)}, reds[(i+j)%len(reds):][:1])
 			c.Name += "/4MiB"
 			cases = append(cases, c)
 		}

@@ -290,6 +290,11 @@ func (e *Engine) Admit(c *engine.Call) error {
 	if err := c.CheckOn(e.rank, e.size, e.dev.Ordinal()); err != nil || !c.OnDevice() {
 		return err
 	}
+	if e.stage == nil {
+		if err := inNCCL(c); err != nil {
+			return err
+		}
+	}
 	var wrong error
 	c.Memories(func(m *engine.Mem) {
 		if wrong == nil {
@@ -299,8 +304,14 @@ func (e *Engine) Admit(c *engine.Call) error {
 	return wrong
 }
 
-// holds returns an error if m is not memory of the device.
+// holds returns an error if m is not memory of the device, or if NCCL, unless staging replaces it, lacks its
+// type.
 func (e *Engine) holds(m *engine.Mem) error {
+	if e.stage == nil {
+		if err := typeInNCCL(m.Type); err != nil {
+			return err
+		}
+	}
 	if m.Bytes() == 0 {
 		return nil
 	}

@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/internal/engine"
@@ -9,7 +10,7 @@ import (
 	"github.com/tutti-go/tutti/nccl"
 )
 
-var types = [...]nccl.DataType{
+var types = [kernel.NumDTypes + 1]nccl.DataType{
 	kernel.Int8: nccl.Int8, kernel.Uint8: nccl.Uint8, kernel.Int32: nccl.Int32, kernel.Uint32: nccl.Uint32,
 	kernel.Int64: nccl.Int64, kernel.Uint64: nccl.Uint64, kernel.Float16: nccl.Float16,
 	kernel.BFloat16: nccl.BFloat16, kernel.Float32: nccl.Float32, kernel.Float64: nccl.Float64,
@@ -17,6 +18,29 @@ var types = [...]nccl.DataType{
 
 var ops = [engine.NumOps + 1]nccl.Op{
 	engine.Sum: nccl.Sum, engine.Prod: nccl.Prod, engine.Min: nccl.Min, engine.Max: nccl.Max, engine.Avg: nccl.Avg,
+}
+
+// inNCCL returns an error if NCCL lacks the verb or the operator of a call.
+func inNCCL(c *engine.Call) error {
+	switch {
+	case c.Verb.Info().Prefix != engine.NoPrefix:
+		return lacks(c.Verb.String())
+	case c.Verb.Reduces() && ops[c.ReduceOp] == (nccl.Op{}) && !ownFactor(c):
+		return lacks("operator " + c.ReduceOp.String())
+	}
+	return nil
+}
+
+// typeInNCCL returns an error if t is an element type that NCCL lacks.
+func typeInNCCL(t kernel.DType) error {
+	if !t.Valid() || types[t] != 0 { // an invalid type belongs to memory that the call does not use
+		return nil
+	}
+	return lacks("element type " + t.String())
+}
+
+func lacks(what string) error {
+	return fmt.Errorf("%w: NCCL has no %s; copy the elements to host memory, or make the Comm with Config.HostStaging", engine.ErrUnsupported, what)
 }
 
 // A step is a call and the resources that prepare made for it.

@@ -113,7 +113,7 @@ func stagedWorld(slot int) enginetest.World {
 
 func TestEngine(t *testing.T) {
 	clean(t)
-	enginetest.Run(t, world, enginetest.Options{Light: true, Numbers: true, ExactReceives: true, Ranks: []int{3}, Brief: 5})
+	enginetest.Run(t, world, enginetest.Options{Light: true, Numbers: true, ExactReceives: true, NCCL: true, Ranks: []int{3}, Brief: 5})
 }
 
 var _ engine.DeviceEngine = (*Engine)(nil)

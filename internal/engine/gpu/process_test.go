@@ -151,7 +151,8 @@ func rankProcess() error {
 // mode it runs a third of them. Every rank's process runs the same cases in the same order; the first error
 // ends it.
 func suite(ctx context.Context, w *twin) error {
-	for i, c := range enginetest.Cases(enginetest.Options{Light: true, Numbers: true, ExactReceives: true, Ranks: []int{w.Size()}}) {
+	opt := enginetest.Options{Light: true, Numbers: true, ExactReceives: true, NCCL: w.gpu.stage == nil, Ranks: []int{w.Size()}}
+	for i, c := range enginetest.Cases(opt) {
 		n := c.Ranks
 		switch {
 		case n > w.Size() || w.Rank() >= n:

@@ -70,12 +70,19 @@ func (e *Engine) AdmitMessage(m *engine.Message) error {
 	return e.holds(&m.Mem)
 }
 
-// Post announces a message. See engine.Engine.
-func (e *Engine) Post(m *engine.Message) {
-	if m.Mem.Device == 0 {
-		e.Engine.Post(m)
-		return
+// Post announces messages. See engine.Engine.
+func (e *Engine) Post(msgs ...*engine.Message) {
+	for i, m := range msgs {
+		if m.Mem.Device == 0 {
+			e.Engine.Post(msgs[i : i+1]...)
+		} else {
+			e.postDevice(m)
+		}
 	}
+}
+
+// postDevice announces a message of device memory.
+func (e *Engine) postDevice(m *engine.Message) {
 	t := &transfer{e: e, m: m, mem: m.Mem, from: m.Peer, started: make(chan struct{}), done: make(chan struct{})}
 	m.Extra = t
 	t.note = engine.Message{Send: m.Send, Peer: m.Peer, Tag: m.Tag, Seq: m.Seq, Mem: memOf(t.words[:], kernel.Note)}

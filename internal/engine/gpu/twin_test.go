@@ -52,7 +52,13 @@ const (
 // Post copies the message to device memory and posts that copy. Host staging has no messages, so then the CPU
 // engine takes the message as it is. Errors are kept for Finish. w.mu guards the map of messages and the
 // memory for them.
-func (w *twin) Post(m *engine.Message) {
+func (w *twin) Post(msgs ...*engine.Message) {
+	for _, m := range msgs {
+		w.postCopy(m)
+	}
+}
+
+func (w *twin) postCopy(m *engine.Message) {
 	if w.gpu.stage != nil { // only collectives are staged
 		w.Engine.Post(m)
 		return

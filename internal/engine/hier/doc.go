@@ -7,7 +7,8 @@
 // and broadcasts the result on each host. So each byte crosses the network once per host
 // instead of once per rank. Gather, Scatter, AllToAll, the uneven forms and messages gain
 // nothing from that and use the engine for all ranks. So do reductions whose result depends
-// on the order, if Options.Reproducible is set.
+// on the order, if Options.Reproducible is set, and a Scan if the ranks of a host are not
+// consecutive.
 //
 // The fingerprint of a call alone decides between the two ways, so that all ranks choose the
 // same one. In both, the first step is among the ranks of a host. The second step, if the

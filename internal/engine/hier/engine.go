@@ -108,7 +108,7 @@ func (e *Engine) inner() []engine.Engine {
 }
 
 // Post announces a message.
-func (e *Engine) Post(m *engine.Message) { e.opt.All.Post(m) }
+func (e *Engine) Post(msgs ...*engine.Message) { e.opt.All.Post(msgs...) }
 
 // Finish waits until a message has been delivered.
 func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
@@ -155,18 +155,22 @@ func (e *Engine) dispatch(ctx context.Context, calls []engine.Call) *engine.Fail
 		return e.allGather(ctx, c)
 	case engine.ReduceScatter:
 		return e.reduceScatter(ctx, c)
+	case engine.Scan, engine.ExScan:
+		return e.scan(ctx, calls)
 	default:
 		return e.barrier(ctx, c)
 	}
 }
 
 // hierarchical reports whether a call uses the groups of hosts and of leaders. The result
-// depends only on the fingerprint and on options that all ranks share, so that all ranks
+// depends only on the fingerprint, the placement and options that all ranks share, so that all ranks
 // choose the same way.
 func (e *Engine) hierarchical(s engine.Fingerprint) bool {
 	switch {
 	case s.Uneven, s.Verb == engine.Gather, s.Verb == engine.Scatter, s.Verb == engine.AllToAll:
 		return false
+	case s.Verb.Info().Prefix != engine.NoPrefix && !e.inOrder:
+		return false // a host's sum is not that of neighboring ranks
 	case s.Verb.Reduces() && e.opt.Reproducible:
 		return !s.ReduceOp.OrderMatters(s.Type)
 	}

@@ -5,10 +5,11 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// The scratch buffers of a leader: indexes into Engine.scratch.
+// The scratch buffers, all but the last of a leader: indexes into Engine.scratch.
 const (
-	sumScratch   = iota // combined elements of this host
-	blockScratch        // one block per rank, in the order of layout.order
+	sumScratch    = iota // combined elements of this host
+	blockScratch         // one block per rank, in the order of layout.order
+	beforeScratch        // of every rank: combined elements of the hosts before this one
 	numScratch
 )
 

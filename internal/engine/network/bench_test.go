@@ -13,7 +13,7 @@ import (
 func BenchmarkAlgorithms(b *testing.B) {
 	for v, table := range crossovers {
 		verb := engine.Verb(v)
-		if verb < engine.AllReduce || verb > engine.AllToAll {
+		if verb < engine.AllReduce || verb >= engine.Barrier {
 			continue
 		}
 		list := table
@@ -35,7 +35,7 @@ func BenchmarkAlgorithms(b *testing.B) {
 // benchmark runs one verb with one algorithm b.N times on goroutine ranks in memory. An error of any rank
 // fails the benchmark.
 func benchmark(b *testing.B, v engine.Verb, alg Algorithm, ranks, bytes int) {
-	opt := Options{Algorithms: Algorithms{alg, alg, alg, alg, alg, alg, alg, alg}}
+	opt := Options{Algorithms: Algorithms{alg, alg, alg, alg, alg, alg, alg, alg, alg}}
 	engines := world(opt, mem.Options{})(b, ranks)
 	b.SetBytes(int64(bytes))
 	b.ResetTimer()

@@ -34,6 +34,8 @@ var (
 		engine.Gather:        {{Tree, 4 << 10, 0}, {Direct, unlimited, 0}},
 		engine.Scatter:       {{Tree, 4 << 10, 0}, {Direct, unlimited, 0}},
 		engine.AllToAll:      {{Bruck, 0, 512}, {Direct, unlimited, 0}},
+		engine.Scan:          {{Doubling, 64 << 10, 16 << 10}, {Chain, unlimited, 0}},
+		engine.ExScan:        {{Doubling, 64 << 10, 16 << 10}, {Chain, unlimited, 0}},
 		engine.Barrier:       {{Dissemination, unlimited, 0}},
 		engine.Split:         {{Bruck, unlimited, 0}},
 		engine.Dup:           {{Dissemination, unlimited, 0}},
@@ -45,6 +47,8 @@ var (
 		engine.AllReduce:     {{Bruck, 2 << 10, 0}, {Direct, unlimited, 0}},
 		engine.Reduce:        {{Linear, 4 << 10, 0}, {Direct, unlimited, 0}},
 		engine.ReduceScatter: {{Direct, unlimited, 0}},
+		engine.Scan:          {{Bruck, 2 << 10, 0}, {Chain, unlimited, 0}},
+		engine.ExScan:        {{Bruck, 2 << 10, 0}, {Chain, unlimited, 0}},
 	}
 	// unevenAlgorithms is for the forms whose counts differ per rank.
 	unevenAlgorithms = [...]Algorithm{
@@ -114,6 +118,8 @@ func (a *Algorithms) of(v engine.Verb) Algorithm {
 		return a.Scatter
 	case engine.AllToAll:
 		return a.AllToAll
+	case engine.Scan, engine.ExScan:
+		return a.Scan
 	}
 	return 0
 }

@@ -54,7 +54,7 @@ func New(mesh transport.Mesh, opt Options) *Engine {
 }
 
 // Post announces a message. See engine.Engine.
-func (e *Engine) Post(m *engine.Message) { e.messages.Post(m) }
+func (e *Engine) Post(msgs ...*engine.Message) { e.messages.Post(msgs...) }
 
 // Finish waits until a message has been delivered. See engine.Engine.
 func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {
@@ -191,6 +191,8 @@ func (e *Engine) runCall(c *engine.Call) error {
 		return e.scatter(c, alg)
 	case engine.AllToAll:
 		return e.allToAll(c, alg)
+	case engine.Scan, engine.ExScan:
+		return e.scan(c, alg)
 	default:
 		// Barrier, Dup and Alloc carry no data.
 		return e.disseminate()

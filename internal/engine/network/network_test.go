@@ -31,15 +31,15 @@ var unbuffered = mem.Options{Frames: -1}
 var forced = map[string]Algorithms{
 	"small": {
 		AllReduce: Doubling, Reduce: Tree, Broadcast: Tree, AllGather: Bruck, ReduceScatter: Halving,
-		Gather: Tree, Scatter: Tree, AllToAll: Bruck,
+		Gather: Tree, Scatter: Tree, AllToAll: Bruck, Scan: Doubling,
 	},
 	"large": {
 		AllReduce: Ring, Reduce: Ring, Broadcast: Chain, AllGather: Ring, ReduceScatter: Ring,
-		Gather: Direct, Scatter: Direct, AllToAll: Direct,
+		Gather: Direct, Scatter: Direct, AllToAll: Direct, Scan: Chain,
 	},
 	"middle":  {AllReduce: Halving, Reduce: Direct, ReduceScatter: Direct},
 	"ordered": {AllReduce: Direct, Reduce: Linear},
-	"copied":  {AllReduce: Bruck},
+	"copied":  {AllReduce: Bruck, Scan: Bruck},
 }
 
 // TestAlgorithms runs the suite with segments and a transport without buffers. The
@@ -95,9 +95,12 @@ func TestEveryNumberOfRanks(t *testing.T) {
 }
 
 func everyVerb(ctx context.Context, r *enginetest.Rank) error {
-	for v := engine.AllReduce; v <= engine.AllToAll; v++ {
+	for v := engine.AllReduce; v < engine.Barrier; v++ {
 		for i, red := range []engine.ReduceOp{engine.Sum, engine.Avg, engine.PreMul, engine.Max} {
 			op := enginetest.Op{Verb: v, ReduceOp: red, Type: kernel.Float32, Exact: true, N: i * 17, Root: i}
+			if !v.Accepts(red) {
+				continue
+			}
 			if err := r.Do(ctx, op); err != nil {
 				return err
 			}
@@ -138,6 +141,75 @@ func TestSameBits(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestScanGroups compares the bits of scans of floats with sums that are grouped as docs/design/network.md says:
+// by doubling distances, or from rank 0 on.
+func TestScanGroups(t *testing.T) {
+	const elems = 333
+	for _, alg := range []Algorithm{Doubling, Chain, Bruck} {
+		for ranks := 2; ranks <= 9; ranks++ {
+			in := make([][]float32, ranks)
+			for r := range in {
+				rnd := rand.New(rand.NewPCG(2, uint64(r)))
+				for range elems {
+					in[r] = append(in[r], rnd.Float32())
+				}
+			}
+			upTo, before := groupedSums(in, alg == Doubling)
+			opt := Options{Algorithms: Algorithms{Scan: alg}, Segment: 64}
+			errs := onAll(t, world(opt, unbuffered)(t, ranks), func(ctx context.Context, e engine.Engine) error {
+				r := e.Rank()
+				got, gotBefore := make([]float32, elems), make([]float32, elems)
+				err := e.Run(ctx, 1, []engine.Call{
+					{Verb: engine.Scan, ReduceOp: engine.Sum, Src: mem32(in[r]), Dst: mem32(got)},
+					{Verb: engine.ExScan, ReduceOp: engine.Sum, Src: mem32(in[r]), Dst: mem32(gotBefore)},
+				})
+				if err == nil && (!slices.Equal(got, upTo[r]) || r > 0 && !slices.Equal(gotBefore, before[r])) {
+					err = fmt.Errorf("%v on %d ranks: rank %d has sums of other groups", alg, ranks, r)
+				}
+				return err
+			})
+			if err := errors.Join(errs...); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// groupedSums returns, by rank, the sums of the sources up to that rank and before it.
+func groupedSums(in [][]float32, doubling bool) (upTo, before [][]float32) {
+	add := func(a, b []float32) []float32 {
+		if b == nil {
+			return a
+		}
+		sum := make([]float32, len(a))
+		for i := range a {
+			sum[i] = a[i] + b[i]
+		}
+		return sum
+	}
+	before = make([][]float32, len(in))
+	if !doubling {
+		for r := range in {
+			if r == 0 {
+				upTo = append(upTo, in[0])
+				continue
+			}
+			before[r] = upTo[r-1]
+			upTo = append(upTo, add(upTo[r-1], in[r]))
+		}
+		return upTo, before
+	}
+	upTo = in
+	for d := 1; d < len(in); d *= 2 {
+		next := slices.Clone(upTo)
+		for r := d; r < len(in); r++ {
+			next[r], before[r] = add(upTo[r-d], upTo[r]), add(upTo[r-d], before[r])
+		}
+		upTo = next
+	}
+	return upTo, before
 }
 
 // failures runs one call per rank that must fail, and returns the error text, which

@@ -69,9 +69,9 @@ func (o *Options) fill(ranks int) {
 }
 
 // Algorithms selects an algorithm per verb. An algorithm that cannot run a call (an
-// uneven form, or a reproducible reduction) is ignored for that call.
+// uneven form, or a reproducible reduction) is ignored for that call. Scan is also for ExScan.
 type Algorithms struct {
-	AllReduce, Reduce, Broadcast, AllGather, ReduceScatter, Gather, Scatter, AllToAll Algorithm
+	AllReduce, Reduce, Broadcast, AllGather, ReduceScatter, Gather, Scatter, AllToAll, Scan Algorithm
 }
 
 // An Algorithm is a schedule of sends and receives for a verb. The zero value lets
@@ -81,7 +81,7 @@ type Algorithm uint8
 // The algorithms, and the verbs that use them.
 const (
 	// Doubling is recursive doubling, which exchanges all data in each round:
-	// AllReduce.
+	// AllReduce. In Scan and ExScan, data goes to higher ranks at doubling distances.
 	Doubling Algorithm = 1 + iota
 	// Halving is recursive halving, after which each rank has reduced one part,
 	// followed for AllReduce by recursive doubling: AllReduce, ReduceScatter.
@@ -95,11 +95,11 @@ const (
 	// Linear makes the root receive all data in rank order: Reduce.
 	Linear
 	// Bruck collects blocks at doubling distances: AllGather, AllToAll, and
-	// AllReduce, where every rank then combines all data in rank order.
+	// AllReduce, Scan and ExScan, where every rank then combines the data in rank order.
 	Bruck
 	// Tree is the binomial tree: Reduce, Broadcast, Gather, Scatter.
 	Tree
-	// Chain passes segments from each rank to the next: Broadcast.
+	// Chain passes segments from each rank to the next: Broadcast, Scan, ExScan.
 	Chain
 	// Dissemination sends an empty frame at doubling distances: Barrier.
 	Dissemination

@@ -130,12 +130,12 @@ func TestChoose(t *testing.T) {
 	for v := engine.AllReduce; v <= engine.Alloc; v++ {
 		for alg := Algorithm(0); alg <= Dissemination; alg++ {
 			for _, reproducible := range []bool{false, true} {
-				o := Options{Reproducible: reproducible, Algorithms: Algorithms{alg, alg, alg, alg, alg, alg, alg, alg}}
+				o := Options{Reproducible: reproducible, Algorithms: Algorithms{alg, alg, alg, alg, alg, alg, alg, alg, alg}}
 				last := Algorithm(0)
 				for _, n := range []int64{0, 1, 1 << 10, 1 << 20, 1 << 40} {
 					s := engine.Fingerprint{Verb: v, Type: kernel.Float32, Count: n}
 					inOrder := false
-					if v == engine.AllReduce || v == engine.Reduce || v == engine.ReduceScatter {
+					if v.Reduces() {
 						s.ReduceOp, inOrder = engine.Sum, reproducible
 					}
 					name := fmt.Sprintf("%s, forced %v, reproducible %v", s.Text(""), alg, reproducible)

@@ -70,9 +70,43 @@ type pending struct {
 	waited time.Duration // guarded by Messages.mu
 }
 
-// Post passes a message to the lane. After the group has failed it does nothing; Finish then
+// Post passes messages to the lane. After the group has failed it does nothing; Finish then
 // returns the failure.
-func (s *Messages) Post(m *engine.Message) {
+func (s *Messages) Post(msgs ...*engine.Message) {
+	posted := !s.opt.ParkingLot.Stopped()
+	var c chain
+	for _, m := range msgs {
+		p := s.prepare(m)
+		p.posted = posted
+		if !m.Send {
+			c.add(&p.t)
+		}
+	}
+	// Sends follow. The lane tells their receivers which receives wait.
+	for _, m := range msgs {
+		if m.Send {
+			c.add(&m.Extra.(*pending).t)
+		}
+	}
+	if posted {
+		s.opt.Lane.Post(c.first)
+	}
+}
+
+// A chain is a list of messages that are posted together.
+type chain struct{ first, last *transport.Message }
+
+func (c *chain) add(t *transport.Message) {
+	if c.first == nil {
+		c.first = t
+	} else {
+		c.last.Next = t
+	}
+	c.last = t
+}
+
+// prepare returns the state of a message that is to be posted.
+func (s *Messages) prepare(m *engine.Message) *pending {
 	p, ok := m.Extra.(*pending)
 	if !ok || p.s != s {
 		p = &pending{s: s, w: wait.NewWaiter(s.opt.ParkingLot)}
@@ -82,11 +116,8 @@ func (s *Messages) Post(m *engine.Message) {
 	p.m, p.open, p.minutes = m, true, 0
 	t := &p.t
 	t.Send, t.Peer, t.Tag, t.Kind, t.Body = m.Send, m.Peer, m.Tag, uint8(m.Mem.Type), bytesOf(m.Mem)
-	t.Patient, t.Untaken, t.Owner = m.Flexible, false, p
-	t.Matched.Store(false)
-	if p.posted = !s.opt.ParkingLot.Stopped(); p.posted {
-		s.opt.Lane.Post(t)
-	}
+	t.Patient, t.Untaken, t.Owner, t.Next = m.Flexible, false, p, nil
+	return p
 }
 
 // Finish waits until a message is delivered. An error ends the group, unless it is an
@@ -122,6 +153,10 @@ func (p *pending) finish(ctx context.Context) error {
 	}
 	if !p.posted {
 		return ended
+	}
+	if ended == nil && p.t.Done() {
+		m.From, m.Len = p.t.From, p.t.Len/max(m.Mem.Type.Size(), 1)
+		return nil
 	}
 	p.w.RecordFirstWait(m.FirstWait)
 	p.w.Begin(ctx, 0)

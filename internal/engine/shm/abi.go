@@ -35,7 +35,7 @@ func divisions() uint64 {
 		e := &Engine{g: &group{opt: opt, vmreadPair: ranks == 2, boards: make([]board, ranks), rings: []ring{{win: opt.Ring / numWindows / lineBytes * lineBytes}}}}
 		for bytes := 1; bytes <= 1<<26; bytes *= 2 {
 			m := engine.Mem{N: bytes, Type: kernel.Uint8}
-			for verb := engine.AllReduce; verb <= engine.AllToAll; verb++ {
+			for verb := engine.AllReduce; verb < engine.Barrier; verb++ {
 				c := engine.Call{Verb: verb, Src: m, Dst: m}
 				fmt.Fprintln(h, verb, e.windowBytes(c.Fingerprint(), true), e.windowBytes(c.Fingerprint(), false), e.slotBytesOf(&c), e.prefersVMRead(&c))
 			}

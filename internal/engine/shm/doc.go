@@ -20,7 +20,12 @@
 // (allreduceparts.go). Each rank reduces its own part from all buffers, piece by
 // piece. The other ranks fetch each piece while it is in a cache.
 //
-// Large data between processes takes one of three ways, chosen for each source:
+// A Scan or ExScan whose data does not fit into slots goes along the ranks as a
+// chain (scan.go). Each rank combines the pieces of the rank before it with one
+// more source, between goroutines from that rank's buffers, between processes
+// from its windows.
+//
+// Other large data between processes takes one of three ways, chosen for each source:
 //
 //   - Windows (windows.go, allreducewindows.go): the source goes through a ring
 //     of windows in the rank's segment. One window is filled while the other

@@ -44,7 +44,7 @@ type Engine struct {
 	from          []unsafe.Pointer        // address of each rank's source for combine, by rank
 	scale         []float64               // factor of each rank's source, by rank
 	acc           []byte                  // accumulator of combineBlocks; nil until it is needed
-	inPlaceCopy   []byte                  // copy of the source of an AllToAll in place
+	inPlaceCopy   []byte                  // copy of the source of an AllToAll or ExScan in place
 	vmreadScratch []byte                  // scratch memory of the root of a Reduce for the sources of other processes
 
 	vmreadExposed bool   // other ranks may read a buffer of this rank with ReadProcess
@@ -148,6 +148,8 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 			err = e.runSmall(calls[:n])
 		case n == 1:
 			err = e.runPull(c)
+		case c.Verb.Info().Prefix != engine.NoPrefix:
+			n, err = 1, e.scanLarge(c)
 		case e.g.shared != nil:
 			n, err = 1, e.runWindows(c)
 		case c.Verb == engine.AllReduce:
@@ -209,13 +211,13 @@ func (e *Engine) storeDone() { e.w.StoreAndWake(e.board.done(), e.step) }
 
 // mustCompare reports whether this rank must compare fingerprints with ranks that
 // the call does not make it wait for. Without that, a mismatch in a rooted verb
-// could pass unnoticed. The rank that publishes last finds the mismatch before any
+// or a Scan could pass unnoticed. The rank that publishes last finds the mismatch before any
 // rank continues with the next step. In a group of two, the rank that waits
-// compares anyway.
+// in a rooted verb compares anyway.
 func (e *Engine) mustCompare(c *engine.Call) bool {
 	v := c.Verb.Info()
 	if !v.Rooted || len(e.g.boards) > 2 {
-		return v.Rooted
+		return v.Rooted || v.Prefix != engine.NoPrefix
 	}
 	return (e.rank == c.Root) == (v.Source.Ranks == engine.RootOnly)
 }

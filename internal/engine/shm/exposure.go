@@ -13,7 +13,7 @@ import (
 type exposure struct {
 	src   engine.Mem
 	parts []engine.Mem // in place of src, where the counts differ per rank
-	dst   engine.Mem   // where the parts of a large AllReduce appear
+	dst   engine.Mem   // where the parts of a large AllReduce or the results of a Scan appear
 	scale float64      // factor by which a reader multiplies the elements
 }
 
@@ -70,7 +70,7 @@ func (e *Engine) expose(c *engine.Call, src engine.Mem) {
 	e.exposures[e.step%slotsPerBoard] = exposure{src, c.SrcParts, c.Dst, e.factor(c)}
 }
 
-// maxSpareBytes is the largest copy for an AllToAll in place that is kept for the
+// maxSpareBytes is the largest copy for a call in place that is kept for the
 // next one, in bytes.
 const maxSpareBytes = 1 << 20
 

@@ -72,8 +72,10 @@ type group struct {
 	// Alloc's regions, between processes only. Writers hold mu and replace the
 	// slice; readers load it without a lock.
 	regions atomic.Pointer[[]Region]
-	ranks   []*Engine    // engines of all ranks; in one process only
-	cause   engine.Cause // first failure of the group
+	// regionReads is held for reading while a message is copied from a region. DropRegion waits for it.
+	regionReads sync.RWMutex
+	ranks       []*Engine    // engines of all ranks; in one process only
+	cause       engine.Cause // first failure of the group
 
 	mu      sync.Mutex
 	pending map[pendingGroupKey]*pendingGroup // in one process only; guarded by mu

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/p2p"
+	"github.com/tutti-go/tutti/internal/kernel"
 	"github.com/tutti-go/tutti/internal/transport"
 	"github.com/tutti-go/tutti/internal/transport/shmem"
 )
@@ -26,7 +27,7 @@ func (e *Engine) newLane(s *Shared) *shmem.Lane {
 	}
 	return shmem.New(shmem.Options{
 		Rank: e.rank, Memory: parts, ParkingLot: e.g.parking, ReadProcess: s.ReadProcess,
-		Locate: e.locate, Resolve: e.resolvePlace,
+		Locate: e.locate, ReadRegion: e.readRegion,
 		Left: func(rank int) error {
 			if e.g.boards[rank].left().Load() != 0 {
 				return transport.ErrClosed
@@ -43,18 +44,21 @@ func (e *Engine) locate(p unsafe.Pointer, bytes int) (region uint64, offset int6
 	return a.region, a.off
 }
 
-// resolvePlace returns this process's address of a place in another rank's region, or nil if the
-// place is not in a region that this process maps.
-func (e *Engine) resolvePlace(rank int, region uint64, offset, bytes int64) unsafe.Pointer {
+// readRegion copies from a place in another rank's region. It reports false if this process does not
+// map the place.
+func (e *Engine) readRegion(rank int, region uint64, offset int64, dst unsafe.Pointer, bytes int) bool {
+	e.g.regionReads.RLock()
+	defer e.g.regionReads.RUnlock()
 	r := e.g.region(region)
-	if r == nil || offset < 0 || bytes < 0 || offset > int64(r.Bytes)-bytes {
-		return nil
+	if r == nil || offset < 0 || bytes < 0 || offset > int64(r.Bytes-bytes) {
+		return false
 	}
-	return unsafe.Add(r.Base[rank], offset)
+	kernel.Copy(dst, unsafe.Add(r.Base[rank], offset), bytes)
+	return true
 }
 
 // Post announces a message. See engine.Engine.
-func (e *Engine) Post(m *engine.Message) { e.messages.Post(m) }
+func (e *Engine) Post(msgs ...*engine.Message) { e.messages.Post(msgs...) }
 
 // Finish waits until a message has been delivered. See engine.Engine.
 func (e *Engine) Finish(ctx context.Context, m *engine.Message) error {

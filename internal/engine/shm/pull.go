@@ -46,7 +46,7 @@ func (e *Engine) runPull(c *engine.Call) error {
 		return nil
 	}
 	if readers == readByRoot {
-		return e.awaitRoot(c.Root)
+		return e.awaitReader(c.Root)
 	}
 	e.exposedStep = e.step
 	return nil
@@ -74,11 +74,11 @@ func (e *Engine) readers(c *engine.Call) int {
 }
 
 // stableSource returns a source that stays unchanged until the other ranks have
-// read it. An AllToAll in place overwrites its source before that, so the source is
-// copied to e.spare. The previous content of e.spare must have been read first.
+// read it. An AllToAll or ExScan in place overwrites its source before that, so the source is
+// copied to e.inPlaceCopy. The previous content of e.inPlaceCopy must have been read first.
 func (e *Engine) stableSource(c *engine.Call) (engine.Mem, error) {
 	src := c.Src
-	if c.Verb != engine.AllToAll || c.Uneven || c.Src.Ptr != c.Dst.Ptr {
+	if c.Uneven || c.Src.Ptr != c.Dst.Ptr || !e.overwritesSource(c) {
 		return src, nil
 	}
 	if err := e.awaitReaders(); err != nil {
@@ -92,16 +92,23 @@ func (e *Engine) stableSource(c *engine.Call) (engine.Mem, error) {
 	return src, nil
 }
 
-// awaitRoot waits until the root has read this rank's buffer, and ends the
+// overwritesSource reports whether a call in place overwrites a source that other ranks may still
+// read. In an ExScan neither rank 0, which has no destination, nor the last rank, whose source no
+// rank reads, does.
+func (e *Engine) overwritesSource(c *engine.Call) bool {
+	return c.Verb == engine.AllToAll || c.Verb == engine.ExScan && e.rank > 0 && e.rank < len(e.g.boards)-1
+}
+
+// awaitReader waits until rank r, the only reader of this rank's buffer, has read it, and ends the
 // exposure.
-func (e *Engine) awaitRoot(root int) error {
-	b := e.g.boards[root]
+func (e *Engine) awaitReader(r int) error {
+	b := e.g.boards[r]
 	ok, err := e.w.AtLeast(b.done(), e.step, b.left())
 	if err != nil {
 		return err
 	}
 	if !ok {
-		return e.rankLeft([]int{root}, e.op, e.seq)
+		return e.rankLeft([]int{r}, e.op, e.seq)
 	}
 	e.exposures[e.step%slotsPerBoard] = exposure{}
 	e.vmreadExposed = e.vmreadExposed && e.exposedStep != 0
@@ -118,6 +125,8 @@ func (e *Engine) takeResults(c *engine.Call) error {
 	switch {
 	case !v.Dest.Ranks.Has(e.rank, c.Root):
 		return nil
+	case v.Prefix != engine.NoPrefix:
+		return e.takePrefix(c)
 	case v.Reduces:
 		return e.reduceFromAll(c, c.Dst, share)
 	case v.Source.Ranks == engine.RootOnly:

@@ -43,10 +43,13 @@ func (e *Engine) AddRegion(r Region) {
 	e.g.regions.Store(&list)
 }
 
-// DropRegion undoes AddRegion. No operation on the region may be in progress.
+// DropRegion undoes AddRegion. No collective on the region may be in progress. Messages that are
+// being copied from it are complete when DropRegion returns.
 func (e *Engine) DropRegion(id uint64) {
 	e.g.mu.Lock()
 	defer e.g.mu.Unlock()
+	e.g.regionReads.Lock()
+	defer e.g.regionReads.Unlock()
 	if old := e.g.regions.Load(); old != nil {
 		list := slices.DeleteFunc(slices.Clone(*old), func(r Region) bool { return r.ID == id })
 		e.g.regions.Store(&list)

@@ -108,6 +108,10 @@ func batch(verb engine.Verb, rank, ranks, calls, n, round int) (list []engine.Ca
 					want = value(i/n, call, rank*n+i%n)
 				case engine.Broadcast:
 					want = value(c.Root, call, i)
+				case engine.ExScan:
+					for r := range rank {
+						want += value(r, call, i)
+					}
 				case engine.Reduce:
 					for r := range ranks {
 						want += value(r, call, i)
@@ -149,6 +153,8 @@ func (g *refusingGroup) allReads() (n int64) {
 	return n
 }
 
+// vmreadVerbs are the verbs whose data ranks of a group of any size read from other processes. An ExScan needs
+// two ranks.
 var vmreadVerbs = []engine.Verb{engine.AllGather, engine.AllToAll, engine.Broadcast, engine.Reduce}
 
 // TestUnreadable refuses each read of each rank in turn, alone or with all later
@@ -160,8 +166,11 @@ func TestUnreadable(t *testing.T) {
 	const calls, elems = slotsPerBoard + 2, 70
 	tiny := Options{Small: 64, Ring: 3 * 1024, VMReadMin: 128, Service: 100}
 	large := Options{Small: 2048, Ring: 3 * 1024, VMReadMin: 128, Service: 100} // data that vmreadPair copies with ReadProcess would fit into slots
-	for _, verb := range vmreadVerbs {
+	for _, verb := range append(vmreadVerbs, engine.ExScan) {
 		for _, ranks := range []int{2, 3} {
+			if verb == engine.ExScan && ranks > 2 {
+				continue
+			}
 			for _, pair := range []bool{false, true}[:4-ranks] {
 				t.Run(fmt.Sprintf("%v/ranks=%d/pair=%v", verb, ranks, pair), func(t *testing.T) {
 					opt := tiny
@@ -211,8 +220,8 @@ func TestUnreadable(t *testing.T) {
 								}
 							}
 							if !hit {
-								roots := verb == engine.Broadcast && reader == 1 || verb == engine.Reduce && reader != 1
-								if (nth == 0) != roots {
+								none := verb == engine.Broadcast && reader == 1 || verb == engine.Reduce && reader != 1 || verb == engine.ExScan && reader == 0
+								if (nth == 0) != none {
 									t.Fatalf("rank %d reads %d times", reader, nth)
 								}
 								break

@@ -51,7 +51,7 @@ func (e *Engine) prefersVMRead(c *engine.Call) bool {
 		return false
 	}
 	switch c.Verb {
-	case engine.Broadcast:
+	case engine.Broadcast, engine.ExScan:
 		return c.Src.Bytes() >= e.g.opt.VMReadMin
 	case engine.AllGather, engine.Reduce:
 		return c.Src.Bytes() >= e.g.opt.VMReadMin*3/2
@@ -78,6 +78,10 @@ func (e *Engine) announceRemote(c *engine.Call) bool {
 		}
 	case engine.AllToAll:
 		minBytes *= len(e.g.boards)
+	case engine.ExScan:
+		if e.rank != 0 || len(e.g.boards) != 2 {
+			return false
+		}
 	default:
 		return false
 	}

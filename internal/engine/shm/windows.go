@@ -128,7 +128,7 @@ func (e *Engine) runWindows(c *engine.Call) error {
 	switch {
 	case e.head.n != direct && e.head.n != remote || c.Verb == engine.AllReduce:
 	case e.readers(c) == readByRoot:
-		return e.awaitRoot(c.Root)
+		return e.awaitReader(c.Root)
 	default:
 		e.exposedStep = e.step
 	}

@@ -35,14 +35,19 @@ func kernels() []kernel {
 	float("BFloat16", bfloat16{}, addPS, mulPS, minPS, maxPS)
 	float("Float32", float32s{}, addPS, mulPS, minPS, maxPS)
 	float("Float64", float64s{}, addPD, mulPD, minPD, maxPD)
-	reduce("Int8", integers{1}, namedOp{"sum", lift(addB)}, namedOp{"prod", lift(mulB)},
-		namedOp{"min", lift(minSB)}, namedOp{"max", lift(maxSB)})
+	integer := func(typeName string, f format, sum, prod, minimum, maximum binary) {
+		reduce(typeName, f,
+			namedOp{"sum", lift(sum)}, namedOp{"prod", lift(prod)},
+			namedOp{"min", lift(minimum)}, namedOp{"max", lift(maximum)},
+			namedOp{"and", lift(and)}, namedOp{"or", lift(or)}, namedOp{"xor", lift(xor)})
+	}
+	integer("Int8", integers{1}, addB, mulB, minSB, maxSB)
 	reduce("Uint8", integers{1}, namedOp{"min", lift(minUB)}, namedOp{"max", lift(maxUB)})
-	reduce("Int32", integers{4}, namedOp{"sum", lift(addD)}, namedOp{"prod", lift(mulD)},
-		namedOp{"min", lift(minSD)}, namedOp{"max", lift(maxSD)})
+	integer("Int16", integers{2}, addW, mulW, minSW, maxSW)
+	reduce("Uint16", integers{2}, namedOp{"min", lift(minUW)}, namedOp{"max", lift(maxUW)})
+	integer("Int32", integers{4}, addD, mulD, minSD, maxSD)
 	reduce("Uint32", integers{4}, namedOp{"min", lift(minUD)}, namedOp{"max", lift(maxUD)})
-	reduce("Int64", integers{8}, namedOp{"sum", lift(addQ)}, namedOp{"prod", lift(mulQ)},
-		namedOp{"min", lift(minSQ)}, namedOp{"max", lift(maxSQ)})
+	integer("Int64", integers{8}, addQ, mulQ, minSQ, maxSQ)
 	reduce("Uint64", integers{8}, namedOp{"min", lift(minUQ)}, namedOp{"max", lift(maxUQ)})
 	return list
 }

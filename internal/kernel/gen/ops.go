@@ -76,6 +76,17 @@ var (
 	maxUD = variadic(VPMAXUD)
 
 	addQ = variadic(VPADDQ)
+
+	addW  = variadic(VPADDW)
+	mulW  = variadic(VPMULLW)
+	minSW = variadic(VPMINSW)
+	maxSW = variadic(VPMAXSW)
+	minUW = variadic(VPMINUW)
+	maxUW = variadic(VPMAXUW)
+
+	and = simple(VPAND)
+	or  = simple(VPOR)
+	xor = simple(VPXOR)
 )
 
 // The minimum and maximum instructions return their second operand for two zeros and for NaNs.

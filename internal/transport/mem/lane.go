@@ -77,8 +77,17 @@ type laneMessage struct {
 // Handle sets the handler. See transport.Messenger.
 func (l *Lane) Handle(h transport.Handler) { l.handler = h }
 
-// Post announces a message. See transport.Messenger.
+// Post announces messages. See transport.Messenger.
 func (l *Lane) Post(m *transport.Message) {
+	for m != nil {
+		next := m.Next
+		m.Next = nil
+		l.post(m)
+		m = next
+	}
+}
+
+func (l *Lane) post(m *transport.Message) {
 	x, ok := m.State.(*laneMessage)
 	if !ok {
 		x = new(laneMessage)

@@ -10,7 +10,7 @@ func ABI() string {
 	pairs := []any{
 		"header", abi.Struct[header](), "record", abi.Struct[record](), "place", abi.Struct[place](),
 		"kinds",
-		[]int{kindInline, kindSlab, kindBuffer, kindTaken, kindNote},
+		[]int{kindInline, kindSlab, kindBuffer, kindTaken, kindNote, watches},
 		"note", transport.NoteBytes,
 		"line", lineBytes, "page", pageBytes,
 	}
@@ -18,7 +18,7 @@ func ABI() string {
 		l := newLayout(ranks, defaultSizes(ranks))
 		pairs = append(pairs, ranks, []int{
 			l.record, l.entries, l.blocks[0].bytes, l.blocks[0].count, l.blocks[1].bytes, l.blocks[1].count,
-			l.chunk, l.chunks, l.streams, l.ringsAt, l.slabAt, l.streamsAt, l.bytes,
+			l.blocks[2].bytes, l.blocks[2].count, l.chunk, l.chunks, l.streams, l.ringsAt, l.slabAt, l.streamsAt, l.bytes,
 		})
 	}
 	return abi.Text("shmem", pairs...)

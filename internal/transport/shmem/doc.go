@@ -11,7 +11,8 @@
 // called a stream.
 //
 // The receiver counts in its header for the sender the records that it has consumed and the messages
-// whose data it has taken. A message that is taken before an older one is reported by a record.
+// whose data it has taken. A message that is taken before an older one is reported by a record. A
+// message is not reported if its receive was promised by a record; see record.ready.
 // Records that find no room wait in memory of their process until a goroutine polls.
 //
 // No word of shared memory is trusted: a value that cannot be valid fails the rank that wrote it.

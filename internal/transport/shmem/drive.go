@@ -36,6 +36,7 @@ func (l *Lane) drive(w *wait.Waiter, x *state) error {
 	l.cond.update()
 	l.poll(x)
 	for i := 0; i < lockedPolls && l.standing == 0 && !l.cond.changed(); i++ {
+		l.showChanges()
 		if l.cond.hasNews() {
 			l.poll(x)
 		}
@@ -43,7 +44,7 @@ func (l *Lane) drive(w *wait.Waiter, x *state) error {
 	var err error
 	if !l.cond.changed() {
 		l.cond.update()
-		l.mu.Unlock()
+		l.unlock()
 		if err = w.ForPeers(&l.cond); err != nil {
 			l.mu.Lock()
 		}
@@ -93,7 +94,7 @@ func (c *driverCond) Ready() bool {
 		return true
 	}
 	c.update()
-	l.mu.Unlock()
+	l.unlock()
 	return false
 }
 
@@ -145,10 +146,11 @@ func (l *Lane) poll(x *state) {
 			if at++; at == n {
 				at = 0
 			}
-			if p.poll(x) {
+			if p.poll() {
 				more, l.turn = true, at
 			}
 			if x.changed {
+				p.drain()
 				return
 			}
 		}
@@ -160,7 +162,7 @@ func (l *Lane) poll(x *state) {
 func (l *Lane) sweep() {
 	for _, p := range l.others {
 		p.watchHeader, p.watchRecords = true, true
-		for p.open == 0 && p.poll(nil) {
+		for p.open == 0 && p.poll() {
 		}
 		if p.open > 0 || l.anyOpen > 0 {
 			p.checkLeft()
@@ -184,7 +186,7 @@ func (l *Lane) standBy(w *wait.Waiter, x *state) error {
 	l.standing++
 	x.woken.Store(false)
 	x.cond.seen = l.events.Load()
-	l.mu.Unlock()
+	l.unlock()
 	err := w.For(&x.cond)
 	l.mu.Lock()
 	x.standing = false

@@ -19,7 +19,7 @@ const deadline = 2 * time.Minute
 
 // tiny are limits with which few and small messages reach every path.
 var tiny = sizes{
-	record: minRecordBytes, entries: 4, blocks: [numClasses]blocks{{160, 3}, {1024, 2}},
+	record: minRecordBytes, entries: 4, blocks: [numClasses]blocks{{160, 3}, {1024, 2}, {2048, 1}},
 	chunk: 256, chunks: 2, streams: 1, slabMax: 700,
 }
 
@@ -134,11 +134,12 @@ func inRegion(memory []byte) func(*world, *Options) {
 			}
 			return 7, off
 		}
-		opt.Resolve = func(_ int, region uint64, off, bytes int64) unsafe.Pointer {
-			if region != 7 || off < 0 || bytes < 0 || off > int64(len(memory))-bytes {
-				return nil
+		opt.ReadRegion = func(_ int, region uint64, off int64, dst unsafe.Pointer, bytes int) bool {
+			if region != 7 || off < 0 || off > int64(len(memory)-bytes) {
+				return false
 			}
-			return unsafe.Add(base, off)
+			copy(unsafe.Slice((*byte)(dst), bytes), memory[off:])
+			return true
 		}
 	}
 }

@@ -35,9 +35,9 @@ type Options struct {
 	// Locate returns the place of memory of this rank in a region that the other ranks map. The
 	// region zero says that the memory is in none. Nil: there are no regions.
 	Locate func(p unsafe.Pointer, bytes int) (region uint64, offset int64)
-	// Resolve returns this process's mapping of a place in a region of another rank, or nil if the
-	// process does not map all of it.
-	Resolve func(rank int, region uint64, offset, bytes int64) unsafe.Pointer
+	// ReadRegion copies bytes from a place in a region of another rank to dst. It reports false if
+	// this process does not map all of the place.
+	ReadRegion func(rank int, region uint64, offset int64, dst unsafe.Pointer, bytes int) bool
 	// Left returns why another rank sends and receives no more, or nil.
 	Left func(rank int) error
 	// Withdrawn reports whether the group of another rank has failed, so that its memory may have
@@ -64,6 +64,7 @@ type Lane struct {
 	peers    []peer  // by rank; this rank's own has no memory
 	others   []*peer // all but this rank's own
 	active   []*peer // peers with open messages, and some that had; only the driver removes
+	changes  []*peer // peers for which this rank has written something; see showChanges
 	anyOpen  int     // unmatched receives from any rank
 	turn     int     // where the next poll begins
 	inbox    match.Inbox
@@ -113,12 +114,23 @@ func (l *Lane) Handle(h transport.Handler) { l.handler = h }
 
 // Post implements transport.Messenger.
 func (l *Lane) Post(m *transport.Message) {
+	l.mu.Lock()
+	for m != nil {
+		next := m.Next
+		m.Next = nil
+		l.post(m)
+		m = next
+	}
+	l.nudge()
+	l.unlock()
+}
+
+func (l *Lane) post(m *transport.Message) {
 	x, ok := m.State.(*state)
 	if !ok || x.lane != l || x.m != nil {
 		x = newState(l)
 		m.State = x
 	}
-	l.mu.Lock()
 	x.begin(m)
 	switch {
 	case l.closed:
@@ -134,8 +146,32 @@ func (l *Lane) Post(m *transport.Message) {
 		l.open(x, &l.peers[m.Peer])
 		l.postReceive(x)
 	}
-	l.nudge()
+}
+
+// unlock shows the peers what this rank has done for them, and releases l.mu.
+func (l *Lane) unlock() {
+	l.showChanges()
 	l.mu.Unlock()
+}
+
+// showChanges publishes what this rank has taken from the peers, and wakes those that sleep.
+func (l *Lane) showChanges() {
+	if len(l.changes) == 0 {
+		return
+	}
+	for _, p := range l.changes {
+		if p.shows {
+			p.publishTaken()
+		}
+	}
+	l.fence.Store(0) // a barrier: the peers' words are loaded after the stores are visible
+	for _, p := range l.changes {
+		p.changed = false
+		if p.sleeping.Load() != 0 {
+			wait.Ring(&p.out.bell)
+		}
+	}
+	l.changes = l.changes[:0]
 }
 
 func (l *Lane) postSend(x *state) {
@@ -165,14 +201,34 @@ func (l *Lane) postReceive(x *state) {
 	}
 }
 
-// match records that receive x gets the message of a.
-func (l *Lane) match(x *state, a *announcement) {
+// bind makes a receive one from peer p, whose message it gets.
+func (l *Lane) bind(x *state, p *peer) {
 	if x.peer == nil {
 		l.anyOpen--
-		l.open(x, a.peer)
+		l.open(x, p)
 	}
+}
+
+// accept asks the Handler whether receive x takes a message of p.
+func (l *Lane) accept(x *state, p *peer, kind uint8, bytes int) error {
+	x.m.From, x.m.Kind, x.m.Len = p.rank, kind, bytes
+	err := l.handler.Accept(x.m)
+	if err == nil && len(x.m.Body) < bytes {
+		err = &transport.LengthError{Peer: p.rank, Want: len(x.m.Body), Sent: bytes}
+	}
+	return err
+}
+
+// match records that receive x gets the message of a. A short message is taken at once.
+func (l *Lane) match(x *state, a *announcement) {
+	l.bind(x, a.peer)
 	x.from, x.accepted, a.matched = a, false, x
-	x.m.From, x.m.Kind, x.m.Len = a.From, a.message, int(a.place.bytes)
+	if a.send == nil && a.kind != kindBuffer {
+		if done, err := l.receive(x); done || x.taken && len(x.peer.reports) == 0 {
+			x.finish(err)
+			return
+		}
+	}
 	x.m.Matched.Store(true)
 	if a.send != nil {
 		a.send.m.Matched.Store(true)
@@ -187,9 +243,6 @@ func (l *Lane) unmatch(x *state) {
 	x.m.Matched.Store(false)
 	if a.send != nil {
 		a.send.m.Matched.Store(false)
-	}
-	if a.peer.held == a {
-		a.peer.keepHeld()
 	}
 	if r := l.inbox.Return(&a.Announcement); r != nil {
 		l.match(r.Owner.(*state), a)
@@ -212,6 +265,9 @@ func (l *Lane) open(x *state, p *peer) {
 
 // release ends the use of x.
 func (l *Lane) release(x *state) {
+	if x.m == nil {
+		return
+	}
 	if x.peer != nil {
 		x.peer.open--
 		if x.m.Send {
@@ -248,22 +304,32 @@ func (l *Lane) Notify(peer int, n *transport.Note) {
 		*(*transport.Note)(r.data()) = *n
 		p.put(r, meta(kindNote, 0, len(n)), 0)
 	}
-	l.mu.Unlock()
+	l.unlock()
 }
 
 // Finish implements transport.Messenger.
 func (l *Lane) Finish(w *wait.Waiter, m *transport.Message) error {
+	if m.Done() {
+		return nil
+	}
 	x, ok := m.State.(*state)
-	if !ok || x.m != m {
+	if !ok {
 		return errNotPosted
 	}
 	l.mu.Lock()
+	if x.m != m {
+		l.mu.Unlock()
+		if m.Done() {
+			return nil
+		}
+		return errNotPosted
+	}
 	l.inside++
 	err := l.await(w, x)
 	l.release(x)
 	l.nudge()
 	l.inside--
-	l.mu.Unlock()
+	l.unlock()
 	return err
 }
 
@@ -317,6 +383,9 @@ func isContextError(err error) bool {
 // advance does what is possible for a message without waiting. It reports whether the message is
 // done. After an error the message is withdrawn.
 func (l *Lane) advance(x *state) (done bool, err error) {
+	if x.done {
+		return true, x.err
+	}
 	if x.from != nil && !x.taken && !l.closed {
 		if done, err := l.receive(x); done {
 			return true, err
@@ -324,9 +393,6 @@ func (l *Lane) advance(x *state) (done bool, err error) {
 	}
 	if x.taken && len(x.peer.reports) == 0 {
 		return true, nil
-	}
-	if x.done {
-		return true, x.err
 	}
 	if err := l.failure(x); err != nil {
 		switch {
@@ -389,7 +455,7 @@ func (l *Lane) withdrawSend(x *state) (done bool) {
 		return l.withdrawOwn(x)
 	case p.queue.remove(x):
 	default:
-		p.removeSend(x.id)
+		p.removeSend(x)
 		if p.outgoing.x == x {
 			p.outgoing.x, p.outgoing.at = nil, 0
 		}
@@ -403,7 +469,7 @@ func (l *Lane) withdrawOwn(x *state) (done bool) {
 	a := x.own
 	r := a.matched
 	for r != nil && r.copying {
-		l.mu.Unlock()
+		l.unlock()
 		runtime.Gosched()
 		l.mu.Lock()
 	}
@@ -440,11 +506,11 @@ func (l *Lane) Close() {
 		l.nudge()
 	}
 	for l.inside > 0 {
-		l.mu.Unlock()
+		l.unlock()
 		time.Sleep(closePause)
 		l.mu.Lock()
 	}
-	l.mu.Unlock()
+	l.unlock()
 }
 
 // closePause is the time between two looks of Close at the goroutines in Finish.

@@ -47,14 +47,14 @@ type sizes struct {
 // blocks are the blocks of one size in a slab.
 type blocks struct{ bytes, count int }
 
-const numClasses = 2
+const numClasses = 3
 
 // defaultSizes returns the limits for a number of ranks. A part has one ring per rank, so records
 // become smaller and fewer.
 func defaultSizes(ranks int) sizes {
 	s := sizes{
-		record: 512, entries: 32,
-		blocks: [numClasses]blocks{{2 << 10, 64}, {16 << 10, 24}},
+		record: 1088, entries: 32,
+		blocks: [numClasses]blocks{{2 << 10, 64}, {4 << 10, 64}, {16 << 10, 16}},
 		chunk:  64 << 10, chunks: 4, streams: 2, slabMax: 4 << 10,
 	}
 	switch {
@@ -128,6 +128,9 @@ type record struct {
 	position atomic.Uint64 // one more than the number of records before it; written last
 	meta     uint64        // see meta
 	tag      int64
+	// ready is the number of a message of the peer. If that message has the tag, the kind and the
+	// length of this one, a receive that cannot be withdrawn waits for it. Zero: there is none.
+	ready uint64
 }
 
 const recordHeadBytes = int(unsafe.Sizeof(record{}))
@@ -162,6 +165,10 @@ const placeBytes = int(unsafe.Sizeof(place{}))
 func meta(kind, messageKind uint8, bytes int) uint64 {
 	return uint64(kind) | uint64(messageKind)<<8 | uint64(bytes)<<32
 }
+
+// watches is a flag in the second word of the record of a message: the sender polls the records of
+// its peer until the message is taken.
+const watches = 1 << 16
 
 // chunkCount returns the word for a number of chunks of a stream. It contains the low half of the
 // stream's number, so that no other stream is meant.

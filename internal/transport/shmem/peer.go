@@ -8,8 +8,10 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 	"github.com/tutti-go/tutti/internal/prefetch"
 	"github.com/tutti-go/tutti/internal/transport"
-	"github.com/tutti-go/tutti/internal/wait"
 )
+
+// recordsPerShow is how many records are taken before the peer is told so that it may write more.
+const recordsPerShow = 8
 
 // maxAnnounced bounds the messages from one rank to another that are announced and not taken.
 const maxAnnounced = 1 << 20
@@ -29,37 +31,51 @@ type peer struct {
 	// polls would slow the peer's stores down.
 	watchHeader, watchRecords bool
 
+	changed   bool  // in Lane.changes
 	err       error // why no message can be completed any more; nil: that is possible
 	open      int   // messages of this rank with the peer
 	openSends int   // of these, sends
 	listed    bool  // in Lane.active
 
 	// to the peer
-	records   uint64   // records written
-	room      uint64   // number of the first record for which there is no room, as far as is known
-	lastLines int      // bytes of the last record of a message after its first cache line
-	lastID    uint64   // of the last message announced
-	numSends  int      // messages announced and not taken
-	sends     []*state // of these, the ones with an id after base; the index is the low part of the id
-	base      uint64
-	oldSends  map[uint64]*state // the other ones, by id
-	queue     queue             // sends that are not announced yet
-	reports   []uint64          // ids of messages of the peer that are taken, for records
-	outgoing  outgoing
+	records    uint64   // records written
+	room       uint64   // number of the first record for which there is no room, as far as is known
+	lastLines  int      // bytes of the last record of a message after its first cache line
+	lastID     uint64   // of the last message announced
+	numSends   int      // messages announced and not taken
+	numWatched int      // of these, the ones with the flag watches
+	sends      []*state // of these, the ones with an id after base; the index is the low part of the id
+	base       uint64
+	oldSends   map[uint64]*state // the other ones, by id
+	queue      queue             // sends that are not announced yet
+	reports    []uint64          // ids of messages of the peer that are taken, for records
+	outgoing   outgoing
 
 	// from the peer
-	lastPeerID uint64
-	first      *announcement // messages that are not taken, by id
-	last       *announcement
-	announced  int
-	held       *announcement // announced by a record that is not consumed yet
-	incoming   incoming
-	unreadable bool // the system refuses to read the peer's process
+	taken, shownTaken       uint64 // see header.completed; shown: what the header says
+	consumed, shownConsumed uint64 // see header.consumed
+	shows                   bool   // publishTaken is called by the next showChanges
+	lastPeerID              uint64
+	first                   *announcement // messages that are not taken, by id
+	last                    *announcement
+	announced               int
+	incoming                incoming
+	ready                   ready // what the peer said last
+	promised                ready // what this rank said last to the peer
+	unreadable              bool  // the system refuses to read the peer's process
+}
+
+// A ready says that a receive waits for a message and cannot be withdrawn.
+type ready struct {
+	id    uint64 // of the message; zero: no receive is known
+	tag   int
+	kind  uint8
+	bytes int
 }
 
 // seen are the values up to which a peer's memory is processed.
 type seen struct {
-	records                                     uint64 // records consumed, and the held one
+	records                                     uint64 // records processed
 	completed, consumed, request, taken, filled uint64
 }
 
@@ -102,11 +118,40 @@ func (p *peer) put(r *record, meta uint64, tag int) {
 	p.ring()
 }
 
-// ring wakes the peer if it sleeps. It is called after every store that the peer may wait for.
+// ring makes showChanges wake the peer. It is called after every store that the peer may wait for.
 func (p *peer) ring() {
-	p.lane.fence.Store(0) // a barrier: the peer's word is loaded after the store is visible
-	if p.sleeping.Load() != 0 {
-		wait.Ring(&p.out.bell)
+	if !p.changed {
+		p.changed = true
+		p.lane.changes = append(p.lane.changes, p)
+	}
+}
+
+// show makes showChanges publish which messages and records of the peer are taken.
+func (p *peer) show() {
+	p.shows = true
+	p.ring()
+}
+
+// publishTaken publishes which messages and records of the peer are taken.
+func (p *peer) publishTaken() {
+	p.shows = false
+	if p.taken != p.shownTaken {
+		p.shownTaken = p.taken
+		publish(&p.out.completed, p.taken)
+	}
+	if p.consumed != p.shownConsumed {
+		p.shownConsumed = p.consumed
+		publish(&p.out.consumed, p.consumed)
+	}
+}
+
+// drain takes records of the peer while it has receives to match, so that many small messages are
+// taken together.
+func (p *peer) drain() {
+	for n := 0; p.open > p.openSends && p.poll(); n++ {
+		if n%recordsPerShow == recordsPerShow-1 {
+			p.lane.showChanges()
+		}
 	}
 }
 
@@ -121,10 +166,21 @@ func (p *peer) announce(x *state) bool {
 	r := p.nextOut()
 	l, body := p.lane, x.m.Body
 	n := len(body)
+	r.ready = 0
 	if n <= l.layout.inline() {
 		copy(unsafe.Slice((*byte)(r.data()), n), body)
-		p.put(r, meta(kindInline, x.m.Kind, n), x.m.Tag)
+		word := meta(kindInline, x.m.Kind, n)
+		if p.open > p.openSends {
+			r.ready = p.readyReceive(x.m)
+			x.watched = true
+			p.numWatched++
+			word |= watches
+		}
+		p.put(r, word, x.m.Tag)
 		p.lastLines = n + recordHeadBytes - cacheLine
+		if x.id == p.ready.id {
+			p.finishReady(x)
+		}
 		return true
 	}
 	to := (*place)(r.data())
@@ -141,6 +197,40 @@ func (p *peer) announce(x *state) bool {
 	}
 	p.put(r, meta(kind, x.m.Kind, placeBytes), x.m.Tag)
 	return true
+}
+
+// readyReceive returns what record.ready says in the record of m.
+func (p *peer) readyReceive(m *transport.Message) uint64 {
+	r := p.lane.inbox.First(p.rank, m.Tag)
+	if r == nil || r.From != p.rank {
+		return 0
+	}
+	if to := r.Owner.(*state).m; to.Patient || to.Kind != m.Kind || len(to.Body) != len(m.Body) {
+		return 0
+	}
+	p.promised = ready{p.lastPeerID + 1, m.Tag, m.Kind, len(m.Body)}
+	return p.promised.id
+}
+
+// takeReady records what the record of a message says about the peer's receives. It reports false if
+// the peer has failed.
+func (p *peer) takeReady(r *record, kind uint8, n int) bool {
+	if r.ready > p.lastID+1 {
+		p.corrupt("number of an expected message", r.ready)
+		return false
+	}
+	p.ready = ready{r.ready, int(r.tag), kind, n}
+	if x := p.send(r.ready); x != nil {
+		p.finishReady(x)
+	}
+	return true
+}
+
+// finishReady completes a send, whose data is in the ring, if the ready receive gets it.
+func (p *peer) finishReady(x *state) {
+	if m := x.m; p.ready == (ready{x.id, m.Tag, m.Kind, len(m.Body)}) {
+		p.finishSend(x.id)
+	}
 }
 
 // addSend adds an announced send. If the ids in p.sends span too much, p.sends grows, or a few old
@@ -182,13 +272,16 @@ func (p *peer) moveOldSends(last uint64) {
 func (p *peer) sendAt(id uint64) **state { return &p.sends[id&uint64(len(p.sends)-1)] }
 
 // removeSend removes an announced send.
-func (p *peer) removeSend(id uint64) {
-	if id <= p.base {
-		delete(p.oldSends, id)
+func (p *peer) removeSend(x *state) {
+	if x.id <= p.base {
+		delete(p.oldSends, x.id)
 	} else {
-		*p.sendAt(id) = nil
+		*p.sendAt(x.id) = nil
 	}
 	p.numSends--
+	if x.watched {
+		p.numWatched--
+	}
 }
 
 // send returns an announced send that is not taken, or nil.
@@ -208,7 +301,7 @@ func (p *peer) finishSend(id uint64) {
 	if x == nil {
 		return
 	}
-	p.removeSend(id)
+	p.removeSend(x)
 	if p.outgoing.x == x {
 		p.endOutgoing()
 	}
@@ -216,7 +309,6 @@ func (p *peer) finishSend(id uint64) {
 		p.lane.slab.put(x.block)
 		x.block = 0
 	}
-	x.m.Matched.Store(true)
 	x.finish(nil)
 }
 
@@ -252,13 +344,13 @@ func (p *peer) hasNews() bool {
 // watch updates what the driver polls.
 func (p *peer) watch() {
 	// Of several sends, a record reports one that is taken before an older one.
-	p.watchRecords = p.open > p.openSends || p.lane.anyOpen > 0 || p.numSends > 1
+	p.watchRecords = p.open > p.openSends || p.lane.anyOpen > 0 || p.numSends > 1 || p.numWatched > 0
 	p.watchHeader = p.openSends > 0 || p.incoming.x != nil || len(p.reports) > 0
 }
 
 // poll processes what the peer has written since the last poll, at most one record. It reports
-// whether there was a record. x is the driver's message.
-func (p *peer) poll(x *state) bool {
+// whether there was a record.
+func (p *peer) poll() bool {
 	if p.err != nil {
 		return false
 	}
@@ -267,10 +359,10 @@ func (p *peer) poll(x *state) bool {
 	}
 	s := &p.seen
 	r := p.entry(p.inRing, s.records)
-	if p.held != nil || r.position.Load() != s.records+1 {
+	if r.position.Load() != s.records+1 {
 		return false
 	}
-	p.take(r, x)
+	p.take(r)
 	return true
 }
 
@@ -320,13 +412,13 @@ func (p *peer) complete(id uint64) {
 }
 
 // take processes a record.
-func (p *peer) take(r *record, x *state) {
+func (p *peer) take(r *record) {
 	meta, l := r.meta, p.lane
 	kind, n := uint8(meta), int(meta>>32)
 	p.seen.records++
 	switch kind {
 	case kindInline, kindSlab, kindBuffer:
-		p.takeMessage(r, x, kind, uint8(meta>>8), n)
+		p.takeMessage(r, kind, uint8(meta>>8), n)
 		return
 	case kindTaken:
 		id := *(*uint64)(r.data())
@@ -343,25 +435,28 @@ func (p *peer) take(r *record, x *state) {
 		return
 	}
 	p.consume()
-	p.ring()
 }
 
-// takeMessage announces a message. If it is for the driver's message x, its data stays in the
-// record.
-func (p *peer) takeMessage(r *record, x *state, kind, message uint8, n int) {
+// takeMessage announces a message.
+func (p *peer) takeMessage(r *record, kind, message uint8, n int) {
 	l := p.lane
-	a := l.newAnnouncement(p, int(r.tag))
-	a.kind, a.message = kind, message
 	if kind == kindInline {
 		if n > l.layout.inline() {
 			p.corrupt("length of a message", uint64(n))
 			return
 		}
-		a.place = place{bytes: int64(n)}
-		a.data = unsafe.Slice((*byte)(r.data()), n)
-		if n > cacheLine-recordHeadBytes {
-			prefetch.Read(unsafe.Add(unsafe.Pointer(r), cacheLine), n+recordHeadBytes-cacheLine)
+		if r.ready != 0 && !p.takeReady(r, message, n) {
+			return
 		}
+		if p.deliver(r, message, n) {
+			return
+		}
+	}
+	a := l.newAnnouncement(p, int(r.tag))
+	a.kind, a.message = kind, message
+	if kind == kindInline {
+		a.place = place{bytes: int64(n)}
+		a.data = append(a.data[:0], unsafe.Slice((*byte)(r.data()), n)...)
 	} else {
 		a.place = *(*place)(r.data())
 		if a.place.bytes < 0 || kind == kindSlab && !l.layout.inSlab(a.place.offset, a.place.bytes) {
@@ -376,13 +471,46 @@ func (p *peer) takeMessage(r *record, x *state, kind, message uint8, n int) {
 	p.lastPeerID++
 	a.id = p.lastPeerID
 	p.link(a)
-	to := l.inbox.Announce(&a.Announcement)
-	p.held = a
-	if to == nil || to.Owner.(*state) != x || kind != kindInline {
-		p.keepHeld()
-	}
-	if to != nil {
+	p.consume()
+	if to := l.inbox.Announce(&a.Announcement); to != nil {
 		l.match(to.Owner.(*state), a)
+	}
+}
+
+// deliver copies a message from its record to the receive that waits for it. It reports false if
+// there is none.
+func (p *peer) deliver(r *record, kind uint8, n int) bool {
+	l := p.lane
+	if n > cacheLine-recordHeadBytes {
+		prefetch.Read(unsafe.Add(unsafe.Pointer(r), cacheLine), n+recordHeadBytes-cacheLine)
+	}
+	for {
+		to := l.inbox.Take(p.rank, int(r.tag))
+		if to == nil {
+			return false
+		}
+		x := to.Owner.(*state)
+		l.bind(x, p)
+		if err := l.accept(x, p, kind, n); err != nil {
+			x.m.Untaken = true
+			x.finish(err)
+			continue
+		}
+		copy(x.m.Body, unsafe.Slice((*byte)(r.data()), n))
+		p.lastPeerID++
+		x.taken = true
+		if r.meta&watches != 0 && p.promised == (ready{p.lastPeerID, int(r.tag), kind, n}) {
+			p.takePromised()
+		} else {
+			p.consume()
+			p.reportTaken(p.lastPeerID, p.first == nil)
+		}
+		if len(p.reports) == 0 {
+			x.finish(nil)
+		} else {
+			x.signal()
+		}
+		return true
 	}
 }
 
@@ -413,43 +541,46 @@ func (p *peer) unlink(a *announcement) {
 	p.announced--
 }
 
-// keepHeld copies the data of the held announcement and consumes its record.
-func (p *peer) keepHeld() {
-	if p.held.kind == kindInline {
-		p.held.keep()
-	}
-	p.consume()
-	p.ring()
-}
-
-// consume frees the record that was processed last for the peer's use.
+// consume frees the records that are processed for the peer's use.
 func (p *peer) consume() {
-	p.held = nil
-	publish(&p.out.consumed, p.seen.records)
+	p.consumed = p.seen.records
+	p.show()
 }
 
 // report tells the peer that the data of its message was taken.
 func (p *peer) report(a *announcement) {
-	if p.held == a {
+	oldest := a.prev == nil
+	p.unlink(a)
+	p.reportTaken(a.id, oldest)
+}
+
+// takePromised records that the promised message is taken. The peer needs no report, because it
+// completes the message when it polls the record with the promise.
+func (p *peer) takePromised() {
+	if p.first == nil {
+		p.taken = p.lastPeerID
+	}
+	if p.seen.records-p.shownConsumed >= uint64(p.lane.layout.entries/4) {
 		p.consume()
 	}
-	if a.prev != nil {
-		p.reports = append(p.reports, a.id)
-		p.unlink(a)
+}
+
+// reportTaken tells the peer that the data of its message was taken.
+func (p *peer) reportTaken(id uint64, oldest bool) {
+	if !oldest {
+		p.reports = append(p.reports, id)
 		p.flush()
 	} else {
-		p.unlink(a)
-		id := p.lastPeerID
+		p.taken = p.lastPeerID
 		if p.first != nil {
-			id = p.first.id - 1
+			p.taken = p.first.id - 1
 		}
-		publish(&p.out.completed, id)
 		if p.openSends == 0 {
 			// A reply is likely. Its cache line arrives together with the header's.
 			prefetch.Write(unsafe.Pointer(p.nextOut()), cacheLine)
 		}
 	}
-	p.ring()
+	p.show()
 }
 
 // lost returns the error of a message with a failed peer.
@@ -478,7 +609,7 @@ func (p *peer) checkLeft() {
 		return
 	}
 	// The rank may have taken or announced messages before it left.
-	for p.poll(nil) {
+	for p.poll() {
 	}
 	p.fail(err)
 }

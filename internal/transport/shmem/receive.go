@@ -15,7 +15,7 @@ const (
 	lockedBytes = 64 << 10
 	// callBytes bounds one system call. During the call, the garbage collector cannot stop the
 	// goroutine.
-	callBytes = 256 << 10
+	callBytes = 1 << 20
 )
 
 // receive takes the data of a matched receive. It reports true if the receive is done, or has failed
@@ -24,11 +24,7 @@ const (
 func (l *Lane) receive(x *state) (done bool, err error) {
 	a, p := x.from, x.peer
 	if !x.accepted {
-		err := l.handler.Accept(x.m)
-		if err == nil && len(x.m.Body) < x.m.Len {
-			err = &transport.LengthError{Peer: x.m.From, Want: len(x.m.Body), Sent: x.m.Len}
-		}
-		if err != nil {
+		if err := l.accept(x, p, a.message, int(a.place.bytes)); err != nil {
 			l.withdrawReceive(x)
 			return true, err
 		}
@@ -58,6 +54,9 @@ func (l *Lane) receive(x *state) (done bool, err error) {
 		return false, nil // the data may be wrong; the wait ends when the group fails on this rank
 	}
 	p.report(a)
+	if a.kind != kindInline {
+		l.showChanges()
+	}
 	l.recycle(a)
 	x.from, x.taken = nil, true
 	return false, nil
@@ -73,40 +72,32 @@ func (l *Lane) abandon(x *state) {
 
 // copyOwn copies a message of this rank to itself.
 func (l *Lane) copyOwn(x, from *state) {
-	l.copyBytes(x, unsafe.Pointer(unsafe.SliceData(from.m.Body)))
+	to, at := unsafe.Pointer(unsafe.SliceData(x.m.Body)), unsafe.Pointer(unsafe.SliceData(from.m.Body))
+	if x.m.Len <= lockedBytes {
+		kernel.Copy(to, at, x.m.Len)
+	} else {
+		x.copying = true
+		l.unlock()
+		kernel.Copy(to, at, x.m.Len)
+		l.mu.Lock()
+		x.copying = false
+	}
 	l.recycle(x.from)
 	x.from = nil
 	from.finish(nil)
-}
-
-// copyBytes copies the body of receive x, without the lock if it is long.
-func (l *Lane) copyBytes(x *state, from unsafe.Pointer) {
-	to, n := unsafe.Pointer(unsafe.SliceData(x.m.Body)), x.m.Len
-	if n <= lockedBytes {
-		kernel.Copy(to, from, n)
-		return
-	}
-	x.copying = true
-	l.mu.Unlock()
-	kernel.Copy(to, from, n)
-	l.mu.Lock()
-	x.copying = false
 }
 
 // read reads data that is in the sender's buffer. It reports false if that is not possible or a
 // stream is faster.
 func (l *Lane) read(x *state) (done bool, err error) {
 	p, at := x.peer, &x.from.place
-	if at.region != 0 && l.opt.Resolve != nil {
-		if from := l.opt.Resolve(p.rank, at.region, at.offset, at.bytes); from != nil {
-			l.copyBytes(x, from)
-			return true, nil
-		}
+	if at.region != 0 && l.opt.ReadRegion != nil && l.readRegion(x, at) {
+		return true, nil
 	}
 	if l.opt.ReadProcess == nil || p.unreadable || x.from.unreadable || at.bytes < int64(l.layout.readMin) {
 		return false, nil
 	}
-	l.mu.Unlock()
+	l.unlock()
 	err = l.readProcess(p.rank, unsafe.Pointer(unsafe.SliceData(x.m.Body)), at)
 	l.mu.Lock()
 	switch {
@@ -122,6 +113,16 @@ func (l *Lane) read(x *state) (done bool, err error) {
 		x.from.unreadable = true
 	}
 	return false, nil
+}
+
+// readRegion reads from a region. It reports false if this process does not map the place.
+func (l *Lane) readRegion(x *state, from *place) bool {
+	long := from.bytes > lockedBytes
+	if long {
+		l.unlock()
+		defer l.mu.Lock()
+	}
+	return l.opt.ReadRegion(x.peer.rank, from.region, from.offset, unsafe.Pointer(unsafe.SliceData(x.m.Body)), int(from.bytes))
 }
 
 // readProcess reads from the process of a rank.

@@ -27,10 +27,11 @@ type state struct {
 	ended    error         // of the context, while Finish waits for the data nevertheless
 
 	// of a send
-	id    uint64
-	block int           // offset of its data in this rank's part; zero: none
-	own   *announcement // of a send to this rank
-	next  *state        // in a queue
+	id      uint64
+	block   int           // offset of its data in this rank's part; zero: none
+	watched bool          // its record has the flag watches
+	own     *announcement // of a send to this rank
+	next    *state        // in a queue
 
 	standing bool // its Finish is in standBy
 	woken    atomic.Bool
@@ -48,8 +49,9 @@ func newState(l *Lane) *state {
 func (x *state) begin(m *transport.Message) {
 	x.m, x.peer, x.done, x.err, x.changed = m, nil, false, nil, false
 	x.from, x.accepted, x.taken, x.ended = nil, false, false, nil
-	x.block, x.own = 0, nil
+	x.block, x.watched, x.own = 0, false, nil
 	m.Untaken = false
+	m.Posted++
 	if m.Matched.Load() {
 		m.Matched.Store(false)
 	}
@@ -58,6 +60,10 @@ func (x *state) begin(m *transport.Message) {
 // finish completes the message.
 func (x *state) finish(err error) {
 	x.done, x.err = true, err
+	if m := x.m; err == nil {
+		x.lane.release(x)
+		publish(&m.Delivered, m.Posted)
+	}
 	x.signal()
 }
 
@@ -92,8 +98,7 @@ type announcement struct {
 	id      uint64
 	kind    uint8
 	message uint8  // Message.Kind
-	data    []byte // kindInline: the body, in the ring or in buffer
-	buffer  []byte
+	data    []byte // kindInline: the body
 	place   place
 	// unreadable says that place cannot be read from the sender's process.
 	unreadable bool
@@ -101,12 +106,6 @@ type announcement struct {
 	matched    *state // the receive that it is matched with
 
 	prev, next *announcement // messages of the same rank that are not taken, by id; next: also spare ones
-}
-
-// keep copies the body out of the ring.
-func (a *announcement) keep() {
-	a.buffer = append(a.buffer[:0], a.data...)
-	a.data = a.buffer
 }
 
 // newAnnouncement returns an unused announcement.
@@ -128,7 +127,7 @@ const maxSpare = 1024
 
 // recycle keeps an announcement for reuse.
 func (l *Lane) recycle(a *announcement) {
-	a.send, a.matched, a.data, a.unreadable = nil, nil, nil, false
+	a.send, a.matched, a.unreadable = nil, nil, false
 	if l.numSpare < maxSpare {
 		a.next, l.spare = l.spare, a
 		l.numSpare++

@@ -55,6 +55,7 @@ func (p *peer) readStream(x *state) (done bool, err error) {
 		kernel.Copy(unsafe.Pointer(&x.m.Body[off]), unsafe.Add(p.part, at+in.chunks%l.chunks*l.chunk), min(l.chunk, x.m.Len-off))
 		publish(&p.out.taken, chunkCount(in.stream, in.chunks+1))
 		p.ring()
+		p.lane.showChanges()
 	}
 	if in.chunks < total {
 		return false, nil
@@ -132,6 +133,7 @@ func (p *peer) writeStream() {
 		}
 		publish(&p.out.filled, chunkCount(o.stream, o.filled+1))
 		p.ring()
+		p.lane.showChanges()
 	}
 	if o.taken == total {
 		p.endOutgoing()

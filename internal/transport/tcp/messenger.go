@@ -83,12 +83,24 @@ func (m *Mesh) Handle(h transport.Handler) {
 	m.messages.mu.Unlock()
 }
 
-// Post announces a message. If the socket takes the announcement, it is sent at once. A receive from
+// Post announces messages. If the socket takes an announcement, it is sent at once. A receive from
 // any rank connects this rank with all peers, so that their end is noticed.
 func (m *Mesh) Post(msg *transport.Message) {
 	s := &m.messages
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for msg != nil {
+		next := msg.Next
+		msg.Next = nil
+		m.post(msg)
+		msg = next
+	}
+	s.wakeDriver()
+}
+
+// post announces a message. The caller holds s.mu.
+func (m *Mesh) post(msg *transport.Message) {
+	s := &m.messages
 	x := s.newState(msg)
 	msg.State, msg.Untaken = x, false
 	msg.Matched.Store(false)
@@ -104,7 +116,6 @@ func (m *Mesh) Post(msg *transport.Message) {
 	default:
 		s.postToPeer(x, s.peer(msg.Peer))
 	}
-	s.wakeDriver()
 }
 
 // postToPeer posts a send, or a receive from one peer. The caller holds s.mu.
