@@ -81,6 +81,13 @@ func (c *Comm) Rank() int { return c.rank }
 // Size returns the number of ranks.
 func (c *Comm) Size() int { return c.size }
 
+// Seq returns the number of the operation that was started last on this Comm, or zero
+// before the first. Operations are numbered from 1, the same on all ranks: the collectives,
+// Barrier, Alloc, Split, Dup and Grow. A Batch is one operation. Messages and calls that are
+// refused with ErrInvalid have no number. Error.Seq and the result done of Shrink are such
+// numbers.
+func (c *Comm) Seq() uint64 { return c.queue.started() }
+
 // Done returns a channel that is closed when the Comm is poisoned.
 func (c *Comm) Done() <-chan struct{} { return c.e.Failed() }
 

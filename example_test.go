@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/tutti-go/tutti"
@@ -87,6 +89,55 @@ func ExampleComm_Stats() {
 		fmt.Println(err)
 	}
 	// Output: AllReduce 3 24
+}
+
+// ExampleComm_Info prints how the ranks of a Comm communicate.
+func ExampleComm_Info() {
+	err := tutti.RunLocal(context.Background(), 2, tutti.Config{}, func(_ context.Context, c *tutti.Comm) error {
+		if in := c.Info(); in.Rank == 0 {
+			fmt.Printf("%s, generation %d: %d ranks, engine %s over %s\n", in.Name, in.Generation, in.Size, in.Engine, in.Transport)
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: world, generation 0: 2 ranks, engine shm over memory
+}
+
+// ExampleComm_Seq finds the steps that all remaining ranks have completed before a rank was lost.
+func ExampleComm_Seq() {
+	var out sync.Mutex
+	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		var ends []uint64 // by step: the number of its last operation
+		for {
+			if len(ends) == 4 && c.Rank() == 2 {
+				return nil // closes its Comm
+			}
+			x := []float64{1}
+			err := errors.Join(c.AllReduce(ctx, tutti.Of(x), tutti.Sum), c.Barrier(ctx))
+			if err != nil {
+				break
+			}
+			ends = append(ends, c.Seq())
+		}
+		next, done, err := c.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		defer next.Close()
+		steps, _ := slices.BinarySearch(ends, done+1)
+		out.Lock()
+		defer out.Unlock()
+		fmt.Printf("rank %d of %d continues after step %d\n", next.Rank(), next.Size(), steps)
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Unordered output:
+	// rank 0 of 2 continues after step 4
+	// rank 1 of 2 continues after step 4
 }
 
 // ExampleBatch starts two operations as one, and waits for them later.
