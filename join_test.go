@@ -3,6 +3,7 @@ package tutti_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -23,6 +24,12 @@ import (
 // rank. A body that fails is printed and makes the process exit with 1.
 func TestMain(m *testing.M) {
 	if os.Getenv("TUTTI_TEST_RANK") == "" {
+		if proctest.Emulated() { // an emulated binary cannot start itself, and an Example cannot skip
+			if err := flag.Set("test.skip", "^Example_lostProcess$"); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		}
 		os.Exit(m.Run())
 	}
 	body := rankProcess
@@ -41,6 +48,8 @@ func TestMain(m *testing.M) {
 		body = tunnelBody
 	case "messages":
 		body = messagesBody
+	case "lost":
+		body = lostProcess
 	}
 	for range max(envNumber("TUTTI_TEST_TIMES"), 1) {
 		if err := body(); err != nil {
