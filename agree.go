@@ -12,9 +12,10 @@ import "context"
 // its question open: this rank's answer may count. The next call asks the same question
 // again. It must pass the same answer; otherwise it returns ErrInvalid.
 //
-// On a poisoned Comm, Agree waits at most Config.Patience for the other ranks. The answer
-// of a rank that calls it later does not count, and the call returns ErrExcluded. Like
-// Shrink, Agree needs a store: that of the launcher, or the one in memory of Local.
+// On a poisoned Comm, Agree waits at most Config.ShrinkTimeout for the other ranks. The
+// answer of a rank that calls it later does not count, and the call returns ErrExcluded.
+// Like Shrink, Agree needs a store: that of the launcher, one of store.Listen, or the one in
+// memory of Local.
 func (c *Comm) Agree(ctx context.Context, yes bool) (bool, error) {
 	const op = "Agree"
 	if err := c.mayDecide(ctx, op); err != nil {

@@ -48,7 +48,7 @@ func TestCanShrink(t *testing.T) {
 			c.Abort(nil)
 			return c.Err()
 		}, tutti.ErrRevoked, true, true},
-		"Shrink": {tutti.Config{Patience: 10 * time.Millisecond}, barrier, func(ctx context.Context, c *tutti.Comm) error {
+		"Shrink": {tutti.Config{ShrinkTimeout: 10 * time.Millisecond}, barrier, func(ctx context.Context, c *tutti.Comm) error {
 			next, _, err := c.Shrink(ctx)
 			return errors.Join(err, next.Close(), c.Err())
 		}, tutti.ErrRevoked, true, true},

@@ -84,6 +84,13 @@ func (c *Comm) Rank() int { return c.rank }
 // Size returns the number of ranks.
 func (c *Comm) Size() int { return c.size }
 
+// Seq returns the number of the operation that was started last on this Comm, or zero
+// before the first. Operations are numbered from 1, the same on all ranks: the collectives,
+// Barrier, Alloc, Split, Dup and Grow. A Batch is one operation. Messages and calls that are
+// refused with ErrInvalid have no number. Error.Seq and the result done of Shrink are such
+// numbers.
+func (c *Comm) Seq() uint64 { return c.queue.started() }
+
 // Done returns a channel that is closed when the Comm is poisoned.
 func (c *Comm) Done() <-chan struct{} { return c.e.Failed() }
 
@@ -115,10 +122,10 @@ func (c *Comm) Abort(why error) {
 // ErrRankLost. If the Comm is poisoned and no call on this rank has returned the
 // error, Close returns it. Close may be called more than once, and on a nil Comm.
 //
-// A Broadcast returns on its root before the other ranks have called it, and so do
-// other operations on ranks that only send, and a Scan on rank 0. If this rank's last operations were
-// such, Close waits for 3 s at most until the other ranks have called them, and
-// returns an error if they have called something else.
+// A Broadcast returns on its root before the other ranks have called it. So does a
+// Scan on rank 0, and any other operation on ranks that only send. If this rank's
+// last operations were such, Close waits for 3 s at most until the other ranks have
+// called them, and returns an error if they have called something else.
 //
 // In a job of processes the last Close notifies the other ranks. It waits until
 // they have acknowledged, not for their Close: a few milliseconds if all ranks

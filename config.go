@@ -7,6 +7,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/abi"
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/envvar"
 	"github.com/tutti-go/tutti/internal/jobtls"
 	"github.com/tutti-go/tutti/internal/membership"
 	"github.com/tutti-go/tutti/internal/report"
@@ -18,21 +19,21 @@ import (
 type Config struct {
 	// Timeout bounds every operation whose context has no earlier deadline: an
 	// operation that has waited so long for other ranks fails with ErrTimeout.
-	// Zero means five minutes; negative means no bound.
+	// Zero means five minutes; negative means no bound. It does not bound Join.
 	Timeout time.Duration
 
-	// Silence is about how long another rank's host may not answer before the
+	// HostTimeout is about how long another rank's host may not answer before the
 	// rank is lost. The kernel of a host answers also when its ranks are stopped
-	// or busy. So Silence detects failed hosts and networks, and never slow ranks.
+	// or busy. So HostTimeout detects failed hosts and networks, and never slow ranks.
 	// A process that exits is noticed at once. Zero means 30 seconds. The maximum
 	// is 24 days, a limit of the kernel.
-	Silence time.Duration
+	HostTimeout time.Duration
 
-	// Patience is how long Shrink waits for ranks that do not call it and are not
+	// ShrinkTimeout is how long Shrink waits for ranks that do not call it and are not
 	// known to be lost, and how long Shrink and Grow wait for the ranks of the new
 	// Comm to connect. They continue without the ranks that are missing then. Zero
 	// means ten seconds.
-	Patience time.Duration
+	ShrinkTimeout time.Duration
 
 	// Device is this rank's GPU, for operations on its memory; see package gpu.
 	// Nil means host memory only. All ranks set it, or none.
@@ -40,7 +41,7 @@ type Config struct {
 	// HostStaging copies device memory through host memory, in pieces, and runs
 	// operations on the CPU instead of NCCL, which is not loaded then. It is for
 	// GPUs without NCCL, and for GPUs that several ranks share. It is slower: the
-	// Logger gets one message, and StagedCalls counts the operations. The
+	// Logger gets one message, and Stats.Staged counts the operations. The
 	// environment variable TUTTI_HOST_STAGING=1 sets it, too. All ranks set it, or
 	// none.
 	HostStaging bool
@@ -67,8 +68,9 @@ type Config struct {
 	// Late makes Join wait until the ranks of a running job call Grow. Rank and Size
 	// are ignored. The environment variable TUTTI_LATE=1 sets it, too.
 	Late bool
-	// Addr is the address at which rank 0 listens, "host:port". Empty means the
-	// address in the environment, if Size is zero. If Addr or the job's store is on
+	// Addr is the address at which rank 0 listens, "host:port". Empty means that the
+	// ranks find each other through the job's store (TUTTI_STORE), or, if Size is zero,
+	// at the address in the environment. If Addr or the job's store is on
 	// the loopback, the ranks listen on the loopback alone, for data, too; then all
 	// ranks must be on one host.
 	Addr string
@@ -88,11 +90,11 @@ type Config struct {
 	// Secret. If Addr or the job's store is on the loopback, they are not derived,
 	// and nothing is encrypted.
 	Cert, Key []byte
-	// Plain disables the encryption between ranks, for networks to which nobody else
-	// has access. Ranks that connect still prove that they know Secret. The
-	// connection to the store of tutti run stays encrypted. The environment variable
-	// TUTTI_PLAIN=1 sets it, too. All ranks set it, or none.
-	Plain bool
+	// NoEncryption disables the encryption between ranks, for networks to which
+	// nobody else has access. Ranks that connect still prove that they know Secret.
+	// The connection to the job's store stays encrypted. The environment variable
+	// TUTTI_NO_ENCRYPTION=1 sets it, too. All ranks set it, or none.
+	NoEncryption bool
 	// NoSharedMemory makes ranks of one host use the network.
 	NoSharedMemory bool
 	// Host distinguishes hosts that tutti takes for one: only ranks with the same
@@ -108,34 +110,37 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-const defaultPatience = 10 * time.Second
+const defaultShrinkTimeout = 10 * time.Second
 
 // fill sets the defaults of a copy of the user's Config. membership.Config.Locate sets the defaults that
-// only Join needs, such as the rank.
-func (c *Config) fill() {
+// only Join needs, such as the rank. The error is that of an environment variable that cannot be parsed.
+func (c *Config) fill() error {
 	if c.Timeout == 0 {
 		c.Timeout = engine.DefaultTimeout
 	}
-	if c.Patience <= 0 {
-		c.Patience = defaultPatience
+	if c.ShrinkTimeout <= 0 {
+		c.ShrinkTimeout = defaultShrinkTimeout
 	}
-	if os.Getenv("TUTTI_HOST_STAGING") == "1" {
-		c.HostStaging = true
-	}
+	staging, err := envvar.Bool(os.Getenv, envvar.HostStaging)
+	c.HostStaging = c.HostStaging || staging
 	if c.FlightDir == "" {
 		c.FlightDir = os.Getenv("TUTTI_FLIGHT_DIR")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	if err == nil {
+		err = envvar.CheckKernel(os.Getenv)
+	}
+	return err
 }
 
 // membership returns the options of a filled Config that concern the membership.
 func (c *Config) membership() *membership.Config {
 	return &membership.Config{
 		Rank: c.Rank, Size: c.Size, Late: c.Late, Addr: c.Addr, Secret: c.Secret, Interface: c.Interface, Host: c.Host,
-		Cert: c.Cert, Key: c.Key, Plain: c.Plain, NoSharedMemory: c.NoSharedMemory, Reproducible: c.Reproducible, Verify: c.Verify,
-		Timeout: c.Timeout, Silence: c.Silence, Patience: c.Patience, ABI: c.abi(), Alike: c.alike(), Attach: c.attach, Logger: c.Logger,
+		Cert: c.Cert, Key: c.Key, NoEncryption: c.NoEncryption, NoSharedMemory: c.NoSharedMemory, Reproducible: c.Reproducible, Verify: c.Verify,
+		Timeout: c.Timeout, HostTimeout: c.HostTimeout, ShrinkTimeout: c.ShrinkTimeout, ABI: c.abi(), Alike: c.alike(), Attach: c.attach, Logger: c.Logger,
 	}
 }
 

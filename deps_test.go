@@ -15,6 +15,9 @@ const module = "github.com/tutti-go/tutti"
 // stands below it.
 var layers = []string{
 	"internal/platform",
+	"internal/envvar",
+	"internal/simrank",
+	"clock",
 	"internal/freeaddr",
 	"internal/proctest",
 	"internal/netns",
@@ -158,6 +161,33 @@ func TestNoLoaderInCPUPrograms(t *testing.T) {
 	}
 	if !done["internal/engine"] {
 		t.Error("the imports were not followed")
+	}
+}
+
+// forTests are the packages that import testing. Other packages do not import them, so that programs do not
+// contain package testing and its flags.
+var forTests = []string{"internal/proctest", "internal/engine/enginetest", "tuttitest"}
+
+// TestNoTestingInPrograms checks that only packages for tests import testing.
+func TestNoTestingInPrograms(t *testing.T) {
+	found := 0
+	for _, dir := range layers {
+		pkg, err := build.ImportDir(filepath.FromSlash("./"+dir), 0)
+		if err != nil {
+			continue // no Go files for this system
+		}
+		for _, imp := range pkg.Imports {
+			inner := strings.TrimPrefix(imp, module+"/")
+			switch {
+			case slices.Contains(forTests, dir):
+				found++
+			case imp == "testing", inner != imp && slices.Contains(forTests, inner):
+				t.Errorf("%q imports %q", dir, imp)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("the packages for tests were not looked at")
 	}
 }
 

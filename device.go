@@ -42,12 +42,3 @@ func (c *Config) attach(e, before engine.Engine) (engine.Engine, error) {
 	}
 	return with, nil
 }
-
-// StagedCalls returns the number of operations on device memory that this rank has passed
-// through host memory because Config.HostStaging is set.
-func (c *Comm) StagedCalls() uint64 {
-	if c.device == nil {
-		return 0
-	}
-	return c.device.Staged()
-}

@@ -48,7 +48,7 @@ func TestJoinEncryptsHosts(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer tap.Close()
-			mode := "TUTTI_PLAIN=" + plain
+			mode := "TUTTI_NO_ENCRYPTION=" + plain
 			first, said := start(t, 0, secret, mode)
 			if plain == "" {
 				stranger, why := start(t, 1, secret+" not", mode)

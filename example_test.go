@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/tutti-go/tutti"
@@ -87,6 +89,55 @@ func ExampleComm_Stats() {
 		fmt.Println(err)
 	}
 	// Output: AllReduce 3 24
+}
+
+// ExampleComm_Info prints how the ranks of a Comm communicate.
+func ExampleComm_Info() {
+	err := tutti.RunLocal(context.Background(), 2, tutti.Config{}, func(_ context.Context, c *tutti.Comm) error {
+		if in := c.Info(); in.Rank == 0 {
+			fmt.Printf("%s, generation %d: %d ranks, engine %s over %s\n", in.Name, in.Generation, in.Size, in.Engine, in.Transport)
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: world, generation 0: 2 ranks, engine shm over memory
+}
+
+// ExampleComm_Seq finds the steps that all remaining ranks have completed before a rank was lost.
+func ExampleComm_Seq() {
+	var out sync.Mutex
+	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		var ends []uint64 // by step: the number of its last operation
+		for {
+			if len(ends) == 4 && c.Rank() == 2 {
+				return nil // closes its Comm
+			}
+			x := []float64{1}
+			err := errors.Join(c.AllReduce(ctx, tutti.Of(x), tutti.Sum), c.Barrier(ctx))
+			if err != nil {
+				break
+			}
+			ends = append(ends, c.Seq())
+		}
+		next, done, err := c.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		defer next.Close()
+		steps, _ := slices.BinarySearch(ends, done+1)
+		out.Lock()
+		defer out.Unlock()
+		fmt.Printf("rank %d of %d continues after step %d\n", next.Rank(), next.Size(), steps)
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Unordered output:
+	// rank 0 of 2 continues after step 4
+	// rank 1 of 2 continues after step 4
 }
 
 // ExampleBatch starts two operations as one, and waits for them later.
@@ -178,6 +229,30 @@ func ExampleComm_AllGatherV() {
 	// Output: [0 10 11 20 21 22]
 }
 
+// ExampleComm_AllToAllV sends each rank a share of another length. Rank r sends to+1 elements to rank to, so it
+// receives r+1 elements from every rank.
+func ExampleComm_AllToAllV() {
+	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		out := make([]int, 1+2+3)
+		for i := range out {
+			out[i] = 10*c.Rank() + i
+		}
+		n := c.Rank() + 1
+		in := make([]int, 3*n)
+		if err := c.AllToAllV(ctx, tutti.Of(in).Parts(nil, n, n, n), tutti.Of(out).Parts(nil, 1, 2, 3)); err != nil {
+			return err
+		}
+		if c.Rank() == 1 {
+			fmt.Println(in)
+		}
+		return nil
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: [1 2 11 12 21 22]
+}
+
 // ExampleAllGatherSlices gathers slices whose lengths the other ranks do not know.
 func ExampleAllGatherSlices() {
 	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
@@ -191,6 +266,51 @@ func ExampleAllGatherSlices() {
 		fmt.Println(err)
 	}
 	// Output: [a ab abc]
+}
+
+// ExampleComm_Agree decides on all ranks whether a step counts. The gradient of one rank is too large, so it does not.
+func ExampleComm_Agree() {
+	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		norm := []float64{0.5, 1e9, 0.25}[c.Rank()]
+		counts, err := c.Agree(ctx, norm < 100)
+		if c.Rank() == 0 {
+			fmt.Println("the step counts:", counts)
+		}
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: the step counts: false
+}
+
+// ExampleComm_Shrink continues without rank 1, which ends after two operations. All remaining ranks have completed
+// at least the operations up to done. The code of a job of processes is the same: see the example LostProcess.
+func ExampleComm_Shrink() {
+	err := tutti.RunLocal(context.Background(), 3, tutti.Config{}, func(ctx context.Context, c *tutti.Comm) error {
+		for step := 0; ; step++ {
+			if c.Rank() == 1 && step == 2 {
+				return nil
+			}
+			if _, err := tutti.AllReduceValue(ctx, c, 1, tutti.Sum); err != nil {
+				break
+			}
+		}
+		next, done, err := c.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		defer next.Close()
+		n, err := tutti.AllReduceValue(ctx, next, 1, tutti.Sum)
+		if c.Rank() == 2 {
+			fmt.Printf("rank 2 is rank %d of %d, sum %d, done is 1 or 2: %v\n", next.Rank(), next.Size(), n, done == 1 || done == 2)
+		}
+		return err
+	})
+	if err != nil {
+		fmt.Println(err)
+	}
+	// Output: rank 2 is rank 1 of 2, sum 2, done is 1 or 2: true
 }
 
 // ExampleError shows the error for a rank that does not arrive: it names the rank,

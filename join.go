@@ -8,8 +8,10 @@ import (
 )
 
 // Join joins this process to the other processes of its job. It returns a Comm with
-// all of them when all have called Join. If ctx ends before that, the error names the
-// missing ranks, as far as this rank can know them.
+// all of them when all have called Join. ctx bounds the wait, or five minutes if it has no
+// deadline; Config.Timeout is for operations. Every ten seconds the Logger of rank 0 gets
+// the missing ranks, or that of another rank if rank 0 is missing. If ctx ends first, the
+// error names the missing ranks, on every rank that can reach rank 0 or the job's store.
 //
 // Config holds the rank, the size, and the address of rank 0. If Config.Size is zero,
 // they come from the environment of tutti run, of torchrun, or of Open MPI, PMI or
@@ -20,16 +22,20 @@ import (
 // process may replace one that exited while it waited in Join. As long as the old
 // process runs, the new one is refused, and the error names the old one. It may take
 // some seconds to find out whether a process on another host runs, and up to
-// Config.Silence if the job has no store and that host has failed.
+// Config.HostTimeout if the job has no store and that host has failed.
 //
-// With Config.Late the process joins a running job when the ranks of that call Grow.
+// With Config.Late the process joins a running job when the ranks of that call Grow. ctx
+// alone bounds that wait.
 //
 // Ranks of one host use shared memory, others the network, encrypted unless
-// Config.Plain is set.
+// Config.NoEncryption is set.
 func Join(ctx context.Context, cfg Config) (*Comm, error) {
-	cfg.fill()
+	err := cfg.fill()
 	located := cfg.membership()
 	wrong := located.Locate(os.Getenv)
+	if err != nil {
+		wrong = err.Error()
+	}
 	fail := func(err error) (*Comm, error) {
 		rank := located.Rank
 		if located.Late {

@@ -3,6 +3,7 @@ package tutti_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -23,6 +24,12 @@ import (
 // rank. A body that fails is printed and makes the process exit with 1.
 func TestMain(m *testing.M) {
 	if os.Getenv("TUTTI_TEST_RANK") == "" {
+		if proctest.Emulated() { // an emulated binary cannot start itself, and an Example cannot skip
+			if err := flag.Set("test.skip", "^Example_lostProcess$"); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+		}
 		os.Exit(m.Run())
 	}
 	body := rankProcess
@@ -41,6 +48,8 @@ func TestMain(m *testing.M) {
 		body = tunnelBody
 	case "messages":
 		body = messagesBody
+	case "lost":
+		body = lostProcess
 	}
 	for range max(envNumber("TUTTI_TEST_TIMES"), 1) {
 		if err := body(); err != nil {
@@ -83,9 +92,13 @@ func rankProcess() error {
 	}
 	if cfg.Rank < 0 { // the environment determines the rank
 		cfg.Rank = 0
-		cfg.Timeout, _ = time.ParseDuration(os.Getenv("TUTTI_TEST_TIMEOUT"))
 	}
-	c, err := tutti.Join(ctx, cfg)
+	joining := ctx
+	if limit, _ := time.ParseDuration(os.Getenv("TUTTI_TEST_TIMEOUT")); limit > 0 {
+		joining, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	c, err := tutti.Join(joining, cfg)
 	if err != nil {
 		return err
 	}
@@ -223,13 +236,22 @@ func TestJoinErrors(t *testing.T) {
 		"cannot be used":         {Rank: 1, Size: 3, Addr: "127.0.0.1:1", Cert: []byte{1}, Key: []byte{1}},
 		"rank 0 cannot listen":   {Rank: 0, Size: 2, Addr: "127.0.0.1:99999"},
 		"give all ranks another": {Rank: 0, Size: 2, Addr: taken.Addr().String()},
-		"cannot be reached":      {Rank: 1, Size: 2, Addr: proctest.FreeAddr(t), Timeout: 20 * time.Millisecond},
-		"1 of 2 ranks joined; r": {Rank: 0, Size: 2, Addr: proctest.FreeAddr(t), Timeout: 20 * time.Millisecond},
 	} {
 		_, err := tutti.Join(t.Context(), cfg)
 		var e *tutti.Error
 		if !errors.As(err, &e) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
+		}
+	}
+	// The context bounds Join, not the Timeout of operations.
+	for says, rank := range map[string]int{"rank 0 cannot be reached": 1, "1 of 2 ranks joined; rank 1 missing": 0} {
+		const limit = 50 * time.Millisecond
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		began := time.Now()
+		_, err := tutti.Join(ctx, tutti.Config{Rank: rank, Size: 2, Addr: proctest.FreeAddr(t), Timeout: 1})
+		cancel()
+		if !errors.Is(err, tutti.ErrTimeout) || !strings.Contains(err.Error(), says) || time.Since(began) < limit {
+			t.Errorf("after %v: %v, want %q", time.Since(began), err, says)
 		}
 	}
 	c, err := tutti.Join(t.Context(), tutti.Config{})
@@ -281,7 +303,7 @@ func TestJoinEncrypts(t *testing.T) {
 			var logs [2]proctest.Output
 			for r := range errs {
 				cfg := tutti.Config{
-					Rank: r, Size: 2, Addr: "0.0.0.0:" + port, Secret: "a secret of this job", Plain: plain[r], NoSharedMemory: true,
+					Rank: r, Size: 2, Addr: "0.0.0.0:" + port, Secret: "a secret of this job", NoEncryption: plain[r], NoSharedMemory: true,
 					Logger: slog.New(slog.NewTextHandler(&logs[r], nil)),
 				}
 				ranks.Go(func() {
@@ -312,10 +334,10 @@ func TestJoinEncrypts(t *testing.T) {
 		if plain[0] {
 			does = "rank 1 encrypts"
 		}
-		if !errors.Is(errs[1], tutti.ErrMismatch) || !strings.Contains(errs[1].Error(), does) || !strings.Contains(errs[1].Error(), "TUTTI_PLAIN") {
+		if !errors.Is(errs[1], tutti.ErrMismatch) || !strings.Contains(errs[1].Error(), does) || !strings.Contains(errs[1].Error(), "TUTTI_NO_ENCRYPTION") {
 			t.Errorf("plain %v: rank 1: %v", plain, errs[1])
 		}
-		if errs[0] == nil || !strings.Contains(errs[0].Error(), "was refused: it ") || !strings.Contains(errs[0].Error(), "TUTTI_PLAIN") {
+		if errs[0] == nil || !strings.Contains(errs[0].Error(), "was refused: it ") || !strings.Contains(errs[0].Error(), "TUTTI_NO_ENCRYPTION") {
 			t.Errorf("plain %v: rank 0: %v", plain, errs[0])
 		}
 	}

@@ -15,7 +15,9 @@ func Local(n int, cfg Config) ([]*Comm, error) {
 	if n < 1 || n > membership.MaxRanks {
 		return nil, &Error{Op: "Local", Cause: &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d ranks; the number must be 1 to %d", n, membership.MaxRanks)}}
 	}
-	cfg.fill()
+	if err := cfg.fill(); err != nil {
+		return nil, &Error{Op: "Local", Cause: &cause{kind: ErrInvalid, reason: err.Error()}}
+	}
 	comms := make([]*Comm, n)
 	for r, m := range membership.Local(n, cfg.membership()) {
 		if err := m.AttachDevice(nil); err != nil {

@@ -220,13 +220,13 @@ func processJobBody() error {
 	cfg := tutti.Config{
 		NoSharedMemory: os.Getenv("TUTTI_TEST_NETWORK") != "", Timeout: deadline,
 	}
-	cfg.Patience, _ = time.ParseDuration(os.Getenv("TUTTI_TEST_PATIENCE"))
+	cfg.ShrinkTimeout, _ = time.ParseDuration(os.Getenv("TUTTI_TEST_SHRINK_TIMEOUT"))
 	fmt.Println("joining")
 	var err error
 	if m.c, err = tutti.Join(ctx, cfg); err != nil {
 		return err
 	}
-	m.isNew = os.Getenv("TUTTI_LATE") != ""
+	m.isNew = m.c.Info().Late
 	for {
 		err := m.work()
 		if err == nil {

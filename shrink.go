@@ -12,12 +12,14 @@ import (
 // Shrink returns a new Comm of the ranks that are not lost. They keep their order and
 // are numbered from 0. All of them call Shrink. It poisons the Comm if nothing else
 // has, so that ranks that have not noticed a loss return from their operations and call
-// Shrink, too. A rank that runs but does not call it within Config.Patience is excluded;
-// its later call returns ErrExcluded.
+// Shrink, too. A rank that runs but does not call it within Config.ShrinkTimeout is
+// excluded; its later call returns ErrExcluded.
 //
 // done is the number of the last operation on the old Comm that all ranks of the new
 // Comm have completed. It is the same on all of them. Some ranks may have completed
-// later operations.
+// later operations. A program whose steps consist of several operations notes Comm.Seq
+// after each step, or Work.Seq: all ranks have completed a step whose number is at most
+// done, and repeat the others.
 //
 // Shrink closes the old Comm. If it fails because the store cannot be reached, or
 // because ctx ended, it may be called again. In a job without a store it returns
@@ -51,7 +53,7 @@ func (c *Comm) mayDecide(ctx context.Context, op string) error {
 	case !c.member.CanDecide():
 		return c.refuse(op, &cause{
 			kind:   ErrUnsupported,
-			reason: "the job has no store, which the ranks need to agree; start it with tutti run, or with torchrun",
+			reason: "the job has no store, which the ranks need to agree; start it with tutti run or torchrun, or serve a store (store.Listen) and set TUTTI_STORE",
 		})
 	}
 	return nil

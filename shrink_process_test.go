@@ -1,6 +1,7 @@
 package tutti_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -51,7 +52,7 @@ func TestJoinShrinkTwice(t *testing.T) {
 		}
 		t.Run(fmt.Sprint("rank=", second), func(t *testing.T) {
 			t.Parallel() // it mostly waits
-			f := newProcessJob(t, fmt.Sprint("TUTTI_TEST_DIES=", second), "TUTTI_TEST_PATIENCE=6s")
+			f := newProcessJob(t, fmt.Sprint("TUTTI_TEST_DIES=", second), "TUTTI_TEST_SHRINK_TIMEOUT=6s")
 			f.ranks(5)
 			f.checkSize(f.procs)
 			f.kill(f.procs[1])
@@ -73,7 +74,7 @@ func TestJoinShrinkStopped(t *testing.T) {
 	for name, stop := range map[string]int{"network": 0, "shared memory": 1} {
 		t.Run(fmt.Sprintf("%s/rank=%d", name, stop), func(t *testing.T) {
 			t.Parallel() // it mostly waits
-			f := newProcessJob(t, append(families[name], "TUTTI_TEST_PATIENCE=6s")...)
+			f := newProcessJob(t, append(families[name], "TUTTI_TEST_SHRINK_TIMEOUT=6s")...)
 			f.ranks(4)
 			f.checkSize(f.procs)
 			stopped := f.procs[stop]
@@ -99,7 +100,7 @@ func TestJoinShrinkStopped(t *testing.T) {
 // for the decision.
 func TestJoinShrinkNoStore(t *testing.T) {
 	t.Parallel() // it mostly waits
-	f := newProcessJob(t, "TUTTI_TEST_PATIENCE=1s")
+	f := newProcessJob(t, "TUTTI_TEST_SHRINK_TIMEOUT=1s")
 	f.ranks(3)
 	f.checkSize(f.procs)
 	f.server.Close()
@@ -196,7 +197,9 @@ func TestJoinLateErrors(t *testing.T) {
 	for late := 50 * time.Millisecond; ; late *= 4 {
 		f := newProcessJob(t)
 		t.Setenv("TUTTI_STORE", f.server.Addr().String())
-		_, err := tutti.Join(t.Context(), tutti.Config{Late: true, Timeout: late})
+		ctx, cancel := context.WithTimeout(t.Context(), late)
+		_, err := tutti.Join(ctx, tutti.Config{Late: true, Timeout: 1}) // Timeout is for operations
+		cancel()
 		if !errors.Is(err, tutti.ErrTimeout) {
 			t.Fatal(err)
 		}
@@ -226,7 +229,9 @@ func TestJoinLateDamaged(t *testing.T) {
 	if err := s.Set(t.Context(), key, []byte("damaged")); err != nil {
 		t.Fatal(err)
 	}
-	_, err := tutti.Join(t.Context(), tutti.Config{Late: true, Timeout: deadline})
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	_, err := tutti.Join(ctx, tutti.Config{Late: true})
 	if !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "waiting until the ranks of the job call Grow: the store's value") {
 		t.Error(err)
 	}
@@ -253,7 +258,9 @@ func TestGrowByNobody(t *testing.T) {
 		if err != nil || next != c {
 			t.Fatal(next, err)
 		}
-		_, err = tutti.Join(t.Context(), tutti.Config{Late: true, Timeout: 20 * time.Millisecond})
+		short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		_, err = tutti.Join(short, tutti.Config{Late: true})
+		cancel()
 		if !errors.Is(err, tutti.ErrTimeout) {
 			t.Error(err)
 		}
@@ -275,13 +282,13 @@ func TestGrowDiffers(t *testing.T) {
 	t.Setenv("TUTTI_RANK", "0")
 	t.Setenv("TUTTI_SIZE", "1")
 	quiet := slog.New(slog.DiscardHandler)
-	c, err := tutti.Join(t.Context(), tutti.Config{Patience: deadline, Logger: quiet})
+	c, err := tutti.Join(t.Context(), tutti.Config{ShrinkTimeout: deadline, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	told := make(chan error)
 	go func() {
-		_, err := tutti.Join(t.Context(), tutti.Config{Late: true, Verify: true, Patience: deadline, Logger: quiet})
+		_, err := tutti.Join(t.Context(), tutti.Config{Late: true, Verify: true, ShrinkTimeout: deadline, Logger: quiet})
 		told <- err
 	}()
 	next, err := c.Grow(t.Context(), 1)
@@ -293,5 +300,57 @@ func TestGrowDiffers(t *testing.T) {
 	}
 	if err := <-told; !errors.Is(err, tutti.ErrMismatch) || !strings.Contains(err.Error(), "Config.Verify is not set on rank 0") {
 		t.Error(err)
+	}
+}
+
+// TestStoreWithoutLauncher serves a store in one call, for ranks that no launcher has started: goroutines here.
+// They shrink after rank 2 has left, and admit a process that joins late.
+func TestStoreWithoutLauncher(t *testing.T) {
+	const secret = "what the ranks of this job know"
+	s, err := store.Listen(t.Context(), "127.0.0.1:0", store.Config{Secret: []byte(secret)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	t.Setenv("TUTTI_STORE", s.Addr().String())
+	t.Setenv("TUTTI_SECRET", secret)
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	quiet := slog.New(slog.DiscardHandler)
+	rank := func(cfg tutti.Config) error {
+		cfg.ShrinkTimeout, cfg.Logger = deadline, quiet
+		c, err := tutti.Join(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		switch in := c.Info(); {
+		case in.Late:
+		case in.Rank == 2:
+			return c.Close()
+		default:
+			if err := c.Barrier(ctx); !errors.Is(err, tutti.ErrRankLost) && !errors.Is(err, tutti.ErrAborted) {
+				return fmt.Errorf("a Barrier without rank 2: %w", err)
+			}
+			if c, _, err = c.Shrink(ctx); err == nil {
+				c, err = c.Grow(ctx, 1)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if c.Size() != 3 {
+			return fmt.Errorf("%d ranks", c.Size())
+		}
+		return errors.Join(c.Barrier(ctx), c.Close())
+	}
+	cfgs := []tutti.Config{{Rank: 0, Size: 3}, {Rank: 1, Size: 3}, {Rank: 2, Size: 3}, {Late: true}}
+	errs := make(chan error, len(cfgs))
+	for _, cfg := range cfgs {
+		go func() { errs <- rank(cfg) }()
+	}
+	for range cfgs {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
 	}
 }

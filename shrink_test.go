@@ -63,7 +63,7 @@ func TestShrinkLocal(t *testing.T) {
 // TestShrinkQueue calls Shrink while operations are running and queued. All ranks get the same number of
 // completed operations, and the operations up to it have succeeded. mu guards dones.
 func TestShrinkQueue(t *testing.T) {
-	comms := local(t, 4, tutti.Config{Patience: deadline})
+	comms := local(t, 4, tutti.Config{ShrinkTimeout: deadline})
 	var mu sync.Mutex
 	dones := make(map[uint64]int)
 	all(t, comms, func(ctx context.Context, c *tutti.Comm) error {
@@ -104,21 +104,21 @@ func TestShrinkQueue(t *testing.T) {
 // TestShrinkExcluded has a rank call Shrink too late. On a busy machine another
 // rank may be late too; then the test repeats with more time.
 func TestShrinkExcluded(t *testing.T) {
-	patience := 20 * time.Millisecond
-	for !oneRankExcluded(t, patience) && patience < deadline {
-		patience *= 4
+	shrinkTimeout := 20 * time.Millisecond
+	for !oneRankExcluded(t, shrinkTimeout) && shrinkTimeout < deadline {
+		shrinkTimeout *= 4
 	}
-	if patience >= deadline {
+	if shrinkTimeout >= deadline {
 		t.Error("ranks that come are left behind")
 	}
 }
 
 // oneRankExcluded has ranks 0 and 2 call Shrink while rank 1 waits until they are done. It reports whether
-// both were in time; then rank 1's Comm is poisoned and its Shrink returns ErrExcluded. patience is how long
+// both were in time; then rank 1's Comm is poisoned and its Shrink returns ErrExcluded. shrinkTimeout is how long
 // Shrink waits for the missing rank.
-func oneRankExcluded(t *testing.T, patience time.Duration) bool {
+func oneRankExcluded(t *testing.T, shrinkTimeout time.Duration) bool {
 	t.Helper()
-	comms := local(t, 3, tutti.Config{Patience: patience})
+	comms := local(t, 3, tutti.Config{ShrinkTimeout: shrinkTimeout})
 	var late atomic.Bool
 	over := make(chan struct{})
 	var rest sync.WaitGroup

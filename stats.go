@@ -47,7 +47,10 @@ type LatencyCount struct {
 
 // Stats returns the current counters. It may be called at any time.
 func (c *Comm) Stats() Stats {
-	s := Stats{Comm: c.member.Title(), Rank: c.rank, Size: c.size, Staged: c.StagedCalls(), Err: c.Err()}
+	s := Stats{Comm: c.member.Title(), Rank: c.rank, Size: c.size, Err: c.Err()}
+	if c.device != nil {
+		s.Staged = c.device.Staged()
+	}
 	if f := c.e.Failure(); f != nil {
 		s.Lost = f.Lost
 	}

@@ -49,7 +49,7 @@ func TestStoreRetry(t *testing.T) {
 	t.Setenv("TUTTI_SECRET", "a secret")
 	t.Setenv("TUTTI_RANK", "0")
 	t.Setenv("TUTTI_SIZE", "1")
-	c, err := tutti.Join(t.Context(), tutti.Config{Patience: deadline})
+	c, err := tutti.Join(t.Context(), tutti.Config{ShrinkTimeout: deadline})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,10 @@ type Work struct {
 	use      uint64    // the use of transfer, counted from 1, that carries the messages
 }
 
+// Seq returns the number of the Work's collectives on its Comm; see Comm.Seq. It is zero if
+// the Work has only messages, and for the zero Work.
+func (w Work) Seq() uint64 { return w.seq }
+
 // Wait returns when the operations are complete, with their error. When ctx ends
 // before that, Wait returns the context's error and the operations continue.
 func (w Work) Wait(ctx context.Context) error {

@@ -3,12 +3,15 @@ package launch
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/tutti-go/tutti/internal/envvar"
 )
 
 // lifelineName is the environment variable with the number of the leader's lifeline
@@ -17,23 +20,26 @@ const lifelineName = "TUTTI_LIFELINE"
 
 // Lifeline returns the pipe that Guard passed to this process, for Config.Lifeline. It
 // is nil in a process that Guard did not start.
-func Lifeline() io.Reader {
-	f := inheritedFile(lifelineName)
+func Lifeline() (io.Reader, error) {
+	f, err := inheritedFile(lifelineName)
 	if f == nil {
-		return nil
+		return nil, err
 	}
-	return f
+	return f, nil
 }
 
 // inheritedFile opens the descriptor whose number is in an environment variable; nil if
 // the variable is unset. Child processes do not inherit the descriptor.
-func inheritedFile(name string) *os.File {
-	fd, err := strconv.Atoi(os.Getenv(name))
-	if err != nil || fd < 3 {
-		return nil
+func inheritedFile(name string) (*os.File, error) {
+	fd, err := envvar.Int(os.Getenv, name, -1)
+	switch {
+	case err == nil && fd == -1:
+		return nil, nil
+	case err != nil || fd < 3:
+		return nil, &Error{"cannot start the job", fmt.Errorf("%s is %q, not the number of a descriptor; unset it, because only tutti sets it", name, os.Getenv(name))}
 	}
 	syscall.CloseOnExec(fd)
-	return os.NewFile(uintptr(fd), name)
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // Guard starts cmd, the leader, through a watchdog, forwards signals to it, waits for

@@ -45,7 +45,10 @@ func newLeaderCommand(cmd *exec.Cmd) leaderCommand {
 // reports whether this process is the watchdog; the program must then exit with code. A
 // program that calls Guard must call Watchdog before anything else.
 func Watchdog() (code int, was bool, err error) {
-	pipe := inheritedFile(watchdogName)
+	pipe, err := inheritedFile(watchdogName)
+	if err != nil {
+		return 1, true, err
+	}
 	if pipe == nil {
 		return 0, false, nil
 	}

@@ -103,12 +103,12 @@ func (c *Client) dial(ctx context.Context) (*clientConn, error) {
 // connect makes one attempt at a connection: TCP, TLS and the handshake. If it fails, or
 // if ctx ends first, the connection is closed.
 func (c *Client) connect(ctx context.Context) (*clientConn, error) {
-	d := net.Dialer{Timeout: c.config.Silence} // zero on the first dial: bounded by ctx only
+	d := net.Dialer{Timeout: c.config.HostTimeout} // zero on the first dial: bounded by ctx only
 	raw, err := d.DialContext(ctx, "tcp", c.addr)
 	if err != nil {
 		return nil, &kindError{ErrLost, err.Error(), errors.Join(err, netctx.Err(ctx, err))}
 	}
-	if err := keepalive.Apply(raw, c.config.Silence); err != nil {
+	if err := keepalive.Apply(raw, c.config.HostTimeout); err != nil {
 		raw.Close()
 		return nil, &kindError{ErrLost, err.Error(), err}
 	}

@@ -17,16 +17,16 @@ type Config struct {
 	// Secret authenticates the members of the job to each other. It is required
 	// unless Plain is set. Except on the loopback it needs at least 16 random bytes.
 	Secret []byte
-	// Cert and Key, in PEM, encrypt the connections; see tutti.NewJobCert. They
-	// are required unless Plain is set or the address is on the loopback. Nil means
-	// no encryption.
+	// Cert and Key, in PEM, encrypt the connections; see tutti.NewJobCert. Nil means
+	// those that tutti.Join and tutti run derive from Secret, or on the loopback no
+	// encryption.
 	Cert, Key []byte
 	// Plain selects PyTorch's protocol as it is: no authentication and no
 	// encryption. Every process that reaches the port can read and change everything.
 	Plain bool
-	// Silence is how long the peer's host may be unreachable before the connection
+	// HostTimeout is how long the peer's host may be unreachable before the connection
 	// ends, approximately. Zero means 30 seconds.
-	Silence time.Duration
+	HostTimeout time.Duration
 	// Limits bounds what a server accepts, and what a client sends and accepts.
 	Limits Limits
 	// Logger receives one line for each connection that a server refuses. Nil means
@@ -38,8 +38,8 @@ type Config struct {
 // returns nil and no error if connections are not encrypted.
 func (c *Config) fill(addr net.Addr) (*tls.Config, error) {
 	c.Limits.fill()
-	if c.Silence <= 0 {
-		c.Silence = keepalive.DefaultSilence
+	if c.HostTimeout <= 0 {
+		c.HostTimeout = keepalive.DefaultHostTimeout
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -55,12 +55,17 @@ func (c *Config) fill(addr net.Addr) (*tls.Config, error) {
 		return nil, kindf(ErrInvalid, "%v is not on the loopback, and %s (Config.Secret)", addr, launchenv.CheckSecret(string(c.Secret)))
 	case (c.Cert == nil) != (c.Key == nil):
 		return nil, kindf(ErrInvalid, "a certificate without a key, or the reverse")
-	case c.Cert == nil && !loopback(addr):
-		return nil, kindf(ErrInvalid, "no certificate (Config.Cert and Key), but %v is not on the loopback", addr)
-	case c.Cert == nil:
+	case c.Cert == nil && loopback(addr):
 		return nil, nil
 	}
-	t, err := jobtls.Config(c.Cert, c.Key)
+	cert, key := c.Cert, c.Key
+	if cert == nil {
+		var err error
+		if cert, key, err = jobtls.DeriveCertificate(string(c.Secret)); err != nil {
+			return nil, &kindError{ErrInvalid, err.Error(), err}
+		}
+	}
+	t, err := jobtls.Config(cert, key)
 	if err != nil {
 		return nil, &kindError{ErrInvalid, err.Error(), err}
 	}

@@ -9,10 +9,20 @@
 // # Secured and plain
 //
 // By default a store is secured. Before the first request both sides prove that they
-// know the job's secret, and unless the address is on the loopback, the job's
-// certificate encrypts the connection. PyTorch does not support this.
+// know the job's secret, and unless the address is on the loopback, a certificate that
+// is derived from the secret encrypts the connection. PyTorch does not support this.
 // [Config.Plain] selects PyTorch's protocol as it is, which has no authentication:
 // every process that reaches the port can read and change everything.
+//
+// # The store of a job
+//
+// Any program can serve the store that the ranks of a job need for Shrink, Grow and
+// Agree, in one call:
+//
+//	server, err := store.Listen(ctx, "host0:29400", store.Config{Secret: secret})
+//
+// Ranks with TUTTI_STORE=host0:29400 and that secret in TUTTI_SECRET use it. tutti run
+// serves one by itself.
 //
 // # Hostile clients
 //

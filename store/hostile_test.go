@@ -361,7 +361,6 @@ func TestConfig(t *testing.T) {
 		config store.Config
 	}{
 		"no secret":                             {"127.0.0.1:0", store.Config{}},
-		"no certificate":                        {"0.0.0.0:0", secured()},
 		"the secret has 1 bytes, and must have": {"0.0.0.0:0", store.Config{Secret: []byte("s"), Cert: []byte("c"), Key: []byte("k")}},
 		"without a key":                         {"127.0.0.1:0", store.Config{Secret: []byte("s"), Cert: []byte("c")}},
 		"neither secret":                        {"127.0.0.1:0", store.Config{Plain: true, Secret: []byte("s")}},

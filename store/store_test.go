@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/jobtls"
 	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/store"
 )
@@ -508,5 +510,48 @@ func TestLate(t *testing.T) {
 	must(t, s.Close())
 	if _, err := store.Dial(short, s.Addr().String(), secured()); !errors.Is(err, store.ErrLost) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
+	}
+}
+
+// TestDerivedCertificate serves a store at an address that is not on the loopback, with a secret alone: both
+// sides derive the certificate, so that the connection is encrypted. Another secret is refused.
+func TestDerivedCertificate(t *testing.T) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(addrs, func(a net.Addr) bool {
+		ip, ok := a.(*net.IPNet)
+		return ok && !ip.IP.IsLoopback() && ip.IP.To4() != nil
+	})
+	if i < 0 {
+		t.Skip("this host has only the loopback interface")
+	}
+	s, err := store.Listen(t.Context(), net.JoinHostPort(addrs[i].(*net.IPNet).IP.String(), "0"), secured())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := store.Dial(within(t), s.Addr().String(), secured())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Set(within(t), "k", []byte("v")); err != nil {
+		t.Error(err)
+	}
+	cert, key, err := jobtls.DeriveCertificate(string(secured().Secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := secured()
+	same.Cert, same.Key = cert, key // as a rank has them from tutti run
+	if c, err := store.Dial(within(t), s.Addr().String(), same); err != nil {
+		t.Error(err)
+	} else {
+		c.Close()
+	}
+	if _, err := store.Dial(within(t), s.Addr().String(), store.Config{Secret: []byte("another job's secret")}); !errors.Is(err, store.ErrRefused) {
+		t.Errorf("another secret: %v", err)
 	}
 }

@@ -5,7 +5,8 @@
 // [Run] calls a function on every rank, as tutti.RunLocal does. The Comms have the
 // full API and use the algorithms for real networks. A run depends only on its
 // Options: a failure with one seed happens again with that seed, at the same
-// message. [Explore] tries many seeds, with one fault each.
+// message. [Explore] tries many seeds, with one fault each, of chosen
+// kinds.
 //
 // Ranks run one at a time, each until it waits for other ranks in a call of its
 // Comm. For virtual time and replay to work, a rank's function must follow these
@@ -13,11 +14,12 @@
 //   - It waits only in calls of its Comms. It uses no channel, lock or
 //     sync.WaitGroup that depends on another rank or task, no select, and no
 //     time.Sleep.
-//   - It starts no goroutine that uses a Comm. [Go] takes the place of the go
+//   - It starts no goroutine that uses a Comm. clock.Go takes the place of the go
 //     statement.
-//   - It uses [Sleep], [Now] and [WithTimeout] in place of the functions of packages
-//     time and context. Other contexts derived from the context of the rank are
-//     allowed.
+//   - It uses Sleep, Now and WithTimeout of package clock in place of the functions of
+//     packages time and context. On real ranks they are those functions, so that
+//     programs need not import this package. Other contexts derived from the context
+//     of the rank are allowed.
 //   - It draws random numbers from the seed, and does not depend on the order of a
 //     map.
 //

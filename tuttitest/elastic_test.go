@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/clock"
 )
 
 // An elasticProgram continues after losses. Its ranks add to a running sum, among
@@ -203,7 +204,7 @@ func (s *rankRun) randomOp(ctx context.Context, rnd *rand.Rand, k int) error {
 		}
 	case 2:
 		in, from := []int64{-1}, (me+n-1)%n
-		ctx, cancel := WithTimeout(ctx, time.Minute) // a rank that is stalled for good does not answer
+		ctx, cancel := clock.WithTimeout(ctx, time.Minute) // a rank that is stalled for good does not answer
 		defer cancel()
 		if err := s.c.SendRecv(ctx, (me+1)%n, tutti.Of([]int64{mark + int64(me)}), from, tutti.Of(in), k); err != nil {
 			return err

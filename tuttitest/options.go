@@ -20,13 +20,13 @@ type Options struct {
 
 	// Timeout is tutti.Config.Timeout. Zero means five minutes; negative, no bound.
 	Timeout time.Duration
-	// Patience is tutti.Config.Patience. Zero means ten seconds.
-	Patience time.Duration
+	// ShrinkTimeout is tutti.Config.ShrinkTimeout. Zero means ten seconds.
+	ShrinkTimeout time.Duration
 	// Reproducible is tutti.Config.Reproducible.
 	Reproducible bool
-	// Silence is how long a host may not answer before its rank counts as lost.
+	// HostTimeout is how long a host may not answer before its rank counts as lost.
 	// Zero means 30 s.
-	Silence time.Duration
+	HostTimeout time.Duration
 	// Latency is the approximate one-way latency of a link. Zero means 20 us.
 	Latency time.Duration
 	// Bandwidth is the bandwidth of a link, in bytes per second. Zero means 12.5e9.
@@ -57,8 +57,8 @@ const (
 	// for the store, the request fails, although the store may have served it.
 	Cut Kind = Kind(sim.Cut)
 	// Partition cuts the rank and its Peers off from the other ranks. Messages that
-	// are sent meanwhile arrive after the partition, if it ends before the time of
-	// Silence. The store is on the side of the other ranks.
+	// are sent meanwhile arrive after the partition, if it ends before
+	// HostTimeout has passed. The store is on the side of the other ranks.
 	Partition Kind = Kind(sim.Partition)
 	// OneWay does so only in the direction from the rank and its Peers to the other
 	// ranks.
@@ -87,7 +87,7 @@ type Fault struct {
 
 func (o *Options) internal() sim.Options {
 	s := sim.Options{
-		Seed: o.Seed, Ranks: o.Ranks, Timeout: o.Timeout, Silence: o.Silence, Latency: o.Latency,
+		Seed: o.Seed, Ranks: o.Ranks, Timeout: o.Timeout, HostTimeout: o.HostTimeout, Latency: o.Latency,
 		Bandwidth: o.Bandwidth, Limit: o.Limit, Log: o.Log, Network: network.Options{Reproducible: o.Reproducible}, Broken: o.broken,
 	}
 	for _, f := range o.Faults {

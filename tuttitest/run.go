@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/internal/engine"
@@ -26,7 +25,7 @@ func Simulate(opt Options, fn func(ctx context.Context, c *tutti.Comm) error) (*
 		// The Comm is made for a world of one rank; attacher replaces its engine
 		// with the simulator's.
 		c, err := tutti.Join(ctx, tutti.Config{
-			Size: 1, Timeout: opt.Timeout, Patience: opt.Patience, Device: attacher{s}, Logger: slog.New(slog.DiscardHandler),
+			Size: 1, Timeout: opt.Timeout, ShrinkTimeout: opt.ShrinkTimeout, Device: attacher{s}, Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			return err
@@ -76,20 +75,24 @@ func Run(tb testing.TB, opt Options, fn func(ctx context.Context, c *tutti.Comm)
 
 // Explore runs fn with n seeds, beginning with opt.Seed. For each seed it runs fn
 // without a fault, where all ranks must succeed, and then, if the ranks send messages,
-// with a fault at a message that the seed selects. Explore checks that nothing hangs, that the fault happens,
-// and that a fault that must go unnoticed, such as a short stall, causes no error.
-// check, if not nil, checks the result of the run with the fault. Explore stops at
+// with a fault at a message that the seed selects. The fault is of one of the kinds,
+// or of any kind if there are none. Explore checks that nothing hangs, that the fault
+// happens, and that a fault that must go unnoticed, such as a short stall, causes no
+// error. check, if not nil, checks the result of the run with the fault. Explore stops at
 // the first seed that fails. Run with the Seed and the Faults that it prints
 // replays the failure.
-func Explore(tb testing.TB, opt Options, n int, fn func(ctx context.Context, c *tutti.Comm) error, check func(*Result) error) {
+func Explore(tb testing.TB, opt Options, n int, fn func(ctx context.Context, c *tutti.Comm) error, check func(*Result) error, kinds ...Kind) {
 	tb.Helper()
+	if err := checkKinds(kinds); err != nil {
+		tb.Fatal(err)
+	}
 	for range n {
 		opt.Faults = nil
 		res := Run(tb, opt, fn)
 		if err := errors.Join(res.Errs...); err != nil {
 			tb.Fatalf("tuttitest: seed %d, without a fault: %v", opt.Seed, err)
 		}
-		if f, harmless, ok := draw(&opt, res.Messages); ok {
+		if f, harmless, ok := draw(&opt, res.Messages, kinds); ok {
 			opt.Faults = []Fault{f}
 			res = Run(tb, opt, fn)
 			err := error(nil)
@@ -107,8 +110,17 @@ func Explore(tb testing.TB, opt Options, n int, fn func(ctx context.Context, c *
 	}
 }
 
+func checkKinds(kinds []Kind) error {
+	for _, k := range kinds {
+		if k < Crash || k > Kind(sim.LastKind) {
+			return fmt.Errorf("tuttitest: %d is no kind of fault", k)
+		}
+	}
+	return nil
+}
+
 // draw returns a fault that will happen, if the ranks send messages at all.
-func draw(opt *Options, messages []int) (f Fault, harmless, ok bool) {
+func draw(opt *Options, messages []int, kinds []Kind) (f Fault, harmless, ok bool) {
 	total := 0
 	for _, n := range messages {
 		total += n
@@ -120,53 +132,11 @@ func draw(opt *Options, messages []int) (f Fault, harmless, ok bool) {
 	if err := in.Fill(); err != nil {
 		return f, false, false
 	}
-	d := sim.Draw(rand.New(rand.NewPCG(opt.Seed, 4)), &in, messages)
+	list := make([]sim.Kind, len(kinds))
+	for i, k := range kinds {
+		list[i] = sim.Kind(k)
+	}
+	d := sim.Draw(rand.New(rand.NewPCG(opt.Seed, 4)), &in, messages, list...)
 	f = Fault{Kind: Kind(d.Kind), Rank: d.Rank, Message: d.Message, At: d.At, For: d.For, Peers: d.Peers}
 	return f, d.Harmless(&in), true
-}
-
-// errNotSimulated is the error for a context of another origin.
-var errNotSimulated = errors.New("tuttitest: the context is not that of a simulated rank")
-
-// Sleep waits for a virtual duration on the rank to which ctx belongs. It returns
-// ctx's error if ctx ends first.
-func Sleep(ctx context.Context, d time.Duration) error {
-	s := sim.RankOf(ctx)
-	if s == nil {
-		return errNotSimulated
-	}
-	return s.Sleep(ctx, d)
-}
-
-// Now returns the virtual time since the start of the run, or zero if ctx belongs
-// to no simulated rank.
-func Now(ctx context.Context) time.Duration {
-	if s := sim.RankOf(ctx); s != nil {
-		return s.Now()
-	}
-	return 0
-}
-
-// WithTimeout is context.WithTimeout in virtual time. Outside of a simulation it is
-// context.WithTimeout.
-func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if s := sim.RankOf(ctx); s != nil {
-		return s.WithTimeout(ctx, d)
-	}
-	return context.WithTimeout(ctx, d)
-}
-
-// Go runs f concurrently with its caller, on the rank to which ctx belongs. Outside
-// of a simulation it starts a goroutine. The returned function waits until f has
-// returned.
-func Go(ctx context.Context, f func()) (wait func()) {
-	if s := sim.RankOf(ctx); s != nil {
-		return s.Go(f)
-	}
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		f()
-	}()
-	return func() { <-over }
 }

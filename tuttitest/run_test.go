@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/clock"
 	"github.com/tutti-go/tutti/internal/race"
 	"github.com/tutti-go/tutti/internal/sim"
 )
@@ -44,7 +45,7 @@ func program(ctx context.Context, c *tutti.Comm) error {
 	if err != nil {
 		return err
 	}
-	join := Go(ctx, func() { err = w2.Wait(ctx) })
+	join := clock.Go(ctx, func() { err = w2.Wait(ctx) })
 	if err := w1.Wait(ctx); err != nil {
 		return err
 	}
@@ -129,13 +130,38 @@ func TestExplore(t *testing.T) {
 	}
 }
 
+// TestExploreKinds limits Explore to some kinds of fault: it draws each of them, and no other.
+func TestExploreKinds(t *testing.T) {
+	for _, kinds := range [][]Kind{{Crash}, {Stall, OneWay}} {
+		drawn := make(map[Kind]int)
+		Explore(t, Options{Ranks: 3, Timeout: time.Minute}, 20, program, func(res *Result) error {
+			drawn[res.Faults[0].Kind]++
+			return nil
+		}, kinds...)
+		for _, k := range kinds {
+			if drawn[k] == 0 {
+				t.Errorf("%v: no %v among %v", kinds, k, drawn)
+			}
+		}
+		if len(drawn) != len(kinds) {
+			t.Errorf("%v: drew %v", kinds, drawn)
+		}
+	}
+	for _, k := range []Kind{0, OneWay + 1} {
+		if err := checkKinds([]Kind{Crash, k}); err == nil {
+			t.Errorf("%d is taken for a kind", k)
+		}
+	}
+}
+
 // TestDeadline checks that a deadline in virtual time ends an operation, and an
 // operation that is queued behind it.
 func TestDeadline(t *testing.T) {
 	began := time.Now()
 	res := Run(t, Options{Ranks: 3}, func(ctx context.Context, c *tutti.Comm) error {
+		start := clock.Now(ctx)
 		if c.Rank() == 2 {
-			if err := Sleep(ctx, time.Hour/2); err != nil {
+			if err := clock.Sleep(ctx, time.Hour/2); err != nil {
 				return err
 			}
 			return c.Barrier(ctx)
@@ -144,14 +170,14 @@ func TestDeadline(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		short, cancel := WithTimeout(ctx, time.Minute)
+		short, cancel := clock.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		second, err := c.Batch().Barrier().Start(short)
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(first.Wait(ctx), second.Wait(ctx)); Now(ctx) != time.Minute || !errors.Is(err, tutti.ErrTimeout) {
-			return fmt.Errorf("after %v: %w", Now(ctx), err)
+		if err := errors.Join(first.Wait(ctx), second.Wait(ctx)); clock.Now(ctx).Sub(start) != time.Minute || !errors.Is(err, tutti.ErrTimeout) {
+			return fmt.Errorf("after %v: %w", clock.Now(ctx).Sub(start), err)
 		}
 		return c.Err()
 	})

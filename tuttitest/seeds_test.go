@@ -87,10 +87,10 @@ func (d *seedStats) seed(seed uint64) error {
 	rnd := rand.New(rand.NewPCG(seed, 6))
 	ranks := 2 + rnd.IntN(7)
 	opt := Options{
-		Ranks: ranks, Seed: seed, Timeout: time.Minute, Silence: 30 * time.Second,
-		Patience: []time.Duration{time.Second, 5 * time.Second, 20 * time.Second}[rnd.IntN(3)],
-		Latency:  time.Duration(5+rnd.IntN(200)) * time.Microsecond,
-		broken:   d.broken,
+		Ranks: ranks, Seed: seed, Timeout: time.Minute, HostTimeout: 30 * time.Second,
+		ShrinkTimeout: []time.Duration{time.Second, 5 * time.Second, 20 * time.Second}[rnd.IntN(3)],
+		Latency:       time.Duration(5+rnd.IntN(200)) * time.Microsecond,
+		broken:        d.broken,
 	}
 	l := newElasticProgram(seed, ranks)
 	res, err := d.run(opt, l)
@@ -111,7 +111,7 @@ func (d *seedStats) seed(seed uint64) error {
 			err = d.check(&opt, l, res)
 		}
 		if err != nil {
-			return fmt.Errorf("%d ranks, patience %v, %+v: %w", ranks, opt.Patience, opt.Faults, err)
+			return fmt.Errorf("%d ranks, shrink timeout %v, %+v: %w", ranks, opt.ShrinkTimeout, opt.Faults, err)
 		}
 	}
 	if seed%16 == 0 {
@@ -205,7 +205,7 @@ func (d *seedStats) check(opt *Options, l *elasticProgram, res *Result) error {
 		default:
 			return fmt.Errorf("rank %d: %w", r, err)
 		}
-		if len(opt.Faults) == 1 && !mayBeExcluded(&in, l, opt.Patience, r, err) {
+		if len(opt.Faults) == 1 && !mayBeExcluded(&in, l, opt.ShrinkTimeout, r, err) {
 			return fmt.Errorf("rank %d did not go on: %w", r, err)
 		}
 	}
@@ -214,13 +214,13 @@ func (d *seedStats) check(opt *Options, l *elasticProgram, res *Result) error {
 
 // mayBeExcluded reports whether the fault may lead to the exclusion of a rank. A
 // short fault does no harm, unless the ranks shrink meanwhile for another reason.
-func mayBeExcluded(opt *sim.Options, l *elasticProgram, patience time.Duration, r int, err error) bool {
+func mayBeExcluded(opt *sim.Options, l *elasticProgram, shrinkTimeout time.Duration, r int, err error) bool {
 	f := &opt.Faults[0]
 	if f.Harmless(opt) && l.abort < 0 {
 		return false
 	}
 	// Ranks detect at different times that a host does not answer.
-	hasty := patience < opt.Silence/8 && errors.Is(err, tutti.ErrExcluded)
+	hasty := shrinkTimeout < opt.HostTimeout/8 && errors.Is(err, tutti.ErrExcluded)
 	switch f.Kind {
 	case sim.Crash:
 		// The new Comm's rank 0 may die when only some ranks have joined. These

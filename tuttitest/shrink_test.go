@@ -85,7 +85,7 @@ func TestPartition(t *testing.T) {
 // excluded, at any moment, and are waited for only once: a rank dies at each
 // message that it sends meanwhile. The same holds for rank 0 of the new Comm.
 func TestDeathInShrink(t *testing.T) {
-	const ranks, first, patience = 4, 2, 10 * time.Second
+	const ranks, first, shrinkTimeout = 4, 2, 10 * time.Second
 	body := func(ctx context.Context, c *tutti.Comm) error {
 		n, err := addAndShrink(ctx, c)
 		if err == nil && (n == ranks-1 || n == ranks-2) || errors.Is(err, tutti.ErrRankLost) {
@@ -94,7 +94,7 @@ func TestDeathInShrink(t *testing.T) {
 		return fmt.Errorf("%d ranks: %w", n, err)
 	}
 	for _, second := range []int{0, 1} {
-		opt := Options{Ranks: ranks, Seed: 3, Patience: patience, Faults: []Fault{{Kind: Crash, Rank: first, Message: 9}}}
+		opt := Options{Ranks: ranks, Seed: 3, ShrinkTimeout: shrinkTimeout, Faults: []Fault{{Kind: Crash, Rank: first, Message: 9}}}
 		before := Run(t, opt, body)
 		sent := before.all.SentThen[second]
 		if before.Messages[second] <= sent {
@@ -109,10 +109,10 @@ func TestDeathInShrink(t *testing.T) {
 					t.Errorf("rank %d dies at message %d: rank %d: %v", second, sent, r, err)
 				}
 			}
-			if more := res.Elapsed - before.Elapsed; more > patience*3/2 {
+			if more := res.Elapsed - before.Elapsed; more > shrinkTimeout*3/2 {
 				t.Errorf("rank %d dies at message %d, and is waited for %v", second, sent, more)
 			} else {
-				waited = waited || more > patience/2
+				waited = waited || more > shrinkTimeout/2
 			}
 		}
 		if !waited {

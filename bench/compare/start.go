@@ -19,6 +19,7 @@ import (
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/bench/peers"
+	"github.com/tutti-go/tutti/internal/envvar"
 	"github.com/tutti-go/tutti/internal/netns"
 )
 
@@ -295,7 +296,9 @@ func startRank() error {
 	if sum[0] != c.Size()*(c.Size()-1)/2 {
 		return errors.New("a wrong sum")
 	}
-	if os.Getenv(settleEnv) != "" {
+	if settle, err := envvar.Bool(os.Getenv, settleEnv); err != nil {
+		return err
+	} else if settle {
 		// No rank measures while another rank joins or has left.
 		if err := c.Barrier(ctx); err != nil {
 			return err

@@ -43,10 +43,10 @@ var (
 
 // drillOptions are the options of the drill.
 type drillOptions struct {
-	silence  time.Duration // how long a host may not answer
-	patience time.Duration // how long Shrink waits for ranks whose state is unknown; 0: opTime
-	only     string        // a state, or a state and a fault; "": all
-	out      io.Writer
+	hostTimeout   time.Duration // how long a host may not answer
+	shrinkTimeout time.Duration // how long Shrink waits for ranks whose state is unknown; 0: opTime
+	only          string        // a state, or a state and a fault; "": all
+	out           io.Writer
 }
 
 // drill tries each fault in each state. It writes a table with the time until the last rank that
@@ -144,7 +144,7 @@ func expected(state, fault string) (others, own string) {
 // patience. The job's processes are killed in any case.
 func (o *drillOptions) try(transport, state, fault string) (string, error) {
 	job := spec{ranks: drillSize, transport: transport, state: state, env: []string{
-		"FAULTS_FAULT=" + fault, fmt.Sprint("FAULTS_SILENCE=", o.silence), fmt.Sprint("FAULTS_PATIENCE=", cmp.Or(o.patience, opTime)),
+		"FAULTS_FAULT=" + fault, fmt.Sprint("FAULTS_HOST_TIMEOUT=", o.hostTimeout), fmt.Sprint("FAULTS_SHRINK_TIMEOUT=", cmp.Or(o.shrinkTimeout, opTime)),
 	}}
 	if fault == "cut" {
 		job.hosts = []int{0, 1, 2}

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 func TestFaults(t *testing.T) {
 	_ = proctest.Self(t)
 	trials := 4
-	if os.Getenv("TUTTI_TEST_HEAVY") != "" {
+	if proctest.Heavy(t) {
 		trials = 1000
 	}
 	for _, transport := range []string{"shm", "tcp"} {
@@ -86,9 +86,9 @@ func TestDrill(t *testing.T) {
 				t.Skip("it waits for a silent host")
 			}
 			// A slow rank must not count as lost, unless the test waits for that.
-			o := drillOptions{patience: patience / 4}
+			o := drillOptions{shrinkTimeout: patience / 4}
 			if c.fault == "cut" {
-				o.silence = 3 * time.Second
+				o.hostTimeout = 3 * time.Second
 			}
 			text, err := o.try(c.transport, c.state, c.fault)
 			if errors.Is(err, netns.ErrUnavailable) {
@@ -162,7 +162,7 @@ func TestPartition(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it waits for a silent host")
 	}
-	err := partitionAll(partitionOptions{silence: 3 * time.Second, only: "nothing reaches the host of ranks 2 and 3", out: logger{t}})
+	err := partitionAll(partitionOptions{hostTimeout: 3 * time.Second, only: "nothing reaches the host of ranks 2 and 3", out: logger{t}})
 	if errors.Is(err, netns.ErrUnavailable) {
 		t.Skip(err)
 	}
@@ -179,7 +179,7 @@ func TestHosts(t *testing.T) {
 		t.Skip("it waits for a silent host")
 	}
 	trials := 2
-	if os.Getenv("TUTTI_TEST_HEAVY") != "" {
+	if proctest.Heavy(t) {
 		trials = 50
 	}
 	err := hostsAll(hostsOptions{trials: trials, seed: 1, out: logger{t}, log: logger{t}})

@@ -38,7 +38,7 @@ type hostsOptions struct {
 const (
 	hostCount    = 3
 	hostRanks    = 2
-	hostLostTime = 2 * time.Second // --lost-time, and the ranks' Config.Silence
+	hostLostTime = 2 * time.Second // --lost-time, and the ranks' Config.HostTimeout
 	markName     = "FAULTS_MARK"
 )
 
@@ -121,7 +121,7 @@ func (o *hostsOptions) start(node int) (*hostLauncher, error) {
 	l.cmd = o.net.Command(context.Background(), node, o.tutti, "run",
 		"--nodes", strconv.Itoa(hostCount), "--node", strconv.Itoa(node), "--addr", o.net.Addr(0)+":29400",
 		"--elastic", fmt.Sprintf("%d:%d", hostRanks, hostCount*hostRanks), "--lost-time", hostLostTime.String(), "--grace", "2s",
-		"--", o.elastic, "-steps", "1000000000", "-pause", "1ms", "-silence", hostLostTime.String())
+		"--", o.elastic, "-steps", "1000000000", "-pause", "1ms", "-host-timeout", hostLostTime.String())
 	l.cmd.Env = append(os.Environ(), "TUTTI_SECRET="+jobSecret, l.mark)
 	l.cmd.Stdout, l.cmd.Stderr = &l.out, &l.out
 	if err := l.cmd.Start(); err != nil {

@@ -60,7 +60,7 @@ func command(args []string) error {
 	log := f.String("log", "", "file that kill's trials are added to, after those that are in it; its name ends with the transport's")
 	f.DurationVar(&o.bound, "for", 0, "time after which kill begins no trial; 0: none")
 	d := drillOptions{out: os.Stdout}
-	f.DurationVar(&d.silence, "silence", 3*time.Second, "how long a host may not answer before it is lost, for drill and partition")
+	f.DurationVar(&d.hostTimeout, "host-timeout", 3*time.Second, "how long a host may not answer before it is lost, for drill and partition")
 	f.StringVar(&d.only, "only", "", "a state, or a state and a fault, for drill; a part of a case's name, for partition and mismatch; all if it is empty")
 	m := mismatchOptions{strict: true, out: os.Stdout, progress: os.Stderr}
 	engines := f.String("engine", "local,shm,tcp,hier,nccl", "engines, for mismatch")
@@ -71,7 +71,7 @@ func command(args []string) error {
 	}
 	switch args[0] {
 	case "partition":
-		return partitionAll(partitionOptions{silence: d.silence, only: d.only, strict: true, out: d.out})
+		return partitionAll(partitionOptions{hostTimeout: d.hostTimeout, only: d.only, strict: true, out: d.out})
 	case "hosts":
 		return hostsAll(hostsOptions{trials: *trials, seed: *seed, out: os.Stdout, log: os.Stderr})
 	case "mismatch":

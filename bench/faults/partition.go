@@ -74,9 +74,9 @@ func partitionRank(c *tutti.Comm, in *bufio.Reader) error {
 	}
 }
 
-// shrinkPatience is Config.Patience: how long a side tries that does not reach the
+// shrinkTimeout is Config.ShrinkTimeout: how long a side tries that does not reach the
 // store.
-const shrinkPatience = 5 * time.Second
+const shrinkTimeout = 5 * time.Second
 
 // A side is the ranks of one host, and their results.
 type side struct {
@@ -89,15 +89,15 @@ type side struct {
 
 // partitionOptions are the options of partition trials.
 type partitionOptions struct {
-	silence time.Duration // how long a host may not answer
-	only    string        // a part of a name; "": all
-	strict  bool          // a late error is a failure
-	out     io.Writer
+	hostTimeout time.Duration // how long a host may not answer
+	only        string        // a part of a name; "": all
+	strict      bool          // a late error is a failure
+	out         io.Writer
 }
 
 // partitionAll tries all faults of the network, and writes a table.
 func partitionAll(o partitionOptions) error {
-	fmt.Fprintf(o.out, "| silence %v | ranks 0 and 1 | ranks 2 and 3 |\n| --- | --- | --- |\n", o.silence)
+	fmt.Fprintf(o.out, "| HostTimeout %v | ranks 0 and 1 | ranks 2 and 3 |\n| --- | --- | --- |\n", o.hostTimeout)
 	for _, p := range partitions {
 		if !strings.Contains(p.name, o.only) {
 			continue
@@ -119,11 +119,11 @@ func (s *side) text(exited bool) string {
 }
 
 // try runs one trial. It fails if both sides continue, or, if strict is set, if a
-// side does not learn within silence plus a second which ranks cannot be reached.
+// side does not learn within HostTimeout plus a second which ranks cannot be reached.
 func (p *partition) try(o partitionOptions) ([]*side, error) {
 	j, err := start(spec{
 		ranks: len(partitionHosts), transport: "shm", state: "partition", hosts: partitionHosts,
-		env: []string{fmt.Sprint("FAULTS_SILENCE=", o.silence), fmt.Sprint("FAULTS_PATIENCE=", shrinkPatience)},
+		env: []string{fmt.Sprint("FAULTS_HOST_TIMEOUT=", o.hostTimeout), fmt.Sprint("FAULTS_SHRINK_TIMEOUT=", shrinkTimeout)},
 	})
 	if err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func (p *partition) try(o partitionOptions) ([]*side, error) {
 		if err := s.awaitErrors(j, begin); err != nil {
 			return nil, err
 		}
-		if o.strict && s.notified > o.silence+time.Second {
+		if o.strict && s.notified > o.hostTimeout+time.Second {
 			return nil, fmt.Errorf("ranks %v were told after %v", s.ranks, s.notified)
 		}
 	}

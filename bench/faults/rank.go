@@ -92,7 +92,7 @@ func rankProcess() error {
 	}
 	cfg := tutti.Config{
 		NoSharedMemory: os.Getenv("FAULTS_TRANSPORT") == "tcp", Host: os.Getenv("FAULTS_HOST"),
-		Silence: duration("FAULTS_SILENCE"), Patience: duration("FAULTS_PATIENCE"),
+		HostTimeout: duration("FAULTS_HOST_TIMEOUT"), ShrinkTimeout: duration("FAULTS_SHRINK_TIMEOUT"),
 		Logger: slog.New(slog.DiscardHandler),
 	}
 	switch state {

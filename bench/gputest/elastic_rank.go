@@ -55,7 +55,7 @@ func elastic() error {
 	if err != nil {
 		return err
 	}
-	m := &elasticRank{ctx: context.Background(), id: id, commands: make(chan string, 4), synced: os.Getenv("TUTTI_LATE") == ""}
+	m := &elasticRank{ctx: context.Background(), id: id, commands: make(chan string, 4)}
 	if m.x, err = cuda.Alloc[int64](dev, 3); err != nil {
 		return err
 	}
@@ -75,6 +75,7 @@ func elastic() error {
 	if m.c, err = tutti.Join(m.ctx, tutti.Config{Device: gpu.Device(0), Timeout: time.Minute}); err != nil {
 		return err
 	}
+	m.synced = !m.c.Info().Late
 	for {
 		err := m.work()
 		if err == nil {

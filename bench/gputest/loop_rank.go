@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/internal/affinity"
 	"github.com/tutti-go/tutti/internal/bench"
+	"github.com/tutti-go/tutti/internal/envvar"
 	"github.com/tutti-go/tutti/internal/gpuprobe"
 )
 
@@ -22,8 +22,9 @@ const bindEnv = "TUTTI_BENCH_BIND"
 
 func bindRank(rank, ranks int) error {
 	all := affinity.Allowed()
-	if os.Getenv(bindEnv) == "" || len(all) < 2*ranks {
-		return nil
+	bind, err := envvar.Bool(os.Getenv, bindEnv)
+	if err != nil || !bind || len(all) < 2*ranks {
+		return err
 	}
 	own := affinity.Share(all, ranks, rank)
 	runtime.GOMAXPROCS(len(own)) // as in a process that is bound before its start
@@ -35,9 +36,9 @@ func bindRank(rank, ranks int) error {
 // question is "loop", an operation, bytes, a count, and the number in flight. It returns at the end
 // of its input, or with the first error, after which the process exits.
 func serveLoop(args []string) (err error) {
-	most, err := strconv.Atoi(os.Getenv("TUTTI_BENCH_BYTES"))
+	most, err := envvar.Int(os.Getenv, "TUTTI_BENCH_BYTES", 0)
 	if err != nil {
-		return fmt.Errorf("TUTTI_BENCH_BYTES: %w", err)
+		return err
 	}
 	in := bufio.NewScanner(os.Stdin)
 	comm, err := joinRanks(in, args, tutti.Config{})

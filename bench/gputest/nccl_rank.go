@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/cuda"
+	"github.com/tutti-go/tutti/internal/envvar"
 	"github.com/tutti-go/tutti/nccl"
 )
 
@@ -95,11 +96,9 @@ func newServer(in *bufio.Scanner, rank, ranks int) (*server, error) {
 	if s.after, err = s.dev.NewEvent(); err != nil {
 		return nil, err
 	}
-	capacity := 256 << 20
-	if text := os.Getenv("TUTTI_BENCH_BYTES"); text != "" {
-		if capacity, err = strconv.Atoi(text); err != nil {
-			return nil, err
-		}
+	capacity, err := envvar.Int(os.Getenv, "TUTTI_BENCH_BYTES", 256<<20)
+	if err != nil {
+		return nil, err
 	}
 	if s.memory, err = cuda.Alloc[float32](s.dev, capacity/4); err != nil {
 		return nil, err

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"time"
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/cuda"
 	"github.com/tutti-go/tutti/gpu"
+	"github.com/tutti-go/tutti/internal/envvar"
 )
 
 // stagedPiece is the size of one copy in bytes. It is a copy of slotBytes of internal/engine/gpu.
@@ -31,7 +31,7 @@ type stagedRank struct {
 // serveStaged is the process of one stagedRank. Its single goroutine joins, answers questions, and
 // closes everything. An error before the first question ends the process without closing.
 func serveStaged(args []string) error {
-	bytes, err := strconv.Atoi(os.Getenv("TUTTI_BENCH_BYTES"))
+	bytes, err := envvar.Int(os.Getenv, "TUTTI_BENCH_BYTES", 0)
 	if err != nil {
 		return err
 	}
@@ -146,5 +146,5 @@ func (r *stagedRank) right(n int) ([]int64, error) {
 			return nil, fmt.Errorf("element %d is %v, not %v", i, v, want)
 		}
 	}
-	return []int64{int64(r.comm.StagedCalls())}, nil
+	return []int64{int64(r.comm.Stats().Staged)}, nil
 }

@@ -60,7 +60,7 @@ func (c *cluster) launcher(t *testing.T, node int, flags ...string) *job {
 		"-nodes", "3", "-node", strconv.Itoa(node), "-addr", c.net.Addr(0) + ":29400", "-lost-time", "3s", "-grace", "2s",
 	}, flags...)
 	j := newJob(t, "elastic", []string{"TUTTI_SECRET=0123456789abcdef0123456789abcdef"}, all...)
-	args := append(j.cmd.Args[1:len(j.cmd.Args)-1:len(j.cmd.Args)-1], c.program, "-steps", "1000000000", "-pause", "1ms", "-silence", "2s")
+	args := append(j.cmd.Args[1:len(j.cmd.Args)-1:len(j.cmd.Args)-1], c.program, "-steps", "1000000000", "-pause", "1ms", "-host-timeout", "2s")
 	inside := c.net.Command(t.Context(), node, j.cmd.Path, args...)
 	inside.Env, inside.Stdout, inside.Stderr = j.cmd.Env, j.cmd.Stdout, j.cmd.Stderr
 	j.cmd = inside

@@ -295,11 +295,11 @@ func TestElasticStopped(t *testing.T) {
 // run into a deadline, shrink, and grow again until a replacement is admitted.
 func shrinkWithoutStopped(isRank1 bool) error {
 	ctx := context.Background()
-	c, err := tutti.Join(ctx, tutti.Config{Patience: 4 * time.Second})
+	c, err := tutti.Join(ctx, tutti.Config{ShrinkTimeout: 4 * time.Second})
 	if err != nil {
 		return err
 	}
-	if os.Getenv("TUTTI_LATE") == "" {
+	if !c.Info().Late {
 		if err := c.Barrier(ctx); err != nil {
 			return err
 		}

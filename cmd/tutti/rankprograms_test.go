@@ -81,7 +81,9 @@ var rankPrograms = map[string]func(isRank1 bool) error{
 		if err := awaitRanks(2); err != nil { // both must arrive in time, however slowly they start
 			return err
 		}
-		_, err := tutti.Join(context.Background(), tutti.Config{Timeout: 3 * time.Second})
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		_, err := tutti.Join(ctx, tutti.Config{})
 		return err
 	},
 	"goes away": func(isRank1 bool) error {

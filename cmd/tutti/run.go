@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/cliflag"
+	"github.com/tutti-go/tutti/internal/envvar"
 	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/launch"
 )
@@ -102,11 +103,14 @@ func parseRun(args []string, getenv func(string) string) (*options, error) {
 		wrong = o.setElastic(f)
 	}
 	o.Command, o.Secret = f.Args(), getenv("TUTTI_SECRET")
+	badVariable := envvar.Check(getenv) // every rank would refuse it
 	switch {
 	case err != nil:
 		return nil, err
 	case wrong != "":
 		err = errors.New(wrong)
+	case badVariable != nil:
+		err = badVariable
 	case len(o.Command) == 0:
 		err = errors.New("no program to run; see tutti run -h")
 	case o.Ranks < 1:
@@ -182,7 +186,12 @@ func run(args []string) int {
 	// A broken output pipe must not kill the launcher before it has ended the ranks.
 	// Ranks do not inherit this handler.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	if lifeline := launch.Lifeline(); lifeline != nil {
+	lifeline, err := launch.Lifeline()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tutti run:", err)
+		return 2
+	}
+	if lifeline != nil {
 		o.Signals, o.Lifeline = signals, lifeline
 		return runLeader(o)
 	}

@@ -518,13 +518,14 @@ func TestUsage(t *testing.T) {
 		"-color is":         {"-color", "some", "x"},
 		"no flag --what":    {"-what", "x"},
 		"TUTTI_NODES is":    {"x"},
+		"TUTTI_LATE is":     {"x"},
 		"--elastic is":      {"-elastic", "3:2", "x"},
 		"leave -n out":      {"-n", "3", "-elastic", "2:4", "x"},
 		"--replacements is": {"-replacements", "4", "x"},
 		"-n is -1":          {"-n", "-1", "x"},
 	} {
 		getenv := func(name string) string {
-			if name == "TUTTI_NODES" && says == "TUTTI_NODES is" {
+			if says == name+" is" {
 				return "many"
 			}
 			return ""

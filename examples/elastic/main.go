@@ -26,11 +26,11 @@ const perStep = 100
 func main() {
 	steps := flag.Int("steps", 500, "how many steps to do")
 	pause := flag.Duration("pause", 20*time.Millisecond, "how long to rest after each")
-	silence := flag.Duration("silence", 0, "how long a host may not answer before it is lost; 0: the default")
+	hostTimeout := flag.Duration("host-timeout", 0, "how long a host may not answer before it is lost; 0: the default")
 	flag.Parse()
 	enough := make(chan os.Signal, 1)
 	signal.Notify(enough, syscall.SIGUSR1)
-	w := &worker{steps: *steps, pause: *pause, silence: *silence, interrupted: enough}
+	w := &worker{steps: *steps, pause: *pause, hostTimeout: *hostTimeout, interrupted: enough}
 	if err := w.run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -44,7 +44,7 @@ type worker struct {
 	pause       time.Duration
 	interrupted <-chan os.Signal // a signal on it makes all ranks stop after the step
 
-	silence time.Duration // for Config.Silence
+	hostTimeout time.Duration // for Config.HostTimeout
 
 	step, sum int // progress: completed steps and their sum
 	last      int // step after which the worker ends; 0: not known yet
@@ -55,7 +55,7 @@ type worker struct {
 // for which CanShrink is true; any other error ends the worker without Close. One goroutine uses the worker.
 func (w *worker) run(ctx context.Context) error {
 	var err error
-	if w.c, err = tutti.Join(ctx, tutti.Config{Silence: w.silence}); err != nil {
+	if w.c, err = tutti.Join(ctx, tutti.Config{HostTimeout: w.hostTimeout}); err != nil {
 		return err
 	}
 	for {

@@ -31,13 +31,13 @@ type Question struct {
 	// Tickets is the last ticket that an earlier decision has dealt with; see Decision.
 	Tickets int64
 	// Look returns the ranks that are known to be lost, and whether Settle waits for all other
-	// ranks without a bound. Nil: none are lost, and Patience is the bound.
+	// ranks without a bound. Nil: none are lost, and Timeout is the bound.
 	Look func() (lost []int, patient bool)
 	// Absent are ranks that have been waited for already. They become members if they take
 	// part, but Settle does not wait for them.
 	Absent []int
-	// Patience is how long Settle waits for ranks that neither take part nor are lost.
-	Patience time.Duration
+	// Timeout is how long Settle waits for ranks that neither take part nor are lost.
+	Timeout time.Duration
 }
 
 // A Decision is the answer to a Question. It is the same for all processes that read it.
@@ -89,7 +89,7 @@ func Settle(ctx context.Context, s Store, q Question) (*Decision, error) {
 		if err != nil {
 			return nil, err
 		}
-		if missing == nil || !patient && waited >= q.Patience {
+		if missing == nil || !patient && waited >= q.Timeout {
 			return Propose(ctx, s, q.Key, d)
 		}
 		decided, err := s.Await(ctx, jobstore.Decision(q.Key), look)

@@ -61,7 +61,7 @@ func (t *trial) member(a *actor, e, self, size int) string {
 	for ; e < trialGenerations; e++ {
 		key := fmt.Sprint(e)
 		q := Question{
-			Key: key, Self: self, Size: size, Value: uint64(t.rng.IntN(9)), Patience: 50 * time.Millisecond,
+			Key: key, Self: self, Size: size, Value: uint64(t.rng.IntN(9)), Timeout: 50 * time.Millisecond,
 			Absent: t.some(size),
 			Look: func() (lost []int, patient bool) {
 				return t.some(size), false
@@ -244,7 +244,7 @@ func TestBroken(t *testing.T) {
 	t.Error("no seed has shown it")
 }
 
-// TestStore runs the protocol on a real store in memory. Settle also ends by its Patience, by
+// TestStore runs the protocol on a real store in memory. Settle also ends by its Timeout, by
 // its context, and with the store.
 func TestStore(t *testing.T) {
 	m := store.NewMemory(store.Limits{})
@@ -258,7 +258,7 @@ func TestStore(t *testing.T) {
 	for _, r := range []int{0, 1, 3} {
 		go func() {
 			d, err := Settle(t.Context(), s, Question{
-				Key: "q", Self: r, Size: 4, Value: uint64(10 - r), Patience: time.Hour,
+				Key: "q", Self: r, Size: 4, Value: uint64(10 - r), Timeout: time.Hour,
 				Look: func() ([]int, bool) { return []int{2}, false },
 			})
 			got <- outcome{d, err}
@@ -275,20 +275,20 @@ func TestStore(t *testing.T) {
 	if err != nil || d.Rank(2) != -1 || d.Rank(3) != 2 {
 		t.Errorf("%+v, %v", d, err)
 	}
-	// A rank whose Patience ends alone decides alone.
-	d, err = Settle(t.Context(), s, Question{Key: "r", Self: 1, Size: 2, Patience: time.Millisecond})
+	// A rank whose Timeout ends alone decides alone.
+	d, err = Settle(t.Context(), s, Question{Key: "r", Self: 1, Size: 2, Timeout: time.Millisecond})
 	if err != nil || d.Size() != 1 || d.Rank(1) != 0 {
 		t.Errorf("%+v, %v", d, err)
 	}
 	// Settle does not wait for Absent ranks. They become members if they take part.
-	d, err = Settle(t.Context(), s, Question{Key: "a", Self: 1, Size: 3, Absent: []int{0, 2}, Patience: time.Hour})
+	d, err = Settle(t.Context(), s, Question{Key: "a", Self: 1, Size: 3, Absent: []int{0, 2}, Timeout: time.Hour})
 	if err != nil || d.Size() != 1 || d.Rank(1) != 0 {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if err := s.Append(t.Context(), jobstore.Announced("b"), []byte("0 5\n")); err != nil {
 		t.Fatal(err)
 	}
-	d, err = Settle(t.Context(), s, Question{Key: "b", Self: 1, Size: 3, Value: 6, Absent: []int{0, 2}, Patience: time.Hour})
+	d, err = Settle(t.Context(), s, Question{Key: "b", Self: 1, Size: 3, Value: 6, Absent: []int{0, 2}, Timeout: time.Hour})
 	if want := (&Decision{Members: []int{0, 1}, Value: 5}); err != nil || !reflect.DeepEqual(d, want) {
 		t.Errorf("%+v, %v", d, err)
 	}

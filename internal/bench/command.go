@@ -21,6 +21,7 @@ import (
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/internal/affinity"
 	"github.com/tutti-go/tutti/internal/cliflag"
+	"github.com/tutti-go/tutti/internal/envvar"
 	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/launch"
 )
@@ -70,9 +71,12 @@ func (c *Command) Run(ctx context.Context, args []string) int {
 		return c.exit(ExitUsage, err)
 	}
 	here, wrong := launchenv.Find(os.Getenv)
+	badVariable := envvar.Check(os.Getenv) // every rank would refuse it
 	switch {
 	case wrong != "":
 		return c.exit(ExitUsage, errors.New(wrong))
+	case badVariable != nil:
+		return c.exit(ExitUsage, badVariable)
 	case here != nil && o.ranksSet:
 		return c.exit(ExitUsage, fmt.Errorf("%s says that this is rank %d of %d: -n is for where there is no launcher", here.From, here.Rank, here.Size))
 	case here != nil && o.Engine == Local:
@@ -352,7 +356,10 @@ func (c *Command) onlyFirst(err error, rank int) (int, error) {
 // runRank joins the job and measures, in the caller's goroutine. If the measurement fails here, it
 // aborts the Comm, so that the other ranks end with the same cause.
 func (c *Command) runRank(ctx context.Context, p *Plan, here *launchenv.Place, devices int, bind bool, emit func(Event) error) (wrong int, err error) {
-	local := findLocalRank(os.Getenv, here.Rank, here.Size)
+	local, err := findLocalRank(os.Getenv, here.Rank, here.Size)
+	if err != nil {
+		return 0, err
+	}
 	cfg := p.config(local.rank, local.ranks)
 	if p.device() {
 		if err := c.separateHost(here.Rank, local, devices); err != nil {

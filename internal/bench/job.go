@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/envvar"
 )
 
 // A Job is one rank's part of a run.
@@ -75,14 +76,6 @@ func (r *runner) anotherPass(ctx context.Context, begin time.Time) (bool, error)
 // requested engine.
 func (r *runner) gatherStart(ctx context.Context, points int) (*Start, error) {
 	c := r.comm
-	first, near, err := r.hostRanks(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]int32, c.Size())
-	if err := c.AllGather(ctx, tutti.Of(all), tutti.Of(first)); err != nil {
-		return nil, err
-	}
 	name, _ := os.Hostname()
 	if r.gpu != nil {
 		name += " " + r.gpu.Description()
@@ -99,19 +92,17 @@ func (r *runner) gatherStart(ctx context.Context, points int) (*Start, error) {
 		Ranks: c.Size(), Points: points, InPlace: r.plan.InPlace, Alloc: r.plan.Alloc,
 		Batch: r.plan.Batch, Ahead: r.plan.ahead(), Machine: describeMachine(),
 	}
-	hosts := map[int32]bool{}
+	s.Hosts = c.Info().Hosts
 	s.Cores, s.Bound = countCores(seats)
 	s.Machine.Cores = s.Cores
-	for i, h := range all {
-		hosts[h] = true
-		s.Hosts = append(s.Hosts, int(h))
-		s.Names = append(s.Names, string(names[i]))
+	for _, name := range names {
+		s.Names = append(s.Names, string(name))
 	}
-	s.Engine = r.engineName(len(hosts))
+	s.Engine = r.engineName()
 	r.engine = s.Engine
 	if want := r.plan.Engine; want != Auto && want != s.Engine {
-		return nil, fmt.Errorf("engine %s was asked for, but these %d ranks on %d hosts (%d on this one) have %s",
-			want, c.Size(), len(hosts), near, s.Engine)
+		return nil, fmt.Errorf("engine %s was asked for, but these %d ranks on %d hosts have %s",
+			want, c.Size(), len(unique(s.Hosts)), s.Engine)
 	}
 	return s, nil
 }
@@ -135,29 +126,18 @@ func (r *runner) placements(ctx context.Context) ([]placement, error) {
 	return seats, nil
 }
 
-// hostRanks finds the lowest rank of each rank's host and the number of its ranks.
-// Over the network alone, every rank counts as a host of its own.
-func (r *runner) hostRanks(ctx context.Context) (first []int32, ranks int, err error) {
-	first = []int32{int32(r.comm.Rank())}
-	if r.plan.Engine == TCP {
-		return first, 1, nil
-	}
-	host, err := r.comm.SplitHost(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	err = host.AllReduce(ctx, tutti.Of(first), tutti.Min)
-	return first, host.Size(), errors.Join(err, host.Close())
-}
-
-// engineName returns the engine for that number of hosts.
-func (r *runner) engineName(hosts int) string {
-	switch {
-	case r.plan.device() || r.plan.Engine == Local:
-		return r.plan.Engine
-	case hosts == 1:
+// engineName returns the name in Engines of the engine that the Comm has.
+func (r *runner) engineName() string {
+	switch in := r.comm.Info(); {
+	case in.DevicePath == "host staging":
+		return Staged
+	case in.DevicePath != "":
+		return NCCL
+	case r.plan.Engine == Local:
+		return Local
+	case in.Engine == "shm":
 		return Shm
-	case hosts == r.comm.Size():
+	case in.Engine == "network":
 		return TCP
 	}
 	return Hier
@@ -168,7 +148,12 @@ type localRank struct{ rank, ranks int }
 
 // findLocalRank reads the index of a rank on its host from the environment of the launcher. Without
 // such variables all ranks count as ranks of one host.
-func findLocalRank(getenv func(string) string, rank, ranks int) localRank {
+func findLocalRank(getenv func(string) string, rank, ranks int) (localRank, error) {
+	for _, name := range []string{"TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE"} {
+		if _, err := envvar.Int(getenv, name, 0); err != nil {
+			return localRank{}, err
+		}
+	}
 	for _, names := range [][2]string{
 		{"TUTTI_LOCAL_RANK", "TUTTI_LOCAL_SIZE"},
 		{"LOCAL_RANK", "LOCAL_WORLD_SIZE"},
@@ -180,10 +165,10 @@ func findLocalRank(getenv func(string) string, rank, ranks int) localRank {
 		count, _, _ := strings.Cut(getenv(names[1]), "(") // Slurm writes 4(x2)
 		n, e2 := strconv.Atoi(count)
 		if e1 == nil && e2 == nil && n > r {
-			return localRank{r, n}
+			return localRank{r, n}, nil
 		}
 	}
-	return localRank{rank, ranks}
+	return localRank{rank, ranks}, nil
 }
 
 // config returns the Config of a rank. On one machine, the engine for several hosts

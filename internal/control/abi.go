@@ -7,7 +7,7 @@ import "github.com/tutti-go/tutti/internal/abi"
 // part of the ABI.
 func ABI() string {
 	return abi.Text("control",
-		"kinds", []kind{challenge, hello, refused, welcome, putBlob, allBlobs, control, heartbeat},
+		"kinds", []kind{challenge, hello, refused, leaving, welcome, putBlob, allBlobs, control, heartbeat},
 		"maxFrame", maxFrame, "keyBytes", keyBytes,
 		"frame", abi.Struct[frame](),
 	)

@@ -64,6 +64,7 @@ const (
 	challenge kind = "challenge" // rank 0 to a new connection: a nonce, which the rank must sign
 	hello     kind = "hello"     // a rank to rank 0: its number, its proof and its blob
 	refused   kind = "refused"   // rank 0 to a rank: the rank cannot join
+	leaving   kind = "leaving"   // a rank to rank 0, before the welcome: the rank does not wait any longer
 	welcome   kind = "welcome"   // rank 0 to a rank: rank 0's proof and all blobs
 	putBlob   kind = "put"       // a rank to rank 0: its blob for a Gather
 	allBlobs  kind = "all"       // rank 0 to a rank: all blobs of a Gather

@@ -5,5 +5,5 @@
 // Join is a star: rank 0 listens and the other ranks connect to it. Both sides prove that they know
 // the job's secret. If the job has a certificate, the channel is encrypted. After Join every rank
 // has links to a few other ranks, see package overlay. A rank is lost if its link ends without a
-// goodbye, or if its host does not answer for Config.Silence; all other ranks are notified.
+// goodbye, or if its host does not answer for Config.HostTimeout; all other ranks are notified.
 package control

@@ -15,7 +15,7 @@ import (
 // bound to the TLS session.
 
 // tlsHint says what to do if only one side encrypts.
-const tlsHint = "set on all ranks the same Addr, Cert and Plain (Config; TUTTI_ADDR, TUTTI_CERT, TUTTI_PLAIN)"
+const tlsHint = "set on all ranks the same Addr, Cert and NoEncryption (Config; TUTTI_ADDR, TUTTI_CERT, TUTTI_NO_ENCRYPTION)"
 
 // certHint says what to do if both sides encrypt with different certificates.
 const certHint = "all ranks must have the same certificate (Config.Cert, TUTTI_CERT), one that has not expired, or the same secret " +

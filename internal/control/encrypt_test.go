@@ -205,15 +205,15 @@ func (h *slowConn) Write(b []byte) (int, error) {
 	return h.Conn.Write(b)
 }
 
-// TestEncryptedSilence opens a silent connection to a job with TLS while a rank connects slowly.
+// TestEncryptedSilent opens a silent connection to a job with TLS while a rank connects slowly.
 // The silent connection is closed in time, and the rank joins.
-func TestEncryptedSilence(t *testing.T) {
+func TestEncryptedSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStorm(1)
 		g := &virtualListener{arrive: make(chan net.Conn, 2), shut: make(chan struct{})}
 		log := new(proctest.Output)
 		cfg := Config{
-			Size: 2, Listener: g, Secret: []byte("secret"), TLS: newTLS(t), Silence: 24 * time.Hour,
+			Size: 2, Listener: g, Secret: []byte("secret"), TLS: newTLS(t), HostTimeout: 24 * time.Hour,
 			Logger: slog.New(slog.NewTextHandler(log, nil)),
 		}
 		root := newMember(cfg)

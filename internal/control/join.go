@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"syscall"
 	"time"
 
@@ -41,9 +42,9 @@ type Config struct {
 	// Protocol1Blob replaces Blob if rank 0 uses protocol 1, which compares no versions. It makes the
 	// ranks of protocol 1 fail their own Join with a reason.
 	Protocol1Blob []byte
-	// Silence is how long another rank's host may not answer, approximately, before the rank is
+	// HostTimeout is how long another rank's host may not answer, approximately, before the rank is
 	// lost. Zero: 30 s.
-	Silence time.Duration
+	HostTimeout time.Duration
 	// Logger logs refused connections. It must not be nil.
 	Logger *slog.Logger
 }
@@ -72,7 +73,11 @@ const maxTries = 6
 // error is an *engine.AbsentError if rank 0 does not listen before ctx ends, and a *RootLostError if
 // rank 0 has exited or closes every connection.
 func (m *Member) connect(ctx context.Context) error {
+	stop := Remind(ctx, RemindInterval, func(_ context.Context, waited time.Duration) {
+		m.cfg.Logger.Info("tutti: Join waits for rank 0", "address", m.cfg.Addr, "waited", waited.Round(time.Second))
+	})
 	nc, err := dial(ctx, m.cfg.Addr)
+	stop()
 	if err != nil {
 		return &engine.AbsentError{Ranks: []int{0}, Err: fmt.Errorf("rank 0 cannot be reached at %s: %w", m.cfg.Addr, err)}
 	}
@@ -82,7 +87,7 @@ func (m *Member) connect(ctx context.Context) error {
 			return err
 		}
 		if try == maxTries {
-			return &RootLostError{err}
+			return rootLost(err)
 		}
 		// Rank 0 may have evicted this connection because too many were pending. If the process of
 		// rank 0 has exited, nothing listens now.
@@ -90,9 +95,14 @@ func (m *Member) connect(ctx context.Context) error {
 		if nc, dialErr = dialOnce(ctx, m.cfg.Addr); errors.As(dialErr, new(*notLoopbackError)) {
 			return dialErr
 		} else if dialErr != nil {
-			return &RootLostError{err}
+			return rootLost(err)
 		}
 	}
+}
+
+// rootLost returns the error for a connection that has ended without a reason.
+func rootLost(err error) *RootLostError {
+	return &RootLostError{fmt.Errorf("rank 0 has exited, or has stopped waiting for ranks to join: %w", err)}
 }
 
 // A RootLostError says that rank 0 has closed the connection without a reason before all ranks had
@@ -119,25 +129,37 @@ func disconnected(err error) bool {
 // joinOver joins on a new connection, and starts the goroutine that reads from it. It closes the
 // connection if it fails or ctx ends first.
 func (m *Member) joinOver(ctx context.Context, nc net.Conn) error {
-	// Closing the connection ends every read when ctx ends.
-	stop := context.AfterFunc(ctx, func() { nc.Close() })
+	// The end of ctx ends every read. After the hello the connection stays open, for leaveJoin.
+	m.greeted.Store(false)
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(interrupted)
+		if m.greeted.Load() {
+			_ = nc.SetReadDeadline(time.Unix(1, 0))
+		} else {
+			nc.Close()
+		}
+	})
 	m.rootConn = newConn(nc)
-	err := keepalive.Apply(nc, m.cfg.Silence)
+	err := keepalive.Apply(nc, m.cfg.HostTimeout)
 	if err == nil {
 		err = m.handshake()
 	}
-	if !stop() && err == nil {
-		err = ctx.Err()
+	if !stop() {
+		<-interrupted
+		defer nc.Close()
+		switch {
+		case !m.answered:
+			return fmt.Errorf("the process at %s does not answer like rank 0 of a job; check Config.Addr (TUTTI_ADDR): %w", m.cfg.Addr, ctx.Err())
+		case err == nil || !m.greeted.Load():
+			return errNotAll(ctx)
+		case !disconnected(err) && !errors.Is(err, os.ErrDeadlineExceeded): // rank 0 has refused this rank at this moment
+			return err
+		}
+		return m.leaveJoin(ctx)
 	}
 	if err != nil {
 		nc.Close()
-		if ctx.Err() != nil {
-			what := "not all ranks have joined"
-			if !m.answered {
-				what = fmt.Sprintf("the process at %s does not answer like rank 0 of a job; check Config.Addr (TUTTI_ADDR)", m.cfg.Addr)
-			}
-			err = fmt.Errorf("%s: %w", what, ctx.Err())
-		}
 		return err
 	}
 	l := m.startNode([]*conn{m.rootConn})[0]
@@ -226,6 +248,7 @@ func (m *Member) handshake() error {
 	if err != nil {
 		return err
 	}
+	m.greeted.Store(true)
 	if !fits {
 		// Rank 0 detects the difference in the hello. Its answer is not needed.
 		_ = m.rootConn.SetReadDeadline(time.Now().Add(helloReadTime))

@@ -72,6 +72,7 @@ func (m *Member) serveJoin(ctx context.Context) error {
 		close(h.complete)
 	}
 	h.wg.Go(h.accept)
+	defer Remind(ctx, RemindInterval, h.logMissing)()
 	select {
 	case <-h.complete:
 		return nil
@@ -97,23 +98,7 @@ func (h *joinServer) giveUp(ctx context.Context) error {
 		h.closeAll(nil)
 		return mismatchError(h.formFailure.reason)
 	}
-	var missing, left []int
-	for r := 1; r < len(h.conns); r++ {
-		switch {
-		case !h.joinedOnce[r]:
-			missing = append(missing, r)
-		case h.conns[r] == nil:
-			left = append(left, r)
-		}
-	}
-	why := fmt.Sprintf("%d of %d ranks joined", len(h.conns)-len(missing), len(h.conns))
-	if len(missing) > 0 {
-		why += fmt.Sprintf("; %s missing", engine.Ranks(missing))
-	}
-	if len(left) > 0 {
-		why += fmt.Sprintf("; %s left before that", engine.Ranks(left))
-	}
-	why += h.refused
+	why, missing := h.status(0)
 	h.closeAll(&frame{Kind: refused, Reason: gaveUpReason + ": " + why})
 	return &engine.AbsentError{Ranks: missing, Err: fmt.Errorf("%s: %w", why, ctx.Err())}
 }
@@ -166,7 +151,7 @@ func (h *joinServer) admit(c *conn) {
 		}
 	}
 	until := time.Now().Add(helloTime)
-	err := errors.Join(c.SetDeadline(until), keepalive.Apply(c.raw, cfg.Silence))
+	err := errors.Join(c.SetDeadline(until), keepalive.Apply(c.raw, cfg.HostTimeout))
 	if err != nil {
 		refuse(err.Error())
 		return
@@ -293,25 +278,29 @@ func (h *joinServer) addRank(c *conn, f *frame, proof []byte) (why refusal) {
 }
 
 // removeRank removes a rank whose connection has ended, or that has sent a frame, before all ranks
-// have joined. Another process of the rank may join then. It reports false if all ranks have
-// joined.
-func (h *joinServer) removeRank(rank int) bool {
+// have joined. Another process of the rank may join then. It returns which ranks are missing, and
+// reports false if all ranks have joined.
+func (h *joinServer) removeRank(rank int) (status string, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	select {
 	case <-h.complete:
-		return false
+		return "", false
 	default:
 	}
 	h.conns[rank], h.member.blobs[rank] = nil, nil
 	h.joined--
-	return true
+	status, _ = h.status(rank)
+	return status, true
 }
 
 // readRank receives the frames of one rank in a goroutine of its own.
 func (h *joinServer) readRank(rank int, c *conn) {
 	f, err := c.receive(maxFrame)
-	if h.removeRank(rank) {
+	if status, removed := h.removeRank(rank); removed {
+		if err == nil && f.Kind == leaving {
+			_ = c.send(&frame{Kind: refused, Reason: status})
+		}
 		close(c.readerDone)
 		c.Close()
 		return

@@ -60,7 +60,7 @@ func (m *Member) startNode(conns []*conn) (links []*link) {
 		if c != nil {
 			links[r] = &link{conn: c, made: m.cfg.Rank != 0}
 			m.links[r] = []*link{links[r]}
-			m.wg.Go(func() { c.sendHeartbeats(m.cfg.Silence, c.readerDone) })
+			m.wg.Go(func() { c.sendHeartbeats(m.cfg.HostTimeout, c.readerDone) })
 		}
 	}
 	m.timer = time.AfterFunc(time.Hour, func() { _ = m.step(m.node.Tick) })
@@ -196,7 +196,7 @@ func dialResult(err error) overlay.DialResult {
 func (m *Member) attach(now time.Time, rank int, l *link) {
 	m.links[rank] = append(m.links[rank], l)
 	m.node.LinkUp(now, rank, l.made)
-	m.wg.Go(func() { l.sendHeartbeats(m.cfg.Silence, l.readerDone) })
+	m.wg.Go(func() { l.sendHeartbeats(m.cfg.HostTimeout, l.readerDone) })
 	m.wg.Go(func() {
 		f, err := l.receive(maxFrame)
 		m.readLink(rank, l, f, err)

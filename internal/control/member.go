@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -23,6 +24,7 @@ type Member struct {
 	server   *joinServer // nil on ranks other than 0
 	rootConn *conn       // on ranks other than 0: the connection of Join
 	answered bool        // rank 0 has sent its challenge
+	greeted  atomic.Bool // this rank has sent its hello
 
 	// nodeMu guards node, links, dropped, dialer and timer. It is held while the node takes an
 	// input and its actions are performed, so that all groups are notified in one order, and other
@@ -92,7 +94,7 @@ type group struct {
 // newMember returns a Member that has not joined yet.
 func newMember(cfg Config) *Member {
 	m := &Member{
-		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, keepalive.Clamp(cfg.Silence)), links: make([][]*link, cfg.Size), dropped: make(map[*link]bool),
+		cfg: cfg, node: overlay.New(cfg.Rank, cfg.Size, keepalive.Clamp(cfg.HostTimeout)), links: make([][]*link, cfg.Size), dropped: make(map[*link]bool),
 		stepped: make(chan struct{}, 1), left: make(map[int]bool), groups: make(map[string]*group), early: make(map[string]*overlay.Cause), lost: make(map[int]engine.Loss),
 		gathers: make(map[string]*pendingGather), pendingReports: make(map[uint64]*pendingReport),
 		positionHandlers: make(map[string]func(int, []byte)), done: make(chan struct{}), reportTimeout: reportTime,

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -16,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/proctest"
 )
 
 // TestRandomFailures runs the channel of 2 to 7 ranks many times in virtual time, over connections
@@ -25,7 +25,7 @@ import (
 func TestRandomFailures(t *testing.T) {
 	seeds := 600
 	switch {
-	case os.Getenv("TUTTI_TEST_HEAVY") != "":
+	case proctest.Heavy(t):
 		seeds = 20_000
 	case testing.Short():
 		seeds = 100
@@ -147,9 +147,9 @@ func (g *rankGroup) stop() {
 func (g *rankGroup) fail(f *engine.Failure) { _ = g.cause.Take(f, nil, g.stop) }
 
 const (
-	scenarioSilence = 30 * time.Second
-	stormJoin       = 20 * time.Second
-	scenarioEnd     = 100 * time.Second // ranks without a notification leave then
+	scenarioHostTimeout = 30 * time.Second
+	stormJoin           = 20 * time.Second
+	scenarioEnd         = 100 * time.Second // ranks without a notification leave then
 )
 
 // newStorm draws a scenario, in which no rank dies before kill is called.
@@ -165,7 +165,7 @@ func newStorm(seed uint64) *scenario {
 		for g := range e.groups {
 			e.groups[g].ended = make(chan struct{})
 		}
-		s.hosts, s.ends = append(s.hosts, &virtualHost{fails: -1, silence: scenarioSilence}), append(s.ends, e)
+		s.hosts, s.ends = append(s.hosts, &virtualHost{fails: -1, hostTimeout: scenarioHostTimeout}), append(s.ends, e)
 	}
 	for g, members := range s.groups {
 		for range rnd.IntN(3) {
@@ -197,7 +197,7 @@ func (s *scenario) run() {
 	}
 	ranks.Wait()
 	g.Close()
-	time.Sleep(2 * scenarioSilence) // remaining goroutines end
+	time.Sleep(2 * scenarioHostTimeout) // remaining goroutines end
 }
 
 // rank runs one rank in a goroutine of its own, which alone sets the errors of s.ends[r]. If the
@@ -207,8 +207,8 @@ func (s *scenario) rank(r int, rnd *rand.Rand, g *virtualListener) {
 	ctx, cancel := context.WithTimeout(context.Background(), stormJoin)
 	defer cancel()
 	m := newMember(Config{
-		Silence: 24 * time.Hour, // no heartbeats, so that the kill happens at another frame
-		Rank:    r, Size: s.size, Listener: g, Secret: []byte("secret"), TLS: s.tls, Blob: []byte{byte(r)}, Logger: slog.New(slog.DiscardHandler),
+		HostTimeout: 24 * time.Hour, // no heartbeats, so that the kill happens at another frame
+		Rank:        r, Size: s.size, Listener: g, Secret: []byte("secret"), TLS: s.tls, Blob: []byte{byte(r)}, Logger: slog.New(slog.DiscardHandler),
 	})
 	time.Sleep(time.Duration(rnd.IntN(5000)) * time.Microsecond)
 	if r == 0 {
@@ -370,7 +370,7 @@ func (s *scenario) String() string {
 // soon is how long after a kill all ranks must be notified.
 func (s *scenario) soon(v *virtualHost) time.Duration {
 	if v.vanish {
-		return scenarioSilence + time.Second
+		return scenarioHostTimeout + time.Second
 	}
 	return time.Second
 }

@@ -128,7 +128,7 @@ func TestFailFormingReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := &joinServer{
-					member: &Member{cfg: Config{Size: 3}}, conns: make([]*conn, 3), joined: 2, formFailure: newFormFailure(3), complete: make(chan struct{}),
+					member: &Member{cfg: Config{Size: 3}}, conns: make([]*conn, 3), joinedOnce: make([]bool, 3), joined: 2, formFailure: newFormFailure(3), complete: make(chan struct{}),
 				}
 				h.member.blobs = make([][]byte, 3)
 				a, b := net.Pipe()

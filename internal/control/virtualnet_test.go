@@ -1,10 +1,10 @@
 package control
 
 import (
-	"errors"
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -103,7 +103,7 @@ func (p *virtualPipe) read(b []byte) (int, error) {
 			return 0, net.ErrClosed
 		case !p.readDeadline.IsZero() && !now.Before(p.readDeadline):
 			p.mu.Unlock()
-			return 0, errDeadline
+			return 0, os.ErrDeadlineExceeded
 		case len(p.parts) > 0 && !now.Before(next):
 			first := &p.parts[0]
 			n := copy(b, first.data)
@@ -135,8 +135,6 @@ func (p *virtualPipe) read(b []byte) (int, error) {
 	}
 }
 
-var errDeadline = errors.New("the deadline has passed")
-
 // A virtualConn is one side of a connection over two pipes.
 type virtualConn struct {
 	net.Conn // nil: methods that are not defined below are not called
@@ -151,7 +149,7 @@ func (c *virtualConn) Write(b []byte) (int, error) {
 	late := !c.out.writeDeadline.IsZero() && !time.Now().Before(c.out.writeDeadline)
 	c.out.mu.Unlock()
 	if late {
-		return 0, errDeadline
+		return 0, os.ErrDeadlineExceeded
 	}
 	if err := c.owner.send(c, b); err != nil {
 		return 0, err
@@ -172,11 +170,16 @@ func (c *virtualConn) Close() error {
 func (c *virtualConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 
 func (c *virtualConn) SetDeadline(t time.Time) error {
+	_ = c.SetReadDeadline(t)
+	return c.SetWriteDeadline(t)
+}
+
+func (c *virtualConn) SetReadDeadline(t time.Time) error {
 	c.in.mu.Lock()
+	defer c.in.mu.Unlock()
 	c.in.readDeadline = t
 	c.in.notify()
-	c.in.mu.Unlock()
-	return c.SetWriteDeadline(t)
+	return nil
 }
 
 func (c *virtualConn) SetWriteDeadline(t time.Time) error {
@@ -212,16 +215,16 @@ func (l *virtualListener) Addr() net.Addr { return &net.TCPAddr{} }
 // A virtualHost runs a rank. It fails at the rank's nth write. The lock order is virtualHost.mu, then
 // virtualPipe.mu.
 type virtualHost struct {
-	mu        sync.Mutex // guards conns, written, dead and when; the other fields are set before the run
-	conns     []*virtualConn
-	written   int
-	fails     int // number of the write at which it dies, from 0; -1: never
-	vanish    bool
-	silence   time.Duration
-	dead      bool
-	listener  *virtualListener // rank 0's listener
-	sendsLast bool             // the last write is sent before the failure
-	when      time.Time        // when it failed
+	mu          sync.Mutex // guards conns, written, dead and when; the other fields are set before the run
+	conns       []*virtualConn
+	written     int
+	fails       int // number of the write at which it dies, from 0; -1: never
+	vanish      bool
+	hostTimeout time.Duration
+	dead        bool
+	listener    *virtualListener // rank 0's listener
+	sendsLast   bool             // the last write is sent before the failure
+	when        time.Time        // when it failed
 }
 
 // send sends b on a connection of the host, and counts the write. If the host is to fail at this
@@ -245,7 +248,7 @@ func (h *virtualHost) send(c *virtualConn, b []byte) error {
 	return nil
 }
 
-// die ends the rank. Its peers notice at once, or after the silence. The caller holds h.mu.
+// die ends the rank. Its peers notice at once, or after hostTimeout. The caller holds h.mu.
 func (h *virtualHost) die() {
 	h.dead, h.when = true, time.Now()
 	if h.listener != nil {
@@ -257,7 +260,7 @@ func (h *virtualHost) die() {
 			c.out.mu.Lock()
 			c.out.parts = nil
 			c.out.mu.Unlock()
-			time.AfterFunc(h.silence+time.Duration(i)*time.Millisecond, func() { c.out.finish(syscall.ETIMEDOUT, true) })
+			time.AfterFunc(h.hostTimeout+time.Duration(i)*time.Millisecond, func() { c.out.finish(syscall.ETIMEDOUT, true) })
 			continue
 		}
 		c.out.finish(syscall.ECONNRESET, i%2 == 0)

@@ -248,6 +248,9 @@ func (f *Facts) environment(l *list) {
 	if f.LauncherError != "" {
 		l.fail("environment", "correct it, or unset it", "%s", f.LauncherError)
 	}
+	if f.VariableError != "" {
+		l.fail("environment", "correct it, or unset it", "%s", f.VariableError)
+	}
 	if f.Launcher != "" {
 		l.ok("environment", "this is a rank of %s", f.Launcher)
 	}

@@ -54,6 +54,7 @@ func TestDiagnose(t *testing.T) {
 		"no interface":      {func(f *Facts) { f.Interfaces, f.AddrError = nil, "none" }, "network", Fail, "bring an interface up"},
 		"other interface":   {func(f *Facts) { f.IfEnv, f.AddrError = "ib0", "none" }, "network", Fail, "one of lo, eth0"},
 		"place":             {func(f *Facts) { f.LauncherError = "RANK is not set" }, "environment", Fail, "RANK"},
+		"variable":          {func(f *Facts) { f.VariableError = "TUTTI_LATE is no" }, "environment", Fail, "TUTTI_LATE"},
 		"environment":       {func(f *Facts) { f.Env = []string{"CUDA_LAUNCH_BLOCKING=1"} }, "environment", Warn, "for debugging"},
 		"probe died":        {func(f *Facts) { f.GPUError = "died" }, "cuda", Fail, "LD_LIBRARY_PATH"},
 		"no driver":         {func(f *Facts) { f.GPUs, f.DeviceFiles = GPUs{CUDAError: "no", NCCLError: "no"}, true }, "cuda", Fail, "--gpus all"},

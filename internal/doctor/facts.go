@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/tutti-go/tutti/internal/bench"
+	"github.com/tutti-go/tutti/internal/envvar"
 	"github.com/tutti-go/tutti/internal/kernel"
 	"github.com/tutti-go/tutti/internal/launchenv"
 	"github.com/tutti-go/tutti/internal/transport/tcp"
@@ -45,6 +46,7 @@ type Facts struct {
 	IfEnv      string
 
 	Launcher, LauncherError string
+	VariableError           string // the first variable that cannot be parsed
 	Env                     []string
 	Memory                  Memory
 	MemoryError             string // failure of the probe itself
@@ -133,7 +135,7 @@ type Probes struct {
 func Gather(ctx context.Context, p Probes) *Facts {
 	f := &Facts{
 		Version: bench.Version(), Go: runtime.Version(), System: bench.System(), HasGPUs: p.GPUs != nil,
-		Arch: runtime.GOARCH, KernelPath: kernel.Path(), KernelEnv: os.Getenv("TUTTI_KERNEL"), Features: features(),
+		Arch: runtime.GOARCH, KernelPath: kernel.Path(), KernelEnv: os.Getenv(envvar.Kernel), Features: features(),
 		Cores: runtime.NumCPU(), Procs: runtime.GOMAXPROCS(0), Quota: -1, MemoryFree: -1, MemoryLimit: -1, ShmBytes: -1,
 		Files: -1, Processes: -1, Locked: -1, Address: -1, Threads: -1, IfEnv: os.Getenv("TUTTI_SOCKET_IFNAME"), Env: bench.Environment(os.Environ()),
 	}
@@ -148,6 +150,9 @@ func Gather(ctx context.Context, p Probes) *Facts {
 		f.LauncherError = wrong
 	} else if here != nil {
 		f.Launcher = here.From
+	}
+	if err := envvar.Check(os.Getenv); err != nil {
+		f.VariableError = err.Error()
 	}
 	for _, pattern := range []string{"/dev/nvidiactl", "/dev/nvidia[0-9]*", "/dev/dxg", "/dev/nvhost-ctrl"} {
 		found, _ := filepath.Glob(pattern)

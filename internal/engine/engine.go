@@ -50,6 +50,8 @@ type Engine interface {
 
 	// SameHost returns, for each rank, the lowest rank on its host.
 	SameHost() []int
+	// Describe returns how the engine moves data. It may be called concurrently.
+	Describe() Description
 
 	// Fail ends the group with f, unless it has failed already. It may be
 	// called concurrently. It waits for no operation. It may wait for a short

@@ -4,18 +4,23 @@ import (
 	"errors"
 	"fmt"
 	"os"
+
+	"github.com/tutti-go/tutti/internal/envvar"
 )
 
 // RealEnv is the environment variable that makes tests use the real libraries, on a machine
 // with a GPU.
 const RealEnv = "TUTTI_TEST_GPU"
 
+// Real reports whether tests use the real libraries.
+func Real() (bool, error) { return envvar.Bool(os.Getenv, RealEnv) }
+
 // Use makes this process and its children load the fake libraries of the newest version, and
 // returns their control. It does not change libraries that a parent process has chosen. With
-// RealEnv set it does nothing and returns nil; tests that need the control skip then.
+// RealEnv=1 it does nothing and returns nil; tests that need the control skip then.
 func Use() (*Control, error) {
-	if os.Getenv(RealEnv) != "" {
-		return nil, nil
+	if isReal, err := Real(); isReal || err != nil {
+		return nil, err
 	}
 	libs, err := Build(Newest)
 	if err != nil {

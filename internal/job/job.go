@@ -36,17 +36,17 @@ type Config struct {
 	Interface string
 	// TLS, if not nil, encrypts all network traffic, including the control channel.
 	TLS *tls.Config
-	// Plain allows unencrypted data to leave the host. If it is false, a job without TLS must have
+	// NoEncryption allows unencrypted data to leave the host. If it is false, a job without TLS must have
 	// its Addr on the loopback.
-	Plain bool
+	NoEncryption bool
 	// Network disables shared memory between the ranks of a host.
 	Network bool
 	// Host distinguishes this host from others with the same HostHint. Ranks share a host only if
 	// their Host is equal.
 	Host string
-	// Silence is how long another rank's host may not answer, approximately, before the rank is
+	// HostTimeout is how long another rank's host may not answer, approximately, before the rank is
 	// lost. Zero: 30 s.
-	Silence time.Duration
+	HostTimeout time.Duration
 	// Look is the interval at which a rank checks whether it is stuck. Zero: 50 ms.
 	StuckInterval time.Duration
 	// Reproducible makes the bits of a result independent of the placement of the ranks.
@@ -154,7 +154,7 @@ func (j *Job) join(ctx context.Context) (engine.Engine, error) {
 	}
 	j.member, err = control.Join(ctx, control.Config{
 		Rank: cfg.Rank, Size: cfg.Size, Addr: cfg.Addr, Listener: cfg.Listener, Secret: cfg.Secret, TLS: cfg.TLS,
-		Version: ver, Blob: mine.encode(), Protocol1Blob: first, Silence: cfg.Silence, Logger: cfg.Logger,
+		Version: ver, Blob: mine.encode(), Protocol1Blob: first, HostTimeout: cfg.HostTimeout, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return nil, err

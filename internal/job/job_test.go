@@ -61,7 +61,7 @@ func child(f body) error {
 	}
 	cfg := Config{
 		Rank: number("TUTTI_TEST_RANK"), Size: number("TUTTI_TEST_SIZE"), Addr: os.Getenv("TUTTI_TEST_ADDR"),
-		Secret: []byte("test"), Timeout: time.Minute, Plain: true, Network: os.Getenv("TUTTI_TEST_NETWORK") != "",
+		Secret: []byte("test"), Timeout: time.Minute, NoEncryption: true, Network: os.Getenv("TUTTI_TEST_NETWORK") != "",
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	if cert := os.Getenv("TUTTI_TEST_CERT"); cert != "" {
@@ -71,7 +71,7 @@ func child(f body) error {
 		}
 	}
 	cfg.StuckInterval = 2 * time.Millisecond
-	cfg.Silence, _ = time.ParseDuration(os.Getenv("TUTTI_TEST_SILENCE"))
+	cfg.HostTimeout, _ = time.ParseDuration(os.Getenv("TUTTI_TEST_HOST_TIMEOUT"))
 	if hosts := strings.Fields(os.Getenv("TUTTI_TEST_HOSTS")); len(hosts) > 0 {
 		cfg.Host = hosts[cfg.Rank]
 	}

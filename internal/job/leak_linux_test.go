@@ -12,6 +12,7 @@ import (
 
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/kernel"
+	"github.com/tutti-go/tutti/internal/proctest"
 	"golang.org/x/sys/unix"
 )
 
@@ -93,7 +94,7 @@ func steady(ctx context.Context, e engine.Engine) error {
 func TestSteady(t *testing.T) {
 	small, large := 20_000, 16<<20
 	switch {
-	case os.Getenv("TUTTI_TEST_HEAVY") != "":
+	case proctest.Heavy(t):
 		small, large = 100_000, 1<<30
 	case testing.Short():
 		small, large = 2_000, 1<<20

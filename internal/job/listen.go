@@ -12,13 +12,13 @@ import (
 )
 
 // listen makes the data listener of this process. A job whose address is on the loopback listens on
-// no other interface. Any other job encrypts its data, unless Config.Plain is set.
+// no other interface. Any other job encrypts its data, unless Config.NoEncryption is set.
 func (j *Job) listen() (*tcp.Listener, error) {
 	cfg := &j.cfg
-	opts := tcp.Options{Interface: cfg.Interface, TLS: cfg.TLS, Logger: cfg.Logger, DeadAfter: cfg.Silence, Verify: cfg.Verify}
+	opts := tcp.Options{Interface: cfg.Interface, TLS: cfg.TLS, Logger: cfg.Logger, DeadAfter: cfg.HostTimeout, Verify: cfg.Verify}
 	if !launchenv.OnLoopback(cfg.Addr) {
-		if cfg.TLS == nil && !cfg.Plain {
-			return nil, fmt.Errorf("rank 0 is at %s, which is not on the loopback, and without encryption its data would be readable on the network; set Config.Secret (TUTTI_SECRET), or Config.Plain (TUTTI_PLAIN) to allow that", cfg.Addr)
+		if cfg.TLS == nil && !cfg.NoEncryption {
+			return nil, fmt.Errorf("rank 0 is at %s, which is not on the loopback, and without encryption its data would be readable on the network; set Config.Secret (TUTTI_SECRET), or Config.NoEncryption (TUTTI_NO_ENCRYPTION) to allow that", cfg.Addr)
 		}
 		return tcp.Bind(opts)
 	}

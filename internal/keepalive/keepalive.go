@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// DefaultSilence is the time without an answer from a host after which its ranks are lost.
-const DefaultSilence = 30 * time.Second
+// DefaultHostTimeout is the time without an answer from a host after which its ranks are lost.
+const DefaultHostTimeout = 30 * time.Second
 
-// MaxSilence is the longest silence that the kernel can bound: TCP_USER_TIMEOUT is a signed 32-bit
+// MaxHostTimeout is the longest time that the kernel can bound: TCP_USER_TIMEOUT is a signed 32-bit
 // count of milliseconds, 24.8 days at most.
-const MaxSilence = 24 * 24 * time.Hour
+const MaxHostTimeout = 24 * 24 * time.Hour
 
 // The largest values that the kernel accepts for keep-alive (Linux: MAX_TCP_KEEPIDLE,
 // MAX_TCP_KEEPINTVL and MAX_TCP_KEEPCNT).
@@ -21,13 +21,13 @@ const (
 	maxProbes   = 127                 // for TCP_KEEPCNT
 )
 
-// Clamp returns the silence that applies to a connection: DefaultSilence for zero or less, and at
-// most MaxSilence.
-func Clamp(silence time.Duration) time.Duration {
-	if silence <= 0 {
-		return DefaultSilence
+// Clamp returns the host timeout that applies to a connection: DefaultHostTimeout for zero or less, and
+// at most MaxHostTimeout.
+func Clamp(hostTimeout time.Duration) time.Duration {
+	if hostTimeout <= 0 {
+		return DefaultHostTimeout
 	}
-	return min(silence, MaxSilence)
+	return min(hostTimeout, MaxHostTimeout)
 }
 
 // A KeepAlive holds the times at which the kernel probes an idle connection: first after Idle, then
@@ -38,13 +38,13 @@ type KeepAlive struct {
 	Count          int
 }
 
-// NewKeepAlive divides a silence: a third passes before the first probe, and the rest is divided
+// NewKeepAlive divides a host timeout: a third passes before the first probe, and the rest is divided
 // between four probes. There are more probes if the kernel limits the interval.
-func NewKeepAlive(silence time.Duration) KeepAlive {
-	silence = Clamp(silence)
-	k := KeepAlive{Idle: wholeSeconds(silence / 3), Interval: wholeSeconds(silence / 6), Count: 4}
+func NewKeepAlive(hostTimeout time.Duration) KeepAlive {
+	hostTimeout = Clamp(hostTimeout)
+	k := KeepAlive{Idle: wholeSeconds(hostTimeout / 3), Interval: wholeSeconds(hostTimeout / 6), Count: 4}
 	if k.Interval == maxInterval || k.Idle == maxInterval {
-		k.Count = min(int((silence-k.Idle+k.Interval-1)/k.Interval), maxProbes)
+		k.Count = min(int((hostTimeout-k.Idle+k.Interval-1)/k.Interval), maxProbes)
 	}
 	return k
 }
@@ -54,23 +54,23 @@ func wholeSeconds(d time.Duration) time.Duration {
 	return min(max((d+time.Second-1)/time.Second, 1)*time.Second, maxInterval)
 }
 
-// userTimeout is the TCP_USER_TIMEOUT for a silence. It is shorter than the silence, because data
+// userTimeout is the TCP_USER_TIMEOUT for a host timeout. It is shorter than that, because data
 // may be sent only later and the kernel checks its timers at intervals. It is at least a
 // millisecond: zero would mean the kernel's default of many minutes.
-func userTimeout(silence time.Duration) time.Duration {
-	silence = Clamp(silence)
-	return max(silence-silence/6, time.Millisecond)
+func userTimeout(hostTimeout time.Duration) time.Duration {
+	hostTimeout = Clamp(hostTimeout)
+	return max(hostTimeout-hostTimeout/6, time.Millisecond)
 }
 
-// Apply makes the kernel end a TCP connection whose peer's host does not answer for the given
-// silence; see Clamp. A running host answers even if its processes are stopped or busy, so a slow
+// Apply makes the kernel end a TCP connection whose peer's host does not answer for
+// hostTimeout; see Clamp. A running host answers even if its processes are stopped or busy, so a slow
 // rank is never lost. Apply does nothing for other connections.
-func Apply(c net.Conn, silence time.Duration) error {
+func Apply(c net.Conn, hostTimeout time.Duration) error {
 	tc, ok := c.(*net.TCPConn)
 	if !ok {
 		return nil
 	}
-	k := NewKeepAlive(silence)
+	k := NewKeepAlive(hostTimeout)
 	keep := net.KeepAliveConfig{Enable: true, Idle: k.Idle, Interval: k.Interval, Count: k.Count}
-	return errors.Join(tc.SetKeepAliveConfig(keep), setUserTimeout(tc, userTimeout(silence)))
+	return errors.Join(tc.SetKeepAliveConfig(keep), setUserTimeout(tc, userTimeout(hostTimeout)))
 }

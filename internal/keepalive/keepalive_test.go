@@ -10,12 +10,12 @@ import (
 // silences are values that users may set, from the shortest to the longest.
 var silences = []time.Duration{
 	math.MinInt64, -time.Second, 0, 1, time.Microsecond, time.Millisecond, 700 * time.Millisecond, time.Second, 3 * time.Second,
-	DefaultSilence, time.Hour, 27 * time.Hour, 28 * time.Hour, 48 * time.Hour, 20 * 24 * time.Hour, MaxSilence, 30 * 24 * time.Hour,
+	DefaultHostTimeout, time.Hour, 27 * time.Hour, 28 * time.Hour, 48 * time.Hour, 20 * 24 * time.Hour, MaxHostTimeout, 30 * 24 * time.Hour,
 	1000 * time.Hour * 24, math.MaxInt64,
 }
 
-// TestApplyAnySilence checks that the kernel accepts every silence.
-func TestApplyAnySilence(t *testing.T) {
+// TestApplyAnyTimeout checks that the kernel accepts every host timeout.
+func TestApplyAnyTimeout(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestApplyAnySilence(t *testing.T) {
 	}
 }
 
-// TestNewKeepAlive checks that probes end a connection after the requested silence, and not before.
+// TestNewKeepAlive checks that probes end a connection after the requested time, and not before.
 func TestNewKeepAlive(t *testing.T) {
 	for _, d := range silences {
 		k, want := NewKeepAlive(d), Clamp(d)

@@ -38,8 +38,9 @@
 // # Paths
 //
 // The path is chosen at the first call: the best one that the processor supports, or the one
-// that the environment variable TUTTI_KERNEL names (generic, avx2 or neon). A name that this
-// processor does not support is ignored.
+// that the environment variable TUTTI_KERNEL names (generic, avx2 or neon). A path that this
+// processor does not support is ignored. A Comm refuses
+// other names.
 //
 // AVX2 has all reductions, and the scaling of floats. NEON has the floats. The rest, such as
 // the scaling of integers, is generic.

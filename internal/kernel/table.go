@@ -4,6 +4,8 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+
+	"github.com/tutti-go/tutti/internal/envvar"
 )
 
 type (
@@ -39,7 +41,7 @@ func active() *table {
 }
 
 func choose() *table {
-	t := pick(tables(), os.Getenv("TUTTI_KERNEL"))
+	t := pick(tables(), os.Getenv(envvar.Kernel))
 	chosen.CompareAndSwap(nil, t)
 	return t
 }

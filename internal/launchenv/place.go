@@ -3,10 +3,13 @@
 package launchenv
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"strconv"
 	"strings"
+
+	"github.com/tutti-go/tutti/internal/envvar"
 )
 
 // A Place is this process's part in a job, as described by the environment.
@@ -41,10 +44,10 @@ func (p *Place) StayLocal() {
 }
 
 // A source is one launcher's environment: its name, the variables for rank and size,
-// and a function that reads the rest.
+// and a function that reads the rest and describes a mistake in it.
 type source struct {
 	from, rank, size string
-	rest             func(p *Place, getenv func(string) string)
+	rest             func(p *Place, getenv func(string) string) (wrong string)
 }
 
 var torchrun = source{"torchrun", "RANK", "WORLD_SIZE", fromTorchrun}
@@ -56,8 +59,8 @@ func Find(getenv func(string) string) (p *Place, wrong string) {
 	for _, s := range []source{
 		{"tutti run", "TUTTI_RANK", "TUTTI_SIZE", fromTutti},
 		torchrun,
-		{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", noAddress},
-		{"PMI", "PMI_RANK", "PMI_SIZE", noAddress},
+		{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", fromTutti},
+		{"PMI", "PMI_RANK", "PMI_SIZE", fromTutti},
 		{"Slurm", "SLURM_PROCID", slurmSize(getenv), fromSlurm},
 	} {
 		if p, wrong = s.find(getenv); p != nil || wrong != "" {
@@ -91,50 +94,82 @@ func (s source) find(getenv func(string) string) (p *Place, wrong string) {
 	if p.Size, err = strconv.Atoi(size); err != nil || p.Size < 1 {
 		return nil, fmt.Sprintf("%s is %q, not a number of ranks", s.size, size)
 	}
-	s.rest(p, getenv)
+	if wrong = s.rest(p, getenv); wrong != "" {
+		return nil, wrong
+	}
 	return p, ""
 }
 
-func fromTutti(p *Place, getenv func(string) string) {
-	p.Store, p.Addr, p.Attempt, p.Name = getenv("TUTTI_STORE"), getenv("TUTTI_ADDR"), getenv("TUTTI_ATTEMPT"), getenv("TUTTI_NAME")
-	if p.Attempt == "" {
-		p.Attempt = getenv("TUTTI_EPOCH") // a launcher of an older version sets only this
+// address reads a variable with an address; "" if it is not set.
+func address(getenv func(string) string, name string) (addr, wrong string) {
+	addr = getenv(name)
+	if _, _, err := net.SplitHostPort(addr); addr != "" && err != nil {
+		return "", fmt.Sprintf("%s is %q, not host:port", name, addr)
 	}
+	return addr, ""
 }
 
-// fromTorchrun uses the store of torchrun's agent if there is one. Otherwise the
-// address is free for rank 0.
-func fromTorchrun(p *Place, getenv func(string) string) {
+// fromTutti reads the job's store, and the address. A store may also be served for ranks that
+// another launcher starts.
+func fromTutti(p *Place, getenv func(string) string) (wrong string) {
+	p.Name = getenv("TUTTI_NAME")
+	if p.Store, wrong = address(getenv, "TUTTI_STORE"); wrong == "" {
+		p.Addr, wrong = address(getenv, "TUTTI_ADDR")
+	}
+	for _, name := range []string{"TUTTI_ATTEMPT", "TUTTI_EPOCH"} { // a launcher of an older version sets only TUTTI_EPOCH
+		if p.Attempt == "" {
+			p.Attempt = getenv(name)
+		}
+		if n, err := envvar.Int(getenv, name, 0); (err != nil || n < 0) && wrong == "" {
+			wrong = fmt.Sprintf("%s is %q, not the number of an attempt", name, getenv(name))
+		}
+	}
+	return wrong
+}
+
+// fromTorchrun uses the store of the job, or that of torchrun's agent if there is one.
+// Otherwise the address is free for rank 0.
+func fromTorchrun(p *Place, getenv func(string) string) (wrong string) {
 	size, err := strconv.Atoi(getenv("LOCAL_WORLD_SIZE"))
 	p.Local = err == nil && size > 0 && size == p.Size
 	host, port := getenv("MASTER_ADDR"), getenv("MASTER_PORT")
-	if host == "" || port == "" {
-		p.Addr = getenv("TUTTI_ADDR")
-		return
+	if host == "" || port == "" || getenv("TUTTI_STORE") != "" {
+		return fromTutti(p, getenv)
 	}
 	addr := net.JoinHostPort(host, port)
 	if agent, _ := strconv.ParseBool(getenv("TORCHELASTIC_USE_AGENT_STORE")); agent {
 		p.Store, p.Plain, p.Attempt = addr, true, getenv("TORCHELASTIC_RESTART_COUNT")
-		return
+		return ""
 	}
 	p.Addr = addr
+	return ""
 }
 
-// Late reads the store of a running job, for a process that has no rank in it yet; nil
-// if there is none.
-func Late(getenv func(string) string) *Place {
-	p := &Place{From: "tutti run"}
-	if fromTutti(p, getenv); p.Store == "" {
-		p.From = "torchrun"
-		fromTorchrun(p, getenv)
+// Late reads the store of a running job, for a process that has no rank in it yet. wrong describes
+// a mistake; "" if there is none.
+func Late(getenv func(string) string) (p *Place, wrong string) {
+	if p, wrong = Store(getenv); wrong == "" && p == nil {
+		p = &Place{From: "torchrun"}
+		wrong = fromTorchrun(p, getenv)
 	}
-	if p.Store == "" {
-		return nil
+	switch {
+	case wrong != "":
+		return nil, wrong
+	case p.Store == "":
+		return nil, "the address of the running job's store is not set (TUTTI_STORE)"
 	}
-	return p
+	return p, ""
 }
 
-func noAddress(p *Place, getenv func(string) string) { p.Addr = getenv("TUTTI_ADDR") }
+// Store reads the job's store alone, for a process that knows its rank, if any, from elsewhere. p is
+// nil if there is none.
+func Store(getenv func(string) string) (p *Place, wrong string) {
+	p = &Place{From: "TUTTI_STORE"}
+	if wrong = fromTutti(p, getenv); wrong != "" || p.Store == "" {
+		return nil, wrong
+	}
+	return p, ""
+}
 
 // slurmSize names the variable with the number of ranks. Only srun sets the first. A
 // batch script, which is not a rank, has the second, too.
@@ -145,20 +180,26 @@ func slurmSize(getenv func(string) string) string {
 	return "SLURM_NTASKS"
 }
 
-// fromSlurm derives the address from the job's first host and its job id.
-func fromSlurm(p *Place, getenv func(string) string) {
-	p.Addr = getenv("TUTTI_ADDR")
-	job, err := strconv.Atoi(getenv("SLURM_JOB_ID"))
-	if p.Addr != "" || err != nil {
-		return
+// fromSlurm derives the address from the job's first host and its job id, if nothing names a
+// store or an address.
+func fromSlurm(p *Place, getenv func(string) string) (wrong string) {
+	if wrong = fromTutti(p, getenv); wrong == "" && p.Store == "" && p.Addr == "" {
+		p.Addr = slurmAddr(getenv)
 	}
+	return wrong
+}
+
+// slurmAddr returns an address on the job's first host; "" if Slurm has not set enough variables.
+func slurmAddr(getenv func(string) string) string {
+	job, err := strconv.Atoi(getenv("SLURM_JOB_ID"))
 	host := FirstHost(getenv("SLURM_JOB_NODELIST"))
 	if getenv("SLURM_JOB_NUM_NODES") == "1" {
 		host = "127.0.0.1"
 	}
-	if host != "" {
-		p.Addr = net.JoinHostPort(host, strconv.Itoa(20000+job%20000))
+	if err != nil || host == "" {
+		return ""
 	}
+	return net.JoinHostPort(host, strconv.Itoa(20000+job%20000))
 }
 
 // FirstHost returns the first host of a list in Slurm's syntax, such as
@@ -229,13 +270,12 @@ func FindHosts(getenv func(string) string) (h Hosts, wrong string) {
 	h = Hosts{Nodes: 1}
 	number := func(n *int, names ...string) {
 		for _, name := range names {
-			text := getenv(name)
-			if text == "" {
+			if getenv(name) == "" {
 				continue
 			}
-			v, err := strconv.Atoi(text)
+			v, err := envvar.Int(getenv, name, 0)
 			if err != nil && wrong == "" {
-				wrong = fmt.Sprintf("%s is %q, not a number", name, text)
+				wrong = err.Error()
 			}
 			*n = v
 			return
@@ -245,7 +285,10 @@ func FindHosts(getenv func(string) string) (h Hosts, wrong string) {
 	case getenv("TUTTI_NODES") != "":
 		number(&h.Nodes, "TUTTI_NODES")
 		number(&h.Node, "TUTTI_NODE", "JOB_COMPLETION_INDEX")
-		h.Addr = getenv("TUTTI_ADDR")
+		addr, bad := address(getenv, "TUTTI_ADDR")
+		h.Addr, wrong = addr, cmp.Or(wrong, bad)
+	case getenv("TUTTI_NODE") != "":
+		wrong = "TUTTI_NODE is set but TUTTI_NODES is not"
 	case getenv("PET_NNODES") != "":
 		number(&h.Nodes, "PET_NNODES")
 		number(&h.Node, "PET_NODE_RANK", "RANK")
@@ -253,9 +296,8 @@ func FindHosts(getenv func(string) string) (h Hosts, wrong string) {
 	case getenv("SLURM_STEP_ID") != "" && getenv("SLURM_NNODES") != "":
 		number(&h.Nodes, "SLURM_NNODES")
 		number(&h.Node, "SLURM_NODEID")
-		p := new(Place)
-		fromSlurm(p, getenv)
-		h.Addr = p.Addr
+		addr, bad := address(getenv, "TUTTI_ADDR")
+		h.Addr, wrong = cmp.Or(addr, slurmAddr(getenv)), cmp.Or(wrong, bad)
 	}
 	return h, wrong
 }

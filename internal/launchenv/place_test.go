@@ -50,6 +50,22 @@ func TestFind(t *testing.T) {
 		"no number of ranks":   {"RANK=1 MASTER_ADDR=h", nil, "RANK is set but WORLD_SIZE is not"},
 		"no number":            {"WORLD_SIZE=4 RANK=one", nil, `RANK is "one"`},
 		"no size":              {"WORLD_SIZE=0 RANK=0", nil, `WORLD_SIZE is "0"`},
+		"a store, PMI":         {"PMI_RANK=2 PMI_SIZE=3 TUTTI_STORE=s:1 TUTTI_ATTEMPT=4", &Place{From: "PMI", Rank: 2, Size: 3, Store: "s:1", Attempt: "4"}, ""},
+		"a store, Slurm": {
+			"SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=3 SLURM_JOB_ID=7 SLURM_JOB_NODELIST=n1 TUTTI_STORE=s:1",
+			&Place{From: "Slurm", Rank: 2, Size: 3, Store: "s:1"}, "",
+		},
+		"a store, torchrun": {
+			"RANK=0 WORLD_SIZE=2 MASTER_ADDR=h MASTER_PORT=1 TORCHELASTIC_USE_AGENT_STORE=True TUTTI_STORE=s:1",
+			&Place{From: "torchrun", Size: 2, Store: "s:1"}, "",
+		},
+		"no store's address":   {"TUTTI_RANK=0 TUTTI_SIZE=2 TUTTI_STORE=h", nil, `TUTTI_STORE is "h", not host:port`},
+		"no address":           {"TUTTI_RANK=0 TUTTI_SIZE=2 TUTTI_ADDR=h", nil, `TUTTI_ADDR is "h", not host:port`},
+		"no address, PMI":      {"PMI_RANK=2 PMI_SIZE=3 TUTTI_ADDR=h", nil, `TUTTI_ADDR is "h", not host:port`},
+		"no address, torchrun": {"RANK=0 WORLD_SIZE=2 TUTTI_ADDR=h", nil, `TUTTI_ADDR is "h", not host:port`},
+		"no address, Slurm":    {"SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=3 TUTTI_ADDR=h", nil, `TUTTI_ADDR is "h", not host:port`},
+		"no attempt":           {"TUTTI_RANK=0 TUTTI_SIZE=2 TUTTI_ATTEMPT=x", nil, `TUTTI_ATTEMPT is "x", not the number`},
+		"negative attempt":     {"TUTTI_RANK=0 TUTTI_SIZE=2 TUTTI_EPOCH=-1", nil, `TUTTI_EPOCH is "-1", not the number`},
 	} {
 		env := make(map[string]string)
 		for _, f := range strings.Fields(c.env) {
@@ -93,8 +109,18 @@ func TestFindHosts(t *testing.T) {
 			t.Errorf("%s: %+v, %q; want %+v", text, got, wrong, want)
 		}
 	}
-	if _, wrong := FindHosts(func(k string) string { return map[string]string{"TUTTI_NODES": "x"}[k] }); wrong == "" {
-		t.Error("x is taken for a number")
+	for name, env := range map[string]map[string]string{
+		"TUTTI_NODES": {"TUTTI_NODES": "x", "TUTTI_NODE": "1"},
+		"TUTTI_NODE":  {"TUTTI_NODES": "2", "TUTTI_NODE": "x"},
+		"TUTTI_ADDR":  {"TUTTI_NODES": "2", "TUTTI_ADDR": "x"},
+	} {
+		if _, wrong := FindHosts(func(k string) string { return env[k] }); !strings.HasPrefix(wrong, name+` is "x", not`) {
+			t.Errorf("%v: %q", env, wrong)
+		}
+	}
+	alone := func(k string) string { return map[string]string{"TUTTI_NODE": "1"}[k] }
+	if _, wrong := FindHosts(alone); wrong != "TUTTI_NODE is set but TUTTI_NODES is not" {
+		t.Error(wrong)
 	}
 }
 
@@ -113,8 +139,12 @@ func TestLate(t *testing.T) {
 			env[k] = v
 		}
 		got := ""
-		if p := Late(func(k string) string { return env[k] }); p != nil {
+		p, wrong := Late(func(k string) string { return env[k] })
+		if p != nil {
 			got = fmt.Sprint(p.Store, " ", p.Plain)
+		}
+		if (p == nil) != (wrong != "") {
+			t.Errorf("%s: %+v, %q", text, p, wrong)
 		}
 		if got != want {
 			t.Errorf("%s: %q, want %q", text, got, want)

@@ -29,7 +29,7 @@ func (m *Membership) Agree(ctx context.Context, yes bool) (bool, error) {
 	defer func() { _ = closeStore() }()
 	q := agree.Question{
 		Key: jobstore.Question(m.name(), mine.number), Self: m.engine.Rank(), Size: m.engine.Size(),
-		Look: func() ([]int, bool) { return m.lost(), m.engine.Failure() == nil }, Patience: m.cfg.Patience,
+		Look: func() ([]int, bool) { return m.lost(), m.engine.Failure() == nil }, Timeout: m.cfg.ShrinkTimeout,
 	}
 	if yes {
 		q.Value = 1

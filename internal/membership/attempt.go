@@ -146,7 +146,12 @@ func (r *rendezvous) find(ctx context.Context) (*job.Job, error) {
 			}
 			number-- // the same attempt again
 		case errors.As(err, &lost): // another process may become rank 0
-			if e := r.store.Wait(ctx, jobstore.Address(number+1)); e != nil {
+			stop := r.remind(ctx, func(_ context.Context, waited time.Duration) {
+				control.LogMissing(r.cfg.Logger, []int{0}, r.cfg.Size, waited)
+			})
+			e := r.store.Wait(ctx, jobstore.Address(number+1))
+			stop()
+			if e != nil {
 				return nil, fmt.Errorf("%w, and no other process has replaced it: %w", err, e)
 			}
 		default:
@@ -157,6 +162,7 @@ func (r *rendezvous) find(ctx context.Context) (*job.Job, error) {
 
 // latest waits for an attempt, and sets now to the last one that exists.
 func (r *rendezvous) latest(ctx context.Context, number int64) (err error) {
+	defer r.remind(ctx, r.logMissing)()
 	for newer := true; newer; number++ {
 		if r.now, err = r.await(ctx, number); err != nil {
 			return err

@@ -1,14 +1,16 @@
 package membership
 
 import (
+	"cmp"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/envvar"
 	"github.com/tutti-go/tutti/internal/jobtls"
 	"github.com/tutti-go/tutti/internal/keepalive"
 	"github.com/tutti-go/tutti/internal/launchenv"
@@ -27,13 +29,13 @@ type Config struct {
 	Interface      string
 	Host           string
 	Cert, Key      []byte
-	Plain          bool
+	NoEncryption   bool
 	NoSharedMemory bool
 	Reproducible   bool
 	Verify         bool
 	Timeout        time.Duration // zero or less: no bound
-	Silence        time.Duration // zero: keepalive.DefaultSilence
-	Patience       time.Duration // positive
+	HostTimeout    time.Duration // zero: keepalive.DefaultHostTimeout
+	ShrinkTimeout  time.Duration // positive
 
 	// ABI describes the constants of callers that all ranks must have in common; see
 	// package abi.
@@ -48,7 +50,8 @@ type Config struct {
 	// Logger must not be nil.
 	Logger *slog.Logger
 
-	place *launchenv.Place // set by Locate; nil: the launcher describes none
+	place  *launchenv.Place // set by Locate; nil: the launcher describes none
+	remind time.Duration    // replaces control.RemindInterval in tests; zero: it does not
 }
 
 // Locate completes the Config from the environment: the rank, the size, and the address of
@@ -57,15 +60,9 @@ func (c *Config) Locate(getenv func(string) string) (wrong string) {
 	if c.Secret == "" {
 		c.Secret = getenv("TUTTI_SECRET")
 	}
-	if cert, key := getenv("TUTTI_CERT"), getenv("TUTTI_KEY"); c.Cert == nil && c.Key == nil && cert != "" && key != "" {
-		c.Cert, c.Key = []byte(cert), []byte(key)
-	}
-	if late, _ := strconv.ParseBool(getenv("TUTTI_LATE")); late {
-		c.Late = true
-	}
-	if getenv("TUTTI_PLAIN") == "1" {
-		c.Plain = true
-	}
+	late, badLate := envvar.Bool(getenv, envvar.Late)
+	plain, badPlain := envvar.Bool(getenv, envvar.NoEncryption)
+	c.Late, c.NoEncryption = c.Late || late, c.NoEncryption || plain
 	if c.Interface == "" {
 		c.Interface = getenv("TUTTI_SOCKET_IFNAME")
 	}
@@ -73,19 +70,38 @@ func (c *Config) Locate(getenv func(string) string) (wrong string) {
 	if c.Size == 0 {
 		c.Size = 1
 	}
+	if err := cmp.Or(badLate, badPlain, c.locateCertificate(getenv)); err != nil {
+		return err.Error()
+	}
 	return wrong
+}
+
+// locateCertificate sets the certificate and the key from the environment, if the Config has neither.
+func (c *Config) locateCertificate(getenv func(string) string) error {
+	cert, key := getenv("TUTTI_CERT"), getenv("TUTTI_KEY")
+	switch {
+	case c.Cert != nil || c.Key != nil || cert == "" && key == "":
+	case key == "":
+		return errors.New("TUTTI_CERT is set but TUTTI_KEY is not; NewJobCert makes both")
+	case cert == "":
+		return errors.New("TUTTI_KEY is set but TUTTI_CERT is not; NewJobCert makes both")
+	default:
+		c.Cert, c.Key = []byte(cert), []byte(key)
+	}
+	return nil
 }
 
 // locateRank sets the place, and the rank, the size and the address according to it.
 func (c *Config) locateRank(getenv func(string) string) (wrong string) {
 	if c.Late {
-		if c.place = launchenv.Late(getenv); c.place == nil {
-			return "the address of the running job's store is not set (TUTTI_STORE)"
-		}
-		return ""
+		c.place, wrong = launchenv.Late(getenv)
+		return wrong
 	}
 	if c.Size != 0 {
-		return ""
+		if c.Addr == "" {
+			c.place, wrong = launchenv.Store(getenv)
+		}
+		return wrong
 	}
 	p, wrong := launchenv.Find(getenv)
 	if p == nil {
@@ -120,7 +136,7 @@ func (c *Config) Validate() (wrong string) {
 	return c.deriveCertificate()
 }
 
-// validateRank describes a mistake in the rank, the size or the Silence; "" if there is
+// validateRank describes a mistake in the rank, the size or the HostTimeout; "" if there is
 // none.
 func (c *Config) validateRank() string {
 	switch {
@@ -134,8 +150,8 @@ func (c *Config) validateRank() string {
 			source = c.place.From + " says"
 		}
 		return fmt.Sprintf("%s that this is rank %d of %d ranks, which are numbered from 0 to %d", source, c.Rank, c.Size, c.Size-1)
-	case c.Silence < 0:
-		return fmt.Sprintf("a Config.Silence of %v; it must be positive, or zero for %v", c.Silence, keepalive.DefaultSilence)
+	case c.HostTimeout < 0:
+		return fmt.Sprintf("a Config.HostTimeout of %v; it must be positive, or zero for %v", c.HostTimeout, keepalive.DefaultHostTimeout)
 	}
 	return ""
 }
@@ -162,7 +178,7 @@ func (c *Config) validateNetwork() string {
 		return "a certificate without a key, or the reverse (Config.Cert and Config.Key; NewJobCert makes both)"
 	}
 	if _, err := c.tls(); err != nil {
-		return fmt.Sprintf("Config.Cert and Config.Key cannot be used (NewJobCert makes both): %v", err)
+		return fmt.Sprintf("Config.Cert and Config.Key (TUTTI_CERT, TUTTI_KEY) cannot be used; NewJobCert makes both: %v", err)
 	}
 	return ""
 }
@@ -193,7 +209,7 @@ func (c *Config) rendezvousAddr() string {
 // tls returns the configuration of the ranks' encrypted connections; nil if they are not
 // encrypted.
 func (c *Config) tls() (*tls.Config, error) {
-	if c.Cert == nil || c.Plain {
+	if c.Cert == nil || c.NoEncryption {
 		return nil, nil
 	}
 	return jobtls.Config(c.Cert, c.Key)

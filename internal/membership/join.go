@@ -3,24 +3,26 @@ package membership
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/tutti-go/tutti/internal/engine/shm"
 	"github.com/tutti-go/tutti/internal/job"
 	"github.com/tutti-go/tutti/internal/jobstore"
 )
 
+// joinTimeout bounds Join if its context has no deadline.
+const joinTimeout = 5 * time.Minute
+
 // Join joins this process to the others of its job, and returns its membership in the
 // group of all ranks once all have joined. cfg has passed Config.Locate and
-// validation. The caller does not change it any more.
+// validation. The caller does not change it any more. A process with Config.Late may wait
+// for Grow as long as ctx allows.
 func Join(ctx context.Context, cfg *Config) (*Membership, error) {
 	if cfg.Size == 1 && !cfg.Late {
 		return joinAlone(cfg)
 	}
-	if cfg.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, cfg.Timeout)
-		defer cancel()
-	}
+	ctx, cancel := boundJoin(ctx, cfg)
+	defer cancel()
 	join := joinAll
 	if cfg.Late {
 		join = joinLate
@@ -30,6 +32,14 @@ func Join(ctx context.Context, cfg *Config) (*Membership, error) {
 		return nil, joinError(ctx, err)
 	}
 	return m, nil
+}
+
+// boundJoin returns ctx, with joinTimeout if it needs a deadline.
+func boundJoin(ctx context.Context, cfg *Config) (context.Context, context.CancelFunc) {
+	if _, bounded := ctx.Deadline(); bounded || cfg.Late {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, joinTimeout)
 }
 
 // joinAlone returns the membership of a job of one rank. A simulated rank has the
@@ -74,7 +84,7 @@ func joinAll(ctx context.Context, cfg *Config) (*Membership, error) {
 
 // newMembership returns the membership of a process in the world. It has no engine yet.
 func newMembership(cfg *Config) *Membership {
-	m := &Membership{cfg: cfg, lineage: jobstore.World}
+	m := &Membership{cfg: cfg, lineage: jobstore.World, late: cfg.Late}
 	if cfg.hasStore() {
 		m.factory, m.process = newProcessFactory(cfg), cfg.place.Name
 	}

@@ -27,6 +27,7 @@ type Membership struct {
 	generation int
 	tickets    int64       // the last ticket that a generation of the lineage has dealt with
 	process    string      // the launcher's name for this process; "": it has none
+	late       bool        // this process has joined a running job
 	decided    atomic.Bool // this rank knows the next generation
 	ballot     ballot      // of Agree
 }
@@ -59,6 +60,12 @@ func (m *Membership) Title() string {
 	}
 	return m.name()
 }
+
+// Generation returns the number of the generation within its lineage.
+func (m *Membership) Generation() int { return m.generation }
+
+// Late reports whether this process has joined a running job.
+func (m *Membership) Late() bool { return m.late }
 
 // name returns the name under which the store knows the generation.
 func (m *Membership) name() string { return jobstore.Generation(m.lineage, m.generation) }
@@ -120,7 +127,7 @@ func (m *Membership) next(size int, tickets int64) *Membership {
 
 // derive returns a Membership with the fields that all memberships of a process share.
 func (m *Membership) derive() *Membership {
-	return &Membership{cfg: m.cfg, factory: m.factory, host: m.host, process: m.process}
+	return &Membership{cfg: m.cfg, factory: m.factory, host: m.host, process: m.process, late: m.late}
 }
 
 // count returns 0, 1, ..., n-1.
@@ -172,13 +179,13 @@ func (m *Membership) Decided() bool { return m.decided.Load() }
 const retireTimeout = 15 * time.Second
 
 // Retire closes the engine once the next generation is decided. If patient is false, it does
-// not wait for the other ranks. If patient is true, it waits for half of Config.Patience at
+// not wait for the other ranks. If patient is true, it waits for half of Config.ShrinkTimeout at
 // most: the other ranks wait for this rank in the next generation meanwhile. lot is the
 // ParkingLot of the rank's goroutines.
 func (m *Membership) Retire(lot *wait.ParkingLot, patient bool) {
 	if m.roster != nil {
 		if patient {
-			defer time.AfterFunc(m.cfg.Patience/2, m.roster.Hasten).Stop()
+			defer time.AfterFunc(m.cfg.ShrinkTimeout/2, m.roster.Hasten).Stop()
 		} else {
 			m.roster.Hasten()
 		}

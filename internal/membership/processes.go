@@ -35,9 +35,9 @@ func (c *Config) hasStore() bool { return c.place != nil && c.place.Store != "" 
 
 // dial connects to the store. It tries again until the store answers or ctx ends.
 func (f *processFactory) dial(ctx context.Context) (*store.Client, store.Store, error) {
-	cfg := store.Config{Secret: []byte(f.cfg.Secret), Cert: f.cfg.Cert, Key: f.cfg.Key, Silence: f.cfg.Silence, Logger: f.cfg.Logger}
+	cfg := store.Config{Secret: []byte(f.cfg.Secret), Cert: f.cfg.Cert, Key: f.cfg.Key, HostTimeout: f.cfg.HostTimeout, Logger: f.cfg.Logger}
 	if f.plain {
-		cfg = store.Config{Plain: true, Silence: f.cfg.Silence, Logger: f.cfg.Logger}
+		cfg = store.Config{Plain: true, HostTimeout: f.cfg.HostTimeout, Logger: f.cfg.Logger}
 	}
 	client, err := store.Dial(ctx, f.addr, cfg)
 	if err != nil {
@@ -52,14 +52,14 @@ func (f *processFactory) dialTimeout(ctx context.Context, timeout time.Duration)
 	return f.dial(ctx)
 }
 
-// open connects to the store within Config.Patience: the store has run since the job began.
+// open connects to the store within Config.ShrinkTimeout: the store has run since the job began.
 // It tries a second time after a failure. A process that was suspended finds its timer
 // expired or its connection cut, although it has hardly tried.
 func (f *processFactory) open(ctx context.Context) (store.Store, func() error, error) {
 	began := time.Now()
-	client, s, err := f.dialTimeout(ctx, f.cfg.Patience)
+	client, s, err := f.dialTimeout(ctx, f.cfg.ShrinkTimeout)
 	if err != nil && ctx.Err() == nil {
-		client, s, err = f.dialTimeout(ctx, max(queryTimeout, f.cfg.Patience-time.Since(began)))
+		client, s, err = f.dialTimeout(ctx, max(queryTimeout, f.cfg.ShrinkTimeout-time.Since(began)))
 	}
 	if err != nil {
 		return nil, nil, err
@@ -121,7 +121,7 @@ func (c *Config) enter(ctx context.Context, rank, size int, addr string, l net.L
 	}
 	return job.Enter(ctx, job.Config{
 		Rank: rank, Size: size, Addr: addr, Listener: l, Secret: secret, Timeout: c.Timeout,
-		Interface: c.Interface, TLS: encrypt, Plain: c.Plain && c.Secret != "", Network: c.NoSharedMemory, Host: c.Host, Reproducible: c.Reproducible,
-		Silence: c.Silence, Verify: c.Verify, ABI: c.ABI, Options: c.Alike, Logger: c.Logger,
+		Interface: c.Interface, TLS: encrypt, NoEncryption: c.NoEncryption && c.Secret != "", Network: c.NoSharedMemory, Host: c.Host, Reproducible: c.Reproducible,
+		HostTimeout: c.HostTimeout, Verify: c.Verify, ABI: c.ABI, Options: c.Alike, Logger: c.Logger,
 	})
 }

@@ -41,7 +41,7 @@ const rejoinSecret = "0123456789abcdef0123456789abcdef"
 // testConfig returns the options of a rank of this process.
 func testConfig(p *launchenv.Place, rank, size int, log *slog.Logger) *Config {
 	return &Config{
-		Rank: rank, Size: size, Secret: rejoinSecret, Timeout: 5 * time.Minute, Patience: 10 * time.Second, Logger: log, place: p,
+		Rank: rank, Size: size, Secret: rejoinSecret, Timeout: 5 * time.Minute, ShrinkTimeout: 10 * time.Second, Logger: log, place: p,
 	}
 }
 

@@ -1,6 +1,7 @@
 package membership
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti/internal/claim"
+	"github.com/tutti-go/tutti/internal/control"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/job"
 	"github.com/tutti-go/tutti/internal/jobstore"
@@ -56,8 +58,13 @@ type rendezvous struct {
 // newRendezvous connects to the store, and makes this process the only one of its rank.
 func newRendezvous(ctx context.Context, cfg *Config) (*rendezvous, error) {
 	r := &rendezvous{cfg: cfg, factory: newProcessFactory(cfg)}
+	stop := r.remind(ctx, func(_ context.Context, waited time.Duration) {
+		cfg.Logger.Info("tutti: Join waits for the job's store", "address", r.factory.addr, "waited", waited.Round(time.Second))
+	})
 	var err error
-	if r.client, r.store, err = r.factory.dial(ctx); err != nil {
+	r.client, r.store, err = r.factory.dial(ctx)
+	stop()
+	if err != nil {
 		return nil, err
 	}
 	if err = r.register(ctx); err == nil {
@@ -195,7 +202,7 @@ func (r *rendezvous) release(err error) error {
 		return err
 	}
 	r.claim.Leave(ctx)
-	if r.cfg.Rank == 0 && r.joining { // rank 0's error names the missing ranks already
+	if r.cfg.Rank == 0 && r.joining || errors.As(err, new(*control.MissingError)) { // the error names the missing ranks already
 		return err
 	}
 	missing, e := r.missing(ctx)
@@ -203,6 +210,26 @@ func (r *rendezvous) release(err error) error {
 		return err
 	}
 	return fmt.Errorf("%d of %d ranks joined; %s missing: %w", r.cfg.Size-len(missing), r.cfg.Size, engine.Ranks(missing), err)
+}
+
+// remind calls f from time to time, until stop is called, while this rank waits.
+func (r *rendezvous) remind(ctx context.Context, f func(ctx context.Context, waited time.Duration)) (stop func()) {
+	return control.Remind(ctx, cmp.Or(r.cfg.remind, control.RemindInterval), f)
+}
+
+// logMissing logs which ranks no process has claimed. Only the lowest of the other ranks does so. While
+// rank 0 waits for connections, it logs the missing ranks itself.
+func (r *rendezvous) logMissing(ctx context.Context, waited time.Duration) {
+	missing, err := r.missing(ctx)
+	if err != nil || len(missing) == 0 {
+		return
+	}
+	for rank := range r.cfg.Rank {
+		if !slices.Contains(missing, rank) {
+			return
+		}
+	}
+	control.LogMissing(r.cfg.Logger, missing, r.cfg.Size, waited)
 }
 
 // missing returns the ranks that no process has claimed. The claim of a process that was

@@ -27,7 +27,7 @@ func (m *Membership) Shrink(ctx context.Context, completed uint64) (*Successor, 
 	return m.decide(ctx, func(s store.Store) (*agree.Decision, error) {
 		return agree.Settle(ctx, agree.On(s), agree.Question{
 			Key: m.name(), Self: m.engine.Rank(), Size: m.engine.Size(), Value: completed, Tickets: m.tickets,
-			Look: func() ([]int, bool) { return m.lost(), false }, Patience: m.cfg.Patience,
+			Look: func() ([]int, bool) { return m.lost(), false }, Timeout: m.cfg.ShrinkTimeout,
 		})
 	})
 }
@@ -93,7 +93,7 @@ func (m *Membership) form(ctx context.Context, s store.Store, d *agree.Decision,
 		size, absent := d.Size(), new(engine.AbsentError)
 		errors.As(err, &absent)
 		d, err = agree.Settle(ctx, agree.On(s), agree.Question{
-			Key: m.name(), Self: rank, Size: size, Tickets: m.tickets, Absent: absent.Ranks, Patience: m.cfg.Patience,
+			Key: m.name(), Self: rank, Size: size, Tickets: m.tickets, Absent: absent.Ranks, Timeout: m.cfg.ShrinkTimeout,
 			Look: func() ([]int, bool) { return lost, false },
 		})
 		if err != nil {
@@ -106,9 +106,9 @@ func (m *Membership) form(ctx context.Context, s store.Store, d *agree.Decision,
 	return nil, Undecided(ctx, fmt.Errorf("%d successive Comms could not be formed", maxForm))
 }
 
-// enter makes the engine of this generation, within Config.Patience.
+// enter makes the engine of this generation, within Config.ShrinkTimeout.
 func (m *Membership) enter(ctx context.Context, s store.Store, rank int, before engine.Engine) error {
-	ctx, cancel := m.within(ctx, m.cfg.Patience)
+	ctx, cancel := m.within(ctx, m.cfg.ShrinkTimeout)
 	defer cancel()
 	e, roster, err := m.factory.form(ctx, s, m.name(), rank, len(m.ids))
 	if err != nil {

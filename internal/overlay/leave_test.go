@@ -10,7 +10,7 @@ import (
 // rank has made links with other ranks.
 func leaver(t *testing.T, now time.Time, links ...int) *Node {
 	t.Helper()
-	n := New(1, 4, testSilence)
+	n := New(1, 4, testHostTimeout)
 	n.Begin()
 	n.Reach(now)
 	n.Receive(now, 0, &Message{Kind: Bye, Number: 1})
@@ -73,7 +73,7 @@ func TestLeaveTogether(t *testing.T) {
 // with which it has links no longer answer, so it makes another link.
 func TestLeaveLate(t *testing.T) {
 	now := time.Unix(1000, 0)
-	n := New(1, 5, testSilence)
+	n := New(1, 5, testHostTimeout)
 	n.Begin()
 	n.Reach(now)
 	for _, r := range []int{2, 3} {
@@ -111,7 +111,7 @@ func TestLeaveLate(t *testing.T) {
 // departure already, so no further acknowledgement is needed.
 func TestLeaveRepeated(t *testing.T) {
 	now := time.Unix(1000, 0)
-	n := New(1, 5, testSilence)
+	n := New(1, 5, testHostTimeout)
 	n.Begin()
 	n.Reach(now)
 	for _, r := range []int{2, 3} {
@@ -144,19 +144,19 @@ func TestLeaveRepeated(t *testing.T) {
 
 // TestMissing dials a rank at whose address nothing listens and with which there was no link. The
 // rank may have left. It is lost after missingFor if all others answer. If a rank does not answer,
-// which may know of the departure, it is lost after the silence of a host.
+// which may know of the departure, it is lost after the host timeout.
 func TestMissing(t *testing.T) {
 	for _, c := range []struct {
 		suspected bool
 		want      time.Duration
-	}{{false, missingFor}, {true, testSilence}} {
+	}{{false, missingFor}, {true, testHostTimeout}} {
 		begun := time.Unix(1000, 0)
-		n := New(1, 4, testSilence)
+		n := New(1, 4, testHostTimeout)
 		n.Begin()
 		n.Reach(begun)
 		n.DialFailed(begun, 3, Refused)
 		lost := time.Duration(0)
-		for at := Pace; lost == 0 && at < 2*testSilence; at += Pace {
+		for at := Pace; lost == 0 && at < 2*testHostTimeout; at += Pace {
 			now := begun.Add(at)
 			n.Tick(now)
 			for list := n.Take(); len(list) > 0; list = n.Take() {
@@ -183,7 +183,7 @@ func TestMissing(t *testing.T) {
 // TestLeaverDecides checks that a leaving rank decides nothing.
 func TestLeaverDecides(t *testing.T) {
 	now := time.Unix(1000, 0)
-	n := New(0, 3, testSilence)
+	n := New(0, 3, testHostTimeout)
 	n.Begin()
 	n.Reach(now)
 	n.Leave(now)

@@ -315,7 +315,7 @@ func (p *peer) unresolved() bool {
 func (n *Node) missingLimit() time.Duration {
 	for _, r := range n.active {
 		if p := &n.peers[r]; p.status == present && p.suspected && p.missingSince.IsZero() {
-			return max(n.silence, missingFor)
+			return max(n.hostTimeout, missingFor)
 		}
 	}
 	return missingFor
@@ -332,7 +332,7 @@ func (n *Node) resolve(now time.Time) {
 		case !p.unresolved():
 		case !p.missingSince.IsZero() && now.Sub(p.missingSince) >= limit:
 			n.lose(now, r, notListening)
-		case !p.cutOffSince.IsZero() && now.Sub(p.cutOffSince) >= n.silence:
+		case !p.cutOffSince.IsZero() && now.Sub(p.cutOffSince) >= n.hostTimeout:
 			n.lose(now, r, Silent)
 		default:
 			n.dial(now, r)

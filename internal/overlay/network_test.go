@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	testSilence = 3 * time.Second
-	connectTime = 3 * time.Second // bounds a dial of a silent host; longer than in package tcp, where one address takes 1 s
+	testHostTimeout = 3 * time.Second
+	connectTime     = 3 * time.Second // bounds a dial of a silent host; longer than in package tcp, where one address takes 1 s
 )
 
 // A network connects Nodes in virtual time. Only the goroutine of its test uses it: run calls all
@@ -125,7 +125,7 @@ func newNetwork(seed uint64, size int, hosts []int) *network {
 	}
 	for r := range size {
 		p := &process{
-			w: w, rank: r, node: New(r, size, testSilence), conns: make(map[int][]*connection),
+			w: w, rank: r, node: New(r, size, testHostTimeout), conns: make(map[int][]*connection),
 			failed: make(map[string]notice), left: make(map[int]bool),
 		}
 		p.node.Hosts(hosts)
@@ -409,7 +409,7 @@ func (p *process) accepted(q *process) {
 		p.conns[q.rank] = append(p.conns[q.rank], c)
 		p.input(func() { p.node.LinkUp(w.now, q.rank, true) })
 		if p.silent || q.silent { // a host has become silent in the meantime
-			w.after(testSilence, func() {
+			w.after(testHostTimeout, func() {
 				p.receive(func() { p.ended(q.rank, c, Silent) })
 				q.receive(func() { q.ended(p.rank, c, Silent) })
 			})
@@ -553,7 +553,7 @@ func (w *network) cut(p, q *process) bool {
 	return true
 }
 
-// silence ends a process whose host becomes silent. Its peers notice after testSilence.
+// silence ends a process whose host becomes silent. Its peers notice after testHostTimeout.
 func (w *network) silence(p *process) {
 	if p.dead {
 		return
@@ -561,16 +561,16 @@ func (w *network) silence(p *process) {
 	p.markDead()
 	p.silent, p.dead = true, true
 	for _, d := range p.dials {
-		w.after(testSilence, func() { d.fail(CutOff) })
+		w.after(testHostTimeout, func() { d.fail(CutOff) })
 	}
 	for _, q := range w.procs {
 		for _, c := range p.conns[q.rank] {
-			w.after(testSilence+time.Duration(w.rnd.Int64N(int64(testSilence/8))), func() {
+			w.after(testHostTimeout+time.Duration(w.rnd.Int64N(int64(testHostTimeout/8))), func() {
 				q.receive(func() { q.ended(p.rank, c, Silent) })
 			})
 		}
 	}
-	w.endData(p, func() time.Duration { return testSilence + time.Duration(w.rnd.Int64N(int64(testSilence/8))) })
+	w.endData(p, func() time.Duration { return testHostTimeout + time.Duration(w.rnd.Int64N(int64(testHostTimeout/8))) })
 }
 
 func (w *network) stop(p *process) {

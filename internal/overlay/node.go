@@ -10,11 +10,11 @@ import (
 // A Node is one rank's part of the control channel. It is not safe for concurrent use.
 // After every input its owner calls Take, performs the actions in order, and schedules Tick for Next.
 type Node struct {
-	self    int
-	peers   []peer
-	active  []int         // sorted: ranks whose peer may not be idle; ticks visit only these
-	hosts   []int         // by rank: the lowest rank of the same host; nil: not known
-	silence time.Duration // how long a host may not answer before its ranks are lost
+	self        int
+	peers       []peer
+	active      []int         // sorted: ranks whose peer may not be idle; ticks visit only these
+	hosts       []int         // by rank: the lowest rank of the same host; nil: not known
+	hostTimeout time.Duration // how long a host may not answer before its ranks are lost
 
 	facts        []*Message         // in the order in which this rank learned them
 	causes       map[string]*Cause  // first causes by group, at most maxCauses
@@ -127,11 +127,11 @@ const Silent = engine.HostSilent
 // notListening is the reason for a loss if nothing listens at the rank's address.
 const notListening = engine.Exited
 
-// New returns the Node of a rank. silence is how long a host may not answer before its ranks are
+// New returns the Node of a rank. hostTimeout is how long a host may not answer before its ranks are
 // lost.
-func New(rank, size int, silence time.Duration) *Node {
+func New(rank, size int, hostTimeout time.Duration) *Node {
 	return &Node{
-		self: rank, peers: make([]peer, size), silence: silence, seen: make([]uint64, size),
+		self: rank, peers: make([]peer, size), hostTimeout: hostTimeout, seen: make([]uint64, size),
 		causes: make(map[string]*Cause), pending: make(map[string]*report),
 	}
 }

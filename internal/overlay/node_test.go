@@ -16,7 +16,7 @@ var start = time.Unix(1000, 0)
 
 // newNode returns a Node that can dial, in a job of one host.
 func newNode(rank, size int) *Node {
-	n := New(rank, size, testSilence)
+	n := New(rank, size, testHostTimeout)
 	n.Begin()
 	n.Reach(start)
 	n.Take()
@@ -85,7 +85,7 @@ func TestSilentHost(t *testing.T) {
 		rank int
 		lost []int
 	}{{4, []int{4, 5}}, {2, []int{2, 3}}, {1, []int{1}}} {
-		n := New(0, 6, testSilence)
+		n := New(0, 6, testHostTimeout)
 		n.Hosts([]int{0, 0, 2, 2, 4, 4})
 		n.Begin()
 		n.Reach(start)
@@ -98,20 +98,20 @@ func TestSilentHost(t *testing.T) {
 	}
 }
 
-// TestCutOff checks that a rank whose host does not answer a dial is lost after the silence, not
+// TestCutOff checks that a rank whose host does not answer a dial is lost after the host timeout, not
 // before.
 func TestCutOff(t *testing.T) {
 	n := newNode(1, 4)
 	n.dial(start, 2)
 	n.DialFailed(start.Add(time.Second), 2, CutOff)
-	n.Tick(start.Add(testSilence - 1))
+	n.Tick(start.Add(testHostTimeout - 1))
 	if list := do(n, Lose); len(list) != 0 {
 		t.Errorf("too early: %v", list)
 	}
-	n.DialFailed(start.Add(testSilence-1), 2, CutOff)
-	n.Tick(start.Add(testSilence))
+	n.DialFailed(start.Add(testHostTimeout-1), 2, CutOff)
+	n.Tick(start.Add(testHostTimeout))
 	if list := do(n, Lose); len(list) != 1 || list[0].Reason != Silent {
-		t.Errorf("after %v: %v", testSilence, list)
+		t.Errorf("after %v: %v", testHostTimeout, list)
 	}
 }
 

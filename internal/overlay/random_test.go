@@ -257,7 +257,7 @@ func (d *scenario) checkNotified(p *process) error {
 	if len(d.silent) > 0 {
 		// The rank that noticed the silence may exit because of another loss. The next rank then
 		// begins to wait.
-		limit += 2 * (testSilence + testSilence/8)
+		limit += 2 * (testHostTimeout + testHostTimeout/8)
 	}
 	for r, q := range d.procs {
 		if q.died.IsZero() || q.leaving {
@@ -266,7 +266,7 @@ func (d *scenario) checkNotified(p *process) error {
 		i := slices.IndexFunc(p.lost, func(n notice) bool { return n.rank == r })
 		limit := limit
 		if d.stoppers && (i < 0 || p.lost[i].reason == notListening) {
-			limit += testSilence // a stopped rank may know that the rank has left
+			limit += testHostTimeout // a stopped rank may know that the rank has left
 		}
 		switch {
 		case i < 0 && d.now.Sub(q.died) > limit:

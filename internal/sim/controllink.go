@@ -59,7 +59,7 @@ func (a *participant) detach(rank int, l *controlLink) {
 
 // open starts the Node with the links of Join.
 func (a *participant) open() {
-	a.node = overlay.New(a.rank, len(a.j.participants), a.j.w.opt.Silence)
+	a.node = overlay.New(a.rank, len(a.j.participants), a.j.w.opt.HostTimeout)
 	a.node.Begin()
 	if a.rank != 0 {
 		l := newControlLink(a, a.j.rank0())
@@ -236,7 +236,7 @@ func (d *dial) accept() {
 	l := newControlLink(a, to)
 	to.attach(a.rank, l)
 	w.net.send(&l.lanes[1], 0, func() { a.p.receive(func() { d.up(l) }) })
-	w.later(int64(w.opt.Silence), func() { d.fail(overlay.CutOff) })
+	w.later(int64(w.opt.HostTimeout), func() { d.fail(overlay.CutOff) })
 	to.step(func(now time.Time) { to.node.LinkUp(now, a.rank, false) })
 }
 
@@ -254,7 +254,7 @@ func (d *dial) up(l *controlLink) {
 	a.step(func(now time.Time) { a.node.LinkUp(now, to.rank, true) })
 	switch { // the other side ended when this side did not know of the link
 	case to.p.dead && !w.reset[to.p.rank]:
-		w.later(w.silence(), func() { l.end(a, overlay.Silent) })
+		w.later(w.hostTimeout(), func() { l.end(a, overlay.Silent) })
 	case to.p.dead || l.shut[1]:
 		w.later(w.net.delay(to.p.rank, a.p.rank), func() { l.end(a, engine.Disconnected) })
 	}

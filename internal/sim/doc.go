@@ -11,7 +11,7 @@
 // What is simulated, and how it differs from a real job:
 //   - Links (network.go): latency with jitter, bandwidth, order, and a bound on
 //     the frames in transit. A partition holds frames back, as TCP does. When it
-//     lasts longer than Options.Silence, the connections across it end.
+//     lasts longer than Options.HostTimeout, the connections across it end.
 //   - Processes (proc.go): they crash, vanish with their host, or stop.
 //   - The control channel (controllink.go): each process runs the state machine of
 //     package overlay, as package control does, over simulated connections. Two

@@ -5,10 +5,16 @@ import (
 	"time"
 )
 
-// Draw returns a fault that will happen in a run with these options. messages is
-// how many messages each rank sends without a fault; it must not be all zero.
-func Draw(rnd *rand.Rand, opt *Options, messages []int) Fault {
-	f := Fault{Kind: Crash + Kind(rnd.IntN(int(LastKind)))}
+// Draw returns a fault that will happen in a run with these options, of one of the
+// kinds, or of any kind if there are none. messages is how many messages each rank
+// sends without a fault; it must not be all zero.
+func Draw(rnd *rand.Rand, opt *Options, messages []int, kinds ...Kind) Fault {
+	if len(kinds) == 0 {
+		for k := Crash; k <= LastKind; k++ {
+			kinds = append(kinds, k)
+		}
+	}
+	f := Fault{Kind: kinds[rnd.IntN(len(kinds))]}
 	var speak []int
 	for r, n := range messages {
 		if n > 0 {
@@ -26,7 +32,7 @@ func Draw(rnd *rand.Rand, opt *Options, messages []int) Fault {
 			f.For = time.Minute
 		}
 	case Partition, OneWay:
-		f.For = []time.Duration{0, opt.Silence / 3, 2 * opt.Silence}[rnd.IntN(3)]
+		f.For = []time.Duration{0, opt.HostTimeout / 3, 2 * opt.HostTimeout}[rnd.IntN(3)]
 		for r := range messages {
 			if r != f.Rank && rnd.IntN(2) == 0 && len(f.Peers) < len(messages)-2 {
 				f.Peers = append(f.Peers, r)
@@ -42,7 +48,7 @@ func (f *Fault) Harmless(opt *Options) bool {
 	case Stall:
 		return f.For > 0 && (opt.Timeout < 0 || f.For < opt.Timeout)
 	case Partition, OneWay:
-		return f.For > 0 && f.For < opt.Silence && (opt.Timeout < 0 || f.For < opt.Timeout)
+		return f.For > 0 && f.For < opt.HostTimeout && (opt.Timeout < 0 || f.For < opt.Timeout)
 	}
 	return false
 }

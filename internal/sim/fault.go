@@ -102,10 +102,10 @@ func (w *World) fire(i int, to *proc) {
 	case Vanish:
 		p.die()
 		for _, q := range w.procs {
-			w.later(w.silence(), func() { w.end(q, p, errSilent, true) })
+			w.later(w.hostTimeout(), func() { w.end(q, p, errSilent, true) })
 		}
 		for _, d := range p.dials {
-			w.later(w.silence(), func() { d.fail(overlay.CutOff) })
+			w.later(w.hostTimeout(), func() { d.fail(overlay.CutOff) })
 		}
 	case Stall:
 		p.stop(f.For == 0)
@@ -131,10 +131,10 @@ func (w *World) fire(i int, to *proc) {
 	}
 }
 
-// silence returns after how many nanoseconds one side of a connection detects that
+// hostTimeout returns after how many nanoseconds one side of a connection detects that
 // the other side does not answer.
-func (w *World) silence() int64 {
-	d := int64(w.opt.Silence)
+func (w *World) hostTimeout() int64 {
+	d := int64(w.opt.HostTimeout)
 	return d + w.net.rnd.Int64N(d/8+1)
 }
 
@@ -176,7 +176,7 @@ func (w *World) end(at, of *proc, err error, control bool) {
 	}
 }
 
-// startPartition begins a partition. If it still exists after the time of silence,
+// startPartition begins a partition. If it still exists after the HostTimeout,
 // connections across it end.
 func (w *World) startPartition(f *Fault) {
 	// The store is on the side of the other ranks.
@@ -198,14 +198,14 @@ func (w *World) startPartition(f *Fault) {
 // cutAcross ends connections of these processes across a partition that still
 // exists.
 func (w *World) cutAcross(s *partition, procs []*proc) {
-	if s.until != 0 && s.until-w.s.now < int64(w.opt.Silence) {
+	if s.until != 0 && s.until-w.s.now < int64(w.opt.HostTimeout) {
 		return
 	}
 	for i, p := range procs {
 		for _, q := range procs[i+1:] {
 			if s.side[p.rank] != s.side[q.rank] {
-				w.later(w.silence(), func() { w.end(p, q, errSilent, true) })
-				w.later(w.silence(), func() { w.end(q, p, errSilent, true) })
+				w.later(w.hostTimeout(), func() { w.end(p, q, errSilent, true) })
+				w.later(w.hostTimeout(), func() { w.end(q, p, errSilent, true) })
 			}
 		}
 	}

@@ -134,7 +134,7 @@ func (w *World) announceDeath(p *proc, others []*proc) {
 		if w.reset[p.rank] {
 			w.later(w.net.delay(p.rank, q.rank), func() { w.end(q, p, errReset, true) })
 		} else {
-			w.later(w.silence(), func() { w.end(q, p, errSilent, true) })
+			w.later(w.hostTimeout(), func() { w.end(q, p, errSilent, true) })
 		}
 	}
 }

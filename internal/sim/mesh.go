@@ -66,6 +66,9 @@ func (m *mesh) Rank() int { return m.rank }
 // Size returns the number of ranks.
 func (m *mesh) Size() int { return len(m.g.meshes) }
 
+// Name returns the name of the transport.
+func (m *mesh) Name() string { return "simulated" }
+
 // notify makes the rank's waits check their conditions again.
 func (m *mesh) notify() {
 	m.events.Add(1)

@@ -119,8 +119,8 @@ func TestAnyRankLeft(t *testing.T) {
 			return s.Sleep(ctx, time.Duration(r)*time.Second)
 		}
 		_, err := receive(ctx, s, engine.AnyRank, 1, 10)
-		if !errors.Is(err, engine.ErrRankLost) || s.Now() < 2*time.Second {
-			return fmt.Errorf("after %v: %w", s.Now(), err)
+		if !errors.Is(err, engine.ErrRankLost) || s.Elapsed() < 2*time.Second {
+			return fmt.Errorf("after %v: %w", s.Elapsed(), err)
 		}
 		return nil
 	})
@@ -144,8 +144,8 @@ func TestWaitCycle(t *testing.T) {
 					}
 				}
 				err := send(ctx, s, (s.Rank()+1)%ranks, 1, "text")
-				if !errors.Is(err, engine.ErrTimeout) || s.Now() > 6*timeout {
-					return fmt.Errorf("after %v: %w", s.Now(), err)
+				if !errors.Is(err, engine.ErrTimeout) || s.Elapsed() > 6*timeout {
+					return fmt.Errorf("after %v: %w", s.Elapsed(), err)
 				}
 				return nil
 			})

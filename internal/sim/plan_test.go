@@ -11,12 +11,12 @@ import (
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// Time limits: collectives fail after planTimeout, silent connections after planSilence, and
+// Time limits: collectives fail after planTimeout, silent connections after planHostTimeout, and
 // messages of living ranks at planDeadline.
 const (
-	planTimeout  = 60 * time.Second
-	planSilence  = 30 * time.Second
-	planDeadline = 3 * planTimeout
+	planTimeout     = 60 * time.Second
+	planHostTimeout = 30 * time.Second
+	planDeadline    = 3 * planTimeout
 )
 
 // A plan is what a seed determines: a network, a program for all ranks, and the
@@ -37,7 +37,7 @@ func newPlan(seed uint64) *plan {
 		ranks = 11 + rnd.IntN(30)
 	}
 	p.opt = Options{
-		Seed: seed, Ranks: ranks, Timeout: planTimeout, Silence: planSilence,
+		Seed: seed, Ranks: ranks, Timeout: planTimeout, HostTimeout: planHostTimeout,
 		Latency:   time.Duration(5+rnd.IntN(200)) * time.Microsecond,
 		Bandwidth: []float64{1e8, 1e9, 12.5e9}[rnd.IntN(3)],
 		Window:    []int{-1, 1, 4, 16}[rnd.IntN(4)],

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/proctest"
 	"github.com/tutti-go/tutti/internal/race"
 )
 
@@ -29,7 +29,7 @@ func TestSeeds(t *testing.T) {
 	n := *seeds
 	switch {
 	case n > 0:
-	case os.Getenv("TUTTI_TEST_HEAVY") != "":
+	case proctest.Heavy(t):
 		n = 100_000
 	case testing.Short() || race.Enabled:
 		n = 50
@@ -157,9 +157,9 @@ func mustReturnWithin(f *Fault) time.Duration {
 	case Stall:
 		return max(planDeadline, f.For) + rest
 	case Vanish:
-		return planSilence*5/4 + rest
+		return planHostTimeout*5/4 + rest
 	case Partition, OneWay:
-		return max(planSilence*5/4, f.For) + rest
+		return max(planHostTimeout*5/4, f.For) + rest
 	}
 	return rest
 }
@@ -194,7 +194,7 @@ func (m *member) worldRanks(numbers []int) (list []int) {
 // while the rank that knew it, or this rank, was stopped for longer than the time
 // of silence.
 func lossUnknown(w *World, f *Fault, kind error, lost []int) bool {
-	long := f.Kind == Stall && (f.For == 0 || f.For > w.opt.Silence)
+	long := f.Kind == Stall && (f.For == 0 || f.For > w.opt.HostTimeout)
 	return long && kind == engine.ErrRankLost && !slices.ContainsFunc(lost, func(r int) bool { return !w.procs[r].left })
 }
 

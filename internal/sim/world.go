@@ -12,6 +12,7 @@ import (
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/engine/network"
 	"github.com/tutti-go/tutti/internal/keepalive"
+	"github.com/tutti-go/tutti/internal/simrank"
 	"github.com/tutti-go/tutti/internal/wait"
 )
 
@@ -21,8 +22,8 @@ type Options struct {
 	Ranks int
 	// Timeout bounds each operation. Zero: five minutes, as in tutti.Config. Negative: no bound.
 	Timeout time.Duration
-	// Silence is how long a host may not answer before it is lost. Zero: 30 s.
-	Silence time.Duration
+	// HostTimeout is how long a host may not answer before it is lost. Zero: 30 s.
+	HostTimeout time.Duration
 	// Latency is the approximate latency of a link, one way. Zero: 20 us.
 	Latency time.Duration
 	// Bandwidth is the bandwidth of a link, in bytes per second. Zero: 100 Gbit/s.
@@ -66,13 +67,13 @@ func (o *Options) Fill() error {
 	for _, d := range []struct {
 		d   *time.Duration
 		def time.Duration
-	}{{&o.Timeout, engine.DefaultTimeout}, {&o.Silence, keepalive.DefaultSilence}, {&o.Latency, defaultLatency}, {&o.Limit, time.Hour}} {
+	}{{&o.Timeout, engine.DefaultTimeout}, {&o.HostTimeout, keepalive.DefaultHostTimeout}, {&o.Latency, defaultLatency}, {&o.Limit, time.Hour}} {
 		if *d.d == 0 {
 			*d.d = d.def
 		}
 	}
-	if o.Silence < 0 || o.Latency < 0 || o.Limit < 0 || o.Bandwidth < 0 {
-		return errors.New("a silence, latency, limit or bandwidth is negative")
+	if o.HostTimeout < 0 || o.Latency < 0 || o.Limit < 0 || o.Bandwidth < 0 {
+		return errors.New("a host timeout, latency, limit or bandwidth is negative")
 	}
 	if o.Window == 0 {
 		o.Window = 4
@@ -145,7 +146,7 @@ func (w *World) run(body func(ctx context.Context, s *Rank) error) (*Result, err
 	for r, p := range w.procs {
 		m := first.participants[r].join(world)
 		seat := &Rank{Engine: m, p: p, participant: first.participants[r]}
-		ctx := context.WithValue(root, rankKey{}, seat)
+		ctx := simrank.With(root, seat)
 		w.s.spawn(p, func() {
 			res.Errs[r] = errUnwound
 			res.Errs[r] = body(ctx, seat)
@@ -206,20 +207,14 @@ func (w *World) violate(err error) {
 	}
 }
 
+var _ simrank.Rank = (*Rank)(nil)
+
 // A Rank is a simulated rank. It is for that rank's function and the tasks that the
 // function starts.
 type Rank struct {
 	engine.Engine // in the group of all ranks
 	p             *proc
 	participant   *participant
-}
-
-type rankKey struct{}
-
-// RankOf returns the rank to which a context belongs, or nil.
-func RankOf(ctx context.Context) *Rank {
-	s, _ := ctx.Value(rankKey{}).(*Rank)
-	return s
 }
 
 // Go runs f concurrently with its caller, like a goroutine. join waits until f has
@@ -235,8 +230,11 @@ func (s *Rank) Go(f func()) (join func()) {
 	return func() { _, _ = wait.NewWaiter(lot).AtLeast(over, 1, nil) } // it cannot fail
 }
 
-// Now returns the virtual time since the run began.
-func (s *Rank) Now() time.Duration { return time.Duration(s.p.w.s.now) }
+// Now returns the virtual time.
+func (s *Rank) Now() time.Time { return s.p.Now() }
+
+// Elapsed returns the virtual time since the run began.
+func (s *Rank) Elapsed() time.Duration { return time.Duration(s.p.w.s.now) }
 
 // Host returns the process.
 func (s *Rank) Host() wait.Scheduler { return s.p }

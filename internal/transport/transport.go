@@ -31,6 +31,8 @@ type Mesh interface {
 	Rank() int
 	// Size is the number of ranks.
 	Size() int
+	// Name is the name of the transport, for people.
+	Name() string
 
 	// Exchange sends one frame, receives one frame, or does both at once; out or in may be nil.
 	// When it returns, out.Body may be reused, and in.Head and in.Body are filled. Frames between

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"sync/atomic"
 
 	"github.com/tutti-go/tutti/internal/engine"
+	"github.com/tutti-go/tutti/internal/envvar"
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
@@ -17,13 +17,8 @@ import (
 // runs, on all numbers of ranks together. Unset: a sample.
 const batchesEnv = "TUTTI_TEST_BATCHES"
 
-// LongRun reports whether the environment asks for a long run of random batches.
-func LongRun() bool { return longBatches() > 0 }
-
-func longBatches() int {
-	n, _ := strconv.Atoi(os.Getenv(batchesEnv))
-	return max(n, 0)
-}
+// longBatches returns the value of batchesEnv, or zero.
+func longBatches() (int, error) { return envvar.Int(os.Getenv, batchesEnv, 0) }
 
 // sharedCases are random batches whose operations share a few buffers. Each batch
 // is either refused, or has the results of its operations run one by one.
@@ -38,7 +33,8 @@ func sharedCases(opt Options) []Case {
 	if opt.Light {
 		rounds = 60
 	}
-	if n := longBatches(); n > 0 {
+	n, wrong := longBatches()
+	if n > 0 {
 		rounds = (n + len(groups) - 1) / len(groups)
 	}
 	var cases []Case
@@ -47,6 +43,9 @@ func sharedCases(opt Options) []Case {
 		cases = append(cases, Case{
 			Name: fmt.Sprintf("batch/shared/ranks=%d", ranks), Ranks: ranks,
 			Body: func(ctx context.Context, r *Rank) error {
+				if wrong != nil {
+					return wrong
+				}
 				s := newSharedRun(r, opt)
 				for i := range rounds {
 					ran, err := s.batch(ctx, mix(uint64(i), uint64(ranks), 'b'))

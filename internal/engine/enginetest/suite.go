@@ -82,7 +82,9 @@ func Run(t *testing.T, world World, opt Options) {
 	if opt.Deadline <= 0 {
 		opt.Deadline = time.Minute
 	}
-	if LongRun() {
+	if n, err := longBatches(); err != nil {
+		t.Fatal(err)
+	} else if n > 0 {
 		opt.Deadline = max(opt.Deadline, time.Hour)
 	}
 	every, first := 1, 0

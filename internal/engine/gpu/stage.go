@@ -91,6 +91,16 @@ func (s *stage) close() error {
 	return errors.Join(errs...)
 }
 
+// Describe returns how the engines move data.
+func (e *Engine) Describe() engine.Description {
+	d := e.Engine.Describe()
+	d.DevicePath, d.Device = "nccl", e.dev.Ordinal()
+	if e.stage != nil {
+		d.DevicePath = "host staging"
+	}
+	return d
+}
+
 // Staged returns the number of calls on device memory that went through host memory.
 func (e *Engine) Staged() uint64 {
 	if e.stage == nil {

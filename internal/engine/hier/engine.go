@@ -72,6 +72,13 @@ func (e *Engine) Size() int { return len(e.hosts) }
 // SameHost returns, for each rank, the lowest rank on its host.
 func (e *Engine) SameHost() []int { return slices.Clone(e.hosts) }
 
+// Describe returns how the engine moves data.
+func (e *Engine) Describe() engine.Description {
+	return engine.Description{
+		Engine: "hier", Transport: "shared memory and " + e.opt.All.Describe().Transport, Device: engine.NoDevice,
+	}
+}
+
 // Sub calls Options.Sub.
 func (e *Engine) Sub(ctx context.Context, seq uint64, members []int) (engine.Engine, error) {
 	return e.opt.Sub(ctx, seq, members)

@@ -83,6 +83,11 @@ func (e *Engine) Size() int { return e.size }
 // SameHost returns which ranks share a host. See engine.Engine.
 func (e *Engine) SameHost() []int { return slices.Clone(e.opt.Hosts) }
 
+// Describe returns how the engine moves data.
+func (e *Engine) Describe() engine.Description {
+	return engine.Description{Engine: "network", Transport: e.mesh.Name(), Device: engine.NoDevice}
+}
+
 // Close announces to the other ranks that this rank leaves, and why.
 func (e *Engine) Close() error {
 	f := e.cause.Load()

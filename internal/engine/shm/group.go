@@ -183,3 +183,12 @@ func (e *Engine) Alloc(ctx context.Context, seq uint64, bytes int) (*engine.Regi
 
 // SameHost says that all ranks share one host.
 func (e *Engine) SameHost() []int { return make([]int, len(e.g.boards)) }
+
+// Describe returns how the engine moves data.
+func (e *Engine) Describe() engine.Description {
+	d := engine.Description{Engine: "shm", Transport: "memory", Device: engine.NoDevice}
+	if e.g.shared != nil {
+		d.Transport = "shared memory"
+	}
+	return d
+}

@@ -87,6 +87,9 @@ func (m *Mesh) Rank() int { return m.rank }
 // Size is the number of ranks.
 func (m *Mesh) Size() int { return len(m.n.ranks) }
 
+// Name returns the name of the transport.
+func (m *Mesh) Name() string { return "memory" }
+
 // ParkingLot is where this rank's waiters must park.
 func (m *Mesh) ParkingLot() *wait.ParkingLot { return m.lot }
 

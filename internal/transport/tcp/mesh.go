@@ -111,6 +111,14 @@ func (m *Mesh) Rank() int { return m.rank }
 // Size is the number of ranks.
 func (m *Mesh) Size() int { return m.size }
 
+// Name returns the name of the transport.
+func (m *Mesh) Name() string {
+	if m.l.opts.TLS != nil {
+		return "tcp with tls"
+	}
+	return "tcp"
+}
+
 // Close says goodbye on all links and closes them.
 func (m *Mesh) Close() error { return m.Leave(nil) }
 

@@ -38,7 +38,7 @@ type Options struct {
 	MaxParked int
 	// DeadAfter is how long a peer's host may not answer, approximately, before the peer is lost;
 	// it is rounded to seconds. A running host answers even if its processes are stopped. Zero: 30
-	// s. Maximum: keepalive.MaxSilence.
+	// s. Maximum: keepalive.MaxHostTimeout.
 	DeadAfter time.Duration
 	// Verify adds a checksum to frames and messages. A receiver checks checksums even if its own
 	// Verify is false.
