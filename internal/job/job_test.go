@@ -33,7 +33,7 @@ var bodies = map[string]body{
 	"alloc": alloc,
 	"form":  form,
 
-	"settle": settleLast, "settle different": settleDifferent,
+	"settle": settleLast, "settle different": settleDifferent, "settle late": settleLate,
 }
 
 const deadline = 3 * time.Minute

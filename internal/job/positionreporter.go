@@ -39,10 +39,12 @@ type reportedGroup struct {
 	closed   chan struct{} // closed when this rank has closed the group
 	answered chan struct{} // receives after an answer to settle; has room for one
 
-	mu      sync.Mutex       // guards the fields below; see settle
+	mu      sync.Mutex       // guards the fields below, which belong to settle
 	asked   network.Position // of this rank's last call
 	missing []int            // members that have not answered
 	behind  []int            // members that have closed the group before they began the call
+
+	questions []question // of other members
 }
 
 // add begins to report the positions of a group. The first call starts the goroutine of run. s.mu guards the

@@ -30,11 +30,23 @@ const (
 	maxClosedGroups = 64
 )
 
+// A question is the last call of a member that has asked whether this rank has begun it.
+type question struct {
+	from int
+	at   network.Position
+}
+
 // settle waits until all members have begun this rank's last call, if that waited for no rank. It ends
 // with ctx, and when the group fails. The caller makes no call meanwhile.
 func (p *reportedGroup) settle(ctx context.Context) {
 	if !p.engine.Unconfirmed() || len(p.members) > settleMembers {
 		return
+	}
+	p.mu.Lock()
+	questions := p.questions
+	p.mu.Unlock()
+	for _, q := range questions { // their ranks may have left
+		p.engine.CheckPosition(q.from, q.at)
 	}
 	p.mu.Lock()
 	p.asked, p.missing = p.engine.Position(), nil
@@ -109,6 +121,11 @@ func (p *reportedGroup) receive(from int, text []byte) {
 		p.noteAnswer(from, at)
 		return
 	}
+	p.mu.Lock()
+	if len(p.questions) < len(p.members) { // a member asks once
+		p.questions = append(p.questions, question{from, at})
+	}
+	p.mu.Unlock()
 	select {
 	case <-p.engine.Begun(at):
 		p.engine.CheckPosition(from, at)

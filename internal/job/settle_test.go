@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 	"time"
 	"unsafe"
@@ -100,6 +101,55 @@ func settleDifferent(ctx context.Context, e engine.Engine) error {
 		return fmt.Errorf("rank %d does not know that the calls differ: %w", e.Rank(), err)
 	}
 	return nil
+}
+
+// settleLate makes both ranks call a Broadcast with themselves as the root. Rank 1 calls it when the test says so:
+// rank 0 has left. Rank 1 must find that the calls differ.
+func settleLate(ctx context.Context, e engine.Engine) error {
+	if e.Rank() == 1 {
+		fmt.Println("ready")
+		if _, err := fmt.Scanln(); err != nil {
+			return err
+		}
+	}
+	x := int32(0)
+	m := engine.Mem{Ptr: unsafe.Pointer(&x), N: 1, Type: kernel.Int32}
+	err := e.Run(ctx, 1, []engine.Call{{Verb: engine.Broadcast, Root: e.Rank(), Dst: m, Src: m}})
+	if err == nil {
+		limit := time.Minute
+		if e.Rank() == 0 {
+			limit = 50 * time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		engine.Settle(ctx, e)
+		if f := e.Failure(); f != nil {
+			err = f
+		}
+	}
+	if (e.Rank() == 1) != errors.Is(err, engine.ErrMismatch) {
+		return fmt.Errorf("rank %d has another result: %w", e.Rank(), err)
+	}
+	return nil
+}
+
+// TestSettleLate has rank 0 leave before rank 1 makes its call.
+func TestSettleLate(t *testing.T) {
+	for _, network := range []string{"", "1"} {
+		t.Run("network="+network, func(t *testing.T) {
+			w := start(t, 2, "settle late", "TUTTI_TEST_NETWORK="+network)
+			w.out[1].Await(t, "ready", 1)
+			if err := w.cmds[0].Wait(); err != nil {
+				t.Errorf("rank 0: %v\n%s", err, w.out[0])
+			}
+			if _, err := io.WriteString(w.in[1], "\n"); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.cmds[1].Wait(); err != nil {
+				t.Errorf("rank 1: %v\n%s", err, w.out[1])
+			}
+		})
+	}
 }
 
 // TestSettle settles groups in shared memory, over the network, and over both.
