@@ -238,7 +238,7 @@ func (c *Comm) finishIf(t *transfer, selected func(*engine.Message) bool) (err e
 }
 
 // finishMany finishes the receives of a Batch. Messages from one rank with one tag arrive in order. All
-// other messages may arrive in any order, and a receive takes its message only in Finish. So finishMany
+// other messages may arrive in any order, and a receive may take its message only in Finish. So finishMany
 // runs one goroutine for each pair of a rank and a tag.
 func (c *Comm) finishMany(t *transfer) error {
 	if len(t.groups) == 0 {

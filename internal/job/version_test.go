@@ -21,7 +21,7 @@ import (
 var own = map[string]string{
 	"kernel":          "Int8 Uint8 Int32 Uint32 Int64 Uint64 Float16 BFloat16 Float32 Float64 Int16 Uint16 Sum Prod Min Max And Or Xor numOps pieceBytes NumDTypes tables",
 	"transport":       "AnyRank PatientFor",
-	"transport/shmem": "recordHeadBytes lockedBytes pollsPerSweep closePause maxAnnounced lockedPolls cacheLine numClasses placeBytes maxSpare minRecordBytes callBytes recordsPerShow",
+	"transport/shmem": "recordHeadBytes lockedBytes pollsPerSweep closePause maxAnnounced lockedPolls cacheLine numClasses placeBytes maxSpare minRecordBytes callBytes recordsPerShow maxDrained",
 	"transport/tcp":   "stagger retryPause maxTries statusText maxBody smallBody maxSyscallBytes lingerFor slotEmpty slotDialing slotAccepting slotUp slotFailed sweepEvery maxNotes maxSpareStates maxPieceBytes maxAnnounced copyPieceBytes triesPerCheck spinFor noYieldFor hostCheckEvery maxSleep maxTurnBytes maxClosed recordBytes maxUnproven controlConnectTime controlTries",
 	"segment":         "maxUnproven proofTime retryTime futexOwnerDied bytes page sizeSeals LivenessBytes",
 	"engine":          "AllReduce Reduce Broadcast AllGather ReduceScatter Gather Scatter AllToAll Scan ExScan Barrier Split Dup Alloc Sum Prod Min Max Avg PreMul And Or Xor most more forming KeepBytes OutOfRange NoSuchDevice maxDevice maxBytes AbandonAfter DefaultTimeout NoRank EveryRank RootOnly AllButRoot AllButFirst thisRank NumOps NoScaling ByRanks ByFactor Integers Floats AllElements NoPrefix Inclusive Exclusive least maxOpBytes mostCauses travelKinds unnamed AnyRank NoDevice",

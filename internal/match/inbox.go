@@ -88,7 +88,7 @@ func (b *Inbox) Announce(a *Announcement) *Receive {
 func (b *Inbox) First(from, tag int) *Receive {
 	l := b.lane(from, tag)
 	r := l.firstReceive()
-	if r == nil {
+	if r == nil || r.lane != l { // l may have been made for this call
 		b.release(l)
 	}
 	return r

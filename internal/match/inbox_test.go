@@ -75,6 +75,9 @@ func TestInbox(t *testing.T) {
 					matched = append(matched, a)
 				}
 			case 4, 5, 6:
+				if first := b.First(from, tag); first != nil && !fits(first, &Announcement{From: from, Tag: tag}) {
+					t.Fatalf("First: %v", first)
+				}
 				a := &Announcement{From: from, Tag: tag}
 				announced = append(announced, a)
 				x.numbers[a] = len(announced)
@@ -120,6 +123,20 @@ func TestLanes(t *testing.T) {
 		if n := len(b.lanes); n > 2*keepLanes {
 			t.Errorf("%d lanes of receives from %d", n, from)
 		}
+	}
+}
+
+// TestFirstLanes checks that First keeps no lane for each tag that it was called with.
+func TestFirstLanes(t *testing.T) {
+	var b Inbox
+	for tag := range 10_000 {
+		r := &Receive{From: AnyRank, Tag: tag}
+		if b.First(1, tag) != nil || b.Post(r) != nil || b.First(1, tag) != r || b.Take(2, tag) != r {
+			t.Fatal("wrong receive")
+		}
+	}
+	if n := len(b.lanes); n > 2*keepLanes {
+		t.Errorf("%d lanes", n)
 	}
 }
 

@@ -13,6 +13,9 @@ import (
 // recordsPerShow is how many records are taken before the peer is told so that it may write more.
 const recordsPerShow = 8
 
+// maxDrained bounds the records that the driver takes after its message is done.
+const maxDrained = 256
+
 // maxAnnounced bounds the messages from one rank to another that are announced and not taken.
 const maxAnnounced = 1 << 20
 
@@ -148,8 +151,8 @@ func (p *peer) publishTaken() {
 // drain takes records of the peer while it has receives to match, so that many small messages are
 // taken together.
 func (p *peer) drain() {
-	for n := 0; p.open > p.openSends && p.poll(); n++ {
-		if n%recordsPerShow == recordsPerShow-1 {
+	for n := 1; n < maxDrained && p.open > p.openSends && p.poll(); n++ {
+		if n%recordsPerShow == 0 {
 			p.lane.showChanges()
 		}
 	}
@@ -508,6 +511,7 @@ func (p *peer) deliver(r *record, kind uint8, n int) bool {
 		if len(p.reports) == 0 {
 			x.finish(nil)
 		} else {
+			x.m.Matched.Store(true)
 			x.signal()
 		}
 		return true

@@ -61,6 +61,9 @@ func (x *state) begin(m *transport.Message) {
 func (x *state) finish(err error) {
 	x.done, x.err = true, err
 	if m := x.m; err == nil {
+		if x.standing {
+			m.Matched.Store(true) // its goroutine may take a while to return
+		}
 		x.lane.release(x)
 		publish(&m.Delivered, m.Posted)
 	}
