@@ -45,7 +45,7 @@ func Alloc[T Elem](ctx context.Context, c *Comm, n int) (*Memory[T], error) {
 	r, err := c.e.Alloc(ctx, seq, n*t.Size())
 	if err != nil {
 		c.noteFailed(seq)
-		return nil, c.report(err)
+		return nil, c.report(err, "Alloc", seq)
 	}
 	return &Memory[T]{region: r, elems: unsafe.Slice((*T)(r.Ptr), n)}, nil
 }

@@ -58,26 +58,26 @@ func (b *Batch) Run(ctx context.Context) error {
 		_, err = b.c.finish(w.transfer)
 		return err
 	}
-	return w.wait(context.Background())
+	return w.wait(context.Background(), batchOp)
 }
 
 // begin starts the operations. If background is false, the caller finishes the messages.
 func (b *Batch) begin(ctx context.Context, background bool) (Work, error) {
 	c := b.c
 	if ctx == nil {
-		return Work{}, c.refuse("Batch", &cause{kind: ErrInvalid, reason: errNilContext.Error()})
+		return Work{}, c.refuse(batchOp, &cause{kind: ErrInvalid, reason: errNilContext.Error()})
 	}
 	if err := b.check(); err != nil {
 		return Work{}, err
 	}
 	if b.on != nil {
-		if err := c.refusal("Batch"); err != nil {
+		if err := c.refusal(batchOp); err != nil {
 			c.awaitReport()
 			return Work{}, err
 		}
 		// Without c.mu: a call of the driver that does not return must not keep the lock.
 		if err := c.device.AdmitStream(b.on); err != nil {
-			return Work{}, c.refuse("Batch", err)
+			return Work{}, c.refuse(batchOp, err)
 		}
 	}
 	w, err := b.start(ctx, background)
@@ -103,7 +103,7 @@ func (b *Batch) check() error {
 			f.AddMessage(i, s.send, s.buf.m)
 		}
 		if err := f.Check(b.c.rank, b.c.size); err != nil {
-			b.err = b.c.refuse("Batch", err)
+			b.err = b.c.refuse(batchOp, err)
 			return b.err
 		}
 	}
@@ -115,12 +115,12 @@ func (b *Batch) start(ctx context.Context, background bool) (Work, error) {
 	c := b.c
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.refusal("Batch"); err != nil {
+	if err := c.refusal(batchOp); err != nil {
 		return Work{}, err
 	}
 	w := Work{c: c}
 	if len(b.msgs) > 0 {
-		if err := c.acquire("Batch"); err != nil {
+		if err := c.acquire(batchOp); err != nil {
 			return Work{}, err
 		}
 	}
@@ -192,9 +192,9 @@ func (b *Batch) On(s Stream) *Batch {
 	switch {
 	case b.err != nil:
 	case b.c.device == nil:
-		b.err = b.c.refuse("Batch", &cause{kind: ErrNoDevicePath, reason: "a stream on a Comm that was made without a device"})
+		b.err = b.c.refuse(batchOp, &cause{kind: ErrNoDevicePath, reason: "a stream on a Comm that was made without a device"})
 	case s == nil:
-		b.err = b.c.refuse("Batch", &cause{kind: ErrInvalid, reason: "the stream is nil"})
+		b.err = b.c.refuse(batchOp, &cause{kind: ErrInvalid, reason: "the stream is nil"})
 	}
 	b.on = s
 	return b

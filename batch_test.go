@@ -250,7 +250,7 @@ func TestWaitTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Abort(nil)
-	if err := late.Wait(t.Context()); !errors.Is(err, tutti.ErrAborted) {
+	if err := late.Wait(t.Context()); !errors.Is(err, tutti.ErrRevoked) {
 		t.Errorf("what failed: %v", err)
 	}
 	for _, w := range works {

@@ -56,6 +56,9 @@ func TypeOf[T Elem]() DType {
 	case signed:
 		return Int64Type
 	case size == 1:
+		if _, value := any(zero).(engine.ValueByte); value {
+			return DType(kernel.Value)
+		}
 		return Uint8Type
 	case size == 4:
 		return Uint32Type

@@ -1,6 +1,8 @@
 package tutti
 
 import (
+	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -35,6 +37,7 @@ type Comm struct {
 	transfers transfers
 
 	shut atomic.Bool           // Close was called
+	once sync.Once             // Close has an effect once
 	err  atomic.Pointer[Error] // the error of the poisoned Comm, once a call has needed it
 
 	verifier *verifier // nil: results are not compared
@@ -111,38 +114,72 @@ func (c *Comm) Abort(why error) {
 	if why != nil {
 		facts.Text = why.Error()
 	}
-	c.e.Fail(&engine.Failure{Kind: engine.ErrAborted, Rank: c.rank, Err: why, Facts: facts})
+	c.e.Fail(&engine.Failure{Kind: engine.ErrRevoked, Rank: c.rank, Err: why, Facts: facts})
 }
 
 // Close ends this rank's membership when the operations that it has started
 // are complete. Other ranks' calls that still need this rank fail with
-// ErrRankLost. Close may be called more than once, and on a nil Comm.
+// ErrRankLost. If the Comm is poisoned and no call on this rank has returned the
+// error, Close returns it. Close may be called more than once, and on a nil Comm.
+//
+// A Broadcast returns on its root before the other ranks have called it. So does a
+// Scan on rank 0, and any other operation on ranks that only send. If this rank's
+// last operations were such, Close waits for 3 s at most until the other ranks have
+// called them, and returns an error if they have called something else.
 //
 // In a job of processes the last Close notifies the other ranks. It waits until
 // they have acknowledged, not for their Close: a few milliseconds if all ranks
 // run. Ranks that do not answer delay it by at most 5 s, or 8 s with a device.
-func (c *Comm) Close() error {
-	// The 5 s: lingerFor of package tcp (1 s) for each of at most two meshes, lingerTime of
-	// package control (1 s, rank 0 only), overlay.LeaveTime (1.5 s), and some time to run. The
-	// 8 s: closeLimit of internal/engine/gpu, which contains these.
+func (c *Comm) Close() (err error) {
 	if c == nil {
 		return nil
 	}
 	c.shut.Store(true)
+	c.once.Do(func() { err = c.close() })
+	return err
+}
+
+// settleTime bounds the wait for ranks that have not called this rank's last operations.
+const settleTime = 3 * time.Second
+
+// close is Close, once. After Shrink or Grow, which have closed the engine, the error of the old group is
+// not reported.
+func (c *Comm) close() error {
+	// The 5 s: lingerFor of package tcp (1 s) for each of at most two meshes, lingerTime of
+	// package control (1 s, rank 0 only), overlay.LeaveTime (1.5 s), and some time to run. The
+	// 8 s: closeLimit of internal/engine/gpu, which contains these.
 	c.stopAccepting()
 	w := wait.NewWaiter(c.lot)
 	if err := w.For((*idle)(c)); err != nil {
 		return err
 	}
+	var failed error
+	if !c.member.Decided() {
+		ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+		engine.Settle(ctx, c.e)
+		cancel()
+		failed = c.unreported()
+	}
 	c.release()
-	return c.e.Close()
+	return errors.Join(failed, c.e.Close())
+}
+
+// unreported returns the error of a poisoned Comm if no call on this rank has returned it. A rank that has
+// itself called Abort or Shrink knows of it.
+func (c *Comm) unreported() error {
+	f := c.e.Failure()
+	if f == nil || c.err.Load() != nil || f.Rank == c.rank && errors.Is(f.Kind, ErrRevoked) {
+		return nil
+	}
+	c.awaitReport()
+	return closeError(f, c.rank)
 }
 
 // refusal returns the reason why no operation can be started, or nil. Before a method returns the
 // error to the user, it calls awaitReport, without holding c.mu.
 func (c *Comm) refusal(op string) *Error {
 	if f := c.e.Failure(); f != nil {
-		return c.poison(f)
+		return c.poison(f, op, 0)
 	}
 	if c.queue.turn.Load()&closed != 0 {
 		return &Error{Op: op, Rank: c.rank, Cause: errOver}
@@ -150,18 +187,24 @@ func (c *Comm) refusal(op string) *Error {
 	return nil
 }
 
-// failure returns the error of a poisoned Comm after the Comm is reported. c.mu must not be held.
-func (c *Comm) failure(f *engine.Failure) *Error {
+// failure returns the error of a poisoned Comm after the Comm is reported. op and seq are the operation of
+// this rank that returns it; op may be "". c.mu must not be held.
+func (c *Comm) failure(f *engine.Failure, op string, seq uint64) *Error {
 	c.awaitReport()
-	return c.poison(f)
+	return c.poison(f, op, seq)
 }
 
-// poison returns the error of a poisoned Comm. It is the same value in every call.
-func (c *Comm) poison(f *engine.Failure) *Error {
+// poison returns the error of a poisoned Comm. It is the same value in every call. A loss that was found in no
+// operation ends those of all ranks: the error names the first one of this rank.
+func (c *Comm) poison(f *engine.Failure, op string, seq uint64) *Error {
 	if err := c.err.Load(); err != nil {
 		return err
 	}
-	c.err.CompareAndSwap(nil, publicError(f, c.rank))
+	err, _ := publicError(f, c.rank)
+	if f.Op == "" && f.Event == engine.RanksLost && op != "" {
+		err.Op, err.Seq, err.Rank = op, seq, c.rank
+	}
+	c.err.CompareAndSwap(nil, err)
 	return c.err.Load()
 }
 

@@ -44,13 +44,16 @@ func TestShrinkDuringOperation(t *testing.T) {
 				awaitFirstOperation(c)
 				<-completed
 				defer func() {
-					if err := <-failed; !errors.Is(err, tutti.ErrAborted) {
+					if err := <-failed; !errors.Is(err, tutti.ErrRevoked) {
 						t.Errorf("the operation: %v", err)
 					}
 				}()
 			case 2:
 				<-c.Done()
-				return c.Close()
+				if err := c.Close(); !errors.Is(err, tutti.ErrRevoked) {
+					t.Errorf("Close: %v", err)
+				}
+				return nil
 			}
 			next, done, err := c.Shrink(ctx)
 			if err != nil {
@@ -65,7 +68,7 @@ func TestShrinkDuringOperation(t *testing.T) {
 }
 
 // TestAbortWhileClosing has a goroutine in Close wait for an operation that no other rank joins. Abort fails
-// the operation with ErrAborted and lets Close return nil.
+// the operation with ErrRevoked and lets Close return nil.
 func TestAbortWhileClosing(t *testing.T) {
 	c := local(t, 2, tutti.Config{Timeout: -1})[0]
 	w, err := c.Batch().Barrier().Start(context.Background())
@@ -80,7 +83,7 @@ func TestAbortWhileClosing(t *testing.T) {
 	c.Abort(nil)
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
-	if err := w.Wait(ctx); !errors.Is(err, tutti.ErrAborted) {
+	if err := w.Wait(ctx); !errors.Is(err, tutti.ErrRevoked) {
 		t.Fatalf("the operation: %v", err)
 	}
 	if err := <-closed; err != nil {

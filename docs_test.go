@@ -109,6 +109,31 @@ func TestDocPaths(t *testing.T) {
 	}
 }
 
+// TestErrorsPage checks that the first table of docs/guide/errors.md has one row for every kind of
+// error of package tutti, with its meaning and what to do, and no other row.
+func TestErrorsPage(t *testing.T) {
+	const page = "docs/guide/errors.md"
+	var kinds []string
+	for _, m := range regexp.MustCompile(`(?m)^\t(Err[A-Z]\w*) += engine\.`).FindAllStringSubmatch(readText(t, "errors.go"), -1) {
+		kinds = append(kinds, m[1])
+	}
+	_, table, _ := strings.Cut(readText(t, page), "| --- | --- | --- |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var rows []string
+	for row := range strings.Lines(table) {
+		cells := strings.Split(strings.Trim(row, "|\n "), " | ")
+		if len(cells) != 3 || cells[1] == "" || cells[2] == "" {
+			t.Errorf("%s: a row has not three cells: %s", page, row)
+		}
+		rows = append(rows, cells[0])
+	}
+	slices.Sort(kinds)
+	slices.Sort(rows)
+	if len(kinds) == 0 || !slices.Equal(kinds, rows) {
+		t.Errorf("%s has rows for\n%v\nand the kinds are\n%v", page, rows, kinds)
+	}
+}
+
 // TestEnvironmentPage checks that the tables of docs/guide/environment.md list every variable that the
 // programs of this repository use, and no other.
 func TestEnvironmentPage(t *testing.T) {

@@ -28,6 +28,7 @@ func local(t testing.TB, n int, cfg tutti.Config) []*tutti.Comm {
 	}
 	t.Cleanup(func() {
 		for _, c := range comms {
+			_ = c.Err() // Close returns a failure that no call has returned
 			if err := c.Close(); err != nil {
 				t.Errorf("Close: %v", err)
 			}
@@ -252,7 +253,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestAbort calls Abort on rank 1 while the others wait in AllReduce. All ranks fail with ErrAborted and the
+// TestAbort calls Abort on rank 1 while the others wait in AllReduce. All ranks fail with ErrRevoked and the
 // text of the reason; only rank 1 matches the reason itself. Later calls return the same error.
 func TestAbort(t *testing.T) {
 	comms := local(t, 3, tutti.Config{})
@@ -265,7 +266,7 @@ func TestAbort(t *testing.T) {
 		return c.AllReduce(ctx, tutti.Of(make([]int64, 1<<20)), tutti.Sum)
 	})
 	for r, err := range errs {
-		if !errors.Is(err, tutti.ErrAborted) || errors.Is(err, why) != (r == 1) || !strings.Contains(err.Error(), why.Error()) {
+		if !errors.Is(err, tutti.ErrRevoked) || errors.Is(err, why) != (r == 1) || !strings.Contains(err.Error(), why.Error()) {
 			t.Errorf("rank %d: %v", r, err)
 		}
 		if again := comms[r].Barrier(t.Context()); again != err {

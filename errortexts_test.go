@@ -159,9 +159,9 @@ func failureTexts() (lines []string) {
 		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.TransportFailed, Text: "an error"}},
 		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.DeviceFailed, Device: "device 0", Text: "an error"}},
 		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.DeviceUnfit, Device: "device 0", Text: "an error"}},
-		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.AbortCalled}},
-		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.AbortCalled, Text: "the user's reason"}},
-		{Kind: engine.ErrAborted, Op: "Shrink", Facts: engine.Facts{Event: engine.OpCalled}},
+		{Kind: engine.ErrRevoked, Facts: engine.Facts{Event: engine.AbortCalled}},
+		{Kind: engine.ErrRevoked, Facts: engine.Facts{Event: engine.AbortCalled, Text: "the user's reason"}},
+		{Kind: engine.ErrRevoked, Op: "Shrink", Facts: engine.Facts{Event: engine.OpCalled}},
 		{Kind: engine.ErrUnsupported, Facts: engine.Facts{Text: "an error"}},
 		{Kind: engine.ErrAborted},
 	} {

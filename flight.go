@@ -38,8 +38,9 @@ func (c *Comm) dump() *recorder.Dump {
 	}
 	c.mu.Unlock()
 	if f := c.e.Failure(); f != nil {
+		e, _ := publicError(f, c.rank)
 		d.Error = &recorder.Error{
-			Kind: f.Kind.Error(), Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Text: publicError(f, c.rank).Error(),
+			Kind: f.Kind.Error(), Op: f.Op, Seq: f.Seq, Rank: f.Rank, Lost: f.Lost, Text: e.Error(),
 		}
 	}
 	if p.Running {

@@ -42,7 +42,7 @@ func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 		}
 	}
 	// Once all ranks have called Grow, all have completed the operations before it.
-	seq, err := c.do(ctx, &engine.Call{Verb: engine.Dup, Method: op, Name: fmt.Sprint(op, " by ", n)})
+	seq, err := c.do(ctx, &engine.Call{Verb: engine.Dup, Method: op, Name: engine.MethodName(fmt.Sprintf("%s(%d)", op, n))})
 	if err != nil {
 		return nil, err
 	}
@@ -70,8 +70,8 @@ func (c *Comm) thisOr(err error) (*Comm, error) {
 // which has failed in one step of Grow.
 func (c *Comm) failAll(ctx context.Context, op string, seq uint64, err error) error {
 	kind := membership.Undecided(ctx, err).Kind
-	c.e.Fail(&engine.Failure{Kind: kind, Op: op, Seq: seq, Rank: c.rank, Facts: engine.Facts{Text: err.Error()}, Err: err})
-	return c.failure(c.e.Failure())
+	c.e.Fail(&engine.Failure{Kind: kind, Op: op, Seq: seq, Rank: c.rank, Facts: engine.Facts{Text: membership.Text(err)}, Err: err})
+	return c.failure(c.e.Failure(), op, seq)
 }
 
 // waiting returns the number of processes that wait for admission. Rank 0 counts them.
@@ -84,7 +84,7 @@ func (c *Comm) waiting(ctx context.Context, op string) (int, error) {
 		}
 	}
 	call := broadcast(Of(n), 0)
-	call.Method = op
+	call.Method, call.Name = op, engine.MethodName(op+"(0)")
 	_, err := c.do(ctx, &call)
 	return int(n[0]), err
 }

@@ -37,7 +37,11 @@ func Join(ctx context.Context, cfg Config) (*Comm, error) {
 		wrong = err.Error()
 	}
 	fail := func(err error) (*Comm, error) {
-		return nil, &Error{Op: "Join", Rank: located.Rank, Cause: err}
+		rank := located.Rank
+		if located.Late {
+			rank = -1
+		}
+		return nil, &Error{Op: "Join", Rank: rank, Cause: err}
 	}
 	if ctx == nil {
 		return fail(&cause{kind: ErrInvalid, reason: errNilContext.Error()})

@@ -34,9 +34,9 @@ func Local(n int, cfg Config) ([]*Comm, error) {
 var errExited = errors.New("the function exited its goroutine without returning")
 
 // RunLocal runs fn on n goroutines, each with its own rank's Comm. It returns the
-// first error when all goroutines have returned. The first error also ends the other
-// goroutines: it poisons their Comms and cancels their context. RunLocal closes the
-// Comms.
+// first error when all goroutines have returned, of fn or of the Close of its Comm. The
+// first error also ends the other goroutines: it poisons their Comms and cancels their
+// context. RunLocal closes the Comms.
 func RunLocal(ctx context.Context, n int, cfg Config, fn func(ctx context.Context, c *Comm) error) error {
 	switch {
 	case ctx == nil:
@@ -59,6 +59,9 @@ func RunLocal(ctx context.Context, n int, cfg Config, fn func(ctx context.Contex
 		ranks.Go(func() {
 			err := errExited
 			defer func() {
+				if err == nil {
+					err = c.Close()
+				}
 				if err != nil {
 					once.Do(func() {
 						first = fmt.Errorf("rank %d: %w", c.rank, err)

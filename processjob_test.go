@@ -235,7 +235,7 @@ func processJobBody() error {
 		}
 		if e := (*tutti.Error)(nil); errors.As(err, &e) && errors.Is(err, tutti.ErrRankLost) {
 			fmt.Println("lost", e.Lost)
-		} else if !errors.Is(err, tutti.ErrAborted) && !errors.Is(err, tutti.ErrTimeout) {
+		} else if !tutti.CanShrink(err) && !errors.Is(err, tutti.ErrAborted) {
 			return err
 		}
 		if err := m.shrink(); err != nil {

@@ -87,7 +87,7 @@ func (c *Comm) do(ctx context.Context, call *engine.Call) (uint64, error) {
 		c.passTurn()
 	}
 	if err != nil {
-		return seq, c.report(err)
+		return seq, c.report(err, call.Op(), seq)
 	}
 	return seq, nil
 }
@@ -104,7 +104,7 @@ func (c *Comm) doInTurn(ctx context.Context, call *engine.Call) (uint64, error) 
 		c.awaitReport()
 		return 0, err
 	}
-	return seq, Work{c: c, seq: seq}.wait(context.Background())
+	return seq, Work{c: c, seq: seq}.wait(context.Background(), call.Op())
 }
 
 // check returns an error if the arguments of a call are wrong.
@@ -391,10 +391,10 @@ func (c *Comm) progress() (p recorder.Progress, waiting []recorder.Op) {
 	return p, waiting
 }
 
-// report returns the public form of an engine's error.
-func (c *Comm) report(err error) error {
+// report returns the public form of an engine's error in an operation of this rank.
+func (c *Comm) report(err error, op string, seq uint64) error {
 	if f := (*engine.Failure)(nil); errors.As(err, &f) {
-		return c.failure(f)
+		return c.failure(f, op, seq)
 	}
 	return &Error{Rank: c.rank, Cause: err}
 }

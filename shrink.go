@@ -70,7 +70,7 @@ func (c *Comm) freeze(ctx context.Context, op string) error {
 	c.stopAccepting()
 	if c.e.Failure() == nil && !c.member.Decided() {
 		c.e.Fail(&engine.Failure{
-			Kind: ErrAborted, Op: op, Rank: c.rank, Facts: engine.Facts{Event: engine.OpCalled},
+			Kind: ErrRevoked, Op: op, Rank: c.rank, Facts: engine.Facts{Event: engine.OpCalled},
 		})
 	}
 	if err := c.settle(ctx); err != nil {

@@ -133,7 +133,7 @@ func oneRankExcluded(t *testing.T, shrinkTimeout time.Duration) bool {
 				return nil
 			}
 			// The other ranks have ended this Comm.
-			if err := c.Barrier(ctx); !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "Shrink was called on rank") {
+			if err := c.Barrier(ctx); !errors.Is(err, tutti.ErrRevoked) || !strings.Contains(err.Error(), "Shrink was called on rank") {
 				return fmt.Errorf("%w, want the end", err)
 			}
 			for range 2 {

@@ -40,7 +40,7 @@ func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 		}
 	}
 	slices.SortStableFunc(members, func(a, b int) int { return cmp.Compare(all[2*a+1], all[2*b+1]) })
-	return c.sub(ctx, seq, members)
+	return c.sub(ctx, "Split", seq, members)
 }
 
 // SplitHost is Split into the groups of ranks that share a host.
@@ -64,7 +64,7 @@ func (c *Comm) Dup(ctx context.Context) (*Comm, error) {
 	for r := range members {
 		members[r] = r
 	}
-	return c.sub(ctx, seq, members)
+	return c.sub(ctx, "Dup", seq, members)
 }
 
 // stay makes Close and Shrink wait until leave is called. It is for operations that
@@ -78,11 +78,11 @@ func (c *Comm) stay(op string) (leave func(), err error) {
 }
 
 // sub returns the Comm of the group that operation seq has made of some ranks.
-func (c *Comm) sub(ctx context.Context, seq uint64, members []int) (*Comm, error) {
+func (c *Comm) sub(ctx context.Context, op string, seq uint64, members []int) (*Comm, error) {
 	e, err := c.e.Sub(ctx, seq, members)
 	if err != nil {
 		c.noteFailed(seq)
-		return nil, c.report(err)
+		return nil, c.report(err, op, seq)
 	}
 	return newComm(c.member.Group(e, seq, members), c.reports.Reporter()), nil
 }

@@ -72,7 +72,7 @@ func TestSplit(t *testing.T) {
 		if c.Rank() == 3 {
 			dup.Abort(nil)
 		}
-		if err := dup.Barrier(ctx); !errors.Is(err, tutti.ErrAborted) {
+		if err := dup.Barrier(ctx); !errors.Is(err, tutti.ErrRevoked) {
 			return fmt.Errorf("the Comm that was aborted: %w", err)
 		}
 		return host.Barrier(ctx)
@@ -221,7 +221,7 @@ func TestRunLocal(t *testing.T) {
 		if c.Rank() == 2 {
 			return why
 		}
-		if err := c.Barrier(ctx); !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "no disk") {
+		if err := c.Barrier(ctx); !errors.Is(err, tutti.ErrRevoked) || !strings.Contains(err.Error(), "no disk") {
 			return fmt.Errorf("another cause: %w", err)
 		}
 		<-ctx.Done()

@@ -96,7 +96,7 @@ func WriteMetrics(w io.Writer, stats ...Stats) error {
 	family(staged, "counter", "Operations on device memory that went through host memory.", func(s *Stats, labels string) {
 		fmt.Fprintf(b, "%s{%s} %d\n", staged, labels, s.Staged)
 	})
-	family("tutti_ranks", "gauge", "Ranks of the communicator.", func(s *Stats, labels string) {
+	family("tutti_ranks", "gauge", "Ranks of the Comm.", func(s *Stats, labels string) {
 		fmt.Fprintf(b, "tutti_ranks{%s} %d\n", labels, s.Size)
 	})
 	family("tutti_ranks_lost", "gauge", "Ranks that are gone.", func(s *Stats, labels string) {

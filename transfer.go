@@ -204,7 +204,7 @@ func (c *Comm) finish(t *transfer) (received Message, err error) {
 	c.lot.WakeGoroutines()
 	switch {
 	case poisoned:
-		return Message{}, c.report(err)
+		return Message{}, c.report(err, t.msgs[0].Op(), seq)
 	case err != nil:
 		return Message{}, &Error{Op: "Recv", Seq: seq, Rank: c.rank, Cause: reason}
 	}

@@ -28,7 +28,7 @@ func (w Work) Wait(ctx context.Context) error {
 	if ctx == nil {
 		return w.c.refuse("Wait", &cause{kind: ErrInvalid, reason: errNilContext.Error()})
 	}
-	return w.wait(ctx)
+	return w.wait(ctx, batchOp)
 }
 
 // Over reports whether the operations are complete, successfully or not.
@@ -50,14 +50,18 @@ func (w *Work) complete() bool {
 	return w.transfer == nil || w.transfer.completed.Load() >= w.use
 }
 
-func (w Work) wait(ctx context.Context) error {
+// batchOp is the operation in errors of a Batch that do not name one of its operations.
+const batchOp = "Batch"
+
+// wait is Wait for the operation op.
+func (w Work) wait(ctx context.Context, op string) error {
 	if !w.complete() {
 		if err := w.c.waitFor(ctx, w); err != nil {
 			return &Error{Op: "Wait", Seq: w.seq, Rank: w.c.rank, Cause: err}
 		}
 	}
 	if w.c.queue.finished.Load() < w.seq || w.transfer != nil && w.transfer.failed.Load() == w.use {
-		return w.c.failure(w.c.e.Failure())
+		return w.c.failure(w.c.e.Failure(), op, w.seq)
 	}
 	return nil
 }
@@ -67,11 +71,11 @@ func (w Work) wait(ctx context.Context) error {
 func (w Work) launched() (Work, error) {
 	if w.c.queue.launched.Load() < w.seq {
 		if err := w.c.waitLaunched(w); err != nil {
-			return Work{}, &Error{Op: "Batch", Seq: w.seq, Rank: w.c.rank, Cause: err}
+			return Work{}, &Error{Op: batchOp, Seq: w.seq, Rank: w.c.rank, Cause: err}
 		}
 	}
 	if w.c.e.Failure() != nil {
-		if err := w.wait(context.Background()); err != nil {
+		if err := w.wait(context.Background(), batchOp); err != nil {
 			return Work{}, err
 		}
 	}

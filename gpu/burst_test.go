@@ -94,7 +94,7 @@ func TestBurstFails(t *testing.T) {
 			return err
 		}
 		// The other rank may fail before this one has started all operations.
-		if works, err = burst(); err != nil && (r.Rank() == 0 || !errors.Is(err, tutti.ErrAborted)) {
+		if works, err = burst(); err != nil && (r.Rank() == 0 || !errors.Is(err, tutti.ErrRevoked)) {
 			return err
 		}
 		if r.Rank() == 0 {
@@ -115,7 +115,7 @@ func TestBurstFails(t *testing.T) {
 			switch {
 			case err == nil && failed > 0:
 				return fmt.Errorf("operation %d is well, after one that failed", i)
-			case err != nil && (!errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), "on rank 0: enough")):
+			case err != nil && (!errors.Is(err, tutti.ErrRevoked) || !strings.Contains(err.Error(), "on rank 0: enough")):
 				return fmt.Errorf("operation %d: %w", i, err)
 			case err != nil:
 				failed++

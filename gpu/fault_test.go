@@ -78,7 +78,7 @@ func tryHang(t *testing.T, cfg tutti.Config, then func(r *rank), check func(r *r
 // TestAbort aborts a collective that hangs on the device, from another goroutine.
 func TestAbort(t *testing.T) {
 	hang(t, tutti.Config{}, func(r *rank) { r.Abort(errors.New("enough")) }, func(_ *rank, err error) bool {
-		return errors.Is(err, tutti.ErrAborted) && strings.Contains(err.Error(), "on rank 1: enough")
+		return errors.Is(err, tutti.ErrRevoked) && strings.Contains(err.Error(), "on rank 1: enough")
 	})
 }
 

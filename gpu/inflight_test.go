@@ -146,7 +146,7 @@ func TestAheadOfFailure(t *testing.T) {
 		}
 		// The other rank may receive the abort while it starts the last operation.
 		aborted := func(err error) bool {
-			return errors.Is(err, tutti.ErrAborted) && strings.Contains(err.Error(), "on rank 0: enough")
+			return errors.Is(err, tutti.ErrRevoked) && strings.Contains(err.Error(), "on rank 0: enough")
 		}
 		var works []tutti.Work
 		for range 5 {

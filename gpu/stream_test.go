@@ -112,6 +112,9 @@ func TestStreamNobodyComes(t *testing.T) {
 			return s.Wait(ctx)
 		}
 		<-r.Done()
+		if err := r.Err(); !errors.Is(err, tutti.ErrTimeout) {
+			return err
+		}
 		return nil
 	}))
 	ok(t, run(t, 2, tutti.Config{}, func(ctx context.Context, r *rank) error {

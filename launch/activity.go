@@ -51,6 +51,8 @@ func joinStates(ctx context.Context, ranks store.Store) map[int]string {
 const (
 	hadJoined = "had joined"
 	inJoin    = "was waiting in Join"
+
+	wasStopped = "was stopped (SIGSTOP or a debugger)"
 )
 
 // recordActivity stores the ranks' progress in Join when the first failure occurs.
@@ -59,6 +61,8 @@ func (a *attempt) recordActivity(first Exit) {
 	for _, r := range a.ranks {
 		switch {
 		case r.exit != nil && !first.matches(r):
+		case r.exit == nil && isStopped(r.pid):
+			r.activity, r.stopped = wasStopped, true
 		case r.replacement > 0 && !a.isMember(r):
 			r.activity = "was waiting to be admitted"
 		case state[r.number] != "":
@@ -123,20 +127,35 @@ func (h *host) activityDumps(attempt int, name string) []*flight.Dump {
 	return dumps
 }
 
-// failedByPeer reports whether a rank's dumps blame another rank for its failure.
+// failedByPeer reports whether a rank's dumps blame another rank for its failure: the failure began there, or
+// this rank found that the other one has exited or closed the Comm.
 func failedByPeer(dumps []*flight.Dump) bool {
-	return slices.ContainsFunc(dumps, func(d *flight.Dump) bool { return d.Error != nil && d.Error.Rank != d.Rank })
+	return slices.ContainsFunc(dumps, func(d *flight.Dump) bool {
+		return d.Error != nil && (d.Error.Rank != d.Rank || len(d.Error.Lost) > 0 && !slices.Contains(d.Error.Lost, d.Rank))
+	})
+}
+
+// lostRanks returns the ranks of the job that a rank's dumps name as lost.
+func lostRanks(dumps []*flight.Dump) (list []int) {
+	for _, d := range dumps {
+		if d.Error != nil && d.Comm == jobstore.World {
+			list = append(list, d.Error.Lost...)
+		}
+	}
+	return list
 }
 
 // findings returns at most three diagnoses of a job that was stopped. The job may have
-// hung; the diagnoses name the ranks that the others waited for.
-func findings(dumps []*flight.Dump) (list []string) {
+// hung; the diagnoses name the ranks that the others waited for. They omit that there are no
+// dumps of the ranks in absent, which are known to be unable to write any.
+func findings(dumps []*flight.Dump, absent []int) (list []string) {
 	const most = 3
 	if len(dumps) == 0 {
 		return nil
 	}
 	for _, f := range inspect.Comms(dumps)[0].Diagnose().Findings {
-		if len(list) < most {
+		known := f.Seq == 0 && !slices.ContainsFunc(f.Ranks, func(r int) bool { return !slices.Contains(absent, r) })
+		if len(list) < most && !known {
 			list = append(list, f.Text)
 		}
 	}

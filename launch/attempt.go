@@ -71,6 +71,7 @@ type rank struct {
 	excluded     bool   // the ranks have later decided to continue without it
 	registration int64  // of a launcher that joined a running job; 0: it started with the job
 	activity     string // when the first failure occurred; "": not known
+	stopped      bool   // it was stopped by a signal then
 }
 
 // label names the process for people.

@@ -70,6 +70,8 @@ func (a *attempt) recordKnownActivity() {
 	for _, r := range a.ranks {
 		switch {
 		case r.exit != nil && !a.firstFailure.matches(r):
+		case r.exit == nil && isStopped(r.pid):
+			r.activity, r.stopped = wasStopped, true
 		case r.replacement > 0 && !a.isMember(r):
 			r.activity = "was waiting to be admitted"
 		case a.joined:

@@ -63,7 +63,19 @@ func (a *attempt) decideFailure(final bool) {
 	case a.cfg.Min > 0:
 		a.handleFailures(bad)
 	case len(bad) > 0:
+		a.describeEarlyExits(bad[0])
 		a.fail(*bad[0].exit)
+	}
+}
+
+// describeEarlyExits corrects the description of ranks that exited with code 0 while r, the first rank that
+// failed, still needed them.
+func (a *attempt) describeEarlyExits(r *rank) {
+	lost := lostRanks(a.h.activityDumps(a.number, r.name()))
+	for _, o := range a.ranks {
+		if o.exit != nil && o.exit.Code == 0 && slices.Contains(lost, o.number) {
+			o.exit.How = "exited with code 0 while other ranks waited for it"
+		}
 	}
 }
 

@@ -71,6 +71,9 @@ type Report struct {
 	// Hosts are the hosts that an elastic job lost in the last attempt. Every host that
 	// remains at the end of the job reports the same list.
 	Hosts []*HostLoss
+	// Stopped counts the ranks of this host that were stopped, by SIGSTOP or a debugger,
+	// when the first failure occurred.
+	Stopped int
 	// Attempts counts the starts of the ranks.
 	Attempts int
 	// Found are diagnoses of a job on one host that was stopped: which ranks are
@@ -126,6 +129,9 @@ func (r *Report) failure(b *strings.Builder) {
 			fmt.Fprintf(b, "%s; ", e.Doing)
 		}
 		fmt.Fprintf(b, "%s\n", e.How)
+	}
+	if r.Stopped > 0 {
+		fmt.Fprintf(b, "tutti: stopped ranks: %d of %d\n", r.Stopped, len(r.Ranks))
 	}
 	for _, f := range r.Found {
 		fmt.Fprintf(b, "tutti: %s\n", f)

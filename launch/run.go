@@ -97,13 +97,16 @@ func (a *attempt) report(first *Exit) *Report {
 	r := &Report{Attempts: a.number + 1, First: first, Incomplete: a.outs.incompleteLogs()}
 	r.Hosts = a.lostHosts
 	var all []*flight.Dump
+	var stopped []int
 	for _, k := range a.ranks {
 		if k.tail.panic != "" {
 			k.exit.How = "panicked, " + k.exit.How
 		}
 		k.exit.Doing = k.activity
 		if first != nil && k.loss == nil && !a.leaving {
-			if dumps := a.h.activityDumps(a.number, k.name()); len(dumps) > 0 {
+			if k.stopped {
+				stopped = append(stopped, k.number)
+			} else if dumps := a.h.activityDumps(a.number, k.name()); len(dumps) > 0 {
 				k.exit.Doing = describeActivity(dumps)
 				all = append(all, dumps...)
 			}
@@ -120,12 +123,12 @@ func (a *attempt) report(first *Exit) *Report {
 			k.admittedAs = a.h.admittedAs(a.number, k.name())
 		}
 	}
-	r.Lost = a.lost()
+	r.Lost, r.Stopped = a.lost(), len(stopped)
 	if first != nil {
 		r.Dumps = a.h.dumpPattern(a.number)
 	}
 	if first != nil && first.Rank < 0 && a.cfg.Nodes == 1 {
-		r.Found = findings(all)
+		r.Found = findings(all, stopped)
 	}
 	switch {
 	case first == nil:

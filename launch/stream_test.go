@@ -96,8 +96,20 @@ func TestStream(t *testing.T) {
 		t.Errorf("%d bytes, want %d: %.600q", len(out.String()), want.Len(), out.String())
 	}
 	last := p.tail.last()
-	if last[0] != "panic: why" || last[len(last)-1] != "end" || len(last) != tailLines+2 || len(last[len(last)-2]) != tailWidth {
+	if last[5] != "panic: why" || last[len(last)-1] != "end" || len(last) != tailLines || len(last[len(last)-2]) != tailWidth {
 		t.Errorf("%d lines, %.50q", len(last), last)
+	}
+}
+
+// TestTailOfPanic prints more lines after a panic than the tail holds. The reason comes first.
+func TestTailOfPanic(t *testing.T) {
+	var tail tail
+	tail.add("panic: why")
+	for i := range 2 * tailLines {
+		tail.add(fmt.Sprint("line ", i))
+	}
+	if last := tail.last(); last[0] != "panic: why" || last[1] != "..." || len(last) != tailLines+2 {
+		t.Errorf("%d lines: %q", len(last), last)
 	}
 }
 

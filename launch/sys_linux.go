@@ -74,15 +74,27 @@ func descendants(of int) []int {
 
 // parentOf reads the parent of a process. dead means that the process is a zombie.
 func parentOf(pid int) (parent int, dead, ok bool) {
+	state, parent, ok := readStat(pid)
+	return parent, state == "Z" || state == "X", ok
+}
+
+// isStopped reports whether a process is stopped by a signal or a debugger.
+func isStopped(pid int) bool {
+	state, _, ok := readStat(pid)
+	return ok && (state == "T" || state == "t")
+}
+
+// readStat reads the state of a process, one letter, and its parent.
+func readStat(pid int) (state string, parent int, ok bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return 0, false, false
+		return "", 0, false
 	}
 	// The process name is in parentheses and may contain any byte.
 	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 	if len(fields) < 2 {
-		return 0, false, false
+		return "", 0, false
 	}
 	parent, err = strconv.Atoi(fields[1])
-	return parent, fields[0] == "Z" || fields[0] == "X", err == nil
+	return fields[0], parent, err == nil
 }

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -31,11 +32,11 @@ func (t *tail) add(line string) {
 	t.lines = append(t.lines, line[:min(len(line), tailWidth)])
 }
 
-// last returns the lines, after the reason of a panic.
+// last returns the lines. The reason of a panic that is not among them comes first.
 func (t *tail) last() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.panic != "" {
+	if t.panic != "" && !slices.Contains(t.lines, t.panic[:min(len(t.panic), tailWidth)]) {
 		return append([]string{t.panic, "..."}, t.lines...)
 	}
 	return append([]string(nil), t.lines...)

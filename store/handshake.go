@@ -133,7 +133,8 @@ func readStatus(r io.Reader, b []byte) error {
 	return nil
 }
 
-// errNoProof is the reason for a client that ended the connection before its proof.
+// errNoProof is the reason for a client that ended the connection before its proof: its context ended, it has
+// exited, or it only checks that the server listens. A client with another secret sends a wrong proof.
 var errNoProof = errors.New("the client ended the connection before it authenticated")
 
 // serverHandshake performs the server's side of the handshake. The error is a status if the

@@ -308,6 +308,23 @@ func TestUnprovenBytes(t *testing.T) {
 	log.await(t, "the client sent too much before it authenticated")
 }
 
+// TestProbe connects and ends the connection before its proof, as a client does whose context ends. The line in
+// the log is for debugging only.
+func TestProbe(t *testing.T) {
+	for name, config := range map[string]store.Config{"secret": {Secret: []byte("secret")}, "TLS": encrypted(t)} {
+		t.Run(name, func(t *testing.T) {
+			log := new(journal)
+			config.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			s := listen(t, config)
+			must(t, raw(t, s).Close())
+			log.await(t, "ended the connection before it authenticated")
+			if text := log.String(); strings.Contains(text, "WARN") || !strings.Contains(text, "DEBUG") {
+				t.Errorf("the log:\n%s", text)
+			}
+		})
+	}
+}
+
 func mustList(t *testing.T, s store.Store) []string {
 	t.Helper()
 	keys, err := s.List(within(t))

@@ -159,7 +159,7 @@ func (s *Server) drop(c *session) {
 func (s *Server) authenticated(c *session) { s.pending.remove(c) }
 
 // run serves one connection until it ends. It logs one line if the connection was
-// refused, evicted or broke the protocol.
+// refused, evicted or broke the protocol, and a line for debugging if the client ended it before its proof.
 func (s *Server) run(c *session) {
 	err := c.serve()
 	s.mu.Lock()
@@ -170,14 +170,14 @@ func (s *Server) run(c *session) {
 	switch word, refused := errors.AsType[status](err); {
 	case closed:
 	case evicted:
-		s.log(c.raw, errors.New("evicted to make room for other connections: the client had not authenticated"))
+		s.log(slog.LevelWarn, c.raw, errors.New("evicted to make room for other connections: the client had not authenticated"))
 	case refused:
 		s.dismiss(c.conn, word)
 	case err == nil || known && cutOff(err):
 	case cutOff(err):
-		s.log(c.raw, errNoProof)
+		s.log(slog.LevelDebug, c.raw, errNoProof)
 	default:
-		s.log(c.raw, err)
+		s.log(slog.LevelWarn, c.raw, err)
 	}
 	c.end()
 }
@@ -193,11 +193,11 @@ func (s *Server) dismiss(c net.Conn, why status) {
 		_, _ = io.CopyN(io.Discard, c, 64<<10)
 	}
 	_ = c.Close()
-	s.log(c, why)
+	s.log(slog.LevelWarn, c, why)
 }
 
-func (s *Server) log(c net.Conn, why error) {
-	s.config.Logger.LogAttrs(context.Background(), slog.LevelWarn, "tutti store: refused a connection",
+func (s *Server) log(level slog.Level, c net.Conn, why error) {
+	s.config.Logger.LogAttrs(context.Background(), level, "tutti store: refused a connection",
 		slog.String("from", c.RemoteAddr().String()), slog.String("reason", why.Error()))
 }
 

@@ -108,7 +108,8 @@ func (l *elasticProgram) rankMain(ctx context.Context, c *tutti.Comm) error {
 				l.violate("rank %d: all have agreed that it has finished, but %w", s.id, err)
 			}
 			l.endings[s.id] = &ending{s.generation, s.took}
-			return s.c.Close()
+			_ = s.c.Close() // a rank may be lost after the agreement
+			return nil
 		}
 		if err := s.shrink(ctx); err != nil {
 			return errors.Join(err, s.c.Close())

@@ -33,6 +33,9 @@
 //     tutti.ErrInvalid on the rank that cannot decode it. The other ranks do not know it, except in
 //     AllReduce, where rank 0 decodes all values.
 //
+// A message of [Send] that is received as a buffer, and a buffer that is received as a value, are
+// tutti.ErrMismatch and poison the Comm, as two element types that differ do.
+//
 // Any other error is one of the Comm's own operations, and has poisoned the Comm if theirs does.
 //
 // # Order

@@ -17,25 +17,27 @@ func Send[T any](ctx context.Context, c *tutti.Comm, to int, v T, tag int) error
 	if err != nil {
 		return failOn("value.Send", c.Rank(), err)
 	}
-	return c.Send(ctx, to, tutti.Of(msg), tag)
+	return c.Send(ctx, to, tutti.Of(engine.ValueBytes(msg)), tag)
 }
 
 // Recv receives a value that another rank sends with this tag. AnyRank takes the first message
 // from any rank with the tag. Package tutti's rules for Comm.Recv hold, also for the end of ctx.
 // The Len of the Message is the size of the message in bytes.
 //
-// A message of another type, or one that Send has not sent, is taken and lost. A message that
-// cannot come from Send because it is too long is ErrInvalid and waits for another receive.
+// A value of another type is ErrMismatch, taken and lost. A message that Send has not sent is
+// ErrMismatch and poisons the Comm, as is a value that Comm.Recv or RecvSlice receives. A message
+// that cannot come from Send because it is too long is ErrInvalid and waits for another receive.
 func Recv[T any](ctx context.Context, c *tutti.Comm, from, tag int) (T, tutti.Message, error) {
 	var zero T
 	if ctx != nil {
 		ctx = engine.WithRecvLimit(ctx, headBytes+maxName+MaxBytes)
 	}
-	msg, m, err := tutti.RecvSlice[byte](ctx, c, from, tag)
+	msg, m, err := tutti.RecvSlice[engine.ValueByte](ctx, c, from, tag)
 	if err != nil {
 		return zero, m, err
 	}
-	v, err := open[T](msg, m, c.Rank())
+	m.Type = tutti.Uint8Type
+	v, err := open[T](engine.BytesOfValue(msg), m, c.Rank())
 	if err != nil {
 		return zero, m, err
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/tutti-go/tutti"
+	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/value"
 )
 
@@ -367,7 +368,7 @@ func mistypedMessages(ctx context.Context, c *tutti.Comm) error {
 		if err := wantError(value.Send(ctx, c, 0, func() {}, 1), tutti.ErrInvalid, last, "func()"); err != nil {
 			return err
 		}
-		return errors.Join(value.Send(ctx, c, 0, point{1, 2}, 1), c.Send(ctx, 0, tutti.Of([]byte("no value")), 1), value.Send(ctx, c, 0, 5, 1))
+		return errors.Join(value.Send(ctx, c, 0, point{1, 2}, 1), value.Send(ctx, c, 0, 5, 1))
 	case 0:
 		if last == 0 {
 			return nil
@@ -379,14 +380,56 @@ func mistypedMessages(ctx context.Context, c *tutti.Comm) error {
 		if m.From != last {
 			return fmt.Errorf("message %+v", m)
 		}
-		_, _, err = value.Recv[spot](ctx, c, tutti.AnyRank, 1)
-		if err := wantError(err, tutti.ErrMismatch, 0, "is no value"); err != nil {
-			return err
-		}
 		v, _, err := value.Recv[int](ctx, c, tutti.AnyRank, 1)
 		return errors.Join(err, same("the value", v, 5))
 	}
 	return nil
+}
+
+// TestNoValue receives a value in a slice of bytes, and bytes as a value. Both ranks fail with
+// ErrMismatch.
+func TestNoValue(t *testing.T) {
+	text := []byte("no value")
+	for name, x := range map[string]struct {
+		send, receive func(ctx context.Context, c *tutti.Comm) error
+	}{
+		"value as bytes": {
+			func(ctx context.Context, c *tutti.Comm) error { return value.Send(ctx, c, 1, text, 3) },
+			func(ctx context.Context, c *tutti.Comm) error {
+				_, _, err := tutti.RecvSlice[byte](ctx, c, 0, 3)
+				return err
+			},
+		},
+		"value as a buffer": {
+			func(ctx context.Context, c *tutti.Comm) error { return value.Send(ctx, c, 1, text, 3) },
+			func(ctx context.Context, c *tutti.Comm) error {
+				_, err := c.Recv(ctx, 0, tutti.Of(make([]byte, 1000)), 3)
+				return err
+			},
+		},
+		"bytes as a value": {
+			func(ctx context.Context, c *tutti.Comm) error { return c.Send(ctx, 1, tutti.Of(text), 3) },
+			func(ctx context.Context, c *tutti.Comm) error {
+				_, _, err := value.Recv[[]byte](ctx, c, 0, 3)
+				return err
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, 2, func(ctx context.Context, c *tutti.Comm) error {
+				err := error(nil)
+				if c.Rank() == 0 {
+					err = x.send(ctx, c)
+				} else {
+					err = x.receive(ctx, c)
+				}
+				if !errors.Is(err, tutti.ErrMismatch) || !strings.Contains(err.Error(), "a value of package value") || !strings.Contains(err.Error(), "value.Recv") {
+					return fmt.Errorf("another error: %w", err)
+				}
+				return nil
+			})
+		})
+	}
 }
 
 // TestMistakes checks the errors of values that cannot be encoded, and of different types.
@@ -532,7 +575,7 @@ func TestTooLong(t *testing.T) {
 				<-refused
 				cancel()
 			}()
-			err := c.Send(sending, 1, tutti.Of(make([]byte, value.MaxBytes+1000)), 1) // never written, so not in memory
+			err := c.Send(sending, 1, tutti.Of(engine.ValueBytes(make([]byte, value.MaxBytes+1000))), 1) // never written, so not in memory
 			if !errors.Is(err, context.Canceled) {
 				return fmt.Errorf("the message did not wait: %w", err)
 			}
@@ -541,6 +584,7 @@ func TestTooLong(t *testing.T) {
 		defer func() {
 			close(refused)
 			<-stopped
+			_ = c.Err() // the Send has ended the Comm, which Close would report
 		}()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)

@@ -36,7 +36,7 @@ var (
 	}
 	// errorNames are the printed names of kinds of errors.
 	errorNames = map[string]string{
-		"lost": "ErrRankLost", "timeout": "ErrTimeout", "mismatch": "ErrMismatch", "aborted": "ErrAborted", "closed": "ErrClosed",
+		"lost": "ErrRankLost", "timeout": "ErrTimeout", "mismatch": "ErrMismatch", "aborted": "ErrAborted", "revoked": "ErrRevoked", "closed": "ErrClosed",
 		"invalid": "ErrInvalid", "excluded": "ErrExcluded",
 	}
 )
@@ -103,8 +103,10 @@ func expected(state, fault string) (others, own string) {
 		others = "lost"
 	case "stop":
 		others = "timeout"
-	case "cancel", "abort":
+	case "cancel":
 		others, own = "aborted", "aborted"
+	case "abort":
+		others, own = "revoked", "revoked"
 	case "mismatch":
 		others, own = "mismatch", "mismatch"
 	}
@@ -123,7 +125,7 @@ func expected(state, fault string) (others, own string) {
 	case shrink:
 		others = "none"
 		if fault == "mismatch" {
-			own = "aborted"
+			own = "revoked"
 		}
 	}
 	if fault == "cut" {

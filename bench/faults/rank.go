@@ -22,7 +22,7 @@ const stateName = "FAULTS_STATE"
 
 // kinds are the kinds of errors, by their printed names.
 var kinds = map[string]error{
-	"lost": tutti.ErrRankLost, "timeout": tutti.ErrTimeout, "mismatch": tutti.ErrMismatch, "aborted": tutti.ErrAborted,
+	"lost": tutti.ErrRankLost, "timeout": tutti.ErrTimeout, "mismatch": tutti.ErrMismatch, "aborted": tutti.ErrAborted, "revoked": tutti.ErrRevoked,
 	"closed": tutti.ErrClosed, "invalid": tutti.ErrInvalid, "excluded": tutti.ErrExcluded, "corrupt": tutti.ErrCorrupt,
 }
 

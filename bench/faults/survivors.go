@@ -167,7 +167,7 @@ func rightCause(ends map[int]end, event string, actor int) error {
 		right := e.Wrong == ""
 		switch event {
 		case "abort":
-			right = right && e.Kind == "aborted" && strings.Contains(e.Text, errAbort.Error())
+			right = right && e.Kind == "revoked" && strings.Contains(e.Text, errAbort.Error())
 		case "cancel":
 			right = right && (e.Kind == "aborted" || e.Kind == "none") && strings.Contains(e.Text, "cancel")
 		case "death":

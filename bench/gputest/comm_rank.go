@@ -318,7 +318,7 @@ func (r *commRank) abort(d *tutti.Comm, by int) (time.Duration, error) {
 	}
 	err = errors.Join(w.Wait(r.ctx), r.compute.Wait(r.ctx))
 	took := time.Since(begin)
-	if !errors.Is(err, tutti.ErrAborted) || !strings.Contains(err.Error(), fmt.Sprintf("on rank %d: %v", by, errEnough)) {
+	if !errors.Is(err, tutti.ErrRevoked) || !strings.Contains(err.Error(), fmt.Sprintf("on rank %d: %v", by, errEnough)) {
 		return 0, fmt.Errorf("an Abort on rank %d is reported as %w", by, err)
 	}
 	if took > 5*time.Second {

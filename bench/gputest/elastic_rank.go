@@ -81,7 +81,7 @@ func elastic() error {
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, tutti.ErrRankLost) && !errors.Is(err, tutti.ErrAborted) {
+		if !tutti.CanShrink(err) {
 			return err
 		}
 		if err := m.shrink(); err != nil {

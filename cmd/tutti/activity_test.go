@@ -34,7 +34,8 @@ func TestActivity(t *testing.T) {
 			"tutti: rank 1 last did Barrier#1", ", and waits in Recv from rank 2, tag 7 (for ", "tutti: Rank 1 is behind: ",
 		}, 3},
 		"deaf": {syscall.SIGINT, 130, []string{
-			"tutti: stopped by SIGINT\n", "tutti: rank 1 had joined; ended by tutti", "waiting for rank 1; ended by tutti", "tutti: Rank 1 is missing",
+			"tutti: stopped by SIGINT\n", "tutti: rank 1 was stopped (SIGSTOP or a debugger); ended by tutti", "waiting for rank 1; ended by tutti",
+			"tutti: stopped ranks: 1 of 3\n",
 		}, 2},
 		"quits": {0, 3, []string{"tutti: rank 1 failed first: exit code 3", "tutti: rank 0 was in AllReduce#2 "}, 2},
 	} {

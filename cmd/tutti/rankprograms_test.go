@@ -60,6 +60,13 @@ var rankPrograms = map[string]func(isRank1 bool) error{
 		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
 		return afterJoin(func() { os.Exit(3) })(isRank1)
 	},
+	"panic with Close": reducing(func(c *tutti.Comm) error {
+		defer c.Close()
+		panic("no way")
+	}),
+	"roots differ": rootsDiffer,
+	"closes early": reducing((*tutti.Comm).Close),
+	"exits early":  reducing(func(*tutti.Comm) error { return nil }),
 	"leaving": func(isRank1 bool) error {
 		if err := startOrphan(); err != nil {
 			return err
@@ -272,6 +279,47 @@ func afterJoin(f func()) func(isRank1 bool) error {
 		time.Sleep(time.Hour)
 		return nil
 	}
+}
+
+// reducing returns a rank program in which all ranks but rank 1 call AllReduce, and rank 1 calls f.
+func reducing(f func(*tutti.Comm) error) func(isRank1 bool) error {
+	return func(isRank1 bool) error {
+		ctx := context.Background()
+		c, err := tutti.Join(ctx, tutti.Config{})
+		if err != nil {
+			return err
+		}
+		if err := c.Barrier(ctx); err != nil {
+			return err
+		}
+		if isRank1 {
+			return f(c)
+		}
+		return c.AllReduce(ctx, tutti.Of([]int32{1}), tutti.Sum)
+	}
+}
+
+// rootsDiffer calls a Broadcast, which returns on its root before the other ranks have called it. Rank 1 names
+// itself as the root. Ranks 0 and 1 print the error, of the Broadcast or of Close, before one of them is ended.
+func rootsDiffer(isRank1 bool) error {
+	signal.Ignore(syscall.SIGTERM)
+	ctx := context.Background()
+	c, err := tutti.Join(ctx, tutti.Config{})
+	if err != nil {
+		return err
+	}
+	root := 0
+	if isRank1 {
+		root = 1
+	}
+	err = c.Broadcast(ctx, tutti.Of([]int32{1}), root)
+	if err == nil {
+		err = c.Close()
+	}
+	if e := (*tutti.Error)(nil); errors.As(err, &e) {
+		fmt.Printf("rank %d: %s #%d\n", c.Rank(), e.Op, e.Seq)
+	}
+	return err
 }
 
 // startOrphan starts a process in another session and process group, whose parent exits. It returns

@@ -41,10 +41,11 @@ Kubernetes Job, --nodes, --node and --addr are taken from the environment.
 
 With --elastic min:max the job has max ranks on all its hosts together. It
 continues without lost ranks as long as min ranks remain: the remaining ranks
-call Comm.Shrink. Each lost rank is replaced by a new process, which joins when
-the others call Comm.Grow(ctx, 0). A whole host may be lost, except node 0,
-which runs the store: the same tutti run command, on that or another host,
-replaces it in the running job. -n is the number of the max ranks on this host;
+call Comm.Shrink after an error for which tutti.CanShrink is true. Each lost
+rank is replaced by a new process, which joins when the others call
+Comm.Grow(ctx, 0). A whole host may be lost, except node 0, which runs the
+store: the same tutti run command, on that or another host, replaces it in the
+running job. -n is the number of the max ranks on this host;
 without it max is divided equally. The exit code is 0 if all remaining ranks
 succeed. Below min ranks it is the code of the first rank that was lost and not
 replaced, or 1 if that was a host.

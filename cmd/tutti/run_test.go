@@ -131,10 +131,21 @@ func TestFailures(t *testing.T) {
 		grace string // long enough for them to report their activity
 		says  []string
 	}{
-		"exit 3":       {3, "1m", []string{"rank 1 failed first: exit code 3", "the last of it", "Barrier#", "; ended by tutti: killed by SIGTERM"}},
-		"panic":        {2, "500ms", []string{"rank 1 failed first: panicked, exit code 2", "panic: no way"}},
-		"killed":       {137, "500ms", []string{"rank 1 failed first: killed by SIGKILL"}},
-		"stubborn":     {3, "3s", []string{"rank 1 failed first: exit code 3", "rank 2 was in Barrier#", " when it failed; ended by tutti: killed by SIGKILL"}},
+		"exit 3":   {3, "1m", []string{"rank 1 failed first: exit code 3", "the last of it", "Barrier#", "; ended by tutti: killed by SIGTERM"}},
+		"panic":    {2, "500ms", []string{"rank 1 failed first: panicked, exit code 2", "panic: no way"}},
+		"killed":   {137, "500ms", []string{"rank 1 failed first: killed by SIGKILL"}},
+		"stubborn": {3, "3s", []string{"rank 1 failed first: exit code 3", "rank 2 was in Barrier#", " when it failed; ended by tutti: killed by SIGKILL"}},
+		// Other ranks fail before the process of rank 1 has exited.
+		"panic with Close": {2, "500ms", []string{"rank 1 failed first: panicked, exit code 2", "panic: no way"}},
+		"roots differ": {1, "500ms", []string{
+			"ranks disagree", "Broadcast(1 x int32, root 0)", "Broadcast(1 x int32, root 1)", "rank 1: Broadcast #1", "rank 0: Broadcast #1",
+		}},
+		"closes early": {1, "500ms", []string{
+			"rank 1 has closed the Comm; all ranks must make the same calls before Close", "rank 1 exited with code 0 while other ranks waited for it",
+		}},
+		"exits early": {1, "500ms", []string{
+			"AllReduce #2 on rank ", "rank 1 exited without Close; call Shrink", "rank 1 exited with code 0 while other ranks waited for it",
+		}},
 		"leaving":      {3, "500ms", []string{"rank 1 failed first: exit code 3"}},
 		"leaving well": {0, "500ms", nil},
 		"stays away":   {1, "500ms", []string{"2 of 3 ranks joined; rank 1 missing", "failed first: exit code 1", "rank 1 never called Join; ended by tutti"}},

@@ -10,7 +10,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -52,8 +51,8 @@ type worker struct {
 	stop      int // 1: this rank was asked to end
 }
 
-// run works until all steps are done, on one Comm after another. It calls Shrink after ErrRankLost
-// or ErrAborted; every other error ends the worker without Close. One goroutine uses the worker.
+// run works until all steps are done, on one Comm after another. It calls Shrink after every error
+// for which CanShrink is true; any other error ends the worker without Close. One goroutine uses the worker.
 func (w *worker) run(ctx context.Context) error {
 	var err error
 	if w.c, err = tutti.Join(ctx, tutti.Config{HostTimeout: w.hostTimeout}); err != nil {
@@ -62,11 +61,12 @@ func (w *worker) run(ctx context.Context) error {
 	for {
 		if err = w.work(ctx); err == nil {
 			fmt.Printf("the sum of %d squares is %d\n", w.step*perStep, w.sum)
-			return w.c.Close()
+			_ = w.c.Close() // its error would be a rank that was lost after the last step
+			return nil
 		}
-		// The first rank that detects the loss calls Shrink, which ends the
-		// operations of the others.
-		if !errors.Is(err, tutti.ErrRankLost) && !errors.Is(err, tutti.ErrAborted) {
+		// The first rank that detects a loss calls Shrink, which ends the
+		// operations of the others. CanShrink is true for all of them.
+		if !tutti.CanShrink(err) {
 			return err
 		}
 		if w.c, _, err = w.c.Shrink(ctx); err != nil {

@@ -28,10 +28,12 @@ func main() {
 	} else {
 		err = work(ctx, c)
 	}
+	if err == nil {
+		err = c.Close()
+	}
 	if err != nil {
 		log.Fatal(err)
 	}
-	c.Close()
 }
 
 // master sends a piece to each worker that has sent its counts, and an empty piece at the end.

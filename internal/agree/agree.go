@@ -144,7 +144,7 @@ func (q *Question) announced(said []byte) (map[int]uint64, error) {
 		rank, err := strconv.Atoi(number)
 		value, bad := strconv.ParseUint(rest, 10, 64)
 		if err != nil || bad != nil || rank < 0 || rank >= q.Size {
-			return nil, fmt.Errorf("the store's value of %q is not a list of ranks: %.40q; use a store that no other program writes to", jobstore.Announced(q.Key), line)
+			return nil, fmt.Errorf("the store's value is not a list of ranks: %.40q; use a store that no other program writes to", line)
 		}
 		if old, again := values[rank]; !again || value < old {
 			values[rank] = value
@@ -178,7 +178,7 @@ func Learn(ctx context.Context, s Store, key string) (*Decision, error) {
 func parse(key string, decided []byte) (*Decision, error) {
 	d := new(Decision)
 	if err := json.Unmarshal(decided, d); err != nil || d.Size() == 0 {
-		return nil, fmt.Errorf("the store's value of %q is not a decision: %.40q; use a store that no other program writes to", jobstore.Decision(key), decided)
+		return nil, fmt.Errorf("the store's value is not a decision: %.40q; use a store that no other program writes to", decided)
 	}
 	return d, nil
 }

@@ -109,7 +109,7 @@ func Take(ctx context.Context, s store.Store, key string, opt Options) (*Claim, 
 			}
 			before = value
 		} else if len(value) > 0 {
-			return nil, fmt.Errorf("the store's value of %q is not a claim: %.40q; use a store that no other program writes to", key, value)
+			return nil, fmt.Errorf("the store's value is not a claim of a rank: %.40q; use a store that no other program writes to", value)
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err

@@ -139,7 +139,7 @@ func TestCloseWithoutRankZero(t *testing.T) {
 func TestFailureKinds(t *testing.T) {
 	for _, kind := range []error{
 		engine.ErrRankLost, engine.ErrTimeout, engine.ErrMismatch, engine.ErrAborted, engine.ErrClosed, engine.ErrUnsupported,
-		engine.ErrCorrupt, engine.ErrNoDevicePath,
+		engine.ErrCorrupt, engine.ErrNoDevicePath, engine.ErrRevoked,
 	} {
 		if f := overlay.NewCause("g", &engine.Failure{Kind: kind}).Failure(); f.Kind != kind {
 			t.Errorf("%v arrives as %v", kind, f.Kind)

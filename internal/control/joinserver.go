@@ -6,9 +6,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/tutti-go/tutti/internal/engine"
@@ -116,7 +118,8 @@ func (h *joinServer) closeAll(why *frame) {
 	}
 }
 
-// admit authenticates a new connection and adds its rank, or refuses it with one line in the log.
+// admit authenticates a new connection and adds its rank, or refuses it with one line in the log. The line is for
+// debugging if the connection ends before its hello.
 // It runs in a goroutine of its own per connection.
 func (h *joinServer) admit(c *conn) {
 	cfg := &h.member.cfg
@@ -154,7 +157,14 @@ func (h *joinServer) admit(c *conn) {
 		return
 	}
 	ours := newNonce()
-	if err := c.send(&frame{Kind: challenge, Version: version, Build: &cfg.Version, Nonce: ours, TLS: cfg.TLS != nil}); err != nil {
+	logEnd := func(err error) {
+		cfg.Logger.Debug("tutti: a connection has ended before its hello", "from", c.RemoteAddr().String(), "reason", err)
+		c.Close()
+	}
+	if err := c.send(&frame{Kind: challenge, Version: version, Build: &cfg.Version, Nonce: ours, TLS: cfg.TLS != nil}); endedByPeer(err) {
+		logEnd(err)
+		return
+	} else if err != nil {
 		refuse(err.Error())
 		return
 	}
@@ -175,6 +185,8 @@ func (h *joinServer) admit(c *conn) {
 		err = errEvicted
 	}
 	switch {
+	case endedByPeer(err):
+		logEnd(err)
 	case err != nil:
 		refuse(err.Error())
 	case f.Kind == hello && f.TLS && cfg.TLS == nil:
@@ -207,6 +219,12 @@ func (h *joinServer) admit(c *conn) {
 			refuseWith(&frame{Kind: refused, Reason: refusal.reason, Taken: refusal.taken})
 		}
 	}
+}
+
+// endedByPeer reports whether a connection has ended in good order or was reset: the other process has exited, its
+// context has ended, or it only checks that this rank listens.
+func endedByPeer(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
 // gaveUpReason is the reason for a refusal after rank 0's Join has ended.

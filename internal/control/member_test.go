@@ -85,7 +85,7 @@ func TestLosses(t *testing.T) {
 		t.Errorf("%v are lost: %v", f.Lost, f)
 	}
 	m.lose([]int{0, 2}, overlay.Silent)
-	if f := <-told; !slices.Equal(f.Lost, []int{1, 2}) || f.Reason() != "ranks 1 and 2 are lost: the host does not answer; call Shrink to continue without them" {
+	if f := <-told; !slices.Equal(f.Lost, []int{1, 2}) || f.Reason() != "ranks 1 and 2 are lost: their host does not answer; call Shrink to continue without them" {
 		t.Errorf("%v are lost: %v", f.Lost, f)
 	}
 	if lost := m.Lost(); !slices.Equal(lost, []int{0, 2, 5}) {

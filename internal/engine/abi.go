@@ -22,6 +22,6 @@ func ABI() string {
 		"relays", []Relay{NoRelay, HostsWait, LeaderWaits, HostsNotAsked, numRelays}, "losses", []Loss{Closed, Exited, HostSilent, Disconnected, JoinFailed},
 		"call", AppendCall(nil, &CallInfo{Fingerprint: Fingerprint{Verb: 1, Type: 2, ReduceOp: 3, Uneven: true, Root: 4, Count: 5, Name: 6}, Name: "n", Device: true}),
 		"label", []int{LabelBytes, stepBit, formBit}, "step", stepName(Fingerprint{Verb: AllReduce, Count: 3}),
-		"groupName", GroupName("world", 1, 2), "mostName", mostName, "roundDigits", roundDigits,
+		"groupName", GroupName("world", 1, 2), "mostName", mostName, "methodMark", methodMark, "roundDigits", roundDigits,
 	)
 }

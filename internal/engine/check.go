@@ -51,7 +51,11 @@ func (m *Message) Check(rank, size int) error {
 	if m.Tag < 0 {
 		return invalid("tag %d is negative; tags are zero or higher", m.Tag)
 	}
-	return m.Mem.check("buffer")
+	mem := m.Mem
+	if mem.Type == kernel.Value {
+		mem.Type = kernel.Uint8
+	}
+	return mem.check("buffer")
 }
 
 // CheckApart checks that a message that is received and one that is sent at the

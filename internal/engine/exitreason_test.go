@@ -61,23 +61,23 @@ func TestLifted(t *testing.T) {
 	}{
 		{
 			Failure{Kind: ErrRankLost, Lost: []int{0}, Facts: Facts{Text: "rank 0 is lost"}},
-			"a rank was lost: rank 0 is lost, as rank 2 found while the group of ranks 7, 2 and 4 was being made: rank 0 is lost; call Shrink to continue without it",
+			"a rank was lost: rank 0 is lost, as rank 2 found while the Comm of ranks 7, 2 and 4 was being made: rank 0 is lost; call Shrink to continue without it",
 			[]int{0},
 		}, {
 			Failure{Kind: ErrRankLost, Lost: []int{0, 4}, Facts: Facts{Text: "ranks 0 and 4 are lost"}},
-			"a rank was lost: ranks 4 and 0 are lost, as rank 2 found while the group of ranks 7, 2 and 4 was being made: ranks 0 and 4 are lost; call Shrink to continue without them",
+			"a rank was lost: ranks 4 and 0 are lost, as rank 2 found while the Comm of ranks 7, 2 and 4 was being made: ranks 0 and 4 are lost; call Shrink to continue without them",
 			[]int{4, 0},
 		}, {
 			Failure{Kind: ErrRankLost, Lost: []int{0, 1, 3, 5, 6}, Facts: Facts{Text: "all are lost"}},
-			"a rank was lost: ranks 0, 1, 3 and 5 are lost, as rank 2 found while the group of ranks 7, 2 and 4 was being made: all are lost; call Shrink to continue without them",
+			"a rank was lost: ranks 0, 1, 3 and 5 are lost, as rank 2 found while the Comm of ranks 7, 2 and 4 was being made: all are lost; call Shrink to continue without them",
 			[]int{0, 1, 3, 5},
 		}, {
 			Failure{Kind: ErrRankLost, Lost: []int{0}, Left: true, Facts: Facts{Text: "rank 0 has closed"}},
-			"a rank was lost: the group of ranks 7, 2 and 4 could not be made on rank 2: rank 0 has closed",
+			"a rank was lost: the Comm of ranks 7, 2 and 4 could not be made on rank 2: rank 0 has closed",
 			[]int{0},
 		}, {
 			Failure{Kind: ErrTimeout, Facts: Facts{Text: "late"}},
-			"timed out: the group of ranks 7, 2 and 4 could not be made on rank 2: late",
+			"timed out: the Comm of ranks 7, 2 and 4 could not be made on rank 2: late",
 			nil,
 		},
 	} {
@@ -101,7 +101,7 @@ func TestLiftedNumbers(t *testing.T) {
 	f := &Failure{Kind: ErrTimeout, Op: forming, Rank: 2, Facts: Facts{
 		Event: LimitPassed, Limit: time.Second, Wait: Wait{Phase: Arriving, Ranks: []int{0, 1}, Last: []Side{{Rank: 0}}},
 	}}
-	const want = "timed out: the group of ranks 7, 2 and 4 could not be made on rank 4: " +
+	const want = "timed out: the Comm of ranks 7, 2 and 4 could not be made on rank 4: " +
 		"not done after 1s: ranks 7 and 2 have not arrived (rank 7 has called nothing yet)"
 	if got := lifted(f, []int{7, 2, 4}, 8); got.Error() != want || got.Rank != 4 {
 		t.Errorf("%v, want %s", got, want)
@@ -197,7 +197,7 @@ func TestExitReasonIsShort(t *testing.T) {
 		{Facts{Event: LimitPassed, Limit: time.Second, Wait: Wait{Phase: Arriving, Ranks: many}}, "not done after 1s"},
 		{
 			Facts{Event: LeftElsewhere, Cause: &Failure{Kind: ErrAborted, Facts: Facts{Event: AbortCalled, Text: strings.Repeat("x", 200)}}},
-			"rank 0 has left after another group's end: aborted: Abort was called on rank 0: xxxx",
+			"rank 0 has left after the failure of another Comm: aborted: Abort was called on rank 0: xxxx",
 		},
 	} {
 		f := &Failure{Kind: ErrMismatch, Op: "AllReduce", Seq: 1, Facts: c.facts}
@@ -235,16 +235,16 @@ func TestExitReasonGarbage(t *testing.T) {
 // group.
 func TestExcuse(t *testing.T) {
 	lost := &Failure{Kind: ErrRankLost, Lost: []int{1}, Facts: Facts{Text: "rank 1 is lost"}}
-	left := &Failure{Kind: ErrRankLost, Lost: []int{1}, Left: true, Facts: Facts{Text: "rank 1 has closed the communicator"}}
+	left := &Failure{Kind: ErrRankLost, Lost: []int{1}, Left: true, Facts: Facts{Text: "rank 1 has closed the Comm"}}
 	for _, c := range []struct {
 		f     *Failure
 		group []int
 		want  string
 	}{
 		{nil, []int{4, 5}, "<nil>"},
-		{lost, []int{4, 7, 9}, "a rank was lost: rank 1 is lost, as rank 0 found in another group; call Shrink to continue without it"},
-		{lost, []int{4, 9}, "a rank was lost: rank 0 has left after another group's end: rank 1 is lost"},
-		{left, []int{4, 7}, "a rank was lost: rank 0 has left after another group's end: rank 1 has closed the communicator"},
+		{lost, []int{4, 7, 9}, "a rank was lost: rank 1 is lost, as rank 0 found on another Comm; call Shrink to continue without it"},
+		{lost, []int{4, 9}, "a rank was lost: rank 0 has left after the failure of another Comm: rank 1 is lost"},
+		{left, []int{4, 7}, "a rank was lost: rank 0 has left after the failure of another Comm: rank 1 has closed the Comm"},
 	} {
 		got := Excuse(c.f, []int{4, 7}, c.group, 0)
 		if text := fmt.Sprint(got); text != c.want {

@@ -17,6 +17,7 @@ var (
 	ErrCorrupt      = errors.New("data was damaged")
 	ErrExcluded     = errors.New("left behind")
 	ErrNoDevicePath = errors.New("no path for device memory")
+	ErrRevoked      = errors.New("revoked")
 )
 
 // A Failure is the reason why a group has ended. It is created once, on the rank where the failure
@@ -57,6 +58,7 @@ var travelKinds = [...]struct {
 	{"unsupported", ErrUnsupported},
 	{"corrupt", ErrCorrupt},
 	{"device", ErrNoDevicePath},
+	{"revoked", ErrRevoked},
 }
 
 // KindName returns the name of a kind of failure in JSON; "" if the kind does not end a group.

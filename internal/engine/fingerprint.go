@@ -89,6 +89,9 @@ func partsType(lists ...[]Mem) kernel.DType {
 // Text describes the operation for an error, e.g. "AllReduce(10 x float32,
 // sum)". The caller passes the name, because s.Name holds only its hash.
 func (s Fingerprint) Text(name string) string {
+	if call, ok := MethodOf(name); ok && s.Name != 0 {
+		return call
+	}
 	var b strings.Builder
 	b.WriteString(s.Verb.FormName(s.Uneven))
 	var args []string

@@ -42,7 +42,7 @@ func Form(ctx context.Context, parent Engine, members []int, create func(context
 	stop := afterFailure(parent, inherit)
 	failed, f := parent.Failure() != nil, (*Failure)(nil)
 	if !failed { // otherwise no member returns the group
-		err = sub.Run(ctx, 0, []Call{{Verb: Barrier, Method: forming, Name: "the group is made"}})
+		err = sub.Run(ctx, 0, []Call{{Verb: Barrier, Method: forming, Name: MethodName("Split or Dup, at its end")}})
 	}
 	errors.As(err, &f)
 	switch well := stop(); {

@@ -14,6 +14,16 @@ const mostName = 128
 // roundDigits is the number of digits of the counter in a name that was shortened.
 const roundDigits = 8
 
+// methodMark begins the Name of a call that is a part of a method of the user.
+const methodMark = "\x01"
+
+// MethodName returns the Name of a call that is a part of a method. Texts show the method's call, such
+// as "Grow(2)", in place of the verb and its arguments.
+func MethodName(call string) string { return methodMark + call }
+
+// MethodOf returns the method's call in a Name, and whether there is one.
+func MethodOf(name string) (call string, ok bool) { return strings.CutPrefix(name, methodMark) }
+
 // GroupName returns the name of a group that operation seq of the group named of has
 // made. first is the lowest member of the new group. If the name became longer than
 // mostName, a hash replaces all but the first part, with a counter of replacements. A

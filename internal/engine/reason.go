@@ -3,16 +3,20 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tutti-go/tutti/internal/kernel"
 )
 
-// Sentence returns the text of an error: the operation, its number, the rank, and what happened.
+// Sentence returns the text of an error: the operation, its number, the rank, and what happened. A negative
+// rank is that of a process that has none.
 func Sentence(op string, seq uint64, rank int, what string) string {
 	switch {
 	case op == "":
 		return what
+	case rank < 0:
+		return fmt.Sprintf("%s: %s", op, what)
 	case seq == 0:
 		return fmt.Sprintf("%s on rank %d: %s", op, rank, what)
 	}
@@ -23,10 +27,18 @@ func Sentence(op string, seq uint64, rank int, what string) string {
 const mostCauses = 4
 
 // Reason returns what happened and what to do.
-func (f *Failure) Reason() string {
+func (f *Failure) Reason() string { return f.reason(f.advice(), f.shrinkAdvice()) }
+
+// ReasonOfClose is Reason for a rank that has closed the group, and cannot call Shrink any more.
+func (f *Failure) ReasonOfClose() string { return f.reason(f.advice()) }
+
+// reason returns what happened, with advice.
+func (f *Failure) reason(advice ...string) string {
 	text := f.what(mostCauses)
-	if advice := f.advice(); advice != "" {
-		text += "; " + advice
+	for _, a := range advice {
+		if a != "" {
+			text += "; " + a
+		}
 	}
 	return text
 }
@@ -67,15 +79,15 @@ func (f *Failure) what(causes int) string {
 	case RanksLost:
 		return f.lossText()
 	case LostElsewhere:
-		return fmt.Sprintf("%s lost, as rank %d found in another group", areRanks(f.Lost), f.Rank)
+		return fmt.Sprintf("%s lost, as rank %d found on another Comm", areRanks(f.Lost), f.Rank)
 	case LeftElsewhere:
-		return fmt.Sprintf("rank %d has left after another group's end", f.Rank) + f.because(causes)
+		return fmt.Sprintf("rank %d has left after the failure of another Comm", f.Rank) + f.because(causes)
 	case LostWhileForming:
-		return fmt.Sprintf("%s lost, as rank %d found while the group of %s was being made", areRanks(f.Lost), f.Rank, Ranks(f.Ranks)) + f.because(causes)
+		return fmt.Sprintf("%s lost, as rank %d found while the Comm of %s was being made", areRanks(f.Lost), f.Rank, Ranks(f.Ranks)) + f.because(causes)
 	case ParentFailed:
-		return "the group that this one was being made of has failed" + f.because(causes)
+		return "the Comm that this one was being made of has failed" + f.because(causes)
 	case FormingFailed:
-		return fmt.Sprintf("the group of %s could not be made on rank %d", Ranks(f.Ranks), f.Rank) + f.because(causes)
+		return fmt.Sprintf("the Comm of %s could not be made on rank %d", Ranks(f.Ranks), f.Rank) + f.because(causes)
 	case SharingFailed:
 		return fmt.Sprintf("memory could not be shared on rank %d", f.Rank) + f.because(causes)
 	case LimitPassed:
@@ -105,7 +117,7 @@ func (f *Failure) what(causes int) string {
 	case DeviceFailed:
 		return fmt.Sprintf("%s has failed on rank %d", f.Device, f.Rank) + f.because(causes)
 	case DeviceUnfit:
-		return fmt.Sprintf("%s cannot be used for a new group on rank %d", f.Device, f.Rank) + f.because(causes)
+		return fmt.Sprintf("%s cannot be used for a new Comm on rank %d", f.Device, f.Rank) + f.because(causes)
 	case AbortCalled:
 		return fmt.Sprintf("Abort was called on rank %d", f.Rank) + f.because(causes)
 	case OpCalled:
@@ -130,20 +142,22 @@ func (f *Failure) advice() string {
 		switch {
 		case f.memoriesDiffer():
 			return "both sides pass host memory, or both device memory"
+		case f.hasValue():
+			return "receive with value.Recv what value.Send sends, and nothing else"
 		case f.typesDiffer():
 			return "use the same element type on both sides"
 		}
 		return "a Batch and SendRecv need the same length on both sides; Recv also accepts a shorter message"
 	case MemoryFreed:
 		return "it may be freed when no rank uses it any more"
-	case RanksLost, LostElsewhere, LostWhileForming:
+	case RanksLost:
 		switch {
-		case f.Left || len(f.Lost) == 0:
-			return ""
-		case len(f.Lost) == 1:
-			return "call Shrink to continue without it"
+		case f.Loss != Closed:
+		case f.Op == "Send" || f.Op == "Recv":
+			return "all messages must be received before Close"
+		default:
+			return "all ranks must make the same calls before Close"
 		}
-		return "call Shrink to continue without them"
 	case WaitCycle:
 		return "where ranks exchange messages, use SendRecv or a Batch"
 	case TransferDamaged:
@@ -153,8 +167,23 @@ func (f *Failure) advice() string {
 			return "look at the memory and the processors of its host"
 		}
 		return "look at the memory and the processors of their hosts"
+	}
+	return ""
+}
+
+// shrinkAdvice returns how Shrink helps after the failure; "" if the text says nothing of it.
+func (f *Failure) shrinkAdvice() string {
+	switch f.Event {
+	case RanksLost, LostElsewhere, LostWhileForming:
+		switch {
+		case len(f.Lost) == 0 || f.Left && f.Loss != Closed:
+			return ""
+		case len(f.Lost) == 1:
+			return "call Shrink to continue without it"
+		}
+		return "call Shrink to continue without them"
 	case OpCalled:
-		return "call it, too"
+		return "call " + f.Op + ", too"
 	}
 	return ""
 }
@@ -179,6 +208,11 @@ func (f *Failure) because(causes int) string {
 // typesDiffer reports whether two sides of a message have different element types.
 func (f *Failure) typesDiffer() bool {
 	return len(f.Sides) == 2 && f.Sides[0].Call.Fingerprint.Type != f.Sides[1].Call.Fingerprint.Type
+}
+
+// hasValue reports whether one of two sides of a message is a value of package value.
+func (f *Failure) hasValue() bool {
+	return slices.ContainsFunc(f.Sides, func(s Side) bool { return s.Call.Fingerprint.Type == kernel.Value })
 }
 
 // memoriesDiffer reports whether one of two sides of a message is in device memory, and the other in
@@ -217,7 +251,7 @@ func (f *Failure) lossText() string {
 	}
 	switch f.Loss {
 	case Closed:
-		return fmt.Sprintf("%s %s closed the communicator", Ranks(f.Lost), has)
+		return fmt.Sprintf("%s %s closed the Comm", Ranks(f.Lost), has)
 	case Exited:
 		return fmt.Sprintf("%s exited without Close", Ranks(f.Lost))
 	case JoinFailed:
@@ -225,20 +259,24 @@ func (f *Failure) lossText() string {
 	case "":
 		return areRanks(f.Lost) + " lost" + f.because(1)
 	}
-	return fmt.Sprintf("%s lost: %v", areRanks(f.Lost), f.Loss) + f.because(1)
+	how := f.Loss.String()
+	if len(f.Lost) > 1 {
+		how = strings.Replace(how, "its ", "their ", 1)
+	}
+	return areRanks(f.Lost) + " lost: " + how + f.because(1)
 }
 
 // String returns the text of the loss of one rank.
 func (l Loss) String() string {
 	switch l {
 	case Closed:
-		return "it has closed the communicator"
+		return "it has closed the Comm"
 	case Exited:
-		return "its process exited without Close"
+		return "it exited without Close"
 	case HostSilent:
-		return "the host does not answer"
+		return "its host does not answer"
 	case Disconnected:
-		return "the connection has ended without Close"
+		return "its connection has ended without Close"
 	case JoinFailed:
 		return "Join failed"
 	}

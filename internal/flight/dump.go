@@ -15,12 +15,12 @@ const Version = 1
 type Dump struct {
 	Version int       `json:"tutti_flight"`
 	Comm    string    `json:"comm"`  // the same on all its ranks
-	Rank    int       `json:"rank"`  // in the communicator
-	Size    int       `json:"size"`  // of the communicator
+	Rank    int       `json:"rank"`  // in the Comm
+	Size    int       `json:"size"`  // of the Comm
 	World   int       `json:"world"` // the rank's number in the job
 	Host    string    `json:"host"`
 	PID     int       `json:"pid"`
-	Began   time.Time `json:"began"`            // when the communicator was made
+	Began   time.Time `json:"began"`            // when the Comm was made
 	At      int64     `json:"at"`               // when the dump was written
 	Behind  []int     `json:"behind,omitempty"` // ranks that had not arrived in the running operation
 	Closed  bool      `json:"closed,omitempty"`
@@ -39,7 +39,7 @@ func (d *Dump) Brief() *Dump {
 	return &b
 }
 
-// An Error is why the communicator has failed.
+// An Error is why the Comm has failed.
 type Error struct {
 	Kind string `json:"kind"`
 	Op   string `json:"op,omitempty"`
@@ -76,7 +76,7 @@ const (
 	StateDone    = "done"
 )
 
-// Progress is the position of a rank in a communicator's operations.
+// Progress is the position of a rank in a Comm's operations.
 type Progress struct {
 	Last    uint64 // number of the last operation that was begun
 	Running bool   // that operation has not ended
@@ -163,6 +163,9 @@ func (l *Log) describe(seq uint64, r *run) Op {
 		op.Name = l.names[id-1]
 		l.mu.Unlock()
 	}
+	if call, ok := engine.MethodOf(op.Name); ok {
+		return Op{Seq: seq, Verb: call}
+	}
 	return op
 }
 
@@ -173,7 +176,7 @@ func typeName(what uint64) string {
 	return ""
 }
 
-// Describe returns calls that have not begun as an Op. It reads the calls, which the communicator's lock guards.
+// Describe returns calls that have not begun as an Op. It reads the calls, which the Comm's lock guards.
 func (l *Log) Describe(seq uint64, calls []engine.Call, queued uint64) Op {
 	r := l.runOf(calls)
 	op := l.describe(seq, &r)
@@ -188,7 +191,7 @@ func (l *Log) messages(last uint64) (list []Op) {
 		r := &l.msgs[i%Size]
 		peer, kind := int(load(&r.peer)), load(&r.kind)
 		op := Op{
-			Seq: i, Verb: kindName(verbOf(kind)), Type: typeName(kind), Peer: &peer, Tag: int(load(&r.tag)),
+			Seq: i, Verb: kindName(verbOf(kind)), Type: kernel.DType(kind >> typeAt).String(), Peer: &peer, Tag: int(load(&r.tag)),
 			Count: load(&r.count), Bytes: load(&r.bytes), Start: int64(r.begin()), End: int64(load(&r.ended)),
 		}
 		switch load(&r.state) {

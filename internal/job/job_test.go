@@ -32,6 +32,8 @@ var bodies = map[string]body{
 	"stay":  stay,
 	"alloc": alloc,
 	"form":  form,
+
+	"settle": settleLast, "settle different": settleDifferent, "settle late": settleLate,
 }
 
 const deadline = 3 * time.Minute

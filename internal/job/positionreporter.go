@@ -21,26 +21,43 @@ type positionReporter struct {
 	j      *Job
 	mu     sync.Mutex
 	groups map[string]*reportedGroup // by name
+	ended  []string                  // closed groups that still answer, at most maxClosedGroups
 	stop   chan struct{}             // closed by close; nil: run was not started
 	done   chan struct{}             // closed at the end of run
 }
 
 // A reportedGroup is a group whose position is reported. Only the goroutine of run uses last and sent.
 type reportedGroup struct {
+	j       *Job
 	name    string
 	members []int // ranks of the job
 	engine  *network.Engine
 	busy    atomic.Bool // the group is in an operation
 	last    network.Position
 	sent    network.Position
+
+	closed   chan struct{} // closed when this rank has closed the group
+	answered chan struct{} // receives after an answer to settle; has room for one
+
+	mu      sync.Mutex       // guards the fields below, which belong to settle
+	asked   network.Position // of this rank's last call
+	missing []int            // members that have not answered
+	behind  []int            // members that have closed the group before they began the call
+
+	questions []question // of other members
 }
 
 // add begins to report the positions of a group. The first call starts the goroutine of run. s.mu guards the
 // groups. Positions of other ranks arrive on a goroutine of the Member.
 func (s *positionReporter) add(name string, members []int, w *network.Engine) *reportedGroup {
-	p := &reportedGroup{name: name, members: members, engine: w}
+	p := &reportedGroup{
+		j: s.j, name: name, members: members, engine: w, closed: make(chan struct{}), answered: make(chan struct{}, 1),
+	}
 	s.j.member.HandlePositions(name, func(from int, position []byte) {
 		i := slices.Index(members, from)
+		if i >= 0 && len(position) == settleBytes {
+			go p.receive(i, position)
+		}
 		if i < 0 || len(position) != transport.HeadBytes {
 			return
 		}
@@ -59,11 +76,19 @@ func (s *positionReporter) add(name string, members []int, w *network.Engine) *r
 	return p
 }
 
+// remove ends the reports of a group that this rank closes. The group still answers whether this rank has begun a
+// call; see settle.
 func (s *positionReporter) remove(p *reportedGroup) {
-	s.j.member.StopPositions(p.name)
+	close(p.closed)
+	p.answerClosed()
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.groups, p.name)
-	s.mu.Unlock()
+	s.ended = append(s.ended, p.name)
+	if len(s.ended) > maxClosedGroups {
+		s.j.member.StopPositions(s.ended[0])
+		s.ended = s.ended[1:]
+	}
 }
 
 // close ends run. No group may be added concurrently.

@@ -45,7 +45,7 @@ func description(more string) string {
 	return abi.Text("job",
 		"bigEndian", cpu.IsBigEndian, "wordBits", bits.UintSize,
 		"world", worldGroup, "leaders", leadersSuffix, "meet", hostsKey, "host", hostName, "rounds", maxHostRounds,
-		"card", rankInfoFormat, "hint", hintBytes, "standing", []int{attached, readsNext},
+		"card", rankInfoFormat, "hint", hintBytes, "standing", []int{attached, readsNext}, "settle", []int{settleAsk, settleAnswer, settleBytes},
 	) + kernel.ABI() + transport.ABI() + tcp.ABI() + shmem.ABI() + segment.ABI() + engine.ABI() + p2p.ABI() + control.ABI() + overlay.ABI() + shm.ABI() + network.ABI() + hier.ABI() + more
 }
 

@@ -26,6 +26,9 @@ const NumDTypes = int(Uint16)
 // user memory has this type, so a mismatch of a note with user data is detected.
 const Note DType = 0x80
 
+// Value is the type of the bytes of a message of package value. Only messages have it.
+const Value DType = 0x81
+
 var dtypes = [NumDTypes + 1]struct {
 	name string
 	size int
@@ -50,8 +53,11 @@ func (t DType) Size() int {
 	if int(t) < len(dtypes) {
 		return dtypes[t].size
 	}
-	if t == Note {
+	switch t {
+	case Note:
 		return 8
+	case Value:
+		return 1
 	}
 	return 0
 }
@@ -61,8 +67,11 @@ func (t DType) String() string {
 	if int(t) < len(dtypes) {
 		return dtypes[t].name
 	}
-	if t == Note {
+	switch t {
+	case Note:
 		return "note of device memory"
+	case Value:
+		return "a value of package value"
 	}
 	return "unknown"
 }

@@ -39,13 +39,13 @@ func (r *rendezvous) read(ctx context.Context, key string) (a attempt, err error
 		return a, err
 	}
 	if err := json.Unmarshal(text, &a); err != nil || a.Number < 1 || a.Lineage < 1 {
-		return a, invalidAttempt(key, text)
+		return a, invalidAttempt(text)
 	}
 	return a, nil
 }
 
-func invalidAttempt(key string, text []byte) error {
-	return fmt.Errorf("the store's value of %q is not an attempt to join: %.40q; use a store that no other program writes to", key, text)
+func invalidAttempt(text []byte) error {
+	return fmt.Errorf("the store's value is not an attempt to join: %.40q; use a store that no other program writes to", text)
 }
 
 // await waits until rank 0 listens in an attempt.
@@ -107,7 +107,7 @@ func (r *rendezvous) create(ctx context.Context) (created bool, err error) {
 	}
 	var first attempt
 	if err := json.Unmarshal(theirs, &first); err != nil {
-		return false, invalidAttempt(key, theirs)
+		return false, invalidAttempt(theirs)
 	}
 	if _, err := r.store.CompareAndSet(ctx, jobstore.Address(r.now.Number), nil, []byte(first.Addr)); err != nil {
 		return false, err

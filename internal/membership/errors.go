@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"syscall"
 
 	"github.com/tutti-go/tutti/internal/agree"
@@ -46,7 +47,7 @@ func Undecided(ctx context.Context, err error) *Error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		kind = engine.ErrTimeout
 	}
-	return &Error{Kind: kind, Reason: "the ranks could not agree: " + err.Error(), Err: err}
+	return &Error{Kind: kind, Reason: "the ranks could not agree: " + Text(err), Err: err}
 }
 
 // excluded returns the error of a rank that is not among the members of a decision.
@@ -55,17 +56,35 @@ func excluded(d *agree.Decision) *Error {
 		"%s of the old Comm continue without this rank: it was considered lost, or called too late", engine.Ranks(d.Members))}
 }
 
+// Text returns the text of an error without the calls of the store and their keys, which mean nothing to users.
+func Text(err error) string {
+	text := err.Error()
+	if e := (*store.Error)(nil); errors.As(err, &e) {
+		text = strings.Replace(text, e.Error(), storeText(e), 1)
+	}
+	return text
+}
+
+// storeText returns why a call of the store has failed.
+func storeText(e *store.Error) string {
+	ended := errors.Is(e.Cause, context.DeadlineExceeded) || errors.Is(e.Cause, context.Canceled)
+	if ended && !errors.Is(e.Cause, store.ErrLost) || e.Addr == "" {
+		return e.Cause.Error()
+	}
+	return fmt.Sprintf("the store at %s: %v", e.Addr, e.Cause)
+}
+
 // joinError returns the error of Join, with its kind and with what to do.
 func joinError(ctx context.Context, err error) error {
 	switch {
 	case final(err):
 		return err
 	case errors.Is(err, engine.ErrMismatch):
-		return &Error{Kind: engine.ErrMismatch, Reason: err.Error(), Err: err}
+		return &Error{Kind: engine.ErrMismatch, Reason: Text(err), Err: err}
 	case ctx.Err() == context.DeadlineExceeded:
-		return &Error{Kind: engine.ErrTimeout, Reason: err.Error() + advice(err), Err: err}
+		return &Error{Kind: engine.ErrTimeout, Reason: Text(err) + advice(err), Err: err}
 	}
-	return &Error{Kind: engine.ErrAborted, Reason: err.Error() + advice(err), Err: err}
+	return &Error{Kind: engine.ErrAborted, Reason: Text(err) + advice(err), Err: err}
 }
 
 // advice returns what to do about a network error. It returns "" for an error of the store client,

@@ -88,7 +88,8 @@ func (n *Node) decide(now time.Time) {
 }
 
 // unconfirmed reports whether a cause says that a rank is lost that is present as far as this rank
-// knows, and whose messages this rank may not have received.
+// knows, and whose messages this rank may not have received, or which is being dialed once more: the
+// end of the dial says whether the rank has exited.
 func (n *Node) unconfirmed(c *Cause) bool {
 	if c.Kind != engine.KindName(engine.ErrRankLost) || c.Left {
 		return false
@@ -98,6 +99,6 @@ func (n *Node) unconfirmed(c *Cause) bool {
 			return false
 		}
 		p := &n.peers[c.Members[i]]
-		return p.status == present && (p.links > 0 || p.broken == "")
+		return p.status == present && (p.links > 0 || p.broken == "" || p.dialing)
 	})
 }

@@ -298,7 +298,7 @@ func (n *Node) DialFailed(now time.Time, rank int, result DialResult) {
 	case result == CutOff && p.cutOffSince.IsZero():
 		p.cutOffSince = p.dialedAt
 	case result == Refused && p.broken != "":
-		n.lose(now, rank, p.broken)
+		n.lose(now, rank, notListening)
 	case result == Refused && p.missingSince.IsZero():
 		p.missingSince = now
 	}

@@ -321,7 +321,8 @@ func acts(list []Action) (kinds string) {
 
 // TestLossReportWaits has a rank report the exit of another rank, as it finds it on a data connection.
 // The rank exited because of a loss of which the coordinator is notified later. The coordinator
-// decides when it knows both, when its own link with the exited rank has ended, or after confirmAfter.
+// decides when it knows both, when its own link with the exited rank has ended and its dial has failed, or after
+// confirmAfter.
 func TestLossReportWaits(t *testing.T) {
 	report := &Message{Kind: Report, Cause: &Cause{Group: "g", Members: []int{3, 2, 1, 0}, Kind: "lost", Lost: []int{2}, From: 2}}
 	n := newNode(0, 4)
@@ -338,8 +339,12 @@ func TestLossReportWaits(t *testing.T) {
 	n = newNode(0, 4)
 	n.Receive(start, 2, report)
 	n.LinkDown(start, 1, false, engine.Disconnected)
-	if kinds := acts(n.Take()); kinds != "fail " {
+	if kinds := acts(n.Take()); kinds != "" {
 		t.Errorf("when its link with rank 1 has ended, rank 0 acts: %s", kinds)
+	}
+	n.DialFailed(start, 1, Refused)
+	if kinds := acts(n.Take()); kinds != "lose fail " {
+		t.Errorf("when nothing listens for rank 1, rank 0 acts: %s", kinds)
 	}
 
 	n = newNode(0, 4)

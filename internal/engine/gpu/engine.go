@@ -186,6 +186,16 @@ func (e *Engine) Behind() []int {
 	return engine.Behind(e.Engine)
 }
 
+// Settle forwards to the CPU engine, on which the ranks also agree about operations on device memory. It does
+// nothing after Close.
+func (e *Engine) Settle(ctx context.Context) {
+	e.cpuUse.RLock()
+	defer e.cpuUse.RUnlock()
+	if !e.cpuClosed {
+		engine.Settle(ctx, e.Engine)
+	}
+}
+
 // Close leaves the group and frees the communicators. NCCL's finalization waits for the other ranks, because
 // it may still have data to send. Close aborts the communicators if the group fails or the finalization takes
 // too long. After closeLimit it returns an error; its goroutine then frees everything when the driver

@@ -41,7 +41,7 @@ func TestSubWithoutDevice(t *testing.T) {
 				err = nil
 			}
 			<-e.Failed()
-			if f := e.Failure(); !errors.Is(f, engine.ErrAborted) || !strings.Contains(f.Reason(), "cannot be used for a new group") {
+			if f := e.Failure(); !errors.Is(f, engine.ErrAborted) || !strings.Contains(f.Reason(), "cannot be used for a new Comm") {
 				err = errors.Join(err, fmt.Errorf("the group has failed by %w", f))
 			}
 			errs[r] = errors.Join(err, e.Close())

@@ -20,6 +20,7 @@ type callLog struct {
 	calls     [rememberedCalls]record // this rank's last calls, by step modulo rememberedCalls
 	algorithm Algorithm
 	heard     []peerCall // by rank
+	waits     []stepWait // for later steps of this rank
 }
 
 // A record is one call of this rank.
@@ -79,6 +80,9 @@ func (l *callLog) beginStep(call record, alg Algorithm) transport.Head {
 	l.step++
 	l.calls[l.step%rememberedCalls] = call
 	l.algorithm = alg
+	if len(l.waits) > 0 {
+		l.wake()
+	}
 	return l.head()
 }
 

@@ -32,7 +32,10 @@ type Engine struct {
 	out, in  transport.Frame // for move; kept here to avoid an allocation per frame
 	to, from int             // destination and source of the last exchange, or noRank
 	lastStep []uint64        // by rank: last step in which a frame from that rank arrived
-	scratch  [numScratch]engine.Scratch
+	// unconfirmed is true when calls of this rank have waited for no other rank, and no later call
+	// has waited for all of them.
+	unconfirmed bool
+	scratch     [numScratch]engine.Scratch
 }
 
 var _ engine.Engine = (*Engine)(nil)
@@ -146,6 +149,7 @@ func (e *Engine) run(ctx context.Context, calls []engine.Call) error {
 	}
 	for len(calls) > 0 {
 		n := e.callsPerStep(calls)
+		e.noteConfirmed(&calls[0])
 		var err error
 		if n > 1 {
 			err = e.runFused(calls[:n])

@@ -29,6 +29,7 @@ type Engine struct {
 	step        uint64 // the current step, or the last one if no call runs
 	allDone     uint64 // all ranks are known to have finished reading up to this step
 	exposedStep uint64 // last step in which other ranks may read this rank's buffers; zero when all have finished
+	openStep    uint64 // last step in which this rank waited for no other rank; zero: all ranks are known to have made a later call
 	seq         uint64 // sequence number of the running operation
 	op          string // name of the running call, for errors
 	slotShared  bool   // several calls share the present slot
@@ -219,7 +220,7 @@ func (e *Engine) mustCompare(c *engine.Call) bool {
 	if !v.Rooted || len(e.g.boards) > 2 {
 		return v.Rooted || v.Prefix != engine.NoPrefix
 	}
-	return (e.rank == c.Root) == (v.Source.Ranks == engine.RootOnly)
+	return c.AwaitsNoRank(e.rank)
 }
 
 // finishCall is storeDone for a call that some ranks may carry out without waiting
@@ -232,6 +233,12 @@ func (e *Engine) finishCall(c *engine.Call) error {
 		if err := e.compareArrived(); err != nil {
 			return err
 		}
+	}
+	switch {
+	case c.Verb.Synchronizes():
+		e.openStep = 0
+	case c.AwaitsNoRank(e.rank):
+		e.openStep = e.step
 	}
 	e.storeDone()
 	return nil

@@ -73,7 +73,7 @@ func checkHead(d *flight.Dump) error {
 	case d.Size < 1 || d.Size > maxSize:
 		return fmt.Errorf("size is %d; it must be 1 to %d", d.Size, maxSize)
 	case d.Began.IsZero():
-		return errors.New("began, the time at which the communicator was made, is missing")
+		return errors.New("began, the time at which the Comm was made, is missing")
 	case d.At < 0:
 		return fmt.Errorf("at is %d; times are not negative", d.At)
 	}
@@ -90,7 +90,7 @@ func checkHead(d *flight.Dump) error {
 
 func checkRank(field string, rank, size int) error {
 	if rank < 0 || rank >= size {
-		return fmt.Errorf("%s is %d; the communicator's ranks are 0 to %d", field, rank, size-1)
+		return fmt.Errorf("%s is %d; the Comm's ranks are 0 to %d", field, rank, size-1)
 	}
 	return nil
 }

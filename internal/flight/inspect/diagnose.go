@@ -10,14 +10,14 @@ import (
 	"github.com/tutti-go/tutti/internal/flight"
 )
 
-// A Finding is one problem of a communicator.
+// A Finding is one problem of a Comm.
 type Finding struct {
 	Ranks []int  // ranks with the problem
 	Seq   uint64 // number of the operation; zero: none
 	Text  string // one sentence
 }
 
-// A Diagnosis is the findings about a communicator.
+// A Diagnosis is the findings about a Comm.
 type Diagnosis struct {
 	Findings []Finding // most important first
 	Details  []string  // the error, and the position of each rank
@@ -246,7 +246,7 @@ func (c *Comm) unanswered() (list []Finding) {
 	return list
 }
 
-// fine returns the text for a communicator without findings.
+// fine returns the text for a Comm without findings.
 func (c *Comm) fine() string {
 	d := c.Ranks[0]
 	op := last(d)
@@ -293,7 +293,7 @@ func where(d *flight.Dump, is string) string {
 		text += ", and waits in " + since(d, open)
 	}
 	if d.Closed {
-		text += "; it has closed the communicator"
+		text += "; it has closed the Comm"
 	}
 	return text
 }

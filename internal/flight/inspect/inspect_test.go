@@ -59,7 +59,7 @@ func hang(t *testing.T, bodies ...func(ctx context.Context, c *tutti.Comm) error
 			continue
 		}
 		ranks.Go(func() {
-			if err := body(ctx, comms[r]); err != nil && !errors.Is(err, tutti.ErrAborted) && !errors.Is(err, tutti.ErrMismatch) {
+			if err := body(ctx, comms[r]); err != nil && !errors.Is(err, tutti.ErrRevoked) && !errors.Is(err, tutti.ErrMismatch) {
 				t.Errorf("rank %d: %v", r, err)
 			}
 		})
