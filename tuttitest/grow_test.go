@@ -89,6 +89,32 @@ func TestNewcomerDies(t *testing.T) {
 	}
 }
 
+// TestNewcomerCutOff separates a newcomer from the store when it is admitted. Its Join ends after
+// Config.Timeout, although its context has no deadline.
+func TestNewcomerCutOff(t *testing.T) {
+	const ranks = 2
+	program := func(ctx context.Context, c *tutti.Comm) (err error) {
+		if !c.Info().Late {
+			if c, err = c.Grow(ctx, 1); err != nil {
+				return err
+			}
+		}
+		_, err = countRanks(ctx, c)
+		return err
+	}
+	opt := Options{Ranks: ranks, Newcomers: []time.Duration{0}, Timeout: time.Minute}
+	timeouts := 0
+	for message := range Run(t, opt, program).Messages[ranks] {
+		opt.Faults = []Fault{{Kind: OneWay, Rank: ranks, Message: message}}
+		if res := Run(t, opt, program); errors.Is(res.Errs[ranks], tutti.ErrTimeout) {
+			timeouts++
+		}
+	}
+	if timeouts == 0 {
+		t.Error("Join has never timed out")
+	}
+}
+
 // TestGrowRefused calls Grow where it fails. Afterwards the ranks can shrink, and a newcomer that was
 // not admitted has no error.
 func TestGrowRefused(t *testing.T) {

@@ -97,7 +97,10 @@ func (m *Membership) awaitGrow(ctx context.Context, s store.Store) (*Membership,
 }
 
 // enterLate forms the generation that has admitted this process, and notifies the launcher.
+// Config.Timeout bounds it, as it bounds Grow on the other ranks.
 func (m *Membership) enterLate(ctx context.Context, s store.Store, d *agree.Decision, rank int) (*Membership, error) {
+	ctx, cancel := m.Bound(ctx)
+	defer cancel()
 	next, err := m.form(ctx, s, d, rank, nil)
 	if err != nil {
 		return nil, err
@@ -107,7 +110,7 @@ func (m *Membership) enterLate(ctx context.Context, s store.Store, d *agree.Deci
 	}
 	text := fmt.Appendf(nil, "rank %d of %d", next.engine.Rank(), next.engine.Size())
 	if err := s.Set(ctx, jobstore.Admitted(m.process), text); err != nil {
-		return nil, errors.Join(err, next.engine.Close())
+		return nil, joinError(ctx, errors.Join(err, next.engine.Close()))
 	}
 	return next, nil
 }
