@@ -89,6 +89,37 @@ func TestNewcomerDies(t *testing.T) {
 	}
 }
 
+// TestHostLostInGrow ends the host of a rank at each message that it sends in Grow. No other rank is
+// excluded, although the others detect the loss only after Config.ShrinkTimeout.
+func TestHostLostInGrow(t *testing.T) {
+	const ranks = 4
+	for lost := range ranks {
+		for message := range 40 {
+			opt := Options{Ranks: ranks, Newcomers: []time.Duration{0}, Faults: []Fault{{Kind: Vanish, Rank: lost, Message: message}}}
+			l := &sumProgram{steps: 6}
+			l.begin()
+			res, err := Simulate(opt, l.main)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !res.Fired[0] {
+				if message < 10 {
+					t.Errorf("rank %d sent only %d messages", lost, message)
+				}
+				break
+			}
+			for r, err := range res.Errs {
+				if !res.Dead[r] && err != nil {
+					t.Errorf("rank %d vanishes at message %d: rank %d: %v", lost, message, r, err)
+				}
+			}
+			if l.finished < ranks-1 {
+				t.Errorf("rank %d vanishes at message %d: only %d have the sum", lost, message, l.finished)
+			}
+		}
+	}
+}
+
 // TestNewcomerCutOff separates a newcomer from the store when it is admitted. Its Join ends after
 // Config.Timeout, although its context has no deadline.
 func TestNewcomerCutOff(t *testing.T) {
