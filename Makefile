@@ -40,7 +40,7 @@ bench: ## run benchmarks and summarise them: make bench BENCH=AllReduce COUNT=10
 # It stops at the first seed that fails, and says how to repeat it.
 simulate: ## run SEEDS simulated jobs with faults, from seed FROM on; adds to the table out/simulate.md
 	mkdir -p out
-	GOGC=400 go test -p 1 ./internal/sim ./tuttitest -run 'TestSeeds$$' -timeout 0 -seeds $(SEEDS) -from $(FROM) -record $(CURDIR)/out/simulate.md
+	GOGC=400 go test -p 1 ./internal/sim ./tuttitest -run 'Seeds$$' -timeout 0 -seeds $(SEEDS) -from $(FROM) -record $(CURDIR)/out/simulate.md
 	cat out/simulate.md
 
 gpu-build: ## build what tests a machine with a GPU, which needs no Go: out/gpu

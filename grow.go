@@ -41,8 +41,7 @@ func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 			return c.thisOr(err)
 		}
 	}
-	// Once all ranks have called Grow, all have completed the operations before it.
-	seq, err := c.do(ctx, &engine.Call{Verb: engine.Dup, Method: op, Name: engine.MethodName(fmt.Sprintf("%s(%d)", op, n))})
+	seq, err := c.startGrow(ctx, op, n)
 	if err != nil {
 		return nil, err
 	}
@@ -56,6 +55,28 @@ func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 	}
 	c.retire(true)
 	return c.follow(ctx, op, successor)
+}
+
+// startGrow waits until all ranks have called Grow, and have so completed the operations before it.
+// It returns the number of the first operation of Grow.
+//
+// When it returns on rank 0, which decides, no rank that runs waits for another one any more. A rank
+// that waited for a host that does not answer would come too late for the next Comm. The operation
+// in which all ranks wait for each other therefore comes before one in which rank 0 alone waits for
+// the others.
+func (c *Comm) startGrow(ctx context.Context, op string, n int) (seq uint64, err error) {
+	name := engine.MethodName(fmt.Sprintf("%s(%d)", op, n))
+	if seq, err = c.do(ctx, &engine.Call{Verb: engine.Dup, Method: op, Name: name}); err != nil {
+		return 0, err
+	}
+	var result Buffer
+	if c.rank == 0 {
+		result = Of([]int64{0})
+	}
+	call := reduce(result, Of([]int64{0}), Sum, 0)
+	call.Method, call.Name = op, name
+	_, err = c.do(ctx, &call)
+	return seq, err
 }
 
 // thisOr returns this Comm, or the error if err is not nil.

@@ -25,7 +25,7 @@ import (
 // Config.HostTimeout if the job has no store and that host has failed.
 //
 // With Config.Late the process joins a running job when the ranks of that call Grow. ctx
-// alone bounds that wait.
+// alone bounds that wait. Config.Timeout bounds the time from the decision on.
 //
 // Ranks of one host use shared memory, others the network, encrypted unless
 // Config.NoEncryption is set.

@@ -27,9 +27,10 @@
 // it had panicked, so its deferred calls run, but these have no effect on other
 // ranks.
 //
-// Simulated Comms support Shrink and Agree, with a store on a host of its own.
+// Simulated Comms support Shrink, Grow and Agree, with a store on a host of its own.
 // Requests to the store count as messages. A partition separates the store from
-// the ranks that the fault names. Grow is not simulated.
+// the ranks that the fault names. [Options.Newcomers] are processes that wait until
+// the ranks call Grow.
 //
 // The simulated control channel, through which ranks exchange the causes of
 // failures, is simpler than the real one. Which of two causes comes first can

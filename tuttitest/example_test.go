@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/tuttitest"
@@ -65,4 +66,37 @@ func Example_shrink() {
 	// Output:
 	// 3 ranks are left
 	// <nil> <nil> <nil> <nil>
+}
+
+// Example_grow shows how a newcomer takes the place of rank 2, which crashes.
+func Example_grow() {
+	opt := tuttitest.Options{
+		Ranks: 4, Newcomers: []time.Duration{0}, Seed: 1,
+		Faults: []tuttitest.Fault{{Kind: tuttitest.Crash, Rank: 2, Message: 11}},
+	}
+	res, err := tuttitest.Simulate(opt, func(ctx context.Context, c *tutti.Comm) error {
+		if !c.Info().Late {
+			var err error
+			for err == nil {
+				_, err = tutti.AllReduceValue(ctx, c, 1, tutti.Sum)
+			}
+			rest, _, err := c.Shrink(ctx)
+			if err != nil {
+				return err
+			}
+			if c, err = rest.Grow(ctx, 1); err != nil {
+				return err
+			}
+		}
+		defer c.Close()
+		n, err := tutti.AllReduceValue(ctx, c, 1, tutti.Sum)
+		if c.Info().Late {
+			fmt.Println("the newcomer is rank", c.Rank(), "of", n)
+		}
+		return err
+	})
+	fmt.Println(err, res.Errs[0], res.Errs[1], res.Errs[3], res.Errs[4])
+	// Output:
+	// the newcomer is rank 3 of 4
+	// <nil> <nil> <nil> <nil> <nil>
 }

@@ -13,6 +13,11 @@ import (
 type Options struct {
 	// Ranks is the number of ranks, at most a few thousand.
 	Ranks int
+	// Newcomers are processes that join the running job, like those with
+	// tutti.Config.Late: each calls Join at its time after the start, and waits
+	// until the ranks call Grow. They are numbered from Ranks on, in faults and in
+	// the Result. A replacement that is there from the start has the time zero.
+	Newcomers []time.Duration
 	// Seed determines every random choice.
 	Seed uint64
 	// Faults are the faults of the run.
@@ -71,7 +76,7 @@ func (k Kind) String() string { return sim.Kind(k).String() }
 // A Fault is something that goes wrong, once.
 type Fault struct {
 	Kind Kind
-	// Rank is the rank that the fault affects.
+	// Rank is the rank or newcomer that the fault affects.
 	Rank int
 	// Message triggers the fault when the rank sends its nth message on the
 	// network, counted from zero. One operation usually sends several.
@@ -81,13 +86,13 @@ type Fault struct {
 	At time.Duration
 	// For is the duration of a Stall or a partition. Zero means forever.
 	For time.Duration
-	// Peers are the other ranks that the fault affects; see the kinds.
+	// Peers are the other ranks and newcomers that the fault affects; see the kinds.
 	Peers []int
 }
 
 func (o *Options) internal() sim.Options {
 	s := sim.Options{
-		Seed: o.Seed, Ranks: o.Ranks, Timeout: o.Timeout, HostTimeout: o.HostTimeout, Latency: o.Latency,
+		Seed: o.Seed, Ranks: o.Ranks, Newcomers: o.Newcomers, Timeout: o.Timeout, HostTimeout: o.HostTimeout, Latency: o.Latency,
 		Bandwidth: o.Bandwidth, Limit: o.Limit, Log: o.Log, Network: network.Options{Reproducible: o.Reproducible}, Broken: o.broken,
 	}
 	for _, f := range o.Faults {
@@ -98,7 +103,8 @@ func (o *Options) internal() sim.Options {
 	return s
 }
 
-// A Result describes a run.
+// A Result describes a run. Its lists by rank have the ranks, as they were numbered at the
+// start, and then the newcomers.
 type Result struct {
 	// Seed and Faults are those of the Options.
 	Seed   uint64
@@ -107,8 +113,9 @@ type Result struct {
 	Hash uint64
 	// Elapsed is the duration of the run, in virtual time.
 	Elapsed time.Duration
-	// Errs has, by rank, the error that its function returned. It is undefined for
-	// ranks that are Dead.
+	// Errs has, by rank, the error that its function returned. A newcomer has the
+	// error of Join if that failed, and nil if it still waited for Grow when the run
+	// ended. It is undefined for ranks that are Dead.
 	Errs []error
 	// Dead tells, by rank, whether it crashed, vanished, or was stopped forever.
 	Dead []bool

@@ -7,23 +7,24 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/tutti-go/tutti"
 	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/sim"
 )
 
-// Simulate runs fn on every simulated rank. It returns when fn has returned on all
-// ranks that are not dead, and closes the Comms. The Result has the errors of the
-// ranks. The error of Simulate itself says that ranks hang, that a rank panicked,
-// or that the Options are invalid.
+// Simulate runs fn on every simulated rank, and on every newcomer that the ranks admit,
+// with the Comm of Join. It returns when fn has returned on all that are not dead,
+// and closes the Comms. The Result has the errors of the ranks. The error of Simulate
+// itself says that ranks hang, that a rank panicked, or that the Options are invalid.
 func Simulate(opt Options, fn func(ctx context.Context, c *tutti.Comm) error) (*Result, error) {
 	if fn == nil {
 		return nil, errors.New("tuttitest: the function is nil")
 	}
 	res, err := sim.Run(opt.internal(), func(ctx context.Context, s *sim.Rank) error {
 		// The Comm is made for a world of one rank; attacher replaces its engine
-		// with the simulator's.
+		// with the simulator's, which is that of a rank of the job or of a newcomer.
 		c, err := tutti.Join(ctx, tutti.Config{
 			Size: 1, Timeout: opt.Timeout, ShrinkTimeout: opt.ShrinkTimeout, Device: attacher{s}, Logger: slog.New(slog.DiscardHandler),
 		})
@@ -49,8 +50,8 @@ func Simulate(opt Options, fn func(ctx context.Context, c *tutti.Comm) error) (*
 type attacher struct{ rank *sim.Rank }
 
 // Attach returns the simulated engine.
-func (p attacher) Attach(e engine.Engine, opt engine.DeviceOptions) (engine.Engine, error) {
-	if opt.Before != nil { // the engine of a later generation is already simulated
+func (p attacher) Attach(e engine.Engine, _ engine.DeviceOptions) (engine.Engine, error) {
+	if _, simulated := e.(engine.Hosted); simulated { // of a later generation
 		return e, nil
 	}
 	return p.rank, e.Close()
@@ -110,6 +111,16 @@ func Explore(tb testing.TB, opt Options, n int, fn func(ctx context.Context, c *
 	}
 }
 
+// maybeLate reports whether a rank that a fault stops or cuts off may come too late for the
+// Comm that Grow makes.
+func (o *Options) maybeLate(f *Fault) bool {
+	limit := o.ShrinkTimeout
+	if limit <= 0 {
+		limit = 10 * time.Second // the default of tutti.Config
+	}
+	return len(o.Newcomers) > 0 && f.For >= limit/2
+}
+
 func checkKinds(kinds []Kind) error {
 	for _, k := range kinds {
 		if k < Crash || k > Kind(sim.LastKind) {
@@ -138,5 +149,5 @@ func draw(opt *Options, messages []int, kinds []Kind) (f Fault, harmless, ok boo
 	}
 	d := sim.Draw(rand.New(rand.NewPCG(opt.Seed, 4)), &in, messages, list...)
 	f = Fault{Kind: Kind(d.Kind), Rank: d.Rank, Message: d.Message, At: d.At, For: d.For, Peers: d.Peers}
-	return f, d.Harmless(&in), true
+	return f, d.Harmless(&in) && !opt.maybeLate(&f), true
 }

@@ -10,7 +10,7 @@ import (
 // the failure then. The caller calls cancel to release its resources.
 func UntilFailure(ctx context.Context, e Engine) (while context.Context, cancel func()) {
 	while, end := context.WithCancelCause(ctx)
-	stop := afterFailure(e, func() { end(e.Failure()) })
+	stop := AfterFailure(e, func() { end(e.Failure()) })
 	return while, func() {
 		stop()
 		end(nil)
@@ -39,7 +39,7 @@ func Form(ctx context.Context, parent Engine, members []int, create func(context
 		return nil, FailGroup(ctx, parent, formingFailed, err)
 	}
 	inherit := func() { sub.Fail(inherited(parent.Failure(), members, sub.Rank())) }
-	stop := afterFailure(parent, inherit)
+	stop := AfterFailure(parent, inherit)
 	failed, f := parent.Failure() != nil, (*Failure)(nil)
 	if !failed { // otherwise no member returns the group
 		err = sub.Run(ctx, 0, []Call{{Verb: Barrier, Method: forming, Name: MethodName("Split or Dup, at its end")}})
@@ -143,9 +143,9 @@ func lifted(f *Failure, members []int, size int) *Failure {
 	return up
 }
 
-// afterFailure calls f on another goroutine when a group has failed. stop is that of
+// AfterFailure calls f on another goroutine when a group has failed. stop is that of
 // context.AfterFunc.
-func afterFailure(e Engine, f func()) (stop func() bool) {
+func AfterFailure(e Engine, f func()) (stop func() bool) {
 	if h, ok := e.(Hosted); ok {
 		return h.Host().AfterFunc(groupContext{context.Background(), e}, f)
 	}

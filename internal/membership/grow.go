@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tutti-go/tutti/internal/agree"
+	"github.com/tutti-go/tutti/internal/engine"
 	"github.com/tutti-go/tutti/internal/jobstore"
 	"github.com/tutti-go/tutti/store"
 )
@@ -17,13 +18,7 @@ func (m *Membership) Grow(ctx context.Context, completed uint64, n int, wait boo
 	// Rank 0 may exit or fail before it decides.
 	deciding, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() {
-		select {
-		case <-m.engine.Failed():
-			cancel()
-		case <-deciding.Done():
-		}
-	}()
+	defer engine.AfterFailure(m.engine, cancel)()
 	return m.decide(ctx, func(s store.Store) (*agree.Decision, error) {
 		if m.engine.Rank() != 0 {
 			return agree.Learn(deciding, agree.On(s), m.name())

@@ -19,7 +19,7 @@ const joinTimeout = 5 * time.Minute
 // for Grow as long as ctx allows.
 func Join(ctx context.Context, cfg *Config) (*Membership, error) {
 	if cfg.Size == 1 && !cfg.Late {
-		return joinAlone(cfg)
+		return joinAlone(ctx, cfg)
 	}
 	ctx, cancel := boundJoin(ctx, cfg)
 	defer cancel()
@@ -42,9 +42,9 @@ func boundJoin(ctx context.Context, cfg *Config) (context.Context, context.Cance
 	return context.WithTimeout(ctx, joinTimeout)
 }
 
-// joinAlone returns the membership of a job of one rank. A simulated rank has the
-// simulator's engine as its device; the engine is that of a larger group.
-func joinAlone(cfg *Config) (*Membership, error) {
+// joinAlone returns the membership of a job of one rank. A simulated process has the
+// simulator's engine as its device; the membership is that in a larger group.
+func joinAlone(ctx context.Context, cfg *Config) (*Membership, error) {
 	m := &Membership{
 		cfg: cfg, engine: shm.NewLocal(1, shm.Options{Timeout: cfg.Timeout})[0],
 		factory: newLocalFactory(cfg), lineage: jobstore.World,
@@ -55,10 +55,10 @@ func joinAlone(cfg *Config) (*Membership, error) {
 	if err := m.AttachDevice(nil); err != nil {
 		return nil, err
 	}
-	m.ids = count(m.engine.Size())
 	if e, ok := m.engine.(simulated); ok {
-		m.factory, m.roster, m.host = simulatedFactory{e}, e.Roster(), e.Host()
+		return m.joinSimulated(ctx, e)
 	}
+	m.ids = count(m.engine.Size())
 	return m, nil
 }
 

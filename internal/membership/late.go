@@ -33,10 +33,10 @@ func takeTicket(ctx context.Context, s store.Store, process string) (ticket, err
 	}
 }
 
-// withdraw releases the ticket if this process has it, so that rank 0 does not wait for this
+// withdraw releases a ticket if this process has it, so that rank 0 does not wait for this
 // process. If the process was admitted meanwhile, the other ranks notice its absence.
-func (t ticket) withdraw(s store.Store) {
-	ctx, cancel := context.WithTimeout(context.Background(), queryTimeout)
+func (m *Membership) withdraw(s store.Store, t ticket) {
+	ctx, cancel := m.within(context.Background(), queryTimeout)
 	defer cancel()
 	_, _ = s.CompareAndSet(ctx, jobstore.Ticket(t.number), []byte(t.holder), []byte(jobstore.Withdrawn))
 }
@@ -54,29 +54,33 @@ func ticketHolder(ctx context.Context, s store.Store, number int64, wait bool) (
 	return string(text), err
 }
 
-// joinLate joins a running job when its ranks call Grow. It takes a ticket and reads the
-// decisions of the lineage jobstore.World from the first one on, until one admits the ticket.
-// It runs on the goroutine of the caller of Join.
-//
-// A process that stops waiting withdraws its ticket, so that rank 0 does not wait for it. After
-// a decision about the ticket there is nothing to withdraw: rank 0 does not read it again, and
-// if the process was admitted and does not come, the other ranks notice its absence.
+// joinLate connects to the store and joins a running job.
 func joinLate(ctx context.Context, cfg *Config) (*Membership, error) {
-	m := newMembership(cfg)
 	client, s, err := newProcessFactory(cfg).dial(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer client.Close()
+	return newMembership(cfg).awaitGrow(ctx, s)
+}
+
+// awaitGrow joins a running job when its ranks call Grow. It takes a ticket and reads the
+// decisions of the lineage jobstore.World from the first one on, until one admits the ticket.
+// It runs on the goroutine of the caller of Join. m is in no generation yet.
+//
+// A process that stops waiting withdraws its ticket, so that rank 0 does not wait for it. After
+// a decision about the ticket there is nothing to withdraw: rank 0 does not read it again, and
+// if the process was admitted and does not come, the other ranks notice its absence.
+func (m *Membership) awaitGrow(ctx context.Context, s store.Store) (*Membership, error) {
 	t, err := takeTicket(ctx, s, m.process)
 	if err != nil {
-		t.withdraw(s) // the store's answer may be lost
+		m.withdraw(s, t) // the store's answer may be lost
 		return nil, err
 	}
 	for {
 		d, err := agree.Learn(ctx, agree.On(s), m.name())
 		if err != nil {
-			t.withdraw(s)
+			m.withdraw(s, t)
 			if ctx.Err() == nil { // the store has failed, or its value is damaged
 				return nil, fmt.Errorf("waiting until the ranks of the job call Grow: %w", err)
 			}
@@ -93,7 +97,10 @@ func joinLate(ctx context.Context, cfg *Config) (*Membership, error) {
 }
 
 // enterLate forms the generation that has admitted this process, and notifies the launcher.
+// Config.Timeout bounds it, as it bounds Grow on the other ranks.
 func (m *Membership) enterLate(ctx context.Context, s store.Store, d *agree.Decision, rank int) (*Membership, error) {
+	ctx, cancel := m.Bound(ctx)
+	defer cancel()
 	next, err := m.form(ctx, s, d, rank, nil)
 	if err != nil {
 		return nil, err
@@ -103,7 +110,7 @@ func (m *Membership) enterLate(ctx context.Context, s store.Store, d *agree.Deci
 	}
 	text := fmt.Appendf(nil, "rank %d of %d", next.engine.Rank(), next.engine.Size())
 	if err := s.Set(ctx, jobstore.Admitted(m.process), text); err != nil {
-		return nil, errors.Join(err, next.engine.Close())
+		return nil, joinError(ctx, errors.Join(err, next.engine.Close()))
 	}
 	return next, nil
 }

@@ -85,8 +85,8 @@ func (m *Membership) CanDecide() bool { return m.factory != nil }
 // CanGrow reports whether processes can join the lineage. The lineage must be that of all
 // processes of the job, because processes with Config.Late look for its name.
 func (m *Membership) CanGrow() bool {
-	_, processes := m.factory.(*processFactory)
-	return processes && m.lineage == jobstore.World
+	_, goroutines := m.factory.(*localFactory)
+	return m.factory != nil && !goroutines && m.lineage == jobstore.World
 }
 
 // Bound returns ctx with the Config's Timeout.
@@ -103,6 +103,21 @@ func (m *Membership) within(ctx context.Context, d time.Duration) (context.Conte
 		return m.host.WithTimeout(ctx, d)
 	}
 	return context.WithTimeout(ctx, d)
+}
+
+// after calls f on another goroutine after d, in the simulator's time if there is one, unless
+// stop is called before.
+func (m *Membership) after(d time.Duration, f func()) (stop func()) {
+	if m.host == nil {
+		t := time.AfterFunc(d, f)
+		return func() { t.Stop() }
+	}
+	ctx, cancel := m.host.WithTimeout(context.Background(), d)
+	ignore := m.host.AfterFunc(ctx, f)
+	return func() {
+		ignore()
+		cancel()
+	}
 }
 
 // Group returns the membership in a group that consists of some ranks of this one, in that
@@ -185,7 +200,7 @@ const retireTimeout = 15 * time.Second
 func (m *Membership) Retire(lot *wait.ParkingLot, patient bool) {
 	if m.roster != nil {
 		if patient {
-			defer time.AfterFunc(m.cfg.ShrinkTimeout/2, m.roster.Hasten).Stop()
+			defer m.after(m.cfg.ShrinkTimeout/2, m.roster.Hasten)()
 		} else {
 			m.roster.Hasten()
 		}

@@ -12,7 +12,9 @@
 //   - Links (network.go): latency with jitter, bandwidth, order, and a bound on
 //     the frames in transit. A partition holds frames back, as TCP does. When it
 //     lasts longer than Options.HostTimeout, the connections across it end.
-//   - Processes (proc.go): they crash, vanish with their host, or stop.
+//   - Processes (proc.go): they crash, vanish with their host, or stop. Some are
+//     newcomers, which are in no job until the ranks admit them. The run ends when
+//     only newcomers that wait for admission are left, as a launcher ends them.
 //   - The control channel (controllink.go): each process runs the state machine of
 //     package overlay, as package control does, over simulated connections. Two
 //     things differ. First, a rank that reports a failure cannot wait for the
@@ -25,9 +27,10 @@
 //     Every rank has a host of its own. The Node probes its successor periodically,
 //     so events never run out. Ranks that hang are detected when the run's Limit
 //     has passed.
-//   - Later generations (job.go): the real Shrink runs. Each generation is a job of
-//     its own, with its own connections and control channel. It begins when all its
-//     ranks have joined at its rank 0.
+//   - Later generations (job.go): the real Shrink and Grow run. Each generation is a
+//     job of its own, with its own connections and control channel. It begins when
+//     all its ranks have joined at its rank 0. A rank does not wait in Grow until its
+//     departure from the old job is known; that happens in the background.
 //   - The store (store.go): each rank reaches it over the network. It never fails,
 //     but partitions and cut connections lie between it and the ranks.
 //

@@ -18,9 +18,10 @@ type proc struct {
 	suspended bool // it is stopped, and may be resumed later
 	stopped   bool // it is stopped forever
 	left      bool // its function has returned
+	waiting   bool // it is a newcomer that was not admitted; the run does not wait for it
 
 	parked   []*task
-	waiting  []*task  // ready, but the process is suspended
+	held     []*task  // ready, but the process is suspended
 	deferred []func() // control frames that have arrived while it was suspended
 
 	sent         int            // frames, messages, and requests to the store
@@ -98,7 +99,7 @@ func (p *proc) WithTimeout(ctx context.Context, d time.Duration) (context.Contex
 func (p *proc) checkpoint() {
 	t := p.current()
 	for p.suspended {
-		p.waiting = append(p.waiting, t)
+		p.held = append(p.held, t)
 		t.yield(struct{}{})
 		if p.dead {
 			panic(killed{})
@@ -129,7 +130,7 @@ func (p *proc) receive(do func()) {
 }
 
 // stop stops the process, forever or until resume. Its ready tasks wait in
-// p.waiting. The run does not wait for the tasks of a process that is stopped
+// p.held. The run does not wait for the tasks of a process that is stopped
 // forever.
 func (p *proc) stop(forGood bool) {
 	s := p.w.s
@@ -137,21 +138,37 @@ func (p *proc) stop(forGood bool) {
 	rest := s.ready[:0]
 	for _, t := range s.ready {
 		if t.p == p {
-			p.waiting = append(p.waiting, t)
+			p.held = append(p.held, t)
 		} else {
 			rest = append(rest, t)
 		}
 	}
 	s.ready = rest
-	if !forGood {
-		return
-	}
-	for _, t := range s.tasks {
-		if t.p == p && !t.over {
-			s.live--
-		}
+	if forGood && !p.waiting {
+		s.live -= p.tasks()
 	}
 }
+
+// tasks returns the number of its tasks that have not ended.
+func (p *proc) tasks() (n int) {
+	for _, t := range p.w.s.tasks {
+		if t.p == p && !t.over {
+			n++
+		}
+	}
+	return n
+}
+
+// admit makes the run wait for a newcomer.
+func (p *proc) admit() {
+	if p.waiting && !p.stopped {
+		p.w.s.live += p.tasks()
+	}
+	p.waiting = false
+}
+
+// awaited reports whether the run waits for the process's tasks.
+func (p *proc) awaited() bool { return !p.stopped && !p.waiting }
 
 // resume lets a stopped process continue.
 func (p *proc) resume() {
@@ -160,8 +177,8 @@ func (p *proc) resume() {
 	}
 	p.suspended = false
 	s := p.w.s
-	s.ready = append(s.ready, p.waiting...)
-	p.waiting = nil
+	s.ready = append(s.ready, p.held...)
+	p.held = nil
 	for _, do := range p.deferred {
 		do()
 	}
@@ -178,8 +195,8 @@ func (p *proc) die() {
 		})
 	}
 	s := p.w.s
-	s.ready = append(s.ready, p.waiting...)
-	p.waiting, p.deferred = nil, nil
+	s.ready = append(s.ready, p.held...)
+	p.held, p.deferred = nil, nil
 	for len(p.parked) > 0 {
 		s.unpark(p.parked[0])
 	}

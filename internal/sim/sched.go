@@ -21,7 +21,7 @@ type sched struct {
 	ready   []*task
 	tasks   []*task
 	running *task
-	live    int // tasks that have not ended and whose process is not stopped forever
+	live    int // tasks that have not ended and for whose process the run waits
 	choice  *rand.Rand
 	log     log
 	ctxs    contexts
@@ -63,7 +63,7 @@ func (s *sched) spawn(p *proc, f func()) *task {
 		f()
 	})
 	s.tasks = append(s.tasks, t)
-	if !p.stopped {
+	if p.awaited() {
 		s.live++
 	}
 	s.makeReady(t)
@@ -81,7 +81,7 @@ func (t *task) recover() {
 
 func (s *sched) makeReady(t *task) {
 	if t.p.suspended && !t.p.dead {
-		t.p.waiting = append(t.p.waiting, t)
+		t.p.held = append(t.p.held, t)
 		return
 	}
 	s.ready = append(s.ready, t)
@@ -201,7 +201,7 @@ func (s *sched) step(t *task) error {
 	s.running = nil
 	if !more {
 		t.over = true
-		if !t.p.stopped {
+		if t.p.awaited() {
 			s.live--
 		}
 		if t.panic != nil {
@@ -215,7 +215,7 @@ func (s *sched) step(t *task) error {
 func (s *sched) hang(why string) error {
 	e := &HangError{After: time.Duration(s.now), why: why}
 	for _, t := range s.tasks {
-		if !t.over && !t.p.stopped && !slices.Contains(e.Ranks, t.p.rank) {
+		if !t.over && t.p.awaited() && !slices.Contains(e.Ranks, t.p.rank) {
 			e.Ranks = append(e.Ranks, t.p.rank)
 		}
 	}

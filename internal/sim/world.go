@@ -20,6 +20,9 @@ import (
 type Options struct {
 	Seed  uint64
 	Ranks int
+	// Newcomers are the virtual times at which processes call Join to be admitted to the
+	// running job. They are the processes Ranks, Ranks+1 and so on.
+	Newcomers []time.Duration
 	// Timeout bounds each operation. Zero: five minutes, as in tutti.Config. Negative: no bound.
 	Timeout time.Duration
 	// HostTimeout is how long a host may not answer before it is lost. Zero: 30 s.
@@ -51,10 +54,15 @@ func (o *Options) Fill() error {
 	if o.Ranks < 1 {
 		return fmt.Errorf("%d ranks cannot be simulated", o.Ranks)
 	}
+	for _, d := range o.Newcomers {
+		if d < 0 {
+			return fmt.Errorf("a newcomer at %v; the time must not be negative", d)
+		}
+	}
 	for _, f := range o.Faults {
 		for _, r := range append([]int{f.Rank}, f.Peers...) {
-			if r < 0 || r >= o.Ranks {
-				return fmt.Errorf("a %v of rank %d, where there are %d ranks", f.Kind, r, o.Ranks)
+			if r < 0 || r >= o.processes() {
+				return fmt.Errorf("a %v of rank %d, where there are %d ranks and %d newcomers", f.Kind, r, o.Ranks, len(o.Newcomers))
 			}
 		}
 		switch {
@@ -81,6 +89,9 @@ func (o *Options) Fill() error {
 	return nil
 }
 
+// processes returns the number of ranks and newcomers.
+func (o *Options) processes() int { return o.Ranks + len(o.Newcomers) }
+
 // A World is the simulated ranks of one run.
 type World struct {
 	opt       Options
@@ -94,28 +105,30 @@ type World struct {
 	store *storeServer
 	fired []bool          // by fault: it happened
 	when  []time.Duration // by fault: virtual time when it happened
-	then  []int           // by rank: messages sent when the last fault happened
-	reset []bool          // by rank: it crashed, so its connections are reset
+	then  []int           // by process: messages sent when the last fault happened
+	reset []bool          // by process: it crashed, so its connections are reset
 }
 
-// A Result describes a run.
+// A Result describes a run. Its lists by process have the ranks, and then the newcomers.
 type Result struct {
 	Hash     uint64          // of all events
 	Events   int             // number of events
 	Elapsed  time.Duration   // virtual time
-	Errs     []error         // by rank: error of its function
-	Dead     []bool          // by rank: it crashed, vanished, or stopped forever
+	Errs     []error         // by process: error of its function
+	Dead     []bool          // by process: it crashed, vanished, or stopped forever
 	Fired    []bool          // by fault: it happened
 	FiredAt  []time.Duration // by fault: virtual time when it happened
-	Messages []int           // by rank: frames and messages sent, and requests to the store
+	Messages []int           // by process: frames and messages sent, and requests to the store
 	Ops      int             // calls that ranks completed
-	SentThen []int           // by rank: Messages when the last fault happened
+	SentThen []int           // by process: Messages when the last fault happened
 }
 
-// Run simulates ranks that each run body with their engine in the group of all
-// ranks. It closes the engines when the functions return. An error means that ranks
-// hang, that a rank panicked, or that an invariant of the simulated network does
-// not hold. The result is then incomplete.
+// Run simulates processes that each run body. The ranks have an engine in the group of
+// all ranks. A newcomer has none, and its body runs from its time on. Run returns when
+// the functions of all ranks and of all admitted newcomers have returned. It closes
+// the engines when the functions return. An error means that ranks hang, that a rank
+// panicked, or that an invariant of the simulated network does not hold. The result
+// is then incomplete.
 func Run(opt Options, body func(ctx context.Context, s *Rank) error) (*Result, error) {
 	if err := opt.Fill(); err != nil {
 		return nil, err
@@ -123,19 +136,19 @@ func Run(opt Options, body func(ctx context.Context, s *Rank) error) (*Result, e
 	return newWorld(opt).run(body)
 }
 
-// run starts one task per rank, and runs the simulator until all of them have ended
+// run starts one task per process, and runs the simulator until all of them have ended
 // or hang. Each task sets only its own element of res.Errs. When run returns, no
 // coroutine remains.
 func (w *World) run(body func(ctx context.Context, s *Rank) error) (*Result, error) {
 	opt := w.opt
 	first := w.newJob("world", opt.Ranks)
-	for r, p := range w.procs {
+	for r, p := range w.procs[:opt.Ranks] {
 		first.enter(p, r)
 	}
 	world := first.begin()
 	res := &Result{
-		Errs: make([]error, opt.Ranks), Dead: make([]bool, opt.Ranks), Fired: w.fired, FiredAt: w.when, SentThen: w.then,
-		Messages: make([]int, opt.Ranks),
+		Errs: make([]error, len(w.procs)), Dead: make([]bool, len(w.procs)), Fired: w.fired, FiredAt: w.when, SentThen: w.then,
+		Messages: make([]int, len(w.procs)),
 	}
 	for i := range opt.Faults {
 		if f := &opt.Faults[i]; f.At != 0 {
@@ -144,10 +157,16 @@ func (w *World) run(body func(ctx context.Context, s *Rank) error) (*Result, err
 	}
 	root := w.s.newContext(context.Background())
 	for r, p := range w.procs {
-		m := first.participants[r].join(world)
-		seat := &Rank{Engine: m, p: p, participant: first.participants[r]}
+		seat := &Rank{p: p}
+		if r < opt.Ranks {
+			seat.participant = first.participants[r]
+			seat.Engine = seat.participant.join(world)
+		}
 		ctx := simrank.With(root, seat)
 		w.s.spawn(p, func() {
+			if p.waiting {
+				_ = p.sleep(ctx, opt.Newcomers[r-opt.Ranks]) // ctx never ends
+			}
 			res.Errs[r] = errUnwound
 			res.Errs[r] = body(ctx, seat)
 			for _, m := range p.members {
@@ -161,6 +180,9 @@ func (w *World) run(body func(ctx context.Context, s *Rank) error) (*Result, err
 	for r, p := range w.procs {
 		res.Dead[r] = p.dead || p.stopped
 		res.Messages[r] = p.sent
+		if p.waiting && p.tasks() > 0 {
+			res.Errs[r] = nil
+		}
 	}
 	res.Ops = w.ops
 	res.Hash, res.Events, res.Elapsed = uint64(w.s.log.hash), w.s.log.entries, time.Duration(w.s.now)
@@ -178,9 +200,9 @@ func newWorld(opt Options) *World {
 		ctxs: contexts{byDone: make(map[<-chan struct{}]*ctxGroup)},
 	}
 	w := &World{
-		opt: opt, s: s, procs: make([]*proc, opt.Ranks),
+		opt: opt, s: s, procs: make([]*proc, opt.processes()),
 		fired: make([]bool, len(opt.Faults)), when: make([]time.Duration, len(opt.Faults)),
-		then: make([]int, opt.Ranks), reset: make([]bool, opt.Ranks),
+		then: make([]int, opt.processes()), reset: make([]bool, opt.processes()),
 		net: simNetwork{
 			s: s, seed: opt.Seed, rnd: rand.New(rand.NewPCG(opt.Seed, 2)),
 			latency: int64(opt.Latency), bandwidth: opt.Bandwidth / 1e9,
@@ -190,7 +212,7 @@ func newWorld(opt Options) *World {
 		w.net.bandwidth = defaultBandwidth
 	}
 	for r := range w.procs {
-		w.procs[r] = &proc{w: w, rank: r}
+		w.procs[r] = &proc{w: w, rank: r, waiting: r >= opt.Ranks}
 	}
 	w.store = newStoreServer(w)
 	return w
@@ -209,13 +231,19 @@ func (w *World) violate(err error) {
 
 var _ simrank.Rank = (*Rank)(nil)
 
-// A Rank is a simulated rank. It is for that rank's function and the tasks that the
-// function starts.
+// A Rank is a simulated rank, or a newcomer. It is for that process's function and the tasks
+// that the function starts.
 type Rank struct {
-	engine.Engine // in the group of all ranks
+	engine.Engine // in the group of all ranks; nil: a newcomer
 	p             *proc
-	participant   *participant
+	participant   *participant // in the job of all ranks; nil: a newcomer
 }
+
+// Late reports whether the process is a newcomer.
+func (s *Rank) Late() bool { return s.participant == nil }
+
+// Admitted makes the run wait for a newcomer.
+func (s *Rank) Admitted() { s.p.admit() }
 
 // Go runs f concurrently with its caller, like a goroutine. join waits until f has
 // returned.
