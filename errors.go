@@ -91,6 +91,9 @@ func (c *cause) Unwrap() []error {
 // errOver is the cause of errors of calls on a closed Comm.
 var errOver = &cause{kind: ErrClosed, reason: "this rank has closed the Comm, and can call nothing more on it"}
 
+// errReplaced is the cause of errors of calls on a Comm that has a successor.
+var errReplaced = &cause{kind: ErrClosed, reason: "Shrink or Grow has replaced this Comm; use the Comm that it returned"}
+
 // publicError returns the public form of a group's failure, for one of its ranks, and its Cause.
 func publicError(f *engine.Failure, rank int) (*Error, *cause) {
 	c := &cause{kind: f.Kind, reason: f.Reason(), failure: f, here: f.Rank == rank}

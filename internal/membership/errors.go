@@ -67,8 +67,14 @@ func Text(err error) string {
 
 // storeText returns why a call of the store has failed.
 func storeText(e *store.Error) string {
-	ended := errors.Is(e.Cause, context.DeadlineExceeded) || errors.Is(e.Cause, context.Canceled)
-	if ended && !errors.Is(e.Cause, store.ErrLost) || e.Addr == "" {
+	if !errors.Is(e.Cause, store.ErrLost) {
+		for _, ended := range []error{context.DeadlineExceeded, context.Canceled} {
+			if errors.Is(e.Cause, ended) {
+				return ended.Error()
+			}
+		}
+	}
+	if e.Addr == "" {
 		return e.Cause.Error()
 	}
 	return fmt.Sprintf("the store at %s: %v", e.Addr, e.Cause)
