@@ -53,7 +53,8 @@ func Undecided(ctx context.Context, err error) *Error {
 // excluded returns the error of a rank that is not among the members of a decision.
 func excluded(d *agree.Decision) *Error {
 	return &Error{Kind: engine.ErrExcluded, Reason: fmt.Sprintf(
-		"%s of the old Comm continue without this rank: it was considered lost, or called too late", engine.Ranks(d.Members))}
+		"the other ranks (%s of the old Comm) continue without this rank, which was considered lost or called too late; "+
+			"raise Config.ShrinkTimeout if it is slow, or start it again with Config.Late", engine.Ranks(d.Members))}
 }
 
 // Text returns the text of an error without the calls of the store and their keys, which mean nothing to users.
