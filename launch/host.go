@@ -199,7 +199,7 @@ func (h *host) open(ctx context.Context) error {
 	if h.cfg.Node > 0 {
 		client, err := store.Dial(ctx, h.cfg.Addr, config)
 		if err != nil {
-			return &Error{"the store of node 0 (start tutti run on node 0, too, and pass its address with --addr)", err}
+			return &Error{"the store of node 0", fmt.Errorf("%w; start tutti run --node 0 there with the same --addr", err)}
 		}
 		h.all, h.closers = client, append(h.closers, client.Close)
 		return nil
