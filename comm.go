@@ -38,6 +38,7 @@ type Comm struct {
 
 	shut     atomic.Bool           // Close was called
 	replaced atomic.Bool           // Shrink or Grow has returned the successor
+	overlap  atomic.Bool           // a blocking call has found another operation under way
 	once     sync.Once             // Close has an effect once
 	err      atomic.Pointer[Error] // the error of the poisoned Comm, once a call has needed it
 
@@ -208,7 +209,10 @@ func (c *Comm) poison(f *engine.Failure, op string, seq uint64) *Error {
 	if err := c.err.Load(); err != nil {
 		return err
 	}
-	err, _ := publicError(f, c.rank)
+	err, reason := publicError(f, c.rank)
+	if c.overlap.Load() && (f.Event == engine.CallsDiffer || f.Event == engine.StepsDiffer) {
+		reason.reason += "; if several goroutines make these calls, use a Comm for each (Dup)"
+	}
 	if f.Op == "" && f.Event == engine.RanksLost && op != "" {
 		err.Op, err.Seq, err.Rank = op, seq, c.rank
 	}

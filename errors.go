@@ -13,7 +13,7 @@ var (
 	ErrTimeout      = engine.ErrTimeout      // a deadline passed
 	ErrRankLost     = engine.ErrRankLost     // a rank has exited or closed the Comm, or its host does not answer
 	ErrAborted      = engine.ErrAborted      // a context was cancelled, a device or connection failed, or Join failed
-	ErrClosed       = engine.ErrClosed       // this rank has closed the Comm
+	ErrClosed       = engine.ErrClosed       // this rank has closed the Comm, or Shrink or Grow has replaced it
 	ErrExcluded     = engine.ErrExcluded     // the other ranks have continued without this rank
 	ErrCorrupt      = engine.ErrCorrupt      // data was damaged; see Config.Verify
 	ErrUnsupported  = engine.ErrUnsupported  // the engine does not support the operation
