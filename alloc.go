@@ -18,6 +18,7 @@ type Memory[T Elem] struct {
 	region *engine.Region
 	elems  []T
 	free   sync.Once
+	freed  bool
 	err    error
 }
 
@@ -31,7 +32,7 @@ const maxAlloc = min(1<<46, math.MaxInt)
 func Alloc[T Elem](ctx context.Context, c *Comm, n int) (*Memory[T], error) {
 	t := kernel.DType(TypeOf[T]())
 	if n < 0 || n > maxAlloc/t.Size() {
-		return nil, c.refuse("Alloc", &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d elements", n)})
+		return nil, c.refuse("Alloc", &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d elements; the number must be 0 to %d", n, maxAlloc/t.Size())})
 	}
 	leave, err := c.stay("Alloc")
 	if err != nil {
@@ -53,14 +54,20 @@ func Alloc[T Elem](ctx context.Context, c *Comm, n int) (*Memory[T], error) {
 // Slice returns the elements. It must not be used after Free.
 func (m *Memory[T]) Slice() []T { return m.elems }
 
-// Buffer returns the elements as a Buffer.
-func (m *Memory[T]) Buffer() Buffer { return Of(m.elems) }
+// Buffer returns the elements as a Buffer. After Free every operation refuses it with ErrInvalid.
+func (m *Memory[T]) Buffer() Buffer {
+	b := Of(m.elems)
+	if m.freed {
+		b.m.N = engine.Freed
+	}
+	return b
+}
 
 // Free releases the memory. No rank may use it any more. Free may be called more
 // than once.
 func (m *Memory[T]) Free() error {
 	m.free.Do(func() {
-		m.elems = nil
+		m.elems, m.freed = nil, true
 		m.err = m.region.Free()
 	})
 	return m.err

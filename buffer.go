@@ -73,7 +73,7 @@ func DeviceBuffer(device int, addr unsafe.Pointer, t DType, n int) Buffer {
 	return Buffer{engine.OnDevice(device, addr, kernel.DType(t), n)}
 }
 
-// Len returns the number of elements; -1 for a Buffer sliced out of range.
+// Len returns the number of elements; -1 for a Buffer sliced out of range, or of memory after Free.
 func (b Buffer) Len() int {
 	if b.m.Device == engine.NoSuchDevice {
 		return 0
@@ -88,7 +88,7 @@ func (b Buffer) Type() DType { return DType(b.m.Type) }
 // operation refuses the result with ErrInvalid.
 func (b Buffer) Slice(i, j int) Buffer {
 	switch {
-	case b.m.Device == engine.NoSuchDevice:
+	case b.m.Device == engine.NoSuchDevice, b.m.N == engine.Freed:
 		return b
 	case i < 0 || j < i || j > b.m.N:
 		b.m.N = engine.OutOfRange

@@ -36,9 +36,11 @@ type Comm struct {
 	queue     queue
 	transfers transfers
 
-	shut atomic.Bool           // Close was called
-	once sync.Once             // Close has an effect once
-	err  atomic.Pointer[Error] // the error of the poisoned Comm, once a call has needed it
+	shut     atomic.Bool           // Close was called
+	replaced atomic.Bool           // Shrink or Grow has returned the successor
+	overlap  atomic.Bool           // a blocking call has found another operation under way
+	once     sync.Once             // Close has an effect once
+	err      atomic.Pointer[Error] // the error of the poisoned Comm, once a call has needed it
 
 	verifier *verifier // nil: results are not compared
 
@@ -179,10 +181,17 @@ func (c *Comm) unreported() error {
 // error to the user, it calls awaitReport, without holding c.mu.
 func (c *Comm) refusal(op string) *Error {
 	if f := c.e.Failure(); f != nil {
+		if op != "" && c.replaced.Load() {
+			return &Error{Op: op, Rank: c.rank, Cause: errReplaced}
+		}
 		return c.poison(f, op, 0)
 	}
 	if c.queue.turn.Load()&closed != 0 {
-		return &Error{Op: op, Rank: c.rank, Cause: errOver}
+		over := errOver
+		if c.replaced.Load() {
+			over = errReplaced
+		}
+		return &Error{Op: op, Rank: c.rank, Cause: over}
 	}
 	return nil
 }
@@ -200,7 +209,10 @@ func (c *Comm) poison(f *engine.Failure, op string, seq uint64) *Error {
 	if err := c.err.Load(); err != nil {
 		return err
 	}
-	err, _ := publicError(f, c.rank)
+	err, reason := publicError(f, c.rank)
+	if c.overlap.Load() && (f.Event == engine.CallsDiffer || f.Event == engine.StepsDiffer) {
+		reason.reason += "; if several goroutines make these calls, use a Comm for each (Dup)"
+	}
 	if f.Op == "" && f.Event == engine.RanksLost && op != "" {
 		err.Op, err.Seq, err.Rank = op, seq, c.rank
 	}

@@ -13,7 +13,7 @@ var (
 	ErrTimeout      = engine.ErrTimeout      // a deadline passed
 	ErrRankLost     = engine.ErrRankLost     // a rank has exited or closed the Comm, or its host does not answer
 	ErrAborted      = engine.ErrAborted      // a context was cancelled, a device or connection failed, or Join failed
-	ErrClosed       = engine.ErrClosed       // this rank has closed the Comm
+	ErrClosed       = engine.ErrClosed       // this rank has closed the Comm, or Shrink or Grow has replaced it
 	ErrExcluded     = engine.ErrExcluded     // the other ranks have continued without this rank
 	ErrCorrupt      = engine.ErrCorrupt      // data was damaged; see Config.Verify
 	ErrUnsupported  = engine.ErrUnsupported  // the engine does not support the operation
@@ -90,6 +90,9 @@ func (c *cause) Unwrap() []error {
 
 // errOver is the cause of errors of calls on a closed Comm.
 var errOver = &cause{kind: ErrClosed, reason: "this rank has closed the Comm, and can call nothing more on it"}
+
+// errReplaced is the cause of errors of calls on a Comm that has a successor.
+var errReplaced = &cause{kind: ErrClosed, reason: "Shrink or Grow has replaced this Comm; use the Comm that it returned"}
 
 // publicError returns the public form of a group's failure, for one of its ranks, and its Cause.
 func publicError(f *engine.Failure, rank int) (*Error, *cause) {

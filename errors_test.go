@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -465,4 +466,35 @@ func TestUseAfterClose(t *testing.T) {
 			t.Errorf("Join of %d ranks: %v", n, err)
 		}
 	}
+}
+
+// TestMismatchOfGoroutines has two goroutines of rank 0 call in another order than rank 1. The error
+// names the remedy for goroutines.
+func TestMismatchOfGoroutines(t *testing.T) {
+	called := make(chan struct{})
+	all(t, local(t, 2, tutti.Config{}), func(ctx context.Context, c *tutti.Comm) error {
+		if c.Rank() == 1 {
+			<-called
+			return wantRemedy(c.AllReduce(ctx, tutti.Of([]int{1}), tutti.Sum), false)
+		}
+		barrier, sum := make(chan error, 1), make(chan error, 1)
+		go func() { barrier <- c.Barrier(ctx) }()
+		for c.Seq() < 1 && ctx.Err() == nil {
+			runtime.Gosched()
+		}
+		go func() { sum <- c.AllReduce(ctx, tutti.Of([]int{1}), tutti.Sum) }()
+		for c.Seq() < 2 && ctx.Err() == nil {
+			runtime.Gosched()
+		}
+		close(called)
+		return errors.Join(wantRemedy(<-barrier, true), wantRemedy(<-sum, true))
+	})
+}
+
+// wantRemedy returns an error unless err is ErrMismatch, with the remedy for goroutines if there is one.
+func wantRemedy(err error, remedy bool) error {
+	if !errors.Is(err, tutti.ErrMismatch) || strings.Contains(err.Error(), "use a Comm for each (Dup)") != remedy {
+		return fmt.Errorf("want a mismatch: %w", err)
+	}
+	return nil
 }

@@ -91,6 +91,7 @@ func invalidTexts() (lines []string) {
 		{Verb: engine.AllReduce, ReduceOp: engine.Sum},
 		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: engine.Mem{N: 4, Type: kernel.Float64}, Dst: mem(0, 4)},
 		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: engine.Mem{Ptr: unsafe.Pointer(&room[0]), N: engine.OutOfRange, Type: kernel.Float64}, Dst: mem(0, 4)},
+		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: engine.Mem{N: engine.Freed, Type: kernel.Float64}, Dst: mem(0, 4)},
 		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: mem(0, -1), Dst: mem(0, 4)},
 		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: engine.OnDevice(-3, nil, kernel.Float64, 4), Dst: mem(0, 4)},
 		{Verb: engine.AllReduce, ReduceOp: engine.Sum, Src: engine.OnDevice(0, unsafe.Pointer(&room[0]), kernel.Float64, 4), Dst: mem(8, 4)},
@@ -156,6 +157,9 @@ func failureTexts() (lines []string) {
 		{Kind: engine.ErrTimeout, Op: "Send", Seq: 3, Facts: engine.Facts{Event: engine.WaitCycle, Limit: time.Minute, Total: 5, Waits: []engine.MessageWait{
 			{Rank: 1, Peer: 2, Tag: 3, Send: true}, {Rank: 2, Peer: 4, Tag: -3},
 		}}},
+		{Kind: engine.ErrTimeout, Op: "Send", Seq: 3, Facts: engine.Facts{Event: engine.WaitCycle, Limit: time.Minute, Total: 2, Waits: []engine.MessageWait{
+			{Rank: 1, Peer: 2, Tag: 3, Send: true}, {Rank: 2, Peer: 1, Tag: 4},
+		}}},
 		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.TransportFailed, Text: "an error"}},
 		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.DeviceFailed, Device: "device 0", Text: "an error"}},
 		{Kind: engine.ErrAborted, Facts: engine.Facts{Event: engine.DeviceUnfit, Device: "device 0", Text: "an error"}},
@@ -176,6 +180,14 @@ func disagreements() []engine.Facts {
 	barrier := engine.CallInfo{Fingerprint: engine.Fingerprint{Verb: engine.Barrier}}
 	device, batch := reduce, engine.CallInfo{Fingerprint: engine.Fingerprint{Verb: engine.Group, Count: 2}}
 	device.Device = true
+	larger := batch
+	larger.Fingerprint.Count = 3
+	sum := engine.CallInfo{Fingerprint: engine.Fingerprint{Verb: engine.Reduce, Type: kernel.Float32, ReduceOp: engine.Sum, Count: 4}}
+	other := func(change func(*engine.Fingerprint)) engine.Side {
+		call := sum
+		change(&call.Fingerprint)
+		return engine.Side{Call: call}
+	}
 	sides := func(a, b engine.Side) []engine.Side {
 		b.Rank = 1
 		return []engine.Side{a, b}
@@ -184,6 +196,11 @@ func disagreements() []engine.Facts {
 		{Event: engine.CallsDiffer, Sides: sides(engine.Side{Call: reduce}, engine.Side{Call: barrier})},
 		{Event: engine.CallsDiffer, Sides: sides(engine.Side{Call: device}, engine.Side{Call: batch})},
 		{Event: engine.CallsDiffer},
+		{Event: engine.CallsDiffer, Sides: sides(engine.Side{Call: sum}, other(func(s *engine.Fingerprint) { s.Count = 5 }))},
+		{Event: engine.CallsDiffer, Sides: sides(engine.Side{Call: sum}, other(func(s *engine.Fingerprint) { s.Type = kernel.Int32 }))},
+		{Event: engine.CallsDiffer, Sides: sides(engine.Side{Call: sum}, other(func(s *engine.Fingerprint) { s.ReduceOp = engine.Max }))},
+		{Event: engine.CallsDiffer, Sides: sides(engine.Side{Call: sum}, other(func(s *engine.Fingerprint) { s.Root = 1 }))},
+		{Event: engine.CallsDiffer, Sides: sides(engine.Side{Call: batch}, engine.Side{Call: larger})},
 		{Event: engine.StepsDiffer, Sides: sides(engine.Side{Call: reduce, Step: 7}, engine.Side{Call: barrier, Step: 9})},
 		{Event: engine.AlgorithmsDiffer, Sides: sides(engine.Side{Call: reduce, Algorithm: "ring"}, engine.Side{Algorithm: "tree"})},
 		{Event: engine.CountsDiffer, Sides: sides(engine.Side{N: 3}, engine.Side{N: 4})},

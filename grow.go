@@ -28,7 +28,7 @@ func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 	}
 	switch {
 	case n < 0 || n > membership.MaxRanks-c.size:
-		return nil, c.refuse(op, &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d new ranks", n)})
+		return nil, c.refuse(op, &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d new ranks; the number must be 0 to %d", n, membership.MaxRanks-c.size)})
 	case !c.member.CanGrow():
 		return nil, c.refuse(op, &cause{kind: ErrUnsupported, reason: "only the Comm of all processes of a job can grow; call Grow on the Comm that Join returned, or on its successor"})
 	}

@@ -29,6 +29,7 @@ var messageTests = []struct {
 	{"slices", recvSlices},
 	{"cancelled", recvCancelled},
 	{"cancelled in a loop", recvCancelledInLoop},
+	{"other tag", recvOtherTag},
 	{"to itself", sendToItself},
 	{"zero length", sendNothing},
 	{"waits for a slow rank", recvFromSlowRank},
@@ -120,6 +121,28 @@ func expect[T comparable](m, want tutti.Message, got, values []T, err error) err
 	}
 	if m != want || !slices.Equal(got, values) {
 		return fmt.Errorf("received %+v, %v; want %+v, %v", m, got, want, values)
+	}
+	return nil
+}
+
+// recvOtherTag receives with another tag than the sender's, until the error names the sender's tag.
+func recvOtherTag(ctx context.Context, c *tutti.Comm) error {
+	switch c.Rank() {
+	case 0:
+		for {
+			short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+			_, err := c.Recv(short, 1, tutti.Of([]int{0}), 9)
+			cancel()
+			switch {
+			case err == nil || ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
+				return fmt.Errorf("Recv with another tag: %w", err)
+			case strings.Contains(err.Error(), "one with tag 8 waits to be received"):
+				_, err := c.Recv(ctx, 1, tutti.Of([]int{0}), 8)
+				return err
+			}
+		}
+	case 1:
+		return c.Send(ctx, 0, tutti.Of([]int{1}), 8)
 	}
 	return nil
 }

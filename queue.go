@@ -94,6 +94,9 @@ func (c *Comm) do(ctx context.Context, call *engine.Call) (uint64, error) {
 
 // doInTurn carries out one call after the operations that were started before it.
 func (c *Comm) doInTurn(ctx context.Context, call *engine.Call) (uint64, error) {
+	if !c.overlap.Load() {
+		c.overlap.Store(true)
+	}
 	c.mu.Lock()
 	t := c.newTask(ctx)
 	t.add(call)

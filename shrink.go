@@ -21,7 +21,7 @@ import (
 // after each step, or Work.Seq: all ranks have completed a step whose number is at most
 // done, and repeat the others.
 //
-// Shrink closes the old Comm. If it fails because the store cannot be reached, or
+// Shrink closes the old Comm, on which later calls return ErrClosed. If it fails because the store cannot be reached, or
 // because ctx ended, it may be called again. In a job without a store it returns
 // ErrUnsupported.
 func (c *Comm) Shrink(ctx context.Context) (next *Comm, done uint64, err error) {
@@ -48,6 +48,8 @@ func (c *Comm) mayDecide(ctx context.Context, op string) error {
 	switch {
 	case ctx == nil:
 		return c.refuse(op, &cause{kind: ErrInvalid, reason: errNilContext.Error()})
+	case c.replaced.Load():
+		return c.refuse(op, errReplaced)
 	case c.shut.Load():
 		return c.refuse(op, errOver)
 	case !c.member.CanDecide():
@@ -123,5 +125,6 @@ func (c *Comm) follow(ctx context.Context, op string, s *membership.Successor) (
 	if err != nil {
 		return nil, c.refuse(op, err)
 	}
+	c.replaced.Store(true)
 	return newComm(m, c.reports.Reporter()), nil
 }

@@ -304,3 +304,22 @@ func TestShrinkErrors(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestReplacedComm uses a Comm after its Shrink. All calls return ErrClosed, and the new Comm still works.
+func TestReplacedComm(t *testing.T) {
+	all(t, local(t, 2, tutti.Config{}), func(ctx context.Context, c *tutti.Comm) error {
+		next, _, err := c.Shrink(ctx)
+		if err != nil {
+			return err
+		}
+		_, _, again := c.Shrink(ctx)
+		_, grow := c.Grow(ctx, 0)
+		_, agree := c.Agree(ctx, true)
+		for _, err := range []error{again, grow, agree, c.Barrier(ctx), c.Send(ctx, 1-c.Rank(), tutti.Of([]int{1}), 0)} {
+			if !errors.Is(err, tutti.ErrClosed) || !strings.Contains(err.Error(), "has replaced this Comm") || tutti.CanShrink(err) {
+				return fmt.Errorf("the old Comm: %w", err)
+			}
+		}
+		return errors.Join(next.Barrier(ctx), next.Close(), c.Close())
+	})
+}

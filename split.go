@@ -20,7 +20,7 @@ const NoGroup = -1
 // as by any operation, and so is the group on ranks where Split has returned already.
 func (c *Comm) Split(ctx context.Context, color, key int) (*Comm, error) {
 	if color < 0 && color != NoGroup {
-		return nil, c.refuse("Split", &cause{kind: ErrInvalid, reason: fmt.Sprintf("the colour %d is negative", color)})
+		return nil, c.refuse("Split", &cause{kind: ErrInvalid, reason: fmt.Sprintf("the colour %d is negative; use zero or more, or NoGroup", color)})
 	}
 	leave, err := c.stay("Split")
 	if err != nil {

@@ -249,3 +249,23 @@ func TestRunLocal(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestFreedMemory uses the Buffer of memory after Free. Operations refuse it, and the Comm stays healthy.
+func TestFreedMemory(t *testing.T) {
+	all(t, local(t, 2, tutti.Config{}), func(ctx context.Context, c *tutti.Comm) error {
+		m, err := tutti.Alloc[int](ctx, c, 4)
+		if err != nil {
+			return err
+		}
+		if err := m.Free(); err != nil {
+			return err
+		}
+		for _, b := range []tutti.Buffer{m.Buffer(), m.Buffer().Slice(0, 2)} {
+			err := c.AllReduce(ctx, b, tutti.Sum)
+			if !errors.Is(err, tutti.ErrInvalid) || !strings.Contains(err.Error(), "Free has released") {
+				return fmt.Errorf("AllReduce of freed memory: %w", err)
+			}
+		}
+		return errors.Join(c.Barrier(ctx), c.Close())
+	})
+}

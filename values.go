@@ -48,7 +48,7 @@ func AllGatherSlices[T Elem](ctx context.Context, c *Comm, mine []T) ([][]T, err
 // result is newly allocated.
 func AllToAllSlices[T Elem](ctx context.Context, c *Comm, shares [][]T) ([][]T, error) {
 	if len(shares) != c.Size() {
-		return nil, c.refuse("AllToAllSlices", &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d slices for %d ranks", len(shares), c.Size())})
+		return nil, c.refuse("AllToAllSlices", &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d slices for %d ranks; pass one slice for each rank", len(shares), c.Size())})
 	}
 	out, in := make([]int, c.Size()), make([]int, c.Size())
 	src := make([]Buffer, c.Size())

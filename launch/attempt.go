@@ -2,6 +2,7 @@ package launch
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -310,10 +311,18 @@ func (a *attempt) start(ctx context.Context) (release chan struct{}, err error) 
 			env = lateEnv(env, r)
 		}
 		if err := a.startRank(r, env); err != nil {
-			return release, &Error{fmt.Sprintf("rank %d", r.number), err}
+			return release, &Error{fmt.Sprintf("rank %d", r.number), startError(err)}
 		}
 	}
 	return release, nil
+}
+
+// startError explains the error of a program that exists and cannot be started.
+func startError(err error) error {
+	if e, ok := errors.AsType[*os.PathError](err); ok && e.Op == "fork/exec" && errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w; the program is there, but the interpreter that its first line names, or its dynamic loader, is not", err)
+	}
+	return err
 }
 
 // startRank starts a process and adds r to the ranks. Two goroutines, counted in copying, forward

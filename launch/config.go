@@ -170,7 +170,7 @@ func (c *Config) check() error {
 	case c.Nodes < 1 || c.Node < 0 || c.Node >= c.Nodes:
 		return invalid("node %d of %d nodes, which are numbered from 0", c.Node, c.Nodes)
 	case c.Addr == "":
-		return invalid("a job of %d hosts needs the address of node 0, host:port", c.Nodes)
+		return invalid("a job of %d hosts needs the address of node 0, host:port (--addr, Config.Addr)", c.Nodes)
 	case launchenv.CheckSecret(c.Secret) != "":
 		return invalid("%s (TUTTI_SECRET)", launchenv.CheckSecret(c.Secret))
 	case c.Torch && c.TorchAddr == "":

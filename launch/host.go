@@ -199,7 +199,7 @@ func (h *host) open(ctx context.Context) error {
 	if h.cfg.Node > 0 {
 		client, err := store.Dial(ctx, h.cfg.Addr, config)
 		if err != nil {
-			return &Error{"the store of node 0", err}
+			return &Error{"the store of node 0", fmt.Errorf("%w; start tutti run --node 0 there with the same --addr", err)}
 		}
 		h.all, h.closers = client, append(h.closers, client.Close)
 		return nil
@@ -336,7 +336,7 @@ func (h *host) exchangeRankCounts(ctx context.Context) error {
 	for n := range h.cfg.Nodes {
 		text, err := h.own.Get(ctx, jobstore.NodeRanks(n))
 		if err != nil {
-			return &Error{fmt.Sprintf("node %d of %d has not connected", n, h.cfg.Nodes), err}
+			return &Error{fmt.Sprintf("node %d of %d has not connected; start tutti run --node %d there with the same --addr", n, h.cfg.Nodes, n), err}
 		}
 		ranks, err := strconv.Atoi(string(text))
 		if err != nil || ranks < 1 || ranks > maxRanks {

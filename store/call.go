@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 )
 
@@ -94,6 +95,9 @@ func (k *call) wait(id id, body []byte) {
 	}
 	usable, err := k.link.readWaitAnswer(k.ctx)
 	k.failed(err)
+	if err != nil && errors.Is(k.err, k.ctx.Err()) {
+		k.err = fmt.Errorf("a key that it waits for is not set: %w", k.err)
+	}
 	k.bad = !usable
 }
 

@@ -56,6 +56,9 @@ const (
 // tries again until the context ends, because the processes of a job start in any
 // order.
 func Dial(ctx context.Context, addr string, config Config) (*Client, error) {
+	if _, _, err := net.SplitHostPort(addr); err != nil {
+		return nil, &Error{Op: "Dial", Addr: addr, Cause: kindf(ErrInvalid, "the address %q is not host:port", addr)}
+	}
 	c := &Client{addr: addr, config: config, busy: make(map[*clientConn]struct{})}
 	c.config.Limits.fill()
 	l, err := c.dialFirst(ctx)
@@ -77,7 +80,7 @@ func (c *Client) dialFirst(ctx context.Context) (*clientConn, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, &kindError{ErrLost, "not reached in time: " + nobody.Error(), errors.Join(err, ctx.Err())}
+			return nil, &kindError{ErrLost, "not reached in time: " + nobody.Error() + "; is the store running, and is that its address?", errors.Join(err, ctx.Err())}
 		case <-time.After(pause):
 		}
 	}

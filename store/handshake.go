@@ -49,9 +49,9 @@ const (
 
 var statusText = [statusCount]string{
 	statusOK:         "ok",
-	statusNeedSecret: "the store wants the job's secret first; a plain store must be asked for by name on its side",
-	statusPlain:      "the store is a plain one and knows no secret",
-	statusSecret:     "the secrets differ",
+	statusNeedSecret: "the store wants the job's secret first; pass it in Config.Secret (TUTTI_SECRET), or start the store with Config.Plain",
+	statusPlain:      "the store is a plain one and knows no secret; connect with Config.Plain",
+	statusSecret:     "the secrets differ; use the same on both sides (Config.Secret, TUTTI_SECRET)",
 	statusFull:       "it has too many connections",
 	statusOld:        "this is not the protocol of PyTorch 2.x; PyTorch 1.x is not supported",
 	statusGarbage:    "this is not the store's protocol",

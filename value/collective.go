@@ -116,7 +116,7 @@ func (x *collective) explain(all []uint64, own error) error {
 	if name == other {
 		other = anotherType
 	}
-	return fail(x.op, odd, tutti.ErrMismatch, fmt.Sprintf("rank 0 passes %s, and rank %d passes %s", name, odd, other))
+	return fail(x.op, odd, tutti.ErrMismatch, fmt.Sprintf("rank 0 passes %s, and rank %d passes %s; pass the same type on all ranks", name, odd, other))
 }
 
 // refuse returns the error for wrong arguments on this rank.

@@ -45,10 +45,15 @@ func encode[T any](b []byte, v *T, limit int) ([]byte, error) {
 		return b, nil
 	}
 	w := &boundedBuffer{b, limit}
-	if err := gob.NewEncoder(w).Encode(v); err != nil {
+	switch err := gob.NewEncoder(w).Encode(v); {
+	case err == nil:
+		return w.b, nil
+	case errors.Is(err, errTooLong):
 		return nil, fmt.Errorf("a value of type %s cannot be encoded: %w", typeName(reflect.TypeFor[T]()), err)
+	default: // gob says what is wrong and not what to do
+		return nil, fmt.Errorf("a value of type %s cannot be encoded: %w; "+
+			"send exported fields without functions and channels, and call gob.Register on all ranks for types in interfaces", typeName(reflect.TypeFor[T]()), err)
 	}
-	return w.b, nil
 }
 
 // isNil reports whether v is a nil pointer or interface, or leads to a nil pointer.

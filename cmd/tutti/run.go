@@ -115,6 +115,10 @@ func parseRun(args []string, getenv func(string) string) (*options, error) {
 		err = errors.New("no program to run; see tutti run -h")
 	case o.Ranks < 1:
 		err = fmt.Errorf("-n is %d; it must be 1 or more", o.Ranks)
+	case o.Restarts < 0:
+		err = fmt.Errorf("--restarts is %d; it must be 0 or more", o.Restarts)
+	case o.Grace < 0:
+		err = fmt.Errorf("--grace is %v; it must be 0 or more", o.Grace)
 	case o.gpus != "local" && o.gpus != "visible":
 		err = fmt.Errorf("--gpus is %q; use local or visible", o.gpus)
 	case o.color != "auto" && o.color != "always" && o.color != "never":

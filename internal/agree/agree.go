@@ -94,7 +94,7 @@ func Settle(ctx context.Context, s Store, q Question) (*Decision, error) {
 		}
 		decided, err := s.Await(ctx, jobstore.Decision(q.Key), look)
 		if err != nil && ctx.Err() != nil {
-			err = fmt.Errorf("ranks %v of %d did not take part: %w", missing, q.Size, err)
+			err = fmt.Errorf("ranks %v of %d did not take part; all ranks that run must make this call: %w", missing, q.Size, err)
 		}
 		if err != nil {
 			return nil, err

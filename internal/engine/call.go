@@ -19,6 +19,8 @@ type Mem struct {
 const (
 	// OutOfRange is the N of memory that was sliced beyond its end.
 	OutOfRange = math.MinInt
+	// Freed is the N of memory of Alloc after Free.
+	Freed = math.MinInt + 1
 	// NoSuchDevice is the Device of memory on a device with an impossible number.
 	// N holds that number.
 	NoSuchDevice = -1

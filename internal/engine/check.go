@@ -14,7 +14,7 @@ func (c *Call) Check(rank, size int) error {
 		return nil
 	}
 	if c.Verb.Rooted() && (c.Root < 0 || c.Root >= size) {
-		return invalid("root %d is not one of the %d ranks", c.Root, size)
+		return invalid("root %d is not one of the %d ranks, which are numbered from 0 to %d", c.Root, size, size-1)
 	}
 	if err := c.checkRed(); err != nil {
 		return err
@@ -43,10 +43,13 @@ func IsUsualMessage(peer, tag, size int, m *Mem) bool {
 // Check checks this rank's arguments of a message.
 func (m *Message) Check(rank, size int) error {
 	if (m.Peer < 0 || m.Peer >= size) && !(m.Peer == AnyRank && m.Flexible) {
-		if m.Peer == AnyRank && !m.Send {
+		switch {
+		case m.Peer == AnyRank && m.Send:
+			return invalid("AnyRank is for Comm.Recv and RecvSlice; name the receiver")
+		case m.Peer == AnyRank:
 			return invalid("AnyRank is for Comm.Recv and RecvSlice, not for a Batch or SendRecv; name the sender")
 		}
-		return invalid("rank %d is not one of the %d ranks", m.Peer, size)
+		return invalid("rank %d is not one of the %d ranks, which are numbered from 0 to %d", m.Peer, size, size-1)
 	}
 	if m.Tag < 0 {
 		return invalid("tag %d is negative; tags are zero or higher", m.Tag)
@@ -90,7 +93,9 @@ func (m Mem) check(what string) error {
 	case !m.Type.Valid():
 		return invalid("the %s has the unknown element type %d", what, m.Type)
 	case m.N == OutOfRange:
-		return invalid("the %s was sliced out of range", what)
+		return invalid("the %s was sliced out of range; the bounds of Slice and Parts must lie within the Buffer", what)
+	case m.N == Freed:
+		return invalid("the %s is memory of Alloc that Free has released; call Free after its last use", what)
 	case m.N < 0:
 		return invalid("the %s has %d elements", what, m.N)
 	case !m.addressable():
@@ -110,7 +115,7 @@ func (c *Call) checkRed() error {
 		return nil
 	}
 	if !c.ReduceOp.Valid() {
-		return invalid("the zero Op is no reduction")
+		return invalid("the zero Op is no reduction; use Sum, Max or another operator")
 	}
 	if !c.Verb.Accepts(c.ReduceOp) {
 		return invalid("%s in %s: the ranks combine different numbers of sources; use Sum and divide the result", c.ReduceOp, c.Verb)
@@ -182,7 +187,7 @@ func (c *Call) checkEqual(parts int) error {
 		}
 	}
 	if parts > 1 && c.Src.N%parts != 0 {
-		return invalid("%d elements cannot be divided among %d ranks", c.Src.N, parts)
+		return invalid("%d elements cannot be divided among %d ranks; use AllToAllV for shares of different lengths", c.Src.N, parts)
 	}
 	return nil
 }
@@ -210,7 +215,7 @@ func (c *Call) checkDivided(one *Mem, oneName string, all *Mem, parts []Mem, all
 // checkParts checks that there is one part per rank, each of type t or missing.
 func checkParts(parts []Mem, name string, t kernel.DType, size int) error {
 	if len(parts) != size {
-		return invalid("the %s has %d parts, there are %d ranks", name, len(parts), size)
+		return invalid("the %s has %d parts; pass %d, one for each rank", name, len(parts), size)
 	}
 	for i, m := range parts {
 		if m == (Mem{}) {
@@ -237,7 +242,7 @@ func (c *Call) checkOverlap(rank, size int) error {
 		return c.checkPartsApart()
 	case v.Source.Divided == v.Dest.Divided:
 		if c.Dst != c.Src && !c.Dst.same(c.Src) && c.Dst.overlaps(c.Src) {
-			return invalid("source and destination overlap without being the same")
+			return invalid("source and destination overlap without being the same; pass one buffer twice, or two that do not overlap")
 		}
 		return nil
 	case v.Dest.Divided:

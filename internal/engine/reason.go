@@ -132,8 +132,10 @@ func (f *Failure) what(causes int) string {
 // advice returns what the user can do about the failure; "" if there is nothing special.
 func (f *Failure) advice() string {
 	switch f.Event {
-	case CallsDiffer, StepsDiffer:
-		return "every rank must make the same calls in the same order"
+	case CallsDiffer:
+		return sameCalls + f.sameArgument()
+	case StepsDiffer:
+		return sameCalls
 	case AlgorithmsDiffer, SegmentsDiffer:
 		return "all ranks must be made with the same options"
 	case CountsDiffer:
@@ -159,6 +161,9 @@ func (f *Failure) advice() string {
 			return "all ranks must make the same calls before Close"
 		}
 	case WaitCycle:
+		if f.tagsDiffer() {
+			return "use the same tag on both sides"
+		}
 		return "where ranks exchange messages, use SendRecv or a Batch"
 	case TransferDamaged:
 		return "look at the network between them and at the memory of their hosts"
@@ -169,6 +174,49 @@ func (f *Failure) advice() string {
 		return "look at the memory and the processors of their hosts"
 	}
 	return ""
+}
+
+const sameCalls = "every rank must make the same calls in the same order"
+
+// sameArgument names the only argument in which two calls of one method differ; "" if there is no such argument.
+func (f *Failure) sameArgument() string {
+	if len(f.Sides) != 2 {
+		return ""
+	}
+	a, b := f.Sides[0].Call.Fingerprint, f.Sides[1].Call.Fingerprint
+	same := a
+	same.Count = b.Count
+	if same == b && a.Verb == Group {
+		return ", and a Batch of as many operations"
+	}
+	if same == b {
+		return ", with the same number of elements"
+	}
+	same = a
+	if same.Type = b.Type; same == b {
+		return ", with the same element type"
+	}
+	same = a
+	if same.ReduceOp = b.ReduceOp; same == b {
+		return ", with the same operator"
+	}
+	same = a
+	if same.Root = b.Root; same == b {
+		return ", with the same root"
+	}
+	return ""
+}
+
+// tagsDiffer reports whether a rank in a cycle of messages sends to a rank that receives from it with another tag.
+func (f *Failure) tagsDiffer() bool {
+	for _, s := range f.Waits {
+		for _, r := range f.Waits {
+			if s.Send && !r.Send && s.Rank == r.Peer && s.Peer == r.Rank && s.Tag != r.Tag {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // shrinkAdvice returns how Shrink helps after the failure; "" if the text says nothing of it.

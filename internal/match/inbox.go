@@ -170,6 +170,20 @@ func (b *Inbox) EachAnnouncement(f func(*Announcement)) {
 	}
 }
 
+// OtherTag returns the lowest tag of the waiting announcements from a rank, or from any rank; nil if there are none.
+func (b *Inbox) OtherTag(from int) (tag *int) {
+	b.EachAnnouncement(func(a *Announcement) {
+		if (from == AnyRank || a.From == from) && (tag == nil || a.Tag < *tag) {
+			tag = &a.Tag
+		}
+	})
+	if tag == nil {
+		return nil
+	}
+	lowest := *tag // the announcement is reused
+	return &lowest
+}
+
 // firstReceive returns the receive that an announcement in l matches: the first posted receive from
 // the announcement's sender or from any rank. It returns nil if no such receive waits.
 func (l *lane) firstReceive() *Receive {

@@ -53,7 +53,8 @@ func Undecided(ctx context.Context, err error) *Error {
 // excluded returns the error of a rank that is not among the members of a decision.
 func excluded(d *agree.Decision) *Error {
 	return &Error{Kind: engine.ErrExcluded, Reason: fmt.Sprintf(
-		"%s of the old Comm continue without this rank: it was considered lost, or called too late", engine.Ranks(d.Members))}
+		"the other ranks (%s of the old Comm) continue without this rank, which was considered lost or called too late; "+
+			"raise Config.ShrinkTimeout if it is slow, or start it again with Config.Late", engine.Ranks(d.Members))}
 }
 
 // Text returns the text of an error without the calls of the store and their keys, which mean nothing to users.
@@ -67,8 +68,14 @@ func Text(err error) string {
 
 // storeText returns why a call of the store has failed.
 func storeText(e *store.Error) string {
-	ended := errors.Is(e.Cause, context.DeadlineExceeded) || errors.Is(e.Cause, context.Canceled)
-	if ended && !errors.Is(e.Cause, store.ErrLost) || e.Addr == "" {
+	if !errors.Is(e.Cause, store.ErrLost) {
+		for _, ended := range []error{context.DeadlineExceeded, context.Canceled} {
+			if errors.Is(e.Cause, ended) {
+				return ended.Error()
+			}
+		}
+	}
+	if e.Addr == "" {
 		return e.Cause.Error()
 	}
 	return fmt.Sprintf("the store at %s: %v", e.Addr, e.Cause)

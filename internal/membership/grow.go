@@ -39,7 +39,7 @@ func (m *Membership) admit(ctx context.Context, s store.Store, n int, wait bool)
 	for len(d.Late) < n {
 		holder, err := ticketHolder(ctx, s, d.Tickets+1, wait)
 		if err != nil {
-			return nil, fmt.Errorf("%d of %d new processes have called Join: %w", len(d.Late), n, err)
+			return nil, fmt.Errorf("%d of %d new processes have called Join with Config.Late (TUTTI_LATE=1); start the others, or pass a smaller number: %w", len(d.Late), n, err)
 		}
 		if holder == "" {
 			break // a process has withdrawn meanwhile

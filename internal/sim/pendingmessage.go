@@ -177,6 +177,7 @@ func (m *mesh) withdraw(x *pendingMessage) {
 	x.m.Untaken = true
 	x.m.Matched.Store(false)
 	m.inbox.Cancel(&x.receive)
+	x.m.OtherTag = m.inbox.OtherTag(x.receive.From)
 	if sent := x.pair; sent != nil {
 		x.pair = nil
 		if r := m.inbox.Return(&sent.announce); r != nil {

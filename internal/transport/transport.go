@@ -124,6 +124,8 @@ type Message struct {
 	Delivered atomic.Uint64
 	// Untaken is valid after Finish of a receive has failed; see Messenger.
 	Untaken bool
+	// OtherTag is valid if Untaken is true: the tag of another message that waits for a receive from Peer; nil: none is known.
+	OtherTag *int
 
 	Next *Message // see Messenger.Post
 

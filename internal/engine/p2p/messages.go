@@ -199,7 +199,11 @@ func (p *pending) untaken(ctx context.Context, err error) error {
 		if p.m.Peer != engine.AnyRank {
 			from = fmt.Sprintf("rank %d", p.m.Peer)
 		}
-		return &engine.Unreceived{Err: &cancelled{fmt.Sprintf("no message from %s with tag %d has come", from, p.m.Tag), err}}
+		what := fmt.Sprintf("no message from %s with tag %d has come", from, p.m.Tag)
+		if p.t.OtherTag != nil {
+			what += fmt.Sprintf("; one with tag %d waits to be received", *p.t.OtherTag)
+		}
+		return &engine.Unreceived{Err: &cancelled{what, err}}
 	}
 	return err
 }

@@ -216,8 +216,9 @@ func (l *Lane) withdraw(x *laneMessage) bool {
 func (l *Lane) cancel(x *laneMessage, err error) error {
 	l.mu.Lock()
 	cancelled := l.inbox.Cancel(&x.receive)
+	other := l.inbox.OtherTag(x.receive.From)
 	l.mu.Unlock()
-	x.msg.Untaken = true
+	x.msg.Untaken, x.msg.OtherTag = true, other
 	if cancelled {
 		return err
 	}
@@ -227,7 +228,7 @@ func (l *Lane) cancel(x *laneMessage, err error) error {
 // unmatch gives the message of a matched receive to another receive, or lets it wait, unless its
 // sender has withdrawn it.
 func (l *Lane) unmatch(x *laneMessage, err error) error {
-	x.msg.Untaken = true
+	x.msg.Untaken, x.msg.OtherTag = true, nil
 	x.msg.Matched.Store(false)
 	var other *laneMessage
 	l.mu.Lock()

@@ -432,9 +432,10 @@ func (l *Lane) failure(x *state) error {
 
 // withdrawReceive ends a receive whose data was not taken.
 func (l *Lane) withdrawReceive(x *state) {
-	x.m.Untaken = true
+	x.m.Untaken, x.m.OtherTag = true, nil
 	if x.from == nil {
 		l.inbox.Cancel(&x.receive)
+		x.m.OtherTag = l.inbox.OtherTag(x.receive.From)
 		if x.peer == nil {
 			l.anyOpen--
 		}

@@ -126,7 +126,7 @@ func (s *messenger) finish(x *msgState, err error) {
 // s.mu.
 func (s *messenger) withdraw(x *msgState) {
 	m, p := x.msg, x.peer
-	x.msg = nil
+	x.msg, m.OtherTag = nil, nil
 	if p != nil && p.err != nil {
 		return
 	}
@@ -137,6 +137,7 @@ func (s *messenger) withdraw(x *msgState) {
 	case x.cleared:
 	case x.offer == nil:
 		s.inbox.Cancel(&x.receive)
+		m.OtherTag = s.inbox.OtherTag(x.receive.From)
 		x.done = true
 	default:
 		delete(p.recvs, x.id)
