@@ -20,7 +20,8 @@ import (
 // Grow is an operation: if it fails, the Comm is poisoned, and Shrink continues without
 // the lost ranks. If a rank or a new process exits while the new Comm is made, the new
 // Comm has fewer ranks. Only the Comm of Join, and the Comms that Shrink and Grow make
-// from it, can grow.
+// from it, can grow, in a job with a store; other Comms return ErrUnsupported and stay healthy.
+// With an error the result is nil: keep the old Comm to call Shrink on it.
 func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 	const op = "Grow"
 	if err := c.mayDecide(ctx, op); err != nil {
@@ -30,7 +31,7 @@ func (c *Comm) Grow(ctx context.Context, n int) (*Comm, error) {
 	case n < 0 || n > membership.MaxRanks-c.size:
 		return nil, c.refuse(op, &cause{kind: ErrInvalid, reason: fmt.Sprintf("%d new ranks; the number must be 0 to %d", n, membership.MaxRanks-c.size)})
 	case !c.member.CanGrow():
-		return nil, c.refuse(op, &cause{kind: ErrUnsupported, reason: "only the Comm of all processes of a job can grow; call Grow on the Comm that Join returned, or on its successor"})
+		return nil, c.refuse(op, &cause{kind: ErrUnsupported, reason: "only the Comm of all processes of a job with a store can grow; start the job by tutti run --elastic, or set TUTTI_STORE, and call Grow on the Comm that Join returned, or on its successor"})
 	}
 	ctx, cancel := c.member.Bound(ctx)
 	defer cancel()

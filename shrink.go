@@ -46,6 +46,8 @@ func (c *Comm) Shrink(ctx context.Context) (next *Comm, done uint64, err error) 
 // mayDecide returns an error if this Comm cannot have a successor.
 func (c *Comm) mayDecide(ctx context.Context, op string) error {
 	switch {
+	case c == nil:
+		return &Error{Op: op, Cause: &cause{kind: ErrInvalid, reason: "the Comm is nil; call it on the Comm that failed, as a failed Shrink or Grow returns none"}}
 	case ctx == nil:
 		return c.refuse(op, &cause{kind: ErrInvalid, reason: errNilContext.Error()})
 	case c.replaced.Load():

@@ -286,6 +286,9 @@ func TestShrinkErrors(t *testing.T) {
 	if _, _, err := c.Shrink(nil); !errors.Is(err, tutti.ErrInvalid) { //nolint:staticcheck // that is what is tested
 		t.Error(err)
 	}
+	if _, _, err := (*tutti.Comm)(nil).Shrink(t.Context()); !errors.Is(err, tutti.ErrInvalid) {
+		t.Error(err)
+	}
 	if _, err := c.Grow(t.Context(), 1); !errors.Is(err, tutti.ErrUnsupported) {
 		t.Error(err)
 	}
