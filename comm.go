@@ -203,8 +203,8 @@ func (c *Comm) failure(f *engine.Failure, op string, seq uint64) *Error {
 	return c.poison(f, op, seq)
 }
 
-// poison returns the error of a poisoned Comm. It is the same value in every call. A loss that was found in no
-// operation ends those of all ranks: the error names the first one of this rank.
+// poison returns the error of a poisoned Comm. It is the same value in every call. If a loss was found
+// outside of operations, the error names op, the first operation of this rank that the loss has ended.
 func (c *Comm) poison(f *engine.Failure, op string, seq uint64) *Error {
 	if err := c.err.Load(); err != nil {
 		return err

@@ -25,9 +25,9 @@ var (
 // is the failure of a Comm because ranks were lost or have closed it, because an
 // operation timed out, because a rank has called Shrink or Abort, or because another
 // rank's operation was ended by its context or its device. It is false for all other
-// errors: those of Join, Close, Shrink and Grow's new Comm, refused calls, the end of this
-// rank's own context, and failures that would occur again, such as calls that differ and
-// messages that wait for each other in a cycle.
+// errors: errors of Join, Close and Shrink, errors of refused calls, the end of this rank's
+// own context, and failures that would occur again, such as calls that differ and messages
+// that wait for each other in a cycle.
 func CanShrink(err error) bool {
 	c := (*cause)(nil)
 	if !errors.As(err, &c) || c.failure == nil || c.closed {

@@ -1,6 +1,6 @@
 // Package clock has functions of packages time and context, and the go statement, for the code of ranks. On
-// a simulated rank of package tuttitest they use its virtual time; elsewhere they are those of the standard
-// library. A program that uses them runs unchanged as a job and in the simulator. Each function takes a
+// a simulated rank of package tuttitest the functions use the rank's virtual time; elsewhere they are the
+// standard library's. A program that uses them runs unchanged as a job and in the simulator. Each function takes a
 // context that is derived from the one of the rank's function.
 package clock
 

@@ -18,8 +18,8 @@ type Config struct {
 	// unless Plain is set. Except on the loopback it needs at least 16 random bytes.
 	Secret []byte
 	// Cert and Key, in PEM, encrypt the connections; see tutti.NewJobCert. Nil means
-	// those that tutti.Join and tutti run derive from Secret, or on the loopback no
-	// encryption.
+	// the certificate that tutti.Join and tutti run derive from Secret, or on the
+	// loopback no encryption.
 	Cert, Key []byte
 	// Plain selects PyTorch's protocol as it is: no authentication and no
 	// encryption. Every process that reaches the port can read and change everything.

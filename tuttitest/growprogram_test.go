@@ -15,7 +15,7 @@ import (
 type sumProgram struct {
 	steps int
 	pause time.Duration
-	by    int // how many newcomers Grow waits for; zero: it admits those that wait
+	by    int // how many newcomers Grow waits for; zero: Grow admits the newcomers that wait
 
 	admitted int            // newcomers that have joined
 	finished int            // processes with the sum

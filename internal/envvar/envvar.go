@@ -41,7 +41,7 @@ func Int(getenv func(string) string, name string, otherwise int) (int, error) {
 	return n, nil
 }
 
-// CheckKernel returns an error if Kernel holds another name than those of package kernel's paths.
+// CheckKernel returns an error if the value of Kernel is not the name of a path of package kernel.
 func CheckKernel(getenv func(string) string) error {
 	switch name := getenv(Kernel); name {
 	case "", "generic", "avx2", "neon":

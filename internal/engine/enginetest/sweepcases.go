@@ -9,7 +9,7 @@ import (
 	"github.com/tutti-go/tutti/internal/race"
 )
 
-// verbs are the verbs that carry data, those that NCCL lacks last.
+// verbs are the verbs that carry data. The verbs that NCCL lacks come last.
 var verbs = []engine.Verb{
 	engine.AllReduce, engine.Reduce, engine.Broadcast, engine.AllGather,
 	engine.ReduceScatter, engine.Gather, engine.Scatter, engine.AllToAll,

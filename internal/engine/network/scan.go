@@ -82,7 +82,7 @@ func (e *Engine) exScanDoubling(r *reduction, c *engine.Call) error {
 	return nil
 }
 
-// scanBruck collects all sources on every rank; each rank combines those of the ranks before it.
+// scanBruck collects all sources on every rank. Each rank combines the sources of the ranks before it.
 func (e *Engine) scanBruck(r *reduction, c *engine.Call) error {
 	src := c.Src
 	if r.scaled {

@@ -154,7 +154,7 @@ func (l *Lane) unlock() {
 	l.mu.Unlock()
 }
 
-// showChanges publishes what this rank has taken from the peers, and wakes those that sleep.
+// showChanges publishes what this rank has taken from the peers, and wakes the peers that sleep.
 func (l *Lane) showChanges() {
 	if len(l.changes) == 0 {
 		return
